@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace trireme {
+
+/// Where a call stands in the caller's program; a default argument `CallSite at = CallSite::here()`.
+/// (std::source_location, which clang 14 does not have.)
+struct CallSite {
+  const char* file = "";
+  int line = 0;
+  static constexpr CallSite here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
+
+}  // namespace trireme

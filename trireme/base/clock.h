@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+// Time that only goes forward. Wall clocks are for people's eyes and are never compared across hosts.
+namespace trireme {
+
+using Clock = std::chrono::steady_clock;
+using Duration = Clock::duration;
+
+class Deadline {
+ public:
+  static Deadline never() { return Deadline(Clock::time_point::max()); }
+  static Deadline after(Duration d) {
+    auto now = Clock::now();
+    return Deadline(d >= Clock::time_point::max() - now ? Clock::time_point::max() : now + d);
+  }
+  bool is_never() const { return at_ == Clock::time_point::max(); }
+  bool expired() const { return !is_never() && Clock::now() >= at_; }
+  /// What is left, never negative.
+  Duration remaining() const {
+    if (is_never()) return Duration::max();
+    return std::max(Duration::zero(), at_ - Clock::now());
+  }
+  /// For poll(2): milliseconds left, rounded up, at most `cap`.
+  int poll_ms(int cap = 100) const {
+    if (is_never()) return cap;
+    auto ms = std::chrono::ceil<std::chrono::milliseconds>(remaining()).count();
+    return static_cast<int>(std::min<int64_t>(ms, cap));
+  }
+
+ private:
+  explicit Deadline(Clock::time_point at) : at_(at) {}
+  Clock::time_point at_;
+};
+
+inline double seconds_since(Clock::time_point t) {
+  return std::chrono::duration<double>(Clock::now() - t).count();
+}
+
+/// Nanoseconds of the steady clock; comparable between processes of one host.
+inline int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+}
+
+}  // namespace trireme

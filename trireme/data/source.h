@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/data/batch.h"
+
+namespace trireme {
+
+/// Samples by number. get() may be called from the loader's thread while nothing else uses the source.
+class DataSource {
+ public:
+  virtual ~DataSource() = default;
+  virtual int64_t size() const = 0;  // samples in an epoch
+  /// input, target and weight of these samples, in this order. `ids` are below size().
+  virtual MicroBatch get(const std::vector<int64_t>& ids) const = 0;
+  /// "corpus: 812 files, 94.1 MB, 367k windows of 256 bytes": for the start line of a run.
+  virtual std::string describe() const = 0;
+};
+
+}  // namespace trireme

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/base/export.h"
+
+// The one address space in which grad, optim, shard and checkpoint speak of ranges: parameters in name order of
+// the module's registration, each at an element offset in one flat line.
+namespace trireme {
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+struct ParameterEntry {
+  std::string name;
+  std::vector<int64_t> shape;
+  at::ScalarType dtype;
+  int64_t offset = 0;  // elements, in the flat line
+  int64_t numel = 0;
+  int option_group = 0;  // index into the optimizer's option groups
+};
+
+class TRIREME_API ParameterTable {
+ public:
+  ParameterTable() = default;
+  /// Frozen parameters (requires_grad false) are left out by the caller. Throws UsageError for a name twice.
+  explicit ParameterTable(const NamedTensors& parameters);
+
+  const std::vector<ParameterEntry>& entries() const { return entries_; }
+  const ParameterEntry& operator[](size_t i) const { return entries_[i]; }
+  size_t size() const { return entries_.size(); }
+  int64_t numel() const { return numel_; }
+  /// Sets option_group by name: the last rule whose pattern (glob: * and ?) matches wins; no match: 0.
+  void assign_option_groups(const std::vector<std::pair<std::string, int>>& rules);
+  /// One line per parameter: name, dtype, shape. Equal on ranks whose models agree.
+  std::string fingerprint() const;
+
+ private:
+  std::vector<ParameterEntry> entries_;
+  int64_t numel_ = 0;
+};
+
+/// Shell-like match: * any run, ? one character.
+TRIREME_API bool glob_match(std::string_view pattern, std::string_view text);
+
+}  // namespace trireme
