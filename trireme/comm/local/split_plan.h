@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "trireme/comm/local/control.h"
+#include "trireme/comm/local/types.h"
+
+// Who works on which part of a buffer. Pure: integers in, ranges out.
+namespace trireme::local {
+
+struct Range {
+  size_t begin = 0, end = 0;
+  size_t size() const { return end - begin; }
+  bool operator==(const Range&) const = default;
+};
+
+/// Rank r's chunk of `count` elements of `item` bytes: chunks follow on from each other, cover all,
+/// differ by at most one cache line, and begin on whole cache lines of the buffer (64 bytes), so
+/// that no line is written by two ranks.
+constexpr Range chunk_of(size_t count, size_t item, int size, int rank) {
+  const size_t per_line = 64 / item;
+  const size_t lines = (count + per_line - 1) / per_line;
+  const auto n = static_cast<size_t>(size), r = static_cast<size_t>(rank);
+  auto edge = [&](size_t i) {
+    return std::min(count, (lines / n * i + std::min(i, lines % n)) * per_line);
+  };
+  return {edge(r), edge(r + 1)};
+}
+
+/// Elements of `count` that one segment of the staged path carries. reduce_scatter stages one part
+/// for each rank at once.
+constexpr size_t segment_elements(OpKind op, size_t item, int size) {
+  const size_t room = kSegmentBytes / item;
+  return op == OpKind::reduce_scatter ? std::max<size_t>(1, room / static_cast<size_t>(size))
+                                      : room;
+}
+
+constexpr uint64_t segment_count(OpKind op, size_t count, size_t item, int size) {
+  const size_t each = segment_elements(op, item, size);
+  return (count + each - 1) / each;
+}
+
+constexpr Range segment_range(OpKind op, size_t count, size_t item, int size, uint64_t k) {
+  const size_t each = segment_elements(op, item, size);
+  return {std::min(count, k * each), std::min(count, (k + 1) * each)};
+}
+
+}  // namespace trireme::local

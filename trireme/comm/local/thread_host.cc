@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "trireme/base/check.h"
+#include "trireme/comm/local/host.h"
+#include "trireme/comm/local/waiter.h"
+
+namespace trireme::local {
+
+void init_control(Control* c, int rank, int size, uint64_t epoch, size_t bytes) {
+  c->magic = kControlMagic;
+  c->version = kControlVersion;
+  c->rank = rank;
+  c->size = size;
+  c->pid = ::getpid();
+  c->epoch = epoch;
+  c->bytes = bytes;
+  read_cpu_mask(c->cpus);
+}
+
+ThreadWorld::ThreadWorld(int size) : size_(size), memory_(nullptr, std::free) {
+  const size_t each = control_bytes(size);
+  auto* p =
+      static_cast<unsigned char*>(std::aligned_alloc(kPage, each * static_cast<size_t>(size)));
+  check<ResourceError>(p != nullptr, "no memory for {} thread ranks", size);
+  // Only Control must be zero; staging and channels stay untouched pages until somebody needs them.
+  for (int r = 0; r < size; ++r) std::memset(p + each * static_cast<size_t>(r), 0, sizeof(Control));
+  memory_.reset(p);
+  for (int r = 0; r < size; ++r) init_control(control(r), r, size, 0, each);
+}
+
+ThreadWorld::~ThreadWorld() = default;
+
+Control* ThreadWorld::control(int rank) {
+  return reinterpret_cast<Control*>(memory_.get() +
+                                    control_bytes(size_) * static_cast<size_t>(rank));
+}
+
+namespace {
+
+class ThreadHost final : public Host {
+ public:
+  ThreadHost(std::shared_ptr<ThreadWorld> world, int rank)
+      : Host(rank, world->size()), world_(std::move(world)) {
+    read_cpu_mask(control(rank)->cpus);
+    control(rank)->state.store(RankState::alive, std::memory_order_release);
+  }
+
+  Control* control(int rank) override { return world_->control(rank); }
+  bool one_address_space() const override { return true; }
+
+  void* allocate(size_t bytes) override {
+    const size_t align = bytes >= (2 << 20) ? size_t{2} << 20 : bytes >= (64 << 10) ? kPage : 64;
+    void* p = std::aligned_alloc(align, round_up(bytes ? bytes : 1, align));
+    check<ResourceError>(p != nullptr, "cannot allocate {} bytes", bytes);
+    if (align == (2 << 20)) ::madvise(p, round_up(bytes, align), MADV_HUGEPAGE);
+    return p;
+  }
+  void deallocate(void* p) override { std::free(p); }
+
+  void describe(const void* p, size_t, Slot& slot) override {
+    slot.window = 0;
+    slot.address = reinterpret_cast<uint64_t>(p);
+    slot.flags = kAddressable;
+  }
+  unsigned char* resolve(int, const Slot& slot, size_t) override {
+    return reinterpret_cast<unsigned char*>(slot.address);
+  }
+  bool alive(int) override { return true; }  // a thread says when it leaves or fails
+  size_t window_bytes() const override { return 0; }
+
+ private:
+  std::shared_ptr<ThreadWorld> world_;
+};
+
+}  // namespace
+
+std::unique_ptr<Host> thread_host(std::shared_ptr<ThreadWorld> world, int rank) {
+  return std::make_unique<ThreadHost>(std::move(world), rank);
+}
+
+}  // namespace trireme::local

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace trireme::local {
+
+inline void cpu_relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// Sleeps while *word == seen, at most `ms`. The raw shared futex: works between processes,
+/// survives a killed owner.
+inline void futex_wait(std::atomic<uint32_t>* word, uint32_t seen, int ms) {
+  timespec t{ms / 1000, (ms % 1000) * 1000000L};
+  ::syscall(SYS_futex, word, FUTEX_WAIT, seen, &t, nullptr, 0);
+}
+
+inline void futex_wake(std::atomic<uint32_t>* word) {
+  ::syscall(SYS_futex, word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+/// What the cgroup's cpu.max leaves, in CPUs; 1e9 where there is no limit.
+double cgroup_cpus();
+
+/// The CPUs that the calling thread may run on, as a bit mask.
+void read_cpu_mask(uint64_t (&mask)[16]);
+
+}  // namespace trireme::local
