@@ -3,8 +3,8 @@
 
 namespace trireme {
 
-/// Where a call stands in the caller's program; a default argument `CallSite at = CallSite::here()`.
-/// (std::source_location, which clang 14 does not have.)
+/// Where a call stands in the caller's program; a default argument `CallSite at =
+/// CallSite::here()`. (std::source_location, which clang 14 does not have.)
 struct CallSite {
   const char* file = "";
   int line = 0;

@@ -5,7 +5,8 @@
 #include <chrono>
 #include <cstdint>
 
-// Time that only goes forward. Wall clocks are for people's eyes and are never compared across hosts.
+// Time that only goes forward. Wall clocks are for people's eyes and are never compared across
+// hosts.
 namespace trireme {
 
 using Clock = std::chrono::steady_clock;
@@ -43,7 +44,8 @@ inline double seconds_since(Clock::time_point t) {
 
 /// Nanoseconds of the steady clock; comparable between processes of one host.
 inline int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
+      .count();
 }
 
 }  // namespace trireme

@@ -7,8 +7,9 @@
 
 #include "trireme/base/export.h"
 
-// Errors, sorted by what the caller can do next. The text is one sentence or two: what happened, where
-// (file:line, rank or host), what to do. `rank`, `peer` and `seq` are -1 where they do not apply.
+// Errors, sorted by what the caller can do next. The text is one sentence or two: what happened,
+// where (file:line, rank or host), what to do. `rank`, `peer` and `seq` are -1 where they do not
+// apply.
 namespace trireme {
 
 struct ErrorContext {
@@ -35,11 +36,11 @@ class TRIREME_API Error : public std::runtime_error {
   ErrorContext context_;
 };
 
-#define TRIREME_ERROR_KIND(Name)                       \
-  class TRIREME_API Name : public Error {              \
-   public:                                             \
-    using Error::Error;                                \
-    ~Name() override;                                  \
+#define TRIREME_ERROR_KIND(Name)                        \
+  class TRIREME_API Name : public Error {               \
+   public:                                              \
+    using Error::Error;                                 \
+    ~Name() override;                                   \
     const char* kind() const override { return #Name; } \
   }
 

@@ -65,8 +65,9 @@ Point parse(const std::string& text) {
   }
   for (const char* known : {"kill", "exit", "throw", "stop", "sleep", "error"})
     if (p.action == known) return p;
-  fail<UsageError>("failpoint '{}': unknown action; use kill, exit(N), throw, stop, sleep(MS) or error(ERRNO)",
-                   text);
+  fail<UsageError>(
+      "failpoint '{}': unknown action; use kill, exit(N), throw, stop, sleep(MS) or error(ERRNO)",
+      text);
 }
 
 const bool loaded_from_environment = [] {

@@ -5,9 +5,11 @@
 
 #include "trireme/base/export.h"
 
-// Named places where a test makes the program fail. Off unless TRIREME_FAILPOINTS (or set_failpoints) names
-// them; then TRIREME_FAILPOINTS="checkpoint.before_publish=kill,comm.post@3=throw,train.step@5#1=stop":
-// name[@n-th visit][#rank]=action, action = kill | exit(N) | throw | stop | sleep(MS) | error(ERRNO).
+// Named places where a test makes the program fail. Off unless TRIREME_FAILPOINTS (or
+// set_failpoints) names them; then
+// TRIREME_FAILPOINTS="checkpoint.before_publish=kill,comm.post@3=throw,train.step@5#1=stop":
+// name[@n-th visit][#rank]=action, action = kill | exit(N) | throw | stop | sleep(MS) |
+// error(ERRNO).
 namespace trireme {
 
 namespace detail {

@@ -37,8 +37,8 @@ std::string read_file(const std::string& path, size_t limit) {
     check<ResourceError>(n >= 0, "cannot read {}: {}", path, errno_text());
     if (n == 0) return bytes;
     bytes.append(buffer, static_cast<size_t>(n));
-    check<ResourceError>(bytes.size() <= limit, "{} is larger than {} bytes, the most this file may have", path,
-                         limit);
+    check<ResourceError>(bytes.size() <= limit,
+                         "{} is larger than {} bytes, the most this file may have", path, limit);
   }
 }
 
@@ -62,8 +62,8 @@ void write_file_atomic(const std::string& path, std::string_view bytes) {
       bytes.remove_prefix(static_cast<size_t>(n));
     }
     check<ResourceError>(::fsync(fd.get()) == 0, "cannot sync {}: {}", path, errno_text());
-    check<ResourceError>(::rename(temporary.c_str(), path.c_str()) == 0, "cannot rename {} to {}: {}", temporary,
-                         path, errno_text());
+    check<ResourceError>(::rename(temporary.c_str(), path.c_str()) == 0,
+                         "cannot rename {} to {}: {}", temporary, path, errno_text());
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;
@@ -75,7 +75,8 @@ void write_file_atomic(const std::string& path, std::string_view bytes) {
 PrivateFolder::PrivateFolder(std::string_view prefix) {
   const char* base = std::getenv("TMPDIR");
   path_ = std::string(base && *base ? base : "/tmp") + "/" + std::string(prefix) + ".XXXXXX";
-  check<ResourceError>(::mkdtemp(path_.data()) != nullptr, "cannot make a folder {}: {}", path_, errno_text());
+  check<ResourceError>(::mkdtemp(path_.data()) != nullptr, "cannot make a folder {}: {}", path_,
+                       errno_text());
 }
 
 PrivateFolder::~PrivateFolder() {

@@ -7,8 +7,8 @@
 
 #include "trireme/base/export.h"
 
-// Whole small files, and publishing without ever showing half of one. Errors are ResourceError with the
-// path and the system's reason.
+// Whole small files, and publishing without ever showing half of one. Errors are ResourceError with
+// the path and the system's reason.
 namespace trireme {
 
 /// Refuses more than `limit` bytes: for files that somebody else may have written.

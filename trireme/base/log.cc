@@ -10,9 +10,9 @@
 
 #include "trireme/base/rank_label.h"
 
-// Process-wide by nature (design §4): one sink, one level. A line is one write(2), so that the lines of
-// several ranks on one terminal do not mix; that is all we need of a logging library, and spdlog's
-// 0.9 s per including file and its own threads are not.
+// Process-wide by nature (design §4): one sink, one level. A line is one write(2), so that the
+// lines of several ranks on one terminal do not mix; that is all we need of a logging library, and
+// spdlog's 0.9 s per including file and its own threads are not.
 namespace trireme {
 namespace {
 

@@ -9,9 +9,9 @@
 
 #include "trireme/base/export.h"
 
-// Log lines. They go to stderr ("trireme: warning: …"), or to the sink that the program installed; never
-// to stdout. TRIREME_LOG_LEVEL = debug | info | warn | error | off (default warn for a library, info for
-// our binaries). Safe from any thread.
+// Log lines. They go to stderr ("trireme: warning: …"), or to the sink that the program installed;
+// never to stdout. TRIREME_LOG_LEVEL = debug | info | warn | error | off (default warn for a
+// library, info for our binaries). Safe from any thread.
 namespace trireme {
 
 enum class LogLevel { debug, info, warn, error, off };

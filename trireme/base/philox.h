@@ -7,8 +7,8 @@
 #include <string_view>
 
 // Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as
-// 1, 2, 3", SC 2011). A value is a pure function of (key, counter), so it does not depend on how many
-// ranks or threads draw, or in what order.
+// 1, 2, 3", SC 2011). A value is a pure function of (key, counter), so it does not depend on how
+// many ranks or threads draw, or in what order.
 namespace trireme {
 
 using PhiloxBlock = std::array<uint32_t, 4>;

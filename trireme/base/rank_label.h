@@ -5,7 +5,8 @@
 
 #include "trireme/base/export.h"
 
-// Which rank this thread works for, for log lines, traces and error texts only. Never used to decide.
+// Which rank this thread works for, for log lines, traces and error texts only. Never used to
+// decide.
 namespace trireme {
 
 TRIREME_API void set_thread_rank(int rank);  // -1: none

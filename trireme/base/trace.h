@@ -6,8 +6,8 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/export.h"
 
-// Spans and counters that comm, grad, data and train emit and monitor consumes. With no sink a span costs
-// one relaxed load. Names are string literals: they must outlive the sink.
+// Spans and counters that comm, grad, data and train emit and monitor consumes. With no sink a span
+// costs one relaxed load. Names are string literals: they must outlive the sink.
 namespace trireme {
 
 struct TraceSink {
@@ -17,7 +17,8 @@ struct TraceSink {
   virtual void counter(const char* name, double delta) = 0;
 };
 
-/// Process-wide. The sink must live until it is replaced and every thread has left the library. nullptr: none.
+/// Process-wide. The sink must live until it is replaced and every thread has left the library.
+/// nullptr: none.
 TRIREME_API void set_trace_sink(TraceSink* sink);
 TRIREME_API TraceSink* trace_sink();
 

@@ -64,10 +64,9 @@ struct Site {
 };
 
 enum class RankState : uint32_t { absent = 0, alive = 1, left = 2, failed = 3 };
-enum class FailureKind : uint32_t {
-  other = 0,
-  mismatch = 1
-};  // a mismatch is one fact, told alike on every rank
+/// What a failed rank tells its peers. The last three are facts of the whole group, raised alike on
+/// every rank.
+enum class FailureKind : uint32_t { other = 0, mismatch = 1, lost = 2, timeout = 3 };
 
 // A byte stream to one peer: the sender writes data and head; the receiver's tail is in its own
 // control memory.
