@@ -10,7 +10,8 @@ namespace trireme {
 ParameterTable::ParameterTable(const NamedTensors& parameters) {
   std::set<std::string> seen;
   for (const auto& [name, p] : parameters) {
-    check<UsageError>(seen.insert(name).second, "parameter '{}' appears twice: give each a name of its own", name);
+    check<UsageError>(seen.insert(name).second,
+                      "parameter '{}' appears twice: give each a name of its own", name);
     entries_.push_back({name, p.sizes().vec(), p.scalar_type(), numel_, p.numel(), 0});
     numel_ += p.numel();
   }

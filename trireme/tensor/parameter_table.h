@@ -11,8 +11,8 @@
 
 #include "trireme/base/export.h"
 
-// The one address space in which grad, optim, shard and checkpoint speak of ranges: parameters in name order of
-// the module's registration, each at an element offset in one flat line.
+// The one address space in which grad, optim, shard and checkpoint speak of ranges: parameters in
+// name order of the module's registration, each at an element offset in one flat line.
 namespace trireme {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
@@ -29,14 +29,16 @@ struct ParameterEntry {
 class TRIREME_API ParameterTable {
  public:
   ParameterTable() = default;
-  /// Frozen parameters (requires_grad false) are left out by the caller. Throws UsageError for a name twice.
+  /// Frozen parameters (requires_grad false) are left out by the caller. Throws UsageError for a
+  /// name twice.
   explicit ParameterTable(const NamedTensors& parameters);
 
   const std::vector<ParameterEntry>& entries() const { return entries_; }
   const ParameterEntry& operator[](size_t i) const { return entries_[i]; }
   size_t size() const { return entries_.size(); }
   int64_t numel() const { return numel_; }
-  /// Sets option_group by name: the last rule whose pattern (glob: * and ?) matches wins; no match: 0.
+  /// Sets option_group by name: the last rule whose pattern (glob: * and ?) matches wins; no match:
+  /// 0.
   void assign_option_groups(const std::vector<std::pair<std::string, int>>& rules);
   /// One line per parameter: name, dtype, shape. Equal on ranks whose models agree.
   std::string fingerprint() const;

@@ -9,17 +9,18 @@
 
 #include "trireme/base/export.h"
 
-// Random tensors that are a pure function of a key, whatever the number of ranks, threads or micro-batches
-// (design §3). Initialisation is keyed by (seed, parameter name, element); dropout by (seed, module name, call
-// number in this forward, step, global sample, element).
+// Random tensors that are a pure function of a key, whatever the number of ranks, threads or
+// micro-batches (design §3). Initialisation is keyed by (seed, parameter name, element); dropout by
+// (seed, module name, call number in this forward, step, global sample, element).
 namespace trireme {
 
 /// Fills in place, float dtypes. `key` names the stream; element i draws block i/4, word i%4.
 TRIREME_API void uniform_(at::Tensor t, uint64_t key, double low, double high);
-TRIREME_API void normal_(at::Tensor t, uint64_t key, double mean, double std);  // Box–Muller, float64 inside
+TRIREME_API void normal_(at::Tensor t, uint64_t key, double mean,
+                         double std);  // Box–Muller, float64 inside
 
-/// What the forward under way is computing. Set around each forward (and each recompute) by the trainer;
-/// rows of dim 0 of an activation are the samples. Thread-local.
+/// What the forward under way is computing. Set around each forward (and each recompute) by the
+/// trainer; rows of dim 0 of an activation are the samples. Thread-local.
 struct RandomContext {
   uint64_t seed = 0;
   int64_t step = 0;
@@ -42,9 +43,9 @@ class TRIREME_API RandomScope {
   State* before_;
 };
 
-/// x with elements dropped with probability p and the rest scaled by 1/(1-p); x: [samples, …], float dtypes.
-/// Differentiable; the mask is recomputed in backward, not kept. Throws UsageError where x.size(0) is not the
-/// number of samples of the scope.
+/// x with elements dropped with probability p and the rest scaled by 1/(1-p); x: [samples, …],
+/// float dtypes. Differentiable; the mask is recomputed in backward, not kept. Throws UsageError
+/// where x.size(0) is not the number of samples of the scope.
 TRIREME_API at::Tensor keyed_dropout(const at::Tensor& x, double p, std::string_view module_name);
 
 /// Re-seeds LibTorch's default CPU generator for stock modules: hash(parts).

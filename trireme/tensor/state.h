@@ -9,16 +9,17 @@
 
 #include "trireme/base/slice.h"
 
-// How every part that has state gives it away: state(visitor) names its tensors (with the slice of the global
-// tensor that this rank holds) and its small values. The same walk saves and loads: a saving visitor reads,
-// a loading visitor writes in place. Names are dotted paths, unique within one walk:
-// "model.blocks.0.attn.qkv.weight", "optim.exp_avg.blocks.0…", "train.step".
+// How every part that has state gives it away: state(visitor) names its tensors (with the slice of
+// the global tensor that this rank holds) and its small values. The same walk saves and loads: a
+// saving visitor reads, a loading visitor writes in place. Names are dotted paths, unique within
+// one walk: "model.blocks.0.attn.qkv.weight", "optim.exp_avg.blocks.0…", "train.step".
 namespace trireme {
 
 class StateVisitor {
  public:
   virtual ~StateVisitor() = default;
-  /// `local` has slice.lengths as its sizes (or their product, flat) and is contiguous. Written in place on load.
+  /// `local` has slice.lengths as its sizes (or their product, flat) and is contiguous. Written in
+  /// place on load.
   virtual void tensor(const Slice& slice, at::Tensor local) = 0;
   virtual void value(const std::string& name, int64_t& v) = 0;
   virtual void value(const std::string& name, double& v) = 0;

@@ -256,23 +256,20 @@ Ticket Engine::post(const Call& call) {
   return ticket;
 }
 
+bool Engine::is_complete(const Ticket& t) const {
+  switch (t.kind) {
+    case Ticket::none: return true;
+    case Ticket::collective: return complete_seq_ >= t.seq;
+    case Ticket::sending: return sends_[t.peer].complete >= t.seq;
+    case Ticket::receiving: return recvs_[t.peer].complete >= t.seq;
+  }
+  return true;
+}
+
 bool Engine::complete(const Ticket& t) {
-  auto is = [&] {
-    switch (t.kind) {
-      case Ticket::none:
-        return true;
-      case Ticket::collective:
-        return complete_seq_ >= t.seq;
-      case Ticket::sending:
-        return sends_[t.peer].complete >= t.seq;
-      case Ticket::receiving:
-        return recvs_[t.peer].complete >= t.seq;
-    }
-    return true;
-  };
-  if (is()) return true;
+  if (is_complete(t)) return true;
   progress();
-  return is();
+  return is_complete(t);
 }
 
 // Spin where every rank of the host has a CPU of its own, then yield for a bounded time, then sleep

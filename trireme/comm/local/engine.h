@@ -65,7 +65,8 @@ class Engine {
   Duration timeout() const { return timeout_; }
 
   Ticket post(const Call& call);
-  bool complete(const Ticket& ticket);  // makes progress
+  bool is_complete(const Ticket& ticket) const;
+  bool complete(const Ticket& ticket);  // makes progress first
   void wait(const Ticket& ticket, Deadline deadline);
   /// Post and wait.
   void run(const Call& call);

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/comm/local_backend.h"
+
+#include <ATen/ops/from_blob.h>
+
+#include <deque>
+#include <mutex>
+#include <optional>
+
+#include "trireme/base/check.h"
+#include "trireme/comm/backend.h"
+
+namespace trireme::detail {
+namespace {
+
+using local::Call;
+using local::DType;
+using local::OpKind;
+
+std::optional<DType> dtype_of(at::ScalarType t) {
+  switch (t) {
+    case at::kDouble:
+      return DType::f64;
+    case at::kFloat:
+      return DType::f32;
+    case at::kHalf:
+      return DType::f16;
+    case at::kBFloat16:
+      return DType::bf16;
+    case at::kLong:
+      return DType::i64;
+    case at::kInt:
+      return DType::i32;
+    case at::kByte:
+      return DType::u8;
+    default:
+      return std::nullopt;
+  }
+}
+
+class LocalBackend final : public Backend, public std::enable_shared_from_this<LocalBackend> {
+ public:
+  LocalBackend(std::unique_ptr<local::Host> host, Duration timeout, std::shared_ptr<void> keep)
+      : Backend(host->rank(), host->size(), timeout),
+        keep_(std::move(keep)),
+        engine_(std::move(host), timeout) {}
+
+  const std::string& name() const override {
+    static const std::string name = "local";
+    return name;
+  }
+
+  bool supports(Collective op, at::ScalarType dtype, at::DeviceType device) const override {
+    if (device != at::kCPU) return false;
+    if (dtype_of(dtype)) return true;
+    return dtype == at::kBool && op != Collective::all_reduce && op != Collective::reduce &&
+           op != Collective::reduce_scatter;
+  }
+
+  at::Tensor empty(at::IntArrayRef sizes, at::TensorOptions options) override {
+    check<UsageError>(options.device().is_cpu(),
+                      "the local backend has memory of the CPU, not of {}", options.device().str());
+    int64_t numel = 1;
+    for (auto s : sizes) numel *= s;
+    const size_t bytes = static_cast<size_t>(numel) * options.dtype().itemsize();
+    void* p;
+    {
+      std::lock_guard lock(arena_);
+      p = engine_.host().allocate(bytes);
+    }
+    // The tensor keeps the arena; the arena does not keep the tensor.
+    return at::from_blob(
+        p, sizes,
+        [self = shared_from_this()](void* q) {
+          std::lock_guard lock(self->arena_);
+          self->engine_.host().deallocate(q);
+        },
+        options);
+  }
+
+  Token all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) override {
+    return post(call(OpKind::all_reduce, t, site, op), t, t);
+  }
+  Token broadcast(const at::Tensor& t, int root, CallSite site) override {
+    Call c = call(OpKind::broadcast, t, site);
+    c.root = root;
+    return post(c, t, t);
+  }
+  Token reduce(const at::Tensor& t, int root, ReduceOp op, CallSite site) override {
+    Call c = call(OpKind::reduce, t, site, op);
+    c.root = root;
+    return post(c, t, t);
+  }
+  Token all_gather(const at::Tensor& output, const at::Tensor& input, CallSite site) override {
+    return post(call(OpKind::all_gather, input, site), input, output);
+  }
+  Token reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
+                       CallSite site) override {
+    return post(call(OpKind::reduce_scatter, output, site, op), input, output);
+  }
+  Token send(const at::Tensor& t, int to, int tag, CallSite site) override {
+    Call c = call(OpKind::send, t, site);
+    c.root = to;
+    c.tag = tag;
+    return post(c, t, t);
+  }
+  Token recv(const at::Tensor& t, int from, int tag, CallSite site) override {
+    Call c = call(OpKind::recv, t, site);
+    c.root = from;
+    c.tag = tag;
+    return post(c, t, t);
+  }
+  Token barrier(CallSite site) override {
+    Call c;
+    c.op = OpKind::barrier;
+    c.site = site;
+    return post(c, {}, {});
+  }
+
+  void wait(Token token, Duration timeout) override {
+    engine_.wait(ticket(token), Deadline::after(timeout));
+    reap();
+  }
+  bool completed(Token token) override {
+    const bool done = engine_.complete(ticket(token));
+    if (done) reap();
+    return done;
+  }
+  void progress() override {
+    engine_.progress();
+    reap();
+  }
+  void abort(const std::string& why) override { engine_.fail_with(why); }
+
+  void when_complete(Token token, std::function<void()> done) override {
+    for (auto& h : held_)
+      if (h.token.number == token.number && h.token.kind == token.kind &&
+          h.token.peer == token.peer) {
+        h.done = std::move(done);
+        return;
+      }
+    done();  // already complete
+  }
+
+ private:
+  struct Held {
+    Token token;
+    at::Tensor in, out;
+    std::function<void()> done;
+  };
+
+  static Call call(OpKind op, const at::Tensor& t, CallSite site, ReduceOp red = ReduceOp::sum) {
+    Call c;
+    c.op = op;
+    c.dtype = dtype_of(t.scalar_type()).value_or(DType::u8);
+    c.red = static_cast<local::RedOp>(red);
+    c.count = static_cast<size_t>(t.numel());
+    c.site = site;
+    return c;
+  }
+
+  static local::Ticket ticket(Token t) {
+    return {static_cast<local::Ticket::Kind>(t.kind), t.peer, t.number};
+  }
+
+  Token post(Call c, const at::Tensor& in, const at::Tensor& out) {
+    if (in.defined()) c.in = in.data_ptr();
+    if (out.defined()) c.out = out.data_ptr();
+    const local::Ticket t = engine_.post(c);
+    Token token{t.seq, t.peer, static_cast<uint8_t>(t.kind)};
+    held_.push_back({token, in, out, {}});
+    return token;
+  }
+
+  // Lets go of what complete calls held. Collectives and streams complete independently of each
+  // other.
+  void reap() {
+    for (size_t i = 0; i < held_.size();) {
+      if (!engine_.is_complete(ticket(held_[i].token))) {
+        ++i;
+        continue;
+      }
+      Held h = std::move(held_[i]);
+      held_.erase(held_.begin() + static_cast<long>(i));
+      if (h.done) h.done();
+    }
+  }
+
+  std::shared_ptr<void> keep_;
+  local::Engine engine_;
+  std::mutex arena_;
+  std::deque<Held> held_;
+};
+
+static_assert(static_cast<int>(ReduceOp::sum) == static_cast<int>(local::RedOp::sum) &&
+              static_cast<int>(ReduceOp::avg) == static_cast<int>(local::RedOp::avg) &&
+              static_cast<int>(ReduceOp::min) == static_cast<int>(local::RedOp::min) &&
+              static_cast<int>(ReduceOp::max) == static_cast<int>(local::RedOp::max));
+
+}  // namespace
+
+std::shared_ptr<Backend> local_backend(std::unique_ptr<local::Host> host, Duration timeout,
+                                       std::shared_ptr<void> keep) {
+  return std::make_shared<LocalBackend>(std::move(host), timeout, std::move(keep));
+}
+
+}  // namespace trireme::detail

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/group.h"
+
+// Starting to communicate: this process joins its world, or one program runs several ranks.
+namespace trireme {
+
+struct InitOptions {
+  /// "local": ranks of one host.
+  std::string backend = "local";
+  Duration timeout = std::chrono::minutes(10);
+  /// env:// reads who this process is from the variables of torchrun, trireme run, Open MPI, MPICH,
+  /// Slurm, …; without any it is a world of one. tcp://host:port needs rank and world_size.
+  std::string init_method = "env://";
+  int rank = -1;
+  int world_size = -1;
+};
+
+/// Every rank of the world calls it. Throws UsageError (variables that contradict each other, wrong
+/// secret), Timeout naming the ranks that did not come, ResourceError. A process that was started
+/// bare gets OpenBLAS's right kernels here (OPENBLAS_CORETYPE).
+TRIREME_API Group init_process_group(const InitOptions& options = {});
+
+/// Runs fn as n ranks, one thread each, and returns when all have. What a rank throws ends the
+/// group for all; the first cause is rethrown here.
+TRIREME_API void run_threads(int n, const std::function<void(Group)>& fn,
+                             Duration timeout = std::chrono::minutes(10));
+
+struct SpawnOptions {
+  Duration timeout = std::chrono::minutes(10);
+  /// Replace this program's arguments in the ranks (a test runner's filter, say).
+  std::vector<std::string> args;
+};
+
+/// Runs fn as n processes and returns when all have ended. Each is this program started again (fork
+/// and exec: safe whatever threads run here): it must reach the same spawn call, does fn there and
+/// exits. A rank that throws or dies stops the others within 5 s; the first cause is thrown here as
+/// PeerLost.
+TRIREME_API void spawn(int n, const std::function<void(Group)>& fn,
+                       const SpawnOptions& options = {});
+
+}  // namespace trireme

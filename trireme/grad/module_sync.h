@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trireme/comm/group.h"
+#include "trireme/tensor/parameter_table.h"
+
+// Making sure that ranks hold the same model. Every rank of the group calls each of these.
+namespace trireme {
+
+/// Throws Mismatch on every rank, naming the first difference (name, shape, dtype, count, order)
+/// and the ranks, where they do not hold the same list.
+TRIREME_API void verify_same(Group& group, const NamedTensors& tensors, const std::string& what);
+/// Rank `root`'s values, written in place without touching version counters.
+TRIREME_API void broadcast_tensors(Group& group, const NamedTensors& tensors, int root = 0);
+
+/// Every rank's text, by rank.
+TRIREME_API std::vector<std::string> all_gather_strings(Group& group, const std::string& mine);
+TRIREME_API std::string broadcast_string(Group& group, const std::string& text, int root);
+
+}  // namespace trireme

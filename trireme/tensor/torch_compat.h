@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/csrc/api/include/torch/version.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <functional>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+// Where LibTorch 1.13 and 2.x differ under us. Nothing else in the tree asks for a version.
+#define TRIREME_TORCH_AT_LEAST(major, minor) \
+  (TORCH_VERSION_MAJOR > (major) ||          \
+   (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
+
+namespace trireme::compat {
+
+/// shared_ptr<Node> up to 2.12, intrusive_ptr from 2.13: never spelt out.
+using NodePtr = std::decay_t<decltype(torch::autograd::impl::grad_accumulator(
+    std::declval<const at::Tensor&>()))>;
+
+/// Calls f after each accumulation into p.grad(). The tensor holds its accumulator weakly: without
+/// this object the hook never fires. Destroying it removes the hook.
+class GradHook {
+ public:
+  GradHook() = default;
+  GradHook(const at::Tensor& p, std::function<void()> f)
+      : node_(torch::autograd::impl::grad_accumulator(p)) {
+    using torch::autograd::variable_list;
+    key_ = node_->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+        [f = std::move(f)](const variable_list& outputs, const variable_list&) {
+          f();
+          return outputs;
+        }));
+  }
+  GradHook(GradHook&& o) noexcept : node_(std::move(o.node_)), key_(o.key_) { o.node_ = NodePtr(); }
+  GradHook& operator=(GradHook&&) = delete;
+  ~GradHook() {
+    if (node_) node_->del_post_hook(key_);
+  }
+
+ private:
+  NodePtr node_;
+  uintptr_t key_ = 0;
+};
+
+/// f runs at the end of the backward that is under way; legal only inside one (from a hook).
+inline void on_backward_end(std::function<void()> f) {
+  torch::autograd::Engine::get_default_engine().queue_callback(std::move(f));
+}
+
+}  // namespace trireme::compat
