@@ -52,7 +52,9 @@ TEST(grad_gradient_tree, a_parameter_absent_from_some_leaves_gets_the_sum_of_the
     }
     if (!done) done = t.finish(0, out);
     EXPECT_EQ(done, mask != 0) << mask;
-    if (mask) EXPECT_TRUE(at::allclose(out, want, 1e-5, 1e-5)) << mask;
+    if (mask) {
+      EXPECT_TRUE(at::allclose(out, want, 1e-5, 1e-5)) << mask;
+    }
   }
 }
 

@@ -26,7 +26,7 @@ struct DdpOptions {
   size_t bucket_bytes = 0;  // 0: what suits the backend (local 4 MiB by its bench; others 25 MiB)
   size_t first_bucket_bytes = 0;  // 0: likewise (1 MiB)
   BufferPolicy buffers = BufferPolicy::rank0;
-  CommHook hook;  // empty: all_reduce
+  CommHook hook{};  // empty: all_reduce
 };
 
 /// Data parallelism around any module and any training loop: each rank runs its own batch, and when

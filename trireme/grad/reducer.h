@@ -16,7 +16,7 @@ namespace trireme {
 struct ReducerOptions {
   BucketSizes sizes;
   ReduceOp op = ReduceOp::avg;
-  CommHook hook;  // empty: all_reduce
+  CommHook hook{};  // empty: all_reduce
 };
 
 /// Reduces gradients bucket by bucket while they become ready. Knows no autograd: somebody calls

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+
+#include "cli/run_folder.h"
+#include "cli/verbs.h"
+#include "cli/worker_start.h"
+#include "trireme/base/check.h"
+#include "trireme/config/config.h"
+
+namespace trireme {
+
+int generate_main(int argc, char** argv) {
+  CLI::App app("Write text with a trained GPT: the prompt, then what the model adds, to stdout.",
+               "trireme generate");
+  app.footer(
+      "Examples:\n"
+      "  trireme generate runs/gpt/20261121-101500 --prompt \"template <\"\n"
+      "  trireme generate runs/gpt/20261121-101500/step-00000500 --tokens 1000 --temperature 0");
+  std::string path, prompt;
+  int64_t tokens = 0, top_k = 0, seed = 42;
+  double temperature = 0;
+  app.add_option("RUN", path, "a run folder (its newest checkpoint) or a step folder")->required();
+  auto* prompt_flag =
+      app.add_option("--prompt", prompt, "text to go on from [generate.prompt of the run]");
+  auto* tokens_flag = app.add_option("--tokens", tokens, "bytes to add [generate.tokens]")
+                          ->check(CLI::Range(0, 1 << 24));
+  auto* temperature_flag =
+      app.add_option("--temperature", temperature, "0: always the likeliest [generate.temperature]")
+          ->check(CLI::Range(0.0, 100.0));
+  auto* top_k_flag =
+      app.add_option("--top-k", top_k, "only the k likeliest; 0: all [generate.top_k]")
+          ->check(CLI::Range(0, 1 << 20));
+  app.add_option("--seed", seed, "of the draws [42]");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success&) {
+    std::fputs(app.help().c_str(), stdout);
+    return kExitDone;
+  } catch (const CLI::ParseError& e) {
+    fail<UsageError>("generate: {}. 'trireme generate --help' shows its flags", e.what());
+  }
+  const std::string run = run_folder_of(path);
+  const Config config = Config::load(ConfigInputs::from({run + "/config.json"}));
+  auto number = [&](CLI::Option* flag, auto given, const char* key) {
+    return std::to_string(flag->count() ? static_cast<double>(given) : config.get_double(key));
+  };
+  auto whole = [&](CLI::Option* flag, int64_t given, const char* key) {
+    return std::to_string(flag->count() ? given : config.get_int(key));
+  };
+  become({worker_program(), "generate", "--config", run + "/config.json", "--checkpoint",
+          std::filesystem::absolute(path).lexically_normal().string(), "--prompt",
+          prompt_flag->count() ? prompt : config.get_string("generate.prompt"), "--tokens",
+          whole(tokens_flag, tokens, "generate.tokens"), "--temperature",
+          number(temperature_flag, temperature, "generate.temperature"), "--top-k",
+          whole(top_k_flag, top_k, "generate.top_k"), "--seed", std::to_string(seed)});
+}
+
+}  // namespace trireme

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/verbs.h"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/check.h"
+#include "trireme/base/file.h"
+
+namespace trireme {
+
+std::vector<std::string> words_of(int argc, char** argv) {
+  return argc > 1 ? std::vector<std::string>(argv + 1, argv + argc) : std::vector<std::string>();
+}
+
+void write_json(const std::string& file, const nlohmann::ordered_json& value) {
+  std::string text =
+      value.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  if (file != "-") return write_file_atomic(file, text);
+  bool ok =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  check<ResourceError>(ok, "cannot write to stdout: {}", errno_text());
+}
+
+JsonAndHelp parse_json_and_help(int argc, char** argv, const char* help) {
+  JsonAndHelp result;
+  auto words = words_of(argc, argv);
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word == "-h" || word == "--help") {
+      std::fputs(help, stdout);
+      result.done = true;
+      return result;
+    }
+    if (word == "--json") {
+      check<UsageError>(i + 1 < words.size(), "--json needs a file ('-' is stdout)");
+      result.json = words[++i];
+    } else if (word.starts_with("--json=")) {
+      result.json = word.substr(7);
+    } else {
+      fail<UsageError>("trireme {} does not know '{}'; it takes --json FILE and --help", argv[0],
+                       word);
+    }
+    check<UsageError>(!result.json.empty(), "--json needs a file ('-' is stdout)");
+  }
+  return result;
+}
+
+}  // namespace trireme

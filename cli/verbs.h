@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/config_verb.h"
+
+// One function a verb: argv[0] is the verb, the result is the exit code (design §4). UsageError and
+// other errors may leave by throwing; main prints them.
+namespace trireme {
+
+int train_main(int argc, char** argv);
+int generate_main(int argc, char** argv);
+int bench_main(int argc, char** argv);
+int run_main(int argc, char** argv);
+int doctor_main(int argc, char** argv);
+int version_main(int argc, char** argv);
+
+/// argv[1…] as strings.
+std::vector<std::string> words_of(int argc, char** argv);
+
+/// What --json FILE means everywhere: "-" is stdout.
+void write_json(const std::string& file, const nlohmann::ordered_json& value);
+
+/// For verbs whose only flags are --json FILE and --help. Prints `help` and sets `done` for the
+/// latter.
+struct JsonAndHelp {
+  std::string json;  // "": not asked for
+  bool done = false;
+};
+JsonAndHelp parse_json_and_help(int argc, char** argv, const char* help);
+
+}  // namespace trireme

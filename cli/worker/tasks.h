@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace trireme {
+
+using Words = std::vector<std::string>;
+
+/// Each is one rank (or the only process) of its verb; the words come from the front half, which
+/// checked them.
+int train_task(const Words& words);
+int generate_task(const Words& words);
+int bench_task(const Words& words);
+
+/// "--name value" pairs, as the front half writes them.
+class TaskOptions {
+ public:
+  explicit TaskOptions(const Words& words);
+  std::optional<std::string> find(const std::string& name) const;
+  std::string get(const std::string& name) const;
+  std::string get(const std::string& name, const std::string& otherwise) const;
+
+ private:
+  std::map<std::string, std::string> values_;
+};
+
+/// Makes this process a good home for training: allocator thresholds, denormals, stop signals. The
+/// worker owns its process; a library would not.
+void tune_worker_process();
+
+/// SIGINT and SIGTERM: the first asks the task to stop after its step, the second ends the process
+/// at once.
+void catch_stop_signals();
+/// 0, or the signal that asked.
+int stop_signal();
+
+}  // namespace trireme

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/index.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "tests/checkpoint/test_state.h"
+#include "trireme/base/error.h"
+#include "trireme/checkpoint/checksum.h"
+
+using namespace trireme;
+using namespace trireme::test;
+
+namespace {
+
+CheckpointIndex example() {
+  CheckpointIndex index;
+  index.step = 100;
+  index.world = 2;
+  index.files = {{"model.safetensors", {1234, "0123456789abcdef"}},
+                 {"state.safetensors", {64, "fedcba9876543210"}}};
+  index.tensors["model.w"] = {Slice::whole("model.w", {2, 3}), "model.safetensors", "F32",
+                              "00000000000000aa"};
+  index.tensors["optim.m"] = {Slice::whole("optim.m", {}), "state.safetensors", "F64",
+                              "00000000000000bb"};
+  index.values = {{"i", std::numeric_limits<int64_t>::min()},
+                  {"j", std::numeric_limits<int64_t>::max()},
+                  {"d", 0.1},
+                  {"whole", 3.0},
+                  {"inf", -HUGE_VAL},
+                  {"nan", std::nan("")},
+                  {"s", "text\n\"ü\""},
+                  {"raw", std::string("\xff\x00\x80", 3)}};
+  return index;
+}
+
+// The text with its checksum made right again, so that what lies behind the checksum is tested.
+std::string resealed(std::string text) {
+  const std::string mark = "\"checksum\": \"xxh3:";
+  const size_t at = text.find(mark) + mark.size();
+  text.replace(at, 16, std::string(16, '0'));
+  return text.replace(at, 16, Checksum::of(text.data(), text.size()));
+}
+
+std::string with(std::string text, const std::string& what, const std::string& by) {
+  const size_t at = text.find(what);
+  EXPECT_NE(at, std::string::npos) << what;
+  return resealed(text.replace(at, what.size(), by));
+}
+
+std::string corruption(const std::string& text) {
+  return message_of<Corrupt>([&] { parse_index(text, "INDEX"); });
+}
+
+}  // namespace
+
+TEST(checkpoint_index, comes_back_as_it_was) {
+  const auto index = example();
+  const auto back = parse_index(index_text(index), "INDEX");
+  EXPECT_EQ(back.step, 100);
+  EXPECT_EQ(back.world, 2);
+  EXPECT_EQ(back.layout, "replicated");
+  EXPECT_EQ(back.files.at("model.safetensors").size, 1234u);
+  EXPECT_EQ(back.tensors.at("model.w").slice, index.tensors.at("model.w").slice);
+  EXPECT_EQ(back.tensors.at("optim.m").xxh3, "00000000000000bb");
+  for (const auto& [name, value] : index.values) {
+    if (name == "nan")
+      EXPECT_TRUE(std::isnan(std::get<double>(back.values.at(name))));
+    else
+      EXPECT_EQ(back.values.at(name), value) << name;
+  }
+}
+
+TEST(checkpoint_index, every_flipped_bit_is_detected) {
+  const std::string text = index_text(example());
+  for (size_t i = 0; i < text.size(); ++i)
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string flipped = text;
+      flipped[i] = static_cast<char>(flipped[i] ^ (1 << bit));
+      EXPECT_THROW(parse_index(flipped, "INDEX"), Error) << "byte " << i << " bit " << bit;
+    }
+}
+
+TEST(checkpoint_index, every_truncation_is_detected) {
+  const std::string text = index_text(example());
+  for (size_t n = 0; n < text.size(); ++n) EXPECT_NE(corruption(text.substr(0, n)), "") << n;
+}
+
+TEST(checkpoint_index, a_newer_version_is_refused_naming_both) {
+  const std::string newer = with(index_text(example()), "\"version\": 1", "\"version\": 12");
+  const std::string text = message_of<UsageError>([&] { parse_index(newer, "INDEX"); });
+  EXPECT_TRUE(contains(text, "INDEX") && contains(text, "version 12") &&
+              contains(text, "version 1:"))
+      << text;
+  EXPECT_TRUE(contains(corruption(with(index_text(example()), "\"version\": 1", "\"version\": 0")),
+                       "version 0"));
+}
+
+TEST(checkpoint_index, what_does_not_hold_together_is_named) {
+  const std::string text = index_text(example());
+  EXPECT_TRUE(contains(corruption("{}"), "magic"));
+  EXPECT_TRUE(contains(corruption("[]"), "not a JSON object"));
+  EXPECT_TRUE(
+      contains(corruption(with(text, "trireme.checkpoint", "somebody.elses")), "not the index"));
+  EXPECT_TRUE(contains(
+      corruption(with(text, "\"layout\": \"replicated\"", "\"layout\": \"striped\"")), "striped"));
+  EXPECT_TRUE(contains(
+      corruption(with(text, "\"file\":\"model.safetensors\"", "\"file\":\"state.safetensors\"")),
+      "'model.w'"));
+  EXPECT_TRUE(
+      contains(corruption(with(text, "\n \"model.safetensors\"", "\n \"../../etc/passwd\"")),
+               "../../etc/passwd"));
+  EXPECT_TRUE(contains(corruption(with(text, "\"offsets\":[0,0]", "\"offsets\":[1,0]")),
+                       "a part of a tensor"));
+  EXPECT_TRUE(contains(corruption(with(text, "\"shape\":[2,3]", "\"shape\":[2,-3]")), "shape"));
+  EXPECT_TRUE(contains(corruption(with(text, "\"double\":0.1", "\"float\":0.1")), "value 'd'"));
+  EXPECT_TRUE(
+      contains(corruption(with(text, "\"hex\":\"ff0080\"", "\"hex\":\"ff008\"")), "hexadecimal"));
+  EXPECT_TRUE(contains(corruption(with(text, "\"world\": 2", "\"step\": 2")), "stands twice"));
+}
+
+TEST(checkpoint_index, mutations_behind_the_checksum_never_crash) {
+  const std::string seed = index_text(example());
+  const std::string pieces[] = {
+      "-1", "1e99", "null", "[", "{", "}", "\"\"", "99999999999999999999", "true", ","};
+  std::mt19937 random(2);
+  int refused = 0;
+  for (int round = 0; round < 2000; ++round) {
+    std::string text = seed;
+    const size_t at = 70 + random() % (text.size() - 70);  // behind magic, version and checksum
+    if (random() % 2)
+      text[at] = static_cast<char>(random());
+    else
+      text.insert(at, pieces[random() % std::size(pieces)]);
+    refused += corruption(resealed(text)) != "";
+  }
+  EXPECT_GT(refused, 1000);
+}

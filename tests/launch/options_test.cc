@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/launch/options.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <map>
+
+#include "trireme/base/error.h"
+
+namespace trireme::launch {
+namespace {
+
+using Words = std::vector<std::string>;
+using Variables = std::map<std::string, std::string>;
+
+Getenv from(const Variables& variables) {
+  return [variables](const std::string& name) -> std::optional<std::string> {
+    auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+RunOptions parse(const Words& words, const Variables& variables = {},
+                 LocalDevices devices = {6, 0}) {
+  return parse_run_options(words, from(variables), [devices] { return devices; });
+}
+
+std::string refusal(const Words& words, const Variables& variables = {}) {
+  try {
+    parse(words, variables);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+#define EXPECT_SAYS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+TEST(launch_options, every_spelling_of_a_flag_means_the_same) {
+  for (const Words& words : std::vector<Words>{{"--nproc-per-node", "3", "prog"},
+                                               {"--nproc_per_node", "3", "prog"},
+                                               {"--nproc-per-node=3", "prog"},
+                                               {"--nproc_per_node=3", "prog"}}) {
+    auto options = parse(words);
+    EXPECT_EQ(options.nproc_per_node, 3);
+    EXPECT_EQ(options.command, Words{"prog"});
+  }
+}
+
+TEST(launch_options, short_flags_take_their_value_in_every_form) {
+  for (const Words& words :
+       std::vector<Words>{{"-r", "3", "p"}, {"-r3", "p"}, {"-r=3", "p"}, {"--redirects=3", "p"}})
+    EXPECT_EQ(parse(words).redirects.at(0), 3);
+  EXPECT_EQ(parse({"-t", "1", "p"}).tee.at(0), 1);
+  EXPECT_TRUE(parse({"-h"}).help);
+}
+
+TEST(launch_options, the_first_positional_ends_the_flags) {
+  auto options =
+      parse({"--nproc-per-node", "2", "main.py", "--r=16", "--nproc-per-node", "9", "--"});
+  EXPECT_EQ(options.nproc_per_node, 2);
+  EXPECT_EQ(options.command, (Words{"main.py", "--r=16", "--nproc-per-node", "9", "--"}));
+  EXPECT_EQ(parse({"--", "--odd-name", "x"}).command, (Words{"--odd-name", "x"}));
+}
+
+TEST(launch_options, a_prefix_is_no_flag_and_the_error_names_the_nearest) {
+  EXPECT_SAYS(refusal({"--nproc-per-nod", "2", "p"}), "did you mean --nproc-per-node?");
+  EXPECT_SAYS(refusal({"--r=16", "p"}), "unknown flag --r=16");
+  EXPECT_SAYS(refusal({"--mastr_port=1", "p"}), "did you mean --master-port?");
+  EXPECT_SAYS(refusal({"-x", "p"}), "unknown flag -x");
+}
+
+TEST(launch_options, a_flag_wins_over_PET_which_wins_over_the_default) {
+  Variables pet{{"PET_NPROC_PER_NODE", "5"}, {"PET_RDZV_ID", "job7"}, {"PET_REDIRECTS", "2"}};
+  auto options = parse({"--nproc-per-node=2", "p"}, pet);
+  EXPECT_EQ(options.nproc_per_node, 2);
+  EXPECT_EQ(options.rdzv_id, "job7");
+  EXPECT_EQ(options.redirects.at(0), 2);
+  ASSERT_EQ(options.notes.size(), 2u);  // one line for each that was used
+  EXPECT_EQ(options.notes[0], "--rdzv-id=job7 from PET_RDZV_ID");
+  EXPECT_EQ(parse({"p"}, pet).nproc_per_node, 5);
+  EXPECT_EQ(parse({"p"}, {{"PET_N_PROC_PER_NODE", "4"}}).nproc_per_node, 4);
+  EXPECT_EQ(parse({"p"}, {{"PET_NPROC_PER_NODE", ""}}).nproc_per_node, 1);
+}
+
+TEST(launch_options, an_empty_boolean_variable_is_true_and_zero_is_false) {
+  EXPECT_TRUE(parse({"p"}, {{"PET_STANDALONE", ""}}).standalone);
+  EXPECT_TRUE(parse({"p"}, {{"PET_STANDALONE", "1"}}).standalone);
+  EXPECT_FALSE(parse({"p"}, {{"PET_STANDALONE", "0"}}).standalone);
+  EXPECT_SAYS(refusal({"p"}, {{"PET_STANDALONE", "yes"}}), "PET_STANDALONE=yes");
+}
+
+TEST(launch_options, nproc_takes_a_number_or_what_the_machine_has) {
+  EXPECT_EQ(parse({"--nproc-per-node=cpu", "p"}).nproc_per_node, 6);
+  EXPECT_EQ(parse({"--nproc-per-node=auto", "p"}).nproc_per_node, 6);
+  EXPECT_EQ(parse({"--nproc-per-node=auto", "p"}, {}, {6, 2}).nproc_per_node, 2);
+  EXPECT_EQ(parse({"--nproc-per-node=gpu", "p"}, {}, {6, 2}).nproc_per_node, 2);
+  for (const char* bad : {"0", "-1", "many", "2x", "99999999999"})
+    EXPECT_SAYS(refusal({std::string("--nproc-per-node=") + bad, "p"}), "--nproc-per-node=");
+  EXPECT_SAYS(refusal({"--nproc-per-node=gpu", "p"}), "no GPU");
+  EXPECT_SAYS(refusal({"p"}, {{"PET_NPROC_PER_NODE", "x"}}), "PET_NPROC_PER_NODE=x");
+}
+
+TEST(launch_options, what_one_node_cannot_do_is_refused_in_a_sentence) {
+  for (const char* word : {"--nnodes=2", "--nnodes=1:4", "--node-rank=1", "--rdzv-backend=etcd",
+                           "--rdzv-endpoint=far.example:29400"})
+    EXPECT_SAYS(refusal({word, "p"}), "elastic launcher") << word;
+  EXPECT_SAYS(refusal({"--max-restarts=3", "p"}), "does not restart");
+  EXPECT_SAYS(refusal({"-m", "module"}), "python3 -m");
+  EXPECT_SAYS(refusal({"--logs-specs=x", "p"}), "plug-in");
+  EXPECT_SAYS(refusal({"--numa-binding=node", "p"}), "--cpu-binding");
+  EXPECT_SAYS(refusal({"--virtual-local-rank", "p"}), "LOCAL_RANK");
+}
+
+TEST(launch_options, a_cluster_wiki_line_for_one_node_is_accepted) {
+  auto options =
+      parse({"--nnodes=1:1", "--node_rank=0", "--max_restarts=0", "--rdzv_backend=c10d",
+             "--rdzv_endpoint=localhost:0", "--rdzv_id", "101", "--nproc_per_node", "2", "p"});
+  EXPECT_EQ(options.rdzv_id, "101");
+  EXPECT_EQ(options.master_port, 0);
+  auto fixed = parse({"--rdzv-endpoint=127.0.0.1:29501", "p"});
+  EXPECT_EQ(fixed.master_addr, "127.0.0.1");
+  EXPECT_EQ(fixed.master_port, 29501);
+  auto given = parse({"--master-addr=[::1]", "--master-port=4242", "p"});
+  EXPECT_EQ(given.master_addr, "[::1]");
+  EXPECT_EQ(given.master_port, 4242);
+}
+
+TEST(launch_options, python_only_flags_are_taken_with_one_warning_each) {
+  auto options =
+      parse({"--start-method=fork", "--monitor-interval", "5", "--event-log-handler=x", "p"});
+  EXPECT_EQ(options.warnings.size(), 3u);
+  EXPECT_EQ(options.command, Words{"p"});
+}
+
+TEST(launch_options, redirects_name_streams_for_all_or_some_ranks) {
+  auto some = StreamSelection::parse("0:1,2:3", "--tee");
+  EXPECT_EQ(some.at(0), 1);
+  EXPECT_EQ(some.at(1), 0);
+  EXPECT_EQ(some.at(2), 3);
+  EXPECT_TRUE(some.any());
+  EXPECT_FALSE(StreamSelection::parse("0", "--tee").any());
+  for (const char* bad : {"", "4", "-1", "0:4", "x:1", "0:1,1", "0:1,0:2", "0:"})
+    EXPECT_SAYS(refusal({std::string("--tee=") + bad, "p"}), "--tee") << bad;
+  EXPECT_SAYS(refusal({"--nproc-per-node=2", "--tee=2:1", "p"}), "no local rank 2");
+  EXPECT_SAYS(refusal({"--local-ranks-filter=0,1", "p"}), "no local rank 1");
+}
+
+TEST(launch_options, signals_are_named_and_those_that_cannot_be_forwarded_refused) {
+  EXPECT_EQ(parse({"p"}).signals_to_handle, (std::vector<int>{SIGTERM, SIGINT, SIGHUP, SIGQUIT}));
+  EXPECT_EQ(parse({"--signals-to-handle=SIGTERM,USR1", "p"}).signals_to_handle,
+            (std::vector<int>{SIGTERM, SIGUSR1}));
+  EXPECT_SAYS(refusal({"--signals-to-handle=SIGKILL", "p"}), "cannot be forwarded");
+  EXPECT_SAYS(refusal({"--signals-to-handle=SIGFOO", "p"}), "not a signal's name");
+}
+
+TEST(launch_options, the_shutdown_timeout_has_torchs_variable_below_the_flag) {
+  using std::chrono::milliseconds;
+  Variables torch{{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "7"}};
+  EXPECT_EQ(parse({"p"}).shutdown_timeout, std::chrono::seconds(30));
+  EXPECT_EQ(parse({"p"}, torch).shutdown_timeout, std::chrono::seconds(7));
+  EXPECT_EQ(parse({"--shutdown-timeout=0.5", "p"}, torch).shutdown_timeout, milliseconds(500));
+  EXPECT_SAYS(refusal({"--shutdown-timeout=soon", "p"}), "seconds");
+}
+
+TEST(launch_options, a_missing_or_superfluous_value_is_an_error) {
+  EXPECT_SAYS(refusal({"--nproc-per-node"}), "needs a value");
+  EXPECT_SAYS(refusal({"--standalone=1", "p"}), "takes no value");
+  EXPECT_SAYS(refusal({"--master-port=70000", "p"}), "--master-port=70000");
+}
+
+TEST(launch_options, a_verb_with_its_own_flags_gets_them_back_in_order) {
+  Words rest;
+  auto options =
+      extract_run_options({"gpt.json", "--nproc_per_node", "2", "--set", "training.steps=3",
+                           "--tee=3", "--resume", "-h", "--", "--nproc-per-node=9"},
+                          &rest, from({}), [] { return LocalDevices{}; });
+  EXPECT_EQ(options.nproc_per_node, 2);
+  EXPECT_EQ(options.tee.at(0), 3);
+  EXPECT_FALSE(options.help);
+  EXPECT_EQ(rest, (Words{"gpt.json", "--set", "training.steps=3", "--resume", "-h", "--",
+                         "--nproc-per-node=9"}));
+}
+
+TEST(launch_options, help_names_every_flag_that_has_an_effect) {
+  std::string help = run_flags_help();
+  for (const char* flag : {"--nproc-per-node", "--tee", "--cpu-binding", "--dry-run", "--log-dir"})
+    EXPECT_SAYS(help, flag);
+  EXPECT_EQ(help.find("--start-method"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace trireme::launch

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/models/gpt.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "trireme/base/error.h"
+#include "trireme/layers/causal_attention.h"
+#include "trireme/tensor/random.h"
+
+using namespace trireme;
+
+namespace {
+GptOptions tiny() {
+  return {.layers = 2, .width = 16, .heads = 2, .context = 12, .vocab = 20, .dropout = 0.2};
+}
+
+// The published formula from LibTorch's operators and the named parameters alone.
+at::Tensor twin(Gpt& gpt, const at::Tensor& input) {
+  auto p = gpt.named_parameters();
+  const auto& o = gpt.options();
+  auto linear = [&](const std::string& name, const at::Tensor& x) {
+    return at::linear(x, p[name + ".weight"], p[name + ".bias"]);
+  };
+  auto norm = [&](const std::string& name, const at::Tensor& x) {
+    return at::layer_norm(x, {o.width}, p[name + ".weight"], p[name + ".bias"]);
+  };
+  auto x = at::embedding(p["wte.weight"], input).add(p["wpe.weight"].narrow(0, 0, input.size(1)));
+  for (int64_t i = 0; i < o.layers; ++i) {
+    const auto b = "blocks." + std::to_string(i) + ".";
+    x = x.add(linear(b + "attn.proj",
+                     plain_causal_attention(linear(b + "attn.qkv", norm(b + "ln1", x)), o.heads)));
+    x = x.add(linear(b + "mlp.down", at::gelu(linear(b + "mlp.up", norm(b + "ln2", x)), "tanh")));
+  }
+  return at::linear(norm("ln_f", x), p[o.tied_head ? "wte.weight" : "head.weight"]);
+}
+
+at::Tensor tokens(std::vector<int64_t> sizes) { return at::randint(0, 20, sizes, at::kLong); }
+}  // namespace
+
+TEST(models_gpt, default_size_is_10_9_million) {
+  Gpt gpt(GptOptions{}, 1);
+  int64_t count = 0;
+  for (const auto& p : gpt.parameters()) count += p.numel();
+  EXPECT_NEAR(static_cast<double>(count), 10.9e6, 0.05e6);
+}
+
+TEST(models_gpt, forward_and_gradients_equal_the_plain_formula) {
+  for (bool tied : {false, true}) {
+    auto o = tiny();
+    o.tied_head = tied;
+    Gpt gpt(o, 3);
+    gpt.to(at::kDouble);
+    gpt.eval();
+    {  // away from the tiny initial weights, where errors could hide
+      at::NoGradGuard no_grad;
+      for (auto& p : gpt.parameters()) p.add_(at::randn_like(p), 0.2);
+    }
+    auto input = tokens({3, 10}), target = tokens({3, 10});
+    auto ours = gpt.forward(input);
+    EXPECT_TRUE(ours.allclose(twin(gpt, input), 1e-9, 1e-9));
+    gpt.loss_sum(ours, target).backward();
+    std::vector<at::Tensor> gradients;
+    for (auto& p : gpt.parameters()) gradients.push_back(p.grad().clone());
+    gpt.zero_grad();
+    at::cross_entropy_loss(twin(gpt, input).view({-1, 20}).to(at::kFloat), target.view({-1}), {}, 2)
+        .backward();
+    const auto named = gpt.named_parameters();
+    for (size_t i = 0; i < named.size(); ++i)
+      EXPECT_TRUE(gradients[i].allclose(named[i].value().grad(), 1e-5, 1e-6)) << named[i].key();
+  }
+}
+
+TEST(models_gpt, a_tied_head_has_no_weight_of_its_own) {
+  auto o = tiny();
+  EXPECT_TRUE(Gpt(o, 1).named_parameters().contains("head.weight"));
+  o.tied_head = true;
+  EXPECT_FALSE(Gpt(o, 1).named_parameters().contains("head.weight"));
+}
+
+TEST(models_gpt, loss_before_training_is_that_of_guessing) {
+  Gpt gpt(tiny(), 1);
+  gpt.eval();
+  auto loss = gpt.loss_sum(gpt.forward(tokens({4, 12})), tokens({4, 12})).item<double>() / 48;
+  EXPECT_NEAR(loss, std::log(20.0), 0.05);
+}
+
+TEST(models_gpt, micro_batches_of_any_split_get_the_same_dropout) {
+  Gpt gpt(tiny(), 1);
+  auto input = tokens({4, 12}), target = tokens({4, 12});
+  auto loss = [&](int64_t from, int64_t n) {
+    std::vector<int64_t> samples;
+    for (int64_t i = from; i < from + n; ++i) samples.push_back(100 + i);
+    RandomScope scope({42, 5, samples});
+    return gpt.loss_sum(gpt.forward(input.narrow(0, from, n)), target.narrow(0, from, n))
+        .item<double>();
+  };
+  EXPECT_NEAR(loss(0, 4), loss(0, 2) + loss(2, 2), 1e-3);
+  EXPECT_EQ(loss(1, 2), loss(1, 2));
+  gpt.eval();
+  const double without = loss(0, 4);
+  gpt.train();
+  EXPECT_GT(std::abs(loss(0, 4) - without), 1e-4) << "dropout drops";
+}
+
+TEST(models_gpt, next_logits_are_those_of_the_last_position) {
+  Gpt gpt(tiny(), 1);
+  gpt.eval();
+  auto input = tokens({2, 7});
+  EXPECT_TRUE(gpt.next_logits(input).allclose(gpt.forward(input).select(1, 6), 1e-5, 1e-6));
+}
+
+TEST(models_gpt, learns_a_pattern) {
+  auto o = tiny();
+  o.dropout = 0;
+  Gpt gpt(o, 1);
+  auto line = at::arange(0, 26, at::kLong).remainder(5);
+  auto input = at::stack({line.narrow(0, 0, 12), line.narrow(0, 3, 12)});
+  auto target = at::stack({line.narrow(0, 1, 12), line.narrow(0, 4, 12)});
+  double loss = 0;
+  for (int i = 0; i < 60; ++i) {
+    auto l = gpt.loss_sum(gpt.forward(input), target).div(24);
+    l.backward();
+    at::NoGradGuard no_grad;
+    for (auto& p : gpt.parameters()) {
+      p.sub_(p.grad(), 0.5);
+      p.mutable_grad().zero_();
+    }
+    loss = l.item<double>();
+  }
+  EXPECT_LT(loss, 0.3);
+}
+
+TEST(models_gpt, bad_options_and_inputs_are_refused) {
+  auto o = tiny();
+  o.heads = 3;
+  EXPECT_THROW(Gpt(o, 1), UsageError);
+  o = tiny();
+  o.layers = 0;
+  EXPECT_THROW(Gpt(o, 1), UsageError);
+  o = tiny();
+  o.dropout = 1;
+  EXPECT_THROW(Gpt(o, 1), UsageError);
+  Gpt gpt(tiny(), 1);
+  EXPECT_THROW(gpt.forward(tokens({2, 13})), UsageError);
+  EXPECT_THROW(gpt.forward(tokens({5})), UsageError);
+}

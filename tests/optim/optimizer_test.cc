@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/optim/optimizer.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <map>
+
+#include "trireme/base/error.h"
+#include "trireme/optim/tensor_passes.h"
+
+using namespace trireme;
+
+namespace {
+
+// Two copies of the same parameters: ours, and what torch::optim steps.
+struct Twins {
+  explicit Twins(at::ScalarType dtype = at::kFloat) {
+    torch::manual_seed(7);
+    for (auto [name, shape] :
+         std::vector<std::pair<std::string, std::vector<int64_t>>>{{"a.weight", {13, 7}},
+                                                                   {"a.bias", {13}},
+                                                                   {"norm.weight", {5}},
+                                                                   {"b.weight", {3, 1, 9}}}) {
+      auto start = torch::randn(shape, dtype);
+      ours.emplace_back(name, start.clone().requires_grad_());
+      theirs.push_back(start.clone().requires_grad_());
+    }
+  }
+  // The same gradients in both, from one stream.
+  void draw_gradients(double scale = 1) {
+    for (size_t i = 0; i < theirs.size(); ++i) {
+      auto g = torch::randn_like(theirs[i]);
+      theirs[i].mutable_grad() = g * scale;
+      ours[i].second.mutable_grad() = g.clone();
+    }
+  }
+  double largest_difference() const {
+    double worst = 0;
+    for (size_t i = 0; i < theirs.size(); ++i)
+      worst = std::max(worst, (ours[i].second - theirs[i]).abs().max().item<double>());
+    return worst;
+  }
+  NamedTensors ours;
+  std::vector<torch::Tensor> theirs;
+};
+
+template <class Theirs>
+double difference_after(Twins& twins, Optimizer& ours, Theirs& theirs, double lr, int steps = 25,
+                        double scale = 1) {
+  for (int i = 0; i < steps; ++i) {
+    twins.draw_gradients(scale);
+    ours.step(lr, scale);
+    theirs.step();
+  }
+  return twins.largest_difference();
+}
+
+// A visitor that keeps what it sees, by name.
+struct Collect : StateVisitor {
+  using StateVisitor::tensor;
+  void tensor(const Slice& slice, at::Tensor local) override { tensors[slice.name] = local; }
+  void value(const std::string& name, int64_t& v) override { values[name] = v; }
+  void value(const std::string&, double&) override { FAIL(); }
+  void value(const std::string&, std::string&) override { FAIL(); }
+  std::map<std::string, at::Tensor> tensors;
+  std::map<std::string, int64_t> values;
+};
+
+// Writes what Collect kept into another optimizer.
+struct Restore : StateVisitor {
+  explicit Restore(const Collect& from) : from(from) {}
+  void tensor(const Slice& slice, at::Tensor local) override {
+    local.copy_(from.tensors.at(slice.name));
+  }
+  void value(const std::string& name, int64_t& v) override { v = from.values.at(name); }
+  void value(const std::string&, double&) override { FAIL(); }
+  void value(const std::string&, std::string&) override { FAIL(); }
+  const Collect& from;
+};
+
+}  // namespace
+
+TEST(optim_optimizer, sgd_equals_torch) {
+  for (double momentum : {0.0, 0.9})
+    for (double decay : {0.0, 0.05})
+      for (bool nesterov : {false, true}) {
+        if (nesterov && momentum == 0) continue;
+        Twins twins;
+        auto ours = make_sgd(twins.ours, {momentum, decay, nesterov});
+        torch::optim::SGD theirs(
+            twins.theirs,
+            torch::optim::SGDOptions(0.03).momentum(momentum).weight_decay(decay).nesterov(
+                nesterov));
+        EXPECT_LT(difference_after(twins, *ours, theirs, 0.03), 1e-6)
+            << momentum << ' ' << decay << ' ' << nesterov;
+      }
+}
+
+TEST(optim_optimizer, adamw_equals_torch) {
+  for (double decay : {0.0, 0.1}) {
+    Twins twins;
+    auto ours = make_adamw(twins.ours, {.beta2 = 0.95, .weight_decay = decay});
+    torch::optim::AdamW theirs(
+        twins.theirs, torch::optim::AdamWOptions(3e-3).betas({0.9, 0.95}).weight_decay(decay));
+    EXPECT_LT(difference_after(twins, *ours, theirs, 3e-3), 1e-6) << decay;
+  }
+}
+
+TEST(optim_optimizer, adam_equals_torch) {
+  for (double decay : {0.0, 0.1}) {
+    Twins twins;
+    auto ours = make_adamw(twins.ours, {.weight_decay = decay, .decoupled = false});
+    torch::optim::Adam theirs(twins.theirs, torch::optim::AdamOptions(3e-3).weight_decay(decay));
+    EXPECT_LT(difference_after(twins, *ours, theirs, 3e-3), 1e-6) << decay;
+  }
+}
+
+TEST(optim_optimizer, float64_equals_torch_to_1e_13) {
+  Twins adam(at::kDouble), sgd(at::kDouble);
+  auto ours_adam = make_adamw(adam.ours, {});
+  torch::optim::AdamW theirs_adam(adam.theirs, torch::optim::AdamWOptions(1e-2));
+  EXPECT_LT(difference_after(adam, *ours_adam, theirs_adam, 1e-2), 1e-13);
+  auto ours_sgd = make_sgd(sgd.ours, {0.9, 0.01, true});
+  torch::optim::SGD theirs_sgd(
+      sgd.theirs, torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01).nesterov(true));
+  EXPECT_LT(difference_after(sgd, *ours_sgd, theirs_sgd, 0.1), 1e-13);
+}
+
+TEST(optim_optimizer, grad_scale_is_multiplied_into_the_gradient) {
+  Twins twins;
+  auto ours = make_sgd(twins.ours, {0.9, 0.05, false});
+  torch::optim::SGD theirs(twins.theirs,
+                           torch::optim::SGDOptions(0.03).momentum(0.9).weight_decay(0.05));
+  EXPECT_LT(difference_after(twins, *ours, theirs, 0.03, 20, 0.25), 1e-6);
+}
+
+TEST(optim_optimizer, option_groups_decide_decay_and_rate_by_name) {
+  Twins twins;
+  auto ours = make_adamw(twins.ours, {.weight_decay = 0.1},
+                         {{"*.bias", 0.0}, {"norm.*", 0.0}, {"b.*", std::nullopt, 0.5}});
+  auto group = [&](std::vector<torch::Tensor> p, double lr, double decay) {
+    return torch::optim::OptimizerParamGroup(
+        std::move(p), std::make_unique<torch::optim::AdamWOptions>(
+                          torch::optim::AdamWOptions(lr).weight_decay(decay)));
+  };
+  const auto& t = twins.theirs;
+  torch::optim::AdamW theirs(
+      {group({t[0]}, 1e-2, 0.1), group({t[1], t[2]}, 1e-2, 0), group({t[3]}, 5e-3, 0.1)});
+  EXPECT_LT(difference_after(twins, *ours, theirs, 1e-2), 1e-6);
+}
+
+TEST(optim_optimizer, a_parameter_without_a_gradient_is_left_alone_and_does_not_age) {
+  Twins twins;
+  auto ours = make_adamw(twins.ours, {});
+  torch::optim::AdamW theirs(twins.theirs, torch::optim::AdamWOptions(1e-2));
+  for (int i = 0; i < 21; ++i) {
+    twins.draw_gradients();
+    if (i % 3 == 0)
+      twins.ours[1].second.mutable_grad() = at::Tensor(),
+      twins.theirs[1].mutable_grad() = at::Tensor();
+    auto before = twins.ours[1].second.detach().clone();
+    ours->step(1e-2);
+    theirs.step();
+    if (i % 3 == 0) {
+      EXPECT_TRUE(before.equal(twins.ours[1].second));
+    }
+  }
+  EXPECT_LT(twins.largest_difference(), 1e-6);
+}
+
+TEST(optim_optimizer, state_is_named_and_restoring_it_continues_with_the_same_bits) {
+  for (bool adam : {true, false}) {
+    Twins one, two;
+    auto make = [&](const NamedTensors& p) {
+      return adam ? make_adamw(p, {}) : make_sgd(p, {0.9, 0.01, true});
+    };
+    auto first = make(one.ours);
+    for (int i = 0; i < 3; ++i) one.draw_gradients(), first->step(1e-2);
+    Collect seen;
+    first->state(seen);
+    EXPECT_EQ(seen.values.at("optim.step"), 3);
+    EXPECT_EQ(seen.tensors.size(), adam ? 8u : 4u);
+    EXPECT_EQ(
+        seen.tensors.at(adam ? "optim.exp_avg_sq.b.weight" : "optim.momentum.b.weight").sizes(),
+        (at::IntArrayRef{3, 1, 9}));
+
+    auto second = make(two.ours);
+    for (size_t i = 0; i < one.ours.size(); ++i)
+      two.ours[i].second.data().copy_(one.ours[i].second);
+    Restore restore(seen);
+    second->state(restore);
+    EXPECT_EQ(second->steps(), 3);
+    one.draw_gradients();
+    for (size_t i = 0; i < one.ours.size(); ++i)
+      two.ours[i].second.mutable_grad() = one.ours[i].second.grad();
+    first->step(1e-2);
+    second->step(1e-2);
+    for (size_t i = 0; i < one.ours.size(); ++i)
+      EXPECT_TRUE(one.ours[i].second.equal(two.ours[i].second)) << i;
+  }
+}
+
+TEST(optim_optimizer, a_step_bumps_the_version_so_that_backward_notices) {
+  auto w = torch::ones({4}).requires_grad_();
+  auto optimizer = make_sgd({{"w", w}});
+  auto loss = (w * w).sum();  // saves w
+  w.mutable_grad() = torch::ones({4});
+  const auto version = w._version();
+  optimizer->step(0.1);
+  EXPECT_GT(w._version(), version);
+  EXPECT_THROW(loss.backward(), c10::Error);
+}
+
+TEST(optim_optimizer, zero_grad_keeps_the_memory_unless_asked_to_drop_it) {
+  auto w = torch::ones({4}).requires_grad_();
+  auto optimizer = make_sgd({{"w", w}});
+  w.mutable_grad() = torch::ones({4});
+  void* memory = w.grad().data_ptr();
+  optimizer->zero_grad();
+  EXPECT_EQ(w.grad().data_ptr(), memory);
+  EXPECT_EQ(w.grad().abs().sum().item<float>(), 0);
+  optimizer->zero_grad(/*set_to_none=*/true);
+  EXPECT_FALSE(w.grad().defined());
+}
+
+TEST(optim_optimizer, a_gradient_that_is_not_contiguous_is_read_in_the_right_order) {
+  auto w = torch::zeros({2, 3}).requires_grad_();
+  auto optimizer = make_sgd({{"w", w}});
+  w.mutable_grad() = torch::arange(6, torch::kFloat).view({3, 2}).t();
+  optimizer->step(1);
+  EXPECT_TRUE(w.detach().equal(-torch::arange(6, torch::kFloat).view({3, 2}).t()));
+}
+
+TEST(optim_optimizer, what_it_cannot_do_is_refused_by_name) {
+  auto text = [](auto&& call) -> std::string {
+    try {
+      call();
+    } catch (const UsageError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  auto w = torch::ones({4}).requires_grad_();
+  EXPECT_NE(text([&] {
+              make_adamw({{"w", w}}, {.amsgrad = true});
+            }).find("amsgrad"),
+            std::string::npos);
+  EXPECT_NE(text([&] {
+              make_sgd({{"w", w}}, {.nesterov = true});
+            }).find("nesterov"),
+            std::string::npos);
+  EXPECT_NE(text([&] { make_sgd({}); }).find("no parameters"), std::string::npos);
+  EXPECT_NE(text([&] { make_sgd({{"w", w}, {"w", w}}); }).find("twice"), std::string::npos);
+  EXPECT_NE(text([&] {
+              make_sgd({{"h", torch::ones({4}, torch::kHalf)}});
+            }).find("'h'"),
+            std::string::npos);
+  EXPECT_NE(text([&] {
+              make_sgd({{"w", w}, {"d", torch::ones({4}, torch::kDouble)}});
+            }).find("'d'"),
+            std::string::npos);
+  EXPECT_NE(text([&] {
+              make_sgd({{"t", torch::ones({4, 3}).t()}});
+            }).find("contiguous"),
+            std::string::npos);
+
+  auto ok = torch::ones({4}).requires_grad_();
+  auto optimizer = make_sgd({{"ok", ok}, {"w", w}});
+  ok.mutable_grad() = torch::ones({4});
+  w.mutable_grad() =
+      torch::sparse_coo_tensor(torch::zeros({1, 1}, torch::kLong), torch::ones({1}), {4});
+  EXPECT_NE(text([&] { optimizer->step(1); }).find("'w' is sparse"), std::string::npos);
+  EXPECT_TRUE(ok.detach().equal(torch::ones({4}))) << "nothing has changed";
+}
+
+// What CUDA parameters use; here on CPU memory against the fused pass.
+TEST(optim_optimizer, the_tensor_passes_compute_what_the_fused_ones_do) {
+  torch::manual_seed(3);
+  auto p = torch::randn({50}), g = torch::randn({50}), m = torch::randn({50}),
+       v = torch::rand({50});
+  for (double l2 : {0.0, 0.1}) {
+    AdamWScalars s{0.5, l2, 0.99, 0.9, 0.95, 1e-8, 1e-2, 1.5};
+    auto p1 = p.clone(), m1 = m.clone(), v1 = v.clone(), p2 = p.clone(), m2 = m.clone(),
+         v2 = v.clone();
+    adamw_pass(p1, g, m1, v1, s);
+    adamw_pass(p2.data_ptr<float>(), g.data_ptr<float>(), m2.data_ptr<float>(),
+               v2.data_ptr<float>(), 50, s);
+    EXPECT_TRUE(p1.allclose(p2, 1e-6, 1e-6) && m1.allclose(m2, 1e-6, 1e-6) &&
+                v1.allclose(v2, 1e-6, 1e-6));
+  }
+  for (bool nesterov : {false, true}) {
+    SgdScalars s{0.5, 0.1, 0.01, 0.9, nesterov};
+    auto p1 = p.clone(), m1 = m.clone(), p2 = p.clone(), m2 = m.clone();
+    sgd_pass(p1, g, m1, s);
+    sgd_pass(p2.data_ptr<float>(), g.data_ptr<float>(), m2.data_ptr<float>(), 50, s);
+    EXPECT_TRUE(p1.allclose(p2, 1e-6, 1e-6) && m1.allclose(m2, 1e-6, 1e-6));
+  }
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/base/export.h"
+
+// A run folder: step-00000100/, step-00000200/, …, and `latest`, a file with the name of the newest
+// published one. A step folder appears whole, by one rename; a temporary begins with ".tmp-".
+namespace trireme {
+
+/// "step-00000100"
+TRIREME_API std::string step_folder_name(int64_t step);
+/// The step of such a name (a path's last part); -1 for any other.
+TRIREME_API int64_t step_of_folder(const std::string& folder);
+/// Steps published in a run folder, rising. Empty when the folder is not there.
+TRIREME_API std::vector<int64_t> list_steps(const std::string& run_dir);
+/// `path` itself when it is a step folder; of a run folder the one that `latest` names, else (no
+/// `latest`) the newest. UsageError where there is none; Corrupt when `latest` names what is not
+/// there.
+TRIREME_API std::string find_checkpoint(const std::string& path);
+
+}  // namespace trireme

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/output_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "trireme/base/check.h"
+#include "trireme/base/failpoint.h"
+
+namespace trireme {
+
+OutputFile::OutputFile(const std::string& path)
+    : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)) {
+  check<ResourceError>(static_cast<bool>(fd_), "cannot create {}: {}", path_, errno_text());
+}
+
+void OutputFile::write(const void* bytes, size_t size) {
+  constexpr size_t kMost = size_t{1} << 30;  // write(2) takes less than 2 GiB at once
+  const char* from = static_cast<const char*>(bytes);
+  while (size > 0) {
+    int pretend = failpoint("checkpoint.write");
+    ssize_t n = -1;
+    if (pretend)
+      errno = pretend;
+    else
+      n = ::write(fd_.get(), from, std::min(size, kMost));
+    if (n < 0 && errno == EINTR) continue;
+    check<ResourceError>(n >= 0, "cannot write {} (after {} bytes): {}", path_, written_,
+                         errno_text());
+    from += n, size -= static_cast<size_t>(n), written_ += static_cast<uint64_t>(n);
+  }
+}
+
+void OutputFile::finish() {
+  check<ResourceError>(::fsync(fd_.get()) == 0, "cannot sync {}: {}", path_, errno_text());
+  check<ResourceError>(::close(fd_.release()) == 0, "cannot close {}: {}", path_, errno_text());
+}
+
+}  // namespace trireme

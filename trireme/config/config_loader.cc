@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/config/config_loader.h"
+
+#include <algorithm>
+
+#include "trireme/base/check.h"
+
+namespace trireme {
+namespace {
+
+constexpr const char* kBatchKeys[] = {"train_batch_size", "train_micro_batch_size_per_gpu",
+                                      "gradient_accumulation_steps"};
+
+bool is_auto(const KeyInfo& key, const Value& value) {
+  if (value.is(Value::Kind::null)) return true;
+  if (!value.is(Value::Kind::string) || (value.string != "auto" && value.string != "Auto"))
+    return false;
+  if (key.type != KeyType::text || key.status == KeyStatus::refused) return true;
+  auto choices = split_words(key.choices);
+  return !choices.empty() && std::find(choices.begin(), choices.end(), "auto") == choices.end();
+}
+
+bool contains_word(const std::string& words, std::string_view word) {
+  auto list = split_words(words);
+  return std::find(list.begin(), list.end(), word) != list.end();
+}
+
+void set_origin(Value* value, const Origin& origin) {
+  value->origin = origin;
+  for (auto& item : value->array) set_origin(&item, origin);
+  for (auto& member : value->members) {
+    member.key_origin = origin;
+    set_origin(&member.value, origin);
+  }
+}
+
+/// A flag's text as a value: JSON where that is meant, else the text itself.
+Value flag_value(const ConfigOverride& flag) {
+  const KeyInfo* key = find_key(flag.key);
+  std::string source = flag.origin + " " + flag.key;
+  auto as_text = [&] { return read_json(source, json_quote(flag.value)); };  // checks its UTF-8
+  char first = flag.value.empty() ? '\0' : flag.value[0];
+  bool bracket = first == '[' || first == '{' || first == '"';
+  bool wants_text = key && (key->type == KeyType::text || key->type == KeyType::texts);
+  if (flag.value.empty() || (wants_text && !bracket && flag.value != "null")) return as_text();
+  try {
+    return read_json(source, flag.value);
+  } catch (const UsageError&) {
+    // A prompt may well begin with a bracket; a list of paths is then a list with a slip in it.
+    if (bracket && !(key && key->type == KeyType::text)) throw;
+    return as_text();
+  }
+}
+
+}  // namespace
+
+void ConfigLoader::add_document(const Value& root) {
+  check<UsageError>(root.is(Value::Kind::object),
+                    "{}: a configuration is an object, {{ … }}, found {}", root.origin.str(),
+                    root.describe());
+  level_ += 2;
+  if (const Value* kept = root.find("_kept"))
+    for (const auto& item : kept->array) kept_.push_back(item.string);
+  for (const auto& member : root.members) {
+    if (member.key == "_origins" || member.key == "_derived" || member.key == "_kept") continue;
+    walk(member.key, member.value, member.key_origin, false);
+  }
+  kept_.clear();
+  close_level();
+}
+
+void ConfigLoader::add_overrides(const std::vector<ConfigOverride>& overrides) {
+  level_ += 2;
+  for (const auto& flag : overrides) {
+    Value value = flag_value(flag);
+    Origin origin{std::make_shared<const std::string>(flag.origin), 0, 0};
+    set_origin(&value, origin);
+    walk(flag.key, value, origin, true);
+  }
+  close_level();
+}
+
+void ConfigLoader::walk(const std::string& path, const Value& value, const Origin& at,
+                        bool from_flag) {
+  const KeyInfo* key = find_key(path);
+  bool section = is_section(path);
+  if (key && !(value.is(Value::Kind::object) && section)) return leaf(path, *key, value, from_flag);
+  if (!section) {
+    return wrong(path, value, at,
+                 fmt::format("unknown key {}; the nearest known key is {}", json_quote(path),
+                             json_quote(nearest_key(path))));
+  }
+  if (value.is(Value::Kind::object)) {
+    for (const auto& member : value.members)
+      walk(path + "." + member.key, member.value, member.key_origin, from_flag);
+  } else if (value.is(Value::Kind::null) ||
+             (value.is(Value::Kind::string) && value.string == "auto")) {
+    if (from_flag)
+      std::erase_if(merged_, [&](const auto& item) { return item.first.starts_with(path + "."); });
+  } else if (path == "zero_optimization" && value.is(Value::Kind::boolean)) {
+    // The oldest DeepSpeed spelling: true is stage 1.
+    Value stage = Value::of(int64_t{value.boolean});
+    stage.origin = value.origin;
+    leaf("zero_optimization.stage", *find_key("zero_optimization.stage"), stage, from_flag);
+  } else {
+    wrong(path, value, value.origin,
+          fmt::format("{} is a section: expected {{ … }}, found {}", path, value.describe()));
+  }
+}
+
+void ConfigLoader::leaf(const std::string& path, const KeyInfo& row, const Value& value,
+                        bool from_flag) {
+  const KeyInfo& key = row.alias_of.empty() ? row : *find_key(row.alias_of);
+  // A "section.*" row stands for many paths.
+  const std::string& name = key.path.ends_with(".*") ? path : key.path;
+  if (is_auto(key, value)) {
+    // Left to us: what an earlier file says stays. A flag takes that away too.
+    if (from_flag) merged_.erase(name);
+    return report(order_++, {.path = name,
+                             .value = value.text(),
+                             .origin = value.origin,
+                             .why = "as if not given",
+                             .deepspeed = key.deepspeed});
+  }
+  bool kept = std::find(kept_.begin(), kept_.end(), name) != kept_.end();
+  Given given{&key, value, level_ - kept, order_++};
+  if (auto why = normalise(key, value, &given.value); !why.empty())
+    return wrong(name, value, value.origin, fmt::format("{}: {}", path, why));
+  auto [it, fresh] = merged_.try_emplace(name);
+  if (!fresh && !from_flag && it->second.level == given.level)
+    return wrong(
+        name, value, value.origin,
+        fmt::format("{} is given twice (first at {}{}); remove one", path,
+                    it->second.value.origin.str(), row.alias_of.empty() ? "" : ", as " + name));
+  it->second = std::move(given);
+}
+
+void ConfigLoader::wrong(const std::string& path, const Value& value, const Origin& at,
+                         const std::string& why) {
+  KeyReport entry{.path = path,
+                  .value = value.text(),
+                  .origin = at,
+                  .verdict = KeyReport::Verdict::wrong,
+                  .why = why};
+  if (const KeyInfo* key = find_key(path)) entry.deepspeed = key->deepspeed;
+  entry.error = fmt::format("{}: {}", at.str(), why);
+  report(order_++, std::move(entry));
+}
+
+void ConfigLoader::report(size_t order, KeyReport entry) {
+  reported_[entry.path] = reports_.size();
+  reports_.emplace_back(order, std::move(entry));
+}
+
+bool ConfigLoader::broken(std::string_view path) const {
+  auto it = reported_.find(path);
+  return it != reported_.end() && !reports_[it->second].second.error.empty();
+}
+
+/// The batch rule of design §4, without knowing the ranks yet: what this level gives is believed;
+/// with fewer than two numbers, the first of the older ones (train, micro, accumulation) stays to
+/// fit beside it.
+void ConfigLoader::close_level() {
+  int fresh = 0, older = 0;
+  for (const char* path : kBatchKeys)
+    if (auto it = merged_.find(path); it != merged_.end() && it->second.level == level_) ++fresh;
+  if (fresh == 0) return;
+  for (const char* path : kBatchKeys) {
+    auto it = merged_.find(path);
+    if (it == merged_.end() || it->second.level == level_) continue;
+    // Two of a level that to_json wrote are already merged: its kept one stays.
+    bool stays = it->second.level == level_ - 1 || (fresh < 2 && older == 0);
+    ++older;
+    if (stays) continue;
+    report(it->second.order,
+           {.path = path,
+            .value = it->second.value.text(),
+            .origin = it->second.value.origin,
+            .verdict = KeyReport::Verdict::without_effect,
+            .why = "a later file or flag gives batch sizes; derived anew from those",
+            .deepspeed = true});
+    merged_.erase(it);
+  }
+}
+
+void ConfigLoader::judge(const std::string& path, const Given& given) {
+  const KeyInfo& key = *given.key;
+  KeyReport entry{.path = path,
+                  .value = given.value.text(),
+                  .origin = given.value.origin,
+                  .deepspeed = key.deepspeed};
+  auto refuse = [&] {
+    entry.verdict = KeyReport::Verdict::refused;
+    entry.why = key.why;
+    entry.error =
+        fmt::format("{}: {} = {} is refused: {}", entry.origin.str(), path, entry.value, key.why);
+  };
+  if (key.status == KeyStatus::without_effect) {
+    entry.verdict = KeyReport::Verdict::without_effect;
+    entry.why = key.why;
+    config_.ignored_[path] = given.value;
+  } else if (key.status == KeyStatus::refused) {
+    Value harmless;
+    bool fine = !key.harmless.empty() &&
+                normalise(key, read_json("the table of keys", key.harmless), &harmless).empty() &&
+                harmless == given.value;
+    if (!fine) refuse();
+  } else if (given.value.is(Value::Kind::string) &&
+             contains_word(key.refused_choices, given.value.string)) {
+    refuse();
+  } else {
+    config_.given_[path] = {given.value, given.level};
+  }
+  report(given.order, std::move(entry));
+}
+
+void ConfigLoader::check_conditions() {
+  for (const auto& [path, given] : merged_) {
+    const KeyInfo& key = *given.key;
+    if (broken(path) || config_.applies(path)) continue;
+    auto equals = key.when.find('=');
+    std::string selector = key.when.substr(0, equals);
+    if (broken(selector)) continue;
+    int chosen = config_.level_of(selector);
+    if (auto it = derived_level_.find(selector); it != derived_level_.end()) chosen = it->second;
+    std::string is = fmt::format("{} is {}", selector, config_.lookup(selector)->text());
+    config_.given_.erase(path);
+    auto& entry = reports_[reported_.at(path)].second;
+    if (given.level < chosen) {  // a later level chose another model, optimizer, …
+      entry.verdict = KeyReport::Verdict::without_effect;
+      entry.why = fmt::format("{}, chosen later", is);
+    } else {
+      std::string wanted = key.when.substr(equals + 1);
+      for (size_t at = 0; (at = wanted.find(',', at)) != std::string::npos; at += 4)
+        wanted.replace(at, 1, " or ");
+      complain(path, fmt::format("applies when {} is {}, and {} ({}); remove it", selector, wanted,
+                                 is, config_.origin(selector)));
+    }
+  }
+}
+
+/// An error about a key that was judged fine by itself.
+void ConfigLoader::complain(std::string_view path, const std::string& why) {
+  auto it = reported_.find(path);
+  if (it == reported_.end()) {
+    KeyReport entry{.path = std::string(path)};
+    if (const Value* value = config_.lookup(path)) entry.value = value->text();
+    report(order_++, std::move(entry));
+    it = reported_.find(path);
+  }
+  auto& entry = reports_[it->second].second;
+  entry.verdict = KeyReport::Verdict::wrong;
+  entry.why = fmt::format("{} {}", path, why);
+  entry.error = fmt::format("{}: {}", entry.origin.str(), entry.why);
+}
+
+Inspection ConfigLoader::finish() {
+  for (const auto& [path, given] : merged_)
+    if (!broken(path)) judge(path, given);
+  derive();
+  check_conditions();
+  check_together();
+  std::stable_sort(reports_.begin(), reports_.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  Inspection out;
+  for (auto& [order, entry] : reports_) out.keys.push_back(std::move(entry));
+  out.notes = deepspeed_surprises(config_);
+  out.config = std::move(config_);
+  return out;
+}
+
+}  // namespace trireme

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// What keys mean together: defaults that follow from other values, and values that exclude each
+// other.
+#include <algorithm>
+
+#include "trireme/base/check.h"
+#include "trireme/config/config_loader.h"
+
+namespace trireme {
+
+void ConfigLoader::derive() {
+  auto& derived = config_.derived_;
+  auto given = [&](const char* path) { return !config_.is_default(path); };
+
+  if (!given("training.steps") && config_.get_int("training.epochs") == 0)
+    derived["training.steps"] = Value::of(int64_t{1000});
+
+  if (config_.get_string("data.type") == "auto") {
+    bool gpt = config_.get_string("model.type") == "gpt";
+    derived["data.type"] = Value::of(std::string(gpt                  ? "corpus"
+                                                 : given("data.path") ? "mnist"
+                                                                      : "digits"));
+    // As late as what it follows from: keys of another type of data in an earlier file then give
+    // way.
+    derived_level_["data.type"] =
+        std::max({config_.level_of("data.type"), config_.level_of("model.type"),
+                  config_.level_of("data.path")});
+  }
+
+  auto schedule = config_.get_string("scheduler.type");
+  bool ours = schedule == "constant" || schedule == "linear" || schedule == "cosine";
+  if (ours && !given("scheduler.params.warmup_num_steps"))
+    derived["scheduler.params.warmup_num_steps"] = Value::of(int64_t{0});
+  if (!given("scheduler.params.warmup_max_lr")) {
+    if (schedule == "WarmupLR")
+      derived["scheduler.params.warmup_max_lr"] =
+          Value::of(config_.get_double("optimizer.params.lr"));
+    if (schedule == "WarmupDecayLR") derived["scheduler.params.warmup_max_lr"] = Value::of(0.001);
+  }
+  int64_t steps = config_.get_int("training.steps");
+  if (config_.applies("scheduler.params.total_num_steps") &&
+      config_.get_int("scheduler.params.total_num_steps") == 0 && steps > 0)
+    derived["scheduler.params.total_num_steps"] = Value::of(steps);
+}
+
+void ConfigLoader::check_together() {
+  const Config& c = config_;
+  // A value that is wrong by itself was reported; its default says nothing about the user's intent.
+  auto fine = [&](std::initializer_list<const char*> paths) {
+    for (const char* path : paths)
+      if (broken(path) || !c.applies(path)) return false;
+    return true;
+  };
+  auto at = [&](const char* path) {
+    return fmt::format("{} ({})", c.lookup(path)->text(), c.origin(path));
+  };
+
+  if (fine({"training.steps", "training.epochs"}) && c.get_int("training.steps") == 0 &&
+      c.get_int("training.epochs") == 0)
+    complain("training.steps",
+             "is 0 and nothing else ends the training: set training.steps or training.epochs");
+
+  if (fine({"data.type", "model.type"})) {
+    auto data = c.get_string("data.type"), model = c.get_string("model.type");
+    bool text_model = model == "gpt";
+    if (data != "dummy" && text_model != (data == "corpus"))
+      complain("data.type", fmt::format("{} does not feed model.type {}: it takes {}",
+                                        json_quote(data), at("model.type"),
+                                        text_model ? "corpus or dummy" : "mnist, digits or dummy"));
+    else if (data == "mnist" && !c.has("data.path"))
+      complain("data.type", "\"mnist\" needs data.path, the folder with the IDX files");
+    else if (data != "dummy" && model == "mlp" && fine({"model.inputs"}) &&
+             c.get_int("model.inputs") != 784)
+      complain("model.inputs", fmt::format("must be 784 for data.type {}, whose images are 28×28",
+                                           at("data.type")));
+    else if (data != "dummy" && model == "mlp" && fine({"model.outputs"}) &&
+             c.get_int("model.outputs") < 10)
+      complain("model.outputs",
+               fmt::format("must be at least 10 for data.type {}, the digits", at("data.type")));
+  }
+  if (fine({"data.paths"}) && c.get_string_list("data.paths").empty())
+    complain("data.paths", "is empty: name files, folders or globs of the corpus");
+
+  if (fine({"model.width", "model.heads"}) &&
+      c.get_int("model.width") % c.get_int("model.heads") != 0) {
+    if (c.is_default("model.width"))
+      complain("model.heads", fmt::format("{} does not divide model.width {}",
+                                          c.get_int("model.heads"), at("model.width")));
+    else
+      complain("model.width", fmt::format("{} does not divide by model.heads {}",
+                                          c.get_int("model.width"), at("model.heads")));
+  }
+
+  if (fine({"optimizer.params.betas"})) {
+    auto betas = c.get_double_list("optimizer.params.betas");
+    if (betas.size() != 2 || betas[0] >= 1 || betas[1] >= 1)
+      complain("optimizer.params.betas", "needs two numbers below 1, such as [0.9, 0.999]");
+  }
+  if (fine({"optimizer.params.nesterov", "optimizer.params.momentum"}) &&
+      c.get_bool("optimizer.params.nesterov") && c.get_double("optimizer.params.momentum") == 0)
+    complain("optimizer.params.nesterov", "needs optimizer.params.momentum above 0");
+  if (fine({"optimizer.params.adam_w_mode", "optimizer.type"}) &&
+      c.get_string("optimizer.type") == "AdamW" && !c.get_bool("optimizer.params.adam_w_mode"))
+    complain("optimizer.params.adam_w_mode",
+             "is false, and optimizer.type is AdamW: Adam with false is plain Adam");
+
+  if (fine({"scheduler.params.warmup_min_lr", "scheduler.params.warmup_max_lr"}) &&
+      c.get_double("scheduler.params.warmup_min_lr") >
+          c.get_double("scheduler.params.warmup_max_lr"))
+    complain("scheduler.params.warmup_min_lr",
+             fmt::format("is above scheduler.params.warmup_max_lr {}",
+                         at("scheduler.params.warmup_max_lr")));
+
+  if (fine({"training.leaves"})) {
+    auto leaves = c.get_int("training.leaves");
+    if (leaves & (leaves - 1))
+      complain("training.leaves", fmt::format("must be a power of two, found {}", leaves));
+  }
+}
+
+}  // namespace trireme

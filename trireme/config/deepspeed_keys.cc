@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys that a ds_config.json may hold and that do not run here. Accepted are those whose absence
+// changes no weight: what they would have printed, timed or tuned. Whatever would change the
+// training is refused.
+#include "trireme/config/keys.h"
+
+namespace trireme::detail {
+namespace {
+
+/// Many names of one section with one reason. "*" stands for everything below.
+struct Family {
+  const char* section;
+  const char* names;
+  const char* why;
+};
+
+/// Refused unless the value is `harmless`.
+struct Refusal {
+  const char* path;
+  KeyType type;
+  const char* harmless;  // "" = no value is
+  const char* why;
+};
+
+constexpr const char* kZeroOff = "is read by ZeRO only, and zero_optimization.stage is 0";
+constexpr const char* kDisabled = "is read only when its section is enabled";
+
+constexpr Family kWithoutEffect[] = {
+    {"", "wall_clock_breakdown memory_breakdown dump_state",
+     "prints DeepSpeed's own timings and state; metrics.jsonl has ours"},
+    {"", "log_level", "the environment variable TRIREME_LOG_LEVEL sets it"},
+    {"", "managed_gradient_accumulation", "the trainer always manages accumulation"},
+    {"", "prescale_gradients gradient_predivide_factor",
+     "moves the division before the sum against overflow in half precision; gradients are float32 "
+     "here"},
+    {"", "sparse_gradients", "gradients of embeddings are reduced dense: the same sums"},
+    {"", "disable_allgather zero_allow_untested_optimizer zero_force_ds_cpu_optimizer", kZeroOff},
+    {"", "seq_parallel_communication_data_type",
+     "there is no sequence parallelism to communicate for"},
+    {"", "use_data_before_expert_parallelism", "there is no expert parallelism to order"},
+    {"", "graph_harvesting", "captures CUDA graphs; the same results without"},
+    {"", "vocabulary_size", "DeepSpeed only warns about its alignment; model.vocab sets the size"},
+    {"optimizer", "legacy_fusion",
+     "chooses between DeepSpeed's kernels; our optimizers are always fused"},
+    {"optimizer.params", "torch_adam fused foreach capturable",
+     "chooses between implementations of the same step; ours is always fused"},
+    {"optimizer.params", "max_grad_norm",
+     "DeepSpeed reads it with fp16 only; gradient_clipping clips"},
+    {"scheduler.params", "last_batch_iteration verbose",
+     "a resumed run continues its schedule by itself"},
+    {"zero_optimization",
+     "contiguous_gradients reduce_scatter reduce_bucket_size use_multi_rank_bucket_allreduce "
+     "allgather_partitions allgather_bucket_size overlap_comm load_from_fp32_weights "
+     "elastic_checkpoint "
+     "sub_group_size stage3_prefetch_bucket_size prefetch_bucket_size "
+     "stage3_param_persistence_threshold "
+     "param_persistence_threshold stage3_model_persistence_threshold model_persistence_threshold "
+     "stage3_max_live_parameters max_live_parameters stage3_max_reuse_distance max_reuse_distance "
+     "stage3_gather_16bit_weights_on_model_save gather_16bit_weights_on_model_save "
+     "stage3_gather_fp16_weights_on_model_save stage3_module_granularity_threshold "
+     "module_granularity_threshold stage3_use_all_reduce_for_fetch_params "
+     "use_all_reduce_for_fetch_params "
+     "stage3_allgather_sequential allgather_sequential ignore_unused_parameters legacy_stage1 "
+     "round_robin_gradients zero_hpz_partition_size zero_quantized_weights "
+     "zero_quantized_nontrainable_weights zero_quantized_gradients mics_shard_size "
+     "mics_hierarchical_params_gather memory_efficient_linear pipeline_loading_checkpoint "
+     "override_module_apply log_trace_cache_warnings enable_sanity_checks "
+     "save_muon_momentum_buffer_in_memory cpu_offload cpu_offload_params cpu_offload_param "
+     "cpu_offload_use_pin_memory",
+     kZeroOff},
+    {"zero_optimization.offload_param",
+     "device nvme_path buffer_count buffer_size max_in_cpu pin_memory", kZeroOff},
+    {"zero_optimization.offload_optimizer",
+     "device nvme_path buffer_count pin_memory pipeline_read pipeline_write fast_init ratio "
+     "super_offload "
+     "cpuadam_cores_perc",
+     kZeroOff},
+    {"zero_optimization.zeropp_loco_param", "*", kZeroOff},
+    {"zero_optimization.zenflow", "*", kZeroOff},
+    {"zero_optimization.leaf_module", "*", kZeroOff},
+    {"aio",
+     "block_size queue_depth intra_op_parallelism thread_count single_submit overlap_events "
+     "use_gds",
+     "tunes ZeRO's offload to NVMe, which is not used"},
+    {"fp16",
+     "auto_cast loss_scale initial_scale_power loss_scale_window hysteresis consecutive_hysteresis "
+     "min_loss_scale fp16_master_weights_and_grads fp16_opt_level opt_level",
+     kDisabled},
+    {"bf16",
+     "immediate_grad_update check_grad_overflow bf16_master_weights_and_grads "
+     "bf16_optimizer_states",
+     kDisabled},
+    {"bfloat16",
+     "immediate_grad_update check_grad_overflow bf16_master_weights_and_grads "
+     "bf16_optimizer_states",
+     kDisabled},
+    {"amp", "*", kDisabled},
+    {"torch_autocast", "dtype lower_precision_safe_modules", kDisabled},
+    {"elasticity",
+     "max_train_batch_size micro_batch_sizes min_gpus max_gpus min_time prefer_larger_batch "
+     "ignore_non_elastic_batch_info num_gpus_per_node model_parallel_size version",
+     kDisabled},
+    {"autotuning", "*", kDisabled},
+    {"curriculum_learning", "*", kDisabled},
+    {"data_efficiency", "*", kDisabled},
+    {"progressive_layer_drop", "theta gamma", kDisabled},
+    {"hybrid_engine", "*", kDisabled},
+    {"activation_checkpointing",
+     "partition_activations number_checkpoints contiguous_memory_optimization "
+     "synchronize_checkpoint_boundary profile cpu_checkpointing",
+     "configures DeepSpeed's checkpoint(), which a model has to call; our models keep their "
+     "activations"},
+    {"pipeline",
+     "partition seed_layers activation_checkpoint_interval pipe_partitioned grad_partitioned",
+     "is read by a pipeline of several stages only"},
+    {"tensor_parallel",
+     "dtype tp_overlap_comm injection_policy_tuple partition_config preset_model "
+     "keep_module_on_host "
+     "replace_with_kernel_inject",
+     "is read by tensor parallelism only"},
+    {"checkpoint",
+     "tag_validation load_universal use_node_local_storage checkpoint_serialization "
+     "parallel_write.* "
+     "writer.*",
+     "is about DeepSpeed's checkpoint format; ours checks its tags and publishes in one step"},
+    {"nebula", "*", "is about DeepSpeed's checkpoint service"},
+    {"datastates_ckpt", "*", "is about DeepSpeed's checkpoint service"},
+    {"tensorboard", "enabled output_path job_name",
+     "this version writes no TensorBoard events; the same figures are in metrics.jsonl"},
+    {"csv_monitor", "enabled output_path job_name", "the same figures are in metrics.jsonl"},
+    {"wandb", "*", "nothing is sent to a service; the figures are in metrics.jsonl"},
+    {"comet", "*", "nothing is sent to a service; the figures are in metrics.jsonl"},
+    {"comms_logger", "enabled verbose prof_all debug prof_ops",
+     "this version prints no log of collectives; trireme bench measures them"},
+    {"flops_profiler",
+     "enabled recompute_fwd_factor profile_step module_depth top_modules detailed output_file",
+     "this version has no FLOPs profiler"},
+    {"compile", "*", "compiles Python modules; there are none here"},
+    {"timers", "*", "throughput is always measured, and is in metrics.jsonl"},
+};
+
+constexpr const char* kMixed = "mixed precision is not in this version; training is float32";
+constexpr const char* kZero = "ZeRO arrives with sharding; this version has stage 0";
+
+constexpr Refusal kRefused[] = {
+    {"zero_optimization.stage", KeyType::integer, "0", kZero},
+    {"fp16.enabled", KeyType::boolean, "false", kMixed},
+    {"bf16.enabled", KeyType::boolean, "false", kMixed},
+    {"bfloat16.enabled", KeyType::boolean, "false", kMixed},
+    {"amp.enabled", KeyType::boolean, "false", kMixed},
+    {"torch_autocast.enabled", KeyType::boolean, "false", kMixed},
+    {"communication_data_type", KeyType::text, "\"fp32\"",
+     "gradients travel in float32; another type would change the sums"},
+    {"data_types.grad_accum_dtype", KeyType::text, "\"fp32\"", kMixed},
+    {"data_types.param_dtype", KeyType::text, "\"fp32\"", kMixed},
+    {"data_types.buffer_dtype", KeyType::text, "\"fp32\"", kMixed},
+    {"sequence_parallel_size", KeyType::integer, "1",
+     "sequence parallelism is not in this version"},
+    {"tensor_parallel.autotp_size", KeyType::integer, "0",
+     "tensor parallelism is not in this version"},
+    {"tensor_parallel.tensor_parallel.*", KeyType::any, "",
+     "tensor parallelism is not in this version"},
+    {"tensor_parallel.tp.*", KeyType::any, "", "tensor parallelism is not in this version"},
+    {"expert_parallel.*", KeyType::any, "", "expert parallelism is not in this version"},
+    {"pipeline.stages", KeyType::integer, "1", "pipeline parallelism is not in this version"},
+    {"elasticity.enabled", KeyType::boolean, "false",
+     "elastic batches are not in this version; give the batch sizes"},
+    {"autotuning.enabled", KeyType::boolean, "false",
+     "tuning runs are DeepSpeed's; give the values it found"},
+    {"curriculum_learning.enabled", KeyType::boolean, "false",
+     "a curriculum changes what is learned"},
+    {"data_efficiency.enabled", KeyType::boolean, "false",
+     "data sampling and routing change what is learned"},
+    {"progressive_layer_drop.enabled", KeyType::boolean, "false",
+     "dropping layers changes what is learned"},
+    {"hybrid_engine.enabled", KeyType::boolean, "false",
+     "the hybrid engine is not in this version"},
+    {"sparse_attention.*", KeyType::any, "",
+     "attention is dense here; a sparse one is another model"},
+    {"quantize_training.*", KeyType::any, "", "quantization changes what is learned"},
+    {"weight_quantization.*", KeyType::any, "", "quantization changes what is learned"},
+    {"compression_training.*", KeyType::any, "", "compression changes what is learned"},
+};
+
+constexpr Family kOtherParams[] = {
+    {"optimizer.params",
+     "max_coeff min_coeff freeze_step cuda_aware comm_backend_name var_freeze_step "
+     "var_update_scaler "
+     "local_step_scaler local_step_clipper muon_lr adam_lr ns_method",
+     "belongs to an optimizer that is not in this version"},
+    {"scheduler.params",
+     "lr_range_test_min_lr lr_range_test_step_size lr_range_test_step_rate lr_range_test_staircase "
+     "cycle_min_lr cycle_max_lr decay_lr_rate cycle_first_step_size cycle_second_step_size "
+     "cycle_first_stair_count cycle_second_stair_count decay_step_size cycle_momentum "
+     "cycle_min_mom "
+     "cycle_max_mom decay_mom_rate",
+     "belongs to a schedule that is not in this version"},
+};
+
+void add(std::vector<KeyInfo>* keys, const Family& family, KeyStatus status) {
+  std::string prefix = *family.section ? std::string(family.section) + "." : "";
+  for (const auto& name : split_words(family.names))
+    keys->push_back(
+        {.path = prefix + name, .deepspeed = true, .status = status, .why = family.why});
+}
+
+}  // namespace
+
+std::vector<KeyInfo> other_deepspeed_keys() {
+  std::vector<KeyInfo> keys;
+  for (const auto& row : kRefused)
+    keys.push_back({.path = row.path,
+                    .type = row.type,
+                    .deepspeed = true,
+                    .status = KeyStatus::refused,
+                    .why = row.why,
+                    .harmless = row.harmless});
+  for (const auto& family : kOtherParams) add(&keys, family, KeyStatus::refused);
+  for (const auto& family : kWithoutEffect) add(&keys, family, KeyStatus::without_effect);
+  return keys;
+}
+
+}  // namespace trireme::detail

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/config/report.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+
+namespace trireme {
+namespace {
+
+const char* verdict_name(KeyReport::Verdict verdict) {
+  switch (verdict) {
+    case KeyReport::Verdict::supported:
+      return "supported";
+    case KeyReport::Verdict::without_effect:
+      return "accepted without effect";
+    case KeyReport::Verdict::refused:
+      return "refused";
+    case KeyReport::Verdict::wrong:
+      return "wrong";
+  }
+  return "wrong";
+}
+
+std::string cut(std::string text, size_t most) {
+  if (text.size() <= most) return text;
+  text.resize(most - 3);
+  while (!text.empty() && (static_cast<unsigned char>(text.back()) & 0xC0) == 0x80) text.pop_back();
+  if (!text.empty() && static_cast<unsigned char>(text.back()) >= 0xC0) text.pop_back();
+  return text + "...";
+}
+
+/// Columns padded to their widest cell, the last one as it is.
+template <size_t N>
+std::string table(const std::vector<std::array<std::string, N>>& rows) {
+  std::array<size_t, N> width{};
+  for (const auto& row : rows)
+    for (size_t i = 0; i < N; ++i) width[i] = std::max(width[i], row[i].size());
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line = "  ";
+    for (size_t i = 0; i < N; ++i)
+      line += i + 1 < N ? fmt::format("{:<{}}  ", row[i], width[i]) : row[i];
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+  }
+  return out;
+}
+
+std::string batch_line(const Batches& b) {
+  std::string text = fmt::format("{} = {} per rank × {} accumulated × {} {}", b.train, b.micro,
+                                 b.accumulation, b.dp, b.dp == 1 ? "rank" : "ranks");
+  return b.note.empty() ? text : text + " (" + b.note + ")";
+}
+
+/// The ranks that make three given numbers agree; else one.
+int implied_world(const Config& config) {
+  if (int64_t dp = config.get_int("parallelism.dp"); dp > 0) return static_cast<int>(dp);
+  for (const char* path :
+       {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"})
+    if (config.is_default(path)) return 1;
+  int64_t local = config.get_int("train_micro_batch_size_per_gpu") *
+                  config.get_int("gradient_accumulation_steps");
+  int64_t train = config.get_int("train_batch_size");
+  return train % local == 0 && train / local <= 1'000'000 ? static_cast<int>(train / local) : 1;
+}
+
+}  // namespace
+
+std::string CheckReport::first_error() const {
+  for (const auto& key : inspection.keys)
+    if (!key.error.empty()) return key.error;
+  return batch_error;
+}
+
+int CheckReport::errors() const {
+  auto& keys = inspection.keys;
+  return static_cast<int>(std::count_if(keys.begin(), keys.end(),
+                                        [](auto& key) { return !key.error.empty(); })) +
+         !batch_error.empty();
+}
+
+CheckReport check_config(const ConfigInputs& inputs, int world) {
+  CheckReport report{Config::inspect(inputs), {}, {}};
+  const Config& config = report.inspection.config;
+  try {
+    report.batches = config.resolve_batches(world > 0 ? world : implied_world(config));
+  } catch (const UsageError& error) {
+    // A batch number that is wrong by itself has been reported.
+    bool known = false;
+    for (const auto& key : report.inspection.keys)
+      known |= !key.error.empty() &&
+               (key.path.ends_with("batch_size") || key.path.ends_with("_per_gpu") ||
+                key.path == "gradient_accumulation_steps" || key.path == "training.leaves");
+    if (!known) report.batch_error = error.what();
+  }
+  return report;
+}
+
+std::string check_text(const CheckReport& report) {
+  std::vector<std::array<std::string, 5>> rows;
+  for (const auto& key : report.inspection.keys)
+    rows.push_back(
+        {verdict_name(key.verdict), key.path, cut(key.value, 40), key.origin.str(), key.why});
+  std::string out =
+      rows.empty() ? std::string("  nothing given: every value is a default\n") : table(rows);
+  for (const auto& note : report.inspection.notes) out += "note: " + note + "\n";
+  if (report.batches) out += "batch: " + batch_line(*report.batches) + "\n";
+  if (!report.batch_error.empty()) out += "batch: " + report.batch_error + "\n";
+  out += report.ok()
+             ? "ok\n"
+             : fmt::format("{} {}\n", report.errors(), report.errors() == 1 ? "error" : "errors");
+  return out;
+}
+
+std::string check_json(const CheckReport& report) {
+  using Json = nlohmann::ordered_json;
+  Json root;
+  root["ok"] = report.ok();
+  root["keys"] = Json::array();
+  root["errors"] = Json::array();
+  for (const auto& key : report.inspection.keys) {
+    Json row;
+    row["key"] = key.path;
+    row["value"] = Json::parse(key.value, nullptr, false);
+    row["origin"] = key.origin.str();
+    row["status"] = verdict_name(key.verdict);
+    if (!key.why.empty()) row["why"] = key.why;
+    row["deepspeed"] = key.deepspeed;
+    root["keys"].push_back(std::move(row));
+    if (!key.error.empty()) root["errors"].push_back(key.error);
+  }
+  if (!report.batch_error.empty()) root["errors"].push_back(report.batch_error);
+  root["notes"] = report.inspection.notes;
+  if (report.batches) {
+    const Batches& b = *report.batches;
+    root["batches"] = {{"train_batch_size", b.train},
+                       {"train_micro_batch_size_per_gpu", b.micro},
+                       {"gradient_accumulation_steps", b.accumulation},
+                       {"data_parallel_ranks", b.dp}};
+    if (!b.note.empty()) root["batches"]["note"] = b.note;
+  }
+  if (report.inspection.ok()) root["config_hash"] = report.inspection.config.hash();
+  return root.dump(2) + "\n";
+}
+
+std::string show_text(const Config& config, const std::optional<Batches>& batches) {
+  std::vector<std::array<std::string, 3>> rows;
+  for (const auto& key : all_keys()) {
+    if (key.status != KeyStatus::supported || !key.alias_of.empty() || !config.applies(key.path))
+      continue;
+    if (auto text = config.value_text(key.path))
+      rows.push_back({key.path, *text, config.origin(key.path)});
+  }
+  std::string out = table(rows);
+  if (batches) out += "batch: " + batch_line(*batches) + "\n";
+  return out + "hash: " + config.hash() + "\n";
+}
+
+}  // namespace trireme

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "trireme/base/export.h"
+#include "trireme/config/config.h"
+
+// What `trireme config` prints. The functions only make text.
+namespace trireme {
+
+/// An inspection with what its batches come to.
+struct CheckReport {
+  Inspection inspection;
+  std::optional<Batches> batches;  // for the world asked about
+  std::string batch_error;
+  bool ok() const { return inspection.ok() && batch_error.empty(); }
+  /// The first error; empty when ok.
+  std::string first_error() const;
+  int errors() const;
+};
+
+/// `world` 0: one rank, or as many as three given batch numbers imply.
+TRIREME_API CheckReport check_config(const ConfigInputs& inputs, int world);
+/// Each key given: supported, accepted without effect (why), refused (why); then notes and batches.
+TRIREME_API std::string check_text(const CheckReport& report);
+TRIREME_API std::string check_json(const CheckReport& report);
+/// Every key that applies: value and origin, defaults too.
+TRIREME_API std::string show_text(const Config& config, const std::optional<Batches>& batches);
+
+}  // namespace trireme

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/data/global_batch.h"
+
+#include "trireme/base/check.h"
+#include "trireme/base/philox.h"
+
+namespace trireme {
+
+GlobalBatch::GlobalBatch(const GlobalBatchOptions& options) : options_(options) {
+  check<UsageError>(options.leaf_size >= 1 && options.leaves >= 1,
+                    "global batch: {} micro-batches of {} samples a step: both must be at least 1",
+                    options.leaves, options.leaf_size);
+  check<UsageError>(options.leaf_size <= options.dataset_size / options.leaves,
+                    "the data holds {} samples, fewer than one step reads ({} micro-batches of {} "
+                    "samples): give more "
+                    "data or make the batch smaller",
+                    options.dataset_size, options.leaves, options.leaf_size);
+}
+
+Permutation GlobalBatch::order_of(int64_t epoch) const {
+  return Permutation(options_.dataset_size,
+                     stable_hash({options_.seed, static_cast<uint64_t>(epoch)}));
+}
+
+Leaf GlobalBatch::leaf_in(const Permutation& order, int64_t step, int64_t g) const {
+  const int64_t b = options_.leaf_size, m = options_.leaves;
+  const int64_t begin = ((step % steps_per_epoch()) * m + g) * b;  // in the epoch
+  Leaf leaf{g, (step * m + g) * b, {}};
+  leaf.ids.reserve(static_cast<size_t>(b));
+  for (int64_t i = begin; i < begin + b; ++i) leaf.ids.push_back(options_.shuffle ? order(i) : i);
+  return leaf;
+}
+
+Leaf GlobalBatch::leaf(int64_t step, int64_t g) const {
+  check<UsageError>(step >= 0 && g >= 0 && g < options_.leaves,
+                    "global batch: there is no leaf {} of step {}: a step has {} leaves", g, step,
+                    options_.leaves);
+  return leaf_in(order_of(epoch_of(step)), step, g);
+}
+
+std::vector<Leaf> GlobalBatch::leaves_of(int rank, int world, int64_t step) const {
+  check<UsageError>(world >= 1 && rank >= 0 && rank < world,
+                    "global batch: no rank {} in a world of {}", rank, world);
+  check<UsageError>(
+      options_.leaves % world == 0,
+      "{} micro-batches a step cannot be dealt to {} ranks evenly: choose a number of "
+      "micro-batches that the ranks divide",
+      options_.leaves, world);
+  check<UsageError>(step >= 0, "global batch: there is no step {}", step);
+  const int64_t each = options_.leaves / world;
+  const auto order = order_of(epoch_of(step));
+  std::vector<Leaf> leaves;
+  leaves.reserve(static_cast<size_t>(each));
+  for (int64_t g = rank * each; g < (rank + 1) * each; ++g)
+    leaves.push_back(leaf_in(order, step, g));
+  return leaves;
+}
+
+}  // namespace trireme

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "trireme/base/export.h"
+#include "trireme/data/permutation.h"
+
+// Which samples each rank reads in each step. Pure: integers in, integers out.
+namespace trireme {
+
+/// One micro-batch of fixed shape: the unit of reproducible mode (design §3).
+struct Leaf {
+  int64_t index = 0;         // g, in the step
+  int64_t first = 0;         // position of its first sample in the run: (step * M + g) * b
+  std::vector<int64_t> ids;  // b sample ids of the source, in order
+};
+
+struct GlobalBatchOptions {
+  int64_t dataset_size = 0;
+  int64_t leaf_size = 1;  // b: samples of one micro-batch
+  int64_t leaves = 1;     // M: micro-batches of one step over all ranks (ranks × accumulation)
+  uint64_t seed = 42;
+  bool shuffle = true;
+};
+
+/// Leaf g of step s holds samples [(s*M + g)*b, +b) of the epoch's permutation, whatever the world
+/// size is, so every world size sees the same samples, in the same order, in each step. Epochs
+/// follow on from each other; the tail of an epoch that is shorter than a step is dropped (other
+/// samples in each epoch, as the order differs). PyTorch's sampler deals indices[rank::world]
+/// instead, which changes with the world: that is data/distributed_sampler.h.
+class TRIREME_API GlobalBatch {
+ public:
+  /// Throws UsageError for sizes below 1, or a data set that is smaller than one step.
+  explicit GlobalBatch(const GlobalBatchOptions& options);
+
+  const GlobalBatchOptions& options() const { return options_; }
+  int64_t samples_per_step() const { return options_.leaf_size * options_.leaves; }
+  int64_t steps_per_epoch() const { return options_.dataset_size / samples_per_step(); }
+  int64_t epoch_of(int64_t step) const { return step / steps_per_epoch(); }
+
+  Leaf leaf(int64_t step, int64_t g) const;
+  /// A contiguous block of M / world leaves. Throws UsageError where the world does not divide M.
+  std::vector<Leaf> leaves_of(int rank, int world, int64_t step) const;
+
+ private:
+  Permutation order_of(int64_t epoch) const;
+  Leaf leaf_in(const Permutation& order, int64_t step, int64_t g) const;
+
+  GlobalBatchOptions options_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/data/loader.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "trireme/base/check.h"
+#include "trireme/base/trace.h"
+
+namespace trireme {
+
+struct PrefetchingLoader::State {
+  State(MakeBatch m, const LoaderOptions& o) : make(std::move(m)), options(o), step(o.first_step) {}
+
+  const MakeBatch make;
+  const LoaderOptions options;
+  int64_t step;              // of the caller
+  std::exception_ptr error;  // that next() has met
+
+  struct Prepared {
+    Batch batch;
+    std::exception_ptr error;
+  };
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Prepared> ready;
+  bool stop = false;
+  std::thread thread;
+
+  Prepared prepare(int64_t s) {
+    Span span("data", "prepare");
+    try {
+      return {make(s), nullptr};
+    } catch (...) {
+      return {{}, std::current_exception()};
+    }
+  }
+
+  void run() {
+    for (int64_t s = options.first_step;; ++s) {
+      {
+        std::unique_lock lock(mutex);
+        changed.wait(lock,
+                     [&] { return stop || ready.size() < static_cast<size_t>(options.depth); });
+        if (stop) return;
+      }
+      auto prepared = prepare(s);
+      const bool failed = prepared.error != nullptr;
+      {
+        std::lock_guard lock(mutex);
+        ready.push_back(std::move(prepared));
+      }
+      changed.notify_all();
+      if (failed) return;
+    }
+  }
+
+  void start() {
+    // The program's signal handlers run on its own threads, not on this one.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+      thread = std::thread([this] { run(); });
+    } catch (const std::system_error& e) {
+      pthread_sigmask(SIG_SETMASK, &before, nullptr);
+      fail<ResourceError>("the data loader cannot start a thread: {}", e.what());
+    }
+    pthread_setname_np(thread.native_handle(), "trireme-data");
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+
+  Prepared take() {
+    std::unique_lock lock(mutex);
+    const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(options.timeout);
+    check<Timeout>(
+        changed.wait_for(lock, limit, [&] { return !ready.empty(); }),
+        "the data of step {} did not come within {} s: is the file system that holds it alive?",
+        step, std::chrono::duration<double>(options.timeout).count());
+    auto prepared = std::move(ready.front());
+    ready.pop_front();
+    lock.unlock();
+    changed.notify_all();
+    return prepared;
+  }
+
+  ~State() {
+    {
+      std::lock_guard lock(mutex);
+      stop = true;
+    }
+    changed.notify_all();
+    if (thread.joinable()) thread.join();
+  }
+};
+
+PrefetchingLoader::PrefetchingLoader(MakeBatch make, const LoaderOptions& options) {
+  check<UsageError>(options.depth >= 1,
+                    "data loader: a depth of {}: at least 1 batch ahead is needed", options.depth);
+  state_ = std::make_unique<State>(std::move(make), options);
+  if (options.background) state_->start();
+}
+
+PrefetchingLoader::~PrefetchingLoader() = default;
+PrefetchingLoader::PrefetchingLoader(PrefetchingLoader&&) noexcept = default;
+PrefetchingLoader& PrefetchingLoader::operator=(PrefetchingLoader&&) noexcept = default;
+
+int64_t PrefetchingLoader::step() const { return state_->step; }
+
+Batch PrefetchingLoader::next() {
+  auto& s = *state_;
+  Span span("data", "next");
+  if (s.error) std::rethrow_exception(s.error);
+  auto prepared = s.options.background ? s.take() : s.prepare(s.step);
+  if (prepared.error) {
+    s.error = prepared.error;
+    std::rethrow_exception(s.error);
+  }
+  ++s.step;
+  return std::move(prepared.batch);
+}
+
+PrefetchingLoader::MakeBatch leaf_batches(std::shared_ptr<const DataSource> source,
+                                          const GlobalBatch& plan, int rank, int world) {
+  check<UsageError>(plan.options().dataset_size == source->size(),
+                    "data loader: the plan is for {} samples and the source has {}",
+                    plan.options().dataset_size, source->size());
+  plan.leaves_of(rank, world, 0);  // says now what it would say at step 0
+  return [source = std::move(source), plan, rank, world](int64_t step) {
+    Batch batch;
+    for (const auto& leaf : plan.leaves_of(rank, world, step)) {
+      auto micro = source->get(leaf.ids);
+      micro.samples.resize(leaf.ids.size());
+      std::iota(micro.samples.begin(), micro.samples.end(), leaf.first);
+      batch.push_back(std::move(micro));
+    }
+    return batch;
+  };
+}
+
+}  // namespace trireme

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <vector>
+
+namespace trireme::launch {
+
+std::vector<pid_t> all_processes();
+/// This process's children as /proc shows them, dead ones included.
+std::vector<pid_t> children_of_this_process();
+/// How many living processes are in these process groups.
+int living_in_groups(const std::vector<pid_t>& groups);
+
+}  // namespace trireme::launch

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "trireme/base/export.h"
+
+namespace trireme::launch {
+
+/// The job's store: served on loopback, on a port of the kernel's choice, to whoever knows the
+/// fresh secret that this writes to `secret_file` (mode 0600). It lives in the launcher, so that it
+/// outlives every worker.
+class TRIREME_API JobStore {
+ public:
+  JobStore(const std::string& job_id, const std::string& secret_file);
+  ~JobStore();
+  JobStore(const JobStore&) = delete;
+  std::string address() const;  // "127.0.0.1:PORT", for TRIREME_STORE
+
+ private:
+  struct Server;
+  std::unique_ptr<Server> server_;
+};
+
+}  // namespace trireme::launch

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "trireme/base/export.h"
+#include "trireme/base/fd.h"
+
+namespace trireme::launch {
+
+/// A small process that outlives a launcher killed with SIGKILL: it then kills the process groups
+/// it was told of and every process that carries `cookie` ("NAME=value", unique to the job) in its
+/// environment, removes `folder`, and ends. The workers themselves die by PR_SET_PDEATHSIG; this is
+/// for what they started. In its own process group and deaf to signals of the terminal.
+class TRIREME_API Keeper {
+ public:
+  /// Start it before other threads and sockets of the job exist.
+  Keeper(std::string cookie, std::string folder);
+  /// Says that all is well; waits for it to end.
+  ~Keeper();
+  Keeper(const Keeper&) = delete;
+  void watch(pid_t process_group);
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = -1;
+  UniqueFd orders_;
+};
+
+}  // namespace trireme::launch

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/launch/launch.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "trireme/base/check.h"
+#include "trireme/base/file.h"
+#include "trireme/base/log.h"
+#include "trireme/launch/free_port.h"
+#include "trireme/launch/job_plan.h"
+#include "trireme/launch/job_store.h"
+#include "trireme/launch/keeper.h"
+#include "trireme/launch/process.h"
+#include "trireme/launch/signal_inbox.h"
+#include "trireme/launch/supervisor.h"
+#include "trireme/net/secret.h"
+
+namespace trireme::launch {
+namespace {
+
+std::string run_id(const RunOptions& options) {
+  return options.standalone ? net::random_token() : options.rdzv_id;
+}
+
+struct LogFolder {
+  std::string path;
+  bool stays = false;
+};
+
+// DIR/<id>_<random>/attempt_0, as torchrun has it.
+LogFolder make_log_folder(const RunOptions& options, const std::string& id,
+                          const PrivateFolder& own) {
+  bool wants_files = options.redirects.any() || options.tee.any();
+  if (options.log_dir.empty() && !wants_files) return {own / "attempt_0", false};
+  std::string base = options.log_dir;
+  if (base.empty()) {
+    const char* temporary = ::getenv("TMPDIR");
+    base = std::string(temporary && *temporary ? temporary : "/tmp") + "/trireme_logs";
+  }
+  LogFolder folder{base + "/" + id + "_" + net::random_token().substr(0, 8) + "/attempt_0", true};
+  std::error_code error;
+  std::filesystem::create_directories(folder.path, error);
+  check<ResourceError>(!error, "cannot make the log folder {}: {}", folder.path, error.message());
+  log_info("logs: {}", folder.path);
+  return folder;
+}
+
+void say_notes(const RunOptions& options) {
+  for (const auto& note : options.notes) log_info("{}", note);
+  for (const auto& warning : options.warnings) log_warn("{}", warning);
+}
+
+}  // namespace
+
+int launch_workers(const RunOptions& options, const std::vector<std::string>& command) {
+  say_notes(options);
+  Machine machine = read_machine();
+  JobEnv job;
+  job.run_id = run_id(options);
+  plan_job(options, command, machine, job, process_env);  // what is wrong with it is wrong now
+
+  PrivateFolder own("trireme");
+  std::string secret_file = own / "secret";
+  Keeper keeper("TRIREME_SECRET_FILE=" + secret_file, own.path());
+  SignalInbox inbox(options.signals_to_handle);  // before the store's threads
+  LogFolder logs = make_log_folder(options, job.run_id, own);
+  JobStore store(job.run_id, secret_file);
+  job.secret_file = secret_file;
+  job.store = store.address();
+  job.master_port = free_port(options.master_port);
+  JobPlan plan = plan_job(options, command, machine, job, process_env);
+  log_debug("CPUs: {}", plan.why_cpus);
+
+  SuperviseSpec spec;
+  spec.name = command.front();
+  spec.folder = logs.path;
+  spec.folder_stays = logs.stays;
+  spec.inbox = &inbox;
+  spec.keeper = &keeper;
+  return supervise(options, plan, spec);
+}
+
+std::string dry_run(const RunOptions& options, const std::vector<std::string>& command) {
+  say_notes(options);
+  JobEnv job;
+  job.run_id = options.standalone ? "<random>" : options.rdzv_id;
+  job.store = "127.0.0.1:<port>";
+  job.secret_file = "<private folder>/secret";
+  job.error_file = "<log folder>/error.json";
+  job.master_port = options.master_port;
+  JobPlan plan = plan_job(options, command, read_machine(), job, process_env);
+  if (options.master_port == 0)
+    for (auto& worker : plan.workers) worker.env["MASTER_PORT"] = "<free port>";
+  return to_json(plan);
+}
+
+void tune_single_process_env() {
+  Machine machine = read_machine();
+  CpuPlan cpu = plan_cpus(machine.cpus, machine.quota, 1, CpuBinding{});
+  std::string coretype = choose_coretype(machine.model, machine.blas_corename);
+  for (const auto& [name, value] : math_env(cpu.threads, coretype, process_env))
+    ::setenv(name.c_str(), value.c_str(), 1);
+}
+
+void exec_single_process(const std::vector<std::string>& command) {
+  check<UsageError>(!command.empty(), "no program to start");
+  std::string program = find_program(command[0]);
+  tune_single_process_env();
+  std::vector<char*> argv;
+  for (const auto& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  ::execv(program.c_str(), argv.data());
+  fail<UsageError>("cannot start {}: {}", program, errno_text());
+}
+
+}  // namespace trireme::launch

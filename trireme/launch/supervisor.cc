@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/launch/supervisor.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+
+#include "trireme/base/check.h"
+#include "trireme/base/log.h"
+#include "trireme/launch/children.h"
+#include "trireme/launch/failure.h"
+#include "trireme/launch/oom.h"
+#include "trireme/launch/output.h"
+#include "trireme/launch/process.h"
+#include "trireme/launch/signal_inbox.h"
+#include "trireme/launch/signals.h"
+#include "trireme/net/address.h"
+
+namespace trireme::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr Duration kFailureGrace = seconds(4);  // with what is left to do, all are gone within 5 s
+// A worker that only lost its peer is often seen to end before the peer is: let that one come
+// first.
+constexpr Duration kSettle = milliseconds(250);
+constexpr Duration kReapPatience =
+    seconds(5);  // after SIGKILL: what then remains hangs in the kernel
+// timeout(1) and some schedulers send one request twice, to the process and to its group.
+constexpr Duration kSameRequest = milliseconds(100);
+
+int64_t wall_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+struct Worker {
+  int rank = 0;
+  pid_t pid = -1;
+  bool ended = false;
+  int code = 0;  // -n: by signal n
+  int64_t ended_ns = 0;
+  std::string error_file;
+  std::optional<ErrorReport> report;
+  std::string note;
+  bool told_to_stop = false;     // SIGTERM or SIGKILL of ours, before it ended
+  bool killed = false;           // SIGKILL of ours
+  bool ended_by_itself = false;  // before anybody asked the job to end
+
+  bool failed() const {
+    if (!ended || code == 0) return false;
+    if (!told_to_stop) return true;
+    // It was leaving because we said so; only its own report, or a crash, is worth telling.
+    return report.has_value() || (code < 0 && code != -SIGTERM && !(killed && code == -SIGKILL));
+  }
+};
+
+/// Makes this process the one that orphans of the job come to, for as long as it lives.
+class SubreaperScope {
+ public:
+  SubreaperScope() {
+    ::prctl(PR_GET_CHILD_SUBREAPER, &before_);
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  }
+  ~SubreaperScope() { ::prctl(PR_SET_CHILD_SUBREAPER, before_); }
+  SubreaperScope(const SubreaperScope&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+class Supervisor {
+ public:
+  Supervisor(const RunOptions& options, const JobPlan& plan, const SuperviseSpec& spec)
+      : options_(options),
+        plan_(plan),
+        spec_(spec),
+        inbox_(*spec.inbox),
+        output_(options, spec.folder,
+                process_env("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")
+                    .value_or("[${role_name}${local_rank}]:")),
+        oom_before_(read_oom_count()),
+        not_ours_(children_of_this_process()) {}
+
+  ~Supervisor() { clean_up(); }
+
+  int run() {
+    for (const WorkerPlan& worker : plan_.workers) start(worker);
+    while (!all_ended()) {
+      wait(next_deadline());
+      see_who_ended();
+      act();
+    }
+    if (first_signal_) wait_for_their_children();
+    clean_up();
+    output_.finish(inbox_.fd());
+    return verdict();
+  }
+
+ private:
+  enum class Stage { running, stopping, leaving, killed };
+
+  void start(const WorkerPlan& plan) {
+    Worker worker;
+    worker.rank = plan.local_rank;
+    std::string folder = spec_.folder + "/" + std::to_string(plan.local_rank);
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    check<ResourceError>(!error, "cannot make the folder {}: {}", folder, error.message());
+    worker.error_file = folder + "/error.json";
+    EnvMap env = plan.env;
+    env["TORCHELASTIC_ERROR_FILE"] = worker.error_file;
+    Output::Ends ends = output_.open(plan.local_rank);
+    // Background process groups are stopped when they read a terminal: they get an empty stdin
+    // instead.
+    UniqueFd nothing(::isatty(0) ? ::open("/dev/null", O_RDONLY | O_CLOEXEC) : -1);
+
+    ProcessSpec process;
+    process.program = plan.program;
+    process.argv = plan.argv;
+    process.env = merged_environment(env);
+    process.cpus = plan.cpus;
+    process.stdin_fd = nothing.get();
+    process.stdout_fd = ends.out.get();
+    process.stderr_fd = ends.err.get();
+    process.mask = inbox_.mask_before();
+    process.default_signals = inbox_.handled();
+    worker.pid = start_process(process);
+    workers_.push_back(worker);
+    if (spec_.keeper) spec_.keeper->watch(worker.pid);
+    log_debug("worker {} is process {}", worker.rank, worker.pid);
+  }
+
+  bool all_ended() const {
+    return std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.ended; });
+  }
+
+  Deadline next_deadline() const {
+    if (stage_ == Stage::running || stage_ == Stage::killed) return Deadline::never();
+    return stage_ == Stage::stopping && !term_sent_ ? term_at_ : kill_at_;
+  }
+
+  void wait(Deadline deadline) {
+    std::vector<pollfd> fds{{inbox_.fd(), POLLIN, 0}};
+    output_.add_to(fds);
+    ::poll(fds.data(), fds.size(), deadline.poll_ms(60'000));
+    output_.serve(fds);
+    for (int n : inbox_.take())
+      if (n != SIGCHLD) on_signal(n);
+  }
+
+  void on_signal(int n) {
+    if (first_signal_ && n == first_signal_ && Clock::now() - signal_at_ < kSameRequest) return;
+    if (!first_signal_) {
+      first_signal_ = n;
+      signal_at_ = Clock::now();
+      if (stage_ == Stage::running) {
+        log_info("{}: told the workers; they have {:.0f} s to leave (once more stops them at once)",
+                 signal_name(n), std::chrono::duration<double>(options_.shutdown_timeout).count());
+        for (Worker& worker : workers_)
+          if (!worker.ended) ::kill(-worker.pid, n);
+        kill_at_ = Deadline::after(options_.shutdown_timeout);
+        stage_ = Stage::leaving;
+        return;
+      }
+    }
+    log_info("{}: stopping the workers at once", signal_name(n));
+    kill_all();
+  }
+
+  // Ended workers stay unreaped until the end of the job, so that their process group's number
+  // cannot come to mean somebody else's.
+  void see_who_ended() {
+    for (Worker& worker : workers_) {
+      siginfo_t info{};
+      if (worker.ended ||
+          ::waitid(P_PID, static_cast<id_t>(worker.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+          info.si_pid != worker.pid)
+        continue;
+      worker.ended = true;
+      worker.code = info.si_code == CLD_EXITED ? info.si_status : -info.si_status;
+      worker.ended_ns = wall_ns();
+      worker.ended_by_itself = first_signal_ == 0;
+      worker.report = read_error_file(worker.error_file);
+      if (worker.code == -SIGKILL && !worker.killed)
+        worker.note = oom_note(oom_before_, read_oom_count());
+    }
+    for (pid_t orphan : orphans()) ::waitpid(orphan, nullptr, WNOHANG);
+  }
+
+  std::vector<pid_t> orphans() const {
+    std::vector<pid_t> found;
+    for (pid_t child : children_of_this_process()) {
+      bool known = std::find(not_ours_.begin(), not_ours_.end(), child) != not_ours_.end();
+      for (const Worker& worker : workers_) known |= worker.pid == child;
+      if (!known) found.push_back(child);
+    }
+    return found;
+  }
+
+  void act() {
+    if (stage_ == Stage::running) {
+      auto failed = std::find_if(workers_.begin(), workers_.end(),
+                                 [](const Worker& w) { return w.failed(); });
+      if (failed == workers_.end()) return;
+      Duration grace = std::min(options_.shutdown_timeout, kFailureGrace);
+      kill_at_ = Deadline::after(grace);
+      term_at_ = Deadline::after(as_failure(*failed).is_consequence() ? std::min(grace, kSettle)
+                                                                      : Duration::zero());
+      stage_ = Stage::stopping;
+    }
+    if (stage_ == Stage::stopping && !term_sent_ && (term_at_.expired() || has_first_cause())) {
+      term_sent_ = true;
+      for (Worker& worker : workers_) {
+        if (worker.ended) continue;
+        worker.told_to_stop = true;
+        ::kill(-worker.pid, SIGTERM);
+        ::kill(-worker.pid, SIGCONT);  // a stopped one would not hear it
+      }
+    }
+    if ((stage_ == Stage::stopping || stage_ == Stage::leaving) && kill_at_.expired()) {
+      for (const Worker& worker : workers_)
+        if (!worker.ended)
+          log_warn("worker {} (pid {}) did not leave in time and is killed", worker.rank,
+                   worker.pid);
+      kill_all();
+    }
+  }
+
+  bool has_first_cause() const {
+    return std::any_of(workers_.begin(), workers_.end(), [this](const Worker& w) {
+      return w.failed() && !as_failure(w).is_consequence();
+    });
+  }
+
+  void kill_all() {
+    stage_ = Stage::killed;
+    for (Worker& worker : workers_) {
+      if (worker.ended) continue;
+      worker.told_to_stop = worker.killed = true;
+      ::kill(-worker.pid, SIGKILL);
+    }
+  }
+
+  // A worker may be a script that a signal ended while the program it started is still saving.
+  void wait_for_their_children() {
+    std::vector<pid_t> groups;
+    for (const Worker& worker : workers_) groups.push_back(worker.pid);
+    while (stage_ == Stage::leaving && !kill_at_.expired() && living_in_groups(groups) > 0) {
+      wait(Deadline::after(std::min<Duration>(milliseconds(20), kill_at_.remaining())));
+      see_who_ended();
+    }
+  }
+
+  void clean_up() {
+    if (cleaned_) return;
+    cleaned_ = true;
+    for (const Worker& worker : workers_) ::kill(-worker.pid, SIGKILL);
+    auto deadline = Deadline::after(kReapPatience);
+    std::vector<pid_t> left;
+    do {
+      left = orphans();
+      for (const Worker& worker : workers_) left.push_back(worker.pid);
+      std::erase_if(left, [this](pid_t pid) {
+        bool worker = std::any_of(workers_.begin(), workers_.end(),
+                                  [pid](const Worker& w) { return w.pid == pid; });
+        if (!worker) ::kill(pid, SIGKILL);
+        pid_t result = ::waitpid(pid, nullptr, WNOHANG);
+        return result == pid || (result < 0 && errno == ECHILD);
+      });
+      if (left.empty()) return;
+      pollfd child{inbox_.fd(), POLLIN, 0};
+      ::poll(&child, 1, 10);
+      inbox_.take();
+    } while (!deadline.expired());
+    log_error("process {} survives SIGKILL (it hangs in the kernel); leaving without it", left[0]);
+  }
+
+  WorkerFailure as_failure(const Worker& worker) const {
+    WorkerFailure failure;
+    failure.rank = failure.local_rank = worker.rank;
+    failure.pid = worker.pid;
+    failure.exit_code = worker.code;
+    failure.observed_ns = worker.ended_ns;
+    failure.report = worker.report;
+    failure.note = worker.note;
+    if (worker.report && spec_.folder_stays) failure.error_file = worker.error_file;
+    return failure;
+  }
+
+  int verdict() const {
+    std::vector<WorkerFailure> failures;
+    for (const Worker& worker : workers_) {
+      // After a signal, leaving with any code is what was asked for; a report of its own is still
+      // news.
+      bool tell = worker.ended_by_itself || (worker.report && !as_failure(worker).is_consequence());
+      if (worker.failed() && tell) failures.push_back(as_failure(worker));
+    }
+    if (!failures.empty()) {
+      std::string block = format_error_block(spec_.name, net::host_name(), failures);
+      [[maybe_unused]] auto written = ::write(STDERR_FILENO, block.data(), block.size());
+    }
+    if (!first_signal_) return failures.empty() ? kExitDone : kExitFailed;
+    for (int own : {kExitSignalBase + SIGINT, static_cast<int>(kExitSavedStartAgain)})
+      if (std::all_of(workers_.begin(), workers_.end(), [own](auto& w) { return w.code == own; }))
+        return own;
+    return kExitSignalBase + first_signal_;
+  }
+
+  const RunOptions& options_;
+  const JobPlan& plan_;
+  const SuperviseSpec& spec_;
+  SubreaperScope subreaper_;
+  SignalInbox& inbox_;
+  Output output_;
+  OomCount oom_before_;
+  std::vector<pid_t> not_ours_;
+  std::vector<Worker> workers_;
+  Stage stage_ = Stage::running;
+  int first_signal_ = 0;
+  Clock::time_point signal_at_;
+  Deadline term_at_ = Deadline::never();
+  Deadline kill_at_ = Deadline::never();
+  bool term_sent_ = false;
+  bool cleaned_ = false;
+};
+
+}  // namespace
+
+int supervise(const RunOptions& options, const JobPlan& plan, const SuperviseSpec& spec) {
+  return Supervisor(options, plan, spec).run();
+}
+
+}  // namespace trireme::launch

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trireme/base/export.h"
+#include "trireme/launch/job_plan.h"
+#include "trireme/launch/keeper.h"
+#include "trireme/launch/signal_inbox.h"
+
+namespace trireme::launch {
+
+struct SuperviseSpec {
+  std::string name;              // of the program, for the error block
+  std::string folder;            // holds <local rank>/error.json and the logs
+  bool folder_stays = false;     // else the error block names no file in it
+  SignalInbox* inbox = nullptr;  // made before any thread of the launcher
+  Keeper* keeper = nullptr;
+};
+
+/// Starts the workers, watches them and returns the job's exit code when no process of it is left.
+/// - A worker that fails (non-zero, or a signal): the others get SIGTERM at once and SIGKILL after
+///   min(--shutdown-timeout, 4 s); torch's error block names the first cause on stderr; returns 1.
+/// - A handled signal is forwarded once; workers have --shutdown-timeout to save and leave. A
+/// second one kills.
+///   Returns 128+n, or what all workers said themselves: 130 (interrupted) or 75 (saved, start
+///   again).
+/// - What the workers started and left behind is killed.
+/// The calling thread must be the one that lives longest: the kernel kills workers when it ends.
+/// UsageError: a program that cannot be started.
+TRIREME_API int supervise(const RunOptions& options, const JobPlan& plan,
+                          const SuperviseSpec& spec);
+
+}  // namespace trireme::launch

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/launch/worker_env.h"
+
+#include <unistd.h>
+
+namespace trireme::launch {
+
+EnvMap math_env(int threads, const std::string& coretype, const Getenv& user) {
+  EnvMap env;
+  std::string count = std::to_string(threads);
+  // OpenBLAS reads OMP_NUM_THREADS where its own variable is absent, so a user's choice of that one
+  // rules both.
+  bool omp = user("OMP_NUM_THREADS").has_value();
+  if (!omp) env["OMP_NUM_THREADS"] = count;
+  if (!omp && !user("OPENBLAS_NUM_THREADS")) env["OPENBLAS_NUM_THREADS"] = count;
+  if (!coretype.empty() && !user("OPENBLAS_CORETYPE")) env["OPENBLAS_CORETYPE"] = coretype;
+  return env;
+}
+
+EnvMap worker_env(const JobEnv& job, int local_rank, const Getenv& user) {
+  EnvMap env = math_env(job.threads, job.coretype, user);
+  std::string rank = std::to_string(local_rank), world = std::to_string(job.nproc);
+  // One node: the rank in the world, on the node and in the role are the same number.
+  for (const char* name : {"RANK", "LOCAL_RANK", "ROLE_RANK"}) env[name] = rank;
+  for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE", "LOCAL_SIZE"})
+    env[name] = world;
+  for (const char* name : {"GROUP_RANK", "CROSS_RANK"}) env[name] = "0";
+  for (const char* name : {"GROUP_WORLD_SIZE", "CROSS_SIZE"}) env[name] = "1";
+  env["ROLE_NAME"] = job.role;
+  env["MASTER_ADDR"] = job.master_addr;
+  env["MASTER_PORT"] = std::to_string(job.master_port);
+  env["TORCHELASTIC_RESTART_COUNT"] = "0";
+  env["TORCHELASTIC_MAX_RESTARTS"] = "0";
+  env["TORCHELASTIC_RUN_ID"] = job.run_id;
+  // MASTER_PORT is free: rank 0 of a Python job opens its own store there.
+  env["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+  if (!job.error_file.empty()) env["TORCHELASTIC_ERROR_FILE"] = job.error_file;
+  if (!user("TORCH_NCCL_ASYNC_ERROR_HANDLING")) env["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";
+  if (!job.store.empty()) env["TRIREME_STORE"] = job.store;
+  if (!job.secret_file.empty()) env["TRIREME_SECRET_FILE"] = job.secret_file;
+  return env;
+}
+
+std::vector<std::string> merged_environment(const EnvMap& changes) {
+  std::vector<std::string> merged;
+  for (char** entry = environ; *entry; ++entry) {
+    std::string text(*entry);
+    if (!changes.count(text.substr(0, text.find('=')))) merged.push_back(std::move(text));
+  }
+  for (const auto& [name, value] : changes) merged.push_back(name + "=" + value);
+  return merged;
+}
+
+}  // namespace trireme::launch

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "trireme/base/export.h"
+#include "trireme/launch/options.h"
+
+namespace trireme::launch {
+
+/// What the workers of a job share.
+struct JobEnv {
+  int nproc = 1;
+  std::string role = "default";
+  std::string run_id = "none";
+  std::string master_addr = "127.0.0.1";
+  int master_port = 0;
+  std::string store;        // TRIREME_STORE; "": not set
+  std::string secret_file;  // TRIREME_SECRET_FILE; "": not set
+  std::string error_file;   // TORCHELASTIC_ERROR_FILE of this rank; "": not set
+  int threads = 1;
+  std::string coretype;  // OPENBLAS_CORETYPE; "": not set
+};
+
+using EnvMap = std::map<std::string, std::string>;
+
+/// What a worker's environment gets beside what it inherits. torchrun's names and values,
+/// LOCAL_SIZE and CROSS_* (Horovod's and DeepSpeed's), ours, and threads and core type where `user`
+/// has not chosen them. Pure.
+TRIREME_API EnvMap worker_env(const JobEnv& job, int local_rank, const Getenv& user);
+
+/// The part that concerns math libraries alone: for a single process as well.
+TRIREME_API EnvMap math_env(int threads, const std::string& coretype, const Getenv& user);
+
+/// This process's environment with `changes` laid over it, as execve takes it: "NAME=value".
+std::vector<std::string> merged_environment(const EnvMap& changes);
+
+}  // namespace trireme::launch

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/models/gpt.h"
+
+#include <ATen/core/Reduction.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/linear.h>
+
+#include <string>
+
+#include "trireme/base/check.h"
+#include "trireme/layers/bias_gelu.h"
+#include "trireme/layers/causal_attention.h"
+#include "trireme/models/init.h"
+
+namespace trireme {
+namespace {
+
+struct Attention : torch::nn::Module {
+  Attention(const GptOptions& o)
+      : heads(o.heads),
+        qkv(register_module("qkv", std::make_shared<Linear>(o.width, 3 * o.width))),
+        proj(register_module("proj", std::make_shared<Linear>(o.width, o.width))) {}
+  at::Tensor forward(const at::Tensor& x) {
+    return proj->forward(causal_attention(qkv->forward(x), heads));
+  }
+  int64_t heads;
+  std::shared_ptr<Linear> qkv, proj;
+};
+
+struct FeedForward : torch::nn::Module {
+  FeedForward(const GptOptions& o)
+      : up(register_module("up", std::make_shared<Linear>(o.width, 4 * o.width))),
+        down(register_module("down", std::make_shared<Linear>(4 * o.width, o.width))) {}
+  at::Tensor forward(const at::Tensor& x) {
+    // The bias of `up` rides in the GELU's pass.
+    return down->forward(bias_gelu(at::linear(x, up->weight), up->bias));
+  }
+  std::shared_ptr<Linear> up, down;
+};
+
+struct List : torch::nn::Module {};
+
+GptOptions checked(const GptOptions& o) {
+  check<UsageError>(
+      o.layers >= 1 && o.width >= 1 && o.heads >= 1 && o.context >= 1 && o.vocab >= 1,
+      "gpt: layers {}, width {}, heads {}, context {}, vocab {}: each must be at least 1", o.layers,
+      o.width, o.heads, o.context, o.vocab);
+  check<UsageError>(o.width % o.heads == 0,
+                    "gpt: a width of {} does not divide into {} heads: choose a multiple", o.width,
+                    o.heads);
+  check<UsageError>(o.dropout >= 0 && o.dropout < 1, "gpt: a dropout of {} is outside [0, 1)",
+                    o.dropout);
+  return o;
+}
+
+}  // namespace
+
+struct GptBlock : torch::nn::Module {
+  explicit GptBlock(const GptOptions& o)
+      : ln1(register_module("ln1", std::make_shared<LayerNorm>(o.width))),
+        ln2(register_module("ln2", std::make_shared<LayerNorm>(o.width))),
+        attn(register_module("attn", std::make_shared<Attention>(o))),
+        mlp(register_module("mlp", std::make_shared<FeedForward>(o))),
+        drop1(register_module("drop1", Dropout(o.dropout))),
+        drop2(register_module("drop2", Dropout(o.dropout))) {}
+  at::Tensor forward(const at::Tensor& x) {
+    auto y = x.add(drop1->forward(attn->forward(ln1->forward(x))));
+    return y.add(drop2->forward(mlp->forward(ln2->forward(y))));
+  }
+  std::shared_ptr<LayerNorm> ln1, ln2;
+  std::shared_ptr<Attention> attn;
+  std::shared_ptr<FeedForward> mlp;
+  Dropout drop1, drop2;
+};
+
+Gpt::Gpt(const GptOptions& options, uint64_t seed)
+    : Model("Gpt"),
+      options_(checked(options)),
+      wte_(register_module("wte", std::make_shared<Embedding>(options.vocab, options.width))),
+      wpe_(register_module("wpe", std::make_shared<Embedding>(options.context, options.width))),
+      drop_(register_module("drop", Dropout(options.dropout))) {
+  auto list = register_module("blocks", std::make_shared<List>());
+  for (int64_t i = 0; i < options.layers; ++i)
+    blocks_.push_back(
+        list->register_module(std::to_string(i), std::make_shared<GptBlock>(options)));
+  ln_f_ = register_module("ln_f", std::make_shared<LayerNorm>(options.width));
+  if (!options.tied_head)
+    head_ = register_module("head", std::make_shared<Linear>(options.width, options.vocab, false));
+  init_gpt(*this, seed, options.layers);
+  name_dropouts(*this);
+}
+
+at::Tensor Gpt::hidden(const at::Tensor& input) {
+  check<UsageError>(input.dim() == 2 && input.size(1) >= 1 && input.size(1) <= options_.context,
+                    "gpt: the input must be [b, t] with 1 <= t <= {}, the model's context",
+                    options_.context);
+  auto x = wte_->forward(input).add(wpe_->weight.narrow(0, 0, input.size(1)));
+  x = drop_->forward(x);
+  for (auto& block : blocks_) x = block->forward(x);
+  return x;
+}
+
+at::Tensor Gpt::logits(const at::Tensor& x) const {
+  return at::linear(ln_f_->forward(x), head_ ? head_->weight : wte_->weight);
+}
+
+at::Tensor Gpt::forward(const at::Tensor& input) { return logits(hidden(input)); }
+
+at::Tensor Gpt::next_logits(const at::Tensor& input) {
+  return logits(hidden(input).select(1, input.size(1) - 1));
+}
+
+at::Tensor Gpt::loss_sum(const at::Tensor& output, const at::Tensor& target) {
+  return at::cross_entropy_loss(output.reshape({-1, output.size(-1)}).to(at::kFloat),
+                                target.reshape({-1}), {}, at::Reduction::Sum);
+}
+
+}  // namespace trireme

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "trireme/base/export.h"
+#include "trireme/layers/dropout.h"
+#include "trireme/layers/plain.h"
+#include "trireme/models/model.h"
+
+namespace trireme {
+
+struct GptBlock;
+
+/// A GPT-2-like decoder over bytes: learned positions, pre-norm blocks (causal attention;
+/// up-projection ×4, GELU in its tanh form, down-projection), a final norm, a head without bias.
+/// Dropout behind the embedding and behind each branch; none inside the attention. input [b, t]
+/// int64, t <= context; output [b, t, vocab]; loss: cross-entropy summed over tokens. With the
+/// default options 10.9 M parameters.
+///
+/// Parameters: wte.weight, wpe.weight, blocks.N.{ln1, attn.qkv, attn.proj, ln2, mlp.up,
+/// mlp.down}.{weight, bias}, ln_f.{weight, bias}, head.weight (absent when tied). attn.qkv: queries
+/// of all heads, then keys, then values.
+struct TRIREME_API Gpt : Model {
+  /// Throws UsageError for sizes below 1 or heads that do not divide the width.
+  Gpt(const GptOptions& options, uint64_t seed);
+  at::Tensor forward(const at::Tensor& input) override;
+  at::Tensor loss_sum(const at::Tensor& output, const at::Tensor& target) override;
+  /// Scores of the token after the last one: [b, vocab].
+  at::Tensor next_logits(const at::Tensor& input);
+  const GptOptions& options() const { return options_; }
+
+ private:
+  at::Tensor hidden(const at::Tensor& input);
+  at::Tensor logits(const at::Tensor& x) const;
+
+  GptOptions options_;
+  std::shared_ptr<Embedding> wte_, wpe_;
+  Dropout drop_{nullptr};
+  std::vector<std::shared_ptr<GptBlock>> blocks_;
+  std::shared_ptr<LayerNorm> ln_f_;
+  std::shared_ptr<Linear> head_;  // null when tied
+};
+
+}  // namespace trireme

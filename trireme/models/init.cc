@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/models/init.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <cmath>
+#include <string>
+#include <string_view>
+
+#include "trireme/base/check.h"
+#include "trireme/base/philox.h"
+#include "trireme/tensor/random.h"
+
+namespace trireme {
+namespace {
+
+uint64_t key_of(uint64_t seed, const std::string& name) {
+  return stable_hash({seed, stable_hash(name)});
+}
+
+// "blocks.0.ln1.weight" → "ln1"
+std::string_view module_of(std::string_view name) {
+  const auto dot = name.rfind('.');
+  if (dot == name.npos) return {};
+  name = name.substr(0, dot);
+  return name.substr(name.rfind('.') + 1);  // npos + 1 is 0
+}
+
+}  // namespace
+
+void init_uniform_fan_in(torch::nn::Module& root, uint64_t seed) {
+  at::NoGradGuard no_grad;
+  const auto parameters = root.named_parameters();
+  for (const auto& item : parameters) {
+    const auto& name = item.key();
+    // A bias has the fan-in of the weight beside it.
+    const auto weight = name.ends_with("bias") ? name.substr(0, name.size() - 4) + "weight" : name;
+    const auto* w = parameters.find(weight);
+    check<UsageError>(w && w->dim() >= 2 && w->numel() > 0,
+                      "init: parameter '{}' is not of a Linear or Conv2d", name);
+    const double bound = 1 / std::sqrt(static_cast<double>(w->numel() / w->size(0)));
+    uniform_(item.value(), key_of(seed, name), -bound, bound);
+  }
+}
+
+void init_gpt(torch::nn::Module& root, uint64_t seed, int64_t layers) {
+  at::NoGradGuard no_grad;
+  for (const auto& item : root.named_parameters()) {
+    const auto& name = item.key();
+    auto p = item.value();
+    const auto module = module_of(name);
+    if (name.ends_with("bias")) {
+      p.zero_();
+    } else if (module.starts_with("ln")) {
+      p.fill_(1);
+    } else {
+      const bool residual = module == "proj" || module == "down";
+      const double scale = residual ? 1 / std::sqrt(2.0 * static_cast<double>(layers)) : 1;
+      normal_(p, key_of(seed, name), 0, 0.02 * scale);
+    }
+  }
+}
+
+}  // namespace trireme

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+
+#include "trireme/base/export.h"
+
+// How parameters are born: each from a stream of its own, keyed by (seed, its dotted name).
+namespace trireme {
+
+/// PyTorch's default for Linear and Conv2d: uniform in ±1/√fan_in, weights and biases. For modules
+/// made of those.
+TRIREME_API void init_uniform_fan_in(torch::nn::Module& root, uint64_t seed);
+
+/// GPT-2's: normal with deviation 0.02, the projections back into the residual stream ("proj",
+/// "down") smaller by √(2 · layers); biases 0, norms ("ln…") 1.
+TRIREME_API void init_gpt(torch::nn::Module& root, uint64_t seed, int64_t layers);
+
+}  // namespace trireme

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/models/model.h"
+
+#include "trireme/base/check.h"
+#include "trireme/models/gpt.h"
+#include "trireme/models/mlp.h"
+#include "trireme/models/net.h"
+
+namespace trireme {
+
+Model::~Model() = default;
+
+std::shared_ptr<Model> make_model(const ModelOptions& options, uint64_t seed) {
+  if (options.type == "mlp") return std::make_shared<Mlp>(options.mlp_sizes, seed);
+  if (options.type == "net") return std::make_shared<Net>(seed);
+  if (options.type == "gpt") return std::make_shared<Gpt>(options.gpt, seed);
+  fail<UsageError>("there is no model of type '{}': choose mlp, net or gpt", options.type);
+}
+
+}  // namespace trireme

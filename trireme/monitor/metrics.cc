@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/monitor/metrics.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/check.h"
+
+namespace trireme {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kLongestStartLine = 64 << 10;
+
+std::string line_of(const Json& object) {
+  // Bytes that are no UTF-8 (a hash never is, a name could be) are replaced, not thrown over.
+  return object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string first_line(int fd) {
+  std::string text(kLongestStartLine, '\0');
+  ssize_t got = ::pread(fd, text.data(), text.size(), 0);
+  text.resize(got > 0 ? got : 0);
+  return text.substr(0, text.find('\n'));
+}
+
+int schema_of(int fd, const std::string& path) {
+  Json line = Json::parse(first_line(fd), nullptr, /*allow_exceptions=*/false);
+  const bool ours = line.is_object() && line.contains("event") && line["event"] == "start" &&
+                    line.contains("schema") && line["schema"].is_number_integer();
+  check<UsageError>(
+      ours,
+      "{}: this file exists and is not a metrics file (its first line is no start event). Give "
+      "--metrics another name, or remove it",
+      path);
+  return line["schema"].get<int>();
+}
+
+/// Where the last whole line ends.
+off_t whole_lines(int fd, off_t size) {
+  char block[4096];
+  for (off_t end = size; end > 0;) {
+    const off_t begin =
+        end > static_cast<off_t>(sizeof block) ? end - static_cast<off_t>(sizeof block) : 0;
+    const ssize_t got = ::pread(fd, block, end - begin, begin);
+    for (ssize_t i = got - 1; i >= 0; --i)
+      if (block[i] == '\n') return begin + i + 1;
+    end = begin;
+  }
+  return 0;
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(const std::string& path, const RunStart& start, MetricsMode mode)
+    : path_(path) {
+  if (path == "-")
+    fd_.reset(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
+  else
+    fd_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  // A pipe that only takes writes.
+  if (!fd_ && path != "-") fd_.reset(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+  check<ResourceError>(static_cast<bool>(fd_), "{}: cannot write the metrics: {}", path,
+                       errno_text());
+
+  struct stat info {};
+  check<ResourceError>(::fstat(fd_.get(), &info) == 0, "{}: {}", path, errno_text());
+  if (path != "-" && S_ISREG(info.st_mode) && info.st_size > 0) {
+    const off_t keep = whole_lines(fd_.get(), info.st_size);
+    if (keep > 0) {
+      const int schema = schema_of(fd_.get(), path);
+      check<UsageError>(mode == MetricsMode::fresh || schema <= kMetricsSchema,
+                        "{}: metrics of schema {}, and this version writes schema {}. Resume with "
+                        "the version that "
+                        "wrote them, or give --metrics another name",
+                        path, schema, kMetricsSchema);
+    }
+    check<ResourceError>(::ftruncate(fd_.get(), mode == MetricsMode::fresh ? 0 : keep) == 0,
+                         "{}: {}", path, errno_text());
+  }
+  write_line(line_of(Json{{"event", "start"},
+                          {"schema", kMetricsSchema},
+                          {"world", start.world},
+                          {"seed", start.seed},
+                          {"config_hash", start.config_hash}}));
+}
+
+void MetricsFile::step(const StepMetrics& m) {
+  Json line{{"step", m.step},
+            {"loss", m.loss},
+            {"grad_norm", m.grad_norm},
+            {"lr", m.lr},
+            {"step_ms", m.step_ms},
+            {"samples_per_s", m.samples_per_s},
+            {"tokens_per_s", m.tokens_per_s}};
+  for (const auto& [name, value] : m.more) line[name] = value;
+  write_line(line_of(line));
+}
+
+void MetricsFile::event(std::string_view name, int64_t step,
+                        const std::vector<std::pair<std::string, double>>& fields) {
+  Json line{{"event", name}, {"step", step}};
+  for (const auto& [key, value] : fields) line[key] = value;
+  write_line(line_of(line));
+}
+
+void MetricsFile::done(int64_t steps, const std::vector<std::pair<std::string, double>>& fields) {
+  Json line{{"event", "done"}, {"steps", steps}};
+  for (const auto& [key, value] : fields) line[key] = value;
+  write_line(line_of(line));
+}
+
+void MetricsFile::write_line(const std::string& line) {
+  // One write; the rest only where the system took less (a full pipe).
+  for (size_t at = 0; at < line.size();) {
+    const ssize_t n = ::write(fd_.get(), line.data() + at, line.size() - at);
+    if (n < 0 && errno == EINTR) continue;
+    check<ResourceError>(n > 0, "{}: cannot write the metrics: {}", path_, errno_text());
+    at += n;
+  }
+}
+
+}  // namespace trireme

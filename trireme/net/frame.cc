@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/net/frame.h"
+
+#include "trireme/base/check.h"
+
+namespace trireme::net {
+namespace {
+
+constexpr std::string_view kMagic = "TRIR";
+
+struct Header {
+  uint16_t type;
+  uint32_t length;
+};
+
+Header parse_header(std::string_view bytes, size_t limit) {
+  Reader in(bytes.substr(0, kFrameHeaderBytes), "frame header");
+  check<Corrupt>(in.raw(kMagic.size()) == kMagic, "these bytes do not begin a frame of Trireme's");
+  uint16_t version = in.u16();
+  check<Mismatch>(version <= kFrameVersion,
+                  "the other end speaks version {} of the control protocol and this program "
+                  "version {}: run the same "
+                  "release of Trireme on every rank",
+                  version, kFrameVersion);
+  check<Corrupt>(version > 0, "a frame of version 0");
+  Header header{in.u16(), in.u32()};
+  check<Corrupt>(header.length <= limit, "a frame of {} bytes where at most {} are allowed",
+                 header.length, limit);
+  return header;
+}
+
+std::string encode_header(uint16_t type, size_t length) {
+  check<UsageError>(length <= kMaxPayloadAfter, "a message of {} bytes; at most {} fit into one",
+                    length, kMaxPayloadAfter);
+  return Writer()
+      .raw(kMagic)
+      .u16(kFrameVersion)
+      .u16(type)
+      .u32(static_cast<uint32_t>(length))
+      .take();
+}
+
+}  // namespace
+
+std::string encode_frame(uint16_t type, std::string_view payload) {
+  return encode_header(type, payload.size()).append(payload);
+}
+
+std::optional<Frame> FrameParser::next(size_t limit) {
+  std::string_view bytes = std::string_view(buffer_).substr(start_);
+  // A stranger's first wrong byte is enough; do not wait for twelve.
+  auto begins = bytes.substr(0, kMagic.size());
+  check<Corrupt>(begins == kMagic.substr(0, begins.size()),
+                 "these bytes do not begin a frame of Trireme's");
+  if (bytes.size() < kFrameHeaderBytes) return std::nullopt;
+  Header header = parse_header(bytes, limit);
+  if (bytes.size() - kFrameHeaderBytes < header.length) return std::nullopt;
+  Frame frame{header.type, std::string(bytes.substr(kFrameHeaderBytes, header.length))};
+  start_ += kFrameHeaderBytes + header.length;
+  if (start_ == buffer_.size()) {
+    buffer_.clear();
+    start_ = 0;
+    if (buffer_.capacity() > kMaxPayloadBefore * 64) buffer_.shrink_to_fit();
+  } else if (start_ > buffer_.size() / 2) {
+    buffer_.erase(0, start_);
+    start_ = 0;
+  }
+  return frame;
+}
+
+void send_frame(Socket& socket, uint16_t type, std::string_view payload, Deadline deadline) {
+  socket.send_all(encode_frame(type, payload), deadline);
+}
+
+Frame recv_frame(Socket& socket, size_t limit, Deadline deadline) {
+  char bytes[kFrameHeaderBytes];
+  socket.recv_all(bytes, sizeof bytes, deadline);
+  Header header = parse_header({bytes, sizeof bytes}, limit);
+  Frame frame{header.type, std::string(header.length, '\0')};
+  socket.recv_all(frame.payload.data(), frame.payload.size(), deadline);
+  return frame;
+}
+
+}  // namespace trireme::net

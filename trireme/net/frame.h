@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "trireme/base/export.h"
+#include "trireme/net/bytes.h"
+#include "trireme/net/socket.h"
+
+// What goes over every control connection:
+//   offset  0  magic    4 bytes "TRIR"
+//           4  version  u16     1
+//           6  type     u16     meaning is the protocol's (net/auth.h: 1…15, store/protocol.h: from
+//           16) 8  length   u32     of the payload
+//          12  payload
+// Little-endian. Failure: Corrupt for bytes that are no frame or too long, Mismatch for a newer
+// version (it names both). After either the connection is of no use.
+namespace trireme::net {
+
+inline constexpr uint16_t kFrameVersion = 1;
+inline constexpr size_t kFrameHeaderBytes = 12;
+/// The longest payload from somebody who has not said who he is, and from one who has.
+inline constexpr size_t kMaxPayloadBefore = size_t{1} << 10;
+inline constexpr size_t kMaxPayloadAfter = size_t{16} << 20;
+
+struct Frame {
+  uint16_t type = 0;
+  std::string payload;
+  bool operator==(const Frame&) const = default;
+};
+
+TRIREME_API std::string encode_frame(uint16_t type, std::string_view payload);
+
+/// Takes bytes as they come and gives whole frames. Holds at most one unfinished frame of `limit`
+/// bytes beside what was fed.
+class TRIREME_API FrameParser {
+ public:
+  void feed(std::string_view bytes) { buffer_.append(bytes); }
+  /// nullopt: more bytes are needed. The limit is checked as soon as the header is there.
+  std::optional<Frame> next(size_t limit);
+  size_t buffered() const { return buffer_.size() - start_; }
+
+ private:
+  std::string buffer_;
+  size_t start_ = 0;  // bytes before it are used up
+};
+
+TRIREME_API void send_frame(Socket& socket, uint16_t type, std::string_view payload,
+                            Deadline deadline);
+TRIREME_API Frame recv_frame(Socket& socket, size_t limit, Deadline deadline);
+
+}  // namespace trireme::net

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/optim/clip.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "trireme/base/check.h"
+#include "trireme/optim/norm_kernels.h"
+
+namespace trireme {
+namespace {
+
+// Float32 or float64 in CPU memory, contiguous: the gradient itself in the usual case.
+at::Tensor readable(const std::string& name, const at::Tensor& g) {
+  check<UsageError>(g.layout() == at::kStrided,
+                    "gradient norm: the gradient of '{}' is sparse: only dense gradients", name);
+  check<UsageError>(g.is_floating_point(),
+                    "gradient norm: the gradient of '{}' is {}, not a float dtype", name,
+                    c10::toString(g.scalar_type()));
+  const auto dtype = g.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return g.detach().to(at::TensorOptions().dtype(dtype).device(at::kCPU)).contiguous();
+}
+
+template <class T>
+void sum_blocks(const at::Tensor& g, double* out) {
+  const T* x = g.data_ptr<T>();
+  const int64_t n = g.numel();
+  at::parallel_for(0, norm_blocks(n), 64, [&](int64_t begin, int64_t end) {
+    block_square_sums(x + begin * kNormBlock, std::min(n, end * kNormBlock) - begin * kNormBlock,
+                      out + begin);
+  });
+}
+
+template <class T>
+bool all_finite(const at::Tensor& g) {
+  const T* x = g.data_ptr<T>();
+  return std::all_of(x, x + g.numel(), [](T v) { return std::isfinite(v); });
+}
+
+}  // namespace
+
+GradNorm grad_norm(const NamedTensors& parameters, double max_norm, double grad_scale) {
+  check<UsageError>(max_norm >= 0 && std::isfinite(max_norm),
+                    "gradient clipping: max_norm is {}: give 0 (off) or a positive number",
+                    max_norm);
+  c10::AutoGradMode no_grad(false);
+  int64_t blocks = 0;
+  for (const auto& [name, p] : parameters) blocks += norm_blocks(p.numel());
+  std::vector<double> sums(static_cast<size_t>(blocks), 0.0);
+  double* out = sums.data();
+  for (const auto& [name, p] : parameters) {
+    if (const at::Tensor& g = p.grad(); g.defined()) {
+      check<UsageError>(g.numel() == p.numel(),
+                        "gradient norm: the gradient of '{}' has {} elements, the parameter {}",
+                        name, g.numel(), p.numel());
+      at::Tensor x = readable(name, g);
+      x.scalar_type() == at::kFloat ? sum_blocks<float>(x, out) : sum_blocks<double>(x, out);
+    }
+    out += norm_blocks(p.numel());
+  }
+  GradNorm result;
+  result.norm = std::sqrt(tree_sum(sums.data(), blocks)) * std::abs(grad_scale);
+  // Squares of finite float64 gradients may overflow: look again before calling them infinite.
+  result.finite = std::isfinite(result.norm) || first_non_finite(parameters).empty();
+  if (result.finite && max_norm > 0)
+    result.coefficient = std::min(1.0, max_norm / (result.norm + 1e-6));
+  return result;
+}
+
+std::string first_non_finite(const NamedTensors& parameters) {
+  c10::AutoGradMode no_grad(false);
+  for (const auto& [name, p] : parameters) {
+    if (!p.grad().defined()) continue;
+    at::Tensor x = readable(name, p.grad());
+    if (!(x.scalar_type() == at::kFloat ? all_finite<float>(x) : all_finite<double>(x)))
+      return name;
+  }
+  return "";
+}
+
+}  // namespace trireme

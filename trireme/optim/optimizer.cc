@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/optim/optimizer.h"
+
+#include <c10/core/GradMode.h>
+
+#include "trireme/base/check.h"
+#include "trireme/optim/optimizer_segments.h"
+
+namespace trireme {
+namespace {
+
+std::string shape_text(const at::Tensor& t) {
+  std::string text = "[";
+  for (int64_t i = 0; i < t.dim(); ++i) text += (i ? ", " : "") + std::to_string(t.size(i));
+  return text + "]";
+}
+
+void check_parameter(const std::string& name, const at::Tensor& p, const NamedTensors& all) {
+  check<UsageError>(p.defined(), "optimizer: parameter '{}' is an undefined tensor", name);
+  const auto& [first_name, first] = all.front();
+  check<UsageError>(p.scalar_type() == at::kFloat || p.scalar_type() == at::kDouble,
+                    "optimizer: parameter '{}' is {}: the optimizer takes float32 or float64 (keep "
+                    "a float32 copy "
+                    "of half-precision weights)",
+                    name, c10::toString(p.scalar_type()));
+  check<UsageError>(p.scalar_type() == first.scalar_type() && p.device() == first.device(),
+                    "optimizer: parameter '{}' is {} on {} but '{}' is {} on {}: make one "
+                    "optimizer for each kind",
+                    name, c10::toString(p.scalar_type()), p.device().str(), first_name,
+                    c10::toString(first.scalar_type()), first.device().str());
+  check<UsageError>(p.layout() == at::kStrided && p.is_contiguous(),
+                    "optimizer: parameter '{}' is not contiguous: store it with .contiguous()",
+                    name);
+}
+
+}  // namespace
+
+Optimizer::~Optimizer() = default;
+
+Optimizer::Optimizer(NamedTensors parameters, const std::vector<OptionGroup>& groups)
+    : parameters_(std::move(parameters)) {
+  check<UsageError>(!parameters_.empty(),
+                    "optimizer: no parameters: does the model have any that require a gradient?");
+  for (const auto& [name, p] : parameters_) check_parameter(name, p, parameters_);
+  table_ = ParameterTable(parameters_);
+  groups_.push_back({});
+  std::vector<std::pair<std::string, int>> rules;
+  for (const auto& group : groups) {
+    check<UsageError>(!group.pattern.empty(), "optimizer: option group {} has an empty pattern",
+                      groups_.size());
+    check<UsageError>(
+        group.weight_decay.value_or(0) >= 0 && group.lr_multiplier >= 0,
+        "optimizer: option group '{}': weight_decay and lr_multiplier must not be negative",
+        group.pattern);
+    rules.emplace_back(group.pattern, static_cast<int>(groups_.size()));
+    groups_.push_back(group);
+  }
+  table_.assign_option_groups(rules);
+}
+
+std::vector<Optimizer::Segment> Optimizer::segments() const {
+  std::vector<Segment> found;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const auto& [name, p] = parameters_[i];
+    const auto& entry = table_[i];
+    const at::Tensor& g = p.grad();
+    if (!g.defined()) continue;
+    check<UsageError>(
+        p.scalar_type() == entry.dtype && p.numel() == entry.numel && p.is_contiguous(),
+        "optimizer: parameter '{}' changed its dtype, size or layout (now {} {}) after the "
+        "optimizer was "
+        "made: make a new optimizer after model.to(…)",
+        name, c10::toString(p.scalar_type()), shape_text(p));
+    check<UsageError>(g.layout() == at::kStrided,
+                      "optimizer: the gradient of '{}' is sparse: only dense gradients", name);
+    check<UsageError>(
+        g.scalar_type() == p.scalar_type() && g.sizes() == p.sizes() && g.device() == p.device(),
+        "optimizer: the gradient of '{}' is {} {} on {} but the parameter is {} {} on {}", name,
+        c10::toString(g.scalar_type()), shape_text(g), g.device().str(),
+        c10::toString(p.scalar_type()), shape_text(p), p.device().str());
+    found.push_back({i, p, g.contiguous(), entry.offset, entry.numel});
+  }
+  return found;
+}
+
+at::Tensor Optimizer::zeros() const {
+  return parameters_.front().second.detach().new_zeros({table_.numel()});
+}
+
+void Optimizer::visit(StateVisitor& visitor, const std::string& kind, const at::Tensor& flat) {
+  for (const auto& entry : table_.entries())
+    visitor.tensor("optim." + kind + "." + entry.name,
+                   flat.narrow(0, entry.offset, entry.numel).view(entry.shape));
+}
+
+double Optimizer::decay_of(size_t parameter, double otherwise) const {
+  return groups_[table_[parameter].option_group].weight_decay.value_or(otherwise);
+}
+
+double Optimizer::multiplier_of(size_t parameter) const {
+  return groups_[table_[parameter].option_group].lr_multiplier;
+}
+
+void Optimizer::zero_grad(bool set_to_none) {
+  c10::AutoGradMode no_grad(false);
+  for (auto& [name, p] : parameters_) {
+    at::Tensor& g = p.mutable_grad();
+    if (!g.defined()) continue;
+    // A gradient with a graph (create_graph) cannot be reused in place.
+    if (set_to_none || g.requires_grad())
+      g = at::Tensor();
+    else
+      g.zero_();
+  }
+}
+
+}  // namespace trireme

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/base/check.h"
+#include "trireme/optim/flat_kernels.h"
+#include "trireme/optim/optimizer.h"
+#include "trireme/optim/optimizer_segments.h"
+#include "trireme/optim/tensor_passes.h"
+
+namespace trireme {
+namespace {
+
+class Sgd final : public Optimizer {
+ public:
+  Sgd(NamedTensors parameters, const SgdOptions& options, const std::vector<OptionGroup>& groups)
+      : Optimizer(std::move(parameters), groups), options_(options) {
+    if (options_.momentum != 0) momentum_ = zeros();
+  }
+
+  void step(double lr, double grad_scale) override {
+    auto all = segments();
+    ++steps_;
+    for (const auto& s : all) {
+      const SgdScalars scalars{grad_scale, lr * multiplier_of(s.index),
+                               decay_of(s.index, options_.weight_decay), options_.momentum,
+                               options_.nesterov};
+      if (!s.parameter.is_cpu())
+        sgd_pass(s.parameter.view({s.numel}), s.gradient.view({s.numel}), state_of(s), scalars);
+      else if (s.parameter.scalar_type() == at::kFloat)
+        run<float>(s, scalars);
+      else
+        run<double>(s, scalars);
+    }
+  }
+
+  void state(StateVisitor& visitor) override {
+    visitor.value("optim.step", steps_);
+    if (momentum_.defined()) visit(visitor, "momentum", momentum_);
+  }
+
+ private:
+  at::Tensor state_of(const Segment& s) const {
+    return momentum_.defined() ? momentum_.narrow(0, s.offset, s.numel) : at::Tensor();
+  }
+
+  template <class T>
+  void run(const Segment& s, const SgdScalars& scalars) {
+    T* p = s.parameter.data_ptr<T>();
+    const T* g = s.gradient.data_ptr<T>();
+    T* m = momentum_.defined() ? momentum_.data_ptr<T>() + s.offset : nullptr;
+    for_ranges(s.numel, [&](int64_t begin, int64_t end) {
+      sgd_pass(p + begin, g + begin, m ? m + begin : nullptr, end - begin, scalars);
+    });
+    bump_version(s.parameter);
+  }
+
+  SgdOptions options_;
+  at::Tensor momentum_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_sgd(NamedTensors parameters, const SgdOptions& options,
+                                    const std::vector<OptionGroup>& groups) {
+  check<UsageError>(options.momentum >= 0 && options.weight_decay >= 0,
+                    "SGD: momentum ({}) and weight_decay ({}) must not be negative",
+                    options.momentum, options.weight_decay);
+  check<UsageError>(!options.nesterov || options.momentum > 0,
+                    "SGD: nesterov needs a momentum above 0");
+  return std::make_unique<Sgd>(std::move(parameters), options, groups);
+}
+
+}  // namespace trireme

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "trireme/net/auth.h"
+#include "trireme/net/endpoint.h"
+#include "trireme/net/listener.h"
+#include "trireme/net/socket.h"
+
+// MASTER_PORT is torch's. Ours is the first free one of the next eight, where rank 0 serves and the
+// others look for the one that knows their job.
+namespace trireme::detail {
+
+struct PortRange {
+  int first = 0;
+  int last = 0;  // inclusive
+  std::string text() const;
+};
+PortRange ports_beside(int master_port);
+
+/// At the one interface of this host that `host` names. Where it names none (an address in front of
+/// this host, or Debian's 127.0.1.1 for one's own name) at all of them, with a log line.
+/// ResourceError when every port is taken.
+net::Listener listen_at_first_free(const std::string& host, PortRange ports);
+
+/// Asks at every port, again and again, until one lets us in. Other jobs and other programs behind
+/// some of the ports do no harm. UsageError for a wrong secret; Timeout naming rank 0, host and
+/// ports.
+std::pair<net::Socket, net::Endpoint> find_job_store(const std::string& host, PortRange ports,
+                                                     const net::Credentials& credentials,
+                                                     Deadline deadline);
+
+}  // namespace trireme::detail

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/base/export.h"
+#include "trireme/store/store.h"
+#include "trireme/store/tcp_store.h"
+
+// How ranks meet in a store that they can all reach, and how they leave it. Keys:
+//   world_size        what the first rank said; all must say the same
+//   rank/<r>          "<pid> <host> <token>" of the process that is rank r; the first one keeps it
+//   joined            a count
+//   join              "ok" from the last rank that came, or why the first rank that gave up did:
+//   all see one verdict left/<r>          rank r has left in order
+namespace trireme {
+
+struct Member {
+  int64_t pid = 0;
+  std::string host;
+};
+/// Who rank r is; nullopt: it has not joined.
+TRIREME_API std::optional<Member> member(Store& store, int rank);
+TRIREME_API bool has_left(Store& store, int rank);
+
+namespace detail {
+
+enum class Seat {
+  ours,
+  left,  // an earlier process was this rank in this table and left it
+};
+/// Takes the place of `rank`. UsageError when another process holds it, or when the ranks disagree
+/// on the world's size.
+Seat take_seat(Store& store, int rank, int world_size);
+
+/// Waits until all ranks have taken theirs. Timeout naming the missing ranks and how long it
+/// waited, on every rank. `refusals`: who was turned away meanwhile, where this process knows it.
+void wait_for_world(Store& store, int rank, int world_size, Deadline deadline,
+                    const std::function<std::vector<std::string>()>& refusals = {});
+
+/// "1, 3–7": for texts.
+std::string name_ranks(const std::vector<int>& ranks);
+
+/// A member's own store: says left/<r> when it is destroyed, and waits no longer than two seconds
+/// for that.
+class MemberStore final : public Store {
+ public:
+  /// `connection` (may be null) is what stands under `inner`.
+  MemberStore(std::unique_ptr<Store> inner, int rank, TcpStore* connection);
+  ~MemberStore() override;
+
+  void set(const std::string& key, std::string_view value) override { inner_->set(key, value); }
+  std::string get(const std::string& key, Deadline deadline) override {
+    return inner_->get(key, deadline);
+  }
+  std::optional<std::string> try_get(const std::string& key) override {
+    return inner_->try_get(key);
+  }
+  int64_t add(const std::string& key, int64_t delta) override { return inner_->add(key, delta); }
+  std::string compare_set(const std::string& key, std::string_view expected,
+                          std::string_view desired) override {
+    return inner_->compare_set(key, expected, desired);
+  }
+  void wait(const std::vector<std::string>& keys, Deadline deadline) override {
+    inner_->wait(keys, deadline);
+  }
+  std::vector<std::string> missing(const std::vector<std::string>& keys) override {
+    return inner_->missing(keys);
+  }
+  bool delete_key(const std::string& key) override { return inner_->delete_key(key); }
+  int64_t count_keys(std::string_view prefix) override { return inner_->count_keys(prefix); }
+  std::unique_ptr<Store> clone(Deadline deadline) override { return inner_->clone(deadline); }
+  std::string describe() const override { return inner_->describe(); }
+
+ private:
+  std::unique_ptr<Store> inner_;
+  int rank_;
+  TcpStore* connection_;
+};
+
+}  // namespace detail
+}  // namespace trireme

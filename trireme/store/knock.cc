@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/store/knock.h"
+
+#include "trireme/base/check.h"
+#include "trireme/base/log.h"
+#include "trireme/net/connect.h"
+
+namespace trireme::detail {
+
+Knock knock(const net::Endpoint& at, const net::Credentials& credentials, Deadline deadline,
+            Duration limit) {
+  Knock out;
+  auto socket = net::try_connect(at, deadline, &out.why);
+  if (!socket) return out;
+  if (at.is_unix()) net::check_same_user(*socket);
+  try {
+    out.refused = net::try_authenticate(*socket, credentials, net::sooner(deadline, limit));
+    if (out.refused)
+      out.why = net::refusal_sentence(at.text(), *out.refused, false);
+    else
+      out.socket = std::move(socket);
+  } catch (const PeerLost& error) {
+    out.why = error.what();
+  } catch (const Timeout& error) {
+    out.why = error.what();
+  } catch (const Corrupt& error) {
+    out.stranger = true;
+    out.why = error.what();
+  }
+  return out;
+}
+
+net::Socket knock_until(const net::Endpoint& at, const net::Credentials& credentials,
+                        Deadline deadline) {
+  auto start = Clock::now();
+  net::BackOff back_off;
+  bool warned = false;
+  while (true) {
+    auto one = knock(at, credentials, deadline);
+    if (one.socket) return std::move(*one.socket);
+    check<UsageError>(!one.refused || one.refused->code == net::Refusal::busy, "{}", one.why);
+    check<UsageError>(!one.stranger,
+                      "what listens at {} is no store of Trireme's ({}): choose another port",
+                      at.text(), one.why);
+    if (!warned && seconds_since(start) > 5) {
+      warned = true;
+      log_warn("the store at {} does not answer yet, after 5 s: {}; trying on", at.text(), one.why);
+    }
+    check<Timeout>(back_off.pause(deadline),
+                   "no store at {} within {:.1f} s: {}. Is the process that serves it (rank 0, or "
+                   "the launcher) running, and "
+                   "is the address right?",
+                   at.text(), seconds_since(start), one.why);
+  }
+}
+
+}  // namespace trireme::detail

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "trireme/net/auth.h"
+#include "trireme/net/endpoint.h"
+#include "trireme/net/socket.h"
+
+namespace trireme::detail {
+
+/// What one attempt to enter a store came to.
+struct Knock {
+  std::optional<net::Socket> socket;    // we are in
+  std::optional<net::Refused> refused;  // somebody of ours said no
+  bool stranger = false;                // something listens there that is no store of ours
+  std::string why;                      // of each case but the first
+};
+
+/// Connects once and proves who we are, within `limit` for an answer. Throws UsageError when a Unix
+/// socket belongs to another user.
+Knock knock(const net::Endpoint& at, const net::Credentials& credentials, Deadline deadline,
+            Duration limit = net::kHandshakeLimit);
+
+/// Knocks until the store lets us in. UsageError for a refusal that time does not mend or a
+/// stranger, Timeout otherwise.
+net::Socket knock_until(const net::Endpoint& at, const net::Credentials& credentials,
+                        Deadline deadline);
+
+}  // namespace trireme::detail

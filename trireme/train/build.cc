@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "trireme/base/check.h"
+#include "trireme/base/philox.h"
+#include "trireme/data/corpus.h"
+#include "trireme/data/digits.h"
+#include "trireme/data/dummy.h"
+#include "trireme/data/idx.h"
+#include "trireme/layers/dropout.h"
+#include "trireme/tensor/random.h"
+#include "trireme/train/identity.h"
+#include "trireme/train/run.h"
+
+// Configuration → the parts of a run.
+namespace trireme {
+namespace {
+
+ModelOptions model_options(const Config& c) {
+  ModelOptions o;
+  o.type = c.get_string("model.type");
+  if (o.type == "gpt") {
+    o.gpt = {c.get_int("model.layers"),    c.get_int("model.width"), c.get_int("model.heads"),
+             c.get_int("model.context"),   c.get_int("model.vocab"), c.get_double("model.dropout"),
+             c.get_bool("model.tied_head")};
+  } else if (o.type == "mlp") {
+    o.mlp_sizes = {c.get_int("model.inputs")};
+    for (int64_t width : c.get_int_list("model.hidden")) o.mlp_sizes.push_back(width);
+    o.mlp_sizes.push_back(c.get_int("model.outputs"));
+  }
+  return o;
+}
+
+void open_data(Run& run, const Config& c) {
+  const std::string type = c.get_string("data.type");
+  const bool gpt = c.get_string("model.type") == "gpt";
+  const auto seed = static_cast<uint64_t>(run.seed);
+  check<UsageError>(gpt == (type == "corpus") || type == "dummy",
+                    "{}: data.type '{}' does not feed a model of type '{}'; gpt reads corpus or "
+                    "dummy, mlp and net read mnist, digits or "
+                    "dummy",
+                    c.origin("data.type"), type, c.get_string("model.type"));
+  if (type == "corpus") {
+    Corpus corpus =
+        open_corpus({c.get_string_list("data.paths"), c.get_string_list("data.extensions"),
+                     c.get_int("model.context"), c.get_double("data.validation_fraction")});
+    run.train_data = corpus.train;
+    run.held_out = corpus.validation;
+    run.data_identity = fmt::format("corpus {:016x}", corpus.identity);
+  } else if (type == "mnist") {
+    check<UsageError>(
+        c.has("data.path"),
+        "data.type is mnist, but data.path is not given: name the folder with the IDX files");
+    run.train_data = open_idx(c.get_string("data.path"), IdxPart::kTrain);
+    run.held_out = open_idx(c.get_string("data.path"), IdxPart::kTest);
+    run.data_identity = fmt::format("mnist {}", run.train_data->size());
+  } else if (type == "digits") {
+    run.train_data = make_digits({c.get_int("data.train_samples"), seed, "train"});
+    run.held_out = make_digits({c.get_int("data.validation_samples"), seed, "validation"});
+    run.data_identity = fmt::format("digits {}", run.train_data->size());
+  } else {
+    DummyOptions o;
+    o.tokens = gpt;
+    o.seed = seed;
+    if (gpt) {
+      o.input_shape = {c.get_int("model.context")};
+      o.classes = c.get_int("model.vocab");
+    } else if (c.get_string("model.type") == "mlp") {
+      o.input_shape = {c.get_int("model.inputs")};
+      o.classes = c.get_int("model.outputs");
+    } else {
+      o.input_shape = {1, 28, 28};
+    }
+    run.train_data = make_dummy(o);
+    run.data_identity = "dummy";
+  }
+  if (gpt && type == "corpus")
+    check<UsageError>(c.get_int("model.vocab") >= 256,
+                      "{}: model.vocab is {}; text is bytes, so at least 256",
+                      c.origin("model.vocab"), c.get_int("model.vocab"));
+  run.text = gpt;
+}
+
+GlobalBatch plan_of(const Run& run) {
+  GlobalBatchOptions o;
+  o.dataset_size = run.train_data->size();
+  o.leaf_size = run.batches.micro;
+  o.leaves = run.batches.accumulation * run.batches.dp;
+  o.seed = static_cast<uint64_t>(run.seed);
+  return GlobalBatch(o);
+}
+
+std::vector<OptionGroup> no_decay_groups(const Config& c) {
+  std::vector<OptionGroup> groups;
+  for (const auto& pattern : c.get_string_list("optimizer.params.no_decay"))
+    groups.push_back({pattern, 0.0, 1});
+  return groups;
+}
+
+std::unique_ptr<Optimizer> build_optimizer(const Config& c, const NamedTensors& parameters) {
+  const std::string type = c.get_string("optimizer.type");
+  const double decay = c.get_double("optimizer.params.weight_decay");
+  if (type == "SGD")
+    return make_sgd(
+        parameters,
+        {c.get_double("optimizer.params.momentum"), decay, c.get_bool("optimizer.params.nesterov")},
+        no_decay_groups(c));
+  AdamWOptions o;
+  const auto betas = c.get_double_list("optimizer.params.betas");
+  o.beta1 = betas.at(0);
+  o.beta2 = betas.at(1);
+  o.eps = c.get_double("optimizer.params.eps");
+  o.weight_decay = decay;
+  o.decoupled = c.get_bool("optimizer.params.adam_w_mode");
+  return make_adamw(parameters, o, no_decay_groups(c));
+}
+
+LRScheduler build_schedule(const Config& c, int64_t steps) {
+  ScheduleOptions o;
+  o.type = c.get_string("scheduler.type");
+  o.lr = c.get_double("optimizer.params.lr");
+  const bool deepspeed = o.type.rfind("Warmup", 0) == 0;
+  auto given = [&](const char* name) {
+    return c.has(std::string("scheduler.params.") + name) &&
+           c.applies(std::string("scheduler.params.") + name);
+  };
+  auto number = [&](const char* name) {
+    return c.get_double(std::string("scheduler.params.") + name);
+  };
+  // Ours begin without a warm-up unless one is asked for.
+  if (given("warmup_num_steps") &&
+      (deepspeed || !c.is_default("scheduler.params.warmup_num_steps")))
+    o.warmup_num_steps = c.get_int("scheduler.params.warmup_num_steps");
+  if (given("total_num_steps")) {
+    const int64_t total = c.get_int("scheduler.params.total_num_steps");
+    o.total_num_steps = total > 0 ? total : steps;
+  }
+  if (given("min_lr_ratio")) o.min_ratio = number("min_lr_ratio");
+  if (given("warmup_type")) o.warmup_type = c.get_string("scheduler.params.warmup_type");
+  if (given("warmup_min_lr")) o.warmup_min_lr = number("warmup_min_lr");
+  if (given("warmup_max_lr")) o.warmup_max_lr = number("warmup_max_lr");
+  if (given("warmup_min_ratio")) o.warmup_min_ratio = number("warmup_min_ratio");
+  if (given("cos_min_ratio")) o.cos_min_ratio = number("cos_min_ratio");
+  return LRScheduler(o);
+}
+
+int64_t count_steps(const Config& c, const Run& run) {
+  const int64_t steps = c.get_int("training.steps"), epochs = c.get_int("training.epochs");
+  if (epochs == 0) return steps ? steps : 1000;
+  const int64_t by_epochs = epochs * plan_of(run).steps_per_epoch();
+  return steps ? std::min(steps, by_epochs) : by_epochs;
+}
+
+}  // namespace
+
+std::shared_ptr<Model> build_model(const Config& config) {
+  const auto seed = static_cast<uint64_t>(config.get_int("training.seed"));
+  seed_default_generator(seed);
+  auto model = make_model(model_options(config), seed);
+  name_dropouts(*model);
+  return model;
+}
+
+void start_data(Run& run, const Config& config) {
+  LoaderOptions o;
+  o.first_step = run.step;
+  o.timeout = run.group.timeout();
+  // Ahead only where the rank has a core to spare: else the thread takes time from the one that
+  // trains.
+  o.background = config.get_int("data.workers") > 0 && spare_cpus(run.group.size()) > 0;
+  run.loader = std::make_unique<PrefetchingLoader>(
+      leaf_batches(run.train_data, plan_of(run), run.group.rank(), run.group.size()), o);
+}
+
+Run build_run(const Config& c, Group group) {
+  Run run;
+  run.group = group;
+  run.seed = c.get_int("training.seed");
+  const std::string device = c.get_string("device");
+  check<UsageError>(
+      device != "cuda",
+      "{}: device is cuda, but the {} backend moves CPU memory; this version trains on the CPU",
+      c.origin("device"), group.backend());
+  run.batches = c.resolve_batches(group.size());
+  run.reproducible = c.get_bool("training.reproducible");
+  const int64_t leaves = run.batches.accumulation * run.batches.dp;
+  if (run.reproducible) {
+    check<UsageError>((leaves & (leaves - 1)) == 0 && (group.size() & (group.size() - 1)) == 0,
+                      "training.reproducible: {} leaves on {} ranks; both must be powers of two",
+                      leaves, group.size());
+  }
+  open_data(run, c);
+  run.model = build_model(c);
+  run.steps = count_steps(c, run);
+  run.clip_norm = c.get_double("gradient_clipping");
+  run.eval_batches = c.get_int("training.eval_batches");
+  NamedTensors parameters, buffers;
+  for (const auto& item : run.model->named_parameters())
+    if (item.value().requires_grad()) parameters.emplace_back(item.key(), item.value());
+  for (const auto& item : run.model->named_buffers())
+    buffers.emplace_back(item.key(), item.value());
+  check<UsageError>(
+      !run.reproducible || buffers.empty(),
+      "training.reproducible: the model has running statistics, which depend on the split");
+  run.gradients = std::make_unique<Gradients>(
+      parameters, buffers, group, static_cast<size_t>(c.get_int("comm.bucket_mb")) << 20,
+      run.reproducible);
+  run.optimizer = build_optimizer(c, parameters);
+  run.schedule.emplace(build_schedule(c, run.steps));
+  run.identity = run_identity(run.batches.micro, leaves);
+  return run;
+}
+
+void Run::state(StateVisitor& v) {
+  for (const auto& item : model->named_parameters())
+    v.tensor("model." + item.key(), item.value().detach());
+  for (const auto& item : model->named_buffers()) v.tensor("model." + item.key(), item.value());
+  optimizer->state(v);
+  v.value("train.step", step);
+  v.value("train.seed", seed);
+  v.value("train.identity", identity);
+  v.value("train.data", data_identity);
+  v.value("train.samples_per_step", batches.train);
+}
+
+}  // namespace trireme

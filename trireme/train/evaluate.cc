@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/evaluate.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "trireme/base/check.h"
+#include "trireme/base/trace.h"
+
+namespace trireme {
+
+Evaluation evaluate(Run& run) {
+  check<UsageError>(run.held_out != nullptr, "there is no held-out data to evaluate on");
+  Span span("evaluate", "held-out data");
+  at::NoGradGuard no_grad;
+  run.model->eval();
+  const int64_t size = run.held_out->size(), b = run.batches.micro;
+  int64_t batches = (size + b - 1) / b;
+  if (run.text && run.eval_batches > 0) batches = std::min(batches, run.eval_batches);
+  // Spread over the whole of it, the same samples whatever the number of ranks.
+  const int64_t stride = std::max<int64_t>(1, size / b / batches);
+  at::Tensor sums = at::empty({3}, at::kDouble);
+  auto* s = static_cast<double*>(sums.data_ptr());
+  std::fill_n(s, 3, 0.0);
+  for (int64_t i = run.group.rank(); i < batches; i += run.group.size()) {
+    std::vector<int64_t> ids;
+    for (int64_t k = i * stride * b; k < std::min(size, i * stride * b + b); ++k) ids.push_back(k);
+    MicroBatch micro = run.held_out->get(ids);
+    at::Tensor output = run.model->forward(micro.input);
+    s[0] += run.model->loss_sum(output, micro.target).item<double>();
+    s[1] += static_cast<double>(output.argmax(-1).eq(micro.target).sum().item<int64_t>());
+    s[2] += static_cast<double>(micro.weight);
+  }
+  run.group.all_reduce(sums).wait();
+  run.model->train();
+  return {s[0] / s[2], s[1] / s[2], static_cast<int64_t>(s[2])};
+}
+
+}  // namespace trireme

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/forward_backward.h"
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/base/check.h"
+#include "trireme/base/trace.h"
+#include "trireme/tensor/random.h"
+
+namespace trireme {
+
+Batch next_batch(Run& run) {
+  Span span("data", "next batch");
+  return run.loader->next();
+}
+
+LossSum forward_backward(Run& run, const Batch& batch) {
+  Span span("compute", "forward and backward");
+  LossSum total;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const MicroBatch& micro = batch[i];
+    RandomScope random({static_cast<uint64_t>(run.seed), run.step, micro.samples});
+    run.gradients->begin_micro_batch(static_cast<int>(i));
+    at::Tensor loss = run.model->loss_sum(run.model->forward(micro.input), micro.target);
+    check<UsageError>(loss.requires_grad(),
+                      "the loss does not depend on any parameter: nothing can be trained");
+    loss.backward();
+    total.sum += loss.item<double>();
+    total.weight += micro.weight;
+  }
+  return total;
+}
+
+}  // namespace trireme

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "trireme/base/export.h"
+
+namespace trireme {
+
+/// What must be equal for two runs to end with the same bits, whatever their number of ranks: leaf
+/// shape and count, LibTorch, BLAS kernels and threads, vector instructions. One line, "name=value"
+/// parts.
+TRIREME_API std::string run_identity(int64_t leaf_size, int64_t leaves);
+
+/// CPUs that a rank of `ranks` on this host may use beyond the one it computes on.
+TRIREME_API int spare_cpus(int ranks);
+
+}  // namespace trireme

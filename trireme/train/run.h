@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "trireme/base/export.h"
+#include "trireme/comm/group.h"
+#include "trireme/config/config.h"
+#include "trireme/data/global_batch.h"
+#include "trireme/data/loader.h"
+#include "trireme/data/source.h"
+#include "trireme/models/model.h"
+#include "trireme/optim/lr_schedule.h"
+#include "trireme/optim/optimizer.h"
+#include "trireme/tensor/state.h"
+#include "trireme/train/gradients.h"
+
+namespace trireme {
+
+/// The parts of a training run, built once from the configuration and handed to every step.
+struct TRIREME_API Run {
+  Group group;
+  std::shared_ptr<Model> model;
+  std::shared_ptr<const DataSource> train_data, held_out;
+  std::unique_ptr<PrefetchingLoader> loader;
+  std::unique_ptr<Gradients> gradients;
+  std::unique_ptr<Optimizer> optimizer;
+  std::optional<LRScheduler> schedule;
+
+  Batches batches;
+  int64_t steps = 0;  // that the run will have
+  int64_t step = 0;   // done
+  int64_t seed = 42;
+  double clip_norm = 0;
+  bool reproducible = false;
+  bool text = false;  // weights are tokens
+  int64_t eval_batches = 0;
+  std::string identity;  // what must be equal for the same bits (reproducible mode)
+  std::string data_identity;
+
+  /// Everything that a checkpoint holds.
+  void state(StateVisitor& visitor);
+};
+
+/// Every rank calls it with the same configuration. Throws UsageError for what the configuration
+/// asks and this build cannot do.
+TRIREME_API Run build_run(const Config& config, Group group);
+/// The model alone, for `trireme generate`.
+TRIREME_API std::shared_ptr<Model> build_model(const Config& config);
+/// Starts (or, after a resume, restarts) reading data at run.step.
+TRIREME_API void start_data(Run& run, const Config& config);
+
+}  // namespace trireme

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "trireme/base/export.h"
+#include "trireme/train/run.h"
+
+namespace trireme {
+
+struct StepReport {
+  double loss = 0;       // mean over the global batch
+  double grad_norm = 0;  // of the mean gradient, before clipping
+  double lr = 0;
+  int64_t weight = 0;   // samples or tokens of the global batch
+  int64_t samples = 0;  // of the global batch
+  bool stop = false;    // a rank was asked to stop
+};
+
+/// One optimizer step on every rank. Throws NumericError on all ranks, naming rank or parameter,
+/// where the loss or a gradient is not a finite number; weights are those of the step before then.
+/// `stop_asked`: this rank wants the run to end after this step.
+TRIREME_API StepReport train_step(Run& run, bool stop_asked = false);
+
+}  // namespace trireme

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "trireme/base/export.h"
+#include "trireme/comm/group.h"
+#include "trireme/config/config.h"
+
+namespace trireme {
+
+struct TrainOptions {
+  std::string run_dir;                // exists; config.json lies there
+  std::optional<std::string> resume;  // a run folder or a step folder
+  std::function<bool()> stop_asked =
+      {};  // looked at once a step; true: finish the step, save, return
+  std::function<void(const std::string&)> say =
+      {};                // rank 0: lines for people (start, held-out loss, saved, end)
+  int progress_fd = -1;  // rank 0: where the bar or the step lines go; -1: nowhere
+};
+
+struct TrainResult {
+  int64_t steps = 0;
+  bool stopped = false;    // before the last step, because it was asked to
+  std::string checkpoint;  // the last one; "" where none was saved
+  double loss = 0;         // of the last step
+  double held_out_loss = -1;
+};
+
+/// A whole run: build, resume, steps, evaluation, checkpoints, metrics. Every rank calls it.
+TRIREME_API TrainResult train(const Config& config, Group group, const TrainOptions& options);
+
+}  // namespace trireme

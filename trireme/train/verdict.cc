@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/verdict.h"
+
+#include <ATen/ops/empty.h>
+
+#include <cmath>
+
+#include "trireme/base/check.h"
+#include "trireme/base/trace.h"
+
+namespace trireme {
+
+GlobalLoss agree_on_loss(Run& run, const LossSum& mine, bool stop_asked) {
+  Span span("exposed_comm", "loss");
+  const int n = run.group.size();
+  at::Tensor give = at::empty({3}, at::kDouble), all = at::empty({3 * n}, at::kDouble);
+  auto* g = static_cast<double*>(give.data_ptr());
+  g[0] = mine.sum;
+  g[1] = static_cast<double>(mine.weight);
+  g[2] = stop_asked;
+  run.group.all_gather_into_tensor(all, give).wait();
+  const auto* a = static_cast<const double*>(all.data_ptr());
+  GlobalLoss total;
+  for (int r = 0; r < n; ++r) {
+    if (!std::isfinite(a[3 * r]))
+      throw NumericError(fmt::format("the loss of rank {} is {} in step {}. Lower the learning "
+                                     "rate, clip gradients, or look at this "
+                                     "step's data; weights are those of step {}",
+                                     r, a[3 * r], run.step + 1, run.step),
+                         {r, -1, "loss", run.step + 1});
+    total.sum += a[3 * r];
+    total.weight += static_cast<int64_t>(a[3 * r + 1]);
+    total.stop = total.stop || a[3 * r + 2] > 0;
+  }
+  return total;
+}
+
+GradNorm checked_norm(Run& run, double grad_scale) {
+  Span span("optimizer", "norm");
+  const NamedTensors& parameters = run.gradients->parameters();
+  GradNorm norm = grad_norm(parameters, run.clip_norm, grad_scale);
+  if (!norm.finite)
+    throw NumericError(fmt::format("the gradient of '{}' is not finite in step {} although the "
+                                   "loss is. Lower the learning rate; weights "
+                                   "are those of step {}",
+                                   first_non_finite(parameters), run.step + 1, run.step),
+                       {run.group.rank(), -1, "gradient", run.step + 1});
+  return norm;
+}
+
+}  // namespace trireme
