@@ -111,7 +111,7 @@ int bench_main(int argc, char** argv) {
     command.push_back("--json");
     command.push_back(json == "-" ? json : std::filesystem::absolute(json).string());
   }
-  if (!mpi) return start_ranks(ranks, command);
+  if (!mpi) return start_ranks(ranks, command, launch::FailureReport::one_line);
   // MPI's ranks must be MPI's own children. Bound to a core each, as our launcher binds them.
   std::vector<std::string> by_mpi = {"mpirun",    "-np",  std::to_string(ranks.nproc_per_node),
                                      "--bind-to", "core", "--oversubscribe"};

@@ -161,7 +161,7 @@ int train_main(int argc, char** argv) {
     command.push_back("--resume");
     command.push_back(fs::absolute(flags.resume_path).lexically_normal().string());
   }
-  return start_ranks(launch_options, command);
+  return start_ranks(launch_options, command, launch::FailureReport::one_line);
 }
 
 }  // namespace trireme

@@ -29,8 +29,9 @@ std::string worker_program() {
   return worker;
 }
 
-int start_ranks(const launch::RunOptions& options, const std::vector<std::string>& command) {
-  if (!options.dry_run) return launch::launch_workers(options, command);
+int start_ranks(const launch::RunOptions& options, const std::vector<std::string>& command,
+                launch::FailureReport report) {
+  if (!options.dry_run) return launch::launch_workers(options, command, report);
   std::puts(launch::dry_run(options, command).c_str());
   return kExitDone;
 }

@@ -142,15 +142,15 @@ class Digits : public DataSource {
   int64_t draw(int64_t id, float* out) const {
     Draws draws(stable_hash({key_, static_cast<uint64_t>(id)}));
     const auto digit = static_cast<size_t>(below(uint64_t{draws.bits()} << 32, 10));
-    const float angle = draws.between(-.3f, .3f), shear = draws.between(-.35f, .35f);
-    const float sx = 9.5f * draws.between(.7f, 1.1f), sy = 10.0f * draws.between(.75f, 1.1f);
-    const float cx = 13.5f + draws.between(-2.2f, 2.2f), cy = 13.5f + draws.between(-2.2f, 2.2f);
-    const float radius = draws.between(.4f, 1.5f), ink = draws.between(.65f, 1.0f);
-    const float bend_x = draws.between(-.15f, .15f), bend_y = draws.between(-.15f, .15f);
+    const float angle = draws.between(-.4f, .4f), shear = draws.between(-.4f, .4f);
+    const float sx = 9.5f * draws.between(.6f, 1.1f), sy = 10.0f * draws.between(.65f, 1.1f);
+    const float cx = 13.5f + draws.between(-3, 3), cy = 13.5f + draws.between(-3, 3);
+    const float radius = draws.between(.4f, 1.5f), ink = draws.between(.5f, 1.0f);
+    const float bend_x = draws.between(-.2f, .2f), bend_y = draws.between(-.2f, .2f);
     const float cosine = std::cos(angle), sine = std::sin(angle);
     auto place = [&](Point p) -> Point {
-      p.x += bend_x * p.y * p.y + shear * p.y + draws.between(-.05f, .05f);
-      p.y += bend_y * p.x * p.x + draws.between(-.05f, .05f);
+      p.x += bend_x * p.y * p.y + shear * p.y + draws.between(-.09f, .09f);
+      p.y += bend_y * p.x * p.x + draws.between(-.09f, .09f);
       return {cx + sx * (cosine * p.x - sine * p.y), cy + sy * (sine * p.x + cosine * p.y)};
     };
 
@@ -167,7 +167,7 @@ class Digits : public DataSource {
     draw_line(image, stray, {stray.x + draws.between(-5, 5), stray.y + draws.between(-5, 5)}, .3f,
               .5f);
 
-    const float noise = draws.between(.02f, .18f);
+    const float noise = draws.between(.02f, .3f);
     const uint64_t noise_key = uint64_t{draws.bits()} << 32 | draws.bits();
     for (size_t i = 0; i < image.size(); i += 4) {
       const auto block = philox_block(noise_key, 1, i);

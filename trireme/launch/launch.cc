@@ -57,7 +57,8 @@ void say_notes(const RunOptions& options) {
 
 }  // namespace
 
-int launch_workers(const RunOptions& options, const std::vector<std::string>& command) {
+int launch_workers(const RunOptions& options, const std::vector<std::string>& command,
+                   FailureReport report) {
   say_notes(options);
   Machine machine = read_machine();
   JobEnv job;
@@ -82,6 +83,7 @@ int launch_workers(const RunOptions& options, const std::vector<std::string>& co
   spec.folder_stays = logs.stays;
   spec.inbox = &inbox;
   spec.keeper = &keeper;
+  spec.report = report;
   return supervise(options, plan, spec);
 }
 

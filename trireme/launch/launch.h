@@ -6,6 +6,7 @@
 
 #include "trireme/base/export.h"
 #include "trireme/launch/options.h"
+#include "trireme/launch/supervisor.h"
 
 // What the verbs call. These own their process: they block signals, become the reaper of orphans,
 // write to stderr. Call them from main's thread.
@@ -14,7 +15,8 @@ namespace trireme::launch {
 /// The whole of a job on one host: private folder and secret, store on loopback, environment, CPUs,
 /// workers, watching, cleaning up. Returns the exit code; UsageError or ResourceError before
 /// anything ran. Notes and warnings of the options go to the log first.
-TRIREME_API int launch_workers(const RunOptions& options, const std::vector<std::string>& command);
+TRIREME_API int launch_workers(const RunOptions& options, const std::vector<std::string>& command,
+                               FailureReport report = FailureReport::block);
 
 /// What launch_workers would start, as JSON; starts nothing. Port, store and secret are shown as
 /// "<…>" where they are made at start.

@@ -304,6 +304,17 @@ class Supervisor {
       bool tell = worker.ended_by_itself || (worker.report && !as_failure(worker).is_consequence());
       if (worker.failed() && tell) failures.push_back(as_failure(worker));
     }
+    if (!failures.empty() && spec_.report == FailureReport::one_line) {
+      const WorkerFailure& cause = failures[first_cause(failures)];
+      if (cause.exit_code > 0 && cause.report && !first_signal_) {
+        // "UsageError: what": the kind is in the exit code, and said in words.
+        std::string text = cause.report->message;
+        if (!cause.report->type.empty() && text.rfind(cause.report->type + ": ", 0) == 0)
+          text = text.substr(cause.report->type.size() + 2);
+        log_error("{}", text);
+        return cause.exit_code;
+      }
+    }
     if (!failures.empty()) {
       std::string block = format_error_block(spec_.name, net::host_name(), failures);
       [[maybe_unused]] auto written = ::write(STDERR_FILENO, block.data(), block.size());

@@ -11,12 +11,20 @@
 
 namespace trireme::launch {
 
+/// What is said of a job that failed.
+enum class FailureReport {
+  block,     // torch's error block; the job's exit code is 1
+  one_line,  // workers of our own that reported an error: "trireme: error: WHAT", with their exit
+             // code. Any other end: the block
+};
+
 struct SuperviseSpec {
   std::string name;              // of the program, for the error block
   std::string folder;            // holds <local rank>/error.json and the logs
   bool folder_stays = false;     // else the error block names no file in it
   SignalInbox* inbox = nullptr;  // made before any thread of the launcher
   Keeper* keeper = nullptr;
+  FailureReport report = FailureReport::block;
 };
 
 /// Starts the workers, watches them and returns the job's exit code when no process of it is left.

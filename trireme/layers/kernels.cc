@@ -9,7 +9,8 @@
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "trireme/layers/kernels.cc"
-// clang-format off: this order
+// The order matters.
+// clang-format off
 #include <hwy/foreach_target.h>  // includes this file again, once a target
 #include <hwy/highway.h>
 #include <hwy/contrib/math/math-inl.h>
@@ -25,6 +26,9 @@ constexpr float kCubic = 0.044715f;
 
 using DF = hn::ScalableTag<float>;
 using VF = hn::Vec<DF>;
+
+// hn::Exp gives 0 for a NaN, which would hide it.
+HWY_INLINE VF exp_or_nan(DF d, VF x) { return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x)); }
 
 // Columns past the visible ones, up to a whole vector, become 0; what a vector load would add there
 // is discarded by the first `visible` mask.
@@ -44,14 +48,14 @@ void causal_exp(float* s, int64_t rows, int64_t columns, int64_t ld, int64_t fir
     const auto shift = hn::MaxOfLanes(d, most);
     auto sum = hn::Zero(d);
     for (int64_t i = 0; i < whole; i += n) {
-      const auto e = hn::Exp(d, hn::Sub(hn::LoadU(d, row + i), shift));
+      const auto e = exp_or_nan(d, hn::Sub(hn::LoadU(d, row + i), shift));
       hn::StoreU(e, d, row + i);
       sum = hn::Add(sum, e);
     }
     int64_t done = whole;
     if (whole < visible) {
       const auto e =
-          hn::IfThenElseZero(part, hn::Exp(d, hn::Sub(hn::LoadU(d, row + whole), shift)));
+          hn::IfThenElseZero(part, exp_or_nan(d, hn::Sub(hn::LoadU(d, row + whole), shift)));
       hn::StoreU(e, d, row + whole);
       sum = hn::Add(sum, e);
       done += n;
@@ -71,7 +75,7 @@ void causal_exp_backward(float* s, float* dp, int64_t rows, int64_t columns, int
     float* drow = dp + r * ld;
     const int64_t visible = std::min(first_visible + r, columns), whole = visible / n * n;
     const auto log = hn::Set(d, logs[r]), shift = hn::Set(d, delta[r]);
-    auto one = [&](int64_t i) { return hn::Exp(d, hn::Sub(hn::LoadU(d, row + i), log)); };
+    auto one = [&](int64_t i) { return exp_or_nan(d, hn::Sub(hn::LoadU(d, row + i), log)); };
     for (int64_t i = 0; i < whole; i += n) {
       const auto p = one(i);
       hn::StoreU(p, d, row + i);
@@ -94,9 +98,9 @@ void causal_exp_backward(float* s, float* dp, int64_t rows, int64_t columns, int
 HWY_INLINE VF sigmoid_2u(DF d, VF x, VF square) {
   const auto u2 = hn::Mul(hn::Mul(x, hn::Set(d, kTwoRoot)),
                           hn::MulAdd(square, hn::Set(d, kCubic), hn::Set(d, 1.0f)));
-  // exp of a large number is infinity, and 1 / infinity the 0 that is wanted.
+  // exp(104), the most that hn::Exp takes, is infinity, and 1 / infinity the 0 that is wanted.
   return hn::Div(hn::Set(d, 1.0f),
-                 hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Neg(hn::Max(u2, hn::Set(d, -80.0f))))));
+                 hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Neg(hn::Max(u2, hn::Set(d, -104.0f))))));
 }
 
 HWY_INLINE VF gelu(DF d, VF x) { return hn::Mul(x, sigmoid_2u(d, x, hn::Mul(x, x))); }

@@ -203,7 +203,7 @@ Run build_run(const Config& c, Group group) {
       !run.reproducible || buffers.empty(),
       "training.reproducible: the model has running statistics, which depend on the split");
   run.gradients = std::make_unique<Gradients>(
-      parameters, buffers, group, static_cast<size_t>(c.get_int("comm.bucket_mb")) << 20,
+      parameters, buffers, group, static_cast<size_t>(c.get_double("comm.bucket_mb") * 1048576),
       run.reproducible);
   run.optimizer = build_optimizer(c, parameters);
   run.schedule.emplace(build_schedule(c, run.steps));

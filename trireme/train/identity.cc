@@ -7,6 +7,7 @@
 #include <fmt/core.h>
 #include <torch/csrc/api/include/torch/version.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "trireme/comm/local/reduce_kernels.h"
@@ -29,11 +30,9 @@ int spare_cpus(int ranks) {
   local::read_cpu_mask(mask);
   int mine = 0;
   for (uint64_t m : mask) mine += __builtin_popcountll(m);
-  // A rank bound to its own CPUs has mine - 1 to spare; unbound ranks share them all.
-  const double quota = local::cgroup_cpus();
-  const bool bound = std::getenv("TRIREME_BOUND") != nullptr;
+  // Ranks may share the mask or be bound to parts of it; the worse case counts.
   return static_cast<int>(
-             std::min<double>(bound ? mine : mine / std::max(1, ranks), quota / ranks)) -
+             std::min<double>(mine / std::max(1, ranks), local::cgroup_cpus() / ranks)) -
          1;
 }
 
