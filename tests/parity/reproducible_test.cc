@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reproducible mode: the same bits on any power of two of ranks, as threads or as processes.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tests/train/small_runs.h"
+#include "trireme/checkpoint/safetensors.h"
+
+using namespace trireme;
+using namespace trireme::testing;
+
+namespace {
+
+Sets reproducible(Sets more = {}) {
+  more.insert(more.end(), {"training.reproducible=true", "training.leaves=8"});
+  return more;
+}
+
+/// Trains on 1, 2, 4 and 8 thread ranks; every rank of every world must end with the same bits.
+/// Returns them.
+Trained same_on_every_world(const Config& config) {
+  const Trained alone = train_on_threads(1, config, 6).at(0);
+  for (int n : {2, 4, 8}) {
+    const auto ranks = train_on_threads(n, config, 6);
+    for (int r = 0; r < n; ++r) {
+      EXPECT_EQ(first_difference(ranks[size_t(r)].first_gradients, alone.first_gradients), "")
+          << "gradient of step 1, rank " << r << " of " << n;
+      EXPECT_EQ(first_difference(ranks[size_t(r)].weights, alone.weights), "")
+          << "rank " << r << " of " << n;
+      EXPECT_EQ(ranks[size_t(r)].norms, alone.norms) << "rank " << r << " of " << n;
+    }
+  }
+  return alone;
+}
+
+/// So that the same start on every rank alone cannot be what passes.
+void expect_moved(const Trained& result, const Config& config) {
+  NamedTensors start;
+  run_threads(1, [&](Group g) { start = weights_of(build_run(config, g)); });
+  EXPECT_EQ(start.size(), result.weights.size());
+  for (size_t i = 0; i < start.size(); ++i)
+    EXPECT_FALSE(start[i].second.equal(result.weights[i].second)) << start[i].first;
+}
+
+}  // namespace
+
+TEST(parity_reproducible, a_gpt_with_dropout_ends_with_the_same_bits_on_1_2_4_and_8_ranks) {
+  PrivateFolder folder;
+  const Config config = tiny_gpt(write_corpus(folder), reproducible());
+  const Trained alone = same_on_every_world(config);
+  EXPECT_GT(alone.norms.at(0), 0.5) << "clipping does not bite";
+  expect_moved(alone, config);
+}
+
+TEST(parity_reproducible, an_mlp_with_sgd_ends_with_the_same_bits_on_1_2_4_and_8_ranks) {
+  const Config config = digits("mlp", reproducible());
+  expect_moved(same_on_every_world(config), config);
+}
+
+TEST(parity_reproducible, the_net_ends_with_the_same_bits_on_1_2_4_and_8_ranks) {
+  const Config config = digits("net", reproducible());
+  expect_moved(same_on_every_world(config), config);
+}
+
+TEST(parity_reproducible, bucket_sizes_do_not_show) {
+  PrivateFolder folder;
+  const std::string corpus = write_corpus(folder);
+  const auto one = train_on_threads(2, tiny_gpt(corpus, reproducible({"comm.bucket_mb=64"})), 4);
+  const auto many =
+      train_on_threads(2, tiny_gpt(corpus, reproducible({"comm.bucket_mb=0.004"})), 4);
+  EXPECT_EQ(first_difference(one[0].weights, many[1].weights), "");
+}
+
+TEST(parity_reproducible, another_seed_gives_other_bits) {
+  PrivateFolder folder;
+  const std::string corpus = write_corpus(folder);
+  const auto a = train_on_threads(1, tiny_gpt(corpus, reproducible()), 2);
+  const auto b = train_on_threads(1, tiny_gpt(corpus, reproducible({"training.seed=43"})), 2);
+  EXPECT_NE(first_difference(a[0].weights, b[0].weights), "");
+}
+
+TEST(parity_reproducible, another_run_with_the_same_seed_gives_the_same_bits) {
+  PrivateFolder folder;
+  const std::string corpus = write_corpus(folder);
+  for (const Sets& sets : {Sets{}, reproducible()}) {  // plain mode too, on the same ranks
+    const auto a = train_on_threads(2, tiny_gpt(corpus, sets), 3);
+    const auto b = train_on_threads(2, tiny_gpt(corpus, sets), 3);
+    EXPECT_EQ(first_difference(a[0].weights, b[0].weights), "");
+    EXPECT_EQ(first_difference(a[0].weights, a[1].weights), "") << "ranks differ";
+  }
+}
+
+TEST(parity_reproducible, without_it_another_split_agrees_within_rounding) {
+  PrivateFolder folder;
+  const std::string corpus = write_corpus(folder);
+  const auto one = train_on_threads(1, tiny_gpt(corpus), 3);
+  const auto four = train_on_threads(4, tiny_gpt(corpus), 3);
+  EXPECT_LT(relative_distance(four[2].first_gradients, one[0].first_gradients), 1e-5);
+  for (size_t i = 0; i < one[0].losses.size(); ++i)
+    EXPECT_NEAR(four[0].losses[i], one[0].losses[i], 1e-4 * one[0].losses[i]) << "step " << i + 1;
+}
+
+TEST(parity_reproducible, what_cannot_be_is_refused) {
+  run_threads(3, [](Group g) {
+    try {
+      build_run(digits("mlp", {"training.reproducible=true", "train_batch_size=12"}), g);
+      ADD_FAILURE() << "three ranks";
+    } catch (const UsageError& e) {
+      EXPECT_NE(std::string(e.what()).find("powers of two"), std::string::npos) << e.what();
+    }
+  });
+}
+
+// The one test of this program that spawns: a rank is this program started again, and counts spawn
+// calls from its own start.
+TEST(parity_reproducible, one_and_two_processes_and_threads_in_them_end_with_the_same_bits) {
+  constexpr const char* kFolder = "TRIREME_TEST_PARITY_FOLDER";
+  const bool is_rank = std::getenv("TRIREME_SPAWN") != nullptr;
+  std::unique_ptr<PrivateFolder> own;
+  if (!is_rank) {
+    own = std::make_unique<PrivateFolder>();
+    write_corpus(*own);
+    ::setenv(kFolder, own->path().c_str(), 1);
+  }
+  const std::string folder = std::getenv(kFolder);
+  const Config gpt = tiny_gpt(folder + "/text.txt", reproducible()),
+               mlp = digits("mlp", reproducible());
+  auto file = [&](const std::string& what, int world, int rank) {
+    return folder + "/" + what + std::to_string(world) + "." + std::to_string(rank);
+  };
+  SpawnOptions options;
+  options.timeout = std::chrono::seconds(60);
+  options.args = {"--gtest_filter=parity_reproducible.one_and_two_processes_*"};
+  for (int n : {1, 2})
+    spawn(
+        n,
+        [&](Group g) {
+          write_safetensors(file("gpt", n, g.rank()), train_on(gpt, g, 6).weights);
+          write_safetensors(file("mlp", n, g.rank()), train_on(mlp, g, 6).weights);
+          if (n == 1)
+            write_safetensors(file("gpt", 4, 0), train_on_threads(4, gpt, 6).at(3).weights);
+        },
+        options);
+  const std::string gpt_bytes = read_file(file("gpt", 1, 0)),
+                    mlp_bytes = read_file(file("mlp", 1, 0));
+  for (int r = 0; r < 2; ++r) {
+    EXPECT_TRUE(read_file(file("gpt", 2, r)) == gpt_bytes) << "rank " << r << " of 2 processes";
+    EXPECT_TRUE(read_file(file("mlp", 2, r)) == mlp_bytes) << "rank " << r << " of 2 processes";
+  }
+  EXPECT_TRUE(read_file(file("gpt", 4, 0)) == gpt_bytes) << "4 threads against 1 process";
+  ::unsetenv(kFolder);
+}
