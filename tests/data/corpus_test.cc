@@ -152,7 +152,7 @@ TEST_F(data_corpus, bad_input_is_one_clear_sentence) {
 
 TEST_F(data_corpus, an_unreadable_file_is_named_with_the_reason) {
   write("secret", "0123456789");
-  set_failpoints("data.open=error(13)");
+  set_failpoints("file.open=error(13)");
   const auto text = message(options(4));
   set_failpoints("");
   EXPECT_NE(text.find("ResourceError"), std::string::npos) << text;

@@ -2,6 +2,8 @@
 #include "trireme/net/auth.h"
 
 #include <gtest/gtest.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -147,6 +149,30 @@ TEST(net_auth, a_recorded_handshake_opens_nothing) {
   auto replayed = again.on_frame(proof);
   ASSERT_TRUE(replayed.refused);
   EXPECT_EQ(replayed.refused->code, Refusal::wrong_secret);
+}
+
+TEST(net_auth, version_1_is_spoken_like_this) {
+  // The landed handshake, by hand: a change here is a new version of the frame.
+  auto credentials = with(kOne);
+  ServerHandshake server(credentials);
+  std::string client_nonce(32, 'c');
+  auto hello = server.on_frame({1, std::string("\1\3\0\0\0job", 8) + client_nonce});
+  ASSERT_EQ(hello.reply.substr(0, 13), std::string("TRIR\1\0\2\0\x21\0\0\0\1", 13));
+  auto server_nonce = hello.reply.substr(13);
+  ASSERT_EQ(server_nonce.size(), 32u);
+  auto proof = [&](std::string role) {
+    std::string said = std::string("\x11\0\0\0trireme control 1\6\0\0\0", 25) + role +
+                       std::string("\3\0\0\0job\x20\0\0\0", 11) + client_nonce +
+                       std::string("\x20\0\0\0", 4) + server_nonce;
+    unsigned char mac[32];
+    unsigned int size = 0;
+    HMAC(EVP_sha256(), kOne.data(), static_cast<int>(kOne.size()),
+         reinterpret_cast<const unsigned char*>(said.data()), said.size(), mac, &size);
+    return std::string(reinterpret_cast<char*>(mac), size);
+  };
+  auto welcome = server.on_frame({3, proof("client")});
+  EXPECT_TRUE(welcome.done);
+  EXPECT_EQ(welcome.reply, encode_frame(4, proof("server")));
 }
 
 TEST(net_auth, a_proof_before_the_hello_and_short_fields_are_refused) {

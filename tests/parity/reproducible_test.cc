@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "tests/train/small_runs.h"
+#include "trireme/base/error.h"
 #include "trireme/checkpoint/safetensors.h"
 
 using namespace trireme;
@@ -106,8 +107,8 @@ TEST(parity_reproducible, what_cannot_be_is_refused) {
     try {
       build_run(digits("mlp", {"training.reproducible=true", "train_batch_size=12"}), g);
       ADD_FAILURE() << "three ranks";
-    } catch (const UsageError& e) {
-      EXPECT_NE(std::string(e.what()).find("powers of two"), std::string::npos) << e.what();
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find("powers of two"), std::string::npos) << error.what();
     }
   });
 }

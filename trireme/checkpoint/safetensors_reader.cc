@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "trireme/base/check.h"
-#include "trireme/checkpoint/mapped_file.h"
+#include "trireme/base/mapped_file.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/checkpoint/safetensors_dtype.h"
 #include "trireme/checkpoint/strict_json.h"

@@ -12,7 +12,7 @@
 #include "trireme/base/philox.h"
 #include "trireme/data/byte_view.h"
 #include "trireme/data/file_list.h"
-#include "trireme/data/mapped_file.h"
+#include "trireme/base/mapped_file.h"
 
 namespace trireme {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "trireme/base/export.h"
-#include "trireme/data/mapped_file.h"
+#include "trireme/base/mapped_file.h"
 #include "trireme/data/source.h"
 
 namespace trireme {

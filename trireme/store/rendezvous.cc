@@ -145,10 +145,9 @@ std::unique_ptr<Store> join_on_one_host(const RankEnv& env, Deadline deadline,
 std::unique_ptr<Store> join_over_tcp(const RankEnv& env, bool exact_port, Deadline deadline,
                                      ServerHandle& server, const net::Getenv& getenv) {
   check<UsageError>(!env.master_addr.empty(),
-                    "{} of {} ranks run on this host, and MASTER_ADDR does not say where rank 0 "
-                    "is: set it to rank 0's host "
-                    "name on every rank (mpirun: -x MASTER_ADDR=HOST)",
-                    env.local_world_size > 0 ? std::to_string(env.local_world_size) : "not all",
+                    "MASTER_ADDR is not set, and nothing says that all {} ranks run on this host: "
+                    "set MASTER_ADDR to rank 0's "
+                    "host on every rank (127.0.0.1 if all run here; mpirun: -x MASTER_ADDR=HOST)",
                     env.world_size);
   auto credentials = tcp_credentials(env, meeting_of(env), getenv, false);
   auto ports = exact_port ? detail::PortRange{env.master_port, env.master_port}

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the store's server does with the bytes of one connection; server_loop.cc decides whose turn
 // it is.
+#include <algorithm>
+
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
 #include "trireme/store/server_loop.h"
@@ -81,7 +83,7 @@ void StoreServer::Loop::refuse(Connection& c, net::ServerHandshake::Step step) {
   }
   forget_wait(c);
   c.state = Connection::State::closing;
-  c.limit = Deadline::after(options_.handshake_limit);
+  c.limit = Deadline::after(std::min<Duration>(options_.handshake_limit, std::chrono::seconds(1)));
   if (c.limit.remaining() < next_limit_.remaining()) next_limit_ = c.limit;
   c.reply(std::move(step.reply));
 }

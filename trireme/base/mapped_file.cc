@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/data/mapped_file.h"
+#include "trireme/base/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -16,30 +16,28 @@ namespace trireme {
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   // O_NONBLOCK: opening a FIFO must not wait for a writer.
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (const int pretended = failpoint("data.open")) {
+  if (const int pretended = failpoint("file.open")) {
     fd.reset();
     errno = pretended;
   }
   if (!fd) {
     const int code = errno;
-    check<UsageError>(code != ENOENT && code != ENOTDIR,
-                      "data file '{}' does not exist: check the path", path);
-    fail<ResourceError>("cannot read data file '{}': {}: make it readable or leave it out", path,
+    check<UsageError>(code != ENOENT && code != ENOTDIR, "file '{}' does not exist: check the path",
+                      path);
+    fail<ResourceError>("cannot read file '{}': {}: make it readable or leave it out", path,
                         errno_text(code));
   }
   struct stat info {};
-  check<ResourceError>(::fstat(fd.get(), &info) == 0, "cannot stat data file '{}': {}", path,
+  check<ResourceError>(::fstat(fd.get(), &info) == 0, "cannot stat file '{}': {}", path,
                        errno_text());
-  check<UsageError>(S_ISREG(info.st_mode),
-                    "'{}' is not a regular file: give files, folders or globs", path);
+  check<UsageError>(S_ISREG(info.st_mode), "'{}' is not a regular file", path);
   size_ = static_cast<size_t>(info.st_size);
   if (size_ == 0) return;
   void* p = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd.get(), 0);
-  check<ResourceError>(
-      p != MAP_FAILED,
-      "cannot map data file '{}' ({} bytes): {}: the limit may be vm.max_map_count "
-      "(one map for each file)",
-      path, size_, errno_text());
+  check<ResourceError>(p != MAP_FAILED,
+                       "cannot map file '{}' ({} bytes): {}: the limit may be vm.max_map_count "
+                       "(one map for each file)",
+                       path, size_, errno_text());
   data_ = static_cast<const uint8_t*>(p);
 }
 

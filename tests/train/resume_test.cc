@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/train/small_runs.h"
+#include "trireme/base/error.h"
+#include "trireme/checkpoint/folders.h"
+#include "trireme/train/trainer.h"
+
+using namespace trireme;
+using namespace trireme::testing;
+
+namespace {
+
+struct Folders {
+  PrivateFolder folder;
+  std::string corpus = write_corpus(folder);
+  std::string run(const std::string& name) const {
+    const std::string path = folder / name;
+    std::filesystem::create_directories(path);
+    return path;
+  }
+};
+
+Config ten_steps(const std::string& corpus, Sets sets = {}) {
+  sets.insert(sets.begin(), {"training.steps=10", "training.eval_batches=2"});
+  return tiny_gpt(corpus, sets);
+}
+
+/// A run on n thread ranks, rank 1's result (rank 0's for n = 1); `stop_after` > 0: somebody asks
+/// to stop in that step.
+TrainResult run_on(int n, const Config& config, TrainOptions options, int stop_after = 0) {
+  std::vector<TrainResult> results(static_cast<size_t>(n));
+  run_threads(
+      n,
+      [&](Group g) {
+        TrainOptions mine = options;
+        int looks = 0;
+        if (stop_after > 0)
+          mine.stop_asked = [&looks, stop_after] { return ++looks == stop_after; };
+        results[static_cast<size_t>(g.rank())] = train(config, g, mine);
+      },
+      std::chrono::seconds(60));
+  return results[static_cast<size_t>(n > 1)];
+}
+
+/// Model, optimizer and everything else of the last checkpoint, as bytes.
+std::string bytes_of(const std::string& run_dir) {
+  const std::string step = find_checkpoint(run_dir);
+  return read_file(step + "/model.safetensors") + read_file(step + "/state.safetensors");
+}
+
+/// The same without the optimizer.
+std::string model_of(const std::string& run_dir) {
+  return read_file(find_checkpoint(run_dir) + "/model.safetensors");
+}
+
+/// What resuming from `run_dir` is refused with, the same on both ranks.
+std::string refusal(const Config& config, const std::string& run_dir, int n = 2) {
+  std::vector<std::string> said(static_cast<size_t>(n), "nothing");
+  run_threads(n, [&](Group g) {
+    try {
+      train(config, g, {.run_dir = run_dir, .resume = run_dir});
+    } catch (const UsageError& e) {
+      said[static_cast<size_t>(g.rank())] = e.what();
+    }
+  });
+  for (const auto& text : said) EXPECT_EQ(text, said[0]) << "ranks say different things";
+  return said[0];
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST(train_resume, ten_steps_and_five_steps_twice_end_with_the_same_bits) {
+  Folders f;
+  const Config config = ten_steps(f.corpus);
+  EXPECT_EQ(run_on(2, config, {.run_dir = f.run("whole")}).steps, 10);
+
+  const std::string halves = f.run("halves");
+  const TrainResult first = run_on(2, config, {.run_dir = halves}, 5);
+  EXPECT_TRUE(first.stopped);
+  EXPECT_EQ(first.steps, 5);
+  EXPECT_EQ(list_steps(halves), std::vector<int64_t>{5});
+  EXPECT_NE(bytes_of(halves), bytes_of(f.run("whole"))) << "five steps change nothing";
+  const TrainResult second = run_on(2, config, {.run_dir = halves, .resume = halves});
+  EXPECT_FALSE(second.stopped);
+  EXPECT_EQ(second.steps, 10);
+  EXPECT_TRUE(bytes_of(halves) == bytes_of(f.run("whole")));
+}
+
+TEST(train_resume, a_step_folder_is_resumed_into_another_run_folder) {
+  Folders f;
+  const Config config = ten_steps(f.corpus, {"checkpoint.every=5"});
+  run_on(2, config, {.run_dir = f.run("a")});
+  const std::string at_five = f.run("a") + "/" + step_folder_name(5);
+  run_on(2, config, {.run_dir = f.run("b"), .resume = at_five});
+  EXPECT_TRUE(bytes_of(f.run("b")) == bytes_of(f.run("a")));
+  EXPECT_EQ(list_steps(f.run("b")), std::vector<int64_t>{10});
+}
+
+TEST(train_resume, momentum_and_the_place_in_the_data_come_back) {
+  // 256 digits in steps of 16: the run goes through an end of an epoch behind the checkpoint.
+  Folders f;
+  const Config config = digits("mlp", {"training.steps=20", "checkpoint.every=14"});
+  run_on(2, config, {.run_dir = f.run("a")});
+  run_on(2, config, {.run_dir = f.run("b"), .resume = f.run("a") + "/" + step_folder_name(14)});
+  EXPECT_TRUE(bytes_of(f.run("b")) == bytes_of(f.run("a")));
+}
+
+TEST(train_resume, a_reproducible_run_goes_on_with_the_same_bits_on_another_number_of_ranks) {
+  Folders f;
+  const Config config = ten_steps(f.corpus, {"training.reproducible=true", "training.leaves=4"});
+  run_on(1, config, {.run_dir = f.run("whole")});
+  run_on(4, config, {.run_dir = f.run("halves")}, 5);
+  run_on(2, config, {.run_dir = f.run("halves"), .resume = f.run("halves")});
+  EXPECT_TRUE(bytes_of(f.run("halves")) == bytes_of(f.run("whole")));
+}
+
+TEST(train_resume, what_would_silently_train_something_else_is_refused_by_name) {
+  Folders f;
+  const std::string run_dir = f.run("a");
+  run_on(2, ten_steps(f.corpus), {.run_dir = run_dir}, 2);
+  const std::string before = bytes_of(run_dir);
+  auto refused = [&](const Sets& sets, const std::vector<std::string>& parts) {
+    const std::string text = refusal(ten_steps(f.corpus, sets), run_dir);
+    for (const auto& part : parts) EXPECT_TRUE(has(text, part)) << part << " is not in: " << text;
+    EXPECT_TRUE(has(text, run_dir)) << text;
+  };
+  refused({"train_batch_size=32"}, {"train_batch_size", "16", "32"});
+  refused({"training.seed=7"}, {"training.seed", "42", "7"});
+  refused({"data.validation_fraction=0.2"}, {"other data"});
+  refused({"model.width=64"}, {"model.wte.weight", "[256, 32]", "[256, 64]"});
+  refused({"model.layers=1"}, {"blocks.1."});
+  refused({"optimizer.type=SGD", "optimizer.params.momentum=0.9"}, {"optim."});
+  EXPECT_TRUE(bytes_of(run_dir) == before) << "a refused resume wrote something";
+  EXPECT_EQ(list_steps(run_dir), std::vector<int64_t>{2});
+
+  const std::string other = write_corpus(f.folder, "other.txt");
+  EXPECT_TRUE(has(refusal(ten_steps(other), run_dir), "other data"));
+}
+
+TEST(train_resume, more_steps_done_than_asked_for_is_refused) {
+  Folders f;
+  run_on(1, ten_steps(f.corpus), {.run_dir = f.run("a")}, 4);
+  const std::string text = refusal(ten_steps(f.corpus, {"training.steps=3"}), f.run("a"), 1);
+  EXPECT_TRUE(has(text, "4 steps") && has(text, "training.steps is 3")) << text;
+}
+
+TEST(train_resume, other_leaves_are_refused_in_reproducible_mode_alone) {
+  Folders f;
+  const Sets four = {"training.reproducible=true", "training.leaves=4"};
+  run_on(2, ten_steps(f.corpus, four), {.run_dir = f.run("a")}, 2);
+  const std::string text =
+      refusal(ten_steps(f.corpus, {"training.reproducible=true", "training.leaves=8"}), f.run("a"));
+  EXPECT_TRUE(has(text, "leaves=4") && has(text, "leaves=8")) << text;
+  // Without the promise another split is as good.
+  const TrainResult plain = run_on(2, ten_steps(f.corpus, {"gradient_accumulation_steps=4"}),
+                                   {.run_dir = f.run("b"), .resume = f.run("a")});
+  EXPECT_EQ(plain.steps, 10);
+}
+
+TEST(train_resume, the_last_two_checkpoints_stay_and_latest_names_the_newest) {
+  Folders f;
+  const std::string run_dir = f.run("a");
+  const Sets every = {"checkpoint.every=3"};
+  const TrainResult result = run_on(2, ten_steps(f.corpus, every), {.run_dir = run_dir});
+  EXPECT_EQ(list_steps(run_dir), (std::vector<int64_t>{9, 10}));
+  std::string latest = read_file(run_dir + "/latest");
+  latest.erase(latest.find_last_not_of('\n') + 1);
+  EXPECT_EQ(latest, step_folder_name(10));
+  EXPECT_EQ(find_checkpoint(run_dir), run_dir + "/" + step_folder_name(10));
+  EXPECT_EQ(result.checkpoint, "") << "rank 1 saves nothing";
+
+  const Sets three = {"checkpoint.every=3", "checkpoint.keep=3", "checkpoint.at_end=false"};
+  const std::string other = f.run("b");
+  run_on(2, ten_steps(f.corpus, three), {.run_dir = other});
+  EXPECT_EQ(list_steps(other), (std::vector<int64_t>{3, 6, 9}));
+}
+
+TEST(train_resume, checkpoints_go_where_the_configuration_says) {
+  Folders f;
+  const std::string elsewhere = f.folder / "elsewhere";
+  const Config config =
+      ten_steps(f.corpus, {"training.steps=2", "checkpoint.folder=\"" + elsewhere + "\""});
+  run_on(2, config, {.run_dir = f.run("a")});
+  EXPECT_EQ(list_steps(elsewhere), std::vector<int64_t>{2});
+  EXPECT_TRUE(list_steps(f.run("a")).empty());
+}
+
+TEST(train_resume, saving_changes_no_bit_of_the_run) {
+  Folders f;
+  run_on(2, ten_steps(f.corpus), {.run_dir = f.run("a")});
+  run_on(2, ten_steps(f.corpus, {"checkpoint.every=1", "training.eval_every=2"}),
+         {.run_dir = f.run("b")});
+  EXPECT_TRUE(model_of(f.run("a")) == model_of(f.run("b")));
+}
