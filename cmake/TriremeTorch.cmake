@@ -24,3 +24,5 @@ else()
   message(STATUS "LibTorch: ${Torch_VERSION} (${Torch_DIR})")
 endif()
 target_compile_definitions(trireme_torch INTERFACE AT_PER_OPERATOR_HEADERS)
+# LibTorch 1.13's headers use std::vector of an IValue that is not complete yet; libstdc++ 12 under clang refuses that in C++20.
+target_compile_options(trireme_torch INTERFACE "$<$<CXX_COMPILER_ID:Clang>:SHELL:-include ATen/core/ivalue.h>")

@@ -2,9 +2,11 @@
 #include <ATen/Context.h>
 #include <malloc.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdint>
 
 #include "cli/worker/tasks.h"
 
@@ -12,13 +14,25 @@ namespace trireme {
 namespace {
 
 volatile std::sig_atomic_t asked_by = 0;
+volatile int64_t asked_at_ms = 0;
+
+// A launcher forwards what its workers may have got themselves (Ctrl-C on a terminal, scancel): one request, not two.
+constexpr int64_t kSameRequestMs = 500;
+
+int64_t now_ms() {
+  timespec t{};
+  ::clock_gettime(CLOCK_MONOTONIC, &t);  // async-signal-safe
+  return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
 
 void on_stop_signal(int signal) {
   if (asked_by != 0) {
+    if (now_ms() - asked_at_ms < kSameRequestMs) return;
     ::signal(signal, SIG_DFL);
     ::raise(signal);  // delivered when this handler returns
     return;
   }
+  asked_at_ms = now_ms();
   asked_by = signal;
 }
 

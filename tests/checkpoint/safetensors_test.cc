@@ -93,10 +93,10 @@ TEST(checkpoint_safetensors, what_cannot_be_written_is_refused) {
   EXPECT_THROW(write_safetensors(folder / "no/such/folder", {{"x", one}}), ResourceError);
 }
 
-TEST(checkpoint_safetensors, a_file_that_is_not_there_or_not_a_file_is_a_resource_error) {
+TEST(checkpoint_safetensors, a_file_that_is_not_there_or_not_a_file_is_a_usage_error) {
   PrivateFolder folder;
-  EXPECT_THROW(SafetensorsFile(folder / "absent"), ResourceError);
-  EXPECT_THROW(SafetensorsFile(folder.path()), ResourceError);
+  EXPECT_THROW(SafetensorsFile(folder / "absent"), UsageError);
+  EXPECT_THROW(SafetensorsFile(folder.path()), UsageError);
 }
 
 TEST(checkpoint_safetensors, every_kind_of_damage_is_named) {

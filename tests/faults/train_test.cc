@@ -120,10 +120,9 @@ TEST(faults_train, json_is_written_to_a_file_or_to_stdout) {
   Command bench(trireme({"bench", "all_reduce", "--nproc-per-node", "2", "-b", "4", "-e", "1K",
                          "-f", "16", "--rounds", "2", "--json", folder / "b.jsonl"}));
   ASSERT_EQ(bench.finish(), 0) << bench.err;
-  const auto rows = json_lines(folder / "b.jsonl");
-  ASSERT_FALSE(rows.empty());
   std::vector<int64_t> sizes;
-  for (const auto& row : rows) {
+  for (const auto& row : json_lines(folder / "b.jsonl")) {
+    if (row.contains("event")) continue;
     for (const char* key : {"op", "backend", "ranks", "bytes", "dtype", "memory", "time_us",
                             "algbw", "busbw", "wrong"})
       EXPECT_TRUE(row.contains(key)) << key << " in " << row;

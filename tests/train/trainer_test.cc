@@ -176,7 +176,7 @@ TEST(train_trainer, evaluation_is_the_same_for_any_number_of_ranks) {
   auto evaluations = [](int n, const Config& config) {
     std::vector<Evaluation> all(static_cast<size_t>(n));
     run_threads(n, [&](Group g) {
-      Run run = build_run(config, g);
+      trireme::Run run = build_run(config, g);
       all[static_cast<size_t>(g.rank())] = evaluate(run);
       EXPECT_TRUE(run.model->is_training());
     });

@@ -13,8 +13,8 @@
 // What goes over every control connection:
 //   offset  0  magic    4 bytes "TRIR"
 //           4  version  u16     1
-//           6  type     u16     meaning is the protocol's (net/auth.h: 1…15, store/protocol.h: from
-//           16) 8  length   u32     of the payload
+//           6  type     u16     net/auth.h: 1…15; store/protocol.h: from 16
+//           8  length   u32     of the payload
 //          12  payload
 // Little-endian. Failure: Corrupt for bytes that are no frame or too long, Mismatch for a newer
 // version (it names both). After either the connection is of no use.

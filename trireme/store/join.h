@@ -15,8 +15,9 @@
 //   world_size        what the first rank said; all must say the same
 //   rank/<r>          "<pid> <host> <token>" of the process that is rank r; the first one keeps it
 //   joined            a count
-//   join              "ok" from the last rank that came, or why the first rank that gave up did:
-//   all see one verdict left/<r>          rank r has left in order
+//   join              "ok" from the last rank that came, or why the first rank that gave up did
+//   left/<r>          rank r has left in order
+// All ranks see the one verdict under "join".
 namespace trireme {
 
 struct Member {

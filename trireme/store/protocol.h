@@ -10,8 +10,9 @@
 
 // Requests and replies of the store, one frame each (net/frame.h), after the handshake
 // (net/auth.h). A client sends its next request when it has the reply to the last.
-//   request  type = Op      timeout_ms u64 · delta i64 · keys (count u32, strings) · value string ·
-//   expected string reply    type = Status  number i64 · value string · keys (count u32, strings)
+//   request  type = Op: timeout_ms u64, delta i64, keys (count u32, strings), value string,
+//            expected string
+//   reply    type = Status: number i64, value string, keys (count u32, strings)
 // Fields that an operation does not use are empty.
 namespace trireme::detail {
 

@@ -29,12 +29,14 @@ struct TRIREME_API RankEnv {
 };
 
 /// Reads the first of these that says who we are; what is said twice must agree.
-///   torchrun variables  RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR
-///   MASTER_PORT TORCHELASTIC_RUN_ID Open MPI            OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK,
-///   _LOCAL_SIZE; PMIX_NAMESPACE MVAPICH             MV2_COMM_WORLD_RANK, … PMI PMI_RANK PMI_SIZE
-///   MPI_LOCALRANKID MPI_LOCALNRANKS (MPICH, Intel MPI, Hydra, Flux) Slurm SLURM_PROCID … inside a
-///   job step (srun); a batch script or an salloc shell is a world of one none                a
-///   world of one
+///   torchrun   RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT
+///              TORCHELASTIC_RUN_ID
+///   Open MPI   OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE; PMIX_NAMESPACE
+///   MVAPICH    MV2_COMM_WORLD_RANK, …
+///   PMI        PMI_RANK PMI_SIZE MPI_LOCALRANKID MPI_LOCALNRANKS (MPICH, Intel MPI, Hydra, Flux)
+///   Slurm      SLURM_PROCID … inside a job step (srun); a batch script or an salloc shell is a
+///              world of one
+///   none       a world of one
 /// MASTER_ADDR, MASTER_PORT and TRIREME_STORE count whatever the source. An empty variable is one
 /// that is not set. UsageError naming variables and values: not a number, rank beyond the world,
 /// sources that disagree.

@@ -39,12 +39,14 @@ class TRIREME_API ServerHandle {
 
 /// Opens the job's store and returns when all ranks have joined (store/join.h says under which
 /// keys). Every rank calls it once per group it wants to build, in the same order.
-///   a world of one      a table in memory
-///   TRIREME_STORE       our launcher serves it: connect; TCP takes the secret, a Unix socket the
-///   same user all on one host     rank 0 serves an abstract Unix socket named after user, job and
-///   MASTER_PORT; no secret several hosts       rank 0 serves the first free port of
-///   MASTER_PORT+1…+8 at MASTER_ADDR, and the others find it by the job id;
-///                       takes a secret (net/secret.h) or TRIREME_INSECURE=1
+///   a world of one   a table in memory
+///   TRIREME_STORE    our launcher serves it, under job_id: connect; TCP takes the secret, a Unix
+///                    socket the same user
+///   all on one host  rank 0 serves an abstract Unix socket named after user, job and MASTER_PORT;
+///                    no secret
+///   several hosts    rank 0 serves the first free port of MASTER_PORT+1…+8 at MASTER_ADDR, and the
+///                    others find it by the job id; takes a secret (net/secret.h) or
+///                    TRIREME_INSECURE=1
 /// `init_method`: "env://" for that; "tcp://host:port" names where rank 0 serves (exactly that
 /// port, and TRIREME_STORE is not looked at), with the rank and size in `rank_env` as the caller
 /// gives them; a loopback host means one host. `env` is where the secret's variables are read.

@@ -74,7 +74,7 @@ class StoreServer::Loop {
   UniqueFd wake_;
 
   std::unordered_map<uint64_t, std::unique_ptr<Connection>> connections_;
-  std::unordered_map<std::string, std::unordered_set<uint64_t>> waiters_;  // key → who waits for it
+  std::unordered_map<std::string, std::unordered_set<uint64_t>> waiters_;  // by key
   uint64_t next_id_ = 0;
   size_t pending_ = 0;  // connections that are not open
   bool listening_ = false;

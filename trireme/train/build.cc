@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
 
 #include "trireme/base/check.h"
@@ -133,7 +134,8 @@ LRScheduler build_schedule(const Config& c, int64_t steps) {
     o.warmup_num_steps = c.get_int("scheduler.params.warmup_num_steps");
   if (given("total_num_steps")) {
     const int64_t total = c.get_int("scheduler.params.total_num_steps");
-    o.total_num_steps = total > 0 ? total : steps;
+    // A run that is shorter than its warm-up ends in it.
+    o.total_num_steps = total > 0 ? total : std::max(steps, o.warmup_num_steps.value_or(0));
   }
   if (given("min_lr_ratio")) o.min_ratio = number("min_lr_ratio");
   if (given("warmup_type")) o.warmup_type = c.get_string("scheduler.params.warmup_type");

@@ -103,6 +103,7 @@ void Engine::run_direct(Pending& p) {
   }
   auto* out = static_cast<unsigned char*>(c.out);
   Span span("comm", name_of(c.op));
+  if (owes_ring_) ring_peers();
   enter_data();
   switch (c.op) {
     case OpKind::all_reduce: {
@@ -246,11 +247,13 @@ bool Engine::run_staged(Pending& p) {
         (absolute < 2 || all(&Control::consumed, absolute - 1))) {
       stage(p.staged++);
       publish_flag(self_->staged, p.base + p.staged);
+      ring_peers();
       moved = true;
     }
     if (returns && p.copied < p.reduced && all(&Control::reduced, p.base + p.copied + 1)) {
       copy_out(p.copied++);
       publish_flag(self_->consumed, p.base + p.copied);
+      ring_peers();
       moved = true;
     }
     if (p.reduced < p.staged && all(&Control::staged, p.base + p.reduced + 1)) {

@@ -42,19 +42,21 @@ constexpr uint32_t kAddressable = 1;  // peers can reach the buffer at (window, 
 
 enum class CallState : uint8_t { posted = 1, matched = 2, done = 3, failed = 4 };
 
-// The full descriptor of a call, and the flight recorder's entry: one record serves both.
+// The full descriptor of a call, and the flight recorder's entry: one record serves both. A peer
+// may read it while its owner rewrites it for a later call: the owner sets `seq` to 0 first and to
+// the call's number last; a reader looks at `seq` before and after.
 struct alignas(64) Record {
   Flag seq;
-  uint64_t count;
-  int64_t posted_ns;
-  int64_t done_ns;
-  OpKind op;
-  DType dtype;
-  RedOp red;
-  CallState state;
-  int32_t root;  // or the peer of send and recv
-  int32_t tag;
-  uint32_t site;  // index into Control::sites
+  std::atomic<uint64_t> count;
+  std::atomic<int64_t> posted_ns;
+  std::atomic<int64_t> done_ns;
+  std::atomic<OpKind> op;
+  std::atomic<DType> dtype;
+  std::atomic<RedOp> red;
+  std::atomic<CallState> state;
+  std::atomic<int32_t> root;  // or the peer of send and recv
+  std::atomic<int32_t> tag;
+  std::atomic<uint32_t> site;  // index into Control::sites; kSites: there was no room for its name
   uint64_t spare[2];
 };
 static_assert(sizeof(Record) == 64);
@@ -81,9 +83,9 @@ struct Control {
   int32_t rank;
   int32_t size;
   int32_t pid;
-  uint64_t epoch;     // random; one life of one group
-  uint64_t bytes;     // of the whole mapping
-  uint64_t cpus[16];  // the CPUs that this rank's thread may run on, as a bit mask
+  uint64_t epoch;  // random; one life of one group
+  uint64_t bytes;  // of the whole mapping
+  Flag cpus[16];   // the CPUs that this rank's thread may run on, as a bit mask; set when alive
 
   alignas(64) std::atomic<RankState> state;
   std::atomic<uint64_t> last_call;  // meaningful once left or failed

@@ -33,6 +33,7 @@ Engine::Engine(std::unique_ptr<Host> host, Duration timeout)
       size_(host_->size()),
       timeout_(timeout),
       self_(host_->control(rank_)),
+      pid_(static_cast<int>(::getpid())),
       threads_(host_->one_address_space()),
       sends_(new Stream[static_cast<size_t>(size_)]),
       recvs_(new Stream[static_cast<size_t>(size_)]) {
@@ -44,7 +45,15 @@ Engine::Engine(std::unique_ptr<Host> host, Duration timeout)
 Engine::~Engine() { leave(); }
 
 void Engine::leave() {
-  if (gone_) return;
+  if (gone_ || ::getpid() != pid_) return;
+  if (!pending_.empty()) try {
+      progress();
+    } catch (...) {  // peers were told
+      return;
+    }
+  if (!pending_.empty())
+    return fail_with(fmt::format("it left while call {}, {}, was under way", complete_seq_ + 1,
+                                 describe(pending_.front().call)));
   gone_ = true;
   self_->last_call.store(calls(), std::memory_order_relaxed);
   self_->state.store(RankState::left, std::memory_order_seq_cst);
@@ -52,7 +61,7 @@ void Engine::leave() {
 }
 
 void Engine::fail_with(const std::string& why, FailureKind kind) {
-  if (gone_) return;
+  if (gone_ || ::getpid() != pid_) return;
   gone_ = true;
   if (!failure_) failure_ = std::make_exception_ptr(Aborted("this rank gave up: " + why));
   std::strncpy(self_->failure, why.c_str(), sizeof self_->failure - 1);
@@ -66,7 +75,7 @@ void Engine::fail_with(const std::string& why, FailureKind kind) {
   Deadline patience = Deadline::after(std::chrono::seconds(30));
   for (int q = 0; q < size_; ++q)
     while (q != rank_ && peer_[q]->in_data.load(std::memory_order_seq_cst) && !patience.expired())
-      cpu_relax();
+      ::sched_yield();
 }
 
 void Engine::enter_data() {
@@ -87,7 +96,8 @@ void Engine::leave_data() {
 // ------------------------------------------------------------------------------------------------------
 
 void Engine::ring_peers() {
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // our flag first, then their `sleeping`
+  owes_ring_ = false;
+  full_fence();  // our flags first, then their `sleeping`
   for (int q = 0; q < size_; ++q) {
     if (q == rank_ || !peer_[q]->sleeping.load(std::memory_order_relaxed)) continue;
     peer_[q]->bell.fetch_add(1, std::memory_order_release);
@@ -95,9 +105,11 @@ void Engine::ring_peers() {
   }
 }
 
+// Sleepers are woken at the end of step(), or before this rank spends time on data: the fence then
+// overlaps with other work, and one serves several flags.
 void Engine::publish_flag(Flag& flag, uint64_t value) {
   flag.store(value, std::memory_order_release);
-  ring_peers();
+  owes_ring_ = true;
 }
 
 bool Engine::all(Flag Control::*flag, uint64_t at_least) {
@@ -118,7 +130,7 @@ uint32_t Engine::site_index(CallSite site) {
       self_->site_count.store(n + 1, std::memory_order_release);
       it->second = n;
     } else {
-      it->second = kSites - 1;
+      it->second = kSites;
     }
   }
   last_site_ = site;
@@ -136,18 +148,19 @@ bool Engine::publish(Pending& p) {
   }
   const Call& c = p.call;
   Record& r = self_->records[p.seq % kRecords];
+  constexpr auto release = std::memory_order_release;
   r.seq.store(0, std::memory_order_relaxed);
-  r.count = c.count;
-  r.posted_ns = now_ns();
-  r.done_ns = 0;
-  r.op = c.op;
-  r.dtype = c.dtype;
-  r.red = c.red;
-  r.root = c.root;
-  r.tag = c.tag;
-  r.state = CallState::posted;
-  r.site = site_index(c.site);
-  r.seq.store(p.seq, std::memory_order_release);
+  r.count.store(c.count, release);
+  r.posted_ns.store(now_ns(), release);
+  r.done_ns.store(0, release);
+  r.op.store(c.op, release);
+  r.dtype.store(c.dtype, release);
+  r.red.store(c.red, release);
+  r.root.store(c.root, release);
+  r.tag.store(c.tag, release);
+  r.state.store(CallState::posted, release);
+  r.site.store(site_index(c.site), release);
+  r.seq.store(p.seq, release);
 
   Slot& slot = self_->slots[p.seq % kSlots];
   slot.digest = digest_of(p.seq, c);
@@ -164,7 +177,7 @@ bool Engine::publish(Pending& p) {
   }
   failpoint("comm.post");
   publish_flag(slot.seq, p.seq);
-  p.published = true;
+  published_seq_ = p.seq;
   return true;
 }
 
@@ -179,7 +192,7 @@ bool Engine::matched(Pending& p) {
   for (int q = 0; q < size_; ++q)
     if (peer_[q]->slots[at].digest != digest) [[unlikely]]
       raise_mismatch(p, q);
-  self_->records[p.seq % kRecords].state = CallState::matched;
+  self_->records[p.seq % kRecords].state.store(CallState::matched, std::memory_order_relaxed);
   return true;
 }
 
@@ -187,7 +200,7 @@ bool Engine::matched(Pending& p) {
 // --------------------------------------------------------------------------------------------------------
 
 bool Engine::advance(Pending& p) {
-  if (!p.published && !publish(p)) return false;
+  if (published_seq_ < p.seq && !publish(p)) return false;
   if (p.path == Path::unknown) {
     if (!matched(p)) return false;
     choose_path(p);
@@ -205,35 +218,44 @@ bool Engine::advance(Pending& p) {
     default:
       break;
   }
-  publish_flag(self_->done, p.seq);
-  p.through = true;
+  self_->done.store(p.seq, std::memory_order_release);
+  // Otherwise nobody sleeps for it: it only frees the slot, which a peer needs no sooner than this
+  // rank's own publishing of that later call, and that rings.
+  if (p.waits_for_all) owes_ring_ = true;
+  through_seq_ = p.seq;
   return true;
 }
 
 void Engine::finish_front() {
-  Pending& p = pending_.front();
-  Record& r = self_->records[p.seq % kRecords];
-  r.done_ns = now_ns();
-  r.state = CallState::done;
-  complete_seq_ = p.seq;
-  pending_.pop_front();
+  Record& r = self_->records[(complete_seq_ + 1) % kRecords];
+  r.done_ns.store(now_ns(), std::memory_order_relaxed);
+  r.state.store(CallState::done, std::memory_order_relaxed);
+  ++complete_seq_;
+  pending_.pop();
+}
+
+void Engine::step() {
+  // Published ahead, so that peers see all that this rank has posted; executed in order.
+  while (published_seq_ + 1 < next_seq_ && publish(pending(published_seq_ + 1))) continue;
+  while (through_seq_ + 1 < next_seq_ && advance(pending(through_seq_ + 1))) continue;
+  while (complete_seq_ < through_seq_ &&
+         (!pending_.front().waits_for_all || all(&Control::done, complete_seq_ + 1)))
+    finish_front();
+  if (streams_pending_) advance_streams();
+  if (owes_ring_) ring_peers();
 }
 
 void Engine::progress() {
   if (failure_) std::rethrow_exception(failure_);
-  // Published ahead, so that peers see all that this rank has posted; executed in order.
-  for (auto& p : pending_) {
-    if (p.published) continue;
-    if (!publish(p)) break;
+  try {
+    step();
+  } catch (const std::exception& e) {  // whatever it was, calls are half done: peers must know
+    if (!failure_) {
+      failure_ = std::current_exception();
+      fail_with(e.what());
+    }
+    throw;
   }
-  for (auto& p : pending_) {
-    if (p.through) continue;
-    if (!advance(p)) break;
-  }
-  while (!pending_.empty() && pending_.front().through &&
-         (!pending_.front().waits_for_all || all(&Control::done, pending_.front().seq)))
-    finish_front();
-  if (streams_pending_) advance_streams();
 }
 
 Ticket Engine::post(const Call& call) {
@@ -247,10 +269,11 @@ Ticket Engine::post(const Call& call) {
     ++streams_pending_;
     ticket = {call.op == OpKind::send ? Ticket::sending : Ticket::receiving, call.root, ++s.posted};
   } else {
-    Pending& p = pending_.emplace_back();
+    Pending p;
     p.call = call;
-    p.seq = next_seq_++;
-    ticket = {Ticket::collective, -1, p.seq};
+    p.seq = next_seq_;
+    pending_.push(p);
+    ticket = {Ticket::collective, -1, next_seq_++};
   }
   progress();
   return ticket;
@@ -258,10 +281,14 @@ Ticket Engine::post(const Call& call) {
 
 bool Engine::is_complete(const Ticket& t) const {
   switch (t.kind) {
-    case Ticket::none: return true;
-    case Ticket::collective: return complete_seq_ >= t.seq;
-    case Ticket::sending: return sends_[t.peer].complete >= t.seq;
-    case Ticket::receiving: return recvs_[t.peer].complete >= t.seq;
+    case Ticket::none:
+      return true;
+    case Ticket::collective:
+      return complete_seq_ >= t.seq;
+    case Ticket::sending:
+      return sends_[t.peer].complete >= t.seq;
+    case Ticket::receiving:
+      return recvs_[t.peer].complete >= t.seq;
   }
   return true;
 }
@@ -272,35 +299,49 @@ bool Engine::complete(const Ticket& t) {
   return is_complete(t);
 }
 
+// Whether every rank of the host has a CPU of its own. Known once every peer has said where it
+// runs: thread ranks start one by one.
+void Engine::decide_spin() {
+  for (int q = 0; q < size_; ++q)
+    if (peer_[q]->state.load(std::memory_order_acquire) == RankState::absent) return;
+  int cpus = 0;
+  for (int w = 0; w < 16; ++w) {
+    uint64_t mask = 0;
+    for (int q = 0; q < size_; ++q) mask |= peer_[q]->cpus[w].load(std::memory_order_relaxed);
+    cpus += __builtin_popcountll(mask);
+  }
+  spin_us_ = std::min<double>(cpus, cgroup_cpus() + 0.01) >= size_ ? 2000 : 0;
+  spin_decided_ = true;
+}
+
+/// A burst of looks without a clock: many where spinning is right, else a few.
+bool Engine::poll(const Ticket& ticket) {
+  for (int i = spin_us_ ? 64 : 4; i > 0; --i) {
+    if (complete(ticket)) return true;
+    cpu_relax();
+  }
+  return false;
+}
+
 // Spin where every rank of the host has a CPU of its own, then yield for a bounded time, then sleep
-// in slices; each slice looks whether the peers live.
+// in slices; ten times a second look whether the peers live.
 void Engine::wait(const Ticket& ticket, Deadline deadline) {
   if (complete(ticket)) return;
+  if (!spin_decided_) decide_spin();
   using std::chrono::microseconds;
-  if (!spin_) {  // decided at the first wait, when every peer has said where it runs
-    uint64_t masks[16] = {};
-    int cpus = 0;
-    for (int q = 0; q < size_; ++q)
-      for (int w = 0; w < 16; ++w) masks[w] |= peer_[q]->cpus[w];
-    for (uint64_t m : masks) cpus += __builtin_popcountll(m);
-    spin_us_ = std::min<double>(cpus, cgroup_cpus() + 0.01) >= size_ ? 2000 : 0;
-    spin_ = true;
-  }
+  constexpr microseconds look_each(100000);
   const auto begin = Clock::now();
   const auto spin_until = begin + microseconds(spin_us_);
   const auto yield_until = spin_until + microseconds(200);
-  Clock::time_point look_again = begin + microseconds(100000);
-  while (true) {
-    for (int i = 0; i < 64; ++i) {
-      if (complete(ticket)) return;
-      cpu_relax();
-    }
-    auto now = Clock::now();
+  auto look_again = begin + look_each;
+  while (!poll(ticket)) {
+    const auto now = Clock::now();
     if (now >= look_again) {
       look_at_peers(ticket);
-      look_again = now + microseconds(100000);
+      look_again = now + look_each;
     }
     if (deadline.expired()) {
+      if (complete(ticket)) return;
       raise_timeout(ticket);
     }
     if (now < spin_until) continue;
@@ -309,16 +350,19 @@ void Engine::wait(const Ticket& ticket, Deadline deadline) {
       continue;
     }
     const uint32_t seen = self_->bell.load(std::memory_order_acquire);
-    self_->sleeping.store(1, std::memory_order_seq_cst);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    self_->sleeping.store(1, std::memory_order_relaxed);
+    full_fence();  // our `sleeping` first, then their flags
     const bool ready = complete(ticket);
     if (!ready) futex_wait(&self_->bell, seen, std::max(1, deadline.poll_ms(100)));
     self_->sleeping.store(0, std::memory_order_relaxed);
     if (ready) return;
-    look_at_peers(ticket);
   }
 }
 
-void Engine::run(const Call& call) { wait(post(call), Deadline::after(timeout_)); }
+void Engine::run(const Call& call) {
+  const Ticket ticket = post(call);
+  // The clock is read only where the peers are late.
+  if (!poll(ticket)) wait(ticket, Deadline::after(timeout_));
+}
 
 }  // namespace trireme::local

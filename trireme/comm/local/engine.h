@@ -11,6 +11,7 @@
 #include "trireme/base/call_site.h"
 #include "trireme/base/clock.h"
 #include "trireme/comm/local/host.h"
+#include "trireme/comm/local/ring_queue.h"
 #include "trireme/comm/local/types.h"
 
 // The engine inside one host: collectives between ranks that are threads or processes, over shared
@@ -23,7 +24,8 @@
 //
 // One thread uses an Engine. Calls run in issue order. Posting never waits; progress is made by the
 // caller: at post, at progress(), in wait(). Buffers must stay as they are until the call is
-// complete.
+// complete, and no other call under way may write to them. A reduce_scatter may have its output in
+// its own part of the input, an all_gather its input in its own part of the output.
 //
 // After an exception (Mismatch, PeerLost, Timeout, Aborted) the engine is finished: every later
 // call throws it again, buffers of calls under way hold anything, and peers are told. UsageError
@@ -75,7 +77,8 @@ class Engine {
   bool idle() const { return pending_.empty() && streams_pending_ == 0; }
 
   /// Leaves in order: peers that call on are told 'left after call N', not 'died'. Does not wait
-  /// for them.
+  /// for them. With collectives under way it is a failure: peers must not touch buffers that may
+  /// go.
   void leave();
   /// Leaves because of an error: peers get PeerLost with this text.
   void fail_with(const std::string& why, FailureKind kind = FailureKind::other);
@@ -89,8 +92,6 @@ class Engine {
     Call call;
     uint64_t seq = 0;
     Path path = Path::unknown;
-    bool published = false;
-    bool through = false;        // this rank's data phase is over
     bool waits_for_all = false;  // complete only when all are through: peers use this rank's buffer
     uint64_t base = 0;           // staged: number of the first segment
     uint64_t segments = 0, staged = 0, reduced = 0, copied = 0;
@@ -113,8 +114,12 @@ class Engine {
   bool run_staged(Pending& p);
   const unsigned char* small_input(const Pending& p, int rank);
   bool all(Flag Control::*flag, uint64_t at_least);
+  Pending& pending(uint64_t seq) { return pending_[seq - complete_seq_ - 1]; }
+  void step();
   void publish_flag(Flag& flag, uint64_t value);
   void ring_peers();
+  bool poll(const Ticket& ticket);
+  void decide_spin();
   void finish_front();
   void advance_streams();
   bool advance_send(int peer, Stream& s);
@@ -142,14 +147,17 @@ class Engine {
   const Duration timeout_;
   Control* self_;
   Control* peer_[kMaxRanks] = {};
-  bool spin_ = false;
+  const int pid_;  // a forked child holds this object too, and must not speak for the rank
+  bool spin_decided_ = false;
   int spin_us_ = 0;
+  bool owes_ring_ = false;  // a flag was set and nobody was woken for it yet
   bool threads_ = false;
 
   uint64_t next_seq_ = 1;
-  uint64_t complete_seq_ = 0;
-  std::deque<Pending> pending_;
-  uint64_t done_by_all_ = 0;  // a lower bound of every peer's `done`
+  // complete <= through (own data phase over) <= published (peers see the slot) < next
+  uint64_t published_seq_ = 0, through_seq_ = 0, complete_seq_ = 0;
+  RingQueue<Pending> pending_;  // those after complete_seq_
+  uint64_t done_by_all_ = 0;    // a lower bound of every peer's `done`
   std::unique_ptr<Stream[]> sends_, recvs_;
   uint64_t streams_pending_ = 0;
   std::unordered_map<const char*, std::unordered_map<int, uint32_t>> sites_;

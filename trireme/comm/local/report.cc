@@ -21,6 +21,8 @@ std::string text_of(OpKind op, DType dtype, RedOp red, int root, uint64_t count)
   return text + ")";
 }
 
+constexpr size_t kMaxCount = size_t{1} << 48;  // times 8 bytes times 64 ranks still is a size_t
+
 }  // namespace
 
 std::string Engine::describe(const Call& c) const {
@@ -33,10 +35,13 @@ std::string Engine::describe(const Call& c) const {
 std::string Engine::describe_record(int rank, uint64_t seq) {
   Control* c = peer_[rank];
   const Record& r = c->records[seq % kRecords];
-  if (seq == 0 || r.seq.load(std::memory_order_acquire) != seq) return "nothing";
-  std::string text = text_of(r.op, r.dtype, r.red, r.root, r.count);
-  if (r.site < c->site_count.load(std::memory_order_acquire))
-    text += std::string(" at ") + c->sites[r.site].text;
+  constexpr auto acquire = std::memory_order_acquire;
+  if (seq == 0 || r.seq.load(acquire) != seq) return "nothing";
+  std::string text = text_of(r.op.load(acquire), r.dtype.load(acquire), r.red.load(acquire),
+                             r.root.load(acquire), r.count.load(acquire));
+  const uint32_t site = r.site.load(acquire);
+  if (r.seq.load(std::memory_order_relaxed) != seq) return "nothing";  // rewritten meanwhile
+  if (site < c->site_count.load(acquire)) text += std::string(" at ") + c->sites[site].text;
   return text;
 }
 
@@ -149,6 +154,7 @@ void Engine::raise_timeout(const Ticket& ticket) {
     words += fmt::format("{}rank {}: {}", who.empty() ? "" : "; ", q, last_words(q));
     who += (who.empty() ? "" : ", ") + std::to_string(q);
   }
+  if (who.empty()) who = std::to_string(rank_);  // the others are through by now
   raise<Timeout>(fmt::format("call {}, {}: rank {} did not {} within the deadline of rank {} ({})",
                              ticket.seq, describe_record(rank_, ticket.seq), who,
                              all_came ? "get through" : "arrive", rank_, words),
@@ -173,6 +179,15 @@ void Engine::validate(const Call& c) const {
     default:
       break;
   }
+  check<UsageError>(c.count <= kMaxCount, "{}: {} elements are more than memory can hold",
+                    name_of(c.op), c.count);
+  const bool in_place =
+      c.op == OpKind::all_reduce || c.op == OpKind::broadcast || c.op == OpKind::reduce;
+  check<UsageError>(!in_place || c.in == c.out, "{} works in place: give one buffer as in and out",
+                    name_of(c.op));
+  check<UsageError>(c.op == OpKind::barrier || c.count == 0 ||
+                        ((c.in || c.op == OpKind::recv) && (c.out || c.op == OpKind::send)),
+                    "{}: no buffer for {} elements", name_of(c.op), c.count);
   if (c.op == OpKind::all_reduce || c.op == OpKind::reduce || c.op == OpKind::reduce_scatter)
     check<UsageError>(c.red != RedOp::avg || !is_integer(c.dtype),
                       "{}: avg of {} would round; use sum and divide, or a floating type",

@@ -44,13 +44,14 @@ bool Engine::advance_send(int peer, Stream& s) {
     // The peer's tail for the stream from us is in the peer's control memory.
     const uint64_t tail = peer_[peer]->channels[rank_].tail.load(std::memory_order_acquire);
     size_t room = kChannelBytes - static_cast<size_t>(head - tail);
+    bool moved = false;
     if (!s.header_done) {
       if (room < sizeof(Header)) return false;
       const Header h{total, c.count, c.dtype, {}, c.tag};
       ring_write(ring, head, &h, sizeof h);
       head += sizeof h;
       room -= sizeof h;
-      s.header_done = true;
+      s.header_done = moved = true;
       s.moved = 0;
     }
     // Quarters, so that both ends copy at the same time.
@@ -58,7 +59,7 @@ bool Engine::advance_send(int peer, Stream& s) {
     if (n) ring_write(ring, head, static_cast<const unsigned char*>(c.in) + s.moved, n);
     head += n;
     s.moved += n;
-    publish_flag(mine.head, head);
+    if (n || moved) publish_flag(mine.head, head);
     if (s.moved == total) return true;
     if (n == 0) return false;
   }
@@ -74,6 +75,7 @@ bool Engine::advance_recv(int peer, Stream& s) {
   while (true) {
     const size_t there = static_cast<size_t>(theirs.head.load(std::memory_order_acquire) - tail);
     size_t left = there;
+    bool moved = false;
     if (!s.header_done) {
       if (left < sizeof(Header)) return false;
       Header h;
@@ -83,7 +85,7 @@ bool Engine::advance_recv(int peer, Stream& s) {
                             fmt::format("{}[{}] with tag {}", name_of(h.dtype), h.count, h.tag), c);
       tail += sizeof h;
       left -= sizeof h;
-      s.header_done = true;
+      s.header_done = moved = true;
       s.moved = 0;
     }
     const size_t n = std::min({left, total - s.moved, kChannelBytes / 4});
@@ -91,7 +93,7 @@ bool Engine::advance_recv(int peer, Stream& s) {
     tail += n;
     s.moved += n;
     bytes_read_ += n;
-    publish_flag(mine, tail);
+    if (n || moved) publish_flag(mine, tail);
     if (s.moved == total) return true;
     if (n == 0) return false;
   }

@@ -12,6 +12,13 @@
 
 namespace trireme::local {
 
+// Of the calling thread, which need not be the one that made the control memory.
+static void publish_cpus(Control* c) {
+  uint64_t mask[16];
+  read_cpu_mask(mask);
+  for (int w = 0; w < 16; ++w) c->cpus[w].store(mask[w], std::memory_order_relaxed);
+}
+
 void init_control(Control* c, int rank, int size, uint64_t epoch, size_t bytes) {
   c->magic = kControlMagic;
   c->version = kControlVersion;
@@ -20,10 +27,12 @@ void init_control(Control* c, int rank, int size, uint64_t epoch, size_t bytes) 
   c->pid = ::getpid();
   c->epoch = epoch;
   c->bytes = bytes;
-  read_cpu_mask(c->cpus);
+  publish_cpus(c);
 }
 
 ThreadWorld::ThreadWorld(int size) : size_(size), memory_(nullptr, std::free) {
+  check<UsageError>(size >= 1 && size <= kMaxRanks, "{} thread ranks; 1 to {} are possible", size,
+                    kMaxRanks);
   const size_t each = control_bytes(size);
   auto* p =
       static_cast<unsigned char*>(std::aligned_alloc(kPage, each * static_cast<size_t>(size)));
@@ -47,7 +56,7 @@ class ThreadHost final : public Host {
  public:
   ThreadHost(std::shared_ptr<ThreadWorld> world, int rank)
       : Host(rank, world->size()), world_(std::move(world)) {
-    read_cpu_mask(control(rank)->cpus);
+    publish_cpus(control(rank));
     control(rank)->state.store(RankState::alive, std::memory_order_release);
   }
 

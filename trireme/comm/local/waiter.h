@@ -19,6 +19,19 @@ inline void cpu_relax() {
 #endif
 }
 
+/// Orders every store before it with every load after it. (A sanitizer does not model it and need
+/// not: only the question whether to wake a sleeper hangs on it.)
+inline void full_fence() {
+#if defined(__SANITIZE_THREAD__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wtsan"
+#endif
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#if defined(__SANITIZE_THREAD__)
+#pragma GCC diagnostic pop
+#endif
+}
+
 /// Sleeps while *word == seen, at most `ms`. The raw shared futex: works between processes,
 /// survives a killed owner.
 inline void futex_wait(std::atomic<uint32_t>* word, uint32_t seen, int ms) {
