@@ -39,7 +39,8 @@ def parse():
     p.add_argument("--seed", type=int, default=42)
     p.add_argument("--init", help="safetensors with the parameters to start from")
     p.add_argument("--dump", help="safetensors for the parameters after the last step")
-    p.add_argument("--data", help="safetensors with input [steps, world × batch, …] and target; else random, fresh each step")
+    p.add_argument("--data", help="safetensors with input [steps, world × batch, …] and target; default: "
+                   "random, fresh each step")
     p.add_argument("--timeout", type=float, default=120, help="seconds, of a collective and of the meeting of the ranks")
     return p.parse_args()
 
@@ -62,6 +63,7 @@ import torch.nn as nn  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.dont_write_bytecode = True
 import safetensors_io  # noqa: E402
 
 

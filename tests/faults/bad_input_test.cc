@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include "tests/faults/job.h"
+#include "tests/support/ports.h"
 
 // Wrong input: one sentence that says what, where and what to do; 2 for what the user typed, 1 for
 // the rest; no hang, nobody left. On two ranks, where the second must not repeat the first.
@@ -78,14 +76,9 @@ TEST_F(faults_bad_input, a_rank_count_that_is_no_number) {
 }
 
 TEST_F(faults_bad_input, a_port_in_use) {
-  UniqueFd taken(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  socklen_t size = sizeof address;
-  ASSERT_EQ(::bind(taken.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
-  ASSERT_EQ(::listen(taken.get(), 1), 0);
-  ASSERT_EQ(::getsockname(taken.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
-  const auto port = std::to_string(ntohs(address.sin_port));
+  const TakenPort taken;
+  ASSERT_GT(taken.port(), 0);
+  const auto port = std::to_string(taken.port());
   Command train = start(
       {"train", "tiny.json", "--nproc-per-node", "2", "--master-port", port, "--run-dir", "run"});
   expect_refusal(train, 1, {port, "Address already in use", "Choose another --master-port"});
@@ -166,8 +159,9 @@ class faults_bad_idx : public faults_bad_input {
     }
   }
   void expect_idx(int code, const std::vector<std::string>& words) {
-    expect_train("tiny.json", {"data.type=mnist", "data.path=\"idx\"", "model.inputs=784", "model.outputs=10"}, code,
-                 words);
+    expect_train("tiny.json",
+                 {"data.type=mnist", "data.path=\"idx\"", "model.inputs=784", "model.outputs=10"},
+                 code, words);
   }
 };
 
@@ -188,8 +182,9 @@ TEST_F(faults_bad_idx, a_folder_without_the_files) {
 
 TEST_F(faults_bad_idx, whole_files_train) {
   write_idx(header(0x803, {4, 28, 28}) + std::string(4 * 784, '\7'));
-  Command train = start({"train", "tiny.json", "--set", "data.type=mnist", "--set",
-                         "data.path=\"idx\"", "--set", "model.inputs=784", "--set", "model.outputs=10", "--run-dir", "run"});
+  Command train =
+      start({"train", "tiny.json", "--set", "data.type=mnist", "--set", "data.path=\"idx\"",
+             "--set", "model.inputs=784", "--set", "model.outputs=10", "--run-dir", "run"});
   EXPECT_EQ(train.finish(), 0) << train.err;
 }
 
@@ -277,15 +272,8 @@ class faults_bad_world : public faults_bad_input {
   void SetUp() override {
     faults_bad_input::SetUp();
     std::filesystem::create_directory(path("run"));
-    // A port that nobody else of this machine's tests has: the job is named after it.
-    UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    socklen_t size = sizeof address;
-    ASSERT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
-    ASSERT_EQ(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
-    port_ = ntohs(address.sin_port);
-    if (port_ > 65500) port_ -= 100;
+    // The job is named after its port: one that no other test has.
+    port_ = std::min(free_tcp_port(), 65000);
   }
   Arguments worker(const std::string& config) const {
     return {worker_program(), "train", "--config", path(config), "--run-dir", path("run")};
@@ -301,8 +289,7 @@ class faults_bad_world : public faults_bad_input {
 };
 
 TEST_F(faults_bad_world, a_world_that_never_completes_names_who_is_missing) {
-  write(path("short.json"),
-        R"({"model": {"type": "mlp"}, "data": {"type": "dummy"}, "comm": {"timeout_s": 1}})");
+  write(path("short.json"), tiny_mlp_with(R"({"comm": {"timeout_s": 1}})"));
   Command alone(worker("short.json"), {rank(0), {}});
   const auto start = Clock::now();
   expect_refusal(alone, 1, {"1 of 2 ranks joined", "missing: rank 1"});
@@ -310,15 +297,13 @@ TEST_F(faults_bad_world, a_world_that_never_completes_names_who_is_missing) {
 }
 
 TEST_F(faults_bad_world, the_one_who_comes_alone_without_rank_0_says_so) {
-  write(path("short.json"),
-        R"({"model": {"type": "mlp"}, "data": {"type": "dummy"}, "comm": {"timeout_s": 1}})");
+  write(path("short.json"), tiny_mlp_with(R"({"comm": {"timeout_s": 1}})"));
   Command alone(worker("short.json"), {rank(1), {}});
   expect_refusal(alone, 1, {"rank 0", "running"});
 }
 
 TEST_F(faults_bad_world, a_wrong_secret) {
-  write(path("short.json"),
-        R"({"model": {"type": "mlp"}, "data": {"type": "dummy"}, "comm": {"timeout_s": 3}})");
+  write(path("short.json"), tiny_mlp_with(R"({"comm": {"timeout_s": 3}})"));
   for (const char* name : {"one", "two"}) {
     write(path(name), std::string(64, name[0]) + "\n");
     std::filesystem::permissions(path(name), std::filesystem::perms::owner_read);

@@ -36,6 +36,13 @@ inline const char kTinyGpt[] = R"({
   "training": {"steps": 4, "eval_batches": 2}
 })";
 
+/// The tiny MLP with some keys changed.
+inline std::string tiny_mlp_with(const char* patch) {
+  auto config = nlohmann::json::parse(kTinyMlp);
+  config.merge_patch(nlohmann::json::parse(patch));
+  return config.dump();
+}
+
 inline std::string write(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
   return path;

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs bench/ddp_peer.py as WORLD ranks on this host: torch_ddp.py WORLD [arguments of ddp_peer.py].
 
-Prints rank 0's JSON line. Exits 77 (CTest's "skipped") where there is no torch for this Python, 1 with the ranks' words where
-one failed. Every rank has ended when this program ends.
+Prints rank 0's JSON line. Exits 77 (CTest's "skipped") where there is no torch for this Python, 1 with the ranks' words
+where one failed. Every rank has ended when this program ends.
 """
 import os
 import socket

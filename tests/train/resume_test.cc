@@ -28,6 +28,13 @@ Config ten_steps(const std::string& corpus, Sets sets = {}) {
   return tiny_gpt(corpus, sets);
 }
 
+TrainOptions into(const std::string& run_dir, std::optional<std::string> resume = {}) {
+  TrainOptions options;
+  options.run_dir = run_dir;
+  options.resume = std::move(resume);
+  return options;
+}
+
 /// A run on n thread ranks, rank 1's result (rank 0's for n = 1); `stop_after` > 0: somebody asks
 /// to stop in that step.
 TrainResult run_on(int n, const Config& config, TrainOptions options, int stop_after = 0) {
@@ -61,7 +68,7 @@ std::string refusal(const Config& config, const std::string& run_dir, int n = 2)
   std::vector<std::string> said(static_cast<size_t>(n), "nothing");
   run_threads(n, [&](Group g) {
     try {
-      train(config, g, {.run_dir = run_dir, .resume = run_dir});
+      train(config, g, into(run_dir, run_dir));
     } catch (const UsageError& e) {
       said[static_cast<size_t>(g.rank())] = e.what();
     }
@@ -79,15 +86,15 @@ bool has(const std::string& text, const std::string& part) {
 TEST(train_resume, ten_steps_and_five_steps_twice_end_with_the_same_bits) {
   Folders f;
   const Config config = ten_steps(f.corpus);
-  EXPECT_EQ(run_on(2, config, {.run_dir = f.run("whole")}).steps, 10);
+  EXPECT_EQ(run_on(2, config, into(f.run("whole"))).steps, 10);
 
   const std::string halves = f.run("halves");
-  const TrainResult first = run_on(2, config, {.run_dir = halves}, 5);
+  const TrainResult first = run_on(2, config, into(halves), 5);
   EXPECT_TRUE(first.stopped);
   EXPECT_EQ(first.steps, 5);
   EXPECT_EQ(list_steps(halves), std::vector<int64_t>{5});
   EXPECT_NE(bytes_of(halves), bytes_of(f.run("whole"))) << "five steps change nothing";
-  const TrainResult second = run_on(2, config, {.run_dir = halves, .resume = halves});
+  const TrainResult second = run_on(2, config, into(halves, halves));
   EXPECT_FALSE(second.stopped);
   EXPECT_EQ(second.steps, 10);
   EXPECT_TRUE(bytes_of(halves) == bytes_of(f.run("whole")));
@@ -96,9 +103,9 @@ TEST(train_resume, ten_steps_and_five_steps_twice_end_with_the_same_bits) {
 TEST(train_resume, a_step_folder_is_resumed_into_another_run_folder) {
   Folders f;
   const Config config = ten_steps(f.corpus, {"checkpoint.every=5"});
-  run_on(2, config, {.run_dir = f.run("a")});
+  run_on(2, config, into(f.run("a")));
   const std::string at_five = f.run("a") + "/" + step_folder_name(5);
-  run_on(2, config, {.run_dir = f.run("b"), .resume = at_five});
+  run_on(2, config, into(f.run("b"), at_five));
   EXPECT_TRUE(bytes_of(f.run("b")) == bytes_of(f.run("a")));
   EXPECT_EQ(list_steps(f.run("b")), std::vector<int64_t>{10});
 }
@@ -107,24 +114,24 @@ TEST(train_resume, momentum_and_the_place_in_the_data_come_back) {
   // 256 digits in steps of 16: the run goes through an end of an epoch behind the checkpoint.
   Folders f;
   const Config config = digits("mlp", {"training.steps=20", "checkpoint.every=14"});
-  run_on(2, config, {.run_dir = f.run("a")});
-  run_on(2, config, {.run_dir = f.run("b"), .resume = f.run("a") + "/" + step_folder_name(14)});
+  run_on(2, config, into(f.run("a")));
+  run_on(2, config, into(f.run("b"), f.run("a") + "/" + step_folder_name(14)));
   EXPECT_TRUE(bytes_of(f.run("b")) == bytes_of(f.run("a")));
 }
 
 TEST(train_resume, a_reproducible_run_goes_on_with_the_same_bits_on_another_number_of_ranks) {
   Folders f;
   const Config config = ten_steps(f.corpus, {"training.reproducible=true", "training.leaves=4"});
-  run_on(1, config, {.run_dir = f.run("whole")});
-  run_on(4, config, {.run_dir = f.run("halves")}, 5);
-  run_on(2, config, {.run_dir = f.run("halves"), .resume = f.run("halves")});
+  run_on(1, config, into(f.run("whole")));
+  run_on(4, config, into(f.run("halves")), 5);
+  run_on(2, config, into(f.run("halves"), f.run("halves")));
   EXPECT_TRUE(bytes_of(f.run("halves")) == bytes_of(f.run("whole")));
 }
 
 TEST(train_resume, what_would_silently_train_something_else_is_refused_by_name) {
   Folders f;
   const std::string run_dir = f.run("a");
-  run_on(2, ten_steps(f.corpus), {.run_dir = run_dir}, 2);
+  run_on(2, ten_steps(f.corpus), into(run_dir), 2);
   const std::string before = bytes_of(run_dir);
   auto refused = [&](const Sets& sets, const std::vector<std::string>& parts) {
     const std::string text = refusal(ten_steps(f.corpus, sets), run_dir);
@@ -146,7 +153,7 @@ TEST(train_resume, what_would_silently_train_something_else_is_refused_by_name) 
 
 TEST(train_resume, more_steps_done_than_asked_for_is_refused) {
   Folders f;
-  run_on(1, ten_steps(f.corpus), {.run_dir = f.run("a")}, 4);
+  run_on(1, ten_steps(f.corpus), into(f.run("a")), 4);
   const std::string text = refusal(ten_steps(f.corpus, {"training.steps=3"}), f.run("a"), 1);
   EXPECT_TRUE(has(text, "4 steps") && has(text, "training.steps is 3")) << text;
 }
@@ -154,13 +161,13 @@ TEST(train_resume, more_steps_done_than_asked_for_is_refused) {
 TEST(train_resume, other_leaves_are_refused_in_reproducible_mode_alone) {
   Folders f;
   const Sets four = {"training.reproducible=true", "training.leaves=4"};
-  run_on(2, ten_steps(f.corpus, four), {.run_dir = f.run("a")}, 2);
+  run_on(2, ten_steps(f.corpus, four), into(f.run("a")), 2);
   const std::string text =
       refusal(ten_steps(f.corpus, {"training.reproducible=true", "training.leaves=8"}), f.run("a"));
   EXPECT_TRUE(has(text, "leaves=4") && has(text, "leaves=8")) << text;
   // Without the promise another split is as good.
   const TrainResult plain = run_on(2, ten_steps(f.corpus, {"gradient_accumulation_steps=4"}),
-                                   {.run_dir = f.run("b"), .resume = f.run("a")});
+                                   into(f.run("b"), f.run("a")));
   EXPECT_EQ(plain.steps, 10);
 }
 
@@ -168,7 +175,7 @@ TEST(train_resume, the_last_two_checkpoints_stay_and_latest_names_the_newest) {
   Folders f;
   const std::string run_dir = f.run("a");
   const Sets every = {"checkpoint.every=3"};
-  const TrainResult result = run_on(2, ten_steps(f.corpus, every), {.run_dir = run_dir});
+  const TrainResult result = run_on(2, ten_steps(f.corpus, every), into(run_dir));
   EXPECT_EQ(list_steps(run_dir), (std::vector<int64_t>{9, 10}));
   std::string latest = read_file(run_dir + "/latest");
   latest.erase(latest.find_last_not_of('\n') + 1);
@@ -178,7 +185,7 @@ TEST(train_resume, the_last_two_checkpoints_stay_and_latest_names_the_newest) {
 
   const Sets three = {"checkpoint.every=3", "checkpoint.keep=3", "checkpoint.at_end=false"};
   const std::string other = f.run("b");
-  run_on(2, ten_steps(f.corpus, three), {.run_dir = other});
+  run_on(2, ten_steps(f.corpus, three), into(other));
   EXPECT_EQ(list_steps(other), (std::vector<int64_t>{3, 6, 9}));
 }
 
@@ -187,15 +194,14 @@ TEST(train_resume, checkpoints_go_where_the_configuration_says) {
   const std::string elsewhere = f.folder / "elsewhere";
   const Config config =
       ten_steps(f.corpus, {"training.steps=2", "checkpoint.folder=\"" + elsewhere + "\""});
-  run_on(2, config, {.run_dir = f.run("a")});
+  run_on(2, config, into(f.run("a")));
   EXPECT_EQ(list_steps(elsewhere), std::vector<int64_t>{2});
   EXPECT_TRUE(list_steps(f.run("a")).empty());
 }
 
 TEST(train_resume, saving_changes_no_bit_of_the_run) {
   Folders f;
-  run_on(2, ten_steps(f.corpus), {.run_dir = f.run("a")});
-  run_on(2, ten_steps(f.corpus, {"checkpoint.every=1", "training.eval_every=2"}),
-         {.run_dir = f.run("b")});
+  run_on(2, ten_steps(f.corpus), into(f.run("a")));
+  run_on(2, ten_steps(f.corpus, {"checkpoint.every=1", "training.eval_every=2"}), into(f.run("b")));
   EXPECT_TRUE(model_of(f.run("a")) == model_of(f.run("b")));
 }

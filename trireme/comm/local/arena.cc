@@ -35,7 +35,9 @@ Window Window::create(size_t bytes, UniqueFd& fd_out) {
       ::fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) == 0,
       "cannot reserve {} bytes of shared memory: {}. Free memory or raise the limit", bytes,
       errno_text());
-  ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  check<ResourceError>(
+      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0,
+      "cannot seal shared memory: {}", errno_text());
   Window w = map(fd, bytes);
   fd_out = std::move(fd);
   return w;
@@ -65,6 +67,7 @@ void* Arena::carve(size_t bytes) {
   const size_t window_bytes = bytes < (1 << 20) ? size_t{4} << 20 : round_up(bytes, kPage);
   UniqueFd fd;
   Window w = Window::create(window_bytes, fd);
+  windows_.reserve(windows_.size() + 1);  // after the announcement nothing may fail
   announce_(static_cast<uint32_t>(windows_.size()), fd, w.bytes());
   total_ += w.bytes();
   windows_.push_back({std::move(w), bytes});
@@ -72,6 +75,7 @@ void* Arena::carve(size_t bytes) {
 }
 
 void* Arena::allocate(size_t bytes) {
+  check<ResourceError>(bytes <= (size_t{1} << 48), "cannot allocate {} bytes", bytes);
   bytes = round_up(bytes ? bytes : 1, bytes >= (64 << 10) ? kPage : 64);
   auto reusable = free_.lower_bound(bytes);
   // A block up to a quarter larger is taken as it is.

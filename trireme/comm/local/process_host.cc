@@ -10,6 +10,9 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <deque>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/check.h"
@@ -69,8 +72,8 @@ bool wait_for(int fd, short events, const Deadline& deadline) {
   }
 }
 
-void send_message(int socket, const Message& message, std::initializer_list<int> fds, int peer,
-                  Deadline deadline) {
+/// False where the socket is full just now.
+bool try_send(int socket, const Message& message, std::initializer_list<int> fds, int peer) {
   iovec io{const_cast<Message*>(&message), sizeof message};
   alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))] = {};
   msghdr h{};
@@ -83,14 +86,18 @@ void send_message(int socket, const Message& message, std::initializer_list<int>
   c->cmsg_type = SCM_RIGHTS;
   c->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
   std::memcpy(CMSG_DATA(c), fds.begin(), fds.size() * sizeof(int));
-  while (true) {
-    ssize_t n = ::sendmsg(socket, &h, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n == static_cast<ssize_t>(sizeof message)) return;
-    check<PeerLost>(n < 0 && (errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS),
-                    "rank {} closed its socket: {}", peer, errno_text());
+  const ssize_t n = ::sendmsg(socket, &h, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (n == static_cast<ssize_t>(sizeof message)) return true;
+  check<PeerLost>(n < 0 && (errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS),
+                  "rank {} closed its socket: {}", peer, errno_text());
+  return false;
+}
+
+void send_message(int socket, const Message& message, std::initializer_list<int> fds, int peer,
+                  Deadline deadline) {
+  while (!try_send(socket, message, fds, peer))
     check<Timeout>(wait_for(socket, POLLOUT, deadline) && !deadline.expired(),
                    "rank {} does not take shared memory: it is stuck or stopped", peer);
-  }
 }
 
 Received receive_message(int socket, int peer, Deadline deadline) {
@@ -135,6 +142,9 @@ struct Peer {
   std::vector<Window> windows;
   UniqueFd socket;
   UniqueFd pidfd;
+  // Announcements that its socket had no room for yet. Until they are sent, calls in these windows
+  // take the staged path: a peer that is busy elsewhere holds up nobody.
+  std::deque<std::pair<Message, std::shared_ptr<UniqueFd>>> outbox;
 };
 
 class ProcessHost final : public Host {
@@ -145,7 +155,10 @@ class ProcessHost final : public Host {
 
   Control* control(int rank) override { return peers_[static_cast<size_t>(rank)].control; }
   bool one_address_space() const override { return false; }
-  void* allocate(size_t bytes) override { return arena_.allocate(bytes); }
+  void* allocate(size_t bytes) override {
+    if (unsent_) exchange_windows();
+    return arena_.allocate(bytes);
+  }
   void deallocate(void* p) override { arena_.deallocate(p); }
   size_t window_bytes() const override {
     return arena_.window_bytes() + peers_[static_cast<size_t>(rank())].memory.bytes();
@@ -153,7 +166,7 @@ class ProcessHost final : public Host {
 
   void describe(const void* p, size_t bytes, Slot& slot) override {
     Place place{};
-    slot.flags = arena_.find(p, bytes, place) ? kAddressable : 0;
+    slot.flags = arena_.find(p, bytes, place) && everybody_knows(place.window) ? kAddressable : 0;
     slot.window = place.window;
     slot.address = place.offset;
   }
@@ -178,6 +191,8 @@ class ProcessHost final : public Host {
   void adopt(int peer, UniqueFd socket, Received hello);
   void accept_window(int peer);
   void announce(uint32_t window, const UniqueFd& fd, size_t bytes);
+  void exchange_windows();
+  bool everybody_knows(uint32_t window);
   Message message(MessageKind kind) const {
     Message m{};
     m.kind = kind;
@@ -188,23 +203,55 @@ class ProcessHost final : public Host {
 
   std::vector<Peer> peers_;
   uint64_t epoch_ = 0;
+  size_t unsent_ = 0;  // entries of all outboxes
   Arena arena_{
       [this](uint32_t window, const UniqueFd& fd, size_t bytes) { announce(window, fd, bytes); }};
 };
 
 void ProcessHost::announce(uint32_t window, const UniqueFd& fd, size_t bytes) {
+  auto copy = std::make_shared<UniqueFd>(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+  check<ResourceError>(static_cast<bool>(*copy), "cannot share memory with the other ranks: {}",
+                       errno_text());
   Message m = message(MessageKind::window);
   m.window = window;
   m.bytes = bytes;
   for (int q = 0; q < size(); ++q) {
     if (q == rank()) continue;
+    peers_[static_cast<size_t>(q)].outbox.emplace_back(m, copy);
+    ++unsent_;
+  }
+  exchange_windows();
+}
+
+// Sends what there is room for, and takes what peers have sent, so that two ranks that both
+// allocate do not fill each other's sockets. Waits for nobody.
+void ProcessHost::exchange_windows() {
+  for (int q = 0; q < size(); ++q) {
+    Peer& p = peers_[static_cast<size_t>(q)];
+    if (q == rank()) continue;
     // A peer that is gone is reported by the next collective, with its name and the call; not here.
     try {
-      send_message(peers_[static_cast<size_t>(q)].socket.get(), m, {fd.get()}, q,
-                   Deadline::after(std::chrono::seconds(10)));
+      while (!p.outbox.empty()) {
+        auto& [m, fd] = p.outbox.front();
+        if (!try_send(p.socket.get(), m, {fd->get()}, q)) break;
+        p.outbox.pop_front();
+        --unsent_;
+      }
+      pollfd f{p.socket.get(), POLLIN, 0};
+      while (::poll(&f, 1, 0) > 0) accept_window(q);
     } catch (const PeerLost&) {
+      unsent_ -= p.outbox.size();
+      p.outbox.clear();
     }
   }
+}
+
+bool ProcessHost::everybody_knows(uint32_t window) {
+  if (unsent_ == 0) return true;
+  exchange_windows();
+  for (const Peer& p : peers_)
+    if (!p.outbox.empty() && p.outbox.front().first.window <= window) return false;
+  return true;
 }
 
 void ProcessHost::accept_window(int peer) {
@@ -248,8 +295,10 @@ void ProcessHost::join(const Exchange& exchange, Deadline deadline) {
                            ::listen(listener.get(), kMaxRanks) == 0,
                        "cannot listen on a Unix socket: {}", errno_text());
   exchange.set(fmt::format("local/{}", rank()), name + token + (rank() == 0 ? random_hex(8) : ""));
-  epoch_ = std::stoull(exchange.get("local/0", deadline).substr(name.size() + token.size()),
-                       nullptr, 16);
+  const std::string first = exchange.get("local/0", deadline);
+  check<Corrupt>(first.size() == name.size() + token.size() + 16,
+                 "rank 0 published no socket name and epoch");
+  epoch_ = std::strtoull(first.c_str() + name.size() + token.size(), nullptr, 16);
 
   UniqueFd control_fd;
   Peer& self = peers_[static_cast<size_t>(rank())];
@@ -287,7 +336,11 @@ void ProcessHost::join(const Exchange& exchange, Deadline deadline) {
                     rank(), who);
     }
     UniqueFd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!socket) continue;
+    if (!socket) {
+      check<ResourceError>(errno == EINTR || errno == EAGAIN || errno == ECONNABORTED,
+                           "cannot accept the other ranks' shared memory: {}", errno_text());
+      continue;
+    }
     ucred cred{};
     socklen_t size_of_cred = sizeof cred;
     if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &cred, &size_of_cred) != 0 ||
@@ -309,6 +362,9 @@ void ProcessHost::join(const Exchange& exchange, Deadline deadline) {
 
 std::unique_ptr<Host> process_host(int rank, int size, const Exchange& exchange,
                                    Deadline deadline) {
+  check<UsageError>(size >= 1 && size <= kMaxRanks && rank >= 0 && rank < size,
+                    "rank {} of {} on one host; the local backend takes 1 to {} ranks", rank, size,
+                    kMaxRanks);
   auto host = std::make_unique<ProcessHost>(rank, size);
   host->join(exchange, deadline);
   return host;
