@@ -5,6 +5,7 @@
 #include "cli/worker/tasks.h"
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
+#include "trireme/base/rank_label.h"
 #include "trireme/comm/run.h"
 #include "trireme/config/config.h"
 #include "trireme/train/trainer.h"
@@ -21,6 +22,7 @@ int train_task(const Words& words) {
   init.timeout = std::chrono::duration_cast<Duration>(
       std::chrono::duration<double>(config.get_double("comm.timeout_s")));
   Group world = init_process_group(init);
+  set_thread_rank(world.rank());  // under mpirun and srun RANK does not say it
 
   TrainOptions options;
   options.run_dir = given.get("run-dir");

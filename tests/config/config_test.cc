@@ -68,7 +68,7 @@ TEST(config_config, an_empty_file_gives_the_defaults) {
   EXPECT_EQ(c.get_int("steps_per_print"), 10);
   EXPECT_EQ(c.get_string("optimizer.type"), "AdamW");
   EXPECT_EQ(c.get_double_list("optimizer.params.betas"), (std::vector<double>{0.9, 0.999}));
-  EXPECT_EQ(c.get_string_list("optimizer.params.no_decay"), (Sets{"*.bias", "*norm*"}));
+  EXPECT_EQ(c.get_string_list("optimizer.params.no_decay"), (Sets{"*.bias", "*norm*", "*ln*"}));
   EXPECT_TRUE(c.get_bool("checkpoint.at_end"));
   EXPECT_EQ(c.get_int("checkpoint.keep"), 2);
   EXPECT_EQ(c.get_double("comm.timeout_s"), 600);

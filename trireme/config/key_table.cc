@@ -153,7 +153,7 @@ std::vector<KeyInfo> optimizer_keys() {
        .harmless = "0"},
       {.path = "optimizer.params.no_decay",
        .type = KeyType::texts,
-       .default_json = R"(["*.bias", "*norm*"])",
+       .default_json = R"(["*.bias", "*norm*", "*ln*"])",
        .help = "name patterns (* and ?) of parameters without weight decay"},
   };
 }

@@ -126,15 +126,19 @@ class Report {
   double totals_[5] = {};
 };
 
-struct TraceScope {  // rank 0 of a process listens to spans; another listener of the program's
-                     // stays
-  explicit TraceScope(SpanSink& sink) : ours(trace_sink() == nullptr) {
-    if (ours) set_trace_sink(&sink);
+// Rank 0 listens to the spans of its process. A listener that the program installed stays.
+class TraceScope {
+ public:
+  TraceScope(SpanSink& sink, int rank) : ours_(rank == 0 && trace_sink() == nullptr) {
+    if (ours_) set_trace_sink(&sink);
   }
   ~TraceScope() {
-    if (ours) set_trace_sink(nullptr);
+    if (ours_) set_trace_sink(nullptr);
   }
-  bool ours;
+  TraceScope(const TraceScope&) = delete;
+
+ private:
+  bool ours_;
 };
 
 std::string start_line(const Run& run) {
@@ -162,7 +166,7 @@ TrainResult train(const Config& config, Group group, const TrainOptions& options
   start_data(run, config);
 
   SpanSink spans;
-  TraceScope tracing(spans);
+  TraceScope tracing(spans, group.rank());
   Report report(config, run, options);
   if (options.say && group.rank() == 0) options.say(start_line(run));
   if (options.resume && options.say && group.rank() == 0)

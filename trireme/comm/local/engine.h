@@ -10,6 +10,7 @@
 
 #include "trireme/base/call_site.h"
 #include "trireme/base/clock.h"
+#include "trireme/base/export.h"
 #include "trireme/comm/local/host.h"
 #include "trireme/comm/local/ring_queue.h"
 #include "trireme/comm/local/types.h"
@@ -55,7 +56,7 @@ struct Ticket {
   uint64_t seq = 0;
 };
 
-class Engine {
+class TRIREME_API Engine {
  public:
   Engine(std::unique_ptr<Host> host, Duration timeout);
   ~Engine();

@@ -6,13 +6,14 @@
 #include <string>
 
 #include "trireme/base/clock.h"
+#include "trireme/base/export.h"
 #include "trireme/comm/local/control.h"
 
 namespace trireme::local {
 
 /// How the ranks of one group on one host reach each other: their control memory, and memory that
 /// all can address. One object a rank; used by that rank's thread alone.
-class Host {
+class TRIREME_API Host {
  public:
   Host(int rank, int size) : rank_(rank), size_(size) {}
   virtual ~Host() = default;
@@ -39,7 +40,7 @@ class Host {
 };
 
 /// What ranks as threads of one process share.
-class ThreadWorld {
+class TRIREME_API ThreadWorld {
  public:
   explicit ThreadWorld(int size);
   ~ThreadWorld();
@@ -50,7 +51,7 @@ class ThreadWorld {
   int size_;
   std::unique_ptr<unsigned char, void (*)(void*)> memory_;
 };
-std::unique_ptr<Host> thread_host(std::shared_ptr<ThreadWorld> world, int rank);
+TRIREME_API std::unique_ptr<Host> thread_host(std::shared_ptr<ThreadWorld> world, int rank);
 
 /// How processes find each other: small values by key, from the job's store. `get` waits until the
 /// key is there.
@@ -60,7 +61,7 @@ struct Exchange {
 };
 /// Every rank of the group calls it. Throws Timeout naming the rank that did not come, PeerLost,
 /// ResourceError.
-std::unique_ptr<Host> process_host(int rank, int size, const Exchange& exchange, Deadline deadline);
+TRIREME_API std::unique_ptr<Host> process_host(int rank, int size, const Exchange& exchange, Deadline deadline);
 
 void init_control(Control* control, int rank, int size, uint64_t epoch, size_t bytes);
 

@@ -156,8 +156,9 @@ class ProcessHost final : public Host {
   Control* control(int rank) override { return peers_[static_cast<size_t>(rank)].control; }
   bool one_address_space() const override { return false; }
   void* allocate(size_t bytes) override {
+    void* p = arena_.allocate(bytes);
     if (unsent_) exchange_windows();
-    return arena_.allocate(bytes);
+    return p;
   }
   void deallocate(void* p) override { arena_.deallocate(p); }
   size_t window_bytes() const override {
@@ -220,7 +221,6 @@ void ProcessHost::announce(uint32_t window, const UniqueFd& fd, size_t bytes) {
     peers_[static_cast<size_t>(q)].outbox.emplace_back(m, copy);
     ++unsent_;
   }
-  exchange_windows();
 }
 
 // Sends what there is room for, and takes what peers have sent, so that two ranks that both

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "trireme/base/export.h"
 #include "trireme/comm/local/types.h"
 
 namespace trireme::local {
@@ -18,6 +19,6 @@ void reduce(DType dtype, RedOp op, const void* const* src, int n, void* const* d
             size_t count);
 
 /// The instruction set in use: "AVX3", "AVX2", "SSE2", …: part of a reproducible run's identity.
-const char* reduce_target();
+TRIREME_API const char* reduce_target();
 
 }  // namespace trireme::local

@@ -9,6 +9,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "trireme/base/export.h"
+
 namespace trireme::local {
 
 inline void cpu_relax() {
@@ -44,9 +46,9 @@ inline void futex_wake(std::atomic<uint32_t>* word) {
 }
 
 /// What the cgroup's cpu.max leaves, in CPUs; 1e9 where there is no limit.
-double cgroup_cpus();
+TRIREME_API double cgroup_cpus();
 
 /// The CPUs that the calling thread may run on, as a bit mask.
-void read_cpu_mask(uint64_t (&mask)[16]);
+TRIREME_API void read_cpu_mask(uint64_t (&mask)[16]);
 
 }  // namespace trireme::local
