@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <sys/mount.h>
-#include <sys/wait.h>
+
+#include <cerrno>
+#include <cstring>
 
 #include "tests/faults/job.h"
 

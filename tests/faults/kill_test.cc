@@ -15,7 +15,7 @@ void expect_the_job_ends_when_killed(int rank) {
   const pid_t victim = train.rank(rank);
   ASSERT_GT(victim, 0);
   const auto start = Clock::now();
-  ::kill(victim, SIGKILL);
+  ASSERT_TRUE(send_signal(victim, SIGKILL));
   EXPECT_EQ(train.finish(), 1) << train.err;
   EXPECT_LT(seconds_since(start), 5 * kSlack);
 
@@ -39,7 +39,7 @@ TEST(faults_kill, the_survivor_says_whom_it_lost) {
   const std::string config = write(folder / "tiny.json", kTinyMlp);
   Command train(endless_job(config, folder / "run"), {kSlowSteps, {}});
   ASSERT_TRUE(train.wait_for("step:")) << train.err;
-  ::kill(train.rank(1), SIGKILL);
+  ASSERT_TRUE(send_signal(train.rank(1), SIGKILL));
   EXPECT_EQ(train.finish(), 1);
   const auto failures = train.err.find("Failures:"), root = train.err.find("Root Cause");
   ASSERT_NE(failures, std::string::npos) << train.err;
@@ -81,7 +81,7 @@ TEST(faults_kill, a_stopped_rank_is_a_timeout_that_names_it) {
   const pid_t victim = train.rank(1);
   ASSERT_GT(victim, 0);
   const auto start = Clock::now();
-  ::kill(victim, SIGSTOP);
+  ASSERT_TRUE(send_signal(victim, SIGSTOP));
   EXPECT_EQ(train.finish(), 1) << train.err;
   EXPECT_LT(seconds_since(start), 3 + 5 * kSlack);
   EXPECT_GT(seconds_since(start), 2);

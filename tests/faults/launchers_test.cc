@@ -62,17 +62,37 @@ TEST_F(faults_launchers, srun_starts_ranks) {
   Command job(ranks({"srun", "-n", "2", "--overcommit"}), {slurm.environment(), {}});
   ASSERT_EQ(job.finish(), 0) << job.err;
   expect_two_ranks_trained();
-  const Environment env = slurm.environment();
 
   // A rank that is killed ends the step, and the other says whom it lost.
   write(folder_ / "tiny.json", tiny_mlp_with(R"({"training": {"steps": 100000}})"));
-  Environment killing = env;
-  killing["TRIREME_FAILPOINTS"] = "train.step@20#1=kill";
-  run_ = folder_ / "second";
-  std::filesystem::create_directory(run_);
-  Command broken(ranks({"srun", "-n", "2", "--overcommit", "--kill-on-bad-exit=0"}), {killing, {}});
+  Environment slowly = slurm.environment();
+  slowly.insert(kSlowSteps.begin(), kSlowSteps.end());
+  Command broken(ranks({"srun", "-n", "2", "--overcommit", "--kill-on-bad-exit=0"}), {slowly, {}});
+  ASSERT_TRUE(broken.wait_for("step:")) << broken.err;
+  const pid_t victim = broken.rank(1, "SLURM_PROCID");
+  ASSERT_GT(victim, 0);
+  ASSERT_TRUE(send_signal(victim, SIGKILL));
   EXPECT_GT(broken.finish(), 0) << broken.err;
-  EXPECT_TRUE(holds_all(broken.err, {"trireme: error: ", "rank 1"})) << broken.err;
+  EXPECT_EQ(error_lines(broken.err), 1) << broken.err;
+  EXPECT_TRUE(holds_all(broken.err, {"rank 1 (pid " + std::to_string(victim) + ") died"}));
+}
+
+TEST_F(faults_launchers, bench_measures_Open_MPI_in_the_same_run) {
+  if (!on_path("mpirun")) GTEST_SKIP() << "mpirun is not installed";
+  if (!std::filesystem::exists(TRIREME_BUILD_DIR "/libexec/trireme/trireme-mpi-peer.so"))
+    GTEST_SKIP() << "this build has no MPI";
+  Command bench(
+      trireme({"bench", "all_reduce", "--nproc-per-node", "2", "--backend", "local,mpi", "-b", "4",
+               "-e", "1K", "-f", "256", "--rounds", "2", "--json", folder_ / "b.jsonl"}));
+  ASSERT_EQ(bench.finish(), 0) << bench.err;
+  std::map<std::string, int> rows;
+  for (const auto& row : json_lines(folder_ / "b.jsonl")) {
+    if (row.contains("event")) continue;
+    ++rows[row.at("backend")];
+    EXPECT_EQ(row.at("wrong"), 0) << row;
+    EXPECT_EQ(row.at("ranks"), 2) << row;
+  }
+  EXPECT_EQ(rows, (std::map<std::string, int>{{"local", 2}, {"mpi", 2}}));
 }
 
 /// Two processes that nobody watches.

@@ -60,7 +60,7 @@ TEST(faults_stop, SIGTERM_to_every_process_is_one_request) {
   ASSERT_GT(workers[0], 0);
   ASSERT_GT(workers[1], 0);
   train.send(SIGTERM);
-  for (pid_t worker : workers) ::kill(worker, SIGTERM);
+  for (pid_t worker : workers) EXPECT_TRUE(send_signal(worker, SIGTERM));
   EXPECT_EQ(train.finish(), 75) << train.err;
   EXPECT_GE(latest_step(run), 2);
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -70,31 +71,37 @@ class Command {
   /// Nothing of it survives the test.
   ~Command() {
     if (!reaped_) {
-      ::kill(-pid_, SIGKILL);
-      ::kill(pid_, SIGKILL);
+      send_signal(pid_, SIGKILL);
       ::waitpid(pid_, nullptr, 0);
     }
-    for (pid_t pid : living()) ::kill(pid, SIGKILL);
+    eventually(  // one that was just starting another shows up in the next round
+        [&] {
+          const auto left = living();
+          for (pid_t pid : left) send_signal(pid, SIGKILL);
+          return left.empty();
+        },
+        std::chrono::seconds(5));
   }
   Command(const Command&) = delete;
 
   pid_t pid() const { return pid_; }
   void send(int signal) const {
-    if (!reaped_) ::kill(pid_, signal);
+    if (!reaped_) send_signal(pid_, signal);
   }
 
   /// This process and all that descend from it and still live.
   std::vector<pid_t> living() const { return processes_with(cookie_); }
 
-  /// The process of `rank`, once it runs `program`; -1: not within `patience`.
-  pid_t rank(int rank, const std::string& program = "trireme-worker",
+  /// The process of `rank`, once it runs the worker; -1: not within `patience`. `variable` says how
+  /// its launcher numbers ranks.
+  pid_t rank(int rank, const std::string& variable = "RANK",
              Duration patience = std::chrono::seconds(20)) const {
+    const std::string assignment = variable + "=" + std::to_string(rank);
     pid_t found = -1;
     eventually(
         [&] {
           for (pid_t pid : living())
-            if (program_of(pid) == program && has_variable(pid, "RANK=" + std::to_string(rank)))
-              found = pid;
+            if (program_of(pid) == "trireme-worker" && has_variable(pid, assignment)) found = pid;
           return found > 0;
         },
         patience);

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <dirent.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cctype>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -51,10 +53,16 @@ inline std::vector<pid_t> processes_with(const std::string& assignment) {
 
 inline std::string program_of(pid_t pid) {
   std::error_code error;
-  return std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", error)
-      .filename()
-      .string();
+  std::string name = std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", error)
+                         .filename()
+                         .string();
+  const std::string gone = " (deleted)";  // built anew while it runs
+  if (name.ends_with(gone)) name.resize(name.size() - gone.size());
+  return name;
 }
+
+/// kill(2) for one process: a pid that was not found (-1) must never mean everybody.
+inline bool send_signal(pid_t pid, int signal) { return pid > 1 && ::kill(pid, signal) == 0; }
 
 inline char state_of(pid_t pid) {
   const std::string stat = read_proc(pid, "stat");

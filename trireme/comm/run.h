@@ -42,6 +42,6 @@ struct SpawnOptions {
 /// exits. A rank that throws or dies stops the others within 5 s; the first cause is thrown here as
 /// PeerLost.
 TRIREME_API void spawn(int n, const std::function<void(Group)>& fn,
-                       const SpawnOptions& options = {});
+                       const SpawnOptions& options = {}, CallSite site = CallSite::here());
 
 }  // namespace trireme

@@ -9,9 +9,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <vector>
 
 #include "trireme/base/check.h"
@@ -27,7 +28,14 @@ extern char** environ;
 namespace trireme {
 namespace {
 
-std::atomic<int> calls{0};  // spawn calls that this process has reached
+// Names a spawn call of the program: where it stands, and the how-manieth time it is reached.
+std::string name_of_call(CallSite site) {
+  static std::mutex mutex;
+  static std::map<std::string, int> reached;
+  const std::string place = fmt::format("{}:{}", site.file, site.line);
+  std::lock_guard lock(mutex);
+  return fmt::format("{}#{}", place, reached[place]++);
+}
 
 std::vector<std::string> arguments_of_this_program() {
   std::string raw = read_file("/proc/self/cmdline");
@@ -88,15 +96,16 @@ pid_t start(const std::vector<std::string>& args, const std::vector<std::string>
 
 }  // namespace
 
-void spawn(int n, const std::function<void(Group)>& fn, const SpawnOptions& options) {
+void spawn(int n, const std::function<void(Group)>& fn, const SpawnOptions& options,
+           CallSite site) {
   check<UsageError>(n >= 1, "spawn: {} ranks", n);
-  const int call = calls++;
+  const std::string call = name_of_call(site);
   if (const char* self = std::getenv("TRIREME_SPAWN")) {
     const std::string text = self;
     const auto colon = text.find(':');
-    if (std::stoi(text.substr(0, colon)) != call)
-      return;  // an earlier spawn of the program: it was done by the parent
-    run_as_rank(text.substr(colon + 1), fn, options);
+    if (text.substr(colon + 1) != call)
+      return;  // an earlier spawn of the program: the parent did it
+    run_as_rank(text.substr(0, colon), fn, options);
   }
 
   PrivateFolder folder("trireme-spawn");
@@ -135,7 +144,7 @@ void spawn(int n, const std::function<void(Group)>& fn, const SpawnOptions& opti
       env.push_back(fmt::format("WORLD_SIZE={}", n));
       env.push_back(fmt::format("LOCAL_WORLD_SIZE={}", n));
       env.push_back("TORCHELASTIC_RUN_ID=" + job);
-      env.push_back(fmt::format("TRIREME_SPAWN={}:{}", call, report_of(r)));
+      env.push_back(fmt::format("TRIREME_SPAWN={}:{}", report_of(r), call));
       Child& c = children[static_cast<size_t>(r)];
       c.pid = start(args, env);
       c.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, c.pid, 0)));

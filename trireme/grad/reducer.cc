@@ -128,12 +128,14 @@ void Reducer::ready(size_t i) {
                     "built. Build it after to(dtype)",
                     name(i), c10::toString(grad.scalar_type()),
                     c10::toString(s.alias.scalar_type()));
-  if (++s.contributions < contributions_) return;
+  // From the first contribution on, so that what follows accumulates in the bucket and there is no
+  // second copy of the gradients.
   if (grad.data_ptr() != s.alias.data_ptr()) {
     at::NoGradGuard no_grad;
     s.alias.copy_(grad);
     grad = s.alias;
   }
+  if (++s.contributions < contributions_) return;
   arrival_.push_back(static_cast<int>(i));
   if (--buckets_[s.bucket].waiting == 0) {
     ++full_buckets_;

@@ -133,7 +133,9 @@ LRScheduler build_schedule(const Config& c, int64_t steps) {
       (deepspeed || !c.is_default("scheduler.params.warmup_num_steps")))
     o.warmup_num_steps = c.get_int("scheduler.params.warmup_num_steps");
   if (given("total_num_steps")) {
-    const int64_t total = c.get_int("scheduler.params.total_num_steps");
+    const int64_t total = c.is_default("scheduler.params.total_num_steps")
+                              ? 0
+                              : c.get_int("scheduler.params.total_num_steps");
     // A run that is shorter than its warm-up ends in it.
     o.total_num_steps = total > 0 ? total : std::max(steps, o.warmup_num_steps.value_or(0));
   }

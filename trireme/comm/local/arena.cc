@@ -5,10 +5,51 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <fstream>
+#include <string>
+
 #include "trireme/base/check.h"
 #include "trireme/comm/local/control.h"
 
 namespace trireme::local {
+
+namespace {
+
+/// What can still be had of this machine and of the cgroups this process is in.
+size_t available_bytes() {
+  size_t available = static_cast<size_t>(::sysconf(_SC_PHYS_PAGES)) * kPage, kib = 0;
+  std::ifstream info("/proc/meminfo");
+  for (std::string word; info >> word;)
+    if (word == "MemAvailable:" && info >> kib) available = kib << 10;
+  std::ifstream self("/proc/self/cgroup");
+  std::string path;
+  for (std::string line; std::getline(self, line);)
+    if (line.rfind("0::/", 0) == 0) path = line.substr(3);
+  while (true) {
+    std::ifstream limit("/sys/fs/cgroup" + path + "/memory.max"),
+        current("/sys/fs/cgroup" + path + "/memory.current");
+    size_t most = 0, now = 0;
+    if (limit >> most && current >> now)
+      available = std::min(available, most - std::min(most, now));
+    const auto slash = path.rfind('/');
+    if (path.empty() || slash == std::string::npos) return available;
+    path.resize(slash);
+  }
+}
+
+// The kernel sets no limit to a memfd: asked for more than there is, it kills processes instead of
+// refusing. Small requests are not worth the look.
+void check_room(size_t bytes) {
+  if (bytes < (size_t{64} << 20)) return;
+  const size_t room = available_bytes();
+  check<ResourceError>(bytes <= room,
+                       "no memory for {} bytes of shared memory: {} are available. Free memory or "
+                       "raise the limit",
+                       bytes, room);
+}
+
+}  // namespace
 
 Window& Window::operator=(Window&& o) noexcept {
   if (this != &o) {
@@ -25,6 +66,7 @@ Window::~Window() {
 
 Window Window::create(size_t bytes, UniqueFd& fd_out) {
   bytes = round_up(bytes, kPage);
+  check_room(bytes);
   UniqueFd fd(::memfd_create("trireme", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   check<ResourceError>(static_cast<bool>(fd), "cannot create shared memory: {}", errno_text());
   check<ResourceError>(::ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0,
