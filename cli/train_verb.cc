@@ -16,6 +16,7 @@
 #include "trireme/config/config.h"
 #include "trireme/launch/options.h"
 #include "trireme/launch/text.h"
+#include "trireme/store/rank_env.h"
 
 namespace trireme {
 namespace {
@@ -138,11 +139,19 @@ int train_main(int argc, char** argv) {
 
   // What is wrong with the configuration is said here, once, and not by every rank.
   const Config config = Config::load(ConfigInputs::from(flags.files, flags.sets));
-  const Batches batches = config.resolve_batches(launch_options.nproc_per_node);
+  // Under mpirun or srun this process is a rank already: it becomes its worker and starts nobody.
+  const RankEnv self = read_rank_env();
+  const bool is_rank = self.world_size > 1;
+  check<UsageError>(!is_rank || !flags.run_dir.empty() || flags.resume,
+                    "train: this process is rank {} of {} ({}): name the run folder with "
+                    "--run-dir, so that all ranks use one",
+                    self.rank, self.world_size, self.source);
+  const int ranks = is_rank ? self.world_size : launch_options.nproc_per_node;
+  const Batches batches = config.resolve_batches(ranks);
   if (const int64_t dp = config.get_int("parallelism.dp"); dp != 0)
-    check<UsageError>(dp == launch_options.nproc_per_node,
+    check<UsageError>(dp == ranks,
                       "{}: parallelism.dp is {}, but {} ranks are started (--nproc-per-node)",
-                      config.origin("parallelism.dp"), dp, launch_options.nproc_per_node);
+                      config.origin("parallelism.dp"), dp, ranks);
   if (!batches.note.empty()) log_info("{}", batches.note);
 
   const std::string worker = worker_program();
@@ -152,7 +161,7 @@ int train_main(int argc, char** argv) {
   if (!launch_options.dry_run) {
     make_folders(run_dir);
     write_file_atomic(run_dir + "/config.json", config.to_json(&batches));
-    log_info("run folder {}", run_dir);
+    if (self.rank == 0) log_info("run folder {}", run_dir);
   }
   run_dir = fs::absolute(run_dir).lexically_normal().string();
   std::vector<std::string> command = {worker,      "train", "--config", run_dir + "/config.json",
@@ -161,6 +170,7 @@ int train_main(int argc, char** argv) {
     command.push_back("--resume");
     command.push_back(fs::absolute(flags.resume_path).lexically_normal().string());
   }
+  if (is_rank && !launch_options.dry_run) become(command);
   return start_ranks(launch_options, command, launch::FailureReport::one_line);
 }
 

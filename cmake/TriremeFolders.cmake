@@ -5,6 +5,8 @@ add_library(trireme_options INTERFACE)
 target_compile_options(trireme_options INTERFACE -Wall -Wextra $<$<BOOL:${TRIREME_WERROR}>:-Werror>)
 # No contraction: the same bits whatever the compiler would like to fuse (design §3).
 target_compile_options(trireme_options INTERFACE -ffp-contract=off)
+# Call sites in error texts are paths of this tree, not of the machine that built it.
+target_compile_options(trireme_options INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 if(TRIREME_SANITIZE)
   target_compile_options(trireme_options INTERFACE -fsanitize=${TRIREME_SANITIZE} -fno-omit-frame-pointer -g1)
   target_link_options(trireme_options INTERFACE -fsanitize=${TRIREME_SANITIZE})

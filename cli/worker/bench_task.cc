@@ -190,7 +190,8 @@ int bench_task(const Words& words) {
         by_round.push_back(backends[k].rounds[r] / backends[0].rounds[r]);
       ratios.push_back(fmt::format("#{:>12} {:>8} is {:>7.2f} × {}", bytes, backends[0].name,
                                    median(by_round), backends[k].name));
-      table.record({{"event", "ratio"}, {"of", backends[0].name + "/" + backends[k].name},
+      table.record({{"event", "ratio"},
+                    {"of", backends[0].name + "/" + backends[k].name},
                     {"bytes", bytes},
                     {"value", median(by_round)}});
     }

@@ -16,7 +16,8 @@ namespace {
 volatile std::sig_atomic_t asked_by = 0;
 volatile int64_t asked_at_ms = 0;
 
-// A launcher forwards what its workers may have got themselves (Ctrl-C on a terminal, scancel): one request, not two.
+// A launcher forwards what its workers may have got themselves (Ctrl-C on a terminal, scancel): one
+// request, not two.
 constexpr int64_t kSameRequestMs = 500;
 
 int64_t now_ms() {

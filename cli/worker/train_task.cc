@@ -27,7 +27,7 @@ int train_task(const Words& words) {
   TrainOptions options;
   options.run_dir = given.get("run-dir");
   options.resume = given.find("resume");
-  options.stop_asked = [] { return stop_signal() != 0; };
+  options.stop_asked = [] { return stop_signal(); };
   options.say = [](const std::string& line) { log_line(LogLevel::info, line); };
   options.progress_fd = STDERR_FILENO;
   TrainResult result;
@@ -39,7 +39,7 @@ int train_task(const Words& words) {
   }
   if (!result.stopped) return kExitDone;
   // Asked to stop: by a person (130), or by whoever will start us again.
-  return stop_signal() == SIGTERM ? kExitSavedStartAgain : kExitSignalBase + SIGINT;
+  return result.stopped == SIGTERM ? kExitSavedStartAgain : kExitSignalBase + SIGINT;
 }
 
 }  // namespace trireme

@@ -113,8 +113,7 @@ TEST(parity_reproducible, what_cannot_be_is_refused) {
   });
 }
 
-// The one test of this program that spawns: a rank is this program started again, and counts spawn
-// calls from its own start.
+// A rank is this program started again: it finds the folder in the environment.
 TEST(parity_reproducible, one_and_two_processes_and_threads_in_them_end_with_the_same_bits) {
   constexpr const char* kFolder = "TRIREME_TEST_PARITY_FOLDER";
   const bool is_rank = std::getenv("TRIREME_SPAWN") != nullptr;

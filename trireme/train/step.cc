@@ -11,7 +11,7 @@ namespace trireme {
 
 // One step, top to bottom. Gradients are sums; the one division, by the global weight, is in
 // grad_scale.
-StepReport train_step(Run& run, bool stop_asked) {
+StepReport train_step(Run& run, int stop_asked) {
   failpoint("train.step");
   Batch batch = next_batch(run);  // this rank's micro-batches, with global sample ids
   run.gradients->open(

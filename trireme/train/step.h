@@ -14,12 +14,12 @@ struct StepReport {
   double lr = 0;
   int64_t weight = 0;   // samples or tokens of the global batch
   int64_t samples = 0;  // of the global batch
-  bool stop = false;    // a rank was asked to stop
+  int stop = 0;  // not 0: a rank was asked to stop; the largest of what they said, the same on all
 };
 
 /// One optimizer step on every rank. Throws NumericError on all ranks, naming rank or parameter,
 /// where the loss or a gradient is not a finite number; weights are those of the step before then.
-/// `stop_asked`: this rank wants the run to end after this step.
-TRIREME_API StepReport train_step(Run& run, bool stop_asked = false);
+/// `stop_asked`, not 0: this rank wants the run to end after this step.
+TRIREME_API StepReport train_step(Run& run, int stop_asked = 0);
 
 }  // namespace trireme

@@ -2,6 +2,7 @@
 #include "trireme/train/trainer.h"
 
 #include <cmath>
+#include <filesystem>
 
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
@@ -158,6 +159,12 @@ std::string start_line(const Run& run) {
 }  // namespace
 
 TrainResult train(const Config& config, Group group, const TrainOptions& options) {
+  if (group.rank() == 0) {
+    std::error_code error;
+    std::filesystem::create_directories(options.run_dir, error);
+    check<ResourceError>(!error, "cannot make the run folder {}: {}", options.run_dir,
+                         error.message());
+  }
   Run run = build_run(config, group);
   if (options.resume) resume_from(run, *options.resume);
   check<UsageError>(run.step <= run.steps,
@@ -199,11 +206,11 @@ TrainResult train(const Config& config, Group group, const TrainOptions& options
   int64_t evaluated_at = -1;
   auto begin = Clock::now();
   while (run.step < run.steps && !result.stopped) {
-    const StepReport r = train_step(run, options.stop_asked && options.stop_asked());
+    const StepReport r = train_step(run, options.stop_asked ? options.stop_asked() : 0);
     result.loss = r.loss;
     const auto now = Clock::now();
     report.step(r, std::chrono::duration<double>(now - begin).count(), spans.take());
-    result.stopped = r.stop && run.step < run.steps;
+    result.stopped = run.step < run.steps ? r.stop : 0;
     if (result.stopped || (save_every > 0 && run.step % save_every == 0)) save();
     if (!result.stopped && run.held_out && eval_every > 0 && run.step % eval_every == 0) {
       held_out();

@@ -23,7 +23,8 @@ struct TrainOptions {
 
 struct TrainResult {
   int64_t steps = 0;
-  bool stopped = false;    // before the last step, because it was asked to
+  int stopped =
+      0;  // not 0: before the last step, because a rank was asked to; the same on all ranks
   std::string checkpoint;  // the last one; "" where none was saved
   double loss = 0;         // of the last step
   double held_out_loss = -1;

@@ -3,6 +3,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "trireme/base/check.h"
@@ -10,7 +11,7 @@
 
 namespace trireme {
 
-GlobalLoss agree_on_loss(Run& run, const LossSum& mine, bool stop_asked) {
+GlobalLoss agree_on_loss(Run& run, const LossSum& mine, int stop_asked) {
   Span span("exposed_comm", "loss");
   const int n = run.group.size();
   at::Tensor give = at::empty({3}, at::kDouble), all = at::empty({3 * n}, at::kDouble);
@@ -30,7 +31,7 @@ GlobalLoss agree_on_loss(Run& run, const LossSum& mine, bool stop_asked) {
                          {r, -1, "loss", run.step + 1});
     total.sum += a[3 * r];
     total.weight += static_cast<int64_t>(a[3 * r + 1]);
-    total.stop = total.stop || a[3 * r + 2] > 0;
+    total.stop = std::max(total.stop, static_cast<int>(a[3 * r + 2]));
   }
   return total;
 }

@@ -12,13 +12,13 @@ namespace trireme {
 struct GlobalLoss {
   double sum = 0;
   int64_t weight = 0;
-  bool stop = false;
+  int stop = 0;  // the largest that a rank asked with
   double mean() const { return sum / static_cast<double>(weight); }
 };
 
 /// One small collective. Throws NumericError on every rank, naming the first whose loss is not
 /// finite.
-GlobalLoss agree_on_loss(Run& run, const LossSum& mine, bool stop_asked);
+GlobalLoss agree_on_loss(Run& run, const LossSum& mine, int stop_asked);
 /// Throws NumericError naming the parameter. Gradients are the same on every rank here, so no
 /// collective is needed.
 GradNorm checked_norm(Run& run, double grad_scale);

@@ -320,7 +320,9 @@ TEST(comm_local_stress, wrong_calls_are_refused_and_the_group_lives) {
     refused(c);
     c = sum_of(&v, ~size_t{0} / 2);
     refused(c);
-    c = {.op = OpKind::send, .dtype = DType::f32, .root = e.rank(), .in = &v, .count = 1};
+    c = sum_of(&v, 1);
+    c.op = OpKind::send;
+    c.root = e.rank();
     refused(c);
     e.run(sum_of(&v, 1));
     check<Error>(v == 2, "{}", v);
