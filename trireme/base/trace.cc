@@ -6,9 +6,11 @@
 namespace trireme {
 namespace {
 std::atomic<TraceSink*> current{nullptr};
-}
+thread_local TraceSink* of_thread = nullptr;
+}  // namespace
 
 void set_trace_sink(TraceSink* sink) { current.store(sink, std::memory_order_release); }
-TraceSink* trace_sink() { return current.load(std::memory_order_acquire); }
+void set_thread_trace_sink(TraceSink* sink) { of_thread = sink; }
+TraceSink* trace_sink() { return of_thread ? of_thread : current.load(std::memory_order_acquire); }
 
 }  // namespace trireme

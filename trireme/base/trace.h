@@ -20,6 +20,10 @@ struct TraceSink {
 /// Process-wide. The sink must live until it is replaced and every thread has left the library.
 /// nullptr: none.
 TRIREME_API void set_trace_sink(TraceSink* sink);
+/// Of the calling thread alone, in place of the process's; what a rank that is a thread uses.
+/// nullptr: none.
+TRIREME_API void set_thread_trace_sink(TraceSink* sink);
+/// What the calling thread's spans go to.
 TRIREME_API TraceSink* trace_sink();
 
 class Span {

@@ -45,6 +45,9 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
         keep_(std::move(keep)),
         engine_(std::move(host), timeout) {}
 
+  // Before held_ lets go of tensors that peers may still read.
+  ~LocalBackend() override { engine_.leave(); }
+
   const std::string& name() const override {
     static const std::string name = "local";
     return name;

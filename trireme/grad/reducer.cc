@@ -7,6 +7,7 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "trireme/base/check.h"
@@ -23,6 +24,8 @@ at::Tensor alias_of(const at::Tensor& flat, int64_t offset, const at::Tensor& li
   return at::from_blob(
       p, like.sizes(), [flat](void*) {}, flat.options());
 }
+
+int64_t line_of(const at::Tensor& p) { return 64 / static_cast<int64_t>(p.element_size()); }
 
 BucketItem item_of(const at::Tensor& p) {
   return {p.numel(), static_cast<size_t>(p.element_size()), static_cast<int>(p.scalar_type())};
@@ -55,16 +58,41 @@ Reducer::Reducer(NamedTensors parameters, Group group, ReducerOptions options)
 
 Reducer::~Reducer() = default;
 
+// All buckets of a dtype lie in one block, large enough for any plan: a rebuild lays it out anew
+// and takes no second one.
+void Reducer::allocate_blocks() {
+  std::map<at::ScalarType, int64_t> elements;
+  for (const auto& [name, p] : parameters_) {
+    const int64_t line = line_of(p);
+    // Its place, its used flag, and the worst case of a bucket of its own: a weight and a fresh
+    // line.
+    elements[p.scalar_type()] += (p.numel() + line - 1) / line * line + 2 + line;
+  }
+  for (const auto& [name, p] : parameters_) {
+    at::Tensor& block = blocks_[p.scalar_type()];
+    if (block.defined()) continue;
+    block = group_.empty({elements[p.scalar_type()]}, p.options().requires_grad(false));
+    block.zero_();
+  }
+}
+
 void Reducer::build(const std::vector<int>& order) {
   at::NoGradGuard no_grad;
+  if (blocks_.empty()) allocate_blocks();
+  // A rebuild: what the old buckets hold moves over, through a copy that lives until the end of
+  // this function.
+  std::vector<at::Tensor> before(slots_.size());
+  for (size_t i = 0; i < slots_.size(); ++i)
+    if (slots_[i].alias.defined()) before[i] = slots_[i].alias.clone();
   std::vector<BucketItem> items;
   for (const auto& [name, p] : parameters_) items.push_back(item_of(p));
+  std::map<at::ScalarType, int64_t> taken;
   buckets_.clear();
   for (auto& members : plan_buckets(items, order, options_.sizes)) {
     Bucket b;
     b.members = std::move(members);
     const at::Tensor& first = parameter(static_cast<size_t>(b.members[0]));
-    const int64_t line = 64 / static_cast<int64_t>(first.element_size());
+    const int64_t line = line_of(first);
     for (int m : b.members) {
       Slot& s = slots_[static_cast<size_t>(m)];
       s.bucket = buckets_.size();
@@ -72,21 +100,21 @@ void Reducer::build(const std::vector<int>& order) {
       b.gradients += (parameter(static_cast<size_t>(m)).numel() + line - 1) / line *
                      line;  // each on its own cache line
     }
-    b.flat = group_.empty({b.gradients + static_cast<int64_t>(b.members.size()) + 1},
-                          first.options().requires_grad(false));
+    const int64_t length = b.gradients + static_cast<int64_t>(b.members.size()) + 1;
+    int64_t& start = taken[first.scalar_type()];
+    b.flat = blocks_[first.scalar_type()].narrow(0, start, length);
+    start += (length + line - 1) / line * line;
     b.flat.zero_();
-    for (int m : b.members) {
-      Slot& s = slots_[static_cast<size_t>(m)];
-      const at::Tensor& p = parameter(static_cast<size_t>(m));
-      const at::Tensor before = s.alias;
-      s.alias = alias_of(b.flat, s.offset, p);
-      if (before.defined()) {  // a rebuild: what the old bucket held moves over
-        s.alias.copy_(before);
-        if (p.grad().defined() && p.grad().data_ptr() == before.data_ptr())
-          p.mutable_grad() = s.alias;
-      }
-    }
     buckets_.push_back(std::move(b));
+  }
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Slot& s = slots_[i];
+    const at::Tensor& p = parameter(i);
+    const bool bound =
+        s.alias.defined() && p.grad().defined() && p.grad().data_ptr() == s.alias.data_ptr();
+    s.alias = alias_of(buckets_[s.bucket].flat, s.offset, p);
+    if (before[i].defined()) s.alias.copy_(before[i]);
+    if (bound) p.mutable_grad() = s.alias;
   }
 }
 

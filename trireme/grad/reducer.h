@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -87,6 +88,7 @@ class TRIREME_API Reducer {
     Work work;
   };
 
+  void allocate_blocks();
   void build(const std::vector<int>& order);
   void rebuild_in_rank0_order();
   void fill_unused(Bucket& bucket);
@@ -98,6 +100,7 @@ class TRIREME_API Reducer {
   Group group_;
   ReducerOptions options_;
   std::vector<Slot> slots_;
+  std::map<at::ScalarType, at::Tensor> blocks_;
   std::vector<Bucket> buckets_;
   std::vector<int> arrival_;
   bool open_ = false, rebuilt_ = false;

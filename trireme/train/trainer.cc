@@ -127,14 +127,15 @@ class Report {
   double totals_[5] = {};
 };
 
-// Rank 0 listens to the spans of its process. A listener that the program installed stays.
+// A rank listens to its own thread: other ranks of the process may outlive it when it fails. A
+// listener that the program installed stays.
 class TraceScope {
  public:
-  TraceScope(SpanSink& sink, int rank) : ours_(rank == 0 && trace_sink() == nullptr) {
-    if (ours_) set_trace_sink(&sink);
+  explicit TraceScope(SpanSink& sink) : ours_(trace_sink() == nullptr) {
+    if (ours_) set_thread_trace_sink(&sink);
   }
   ~TraceScope() {
-    if (ours_) set_trace_sink(nullptr);
+    if (ours_) set_thread_trace_sink(nullptr);
   }
   TraceScope(const TraceScope&) = delete;
 
@@ -173,7 +174,7 @@ TrainResult train(const Config& config, Group group, const TrainOptions& options
   start_data(run, config);
 
   SpanSink spans;
-  TraceScope tracing(spans, group.rank());
+  TraceScope tracing(spans);
   Report report(config, run, options);
   if (options.say && group.rank() == 0) options.say(start_line(run));
   if (options.resume && options.say && group.rank() == 0)
