@@ -37,6 +37,7 @@ class Backend {
 
   virtual void wait(Token token, Duration timeout) = 0;
   virtual bool completed(Token token) = 0;
+  virtual int64_t shared_bytes() const = 0;
   virtual void progress() = 0;
   virtual void abort(const std::string& why) = 0;
   /// Runs `done` on this thread once the call is complete, before wait() returns.

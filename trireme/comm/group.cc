@@ -58,6 +58,7 @@ bool Group::supports(Collective op, at::ScalarType dtype, at::DeviceType device)
 at::Tensor Group::empty(at::IntArrayRef sizes, at::TensorOptions options) const {
   return checked().empty(sizes, options);
 }
+int64_t Group::shared_bytes() const { return checked().shared_bytes(); }
 void Group::progress() { checked().progress(); }
 void Group::abort(const std::string& why) { checked().abort(why); }
 

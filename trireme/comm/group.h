@@ -115,6 +115,8 @@ class TRIREME_API Group {
   /// Returns when every rank has called it.
   void barrier(CallSite site = CallSite::here());
 
+  /// Bytes of shared memory that this rank owns: its arena and its control memory.
+  int64_t shared_bytes() const;
   /// Moves calls that are under way forward; cheap when there are none. Never waits.
   void progress();
   /// Tells the peers that this rank is finished because of an error; they get PeerLost with this

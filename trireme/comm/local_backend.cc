@@ -129,6 +129,9 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
     if (done) reap();
     return done;
   }
+  int64_t shared_bytes() const override {
+    return static_cast<int64_t>(engine_.host().window_bytes());
+  }
   void progress() override {
     engine_.progress();
     reap();

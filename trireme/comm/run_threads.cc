@@ -7,6 +7,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/rank_label.h"
 #include "trireme/comm/backend.h"
+#include "trireme/comm/blas.h"
 #include "trireme/comm/local_backend.h"
 #include "trireme/comm/run.h"
 
@@ -15,6 +16,7 @@ namespace trireme {
 void run_threads(int n, const std::function<void(Group)>& fn, Duration timeout) {
   check<UsageError>(n >= 1 && n <= local::kMaxRanks, "run_threads: {} ranks; 1 to {} are possible",
                     n, local::kMaxRanks);
+  mend_blas();
   auto world = std::make_shared<local::ThreadWorld>(n);
   std::mutex mutex;
   std::exception_ptr first;  // in time: what the others throw follows from it

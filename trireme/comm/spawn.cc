@@ -37,6 +37,9 @@ std::string name_of_call(CallSite site) {
   return fmt::format("{}#{}", place, reached[place]++);
 }
 
+/// Beside a rank's report: it came to its spawn call.
+std::string reached_mark(const std::string& report) { return report + ".reached"; }
+
 std::vector<std::string> arguments_of_this_program() {
   std::string raw = read_file("/proc/self/cmdline");
   std::vector<std::string> args;
@@ -52,6 +55,7 @@ std::vector<std::string> arguments_of_this_program() {
                               const SpawnOptions& options) {
   std::string why;
   try {
+    write_file_atomic(reached_mark(report), "");
     Group group = init_process_group({.timeout = options.timeout});
     try {
       fn(group);
@@ -162,12 +166,17 @@ void spawn(int n, const std::function<void(Group)>& fn, const SpawnOptions& opti
         if (c.ended || ::waitpid(c.pid, &c.status, WNOHANG) != c.pid) continue;
         c.ended = true;
         --running;
-        const bool failed = !WIFEXITED(c.status) || WEXITSTATUS(c.status) != 0;
-        if (!failed) continue;
+        const bool done = WIFEXITED(c.status) && WEXITSTATUS(c.status) == 0;
+        const bool reached = ::access(reached_mark(report_of(r)).c_str(), F_OK) == 0;
+        if (done && reached) continue;
         std::string why = WIFSIGNALED(c.status)
                               ? fmt::format("killed by signal {} ({})", WTERMSIG(c.status),
                                             ::strsignal(WTERMSIG(c.status)))
                               : fmt::format("exit code {}", WEXITSTATUS(c.status));
+        if (done)
+          why =
+              "it ended without coming to this spawn call: a rank is this program started again, "
+              "and with its arguments it must come by the same call as often";
         if (::access(report_of(r).c_str(), R_OK) == 0) why = read_file(report_of(r));
         const bool consequence = why.rfind("PeerLost", 0) == 0 || why.rfind("Aborted", 0) == 0 ||
                                  why.rfind("Timeout", 0) == 0;

@@ -86,7 +86,8 @@ class Report {
     totals_[0] += times.of("compute"), totals_[1] += times.of("exposed_comm"),
         totals_[2] += times.of("optimizer"), totals_[3] += times.of("data"), totals_[4] += seconds;
     if (progress_)
-      progress_->step({run_.step, r.loss, r.grad_norm, memory_use().total(), samples, tokens});
+      progress_->step({run_.step, r.loss, r.grad_norm,
+                       memory_use(run_.group.shared_bytes()).total(), samples, tokens});
   }
 
   void note(const std::string& text) {

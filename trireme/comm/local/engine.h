@@ -65,6 +65,7 @@ class TRIREME_API Engine {
   int rank() const { return rank_; }
   int size() const { return size_; }
   Host& host() { return *host_; }
+  const Host& host() const { return *host_; }
   Duration timeout() const { return timeout_; }
 
   Ticket post(const Call& call);
