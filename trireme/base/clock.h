@@ -42,6 +42,19 @@ inline double seconds_since(Clock::time_point t) {
   return std::chrono::duration<double>(Clock::now() - t).count();
 }
 
+/// A counter that costs a few nanoseconds and is the same for all threads and processes of one
+/// host: the time-stamp counter where there is one, else nanoseconds. Its rate is not known here;
+/// compare it with now_ns() over a stretch of time.
+inline uint64_t ticks() {
+#if defined(__x86_64__)
+  return __builtin_ia32_rdtsc();
+#else
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
+          .count());
+#endif
+}
+
 /// Nanoseconds of the steady clock; comparable between processes of one host.
 inline int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())

@@ -48,6 +48,8 @@ detail::Backend& Group::checked() const {
   return *backend_;
 }
 
+Work Group::work(detail::Token token) const { return token.kind ? Work(backend_, token) : Work(); }
+
 int Group::rank() const { return checked().rank(); }
 int Group::size() const { return checked().size(); }
 const std::string& Group::backend() const { return checked().name(); }
@@ -68,7 +70,7 @@ Work Group::all_reduce(at::Tensor t, ReduceOp op, CallSite site) {
   Dense dense(t);
   auto token = b.all_reduce(dense.tensor, op, site);
   if (dense.copied) copy_back(b, token, t, dense.tensor);
-  return {backend_, token};
+  return work(token);
 }
 
 Work Group::broadcast(at::Tensor t, int root, CallSite site) {
@@ -77,7 +79,7 @@ Work Group::broadcast(at::Tensor t, int root, CallSite site) {
   Dense dense(t);
   auto token = b.broadcast(dense.tensor, root, site);
   if (dense.copied && rank() != root) copy_back(b, token, t, dense.tensor);
-  return {backend_, token};
+  return work(token);
 }
 
 Work Group::reduce(at::Tensor t, int root, ReduceOp op, CallSite site) {
@@ -86,7 +88,7 @@ Work Group::reduce(at::Tensor t, int root, ReduceOp op, CallSite site) {
   Dense dense(t);
   auto token = b.reduce(dense.tensor, root, op, site);
   if (dense.copied && rank() == root) copy_back(b, token, t, dense.tensor);
-  return {backend_, token};
+  return work(token);
 }
 
 Work Group::all_gather_into_tensor(at::Tensor output, at::Tensor input, CallSite site) {
@@ -103,7 +105,7 @@ Work Group::all_gather_into_tensor(at::Tensor output, at::Tensor input, CallSite
   Dense dense(input), dense_out(output);
   auto token = b.all_gather(dense_out.tensor, dense.tensor, site);
   if (dense_out.copied) copy_back(b, token, output, dense_out.tensor);
-  return {backend_, token};
+  return work(token);
 }
 
 Work Group::all_gather(std::vector<at::Tensor> outputs, at::Tensor input, CallSite site) {
@@ -125,7 +127,7 @@ Work Group::all_gather(std::vector<at::Tensor> outputs, at::Tensor input, CallSi
     for (size_t r = 0; r < outputs.size(); ++r)
       outputs[r].copy_(flat.narrow(0, static_cast<int64_t>(r) * n, n).view(outputs[r].sizes()));
   });
-  return {backend_, token};
+  return work(token);
 }
 
 Work Group::reduce_scatter_tensor(at::Tensor output, at::Tensor input, ReduceOp op, CallSite site) {
@@ -142,7 +144,7 @@ Work Group::reduce_scatter_tensor(at::Tensor output, at::Tensor input, ReduceOp 
   Dense dense(input), dense_out(output);
   auto token = b.reduce_scatter(dense_out.tensor, dense.tensor, op, site);
   if (dense_out.copied) copy_back(b, token, output, dense_out.tensor);
-  return {backend_, token};
+  return work(token);
 }
 
 Work Group::reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs, ReduceOp op,
@@ -166,7 +168,7 @@ Work Group::reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs, Re
 Work Group::send(at::Tensor t, int to, int tag, CallSite site) {
   auto& b = checked();
   check_tensor(b, Collective::send, t, "send");
-  return {backend_, b.send(Dense(t).tensor, to, tag, site)};
+  return work(b.send(Dense(t).tensor, to, tag, site));
 }
 
 Work Group::recv(at::Tensor t, int from, int tag, CallSite site) {
@@ -175,7 +177,7 @@ Work Group::recv(at::Tensor t, int from, int tag, CallSite site) {
   Dense dense(t);
   auto token = b.recv(dense.tensor, from, tag, site);
   if (dense.copied) copy_back(b, token, t, dense.tensor);
-  return {backend_, token};
+  return work(token);
 }
 
 void Group::barrier(CallSite site) {

@@ -127,6 +127,7 @@ class TRIREME_API Group {
 
  private:
   detail::Backend& checked() const;
+  Work work(detail::Token token) const;
   std::shared_ptr<detail::Backend> backend_;
 };
 

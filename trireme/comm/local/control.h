@@ -48,8 +48,8 @@ enum class CallState : uint8_t { posted = 1, matched = 2, done = 3, failed = 4 }
 struct alignas(64) Record {
   Flag seq;
   std::atomic<uint64_t> count;
-  std::atomic<int64_t> posted_ns;
-  std::atomic<int64_t> done_ns;
+  std::atomic<uint64_t> posted_ticks;  // Control::born_* turn them into time
+  std::atomic<uint64_t> done_ticks;
   std::atomic<OpKind> op;
   std::atomic<DType> dtype;
   std::atomic<RedOp> red;
@@ -83,9 +83,12 @@ struct Control {
   int32_t rank;
   int32_t size;
   int32_t pid;
-  uint64_t epoch;  // random; one life of one group
-  uint64_t bytes;  // of the whole mapping
-  Flag cpus[16];   // the CPUs that this rank's thread may run on, as a bit mask; set when alive
+  uint64_t epoch;       // random; one life of one group
+  uint64_t bytes;       // of the whole mapping
+  uint64_t born_ticks;  // both clocks when this memory was made: a reader measures the rate from
+                        // here to now
+  int64_t born_ns;
+  Flag cpus[16];  // the CPUs that this rank's thread may run on, as a bit mask; set when alive
 
   alignas(64) std::atomic<RankState> state;
   std::atomic<uint64_t> last_call;  // meaningful once left or failed

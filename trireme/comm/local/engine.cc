@@ -151,8 +151,8 @@ bool Engine::publish(Pending& p) {
   constexpr auto release = std::memory_order_release;
   r.seq.store(0, std::memory_order_relaxed);
   r.count.store(c.count, release);
-  r.posted_ns.store(now_ns(), release);
-  r.done_ns.store(0, release);
+  r.posted_ticks.store(ticks(), release);
+  r.done_ticks.store(0, release);
   r.op.store(c.op, release);
   r.dtype.store(c.dtype, release);
   r.red.store(c.red, release);
@@ -228,7 +228,7 @@ bool Engine::advance(Pending& p) {
 
 void Engine::finish_front() {
   Record& r = self_->records[(complete_seq_ + 1) % kRecords];
-  r.done_ns.store(now_ns(), std::memory_order_relaxed);
+  r.done_ticks.store(ticks(), std::memory_order_relaxed);
   r.state.store(CallState::done, std::memory_order_relaxed);
   ++complete_seq_;
   pending_.pop();

@@ -61,7 +61,8 @@ struct Exchange {
 };
 /// Every rank of the group calls it. Throws Timeout naming the rank that did not come, PeerLost,
 /// ResourceError.
-TRIREME_API std::unique_ptr<Host> process_host(int rank, int size, const Exchange& exchange, Deadline deadline);
+TRIREME_API std::unique_ptr<Host> process_host(int rank, int size, const Exchange& exchange,
+                                               Deadline deadline);
 
 void init_control(Control* control, int rank, int size, uint64_t epoch, size_t bytes);
 

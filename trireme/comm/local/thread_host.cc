@@ -27,6 +27,8 @@ void init_control(Control* c, int rank, int size, uint64_t epoch, size_t bytes) 
   c->pid = ::getpid();
   c->epoch = epoch;
   c->bytes = bytes;
+  c->born_ticks = ticks();
+  c->born_ns = now_ns();
   publish_cpus(c);
 }
 
