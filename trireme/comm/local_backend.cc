@@ -121,7 +121,9 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
   }
 
   void wait(Token token, Duration timeout) override {
-    engine_.wait(ticket(token), Deadline::after(timeout));
+    const local::Ticket t = ticket(token);
+    // The clock is read only where the peers are late.
+    if (!engine_.poll(t)) engine_.wait(t, Deadline::after(timeout));
     reap();
   }
   bool completed(Token token) override {

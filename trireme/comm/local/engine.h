@@ -71,6 +71,8 @@ class TRIREME_API Engine {
   Ticket post(const Call& call);
   bool is_complete(const Ticket& ticket) const;
   bool complete(const Ticket& ticket);  // makes progress first
+  /// complete(), tried a few times; reads no clock.
+  bool poll(const Ticket& ticket);
   void wait(const Ticket& ticket, Deadline deadline);
   /// Post and wait.
   void run(const Call& call);
@@ -120,7 +122,6 @@ class TRIREME_API Engine {
   void step();
   void publish_flag(Flag& flag, uint64_t value);
   void ring_peers();
-  bool poll(const Ticket& ticket);
   void decide_spin();
   void finish_front();
   void advance_streams();
