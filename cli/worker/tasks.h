@@ -32,6 +32,15 @@ class TaskOptions {
 /// worker owns its process; a library would not.
 void tune_worker_process();
 
+/// Log lines go to stderr and, as {"time","level","text"}, to the end of this file, while the
+/// object lives.
+class LogFile {
+ public:
+  explicit LogFile(const std::string& path);
+  ~LogFile();
+  LogFile(const LogFile&) = delete;
+};
+
 /// SIGINT and SIGTERM: the first asks the task to stop after its step, the second ends the process
 /// at once.
 void catch_stop_signals();

@@ -2,6 +2,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <optional>
+
 #include "cli/worker/tasks.h"
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
@@ -24,6 +26,8 @@ int train_task(const Words& words) {
   Group world = init_process_group(init);
   set_thread_rank(world.rank());  // under mpirun and srun RANK does not say it
 
+  std::optional<LogFile> log_file;
+  if (world.rank() == 0) log_file.emplace(given.get("run-dir") + "/log.jsonl");
   TrainOptions options;
   options.run_dir = given.get("run-dir");
   options.resume = given.find("resume");

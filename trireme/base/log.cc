@@ -57,15 +57,20 @@ void set_log_sink(std::function<void(LogLevel, std::string_view)> sink) {
   state().sink = std::move(sink);
 }
 
+std::string format_log_line(LogLevel level, std::string_view text) {
+  std::string line = "trireme: ";
+  if (level != LogLevel::info) line += std::string(kNames[static_cast<int>(level)]) + ": ";
+  line += rank_label();
+  line += text;
+  return line;
+}
+
 void log_line(LogLevel level, std::string_view text) {
   if (!log_enabled(level) || level == LogLevel::off) return;
   State& s = state();
   std::lock_guard lock(s.mutex);
   if (s.sink) return s.sink(level, text);
-  std::string line = "trireme: ";
-  if (level != LogLevel::info) line += std::string(kNames[static_cast<int>(level)]) + ": ";
-  line += rank_label();
-  line += text;
+  std::string line = format_log_line(level, text);
   line += '\n';
   [[maybe_unused]] auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <functional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -19,6 +20,8 @@ enum class LogLevel { debug, info, warn, error, off };
 TRIREME_API void log_line(LogLevel level, std::string_view text);
 TRIREME_API bool log_enabled(LogLevel level);
 TRIREME_API void set_log_level(LogLevel level);  // unless TRIREME_LOG_LEVEL is set, which wins
+/// "trireme: warning: [rank 1] TEXT", as it stands on stderr.
+TRIREME_API std::string format_log_line(LogLevel level, std::string_view text);
 /// Replaces stderr; an empty function restores it. Called with the level and the text (no newline).
 TRIREME_API void set_log_sink(std::function<void(LogLevel, std::string_view)> sink);
 
