@@ -14,8 +14,8 @@ namespace trireme {
 struct TrainOptions {
   std::string run_dir;                // exists; config.json lies there
   std::optional<std::string> resume;  // a run folder or a step folder
-  std::function<bool()> stop_asked =
-      {};  // looked at once a step; true: finish the step, save, return
+  /// Looked at once a step. Not 0 (a signal, say): finish the step, save, return.
+  std::function<int()> stop_asked = {};
   std::function<void(const std::string&)> say =
       {};                // rank 0: lines for people (start, held-out loss, saved, end)
   int progress_fd = -1;  // rank 0: where the bar or the step lines go; -1: nowhere
