@@ -7,6 +7,7 @@
 
 #include "tests/launch/job_process.h"
 #include "trireme/base/file.h"
+#include "trireme/launch/signal_inbox.h"
 
 namespace trireme::launch {
 namespace {
@@ -29,6 +30,25 @@ TEST(launch_output, tee_writes_files_and_prefixed_lines) {
   EXPECT_EQ(JobProcess::count(job.err_text, "[default1]:err1\n"), 1) << job.err_text;
   EXPECT_EQ(log_of(logs, 0, "stdout.log"), "out0\ntail0");
   EXPECT_EQ(log_of(logs, 1, "stderr.log"), "err1\n");
+}
+
+// A worker's SIGCHLD can come after its exit was seen: what it wrote must still be shown.
+TEST(launch_output, a_late_sigchld_does_not_cut_the_output_short) {
+  PrivateFolder logs;
+  JobProcess job([&] {
+    SignalInbox inbox({SIGINT});
+    RunOptions options = parse_run_options({"--nproc-per-node=1", "--tee=3"});
+    Output output(options, logs.path(), "${local_rank}:");
+    {
+      Output::Ends ends = output.open(0);
+      if (::write(ends.out.get(), "last\n", 5) != 5) return 1;
+    }
+    ::raise(SIGCHLD);
+    output.finish(inbox);
+    return 0;
+  });
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_EQ(job.out_text, "0:last\n");
 }
 
 TEST(launch_output, redirects_write_files_alone_and_per_rank) {

@@ -141,7 +141,7 @@ void Output::end_line(Stream& stream) {
   stream.line.clear();
 }
 
-void Output::finish(int stop_fd) {
+void Output::finish(SignalInbox& inbox) {
   while (true) {
     for (auto& stream : streams_) {
       if (!stream->pipe || !stream->console->has_room()) continue;
@@ -160,9 +160,10 @@ void Output::finish(int stop_fd) {
       if (!console.is_empty()) fds.push_back({console.fd(), POLLOUT, 0});
     if (fds.empty() && !reading) return;
     if (fds.empty()) continue;
-    fds.push_back({stop_fd, POLLIN, 0});
+    fds.push_back({inbox.fd(), POLLIN, 0});
     ::poll(fds.data(), fds.size(), reading ? 0 : -1);
-    if (fds.back().revents) return;
+    for (int n : inbox.take())
+      if (n != SIGCHLD) return;
     fds.pop_back();
     serve(fds);
   }

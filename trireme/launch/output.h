@@ -11,6 +11,7 @@
 #include "trireme/base/export.h"
 #include "trireme/base/fd.h"
 #include "trireme/launch/options.h"
+#include "trireme/launch/signal_inbox.h"
 
 namespace trireme::launch {
 
@@ -50,8 +51,8 @@ class TRIREME_API Output {
   void add_to(std::vector<pollfd>& fds) const;
   void serve(const std::vector<pollfd>& fds);
   /// When all workers are gone: what is left in the pipes, then the console, until it took
-  /// everything or `stop_fd` becomes readable.
-  void finish(int stop_fd);
+  /// everything or another signal comes (SIGCHLD says nothing new here).
+  void finish(SignalInbox& inbox);
 
  private:
   struct Stream {

@@ -101,7 +101,7 @@ class Supervisor {
     }
     if (first_signal_) wait_for_their_children();
     clean_up();
-    output_.finish(inbox_.fd());
+    output_.finish(inbox_);
     return verdict();
   }
 
