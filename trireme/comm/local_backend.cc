@@ -63,6 +63,8 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
   at::Tensor empty(at::IntArrayRef sizes, at::TensorOptions options) override {
     check<UsageError>(options.device().is_cpu(),
                       "the local backend has memory of the CPU, not of {}", options.device().str());
+    // After a failure peers may still write to what was handed out: nothing of it is used again.
+    engine_.check_usable();
     int64_t numel = 1;
     for (auto s : sizes) numel *= s;
     const size_t bytes = static_cast<size_t>(numel) * options.dtype().itemsize();

@@ -120,8 +120,7 @@ TEST(comm_local_desync, a_rank_that_does_not_come_is_named_by_the_timeout) {
       std::chrono::milliseconds(300));
   EXPECT_TRUE(has(outcomes[0] + outcomes[2], "Timeout: call 2, all_reduce(float32[1], sum) at "))
       << outcomes[0];
-  EXPECT_TRUE(has(outcomes[0] + outcomes[2], "rank 1 did not arrive within the deadline"))
-      << outcomes[0];
+  EXPECT_TRUE(has(outcomes[0] + outcomes[2], "rank 1 did not arrive within ")) << outcomes[0];
   EXPECT_TRUE(has(outcomes[0] + outcomes[2],
                   "rank 1: its last call was number 1, all_reduce(float32[1], sum)"))
       << outcomes[0];

@@ -137,15 +137,7 @@ uint32_t Engine::site_index(CallSite site) {
   return last_site_index_ = it->second;
 }
 
-/// False where the slot is still read by a peer; asked again later.
-bool Engine::publish(Pending& p) {
-  if (p.seq > kSlots && done_by_all_ + kSlots < p.seq) {
-    uint64_t low = ~uint64_t{0};
-    for (int q = 0; q < size_; ++q)
-      low = std::min(low, peer_[q]->done.load(std::memory_order_acquire));
-    done_by_all_ = low;
-    if (low + kSlots < p.seq) return false;
-  }
+void Engine::record(const Pending& p) {
   const Call& c = p.call;
   Record& r = self_->records[p.seq % kRecords];
   constexpr auto release = std::memory_order_release;
@@ -161,7 +153,18 @@ bool Engine::publish(Pending& p) {
   r.state.store(CallState::posted, release);
   r.site.store(site_index(c.site), release);
   r.seq.store(p.seq, release);
+}
 
+/// False where the slot is still read by a peer; asked again later.
+bool Engine::publish(Pending& p) {
+  if (p.seq > kSlots && done_by_all_ + kSlots < p.seq) {
+    uint64_t low = ~uint64_t{0};
+    for (int q = 0; q < size_; ++q)
+      low = std::min(low, peer_[q]->done.load(std::memory_order_acquire));
+    done_by_all_ = low;
+    if (low + kSlots < p.seq) return false;
+  }
+  const Call& c = p.call;
   Slot& slot = self_->slots[p.seq % kSlots];
   slot.digest = digest_of(p.seq, c);
   const size_t bytes = c.count * size_of(c.dtype) *
@@ -177,6 +180,8 @@ bool Engine::publish(Pending& p) {
   }
   failpoint("comm.post");
   publish_flag(slot.seq, p.seq);
+  // After the flag: peers read the record only where the calls differ, and wait for it then.
+  record(p);
   published_seq_ = p.seq;
   return true;
 }
@@ -246,7 +251,7 @@ void Engine::step() {
 }
 
 void Engine::progress() {
-  if (failure_) std::rethrow_exception(failure_);
+  check_usable();
   try {
     step();
   } catch (const std::exception& e) {  // whatever it was, calls are half done: peers must know
@@ -259,7 +264,7 @@ void Engine::progress() {
 }
 
 Ticket Engine::post(const Call& call) {
-  if (failure_) std::rethrow_exception(failure_);
+  check_usable();
   check<UsageError>(!gone_, "{}: this rank has left the group", name_of(call.op));
   validate(call);
   Ticket ticket;
@@ -342,7 +347,7 @@ void Engine::wait(const Ticket& ticket, Deadline deadline) {
     }
     if (deadline.expired()) {
       if (complete(ticket)) return;
-      raise_timeout(ticket);
+      raise_timeout(ticket, now - begin);
     }
     if (now < spin_until) continue;
     if (now < yield_until) {

@@ -77,6 +77,10 @@ class TRIREME_API Engine {
   /// Post and wait.
   void run(const Call& call);
   void progress();
+  /// Throws again what finished this engine.
+  void check_usable() const {
+    if (failure_) std::rethrow_exception(failure_);
+  }
   /// Everything posted is complete.
   bool idle() const { return pending_.empty() && streams_pending_ == 0; }
 
@@ -109,6 +113,7 @@ class TRIREME_API Engine {
   };
 
   Control* self() { return self_; }
+  void record(const Pending& p);
   bool publish(Pending& p);
   bool matched(Pending& p);
   void choose_path(Pending& p);
@@ -137,7 +142,7 @@ class TRIREME_API Engine {
   std::string describe(const Call& call) const;
   std::string describe_record(int rank, uint64_t seq);
   std::string last_words(int rank);
-  [[noreturn]] void raise_timeout(const Ticket& ticket);
+  [[noreturn]] void raise_timeout(const Ticket& ticket, Duration waited);
   bool behind(int peer, const Ticket& ticket);
   bool arrived(int peer, uint64_t seq);
   uint32_t site_index(CallSite site);

@@ -14,6 +14,20 @@ HWY_BEFORE_NAMESPACE();
 namespace trireme::local::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// Up to `n` elements through a padded copy and the same instructions: position changes no bit.
+template <class E>
+HWY_INLINE typename E::V load_padded(const typename E::Stored* p, size_t n) {
+  HWY_ALIGN typename E::Stored padded[HWY_MAX_BYTES / sizeof(typename E::Stored)] = {};
+  std::memcpy(padded, p, n * sizeof(typename E::Stored));
+  return E::load(padded);
+}
+template <class E>
+HWY_INLINE void store_padded(typename E::V v, typename E::Stored* p, size_t n) {
+  HWY_ALIGN typename E::Stored padded[HWY_MAX_BYTES / sizeof(typename E::Stored)];
+  E::store(v, padded);
+  std::memcpy(p, padded, n * sizeof(typename E::Stored));
+}
+
 // How an element type is read into the type that it is computed in, and written back.
 template <class T>
 struct Plain {
@@ -22,6 +36,25 @@ struct Plain {
   using V = hn::Vec<D>;
   static HWY_INLINE V load(const Stored* p) { return hn::LoadU(D(), p); }
   static HWY_INLINE void store(V v, Stored* p) { hn::StoreU(v, D(), p); }
+  // Masked where the machine has it: a padded copy is a wide load behind narrow stores, which
+  // stalls.
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  static constexpr bool kMasked = sizeof(T) >= 4;
+#else
+  static constexpr bool kMasked = false;
+#endif
+  static HWY_INLINE V load_some(const Stored* p, size_t n) {
+    if constexpr (kMasked)
+      return hn::MaskedLoad(hn::FirstN(D(), n), D(), p);
+    else
+      return load_padded<Plain>(p, n);
+  }
+  static HWY_INLINE void store_some(V v, Stored* p, size_t n) {
+    if constexpr (kMasked)
+      hn::BlendedStore(v, hn::FirstN(D(), n), D(), p);
+    else
+      store_padded<Plain>(v, p, n);
+  }
 };
 
 struct BFloat16 {
@@ -45,6 +78,8 @@ struct BFloat16 {
     // The upper half as a value below 2^16, which DemoteTo (saturating, from signed) keeps exactly.
     hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di32, hn::ShiftRight<16>(rounded))), d16, p);
   }
+  static HWY_INLINE V load_some(const Stored* p, size_t n) { return load_padded<BFloat16>(p, n); }
+  static HWY_INLINE void store_some(V v, Stored* p, size_t n) { store_padded<BFloat16>(v, p, n); }
 };
 
 struct Float16 {
@@ -61,6 +96,8 @@ struct Float16 {
     const hn::Rebind<hwy::float16_t, D> dh;
     hn::StoreU(hn::BitCast(du, hn::DemoteTo(dh, v)), du, p);
   }
+  static HWY_INLINE V load_some(const Stored* p, size_t n) { return load_padded<Float16>(p, n); }
+  static HWY_INLINE void store_some(V v, Stored* p, size_t n) { store_padded<Float16>(v, p, n); }
 };
 
 struct Sum {
@@ -94,15 +131,15 @@ constexpr int split_of(int n) {
   return p;
 }
 
-// The expression over sources First … First+N-1 at element i, in registers.
-template <class E, class Op, int First, int N>
-HWY_INLINE typename E::V tree(const typename E::Stored* const* src, size_t i) {
+// The expression over sources First … First+N-1, in registers; `load` reads from one of them.
+template <class E, class Op, int First, int N, class Load>
+HWY_INLINE typename E::V tree(const typename E::Stored* const* src, const Load& load) {
   if constexpr (N == 1) {
-    return E::load(src[First] + i);
+    return load(src[First]);
   } else {
     constexpr int kLeft = split_of(N);
-    return Op::apply(typename E::D(), tree<E, Op, First, kLeft>(src, i),
-                     tree<E, Op, First + kLeft, N - kLeft>(src, i));
+    return Op::apply(typename E::D(), tree<E, Op, First, kLeft>(src, load),
+                     tree<E, Op, First + kLeft, N - kLeft>(src, load));
   }
 }
 
@@ -126,7 +163,7 @@ void loop(const typename E::Stored* const* sources, typename E::Stored* const* t
     for (int j = 0; j < M; ++j) dst[j] = targets[j];
   size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    auto v = tree<E, Op, 0, N>(src, i);
+    auto v = tree<E, Op, 0, N>(src, [i](const Stored* p) HWY_ATTR { return E::load(p + i); });
     if constexpr (Scale) v = scaled<E>(v, scale);
     if constexpr (M > 0) {
       for (int j = 0; j < M; ++j) E::store(v, dst[j] + i);
@@ -135,18 +172,11 @@ void loop(const typename E::Stored* const* sources, typename E::Stored* const* t
     }
   }
   if (i == count) return;
-  // The tail goes through padded copies and the same instructions: position changes no bit.
-  HWY_ALIGN Stored padded[N][HWY_MAX_BYTES / sizeof(Stored)] = {};
-  HWY_ALIGN Stored result[HWY_MAX_BYTES / sizeof(Stored)];
-  const Stored* tail[N];
-  for (int k = 0; k < N; ++k) {
-    std::memcpy(padded[k], src[k] + i, (count - i) * sizeof(Stored));
-    tail[k] = padded[k];
-  }
-  auto v = tree<E, Op, 0, N>(tail, 0);
+  const size_t left = count - i;
+  auto v = tree<E, Op, 0, N>(
+      src, [i, left](const Stored* p) HWY_ATTR { return E::load_some(p + i, left); });
   if constexpr (Scale) v = scaled<E>(v, scale);
-  E::store(v, result);
-  for (int j = 0; j < m; ++j) std::memcpy(targets[j] + i, result, (count - i) * sizeof(Stored));
+  for (int j = 0; j < m; ++j) E::store_some(v, targets[j] + i, left);
 }
 
 template <class E, class Op, bool Scale, int N>
@@ -196,11 +226,7 @@ void partial(const typename E::Stored* const* src, int n, size_t begin, size_t c
   if (n == 1) {
     size_t i = 0;
     for (; i + lanes <= count; i += lanes) hn::StoreU(E::load(src[0] + begin + i), d, out + i);
-    if (i < count) {
-      HWY_ALIGN typename E::Stored padded[HWY_MAX_BYTES / sizeof(typename E::Stored)] = {};
-      std::memcpy(padded, src[0] + begin + i, (count - i) * sizeof(typename E::Stored));
-      hn::StoreU(E::load(padded), d, out + i);
-    }
+    if (i < count) hn::StoreU(E::load_some(src[0] + begin + i, count - i), d, out + i);
     return;
   }
   const int left = split_of(n);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sched.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -36,6 +38,10 @@ std::string Engine::describe_record(int rank, uint64_t seq) {
   Control* c = peer_[rank];
   const Record& r = c->records[seq % kRecords];
   constexpr auto acquire = std::memory_order_acquire;
+  // It is written right after the flag that brought us here; a rank may die in between.
+  for (Deadline patience = Deadline::after(std::chrono::milliseconds(50));
+       seq && r.seq.load(acquire) < seq && arrived(rank, seq) && !patience.expired();)
+    ::sched_yield();
   if (seq == 0 || r.seq.load(acquire) != seq) return "nothing";
   std::string text = text_of(r.op.load(acquire), r.dtype.load(acquire), r.red.load(acquire),
                              r.root.load(acquire), r.count.load(acquire));
@@ -139,11 +145,15 @@ bool Engine::arrived(int peer, uint64_t seq) {
   return peer_[peer]->slots[seq % kSlots].seq.load(std::memory_order_acquire) >= seq;
 }
 
-void Engine::raise_timeout(const Ticket& ticket) {
+void Engine::raise_timeout(const Ticket& ticket, Duration waited) {
+  const std::string within = fmt::format("within {:.3g} s of rank {}",
+                                         std::chrono::duration<double>(waited).count(), rank_);
+  const char* advice =
+      "Such a rank is stopped, slower than the timeout of the group, or has made other calls";
   if (ticket.kind != Ticket::collective)
-    raise<Timeout>(fmt::format("{} rank {} did not complete within the deadline of rank {}; {}",
+    raise<Timeout>(fmt::format("{} rank {} did not complete {}; {}. {}",
                                ticket.kind == Ticket::sending ? "send to" : "recv from",
-                               ticket.peer, rank_, last_words(ticket.peer)),
+                               ticket.peer, within, last_words(ticket.peer), advice),
                    ticket.peer, ticket.seq, FailureKind::timeout);
   // Those that never came; where all came, those that stuck in their data phase.
   bool all_came = true;
@@ -155,9 +165,9 @@ void Engine::raise_timeout(const Ticket& ticket) {
     who += (who.empty() ? "" : ", ") + std::to_string(q);
   }
   if (who.empty()) who = std::to_string(rank_);  // the others are through by now
-  raise<Timeout>(fmt::format("call {}, {}: rank {} did not {} within the deadline of rank {} ({})",
-                             ticket.seq, describe_record(rank_, ticket.seq), who,
-                             all_came ? "get through" : "arrive", rank_, words),
+  raise<Timeout>(fmt::format("call {}, {}: rank {} did not {} {} ({}). {}", ticket.seq,
+                             describe_record(rank_, ticket.seq), who,
+                             all_came ? "get through" : "arrive", within, words, advice),
                  -1, ticket.seq, FailureKind::timeout);
 }
 
