@@ -1,181 +1,182 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/core.h>
-#include <sys/utsname.h>
+#include <fmt/format.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <set>
 
-#include "cli/sgemm_rate.h"
+#include "cli/doctor/peers.h"
+#include "cli/doctor/sections.h"
 #include "cli/verbs.h"
 #include "cli/worker_start.h"
-#include "trireme/launch/blas_probe.h"
-#include "trireme/launch/job_plan.h"
+#include "trireme/base/check.h"
+#include "trireme/base/file.h"
+#include "trireme/launch/options.h"
+#include "trireme/launch/text.h"
+#include "trireme/store/rank_env.h"
 
 namespace trireme {
 namespace {
 
-using nlohmann::ordered_json;
+const char kHelp[] =
+    R"(What this machine offers, what 'trireme run' would make of it, and what to mend.
 
-const char kHelp[] = R"(What this machine offers, and what 'trireme run' would make of it.
+Usage: trireme doctor [--json FILE] [--quick] [--master HOST] [--nproc-per-node N]
+       trireme doctor --peers HOST,HOST,… [--rank R] [--port P]     # the same line on every host
 
-Usage: trireme doctor [--json FILE]
+  --json FILE         the report as JSON; -: stdout, instead of the text
+  --quick             measure neither BLAS nor memory (3 s less)
+  --master HOST       show the way to this host [MASTER_ADDR]
+  --nproc-per-node N  2 or more: start as many ranks here and measure the links between them
+  --peers HOST,…      measure the links between these hosts; rank 0's comes first. Takes the job secret
+                      (~/.config/trireme/secret on each) or TRIREME_INSECURE=1
+  --rank R            which of --peers this is, where its names and addresses do not tell
+  --port P            where the first of --peers listens [29500]
+  --timeout SECONDS   how long ranks wait for each other [60]
 
-Measures one thread's matrix product under each kernel set of OpenBLAS (about 2 s), and prints the line that mends a
-bad choice.
+Started by mpirun, srun or torchrun it measures the links between their ranks. alpha is the time of a small
+message one way, beta the rate of a large one.
 
 Examples:
   trireme doctor
-  trireme doctor --json -
+  trireme doctor --nproc-per-node 2
+  mpirun -np 4 --hostfile hosts trireme doctor --json report.json
+  trireme doctor --peers node1,node2
 )";
 
-constexpr double kWorthSaying = 1.3;
-
-struct Blas {
-  launch::BlasProbe probe;
-  std::string user;    // OPENBLAS_CORETYPE as it is
-  std::string by_run;  // what trireme run sets
-  ordered_json rates = ordered_json::array();
-  std::string remedy;  // a line for the shell; "" where nothing is gained
-  double gain = 1;
+struct Flags {
+  std::string json, peers, part;
+  doctor::Options options;
+  int rank = -1, port = 29500;
+  double timeout = 60;
+  bool help = false;
 };
 
-Blas examine_blas(const launch::Machine& machine) {
-  Blas blas;
-  blas.probe = launch::probe_openblas();
-  if (blas.probe.library.empty()) return blas;
-  blas.user = launch::process_env("OPENBLAS_CORETYPE").value_or("");
-  blas.by_run = launch::choose_coretype(machine.model, machine.blas_corename);
-  std::vector<std::string> choices{""};
-  if (!blas.user.empty()) choices.push_back(blas.user);
-  if (machine.model.has("avx2") && blas.user != "Haswell") choices.push_back("Haswell");
-  if (machine.model.has("avx512vl") && blas.user != "SkylakeX") choices.push_back("SkylakeX");
-  double now = 0, best = 0;
-  std::string best_choice;
-  for (const auto& choice : choices) {
-    SgemmRate rate = measure_sgemm(choice);
-    blas.rates.push_back(
-        {{"OPENBLAS_CORETYPE", choice}, {"corename", rate.corename}, {"gflops", rate.gflops}});
-    if (choice == blas.user) now = rate.gflops;
-    if (rate.gflops > best) {
-      best = rate.gflops;
-      best_choice = choice;
+Flags parse(const std::vector<std::string>& words) {
+  Flags f;
+  const std::vector<std::string> known = {"--json", "--quick", "--master",  "--peers",    "--rank",
+                                          "--port", "--help",  "--timeout", "--peer-part"};
+  for (size_t i = 0; i < words.size(); ++i) {
+    std::string word = words[i], value;
+    const auto equals = word.find('=');
+    const bool has_value = equals != std::string::npos;
+    if (has_value) value = word.substr(equals + 1), word.resize(equals);
+    if (word == "-h") word = "--help";
+    const std::string near = launch::nearest(word, known);
+    check<UsageError>(std::find(known.begin(), known.end(), word) != known.end(),
+                      "doctor does not know '{}'{}; 'trireme doctor --help' lists its flags", word,
+                      near.empty() ? "" : ": did you mean " + near + "?");
+    const bool is_switch = word == "--help" || word == "--quick";
+    check<UsageError>(!is_switch || !has_value, "doctor: {} takes no value", word);
+    if (!is_switch && !has_value) {
+      check<UsageError>(i + 1 < words.size(), "doctor: {} needs a value", word);
+      value = words[++i];
     }
+    check<UsageError>(is_switch || !value.empty(), "doctor: {} needs a value", word);
+    const auto whole = [&](int64_t low, int64_t high) {
+      const auto n = launch::parse_int(value);
+      check<UsageError>(n && *n >= low && *n <= high,
+                        "doctor: {} {} is not a whole number from {} to {}", word, value, low,
+                        high);
+      return static_cast<int>(*n);
+    };
+    if (word == "--help") f.help = true;
+    if (word == "--quick") f.options.quick = true;
+    if (word == "--json") f.json = value;
+    if (word == "--master") f.options.master = value;
+    if (word == "--peers") f.peers = value;
+    if (word == "--peer-part") f.part = value;
+    if (word == "--rank") f.rank = whole(0, 1 << 20);
+    if (word == "--port") f.port = whole(1, 65535);
+    if (word == "--timeout") f.timeout = whole(1, 86400);
   }
-  if (now > 0 && best >= kWorthSaying * now) {
-    blas.gain = best / now;
-    blas.remedy =
-        best_choice.empty() ? "unset OPENBLAS_CORETYPE" : "export OPENBLAS_CORETYPE=" + best_choice;
-  }
-  return blas;
+  check<UsageError>(f.rank < 0 || !f.peers.empty(), "doctor: --rank goes with --peers");
+  return f;
 }
 
-std::string text_of_list(const std::vector<int>& cpus) {
-  std::string text;
-  for (size_t i = 0; i < cpus.size(); ++i) {
-    size_t last = i;
-    while (last + 1 < cpus.size() && cpus[last + 1] == cpus[last] + 1) ++last;
-    if (!text.empty()) text += ",";
-    text += std::to_string(cpus[i]);
-    if (last > i) text += "-" + std::to_string(cpus[last]);
-    i = last;
-  }
-  return text;
+void give(const Flags& flags, const doctor::Report& report) {
+  if (!flags.json.empty()) return write_json(flags.json, report.to_json());
+  const std::string text = report.text();
+  const bool ok =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  check<ResourceError>(ok, "cannot write to stdout: {}", errno_text());
 }
 
-ordered_json describe(const launch::Machine& machine, const Blas& blas) {
-  utsname system{};
-  ::uname(&system);
-  std::set<std::pair<int, int>> cores;
-  std::vector<int> ids;
-  for (const auto& cpu : machine.cpus) {
-    cores.insert({cpu.package, cpu.core});
-    ids.push_back(cpu.id);
-  }
-  int ranks = static_cast<int>(cores.size());
-  auto plan = launch::plan_cpus(machine.cpus, machine.quota, ranks, {});
-  ordered_json ranks_cpus = ordered_json::array();
-  for (const auto& list : plan.cpus) ranks_cpus.push_back(text_of_list(list));
-  ordered_json json{{"trireme", TRIREME_VERSION},
-                    {"compiler", TRIREME_COMPILER},
-                    {"worker", find_worker_program()},
-                    {"kernel", fmt::format("{} {}", system.sysname, system.release)},
-                    {"cpu", machine.model.name},
-                    {"avx2", machine.model.has("avx2")},
-                    {"avx512", machine.model.has("avx512vl") && machine.model.has("avx512bw")},
-                    {"cpus", text_of_list(ids)},
-                    {"cores", ranks}};
-  json["cgroup_cpus"] = machine.quota ? ordered_json(*machine.quota) : ordered_json(nullptr);
-  json["blas"] = {{"library", blas.probe.library},       {"config", blas.probe.config},
-                  {"OPENBLAS_CORETYPE", blas.user},      {"run_sets_coretype", blas.by_run},
-                  {"sgemm_1024_one_thread", blas.rates}, {"remedy", blas.remedy}};
-  json["run"] = {{"nproc_per_node", ranks},
-                 {"threads_per_rank", plan.threads},
-                 {"binding", plan.why},
-                 {"cpus", ranks_cpus}};
-  return json;
+doctor::PeerOptions peer_options(const Flags& flags) {
+  doctor::PeerOptions peers;
+  peers.timeout =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(flags.timeout));
+  return peers;
 }
 
-void print(const ordered_json& json, const Blas& blas) {
-  auto text = [&](const char* key) { return json[key].get<std::string>(); };
-  auto line = [](std::string_view name, std::string_view value) {
-    std::puts(fmt::format("{:<11} {}", name, value).c_str());
-  };
-  line("trireme", fmt::format("{} ({})", text("trireme"), text("compiler")));
-  line("worker",
-       text("worker").empty() ? "not there: train, generate and bench need it" : text("worker"));
-  line("kernel", text("kernel"));
-  line("CPU", fmt::format("{}{}{}", text("cpu"), json["avx2"].get<bool>() ? ", AVX2" : "",
-                          json["avx512"].get<bool>() ? ", AVX-512" : ""));
-  line("CPUs",
-       fmt::format("{} ({} cores){}", text("cpus"), json["cores"].get<int>(),
-                   json["cgroup_cpus"].is_null() ? ", no cgroup limit"
-                                                 : fmt::format(", a cgroup allows {:.1f}",
-                                                               json["cgroup_cpus"].get<double>())));
-  const auto& run = json["run"];
-  line("run",
-       fmt::format("--nproc-per-node {}: {} thread(s) a rank; {}", run["nproc_per_node"].get<int>(),
-                   run["threads_per_rank"].get<int>(), run["binding"].get<std::string>()));
-  int rank = 0;
-  for (const auto& cpus : run["cpus"])
-    if (!cpus.get<std::string>().empty() && rank < 8)
-      line("", fmt::format("rank {}: CPUs {}", rank++, cpus.get<std::string>()));
-  if (blas.probe.library.empty()) {
-    line("BLAS",
-         "no OpenBLAS found: install libopenblas0-pthread, or LibTorch computes several times "
-         "slower");
-    return;
-  }
-  line("BLAS", fmt::format("{}: {}", blas.probe.library, blas.probe.config));
-  for (const auto& rate : blas.rates) {
-    auto choice = rate["OPENBLAS_CORETYPE"].get<std::string>();
-    double gflops = rate["gflops"].get<double>();
-    line("", fmt::format("{:<27} {:<12} {}{}",
-                         choice.empty() ? "OPENBLAS_CORETYPE unset" : "OPENBLAS_CORETYPE=" + choice,
-                         rate["corename"].get<std::string>(),
-                         gflops > 0 ? fmt::format("{:.0f} GFLOP/s", gflops) : "does not run here",
-                         choice == blas.user ? "  <- now" : ""));
-  }
-  if (blas.remedy.empty()) return;
-  bool run_mends = !blas.by_run.empty();
-  line("remedy", fmt::format("{}    # {:.1f} times faster{}", blas.remedy, blas.gain,
-                             run_mends ? "; 'trireme run' sets it for its workers" : ""));
+/// One of the ranks that doctor started itself: rank 0 leaves the section in a file.
+int run_part(const Flags& flags) {
+  auto peers = peer_options(flags);
+  peers.env = read_rank_env();
+  const doctor::Report report = doctor::examine_peers(peers);
+  if (peers.env.rank == 0)
+    write_file_atomic(flags.part, doctor::pack(report.sections.back()).dump());
+  return kExitDone;
+}
+
+/// A rank of somebody's job, or one of --peers.
+int run_as_rank(const Flags& flags, doctor::PeerOptions peers) {
+  peers.examine = [&flags] { return doctor::examine(flags.options); };
+  const doctor::Report report = doctor::examine_peers(peers);
+  if (peers.env.rank == 0) give(flags, report);
+  return kExitDone;
 }
 
 }  // namespace
 
 int doctor_main(int argc, char** argv) {
-  if (argc == 2 && std::string(argv[1]) == kSgemmProbe) return sgemm_probe();
-  auto flags = parse_json_and_help(argc, argv, kHelp);
-  if (flags.done) return 0;
-  launch::Machine machine = launch::read_machine();
-  Blas blas = examine_blas(machine);
-  ordered_json json = describe(machine, blas);
-  if (flags.json.empty())
-    print(json, blas);
-  else
-    write_json(flags.json, json);
-  return 0;
+  std::vector<std::string> rest;
+  auto launch_options = launch::extract_run_options(words_of(argc, argv), &rest);
+  Flags flags = parse(rest);
+  if (flags.help) {
+    std::fputs(kHelp, stdout);
+    return kExitDone;
+  }
+  if (!flags.part.empty()) return run_part(flags);
+
+  const RankEnv self = read_rank_env();
+  if (!flags.peers.empty()) {
+    std::vector<std::string> hosts;
+    for (auto host : launch::split(flags.peers, ',')) hosts.emplace_back(launch::trim(host));
+    auto peers = peer_options(flags);
+    peers.env = doctor::env_of_list(hosts, flags.rank, doctor::own_names());
+    peers.init_method = fmt::format("tcp://{}:{}", hosts[0], flags.port);
+    if (flags.options.master.empty()) flags.options.master = hosts[0];
+    return run_as_rank(flags, peers);
+  }
+  if (self.world_size > 1) {
+    auto peers = peer_options(flags);
+    peers.env = self;
+    return run_as_rank(flags, peers);
+  }
+
+  const int ranks = launch_options.nproc_per_node;
+  if (ranks > 1) flags.options.ranks = ranks;
+  if (launch_options.dry_run || ranks > 1) {
+    PrivateFolder folder("trireme-doctor");
+    const std::string file = folder / "peers.json";
+    const std::vector<std::string> command = {
+        std::filesystem::read_symlink("/proc/self/exe").string(),
+        "doctor",
+        "--peer-part",
+        file,
+        "--timeout",
+        fmt::format("{:.0f}", flags.timeout)};
+    if (launch_options.dry_run) return start_ranks(launch_options, command);
+    doctor::Report report = doctor::examine(flags.options);
+    const int code = start_ranks(launch_options, command, launch::FailureReport::one_line);
+    if (code != kExitDone) return code;
+    report.sections.push_back(doctor::unpack(nlohmann::ordered_json::parse(read_file(file))));
+    give(flags, report);
+    return kExitDone;
+  }
+  give(flags, doctor::examine(flags.options));
+  return kExitDone;
 }
 
 }  // namespace trireme

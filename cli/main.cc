@@ -27,9 +27,10 @@ const Verb kVerbs[] = {
     {"train", train_main, "train a model from a configuration, on N ranks"},
     {"generate", generate_main, "write text with a trained GPT"},
     {"run", run_main, "start any program as N ranks, with torchrun's flags"},
-    {"bench", bench_main, "time collectives against Gloo and MPI"},
+    {"bench", bench_main, "time collectives and messages against Gloo and MPI"},
     {"config", config_main, "check and show configuration files"},
-    {"doctor", doctor_main, "what this machine offers: BLAS, threads, binding"},
+    {"trace", trace_main, "which rank diverged first, from what ranks wrote down"},
+    {"doctor", doctor_main, "what this machine and its links offer, and what to mend"},
     {"version", version_main, "versions"},
 };
 

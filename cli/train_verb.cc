@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -170,7 +171,11 @@ int train_main(int argc, char** argv) {
     command.push_back("--resume");
     command.push_back(fs::absolute(flags.resume_path).lexically_normal().string());
   }
-  if (is_rank && !launch_options.dry_run) become(command);
+  launch_options.flight_dir = run_dir + "/flight";
+  if (is_rank && !launch_options.dry_run) {
+    ::setenv("TRIREME_FLIGHT_DIR", launch_options.flight_dir.c_str(), 0);
+    become(command);
+  }
   return start_ranks(launch_options, command, launch::FailureReport::one_line);
 }
 

@@ -4,13 +4,10 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
-#include <fstream>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -84,24 +81,7 @@ double all_reduce_bound(int ranks, int64_t count, int calls) {
     for (auto& t : times) s = std::max(s, t[c]);
     slowest.push_back(s);
   }
-  return median(slowest);
-}
-
-double machine_cpu_seconds() {
-  std::ifstream stat("/proc/stat");
-  std::string cpu;
-  double user = 0, nice = 0, system = 0, idle = 0, iowait = 0, irq = 0, softirq = 0;
-  stat >> cpu >> user >> nice >> system >> idle >> iowait >> irq >> softirq;
-  return (user + nice + system + irq + softirq) / static_cast<double>(::sysconf(_SC_CLK_TCK));
-}
-
-double own_cpu_seconds() {
-  rusage u{};
-  ::getrusage(RUSAGE_SELF, &u);
-  auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
-  };
-  return seconds(u.ru_utime) + seconds(u.ru_stime);
+  return bench::median(slowest);
 }
 
 }  // namespace trireme

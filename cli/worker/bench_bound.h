@@ -11,9 +11,4 @@ namespace trireme {
 /// owners before each.
 double all_reduce_bound(int ranks, int64_t count, int calls);
 
-/// Busy CPU seconds of the whole machine since boot, of everybody.
-double machine_cpu_seconds();
-/// Of this process.
-double own_cpu_seconds();
-
 }  // namespace trireme

@@ -15,6 +15,8 @@ using Words = std::vector<std::string>;
 int train_task(const Words& words);
 int generate_task(const Words& words);
 int bench_task(const Words& words);
+/// One JSON object on stdout: LibTorch, its BLAS, the backends of this build. For `trireme doctor`.
+int about_task(const Words& words);
 
 /// "--name value" pairs, as the front half writes them.
 class TaskOptions {

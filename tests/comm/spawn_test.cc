@@ -72,6 +72,32 @@ TEST(comm_spawn, the_first_cause_is_thrown_and_the_others_are_stopped) {
   EXPECT_LT(seconds_since(begin), 15.0);
 }
 
+// A loop that only asks must learn of a dead peer too.
+TEST(comm_spawn, who_polls_a_work_hears_of_a_killed_rank) {
+  try {
+    spawn(
+        2,
+        [](Group g) {
+          g.barrier();
+          if (g.rank() == 1) ::raise(SIGKILL);
+          at::Tensor t = at::ones({4});
+          Work work = g.all_reduce(t);
+          const auto begin = Clock::now();
+          try {
+            while (!work.is_completed())
+              check<Error>(seconds_since(begin) < 15, "nobody said that rank 1 is gone");
+          } catch (const PeerLost& e) {
+            check<Error>(std::string(e.what()).find("rank 1") != std::string::npos, "{}", e.what());
+          }
+        },
+        this_test());
+    FAIL() << "a killed rank is an error of spawn";
+  } catch (const PeerLost& e) {
+    EXPECT_NE(std::string(e.what()).find("rank 1 failed: killed by signal 9"), std::string::npos)
+        << e.what();
+  }
+}
+
 TEST(comm_spawn, a_killed_rank_is_named) {
   try {
     spawn(

@@ -45,6 +45,14 @@ TEST_F(faults_launchers, mpirun_starts_ranks) {
   EXPECT_TRUE(job.left_nothing());
 }
 
+TEST_F(faults_launchers, MPICHs_mpirun_starts_ranks) {
+  if (!on_path("mpirun.mpich")) GTEST_SKIP() << "MPICH is not installed";
+  Command job(ranks({"mpirun.mpich", "-n", "2"}));
+  ASSERT_EQ(job.finish(), 0) << job.err;
+  expect_two_ranks_trained();
+  EXPECT_TRUE(job.left_nothing());
+}
+
 TEST_F(faults_launchers, mpirun_forwards_SIGTERM_and_the_ranks_save) {
   if (!on_path("mpirun")) GTEST_SKIP() << "mpirun is not installed";
   write(folder_ / "tiny.json",

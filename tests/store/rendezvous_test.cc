@@ -308,8 +308,8 @@ TEST(store_rendezvous, tcp_at_loopback_means_one_host_and_no_secret) {
 TEST(store_rendezvous, other_methods_are_refused_by_name) {
   ServerHandle server;
   auto env = one_host(2);
-  for (std::string method :
-       {"file:///tmp/x", "tcp://nohost", "tcp://h:1?rank=0", "tcp://h:0", "http://h:1"}) {
+  for (std::string method : {"file://x", "file:///x/", "file:///x?rank=0", "tcp://nohost",
+                             "tcp://h:1?rank=0", "tcp://h:0", "http://h:1"}) {
     try {
       open_store(env, method, soon(), server, kNoEnv);
       ADD_FAILURE() << method;

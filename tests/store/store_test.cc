@@ -7,7 +7,9 @@
 #include <thread>
 
 #include "trireme/base/error.h"
+#include "trireme/base/file.h"
 #include "trireme/net/secret.h"
+#include "trireme/store/file_store.h"
 #include "trireme/store/memory_store.h"
 #include "trireme/store/tcp_server.h"
 #include "trireme/store/tcp_store.h"
@@ -16,7 +18,7 @@ using namespace trireme;
 using namespace std::chrono_literals;
 
 // The same facts of every store: in memory, over TCP with a secret, over a Unix socket, at the
-// serving rank, under a prefix.
+// serving rank, in a file, under a prefix.
 namespace {
 
 Deadline soon() { return Deadline::after(10s); }
@@ -37,12 +39,22 @@ std::unique_ptr<Store> connect_to(StoreServer& server) {
   return TcpStore::connect(server.endpoints()[0], credentials(), soon());
 }
 
+std::unique_ptr<Store> open_file(StoreServer&) {
+  static PrivateFolder folder;
+  return FileStore::join(folder / net::random_token(), {"store_test", 0, 1, 0}, soon());
+}
+
 const Kind kKinds[] = {
     {"memory",
      [](StoreServer&) -> std::unique_ptr<Store> { return std::make_unique<MemoryStore>(); }},
     {"serving_rank", [](StoreServer& s) { return s.local_store(); }},
     {"tcp", connect_to},
     {"unix", connect_to, true},
+    {"file", open_file},
+    {"file_prefix",
+     [](StoreServer& s) -> std::unique_ptr<Store> {
+       return std::make_unique<PrefixStore>(open_file(s), "a/b");
+     }},
     {"prefix",
      [](StoreServer& s) -> std::unique_ptr<Store> {
        return std::make_unique<PrefixStore>(connect_to(s), "a/b");
@@ -183,6 +195,22 @@ TEST_P(store_store, one_of_many_wins_a_compare_set) {
     });
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(winners, 1);
+}
+
+TEST_P(store_store, a_will_is_not_carried_out_after_a_goodbye) {
+  auto other = store_->clone(soon());
+  EXPECT_THROW(other->set_will("", "x"), UsageError);
+  EXPECT_THROW(other->set_will("k", std::string(Store::kMaxValueBytes + 1, 'x')), UsageError);
+  other->set_will("will", "first");
+  other->set_will("will", "second");
+  EXPECT_EQ(other->num_keys(), 0);
+  other->clear_will();
+  other->clear_will();
+  other->set_will("will", "third");
+  other.reset();
+  auto third = store_->clone(soon());
+  EXPECT_THROW(store_->get("will", Deadline::after(150ms)), Timeout);
+  EXPECT_EQ(third->num_keys(), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(, store_store, testing::ValuesIn(kKinds),

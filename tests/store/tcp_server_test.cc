@@ -222,7 +222,7 @@ TEST(store_tcp_server, random_bytes_before_and_after_the_handshake_harm_nobody) 
         for (int n = random() % 3; n >= 0; --n)
           bytes[random() % bytes.size()] ^= static_cast<char>(1 + random() % 255);
       } else {
-        if (random() % 2) bytes = "TRIR\1";
+        if (random() % 2) bytes = "TRIR\2";
         for (int n = random() % 3000; n > 0; --n) bytes.push_back(static_cast<char>(random()));
       }
       socket.send_all(bytes, soon());
@@ -344,7 +344,7 @@ TEST(store_protocol, requests_and_replies_read_back_and_damage_is_refused) {
   in.feed(detail::encode(reply));
   EXPECT_EQ(detail::decode_reply(*in.next(1000)), reply);
   EXPECT_THROW(detail::decode_request({15, ""}), Corrupt);
-  EXPECT_THROW(detail::decode_request({25, ""}), Corrupt);
+  EXPECT_THROW(detail::decode_request({28, ""}), Corrupt);
   EXPECT_THROW(detail::decode_reply({16, ""}), Corrupt);
 
   auto good = detail::encode(request).substr(net::kFrameHeaderBytes);
@@ -363,14 +363,22 @@ TEST(store_protocol, requests_and_replies_read_back_and_damage_is_refused) {
   EXPECT_GT(refused, 5'000);
 }
 
-TEST(store_protocol, version_1_looks_like_this) {
+TEST(store_protocol, version_2_looks_like_this) {
   // The landed format: a change here is a new version of the frame.
   detail::Request request{detail::Op::add, 1, 2, {"k"}, "", ""};
-  EXPECT_EQ(detail::encode(request), std::string("TRIR\1\0\x13\0\x21\0\0\0"
+  EXPECT_EQ(detail::encode(request), std::string("TRIR\2\0\x13\0\x21\0\0\0"
                                                  "\1\0\0\0\0\0\0\0"
                                                  "\2\0\0\0\0\0\0\0"
                                                  "\1\0\0\0\1\0\0\0k"
                                                  "\0\0\0\0"
                                                  "\0\0\0\0",
                                                  45));
+  detail::Request will{detail::Op::set_will, 0, 0, {"k"}, "v", ""};
+  EXPECT_EQ(detail::encode(will), std::string("TRIR\2\0\x19\0\x22\0\0\0"
+                                              "\0\0\0\0\0\0\0\0"
+                                              "\0\0\0\0\0\0\0\0"
+                                              "\1\0\0\0\1\0\0\0k"
+                                              "\1\0\0\0v"
+                                              "\0\0\0\0",
+                                              46));
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,10 +10,20 @@
 
 namespace trireme::detail {
 
+/// Who a group is: its name in the job, and the world rank of each of its ranks.
+struct GroupIdentity {
+  std::string name = "world";
+  std::vector<int> world_ranks;  // empty: the ranks themselves
+  uint64_t children = 0;         // made so far: equal on every rank, since making one is collective
+};
+
+/// What peers of a rank that gives up throw: PeerLost with its text, or the same as it does.
+enum class AbortKind : uint8_t { other, mismatch, timeout };
+
 /// What a backend implements; Group checks arguments, makes tensors contiguous and flattens lists
 /// before it calls. Tensors arrive dense and contiguous and are kept alive by the backend until
-/// their call is complete.
-class Backend {
+/// their call is complete. premul_sum arrives as sum.
+class TRIREME_API Backend {
  public:
   Backend(int rank, int size, Duration timeout) : rank_(rank), size_(size), timeout_(timeout) {}
   virtual ~Backend() = default;
@@ -20,9 +31,12 @@ class Backend {
   int rank() const { return rank_; }
   int size() const { return size_; }
   Duration timeout() const { return timeout_; }
+  GroupIdentity identity;
 
   virtual const std::string& name() const = 0;
   virtual bool supports(Collective op, at::ScalarType dtype, at::DeviceType device) const = 0;
+  /// Of the ops that reduce.
+  virtual bool supports(ReduceOp op, at::ScalarType dtype) const = 0;
   virtual at::Tensor empty(at::IntArrayRef sizes, at::TensorOptions options) = 0;
 
   virtual Token all_reduce(const at::Tensor& tensor, ReduceOp op, CallSite site) = 0;
@@ -31,17 +45,35 @@ class Backend {
   virtual Token all_gather(const at::Tensor& output, const at::Tensor& input, CallSite site) = 0;
   virtual Token reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
                                CallSite site) = 0;
+  /// output: size() × input's elements on the root, undefined elsewhere.
+  virtual Token gather(const at::Tensor& output, const at::Tensor& input, int root,
+                       CallSite site) = 0;
+  /// input: size() × output's elements on the root, undefined elsewhere.
+  virtual Token scatter(const at::Tensor& output, const at::Tensor& input, int root,
+                        CallSite site) = 0;
+  /// Counts in elements, one for each rank; they need not be equal.
+  virtual Token all_to_all(const at::Tensor& output, const at::Tensor& input,
+                           const std::vector<int64_t>& output_counts,
+                           const std::vector<int64_t>& input_counts, CallSite site) = 0;
   virtual Token send(const at::Tensor& tensor, int to, int tag, CallSite site) = 0;
+  /// from: kAnySource takes the first message with this tag.
   virtual Token recv(const at::Tensor& tensor, int from, int tag, CallSite site) = 0;
   virtual Token barrier(CallSite site) = 0;
 
   virtual void wait(Token token, Duration timeout) = 0;
   virtual bool completed(Token token) = 0;
+  /// Who sent what a complete recv got.
+  virtual int source(Token token) = 0;
   virtual int64_t shared_bytes() const = 0;
   virtual void progress() = 0;
-  virtual void abort(const std::string& why) = 0;
+  virtual void abort(const std::string& why, AbortKind kind = AbortKind::other) = 0;
   /// Runs `done` on this thread once the call is complete, before wait() returns.
   virtual void when_complete(Token token, std::function<void()> done) = 0;
+
+  /// A group of some of these ranks: members[i] is its rank i, and this rank is among them. All
+  /// members call it, and nobody else; `name` is unique in the job.
+  virtual std::shared_ptr<Backend> subgroup(const std::vector<int>& members,
+                                            const std::string& name) = 0;
 
  private:
   const int rank_, size_;

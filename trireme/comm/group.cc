@@ -3,13 +3,21 @@
 
 #include <ATen/ops/empty.h>
 
-#include "trireme/base/check.h"
-#include "trireme/comm/backend.h"
+#include "trireme/comm/group_check.h"
 
+// The collectives of one tensor each. Lists: group_lists.cc; pairs: group_p2p.cc; groups of groups:
+// group_split.cc.
 namespace trireme {
-namespace {
 
-void check_tensor(const detail::Backend& b, Collective op, const at::Tensor& t, const char* what) {
+using detail::check_reduction;
+using detail::check_root;
+using detail::check_tensor;
+using detail::copy_back;
+using detail::Dense;
+
+namespace detail {
+
+void check_tensor(const Backend& b, Collective op, const at::Tensor& t, const char* what) {
   check<UsageError>(t.defined(), "{}: undefined tensor", what);
   check<UsageError>(t.layout() == at::kStrided, "{}: a sparse tensor; make it dense first", what);
   check<UsageError>(b.supports(op, t.scalar_type(), t.device().type()),
@@ -17,31 +25,53 @@ void check_tensor(const detail::Backend& b, Collective op, const at::Tensor& t, 
                     c10::toString(t.scalar_type()), c10::DeviceTypeName(t.device().type(), true));
 }
 
-// `t` itself where it is contiguous, else a copy; `back` says that the call writes it.
-struct Dense {
-  at::Tensor tensor;
-  bool copied = false;
-  explicit Dense(const at::Tensor& t)
-      : tensor(t.is_contiguous() ? t : t.contiguous()), copied(!t.is_contiguous()) {}
-};
-
-void copy_back(detail::Backend& b, detail::Token token, const at::Tensor& to,
-               const at::Tensor& from) {
-  b.when_complete(token, [to = to, from = from] {
-    at::NoGradGuard no_grad;
-    to.copy_(from);
-  });
+namespace {
+const char* name_of(ReduceOp op) {
+  static const char* const names[] = {"sum", "avg", "min", "max", "product", "band", "bor", "bxor"};
+  return names[static_cast<size_t>(op)];
 }
-
 }  // namespace
 
+void check_reduction(const Backend& b, Reduction r, const at::Tensor& t, const char* what) {
+  check<UsageError>(
+      b.supports(r.op, t.scalar_type()), "{}: the {} backend has no {} of {}{}", what, b.name(),
+      name_of(r.op), c10::toString(t.scalar_type()),
+      r.op == ReduceOp::avg          ? ": it would round; use sum and divide, or a floating type"
+      : t.scalar_type() == at::kBool ? "; bor and band say whether any or all are true"
+                                     : "");
+  check<UsageError>(r.factor == 1 || t.is_floating_point() || t.is_complex(),
+                    "{}: premul_sum of {} would round; use a floating type", what,
+                    c10::toString(t.scalar_type()));
+}
+
+void check_root(const Backend& b, int root, const char* what) {
+  check<UsageError>(root >= 0 && root < b.size(), "{}: root {} is not in a group of {}", what, root,
+                    b.size());
+}
+
+}  // namespace detail
+
 void Work::wait() {
+  if (parts_)
+    for (Work& part : *parts_) part.wait();
   if (backend_ && token_.kind) backend_->wait(token_, backend_->timeout());
 }
 void Work::wait(Duration timeout) {
+  const Deadline deadline = Deadline::after(timeout);
+  if (parts_)
+    for (Work& part : *parts_) part.wait(deadline.remaining());
   if (backend_ && token_.kind) backend_->wait(token_, timeout);
 }
-bool Work::is_completed() { return !backend_ || !token_.kind || backend_->completed(token_); }
+bool Work::is_completed() {
+  if (parts_)
+    for (Work& part : *parts_)
+      if (!part.is_completed()) return false;
+  return !backend_ || !token_.kind || backend_->completed(token_);
+}
+int Work::source() {
+  check<UsageError>(backend_ != nullptr, "source() of something that is no recv");
+  return backend_->source(token_);
+}
 
 detail::Backend& Group::checked() const {
   check<UsageError>(backend_ != nullptr, "no group: call init_process_group() first");
@@ -57,6 +87,9 @@ Duration Group::timeout() const { return checked().timeout(); }
 bool Group::supports(Collective op, at::ScalarType dtype, at::DeviceType device) const {
   return checked().supports(op, dtype, device);
 }
+bool Group::supports(ReduceOp op, at::ScalarType dtype) const {
+  return checked().supports(op, dtype);
+}
 at::Tensor Group::empty(at::IntArrayRef sizes, at::TensorOptions options) const {
   return checked().empty(sizes, options);
 }
@@ -64,11 +97,16 @@ int64_t Group::shared_bytes() const { return checked().shared_bytes(); }
 void Group::progress() { checked().progress(); }
 void Group::abort(const std::string& why) { checked().abort(why); }
 
-Work Group::all_reduce(at::Tensor t, ReduceOp op, CallSite site) {
+Work Group::all_reduce(at::Tensor t, Reduction op, CallSite site) {
   auto& b = checked();
   check_tensor(b, Collective::all_reduce, t, "all_reduce");
+  check_reduction(b, op, t, "all_reduce");
+  if (op.factor != 1) {
+    at::NoGradGuard no_grad;
+    t.mul_(op.factor);
+  }
   Dense dense(t);
-  auto token = b.all_reduce(dense.tensor, op, site);
+  auto token = b.all_reduce(dense.tensor, op.op, site);
   if (dense.copied) copy_back(b, token, t, dense.tensor);
   return work(token);
 }
@@ -76,17 +114,29 @@ Work Group::all_reduce(at::Tensor t, ReduceOp op, CallSite site) {
 Work Group::broadcast(at::Tensor t, int root, CallSite site) {
   auto& b = checked();
   check_tensor(b, Collective::broadcast, t, "broadcast");
+  check_root(b, root, "broadcast");
   Dense dense(t);
   auto token = b.broadcast(dense.tensor, root, site);
   if (dense.copied && rank() != root) copy_back(b, token, t, dense.tensor);
   return work(token);
 }
 
-Work Group::reduce(at::Tensor t, int root, ReduceOp op, CallSite site) {
+Work Group::reduce(at::Tensor t, int root, Reduction op, CallSite site) {
   auto& b = checked();
   check_tensor(b, Collective::reduce, t, "reduce");
-  Dense dense(t);
-  auto token = b.reduce(dense.tensor, root, op, site);
+  check_reduction(b, op, t, "reduce");
+  check_root(b, root, "reduce");
+  // The others' tensors stay as they are: they give a scaled copy.
+  at::Tensor scaled = t;
+  if (op.factor != 1) {
+    at::NoGradGuard no_grad;
+    if (rank() == root)
+      t.mul_(op.factor);
+    else
+      scaled = t.mul(op.factor);
+  }
+  Dense dense(scaled);
+  auto token = b.reduce(dense.tensor, root, op.op, site);
   if (dense.copied && rank() == root) copy_back(b, token, t, dense.tensor);
   return work(token);
 }
@@ -108,32 +158,12 @@ Work Group::all_gather_into_tensor(at::Tensor output, at::Tensor input, CallSite
   return work(token);
 }
 
-Work Group::all_gather(std::vector<at::Tensor> outputs, at::Tensor input, CallSite site) {
-  auto& b = checked();
-  check_tensor(b, Collective::all_gather, input, "all_gather");
-  check<UsageError>(static_cast<int>(outputs.size()) == size(),
-                    "all_gather: {} outputs for {} ranks", outputs.size(), size());
-  for (size_t r = 0; r < outputs.size(); ++r) {
-    check_tensor(b, Collective::all_gather, outputs[r], "all_gather");
-    check<UsageError>(
-        outputs[r].sizes() == input.sizes() && outputs[r].scalar_type() == input.scalar_type(),
-        "all_gather: output {} is not of the input's shape and dtype", r);
-  }
-  Dense dense(input);
-  at::Tensor flat = at::empty({size() * input.numel()}, input.options());
-  auto token = b.all_gather(flat, dense.tensor, site);
-  b.when_complete(token, [outputs, flat, n = input.numel()] {
-    at::NoGradGuard no_grad;
-    for (size_t r = 0; r < outputs.size(); ++r)
-      outputs[r].copy_(flat.narrow(0, static_cast<int64_t>(r) * n, n).view(outputs[r].sizes()));
-  });
-  return work(token);
-}
-
-Work Group::reduce_scatter_tensor(at::Tensor output, at::Tensor input, ReduceOp op, CallSite site) {
+Work Group::reduce_scatter_tensor(at::Tensor output, at::Tensor input, Reduction op,
+                                  CallSite site) {
   auto& b = checked();
   check_tensor(b, Collective::reduce_scatter, input, "reduce_scatter_tensor");
   check_tensor(b, Collective::reduce_scatter, output, "reduce_scatter_tensor");
+  check_reduction(b, op, input, "reduce_scatter_tensor");
   check<UsageError>(output.scalar_type() == input.scalar_type(),
                     "reduce_scatter_tensor: output is {}, input is {}",
                     c10::toString(output.scalar_type()), c10::toString(input.scalar_type()));
@@ -141,42 +171,50 @@ Work Group::reduce_scatter_tensor(at::Tensor output, at::Tensor input, ReduceOp 
       input.numel() == output.numel() * size(),
       "reduce_scatter_tensor: input has {} elements; {} ranks × {} of the output are {}",
       input.numel(), size(), output.numel(), output.numel() * size());
-  Dense dense(input), dense_out(output);
-  auto token = b.reduce_scatter(dense_out.tensor, dense.tensor, op, site);
+  at::NoGradGuard no_grad;
+  Dense dense(op.factor == 1 ? input : input.mul(op.factor)), dense_out(output);
+  auto token = b.reduce_scatter(dense_out.tensor, dense.tensor, op.op, site);
   if (dense_out.copied) copy_back(b, token, output, dense_out.tensor);
   return work(token);
 }
 
-Work Group::reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs, ReduceOp op,
-                           CallSite site) {
-  check<UsageError>(static_cast<int>(inputs.size()) == size(),
-                    "reduce_scatter: {} inputs for {} ranks", inputs.size(), size());
-  check_tensor(checked(), Collective::reduce_scatter, output, "reduce_scatter");
-  const int64_t n = output.numel();
-  at::Tensor flat = at::empty({size() * n}, output.options());
-  at::NoGradGuard no_grad;
-  for (size_t r = 0; r < inputs.size(); ++r) {
-    check_tensor(checked(), Collective::reduce_scatter, inputs[r], "reduce_scatter");
-    check<UsageError>(
-        inputs[r].sizes() == output.sizes() && inputs[r].scalar_type() == output.scalar_type(),
-        "reduce_scatter: input {} is not of the output's shape and dtype", r);
-    flat.narrow(0, static_cast<int64_t>(r) * n, n).view(output.sizes()).copy_(inputs[r]);
-  }
-  return reduce_scatter_tensor(output, flat, op, site);
-}
-
-Work Group::send(at::Tensor t, int to, int tag, CallSite site) {
+Work Group::all_to_all_single(at::Tensor output, at::Tensor input,
+                              std::vector<int64_t> output_splits, std::vector<int64_t> input_splits,
+                              CallSite site) {
   auto& b = checked();
-  check_tensor(b, Collective::send, t, "send");
-  return work(b.send(Dense(t).tensor, to, tag, site));
-}
-
-Work Group::recv(at::Tensor t, int from, int tag, CallSite site) {
-  auto& b = checked();
-  check_tensor(b, Collective::recv, t, "recv");
-  Dense dense(t);
-  auto token = b.recv(dense.tensor, from, tag, site);
-  if (dense.copied) copy_back(b, token, t, dense.tensor);
+  check_tensor(b, Collective::all_to_all, input, "all_to_all_single");
+  check_tensor(b, Collective::all_to_all, output, "all_to_all_single");
+  check<UsageError>(output.scalar_type() == input.scalar_type(),
+                    "all_to_all_single: output is {}, input is {}",
+                    c10::toString(output.scalar_type()), c10::toString(input.scalar_type()));
+  // Rows → elements.
+  auto counts = [&](const at::Tensor& t, const std::vector<int64_t>& splits, const char* which) {
+    const int64_t rows = t.dim() ? t.size(0) : 1, row = rows ? t.numel() / rows : 0;
+    std::vector<int64_t> out;
+    if (splits.empty()) {
+      check<UsageError>(rows % size() == 0,
+                        "all_to_all_single: the {} rows of {} do not divide by {} ranks; give "
+                        "{}_splits",
+                        rows, which, size(), which);
+      return std::vector<int64_t>(static_cast<size_t>(size()), rows / size() * row);
+    }
+    check<UsageError>(static_cast<int>(splits.size()) == size(),
+                      "all_to_all_single: {} {}_splits for {} ranks", splits.size(), which, size());
+    int64_t sum = 0;
+    for (int64_t s : splits) {
+      check<UsageError>(s >= 0, "all_to_all_single: a negative {} split, {}", which, s);
+      sum += s;
+      out.push_back(s * row);
+    }
+    check<UsageError>(sum == rows, "all_to_all_single: {}_splits add up to {}, {} has {} rows",
+                      which, sum, which, rows);
+    return out;
+  };
+  const auto out_counts = counts(output, output_splits, "output"),
+             in_counts = counts(input, input_splits, "input");
+  Dense dense(input), dense_out(output);
+  auto token = b.all_to_all(dense_out.tensor, dense.tensor, out_counts, in_counts, site);
+  if (dense_out.copied) copy_back(b, token, output, dense_out.tensor);
   return work(token);
 }
 

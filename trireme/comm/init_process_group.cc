@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/base/check.h"
 #include "trireme/base/rank_label.h"
+#include "trireme/base/signals.h"
 #include "trireme/comm/blas.h"
+#include "trireme/comm/flight/dump.h"
+#include "trireme/comm/by_device.h"
 #include "trireme/comm/local_backend.h"
+#include "trireme/comm/registry.h"
 #include "trireme/comm/run.h"
+#include "trireme/store/memory_store.h"
 #include "trireme/store/rank_env.h"
 #include "trireme/store/rendezvous.h"
 
@@ -14,15 +19,17 @@ namespace {
 // leaves; rank 0 waits for the others.
 struct Meeting {
   ServerHandle server;
-  std::unique_ptr<Store> store;
+  std::shared_ptr<Store> store;
 };
 
 RankEnv who_am_i(const InitOptions& options) {
   RankEnv env = read_rank_env();
-  if (options.init_method == "env://") {
+  // A fake world meets nobody: who it is may be said with any init_method.
+  const bool said = options.rank >= 0 || options.world_size >= 0;
+  if (options.init_method == "env://" && !(options.backend == "fake" && said)) {
     check<UsageError>(options.rank < 0 && options.world_size < 0,
                       "init_process_group: rank and world_size go with init_method "
-                      "tcp://host:port; env:// reads them from the "
+                      "tcp://host:port or file:///path; env:// reads them from the "
                       "environment");
     return env;
   }
@@ -35,26 +42,68 @@ RankEnv who_am_i(const InitOptions& options) {
   return env;
 }
 
+std::shared_ptr<detail::Backend> local_world(const RankEnv& env, std::shared_ptr<Meeting> meeting,
+                                             Duration timeout) {
+  if (env.world_size == 1)
+    return detail::local_thread_backend(std::make_shared<local::ThreadWorld>(1), 0, timeout);
+  // Under a name of its own, each group of some of the ranks meets in the same way.
+  auto make_host = [store = meeting->store.get(), timeout](int rank, int size,
+                                                           const std::string& name) {
+    local::Exchange exchange{[&](const std::string& key, const std::string& value) {
+                               store->set(name + "/" + key, value);
+                             },
+                             [&](const std::string& key, Deadline until) {
+                               return store->get(name + "/" + key, until);
+                             }};
+    return local::process_host(rank, size, exchange, Deadline::after(timeout));
+  };
+  auto host = make_host(env.rank, env.world_size, "world");
+  return detail::local_backend(std::move(host), timeout, meeting, make_host);
+}
+
 }  // namespace
 
 Group init_process_group(const InitOptions& options) {
-  check<UsageError>(options.backend == "local",
-                    "init_process_group: backend '{}' is not in this build; 'local' is",
-                    options.backend);
+  // Where a dump has a place to go; else SIGUSR2 and the rest mean what they meant before.
+  if (!flight::flight_folder().empty()) install_signal_handlers();
   mend_blas();
   const RankEnv env = who_am_i(options);
-  if (env.world_size == 1) {
-    auto world = std::make_shared<local::ThreadWorld>(1);
-    return Group(detail::local_backend(local::thread_host(world, 0), options.timeout));
+  if (options.backend == "local" && env.world_size == 1)
+    return Group(
+        detail::local_thread_backend(std::make_shared<local::ThreadWorld>(1), 0, options.timeout));
+  if (options.backend == "fake") {
+    detail::BackendSpec spec;
+    spec.rank = env.rank;
+    spec.size = env.world_size;
+    spec.timeout = options.timeout;
+    return Group(detail::make_backend(options.backend, spec));
   }
   const Deadline deadline = Deadline::after(options.timeout);
   auto meeting = std::make_shared<Meeting>();
-  meeting->store = open_store(env, options.init_method, deadline, meeting->server);
-  local::Exchange exchange{
-      [&](const std::string& key, const std::string& value) { meeting->store->set(key, value); },
-      [&](const std::string& key, Deadline until) { return meeting->store->get(key, until); }};
-  auto host = local::process_host(env.rank, env.world_size, exchange, deadline);
-  return Group(detail::local_backend(std::move(host), options.timeout, meeting));
+  if (env.world_size == 1)
+    meeting->store = std::make_shared<MemoryStore>();
+  else
+    meeting->store = open_store(env, options.init_method, deadline, meeting->server);
+  if (options.backend == "local") return Group(local_world(env, meeting, options.timeout));
+
+  detail::BackendSpec spec;
+  spec.rank = env.rank;
+  spec.size = env.world_size;
+  spec.timeout = options.timeout;
+  spec.across = options.across;
+  spec.check = options.check;
+  // The server closes with the last user of its store.
+  spec.store = std::make_shared<PrefixStore>(std::shared_ptr<Store>(meeting, meeting->store.get()),
+                                             spec.name);
+  if (!detail::is_by_device(options.backend))
+    return Group(detail::make_backend(options.backend, spec));
+  return Group(detail::by_device_backend(
+      options.backend, [&](const std::string& name, const std::string& device) {
+        detail::BackendSpec own = spec;
+        own.name += "/" + device;
+        return name == "local" ? local_world(env, meeting, options.timeout)
+                               : detail::make_backend(name, own);
+      }));
 }
 
 }  // namespace trireme

@@ -32,7 +32,16 @@ std::optional<DType> dtype_of(at::ScalarType t) {
     case at::kInt:
       return DType::i32;
     case at::kByte:
+    case at::kBool:
       return DType::u8;
+    case at::kShort:
+      return DType::i16;
+    case at::kChar:
+      return DType::i8;
+    case at::kComplexFloat:
+      return DType::c64;
+    case at::kComplexDouble:
+      return DType::c128;
     default:
       return std::nullopt;
   }
@@ -40,10 +49,20 @@ std::optional<DType> dtype_of(at::ScalarType t) {
 
 class LocalBackend final : public Backend, public std::enable_shared_from_this<LocalBackend> {
  public:
-  LocalBackend(std::unique_ptr<local::Host> host, Duration timeout, std::shared_ptr<void> keep)
+  LocalBackend(std::unique_ptr<local::Host> host, Duration timeout, std::shared_ptr<void> keep,
+               MakeLocalHost make_host, const std::string& name)
       : Backend(host->rank(), host->size(), timeout),
         keep_(std::move(keep)),
-        engine_(std::move(host), timeout) {}
+        make_host_(std::move(make_host)),
+        group_(name),
+        engine_(std::move(host), timeout, nullptr, {}, name) {}
+  LocalBackend(std::unique_ptr<local::Host> host, std::shared_ptr<LocalBackend> root,
+               const std::vector<int>& root_ranks, const std::string& name)
+      : Backend(host->rank(), host->size(), root->timeout()),
+        root_(std::move(root)),
+        root_ranks_(root_ranks),
+        group_(name),
+        engine_(std::move(host), root_->timeout(), &root_->engine_, root_ranks, name) {}
 
   // Before held_ lets go of tensors that peers may still read.
   ~LocalBackend() override { engine_.leave(); }
@@ -53,11 +72,25 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
     return name;
   }
 
-  bool supports(Collective op, at::ScalarType dtype, at::DeviceType device) const override {
-    if (device != at::kCPU) return false;
-    if (dtype_of(dtype)) return true;
-    return dtype == at::kBool && op != Collective::all_reduce && op != Collective::reduce &&
-           op != Collective::reduce_scatter;
+  bool supports(Collective, at::ScalarType dtype, at::DeviceType device) const override {
+    return device == at::kCPU && dtype_of(dtype).has_value();
+  }
+  bool supports(ReduceOp op, at::ScalarType dtype) const override {
+    const auto type = dtype_of(dtype);
+    if (!type) return false;
+    switch (op) {
+      case ReduceOp::sum:
+        return dtype != at::kBool;
+      case ReduceOp::avg:
+        return !local::is_integer(*type);
+      case ReduceOp::min:
+      case ReduceOp::max:
+        return !local::is_complex(*type);
+      case ReduceOp::product:
+        return true;
+      default:
+        return local::is_integer(*type);
+    }
   }
 
   at::Tensor empty(at::IntArrayRef sizes, at::TensorOptions options) override {
@@ -103,6 +136,28 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
                        CallSite site) override {
     return post(call(OpKind::reduce_scatter, output, site, op), input, output);
   }
+  Token gather(const at::Tensor& output, const at::Tensor& input, int root,
+               CallSite site) override {
+    Call c = call(OpKind::gather, input, site);
+    c.root = root;
+    return post(c, input, output);
+  }
+  Token scatter(const at::Tensor& output, const at::Tensor& input, int root,
+                CallSite site) override {
+    Call c = call(OpKind::scatter, output, site);
+    c.root = root;
+    return post(c, input, output);
+  }
+  Token all_to_all(const at::Tensor& output, const at::Tensor& input,
+                   const std::vector<int64_t>& output_counts,
+                   const std::vector<int64_t>& input_counts, CallSite site) override {
+    static_assert(sizeof(int64_t) == sizeof(uint64_t));
+    Call c = call(OpKind::all_to_all, input, site);
+    c.count = 0;
+    c.send_counts = reinterpret_cast<const uint64_t*>(input_counts.data());
+    c.recv_counts = reinterpret_cast<const uint64_t*>(output_counts.data());
+    return post(c, input, output);
+  }
   Token send(const at::Tensor& t, int to, int tag, CallSite site) override {
     Call c = call(OpKind::send, t, site);
     c.root = to;
@@ -129,10 +184,11 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
     reap();
   }
   bool completed(Token token) override {
-    const bool done = engine_.complete(ticket(token));
+    const bool done = engine_.test(ticket(token));
     if (done) reap();
     return done;
   }
+  int source(Token token) override { return engine_.source(ticket(token)); }
   int64_t shared_bytes() const override {
     return static_cast<int64_t>(engine_.host().window_bytes());
   }
@@ -140,7 +196,11 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
     engine_.progress();
     reap();
   }
-  void abort(const std::string& why) override { engine_.fail_with(why); }
+  void abort(const std::string& why, AbortKind kind) override {
+    engine_.fail_with(why, kind == AbortKind::timeout    ? local::FailureKind::timeout
+                           : kind == AbortKind::mismatch ? local::FailureKind::mismatch
+                                                         : local::FailureKind::other);
+  }
 
   void when_complete(Token token, std::function<void()> done) override {
     for (auto& h : held_)
@@ -150,6 +210,21 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
         return;
       }
     done();  // already complete
+  }
+
+  std::shared_ptr<Backend> subgroup(const std::vector<int>& members,
+                                    const std::string& name) override {
+    LocalBackend& top = root_ ? *root_ : *this;
+    std::vector<int> root_ranks;
+    int rank = -1;
+    for (size_t i = 0; i < members.size(); ++i) {
+      if (members[i] == this->rank()) rank = static_cast<int>(i);
+      root_ranks.push_back(root_ ? root_ranks_[static_cast<size_t>(members[i])] : members[i]);
+    }
+    check<UsageError>(static_cast<bool>(top.make_host_), "this group cannot be split");
+    return std::make_shared<LocalBackend>(
+        top.make_host_(rank, static_cast<int>(members.size()), name), top.shared_from_this(),
+        root_ranks, group_.empty() ? "" : name);
   }
 
  private:
@@ -181,7 +256,7 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
     // Done while posting (the other ranks were here before): nothing to hold, nothing to wait for.
     if (engine_.is_complete(t)) {
       if (!held_.empty()) reap();
-      return {};
+      return c.op == OpKind::recv ? token : Token{};
     }
     held_.push_back({token, in, in.is_same(out) ? at::Tensor() : out, {}});
     return token;
@@ -202,6 +277,10 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
   }
 
   std::shared_ptr<void> keep_;
+  MakeLocalHost make_host_;
+  std::shared_ptr<LocalBackend> root_;  // empty: this is it
+  std::vector<int> root_ranks_;
+  const std::string group_;
   local::Engine engine_;
   std::mutex arena_;
   std::deque<Held> held_;
@@ -210,13 +289,25 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
 static_assert(static_cast<int>(ReduceOp::sum) == static_cast<int>(local::RedOp::sum) &&
               static_cast<int>(ReduceOp::avg) == static_cast<int>(local::RedOp::avg) &&
               static_cast<int>(ReduceOp::min) == static_cast<int>(local::RedOp::min) &&
-              static_cast<int>(ReduceOp::max) == static_cast<int>(local::RedOp::max));
+              static_cast<int>(ReduceOp::max) == static_cast<int>(local::RedOp::max) &&
+              static_cast<int>(ReduceOp::bxor) == static_cast<int>(local::RedOp::bxor) &&
+              kAnySource == local::kAnySource);
 
 }  // namespace
 
 std::shared_ptr<Backend> local_backend(std::unique_ptr<local::Host> host, Duration timeout,
-                                       std::shared_ptr<void> keep) {
-  return std::make_shared<LocalBackend>(std::move(host), timeout, std::move(keep));
+                                       std::shared_ptr<void> keep, MakeLocalHost make_host,
+                                       const std::string& name) {
+  return std::make_shared<LocalBackend>(std::move(host), timeout, std::move(keep),
+                                        std::move(make_host), name);
+}
+
+std::shared_ptr<Backend> local_thread_backend(std::shared_ptr<local::ThreadWorld> world, int rank,
+                                              Duration timeout) {
+  return local_backend(local::thread_host(world, rank), timeout, world,
+                       [world](int member, int size, const std::string& name) {
+                         return local::thread_host(world->child(name, size), member);
+                       });
 }
 
 }  // namespace trireme::detail

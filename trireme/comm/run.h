@@ -11,11 +11,20 @@
 namespace trireme {
 
 struct InitOptions {
-  /// "local": ranks of one host.
+  /// "local": ranks of one host. "gloo", "mpi": ranks on several. "hybrid": local inside each host,
+  /// `across` between hosts. "nccl": CUDA tensors. "fake": nothing is moved. "cpu:local,cuda:nccl":
+  /// by device.
   std::string backend = "local";
+  std::string across = "gloo";
+  /// How ranks of a backend other than local (which always compares every call) find out that they
+  /// call different things. "each": one small exchange before every collective. "hash": after every
+  /// 64. "off".
+  std::string check = "hash";
   Duration timeout = std::chrono::minutes(10);
   /// env:// reads who this process is from the variables of torchrun, trireme run, Open MPI, MPICH,
-  /// Slurm, …; without any it is a world of one. tcp://host:port needs rank and world_size.
+  /// Slurm, …; without any it is a world of one. tcp://host:port and
+  /// file:///path (a file that all ranks reach and that does not exist yet) need rank and
+  /// world_size.
   std::string init_method = "env://";
   int rank = -1;
   int world_size = -1;
@@ -23,7 +32,10 @@ struct InitOptions {
 
 /// Every rank of the world calls it. Throws UsageError (variables that contradict each other, wrong
 /// secret), Timeout naming the ranks that did not come, ResourceError. A process that was started
-/// bare gets OpenBLAS's right kernels here (OPENBLAS_CORETYPE).
+/// bare gets OpenBLAS's right kernels here (OPENBLAS_CORETYPE). Where TRIREME_FLIGHT_DIR names a
+/// folder (trireme train sets it), the last calls of this rank are written there when a group fails,
+/// and on SIGUSR2, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT unless the program handles those:
+/// `trireme trace flight` reads them.
 TRIREME_API Group init_process_group(const InitOptions& options = {});
 
 /// Runs fn as n ranks, one thread each, and returns when all have. What a rank throws ends the
@@ -31,10 +43,21 @@ TRIREME_API Group init_process_group(const InitOptions& options = {});
 TRIREME_API void run_threads(int n, const std::function<void(Group)>& fn,
                              Duration timeout = std::chrono::minutes(10));
 
+struct ThreadOptions {
+  Duration timeout = std::chrono::minutes(10);
+  std::string backend = "local";  // one that lives with ranks as threads: local, gloo, fake
+  std::string check = "hash";     // as in InitOptions
+};
+TRIREME_API void run_threads(int n, const std::function<void(Group)>& fn,
+                             const ThreadOptions& options);
+
 struct SpawnOptions {
   Duration timeout = std::chrono::minutes(10);
+  std::string backend = "local";
   /// Replace this program's arguments in the ranks (a test runner's filter, say).
   std::vector<std::string> args;
+  /// "NAME=value" entries for a rank's environment, before those that say who it is.
+  std::function<std::vector<std::string>(int rank)> env;
 };
 
 /// Runs fn as n processes and returns when all have ended. Each is this program started again (fork

@@ -9,33 +9,69 @@
 #include "trireme/comm/backend.h"
 #include "trireme/comm/blas.h"
 #include "trireme/comm/local_backend.h"
+#include "trireme/comm/registry.h"
 #include "trireme/comm/run.h"
+#include "trireme/store/memory_store.h"
 
 namespace trireme {
 
+namespace {
+
+/// Makes rank r's group.
+using MakeGroup = std::function<Group(int rank)>;
+
+MakeGroup thread_groups(int n, const ThreadOptions& options) {
+  if (options.backend == "local") {
+    auto world = std::make_shared<local::ThreadWorld>(n);
+    return [world, timeout = options.timeout](int rank) {
+      return Group(detail::local_thread_backend(world, rank, timeout));
+    };
+  }
+  check<UsageError>(options.backend == "gloo" || options.backend == "fake",
+                    "run_threads: the backend {} wants ranks that are processes", options.backend);
+  std::shared_ptr<Store> store = std::make_shared<MemoryStore>();
+  return [n, options, store](int rank) {
+    detail::BackendSpec spec;
+    spec.rank = rank;
+    spec.size = n;
+    spec.timeout = options.timeout;
+    spec.check = options.check;
+    spec.store = std::make_shared<PrefixStore>(
+        std::shared_ptr<Store>(store->clone(Deadline::after(options.timeout))), "world");
+    return Group(detail::make_backend(options.backend, spec));
+  };
+}
+
+}  // namespace
+
 void run_threads(int n, const std::function<void(Group)>& fn, Duration timeout) {
+  run_threads(n, fn, ThreadOptions{timeout, "local"});
+}
+
+void run_threads(int n, const std::function<void(Group)>& fn, const ThreadOptions& options) {
   check<UsageError>(n >= 1 && n <= local::kMaxRanks, "run_threads: {} ranks; 1 to {} are possible",
                     n, local::kMaxRanks);
   mend_blas();
-  auto world = std::make_shared<local::ThreadWorld>(n);
+  const MakeGroup make_group = thread_groups(n, options);
   std::mutex mutex;
   std::exception_ptr first;  // in time: what the others throw follows from it
   std::vector<std::thread> threads;
   auto body = [&](int rank) {
     ThreadRankScope label(rank);
-    Group group(detail::local_backend(local::thread_host(world, rank), timeout));
+    Group group;
     auto keep_first = [&] {
       std::lock_guard lock(mutex);
       if (!first) first = std::current_exception();
     };
     try {
+      group = make_group(rank);
       fn(group);
     } catch (const std::exception& e) {
       keep_first();
-      group.abort(e.what());
+      if (group) group.abort(e.what());
     } catch (...) {
       keep_first();
-      group.abort("an exception that is no std::exception");
+      if (group) group.abort("an exception that is no std::exception");
     }
   };
   for (int r = 0; r < n; ++r) threads.emplace_back(body, r);

@@ -56,7 +56,7 @@ std::vector<std::string> arguments_of_this_program() {
   std::string why;
   try {
     write_file_atomic(reached_mark(report), "");
-    Group group = init_process_group({.timeout = options.timeout});
+    Group group = init_process_group({.backend = options.backend, .timeout = options.timeout});
     try {
       fn(group);
     } catch (const std::exception& e) {
@@ -143,6 +143,8 @@ void spawn(int n, const std::function<void(Group)>& fn, const SpawnOptions& opti
           ours = ours || name == taken;
         if (!ours) env.emplace_back(entry);
       }
+      if (options.env)
+        for (const std::string& entry : options.env(r)) env.push_back(entry);
       env.push_back(fmt::format("RANK={}", r));
       env.push_back(fmt::format("LOCAL_RANK={}", r));
       env.push_back(fmt::format("WORLD_SIZE={}", n));

@@ -16,8 +16,4 @@ TRIREME_API void verify_same(Group& group, const NamedTensors& tensors, const st
 /// Rank `root`'s values, written in place without touching version counters.
 TRIREME_API void broadcast_tensors(Group& group, const NamedTensors& tensors, int root = 0);
 
-/// Every rank's text, by rank.
-TRIREME_API std::vector<std::string> all_gather_strings(Group& group, const std::string& mine);
-TRIREME_API std::string broadcast_string(Group& group, const std::string& text, int root);
-
 }  // namespace trireme

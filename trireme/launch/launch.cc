@@ -70,6 +70,9 @@ int launch_workers(const RunOptions& options, const std::vector<std::string>& co
   Keeper keeper("TRIREME_SECRET_FILE=" + secret_file, own.path());
   SignalInbox inbox(options.signals_to_handle);  // before the store's threads
   LogFolder logs = make_log_folder(options, job.run_id, own);
+  job.flight_dir = options.flight_dir;
+  if (job.flight_dir.empty() && logs.stays)
+    job.flight_dir = std::filesystem::absolute(logs.path + "/flight").string();
   JobStore store(job.run_id, secret_file);
   job.secret_file = secret_file;
   job.store = store.address();

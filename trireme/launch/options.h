@@ -29,6 +29,9 @@ struct RunOptions {
   int master_port = 0;                    // 0: a free one, chosen by the kernel
   std::string role = "default";
   std::string log_dir;  // "": no files, unless redirects or tee ask for them
+  /// Where ranks write down their last calls when a group fails; made when that happens. "": in the
+  /// log folder, where there is one.
+  std::string flight_dir;
   StreamSelection redirects;
   StreamSelection tee;
   std::vector<int> local_ranks_filter;  // empty: all on the console

@@ -36,6 +36,8 @@ EnvMap worker_env(const JobEnv& job, int local_rank, const Getenv& user) {
   env["TORCHELASTIC_USE_AGENT_STORE"] = "False";
   if (!job.error_file.empty()) env["TORCHELASTIC_ERROR_FILE"] = job.error_file;
   if (!user("TORCH_NCCL_ASYNC_ERROR_HANDLING")) env["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";
+  if (!job.flight_dir.empty() && !user("TRIREME_FLIGHT_DIR"))
+    env["TRIREME_FLIGHT_DIR"] = job.flight_dir;
   if (!job.store.empty()) env["TRIREME_STORE"] = job.store;
   if (!job.secret_file.empty()) env["TRIREME_SECRET_FILE"] = job.secret_file;
   return env;

@@ -46,8 +46,10 @@ int connect_once(int fd, const SocketAddress& to, Deadline deadline) {
 
 }  // namespace
 
-BackOff::BackOff()
-    : state_(stable_hash({static_cast<uint64_t>(now_ns()), static_cast<uint64_t>(::getpid()),
+BackOff::BackOff(Duration first, Duration longest)
+    : next_ms_(std::chrono::duration<double, std::milli>(first).count()),
+      longest_ms_(std::chrono::duration<double, std::milli>(longest).count()),
+      state_(stable_hash({static_cast<uint64_t>(now_ns()), static_cast<uint64_t>(::getpid()),
                           reinterpret_cast<uintptr_t>(this)})) {}
 
 bool BackOff::pause(Deadline deadline) {
@@ -57,7 +59,7 @@ bool BackOff::pause(Deadline deadline) {
   auto wait = std::chrono::duration_cast<Duration>(
       std::chrono::duration<double, std::milli>(next_ms_ * jitter));
   std::this_thread::sleep_for(std::min(wait, deadline.remaining()));
-  next_ms_ = std::min(next_ms_ * 1.6, 500.0);
+  next_ms_ = std::min(next_ms_ * 1.6, longest_ms_);
   return true;
 }
 
@@ -69,6 +71,10 @@ std::optional<Socket> try_connect(const Endpoint& to, Deadline deadline, std::st
     try {
       addresses = resolve(to.address);
     } catch (const ResourceError& error) {  // a name may appear later, as a pod's does
+      UniqueFd room(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      int code = errno;
+      check<ResourceError>(room || descriptor_hint(code).empty(), "cannot resolve host '{}': {}{}",
+                           to.address.host, errno_text(code), descriptor_hint(code));
       *why = error.what();
       return std::nullopt;
     }

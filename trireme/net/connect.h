@@ -11,16 +11,18 @@
 
 namespace trireme::net {
 
-/// Waits between attempts: 5 ms, growing to half a second, each ±25 % so that many ranks do not
-/// knock in step.
+/// Waits between attempts: 5 ms, growing to half a second unless told otherwise, each ±25 % so that
+/// many ranks do not knock in step.
 class TRIREME_API BackOff {
  public:
-  BackOff();
+  explicit BackOff(Duration first = std::chrono::milliseconds(5),
+                   Duration longest = std::chrono::milliseconds(500));
   /// Sleeps, at most until the deadline; false when it has passed.
   bool pause(Deadline deadline);
 
  private:
-  double next_ms_ = 5;
+  double next_ms_;
+  double longest_ms_;
   uint64_t state_;
 };
 

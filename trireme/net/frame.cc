@@ -17,12 +17,12 @@ Header parse_header(std::string_view bytes, size_t limit) {
   Reader in(bytes.substr(0, kFrameHeaderBytes), "frame header");
   check<Corrupt>(in.raw(kMagic.size()) == kMagic, "these bytes do not begin a frame of Trireme's");
   uint16_t version = in.u16();
-  check<Mismatch>(version <= kFrameVersion,
+  check<Corrupt>(version > 0, "a frame of version 0");
+  check<Mismatch>(version == kFrameVersion,
                   "the other end speaks version {} of the control protocol and this program "
                   "version {}: run the same "
                   "release of Trireme on every rank",
                   version, kFrameVersion);
-  check<Corrupt>(version > 0, "a frame of version 0");
   Header header{in.u16(), in.u32()};
   check<Corrupt>(header.length <= limit, "a frame of {} bytes where at most {} are allowed",
                  header.length, limit);

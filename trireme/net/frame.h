@@ -12,15 +12,15 @@
 
 // What goes over every control connection:
 //   offset  0  magic    4 bytes "TRIR"
-//           4  version  u16     1
+//           4  version  u16     2 (1: before the store kept wills)
 //           6  type     u16     net/auth.h: 1…15; store/protocol.h: from 16
 //           8  length   u32     of the payload
 //          12  payload
-// Little-endian. Failure: Corrupt for bytes that are no frame or too long, Mismatch for a newer
+// Little-endian. Failure: Corrupt for bytes that are no frame or too long, Mismatch for another
 // version (it names both). After either the connection is of no use.
 namespace trireme::net {
 
-inline constexpr uint16_t kFrameVersion = 1;
+inline constexpr uint16_t kFrameVersion = 2;
 inline constexpr size_t kFrameHeaderBytes = 12;
 /// The longest payload from somebody who has not said who he is, and from one who has.
 inline constexpr size_t kMaxPayloadBefore = size_t{1} << 10;

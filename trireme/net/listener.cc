@@ -29,8 +29,9 @@ uint16_t bound_port(int fd) {
 int Listener::open(const Endpoint& at) {
   SocketAddress address = at.is_unix() ? abstract_address(at.name) : resolve(at.address).front();
   UniqueFd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  check<ResourceError>(static_cast<bool>(fd), "cannot make a socket for {}: {}", at.text(),
-                       errno_text());
+  int code = errno;
+  check<ResourceError>(static_cast<bool>(fd), "cannot make a socket for {}: {}{}", at.text(),
+                       errno_text(code), descriptor_hint(code));
   if (!at.is_unix()) {
     // Only past connections in TIME_WAIT are ignored by this; two listeners never share a port on
     // Linux.

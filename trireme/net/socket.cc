@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "trireme/base/check.h"
+#include "trireme/net/link.h"
 
 namespace trireme::net {
 namespace {
@@ -25,6 +26,10 @@ bool is_gone(int code) {
 }
 
 }  // namespace
+
+std::string_view descriptor_hint(int code) {
+  return code == EMFILE || code == ENFILE ? "; raise the limit of open files (ulimit -n)" : "";
+}
 
 bool poll_until(int fd, short events, Deadline deadline) {
   while (true) {
@@ -67,7 +72,7 @@ void Socket::send_all(std::string_view bytes, Deadline deadline) {
   while (!bytes.empty()) {
     if (auto n = send_now(bytes)) {
       bytes.remove_prefix(*n);
-    } else if (!poll_until(fd_.get(), POLLOUT, deadline)) {
+    } else if (!wait_writable(deadline)) {
       fail<Timeout>("{} took nothing more before the deadline", peer_);
     }
   }
@@ -85,9 +90,19 @@ void Socket::recv_all(char* to, size_t bytes, Deadline deadline) {
   }
 }
 
-bool Socket::wait_readable(Deadline deadline) const {
-  return poll_until(fd_.get(), POLLIN, deadline);
+bool Socket::wait_for(short events, Deadline deadline) const {
+  while (!poll_until(fd_.get(), events, sooner(deadline, kLinkCheckEvery))) {
+    check<PeerLost>(
+        link_of(fd_.get()) != Link::cut,
+        "the connection to {} is gone: its host acknowledges nothing any more (link cut, "
+        "or host down)",
+        peer_);
+    if (deadline.expired()) return false;
+  }
+  return true;
 }
+bool Socket::wait_readable(Deadline deadline) const { return wait_for(POLLIN, deadline); }
+bool Socket::wait_writable(Deadline deadline) const { return wait_for(POLLOUT, deadline); }
 
 void Socket::shutdown_write() { ::shutdown(fd_.get(), SHUT_WR); }
 

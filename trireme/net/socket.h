@@ -35,13 +35,16 @@ class TRIREME_API Socket {
   std::optional<size_t> send_now(std::string_view bytes);
   std::optional<size_t> recv_now(char* to, size_t bytes);
 
-  /// False when the deadline passed first.
+  /// False when the deadline passed first. PeerLost when the link is cut (net/link.h).
   bool wait_readable(Deadline deadline) const;
+  bool wait_writable(Deadline deadline) const;
   /// No more sending; the other end reads an end.
   void shutdown_write();
   void close() { fd_.reset(); }
 
  private:
+  bool wait_for(short events, Deadline deadline) const;
+
   UniqueFd fd_;
   std::string peer_;
 };
@@ -49,6 +52,10 @@ class TRIREME_API Socket {
 /// poll(2) one descriptor until `events` (or an error, or a hang-up) shows; false when the deadline
 /// passed first.
 TRIREME_API bool poll_until(int fd, short events, Deadline deadline);
+
+/// What to do about an errno that says that there are too many open files, for the end of a text;
+/// "" for any other.
+TRIREME_API std::string_view descriptor_hint(int code);
 
 /// The sooner of `deadline` and `limit` from now.
 inline Deadline sooner(Deadline deadline, Duration limit) {

@@ -27,8 +27,9 @@ struct Connection {
   };
 
   Connection(uint64_t id, net::Socket socket, const net::Credentials& credentials,
-             std::string source, Deadline limit)
+             std::string source, bool is_tcp, Deadline limit)
       : id(id),
+        is_tcp(is_tcp),
         socket(std::move(socket)),
         handshake(std::make_unique<net::ServerHandshake>(credentials)),
         source(std::move(source)),
@@ -45,6 +46,7 @@ struct Connection {
   bool wants_input() const { return state == State::closing || (!waiting && !has_output()); }
 
   const uint64_t id;
+  const bool is_tcp;
   net::Socket socket;
   std::unique_ptr<net::ServerHandshake> handshake;
   std::string source;  // without the port: refusals are told once per source
@@ -59,6 +61,13 @@ struct Connection {
   std::optional<Request> waiting;
   std::unordered_set<std::string> absent;
   Deadline wait_until = Deadline::never();
+
+  struct Will {
+    std::string key, value;
+    size_t room = 0;  // kept for it in the table
+  };
+  std::optional<Will> will;
+  Deadline link_check = Deadline::never();  // while something is on its way
 };
 
 }  // namespace trireme::detail

@@ -88,7 +88,7 @@ std::pair<net::Socket, net::Endpoint> find_job_store(const std::string& host, Po
                       one.refused->code == net::Refusal::other_job;
       check<UsageError>(may_pass, "{}", one.why);
       // "another job is at 29501" tells more than "29508 refused the connection".
-      bool answered = one.refused || one.stranger;
+      bool answered = one.refused || one.stranger || one.other_release;
       (answered ? why : quiet) = fmt::format("port {}: {}", port, one.why);
     }
     if (why.empty()) why = quiet;

@@ -9,7 +9,6 @@
 
 #include "trireme/base/export.h"
 #include "trireme/store/store.h"
-#include "trireme/store/tcp_store.h"
 
 // How ranks meet in a store that they can all reach, and how they leave it. Keys:
 //   world_size        what the first rank said; all must say the same
@@ -44,14 +43,14 @@ void wait_for_world(Store& store, int rank, int world_size, Deadline deadline,
                     const std::function<std::vector<std::string>()>& refusals = {});
 
 /// "1, 3–7": for texts.
-std::string name_ranks(const std::vector<int>& ranks);
+TRIREME_API std::string name_ranks(const std::vector<int>& ranks);
 
 /// A member's own store: says left/<r> when it is destroyed, and waits no longer than two seconds
 /// for that.
 class MemberStore final : public Store {
  public:
-  /// `connection` (may be null) is what stands under `inner`.
-  MemberStore(std::unique_ptr<Store> inner, int rank, TcpStore* connection);
+  /// `limit_answers` (may be empty) says how long what stands under `inner` may wait for a call.
+  MemberStore(std::unique_ptr<Store> inner, int rank, std::function<void(Duration)> limit_answers);
   ~MemberStore() override;
 
   void set(const std::string& key, std::string_view value) override { inner_->set(key, value); }
@@ -74,13 +73,17 @@ class MemberStore final : public Store {
   }
   bool delete_key(const std::string& key) override { return inner_->delete_key(key); }
   int64_t count_keys(std::string_view prefix) override { return inner_->count_keys(prefix); }
+  void set_will(const std::string& key, std::string_view value) override {
+    inner_->set_will(key, value);
+  }
+  void clear_will() override { inner_->clear_will(); }
   std::unique_ptr<Store> clone(Deadline deadline) override { return inner_->clone(deadline); }
   std::string describe() const override { return inner_->describe(); }
 
  private:
   std::unique_ptr<Store> inner_;
   int rank_;
-  TcpStore* connection_;
+  std::function<void(Duration)> limit_answers_;
 };
 
 }  // namespace detail

@@ -11,28 +11,57 @@ namespace {
 
 constexpr size_t kOverhead = 128;  // of a key in the map, roughly: empty values are not free
 
-int64_t number_in(const std::string& key, const std::string& text) {
-  int64_t value = 0;
-  auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  check<UsageError>(code == std::errc() && end == text.data() + text.size(),
-                    "add: the value of '{}' is not a whole number", key);
-  return value;
+size_t cost(const std::string& key, std::string_view value) {
+  return value.size() + key.size() + kOverhead;
 }
 
 }  // namespace
 
-void KeyTable::set_locked(const std::string& key, std::string_view value) {
-  check_key(key);
-  check<UsageError>(value.size() <= Store::kMaxValueBytes,
-                    "the value of '{}' has {} bytes; the store takes at most {}", key, value.size(),
-                    Store::kMaxValueBytes);
-  auto at = values_.find(key);
-  size_t before = at == values_.end() ? 0 : at->second.size() + key.size() + kOverhead;
-  size_t after = value.size() + key.size() + kOverhead;
+int64_t sum_of(const std::string& key, std::string_view text, int64_t delta) {
+  int64_t sum = 0;
+  auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), sum);
+  check<UsageError>(code == std::errc() && end == text.data() + text.size(),
+                    "add: the value of '{}' is not a whole number", key);
+  check<UsageError>(!__builtin_add_overflow(sum, delta, &sum), "add: '{}' would leave 64 bits",
+                    key);
+  return sum;
+}
+
+void KeyTable::check_room_locked(size_t less, size_t more) const {
   check<ResourceError>(
-      bytes_ - before + after <= max_bytes_,
+      bytes_ - less + more <= max_bytes_,
       "the store is full: {} bytes held, {} allowed. Delete keys that are no longer needed", bytes_,
       max_bytes_);
+}
+
+size_t KeyTable::keep_room(const std::string& key, std::string_view value) {
+  check_key(key);
+  check_value(key, value);
+  std::lock_guard lock(mutex_);
+  size_t room = cost(key, value);
+  check_room_locked(0, room);
+  bytes_ += room;
+  return room;
+}
+
+void KeyTable::give_back_room(size_t bytes) {
+  std::lock_guard lock(mutex_);
+  bytes_ -= bytes;
+}
+
+void KeyTable::set_in_room(const std::string& key, std::string_view value, size_t room) {
+  std::lock_guard lock(mutex_);
+  bytes_ -= room;
+  set_locked(key, value);
+}
+
+void KeyTable::set_locked(const std::string& key, std::string_view value) {
+  check_key(key);
+  check_value(key, value);
+  auto at = values_.find(key);
+  size_t before = at == values_.end() ? 0 : cost(key, at->second);
+  size_t after = cost(key, value);
+  check_room_locked(before, after);
   if (at == values_.end())
     values_.emplace(key, value);
   else
@@ -56,9 +85,7 @@ std::optional<std::string> KeyTable::find(const std::string& key) const {
 int64_t KeyTable::add(const std::string& key, int64_t delta) {
   std::lock_guard lock(mutex_);
   auto at = values_.find(key);
-  int64_t sum = at == values_.end() ? 0 : number_in(key, at->second);
-  check<UsageError>(!__builtin_add_overflow(sum, delta, &sum), "add: '{}' would leave 64 bits",
-                    key);
+  int64_t sum = sum_of(key, at == values_.end() ? std::string_view("0") : at->second, delta);
   set_locked(key, std::to_string(sum));
   return sum;
 }
@@ -77,7 +104,7 @@ bool KeyTable::erase(const std::string& key) {
   std::lock_guard lock(mutex_);
   auto at = values_.find(key);
   if (at == values_.end()) return false;
-  bytes_ -= at->second.size() + key.size() + kOverhead;
+  bytes_ -= cost(key, at->second);
   values_.erase(at);
   return true;
 }

@@ -15,6 +15,10 @@
 
 namespace trireme::detail {
 
+/// A decimal number and what is added to it. UsageError where it is no number or would leave 64
+/// bits.
+int64_t sum_of(const std::string& key, std::string_view text, int64_t delta);
+
 /// The table itself: what a server serves and MemoryStore uses directly. Safe from any thread.
 /// Errors are Store's.
 class KeyTable {
@@ -27,6 +31,13 @@ class KeyTable {
   std::string compare_set(const std::string& key, std::string_view expected,
                           std::string_view desired);
   bool erase(const std::string& key);
+
+  /// Keeps room, so that a later set_in_room() of the same finds it. Throws what set() would.
+  /// Returns its bytes.
+  size_t keep_room(const std::string& key, std::string_view value);
+  void give_back_room(size_t bytes);
+  void set_in_room(const std::string& key, std::string_view value, size_t room);
+
   int64_t count(std::string_view prefix) const;
   std::vector<std::string> missing(const std::vector<std::string>& keys) const;
   /// The keys that were still missing at the deadline.
@@ -39,6 +50,7 @@ class KeyTable {
  private:
   std::vector<std::string> missing_locked(const std::vector<std::string>& keys) const;
   void set_locked(const std::string& key, std::string_view value);
+  void check_room_locked(size_t less, size_t more) const;
 
   const size_t max_bytes_;
   mutable std::mutex mutex_;

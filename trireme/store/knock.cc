@@ -26,6 +26,9 @@ Knock knock(const net::Endpoint& at, const net::Credentials& credentials, Deadli
   } catch (const Corrupt& error) {
     out.stranger = true;
     out.why = error.what();
+  } catch (const Mismatch& error) {
+    out.other_release = true;
+    out.why = error.what();
   }
   return out;
 }
@@ -39,6 +42,7 @@ net::Socket knock_until(const net::Endpoint& at, const net::Credentials& credent
     auto one = knock(at, credentials, deadline);
     if (one.socket) return std::move(*one.socket);
     check<UsageError>(!one.refused || one.refused->code == net::Refusal::busy, "{}", one.why);
+    check<Mismatch>(!one.other_release, "the store at {}: {}", at.text(), one.why);
     check<UsageError>(!one.stranger,
                       "what listens at {} is no store of Trireme's ({}): choose another port",
                       at.text(), one.why);

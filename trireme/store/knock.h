@@ -15,6 +15,7 @@ struct Knock {
   std::optional<net::Socket> socket;    // we are in
   std::optional<net::Refused> refused;  // somebody of ours said no
   bool stranger = false;                // something listens there that is no store of ours
+  bool other_release = false;           // a store of a Trireme that speaks another protocol
   std::string why;                      // of each case but the first
 };
 
@@ -24,7 +25,7 @@ Knock knock(const net::Endpoint& at, const net::Credentials& credentials, Deadli
             Duration limit = net::kHandshakeLimit);
 
 /// Knocks until the store lets us in. UsageError for a refusal that time does not mend or a
-/// stranger, Timeout otherwise.
+/// stranger, Mismatch for another release of Trireme, Timeout otherwise.
 net::Socket knock_until(const net::Endpoint& at, const net::Credentials& credentials,
                         Deadline deadline);
 

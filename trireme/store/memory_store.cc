@@ -43,6 +43,10 @@ std::vector<std::string> MemoryStore::missing(const std::vector<std::string>& ke
 }
 bool MemoryStore::delete_key(const std::string& key) { return table_->erase(key); }
 int64_t MemoryStore::count_keys(std::string_view prefix) { return table_->count(prefix); }
+void MemoryStore::set_will(const std::string& key, std::string_view value) {
+  detail::check_key(key);
+  detail::check_value(key, value);
+}
 std::unique_ptr<Store> MemoryStore::clone(Deadline) {
   return std::make_unique<MemoryStore>(table_, where_);
 }

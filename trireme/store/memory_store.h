@@ -29,6 +29,8 @@ class TRIREME_API MemoryStore final : public Store {
   std::vector<std::string> missing(const std::vector<std::string>& keys) override;
   bool delete_key(const std::string& key) override;
   int64_t count_keys(std::string_view prefix) override;
+  void set_will(const std::string& key, std::string_view value) override;
+  void clear_will() override {}
   std::unique_ptr<Store> clone(Deadline deadline) override;
   std::string describe() const override { return where_; }
 

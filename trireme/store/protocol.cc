@@ -21,7 +21,10 @@ std::vector<std::string> get_keys(net::Reader& in) {
   return keys;
 }
 
-bool takes_one_key(Op op) { return op != Op::wait && op != Op::missing; }
+bool takes_keys(Op op, size_t n) {
+  if (op == Op::wait || op == Op::missing) return true;
+  return n == (op == Op::clear_will || op == Op::goodbye ? 0 : 1);
+}
 
 }  // namespace
 
@@ -42,7 +45,7 @@ std::string encode(const Reply& reply) {
 
 Request decode_request(const net::Frame& frame) {
   check<Corrupt>(frame.type >= static_cast<uint16_t>(Op::set) &&
-                     frame.type <= static_cast<uint16_t>(Op::count),
+                     frame.type <= static_cast<uint16_t>(Op::goodbye),
                  "the store has no operation {}", frame.type);
   Request out;
   out.op = static_cast<Op>(frame.type);
@@ -53,8 +56,8 @@ Request decode_request(const net::Frame& frame) {
   out.value = in.string();
   out.expected = in.string();
   in.finish();
-  check<Corrupt>(!takes_one_key(out.op) || out.keys.size() == 1,
-                 "operation {} of the store takes one key, not {}", frame.type, out.keys.size());
+  check<Corrupt>(takes_keys(out.op, out.keys.size()),
+                 "operation {} of the store does not take {} keys", frame.type, out.keys.size());
   return out;
 }
 

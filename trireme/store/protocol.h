@@ -25,7 +25,10 @@ enum class Op : uint16_t {
   wait,
   missing,
   erase,
-  count,  // keys[0]: the prefix
+  count,     // keys[0]: the prefix
+  set_will,  // keys[0] becomes `value` when this connection ends without a goodbye
+  clear_will,
+  goodbye,  // no reply: the server drops the will and closes
 };
 
 enum class Status : uint16_t {

@@ -8,6 +8,7 @@
 #include "trireme/base/log.h"
 #include "trireme/base/philox.h"
 #include "trireme/net/connect.h"
+#include "trireme/store/file_store.h"
 #include "trireme/store/job_ports.h"
 #include "trireme/store/join.h"
 #include "trireme/store/memory_store.h"
@@ -46,11 +47,23 @@ net::Credentials tcp_credentials(const RankEnv& env, std::string job_id, const n
   return {std::move(job_id), std::move(admission.secret)};
 }
 
+constexpr std::string_view kFile = "file://";
+
+std::string path_in(const std::string& init_method) {
+  auto path = init_method.substr(kFile.size());
+  check<UsageError>(path.size() > 1 && path.front() == '/' && path.back() != '/',
+                    "init_method '{}': write file:///path of a file, absolute", init_method);
+  check<UsageError>(path.find('?') == std::string::npos,
+                    "init_method '{}': give rank and world size as arguments, not in the path",
+                    init_method);
+  return path;
+}
+
 RankEnv with_method(RankEnv env, const std::string& init_method) {
-  if (init_method == "env://" || init_method.empty()) return env;
+  if (init_method == "env://" || init_method.empty() || init_method.starts_with(kFile)) return env;
   constexpr std::string_view kTcp = "tcp://";
   check<UsageError>(init_method.starts_with(kTcp),
-                    "init_method '{}': write env:// or tcp://host:port", init_method);
+                    "init_method '{}': write env://, tcp://host:port or file:///path", init_method);
   check<UsageError>(init_method.find('?') == std::string::npos,
                     "init_method '{}': give rank and world size as arguments, not in the address",
                     init_method);
@@ -65,6 +78,10 @@ RankEnv with_method(RankEnv env, const std::string& init_method) {
   return env;
 }
 
+std::function<void(Duration)> limit_of(TcpStore* connection) {
+  return [connection](Duration limit) { connection->set_answer_limit(limit); };
+}
+
 /// Our launcher's table outlives attempts and groups: each attempt has its prefix, and each group
 /// of this process the next round.
 std::unique_ptr<Store> join_launched(const RankEnv& env, const net::Credentials& credentials,
@@ -76,10 +93,23 @@ std::unique_ptr<Store> join_launched(const RankEnv& env, const net::Credentials&
     auto store = std::make_unique<PrefixStore>(
         shared, fmt::format("attempt/{}/round/{}", env.attempt, round));
     if (detail::take_seat(*store, env.rank, env.world_size) == detail::Seat::left) continue;
-    auto own = std::make_unique<detail::MemberStore>(std::move(store), env.rank, connection);
+    auto own =
+        std::make_unique<detail::MemberStore>(std::move(store), env.rank, limit_of(connection));
     detail::wait_for_world(*own, env.rank, env.world_size, deadline);
     return own;
   }
+}
+
+std::unique_ptr<Store> join_in_file(const RankEnv& env, const std::string& path,
+                                    Deadline deadline) {
+  FileStore::Member member{env.job_id, static_cast<uint32_t>(env.attempt),
+                           static_cast<uint32_t>(env.world_size), static_cast<uint32_t>(env.rank)};
+  auto store = FileStore::join(path, member, deadline);
+  auto limit = [file = store.get()](Duration d) { file->set_answer_limit(d); };
+  auto own = std::make_unique<detail::MemberStore>(std::move(store), env.rank, limit);
+  detail::take_seat(*own, env.rank, env.world_size);
+  detail::wait_for_world(*own, env.rank, env.world_size, deadline);
+  return own;
 }
 
 /// Rank 0: serves, and uses the table without a socket.
@@ -111,7 +141,8 @@ std::unique_ptr<Store> join_at_rank0(const RankEnv& env, Deadline deadline, cons
     auto* connection = store.get();
     try {
       if (detail::take_seat(*store, env.rank, env.world_size) == detail::Seat::ours) {
-        auto own = std::make_unique<detail::MemberStore>(std::move(store), env.rank, connection);
+        auto own =
+            std::make_unique<detail::MemberStore>(std::move(store), env.rank, limit_of(connection));
         detail::wait_for_world(*own, env.rank, env.world_size, deadline);
         return own;
       }
@@ -211,6 +242,8 @@ std::unique_ptr<Store> open_store(const RankEnv& rank_env, const std::string& in
       rank_env.world_size);
   auto env = with_method(rank_env, init_method);
   bool exact_port = init_method.starts_with("tcp://");
+  if (init_method.starts_with(kFile) && env.world_size > 1)
+    return join_in_file(env, path_in(init_method), deadline);
   if (!env.store_endpoint.empty()) {
     auto at = net::Endpoint::parse(env.store_endpoint);
     auto credentials = at.is_unix() ? net::Credentials{env.job_id, std::nullopt}

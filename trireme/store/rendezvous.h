@@ -47,10 +47,12 @@ class TRIREME_API ServerHandle {
 ///   several hosts    rank 0 serves the first free port of MASTER_PORT+1…+8 at MASTER_ADDR, and the
 ///                    others find it by the job id; takes a secret (net/secret.h) or
 ///                    TRIREME_INSECURE=1
-/// `init_method`: "env://" for that; "tcp://host:port" names where rank 0 serves (exactly that
-/// port, and TRIREME_STORE is not looked at), with the rank and size in `rank_env` as the caller
-/// gives them; a loopback host means one host. `env` is where the secret's variables are read.
-/// UsageError, ResourceError (port in use), Timeout (naming the missing ranks).
+///   file:///path     a file that all ranks reach and that does not exist yet (store/file_store.h);
+///                    no secret: who may write the file may join
+/// `init_method`: "env://" for the first four; "tcp://host:port" names where rank 0 serves (exactly
+/// that port, and TRIREME_STORE is not looked at), with the rank and size in `rank_env` as the
+/// caller gives them; a loopback host means one host. `env` is where the secret's variables are
+/// read. UsageError, ResourceError (port in use), Timeout (naming the missing ranks).
 TRIREME_API std::unique_ptr<Store> open_store(const RankEnv& rank_env,
                                               const std::string& init_method, Deadline deadline,
                                               ServerHandle& server,

@@ -5,9 +5,11 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <system_error>
 
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
+#include "trireme/net/link.h"
 
 namespace trireme {
 namespace {
@@ -33,8 +35,6 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-bool before(Deadline a, Deadline b) { return a.remaining() < b.remaining(); }
-
 }  // namespace
 
 StoreServer::Loop::Loop(Options options, std::vector<net::Listener> listeners)
@@ -45,7 +45,8 @@ StoreServer::Loop::Loop(Options options, std::vector<net::Listener> listeners)
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       next_id_(kFirstConnection) {
-  check<ResourceError>(epoll_ && wake_, "cannot make the store's server: {}", errno_text());
+  check<ResourceError>(epoll_ && wake_, "cannot make the store's server: {}{}", errno_text(),
+                       net::descriptor_hint(errno));
   check<UsageError>(options_.credentials.job_id.size() <= net::kMaxJobId,
                     "a job id of {} bytes; at most {}", options_.credentials.job_id.size(),
                     net::kMaxJobId);
@@ -60,7 +61,12 @@ StoreServer::Loop::Loop(Options options, std::vector<net::Listener> listeners)
     if (std::this_thread::get_id() != loop_thread_.load()) wake();
   });
   SignalsBlocked for_the_new_thread;
-  thread_ = std::thread([this] { run(); });
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    fail<ResourceError>("cannot start the store's thread: {}; raise the limit (ulimit -u)",
+                        error.what());
+  }
 }
 
 void StoreServer::Loop::stop() {
@@ -155,6 +161,7 @@ void StoreServer::Loop::run_once(std::vector<epoll_event>& events) {
   }
   answer_waiters();
   check_limits();
+  answer_waiters();  // of what the wills of those who were too late have set
 }
 
 int StoreServer::Loop::epoll_timeout_ms() const {
@@ -222,11 +229,11 @@ void StoreServer::Loop::accept_from(size_t which) {
       auto limit = Deadline::after(options_.handshake_limit);
       auto c = std::make_unique<Connection>(next_id_++, std::move(*socket),
                                             is_unix ? unix_credentials_ : options_.credentials,
-                                            std::move(source), limit);
+                                            std::move(source), !is_unix, limit);
       c->interest = EPOLLIN | EPOLLRDHUP;
       watch(fd, c->id, c->interest, true);
       ++pending_;
-      if (before(limit, next_limit_)) next_limit_ = limit;
+      sooner_limit(limit);
       connections_.emplace(c->id, std::move(c));
     } catch (const std::exception& error) {  // out of descriptors: those who are here go on
       note_refusal("newcomers", error.what());
@@ -252,6 +259,7 @@ void StoreServer::Loop::close(uint64_t id) {
   Connection& c = *at->second;
   forget_wait(c);
   bool was_open = c.state == Connection::State::open;
+  execute_will(c);
   connections_.erase(at);
   if (!was_open) {
     --pending_;
@@ -271,6 +279,10 @@ void StoreServer::Loop::update_interest(Connection& c) {
   watch(c.socket.fd(), c.id, interest, false);
 }
 
+void StoreServer::Loop::sooner_limit(Deadline limit) {
+  if (limit.remaining() < next_limit_.remaining()) next_limit_ = limit;
+}
+
 void StoreServer::Loop::check_limits() {
   if (stop_listening_ && listeners_.front().fd() >= 0) close_listeners();
   if (listen_again_.expired() || (full_ && pending_ < options_.max_pending)) {
@@ -279,24 +291,40 @@ void StoreServer::Loop::check_limits() {
   }
   if (!next_limit_.expired()) return;
   std::vector<uint64_t> late;
+  std::vector<uint64_t> cut;
   std::vector<Connection*> waits_over;
   next_limit_ = Deadline::never();
   for (auto& [id, c] : connections_) {
     if (c->state != Connection::State::open) {
       if (c->limit.expired())
         late.push_back(id);
-      else if (before(c->limit, next_limit_))
-        next_limit_ = c->limit;
+      else
+        sooner_limit(c->limit);
     } else if (c->waiting) {
       if (c->wait_until.expired())
         waits_over.push_back(c.get());
-      else if (before(c->wait_until, next_limit_))
-        next_limit_ = c->wait_until;
+      else
+        sooner_limit(c->wait_until);
     }
+    if (c->link_check.expired()) {
+      auto link = net::link_of(c->socket.fd());
+      if (link == net::Link::cut) cut.push_back(id);
+      c->link_check =
+          link == net::Link::quiet ? Deadline::never() : Deadline::after(net::kLinkCheckEvery);
+    }
+    sooner_limit(c->link_check);
   }
-  for (auto* c : waits_over) give_up_wait(*c);
+  for (auto* c : waits_over) give_up_wait(*c);  // may close it
+  for (auto id : cut) {
+    auto at = connections_.find(id);
+    if (at == connections_.end()) continue;
+    log_debug("the store lost {}: its host acknowledges nothing any more", at->second->source);
+    close(id);
+  }
   for (auto id : late) {
-    auto& c = *connections_.at(id);
+    auto at = connections_.find(id);
+    if (at == connections_.end()) continue;
+    auto& c = *at->second;
     if (c.state == Connection::State::handshake)
       note_refusal(c.source, "it said nothing that proves who it is in time");
     close(id);

@@ -54,6 +54,11 @@ class StoreServer::Loop {
   void on_input(Connection& c);
   void on_handshake(Connection& c, const net::Frame& frame);
   void on_request(Connection& c, detail::Request request);
+  void on_will(Connection& c, detail::Request request);
+  void drop_will(Connection& c);
+  void execute_will(Connection& c);
+  /// Sends, and looks after a while whether it was acknowledged.
+  void reply(Connection& c, std::string frame);
   void refuse(Connection& c, net::ServerHandshake::Step step);
   void start_closing(Connection& c);
   void close(uint64_t id);
@@ -65,6 +70,7 @@ class StoreServer::Loop {
   void forget_wait(Connection& c);
   void answer_waiters();
   void check_limits();
+  void sooner_limit(Deadline limit);
 
   const Options options_;
   const net::Credentials unix_credentials_;

@@ -5,6 +5,8 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
+#include "trireme/net/link.h"
+#include "trireme/store/answer.h"
 #include "trireme/store/server_loop.h"
 
 namespace trireme {
@@ -71,11 +73,18 @@ void StoreServer::Loop::on_handshake(Connection& c, const net::Frame& frame) {
     --pending_;
     c.handshake.reset();
   }
-  c.reply(std::move(step.reply));
+  reply(c, std::move(step.reply));
 }
 
 void StoreServer::Loop::refuse(Connection& c, net::ServerHandshake::Step step) {
   note_refusal(c.source, step.refused->text);
+  execute_will(c);
+  start_closing(c);
+  c.reply(std::move(step.reply));
+}
+
+/// What it gets yet goes out; nothing more is taken from it.
+void StoreServer::Loop::start_closing(Connection& c) {
   if (c.state == Connection::State::open) {
     ++pending_;
     std::lock_guard lock(mutex_);
@@ -84,85 +93,99 @@ void StoreServer::Loop::refuse(Connection& c, net::ServerHandshake::Step step) {
   forget_wait(c);
   c.state = Connection::State::closing;
   c.limit = Deadline::after(std::min<Duration>(options_.handshake_limit, std::chrono::seconds(1)));
-  if (c.limit.remaining() < next_limit_.remaining()) next_limit_ = c.limit;
-  c.reply(std::move(step.reply));
+  sooner_limit(c.limit);
 }
 
 void StoreServer::Loop::on_request(Connection& c, Request request) {
-  Reply reply;
-  try {
-    const std::string key = request.keys.empty() ? std::string() : std::move(request.keys.front());
-    switch (request.op) {
-      case Op::set:
-        table_->set(key, request.value);
-        break;
-      case Op::try_get:
-        if (auto value = table_->find(key))
-          reply.value = std::move(*value);
-        else
-          reply.status = Status::absent;
-        break;
-      case Op::add:
-        reply.number = table_->add(key, request.delta);
-        break;
-      case Op::compare_set:
-        reply.value = table_->compare_set(key, request.expected, request.value);
-        break;
-      case Op::missing:
-        if (!request.keys.empty()) request.keys.front() = key;
-        reply.keys = table_->missing(request.keys);
-        break;
-      case Op::erase:
-        reply.number = table_->erase(key);
-        break;
-      case Op::count:
-        reply.number = table_->count(key);
-        break;
-      case Op::get:
-      case Op::wait:
-        if (!request.keys.empty()) request.keys.front() = key;
-        c.wait_until = request.timeout_ms > uint64_t{1} << 40
-                           ? Deadline::never()
-                           : Deadline::after(std::chrono::milliseconds(request.timeout_ms));
-        c.waiting = std::move(request);
-        return try_answer_wait(c);
-    }
-  } catch (const UsageError& error) {
-    reply = {Status::usage_error, 0, error.what(), {}};
-  } catch (const ResourceError& error) {
-    reply = {Status::resource_error, 0, error.what(), {}};
+  switch (request.op) {
+    case Op::get:
+    case Op::wait:
+      c.wait_until = request.timeout_ms > uint64_t{1} << 40
+                         ? Deadline::never()
+                         : Deadline::after(std::chrono::milliseconds(request.timeout_ms));
+      c.waiting = std::move(request);
+      return try_answer_wait(c);
+    case Op::set_will:
+    case Op::clear_will:
+      return on_will(c, std::move(request));
+    case Op::goodbye:
+      drop_will(c);
+      return start_closing(c);
+    default:
+      return reply(c, encode(*answer(*table_, request)));
   }
-  c.reply(encode(reply));
+}
+
+void StoreServer::Loop::on_will(Connection& c, Request request) {
+  Reply out;
+  try {
+    // The new one first: a will that finds no room leaves the old one in force.
+    std::optional<Connection::Will> next;
+    if (request.op == Op::set_will) {
+      size_t room = table_->keep_room(request.keys[0], request.value);
+      next = {std::move(request.keys[0]), std::move(request.value), room};
+    }
+    drop_will(c);
+    c.will = std::move(next);
+  } catch (const Error& error) {
+    out = detail::reply_to(error);
+  }
+  reply(c, encode(out));
+}
+
+void StoreServer::Loop::drop_will(Connection& c) {
+  if (c.will) table_->give_back_room(c.will->room);
+  c.will.reset();
+}
+
+void StoreServer::Loop::execute_will(Connection& c) {
+  if (!c.will) return;
+  auto will = std::move(*c.will);
+  c.will.reset();
+  log_debug("the store lost {}: setting '{}' as it wished", c.source, will.key);
+  try {
+    table_->set_in_room(will.key, will.value, will.room);
+  } catch (const std::exception& error) {  // out of memory; the others are still served
+    log_error("the store could not set '{}' for a client that was lost: {}", will.key,
+              error.what());
+  }
+}
+
+void StoreServer::Loop::reply(Connection& c, std::string frame) {
+  c.reply(std::move(frame));
+  if (!c.is_tcp || !c.link_check.is_never()) return;
+  c.link_check = Deadline::after(net::kLinkCheckEvery);
+  sooner_limit(c.link_check);
 }
 
 /// Answers if all keys are there, else notes what is missing and when to give up.
 void StoreServer::Loop::try_answer_wait(Connection& c) {
   auto absent = table_->missing(c.waiting->keys);
-  Reply reply;
+  Reply out;
   if (absent.empty() && c.waiting->op == Op::get) {
     auto value = table_->find(c.waiting->keys.front());
     if (value)
-      reply.value = std::move(*value);
+      out.value = std::move(*value);
     else
       absent = c.waiting->keys;  // deleted by another thread just now
   }
   if (absent.empty()) {
     forget_wait(c);
-    return c.reply(encode(reply));
+    return reply(c, encode(out));
   }
   c.absent = {absent.begin(), absent.end()};
   for (const auto& key : c.absent) waiters_[key].insert(c.id);
-  if (c.wait_until.remaining() < next_limit_.remaining()) next_limit_ = c.wait_until;
+  sooner_limit(c.wait_until);
 }
 
 void StoreServer::Loop::give_up_wait(Connection& c) {
-  Reply reply{Status::absent, 0, "", {}};
+  Reply out{Status::absent, 0, "", {}};
   for (const auto& key : c.waiting->keys)
-    if (c.absent.contains(key)) reply.keys.push_back(key);
+    if (c.absent.contains(key)) out.keys.push_back(key);
   forget_wait(c);
   const uint64_t id = c.id;
   try {
-    c.reply(encode(reply));
+    reply(c, encode(out));
     on_input(c);
     update_interest(c);
   } catch (const std::exception&) {  // it went away while its time ran out

@@ -52,6 +52,10 @@ bool PrefixStore::delete_key(const std::string& key) { return inner_->delete_key
 int64_t PrefixStore::count_keys(std::string_view prefix) {
   return inner_->count_keys(prefix_ + std::string(prefix));
 }
+void PrefixStore::set_will(const std::string& key, std::string_view value) {
+  inner_->set_will(under(key), value);
+}
+void PrefixStore::clear_will() { inner_->clear_will(); }
 std::unique_ptr<Store> PrefixStore::clone(Deadline deadline) {
   auto prefix = prefix_.substr(0, prefix_.size() - 1);
   return std::make_unique<PrefixStore>(inner_->clone(deadline), std::move(prefix));
@@ -70,6 +74,12 @@ void check_keys(const std::vector<std::string>& keys) {
   check<UsageError>(keys.size() <= kMaxKeysAtOnce, "{} keys in one call to the store, at most {}",
                     keys.size(), kMaxKeysAtOnce);
   for (const auto& key : keys) check_key(key);
+}
+
+void check_value(const std::string& key, std::string_view value) {
+  check<UsageError>(value.size() <= Store::kMaxValueBytes,
+                    "the value of '{}' has {} bytes; the store takes at most {}", key, value.size(),
+                    Store::kMaxValueBytes);
 }
 
 std::string name_keys(const std::vector<std::string>& keys) {

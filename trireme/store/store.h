@@ -48,14 +48,23 @@ class TRIREME_API Store {
   virtual int64_t count_keys(std::string_view prefix) = 0;
   int64_t num_keys() { return count_keys(""); }
 
-  /// The same table through a connection of its own, for another thread.
+  /// A last will: should this object's connection end without a goodbye (its process is killed, its
+  /// host gone, the link cut), `key` gets `value`, within a second or, where only silence tells,
+  /// about four. One will an object; the next set_will() replaces it. A stopped process still has
+  /// its connection. Where the table is in this process's own memory there is nothing to keep: it
+  /// ends with the process.
+  virtual void set_will(const std::string& key, std::string_view value) = 0;
+  /// No will any more, as after the object's destruction, which says goodbye.
+  virtual void clear_will() = 0;
+
+  /// The same table through a connection of its own, for another thread. Without the will.
   virtual std::unique_ptr<Store> clone(Deadline deadline) = 0;
   /// "tcp://10.0.0.1:29501", "unix:@…", "memory": for texts.
   virtual std::string describe() const = 0;
 };
 
 /// Another store's keys under "prefix/": jobs, attempts and groups do not see each other's. The
-/// other store lives as long as this.
+/// other store lives as long as this; its will is shared by all prefixes on it.
 class TRIREME_API PrefixStore final : public Store {
  public:
   PrefixStore(std::shared_ptr<Store> inner, std::string prefix);
@@ -70,6 +79,8 @@ class TRIREME_API PrefixStore final : public Store {
   std::vector<std::string> missing(const std::vector<std::string>& keys) override;
   bool delete_key(const std::string& key) override;
   int64_t count_keys(std::string_view prefix) override;
+  void set_will(const std::string& key, std::string_view value) override;
+  void clear_will() override;
   std::unique_ptr<Store> clone(Deadline deadline) override;
   std::string describe() const override;
 
@@ -86,6 +97,8 @@ inline constexpr size_t kMaxKeysAtOnce = 65536;
 /// UsageError for an empty or too long key, or too many.
 void check_key(const std::string& key);
 void check_keys(const std::vector<std::string>& keys);
+/// UsageError for a value too long.
+void check_value(const std::string& key, std::string_view value);
 /// "'a', 'b' and 3 more": what a Timeout says.
 std::string name_keys(const std::vector<std::string>& keys);
 }  // namespace detail

@@ -2,7 +2,9 @@
 #include "trireme/store/tcp_store.h"
 
 #include "trireme/base/check.h"
+#include "trireme/base/log.h"
 #include "trireme/store/knock.h"
+#include "trireme/store/one_user.h"
 #include "trireme/store/protocol.h"
 
 namespace trireme {
@@ -14,32 +16,12 @@ using detail::Status;
 
 namespace {
 
-class OneUser {
- public:
-  explicit OneUser(std::atomic<bool>& in_use) : in_use_(in_use) {
-    trireme::check<UsageError>(
-        !in_use_.exchange(true),
-        "two threads use one store object at once: give each its own clone()");
-  }
-  ~OneUser() { in_use_ = false; }
-  OneUser(const OneUser&) = delete;
-
- private:
-  std::atomic<bool>& in_use_;
-};
-
 Request request_for(Op op, const std::string& key) {
   detail::check_key(key);
   Request request;
   request.op = op;
   request.keys = {key};
   return request;
-}
-
-void check_value(const std::string& key, std::string_view value) {
-  trireme::check<UsageError>(value.size() <= Store::kMaxValueBytes,
-                             "the value of '{}' has {} bytes; the store takes at most {}", key,
-                             value.size(), Store::kMaxValueBytes);
 }
 
 net::Credentials credentials_at(const net::Endpoint& at, net::Credentials credentials) {
@@ -63,11 +45,20 @@ TcpStore::TcpStore(net::Socket socket, net::Endpoint at, net::Credentials creden
       credentials_(std::move(credentials)),
       answer_limit_(answer_limit) {}
 
-TcpStore::~TcpStore() = default;
+TcpStore::~TcpStore() {
+  if (!has_will_ || !broken_.empty()) return;
+  try {
+    Request goodbye;
+    goodbye.op = Op::goodbye;
+    socket_.send_all(detail::encode(goodbye), Deadline::after(std::chrono::seconds(1)));
+  } catch (const std::exception& error) {  // then the will stands
+    log_debug("no goodbye to the store at {}: {}", at_.text(), error.what());
+  }
+}
 
 /// `deadline`: when the reply must be here at the latest.
 Reply TcpStore::call(const Request& request, Deadline deadline) {
-  OneUser guard(in_use_);
+  detail::OneUser guard(in_use_);
   trireme::check<PeerLost>(broken_.empty(), "{}", broken_);
   auto start = Clock::now();
   std::string frame = detail::encode(request);  // may refuse its size: nothing has been sent
@@ -122,7 +113,7 @@ Reply TcpStore::call_waiting(Request request, Deadline deadline) {
 }
 
 void TcpStore::set(const std::string& key, std::string_view value) {
-  check_value(key, value);
+  detail::check_value(key, value);
   auto request = request_for(Op::set, key);
   request.value = value;
   call(request);
@@ -146,7 +137,7 @@ int64_t TcpStore::add(const std::string& key, int64_t delta) {
 
 std::string TcpStore::compare_set(const std::string& key, std::string_view expected,
                                   std::string_view desired) {
-  check_value(key, desired);
+  detail::check_value(key, desired);
   auto request = request_for(Op::compare_set, key);
   request.expected = expected;
   request.value = desired;
@@ -178,6 +169,22 @@ int64_t TcpStore::count_keys(std::string_view prefix) {
   request.op = Op::count;
   request.keys = {std::string(prefix)};
   return call(request).number;
+}
+
+void TcpStore::set_will(const std::string& key, std::string_view value) {
+  detail::check_value(key, value);
+  auto request = request_for(Op::set_will, key);
+  request.value = value;
+  call(request);
+  has_will_ = true;
+}
+
+void TcpStore::clear_will() {
+  if (!has_will_) return;
+  Request request;
+  request.op = Op::clear_will;
+  call(request);
+  has_will_ = false;
 }
 
 std::unique_ptr<Store> TcpStore::clone(Deadline deadline) {

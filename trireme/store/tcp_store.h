@@ -19,7 +19,8 @@ struct Reply;
 }  // namespace detail
 
 /// A StoreServer's table over one connection, TCP or Unix. One thread at a time (a second one gets
-/// a UsageError); clone() connects again with the same credentials.
+/// a UsageError); clone() connects again with the same credentials. The destructor says goodbye, so
+/// that the will is dropped; an object that gave up its connection (PeerLost, Timeout) leaves it.
 class TRIREME_API TcpStore final : public Store {
  public:
   /// A server that answers no plain call for this long is given up: Timeout.
@@ -46,6 +47,8 @@ class TRIREME_API TcpStore final : public Store {
   std::vector<std::string> missing(const std::vector<std::string>& keys) override;
   bool delete_key(const std::string& key) override;
   int64_t count_keys(std::string_view prefix) override;
+  void set_will(const std::string& key, std::string_view value) override;
+  void clear_will() override;
   std::unique_ptr<Store> clone(Deadline deadline) override;
   std::string describe() const override { return at_.text(); }
 
@@ -58,6 +61,7 @@ class TRIREME_API TcpStore final : public Store {
   net::Endpoint at_;
   net::Credentials credentials_;
   Duration answer_limit_;
+  bool has_will_ = false;
   std::string broken_;  // why the connection is of no use any more
   std::atomic<bool> in_use_{false};
 };

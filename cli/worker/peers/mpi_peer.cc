@@ -2,7 +2,9 @@
 #include <dlfcn.h>
 
 #include <filesystem>
+#include <limits>
 
+#include "cli/worker/peers/mpi_call.h"
 #include "cli/worker/peers/peer.h"
 #include "trireme/base/check.h"
 
@@ -21,26 +23,45 @@ class MpiPeer final : public BenchPeer {
     void* handle = ::dlopen(module.c_str(), RTLD_NOW | RTLD_GLOBAL);
     check<ResourceError>(handle != nullptr, "cannot load {}: {}", module.string(),
                          handle ? "" : ::dlerror());
-    auto start = reinterpret_cast<const char* (*)(int, int)>(::dlsym(handle, "trireme_mpi_start"));
-    all_reduce_ =
-        reinterpret_cast<int (*)(void*, long, int)>(::dlsym(handle, "trireme_mpi_all_reduce"));
-    stop_ = reinterpret_cast<void (*)()>(::dlsym(handle, "trireme_mpi_stop"));
-    check<ResourceError>(start && all_reduce_ && stop_, "{} is not of this build", module.string());
+    auto start = reinterpret_cast<TriremeMpiStart>(::dlsym(handle, "trireme_mpi_start"));
+    run_ = reinterpret_cast<TriremeMpiRun>(::dlsym(handle, "trireme_mpi_run"));
+    stop_ = reinterpret_cast<TriremeMpiStop>(::dlsym(handle, "trireme_mpi_stop"));
+    check<ResourceError>(start && run_ && stop_, "{} is not of this build", module.string());
     const char* wrong = start(world.rank(), world.size());
     check<UsageError>(wrong == nullptr, "bench: {}", wrong ? wrong : "");
   }
   ~MpiPeer() override { stop_(); }
 
-  void all_reduce(at::Tensor& tensor) override {
-    const int code =
-        all_reduce_(tensor.data_ptr(), tensor.numel(), tensor.scalar_type() == at::kDouble);
-    check<Aborted>(code == 0, "MPI_Allreduce returned {}", code);
+  std::string lacks(bench::Op op, bench::Red red, const bench::Type& type) const override {
+    const std::string name = type.name;
+    if (!bench::reduces(op)) return "";
+    if (red == bench::Red::avg) return "no avg";
+    if (name == "half" || name == "bfloat16") return "no reductions of " + name;
+    return "";
   }
-  bool supports(at::ScalarType t) const override { return t == at::kFloat || t == at::kDouble; }
+
+  void run(BenchCall& c) override {
+    const bool by_part = c.op == bench::Op::all_gather || c.op == bench::Op::gather;
+    const int64_t count = c.op == bench::Op::barrier      ? 0
+                          : c.op == bench::Op::all_to_all ? c.in_parts[0].numel()
+                          : by_part                       ? c.in.numel()
+                                                          : c.out.numel();
+    check<UsageError>(count <= std::numeric_limits<int>::max(),
+                      "bench: MPI counts elements in 32 bits; {} are too many", count);
+    const TriremeMpiCall call{static_cast<int>(c.op),
+                              static_cast<int>(c.red),
+                              static_cast<int>(c.type - bench::kTypes.data()),
+                              c.root,
+                              c.in.defined() ? c.in.data_ptr() : nullptr,
+                              c.out.defined() ? c.out.data_ptr() : nullptr,
+                              count};
+    const int code = run_(&call);
+    check<Aborted>(code == 0, "{} of MPI returned {}", name_of(c.op), code);
+  }
 
  private:
-  int (*all_reduce_)(void*, long, int) = nullptr;
-  void (*stop_)() = nullptr;
+  TriremeMpiRun run_ = nullptr;
+  TriremeMpiStop stop_ = nullptr;
 };
 
 }  // namespace

@@ -59,6 +59,63 @@ TEST(comm_local_desync, wrong_operation_count_or_root_is_a_mismatch) {
   }
 }
 
+// The same pair at fault, told alike by every rank, whether the parts travel in slots or not, and
+// whether the others' counts are even or not.
+TEST(comm_local_desync, all_to_all_counts_that_disagree_are_a_mismatch_on_all_ranks) {
+  auto body = [](uint64_t count, bool even) {
+    return [count, even](Engine& e) {
+      std::vector<uint64_t> counts(3, count), theirs(3, count);
+      if (!even) {
+        counts[2] = theirs[2] = e.rank() == 2 ? count + 1 : count;
+        if (e.rank() == 2) counts[0] = counts[1] = count, theirs = counts;
+      }
+      if (e.rank() == 1) theirs[0] = count + 4;
+      std::vector<float> in(4 * count + 16), out(4 * count + 16);
+      e.run({.op = OpKind::all_to_all,
+             .dtype = DType::f32,
+             .in = in.data(),
+             .out = out.data(),
+             .site = CallSite::here(),
+             .send_counts = counts.data(),
+             .recv_counts = theirs.data()});
+    };
+  };
+  for (uint64_t count : {uint64_t{1}, uint64_t{100}, uint64_t{20000}})
+    for (bool even : {true, false}) {
+      for (const auto& outcomes :
+           {as_threads(3, body(count, even)), as_processes(3, body(count, even))})
+        for (auto& o : outcomes) {
+          EXPECT_TRUE(has(o, fmt::format("Mismatch: call 1: rank 0 sends {} elements to rank 1 in "
+                                         "all_to_all(float32[",
+                                         count)) &&
+                      has(o, fmt::format("but rank 1 expects {} from it in all_to_all(float32[",
+                                         count + 4)))
+              << o;
+          EXPECT_TRUE(has(o, "desync_test.cc:")) << o;
+        }
+    }
+}
+
+TEST(comm_local_desync, gather_and_scatter_with_another_root_or_count_are_a_mismatch) {
+  for (OpKind op : {OpKind::gather, OpKind::scatter})
+    for (bool root : {true, false}) {
+      auto outcomes = as_threads(2, [op, root](Engine& e) {
+        std::vector<float> in(64), out(64);
+        const bool wrong = e.rank() == 1;
+        e.run({.op = op,
+               .dtype = DType::f32,
+               .root = wrong && root ? 1 : 0,
+               .in = in.data(),
+               .out = out.data(),
+               .count = wrong && !root ? size_t{9} : size_t{8},
+               .site = CallSite::here()});
+      });
+      for (auto& o : outcomes)
+        EXPECT_TRUE(has(o, fmt::format("rank 0 called {}(float32[8], root 0) at ", name_of(op))))
+            << o;
+    }
+}
+
 TEST(comm_local_desync, a_rank_that_left_in_order_is_named_with_its_last_call) {
   auto outcomes = as_processes(2, [](Engine& e) {
     float v[4] = {};

@@ -15,148 +15,228 @@ using namespace trireme::testing;
 
 namespace {
 
-constexpr DType kTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16,
-                            DType::i64, DType::i32, DType::u8};
-constexpr RedOp kOps[] = {RedOp::sum, RedOp::avg, RedOp::min, RedOp::max};
-
 void expect_clean(const Outcomes& outcomes) {
   for (size_t r = 0; r < outcomes.size(); ++r) EXPECT_EQ(outcomes[r], "") << "rank " << r;
 }
 
+// Where buffers lie: in the arena, in ordinary memory, or now here and now there on each rank.
+enum class In { arena, ordinary, mixed };
+class Memory {
+ public:
+  Memory(Engine& e, In in, uint64_t seed)
+      : arena_(e, true), ordinary_(e, false), in_(in), seed_(seed * 64 + uint64_t(e.rank())) {}
+  void* take(const std::vector<unsigned char>& bytes) {
+    const bool arena = in_ == In::arena || (in_ == In::mixed && mix64(seed_++) % 2 == 0);
+    return (arena ? arena_ : ordinary_).take(bytes);
+  }
+
+ private:
+  Buffers arena_, ordinary_;
+  In in_;
+  uint64_t seed_;
+};
+
+std::vector<unsigned char> joined(const std::vector<std::vector<unsigned char>>& parts) {
+  std::vector<unsigned char> all;
+  for (auto& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+void expect(Engine& e, const void* got, const std::vector<unsigned char>& want, const Call& c) {
+  check<Error>(want.empty() || std::memcmp(got, want.data(), want.size()) == 0,
+               "{} of {}[{}] {} root {} differs from the oracle on rank {}", name_of(c.op),
+               name_of(c.dtype), c.count, name_of(c.red), c.root, e.rank());
+}
+
 // Every collective with this count, dtype and reduction against the serial oracle, bit for bit.
-// `arena`: buffers from the host.
-void one_round(Engine& e, DType t, RedOp op, size_t count, bool arena, uint64_t seed) {
-  const auto n = static_cast<size_t>(e.size());
-  const size_t item = size_of(t);
-  Buffers mine(e, arena);
-  auto input = [&](int rank, size_t elements, uint64_t salt) {
-    return random_values(t, elements, seed ^ salt ^ (uint64_t(rank) << 32));
-  };
-  auto expect = [&](const void* got, const std::vector<unsigned char>& want, const char* what) {
-    check<Error>(want.empty() || std::memcmp(got, want.data(), want.size()) == 0,
-                 "{} of {}[{}] {} differs from the oracle on rank {}", what, name_of(t), count,
-                 name_of(op), e.rank());
-  };
+void one_round(Engine& e, DType t, RedOp op, size_t count, In where, uint64_t seed) {
+  const auto n = static_cast<size_t>(e.size()), me = static_cast<size_t>(e.rank());
+  const size_t item = size_of(t), bytes = count * item;
+  Memory mine(e, where, seed);
   auto all_inputs = [&](size_t elements, uint64_t salt) {
     std::vector<std::vector<unsigned char>> in;
-    for (int q = 0; q < e.size(); ++q) in.push_back(input(q, elements, salt));
+    for (size_t q = 0; q < n; ++q)
+      in.push_back(random_values(t, elements, seed ^ salt ^ (q << 32), op));
     return in;
   };
+  auto part_of = [&](const std::vector<unsigned char>& whole, size_t rank) {
+    const auto from = whole.begin() + static_cast<long>(rank * bytes);
+    return std::vector<unsigned char>(from, from + static_cast<long>(bytes));
+  };
+  auto run = [&](OpKind kind, int root, void* in, void* out,
+                 const std::vector<unsigned char>& want) {
+    const Call c{.op = kind,
+                 .dtype = t,
+                 .red = op,
+                 .root = root,
+                 .in = in,
+                 .out = out,
+                 .count = count,
+                 .site = CallSite::here()};
+    e.run(c);
+    expect(e, out, want, c);
+  };
+  const std::vector<unsigned char> nothing, one(bytes), whole(n * bytes);
   {
     auto in = all_inputs(count, 1);
-    void* buffer = mine.take(in[size_t(e.rank())]);
-    e.run({.op = OpKind::all_reduce,
-           .dtype = t,
-           .red = op,
-           .in = buffer,
-           .out = buffer,
-           .count = count,
-           .site = CallSite::here()});
-    expect(buffer, oracle_reduce(t, op, in), "all_reduce");
+    void* buffer = mine.take(in[me]);
+    run(OpKind::all_reduce, 0, buffer, buffer, oracle_reduce(t, op, in));
   }
   for (int root : {0, e.size() - 1}) {
+    const bool is_root = e.rank() == root;
     auto in = all_inputs(count, 2);
-    void* buffer = mine.take(in[size_t(e.rank())]);
-    e.run({.op = OpKind::broadcast,
-           .dtype = t,
-           .root = root,
-           .in = buffer,
-           .out = buffer,
-           .count = count,
-           .site = CallSite::here()});
-    expect(buffer, in[size_t(root)], "broadcast");
+    void* buffer = mine.take(in[me]);
+    run(OpKind::broadcast, root, buffer, buffer, in[size_t(root)]);
     auto in2 = all_inputs(count, 3);
-    void* buffer2 = mine.take(in2[size_t(e.rank())]);
-    e.run({.op = OpKind::reduce,
-           .dtype = t,
-           .red = op,
-           .root = root,
-           .in = buffer2,
-           .out = buffer2,
-           .count = count,
-           .site = CallSite::here()});
-    expect(buffer2, e.rank() == root ? oracle_reduce(t, op, in2) : in2[size_t(e.rank())], "reduce");
+    void* buffer2 = mine.take(in2[me]);
+    run(OpKind::reduce, root, buffer2, buffer2, is_root ? oracle_reduce(t, op, in2) : in2[me]);
+    auto in3 = all_inputs(count, 6);
+    void* out3 = is_root ? mine.take(whole) : nullptr;
+    run(OpKind::gather, root, mine.take(in3[me]), out3, is_root ? joined(in3) : nothing);
+    auto in4 = all_inputs(count * n, 7);
+    run(OpKind::scatter, root, is_root ? mine.take(in4[me]) : nullptr, mine.take(one),
+        part_of(in4[size_t(root)], me));
   }
   {
     auto in = all_inputs(count, 4);
-    void* buffer = mine.take(in[size_t(e.rank())]);
-    void* out = mine.take(std::vector<unsigned char>(n * count * item));
-    e.run({.op = OpKind::all_gather,
-           .dtype = t,
-           .in = buffer,
-           .out = out,
-           .count = count,
-           .site = CallSite::here()});
-    std::vector<unsigned char> want;
-    for (auto& part : in) want.insert(want.end(), part.begin(), part.end());
-    expect(out, want, "all_gather");
+    run(OpKind::all_gather, 0, mine.take(in[me]), mine.take(whole), joined(in));
   }
   {
     auto in = all_inputs(count * n, 5);
-    void* buffer = mine.take(in[size_t(e.rank())]);
-    void* out = mine.take(std::vector<unsigned char>(count * item));
-    e.run({.op = OpKind::reduce_scatter,
-           .dtype = t,
-           .red = op,
-           .in = buffer,
-           .out = out,
-           .count = count,
-           .site = CallSite::here()});
-    auto whole = oracle_reduce(t, op, in);
-    auto from = whole.begin() + static_cast<long>(size_t(e.rank()) * count * item);
-    expect(out, {from, from + static_cast<long>(count * item)}, "reduce_scatter");
+    run(OpKind::reduce_scatter, 0, mine.take(in[me]), mine.take(one),
+        part_of(oracle_reduce(t, op, in), me));
   }
 }
 
-void all_rounds(Engine& e, bool arena) {
-  uint64_t seed = 7;
-  for (DType t : kTypes)
-    for (RedOp op : kOps) {
-      if (op == RedOp::avg && is_integer(t)) continue;
+// all_to_all with counts[p][q] elements from p to q.
+void exchange_round(Engine& e, DType t, const std::vector<std::vector<uint64_t>>& counts, In where,
+                    uint64_t seed) {
+  const auto n = static_cast<size_t>(e.size()), me = static_cast<size_t>(e.rank());
+  Memory mine(e, where, seed);
+  auto data = [&](size_t from, size_t to) {
+    return random_values(t, counts[from][to], seed + from * 100 + to);
+  };
+  std::vector<std::vector<unsigned char>> in, want;
+  std::vector<uint64_t> sent, received;
+  for (size_t q = 0; q < n; ++q) {
+    in.push_back(data(me, q)), sent.push_back(counts[me][q]);
+    want.push_back(data(q, me)), received.push_back(counts[q][me]);
+  }
+  const Call c{.op = OpKind::all_to_all,
+               .dtype = t,
+               .in = mine.take(joined(in)),
+               .out = mine.take(std::vector<unsigned char>(joined(want).size())),
+               .site = CallSite::here(),
+               .send_counts = sent.data(),
+               .recv_counts = received.data()};
+  const Ticket ticket = e.post(c);
+  sent.assign(n, 77), received.assign(n, 78);  // they were copied
+  e.wait(ticket, Deadline::after(std::chrono::seconds(30)));
+  expect(e, c.out, joined(want), c);
+}
+
+void exchange_rounds(Engine& e, In where, uint64_t seed) {
+  const auto n = static_cast<size_t>(e.size());
+  auto matrix = [&](auto count) {
+    std::vector<std::vector<uint64_t>> m(n, std::vector<uint64_t>(n));
+    for (size_t p = 0; p < n; ++p)
+      for (size_t q = 0; q < n; ++q) m[p][q] = count(p, q);
+    return m;
+  };
+  auto dice = [&](size_t p, size_t q) { return mix64(seed * 1000 + p * 64 + q); };
+  // Even: nothing, inline, small, direct, several segments.
+  for (uint64_t each : {0, 1, 100, 3000, 70001})
+    exchange_round(e, DType::f32, matrix([&](size_t, size_t) { return each; }), where, seed++);
+  // Uneven: small with holes; some ranks small and some large; whole rows and columns of nothing;
+  // one pair alone; all to one.
+  exchange_round(e, DType::c128, matrix([&](size_t p, size_t q) { return dice(p, q) % 5; }), where,
+                 seed++);
+  exchange_round(e, DType::bf16, matrix([&](size_t p, size_t q) {
+                   return p % 2 ? dice(p, q) % 9 : dice(p, q) % 40000;
+                 }),
+                 where, seed++);
+  exchange_round(e, DType::i64, matrix([&](size_t p, size_t q) {
+                   return p == 0 || q + 1 == n ? 0 : dice(p, q) % 9000;
+                 }),
+                 where, seed++);
+  exchange_round(e, DType::u8, matrix([&](size_t p, size_t q) {
+                   return p == n - 1 && q == 0 ? uint64_t{600001} : 0;
+                 }),
+                 where, seed++);
+  exchange_round(e, DType::f64, matrix([&](size_t p, size_t q) {
+                   return q == n / 2 ? dice(p, q) % 40000 : dice(p, q) % 3;
+                 }),
+                 where, seed++);
+}
+
+// Every dtype with a sum and, in turn, every other reduction.
+void all_rounds(Engine& e, In where, uint64_t seed = 7) {
+  size_t turn = seed;
+  for (DType t : kEveryType)
+    for (int again = 0; again < 2; ++again) {
+      RedOp op = RedOp::sum;
+      while (again && (op == RedOp::sum || !defined_for(t, op)))
+        op = kEveryOp[turn++ % std::size(kEveryOp)];
       // Empty, one line, inline, small, just above small, several segments with a ragged end.
-      for (size_t count :
-           {size_t{0}, size_t{1}, size_t{5}, size_t{1000}, size_t{8193}, size_t{70001}})
-        one_round(e, t, op, count, arena, seed++);
+      for (size_t count : {size_t{0}, size_t{1}, size_t{5}, size_t{1000}, size_t{8193}})
+        one_round(e, t, op, count, where, seed++);
     }
-  for (size_t count : {size_t{200003}, size_t{1000000}})
-    one_round(e, DType::f32, RedOp::sum, count, arena, seed++);
+  for (DType t : {DType::f32, DType::bf16, DType::u8, DType::c128})
+    one_round(e, t, RedOp::sum, 400000 / size_of(t) + 7, where, seed++);
+  exchange_rounds(e, where, seed);
 }
 
 }  // namespace
 
 TEST(comm_local_engine, two_threads_equal_the_oracle) {
-  expect_clean(as_threads(2, [](Engine& e) { all_rounds(e, true); }));
+  expect_clean(as_threads(2, [](Engine& e) { all_rounds(e, In::arena); }));
 }
 TEST(comm_local_engine, three_threads_equal_the_oracle) {
-  expect_clean(as_threads(3, [](Engine& e) { all_rounds(e, false); }));
+  expect_clean(as_threads(3, [](Engine& e) { all_rounds(e, In::ordinary, 8); }));
 }
-TEST(comm_local_engine, eight_threads_on_fewer_cores_equal_the_oracle) {
-  expect_clean(as_threads(8, [](Engine& e) {
-    for (DType t : kTypes) one_round(e, t, RedOp::sum, 8193, true, 3);
-    one_round(e, DType::f32, RedOp::avg, 100001, true, 4);
-  }));
+TEST(comm_local_engine, four_to_eight_threads_on_fewer_cores_equal_the_oracle) {
+  for (int n : {4, 5, 8})
+    expect_clean(as_threads(n, [n](Engine& e) {
+      const auto seed = static_cast<uint64_t>(n);
+      for (size_t i = 0; i < 3; ++i)
+        one_round(e, kEveryType[(seed * 3 + i) % 11], RedOp::sum, 8193, In::arena, seed + i);
+      one_round(e, DType::f32, RedOp::avg, 20001, In::arena, seed);
+      exchange_rounds(e, In::ordinary, seed);
+    }));
 }
 TEST(comm_local_engine, ten_threads_take_the_path_of_many_sources) {
   expect_clean(as_threads(10, [](Engine& e) {
-    one_round(e, DType::bf16, RedOp::avg, 5000, true, 3);
-    one_round(e, DType::f32, RedOp::sum, 5000, true, 4);
+    one_round(e, DType::bf16, RedOp::avg, 5000, In::arena, 3);
+    one_round(e, DType::c64, RedOp::product, 5000, In::arena, 4);
   }));
 }
 TEST(comm_local_engine, one_rank_alone_is_the_identity) {
-  expect_clean(as_threads(1, [](Engine& e) { all_rounds(e, true); }));
+  expect_clean(as_threads(1, [](Engine& e) { all_rounds(e, In::arena, 9); }));
+  expect_clean(as_processes(1, [](Engine& e) { exchange_rounds(e, In::ordinary, 9); }));
 }
 TEST(comm_local_engine, two_processes_in_the_arena_equal_the_oracle) {
-  expect_clean(as_processes(2, [](Engine& e) { all_rounds(e, true); }));
+  expect_clean(as_processes(2, [](Engine& e) { all_rounds(e, In::arena, 10); }));
 }
 TEST(comm_local_engine, two_processes_with_ordinary_memory_equal_the_oracle) {
-  expect_clean(as_processes(2, [](Engine& e) { all_rounds(e, false); }));
+  expect_clean(as_processes(2, [](Engine& e) { all_rounds(e, In::ordinary, 11); }));
 }
-TEST(comm_local_engine, five_processes_equal_the_oracle) {
-  expect_clean(as_processes(5, [](Engine& e) {
-    for (bool arena : {true, false})
-      for (DType t : {DType::f32, DType::f16, DType::i64})
-        one_round(e, t, RedOp::sum, 70001, arena, 11);
-  }));
+TEST(comm_local_engine, processes_whose_buffers_lie_here_and_there_equal_the_oracle) {
+  for (int n : {2, 3})
+    expect_clean(as_processes(n, [](Engine& e) {
+      for (uint64_t seed = 0; seed < 12; ++seed) {
+        one_round(e, kEveryType[seed % 11], RedOp::sum, 9001 + 777 * seed, In::mixed, seed);
+        if (seed % 4 == 0) exchange_rounds(e, In::mixed, seed);
+      }
+    }));
+}
+TEST(comm_local_engine, five_to_eight_processes_equal_the_oracle) {
+  for (int n : {5, 6, 8})
+    expect_clean(as_processes(n, [n](Engine& e) {
+      const auto seed = static_cast<uint64_t>(n);
+      for (In where : {In::arena, In::ordinary})
+        one_round(e, kEveryType[seed % 11], RedOp::sum, 30001, where, seed);
+      exchange_rounds(e, n % 2 ? In::ordinary : In::mixed, seed);
+    }));
 }
 
 TEST(comm_local_engine, more_posted_than_slots_completes_in_order) {

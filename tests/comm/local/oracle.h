@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <complex>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -49,20 +50,46 @@ inline uint16_t float_to_bf16(float f) {
 }
 
 template <class T>
+T combine(local::RedOp op, T a, T b) {
+  using local::RedOp;
+  if constexpr (std::is_integral_v<T>) {
+    using U = std::make_unsigned_t<T>;
+    const U x = static_cast<U>(a), y = static_cast<U>(b);
+    switch (op) {
+      case RedOp::min:
+        return std::min(a, b);
+      case RedOp::max:
+        return std::max(a, b);
+      case RedOp::product:
+        return static_cast<T>(static_cast<U>(uint64_t{x} * uint64_t{y}));
+      case RedOp::band:
+        return static_cast<T>(x & y);
+      case RedOp::bor:
+        return static_cast<T>(x | y);
+      case RedOp::bxor:
+        return static_cast<T>(x ^ y);
+      default:
+        return static_cast<T>(static_cast<U>(x + y));
+    }
+  } else if constexpr (std::is_floating_point_v<T>) {
+    if (op == RedOp::min || op == RedOp::max) {
+      if (std::isnan(a)) return a;
+      if (std::isnan(b)) return b;
+      return op == RedOp::min ? std::min(a, b) : std::max(a, b);
+    }
+    return op == RedOp::product ? a * b : a + b;
+  } else {
+    if (op != RedOp::product) return a + b;
+    return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
+  }
+}
+
+template <class T>
 T tree(local::RedOp op, const std::vector<T>& v, size_t lo, size_t hi) {
   if (hi - lo == 1) return v[lo];
   size_t p = 1;
   while (p * 2 < hi - lo) p *= 2;
-  T a = tree(op, v, lo, lo + p), b = tree(op, v, lo + p, hi);
-  if (op == local::RedOp::min)
-    return std::isnan(double(a)) ? a : std::isnan(double(b)) ? b : std::min(a, b);
-  if (op == local::RedOp::max)
-    return std::isnan(double(a)) ? a : std::isnan(double(b)) ? b : std::max(a, b);
-  if constexpr (std::is_integral_v<T>)
-    return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) +
-                          static_cast<std::make_unsigned_t<T>>(b));
-  else
-    return a + b;
+  return combine(op, tree(op, v, lo, lo + p), tree(op, v, lo + p, hi));
 }
 
 template <class Stored, class T, class Load, class Save>
@@ -78,7 +105,11 @@ std::vector<unsigned char> oracle_as(local::RedOp op,
       v[q] = load(s);
     }
     T t = tree(op, v, 0, v.size());
-    if (op == local::RedOp::avg) t = static_cast<T>(t * static_cast<T>(1.0 / double(in.size())));
+    if constexpr (std::is_floating_point_v<T>)
+      if (op == local::RedOp::avg) t *= static_cast<T>(1.0 / double(in.size()));
+    if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>)
+      if (op == local::RedOp::avg)
+        t *= static_cast<typename T::value_type>(1.0 / double(in.size()));
     Stored s = save(t);
     std::memcpy(out.data() + i * sizeof s, &s, sizeof s);
   }
@@ -104,16 +135,43 @@ inline std::vector<unsigned char> oracle_reduce(local::DType t, local::RedOp op,
       return oracle_as<int32_t, int32_t>(op, in, same, same);
     case DType::u8:
       return oracle_as<uint8_t, uint8_t>(op, in, same, same);
+    case DType::i16:
+      return oracle_as<int16_t, int16_t>(op, in, same, same);
+    case DType::i8:
+      return oracle_as<int8_t, int8_t>(op, in, same, same);
+    case DType::c64:
+      return oracle_as<std::complex<float>, std::complex<float>>(op, in, same, same);
+    case DType::c128:
+      return oracle_as<std::complex<double>, std::complex<double>>(op, in, same, same);
   }
   return {};
 }
 
-inline std::vector<unsigned char> random_values(local::DType t, size_t count, uint64_t seed) {
+constexpr local::DType kEveryType[] = {local::DType::f64,  local::DType::f32, local::DType::f16,
+                                       local::DType::bf16, local::DType::i64, local::DType::i32,
+                                       local::DType::u8,   local::DType::i16, local::DType::i8,
+                                       local::DType::c64,  local::DType::c128};
+constexpr local::RedOp kEveryOp[] = {local::RedOp::sum, local::RedOp::avg,     local::RedOp::min,
+                                     local::RedOp::max, local::RedOp::product, local::RedOp::band,
+                                     local::RedOp::bor, local::RedOp::bxor};
+/// Whether this dtype has this reduction.
+constexpr bool defined_for(local::DType t, local::RedOp op) {
+  if (local::is_bitwise(op)) return local::is_integer(t);
+  if (op == local::RedOp::avg) return !local::is_integer(t);
+  return !local::is_complex(t) || (op != local::RedOp::min && op != local::RedOp::max);
+}
+
+/// For products, floats near one: nothing overflows, which would end in NaNs of any sign.
+inline std::vector<unsigned char> random_values(local::DType t, size_t count, uint64_t seed,
+                                                local::RedOp op = local::RedOp::sum) {
   using local::DType;
   std::vector<unsigned char> bytes(count * local::size_of(t));
   for (size_t i = 0; i < count; ++i) {
-    auto b = philox_block(seed, 0, i);
-    double x = (uniform01_double(b[0], b[1]) - 0.5) * std::ldexp(1.0, static_cast<int>(b[2] % 12));
+    const uint64_t first = mix64(seed * 0x9E3779B97F4A7C15u + i), second = mix64(first);
+    const double u = static_cast<double>(first >> 11) * 0x1p-53;
+    const double w = static_cast<double>(second >> 11) * 0x1p-53;
+    double x = (u - 0.5) * static_cast<double>(1 << second % 12), y = (w - 0.5) * 16;
+    if (op == local::RedOp::product) x = (second & 1 ? -0.75 : 0.75) + 0.5 * u, y = 0.5 * w;
     auto put = [&](auto v) { std::memcpy(bytes.data() + i * sizeof v, &v, sizeof v); };
     switch (t) {
       case DType::f64:
@@ -129,13 +187,23 @@ inline std::vector<unsigned char> random_values(local::DType t, size_t count, ui
         put(float_to_bf16(static_cast<float>(x)));
         break;
       case DType::i64:
-        put(static_cast<int64_t>(uint64_t{b[0]} << 32 | b[1]));
+        put(static_cast<int64_t>(first));
         break;
       case DType::i32:
-        put(static_cast<int32_t>(b[0]));
+        put(static_cast<int32_t>(first));
         break;
       case DType::u8:
-        put(static_cast<uint8_t>(b[0]));
+      case DType::i8:
+        put(static_cast<uint8_t>(first));
+        break;
+      case DType::i16:
+        put(static_cast<int16_t>(first));
+        break;
+      case DType::c64:
+        put(std::complex<float>(static_cast<float>(x), static_cast<float>(y)));
+        break;
+      case DType::c128:
+        put(std::complex<double>(x, y));
         break;
     }
   }

@@ -15,10 +15,6 @@ namespace {
 
 using Bytes = std::vector<unsigned char>;
 
-constexpr DType kTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16,
-                            DType::i64, DType::i32, DType::u8};
-constexpr RedOp kOps[] = {RedOp::sum, RedOp::avg, RedOp::min, RedOp::max};
-
 template <class T>
 Bytes bytes_of(const std::vector<T>& v) {
   Bytes b(v.size() * sizeof(T));
@@ -57,24 +53,48 @@ Bytes reduced(DType t, RedOp op, const std::vector<Bytes>& in, size_t skip = 0) 
 }  // namespace
 
 TEST(comm_local_reduce_kernels, one_to_twenty_sources_equal_the_oracle) {
-  for (DType t : kTypes)
-    for (RedOp op : kOps) {
-      if (op == RedOp::avg && is_integer(t)) continue;
-      for (int n = 1; n <= 20; ++n) {
+  for (DType t : kEveryType)
+    for (RedOp op : kEveryOp) {
+      if (!defined_for(t, op)) continue;
+      for (int n = 1; n <= 20; n += n < 9 ? 1 : 11) {
         std::vector<Bytes> in;
-        for (int q = 0; q < n; ++q) in.push_back(random_values(t, 1100, uint64_t(n * 100 + q)));
+        for (int q = 0; q < n; ++q) in.push_back(random_values(t, 1100, uint64_t(n * 100 + q), op));
         ASSERT_EQ(reduced(t, op, in), oracle_reduce(t, op, in))
             << name_of(t) << ' ' << name_of(op) << ' ' << n;
       }
     }
 }
 
+TEST(comm_local_reduce_kernels, odd_counts_of_every_type_and_reduction_equal_the_oracle) {
+  for (DType t : kEveryType)
+    for (RedOp op : kEveryOp) {
+      if (!defined_for(t, op)) continue;
+      for (int n = 1; n <= 9; ++n)
+        for (size_t count : {1, 2, 3, 5, 7, 13, 31, 33, 63, 67, 129}) {
+          std::vector<Bytes> in;
+          for (int q = 0; q < n; ++q)
+            in.push_back(random_values(t, count, uint64_t(n * 1000 + q) + count, op));
+          ASSERT_EQ(reduced(t, op, in), oracle_reduce(t, op, in))
+              << name_of(t) << ' ' << name_of(op) << ' ' << n << " x " << count;
+        }
+    }
+}
+
 TEST(comm_local_reduce_kernels, position_and_count_change_no_bit) {
-  for (DType t : kTypes)
+  for (auto [t, op] : {std::pair{DType::f64, RedOp::sum},
+                       {DType::f32, RedOp::sum},
+                       {DType::f16, RedOp::sum},
+                       {DType::bf16, RedOp::sum},
+                       {DType::u8, RedOp::product},
+                       {DType::i16, RedOp::max},
+                       {DType::i32, RedOp::bxor},
+                       {DType::i64, RedOp::product},
+                       {DType::c64, RedOp::product},
+                       {DType::c128, RedOp::product}})
     for (int n : {2, 3, 11}) {
       std::vector<Bytes> in;
-      for (int q = 0; q < n; ++q) in.push_back(random_values(t, 140, 17 + uint64_t(q)));
-      const Bytes whole = reduced(t, RedOp::sum, in);
+      for (int q = 0; q < n; ++q) in.push_back(random_values(t, 140, 17 + uint64_t(q), op));
+      const Bytes whole = reduced(t, op, in);
       const size_t item = size_of(t);
       for (size_t skip = 0; skip <= 70; skip += n == 2 ? 1 : 7)
         for (size_t count = 0; count <= 70; ++count) {
@@ -82,7 +102,7 @@ TEST(comm_local_reduce_kernels, position_and_count_change_no_bit) {
           for (auto& b : in)
             part.emplace_back(b.begin() + static_cast<long>(skip * item),
                               b.begin() + static_cast<long>((skip + count) * item));
-          const Bytes got = reduced(t, RedOp::sum, part, skip);
+          const Bytes got = reduced(t, op, part, skip);
           ASSERT_TRUE(
               std::equal(got.begin(), got.end(), whole.begin() + static_cast<long>(skip * item)))
               << name_of(t) << " skip " << skip << " count " << count;
@@ -135,7 +155,7 @@ TEST(comm_local_reduce_kernels, nan_propagates_whichever_source_has_it) {
     }
   };
   for (DType t : {DType::f64, DType::f32, DType::f16, DType::bf16})
-    for (RedOp op : kOps)
+    for (RedOp op : {RedOp::sum, RedOp::avg, RedOp::min, RedOp::max, RedOp::product})
       for (int n : {1, 2, 3, 5, 12})
         for (int who = 0; who < n; ++who) {
           std::vector<Bytes> in;
@@ -147,13 +167,12 @@ TEST(comm_local_reduce_kernels, nan_propagates_whichever_source_has_it) {
         }
 }
 
-// One source: load, then store. Every half pattern must come back, and every sum of two must round
-// to nearest even.
+// The larger of itself and itself: load, then store. Every half pattern must come back.
 TEST(comm_local_reduce_kernels, every_half_pattern_survives_load_and_store) {
   std::vector<uint16_t> all(65536);
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);
   for (DType t : {DType::f16, DType::bf16}) {
-    const Bytes got = reduced(t, RedOp::sum, {bytes_of(all)});
+    const Bytes got = reduced(t, RedOp::max, {bytes_of(all), bytes_of(all)});
     for (size_t i = 0; i < all.size(); ++i) {
       const auto g = at<uint16_t>(got, i);
       const float value = t == DType::f16 ? half_to_float(all[i]) : bf16_to_float(all[i]);
@@ -190,6 +209,15 @@ TEST(comm_local_reduce_kernels, halves_round_to_nearest_even_into_denormals_and_
   }
 }
 
+TEST(comm_local_reduce_kernels, products_of_integers_wrap) {
+  const std::vector<Bytes> wide{bytes_of(std::vector<int64_t>(9, 0x123456789abcdefLL)),
+                                bytes_of(std::vector<int64_t>(9, -0x76543210fedcbLL))};
+  EXPECT_EQ(at<uint64_t>(reduced(DType::i64, RedOp::product, wide), 8),
+            uint64_t{0x123456789abcdef} * (0 - uint64_t{0x76543210fedcb}));
+  const std::vector<Bytes> narrow{Bytes(17, 201), Bytes(17, 77)};
+  EXPECT_EQ(reduced(DType::u8, RedOp::product, narrow), Bytes(17, uint8_t(201 * 77)));
+}
+
 TEST(comm_local_reduce_kernels, integers_wrap) {
   const auto i32 = std::numeric_limits<int32_t>::max();
   const auto i64 = std::numeric_limits<int64_t>::max();
@@ -218,4 +246,5 @@ TEST(comm_local_reduce_kernels, min_and_max_of_integers_keep_their_sign) {
   EXPECT_EQ(reduced(DType::i64, RedOp::max, in), in[1]);
   const std::vector<Bytes> u{Bytes(19, 0x7f), Bytes(19, 0x80)};  // unsigned
   EXPECT_EQ(reduced(DType::u8, RedOp::max, u), u[1]);
+  EXPECT_EQ(reduced(DType::i8, RedOp::max, u), u[0]);
 }

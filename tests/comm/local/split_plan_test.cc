@@ -6,7 +6,7 @@
 using namespace trireme::local;
 
 TEST(comm_local_split_plan, chunks_cover_in_order_on_whole_lines_and_differ_by_one_line) {
-  for (size_t item : {1, 2, 4, 8}) {
+  for (size_t item : {1, 2, 4, 8, 16}) {
     const size_t line = 64 / item;
     for (int size = 1; size <= 17; ++size)
       for (size_t count = 0; count <= 70 * line; count += count < 3 * line ? 1 : line / 2 + 3) {
@@ -38,20 +38,22 @@ TEST(comm_local_split_plan, huge_counts_do_not_overflow) {
 }
 
 TEST(comm_local_split_plan, segments_cover_in_order_and_fit_the_staging_buffer) {
-  for (OpKind op :
-       {OpKind::all_reduce, OpKind::broadcast, OpKind::all_gather, OpKind::reduce_scatter})
-    for (size_t item : {1, 2, 4, 8})
+  for (OpKind op : {OpKind::all_reduce, OpKind::broadcast, OpKind::all_gather,
+                    OpKind::reduce_scatter, OpKind::gather, OpKind::scatter})
+    for (size_t item : {1, 2, 4, 8, 16})
       for (int size : {1, 2, 3, 5, 8, 63, 64})
-        for (size_t count : {size_t{0}, size_t{1}, kSegmentBytes / item - 1, kSegmentBytes / item,
-                             kSegmentBytes / item + 1, size_t{1000003}}) {
+        for (size_t count :
+             {size_t{0}, size_t{1}, segment_bytes(size) / item - 1, segment_bytes(size) / item,
+              segment_bytes(size) / item + 1, size_t{1000003}}) {
           const uint64_t segments = segment_count(op, count, item, size);
-          const size_t parts = op == OpKind::reduce_scatter ? static_cast<size_t>(size) : 1;
+          const bool all_at_once = op == OpKind::reduce_scatter || op == OpKind::scatter;
+          const size_t parts = all_at_once ? static_cast<size_t>(size) : 1;
           size_t at = 0;
           for (uint64_t k = 0; k < segments; ++k) {
             const Range s = segment_range(op, count, item, size, k);
             ASSERT_EQ(s.begin, at);
             ASSERT_GT(s.size(), 0u);
-            ASSERT_LE(s.size() * item * parts, kSegmentBytes);
+            ASSERT_LE(s.size() * item * parts, segment_bytes(size));
             at = s.end;
           }
           ASSERT_EQ(at, count);

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <complex>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -37,11 +38,10 @@ Call sum_of(void* p, size_t n) {
 // The same list of random calls on every rank, posted in order, waited for in another order on each
 // rank, with messages of every pair in between.
 void mixed(Engine& e, uint64_t seed, int calls, bool plain) {
-  constexpr DType kTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16,
-                              DType::i64, DType::i32, DType::u8};
-  constexpr OpKind kKinds[] = {OpKind::barrier,        OpKind::all_reduce, OpKind::broadcast,
-                               OpKind::reduce,         OpKind::all_gather, OpKind::reduce_scatter,
-                               OpKind::reduce_scatter, OpKind::all_reduce};
+  constexpr OpKind kKinds[] = {OpKind::barrier,    OpKind::all_reduce, OpKind::broadcast,
+                               OpKind::reduce,     OpKind::all_gather, OpKind::reduce_scatter,
+                               OpKind::gather,     OpKind::scatter,    OpKind::all_to_all,
+                               OpKind::all_to_all, OpKind::all_reduce};
   const auto n = static_cast<size_t>(e.size()), me = static_cast<size_t>(e.rank());
   Buffers memory(e, true), ordinary(e, false);
   struct Posted {
@@ -64,14 +64,14 @@ void mixed(Engine& e, uint64_t seed, int calls, bool plain) {
   for (int i = 0; i < calls; ++i) {
     const auto d = philox_block(seed, 1, static_cast<uint64_t>(i));  // alike on every rank
     const auto own = philox_block(seed, 2 + me, static_cast<uint64_t>(i));
-    const DType t = kTypes[d[0] % 7];
-    const RedOp red = is_integer(t) ? RedOp::sum : static_cast<RedOp>(d[0] / 7 % 4);
+    const DType t = kEveryType[d[0] % 11];
+    const RedOp asked = kEveryOp[d[0] / 11 % 8], red = defined_for(t, asked) ? asked : RedOp::sum;
     const size_t item = size_of(t);
     // Inline, small, direct or staged in one or several segments.
     const size_t sizes[] = {0, 3, 200, 3000, 40000};
     const size_t count = sizes[d[1] % 5] + (d[1] / 5) % 7;
     auto input = [&](size_t rank, size_t elements) {
-      return random_values(t, elements, seed * 1000 + static_cast<uint64_t>(i) * 64 + rank);
+      return random_values(t, elements, seed * 1000 + static_cast<uint64_t>(i) * 64 + rank, red);
     };
     auto inputs = [&](size_t elements) {
       std::vector<Bytes> in;
@@ -95,11 +95,17 @@ void mixed(Engine& e, uint64_t seed, int calls, bool plain) {
       c.out = to;
       posted.push_back({e.post(c), to, want, "recv"});
     } else {
-      Call c{.op = kKinds[d[3] % 8], .dtype = t, .red = red, .site = CallSite::here()};
+      Call c{
+          .op = kKinds[d[3] % std::size(kKinds)], .dtype = t, .red = red, .site = CallSite::here()};
       c.root = static_cast<int>(d[2] % n);
       c.count = c.op == OpKind::barrier ? 0 : count;
-      const bool scatter = c.op == OpKind::reduce_scatter;
-      auto in = inputs(scatter ? count * n : count);
+      const bool parts = c.op == OpKind::reduce_scatter || c.op == OpKind::scatter;
+      auto in = inputs(parts || c.op == OpKind::all_to_all ? count * n : count);
+      const auto part = static_cast<long>(count * item);
+      std::vector<uint64_t> sent, received;  // all_to_all: even or not
+      auto amount = [&](size_t from, size_t to) {
+        return d[2] % 2 ? count : (mix64(d[0] + from * 64 + to) % (count + 1));
+      };
       void* buffer = give(in[me], own[0]);
       c.in = c.out = buffer;
       Bytes want;
@@ -129,6 +135,30 @@ void mixed(Engine& e, uint64_t seed, int calls, bool plain) {
           c.out = static_cast<unsigned char*>(buffer) + me * count * item;
           break;
         }
+        case OpKind::gather:
+          if (c.root == e.rank()) {
+            for (auto& one : in) want.insert(want.end(), one.begin(), one.end());
+            c.out = give(Bytes(want.size()), own[1]);
+          }
+          break;
+        case OpKind::scatter: {
+          const auto& whole = in[static_cast<size_t>(c.root)];
+          const auto from = whole.begin() + static_cast<long>(me) * part;
+          want.assign(from, from + part);
+          c.out = give(Bytes(want.size()), own[1]);
+          break;
+        }
+        case OpKind::all_to_all:
+          for (size_t q = 0; q < n; ++q) {
+            sent.push_back(amount(me, q)), received.push_back(amount(q, me));
+            size_t skip = 0;
+            for (size_t r = 0; r < me; ++r) skip += amount(q, r);
+            const auto from = in[q].begin() + static_cast<long>(skip * item);
+            want.insert(want.end(), from, from + static_cast<long>(received[q] * item));
+          }
+          c.out = give(Bytes(want.size()), own[1]);
+          c.send_counts = sent.data(), c.recv_counts = received.data();
+          break;
         default:
           break;
       }
@@ -221,6 +251,35 @@ TEST(comm_local_stress, a_late_peer_wakes_the_sleepers) {
   };
   settled(as_threads);
   settled(as_processes);
+}
+
+// A rank whose kernel or seccomp filter refuses membarrier(2): everybody fences when publishing.
+TEST(comm_local_stress, sleepers_wake_without_membarrier) {
+  auto world = std::make_shared<ThreadWorld>(2);
+  ASSERT_EQ(world->control(0)->membarrier, world->control(1)->membarrier);
+  world->control(1)->membarrier = 0;
+  Outcomes outcomes(2);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 2; ++r)
+    threads.emplace_back([&, r] {
+      Engine e(thread_host(world, r), std::chrono::seconds(30));
+      outcomes[size_t(r)] = outcome_of([&] {
+        for (int round = 0; round < 3; ++round) {
+          if (r == 1)
+            for (const Deadline deadline = soon(); !world->control(0)->sleeping.load();)
+              check<Error>(!deadline.expired(), "rank 0 does not go to sleep");
+          const auto begin = Clock::now();
+          float v = 1;
+          e.run(sum_of(&v, 1));
+          check<Error>(v == 2, "{}", v);
+          e.run(sum_of(&v, 1));  // rank 0 comes to this one only when it was woken
+          if (r == 1)
+            check<Error>(seconds_since(begin) < 5, "woke it after {} s", seconds_since(begin));
+        }
+      });
+    });
+  for (auto& t : threads) t.join();
+  expect_clean(outcomes);
 }
 
 TEST(comm_local_stress, a_waiter_serves_other_calls_of_its_rank) {
@@ -323,6 +382,33 @@ TEST(comm_local_stress, wrong_calls_are_refused_and_the_group_lives) {
     c = sum_of(&v, 1);
     c.op = OpKind::send;
     c.root = e.rank();
+    refused(c);
+    std::complex<double> z[2];
+    c = sum_of(z, 2);
+    c.dtype = DType::c128;
+    for (RedOp op : {RedOp::min, RedOp::max, RedOp::band}) {
+      c.red = op;
+      refused(c);
+    }
+    c = sum_of(&v, 1);
+    for (RedOp op : {RedOp::band, RedOp::bor, RedOp::bxor}) {
+      c.red = op;
+      refused(c);
+    }
+    c = sum_of(&v, 1);
+    c.op = OpKind::gather;
+    c.root = 2;
+    refused(c);
+    uint64_t one[2] = {1, 1}, huge[2] = {~uint64_t{0}, 1};
+    float from[2] = {}, to[2] = {};
+    c = sum_of(from, 0);
+    c.op = OpKind::all_to_all, c.out = to;
+    refused(c);  // no counts
+    c.send_counts = one, c.recv_counts = huge;
+    refused(c);
+    c.recv_counts = one, c.out = from + 1;
+    refused(c);  // overlapping
+    c.out = nullptr;
     refused(c);
     e.run(sum_of(&v, 1));
     check<Error>(v == 2, "{}", v);

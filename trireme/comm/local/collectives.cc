@@ -4,6 +4,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
+#include "trireme/comm/local/copy.h"
 #include "trireme/comm/local/engine.h"
 #include "trireme/comm/local/reduce_kernels.h"
 #include "trireme/comm/local/split_plan.h"
@@ -11,38 +12,78 @@
 // What each collective does with data, on three paths:
 //   small   the payload came with the flags: each rank computes what it needs from the slots;
 //   direct  peers' buffers are read in place, results are written in place: reduce-scatter by
-//   reading, all-gather by
-//           writing, in one pass (no rank touches another's chunk);
+//           reading, all-gather by writing, in one pass (no rank touches another's chunk);
 //   staged  processes' ordinary memory: segments through staging buffers that peers read. Others'
-//   ordinary memory is
-//           never written.
+//           ordinary memory is never written.
+// all_to_all is in all_to_all.cc.
 namespace trireme::local {
 namespace {
 
-size_t input_count(const Call& c, int size) {
-  return c.op == OpKind::reduce_scatter ? c.count * static_cast<size_t>(size) : c.count;
+// What all ranks read and write in a call that only copies: beyond the caches it is streamed.
+bool leaves_caches(const Call& c, int size) {
+  const size_t one = c.count * size_of(c.dtype), n = static_cast<size_t>(size);
+  const size_t bytes = c.op == OpKind::all_gather  ? one * n * (n + 1)
+                       : c.op == OpKind::broadcast ? one * n
+                                                   : 2 * one * n;
+  return bytes >= stream_from();
 }
 
 }  // namespace
 
+// What peers need before they can choose a path: the data, or where the buffer lies.
+void Engine::publish_data(const Pending& p, Slot& slot) {
+  const Call& c = p.call;
+  if (c.op == OpKind::all_to_all) return publish_exchange(p, slot);
+  const size_t item = size_of(c.dtype), bytes = unit_count(c.op, c.count, size_) * item;
+  if (bytes <= kSmallBytes) {
+    const bool gives = (c.op != OpKind::broadcast && c.op != OpKind::scatter) || c.root == rank_;
+    if (gives && bytes)
+      std::memcpy(bytes <= kInlineBytes ? slot.inline_data : self_->payload[p.seq % kSlots], c.in,
+                  bytes);
+    slot.flags = 0;
+  } else {
+    const Shown mine = shown(c.op, c.count, size_, c.root == rank_);
+    host_->describe(mine.output ? c.out : c.in, mine.count * item, slot);
+  }
+}
+
 void Engine::choose_path(Pending& p) {
   const Call& c = p.call;
-  const size_t bytes = input_count(c, size_) * size_of(c.dtype);
+  if (c.op == OpKind::all_to_all) return choose_exchange(p);
+  const size_t bytes = unit_count(c.op, c.count, size_) * size_of(c.dtype);
   if (bytes == 0) {
     p.path = Path::nothing;
-  } else if (size_ == 1 || bytes <= kSmallBytes) {
+    return;
+  }
+  if (size_ == 1 || bytes <= kSmallBytes) {
     p.path = Path::small;
-  } else {
-    bool direct = true;
-    for (int q = 0; q < size_ && direct; ++q)
-      if (c.op != OpKind::broadcast || q == c.root)
-        direct = peer_[q]->slots[p.seq % kSlots].flags & kAddressable;
-    p.path = direct ? Path::direct : Path::staged;
-    p.waits_for_all = direct;
-    if (!direct) {
-      p.base = self_->consumed.load(std::memory_order_relaxed);
-      p.segments = segment_count(c.op, c.count, size_of(c.dtype), size_);
-    }
+    return;
+  }
+  uint64_t reachable = 0;
+  for (int q = 0; q < size_; ++q)
+    if (peer_[q]->slots[p.seq % kSlots].flags & kAddressable) reachable |= uint64_t{1} << q;
+  const uint64_t me = uint64_t{1} << rank_, root = uint64_t{1} << c.root, all = others() | me;
+  const bool is_root = c.root == rank_;
+  bool direct = reachable == all;
+  switch (c.op) {
+    case OpKind::broadcast:  // the root writes a share of it to those that it can reach
+      direct = reachable & root;
+      p.waits_for = is_root ? others() : reachable & me ? root : 0;
+      break;
+    case OpKind::gather:
+    case OpKind::scatter:  // at the root's buffer, or the root at everybody's
+      p.by_root = !(reachable & root);
+      direct = !p.by_root || (reachable | root) == all;
+      p.waits_for = is_root == p.by_root ? 0 : is_root ? others() : root;
+      break;
+    default:
+      p.waits_for = others();
+  }
+  p.path = direct ? Path::direct : Path::staged;
+  if (!direct) {
+    p.waits_for = 0;
+    p.base = self_->consumed.load(std::memory_order_relaxed);
+    p.segments = segment_count(c.op, c.count, size_of(c.dtype), size_);
   }
 }
 
@@ -54,7 +95,7 @@ const unsigned char* Engine::small_input(const Pending& p, int rank) {
   const uint64_t at = p.seq % kSlots;
   // With one rank the payload may be larger than a slot: its own memory serves.
   if (rank == rank_) return static_cast<const unsigned char*>(c.in);
-  return input_count(c, size_) * size_of(c.dtype) <= kInlineBytes
+  return unit_count(c.op, c.count, size_) * size_of(c.dtype) <= kInlineBytes
              ? peer_[rank]->slots[at].inline_data
              : peer_[rank]->payload[at];
 }
@@ -83,6 +124,15 @@ void Engine::run_small(Pending& p) {
       for (int q = 0; q < size_; ++q)
         std::memmove(out + static_cast<size_t>(q) * bytes, small_input(p, q), bytes);
       return;
+    case OpKind::gather:
+      for (int q = 0; q < size_ && c.root == rank_; ++q)
+        std::memmove(out + static_cast<size_t>(q) * bytes, small_input(p, q), bytes);
+      return;
+    case OpKind::scatter:
+      std::memmove(out, small_input(p, c.root) + static_cast<size_t>(rank_) * bytes, bytes);
+      return;
+    case OpKind::all_to_all:
+      return run_exchange(p);
     default:
       return;
   }
@@ -93,15 +143,26 @@ void Engine::run_small(Pending& p) {
 
 void Engine::run_direct(Pending& p) {
   const Call& c = p.call;
-  const size_t item = size_of(c.dtype), bytes = c.count * item,
-               in_bytes = input_count(c, size_) * item;
-  unsigned char* buffer[kMaxRanks];
-  for (int q = 0; q < size_; ++q) {
-    if (c.op == OpKind::broadcast && q != c.root) continue;
-    buffer[q] = q == rank_ ? static_cast<unsigned char*>(const_cast<void*>(c.in))
-                           : host_->resolve(q, peer_[q]->slots[p.seq % kSlots], in_bytes);
+  const size_t item = size_of(c.dtype), bytes = c.count * item;
+  const bool rooted =
+      c.op == OpKind::broadcast || c.op == OpKind::gather || c.op == OpKind::scatter;
+  const bool is_root = c.root == rank_;
+  // The others' buffers that this rank needs.
+  unsigned char* buffer[kMaxRanks] = {};
+  for (int q = 0; q < size_ && c.op != OpKind::all_to_all; ++q) {
+    const Slot& slot = peer_[q]->slots[p.seq % kSlots];
+    if (q == rank_)
+      buffer[q] = static_cast<unsigned char*>(const_cast<void*>(c.in));
+    else if (slot.flags & kAddressable && (!rooted || is_root || q == c.root))
+      buffer[q] = host_->resolve(q, slot, shown(c.op, c.count, size_, q == c.root).count * item);
   }
   auto* out = static_cast<unsigned char*>(c.out);
+  // No rank touches what another copies; nothing moves where source and target are one.
+  const bool streamed = leaves_caches(c, size_);
+  auto copy = [this, streamed](void* to, const void* from, size_t n, bool from_peer) {
+    if (to != from) copy_block(to, from, n, streamed);
+    if (from_peer) bytes_read_ += n;
+  };
   Span span("comm", name_of(c.op));
   if (owes_ring_) ring_peers();
   enter_data();
@@ -132,19 +193,44 @@ void Engine::run_direct(Pending& p) {
       bytes_read_ += bytes * static_cast<size_t>(size_ - 1);
       break;
     }
-    case OpKind::broadcast:
-      if (c.root != rank_) {
-        std::memcpy(out, buffer[c.root], bytes);
-        bytes_read_ += bytes;
+    case OpKind::broadcast: {
+      const Range shared = chunk_of(c.count, item, size_, 0);
+      for (int q = 0; q < size_ && is_root; ++q)
+        if (q != rank_ && buffer[q])
+          copy(buffer[q] + shared.begin * item, out + shared.begin * item, shared.size() * item,
+               false);
+      if (is_root) break;
+      const bool reached = peer_[rank_]->slots[p.seq % kSlots].flags & kAddressable;
+      const size_t skip = reached ? shared.end * item : 0;
+      copy(out + skip, buffer[c.root] + skip, bytes - skip, true);
+      break;
+    }
+    case OpKind::gather:
+      for (int q = 0; q < size_; ++q) {
+        const size_t at = static_cast<size_t>(q) * bytes;
+        if (is_root && (q == rank_ || p.by_root))
+          copy(out + at, buffer[q], bytes, q != rank_);
+        else if (q == rank_ && !p.by_root)
+          copy(buffer[c.root] + at, c.in, bytes, false);
       }
+      break;
+    case OpKind::scatter:
+      for (int q = 0; q < size_; ++q) {
+        const size_t at = static_cast<size_t>(q) * bytes;
+        if (is_root && (q == rank_ || p.by_root))
+          copy(q == rank_ ? out : buffer[q], buffer[rank_] + at, bytes, false);
+        else if (q == rank_ && !p.by_root)
+          copy(out, buffer[c.root] + at, bytes, true);
+      }
+      break;
+    case OpKind::all_to_all:
+      run_exchange(p);
       break;
     case OpKind::all_gather:
       for (int i = 0; i < size_; ++i) {
         const int q = (rank_ + i) % size_;  // everybody starts elsewhere
-        unsigned char* to = out + static_cast<size_t>(q) * bytes;
-        if (to != buffer[q]) std::memcpy(to, buffer[q], bytes);
+        copy(out + static_cast<size_t>(q) * bytes, buffer[q], bytes, q != rank_);
       }
-      bytes_read_ += bytes * static_cast<size_t>(size_ - 1);
       break;
     default:
       break;
@@ -167,64 +253,94 @@ bool Engine::run_staged(Pending& p) {
   const bool returns = c.op == OpKind::all_reduce || c.op == OpKind::reduce;
   const auto n = static_cast<size_t>(size_);
 
+  const bool is_root = c.root == rank_, streamed = leaves_caches(c, size_);
+  const auto me = static_cast<size_t>(rank_);
+
   auto stage = [&](uint64_t k) {
     const Range seg = segment_range(c.op, c.count, item, size_, k);
+    const size_t bytes = seg.size() * item;
     unsigned char* to = staging_of(self_, p.base + k);
-    if (c.op == OpKind::broadcast) {
-      if (c.root == rank_) std::memcpy(to, in + seg.begin * item, seg.size() * item);
-    } else if (c.op == OpKind::all_gather) {
-      std::memcpy(to, in + seg.begin * item, seg.size() * item);
-    } else if (c.op == OpKind::reduce_scatter) {
-      for (size_t q = 0; q < n; ++q)
-        if (static_cast<int>(q) != rank_)
-          std::memcpy(to + q * seg.size() * item, in + (q * c.count + seg.begin) * item,
-                      seg.size() * item);
-    } else {
-      for (int q = 0; q < size_; ++q) {
-        if (q == rank_) continue;
-        const Range part = chunk_of(seg.size(), item, size_, q);
-        std::memcpy(to + part.begin * item, in + (seg.begin + part.begin) * item,
-                    part.size() * item);
-      }
+    switch (c.op) {
+      case OpKind::broadcast:
+        if (is_root) std::memcpy(to, in + seg.begin * item, bytes);
+        break;
+      case OpKind::gather:
+        if (!is_root) std::memcpy(to, in + seg.begin * item, bytes);
+        break;
+      case OpKind::all_gather:
+        std::memcpy(to, in + seg.begin * item, bytes);
+        break;
+      case OpKind::scatter:
+      case OpKind::reduce_scatter:
+        for (size_t q = 0; q < n; ++q)
+          if (q != me && (is_root || c.op == OpKind::reduce_scatter))
+            std::memcpy(to + q * bytes, in + (q * c.count + seg.begin) * item, bytes);
+        break;
+      case OpKind::all_to_all:
+        stage_exchange(p, k);
+        break;
+      default:
+        for (int q = 0; q < size_; ++q) {
+          if (q == rank_) continue;
+          const Range part = chunk_of(seg.size(), item, size_, q);
+          std::memcpy(to + part.begin * item, in + (seg.begin + part.begin) * item,
+                      part.size() * item);
+        }
     }
   };
   auto compute = [&](uint64_t k) {
     const Range seg = segment_range(c.op, c.count, item, size_, k);
+    const size_t bytes = seg.size() * item;
     const void* src[kMaxRanks];
-    if (c.op == OpKind::broadcast) {
-      if (c.root != rank_) {
-        std::memcpy(out + seg.begin * item, staging_of(peer_[c.root], p.base + k),
-                    seg.size() * item);
-        bytes_read_ += seg.size() * item;
+    auto copy = [this, streamed](void* to, const void* from, size_t count, bool from_peer) {
+      if (to != from) copy_block(to, from, count, streamed);
+      if (from_peer) bytes_read_ += count;
+    };
+    switch (c.op) {
+      case OpKind::broadcast:
+        if (!is_root)
+          copy(out + seg.begin * item, staging_of(peer_[c.root], p.base + k), bytes, true);
+        break;
+      case OpKind::gather:
+        if (!is_root) break;
+        [[fallthrough]];
+      case OpKind::all_gather:
+        for (size_t i = 0; i < n; ++i) {
+          const size_t q = (me + i) % n;  // everybody starts elsewhere
+          copy(out + (q * c.count + seg.begin) * item,
+               q == me ? in + seg.begin * item : staging_of(peer_[q], p.base + k), bytes, q != me);
+        }
+        break;
+      case OpKind::scatter:
+        copy(out + seg.begin * item,
+             is_root ? in + (me * c.count + seg.begin) * item
+                     : staging_of(peer_[c.root], p.base + k) + me * bytes,
+             bytes, !is_root);
+        break;
+      case OpKind::reduce_scatter: {
+        for (size_t q = 0; q < n; ++q)
+          src[q] = q == me ? in + (me * c.count + seg.begin) * item
+                           : staging_of(peer_[q], p.base + k) + me * bytes;
+        void* dst[1] = {out + seg.begin * item};
+        local::reduce(c.dtype, c.red, src, size_, dst, 1, seg.size());
+        bytes_read_ += bytes * (n - 1);
+        break;
       }
-    } else if (c.op == OpKind::all_gather) {
-      for (size_t q = 0; q < n; ++q) {
-        unsigned char* to = out + (q * c.count + seg.begin) * item;
-        const unsigned char* from =
-            static_cast<int>(q) == rank_ ? in + seg.begin * item : staging_of(peer_[q], p.base + k);
-        if (to != from) std::memcpy(to, from, seg.size() * item);
+      case OpKind::all_to_all:
+        take_exchange(p, k);
+        break;
+      default: {
+        const Range mine = chunk_of(seg.size(), item, size_, rank_);
+        for (int q = 0; q < size_; ++q)
+          src[q] = q == rank_ ? in + (seg.begin + mine.begin) * item
+                              : staging_of(peer_[q], p.base + k) + mine.begin * item;
+        void* dst[2] = {staging_of(self_, p.base + k) + mine.begin * item,
+                        out + (seg.begin + mine.begin) * item};
+        // A reduce leaves the other ranks' buffers alone.
+        const bool keeps = c.op == OpKind::all_reduce || is_root;
+        local::reduce(c.dtype, c.red, src, size_, dst, keeps ? 2 : 1, mine.size());
+        bytes_read_ += mine.size() * item * (n - 1);
       }
-      bytes_read_ += seg.size() * item * (n - 1);
-    } else if (c.op == OpKind::reduce_scatter) {
-      const auto r = static_cast<size_t>(rank_);
-      for (size_t q = 0; q < n; ++q)
-        src[q] = static_cast<int>(q) == rank_
-                     ? in + (r * c.count + seg.begin) * item
-                     : staging_of(peer_[q], p.base + k) + r * seg.size() * item;
-      void* dst[1] = {out + seg.begin * item};
-      local::reduce(c.dtype, c.red, src, size_, dst, 1, seg.size());
-      bytes_read_ += seg.size() * item * (n - 1);
-    } else {
-      const Range mine = chunk_of(seg.size(), item, size_, rank_);
-      for (int q = 0; q < size_; ++q)
-        src[q] = q == rank_ ? in + (seg.begin + mine.begin) * item
-                            : staging_of(peer_[q], p.base + k) + mine.begin * item;
-      void* dst[2] = {staging_of(self_, p.base + k) + mine.begin * item,
-                      out + (seg.begin + mine.begin) * item};
-      // A reduce leaves the other ranks' buffers alone.
-      const bool keeps = c.op == OpKind::all_reduce || c.root == rank_;
-      local::reduce(c.dtype, c.red, src, size_, dst, keeps ? 2 : 1, mine.size());
-      bytes_read_ += mine.size() * item * (n - 1);
     }
   };
   auto copy_out = [&](uint64_t k) {

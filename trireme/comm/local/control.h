@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "trireme/comm/flight/ring.h"
 #include "trireme/comm/local/types.h"
 
 // The control memory of one rank in one group: what it says to its peers. Each rank writes its own
@@ -14,15 +15,12 @@
 namespace trireme::local {
 
 constexpr uint64_t kControlMagic = 0x6c7274656d657254;  // "Tremetrl"
-constexpr uint32_t kControlVersion = 1;
+constexpr uint32_t kControlVersion = 2;
 constexpr int kMaxRanks = 64;  // of one host
 constexpr uint64_t kSlots =
     16;  // collectives of one rank under way before a post waits in its queue
 constexpr size_t kInlineBytes = 24;          // payload in the flag's own cache line
 constexpr size_t kSmallBytes = 8192;         // payload beside the flag: one flag each way
-constexpr uint64_t kRecords = 2048;          // calls that the flight recorder keeps
-constexpr size_t kSegmentBytes = 256 << 10;  // staged path: half of the staging area
-constexpr size_t kSites = 512;
 
 using Flag = std::atomic<uint64_t>;
 static_assert(Flag::is_always_lock_free);
@@ -35,46 +33,92 @@ struct alignas(64) Slot {
   uint32_t window;
   uint32_t flags;
   unsigned char inline_data[kInlineBytes];
-  uint64_t spare;
+  uint64_t each;  // all_to_all: elements of every part, or kUneven
 };
 static_assert(sizeof(Slot) == 64);
 constexpr uint32_t kAddressable = 1;  // peers can reach the buffer at (window, address)
-
-enum class CallState : uint8_t { posted = 1, matched = 2, done = 3, failed = 4 };
-
-// The full descriptor of a call, and the flight recorder's entry: one record serves both. A peer
-// may read it while its owner rewrites it for a later call: the owner sets `seq` to 0 first and to
-// the call's number last; a reader looks at `seq` before and after.
-struct alignas(64) Record {
-  Flag seq;
-  std::atomic<uint64_t> count;
-  std::atomic<uint64_t> posted_ticks;  // Control::born_* turn them into time
-  std::atomic<uint64_t> done_ticks;
-  std::atomic<OpKind> op;
-  std::atomic<DType> dtype;
-  std::atomic<RedOp> red;
-  std::atomic<CallState> state;
-  std::atomic<int32_t> root;  // or the peer of send and recv
-  std::atomic<int32_t> tag;
-  std::atomic<uint32_t> site;  // index into Control::sites; kSites: there was no room for its name
-  uint64_t spare[2];
-};
-static_assert(sizeof(Record) == 64);
-
-struct Site {
-  char text[128];  // file:line, the end of it where it is longer
-};
+constexpr uint32_t kCarried = 2;      // all_to_all: all that peers need lies in the payload
+// all_to_all: the payload begins with what this rank sends to each rank and expects from it.
+constexpr uint64_t kUneven = ~uint64_t{0};
 
 enum class RankState : uint32_t { absent = 0, alive = 1, left = 2, failed = 3 };
 /// What a failed rank tells its peers. The last three are facts of the whole group, raised alike on
 /// every rank.
 enum class FailureKind : uint32_t { other = 0, mismatch = 1, lost = 2, timeout = 3 };
 
-// A byte stream to one peer: the sender writes data and head; the receiver's tail is in its own
-// control memory.
+// Point to point: each ordered pair has a row of packets and a ring of bytes in the sender's control
+// memory. `stamp` is the packet's number in its channel, from 1, stored last: the receiver polls it,
+// and a short message travels in the same cache line.
+enum class PacketKind : uint8_t {
+  none,
+  eager,     // a whole message: in `data`, or in the ring
+  announce,  // a large one: where it lies; no bytes until a recv takes it
+  join,      // the receiver's answer: where to write, both ends copy blocks
+  stream,    // the receiver's answer: send it through the ring
+  fin,       // the receiver's answer: it has read all
+  chunk      // a piece of a streamed message, in the ring
+};
+constexpr size_t kPackets = 128;        // of one pair under way
+constexpr size_t kPacketBytes = 40;     // payload in the packet's own cache line
+constexpr size_t kEagerBytes = 8192;    // larger messages are announced
+constexpr size_t kChunkBytes = 32 << 10;
+constexpr size_t kMoves = 4;            // large messages of one pair under way at a time
+
+struct alignas(64) Packet {
+  Flag stamp;
+  uint64_t count;  // elements; of a chunk bytes
+  int32_t tag;
+  PacketKind kind;
+  DType dtype;
+  uint16_t site;  // of the send, in its rank's Control::sites
+  union {
+    unsigned char data[kPacketBytes];
+    struct {
+      uint64_t at;    // in the ring
+      uint32_t recv;  // chunk: the receiver's number for the message
+    } ring;
+    struct {
+      uint64_t address;  // in the window, or of the sender's process
+      uint32_t window;
+      uint32_t flags;
+      uint32_t send;  // the sender's number for the message
+    } announce;
+    struct {
+      uint64_t address;  // join: of the receiver's buffer
+      uint64_t base;     // join: what Move::done was before the first block
+      uint32_t window;
+      uint32_t send;
+      uint32_t recv;
+      uint32_t move;
+    } reply;
+  };
+};
+static_assert(sizeof(Packet) == 64);
+
+// Blocks of one large message, that both ends claim and copy. Of the receiver; numbers only grow.
+struct Move {
+  Flag next;  // claimed
+  Flag done;  // copied
+};
+
+// What a rank says to the peer that sends to it.
 struct alignas(64) Channel {
-  Flag head;
-  alignas(64) Flag tail;  // how much this rank has consumed of the peer's stream to it
+  Flag taken;     // packets that it has read
+  Flag released;  // bytes of eager messages that a recv has got
+  alignas(64) Move moves[kMoves];
+};
+
+// What a rank that has waited for long says about it, in the control memory of its root group: there
+// all its groups come together (deadlock.cc). Its owner writes; `version` is odd meanwhile.
+struct Board {
+  alignas(64) Flag version;  // another one for whatever else is said, and for every byte moved
+  Flag beat;       // looks at the peers so far: a rank that is busy or stopped makes none
+  Flag waits_for;  // bit q: root rank q must make a call first; 0: nobody that can be named
+  Flag text[32];   // which call, of which group, where
+  // Found by this rank: those that wait for each other for ever. `found` is 0 meanwhile.
+  Flag found;                     // bit q: root rank q is one of them
+  Flag found_version[kMaxRanks];  // of their boards then
+  Flag found_text[128];
 };
 
 struct Control {
@@ -85,9 +129,7 @@ struct Control {
   int32_t pid;
   uint64_t epoch;       // random; one life of one group
   uint64_t bytes;       // of the whole mapping
-  uint64_t born_ticks;  // both clocks when this memory was made: a reader measures the rate from
-                        // here to now
-  int64_t born_ns;
+  uint64_t membarrier;  // 1: this process takes part in membarrier(2); known before peers map this
   Flag cpus[16];  // the CPUs that this rank's thread may run on, as a bit mask; set when alive
 
   alignas(64) std::atomic<RankState> state;
@@ -95,6 +137,7 @@ struct Control {
   std::atomic<FailureKind> failure_kind;
   char failure[512];  // why, once failed
 
+  Flag posted;  // collectives, published or not; set where this rank waits for long
   alignas(64) Flag done;      // collectives whose data phase this rank is through with
   alignas(64) Flag staged;    // segments that lie ready in its staging area
   alignas(64) Flag reduced;   // segments of which its chunk is reduced
@@ -102,31 +145,44 @@ struct Control {
   alignas(64) std::atomic<uint32_t> in_data;   // threads: reading or writing peers' memory now
   alignas(64) std::atomic<uint32_t> sleeping;  // waits on `bell`
   std::atomic<uint32_t> bell;                  // peers add one and wake
+  Flag knocks;  // bit q: rank q has no room left in its channel to here
+  uint64_t probe_address;  // holds probe_value() in this process; stored before the first packet
 
   alignas(64) Channel channels[kMaxRanks];
   alignas(64) Slot slots[kSlots];
   alignas(64) unsigned char payload[kSlots][kSmallBytes];
-  alignas(64) Record records[kRecords];
-  std::atomic<uint32_t> site_count;
-  Site sites[kSites];
+  alignas(64) Board board;    // of a root group alone
+  /// The full descriptors of calls, and the flight recorder: one record serves both.
+  alignas(64) flight::Ring ring;
 };
 
 constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 constexpr size_t kPage = 4096;
 
-// Behind Control: two staging buffers, then one ring of bytes for each peer.
+// Behind Control: packets and a ring of bytes for each peer, then two staging buffers. Packets start
+// as zeros.
 constexpr size_t kChannelBytes = 128 << 10;
-constexpr size_t staging_offset() { return round_up(sizeof(Control), kPage); }
-constexpr size_t channel_offset(int peer) {
-  return staging_offset() + 2 * kSegmentBytes + static_cast<size_t>(peer) * kChannelBytes;
+constexpr size_t kPairBytes = kPackets * sizeof(Packet) + kChannelBytes;
+/// Of one staging buffer. Two ranks work hand in hand out of their caches; more of them, who may
+/// share CPUs, wait for each other less often.
+constexpr size_t segment_bytes(int size) {
+  return size <= 2 ? 256 << 10 : size <= 4 ? 512 << 10 : 1024 << 10;
 }
-constexpr size_t control_bytes(int size) { return channel_offset(size); }
+constexpr size_t channel_offset(int peer) {
+  return round_up(sizeof(Control), kPage) + static_cast<size_t>(peer) * kPairBytes;
+}
+constexpr size_t staging_offset(int size) { return round_up(channel_offset(size), kPage); }
+constexpr size_t control_bytes(int size) { return staging_offset(size) + 2 * segment_bytes(size); }
 
 inline unsigned char* staging_of(Control* c, uint64_t segment) {
-  return reinterpret_cast<unsigned char*>(c) + staging_offset() + (segment % 2) * kSegmentBytes;
+  return reinterpret_cast<unsigned char*>(c) + staging_offset(c->size) +
+         (segment % 2) * segment_bytes(c->size);
+}
+inline Packet* packets_of(Control* c, int peer) {
+  return reinterpret_cast<Packet*>(reinterpret_cast<unsigned char*>(c) + channel_offset(peer));
 }
 inline unsigned char* channel_of(Control* c, int peer) {
-  return reinterpret_cast<unsigned char*>(c) + channel_offset(peer);
+  return reinterpret_cast<unsigned char*>(packets_of(c, peer) + kPackets);
 }
 
 }  // namespace trireme::local

@@ -10,10 +10,11 @@
 #include "trireme/base/failpoint.h"
 #include "trireme/base/philox.h"
 #include "trireme/base/trace.h"
+#include "trireme/comm/local/p2p.h"
 #include "trireme/comm/local/waiter.h"
 
 // Publishing, matching, waiting and failing. What a collective does with data is in collectives.cc,
-// point to point in streams.cc, the texts of errors in report.cc.
+// point to point in p2p.cc, the texts of errors in report.cc.
 namespace trireme::local {
 namespace {
 
@@ -22,12 +23,14 @@ uint64_t digest_of(uint64_t seq, const Call& c) {
   uint64_t head = static_cast<uint64_t>(c.op) | static_cast<uint64_t>(c.dtype) << 8 |
                   static_cast<uint64_t>(c.red) << 16 |
                   static_cast<uint64_t>(static_cast<uint32_t>(c.root)) << 32;
-  return mix64(seq * 0x9E3779B97F4A7C15u ^ mix64(head ^ mix64(c.count)));
+  const uint64_t count = c.op == OpKind::all_to_all ? 0 : c.count;  // its counts go pair by pair
+  return mix64(seq * 0x9E3779B97F4A7C15u ^ mix64(head ^ mix64(count)));
 }
 
 }  // namespace
 
-Engine::Engine(std::unique_ptr<Host> host, Duration timeout)
+Engine::Engine(std::unique_ptr<Host> host, Duration timeout, Engine* root,
+               const std::vector<int>& root_ranks, const std::string& name)
     : host_(std::move(host)),
       rank_(host_->rank()),
       size_(host_->size()),
@@ -35,18 +38,42 @@ Engine::Engine(std::unique_ptr<Host> host, Duration timeout)
       self_(host_->control(rank_)),
       pid_(static_cast<int>(::getpid())),
       threads_(host_->one_address_space()),
-      sends_(new Stream[static_cast<size_t>(size_)]),
-      recvs_(new Stream[static_cast<size_t>(size_)]) {
+      name_(name),
+      recorder_(&self_->ring),
+      dumper_(&self_->ring,
+              {.backend = "local",
+               .group = name,
+               .rank = rank_,
+               .size = size_,
+               .world_rank = root ? root_ranks[static_cast<size_t>(rank_)] : rank_,
+               .epoch = self_->epoch}) {
   check<UsageError>(size_ <= kMaxRanks, "{} ranks on one host; the local backend takes at most {}",
                     size_, kMaxRanks);
-  for (int q = 0; q < size_; ++q) peer_[q] = host_->control(q);
+  for (int q = 0; q < size_; ++q) {
+    peer_[q] = host_->control(q);
+    bell_[q] = root ? root->bell_[root_ranks[static_cast<size_t>(q)]] : peer_[q];
+  }
+  quiet_ = true;
+  if (root)
+    quiet_ = root->quiet_;
+  else
+    for (int q = 0; q < size_; ++q) quiet_ = quiet_ && peer_[q]->membarrier;
+  crew_ = root ? root->crew_ : std::make_shared<std::vector<Engine*>>();
+  crew_->push_back(this);
+  for (int q = 0; q < size_; ++q)
+    root_ranks_.push_back(root ? root_ranks[static_cast<size_t>(q)] : q);
+  join_watch(root);
+  pairs_ = std::make_unique<Pairs>(*this);
 }
 
-Engine::~Engine() { leave(); }
+Engine::~Engine() {
+  leave();
+  std::erase(*crew_, this);
+}
 
 void Engine::leave() {
   if (gone_ || ::getpid() != pid_) return;
-  if (!pending_.empty()) try {
+  if (!idle()) try {
       progress();
     } catch (...) {  // peers were told
       return;
@@ -54,6 +81,10 @@ void Engine::leave() {
   if (!pending_.empty())
     return fail_with(fmt::format("it left while call {}, {}, was under way", complete_seq_ + 1,
                                  describe(pending_.front().call)));
+  // What lies in a channel can still be received; what waits in a buffer of this rank cannot.
+  if (const Call* call = pairs_->unfinished())
+    return fail_with(
+        fmt::format("it left while {} with tag {} was under way", describe(*call), call->tag));
   gone_ = true;
   self_->last_call.store(calls(), std::memory_order_relaxed);
   self_->state.store(RankState::left, std::memory_order_seq_cst);
@@ -69,6 +100,7 @@ void Engine::fail_with(const std::string& why, FailureKind kind) {
   self_->last_call.store(calls(), std::memory_order_relaxed);
   self_->state.store(RankState::failed, std::memory_order_seq_cst);
   ring_peers();
+  write_down(kind);
   if (!threads_) return;
   // Thread ranks share memory that may be freed once we unwind: no peer may be inside a data phase
   // then. A peer that enters one after this store sees the state and throws instead.
@@ -97,11 +129,17 @@ void Engine::leave_data() {
 
 void Engine::ring_peers() {
   owes_ring_ = false;
-  full_fence();  // our flags first, then their `sleeping`
+  ++rings_;
+  // Our flags first, then their `sleeping`. Half of that order costs a fence here on every call, or
+  // a membarrier where somebody goes to sleep.
+  if (quiet_)
+    compiler_barrier();
+  else
+    full_fence();
   for (int q = 0; q < size_; ++q) {
-    if (q == rank_ || !peer_[q]->sleeping.load(std::memory_order_relaxed)) continue;
-    peer_[q]->bell.fetch_add(1, std::memory_order_release);
-    futex_wake(&peer_[q]->bell);
+    if (q == rank_ || !bell_[q]->sleeping.load(std::memory_order_relaxed)) continue;
+    bell_[q]->bell.fetch_add(1, std::memory_order_release);
+    futex_wake(&bell_[q]->bell);
   }
 }
 
@@ -118,41 +156,20 @@ bool Engine::all(Flag Control::*flag, uint64_t at_least) {
   return true;
 }
 
-uint32_t Engine::site_index(CallSite site) {
-  if (site.file == last_site_.file && site.line == last_site_.line) return last_site_index_;
-  auto [it, fresh] = sites_[site.file].try_emplace(site.line, 0);
-  if (fresh) {
-    uint32_t n = self_->site_count.load(std::memory_order_relaxed);
-    if (n < kSites) {
-      std::string text = site.file ? fmt::format("{}:{}", site.file, site.line) : "?";
-      if (text.size() >= sizeof(Site)) text = "…" + text.substr(text.size() - sizeof(Site) + 8);
-      std::memcpy(self_->sites[n].text, text.c_str(), text.size() + 1);
-      self_->site_count.store(n + 1, std::memory_order_release);
-      it->second = n;
-    } else {
-      it->second = kSites;
-    }
-  }
-  last_site_ = site;
-  return last_site_index_ = it->second;
+/// Whether these ranks are through with this call.
+bool Engine::through(uint64_t ranks, uint64_t seq) {
+  for (; ranks; ranks &= ranks - 1)
+    if (peer_[__builtin_ctzll(ranks)]->done.load(std::memory_order_acquire) < seq) return false;
+  return true;
 }
 
 void Engine::record(const Pending& p) {
   const Call& c = p.call;
-  Record& r = self_->records[p.seq % kRecords];
-  constexpr auto release = std::memory_order_release;
-  r.seq.store(0, std::memory_order_relaxed);
-  r.count.store(c.count, release);
-  r.posted_ticks.store(ticks(), release);
-  r.done_ticks.store(0, release);
-  r.op.store(c.op, release);
-  r.dtype.store(c.dtype, release);
-  r.red.store(c.red, release);
-  r.root.store(c.root, release);
-  r.tag.store(c.tag, release);
-  r.state.store(CallState::posted, release);
-  r.site.store(site_index(c.site), release);
-  r.seq.store(p.seq, release);
+  recorder_.call(p.seq, {c.op, c.dtype, c.red, c.root, c.tag, c.count}, c.site);
+}
+
+uint64_t Engine::record_pair(const Call& c, bool done) {
+  return recorder_.pair({c.op, c.dtype, c.red, c.root, c.tag, c.count}, c.site, done);
 }
 
 /// False where the slot is still read by a peer; asked again later.
@@ -164,20 +181,9 @@ bool Engine::publish(Pending& p) {
     done_by_all_ = low;
     if (low + kSlots < p.seq) return false;
   }
-  const Call& c = p.call;
   Slot& slot = self_->slots[p.seq % kSlots];
-  slot.digest = digest_of(p.seq, c);
-  const size_t bytes = c.count * size_of(c.dtype) *
-                       (c.op == OpKind::reduce_scatter ? static_cast<size_t>(size_) : 1);
-  const bool gives = c.op != OpKind::broadcast || c.root == rank_;
-  if (bytes <= kSmallBytes) {
-    if (gives && bytes)
-      std::memcpy(bytes <= kInlineBytes ? slot.inline_data : self_->payload[p.seq % kSlots], c.in,
-                  bytes);
-    slot.flags = 0;
-  } else {
-    host_->describe(c.in, bytes, slot);
-  }
+  slot.digest = digest_of(p.seq, p.call);
+  publish_data(p, slot);
   failpoint("comm.post");
   publish_flag(slot.seq, p.seq);
   // After the flag: peers read the record only where the calls differ, and wait for it then.
@@ -197,7 +203,8 @@ bool Engine::matched(Pending& p) {
   for (int q = 0; q < size_; ++q)
     if (peer_[q]->slots[at].digest != digest) [[unlikely]]
       raise_mismatch(p, q);
-  self_->records[p.seq % kRecords].state.store(CallState::matched, std::memory_order_relaxed);
+  if (p.call.op == OpKind::all_to_all) check_exchange(p);
+  recorder_.matched(p.seq);
   return true;
 }
 
@@ -226,15 +233,13 @@ bool Engine::advance(Pending& p) {
   self_->done.store(p.seq, std::memory_order_release);
   // Otherwise nobody sleeps for it: it only frees the slot, which a peer needs no sooner than this
   // rank's own publishing of that later call, and that rings.
-  if (p.waits_for_all) owes_ring_ = true;
+  if (p.path == Path::direct) owes_ring_ = true;
   through_seq_ = p.seq;
   return true;
 }
 
 void Engine::finish_front() {
-  Record& r = self_->records[(complete_seq_ + 1) % kRecords];
-  r.done_ticks.store(ticks(), std::memory_order_relaxed);
-  r.state.store(CallState::done, std::memory_order_relaxed);
+  recorder_.done(complete_seq_ + 1);
   ++complete_seq_;
   pending_.pop();
 }
@@ -244,10 +249,11 @@ void Engine::step() {
   while (published_seq_ + 1 < next_seq_ && publish(pending(published_seq_ + 1))) continue;
   while (through_seq_ + 1 < next_seq_ && advance(pending(through_seq_ + 1))) continue;
   while (complete_seq_ < through_seq_ &&
-         (!pending_.front().waits_for_all || all(&Control::done, complete_seq_ + 1)))
+         through(pending_.front().waits_for, complete_seq_ + 1))
     finish_front();
-  if (streams_pending_) advance_streams();
+  if (pairs_->active()) pairs_->advance();
   if (owes_ring_) ring_peers();
+  if (pairs_->owes_bells()) pairs_->ring_bells();
 }
 
 void Engine::progress() {
@@ -263,21 +269,31 @@ void Engine::progress() {
   }
 }
 
+// A peer may need this rank's part of a call of another group before it comes to the one that this
+// rank waits in. What goes wrong there is thrown by the next call into that group.
+void Engine::progress_others() {
+  for (Engine* e : *crew_) {
+    if (e == this || e->failure_ || (e->idle() && !e->pairs_->active())) continue;
+    try {
+      e->progress();
+    } catch (const std::exception&) {
+    }
+  }
+}
+
 Ticket Engine::post(const Call& call) {
   check_usable();
   check<UsageError>(!gone_, "{}: this rank has left the group", name_of(call.op));
   validate(call);
   Ticket ticket;
   if (call.op == OpKind::send || call.op == OpKind::recv) {
-    Stream& s = (call.op == OpKind::send ? sends_ : recvs_)[call.root];
-    s.calls.push_back(call);
-    ++streams_pending_;
-    ticket = {call.op == OpKind::send ? Ticket::sending : Ticket::receiving, call.root, ++s.posted};
+    ticket = pairs_->post(call);
   } else {
     Pending p;
     p.call = call;
     p.seq = next_seq_;
-    pending_.push(p);
+    if (call.op == OpKind::all_to_all) keep_counts(p);
+    pending_.push(std::move(p));
     ticket = {Ticket::collective, -1, next_seq_++};
   }
   progress();
@@ -291,12 +307,15 @@ bool Engine::is_complete(const Ticket& t) const {
     case Ticket::collective:
       return complete_seq_ >= t.seq;
     case Ticket::sending:
-      return sends_[t.peer].complete >= t.seq;
     case Ticket::receiving:
-      return recvs_[t.peer].complete >= t.seq;
+      return pairs_->is_complete(t);
   }
   return true;
 }
+
+int Engine::source(const Ticket& t) const { return pairs_->source(t); }
+
+bool Engine::idle() const { return pending_.empty() && pairs_->idle(); }
 
 bool Engine::complete(const Ticket& t) {
   if (is_complete(t)) return true;
@@ -304,9 +323,29 @@ bool Engine::complete(const Ticket& t) {
   return is_complete(t);
 }
 
+bool Engine::test(const Ticket& ticket) {
+  if (complete(ticket)) return true;
+  if (crew_->size() > 1) progress_others();
+  if (++tests_ % 64 == 0) {
+    const auto now = Clock::now();
+    if (now >= look_at_) {
+      look_at_peers(ticket);
+      look_at_ = now + std::chrono::milliseconds(100);
+    }
+  }
+  return is_complete(ticket);
+}
+
 // Whether every rank of the host has a CPU of its own. Known once every peer has said where it
 // runs: thread ranks start one by one.
 void Engine::decide_spin() {
+  Engine& root = *crew_->front();  // its ranks want the CPUs, whatever group they are in just now
+  if (&root != this) {
+    root.decide_spin();
+    spin_us_ = root.spin_us_;
+    spin_decided_ = root.spin_decided_;
+    return;
+  }
   for (int q = 0; q < size_; ++q)
     if (peer_[q]->state.load(std::memory_order_acquire) == RankState::absent) return;
   int cpus = 0;
@@ -323,25 +362,34 @@ void Engine::decide_spin() {
 bool Engine::poll(const Ticket& ticket) {
   for (int i = spin_us_ ? 64 : 4; i > 0; --i) {
     if (complete(ticket)) return true;
+    if (crew_->size() > 1) progress_others();
     cpu_relax();
   }
   return false;
 }
 
 // Spin where every rank of the host has a CPU of its own, then yield for a bounded time, then sleep
-// in slices; ten times a second look whether the peers live.
+// in slices; ten times a second look whether the peers live. Each bit of progress starts it anew:
+// where ranks share CPUs, a yield lets the next one run, and a sleep costs two switches and a wake-up
+// by every peer.
 void Engine::wait(const Ticket& ticket, Deadline deadline) {
   if (complete(ticket)) return;
   if (!spin_decided_) decide_spin();
   using std::chrono::microseconds;
   constexpr microseconds look_each(100000);
   const auto begin = Clock::now();
-  const auto spin_until = begin + microseconds(spin_us_);
-  const auto yield_until = spin_until + microseconds(200);
+  constexpr microseconds yield_for(200);
+  auto spin_until = begin + microseconds(spin_us_), yield_until = spin_until + yield_for;
+  uint64_t rings = rings_;
   auto look_again = begin + look_each;
+  struct Free {
+    Engine& engine;
+    ~Free() { engine.say_free(); }
+  } free{*this};
   while (!poll(ticket)) {
     const auto now = Clock::now();
     if (now >= look_again) {
+      look_for_deadlock(ticket, now - begin);
       look_at_peers(ticket);
       look_again = now + look_each;
     }
@@ -349,17 +397,26 @@ void Engine::wait(const Ticket& ticket, Deadline deadline) {
       if (complete(ticket)) return;
       raise_timeout(ticket, now - begin);
     }
+    if (rings != rings_) {
+      rings = rings_;
+      spin_until = now + microseconds(spin_us_), yield_until = spin_until + yield_for;
+    }
     if (now < spin_until) continue;
     if (now < yield_until) {
       ::sched_yield();
       continue;
     }
-    const uint32_t seen = self_->bell.load(std::memory_order_acquire);
-    self_->sleeping.store(1, std::memory_order_relaxed);
-    full_fence();  // our `sleeping` first, then their flags
+    const uint32_t seen = bell_[rank_]->bell.load(std::memory_order_acquire);
+    bell_[rank_]->sleeping.store(1, std::memory_order_relaxed);
+    // Our `sleeping` first, then their flags.
+    if (quiet_)
+      membarrier_everywhere();
+    else
+      full_fence();
     const bool ready = complete(ticket);
-    if (!ready) futex_wait(&self_->bell, seen, std::max(1, deadline.poll_ms(100)));
-    self_->sleeping.store(0, std::memory_order_relaxed);
+    if (!ready && crew_->size() > 1) progress_others();
+    if (!ready) futex_wait(&bell_[rank_]->bell, seen, std::max(1, deadline.poll_ms(100)));
+    bell_[rank_]->sleeping.store(0, std::memory_order_relaxed);
     if (ready) return;
   }
 }

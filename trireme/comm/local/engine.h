@@ -2,15 +2,16 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <memory>
 #include <string>
-#include <unordered_map>
+#include <vector>
 
 #include "trireme/base/call_site.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/export.h"
+#include "trireme/comm/flight/dump.h"
+#include "trireme/comm/flight/recorder.h"
 #include "trireme/comm/local/host.h"
 #include "trireme/comm/local/ring_queue.h"
 #include "trireme/comm/local/types.h"
@@ -20,13 +21,14 @@
 //
 // A call publishes a digest and the place of its buffer in a slot, waits until every peer has
 // published the same call, moves data straight between buffers, and says that it is through.
-// Ordinary memory of processes goes through staging buffers in 256 KiB segments. The order of every
+// Ordinary memory of processes goes through staging buffers in segments. The order of every
 // reduction is fixed (reduce_kernels.h).
 //
-// One thread uses an Engine. Calls run in issue order. Posting never waits; progress is made by the
-// caller: at post, at progress(), in wait(). Buffers must stay as they are until the call is
-// complete, and no other call under way may write to them. A reduce_scatter may have its output in
-// its own part of the input, an all_gather its input in its own part of the output.
+// One thread uses an Engine and those that share its root. Calls run in issue order. Posting never
+// waits; progress is made by the caller: at post, at progress(), in wait(). Buffers must stay as
+// they are until the call is complete, and no other call under way may write to them. A
+// reduce_scatter may have its output in its own part of the input, an all_gather its input in its
+// own part of the output.
 //
 // After an exception (Mismatch, PeerLost, Timeout, Aborted) the engine is finished: every later
 // call throws it again, buffers of calls under way hold anything, and peers are told. UsageError
@@ -35,7 +37,12 @@ namespace trireme::local {
 
 /// count: elements. all_reduce, broadcast, reduce: of the buffer `in` (== out). all_gather: of
 /// `in`; out has size() times as many. reduce_scatter: of `out`; `in` has size() times as many.
-/// send, recv: of `in`, `out`; root is the peer.
+/// send, recv: of `in`, `out`; root is the peer, of a recv kAnySource too. A message goes to the
+/// oldest recv of its source and tag; those of one pair and tag keep their order, others may overtake.
+/// gather: of `in`; out, on the root, has size() times as many. scatter: of `out`; in, on the root.
+/// all_to_all: send_counts[q] elements for rank q lie in `in` after those for q-1, recv_counts[q]
+/// from it in `out`; both arrays have size() values and are copied when posting. count is unused.
+constexpr int kAnySource = -1;
 struct Call {
   OpKind op = OpKind::none;
   DType dtype = DType::u8;
@@ -46,10 +53,13 @@ struct Call {
   void* out = nullptr;
   size_t count = 0;
   CallSite site;
+  const uint64_t* send_counts = nullptr;
+  const uint64_t* recv_counts = nullptr;
 };
 
 /// Names a call of one engine: collectives count from 1 in issue order; each direction of each pair
-/// counts its own.
+/// counts its own, and so do the recvs of any source. Collectives complete in order, the others in
+/// any.
 struct Ticket {
   enum Kind : uint8_t { none, collective, sending, receiving } kind = none;
   int peer = -1;
@@ -58,7 +68,10 @@ struct Ticket {
 
 class TRIREME_API Engine {
  public:
-  Engine(std::unique_ptr<Host> host, Duration timeout);
+  /// root: of a group whose ranks root_ranks these are; it lives longer. All engines of one rank
+  /// make progress together, whichever of them it waits in, and share the root's doorbells.
+  Engine(std::unique_ptr<Host> host, Duration timeout, Engine* root = nullptr,
+         const std::vector<int>& root_ranks = {}, const std::string& name = "world");
   ~Engine();
   Engine(const Engine&) = delete;
 
@@ -71,6 +84,10 @@ class TRIREME_API Engine {
   Ticket post(const Call& call);
   bool is_complete(const Ticket& ticket) const;
   bool complete(const Ticket& ticket);  // makes progress first
+  /// complete(), for who asks again and again and never waits: throws where a peer is gone.
+  bool test(const Ticket& ticket);
+  /// Who sent what a complete recv got; of any source, until 65,536 more are complete.
+  int source(const Ticket& ticket) const;
   /// complete(), tried a few times; reads no clock.
   bool poll(const Ticket& ticket);
   void wait(const Ticket& ticket, Deadline deadline);
@@ -82,7 +99,7 @@ class TRIREME_API Engine {
     if (failure_) std::rethrow_exception(failure_);
   }
   /// Everything posted is complete.
-  bool idle() const { return pending_.empty() && streams_pending_ == 0; }
+  bool idle() const;
 
   /// Leaves in order: peers that call on are told 'left after call N', not 'died'. Does not wait
   /// for them. With collectives under way it is a failure: peers must not touch buffers that may
@@ -100,52 +117,76 @@ class TRIREME_API Engine {
     Call call;
     uint64_t seq = 0;
     Path path = Path::unknown;
-    bool waits_for_all = false;  // complete only when all are through: peers use this rank's buffer
-    uint64_t base = 0;           // staged: number of the first segment
+    uint64_t waits_for = 0;  // bit q: rank q uses this rank's buffer; complete when it is through
+    bool by_root = false;    // direct gather, scatter: the root copies everything
+    uint64_t base = 0;       // staged: number of the first segment
     uint64_t segments = 0, staged = 0, reduced = 0, copied = 0;
+    uint64_t each = 0;                   // all_to_all: elements of every part, or kUneven:
+    std::unique_ptr<uint64_t[]> counts;  // size() sent, size() received
   };
-  struct Stream {  // one direction of one pair
-    std::deque<Call> calls;
-    uint64_t posted = 0, complete = 0;
-    size_t moved = 0;  // bytes of the front call that went through
-    bool header_done = false;
-    size_t peer_bytes = 0;
-  };
+  class Pairs;  // point to point: p2p.h
 
-  Control* self() { return self_; }
+  void progress_others();
   void record(const Pending& p);
+  uint64_t record_pair(const Call& call, bool done);
   bool publish(Pending& p);
   bool matched(Pending& p);
   void choose_path(Pending& p);
   bool advance(Pending& p);
+  void publish_data(const Pending& p, Slot& slot);
   void run_small(Pending& p);
   void run_direct(Pending& p);
   bool run_staged(Pending& p);
   const unsigned char* small_input(const Pending& p, int rank);
+  void keep_counts(Pending& p);
+  void publish_exchange(const Pending& p, Slot& slot);
+  void check_exchange(const Pending& p);
+  void choose_exchange(Pending& p);
+  void run_exchange(const Pending& p);
+  void stage_exchange(const Pending& p, uint64_t k);
+  void take_exchange(const Pending& p, uint64_t k);
+  uint64_t part(const Pending& p, int from, int to) const;
+  const unsigned char* carried(const Pending& p, int rank) const;
   bool all(Flag Control::*flag, uint64_t at_least);
+  bool through(uint64_t ranks, uint64_t seq);
+  uint64_t others() const {
+    return (size_ == 64 ? ~uint64_t{0} : (uint64_t{1} << size_) - 1) & ~(uint64_t{1} << rank_);
+  }
   Pending& pending(uint64_t seq) { return pending_[seq - complete_seq_ - 1]; }
   void step();
   void publish_flag(Flag& flag, uint64_t value);
   void ring_peers();
   void decide_spin();
   void finish_front();
-  void advance_streams();
-  bool advance_send(int peer, Stream& s);
-  bool advance_recv(int peer, Stream& s);
 
   [[noreturn]] void raise_mismatch(const Pending& p, int peer);
-  [[noreturn]] void raise_wrong_message(int peer, const std::string& sent, const Call& call);
+  [[noreturn]] void raise_uneven(const Pending& p, int from, int to, uint64_t sent,
+                                 uint64_t expected);
+  [[noreturn]] void raise_wrong_message(int peer, const std::string& sent, const std::string& site,
+                                        const Call& call, uint64_t seq);
   template <class E>
   [[noreturn]] void raise(const std::string& text, int peer, uint64_t seq, FailureKind kind);
   void look_at_peers(const Ticket& ticket);
   [[noreturn]] void raise_lost(int peer, const Ticket& ticket);
   std::string describe(const Call& call) const;
+  std::string describe_pair(const Ticket& ticket) const;
   std::string describe_record(int rank, uint64_t seq);
   std::string last_words(int rank);
   [[noreturn]] void raise_timeout(const Ticket& ticket, Duration waited);
   bool behind(int peer, const Ticket& ticket);
   bool arrived(int peer, uint64_t seq);
-  uint32_t site_index(CallSite site);
+  uint32_t site_index(CallSite site) { return recorder_.site(site); }
+  void write_down(FailureKind kind);
+
+  // deadlock.cc
+  struct Watch;  // of all engines of one rank
+  void join_watch(Engine* root);
+  uint64_t awaited(const Ticket& ticket);
+  uint64_t moved() const;
+  void say_blocked(const Ticket& ticket);
+  void say_free();
+  void look_for_deadlock(const Ticket& ticket, Duration waited);
+  [[noreturn]] void raise_deadlock(const std::string& text, uint64_t seq);
   void validate(const Call& call) const;
   void enter_data();
   void leave_data();
@@ -155,22 +196,29 @@ class TRIREME_API Engine {
   const Duration timeout_;
   Control* self_;
   Control* peer_[kMaxRanks] = {};
+  Control* bell_[kMaxRanks] = {};  // where a rank sleeps: its control memory in the root group
+  std::shared_ptr<std::vector<Engine*>> crew_;  // the engines of this rank
   const int pid_;  // a forked child holds this object too, and must not speak for the rank
   bool spin_decided_ = false;
+  uint32_t tests_ = 0;
+  Clock::time_point look_at_{};
   int spin_us_ = 0;
   bool owes_ring_ = false;  // a flag was set and nobody was woken for it yet
+  uint64_t rings_ = 0;
   bool threads_ = false;
+  bool quiet_ = false;  // sleepers order memory for everybody: publishing needs no fence
 
   uint64_t next_seq_ = 1;
   // complete <= through (own data phase over) <= published (peers see the slot) < next
   uint64_t published_seq_ = 0, through_seq_ = 0, complete_seq_ = 0;
   RingQueue<Pending> pending_;  // those after complete_seq_
   uint64_t done_by_all_ = 0;    // a lower bound of every peer's `done`
-  std::unique_ptr<Stream[]> sends_, recvs_;
-  uint64_t streams_pending_ = 0;
-  std::unordered_map<const char*, std::unordered_map<int, uint32_t>> sites_;
-  CallSite last_site_{nullptr, 0};
-  uint32_t last_site_index_ = 0;
+  std::unique_ptr<Pairs> pairs_;
+  const std::string name_;
+  flight::Recorder recorder_;
+  flight::Dumper dumper_;
+  std::shared_ptr<Watch> watch_;
+  std::vector<int> root_ranks_;  // this group's ranks in the root group
   uint64_t bytes_read_ = 0;
   std::exception_ptr failure_;
   bool gone_ = false;

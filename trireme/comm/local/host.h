@@ -2,7 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "trireme/base/clock.h"
@@ -46,9 +48,17 @@ class TRIREME_API ThreadWorld {
   ~ThreadWorld();
   int size() const { return size_; }
   Control* control(int rank);
+  /// The world of a group of `size` of these ranks; each asks once for it by the same name.
+  std::shared_ptr<ThreadWorld> child(const std::string& name, int size);
 
  private:
   int size_;
+  std::mutex mutex_;
+  struct Child {
+    std::shared_ptr<ThreadWorld> world;
+    int asked = 0;
+  };
+  std::map<std::string, Child> children_;  // that not all members have asked for yet
   std::unique_ptr<unsigned char, void (*)(void*)> memory_;
 };
 TRIREME_API std::unique_ptr<Host> thread_host(std::shared_ptr<ThreadWorld> world, int rank);

@@ -2,6 +2,7 @@
 #include "trireme/comm/local/reduce_kernels.h"
 
 #include <cstring>
+#include <type_traits>
 
 // Three targets are enough, and each costs its compile time again.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
@@ -82,10 +83,52 @@ struct BFloat16 {
   static HWY_INLINE void store_some(V v, Stored* p, size_t n) { store_padded<BFloat16>(v, p, n); }
 };
 
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+// Without vectors Highway 1.0 truncates halves and knows no infinity: our own, exact.
+HWY_INLINE float float_of(uint16_t h) {
+  const uint32_t sign = uint32_t{h & 0x8000u} << 16, exponent = h >> 10 & 31, fraction = h & 1023;
+  uint32_t bits = sign | (exponent + 112) << 23 | fraction << 13;
+  if (exponent == 31) bits = sign | 0x7F800000 | fraction << 13 | (fraction ? 0x400000 : 0);
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  if (exponent == 0) value = (sign ? -0x1p-24f : 0x1p-24f) * static_cast<float>(fraction);
+  return value;
+}
+HWY_INLINE uint16_t half_of(float value) {  // nearest even
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
+  bits &= 0x7FFFFFFF;
+  uint32_t half = (bits + 0xFFF + (bits >> 13 & 1) - (112u << 23)) >> 13;
+  if (bits > 0x7F800000) {
+    half = 0x7E00 | (bits >> 13 & 0x1FF);
+  } else if (bits >= 0x477FF000) {
+    half = 0x7C00;
+  } else if (bits < 0x38800000) {  // below the normal halves: the sum rounds to their step
+    const float sum = (sign ? -value : value) + 0.5f;
+    std::memcpy(&half, &sum, sizeof half);
+    half -= 0x3F000000;
+  }
+  return static_cast<uint16_t>(sign | half);
+}
+#endif
+
 struct Float16 {
   using Stored = uint16_t;
   using D = hn::ScalableTag<float>;
   using V = hn::Vec<D>;
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+  static HWY_INLINE V load(const Stored* p) {
+    HWY_ALIGN float lanes[HWY_MAX_BYTES / sizeof(float)];
+    for (size_t i = 0; i < hn::Lanes(D()); ++i) lanes[i] = float_of(p[i]);
+    return hn::LoadU(D(), lanes);
+  }
+  static HWY_INLINE void store(V v, Stored* p) {
+    HWY_ALIGN float lanes[HWY_MAX_BYTES / sizeof(float)];
+    hn::StoreU(v, D(), lanes);
+    for (size_t i = 0; i < hn::Lanes(D()); ++i) p[i] = half_of(lanes[i]);
+  }
+#else
   static HWY_INLINE V load(const Stored* p) {
     const hn::Rebind<uint16_t, D> du;
     const hn::Rebind<hwy::float16_t, D> dh;
@@ -96,14 +139,72 @@ struct Float16 {
     const hn::Rebind<hwy::float16_t, D> dh;
     hn::StoreU(hn::BitCast(du, hn::DemoteTo(dh, v)), du, p);
   }
+#endif
   static HWY_INLINE V load_some(const Stored* p, size_t n) { return load_padded<Float16>(p, n); }
   static HWY_INLINE void store_some(V v, Stored* p, size_t n) { store_padded<Float16>(v, p, n); }
 };
 
+// Integers add and multiply alike whether signed or not: one unsigned type of each width serves.
 struct Sum {
   template <class D, class V>
   static HWY_INLINE V apply(D, V a, V b) {
     return hn::Add(a, b);
+  }
+};
+struct Product {
+  template <class D, class V>
+  static HWY_INLINE V apply(D d, V a, V b) {
+    using T = hn::TFromD<D>;
+#if HWY_TARGET == HWY_SCALAR
+    if constexpr (std::is_unsigned_v<T>)
+      return hn::Set(d, static_cast<T>(uint64_t{hn::GetLane(a)} * hn::GetLane(b)));
+    else
+      return hn::Mul(a, b);
+#else
+    if constexpr (std::is_same_v<T, uint8_t>) {  // in the two halves of 16-bit lanes
+      const hn::Repartition<uint16_t, D> wide;
+      const auto a16 = hn::BitCast(wide, a), b16 = hn::BitCast(wide, b);
+      const auto even = hn::And(hn::Mul(a16, b16), hn::Set(wide, 0xFF));
+      const auto odd = hn::Mul(hn::ShiftRight<8>(a16), hn::ShiftRight<8>(b16));
+      return hn::BitCast(d, hn::Or(even, hn::ShiftLeft<8>(odd)));
+    } else if constexpr (std::is_same_v<T, uint64_t>) {  // from 32-bit products
+      const hn::Repartition<uint32_t, D> narrow;
+      const auto lo_a = hn::BitCast(narrow, a), lo_b = hn::BitCast(narrow, b);
+      const auto hi_a = hn::BitCast(narrow, hn::ShiftRight<32>(a));
+      const auto hi_b = hn::BitCast(narrow, hn::ShiftRight<32>(b));
+      const auto cross = hn::Add(hn::MulEven(lo_a, hi_b), hn::MulEven(hi_a, lo_b));
+      return hn::Add(hn::MulEven(lo_a, lo_b), hn::ShiftLeft<32>(cross));
+    } else {
+      return hn::Mul(a, b);
+    }
+#endif
+  }
+};
+#if HWY_TARGET != HWY_SCALAR
+struct ComplexProduct {  // lanes: real, imaginary, real, …
+  template <class D, class V>
+  static HWY_INLINE V apply(D d, V a, V b) {
+    const V x = hn::Mul(hn::DupEven(a), b), y = hn::Mul(hn::DupOdd(a), hn::Reverse2(d, b));
+    return hn::OddEven(hn::Add(x, y), hn::Sub(x, y));
+  }
+};
+#endif
+struct And {
+  template <class D, class V>
+  static HWY_INLINE V apply(D, V a, V b) {
+    return hn::And(a, b);
+  }
+};
+struct Or {
+  template <class D, class V>
+  static HWY_INLINE V apply(D, V a, V b) {
+    return hn::Or(a, b);
+  }
+};
+struct Xor {
+  template <class D, class V>
+  static HWY_INLINE V apply(D, V a, V b) {
+    return hn::Xor(a, b);
   }
 };
 struct Min {
@@ -193,10 +294,6 @@ template <class E, class Op, bool Scale>
 void up_to_eight(const typename E::Stored* const* src, int n, typename E::Stored* const* dst, int m,
                  double scale, size_t count) {
   switch (n) {
-    case 1:
-      return loop_n<E, Op, Scale, 1>(src, dst, m, scale, count);
-    case 2:
-      return loop_n<E, Op, Scale, 2>(src, dst, m, scale, count);
     case 3:
       return loop_n<E, Op, Scale, 3>(src, dst, m, scale, count);
     case 4:
@@ -212,8 +309,7 @@ void up_to_eight(const typename E::Stored* const* src, int n, typename E::Stored
   }
 }
 
-constexpr size_t kBlock =
-    1024;  // elements of the partial results of more than eight sources: stays in L1
+constexpr size_t kBlock = 1024;  // elements of the partial results of many sources: stays in L1
 
 // Partial results in the computing type, so that half types are rounded once however many sources
 // there are.
@@ -230,7 +326,7 @@ void partial(const typename E::Stored* const* src, int n, size_t begin, size_t c
     return;
   }
   const int left = split_of(n);
-  HWY_ALIGN T right[kBlock + HWY_MAX_BYTES / sizeof(T)] = {};
+  HWY_ALIGN T right[kBlock + HWY_MAX_BYTES / sizeof(T)];
   partial<E, Op>(src, left, begin, count, out);
   partial<E, Op>(src + left, n - left, begin, count, right);
   for (size_t i = 0; i < count; i += lanes)
@@ -243,7 +339,7 @@ void many(const typename E::Stored* const* src, int n, typename E::Stored* const
   using T = hn::TFromD<typename E::D>;
   const typename E::D d;
   const size_t lanes = hn::Lanes(d);
-  HWY_ALIGN T block[kBlock + HWY_MAX_BYTES / sizeof(T)] = {};
+  HWY_ALIGN T block[kBlock + HWY_MAX_BYTES / sizeof(T)];
   HWY_ALIGN typename E::Stored result[kBlock + HWY_MAX_BYTES / sizeof(typename E::Stored)];
   for (size_t begin = 0; begin < count; begin += kBlock) {
     const size_t here = count - begin < kBlock ? count - begin : kBlock;
@@ -258,28 +354,88 @@ void many(const typename E::Stored* const* src, int n, typename E::Stored* const
   }
 }
 
-template <class E, class Op, bool Scale>
+// Every instance costs its compile time once a target. Three to eight sources go through registers
+// where training sums (`hot`), else through blocks.
+template <class E, class Op, bool Scale = false, bool hot = false>
 void run(const void* const* src, int n, void* const* dst, int m, size_t count) {
   auto s = reinterpret_cast<const typename E::Stored* const*>(src);
   auto t = reinterpret_cast<typename E::Stored* const*>(dst);
   const double scale = 1.0 / n;
-  if (n <= 8)
-    up_to_eight<E, Op, Scale>(s, n, t, m, scale, count);
-  else
-    many<E, Op, Scale>(s, n, t, m, scale, count);
+  if (n == 2) return loop_n<E, Op, Scale, 2>(s, t, m, scale, count);
+  if constexpr (hot)
+    if (n <= 8) return up_to_eight<E, Op, Scale>(s, n, t, m, scale, count);
+  many<E, Op, Scale>(s, n, t, m, scale, count);
 }
 
 template <class E>
-void by_op(RedOp op, const void* const* src, int n, void* const* dst, int m, size_t count) {
+void floats(RedOp op, const void* const* src, int n, void* const* dst, int m, size_t count) {
   switch (op) {
     case RedOp::sum:
-      return run<E, Sum, false>(src, n, dst, m, count);
+      return run<E, Sum, false, true>(src, n, dst, m, count);
     case RedOp::avg:
-      return run<E, Sum, true>(src, n, dst, m, count);
+      return run<E, Sum, true, true>(src, n, dst, m, count);
     case RedOp::min:
-      return run<E, Min, false>(src, n, dst, m, count);
+      return run<E, Min>(src, n, dst, m, count);
     case RedOp::max:
-      return run<E, Max, false>(src, n, dst, m, count);
+      return run<E, Max>(src, n, dst, m, count);
+    case RedOp::product:
+      return run<E, Product>(src, n, dst, m, count);
+    default:
+      return;  // refused before
+  }
+}
+
+#if HWY_TARGET == HWY_SCALAR
+template <class T>
+void product_of(const T* const* src, int n, size_t i, T (&out)[2]) {
+  if (n == 1) {
+    out[0] = src[0][2 * i], out[1] = src[0][2 * i + 1];
+    return;
+  }
+  T a[2], b[2];
+  product_of(src, split_of(n), i, a);
+  product_of(src + split_of(n), n - split_of(n), i, b);
+  out[0] = a[0] * b[0] - a[1] * b[1], out[1] = a[0] * b[1] + a[1] * b[0];
+}
+#endif
+
+template <class T>  // of its real and imaginary parts
+void complexes(RedOp op, const void* const* src, int n, void* const* dst, int m, size_t count) {
+  using E = Plain<T>;
+#if HWY_TARGET == HWY_SCALAR
+  for (size_t i = 0; op == RedOp::product && i < count; ++i) {
+    T result[2];
+    product_of(reinterpret_cast<const T* const*>(src), n, i, result);
+    for (int j = 0; j < m; ++j) std::memcpy(static_cast<T*>(dst[j]) + 2 * i, result, sizeof result);
+  }
+#else
+  if (op == RedOp::product) return run<E, ComplexProduct>(src, n, dst, m, 2 * count);
+#endif
+  if (op == RedOp::sum || op == RedOp::avg) floats<E>(op, src, n, dst, m, 2 * count);
+}
+
+template <class Signed, bool is_signed>
+void integers(RedOp op, const void* const* src, int n, void* const* dst, int m, size_t count) {
+  using Unsigned = std::make_unsigned_t<Signed>;
+  using E = Plain<std::conditional_t<is_signed, Signed, Unsigned>>;
+  constexpr bool hot = sizeof(Signed) >= 4;
+  switch (op) {
+    case RedOp::sum:
+      return run<Plain<Unsigned>, Sum, false, hot>(src, n, dst, m, count);
+    case RedOp::product:
+      return run<Plain<Unsigned>, Product>(src, n, dst, m, count);
+    case RedOp::min:
+      return run<E, Min>(src, n, dst, m, count);
+    case RedOp::max:
+      return run<E, Max>(src, n, dst, m, count);
+    case RedOp::band:
+      return run<Plain<uint8_t>, And>(src, n, dst, m, count * sizeof(Signed));
+    case RedOp::bor:
+      return run<Plain<uint8_t>, Or>(src, n, dst, m, count * sizeof(Signed));
+    case RedOp::bxor:
+      return run<Plain<uint8_t>, Xor>(src, n, dst, m, count * sizeof(Signed));
+    case RedOp::avg:
+      return;  // refused before
   }
 }
 
@@ -287,19 +443,27 @@ void reduce_here(DType dtype, RedOp op, const void* const* src, int n, void* con
                  size_t count) {
   switch (dtype) {
     case DType::f64:
-      return by_op<Plain<double>>(op, src, n, dst, m, count);
+      return floats<Plain<double>>(op, src, n, dst, m, count);
     case DType::f32:
-      return by_op<Plain<float>>(op, src, n, dst, m, count);
+      return floats<Plain<float>>(op, src, n, dst, m, count);
     case DType::f16:
-      return by_op<Float16>(op, src, n, dst, m, count);
+      return floats<Float16>(op, src, n, dst, m, count);
     case DType::bf16:
-      return by_op<BFloat16>(op, src, n, dst, m, count);
+      return floats<BFloat16>(op, src, n, dst, m, count);
+    case DType::c64:
+      return complexes<float>(op, src, n, dst, m, count);
+    case DType::c128:
+      return complexes<double>(op, src, n, dst, m, count);
     case DType::i64:
-      return by_op<Plain<int64_t>>(op, src, n, dst, m, count);
+      return integers<int64_t, true>(op, src, n, dst, m, count);
     case DType::i32:
-      return by_op<Plain<int32_t>>(op, src, n, dst, m, count);
+      return integers<int32_t, true>(op, src, n, dst, m, count);
+    case DType::i16:
+      return integers<int16_t, true>(op, src, n, dst, m, count);
+    case DType::i8:
+      return integers<int8_t, true>(op, src, n, dst, m, count);
     case DType::u8:
-      return by_op<Plain<uint8_t>>(op, src, n, dst, m, count);
+      return integers<int8_t, false>(op, src, n, dst, m, count);
   }
 }
 
@@ -315,6 +479,11 @@ HWY_EXPORT(target_here);
 
 void reduce(DType dtype, RedOp op, const void* const* src, int n, void* const* dst, int m,
             size_t count) {
+  if (n == 1) {  // itself
+    for (int j = 0; j < m; ++j)
+      if (dst[j] != src[0]) std::memcpy(dst[j], src[0], count * size_of(dtype));
+    return;
+  }
   HWY_DYNAMIC_DISPATCH(reduce_here)(dtype, op, src, n, dst, m, count);
 }
 

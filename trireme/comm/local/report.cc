@@ -5,49 +5,69 @@
 #include <cstring>
 
 #include "trireme/base/check.h"
-#include "trireme/comm/local/engine.h"
+#include "trireme/base/log.h"
+#include "trireme/comm/flight/call_text.h"
+#include "trireme/comm/local/p2p.h"
 
 // What an engine says when a call cannot go on: who did what, and where in the program.
 namespace trireme::local {
 namespace {
 
-std::string text_of(OpKind op, DType dtype, RedOp red, int root, uint64_t count) {
-  std::string text = name_of(op);
-  if (op == OpKind::barrier || op == OpKind::none) return text;
-  text += fmt::format("({}[{}]", name_of(dtype), count);
-  if (op == OpKind::all_reduce || op == OpKind::reduce || op == OpKind::reduce_scatter)
-    text += fmt::format(", {}", name_of(red));
-  if (op == OpKind::broadcast || op == OpKind::reduce) text += fmt::format(", root {}", root);
-  if (op == OpKind::send) text += fmt::format(", to rank {}", root);
-  if (op == OpKind::recv) text += fmt::format(", from rank {}", root);
-  return text + ")";
+constexpr size_t kMaxCount = size_t{1} << 48;  // times 16 bytes times 64 ranks still is a size_t
+
+// Elements in all; the counts of one rank for each.
+size_t total_of(const uint64_t* counts, int size) {
+  check<UsageError>(counts != nullptr, "all_to_all: no counts");
+  size_t total = 0;
+  for (int q = 0; q < size; ++q) {
+    check<UsageError>(counts[q] <= kMaxCount && total <= kMaxCount,
+                      "all_to_all: {} elements are more than memory can hold", counts[q]);
+    total += counts[q];
+  }
+  return total;
 }
 
-constexpr size_t kMaxCount = size_t{1} << 48;  // times 8 bytes times 64 ranks still is a size_t
+void validate_exchange(const Call& c, int size) {
+  const size_t sent = total_of(c.send_counts, size), received = total_of(c.recv_counts, size);
+  check<UsageError>((c.in || sent == 0) && (c.out || received == 0),
+                    "all_to_all: no buffer for {} elements to send and {} to receive", sent,
+                    received);
+  const auto in = reinterpret_cast<uintptr_t>(c.in), out = reinterpret_cast<uintptr_t>(c.out);
+  const size_t item = size_of(c.dtype);
+  check<UsageError>(!sent || !received || in + sent * item <= out || out + received * item <= in,
+                    "all_to_all: input and output overlap; give it two buffers");
+}
 
 }  // namespace
 
 std::string Engine::describe(const Call& c) const {
-  std::string text = text_of(c.op, c.dtype, c.red, c.root, c.count);
+  std::string text = flight::call_text(c.op, c.dtype, c.red, c.root, c.count);
   if (c.site.file && *c.site.file) text += fmt::format(" at {}:{}", c.site.file, c.site.line);
   return text;
 }
 
+/// A send or recv that is under way.
+std::string Engine::describe_pair(const Ticket& ticket) const {
+  const Call* call = pairs_->call_of(ticket);
+  return call ? fmt::format("{} with tag {}", describe(*call), call->tag)
+              : ticket.kind == Ticket::sending ? "send" : "recv";
+}
+
 /// The call that `rank` made under this number, as its recorder has it.
 std::string Engine::describe_record(int rank, uint64_t seq) {
-  Control* c = peer_[rank];
-  const Record& r = c->records[seq % kRecords];
+  const flight::Ring& ring = peer_[rank]->ring;
+  const flight::Record& r = ring.calls[seq % flight::kRecords];
   constexpr auto acquire = std::memory_order_acquire;
   // It is written right after the flag that brought us here; a rank may die in between.
   for (Deadline patience = Deadline::after(std::chrono::milliseconds(50));
        seq && r.seq.load(acquire) < seq && arrived(rank, seq) && !patience.expired();)
     ::sched_yield();
   if (seq == 0 || r.seq.load(acquire) != seq) return "nothing";
-  std::string text = text_of(r.op.load(acquire), r.dtype.load(acquire), r.red.load(acquire),
+  std::string text = flight::call_text(r.op.load(acquire), r.dtype.load(acquire), r.red.load(acquire),
                              r.root.load(acquire), r.count.load(acquire));
   const uint32_t site = r.site.load(acquire);
   if (r.seq.load(std::memory_order_relaxed) != seq) return "nothing";  // rewritten meanwhile
-  if (site < c->site_count.load(acquire)) text += std::string(" at ") + c->sites[site].text;
+  if (site < ring.site_count.load(acquire)) text += std::string(" at ") + ring.sites[site].text;
   return text;
 }
 
@@ -76,32 +96,79 @@ void Engine::raise_mismatch(const Pending& p, int peer) {
                   peer, p.seq, FailureKind::mismatch);
 }
 
-void Engine::raise_wrong_message(int peer, const std::string& sent, const Call& call) {
-  raise<Mismatch>(fmt::format("rank {} sent {} to rank {}, which called {} with tag {}. Both ends "
-                              "must name the same dtype, "
-                              "count and tag",
-                              peer, sent, rank_, describe(call), call.tag),
-                  peer, recvs_[peer].complete + 1, FailureKind::mismatch);
+void Engine::raise_deadlock(const std::string& text, uint64_t seq) {
+  raise<Mismatch>(text, -1, seq, FailureKind::mismatch);
+}
+
+/// What this rank did last in all its groups, for `trireme trace flight`; and what those did that
+/// cannot write it down.
+void Engine::write_down(FailureKind kind) {
+  const std::string folder = flight::flight_folder();
+  if (folder.empty() || name_.empty()) return;
+  if (flight::make_folder(folder.c_str()))
+    log_warn("the last calls of each rank go to {}; 'trireme trace flight {}' reads them", folder,
+             folder);
+  for (Engine* e : *crew_) {
+    e->dumper_.dump_failure(self_->failure);
+    for (int q = 0; q < e->size_; ++q) {
+      const RankState state = e->peer_[q]->state.load(std::memory_order_acquire);
+      const bool dead = !e->host_->alive(q), left = state == RankState::left;
+      const bool stuck = kind == FailureKind::timeout && state == RankState::alive;
+      if (q != e->rank_ && (dead || left || stuck))
+        e->dumper_.dump_for(e->peer_[q]->ring, q, e->root_ranks_[static_cast<size_t>(q)],
+                            e->peer_[q]->pid);
+    }
+  }
+}
+
+void Engine::raise_wrong_message(int peer, const std::string& sent, const std::string& site,
+                                 const Call& call, uint64_t seq) {
+  raise<Mismatch>(
+      fmt::format("rank {} sent {} to rank {}, which called {} with tag {}{}. Both ends must name "
+                  "the same dtype and count",
+                  peer, sent, rank_, describe(call), call.tag,
+                  site.empty() ? "" : fmt::format("; it was sent at {}", site)),
+      peer, seq, FailureKind::mismatch);
+}
+
+void Engine::raise_uneven(const Pending& p, int from, int to, uint64_t sent, uint64_t expected) {
+  raise<Mismatch>(
+      fmt::format("call {}: rank {} sends {} elements to rank {} in {}, but rank {} expects {} from "
+                  "it in {}. What a rank sends to another must be what that one expects",
+                  p.seq, from, sent, to, describe_record(from, p.seq), to, expected,
+                  describe_record(to, p.seq)),
+      from != rank_ ? from : to, p.seq, FailureKind::mismatch);
 }
 
 /// Whether the call waits for something from this peer.
 bool Engine::behind(int peer, const Ticket& t) {
   if (peer == rank_) return false;
-  if (t.kind != Ticket::collective) return t.peer == peer;
+  if (t.kind != Ticket::collective) {
+    const int awaited = pairs_->peer_of(t);
+    return !is_complete(t) && (awaited == peer || awaited == kAnySource);
+  }
   return peer_[peer]->done.load(std::memory_order_acquire) < t.seq;
 }
 
 /// Throws where a peer that this call waits for will never come.
 void Engine::look_at_peers(const Ticket& ticket) {
   auto gone = [&](int q) { return !host_->alive(q); };
+  auto state_of = [&](int q) { return peer_[q]->state.load(std::memory_order_acquire); };
+  // A recv of any source is given up when one rank failed, or all have left.
+  const bool any = ticket.kind == Ticket::receiving && pairs_->peer_of(ticket) == kAnySource;
+  bool all_left = true;
+  for (int q = 0; q < size_ && any; ++q)
+    all_left = all_left && (q == rank_ || state_of(q) == RankState::left);
   auto finished = [&](int q) {
-    const RankState state = peer_[q]->state.load(std::memory_order_acquire);
-    return state == RankState::left || state == RankState::failed;
+    const RankState state = state_of(q);
+    return (state == RankState::left && (!any || all_left)) || state == RankState::failed;
   };
   // The dead first: others may have failed only because of them.
   for (int round = 0; round < 2; ++round)
     for (int q = 0; q < size_; ++q) {
-      if (!behind(q, ticket) || !(round == 0 ? gone(q) && !finished(q) : finished(q))) continue;
+      if (!behind(q, ticket)) continue;
+      if (!(round == 0 ? gone(q) && !finished(q) && state_of(q) != RankState::left : finished(q)))
+        continue;
       // It may have done its part before it went.
       if (complete(ticket)) return;
       if (behind(q, ticket)) raise_lost(q, ticket);
@@ -112,7 +179,7 @@ void Engine::raise_lost(int q, const Ticket& ticket) {
   const std::string mine =
       ticket.kind == Ticket::collective
           ? fmt::format("call {}, {}", ticket.seq, describe_record(rank_, ticket.seq))
-          : std::string(ticket.kind == Ticket::sending ? "send" : "recv");
+          : describe_pair(ticket);
   const uint64_t last = peer_[q]->last_call.load(std::memory_order_acquire);
   const RankState state = peer_[q]->state.load(std::memory_order_acquire);
   if (state == RankState::left)
@@ -150,11 +217,15 @@ void Engine::raise_timeout(const Ticket& ticket, Duration waited) {
                                          std::chrono::duration<double>(waited).count(), rank_);
   const char* advice =
       "Such a rank is stopped, slower than the timeout of the group, or has made other calls";
-  if (ticket.kind != Ticket::collective)
-    raise<Timeout>(fmt::format("{} rank {} did not complete {}; {}. {}",
-                               ticket.kind == Ticket::sending ? "send to" : "recv from",
-                               ticket.peer, within, last_words(ticket.peer), advice),
-                   ticket.peer, ticket.seq, FailureKind::timeout);
+  if (ticket.kind != Ticket::collective) {
+    std::string words;
+    for (int q = 0; q < size_; ++q)
+      if (behind(q, ticket))
+        words += fmt::format("{}rank {}: {}", words.empty() ? "" : "; ", q, last_words(q));
+    raise<Timeout>(fmt::format("{} did not complete {} ({}). {}", describe_pair(ticket), within,
+                               words, advice),
+                   pairs_->peer_of(ticket), ticket.seq, FailureKind::timeout);
+  }
   // Those that never came; where all came, those that stuck in their data phase.
   bool all_came = true;
   for (int q = 0; q < size_; ++q) all_came = all_came && arrived(q, ticket.seq);
@@ -175,14 +246,20 @@ void Engine::validate(const Call& c) const {
   switch (c.op) {
     case OpKind::none:
       fail<UsageError>("no operation");
-    case OpKind::send:
     case OpKind::recv:
+      if (c.root == kAnySource && size_ > 1) break;
+      [[fallthrough]];
+    case OpKind::send:
       check<UsageError>(c.root >= 0 && c.root < size_ && c.root != rank_,
                         "{}: there is no other rank {} in a group of {} (this is rank {})",
                         name_of(c.op), c.root, size_, rank_);
       break;
+    case OpKind::all_to_all:
+      return validate_exchange(c, size_);
     case OpKind::broadcast:
     case OpKind::reduce:
+    case OpKind::gather:
+    case OpKind::scatter:
       check<UsageError>(c.root >= 0 && c.root < size_, "{}: root {} is not in a group of {}",
                         name_of(c.op), c.root, size_);
       break;
@@ -195,13 +272,22 @@ void Engine::validate(const Call& c) const {
       c.op == OpKind::all_reduce || c.op == OpKind::broadcast || c.op == OpKind::reduce;
   check<UsageError>(!in_place || c.in == c.out, "{} works in place: give one buffer as in and out",
                     name_of(c.op));
-  check<UsageError>(c.op == OpKind::barrier || c.count == 0 ||
-                        ((c.in || c.op == OpKind::recv) && (c.out || c.op == OpKind::send)),
-                    "{}: no buffer for {} elements", name_of(c.op), c.count);
-  if (c.op == OpKind::all_reduce || c.op == OpKind::reduce || c.op == OpKind::reduce_scatter)
-    check<UsageError>(c.red != RedOp::avg || !is_integer(c.dtype),
-                      "{}: avg of {} would round; use sum and divide, or a floating type",
-                      name_of(c.op), name_of(c.dtype));
+  const bool needs_in = c.op != OpKind::recv && (c.op != OpKind::scatter || c.root == rank_);
+  const bool needs_out = c.op != OpKind::send && (c.op != OpKind::gather || c.root == rank_);
+  check<UsageError>(
+      c.op == OpKind::barrier || c.count == 0 || ((c.in || !needs_in) && (c.out || !needs_out)),
+      "{}: no buffer for {} elements", name_of(c.op), c.count);
+  if (c.op != OpKind::all_reduce && c.op != OpKind::reduce && c.op != OpKind::reduce_scatter)
+    return;
+  check<UsageError>(c.red != RedOp::avg || !is_integer(c.dtype),
+                    "{}: avg of {} would round; use sum and divide, or a floating type",
+                    name_of(c.op), name_of(c.dtype));
+  check<UsageError>(!is_bitwise(c.red) || is_integer(c.dtype),
+                    "{}: {} is for integers, not for {}", name_of(c.op), name_of(c.red),
+                    name_of(c.dtype));
+  check<UsageError>((c.red != RedOp::min && c.red != RedOp::max) || !is_complex(c.dtype),
+                    "{}: {} of {} has no meaning: complex numbers have no order", name_of(c.op),
+                    name_of(c.red), name_of(c.dtype));
 }
 
 }  // namespace trireme::local

@@ -15,6 +15,7 @@ class RingQueue {
   bool empty() const { return size_ == 0; }
   size_t size() const { return size_; }
   T& operator[](size_t i) { return items_[(head_ + i) & (capacity_ - 1)]; }
+  const T& operator[](size_t i) const { return items_[(head_ + i) & (capacity_ - 1)]; }
   T& front() { return items_[head_]; }
   T& push(T item) {
     if (size_ == capacity_) grow();
@@ -23,6 +24,11 @@ class RingQueue {
   void pop() {
     head_ = (head_ + 1) & (capacity_ - 1);
     --size_;
+  }
+  /// Keeps the order of the others; costs as much as there stands before it.
+  void erase(size_t i) {
+    for (; i > 0; --i) (*this)[i] = std::move((*this)[i - 1]);
+    pop();
   }
 
  private:

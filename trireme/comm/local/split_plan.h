@@ -30,12 +30,32 @@ constexpr Range chunk_of(size_t count, size_t item, int size, int rank) {
   return {edge(r), edge(r + 1)};
 }
 
-/// Elements of `count` that one segment of the staged path carries. reduce_scatter stages one part
-/// for each rank at once.
+/// Whether `count` is one rank's part of a buffer that has a part for each.
+constexpr bool has_parts(OpKind op) {
+  return op == OpKind::reduce_scatter || op == OpKind::scatter;
+}
+
+/// Elements that a rank would have to put into its slot: what decides between slot and direct.
+constexpr size_t unit_count(OpKind op, size_t count, int size) {
+  return has_parts(op) ? count * static_cast<size_t>(size) : count;
+}
+
+/// The buffer that a rank shows its peers for the direct path.
+struct Shown {
+  bool output;   // else the input
+  size_t count;  // elements
+};
+constexpr Shown shown(OpKind op, size_t count, int size, bool is_root) {
+  if (op == OpKind::gather && is_root) return {true, count * static_cast<size_t>(size)};
+  if (op == OpKind::scatter && !is_root) return {true, count};
+  return {false, unit_count(op, count, size)};
+}
+
+/// Elements of `count` that one segment of the staged path carries. reduce_scatter and scatter
+/// stage one part for each rank at once.
 constexpr size_t segment_elements(OpKind op, size_t item, int size) {
-  const size_t room = kSegmentBytes / item;
-  return op == OpKind::reduce_scatter ? std::max<size_t>(1, room / static_cast<size_t>(size))
-                                      : room;
+  const size_t room = segment_bytes(size) / item;
+  return has_parts(op) ? std::max<size_t>(1, room / static_cast<size_t>(size)) : room;
 }
 
 constexpr uint64_t segment_count(OpKind op, size_t count, size_t item, int size) {

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "trireme/base/check.h"
+#include "trireme/base/philox.h"
 #include "trireme/comm/local/host.h"
 #include "trireme/comm/local/waiter.h"
 
@@ -27,8 +28,7 @@ void init_control(Control* c, int rank, int size, uint64_t epoch, size_t bytes) 
   c->pid = ::getpid();
   c->epoch = epoch;
   c->bytes = bytes;
-  c->born_ticks = ticks();
-  c->born_ns = now_ns();
+  c->membarrier = join_membarrier();
   publish_cpus(c);
 }
 
@@ -39,10 +39,15 @@ ThreadWorld::ThreadWorld(int size) : size_(size), memory_(nullptr, std::free) {
   auto* p =
       static_cast<unsigned char*>(std::aligned_alloc(kPage, each * static_cast<size_t>(size)));
   check<ResourceError>(p != nullptr, "no memory for {} thread ranks", size);
-  // Only Control must be zero; staging and channels stay untouched pages until somebody needs them.
+  // Only Control and packets must be zero; staging and rings stay untouched pages until somebody
+  // needs them.
   for (int r = 0; r < size; ++r) std::memset(p + each * static_cast<size_t>(r), 0, sizeof(Control));
   memory_.reset(p);
-  for (int r = 0; r < size; ++r) init_control(control(r), r, size, 0, each);
+  for (int r = 0; r < size; ++r)
+    for (int q = 0; q < size; ++q)
+      std::memset(static_cast<void*>(packets_of(control(r), q)), 0, kPackets * sizeof(Packet));
+  const uint64_t epoch = stable_hash({ticks(), static_cast<uint64_t>(::getpid())});
+  for (int r = 0; r < size; ++r) init_control(control(r), r, size, epoch, each);
 }
 
 ThreadWorld::~ThreadWorld() = default;
@@ -50,6 +55,15 @@ ThreadWorld::~ThreadWorld() = default;
 Control* ThreadWorld::control(int rank) {
   return reinterpret_cast<Control*>(memory_.get() +
                                     control_bytes(size_) * static_cast<size_t>(rank));
+}
+
+std::shared_ptr<ThreadWorld> ThreadWorld::child(const std::string& name, int size) {
+  std::lock_guard lock(mutex_);
+  Child& child = children_[name];
+  if (!child.world) child.world = std::make_shared<ThreadWorld>(size);
+  std::shared_ptr<ThreadWorld> world = child.world;
+  if (++child.asked == size) children_.erase(name);
+  return world;
 }
 
 namespace {

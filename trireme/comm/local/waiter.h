@@ -2,6 +2,7 @@
 #pragma once
 
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -32,6 +33,20 @@ inline void full_fence() {
 #if defined(__SANITIZE_THREAD__)
 #pragma GCC diagnostic pop
 #endif
+}
+
+inline void compiler_barrier() { std::atomic_signal_fence(std::memory_order_seq_cst); }
+
+/// Lets other processes' and threads' membarrier_everywhere() order this process's memory too.
+/// False where the kernel or a seccomp filter refuses.
+inline bool join_membarrier() {
+  return ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+}
+/// A full fence here and, as it were, on every thread of the processes that joined: what they
+/// stored before is seen after it, and they see what was stored here before. Under half a
+/// microsecond.
+inline void membarrier_everywhere() {
+  if (::syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) != 0) full_fence();
 }
 
 /// Sleeps while *word == seen, at most `ms`. The raw shared futex: works between processes,

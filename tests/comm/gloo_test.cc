@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+// What conformance_test.cc does not ask of gloo: sizes that take several segments, numbers equal to
+// local's, and what happens when ranks die, stop, or call different things.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <torch/types.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "trireme/base/check.h"
+#include "trireme/base/clock.h"
+#include "trireme/base/file.h"
+#include "trireme/comm/registry.h"
+#include "trireme/comm/run.h"
+#include "trireme/store/memory_store.h"
+
+using namespace trireme;
+using namespace std::chrono_literals;
+
+namespace {
+
+bool present() {
+  for (const auto& name : trireme::detail::present_backends())
+    if (name == "gloo") return true;
+  return false;
+}
+
+class comm_gloo : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!present()) GTEST_SKIP() << "this build has no gloo";
+  }
+};
+
+void as_threads(int n, const std::function<void(Group)>& fn, Duration timeout = 20s) {
+  run_threads(n, fn, ThreadOptions{timeout, "gloo"});
+}
+
+// A rank is this program again; it runs this test alone.
+SpawnOptions as_processes(Duration timeout = 20s) {
+  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+  SpawnOptions o;
+  o.timeout = timeout;
+  o.backend = "gloo";
+  o.args = {std::string("--gtest_filter=") + test->test_suite_name() + "." + test->name()};
+  return o;
+}
+
+void equal(const at::Tensor& got, const at::Tensor& want, const char* what) {
+  trireme::check<Error>(got.equal(want), "{}: wrong result", what);
+}
+
+template <class E>
+std::string text_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const E& e) {
+    return e.what();
+  }
+  fail<Error>("nothing thrown");
+}
+
+bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+/// Ranks that die or stop on purpose write here what they saw; spawn() itself only tells of the
+/// first.
+struct Notes {
+  PrivateFolder folder{"trireme-gloo"};
+  // Ranks are this program again: they find the folder of the one that started them.
+  Notes() {
+    if (!std::getenv("TRIREME_TEST_NOTES"))
+      ::setenv("TRIREME_TEST_NOTES", folder.path().c_str(), 1), mine = true;
+  }
+  ~Notes() {
+    if (mine) ::unsetenv("TRIREME_TEST_NOTES");
+  }
+  static std::string file(int rank) {
+    return std::string(std::getenv("TRIREME_TEST_NOTES")) + "/" + std::to_string(rank);
+  }
+  static void write(int rank, const std::string& text) { write_file_atomic(file(rank), text); }
+  static std::string read(int rank) { return read_file(file(rank)); }
+  bool mine = false;
+};
+
+/// What a call of a survivor threw, as "Kind: text (seconds)".
+void note_failure(Group& g, const std::function<void()>& f) {
+  const auto start = Clock::now();
+  std::string what = "nothing";
+  try {
+    f();
+  } catch (const Error& e) {
+    what = std::string(e.kind()) + ": " + e.what();
+  }
+  if (seconds_since(start) > 15) what = "late, " + what;
+  Notes::write(g.rank(), what);
+}
+
+}  // namespace
+
+TEST_F(comm_gloo, segments_give_the_bits_of_the_local_backend) {
+  // Sizes around one and several segments of each of the algorithms.
+  const std::vector<int64_t> sizes{1, 7, 2049, 262144 + 3, 2 * 262144 * 3 + 5};
+  for (int n : {2, 3, 4})
+    for (auto dtype : {at::kFloat, at::kBFloat16}) {
+      std::vector<std::vector<at::Tensor>> local(static_cast<size_t>(n));
+      auto body = [&](Group g, bool compare) {
+        auto& mine = local[static_cast<size_t>(g.rank())];
+        size_t k = 0;
+        auto next = [&](const at::Tensor& t) {
+          if (!compare)
+            mine.push_back(t.clone());
+          else
+            equal(t, mine.at(k++), "gloo, as local");
+        };
+        for (int64_t size : sizes) {
+          at::Tensor x = (at::arange(size, at::kFloat).add(g.rank() * 0.37).sin() * 3).to(dtype);
+          at::Tensor a = x.clone(), b = x.clone(), c = x.clone(), s = at::empty({size}, dtype);
+          g.all_reduce(a).wait();
+          next(a);
+          g.all_reduce(b, ReduceOp::avg).wait();
+          next(b);
+          g.reduce(c, n - 1).wait();
+          next(c);
+          g.reduce_scatter_tensor(s, x.repeat({n})).wait();
+          next(s);
+          g.broadcast(x, n / 2).wait();
+          next(x);
+        }
+      };
+      run_threads(n, [&](Group g) { body(g, false); });
+      as_threads(n, [&](Group g) { body(g, true); });
+    }
+}
+
+TEST_F(comm_gloo, messages_that_nobody_waits_for_arrive_and_are_let_go_of) {
+  as_threads(2, [](Group g) {
+    constexpr int kMany = 150;
+    if (g.rank() == 0) {
+      at::Tensor payload = at::ones({100});
+      for (int i = 0; i < kMany; ++i) g.isend(payload, 1, i % 3);
+      g.barrier();
+      g.isend(payload, 1, 7);  // the last one, and then it leaves
+      g.progress();
+      // Held by the calls that are not let go of yet.
+      check<Error>(payload.use_count() < 10, "{} messages are held", payload.use_count());
+    } else {
+      at::Tensor t = at::empty({100});
+      for (int tag : {2, 0, 1})
+        for (int i = 0; i < kMany / 3; ++i) g.recv(t, 0, tag).wait();
+      g.barrier();
+      g.recv(t, 0, 7).wait();
+      equal(t, at::ones({100}), "recv");
+    }
+  });
+}
+
+TEST_F(comm_gloo, polling_tells_when_a_message_is_there) {
+  as_threads(2, [](Group g) {
+    at::Tensor t = at::full({1000}, g.rank(), at::kLong);
+    if (g.rank() == 0) {
+      at::Tensor got = at::empty({2000}, at::kLong).slice(0, 0, 2000, 2);
+      Work w = g.irecv(got, kAnySource, 3);
+      check<Error>(!w.is_completed(), "complete before it was sent");
+      g.barrier();
+      const auto deadline = Deadline::after(10s);
+      while (!w.is_completed() && !deadline.expired()) std::this_thread::yield();
+      check<Error>(w.source() == 1, "source");
+      equal(got.contiguous(), at::ones({1000}, at::kLong), "recv into a strided tensor");
+    } else {
+      g.barrier();
+      g.send(t, 0, 3).wait();
+    }
+  });
+}
+
+TEST_F(comm_gloo, subgroups_overlap_and_outlive_their_parent) {
+  as_threads(4, [](Group g) {
+    Group half = g.split(g.rank() % 2), row = g.new_group({3, 0, 2});
+    std::vector<Work> works;
+    at::Tensor a = at::full({300000}, g.rank()), b = at::full({5}, g.rank());
+    works.push_back(half.all_reduce(a));
+    if (row) works.push_back(row.all_reduce(b));
+    for (Work& w : works) w.wait();
+    equal(a, at::full({300000}, g.rank() % 2 ? 4.0f : 2.0f), "half");
+    if (row) equal(b, at::full({5}, 5.0f), "row");
+    check<Error>(bool(row) == (g.rank() != 1), "membership");
+    if (row) check<Error>(row.world_ranks() == std::vector<int>({3, 0, 2}), "world ranks");
+    g = Group();
+    half.barrier();
+    Group alone = half.new_group({half.rank() == 0 ? 0 : 0});
+    if (alone) {
+      at::Tensor c = at::ones({3});
+      alone.all_reduce(c).wait();
+      equal(c, at::ones({3}), "a group of one");
+    }
+  });
+}
+
+TEST_F(comm_gloo, calls_that_differ_are_a_mismatch_that_names_both) {
+  std::string texts[2];
+  const auto start = Clock::now();
+  as_threads(2, [&](Group g) {
+    at::Tensor t = at::ones({g.rank() == 0 ? 1000 : 2000});
+    g.barrier();
+    texts[g.rank()] = text_of<Mismatch>([&] { g.all_reduce(t).wait(); });
+  });
+  EXPECT_LT(seconds_since(start), 10);
+  EXPECT_EQ(texts[0], texts[1]);
+  EXPECT_TRUE(has(texts[0], "call 2: rank 0 called all_reduce(float32[1000], sum) at ") &&
+              has(texts[0], "rank 1 called all_reduce(float32[2000], sum) at "))
+      << texts[0];
+}
+
+TEST_F(comm_gloo, a_rank_that_does_not_come_is_named_by_the_timeout) {
+  std::string texts[3];
+  as_threads(
+      3,
+      [&](Group g) {
+        g.barrier();
+        if (g.rank() == 1) {  // comes when the others have given up
+          const auto deadline = Deadline::after(10s);
+          while (texts[0].empty() && !deadline.expired()) {
+            std::this_thread::sleep_for(10ms);
+            try {
+              g.progress();
+            } catch (const Timeout&) {
+            }
+          }
+        }
+        texts[g.rank()] = text_of<Timeout>([&] { g.barrier(); });
+        // It stays so.
+        EXPECT_EQ(text_of<Timeout>([&] { g.barrier(); }), texts[g.rank()]);
+      },
+      900ms);
+  EXPECT_TRUE(has(texts[0], "call 2, barrier at ") && has(texts[0], "rank 1 did not arrive within"))
+      << texts[0];
+  EXPECT_EQ(texts[0], texts[1]);
+  EXPECT_EQ(texts[0], texts[2]);
+}
+
+TEST_F(comm_gloo, a_recv_that_gets_nothing_times_out_and_another_group_can_be_built) {
+  auto store = std::make_shared<MemoryStore>();
+  std::vector<std::thread> ranks;
+  for (int r = 0; r < 2; ++r)
+    ranks.emplace_back([&, r] {
+      for (std::string name : {"first", "second"}) {
+        trireme::detail::BackendSpec spec;
+        spec.rank = r;
+        spec.size = 2;
+        spec.timeout = 20s;
+        spec.store = store;
+        spec.name = name;
+        Group g(trireme::detail::make_backend("gloo", spec));
+        at::Tensor t = at::ones({10});
+        g.all_reduce(t).wait();
+        EXPECT_EQ(t[0].item<float>(), 2);
+        if (name == "second") continue;
+        if (r == 0) {
+          const std::string text = text_of<Timeout>([&] { g.recv(t, 1, 4).wait(200ms); });
+          EXPECT_TRUE(has(text, "recv from rank 1, recv(float32[10]) at ")) << text;
+        } else {
+          text_of<Timeout>([&] { g.barrier(); });
+        }
+      }
+    });
+  for (auto& t : ranks) t.join();
+}
+
+TEST_F(comm_gloo, a_rank_that_throws_is_told_to_the_others_with_its_words) {
+  std::string texts[3];
+  EXPECT_THROW(as_threads(3,
+                          [&](Group g) {
+                            g.barrier();
+                            if (g.rank() == 2) throw NumericError("loss is nan");
+                            texts[g.rank()] = text_of<PeerLost>([&] { g.barrier(); });
+                          }),
+               NumericError);
+  EXPECT_EQ(texts[0], "rank 2 failed after call 1: loss is nan");
+  EXPECT_EQ(texts[1], texts[0]);
+}
+
+TEST_F(comm_gloo, a_rank_that_left_is_a_mismatch_for_who_needs_it) {
+  as_threads(2, [](Group g) {
+    g.barrier();
+    if (g.rank() == 1) return;
+    const std::string text = text_of<Mismatch>([&] { g.barrier(); });
+    EXPECT_TRUE(has(text, "rank 1 left while rank 0 waits in call 2, barrier at ")) << text;
+  });
+}
+
+TEST_F(comm_gloo, a_tag_out_of_range_and_a_backend_that_is_not_there_are_refused) {
+  as_threads(2, [](Group g) {
+    at::Tensor t = at::ones({2});
+    text_of<UsageError>([&] { g.send(t, 1 - g.rank(), 1 << 30); });
+    text_of<UsageError>([&] { g.all_reduce(at::ones({2}, at::kBool)); });
+    EXPECT_FALSE(g.supports(Collective::all_reduce, at::kFloat, at::kCUDA));
+    EXPECT_FALSE(g.supports(ReduceOp::avg, at::kInt));
+    // A large tag is as good as a small one.
+    Work w = g.irecv(t, 1 - g.rank(), (1 << 29) - 17);
+    g.send(at::full({2}, 3.0f), 1 - g.rank(), (1 << 29) - 17).wait();
+    w.wait();
+    equal(t, at::full({2}, 3.0f), "recv");
+  });
+  EXPECT_THROW(run_threads(
+                   2, [](Group) {}, ThreadOptions{20s, "carrier-pigeon"}),
+               UsageError);
+  EXPECT_THROW(trireme::detail::make_backend("carrier-pigeon", {}), UsageError);
+}
+
+namespace {
+
+/// Rank `dies` is killed while the others send to it and receive from it; what the others saw.
+std::vector<std::string> killed_in_the_middle(int dies, CallSite site = CallSite::here()) {
+  Notes notes;
+  std::string seen;
+  try {
+    spawn(
+        3,
+        [dies](Group g) {
+          at::Tensor big = at::ones({4 << 20});
+          g.barrier();
+          std::thread killer;
+          if (g.rank() == dies)
+            killer = std::thread([] {
+              std::this_thread::sleep_for(50ms);
+              ::raise(SIGKILL);
+            });
+          note_failure(g, [&] {
+            for (;;) {
+              g.all_reduce(big).wait();
+              big.fill_(1);
+            }
+          });
+        },
+        as_processes(), site);
+  } catch (const PeerLost& e) {
+    seen = e.what();
+  }
+  EXPECT_TRUE(has(seen, "killed by signal 9")) << seen;
+  std::vector<std::string> texts;
+  for (int r = 0; r < 3; ++r)
+    if (r != dies) texts.push_back(Notes::read(r));
+  return texts;
+}
+
+}  // namespace
+
+TEST_F(comm_gloo, a_killed_process_is_a_peer_lost_on_every_survivor) {
+  const auto texts = killed_in_the_middle(2);
+  EXPECT_TRUE(has(texts[0], "PeerLost: rank 2 (pid ")) << texts[0];
+  EXPECT_EQ(texts[0], texts[1]);
+}
+
+// It serves the store, too.
+TEST_F(comm_gloo, a_killed_rank_0_is_a_peer_lost_on_every_survivor) {
+  for (const auto& text : killed_in_the_middle(0)) EXPECT_TRUE(has(text, "PeerLost: ")) << text;
+}
+
+// Whoever waits for a rank that is alive, which waits for the dead one, is told as well.
+TEST_F(comm_gloo, who_waits_for_another_rank_than_the_dead_one_is_told_too) {
+  Notes notes;
+  try {
+    spawn(
+        3,
+        [](Group g) {
+          at::Tensor t = at::ones({10});
+          g.barrier();
+          if (g.rank() == 2) ::raise(SIGKILL);
+          note_failure(g, [&] { g.recv(t, 1 - g.rank()).wait(); });
+        },
+        as_processes());
+    FAIL() << "nothing thrown";
+  } catch (const PeerLost&) {
+  }
+  EXPECT_TRUE(has(Notes::read(0), "PeerLost: rank 2 (pid ")) << Notes::read(0);
+  EXPECT_EQ(Notes::read(0), Notes::read(1));
+}
+
+TEST_F(comm_gloo, a_stopped_process_is_a_timeout_that_names_it) {
+  Notes notes;
+  try {
+    spawn(
+        3,
+        [](Group g) {
+          at::Tensor t = at::ones({1 << 20});
+          g.all_reduce(t).wait();
+          const pid_t me = ::getpid();
+          if (g.rank() == 1) {
+            // Somebody must wake it again: spawn() waits for all ranks.
+            if (::fork() == 0) {
+              ::usleep(2500000);
+              ::kill(me, SIGCONT);
+              ::_exit(0);
+            }
+            ::raise(SIGSTOP);
+          }
+          note_failure(g, [&] { g.all_reduce(t).wait(1s); });
+          ::wait(nullptr);
+        },
+        as_processes());
+  } catch (const PeerLost&) {
+  }
+  EXPECT_TRUE(has(Notes::read(0), "Timeout: call 2, all_reduce(float32[1048576], sum) at ") &&
+              has(Notes::read(0), "rank 1 did not arrive within 1 s of rank "))
+      << Notes::read(0);
+  EXPECT_EQ(Notes::read(0), Notes::read(2));
+}

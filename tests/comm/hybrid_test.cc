@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "tests/support/conformance.h"
+#include "tests/support/namespaces.h"
+#include "tests/support/ports.h"
+#include "trireme/comm/hybrid/layout.h"
+#include "trireme/comm/registry.h"
+#include "trireme/comm/run.h"
+
+using namespace trireme;
+using namespace trireme::testing;
+
+namespace {
+
+using trireme::detail::HostLayout;
+using trireme::detail::plan_segments;
+
+// This test again, as one rank: it finds TRIREME_TEST_BODY in its environment.
+const char* body_asked_for() { return std::getenv("TRIREME_TEST_BODY"); }
+
+struct Job {
+  Hosts& hosts;
+  int per_host, size;
+  std::string backend = "hybrid";
+  PrivateFolder folder{};
+  int port = std::min(free_tcp_port(), 65000);
+  std::vector<std::unique_ptr<Command>> ranks{};
+
+  void start(const std::string& body) {
+    write_file_atomic(folder / "secret", std::string(64, 'a'));
+    ::chmod((folder / "secret").c_str(), 0600);
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    for (int r = 0; r < size; ++r) {
+      Environment env{{"RANK", std::to_string(r)},
+                      {"WORLD_SIZE", std::to_string(size)},
+                      {"LOCAL_RANK", std::to_string(r % per_host)},
+                      {"LOCAL_WORLD_SIZE", std::to_string(per_host)},
+                      {"MASTER_ADDR", Hosts::address(0)},
+                      {"MASTER_PORT", std::to_string(port)},
+                      {"TORCHELASTIC_RUN_ID", "hybrid"},
+                      {"TRIREME_SECRET_FILE", folder / "secret"},
+                      {"TRIREME_TEST_BODY", body}};
+      ranks.push_back(std::make_unique<Command>(
+          hosts.on(r / per_host,
+                   {std::filesystem::read_symlink("/proc/self/exe").string(),
+                    std::string("--gtest_filter=") + test->test_suite_name() + "." + test->name()}),
+          CommandOptions{env, {}}));
+    }
+  }
+  void expect_all_fine() {
+    for (size_t r = 0; r < ranks.size(); ++r)
+      EXPECT_EQ(ranks[r]->finish(std::chrono::seconds(60)), 0)
+          << "rank " << r << ": " << ranks[r]->out << ranks[r]->err;
+  }
+};
+
+bool present(const std::string& backend) {
+  const auto names = trireme::detail::present_backends();
+  return std::find(names.begin(), names.end(), backend) != names.end();
+}
+
+}  // namespace
+
+TEST(comm_hybrid, layout_numbers_hosts_by_their_first_rank) {
+  HostLayout even({0, 1, 0, 1});
+  EXPECT_TRUE(even.is_even());
+  EXPECT_EQ(even.hosts(), 2);
+  EXPECT_EQ(even.peers_inside(2), (std::vector<int>{0, 2}));
+  EXPECT_EQ(even.peers_across(2), (std::vector<int>{2, 3}));
+  HostLayout uneven({0, 0, 2, 0, 2});
+  EXPECT_FALSE(uneven.is_even());
+  EXPECT_EQ(uneven.host(4), 1);
+  EXPECT_EQ(uneven.index(3), 2);
+  EXPECT_EQ(uneven.peers_across(0), (std::vector<int>{0, 2}));
+}
+
+// Every way to put up to seven ranks on hosts.
+TEST(comm_hybrid, layouts_partition_the_ranks_both_ways) {
+  for (int n = 1; n <= 7; ++n) {
+    std::vector<int> leader(static_cast<size_t>(n), 0);
+    int layouts = 0;
+    std::function<void(size_t)> each = [&](size_t r) {
+      if (r == leader.size()) {
+        ++layouts;
+        const HostLayout l(leader);
+        for (int rank = 0; rank < n; ++rank) {
+          const auto& inside = l.peers_inside(rank);
+          ASSERT_EQ(inside[static_cast<size_t>(l.index(rank))], rank);
+          const auto across = l.peers_across(rank);
+          ASSERT_NE(std::find(across.begin(), across.end(), rank), across.end());
+          if (l.is_even()) {
+            ASSERT_EQ(across[static_cast<size_t>(l.host(rank))], rank);
+          }
+        }
+        return;
+      }
+      for (size_t q = 0; q <= r; ++q) {
+        if (q < r && leader[q] != static_cast<int>(q)) continue;  // no leader
+        leader[r] = static_cast<int>(q);
+        each(r + 1);
+      }
+    };
+    each(0);
+    EXPECT_GE(layouts, n);
+  }
+}
+
+TEST(comm_hybrid, segments_cover_what_divides_and_leave_a_tail) {
+  for (int local = 1; local <= 5; ++local)
+    for (int64_t most : {1, 4, 7, 100})
+      for (int64_t count = 0; count < 60; ++count) {
+        const auto p = plan_segments(count, local, most);
+        EXPECT_LT(p.tail, local);
+        int64_t covered = 0;
+        for (int64_t k = 0; k < p.segments; ++k) {
+          EXPECT_EQ(p.begin(k), covered);
+          EXPECT_GT(p.size(k, count - p.tail), 0);
+          EXPECT_EQ(p.size(k, count - p.tail) % local, 0);
+          covered += p.size(k, count - p.tail);
+        }
+        EXPECT_EQ(covered + p.tail, count);
+      }
+}
+
+// Two and three hosts of two ranks, found by themselves; one link is slow.
+class comm_hybrid_hosts : public ::testing::TestWithParam<int> {};
+
+TEST_P(comm_hybrid_hosts, conform) {
+  if (body_asked_for()) {
+    Group g = init_process_group({.backend = "hybrid", .timeout = std::chrono::seconds(40)});
+    conform(g, {at::kFloat, at::kLong}, {{0}, {3, 5}, {200003}}, false);
+    // Ranks of one host got a group that shares memory.
+    Group inside = g.split(g.rank() / 2);
+    EXPECT_EQ(inside.backend(), "local");
+    return;
+  }
+  if (!present("gloo")) GTEST_SKIP() << "this build has no Gloo to go across hosts with";
+  Hosts hosts(GetParam());
+  if (!hosts.why().empty()) GTEST_SKIP() << hosts.why();
+  ASSERT_TRUE(hosts.limit(1, "2gbit"));
+  Job job{hosts, 2, 2 * GetParam()};
+  job.start("conform");
+  job.expect_all_fine();
+}
+INSTANTIATE_TEST_SUITE_P(two_and_three, comm_hybrid_hosts, ::testing::Values(2, 3));
+
+// What a rank prints when its group fails.
+namespace {
+void reduce_until_it_fails(const std::string& backend) {
+  Group g = init_process_group({.backend = backend, .timeout = std::chrono::seconds(60)});
+  at::Tensor t = at::ones({100000});
+  g.all_reduce(t).wait();
+  std::fprintf(stderr, "rank %d is in\n", g.rank());
+  try {
+    while (true) g.all_reduce(t, ReduceOp::max).wait();
+  } catch (const PeerLost& e) {
+    std::fprintf(stderr, "PeerLost: %s\n", e.what());
+  }
+}
+}  // namespace
+
+TEST(comm_hybrid, a_killed_rank_is_lost_to_ranks_on_both_hosts) {
+  if (body_asked_for()) return reduce_until_it_fails("hybrid");
+  if (!present("gloo")) GTEST_SKIP() << "this build has no Gloo to go across hosts with";
+  Hosts hosts(2);
+  if (!hosts.why().empty()) GTEST_SKIP() << hosts.why();
+  Job job{hosts, 2, 4};
+  job.start("kill");
+  for (auto& rank : job.ranks) ASSERT_TRUE(rank->wait_for("is in")) << rank->err;
+  const auto begin = Clock::now();
+  job.ranks[3]->send(SIGKILL);
+  for (size_t r = 0; r < 3; ++r) {
+    EXPECT_TRUE(job.ranks[r]->wait_for("PeerLost: ")) << "rank " << r << job.ranks[r]->err;
+    EXPECT_LT(seconds_since(begin), 15);  // 5 s, with slack
+  }
+}
+
+TEST(comm_hybrid, a_host_whose_link_is_cut_is_lost_to_the_others) {
+  if (body_asked_for()) return reduce_until_it_fails("hybrid");
+  if (!present("gloo")) GTEST_SKIP() << "this build has no Gloo to go across hosts with";
+  Hosts hosts(2);
+  if (!hosts.why().empty()) GTEST_SKIP() << hosts.why();
+  Job job{hosts, 2, 4};
+  job.start("cut");
+  for (auto& rank : job.ranks) ASSERT_TRUE(rank->wait_for("is in")) << rank->err;
+  const auto begin = Clock::now();
+  ASSERT_TRUE(hosts.cut(1));
+  for (size_t r = 0; r < 4; ++r) {
+    EXPECT_TRUE(job.ranks[r]->wait_for("PeerLost: ")) << "rank " << r << job.ranks[r]->err;
+    EXPECT_LT(seconds_since(begin), 15);
+  }
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "tests/support/command.h"
+#include "tests/support/ports.h"
+
+// The mpi backend under the real mpirun of each MPI that this build has a module for. What the
+// ranks do stands in ranks.cc and guest.cc.
+namespace trireme::testing {
+namespace {
+
+enum class Mpi { open, mpich };
+
+std::string name_of(Mpi mpi) { return mpi == Mpi::open ? "openmpi" : "mpich"; }
+
+/// "": it is there.
+std::string why_not(Mpi mpi) {
+  if (!std::filesystem::exists(TRIREME_BUILD_DIR "/libtrireme_mpi_" + name_of(mpi) + ".so"))
+    return "this build has no module for " + name_of(mpi);
+  for (const char* folder : {"/usr/bin/", "/usr/local/bin/"})
+    if (std::filesystem::exists(folder + ("mpirun." + name_of(mpi)))) return "";
+  return "mpirun." + name_of(mpi) + " is not installed";
+}
+
+Arguments ranks(Mpi mpi, int n, const std::string& program, Arguments facts) {
+  Arguments words{"mpirun." + name_of(mpi), "-n", std::to_string(n)};
+  if (mpi == Mpi::open) {
+    words.push_back("--oversubscribe");
+    if (::geteuid() == 0) words.push_back("--allow-run-as-root");
+  }
+  words.push_back(TRIREME_BUILD_DIR "/tests/" + program);
+  words.insert(words.end(), facts.begin(), facts.end());
+  return words;
+}
+
+/// A job of its own: others of this user may run beside it.
+Environment own_job(Environment env = {}) {
+  env["MASTER_PORT"] = std::to_string(free_tcp_port());
+  env["OMP_NUM_THREADS"] = "1";
+  return env;
+}
+
+int count(const std::string& text, const std::string& part) {
+  int n = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+void expect_all_well(Mpi mpi, int n, const std::string& program, const Arguments& facts) {
+  if (const auto why = why_not(mpi); !why.empty()) GTEST_SKIP() << why;
+  Command job(ranks(mpi, n, program, facts), {own_job(), {}});
+  EXPECT_EQ(job.finish(std::chrono::seconds(60)), 0) << job.out << job.err;
+  EXPECT_EQ(count(job.out + job.err, "all is well"), n) << job.out << job.err;
+}
+
+void expect_the_launcher_ends_it(Mpi mpi, const std::string& fact) {
+  if (const auto why = why_not(mpi); !why.empty()) GTEST_SKIP() << why;
+  const auto start = Clock::now();
+  Command job(ranks(mpi, 2, "mpi_ranks", {fact}), {own_job(), {}});
+  EXPECT_GT(job.finish(std::chrono::seconds(30)), 0) << job.out << job.err;
+  EXPECT_LT(seconds_since(start), 10);
+  EXPECT_EQ(count(job.out + job.err, "all is well"), 0);
+  EXPECT_TRUE(eventually([&] { return job.living().empty(); }));
+}
+
+void expect_refused(const std::string& program, const Environment& env, const std::string& part) {
+  Command job({TRIREME_BUILD_DIR "/tests/" + program}, {own_job(env), {}});
+  EXPECT_EQ(job.finish(), 1) << job.err;
+  EXPECT_NE(job.err.find(part), std::string::npos) << job.err;
+}
+
+const Arguments kSound{"every_collective", "conformance", "pairs", "groups", "large"};
+const Arguments kFaults{"mismatch", "timeout", "different_calls", "aborted"};
+
+TEST(comm_mpi_ranks, two_under_open_mpi_agree_with_the_serial_oracle) {
+  expect_all_well(Mpi::open, 2, "mpi_ranks", kSound);
+}
+TEST(comm_mpi_ranks, four_under_open_mpi_agree_with_the_serial_oracle) {
+  expect_all_well(Mpi::open, 4, "mpi_ranks", kSound);
+}
+TEST(comm_mpi_ranks, two_under_mpich_agree_with_the_serial_oracle) {
+  expect_all_well(Mpi::mpich, 2, "mpi_ranks", kSound);
+}
+TEST(comm_mpi_ranks, four_under_mpich_agree_with_the_serial_oracle) {
+  expect_all_well(Mpi::mpich, 4, "mpi_ranks", kSound);
+}
+
+TEST(comm_mpi_ranks, faults_under_open_mpi_are_errors_that_name_ranks) {
+  expect_all_well(Mpi::open, 3, "mpi_ranks", kFaults);
+}
+TEST(comm_mpi_ranks, faults_under_mpich_are_errors_that_name_ranks) {
+  expect_all_well(Mpi::mpich, 3, "mpi_ranks", kFaults);
+}
+
+TEST(comm_mpi_ranks, a_communicator_of_the_program_under_open_mpi) {
+  expect_all_well(Mpi::open, 3, "mpi_guest_openmpi", {"own_communicator"});
+}
+TEST(comm_mpi_ranks, a_communicator_of_the_program_under_mpich) {
+  expect_all_well(Mpi::mpich, 3, "mpi_guest_mpich", {"own_communicator"});
+}
+TEST(comm_mpi_ranks, a_low_thread_level_is_refused) {
+  expect_all_well(Mpi::open, 1, "mpi_guest_openmpi", {"low_level"});
+}
+
+TEST(comm_mpi_ranks, a_rank_that_exits_or_dies_ends_its_job_under_open_mpi) {
+  expect_the_launcher_ends_it(Mpi::open, "one_exits");
+  expect_the_launcher_ends_it(Mpi::open, "one_is_killed");
+}
+TEST(comm_mpi_ranks, a_rank_that_exits_or_dies_ends_its_job_under_mpich) {
+  expect_the_launcher_ends_it(Mpi::mpich, "one_exits");
+  expect_the_launcher_ends_it(Mpi::mpich, "one_is_killed");
+}
+
+TEST(comm_mpi_ranks, a_process_that_mpirun_did_not_start_is_refused) {
+  if (!std::filesystem::exists(TRIREME_BUILD_DIR "/tests/mpi_ranks"))
+    GTEST_SKIP() << "this build has no MPI";
+  expect_refused("mpi_ranks", {}, "is for ranks that mpirun or srun started");
+  expect_refused("mpi_ranks", {{"TRIREME_MPI", "mpi3"}},
+                 "TRIREME_MPI=mpi3: it is openmpi or mpich");
+}
+
+TEST(comm_mpi_ranks, another_mpi_than_the_launchers_is_refused) {
+  for (Mpi mpi : {Mpi::open, Mpi::mpich})
+    if (const auto why = why_not(mpi); !why.empty()) GTEST_SKIP() << why;
+  Command job(ranks(Mpi::open, 2, "mpi_ranks", {}), {own_job({{"TRIREME_MPI", "mpich"}}), {}});
+  EXPECT_EQ(job.finish(), 1) << job.out << job.err;
+  EXPECT_NE(job.err.find("this job has 2 ranks, but MPICH"), std::string::npos) << job.err;
+}
+
+}  // namespace
+}  // namespace trireme::testing

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+# libFuzzer over the targets of tests/fuzz/targets.h; needs clang:
+#   cmake -B build/fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DTRIREME_TORCH=OFF -DTRIREME_FUZZ=ON
+#   ninja -C build/fuzz fuzzers
+#   mkdir -p build/fuzz/new && build/fuzz/tests/fuzz_frames -max_total_time=60 -max_len=4096 \
+#     build/fuzz/new tests/fuzz/corpus/frames
+# What it finds goes into tests/fuzz/corpus/<target>, under the name of the fact that was wrong.
+option(TRIREME_FUZZ "Build libFuzzer programs (clang)" OFF)
+if(NOT TRIREME_FUZZ)
+  return()
+endif()
+if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  message(FATAL_ERROR "TRIREME_FUZZ needs clang: -DCMAKE_CXX_COMPILER=clang++")
+endif()
+
+file(GLOB fuzzed CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/trireme/base/*.cc ${PROJECT_SOURCE_DIR}/trireme/net/*.cc
+     ${PROJECT_SOURCE_DIR}/trireme/store/*.cc)
+add_library(fuzz_objects OBJECT EXCLUDE_FROM_ALL ${fuzzed})
+target_link_libraries(fuzz_objects PUBLIC trireme_store_use)
+target_compile_options(fuzz_objects PUBLIC -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -g1)
+add_custom_target(fuzzers)
+foreach(target frames requests handshake file_log)
+  add_executable(fuzz_${target} EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/fuzz_main.cc $<TARGET_OBJECTS:fuzz_objects>)
+  target_link_libraries(fuzz_${target} PRIVATE fuzz_objects)
+  target_compile_definitions(fuzz_${target} PRIVATE TRIREME_FUZZ_TARGET=${target})
+  target_link_options(fuzz_${target} PRIVATE -fsanitize=fuzzer,address,undefined)
+  add_dependencies(fuzzers fuzz_${target})
+endforeach()

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include "trireme/base/clock.h"
+#include "trireme/store/store.h"
+
+namespace trireme::detail {
+
+/// Our store as c10d's, for its process groups to meet in. One connection: calls from several
+/// threads take turns, also those that wait.
+class C10dStore final : public c10d::Store {
+ public:
+  /// Nothing waits longer than until `deadline`. `look` is called again and again while something
+  /// waits, and may throw.
+  C10dStore(std::shared_ptr<trireme::Store> store, Deadline deadline, std::function<void()> look);
+
+  void set(const std::string& key, const std::vector<uint8_t>& value) override;
+  std::vector<uint8_t> compareSet(const std::string& key, const std::vector<uint8_t>& expected,
+                                  const std::vector<uint8_t>& desired) override;
+  std::vector<uint8_t> get(const std::string& key) override;
+  int64_t add(const std::string& key, int64_t value) override;
+  bool deleteKey(const std::string& key) override;
+  bool check(const std::vector<std::string>& keys) override;
+  int64_t getNumKeys() override;
+  void wait(const std::vector<std::string>& keys) override;
+  void wait(const std::vector<std::string>& keys,
+            const std::chrono::milliseconds& timeout) override;
+  c10::intrusive_ptr<c10d::Store> clone();  // virtual in newer LibTorch only
+
+ private:
+  std::mutex mutex_;
+  std::shared_ptr<trireme::Store> store_;
+  Deadline deadline_;
+  std::function<void()> look_;
+};
+
+}  // namespace trireme::detail

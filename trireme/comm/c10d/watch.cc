@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/comm/c10d/watch.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "trireme/base/check.h"
+#include "trireme/base/log.h"
+#include "trireme/base/rank_label.h"
+#include "trireme/net/address.h"
+
+namespace trireme::detail {
+namespace {
+
+constexpr Duration kAnswer = std::chrono::seconds(2);
+
+std::string lost_key(int rank) { return fmt::format("news/lost/{}", rank); }
+std::string left_key(int rank) { return fmt::format("news/left/{}", rank); }
+std::string failed_key(const std::string& group) { return "news/failed/" + group; }
+
+}  // namespace
+
+void raise(const Failure& failure, int rank) {
+  const ErrorContext context{rank, failure.peer, "", -1};
+  switch (failure.kind) {
+    case Failure::Kind::mismatch:
+      throw Mismatch(failure.text, context);
+    case Failure::Kind::timeout:
+      throw Timeout(failure.text, context);
+    case Failure::Kind::resource:
+      throw ResourceError(failure.text, context);
+    case Failure::Kind::lost:
+      break;
+  }
+  throw PeerLost(failure.text, context);
+}
+
+std::string to_text(const Failure& failure) {
+  return fmt::format("{} {} {}", static_cast<int>(failure.kind), failure.peer, failure.text);
+}
+
+Failure failure_from(const std::string& text) {
+  Failure failure;
+  const size_t first = text.find(' '), second = text.find(' ', first + 1);
+  if (first == std::string::npos || second == std::string::npos) {
+    failure.text = text;
+    return failure;
+  }
+  const int kind = std::atoi(text.c_str());
+  if (kind >= 0 && kind <= 3) failure.kind = static_cast<Failure::Kind>(kind);
+  failure.peer = std::atoi(text.c_str() + first);
+  failure.text = text.substr(second + 1);
+  return failure;
+}
+
+Watch::Watch(std::unique_ptr<Store> connection, int rank, int size)
+    : rank_(rank), size_(size), store_(std::move(connection)) {
+  store_->set_will(lost_key(rank),
+                   fmt::format("rank {} (pid {} on {}) is gone: it was killed, or its host or its "
+                               "link to the others is down",
+                               rank, ::getpid(), net::host_name()));
+  thread_ = std::thread([this, rank] {
+    ThreadRankScope label(rank);
+    run();
+  });
+}
+
+Watch::~Watch() {
+  {
+    std::lock_guard lock(mutex_);
+    tasks_.push_back([this](Store& store) {
+      store.set(left_key(rank_), "");
+      store.clear_will();
+    });
+    stop_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void Watch::join(const std::string& group, std::vector<int> world_ranks, OnFailure on_failure) {
+  std::lock_guard lock(groups_mutex_);
+  groups_[group] = {std::move(world_ranks), std::move(on_failure), {}};
+  // What became news before this group was here.
+  post([this](Store&) { seen_ = -1; });
+}
+
+void Watch::leave(const std::string& group, bool in_order) {
+  {
+    std::lock_guard lock(groups_mutex_);
+    groups_.erase(group);
+  }
+  if (in_order)
+    ask([this, group](Store& store) { store.set(fmt::format("left/{}/{}", group, rank_), ""); },
+        kAnswer);
+}
+
+Failure Watch::fail(const std::string& group, const Failure& failure) {
+  auto first = std::make_shared<Failure>(failure);
+  // Also where the answer is late the others may have been told.
+  if (ask(
+          [group, first](Store& store) {
+            *first = failure_from(store.compare_set(failed_key(group), "", to_text(*first)));
+          },
+          kAnswer))
+    return *first;
+  return failure;
+}
+
+std::optional<Failure> Watch::cause(const std::string& group, int world_rank, Duration patience) {
+  for (const Deadline deadline = Deadline::after(patience);;) {
+    ask([this](Store&) { look(); }, deadline.remaining());
+    {
+      std::lock_guard lock(groups_mutex_);
+      const auto at = groups_.find(group);
+      if (at == groups_.end()) return std::nullopt;  // this rank has left it
+      if (at->second.failure) return at->second.failure;
+    }
+    if (deadline.expired() || (world_rank >= 0 && has_left(group, world_rank))) return std::nullopt;
+    std::this_thread::sleep_for(
+        std::min<Duration>(deadline.remaining(), std::chrono::milliseconds(20)));
+  }
+}
+
+bool Watch::has_left(const std::string& group, int world_rank) {
+  auto left = std::make_shared<bool>(false);
+  const std::string key = fmt::format("left/{}/{}", group, world_rank);
+  return ask([left, key](Store& store) { *left = store.check({key}); }, kAnswer) && *left;
+}
+
+void Watch::say(const std::string& group, std::string words) {
+  post([this, group, words = std::move(words)](Store& store) {
+    store.set(fmt::format("words/{}/{}", group, rank_), words);
+  });
+}
+
+std::map<int, std::string> Watch::words(const std::string& group,
+                                        const std::vector<int>& world_ranks) {
+  auto all = std::make_shared<std::map<int, std::string>>();
+  const bool answered = ask(
+      [group, world_ranks, all](Store& store) {
+        for (int r : world_ranks)
+          if (auto words = store.try_get(fmt::format("words/{}/{}", group, r))) (*all)[r] = *words;
+      },
+      kAnswer);
+  return answered ? *all : std::map<int, std::string>();
+}
+
+void Watch::post(Task task) {
+  {
+    std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  wake_.notify_all();
+}
+
+// Whether the task ran, without an error, within the limit. It may still run later: what it needs
+// it must own.
+bool Watch::ask(Task task, Duration limit) {
+  struct Answer {
+    std::mutex mutex;
+    std::condition_variable there;
+    int done = 0;  // 1: without an error
+  };
+  auto answer = std::make_shared<Answer>();
+  post([answer, task = std::move(task)](Store& store) {
+    int done = 2;
+    try {
+      task(store);
+      done = 1;
+    } catch (const std::exception& e) {
+      log_debug("the watch of the ranks: {}", e.what());
+    }
+    std::lock_guard lock(answer->mutex);
+    answer->done = done;
+    answer->there.notify_all();
+  });
+  std::unique_lock lock(answer->mutex);
+  answer->there.wait_for(lock, limit, [&] { return answer->done != 0; });
+  return answer->done == 1;
+}
+
+void Watch::run() {
+  Deadline next = Deadline::after(kPeriod);
+  for (;;) {
+    std::deque<Task> tasks;
+    bool stop;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait_for(lock, next.remaining(), [&] { return stop_ || !tasks_.empty(); });
+      tasks.swap(tasks_);
+      stop = stop_;
+    }
+    for (Task& task : tasks) try {
+        task(*store_);
+      } catch (const std::exception& e) {
+        log_debug("the watch of the ranks: {}", e.what());
+      }
+    if (stop) break;
+    if (!next.expired()) continue;
+    look();
+    next = Deadline::after(kPeriod);
+  }
+  store_.reset();
+}
+
+void Watch::settle(const std::string& name, const Failure& failure) {
+  auto at = groups_.find(name);
+  if (at == groups_.end() || at->second.failure) return;
+  at->second.failure = failure;
+  at->second.on_failure(failure);
+}
+
+// One question while there is no news.
+void Watch::look() try {
+  if (!store_lost_.empty()) return;
+  const int64_t count = store_->count_keys("news/");
+  if (count == seen_) return;
+  std::vector<std::string> groups, keys;
+  {
+    std::lock_guard lock(groups_mutex_);
+    for (auto& [name, group] : groups_) groups.push_back(name);
+  }
+  for (auto& name : groups) keys.push_back(failed_key(name));
+  for (int r = 0; r < size_; ++r) {
+    keys.push_back(lost_key(r));
+    keys.push_back(left_key(r));
+  }
+  const auto missing = store_->missing(keys);
+  const std::set<std::string> absent(missing.begin(), missing.end());
+  for (int r = 0; r < size_; ++r) {
+    if (!absent.count(left_key(r))) left_.insert(r);
+    // A will that was executed although its owner had said that it leaves: it ended in time.
+    if (!absent.count(lost_key(r)) && !left_.count(r) && !lost_.count(r))
+      lost_[r] = store_->try_get(lost_key(r)).value_or("");
+  }
+  for (auto& name : groups) {
+    std::optional<Failure> failure;
+    if (!absent.count(failed_key(name)))
+      failure = failure_from(store_->try_get(failed_key(name)).value_or(""));
+    std::vector<int> members;
+    {
+      std::lock_guard lock(groups_mutex_);
+      if (auto at = groups_.find(name); at != groups_.end()) members = at->second.world_ranks;
+    }
+    for (auto& [rank, text] : lost_) {
+      if (failure || std::find(members.begin(), members.end(), rank) == members.end()) continue;
+      const Failure lost{Failure::Kind::lost, rank, text};
+      failure = failure_from(store_->compare_set(failed_key(name), "", to_text(lost)));
+    }
+    if (!failure) continue;
+    std::lock_guard lock(groups_mutex_);
+    settle(name, *failure);
+  }
+  seen_ = count;
+} catch (const std::exception& e) {
+  store_lost_ = e.what();
+  if (!left_.empty()) return;  // it may have closed in order
+  std::lock_guard lock(groups_mutex_);
+  std::vector<std::string> names;
+  for (auto& [name, group] : groups_) names.push_back(name);
+  for (auto& name : names) settle(name, {Failure::Kind::lost, -1, store_lost_});
+}
+
+}  // namespace trireme::detail

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "trireme/base/clock.h"
+#include "trireme/base/export.h"
+#include "trireme/comm/backend.h"
+#include "trireme/store/store.h"
+
+namespace trireme::detail {
+
+/// Why a group is finished: the same on every rank.
+struct Failure {
+  enum class Kind : uint8_t { lost, mismatch, timeout, resource };
+  Kind kind = Kind::lost;
+  int peer = -1;  // the rank of the world that it is about
+  std::string text;
+};
+/// Throws the error that a Failure is, on this rank.
+[[noreturn]] void raise(const Failure& failure, int rank);
+std::string to_text(const Failure& failure);
+Failure failure_from(const std::string& text);
+
+/// How the ranks of a world that meet in a store tell each other what goes wrong. A thread with a
+/// connection of its own looks for news a few times a second; the connection's last will says when
+/// this process dies. The first cause of a group's end is kept and is what all its ranks get. Keys:
+///   news/lost/<rank>      the text of a rank's will
+///   news/failed/<group>   the first Failure of a group
+///   news/left/<rank>      this rank of the world has left in order
+///   left/<group>/<rank>   and this one, of the world, that group
+///   words/<group>/<rank>  what a rank that waits for long is doing
+/// Threads: any. A store that is gone, or does not answer, is a PeerLost of every group, unless a
+/// rank has left before: then the store may have closed in order.
+class TRIREME_API Watch {
+ public:
+  static constexpr Duration kPeriod = std::chrono::milliseconds(200);
+  /// Runs on the watch's thread; must not call the watch.
+  using OnFailure = std::function<void(const Failure&)>;
+
+  Watch(std::unique_ptr<Store> connection, int rank, int size);
+  ~Watch();
+  Watch(const Watch&) = delete;
+
+  /// world_ranks: of the group's ranks.
+  void join(const std::string& group, std::vector<int> world_ranks, OnFailure on_failure);
+  /// No more calls of on_failure. in_order: the others learn that this rank left.
+  void leave(const std::string& group, bool in_order);
+
+  /// Tells the group; returns the first cause, which may be another one. Within about two seconds.
+  Failure fail(const std::string& group, const Failure& failure);
+  /// Why the connection to a rank of the world broke: a cause that somebody has told, or that a
+  /// will tells, within `patience`; nullopt at once where that rank (-1: none) has left the group.
+  std::optional<Failure> cause(const std::string& group, int world_rank, Duration patience);
+  bool has_left(const std::string& group, int world_rank);
+
+  /// What this rank waits in; for others' words().
+  void say(const std::string& group, std::string words);
+  /// What the ranks said last, by rank of the world; those who said nothing are missing.
+  std::map<int, std::string> words(const std::string& group, const std::vector<int>& world_ranks);
+
+ private:
+  struct Group {
+    std::vector<int> world_ranks;
+    OnFailure on_failure;
+    std::optional<Failure> failure;
+  };
+  using Task = std::function<void(Store&)>;
+
+  void run();
+  void look();
+  void settle(const std::string& name, const Failure& failure);
+  bool ask(Task task, Duration limit);
+  void post(Task task);
+
+  const int rank_, size_;
+  std::unique_ptr<Store> store_;     // of the thread
+  int64_t seen_ = 0;                 // of the thread: news so far
+  std::set<int> left_;               // of the thread
+  std::map<int, std::string> lost_;  // of the thread
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<Task> tasks_;
+  bool stop_ = false;
+
+  std::mutex groups_mutex_;  // held while on_failure runs
+  std::map<std::string, Group> groups_;
+  std::string store_lost_;  // why, once it is
+  std::thread thread_;
+};
+
+}  // namespace trireme::detail

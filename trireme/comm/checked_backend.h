@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "trireme/comm/backend.h"
+
+namespace trireme::detail {
+
+/// Finds out that ranks call different collectives, for a backend that does not by itself.
+///   each: before every collective one small exchange; the first that differs is a Mismatch on all
+///         ranks, naming two ranks and both calls, and no data has moved. Posting waits for it.
+///   hash: the same exchange after every 64 collectives, over all of them; names the first that
+///         differed. Until then a wrong call does what the backend makes of it.
+///   off:  nothing.
+/// UsageError for another word. Sends and receives are between two ranks and not compared. Groups
+/// that are made of it are checked too.
+TRIREME_API std::shared_ptr<Backend> checked_backend(std::shared_ptr<Backend> inner,
+                                                     const std::string& check,
+                                                     const std::string& group);
+
+}  // namespace trireme::detail

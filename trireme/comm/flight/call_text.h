@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "trireme/base/export.h"
+#include "trireme/comm/flight/words.h"
+
+namespace trireme::flight {
+
+/// "all_reduce(float32[10], sum)", "send(int64[3], to rank 2)", "barrier".
+TRIREME_API std::string call_text(OpKind op, DType dtype, RedOp red, int root, uint64_t count);
+
+}  // namespace trireme::flight

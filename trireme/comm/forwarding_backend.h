@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/comm/backend.h"
+
+namespace trireme::detail {
+
+/// A backend in front of another one, which does the work. What decorates overrides what it cares
+/// about.
+class ForwardingBackend : public Backend {
+ public:
+  explicit ForwardingBackend(std::shared_ptr<Backend> inner)
+      : Backend(inner->rank(), inner->size(), inner->timeout()), inner_(std::move(inner)) {
+    identity = inner_->identity;
+  }
+
+  const std::string& name() const override { return inner_->name(); }
+  bool supports(Collective op, at::ScalarType dtype, at::DeviceType device) const override {
+    return inner_->supports(op, dtype, device);
+  }
+  bool supports(ReduceOp op, at::ScalarType dtype) const override {
+    return inner_->supports(op, dtype);
+  }
+  at::Tensor empty(at::IntArrayRef sizes, at::TensorOptions options) override {
+    return inner_->empty(sizes, options);
+  }
+  Token all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) override {
+    return inner_->all_reduce(t, op, site);
+  }
+  Token broadcast(const at::Tensor& t, int root, CallSite site) override {
+    return inner_->broadcast(t, root, site);
+  }
+  Token reduce(const at::Tensor& t, int root, ReduceOp op, CallSite site) override {
+    return inner_->reduce(t, root, op, site);
+  }
+  Token all_gather(const at::Tensor& output, const at::Tensor& input, CallSite site) override {
+    return inner_->all_gather(output, input, site);
+  }
+  Token reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
+                       CallSite site) override {
+    return inner_->reduce_scatter(output, input, op, site);
+  }
+  Token gather(const at::Tensor& output, const at::Tensor& input, int root,
+               CallSite site) override {
+    return inner_->gather(output, input, root, site);
+  }
+  Token scatter(const at::Tensor& output, const at::Tensor& input, int root,
+                CallSite site) override {
+    return inner_->scatter(output, input, root, site);
+  }
+  Token all_to_all(const at::Tensor& output, const at::Tensor& input,
+                   const std::vector<int64_t>& output_counts,
+                   const std::vector<int64_t>& input_counts, CallSite site) override {
+    return inner_->all_to_all(output, input, output_counts, input_counts, site);
+  }
+  Token send(const at::Tensor& t, int to, int tag, CallSite site) override {
+    return inner_->send(t, to, tag, site);
+  }
+  Token recv(const at::Tensor& t, int from, int tag, CallSite site) override {
+    return inner_->recv(t, from, tag, site);
+  }
+  Token barrier(CallSite site) override { return inner_->barrier(site); }
+  void wait(Token token, Duration timeout) override { inner_->wait(token, timeout); }
+  bool completed(Token token) override { return inner_->completed(token); }
+  int source(Token token) override { return inner_->source(token); }
+  int64_t shared_bytes() const override { return inner_->shared_bytes(); }
+  void progress() override { inner_->progress(); }
+  void abort(const std::string& why, AbortKind kind) override { inner_->abort(why, kind); }
+  void when_complete(Token token, std::function<void()> done) override {
+    inner_->when_complete(token, std::move(done));
+  }
+  std::shared_ptr<Backend> subgroup(const std::vector<int>& members,
+                                    const std::string& name) override {
+    return inner_->subgroup(members, name);
+  }
+
+ protected:
+  const std::shared_ptr<Backend> inner_;
+};
+
+}  // namespace trireme::detail

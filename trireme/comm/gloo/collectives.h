@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "trireme/comm/gloo/messenger.h"
+#include "trireme/comm/local/types.h"
+
+namespace trireme::detail {
+
+/// What a wait of a group that is finished throws.
+struct Revoked {};
+
+/// A call under way: what its messages carry so that they meet only those of the same call.
+struct CallKey {
+  uint64_t seq = 0;
+  uint64_t digest = 0;
+};
+
+/// Collectives over messages: each returns when this rank's part is done. Reductions have the order
+/// of local/reduce_kernels.h. Large tensors go in segments, so that the next one is on its way
+/// while this one is reduced. Used by one thread. Throws MessageLost and Revoked, after which the
+/// group is of no use.
+class Collectives {
+ public:
+  /// messenger: null where size is 1.
+  Collectives(Messenger* messenger, int rank, int size)
+      : messenger_(messenger), rank_(rank), size_(size) {}
+
+  void all_reduce(CallKey key, local::DType dtype, local::RedOp op, void* data, size_t count);
+  void reduce(CallKey key, local::DType dtype, local::RedOp op, void* data, size_t count, int root);
+  /// in: size × count elements. out may be this rank's part of it.
+  void reduce_scatter(CallKey key, local::DType dtype, local::RedOp op, void* out, const void* in,
+                      size_t count);
+  void broadcast(CallKey key, void* data, size_t bytes, int root);
+  /// Parts of `bytes` each, at each rank's place of the root's buffer.
+  void gather(CallKey key, void* out, const void* in, size_t bytes, int root);
+  void scatter(CallKey key, void* out, const void* in, size_t bytes, int root);
+  void all_gather(CallKey key, void* out, const void* in, size_t bytes);
+  /// Bytes from and for each rank, one after the other.
+  void all_to_all(CallKey key, void* out, const void* in, const std::vector<size_t>& out_bytes,
+                  const std::vector<size_t>& in_bytes);
+  void barrier(CallKey key);
+
+ private:
+  struct Batch;
+  char* staging(size_t bytes);
+  int peer(int i) const { return (rank_ + i) % size_; }
+  template <class Start, class Finish>
+  static void in_pairs(size_t segments, Start start, Finish finish);
+  void exchange_and_reduce(CallKey key, local::DType dtype, local::RedOp op, char* data,
+                           size_t count, int root);
+  void scatter_and_return(CallKey key, local::DType dtype, local::RedOp op, char* data,
+                          size_t count, int root);
+
+  Messenger* const messenger_;
+  const int rank_, size_;
+  at::Tensor staging_;
+};
+
+}  // namespace trireme::detail

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "trireme/comm/backend.h"
+#include "trireme/comm/registry.h"
+
+namespace trireme::detail {
+
+/// Local inside each host, another backend across hosts.
+std::shared_ptr<Backend> hybrid_backend(const BackendSpec& spec);
+
+}  // namespace trireme::detail

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/core/grad_mode.h>
+
+#include <cstring>
+
+#include "trireme/base/check.h"
+#include "trireme/comm/mpi/dtypes.h"
+#include "trireme/comm/mpi/mpi_backend.h"
+
+// Each call of a group as calls of MPI that do not wait.
+namespace trireme::detail {
+namespace {
+
+using local::OpKind;
+
+char nothing;  // MPI takes a null pointer for a wish
+
+char* data_of(const at::Tensor& t) {
+  return t.defined() && t.numel() ? static_cast<char*>(t.data_ptr()) : &nothing;
+}
+uint8_t dtype_of(const at::Tensor& t) { return static_cast<uint8_t>(*mpi_dtype(t.scalar_type())); }
+uint8_t op_of(ReduceOp op) { return static_cast<uint8_t>(op); }
+
+int64_t size_of(const at::Tensor& t) { return static_cast<int64_t>(t.element_size()); }
+
+bool overlap(const at::Tensor& a, const at::Tensor& b) {
+  const char *x = data_of(a), *y = data_of(b);
+  return x < y + b.numel() * size_of(b) && y < x + a.numel() * size_of(a);
+}
+
+/// `input`, or a copy where MPI would be given the same memory twice.
+at::Tensor apart(const at::Tensor& input, const at::Tensor& output) {
+  at::NoGradGuard no_grad;
+  return overlap(input, output) ? input.clone() : input;
+}
+
+std::vector<int64_t> equal_parts(int n, int64_t count) {
+  return std::vector<int64_t>(static_cast<size_t>(n), count);
+}
+
+static_assert(static_cast<int>(ReduceOp::sum) == static_cast<int>(local::RedOp::sum) &&
+              static_cast<int>(ReduceOp::avg) == static_cast<int>(local::RedOp::avg) &&
+              static_cast<int>(ReduceOp::min) == static_cast<int>(local::RedOp::min) &&
+              static_cast<int>(ReduceOp::max) == static_cast<int>(local::RedOp::max) &&
+              static_cast<int>(ReduceOp::product) == static_cast<int>(local::RedOp::product) &&
+              static_cast<int>(ReduceOp::bxor) == static_cast<int>(local::RedOp::bxor));
+
+}  // namespace
+
+Token MpiBackend::post(Call call, std::vector<at::Tensor> keep,
+                       const std::function<int(Pending&)>& start, std::function<void()> finish) {
+  check_usable();
+  const bool pair = call.op == OpKind::send || call.op == OpKind::recv;
+  if (!pair) call.sequence = ++collectives_;
+  const Token token{++posted_, call.op == OpKind::recv ? call.peer : -1, 1};
+  const auto at = pending_.emplace(token.number, std::make_unique<Pending>()).first;
+  Pending& p = *at->second;
+  p.call = call;
+  p.keep = std::move(keep);
+  p.finish = std::move(finish);
+  if (const int code = start(p)) give_up(call, code);
+  if (!advance(p)) return token;
+  complete(at);
+  return call.op == OpKind::recv ? token : Token{};  // source() asks
+}
+
+MpiBackend::Call MpiBackend::collective(OpKind op, const at::Tensor& t, CallSite site,
+                                        int root) const {
+  Call call;
+  call.op = op;
+  call.site = site;
+  call.dtype = t.scalar_type();
+  call.count = t.numel();
+  call.peer = root;
+  return call;
+}
+
+int MpiBackend::start_request(Pending& p, const std::function<int(TriremeMpiRequest*)>& start,
+                              int64_t expected) {
+  TriremeMpiRequest request = 0;
+  const int code = start(&request);
+  if (code == 0) p.requests.push_back({request, expected});
+  return code;
+}
+
+int MpiBackend::start_send(Pending& p, const char* data, int64_t count, int64_t size, uint8_t dtype,
+                           int to, int tag) {
+  return start_request(p, [&](TriremeMpiRequest* r) {
+    return comm_->api.send(comm_->handle(), data, count, limits_.piece(size), dtype, to, tag, r);
+  });
+}
+
+int MpiBackend::start_recv(Pending& p, char* data, int64_t count, int64_t size, uint8_t dtype,
+                           int from, int tag) {
+  return start_request(
+      p,
+      [&](TriremeMpiRequest* r) {
+        return comm_->api.recv(comm_->handle(), data, count, limits_.piece(size), dtype, from, tag,
+                               r);
+      },
+      count * size);
+}
+
+int MpiBackend::exchange(Pending& p, const char* in, const std::vector<int64_t>& in_counts,
+                         char* out, const std::vector<int64_t>& out_counts, int64_t size,
+                         uint8_t dtype) {
+  const int tag = comm_->tag(MpiCommunicator::kParts);
+  const char* mine = in;
+  for (int r = 0; r < this->size(); ++r) {
+    const int64_t count = in_counts[static_cast<size_t>(r)];
+    if (r == rank()) mine = in;
+    if (count == kNoMessage) continue;
+    if (r != rank())
+      if (const int code = start_send(p, in, count, size, dtype, r, tag)) return code;
+    in += count * size;
+  }
+  for (int r = 0; r < this->size(); ++r) {
+    const int64_t count = out_counts[static_cast<size_t>(r)];
+    if (count == kNoMessage) continue;
+    if (r != rank()) {
+      if (const int code = start_recv(p, out, count, size, dtype, r, tag)) return code;
+    } else if (count && mine != out) {
+      std::memcpy(out, mine, static_cast<size_t>(count * size));
+    }
+    out += count * size;
+  }
+  return 0;
+}
+
+std::function<void()> MpiBackend::divide(const at::Tensor& tensor, ReduceOp op) const {
+  if (op != ReduceOp::avg) return {};
+  return [tensor, n = size()] {
+    at::NoGradGuard no_grad;
+    tensor.div_(n);
+  };
+}
+
+Token MpiBackend::all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) {
+  return post(
+      collective(OpKind::all_reduce, t, site), {t},
+      [&](Pending& p) {
+        for (const MpiPiece& piece : mpi_pieces(t.numel(), limits_.piece(size_of(t))))
+          if (const int code = start_request(p, [&](TriremeMpiRequest* r) {
+                return comm_->api.all_reduce(comm_->handle(), data_of(t) + piece.begin * size_of(t),
+                                             piece.count, dtype_of(t), op_of(op), r);
+              }))
+            return code;
+        return 0;
+      },
+      divide(t, op));
+}
+
+Token MpiBackend::broadcast(const at::Tensor& t, int root, CallSite site) {
+  return post(collective(OpKind::broadcast, t, site, root), {t}, [&](Pending& p) {
+    for (const MpiPiece& piece : mpi_pieces(t.numel(), limits_.piece(size_of(t))))
+      if (const int code = start_request(p, [&](TriremeMpiRequest* r) {
+            return comm_->api.broadcast(comm_->handle(), data_of(t) + piece.begin * size_of(t),
+                                        piece.count, dtype_of(t), root, r);
+          }))
+        return code;
+    return 0;
+  });
+}
+
+Token MpiBackend::reduce(const at::Tensor& t, int root, ReduceOp op, CallSite site) {
+  const bool here = rank() == root;
+  return post(
+      collective(OpKind::reduce, t, site, root), {t},
+      [&](Pending& p) {
+        for (const MpiPiece& piece : mpi_pieces(t.numel(), limits_.piece(size_of(t)))) {
+          char* at = data_of(t) + piece.begin * size_of(t);
+          if (const int code = start_request(p, [&](TriremeMpiRequest* r) {
+                return comm_->api.reduce(comm_->handle(), here ? nullptr : at, here ? at : nullptr,
+                                         piece.count, dtype_of(t), op_of(op), root, r);
+              }))
+            return code;
+        }
+        return 0;
+      },
+      here ? divide(t, op) : std::function<void()>{});
+}
+
+Token MpiBackend::all_gather(const at::Tensor& output, const at::Tensor& input, CallSite site) {
+  const int64_t count = input.numel(), bytes = size_of(input);
+  const bool in_place = count && data_of(input) == data_of(output) + rank() * count * bytes;
+  const at::Tensor in = in_place ? input : apart(input, output);
+  return post(collective(OpKind::all_gather, input, site), {in, output}, [&](Pending& p) {
+    if (limits_.fit(count, bytes, size()))
+      return start_request(p, [&](TriremeMpiRequest* r) {
+        return comm_->api.all_gather(comm_->handle(), in_place ? nullptr : data_of(in),
+                                     data_of(output), static_cast<int32_t>(count), dtype_of(in), r);
+      });
+    const int tag = comm_->tag(MpiCommunicator::kParts);
+    if (!in_place)
+      std::memcpy(data_of(output) + rank() * count * bytes, data_of(in),
+                  static_cast<size_t>(count * bytes));
+    for (int r = 0; r < size(); ++r)
+      if (r != rank())
+        if (const int code = start_recv(p, data_of(output) + r * count * bytes, count, bytes,
+                                        dtype_of(in), r, tag))
+          return code;
+    for (int r = 0; r < size(); ++r)
+      if (r != rank())
+        if (const int code = start_send(p, data_of(in), count, bytes, dtype_of(in), r, tag))
+          return code;
+    return 0;
+  });
+}
+
+Token MpiBackend::reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
+                                 CallSite site) {
+  const int64_t count = output.numel(), bytes = size_of(output);
+  const at::Tensor in = apart(input, output);
+  return post(
+      collective(OpKind::reduce_scatter, output, site), {in, output},
+      [&](Pending& p) {
+        if (limits_.fit(count, bytes, size()))
+          return start_request(p, [&](TriremeMpiRequest* r) {
+            return comm_->api.reduce_scatter(comm_->handle(), data_of(in), data_of(output),
+                                             static_cast<int32_t>(count), dtype_of(in), op_of(op),
+                                             r);
+          });
+        // One reduction for each rank's part.
+        for (int root = 0; root < size(); ++root)
+          for (const MpiPiece& piece : mpi_pieces(count, limits_.piece(bytes))) {
+            const char* from = data_of(in) + (root * count + piece.begin) * bytes;
+            char* to = root == rank() ? data_of(output) + piece.begin * bytes : nullptr;
+            if (const int code = start_request(p, [&](TriremeMpiRequest* r) {
+                  return comm_->api.reduce(comm_->handle(), from, to, piece.count, dtype_of(in),
+                                           op_of(op), root, r);
+                }))
+              return code;
+          }
+        return 0;
+      },
+      divide(output, op));
+}
+
+Token MpiBackend::gather(const at::Tensor& output, const at::Tensor& input, int root,
+                         CallSite site) {
+  const int64_t count = input.numel(), bytes = size_of(input);
+  const bool here = rank() == root;
+  const bool in_place = here && count && data_of(input) == data_of(output) + root * count * bytes;
+  const at::Tensor in = here && !in_place ? apart(input, output) : input;
+  return post(collective(OpKind::gather, input, site, root), {in, output}, [&](Pending& p) {
+    if (limits_.fit(count, bytes, size()))
+      return start_request(p, [&](TriremeMpiRequest* r) {
+        return comm_->api.gather(comm_->handle(), in_place ? nullptr : data_of(in),
+                                 here ? data_of(output) : nullptr, static_cast<int32_t>(count),
+                                 dtype_of(in), root, r);
+      });
+    std::vector<int64_t> to_root = equal_parts(size(), kNoMessage);
+    to_root[static_cast<size_t>(root)] = count;
+    return exchange(p, data_of(in), to_root, data_of(output),
+                    equal_parts(size(), here ? count : kNoMessage), bytes, dtype_of(in));
+  });
+}
+
+Token MpiBackend::scatter(const at::Tensor& output, const at::Tensor& input, int root,
+                          CallSite site) {
+  const int64_t count = output.numel(), bytes = size_of(output);
+  const bool here = rank() == root;
+  const bool in_place = here && count && data_of(output) == data_of(input) + root * count * bytes;
+  const at::Tensor in = here && !in_place ? apart(input, output) : input;
+  return post(collective(OpKind::scatter, output, site, root), {in, output}, [&](Pending& p) {
+    if (limits_.fit(count, bytes, size()))
+      return start_request(p, [&](TriremeMpiRequest* r) {
+        return comm_->api.scatter(comm_->handle(), here ? data_of(in) : nullptr,
+                                  in_place ? nullptr : data_of(output), static_cast<int32_t>(count),
+                                  dtype_of(output), root, r);
+      });
+    std::vector<int64_t> from_root = equal_parts(size(), kNoMessage);
+    from_root[static_cast<size_t>(root)] = count;
+    return exchange(p, data_of(in), equal_parts(size(), here ? count : kNoMessage), data_of(output),
+                    from_root, bytes, dtype_of(output));
+  });
+}
+
+Token MpiBackend::all_to_all(const at::Tensor& output, const at::Tensor& input,
+                             const std::vector<int64_t>& output_counts,
+                             const std::vector<int64_t>& input_counts, CallSite site) {
+  // Not MPI_Ialltoallv: its ints bound the sum of the parts, and a rank with small parts does not
+  // know that another has large ones. Pairs have no such bound, and tell who sent how much.
+  const at::Tensor in = apart(input, output);
+  return post(collective(OpKind::all_to_all, input, site), {in, output}, [&](Pending& p) {
+    return exchange(p, data_of(in), input_counts, data_of(output), output_counts, size_of(in),
+                    dtype_of(in));
+  });
+}
+
+Token MpiBackend::send(const at::Tensor& t, int to, int tag, CallSite site) {
+  check<UsageError>(tag <= comm_->max_tag(), "send: tag {}; {} takes tags up to {}", tag,
+                    comm_->api.library, comm_->max_tag());
+  return post(collective(OpKind::send, t, site, to), {t}, [&](Pending& p) {
+    return start_send(p, data_of(t), t.numel(), size_of(t), dtype_of(t), to, comm_->tag(tag));
+  });
+}
+
+Token MpiBackend::recv(const at::Tensor& t, int from, int tag, CallSite site) {
+  check<UsageError>(tag <= comm_->max_tag(), "recv: tag {}; {} takes tags up to {}", tag,
+                    comm_->api.library, comm_->max_tag());
+  return post(collective(OpKind::recv, t, site, from), {t}, [&](Pending& p) {
+    return start_recv(p, data_of(t), t.numel(), size_of(t), dtype_of(t), from, comm_->tag(tag));
+  });
+}
+
+Token MpiBackend::barrier(CallSite site) {
+  Call call;
+  call.op = OpKind::barrier;
+  call.site = site;
+  return post(call, {}, [&](Pending& p) {
+    return start_request(
+        p, [&](TriremeMpiRequest* r) { return comm_->api.barrier(comm_->handle(), r); });
+  });
+}
+
+}  // namespace trireme::detail

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/backend.h"
+#include "trireme/comm/local/types.h"
+#include "trireme/comm/mpi/communicator.h"
+#include "trireme/comm/mpi/large_plan.h"
+#include "trireme/comm/mpi/reports.h"
+
+namespace trireme::detail {
+
+class MpiBackend final : public Backend {
+ public:
+  MpiBackend(std::unique_ptr<MpiCommunicator> comm, Duration timeout, const MpiLimits& limits);
+  ~MpiBackend() override;
+
+  const std::string& name() const override;
+  bool supports(Collective op, at::ScalarType dtype, at::DeviceType device) const override;
+  bool supports(ReduceOp op, at::ScalarType dtype) const override;
+  at::Tensor empty(at::IntArrayRef sizes, at::TensorOptions options) override;
+
+  // collectives.cc
+  Token all_reduce(const at::Tensor& tensor, ReduceOp op, CallSite site) override;
+  Token broadcast(const at::Tensor& tensor, int root, CallSite site) override;
+  Token reduce(const at::Tensor& tensor, int root, ReduceOp op, CallSite site) override;
+  Token all_gather(const at::Tensor& output, const at::Tensor& input, CallSite site) override;
+  Token reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
+                       CallSite site) override;
+  Token gather(const at::Tensor& output, const at::Tensor& input, int root, CallSite site) override;
+  Token scatter(const at::Tensor& output, const at::Tensor& input, int root,
+                CallSite site) override;
+  Token all_to_all(const at::Tensor& output, const at::Tensor& input,
+                   const std::vector<int64_t>& output_counts,
+                   const std::vector<int64_t>& input_counts, CallSite site) override;
+  Token send(const at::Tensor& tensor, int to, int tag, CallSite site) override;
+  Token recv(const at::Tensor& tensor, int from, int tag, CallSite site) override;
+  Token barrier(CallSite site) override;
+
+  // progress.cc
+  void wait(Token token, Duration timeout) override;
+  bool completed(Token token) override;
+  int source(Token token) override;
+  int64_t shared_bytes() const override { return 0; }
+  void progress() override;
+  void abort(const std::string& why, AbortKind kind) override;
+  void when_complete(Token token, std::function<void()> done) override;
+
+  std::shared_ptr<Backend> subgroup(const std::vector<int>& members,
+                                    const std::string& name) override;
+
+ private:
+  /// What a text says of a call.
+  struct Call {
+    local::OpKind op = local::OpKind::none;
+    CallSite site;
+    at::ScalarType dtype = at::kByte;
+    int64_t count = 0;
+    int peer = -1;          // of a pair
+    uint64_t sequence = 0;  // of a collective; 0: a pair's
+  };
+  struct Request {
+    TriremeMpiRequest bits;
+    int64_t expected = -1;  // bytes of a receive
+  };
+  /// MPI reads and writes what it keeps until all requests are complete.
+  struct Pending {
+    Call call;
+    std::vector<Request> requests;
+    std::vector<at::Tensor> keep;
+    int source = -1;
+    std::function<void()> finish;  // ours, then the group's
+    std::function<void()> done;
+  };
+  using Table = std::map<uint64_t, std::unique_ptr<Pending>>;
+  struct Failure {
+    MpiReport::Kind kind;
+    int peer;  // who told us; -1: this rank found out, or gave up
+    std::string text;
+  };
+
+  // collectives.cc
+  /// A call under way; `start` adds its requests and returns MPI's code.
+  Token post(Call call, std::vector<at::Tensor> keep, const std::function<int(Pending&)>& start,
+             std::function<void()> finish = {});
+  Call collective(local::OpKind op, const at::Tensor& tensor, CallSite site, int root = -1) const;
+  int start_request(Pending& p, const std::function<int(TriremeMpiRequest*)>& start,
+                    int64_t expected = -1);
+  int start_send(Pending& p, const char* data, int64_t count, int64_t size, uint8_t dtype, int to,
+                 int tag);
+  int start_recv(Pending& p, char* data, int64_t count, int64_t size, uint8_t dtype, int from,
+                 int tag);
+  /// Parts of one rank for another, as messages of pairs; a count of kNoMessage: no message.
+  static constexpr int64_t kNoMessage = -1;
+  int exchange(Pending& p, const char* in, const std::vector<int64_t>& in_counts, char* out,
+               const std::vector<int64_t>& out_counts, int64_t size, uint8_t dtype);
+  std::function<void()> divide(const at::Tensor& tensor, ReduceOp op) const;
+
+  // progress.cc
+  void check_usable() const;
+  [[noreturn]] void rethrow() const;
+  /// The group is finished; the others hear it.
+  [[noreturn]] void give_up(MpiReport::Kind kind, const std::string& text);
+  [[noreturn]] void give_up(const Call& call, int code);
+  [[noreturn]] void time_out(const Call& call, Duration waited);
+  /// True when all its requests are complete.
+  bool advance(Pending& p);
+  void complete(Table::iterator at);
+  /// What others have said, now and then.
+  void listen(const Pending* waiting, Duration waited);
+  std::string text_of(const Call& call) const;
+
+  std::unique_ptr<MpiCommunicator> comm_;
+  MpiReports reports_;
+  const MpiLimits limits_;
+  Table pending_;
+  uint64_t posted_ = 0, collectives_ = 0;
+  std::map<uint64_t, int> sources_;  // of complete receives from anybody, the latest of them
+  std::optional<Failure> failure_;
+  std::map<int, MpiReport> heard_;
+  Clock::time_point next_listen_{};
+};
+
+}  // namespace trireme::detail

@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/comm/nccl/backend.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/view_as_real.h>
+
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+#include "trireme/base/check.h"
+#include "trireme/comm/c10d/store.h"
+#include "trireme/comm/c10d/world.h"
+#include "trireme/store/memory_store.h"
+
+namespace trireme::detail {
+namespace {
+
+using c10d::ProcessGroupNCCL;
+using TorchWork = c10::intrusive_ptr<c10d::Work>;
+
+/// NCCL reduces this type; complex ones as pairs of reals, bool as uint8.
+bool reduces_type(at::ScalarType t) {
+  switch (t) {
+    case at::kDouble:
+    case at::kFloat:
+    case at::kHalf:
+    case at::kBFloat16:
+    case at::kLong:
+    case at::kInt:
+    case at::kChar:
+    case at::kByte:
+    case at::kBool:
+    case at::kComplexFloat:
+    case at::kComplexDouble:
+      return true;
+    default:
+      return false;
+  }
+}
+
+c10d::ReduceOp reduce_op(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::avg:
+      return c10d::ReduceOp::AVG;
+    case ReduceOp::min:
+      return c10d::ReduceOp::MIN;
+    case ReduceOp::max:
+      return c10d::ReduceOp::MAX;
+    case ReduceOp::product:
+      return c10d::ReduceOp::PRODUCT;
+    default:
+      return c10d::ReduceOp::SUM;
+  }
+}
+
+/// As NCCL adds it.
+at::Tensor as_numbers(const at::Tensor& t) {
+  at::Tensor flat = t.view(-1);
+  if (t.is_complex()) return at::view_as_real(flat).view(-1);
+  return t.scalar_type() == at::kBool ? flat.view(at::kByte) : flat;
+}
+/// As it moves.
+at::Tensor as_bytes(const at::Tensor& t) { return t.defined() ? t.view(-1).view(at::kByte) : t; }
+
+/// Newer LibTorch can end communicators that are under way; in older it is their destructor's work.
+template <class Group>
+void end_communicators(Group& group) {
+  if constexpr (requires { group.abort(); }) group.abort();
+}
+
+class NcclBackend final : public Backend {
+ public:
+  NcclBackend(std::shared_ptr<World> world, std::string group, int rank,
+              std::vector<int> world_ranks, Duration timeout)
+      : Backend(rank, static_cast<int>(world_ranks.size()), timeout),
+        world_(std::move(world)),
+        group_(std::move(group)),
+        world_ranks_(std::move(world_ranks)) {
+    if (world_->watch)
+      world_->watch->join(group_, world_ranks_, [this](const Failure& f) { settle(f); });
+    std::shared_ptr<Store> keys;
+    if (world_->store)
+      keys = std::make_shared<PrefixStore>(
+          std::shared_ptr<Store>(world_->store->clone(Deadline::after(timeout))), "nccl/" + group_);
+    else
+      keys = std::make_shared<MemoryStore>();
+    auto options = ProcessGroupNCCL::Options::create();
+    options->timeout = std::chrono::duration_cast<std::chrono::milliseconds>(timeout);
+    nccl_ = c10::make_intrusive<ProcessGroupNCCL>(
+        c10::make_intrusive<C10dStore>(keys, Deadline::after(timeout), [this] { check_usable(); }),
+        rank, size(), options);
+  }
+
+  ~NcclBackend() override {
+    if (world_->watch) world_->watch->leave(group_, failure_ == nullptr);
+  }
+
+  const std::string& name() const override {
+    static const std::string name = "nccl";
+    return name;
+  }
+  bool supports(Collective op, at::ScalarType dtype, at::DeviceType device) const override {
+    const bool reduces = op == Collective::all_reduce || op == Collective::reduce ||
+                         op == Collective::reduce_scatter;
+    return device == at::kCUDA && (!reduces || reduces_type(dtype));
+  }
+  bool supports(ReduceOp op, at::ScalarType dtype) const override {
+    if (!reduces_type(dtype)) return false;
+    switch (op) {
+      case ReduceOp::sum:
+        return dtype != at::kBool;
+      case ReduceOp::avg:
+        return at::isFloatingType(dtype) || at::isComplexType(dtype);
+      case ReduceOp::min:
+      case ReduceOp::max:
+      case ReduceOp::product:
+        return !at::isComplexType(dtype);
+      default:
+        return false;
+    }
+  }
+  at::Tensor empty(at::IntArrayRef sizes, at::TensorOptions options) override {
+    return at::empty(sizes, options);
+  }
+
+  Token all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) override {
+    std::vector<at::Tensor> tensors{as_numbers(t)};
+    c10d::AllreduceOptions options;
+    options.reduceOp = reduce_op(op);
+    return post("all_reduce", site, {t}, [&] { return nccl_->allreduce(tensors, options); });
+  }
+  Token broadcast(const at::Tensor& t, int root, CallSite site) override {
+    std::vector<at::Tensor> tensors{as_bytes(t)};
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    return post("broadcast", site, {t}, [&] { return nccl_->broadcast(tensors, options); });
+  }
+  Token reduce(const at::Tensor& t, int root, ReduceOp op, CallSite site) override {
+    std::vector<at::Tensor> tensors{as_numbers(t)};
+    c10d::ReduceOptions options;
+    options.reduceOp = reduce_op(op);
+    options.rootRank = root;
+    return post("reduce", site, {t}, [&] { return nccl_->reduce(tensors, options); });
+  }
+  Token all_gather(const at::Tensor& output, const at::Tensor& input, CallSite site) override {
+    at::Tensor to = as_bytes(output), from = as_bytes(input);
+    return post("all_gather", site, {output, input},
+                [&] { return nccl_->_allgather_base(to, from); });
+  }
+  Token reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
+                       CallSite site) override {
+    at::Tensor to = as_numbers(output), from = as_numbers(input);
+    c10d::ReduceScatterOptions options;
+    options.reduceOp = reduce_op(op);
+    return post("reduce_scatter", site, {output, input},
+                [&] { return nccl_->_reduce_scatter_base(to, from, options); });
+  }
+  Token gather(const at::Tensor& output, const at::Tensor& input, int root,
+               CallSite site) override {
+    std::vector<at::Tensor> from{as_bytes(input)};
+    std::vector<std::vector<at::Tensor>> to;
+    if (rank() == root) to.push_back(as_bytes(output).chunk(size()));
+    c10d::GatherOptions options;
+    options.rootRank = root;
+    return post("gather", site, {output, input}, [&] { return nccl_->gather(to, from, options); });
+  }
+  Token scatter(const at::Tensor& output, const at::Tensor& input, int root,
+                CallSite site) override {
+    std::vector<at::Tensor> to{as_bytes(output)};
+    std::vector<std::vector<at::Tensor>> from;
+    if (rank() == root) from.push_back(as_bytes(input).chunk(size()));
+    c10d::ScatterOptions options;
+    options.rootRank = root;
+    return post("scatter", site, {input, output},
+                [&] { return nccl_->scatter(to, from, options); });
+  }
+  Token all_to_all(const at::Tensor& output, const at::Tensor& input,
+                   const std::vector<int64_t>& output_counts,
+                   const std::vector<int64_t>& input_counts, CallSite site) override {
+    at::Tensor to = as_bytes(output), from = as_bytes(input);
+    auto bytes = [&](std::vector<int64_t> counts) {
+      for (int64_t& n : counts) n *= static_cast<int64_t>(input.element_size());
+      return counts;
+    };
+    std::vector<int64_t> out = bytes(output_counts), in = bytes(input_counts);
+    // Empty here need not be empty there.
+    return post(
+        "all_to_all", site, {output, input},
+        [&] { return nccl_->alltoall_base(to, from, out, in); }, true);
+  }
+  Token send(const at::Tensor& t, int to, int tag, CallSite site) override {
+    check_tag("send", tag);
+    std::vector<at::Tensor> tensors{as_bytes(t)};
+    return post("send", site, {t}, [&] { return nccl_->send(tensors, to, 0); });
+  }
+  Token recv(const at::Tensor& t, int from, int tag, CallSite site) override {
+    check_tag("recv", tag);
+    check<UsageError>(from != kAnySource, "recv: the nccl backend has no recv from any source");
+    std::vector<at::Tensor> tensors{as_bytes(t)};
+    Token token = post("recv", site, {t}, [&] { return nccl_->recv(tensors, from, 0); });
+    token.peer = from;
+    return token;
+  }
+  // The CPU waits for it.
+  Token barrier(CallSite site) override {
+    at::Tensor one = at::ones({1}, at::TensorOptions(at::kFloat).device(at::kCUDA));
+    std::vector<at::Tensor> tensors{one};
+    const Token token = post("barrier", site, {one}, [&] { return nccl_->allreduce(tensors); });
+    held_.at(token.number).blocks = true;
+    return token;
+  }
+
+  void wait(Token token, Duration timeout) override {
+    const auto at = held_.find(token.number);
+    if (at == held_.end()) return;
+    const Deadline deadline = Deadline::after(timeout);
+    while (at->second.blocks && !is_done(at->second)) {
+      if (deadline.expired()) time_out(at->second, timeout);
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    check_usable();
+    try {
+      at->second.work->wait();  // orders the current stream
+    } catch (const std::exception& e) {
+      broken(at->second, e.what());
+    }
+    // What runs now goes to the current stream, behind the call.
+    if (auto done = std::exchange(at->second.done, nullptr)) done();
+    reap();
+  }
+  bool completed(Token token) override {
+    const auto at = held_.find(token.number);
+    if (at == held_.end()) return true;
+    if (!is_done(at->second)) return false;
+    wait(token, timeout());
+    return true;
+  }
+  int source(Token token) override { return token.peer; }
+  int64_t shared_bytes() const override { return 0; }
+  void progress() override { reap(); }
+
+  void abort(const std::string& why, AbortKind kind) override {
+    Failure told{Failure::Kind::lost, world_ranks_[static_cast<size_t>(rank())], why};
+    auto own = std::make_exception_ptr(Aborted("this rank gave up: " + why));
+    if (kind == AbortKind::other) {
+      told.text = fmt::format("rank {} failed after call {}: {}", rank(), number_, why);
+    } else {
+      told.kind = kind == AbortKind::mismatch ? Failure::Kind::mismatch : Failure::Kind::timeout;
+      own = exception_of(told);
+    }
+    {
+      std::lock_guard lock(mutex_);
+      if (failure_) return;
+      failure_ = own;
+    }
+    if (world_->watch) world_->watch->fail(group_, told);
+    end_communicators(*nccl_);
+  }
+
+  void when_complete(Token token, std::function<void()> done) override {
+    const auto at = held_.find(token.number);
+    if (at == held_.end()) return done();
+    at->second.done = std::move(done);
+  }
+
+  std::shared_ptr<Backend> subgroup(const std::vector<int>& members,
+                                    const std::string& name) override {
+    check_usable();
+    std::vector<int> world_ranks;
+    int rank = -1;
+    for (size_t i = 0; i < members.size(); ++i) {
+      if (members[i] == this->rank()) rank = static_cast<int>(i);
+      world_ranks.push_back(world_ranks_[static_cast<size_t>(members[i])]);
+    }
+    return std::make_shared<NcclBackend>(world_, name, rank, world_ranks, timeout());
+  }
+
+ private:
+  struct Call {
+    const char* op;
+    CallSite site;
+    Clock::time_point posted;
+    std::vector<at::Tensor> tensors;
+    TorchWork work;
+    bool blocks = false;
+    std::function<void()> done;
+  };
+
+  static void check_tag(const char* what, int tag) {
+    check<UsageError>(tag <= 0,
+                      "{}: tag {}; the nccl backend matches messages in the order of the calls and "
+                      "has no tags",
+                      what, tag);
+  }
+
+  template <class F>
+  Token post(const char* op, CallSite site, std::vector<at::Tensor> tensors, F launch,
+             bool also_empty = false) {
+    check_usable();
+    reap();
+    if (!also_empty && tensors.back().numel() == 0) return {};  // nowhere any elements
+    Call call{op, site, Clock::now(), std::move(tensors), {}, false, {}};
+    try {
+      call.work = launch();
+    } catch (const std::exception& e) {
+      broken(call, e.what());
+    }
+    const Token token{++number_, -1, 1};
+    held_.emplace(token.number, std::move(call));
+    return token;
+  }
+
+  /// Whether the GPU has finished it. Throws what went wrong.
+  bool is_done(Call& call) {
+    check_usable();
+    if (!call.work->isCompleted()) {
+      if (Clock::now() - call.posted > timeout()) time_out(call, timeout());
+      return false;
+    }
+    if (auto error = call.work->exception()) {
+      try {
+        std::rethrow_exception(error);
+      } catch (const std::exception& e) {
+        broken(call, e.what());
+      }
+    }
+    return true;
+  }
+
+  // Lets go of what the GPU has finished, oldest first: NCCL's calls complete in order.
+  void reap() {
+    while (!held_.empty()) {
+      const auto first = held_.begin();
+      if (!is_done(first->second)) return;
+      Call call = std::move(first->second);
+      held_.erase(first);
+      if (call.done) {
+        call.work->wait();
+        call.done();
+      }
+    }
+  }
+
+  [[noreturn]] void time_out(const Call& call, Duration limit) {
+    fail_now({Failure::Kind::timeout, -1,
+              fmt::format("{} at {}:{} did not complete within {:.3g} s of rank {}. A rank is "
+                          "stopped, slower than the timeout of the group, or has made other calls",
+                          call.op, call.site.file, call.site.line,
+                          std::chrono::duration<double>(limit).count(), rank())});
+  }
+
+  /// NCCL's error; the cause of it, where another rank is it, is known to the store.
+  [[noreturn]] void broken(const Call& call, const std::string& error) {
+    if (world_->watch)
+      if (auto told = world_->watch->cause(group_, -1, std::chrono::seconds(2))) fail_now(*told);
+    fail_now({Failure::Kind::resource, world_ranks_[static_cast<size_t>(rank())],
+              fmt::format("rank {}: {} at {}:{} failed in NCCL: {}", rank(), call.op,
+                          call.site.file, call.site.line, error)});
+  }
+
+  std::exception_ptr exception_of(const Failure& failure) const {
+    try {
+      raise(failure, rank());
+    } catch (...) {
+      return std::current_exception();
+    }
+  }
+  void check_usable() {
+    std::lock_guard lock(mutex_);
+    if (failure_) std::rethrow_exception(failure_);
+  }
+  void settle(const Failure& failure) {
+    {
+      std::lock_guard lock(mutex_);
+      if (failure_) return;
+      failure_ = exception_of(failure);
+    }
+    if (nccl_) end_communicators(*nccl_);
+  }
+  [[noreturn]] void fail_now(const Failure& failure) {
+    settle(world_->watch ? world_->watch->fail(group_, failure) : failure);
+    check_usable();
+    std::abort();  // settle() set it
+  }
+
+  const std::shared_ptr<World> world_;
+  const std::string group_;
+  const std::vector<int> world_ranks_;
+  std::mutex mutex_;
+  std::exception_ptr failure_;
+  c10::intrusive_ptr<ProcessGroupNCCL> nccl_;
+  uint64_t number_ = 0;
+  std::map<uint64_t, Call> held_;
+};
+
+}  // namespace
+
+std::shared_ptr<Backend> nccl_backend(const BackendSpec& spec) {
+  // Torch would end the process where a call fails or is late: that is the program's decision.
+  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 0);
+  ::setenv("TORCH_NCCL_ENABLE_MONITORING", "0", 0);
+  std::vector<int> ranks;
+  for (int r = 0; r < spec.size; ++r) ranks.push_back(r);
+  return std::make_shared<NcclBackend>(make_world(spec, "nccl", Deadline::after(spec.timeout)),
+                                       spec.name, spec.rank, ranks, spec.timeout);
+}
+
+bool has_nccl() { return true; }
+
+}  // namespace trireme::detail

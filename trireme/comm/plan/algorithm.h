@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "trireme/base/check.h"
+#include "trireme/base/export.h"
+#include "trireme/comm/plan/plan.h"
+
+// The algorithms of all_reduce, and which one to take.
+namespace trireme {
+
+/// direct, halving_doubling, tree and (on well-ordered hosts) two_level add in the group's order
+/// and give the bits of its all_reduce; ring and double_tree have orders of their own.
+enum class Algorithm : uint8_t { direct, ring, halving_doubling, tree, double_tree, two_level };
+
+inline constexpr Algorithm kAlgorithms[] = {Algorithm::direct,           Algorithm::ring,
+                                            Algorithm::halving_doubling, Algorithm::tree,
+                                            Algorithm::double_tree,      Algorithm::two_level};
+
+TRIREME_API const char* name_of(Algorithm algorithm);  // "halving_doubling"
+TRIREME_API std::optional<Algorithm> algorithm_named(std::string_view name);
+
+/// Whether it gives the same bits as the group's all_reduce. hosts[r]: where rank r runs; empty:
+/// one host.
+TRIREME_API bool keeps_order(Algorithm algorithm, const std::vector<int>& hosts);
+
+/// The plan of `rank` for an all_reduce of `count` elements over n ranks. UsageError where hosts is
+/// neither empty nor of n entries, or rank is not in the group.
+TRIREME_API plan::Plan make_plan(Algorithm algorithm, int rank, int n, size_t count,
+                                 const std::vector<int>& hosts = {});
+
+class TuningTable;
+
+/// What choose_algorithm() is asked.
+struct AlgorithmQuery {
+  std::string_view op = "all_reduce";
+  int ranks = 1;
+  size_t bytes = 0;
+  std::vector<int> hosts;      // hosts[r]: where rank r runs; empty: one host
+  bool deterministic = false;  // only what keeps the group's order
+};
+
+/// The fastest measured for this op, number of ranks and size, where the table has one that is
+/// allowed; else: one host: direct; several: tree up to 4 KiB, two_level from there on where hosts
+/// have several ranks each, else halving_doubling up to 1 MiB, then ring. Operations other than
+/// all_reduce have one algorithm, direct. Every rank must ask the same to get the same.
+TRIREME_API Algorithm choose_algorithm(const AlgorithmQuery& query,
+                                       const TuningTable* table = nullptr);
+
+}  // namespace trireme
