@@ -5,7 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
-#include <optional>
+#include <set>
 
 #include "cli/bench_ops.h"
 #include "cli/verbs.h"
@@ -231,11 +231,16 @@ int bench_main(int argc, char** argv) {
   if (threads) {
     command.insert(command.end(), {"--nproc", std::to_string(ranks), "--cpus", cpu_lists(plan)});
   } else {
-    std::vector<std::string> by_mpi = {
-        "mpirun",          "-np",       std::to_string(ranks),
-        "--oversubscribe", "--bind-to", plan.cpus[0].empty() ? "none" : "core"};
-    // More ranks than cores: those that wait must let the others run.
-    if (cpu_lists(plan) == "none" && ranks > 1)
+    std::set<std::pair<int, int>> cores;
+    for (const auto& cpu : machine.cpus) cores.insert({cpu.package, cpu.core});
+    const auto most = static_cast<double>(machine.cpus.size());
+    const std::string bind = plan.cpus[0].empty()                         ? "none"
+                             : static_cast<size_t>(ranks) <= cores.size() ? "core"
+                                                                          : "hwthread";
+    std::vector<std::string> by_mpi = {"mpirun",          "-np",       std::to_string(ranks),
+                                       "--oversubscribe", "--bind-to", bind};
+    // More ranks than CPUs: those that wait must let the others run.
+    if (ranks > std::min(most, machine.quota.value_or(most)))
       by_mpi.insert(by_mpi.end(), {"--mca", "mpi_yield_when_idle", "1"});
     if (::geteuid() == 0) by_mpi.push_back("--allow-run-as-root");
     by_mpi.insert(by_mpi.end(), command.begin(), command.end());

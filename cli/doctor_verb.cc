@@ -11,6 +11,7 @@
 #include "cli/worker_start.h"
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
+#include "trireme/base/log.h"
 #include "trireme/launch/options.h"
 #include "trireme/launch/text.h"
 #include "trireme/store/rank_env.h"
@@ -123,7 +124,10 @@ int run_part(const Flags& flags) {
 int run_as_rank(const Flags& flags, doctor::PeerOptions peers) {
   peers.examine = [&flags] { return doctor::examine(flags.options); };
   const doctor::Report report = doctor::examine_peers(peers);
-  if (peers.env.rank == 0) give(flags, report);
+  if (peers.env.rank == 0)
+    give(flags, report);
+  else
+    log_info("measured; rank 0 has the report");
   return kExitDone;
 }
 

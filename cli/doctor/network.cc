@@ -5,6 +5,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -26,6 +27,14 @@ std::string numeric(const sockaddr* address, socklen_t length) {
   char host[NI_MAXHOST] = "";
   if (::getnameinfo(address, length, host, sizeof host, nullptr, 0, NI_NUMERICHOST) != 0) return "";
   return host;
+}
+
+/// By the kernel of this network namespace; /sys may show another one's.
+int mtu_of(const std::string& interface) {
+  UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request{};
+  interface.copy(request.ifr_name, sizeof request.ifr_name - 1);
+  return fd && ::ioctl(fd.get(), SIOCGIFMTU, &request) == 0 ? request.ifr_mtu : 0;
 }
 
 int number_in(const std::string& path) {
@@ -50,7 +59,7 @@ std::vector<Interface> read_interfaces() {
       i.name = at->ifa_name;
       i.up = (at->ifa_flags & IFF_UP) && (at->ifa_flags & IFF_RUNNING);
       i.loopback = at->ifa_flags & IFF_LOOPBACK;
-      i.mtu = number_in("/sys/class/net/" + i.name + "/mtu");
+      i.mtu = mtu_of(i.name);
       i.mbit = number_in("/sys/class/net/" + i.name + "/speed");
       it = found.insert(found.end(), i);
     }

@@ -141,6 +141,17 @@ TEST_F(cli_bench, tuning_keeps_the_fastest_algorithm_of_every_size) {
   EXPECT_EQ(tuned, 2);
 }
 
+TEST_F(cli_bench, mpi_is_told_to_yield_where_ranks_outnumber_CPUs) {
+  for (const char* ranks : {"1", "512"}) {
+    Command bench(trireme(
+        {"bench", "all_reduce", "--backend", "local,mpi", "--nproc-per-node", ranks, "--dry-run"}));
+    EXPECT_EQ(bench.finish(), 0) << bench.err;
+    EXPECT_NE(bench.out.find(std::string("mpirun -np ") + ranks), std::string::npos) << bench.out;
+    const bool yields = bench.out.find("mpi_yield_when_idle 1") != std::string::npos;
+    EXPECT_EQ(yields, std::string(ranks) == "512") << bench.out;
+  }
+}
+
 TEST_F(cli_bench, refuses_what_would_not_be_what_was_asked_for) {
   for (const auto& [words, said] : std::vector<std::pair<Arguments, std::string>>{
            {{}, "name an operation"},

@@ -240,7 +240,7 @@ TEST(comm_desync, programs_that_are_right_are_left_alone) {
   for (const char* how : {"each", "hash", "off"}) {
     const auto outcomes = as_ranks(3, checked(how), [&](Group g) {
       for (int i = 0; i < 200; ++i) {
-        at::Tensor in = at::full({2}, g.rank()), out = at::empty({6});
+        at::Tensor in = at::full({2}, g.rank(), at::kFloat), out = at::empty({6});
         g.all_gather_into_tensor(out, in).wait();
         trireme::check<Error>(out[4].item<float>() == 2, "wrong data");
         g.all_reduce(at::ones(i + 1)).wait();

@@ -29,7 +29,9 @@ Link link_of(int fd) {
   // more rarely: then silence means nothing. Kernels before 5.4 do not tell the window.
   bool knows_window = size >= offsetof(tcp_info, tcpi_snd_wnd) + sizeof info.tcpi_snd_wnd;
   bool open_window = !knows_window || info.tcpi_snd_wnd > 0;
-  bool cut = info.tcpi_unacked > 0 && open_window && info.tcpi_last_ack_recv >= kSilentMs &&
+  // With this host's own interface down, nothing is even in flight.
+  bool tried = info.tcpi_unacked > 0 || knows_window;
+  bool cut = tried && open_window && info.tcpi_last_ack_recv >= kSilentMs &&
              info.tcpi_last_data_sent >= kAnswerMs;
   return cut ? Link::cut : Link::busy;
 }
