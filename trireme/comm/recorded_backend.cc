@@ -119,7 +119,7 @@ class RecordedBackend final : public ForwardingBackend {
     guarded([&] { inner_->progress(); });
   }
   void abort(const std::string& why, AbortKind kind) override {
-    if (!dumped_) dumped_ = dumper_.dump_failure(why.c_str());
+    if (!dumped_ && kind != AbortKind::other) dumped_ = dumper_.dump_failure(why.c_str());
     inner_->abort(why, kind);
   }
   std::shared_ptr<Backend> subgroup(const std::vector<int>& members,

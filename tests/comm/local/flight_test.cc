@@ -142,6 +142,17 @@ TEST(comm_local_flight, messages_are_recorded_and_a_lost_one_is_the_verdict) {
       << v.sentence;
 }
 
+TEST(comm_local_flight, a_rank_that_throws_for_a_reason_of_its_own_leaves_nothing) {
+  FlightFolder folder;
+  as_threads(3, [](Engine& e) {
+    float v = 0;
+    e.run(reduce_of(&v, 1));
+    if (e.rank() == 1) throw NumericError("loss is nan");
+    e.run(reduce_of(&v, 1));
+  });
+  EXPECT_NE(::access(folder.path().c_str(), F_OK), 0);
+}
+
 TEST(comm_local_flight, a_group_that_ends_well_leaves_nothing) {
   FlightFolder folder;
   as_threads(2, [](Engine& e) {

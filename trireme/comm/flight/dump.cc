@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "trireme/base/philox.h"
 #include "trireme/comm/flight/recorder.h"
@@ -163,7 +164,7 @@ bool make_folder(const char* folder) noexcept {
 
 std::string flight_folder() {
   const char* folder = std::getenv("TRIREME_FLIGHT_DIR");
-  return folder ? folder : "";
+  return folder && *folder ? std::filesystem::absolute(folder).string() : "";
 }
 
 Dumper::Dumper(const Ring* ring, const Owner& owner, const std::string& folder)

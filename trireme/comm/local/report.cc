@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -105,6 +106,14 @@ void Engine::raise_deadlock(const std::string& text, uint64_t seq) {
 void Engine::write_down(FailureKind kind) {
   const std::string folder = flight::flight_folder();
   if (folder.empty() || name_.empty()) return;
+  // A rank that gives up for a reason of its own has said it; its calls tell nothing. But where
+  // others found a reason to write, all do.
+  bool own_reason = kind == FailureKind::other;
+  for (int q = 0; q < size_; ++q)
+    own_reason = own_reason ||
+                 (peer_[q]->state.load(std::memory_order_acquire) == RankState::failed &&
+                  peer_[q]->failure_kind.load(std::memory_order_acquire) == FailureKind::other);
+  if (own_reason && ::access(folder.c_str(), F_OK) != 0) return;
   if (flight::make_folder(folder.c_str()))
     log_warn("the last calls of each rank go to {}; 'trireme trace flight {}' reads them", folder,
              folder);
