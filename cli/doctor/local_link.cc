@@ -58,7 +58,8 @@ LocalFigures measure_local(Store& store, const std::string& prefix, int rank, in
         [&](const std::string& key, const std::string& value) { store.set(prefix + key, value); },
         [&](const std::string& key, Deadline deadline) {
           return store.get(prefix + key, deadline);
-        }};
+        },
+        [&](const std::string& key) { return store.try_get(prefix + key); }};
     local::Engine engine(local::process_host(rank, size, exchange, Deadline::after(timeout)),
                          timeout);
     void* data = engine.host().allocate(kLargeBytes);

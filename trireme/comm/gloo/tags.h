@@ -6,13 +6,12 @@
 
 // Which message meets which: c10d's tags are 31 bits. Messages of different sizes must never meet
 // (Gloo would end the process), so what both ends must agree on is part of the tag. Pure.
-//   0 tttttttttttttttt bbbbbbbbbbbbb   a message of tag t < 2^16, b of its size
-//   01 ttttt…                          one of a larger tag
+//   0 tttttttttttttttt bbbbbbbbbbbbbb  a message of tag t, b of its size
 //   1 ssssssssss ddddd…                one of collective s, d of all that ranks must agree on
 namespace trireme::detail {
 
 constexpr int kFirstTag = -16;  // below 0: Group's own
-constexpr int kLastTag = (1 << 29) - 1 + kFirstTag;
+constexpr int kLastTag = (1 << 16) - 1 + kFirstTag;
 
 constexpr uint64_t mixed(uint64_t x) {  // SplitMix64's finisher
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -23,8 +22,7 @@ constexpr uint64_t mixed(uint64_t x) {  // SplitMix64's finisher
 /// kFirstTag < tag <= kLastTag.
 constexpr int message_tag(int tag, size_t bytes) {
   const auto t = static_cast<uint32_t>(tag - kFirstTag);
-  if (t < (1u << 16)) return static_cast<int>((t << 13) | (mixed(bytes + 1) & ((1u << 13) - 1)));
-  return static_cast<int>((1u << 29) | t);
+  return static_cast<int>((t << 14) | (mixed(bytes + 1) & ((1u << 14) - 1)));
 }
 
 /// `step`: where messages of one call between two ranks could be of one size.
@@ -35,6 +33,6 @@ constexpr int collective_tag(uint64_t seq, uint64_t digest, int step, size_t byt
 
 /// No message has it.
 constexpr int kNobodysTag = 0;
-static_assert(message_tag(kFirstTag + 1, 0) >= (1 << 13));
+static_assert(message_tag(kFirstTag + 1, 0) >= (1 << 14) && message_tag(kLastTag, 0) < (1 << 30));
 
 }  // namespace trireme::detail

@@ -6,47 +6,40 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <string>
 
 #include "trireme/base/check.h"
 #include "trireme/comm/local/control.h"
+#include "trireme/comm/local/memory_room.h"
+#include "trireme/comm/local/refused.h"
 
 namespace trireme::local {
 
 namespace {
 
-/// What can still be had of this machine and of the cgroups this process is in.
-size_t available_bytes() {
-  size_t available = static_cast<size_t>(::sysconf(_SC_PHYS_PAGES)) * kPage, kib = 0;
-  std::ifstream info("/proc/meminfo");
-  for (std::string word; info >> word;)
-    if (word == "MemAvailable:" && info >> kib) available = kib << 10;
-  std::ifstream self("/proc/self/cgroup");
-  std::string path;
-  for (std::string line; std::getline(self, line);)
-    if (line.rfind("0::/", 0) == 0) path = line.substr(3);
-  while (true) {
-    std::ifstream limit("/sys/fs/cgroup" + path + "/memory.max"),
-        current("/sys/fs/cgroup" + path + "/memory.current");
-    size_t most = 0, now = 0;
-    if (limit >> most && current >> now)
-      available = std::min(available, most - std::min(most, now));
-    const auto slash = path.rfind('/');
-    if (path.empty() || slash == std::string::npos) return available;
-    path.resize(slash);
-  }
-}
+// Of a window's pages the tables that map them, and what processes allocate meanwhile.
+constexpr size_t kMargin = 4 << 20;
 
-// The kernel sets no limit to a memfd: asked for more than there is, it kills processes instead of
-// refusing. Small requests are not worth the look.
-void check_room(size_t bytes) {
-  if (bytes < (size_t{64} << 20)) return;
-  const size_t room = available_bytes();
-  check<ResourceError>(bytes <= room,
-                       "no memory for {} bytes of shared memory: {} are available. Free memory or "
-                       "raise the limit",
-                       bytes, room);
+/// Reserves and fills the file. The kernel sets no limit to a memfd: asked for more than there is,
+/// it kills processes instead of refusing. So what is left is looked at first; and since the other
+/// ranks may be asking for the same just now, none takes more than its share of what is left
+/// without looking again.
+void reserve(int fd, size_t bytes) {
+  for (size_t at = 0; at < bytes;) {
+    const Room room = memory_room();
+    check<ResourceError>(
+        bytes - at + kMargin <= room.bytes,
+        "no memory for {} bytes that ranks share: {} of them are missing ({}; {} are free). Free "
+        "memory, raise the limit, or share less",
+        bytes, bytes - at + kMargin - room.bytes, room.limit, room.bytes);
+    const size_t share = round_up(std::max<size_t>(room.bytes / kMaxRanks, 256 << 10), kPage);
+    const size_t n = std::min(share, bytes - at);
+    check<ResourceError>(
+        ::fallocate(fd, 0, static_cast<off_t>(at), static_cast<off_t>(n)) == 0,
+        "cannot reserve {} bytes that ranks share: {}. Free memory or raise the limit", bytes,
+        errno_text());
+    at += n;
+  }
 }
 
 }  // namespace
@@ -66,20 +59,15 @@ Window::~Window() {
 
 Window Window::create(size_t bytes, UniqueFd& fd_out) {
   bytes = round_up(bytes, kPage);
-  check_room(bytes);
   UniqueFd fd(::memfd_create("trireme", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  check<ResourceError>(static_cast<bool>(fd), "cannot create shared memory: {}", errno_text());
-  check<ResourceError>(::ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0,
-                       "cannot size {} bytes of shared memory: {}", bytes, errno_text());
+  if (!fd) refused("cannot create memory that ranks share", "memfd_create");
+  if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
+    refused(fmt::format("cannot size {} bytes that ranks share", bytes), "ftruncate");
   // Reserved now, so that a lack of memory is an error here and not a SIGBUS in the middle of a
   // reduction.
-  check<ResourceError>(
-      ::fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) == 0,
-      "cannot reserve {} bytes of shared memory: {}. Free memory or raise the limit", bytes,
-      errno_text());
-  check<ResourceError>(
-      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0,
-      "cannot seal shared memory: {}", errno_text());
+  reserve(fd.get(), bytes);
+  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    refused("cannot seal memory that ranks share", "fcntl");
   Window w = map(fd, bytes);
   fd_out = std::move(fd);
   return w;
@@ -87,8 +75,7 @@ Window Window::create(size_t bytes, UniqueFd& fd_out) {
 
 Window Window::map(const UniqueFd& fd, size_t bytes) {
   void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
-  check<ResourceError>(p != MAP_FAILED, "cannot map {} bytes of shared memory: {}", bytes,
-                       errno_text());
+  if (p == MAP_FAILED) refused(fmt::format("cannot map {} bytes that ranks share", bytes), "mmap");
   Window w;
   w.base_ = static_cast<unsigned char*>(p);
   w.bytes_ = bytes;

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "trireme/base/clock.h"
@@ -64,13 +65,17 @@ class TRIREME_API ThreadWorld {
 TRIREME_API std::unique_ptr<Host> thread_host(std::shared_ptr<ThreadWorld> world, int rank);
 
 /// How processes find each other: small values by key, from the job's store. `get` waits until the
-/// key is there.
+/// key is there. With the others a rank that gives up, or dies, while they meet is known at once,
+/// and not when time is up.
 struct Exchange {
   std::function<void(const std::string& key, const std::string& value)> set;
   std::function<std::string(const std::string& key, Deadline)> get;
+  std::function<std::optional<std::string>(const std::string& key)> try_get = {};
+  /// The key gets the value should this process die; no key: should it die, nothing happens.
+  std::function<void(const std::string& key, const std::string& value)> will = {};
 };
-/// Every rank of the group calls it. Throws Timeout naming the rank that did not come, PeerLost,
-/// ResourceError.
+/// Every rank of the group calls it. Throws Timeout naming the rank that did not come, PeerLost with
+/// the words of the rank that gave up, ResourceError.
 TRIREME_API std::unique_ptr<Host> process_host(int rank, int size, const Exchange& exchange,
                                                Deadline deadline);
 

@@ -9,40 +9,22 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "trireme/base/check.h"
-#include "trireme/base/fd.h"
 #include "trireme/comm/local/arena.h"
+#include "trireme/comm/local/handover.h"
 #include "trireme/comm/local/host.h"
+#include "trireme/comm/local/refused.h"
 
 namespace trireme::local {
 namespace {
-
-constexpr uint32_t kMessageMagic = 0x4d657254;  // "TreM"
-enum class MessageKind : uint32_t { hello = 1, window = 2 };
-
-/// What travels on the Unix socket between two ranks, always with descriptors beside it.
-struct Message {
-  uint32_t magic = kMessageMagic;
-  uint32_t version = kControlVersion;
-  MessageKind kind;
-  int32_t rank;
-  uint64_t epoch;
-  uint64_t bytes;   // of the window, or of the control memory
-  uint32_t window;  // its number
-  uint32_t spare = 0;
-  char token[32];
-};
-
-struct Received {
-  Message message;
-  std::vector<UniqueFd> fds;
-};
 
 std::string random_hex(size_t bytes) {
   unsigned char raw[32];
@@ -62,86 +44,27 @@ sockaddr_un abstract_address(const std::string& name, socklen_t& length) {
   return a;
 }
 
-bool wait_for(int fd, short events, const Deadline& deadline) {
-  while (true) {
-    pollfd p{fd, events, 0};
-    int n = ::poll(&p, 1, deadline.poll_ms(1000));
-    if (n > 0) return true;
-    if (n < 0 && errno != EINTR) return false;
-    if (deadline.expired()) return false;
-  }
-}
+// Under a rank's key once it gives up: this, the kind of its error, and its words.
+constexpr char kGaveUp = '!';
+std::string key_of(int rank) { return fmt::format("local/{}", rank); }
 
-/// False where the socket is full just now.
-bool try_send(int socket, const Message& message, std::initializer_list<int> fds, int peer) {
-  iovec io{const_cast<Message*>(&message), sizeof message};
-  alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))] = {};
-  msghdr h{};
-  h.msg_iov = &io;
-  h.msg_iovlen = 1;
-  h.msg_control = control;
-  h.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
-  cmsghdr* c = CMSG_FIRSTHDR(&h);
-  c->cmsg_level = SOL_SOCKET;
-  c->cmsg_type = SCM_RIGHTS;
-  c->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
-  std::memcpy(CMSG_DATA(c), fds.begin(), fds.size() * sizeof(int));
-  const ssize_t n = ::sendmsg(socket, &h, MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (n == static_cast<ssize_t>(sizeof message)) return true;
-  check<PeerLost>(n < 0 && (errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS),
-                  "rank {} closed its socket: {}", peer, errno_text());
-  return false;
-}
-
-void send_message(int socket, const Message& message, std::initializer_list<int> fds, int peer,
-                  Deadline deadline) {
-  while (!try_send(socket, message, fds, peer))
-    check<Timeout>(wait_for(socket, POLLOUT, deadline) && !deadline.expired(),
-                   "rank {} does not take shared memory: it is stuck or stopped", peer);
-}
-
-Received receive_message(int socket, int peer, Deadline deadline) {
-  Received r;
-  iovec io{&r.message, sizeof r.message};
-  alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))] = {};
-  while (true) {
-    msghdr h{};
-    h.msg_iov = &io;
-    h.msg_iovlen = 1;
-    h.msg_control = control;
-    h.msg_controllen = sizeof control;
-    ssize_t n = ::recvmsg(socket, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | MSG_WAITALL);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-      check<Timeout>(wait_for(socket, POLLIN, deadline), "rank {} does not send its shared memory",
-                     peer);
-      continue;
-    }
-    check<PeerLost>(n > 0, "rank {} closed its socket while shared memory was exchanged", peer);
-    for (cmsghdr* c = CMSG_FIRSTHDR(&h); c; c = CMSG_NXTHDR(&h, c)) {
-      if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-      int count = static_cast<int>((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-      for (int i = 0; i < count; ++i) {
-        int fd;
-        std::memcpy(&fd, CMSG_DATA(c) + static_cast<size_t>(i) * sizeof(int), sizeof fd);
-        r.fds.emplace_back(fd);
-      }
-    }
-    check<Corrupt>(n == sizeof r.message && r.message.magic == kMessageMagic,
-                   "rank {} sent something that is not ours on the shared-memory socket", peer);
-    check<Mismatch>(r.message.version == kControlVersion,
-                    "rank {} speaks version {} of the shared-memory protocol, this process version "
-                    "{}: use one build",
-                    peer, r.message.version, kControlVersion);
-    return r;
-  }
+/// Throws what a rank says that gave up.
+const std::string& checked(const std::string& value) {
+  if (value.size() < 2 || value[0] != kGaveUp) return value;
+  if (value[1] == 't') throw Timeout(value.substr(2));
+  throw PeerLost(value.substr(2));
 }
 
 struct Peer {
   Control* control = nullptr;
   Window memory;  // control, staging, channels
-  std::vector<Window> windows;
+  struct Theirs {
+    Window window;
+    std::string why;  // it could not be taken
+  };
+  std::vector<Theirs> windows;
   UniqueFd socket;
-  UniqueFd pidfd;
+  UniqueFd pidfd;  // may be missing
   // Announcements that its socket had no room for yet. Until they are sent, calls in these windows
   // take the staged path: a peer that is busy elsewhere holds up nobody.
   std::deque<std::pair<Message, std::shared_ptr<UniqueFd>>> outbox;
@@ -152,15 +75,39 @@ class ProcessHost final : public Host {
   ProcessHost(int rank, int size) : Host(rank, size), peers_(static_cast<size_t>(size)) {}
 
   void join(const Exchange& exchange, Deadline deadline);
+  /// For peers that have met this rank already.
+  void give_up(const std::string& why) {
+    Control* self = control(rank());
+    if (!self) return;
+    std::strncpy(self->failure, why.c_str(), sizeof self->failure - 1);
+    self->failure_kind.store(FailureKind::lost, std::memory_order_relaxed);
+    self->state.store(RankState::failed, std::memory_order_release);
+  }
 
   Control* control(int rank) override { return peers_[static_cast<size_t>(rank)].control; }
   bool one_address_space() const override { return false; }
   void* allocate(size_t bytes) override {
-    void* p = arena_.allocate(bytes);
+    void* p;
+    try {
+      p = arena_.allocate(bytes);
+    } catch (const NoDescriptors&) {
+      exchange_windows();
+      if (!unsent_) throw;
+      // Those that this process has wait for peers to take them. Meanwhile ordinary memory serves:
+      // it is staged.
+      p = std::aligned_alloc(kPage, round_up(bytes ? bytes : 1, kPage));
+      check<ResourceError>(p != nullptr, "cannot allocate {} bytes", bytes);
+      ordinary_.insert(p);
+    }
     if (unsent_) exchange_windows();
     return p;
   }
-  void deallocate(void* p) override { arena_.deallocate(p); }
+  void deallocate(void* p) override {
+    if (ordinary_.erase(p))
+      std::free(p);
+    else
+      arena_.deallocate(p);
+  }
   size_t window_bytes() const override {
     return arena_.window_bytes() + peers_[static_cast<size_t>(rank())].memory.bytes();
   }
@@ -175,7 +122,9 @@ class ProcessHost final : public Host {
   unsigned char* resolve(int peer, const Slot& slot, size_t bytes) override {
     Peer& p = peers_[static_cast<size_t>(peer)];
     while (slot.window >= p.windows.size()) accept_window(peer);
-    const Window& w = p.windows[slot.window];
+    const Window& w = p.windows[slot.window].window;
+    check<ResourceError>(w.base(), "cannot take the memory that rank {} shares: {}", peer,
+                         p.windows[slot.window].why);
     check<Corrupt>(slot.address <= w.bytes() && bytes <= w.bytes() - slot.address,
                    "rank {} published an address outside its window", peer);
     return w.base() + slot.address;
@@ -183,14 +132,17 @@ class ProcessHost final : public Host {
 
   bool alive(int peer) override {
     Peer& p = peers_[static_cast<size_t>(peer)];
-    if (!p.pidfd) return true;
-    pollfd f{p.pidfd.get(), POLLIN, 0};
+    if (!p.socket) return true;
+    // Where the system has no pidfds, or denies them, the socket tells too; unless a child of the
+    // peer holds it.
+    pollfd f{p.pidfd ? p.pidfd.get() : p.socket.get(), static_cast<short>(p.pidfd ? POLLIN : 0), 0};
     return ::poll(&f, 1, 0) <= 0;
   }
 
  private:
   void adopt(int peer, UniqueFd socket, Received hello);
   void accept_window(int peer);
+  void keep_spare() { spare_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
   void announce(uint32_t window, const UniqueFd& fd, size_t bytes);
   void exchange_windows();
   bool everybody_knows(uint32_t window);
@@ -205,14 +157,15 @@ class ProcessHost final : public Host {
   std::vector<Peer> peers_;
   uint64_t epoch_ = 0;
   size_t unsent_ = 0;  // entries of all outboxes
+  std::set<void*> ordinary_;
+  UniqueFd spare_;  // its place is for the next window of a peer
   Arena arena_{
       [this](uint32_t window, const UniqueFd& fd, size_t bytes) { announce(window, fd, bytes); }};
 };
 
 void ProcessHost::announce(uint32_t window, const UniqueFd& fd, size_t bytes) {
   auto copy = std::make_shared<UniqueFd>(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
-  check<ResourceError>(static_cast<bool>(*copy), "cannot share memory with the other ranks: {}",
-                       errno_text());
+  if (!*copy) refused("cannot share memory with the other ranks", "fcntl");
   Message m = message(MessageKind::window);
   m.window = window;
   m.bytes = bytes;
@@ -256,46 +209,66 @@ bool ProcessHost::everybody_knows(uint32_t window) {
 
 void ProcessHost::accept_window(int peer) {
   Peer& p = peers_[static_cast<size_t>(peer)];
+  spare_.reset();
   Received r = receive_message(p.socket.get(), peer, Deadline::after(std::chrono::seconds(10)));
+  struct Again {
+    ProcessHost& host;
+    Received& received;
+    ~Again() {
+      received.fds.clear();
+      host.keep_spare();
+    }
+  } again{*this, r};
   check<Corrupt>(r.message.kind == MessageKind::window && r.message.window == p.windows.size() &&
-                     r.fds.size() == 1,
+                     (r.fds.size() == 1 || r.cut),
                  "rank {} announced shared memory out of order", peer);
+  if (r.cut) {  // an error once a call needs it
+    p.windows.push_back({{}, no_descriptors()});
+    return;
+  }
   struct stat st {};
   check<Corrupt>(
       ::fstat(r.fds[0].get(), &st) == 0 && static_cast<uint64_t>(st.st_size) == r.message.bytes,
       "rank {} announced a window of another size than it is", peer);
-  p.windows.push_back(Window::map(r.fds[0], r.message.bytes));
+  Peer::Theirs theirs;
+  try {
+    theirs.window = Window::map(r.fds[0], r.message.bytes);
+  } catch (const ResourceError& e) {
+    theirs.why = e.what();
+  }
+  p.windows.push_back(std::move(theirs));
 }
 
 void ProcessHost::adopt(int peer, UniqueFd socket, Received hello) {
+  check<ResourceError>(!hello.cut, "rank {} cannot take what rank {} shares: {}", rank(), peer,
+                       no_descriptors());
   struct stat st {};
-  check<Corrupt>(hello.message.kind == MessageKind::hello && hello.message.rank == peer &&
-                     hello.fds.size() == 2 && hello.message.epoch == epoch_ &&
-                     hello.message.bytes == control_bytes(size()) &&
-                     ::fstat(hello.fds[0].get(), &st) == 0 &&
-                     static_cast<uint64_t>(st.st_size) == hello.message.bytes,
-                 "rank {} introduced itself wrongly (two jobs under one name?)", peer);
+  check<Corrupt>(
+      hello.message.kind == MessageKind::hello && hello.message.rank == peer &&
+          (hello.fds.size() == 1 || hello.fds.size() == 2) && hello.message.epoch == epoch_ &&
+          hello.message.bytes == control_bytes(size()) && ::fstat(hello.fds[0].get(), &st) == 0 &&
+          static_cast<uint64_t>(st.st_size) == hello.message.bytes,
+      "rank {} introduced itself wrongly (two jobs under one name?)", peer);
   Peer& p = peers_[static_cast<size_t>(peer)];
   p.memory = Window::map(hello.fds[0], hello.message.bytes);
   p.control = reinterpret_cast<Control*>(p.memory.base());
   check<Corrupt>(p.control->magic == kControlMagic && p.control->rank == peer,
                  "rank {}: bad control memory", peer);
-  p.pidfd = std::move(hello.fds[1]);
+  if (hello.fds.size() == 2) p.pidfd = std::move(hello.fds[1]);
   p.socket = std::move(socket);
 }
 
 void ProcessHost::join(const Exchange& exchange, Deadline deadline) {
   const std::string name = "trireme-" + random_hex(16), token = random_hex(16);
   UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  check<ResourceError>(static_cast<bool>(listener), "cannot create a Unix socket: {}",
-                       errno_text());
+  if (!listener) refused("cannot create a Unix socket", "socket");
   socklen_t length = 0;
   sockaddr_un address = abstract_address(name, length);
   check<ResourceError>(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) == 0 &&
                            ::listen(listener.get(), kMaxRanks) == 0,
                        "cannot listen on a Unix socket: {}", errno_text());
-  exchange.set(fmt::format("local/{}", rank()), name + token + (rank() == 0 ? random_hex(8) : ""));
-  const std::string first = exchange.get("local/0", deadline);
+  exchange.set(key_of(rank()), name + token + (rank() == 0 ? random_hex(8) : ""));
+  const std::string first = checked(exchange.get(key_of(0), deadline));
   check<Corrupt>(first.size() == name.size() + token.size() + 16,
                  "rank 0 published no socket name and epoch");
   epoch_ = std::strtoull(first.c_str() + name.size() + token.size(), nullptr, 16);
@@ -306,28 +279,37 @@ void ProcessHost::join(const Exchange& exchange, Deadline deadline) {
   self.control = new (self.memory.base()) Control;  // the pages are zero; the atomics start there
   init_control(self.control, rank(), size(), epoch_, control_bytes(size()));
   UniqueFd self_pidfd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
-  check<ResourceError>(static_cast<bool>(self_pidfd),
-                       "pidfd_open: {} (Linux 5.3 or newer is needed)", errno_text());
+  if (!self_pidfd && errno == EMFILE) refused("cannot watch over the other ranks", "pidfd_open");
 
   Message hello = message(MessageKind::hello);
   hello.bytes = control_bytes(size());
+  std::vector<int> descriptors{control_fd.get()};
+  if (self_pidfd) descriptors.push_back(self_pidfd.get());
   for (int q = 0; q < rank(); ++q) {
-    std::string there = exchange.get(fmt::format("local/{}", q), deadline);
+    const std::string there = checked(exchange.get(key_of(q), deadline));
     check<Corrupt>(there.size() >= name.size() + token.size(), "rank {} published no socket name",
                    q);
     UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    if (!socket) refused("cannot create a Unix socket", "socket");
     sockaddr_un to = abstract_address(there.substr(0, name.size()), length);
     check<PeerLost>(
         ::connect(socket.get(), reinterpret_cast<sockaddr*>(&to), length) == 0,
         "cannot reach rank {} on this host: {}. Are the ranks in one network namespace?", q,
         errno_text());
     std::memcpy(hello.token, there.data() + name.size(), sizeof hello.token);
-    send_message(socket.get(), hello, {control_fd.get(), self_pidfd.get()}, q, deadline);
+    send_message(socket.get(), hello, descriptors, q, deadline);
     Received reply = receive_message(socket.get(), q, deadline);
     adopt(q, std::move(socket), std::move(reply));
   }
+  constexpr Duration look_each = std::chrono::milliseconds(500);
   for (int missing = size() - 1 - rank(); missing > 0;) {
-    if (!wait_for(listener.get(), POLLIN, deadline)) {
+    if (!wait_for(listener.get(), POLLIN,
+                  Deadline::after(std::min(look_each, deadline.remaining())))) {
+      if (exchange.try_get)
+        for (int q = rank() + 1; q < size(); ++q)
+          if (!peers_[static_cast<size_t>(q)].control)
+            checked(exchange.try_get(key_of(q)).value_or(""));
+      if (!deadline.expired()) continue;
       std::string who;
       for (int q = rank() + 1; q < size(); ++q)
         if (!peers_[static_cast<size_t>(q)].control)
@@ -337,8 +319,8 @@ void ProcessHost::join(const Exchange& exchange, Deadline deadline) {
     }
     UniqueFd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket) {
-      check<ResourceError>(errno == EINTR || errno == EAGAIN || errno == ECONNABORTED,
-                           "cannot accept the other ranks' shared memory: {}", errno_text());
+      if (errno != EINTR && errno != EAGAIN && errno != ECONNABORTED)
+        refused("cannot accept the other ranks' shared memory", "accept4");
       continue;
     }
     ucred cred{};
@@ -351,11 +333,27 @@ void ProcessHost::join(const Exchange& exchange, Deadline deadline) {
     if (std::memcmp(r.message.token, token.data(), token.size()) != 0) continue;
     check<Corrupt>(q > rank() && q < size() && !peers_[static_cast<size_t>(q)].control,
                    "two processes say that they are rank {}", q);
-    send_message(socket.get(), hello, {control_fd.get(), self_pidfd.get()}, q, deadline);
+    send_message(socket.get(), hello, descriptors, q, deadline);
     adopt(q, std::move(socket), std::move(r));
     --missing;
   }
+  keep_spare();
   self.control->state.store(RankState::alive, std::memory_order_release);
+}
+
+/// A rank that gives up closes its sockets first, and then says why.
+std::string last_words(const Exchange& exchange, int rank, int size, const std::string& otherwise) {
+  if (!exchange.try_get) return otherwise;
+  for (const Deadline patience = Deadline::after(std::chrono::seconds(1)); !patience.expired();) {
+    try {
+      for (int q = 0; q < size; ++q)
+        if (q != rank) checked(exchange.try_get(key_of(q)).value_or(""));
+    } catch (const Error& e) {
+      return e.what();
+    }
+    ::usleep(10000);
+  }
+  return otherwise;
 }
 
 }  // namespace
@@ -366,7 +364,31 @@ std::unique_ptr<Host> process_host(int rank, int size, const Exchange& exchange,
                     "rank {} of {} on one host; the local backend takes 1 to {} ranks", rank, size,
                     kMaxRanks);
   auto host = std::make_unique<ProcessHost>(rank, size);
-  host->join(exchange, deadline);
+  auto tell = [&](char kind, const std::string& why) {
+    host->give_up(why);
+    try {
+      exchange.set(key_of(rank), std::string{kGaveUp, kind} + why);
+    } catch (const Error&) {  // the store is gone, and the others know that too
+    }
+  };
+  if (exchange.will)
+    exchange.will(key_of(rank), fmt::format("{}prank {} (pid {}) died while the ranks of this host "
+                                            "shared memory",
+                                            kGaveUp, rank, ::getpid()));
+  try {
+    host->join(exchange, deadline);
+  } catch (const PeerLost& e) {
+    const std::string why = last_words(exchange, rank, size, e.what());
+    tell('p', why);
+    throw PeerLost(why);
+  } catch (const Timeout& e) {
+    tell('t', e.what());
+    throw;
+  } catch (const std::exception& e) {
+    tell('p', fmt::format("rank {} could not share memory with the others: {}", rank, e.what()));
+    throw;
+  }
+  if (exchange.will) exchange.will("", "");
   return host;
 }
 

@@ -7,25 +7,28 @@
 #include <fstream>
 #include <string>
 
+#include "trireme/base/cgroup.h"
+
 namespace trireme::local {
 
-// cpu.max of this cgroup and of each above it; no limit where there is no cgroup v2.
-double cgroup_cpus() {
+double cgroup_cpus(const std::string& root) {
   double cpus = 1e9;
-  std::ifstream self("/proc/self/cgroup");
-  std::string line, path;
-  while (std::getline(self, line))
-    if (line.rfind("0::", 0) == 0) path = line.substr(3);
-  while (true) {
-    std::ifstream limit("/sys/fs/cgroup" + path + "/cpu.max");
+  walk_cgroups(root, "", [&](const std::string& folder) {
+    std::ifstream limit(folder + "/cpu.max");
     std::string quota;
     double period = 0;
     if (limit >> quota >> period && quota != "max" && period > 0)
       cpus = std::min(cpus, std::stod(quota) / period);
-    auto slash = path.rfind('/');
-    if (path.empty() || slash == std::string::npos) return cpus;
-    path.resize(slash);
-  }
+    return true;
+  });
+  walk_cgroups(root, "cpu", [&](const std::string& folder) {
+    std::ifstream of_quota(folder + "/cpu.cfs_quota_us"), of_period(folder + "/cpu.cfs_period_us");
+    double quota = 0, period = 0;
+    if (of_quota >> quota && of_period >> period && quota > 0 && period > 0)
+      cpus = std::min(cpus, quota / period);
+    return true;
+  });
+  return cpus;
 }
 
 void read_cpu_mask(uint64_t (&mask)[16]) {
