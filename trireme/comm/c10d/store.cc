@@ -62,6 +62,7 @@ int64_t C10dStore::getNumKeys() {
 
 void C10dStore::wait(const std::vector<std::string>& keys) {
   for (;;) {
+    if (look_) look_();
     {
       std::lock_guard lock(mutex_);
       try {
@@ -71,7 +72,6 @@ void C10dStore::wait(const std::vector<std::string>& keys) {
         if (deadline_.expired()) throw;
       }
     }
-    if (look_) look_();
     std::this_thread::yield();  // somebody else's turn
   }
 }

@@ -17,8 +17,8 @@ namespace trireme::detail {
 /// threads take turns, also those that wait.
 class C10dStore final : public c10d::Store {
  public:
-  /// Nothing waits longer than until `deadline`. `look` is called again and again while something
-  /// waits, and may throw.
+  /// Nothing waits longer than until `deadline`. `look` is called before each wait, and again and
+  /// again during it; it may throw.
   C10dStore(std::shared_ptr<trireme::Store> store, Deadline deadline, std::function<void()> look);
 
   void set(const std::string& key, const std::vector<uint8_t>& value) override;

@@ -4,7 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
+#include <deque>
 #include <exception>
+#include <mutex>
+#include <set>
 
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
@@ -55,39 +59,134 @@ Failure failure_from(const std::string& text) {
   return failure;
 }
 
+// What the thread works on. It outlives the Watch where the store does not answer: nothing can wake
+// a call that waits in it.
+struct Watch::Core {
+  struct Group {
+    std::vector<int> world_ranks;
+    OnFailure on_failure;
+    std::optional<Failure> failure;
+  };
+  using Task = std::function<void(Store&)>;
+
+  Core(std::unique_ptr<Store> connection, int rank, int size)
+      : rank_(rank), size_(size), store_(std::move(connection)), where_(store_->describe()) {
+    where_.resize(std::min(where_.size(), where_.find(" under ")));  // whatever its prefixes are
+  }
+
+  void join(const std::string& group, std::vector<int> world_ranks, OnFailure on_failure);
+  void leave(const std::string& group, bool in_order);
+  bool end();
+  Failure fail(const std::string& group, const Failure& failure);
+  std::optional<Failure> cause(const std::string& group, int world_rank, Duration patience);
+  bool has_left(const std::string& group, int world_rank);
+  std::map<int, std::string> words(const std::string& group, const std::vector<int>& world_ranks);
+  std::string silence();
+
+  void run();
+  void look();
+  void settle(const std::string& name, const Failure& failure);
+  bool ask(Task task, Duration limit);
+  void post(Task task);
+
+  const int rank_, size_;
+  std::unique_ptr<Store> store_;  // of the thread
+  std::string where_;
+  int64_t seen_ = 0;                 // of the thread: news so far
+  std::set<int> left_;               // of the thread
+  std::map<int, std::string> lost_;  // of the thread
+  std::string store_lost_;           // of the thread: why, once it is
+
+  std::mutex mutex_;
+  std::condition_variable wake_, ended_;
+  std::deque<Task> tasks_;
+  std::optional<Clock::time_point> busy_since_;  // the thread asks the store
+  bool stop_ = false, has_ended_ = false;
+
+  std::mutex groups_mutex_;  // held while on_failure runs
+  std::map<std::string, Group> groups_;
+};
+
 Watch::Watch(std::unique_ptr<Store> connection, int rank, int size)
-    : rank_(rank), size_(size), store_(std::move(connection)) {
-  store_->set_will(lost_key(rank),
-                   fmt::format("rank {} (pid {} on {}) is gone: it was killed, or its host or its "
-                               "link to the others is down",
-                               rank, ::getpid(), net::host_name()));
-  thread_ = std::thread([this, rank] {
+    : core_(std::make_shared<Core>(std::move(connection), rank, size)) {
+  core_->store_->set_will(
+      lost_key(rank),
+      fmt::format("rank {} (pid {} on {}) is gone: it was killed, or its host or its "
+                  "link to the others is down",
+                  rank, ::getpid(), net::host_name()));
+  thread_ = std::thread([core = core_, rank] {
     ThreadRankScope label(rank);
-    run();
+    core->run();
   });
 }
 
 Watch::~Watch() {
-  {
-    std::lock_guard lock(mutex_);
-    tasks_.push_back([this](Store& store) {
-      store.set(left_key(rank_), "");
-      store.clear_will();
-    });
-    stop_ = true;
-  }
-  wake_.notify_all();
-  thread_.join();
+  if (core_->end())
+    thread_.join();
+  else
+    thread_.detach();  // it has its core, calls nobody any more, and ends when the store answers
 }
 
 void Watch::join(const std::string& group, std::vector<int> world_ranks, OnFailure on_failure) {
+  core_->join(group, std::move(world_ranks), std::move(on_failure));
+}
+void Watch::leave(const std::string& group, bool in_order) { core_->leave(group, in_order); }
+Failure Watch::fail(const std::string& group, const Failure& failure) {
+  return core_->fail(group, failure);
+}
+std::optional<Failure> Watch::cause(const std::string& group, int world_rank, Duration patience) {
+  return core_->cause(group, world_rank, patience);
+}
+bool Watch::has_left(const std::string& group, int world_rank) {
+  return core_->has_left(group, world_rank);
+}
+void Watch::say(const std::string& group, std::string words) {
+  core_->post([core = core_.get(), group, words = std::move(words)](Store& store) {
+    store.set(fmt::format("words/{}/{}", group, core->rank_), words);
+  });
+}
+std::map<int, std::string> Watch::words(const std::string& group,
+                                        const std::vector<int>& world_ranks) {
+  return core_->words(group, world_ranks);
+}
+std::string Watch::silence() const { return core_->silence(); }
+
+/// Whether the thread comes to its end; else it is stuck in the store.
+bool Watch::Core::end() {
+  std::unique_lock lock(mutex_);
+  tasks_.push_back([this](Store& store) {
+    store.set(left_key(rank_), "");
+    store.clear_will();
+  });
+  stop_ = true;
+  wake_.notify_all();
+  const auto until = busy_since_.value_or(Clock::now()) + kAnswer;
+  if (ended_.wait_until(lock, until, [&] { return has_ended_; })) return true;
+  lock.unlock();
+  std::lock_guard groups_lock(groups_mutex_);
+  groups_.clear();
+  return false;
+}
+
+std::string Watch::Core::silence() {
+  std::lock_guard lock(mutex_);
+  if (!busy_since_ || Clock::now() - *busy_since_ < kAnswer) return "";
+  return fmt::format(
+      "The store at {} does not answer either: the process that serves it (rank 0, or the "
+      "launcher) is stopped, "
+      "or its host or the link to it is down",
+      where_);
+}
+
+void Watch::Core::join(const std::string& group, std::vector<int> world_ranks,
+                       OnFailure on_failure) {
   std::lock_guard lock(groups_mutex_);
   groups_[group] = {std::move(world_ranks), std::move(on_failure), {}};
   // What became news before this group was here.
   post([this](Store&) { seen_ = -1; });
 }
 
-void Watch::leave(const std::string& group, bool in_order) {
+void Watch::Core::leave(const std::string& group, bool in_order) {
   {
     std::lock_guard lock(groups_mutex_);
     groups_.erase(group);
@@ -97,7 +196,7 @@ void Watch::leave(const std::string& group, bool in_order) {
         kAnswer);
 }
 
-Failure Watch::fail(const std::string& group, const Failure& failure) {
+Failure Watch::Core::fail(const std::string& group, const Failure& failure) {
   auto first = std::make_shared<Failure>(failure);
   // Also where the answer is late the others may have been told.
   if (ask(
@@ -109,7 +208,8 @@ Failure Watch::fail(const std::string& group, const Failure& failure) {
   return failure;
 }
 
-std::optional<Failure> Watch::cause(const std::string& group, int world_rank, Duration patience) {
+std::optional<Failure> Watch::Core::cause(const std::string& group, int world_rank,
+                                          Duration patience) {
   for (const Deadline deadline = Deadline::after(patience);;) {
     ask([this](Store&) { look(); }, deadline.remaining());
     {
@@ -124,20 +224,14 @@ std::optional<Failure> Watch::cause(const std::string& group, int world_rank, Du
   }
 }
 
-bool Watch::has_left(const std::string& group, int world_rank) {
+bool Watch::Core::has_left(const std::string& group, int world_rank) {
   auto left = std::make_shared<bool>(false);
   const std::string key = fmt::format("left/{}/{}", group, world_rank);
   return ask([left, key](Store& store) { *left = store.check({key}); }, kAnswer) && *left;
 }
 
-void Watch::say(const std::string& group, std::string words) {
-  post([this, group, words = std::move(words)](Store& store) {
-    store.set(fmt::format("words/{}/{}", group, rank_), words);
-  });
-}
-
-std::map<int, std::string> Watch::words(const std::string& group,
-                                        const std::vector<int>& world_ranks) {
+std::map<int, std::string> Watch::Core::words(const std::string& group,
+                                              const std::vector<int>& world_ranks) {
   auto all = std::make_shared<std::map<int, std::string>>();
   const bool answered = ask(
       [group, world_ranks, all](Store& store) {
@@ -148,7 +242,7 @@ std::map<int, std::string> Watch::words(const std::string& group,
   return answered ? *all : std::map<int, std::string>();
 }
 
-void Watch::post(Task task) {
+void Watch::Core::post(Task task) {
   {
     std::lock_guard lock(mutex_);
     tasks_.push_back(std::move(task));
@@ -158,7 +252,7 @@ void Watch::post(Task task) {
 
 // Whether the task ran, without an error, within the limit. It may still run later: what it needs
 // it must own.
-bool Watch::ask(Task task, Duration limit) {
+bool Watch::Core::ask(Task task, Duration limit) {
   struct Answer {
     std::mutex mutex;
     std::condition_variable there;
@@ -177,12 +271,17 @@ bool Watch::ask(Task task, Duration limit) {
     answer->done = done;
     answer->there.notify_all();
   });
+  auto until = Clock::now() + limit;
+  {  // The store may be silent since long.
+    std::lock_guard lock(mutex_);
+    if (busy_since_) until = std::min(until, *busy_since_ + kAnswer);
+  }
   std::unique_lock lock(answer->mutex);
-  answer->there.wait_for(lock, limit, [&] { return answer->done != 0; });
+  answer->there.wait_until(lock, until, [&] { return answer->done != 0; });
   return answer->done == 1;
 }
 
-void Watch::run() {
+void Watch::Core::run() {
   Deadline next = Deadline::after(kPeriod);
   for (;;) {
     std::deque<Task> tasks;
@@ -192,6 +291,7 @@ void Watch::run() {
       wake_.wait_for(lock, next.remaining(), [&] { return stop_ || !tasks_.empty(); });
       tasks.swap(tasks_);
       stop = stop_;
+      busy_since_ = Clock::now();
     }
     for (Task& task : tasks) try {
         task(*store_);
@@ -199,14 +299,20 @@ void Watch::run() {
         log_debug("the watch of the ranks: {}", e.what());
       }
     if (stop) break;
-    if (!next.expired()) continue;
-    look();
-    next = Deadline::after(kPeriod);
+    if (next.expired()) {
+      look();
+      next = Deadline::after(kPeriod);
+    }
+    std::lock_guard lock(mutex_);
+    busy_since_.reset();
   }
   store_.reset();
+  std::lock_guard lock(mutex_);
+  has_ended_ = true;
+  ended_.notify_all();
 }
 
-void Watch::settle(const std::string& name, const Failure& failure) {
+void Watch::Core::settle(const std::string& name, const Failure& failure) {
   auto at = groups_.find(name);
   if (at == groups_.end() || at->second.failure) return;
   at->second.failure = failure;
@@ -214,7 +320,7 @@ void Watch::settle(const std::string& name, const Failure& failure) {
 }
 
 // One question while there is no news.
-void Watch::look() try {
+void Watch::Core::look() try {
   if (!store_lost_.empty()) return;
   const int64_t count = store_->count_keys("news/");
   if (count == seen_) return;

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -41,8 +37,9 @@ Failure failure_from(const std::string& text);
 ///   news/left/<rank>      this rank of the world has left in order
 ///   left/<group>/<rank>   and this one, of the world, that group
 ///   words/<group>/<rank>  what a rank that waits for long is doing
-/// Threads: any. A store that is gone, or does not answer, is a PeerLost of every group, unless a
-/// rank has left before: then the store may have closed in order.
+/// Threads: any. A store that is gone is a PeerLost of every group, unless a rank has left before:
+/// then the store may have closed in order. One that does not answer holds up nobody for more than
+/// two seconds in all, also where this object is destroyed.
 class TRIREME_API Watch {
  public:
   static constexpr Duration kPeriod = std::chrono::milliseconds(200);
@@ -69,35 +66,13 @@ class TRIREME_API Watch {
   void say(const std::string& group, std::string words);
   /// What the ranks said last, by rank of the world; those who said nothing are missing.
   std::map<int, std::string> words(const std::string& group, const std::vector<int>& world_ranks);
+  /// "": the store answers; else that it has not for two seconds, and what that means. The process
+  /// that serves it is stopped, perhaps: nothing is known of anybody.
+  std::string silence() const;
 
  private:
-  struct Group {
-    std::vector<int> world_ranks;
-    OnFailure on_failure;
-    std::optional<Failure> failure;
-  };
-  using Task = std::function<void(Store&)>;
-
-  void run();
-  void look();
-  void settle(const std::string& name, const Failure& failure);
-  bool ask(Task task, Duration limit);
-  void post(Task task);
-
-  const int rank_, size_;
-  std::unique_ptr<Store> store_;     // of the thread
-  int64_t seen_ = 0;                 // of the thread: news so far
-  std::set<int> left_;               // of the thread
-  std::map<int, std::string> lost_;  // of the thread
-
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<Task> tasks_;
-  bool stop_ = false;
-
-  std::mutex groups_mutex_;  // held while on_failure runs
-  std::map<std::string, Group> groups_;
-  std::string store_lost_;  // why, once it is
+  struct Core;
+  std::shared_ptr<Core> core_;  // the thread's too
   std::thread thread_;
 };
 

@@ -4,13 +4,17 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <deque>
 #include <optional>
+#include <thread>
+#include <utility>
 
 #include "trireme/base/check.h"
+#include "trireme/comm/call_words.h"
+#include "trireme/comm/flight/call_text.h"
+#include "trireme/comm/hybrid/ending.h"
 #include "trireme/comm/hybrid/hosts.h"
 #include "trireme/comm/hybrid/layout.h"
 #include "trireme/comm/local_backend.h"
@@ -22,6 +26,9 @@
 namespace trireme::detail {
 namespace {
 
+using flight::OpKind;
+
+constexpr Duration kStall = std::chrono::seconds(1);  // then a rank says what it waits in
 constexpr int64_t kSegmentBytes = 4 << 20;  // crosses hosts while the next one is reduced inside
 
 // Where a step runs; each lane is a group.
@@ -35,11 +42,24 @@ struct Step {
   Token token;
 };
 
+/// What the user called.
+struct What {
+  flight::CallWords words;
+  CallSite site;
+
+  std::string text() const {
+    std::string t = flight::call_text(words.op, words.dtype, words.red, words.root, words.count);
+    if (site.file && *site.file) t += fmt::format(" at {}:{}", site.file, site.line);
+    return t;
+  }
+};
+
 struct Pending {
+  What what;
   uint64_t number = 0;
-  std::vector<Step> steps;
-  std::vector<at::Tensor> held;
-  std::function<void()> finish, done;
+  std::vector<Step> steps{};
+  std::vector<at::Tensor> held{};
+  std::function<void()> finish{}, done{};
 
   size_t add(Lane lane, std::function<Token()> post, std::vector<size_t> after = {}) {
     steps.push_back({lane, std::move(post), std::move(after), false, false, {}});
@@ -53,7 +73,8 @@ class HybridBackend final : public Backend, public std::enable_shared_from_this<
       : Backend(spec.rank, spec.size, spec.timeout),
         spec_(spec),
         layout_(std::move(layout)),
-        even_(layout_.is_even()) {
+        even_(layout_.is_even()),
+        ending_(*spec.store, rank(), size(), Deadline::after(timeout())) {
     groups_[inside] = make_inside();
     const auto peers = layout_.peers_across(rank());
     // Where hosts are uneven only their leaders talk across.
@@ -62,6 +83,9 @@ class HybridBackend final : public Backend, public std::enable_shared_from_this<
           make_across(peers, fmt::format("across{}", even_ ? layout_.index(rank()) : 0));
     groups_[flat] = make_across({}, "flat");
   }
+
+  // The groups below leave in the same way after this.
+  ~HybridBackend() override { ending_.leave(!failure_); }
 
   const std::string& name() const override {
     static const std::string name = "hybrid";
@@ -91,36 +115,38 @@ class HybridBackend final : public Backend, public std::enable_shared_from_this<
 
   Token gather(const at::Tensor& output, const at::Tensor& input, int root,
                CallSite site) override {
-    return whole([=, b = groups_[flat]] { return b->gather(output, input, root, site); },
+    return whole({words_of(OpKind::gather, input, root), site},
+                 [=, b = groups_[flat]] { return b->gather(output, input, root, site); },
                  {output, input});
   }
   Token scatter(const at::Tensor& output, const at::Tensor& input, int root,
                 CallSite site) override {
-    return whole([=, b = groups_[flat]] { return b->scatter(output, input, root, site); },
+    return whole({words_of(OpKind::scatter, output, root), site},
+                 [=, b = groups_[flat]] { return b->scatter(output, input, root, site); },
                  {output, input});
   }
   Token all_to_all(const at::Tensor& output, const at::Tensor& input,
                    const std::vector<int64_t>& output_counts,
                    const std::vector<int64_t>& input_counts, CallSite site) override {
-    return whole(
-        [=, b = groups_[flat]] {
-          return b->all_to_all(output, input, output_counts, input_counts, site);
-        },
-        {output, input});
+    return whole({words_of(OpKind::all_to_all, input), site},
+                 [=, b = groups_[flat]] {
+                   return b->all_to_all(output, input, output_counts, input_counts, site);
+                 },
+                 {output, input});
   }
   // Pairs do not queue behind collectives: only the two ranks know of them.
   Token send(const at::Tensor& t, int to, int tag, CallSite site) override {
-    usable();
-    return pair(to, [&](Backend& b, int peer) { return b.send(t, peer, tag, site); });
+    return pair({words_of(OpKind::send, t, to, ReduceOp::sum, tag), site}, to,
+                [&](Backend& b, int peer) { return b.send(t, peer, tag, site); });
   }
   Token recv(const at::Tensor& t, int from, int tag, CallSite site) override {
-    usable();
     check<UsageError>(
         from != kAnySource,
         "recv at {}:{}: the hybrid backend takes no message from just any rank, since "
         "they come by two roads; name the rank",
         site.file, site.line);
-    return pair(from, [&](Backend& b, int peer) { return b.recv(t, peer, tag, site); });
+    return pair({words_of(OpKind::recv, t, from, ReduceOp::sum, tag), site}, from,
+                [&](Backend& b, int peer) { return b.recv(t, peer, tag, site); });
   }
 
   void wait(Token token, Duration timeout) override;
@@ -135,9 +161,17 @@ class HybridBackend final : public Backend, public std::enable_shared_from_this<
   int64_t shared_bytes() const override { return groups_[inside]->shared_bytes(); }
   void progress() override;
   void abort(const std::string& why, AbortKind kind) override {
-    if (!failure_) failure_ = std::make_exception_ptr(Aborted("this rank gave up: " + why));
-    for (auto& group : groups_)
-      if (group) group->abort(why, kind);
+    if (failure_) return;
+    Failure told{Failure::Kind::lost, rank(), why};
+    if (kind == AbortKind::other)
+      told.text = fmt::format("rank {} failed after call {}: {}", rank(), calls_, why);
+    else
+      told.kind = kind == AbortKind::mismatch ? Failure::Kind::mismatch : Failure::Kind::timeout;
+    ending_.tell(told);
+    failure_ = kind == AbortKind::other
+                   ? std::make_exception_ptr(Aborted("this rank gave up: " + why))
+                   : exception_of(told);
+    end_groups(told);
   }
   void when_complete(Token token, std::function<void()> done) override {
     for (auto& p : pairs_)
@@ -158,26 +192,40 @@ class HybridBackend final : public Backend, public std::enable_shared_from_this<
  private:
   static constexpr uint8_t kCallKind = 1, kPairKind = 2;
   struct Pair {
-    Token token, below;
-    Lane lane;
-    std::function<void()> done;
+    What what;
+    Token token{}, below{};
+    Lane lane = flat;
+    std::function<void()> done{};
   };
 
   void usable() const {
     if (failure_) std::rethrow_exception(failure_);
   }
+  std::exception_ptr exception_of(const Failure& failure) const {
+    try {
+      raise(failure, rank());
+    } catch (...) {
+      return std::current_exception();
+    }
+  }
+  Failure in_own_numbers(const Error& e, Failure::Kind kind) const;
+  void end_groups(const Failure& cause);
+  [[noreturn]] void finish(const Failure& cause);
+  [[noreturn]] void finish_because();
+  Failure timed_out(Token token, Duration waited);
   std::shared_ptr<Backend> make_inside();
   std::shared_ptr<Backend> make_across(const std::vector<int>& members, const std::string& name);
   Token launch(Pending p);
-  Token whole(std::function<Token()> post, std::vector<at::Tensor> held) {
-    Pending p;
+  Token whole(What what, std::function<Token()> post, std::vector<at::Tensor> held) {
+    Pending p{what};
     p.held = std::move(held);
     p.add(flat, std::move(post));
     return launch(std::move(p));
   }
   template <class F>
-  Token pair(int peer, F post);
+  Token pair(What what, int peer, F post);
   bool is_complete(Token token) const;
+  bool completed_in(Lane lane, Token token);
   void step(Pending& p);
   void add_all_reduce(Pending& p, const at::Tensor& flat_tensor, ReduceOp op, CallSite site);
   void scale(const at::Tensor& t) const {
@@ -192,7 +240,10 @@ class HybridBackend final : public Backend, public std::enable_shared_from_this<
   std::deque<Pending> pending_;
   std::deque<Pair> pairs_;
   uint64_t calls_ = 0, pair_calls_ = 0;
+  uint64_t moves_ = 0;  // steps posted and complete
+  Lane at_ = inside;    // the group that was asked last
   std::exception_ptr failure_;
+  Ending ending_;
 };
 
 std::shared_ptr<Backend> HybridBackend::make_inside() {
@@ -205,7 +256,8 @@ std::shared_ptr<Backend> HybridBackend::make_inside() {
     const std::string prefix = fmt::format("inside{}/{}/", host, name);
     local::Exchange exchange{
         [&](const std::string& key, const std::string& value) { store->set(prefix + key, value); },
-        [&](const std::string& key, Deadline until) { return store->get(prefix + key, until); }};
+        [&](const std::string& key, Deadline until) { return store->get(prefix + key, until); },
+        [&](const std::string& key) { return store->try_get(prefix + key); }};
     return local::process_host(member, members, exchange, Deadline::after(timeout));
   };
   return local_backend(make_host(index, static_cast<int>(peers.size()), "all"), timeout(),
@@ -238,12 +290,18 @@ Token HybridBackend::launch(Pending p) {
 }
 
 template <class F>
-Token HybridBackend::pair(int peer, F post) {
+Token HybridBackend::pair(What what, int peer, F post) {
+  usable();
   const bool here = layout_.host(peer) == layout_.host(rank());
-  const Lane lane = here ? inside : flat;
-  Pair p;
-  p.below = post(*groups_[lane], here ? layout_.index(peer) : peer);
-  p.lane = lane;
+  Pair p{what};
+  p.lane = at_ = here ? inside : flat;
+  try {
+    p.below = post(*groups_[p.lane], here ? layout_.index(peer) : peer);
+  } catch (const UsageError&) {
+    throw;  // nothing was sent
+  } catch (const std::exception&) {
+    finish_because();
+  }
   p.token = {++pair_calls_, peer, kPairKind};
   const Token token = p.token;
   pairs_.push_back(std::move(p));
@@ -257,14 +315,23 @@ bool HybridBackend::is_complete(Token token) const {
   return pending_.empty() || token.number < pending_.front().number;
 }
 
+/// Asks a group below.
+bool HybridBackend::completed_in(Lane lane, Token token) {
+  at_ = lane;
+  return token.kind == 0 || groups_[lane]->completed(token);
+}
+
 void HybridBackend::step(Pending& p) {
   for (Step& s : p.steps)
-    if (s.posted && !s.complete)
-      s.complete = s.token.kind == 0 || groups_[s.lane]->completed(s.token);
+    if (s.posted && !s.complete && completed_in(s.lane, s.token)) {
+      s.complete = true;
+      ++moves_;
+    }
 }
 
 void HybridBackend::progress() {
   usable();
+  if (ending_.is_known()) finish(ending_.cause());
   try {
     for (Pending& p : pending_) step(p);
     // Each lane posts in the order of plans: its first step that is not ready holds up those after.
@@ -278,9 +345,11 @@ void HybridBackend::progress() {
           open[s.lane] = false;
           continue;
         }
+        at_ = s.lane;
         s.token = s.post();
         s.posted = true;
-        s.complete = s.token.kind == 0 || groups_[s.lane]->completed(s.token);
+        s.complete = completed_in(s.lane, s.token);
+        ++moves_;
       }
     }
     while (!pending_.empty() &&
@@ -292,7 +361,7 @@ void HybridBackend::progress() {
       if (p.done) p.done();
     }
     for (size_t i = 0; i < pairs_.size();) {
-      if (pairs_[i].below.kind && !groups_[pairs_[i].lane]->completed(pairs_[i].below)) {
+      if (!completed_in(pairs_[i].lane, pairs_[i].below)) {
         ++i;
         continue;
       }
@@ -300,52 +369,107 @@ void HybridBackend::progress() {
       pairs_.erase(pairs_.begin() + static_cast<long>(i));
       if (p.done) p.done();
     }
-    for (auto& group : groups_)
-      if (group) group->progress();
-  } catch (const std::exception& e) {
-    if (!failure_) {
-      // What one group knows is a fact of the whole: the others are told, on other hosts too.
-      failure_ = std::current_exception();
-      const AbortKind kind = dynamic_cast<const Timeout*>(&e)    ? AbortKind::timeout
-                             : dynamic_cast<const Mismatch*>(&e) ? AbortKind::mismatch
-                                                                 : AbortKind::other;
-      for (auto& group : groups_) {
-        if (!group) continue;
-        try {
-          group->abort(e.what(), kind);
-        } catch (const std::exception&) {  // it has failed already
-        }
-      }
+    for (Lane lane : {inside, across, flat}) {
+      at_ = lane;
+      if (groups_[lane]) groups_[lane]->progress();
     }
-    throw;
+  } catch (const std::exception&) {
+    if (failure_) throw;
+    finish_because();
   }
+}
+
+// ---- failing -----------------------------------------------------------------------------------
+
+/// What a group below said, which counts its ranks and calls in its own way.
+Failure HybridBackend::in_own_numbers(const Error& e, Failure::Kind kind) const {
+  std::vector<int> ranks;
+  if (at_ == inside)
+    ranks = layout_.peers_inside(rank());
+  else if (at_ == across)
+    ranks = layout_.peers_across(rank());
+  if (ranks.empty()) return {kind, e.peer(), e.what()};
+  const auto peer = static_cast<size_t>(e.peer());
+  std::string text;
+  for (int r : ranks) text += (text.empty() ? "" : ", ") + std::to_string(r);
+  return {kind, peer < ranks.size() ? ranks[peer] : -1,
+          fmt::format("{}, where rank {} count from 0: {}",
+                      at_ == inside ? "inside a host" : "across hosts", text, e.what())};
+}
+
+void HybridBackend::end_groups(const Failure& cause) {
+  const AbortKind kind = cause.kind == Failure::Kind::timeout    ? AbortKind::timeout
+                         : cause.kind == Failure::Kind::mismatch ? AbortKind::mismatch
+                                                                 : AbortKind::other;
+  for (auto& group : groups_) {
+    if (!group) continue;
+    try {
+      group->abort(cause.text, kind);
+    } catch (const std::exception&) {  // it has failed already
+    }
+  }
+}
+
+void HybridBackend::finish(const Failure& cause) {
+  failure_ = exception_of(cause);
+  end_groups(cause);
+  std::rethrow_exception(failure_);
+}
+
+/// What is being caught came from a group below.
+void HybridBackend::finish_because() {
+  try {
+    throw;
+  } catch (const PeerLost& e) {
+    finish(ending_.explain(in_own_numbers(e, Failure::Kind::lost)));
+  } catch (const Timeout& e) {
+    finish(ending_.explain(in_own_numbers(e, Failure::Kind::timeout)));
+  } catch (const Mismatch& e) {
+    finish(ending_.explain(in_own_numbers(e, Failure::Kind::mismatch)));
+  } catch (const std::exception& e) {  // this rank's own trouble
+    const auto own = std::current_exception();
+    abort(e.what(), AbortKind::other);
+    failure_ = own;
+    std::rethrow_exception(own);
+  }
+}
+
+Failure HybridBackend::timed_out(Token token, Duration waited) {
+  if ((token.kind & 0xf) == kCallKind)
+    return ending_.timed_out(pending_.front().number, pending_.front().what.text(), waited);
+  const auto& p = *std::find_if(pairs_.begin(), pairs_.end(), [&](const Pair& pair) {
+    return pair.token.number == token.number;
+  });
+  return {Failure::Kind::timeout, token.peer,
+          fmt::format("{} with tag {} did not complete within {:.3g} s of rank {}. Such a rank is "
+                      "stopped, slower than the timeout of the group, or has made other calls",
+                      p.what.text(), p.what.words.tag,
+                      std::chrono::duration<double>(waited).count(), rank())};
 }
 
 void HybridBackend::wait(Token token, Duration timeout) {
   const Deadline deadline = Deadline::after(timeout);
+  const Deadline stall = Deadline::after(std::min<Duration>(kStall, timeout / 3));
+  bool said = false;
+  uint64_t moves = moves_;
+  auto moved = Clock::now();
   for (int turn = 0;; ++turn) {
     progress();
     if (is_complete(token)) return;
-    if (deadline.expired()) {
-      const char* lane = "";
-      for (const Pending& p : pending_)
-        for (const Step& s : p.steps)
-          if (s.posted && !s.complete && !*lane)
-            lane = s.lane == inside ? " inside the host" : " across hosts";
-      const std::string why = fmt::format(
-          "a call of the hybrid group {} did not complete within {:.3g} s of rank {}: it waits{}. "
-          "A "
-          "rank is stopped, slower than the timeout of the group, or has made other calls",
-          identity.name, std::chrono::duration<double>(timeout).count(), rank(), lane);
-      failure_ = std::make_exception_ptr(Timeout(why, {rank(), -1, "", 0}));
-      for (auto& group : groups_)
-        if (group) group->abort(why, AbortKind::timeout);
-      usable();
-    }
-    if (turn < 1000)
+    if (turn < 1000) {
       ::sched_yield();
-    else
-      ::usleep(50);
+      continue;
+    }
+    if (!said && stall.expired() && !pending_.empty()) {
+      said = true;
+      ending_.say(pending_.front().number, pending_.front().what.text());
+    }
+    if (deadline.expired()) finish(ending_.tell(timed_out(token, timeout)));
+    // A wait that lasts leaves the CPU to the others, and is late by a hundredth.
+    const auto now = Clock::now();
+    if (std::exchange(moves, moves_) != moves_) moved = now;
+    std::this_thread::sleep_for(std::clamp<Duration>(
+        (now - moved) / 100, std::chrono::microseconds(50), std::chrono::milliseconds(1)));
   }
 }
 
@@ -411,7 +535,7 @@ void HybridBackend::add_all_reduce(Pending& p, const at::Tensor& t, ReduceOp op,
 }
 
 Token HybridBackend::all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) {
-  Pending p;
+  Pending p{{words_of(OpKind::all_reduce, t, 0, op), site}};
   at::Tensor line = t.view({-1});
   p.held = {line};
   add_all_reduce(p, line, op, site);
@@ -419,11 +543,13 @@ Token HybridBackend::all_reduce(const at::Tensor& t, ReduceOp op, CallSite site)
 }
 
 Token HybridBackend::broadcast(const at::Tensor& t, int root, CallSite site) {
-  Pending p;
+  const What what{words_of(OpKind::broadcast, t, root), site};
+  Pending p{what};
   p.held = {t};
   auto in = groups_[inside];
   auto out = groups_[across];
-  if (!even_) return whole([=, b = groups_[flat]] { return b->broadcast(t, root, site); }, {t});
+  if (!even_)
+    return whole(what, [=, b = groups_[flat]] { return b->broadcast(t, root, site); }, {t});
   // First among those of the root's index, then inside each host.
   std::vector<size_t> ready;
   if (layout_.index(rank()) == layout_.index(root))
@@ -436,8 +562,8 @@ Token HybridBackend::broadcast(const at::Tensor& t, int root, CallSite site) {
 
 Token HybridBackend::reduce(const at::Tensor& t, int root, ReduceOp op, CallSite site) {
   const ReduceOp below = op == ReduceOp::avg ? ReduceOp::sum : op;
+  Pending p{{words_of(OpKind::reduce, t, root, op), site}};
   if (!even_) {
-    Pending p;
     p.held = {t};
     p.add(flat, [=, b = groups_[flat]] { return b->reduce(t, root, below, site); });
     if (op == ReduceOp::avg && rank() == root) p.finish = [=, this] { scale(t); };
@@ -449,7 +575,6 @@ Token HybridBackend::reduce(const at::Tensor& t, int root, ReduceOp op, CallSite
   const bool collects = layout_.index(rank()) == index;
   // Only the root's tensor changes: the others that collect do so in a copy.
   at::Tensor work = collects && rank() != root ? t.clone() : t;
-  Pending p;
   p.held = {t, work};
   const size_t first = p.add(inside, [=] { return in->reduce(work, index, below, site); });
   if (collects)
@@ -461,15 +586,16 @@ Token HybridBackend::reduce(const at::Tensor& t, int root, ReduceOp op, CallSite
 
 // Across first, so that each part crosses once to each host; then inside; then into rank order.
 Token HybridBackend::all_gather(const at::Tensor& output, const at::Tensor& input, CallSite site) {
+  const What what{words_of(OpKind::all_gather, input), site};
   if (!even_)
-    return whole([=, b = groups_[flat]] { return b->all_gather(output, input, site); },
+    return whole(what, [=, b = groups_[flat]] { return b->all_gather(output, input, site); },
                  {output, input});
   auto in = groups_[inside];
   auto out = groups_[across];
   const int64_t n = input.numel(), hosts = layout_.hosts();
   at::Tensor column = at::empty({hosts * n}, input.options().requires_grad(false));
   at::Tensor all = at::empty({size() * n}, input.options().requires_grad(false));
-  Pending p;
+  Pending p{what};
   p.held = {output, input, column, all};
   const size_t first =
       p.add(across, [=] { return out->all_gather(column, input.view({-1}), site); });
@@ -487,7 +613,7 @@ Token HybridBackend::all_gather(const at::Tensor& output, const at::Tensor& inpu
 Token HybridBackend::reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
                                     CallSite site) {
   const ReduceOp below = op == ReduceOp::avg ? ReduceOp::sum : op;
-  Pending p;
+  Pending p{{words_of(OpKind::reduce_scatter, output, 0, op), site}};
   if (!even_) {
     p.held = {output, input};
     p.add(flat, [=, b = groups_[flat]] { return b->reduce_scatter(output, input, below, site); });
@@ -513,7 +639,7 @@ Token HybridBackend::reduce_scatter(const at::Tensor& output, const at::Tensor& 
 }
 
 Token HybridBackend::barrier(CallSite site) {
-  Pending p;
+  Pending p{{{.op = OpKind::barrier}, site}};
   auto in = groups_[inside];
   std::vector<size_t> ready{p.add(inside, [=] { return in->barrier(site); })};
   if (auto out = groups_[across])
