@@ -212,7 +212,7 @@ int bench_main(int argc, char** argv) {
                                       "--warmup",       std::to_string(f.warmup),
                                       "--check",        std::to_string(f.check),
                                       "--memory",       f.memory,
-                                      "--tune",         f.tune ? "1" : "0",
+                                      "--purpose",      f.tune ? "tune" : "compare",
                                       "--force",        f.force ? "1" : "0"};
   if (!f.table.empty()) {
     command.push_back("--table");

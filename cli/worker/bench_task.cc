@@ -48,7 +48,7 @@ struct Asked {
             bench::choose(given.get("backend"), bench::as_strings(bench::kBackends), "--backend")),
         json(given.get("json", "")),
         table(given.get("table", "")),
-        tune(given.get("tune") == "1"),
+        tune(given.get("purpose") == "tune"),
         force(given.get("force") == "1") {}
 
   /// The group that keeps the ranks in step: one of those that are timed where it is ours.
@@ -114,7 +114,7 @@ int bench_task(const Words& words) {
         },
         options);
   } else {
-    right = measure(asked, init_process_group({.backend = asked.world()}));
+    right = measure(asked, init_process_group({.backend = asked.world(), .tuned = !asked.tune}));
   }
   return right ? kExitDone : kExitFailed;
 }

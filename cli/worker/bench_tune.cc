@@ -25,6 +25,7 @@ class AlgorithmPeer final : public BenchPeer {
     return op == Op::all_reduce ? "" : std::string("no ") + name_of(op);
   }
   void run(BenchCall& c) override {
+    if (c.op == Op::barrier) return group_.barrier();
     all_reduce_with(group_, c.out, ReduceOp::sum, algorithm_, options_);
   }
 

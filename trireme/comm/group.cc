@@ -17,12 +17,12 @@ using detail::Dense;
 
 namespace detail {
 
-void check_tensor(const Backend& b, Collective op, const at::Tensor& t, const char* what) {
+// The words of errors are put together where there is an error: a small call takes 0.1 us.
+void refuse_tensor(const Backend& b, const at::Tensor& t, const char* what) {
   check<UsageError>(t.defined(), "{}: undefined tensor", what);
   check<UsageError>(t.layout() == at::kStrided, "{}: a sparse tensor; make it dense first", what);
-  check<UsageError>(b.supports(op, t.scalar_type(), t.device().type()),
-                    "{}: the {} backend does not take {} on {}", what, b.name(),
-                    c10::toString(t.scalar_type()), c10::DeviceTypeName(t.device().type(), true));
+  fail<UsageError>("{}: the {} backend does not take {} on {}", what, b.name(),
+                   c10::toString(t.scalar_type()), c10::DeviceTypeName(t.device().type(), true));
 }
 
 namespace {
@@ -32,21 +32,19 @@ const char* name_of(ReduceOp op) {
 }
 }  // namespace
 
-void check_reduction(const Backend& b, Reduction r, const at::Tensor& t, const char* what) {
+void refuse_reduction(const Backend& b, Reduction r, const at::Tensor& t, const char* what) {
   check<UsageError>(
       b.supports(r.op, t.scalar_type()), "{}: the {} backend has no {} of {}{}", what, b.name(),
       name_of(r.op), c10::toString(t.scalar_type()),
       r.op == ReduceOp::avg          ? ": it would round; use sum and divide, or a floating type"
       : t.scalar_type() == at::kBool ? "; bor and band say whether any or all are true"
                                      : "");
-  check<UsageError>(r.factor == 1 || t.is_floating_point() || t.is_complex(),
-                    "{}: premul_sum of {} would round; use a floating type", what,
-                    c10::toString(t.scalar_type()));
+  fail<UsageError>("{}: premul_sum of {} would round; use a floating type", what,
+                   c10::toString(t.scalar_type()));
 }
 
-void check_root(const Backend& b, int root, const char* what) {
-  check<UsageError>(root >= 0 && root < b.size(), "{}: root {} is not in a group of {}", what, root,
-                    b.size());
+void refuse_root(const Backend& b, int root, const char* what) {
+  fail<UsageError>("{}: root {} is not in a group of {}", what, root, b.size());
 }
 
 }  // namespace detail
@@ -69,6 +67,7 @@ bool Work::is_completed() {
   return !backend_ || !token_.kind || backend_->completed(token_);
 }
 int Work::source() {
+  if (token_.kind == 0 && token_.peer >= 0) return token_.peer;
   check<UsageError>(backend_ != nullptr, "source() of something that is no recv");
   return backend_->source(token_);
 }
@@ -97,7 +96,7 @@ int64_t Group::shared_bytes() const { return checked().shared_bytes(); }
 void Group::progress() { checked().progress(); }
 void Group::abort(const std::string& why) { checked().abort(why); }
 
-Work Group::all_reduce(at::Tensor t, Reduction op, CallSite site) {
+Work Group::all_reduce(const at::Tensor& t, Reduction op, CallSite site) {
   auto& b = checked();
   check_tensor(b, Collective::all_reduce, t, "all_reduce");
   check_reduction(b, op, t, "all_reduce");
@@ -111,7 +110,7 @@ Work Group::all_reduce(at::Tensor t, Reduction op, CallSite site) {
   return work(token);
 }
 
-Work Group::broadcast(at::Tensor t, int root, CallSite site) {
+Work Group::broadcast(const at::Tensor& t, int root, CallSite site) {
   auto& b = checked();
   check_tensor(b, Collective::broadcast, t, "broadcast");
   check_root(b, root, "broadcast");
@@ -121,7 +120,7 @@ Work Group::broadcast(at::Tensor t, int root, CallSite site) {
   return work(token);
 }
 
-Work Group::reduce(at::Tensor t, int root, Reduction op, CallSite site) {
+Work Group::reduce(const at::Tensor& t, int root, Reduction op, CallSite site) {
   auto& b = checked();
   check_tensor(b, Collective::reduce, t, "reduce");
   check_reduction(b, op, t, "reduce");
@@ -141,7 +140,8 @@ Work Group::reduce(at::Tensor t, int root, Reduction op, CallSite site) {
   return work(token);
 }
 
-Work Group::all_gather_into_tensor(at::Tensor output, at::Tensor input, CallSite site) {
+Work Group::all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input,
+                                   CallSite site) {
   auto& b = checked();
   check_tensor(b, Collective::all_gather, input, "all_gather_into_tensor");
   check_tensor(b, Collective::all_gather, output, "all_gather_into_tensor");
@@ -158,7 +158,7 @@ Work Group::all_gather_into_tensor(at::Tensor output, at::Tensor input, CallSite
   return work(token);
 }
 
-Work Group::reduce_scatter_tensor(at::Tensor output, at::Tensor input, Reduction op,
+Work Group::reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, Reduction op,
                                   CallSite site) {
   auto& b = checked();
   check_tensor(b, Collective::reduce_scatter, input, "reduce_scatter_tensor");
@@ -172,13 +172,14 @@ Work Group::reduce_scatter_tensor(at::Tensor output, at::Tensor input, Reduction
       "reduce_scatter_tensor: input has {} elements; {} ranks × {} of the output are {}",
       input.numel(), size(), output.numel(), output.numel() * size());
   at::NoGradGuard no_grad;
-  Dense dense(op.factor == 1 ? input : input.mul(op.factor)), dense_out(output);
+  const at::Tensor scaled = op.factor == 1 ? input : input.mul(op.factor);
+  Dense dense(scaled), dense_out(output);
   auto token = b.reduce_scatter(dense_out.tensor, dense.tensor, op.op, site);
   if (dense_out.copied) copy_back(b, token, output, dense_out.tensor);
   return work(token);
 }
 
-Work Group::all_to_all_single(at::Tensor output, at::Tensor input,
+Work Group::all_to_all_single(const at::Tensor& output, const at::Tensor& input,
                               std::vector<int64_t> output_splits, std::vector<int64_t> input_splits,
                               CallSite site) {
   auto& b = checked();

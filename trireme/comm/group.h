@@ -52,8 +52,8 @@ namespace detail {
 class Backend;
 struct Token {
   uint64_t number = 0;
-  int32_t peer = -1;
-  uint8_t kind = 0;  // 0: complete
+  int32_t peer = -1;  // of a complete recv: who sent it, where that is known
+  uint8_t kind = 0;   // 0: complete
 };
 }  // namespace detail
 
@@ -124,23 +124,24 @@ class TRIREME_API Group {
   at::Tensor empty(at::IntArrayRef sizes, at::TensorOptions options = {}) const;
 
   /// In place; the same result on every rank.
-  Work all_reduce(at::Tensor tensor, Reduction op = {}, CallSite site = CallSite::here());
-  Work broadcast(at::Tensor tensor, int root, CallSite site = CallSite::here());
+  Work all_reduce(const at::Tensor& tensor, Reduction op = {}, CallSite site = CallSite::here());
+  Work broadcast(const at::Tensor& tensor, int root, CallSite site = CallSite::here());
   /// In place on `root`; the others' tensors are as before.
-  Work reduce(at::Tensor tensor, int root, Reduction op = {}, CallSite site = CallSite::here());
+  Work reduce(const at::Tensor& tensor, int root, Reduction op = {},
+              CallSite site = CallSite::here());
   /// outputs: size() tensors; outputs[r] becomes rank r's input, and has its shape: the parts may
   /// differ, and every rank knows them.
   Work all_gather(std::vector<at::Tensor> outputs, at::Tensor input,
                   CallSite site = CallSite::here());
   /// output: size() × input.numel() elements, rank after rank.
-  Work all_gather_into_tensor(at::Tensor output, at::Tensor input,
+  Work all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input,
                               CallSite site = CallSite::here());
   /// inputs: size() tensors; output becomes the reduction of every rank's inputs[rank()], whose
   /// shape it has. The parts may differ; inputs[r] is of one shape on all ranks.
   Work reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs, Reduction op = {},
                       CallSite site = CallSite::here());
   /// input: size() × output.numel() elements.
-  Work reduce_scatter_tensor(at::Tensor output, at::Tensor input, Reduction op = {},
+  Work reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, Reduction op = {},
                              CallSite site = CallSite::here());
   /// outputs: size() tensors of input's shape on `root`, none elsewhere.
   Work gather(std::vector<at::Tensor> outputs, at::Tensor input, int root,
@@ -154,7 +155,7 @@ class TRIREME_API Group {
                   CallSite site = CallSite::here());
   /// Rows of dim 0: input_splits[r] of them go to rank r, output_splits[r] come from it; both
   /// empty: equal parts.
-  Work all_to_all_single(at::Tensor output, at::Tensor input,
+  Work all_to_all_single(const at::Tensor& output, const at::Tensor& input,
                          std::vector<int64_t> output_splits = {},
                          std::vector<int64_t> input_splits = {}, CallSite site = CallSite::here());
 
@@ -171,10 +172,10 @@ class TRIREME_API Group {
   /// Only these two ranks call. A message goes to the oldest recv of its tag; messages of a pair
   /// and tag arrive in order. dtype and count must agree at both ends. Like every call here they
   /// return at once: isend and irecv are other names.
-  Work send(at::Tensor tensor, int to, int tag = 0, CallSite site = CallSite::here());
-  Work recv(at::Tensor tensor, int from, int tag = 0, CallSite site = CallSite::here());
-  Work isend(at::Tensor tensor, int to, int tag = 0, CallSite site = CallSite::here());
-  Work irecv(at::Tensor tensor, int from, int tag = 0, CallSite site = CallSite::here());
+  Work send(const at::Tensor& tensor, int to, int tag = 0, CallSite site = CallSite::here());
+  Work recv(const at::Tensor& tensor, int from, int tag = 0, CallSite site = CallSite::here());
+  Work isend(const at::Tensor& tensor, int to, int tag = 0, CallSite site = CallSite::here());
+  Work irecv(const at::Tensor& tensor, int from, int tag = 0, CallSite site = CallSite::here());
   /// All of them at once: sends and receives that cross never wait for each other.
   std::vector<Work> batch_isend_irecv(const std::vector<P2POp>& ops,
                                       CallSite site = CallSite::here());

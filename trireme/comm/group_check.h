@@ -10,19 +10,42 @@
 // What Group does with tensors before a backend sees them.
 namespace trireme::detail {
 
+[[noreturn]] void refuse_tensor(const Backend& b, const at::Tensor& t, const char* what);
+[[noreturn]] void refuse_reduction(const Backend& b, Reduction op, const at::Tensor& t,
+                                   const char* what);
+[[noreturn]] void refuse_root(const Backend& b, int root, const char* what);
+
 /// UsageError unless the backend takes this tensor for `op`.
-void check_tensor(const Backend& b, Collective op, const at::Tensor& t, const char* what);
-void check_reduction(const Backend& b, Reduction op, const at::Tensor& t, const char* what);
-void check_root(const Backend& b, int root, const char* what);
+inline void check_tensor(const Backend& b, Collective op, const at::Tensor& t, const char* what) {
+  if (!t.defined() || t.layout() != at::kStrided ||
+      !b.supports(op, t.scalar_type(), t.device().type())) [[unlikely]]
+    refuse_tensor(b, t, what);
+}
+inline void check_reduction(const Backend& b, Reduction r, const at::Tensor& t, const char* what) {
+  if (!b.supports(r.op, t.scalar_type()) ||
+      (r.factor != 1 && !t.is_floating_point() && !t.is_complex())) [[unlikely]]
+    refuse_reduction(b, r, t, what);
+}
+inline void check_root(const Backend& b, int root, const char* what) {
+  if (root < 0 || root >= b.size()) [[unlikely]]
+    refuse_root(b, root, what);
+}
 void check_list(const Backend& b, const std::vector<at::Tensor>& list, const char* what,
                 const char* name);
 
-/// `t` itself where it is contiguous, else a copy.
-struct Dense {
-  at::Tensor tensor;
-  bool copied = false;
+/// `t` itself, which outlives this, where it is contiguous, else a copy.
+class Dense {
+  const at::Tensor copy_;
+
+ public:
+  const bool copied;
+  const at::Tensor& tensor;
   explicit Dense(const at::Tensor& t)
-      : tensor(t.is_contiguous() ? t : t.contiguous()), copied(!t.is_contiguous()) {}
+      : copy_(t.is_contiguous() ? at::Tensor() : t.contiguous()),
+        copied(copy_.defined()),
+        tensor(copied ? copy_ : t) {}
+  explicit Dense(at::Tensor&&) = delete;
+  Dense(const Dense&) = delete;
 };
 
 /// A few zeros of int64 where the backend can reach them: CPU, else CUDA.

@@ -16,19 +16,20 @@ namespace {
 constexpr int kMonitoredTag = -2;  // tags of users are not negative
 
 void check_tag(int tag, const char* what) {
-  check<UsageError>(tag >= 0, "{}: tag {}; tags are not negative", what, tag);
+  if (tag < 0) [[unlikely]]
+    fail<UsageError>("{}: tag {}; tags are not negative", what, tag);
 }
 
 void check_peer(const detail::Backend& b, int peer, bool any, const char* what) {
-  check<UsageError>(
-      (any && peer == kAnySource) || (peer >= 0 && peer < b.size() && peer != b.rank()),
-      "{}: there is no other rank {} in a group of {} (this is rank {})", what, peer, b.size(),
-      b.rank());
+  if ((peer < 0 || peer >= b.size() || peer == b.rank()) && !(any && peer == kAnySource))
+      [[unlikely]]
+    fail<UsageError>("{}: there is no other rank {} in a group of {} (this is rank {})", what, peer,
+                     b.size(), b.rank());
 }
 
 }  // namespace
 
-Work Group::send(at::Tensor t, int to, int tag, CallSite site) {
+Work Group::send(const at::Tensor& t, int to, int tag, CallSite site) {
   auto& b = checked();
   check_tensor(b, Collective::send, t, "send");
   check_peer(b, to, false, "send");
@@ -36,7 +37,7 @@ Work Group::send(at::Tensor t, int to, int tag, CallSite site) {
   return work(b.send(Dense(t).tensor, to, tag, site));
 }
 
-Work Group::recv(at::Tensor t, int from, int tag, CallSite site) {
+Work Group::recv(const at::Tensor& t, int from, int tag, CallSite site) {
   auto& b = checked();
   check_tensor(b, Collective::recv, t, "recv");
   check_peer(b, from, true, "recv");
@@ -44,14 +45,15 @@ Work Group::recv(at::Tensor t, int from, int tag, CallSite site) {
   Dense dense(t);
   auto token = b.recv(dense.tensor, from, tag, site);
   if (dense.copied) copy_back(b, token, t, dense.tensor);
-  return Work(backend_, token);  // also where it is complete: source() asks
+  if (token.kind == 0 && token.peer >= 0) return Work(nullptr, token);  // source() asks
+  return Work(backend_, token);
 }
 
-Work Group::isend(at::Tensor t, int to, int tag, CallSite site) {
-  return send(std::move(t), to, tag, site);
+Work Group::isend(const at::Tensor& t, int to, int tag, CallSite site) {
+  return send(t, to, tag, site);
 }
-Work Group::irecv(at::Tensor t, int from, int tag, CallSite site) {
-  return recv(std::move(t), from, tag, site);
+Work Group::irecv(const at::Tensor& t, int from, int tag, CallSite site) {
+  return recv(t, from, tag, site);
 }
 
 // Receives first: what arrives meanwhile finds its place. No call waits, so no order can deadlock.

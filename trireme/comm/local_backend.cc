@@ -3,7 +3,7 @@
 
 #include <ATen/ops/from_blob.h>
 
-#include <deque>
+#include <array>
 #include <mutex>
 #include <optional>
 
@@ -17,7 +17,7 @@ using local::Call;
 using local::DType;
 using local::OpKind;
 
-std::optional<DType> dtype_of(at::ScalarType t) {
+constexpr std::optional<DType> word_for(at::ScalarType t) {
   switch (t) {
     case at::kDouble:
       return DType::f64;
@@ -45,6 +45,16 @@ std::optional<DType> dtype_of(at::ScalarType t) {
     default:
       return std::nullopt;
   }
+}
+
+std::optional<DType> dtype_of(at::ScalarType t) {
+  constexpr auto n = static_cast<size_t>(at::ScalarType::NumOptions);
+  static constexpr auto words = [] {
+    std::array<std::optional<DType>, n> table;
+    for (size_t i = 0; i < n; ++i) table[i] = word_for(static_cast<at::ScalarType>(i));
+    return table;
+  }();
+  return static_cast<size_t>(t) < n ? words[static_cast<size_t>(t)] : std::nullopt;
 }
 
 class LocalBackend final : public Backend, public std::enable_shared_from_this<LocalBackend> {
@@ -122,12 +132,12 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
   Token broadcast(const at::Tensor& t, int root, CallSite site) override {
     Call c = call(OpKind::broadcast, t, site);
     c.root = root;
-    return post(c, t, t);
+    return post(std::move(c), t, t);
   }
   Token reduce(const at::Tensor& t, int root, ReduceOp op, CallSite site) override {
     Call c = call(OpKind::reduce, t, site, op);
     c.root = root;
-    return post(c, t, t);
+    return post(std::move(c), t, t);
   }
   Token all_gather(const at::Tensor& output, const at::Tensor& input, CallSite site) override {
     return post(call(OpKind::all_gather, input, site), input, output);
@@ -140,13 +150,13 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
                CallSite site) override {
     Call c = call(OpKind::gather, input, site);
     c.root = root;
-    return post(c, input, output);
+    return post(std::move(c), input, output);
   }
   Token scatter(const at::Tensor& output, const at::Tensor& input, int root,
                 CallSite site) override {
     Call c = call(OpKind::scatter, output, site);
     c.root = root;
-    return post(c, input, output);
+    return post(std::move(c), input, output);
   }
   Token all_to_all(const at::Tensor& output, const at::Tensor& input,
                    const std::vector<int64_t>& output_counts,
@@ -156,25 +166,25 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
     c.count = 0;
     c.send_counts = reinterpret_cast<const uint64_t*>(input_counts.data());
     c.recv_counts = reinterpret_cast<const uint64_t*>(output_counts.data());
-    return post(c, input, output);
+    return post(std::move(c), input, output);
   }
   Token send(const at::Tensor& t, int to, int tag, CallSite site) override {
     Call c = call(OpKind::send, t, site);
     c.root = to;
     c.tag = tag;
-    return post(c, t, t);
+    return post(std::move(c), t, t);
   }
   Token recv(const at::Tensor& t, int from, int tag, CallSite site) override {
     Call c = call(OpKind::recv, t, site);
     c.root = from;
     c.tag = tag;
-    return post(c, t, t);
+    return post(std::move(c), t, t);
   }
   Token barrier(CallSite site) override {
     Call c;
     c.op = OpKind::barrier;
     c.site = site;
-    return post(c, {}, {});
+    return post(std::move(c), {}, {});
   }
 
   void wait(Token token, Duration timeout) override {
@@ -203,12 +213,12 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
   }
 
   void when_complete(Token token, std::function<void()> done) override {
-    for (auto& h : held_)
-      if (h.token.number == token.number && h.token.kind == token.kind &&
-          h.token.peer == token.peer) {
-        h.done = std::move(done);
-        return;
-      }
+    for (size_t i = 0; i < held_.size(); ++i) {
+      const Token& t = held_[i].token;
+      if (t.number != token.number || t.kind != token.kind || t.peer != token.peer) continue;
+      held_[i].done = std::move(done);
+      return;
+    }
     done();  // already complete
   }
 
@@ -248,17 +258,17 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
     return {static_cast<local::Ticket::Kind>(t.kind), t.peer, t.number};
   }
 
-  Token post(Call c, const at::Tensor& in, const at::Tensor& out) {
+  Token post(Call&& c, const at::Tensor& in, const at::Tensor& out) {
     if (in.defined()) c.in = in.data_ptr();
-    if (out.defined()) c.out = out.data_ptr();
+    if (out.defined()) c.out = in.is_same(out) ? const_cast<void*>(c.in) : out.data_ptr();
     const local::Ticket t = engine_.post(c);
     Token token{t.seq, t.peer, static_cast<uint8_t>(t.kind)};
     // Done while posting (the other ranks were here before): nothing to hold, nothing to wait for.
     if (engine_.is_complete(t)) {
       if (!held_.empty()) reap();
-      return c.op == OpKind::recv ? token : Token{};
+      return c.op == OpKind::recv ? Token{0, engine_.source(t), 0} : Token{};
     }
-    held_.push_back({token, in, in.is_same(out) ? at::Tensor() : out, {}});
+    held_.push({token, in, in.is_same(out) ? at::Tensor() : out, {}});
     return token;
   }
 
@@ -271,7 +281,7 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
         continue;
       }
       Held h = std::move(held_[i]);
-      held_.erase(held_.begin() + static_cast<long>(i));
+      held_.erase(i);
       if (h.done) h.done();
     }
   }
@@ -283,7 +293,7 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
   const std::string group_;
   local::Engine engine_;
   std::mutex arena_;
-  std::deque<Held> held_;
+  local::RingQueue<Held> held_;
 };
 
 static_assert(static_cast<int>(ReduceOp::sum) == static_cast<int>(local::RedOp::sum) &&

@@ -26,7 +26,8 @@ struct BenchCall {
 class BenchPeer {
  public:
   virtual ~BenchPeer() = default;
-  /// Returns when this rank's part is complete.
+  /// Returns when this rank's part is complete. Op::barrier always works: ranks line up by it
+  /// before a timed call.
   virtual void run(BenchCall& call) = 0;
   /// "", or why this one cannot do it.
   virtual std::string lacks(bench::Op op, bench::Red red, const bench::Type& type) const = 0;

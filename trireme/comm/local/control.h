@@ -19,8 +19,8 @@ constexpr uint32_t kControlVersion = 2;
 constexpr int kMaxRanks = 64;  // of one host
 constexpr uint64_t kSlots =
     16;  // collectives of one rank under way before a post waits in its queue
-constexpr size_t kInlineBytes = 24;          // payload in the flag's own cache line
-constexpr size_t kSmallBytes = 8192;         // payload beside the flag: one flag each way
+constexpr size_t kInlineBytes = 24;   // payload in the flag's own cache line
+constexpr size_t kSmallBytes = 8192;  // payload beside the flag: one flag each way
 
 using Flag = std::atomic<uint64_t>;
 static_assert(Flag::is_always_lock_free);
@@ -46,9 +46,9 @@ enum class RankState : uint32_t { absent = 0, alive = 1, left = 2, failed = 3 };
 /// every rank.
 enum class FailureKind : uint32_t { other = 0, mismatch = 1, lost = 2, timeout = 3 };
 
-// Point to point: each ordered pair has a row of packets and a ring of bytes in the sender's control
-// memory. `stamp` is the packet's number in its channel, from 1, stored last: the receiver polls it,
-// and a short message travels in the same cache line.
+// Point to point: each ordered pair has a row of packets and a ring of bytes in the sender's
+// control memory. `stamp` is the packet's number in its channel, from 1, stored last: the receiver
+// polls it, and a short message travels in the same cache line.
 enum class PacketKind : uint8_t {
   none,
   eager,     // a whole message: in `data`, or in the ring
@@ -58,11 +58,11 @@ enum class PacketKind : uint8_t {
   fin,       // the receiver's answer: it has read all
   chunk      // a piece of a streamed message, in the ring
 };
-constexpr size_t kPackets = 128;        // of one pair under way
-constexpr size_t kPacketBytes = 40;     // payload in the packet's own cache line
-constexpr size_t kEagerBytes = 8192;    // larger messages are announced
+constexpr size_t kPackets = 128;      // of one pair under way
+constexpr size_t kPacketBytes = 40;   // payload in the packet's own cache line
+constexpr size_t kEagerBytes = 8192;  // larger messages are announced
 constexpr size_t kChunkBytes = 32 << 10;
-constexpr size_t kMoves = 4;            // large messages of one pair under way at a time
+constexpr size_t kMoves = 4;  // large messages of one pair under way at a time
 
 struct alignas(64) Packet {
   Flag stamp;
@@ -108,11 +108,11 @@ struct alignas(64) Channel {
   alignas(64) Move moves[kMoves];
 };
 
-// What a rank that has waited for long says about it, in the control memory of its root group: there
-// all its groups come together (deadlock.cc). Its owner writes; `version` is odd meanwhile.
+// What a rank that has waited for long says about it, in the control memory of its root group:
+// there all its groups come together (deadlock.cc). Its owner writes; `version` is odd meanwhile.
 struct Board {
   alignas(64) Flag version;  // another one for whatever else is said, and for every byte moved
-  Flag beat;       // looks at the peers so far: a rank that is busy or stopped makes none
+  Flag beat;                 // looks at the peers so far: a rank that is busy or stopped makes none
   Flag waits_for;  // bit q: root rank q must make a call first; 0: nobody that can be named
   Flag text[32];   // which call, of which group, where
   // Found by this rank: those that wait for each other for ever. `found` is 0 meanwhile.
@@ -137,7 +137,7 @@ struct Control {
   std::atomic<FailureKind> failure_kind;
   char failure[512];  // why, once failed
 
-  Flag posted;  // collectives, published or not; set where this rank waits for long
+  Flag posted;                // collectives, published or not; set where this rank waits for long
   alignas(64) Flag done;      // collectives whose data phase this rank is through with
   alignas(64) Flag staged;    // segments that lie ready in its staging area
   alignas(64) Flag reduced;   // segments of which its chunk is reduced
@@ -145,13 +145,13 @@ struct Control {
   alignas(64) std::atomic<uint32_t> in_data;   // threads: reading or writing peers' memory now
   alignas(64) std::atomic<uint32_t> sleeping;  // waits on `bell`
   std::atomic<uint32_t> bell;                  // peers add one and wake
-  Flag knocks;  // bit q: rank q has no room left in its channel to here
+  Flag knocks;             // bit q: rank q has no room left in its channel to here
   uint64_t probe_address;  // holds probe_value() in this process; stored before the first packet
 
   alignas(64) Channel channels[kMaxRanks];
   alignas(64) Slot slots[kSlots];
   alignas(64) unsigned char payload[kSlots][kSmallBytes];
-  alignas(64) Board board;    // of a root group alone
+  alignas(64) Board board;  // of a root group alone
   /// The full descriptors of calls, and the flight recorder: one record serves both.
   alignas(64) flight::Ring ring;
 };
@@ -159,8 +159,8 @@ struct Control {
 constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 constexpr size_t kPage = 4096;
 
-// Behind Control: packets and a ring of bytes for each peer, then two staging buffers. Packets start
-// as zeros.
+// Behind Control: packets and a ring of bytes for each peer, then two staging buffers. Packets
+// start as zeros.
 constexpr size_t kChannelBytes = 128 << 10;
 constexpr size_t kPairBytes = kPackets * sizeof(Packet) + kChannelBytes;
 /// Of one staging buffer. Two ranks work hand in hand out of their caches; more of them, who may

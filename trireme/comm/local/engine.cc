@@ -40,13 +40,12 @@ Engine::Engine(std::unique_ptr<Host> host, Duration timeout, Engine* root,
       threads_(host_->one_address_space()),
       name_(name),
       recorder_(&self_->ring),
-      dumper_(&self_->ring,
-              {.backend = "local",
-               .group = name,
-               .rank = rank_,
-               .size = size_,
-               .world_rank = root ? root_ranks[static_cast<size_t>(rank_)] : rank_,
-               .epoch = self_->epoch}) {
+      dumper_(&self_->ring, {.backend = "local",
+                             .group = name,
+                             .rank = rank_,
+                             .size = size_,
+                             .world_rank = root ? root_ranks[static_cast<size_t>(rank_)] : rank_,
+                             .epoch = self_->epoch}) {
   check<UsageError>(size_ <= kMaxRanks, "{} ranks on one host; the local backend takes at most {}",
                     size_, kMaxRanks);
   for (int q = 0; q < size_; ++q) {
@@ -186,19 +185,24 @@ bool Engine::publish(Pending& p) {
   publish_data(p, slot);
   failpoint("comm.post");
   publish_flag(slot.seq, p.seq);
+  prefetch_to_write(&self_->slots[(p.seq + 1) % kSlots]);
   // After the flag: peers read the record only where the calls differ, and wait for it then.
   record(p);
   published_seq_ = p.seq;
   return true;
 }
 
-bool Engine::matched(Pending& p) {
+bool Engine::arrived(const Pending& p) const {
   const uint64_t at = p.seq % kSlots;
-  for (int q = 0; q < size_; ++q) {
-    if (q == rank_) continue;
-    Slot& slot = peer_[q]->slots[at];
-    if (slot.seq.load(std::memory_order_acquire) != p.seq) return false;
-  }
+  for (int q = 0; q < size_; ++q)
+    if (q != rank_ && peer_[q]->slots[at].seq.load(std::memory_order_acquire) != p.seq)
+      return false;
+  return true;
+}
+
+bool Engine::matched(Pending& p) {
+  if (!arrived(p)) return false;
+  const uint64_t at = p.seq % kSlots;
   const uint64_t digest = self_->slots[at].digest;
   for (int q = 0; q < size_; ++q)
     if (peer_[q]->slots[at].digest != digest) [[unlikely]]
@@ -248,8 +252,7 @@ void Engine::step() {
   // Published ahead, so that peers see all that this rank has posted; executed in order.
   while (published_seq_ + 1 < next_seq_ && publish(pending(published_seq_ + 1))) continue;
   while (through_seq_ + 1 < next_seq_ && advance(pending(through_seq_ + 1))) continue;
-  while (complete_seq_ < through_seq_ &&
-         through(pending_.front().waits_for, complete_seq_ + 1))
+  while (complete_seq_ < through_seq_ && through(pending_.front().waits_for, complete_seq_ + 1))
     finish_front();
   if (pairs_->active()) pairs_->advance();
   if (owes_ring_) ring_peers();
@@ -289,11 +292,9 @@ Ticket Engine::post(const Call& call) {
   if (call.op == OpKind::send || call.op == OpKind::recv) {
     ticket = pairs_->post(call);
   } else {
-    Pending p;
-    p.call = call;
-    p.seq = next_seq_;
+    Pending& p = pending_.extend();
+    p.begin(call, next_seq_);
     if (call.op == OpKind::all_to_all) keep_counts(p);
-    pending_.push(std::move(p));
     ticket = {Ticket::collective, -1, next_seq_++};
   }
   progress();
@@ -358,20 +359,44 @@ void Engine::decide_spin() {
   spin_decided_ = true;
 }
 
+/// Where all that this rank can do is to wait for its peers' slots: looks at nothing else for a
+/// moment, so that it sees the last of them as soon as it is there.
+void Engine::look_for_slots() {
+  if (through_seq_ + 1 == next_seq_) return pairs_->look();
+  if (through_seq_ + 2 != next_seq_ || published_seq_ <= through_seq_ || pairs_->active() ||
+      pending(published_seq_).path != Path::unknown)
+    return cpu_relax();
+  const Pending& p = pending(published_seq_);
+  const uint64_t at = p.seq % kSlots;
+  const size_t bytes = p.call.count * size_of(p.call.dtype);
+  const bool beside = bytes > kInlineBytes && bytes <= kSmallBytes;
+  for (int i = 0; i < 16 && !arrived(p); ++i) {
+    // The payload's lines come along with the flag's, not after it.
+    for (int q = 0; beside && q < size_; ++q)
+      if (q != rank_)
+        for (size_t line = 0; line < bytes && line < 256; line += 64)
+          __builtin_prefetch(peer_[q]->payload[at] + line);
+  }
+}
+
 /// A burst of looks without a clock: many where spinning is right, else a few.
 bool Engine::poll(const Ticket& ticket) {
   for (int i = spin_us_ ? 64 : 4; i > 0; --i) {
     if (complete(ticket)) return true;
-    if (crew_->size() > 1) progress_others();
-    cpu_relax();
+    if (crew_->size() > 1)
+      progress_others();
+    else if (spin_us_)
+      look_for_slots();
+    else
+      cpu_relax();
   }
   return false;
 }
 
 // Spin where every rank of the host has a CPU of its own, then yield for a bounded time, then sleep
 // in slices; ten times a second look whether the peers live. Each bit of progress starts it anew:
-// where ranks share CPUs, a yield lets the next one run, and a sleep costs two switches and a wake-up
-// by every peer.
+// where ranks share CPUs, a yield lets the next one run, and a sleep costs two switches and a
+// wake-up by every peer.
 void Engine::wait(const Ticket& ticket, Deadline deadline) {
   if (complete(ticket)) return;
   if (!spin_decided_) decide_spin();

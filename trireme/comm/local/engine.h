@@ -38,10 +38,11 @@ namespace trireme::local {
 /// count: elements. all_reduce, broadcast, reduce: of the buffer `in` (== out). all_gather: of
 /// `in`; out has size() times as many. reduce_scatter: of `out`; `in` has size() times as many.
 /// send, recv: of `in`, `out`; root is the peer, of a recv kAnySource too. A message goes to the
-/// oldest recv of its source and tag; those of one pair and tag keep their order, others may overtake.
-/// gather: of `in`; out, on the root, has size() times as many. scatter: of `out`; in, on the root.
-/// all_to_all: send_counts[q] elements for rank q lie in `in` after those for q-1, recv_counts[q]
-/// from it in `out`; both arrays have size() values and are copied when posting. count is unused.
+/// oldest recv of its source and tag; those of one pair and tag keep their order, others may
+/// overtake. gather: of `in`; out, on the root, has size() times as many. scatter: of `out`; in, on
+/// the root. all_to_all: send_counts[q] elements for rank q lie in `in` after those for q-1,
+/// recv_counts[q] from it in `out`; both arrays have size() values and are copied when posting.
+/// count is unused.
 constexpr int kAnySource = -1;
 struct Call {
   OpKind op = OpKind::none;
@@ -123,6 +124,15 @@ class TRIREME_API Engine {
     uint64_t segments = 0, staged = 0, reduced = 0, copied = 0;
     uint64_t each = 0;                   // all_to_all: elements of every part, or kUneven:
     std::unique_ptr<uint64_t[]> counts;  // size() sent, size() received
+
+    void begin(const Call& c, uint64_t number) {
+      call = c;
+      seq = number;
+      path = Path::unknown;
+      waits_for = base = segments = staged = reduced = copied = each = 0;
+      by_root = false;
+      counts.reset();
+    }
   };
   class Pairs;  // point to point: p2p.h
 
@@ -131,6 +141,8 @@ class TRIREME_API Engine {
   uint64_t record_pair(const Call& call, bool done);
   bool publish(Pending& p);
   bool matched(Pending& p);
+  bool arrived(const Pending& p) const;
+  void look_for_slots();
   void choose_path(Pending& p);
   bool advance(Pending& p);
   void publish_data(const Pending& p, Slot& slot);

@@ -6,6 +6,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/philox.h"
+#include "trireme/comm/local/waiter.h"
 
 // Posting, packets in, matching and completion. Packets out: p2p_packets.cc; how large messages
 // move: p2p_move.cc.
@@ -288,6 +289,18 @@ void Engine::Pairs::drain(int q) {
       bells_ |= bit(q);
     }
   }
+}
+
+void Engine::Pairs::look() {
+  if (watch_ == 0 || (watch_ & (watch_ - 1)) || ready_.size()) return cpu_relax();
+  const int q = __builtin_ctzll(watch_);
+  const Lane& lane = lanes_[static_cast<size_t>(q)];
+  if (!lane.queue.empty() || !lane.replies.empty() || !lane.moving.empty() ||
+      !lane.waiting.empty() || !lane.streams.empty())
+    return cpu_relax();
+  const Packet& next = packets_of(e_.peer_[q], e_.rank_)[lane.received % kPackets];
+  for (int i = 0; i < 16; ++i)
+    if (next.stamp.load(std::memory_order_acquire) == lane.received + 1) return;
 }
 
 void Engine::Pairs::advance() {

@@ -37,6 +37,8 @@ class Engine::Pairs {
     return watch_ || ready_.size() || e_.self_->knocks.load(std::memory_order_relaxed);
   }
   void advance();
+  /// Looks whether the packet that this rank waits for is there, and at nothing else for a moment.
+  void look();
   bool idle() const { return under_way_ == 0; }
   bool owes_bells() const { return bells_ != 0; }
   void ring_bells();

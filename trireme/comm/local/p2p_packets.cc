@@ -45,6 +45,7 @@ Packet* Engine::Pairs::room(int q, size_t bytes, bool reply, unsigned char*& rin
 void Engine::Pairs::commit(int q, Packet& p) {
   Lane& lane = lanes_[static_cast<size_t>(q)];
   p.stamp.store(++lane.sent, std::memory_order_release);
+  prefetch_to_write(&packets_of(e_.self_, q)[lane.sent % kPackets]);
   lane.knocked = false;
   bells_ |= bit(q);
 }
@@ -84,6 +85,9 @@ Engine::Pairs::Put Engine::Pairs::put_message(int q, const Call& call) {
   if (bytes) std::memcpy(to ? to : p->data, call.in, bytes);
   lane.eager += cost;
   commit(q, *p);
+  if (to)  // the next message probably lies behind this one
+    for (size_t line = 0; line < bytes && line < 256; line += 64)
+      prefetch_to_write(channel_of(e_.self_, q) + (lane.space.head() + line) % kChannelBytes);
   return Put::done;
 }
 

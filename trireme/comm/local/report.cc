@@ -51,7 +51,8 @@ std::string Engine::describe(const Call& c) const {
 std::string Engine::describe_pair(const Ticket& ticket) const {
   const Call* call = pairs_->call_of(ticket);
   return call ? fmt::format("{} with tag {}", describe(*call), call->tag)
-              : ticket.kind == Ticket::sending ? "send" : "recv";
+         : ticket.kind == Ticket::sending ? "send"
+                                          : "recv";
 }
 
 /// The call that `rank` made under this number, as its recorder has it.
@@ -64,8 +65,9 @@ std::string Engine::describe_record(int rank, uint64_t seq) {
        seq && r.seq.load(acquire) < seq && arrived(rank, seq) && !patience.expired();)
     ::sched_yield();
   if (seq == 0 || r.seq.load(acquire) != seq) return "nothing";
-  std::string text = flight::call_text(r.op.load(acquire), r.dtype.load(acquire), r.red.load(acquire),
-                             r.root.load(acquire), r.count.load(acquire));
+  std::string text =
+      flight::call_text(r.op.load(acquire), r.dtype.load(acquire), r.red.load(acquire),
+                        r.root.load(acquire), r.count.load(acquire));
   const uint32_t site = r.site.load(acquire);
   if (r.seq.load(std::memory_order_relaxed) != seq) return "nothing";  // rewritten meanwhile
   if (site < ring.site_count.load(acquire)) text += std::string(" at ") + ring.sites[site].text;
@@ -142,10 +144,11 @@ void Engine::raise_wrong_message(int peer, const std::string& sent, const std::s
 
 void Engine::raise_uneven(const Pending& p, int from, int to, uint64_t sent, uint64_t expected) {
   raise<Mismatch>(
-      fmt::format("call {}: rank {} sends {} elements to rank {} in {}, but rank {} expects {} from "
-                  "it in {}. What a rank sends to another must be what that one expects",
-                  p.seq, from, sent, to, describe_record(from, p.seq), to, expected,
-                  describe_record(to, p.seq)),
+      fmt::format(
+          "call {}: rank {} sends {} elements to rank {} in {}, but rank {} expects {} from "
+          "it in {}. What a rank sends to another must be what that one expects",
+          p.seq, from, sent, to, describe_record(from, p.seq), to, expected,
+          describe_record(to, p.seq)),
       from != rank_ ? from : to, p.seq, FailureKind::mismatch);
 }
 
@@ -251,7 +254,9 @@ void Engine::raise_timeout(const Ticket& ticket, Duration waited) {
                  -1, ticket.seq, FailureKind::timeout);
 }
 
+// Every call comes by here: the words are put together where there is an error.
 void Engine::validate(const Call& c) const {
+  const bool rooted = c.root >= 0 && c.root < size_;
   switch (c.op) {
     case OpKind::none:
       fail<UsageError>("no operation");
@@ -259,9 +264,9 @@ void Engine::validate(const Call& c) const {
       if (c.root == kAnySource && size_ > 1) break;
       [[fallthrough]];
     case OpKind::send:
-      check<UsageError>(c.root >= 0 && c.root < size_ && c.root != rank_,
-                        "{}: there is no other rank {} in a group of {} (this is rank {})",
-                        name_of(c.op), c.root, size_, rank_);
+      if (!rooted || c.root == rank_)
+        fail<UsageError>("{}: there is no other rank {} in a group of {} (this is rank {})",
+                         name_of(c.op), c.root, size_, rank_);
       break;
     case OpKind::all_to_all:
       return validate_exchange(c, size_);
@@ -269,34 +274,33 @@ void Engine::validate(const Call& c) const {
     case OpKind::reduce:
     case OpKind::gather:
     case OpKind::scatter:
-      check<UsageError>(c.root >= 0 && c.root < size_, "{}: root {} is not in a group of {}",
-                        name_of(c.op), c.root, size_);
+      if (!rooted)
+        fail<UsageError>("{}: root {} is not in a group of {}", name_of(c.op), c.root, size_);
       break;
     default:
       break;
   }
-  check<UsageError>(c.count <= kMaxCount, "{}: {} elements are more than memory can hold",
-                    name_of(c.op), c.count);
+  if (c.count > kMaxCount)
+    fail<UsageError>("{}: {} elements are more than memory can hold", name_of(c.op), c.count);
   const bool in_place =
       c.op == OpKind::all_reduce || c.op == OpKind::broadcast || c.op == OpKind::reduce;
-  check<UsageError>(!in_place || c.in == c.out, "{} works in place: give one buffer as in and out",
-                    name_of(c.op));
+  if (in_place && c.in != c.out)
+    fail<UsageError>("{} works in place: give one buffer as in and out", name_of(c.op));
   const bool needs_in = c.op != OpKind::recv && (c.op != OpKind::scatter || c.root == rank_);
   const bool needs_out = c.op != OpKind::send && (c.op != OpKind::gather || c.root == rank_);
-  check<UsageError>(
-      c.op == OpKind::barrier || c.count == 0 || ((c.in || !needs_in) && (c.out || !needs_out)),
-      "{}: no buffer for {} elements", name_of(c.op), c.count);
+  if (c.op != OpKind::barrier && c.count && ((needs_in && !c.in) || (needs_out && !c.out)))
+    fail<UsageError>("{}: no buffer for {} elements", name_of(c.op), c.count);
   if (c.op != OpKind::all_reduce && c.op != OpKind::reduce && c.op != OpKind::reduce_scatter)
     return;
-  check<UsageError>(c.red != RedOp::avg || !is_integer(c.dtype),
-                    "{}: avg of {} would round; use sum and divide, or a floating type",
-                    name_of(c.op), name_of(c.dtype));
-  check<UsageError>(!is_bitwise(c.red) || is_integer(c.dtype),
-                    "{}: {} is for integers, not for {}", name_of(c.op), name_of(c.red),
-                    name_of(c.dtype));
-  check<UsageError>((c.red != RedOp::min && c.red != RedOp::max) || !is_complex(c.dtype),
-                    "{}: {} of {} has no meaning: complex numbers have no order", name_of(c.op),
-                    name_of(c.red), name_of(c.dtype));
+  if (c.red == RedOp::avg && is_integer(c.dtype))
+    fail<UsageError>("{}: avg of {} would round; use sum and divide, or a floating type",
+                     name_of(c.op), name_of(c.dtype));
+  if (is_bitwise(c.red) && !is_integer(c.dtype))
+    fail<UsageError>("{}: {} is for integers, not for {}", name_of(c.op), name_of(c.red),
+                     name_of(c.dtype));
+  if ((c.red == RedOp::min || c.red == RedOp::max) && is_complex(c.dtype))
+    fail<UsageError>("{}: {} of {} has no meaning: complex numbers have no order", name_of(c.op),
+                     name_of(c.red), name_of(c.dtype));
 }
 
 }  // namespace trireme::local

@@ -21,6 +21,11 @@ class RingQueue {
     if (size_ == capacity_) grow();
     return (*this)[size_++] = std::move(item);
   }
+  /// What stood in this place before, for the caller to write over: nothing is moved.
+  T& extend() {
+    if (size_ == capacity_) grow();
+    return (*this)[size_++];
+  }
   void pop() {
     head_ = (head_ + 1) & (capacity_ - 1);
     --size_;

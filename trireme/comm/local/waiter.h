@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 #include "trireme/base/export.h"
 
@@ -19,6 +20,18 @@ inline void cpu_relax() {
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
   asm volatile("yield");
+#endif
+}
+
+/// The cache line that is written next, taken from the peers who read it: later the store would
+/// wait for that.
+inline void prefetch_to_write(const void* line) {
+#if defined(__x86_64__)
+  // __builtin_prefetch means this only where the compiler's target has it; a CPU that lacks it does
+  // nothing.
+  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line)));
+#else
+  __builtin_prefetch(line, 1);
 #endif
 }
 
@@ -60,8 +73,9 @@ inline void futex_wake(std::atomic<uint32_t>* word) {
   ::syscall(SYS_futex, word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
-/// What the cgroup's cpu.max leaves, in CPUs; 1e9 where there is no limit.
-TRIREME_API double cgroup_cpus();
+/// What cgroups (v2 cpu.max, v1 cfs_quota_us) leave this process, in CPUs; 1e9 where there is no
+/// limit. Files are looked for under `root`.
+TRIREME_API double cgroup_cpus(const std::string& root = "");
 
 /// The CPUs that the calling thread may run on, as a bit mask.
 TRIREME_API void read_cpu_mask(uint64_t (&mask)[16]);
