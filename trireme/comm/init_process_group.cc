@@ -3,11 +3,12 @@
 #include "trireme/base/rank_label.h"
 #include "trireme/base/signals.h"
 #include "trireme/comm/blas.h"
-#include "trireme/comm/flight/dump.h"
 #include "trireme/comm/by_device.h"
+#include "trireme/comm/flight/dump.h"
 #include "trireme/comm/local_backend.h"
 #include "trireme/comm/registry.h"
 #include "trireme/comm/run.h"
+#include "trireme/comm/tuned_backend.h"
 #include "trireme/store/memory_store.h"
 #include "trireme/store/rank_env.h"
 #include "trireme/store/rendezvous.h"
@@ -49,12 +50,15 @@ std::shared_ptr<detail::Backend> local_world(const RankEnv& env, std::shared_ptr
   // Under a name of its own, each group of some of the ranks meets in the same way.
   auto make_host = [store = meeting->store.get(), timeout](int rank, int size,
                                                            const std::string& name) {
-    local::Exchange exchange{[&](const std::string& key, const std::string& value) {
-                               store->set(name + "/" + key, value);
-                             },
-                             [&](const std::string& key, Deadline until) {
-                               return store->get(name + "/" + key, until);
-                             }};
+    local::Exchange exchange{
+        [&](const std::string& key, const std::string& value) {
+          store->set(name + "/" + key, value);
+        },
+        [&](const std::string& key, Deadline until) { return store->get(name + "/" + key, until); },
+        [&](const std::string& key) { return store->try_get(name + "/" + key); },
+        [&](const std::string& key, const std::string& value) {
+          key.empty() ? store->clear_will() : store->set_will(name + "/" + key, value);
+        }};
     return local::process_host(rank, size, exchange, Deadline::after(timeout));
   };
   auto host = make_host(env.rank, env.world_size, "world");
@@ -84,7 +88,10 @@ Group init_process_group(const InitOptions& options) {
     meeting->store = std::make_shared<MemoryStore>();
   else
     meeting->store = open_store(env, options.init_method, deadline, meeting->server);
-  if (options.backend == "local") return Group(local_world(env, meeting, options.timeout));
+  if (options.backend == "local") {
+    auto world = local_world(env, meeting, options.timeout);
+    return Group(options.tuned ? detail::tuned_by_cache(std::move(world), meeting->store) : world);
+  }
 
   detail::BackendSpec spec;
   spec.rank = env.rank;
@@ -92,6 +99,7 @@ Group init_process_group(const InitOptions& options) {
   spec.timeout = options.timeout;
   spec.across = options.across;
   spec.check = options.check;
+  spec.tuned = options.tuned;
   // The server closes with the last user of its store.
   spec.store = std::make_shared<PrefixStore>(std::shared_ptr<Store>(meeting, meeting->store.get()),
                                              spec.name);

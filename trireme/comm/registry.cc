@@ -10,6 +10,7 @@
 #include "trireme/comm/mpi/backend.h"
 #include "trireme/comm/nccl/backend.h"
 #include "trireme/comm/recorded_backend.h"
+#include "trireme/comm/tuned_backend.h"
 
 namespace trireme::detail {
 
@@ -37,8 +38,12 @@ std::shared_ptr<Backend> make_backend(const std::string& backend, const BackendS
   auto made = make_bare(backend, spec);
   // A fake world has nobody to compare with, and never hangs; those by device do it one by one.
   if (spec.check.empty() || backend == "fake" || is_by_device(backend)) return made;
-  return recorded_backend(checked_backend(std::move(made), spec.check, spec.name), spec.name,
-                          spec.rank);
+  if (spec.tuned) made = tuned_by_cache(std::move(made), spec.store);
+  std::unique_ptr<WaitBoard> board;
+  if (spec.check == "each" && spec.store && spec.size > 1)
+    board = store_board(*spec.store, spec.name, spec.rank, spec.size, spec.timeout);
+  return recorded_backend(checked_backend(std::move(made), spec.check, spec.name, std::move(board)),
+                          spec.name, spec.rank);
 }
 
 std::vector<std::string> present_backends() {

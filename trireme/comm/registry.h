@@ -32,6 +32,8 @@ struct BackendSpec {
   /// How ranks find out that they call different things: each, hash, off (checked_backend.h). "":
   /// nothing around the backend, not even a recorder: another backend stands on this one.
   std::string check = "hash";
+  /// Whether all_reduce goes by the table of `trireme bench --tune`, where there is one.
+  bool tuned = true;
 };
 
 /// Every rank of the group calls it with the same name. UsageError for a name that is unknown or

@@ -20,6 +20,9 @@ struct InitOptions {
   /// call different things. "each": one small exchange before every collective. "hash": after every
   /// 64. "off".
   std::string check = "hash";
+  /// Where `trireme bench --tune` has measured this kind of host, all_reduce goes by the algorithm
+  /// that was the fastest at its size; false: by the backend's own.
+  bool tuned = true;
   Duration timeout = std::chrono::minutes(10);
   /// env:// reads who this process is from the variables of torchrun, trireme run, Open MPI, MPICH,
   /// Slurm, …; without any it is a world of one. tcp://host:port and
@@ -33,9 +36,9 @@ struct InitOptions {
 /// Every rank of the world calls it. Throws UsageError (variables that contradict each other, wrong
 /// secret), Timeout naming the ranks that did not come, ResourceError. A process that was started
 /// bare gets OpenBLAS's right kernels here (OPENBLAS_CORETYPE). Where TRIREME_FLIGHT_DIR names a
-/// folder (trireme train sets it), the last calls of this rank are written there when a group fails,
-/// and on SIGUSR2, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT unless the program handles those:
-/// `trireme trace flight` reads them.
+/// folder (trireme train sets it), the last calls of this rank are written there when a group
+/// fails, and on SIGUSR2, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT unless the program handles
+/// those: `trireme trace flight` reads them.
 TRIREME_API Group init_process_group(const InitOptions& options = {});
 
 /// Runs fn as n ranks, one thread each, and returns when all have. What a rank throws ends the

@@ -2,12 +2,12 @@
 #include "trireme/comm/plan/tuning.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -102,11 +102,8 @@ std::string cpu_name(std::string_view cpuinfo) {
 HostShape HostShape::here(int ranks, std::string backend) {
   std::ifstream file("/proc/cpuinfo");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  cpu_set_t cpus;
-  CPU_ZERO(&cpus);
-  const int cores = ::sched_getaffinity(0, sizeof cpus, &cpus) == 0
-                        ? CPU_COUNT(&cpus)
-                        : static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
+  // Not those that this process is bound to: a rank with a binding and one without share a table.
+  const auto cores = static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
   return {cpu_name(text), cores, ranks, std::move(backend)};
 }
 
@@ -224,6 +221,16 @@ std::string TuningTable::path_for(const HostShape& shape,
     cache = home + "/.cache";
   }
   return cache + "/trireme/tuning-" + shape.hash() + ".json";
+}
+
+bool TuningTable::any_in_cache() {
+  try {
+    const std::filesystem::path path = path_for(HostShape{});
+    for (const auto& entry : std::filesystem::directory_iterator(path.parent_path()))
+      if (entry.path().filename().string().rfind("tuning-", 0) == 0) return true;
+  } catch (const std::exception&) {  // no home, no folder
+  }
+  return false;
 }
 
 void TuningTable::save(const std::string& path) const {

@@ -27,7 +27,7 @@ namespace trireme {
 /// What a table holds for. Hosts of the same shape share one.
 struct TRIREME_API HostShape {
   std::string cpu;  // "Intel(R) Xeon(R) …", as the system says
-  int cores = 1;    // CPUs that this process may use
+  int cores = 1;    // CPUs of the machine
   int ranks = 1;    // on this host
   std::string backend = "local";
 
@@ -75,6 +75,8 @@ class TRIREME_API TuningTable {
   /// variable is an absolute path. `env` is for tests.
   static std::string path_for(const HostShape& shape,
                               const std::function<const char*(const char*)>& env = {});
+  /// Whether there is a table of any shape where path_for() puts them.
+  static bool any_in_cache();
   /// Makes the folder (0700) and replaces the file as a whole.
   void save(const std::string& path) const;
   void save() const { save(path_for(shape_)); }

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/comm/tuned_backend.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <deque>
+#include <exception>
+
+#include "trireme/base/check.h"
+#include "trireme/comm/forwarding_backend.h"
+#include "trireme/comm/hybrid/hosts.h"
+#include "trireme/comm/plan_run.h"
+#include "trireme/store/store.h"
+
+namespace trireme::detail {
+namespace {
+
+constexpr uint8_t kPlanned = 0x3f;  // of a token: a call of ours, not of the backend's
+constexpr int kPlanTag = -3;        // tags of users are not negative
+
+class TunedBackend final : public ForwardingBackend {
+ public:
+  TunedBackend(std::shared_ptr<Backend> inner, TuningTable table, std::vector<int> hosts)
+      : ForwardingBackend(std::move(inner)), table_(std::move(table)) {
+    options_.hosts = std::move(hosts);
+    options_.tag = kPlanTag;
+  }
+
+  Token all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) override {
+    const auto fastest = table_.choose("all_reduce", size(), t.nbytes());
+    const bool fits =
+        t.numel() && inner_->supports(Collective::send, t.scalar_type(), t.device().type());
+    if (!fits || fastest.value_or(Algorithm::direct) == Algorithm::direct)
+      return inner_->all_reduce(t, op, site);
+    if (failure_) std::rethrow_exception(failure_);
+    calls_.push_back({++number_,
+                      std::make_unique<PlannedAllReduce>(*inner_, t, op, *fastest, options_, site),
+                      {}});
+    advance();
+    return number_ <= complete_ ? Token{} : Token{number_, -1, kPlanned};
+  }
+
+  // A peer may need this rank's part of a call of ours before it comes to what this rank waits for,
+  // or the other way round: while there are such calls, nothing is waited for alone.
+  void wait(Token token, Duration timeout) override {
+    const Deadline deadline = Deadline::after(timeout);
+    auto over = [&] {
+      return token.kind == kPlanned ? token.number <= complete_ : inner_->completed(token);
+    };
+    while (!calls_.empty() && !deadline.expired()) {
+      advance();
+      if (over()) return;
+      ::sched_yield();
+    }
+    if (token.kind != kPlanned) return inner_->wait(token, deadline.remaining());
+    if (token.number <= complete_) return;
+    // The backend names whom it waits for.
+    guarded([&] { calls_.front().run->wait(*inner_, deadline.remaining()); });
+  }
+  bool completed(Token token) override {
+    advance();
+    return token.kind == kPlanned ? token.number <= complete_ : inner_->completed(token);
+  }
+  int source(Token token) override {
+    check<UsageError>(token.kind != kPlanned, "source() of something that is no recv");
+    return inner_->source(token);
+  }
+  void progress() override {
+    advance();
+    inner_->progress();
+  }
+  void when_complete(Token token, std::function<void()> done) override {
+    if (token.kind != kPlanned) return inner_->when_complete(token, std::move(done));
+    for (Call& call : calls_)
+      if (call.number == token.number) {
+        call.done = std::move(done);
+        return;
+      }
+    done();
+  }
+
+ private:
+  struct Call {
+    uint64_t number;
+    std::unique_ptr<PlannedAllReduce> run;
+    std::function<void()> done;
+  };
+
+  template <class Body>
+  void guarded(const Body& body) {
+    if (failure_) std::rethrow_exception(failure_);
+    try {
+      body();
+    } catch (...) {
+      failure_ = std::current_exception();
+      throw;
+    }
+  }
+
+  // One after the other: their messages have one tag.
+  void advance() {
+    guarded([&] {
+      while (!calls_.empty() && calls_.front().run->advance(*inner_)) {
+        Call call = std::move(calls_.front());
+        calls_.pop_front();
+        complete_ = call.number;
+        if (call.done) call.done();
+      }
+    });
+  }
+
+  const TuningTable table_;
+  AlgorithmOptions options_;
+  std::deque<Call> calls_;
+  uint64_t number_ = 0, complete_ = 0;
+  std::exception_ptr failure_;
+};
+
+bool always_direct(const TuningTable& table, int ranks) {
+  for (const auto& m : table.measurements())
+    if (m.ranks == ranks && table.choose(m.op, ranks, m.bytes) != Algorithm::direct) return false;
+  return true;
+}
+
+}  // namespace
+
+std::shared_ptr<Backend> tuned_backend(std::shared_ptr<Backend> inner, const TuningTable& table,
+                                       std::vector<int> hosts) {
+  return std::make_shared<TunedBackend>(std::move(inner), table, std::move(hosts));
+}
+
+std::shared_ptr<Backend> tuned_by_cache(std::shared_ptr<Backend> inner,
+                                        const std::shared_ptr<Store>& all) {
+  const int rank = inner->rank(), size = inner->size();
+  if (size == 1 || !all) return inner;
+  const Deadline deadline = Deadline::after(inner->timeout());
+  PrefixStore store(all, "tuning");
+  // Most users never measured: they pay one look into the cache.
+  if (rank == 0) store.set("any", TuningTable::any_in_cache() ? "yes" : "no");
+  if (store.get("any", deadline) == "no") return inner;
+  const std::vector<int> hosts = find_hosts(store, rank, size, deadline);
+  // What rank 0 found, so that all ranks do the same.
+  const std::string kNone = "-", kWrong = "!";
+  if (rank == 0) {
+    const auto here = static_cast<int>(std::count(hosts.begin(), hosts.end(), 0));
+    std::string found = kNone;
+    try {
+      const auto table = TuningTable::load(HostShape::here(here, inner->name()));
+      if (table && !always_direct(*table, size)) found = table->text();
+    } catch (const std::exception& e) {
+      found = kWrong + e.what();
+    }
+    store.set("table", found);
+  }
+  const std::string found = store.get("table", deadline);
+  if (found == kNone) return inner;
+  if (found.substr(0, 1) == kWrong) fail<UsageError>("rank 0's tuning table: {}", found.substr(1));
+  return tuned_backend(std::move(inner), TuningTable::parse(found, "rank 0's tuning table"), hosts);
+}
+
+}  // namespace trireme::detail
