@@ -7,6 +7,7 @@
 #include "trireme/comm/fake/traffic.h"         // what a fake world was asked to move
 #include "trireme/comm/functional.h"           // collectives that autograd goes through
 #include "trireme/comm/group.h"                // ranks and collectives
+#include "trireme/comm/mpi_group.h"            // a group over your MPI_Comm (needs no MPI to compile)
 #include "trireme/comm/objects.h"              // typed values between ranks
 #include "trireme/comm/plan/tuning.h"          // which algorithm was fastest on this kind of host
 #include "trireme/comm/run.h"                  // init_process_group, run_threads, spawn

@@ -122,6 +122,29 @@ TEST(store_rank_env, reads_pmi_and_mvapich) {
             "1/4 0/2 -1 MVAPICH");
 }
 
+TEST(store_rank_env, ranks_that_hydra_started_on_one_host_have_its_proxy_as_their_job) {
+  auto job = [](const Env& env) {
+    return read_rank_env(
+               [&](const std::string& name) -> std::optional<std::string> {
+                 auto at = env.find(name);
+                 return at == env.end() ? std::nullopt : std::optional(at->second);
+               },
+               [] { return "hydra-7-99"; })
+        .job_id;
+  };
+  const Env here{{"PMI_RANK", "1"},
+                 {"PMI_SIZE", "2"},
+                 {"MPI_LOCALRANKID", "1"},
+                 {"MPI_LOCALNRANKS", "2"}};
+  EXPECT_EQ(job(here), "hydra-7-99");
+  EXPECT_EQ(job(here + Env{{"RANK", "1"}, {"WORLD_SIZE", "2"}}), "hydra-7-99");
+  EXPECT_EQ(job(here + Env{{"MPI_LOCALNRANKS", "1"}, {"MPI_LOCALRANKID", "0"}}), "");  // two hosts
+  EXPECT_EQ(job({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}), "");
+  EXPECT_EQ(job(here + Env{{"FLUX_JOB_ID", "f3"}}), "f3");
+  EXPECT_EQ(job(kOpenMpi), "56623105");
+  EXPECT_EQ(job({}), "");
+}
+
 TEST(store_rank_env, reads_a_slurm_step) {
   EXPECT_EQ(short_form(kSrun), "4/7 0/2 2 Slurm");
   EXPECT_EQ(read(kSrun).master_addr, "gnode10");

@@ -151,9 +151,9 @@ class Writer {
       put(v.has_value());
       if (v) put(*v);
     } else if constexpr (TupleLike<T>) {
-      std::apply([this](const auto&... parts) { (put(parts), ...); }, v);
+      std::apply([this](const auto&... parts) { (this->put(parts), ...); }, v);
     } else {
-      v.trireme_fields([this](const auto&... members) { (put(members), ...); });
+      v.trireme_fields([this](const auto&... members) { (this->put(members), ...); });
     }
   }
   std::string take() { return std::move(bytes_); }
@@ -211,10 +211,10 @@ class Reader {
       v.reset();
       if (one<bool>()) v = one<typename T::value_type>();
     } else if constexpr (TupleLike<T>) {
-      std::apply([this](auto&... parts) { (get(parts), ...); }, v);
+      std::apply([this](auto&... parts) { (this->get(parts), ...); }, v);
     } else {
       Nesting nesting(*this);
-      v.trireme_fields([this](auto&... members) { (get(members), ...); });
+      v.trireme_fields([this](auto&... members) { (this->get(members), ...); });
     }
   }
   bool done() const { return left_.empty(); }

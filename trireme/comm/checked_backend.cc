@@ -5,12 +5,17 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
+#include <map>
+#include <numeric>
+#include <tuple>
 
 #include "trireme/base/check.h"
 #include "trireme/base/philox.h"
 #include "trireme/comm/call_words.h"
 #include "trireme/comm/flight/call_text.h"
 #include "trireme/comm/forwarding_backend.h"
+#include "trireme/comm/wait_watch.h"
 
 namespace trireme::detail {
 namespace {
@@ -56,8 +61,22 @@ std::string text_of(const Told& t) {
 
 class CheckedBackend final : public ForwardingBackend {
  public:
-  CheckedBackend(std::shared_ptr<Backend> inner, bool each, const std::string& group)
-      : ForwardingBackend(std::move(inner)), group_(group), each_(each), last_(each ? 1 : kEach) {}
+  /// board_ranks: this group's ranks as ranks of the watch's board.
+  CheckedBackend(std::shared_ptr<Backend> inner, bool each, const std::string& group,
+                 std::shared_ptr<WaitWatch> watch, std::vector<int> board_ranks)
+      : ForwardingBackend(std::move(inner)),
+        group_(group),
+        each_(each),
+        last_(each ? 1 : kEach),
+        watch_(std::move(watch)),
+        board_ranks_(std::move(board_ranks)) {
+    if (watch_) watch_->join(this, [this](const auto& why) { abort(why, AbortKind::mismatch); });
+  }
+  ~CheckedBackend() override {
+    if (!watch_) return;
+    watch_->leave(this);
+    if (!failed_ && std::uncaught_exceptions() == 0) watch_->left(group_);
+  }
 
   Token all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) override {
     note(words_of(OpKind::all_reduce, t, 0, op), site, t.device());
@@ -94,23 +113,55 @@ class CheckedBackend final : public ForwardingBackend {
                    const std::vector<int64_t>& output_counts,
                    const std::vector<int64_t>& input_counts, CallSite site) override {
     note(words_of(OpKind::all_to_all, input), site, input.device());
+    if (each_ && size() > 1) compare_parts(output_counts, input_counts);
     return inner_->all_to_all(output, input, output_counts, input_counts, site);
   }
   Token barrier(CallSite site) override {
     note({.op = OpKind::barrier}, site, device_);
     return inner_->barrier(site);
   }
+  Token send(const at::Tensor& t, int to, int tag, CallSite site) override {
+    return message(WaitKind::send, inner_->send(t, to, tag, site),
+                   words_of(OpKind::send, t, to, ReduceOp::sum, tag), site);
+  }
+  Token recv(const at::Tensor& t, int from, int tag, CallSite site) override {
+    return message(WaitKind::recv, inner_->recv(t, from, tag, site),
+                   words_of(OpKind::recv, t, from, ReduceOp::sum, tag), site);
+  }
+  void wait(Token token, Duration timeout) override {
+    const auto at = open_.find(key(token));
+    if (at == open_.end()) return inner_->wait(token, timeout);
+    const Waiting what = std::move(at->second);
+    open_.erase(at);
+    // The backend has words of its own for a message that is late.
+    if (!await(what, token, timeout, false)) inner_->wait(token, Duration::zero());
+  }
+  bool completed(Token token) override {
+    const bool yes = inner_->completed(token);
+    if (yes) open_.erase(key(token));
+    return yes;
+  }
+  void abort(const std::string& why, AbortKind kind) override {
+    failed_ = true;
+    inner_->abort(why, kind);
+  }
   std::shared_ptr<Backend> subgroup(const std::vector<int>& members,
                                     const std::string& group) override {
-    return checked_backend(inner_->subgroup(members, group), each_ ? "each" : "hash", group);
+    std::vector<int> board_ranks;
+    if (watch_)
+      for (int m : members) board_ranks.push_back(board_ranks_[static_cast<size_t>(m)]);
+    return std::make_shared<CheckedBackend>(inner_->subgroup(members, group), each_, group, watch_,
+                                            std::move(board_ranks));
   }
 
  private:
   void note(const CallWords& words, CallSite site, at::Device device) {
     device_ = device;
+    site_ = site;
     Told& t = told_[calls_ % kEach];
     t = tell(++calls_, words, site);
     hash_ = mix64(hash_ ^ t.digest);
+    if (watch_) watch_->called(group_, calls_);
     if (size() == 1 || calls_ % last_ != 0) return;
     if (each_) return compare(&t, 1);
     // Every rank sees the same numbers, so all of them go on to the calls, or none does.
@@ -134,15 +185,87 @@ class CheckedBackend final : public ForwardingBackend {
       for (int r = 1; r < size(); ++r) {
         const Told other = of(r, i);
         if (other.digest == first.digest) continue;
-        const std::string text = fmt::format(
-            "call {} of group {}: rank 0 called {}, but rank {} called {}. Every rank must make "
-            "the "
-            "same calls in the same order",
-            first.seq, group_, text_of(first), r, text_of(other));
-        inner_->abort(text, AbortKind::mismatch);
-        throw Mismatch(text, {rank(), rank() ? 0 : r, "", static_cast<int64_t>(first.seq)});
+        mismatch(fmt::format("call {} of group {}: rank 0 called {}, but rank {} called {}. Every "
+                             "rank must make the same calls in the same order",
+                             first.seq, group_, text_of(first), r, text_of(other)),
+                 r);
       }
     }
+  }
+
+  /// What each rank sends to each of the others, and what that one expects.
+  void compare_parts(const std::vector<int64_t>& output_counts,
+                     const std::vector<int64_t>& input_counts) {
+    const auto n = static_cast<size_t>(size());
+    std::vector<int64_t> mine(input_counts);
+    mine.insert(mine.end(), output_counts.begin(), output_counts.end());
+    const auto bytes = exchange(mine.data(), mine.size() * sizeof(int64_t));
+    const auto count = [&](size_t r, size_t i) {
+      int64_t value;
+      std::memcpy(&value, bytes.data() + (r * 2 * n + i) * sizeof value, sizeof value);
+      return value;
+    };
+    for (size_t r = 0; r < n; ++r)
+      for (size_t q = 0; q < n; ++q)
+        if (count(r, q) != count(q, n + r))
+          mismatch(fmt::format("call {} of group {}, {}: rank {} sends {} elements to rank {}, but "
+                               "rank {} expects {}. Both ends of a pair must agree",
+                               calls_, group_, text_of(told_[(calls_ - 1) % kEach]), r, count(r, q),
+                               q, q, count(q, n + r)),
+                   static_cast<int>(r));
+  }
+
+  [[noreturn]] void mismatch(const std::string& text, int peer) {
+    if (watch_) watch_->end_all(text);
+    abort(text, AbortKind::mismatch);
+    throw Mismatch(text, {rank(), rank() ? 0 : peer, "", static_cast<int64_t>(calls_)});
+  }
+
+  using Key = std::tuple<uint8_t, int32_t, uint64_t>;
+  static Key key(Token t) { return {t.kind, t.peer, t.number}; }
+
+  Token message(WaitKind kind, Token token, const CallWords& words, CallSite site) {
+    if (!watch_) return token;
+    if (words.root == kAnySource) {
+      watch_->posted_any_source(group_, words.tag);
+      return token;
+    }
+    const int peer = board_ranks_[static_cast<size_t>(words.root)];
+    Waiting what{kind,      group_, {peer}, watch_->posted(group_, kind, peer, words.tag),
+                 words.tag, ""};
+    if (token.kind == 0) return token;
+    what.text =
+        fmt::format("{} with tag {} of group {}", text_of(tell(0, words, site)), words.tag, group_);
+    open_[key(token)] = std::move(what);
+    constexpr size_t kOpen = 65536;  // whose Works were dropped
+    if (open_.size() > kOpen) open_.erase(open_.begin());
+    return token;
+  }
+
+  /// False: it is late, and, where that is an end, the group ended here. Without a watch the
+  /// backend waits.
+  bool await(const Waiting& what, Token token, Duration timeout, bool late_is_an_end) {
+    WaitWatch::Ended ended;
+    try {
+      ended = watch_->await(
+          what, [&] { return token.kind == 0 || inner_->completed(token); }, timeout);
+    } catch (const Mismatch& e) {  // another rank knew it first, or the backend sees who left
+      if (const auto left = watch_->who_left(what)) mismatch(*left, what.ranks.front());
+      watch_->end_all(e.what());
+      throw;
+    }
+    if (ended.outcome == WaitWatch::Outcome::done) return true;
+    if (ended.outcome == WaitWatch::Outcome::mismatch) mismatch(ended.text, what.ranks.front());
+    if (!late_is_an_end) return false;
+    const std::string text = fmt::format(
+        "{}: {}. Such a rank is stopped, slower than the timeout of the group, or has made other "
+        "calls",
+        what.text,
+        ended.text.empty() ? fmt::format("the ranks did not get through within {:.3g} s",
+                                         std::chrono::duration<double>(timeout).count())
+                           : ended.text);
+    abort(text, AbortKind::timeout);
+    throw Timeout(text, {rank(), -1, "", static_cast<int64_t>(calls_)});
   }
 
   /// Everybody's bytes, rank after rank.
@@ -152,7 +275,16 @@ class CheckedBackend final : public ForwardingBackend {
     at::Tensor in = at::empty({n}, options);
     std::memcpy(in.data_ptr(), mine, bytes);
     at::Tensor out = at::empty({n * size()}, options.device(device_));
-    inner_->wait(inner_->all_gather(out, in.to(device_), CallSite::here()), timeout());
+    failed_ = true;  // until it is done
+    const Token token = inner_->all_gather(out, in.to(device_), site_);
+    if (watch_)
+      await({WaitKind::collective, group_, board_ranks_, calls_, 0,
+             fmt::format("call {} of group {}, {}", calls_, group_,
+                         text_of(told_[(calls_ - 1) % kEach]))},
+            token, timeout(), true);
+    else
+      inner_->wait(token, timeout());
+    failed_ = false;
     out = out.cpu();
     std::vector<char> all(static_cast<size_t>(out.numel()));
     std::memcpy(all.data(), out.data_ptr(), all.size());
@@ -165,16 +297,28 @@ class CheckedBackend final : public ForwardingBackend {
   uint64_t calls_ = 0, hash_ = 0;
   Told told_[kEach] = {};
   at::Device device_ = at::kCPU;  // of the last call
+  CallSite site_;
+  const std::shared_ptr<WaitWatch> watch_;
+  const std::vector<int> board_ranks_;
+  std::map<Key, Waiting> open_;  // messages under way
+  bool failed_ = false;
 };
 
 }  // namespace
 
 std::shared_ptr<Backend> checked_backend(std::shared_ptr<Backend> inner,
-                                         const std::string& check_word, const std::string& group) {
+                                         const std::string& check_word, const std::string& group,
+                                         std::unique_ptr<WaitBoard> board) {
   if (check_word == "off") return inner;
   check<UsageError>(check_word == "each" || check_word == "hash",
                     "check is '{}'; each, hash and off are known", check_word);
-  return std::make_shared<CheckedBackend>(std::move(inner), check_word == "each", group);
+  const bool each = check_word == "each";
+  std::shared_ptr<WaitWatch> watch;
+  if (each && board) watch = std::make_shared<WaitWatch>(std::move(board));
+  std::vector<int> ranks(static_cast<size_t>(inner->size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return std::make_shared<CheckedBackend>(std::move(inner), each, group, std::move(watch),
+                                          std::move(ranks));
 }
 
 }  // namespace trireme::detail

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "trireme/comm/backend.h"
+#include "trireme/comm/wait_board.h"
 
 namespace trireme::detail {
 
@@ -16,8 +17,12 @@ namespace trireme::detail {
 ///   off:  nothing.
 /// UsageError for another word. Sends and receives are between two ranks and not compared. Groups
 /// that are made of it are checked too.
+/// board (with each, where there is one): a Mismatch ends all groups of this rank; calls of groups,
+/// sends and receives that wait for each other in a circle, and calls that wait for a rank that has
+/// left, are a Mismatch after about a second; a Timeout names who did not come.
 TRIREME_API std::shared_ptr<Backend> checked_backend(std::shared_ptr<Backend> inner,
                                                      const std::string& check,
-                                                     const std::string& group);
+                                                     const std::string& group,
+                                                     std::unique_ptr<WaitBoard> board = {});
 
 }  // namespace trireme::detail

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <string>
 #include <type_traits>
 
 #include "trireme/comm/group.h"
@@ -14,7 +15,8 @@
 namespace trireme {
 
 namespace detail {
-TRIREME_API Group mpi_group(const void* comm, size_t bytes, bool is_pointer, Duration timeout);
+TRIREME_API Group mpi_group(const void* comm, size_t bytes, bool is_pointer, Duration timeout,
+                            const std::string& check);
 }
 
 /// The ranks of `comm`, in its order, as a group of the mpi backend; it is that group's world. The
@@ -27,14 +29,16 @@ TRIREME_API Group mpi_group(const void* comm, size_t bytes, bool is_pointer, Dur
 /// Failure: UsageError (no communicator, an inter-communicator, thread level, this build has no
 /// module for your MPI), Timeout. An error of MPI in a group is an exception here, never the end of
 /// the process.
+/// check: as in InitOptions (comm/run.h). The last calls are recorded and dumped as there.
 /// Lifetime: let the groups go before you call MPI_Finalize. One that is older than that is dead
 /// but harmless.
 ///
 /// Comm is MPI_Comm: a pointer in Open MPI, an int in MPICH and those that share its ABI.
 template <class Comm>
-Group mpi_group(Comm comm, Duration timeout = std::chrono::minutes(10)) {
+Group mpi_group(Comm comm, Duration timeout = std::chrono::minutes(10),
+                const std::string& check = "hash") {
   static_assert(std::is_same_v<Comm, int> || std::is_pointer_v<Comm>, "this is no MPI_Comm");
-  return detail::mpi_group(&comm, sizeof comm, std::is_pointer_v<Comm>, timeout);
+  return detail::mpi_group(&comm, sizeof comm, std::is_pointer_v<Comm>, timeout, check);
 }
 
 }  // namespace trireme

@@ -190,7 +190,7 @@ bool RankEnv::single_host() const {
   return net::is_loopback(master_addr);
 }
 
-RankEnv read_rank_env(const net::Getenv& getenv) {
+RankEnv read_rank_env(const net::Getenv& getenv, const std::function<std::string()>& launcher_job) {
   Variables env(getenv);
   auto run_id = env.text("TORCHELASTIC_RUN_ID");
   auto store = env.text("TRIREME_STORE");
@@ -199,6 +199,10 @@ RankEnv read_rank_env(const net::Getenv& getenv) {
   bool has_agent = (run_id || store) && env.text("RANK") && env.text("WORLD_SIZE");
   auto claim = has_agent ? std::nullopt : find_launcher(env);
   if (claim) check_claim(*claim);
+  // Two jobs of one user on one host must not meet. Hosts have proxies of their own: there a job id
+  // from them would part the ranks.
+  if (claim && claim->job_id.empty() && claim->world > 1 && claim->local_world == claim->world)
+    claim->job_id = launcher_job();
   if (auto torch = torch_claim(env, claim)) {
     check_claim(*torch);
     if (claim) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "trireme/base/export.h"
 #include "trireme/net/secret.h"
+#include "trireme/store/hydra.h"
 
 namespace trireme {
 
@@ -33,13 +35,15 @@ struct TRIREME_API RankEnv {
 ///              TORCHELASTIC_RUN_ID
 ///   Open MPI   OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE; PMIX_NAMESPACE
 ///   MVAPICH    MV2_COMM_WORLD_RANK, …
-///   PMI        PMI_RANK PMI_SIZE MPI_LOCALRANKID MPI_LOCALNRANKS (MPICH, Intel MPI, Hydra, Flux)
+///   PMI        PMI_RANK PMI_SIZE MPI_LOCALRANKID MPI_LOCALNRANKS (MPICH, Intel MPI, Hydra, Flux);
+///              where all ranks are on this host, its job is what `launcher_job` says
 ///   Slurm      SLURM_PROCID … inside a job step (srun); a batch script or an salloc shell is a
 ///              world of one
 ///   none       a world of one
 /// MASTER_ADDR, MASTER_PORT and TRIREME_STORE count whatever the source. An empty variable is one
 /// that is not set. UsageError naming variables and values: not a number, rank beyond the world,
 /// sources that disagree.
-TRIREME_API RankEnv read_rank_env(const net::Getenv& env = net::process_env);
+TRIREME_API RankEnv read_rank_env(const net::Getenv& env = net::process_env,
+                                  const std::function<std::string()>& launcher_job = own_hydra_job);
 
 }  // namespace trireme

@@ -5,9 +5,11 @@
 
 #include <cstdio>
 #include <string>
+#include <thread>
 
+#include "tests/support/desync_programs.h"
 #include "trireme/base/check.h"
-#include "trireme/comm/mpi_group.h"
+#include "trireme/trireme.h"
 
 namespace {
 
@@ -72,6 +74,46 @@ void own_communicator() {
   }
 }
 
+// Calls that differ, and orders that differ: there is no store, ranks tell each other by MPI.
+void desync() {
+  using trireme::testing::DesyncProgram;
+  using trireme::testing::DesyncWorld;
+  int rank, size;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  std::vector<const DesyncProgram*> programs;
+  std::vector<DesyncWorld> worlds;
+  for (const DesyncProgram& p : trireme::testing::desync_programs())
+    for (const char* name : {"operation", "count", "parts_of_all_to_all", "tag_of_a_message",
+                             "both_receive_first", "order_of_two_groups", "wrong_group",
+                             "circle_over_three_groups", "message_inside_a_collective"}) {
+      if (p.name != std::string(name) || p.at_least() > size) continue;
+      programs.push_back(&p);
+      worlds.emplace_back(trireme::mpi_group(MPI_COMM_WORLD, std::chrono::seconds(20), "each"),
+                          p.groups);
+    }
+  std::vector<std::string> wrong(programs.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < programs.size(); ++i)
+    threads.emplace_back([&, i] {
+      const auto end = run_desync(*programs[i], std::move(worlds[i]));
+      wrong[i] = judge_desync(*programs[i], end, rank, size);
+    });
+  for (auto& t : threads) t.join();
+  for (const std::string& text : wrong) trireme::check<Error>(text.empty(), "{}", text);
+}
+
+void recorded() {
+  Group world = trireme::mpi_group(MPI_COMM_WORLD, std::chrono::seconds(20), "each");
+  world.barrier();
+  try {
+    world.all_reduce(at::ones({world.rank() == 1 ? 7 : 8})).wait();
+  } catch (const trireme::Mismatch&) {
+    return;
+  }
+  trireme::fail<Error>("no Mismatch");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -82,10 +124,16 @@ int main(int argc, char** argv) {
   try {
     if (fact == "low_level") {
       expect_refused(MPI_COMM_WORLD, "MPI was initialised at MPI_THREAD_FUNNELED");
-      MPI_Finalize();
+    } else if (fact == "desync") {
+      desync();
+    } else if (fact == "recorded") {
+      recorded();
     } else {
       own_communicator();
     }
+    int over = 0;
+    MPI_Finalized(&over);
+    if (!over) MPI_Finalize();
     std::fprintf(stderr, "all is well\n");
     return 0;
   } catch (const std::exception& e) {

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tests/support/conformance.h"
+#include "tests/support/desync_programs.h"
 #include "trireme/base/check.h"
 #include "trireme/comm/mpi/backend.h"
 #include "trireme/comm/run.h"
@@ -297,7 +298,7 @@ void mismatch(Group) {
 
 void timeout(Group world) {
   const int n = world.size();
-  Group g(detail::mpi_backend_on(nullptr, 0, false, milliseconds(300)));
+  Group g(detail::mpi_backend_on(nullptr, 0, false, milliseconds(1000)));
   at::Tensor x = at::zeros({4});
   const auto start = Clock::now();
   if (g.rank() != n - 1) {
@@ -328,7 +329,7 @@ void timeout(Group world) {
 }
 
 void different_calls(Group) {
-  Group g(detail::mpi_backend_on(nullptr, 0, false, milliseconds(300)));
+  Group g(detail::mpi_backend_on(nullptr, 0, false, milliseconds(1000)));
   at::Tensor x = at::zeros({4});
   std::vector<at::Tensor> parts;
   for (int r = 0; r < g.size(); ++r) parts.push_back(at::zeros({4}));
@@ -367,6 +368,35 @@ void aborted(Group) {
   trireme::check<Error>(seconds_since(start) < 5, "{} s", seconds_since(start));
 }
 
+// Both the store's ranks and those of the local engine are this job's own.
+void beside_another(Group g) {
+  Group local = init_process_group({.timeout = seconds(20)});
+  for (int i = 0; i < 50; ++i) {
+    at::Tensor x = at::full({1000}, 1.F + g.rank() + i), y = x.clone();
+    g.all_reduce(x).wait();
+    local.all_reduce(y).wait();
+    equal(x, at::full({1000}, 3.F + 2 * i), "all_reduce of this job");
+    equal(y, x, "local all_reduce of this job");
+  }
+}
+
+void desync(Group g) {
+  ServerHandle server;
+  std::shared_ptr<Store> store =
+      open_store(read_rank_env(), "env://", Deadline::after(seconds(60)), server);
+  const std::string wrong =
+      testing::run_desync_programs(g.rank(), g.size(), [&](const testing::DesyncProgram& p) {
+        detail::BackendSpec spec;
+        spec.rank = g.rank();
+        spec.size = g.size();
+        spec.timeout = seconds(20);
+        spec.check = "each";
+        spec.store = std::make_shared<PrefixStore>(store, p.name);
+        return Group(detail::make_backend("mpi", spec));
+      });
+  trireme::check<Error>(wrong.empty(), "{}", wrong);
+}
+
 // These end the job: the launcher must notice.
 void one_exits(Group g) {
   if (g.rank() == 1) std::exit(3);
@@ -387,6 +417,8 @@ const std::map<std::string, void (*)(Group)> kFacts{
     {"timeout", timeout},
     {"different_calls", different_calls},
     {"aborted", aborted},
+    {"desync", desync},
+    {"beside_another", beside_another},
     {"one_exits", one_exits},
     {"one_is_killed", one_is_killed},
 };

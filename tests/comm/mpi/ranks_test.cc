@@ -3,6 +3,9 @@
 
 #include "tests/support/command.h"
 #include "tests/support/ports.h"
+#include "trireme/base/file.h"
+#include "trireme/comm/flight/dump_reader.h"
+#include "trireme/comm/flight/verdict.h"
 
 // The mpi backend under the real mpirun of each MPI that this build has a module for. What the
 // ranks do stands in ranks.cc and guest.cc.
@@ -46,9 +49,10 @@ int count(const std::string& text, const std::string& part) {
   return n;
 }
 
-void expect_all_well(Mpi mpi, int n, const std::string& program, const Arguments& facts) {
+void expect_all_well(Mpi mpi, int n, const std::string& program, const Arguments& facts,
+                     const Environment& env = {}) {
   if (const auto why = why_not(mpi); !why.empty()) GTEST_SKIP() << why;
-  Command job(ranks(mpi, n, program, facts), {own_job(), {}});
+  Command job(ranks(mpi, n, program, facts), {own_job(env), {}});
   EXPECT_EQ(job.finish(std::chrono::seconds(60)), 0) << job.out << job.err;
   EXPECT_EQ(count(job.out + job.err, "all is well"), n) << job.out << job.err;
 }
@@ -92,14 +96,58 @@ TEST(comm_mpi_ranks, faults_under_mpich_are_errors_that_name_ranks) {
   expect_all_well(Mpi::mpich, 3, "mpi_ranks", kFaults);
 }
 
+TEST(comm_mpi_ranks, thirty_wrong_programs_under_open_mpi_raise_on_both_ranks) {
+  expect_all_well(Mpi::open, 2, "mpi_ranks", {"desync"});
+}
+TEST(comm_mpi_ranks, thirty_wrong_programs_under_open_mpi_raise_on_three_ranks) {
+  expect_all_well(Mpi::open, 3, "mpi_ranks", {"desync"});
+}
+TEST(comm_mpi_ranks, thirty_wrong_programs_under_mpich_raise_on_both_ranks) {
+  expect_all_well(Mpi::mpich, 2, "mpi_ranks", {"desync"});
+}
+TEST(comm_mpi_ranks, thirty_wrong_programs_under_mpich_raise_on_three_ranks) {
+  expect_all_well(Mpi::mpich, 3, "mpi_ranks", {"desync"});
+}
+
 TEST(comm_mpi_ranks, a_communicator_of_the_program_under_open_mpi) {
   expect_all_well(Mpi::open, 3, "mpi_guest_openmpi", {"own_communicator"});
 }
 TEST(comm_mpi_ranks, a_communicator_of_the_program_under_mpich) {
   expect_all_well(Mpi::mpich, 3, "mpi_guest_mpich", {"own_communicator"});
 }
+TEST(comm_mpi_ranks, wrong_programs_in_a_communicator_of_the_program_raise_on_all_ranks) {
+  expect_all_well(Mpi::open, 2, "mpi_guest_openmpi", {"desync"});
+  expect_all_well(Mpi::mpich, 3, "mpi_guest_mpich", {"desync"});
+}
+TEST(comm_mpi_ranks, a_group_on_a_communicator_leaves_dumps_of_its_calls) {
+  PrivateFolder folder;
+  expect_all_well(Mpi::open, 2, "mpi_guest_openmpi", {"recorded"},
+                  {{"TRIREME_FLIGHT_DIR", folder.path()}});
+  const auto all = flight::read_dumps(folder.path());
+  if (all.empty() && !why_not(Mpi::open).empty()) GTEST_SKIP() << why_not(Mpi::open);
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].backend, "mpi");
+  const auto verdict = flight::judge(all);
+  EXPECT_NE(verdict.sentence.find("called all_reduce(float32[7], sum) at "), std::string::npos)
+      << verdict.sentence;
+}
 TEST(comm_mpi_ranks, a_low_thread_level_is_refused) {
   expect_all_well(Mpi::open, 1, "mpi_guest_openmpi", {"low_level"});
+  expect_all_well(Mpi::mpich, 1, "mpi_guest_mpich", {"low_level"});
+}
+
+// Hydra tells its ranks no job id, and both jobs have the default MASTER_PORT.
+TEST(comm_mpi_ranks, two_jobs_of_one_user_under_mpich_do_not_meet) {
+  if (const auto why = why_not(Mpi::mpich); !why.empty()) GTEST_SKIP() << why;
+  const Environment env{{"OMP_NUM_THREADS", "1"}, {"MASTER_PORT", std::to_string(free_tcp_port())}};
+  std::vector<std::unique_ptr<Command>> jobs;
+  for (int i = 0; i < 2; ++i)
+    jobs.push_back(std::make_unique<Command>(ranks(Mpi::mpich, 2, "mpi_ranks", {"beside_another"}),
+                                             CommandOptions{env, {}}));
+  for (auto& job : jobs) {
+    EXPECT_EQ(job->finish(std::chrono::seconds(30)), 0) << job->out << job->err;
+    EXPECT_EQ(count(job->out + job->err, "all is well"), 2) << job->out << job->err;
+  }
 }
 
 TEST(comm_mpi_ranks, a_rank_that_exits_or_dies_ends_its_job_under_open_mpi) {

@@ -8,10 +8,15 @@
 #include <exception>
 
 #include "trireme/base/check.h"
+#include "trireme/base/signals.h"
+#include "trireme/comm/checked_backend.h"
+#include "trireme/comm/flight/dump.h"
+#include "trireme/comm/mpi/board.h"
 #include "trireme/comm/mpi/dtypes.h"
 #include "trireme/comm/mpi/load.h"
 #include "trireme/comm/mpi/mpi_backend.h"
 #include "trireme/comm/mpi_group.h"
+#include "trireme/comm/recorded_backend.h"
 #include "trireme/store/store.h"
 
 namespace trireme::detail {
@@ -162,8 +167,17 @@ bool has_mpi() {
          !mpi_module_path(MpiFlavour::mpich).empty();
 }
 
-Group mpi_group(const void* comm, size_t bytes, bool is_pointer, Duration timeout) {
-  return Group(mpi_backend_on(comm, bytes, is_pointer, timeout));
+Group mpi_group(const void* comm, size_t bytes, bool is_pointer, Duration timeout,
+                const std::string& check_word) {
+  if (!flight::flight_folder().empty()) install_signal_handlers();
+  const TriremeMpiModule& api = load_mpi(is_pointer ? MpiFlavour::openmpi : MpiFlavour::mpich);
+  const auto given = MpiCommunicator::adopt(api, comm, bytes);
+  auto made = std::make_shared<MpiBackend>(given->duplicate(timeout), timeout, MpiLimits{});
+  std::unique_ptr<WaitBoard> board;
+  if (check_word == "each" && made->size() > 1) board = mpi_board(given->duplicate(timeout));
+  const int rank = made->rank();
+  return Group(recorded_backend(
+      checked_backend(std::move(made), check_word, "world", std::move(board)), "world", rank));
 }
 
 }  // namespace trireme::detail

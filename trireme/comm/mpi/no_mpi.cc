@@ -18,6 +18,6 @@ std::shared_ptr<Backend> mpi_backend_on(const void*, size_t, bool, Duration, con
 }
 bool has_mpi() { return false; }
 
-Group mpi_group(const void*, size_t, bool, Duration) { absent(); }
+Group mpi_group(const void*, size_t, bool, Duration, const std::string&) { absent(); }
 
 }  // namespace trireme::detail

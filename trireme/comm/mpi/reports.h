@@ -18,11 +18,11 @@ namespace trireme::detail {
 struct MpiReport {
   enum Kind : uint8_t { waiting, failed, mismatch, timeout };
   uint32_t magic = 0x504d5254;  // "TRMP"
-  uint16_t version = 1;
+  uint16_t version = 2;
   Kind kind = waiting;
   uint8_t op = 0;         // waiting: local::OpKind
   uint64_t sequence = 0;  // waiting: the number of the collective; 0: a pair's
-  char text[1000] = "";
+  char text[2000] = "";
 
   void say(const std::string& words) { words.copy(text, sizeof text - 1); }
 };

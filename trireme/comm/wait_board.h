@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/base/clock.h"
+
+namespace trireme {
+
+class Store;
+
+namespace detail {
+
+/// Where each rank of a root group says one thing at a time that all others can read, whatever they
+/// are doing. One thread at a time uses it.
+class WaitBoard {
+ public:
+  virtual ~WaitBoard() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  /// In place of what this rank said before.
+  virtual void say(const std::string& record) = 0;
+  /// What the ranks said last, as far as it is here; "": nothing.
+  virtual std::vector<std::string> heard() = 0;
+  /// False: a rank's last words may not arrive, so that it need not say that it leaves.
+  virtual bool outlives_ranks() const = 0;
+};
+
+/// Under keys of the job's store, through a connection of its own.
+std::unique_ptr<WaitBoard> store_board(Store& store, const std::string& group, int rank, int size,
+                                       Duration timeout);
+
+}  // namespace detail
+}  // namespace trireme
