@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <thread>
@@ -13,6 +14,7 @@
 
 #include "cli/worker/bench_plan.h"
 #include "trireme/base/clock.h"
+#include "trireme/comm/local/copy.h"
 #include "trireme/comm/local/reduce_kernels.h"
 #include "trireme/comm/local/split_plan.h"
 #include "trireme/comm/local/waiter.h"
@@ -43,38 +45,80 @@ struct Barrier {
   }
 };
 
-}  // namespace
+using bench::Op;
 
-double all_reduce_bound(int ranks, int64_t count, int calls) {
+/// One rank's loads and stores; in[q], out[q] are rank q's.
+void touch(Op op, int rank, int ranks, const bench::Shape& shape, const std::vector<float*>& in,
+           const std::vector<float*>& out, bool streamed) {
+  const auto n = static_cast<size_t>(ranks), r = static_cast<size_t>(rank);
+  const auto count = static_cast<size_t>(shape.count);
+  auto copy = [streamed](float* to, const float* from, size_t elements) {
+    local::copy_block(to, from, elements * 4, streamed);
+  };
+  auto sum = [&](const std::vector<void*>& at, void* const* to, int copies, size_t elements) {
+    local::reduce(local::DType::f32, local::RedOp::sum, at.data(), ranks, to, copies, elements);
+  };
+  std::vector<void*> at(n);
+  switch (op) {
+    case Op::all_reduce: {
+      const local::Range chunk = local::chunk_of(count, 4, ranks, rank);
+      for (size_t q = 0; q < n; ++q) at[q] = in[q] + chunk.begin;
+      return sum(at, at.data(), ranks, chunk.size());
+    }
+    case Op::reduce_scatter: {
+      for (size_t q = 0; q < n; ++q) at[q] = in[q] + r * count;
+      void* to[1] = {out[r]};
+      return sum(at, to, 1, count);
+    }
+    case Op::all_gather:
+      for (size_t i = 0; i < n; ++i) copy(out[r] + (r + i) % n * count, in[(r + i) % n], count);
+      return;
+    case Op::all_to_all:
+      for (size_t i = 0; i < n; ++i) {
+        const size_t q = (r + i) % n;
+        copy(out[r] + q * count, in[q] + r * count, count);
+      }
+      return;
+    default: {  // broadcast from rank 0, which takes the first chunk of each copy
+      const size_t first = local::chunk_of(count, 4, ranks, 0).size();
+      for (size_t q = 1; q < n && r == 0; ++q) copy(in[q], in[0], first);
+      if (r) copy(in[r] + first, in[0] + first, count - first);
+    }
+  }
+}
+
+double timed(Op op, int ranks, const bench::Shape& shape, int calls, bool streamed) {
   const auto n = static_cast<size_t>(ranks);
-  const size_t bytes = local::round_up(static_cast<size_t>(count) * 4, 4096);
-  std::vector<void*> buffers;
+  auto room = [](int64_t elements) {
+    return local::round_up(static_cast<size_t>(elements) * 4, 4096);
+  };
+  std::vector<float*> in, out;
   for (size_t r = 0; r < n; ++r)
-    buffers.push_back(
-        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    for (auto* list : {&in, &out})
+      list->push_back(
+          static_cast<float*>(::mmap(nullptr, room(list == &in ? shape.in : shape.out),
+                                     PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)));
   std::vector<std::vector<double>> times(n);
   Barrier barrier{{}, {}, ranks};
   auto body = [&](int rank) {
     pin_to(rank);
     const auto r = static_cast<size_t>(rank);
-    auto* mine = static_cast<float*>(buffers[r]);
-    const local::Range chunk = local::chunk_of(static_cast<size_t>(count), 4, ranks, rank);
-    std::vector<void*> at(n);
-    for (size_t q = 0; q < n; ++q) at[q] = static_cast<float*>(buffers[q]) + chunk.begin;
-    for (int call = 0; call < calls; ++call) {
-      for (int64_t i = 0; i < count; ++i) mine[i] = static_cast<float>(rank + call);
+    for (int call = 0; call < calls + 1; ++call) {
+      for (int64_t i = 0; i < shape.in; ++i) in[r][i] = static_cast<float>(rank + call);
       barrier.wait();
       const auto begin = Clock::now();
-      local::reduce(local::DType::f32, local::RedOp::sum, at.data(), ranks, at.data(), ranks,
-                    chunk.size());
-      times[r].push_back(seconds_since(begin));
+      touch(op, rank, ranks, shape, in, out, streamed);
+      if (call) times[r].push_back(seconds_since(begin));  // the first one meets new pages
       barrier.wait();
     }
   };
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r) threads.emplace_back(body, r);
   for (auto& t : threads) t.join();
-  for (void* b : buffers) ::munmap(b, bytes);
+  for (size_t r = 0; r < n; ++r) {
+    ::munmap(in[r], room(shape.in));
+    ::munmap(out[r], room(shape.out));
+  }
   std::vector<double> slowest;
   for (size_t c = 0; c < static_cast<size_t>(calls); ++c) {
     double s = 0;
@@ -82,6 +126,19 @@ double all_reduce_bound(int ranks, int64_t count, int calls) {
     slowest.push_back(s);
   }
   return bench::median(slowest);
+}
+
+}  // namespace
+
+bool has_bound(Op op) {
+  return op == Op::all_reduce || op == Op::reduce_scatter || op == Op::all_gather ||
+         op == Op::all_to_all || op == Op::broadcast;
+}
+
+double bound_of(Op op, int ranks, const bench::Shape& shape, int calls) {
+  const double cached = timed(op, ranks, shape, calls, false);
+  if (op == Op::all_reduce || op == Op::reduce_scatter) return cached;
+  return std::min(cached, timed(op, ranks, shape, calls, true));
 }
 
 }  // namespace trireme

@@ -3,12 +3,18 @@
 
 #include <cstdint>
 
+#include "cli/bench_ops.h"
+
 namespace trireme {
 
-/// Seconds that `ranks` pinned threads of this process take for the loads and stores of an
-/// all_reduce of `count` float32, each its chunk, with no synchronisation between them: what no
-/// implementation on this machine can beat by much. Median of `calls`, buffers rewritten by their
-/// owners before each.
-double all_reduce_bound(int ranks, int64_t count, int calls);
+/// Whether bound_of() knows this operation.
+bool has_bound(bench::Op op);
+
+/// Seconds that `ranks` pinned threads of this process take for the loads and stores of one call on
+/// float32 (all_reduce and reduce_scatter: sums), each its part, with no synchronisation between
+/// them: what no implementation on this machine can beat by much. Copies are timed through the
+/// caches and past them, and the faster counts. Median of `calls`, inputs rewritten by their owners
+/// before each.
+double bound_of(bench::Op op, int ranks, const bench::Shape& shape, int calls);
 
 }  // namespace trireme

@@ -248,11 +248,10 @@ void Runner::run_size(Op op, Red red, const Type& type, int root, int64_t bytes)
   const Load load = meter.stop(world_);
   double bound = 0;
   const bool all_at_once = world_.size() <= ::sysconf(_SC_NPROCESSORS_ONLN);
-  if (op == Op::all_reduce && red == Red::sum && scalar_type_of(type) == at::kFloat &&
+  if (has_bound(op) && (!reduces(op) || red == Red::sum) && scalar_type_of(type) == at::kFloat &&
       all_at_once) {
     const int64_t calls = std::clamp<int64_t>((int64_t{64} << 20) / shape.bytes, 3, 200);
-    if (world_.rank() == 0)
-      bound = all_reduce_bound(world_.size(), shape.count, static_cast<int>(calls));
+    if (world_.rank() == 0) bound = bound_of(op, world_.size(), shape, static_cast<int>(calls));
     world_.barrier();
   }
   for (auto& t : timed) report(t, call, shape, bound, load);
