@@ -273,7 +273,7 @@ void Engine::Pairs::take(int q, Packet& p) {
   fail<Corrupt>("rank {} sent a packet that makes no sense", q);
 }
 
-void Engine::Pairs::drain(int q) {
+void Engine::Pairs::drain(int q, bool knocked) {
   Lane& lane = lanes_[static_cast<size_t>(q)];
   Packet* packets = packets_of(e_.peer_[q], e_.rank_);
   Flag& taken = e_.self_->channels[q].taken;
@@ -288,6 +288,8 @@ void Engine::Pairs::drain(int q) {
       lane.unrung = 0;
       bells_ |= bit(q);
     }
+    // Nothing more is expected: to look would take the next packet's line from its sender.
+    if (!knocked && !(watch_ & bit(q))) return;
   }
 }
 
@@ -315,13 +317,13 @@ void Engine::Pairs::advance() {
     m.bytes.reset();
     free_messages_.push_back(number);
   }
-  uint64_t look = watch_;
+  uint64_t knocks = 0;
   if (e_.self_->knocks.load(std::memory_order_relaxed)) [[unlikely]]
-    look |= e_.self_->knocks.exchange(0, std::memory_order_acquire);
-  for (; look; look &= look - 1) {
+    knocks = e_.self_->knocks.exchange(0, std::memory_order_acquire);
+  for (uint64_t look = watch_ | knocks; look; look &= look - 1) {
     const int q = __builtin_ctzll(look);
     Lane& lane = lanes_[static_cast<size_t>(q)];
-    drain(q);
+    drain(q, knocks & bit(q));
     if (!lane.queue.empty() || !lane.replies.empty()) flush(q);
     if (!lane.moving.empty() || !lane.waiting.empty()) advance_moves(q);
     if (!lane.streams.empty()) advance_stream(q);

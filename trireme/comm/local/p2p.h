@@ -125,7 +125,7 @@ class Engine::Pairs {
   void flush(int q);
 
   // Packets in.
-  void drain(int q);
+  void drain(int q, bool knocked);
   void take(int q, Packet& p);
   void deliver(uint32_t id, int q, const Packet& p, const unsigned char* bytes);
   void check_same(const Request& r, int q, const Packet& p);
