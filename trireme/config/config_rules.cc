@@ -28,15 +28,31 @@ void ConfigLoader::derive() {
   }
 
   auto schedule = config_.get_string("scheduler.type");
-  bool ours = schedule == "constant" || schedule == "linear" || schedule == "cosine";
-  if (ours && !given("scheduler.params.warmup_num_steps"))
+  if (!schedule.starts_with("Warmup") && !given("scheduler.params.warmup_num_steps"))
     derived["scheduler.params.warmup_num_steps"] = Value::of(int64_t{0});
+  if (schedule == "inverse_sqrt" && !given("scheduler.params.min_lr_ratio"))
+    derived["scheduler.params.min_lr_ratio"] = Value::of(0.0);
   if (!given("scheduler.params.warmup_max_lr")) {
     if (schedule == "WarmupLR")
       derived["scheduler.params.warmup_max_lr"] =
           Value::of(config_.get_double("optimizer.params.lr"));
     if (schedule == "WarmupDecayLR") derived["scheduler.params.warmup_max_lr"] = Value::of(0.001);
   }
+  auto list = [](std::initializer_list<double> numbers) {
+    Value value;
+    value.kind = Value::Kind::array;
+    for (double number : numbers) value.array.push_back(Value::of(number));
+    return value;
+  };
+  auto optimizer = config_.get_string("optimizer.type");
+  if (optimizer == "Lion" && !given("optimizer.params.betas"))
+    derived["optimizer.params.betas"] = list({0.9, 0.99});
+  if (optimizer == "Lars" && !given("optimizer.params.momentum"))
+    derived["optimizer.params.momentum"] = Value::of(0.9);
+  if (optimizer == "Adagrad" && !given("optimizer.params.eps"))
+    derived["optimizer.params.eps"] = Value::of(1e-10);
+  if (optimizer == "Lamb" && !given("optimizer.params.no_adapt"))
+    derived["optimizer.params.no_adapt"] = list({});
   int64_t steps = config_.get_int("training.steps");
   if (config_.applies("scheduler.params.total_num_steps") &&
       config_.get_int("scheduler.params.total_num_steps") == 0 && steps > 0)
@@ -103,6 +119,30 @@ void ConfigLoader::check_together() {
       c.get_string("optimizer.type") == "AdamW" && !c.get_bool("optimizer.params.adam_w_mode"))
     complain("optimizer.params.adam_w_mode",
              "is false, and optimizer.type is AdamW: Adam with false is plain Adam");
+
+  if (fine({"optimizer.params.min_coeff", "optimizer.params.max_coeff"}) &&
+      c.get_double("optimizer.params.min_coeff") > c.get_double("optimizer.params.max_coeff"))
+    complain("optimizer.params.min_coeff", fmt::format("is above optimizer.params.max_coeff {}",
+                                                       at("optimizer.params.max_coeff")));
+  if (fine({"optimizer.params.trust_coefficient"}) &&
+      c.get_double("optimizer.params.trust_coefficient") == 0)
+    complain("optimizer.params.trust_coefficient", "must be above 0: nothing would move");
+  for (const char* path :
+       {"optimizer.params.beta2_decay", "optimizer.params.eps1", "optimizer.params.d"})
+    if (fine({path}) && c.get_double(path) == 0) complain(path, "must not be 0");
+  if (fine({"optimizer.params.alpha"}) && c.get_double("optimizer.params.alpha") >= 1)
+    complain("optimizer.params.alpha", "must be below 1");
+
+  if (fine({"scheduler.params.cycle_momentum", "scheduler.type"}) &&
+      c.get_bool("scheduler.params.cycle_momentum"))
+    complain("scheduler.params.cycle_momentum",
+             "is true, as in DeepSpeed when it is not given: momentum is not cycled in this "
+             "version, set it to false");
+  for (const char* path : {"scheduler.params.cycle_min_lr", "scheduler.params.cycle_max_lr",
+                           "scheduler.params.decay_num_steps", "scheduler.base_batch_size"})
+    if (fine({path}) && !c.has(path)) complain(path, "is not given, and the schedule needs it");
+  if (fine({"scheduler.params.power"}) && c.get_double("scheduler.params.power") == 0)
+    complain("scheduler.params.power", "must be above 0");
 
   if (fine({"scheduler.params.warmup_min_lr", "scheduler.params.warmup_max_lr"}) &&
       c.get_double("scheduler.params.warmup_min_lr") >

@@ -48,6 +48,8 @@ constexpr Family kWithoutEffect[] = {
      "DeepSpeed reads it with fp16 only; gradient_clipping clips"},
     {"scheduler.params", "last_batch_iteration verbose",
      "a resumed run continues its schedule by itself"},
+    {"scheduler.params", "cycle_min_mom cycle_max_mom decay_mom_rate",
+     "is read with cycle_momentum only, which must be false"},
     {"zero_optimization",
      "contiguous_gradients reduce_scatter reduce_bucket_size use_multi_rank_bucket_allreduce "
      "allgather_partitions allgather_bucket_size overlap_comm load_from_fp32_weights "
@@ -184,17 +186,12 @@ constexpr Refusal kRefused[] = {
 
 constexpr Family kOtherParams[] = {
     {"optimizer.params",
-     "max_coeff min_coeff freeze_step cuda_aware comm_backend_name var_freeze_step "
+     "freeze_step cuda_aware comm_backend_name var_freeze_step "
      "var_update_scaler "
      "local_step_scaler local_step_clipper muon_lr adam_lr ns_method",
      "belongs to an optimizer that is not in this version"},
-    {"scheduler.params",
-     "lr_range_test_min_lr lr_range_test_step_size lr_range_test_step_rate lr_range_test_staircase "
-     "cycle_min_lr cycle_max_lr decay_lr_rate cycle_first_step_size cycle_second_step_size "
-     "cycle_first_stair_count cycle_second_stair_count decay_step_size cycle_momentum "
-     "cycle_min_mom "
-     "cycle_max_mom decay_mom_rate",
-     "belongs to a schedule that is not in this version"},
+    {"scheduler.params", "cycle_first_stair_count cycle_second_stair_count",
+     "stairs of a cycle are not in this version"},
 };
 
 void add(std::vector<KeyInfo>* keys, const Family& family, KeyStatus status) {

@@ -14,7 +14,8 @@ std::vector<std::string> deepspeed_surprises(const Config& c) {
         "optimizer.type Adam is AdamW, as in DeepSpeed: optimizer.params.adam_w_mode is true "
         "unless it is "
         "set to false");
-  if (given("optimizer.type") && optimizer != "SGD" && !given("optimizer.params.weight_decay"))
+  if (given("optimizer.type") && optimizer.starts_with("Adam") &&
+      !given("optimizer.params.weight_decay"))
     notes.push_back(
         "optimizer.params.weight_decay is 0.0, as in DeepSpeed (torch.optim.AdamW has 0.01): "
         "nothing decays");

@@ -38,8 +38,7 @@ class AdamW final : public Optimizer {
 
   void state(StateVisitor& visitor) override {
     visitor.value("optim.step", steps_);
-    for (size_t i = 0; i < table_.size(); ++i)
-      visitor.value("optim.steps." + table_[i].name, taken_[i]);
+    visit_steps(visitor, taken_);
     visit(visitor, "exp_avg", exp_avg_);
     visit(visitor, "exp_avg_sq", exp_avg_sq_);
   }

@@ -13,33 +13,57 @@ namespace trireme {
 /// Keys bear DeepSpeed's names. What a type does not use must stay unset: a set key without effect
 /// is a UsageError.
 struct ScheduleOptions {
-  /// Ours: "constant", "linear", "cosine". DeepSpeed's: "WarmupLR", "WarmupDecayLR",
-  /// "WarmupCosineLR".
+  /// Ours: "constant", "linear", "cosine", "polynomial", "inverse_sqrt", "WSD". DeepSpeed's:
+  /// "WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "OneCycle", "LRRangeTest".
   std::string type = "constant";
   double lr = 1e-3;  // the optimizer's
+  double scale = 1;  // multiplied into whatever comes out: large_batch_scale()
 
   std::optional<int64_t> warmup_num_steps = {};  // ours: 0; DeepSpeed's: 1000, and at least 2
-  std::optional<int64_t> total_num_steps = {};   // required but for constant and WarmupLR
-  std::optional<double> min_ratio = {};  // linear, cosine: the last rate, as a part of lr; 0
+  /// Required by linear, cosine, polynomial, WSD, WarmupDecayLR and WarmupCosineLR.
+  std::optional<int64_t> total_num_steps = {};
+  std::optional<double> min_ratio = {};  // ours but constant: the least rate, as a part of lr; 0
+  std::optional<double> power = {};      // polynomial: 1
+  std::optional<int64_t> decay_num_steps = {};  // WSD, required: the last steps, which decay
+  /// WSD: "linear" (default), "cosine", "exponential", "minus_sqrt".
+  std::optional<std::string> decay_type = {};
 
   std::optional<std::string> warmup_type = {};  // DeepSpeed's: "log" (default) or "linear"
   std::optional<double> warmup_min_lr = {};     // WarmupLR, WarmupDecayLR: 0
   std::optional<double> warmup_max_lr = {};     // WarmupLR: lr; WarmupDecayLR: 0.001
   std::optional<double> warmup_min_ratio = {};  // WarmupCosineLR: 0
   std::optional<double> cos_min_ratio = {};     // WarmupCosineLR: 0.0001
+
+  std::optional<double> cycle_min_lr = {};             // OneCycle, required
+  std::optional<double> cycle_max_lr = {};             // OneCycle, required
+  std::optional<double> decay_lr_rate = {};            // OneCycle: 0
+  std::optional<int64_t> cycle_first_step_size = {};   // OneCycle: 2000
+  std::optional<int64_t> cycle_second_step_size = {};  // OneCycle: the first
+  std::optional<int64_t> decay_step_size = {};         // OneCycle: 0, no decay
+
+  std::optional<double> lr_range_test_min_lr = {};      // 0.001
+  std::optional<int64_t> lr_range_test_step_size = {};  // 2000
+  std::optional<double> lr_range_test_step_rate = {};   // 1
+  std::optional<bool> lr_range_test_staircase = {};     // false
 };
 
 /// A value; lr_at() may be called from anywhere, in any order.
 ///
 /// Ours, with s = step, w = warmup_num_steps, n = total_num_steps, r = min_ratio:
 ///   s < w: lr (s+1)/w, so that no step is lost at 0; then constant: lr; with x = min(1,
-///   (s-w)/(n-w)), linear: lr (1 - (1-r) x); cosine: lr (r + (1-r) (1 + cos πx)/2).
+///   (s-w)/(n-w)), linear: lr (1 - (1-r) x); cosine: lr (r + (1-r) (1 + cos πx)/2); polynomial: lr
+///   (r + (1-r) (1-x)^power); inverse_sqrt: lr max(r, sqrt(max(1,w)/(s+1))); WSD: lr until n -
+///   decay_num_steps, then lr (r + (1-r) f(y)), y running from 0 to 1 over the decay, f(y) = 1-y,
+///   (1 + cos πy)/2, 2·0.5^y - 1 or 1 - sqrt(y).
 ///
 /// DeepSpeed's advance after the optimizer, so that its step s uses the formula at t = s-1 and the
 /// first step the start value (warmup_min_lr; 0 for WarmupCosineLR); w is at least 2:
 ///   t < w: γ = log(t+1)/log(w), or t/w for "linear"; WarmupLR then stays at γ = 1; WarmupDecayLR:
 ///   γ = max(0, (n-t)/max(1, n-w)); both: min_lr + (max_lr - min_lr) γ. WarmupCosineLR: lr times
 ///   m + (1-m) γ in warm-up, then c + (1-c) (1 + cos(π min(1, (t-w+1)/max(1, n-w))))/2.
+///   LRRangeTest: min_lr (1 + step_rate k), k = s/step_size, floored under staircase. OneCycle: up
+///   from cycle_min_lr to cycle_max_lr over the first step size and back over the second; from
+///   step a+b+1 on cycle_min_lr / (1 + decay_lr_rate (s-a-b)/decay_step_size). Momentum stays.
 class TRIREME_API LRScheduler {
  public:
   /// Throws UsageError for an unknown type, a missing, unused or impossible option.
@@ -48,16 +72,48 @@ class TRIREME_API LRScheduler {
   double lr_at(int64_t step) const;
 
  private:
-  enum class Kind { kConstant, kLinear, kCosine, kWarmup, kWarmupDecay, kWarmupCosine };
+  enum class Kind {
+    kConstant,
+    kLinear,
+    kCosine,
+    kPolynomial,
+    kInverseSqrt,
+    kWsd,
+    kWarmup,
+    kWarmupDecay,
+    kWarmupCosine,
+    kOneCycle,
+    kRangeTest
+  };
+  enum class Decay { kLinear, kCosine, kExponential, kMinusSqrt };
+  void take_ours(const ScheduleOptions& o);
+  void take_warmups(const ScheduleOptions& o);
+  void take_one_cycle(const ScheduleOptions& o);
+  void take_range_test(const ScheduleOptions& o);
+  void take_total(const ScheduleOptions& o, bool after_warmup);
   double ours(int64_t step) const;
-  double deepspeed(int64_t iteration) const;
+  double after_warmup(int64_t step) const;
+  double warmups(int64_t iteration) const;
+  double one_cycle(int64_t step) const;
+  double range_test(int64_t step) const;
   double warmup_gamma(int64_t iteration) const;
 
   Kind kind_;
+  double scale_ = 1;
   double low_ = 0, high_ = 0;  // rates that γ = 0 and γ = 1 give
   double end_ratio_ = 0;
   int64_t warmup_ = 0, total_ = 0;
   bool log_ = true;
+  double power_ = 1;
+  Decay decay_ = Decay::kLinear;
+  int64_t decay_steps_ = 0;         // WSD: of the decay; OneCycle: decay_step_size
+  double rate_ = 0;                 // OneCycle: decay_lr_rate; LRRangeTest: step_rate
+  int64_t first_ = 0, second_ = 0;  // step sizes
+  bool staircase_ = false;
 };
+
+/// What a rate found for `base_batch` samples a step is multiplied by for `batch` samples:
+/// "none" 1, "linear" batch/base (Goyal et al. 2017, SGD), "sqrt" its root (LAMB, Adam).
+TRIREME_API double large_batch_scale(const std::string& rule, int64_t batch, int64_t base_batch);
 
 }  // namespace trireme

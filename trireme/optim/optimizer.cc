@@ -3,6 +3,8 @@
 
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
+
 #include "trireme/base/check.h"
 #include "trireme/optim/optimizer_segments.h"
 
@@ -91,6 +93,19 @@ void Optimizer::visit(StateVisitor& visitor, const std::string& kind, const at::
   for (const auto& entry : table_.entries())
     visitor.tensor("optim." + kind + "." + entry.name,
                    flat.narrow(0, entry.offset, entry.numel).view(entry.shape));
+}
+
+void Optimizer::visit_steps(StateVisitor& visitor, std::vector<int64_t>& taken) {
+  for (size_t i = 0; i < table_.size(); ++i)
+    visitor.value("optim.steps." + table_[i].name, taken[i]);
+}
+
+std::vector<bool> Optimizer::not_matching(const std::vector<std::string>& patterns) const {
+  std::vector<bool> found;
+  for (const auto& entry : table_.entries())
+    found.push_back(std::none_of(patterns.begin(), patterns.end(),
+                                 [&](const std::string& p) { return glob_match(p, entry.name); }));
+  return found;
 }
 
 double Optimizer::decay_of(size_t parameter, double otherwise) const {

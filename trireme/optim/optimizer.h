@@ -12,11 +12,14 @@
 #include "trireme/tensor/state.h"
 
 // Optimizers whose state lies in one flat buffer per kind, addressed by the ParameterTable, and
-// whose step is one fused pass over each parameter. Results equal torch::optim's to 1e-6;
-// parameters share nothing with each other, so any split of the line gives the same bits.
+// whose step is one fused pass over each parameter (LARS, LAMB: one that measures and one that
+// moves; Adafactor: two that measure). Results equal torch::optim's, where it has the optimizer, to
+// 1e-6; parameters share nothing with each other, so any split of the line gives the same bits.
 //
 // Parameters: all float32 or all float64, contiguous, on one device. The optimizer keeps handles to
-// them; the state is its own (AdamW 2x the parameters' bytes, SGD 1x with momentum, else none).
+// them; the state is its own, in parameters' bytes: AdamW and LAMB 2x; Lion and Adagrad 1x; SGD and
+// LARS 1x with momentum, else none; RMSprop 1x, and 1x each for momentum and for `centered`;
+// Adafactor rows + columns of each matrix.
 // Gradients are read from p.grad(). One thread at a time. No rank meets another here: every rank
 // steps by itself.
 namespace trireme {
@@ -46,6 +49,67 @@ struct AdamWOptions {
   bool amsgrad = false;  // true is refused
 };
 
+/// Chen et al. 2023: p -= lr (sign(beta1 m + (1-beta1) g) + weight_decay p), then m moves to g by
+/// beta2.
+struct LionOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.99;
+  double weight_decay = 0;
+};
+
+/// torch::optim::RMSprop. Weight decay is added to the gradient.
+struct RmspropOptions {
+  double alpha = 0.99;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  double momentum = 0;
+  bool centered = false;
+};
+
+/// torch::optim::Adagrad. Weight decay is added to the gradient.
+struct AdagradOptions {
+  double lr_decay = 0;
+  double eps = 1e-10;
+  double weight_decay = 0;
+  double initial_accumulator_value = 0;
+};
+
+/// You, Gitman, Ginsburg 2017: each parameter's rate is lr times trust_coefficient ‖w‖ / (‖g‖ +
+/// weight_decay ‖w‖ + eps); m = momentum m + rate (g + weight_decay w); w -= m.
+struct LarsOptions {
+  double momentum = 0.9;
+  double weight_decay = 0;
+  double trust_coefficient = 0.001;
+  double eps = 1e-8;
+  /// Patterns of parameters whose rate is lr itself, as for biases and norms.
+  std::vector<std::string> no_adapt = {"*.bias", "*norm*", "*ln*"};
+};
+
+/// You et al. 2019: u = Adam's step (moments corrected) + weight_decay w; w -= lr clamp(‖w‖/‖u‖) u.
+struct LambOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  double min_coeff = 0.01;  // bounds of ‖w‖/‖u‖, by DeepSpeed's names
+  double max_coeff = 10;
+  bool bias_correction = true;
+  std::vector<std::string> no_adapt = {};  // patterns of parameters whose ratio is 1
+};
+
+/// Shazeer, Stern 2018: of each matrix only row and column means of squares are kept (a tensor of
+/// more dimensions is the matrix [size(0), the rest], a vector keeps all). t is the step, u = g /
+/// sqrt(second moment): p = p (1 - lr weight_decay) - lr max(eps2, rms(p)) u / max(1, rms(u) / d).
+/// The paper's relative rate is a schedule: inverse_sqrt.
+struct AdafactorOptions {
+  double beta2_decay = -0.8;  // beta2 = 1 - t^beta2_decay
+  double eps1 = 1e-30;        // added to squares
+  double eps2 = 1e-3;
+  double d = 1;  // clipping of u
+  double weight_decay = 0;
+  bool scale_parameter = true;  // false: without max(eps2, rms(p))
+};
+
 class TRIREME_API Optimizer {
  public:
   virtual ~Optimizer();
@@ -56,7 +120,8 @@ class TRIREME_API Optimizer {
   /// is left as it is, as torch does. UsageError (nothing has changed) for a gradient that is
   /// sparse or of another dtype, size or device.
   virtual void step(double lr, double grad_scale = 1) = 0;
-  /// "optim.<kind>.<parameter>" tensors and "optim.step"; AdamW also "optim.steps.<parameter>".
+  /// "optim.<kind>.<parameter>" tensors and "optim.step"; those whose formula counts a parameter's
+  /// steps also "optim.steps.<parameter>".
   virtual void state(StateVisitor& visitor) = 0;
 
   /// Fills gradients with zeros in place (they may be views of gradient buckets), or drops them.
@@ -72,6 +137,9 @@ class TRIREME_API Optimizer {
   std::vector<Segment> segments() const;
   at::Tensor zeros() const;  // one element for each of the line
   void visit(StateVisitor& visitor, const std::string& kind, const at::Tensor& flat);
+  void visit_steps(StateVisitor& visitor, std::vector<int64_t>& taken);
+  /// By parameter: none of the patterns matches its name.
+  std::vector<bool> not_matching(const std::vector<std::string>& patterns) const;
   double decay_of(size_t parameter, double otherwise) const;
   double multiplier_of(size_t parameter) const;
 
@@ -88,5 +156,23 @@ TRIREME_API std::unique_ptr<Optimizer> make_sgd(NamedTensors parameters,
 TRIREME_API std::unique_ptr<Optimizer> make_adamw(NamedTensors parameters,
                                                   const AdamWOptions& options = {},
                                                   const std::vector<OptionGroup>& groups = {});
+TRIREME_API std::unique_ptr<Optimizer> make_lion(NamedTensors parameters,
+                                                 const LionOptions& options = {},
+                                                 const std::vector<OptionGroup>& groups = {});
+TRIREME_API std::unique_ptr<Optimizer> make_rmsprop(NamedTensors parameters,
+                                                    const RmspropOptions& options = {},
+                                                    const std::vector<OptionGroup>& groups = {});
+TRIREME_API std::unique_ptr<Optimizer> make_adagrad(NamedTensors parameters,
+                                                    const AdagradOptions& options = {},
+                                                    const std::vector<OptionGroup>& groups = {});
+TRIREME_API std::unique_ptr<Optimizer> make_lars(NamedTensors parameters,
+                                                 const LarsOptions& options = {},
+                                                 const std::vector<OptionGroup>& groups = {});
+TRIREME_API std::unique_ptr<Optimizer> make_lamb(NamedTensors parameters,
+                                                 const LambOptions& options = {},
+                                                 const std::vector<OptionGroup>& groups = {});
+TRIREME_API std::unique_ptr<Optimizer> make_adafactor(NamedTensors parameters,
+                                                      const AdafactorOptions& options = {},
+                                                      const std::vector<OptionGroup>& groups = {});
 
 }  // namespace trireme

@@ -3,6 +3,11 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "trireme/optim/norm_kernels.h"
 #include "trireme/optim/optimizer.h"
 
 // Inside optim: what one step does to one parameter.
@@ -14,6 +19,23 @@ struct Optimizer::Segment {
   at::Tensor gradient;  // contiguous, same dtype, numel and device
   int64_t offset;       // of its state in the flat buffers
   int64_t numel;
+
+  template <class T>
+  T* parameters() const {
+    return parameter.data_ptr<T>();
+  }
+  template <class T>
+  const T* gradients() const {
+    return gradient.data_ptr<T>();
+  }
+  /// Its part of a flat buffer; undefined or null where there is no such buffer.
+  at::Tensor of(const at::Tensor& flat) const {
+    return flat.defined() ? flat.narrow(0, offset, numel) : at::Tensor();
+  }
+  template <class T>
+  T* of(const at::Tensor& flat) const {
+    return flat.defined() ? flat.data_ptr<T>() + offset : nullptr;
+  }
 };
 
 /// pass(begin, end) over [0, numel), on LibTorch's threads where a rank has several. Elements are
@@ -27,6 +49,36 @@ void for_ranges(int64_t numel, const Pass& pass) {
 /// The parameter was written behind autograd's back: let saved tensors notice.
 inline void bump_version(const at::Tensor& parameter) {
   if (!parameter.is_inference()) parameter.unsafeGetTensorImpl()->bump_version();
+}
+
+/// pass(T(), begin, end) over a segment in CPU memory, T being its type; writes the parameter.
+template <class S, class Pass>
+void run_ranges(const S& segment, const Pass& pass) {
+  const auto as = [&](auto type) {
+    for_ranges(segment.numel, [&](int64_t begin, int64_t end) { pass(type, begin, end); });
+  };
+  segment.parameter.scalar_type() == at::kFloat ? as(float()) : as(double());
+  bump_version(segment.parameter);
+}
+
+/// Two sums of squares of one parameter.
+using NormPair = std::pair<double, double>;
+
+/// sums(T(), begin, n, a, b) puts norm_blocks(n) values into a and b; begin is a multiple of
+/// kNormBlock. Blocks are added by a tree that depends on numel alone, whoever computed them.
+template <class S, class Sums>
+NormPair block_sums(const S& segment, const Sums& sums) {
+  const int64_t blocks = norm_blocks(segment.numel);
+  std::vector<double> a(static_cast<size_t>(blocks), 0.0), b(a);
+  const auto as = [&](auto type) {
+    at::parallel_for(0, blocks, 64, [&](int64_t first, int64_t last) {
+      const int64_t begin = first * kNormBlock;
+      sums(type, begin, std::min(segment.numel, last * kNormBlock) - begin, a.data() + first,
+           b.data() + first);
+    });
+  };
+  segment.parameter.scalar_type() == at::kFloat ? as(float()) : as(double());
+  return {tree_sum(a.data(), blocks), tree_sum(b.data(), blocks)};
 }
 
 }  // namespace trireme

@@ -100,26 +100,59 @@ std::vector<OptionGroup> no_decay_groups(const Config& c) {
 
 std::unique_ptr<Optimizer> build_optimizer(const Config& c, const NamedTensors& parameters) {
   const std::string type = c.get_string("optimizer.type");
-  const double decay = c.get_double("optimizer.params.weight_decay");
+  const auto groups = no_decay_groups(c);
+  auto number = [&](const char* name) {
+    return c.get_double(std::string("optimizer.params.") + name);
+  };
+  auto flag = [&](const char* name) { return c.get_bool(std::string("optimizer.params.") + name); };
+  const double decay = number("weight_decay");
+  std::vector<double> betas{0, 0};
+  if (c.applies("optimizer.params.betas")) betas = c.get_double_list("optimizer.params.betas");
+  std::vector<std::string> no_adapt;
+  if (c.applies("optimizer.params.no_adapt"))
+    no_adapt = c.get_string_list("optimizer.params.no_adapt");
+
   if (type == "SGD")
-    return make_sgd(
+    return make_sgd(parameters, {number("momentum"), decay, flag("nesterov")}, groups);
+  if (type == "Lion") return make_lion(parameters, {betas.at(0), betas.at(1), decay}, groups);
+  if (type == "RMSprop")
+    return make_rmsprop(
+        parameters, {number("alpha"), number("eps"), decay, number("momentum"), flag("centered")},
+        groups);
+  if (type == "Adagrad")
+    return make_adagrad(
+        parameters, {number("lr_decay"), number("eps"), decay, number("initial_accumulator_value")},
+        groups);
+  if (type == "Lars")
+    return make_lars(
         parameters,
-        {c.get_double("optimizer.params.momentum"), decay, c.get_bool("optimizer.params.nesterov")},
-        no_decay_groups(c));
+        {number("momentum"), decay, number("trust_coefficient"), number("eps"), no_adapt}, groups);
+  if (type == "Lamb")
+    return make_lamb(parameters,
+                     {betas.at(0), betas.at(1), number("eps"), decay, number("min_coeff"),
+                      number("max_coeff"), true, no_adapt},
+                     groups);
+  if (type == "Adafactor")
+    return make_adafactor(parameters,
+                          {number("beta2_decay"), number("eps1"), number("eps2"), number("d"),
+                           decay, flag("scale_parameter")},
+                          groups);
   AdamWOptions o;
-  const auto betas = c.get_double_list("optimizer.params.betas");
   o.beta1 = betas.at(0);
   o.beta2 = betas.at(1);
-  o.eps = c.get_double("optimizer.params.eps");
+  o.eps = number("eps");
   o.weight_decay = decay;
-  o.decoupled = c.get_bool("optimizer.params.adam_w_mode");
-  return make_adamw(parameters, o, no_decay_groups(c));
+  o.decoupled = flag("adam_w_mode");
+  return make_adamw(parameters, o, groups);
 }
 
-LRScheduler build_schedule(const Config& c, int64_t steps) {
+LRScheduler build_schedule(const Config& c, int64_t steps, int64_t batch) {
   ScheduleOptions o;
   o.type = c.get_string("scheduler.type");
   o.lr = c.get_double("optimizer.params.lr");
+  if (c.applies("scheduler.base_batch_size"))
+    o.scale = large_batch_scale(c.get_string("scheduler.lr_scaling"), batch,
+                                c.get_int("scheduler.base_batch_size"));
   const bool deepspeed = o.type.rfind("Warmup", 0) == 0;
   auto given = [&](const char* name) {
     return c.has(std::string("scheduler.params.") + name) &&
@@ -128,6 +161,7 @@ LRScheduler build_schedule(const Config& c, int64_t steps) {
   auto number = [&](const char* name) {
     return c.get_double(std::string("scheduler.params.") + name);
   };
+  auto count = [&](const char* name) { return c.get_int(std::string("scheduler.params.") + name); };
   // Ours begin without a warm-up unless one is asked for.
   if (given("warmup_num_steps") &&
       (deepspeed || !c.is_default("scheduler.params.warmup_num_steps")))
@@ -145,6 +179,22 @@ LRScheduler build_schedule(const Config& c, int64_t steps) {
   if (given("warmup_max_lr")) o.warmup_max_lr = number("warmup_max_lr");
   if (given("warmup_min_ratio")) o.warmup_min_ratio = number("warmup_min_ratio");
   if (given("cos_min_ratio")) o.cos_min_ratio = number("cos_min_ratio");
+  if (given("power")) o.power = number("power");
+  if (given("decay_num_steps")) o.decay_num_steps = count("decay_num_steps");
+  if (given("decay_type")) o.decay_type = c.get_string("scheduler.params.decay_type");
+  if (given("cycle_min_lr")) o.cycle_min_lr = number("cycle_min_lr");
+  if (given("cycle_max_lr")) o.cycle_max_lr = number("cycle_max_lr");
+  if (given("cycle_first_step_size")) o.cycle_first_step_size = count("cycle_first_step_size");
+  if (given("cycle_second_step_size")) o.cycle_second_step_size = count("cycle_second_step_size");
+  if (given("decay_lr_rate")) o.decay_lr_rate = number("decay_lr_rate");
+  if (given("decay_step_size")) o.decay_step_size = count("decay_step_size");
+  if (given("lr_range_test_min_lr")) o.lr_range_test_min_lr = number("lr_range_test_min_lr");
+  if (given("lr_range_test_step_size"))
+    o.lr_range_test_step_size = count("lr_range_test_step_size");
+  if (given("lr_range_test_step_rate"))
+    o.lr_range_test_step_rate = number("lr_range_test_step_rate");
+  if (given("lr_range_test_staircase"))
+    o.lr_range_test_staircase = c.get_bool("scheduler.params.lr_range_test_staircase");
   return LRScheduler(o);
 }
 
@@ -210,7 +260,7 @@ Run build_run(const Config& c, Group group) {
       parameters, buffers, group, static_cast<size_t>(c.get_double("comm.bucket_mb") * 1048576),
       run.reproducible);
   run.optimizer = build_optimizer(c, parameters);
-  run.schedule.emplace(build_schedule(c, run.steps));
+  run.schedule.emplace(build_schedule(c, run.steps, run.batches.train));
   run.identity = run_identity(run.batches.micro, leaves);
   return run;
 }

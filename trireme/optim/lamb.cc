@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "trireme/optim/norm_kernels.h"
+#include "trireme/optim/optimizer.h"
+#include "trireme/optim/optimizer_segments.h"
+#include "trireme/optim/option_checks.h"
+#include "trireme/optim/rule_kernels.h"
+#include "trireme/optim/tensor_passes.h"
+#include "trireme/optim/trust_ratio.h"
+
+namespace trireme {
+namespace {
+
+// Two phases: moments and norms of all parameters, then the updates. Whoever splits parameters over
+// ranks adds square sums between them.
+class Lamb final : public Optimizer {
+ public:
+  Lamb(NamedTensors parameters, const LambOptions& options, const std::vector<OptionGroup>& groups)
+      : Optimizer(std::move(parameters), groups),
+        options_(options),
+        adapts_(not_matching(options.no_adapt)),
+        exp_avg_(zeros()),
+        exp_avg_sq_(zeros()),
+        taken_(table_.size(), 0) {}
+
+  void step(double lr, double grad_scale) override {
+    auto all = segments();
+    ++steps_;
+    std::vector<LambScalars> scalars;
+    std::vector<NormPair> squares;
+    for (const auto& s : all) {
+      scalars.push_back(scalars_of(s.index, ++taken_[s.index], grad_scale));
+      squares.push_back(measure(s, scalars.back()));
+    }
+    for (size_t i = 0; i < all.size(); ++i) update(all[i], scalars[i], squares[i], lr);
+  }
+
+  void state(StateVisitor& visitor) override {
+    visitor.value("optim.step", steps_);
+    visit_steps(visitor, taken_);
+    visit(visitor, "exp_avg", exp_avg_);
+    visit(visitor, "exp_avg_sq", exp_avg_sq_);
+  }
+
+ private:
+  LambScalars scalars_of(size_t parameter, int64_t t, double grad_scale) const {
+    LambScalars s{grad_scale, options_.beta1, options_.beta2, options_.eps,
+                  decay_of(parameter, options_.weight_decay)};
+    if (options_.bias_correction) {
+      s.moment_scale = 1 / (1 - std::pow(options_.beta1, static_cast<double>(t)));
+      s.root_scale = 1 / std::sqrt(1 - std::pow(options_.beta2, static_cast<double>(t)));
+    }
+    return s;
+  }
+
+  NormPair measure(const Segment& s, const LambScalars& scalars) {
+    const bool adapts = adapts_[s.index];
+    if (!s.parameter.is_cpu()) {
+      lamb_moments(s.gradient.view({s.numel}), s.of(exp_avg_), s.of(exp_avg_sq_), scalars);
+      if (!adapts) return {};
+      return {square_sum(s.parameter),
+              square_sum(lamb_direction(s.parameter.view({s.numel}), s.of(exp_avg_),
+                                        s.of(exp_avg_sq_), scalars))};
+    }
+    return block_sums(s, [&](auto type, int64_t begin, int64_t n, double* w, double* u) {
+      using T = decltype(type);
+      T *m = s.of<T>(exp_avg_) + begin, *v = s.of<T>(exp_avg_sq_) + begin;
+      for (int64_t i = 0; i < n; i += kNormBlock) {  // what was just written is still in the cache
+        const int64_t count = std::min(kNormBlock, n - i), block = i / kNormBlock;
+        lamb_moments<T>(s.gradients<T>() + begin + i, m + i, v + i, count, scalars);
+        if (adapts)
+          lamb_square_sums<T>(s.parameters<T>() + begin + i, m + i, v + i, count, scalars,
+                              w + block, u + block);
+      }
+    });
+  }
+
+  void update(const Segment& s, const LambScalars& scalars, const NormPair& squares, double lr) {
+    double step = lr * multiplier_of(s.index);
+    if (adapts_[s.index])
+      step *= lamb_ratio(std::sqrt(squares.first), std::sqrt(squares.second), options_.min_coeff,
+                         options_.max_coeff);
+    if (!s.parameter.is_cpu())
+      return lamb_update(s.parameter.view({s.numel}), s.of(exp_avg_), s.of(exp_avg_sq_), scalars,
+                         step);
+    run_ranges(s, [&](auto type, int64_t begin, int64_t end) {
+      using T = decltype(type);
+      lamb_update<T>(s.parameters<T>() + begin, s.of<T>(exp_avg_) + begin,
+                     s.of<T>(exp_avg_sq_) + begin, end - begin, scalars, step);
+    });
+  }
+
+  LambOptions options_;
+  std::vector<bool> adapts_;
+  at::Tensor exp_avg_, exp_avg_sq_;
+  std::vector<int64_t> taken_;  // steps of each parameter: one without a gradient does not age
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_lamb(NamedTensors parameters, const LambOptions& options,
+                                     const std::vector<OptionGroup>& groups) {
+  check_rate("LAMB", "beta1", options.beta1);
+  check_rate("LAMB", "beta2", options.beta2);
+  check_not_negative("LAMB", "eps", options.eps);
+  check_not_negative("LAMB", "weight_decay", options.weight_decay);
+  check<UsageError>(options.min_coeff >= 0 && options.min_coeff <= options.max_coeff &&
+                        std::isfinite(options.max_coeff) && options.max_coeff > 0,
+                    "LAMB: min_coeff is {} and max_coeff {}: they must be 0 or more, in this order",
+                    options.min_coeff, options.max_coeff);
+  return std::make_unique<Lamb>(std::move(parameters), options, groups);
+}
+
+}  // namespace trireme

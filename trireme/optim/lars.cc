@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "trireme/optim/norm_kernels.h"
+#include "trireme/optim/optimizer.h"
+#include "trireme/optim/optimizer_segments.h"
+#include "trireme/optim/option_checks.h"
+#include "trireme/optim/rule_kernels.h"
+#include "trireme/optim/tensor_passes.h"
+#include "trireme/optim/trust_ratio.h"
+
+namespace trireme {
+namespace {
+
+// Two phases: norms of all parameters, then the updates. Whoever splits parameters over ranks adds
+// square sums between them.
+class Lars final : public Optimizer {
+ public:
+  Lars(NamedTensors parameters, const LarsOptions& options, const std::vector<OptionGroup>& groups)
+      : Optimizer(std::move(parameters), groups),
+        options_(options),
+        adapts_(not_matching(options.no_adapt)) {
+    if (options_.momentum != 0) momentum_ = zeros();
+  }
+
+  void step(double lr, double grad_scale) override {
+    auto all = segments();
+    ++steps_;
+    std::vector<NormPair> squares;
+    for (const auto& s : all) squares.push_back(adapts_[s.index] ? measure(s) : NormPair{});
+    for (size_t i = 0; i < all.size(); ++i) update(all[i], squares[i], lr, grad_scale);
+  }
+
+  void state(StateVisitor& visitor) override {
+    visitor.value("optim.step", steps_);
+    if (momentum_.defined()) visit(visitor, "momentum", momentum_);
+  }
+
+ private:
+  NormPair measure(const Segment& s) const {
+    if (!s.parameter.is_cpu()) return {square_sum(s.parameter), square_sum(s.gradient)};
+    return block_sums(s, [&](auto type, int64_t begin, int64_t n, double* w, double* g) {
+      using T = decltype(type);
+      block_square_sums(s.parameters<T>() + begin, n, w);
+      block_square_sums(s.gradients<T>() + begin, n, g);
+    });
+  }
+
+  void update(const Segment& s, const NormPair& squares, double lr, double grad_scale) {
+    const double decay = decay_of(s.index, options_.weight_decay);
+    double ratio = 1;
+    if (adapts_[s.index])
+      ratio = lars_ratio(std::sqrt(squares.first), std::sqrt(squares.second) * std::abs(grad_scale),
+                         decay, options_.trust_coefficient, options_.eps);
+    const LarsScalars scalars{grad_scale, decay, options_.momentum,
+                              lr * multiplier_of(s.index) * ratio};
+    if (!s.parameter.is_cpu())
+      return lars_pass(s.parameter.view({s.numel}), s.gradient.view({s.numel}), s.of(momentum_),
+                       scalars);
+    run_ranges(s, [&](auto type, int64_t begin, int64_t end) {
+      using T = decltype(type);
+      T* buffer = s.of<T>(momentum_);
+      lars_pass<T>(s.parameters<T>() + begin, s.gradients<T>() + begin,
+                   buffer ? buffer + begin : nullptr, end - begin, scalars);
+    });
+  }
+
+  LarsOptions options_;
+  std::vector<bool> adapts_;
+  at::Tensor momentum_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_lars(NamedTensors parameters, const LarsOptions& options,
+                                     const std::vector<OptionGroup>& groups) {
+  check_not_negative("LARS", "momentum", options.momentum);
+  check_not_negative("LARS", "weight_decay", options.weight_decay);
+  check_not_negative("LARS", "eps", options.eps);
+  check<UsageError>(options.trust_coefficient > 0 && std::isfinite(options.trust_coefficient),
+                    "LARS: trust_coefficient is {}: it must be above 0", options.trust_coefficient);
+  return std::make_unique<Lars>(std::move(parameters), options, groups);
+}
+
+}  // namespace trireme

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/optim/optimizer.h"
+#include "trireme/optim/optimizer_segments.h"
+#include "trireme/optim/option_checks.h"
+#include "trireme/optim/rule_kernels.h"
+#include "trireme/optim/tensor_passes.h"
+
+namespace trireme {
+namespace {
+
+class Rmsprop final : public Optimizer {
+ public:
+  Rmsprop(NamedTensors parameters, const RmspropOptions& options,
+          const std::vector<OptionGroup>& groups)
+      : Optimizer(std::move(parameters), groups), options_(options), square_avg_(zeros()) {
+    if (options_.centered) grad_avg_ = zeros();
+    if (options_.momentum != 0) momentum_ = zeros();
+  }
+
+  void step(double lr, double grad_scale) override {
+    auto all = segments();
+    ++steps_;
+    for (const auto& s : all) {
+      const RmspropScalars scalars{grad_scale,
+                                   decay_of(s.index, options_.weight_decay),
+                                   options_.alpha,
+                                   options_.eps,
+                                   options_.momentum,
+                                   options_.centered,
+                                   lr * multiplier_of(s.index)};
+      if (!s.parameter.is_cpu())
+        rmsprop_pass(s.parameter.view({s.numel}), s.gradient.view({s.numel}), s.of(square_avg_),
+                     s.of(grad_avg_), s.of(momentum_), scalars);
+      else
+        run_ranges(s, [&](auto type, int64_t begin, int64_t end) {
+          using T = decltype(type);
+          T *mean = s.of<T>(grad_avg_), *buffer = s.of<T>(momentum_);
+          rmsprop_pass<T>(s.parameters<T>() + begin, s.gradients<T>() + begin,
+                          s.of<T>(square_avg_) + begin, mean ? mean + begin : nullptr,
+                          buffer ? buffer + begin : nullptr, end - begin, scalars);
+        });
+    }
+  }
+
+  void state(StateVisitor& visitor) override {
+    visitor.value("optim.step", steps_);
+    visit(visitor, "square_avg", square_avg_);
+    if (grad_avg_.defined()) visit(visitor, "grad_avg", grad_avg_);
+    if (momentum_.defined()) visit(visitor, "momentum", momentum_);
+  }
+
+ private:
+  RmspropOptions options_;
+  at::Tensor square_avg_, grad_avg_, momentum_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_rmsprop(NamedTensors parameters, const RmspropOptions& options,
+                                        const std::vector<OptionGroup>& groups) {
+  check_rate("RMSprop", "alpha", options.alpha);
+  check_not_negative("RMSprop", "eps", options.eps);
+  check_not_negative("RMSprop", "weight_decay", options.weight_decay);
+  check_not_negative("RMSprop", "momentum", options.momentum);
+  return std::make_unique<Rmsprop>(std::move(parameters), options, groups);
+}
+
+}  // namespace trireme
