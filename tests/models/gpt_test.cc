@@ -105,6 +105,28 @@ TEST(models_gpt, micro_batches_of_any_split_get_the_same_dropout) {
   EXPECT_GT(std::abs(loss(0, 4) - without), 1e-4) << "dropout drops";
 }
 
+TEST(models_gpt, recomputed_blocks_give_the_same_bits) {
+  auto input = tokens({4, 12}), target = tokens({4, 12});
+  auto gradients = [&](int64_t every) {
+    GptOptions options = tiny();
+    options.layers = 4;
+    options.recompute_every = every;
+    Gpt gpt(options, 1);
+    RandomScope scope({42, 5, {7, 8, 9, 10}});
+    auto loss = gpt.loss_sum(gpt.forward(input), target);
+    loss.backward();
+    std::vector<at::Tensor> all{loss.detach()};
+    for (auto& p : gpt.parameters()) all.push_back(p.grad());
+    return all;
+  };
+  const auto plain = gradients(0);
+  for (int64_t every : {1, 2, 3, 5}) {
+    const auto again = gradients(every);
+    ASSERT_EQ(again.size(), plain.size());
+    for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(plain[i].equal(again[i])) << every;
+  }
+}
+
 TEST(models_gpt, next_logits_are_those_of_the_last_position) {
   Gpt gpt(tiny(), 1);
   gpt.eval();
@@ -142,6 +164,9 @@ TEST(models_gpt, bad_options_and_inputs_are_refused) {
   EXPECT_THROW(Gpt(o, 1), UsageError);
   o = tiny();
   o.dropout = 1;
+  EXPECT_THROW(Gpt(o, 1), UsageError);
+  o = tiny();
+  o.recompute_every = -1;
   EXPECT_THROW(Gpt(o, 1), UsageError);
   Gpt gpt(tiny(), 1);
   EXPECT_THROW(gpt.forward(tokens({2, 13})), UsageError);

@@ -11,6 +11,7 @@
 #include "trireme/layers/bias_gelu.h"
 #include "trireme/layers/causal_attention.h"
 #include "trireme/models/init.h"
+#include "trireme/tensor/recompute.h"
 
 namespace trireme {
 namespace {
@@ -50,6 +51,9 @@ GptOptions checked(const GptOptions& o) {
                     o.heads);
   check<UsageError>(o.dropout >= 0 && o.dropout < 1, "gpt: a dropout of {} is outside [0, 1)",
                     o.dropout);
+  check<UsageError>(o.recompute_every >= 0,
+                    "gpt: recompute_every is {}: give 0 (no block) or k (every k-th)",
+                    o.recompute_every);
   return o;
 }
 
@@ -96,7 +100,14 @@ at::Tensor Gpt::hidden(const at::Tensor& input) {
                     options_.context);
   auto x = wte_->forward(input).add(wpe_->weight.narrow(0, 0, input.size(1)));
   x = drop_->forward(x);
-  for (auto& block : blocks_) x = block->forward(x);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const auto& block = blocks_[i];
+    const bool again =
+        options_.recompute_every && (i + 1) % static_cast<size_t>(options_.recompute_every) == 0;
+    x = again ? recompute([block](const at::Tensor& t) { return block->forward(t); }, x,
+                          block->parameters())
+              : block->forward(x);
+  }
   return x;
 }
 

@@ -28,6 +28,9 @@ struct GptOptions {
   int64_t vocab = 256;  // bytes
   double dropout = 0.1;
   bool tied_head = false;  // the head is the transposed token embedding
+  /// k: the inner values of every k-th block are dropped after its forward and computed again in
+  /// backward (tensor/recompute.h). 0: of none. The same bits either way.
+  int64_t recompute_every = 0;
 };
 
 struct ModelOptions {

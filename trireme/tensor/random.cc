@@ -93,6 +93,18 @@ RandomScope::RandomScope(RandomContext context)
   current_scope = state_;
 }
 
+RandomScope::RandomScope(const Snapshot& snapshot)
+    : state_(snapshot.state_ ? new State(*snapshot.state_) : nullptr),
+      before_(static_cast<State*>(current_scope)) {
+  current_scope = state_;
+}
+
+RandomScope::Snapshot RandomScope::snapshot() {
+  Snapshot now;
+  if (current_scope) now.state_ = std::make_shared<State>(*static_cast<State*>(current_scope));
+  return now;
+}
+
 RandomScope::~RandomScope() {
   current_scope = before_;
   delete state_;

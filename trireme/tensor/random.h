@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -28,8 +29,19 @@ struct RandomContext {
 };
 
 class TRIREME_API RandomScope {
+  struct State;
+
  public:
+  /// Where a thread's scope stood: its context and its call numbers, or that there was none.
+  class Snapshot {
+    friend class RandomScope;
+    std::shared_ptr<const State> state_;
+  };
+  static Snapshot snapshot();
+
   explicit RandomScope(RandomContext context);  // call numbers start again from 0
+  /// Everything as it was then, for computing the same again.
+  explicit RandomScope(const Snapshot& snapshot);
   ~RandomScope();
   RandomScope(const RandomScope&) = delete;
   /// nullptr outside any scope.
@@ -38,7 +50,6 @@ class TRIREME_API RandomScope {
   static int64_t next_call(uint64_t module_key);
 
  private:
-  struct State;
   State* state_;
   State* before_;
 };

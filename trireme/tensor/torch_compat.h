@@ -12,7 +12,8 @@
 #include <type_traits>
 #include <utility>
 
-// Where LibTorch 1.13 and 2.x differ under us. Nothing else in the tree asks for a version.
+// Where LibTorch 1.13 and 2.x differ under us. Nothing else in the tree asks for a version, but for
+// autocast_compat.h, which is this file's second half.
 #define TRIREME_TORCH_AT_LEAST(major, minor) \
   (TORCH_VERSION_MAJOR > (major) ||          \
    (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
@@ -23,8 +24,9 @@ namespace trireme::compat {
 using NodePtr = std::decay_t<decltype(torch::autograd::impl::grad_accumulator(
     std::declval<const at::Tensor&>()))>;
 
-/// Calls f after each accumulation into p.grad(). The tensor holds its accumulator weakly: without
-/// this object the hook never fires. Destroying it removes the hook.
+/// Calls f after each accumulation into p.grad(); not where a node gave p no gradient. The tensor
+/// holds its accumulator weakly: without this object the hook never fires. Destroying it removes
+/// the hook.
 class GradHook {
  public:
   GradHook() = default;
@@ -32,8 +34,8 @@ class GradHook {
       : node_(torch::autograd::impl::grad_accumulator(p)) {
     using torch::autograd::variable_list;
     key_ = node_->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
-        [f = std::move(f)](const variable_list& outputs, const variable_list&) {
-          f();
+        [f = std::move(f)](const variable_list& outputs, const variable_list& gradients) {
+          if (gradients[0].defined()) f();
           return outputs;
         }));
   }
@@ -52,5 +54,8 @@ class GradHook {
 inline void on_backward_end(std::function<void()> f) {
   torch::autograd::Engine::get_default_engine().queue_callback(std::move(f));
 }
+
+/// From 2.0 autograd::grad() calls the hooks of a leaf tensor (Tensor::register_hook) too.
+constexpr bool kGradCallsLeafHooks = TRIREME_TORCH_AT_LEAST(2, 0);
 
 }  // namespace trireme::compat
