@@ -15,3 +15,6 @@
 #include "trireme/grad/ddp.h"                  // gradients reduced while backward runs
 #include "trireme/mesh/mesh.h"                 // ranks on named axes, a group for each
 #include "trireme/mesh/placement.h"            // which axes stay inside hosts
+#include "trireme/optim/grad_scaler.h"         // dynamic loss scale, one decision for all ranks
+#include "trireme/tensor/autocast.h"           // mixed precision by scope
+#include "trireme/tensor/recompute.h"          // activations computed again in backward
