@@ -2,15 +2,15 @@
 #pragma once
 
 // Trireme's public headers, in reading order.
-#include "trireme/base/error.h"                // what can go wrong, by what you can do next
-#include "trireme/comm/algorithms.h"           // all_reduce by a named algorithm
-#include "trireme/comm/fake/traffic.h"         // what a fake world was asked to move
-#include "trireme/comm/functional.h"           // collectives that autograd goes through
-#include "trireme/comm/group.h"                // ranks and collectives
-#include "trireme/comm/mpi_group.h"            // a group over your MPI_Comm (needs no MPI to compile)
-#include "trireme/comm/objects.h"              // typed values between ranks
-#include "trireme/comm/plan/tuning.h"          // which algorithm was fastest on this kind of host
-#include "trireme/comm/run.h"                  // init_process_group, run_threads, spawn
+#include "trireme/base/error.h"         // what can go wrong, by what you can do next
+#include "trireme/comm/algorithms.h"    // all_reduce by a named algorithm
+#include "trireme/comm/fake/traffic.h"  // what a fake world was asked to move
+#include "trireme/comm/functional.h"    // collectives that autograd goes through
+#include "trireme/comm/group.h"         // ranks and collectives
+#include "trireme/comm/mpi_group.h"     // a group over your MPI_Comm (needs no MPI to compile)
+#include "trireme/comm/objects.h"       // typed values between ranks
+#include "trireme/comm/plan/tuning.h"   // which algorithm was fastest on this kind of host
+#include "trireme/comm/run.h"           // init_process_group, run_threads, spawn
 #include "trireme/data/distributed_sampler.h"  // which samples this rank reads
 #include "trireme/grad/ddp.h"                  // gradients reduced while backward runs
 #include "trireme/mesh/mesh.h"                 // ranks on named axes, a group for each
