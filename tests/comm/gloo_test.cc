@@ -12,6 +12,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/clock.h"
+#include "trireme/base/failpoint.h"
 #include "trireme/base/file.h"
 #include "trireme/comm/registry.h"
 #include "trireme/comm/run.h"
@@ -85,8 +86,8 @@ struct Notes {
   bool mine = false;
 };
 
-/// What a call of a survivor threw, as "Kind: text (seconds)".
-void note_failure(Group& g, const std::function<void()>& f) {
+/// What a call of a survivor threw, as "Kind: text"; before it "late, " after more than `seconds`.
+void note_failure(Group& g, const std::function<void()>& f, double seconds = 15) {
   const auto start = Clock::now();
   std::string what = "nothing";
   try {
@@ -94,7 +95,7 @@ void note_failure(Group& g, const std::function<void()>& f) {
   } catch (const Error& e) {
     what = std::string(e.kind()) + ": " + e.what();
   }
-  if (seconds_since(start) > 15) what = "late, " + what;
+  if (seconds_since(start) > seconds) what = "late, " + what;
   Notes::write(g.rank(), what);
 }
 
@@ -294,13 +295,18 @@ TEST_F(comm_gloo, a_rank_that_left_is_a_mismatch_for_who_needs_it) {
 TEST_F(comm_gloo, a_tag_out_of_range_and_a_backend_that_is_not_there_are_refused) {
   as_threads(2, [](Group g) {
     at::Tensor t = at::ones({2});
-    text_of<UsageError>([&] { g.send(t, 1 - g.rank(), 1 << 30); });
+    constexpr int kLast = (1 << 16) - 17;
+    for (int tag : {kLast + 1, 1 << 16, 1 << 29, 1 << 30, 2147483647}) {
+      const std::string text = text_of<UsageError>([&] { g.send(t, 1 - g.rank(), tag); });
+      EXPECT_TRUE(has(text, "the gloo backend takes tags up to 65519")) << text;
+      text_of<UsageError>([&] { g.recv(t, 1 - g.rank(), tag); });
+    }
     text_of<UsageError>([&] { g.all_reduce(at::ones({2}, at::kBool)); });
     EXPECT_FALSE(g.supports(Collective::all_reduce, at::kFloat, at::kCUDA));
     EXPECT_FALSE(g.supports(ReduceOp::avg, at::kInt));
-    // A large tag is as good as a small one.
-    Work w = g.irecv(t, 1 - g.rank(), (1 << 29) - 17);
-    g.send(at::full({2}, 3.0f), 1 - g.rank(), (1 << 29) - 17).wait();
+    // The largest tag is as good as a small one.
+    Work w = g.irecv(t, 1 - g.rank(), kLast);
+    g.send(at::full({2}, 3.0f), 1 - g.rank(), kLast).wait();
     w.wait();
     equal(t, at::full({2}, 3.0f), "recv");
   });
@@ -357,6 +363,26 @@ TEST_F(comm_gloo, a_killed_process_is_a_peer_lost_on_every_survivor) {
 // It serves the store, too.
 TEST_F(comm_gloo, a_killed_rank_0_is_a_peer_lost_on_every_survivor) {
   for (const auto& text : killed_in_the_middle(0)) EXPECT_TRUE(has(text, "PeerLost: ")) << text;
+}
+
+// Its address is known, so Gloo itself waits for it until the limit of its connecting.
+TEST_F(comm_gloo, a_rank_that_dies_while_a_group_connects_is_a_peer_lost_within_seconds) {
+  Notes notes;
+  try {
+    spawn(
+        4,
+        [](Group g) {
+          g.barrier();
+          if (g.rank() == 1) set_failpoints("gloo.connect=kill");
+          note_failure(g, [&] { g.new_group({0, 1, 2, 3}).barrier(); }, 8);
+        },
+        as_processes(60s));
+    FAIL() << "nothing thrown";
+  } catch (const PeerLost&) {
+  }
+  for (int r : {0, 2, 3})
+    EXPECT_TRUE(has(Notes::read(r), "PeerLost: rank 1 (pid ") && !has(Notes::read(r), "late"))
+        << Notes::read(r);
 }
 
 // Whoever waits for a rank that is alive, which waits for the dead one, is told as well.

@@ -43,6 +43,9 @@ Environment own_job(Environment env = {}) {
   return env;
 }
 
+const Arguments kSound{"every_collective", "conformance", "pairs", "groups", "large"};
+const Arguments kFaults{"mismatch", "timeout", "different_calls", "aborted"};
+
 int count(const std::string& text, const std::string& part) {
   int n = 0;
   for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
@@ -53,7 +56,12 @@ void expect_all_well(Mpi mpi, int n, const std::string& program, const Arguments
                      const Environment& env = {}) {
   if (const auto why = why_not(mpi); !why.empty()) GTEST_SKIP() << why;
   Command job(ranks(mpi, n, program, facts), {own_job(env), {}});
-  EXPECT_EQ(job.finish(std::chrono::seconds(60)), 0) << job.out << job.err;
+  const int status = job.finish(std::chrono::seconds(60));
+  // After faults MPI_Finalize may have no end: a rank whose patience is over leaves without it, and
+  // MPICH's launcher then kills those that still wait in theirs.
+  if (mpi != Mpi::mpich || facts != kFaults || status != 9) {
+    EXPECT_EQ(status, 0) << job.out << job.err;
+  }
   EXPECT_EQ(count(job.out + job.err, "all is well"), n) << job.out << job.err;
 }
 
@@ -72,9 +80,6 @@ void expect_refused(const std::string& program, const Environment& env, const st
   EXPECT_EQ(job.finish(), 1) << job.err;
   EXPECT_NE(job.err.find(part), std::string::npos) << job.err;
 }
-
-const Arguments kSound{"every_collective", "conformance", "pairs", "groups", "large"};
-const Arguments kFaults{"mismatch", "timeout", "different_calls", "aborted"};
 
 TEST(comm_mpi_ranks, two_under_open_mpi_agree_with_the_serial_oracle) {
   expect_all_well(Mpi::open, 2, "mpi_ranks", kSound);

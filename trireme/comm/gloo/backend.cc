@@ -19,6 +19,7 @@
 #include "trireme/comm/c10d/store.h"
 #include "trireme/comm/c10d/world.h"
 #include "trireme/comm/gloo/collectives.h"
+#include "trireme/comm/gloo/connecting.h"
 #include "trireme/comm/gloo/interface.h"
 #include "trireme/comm/gloo/messenger.h"
 #include "trireme/comm/gloo/tags.h"
@@ -101,25 +102,39 @@ class GlooBackend final : public Backend {
   void connect(const std::string& host, const std::string& interface, Deadline deadline,
                const Messenger* parent) {
     if (size() == 1) return;
+    const auto connecting = std::make_shared<Connecting>();
+    {
+      std::lock_guard lock(mutex_);
+      connecting_ = connecting;
+    }
+    const auto start = Clock::now();
     try {
       auto store = std::make_unique<C10dStore>(
           std::make_shared<PrefixStore>(std::shared_ptr<Store>(world_->store->clone(deadline)),
                                         "gloo/" + group_),
-          deadline, [this] { check_usable(); });
+          deadline, [this, connecting] {
+            check_usable();
+            connecting->proceeds();
+          });
       const Duration limit = std::min<Duration>(kConnect, deadline.remaining());
-      auto made =
-          parent ? std::make_unique<Messenger>(std::move(store), rank(), size(), *parent, limit)
-                 : std::make_unique<Messenger>(std::move(store), rank(), size(), host, interface,
-                                               limit);
+      auto made = parent ? std::make_unique<Messenger>(std::move(store), rank(), size(), *parent,
+                                                       limit, *connecting)
+                         : std::make_unique<Messenger>(std::move(store), rank(), size(), host,
+                                                       interface, limit, *connecting);
       std::lock_guard lock(mutex_);
+      connecting_.reset();
       messenger_ = std::move(made);
       if (failure_) messenger_->revoke();
     } catch (const Error&) {
       throw;
     } catch (const std::exception& e) {
+      check_usable();
+      // A connection is refused before the will of who has died is known.
+      if (auto told = world_->watch->cause(group_, -1, kPatience)) fail_now(*told);
       fail_now({Failure::Kind::lost, world_rank(rank()),
-                fmt::format("gloo: rank {} could not connect to the others of the group: {}",
-                            rank(), e.what())});
+                fmt::format("gloo: rank {} did not get connected to the others of the group in "
+                            "{:.3g} s: {}",
+                            rank(), seconds_since(start), e.what())});
     }
     check_usable();
     collectives_.emplace(messenger_.get(), rank(), size());
@@ -359,8 +374,8 @@ class GlooBackend final : public Backend {
 
   Token post_message(OpKind op, const at::Tensor& t, int peer, int tag, CallSite site) {
     check<UsageError>(tag > kFirstTag && tag <= kLastTag,
-                      "{}: tag {}; the gloo backend takes tags up to {}", name_of(op), tag,
-                      kLastTag);
+                      "{}: tag {}; the gloo backend takes tags up to {}. Number tags from 0 on",
+                      name_of(op), tag, kLastTag);
     check_usable();
     auto call = std::make_shared<Call>();
     call->what = what(op, t, site, peer);
@@ -443,9 +458,22 @@ class GlooBackend final : public Backend {
     if (outcome == Messenger::Outcome::complete) return;
     if (outcome == Messenger::Outcome::late)
       fail_now({Failure::Kind::timeout, call.peer < 0 ? -1 : world_rank(call.peer),
-                fmt::format("{} did not complete within {:.3g} s of rank {}. {}", text_of(call),
-                            seconds_since(start), rank(), kAdvice)});
+                fmt::format("{} did not complete within {:.3g} s of rank {}{}. {}", text_of(call),
+                            seconds_since(start), rank(), candidates(call), kAdvice)});
     check_usable();
+  }
+
+  /// Whoever a message from any rank could have come from.
+  std::string candidates(const Call& call) {
+    if (call.peer != kAnySource) return "";
+    const auto said = words();
+    std::string text;
+    for (int r = 0; r < size(); ++r) {
+      if (r == rank()) continue;
+      const auto at = said.find(r);
+      text += fmt::format("{}rank {} {}", text.empty() ? " (" : "; ", r, last_words(at, said));
+    }
+    return text + ")";
   }
 
   void wait_for_collective(const std::shared_ptr<Call>& call, Duration timeout) {
@@ -497,6 +525,13 @@ class GlooBackend final : public Backend {
     return out;
   }
 
+  static std::string last_words(std::map<int, Words>::const_iterator at,
+                                const std::map<int, Words>& said) {
+    return at == said.end()
+               ? "has said nothing"
+               : fmt::format("waited last in call {}, {}", at->second.seq, at->second.text);
+  }
+
   std::optional<Failure> compare_words(const Call& call) {
     for (auto& [r, theirs] : words()) {
       if (theirs.seq != call.seq || theirs.digest == call.what.digest()) continue;
@@ -514,17 +549,17 @@ class GlooBackend final : public Backend {
   Failure timed_out(const Call& call, double seconds) {
     if (auto desync = compare_words(call)) return *desync;
     const auto said = words();
+    if (const std::string silence = world_->watch->silence(); !silence.empty())
+      return {Failure::Kind::timeout, -1,
+              fmt::format("call {}, {}: no result within {:.3g} s of rank {}. {}", call.seq,
+                          call.what.text(), seconds, rank(), silence)};
     std::vector<int> missing;
     std::string last;
     for (int r = 0; r < size(); ++r) {
       const auto at = said.find(r);
       if (r == rank() || (at != said.end() && at->second.seq >= call.seq)) continue;
       missing.push_back(r);
-      last += fmt::format(
-          "{}rank {} {}", last.empty() ? "" : "; ", r,
-          at == said.end()
-              ? "has said nothing"
-              : "waited last in call " + std::to_string(at->second.seq) + ", " + at->second.text);
+      last += fmt::format("{}rank {} {}", last.empty() ? "" : "; ", r, last_words(at, said));
     }
     if (missing.empty())
       return {Failure::Kind::timeout, -1,
@@ -556,6 +591,7 @@ class GlooBackend final : public Backend {
       std::lock_guard lock(mutex_);
       if (!failure_) failure_ = exception_of(failure, rank());
       if (messenger_) messenger_->revoke();
+      if (connecting_) connecting_->give_up();
     }
     wake_.notify_all();
     done_.notify_all();
@@ -665,6 +701,7 @@ class GlooBackend final : public Backend {
   std::condition_variable wake_;  // the group's thread
   std::condition_variable done_;  // who waits for a call
   std::exception_ptr failure_;
+  std::shared_ptr<Connecting> connecting_;  // until there is a messenger
   std::unique_ptr<Messenger> messenger_;
   std::optional<Collectives> collectives_;          // of the group's thread
   std::map<uint64_t, std::shared_ptr<Call>> held_;  // of the user's

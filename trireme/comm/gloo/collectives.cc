@@ -19,9 +19,18 @@ using plan::Range;
 
 namespace {
 
-constexpr size_t kSmallBytes = 8 << 10;    // up to here one round, however many ranks
-constexpr size_t kSegmentBytes = 1 << 20;  // to one rank at a time
-constexpr int kEverybody = -1;             // as root: all have the result
+constexpr size_t kOneRoundBytes = 512 << 10;  // from one rank: up to here all send all to all
+constexpr size_t kSegmentBytes = 1 << 20;     // of what is not reduced, to one rank at a time
+constexpr size_t kPartBytes = 1 << 20;        // that a rank reduces at a time; of few ranks
+constexpr size_t kPartsBytes = 4 << 20;       // that all ranks do
+constexpr size_t kDepth = 4;                  // segments that are on their way to this rank
+constexpr size_t kAhead = 8;                  // segments that this rank offers
+constexpr int kEverybody = -1;                // as root: all have the result
+
+struct Part {  // what a rank gives to another one
+  const char* data;
+  size_t bytes;
+};
 
 size_t segments_of(size_t count, size_t each) { return (count + each - 1) / each; }
 Range segment(size_t count, size_t each, size_t i) {
@@ -38,10 +47,10 @@ struct Collectives::Batch {
 
   int tag(int step, size_t bytes) const { return collective_tag(key.seq, key.digest, step, bytes); }
   void send(const void* from, size_t bytes, int to, int step = 0) {
-    if (bytes) messages.push_back(messenger->send(from, bytes, to, tag(step, bytes)));
+    if (bytes) messages.push_back(messenger->send_soon(from, bytes, to, tag(step, bytes)));
   }
   void recv(void* to, size_t bytes, int from, int step = 0) {
-    if (bytes) messages.push_back(messenger->recv(to, bytes, from, tag(step, bytes)));
+    if (bytes) messages.push_back(messenger->recv_soon(to, bytes, from, tag(step, bytes)));
   }
   void wait() {
     for (Message& m : messages)
@@ -56,6 +65,13 @@ char* Collectives::staging(size_t bytes) {
   return static_cast<char*>(staging_.data_ptr());
 }
 
+// Elements that one rank reduces at a time: the memory that peers' parts take has a limit.
+size_t Collectives::part_elements(size_t item) const {
+  const size_t bytes =
+      std::clamp(kPartsBytes / static_cast<size_t>(size_), kPartBytes / 16, kPartBytes);
+  return std::max<size_t>(1, bytes / item);
+}
+
 /// start(0), start(1), finish(0), start(2), finish(1), …
 template <class Start, class Finish>
 void Collectives::in_pairs(size_t segments, Start start, Finish finish) {
@@ -66,53 +82,68 @@ void Collectives::in_pairs(size_t segments, Start start, Finish finish) {
 }
 
 void Collectives::all_reduce(CallKey key, DType dtype, RedOp op, void* data, size_t count) {
-  auto* p = static_cast<char*>(data);
-  if (size_ == 2 || count * size_of(dtype) <= kSmallBytes)
-    exchange_and_reduce(key, dtype, op, p, count, kEverybody);
-  else
-    scatter_and_return(key, dtype, op, p, count, kEverybody);
+  reduce_to(key, dtype, op, static_cast<char*>(data), count, kEverybody);
 }
 
 void Collectives::reduce(CallKey key, DType dtype, RedOp op, void* data, size_t count, int root) {
-  auto* p = static_cast<char*>(data);
-  if (size_ == 2 || count * size_of(dtype) <= kSmallBytes)
-    exchange_and_reduce(key, dtype, op, p, count, root);
+  reduce_to(key, dtype, op, static_cast<char*>(data), count, root);
+}
+
+void Collectives::reduce_to(CallKey key, DType dtype, RedOp op, char* data, size_t count,
+                            int root) {
+  const size_t given = count * size_of(dtype) * static_cast<size_t>(size_ - 1);
+  if (given <= kOneRoundBytes)
+    exchange_and_reduce(key, dtype, op, data, count, root);
   else
-    scatter_and_return(key, dtype, op, p, count, root);
+    scatter_and_return(key, dtype, op, data, count, root);
 }
 
 // Whoever gets the result gets everybody's elements.
 void Collectives::exchange_and_reduce(CallKey key, DType dtype, RedOp op, char* data, size_t count,
                                       int root) {
-  const size_t item = size_of(dtype), each = kSegmentBytes / item;
+  const size_t bytes = count * size_of(dtype);
   const bool gets = root == kEverybody || root == rank_;
+  char* const stage = gets ? staging(static_cast<size_t>(size_ - 1) * bytes) : nullptr;
+  std::vector<const void*> parts(static_cast<size_t>(size_), data);
+  Batch batch{messenger_, key};
+  for (int i = 1; i < size_; ++i)
+    if (root == kEverybody || root == peer(i)) batch.send(data, bytes, peer(i));
+  for (int i = 1; gets && i < size_; ++i) {
+    char* const place = stage + static_cast<size_t>(i - 1) * bytes;
+    batch.recv(place, bytes, peer(i));
+    parts[static_cast<size_t>(peer(i))] = place;
+  }
+  batch.wait();
+  void* const result = data;
+  if (gets) local::reduce(dtype, op, parts.data(), size_, &result, 1, count);
+}
+
+// What ranks give is offered before they ask for it, so that it is sent by the thread that moves
+// bytes, as soon as it is asked for; segments are on their way while others are reduced.
+template <class PartOf, class Reduce>
+void Collectives::scattered(CallKey key, size_t segments, char* stage, size_t room, PartOf part,
+                            Reduce reduce) {
   const auto others = static_cast<size_t>(size_ - 1);
-  const size_t room = std::min(count, each) * item;
-  char* const stage = gets ? staging(2 * others * room) : nullptr;
-  auto place = [&](size_t s, int r) {
-    return stage + (s % 2 * others + static_cast<size_t>(r < rank_ ? r : r - 1)) * room;
-  };
-  Batch batches[2] = {{messenger_, key}, {messenger_, key}};
-  in_pairs(
-      segments_of(count, each),
-      [&](size_t s) {
-        const Range at = segment(count, each, s);
-        Batch& batch = batches[s % 2];
-        for (int i = 1; i < size_; ++i) {
-          if (gets) batch.recv(place(s, peer(i)), at.size() * item, peer(i));
-          if (root == kEverybody || root == peer(i))
-            batch.send(data + at.begin * item, at.size() * item, peer(i));
-        }
-      },
-      [&](size_t s) {
-        batches[s % 2].wait();
-        if (!gets) return;
-        const Range at = segment(count, each, s);
-        void* const mine = data + at.begin * item;
-        std::vector<const void*> from;
-        for (int r = 0; r < size_; ++r) from.push_back(r == rank_ ? mine : place(s, r));
-        local::reduce(dtype, op, from.data(), size_, &mine, 1, at.size());
-      });
+  std::vector<Batch> out(segments, Batch{messenger_, key}), in = out;
+  size_t offered = 0, wanted = 0;
+  for (size_t s = 0; s < segments; ++s) {
+    for (; offered < std::min(segments, s + kAhead); ++offered)
+      for (int i = 1; i < size_; ++i) {
+        const auto theirs = part(offered, peer(i));
+        out[offered].send(theirs.data, theirs.bytes, peer(i));
+      }
+    auto place = [&](size_t k, int i) {
+      return stage + (k % kDepth * others + static_cast<size_t>(i - 1)) * room;
+    };
+    for (; wanted < std::min(segments, s + kDepth); ++wanted)
+      for (int i = 1; i < size_; ++i)
+        in[wanted].recv(place(wanted, i), part(wanted, rank_).bytes, peer(i));
+    in[s].wait();
+    out[s].wait();
+    std::vector<const void*> parts(static_cast<size_t>(size_), part(s, rank_).data);
+    for (int i = 1; i < size_; ++i) parts[static_cast<size_t>(peer(i))] = place(s, i);
+    reduce(s, parts.data());
+  }
 }
 
 // Each rank reduces one part of each segment, and gives it to whoever gets the result. A part that
@@ -120,44 +151,31 @@ void Collectives::exchange_and_reduce(CallKey key, DType dtype, RedOp op, char* 
 void Collectives::scatter_and_return(CallKey key, DType dtype, RedOp op, char* data, size_t count,
                                      int root) {
   const size_t item = size_of(dtype), n = static_cast<size_t>(size_);
-  const size_t each = std::max<size_t>(1, kSegmentBytes / 2 / item) * n;
+  const size_t each = part_elements(item) * n, segments = segments_of(count, each);
   const bool gets = root == kEverybody || root == rank_;
   const size_t room = (std::min(count, each) / n + 1) * item;
-  char* const stage = staging(2 * n * room);  // n - 1 parts of others, and the result
-  auto place = [&](size_t s, size_t i) { return stage + (s % 2 * n + i) * room; };
-  auto part = [&](size_t s, int r) {
+  char* const stage = staging(kDepth * n * room);
+  char* const results = stage + kDepth * (n - 1) * room;  // the others' tensors stay as they are
+  auto range = [&](size_t s, int r) {
     return part_of(segment(count, each, s), n, static_cast<size_t>(r));
   };
-  Batch out[2] = {{messenger_, key}, {messenger_, key}},
-        back[2] = {{messenger_, key}, {messenger_, key}};
-  in_pairs(
-      segments_of(count, each) + 1,
-      [&](size_t s) {
-        back[s % 2].wait();  // of the segment before the last: its result's place is free
-        if (s == segments_of(count, each)) return;
-        const size_t mine = part(s, rank_).size() * item;
-        for (int i = 1; i < size_; ++i) {
-          out[s % 2].recv(place(s, static_cast<size_t>(i - 1)), mine, peer(i));
-          const Range theirs = part(s, peer(i));
-          out[s % 2].send(data + theirs.begin * item, theirs.size() * item, peer(i));
-        }
+  std::vector<Batch> back(segments, Batch{messenger_, key});
+  scattered(
+      key, segments, stage, room,
+      [&](size_t s, int r) {
+        return Part{data + range(s, r).begin * item, range(s, r).size() * item};
       },
-      [&](size_t s) {
-        if (s == segments_of(count, each)) return;
-        out[s % 2].wait();
-        const Range at = part(s, rank_);
-        std::vector<const void*> from(n);
-        from[static_cast<size_t>(rank_)] = data + at.begin * item;
+      [&](size_t s, const void* const* parts) {
+        const Range at = range(s, rank_);
+        if (!gets && s >= kDepth) back[s - kDepth].wait();
+        void* const result = gets ? data + at.begin * item : results + s % kDepth * room;
+        local::reduce(dtype, op, parts, size_, &result, 1, at.size());
         for (int i = 1; i < size_; ++i)
-          from[static_cast<size_t>(peer(i))] = place(s, static_cast<size_t>(i - 1));
-        // The others' tensors stay as they are.
-        void* const result = gets ? data + at.begin * item : place(s, n - 1);
-        local::reduce(dtype, op, from.data(), size_, &result, 1, at.size());
-        for (int i = 1; i < size_; ++i) {
-          const Range theirs = part(s, peer(i));
-          if (gets) back[s % 2].recv(data + theirs.begin * item, theirs.size() * item, peer(i), 1);
           if (root == kEverybody || root == peer(i))
-            back[s % 2].send(result, at.size() * item, peer(i), 1);
+            back[s].send(result, at.size() * item, peer(i), 1);
+        for (int i = 1; gets && i < size_; ++i) {
+          const Range theirs = range(s, peer(i));
+          back[s].recv(data + theirs.begin * item, theirs.size() * item, peer(i), 1);
         }
       });
   for (Batch& batch : back) batch.wait();
@@ -165,34 +183,20 @@ void Collectives::scatter_and_return(CallKey key, DType dtype, RedOp op, char* d
 
 void Collectives::reduce_scatter(CallKey key, DType dtype, RedOp op, void* out, const void* in,
                                  size_t count) {
-  const size_t item = size_of(dtype), each = kSegmentBytes / 2 / item;
-  const auto others = static_cast<size_t>(size_ - 1);
+  const size_t item = size_of(dtype), each = part_elements(item);
   const size_t room = std::min(count, each) * item;
-  char* const stage = staging(2 * others * room);
-  auto place = [&](size_t s, int r) {
-    return stage + (s % 2 * others + static_cast<size_t>(r < rank_ ? r : r - 1)) * room;
-  };
-  auto part = [&](int r) {
-    return static_cast<const char*>(in) + static_cast<size_t>(r) * count * item;
-  };
-  Batch batches[2] = {{messenger_, key}, {messenger_, key}};
-  in_pairs(
-      segments_of(count, each),
-      [&](size_t s) {
+  scattered(
+      key, segments_of(count, each), staging(kDepth * static_cast<size_t>(size_ - 1) * room), room,
+      [&](size_t s, int r) {
         const Range at = segment(count, each, s);
-        for (int i = 1; i < size_; ++i) {
-          batches[s % 2].recv(place(s, peer(i)), at.size() * item, peer(i));
-          batches[s % 2].send(part(peer(i)) + at.begin * item, at.size() * item, peer(i));
-        }
+        return Part{
+            static_cast<const char*>(in) + (static_cast<size_t>(r) * count + at.begin) * item,
+            at.size() * item};
       },
-      [&](size_t s) {
-        batches[s % 2].wait();
+      [&](size_t s, const void* const* parts) {
         const Range at = segment(count, each, s);
-        std::vector<const void*> from;
-        for (int r = 0; r < size_; ++r)
-          from.push_back(r == rank_ ? part(r) + at.begin * item : place(s, r));
         void* const result = static_cast<char*>(out) + at.begin * item;
-        local::reduce(dtype, op, from.data(), size_, &result, 1, at.size());
+        local::reduce(dtype, op, parts, size_, &result, 1, at.size());
       });
 }
 
@@ -257,8 +261,8 @@ void Collectives::all_gather(CallKey key, void* out, const void* in, size_t byte
   auto* p = static_cast<char*>(out);
   auto part = [&](int r) { return p + static_cast<size_t>(r) * bytes; };
   Batch batch{messenger_, key};
-  for (int i = 1; i < size_; ++i) batch.recv(part(peer(i)), bytes, peer(i));
   for (int i = 1; i < size_; ++i) batch.send(in, bytes, peer(i));
+  for (int i = 1; i < size_; ++i) batch.recv(part(peer(i)), bytes, peer(i));
   if (bytes) std::memmove(part(rank_), in, bytes);
   batch.wait();
 }
@@ -276,8 +280,8 @@ void Collectives::all_to_all(CallKey key, void* out, const void* in,
   Batch batch{messenger_, key};
   for (int i = 1; i < size_; ++i) {
     const auto p = static_cast<size_t>(peer(i));
-    batch.recv(to + out_at[p], out_bytes[p], peer(i));
     batch.send(from + in_at[p], in_bytes[p], peer(i));
+    batch.recv(to + out_at[p], out_bytes[p], peer(i));
   }
   const auto me = static_cast<size_t>(rank_);
   if (in_bytes[me]) std::memmove(to + out_at[me], from + in_at[me], in_bytes[me]);

@@ -51,6 +51,12 @@ class Collectives {
   int peer(int i) const { return (rank_ + i) % size_; }
   template <class Start, class Finish>
   static void in_pairs(size_t segments, Start start, Finish finish);
+  size_t part_elements(size_t item) const;
+  template <class PartOf, class Reduce>
+  void scattered(CallKey key, size_t segments, char* stage, size_t room, PartOf part,
+                 Reduce reduce);
+  void reduce_to(CallKey key, local::DType dtype, local::RedOp op, char* data, size_t count,
+                 int root);
   void exchange_and_reduce(CallKey key, local::DType dtype, local::RedOp op, char* data,
                            size_t count, int root);
   void scatter_and_return(CallKey key, local::DType dtype, local::RedOp op, char* data,

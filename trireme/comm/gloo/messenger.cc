@@ -10,6 +10,8 @@
 
 #include "trireme/base/check.h"
 #include "trireme/comm/c10d/store.h"
+#include "trireme/comm/gloo/connecting.h"
+#include "trireme/comm/gloo/loop.h"
 #include "trireme/comm/gloo/tags.h"
 #include "trireme/comm/group.h"
 
@@ -18,10 +20,14 @@ namespace trireme::detail {
 using c10d::ProcessGroupGloo;
 
 struct Flight {
-  c10::intrusive_ptr<ProcessGroupGloo::SendWork> sending;  // one of them
+  void* data = nullptr;
+  size_t bytes = 0;
+  int peer = -1, tag = 0;
+  bool sends = false, soon = false;
+  bool posted = false;  // then one of the two is there, or what went wrong
+  c10::intrusive_ptr<ProcessGroupGloo::SendWork> sending;
   c10::intrusive_ptr<ProcessGroupGloo::RecvWork> receiving;
-  int peer = -1;
-  char unused = 0;
+  std::string error;
   c10d::Work& work() {
     return sending ? static_cast<c10d::Work&>(*sending) : static_cast<c10d::Work&>(*receiving);
   }
@@ -29,6 +35,7 @@ struct Flight {
 
 struct Messenger::Torch {
   std::shared_ptr<::gloo::transport::Device> device;
+  std::shared_ptr<GlooLoop> loop;  // of the device; null: every thread posts by itself
   c10::intrusive_ptr<ProcessGroupGloo> group;
 };
 
@@ -92,28 +99,31 @@ struct BufferView : ::gloo::transport::tcp::UnboundBuffer {
 }  // namespace
 
 Messenger::Messenger(std::unique_ptr<C10dStore> store, int rank, int size, const std::string& host,
-                     const std::string& interface, Duration connect_limit)
+                     const std::string& interface, Duration connect_limit, Connecting& connecting)
     : torch_(std::make_unique<Torch>()), rank_(rank), size_(size) {
   NoSigpipe no_sigpipe;
   torch_->device = interface.empty() ? ProcessGroupGloo::createDeviceForHostname(host)
                                      : ProcessGroupGloo::createDeviceForInterface(interface);
-  connect(std::move(store), rank, size, connect_limit);
+  torch_->loop = GlooLoop::of(torch_->device);
+  connect(std::move(store), rank, size, connect_limit, connecting);
 }
 
 Messenger::Messenger(std::unique_ptr<C10dStore> store, int rank, int size, const Messenger& parent,
-                     Duration connect_limit)
+                     Duration connect_limit, Connecting& connecting)
     : torch_(std::make_unique<Torch>()), rank_(rank), size_(size) {
   NoSigpipe no_sigpipe;
   torch_->device = parent.torch_->device;
-  connect(std::move(store), rank, size, connect_limit);
+  torch_->loop = parent.torch_->loop;
+  connect(std::move(store), rank, size, connect_limit, connecting);
 }
 
-void Messenger::connect(std::unique_ptr<C10dStore> store, int rank, int size, Duration limit) {
+void Messenger::connect(std::unique_ptr<C10dStore> store, int rank, int size, Duration limit,
+                        Connecting& connecting) {
   // Gloo waits five times this for a connection.
   auto options = ProcessGroupGloo::Options::create(
       std::max(std::chrono::milliseconds(1),
                std::chrono::duration_cast<std::chrono::milliseconds>(limit / 5)));
-  options->devices.push_back(torch_->device);
+  options->devices.push_back(connecting.on(torch_->device));
   options->threads = 1;  // for collectives of its own, of which there are none
   torch_->group = c10::make_intrusive<ProcessGroupGloo>(
       c10::intrusive_ptr<c10d::Store>::reclaim(store.release()), rank, size, options);
@@ -121,43 +131,110 @@ void Messenger::connect(std::unique_ptr<C10dStore> store, int rank, int size, Du
 
 Messenger::~Messenger() {
   NoSigpipe no_sigpipe;
+  if (torch_->loop) torch_->loop->forget(this);
   torch_.reset();
 }
 
+void Messenger::post(Flight& flight) try {
+  std::vector<at::Tensor> tensor{
+      at::from_blob(flight.data, {static_cast<int64_t>(flight.bytes)}, at::kByte)};
+  if (flight.sends)
+    flight.sending = c10::static_intrusive_pointer_cast<ProcessGroupGloo::SendWork>(
+        torch_->group->send(tensor, flight.peer, flight.tag));
+  else
+    flight.receiving = c10::static_intrusive_pointer_cast<ProcessGroupGloo::RecvWork>(
+        flight.peer == kAnySource ? torch_->group->recvAnysource(tensor, flight.tag)
+                                  : torch_->group->recv(tensor, flight.peer, flight.tag));
+  flight.posted = true;
+} catch (const std::exception& e) {
+  flight.error = e.what();
+  flight.posted = true;
+}
+
+namespace {
+
+Message flight_of(bool sends, void* data, size_t bytes, int peer, int tag) {
+  auto flight = std::make_shared<Flight>();
+  flight->data = data;
+  flight->bytes = bytes;
+  flight->peer = peer;
+  flight->tag = tag;
+  flight->sends = sends;
+  return flight;
+}
+void check_posted(const Flight& flight) {
+  if (!flight.sending && !flight.receiving) throw MessageLost(flight.peer, flight.error);
+}
+
+}  // namespace
+
 Message Messenger::send(const void* from, size_t bytes, int to, int tag) {
   NoSigpipe no_sigpipe;
-  std::vector<at::Tensor> tensor{
-      at::from_blob(const_cast<void*>(from), {static_cast<int64_t>(bytes)}, at::kByte)};
-  auto flight = std::make_shared<Flight>();
-  flight->peer = to;
-  try {
-    flight->sending = c10::static_intrusive_pointer_cast<ProcessGroupGloo::SendWork>(
-        torch_->group->send(tensor, to, tag));
-  } catch (const std::exception& e) {
-    throw MessageLost(to, e.what());
-  }
+  Message flight = flight_of(true, const_cast<void*>(from), bytes, to, tag);
+  post(*flight);
+  check_posted(*flight);
   return flight;
 }
 
 Message Messenger::recv(void* to, size_t bytes, int from, int tag) {
   NoSigpipe no_sigpipe;
-  std::vector<at::Tensor> tensor{at::from_blob(to, {static_cast<int64_t>(bytes)}, at::kByte)};
-  auto flight = std::make_shared<Flight>();
-  flight->peer = from;
-  try {
-    flight->receiving = c10::static_intrusive_pointer_cast<ProcessGroupGloo::RecvWork>(
-        from == kAnySource ? torch_->group->recvAnysource(tensor, tag)
-                           : torch_->group->recv(tensor, from, tag));
-  } catch (const std::exception& e) {
-    throw MessageLost(from, e.what());
+  Message flight = flight_of(false, to, bytes, from, tag);
+  post(*flight);
+  check_posted(*flight);
+  return flight;
+}
+
+Message Messenger::send_soon(const void* from, size_t bytes, int to, int tag) {
+  return soon(true, const_cast<void*>(from), bytes, to, tag);
+}
+
+Message Messenger::recv_soon(void* to, size_t bytes, int from, int tag) {
+  return soon(false, to, bytes, from, tag);
+}
+
+Message Messenger::soon(bool sends, void* data, size_t bytes, int peer, int tag) {
+  Message flight = flight_of(sends, data, bytes, peer, tag);
+  if (torch_->loop) {
+    flight->soon = true;
+    soon_.push_back(flight);
+  } else {
+    NoSigpipe no_sigpipe;
+    post(*flight);
+    check_posted(*flight);
   }
   return flight;
 }
 
-Messenger::Outcome Messenger::wait(const Message& message, Deadline deadline) {
+void Messenger::hand_over() {
+  if (soon_.empty()) return;
+  bool first;
   {
     std::lock_guard lock(mutex_);
+    first = handed_.empty();
+    handed_.insert(handed_.end(), soon_.begin(), soon_.end());
+  }
+  soon_.clear();
+  if (first) torch_->loop->run(this, [this] { post_handed(); });
+}
+
+// Holds the lock: once revoke() has had it, nothing is posted any more, and memory may go.
+void Messenger::post_handed() {
+  {
+    std::lock_guard lock(mutex_);
+    if (!revoked_)
+      for (Message& flight : handed_) post(*flight);
+    handed_.clear();
+  }
+  posted_.notify_all();
+}
+
+Messenger::Outcome Messenger::wait(const Message& message, Deadline deadline) {
+  if (message->soon) hand_over();
+  {
+    std::unique_lock lock(mutex_);
+    posted_.wait(lock, [&] { return revoked_ || message->posted; });
     if (revoked_) return Outcome::revoked;
+    check_posted(*message);
     waiting_.insert(message.get());
   }
   auto done = [&] {
@@ -201,6 +278,7 @@ void Messenger::revoke() {
     if (std::exchange(revoked_, true)) return;
     for (Flight* flight : waiting_) flight->work().abort();
   }
+  posted_.notify_all();
   char byte;
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "trireme/base/clock.h"
 
@@ -17,6 +19,7 @@ class ProcessGroupGloo;
 namespace trireme::detail {
 
 class C10dStore;
+class Connecting;
 struct Flight;
 /// A message under way. Dropping it before it is complete takes its memory out of Gloo's hands and
 /// leaves the group unusable.
@@ -33,16 +36,21 @@ struct MessageLost : std::runtime_error {
 class Messenger {
  public:
   /// Connects every pair of ranks. host: the address to listen at; interface: instead of it.
+  /// connecting: from here on it can be given up.
   Messenger(std::unique_ptr<C10dStore> store, int rank, int size, const std::string& host,
-            const std::string& interface, Duration connect_limit);
+            const std::string& interface, Duration connect_limit, Connecting& connecting);
   /// The same ports and threads for another group.
   Messenger(std::unique_ptr<C10dStore> store, int rank, int size, const Messenger& parent,
-            Duration connect_limit);
+            Duration connect_limit, Connecting& connecting);
   ~Messenger();
 
   /// `bytes` > 0. tag: of tags.h. MessageLost.
   Message send(const void* from, size_t bytes, int to, int tag);
   Message recv(void* to, size_t bytes, int from, int tag);  // or kAnySource
+  /// The same, posted by the thread that moves the bytes, in this order, as soon as this thread
+  /// waits for a message: for many or large ones (loop.h). Not from kAnySource. By one thread only.
+  Message send_soon(const void* from, size_t bytes, int to, int tag);
+  Message recv_soon(void* to, size_t bytes, int from, int tag);
 
   enum class Outcome { complete, revoked, late };
   /// Once complete a message must not be waited for again. Late ends all connections of the group.
@@ -56,12 +64,21 @@ class Messenger {
   void revoke();
 
  private:
-  void connect(std::unique_ptr<C10dStore> store, int rank, int size, Duration limit);
+  void connect(std::unique_ptr<C10dStore> store, int rank, int size, Duration limit,
+               Connecting& connecting);
+
+  Message soon(bool sends, void* data, size_t bytes, int peer, int tag);
+  void hand_over();
+  void post_handed();
+  void post(Flight& flight);
 
   struct Torch;
   std::unique_ptr<Torch> torch_;
   const int rank_, size_;
+  std::vector<Message> soon_;  // of the thread that uses send_soon()
   std::mutex mutex_;
+  std::condition_variable posted_;
+  std::vector<Message> handed_;  // to the loop's thread
   bool revoked_ = false;
   std::set<Flight*> waiting_;
 };

@@ -29,7 +29,9 @@ namespace {
 using flight::OpKind;
 
 constexpr Duration kStall = std::chrono::seconds(1);  // then a rank says what it waits in
-constexpr int64_t kSegmentBytes = 4 << 20;  // crosses hosts while the next one is reduced inside
+// What a rank sends across hosts at once, while the next part is reduced inside: it and what it is
+// reduced with stay in the core's cache. (4 MiB segments took 1.2 times as long.)
+constexpr int64_t kPartBytes = 512 << 10;
 
 // Where a step runs; each lane is a group.
 enum Lane : uint8_t { inside, across, flat, kLanes };
@@ -496,7 +498,7 @@ void HybridBackend::add_all_reduce(Pending& p, const at::Tensor& t, ReduceOp op,
   }
   const int local = in->size();
   const SegmentPlan plan =
-      plan_segments(count, local, kSegmentBytes / static_cast<int64_t>(t.element_size()));
+      plan_segments(count, local, local * kPartBytes / static_cast<int64_t>(t.element_size()));
   const int64_t whole = count - plan.tail;
   std::vector<size_t> reduced(static_cast<size_t>(plan.segments)),
       crossed(static_cast<size_t>(plan.segments));
