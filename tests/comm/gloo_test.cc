@@ -136,6 +136,22 @@ TEST_F(comm_gloo, segments_give_the_bits_of_the_local_backend) {
     }
 }
 
+// More segments than are under way at a time: places are used again.
+TEST_F(comm_gloo, many_segments_give_the_sum_to_all_to_one_and_to_each_its_part) {
+  constexpr int64_t kCount = (int64_t{3} << 20) / 4 * 10 + 7;
+  as_threads(3, [](Group g) {
+    const at::Tensor x = at::arange(kCount, at::kInt).add(g.rank());
+    const at::Tensor sum = at::arange(kCount, at::kInt).mul(3).add(3);
+    at::Tensor all = x.clone(), one = x.clone(), part = at::empty({kCount / 3}, at::kInt);
+    Work pending[] = {g.all_reduce(all), g.reduce(one, 1),
+                      g.reduce_scatter_tensor(part, x.narrow(0, 0, kCount / 3 * 3))};
+    for (Work& w : pending) w.wait();
+    equal(all, sum, "all_reduce");
+    equal(one, g.rank() == 1 ? sum : x, "reduce");
+    equal(part, sum.narrow(0, g.rank() * (kCount / 3), kCount / 3), "reduce_scatter");
+  });
+}
+
 TEST_F(comm_gloo, messages_that_nobody_waits_for_arrive_and_are_let_go_of) {
   as_threads(2, [](Group g) {
     constexpr int kMany = 150;
@@ -270,6 +286,19 @@ TEST_F(comm_gloo, a_recv_that_gets_nothing_times_out_and_another_group_can_be_bu
   for (auto& t : ranks) t.join();
 }
 
+// What ends a wait must not wait for the thread that moves the bytes.
+TEST_F(comm_gloo, a_recv_that_is_late_while_a_collective_moves_bytes_is_a_timeout) {
+  const auto start = Clock::now();
+  as_threads(2, [](Group g) {
+    at::Tensor big = at::ones({8 << 20}), t = at::ones({10});
+    g.barrier();
+    Work moving = g.all_reduce(big);
+    text_of<Timeout>([&] { g.recv(t, 1 - g.rank(), 4).wait(3ms); });
+    text_of<Timeout>([&] { g.barrier(); });
+  });
+  EXPECT_LT(seconds_since(start), 10);
+}
+
 TEST_F(comm_gloo, a_rank_that_throws_is_told_to_the_others_with_its_words) {
   std::string texts[3];
   EXPECT_THROW(as_threads(3,
@@ -374,7 +403,12 @@ TEST_F(comm_gloo, a_rank_that_dies_while_a_group_connects_is_a_peer_lost_within_
         [](Group g) {
           g.barrier();
           if (g.rank() == 1) set_failpoints("gloo.connect=kill");
-          note_failure(g, [&] { g.new_group({0, 1, 2, 3}).barrier(); }, 8);
+          note_failure(
+              g,
+              [&] {
+                g.new_group({0, 1, 2, 3}).barrier();
+              },
+              8);
         },
         as_processes(60s));
     FAIL() << "nothing thrown";

@@ -5,6 +5,7 @@
 #include <gloo/transport/tcp/device.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,9 +47,13 @@ bool is_tcp(const ::gloo::transport::Device& device) {
 }  // namespace
 
 struct GlooLoop::Bell final : Handler {
-  explicit Bell(GlooLoop* loop) : loop(loop) {}
-  void handleEvents(int) override { loop->drain(); }
+  Bell(GlooLoop* loop, int fd) : loop(loop), fd(fd) {}
+  void handleEvents(int) override {
+    uint64_t rung;
+    if (::read(fd, &rung, sizeof rung) == sizeof rung) loop->drain();
+  }
   GlooLoop* const loop;
+  const int fd;
 };
 
 std::shared_ptr<GlooLoop> GlooLoop::of(const std::shared_ptr<::gloo::transport::Device>& device) {
@@ -58,13 +63,22 @@ std::shared_ptr<GlooLoop> GlooLoop::of(const std::shared_ptr<::gloo::transport::
 
 GlooLoop::GlooLoop(std::shared_ptr<::gloo::transport::Device> device)
     : device_(std::move(device)),
-      fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      bell_(std::make_unique<Bell>(this)) {
-  check<ResourceError>(static_cast<bool>(fd_), "no eventfd: {}", errno_text());
-  calls().add(static_cast<Tcp*>(device_.get()), fd_.get(), EPOLLIN, bell_.get());
+      bell_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      timer_fd_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)),
+      bell_(std::make_unique<Bell>(this, bell_fd_.get())),
+      timer_(std::make_unique<Bell>(this, timer_fd_.get())) {
+  check<ResourceError>(bell_fd_ && timer_fd_, "gloo: no descriptor to wake its thread by: {}",
+                       errno_text());
+  auto* const tcp = static_cast<Tcp*>(device_.get());
+  calls().add(tcp, bell_fd_.get(), EPOLLIN, bell_.get());
+  calls().add(tcp, timer_fd_.get(), EPOLLIN, timer_.get());
 }
 
-GlooLoop::~GlooLoop() { calls().remove(static_cast<Tcp*>(device_.get()), fd_.get(), bell_.get()); }
+GlooLoop::~GlooLoop() {
+  auto* const tcp = static_cast<Tcp*>(device_.get());
+  calls().remove(tcp, bell_fd_.get(), bell_.get());
+  calls().remove(tcp, timer_fd_.get(), timer_.get());
+}
 
 void GlooLoop::run(const void* owner, std::function<void()> work) {
   bool first;
@@ -75,13 +89,33 @@ void GlooLoop::run(const void* owner, std::function<void()> work) {
   }
   if (!first) return;  // it has been rung for, or they are being run
   const uint64_t one = 1;
-  [[maybe_unused]] const auto n = ::write(fd_.get(), &one, sizeof one);
+  [[maybe_unused]] const auto n = ::write(bell_fd_.get(), &one, sizeof one);
+}
+
+void GlooLoop::run_at(Clock::time_point when, const void* owner, std::function<void()> work) {
+  std::lock_guard lock(mutex_);
+  const auto at = later_.insert({when, {owner, std::move(work)}});
+  if (at == later_.begin()) set_timer();
+}
+
+// To the first of those that come later.
+void GlooLoop::set_timer() {
+  // Zero would stop it.
+  const auto left =
+      std::max<Duration>(later_.begin()->first - Clock::now(), std::chrono::nanoseconds(1));
+  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
+  itimerspec spec{};
+  spec.it_value = {ns / 1000000000, ns % 1000000000};
+  ::timerfd_settime(timer_fd_.get(), 0, &spec, nullptr);
 }
 
 void GlooLoop::drain() {
-  uint64_t rung;
-  [[maybe_unused]] const auto n = ::read(fd_.get(), &rung, sizeof rung);
   std::unique_lock lock(mutex_);
+  for (const auto now = Clock::now(); !later_.empty() && later_.begin()->first <= now;) {
+    items_.push_back(std::move(later_.begin()->second));
+    later_.erase(later_.begin());
+    if (!later_.empty()) set_timer();
+  }
   while (!items_.empty()) {
     Item item = std::move(items_.front());
     items_.pop_front();
@@ -98,6 +132,7 @@ void GlooLoop::drain() {
 void GlooLoop::forget(const void* owner) {
   std::unique_lock lock(mutex_);
   std::erase_if(items_, [&](const Item& item) { return item.owner == owner; });
+  std::erase_if(later_, [&](const auto& later) { return later.second.owner == owner; });
   idle_.wait(lock, [&] { return running_ != owner; });
 }
 

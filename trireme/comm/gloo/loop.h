@@ -4,9 +4,11 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/fd.h"
 
 namespace gloo::transport {
@@ -26,8 +28,11 @@ class GlooLoop {
   ~GlooLoop();
   GlooLoop(const GlooLoop&) = delete;
 
-  /// Soon, one after the other. `work` must neither throw nor block.
+  /// Soon, one after the other. `work` must neither throw nor wait for anybody who may wait for
+  /// this thread, as those do who close a connection.
   void run(const void* owner, std::function<void()> work);
+  /// Once `when` has come.
+  void run_at(Clock::time_point when, const void* owner, std::function<void()> work);
   /// None of the owner's runs any more.
   void forget(const void* owner);
 
@@ -39,13 +44,15 @@ class GlooLoop {
   };
   explicit GlooLoop(std::shared_ptr<::gloo::transport::Device> device);
   void drain();
+  void set_timer();
 
   const std::shared_ptr<::gloo::transport::Device> device_;
-  UniqueFd fd_;  // rings
-  std::unique_ptr<Bell> bell_;
+  UniqueFd bell_fd_, timer_fd_;
+  std::unique_ptr<Bell> bell_, timer_;
   std::mutex mutex_;
   std::condition_variable idle_;
   std::deque<Item> items_;
+  std::multimap<Clock::time_point, Item> later_;
   const void* running_ = nullptr;  // whose
 };
 

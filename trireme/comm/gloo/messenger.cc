@@ -24,6 +24,7 @@ struct Flight {
   size_t bytes = 0;
   int peer = -1, tag = 0;
   bool sends = false, soon = false;
+  bool late = false;    // nobody waits for it any more
   bool posted = false;  // then one of the two is there, or what went wrong
   c10::intrusive_ptr<ProcessGroupGloo::SendWork> sending;
   c10::intrusive_ptr<ProcessGroupGloo::RecvWork> receiving;
@@ -169,55 +170,52 @@ void check_posted(const Flight& flight) {
 }  // namespace
 
 Message Messenger::send(const void* from, size_t bytes, int to, int tag) {
-  NoSigpipe no_sigpipe;
-  Message flight = flight_of(true, const_cast<void*>(from), bytes, to, tag);
-  post(*flight);
-  check_posted(*flight);
-  return flight;
+  return now(flight_of(true, const_cast<void*>(from), bytes, to, tag));
 }
 
 Message Messenger::recv(void* to, size_t bytes, int from, int tag) {
-  NoSigpipe no_sigpipe;
-  Message flight = flight_of(false, to, bytes, from, tag);
-  post(*flight);
-  check_posted(*flight);
-  return flight;
+  return now(flight_of(false, to, bytes, from, tag));
 }
 
 Message Messenger::send_soon(const void* from, size_t bytes, int to, int tag) {
-  return soon(true, const_cast<void*>(from), bytes, to, tag);
+  return soon(flight_of(true, const_cast<void*>(from), bytes, to, tag));
 }
 
 Message Messenger::recv_soon(void* to, size_t bytes, int from, int tag) {
-  return soon(false, to, bytes, from, tag);
+  return soon(flight_of(false, to, bytes, from, tag));
 }
 
-Message Messenger::soon(bool sends, void* data, size_t bytes, int peer, int tag) {
-  Message flight = flight_of(sends, data, bytes, peer, tag);
+Message Messenger::now(Message message) {
   if (torch_->loop) {
-    flight->soon = true;
-    soon_.push_back(flight);
-  } else {
-    NoSigpipe no_sigpipe;
-    post(*flight);
-    check_posted(*flight);
+    hand_over(&message, 1);
+    return message;
   }
-  return flight;
+  NoSigpipe no_sigpipe;
+  post(*message);
+  check_posted(*message);
+  return message;
 }
 
-void Messenger::hand_over() {
-  if (soon_.empty()) return;
-  bool first;
+Message Messenger::soon(Message message) {
+  if (!torch_->loop) return now(std::move(message));
+  message->soon = true;
+  soon_.push_back(message);
+  return message;
+}
+
+void Messenger::hand_over(const Message* first, size_t count) {
+  bool ring;
   {
     std::lock_guard lock(mutex_);
-    first = handed_.empty();
-    handed_.insert(handed_.end(), soon_.begin(), soon_.end());
+    ring = handed_.empty();
+    handed_.insert(handed_.end(), first, first + count);
   }
-  soon_.clear();
-  if (first) torch_->loop->run(this, [this] { post_handed(); });
+  if (ring) torch_->loop->run(this, [this] { post_handed(); });
 }
 
-// Holds the lock: once revoke() has had it, nothing is posted any more, and memory may go.
+// Holds the lock: once revoke() has had it, nothing is posted any more, and memory may go. On this
+// thread nobody else has a connection's lock for long, or waits for this thread while it does:
+// everything is posted here, and only revoke() closes connections, when nothing is posted.
 void Messenger::post_handed() {
   {
     std::lock_guard lock(mutex_);
@@ -228,14 +226,41 @@ void Messenger::post_handed() {
   posted_.notify_all();
 }
 
+// A wait of Gloo's own that is over time would close connections, on the thread that waits.
+void Messenger::end_late_waits() {
+  std::lock_guard lock(mutex_);
+  alarm_ = Clock::time_point::max();
+  const auto now = Clock::now();
+  for (auto& [flight, until] : waiting_) {
+    if (until <= now) {
+      flight->late = true;
+      flight->work().abort();
+    } else {
+      look_at(until);
+    }
+  }
+}
+
+void Messenger::look_at(Clock::time_point when) {
+  if (!torch_->loop || when >= alarm_) return;
+  alarm_ = when;
+  torch_->loop->run_at(when, this, [this] { end_late_waits(); });
+}
+
 Messenger::Outcome Messenger::wait(const Message& message, Deadline deadline) {
-  if (message->soon) hand_over();
+  if (message->soon && !soon_.empty()) {
+    hand_over(soon_.data(), soon_.size());
+    soon_.clear();
+  }
   {
     std::unique_lock lock(mutex_);
     posted_.wait(lock, [&] { return revoked_ || message->posted; });
     if (revoked_) return Outcome::revoked;
     check_posted(*message);
-    waiting_.insert(message.get());
+    const auto until =
+        deadline.is_never() ? Clock::time_point::max() : Clock::now() + deadline.remaining();
+    waiting_.emplace(message.get(), until);
+    look_at(until);
   }
   auto done = [&] {
     std::lock_guard lock(mutex_);
@@ -243,17 +268,18 @@ Messenger::Outcome Messenger::wait(const Message& message, Deadline deadline) {
     return revoked_;
   };
   const auto left =
-      deadline.is_never()
+      deadline.is_never() || torch_->loop
           ? kNeverMs
           : std::min(kNeverMs, std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()));
   try {
     // Zero would be Gloo's own limit.
     const bool complete = message->work().wait(std::max(left, std::chrono::milliseconds(1)));
-    done();
-    return complete ? Outcome::complete : Outcome::revoked;
+    const bool revoked = done();
+    if (complete) return Outcome::complete;
+    return message->late && !revoked ? Outcome::late : Outcome::revoked;
   } catch (const std::exception& e) {
     if (done()) return Outcome::revoked;
-    if (deadline.expired()) return Outcome::late;
+    if (!torch_->loop && deadline.expired()) return Outcome::late;
     throw MessageLost(message->peer, e.what());
   }
 }
@@ -262,6 +288,8 @@ bool Messenger::is_settled(const Message& message) {
   {
     std::lock_guard lock(mutex_);
     if (revoked_) return true;
+    if (!message->posted) return false;
+    if (!message->error.empty()) return true;
   }
   return message->sending
              ? BufferView::is_settled(SendWorkView::buffer(*message->sending), true)
@@ -276,15 +304,17 @@ void Messenger::revoke() {
   {
     std::lock_guard lock(mutex_);
     if (std::exchange(revoked_, true)) return;
-    for (Flight* flight : waiting_) flight->work().abort();
+    for (auto& [flight, until] : waiting_) flight->work().abort();
   }
   posted_.notify_all();
   char byte;
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
+    NoSigpipe no_sigpipe;
+    Message nobodys = flight_of(false, &byte, 1, peer, kNobodysTag);
+    post(*nobodys);
     try {
-      Message nobodys = recv(&byte, 1, peer, kNobodysTag);
-      nobodys->work().wait(std::chrono::milliseconds(1));
+      if (nobodys->receiving) nobodys->receiving->wait(std::chrono::milliseconds(1));
     } catch (const std::exception&) {  // closed
     }
   }

@@ -3,9 +3,9 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -44,17 +44,17 @@ class Messenger {
             Duration connect_limit, Connecting& connecting);
   ~Messenger();
 
-  /// `bytes` > 0. tag: of tags.h. MessageLost.
+  /// `bytes` > 0. tag: of tags.h. MessageLost, here or where it is waited for.
   Message send(const void* from, size_t bytes, int to, int tag);
   Message recv(void* to, size_t bytes, int from, int tag);  // or kAnySource
-  /// The same, posted by the thread that moves the bytes, in this order, as soon as this thread
-  /// waits for a message: for many or large ones (loop.h). Not from kAnySource. By one thread only.
+  /// The same in this order, at the latest when this thread waits for one of them: for many at a
+  /// time. By one thread only.
   Message send_soon(const void* from, size_t bytes, int to, int tag);
   Message recv_soon(void* to, size_t bytes, int from, int tag);
 
   enum class Outcome { complete, revoked, late };
-  /// Once complete a message must not be waited for again. Late ends all connections of the group.
-  /// MessageLost.
+  /// Once complete a message must not be waited for again. One that is late leaves the group
+  /// unusable. MessageLost.
   Outcome wait(const Message& message, Deadline deadline);
   /// Whether wait() would return at once or throw.
   bool is_settled(const Message& message);
@@ -67,10 +67,13 @@ class Messenger {
   void connect(std::unique_ptr<C10dStore> store, int rank, int size, Duration limit,
                Connecting& connecting);
 
-  Message soon(bool sends, void* data, size_t bytes, int peer, int tag);
-  void hand_over();
+  Message now(Message message);
+  Message soon(Message message);
+  void hand_over(const Message* first, size_t count);
   void post_handed();
   void post(Flight& flight);
+  void end_late_waits();
+  void look_at(Clock::time_point when);
 
   struct Torch;
   std::unique_ptr<Torch> torch_;
@@ -80,7 +83,9 @@ class Messenger {
   std::condition_variable posted_;
   std::vector<Message> handed_;  // to the loop's thread
   bool revoked_ = false;
-  std::set<Flight*> waiting_;
+  std::map<Flight*, Clock::time_point> waiting_;  // until when
+  /// When the loop's thread looks who waits too long.
+  Clock::time_point alarm_ = Clock::time_point::max();
 };
 
 }  // namespace trireme::detail
