@@ -11,7 +11,11 @@ using namespace trireme;
 
 TEST(grad_bucket_plan, every_parameter_is_in_one_bucket_of_its_kind_in_order) {
   uint64_t state = 1;
-  auto next = [&](uint64_t n) { return (state = state * 6364136223846793005u + 1442695040888963407u) >> 33 % 64 ? (state >> 33) % n : 0; };
+  auto next = [&](uint64_t n) {
+    return (state = state * 6364136223846793005u + 1442695040888963407u) >> 33 % 64
+               ? (state >> 33) % n
+               : 0;
+  };
   for (int round = 0; round < 2000; ++round) {
     std::vector<BucketItem> items(next(12));
     for (auto& i : items) i = {int64_t(next(50)), size_t(2) << next(3), int(next(2))};
@@ -31,7 +35,9 @@ TEST(grad_bucket_plan, every_parameter_is_in_one_bucket_of_its_kind_in_order) {
         ASSERT_LT(bytes, std::max(sizes.first_bytes, sizes.bytes)) << "went on after it was full";
         bytes += size_t(items[size_t(m)].numel) * items[size_t(m)].item_bytes;
       }
-      auto place = [&](int m) { return size_t(std::find(order.begin(), order.end(), m) - order.begin()); };
+      auto place = [&](int m) {
+        return size_t(std::find(order.begin(), order.end(), m) - order.begin());
+      };
       for (size_t k = 1; k < b.size(); ++k) ASSERT_LT(place(b[k - 1]), place(b[k]));
     }
     ASSERT_EQ(seen.size(), items.size());

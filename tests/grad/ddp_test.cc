@@ -2,47 +2,15 @@
 #include "trireme/grad/ddp.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
-#include "trireme/base/check.h"
+#include "tests/grad/small_net.h"
 #include "trireme/comm/run.h"
 #include "trireme/grad/reducer.h"
 
 using namespace trireme;
+using namespace trireme::testing;
 
 namespace {
-
-struct SmallImpl : torch::nn::Module {
-  SmallImpl(int64_t width = 17) {
-    a = register_module("a", torch::nn::Linear(9, width));
-    b = register_module("b", torch::nn::Linear(width, width));
-    c = register_module("c", torch::nn::Linear(width, 3));
-    seen = register_buffer("seen", torch::zeros({1}));
-  }
-  torch::Tensor forward(torch::Tensor x, bool use_b = true) {
-    x = torch::tanh(a(x));
-    if (use_b) x = torch::tanh(b(x));
-    return c(x);
-  }
-  torch::nn::Linear a{nullptr}, b{nullptr}, c{nullptr};
-  torch::Tensor seen;
-};
-TORCH_MODULE(Small);
-
-Small make(uint64_t seed, at::ScalarType t = at::kDouble) {
-  static std::mutex mutex;  // LibTorch's default generator is one for all threads
-  std::lock_guard lock(mutex);
-  torch::manual_seed(seed);
-  Small m;
-  m->to(t);
-  return m;
-}
-
-torch::Tensor input(int64_t rows, at::ScalarType t = at::kDouble) {
-  return (torch::arange(rows * 9, at::kDouble).reshape({rows, 9}) * 0.7).sin().to(t);
-}
-
-void expect(bool ok, const std::string& what) { trireme::check<Error>(ok, "{}", what); }
 
 void same_as_whole_batch(Group g, at::ScalarType t, double tolerance, DdpOptions options) {
   Small plain = make(1, t), net = make(uint64_t(1 + g.rank()), t);  // DDP must take rank 0's
@@ -125,31 +93,6 @@ TEST(grad_ddp, set_to_none_and_replaced_gradients_are_rebound) {
   });
 }
 
-TEST(grad_ddp, a_parameter_that_no_rank_used_keeps_what_it_had) {
-  run_threads(2, [](Group g) {
-    Small net = make(1);
-    DistributedDataParallel ddp(net, g);
-    net->forward(input(4), false).sum().backward();
-    expect(!net->b->weight.grad().defined(), "undefined did not stay undefined");
-    expect(net->a->weight.grad().defined(), "used without gradient");
-    net->b->weight.mutable_grad() = torch::full_like(net->b->weight, 5.0 + g.rank());
-    net->forward(input(4), false).sum().backward();
-    expect(net->b->weight.grad().eq(5.0 + g.rank()).all().item<bool>(), "what it had changed");
-  });
-}
-
-TEST(grad_ddp, a_parameter_used_on_one_rank_only_is_the_mean_on_all) {
-  run_threads(2, [](Group g) {
-    Small net = make(1), plain = make(1);
-    DistributedDataParallel ddp(net, g);
-    auto x = input(4);
-    net->forward(x, g.rank() == 0).sum().backward();
-    plain->forward(x, true).sum().backward();
-    expect(torch::allclose(net->b->weight.grad() * 2, plain->b->weight.grad(), 1e-10),
-           "not half of rank 0's");
-  });
-}
-
 TEST(grad_ddp, second_backward_before_the_step_adds_the_mean) {
   run_threads(2, [](Group g) {
     Small net = make(1), plain = make(1);
@@ -221,7 +164,9 @@ TEST(grad_ddp, create_graph_is_refused_with_the_parameter_named) {
 TEST(grad_ddp, a_broken_backward_is_refused_until_reset) {
   run_threads(2, [](Group g) {
     Small net = make(1);
-    DistributedDataParallel ddp(net, g, {.bucket_bytes = 1 << 20, .first_bucket_bytes = 1 << 20});
+    DistributedDataParallel ddp(
+        net, g,
+        {.bucket_bytes = 1 << 20, .first_bucket_bytes = 1 << 20, .find_unused_parameters = true});
     auto x = input(4);
     auto out = net->forward(x);
     net->a->weight.register_hook(

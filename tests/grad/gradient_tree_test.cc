@@ -11,7 +11,9 @@ using namespace trireme;
 
 namespace {
 
-at::Tensor leaf(int g) { return (at::arange(1000, at::kFloat) * 1.37f + float(g) * 0.11f).sin() * float(1 << (g % 5)); }
+at::Tensor leaf(int g) {
+  return (at::arange(1000, at::kFloat) * 1.37f + float(g) * 0.11f).sin() * float(1 << (g % 5));
+}
 
 // The tree over leaf numbers, written as the definition says.
 at::Tensor tree(int lo, int hi) {
@@ -31,7 +33,8 @@ TEST(grad_gradient_tree, equals_the_tree_over_leaf_numbers_on_any_power_of_two_o
         t.open(mine);
         for (int i = 0; i < mine; ++i) {
           t.begin_leaf(i);
-          check<Error>(t.add(0, leaf(g.rank() * mine + i), out) == (i + 1 == mine), "done at leaf {} of {}", i, mine);
+          check<Error>(t.add(0, leaf(g.rank() * mine + i), out) == (i + 1 == mine),
+                       "done at leaf {} of {}", i, mine);
         }
         g.all_reduce(out).wait();
         check<Error>(out.equal(want), "{} leaves on {} ranks: other bits", leaves, world);

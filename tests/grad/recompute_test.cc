@@ -42,7 +42,8 @@ TEST(grad_recompute, ddp_reduces_the_same_bits_with_and_without_it) {
   for (int n : {1, 2, 3})
     run_threads(n, [](Group g) {
       Net plain, again;
-      DistributedDataParallel one(plain, g), two(again, g);
+      const DdpOptions options{.find_unused_parameters = true};
+      DistributedDataParallel one(plain, g, options), two(again, g, options);
       auto x = torch::arange(20, at::kDouble).add(g.rank()).cos().view({4, 5});
       for (int step = 0; step < 3; ++step) {
         plain->zero_grad();

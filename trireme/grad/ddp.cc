@@ -2,42 +2,64 @@
 #include "trireme/grad/ddp.h"
 
 #include <ATen/core/grad_mode.h>
-#include <torch/nn/module.h>
+
+#include <algorithm>
 
 #include "trireme/base/check.h"
-#include "trireme/grad/hook_adapter.h"
+#include "trireme/grad/ddp_impl.h"
 #include "trireme/grad/module_sync.h"
-#include "trireme/grad/reducer.h"
 
 namespace trireme {
 namespace {
 
-NamedTensors trainable(const torch::nn::Module& module) {
+bool matches(const std::string& name, const std::vector<std::string>& patterns) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const std::string& p) { return glob_match(p, name); });
+}
+
+void check_patterns(const NamedTensors& parameters, const std::vector<std::string>& patterns,
+                    const char* option) {
+  for (const auto& pattern : patterns)
+    check<UsageError>(std::any_of(parameters.begin(), parameters.end(),
+                                  [&](const auto& p) { return glob_match(pattern, p.first); }),
+                      "DdpOptions::{}: no parameter matches '{}'", option, pattern);
+}
+
+const DdpTensors& synchronised(Group& group, const DdpTensors& t, const DdpOptions& o) {
+  check<UsageError>(!t.parameters.empty(),
+                    "DistributedDataParallel: no parameter requires a gradient, so there is "
+                    "nothing to reduce; use the module as it is");
+  check_patterns(t.parameters, o.delayed, "delayed");
+  check_patterns(t.parameters, o.sparse, "sparse");
+  verify_same(group, t.parameters, "parameter");
+  verify_same(group, t.frozen, "frozen parameter");
+  verify_same(group, t.buffers, "buffer");
+  broadcast_tensors(group, t.parameters);
+  broadcast_tensors(group, t.frozen);
+  broadcast_tensors(group, t.buffers);
+  return t;
+}
+
+NamedTensors part(const DdpTensors& t, const DdpOptions& o, bool sparse) {
   NamedTensors list;
-  for (const auto& item : module.named_parameters())
-    if (item.value().requires_grad()) list.emplace_back(item.key(), item.value());
+  for (const auto& p : t.parameters)
+    if ((matches(p.first, o.sparse) || matches(p.first, t.sparse)) == sparse) list.push_back(p);
   return list;
 }
 
-// What is only broadcast: frozen parameters and buffers.
-NamedTensors untrained(const torch::nn::Module& module) {
-  NamedTensors list;
-  for (const auto& item : module.named_parameters())
-    if (!item.value().requires_grad()) list.emplace_back(item.key(), item.value());
-  for (const auto& item : module.named_buffers())
-    if (item.value().defined()) list.emplace_back(item.key(), item.value());
-  return list;
+ReduceOp op_of(const DdpOptions& o) {
+  return o.mean == GradientMean::of_weights ? ReduceOp::sum : ReduceOp::avg;
 }
 
-NamedTensors buffers_of(const torch::nn::Module& module) {
-  NamedTensors list;
-  for (const auto& item : module.named_buffers())
-    if (item.value().defined()) list.emplace_back(item.key(), item.value());
-  return list;
-}
-
-ReducerOptions reducer_options(const Group& group, const DdpOptions& o) {
-  return {bucket_sizes_for(group, o.bucket_bytes, o.first_bucket_bytes), ReduceOp::avg, o.hook};
+ReducerOptions reducer_options(const Group& group, const NamedTensors& dense, FiniteWatch& finite,
+                               const DdpOptions& o) {
+  ReducerOptions r{bucket_sizes_for(group, o.bucket_bytes, o.first_bucket_bytes),
+                   op_of(o),
+                   o.check_finite ? finite.around(o.hook) : o.hook,
+                   {}};
+  if (!o.delayed.empty())
+    for (const auto& [name, p] : dense) r.delayed.push_back(matches(name, o.delayed));
+  return r;
 }
 
 }  // namespace
@@ -50,66 +72,173 @@ BucketSizes bucket_sizes_for(const Group& group, size_t bytes, size_t first_byte
   return sizes;
 }
 
-struct DistributedDataParallel::Impl {
-  Impl(NamedTensors parameters, NamedTensors rest, NamedTensors buffers, Group g, DdpOptions o)
-      : group(std::move(g)),
-        options(std::move(o)),
-        buffers(std::move(buffers)),
-        reducer((synchronise(group, parameters, rest), std::move(parameters)), group,
-                reducer_options(group, options)),
-        hooks(reducer, HookAdapter::Rounds::automatic) {
-    if (!this->buffers.empty() && options.buffers != BufferPolicy::none)
-      hooks.on_close([this] { share_buffers(); });
-  }
+DistributedDataParallel::Impl::Impl(DdpTensors t, Group g, DdpOptions o)
+    : group(std::move(g)),
+      options(std::move(o)),
+      tensors(synchronised(group, t, options)),
+      dense(part(tensors, options, false)),
+      sparse_list(part(tensors, options, true)),
+      reducer(dense, group, reducer_options(group, dense, finite, options)),
+      joined(reducer.record().add([this] { return has_batch ? 0.0 : 1.0; })),
+      weights(reducer.record().add([this] { return weight; })),
+      forwards(reducer.record().add([this] { return forward_count; })),
+      unused(options.find_unused_parameters || options.static_graph ? name_unused(group.rank())
+                                                                    : refuse_unused()) {
+  GradientRound* round = &reducer;
+  if (options.check_finite) finite.attach(reducer.record());
+  if (options.static_graph) round = (static_graph = std::make_unique<StaticGraph>(reducer)).get();
+  if (!sparse_list.empty())
+    round = (sparse = std::make_unique<SparseGradients>(*round, sparse_list, group, op_of(options)))
+                .get();
+  hooks = std::make_unique<HookAdapter>(*round, HookAdapter::Rounds::automatic);
+  hooks->on_close([this] { settle(); });
+}
 
-  static void synchronise(Group& group, const NamedTensors& parameters, const NamedTensors& rest) {
-    check<UsageError>(
-        !parameters.empty(),
-        "DistributedDataParallel: no parameter requires a gradient, so there is nothing to "
-        "reduce; use the module as it is");
-    verify_same(group, parameters, "parameter");
-    verify_same(group, rest, "frozen parameter or buffer");
-    broadcast_tensors(group, parameters);
-    broadcast_tensors(group, rest);
-  }
+void DistributedDataParallel::Impl::settle() {
+  const std::vector<bool> here = active();
+  const auto first = std::find(here.begin(), here.end(), true);
+  scale_gradients();
+  weight = 0;
+  if (first == here.end()) return;
+  trained_last = static_cast<int>(first - here.begin());
+  share_buffers(trained_last);
+  refuse_together();
+}
 
-  void share_buffers() {
-    at::NoGradGuard no_grad;
-    std::vector<Work> works;
-    for (auto& [name, t] : buffers) {
-      at::Tensor data = t.variable_data();
-      works.push_back(options.buffers == BufferPolicy::mean && t.is_floating_point()
-                          ? group.all_reduce(data, ReduceOp::avg)
-                          : group.broadcast(data, 0));
-    }
-    for (auto& w : works) w.wait();
-  }
+std::vector<bool> DistributedDataParallel::Impl::active() const {
+  std::vector<bool> list;
+  for (double gone : reducer.record().of(joined)) list.push_back(gone == 0);
+  return list;
+}
 
-  Group group;
-  DdpOptions options;
-  NamedTensors buffers;
-  Reducer reducer;
-  HookAdapter hooks;
-};
+// avg divided by all ranks; those without a batch do not count.
+void DistributedDataParallel::Impl::scale_gradients() {
+  const double ranks = group.size(), without = reducer.record().sum(joined);
+  total_weight = reducer.record().sum(weights);
+  double factor = ranks > without ? ranks / (ranks - without) : 1;
+  if (options.mean == GradientMean::of_weights) factor = total_weight > 0 ? 1 / total_weight : 0;
+  if (factor == 1) return;
+  reducer.scale(factor);
+  if (sparse) sparse->scale(factor);
+}
+
+void DistributedDataParallel::Impl::share_buffers(int root) {
+  if (options.buffers == BufferPolicy::none) return;
+  at::NoGradGuard no_grad;
+  std::vector<Work> works;
+  for (auto& [name, t] : tensors.buffers) {
+    // The same bytes without the version counter: a forward may have saved the buffer.
+    at::Tensor data = t.variable_data();
+    works.push_back(options.buffers == BufferPolicy::mean && t.is_floating_point()
+                        ? group.all_reduce(data, ReduceOp::avg)
+                        : group.broadcast(data, root));
+  }
+  for (auto& w : works) w.wait();
+}
+
+std::vector<ParameterUse> DistributedDataParallel::Impl::used_by_fewer_than(int ranks) const {
+  std::vector<ParameterUse> list;
+  for (size_t i = 0; i < dense.size(); ++i)
+    if (reducer.record().used_by(i) < ranks)
+      list.push_back({dense[i].first, reducer.record().used_by(i)});
+  for (size_t k = 0; k < sparse_list.size(); ++k)
+    if (sparse->used_by(k) < ranks) list.push_back({sparse_list[k].first, sparse->used_by(k)});
+  return list;
+}
+
+// All ranks read the same record, so all throw, or none does.
+void DistributedDataParallel::Impl::refuse_together() {
+  const RoundRecord& record = reducer.record();
+  const std::vector<bool> here = active();
+  const auto gone = std::find(here.begin(), here.end(), false);
+  const auto round = reducer.stats().rounds;
+  if (throw_on_early_termination && gone != here.end())
+    throw UsageError(
+        fmt::format("rank {} had no batch for round {} and others had: give every rank as many, "
+                    "or join() without throw_on_early_termination",
+                    gone - here.begin(), round),
+        {static_cast<int>(gone - here.begin()), -1, "join", round});
+  const auto counts = record.of(forwards);
+  int first = -1;
+  for (int r = 0; r < group.size(); ++r) {
+    const auto i = static_cast<size_t>(r);
+    if (!here[i]) continue;
+    if (first < 0) first = r;
+    if (counts[i] != counts[static_cast<size_t>(first)])
+      throw Mismatch(
+          fmt::format("in round {} of gradients rank {} has run {} forwards and rank {} {}: the "
+                      "loss of one did not depend on the module in some step, or it skipped a "
+                      "backward",
+                      round, first, counts[static_cast<size_t>(first)], r, counts[i]),
+          {first, r, "forward", round});
+  }
+  if (options.check_finite) {
+    const FiniteWatch::Found found = finite.found(record);
+    if (found.rank >= 0)
+      throw NumericError(fmt::format("the gradient of '{}' on rank {} is not finite in round {}",
+                                     reducer.name(found.parameter), found.rank, round),
+                         {found.rank, -1, "gradient", round});
+  }
+  if (static_graph) static_graph->check(here);
+  const int ranks = static_cast<int>(std::count(here.begin(), here.end(), true));
+  unused(used_by_fewer_than(ranks), ranks);
+}
+
+bool DistributedDataParallel::Impl::shadow_round() {
+  // What is left from this rank's last step is not a part of this one.
+  for (const auto& [name, p] : tensors.parameters) p.mutable_grad() = at::Tensor();
+  has_batch = false;
+  GradientRound& round = sparse         ? static_cast<GradientRound&>(*sparse)
+                         : static_graph ? static_cast<GradientRound&>(*static_graph)
+                                        : reducer;
+  round.open();
+  round.close();
+  has_batch = true;
+  const std::vector<bool> here = active();
+  settle();
+  return std::find(here.begin(), here.end(), true) != here.end();
+}
 
 DistributedDataParallel::DistributedDataParallel(torch::nn::Module& module, Group group,
                                                  DdpOptions options)
-    : impl_(std::make_unique<Impl>(trainable(module), untrained(module), buffers_of(module),
-                                   std::move(group), std::move(options))) {}
+    : impl_(std::make_unique<Impl>(ddp_tensors(module), std::move(group), std::move(options))) {}
+
+DistributedDataParallel::DistributedDataParallel(torch::jit::Module& module, Group group,
+                                                 DdpOptions options)
+    : impl_(std::make_unique<Impl>(ddp_tensors(module), std::move(group), std::move(options))) {}
 
 DistributedDataParallel::DistributedDataParallel(NamedTensors parameters, NamedTensors buffers,
                                                  Group group, DdpOptions options)
-    : impl_(std::make_unique<Impl>(std::move(parameters), buffers, buffers, std::move(group),
+    : impl_(std::make_unique<Impl>(ddp_tensors(parameters, std::move(buffers)), std::move(group),
                                    std::move(options))) {}
 
 DistributedDataParallel::~DistributedDataParallel() = default;
 
-DistributedDataParallel::NoSync::NoSync(DistributedDataParallel& ddp) : ddp_(ddp) {
-  ddp_.impl_->hooks.set_paused(true);
+DistributedDataParallel::NoSync::NoSync(DistributedDataParallel& ddp)
+    : ddp_(ddp), before_(ddp.impl_->hooks->paused()) {
+  ddp_.impl_->hooks->set_paused(true);
 }
-DistributedDataParallel::NoSync::~NoSync() { ddp_.impl_->hooks.set_paused(false); }
+DistributedDataParallel::NoSync::~NoSync() { ddp_.impl_->hooks->set_paused(before_); }
 
-void DistributedDataParallel::reset() { impl_->hooks.reset(); }
+void DistributedDataParallel::weigh(double weight) {
+  check<UsageError>(impl_->options.mean == GradientMean::of_weights,
+                    "weigh() needs DdpOptions::mean = GradientMean::of_weights, on every rank");
+  check<UsageError>(weight >= 0, "a loss over {} samples", weight);
+  impl_->weight += weight;
+}
+double DistributedDataParallel::total_weight() const { return impl_->total_weight; }
+
+void DistributedDataParallel::count_forward() {
+  if (at::GradMode::is_enabled()) ++impl_->forward_count;
+}
+
+std::vector<std::string> DistributedDataParallel::unused_parameters() const {
+  std::vector<std::string> names;
+  for (auto& use : impl_->used_by_fewer_than(1)) names.push_back(use.name);
+  return names;
+}
+
+void DistributedDataParallel::reset() { impl_->hooks->reset(); }
 const Reducer& DistributedDataParallel::reducer() const { return impl_->reducer; }
 
 }  // namespace trireme

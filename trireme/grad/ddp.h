@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "trireme/base/export.h"
 #include "trireme/comm/group.h"
@@ -10,6 +14,9 @@
 
 namespace torch::nn {
 class Module;
+}
+namespace torch::jit {
+struct Module;
 }
 
 namespace trireme {
@@ -22,11 +29,31 @@ enum class BufferPolicy {
   none,
 };
 
+enum class GradientMean {
+  of_ranks,    // p.grad() is the mean over ranks of their gradients, as torch's
+  of_weights,  // losses are sums; p.grad() is their gradients' sum ÷ what all ranks gave to weigh()
+};
+
+/// With torch's names and defaults, where torch has the option.
 struct DdpOptions {
   size_t bucket_bytes = 0;  // 0: what suits the backend (local 4 MiB by its bench; others 25 MiB)
   size_t first_bucket_bytes = 0;  // 0: likewise (1 MiB)
   BufferPolicy buffers = BufferPolicy::rank0;
   CommHook hook{};  // empty: all_reduce
+  /// false: a parameter that some rank did not use is a UsageError, on all ranks, that names it.
+  /// true: it is zeros there, and a parameter that no rank used keeps what it had; rank 0 logs the
+  /// names. Costs nothing: ranks tell what they used with every round.
+  bool find_unused_parameters = false;
+  bool static_graph = false;  // grad/static_graph.h; unused parameters are as found
+  GradientMean mean = GradientMean::of_ranks;
+  /// Patterns (* and ?) of parameters that are reduced last, at the end of backward, however many
+  /// gradients they got.
+  std::vector<std::string> delayed{};
+  /// Patterns of parameters with sparse gradients, beside those that the module tells
+  /// (grad/sparse_gradients.h).
+  std::vector<std::string> sparse{};
+  /// true: a NaN or an infinity is a NumericError on every rank, naming rank and parameter.
+  bool check_finite = false;
 };
 
 /// Data parallelism around any module and any training loop: each rank runs its own batch, and when
@@ -38,10 +65,15 @@ struct DdpOptions {
 /// backward runs; p.grad() is an alias into them. zero_grad() of either kind is survived. One
 /// bucket's memory is all that is added to the model's own gradients.
 ///
-/// Every rank must run as many synchronising backwards as the others, from one thread. The module
-/// must outlive this object; call to(dtype) or to(device) before, not after.
-/// backward(create_graph=true) is a UsageError. An exception out of backward leaves gradients
-/// undefined: reset() on every rank before the next.
+/// Every rank must run as many synchronising backwards as the others, from one thread (ranks with
+/// fewer batches: grad/join.h). Several of these objects on one group are fine as long as ranks run
+/// their backwards in the same order. The module must outlive this object; call to(dtype) or
+/// to(device) before, not after. backward(create_graph=true) is a UsageError. An exception out of
+/// backward leaves gradients undefined: reset() on every rank before the next.
+///
+/// What ranks refuse together (an unused parameter, a NaN, forward counts that differ) is thrown
+/// from backward() on every rank, in that step; gradients are reduced, and the next backward is as
+/// if nothing had been.
 ///
 /// Source: torch.nn.parallel.DistributedDataParallel.
 class TRIREME_API DistributedDataParallel {
@@ -54,7 +86,10 @@ class TRIREME_API DistributedDataParallel {
   DistributedDataParallel(Holder& module, Group group, DdpOptions options = {})
       : DistributedDataParallel(static_cast<torch::nn::Module&>(*module), std::move(group),
                                 std::move(options)) {}
-  /// Plain lists of tensors: leaf parameters and buffers, named.
+  /// A TorchScript module, as torch::jit::load() gives it.
+  DistributedDataParallel(torch::jit::Module& module, Group group, DdpOptions options = {});
+  /// Plain lists of tensors: leaf parameters (those that require no gradient are broadcast once)
+  /// and buffers, named.
   DistributedDataParallel(NamedTensors parameters, NamedTensors buffers, Group group,
                           DdpOptions options = {});
   ~DistributedDataParallel();
@@ -70,13 +105,35 @@ class TRIREME_API DistributedDataParallel {
 
    private:
     DistributedDataParallel& ddp_;
+    bool before_;
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
+
+  /// GradientMean::of_weights: the samples or tokens over which the next backward's loss is a sum.
+  /// Before each backward, those inside no_sync() too; gradients are set to zero or none between
+  /// rounds. Then accumulation and ranks of any unequal sizes give what one batch of all gives.
+  void weigh(double weight);
+  /// Weight of the last round, over all ranks.
+  double total_weight() const;
+
+  /// module->forward(args…), counted where gradients are recorded. Who calls it on all ranks learns
+  /// in the first backward after it that a rank ran another number of forwards (its loss did not
+  /// depend on the module, say): Mismatch on all of them, with the counts.
+  template <class Holder, class... Args>
+  auto forward(Holder& module, Args&&... args) {
+    count_forward();
+    return module->forward(std::forward<Args>(args)...);
+  }
+  void count_forward();
+
+  /// Parameters that no rank used in the last round.
+  std::vector<std::string> unused_parameters() const;
 
   void reset();
   const Reducer& reducer() const;
 
  private:
+  friend class Join;
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -2,7 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,57 +11,66 @@
 #include "trireme/comm/group.h"
 #include "trireme/grad/bucket_plan.h"
 #include "trireme/grad/comm_hook.h"
+#include "trireme/grad/gradient_round.h"
+#include "trireme/grad/round_record.h"
 #include "trireme/tensor/parameter_table.h"
 
 namespace trireme {
 
+class BucketMemory;
+
 struct ReducerOptions {
-  BucketSizes sizes;
+  BucketSizes sizes{};
   ReduceOp op = ReduceOp::avg;
   CommHook hook{};  // empty: all_reduce
+  /// Parameters that are reduced when the round closes, however many gradients they got (by index;
+  /// empty: none).
+  std::vector<bool> delayed{};
 };
 
 /// Reduces gradients bucket by bucket while they become ready. Knows no autograd: somebody calls
 /// open(), then ready(p) for each contribution of each parameter, then close(). Buckets launch in
 /// index order on every rank, whatever order they fill in.
 ///
-/// Gradients live in the buckets: after bind(p), p.grad() is an alias of its place there (memory
-/// from Group::empty, so peers reduce it in place). Between the launch of a bucket and close() it
-/// belongs to the collective.
+/// Gradients live in the buckets: from its first contribution on p.grad() is an alias of its place
+/// there (memory from Group::empty, so peers reduce it in place). Between the launch of a bucket
+/// and close() it belongs to the collective.
 ///
 /// Ranks: the same parameters in the same order; open and close equally often. One thread.
-class TRIREME_API Reducer {
+class TRIREME_API Reducer final : public GradientRound {
  public:
   Reducer(NamedTensors parameters, Group group, ReducerOptions options);
-  ~Reducer();
+  ~Reducer() override;
   Reducer(const Reducer&) = delete;
 
-  /// A round begins: each parameter is expected to be ready `contributions` times.
-  void open(int contributions = 1);
-  bool is_open() const { return open_; }
-  /// One contribution to p's gradient is complete and lies in p.grad(). A gradient that is not the
-  /// bucket's (undefined before, or replaced by the user) is copied there and rebound. Launches
-  /// what is full; never waits.
-  void ready(size_t parameter);
-  bool all_ready() const { return full_buckets_ == buckets_.size(); }
-  /// Flushes buckets that are not full, waits for all, and gives parameters that no rank used back
-  /// what they had. The first close rebuilds the buckets in rank 0's order of arrival.
-  void close();
-  /// Forgets a round that an exception broke off. Collectives under way must not be (the group is
-  /// finished then).
-  void reset();
+  size_t size() const override { return parameters_.size(); }
+  const at::Tensor& parameter(size_t i) const override { return parameters_[i].second; }
+  const std::string& name(size_t i) const override { return parameters_[i].first; }
 
-  size_t size() const { return parameters_.size(); }
-  const at::Tensor& parameter(size_t i) const { return parameters_[i].second; }
-  const std::string& name(size_t i) const { return parameters_[i].first; }
+  /// Contributions that complete a gradient, by parameter, in the rounds to come; 1 each until it
+  /// is called. 0: none will come. kAtClose: as many as do.
+  static constexpr int kAtClose = std::numeric_limits<int>::max();
+  void expect(std::vector<int> contributions);
+  void expect(int contributions);
+  void open() override;
+  bool is_open() const override { return open_; }
+  /// A gradient that is not the bucket's (undefined before, or replaced by the user) is copied
+  /// there and rebound. Launches what is full; never waits.
+  void ready(size_t parameter) override;
+  /// Launches the buckets that are not full, waits for all, and gives parameters that no rank used
+  /// back what they had. The first close lays the buckets out anew in rank 0's order of arrival.
+  void close() override;
+  /// Collectives under way must not be broken off (the group is finished then).
+  void reset() override;
+
   /// p's place in its bucket, in p's shape; not a view for autograd.
-  const at::Tensor& gradient(size_t i) const { return slots_[i].alias; }
-  bool used_by_any(size_t i) const { return slots_[i].used_by_any; }  // in the last round
+  const at::Tensor& gradient(size_t i) const;
+  /// What ranks told each other in the last round.
+  RoundRecord& record() { return record_; }
+  const RoundRecord& record() const { return record_; }
+  /// Multiplies the gradients that the last round made.
+  void scale(double factor);
   Group& group() { return group_; }
-
-  /// Sum over ranks of what each gave to weigh_in() in this round: rides in the last bucket's tail.
-  void weigh_in(double weight) { weight_ = weight; }
-  double total_weight() const { return total_weight_; }
 
   struct Stats {
     int64_t rounds = 0, launches = 0, bytes = 0;
@@ -70,43 +80,33 @@ class TRIREME_API Reducer {
   std::vector<std::vector<int>> buckets() const;
 
  private:
-  struct Slot {  // a parameter's place
-    size_t bucket = 0;
-    int64_t offset = 0;
-    at::Tensor alias;
-    int contributions = 0;
-    bool used_by_any = false;
+  struct Slot {  // a parameter, in this round
+    int expected = 1, got = 0;
     at::Tensor before;  // what an unused parameter had
-    bool had_gradient = false;
   };
-  struct Bucket {
-    std::vector<int> members;
-    at::Tensor flat;  // gradients, then the tail: a used flag for each member, then one weight
-    int64_t gradients = 0;
-    size_t waiting = 0;  // members that are not ready
-    bool flushed = false;
+  struct Flight {  // a bucket, in this round
+    size_t waiting = 0;
     Work work;
   };
 
-  void allocate_blocks();
-  void build(const std::vector<int>& order);
-  void rebuild_in_rank0_order();
-  void fill_unused(Bucket& bucket);
+  [[noreturn]] void refuse_more(size_t parameter);
   void launch_full();
-  void launch(size_t index);
-  void read_tail(Bucket& bucket);
+  void launch(size_t bucket);
+  void reduce(size_t bucket);
+  void fill(size_t parameter);
+  void settle(size_t parameter);
+  void lay_out_in_rank0_order();
 
   NamedTensors parameters_;
   Group group_;
   ReducerOptions options_;
+  std::unique_ptr<BucketMemory> memory_;
+  RoundRecord record_;
   std::vector<Slot> slots_;
-  std::map<at::ScalarType, at::Tensor> blocks_;
-  std::vector<Bucket> buckets_;
+  std::vector<Flight> flights_;
   std::vector<int> arrival_;
-  bool open_ = false, rebuilt_ = false;
-  int contributions_ = 1;
-  size_t next_launch_ = 0, full_buckets_ = 0;
-  double weight_ = 0, total_weight_ = 0;
+  bool open_ = false, told_ = false;
+  size_t launched_ = 0;
   Stats stats_;
 };
 

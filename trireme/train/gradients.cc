@@ -3,8 +3,8 @@
 
 #include "trireme/base/check.h"
 #include "trireme/grad/ddp.h"
-#include "trireme/grad/gradient_tree.h"
 #include "trireme/grad/hook_adapter.h"
+#include "trireme/grad/leaf_round.h"
 #include "trireme/grad/module_sync.h"
 #include "trireme/grad/reducer.h"
 
@@ -23,17 +23,15 @@ Group& synchronised(Group& group, const NamedTensors& parameters, const NamedTen
 
 struct Gradients::Impl {
   Impl(const NamedTensors& parameters, Group& group, size_t bucket_bytes, bool reproducible)
-      : reducer(parameters, group, {bucket_sizes_for(group, bucket_bytes, 0), ReduceOp::sum, {}}),
-        hooks(reducer, HookAdapter::Rounds::driven) {
-    if (!reproducible) return;
-    tree = std::make_unique<GradientTree>(parameters.size());
-    hooks.set_tree(tree.get());
-  }
+      : reducer(parameters, group, {bucket_sizes_for(group, bucket_bytes, 0), ReduceOp::sum}),
+        leaves(reproducible ? std::make_unique<LeafRound>(reducer) : nullptr),
+        hooks(round(), HookAdapter::Rounds::driven) {}
+
+  GradientRound& round() { return leaves ? static_cast<GradientRound&>(*leaves) : reducer; }
 
   Reducer reducer;
+  std::unique_ptr<LeafRound> leaves;
   HookAdapter hooks;
-  std::unique_ptr<GradientTree> tree;
-  int micro_batches = 1;
 };
 
 Gradients::Gradients(NamedTensors parameters, const NamedTensors& buffers, Group group,
@@ -48,24 +46,23 @@ void Gradients::open(int micro_batches) {
   // Set to none rather than zeroed: the first contribution is then taken over without a pass that
   // adds it to zeros.
   for (auto& [name, p] : parameters_) p.mutable_grad() = at::Tensor();
-  impl_->micro_batches = micro_batches;
-  if (impl_->tree) impl_->tree->open(micro_batches);
-  impl_->reducer.open(impl_->tree ? 1 : micro_batches);
+  if (impl_->leaves)
+    impl_->leaves->set_leaves(micro_batches);
+  else
+    impl_->reducer.expect(micro_batches);
+  impl_->round().open();
 }
 
 void Gradients::begin_micro_batch(int i) {
-  if (impl_->tree) impl_->tree->begin_leaf(i);
+  if (impl_->leaves) impl_->leaves->begin_leaf(i);
 }
 
-void Gradients::close() {
-  if (impl_->tree) impl_->hooks.finish_tree();
-  impl_->reducer.close();
-}
+void Gradients::close() { impl_->round().close(); }
 
 const Reducer& Gradients::reducer() const { return impl_->reducer; }
 
 int Gradients::tree_buffers(int micro_batches) const {
-  return impl_->tree ? 1 + __builtin_ctz(static_cast<unsigned>(micro_batches)) : 0;
+  return impl_->leaves ? 1 + __builtin_ctz(static_cast<unsigned>(micro_batches)) : 0;
 }
 
 }  // namespace trireme

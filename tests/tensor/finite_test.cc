@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/tensor/finite.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <limits>
+
+using namespace trireme;
+
+TEST(tensor_finite, every_place_of_every_length_is_looked_at) {
+  for (at::ScalarType dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16})
+    for (int64_t n : {1, 2, 7, 64, 4095, 4096, 4097, 9000})
+      for (int64_t at : {int64_t{0}, n / 2, n - 1}) {
+        at::Tensor t = torch::full({n}, -3.5, dtype);
+        EXPECT_TRUE(all_finite(t));
+        for (double bad :
+             {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
+              -std::numeric_limits<double>::infinity()}) {
+          t[at] = bad;
+          EXPECT_FALSE(all_finite(t)) << at::toString(dtype) << " " << n << " " << at;
+        }
+      }
+}
+
+TEST(tensor_finite, largest_and_smallest_numbers_are_finite) {
+  EXPECT_TRUE(all_finite(torch::tensor(
+      {std::numeric_limits<float>::max(), std::numeric_limits<float>::denorm_min(), 0.f, -0.f})));
+  EXPECT_TRUE(all_finite(torch::full({2}, 65504, at::kHalf)));
+  EXPECT_TRUE(all_finite(torch::empty({0})));
+}
+
+TEST(tensor_finite, other_layouts_too) {
+  at::Tensor t = torch::ones({4, 6});
+  EXPECT_TRUE(all_finite(t.t()));
+  t[3][5] = std::numeric_limits<float>::infinity();
+  EXPECT_FALSE(all_finite(t.t()));
+  EXPECT_TRUE(all_finite(t.narrow(1, 0, 5)));
+  EXPECT_TRUE(all_finite(torch::arange(4)));
+}

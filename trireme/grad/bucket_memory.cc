@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/grad/bucket_memory.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+
+namespace trireme {
+namespace {
+
+constexpr int kApart = 1 << 16;  // beside a dtype, in BucketItem::kind
+
+at::Tensor alias_of(const at::Tensor& flat, int64_t offset, const at::Tensor& like) {
+  auto* p =
+      static_cast<char*>(flat.data_ptr()) + offset * static_cast<int64_t>(flat.element_size());
+  return at::from_blob(
+      p, like.sizes(), [flat](void*) {}, flat.options());
+}
+
+// Elements that `numel` of p's take: each parameter begins on a cache line of its own.
+int64_t lines(const at::Tensor& p) {
+  const int64_t line = 64 / static_cast<int64_t>(p.element_size());
+  return (p.numel() + line - 1) / line * line;
+}
+
+}  // namespace
+
+// All buckets of a dtype lie in one block, so a new layout takes no second one.
+BucketMemory::BucketMemory(const NamedTensors& parameters, const Group& group)
+    : parameters_(parameters), home_(parameters.size()), places_(parameters.size()) {
+  std::map<at::ScalarType, int64_t> elements;
+  for (const auto& [name, p] : parameters_) elements[p.scalar_type()] += lines(p);
+  for (const auto& [name, p] : parameters_) {
+    at::Tensor& block = blocks_[p.scalar_type()];
+    if (block.defined()) continue;
+    block = group.empty({elements[p.scalar_type()]}, p.options().requires_grad(false));
+    block.zero_();
+  }
+}
+
+bool BucketMemory::bound(size_t i) const {
+  const at::Tensor& grad = parameters_[i].second.grad();
+  return grad.defined() && places_[i].defined() && grad.data_ptr() == places_[i].data_ptr();
+}
+
+void BucketMemory::bind(size_t i) {
+  if (bound(i)) return;
+  at::NoGradGuard no_grad;
+  at::Tensor& grad = parameters_[i].second.mutable_grad();
+  places_[i].copy_(grad);
+  grad = places_[i];
+}
+
+void BucketMemory::lay_out(const std::vector<int>& order, const BucketSizes& sizes,
+                           const std::vector<bool>& apart) {
+  auto is_apart = [&](int i) { return !apart.empty() && apart[static_cast<size_t>(i)]; };
+  std::vector<int> sequence = order;
+  std::stable_partition(sequence.begin(), sequence.end(), [&](int i) { return !is_apart(i); });
+  std::vector<BucketItem> items;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& p = parameters_[i].second;
+    items.push_back(
+        {p.numel(), static_cast<size_t>(p.element_size()),
+         static_cast<int>(p.scalar_type()) + (is_apart(static_cast<int>(i)) ? kApart : 0)});
+  }
+  auto plan = plan_buckets(items, sequence, sizes);
+  if (plan == plan_) return;
+  plan_ = std::move(plan);
+
+  at::NoGradGuard no_grad;
+  // What the old places hold moves over, through a copy that lives until the end of this function.
+  std::vector<at::Tensor> before(places_.size());
+  std::vector<bool> was_bound(places_.size());
+  for (size_t i = 0; i < places_.size(); ++i) {
+    was_bound[i] = bound(i);
+    if (places_[i].defined()) before[i] = places_[i].clone();
+  }
+  std::map<at::ScalarType, int64_t> taken;
+  buckets_.clear();
+  for (const auto& members : plan_) {
+    Bucket b;
+    b.members = members;
+    for (int m : members) b.elements += lines(parameters_[static_cast<size_t>(m)].second);
+    const at::ScalarType dtype = parameters_[static_cast<size_t>(members[0])].second.scalar_type();
+    b.flat = blocks_[dtype].narrow(0, taken[dtype], b.elements);
+    taken[dtype] += b.elements;
+    b.flat.zero_();
+    int64_t offset = 0;
+    for (int m : members) {
+      const auto i = static_cast<size_t>(m);
+      const auto& [name, p] = parameters_[i];
+      home_[i] = buckets_.size();
+      places_[i] = alias_of(b.flat, offset, p);
+      if (before[i].defined()) places_[i].copy_(before[i]);
+      if (was_bound[i]) p.mutable_grad() = places_[i];
+      b.parts.push_back({i, name, offset, places_[i]});
+      offset += lines(p);
+    }
+    buckets_.push_back(std::move(b));
+  }
+}
+
+}  // namespace trireme

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "trireme/grad/ddp.h"
+#include "trireme/grad/ddp_tensors.h"
+#include "trireme/grad/finite_watch.h"
+#include "trireme/grad/hook_adapter.h"
+#include "trireme/grad/reducer.h"
+#include "trireme/grad/sparse_gradients.h"
+#include "trireme/grad/static_graph.h"
+#include "trireme/grad/unused_parameters.h"
+
+namespace trireme {
+
+// The parts of a DistributedDataParallel, put together once from its options; after that a round is
+// reducer → decorators → settle().
+struct DistributedDataParallel::Impl {
+  Impl(DdpTensors tensors, Group group, DdpOptions options);
+
+  /// After a round: the mean, buffers, then what ranks refuse together.
+  void settle();
+  /// Join: a round without a batch. False: no rank had one.
+  bool shadow_round();
+
+  /// What ranks said of themselves in the last round.
+  std::vector<bool> active() const;
+  void scale_gradients();
+  void share_buffers(int root);
+  void refuse_together();
+  std::vector<ParameterUse> used_by_fewer_than(int ranks) const;
+
+  Group group;
+  DdpOptions options;
+  DdpTensors tensors;
+  NamedTensors dense, sparse_list;
+  FiniteWatch finite;
+  Reducer reducer;
+  RoundRecord::Fact joined, weights, forwards;
+  std::unique_ptr<StaticGraph> static_graph;
+  std::unique_ptr<SparseGradients> sparse;
+  std::unique_ptr<HookAdapter> hooks;
+  UnusedPolicy unused;
+
+  bool has_batch = true;
+  bool throw_on_early_termination = false;
+  double weight = 0, total_weight = 0, forward_count = 0;
+  int trained_last = 0;  // the lowest rank with a batch in the last round that had one
+};
+
+}  // namespace trireme

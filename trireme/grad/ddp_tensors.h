@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trireme/tensor/parameter_table.h"
+
+namespace torch::nn {
+class Module;
+}
+namespace torch::jit {
+struct Module;
+}
+
+namespace trireme {
+
+/// A model, as DistributedDataParallel sees it.
+struct DdpTensors {
+  NamedTensors parameters;  // require a gradient
+  NamedTensors frozen;      // do not: broadcast once
+  NamedTensors buffers;
+  std::vector<std::string> sparse;  // parameters whose gradients will be sparse
+};
+
+DdpTensors ddp_tensors(const torch::nn::Module& module);
+DdpTensors ddp_tensors(const torch::jit::Module& module);
+DdpTensors ddp_tensors(const NamedTensors& parameters, NamedTensors buffers);
+
+}  // namespace trireme

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/grad/finite_watch.h"
+
+#include "trireme/tensor/finite.h"
+
+namespace trireme {
+
+FiniteWatch::FiniteWatch() : first_(std::make_shared<double>(0)) {}
+
+CommHook FiniteWatch::around(CommHook inner) {
+  return [first = first_, inner = std::move(inner)](Group& g, GradBucket& bucket, ReduceOp op) {
+    if (bucket.index == 0) *first = 0;
+    if (*first == 0 && !all_finite(bucket.buffer))
+      for (const GradBucketPart& part : *bucket.parts)
+        if (!all_finite(part.gradient)) {
+          *first = static_cast<double>(part.parameter + 1);
+          break;
+        }
+    return inner ? inner(g, bucket, op) : g.all_reduce(bucket.buffer, op);
+  };
+}
+
+void FiniteWatch::attach(RoundRecord& record) {
+  fact_ = record.add([first = first_] { return *first; });
+}
+
+FiniteWatch::Found FiniteWatch::found(const RoundRecord& record) const {
+  const auto all = record.of(fact_);
+  for (size_t r = 0; r < all.size(); ++r)
+    if (all[r] != 0) return {static_cast<int>(r), static_cast<size_t>(all[r]) - 1};
+  return {};
+}
+
+}  // namespace trireme
