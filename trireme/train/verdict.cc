@@ -23,7 +23,7 @@ GlobalLoss agree_on_loss(Run& run, const LossSum& mine, int stop_asked) {
   const auto* a = static_cast<const double*>(all.data_ptr());
   GlobalLoss total;
   for (int r = 0; r < n; ++r) {
-    if (!std::isfinite(a[3 * r]))
+    if (!std::isfinite(a[3 * r]) && !run.scaling->skips())
       throw NumericError(fmt::format("the loss of rank {} is {} in step {}. Lower the learning "
                                      "rate, clip gradients, or look at this "
                                      "step's data; weights are those of step {}",
@@ -36,17 +36,23 @@ GlobalLoss agree_on_loss(Run& run, const LossSum& mine, int stop_asked) {
   return total;
 }
 
-GradNorm checked_norm(Run& run, double grad_scale) {
-  Span span("optimizer", "norm");
+Verdict judge(Run& run, const GlobalLoss& loss, double grad_scale) {
+  Verdict verdict;
   const NamedTensors& parameters = run.gradients->parameters();
-  GradNorm norm = grad_norm(parameters, run.clip_norm, grad_scale);
-  if (!norm.finite)
+  {
+    Span span("optimizer", "norm");
+    verdict.norm = grad_norm(parameters, run.clip_norm, grad_scale);
+  }
+  std::string not_finite = verdict.norm.finite ? "" : first_non_finite(parameters);
+  if (not_finite.empty() && !std::isfinite(loss.sum)) not_finite = "(the loss)";
+  verdict.gradients = run.scaling->decide(not_finite);
+  if (!verdict.finite() && !run.scaling->skips())
     throw NumericError(fmt::format("the gradient of '{}' is not finite in step {} although the "
                                    "loss is. Lower the learning rate; weights "
                                    "are those of step {}",
-                                   first_non_finite(parameters), run.step + 1, run.step),
+                                   verdict.gradients.parameter, run.step + 1, run.step),
                        {run.group.rank(), -1, "gradient", run.step + 1});
-  return norm;
+  return verdict;
 }
 
 }  // namespace trireme

@@ -17,10 +17,17 @@ struct GlobalLoss {
 };
 
 /// One small collective. Throws NumericError on every rank, naming the first whose loss is not
-/// finite.
+/// finite; with loss scaling such a step goes on to be left out.
 GlobalLoss agree_on_loss(Run& run, const LossSum& mine, int stop_asked);
-/// Throws NumericError naming the parameter. Gradients are the same on every rank here, so no
-/// collective is needed.
-GradNorm checked_norm(Run& run, double grad_scale);
+struct Verdict {
+  GradNorm norm;  // of the mean gradient
+  GradVerdict gradients;
+  bool finite() const { return gradients.finite; }
+};
+
+/// Whether the step can be taken: the one place that asks. With loss scaling ranks agree (a
+/// collective) and an overflow is a verdict; without, NumericError names the parameter on every
+/// rank.
+Verdict judge(Run& run, const GlobalLoss& loss, double grad_scale);
 
 }  // namespace trireme
