@@ -12,10 +12,12 @@
 #include "trireme/comm/plan/tuning.h"   // which algorithm was fastest on this kind of host
 #include "trireme/comm/run.h"           // init_process_group, run_threads, spawn
 #include "trireme/data/distributed_sampler.h"  // which samples this rank reads
-#include "trireme/grad/ddp.h"
-#include "trireme/grad/join.h"                  // gradients reduced while backward runs
+#include "trireme/grad/cast_hook.h"             // gradients that travel in another dtype
+#include "trireme/grad/ddp.h"                   // gradients reduced while backward runs
+#include "trireme/grad/join.h"                  // ranks with fewer batches than others
 #include "trireme/mesh/mesh.h"                 // ranks on named axes, a group for each
 #include "trireme/mesh/placement.h"            // which axes stay inside hosts
 #include "trireme/optim/grad_scaler.h"         // dynamic loss scale, one decision for all ranks
+#include "trireme/optim/master_weights.h"      // optimizers for half-precision parameters
 #include "trireme/tensor/autocast.h"           // mixed precision by scope
 #include "trireme/tensor/recompute.h"          // activations computed again in backward

@@ -56,6 +56,13 @@ Findings advise(const BlasRates& rates);
 /// `busy` and ours for `own`.
 double foreign_load(double wall, double cpus, double busy, double own);
 
+/// GFLOP/s of LibTorch's matrix product on one thread.
+struct HalfRate {
+  double float32 = 0, bfloat16 = 0;
+};
+/// "84 GFLOP/s in LibTorch's matmul, 0.53 × its float32 (159): saves memory, costs time".
+std::string text_of(const HalfRate& rate);
+
 struct Interface {
   std::string name;
   std::vector<std::string> addresses;

@@ -63,6 +63,7 @@ Section blas(const launch::Machine& machine, const Options& options) {
   if (rates.peak > 0)
     s.row("one core", fmt::format("{:.0f} GFLOP/s of multiply-adds (float32, {})", rates.peak,
                                   peak.avx512 >= peak.avx2 ? "AVX-512" : "AVX2"));
+  say_bfloat16(&s, rates.user.empty() ? rates.by_run : "");
   s.json["sgemm_1024_one_thread"] = list;
   s.json["fma_gflops"] = {{"avx2", peak.avx2}, {"avx512", peak.avx512}};
   s.json["foreign_load"] = rates.foreign;

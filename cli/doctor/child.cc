@@ -16,14 +16,18 @@
 
 namespace trireme::doctor {
 
-Answer ask(const std::vector<std::string>& command, Duration patience) {
+Answer ask(const std::vector<std::string>& command, Duration patience,
+           const std::vector<std::pair<std::string, std::string>>& env) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return {"", "pipe: " + errno_text()};
   UniqueFd in(ends[0]), out(ends[1]), nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
   launch::ProcessSpec child;
   child.program = command[0];
   child.argv = command;
-  child.env = launch::merged_environment({});
+  launch::EnvMap changes;
+  for (const auto& [name, value] : env)
+    if (!value.empty()) changes[name] = value;
+  child.env = launch::merged_environment(changes);
   child.stdin_fd = nothing.get();
   child.stdout_fd = out.get();
   child.stderr_fd = nothing.get();

@@ -24,6 +24,9 @@ Section limits();
 Section kernel();
 Section network(const Options& options);
 
+/// One row: what bfloat16 does on this CPU. `coretype` as for OPENBLAS_CORETYPE; "": as it is.
+void say_bfloat16(Section* s, const std::string& coretype);
+
 /// All of them.
 Report examine(const Options& options);
 

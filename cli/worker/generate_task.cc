@@ -6,7 +6,6 @@
 
 #include "cli/worker/tasks.h"
 #include "trireme/base/check.h"
-#include "trireme/checkpoint/reader.h"
 #include "trireme/config/config.h"
 #include "trireme/models/gpt.h"
 #include "trireme/models/sampling.h"
@@ -17,16 +16,10 @@ namespace trireme {
 int generate_task(const Words& words) {
   const TaskOptions given(words);
   const Config config = Config::load(ConfigInputs::from({given.get("config")}));
-  auto model = build_model(config);
+  auto model = load_model(config, given.get("checkpoint"));
   auto gpt = std::dynamic_pointer_cast<Gpt>(model);
   check<UsageError>(gpt != nullptr, "{} is a run of a model of type {}; only gpt writes text",
                     given.get("checkpoint"), config.get_string("model.type"));
-  load_step(given.get("checkpoint"),
-            [&](StateVisitor& v) {
-              for (const auto& p : model->named_parameters())
-                v.tensor("model." + p.key(), p.value().detach());
-            },
-            {"model."});
   SamplingOptions options;
   options.count = std::stoll(given.get("tokens"));
   options.temperature = std::stod(given.get("temperature"));

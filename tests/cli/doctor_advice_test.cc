@@ -84,6 +84,13 @@ TEST(cli_doctor_advice, a_missing_system_call_says_what_is_lost) {
   EXPECT_TRUE(has(all(advise(k)), "kernel.yama.ptrace_scope=0"));
 }
 
+TEST(cli_doctor_advice, bfloat16_is_called_what_it_is_beside_float32) {
+  EXPECT_EQ(text_of(HalfRate{159, 84}),
+            "84 GFLOP/s in LibTorch's matmul, 0.53 × its float32 (159): saves memory, costs time");
+  EXPECT_TRUE(has(text_of(HalfRate{100, 101}), "saves memory, not time"));
+  EXPECT_TRUE(has(text_of(HalfRate{100, 180}), "1.80 × its float32 (100): saves memory and time"));
+}
+
 TEST(cli_doctor_advice, the_setting_that_mends_a_slow_BLAS_is_named) {
   BlasRates r;
   r.rates = {{"", "Prescott", 33}, {"Haswell", "Haswell", 90}, {"SkylakeX", "SkylakeX", 159}};

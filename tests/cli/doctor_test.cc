@@ -73,6 +73,9 @@ TEST(cli_doctor, measures_a_core_a_copy_and_the_BLAS) {
   for (const auto& rate : report.at("blas").at("sgemm_1024_one_thread"))
     best = std::max(best, rate.at("gflops").get<double>());
   EXPECT_GT(best, 1);
+  const auto& matmul = report.at("blas").at("matmul_1024_one_thread");
+  EXPECT_GT(matmul.at("float32"), 1);
+  EXPECT_GT(matmul.at("bfloat16"), 0);
 }
 
 void expect_links(const nlohmann::json& peers, int ranks) {

@@ -69,8 +69,8 @@ TEST(config_keys, conditions_name_real_keys_and_choices) {
 TEST(config_keys, families_answer_for_what_is_below) {
   ASSERT_NE(find_key("wandb.project"), nullptr);
   EXPECT_EQ(find_key("wandb.project")->path, "wandb.*");
-  EXPECT_EQ(find_key("amp.enabled")->status, KeyStatus::refused);
-  EXPECT_EQ(find_key("amp.opt_level")->status, KeyStatus::without_effect);
+  EXPECT_EQ(find_key("autotuning.enabled")->status, KeyStatus::refused);
+  EXPECT_EQ(find_key("autotuning.fast")->status, KeyStatus::without_effect);
   EXPECT_EQ(find_key("wandb"), nullptr);
   EXPECT_TRUE(is_section("wandb"));
   EXPECT_TRUE(is_section("optimizer.params"));

@@ -31,8 +31,8 @@ constexpr Family kWithoutEffect[] = {
     {"", "log_level", "the environment variable TRIREME_LOG_LEVEL sets it"},
     {"", "managed_gradient_accumulation", "the trainer always manages accumulation"},
     {"", "prescale_gradients gradient_predivide_factor",
-     "moves the division before the sum against overflow in half precision; gradients are float32 "
-     "here"},
+     "moves the division before the sum against overflow in float16; losses are divided before "
+     "backward there"},
     {"", "sparse_gradients", "gradients of embeddings are reduced dense: the same sums"},
     {"", "disable_allgather zero_allow_untested_optimizer zero_force_ds_cpu_optimizer", kZeroOff},
     {"", "seq_parallel_communication_data_type",
@@ -45,7 +45,7 @@ constexpr Family kWithoutEffect[] = {
     {"optimizer.params", "torch_adam fused foreach capturable",
      "chooses between implementations of the same step; ours is always fused"},
     {"optimizer.params", "max_grad_norm",
-     "DeepSpeed reads it with fp16 only; gradient_clipping clips"},
+     "is DeepSpeed's older name with fp16; gradient_clipping clips"},
     {"scheduler.params", "last_batch_iteration verbose",
      "a resumed run continues its schedule by itself"},
     {"scheduler.params", "cycle_min_mom cycle_max_mom decay_mom_rate",
@@ -84,20 +84,6 @@ constexpr Family kWithoutEffect[] = {
      "block_size queue_depth intra_op_parallelism thread_count single_submit overlap_events "
      "use_gds",
      "tunes ZeRO's offload to NVMe, which is not used"},
-    {"fp16",
-     "auto_cast loss_scale initial_scale_power loss_scale_window hysteresis consecutive_hysteresis "
-     "min_loss_scale fp16_master_weights_and_grads fp16_opt_level opt_level",
-     kDisabled},
-    {"bf16",
-     "immediate_grad_update check_grad_overflow bf16_master_weights_and_grads "
-     "bf16_optimizer_states",
-     kDisabled},
-    {"bfloat16",
-     "immediate_grad_update check_grad_overflow bf16_master_weights_and_grads "
-     "bf16_optimizer_states",
-     kDisabled},
-    {"amp", "*", kDisabled},
-    {"torch_autocast", "dtype lower_precision_safe_modules", kDisabled},
     {"elasticity",
      "max_train_batch_size micro_batch_sizes min_gpus max_gpus min_time prefer_larger_batch "
      "ignore_non_elastic_batch_info num_gpus_per_node model_parallel_size version",
@@ -141,21 +127,10 @@ constexpr Family kWithoutEffect[] = {
     {"timers", "*", "throughput is always measured, and is in metrics.jsonl"},
 };
 
-constexpr const char* kMixed = "mixed precision is not in this version; training is float32";
 constexpr const char* kZero = "ZeRO arrives with sharding; this version has stage 0";
 
 constexpr Refusal kRefused[] = {
     {"zero_optimization.stage", KeyType::integer, "0", kZero},
-    {"fp16.enabled", KeyType::boolean, "false", kMixed},
-    {"bf16.enabled", KeyType::boolean, "false", kMixed},
-    {"bfloat16.enabled", KeyType::boolean, "false", kMixed},
-    {"amp.enabled", KeyType::boolean, "false", kMixed},
-    {"torch_autocast.enabled", KeyType::boolean, "false", kMixed},
-    {"communication_data_type", KeyType::text, "\"fp32\"",
-     "gradients travel in float32; another type would change the sums"},
-    {"data_types.grad_accum_dtype", KeyType::text, "\"fp32\"", kMixed},
-    {"data_types.param_dtype", KeyType::text, "\"fp32\"", kMixed},
-    {"data_types.buffer_dtype", KeyType::text, "\"fp32\"", kMixed},
     {"sequence_parallel_size", KeyType::integer, "1",
      "sequence parallelism is not in this version"},
     {"tensor_parallel.autotp_size", KeyType::integer, "0",

@@ -10,7 +10,8 @@
 
 // THE ONE table of configuration keys: the reader checks against it, `trireme config` prints it. A
 // key that is not here is an error. Our keys and those of DeepSpeed that run stand in key_table.cc;
-// those of DeepSpeed that we take without effect, or refuse, in deepspeed_keys.cc.
+// those of mixed precision in precision_keys.cc; those of DeepSpeed that we take without effect, or
+// refuse, in deepspeed_keys.cc.
 namespace trireme {
 
 enum class KeyType { any, boolean, integer, number, text, integers, numbers, texts };
@@ -59,6 +60,7 @@ TRIREME_API std::vector<std::string> split_words(std::string_view words, char se
 
 namespace detail {
 std::vector<KeyInfo> supported_keys();
+std::vector<KeyInfo> precision_keys();
 std::vector<KeyInfo> other_deepspeed_keys();
 }  // namespace detail
 

@@ -28,6 +28,10 @@ std::vector<std::string> deepspeed_surprises(const Config& c) {
     notes.push_back(
         "gradient_clipping is 1.0, the default since DeepSpeed 0.19 (0, no clipping, before); 0 "
         "switches it off");
+  if (c.get_bool("bf16.enabled"))
+    notes.push_back(
+        "bf16 adds the gradients of micro-batches in bfloat16; DeepSpeed without ZeRO keeps a "
+        "float32 sum beside them, 4 bytes a parameter more");
   auto schedule = c.get_string("scheduler.type");
   if (schedule.starts_with("Warmup") && !given("scheduler.params.warmup_type"))
     notes.push_back(

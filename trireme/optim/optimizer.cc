@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/optim/optimizer.h"
 
+#include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -10,6 +11,8 @@
 
 namespace trireme {
 namespace {
+
+bool is_half(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
 
 std::string shape_text(const at::Tensor& t) {
   std::string text = "[";
@@ -21,9 +24,8 @@ void check_parameter(const std::string& name, const at::Tensor& p, const NamedTe
   check<UsageError>(p.defined(), "optimizer: parameter '{}' is an undefined tensor", name);
   const auto& [first_name, first] = all.front();
   check<UsageError>(p.scalar_type() == at::kFloat || p.scalar_type() == at::kDouble,
-                    "optimizer: parameter '{}' is {}: the optimizer takes float32 or float64 (keep "
-                    "a float32 copy "
-                    "of half-precision weights)",
+                    "optimizer: parameter '{}' is {}: the optimizer takes float32 or float64 (for "
+                    "half-precision weights: with_master_weights)",
                     name, c10::toString(p.scalar_type()));
   check<UsageError>(p.scalar_type() == first.scalar_type() && p.device() == first.device(),
                     "optimizer: parameter '{}' is {} on {} but '{}' is {} on {}: make one "
@@ -60,7 +62,7 @@ Optimizer::Optimizer(NamedTensors parameters, const std::vector<OptionGroup>& gr
   table_.assign_option_groups(rules);
 }
 
-std::vector<Optimizer::Segment> Optimizer::segments() const {
+Optimizer::Segments Optimizer::segments() const {
   std::vector<Segment> found;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const auto& [name, p] = parameters_[i];
@@ -76,13 +78,26 @@ std::vector<Optimizer::Segment> Optimizer::segments() const {
     check<UsageError>(g.layout() == at::kStrided,
                       "optimizer: the gradient of '{}' is sparse: only dense gradients", name);
     check<UsageError>(
-        g.scalar_type() == p.scalar_type() && g.sizes() == p.sizes() && g.device() == p.device(),
+        (g.scalar_type() == p.scalar_type() ||
+         (is_half(g.scalar_type()) && p.scalar_type() == at::kFloat)) &&
+            g.sizes() == p.sizes() && g.device() == p.device(),
         "optimizer: the gradient of '{}' is {} {} on {} but the parameter is {} {} on {}", name,
         c10::toString(g.scalar_type()), shape_text(g), g.device().str(),
         c10::toString(p.scalar_type()), shape_text(p), p.device().str());
     found.push_back({i, p, g.contiguous(), entry.offset, entry.numel});
   }
-  return found;
+  return Segments(std::move(found));
+}
+
+Optimizer::Segment Optimizer::Segments::operator[](size_t i) const {
+  Segment s = found_[i];
+  if (s.gradient.scalar_type() == s.parameter.scalar_type()) return s;
+  c10::AutoGradMode no_grad(false);
+  if (!scratch_.defined() || scratch_.numel() < s.numel)
+    scratch_ = at::empty({s.numel}, s.parameter.options().requires_grad(false));
+  at::Tensor wide = scratch_.narrow(0, 0, s.numel).view(s.gradient.sizes());
+  s.gradient = wide.copy_(s.gradient);
+  return s;
 }
 
 at::Tensor Optimizer::zeros() const {

@@ -16,12 +16,12 @@
 // moves; Adafactor: two that measure). Results equal torch::optim's, where it has the optimizer, to
 // 1e-6; parameters share nothing with each other, so any split of the line gives the same bits.
 //
-// Parameters: all float32 or all float64, contiguous, on one device. The optimizer keeps handles to
-// them; the state is its own, in parameters' bytes: AdamW and LAMB 2x; Lion and Adagrad 1x; SGD and
-// LARS 1x with momentum, else none; RMSprop 1x, and 1x each for momentum and for `centered`;
-// Adafactor rows + columns of each matrix.
-// Gradients are read from p.grad(). One thread at a time. No rank meets another here: every rank
-// steps by itself.
+// Parameters: all float32 or all float64, contiguous, on one device (half-precision ones: see
+// optim/master_weights.h). The optimizer keeps handles to them; the state is its own, in
+// parameters' bytes: AdamW and LAMB 2x; Lion and Adagrad 1x; SGD and LARS 1x with momentum, else
+// none; RMSprop 1x, and 1x each for momentum and for `centered`; Adafactor rows + columns of each
+// matrix. Gradients are read from p.grad(). One thread at a time. No rank meets another here: every
+// rank steps by itself.
 namespace trireme {
 
 /// Options for the parameters whose name matches `pattern` (glob: * and ?); the last match wins.
@@ -117,15 +117,16 @@ class TRIREME_API Optimizer {
 
   /// One update in place. `grad_scale` is multiplied into each gradient on the way: 1/(global
   /// weight), the loss scale and the clip coefficient in one factor. A parameter without a gradient
-  /// is left as it is, as torch does. UsageError (nothing has changed) for a gradient that is
-  /// sparse or of another dtype, size or device.
+  /// is left as it is, as torch does. A float32 parameter's gradient may be float16 or bfloat16: it
+  /// becomes float32 on the way, one parameter at a time. UsageError (nothing has changed) for a
+  /// gradient that is sparse or of another dtype, size or device.
   virtual void step(double lr, double grad_scale = 1) = 0;
   /// "optim.<kind>.<parameter>" tensors and "optim.step"; those whose formula counts a parameter's
   /// steps also "optim.steps.<parameter>".
   virtual void state(StateVisitor& visitor) = 0;
 
   /// Fills gradients with zeros in place (they may be views of gradient buckets), or drops them.
-  void zero_grad(bool set_to_none = false);
+  virtual void zero_grad(bool set_to_none = false);
   const ParameterTable& table() const { return table_; }
   /// Steps taken.
   int64_t steps() const { return steps_; }
@@ -133,8 +134,9 @@ class TRIREME_API Optimizer {
  protected:
   Optimizer(NamedTensors parameters, const std::vector<OptionGroup>& groups);
   struct Segment;
+  class Segments;
   /// Parameters that have a gradient, checked. Call before anything is changed.
-  std::vector<Segment> segments() const;
+  Segments segments() const;
   at::Tensor zeros() const;  // one element for each of the line
   void visit(StateVisitor& visitor, const std::string& kind, const at::Tensor& flat);
   void visit_steps(StateVisitor& visitor, std::vector<int64_t>& taken);

@@ -38,6 +38,32 @@ struct Optimizer::Segment {
   }
 };
 
+/// A list of them; each is made ready as it is taken. Half-precision gradients become float32 then,
+/// in memory that the list's next segment uses again: one parameter's, not the model's.
+class Optimizer::Segments {
+ public:
+  explicit Segments(std::vector<Segment> found) : found_(std::move(found)) {}
+  size_t size() const { return found_.size(); }
+  Segment operator[](size_t i) const;
+
+  struct Iterator {
+    const Segments* all;
+    size_t i;
+    Segment operator*() const { return (*all)[i]; }
+    Iterator& operator++() {
+      ++i;
+      return *this;
+    }
+    bool operator!=(const Iterator& o) const { return i != o.i; }
+  };
+  Iterator begin() const { return {this, 0}; }
+  Iterator end() const { return {this, size()}; }
+
+ private:
+  std::vector<Segment> found_;
+  mutable at::Tensor scratch_;
+};
+
 /// pass(begin, end) over [0, numel), on LibTorch's threads where a rank has several. Elements are
 /// independent.
 template <class Pass>

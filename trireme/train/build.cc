@@ -4,6 +4,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/philox.h"
+#include "trireme/checkpoint/reader.h"
 #include "trireme/data/corpus.h"
 #include "trireme/data/digits.h"
 #include "trireme/data/dummy.h"
@@ -11,6 +12,7 @@
 #include "trireme/layers/dropout.h"
 #include "trireme/tensor/random.h"
 #include "trireme/train/identity.h"
+#include "trireme/train/precision_parts.h"
 #include "trireme/train/run.h"
 
 // Configuration → the parts of a run.
@@ -198,6 +200,20 @@ LRScheduler build_schedule(const Config& c, int64_t steps, int64_t batch) {
   return LRScheduler(o);
 }
 
+void model_state(Model& model, const NamedTensors& weights, StateVisitor& v) {
+  for (const auto& [name, w] : weights) v.tensor("model." + name, w.detach());
+  for (const auto& item : model.named_buffers()) v.tensor("model." + item.key(), item.value());
+}
+
+// The tree adds float32; what has no place in it is refused by name.
+void check_reproducible(const PrecisionPlan& plan) {
+  check<UsageError>(plan.stored == at::kFloat && plan.wire == at::kFloat,
+                    "training.reproducible: {} makes gradient buckets half precision, and sums of "
+                    "those depend on the split. Take torch_autocast (float32 gradients), or turn "
+                    "reproducible off",
+                    plan.wire == plan.stored ? plan.asked : "communication_data_type");
+}
+
 int64_t count_steps(const Config& c, const Run& run) {
   const int64_t steps = c.get_int("training.steps"), epochs = c.get_int("training.epochs");
   if (epochs == 0) return steps ? steps : 1000;
@@ -212,6 +228,15 @@ std::shared_ptr<Model> build_model(const Config& config) {
   seed_default_generator(seed);
   auto model = make_model(model_options(config), seed);
   name_dropouts(*model);
+  return model;
+}
+
+std::shared_ptr<Model> load_model(const Config& config, const std::string& checkpoint) {
+  auto model = build_model(config);
+  const PrecisionPlan plan = plan_precision(config);
+  const NamedTensors weights = stored_weights(*model, plan);
+  load_step(checkpoint, [&](StateVisitor& v) { model_state(*model, weights, v); }, {"model."});
+  restore_model(*model, weights, plan);
   return model;
 }
 
@@ -243,33 +268,43 @@ Run build_run(const Config& c, Group group) {
                       "training.reproducible: {} leaves on {} ranks; both must be powers of two",
                       leaves, group.size());
   }
+  const PrecisionPlan precision = plan_precision(c);
+  check_precision(precision, at::kCPU);
+  run.precision = describe(precision);
+  if (run.reproducible) check_reproducible(precision);
   open_data(run, c);
   run.model = build_model(c);
+  run.weights = stored_weights(*run.model, precision);
   run.steps = count_steps(c, run);
   run.clip_norm = c.get_double("gradient_clipping");
   run.eval_batches = c.get_int("training.eval_batches");
   NamedTensors parameters, buffers;
-  for (const auto& item : run.model->named_parameters())
-    if (item.value().requires_grad()) parameters.emplace_back(item.key(), item.value());
+  for (const auto& [name, w] : run.weights)
+    if (w.requires_grad()) parameters.emplace_back(name, w);
   for (const auto& item : run.model->named_buffers())
     buffers.emplace_back(item.key(), item.value());
   check<UsageError>(
       !run.reproducible || buffers.empty(),
       "training.reproducible: the model has running statistics, which depend on the split");
   run.gradients = std::make_unique<Gradients>(
-      parameters, buffers, group, static_cast<size_t>(c.get_double("comm.bucket_mb") * 1048576),
-      run.reproducible);
-  run.optimizer = build_optimizer(c, parameters);
+      parameters, buffers, group,
+      GradientOptions{static_cast<size_t>(c.get_double("comm.bucket_mb") * 1048576),
+                      run.reproducible, c.get_bool("training.find_unused_parameters"),
+                      hook_for(precision)});
+  run.compute = compute_for(precision, run.model, run.weights, *run.gradients);
+  const int64_t per_sample = run.text ? c.get_int("model.context") : 1;
+  run.scaling = scaling_for(precision, group, run.batches.train * per_sample);
+  run.optimizer =
+      optimizer_for(precision, parameters, [&](NamedTensors p) { return build_optimizer(c, p); });
   run.schedule.emplace(build_schedule(c, run.steps, run.batches.train));
   run.identity = run_identity(run.batches.micro, leaves);
   return run;
 }
 
 void Run::state(StateVisitor& v) {
-  for (const auto& item : model->named_parameters())
-    v.tensor("model." + item.key(), item.value().detach());
-  for (const auto& item : model->named_buffers()) v.tensor("model." + item.key(), item.value());
+  model_state(*model, weights, v);
   optimizer->state(v);
+  scaling->state(v);
   v.value("train.step", step);
   v.value("train.seed", seed);
   v.value("train.identity", identity);

@@ -28,7 +28,7 @@ Evaluation evaluate(Run& run) {
     std::vector<int64_t> ids;
     for (int64_t k = i * stride * b; k < std::min(size, i * stride * b + b); ++k) ids.push_back(k);
     MicroBatch micro = run.held_out->get(ids);
-    at::Tensor output = run.model->forward(micro.input);
+    at::Tensor output = run.compute->forward(micro.input);
     s[0] += run.model->loss_sum(output, micro.target).item<double>();
     s[1] += static_cast<double>(output.argmax(-1).eq(micro.target).sum().item<int64_t>());
     s[2] += static_cast<double>(micro.weight);

@@ -21,10 +21,10 @@ LossSum forward_backward(Run& run, const Batch& batch) {
     const MicroBatch& micro = batch[i];
     RandomScope random({static_cast<uint64_t>(run.seed), run.step, micro.samples});
     run.gradients->begin_micro_batch(static_cast<int>(i));
-    at::Tensor loss = run.model->loss_sum(run.model->forward(micro.input), micro.target);
+    at::Tensor loss = run.model->loss_sum(run.compute->forward(micro.input), micro.target);
     check<UsageError>(loss.requires_grad(),
                       "the loss does not depend on any parameter: nothing can be trained");
-    loss.backward();
+    run.scaling->scale(loss).backward();
     total.sum += loss.item<double>();
     total.weight += micro.weight;
   }

@@ -3,10 +3,12 @@
 
 #include "trireme/base/check.h"
 #include "trireme/grad/ddp.h"
+#include "trireme/grad/finite_watch.h"
 #include "trireme/grad/hook_adapter.h"
 #include "trireme/grad/leaf_round.h"
 #include "trireme/grad/module_sync.h"
 #include "trireme/grad/reducer.h"
+#include "trireme/grad/unused_parameters.h"
 
 namespace trireme {
 namespace {
@@ -22,23 +24,30 @@ Group& synchronised(Group& group, const NamedTensors& parameters, const NamedTen
 }  // namespace
 
 struct Gradients::Impl {
-  Impl(const NamedTensors& parameters, Group& group, size_t bucket_bytes, bool reproducible)
-      : reducer(parameters, group, {bucket_sizes_for(group, bucket_bytes, 0), ReduceOp::sum}),
-        leaves(reproducible ? std::make_unique<LeafRound>(reducer) : nullptr),
-        hooks(round(), HookAdapter::Rounds::driven) {}
+  Impl(const NamedTensors& parameters, Group& group, GradientOptions o)
+      : reducer(parameters, group,
+                {bucket_sizes_for(group, o.bucket_bytes, 0), ReduceOp::sum,
+                 watch.around(std::move(o.hook))}),
+        leaves(o.reproducible ? std::make_unique<LeafRound>(reducer) : nullptr),
+        hooks(round(), HookAdapter::Rounds::driven),
+        unused(o.find_unused ? name_unused(group.rank()) : refuse_unused()) {
+    watch.attach(reducer.record());
+  }
 
   GradientRound& round() { return leaves ? static_cast<GradientRound&>(*leaves) : reducer; }
 
+  FiniteWatch watch;
   Reducer reducer;
   std::unique_ptr<LeafRound> leaves;
   HookAdapter hooks;
+  UnusedPolicy unused;
 };
 
 Gradients::Gradients(NamedTensors parameters, const NamedTensors& buffers, Group group,
-                     size_t bucket_bytes, bool reproducible)
+                     GradientOptions options)
     : parameters_(std::move(parameters)),
       impl_(std::make_unique<Impl>(parameters_, synchronised(group, parameters_, buffers),
-                                   bucket_bytes, reproducible)) {}
+                                   std::move(options))) {}
 
 Gradients::~Gradients() = default;
 
@@ -57,7 +66,25 @@ void Gradients::begin_micro_batch(int i) {
   if (impl_->leaves) impl_->leaves->begin_leaf(i);
 }
 
-void Gradients::close() { impl_->round().close(); }
+void Gradients::ready(size_t i) {
+  if (impl_->reducer.is_open()) impl_->reducer.ready(i);
+}
+
+void Gradients::close() {
+  impl_->round().close();
+  std::vector<ParameterUse> unused;
+  const int ranks = impl_->reducer.group().size();
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    if (const int used = impl_->reducer.record().used_by(i); used < ranks)
+      unused.push_back({parameters_[i].first, used});
+  impl_->unused(unused, ranks);
+}
+
+Gradients::NotFinite Gradients::not_finite() const {
+  const FiniteWatch::Found found = impl_->watch.found(impl_->reducer.record());
+  if (found.rank < 0) return {};
+  return {found.rank, parameters_[found.parameter].first};
+}
 
 const Reducer& Gradients::reducer() const { return impl_->reducer; }
 

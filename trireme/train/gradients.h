@@ -2,31 +2,51 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "trireme/base/export.h"
 #include "trireme/comm/group.h"
+#include "trireme/grad/comm_hook.h"
 #include "trireme/tensor/parameter_table.h"
 
 namespace trireme {
 
 class Reducer;
 
+struct GradientOptions {
+  size_t bucket_bytes = 0;    // 0: what suits the backend
+  bool reproducible = false;  // leaves are added along the tree of design §3
+  bool find_unused = false;   // a parameter need not get a gradient on every rank
+  CommHook hook{};            // how a bucket is reduced; empty: all_reduce
+};
+
 /// Gradients of a training step: *sums* over micro-batches and ranks, each of a summed loss. The
 /// one division by the global weight is the optimizer's grad_scale (docs/vocabulary.md); a bare
 /// DistributedDataParallel takes means instead.
 class TRIREME_API Gradients {
  public:
-  /// Checks that ranks hold the same parameters and takes rank 0's. reproducible: leaves are added
-  /// along the tree of design §3.
-  Gradients(NamedTensors parameters, const NamedTensors& buffers, Group group, size_t bucket_bytes,
-            bool reproducible);
+  /// Checks that ranks hold the same parameters and takes rank 0's.
+  Gradients(NamedTensors parameters, const NamedTensors& buffers, Group group,
+            GradientOptions options = {});
   ~Gradients();
 
   /// A step begins; each parameter will get up to `micro_batches` contributions.
   void open(int micro_batches);
   void begin_micro_batch(int i);
-  /// Waits for the sums over ranks.
+  /// For who accumulates into p.grad() without autograd (fp16.emulate): the gradient of the i-th
+  /// parameter has got a contribution.
+  void ready(size_t i);
+  /// Waits for the sums over ranks. UsageError on all of them, with the names, for parameters that
+  /// not every rank used (unless find_unused).
   void close();
+
+  /// The first gradient of the last step that was not finite on its own rank, before the sum: the
+  /// same on every rank.
+  struct NotFinite {
+    int rank = -1;  // -1: none
+    std::string parameter;
+  };
+  NotFinite not_finite() const;
 
   const NamedTensors& parameters() const { return parameters_; }
   const Reducer& reducer() const;

@@ -16,7 +16,9 @@
 #include "trireme/optim/lr_schedule.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/tensor/state.h"
+#include "trireme/train/compute.h"
 #include "trireme/train/gradients.h"
+#include "trireme/train/loss_scaling.h"
 
 namespace trireme {
 
@@ -24,9 +26,12 @@ namespace trireme {
 struct TRIREME_API Run {
   Group group;
   std::shared_ptr<Model> model;
+  NamedTensors weights;  // the model's parameters as they are trained and saved (train/precision.h)
   std::shared_ptr<const DataSource> train_data, held_out;
   std::unique_ptr<PrefetchingLoader> loader;
   std::unique_ptr<Gradients> gradients;
+  std::unique_ptr<Compute> compute;
+  std::unique_ptr<LossScaling> scaling;
   std::unique_ptr<Optimizer> optimizer;
   std::optional<LRScheduler> schedule;
 
@@ -40,6 +45,7 @@ struct TRIREME_API Run {
   int64_t eval_batches = 0;
   std::string identity;  // what must be equal for the same bits (reproducible mode)
   std::string data_identity;
+  std::string precision;  // for people; "": float32
 
   /// Everything that a checkpoint holds.
   void state(StateVisitor& visitor);
@@ -48,8 +54,11 @@ struct TRIREME_API Run {
 /// Every rank calls it with the same configuration. Throws UsageError for what the configuration
 /// asks and this build cannot do.
 TRIREME_API Run build_run(const Config& config, Group group);
-/// The model alone, for `trireme generate`.
+/// The model alone, as it is born.
 TRIREME_API std::shared_ptr<Model> build_model(const Config& config);
+/// … with the weights of a checkpoint of such a run, in float32 whatever they were trained in: for
+/// `trireme generate`.
+TRIREME_API std::shared_ptr<Model> load_model(const Config& config, const std::string& checkpoint);
 /// Starts (or, after a resume, restarts) reading data at run.step.
 TRIREME_API void start_data(Run& run, const Config& config);
 

@@ -20,15 +20,19 @@ StepReport train_step(Run& run, int stop_asked) {
   run.gradients->close();                       // flush and wait: sums over ranks
   GlobalLoss loss =
       agree_on_loss(run, mine, stop_asked);  // over ranks; all raise alike if one is not finite
-  const double grad_scale = 1.0 / static_cast<double>(loss.weight);  // sums → mean
-  GradNorm norm = checked_norm(run, grad_scale);  // of the mean; names the parameter if not finite
-  const double lr = run.schedule->lr_at(run.step);
-  {
+  const double grad_scale =
+      run.scaling->inverse() / static_cast<double>(loss.weight);  // scaled sums → mean
+  Verdict verdict = judge(run, loss, grad_scale);  // the same on all ranks; its norm is of the mean
+  const double lr = run.schedule->lr_at(run.step - run.scaling->skipped());
+  if (verdict.finite()) {
     Span span("optimizer", "step");
-    run.optimizer->step(lr, grad_scale * norm.coefficient);  // clipping rides in the same factor
+    run.optimizer->step(lr, grad_scale * verdict.norm.coefficient);  // clipping in the same factor
   }
+  const double scale = run.scaling->loss_scale();
+  run.scaling->update(verdict.gradients);  // a step that overflowed is left out, or ends the run
   ++run.step;
-  return {loss.mean(), norm.norm, lr, loss.weight, run.batches.train, loss.stop};
+  return {loss.mean(),       verdict.norm.norm, lr,    loss.weight,
+          run.batches.train, loss.stop,         scale, !verdict.finite()};
 }
 
 }  // namespace trireme

@@ -82,6 +82,10 @@ class Report {
     m.tokens_per_s = tokens;
     for (const char* category : {"compute", "exposed_comm", "optimizer", "data"})
       m.more.emplace_back(std::string(category) + "_ms", times.of(category) * 1e3);
+    if (r.loss_scale > 0) {
+      m.more.emplace_back("loss_scale", r.loss_scale);
+      m.more.emplace_back("skipped", r.skipped);
+    }
     for (auto& file : metrics_) file->step(m);
     totals_[0] += times.of("compute"), totals_[1] += times.of("exposed_comm"),
         totals_[2] += times.of("optimizer"), totals_[3] += times.of("data"), totals_[4] += seconds;
@@ -151,6 +155,7 @@ std::string start_line(const Run& run) {
       "{} parameters on {} rank{}; {}; {} × {} × {} = {} samples a step", with_commas(parameters),
       run.group.size(), run.group.size() == 1 ? "" : "s", run.train_data->describe(),
       run.batches.micro, run.batches.accumulation, run.batches.dp, run.batches.train);
+  if (!run.precision.empty()) text += "; " + run.precision;
   if (run.reproducible)
     text += fmt::format("; reproducible: {} gradient buffers a rank beside the buckets [{}]",
                         run.gradients->tree_buffers(static_cast<int>(run.batches.accumulation)),

@@ -23,30 +23,45 @@ GlobalLoss agree_on_loss(Run& run, const LossSum& mine, int stop_asked) {
   const auto* a = static_cast<const double*>(all.data_ptr());
   GlobalLoss total;
   for (int r = 0; r < n; ++r) {
-    if (!std::isfinite(a[3 * r]))
-      throw NumericError(fmt::format("the loss of rank {} is {} in step {}. Lower the learning "
-                                     "rate, clip gradients, or look at this "
-                                     "step's data; weights are those of step {}",
-                                     r, a[3 * r], run.step + 1, run.step),
-                         {r, -1, "loss", run.step + 1});
+    if (!std::isfinite(a[3 * r]) && total.not_finite < 0) total.not_finite = r;
     total.sum += a[3 * r];
     total.weight += static_cast<int64_t>(a[3 * r + 1]);
     total.stop = std::max(total.stop, static_cast<int>(a[3 * r + 2]));
   }
+  if (const int r = total.not_finite; r >= 0 && !run.scaling->skips())
+    throw NumericError(fmt::format("the loss of rank {} is {} in step {}. Lower the learning "
+                                   "rate, clip gradients, or look at this "
+                                   "step's data; weights are those of step {}",
+                                   r, a[3 * r], run.step + 1, run.step),
+                       {r, -1, "loss", run.step + 1});
   return total;
 }
 
-GradNorm checked_norm(Run& run, double grad_scale) {
+namespace {
+
+GradVerdict what_is_not_finite(const Run& run, const GlobalLoss& loss, const GradNorm& norm) {
+  const Gradients::NotFinite found = run.gradients->not_finite();
+  if (found.rank >= 0) return {false, found.rank, found.parameter};
+  // Each rank's part was finite, their sum is not: nobody's in particular.
+  if (!norm.finite) return {false, 0, first_non_finite(run.gradients->parameters())};
+  if (loss.not_finite >= 0) return {false, loss.not_finite, "(the loss)"};
+  return {};
+}
+
+}  // namespace
+
+Verdict judge(Run& run, const GlobalLoss& loss, double grad_scale) {
   Span span("optimizer", "norm");
-  const NamedTensors& parameters = run.gradients->parameters();
-  GradNorm norm = grad_norm(parameters, run.clip_norm, grad_scale);
-  if (!norm.finite)
-    throw NumericError(fmt::format("the gradient of '{}' is not finite in step {} although the "
-                                   "loss is. Lower the learning rate; weights "
-                                   "are those of step {}",
-                                   first_non_finite(parameters), run.step + 1, run.step),
-                       {run.group.rank(), -1, "gradient", run.step + 1});
-  return norm;
+  Verdict verdict;
+  verdict.norm = grad_norm(run.gradients->parameters(), run.clip_norm, grad_scale);
+  verdict.gradients = what_is_not_finite(run, loss, verdict.norm);
+  if (!verdict.finite() && !run.scaling->skips())
+    throw NumericError(
+        fmt::format("the gradient of '{}' on rank {} is not finite in step {} although the loss "
+                    "is. Lower the learning rate; weights are those of step {}",
+                    verdict.gradients.parameter, verdict.gradients.rank, run.step + 1, run.step),
+        {verdict.gradients.rank, -1, "gradient", run.step + 1});
+  return verdict;
 }
 
 }  // namespace trireme

@@ -12,15 +12,23 @@ namespace trireme {
 struct GlobalLoss {
   double sum = 0;
   int64_t weight = 0;
-  int stop = 0;  // the largest that a rank asked with
+  int stop = 0;         // the largest that a rank asked with
+  int not_finite = -1;  // the lowest rank whose loss is not
   double mean() const { return sum / static_cast<double>(weight); }
 };
 
 /// One small collective. Throws NumericError on every rank, naming the first whose loss is not
-/// finite.
+/// finite; with loss scaling such a step goes on to be left out.
 GlobalLoss agree_on_loss(Run& run, const LossSum& mine, int stop_asked);
-/// Throws NumericError naming the parameter. Gradients are the same on every rank here, so no
-/// collective is needed.
-GradNorm checked_norm(Run& run, double grad_scale);
+struct Verdict {
+  GradNorm norm;  // of the mean gradient
+  GradVerdict gradients;
+  bool finite() const { return gradients.finite; }
+};
+
+/// Whether the step can be taken: the one place that asks. Ranks know already who brought what
+/// (the round's record), so no collective is needed. With loss scaling an overflow is a verdict;
+/// without, NumericError on every rank names rank and parameter.
+Verdict judge(Run& run, const GlobalLoss& loss, double grad_scale);
 
 }  // namespace trireme

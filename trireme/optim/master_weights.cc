@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/optim/master_weights.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+
+#include <utility>
+
+#include "trireme/base/check.h"
+
+namespace trireme {
+namespace {
+
+// One flat buffer, a view for each parameter.
+NamedTensors float32_copies(const NamedTensors& parameters) {
+  c10::AutoGradMode no_grad(false);
+  check<UsageError>(!parameters.empty(),
+                    "optimizer: no parameters: does the model have any that require a gradient?");
+  int64_t numel = 0;
+  for (const auto& [name, p] : parameters) {
+    check<UsageError>(p.defined(), "optimizer: parameter '{}' is an undefined tensor", name);
+    const auto type = p.scalar_type(), first = parameters.front().second.scalar_type();
+    check<UsageError>((type == at::kHalf || type == at::kBFloat16) && type == first,
+                      "master weights: parameter '{}' is {} (the first is {}): all must be float16 "
+                      "or all bfloat16",
+                      name, c10::toString(type), c10::toString(first));
+    numel += p.numel();
+  }
+  const auto options = parameters.front().second.options().dtype(at::kFloat).requires_grad(false);
+  const at::Tensor flat = at::empty({numel}, options);
+  NamedTensors copies;
+  int64_t offset = 0;
+  for (const auto& [name, p] : parameters) {
+    copies.emplace_back(name, flat.narrow(0, offset, p.numel()).view(p.sizes()));
+    copies.back().second.copy_(p);
+    offset += p.numel();
+  }
+  return copies;
+}
+
+// The base class holds the float32 copies: parameters_.
+class MasterWeights : public Optimizer {
+ public:
+  MasterWeights(NamedTensors half, const MakeOptimizer& make)
+      : Optimizer(float32_copies(half), {}), half_(std::move(half)), inner_(make(parameters_)) {
+    check<UsageError>(inner_ != nullptr, "master weights: no optimizer was made");
+  }
+
+  void step(double lr, double grad_scale) override {
+    for (size_t i = 0; i < half_.size(); ++i)
+      parameters_[i].second.mutable_grad() = half_[i].second.grad();
+    inner_->step(lr, grad_scale);
+    steps_ = inner_->steps();
+    c10::AutoGradMode no_grad(false);
+    for (size_t i = 0; i < half_.size(); ++i) {
+      at::Tensor& gradient = parameters_[i].second.mutable_grad();
+      if (gradient.defined()) half_[i].second.copy_(parameters_[i].second);
+      gradient = at::Tensor();  // the bucket's, not ours to keep
+    }
+  }
+
+  void state(StateVisitor& visitor) override {
+    inner_->state(visitor);
+    steps_ = inner_->steps();
+    for (const auto& [name, master] : parameters_) visitor.tensor("optim.master." + name, master);
+  }
+
+  void zero_grad(bool set_to_none) override {
+    c10::AutoGradMode no_grad(false);
+    for (auto& [name, p] : half_) {
+      at::Tensor& g = p.mutable_grad();
+      if (!g.defined()) continue;
+      if (set_to_none || g.requires_grad())
+        g = at::Tensor();
+      else
+        g.zero_();
+    }
+  }
+
+ protected:
+  NamedTensors half_;
+  std::unique_ptr<Optimizer> inner_;
+};
+
+class RoundedWeights final : public MasterWeights {
+ public:
+  using MasterWeights::MasterWeights;
+
+  void step(double lr, double grad_scale) override {
+    {
+      c10::AutoGradMode no_grad(false);
+      for (size_t i = 0; i < half_.size(); ++i) parameters_[i].second.copy_(half_[i].second);
+    }
+    MasterWeights::step(lr, grad_scale);
+  }
+  void state(StateVisitor& visitor) override {
+    inner_->state(visitor);
+    steps_ = inner_->steps();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> with_master_weights(NamedTensors parameters, const MakeOptimizer& make) {
+  return std::make_unique<MasterWeights>(std::move(parameters), make);
+}
+
+std::unique_ptr<Optimizer> without_master_weights(NamedTensors parameters,
+                                                  const MakeOptimizer& make) {
+  return std::make_unique<RoundedWeights>(std::move(parameters), make);
+}
+
+}  // namespace trireme

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/emulated_half.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include "trireme/base/check.h"
+
+namespace trireme {
+
+NamedTensors EmulatedHalf::round_parameters(Model& model) {
+  at::NoGradGuard no_grad;
+  NamedTensors rounded;
+  for (const auto& item : model.named_parameters()) {
+    at::Tensor half = item.value().detach().to(at::kHalf);
+    item.value().detach().copy_(half);
+    half.requires_grad_(item.value().requires_grad());
+    rounded.emplace_back(item.key(), half);
+  }
+  return rounded;
+}
+
+EmulatedHalf::EmulatedHalf(std::shared_ptr<Model> model, const NamedTensors& parameters,
+                           std::function<void(size_t)> ready)
+    : model_(std::move(model)), ready_(std::move(ready)) {
+  const auto copies = model_->parameters();
+  check<UsageError>(copies.size() == parameters.size(),
+                    "fp16.emulate: {} parameters for a model of {}", parameters.size(),
+                    copies.size());
+  for (size_t i = 0; i < copies.size(); ++i) {
+    all_.push_back({parameters[i].second, copies[i]});
+    if (!copies[i].requires_grad()) continue;
+    const size_t index = trained_.size();
+    trained_.push_back(all_.back());
+    hooks_.emplace_back(copies[i], [this, index] { arrived(index); });
+  }
+}
+
+EmulatedHalf::~EmulatedHalf() = default;
+
+at::Tensor EmulatedHalf::forward(const at::Tensor& input) {
+  {
+    at::NoGradGuard no_grad;
+    for (const auto& [half, copy] : all_) copy.detach().copy_(half);
+  }
+  return model_->forward(input);
+}
+
+void EmulatedHalf::arrived(size_t i) {
+  at::NoGradGuard no_grad;
+  auto& [half, copy] = trained_[i];
+  at::Tensor& wide = copy.mutable_grad();
+  at::Tensor& sum = half.mutable_grad();
+  const at::Tensor rounded = wide.to(at::kHalf);
+  wide = at::Tensor();
+  if (sum.defined())
+    sum.add_(rounded);
+  else
+    sum = rounded;
+  ready_(i);
+}
+
+}  // namespace trireme
