@@ -158,6 +158,11 @@ TEST(comm_tuned, a_rank_that_is_gone_is_named_and_the_group_is_finished) {
 }
 
 namespace {
+// A group of the engine itself forwards nothing.
+bool decorated(const Group& g) {
+  return dynamic_cast<trireme::detail::ForwardingBackend*>(g.get()) != nullptr;
+}
+
 struct Cache {
   PrivateFolder folder;
   SpawnOptions options(const std::string& backend) {
@@ -170,6 +175,11 @@ struct Cache {
     };
     return o;
   }
+  /// All_reduces go by `best` from now on, in groups of 2 ranks here.
+  void says(Algorithm best) {
+    const HostShape shape = HostShape::here(2, "local");
+    table_of(shape, 2, best, best).save(file(shape));
+  }
   std::string file(const HostShape& shape) {
     return TuningTable::path_for(shape, [&](const char* name) {
       return std::string(name) == "XDG_CACHE_HOME" ? folder.path().c_str() : nullptr;
@@ -180,13 +190,11 @@ struct Cache {
 
 TEST(comm_tuned, a_group_takes_the_table_of_its_host) {
   Cache cache;
-  const HostShape shape = HostShape::here(2, "local");
-  table_of(shape, 2, Algorithm::ring, Algorithm::ring).save(cache.file(shape));
+  cache.says(Algorithm::ring);
   spawn(
       2,
       [](Group g) {
-        // A group of the engine itself forwards nothing.
-        must(dynamic_cast<trireme::detail::ForwardingBackend*>(g.get()), "the table was not taken");
+        must(decorated(g), "the table was not taken");
         at::Tensor t = mine(g, 1000);
         g.all_reduce(t).wait();
         must(t.equal(sum(g, 1000)), "not the sum");
@@ -196,14 +204,9 @@ TEST(comm_tuned, a_group_takes_the_table_of_its_host) {
 
 TEST(comm_tuned, a_table_in_which_the_backend_always_won_costs_nothing) {
   Cache cache;
-  const HostShape shape = HostShape::here(2, "local");
-  table_of(shape, 2, Algorithm::direct, Algorithm::direct).save(cache.file(shape));
+  cache.says(Algorithm::direct);
   spawn(
-      2,
-      [](Group g) {
-        must(!dynamic_cast<trireme::detail::ForwardingBackend*>(g.get()), "decorated");
-      },
-      cache.options("local"));
+      2, [](Group g) { must(!decorated(g), "decorated"); }, cache.options("local"));
 }
 
 TEST(comm_tuned, a_table_that_cannot_be_read_is_named_on_every_rank) {

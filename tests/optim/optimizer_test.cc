@@ -4,82 +4,11 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <map>
-
+#include "tests/optim/state_visitors.h"
+#include "tests/optim/twins.h"
 #include "trireme/base/error.h"
-#include "trireme/optim/tensor_passes.h"
 
 using namespace trireme;
-
-namespace {
-
-// Two copies of the same parameters: ours, and what torch::optim steps.
-struct Twins {
-  explicit Twins(at::ScalarType dtype = at::kFloat) {
-    torch::manual_seed(7);
-    for (auto [name, shape] :
-         std::vector<std::pair<std::string, std::vector<int64_t>>>{{"a.weight", {13, 7}},
-                                                                   {"a.bias", {13}},
-                                                                   {"norm.weight", {5}},
-                                                                   {"b.weight", {3, 1, 9}}}) {
-      auto start = torch::randn(shape, dtype);
-      ours.emplace_back(name, start.clone().requires_grad_());
-      theirs.push_back(start.clone().requires_grad_());
-    }
-  }
-  // The same gradients in both, from one stream.
-  void draw_gradients(double scale = 1) {
-    for (size_t i = 0; i < theirs.size(); ++i) {
-      auto g = torch::randn_like(theirs[i]);
-      theirs[i].mutable_grad() = g * scale;
-      ours[i].second.mutable_grad() = g.clone();
-    }
-  }
-  double largest_difference() const {
-    double worst = 0;
-    for (size_t i = 0; i < theirs.size(); ++i)
-      worst = std::max(worst, (ours[i].second - theirs[i]).abs().max().item<double>());
-    return worst;
-  }
-  NamedTensors ours;
-  std::vector<torch::Tensor> theirs;
-};
-
-template <class Theirs>
-double difference_after(Twins& twins, Optimizer& ours, Theirs& theirs, double lr, int steps = 25,
-                        double scale = 1) {
-  for (int i = 0; i < steps; ++i) {
-    twins.draw_gradients(scale);
-    ours.step(lr, scale);
-    theirs.step();
-  }
-  return twins.largest_difference();
-}
-
-// A visitor that keeps what it sees, by name.
-struct Collect : StateVisitor {
-  using StateVisitor::tensor;
-  void tensor(const Slice& slice, at::Tensor local) override { tensors[slice.name] = local; }
-  void value(const std::string& name, int64_t& v) override { values[name] = v; }
-  void value(const std::string&, double&) override { FAIL(); }
-  void value(const std::string&, std::string&) override { FAIL(); }
-  std::map<std::string, at::Tensor> tensors;
-  std::map<std::string, int64_t> values;
-};
-
-// Writes what Collect kept into another optimizer.
-struct Restore : StateVisitor {
-  explicit Restore(const Collect& from) : from(from) {}
-  void tensor(const Slice& slice, at::Tensor local) override {
-    local.copy_(from.tensors.at(slice.name));
-  }
-  void value(const std::string& name, int64_t& v) override { v = from.values.at(name); }
-  void value(const std::string&, double&) override { FAIL(); }
-  void value(const std::string&, std::string&) override { FAIL(); }
-  const Collect& from;
-};
-
-}  // namespace
 
 TEST(optim_optimizer, sgd_equals_torch) {
   for (double momentum : {0.0, 0.9})
@@ -272,28 +201,4 @@ TEST(optim_optimizer, what_it_cannot_do_is_refused_by_name) {
       torch::sparse_coo_tensor(torch::zeros({1, 1}, torch::kLong), torch::ones({1}), {4});
   EXPECT_NE(text([&] { optimizer->step(1); }).find("'w' is sparse"), std::string::npos);
   EXPECT_TRUE(ok.detach().equal(torch::ones({4}))) << "nothing has changed";
-}
-
-// What CUDA parameters use; here on CPU memory against the fused pass.
-TEST(optim_optimizer, the_tensor_passes_compute_what_the_fused_ones_do) {
-  torch::manual_seed(3);
-  auto p = torch::randn({50}), g = torch::randn({50}), m = torch::randn({50}),
-       v = torch::rand({50});
-  for (double l2 : {0.0, 0.1}) {
-    AdamWScalars s{0.5, l2, 0.99, 0.9, 0.95, 1e-8, 1e-2, 1.5};
-    auto p1 = p.clone(), m1 = m.clone(), v1 = v.clone(), p2 = p.clone(), m2 = m.clone(),
-         v2 = v.clone();
-    adamw_pass(p1, g, m1, v1, s);
-    adamw_pass(p2.data_ptr<float>(), g.data_ptr<float>(), m2.data_ptr<float>(),
-               v2.data_ptr<float>(), 50, s);
-    EXPECT_TRUE(p1.allclose(p2, 1e-6, 1e-6) && m1.allclose(m2, 1e-6, 1e-6) &&
-                v1.allclose(v2, 1e-6, 1e-6));
-  }
-  for (bool nesterov : {false, true}) {
-    SgdScalars s{0.5, 0.1, 0.01, 0.9, nesterov};
-    auto p1 = p.clone(), m1 = m.clone(), p2 = p.clone(), m2 = m.clone();
-    sgd_pass(p1, g, m1, s);
-    sgd_pass(p2.data_ptr<float>(), g.data_ptr<float>(), m2.data_ptr<float>(), 50, s);
-    EXPECT_TRUE(p1.allclose(p2, 1e-6, 1e-6) && m1.allclose(m2, 1e-6, 1e-6));
-  }
 }

@@ -9,9 +9,9 @@
 #include "trireme/base/export.h"
 
 // THE ONE table of configuration keys: the reader checks against it, `trireme config` prints it. A
-// key that is not here is an error. Our keys and those of DeepSpeed that run stand in key_table.cc;
-// those of mixed precision in precision_keys.cc; those of DeepSpeed that we take without effect, or
-// refuse, in deepspeed_keys.cc.
+// key that is not here is an error. Our keys and those of DeepSpeed that run stand in key_table.cc
+// and the *_keys.cc that it lists; those of DeepSpeed that we take without effect, or refuse, in
+// deepspeed_keys.cc.
 namespace trireme {
 
 enum class KeyType { any, boolean, integer, number, text, integers, numbers, texts };

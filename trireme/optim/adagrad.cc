@@ -28,11 +28,7 @@ class Adagrad final : public Optimizer {
       if (!s.parameter.is_cpu())
         adagrad_pass(s.parameter.view({s.numel}), s.gradient.view({s.numel}), s.of(sum_), scalars);
       else
-        run_ranges(s, [&](auto type, int64_t begin, int64_t end) {
-          using T = decltype(type);
-          adagrad_pass<T>(s.parameters<T>() + begin, s.gradients<T>() + begin,
-                          s.of<T>(sum_) + begin, end - begin, scalars);
-        });
+        run_ranges(s, [&](auto r) { adagrad_pass(r.p(), r.g(), r.of(sum_), r.n, scalars); });
     }
   }
 

@@ -2,23 +2,20 @@
 #include <cmath>
 
 #include "trireme/base/check.h"
-#include "trireme/optim/flat_kernels.h"
+#include "trireme/optim/moments.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/optim/optimizer_segments.h"
+#include "trireme/optim/rule_kernels.h"
 #include "trireme/optim/tensor_passes.h"
 
 namespace trireme {
 namespace {
 
-class AdamW final : public Optimizer {
+class AdamW final : public MomentOptimizer {
  public:
   AdamW(NamedTensors parameters, const AdamWOptions& options,
         const std::vector<OptionGroup>& groups)
-      : Optimizer(std::move(parameters), groups),
-        options_(options),
-        exp_avg_(zeros()),
-        exp_avg_sq_(zeros()),
-        taken_(table_.size(), 0) {}
+      : MomentOptimizer(std::move(parameters), groups), options_(options) {}
 
   void step(double lr, double grad_scale) override {
     auto all = segments();
@@ -26,21 +23,13 @@ class AdamW final : public Optimizer {
     for (const auto& s : all) {
       const AdamWScalars scalars = scalars_of(s.index, ++taken_[s.index], lr, grad_scale);
       if (!s.parameter.is_cpu())
-        adamw_pass(s.parameter.view({s.numel}), s.gradient.view({s.numel}),
-                   exp_avg_.narrow(0, s.offset, s.numel), exp_avg_sq_.narrow(0, s.offset, s.numel),
-                   scalars);
-      else if (s.parameter.scalar_type() == at::kFloat)
-        run<float>(s, scalars);
+        adamw_pass(s.parameter.view({s.numel}), s.gradient.view({s.numel}), s.of(exp_avg_),
+                   s.of(exp_avg_sq_), scalars);
       else
-        run<double>(s, scalars);
+        run_ranges(s, [&](auto r) {
+          adamw_pass(r.p(), r.g(), r.of(exp_avg_), r.of(exp_avg_sq_), r.n, scalars);
+        });
     }
-  }
-
-  void state(StateVisitor& visitor) override {
-    visitor.value("optim.step", steps_);
-    visit_steps(visitor, taken_);
-    visit(visitor, "exp_avg", exp_avg_);
-    visit(visitor, "exp_avg_sq", exp_avg_sq_);
   }
 
  private:
@@ -62,21 +51,7 @@ class AdamW final : public Optimizer {
     return s;
   }
 
-  template <class T>
-  void run(const Segment& s, const AdamWScalars& scalars) {
-    T* p = s.parameter.data_ptr<T>();
-    const T* g = s.gradient.data_ptr<T>();
-    T* m = exp_avg_.data_ptr<T>() + s.offset;
-    T* v = exp_avg_sq_.data_ptr<T>() + s.offset;
-    for_ranges(s.numel, [&](int64_t begin, int64_t end) {
-      adamw_pass(p + begin, g + begin, m + begin, v + begin, end - begin, scalars);
-    });
-    bump_version(s.parameter);
-  }
-
   AdamWOptions options_;
-  at::Tensor exp_avg_, exp_avg_sq_;
-  std::vector<int64_t> taken_;  // steps of each parameter: one without a gradient does not age
 };
 
 }  // namespace

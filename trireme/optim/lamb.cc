@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "trireme/optim/moments.h"
 #include "trireme/optim/norm_kernels.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/optim/optimizer_segments.h"
@@ -15,15 +16,12 @@ namespace {
 
 // Two phases: moments and norms of all parameters, then the updates. Whoever splits parameters over
 // ranks adds square sums between them.
-class Lamb final : public Optimizer {
+class Lamb final : public MomentOptimizer {
  public:
   Lamb(NamedTensors parameters, const LambOptions& options, const std::vector<OptionGroup>& groups)
-      : Optimizer(std::move(parameters), groups),
+      : MomentOptimizer(std::move(parameters), groups),
         options_(options),
-        adapts_(not_matching(options.no_adapt)),
-        exp_avg_(zeros()),
-        exp_avg_sq_(zeros()),
-        taken_(table_.size(), 0) {}
+        adapts_(not_matching(options.no_adapt)) {}
 
   void step(double lr, double grad_scale) override {
     auto all = segments();
@@ -35,13 +33,6 @@ class Lamb final : public Optimizer {
       squares.push_back(measure(s, scalars.back()));
     }
     for (size_t i = 0; i < all.size(); ++i) update(all[i], scalars[i], squares[i], lr);
-  }
-
-  void state(StateVisitor& visitor) override {
-    visitor.value("optim.step", steps_);
-    visit_steps(visitor, taken_);
-    visit(visitor, "exp_avg", exp_avg_);
-    visit(visitor, "exp_avg_sq", exp_avg_sq_);
   }
 
  private:
@@ -85,17 +76,13 @@ class Lamb final : public Optimizer {
     if (!s.parameter.is_cpu())
       return lamb_update(s.parameter.view({s.numel}), s.of(exp_avg_), s.of(exp_avg_sq_), scalars,
                          step);
-    run_ranges(s, [&](auto type, int64_t begin, int64_t end) {
-      using T = decltype(type);
-      lamb_update<T>(s.parameters<T>() + begin, s.of<T>(exp_avg_) + begin,
-                     s.of<T>(exp_avg_sq_) + begin, end - begin, scalars, step);
+    run_ranges(s, [&](auto r) {
+      lamb_update(r.p(), r.of(exp_avg_), r.of(exp_avg_sq_), r.n, scalars, step);
     });
   }
 
   LambOptions options_;
   std::vector<bool> adapts_;
-  at::Tensor exp_avg_, exp_avg_sq_;
-  std::vector<int64_t> taken_;  // steps of each parameter: one without a gradient does not age
 };
 
 }  // namespace

@@ -57,12 +57,7 @@ class Lars final : public Optimizer {
     if (!s.parameter.is_cpu())
       return lars_pass(s.parameter.view({s.numel}), s.gradient.view({s.numel}), s.of(momentum_),
                        scalars);
-    run_ranges(s, [&](auto type, int64_t begin, int64_t end) {
-      using T = decltype(type);
-      T* buffer = s.of<T>(momentum_);
-      lars_pass<T>(s.parameters<T>() + begin, s.gradients<T>() + begin,
-                   buffer ? buffer + begin : nullptr, end - begin, scalars);
-    });
+    run_ranges(s, [&](auto r) { lars_pass(r.p(), r.g(), r.of(momentum_), r.n, scalars); });
   }
 
   LarsOptions options_;

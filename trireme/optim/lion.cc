@@ -23,11 +23,7 @@ class Lion final : public Optimizer {
       if (!s.parameter.is_cpu())
         lion_pass(s.parameter.view({s.numel}), s.gradient.view({s.numel}), s.of(exp_avg_), scalars);
       else
-        run_ranges(s, [&](auto type, int64_t begin, int64_t end) {
-          using T = decltype(type);
-          lion_pass<T>(s.parameters<T>() + begin, s.gradients<T>() + begin,
-                       s.of<T>(exp_avg_) + begin, end - begin, scalars);
-        });
+        run_ranges(s, [&](auto r) { lion_pass(r.p(), r.g(), r.of(exp_avg_), r.n, scalars); });
     }
   }
 

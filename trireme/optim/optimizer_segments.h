@@ -77,11 +77,26 @@ inline void bump_version(const at::Tensor& parameter) {
   if (!parameter.is_inference()) parameter.unsafeGetTensorImpl()->bump_version();
 }
 
-/// pass(T(), begin, end) over a segment in CPU memory, T being its type; writes the parameter.
+/// Elements [begin, begin + n) of a segment in CPU memory, of type T.
+template <class S, class T>
+struct Range {
+  const S& segment;
+  int64_t begin, n;
+  T* p() const { return segment.template parameters<T>() + begin; }
+  const T* g() const { return segment.template gradients<T>() + begin; }
+  /// Its part of a flat buffer; null where there is no such buffer.
+  T* of(const at::Tensor& flat) const {
+    return flat.defined() ? segment.template of<T>(flat) + begin : nullptr;
+  }
+};
+
+/// pass(Range) over a segment in CPU memory; writes the parameter.
 template <class S, class Pass>
 void run_ranges(const S& segment, const Pass& pass) {
   const auto as = [&](auto type) {
-    for_ranges(segment.numel, [&](int64_t begin, int64_t end) { pass(type, begin, end); });
+    for_ranges(segment.numel, [&](int64_t begin, int64_t end) {
+      pass(Range<S, decltype(type)>{segment, begin, end - begin});
+    });
   };
   segment.parameter.scalar_type() == at::kFloat ? as(float()) : as(double());
   bump_version(segment.parameter);

@@ -32,12 +32,9 @@ class Rmsprop final : public Optimizer {
         rmsprop_pass(s.parameter.view({s.numel}), s.gradient.view({s.numel}), s.of(square_avg_),
                      s.of(grad_avg_), s.of(momentum_), scalars);
       else
-        run_ranges(s, [&](auto type, int64_t begin, int64_t end) {
-          using T = decltype(type);
-          T *mean = s.of<T>(grad_avg_), *buffer = s.of<T>(momentum_);
-          rmsprop_pass<T>(s.parameters<T>() + begin, s.gradients<T>() + begin,
-                          s.of<T>(square_avg_) + begin, mean ? mean + begin : nullptr,
-                          buffer ? buffer + begin : nullptr, end - begin, scalars);
+        run_ranges(s, [&](auto r) {
+          rmsprop_pass(r.p(), r.g(), r.of(square_avg_), r.of(grad_avg_), r.of(momentum_), r.n,
+                       scalars);
         });
     }
   }

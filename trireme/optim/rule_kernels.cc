@@ -17,6 +17,15 @@
 #include <hwy/highway.h>
 // clang-format on
 
+#ifndef TRIREME_RULES
+// Rules, their numbers of arrays, their scalars.
+#define TRIREME_RULES(of)                                                                    \
+  of(adamw, 4, AdamWScalars) of(sgd, 3, SgdScalars) of(lion, 3, LionScalars)                 \
+      of(rmsprop, 5, RmspropScalars) of(adagrad, 3, AdagradScalars) of(lars, 3, LarsScalars) \
+          of(lamb_moments, 3, LambScalars) of(lamb_direction, 4, LambScalars)                \
+              of(subtract, 2, double)
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace trireme::rule_kernels {  // names of per-target code must not meet another file's
 namespace HWY_NAMESPACE {
@@ -28,9 +37,10 @@ using Rows = std::array<T*, kRows>;
 
 // rule(rows, i) computes the vector that begins at element i. The last elements go through whole
 // vectors on the stack: the same operations, and no byte beyond the range is touched. Row r is
-// written where bit r of kWrites is set.
+// written where bit r of kWrites is set. Rows are a copy: vectors may alias anything, also what a
+// reference refers to.
 template <unsigned kWrites, class T, size_t kRows, class Rule>
-HWY_INLINE void run(const Rows<T, kRows>& rows, size_t n, const Rule& rule) {
+HWY_INLINE void run(Rows<T, kRows> rows, size_t n, const Rule& rule) {
   const size_t lanes = hn::Lanes(hn::ScalableTag<T>());
   size_t i = 0;
   for (; i + lanes <= n; i += lanes) rule(rows, i);
@@ -54,6 +64,58 @@ struct Lane {
   static HWY_INLINE V set(double x) { return hn::Set(D(), static_cast<T>(x)); }
   static HWY_INLINE V load(const T* x) { return hn::LoadU(D(), x); }
   static HWY_INLINE void store(V v, T* x) { hn::StoreU(v, D(), x); }
+};
+
+template <class T, bool kL2>
+struct AdamW : Lane<T> {  // rows: p, g, m, v
+  using typename Lane<T>::V;
+  using L = Lane<T>;
+  explicit HWY_INLINE AdamW(const AdamWScalars& s)
+      : grad_scale(L::set(s.grad_scale)),
+        l2(L::set(s.l2)),
+        keep(L::set(s.keep)),
+        beta1(L::set(s.beta1)),
+        beta2(L::set(s.beta2)),
+        rest1(L::set(1 - s.beta1)),
+        rest2(L::set(1 - s.beta2)),
+        eps(L::set(s.eps)),
+        step_size(L::set(s.step_size)),
+        root_scale(L::set(s.root_scale)) {}
+  HWY_INLINE void operator()(const Rows<T, 4>& r, size_t i) const {
+    const V p = L::load(r[0] + i);
+    V grad = hn::Mul(L::load(r[1] + i), grad_scale);
+    if (kL2) grad = hn::Add(grad, hn::Mul(l2, p));
+    const V m = hn::Add(hn::Mul(L::load(r[2] + i), beta1), hn::Mul(rest1, grad));
+    const V v = hn::Add(hn::Mul(L::load(r[3] + i), beta2), hn::Mul(hn::Mul(rest2, grad), grad));
+    const V root = hn::Add(hn::Mul(hn::Sqrt(v), root_scale), eps);
+    L::store(m, r[2] + i);
+    L::store(v, r[3] + i);
+    L::store(hn::Sub(hn::Mul(p, keep), hn::Mul(step_size, hn::Div(m, root))), r[0] + i);
+  }
+  V grad_scale, l2, keep, beta1, beta2, rest1, rest2, eps, step_size, root_scale;
+};
+
+template <class T, bool kDecay, bool kMomentum, bool kNesterov>
+struct Sgd : Lane<T> {  // rows: p, g, m
+  using typename Lane<T>::V;
+  using L = Lane<T>;
+  explicit HWY_INLINE Sgd(const SgdScalars& s)
+      : grad_scale(L::set(s.grad_scale)),
+        lr(L::set(s.lr)),
+        decay(L::set(s.weight_decay)),
+        momentum(L::set(s.momentum)) {}
+  HWY_INLINE void operator()(const Rows<T, 3>& r, size_t i) const {
+    const V p = L::load(r[0] + i);
+    V grad = hn::Mul(L::load(r[1] + i), grad_scale);
+    if (kDecay) grad = hn::Add(grad, hn::Mul(decay, p));
+    if (kMomentum) {
+      const V m = hn::Add(hn::Mul(L::load(r[2] + i), momentum), grad);
+      L::store(m, r[2] + i);
+      grad = kNesterov ? hn::Add(grad, hn::Mul(momentum, m)) : m;
+    }
+    L::store(hn::Sub(p, hn::Mul(lr, grad)), r[0] + i);
+  }
+  V grad_scale, lr, decay, momentum;
 };
 
 template <class T>
@@ -203,6 +265,26 @@ struct Subtract : Lane<T> {  // rows: p, u
   V step;
 };
 
+// Which of a rule's variants the scalars ask for.
+template <class T>
+HWY_INLINE void adamw(const Rows<T, 4>& rows, size_t n, const AdamWScalars& s) {
+  s.l2 != 0 ? run<0b1101>(rows, n, AdamW<T, true>(s)) : run<0b1101>(rows, n, AdamW<T, false>(s));
+}
+
+template <class T, bool kDecay>
+HWY_INLINE void sgd(const Rows<T, 3>& rows, size_t n, const SgdScalars& s) {
+  if (s.momentum == 0)
+    run<0b001>(rows, n, Sgd<T, kDecay, false, false>(s));
+  else
+    s.nesterov ? run<0b101>(rows, n, Sgd<T, kDecay, true, true>(s))
+               : run<0b101>(rows, n, Sgd<T, kDecay, true, false>(s));
+}
+
+template <class T>
+HWY_INLINE void sgd(const Rows<T, 3>& rows, size_t n, const SgdScalars& s) {
+  s.weight_decay != 0 ? sgd<T, true>(rows, n, s) : sgd<T, false>(rows, n, s);
+}
+
 template <class T>
 HWY_INLINE void lion(const Rows<T, 3>& rows, size_t n, const LionScalars& s) {
   run<0b101>(rows, n, Lion<T>(s));
@@ -234,62 +316,50 @@ HWY_INLINE void lars(const Rows<T, 3>& rows, size_t n, const LarsScalars& s) {
   s.momentum != 0 ? run<0b101>(rows, n, Lars<T, true>(s)) : run<0b101>(rows, n, Lars<T, false>(s));
 }
 
-void LionFloat(const Rows<float, 3>& r, size_t n, const LionScalars& s) { lion(r, n, s); }
-void LionDouble(const Rows<double, 3>& r, size_t n, const LionScalars& s) { lion(r, n, s); }
-void RmspropFloat(const Rows<float, 5>& r, size_t n, const RmspropScalars& s) { rmsprop(r, n, s); }
-void RmspropDouble(const Rows<double, 5>& r, size_t n, const RmspropScalars& s) {
-  rmsprop(r, n, s);
+template <class T>
+HWY_INLINE void lamb_moments(const Rows<T, 3>& rows, size_t n, const LambScalars& s) {
+  run<0b110>(rows, n, LambMoments<T>(s));
 }
-void AdagradFloat(const Rows<float, 3>& r, size_t n, const AdagradScalars& s) { adagrad(r, n, s); }
-void AdagradDouble(const Rows<double, 3>& r, size_t n, const AdagradScalars& s) {
-  adagrad(r, n, s);
+
+template <class T>
+HWY_INLINE void lamb_direction(const Rows<T, 4>& rows, size_t n, const LambScalars& s) {
+  run<0b1000>(rows, n, LambDirection<T>(s));
 }
-void LarsFloat(const Rows<float, 3>& r, size_t n, const LarsScalars& s) { lars(r, n, s); }
-void LarsDouble(const Rows<double, 3>& r, size_t n, const LarsScalars& s) { lars(r, n, s); }
-void LambMomentsFloat(const Rows<float, 3>& r, size_t n, const LambScalars& s) {
-  run<0b110>(r, n, LambMoments<float>(s));
+
+template <class T>
+HWY_INLINE void subtract(const Rows<T, 2>& rows, size_t n, double step) {
+  run<0b01>(rows, n, Subtract<T>(step));
 }
-void LambMomentsDouble(const Rows<double, 3>& r, size_t n, const LambScalars& s) {
-  run<0b110>(r, n, LambMoments<double>(s));
-}
-void LambDirectionFloat(const Rows<float, 4>& r, size_t n, const LambScalars& s) {
-  run<0b1000>(r, n, LambDirection<float>(s));
-}
-void LambDirectionDouble(const Rows<double, 4>& r, size_t n, const LambScalars& s) {
-  run<0b1000>(r, n, LambDirection<double>(s));
-}
-void SubtractFloat(const Rows<float, 2>& r, size_t n, double step) {
-  run<0b01>(r, n, Subtract<float>(step));
-}
-void SubtractDouble(const Rows<double, 2>& r, size_t n, double step) {
-  run<0b01>(r, n, Subtract<double>(step));
-}
+
+// Highway's tables hold functions, not templates or overloads: a name for each type.
+#define TRIREME_COMPILE(rule, kRows, Scalars)                                                   \
+  void rule##_float(const Rows<float, kRows>& r, size_t n, const Scalars& s) { rule(r, n, s); } \
+  void rule##_double(const Rows<double, kRows>& r, size_t n, const Scalars& s) { rule(r, n, s); }
+TRIREME_RULES(TRIREME_COMPILE)
+#undef TRIREME_COMPILE
 
 }  // namespace HWY_NAMESPACE
 }  // namespace trireme::rule_kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace trireme::rule_kernels {
-HWY_EXPORT(LionFloat);
-HWY_EXPORT(LionDouble);
-HWY_EXPORT(RmspropFloat);
-HWY_EXPORT(RmspropDouble);
-HWY_EXPORT(AdagradFloat);
-HWY_EXPORT(AdagradDouble);
-HWY_EXPORT(LarsFloat);
-HWY_EXPORT(LarsDouble);
-HWY_EXPORT(LambMomentsFloat);
-HWY_EXPORT(LambMomentsDouble);
-HWY_EXPORT(LambDirectionFloat);
-HWY_EXPORT(LambDirectionDouble);
-HWY_EXPORT(SubtractFloat);
-HWY_EXPORT(SubtractDouble);
-}  // namespace trireme::rule_kernels
-
 namespace trireme {
+namespace rule_kernels {
 
-using namespace rule_kernels;  // NOLINT: the dispatch tables
+// rule(rows, n, scalars) for both types, by the best target of this machine.
+#define TRIREME_DISPATCH(rule, kRows, Scalars)                                            \
+  HWY_EXPORT(rule##_float);                                                               \
+  HWY_EXPORT(rule##_double);                                                              \
+  static void rule(const std::array<float*, kRows>& rows, int64_t n, const Scalars& s) {  \
+    HWY_DYNAMIC_DISPATCH(rule##_float)(rows, static_cast<size_t>(n), s);                  \
+  }                                                                                       \
+  static void rule(const std::array<double*, kRows>& rows, int64_t n, const Scalars& s) { \
+    HWY_DYNAMIC_DISPATCH(rule##_double)(rows, static_cast<size_t>(n), s);                 \
+  }
+TRIREME_RULES(TRIREME_DISPATCH)
+#undef TRIREME_DISPATCH
+
+}  // namespace rule_kernels
 
 namespace {
 
@@ -299,9 +369,6 @@ T* row(const T* x) {
   return const_cast<T*>(x);
 }
 
-template <class T>
-constexpr bool kFloat = sizeof(T) == sizeof(float);
-
 // block(begin, count) over [0, n) in the blocks in which norms are added.
 template <class Block>
 void for_blocks(int64_t n, const Block& block) {
@@ -310,58 +377,44 @@ void for_blocks(int64_t n, const Block& block) {
 
 template <class T>
 void lamb_direction(const T* p, const T* m, const T* v, T* u, int64_t n, const LambScalars& s) {
-  const std::array<T*, 4> rows{row(p), row(m), row(v), u};
-  if constexpr (kFloat<T>)
-    HWY_DYNAMIC_DISPATCH(LambDirectionFloat)(rows, static_cast<size_t>(n), s);
-  else
-    HWY_DYNAMIC_DISPATCH(LambDirectionDouble)(rows, static_cast<size_t>(n), s);
+  rule_kernels::lamb_direction({row(p), row(m), row(v), u}, n, s);
 }
 
 }  // namespace
 
 template <class T>
+void adamw_pass(T* p, const T* g, T* m, T* v, int64_t n, const AdamWScalars& s) {
+  rule_kernels::adamw({p, row(g), m, v}, n, s);
+}
+
+template <class T>
+void sgd_pass(T* p, const T* g, T* m, int64_t n, const SgdScalars& s) {
+  rule_kernels::sgd({p, row(g), m}, n, s);
+}
+
+template <class T>
 void lion_pass(T* p, const T* g, T* m, int64_t n, const LionScalars& s) {
-  const std::array<T*, 3> rows{p, row(g), m};
-  if constexpr (kFloat<T>)
-    HWY_DYNAMIC_DISPATCH(LionFloat)(rows, static_cast<size_t>(n), s);
-  else
-    HWY_DYNAMIC_DISPATCH(LionDouble)(rows, static_cast<size_t>(n), s);
+  rule_kernels::lion({p, row(g), m}, n, s);
 }
 
 template <class T>
 void rmsprop_pass(T* p, const T* g, T* v, T* mean, T* buffer, int64_t n, const RmspropScalars& s) {
-  const std::array<T*, 5> rows{p, row(g), v, mean, buffer};
-  if constexpr (kFloat<T>)
-    HWY_DYNAMIC_DISPATCH(RmspropFloat)(rows, static_cast<size_t>(n), s);
-  else
-    HWY_DYNAMIC_DISPATCH(RmspropDouble)(rows, static_cast<size_t>(n), s);
+  rule_kernels::rmsprop({p, row(g), v, mean, buffer}, n, s);
 }
 
 template <class T>
 void adagrad_pass(T* p, const T* g, T* sum, int64_t n, const AdagradScalars& s) {
-  const std::array<T*, 3> rows{p, row(g), sum};
-  if constexpr (kFloat<T>)
-    HWY_DYNAMIC_DISPATCH(AdagradFloat)(rows, static_cast<size_t>(n), s);
-  else
-    HWY_DYNAMIC_DISPATCH(AdagradDouble)(rows, static_cast<size_t>(n), s);
+  rule_kernels::adagrad({p, row(g), sum}, n, s);
 }
 
 template <class T>
 void lars_pass(T* p, const T* g, T* buffer, int64_t n, const LarsScalars& s) {
-  const std::array<T*, 3> rows{p, row(g), buffer};
-  if constexpr (kFloat<T>)
-    HWY_DYNAMIC_DISPATCH(LarsFloat)(rows, static_cast<size_t>(n), s);
-  else
-    HWY_DYNAMIC_DISPATCH(LarsDouble)(rows, static_cast<size_t>(n), s);
+  rule_kernels::lars({p, row(g), buffer}, n, s);
 }
 
 template <class T>
 void lamb_moments(const T* g, T* m, T* v, int64_t n, const LambScalars& s) {
-  const std::array<T*, 3> rows{row(g), m, v};
-  if constexpr (kFloat<T>)
-    HWY_DYNAMIC_DISPATCH(LambMomentsFloat)(rows, static_cast<size_t>(n), s);
-  else
-    HWY_DYNAMIC_DISPATCH(LambMomentsDouble)(rows, static_cast<size_t>(n), s);
+  rule_kernels::lamb_moments({row(g), m, v}, n, s);
 }
 
 template <class T>
@@ -380,15 +433,13 @@ void lamb_update(T* p, const T* m, const T* v, int64_t n, const LambScalars& s, 
   for_blocks(n, [&](int64_t i, int64_t count) {
     T u[kNormBlock];
     lamb_direction(p + i, m + i, v + i, u, count, s);
-    const std::array<T*, 2> rows{p + i, u};
-    if constexpr (kFloat<T>)
-      HWY_DYNAMIC_DISPATCH(SubtractFloat)(rows, static_cast<size_t>(count), step);
-    else
-      HWY_DYNAMIC_DISPATCH(SubtractDouble)(rows, static_cast<size_t>(count), step);
+    rule_kernels::subtract({p + i, u}, count, step);
   });
 }
 
 #define TRIREME_INSTANTIATE(T)                                                              \
+  template void adamw_pass(T*, const T*, T*, T*, int64_t, const AdamWScalars&);             \
+  template void sgd_pass(T*, const T*, T*, int64_t, const SgdScalars&);                     \
   template void lion_pass(T*, const T*, T*, int64_t, const LionScalars&);                   \
   template void rmsprop_pass(T*, const T*, T*, T*, T*, int64_t, const RmspropScalars&);     \
   template void adagrad_pass(T*, const T*, T*, int64_t, const AdagradScalars&);             \

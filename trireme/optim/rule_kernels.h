@@ -3,11 +3,31 @@
 
 #include <cstdint>
 
-// Fused passes as those of flat_kernels.h, and under the same promise: element i of the result
-// depends on element i of the inputs alone, by the same IEEE operations in every SIMD target and in
-// tails. T is float or double. What a pointer names is read and written unless it is const; a null
-// state is one that the scalars do not use.
+// One pass over a range of parameters: read gradient and state, write state and parameter. Element
+// i of the result depends on element i of the inputs alone, by the same IEEE operations in every
+// SIMD target and in tails (no fused multiply-add), so neither position, length, alignment nor CPU
+// changes a bit. T is float or double. What a pointer names is read and written unless it is const;
+// none may overlap another; a null state is one that the scalars do not use.
 namespace trireme {
+
+struct AdamWScalars {
+  double grad_scale = 1;  // multiplied into the gradient first
+  double l2 = 0;          // added to the gradient: l2 * p (Adam's weight decay; 0 under AdamW)
+  double keep = 1;        // multiplied into the parameter: 1 - lr * weight_decay (AdamW)
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double step_size = 1e-3;  // lr / (1 - beta1^t)
+  double root_scale = 1;    // 1 / sqrt(1 - beta2^t)
+};
+
+struct SgdScalars {
+  double grad_scale = 1;
+  double lr = 1e-3;
+  double weight_decay = 0;
+  double momentum = 0;  // 0: `m` is null
+  bool nesterov = false;
+};
 
 struct LionScalars {
   double grad_scale = 1;
@@ -51,6 +71,11 @@ struct LambScalars {
   double root_scale = 1;    // 1 / sqrt(1 - beta2^t)
 };
 
+template <class T>
+void adamw_pass(T* p, const T* g, T* m, T* v, int64_t n, const AdamWScalars& s);
+/// A zero buffer before the first step gives torch's first step.
+template <class T>
+void sgd_pass(T* p, const T* g, T* m, int64_t n, const SgdScalars& s);
 template <class T>
 void lion_pass(T* p, const T* g, T* m, int64_t n, const LionScalars& s);
 template <class T>

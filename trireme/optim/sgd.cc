@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/base/check.h"
-#include "trireme/optim/flat_kernels.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/optim/optimizer_segments.h"
+#include "trireme/optim/rule_kernels.h"
 #include "trireme/optim/tensor_passes.h"
 
 namespace trireme {
@@ -23,11 +23,9 @@ class Sgd final : public Optimizer {
                                decay_of(s.index, options_.weight_decay), options_.momentum,
                                options_.nesterov};
       if (!s.parameter.is_cpu())
-        sgd_pass(s.parameter.view({s.numel}), s.gradient.view({s.numel}), state_of(s), scalars);
-      else if (s.parameter.scalar_type() == at::kFloat)
-        run<float>(s, scalars);
+        sgd_pass(s.parameter.view({s.numel}), s.gradient.view({s.numel}), s.of(momentum_), scalars);
       else
-        run<double>(s, scalars);
+        run_ranges(s, [&](auto r) { sgd_pass(r.p(), r.g(), r.of(momentum_), r.n, scalars); });
     }
   }
 
@@ -37,21 +35,6 @@ class Sgd final : public Optimizer {
   }
 
  private:
-  at::Tensor state_of(const Segment& s) const {
-    return momentum_.defined() ? momentum_.narrow(0, s.offset, s.numel) : at::Tensor();
-  }
-
-  template <class T>
-  void run(const Segment& s, const SgdScalars& scalars) {
-    T* p = s.parameter.data_ptr<T>();
-    const T* g = s.gradient.data_ptr<T>();
-    T* m = momentum_.defined() ? momentum_.data_ptr<T>() + s.offset : nullptr;
-    for_ranges(s.numel, [&](int64_t begin, int64_t end) {
-      sgd_pass(p + begin, g + begin, m ? m + begin : nullptr, end - begin, scalars);
-    });
-    bump_version(s.parameter);
-  }
-
   SgdOptions options_;
   at::Tensor momentum_;
 };

@@ -4,10 +4,9 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/optim/adafactor_scalars.h"
-#include "trireme/optim/flat_kernels.h"
 #include "trireme/optim/rule_kernels.h"
 
-// The passes of flat_kernels.h and rule_kernels.h as LibTorch operations, for parameters that are
+// The passes of rule_kernels.h as LibTorch operations, for parameters that are
 // not in CPU memory.
 namespace trireme {
 

@@ -21,6 +21,16 @@ class Tree {
     std::filesystem::create_directories(std::filesystem::path(root() + path).parent_path());
     std::ofstream(root() + path) << text;
   }
+  /// The unified tree's memory of one cgroup.
+  void memory(const std::string& group, const std::string& max, const std::string& current) {
+    file("/sys/fs/cgroup" + group + "/memory.max", max + "\n");
+    file("/sys/fs/cgroup" + group + "/memory.current", current + "\n");
+  }
+  /// Version 1's.
+  void memory_v1(const std::string& group, const std::string& limit, const std::string& usage) {
+    file("/sys/fs/cgroup/memory" + group + "/memory.limit_in_bytes", limit + "\n");
+    file("/sys/fs/cgroup/memory" + group + "/memory.usage_in_bytes", usage + "\n");
+  }
   std::string root() const { return folder_.path(); }
 
  private:
@@ -37,8 +47,7 @@ TEST(comm_local_memory_room, without_cgroups_it_is_what_the_machine_has) {
   EXPECT_EQ(memory_room(t.root()).bytes, size_t{4000000} << 10);
   EXPECT_EQ(memory_room(t.root()).limit, "this machine has no more");
   t.file("/proc/self/cgroup", "0::/job\n");
-  t.file("/sys/fs/cgroup/job/memory.max", "max\n");
-  t.file("/sys/fs/cgroup/job/memory.current", "1000000\n");
+  t.memory("/job", "max", "1000000");
   EXPECT_EQ(memory_room(t.root()).bytes, size_t{4000000} << 10);
 }
 
@@ -46,14 +55,12 @@ TEST(comm_local_memory_room, the_tightest_cgroup_up_the_tree_counts) {
   Tree t;
   t.file("/proc/meminfo", kMachine);
   t.file("/proc/self/cgroup", "0::/pod/job\n");
-  t.file("/sys/fs/cgroup/pod/job/memory.max", "900000\n");
-  t.file("/sys/fs/cgroup/pod/job/memory.current", "100000\n");
-  t.file("/sys/fs/cgroup/pod/memory.max", "1000000\n");
-  t.file("/sys/fs/cgroup/pod/memory.current", "600000\n");
+  t.memory("/pod/job", "900000", "100000");
+  t.memory("/pod", "1000000", "600000");
   const Room room = memory_room(t.root());
   EXPECT_EQ(room.bytes, 400000u);
   EXPECT_EQ(room.limit, "memory.max of " + t.root() + "/sys/fs/cgroup/pod is 1000000");
-  t.file("/sys/fs/cgroup/pod/memory.current", "1000001\n");
+  t.memory("/pod", "1000000", "1000001");
   EXPECT_EQ(memory_room(t.root()).bytes, 0u);
 }
 
@@ -61,8 +68,7 @@ TEST(comm_local_memory_room, files_that_the_kernel_keeps_are_room) {
   Tree t;
   t.file("/proc/meminfo", kMachine);
   t.file("/proc/self/cgroup", "0::/job\n");
-  t.file("/sys/fs/cgroup/job/memory.max", "1000000\n");
-  t.file("/sys/fs/cgroup/job/memory.current", "999000\n");
+  t.memory("/job", "1000000", "999000");
   t.file("/sys/fs/cgroup/job/memory.stat",
          "anon 100000\nfile 899000\nshmem 300000\ninactive_anon 300000\nactive_file 200000\n"
          "inactive_file 399000\n");
@@ -74,12 +80,10 @@ TEST(comm_local_memory_room, cgroups_of_version_1_count_too) {
   t.file("/proc/meminfo", kMachine);
   t.file("/proc/self/cgroup", "5:memory:/job\n4:cpu,cpuacct:/job\n0::/\n");
   t.file("/sys/fs/cgroup/unified/cgroup.procs", "");
-  t.file("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "1000000\n");
-  t.file("/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "700000\n");
+  t.memory_v1("/job", "1000000", "700000");
   t.file("/sys/fs/cgroup/memory/job/memory.stat",
          "inactive_file 5\nactive_file 5\ntotal_inactive_file 30000\ntotal_active_file 20000\n");
-  t.file("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
-  t.file("/sys/fs/cgroup/memory/memory.usage_in_bytes", "800000\n");
+  t.memory_v1("", "9223372036854771712", "800000");
   EXPECT_EQ(memory_room(t.root()).bytes, 340000u);
   EXPECT_EQ(memory_room(t.root()).limit,
             "memory.limit_in_bytes of " + t.root() + "/sys/fs/cgroup/memory/job is 1000000");
