@@ -35,6 +35,7 @@ class ConfigLoader {
   void derive();
   void check_conditions();
   void check_together();
+  void check_recompute_together();
   void complain(std::string_view path, const std::string& why);
   bool broken(std::string_view path) const;
 

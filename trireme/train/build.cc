@@ -11,6 +11,7 @@
 #include "trireme/layers/dropout.h"
 #include "trireme/tensor/random.h"
 #include "trireme/train/identity.h"
+#include "trireme/train/recompute_setup.h"
 #include "trireme/train/run.h"
 
 // Configuration → the parts of a run.
@@ -262,6 +263,7 @@ Run build_run(const Config& c, Group group) {
   run.optimizer = build_optimizer(c, parameters);
   run.schedule.emplace(build_schedule(c, run.steps, run.batches.train));
   run.identity = run_identity(run.batches.micro, leaves);
+  run.recompute = set_up_recompute(run, c);
   return run;
 }
 

@@ -40,6 +40,7 @@ struct TRIREME_API Run {
   int64_t eval_batches = 0;
   std::string identity;  // what must be equal for the same bits (reproducible mode)
   std::string data_identity;
+  std::string recompute;  // which blocks, for people; "": none
 
   /// Everything that a checkpoint holds.
   void state(StateVisitor& visitor);
