@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/layers/causal_attention.h"
+#include "trireme/tensor/live_bytes.h"
 #include "trireme/tensor/random.h"
 
 using namespace trireme;
@@ -125,6 +126,30 @@ TEST(models_gpt, recomputed_blocks_give_the_same_bits) {
     ASSERT_EQ(again.size(), plain.size());
     for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(plain[i].equal(again[i])) << every;
   }
+}
+
+TEST(models_gpt, any_choice_of_blocks_can_be_recomputed_and_each_saves_as_much) {
+  GptOptions options = tiny();
+  options.layers = 4;
+  Gpt gpt(options, 1);
+  EXPECT_EQ(gpt.blocks(), 4);
+  auto input = tokens({4, 12}), target = tokens({4, 12});
+  auto kept = [&](std::vector<bool> blocks) {
+    gpt.set_recompute(std::move(blocks));
+    RandomScope scope({42, 5, {7, 8, 9, 10}});
+    LiveBytes live;
+    auto loss = gpt.loss_sum(gpt.forward(input), target);
+    return live.now();
+  };
+  const int64_t all = kept({false, false, false, false});
+  const int64_t saved = all - kept({true, false, false, false});
+  EXPECT_GT(saved, 0);
+  for (size_t i = 1; i < 4; ++i) {
+    std::vector<bool> one(4);
+    one[i] = true;
+    EXPECT_EQ(all - kept(one), saved) << i;
+  }
+  EXPECT_THROW(gpt.set_recompute({true}), UsageError);
 }
 
 TEST(models_gpt, next_logits_are_those_of_the_last_position) {

@@ -261,6 +261,7 @@ Inspection ConfigLoader::finish() {
   check_conditions();
   check_together();
   check_precision_together();
+  check_recompute_together();
   std::stable_sort(reports_.begin(), reports_.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   Inspection out;

@@ -36,6 +36,7 @@ class ConfigLoader {
   void check_conditions();
   void check_together();
   void check_precision_together();
+  void check_recompute_together();
   void complain(std::string_view path, const std::string& why);
   bool broken(std::string_view path) const;
 

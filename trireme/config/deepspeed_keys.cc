@@ -93,11 +93,6 @@ constexpr Family kWithoutEffect[] = {
     {"data_efficiency", "*", kDisabled},
     {"progressive_layer_drop", "theta gamma", kDisabled},
     {"hybrid_engine", "*", kDisabled},
-    {"activation_checkpointing",
-     "partition_activations number_checkpoints contiguous_memory_optimization "
-     "synchronize_checkpoint_boundary profile cpu_checkpointing",
-     "configures DeepSpeed's checkpoint(), which a model has to call; our models keep their "
-     "activations"},
     {"pipeline",
      "partition seed_layers activation_checkpoint_interval pipe_partitioned grad_partitioned",
      "is read by a pipeline of several stages only"},

@@ -94,6 +94,11 @@ std::vector<KeyInfo> training_keys() {
        .default_json = "false",
        .help = "leave out the last samples of an epoch that do not fill every rank (else some are "
                "repeated)"},
+      {.path = "training.find_unused_parameters",
+       .type = KeyType::boolean,
+       .default_json = "false",
+       .help = "a parameter need not get a gradient in every step (else that ends the run with its "
+               "name)"},
       {.path = "training.reproducible",
        .type = KeyType::boolean,
        .default_json = "false",

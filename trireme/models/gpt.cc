@@ -12,6 +12,7 @@
 #include "trireme/layers/causal_attention.h"
 #include "trireme/models/init.h"
 #include "trireme/tensor/recompute.h"
+#include "trireme/tensor/recompute_plan.h"
 
 namespace trireme {
 namespace {
@@ -51,9 +52,6 @@ GptOptions checked(const GptOptions& o) {
                     o.heads);
   check<UsageError>(o.dropout >= 0 && o.dropout < 1, "gpt: a dropout of {} is outside [0, 1)",
                     o.dropout);
-  check<UsageError>(o.recompute_every >= 0,
-                    "gpt: recompute_every is {}: give 0 (no block) or k (every k-th)",
-                    o.recompute_every);
   return o;
 }
 
@@ -90,8 +88,16 @@ Gpt::Gpt(const GptOptions& options, uint64_t seed)
   ln_f_ = register_module("ln_f", std::make_shared<LayerNorm>(options.width));
   if (!options.tied_head)
     head_ = register_module("head", std::make_shared<Linear>(options.width, options.vocab, false));
+  recompute_ = every_kth(options.layers, options.recompute_every);
   init_gpt(*this, seed, options.layers);
   name_dropouts(*this);
+}
+
+void Gpt::set_recompute(std::vector<bool> blocks) {
+  check<UsageError>(blocks.size() == blocks_.size(),
+                    "gpt: recomputation is chosen for {} blocks, and there are {}", blocks.size(),
+                    blocks_.size());
+  recompute_ = std::move(blocks);
 }
 
 at::Tensor Gpt::hidden(const at::Tensor& input) {
@@ -102,11 +108,9 @@ at::Tensor Gpt::hidden(const at::Tensor& input) {
   x = drop_->forward(x);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const auto& block = blocks_[i];
-    const bool again =
-        options_.recompute_every && (i + 1) % static_cast<size_t>(options_.recompute_every) == 0;
-    x = again ? recompute([block](const at::Tensor& t) { return block->forward(t); }, x,
-                          block->parameters())
-              : block->forward(x);
+    x = recompute_[i] ? recompute([block](const at::Tensor& t) { return block->forward(t); }, x,
+                                  block->parameters())
+                      : block->forward(x);
   }
   return x;
 }

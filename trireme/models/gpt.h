@@ -29,6 +29,8 @@ struct TRIREME_API Gpt : Model {
   at::Tensor loss_sum(const at::Tensor& output, const at::Tensor& target) override;
   /// Scores of the token after the last one: [b, vocab].
   at::Tensor next_logits(const at::Tensor& input);
+  int64_t blocks() const override { return options_.layers; }
+  void set_recompute(std::vector<bool> blocks) override;
   const GptOptions& options() const { return options_; }
 
  private:
@@ -39,6 +41,7 @@ struct TRIREME_API Gpt : Model {
   std::shared_ptr<Embedding> wte_, wpe_;
   Dropout drop_{nullptr};
   std::vector<std::shared_ptr<GptBlock>> blocks_;
+  std::vector<bool> recompute_;  // for each block
   std::shared_ptr<LayerNorm> ln_f_;
   std::shared_ptr<Linear> head_;  // null when tied
 };

@@ -10,6 +10,13 @@ namespace trireme {
 
 Model::~Model() = default;
 
+void Model::set_recompute(std::vector<bool> recompute) {
+  check<UsageError>(recompute.empty(),
+                    "{} has no blocks that could be computed again in backward: it keeps its "
+                    "activations",
+                    name());
+}
+
 std::shared_ptr<Model> make_model(const ModelOptions& options, uint64_t seed) {
   if (options.type == "mlp") return std::make_shared<Mlp>(options.mlp_sizes, seed);
   if (options.type == "net") return std::make_shared<Net>(seed);

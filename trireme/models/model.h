@@ -21,6 +21,12 @@ struct TRIREME_API Model : torch::nn::Module {
   /// The *sum* of the losses over the micro-batch, a float32 scalar: the mean is taken once, by the
   /// global weight.
   virtual at::Tensor loss_sum(const at::Tensor& output, const at::Tensor& target) = 0;
+
+  /// Blocks, all of one kind, whose inner values can be dropped after forward and computed again in
+  /// backward (tensor/recompute.h). 0: the model has none.
+  virtual int64_t blocks() const { return 0; }
+  /// For each block, whether it is. The same bits either way. UsageError for another number.
+  virtual void set_recompute(std::vector<bool> blocks);
 };
 
 struct GptOptions {

@@ -13,6 +13,7 @@
 #include "trireme/tensor/random.h"
 #include "trireme/train/identity.h"
 #include "trireme/train/precision_parts.h"
+#include "trireme/train/recompute_setup.h"
 #include "trireme/train/run.h"
 
 // Configuration → the parts of a run.
@@ -298,6 +299,7 @@ Run build_run(const Config& c, Group group) {
       optimizer_for(precision, parameters, [&](NamedTensors p) { return build_optimizer(c, p); });
   run.schedule.emplace(build_schedule(c, run.steps, run.batches.train));
   run.identity = run_identity(run.batches.micro, leaves);
+  run.recompute = set_up_recompute(run, c);
   return run;
 }
 

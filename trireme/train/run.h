@@ -46,6 +46,7 @@ struct TRIREME_API Run {
   std::string identity;  // what must be equal for the same bits (reproducible mode)
   std::string data_identity;
   std::string precision;  // for people; "": float32
+  std::string recompute;  // which blocks, for people; "": none
 
   /// Everything that a checkpoint holds.
   void state(StateVisitor& visitor);

@@ -156,6 +156,7 @@ std::string start_line(const Run& run) {
       run.group.size(), run.group.size() == 1 ? "" : "s", run.train_data->describe(),
       run.batches.micro, run.batches.accumulation, run.batches.dp, run.batches.train);
   if (!run.precision.empty()) text += "; " + run.precision;
+  if (!run.recompute.empty()) text += "; " + run.recompute;
   if (run.reproducible)
     text += fmt::format("; reproducible: {} gradient buffers a rank beside the buckets [{}]",
                         run.gradients->tree_buffers(static_cast<int>(run.batches.accumulation)),
