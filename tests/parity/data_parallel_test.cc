@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of data parallelism: every option on 2 and 4 ranks against the serial run.
+#include <gtest/gtest.h>
+
+#include "tests/grad/small_net.h"
+#include "tests/train/small_runs.h"
+#include "trireme/grad/cast_hook.h"
+#include "trireme/grad/ddp.h"
+#include "trireme/grad/join.h"
+#include "trireme/grad/reducer.h"
+
+using namespace trireme;
+using namespace trireme::testing;
+
+namespace {
+
+// ── A bare loop: DistributedDataParallel's options ─────────────────────────────────────────────
+
+constexpr int kSteps = 5;
+constexpr int64_t kRows = 16;  // of a step, over all ranks
+
+at::Tensor rows_of(int step) { return (input(kRows) + 0.3 * step).sin(); }
+
+void serial(Small& net) {
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  for (int step = 0; step < kSteps; ++step) {
+    sgd.zero_grad();
+    net->forward(rows_of(step)).pow(2).sum(1).mean().backward();
+    sgd.step();
+  }
+}
+
+struct Row {
+  const char* name;
+  DdpOptions options;
+  double tolerance = 1e-10;
+  /// One rank's backwards of a step on its rows; empty: one backward of their mean.
+  std::function<void(DistributedDataParallel&, Small&, at::Tensor)> backward{};
+  bool unequal = false;  // rank 0 has half of the rows, the others share the rest
+};
+
+at::Tensor part_of(const at::Tensor& all, int rank, int n, bool unequal) {
+  if (!unequal) return all.narrow(0, kRows / n * rank, kRows / n);
+  const int64_t rest = kRows / 2 / (n - 1), last = kRows - kRows / 2 - rest * (n - 2);
+  return rank == 0 ? all.narrow(0, 0, kRows / 2)
+                   : all.narrow(0, kRows / 2 + rest * (rank - 1), rank == n - 1 ? last : rest);
+}
+
+void by_weight(DistributedDataParallel& ddp, Small& net, const at::Tensor& x) {
+  ddp.weigh(static_cast<double>(x.size(0)));
+  net->forward(x).pow(2).sum().backward();
+}
+
+CommHook slow_start(CommHook inner) {  // buckets that complete late and out of step with hooks
+  return [inner](Group& g, GradBucket& b, ReduceOp op) {
+    Work work = inner(g, b, op);
+    g.progress();
+    return work;
+  };
+}
+
+std::vector<Row> table() {
+  const size_t one = 1;
+  return {
+      {"defaults", {}},
+      {"a bucket for each parameter", {.bucket_bytes = one, .first_bucket_bytes = one}},
+      {"one bucket", {.bucket_bytes = 1 << 20, .first_bucket_bytes = 1 << 20}},
+      {"buffers: mean", {.buffers = BufferPolicy::mean}},
+      {"buffers: none", {.buffers = BufferPolicy::none}},
+      {"find_unused_parameters", {.find_unused_parameters = true}},
+      {"static_graph", {.bucket_bytes = one, .first_bucket_bytes = one, .static_graph = true}},
+      {"delayed", {.bucket_bytes = one, .first_bucket_bytes = one, .delayed = {"*.weight"}}},
+      {"check_finite", {.check_finite = true}},
+      {"hook none", {.hook = named_comm_hook("none")}},
+      {"hook around a hook", {.hook = slow_start(named_comm_hook("none"))}},
+      {"hook fp16", {.hook = named_comm_hook("fp16")}, 2e-3},
+      {"hook bf16", {.hook = named_comm_hook("bf16")}, 2e-2},
+      {"hook float32 under float64", {.hook = cast_hook(at::kFloat)}, 1e-6},
+      {"by weight", {.mean = GradientMean::of_weights}, 1e-10, by_weight},
+      {"by weight, unequal ranks", {.mean = GradientMean::of_weights}, 1e-10, by_weight, true},
+      {"by weight, unequal micro-batches",
+       {.mean = GradientMean::of_weights, .check_finite = true},
+       1e-10,
+       [](DistributedDataParallel& ddp, Small& net, at::Tensor x) {
+         const int64_t first = x.size(0) / 3 + 1;
+         if (first < x.size(0)) {
+           auto guard = ddp.no_sync();
+           by_weight(ddp, net, x.narrow(0, 0, first));
+           x = x.narrow(0, first, x.size(0) - first);
+         }
+         by_weight(ddp, net, x);
+       },
+       true},
+      {"no_sync",
+       {},
+       1e-10,
+       [](DistributedDataParallel& ddp, Small& net, at::Tensor x) {
+         const auto half = x.size(0) / 2;
+         auto backward = [&](int64_t begin) {
+           net->forward(x.narrow(0, begin, half)).pow(2).sum(1).mean().div(2).backward();
+         };
+         {
+           auto guard = ddp.no_sync();
+           backward(0);
+         }
+         backward(half);
+       }},
+      {"two backwards before the step",
+       {},
+       1e-10,
+       [](DistributedDataParallel&, Small& net, at::Tensor x) {
+         const auto half = x.size(0) / 2;
+         for (int64_t begin : {int64_t{0}, half})
+           net->forward(x.narrow(0, begin, half)).pow(2).sum(1).mean().div(2).backward();
+       }},
+      {"counted forwards",
+       {},
+       1e-10,
+       [](DistributedDataParallel& ddp, Small& net, at::Tensor x) {
+         ddp.forward(net, x).pow(2).sum(1).mean().backward();
+       }},
+  };
+}
+
+void trains_as_serial(Group g, const Row& row) {
+  Small net = make(static_cast<uint64_t>(1 + g.rank())), plain = make(1);
+  DistributedDataParallel ddp(net, g, row.options);
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  join({&ddp}, [&] {
+    for (int step = 0; step < kSteps; ++step) {
+      sgd.zero_grad();
+      const at::Tensor mine = part_of(rows_of(step), g.rank(), g.size(), row.unequal);
+      if (row.backward)
+        row.backward(ddp, net, mine);
+      else
+        net->forward(mine).pow(2).sum(1).mean().backward();
+      sgd.step();
+    }
+  });
+  serial(plain);
+  for (const auto& p : plain->named_parameters()) {
+    const at::Tensor got = net->named_parameters()[p.key()];
+    const double error = (got - p.value()).norm().item<double>() / p.value().norm().item<double>();
+    expect(error <= row.tolerance,
+           std::string(row.name) + ": " + p.key() + " is off by " + std::to_string(error));
+    at::Tensor all = torch::empty({g.size(), got.numel()}, got.options());
+    g.all_gather_into_tensor(all, got.detach().reshape({-1}).contiguous()).wait();
+    expect((all == all[0]).all().item<bool>(), std::string(row.name) + ": ranks differ");
+  }
+}
+
+// ── The training step: what a configuration can ask for ────────────────────────────────────────
+
+struct Setting {
+  const char* name;
+  Sets sets;
+  double tolerance = 1e-5;
+};
+
+std::vector<Setting> settings() {
+  return {
+      {"accumulation", {"gradient_accumulation_steps=4"}},
+      {"clipping", {"gradient_clipping=0.05"}},
+      {"small buckets", {"comm.bucket_mb=0.001"}},
+      {"find_unused_parameters", {"training.find_unused_parameters=true"}},
+      {"gradients travel as bfloat16", {"communication_data_type=\"bf16\""}, 2e-2},
+      {"gradients travel as float16", {"communication_data_type=\"fp16\""}, 2e-3},
+      {"bfloat16 with masters", {"bf16.enabled=true"}, 3e-2},
+      {"bfloat16 autocast", {"torch_autocast.enabled=true"}, 2e-2},
+      {"float16, emulated", {"fp16.enabled=true", "fp16.emulate=true"}, 5e-3},
+      {"warm-up and cosine",
+       {"scheduler.type=cosine", "scheduler.params.warmup_num_steps=2", "training.steps=6"}},
+  };
+}
+
+}  // namespace
+
+TEST(parity_data_parallel, every_option_of_a_bare_loop_trains_as_serial_on_2_and_4_ranks) {
+  for (int n : {2, 4})
+    for (const Row& row : table()) {
+      SCOPED_TRACE(row.name);
+      EXPECT_NO_THROW(run_threads(n, [&](Group g) { trains_as_serial(g, row); }))
+          << row.name << " on " << n << " ranks";
+    }
+}
+
+// A rank is this program started again.
+TEST(parity_data_parallel, so_it_does_on_2_and_4_processes) {
+  SpawnOptions options;
+  options.timeout = std::chrono::seconds(60);
+  options.args = {"--gtest_filter=parity_data_parallel.so_it_does_on_2_and_4_processes"};
+  for (int n : {2, 4})
+    spawn(
+        n,
+        [&](Group g) {
+          for (const Row& row : table()) trains_as_serial(g, row);
+        },
+        options);
+}
+
+TEST(parity_data_parallel, every_setting_of_the_training_step_equals_one_rank) {
+  for (const Setting& setting : settings()) {
+    Sets serial_sets = setting.sets;
+    const Trained one = train_on_threads(1, digits("mlp", serial_sets), 5).at(0);
+    for (int n : {2, 4}) {
+      SCOPED_TRACE(std::string(setting.name) + " on " + std::to_string(n) + " ranks");
+      const auto all = train_on_threads(n, digits("mlp", setting.sets), 5);
+      for (const Trained& rank : all) {
+        EXPECT_LT(relative_distance(rank.weights, one.weights), setting.tolerance);
+        EXPECT_EQ(first_difference(rank.weights, all[0].weights), "") << "ranks differ";
+      }
+    }
+  }
+}
+
+TEST(parity_data_parallel, every_optimizer_equals_one_rank) {
+  for (const char* type :
+       {"SGD", "Adam", "AdamW", "Lamb", "Lars", "Lion", "Adafactor", "RMSprop", "Adagrad"}) {
+    // Over few steps: those that divide by a root of squares make steps of ± the rate out of
+    // rounding where a gradient is nearly zero.
+    const Config config =
+        digits("mlp", {std::string("optimizer.type=") + type, "optimizer.params.lr=1e-4"});
+    const Trained one = train_on_threads(1, config, 3).at(0);
+    for (int n : {2, 4}) {
+      SCOPED_TRACE(std::string(type) + " on " + std::to_string(n) + " ranks");
+      const auto all = train_on_threads(n, config, 3);
+      EXPECT_LT(relative_distance(all[1].weights, one.weights), 1e-4);
+      EXPECT_EQ(first_difference(all[1].weights, all[0].weights), "") << "ranks differ";
+    }
+  }
+}
