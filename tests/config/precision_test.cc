@@ -55,7 +55,7 @@ TEST(config_precision, other_spellings_are_read) {
 TEST(config_precision, what_contradicts_is_refused_in_one_sentence) {
   EXPECT_EQ(
       error_of(R"({"fp16": {"enabled": true}, "bf16": {"enabled": true}})"),
-      "c.json:1:47: bf16.enabled is true, and so is fp16.enabled (c.json:1:11): enable one of "
+      "c.json:1:49: bf16.enabled is true, and so is fp16.enabled (c.json:1:22): enable one of "
       "fp16, bf16, amp and torch_autocast");
   struct Row {
     const char* text;

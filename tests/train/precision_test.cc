@@ -128,7 +128,7 @@ TEST(train_precision, the_loss_scale_has_deepspeeds_defaults_and_apex_its_own) {
 }
 
 TEST(train_precision, float16_without_its_kernels_is_refused_with_the_way_out) {
-  if (detail::cpu_half_lacks().empty()) GTEST_SKIP() << "this LibTorch has them";
+  if (trireme::detail::cpu_half_lacks().empty()) GTEST_SKIP() << "this LibTorch has them";
   run_threads(1, [&](Group g) {
     const std::string why = refusal([&] { build_run(mlp({"fp16.enabled=true"}), g); });
     EXPECT_TRUE(has(why, "fp16.enabled: LibTorch ")) << why;
@@ -166,7 +166,7 @@ TEST(train_precision, what_lies_in_memory_is_what_the_plan_says) {
     const Config config =
         mlp({"bf16.enabled=true", "optimizer.type=AdamW", "optimizer.params.momentum=auto",
              "optimizer.params.weight_decay=0"});
-    Run run = build_run(config, g);
+    trireme::Run run = build_run(config, g);
     start_data(run, config);
     train_step(run);
     int64_t numel = 0, gradients = 0;
@@ -186,7 +186,7 @@ TEST(train_precision, what_lies_in_memory_is_what_the_plan_says) {
 TEST(train_precision, emulation_keeps_float16_and_computes_in_float32) {
   run_threads(1, [&](Group g) {
     const Config config = mlp(kEmulated);
-    Run run = build_run(config, g);
+    trireme::Run run = build_run(config, g);
     start_data(run, config);
     train_step(run);
     for (const auto& [name, p] : run.gradients->parameters()) {
@@ -209,7 +209,7 @@ TEST(train_precision, an_overflow_leaves_weights_and_optimizer_state_bit_for_bit
     run_threads(n, [&](Group g) {
       const Config config =
           mlp(with(kEmulated, {"fp16.hysteresis=1", "fp16.initial_scale_power=8"}));
-      Run run = build_run(config, g);
+      trireme::Run run = build_run(config, g);
       start_data(run, config);
       auto on = std::make_shared<bool>(false);
       if (g.rank() == n - 1) poison(run, on);  // one rank's gradient alone
@@ -237,7 +237,7 @@ TEST(train_precision, the_learning_rate_waits_for_steps_that_were_skipped) {
   run_threads(1, [&](Group g) {
     const Config config =
         mlp(with(kEmulated, {"scheduler.type=linear", "scheduler.params.warmup_num_steps=4"}));
-    Run run = build_run(config, g);
+    trireme::Run run = build_run(config, g);
     start_data(run, config);
     auto on = std::make_shared<bool>(false);
     poison(run, on);
@@ -258,7 +258,7 @@ TEST(train_precision, at_the_floor_every_rank_stops_with_the_parameter_s_name) {
   run_threads(2, [&](Group g) {
     const Config config = mlp(with(kEmulated, {"fp16.hysteresis=1", "fp16.initial_scale_power=2",
                                                "gradient_accumulation_steps=1"}));
-    Run run = build_run(config, g);
+    trireme::Run run = build_run(config, g);
     start_data(run, config);
     poison(run, std::make_shared<bool>(true));
     const auto me = static_cast<size_t>(g.rank());
@@ -281,7 +281,7 @@ TEST(train_precision, without_a_loss_scale_a_gradient_that_is_not_finite_is_an_e
   std::vector<std::string> said(2);
   run_threads(2, [&](Group g) {
     const Config config = mlp({"bf16.enabled=true"});
-    Run run = build_run(config, g);
+    trireme::Run run = build_run(config, g);
     start_data(run, config);
     if (g.rank() == 1) poison(run, std::make_shared<bool>(true));
     try {
@@ -307,7 +307,7 @@ TEST(train_precision, a_resumed_run_ends_with_the_same_bits) {
       SaveOptions save;
       save.rank = g.rank();
       save.world = g.size();
-      Run whole = build_run(config, g);
+      trireme::Run whole = build_run(config, g);
       start_data(whole, config);
       for (int i = 0; i < 6; ++i) {
         if (i == 3)
@@ -316,7 +316,7 @@ TEST(train_precision, a_resumed_run_ends_with_the_same_bits) {
         train_step(whole);
       }
       g.barrier();
-      Run later = build_run(config, g);
+      trireme::Run later = build_run(config, g);
       load_step(at, [&](StateVisitor& v) { later.state(v); });
       EXPECT_EQ(later.step, 3);
       start_data(later, config);
@@ -334,7 +334,7 @@ TEST(train_precision, a_trained_model_is_loaded_in_float32_whatever_it_was_train
     const Config config = mlp(sets);
     const std::string at = folder / ("run" + std::to_string(sets.size()));
     run_threads(1, [&](Group g) {
-      Run run = build_run(config, g);
+      trireme::Run run = build_run(config, g);
       start_data(run, config);
       train_step(run);
       SaveOptions save;

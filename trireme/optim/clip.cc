@@ -8,19 +8,21 @@
 #include <cmath>
 
 #include "trireme/base/check.h"
+#include "trireme/optim/half_cast.h"
 #include "trireme/optim/norm_kernels.h"
 
 namespace trireme {
 namespace {
 
-// Float32 or float64 in CPU memory, contiguous: the gradient itself in the usual case.
+// Float32, float64 or bfloat16 in CPU memory, contiguous: the gradient itself in the usual case.
 at::Tensor readable(const std::string& name, const at::Tensor& g) {
   check<UsageError>(g.layout() == at::kStrided,
                     "gradient norm: the gradient of '{}' is sparse: only dense gradients", name);
   check<UsageError>(g.is_floating_point(),
                     "gradient norm: the gradient of '{}' is {}, not a float dtype", name,
                     c10::toString(g.scalar_type()));
-  const auto dtype = g.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const auto own = g.scalar_type();
+  const auto dtype = own == at::kDouble || own == at::kBFloat16 ? own : at::kFloat;
   return g.detach().to(at::TensorOptions().dtype(dtype).device(at::kCPU)).contiguous();
 }
 
@@ -31,6 +33,20 @@ void sum_blocks(const at::Tensor& g, double* out) {
   at::parallel_for(0, norm_blocks(n), 64, [&](int64_t begin, int64_t end) {
     block_square_sums(x + begin * kNormBlock, std::min(n, end * kNormBlock) - begin * kNormBlock,
                       out + begin);
+  });
+}
+
+// A block at a time, so that no float32 copy of the gradient is made.
+void sum_bfloat16_blocks(const at::Tensor& g, double* out) {
+  const auto* x = static_cast<const uint16_t*>(g.data_ptr());
+  const int64_t n = g.numel();
+  at::parallel_for(0, norm_blocks(n), 64, [&](int64_t begin, int64_t end) {
+    float block[kNormBlock];
+    for (int64_t b = begin; b < end; ++b) {
+      const int64_t count = std::min(kNormBlock, n - b * kNormBlock);
+      widen_bfloat16(x + b * kNormBlock, block, count);
+      block_square_sums(block, count, out + b);
+    }
   });
 }
 
@@ -57,7 +73,10 @@ GradNorm grad_norm(const NamedTensors& parameters, double max_norm, double grad_
                         "gradient norm: the gradient of '{}' has {} elements, the parameter {}",
                         name, g.numel(), p.numel());
       at::Tensor x = readable(name, g);
-      x.scalar_type() == at::kFloat ? sum_blocks<float>(x, out) : sum_blocks<double>(x, out);
+      if (x.scalar_type() == at::kBFloat16)
+        sum_bfloat16_blocks(x, out);
+      else
+        x.scalar_type() == at::kFloat ? sum_blocks<float>(x, out) : sum_blocks<double>(x, out);
     }
     out += norm_blocks(p.numel());
   }
@@ -75,6 +94,7 @@ std::string first_non_finite(const NamedTensors& parameters) {
   for (const auto& [name, p] : parameters) {
     if (!p.grad().defined()) continue;
     at::Tensor x = readable(name, p.grad());
+    if (x.scalar_type() == at::kBFloat16) x = x.to(at::kFloat);
     if (!(x.scalar_type() == at::kFloat ? all_finite<float>(x) : all_finite<double>(x)))
       return name;
   }

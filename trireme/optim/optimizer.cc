@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "trireme/base/check.h"
+#include "trireme/optim/half_cast.h"
 #include "trireme/optim/optimizer_segments.h"
 
 namespace trireme {
@@ -96,7 +97,8 @@ Optimizer::Segment Optimizer::Segments::operator[](size_t i) const {
   if (!scratch_.defined() || scratch_.numel() < s.numel)
     scratch_ = at::empty({s.numel}, s.parameter.options().requires_grad(false));
   at::Tensor wide = scratch_.narrow(0, 0, s.numel).view(s.gradient.sizes());
-  s.gradient = wide.copy_(s.gradient);
+  cast_copy(wide, s.gradient);
+  s.gradient = wide;
   return s;
 }
 
