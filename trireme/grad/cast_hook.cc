@@ -10,6 +10,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/comm/backend.h"
+#include "trireme/tensor/half_cast.h"
 
 namespace trireme {
 namespace {
@@ -30,7 +31,7 @@ class Caster {
     const int64_t n = bucket.gradients, all = bucket.buffer.numel();
     const at::Tensor kept = bucket.buffer.narrow(0, 0, n);
     const at::Tensor sent = memory(group, bucket.index, n, kept.options());
-    sent.copy_(kept);
+    cast_copy(sent, kept);
     const bool as_mean =
         op == ReduceOp::sum && is_half(wire_) && group.supports(ReduceOp::avg, wire_);
     const double back = as_mean ? group.size() : 1;
@@ -42,7 +43,7 @@ class Caster {
         backend->all_reduce(sent, as_mean ? ReduceOp::avg : op, CallSite::here());
     backend->when_complete(token, [kept, sent, back] {
       at::NoGradGuard quiet;
-      kept.copy_(sent);
+      cast_copy(kept, sent);
       if (back != 1) kept.mul_(back);
     });
     std::vector<Work> parts;
