@@ -5,10 +5,12 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "trireme/base/check.h"
 #include "trireme/comm/backend.h"
+#include "trireme/tensor/half_cast.h"
 
 namespace trireme {
 namespace {
@@ -27,8 +29,8 @@ class Caster {
                       c10::DeviceTypeName(bucket.buffer.device().type(), true));
     at::NoGradGuard no_grad;
     const at::Tensor kept = bucket.buffer;
-    const at::Tensor sent = memory(group, bucket.index, kept.numel(), kept.options());
-    sent.copy_(kept);
+    const at::Tensor sent = memory(group, kept);
+    cast_copy(sent, kept);
     const bool as_mean =
         op == ReduceOp::sum && is_half(wire_) && group.supports(ReduceOp::avg, wire_);
     const double back = as_mean ? group.size() : 1;
@@ -40,23 +42,26 @@ class Caster {
         backend->all_reduce(sent, as_mean ? ReduceOp::avg : op, CallSite::here());
     backend->when_complete(token, [kept, sent, back] {
       at::NoGradGuard quiet;
-      kept.copy_(sent);
+      cast_copy(kept, sent);
       if (back != 1) kept.mul_(back);
     });
     return Work(std::move(backend), token);
   }
 
  private:
-  // A bucket's own: several are under way at once.
-  at::Tensor memory(Group& group, int index, int64_t n, const at::TensorOptions& like) {
-    at::Tensor& mine = memory_[index];
-    if (!mine.defined() || mine.numel() < n || mine.device() != like.device())
-      mine = group.empty({n}, like.dtype(wire_).requires_grad(false));
-    return mine.narrow(0, 0, n);
+  // A bucket's own, for several are under way at once; known by the bucket's memory, because copies
+  // of a hook may serve several reducers, and those of rank threads at the same time.
+  at::Tensor memory(Group& group, const at::Tensor& bucket) {
+    std::lock_guard lock(mutex_);
+    at::Tensor& mine = memory_[bucket.data_ptr()];
+    if (!mine.defined() || mine.numel() < bucket.numel() || mine.device() != bucket.device())
+      mine = group.empty({bucket.numel()}, bucket.options().dtype(wire_).requires_grad(false));
+    return mine.narrow(0, 0, bucket.numel());
   }
 
   const at::ScalarType wire_;
-  std::map<int, at::Tensor> memory_;
+  std::mutex mutex_;
+  std::map<const void*, at::Tensor> memory_;
 };
 
 }  // namespace

@@ -17,9 +17,9 @@ namespace trireme {
 ///
 /// A sum over n ranks in a narrower dtype travels as the mean and is multiplied by n on its way
 /// back, so float16 overflows no sooner than the gradients themselves do. Adds wire bytes ×
-/// elements of memory (Group::empty, kept for the next step). The hook belongs to one reducer;
-/// copies share the memory. UsageError for another dtype than float16, bfloat16, float32 and
-/// float64.
+/// elements of memory (Group::empty, kept for the next step). A hook and its copies may serve
+/// several reducers, on several rank threads. UsageError for another dtype than float16, bfloat16,
+/// float32 and float64.
 ///
 /// Source: torch's fp16_compress_hook and bf16_compress_hook; DeepSpeed's communication_data_type.
 TRIREME_API CommHook cast_hook(at::ScalarType wire);

@@ -8,8 +8,8 @@
 #include <cmath>
 
 #include "trireme/base/check.h"
-#include "trireme/optim/half_cast.h"
 #include "trireme/optim/norm_kernels.h"
+#include "trireme/tensor/half_cast.h"
 
 namespace trireme {
 namespace {

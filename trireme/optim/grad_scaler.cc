@@ -128,7 +128,7 @@ LossScaleMove GradScaler::update(const GradVerdict& verdict) {
                         ? std::string("at its floor (min_loss_scale)")
                         : fmt::format("fixed: {} steps in a row were skipped", options_.window)),
         {verdict.rank, -1, "gradient", steps_ + 1});
-  if (next.move == LossScaleMove::backed_off)
+  if (next.move == LossScaleMove::backed_off && (!group_ || group_.rank() == 0))
     log_info("loss scale: the gradient of '{}' overflowed on rank {}: step {} is skipped, {} -> {}",
              verdict.parameter, verdict.rank, steps_ + 1, state_.scale, next.state.scale);
   state_ = next.state;

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "trireme/base/check.h"
-#include "trireme/optim/half_cast.h"
+#include "trireme/tensor/half_cast.h"
 
 namespace trireme {
 namespace {

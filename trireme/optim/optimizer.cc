@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "trireme/base/check.h"
-#include "trireme/optim/half_cast.h"
 #include "trireme/optim/optimizer_segments.h"
+#include "trireme/tensor/half_cast.h"
 
 namespace trireme {
 namespace {

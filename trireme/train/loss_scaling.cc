@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "trireme/base/check.h"
+
 namespace trireme {
 namespace {
 
@@ -36,7 +38,13 @@ class Scaled final : public LossScaling {
   int64_t skipped() const override { return skipped_; }
   void state(StateVisitor& visitor) override {
     scaler_.state(visitor);
-    visitor.value("scaler.skipped_steps", skipped_);
+    int64_t skipped = skipped_;
+    visitor.value("scaler.skipped_steps", skipped);
+    check<Corrupt>(skipped >= 0 && skipped <= scaler_.steps(),
+                   "loss scaler: the saved state counts {} skipped steps of {}: take another "
+                   "checkpoint",
+                   skipped, scaler_.steps());
+    skipped_ = skipped;
   }
 
  private:

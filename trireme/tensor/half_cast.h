@@ -5,8 +5,9 @@
 
 #include <cstdint>
 
-// Between float32 and half precision, in the passes of optimizers: bfloat16 in vectors (LibTorch
-// 1.13's copy is scalar there), the rest as LibTorch does. The same bits as Tensor::to(), NaN's aside.
+// Between float32 and half precision, for optimizers and communication hooks: bfloat16 in vectors
+// (LibTorch 1.13's copy is scalar there), the rest as LibTorch does. The same bits as Tensor::to(),
+// NaN's aside.
 namespace trireme {
 
 /// bfloat16 bits ↔ float32; to the nearest, ties to even, NaN stays NaN.
