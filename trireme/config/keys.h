@@ -59,7 +59,7 @@ TRIREME_API std::vector<std::string> split_words(std::string_view words, char se
 
 namespace detail {
 std::vector<KeyInfo> supported_keys();
-std::vector<KeyInfo> recompute_keys();
+std::vector<KeyInfo> recompute_keys();  // recompute_keys.cc
 std::vector<KeyInfo> other_deepspeed_keys();
 }  // namespace detail
 

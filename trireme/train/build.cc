@@ -257,9 +257,12 @@ Run build_run(const Config& c, Group group) {
   check<UsageError>(
       !run.reproducible || buffers.empty(),
       "training.reproducible: the model has running statistics, which depend on the split");
+  run.noise = gradient_noise(c, group, run.batches);
+  CommHook hook;
+  if (run.noise) hook = run.noise->around(hook);
   run.gradients = std::make_unique<Gradients>(
       parameters, buffers, group, static_cast<size_t>(c.get_double("comm.bucket_mb") * 1048576),
-      run.reproducible);
+      run.reproducible, hook);
   run.optimizer = build_optimizer(c, parameters);
   run.schedule.emplace(build_schedule(c, run.steps, run.batches.train));
   run.identity = run_identity(run.batches.micro, leaves);

@@ -22,8 +22,10 @@ Group& synchronised(Group& group, const NamedTensors& parameters, const NamedTen
 }  // namespace
 
 struct Gradients::Impl {
-  Impl(const NamedTensors& parameters, Group& group, size_t bucket_bytes, bool reproducible)
-      : reducer(parameters, group, {bucket_sizes_for(group, bucket_bytes, 0), ReduceOp::sum, {}}),
+  Impl(const NamedTensors& parameters, Group& group, size_t bucket_bytes, bool reproducible,
+       CommHook hook)
+      : reducer(parameters, group,
+                {bucket_sizes_for(group, bucket_bytes, 0), ReduceOp::sum, std::move(hook)}),
         hooks(reducer, HookAdapter::Rounds::driven) {
     if (!reproducible) return;
     tree = std::make_unique<GradientTree>(parameters.size());
@@ -37,10 +39,10 @@ struct Gradients::Impl {
 };
 
 Gradients::Gradients(NamedTensors parameters, const NamedTensors& buffers, Group group,
-                     size_t bucket_bytes, bool reproducible)
+                     size_t bucket_bytes, bool reproducible, CommHook hook)
     : parameters_(std::move(parameters)),
       impl_(std::make_unique<Impl>(parameters_, synchronised(group, parameters_, buffers),
-                                   bucket_bytes, reproducible)) {}
+                                   bucket_bytes, reproducible, std::move(hook))) {}
 
 Gradients::~Gradients() = default;
 

@@ -5,6 +5,7 @@
 
 #include "trireme/base/export.h"
 #include "trireme/comm/group.h"
+#include "trireme/grad/comm_hook.h"
 #include "trireme/tensor/parameter_table.h"
 
 namespace trireme {
@@ -17,9 +18,9 @@ class Reducer;
 class TRIREME_API Gradients {
  public:
   /// Checks that ranks hold the same parameters and takes rank 0's. reproducible: leaves are added
-  /// along the tree of design §3.
+  /// along the tree of design §3. hook: how a bucket is reduced; empty: all_reduce.
   Gradients(NamedTensors parameters, const NamedTensors& buffers, Group group, size_t bucket_bytes,
-            bool reproducible);
+            bool reproducible, CommHook hook = {});
   ~Gradients();
 
   /// A step begins; each parameter will get up to `micro_batches` contributions.

@@ -16,6 +16,7 @@
 #include "trireme/optim/lr_schedule.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/tensor/state.h"
+#include "trireme/train/gradient_noise.h"
 #include "trireme/train/gradients.h"
 
 namespace trireme {
@@ -27,6 +28,7 @@ struct TRIREME_API Run {
   std::shared_ptr<const DataSource> train_data, held_out;
   std::unique_ptr<PrefetchingLoader> loader;
   std::unique_ptr<Gradients> gradients;
+  std::unique_ptr<GradientNoise> noise;  // null unless asked for
   std::unique_ptr<Optimizer> optimizer;
   std::optional<LRScheduler> schedule;
 

@@ -22,6 +22,8 @@ StepReport train_step(Run& run, int stop_asked) {
       agree_on_loss(run, mine, stop_asked);  // over ranks; all raise alike if one is not finite
   const double grad_scale = 1.0 / static_cast<double>(loss.weight);  // sums → mean
   GradNorm norm = checked_norm(run, grad_scale);  // of the mean; names the parameter if not finite
+  if (run.noise)                                  // for the record; changes nothing
+    run.noise->end_step(grad_scale, norm.norm, static_cast<double>(run.batches.train));
   const double lr = run.schedule->lr_at(run.step);
   {
     Span span("optimizer", "step");

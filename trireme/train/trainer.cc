@@ -82,6 +82,7 @@ class Report {
     m.tokens_per_s = tokens;
     for (const char* category : {"compute", "exposed_comm", "optimizer", "data"})
       m.more.emplace_back(std::string(category) + "_ms", times.of(category) * 1e3);
+    if (run_.noise) m.more.emplace_back("gradient_noise_scale", run_.noise->noise().samples());
     for (auto& file : metrics_) file->step(m);
     totals_[0] += times.of("compute"), totals_[1] += times.of("exposed_comm"),
         totals_[2] += times.of("optimizer"), totals_[3] += times.of("data"), totals_[4] += seconds;
@@ -117,6 +118,7 @@ class Report {
                       "data {:.1f} %",
                       100 * totals_[0] / totals_[4], 100 * totals_[1] / totals_[4],
                       100 * totals_[2] / totals_[4], 100 * totals_[3] / totals_[4]));
+    if (run_.group.rank() == 0 && run_.noise) note(advice(run_.noise->noise(), run_.batches.train));
     progress_.reset();
   }
 
