@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory for time: activations of a GPT of 12 blocks, and the time of a forward and backward, with
 // every block recomputed against none. Bytes are LibTorch's allocations: what is alive when forward
-// ends, and the most that is alive until backward ends (which has a gradient at a time beside it).
+// ends, and the most that is alive until backward ends; each gradient goes as it comes, as it goes
+// into its bucket in training.
 // Time: the median over rounds that alternate; void while others use the machine, and the load says
 // so.
 //   cmake --build build/release --target recompute && build/release/bench/recompute [ROUNDS]
 #include <ATen/ops/randint.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -19,6 +19,7 @@
 #include "trireme/tensor/live_bytes.h"
 #include "trireme/tensor/random.h"
 #include "trireme/tensor/recompute_plan.h"
+#include "trireme/tensor/torch_compat.h"
 
 using namespace trireme;
 
@@ -48,7 +49,7 @@ void step(Gpt& gpt, const at::Tensor& input, const at::Tensor& target, int64_t e
   const auto begin = Clock::now();
   at::Tensor loss = gpt.loss_sum(gpt.forward(input), target);
   cost.kept = static_cast<double>(live.now() - before) / kMiB;
-  torch::autograd::grad({loss}, gpt.parameters());
+  loss.backward();
   cost.seconds.push_back(seconds_since(begin));
   cost.peak = static_cast<double>(live.peak() - before) / kMiB;
 }
@@ -63,6 +64,9 @@ int main(int argc, char** argv) {
   Gpt gpt(options, 1);
   const at::Tensor input = at::randint(256, {kBatch, options.context}, at::kLong),
                    target = at::randint(256, {kBatch, options.context}, at::kLong);
+  std::vector<compat::GradHook> drop;
+  for (const at::Tensor& p : gpt.parameters())
+    drop.emplace_back(p, [p] { p.mutable_grad() = at::Tensor(); });
   Cost plain, again, warm;
   step(gpt, input, target, 0, live, warm);
   step(gpt, input, target, 1, live, warm);

@@ -15,6 +15,7 @@
 #include "trireme/grad/cast_hook.h"             // gradients that travel in another dtype
 #include "trireme/grad/ddp.h"                   // gradients reduced while backward runs
 #include "trireme/grad/join.h"                  // ranks with fewer batches than others
+#include "trireme/grad/noise_scale_hook.h"     // the batch size that gradients ask for
 #include "trireme/layers/sync_batch_norm.h"    // BatchNorm over the samples of all ranks
 #include "trireme/mesh/mesh.h"                 // ranks on named axes, a group for each
 #include "trireme/mesh/placement.h"            // which axes stay inside hosts

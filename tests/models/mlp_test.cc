@@ -45,3 +45,15 @@ TEST(models_mlp, sizes_that_make_no_network_are_refused) {
   EXPECT_THROW(Mlp({784}, 1), UsageError);
   EXPECT_THROW(Mlp({784, 0, 10}, 1), UsageError);
 }
+
+TEST(models_mlp, has_no_blocks_to_recompute_and_says_so) {
+  Mlp mlp({3, 4, 2}, 1);
+  EXPECT_EQ(mlp.blocks(), 0);
+  EXPECT_NO_THROW(mlp.set_recompute({}));
+  try {
+    mlp.set_recompute({true});
+    ADD_FAILURE() << "was taken";
+  } catch (const UsageError& e) {
+    EXPECT_NE(std::string(e.what()).find("keeps its activations"), std::string::npos) << e.what();
+  }
+}

@@ -162,6 +162,11 @@ std::vector<KeyInfo> run_keys() {
            .type = KeyType::boolean,
            .default_json = "true",
            .help = "progress on the terminal"},
+           {.path = "monitor.gradient_noise_scale",
+            .type = KeyType::boolean,
+            .default_json = "false",
+            .help = "measure the batch size at which steps and samples balance; needs 2 ranks or "
+                    "micro-batches"},
            {.path = "generate.prompt",
            .type = KeyType::text,
            .default_json = "\"template <\"",

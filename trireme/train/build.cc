@@ -287,11 +287,14 @@ Run build_run(const Config& c, Group group) {
   check<UsageError>(
       !run.reproducible || buffers.empty(),
       "training.reproducible: the model has running statistics, which depend on the split");
+  run.noise = gradient_noise(c, group, run.batches);
+  CommHook hook = hook_for(precision);
+  if (run.noise) hook = run.noise->around(hook);
   run.gradients = std::make_unique<Gradients>(
       parameters, buffers, group,
       GradientOptions{static_cast<size_t>(c.get_double("comm.bucket_mb") * 1048576),
                       run.reproducible, c.get_bool("training.find_unused_parameters"),
-                      hook_for(precision)});
+                      std::move(hook)});
   run.compute = compute_for(precision, run.model, run.weights, *run.gradients);
   const int64_t per_sample = run.text ? c.get_int("model.context") : 1;
   run.scaling = scaling_for(precision, group, run.batches.train * per_sample);

@@ -27,6 +27,8 @@ LossSum forward_backward(Run& run, const Batch& batch) {
     run.scaling->scale(loss).backward();
     total.sum += loss.item<double>();
     total.weight += micro.weight;
+    if (run.noise)
+      run.noise->micro_batch_done(run.gradients->parameters(), static_cast<double>(micro.weight));
   }
   return total;
 }

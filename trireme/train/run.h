@@ -17,6 +17,7 @@
 #include "trireme/optim/optimizer.h"
 #include "trireme/tensor/state.h"
 #include "trireme/train/compute.h"
+#include "trireme/train/gradient_noise.h"
 #include "trireme/train/gradients.h"
 #include "trireme/train/loss_scaling.h"
 
@@ -32,6 +33,7 @@ struct TRIREME_API Run {
   std::unique_ptr<Gradients> gradients;
   std::unique_ptr<Compute> compute;
   std::unique_ptr<LossScaling> scaling;
+  std::unique_ptr<GradientNoise> noise;  // null unless asked for
   std::unique_ptr<Optimizer> optimizer;
   std::optional<LRScheduler> schedule;
 

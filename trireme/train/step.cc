@@ -23,6 +23,8 @@ StepReport train_step(Run& run, int stop_asked) {
   const double grad_scale =
       run.scaling->inverse() / static_cast<double>(loss.weight);  // scaled sums → mean
   Verdict verdict = judge(run, loss, grad_scale);  // the same on all ranks; its norm is of the mean
+  if (run.noise && verdict.finite())               // for the record; changes nothing
+    run.noise->end_step(grad_scale, verdict.norm.norm, static_cast<double>(run.batches.train));
   const double lr = run.schedule->lr_at(run.step - run.scaling->skipped());
   if (verdict.finite()) {
     Span span("optimizer", "step");

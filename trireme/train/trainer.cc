@@ -86,6 +86,7 @@ class Report {
       m.more.emplace_back("loss_scale", r.loss_scale);
       m.more.emplace_back("skipped", r.skipped);
     }
+    if (run_.noise) m.more.emplace_back("gradient_noise_scale", run_.noise->noise().samples());
     for (auto& file : metrics_) file->step(m);
     totals_[0] += times.of("compute"), totals_[1] += times.of("exposed_comm"),
         totals_[2] += times.of("optimizer"), totals_[3] += times.of("data"), totals_[4] += seconds;
@@ -121,6 +122,7 @@ class Report {
                       "data {:.1f} %",
                       100 * totals_[0] / totals_[4], 100 * totals_[1] / totals_[4],
                       100 * totals_[2] / totals_[4], 100 * totals_[3] / totals_[4]));
+    if (run_.group.rank() == 0 && run_.noise) note(advice(run_.noise->noise(), run_.batches.train));
     progress_.reset();
   }
 
