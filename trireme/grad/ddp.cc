@@ -139,7 +139,7 @@ void DistributedDataParallel::Impl::share_buffers(int root) {
 std::vector<ParameterUse> DistributedDataParallel::Impl::used_by_fewer_than(int ranks) const {
   std::vector<ParameterUse> list;
   for (size_t i = 0; i < dense.size(); ++i)
-    if (reducer.record().used_by(i) < ranks)
+    if (dense[i].second.requires_grad() && reducer.record().used_by(i) < ranks)
       list.push_back({dense[i].first, reducer.record().used_by(i)});
   for (size_t k = 0; k < sparse_list.size(); ++k)
     if (sparse->used_by(k) < ranks) list.push_back({sparse_list[k].first, sparse->used_by(k)});

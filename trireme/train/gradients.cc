@@ -75,7 +75,8 @@ void Gradients::close() {
   std::vector<ParameterUse> unused;
   const int ranks = impl_->reducer.group().size();
   for (size_t i = 0; i < parameters_.size(); ++i)
-    if (const int used = impl_->reducer.record().used_by(i); used < ranks)
+    if (const int used = impl_->reducer.record().used_by(i);
+        used < ranks && parameters_[i].second.requires_grad())  // not frozen since
       unused.push_back({parameters_[i].first, used});
   impl_->unused(unused, ranks);
 }
