@@ -25,18 +25,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-void save(const std::string& run, int64_t step, SaveOptions options = {}) {
-  TestState state(static_cast<double>(step));
-  save_step(run, step, std::ref(state), options);
-}
-
-int64_t load_mark(const std::string& path) {
-  TestState state(-1);
-  auto info = load_step(path, std::ref(state));
-  EXPECT_TRUE(state.same_as(TestState(static_cast<double>(info.step))));
-  return info.step;
-}
-
 // Body in a forked child (file work only); its wait status.
 template <class Body>
 int in_child(const Body& body) {

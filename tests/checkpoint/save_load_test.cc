@@ -18,19 +18,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-void save(const std::string& run, int64_t step, SaveOptions options = {}) {
-  TestState state(static_cast<double>(step));
-  save_step(run, step, std::ref(state), options);
-}
-
-// Loads what `path` holds; the mark of the state found.
-int64_t load_mark(const std::string& path) {
-  TestState state(-1);
-  auto info = load_step(path, std::ref(state));
-  EXPECT_TRUE(state.same_as(TestState(static_cast<double>(info.step))));
-  return info.step;
-}
-
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
   for (const auto& item : fs::directory_iterator(folder))

@@ -2,14 +2,18 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "trireme/checkpoint/reader.h"
+#include "trireme/checkpoint/writer.h"
 #include "trireme/tensor/state.h"
 
 // A state to save and load, and small helpers, for the tests of this folder.
@@ -70,6 +74,19 @@ std::string message_of(const Call& call) {
 
 inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
+}
+
+inline void save(const std::string& run, int64_t step, SaveOptions options = {}) {
+  TestState state(static_cast<double>(step));
+  save_step(run, step, std::ref(state), options);
+}
+
+/// Loads what `path` holds; the mark of the state found.
+inline int64_t load_mark(const std::string& path) {
+  TestState state(-1);
+  auto info = load_step(path, std::ref(state));
+  EXPECT_TRUE(state.same_as(TestState(static_cast<double>(info.step))));
+  return info.step;
 }
 
 }  // namespace trireme::test

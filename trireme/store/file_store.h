@@ -36,8 +36,6 @@ class TRIREME_API FileStore final : public Store {
                                          Deadline deadline);
   /// Leaves; the last one removes the file.
   ~FileStore() override;
-  /// How long a call may wait for the file's lock.
-  void set_answer_limit(Duration limit) { answer_limit_ = limit; }
 
   void set(const std::string& key, std::string_view value) override;
   std::string get(const std::string& key, Deadline deadline) override;
@@ -51,6 +49,8 @@ class TRIREME_API FileStore final : public Store {
   int64_t count_keys(std::string_view prefix) override;
   void set_will(const std::string& key, std::string_view value) override;
   void clear_will() override;
+  /// How long a call may wait for the file's lock.
+  void set_answer_limit(Duration limit) override { answer_limit_ = limit; }
   std::unique_ptr<Store> clone(Deadline deadline) override;
   std::string describe() const override { return "file://" + path_; }
 

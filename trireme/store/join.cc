@@ -98,12 +98,11 @@ void wait_for_world(Store& store, int rank, int world_size, Deadline deadline,
   check<Timeout>(verdict == "ok", "rank {} at store {}: {}", rank, store.describe(), verdict);
 }
 
-MemberStore::MemberStore(std::unique_ptr<Store> inner, int rank,
-                         std::function<void(Duration)> limit_answers)
-    : inner_(std::move(inner)), rank_(rank), limit_answers_(std::move(limit_answers)) {}
+MemberStore::MemberStore(std::unique_ptr<Store> inner, int rank)
+    : inner_(std::move(inner)), rank_(rank) {}
 
 MemberStore::~MemberStore() {
-  if (limit_answers_) limit_answers_(std::chrono::seconds(2));
+  inner_->set_answer_limit(std::chrono::seconds(2));
   try {
     inner_->set(left_key(rank_), "1");
   } catch (const std::exception& error) {  // the store left first: nobody is there to be told

@@ -49,8 +49,7 @@ TRIREME_API std::string name_ranks(const std::vector<int>& ranks);
 /// for that.
 class MemberStore final : public Store {
  public:
-  /// `limit_answers` (may be empty) says how long what stands under `inner` may wait for a call.
-  MemberStore(std::unique_ptr<Store> inner, int rank, std::function<void(Duration)> limit_answers);
+  MemberStore(std::unique_ptr<Store> inner, int rank);
   ~MemberStore() override;
 
   void set(const std::string& key, std::string_view value) override { inner_->set(key, value); }
@@ -77,13 +76,13 @@ class MemberStore final : public Store {
     inner_->set_will(key, value);
   }
   void clear_will() override { inner_->clear_will(); }
+  void set_answer_limit(Duration limit) override { inner_->set_answer_limit(limit); }
   std::unique_ptr<Store> clone(Deadline deadline) override { return inner_->clone(deadline); }
   std::string describe() const override { return inner_->describe(); }
 
  private:
   std::unique_ptr<Store> inner_;
   int rank_;
-  std::function<void(Duration)> limit_answers_;
 };
 
 }  // namespace detail

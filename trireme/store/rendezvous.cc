@@ -78,23 +78,16 @@ RankEnv with_method(RankEnv env, const std::string& init_method) {
   return env;
 }
 
-std::function<void(Duration)> limit_of(TcpStore* connection) {
-  return [connection](Duration limit) { connection->set_answer_limit(limit); };
-}
-
 /// Our launcher's table outlives attempts and groups: each attempt has its prefix, and each group
 /// of this process the next round.
 std::unique_ptr<Store> join_launched(const RankEnv& env, const net::Credentials& credentials,
                                      const net::Endpoint& at, Deadline deadline) {
-  auto socket_store = TcpStore::connect(at, credentials, deadline);
-  auto* connection = socket_store.get();
-  std::shared_ptr<Store> shared = std::move(socket_store);
+  std::shared_ptr<Store> shared = TcpStore::connect(at, credentials, deadline);
   for (int round = 0;; ++round) {
     auto store = std::make_unique<PrefixStore>(
         shared, fmt::format("attempt/{}/round/{}", env.attempt, round));
     if (detail::take_seat(*store, env.rank, env.world_size) == detail::Seat::left) continue;
-    auto own =
-        std::make_unique<detail::MemberStore>(std::move(store), env.rank, limit_of(connection));
+    auto own = std::make_unique<detail::MemberStore>(std::move(store), env.rank);
     detail::wait_for_world(*own, env.rank, env.world_size, deadline);
     return own;
   }
@@ -105,8 +98,7 @@ std::unique_ptr<Store> join_in_file(const RankEnv& env, const std::string& path,
   FileStore::Member member{env.job_id, static_cast<uint32_t>(env.attempt),
                            static_cast<uint32_t>(env.world_size), static_cast<uint32_t>(env.rank)};
   auto store = FileStore::join(path, member, deadline);
-  auto limit = [file = store.get()](Duration d) { file->set_answer_limit(d); };
-  auto own = std::make_unique<detail::MemberStore>(std::move(store), env.rank, limit);
+  auto own = std::make_unique<detail::MemberStore>(std::move(store), env.rank);
   detail::take_seat(*own, env.rank, env.world_size);
   detail::wait_for_world(*own, env.rank, env.world_size, deadline);
   return own;
@@ -122,7 +114,7 @@ std::unique_ptr<Store> join_serving(const RankEnv& env, net::Credentials credent
   listeners.push_back(std::move(listener));
   ServerHandle own_handle(std::make_unique<StoreServer>(std::move(options), std::move(listeners)));
   auto* server = own_handle.server();
-  auto own = std::make_unique<detail::MemberStore>(server->local_store(), env.rank, nullptr);
+  auto own = std::make_unique<detail::MemberStore>(server->local_store(), env.rank);
   detail::take_seat(*own, env.rank, env.world_size);
   detail::wait_for_world(*own, env.rank, env.world_size, deadline,
                          [server] { return server->refusals(); });
@@ -138,11 +130,9 @@ std::unique_ptr<Store> join_at_rank0(const RankEnv& env, Deadline deadline, cons
   net::BackOff back_off;
   while (true) {
     std::unique_ptr<TcpStore> store = enter();
-    auto* connection = store.get();
     try {
       if (detail::take_seat(*store, env.rank, env.world_size) == detail::Seat::ours) {
-        auto own =
-            std::make_unique<detail::MemberStore>(std::move(store), env.rank, limit_of(connection));
+        auto own = std::make_unique<detail::MemberStore>(std::move(store), env.rank);
         detail::wait_for_world(*own, env.rank, env.world_size, deadline);
         return own;
       }

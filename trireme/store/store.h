@@ -57,6 +57,12 @@ class TRIREME_API Store {
   /// No will any more, as after the object's destruction, which says goodbye.
   virtual void clear_will() = 0;
 
+  /// How long a call may go unanswered, where it does not itself wait for others; a wait may be
+  /// this much late, or 5 s. Past it: Timeout, and this object is of no use any more. 30 s unless
+  /// set; nothing where the table is in this process's memory. A connection that breaks is noticed
+  /// without.
+  virtual void set_answer_limit(Duration) {}
+
   /// The same table through a connection of its own, for another thread. Without the will.
   virtual std::unique_ptr<Store> clone(Deadline deadline) = 0;
   /// "tcp://10.0.0.1:29501", "unix:@…", "memory": for texts.
@@ -81,6 +87,7 @@ class TRIREME_API PrefixStore final : public Store {
   int64_t count_keys(std::string_view prefix) override;
   void set_will(const std::string& key, std::string_view value) override;
   void clear_will() override;
+  void set_answer_limit(Duration limit) override { inner_->set_answer_limit(limit); }
   std::unique_ptr<Store> clone(Deadline deadline) override;
   std::string describe() const override;
 

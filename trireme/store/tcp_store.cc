@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/store/tcp_store.h"
 
+#include <algorithm>
+
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
 #include "trireme/store/knock.h"
@@ -15,6 +17,8 @@ using detail::Request;
 using detail::Status;
 
 namespace {
+
+constexpr Duration kGrace = std::chrono::seconds(5);  // of an answer that says that time is up
 
 Request request_for(Op op, const std::string& key) {
   detail::check_key(key);
@@ -104,7 +108,7 @@ Reply TcpStore::call_waiting(Request request, Deadline deadline) {
   if (!deadline.is_never()) {
     auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
     request.timeout_ms = static_cast<uint64_t>(left.count());
-    answer_by = Deadline::after(left + answer_limit_);
+    answer_by = Deadline::after(left + std::min(kGrace, answer_limit_));
   }
   auto reply = call(request, answer_by);
   trireme::check<Timeout>(reply.status == Status::ok, "store {}: nobody set {} within {:.1f} s",

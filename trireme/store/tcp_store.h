@@ -35,8 +35,6 @@ class TRIREME_API TcpStore final : public Store {
   TcpStore(net::Socket socket, net::Endpoint at, net::Credentials credentials,
            Duration answer_limit = kAnswerLimit);
   ~TcpStore() override;
-  void set_answer_limit(Duration limit) { answer_limit_ = limit; }
-
   void set(const std::string& key, std::string_view value) override;
   std::string get(const std::string& key, Deadline deadline) override;
   std::optional<std::string> try_get(const std::string& key) override;
@@ -49,6 +47,7 @@ class TRIREME_API TcpStore final : public Store {
   int64_t count_keys(std::string_view prefix) override;
   void set_will(const std::string& key, std::string_view value) override;
   void clear_will() override;
+  void set_answer_limit(Duration limit) override { answer_limit_ = limit; }
   std::unique_ptr<Store> clone(Deadline deadline) override;
   std::string describe() const override { return at_.text(); }
 

@@ -206,6 +206,34 @@ TEST(comm_local_desync, a_stopped_process_is_a_timeout_not_a_loss) {
   EXPECT_TRUE(has(outcomes[1], "rank 0")) << outcomes[1];
 }
 
+// Everybody came, and nobody is through.
+TEST(comm_local_desync, a_process_stopped_in_its_data_phase_is_the_one_that_is_named) {
+  constexpr size_t kCount = size_t{4} << 20;  // of ordinary memory: many segments
+  Processes ranks(
+      3,
+      [](Engine& e) {
+        std::vector<float> v(kCount, 1);
+        e.run(reduce_of(v.data(), 1));
+        const Ticket ticket = e.post(reduce_of(v.data(), kCount));
+        if (e.rank() == 1) ::raise(SIGSTOP);
+        e.wait(ticket, Deadline::after(std::chrono::milliseconds(700)));
+      },
+      std::chrono::milliseconds(700));
+  int status = 0;
+  ASSERT_EQ(::waitpid(ranks.pid(1), &status, WUNTRACED), ranks.pid(1));
+  ASSERT_TRUE(WIFSTOPPED(status));
+  for (int r : {0, 2}) {
+    siginfo_t info{};
+    ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(ranks.pid(r)), &info, WEXITED | WNOWAIT), 0);
+  }
+  ::kill(ranks.pid(1), SIGCONT);
+  const auto outcomes = ranks.wait();
+  for (int r : {0, 2})
+    EXPECT_TRUE(has(outcomes[static_cast<size_t>(r)], "Timeout: call 2, ") &&
+                has(outcomes[static_cast<size_t>(r)], ": rank 1 did not get through within "))
+        << outcomes[static_cast<size_t>(r)];
+}
+
 TEST(comm_local_desync, after_a_failure_every_later_call_throws_the_same) {
   auto outcomes = as_threads(2, [](Engine& e) {
     float v[2] = {};

@@ -1,167 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "trireme/comm/local/process_host.h"
+
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/mman.h>
-#include <sys/random.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <cstdlib>
-#include <cstring>
-#include <deque>
-#include <memory>
-#include <set>
-#include <utility>
-#include <vector>
 
 #include "trireme/base/check.h"
-#include "trireme/comm/local/arena.h"
-#include "trireme/comm/local/handover.h"
-#include "trireme/comm/local/host.h"
 #include "trireme/comm/local/refused.h"
 
+// Memory that ranks share while they run.
 namespace trireme::local {
-namespace {
 
-std::string random_hex(size_t bytes) {
-  unsigned char raw[32];
-  check<ResourceError>(::getrandom(raw, bytes, 0) == static_cast<ssize_t>(bytes),
-                       "no random numbers: {}", errno_text());
-  std::string hex;
-  for (size_t i = 0; i < bytes; ++i) hex += fmt::format("{:02x}", raw[i]);
-  return hex;
+void* ProcessHost::allocate(size_t bytes) {
+  void* p;
+  try {
+    p = arena_.allocate(bytes);
+  } catch (const NoDescriptors&) {
+    exchange_windows();
+    if (!unsent_) throw;
+    // Those that this process has wait for peers to take them. Meanwhile ordinary memory serves:
+    // it is staged.
+    p = std::aligned_alloc(kPage, round_up(bytes ? bytes : 1, kPage));
+    check<ResourceError>(p != nullptr, "cannot allocate {} bytes", bytes);
+    ordinary_.insert(p);
+  }
+  if (unsent_) exchange_windows();
+  return p;
 }
 
-sockaddr_un abstract_address(const std::string& name, socklen_t& length) {
-  sockaddr_un a{};
-  a.sun_family = AF_UNIX;
-  check<Corrupt>(name.size() < sizeof a.sun_path - 1, "socket name of {} bytes", name.size());
-  std::memcpy(a.sun_path + 1, name.data(), name.size());
-  length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  return a;
+void ProcessHost::deallocate(void* p) {
+  if (ordinary_.erase(p))
+    std::free(p);
+  else
+    arena_.deallocate(p);
 }
 
-// Under a rank's key once it gives up: this, the kind of its error, and its words.
-constexpr char kGaveUp = '!';
-std::string key_of(int rank) { return fmt::format("local/{}", rank); }
-
-/// Throws what a rank says that gave up.
-const std::string& checked(const std::string& value) {
-  if (value.size() < 2 || value[0] != kGaveUp) return value;
-  if (value[1] == 't') throw Timeout(value.substr(2));
-  throw PeerLost(value.substr(2));
+void ProcessHost::describe(const void* p, size_t bytes, Slot& slot) {
+  Place place{};
+  slot.flags = arena_.find(p, bytes, place) && everybody_knows(place.window) ? kAddressable : 0;
+  slot.window = place.window;
+  slot.address = place.offset;
 }
 
-struct Peer {
-  Control* control = nullptr;
-  Window memory;  // control, staging, channels
-  struct Theirs {
-    Window window;
-    std::string why;  // it could not be taken
-  };
-  std::vector<Theirs> windows;
-  UniqueFd socket;
-  UniqueFd pidfd;  // may be missing
-  // Announcements that its socket had no room for yet. Until they are sent, calls in these windows
-  // take the staged path: a peer that is busy elsewhere holds up nobody.
-  std::deque<std::pair<Message, std::shared_ptr<UniqueFd>>> outbox;
-};
+unsigned char* ProcessHost::resolve(int peer, const Slot& slot, size_t bytes) {
+  Peer& p = peers_[static_cast<size_t>(peer)];
+  while (slot.window >= p.windows.size()) accept_window(peer);
+  const Window& w = p.windows[slot.window].window;
+  check<ResourceError>(w.base(), "cannot take the memory that rank {} shares: {}", peer,
+                       p.windows[slot.window].why);
+  check<Corrupt>(slot.address <= w.bytes() && bytes <= w.bytes() - slot.address,
+                 "rank {} published an address outside its window", peer);
+  return w.base() + slot.address;
+}
 
-class ProcessHost final : public Host {
- public:
-  ProcessHost(int rank, int size) : Host(rank, size), peers_(static_cast<size_t>(size)) {}
-
-  void join(const Exchange& exchange, Deadline deadline);
-  /// For peers that have met this rank already.
-  void give_up(const std::string& why) {
-    Control* self = control(rank());
-    if (!self) return;
-    std::strncpy(self->failure, why.c_str(), sizeof self->failure - 1);
-    self->failure_kind.store(FailureKind::lost, std::memory_order_relaxed);
-    self->state.store(RankState::failed, std::memory_order_release);
-  }
-
-  Control* control(int rank) override { return peers_[static_cast<size_t>(rank)].control; }
-  bool one_address_space() const override { return false; }
-  void* allocate(size_t bytes) override {
-    void* p;
-    try {
-      p = arena_.allocate(bytes);
-    } catch (const NoDescriptors&) {
-      exchange_windows();
-      if (!unsent_) throw;
-      // Those that this process has wait for peers to take them. Meanwhile ordinary memory serves:
-      // it is staged.
-      p = std::aligned_alloc(kPage, round_up(bytes ? bytes : 1, kPage));
-      check<ResourceError>(p != nullptr, "cannot allocate {} bytes", bytes);
-      ordinary_.insert(p);
-    }
-    if (unsent_) exchange_windows();
-    return p;
-  }
-  void deallocate(void* p) override {
-    if (ordinary_.erase(p))
-      std::free(p);
-    else
-      arena_.deallocate(p);
-  }
-  size_t window_bytes() const override {
-    return arena_.window_bytes() + peers_[static_cast<size_t>(rank())].memory.bytes();
-  }
-
-  void describe(const void* p, size_t bytes, Slot& slot) override {
-    Place place{};
-    slot.flags = arena_.find(p, bytes, place) && everybody_knows(place.window) ? kAddressable : 0;
-    slot.window = place.window;
-    slot.address = place.offset;
-  }
-
-  unsigned char* resolve(int peer, const Slot& slot, size_t bytes) override {
-    Peer& p = peers_[static_cast<size_t>(peer)];
-    while (slot.window >= p.windows.size()) accept_window(peer);
-    const Window& w = p.windows[slot.window].window;
-    check<ResourceError>(w.base(), "cannot take the memory that rank {} shares: {}", peer,
-                         p.windows[slot.window].why);
-    check<Corrupt>(slot.address <= w.bytes() && bytes <= w.bytes() - slot.address,
-                   "rank {} published an address outside its window", peer);
-    return w.base() + slot.address;
-  }
-
-  bool alive(int peer) override {
-    Peer& p = peers_[static_cast<size_t>(peer)];
-    if (!p.socket) return true;
-    // Where the system has no pidfds, or denies them, the socket tells too; unless a child of the
-    // peer holds it.
-    pollfd f{p.pidfd ? p.pidfd.get() : p.socket.get(), static_cast<short>(p.pidfd ? POLLIN : 0), 0};
-    return ::poll(&f, 1, 0) <= 0;
-  }
-
- private:
-  void adopt(int peer, UniqueFd socket, Received hello);
-  void accept_window(int peer);
-  void keep_spare() { spare_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
-  void announce(uint32_t window, const UniqueFd& fd, size_t bytes);
-  void exchange_windows();
-  bool everybody_knows(uint32_t window);
-  Message message(MessageKind kind) const {
-    Message m{};
-    m.kind = kind;
-    m.rank = rank();
-    m.epoch = epoch_;
-    return m;
-  }
-
-  std::vector<Peer> peers_;
-  uint64_t epoch_ = 0;
-  size_t unsent_ = 0;  // entries of all outboxes
-  std::set<void*> ordinary_;
-  UniqueFd spare_;  // its place is for the next window of a peer
-  Arena arena_{
-      [this](uint32_t window, const UniqueFd& fd, size_t bytes) { announce(window, fd, bytes); }};
-};
+bool ProcessHost::alive(int peer) {
+  Peer& p = peers_[static_cast<size_t>(peer)];
+  if (!p.socket) return true;
+  // Where the system has no pidfds, or denies them, the socket tells too; unless a child of the
+  // peer holds it.
+  pollfd f{p.pidfd ? p.pidfd.get() : p.socket.get(), static_cast<short>(p.pidfd ? POLLIN : 0), 0};
+  return ::poll(&f, 1, 0) <= 0;
+}
 
 void ProcessHost::announce(uint32_t window, const UniqueFd& fd, size_t bytes) {
   auto copy = std::make_shared<UniqueFd>(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
@@ -237,159 +138,6 @@ void ProcessHost::accept_window(int peer) {
     theirs.why = e.what();
   }
   p.windows.push_back(std::move(theirs));
-}
-
-void ProcessHost::adopt(int peer, UniqueFd socket, Received hello) {
-  check<ResourceError>(!hello.cut, "rank {} cannot take what rank {} shares: {}", rank(), peer,
-                       no_descriptors());
-  struct stat st {};
-  check<Corrupt>(
-      hello.message.kind == MessageKind::hello && hello.message.rank == peer &&
-          (hello.fds.size() == 1 || hello.fds.size() == 2) && hello.message.epoch == epoch_ &&
-          hello.message.bytes == control_bytes(size()) && ::fstat(hello.fds[0].get(), &st) == 0 &&
-          static_cast<uint64_t>(st.st_size) == hello.message.bytes,
-      "rank {} introduced itself wrongly (two jobs under one name?)", peer);
-  Peer& p = peers_[static_cast<size_t>(peer)];
-  p.memory = Window::map(hello.fds[0], hello.message.bytes);
-  p.control = reinterpret_cast<Control*>(p.memory.base());
-  check<Corrupt>(p.control->magic == kControlMagic && p.control->rank == peer,
-                 "rank {}: bad control memory", peer);
-  if (hello.fds.size() == 2) p.pidfd = std::move(hello.fds[1]);
-  p.socket = std::move(socket);
-}
-
-void ProcessHost::join(const Exchange& exchange, Deadline deadline) {
-  const std::string name = "trireme-" + random_hex(16), token = random_hex(16);
-  UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!listener) refused("cannot create a Unix socket", "socket");
-  socklen_t length = 0;
-  sockaddr_un address = abstract_address(name, length);
-  check<ResourceError>(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) == 0 &&
-                           ::listen(listener.get(), kMaxRanks) == 0,
-                       "cannot listen on a Unix socket: {}", errno_text());
-  exchange.set(key_of(rank()), name + token + (rank() == 0 ? random_hex(8) : ""));
-  const std::string first = checked(exchange.get(key_of(0), deadline));
-  check<Corrupt>(first.size() == name.size() + token.size() + 16,
-                 "rank 0 published no socket name and epoch");
-  epoch_ = std::strtoull(first.c_str() + name.size() + token.size(), nullptr, 16);
-
-  UniqueFd control_fd;
-  Peer& self = peers_[static_cast<size_t>(rank())];
-  self.memory = Window::create(control_bytes(size()), control_fd);
-  self.control = new (self.memory.base()) Control;  // the pages are zero; the atomics start there
-  init_control(self.control, rank(), size(), epoch_, control_bytes(size()));
-  UniqueFd self_pidfd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
-  if (!self_pidfd && errno == EMFILE) refused("cannot watch over the other ranks", "pidfd_open");
-
-  Message hello = message(MessageKind::hello);
-  hello.bytes = control_bytes(size());
-  std::vector<int> descriptors{control_fd.get()};
-  if (self_pidfd) descriptors.push_back(self_pidfd.get());
-  for (int q = 0; q < rank(); ++q) {
-    const std::string there = checked(exchange.get(key_of(q), deadline));
-    check<Corrupt>(there.size() >= name.size() + token.size(), "rank {} published no socket name",
-                   q);
-    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    if (!socket) refused("cannot create a Unix socket", "socket");
-    sockaddr_un to = abstract_address(there.substr(0, name.size()), length);
-    check<PeerLost>(
-        ::connect(socket.get(), reinterpret_cast<sockaddr*>(&to), length) == 0,
-        "cannot reach rank {} on this host: {}. Are the ranks in one network namespace?", q,
-        errno_text());
-    std::memcpy(hello.token, there.data() + name.size(), sizeof hello.token);
-    send_message(socket.get(), hello, descriptors, q, deadline);
-    Received reply = receive_message(socket.get(), q, deadline);
-    adopt(q, std::move(socket), std::move(reply));
-  }
-  constexpr Duration look_each = std::chrono::milliseconds(500);
-  for (int missing = size() - 1 - rank(); missing > 0;) {
-    if (!wait_for(listener.get(), POLLIN,
-                  Deadline::after(std::min(look_each, deadline.remaining())))) {
-      if (exchange.try_get)
-        for (int q = rank() + 1; q < size(); ++q)
-          if (!peers_[static_cast<size_t>(q)].control)
-            checked(exchange.try_get(key_of(q)).value_or(""));
-      if (!deadline.expired()) continue;
-      std::string who;
-      for (int q = rank() + 1; q < size(); ++q)
-        if (!peers_[static_cast<size_t>(q)].control)
-          who += (who.empty() ? "" : ", ") + std::to_string(q);
-      fail<Timeout>("rank {} waited for rank {} to share memory on this host; it did not come",
-                    rank(), who);
-    }
-    UniqueFd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!socket) {
-      if (errno != EINTR && errno != EAGAIN && errno != ECONNABORTED)
-        refused("cannot accept the other ranks' shared memory", "accept4");
-      continue;
-    }
-    ucred cred{};
-    socklen_t size_of_cred = sizeof cred;
-    if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &cred, &size_of_cred) != 0 ||
-        cred.uid != ::geteuid())
-      continue;  // another user knocks: not ours
-    Received r = receive_message(socket.get(), -1, deadline);
-    const int q = r.message.rank;
-    if (std::memcmp(r.message.token, token.data(), token.size()) != 0) continue;
-    check<Corrupt>(q > rank() && q < size() && !peers_[static_cast<size_t>(q)].control,
-                   "two processes say that they are rank {}", q);
-    send_message(socket.get(), hello, descriptors, q, deadline);
-    adopt(q, std::move(socket), std::move(r));
-    --missing;
-  }
-  keep_spare();
-  self.control->state.store(RankState::alive, std::memory_order_release);
-}
-
-/// A rank that gives up closes its sockets first, and then says why.
-std::string last_words(const Exchange& exchange, int rank, int size, const std::string& otherwise) {
-  if (!exchange.try_get) return otherwise;
-  for (const Deadline patience = Deadline::after(std::chrono::seconds(1)); !patience.expired();) {
-    try {
-      for (int q = 0; q < size; ++q)
-        if (q != rank) checked(exchange.try_get(key_of(q)).value_or(""));
-    } catch (const Error& e) {
-      return e.what();
-    }
-    ::usleep(10000);
-  }
-  return otherwise;
-}
-
-}  // namespace
-
-std::unique_ptr<Host> process_host(int rank, int size, const Exchange& exchange,
-                                   Deadline deadline) {
-  check<UsageError>(size >= 1 && size <= kMaxRanks && rank >= 0 && rank < size,
-                    "rank {} of {} on one host; the local backend takes 1 to {} ranks", rank, size,
-                    kMaxRanks);
-  auto host = std::make_unique<ProcessHost>(rank, size);
-  auto tell = [&](char kind, const std::string& why) {
-    host->give_up(why);
-    try {
-      exchange.set(key_of(rank), std::string{kGaveUp, kind} + why);
-    } catch (const Error&) {  // the store is gone, and the others know that too
-    }
-  };
-  if (exchange.will)
-    exchange.will(key_of(rank), fmt::format("{}prank {} (pid {}) died while the ranks of this host "
-                                            "shared memory",
-                                            kGaveUp, rank, ::getpid()));
-  try {
-    host->join(exchange, deadline);
-  } catch (const PeerLost& e) {
-    const std::string why = last_words(exchange, rank, size, e.what());
-    tell('p', why);
-    throw PeerLost(why);
-  } catch (const Timeout& e) {
-    tell('t', e.what());
-    throw;
-  } catch (const std::exception& e) {
-    tell('p', fmt::format("rank {} could not share memory with the others: {}", rank, e.what()));
-    throw;
-  }
-  if (exchange.will) exchange.will("", "");
-  return host;
 }
 
 }  // namespace trireme::local

@@ -238,12 +238,21 @@ void Engine::raise_timeout(const Ticket& ticket, Duration waited) {
                                words, advice),
                    pairs_->peer_of(ticket), ticket.seq, FailureKind::timeout);
   }
-  // Those that never came; where all came, those that stuck in their data phase.
+  // Those that never came. Where all came, those stuck in their data phase: whoever waits for
+  // somebody has done all that it can without, so who has done the least waits for nobody.
   bool all_came = true;
   for (int q = 0; q < size_; ++q) all_came = all_came && arrived(q, ticket.seq);
+  const auto progress = [&](int q) {
+    auto load = [](const Flag& flag) { return flag.load(std::memory_order_acquire); };
+    const Control& c = *peer_[q];
+    return std::pair{load(c.done), load(c.staged) + load(c.reduced) + load(c.consumed)};
+  };
+  auto least = progress(rank_);
+  for (int q = 0; q < size_; ++q)
+    if (behind(q, ticket)) least = std::min(least, progress(q));
   std::string who, words;
   for (int q = 0; q < size_; ++q) {
-    if (!behind(q, ticket) || (!all_came && arrived(q, ticket.seq))) continue;
+    if (!behind(q, ticket) || (all_came ? progress(q) > least : arrived(q, ticket.seq))) continue;
     words += fmt::format("{}rank {}: {}", who.empty() ? "" : "; ", q, last_words(q));
     who += (who.empty() ? "" : ", ") + std::to_string(q);
   }
