@@ -140,6 +140,7 @@ TEST(grad_noise_scale, the_advice_holds_the_batch_against_the_estimate) {
   EXPECT_TRUE(has(advice(lost, 8), "mostly noise"));
   scale.add({3, 2, 2, 10});  // 10 samples
   EXPECT_TRUE(has(advice(scale, 8), "about 10 samples") && has(advice(scale, 8), "has 8"));
+  EXPECT_TRUE(has(advice(scale, 8), "after 1 steps"));
   EXPECT_TRUE(has(advice(scale, 8), "in balance"));
   EXPECT_TRUE(has(advice(scale, 2), "larger batches still save"));
   EXPECT_TRUE(has(advice(scale, 64), "a smaller batch learns as much"));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/grad/noise_scale.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -53,9 +54,9 @@ std::string advice(const NoiseScale& noise, int64_t batch) {
                    : ratio < 0.5 ? "a smaller batch learns as much from fewer samples"
                                  : "steps and samples are in balance";
   return fmt::format(
-      "gradient noise scale: a batch of about {:.0f} samples balances steps and samples; this run "
-      "has {}: {}",
-      std::max(1.0, samples), batch, so);
+      "gradient noise scale: after {} steps, a batch of about {:.0f} samples balances steps and "
+      "samples; this run has {}: {}",
+      noise.steps(), std::max(1.0, samples), batch, so);
 }
 
 }  // namespace trireme
