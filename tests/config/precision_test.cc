@@ -42,13 +42,15 @@ TEST(config_precision, other_spellings_are_read) {
   EXPECT_EQ(Config::from_text("c.json", R"({"amp": {"enabled": true, "opt_level": "o2"}})")
                 .get_string("amp.opt_level"),
             "O2");
-  for (auto text : {R"({"fp16": {"enabled": "auto", "loss_scale": 0, "auto_cast": true}})",
-                    R"({"fp16": {"enabled": true, "fp16_master_weights_and_grads": false}})",
-                    R"({"fp16": {"enabled": false, "loss_scale": 128, "hysteresis": 2}})",
-                    R"({"bf16": {"enabled": true, "check_grad_overflow": true}})",
-                    R"({"bf16": {"enabled": true}, "communication_data_type": "fp32"})",
-                    R"({"fp16": {"enabled": true, "min_loss_scale": 1e-3}})",
-                    R"({"amp": {"enabled": true, "opt_level": "O2"}, "fp16": {"emulate": true}})"})
+  for (auto text :
+       {R"({"fp16": {"enabled": "auto", "loss_scale": 0, "auto_cast": true}})",
+        R"({"fp16": {"enabled": true, "fp16_master_weights_and_grads": false}})",
+        R"({"fp16": {"enabled": false, "loss_scale": 128, "hysteresis": 2}})",
+        R"({"bf16": {"enabled": true, "check_grad_overflow": true}})",
+        R"({"bf16": {"enabled": true}, "communication_data_type": "fp32"})",
+        R"({"fp16": {"enabled": true, "min_loss_scale": 1e-3}})",
+        R"({"fp16": {"enabled": true, "initial_scale_power": 100, "min_loss_scale": 1e30}})",
+        R"({"amp": {"enabled": true, "opt_level": "O2"}, "fp16": {"emulate": true}})"})
     EXPECT_EQ(error_of(text), "") << text;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every layer in bfloat16, and under autocast: forward and gradients within the type's rounding of
-// float32.
+// float32 (2^-9 of each number; some of the sums cancel).
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -113,7 +113,7 @@ TEST(layers_half, bfloat16_is_float32_within_its_rounding_forward_and_backward) 
     EXPECT_EQ(half.output.scalar_type(), at::kBFloat16) << c.name;
     EXPECT_LT(distance(half.output, wide.output), 0.01) << c.name;
     for (size_t i = 0; i < wide.gradients.size(); ++i)
-      EXPECT_LT(distance(half.gradients[i], wide.gradients[i]), 0.015) << c.name << " " << i;
+      EXPECT_LT(distance(half.gradients[i], wide.gradients[i]), 0.03) << c.name << " " << i;
   }
 }
 
@@ -122,6 +122,6 @@ TEST(layers_half, autocast_keeps_float32_gradients_within_the_rounding) {
     const Results wide = run(c, at::kFloat, false), half = run(c, at::kFloat, true);
     EXPECT_LT(distance(half.output, wide.output), 0.01) << c.name;
     for (size_t i = 0; i < wide.gradients.size(); ++i)
-      EXPECT_LT(distance(half.gradients[i], wide.gradients[i]), 0.015) << c.name << " " << i;
+      EXPECT_LT(distance(half.gradients[i], wide.gradients[i]), 0.03) << c.name << " " << i;
   }
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What keys of mixed precision mean together.
+#include <cmath>
+
 #include "trireme/base/check.h"
 #include "trireme/config/config_loader.h"
 
@@ -33,7 +35,7 @@ void ConfigLoader::check_precision_together() {
              "is true, and nothing stores float16: set fp16.enabled, or amp.opt_level O2 or O3");
   if (on("fp16.enabled") && c.get_double("fp16.loss_scale") == 0 &&
       c.get_double("fp16.min_loss_scale") >
-          static_cast<double>(1ull << std::min<int64_t>(c.get_int("fp16.initial_scale_power"), 62)))
+          std::exp2(static_cast<double>(c.get_int("fp16.initial_scale_power"))))
     complain("fp16.min_loss_scale",
              fmt::format("is above the scale to begin with, 2 to the power of {}",
                          at("fp16.initial_scale_power")));
