@@ -290,7 +290,7 @@ TEST(train_precision, without_a_loss_scale_a_gradient_that_is_not_finite_is_an_e
       said[static_cast<size_t>(g.rank())] = e.what();
     }
   });
-  EXPECT_TRUE(has(said[0], "'layers.0.weight' is not finite in step 1")) << said[0];
+  EXPECT_TRUE(has(said[0], "'layers.0.weight' on rank 1 is not finite in step 1")) << said[0];
   EXPECT_EQ(said[0], said[1]);
 }
 
