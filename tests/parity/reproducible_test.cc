@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reproducible mode: the same bits on any power of two of ranks, as threads or as processes.
+#include "trireme/train/reproducible.h"
+
 #include <gtest/gtest.h>
+#include <openssl/evp.h>
+#include <torch/nn/modules/dropout.h>
 
 #include <cstdlib>
+#include <set>
 
 #include "tests/train/small_runs.h"
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/safetensors.h"
+#include "trireme/train/precision.h"
 
 using namespace trireme;
 using namespace trireme::testing;
@@ -16,6 +22,22 @@ namespace {
 Sets reproducible(Sets more = {}) {
   more.insert(more.end(), {"training.reproducible=true", "training.leaves=8"});
   return more;
+}
+
+std::string sha256(const NamedTensors& weights) {
+  EVP_MD_CTX* context = EVP_MD_CTX_new();
+  EVP_DigestInit_ex(context, EVP_sha256(), nullptr);
+  for (const auto& [name, w] : weights) {
+    EVP_DigestUpdate(context, name.data(), name.size());
+    EVP_DigestUpdate(context, w.data_ptr(), w.nbytes());
+  }
+  unsigned char bytes[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  EVP_DigestFinal_ex(context, bytes, &size);
+  EVP_MD_CTX_free(context);
+  std::string text;
+  for (unsigned int i = 0; i < size; ++i) text += fmt::format("{:02x}", bytes[i]);
+  return text;
 }
 
 /// Trains on 1, 2, 4 and 8 thread ranks; every rank of every world must end with the same bits.
@@ -62,6 +84,63 @@ TEST(parity_reproducible, an_mlp_with_sgd_ends_with_the_same_bits_on_1_2_4_and_8
 TEST(parity_reproducible, the_net_ends_with_the_same_bits_on_1_2_4_and_8_ranks) {
   const Config config = digits("net", reproducible());
   expect_moved(same_on_every_world(config), config);
+}
+
+TEST(parity_reproducible, the_sha256_of_the_weights_is_one_over_world_sizes_and_accumulations) {
+  PrivateFolder folder;
+  const std::string corpus = write_corpus(folder);
+  std::set<std::string> hashes;
+  for (int n : {1, 2, 4, 8}) {
+    const auto ranks = train_on_threads(n, tiny_gpt(corpus, reproducible()), 8);
+    const std::string hash = sha256(ranks.back().weights);
+    std::printf("%d rank%s, %d leaves each: %s\n", n, n == 1 ? "" : "s", 8 / n, hash.c_str());
+    hashes.insert(hash);
+  }
+  EXPECT_EQ(hashes.size(), 1u);
+}
+
+TEST(parity_reproducible, recomputing_blocks_does_not_show) {
+  PrivateFolder folder;
+  const std::string corpus = write_corpus(folder);
+  const auto plain = train_on_threads(1, tiny_gpt(corpus, reproducible()), 4);
+  const auto again =
+      train_on_threads(4, tiny_gpt(corpus, reproducible({"training.recompute_every=1"})), 4);
+  EXPECT_EQ(first_difference(again[3].weights, plain[0].weights), "");
+}
+
+TEST(parity_reproducible, a_stock_dropout_is_refused_and_ours_is_named) {
+  struct Stock : Model {
+    Stock() { register_module("drop", torch::nn::Dropout(0.1)); }
+    at::Tensor forward(const at::Tensor& x) override { return x; }
+    at::Tensor loss_sum(const at::Tensor& y, const at::Tensor&) override { return y.sum(); }
+  };
+  run_threads(2, [](Group g) {
+    try {
+      check_reproducible(g, 2, {}, Stock());
+      ADD_FAILURE() << "not refused";
+    } catch (const UsageError& e) {
+      EXPECT_STREQ(e.what(),
+                   "training.reproducible: 'drop' is a torch::nn::Dropout, which draws from "
+                   "LibTorch's generator: what it draws depends on the split into ranks. Take "
+                   "trireme::Dropout, which is keyed by sample");
+    }
+  });
+}
+
+TEST(parity_reproducible, a_backend_that_adds_in_an_order_of_its_own_is_refused) {
+  InitOptions options;
+  options.backend = "fake";
+  options.rank = 0;
+  options.world_size = 2;
+  Group two = init_process_group(options);
+  try {
+    check_reproducible(two, 2, {}, *build_model(digits("mlp")));
+    ADD_FAILURE() << "not refused";
+  } catch (const UsageError& e) {
+    EXPECT_NE(std::string(e.what()).find("the fake backend adds in an order of its own"),
+              std::string::npos)
+        << e.what();
+  }
 }
 
 TEST(parity_reproducible, bucket_sizes_do_not_show) {
@@ -114,7 +193,7 @@ TEST(parity_reproducible, what_cannot_be_is_refused) {
 }
 
 // A rank is this program started again: it finds the folder in the environment.
-TEST(parity_reproducible, one_and_two_processes_and_threads_in_them_end_with_the_same_bits) {
+TEST(parity_reproducible, one_two_and_four_processes_and_threads_in_them_end_with_the_same_bits) {
   constexpr const char* kFolder = "TRIREME_TEST_PARITY_FOLDER";
   const bool is_rank = std::getenv("TRIREME_SPAWN") != nullptr;
   std::unique_ptr<PrivateFolder> own;
@@ -131,23 +210,24 @@ TEST(parity_reproducible, one_and_two_processes_and_threads_in_them_end_with_the
   };
   SpawnOptions options;
   options.timeout = std::chrono::seconds(60);
-  options.args = {"--gtest_filter=parity_reproducible.one_and_two_processes_*"};
-  for (int n : {1, 2})
+  options.args = {"--gtest_filter=parity_reproducible.one_two_and_four_processes_*"};
+  for (int n : {1, 2, 4})
     spawn(
         n,
         [&](Group g) {
           write_safetensors(file("gpt", n, g.rank()), train_on(gpt, g, 6).weights);
           write_safetensors(file("mlp", n, g.rank()), train_on(mlp, g, 6).weights);
           if (n == 1)
-            write_safetensors(file("gpt", 4, 0), train_on_threads(4, gpt, 6).at(3).weights);
+            write_safetensors(file("gpt", 8, 0), train_on_threads(4, gpt, 6).at(3).weights);
         },
         options);
   const std::string gpt_bytes = read_file(file("gpt", 1, 0)),
                     mlp_bytes = read_file(file("mlp", 1, 0));
-  for (int r = 0; r < 2; ++r) {
-    EXPECT_TRUE(read_file(file("gpt", 2, r)) == gpt_bytes) << "rank " << r << " of 2 processes";
-    EXPECT_TRUE(read_file(file("mlp", 2, r)) == mlp_bytes) << "rank " << r << " of 2 processes";
-  }
-  EXPECT_TRUE(read_file(file("gpt", 4, 0)) == gpt_bytes) << "4 threads against 1 process";
+  for (int n : {2, 4})
+    for (int r = 0; r < n; ++r) {
+      EXPECT_TRUE(read_file(file("gpt", n, r)) == gpt_bytes) << "rank " << r << " of " << n;
+      EXPECT_TRUE(read_file(file("mlp", n, r)) == mlp_bytes) << "rank " << r << " of " << n;
+    }
+  EXPECT_TRUE(read_file(file("gpt", 8, 0)) == gpt_bytes) << "4 threads against 1 process";
   ::unsetenv(kFolder);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two ranks of ours against two processes of PyTorch's DistributedDataParallel on Gloo: from the
-// same start and over the same batches, the same losses and the same weights after 20 steps.
+// same start and over the same batches, the same losses and the same weights after 50 steps.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
@@ -22,7 +22,7 @@ using namespace trireme::testing;
 
 namespace {
 
-constexpr int kWorld = 2, kSteps = 20, kBatch = 8;  // samples a rank
+constexpr int kWorld = 2, kSteps = 50, kBatch = 8;  // samples a rank
 constexpr int kSkipped = 77;
 
 struct Finished {
@@ -159,7 +159,7 @@ Sets with_batch(Sets sets) {
 
 }  // namespace
 
-TEST(parity_torch_ddp, an_mlp_with_sgd_has_torchs_weights_after_20_steps) {
+TEST(parity_torch_ddp, an_mlp_with_sgd_has_torchs_weights_after_50_steps) {
   equals_torch(
       "mlp",
       digits("mlp", with_batch({"model.hidden=[256]", "optimizer.params.lr=0.05",
@@ -167,14 +167,14 @@ TEST(parity_torch_ddp, an_mlp_with_sgd_has_torchs_weights_after_20_steps) {
       {"--optimizer", "sgd", "--lr", "0.05", "--momentum", "0.9", "--weight-decay", "0.01"}, 1e-6);
 }
 
-TEST(parity_torch_ddp, the_net_with_sgd_and_clipping_has_torchs_weights_after_20_steps) {
+TEST(parity_torch_ddp, the_net_with_sgd_and_clipping_has_torchs_weights_after_50_steps) {
   equals_torch("net",
                digits("net", with_batch({"optimizer.params.lr=0.02", "gradient_clipping=0.3",
                                          "optimizer.params.weight_decay=0"})),
                {"--optimizer", "sgd", "--lr", "0.02", "--momentum", "0.9", "--clip", "0.3"}, 1e-6);
 }
 
-TEST(parity_torch_ddp, a_gpt_with_adamw_and_clipping_has_torchs_weights_after_20_steps) {
+TEST(parity_torch_ddp, a_gpt_with_adamw_and_clipping_has_torchs_weights_after_50_steps) {
   PrivateFolder folder;
   equals_torch(
       "gpt",

@@ -14,6 +14,7 @@
 #include "trireme/train/identity.h"
 #include "trireme/train/precision_parts.h"
 #include "trireme/train/recompute_setup.h"
+#include "trireme/train/reproducible.h"
 #include "trireme/train/run.h"
 
 // Configuration → the parts of a run.
@@ -206,15 +207,6 @@ void model_state(Model& model, const NamedTensors& weights, StateVisitor& v) {
   for (const auto& item : model.named_buffers()) v.tensor("model." + item.key(), item.value());
 }
 
-// The tree adds float32; what has no place in it is refused by name.
-void check_reproducible(const PrecisionPlan& plan) {
-  check<UsageError>(plan.stored == at::kFloat && plan.wire == at::kFloat,
-                    "training.reproducible: {} makes gradient buckets half precision, and sums of "
-                    "those depend on the split. Take torch_autocast (float32 gradients), or turn "
-                    "reproducible off",
-                    plan.wire == plan.stored ? plan.asked : "communication_data_type");
-}
-
 int64_t count_steps(const Config& c, const Run& run) {
   const int64_t steps = c.get_int("training.steps"), epochs = c.get_int("training.epochs");
   if (epochs == 0) return steps ? steps : 1000;
@@ -264,17 +256,12 @@ Run build_run(const Config& c, Group group) {
   run.batches = c.resolve_batches(group.size());
   run.reproducible = c.get_bool("training.reproducible");
   const int64_t leaves = run.batches.accumulation * run.batches.dp;
-  if (run.reproducible) {
-    check<UsageError>((leaves & (leaves - 1)) == 0 && (group.size() & (group.size() - 1)) == 0,
-                      "training.reproducible: {} leaves on {} ranks; both must be powers of two",
-                      leaves, group.size());
-  }
   const PrecisionPlan precision = plan_precision(c);
   check_precision(precision, at::kCPU);
   run.precision = describe(precision);
-  if (run.reproducible) check_reproducible(precision);
   open_data(run, c);
   run.model = build_model(c);
+  if (run.reproducible) check_reproducible(group, leaves, precision, *run.model);
   run.weights = stored_weights(*run.model, precision);
   run.steps = count_steps(c, run);
   run.clip_norm = c.get_double("gradient_clipping");
@@ -284,9 +271,6 @@ Run build_run(const Config& c, Group group) {
     if (w.requires_grad()) parameters.emplace_back(name, w);
   for (const auto& item : run.model->named_buffers())
     buffers.emplace_back(item.key(), item.value());
-  check<UsageError>(
-      !run.reproducible || buffers.empty(),
-      "training.reproducible: the model has running statistics, which depend on the split");
   run.noise = gradient_noise(c, group, run.batches);
   CommHook hook = hook_for(precision);
   if (run.noise) hook = run.noise->around(hook);

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "trireme/base/export.h"
+#include "trireme/comm/group.h"
+#include "trireme/models/model.h"
+#include "trireme/train/precision.h"
+
+namespace trireme {
+
+/// training.reproducible: UsageError, on every rank, for what has no place in the tree of sums
+/// (design §3): numbers of leaves or ranks that are no powers of two, a backend that adds in an
+/// order of its own, half-precision buckets, running statistics, and modules that draw from
+/// LibTorch's generator.
+TRIREME_API void check_reproducible(const Group& group, int64_t leaves, const PrecisionPlan& plan,
+                                    const Model& model);
+
+}  // namespace trireme
