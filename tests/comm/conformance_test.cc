@@ -5,12 +5,13 @@
 
 #include <algorithm>
 
-#include "trireme/comm/registry.h"
+#include "tests/support/backends.h"
 #include "trireme/comm/run.h"
 
 using namespace trireme;
 using trireme::testing::all_dtypes;
 using trireme::testing::conform;
+using trireme::testing::present;
 using trireme::testing::Sizes;
 
 // One body for all backends: tests/support/conformance.h. mpi's ranks are started by mpirun:
@@ -21,11 +22,6 @@ const std::vector<Sizes> kShapes{{}, {0}, {1}, {7}, {3, 5}, {40, 61}, {50001}};
 const std::vector<Sizes> kFew{{0}, {3, 5}, {50001}};
 const std::vector<at::ScalarType> kFewTypes{at::kFloat, at::kBFloat16, at::kLong, at::kChar,
                                             at::kBool};
-
-bool present(const std::string& backend) {
-  const auto names = trireme::detail::present_backends();
-  return std::find(names.begin(), names.end(), backend) != names.end();
-}
 
 SpawnOptions this_test(const std::string& backend) {
   const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();

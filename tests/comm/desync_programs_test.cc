@@ -8,7 +8,9 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "tests/support/backends.h"
 #include "tests/support/ports.h"
+#include "tests/support/processes.h"
 #include "trireme/comm/registry.h"
 #include "trireme/comm/run.h"
 #include "trireme/store/memory_store.h"
@@ -19,11 +21,6 @@ using namespace trireme;
 using namespace trireme::testing;
 
 namespace {
-
-bool present(const std::string& backend) {
-  const auto names = trireme::detail::present_backends();
-  return std::find(names.begin(), names.end(), backend) != names.end();
-}
 
 std::string run_on(const std::string& backend, int rank, int size,
                    const std::shared_ptr<Store>& store) {
@@ -87,30 +84,56 @@ TEST(comm_desync_programs, every_one_raises_on_all_ranks_of_hybrid) {
 
 namespace {
 
-/// A right program of two ranks of gloo with check=each.
-void expect_left_alone(const std::function<void(Group)>& body) {
-  EXPECT_NO_THROW(run_threads(
-      2, body, {.timeout = std::chrono::seconds(20), .backend = "gloo", .check = "each"}));
+/// A right program of two ranks of gloo with check=each; the store is where they say what they wait
+/// in.
+void expect_left_alone(const std::function<void(Group, Store&)>& body) {
+  std::shared_ptr<Store> store = std::make_shared<MemoryStore>();
+  std::vector<std::string> wrong(2);
+  std::vector<std::thread> ranks;
+  for (int r = 0; r < 2; ++r)
+    ranks.emplace_back([&, r] {
+      trireme::detail::BackendSpec spec;
+      spec.rank = r;
+      spec.size = 2;
+      spec.timeout = std::chrono::seconds(20);
+      spec.check = "each";
+      spec.store = store->clone(Deadline::never());
+      try {
+        body(Group(trireme::detail::make_backend("gloo", spec)), *spec.store);
+      } catch (const std::exception& e) {
+        wrong[static_cast<size_t>(r)] = e.what();
+      }
+    });
+  for (auto& t : ranks) t.join();
+  EXPECT_EQ(wrong[0] + wrong[1], "");
 }
 
-void be_late() { std::this_thread::sleep_for(std::chrono::milliseconds(1400)); }  // others look
+/// Until a rank has said, once more, what it waits in; it looks for a circle then.
+void be_late_for(Store& store, int rank, std::string& said) {
+  const auto heard = [&] {
+    return store.try_get("waits/world/" + std::to_string(rank)).value_or("");
+  };
+  trireme::check<Error>(eventually([&] { return heard() != said; }), "rank {} does not wait", rank);
+  said = heard();
+}
 
 }  // namespace
 
 TEST(comm_desync_programs, ranks_that_are_merely_late_are_left_alone) {
   if (!present("gloo")) GTEST_SKIP() << "this build has no gloo";
-  expect_left_alone([](Group g) {
+  expect_left_alone([](Group g, Store& store) {
     Group other = g.new_group({1, 0});
-    Work got, sent;
+    Work got;
+    std::string said;
     at::Tensor in = at::zeros({3});
     if (g.rank() == 0) {
       got = g.irecv(in, 1, 3);
       other.all_reduce(at::ones(4)).wait();  // rank 1 comes later
       got.wait();                            // and sends later still
     } else {
-      be_late();
+      be_late_for(store, 0, said);
       other.all_reduce(at::ones(4)).wait();
-      be_late();
+      be_late_for(store, 0, said);
       g.send(at::ones(3), 0, 3).wait();
     }
     g.barrier();
@@ -120,7 +143,7 @@ TEST(comm_desync_programs, ranks_that_are_merely_late_are_left_alone) {
 // Each thread's calls are in order; seen together the ranks wait for each other.
 TEST(comm_desync_programs, ranks_of_two_threads_are_left_alone) {
   if (!present("gloo")) GTEST_SKIP() << "this build has no gloo";
-  expect_left_alone([](Group g) {
+  expect_left_alone([](Group g, Store&) {
     Group a = g.new_group({0, 1}), b = g.new_group({0, 1});
     std::vector<std::thread> threads;
     std::vector<std::string> wrong(2);
@@ -129,7 +152,10 @@ TEST(comm_desync_programs, ranks_of_two_threads_are_left_alone) {
         try {
           Group& mine = i ? b : a;
           mine.barrier();
-          if (static_cast<int>(i) == g.rank()) be_late();
+          // Others look after a second; such ranks say nothing by which one could tell that they
+          // do.
+          if (static_cast<int>(i) == g.rank())
+            std::this_thread::sleep_for(std::chrono::milliseconds(1400));
           mine.all_reduce(at::ones(4)).wait();
         } catch (const Error& e) {
           wrong[i] = e.what();

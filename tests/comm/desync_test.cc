@@ -14,12 +14,12 @@
 #include "trireme/base/rank_label.h"
 #include "trireme/comm/checked_backend.h"
 #include "trireme/comm/flight/dump.h"
-#include "trireme/comm/flight/dump.h"
 #include "trireme/comm/flight/dump_reader.h"
 #include "trireme/comm/flight/verdict.h"
 #include "trireme/comm/recorded_backend.h"
 #include "trireme/comm/registry.h"
 #include "trireme/comm/run.h"
+#include "trireme/comm/stall_watch.h"
 
 // Backends that compare nothing by themselves, checked and recorded from outside.
 using namespace trireme;
@@ -234,6 +234,21 @@ TEST(comm_desync, check_hash_names_the_wrong_call_after_at_most_64) {
                           }),
                  "call 71 of group world: ");
   }
+}
+
+TEST(comm_desync, the_first_call_that_two_ranks_have_kept_and_that_differs_is_found) {
+  using trireme::detail::first_difference;
+  const trireme::detail::RecentCalls a{5, {13, 14, 15}, {"four", "five"}},
+      b{4, {11, 12, 13, 24}, {}}, ahead{9, {18, 19}, {}}, none{};
+  EXPECT_EQ(first_difference(a, b), 4u);
+  EXPECT_EQ(first_difference(b, a), 4u);
+  EXPECT_EQ(first_difference(a, a), std::nullopt);
+  EXPECT_EQ(first_difference(a, ahead), std::nullopt);  // nothing that both kept
+  EXPECT_EQ(first_difference(a, none), std::nullopt);
+  EXPECT_EQ(a.text(5), "five");
+  EXPECT_EQ(a.text(4), "four");
+  EXPECT_EQ(a.text(3), "");
+  EXPECT_EQ(a.text(6), "");
 }
 
 TEST(comm_desync, programs_that_are_right_are_left_alone) {

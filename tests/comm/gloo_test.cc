@@ -10,11 +10,11 @@
 #include <cstdlib>
 #include <thread>
 
+#include "tests/support/backends.h"
 #include "trireme/base/check.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/failpoint.h"
 #include "trireme/base/file.h"
-#include "trireme/comm/registry.h"
 #include "trireme/comm/run.h"
 #include "trireme/store/memory_store.h"
 
@@ -23,16 +23,10 @@ using namespace std::chrono_literals;
 
 namespace {
 
-bool present() {
-  for (const auto& name : trireme::detail::present_backends())
-    if (name == "gloo") return true;
-  return false;
-}
-
-class comm_gloo : public testing::Test {
+class comm_gloo : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!present()) GTEST_SKIP() << "this build has no gloo";
+    if (!trireme::testing::present("gloo")) GTEST_SKIP() << "this build has no gloo";
   }
 };
 
@@ -42,7 +36,7 @@ void as_threads(int n, const std::function<void(Group)>& fn, Duration timeout = 
 
 // A rank is this program again; it runs this test alone.
 SpawnOptions as_processes(Duration timeout = 20s) {
-  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+  const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
   SpawnOptions o;
   o.timeout = timeout;
   o.backend = "gloo";
@@ -416,6 +410,41 @@ TEST_F(comm_gloo, a_rank_that_dies_while_a_group_connects_is_a_peer_lost_within_
   }
   for (int r : {0, 2, 3})
     EXPECT_TRUE(has(Notes::read(r), "PeerLost: rank 1 (pid ") && !has(Notes::read(r), "late"))
+        << Notes::read(r);
+}
+
+TEST_F(comm_gloo, a_rank_that_stops_while_a_group_connects_is_named_in_the_timeout) {
+  Notes notes;
+  try {
+    spawn(
+        3,
+        [](Group g) {
+          g.barrier();
+          const pid_t me = ::getpid();
+          pid_t waker = -1;
+          if (g.rank() == 1) {
+            // Once the others have given up: spawn() waits for all ranks.
+            if ((waker = ::fork()) == 0) {
+              const auto gave_up = [](int r) {
+                return ::access(Notes::file(r).c_str(), F_OK) == 0;
+              };
+              for (int i = 0; i < 1500 && !(gave_up(0) && gave_up(2)); ++i) ::usleep(10000);
+              ::kill(me, SIGCONT);
+              ::_exit(0);
+            }
+            set_failpoints("gloo.connect=stop");
+          }
+          note_failure(g, [&] { g.new_group({0, 1, 2}).barrier(); });
+          if (waker > 0) ::waitpid(waker, nullptr, 0);
+        },
+        as_processes(5s));
+  } catch (const Error&) {
+  }
+  for (int r : {0, 2})
+    // Whoever was connected to all waits in the barrier.
+    EXPECT_TRUE(has(Notes::read(r), "Timeout: gloo: rank 1 did not connect within ") ||
+                (has(Notes::read(r), "Timeout: call 1, barrier at ") &&
+                 has(Notes::read(r), ": rank 1 did not arrive within ")))
         << Notes::read(r);
 }
 

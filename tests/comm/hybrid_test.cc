@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "tests/support/backends.h"
 #include "tests/support/conformance.h"
 #include "tests/support/namespaces.h"
 #include "tests/support/ports.h"
@@ -58,12 +59,39 @@ struct Job {
   }
 };
 
-bool present(const std::string& backend) {
-  const auto names = trireme::detail::present_backends();
-  return std::find(names.begin(), names.end(), backend) != names.end();
-}
-
 }  // namespace
+
+// What hosts call differs, and all of them wait: with check=hash, the default.
+TEST(comm_hybrid, by_default_calls_that_wait_for_each_other_are_named_in_seconds) {
+  if (!present("gloo")) GTEST_SKIP() << "this build has no Gloo to go across hosts with";
+  SpawnOptions options;
+  options.backend = "hybrid";
+  options.timeout = std::chrono::seconds(60);
+  options.env = [](int rank) {
+    return std::vector<std::string>{"TRIREME_HOST_ID=" + std::to_string(rank)};
+  };
+  options.args = {std::string("--gtest_filter=comm_hybrid.") +
+                  ::testing::UnitTest::GetInstance()->current_test_info()->name()};
+  spawn(
+      2,
+      [](Group g) {
+        g.barrier();
+        at::Tensor x = at::ones({4});
+        std::vector<at::Tensor> parts{at::zeros({4}), at::zeros({4})};
+        const auto start = Clock::now();
+        std::string text;
+        try {
+          (g.rank() ? g.scatter(x, {}, 0) : g.gather(parts, x, 0)).wait();
+        } catch (const Mismatch& e) {
+          text = e.what();
+        }
+        for (const char* part : {"call 2 of group world: rank 0 called gather(float32[4], root 0)",
+                                 ", but rank 1 called scatter(float32[4], root 0)"})
+          trireme::check<Error>(text.find(part) != std::string::npos, "{}", text);
+        trireme::check<Error>(seconds_since(start) < 8, "{} s", seconds_since(start));
+      },
+      options);
+}
 
 TEST(comm_hybrid, layout_numbers_hosts_by_their_first_rank) {
   HostLayout even({0, 1, 0, 1});

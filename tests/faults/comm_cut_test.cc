@@ -8,7 +8,7 @@ namespace trireme::testing {
 namespace {
 
 void expect_both_sides_go_on(const CommCase& like) {
-  if (!is_present("gloo")) GTEST_SKIP() << "this build has no Gloo to go across hosts with";
+  if (!present("gloo")) GTEST_SKIP() << "this build has no Gloo to go across hosts with";
   Hosts hosts(2);
   if (!hosts.why().empty()) GTEST_SKIP() << hosts.why();
   Keeper keeper(&hosts);

@@ -17,13 +17,13 @@ TEST(faults_comm_kill, in_each_call_of_local_in_the_arena) {
 }
 
 TEST(faults_comm_kill, in_each_call_of_gloo) {
-  if (!is_present("gloo")) GTEST_SKIP() << "this build has no gloo";
+  if (!present("gloo")) GTEST_SKIP() << "this build has no gloo";
   expect_survivors_go_on(in_each_call({.backend = "gloo"}, kKills), 4);
 }
 
 // Rank 3 is called rank 1 by the groups that the backend stands on.
 TEST(faults_comm_kill, in_each_call_of_hybrid) {
-  if (!is_present("gloo")) GTEST_SKIP() << "this build has no Gloo to go across hosts with";
+  if (!present("gloo")) GTEST_SKIP() << "this build has no Gloo to go across hosts with";
   expect_survivors_go_on(
       in_each_call({.backend = "hybrid", .size = 4, .victim = 3, .per_host = 2}, kKills), 4);
 }
@@ -31,7 +31,7 @@ TEST(faults_comm_kill, in_each_call_of_hybrid) {
 // Without a launcher's store: it dies with rank 0.
 TEST(faults_comm_kill, of_rank_0_which_serves_the_store) {
   std::vector<CommCase> cases = in_each_call({.backend = "local", .victim = 0}, kKills);
-  if (is_present("gloo")) {
+  if (present("gloo")) {
     for (const CommCase& like :
          {CommCase{.backend = "gloo", .victim = 0},
           CommCase{.backend = "hybrid", .size = 4, .victim = 0, .per_host = 2}})

@@ -22,12 +22,12 @@ TEST(faults_comm_stop, in_each_call_of_local_in_the_arena) {
 }
 
 TEST(faults_comm_stop, in_each_call_of_gloo) {
-  if (!is_present("gloo")) GTEST_SKIP() << "this build has no gloo";
+  if (!present("gloo")) GTEST_SKIP() << "this build has no gloo";
   expect_survivors_go_on(in_each_call({.backend = "gloo", .timeout = seconds(2)}, kStops), 16);
 }
 
 TEST(faults_comm_stop, in_each_call_of_hybrid) {
-  if (!is_present("gloo")) GTEST_SKIP() << "this build has no Gloo to go across hosts with";
+  if (!present("gloo")) GTEST_SKIP() << "this build has no Gloo to go across hosts with";
   expect_survivors_go_on(
       in_each_call(
           {.backend = "hybrid", .size = 4, .victim = 3, .per_host = 2, .timeout = seconds(2)},
@@ -39,7 +39,7 @@ TEST(faults_comm_stop, in_each_call_of_hybrid) {
 TEST(faults_comm_stop, of_rank_0_which_serves_the_store) {
   std::vector<CommCase> cases =
       in_each_call({.backend = "local", .victim = 0, .timeout = seconds(2)}, kStops);
-  if (is_present("gloo")) {
+  if (present("gloo")) {
     for (const CommCase& like :
          {CommCase{.backend = "gloo", .victim = 0, .timeout = seconds(2)},
           CommCase{

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trireme/comm/group.h"
+#include "trireme/comm/wait_board.h"
 
 namespace trireme::detail {
 
@@ -67,6 +68,11 @@ class TRIREME_API Backend {
   virtual int64_t shared_bytes() const = 0;
   virtual void progress() = 0;
   virtual void abort(const std::string& why, AbortKind kind = AbortKind::other) = 0;
+  /// `look` runs on the thread that waits, some times a second, once a call has made it wait for a
+  /// second; what it throws ends that wait. Empty: none. False: this backend runs none.
+  virtual bool on_stall(std::function<void()> /*look*/) { return false; }
+  /// Where the ranks can say what they wait in then. All of them call it; null: nowhere.
+  virtual std::unique_ptr<WaitBoard> make_board() { return nullptr; }
   /// Runs `done` on this thread once the call is complete, before wait() returns.
   virtual void when_complete(Token token, std::function<void()> done) = 0;
 

@@ -3,13 +3,16 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "trireme/comm/dtypes.h"
 #include "trireme/comm/flight/recorder.h"
 #include "trireme/comm/group.h"
 
 namespace trireme::detail {
 
 /// The recorder's word for a dtype; bool is uint8, what it does not know is uint8 too.
-flight::DType word_of(at::ScalarType type);
+inline flight::DType word_of(at::ScalarType type) {
+  return dtype_of(type).value_or(flight::DType::u8);
+}
 
 /// What a call of a Backend says.
 inline flight::CallWords words_of(flight::OpKind op, const at::Tensor& tensor, int root = 0,

@@ -15,6 +15,7 @@
 #include "trireme/comm/call_words.h"
 #include "trireme/comm/flight/call_text.h"
 #include "trireme/comm/forwarding_backend.h"
+#include "trireme/comm/stall_watch.h"
 #include "trireme/comm/wait_watch.h"
 
 namespace trireme::detail {
@@ -23,7 +24,8 @@ namespace {
 using flight::CallWords;
 using flight::OpKind;
 
-constexpr size_t kEach = 64;  // collectives between two comparisons of hashes
+constexpr size_t kEach = 64;   // collectives between two comparisons of hashes
+constexpr size_t kTexts = 16;  // of them, whose words a rank that is stuck tells
 
 /// A call as ranks tell it to each other.
 struct Told {
@@ -63,16 +65,20 @@ class CheckedBackend final : public ForwardingBackend {
  public:
   /// board_ranks: this group's ranks as ranks of the watch's board.
   CheckedBackend(std::shared_ptr<Backend> inner, bool each, const std::string& group,
-                 std::shared_ptr<WaitWatch> watch, std::vector<int> board_ranks)
+                 std::shared_ptr<WaitWatch> watch, std::shared_ptr<StallWatch> stalls,
+                 std::vector<int> board_ranks)
       : ForwardingBackend(std::move(inner)),
         group_(group),
         each_(each),
         last_(each ? 1 : kEach),
         watch_(std::move(watch)),
+        stalls_(std::move(stalls)),
         board_ranks_(std::move(board_ranks)) {
+    if (stalls_ && !inner_->on_stall([this] { look_at_stall(); })) stalls_.reset();
     if (watch_) watch_->join(this, [this](const auto& why) { abort(why, AbortKind::mismatch); });
   }
   ~CheckedBackend() override {
+    if (stalls_) inner_->on_stall({});
     if (!watch_) return;
     watch_->leave(this);
     if (!failed_ && std::uncaught_exceptions() == 0) watch_->left(group_);
@@ -148,10 +154,10 @@ class CheckedBackend final : public ForwardingBackend {
   std::shared_ptr<Backend> subgroup(const std::vector<int>& members,
                                     const std::string& group) override {
     std::vector<int> board_ranks;
-    if (watch_)
+    if (watch_ || stalls_)
       for (int m : members) board_ranks.push_back(board_ranks_[static_cast<size_t>(m)]);
     return std::make_shared<CheckedBackend>(inner_->subgroup(members, group), each_, group, watch_,
-                                            std::move(board_ranks));
+                                            stalls_, std::move(board_ranks));
   }
 
  private:
@@ -164,6 +170,7 @@ class CheckedBackend final : public ForwardingBackend {
     if (watch_) watch_->called(group_, calls_);
     if (size() == 1 || calls_ % last_ != 0) return;
     if (each_) return compare(&t, 1);
+    if (stalls_) stalls_->sweep();
     // Every rank sees the same numbers, so all of them go on to the calls, or none does.
     const auto hashes = exchange(&hash_, sizeof hash_);
     for (int r = 1; r < size(); ++r)
@@ -190,6 +197,33 @@ class CheckedBackend final : public ForwardingBackend {
                              first.seq, group_, text_of(first), r, text_of(other)),
                  r);
       }
+    }
+  }
+
+  /// This rank waits since a second: perhaps for a call that others did not make.
+  void look_at_stall() {
+    const uint64_t kept = std::min<uint64_t>(calls_, kEach);
+    RecentCalls mine{calls_, {}, {}};
+    for (uint64_t n = calls_ - kept + 1; n <= calls_; ++n) {
+      const Told& t = told_[(n - 1) % kEach];
+      mine.digests.push_back(t.digest);
+      if (calls_ - n < kTexts) mine.texts.push_back(text_of(t));
+    }
+    const auto said = stalls_->tell(group_, mine);
+    if (said.empty()) return;
+    for (int r = 0; r < size(); ++r) {
+      const auto& theirs = said[static_cast<size_t>(board_ranks_[static_cast<size_t>(r)])];
+      if (r == rank() || !theirs) continue;
+      const auto number = first_difference(mine, *theirs);
+      if (!number) continue;
+      const std::string own = text_of(told_[(*number - 1) % kEach]), text = theirs->text(*number),
+                        other = text.empty() ? "another collective" : text;
+      const bool first = rank() < r;
+      mismatch(fmt::format("call {} of group {}: rank {} called {}, but rank {} called {}. Every "
+                           "rank must make the same calls in the same order",
+                           *number, group_, first ? rank() : r, first ? own : other,
+                           first ? r : rank(), first ? other : own),
+               r);
     }
   }
 
@@ -298,7 +332,8 @@ class CheckedBackend final : public ForwardingBackend {
   Told told_[kEach] = {};
   at::Device device_ = at::kCPU;  // of the last call
   CallSite site_;
-  const std::shared_ptr<WaitWatch> watch_;
+  const std::shared_ptr<WaitWatch> watch_;  // with each
+  std::shared_ptr<StallWatch> stalls_;      // with hash
   const std::vector<int> board_ranks_;
   std::map<Key, Waiting> open_;  // messages under way
   bool failed_ = false;
@@ -314,11 +349,13 @@ std::shared_ptr<Backend> checked_backend(std::shared_ptr<Backend> inner,
                     "check is '{}'; each, hash and off are known", check_word);
   const bool each = check_word == "each";
   std::shared_ptr<WaitWatch> watch;
+  std::shared_ptr<StallWatch> stalls;
   if (each && board) watch = std::make_shared<WaitWatch>(std::move(board));
+  if (!each && board) stalls = std::make_shared<StallWatch>(std::move(board));
   std::vector<int> ranks(static_cast<size_t>(inner->size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   return std::make_shared<CheckedBackend>(std::move(inner), each, group, std::move(watch),
-                                          std::move(ranks));
+                                          std::move(stalls), std::move(ranks));
 }
 
 }  // namespace trireme::detail

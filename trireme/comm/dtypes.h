@@ -3,15 +3,17 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <array>
 #include <optional>
 
 #include "trireme/comm/group.h"
 #include "trireme/comm/local/types.h"
 
+// LibTorch's dtypes in the words of our own reduction, of the flight recorder and of MPI's modules,
+// and which reductions each has.
 namespace trireme::detail {
 
-/// As what our own reduction adds elements of this type; nullopt: it does not.
-inline std::optional<local::DType> reduced_as(at::ScalarType type) {
+constexpr std::optional<local::DType> word_for(at::ScalarType type) {
   using local::DType;
   switch (type) {
     case at::kDouble:
@@ -31,7 +33,7 @@ inline std::optional<local::DType> reduced_as(at::ScalarType type) {
     case at::kChar:
       return DType::i8;
     case at::kByte:
-    case at::kBool:
+    case at::kBool:  // 0 and 1: product, min and max are as they should be
       return DType::u8;
     case at::kComplexFloat:
       return DType::c64;
@@ -42,22 +44,33 @@ inline std::optional<local::DType> reduced_as(at::ScalarType type) {
   }
 }
 
-/// Whether our own reduction has this op for this type.
-inline bool reduces(ReduceOp op, at::ScalarType type) {
-  const auto as = reduced_as(type);
-  if (!as) return false;
+/// The same by a table: a switch costs a jump that every call would have to guess. nullopt: no
+/// backend of ours carries it.
+inline std::optional<local::DType> dtype_of(at::ScalarType type) {
+  constexpr auto n = static_cast<size_t>(at::ScalarType::NumOptions);
+  static constexpr auto words = [] {
+    std::array<std::optional<local::DType>, n> table;
+    for (size_t i = 0; i < n; ++i) table[i] = word_for(static_cast<at::ScalarType>(i));
+    return table;
+  }();
+  return static_cast<size_t>(type) < n ? words[static_cast<size_t>(type)] : std::nullopt;
+}
+
+constexpr bool reduces(ReduceOp op, at::ScalarType type) {
+  const auto word = word_for(type);
+  if (!word) return false;
   switch (op) {
     case ReduceOp::sum:
       return type != at::kBool;
     case ReduceOp::avg:
-      return !local::is_integer(*as);
+      return !local::is_integer(*word);
     case ReduceOp::min:
     case ReduceOp::max:
-      return !local::is_complex(*as);
+      return !local::is_complex(*word);
     case ReduceOp::product:
       return true;
     default:
-      return local::is_integer(*as);
+      return local::is_integer(*word);
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -71,6 +72,8 @@ class ForwardingBackend : public Backend {
   int64_t shared_bytes() const override { return inner_->shared_bytes(); }
   void progress() override { inner_->progress(); }
   void abort(const std::string& why, AbortKind kind) override { inner_->abort(why, kind); }
+  bool on_stall(std::function<void()> look) override { return inner_->on_stall(std::move(look)); }
+  std::unique_ptr<WaitBoard> make_board() override { return inner_->make_board(); }
   void when_complete(Token token, std::function<void()> done) override {
     inner_->when_complete(token, std::move(done));
   }

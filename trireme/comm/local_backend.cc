@@ -3,12 +3,12 @@
 
 #include <ATen/ops/from_blob.h>
 
-#include <array>
 #include <mutex>
 #include <optional>
 
 #include "trireme/base/check.h"
 #include "trireme/comm/backend.h"
+#include "trireme/comm/dtypes.h"
 
 namespace trireme::detail {
 namespace {
@@ -16,46 +16,6 @@ namespace {
 using local::Call;
 using local::DType;
 using local::OpKind;
-
-constexpr std::optional<DType> word_for(at::ScalarType t) {
-  switch (t) {
-    case at::kDouble:
-      return DType::f64;
-    case at::kFloat:
-      return DType::f32;
-    case at::kHalf:
-      return DType::f16;
-    case at::kBFloat16:
-      return DType::bf16;
-    case at::kLong:
-      return DType::i64;
-    case at::kInt:
-      return DType::i32;
-    case at::kByte:
-    case at::kBool:
-      return DType::u8;
-    case at::kShort:
-      return DType::i16;
-    case at::kChar:
-      return DType::i8;
-    case at::kComplexFloat:
-      return DType::c64;
-    case at::kComplexDouble:
-      return DType::c128;
-    default:
-      return std::nullopt;
-  }
-}
-
-std::optional<DType> dtype_of(at::ScalarType t) {
-  constexpr auto n = static_cast<size_t>(at::ScalarType::NumOptions);
-  static constexpr auto words = [] {
-    std::array<std::optional<DType>, n> table;
-    for (size_t i = 0; i < n; ++i) table[i] = word_for(static_cast<at::ScalarType>(i));
-    return table;
-  }();
-  return static_cast<size_t>(t) < n ? words[static_cast<size_t>(t)] : std::nullopt;
-}
 
 class LocalBackend final : public Backend, public std::enable_shared_from_this<LocalBackend> {
  public:
@@ -85,23 +45,7 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
   bool supports(Collective, at::ScalarType dtype, at::DeviceType device) const override {
     return device == at::kCPU && dtype_of(dtype).has_value();
   }
-  bool supports(ReduceOp op, at::ScalarType dtype) const override {
-    const auto type = dtype_of(dtype);
-    if (!type) return false;
-    switch (op) {
-      case ReduceOp::sum:
-        return dtype != at::kBool;
-      case ReduceOp::avg:
-        return !local::is_integer(*type);
-      case ReduceOp::min:
-      case ReduceOp::max:
-        return !local::is_complex(*type);
-      case ReduceOp::product:
-        return true;
-      default:
-        return local::is_integer(*type);
-    }
-  }
+  bool supports(ReduceOp op, at::ScalarType dtype) const override { return reduces(op, dtype); }
 
   at::Tensor empty(at::IntArrayRef sizes, at::TensorOptions options) override {
     check<UsageError>(options.device().is_cpu(),

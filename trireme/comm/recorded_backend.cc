@@ -11,34 +11,6 @@
 
 namespace trireme::detail {
 
-flight::DType word_of(at::ScalarType type) {
-  using flight::DType;
-  switch (type) {
-    case at::kDouble:
-      return DType::f64;
-    case at::kFloat:
-      return DType::f32;
-    case at::kHalf:
-      return DType::f16;
-    case at::kBFloat16:
-      return DType::bf16;
-    case at::kLong:
-      return DType::i64;
-    case at::kInt:
-      return DType::i32;
-    case at::kShort:
-      return DType::i16;
-    case at::kChar:
-      return DType::i8;
-    case at::kComplexFloat:
-      return DType::c64;
-    case at::kComplexDouble:
-      return DType::c128;
-    default:
-      return DType::u8;
-  }
-}
-
 namespace {
 
 using flight::CallWords;

@@ -40,6 +40,7 @@ std::shared_ptr<Backend> make_backend(const std::string& backend, const BackendS
   if (spec.check.empty() || backend == "fake" || is_by_device(backend)) return made;
   if (spec.tuned) made = tuned_by_cache(std::move(made), spec.store);
   std::unique_ptr<WaitBoard> board;
+  if (spec.check == "hash") board = made->make_board();
   if (spec.check == "each" && spec.store && spec.size > 1)
     board = store_board(*spec.store, spec.name, spec.rank, spec.size, spec.timeout);
   return recorded_backend(checked_backend(std::move(made), spec.check, spec.name, std::move(board)),

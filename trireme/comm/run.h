@@ -18,7 +18,7 @@ struct InitOptions {
   std::string across = "gloo";
   /// How ranks of a backend other than local (which always compares every call) find out that they
   /// call different things. "each": one small exchange before every collective. "hash": after every
-  /// 64. "off".
+  /// 64, and, but for nccl, when one has made a rank wait for a second. "off".
   std::string check = "hash";
   /// Where `trireme bench --tune` has measured this kind of host, all_reduce goes by the algorithm
   /// that was the fastest at its size; false: by the backend's own.

@@ -10,6 +10,8 @@
 namespace trireme::detail {
 namespace {
 
+constexpr Duration kAnswer = std::chrono::seconds(2);
+
 class StoreBoard final : public WaitBoard {
  public:
   StoreBoard(std::unique_ptr<Store> store, const std::string& group, int rank, int size)
@@ -38,11 +40,41 @@ class StoreBoard final : public WaitBoard {
   std::vector<std::string> keys_, said_;
 };
 
+class LazyBoard final : public WaitBoard {
+ public:
+  LazyBoard(std::shared_ptr<Store> store, std::string group, int rank, int size)
+      : store_(std::move(store)), group_(std::move(group)), rank_(rank), size_(size) {}
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  void say(const std::string& record) override { board().say(record); }
+  std::vector<std::string> heard() override { return board().heard(); }
+  bool outlives_ranks() const override { return true; }
+
+ private:
+  WaitBoard& board() {
+    if (!board_) board_ = store_board(*store_, group_, rank_, size_, kAnswer);
+    return *board_;
+  }
+
+  const std::shared_ptr<Store> store_;
+  const std::string group_;
+  const int rank_, size_;
+  std::unique_ptr<WaitBoard> board_;
+};
+
 }  // namespace
+
+std::unique_ptr<WaitBoard> lazy_store_board(std::shared_ptr<Store> store, const std::string& group,
+                                            int rank, int size) {
+  return std::make_unique<LazyBoard>(std::move(store), group, rank, size);
+}
 
 std::unique_ptr<WaitBoard> store_board(Store& store, const std::string& group, int rank, int size,
                                        Duration timeout) {
-  return std::make_unique<StoreBoard>(store.clone(Deadline::after(timeout)), group, rank, size);
+  auto own = store.clone(Deadline::after(timeout));
+  // Its user has a call under way: a store that stands still must not hold that up for long.
+  own->set_answer_limit(kAnswer);
+  return std::make_unique<StoreBoard>(std::move(own), group, rank, size);
 }
 
 }  // namespace trireme::detail

@@ -24,6 +24,8 @@ class WaitBoard {
   virtual void say(const std::string& record) = 0;
   /// What the ranks said last, as far as it is here; "": nothing.
   virtual std::vector<std::string> heard() = 0;
+  /// Takes in what others said, where it would pile up otherwise.
+  virtual void sweep() {}
   /// False: a rank's last words may not arrive, so that it need not say that it leaves.
   virtual bool outlives_ranks() const = 0;
 };
@@ -31,6 +33,10 @@ class WaitBoard {
 /// Under keys of the job's store, through a connection of its own.
 std::unique_ptr<WaitBoard> store_board(Store& store, const std::string& group, int rank, int size,
                                        Duration timeout);
+
+/// The same, connected when it is used first.
+std::unique_ptr<WaitBoard> lazy_store_board(std::shared_ptr<Store> store, const std::string& group,
+                                            int rank, int size);
 
 }  // namespace detail
 }  // namespace trireme

@@ -397,6 +397,39 @@ void desync(Group g) {
   trireme::check<Error>(wrong.empty(), "{}", wrong);
 }
 
+// check=hash, the default: the first of 64 calls.
+void stalled(Group world) {
+  const auto group = [&] {
+    detail::BackendSpec spec;
+    spec.rank = world.rank();
+    spec.size = world.size();
+    spec.timeout = seconds(30);
+    return Group(detail::make_backend("mpi", spec));
+  };
+  // Rank 0 comes late, but makes the same calls: the others look at their wait, and go on.
+  Group late = group();
+  at::Tensor x = of_rank(late.rank(), 4, at::kFloat);
+  if (late.rank() == 0) {
+    const auto start = Clock::now();
+    while (seconds_since(start) < 1.5) late.get()->progress();
+  }
+  late.all_reduce(x).wait();
+  equal(x, oracle(ReduceOp::sum, late.size(), 4, at::kFloat), "after a stall");
+
+  // Everybody receives.
+  Group wrong = group();
+  wrong.barrier();
+  std::vector<at::Tensor> parts;
+  for (int r = 0; r < wrong.size(); ++r) parts.push_back(at::zeros({4}));
+  const auto start = Clock::now();
+  const std::string text = expect<Mismatch>(
+      [&] { (wrong.rank() ? wrong.scatter(x, {}, 0) : wrong.gather(parts, x, 0)).wait(); },
+      "call 2 of group world: rank 0 called gather(float32[4], root 0) at ");
+  trireme::check<Error>(text.find(" called scatter(float32[4], root 0) at ") != std::string::npos,
+                        "{}", text);
+  trireme::check<Error>(seconds_since(start) < 8, "{} s", seconds_since(start));
+}
+
 // These end the job: the launcher must notice.
 void one_exits(Group g) {
   if (g.rank() == 1) std::exit(3);
@@ -418,6 +451,7 @@ const std::map<std::string, void (*)(Group)> kFacts{
     {"different_calls", different_calls},
     {"aborted", aborted},
     {"desync", desync},
+    {"stalled", stalled},
     {"beside_another", beside_another},
     {"one_exits", one_exits},
     {"one_is_killed", one_is_killed},

@@ -19,6 +19,7 @@ namespace trireme::detail {
 namespace {
 
 constexpr Duration kAnswer = std::chrono::seconds(2);
+constexpr Duration kYear = std::chrono::hours(24 * 365);
 
 std::string lost_key(int rank) { return fmt::format("news/lost/{}", rank); }
 std::string left_key(int rank) { return fmt::format("news/left/{}", rank); }
@@ -71,6 +72,8 @@ struct Watch::Core {
 
   Core(std::unique_ptr<Store> connection, int rank, int size)
       : rank_(rank), size_(size), store_(std::move(connection)), where_(store_->describe()) {
+    // A store that stands still is no loss: whoever waits has a deadline, and the link is watched.
+    store_->set_answer_limit(kYear);
     where_.resize(std::min(where_.size(), where_.find(" under ")));  // whatever its prefixes are
   }
 

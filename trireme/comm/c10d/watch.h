@@ -38,8 +38,8 @@ Failure failure_from(const std::string& text);
 ///   left/<group>/<rank>   and this one, of the world, that group
 ///   words/<group>/<rank>  what a rank that waits for long is doing
 /// Threads: any. A store that is gone is a PeerLost of every group, unless a rank has left before:
-/// then the store may have closed in order. One that does not answer holds up nobody for more than
-/// two seconds in all, also where this object is destroyed.
+/// then the store may have closed in order. One that does not answer, however long, is no loss; it
+/// holds up nobody for more than two seconds in all, also where this object is destroyed.
 class TRIREME_API Watch {
  public:
   static constexpr Duration kPeriod = std::chrono::milliseconds(200);

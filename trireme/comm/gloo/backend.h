@@ -16,7 +16,7 @@ namespace trireme::detail {
 /// bits: elements are reduced in the same fixed order. Bytes that a rank sends: all_reduce and
 /// reduce of large tensors 2(n-1)/n of the tensor, reduce_scatter and all_gather (n-1)/n of the
 /// larger one. Collectives run one after the other on a thread of the group's; messages between
-/// pairs beside them. Tags of messages go up to 2^29 - 17.
+/// pairs beside them. Tags of messages go up to 65519.
 ///
 /// Calls that differ between ranks never move data to the wrong place: messages carry op, dtype,
 /// count and root in their tag. They end in Mismatch after about a second, or in Timeout.

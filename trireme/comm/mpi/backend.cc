@@ -10,9 +10,9 @@
 #include "trireme/base/check.h"
 #include "trireme/base/signals.h"
 #include "trireme/comm/checked_backend.h"
+#include "trireme/comm/dtypes.h"
 #include "trireme/comm/flight/dump.h"
 #include "trireme/comm/mpi/board.h"
-#include "trireme/comm/mpi/dtypes.h"
 #include "trireme/comm/mpi/load.h"
 #include "trireme/comm/mpi/mpi_backend.h"
 #include "trireme/comm/mpi_group.h"
@@ -61,17 +61,19 @@ const std::string& MpiBackend::name() const {
 }
 
 bool MpiBackend::supports(Collective, at::ScalarType dtype, at::DeviceType device) const {
-  return device == at::kCPU && mpi_dtype(dtype).has_value();
+  return device == at::kCPU && dtype_of(dtype).has_value();
 }
 
-bool MpiBackend::supports(ReduceOp op, at::ScalarType dtype) const {
-  return mpi_reduces(op, dtype);
-}
+bool MpiBackend::supports(ReduceOp op, at::ScalarType dtype) const { return reduces(op, dtype); }
 
 at::Tensor MpiBackend::empty(at::IntArrayRef sizes, at::TensorOptions options) {
   check<UsageError>(options.device().is_cpu(), "the mpi backend has memory of the CPU, not of {}",
                     options.device().str());
   return at::empty(sizes, options);
+}
+
+std::unique_ptr<WaitBoard> MpiBackend::make_board() {
+  return size() > 1 ? mpi_board(comm_->duplicate(timeout())) : nullptr;
 }
 
 std::shared_ptr<Backend> MpiBackend::subgroup(const std::vector<int>& members,
@@ -173,8 +175,7 @@ Group mpi_group(const void* comm, size_t bytes, bool is_pointer, Duration timeou
   const TriremeMpiModule& api = load_mpi(is_pointer ? MpiFlavour::openmpi : MpiFlavour::mpich);
   const auto given = MpiCommunicator::adopt(api, comm, bytes);
   auto made = std::make_shared<MpiBackend>(given->duplicate(timeout), timeout, MpiLimits{});
-  std::unique_ptr<WaitBoard> board;
-  if (check_word == "each" && made->size() > 1) board = mpi_board(given->duplicate(timeout));
+  auto board = check_word == "off" ? nullptr : made->make_board();
   const int rank = made->rank();
   return Group(recorded_backend(
       checked_backend(std::move(made), check_word, "world", std::move(board)), "world", rank));

@@ -53,6 +53,13 @@ class MpiBoard final : public WaitBoard {
     return said_;
   }
 
+  void sweep() override {
+    try {
+      heard();
+    } catch (const Error&) {  // whoever looks at what was said sees it
+    }
+  }
+
   bool outlives_ranks() const override { return false; }
 
  private:

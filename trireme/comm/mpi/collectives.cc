@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "trireme/base/check.h"
-#include "trireme/comm/mpi/dtypes.h"
+#include "trireme/comm/dtypes.h"
 #include "trireme/comm/mpi/mpi_backend.h"
 
 // Each call of a group as calls of MPI that do not wait.
@@ -18,7 +18,9 @@ char nothing;  // MPI takes a null pointer for a wish
 char* data_of(const at::Tensor& t) {
   return t.defined() && t.numel() ? static_cast<char*>(t.data_ptr()) : &nothing;
 }
-uint8_t dtype_of(const at::Tensor& t) { return static_cast<uint8_t>(*mpi_dtype(t.scalar_type())); }
+uint8_t dtype_of(const at::Tensor& t) {
+  return static_cast<uint8_t>(*detail::dtype_of(t.scalar_type()));
+}
 uint8_t op_of(ReduceOp op) { return static_cast<uint8_t>(op); }
 
 int64_t size_of(const at::Tensor& t) { return static_cast<int64_t>(t.element_size()); }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/comm/backend.h"
@@ -50,6 +51,11 @@ class MpiBackend final : public Backend {
   int64_t shared_bytes() const override { return 0; }
   void progress() override;
   void abort(const std::string& why, AbortKind kind) override;
+  bool on_stall(std::function<void()> look) override {
+    look_ = std::move(look);
+    return true;
+  }
+  std::unique_ptr<WaitBoard> make_board() override;
   void when_complete(Token token, std::function<void()> done) override;
 
   std::shared_ptr<Backend> subgroup(const std::vector<int>& members,
@@ -125,6 +131,7 @@ class MpiBackend final : public Backend {
   std::optional<Failure> failure_;
   std::map<int, MpiReport> heard_;
   Clock::time_point next_listen_{};
+  std::function<void()> look_;  // at a call that makes this rank wait for long
 };
 
 }  // namespace trireme::detail

@@ -12,6 +12,8 @@ namespace {
 using local::OpKind;
 
 constexpr auto kListenEvery = std::chrono::milliseconds(20);
+constexpr auto kStall = std::chrono::seconds(1);  // then a wait is looked at
+constexpr auto kLookEvery = std::chrono::milliseconds(200);
 /// A rank that waits answers within kListenEvery, unless its CPU is busy with others.
 constexpr auto kAnswerWithin = std::chrono::milliseconds(500);
 
@@ -131,12 +133,17 @@ void MpiBackend::wait(Token token, Duration timeout) {
   Pending& p = *at->second;
   const auto start = Clock::now();
   const Deadline deadline = Deadline::after(timeout);
+  auto next_look = start + kStall;
   for (int round = 0; !advance(p); ++round) {
     if (round < 64) continue;
     ::sched_yield();
     if (round % 8) continue;
-    listen(&p, Clock::now() - start);
-    if (deadline.expired()) time_out(p.call, Clock::now() - start);
+    const auto now = Clock::now();
+    listen(&p, now - start);
+    if (deadline.expired()) time_out(p.call, now - start);
+    if (!look_ || now < next_look) continue;
+    look_();
+    next_look = Clock::now() + kLookEvery;
   }
   complete(at);
   progress();

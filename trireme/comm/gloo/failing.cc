@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdlib>
+
+#include "trireme/base/check.h"
+#include "trireme/comm/gloo/gloo_backend.h"
+
+namespace trireme::detail {
+
+void GlooBackend::check_usable() {
+  std::lock_guard lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void GlooBackend::abort(const std::string& why, AbortKind kind) {
+  Failure told{Failure::Kind::lost, world_rank(rank()), why};
+  auto own = std::make_exception_ptr(Aborted("this rank gave up: " + why));
+  if (kind == AbortKind::other) {
+    told.text = fmt::format("rank {} failed after call {}: {}", rank(), calls_, why);
+  } else {
+    told.kind = kind == AbortKind::mismatch ? Failure::Kind::mismatch : Failure::Kind::timeout;
+    own = exception_of(told);
+  }
+  {
+    std::lock_guard lock(mutex_);
+    if (failure_) return;
+    failure_ = own;
+  }
+  if (size() == 1) return;
+  world_->watch->fail(group_, told);
+  messenger_->revoke();
+  wake_.notify_all();
+}
+
+std::exception_ptr GlooBackend::exception_of(const Failure& failure, int rank) {
+  try {
+    raise(failure, rank);
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+void GlooBackend::settle(const Failure& failure) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = exception_of(failure, rank());
+    if (messenger_) messenger_->revoke();
+    if (connecting_) connecting_->give_up();
+  }
+  wake_.notify_all();
+  done_.notify_all();
+}
+
+void GlooBackend::fail_now(const Failure& failure) {
+  settle(world_->watch->fail(group_, failure));
+  check_usable();
+  std::abort();  // settle() set it
+}
+
+Failure GlooBackend::diagnose(const MessageLost& lost, const std::string& where) {
+  const int peer = lost.peer < 0 ? -1 : world_rank(lost.peer);
+  if (auto told = world_->watch->cause(group_, peer, kPatience)) return *told;
+  if (peer < 0)
+    return {Failure::Kind::lost, -1,
+            fmt::format("rank {} lost its connections while it waited in {}: {}", rank(), where,
+                        lost.what())};
+  if (world_->watch->has_left(group_, peer))
+    return {Failure::Kind::mismatch, peer,
+            fmt::format("rank {} left while rank {} waits in {}. Every rank must make the same "
+                        "calls",
+                        lost.peer, rank(), where)};
+  return {Failure::Kind::lost, peer,
+          fmt::format("rank {} lost the connection to rank {} while it waited in {}: {}", rank(),
+                      lost.peer, where, lost.what())};
+}
+
+}  // namespace trireme::detail

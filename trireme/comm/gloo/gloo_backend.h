@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "trireme/comm/backend.h"
+#include "trireme/comm/c10d/world.h"
+#include "trireme/comm/dtypes.h"
+#include "trireme/comm/gloo/collectives.h"
+#include "trireme/comm/gloo/connecting.h"
+#include "trireme/comm/gloo/messenger.h"
+#include "trireme/comm/local/types.h"
+
+namespace trireme::detail {
+
+class GlooBackend final : public Backend {
+ public:
+  // backend.cc
+  GlooBackend(std::shared_ptr<World> world, std::string group, int rank,
+              std::vector<int> world_ranks, Duration timeout);
+  ~GlooBackend() override;
+  void connect(const std::string& host, const std::string& interface, Deadline deadline,
+               const Messenger* parent);
+  std::shared_ptr<Backend> subgroup(const std::vector<int>& members,
+                                    const std::string& name) override;
+
+  const std::string& name() const override {
+    static const std::string name = "gloo";
+    return name;
+  }
+  bool supports(Collective, at::ScalarType dtype, at::DeviceType device) const override {
+    return device == at::kCPU && dtype_of(dtype).has_value();
+  }
+  bool supports(ReduceOp op, at::ScalarType dtype) const override { return reduces(op, dtype); }
+  at::Tensor empty(at::IntArrayRef sizes, at::TensorOptions options) override;
+
+  // calls.cc
+  Token all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) override;
+  Token reduce(const at::Tensor& t, int root, ReduceOp op, CallSite site) override;
+  Token broadcast(const at::Tensor& t, int root, CallSite site) override;
+  Token all_gather(const at::Tensor& output, const at::Tensor& input, CallSite site) override;
+  Token reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
+                       CallSite site) override;
+  Token gather(const at::Tensor& output, const at::Tensor& input, int root, CallSite site) override;
+  Token scatter(const at::Tensor& output, const at::Tensor& input, int root,
+                CallSite site) override;
+  Token all_to_all(const at::Tensor& output, const at::Tensor& input,
+                   const std::vector<int64_t>& output_counts,
+                   const std::vector<int64_t>& input_counts, CallSite site) override;
+  Token barrier(CallSite site) override;
+  Token send(const at::Tensor& t, int to, int tag, CallSite site) override {
+    return post_message(local::OpKind::send, t, to, tag, site);
+  }
+  Token recv(const at::Tensor& t, int from, int tag, CallSite site) override {
+    return post_message(local::OpKind::recv, t, from, tag, site);
+  }
+  bool completed(Token token) override;
+  int source(Token token) override;
+  int64_t shared_bytes() const override { return 0; }
+  /// The group's thread and Gloo's move the calls; here what they held is let go of.
+  void progress() override { reap(); }
+  void when_complete(Token token, std::function<void()> done) override;
+
+  // waiting.cc
+  void wait(Token token, Duration timeout) override;
+
+  // failing.cc
+  /// Throws what ended the group.
+  void check_usable();
+  void abort(const std::string& why, AbortKind kind) override;
+
+ private:
+  enum Kind : uint8_t { collective = 1, message = 2 };
+  /// What a rank called, for texts and for what all ranks must agree on.
+  struct What {
+    local::OpKind op;
+    local::DType dtype = local::DType::u8;
+    local::RedOp red = local::RedOp::sum;
+    int root = 0;
+    size_t count = 0;
+    CallSite site = {};
+
+    bool reduces() const {
+      return op == local::OpKind::all_reduce || op == local::OpKind::reduce ||
+             op == local::OpKind::reduce_scatter;
+    }
+    uint64_t digest() const;
+    std::string text() const;
+  };
+  using Run = std::function<void(Collectives&, CallKey)>;
+  struct Call {
+    uint64_t seq = 0;
+    What what;
+    at::Tensor in, out;
+    std::function<void()> done;
+    Run run;
+    std::atomic<bool> finished{false};  // of a collective
+    Message message;
+    int peer = -1;
+    char byte = 0;  // stands for no elements
+  };
+  struct Words {
+    uint64_t seq = 0, digest = 0;
+    std::string text;
+  };
+
+  // backend.cc
+  /// Where each rank says that it is connected, or that it tries in vain. One that is stopped does
+  /// neither, and one that is dead is told of in another way.
+  std::string connecting_board() const { return group_ + "/connecting"; }
+  std::vector<int> not_connecting();
+  /// Of ranks that did not come to a call, those that wait for the others of them to connect.
+  void forget_those_in_vain(std::vector<int>& missing);
+  void leave();
+
+  int world_rank(int r) const { return world_ranks_[static_cast<size_t>(r)]; }
+
+  // calls.cc, on the user's thread
+  static What what(local::OpKind op, const at::Tensor& t, CallSite site, int root = 0,
+                   ReduceOp red = ReduceOp::sum);
+  Token post(const What& w, const at::Tensor& in, const at::Tensor& out, Run run);
+  Token post_message(local::OpKind op, const at::Tensor& t, int peer, int tag, CallSite site);
+  Token hold(const std::shared_ptr<Call>& call, Kind kind, int peer);
+  void finish(uint64_t number);
+  void reap();
+
+  // waiting.cc, on the user's thread
+  std::string text_of(const Call& call) const;
+  void wait_for_message(Call& call, Duration timeout);
+  void wait_for_collective(const std::shared_ptr<Call>& call, Duration timeout);
+  /// Whoever a message from any rank could have come from.
+  std::string candidates(const Call& call);
+  /// What each rank of the group said last, by rank here.
+  std::map<int, Words> words();
+  static std::string last_words(std::map<int, Words>::const_iterator at,
+                                const std::map<int, Words>& said);
+  std::optional<Failure> compare_words(const Call& call);
+  Failure timed_out(const Call& call, double seconds);
+
+  // failing.cc, on any thread
+  static constexpr const char* kAdvice =
+      "Such a rank is stopped, slower than the timeout of the group, or has made other calls";
+  static std::exception_ptr exception_of(const Failure& failure, int rank = -1);
+  /// The first cause is known.
+  void settle(const Failure& failure);
+  [[noreturn]] void fail_now(const Failure& failure);
+  /// Why a connection broke: what somebody told, else what can be seen from here.
+  Failure diagnose(const MessageLost& lost, const std::string& where);
+
+  // carrier.cc: the group's thread
+  void carry();
+  bool carry_one(Call& call);
+
+  static constexpr Duration kStall = std::chrono::seconds(1);  // then a rank says what it waits in
+  /// For the cause of a broken connection.
+  static constexpr Duration kPatience = std::chrono::seconds(2);
+  static constexpr size_t kManyHeld = 64;
+
+  const std::shared_ptr<World> world_;
+  const std::string group_;
+  const std::vector<int> world_ranks_;
+  uint64_t calls_ = 0, number_ = 0;
+  size_t reap_at_ = kManyHeld;
+  std::map<uint64_t, int> sources_;  // of messages from any rank
+
+  std::mutex mutex_;
+  std::condition_variable wake_;  // the group's thread
+  std::condition_variable done_;  // who waits for a call
+  std::exception_ptr failure_;
+  std::shared_ptr<Connecting> connecting_;  // until there is a messenger
+  std::unique_ptr<Messenger> messenger_;
+  std::optional<Collectives> collectives_;          // of the group's thread
+  std::map<uint64_t, std::shared_ptr<Call>> held_;  // of the user's
+  std::deque<std::shared_ptr<Call>> queue_;
+  std::shared_ptr<Call> running_;
+  bool stop_ = false;
+  std::thread carrier_;
+};
+
+}  // namespace trireme::detail
