@@ -15,7 +15,7 @@ import os
 import sys
 import time
 
-SHAPES = {"mlp": 64, "net": 64, "gpt": 4}  # samples per rank and step
+SHAPES = {"mlp": 64, "wide": 8, "net": 64, "gpt": 4}  # samples per rank and step
 
 
 def parse():
@@ -23,8 +23,8 @@ def parse():
     p.add_argument("--model", choices=sorted(SHAPES), required=True)
     p.add_argument("--steps", type=int, default=50)
     p.add_argument("--warmup", type=int, default=5, help="steps before the clock starts; part of the training")
-    p.add_argument("--batch", type=int, help="samples per rank and step (mlp 64, net 64, gpt 4)")
-    p.add_argument("--optimizer", choices=["sgd", "adamw"], help="default: sgd for mlp and net, adamw for gpt")
+    p.add_argument("--batch", type=int, help="samples per rank and step (mlp 64, wide 8, net 64, gpt 4)")
+    p.add_argument("--optimizer", choices=["sgd", "adamw"], help="default: adamw for gpt, sgd for the others")
     p.add_argument("--lr", type=float, help="default: 0.01 for sgd, 3e-4 for adamw")
     p.add_argument("--momentum", type=float, default=0.9)
     p.add_argument("--weight-decay", type=float, default=0.0)
@@ -68,9 +68,10 @@ import safetensors_io  # noqa: E402
 
 
 class MLP(nn.Module):
-    def __init__(self):
+    def __init__(self, *hidden):
         super().__init__()
-        self.layers = nn.ModuleList([nn.Linear(784, 256), nn.Linear(256, 10)])
+        sizes = [784, *hidden, 10]
+        self.layers = nn.ModuleList([nn.Linear(a, b) for a, b in zip(sizes, sizes[1:])])
 
     def forward(self, x):
         x = x.flatten(1)
@@ -151,7 +152,9 @@ class GPT(nn.Module):
 
 def make_model():
     if args.model == "mlp":
-        return MLP()
+        return MLP(256)
+    if args.model == "wide":
+        return MLP(4096, 4096)  # 20 M parameters: with few samples a step, bound by communication
     if args.model == "net":
         return Net()
     return GPT(args.layers, args.width, args.heads, args.context, not args.untied)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training speed: ours against PyTorch DDP on Gloo, two processes each, and against two of our own ranks that do not talk.
 
-  bench/training_vs_ddp.py [--models mlp,net,gpt] [--pairs 5] [--build build/release] [--json FILE]
+  bench/training_vs_ddp.py [--models mlp,wide,net,gpt] [--pairs 5] [--build build/release] [--json FILE]
 
 A pair runs ours and the peer one after the other, on dummy data that is fresh each step, with the same BLAS settings; the ratio is the
 median over pairs. The peer runs as it does best: unpinned and pinned in the first pair, then the better of both. For the third figure
@@ -21,10 +21,12 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-STEPS = {"mlp": (3000, 300), "net": (120, 10), "gpt": (24, 4)}  # steps of a run, of which warm-up
-BATCH = {"mlp": 64, "net": 64, "gpt": 4}
+STEPS = {"mlp": (3000, 300), "wide": (100, 10), "net": (120, 10), "gpt": (24, 4)}  # steps of a run, of which warm-up
+BATCH = {"mlp": 64, "wide": 8, "net": 64, "gpt": 4}
 OPTIMIZER = {
     "mlp": ['optimizer.type="SGD"', "optimizer.params.lr=0.01", "optimizer.params.momentum=0.9", "optimizer.params.weight_decay=0"],
+    "wide": ["model.hidden=[4096,4096]", 'optimizer.type="SGD"', "optimizer.params.lr=0.01", "optimizer.params.momentum=0.9",
+             "optimizer.params.weight_decay=0"],
     "net": ['optimizer.type="SGD"', "optimizer.params.lr=0.01", "optimizer.params.momentum=0.9", "optimizer.params.weight_decay=0"],
     "gpt": ["optimizer.params.lr=3e-4"],
 }
@@ -56,11 +58,11 @@ class Load:
 
 def our_command(args, model, ranks, folder, tag):
     steps, _ = STEPS[model]
-    sets = OPTIMIZER[model] + [
+    sets = [
         'data.type="dummy"', f"train_micro_batch_size_per_gpu={BATCH[model]}", "gradient_accumulation_steps=1", "gradient_clipping=0",
         'scheduler.type="constant"', "scheduler.params.warmup_num_steps=0", f"training.steps={steps}", "training.epochs=0",
-        "training.eval_every=0", "checkpoint.every=0", "checkpoint.at_end=false", "monitor.progress=false"]
-    command = [os.path.join(args.build, "bin", "trireme"), "train", os.path.join(ROOT, "examples", f"{model}.json"),
+        "training.eval_every=0", "checkpoint.every=0", "checkpoint.at_end=false", "monitor.progress=false"] + OPTIMIZER[model]
+    command = [os.path.join(args.build, "bin", "trireme"), "train", os.path.join(ROOT, "examples", {"wide": "mlp"}.get(model, model) + ".json"),
                "--nproc-per-node", str(ranks), "--run-dir", os.path.join(folder, tag)]
     for s in sets:
         command += ["--set", s]
@@ -73,6 +75,12 @@ def rate_of(metrics, model):
     samples = [json.loads(line) for line in open(metrics) if '"step_ms"' in line][-1]
     per_step = samples["samples_per_s"] * samples["step_ms"] / 1e3
     return per_step * len(times[warm:]) / (sum(times[warm:]) / 1e3)
+
+
+def exposed_of(metrics, model):
+    """Exposed communication as a part of the step, after the warm-up."""
+    steps = [json.loads(line) for line in open(metrics) if '"step_ms"' in line][STEPS[model][1]:]
+    return sum(s["exposed_comm_ms"] for s in steps) / sum(s["step_ms"] for s in steps)
 
 
 def run_ours(args, model, ranks, folder, copies=1):
@@ -88,7 +96,8 @@ def run_ours(args, model, ranks, folder, copies=1):
         out, _ = p.communicate(timeout=args.timeout)
         if p.returncode != 0:
             sys.exit(f"ours failed ({' '.join(map(str, p.args))}):\n{out}")
-    return [rate_of(os.path.join(folder, tag, "metrics.jsonl"), model) for tag in tags]
+    files = [os.path.join(folder, tag, "metrics.jsonl") for tag in tags]
+    return [rate_of(f, model) for f in files], [exposed_of(f, model) for f in files]
 
 
 def run_peer(args, model, pin):
@@ -110,7 +119,7 @@ def run_peer(args, model, pin):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--models", default="mlp,net,gpt")
+    p.add_argument("--models", default="mlp,wide,net,gpt")
     p.add_argument("--pairs", type=int, default=5)
     p.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
     p.add_argument("--json")
@@ -123,12 +132,14 @@ def main():
           "alternating pairs")
     with tempfile.TemporaryDirectory(prefix="trireme-bench") as folder:
         for model in args.models.split(","):
-            ours, peer, ratios, alone, efficiency = [], [], [], [], []
+            ours, peer, ratios, alone, efficiency, exposures = [], [], [], [], [], []
             cpu = [0.0, 0.0]
             pin, foreign = None, 0.0
             for pair in range(args.pairs):
                 with Load() as load:
-                    ours.append(run_ours(args, model, 2, folder)[0])
+                    rates, exposed = run_ours(args, model, 2, folder)
+                ours.append(rates[0])
+                exposures.append(exposed[0])
                 cpu[0] += load.cpu
                 foreign = max(foreign, load.foreign)
                 if not args.no_peer:
@@ -142,12 +153,12 @@ def main():
                     ratios.append(ours[-1] / peer[-1])
                 if not args.no_independent:
                     with Load() as load:
-                        alone.append(sum(run_ours(args, model, 1, folder, copies=2)))
+                        alone.append(sum(run_ours(args, model, 1, folder, copies=2)[0]))
                     foreign = max(foreign, load.foreign)
                     efficiency.append(ours[-1] / alone[-1])
             row = {"model": model, "ours": statistics.median(ours), "foreign_load": foreign, "void": foreign > 0.05,
-                   "ours_cpu_s": cpu[0] / args.pairs}
-            text = f"{model:4}  ours {row['ours']:10.1f}  (CPU {row['ours_cpu_s']:.1f} s a run)"
+                   "ours_cpu_s": cpu[0] / args.pairs, "exposed_comm": statistics.median(exposures)}
+            text = f"{model:4}  ours {row['ours']:10.1f}  (CPU {row['ours_cpu_s']:.1f} s a run, exposed communication {100 * row['exposed_comm']:.1f} %)"
             if ratios:
                 row.update(peer=statistics.median(peer), ratio=statistics.median(ratios), ratios=ratios, peer_pin=pin,
                            peer_cpu_s=cpu[1] / args.pairs)

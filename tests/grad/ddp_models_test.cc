@@ -128,25 +128,3 @@ TEST(grad_ddp_models, two_objects_of_two_groups_in_one_backward) {
     expect_gradients(*b, *half_b);
   });
 }
-
-TEST(grad_ddp_models, the_source_documents_formulas_hold) {
-  // theta_i = theta_1; g = 1/n sum g_j; theta <- theta - alpha g.
-  run_threads(4, [](Group g) {
-    Small net = make(static_cast<uint64_t>(1 + g.rank())), first = make(1), local = make(1);
-    DistributedDataParallel ddp(net, g);
-    for (auto& p : first->named_parameters())
-      expect(net->named_parameters()[p.key()].equal(p.value()), "theta_i is not theta_1");
-    constexpr double alpha = 0.3;
-    torch::optim::SGD sgd(net->parameters(), alpha);
-    net->forward(input(4) + g.rank()).pow(2).mean().backward();
-    sgd.step();
-    local->forward(input(4) + g.rank()).pow(2).mean().backward();
-    at::NoGradGuard no_grad;
-    for (auto& p : local->named_parameters()) {
-      at::Tensor sum = p.value().grad().clone();
-      g.all_reduce(sum).wait();
-      const at::Tensor want = p.value() - alpha * sum / 4;
-      expect(torch::allclose(net->named_parameters()[p.key()], want, 1e-12, 1e-14), p.key());
-    }
-  });
-}

@@ -2,6 +2,8 @@
 // The table of data parallelism: every option on 2 and 4 ranks against the serial run.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "tests/grad/small_net.h"
 #include "tests/train/small_runs.h"
 #include "trireme/grad/cast_hook.h"
@@ -228,4 +230,48 @@ TEST(parity_data_parallel, every_optimizer_equals_one_rank) {
       EXPECT_EQ(first_difference(all[1].weights, all[0].weights), "") << "ranks differ";
     }
   }
+}
+
+// ── The source documents' formulas ─────────────────────────────────────────────────────────────
+
+TEST(parity_data_parallel, theta_i_equals_theta_1) {
+  run_threads(4, [](Group g) {
+    Small net = make(static_cast<uint64_t>(1 + g.rank())), first = make(1), own = make(4);
+    expect(!own->a->weight.equal(first->a->weight), "seeds do not matter");
+    DistributedDataParallel ddp(net, g);
+    for (auto& p : first->named_parameters())
+      expect(net->named_parameters()[p.key()].equal(p.value()), p.key());
+  });
+}
+
+TEST(parity_data_parallel, g_equals_one_over_n_times_the_sum_of_g_j) {
+  run_threads(4, [](Group g) {
+    Small net = make(1), local = make(1);
+    DistributedDataParallel ddp(net, g);
+    net->forward(input(4) + g.rank()).pow(2).mean().backward();
+    local->forward(input(4) + g.rank()).pow(2).mean().backward();
+    for (auto& p : local->named_parameters()) {
+      at::Tensor sum = p.value().grad().clone();
+      g.all_reduce(sum).wait();
+      expect(torch::allclose(net->named_parameters()[p.key()].grad(), sum / 4, 1e-12, 1e-14),
+             p.key());
+    }
+  });
+}
+
+TEST(parity_data_parallel, theta_becomes_theta_minus_alpha_g) {
+  run_threads(4, [](Group g) {
+    constexpr double alpha = 0.3;
+    Small net = make(1);
+    DistributedDataParallel ddp(net, g);
+    torch::optim::SGD sgd(net->parameters(), alpha);
+    net->forward(input(4) + g.rank()).pow(2).mean().backward();
+    std::map<std::string, at::Tensor> want;
+    at::NoGradGuard no_grad;
+    for (auto& p : net->named_parameters())
+      want[p.key()] = (p.value() - alpha * p.value().grad()).clone();
+    sgd.step();
+    for (auto& p : net->named_parameters())
+      expect(torch::allclose(p.value(), want[p.key()], 1e-14, 1e-15), p.key());
+  });
 }

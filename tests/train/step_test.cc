@@ -87,8 +87,74 @@ TEST(train_step, a_gradient_that_is_no_number_names_its_parameter_on_every_rank)
         });
       const NamedTensors before = weights_of(s.run);
       const std::string text = numeric_error(s.run);
-      EXPECT_TRUE(has(text, "'layers.1.weight'") && has(text, "step 1")) << text;
+      EXPECT_TRUE(has(text, "'layers.1.weight' on rank 1 is not finite in step 1")) << text;
       EXPECT_EQ(first_difference(weights_of(s.run), before), "") << "a step was taken";
+    });
+  }
+}
+
+namespace {
+
+/// A forward of the test's own in place of the model's.
+class Instead : public Compute {
+ public:
+  explicit Instead(std::function<at::Tensor(const at::Tensor&)> f) : f_(std::move(f)) {}
+  at::Tensor forward(const at::Tensor& x) override { return f_(x); }
+
+ private:
+  std::function<at::Tensor(const at::Tensor&)> f_;
+};
+
+}  // namespace
+
+TEST(train_step, a_loss_that_depends_on_nothing_is_told_on_every_rank_in_that_step) {
+  const Config config = digits("mlp");
+  std::vector<std::string> said(3);
+  try {
+    run_threads(3, [&](Group g) {
+      Started s(config, g);
+      train_step(s.run);
+      if (g.rank() == 1)
+        s.run.compute = std::make_unique<Instead>([](const at::Tensor& x) {
+          return torch::zeros({x.size(0), 10});
+        });
+      try {
+        train_step(s.run);
+      } catch (const Error& e) {
+        said[static_cast<size_t>(g.rank())] = std::string(e.kind()) + ": " + e.what();
+        throw;
+      }
+    });
+    ADD_FAILURE() << "no error";
+  } catch (const Error&) {
+  }
+  const std::string what = "the loss does not depend on any parameter";
+  EXPECT_EQ(said[1].rfind("UsageError: " + what, 0), 0u) << said[1];
+  for (size_t r : {0, 2}) EXPECT_TRUE(has(said[r], "rank 1 failed in step 2: " + what)) << said[r];
+}
+
+TEST(train_step, a_parameter_that_gets_no_gradient_is_named_on_every_rank_in_that_step) {
+  for (const bool found : {false, true}) {
+    const Config config = digits(
+        "mlp", {std::string("training.find_unused_parameters=") + (found ? "true" : "false")});
+    run_threads(2, [&](Group g) {
+      Started s(config, g);
+      s.run.compute = std::make_unique<Instead>([&](const at::Tensor& x) {
+        return parameter(s.run, "layers.1.bias").expand({x.size(0), 10});
+      });
+      const at::Tensor before = parameter(s.run, "layers.0.weight").clone();
+      std::string text;
+      try {
+        train_step(s.run);
+      } catch (const UsageError& e) {
+        text = e.what();
+      }
+      EXPECT_EQ(has(text,
+                    "3 parameters did not get a gradient from every rank in this backward: "
+                    "'layers.0.weight' (from none)"),
+                !found)
+          << text;
+      EXPECT_TRUE(parameter(s.run, "layers.0.weight").equal(before));
     });
   }
 }

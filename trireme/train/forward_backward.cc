@@ -5,6 +5,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
+#include "trireme/grad/gradient_checks.h"
 #include "trireme/tensor/random.h"
 
 namespace trireme {
@@ -14,8 +15,9 @@ Batch next_batch(Run& run) {
   return run.loader->next();
 }
 
-LossSum forward_backward(Run& run, const Batch& batch) {
-  Span span("compute", "forward and backward");
+namespace {
+
+LossSum compute(Run& run, const Batch& batch) {
   LossSum total;
   for (size_t i = 0; i < batch.size(); ++i) {
     const MicroBatch& micro = batch[i];
@@ -31,6 +33,26 @@ LossSum forward_backward(Run& run, const Batch& batch) {
       run.noise->micro_batch_done(run.gradients->parameters(), static_cast<double>(micro.weight));
   }
   return total;
+}
+
+}  // namespace
+
+LossSum forward_backward(Run& run, const Batch& batch) {
+  Span span("compute", "forward and backward");
+  auto tell = [&](const char* what) {
+    run.group.abort(
+        fmt::format("rank {} failed in step {}: {}", run.group.rank(), run.step + 1, what));
+  };
+  // What goes wrong in one rank's own computation ends the step for all, with its words.
+  try {
+    return compute(run, batch);
+  } catch (const Error& e) {
+    if (!is_fact_of_the_group(e)) tell(e.what());
+    throw;
+  } catch (const std::exception& e) {
+    tell(e.what());
+    throw;
+  }
 }
 
 }  // namespace trireme
