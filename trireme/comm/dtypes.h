@@ -56,8 +56,8 @@ inline std::optional<local::DType> dtype_of(at::ScalarType type) {
   return static_cast<size_t>(type) < n ? words[static_cast<size_t>(type)] : std::nullopt;
 }
 
-constexpr bool reduces(ReduceOp op, at::ScalarType type) {
-  const auto word = word_for(type);
+inline bool reduces(ReduceOp op, at::ScalarType type) {
+  const auto word = dtype_of(type);
   if (!word) return false;
   switch (op) {
     case ReduceOp::sum:
