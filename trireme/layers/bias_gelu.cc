@@ -51,7 +51,7 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
 };
 
 // bfloat16 in, bfloat16 out, float32 between, some rows at a time; the bias may be either, as
-// autocast has it. (LibTorch 1.13's own bfloat16 GELU takes sixteen times as long.)
+// autocast has it. (LibTorch 1.13's own bfloat16 GELU takes ten times as long.)
 struct HalfBiasGelu : torch::autograd::Function<HalfBiasGelu> {
   static constexpr int64_t kElements = 4096;  // of a piece, in the nearest cache
 

@@ -17,7 +17,6 @@
 #include "trireme/base/check.h"
 #include "trireme/layers/gemm.h"
 #include "trireme/layers/kernels.h"
-#include "trireme/tensor/half_cast.h"
 
 namespace trireme {
 namespace {
@@ -103,17 +102,7 @@ void each_head(const Shape& s, F f) {
 
 // bfloat16 is stored and computed in float32: what is kept for backward stays small.
 at::Tensor computed(const at::Tensor& t) {
-  if (t.scalar_type() != at::kBFloat16) return t;
-  at::Tensor wide = at::empty(t.sizes(), t.options().dtype(at::kFloat));
-  cast_copy(wide, t);
-  return wide;
-}
-
-at::Tensor stored(const at::Tensor& t, at::ScalarType type) {
-  if (t.scalar_type() == type) return t;
-  at::Tensor half = at::empty(t.sizes(), t.options().dtype(type));
-  cast_copy(half, t);
-  return half;
+  return t.scalar_type() == at::kBFloat16 ? t.to(at::kFloat) : t;
 }
 
 struct CausalAttention : torch::autograd::Function<CausalAttention> {
@@ -135,7 +124,7 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
       run(qkv.data_ptr<float>(), out.data_ptr<float>(), logs.data_ptr<float>());
     else
       run(qkv.data_ptr<double>(), out.data_ptr<double>(), logs.data_ptr<double>());
-    out = stored(out, kept.scalar_type());
+    out = out.to(kept.scalar_type());
     ctx->save_for_backward({kept, out, logs});
     ctx->saved_data["heads"] = heads;
     return out;
@@ -164,7 +153,7 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
     else
       run(qkv.data_ptr<double>(), out.data_ptr<double>(), dout.data_ptr<double>(),
           logs.data_ptr<double>(), dqkv.data_ptr<double>());
-    return {stored(dqkv, type), at::Tensor()};
+    return {dqkv.to(type), at::Tensor()};
   }
 };
 
