@@ -17,7 +17,7 @@ TEST(tensor_half_cast, gives_libtorchs_bits_for_every_bit_pattern) {
   for (int64_t i = 0; i < wide.numel(); ++i)
     bits[i] = (static_cast<uint32_t>(i / 6 % 65536) << 16) | low[i % 6];
   at::Tensor ours = at::empty({wide.numel()}, at::kBFloat16);
-  cast_copy(ours, wide);
+  round_to_bfloat16(wide.data_ptr<float>(), static_cast<uint16_t*>(ours.data_ptr()), wide.numel());
   const at::Tensor theirs = wide.to(at::kBFloat16);
   const auto *a = static_cast<const uint16_t*>(ours.data_ptr()),
              *b = static_cast<const uint16_t*>(theirs.data_ptr());
@@ -33,20 +33,7 @@ TEST(tensor_half_cast, gives_libtorchs_bits_for_every_bit_pattern) {
   EXPECT_EQ(others, 0);
   EXPECT_GT(nans, 1000);
   at::Tensor back = at::empty({wide.numel()});
-  cast_copy(back, ours);
+  widen_bfloat16(static_cast<const uint16_t*>(ours.data_ptr()), back.data_ptr<float>(),
+                 back.numel());
   EXPECT_EQ(std::memcmp(back.data_ptr(), ours.to(at::kFloat).data_ptr(), back.nbytes()), 0);
-}
-
-TEST(tensor_half_cast, other_types_and_layouts_are_libtorchs_copy) {
-  const at::Tensor wide = at::arange(35, at::kFloat).reshape({5, 7}).mul(0.37);
-  for (at::ScalarType type : {at::kHalf, at::kBFloat16, at::kDouble}) {
-    at::Tensor to = at::zeros({7, 5}, type).t();
-    cast_copy(to, wide);
-    EXPECT_TRUE(to.equal(wide.to(type)));
-    at::Tensor back = at::zeros({5, 7});
-    const auto version = back._version();
-    cast_copy(back, to.contiguous());
-    EXPECT_TRUE(back.equal(to.to(at::kFloat)));
-    EXPECT_GT(back._version(), version);
-  }
 }

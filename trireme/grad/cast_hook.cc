@@ -10,7 +10,6 @@
 
 #include "trireme/base/check.h"
 #include "trireme/comm/backend.h"
-#include "trireme/tensor/half_cast.h"
 
 namespace trireme {
 namespace {
@@ -30,7 +29,7 @@ class Caster {
     at::NoGradGuard no_grad;
     const at::Tensor kept = bucket.buffer;
     const at::Tensor sent = memory(group, kept);
-    cast_copy(sent, kept);
+    sent.copy_(kept);
     const bool as_mean =
         op == ReduceOp::sum && is_half(wire_) && group.supports(ReduceOp::avg, wire_);
     const double back = as_mean ? group.size() : 1;
@@ -42,7 +41,7 @@ class Caster {
         backend->all_reduce(sent, as_mean ? ReduceOp::avg : op, CallSite::here());
     backend->when_complete(token, [kept, sent, back] {
       at::NoGradGuard quiet;
-      cast_copy(kept, sent);
+      kept.copy_(sent);
       if (back != 1) kept.mul_(back);
     });
     return Work(std::move(backend), token);

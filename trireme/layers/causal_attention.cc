@@ -100,11 +100,17 @@ void each_head(const Shape& s, F f) {
         (b * s.heads + h) * s.time);
 }
 
+// bfloat16 is stored and computed in float32: what is kept for backward stays small.
+at::Tensor computed(const at::Tensor& t) {
+  return t.scalar_type() == at::kBFloat16 ? t.to(at::kFloat) : t;
+}
+
 struct CausalAttention : torch::autograd::Function<CausalAttention> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& input,
                             int64_t heads) {
     const auto s = shape_of(input, heads);
-    auto qkv = input.contiguous();
+    const at::Tensor kept = input.contiguous();
+    auto qkv = computed(kept);
     auto out = at::empty({s.batch, s.time, s.out_row()}, qkv.options());
     auto logs = at::empty({s.batch, s.heads, s.time}, qkv.options());
     auto run = [&](auto* q, auto* o, auto* log) {
@@ -118,7 +124,8 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
       run(qkv.data_ptr<float>(), out.data_ptr<float>(), logs.data_ptr<float>());
     else
       run(qkv.data_ptr<double>(), out.data_ptr<double>(), logs.data_ptr<double>());
-    ctx->save_for_backward({qkv, out, logs});
+    out = out.to(kept.scalar_type());
+    ctx->save_for_backward({kept, out, logs});
     ctx->saved_data["heads"] = heads;
     return out;
   }
@@ -128,8 +135,10 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
     if (!grads[0].defined()) return {at::Tensor(), at::Tensor()};
     const auto saved = ctx->get_saved_variables();
     const auto s = shape_of(saved[0], ctx->saved_data["heads"].toInt());
-    auto dout = grads[0].contiguous();
-    auto dqkv = at::empty(saved[0].sizes(), saved[0].options());
+    const auto type = saved[0].scalar_type();
+    const at::Tensor qkv = computed(saved[0]), out = computed(saved[1]), &logs = saved[2];
+    auto dout = computed(grads[0].contiguous());
+    auto dqkv = at::empty(qkv.sizes(), qkv.options());
     auto run = [&](auto* q, auto* o, auto* g, auto* log, auto* dq) {
       using T = std::remove_pointer_t<decltype(q)>;
       std::vector<T> scores(static_cast<size_t>(kTile * s.ld())), dp(scores.size()), delta(kTile);
@@ -139,12 +148,12 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
       });
     };
     if (dqkv.scalar_type() == at::kFloat)
-      run(saved[0].data_ptr<float>(), saved[1].data_ptr<float>(), dout.data_ptr<float>(),
-          saved[2].data_ptr<float>(), dqkv.data_ptr<float>());
+      run(qkv.data_ptr<float>(), out.data_ptr<float>(), dout.data_ptr<float>(),
+          logs.data_ptr<float>(), dqkv.data_ptr<float>());
     else
-      run(saved[0].data_ptr<double>(), saved[1].data_ptr<double>(), dout.data_ptr<double>(),
-          saved[2].data_ptr<double>(), dqkv.data_ptr<double>());
-    return {dqkv, at::Tensor()};
+      run(qkv.data_ptr<double>(), out.data_ptr<double>(), dout.data_ptr<double>(),
+          logs.data_ptr<double>(), dqkv.data_ptr<double>());
+    return {dqkv.to(type), at::Tensor()};
   }
 };
 
@@ -152,7 +161,8 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
 
 at::Tensor causal_attention(const at::Tensor& qkv, int64_t heads) {
   const bool ours = qkv.device().is_cpu() &&
-                    (qkv.scalar_type() == at::kFloat || qkv.scalar_type() == at::kDouble);
+                    (qkv.scalar_type() == at::kFloat || qkv.scalar_type() == at::kDouble ||
+                     qkv.scalar_type() == at::kBFloat16);
   if (!ours || qkv.numel() == 0) return plain_causal_attention(qkv, heads);
   return CausalAttention::apply(qkv, heads);
 }

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "trireme/base/check.h"
-#include "trireme/tensor/half_cast.h"
 
 namespace trireme {
 namespace {
@@ -55,7 +54,7 @@ class MasterWeights : public Optimizer {
     c10::AutoGradMode no_grad(false);
     for (size_t i = 0; i < half_.size(); ++i) {
       at::Tensor& gradient = parameters_[i].second.mutable_grad();
-      if (gradient.defined()) cast_copy(half_[i].second, parameters_[i].second);
+      if (gradient.defined()) half_[i].second.copy_(parameters_[i].second);
       gradient = at::Tensor();  // the bucket's, not ours to keep
     }
   }
@@ -90,7 +89,7 @@ class RoundedWeights final : public MasterWeights {
   void step(double lr, double grad_scale) override {
     {
       c10::AutoGradMode no_grad(false);
-      for (size_t i = 0; i < half_.size(); ++i) cast_copy(parameters_[i].second, half_[i].second);
+      for (size_t i = 0; i < half_.size(); ++i) parameters_[i].second.copy_(half_[i].second);
     }
     MasterWeights::step(lr, grad_scale);
   }

@@ -8,7 +8,6 @@
 
 #include "trireme/base/check.h"
 #include "trireme/optim/optimizer_segments.h"
-#include "trireme/tensor/half_cast.h"
 
 namespace trireme {
 namespace {
@@ -97,8 +96,7 @@ Optimizer::Segment Optimizer::Segments::operator[](size_t i) const {
   if (!scratch_.defined() || scratch_.numel() < s.numel)
     scratch_ = at::empty({s.numel}, s.parameter.options().requires_grad(false));
   at::Tensor wide = scratch_.narrow(0, 0, s.numel).view(s.gradient.sizes());
-  cast_copy(wide, s.gradient);
-  s.gradient = wide;
+  s.gradient = wide.copy_(s.gradient);
   return s;
 }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/tensor/half_cast.h"
 
-#include <ATen/Parallel.h>
-
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "trireme/tensor/half_cast.cc"
 // clang-format off
@@ -70,31 +68,6 @@ void widen_bfloat16(const uint16_t* from, float* to, int64_t n) {
 
 void round_to_bfloat16(const float* from, uint16_t* to, int64_t n) {
   HWY_DYNAMIC_DISPATCH(Round)(from, to, static_cast<size_t>(n));
-}
-
-namespace {
-constexpr int64_t kGrain = 1 << 16;
-}
-
-void cast_copy(const at::Tensor& to, const at::Tensor& from) {
-  const bool plain = to.is_cpu() && from.is_cpu() && to.is_contiguous() && from.is_contiguous();
-  if (plain && to.scalar_type() == at::kFloat && from.scalar_type() == at::kBFloat16) {
-    const auto* in = static_cast<const uint16_t*>(from.data_ptr());
-    auto* out = to.data_ptr<float>();
-    at::parallel_for(0, to.numel(), kGrain, [&](int64_t begin, int64_t end) {
-      widen_bfloat16(in + begin, out + begin, end - begin);
-    });
-  } else if (plain && to.scalar_type() == at::kBFloat16 && from.scalar_type() == at::kFloat) {
-    const auto* in = from.data_ptr<float>();
-    auto* out = static_cast<uint16_t*>(to.data_ptr());
-    at::parallel_for(0, to.numel(), kGrain, [&](int64_t begin, int64_t end) {
-      round_to_bfloat16(in + begin, out + begin, end - begin);
-    });
-  } else {
-    to.copy_(from);
-    return;
-  }
-  if (!to.is_inference()) to.unsafeGetTensorImpl()->bump_version();
 }
 
 }  // namespace trireme
