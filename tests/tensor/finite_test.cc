@@ -19,6 +19,9 @@ TEST(tensor_finite, every_place_of_every_length_is_looked_at) {
               -std::numeric_limits<double>::infinity()}) {
           t[at] = bad;
           EXPECT_FALSE(all_finite(t)) << at::toString(dtype) << " " << n << " " << at;
+          at::Tensor to = torch::zeros({n + 2}, dtype).narrow(0, 1, n);
+          EXPECT_FALSE(copy_all_finite(to, t)) << at::toString(dtype) << " " << n << " " << at;
+          EXPECT_TRUE(to.isnan().equal(t.isnan()) && to.isinf().equal(t.isinf()));
         }
       }
 }
@@ -37,4 +40,17 @@ TEST(tensor_finite, other_layouts_too) {
   EXPECT_FALSE(all_finite(t.t()));
   EXPECT_TRUE(all_finite(t.narrow(1, 0, 5)));
   EXPECT_TRUE(all_finite(torch::arange(4)));
+}
+
+TEST(tensor_finite, a_copy_is_a_copy_whatever_the_layout_and_dtype) {
+  const at::Tensor from = torch::arange(70).reshape({7, 10}).sin();
+  for (at::ScalarType dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16})
+    for (bool transposed : {false, true}) {
+      at::Tensor x = transposed ? from.to(dtype).t() : from.to(dtype);
+      at::Tensor to = torch::zeros(x.sizes(), dtype), other = torch::zeros(x.sizes(), at::kDouble);
+      EXPECT_TRUE(copy_all_finite(to, x));
+      EXPECT_TRUE(to.equal(x));
+      EXPECT_TRUE(copy_all_finite(other, x));
+      EXPECT_TRUE(other.equal(x.to(at::kDouble)));
+    }
 }

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "trireme/tensor/finite.h"
+
 namespace trireme {
 namespace {
 
@@ -28,7 +30,10 @@ int64_t lines(const at::Tensor& p) {
 
 // All buckets of a dtype lie in one block, so a new layout takes no second one.
 BucketMemory::BucketMemory(const NamedTensors& parameters, const Group& group)
-    : parameters_(parameters), home_(parameters.size()), places_(parameters.size()) {
+    : parameters_(parameters),
+      home_(parameters.size()),
+      index_(parameters.size()),
+      places_(parameters.size()) {
   std::map<at::ScalarType, int64_t> elements;
   for (const auto& [name, p] : parameters_) elements[p.scalar_type()] += lines(p);
   for (const auto& [name, p] : parameters_) {
@@ -45,10 +50,10 @@ bool BucketMemory::bound(size_t i) const {
 }
 
 void BucketMemory::bind(size_t i) {
-  if (bound(i)) return;
+  if (bound(i)) return changed(i);
   at::NoGradGuard no_grad;
   at::Tensor& grad = parameters_[i].second.mutable_grad();
-  places_[i].copy_(grad);
+  part(i).finite = copy_all_finite(places_[i], grad);
   grad = places_[i];
 }
 
@@ -91,10 +96,11 @@ void BucketMemory::lay_out(const std::vector<int>& order, const BucketSizes& siz
       const auto i = static_cast<size_t>(m);
       const auto& [name, p] = parameters_[i];
       home_[i] = buckets_.size();
+      index_[i] = b.parts.size();
       places_[i] = alias_of(b.flat, offset, p);
       if (before[i].defined()) places_[i].copy_(before[i]);
       if (was_bound[i]) p.mutable_grad() = places_[i];
-      b.parts.push_back({i, name, offset, places_[i]});
+      b.parts.push_back({i, name, offset, places_[i], {}});
       offset += lines(p);
     }
     buckets_.push_back(std::move(b));

@@ -36,14 +36,20 @@ class BucketMemory {
   /// p's place, in p's shape.
   const at::Tensor& place(size_t parameter) const { return places_[parameter]; }
   bool bound(size_t parameter) const;
-  /// Makes p.grad() the place; what p.grad() held is copied there.
+  /// Makes p.grad() the place; what p.grad() held is copied there, and looked at on the way.
   void bind(size_t parameter);
+  /// What stands in a place has changed since it was bound, or comes from elsewhere.
+  void changed(size_t parameter) { part(parameter).finite.reset(); }
 
  private:
+  GradBucketPart& part(size_t parameter) {
+    return buckets_[home_[parameter]].parts[index_[parameter]];
+  }
+
   const NamedTensors& parameters_;
   std::map<at::ScalarType, at::Tensor> blocks_;
   std::vector<Bucket> buckets_;
-  std::vector<size_t> home_;
+  std::vector<size_t> home_, index_;  // a parameter's bucket, and its place among the parts
   std::vector<at::Tensor> places_;
   std::vector<std::vector<int>> plan_;
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ struct GradBucketPart {
   std::string name;
   int64_t offset = 0;   // elements, in the buffer; parts begin on cache lines
   at::Tensor gradient;  // its alias, in the parameter's shape
+  /// Whether all of it is finite, where that was seen on the way into the bucket.
+  std::optional<bool> finite{};
 };
 
 /// What a communication hook is given: one full bucket. `buffer` is flat and 1-D and holds nothing

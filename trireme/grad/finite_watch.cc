@@ -10,12 +10,11 @@ FiniteWatch::FiniteWatch() : first_(std::make_shared<double>(0)) {}
 CommHook FiniteWatch::around(CommHook inner) {
   return [first = first_, inner = std::move(inner)](Group& g, GradBucket& bucket, ReduceOp op) {
     if (bucket.index == 0) *first = 0;
-    if (*first == 0 && !all_finite(bucket.buffer))
-      for (const GradBucketPart& part : *bucket.parts)
-        if (!all_finite(part.gradient)) {
-          *first = static_cast<double>(part.parameter + 1);
-          break;
-        }
+    for (const GradBucketPart& part : *bucket.parts) {
+      if (*first != 0) break;
+      if (!part.finite.value_or(true) || (!part.finite && !all_finite(part.gradient)))
+        *first = static_cast<double>(part.parameter + 1);
+    }
     return inner ? inner(g, bucket, op) : g.all_reduce(bucket.buffer, op);
   };
 }

@@ -10,8 +10,9 @@
 
 namespace trireme {
 
-/// Which rank brought a NaN or an infinity: looks at each bucket before it is reduced (one pass
-/// over its memory), and tells the others through the round's record. After the reduction it is
+/// Which rank brought a NaN or an infinity: looks at each gradient before it is reduced (in
+/// the copy into its bucket; one that was accumulated there, or set by somebody, by a pass over its
+/// memory), and tells the others through the round's record. After the reduction it is
 /// everybody's.
 class TRIREME_API FiniteWatch {
  public:

@@ -130,6 +130,7 @@ void Reducer::fill(size_t i) {
   Slot& s = slots_[i];
   if (s.got == s.expected && s.got > 0) return;
   at::NoGradGuard no_grad;
+  memory_->changed(i);
   const at::Tensor& grad = parameter(i).grad();
   if (s.got == 0) s.before = grad.defined() ? grad.clone() : at::Tensor();
   if (!grad.defined())

@@ -1,48 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/tensor/finite.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/isfinite.h>
 
-#include <cstdint>
+#include <atomic>
+
+#include "trireme/tensor/finite_kernels.h"
 
 namespace trireme {
 namespace {
 
-// Not finite is "all exponent bits set". Blocks keep the loop free of branches, so that compilers
-// make it SIMD, and end the search early.
-template <class Bits, Bits kExponent>
-bool finite_bits(const void* data, int64_t n) {
-  const auto* p = static_cast<const Bits*>(data);
-  constexpr int64_t kBlock = 4096;
-  for (int64_t begin = 0; begin < n; begin += kBlock) {
-    const int64_t end = n - begin < kBlock ? n : begin + kBlock;
-    Bits bad = 0;
-    for (int64_t i = begin; i < end; ++i)
-      bad = static_cast<Bits>(bad | static_cast<Bits>((p[i] & kExponent) == kExponent));
-    if (bad) return false;
+constexpr int64_t kGrain = 1 << 16;
+
+bool plain(const at::Tensor& t) {
+  return t.device().is_cpu() && t.layout() == at::kStrided && t.is_contiguous();
+}
+
+bool has_kernel(at::ScalarType type) {
+  return type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16;
+}
+
+template <class T>
+bool look(const at::Tensor& from, const at::Tensor* to,
+          bool (*kernel)(const T*, T*, size_t, at::ScalarType)) {
+  const auto* p = static_cast<const T*>(from.data_ptr());
+  T* q = to ? static_cast<T*>(to->data_ptr()) : nullptr;
+  std::atomic<bool> finite{true};
+  at::parallel_for(0, from.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    if (!kernel(p + begin, q ? q + begin : nullptr, static_cast<size_t>(end - begin),
+                from.scalar_type()))
+      finite = false;
+  });
+  return finite;
+}
+
+// `to`: null, or where to copy.
+bool look(const at::Tensor& from, const at::Tensor* to) {
+  switch (from.element_size()) {
+    case 8:
+      return look<int64_t>(from, to, [](const int64_t* p, int64_t* q, size_t n, at::ScalarType) {
+        return finite_bits64(p, q, n);
+      });
+    case 4:
+      return look<int32_t>(from, to, [](const int32_t* p, int32_t* q, size_t n, at::ScalarType) {
+        return finite_bits32(p, q, n);
+      });
+    default:
+      return look<int16_t>(
+          from, to, [](const int16_t* p, int16_t* q, size_t n, at::ScalarType type) {
+            return finite_bits16(p, q, n, type == at::kHalf ? int16_t{0x7c00} : int16_t{0x7f80});
+          });
   }
-  return true;
 }
 
 }  // namespace
 
 bool all_finite(const at::Tensor& t) {
-  if (t.device().is_cpu() && t.layout() == at::kStrided && t.is_contiguous()) {
-    const void* p = t.data_ptr();
-    switch (t.scalar_type()) {
-      case at::kFloat:
-        return finite_bits<uint32_t, 0x7f800000u>(p, t.numel());
-      case at::kDouble:
-        return finite_bits<uint64_t, 0x7ff0000000000000u>(p, t.numel());
-      case at::kBFloat16:
-        return finite_bits<uint16_t, 0x7f80u>(p, t.numel());
-      case at::kHalf:
-        return finite_bits<uint16_t, 0x7c00u>(p, t.numel());
-      default:
-        break;
-    }
-  }
+  if (plain(t) && has_kernel(t.scalar_type())) return look(t, nullptr);
   return at::isfinite(t).all().item<bool>();
+}
+
+bool copy_all_finite(const at::Tensor& to, const at::Tensor& from) {
+  if (plain(to) && plain(from) && to.scalar_type() == from.scalar_type() &&
+      to.sizes() == from.sizes() && has_kernel(from.scalar_type()))
+    return look(from, &to);
+  to.copy_(from);
+  return all_finite(to);
 }
 
 }  // namespace trireme

@@ -5,10 +5,14 @@
 
 #include "trireme/base/export.h"
 
+// No element is a NaN or an infinity? float64, float32, float16 and bfloat16 in contiguous CPU
+// memory are looked at in place, on LibTorch's threads where there are several; others through
+// LibTorch.
 namespace trireme {
 
-/// No element is a NaN or an infinity. One read of a dense tensor; float64, float32, float16 and
-/// bfloat16 on a CPU are looked at in place, others through LibTorch.
 TRIREME_API bool all_finite(const at::Tensor& t);
+/// to.copy_(from), and whether `from` is finite: in one pass where both lie so and are of one dtype
+/// and shape.
+TRIREME_API bool copy_all_finite(const at::Tensor& to, const at::Tensor& from);
 
 }  // namespace trireme
