@@ -69,8 +69,8 @@ TEST(config_report, works_out_the_batches) {
 }
 
 TEST(config_report, json_says_the_same) {
-  auto json = nlohmann::json::parse(check_json(
-      check_of(R"({"train_batch_size": 8, "dump_state": true, "elasticity": {"enabled": true}})", 2)));
+  auto json = nlohmann::json::parse(check_json(check_of(
+      R"({"train_batch_size": 8, "dump_state": true, "elasticity": {"enabled": true}})", 2)));
   EXPECT_EQ(json["ok"], false);
   ASSERT_EQ(json["keys"].size(), 3u);
   EXPECT_EQ(json["keys"][0]["key"], "train_batch_size");
