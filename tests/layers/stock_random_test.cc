@@ -28,7 +28,11 @@ TEST(layers_stock_random, modules_that_draw_from_torchs_generator_are_found_by_p
   EXPECT_EQ(found(RReLU()), "0: torch::nn::RReLU");
   EXPECT_EQ(found(GRU(GRUOptions(2, 2).num_layers(2).dropout(0.1))),
             "0: torch::nn::GRU with dropout");
-  EXPECT_EQ(found(Sequential(Linear(2, 2), torch::nn::Dropout(0.5))), "0.1: torch::nn::Dropout");
+  struct Nested : Module {
+    Nested() { register_module("branch", Sequential(Linear(2, 2), torch::nn::Dropout(0.5))); }
+  };
+  const Nested nested;  // on the stack, as in a program of somebody's
+  EXPECT_EQ(find_stock_random(nested)->path, "branch.1");
   EXPECT_EQ(found(TransformerEncoderLayer(TransformerEncoderLayerOptions(4, 2).dropout(0.1))),
             "0.self_attn: torch::nn::MultiheadAttention with dropout");
 }

@@ -109,9 +109,9 @@ class Instead : public Compute {
 
 TEST(train_step, a_loss_that_depends_on_nothing_is_told_on_every_rank_in_that_step) {
   const Config config = digits("mlp");
-  std::vector<std::string> said(3);
+  std::vector<std::string> said(4);
   try {
-    run_threads(3, [&](Group g) {
+    run_threads(4, [&](Group g) {
       Started s(config, g);
       train_step(s.run);
       if (g.rank() == 1)
@@ -130,7 +130,8 @@ TEST(train_step, a_loss_that_depends_on_nothing_is_told_on_every_rank_in_that_st
   }
   const std::string what = "the loss does not depend on any parameter";
   EXPECT_EQ(said[1].rfind("UsageError: " + what, 0), 0u) << said[1];
-  for (size_t r : {0, 2}) EXPECT_TRUE(has(said[r], "rank 1 failed in step 2: " + what)) << said[r];
+  for (size_t r : {0, 2, 3})
+    EXPECT_TRUE(has(said[r], "rank 1 failed in step 2: " + what)) << said[r];
 }
 
 TEST(train_step, a_parameter_that_gets_no_gradient_is_named_on_every_rank_in_that_step) {

@@ -37,11 +37,12 @@ const char* drawing_type(const torch::nn::Module& m, const char** instead) {
 }  // namespace
 
 std::optional<StockRandom> find_stock_random(const torch::nn::Module& root) {
-  for (const auto& item : root.named_modules("", /*include_self=*/true)) {
-    const char* instead = "";
+  const char* instead = "";
+  if (const std::string type = drawing_type(root, &instead); !type.empty())
+    return StockRandom{"", type, instead};
+  for (const auto& item : root.named_modules("", /*include_self=*/false))
     if (const std::string type = drawing_type(*item.value(), &instead); !type.empty())
       return StockRandom{item.key(), type, instead};
-  }
   return std::nullopt;
 }
 
