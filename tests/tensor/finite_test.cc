@@ -54,3 +54,15 @@ TEST(tensor_finite, a_copy_is_a_copy_whatever_the_layout_and_dtype) {
       EXPECT_TRUE(other.equal(x.to(at::kDouble)));
     }
 }
+
+TEST(tensor_finite, a_large_copy_past_the_cache_is_whole) {
+  const int64_t n = (5 << 20) / 4 + 3;
+  at::Tensor from = torch::arange(n).to(at::kFloat), to = torch::zeros({n + 16});
+  for (int64_t offset : {0, 1}) {
+    at::Tensor place = to.narrow(0, offset, n);
+    EXPECT_TRUE(copy_all_finite(place, from));
+    EXPECT_TRUE(place.equal(from));
+  }
+  from[n - 1] = std::numeric_limits<float>::infinity();
+  EXPECT_FALSE(copy_all_finite(to.narrow(0, 0, n), from));
+}

@@ -13,6 +13,7 @@
 #include "trireme/grad/reducer.h"
 #include "trireme/tensor/autocast.h"
 #include "trireme/train/evaluate.h"
+#include "trireme/train/recompute_setup.h"
 #include "trireme/train/trainer.h"
 
 using namespace trireme;
@@ -181,6 +182,22 @@ TEST(train_precision, what_lies_in_memory_is_what_the_plan_says) {
     for (const auto& [name, t] : state_of(run)) bytes += static_cast<int64_t>(t.nbytes());
     EXPECT_EQ(bytes, 16 * numel);
   });
+}
+
+TEST(train_precision, activations_in_bfloat16_take_about_half) {
+  PrivateFolder folder;
+  const std::string corpus = write_corpus(folder);
+  auto kept = [&](const Sets& sets) {
+    int64_t bytes = 0;
+    run_threads(1, [&](Group g) {
+      trireme::Run run = build_run(tiny_gpt(corpus, sets), g);
+      for (const auto& block : measure_activations(run).blocks) bytes += block.kept;
+    });
+    return static_cast<double>(bytes);
+  };
+  const double ratio = kept({"bf16.enabled=true"}) / kept({});
+  EXPECT_LT(ratio, 0.62);
+  EXPECT_GT(ratio, 0.4);
 }
 
 TEST(train_precision, emulation_keeps_float16_and_computes_in_float32) {

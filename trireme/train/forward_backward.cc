@@ -17,7 +17,7 @@ Batch next_batch(Run& run) {
 
 namespace {
 
-LossSum compute(Run& run, const Batch& batch) {
+void compute(Run& run, const Batch& batch, int stop_asked) {
   LossSum total;
   for (size_t i = 0; i < batch.size(); ++i) {
     const MicroBatch& micro = batch[i];
@@ -26,18 +26,18 @@ LossSum compute(Run& run, const Batch& batch) {
     at::Tensor loss = run.model->loss_sum(run.compute->forward(micro.input), micro.target);
     check<UsageError>(loss.requires_grad(),
                       "the loss does not depend on any parameter: nothing can be trained");
-    run.scaling->scale(loss).backward();
     total.sum += loss.item<double>();
     total.weight += micro.weight;
+    run.gradients->tell(total, stop_asked);  // the last bucket may leave in this backward
+    run.scaling->scale(loss).backward();
     if (run.noise)
       run.noise->micro_batch_done(run.gradients->parameters(), static_cast<double>(micro.weight));
   }
-  return total;
 }
 
 }  // namespace
 
-LossSum forward_backward(Run& run, const Batch& batch) {
+void forward_backward(Run& run, const Batch& batch, int stop_asked) {
   Span span("compute", "forward and backward");
   auto tell = [&](const char* what) {
     run.group.abort(
@@ -45,7 +45,7 @@ LossSum forward_backward(Run& run, const Batch& batch) {
   };
   // What goes wrong in one rank's own computation ends the step for all, with its words.
   try {
-    return compute(run, batch);
+    compute(run, batch, stop_asked);
   } catch (const Error& e) {
     if (!is_fact_of_the_group(e)) tell(e.what());
     throw;

@@ -8,14 +8,9 @@
 
 namespace trireme {
 
-struct LossSum {
-  double sum = 0;      // over this rank's samples or tokens
-  int64_t weight = 0;  // how many
-};
-
 Batch next_batch(Run& run);
 /// Micro-batch by micro-batch. Dropout is keyed by (seed, step, sample), so the split into ranks
-/// and micro-batches does not show.
-LossSum forward_backward(Run& run, const Batch& batch);
+/// and micro-batches does not show. The loss, and stop_asked, ride with the gradients.
+void forward_backward(Run& run, const Batch& batch, int stop_asked = 0);
 
 }  // namespace trireme

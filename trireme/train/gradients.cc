@@ -30,7 +30,10 @@ struct Gradients::Impl {
                  watch.around(std::move(o.hook))}),
         leaves(o.reproducible ? std::make_unique<LeafRound>(reducer) : nullptr),
         hooks(round(), HookAdapter::Rounds::driven),
-        unused(o.find_unused ? name_unused(group.rank()) : refuse_unused()) {
+        unused(o.find_unused ? name_unused(group.rank()) : refuse_unused()),
+        sum(reducer.record().add([this] { return loss.sum; })),
+        weight(reducer.record().add([this] { return static_cast<double>(loss.weight); })),
+        stop(reducer.record().add([this] { return static_cast<double>(stop_asked); })) {
     watch.attach(reducer.record());
   }
 
@@ -41,6 +44,9 @@ struct Gradients::Impl {
   std::unique_ptr<LeafRound> leaves;
   HookAdapter hooks;
   UnusedPolicy unused;
+  LossSum loss;
+  int stop_asked = 0;
+  RoundRecord::Fact sum, weight, stop;
 };
 
 Gradients::Gradients(NamedTensors parameters, const NamedTensors& buffers, Group group,
@@ -64,6 +70,16 @@ void Gradients::open(int micro_batches) {
 
 void Gradients::begin_micro_batch(int i) {
   if (impl_->leaves) impl_->leaves->begin_leaf(i);
+}
+
+void Gradients::tell(const LossSum& loss, int stop_asked) {
+  impl_->loss = loss;
+  impl_->stop_asked = stop_asked;
+}
+
+Gradients::Told Gradients::told() const {
+  const RoundRecord& record = impl_->reducer.record();
+  return {record.of(impl_->sum), record.of(impl_->weight), record.of(impl_->stop)};
 }
 
 void Gradients::ready(size_t i) {

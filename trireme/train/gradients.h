@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "trireme/base/export.h"
 #include "trireme/comm/group.h"
@@ -12,6 +14,11 @@
 namespace trireme {
 
 class Reducer;
+
+struct LossSum {
+  double sum = 0;      // over a rank's samples or tokens
+  int64_t weight = 0;  // how many
+};
 
 struct GradientOptions {
   size_t bucket_bytes = 0;    // 0: what suits the backend
@@ -33,6 +40,13 @@ class TRIREME_API Gradients {
   /// A step begins; each parameter will get up to `micro_batches` contributions.
   void open(int micro_batches);
   void begin_micro_batch(int i);
+  /// This rank's loss so far, to ride with the last bucket: before each backward.
+  void tell(const LossSum& loss, int stop_asked);
+  struct Told {
+    std::vector<double> sums, weights, stops;  // by rank
+  };
+  /// After close(), on every rank.
+  Told told() const;
   /// For who accumulates into p.grad() without autograd (fp16.emulate): the gradient of the i-th
   /// parameter has got a contribution.
   void ready(size_t i);

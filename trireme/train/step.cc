@@ -14,12 +14,10 @@ namespace trireme {
 StepReport train_step(Run& run, int stop_asked) {
   failpoint("train.step");
   Batch batch = next_batch(run);  // this rank's micro-batches, with global sample ids
-  run.gradients->open(
-      static_cast<int>(batch.size()));          // contributions that each parameter will get
-  LossSum mine = forward_backward(run, batch);  // a bucket launches on its last contribution
-  run.gradients->close();                       // flush and wait: sums over ranks
-  GlobalLoss loss =
-      agree_on_loss(run, mine, stop_asked);  // over ranks; all raise alike if one is not finite
+  run.gradients->open(static_cast<int>(batch.size()));  // contributions that each parameter gets
+  forward_backward(run, batch, stop_asked);  // a bucket launches on its last contribution
+  run.gradients->close();                    // flush and wait: sums over ranks
+  GlobalLoss loss = global_loss(run);  // they rode along; all raise alike if one is not finite
   const double grad_scale =
       run.scaling->inverse() / static_cast<double>(loss.weight);  // scaled sums → mean
   Verdict verdict = judge(run, loss, grad_scale);  // the same on all ranks; its norm is of the mean

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/verdict.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -11,28 +9,21 @@
 
 namespace trireme {
 
-GlobalLoss agree_on_loss(Run& run, const LossSum& mine, int stop_asked) {
-  Span span("exposed_comm", "loss");
-  const int n = run.group.size();
-  at::Tensor give = at::empty({3}, at::kDouble), all = at::empty({3 * n}, at::kDouble);
-  auto* g = static_cast<double*>(give.data_ptr());
-  g[0] = mine.sum;
-  g[1] = static_cast<double>(mine.weight);
-  g[2] = stop_asked;
-  run.group.all_gather_into_tensor(all, give).wait();
-  const auto* a = static_cast<const double*>(all.data_ptr());
+GlobalLoss global_loss(const Run& run) {
+  const Gradients::Told told = run.gradients->told();
   GlobalLoss total;
-  for (int r = 0; r < n; ++r) {
-    if (!std::isfinite(a[3 * r]) && total.not_finite < 0) total.not_finite = r;
-    total.sum += a[3 * r];
-    total.weight += static_cast<int64_t>(a[3 * r + 1]);
-    total.stop = std::max(total.stop, static_cast<int>(a[3 * r + 2]));
+  for (size_t r = 0; r < told.sums.size(); ++r) {
+    if (!std::isfinite(told.sums[r]) && total.not_finite < 0)
+      total.not_finite = static_cast<int>(r);
+    total.sum += told.sums[r];
+    total.weight += static_cast<int64_t>(told.weights[r]);
+    total.stop = std::max(total.stop, static_cast<int>(told.stops[r]));
   }
   if (const int r = total.not_finite; r >= 0 && !run.scaling->skips())
     throw NumericError(fmt::format("the loss of rank {} is {} in step {}. Lower the learning "
                                    "rate, clip gradients, or look at this "
                                    "step's data; weights are those of step {}",
-                                   r, a[3 * r], run.step + 1, run.step),
+                                   r, told.sums[static_cast<size_t>(r)], run.step + 1, run.step),
                        {r, -1, "loss", run.step + 1});
   return total;
 }

@@ -17,9 +17,9 @@ struct GlobalLoss {
   double mean() const { return sum / static_cast<double>(weight); }
 };
 
-/// One small collective. Throws NumericError on every rank, naming the first whose loss is not
-/// finite; with loss scaling such a step goes on to be left out.
-GlobalLoss agree_on_loss(Run& run, const LossSum& mine, int stop_asked);
+/// What ranks told with their gradients. Throws NumericError on every rank, naming the first whose
+/// loss is not finite; with loss scaling such a step goes on to be left out.
+GlobalLoss global_loss(const Run& run);
 struct Verdict {
   GradNorm norm;  // of the mean gradient
   GradVerdict gradients;
