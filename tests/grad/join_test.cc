@@ -116,6 +116,21 @@ TEST(grad_join, weights_and_buffers_are_those_of_the_last_rank_that_trained) {
   });
 }
 
+TEST(grad_join, a_mean_of_buffers_is_over_ranks_that_have_a_batch) {
+  run_threads(3, [](Group g) {
+    Small net = make(1);
+    DistributedDataParallel ddp(net, g, {.buffers = BufferPolicy::mean});
+    join({&ddp}, [&] {
+      for (int step = 0; step < (g.rank() == 0 ? 1 : 2); ++step) {
+        net->seen.fill_(10 * g.rank());
+        net->forward(input(4)).sum().backward();
+        expect(net->seen.item<double>() == (step == 0 ? 10 : 15), "the mean");
+      }
+    });
+    expect(net->seen.item<double>() == 15, "the last mean, on every rank");
+  });
+}
+
 TEST(grad_join, two_models_that_train_in_turn) {
   run_threads(2, [](Group g) {
     Small one = make(1), two = make(2), plain_one = make(1), plain_two = make(2);

@@ -5,6 +5,7 @@
 
 #include "tests/grad/small_net.h"
 #include "trireme/grad/ddp.h"
+#include "trireme/grad/reducer.h"
 
 using namespace trireme;
 using namespace trireme::testing;
@@ -59,6 +60,33 @@ TEST(grad_static_graph, parameters_with_several_gradients_a_round_equal_the_whol
       plain->zero_grad();
       twice_through_b(net, mine, true).backward();
       twice_through_b(plain, whole, false).backward();
+      expect_gradients(*net, *plain);
+    }
+  });
+}
+
+TEST(grad_static_graph, the_round_is_the_outer_backward_s_where_the_last_layer_runs_its_own) {
+  run_threads(2, [](Group g) {
+    Small net = make(1), plain = make(1);
+    DistributedDataParallel ddp(net, g, {.static_graph = true});
+    struct Last {  // c's gradients come first, from a backward inside of the backward
+      Small net;
+      Last* operator->() { return this; }
+      at::Tensor forward(at::Tensor x) {
+        std::function<at::Tensor(at::Tensor)> f = [net = net](at::Tensor t) mutable {
+          return net->c(t);
+        };
+        x = torch::tanh(net->b(torch::tanh(net->a(x))));
+        return Reentrant::apply(x, f, x);
+      }
+    } last{net};
+    const auto whole = input(8), mine = whole.narrow(0, 4 * g.rank(), 4);
+    for (int step = 0; step < 3; ++step) {
+      net->zero_grad();
+      plain->zero_grad();
+      ddp.forward(last, mine).pow(2).mean().backward();
+      plain->forward(whole).pow(2).mean().backward();
+      expect(ddp.reducer().stats().rounds == step + 1, "not one round a backward");
       expect_gradients(*net, *plain);
     }
   });

@@ -8,6 +8,7 @@
 #include "trireme/base/check.h"
 #include "trireme/grad/ddp_impl.h"
 #include "trireme/grad/module_sync.h"
+#include "trireme/grad/round_begin.h"
 
 namespace trireme {
 namespace {
@@ -101,7 +102,7 @@ void DistributedDataParallel::Impl::settle() {
   weight = 0;
   if (first == here.end()) return;
   trained_last = static_cast<int>(first - here.begin());
-  share_buffers(trained_last);
+  share_buffers(here);
   refuse_together();
 }
 
@@ -122,18 +123,26 @@ void DistributedDataParallel::Impl::scale_gradients() {
   if (sparse) sparse->scale(factor);
 }
 
-void DistributedDataParallel::Impl::share_buffers(int root) {
+void DistributedDataParallel::Impl::share_buffers(const std::vector<bool>& has) {
   if (options.buffers == BufferPolicy::none) return;
   at::NoGradGuard no_grad;
+  // The same bytes without the version counter: a forward may have saved the buffer.
+  const auto ranks = std::count(has.begin(), has.end(), true);
+  const bool mine = has[static_cast<size_t>(group.rank())], all = ranks == group.size();
   std::vector<Work> works;
+  std::vector<at::Tensor> sums;
   for (auto& [name, t] : tensors.buffers) {
-    // The same bytes without the version counter: a forward may have saved the buffer.
     at::Tensor data = t.variable_data();
-    works.push_back(options.buffers == BufferPolicy::mean && t.is_floating_point()
-                        ? group.all_reduce(data, ReduceOp::avg)
-                        : group.broadcast(data, root));
+    if (options.buffers != BufferPolicy::mean || !t.is_floating_point()) {
+      works.push_back(group.broadcast(data, trained_last));
+      continue;
+    }
+    if (!mine) data.zero_();  // what it holds is of no batch of this round
+    works.push_back(group.all_reduce(data, all ? ReduceOp::avg : ReduceOp::sum));
+    if (!all) sums.push_back(data);
   }
   for (auto& w : works) w.wait();
+  for (auto& data : sums) data.div_(static_cast<double>(ranks));
 }
 
 std::vector<ParameterUse> DistributedDataParallel::Impl::used_by_fewer_than(int ranks) const {
@@ -230,6 +239,11 @@ double DistributedDataParallel::total_weight() const { return impl_->total_weigh
 
 void DistributedDataParallel::count_forward() {
   if (at::GradMode::is_enabled()) ++impl_->forward_count;
+}
+
+at::Tensor DistributedDataParallel::at_backward(const at::Tensor& output) {
+  if (!impl_->static_graph) return output;
+  return begin_round_with(output, impl_->hooks->beginning());
 }
 
 std::vector<std::string> DistributedDataParallel::unused_parameters() const {

@@ -118,11 +118,14 @@ class TRIREME_API DistributedDataParallel {
 
   /// module->forward(args…), counted where gradients are recorded. Who calls it on all ranks learns
   /// in the first backward after it that a rank ran another number of forwards (its loss did not
-  /// depend on the module, say): Mismatch on all of them, with the counts.
+  /// depend on the module, say): Mismatch on all of them, with the counts. With static_graph the
+  /// round is that of the backward which comes to its output (a tensor, or a vector of them), also
+  /// where the first gradient is one of a backward inside of that; such an output cannot be changed
+  /// in place.
   template <class Holder, class... Args>
   auto forward(Holder& module, Args&&... args) {
     count_forward();
-    return module->forward(std::forward<Args>(args)...);
+    return at_backward(module->forward(std::forward<Args>(args)...));
   }
   void count_forward();
 
@@ -134,6 +137,15 @@ class TRIREME_API DistributedDataParallel {
 
  private:
   friend class Join;
+  at::Tensor at_backward(const at::Tensor& output);
+  std::vector<at::Tensor> at_backward(std::vector<at::Tensor> outputs) {
+    for (auto& t : outputs) t = at_backward(t);
+    return outputs;
+  }
+  template <class T>
+  T at_backward(T output) {
+    return output;
+  }
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -28,7 +28,7 @@ struct DistributedDataParallel::Impl {
   /// What ranks said of themselves in the last round.
   std::vector<bool> active() const;
   void scale_gradients();
-  void share_buffers(int root);
+  void share_buffers(const std::vector<bool>& has_batch);
   void refuse_together();
   std::vector<ParameterUse> used_by_fewer_than(int ranks) const;
 

@@ -12,23 +12,34 @@ HookAdapter::HookAdapter(GradientRound& round, Rounds rounds) : round_(round), r
 
 HookAdapter::~HookAdapter() = default;
 
+void HookAdapter::begin() {
+  if (paused_) return;
+  if (!round_.is_open()) {
+    round_.open();
+    auto token = std::make_shared<int>(0);
+    backward_ = token;
+    compat::on_backward_end([this, token, alive = std::weak_ptr<int>(alive_)] {
+      if (alive.expired() || !round_.is_open()) return;
+      round_.close();
+      if (after_close_) after_close_();
+    });
+  }
+  if (backward_.expired()) [[unlikely]]
+    fail<UsageError>(
+        "the last backward was broken off by an exception, and ranks may differ since: call "
+        "reset() on DistributedDataParallel on every rank before the next one");
+}
+
+std::function<void()> HookAdapter::beginning() {
+  return [this, alive = std::weak_ptr<int>(alive_)] {
+    if (!alive.expired()) begin();
+  };
+}
+
 void HookAdapter::accumulated(size_t i) {
   if (paused_) return;
   if (rounds_ == Rounds::automatic) {
-    if (!round_.is_open()) {
-      round_.open();
-      auto token = std::make_shared<int>(0);
-      backward_ = token;
-      compat::on_backward_end([this, token, alive = std::weak_ptr<int>(alive_)] {
-        if (alive.expired() || !round_.is_open()) return;
-        round_.close();
-        if (after_close_) after_close_();
-      });
-    }
-    if (backward_.expired()) [[unlikely]]
-      fail<UsageError>(
-          "the last backward was broken off by an exception, and ranks may differ since: call "
-          "reset() on DistributedDataParallel on every rank before the next one");
+    begin();
   } else if (!round_.is_open()) {
     return;  // a backward of somebody else's
   }

@@ -28,10 +28,14 @@ class TRIREME_API HookAdapter {
   bool paused() const { return paused_; }
   /// Automatic rounds: what runs after close(), before backward() returns.
   void on_close(std::function<void()> f) { after_close_ = std::move(f); }
+  /// Automatic rounds: to be called inside a backward, opens a round that ends with it, unless one
+  /// is open. Does nothing once this object has gone.
+  std::function<void()> beginning();
   /// Forgets a backward that an exception broke off.
   void reset();
 
  private:
+  void begin();
   void accumulated(size_t p);
 
   GradientRound& round_;
