@@ -21,7 +21,7 @@ std::string text_of(const HalfRate& rate) {
 // kernels that the launcher would give it.
 void say_bfloat16(Section* s, const std::string& coretype) {
   const std::string worker = find_worker_program();
-  if (worker.empty()) return;
+  if (worker.empty()) return s->row("bfloat16", "not measured: this build has no LibTorch");
   const Answer answer = ask({worker, "half-rate"}, std::chrono::seconds(60),
                             {{"OPENBLAS_CORETYPE", coretype}, {"OPENBLAS_NUM_THREADS", "1"}});
   const ordered_json rates = ordered_json::parse(answer.text, nullptr, false);
