@@ -184,6 +184,8 @@ class Adafactor final : public Optimizer {
     return f;
   }
 
+  using NormPair = std::pair<double, double>;  // of a parameter, and of its update
+
   template <class T>
   NormPair measure(const Segment& s, double grad_scale) const {
     const Matrix& m = matrices_[s.index];

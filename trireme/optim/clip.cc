@@ -59,45 +59,56 @@ bool all_finite(const at::Tensor& g) {
 }  // namespace
 
 GradNorm grad_norm(const NamedTensors& parameters, double max_norm, double grad_scale) {
+  return grad_norm(parameters, NormParts(parameters), max_norm, grad_scale);
+}
+
+GradNorm grad_norm(const NamedTensors& tensors, const NormParts& parts, double max_norm,
+                   double grad_scale) {
   check<UsageError>(max_norm >= 0 && std::isfinite(max_norm),
                     "gradient clipping: max_norm is {}: give 0 (off) or a positive number",
                     max_norm);
   c10::AutoGradMode no_grad(false);
-  int64_t blocks = 0;
-  for (const auto& [name, p] : parameters) blocks += norm_blocks(p.numel());
-  std::vector<double> sums(static_cast<size_t>(blocks), 0.0);
-  double* out = sums.data();
-  for (const auto& [name, p] : parameters) {
-    if (const at::Tensor& g = p.grad(); g.defined()) {
-      check<UsageError>(g.numel() == p.numel(),
-                        "gradient norm: the gradient of '{}' has {} elements, the parameter {}",
-                        name, g.numel(), p.numel());
-      at::Tensor x = readable(name, g);
-      if (x.scalar_type() == at::kBFloat16)
-        sum_bfloat16_blocks(x, out);
-      else
-        x.scalar_type() == at::kFloat ? sum_blocks<float>(x, out) : sum_blocks<double>(x, out);
-    }
-    out += norm_blocks(p.numel());
+  std::vector<double> sums(static_cast<size_t>(parts.blocks()), 0.0);
+  for (const auto& [name, p] : tensors) {
+    const at::Tensor& g = p.grad();
+    if (!g.defined()) continue;
+    check<UsageError>(g.numel() == p.numel(),
+                      "gradient norm: the gradient of '{}' has {} elements, the parameter {}", name,
+                      g.numel(), p.numel());
+    double* out = sums.data() + parts.first_block(name);
+    at::Tensor x = readable(name, g);
+    if (x.scalar_type() == at::kBFloat16)
+      sum_bfloat16_blocks(x, out);
+    else
+      x.scalar_type() == at::kFloat ? sum_blocks<float>(x, out) : sum_blocks<double>(x, out);
   }
+  parts.share(sums);
   GradNorm result;
-  result.norm = std::sqrt(tree_sum(sums.data(), blocks)) * std::abs(grad_scale);
+  result.norm = std::sqrt(tree_sum(sums.data(), parts.blocks())) * std::abs(grad_scale);
   // Squares of finite float64 gradients may overflow: look again before calling them infinite.
-  result.finite = std::isfinite(result.norm) || first_non_finite(parameters).empty();
+  result.finite = std::isfinite(result.norm) || first_non_finite(tensors, parts).empty();
   if (result.finite && max_norm > 0)
     result.coefficient = std::min(1.0, max_norm / (result.norm + 1e-6));
   return result;
 }
 
 std::string first_non_finite(const NamedTensors& parameters) {
+  return first_non_finite(parameters, NormParts(parameters));
+}
+
+std::string first_non_finite(const NamedTensors& tensors, const NormParts& parts) {
   c10::AutoGradMode no_grad(false);
-  for (const auto& [name, p] : parameters) {
+  std::vector<double> bad(parts.parameters(), 0.0);
+  for (const auto& [name, p] : tensors) {
     if (!p.grad().defined()) continue;
     at::Tensor x = readable(name, p.grad());
     if (x.scalar_type() == at::kBFloat16) x = x.to(at::kFloat);
     if (!(x.scalar_type() == at::kFloat ? all_finite<float>(x) : all_finite<double>(x)))
-      return name;
+      bad[parts.index_of(name)] = 1;
   }
+  parts.share(bad);
+  for (size_t i = 0; i < bad.size(); ++i)
+    if (bad[i] != 0) return parts.name(i);
   return "";
 }
 

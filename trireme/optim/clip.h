@@ -4,6 +4,7 @@
 #include <string>
 
 #include "trireme/base/export.h"
+#include "trireme/optim/norm_parts.h"
 #include "trireme/tensor/parameter_table.h"
 
 // Clipping by the global 2-norm, as torch's clip_grad_norm_, except that gradients are not touched:
@@ -24,9 +25,15 @@ struct GradNorm {
 /// or a sparse gradient.
 TRIREME_API GradNorm grad_norm(const NamedTensors& parameters, double max_norm = 0,
                                double grad_scale = 1);
+/// Of whole parameters, where `tensors` are the parts of them that this rank holds: the same on
+/// every rank, and bit for bit what one rank with everything gets. All of them call it.
+TRIREME_API GradNorm grad_norm(const NamedTensors& tensors, const NormParts& parts, double max_norm,
+                               double grad_scale);
 
 /// The name of the first parameter whose gradient holds a NaN or an infinity; "" when there is
 /// none.
 TRIREME_API std::string first_non_finite(const NamedTensors& parameters);
+/// … on any rank.
+TRIREME_API std::string first_non_finite(const NamedTensors& tensors, const NormParts& parts);
 
 }  // namespace trireme

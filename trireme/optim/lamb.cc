@@ -14,25 +14,28 @@
 namespace trireme {
 namespace {
 
-// Two phases: moments and norms of all parameters, then the updates. Whoever splits parameters over
-// ranks adds square sums between them.
+// Two phases: moments and norms of all parameters, then the updates. Between them ranks that hold
+// parts of one parameter add their squares.
 class Lamb final : public MomentOptimizer {
  public:
-  Lamb(NamedTensors parameters, const LambOptions& options, const std::vector<OptionGroup>& groups)
+  Lamb(NamedTensors parameters, const LambOptions& options, const std::vector<OptionGroup>& groups,
+       std::shared_ptr<const NormParts> parts)
       : MomentOptimizer(std::move(parameters), groups),
         options_(options),
+        parts_(parts ? std::move(parts) : std::make_shared<const NormParts>(parameters_)),
         adapts_(not_matching(options.no_adapt)) {}
 
   void step(double lr, double grad_scale) override {
     auto all = segments();
     ++steps_;
     std::vector<LambScalars> scalars;
-    std::vector<NormPair> squares;
+    NormPairs squares(*parts_);
     for (const auto& s : all) {
       scalars.push_back(scalars_of(s.index, ++taken_[s.index], grad_scale));
-      squares.push_back(measure(s, scalars.back()));
+      measure(s, scalars.back(), squares);
     }
-    for (size_t i = 0; i < all.size(); ++i) update(all[i], scalars[i], squares[i], lr);
+    squares.share();
+    for (size_t i = 0; i < all.size(); ++i) update(all[i], scalars[i], squares, lr);
   }
 
  private:
@@ -46,16 +49,19 @@ class Lamb final : public MomentOptimizer {
     return s;
   }
 
-  NormPair measure(const Segment& s, const LambScalars& scalars) {
+  const std::string& name(const Segment& s) const { return parameters_[s.index].first; }
+
+  void measure(const Segment& s, const LambScalars& scalars, NormPairs& squares) {
     const bool adapts = adapts_[s.index];
     if (!s.parameter.is_cpu()) {
       lamb_moments(s.gradient.view({s.numel}), s.of(exp_avg_), s.of(exp_avg_sq_), scalars);
-      if (!adapts) return {};
-      return {square_sum(s.parameter),
-              square_sum(lamb_direction(s.parameter.view({s.numel}), s.of(exp_avg_),
-                                        s.of(exp_avg_sq_), scalars))};
+      if (adapts)
+        squares.set(name(s), square_sum(s.parameter),
+                    square_sum(lamb_direction(s.parameter.view({s.numel}), s.of(exp_avg_),
+                                              s.of(exp_avg_sq_), scalars)));
+      return;
     }
-    return block_sums(s, [&](auto type, int64_t begin, int64_t n, double* w, double* u) {
+    squares.measure(s, name(s), [&](auto type, int64_t begin, int64_t n, double* w, double* u) {
       using T = decltype(type);
       T *m = s.of<T>(exp_avg_) + begin, *v = s.of<T>(exp_avg_sq_) + begin;
       for (int64_t i = 0; i < n; i += kNormBlock) {  // what was just written is still in the cache
@@ -68,11 +74,12 @@ class Lamb final : public MomentOptimizer {
     });
   }
 
-  void update(const Segment& s, const LambScalars& scalars, const NormPair& squares, double lr) {
+  void update(const Segment& s, const LambScalars& scalars, const NormPairs& squares, double lr) {
     double step = lr * multiplier_of(s.index);
-    if (adapts_[s.index])
-      step *= lamb_ratio(std::sqrt(squares.first), std::sqrt(squares.second), options_.min_coeff,
-                         options_.max_coeff);
+    if (adapts_[s.index]) {
+      const auto [w, u] = squares.of(name(s));
+      step *= lamb_ratio(std::sqrt(w), std::sqrt(u), options_.min_coeff, options_.max_coeff);
+    }
     if (!s.parameter.is_cpu())
       return lamb_update(s.parameter.view({s.numel}), s.of(exp_avg_), s.of(exp_avg_sq_), scalars,
                          step);
@@ -82,13 +89,15 @@ class Lamb final : public MomentOptimizer {
   }
 
   LambOptions options_;
+  std::shared_ptr<const NormParts> parts_;
   std::vector<bool> adapts_;
 };
 
 }  // namespace
 
 std::unique_ptr<Optimizer> make_lamb(NamedTensors parameters, const LambOptions& options,
-                                     const std::vector<OptionGroup>& groups) {
+                                     const std::vector<OptionGroup>& groups,
+                                     std::shared_ptr<const NormParts> parts) {
   check_rate("LAMB", "beta1", options.beta1);
   check_rate("LAMB", "beta2", options.beta2);
   check_not_negative("LAMB", "eps", options.eps);
@@ -97,7 +106,7 @@ std::unique_ptr<Optimizer> make_lamb(NamedTensors parameters, const LambOptions&
                         std::isfinite(options.max_coeff) && options.max_coeff > 0,
                     "LAMB: min_coeff is {} and max_coeff {}: they must be 0 or more, in this order",
                     options.min_coeff, options.max_coeff);
-  return std::make_unique<Lamb>(std::move(parameters), options, groups);
+  return std::make_unique<Lamb>(std::move(parameters), options, groups, std::move(parts));
 }
 
 }  // namespace trireme

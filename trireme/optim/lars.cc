@@ -12,13 +12,15 @@
 namespace trireme {
 namespace {
 
-// Two phases: norms of all parameters, then the updates. Whoever splits parameters over ranks adds
-// square sums between them.
+// Two phases: norms of all parameters, then the updates. Between them ranks that hold parts of one
+// parameter add their squares.
 class Lars final : public Optimizer {
  public:
-  Lars(NamedTensors parameters, const LarsOptions& options, const std::vector<OptionGroup>& groups)
+  Lars(NamedTensors parameters, const LarsOptions& options, const std::vector<OptionGroup>& groups,
+       std::shared_ptr<const NormParts> parts)
       : Optimizer(std::move(parameters), groups),
         options_(options),
+        parts_(parts ? std::move(parts) : std::make_shared<const NormParts>(parameters_)),
         adapts_(not_matching(options.no_adapt)) {
     if (options_.momentum != 0) momentum_ = zeros();
   }
@@ -26,9 +28,11 @@ class Lars final : public Optimizer {
   void step(double lr, double grad_scale) override {
     auto all = segments();
     ++steps_;
-    std::vector<NormPair> squares;
-    for (const auto& s : all) squares.push_back(adapts_[s.index] ? measure(s) : NormPair{});
-    for (size_t i = 0; i < all.size(); ++i) update(all[i], squares[i], lr, grad_scale);
+    NormPairs squares(*parts_);
+    for (const auto& s : all)
+      if (adapts_[s.index]) measure(s, squares);
+    squares.share();
+    for (const auto& s : all) update(s, squares, lr, grad_scale);
   }
 
   void state(StateVisitor& visitor) override {
@@ -37,21 +41,26 @@ class Lars final : public Optimizer {
   }
 
  private:
-  NormPair measure(const Segment& s) const {
-    if (!s.parameter.is_cpu()) return {square_sum(s.parameter), square_sum(s.gradient)};
-    return block_sums(s, [&](auto type, int64_t begin, int64_t n, double* w, double* g) {
+  const std::string& name(const Segment& s) const { return parameters_[s.index].first; }
+
+  void measure(const Segment& s, NormPairs& squares) const {
+    if (!s.parameter.is_cpu())
+      return squares.set(name(s), square_sum(s.parameter), square_sum(s.gradient));
+    squares.measure(s, name(s), [&](auto type, int64_t begin, int64_t n, double* w, double* g) {
       using T = decltype(type);
       block_square_sums(s.parameters<T>() + begin, n, w);
       block_square_sums(s.gradients<T>() + begin, n, g);
     });
   }
 
-  void update(const Segment& s, const NormPair& squares, double lr, double grad_scale) {
+  void update(const Segment& s, const NormPairs& squares, double lr, double grad_scale) {
     const double decay = decay_of(s.index, options_.weight_decay);
     double ratio = 1;
-    if (adapts_[s.index])
-      ratio = lars_ratio(std::sqrt(squares.first), std::sqrt(squares.second) * std::abs(grad_scale),
-                         decay, options_.trust_coefficient, options_.eps);
+    if (adapts_[s.index]) {
+      const auto [w, g] = squares.of(name(s));
+      ratio = lars_ratio(std::sqrt(w), std::sqrt(g) * std::abs(grad_scale), decay,
+                         options_.trust_coefficient, options_.eps);
+    }
     const LarsScalars scalars{grad_scale, decay, options_.momentum,
                               lr * multiplier_of(s.index) * ratio};
     if (!s.parameter.is_cpu())
@@ -61,6 +70,7 @@ class Lars final : public Optimizer {
   }
 
   LarsOptions options_;
+  std::shared_ptr<const NormParts> parts_;
   std::vector<bool> adapts_;
   at::Tensor momentum_;
 };
@@ -68,13 +78,14 @@ class Lars final : public Optimizer {
 }  // namespace
 
 std::unique_ptr<Optimizer> make_lars(NamedTensors parameters, const LarsOptions& options,
-                                     const std::vector<OptionGroup>& groups) {
+                                     const std::vector<OptionGroup>& groups,
+                                     std::shared_ptr<const NormParts> parts) {
   check_not_negative("LARS", "momentum", options.momentum);
   check_not_negative("LARS", "weight_decay", options.weight_decay);
   check_not_negative("LARS", "eps", options.eps);
   check<UsageError>(options.trust_coefficient > 0 && std::isfinite(options.trust_coefficient),
                     "LARS: trust_coefficient is {}: it must be above 0", options.trust_coefficient);
-  return std::make_unique<Lars>(std::move(parameters), options, groups);
+  return std::make_unique<Lars>(std::move(parameters), options, groups, std::move(parts));
 }
 
 }  // namespace trireme

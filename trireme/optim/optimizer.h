@@ -8,20 +8,22 @@
 #include <vector>
 
 #include "trireme/base/export.h"
+#include "trireme/optim/norm_parts.h"
 #include "trireme/tensor/parameter_table.h"
 #include "trireme/tensor/state.h"
 
 // Optimizers whose state lies in one flat buffer per kind, addressed by the ParameterTable, and
 // whose step is one fused pass over each parameter (LARS, LAMB: one that measures and one that
 // moves; Adafactor: two that measure). Results equal torch::optim's, where it has the optimizer, to
-// 1e-6; parameters share nothing with each other, so any split of the line gives the same bits.
+// 1e-6; parameters share nothing with each other, so any split of the line gives the same bits
+// (LARS and LAMB: with NormParts; Adafactor's rows and columns cannot be split).
 //
 // Parameters: all float32 or all float64, contiguous, on one device (half-precision ones: see
 // optim/master_weights.h). The optimizer keeps handles to them; the state is its own, in
 // parameters' bytes: AdamW and LAMB 2x; Lion and Adagrad 1x; SGD and LARS 1x with momentum, else
 // none; RMSprop 1x, and 1x each for momentum and for `centered`; Adafactor rows + columns of each
-// matrix. Gradients are read from p.grad(). One thread at a time. No rank meets another here: every
-// rank steps by itself.
+// matrix. Gradients are read from p.grad(). One thread at a time. No rank meets another here, but
+// in NormParts::share: every rank steps by itself.
 namespace trireme {
 
 /// Options for the parameters whose name matches `pattern` (glob: * and ?); the last match wins.
@@ -167,12 +169,16 @@ TRIREME_API std::unique_ptr<Optimizer> make_rmsprop(NamedTensors parameters,
 TRIREME_API std::unique_ptr<Optimizer> make_adagrad(NamedTensors parameters,
                                                     const AdagradOptions& options = {},
                                                     const std::vector<OptionGroup>& groups = {});
+/// `parts`: where the parameters are parts of larger ones; null: each is whole. Every rank that
+/// shares them steps equally often.
 TRIREME_API std::unique_ptr<Optimizer> make_lars(NamedTensors parameters,
                                                  const LarsOptions& options = {},
-                                                 const std::vector<OptionGroup>& groups = {});
+                                                 const std::vector<OptionGroup>& groups = {},
+                                                 std::shared_ptr<const NormParts> parts = {});
 TRIREME_API std::unique_ptr<Optimizer> make_lamb(NamedTensors parameters,
                                                  const LambOptions& options = {},
-                                                 const std::vector<OptionGroup>& groups = {});
+                                                 const std::vector<OptionGroup>& groups = {},
+                                                 std::shared_ptr<const NormParts> parts = {});
 TRIREME_API std::unique_ptr<Optimizer> make_adafactor(NamedTensors parameters,
                                                       const AdafactorOptions& options = {},
                                                       const std::vector<OptionGroup>& groups = {});

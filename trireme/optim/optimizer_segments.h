@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trireme/optim/norm_kernels.h"
+#include "trireme/optim/norm_parts.h"
 #include "trireme/optim/optimizer.h"
 
 // Inside optim: what one step does to one parameter.
@@ -102,24 +103,46 @@ void run_ranges(const S& segment, const Pass& pass) {
   bump_version(segment.parameter);
 }
 
-/// Two sums of squares of one parameter.
-using NormPair = std::pair<double, double>;
+/// Two sums of squares of each parameter that some rank holds a part of, and the lists of blocks
+/// that they are added from.
+class NormPairs {
+ public:
+  explicit NormPairs(const NormParts& parts)
+      : parts_(parts), a_(static_cast<size_t>(parts.blocks()), 0.0), b_(a_) {}
 
-/// sums(T(), begin, n, a, b) puts norm_blocks(n) values into a and b; begin is a multiple of
-/// kNormBlock. Blocks are added by a tree that depends on numel alone, whoever computed them.
-template <class S, class Sums>
-NormPair block_sums(const S& segment, const Sums& sums) {
-  const int64_t blocks = norm_blocks(segment.numel);
-  std::vector<double> a(static_cast<size_t>(blocks), 0.0), b(a);
-  const auto as = [&](auto type) {
-    at::parallel_for(0, blocks, 64, [&](int64_t first, int64_t last) {
-      const int64_t begin = first * kNormBlock;
-      sums(type, begin, std::min(segment.numel, last * kNormBlock) - begin, a.data() + first,
-           b.data() + first);
-    });
-  };
-  segment.parameter.scalar_type() == at::kFloat ? as(float()) : as(double());
-  return {tree_sum(a.data(), blocks), tree_sum(b.data(), blocks)};
-}
+  /// sums(T(), begin, n, a, b) puts norm_blocks(n) values into a and b; begin, in the segment, is a
+  /// multiple of kNormBlock.
+  template <class S, class Sums>
+  void measure(const S& segment, const std::string& name, const Sums& sums) {
+    const auto at = static_cast<size_t>(parts_.first_block(name));
+    const auto as = [&](auto type) {
+      at::parallel_for(0, norm_blocks(segment.numel), 64, [&](int64_t first, int64_t last) {
+        const int64_t begin = first * kNormBlock;
+        sums(type, begin, std::min(segment.numel, last * kNormBlock) - begin,
+             a_.data() + at + first, b_.data() + at + first);
+      });
+    };
+    segment.parameter.scalar_type() == at::kFloat ? as(float()) : as(double());
+  }
+  /// For a segment that is not in CPU memory: its two sums, in place of its blocks'.
+  void set(const std::string& name, double a, double b) {
+    const auto at = static_cast<size_t>(parts_.first_block(name));
+    a_[at] = a;
+    b_[at] = b;
+  }
+  /// Over ranks. After that of() is of whole parameters.
+  void share() {
+    parts_.share(a_);
+    parts_.share(b_);
+  }
+  std::pair<double, double> of(const std::string& name) const {
+    const auto [first, count] = parts_.range(parts_.index_of(name));
+    return {tree_sum(a_.data() + first, count), tree_sum(b_.data() + first, count)};
+  }
+
+ private:
+  const NormParts& parts_;
+  std::vector<double> a_, b_;
+};
 
 }  // namespace trireme

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/optim/norm_parts.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "trireme/base/check.h"
+#include "trireme/optim/norm_kernels.h"
+
+namespace trireme {
+namespace {
+
+std::vector<NormParts::Whole> wholes(const NamedTensors& parameters) {
+  std::vector<NormParts::Whole> list;
+  for (const auto& [name, p] : parameters) list.push_back({name, p.numel()});
+  return list;
+}
+
+std::map<std::string, int64_t> from_their_start(const NamedTensors& parameters) {
+  std::map<std::string, int64_t> begins;
+  for (const auto& [name, p] : parameters) begins[name] = 0;
+  return begins;
+}
+
+}  // namespace
+
+NormParts::NormParts(const NamedTensors& parameters)
+    : NormParts(wholes(parameters), from_their_start(parameters), {}) {}
+
+NormParts::NormParts(std::vector<Whole> parameters, std::map<std::string, int64_t> begins,
+                     Share share)
+    : share_(std::move(share)) {
+  std::vector<size_t> by_name(parameters.size());
+  std::iota(by_name.begin(), by_name.end(), size_t{0});
+  std::sort(by_name.begin(), by_name.end(),
+            [&](size_t a, size_t b) { return parameters[a].name < parameters[b].name; });
+  ranges_.resize(parameters.size());
+  for (size_t i : by_name) {
+    const int64_t count = norm_blocks(parameters[i].numel);
+    ranges_[i] = {blocks_, count};
+    blocks_ += count;
+  }
+  for (const Whole& w : parameters) {
+    if (const auto it = begins.find(w.name); it != begins.end()) {
+      check<UsageError>(it->second % kNormBlock == 0 && it->second <= w.numel,
+                        "the part of '{}' begins at element {}: a multiple of {} in it is needed",
+                        w.name, it->second, kNormBlock);
+      places_[w.name] = {names_.size(), it->second};
+    }
+    names_.push_back(w.name);
+  }
+  check<UsageError>(std::set<std::string>(names_.begin(), names_.end()).size() == names_.size(),
+                    "two parameters have one name: give each a name of its own");
+}
+
+size_t NormParts::index_of(const std::string& tensor) const {
+  const auto it = places_.find(tensor);
+  check<UsageError>(it != places_.end(), "'{}' is not a part of these parameters", tensor);
+  return it->second.parameter;
+}
+
+int64_t NormParts::first_block(const std::string& tensor) const {
+  const size_t parameter = index_of(tensor);
+  return ranges_[parameter].first + places_.at(tensor).begin / kNormBlock;
+}
+
+void NormParts::share(std::vector<double>& values) const {
+  if (share_) share_(values.data(), static_cast<int64_t>(values.size()));
+}
+
+}  // namespace trireme

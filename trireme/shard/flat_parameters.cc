@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/shard/flat_parameters.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+
+#include "trireme/base/check.h"
+
+namespace trireme {
+namespace {
+
+void set_data_pointer(const at::Tensor& t, void* p) {
+  c10::StorageImpl* storage = t.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(at::DataPtr(p, storage->device()));
+}
+
+char* at_element(const at::Tensor& memory, int64_t offset) {
+  return static_cast<char*>(memory.data_ptr()) +
+         offset * static_cast<int64_t>(memory.element_size());
+}
+
+std::vector<int64_t> numels_of(const NamedTensors& members) {
+  std::vector<int64_t> numels;
+  for (const auto& [name, p] : members) numels.push_back(p.numel());
+  return numels;
+}
+
+}  // namespace
+
+at::Tensor alias_of(const at::Tensor& memory, int64_t offset, at::IntArrayRef sizes) {
+  return at::from_blob(
+      at_element(memory, offset), sizes, [memory](void*) {}, memory.options().requires_grad(false));
+}
+
+FlatParameters::FlatParameters(NamedTensors members, const Group& group)
+    : members_(std::move(members)),
+      plan_(plan_shards(numels_of(members_), group.size())),
+      rank_(group.rank()) {
+  at::NoGradGuard no_grad;
+  for (const auto& [name, p] : members_)
+    check<UsageError>(p.is_contiguous() && p.layout() == at::kStrided,
+                      "sharding: parameter '{}' is not a contiguous tensor: store it with "
+                      ".contiguous() before",
+                      name);
+  shard_ = group.empty({plan_.shard}, options()).zero_();
+  for (const ShardPiece& piece : pieces_of(plan_, rank_)) {
+    const auto& [name, p] = members_[piece.parameter];
+    at::Tensor part = alias_of(shard_, piece.offset, {piece.length});
+    part.copy_(p.detach().reshape({-1}).narrow(0, piece.begin, piece.length));
+    part.requires_grad_(p.requires_grad());
+    pieces_.push_back({name, part, p.sizes().vec(), piece.begin, piece.parameter, piece.offset});
+  }
+  own_storages();
+}
+
+at::TensorOptions FlatParameters::options() const {
+  return members_.front().second.options().requires_grad(false);
+}
+
+// A parameter may be a part of a larger storage, or share one: pointers are set for one alone.
+void FlatParameters::own_storages() {
+  at::NoGradGuard no_grad;
+  for (auto& [name, p] : members_) {
+    const at::Tensor values = p.detach();  // keeps the old bytes until whoever else holds them goes
+    at::Tensor own = at::from_blob(
+        values.data_ptr(), values.sizes(), [values](void*) {}, values.options());
+    p.set_data(own);
+  }
+}
+
+void FlatParameters::point_into(const at::Tensor& line) {
+  for (size_t i = 0; i < members_.size(); ++i)
+    set_data_pointer(members_[i].second, at_element(line, plan_.offsets[i]));
+}
+
+void FlatParameters::point_at_nothing() {
+  for (auto& [name, p] : members_) set_data_pointer(p, nullptr);
+}
+
+void FlatParameters::write_line(const at::Tensor& line) const {
+  at::NoGradGuard no_grad;
+  for (size_t i = 0; i < members_.size(); ++i) {
+    const at::Tensor& p = members_[i].second;
+    alias_of(line, plan_.offsets[i], p.sizes()).copy_(p.detach());
+  }
+}
+
+void FlatParameters::live_in(const at::Tensor& line) {
+  at::NoGradGuard no_grad;
+  shard_ = alias_of(line, plan_.shard * rank_, {plan_.shard});
+  for (ParameterShard& piece : pieces_)
+    piece.tensor.set_data(alias_of(shard_, piece.offset, piece.tensor.sizes()));
+  // These keep the line alive: the module may outlive who sharded it.
+  for (size_t i = 0; i < members_.size(); ++i)
+    members_[i].second.set_data(alias_of(line, plan_.offsets[i], members_[i].second.sizes()));
+}
+
+}  // namespace trireme

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/group.h"
+#include "trireme/grad/gradient_round.h"
+#include "trireme/grad/gradient_tree.h"
+#include "trireme/grad/round_record.h"
+#include "trireme/shard/flat_parameters.h"
+#include "trireme/shard/slab_pool.h"
+
+namespace trireme {
+
+struct ScatterOptions {
+  ReduceOp op = ReduceOp::avg;
+  /// Who leaves when: a line whose gradients are all there, after those before it (the order of
+  /// lines is the same on every rank); or a line that launch() names (units of stage 3, whose order
+  /// is that of the graph).
+  enum class Leave { when_full, when_told } leave = Leave::when_full;
+  /// true (stage 1): each line has a slab for good, in which gradients accumulate and this rank's
+  /// part stays. false: slabs are shared, and this rank's part has memory of its own.
+  bool keep_slabs = false;
+  size_t slabs_in_flight = 2;  // lines under way before the oldest is waited for
+  /// Reproducible mode: rounds of a step are leaves, added along the tree of design §3.
+  bool tree = false;
+  /// Ranks that hold the same shard (hybrid sharding); none: a group of one.
+  Group replicas{};
+  Group world{};                         // all of them, for the record; none: the group
+  std::optional<at::ScalarType> wire{};  // dtype between ranks; none: the parameters'
+};
+
+/// Reduce-scatters gradients line by line while they become ready: afterwards each rank has its
+/// part of the sum (or mean) in the grad() of its shards (FlatParameters::shards), and p.grad() of
+/// the parameters is undefined. What a shard's grad() held before the round is added to.
+///
+/// A step may have several rounds (begin_step): micro-batches. Ranks exchange the record in the
+/// last one.
+///
+/// Ranks: the same lines in the same order; open and close equally often; with when_told the same
+/// calls of launch(). One thread. Source: ZeRO, Rajbhandari et al. 2020.
+class GradientScatter final : public GradientRound {
+ public:
+  /// The flats require gradients and outlive this object.
+  GradientScatter(std::vector<FlatParameters*> flats, Group group, ScatterOptions options);
+  ~GradientScatter() override;
+
+  size_t size() const override { return slots_.size(); }
+  const at::Tensor& parameter(size_t i) const override;
+  const std::string& name(size_t i) const override;
+
+  /// Contributions that complete a gradient, of every parameter, in each round to come.
+  void expect(int contributions);
+  /// The next rounds make up one step.
+  void begin_step(int rounds);
+  void open() override;
+  bool is_open() const override { return open_; }
+  void ready(size_t i) override;
+  /// when_told: this line takes part in the round / has got all that will come.
+  void touch(size_t line);
+  void launch(size_t line);
+  void close() override;
+  void reset() override;
+
+  /// Of the last step.
+  const RoundRecord& record() const { return record_; }
+  RoundRecord& record() { return record_; }
+  struct Found {
+    int rank = -1;         // the lowest that brought a NaN or an infinity; -1: none
+    size_t parameter = 0;  // its first one
+  };
+  Found not_finite() const;
+
+  struct Stats {
+    int64_t rounds = 0, launches = 0, bytes = 0;
+    int64_t slab_bytes = 0, shard_bytes = 0;  // memory
+  };
+  Stats stats() const;
+  const std::vector<FlatParameters*>& flats() const { return flats_; }
+
+ private:
+  struct Line {
+    size_t first = 0;                // index of its first parameter
+    at::Tensor home;                 // this rank's part of the gradient
+    at::Tensor slab;                 // everybody's, while gradients arrive and are reduced
+    std::vector<at::Tensor> places;  // members' in the slab
+    at::Tensor out, before;          // of the call under way; stage 1: what home held
+    size_t waiting = 0;
+    bool touched = false, launched = false, adds = false;
+    bool filled = false;  // home has a sum of this step
+    Work work;
+  };
+  struct Slot {
+    size_t line = 0, member = 0;
+    int got = 0;
+    bool used = false;           // in a round of this step
+    std::optional<bool> finite;  // where it was seen on the way in
+  };
+
+  at::ScalarType wire_of(size_t line) const;
+  void take_slab(size_t line);
+  void prepare(size_t line);
+  void fill(size_t i);
+  void leave(size_t line);
+  void leave_full();
+  void send_record();
+  void scattered(size_t line);
+  void settle(size_t line);
+  void settle_oldest();
+  void bind_shards();
+  [[noreturn]] void refuse(const std::string& what);
+
+  std::vector<FlatParameters*> flats_;
+  Group group_;
+  ScatterOptions options_;
+  RoundRecord record_;
+  RoundRecord::Fact not_finite_;
+  SlabPool pool_;
+  std::optional<GradientTree> tree_;
+  std::vector<Line> lines_;
+  std::vector<Slot> slots_;
+  std::deque<size_t> under_way_;
+  int expected_ = 1, rounds_ = 1, round_ = 0;
+  bool open_ = false, told_ = false;
+  size_t next_ = 0;       // when_full: the line that leaves next
+  double first_bad_ = 0;  // this rank's first parameter that was not finite, its index + 1
+  Stats stats_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/shard/replicated_parameters.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "trireme/base/check.h"
+#include "trireme/grad/bucket_plan.h"
+#include "trireme/grad/ddp.h"
+#include "trireme/grad/module_sync.h"
+
+namespace trireme {
+namespace {
+
+// Buckets as a Reducer has them at first: the last parameters get their gradients first. They are
+// not laid out anew later, since the optimizer's state lies along them.
+std::vector<std::unique_ptr<FlatParameters>> lay_out(const NamedTensors& parameters,
+                                                     const ShardGroups& groups, size_t bytes) {
+  std::vector<BucketItem> items;
+  std::vector<int> order(parameters.size());
+  std::iota(order.rbegin(), order.rend(), 0);
+  for (const auto& [name, p] : parameters)
+    items.push_back(
+        {p.numel(), static_cast<size_t>(p.element_size()), static_cast<int>(p.scalar_type())});
+  std::vector<std::unique_ptr<FlatParameters>> flats;
+  for (const auto& bucket : plan_buckets(items, order, bucket_sizes_for(groups.shards, bytes, 0))) {
+    NamedTensors members;
+    for (int i : bucket) members.push_back(parameters[static_cast<size_t>(i)]);
+    flats.push_back(std::make_unique<FlatParameters>(std::move(members), groups.shards));
+  }
+  return flats;
+}
+
+}  // namespace
+
+ReplicatedParameters::ReplicatedParameters(const DdpTensors& t, ShardGroups groups,
+                                           const ReplicatedOptions& options)
+    : ShardedParameters(std::move(groups)) {
+  check<UsageError>(!t.parameters.empty(),
+                    "sharding: no parameter requires a gradient, so there is nothing to shard; use "
+                    "the module as it is");
+  check<UsageError>(t.sparse.empty(),
+                    "sharding: the gradient of '{}' is sparse, and parts of such are not reduced: "
+                    "make the embedding with sparse(false), or take DistributedDataParallel",
+                    t.sparse.empty() ? "" : t.sparse.front());
+  Group& world = groups_.world;
+  verify_same(world, t.parameters, "parameter");
+  verify_same(world, t.frozen, "frozen parameter");
+  verify_same(world, t.buffers, "buffer");
+  broadcast_tensors(world, t.parameters);
+  broadcast_tensors(world, t.frozen);
+  broadcast_tensors(world, t.buffers);
+
+  std::vector<FlatParameters*> flats;
+  for (auto& flat : lay_out(t.parameters, groups_, options.bucket_bytes)) {
+    at::Tensor line = groups_.shards.empty({flat->plan().line()}, flat->options());
+    line.zero_();
+    flat->write_line(line);
+    flat->live_in(line);
+    flats.push_back(flat.get());
+    lines_.push_back({std::move(flat), line});
+  }
+  ScatterOptions s;
+  s.op = options.op;
+  s.keep_slabs = options.stage == ZeroStage::optimizer && !options.tree;
+  s.tree = options.tree;
+  s.replicas = groups_.replicas;
+  s.world = groups_.world;
+  s.wire = options.wire;
+  scatter_ = std::make_unique<GradientScatter>(flats, groups_.shards, s);
+  set_flats(flats);
+}
+
+ReplicatedParameters::~ReplicatedParameters() = default;
+
+void ReplicatedParameters::publish() {
+  std::vector<Work> works;
+  for (auto& l : lines_)
+    works.push_back(groups_.shards.all_gather_into_tensor(l.line, l.flat->shard()));
+  for (auto& work : works) work.wait();
+}
+
+}  // namespace trireme

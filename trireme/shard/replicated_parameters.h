@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "trireme/grad/ddp_tensors.h"
+#include "trireme/shard/flat_parameters.h"
+#include "trireme/shard/gradient_scatter.h"
+#include "trireme/shard/sharded_parameters.h"
+
+namespace trireme {
+
+struct ReplicatedOptions {
+  ZeroStage stage = ZeroStage::gradients;  // or optimizer
+  size_t bucket_bytes = 0;                 // 0: what suits the backend
+  ReduceOp op = ReduceOp::avg;
+  bool tree = false;                        // reproducible mode: each round a leaf, in both stages
+  std::optional<at::ScalarType> wire = {};  // gradients between ranks; none: the parameters' dtype
+};
+
+/// Stages 1 and 2 without who drives backward: parameters are whole on every rank and lie bucket by
+/// bucket on lines, of which each rank's optimizer owns a part.
+class ReplicatedParameters final : public ShardedParameters {
+ public:
+  /// Checks that ranks hold the same, takes rank 0's values, and moves the parameters (not the
+  /// tensors' identity) into memory that peers read.
+  ReplicatedParameters(const DdpTensors& tensors, ShardGroups groups,
+                       const ReplicatedOptions& options);
+  ~ReplicatedParameters() override;
+
+  void publish() override;
+  GradientScatter& gradients() { return *scatter_; }
+
+ private:
+  struct Line {
+    std::unique_ptr<FlatParameters> flat;
+    at::Tensor line;
+  };
+  std::vector<Line> lines_;
+  std::unique_ptr<GradientScatter> scatter_;
+};
+
+}  // namespace trireme

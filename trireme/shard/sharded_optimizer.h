@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <type_traits>
+#include <utility>
+
+#include "trireme/shard/sharded_parameters.h"
+
+namespace torch::optim {
+class LBFGS;
+}
+
+namespace trireme {
+
+/// Any torch::optim optimizer whose update of an element depends on that element's gradient and
+/// state alone (SGD, Adam, AdamW, RMSprop, Adagrad), on this rank's shards: its state is 1/n.
+///
+///   ShardedOptimizer<torch::optim::AdamW> optimizer(sharded, torch::optim::AdamWOptions(1e-3));
+///
+/// step() also publishes: every rank calls it. `sharded` outlives it. (LAMB and LARS: make_lamb,
+/// make_lars with ShardedParameters::norm_parts.)
+template <class TorchOptimizer>
+class ShardedOptimizer {
+  static_assert(!std::is_same_v<TorchOptimizer, torch::optim::LBFGS>,
+                "LBFGS looks at all elements together: it cannot step on shards");
+
+ public:
+  template <class... Options>
+  explicit ShardedOptimizer(ShardedParameters& sharded, Options&&... options)
+      : sharded_(sharded), inner_(sharded.parameters(), std::forward<Options>(options)...) {}
+
+  void step() {
+    inner_.step();
+    sharded_.publish();
+  }
+  void zero_grad() { sharded_.zero_grad(); }
+  /// For its options and learning rate.
+  TorchOptimizer& torch_optimizer() { return inner_; }
+
+ private:
+  ShardedParameters& sharded_;
+  TorchOptimizer inner_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/shard/sharded_parameters.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "trireme/base/check.h"
+#include "trireme/optim/clip.h"
+#include "trireme/shard/flat_parameters.h"
+
+namespace trireme {
+namespace {
+
+// Names of shards → places in whole parameters.
+class ShardVisitor final : public StateVisitor {
+ public:
+  using Find = std::function<std::optional<Slice>(const std::string&, int64_t)>;
+  ShardVisitor(StateVisitor& inner, Find find) : inner_(inner), find_(std::move(find)) {}
+  void tensor(const Slice& slice, at::Tensor local) override {
+    if (local.numel() == 0) return;  // a rank that owns nothing
+    const auto part = find_(slice.name, local.numel());
+    inner_.tensor(part ? *part : slice, local);
+  }
+  void value(const std::string& name, int64_t& v) override { inner_.value(name, v); }
+  void value(const std::string& name, double& v) override { inner_.value(name, v); }
+  void value(const std::string& name, std::string& v) override { inner_.value(name, v); }
+
+ private:
+  StateVisitor& inner_;
+  Find find_;
+};
+
+}  // namespace
+
+ShardedParameters::ShardedParameters(ShardGroups groups) : groups_(std::move(groups)) {
+  check<UsageError>(groups_.shards.size() * (groups_.replicas ? groups_.replicas.size() : 1) ==
+                        groups_.world.size(),
+                    "sharding: {} shards × {} replicas are not the {} ranks of the world",
+                    groups_.shards.size(), groups_.replicas ? groups_.replicas.size() : 1,
+                    groups_.world.size());
+}
+
+ShardedParameters::~ShardedParameters() = default;
+
+void ShardedParameters::set_flats(const std::vector<FlatParameters*>& flats) {
+  all_flats_ = flats;
+  std::vector<NormParts::Whole> wholes;
+  std::map<std::string, int64_t> begins;
+  const FlatParameters* trained = nullptr;
+  for (const FlatParameters* flat : flats) {
+    for (const ParameterShard& s : flat->shards()) {
+      check<UsageError>(places_.emplace(s.name, Place{s.shape, s.begin}).second,
+                        "sharding: two parameters have the name '{}'", s.name);
+      if (!flat->requires_grad()) continue;
+      shards_.emplace_back(s.name, s.tensor);
+      begins[s.name] = s.begin;
+    }
+    if (!flat->requires_grad()) continue;
+    trained = flat;
+    for (const auto& [name, p] : flat->members()) wholes.push_back({name, p.numel()});
+  }
+  if (shards_.empty() && trained) {
+    const std::string& name = trained->members().front().first;
+    shards_.emplace_back(name, at::empty({0}, trained->options()).requires_grad_());
+    begins[name] = 0;
+  }
+  parts_ = std::make_shared<const NormParts>(
+      std::move(wholes), std::move(begins), [group = groups_.shards](double* p, int64_t n) mutable {
+        if (group.size() == 1) return;
+        at::Tensor values = group.empty({n}, at::kDouble);
+        std::copy_n(p, n, static_cast<double*>(values.data_ptr()));
+        group.all_reduce(values).wait();
+        std::copy_n(static_cast<const double*>(values.data_ptr()), n, p);
+      });
+}
+
+std::vector<at::Tensor> ShardedParameters::parameters() const {
+  std::vector<at::Tensor> list;
+  for (const auto& [name, t] : shards_) list.push_back(t);
+  return list;
+}
+
+double ShardedParameters::clip_grad_norm_(double max_norm) {
+  const GradNorm norm = grad_norm(shards_, *parts_, max_norm, 1);
+  at::NoGradGuard no_grad;
+  if (norm.coefficient != 1)
+    for (const auto& [name, t] : shards_)
+      if (t.grad().defined()) t.grad().mul_(norm.coefficient);
+  return norm.norm;
+}
+
+void ShardedParameters::zero_grad() {
+  for (auto& [name, t] : shards_) t.mutable_grad() = at::Tensor();
+}
+
+void ShardedParameters::state(StateVisitor& visitor) {
+  for (const FlatParameters* flat : all_flats_)
+    for (const ParameterShard& s : flat->shards()) {
+      const Place& place = places_.at(s.name);
+      int64_t numel = 1;
+      for (int64_t n : place.shape) numel *= n;
+      visitor.tensor(Slice{"model." + s.name, {numel}, {place.begin}, {s.tensor.numel()}},
+                     s.tensor.detach());
+    }
+}
+
+void ShardedParameters::sharded_state(StateVisitor& visitor, const StateWalk& walk) const {
+  ShardVisitor sliced(
+      visitor, [this](const std::string& name, int64_t length) -> std::optional<Slice> {
+        // "optim.exp_avg.blocks.0.weight": the longest ending that is a parameter's name.
+        for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
+          const auto it = places_.find(name.substr(dot + 1));
+          if (it == places_.end()) continue;
+          int64_t numel = 1;
+          for (int64_t n : it->second.shape) numel *= n;
+          return Slice{name, {numel}, {it->second.begin}, {length}};
+        }
+        return std::nullopt;
+      });
+  walk(sliced);
+}
+
+}  // namespace trireme

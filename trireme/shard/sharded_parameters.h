@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/base/export.h"
+#include "trireme/comm/group.h"
+#include "trireme/optim/norm_parts.h"
+#include "trireme/tensor/parameter_table.h"
+#include "trireme/tensor/state.h"
+
+namespace trireme {
+
+/// What is split over ranks (ZeRO, Rajbhandari et al. 2020): bytes a parameter and rank with AdamW
+/// in float32 are 16 undivided; 8 + 8/n; 4 + 12/n; 16/n.
+enum class ZeroStage {
+  none = 0,
+  optimizer = 1,   // the optimizer's state
+  gradients = 2,   // and gradients
+  parameters = 3,  // and parameters (shard/fully_sharded.h)
+};
+
+/// Over whom. `shards` split everything; `replicas` are the ranks that hold the same part (hybrid
+/// sharding: shards inside a host, replicas across), a group of one if there are none; `world` is
+/// both.
+struct ShardGroups {
+  ShardGroups(Group world) : shards(world), world(std::move(world)) {}
+  ShardGroups(Group shards, Group replicas, Group world)
+      : shards(std::move(shards)), replicas(std::move(replicas)), world(std::move(world)) {}
+  Group shards, replicas, world;
+};
+
+class FlatParameters;
+
+/// This rank's part of a model whose parameters, or what belongs to them, are split over ranks.
+/// After a backward grad() of each shard is its part of the mean gradient.
+///
+///   optimizer(sharded.shards());  loop: forward, backward, optimizer.step(), sharded.publish();
+///   with ShardedOptimizer<torch::optim::AdamW> (shard/sharded_optimizer.h) as any torch optimizer.
+///
+/// One thread; every rank makes the same calls.
+class TRIREME_API ShardedParameters {
+ public:
+  virtual ~ShardedParameters();
+  ShardedParameters(const ShardedParameters&) = delete;
+
+  /// 1-D leaves, under the names of the parameters they are parts of; those that require a
+  /// gradient. A rank that owns none gets one empty tensor. What an optimizer is made of.
+  const NamedTensors& shards() const { return shards_; }
+  /// … without names, for torch::optim.
+  std::vector<at::Tensor> parameters() const;
+  /// The optimizer has stepped: from the next forward on all ranks compute with the new values.
+  virtual void publish() = 0;
+  /// For norms of whole parameters (LAMB, LARS, clipping).
+  std::shared_ptr<const NormParts> norm_parts() const { return parts_; }
+  /// torch.nn.utils.clip_grad_norm_ over all ranks' shards: multiplies gradients in place, gives
+  /// the norm before.
+  double clip_grad_norm_(double max_norm);
+  /// Drops the shards' gradients.
+  void zero_grad();
+  /// Walks the parameters as slices of whole ones, flat: "model.<name>", of this rank.
+  void state(StateVisitor& visitor);
+  /// Presents a state of shards (an optimizer's) as slices of whole parameters: names that end in
+  /// ".<parameter>" get the place of this rank's part.
+  void sharded_state(StateVisitor& visitor, const StateWalk& walk) const;
+  const ShardGroups& groups() const { return groups_; }
+
+ protected:
+  explicit ShardedParameters(ShardGroups groups);
+  /// Once, when all flats are there.
+  void set_flats(const std::vector<FlatParameters*>& flats);
+
+  ShardGroups groups_;
+  std::vector<FlatParameters*> all_flats_;
+  NamedTensors shards_;
+  std::shared_ptr<const NormParts> parts_;
+
+ private:
+  struct Place {
+    std::vector<int64_t> shape;
+    int64_t begin = 0;
+  };
+  std::map<std::string, Place> places_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "trireme/comm/group.h"
+
+namespace trireme {
+
+/// Memory that whole parameters, or whole gradients, live in while they are needed: slabs from
+/// Group::empty, used again and again. Makes a slab where no free one is large enough, so there are
+/// as many as were ever in use at once.
+class SlabPool {
+ public:
+  explicit SlabPool(Group group) : group_(std::move(group)) {}
+  SlabPool(const SlabPool&) = delete;
+
+  /// `elements` of that dtype; contents undefined. The smallest free slab that is large enough.
+  at::Tensor take(int64_t elements, const at::TensorOptions& options);
+  /// What take() gave.
+  void give_back(const at::Tensor& slab);
+
+  int in_use() const { return in_use_; }
+  int64_t bytes() const;  // of all slabs
+
+ private:
+  struct Slab {
+    at::Tensor memory;
+    bool used = false;
+  };
+  Group group_;
+  std::vector<Slab> slabs_;
+  int in_use_ = 0;
+};
+
+}  // namespace trireme
