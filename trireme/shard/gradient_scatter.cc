@@ -97,7 +97,7 @@ void GradientScatter::open() {
 void GradientScatter::prepare(size_t l) {
   Line& line = lines_[l];
   line.waiting = flats_[l]->members().size();
-  line.launched = false;
+  line.launched = line.leaves_when_full = false;
   line.touched = options_.leave == ScatterOptions::Leave::when_full;
   if (tree_) return;
   at::NoGradGuard no_grad;
@@ -171,8 +171,12 @@ void GradientScatter::ready(size_t i) {
     s.finite.reset();
     grad = at::Tensor();
   }
-  if (last && --line.waiting == 0 && options_.leave == ScatterOptions::Leave::when_full)
-    leave_full();
+  if (last && --line.waiting == 0) {
+    if (options_.leave == ScatterOptions::Leave::when_full)
+      leave_full();
+    else if (line.leaves_when_full)
+      leave(s.line);
+  }
   group_.progress();
 }
 
@@ -180,6 +184,11 @@ void GradientScatter::touch(size_t line) { lines_[line].touched = true; }
 
 void GradientScatter::launch(size_t line) {
   if (!lines_[line].launched) leave(line);
+}
+
+void GradientScatter::launch_when_full(size_t line) {
+  lines_[line].leaves_when_full = true;
+  if (full(line)) launch(line);
 }
 
 void GradientScatter::leave_full() {

@@ -63,6 +63,9 @@ class GradientScatter final : public GradientRound {
   /// when_told: this line takes part in the round / has got all that will come.
   void touch(size_t line);
   void launch(size_t line);
+  /// Once its gradients are all there.
+  void launch_when_full(size_t line);
+  bool full(size_t line) const { return lines_[line].waiting == 0; }
   void close() override;
   void reset() override;
 
@@ -91,6 +94,7 @@ class GradientScatter final : public GradientRound {
     at::Tensor out, before;          // of the call under way; stage 1: what home held
     size_t waiting = 0;
     bool touched = false, launched = false, adds = false;
+    bool leaves_when_full = false;
     bool filled = false;  // home has a sum of this step
     Work work;
   };

@@ -77,14 +77,14 @@ void ShardedParameters::set_flats(const std::vector<FlatParameters*>& flats) {
       });
 }
 
-std::vector<at::Tensor> ShardedParameters::parameters() const {
+std::vector<at::Tensor> ShardedParameters::parameters() {
   std::vector<at::Tensor> list;
-  for (const auto& [name, t] : shards_) list.push_back(t);
+  for (const auto& [name, t] : shards()) list.push_back(t);
   return list;
 }
 
 double ShardedParameters::clip_grad_norm_(double max_norm) {
-  const GradNorm norm = grad_norm(shards_, *parts_, max_norm, 1);
+  const GradNorm norm = grad_norm(shards(), *parts_, max_norm, 1);
   at::NoGradGuard no_grad;
   if (norm.coefficient != 1)
     for (const auto& [name, t] : shards_)

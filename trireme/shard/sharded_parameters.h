@@ -51,13 +51,19 @@ class TRIREME_API ShardedParameters {
 
   /// 1-D leaves, under the names of the parameters they are parts of; those that require a
   /// gradient. A rank that owns none gets one empty tensor. What an optimizer is made of.
-  const NamedTensors& shards() const { return shards_; }
+  const NamedTensors& shards() {
+    complete();
+    return shards_;
+  }
   /// … without names, for torch::optim.
-  std::vector<at::Tensor> parameters() const;
+  std::vector<at::Tensor> parameters();
   /// The optimizer has stepped: from the next forward on all ranks compute with the new values.
   virtual void publish() = 0;
   /// For norms of whole parameters (LAMB, LARS, clipping).
-  std::shared_ptr<const NormParts> norm_parts() const { return parts_; }
+  std::shared_ptr<const NormParts> norm_parts() {
+    complete();
+    return parts_;
+  }
   /// torch.nn.utils.clip_grad_norm_ over all ranks' shards: multiplies gradients in place, gives
   /// the norm before.
   double clip_grad_norm_(double max_norm);
@@ -72,6 +78,8 @@ class TRIREME_API ShardedParameters {
 
  protected:
   explicit ShardedParameters(ShardGroups groups);
+  /// Before shards are told: all of them must be there.
+  virtual void complete() {}
   /// Once, when all flats are there.
   void set_flats(const std::vector<FlatParameters*>& flats);
 

@@ -173,7 +173,15 @@ struct FreshCastCache {
   ~FreshCastCache() { at::autocast::clear_cache(); }
 };
 
+thread_local int second_runs = 0;
+
+struct SecondRun {
+  SecondRun() { ++second_runs; }
+  ~SecondRun() { --second_runs; }
+};
+
 std::vector<at::Tensor> second_run(const Recording& r, const std::vector<at::Tensor>& inputs) {
+  const SecondRun running;
   std::optional<GeneratorsGuard> generators;
   if (r.drawn) generators.emplace(r.drawn->before);
   RandomScope scope(r.scope);
@@ -351,6 +359,8 @@ at::Tensor recompute(std::function<at::Tensor(const at::Tensor&)> fn, const at::
       },
       std::vector<at::Tensor>{input}, parameters, options)[0];
 }
+
+bool recomputing() { return second_runs > 0; }
 
 void name_parameters(const NamedTensors& parameters) {
   for (const auto& [name, p] : parameters) torch::autograd::impl::set_name(p, name);

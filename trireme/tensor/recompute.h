@@ -43,6 +43,9 @@ TRIREME_API at::Tensor recompute(std::function<at::Tensor(const at::Tensor&)> fn
                                  const at::Tensor& input, const std::vector<at::Tensor>& parameters,
                                  RecomputeOptions options = {});
 
+/// This thread is inside of a second run: backward through what it computes follows at once.
+TRIREME_API bool recomputing();
+
 /// Writes each name into its tensor (Tensor::name()), so that errors can tell it.
 TRIREME_API void name_parameters(const NamedTensors& parameters);
 

@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/shard/fully_sharded.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <map>
+
+#include "trireme/base/check.h"
+#include "trireme/grad/hook_adapter.h"
+#include "trireme/grad/module_sync.h"
+#include "trireme/shard/gradient_scatter.h"
+#include "trireme/shard/param_unit.h"
+#include "trireme/shard/unit_function.h"
+#include "trireme/shard/unused_after.h"
+#include "trireme/tensor/recompute.h"
+
+namespace trireme {
+
+struct FullySharded::Unit::State {
+  std::unique_ptr<ParamUnit> params;
+  std::weak_ptr<FullySharded::Impl> owner;
+  size_t index = 0;
+  bool reshard_after_forward = true;
+  bool persistent = false;
+  std::vector<size_t> lines;  // of the scatter: those that require gradients
+  int open_ends = 0;          // graphs whose backward has still to come to the inputs
+};
+
+struct FullySharded::Impl : std::enable_shared_from_this<FullySharded::Impl> {
+  using UnitState = Unit::State;
+
+  Impl(ShardGroups g, FullyShardedOptions o)
+      : groups(std::move(g)), options(std::move(o)), slabs(groups.shards) {}
+
+  ShardGroups groups;
+  FullyShardedOptions options;
+  SlabPool slabs;
+  std::vector<std::unique_ptr<Unit>> units;
+  Unit* root = nullptr;
+  std::map<at::TensorImpl*, std::string> taken;  // parameter → full name
+  std::map<at::TensorImpl*, std::string> taken_by;
+  std::unique_ptr<GradientScatter> scatter;
+  std::unique_ptr<HookAdapter> hooks;
+  std::function<void()> unused;
+  Stats stats;
+
+  // Units in the order of their forwards: of the last step, and of this one so far.
+  std::vector<size_t> order, order_now;
+  bool backward_began = false;
+
+  int backwards = 1, backwards_done = 0;
+  struct Seen {
+    uint32_t shard = 0;
+    at::TensorImpl* gradient = nullptr;
+    uint32_t gradient_version = 0;
+    bool operator==(const Seen&) const = default;
+  };
+  std::vector<Seen> at_last_backward;
+
+  UnitState& state(size_t i) { return *units[i]->state_; }
+
+  Unit& add(const std::string& name, torch::nn::Module& module, bool is_root);
+  void complete(FullySharded& self);
+  std::vector<Seen> look(const NamedTensors& shards) const;
+  void check_stepped();
+
+  std::vector<at::Tensor> run(const std::shared_ptr<UnitState>& unit, const Fn& fn,
+                              const std::vector<at::Tensor>& inputs);
+  std::shared_ptr<UnitEnds> ends_of(const std::shared_ptr<UnitState>& unit);
+  void forward_begins(UnitState& unit, bool recorded);
+  void make_whole(UnitState& unit);
+  void prefetch(size_t index);
+  void backward_at_outputs(UnitState& unit);
+  void backward_at_inputs(UnitState& unit, bool second_run);
+  void drop(UnitState& unit);
+  void end_round();
+  const NamedTensors* shards = nullptr;
+};
+
+// ── Making units ────────────────────────────────────────────────────────────────────────────────
+
+FullySharded::Unit& FullySharded::Impl::add(const std::string& name, torch::nn::Module& module,
+                                            bool is_root) {
+  check<UsageError>(!root,
+                    "FullySharded: {} comes after root(): make the units first, the root last",
+                    is_root ? "a second root" : "unit '" + name + "'");
+  NamedTensors all;
+  std::map<std::pair<at::ScalarType, bool>, NamedTensors> kinds;
+  for (const auto& item : module.named_parameters()) {
+    const std::string full = name.empty() ? item.key() : name + "." + item.key();
+    at::TensorImpl* p = item.value().unsafeGetTensorImpl();
+    if (const auto it = taken.find(p); it != taken.end()) {
+      check<UsageError>(it->second == full || taken_by[p] == name,
+                        "FullySharded: parameter '{}' of unit '{}' is '{}' of unit '{}'. A tied "
+                        "weight lies in one unit: leave both users to the root (or, if it is no "
+                        "other one, give unit() the module's path as its name)",
+                        full, name, it->second, taken_by[p]);
+      continue;
+    }
+    taken[p] = full;
+    taken_by[p] = name;
+    all.emplace_back(full, item.value());
+    kinds[{item.value().scalar_type(), item.value().requires_grad()}].push_back(all.back());
+  }
+  NamedTensors buffers;
+  for (const auto& item : module.named_buffers()) buffers.emplace_back(item.key(), item.value());
+  verify_same(groups.world, all, "parameter");
+  verify_same(groups.world, buffers, "buffer");
+  broadcast_tensors(groups.world, all);
+  broadcast_tensors(groups.world, buffers);
+
+  std::vector<std::unique_ptr<FlatParameters>> flats;
+  for (auto& [kind, members] : kinds)
+    flats.push_back(std::make_unique<FlatParameters>(std::move(members), groups.shards));
+  auto unit = std::make_shared<UnitState>();
+  unit->params = std::make_unique<ParamUnit>(name.empty() ? "the root" : name, std::move(flats),
+                                             groups.shards, slabs);
+  unit->owner = weak_from_this();
+  unit->index = units.size();
+  unit->reshard_after_forward = options.reshard_after_forward && !is_root;
+  unit->persistent = unit->params->elements() <= options.persistence_threshold;
+  units.push_back(std::unique_ptr<Unit>(new Unit(std::move(unit))));
+  if (is_root) root = units.back().get();
+  return *units.back();
+}
+
+void FullySharded::Impl::complete(FullySharded& self) {
+  if (scatter) return;
+  check<UsageError>(root != nullptr,
+                    "FullySharded: call root(network) after the units: it takes the parameters "
+                    "that no unit holds");
+  std::vector<FlatParameters*> all, trained;
+  // Backward comes to the last units first.
+  for (auto it = units.rbegin(); it != units.rend(); ++it)
+    for (FlatParameters* flat : (*it)->state_->params->flats()) {
+      all.push_back(flat);
+      if (!flat->requires_grad()) continue;
+      (*it)->state_->lines.push_back(trained.size());
+      trained.push_back(flat);
+    }
+  check<UsageError>(!trained.empty(),
+                    "FullySharded: no parameter requires a gradient, so there is nothing to train");
+  ScatterOptions s;
+  s.op = options.op;
+  s.leave = ScatterOptions::Leave::when_told;
+  s.tree = options.tree;
+  s.replicas = groups.replicas;
+  s.world = groups.world;
+  s.wire = options.wire;
+  scatter = std::make_unique<GradientScatter>(std::move(trained), groups.shards, s);
+  hooks = std::make_unique<HookAdapter>(
+      *scatter, options.automatic ? HookAdapter::Rounds::automatic : HookAdapter::Rounds::driven);
+  unused = unused_after(*scatter, groups.world, options.find_unused_parameters);
+  hooks->on_close([this] { end_round(); });
+  self.set_flats(all);
+  shards = &self.shards_;
+}
+
+// ── Forward ─────────────────────────────────────────────────────────────────────────────────────
+
+std::vector<FullySharded::Impl::Seen> FullySharded::Impl::look(const NamedTensors& list) const {
+  std::vector<Seen> seen;
+  for (const auto& [name, t] : list) {
+    const at::Tensor& g = t.grad();
+    seen.push_back({static_cast<uint32_t>(t._version()),
+                    g.defined() ? g.unsafeGetTensorImpl() : nullptr,
+                    g.defined() ? static_cast<uint32_t>(g._version()) : 0});
+  }
+  return seen;
+}
+
+// All ranks come to the same answer but those that own nothing, whose shards never change: they
+// follow, since the others end the job.
+void FullySharded::Impl::check_stepped() {
+  if (backwards_done < backwards) return;
+  const bool owns = std::any_of(shards->begin(), shards->end(),
+                                [](const auto& s) { return s.second.numel() > 0; });
+  if (owns && look(*shards) == at_last_backward)
+    fail<UsageError>(
+        "FullySharded: a forward after {} backward{}, and no shard has changed since, nor its "
+        "gradient: was the optimizer made of the module's parameters? Make it of "
+        "sharded.parameters(). To add up the gradients of several backwards, say so with "
+        "accumulate()",
+        backwards_done, backwards_done == 1 ? "" : "s");
+  backwards_done = 0;
+}
+
+void FullySharded::Impl::forward_begins(UnitState& unit, bool recorded) {
+  if (recorded && !recomputing()) {
+    if (options.automatic) check_stepped();
+    if (backward_began) {
+      order = std::move(order_now);
+      order_now.clear();
+      backward_began = false;
+    }
+    order_now.push_back(unit.index);
+  }
+  make_whole(unit);
+  if (recomputing()) unit.params->hold_for_backward();
+  if (!recorded || recomputing()) return;
+  // What computes next, while this one does.
+  const size_t next = order_now.size();
+  for (size_t k = next; k < order.size() && k < next + static_cast<size_t>(options.prefetch); ++k)
+    prefetch(order[k]);
+}
+
+void FullySharded::Impl::make_whole(UnitState& unit) {
+  if (unit.params->state() == ParamUnit::State::sharded) ++stats.gathers;
+  unit.params->make_whole();
+}
+
+void FullySharded::Impl::prefetch(size_t index) {
+  ParamUnit& p = *state(index).params;
+  if (p.state() != ParamUnit::State::sharded) return;
+  int live = 0;
+  for (const auto& u : units)
+    if (u.get() != root && !u->state_->persistent &&
+        u->state_->params->state() != ParamUnit::State::sharded)
+      ++live;
+  if (live >= options.units_in_flight) return;
+  ++stats.gathers;
+  ++stats.prefetched;
+  p.gather();
+}
+
+void FullySharded::Impl::drop(UnitState& unit) {
+  if (!unit.persistent) unit.params->reshard();
+}
+
+namespace {
+
+bool any_trains(const std::vector<at::Tensor>& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const at::Tensor& t) { return t.defined() && t.requires_grad(); });
+}
+
+}  // namespace
+
+// What a backward through `unit` meets. The graph may outlive the unit.
+std::shared_ptr<UnitEnds> FullySharded::Impl::ends_of(const std::shared_ptr<UnitState>& unit) {
+  auto ends = std::make_shared<UnitEnds>();
+  const std::weak_ptr<UnitState> weak = unit;
+  ends->at_outputs = [weak] {
+    if (auto u = weak.lock())
+      if (auto owner = u->owner.lock()) owner->backward_at_outputs(*u);
+  };
+  ends->at_inputs = [weak, again = recomputing(), open = true]() mutable {
+    auto u = weak.lock();
+    if (!u) return;
+    if (open) --u->open_ends;  // a graph that is kept may be gone through again
+    open = false;
+    if (auto owner = u->owner.lock()) owner->backward_at_inputs(*u, again);
+  };
+  ends->dropped = [weak] {
+    if (auto u = weak.lock()) --u->open_ends;
+  };
+  return ends;
+}
+
+std::vector<at::Tensor> FullySharded::Impl::run(const std::shared_ptr<UnitState>& unit,
+                                                const Fn& fn,
+                                                const std::vector<at::Tensor>& inputs) {
+  check<UsageError>(static_cast<bool>(scatter),
+                    "FullySharded: unit '{}' runs before root(network) was called",
+                    unit->params->name());
+  const bool recorded = at::GradMode::is_enabled();
+  forward_begins(*unit, recorded);
+  const auto ends = ends_of(unit);
+  try {
+    bool bound = false;
+    const std::vector<at::Tensor> entered = bound_inputs(inputs, ends, &bound);
+    if (bound) ++unit->open_ends;
+    std::vector<at::Tensor> outputs = bound_outputs(fn(entered), ends);
+    if (unit->params->state() == ParamUnit::State::whole &&
+        (unit->reshard_after_forward || !recorded || !any_trains(outputs)))
+      drop(*unit);
+    return outputs;
+  } catch (...) {
+    unit->params->reshard();
+    throw;
+  }
+}
+
+// ── Backward ────────────────────────────────────────────────────────────────────────────────────
+
+void FullySharded::Impl::backward_at_outputs(UnitState& unit) {
+  backward_began = true;
+  if (options.automatic) hooks->beginning()();
+  if (scatter->is_open())
+    for (size_t line : unit.lines) scatter->touch(line);
+  make_whole(unit);
+  auto it = std::find(order_now.rbegin(), order_now.rend(), unit.index);
+  for (int ahead = 0;
+       it != order_now.rend() && ++it != order_now.rend() && ahead < options.prefetch; ++ahead)
+    prefetch(*it);
+}
+
+void FullySharded::Impl::backward_at_inputs(UnitState& unit, bool second_run) {
+  if (unit.open_ends > 0) return;  // it will be met again
+  bool all_came = true;
+  if (scatter->is_open() && !hooks->paused())
+    for (size_t line : unit.lines) {
+      // Gradients of a recomputed unit come behind the node that recomputed it.
+      if (second_run) {
+        scatter->launch_when_full(line);
+      } else {
+        all_came = all_came && scatter->full(line);
+        scatter->launch(line);
+      }
+    }
+  // What has not come may still be computed: whole until the end of backward then.
+  if (all_came && unit.reshard_after_forward) drop(unit);
+}
+
+void FullySharded::Impl::end_round() {
+  for (const auto& u : units) drop(*u->state_);
+  ++backwards_done;
+  if (options.automatic) at_last_backward = look(*shards);
+  unused();
+}
+
+// ── The public face ─────────────────────────────────────────────────────────────────────────────
+
+FullySharded::FullySharded(ShardGroups groups, FullyShardedOptions options)
+    : ShardedParameters(std::move(groups)) {
+  check<UsageError>(options.prefetch >= 0 && options.units_in_flight >= 1,
+                    "FullySharded: prefetch is {} and units_in_flight {}: they must be at least 0 "
+                    "and 1",
+                    options.prefetch, options.units_in_flight);
+  impl_ = std::make_shared<Impl>(groups_, std::move(options));
+}
+
+FullySharded::~FullySharded() = default;
+
+FullySharded::Unit::Unit(std::shared_ptr<State> state) : state_(std::move(state)) {}
+FullySharded::Unit::~Unit() = default;
+const std::string& FullySharded::Unit::name() const { return state_->params->name(); }
+
+std::vector<at::Tensor> FullySharded::Unit::run(const Fn& fn,
+                                                const std::vector<at::Tensor>& inputs) {
+  auto owner = state_->owner.lock();
+  check<UsageError>(owner != nullptr, "a unit was run after its FullySharded had gone");
+  return owner->run(state_, fn, inputs);
+}
+
+at::Tensor FullySharded::Unit::run(const std::function<at::Tensor(const at::Tensor&)>& fn,
+                                   const at::Tensor& x) {
+  return run(
+      [&fn](const std::vector<at::Tensor>& in) { return std::vector<at::Tensor>{fn(in[0])}; },
+      std::vector<at::Tensor>{x})[0];
+}
+
+FullySharded::Unit& FullySharded::unit(const std::string& name, torch::nn::Module& module) {
+  check<UsageError>(!name.empty(), "FullySharded: a unit needs its module's path as its name");
+  return impl_->add(name, module, false);
+}
+
+void FullySharded::root(torch::nn::Module& module) {
+  impl_->add("", module, true);
+  complete();
+}
+
+std::vector<at::Tensor> FullySharded::run(const Fn& fn, const std::vector<at::Tensor>& inputs) {
+  complete();
+  return impl_->root->run(fn, inputs);
+}
+
+at::Tensor FullySharded::run(const std::function<at::Tensor(const at::Tensor&)>& fn,
+                             const at::Tensor& x) {
+  complete();
+  return impl_->root->run(fn, x);
+}
+
+void FullySharded::complete() { impl_->complete(*this); }
+
+// What is whole holds the old values.
+void FullySharded::publish() {
+  for (const auto& u : impl_->units) u->state_->params->reshard();
+}
+
+void FullySharded::accumulate(int backwards) {
+  check<UsageError>(backwards >= 1, "FullySharded: a step of {} backwards", backwards);
+  impl_->backwards = backwards;
+}
+
+FullySharded::NoSync::NoSync(FullySharded& sharded)
+    : sharded_(sharded), before_((sharded.complete(), sharded.impl_->hooks->paused())) {
+  sharded_.impl_->hooks->set_paused(true);
+}
+FullySharded::NoSync::~NoSync() { sharded_.impl_->hooks->set_paused(before_); }
+
+FullySharded::Gathered::Gathered(FullySharded& sharded) : sharded_(sharded) {
+  for (const auto& u : sharded_.impl_->units) u->state_->params->gather();
+  for (const auto& u : sharded_.impl_->units) u->state_->params->make_whole();
+}
+FullySharded::Gathered::~Gathered() {
+  for (const auto& u : sharded_.impl_->units) u->state_->params->reshard();
+}
+
+void FullySharded::reset() {
+  if (impl_->hooks) impl_->hooks->reset();
+  for (const auto& u : impl_->units) u->state_->params->reshard();
+  impl_->order_now.clear();
+  impl_->backwards_done = 0;
+}
+
+GradientScatter& FullySharded::gradients() {
+  complete();
+  return *impl_->scatter;
+}
+
+void FullySharded::end_round() { impl_->end_round(); }
+
+FullySharded::Stats FullySharded::stats() const {
+  Stats s = impl_->stats;
+  s.slab_bytes = impl_->slabs.bytes();
+  return s;
+}
+
+}  // namespace trireme

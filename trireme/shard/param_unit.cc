@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/shard/param_unit.h"
+
+#include "trireme/base/trace.h"
+
+namespace trireme {
+
+ParamUnit::ParamUnit(std::string name, std::vector<std::unique_ptr<FlatParameters>> flats,
+                     Group shards, SlabPool& slabs)
+    : name_(std::move(name)), shards_(std::move(shards)), slabs_(slabs) {
+  for (auto& flat : flats) {
+    flat->point_at_nothing();
+    parts_.push_back({std::move(flat), {}, {}});
+  }
+}
+
+ParamUnit::~ParamUnit() {
+  for (Part& part : parts_) part.flat->point_at_nothing();
+}
+
+std::vector<FlatParameters*> ParamUnit::flats() const {
+  std::vector<FlatParameters*> list;
+  for (const Part& part : parts_) list.push_back(part.flat.get());
+  return list;
+}
+
+int64_t ParamUnit::elements() const {
+  int64_t total = 0;
+  for (const Part& part : parts_) total += part.flat->plan().line();
+  return total;
+}
+
+void ParamUnit::gather() {
+  if (state_ != State::sharded) return;
+  for (Part& part : parts_) {
+    const FlatParameters& flat = *part.flat;
+    part.slab = slabs_.take(flat.plan().line(), flat.options());
+    part.work = shards_.all_gather_into_tensor(part.slab, flat.shard());
+  }
+  state_ = State::gathering;
+}
+
+void ParamUnit::make_whole() {
+  gather();
+  if (state_ != State::gathering) return;
+  Span span("exposed_comm", "wait for parameters");
+  for (Part& part : parts_) {
+    part.work.wait();
+    part.work = Work();
+    part.flat->point_into(part.slab);
+  }
+  state_ = State::whole;
+}
+
+void ParamUnit::hold_for_backward() {
+  if (state_ == State::whole) state_ = State::whole_in_recompute;
+}
+
+void ParamUnit::reshard() {
+  if (state_ == State::sharded) return;
+  for (Part& part : parts_) {
+    part.work.wait();
+    part.work = Work();
+    part.flat->point_at_nothing();
+    slabs_.give_back(part.slab);
+    part.slab = at::Tensor();
+  }
+  state_ = State::sharded;
+}
+
+}  // namespace trireme

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/group.h"
+#include "trireme/shard/flat_parameters.h"
+#include "trireme/shard/slab_pool.h"
+
+namespace trireme {
+
+/// Parameters that are gathered and dropped together: the state machine of ZeRO stage 3, and the
+/// only one who moves data pointers.
+///
+///   sharded → gathering (gather) → whole (make_whole) → sharded (reshard)
+///
+/// Every rank makes the same calls of gather and make_whole on units in the same order.
+class ParamUnit {
+ public:
+  enum class State { sharded, gathering, whole, whole_in_recompute };
+
+  /// Takes the flats over; their members point at nothing from here on.
+  ParamUnit(std::string name, std::vector<std::unique_ptr<FlatParameters>> flats, Group shards,
+            SlabPool& slabs);
+  ~ParamUnit();
+  ParamUnit(const ParamUnit&) = delete;
+
+  const std::string& name() const { return name_; }
+  State state() const { return state_; }
+  std::vector<FlatParameters*> flats() const;
+  int64_t elements() const;  // of a line, padding included
+
+  /// Asks for everybody's parts. Does not wait.
+  void gather();
+  void make_whole();
+  /// Whole in the second run of a recomputation: backward follows at once, so nothing is dropped.
+  void hold_for_backward();
+  /// Drops what is whole, or comes. What reads a parameter after this reads address 0.
+  void reshard();
+
+ private:
+  struct Part {
+    std::unique_ptr<FlatParameters> flat;
+    at::Tensor slab;
+    Work work;
+  };
+  std::string name_;
+  std::vector<Part> parts_;
+  Group shards_;
+  SlabPool& slabs_;
+  State state_ = State::sharded;
+};
+
+}  // namespace trireme
