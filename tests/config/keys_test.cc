@@ -29,8 +29,14 @@ TEST(config_keys, rows_are_complete) {
     if (!key.alias_of.empty()) {
       auto* target = find_key(key.alias_of);
       ASSERT_NE(target, nullptr) << key.path;
-      EXPECT_EQ(target->type, key.type) << key.path;
       EXPECT_TRUE(target->alias_of.empty());
+      if (key.alias_true.empty()) {
+        EXPECT_EQ(target->type, key.type) << key.path;
+      } else {
+        Value out;
+        EXPECT_EQ(key.type, KeyType::boolean) << key.path;
+        EXPECT_EQ(normalise(*target, read_json("t", key.alias_true), &out), "") << key.path;
+      }
       continue;
     }
     if (key.status == KeyStatus::supported) {
@@ -52,17 +58,22 @@ TEST(config_keys, rows_are_complete) {
 
 TEST(config_keys, conditions_name_real_keys_and_choices) {
   for (const auto& key : all_keys()) {
-    if (key.when.empty()) continue;
-    auto equals = key.when.find('=');
-    ASSERT_NE(equals, std::string::npos) << key.path;
-    auto* selector = find_key(key.when.substr(0, equals));
-    ASSERT_NE(selector, nullptr) << key.path;
-    EXPECT_FALSE(selector->default_json.empty()) << key.path;
-    auto choices =
-        split_words(selector->type == KeyType::boolean ? "true false" : selector->choices);
-    for (const auto& wanted : split_words(key.when.substr(equals + 1), ','))
-      EXPECT_NE(std::find(choices.begin(), choices.end(), wanted), choices.end())
-          << key.path << " " << wanted;
+    EXPECT_FALSE(key.idle && key.when.empty()) << key.path;
+    for (const auto& condition : split_words(key.when, '|')) {
+      auto equals = condition.find('=');
+      ASSERT_NE(equals, std::string::npos) << key.path;
+      auto* selector = find_key(condition.substr(0, equals));
+      ASSERT_NE(selector, nullptr) << key.path;
+      EXPECT_FALSE(selector->default_json.empty()) << key.path;
+      std::string words = selector->type == KeyType::boolean ? "true false" : selector->choices;
+      if (selector->type == KeyType::integer)
+        for (double n = selector->min; n <= selector->max && n < 100; ++n)
+          words += " " + std::to_string(static_cast<int>(n));
+      auto choices = split_words(words);
+      for (const auto& wanted : split_words(condition.substr(equals + 1), ','))
+        EXPECT_NE(std::find(choices.begin(), choices.end(), wanted), choices.end())
+            << key.path << " " << wanted;
+    }
   }
 }
 

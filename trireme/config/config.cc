@@ -155,14 +155,21 @@ std::optional<std::string> Config::value_text(std::string_view path) const {
   return found ? std::optional(found->text()) : std::nullopt;
 }
 
+const Value* Config::chosen(std::string_view path) const {
+  return applies(path) ? lookup(path) : default_value(row_of(path));
+}
+
 bool Config::applies(std::string_view path) const {
   const KeyInfo* key = find_key(path);
   if (!key || key->when.empty()) return true;
-  auto equals = key->when.find('=');
-  const Value* chosen = lookup(key->when.substr(0, equals));
-  std::string now = chosen->is(Value::Kind::string) ? chosen->string : chosen->text();
-  auto wanted = split_words(std::string_view(key->when).substr(equals + 1), ',');
-  return std::find(wanted.begin(), wanted.end(), now) != wanted.end();
+  for (const auto& condition : split_words(key->when, '|')) {
+    auto equals = condition.find('=');
+    const Value* now = chosen(condition.substr(0, equals));
+    std::string text = now->is(Value::Kind::string) ? now->string : now->text();
+    auto wanted = split_words(std::string_view(condition).substr(equals + 1), ',');
+    if (std::find(wanted.begin(), wanted.end(), text) != wanted.end()) return true;
+  }
+  return false;
 }
 
 /// A batch number of an older level than the newest one.
@@ -177,6 +184,7 @@ Batches Config::resolve_batches(int dp) const {
     check<UsageError>(wanted == dp,
                       "parallelism.dp is {} ({}), and there are {} ranks: start {} or leave it out",
                       wanted, origin("parallelism.dp"), dp, wanted);
+  resolve_sharding(dp);
   BatchInputs inputs;
   auto take = [&](const char* path, std::optional<BatchNumber>* number) {
     if (!is_default(path)) *number = {get_int(path), origin(path), is_kept(path)};
@@ -202,6 +210,23 @@ Batches Config::resolve_batches(int dp) const {
     inputs.accumulation = {leaves / dp, "training.leaves at " + where, false};
   }
   return solve_batches(inputs, dp);
+}
+
+Sharding Config::resolve_sharding(int dp) const {
+  ShardingInputs inputs;
+  inputs.stage = static_cast<int>(get_int("zero_optimization.stage"));
+  // A set of DeepSpeed's is said at its own place.
+  auto origin_of = [&](const char* path) {
+    return !is_default(path) ? origin(path)
+           : !is_default("zero_optimization.mics_shard_size")
+               ? origin("zero_optimization.mics_shard_size")
+           : !is_default("zero_optimization.zero_hpz_partition_size")
+               ? origin("zero_optimization.zero_hpz_partition_size")
+               : origin(path);
+  };
+  inputs.shard = {get_int("parallelism.dp_shard"), origin_of("parallelism.dp_shard")};
+  inputs.replicate = {get_int("parallelism.dp_replicate"), origin("parallelism.dp_replicate")};
+  return solve_sharding(inputs, dp);
 }
 
 std::string Config::hash() const {

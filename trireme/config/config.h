@@ -13,6 +13,7 @@
 #include "trireme/config/batches.h"
 #include "trireme/config/json_reader.h"
 #include "trireme/config/keys.h"
+#include "trireme/config/sharding.h"
 
 // Files and flags → values, each with its origin. Precedence: flag and --set > later file > earlier
 // file > default. "auto" and null in a file mean: as if not given there; in a flag: the default. A
@@ -92,6 +93,9 @@ class TRIREME_API Config {
   /// training.leaves, where it is set, is accumulation × dp. Throws UsageError with every factor
   /// when that cannot be.
   Batches resolve_batches(int dp) const;
+  /// dp = dp_replicate × dp_shard: what is not given follows. resolve_batches() checks it too.
+  /// UsageError with every factor when that cannot be.
+  Sharding resolve_sharding(int dp) const;
 
   /// The run's config.json: resolved values, "_origins" and, with `batches`, "_derived". Loads
   /// again to the same values and hash.
@@ -107,6 +111,8 @@ class TRIREME_API Config {
   };
   const Value& value(std::string_view path, std::initializer_list<KeyType> types) const;
   const Value* lookup(std::string_view path) const;
+  /// What stands behind a condition: the value of a key that applies, else its default.
+  const Value* chosen(std::string_view path) const;
   int level_of(std::string_view path) const;
   bool is_kept(std::string_view path) const;
 

@@ -113,7 +113,17 @@ void ConfigLoader::leaf(const std::string& path, const KeyInfo& row, const Value
   const KeyInfo& key = row.alias_of.empty() ? row : *find_key(row.alias_of);
   // A "section.*" row stands for many paths.
   const std::string& name = key.path.ends_with(".*") ? path : key.path;
-  if (is_auto(key, value)) {
+  if (!row.alias_true.empty()) {  // an older name that was true or false
+    if (!value.is(Value::Kind::boolean) && !is_auto(row, value))
+      return wrong(name, value, value.origin,
+                   fmt::format("{}: expected true or false, found {}", path, value.describe()));
+    if (value.is(Value::Kind::boolean) && value.boolean) {
+      Value meant = read_json("the table of keys", row.alias_true);
+      set_origin(&meant, value.origin);
+      return leaf(name, key, meant, from_flag);
+    }
+  }
+  if (is_auto(key, value) || !row.alias_true.empty()) {
     // Left to us: what an earlier file says stays. A flag takes that away too.
     if (from_flag) merged_.erase(name);
     return report(order_++, {.path = name,
@@ -218,25 +228,42 @@ void ConfigLoader::check_conditions() {
   for (const auto& [path, given] : merged_) {
     const KeyInfo& key = *given.key;
     if (broken(path) || config_.applies(path)) continue;
-    auto equals = key.when.find('=');
-    std::string selector = key.when.substr(0, equals);
-    if (broken(selector)) continue;
-    int chosen = config_.level_of(selector);
-    if (auto it = derived_level_.find(selector); it != derived_level_.end()) chosen = it->second;
-    std::string is = fmt::format("{} is {}", selector, config_.lookup(selector)->text());
-    config_.given_.erase(path);
-    auto& entry = reports_[reported_.at(path)].second;
-    if (given.level < chosen) {  // a later level chose another model, optimizer, …
-      entry.verdict = KeyReport::Verdict::without_effect;
-      entry.why = fmt::format("{}, chosen later", is);
-    } else {
-      std::string wanted = key.when.substr(equals + 1);
-      for (size_t at = 0; (at = wanted.find(',', at)) != std::string::npos; at += 4)
-        wanted.replace(at, 1, " or ");
-      complain(path, fmt::format("applies when {} is {}, and {} ({}); remove it", selector, wanted,
-                                 is, config_.origin(selector)));
+    // Of each alternative: what was wanted, what is, and where that was chosen.
+    int chosen = 0;
+    bool unsure = false;
+    std::string wanted, is, where;
+    for (const auto& condition : split_words(key.when, '|')) {
+      auto equals = condition.find('=');
+      std::string selector = condition.substr(0, equals), values = condition.substr(equals + 1);
+      unsure |= broken(selector);
+      chosen = std::max(chosen, config_.level_of(selector));
+      if (auto it = derived_level_.find(selector); it != derived_level_.end())
+        chosen = std::max(chosen, it->second);
+      for (size_t at = 0; (at = values.find(',', at)) != std::string::npos; at += 4)
+        values.replace(at, 1, " or ");
+      wanted += fmt::format("{}{} is {}", wanted.empty() ? "" : " or ", selector, values);
+      is += fmt::format("{}{} is {}", is.empty() ? "" : " and ", selector,
+                        config_.chosen(selector)->text());
+      where = config_.origin(selector);
     }
+    if (unsure) continue;
+    config_.given_.erase(path);
+    if (given.level < chosen)  // a later level chose another model, optimizer, …
+      idle(path, fmt::format("{}, chosen later", is));
+    else if (key.idle)
+      idle(path, fmt::format("is read when {}, and {}", wanted, is));
+    else
+      complain(path, fmt::format("applies when {}, and {} ({}); remove it", wanted, is, where));
   }
+}
+
+void ConfigLoader::idle(std::string_view path, const std::string& why) {
+  auto it = reported_.find(path);
+  if (it == reported_.end()) return;
+  auto& entry = reports_[it->second].second;
+  if (entry.verdict != KeyReport::Verdict::supported) return;
+  entry.verdict = KeyReport::Verdict::without_effect;
+  entry.why = why;
 }
 
 /// An error about a key that was judged fine by itself.
@@ -258,10 +285,13 @@ Inspection ConfigLoader::finish() {
   for (const auto& [path, given] : merged_)
     if (!broken(path)) judge(path, given);
   derive();
+  derive_zero();
   check_conditions();
   check_together();
   check_precision_together();
   check_recompute_together();
+  check_zero_together();
+  check_offload_together();
   std::stable_sort(reports_.begin(), reports_.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   Inspection out;

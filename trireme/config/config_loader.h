@@ -37,6 +37,11 @@ class ConfigLoader {
   void check_together();
   void check_precision_together();
   void check_recompute_together();
+  void derive_zero();
+  void check_zero_together();
+  void check_offload_together();
+  /// Fine by itself, and of no effect beside other values.
+  void idle(std::string_view path, const std::string& why);
   void complain(std::string_view path, const std::string& why);
   bool broken(std::string_view path) const;
 

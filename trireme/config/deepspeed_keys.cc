@@ -22,7 +22,6 @@ struct Refusal {
   const char* why;
 };
 
-constexpr const char* kZeroOff = "is read by ZeRO only, and zero_optimization.stage is 0";
 constexpr const char* kDisabled = "is read only when its section is enabled";
 
 constexpr Family kWithoutEffect[] = {
@@ -34,7 +33,12 @@ constexpr Family kWithoutEffect[] = {
      "moves the division before the sum against overflow in float16; losses are divided before "
      "backward there"},
     {"", "sparse_gradients", "gradients of embeddings are reduced dense: the same sums"},
-    {"", "disable_allgather zero_allow_untested_optimizer zero_force_ds_cpu_optimizer", kZeroOff},
+    {"", "disable_allgather",
+     "chooses between an all-gather and broadcasts; the weights are the same"},
+    {"", "zero_allow_untested_optimizer",
+     "ZeRO takes every optimizer of the table but Adafactor, which it refuses by name"},
+    {"", "zero_force_ds_cpu_optimizer",
+     "chooses DeepSpeed's kernel for the CPU; ours is the one for the CPU"},
     {"", "seq_parallel_communication_data_type",
      "there is no sequence parallelism to communicate for"},
     {"", "use_data_before_expert_parallelism", "there is no expert parallelism to order"},
@@ -50,40 +54,6 @@ constexpr Family kWithoutEffect[] = {
      "a resumed run continues its schedule by itself"},
     {"scheduler.params", "cycle_min_mom cycle_max_mom decay_mom_rate",
      "is read with cycle_momentum only, which must be false"},
-    {"zero_optimization",
-     "contiguous_gradients reduce_scatter reduce_bucket_size use_multi_rank_bucket_allreduce "
-     "allgather_partitions allgather_bucket_size overlap_comm load_from_fp32_weights "
-     "elastic_checkpoint "
-     "sub_group_size stage3_prefetch_bucket_size prefetch_bucket_size "
-     "stage3_param_persistence_threshold "
-     "param_persistence_threshold stage3_model_persistence_threshold model_persistence_threshold "
-     "stage3_max_live_parameters max_live_parameters stage3_max_reuse_distance max_reuse_distance "
-     "stage3_gather_16bit_weights_on_model_save gather_16bit_weights_on_model_save "
-     "stage3_gather_fp16_weights_on_model_save stage3_module_granularity_threshold "
-     "module_granularity_threshold stage3_use_all_reduce_for_fetch_params "
-     "use_all_reduce_for_fetch_params "
-     "stage3_allgather_sequential allgather_sequential ignore_unused_parameters legacy_stage1 "
-     "round_robin_gradients zero_hpz_partition_size zero_quantized_weights "
-     "zero_quantized_nontrainable_weights zero_quantized_gradients mics_shard_size "
-     "mics_hierarchical_params_gather memory_efficient_linear pipeline_loading_checkpoint "
-     "override_module_apply log_trace_cache_warnings enable_sanity_checks "
-     "save_muon_momentum_buffer_in_memory cpu_offload cpu_offload_params cpu_offload_param "
-     "cpu_offload_use_pin_memory",
-     kZeroOff},
-    {"zero_optimization.offload_param",
-     "device nvme_path buffer_count buffer_size max_in_cpu pin_memory", kZeroOff},
-    {"zero_optimization.offload_optimizer",
-     "device nvme_path buffer_count pin_memory pipeline_read pipeline_write fast_init ratio "
-     "super_offload "
-     "cpuadam_cores_perc",
-     kZeroOff},
-    {"zero_optimization.zeropp_loco_param", "*", kZeroOff},
-    {"zero_optimization.zenflow", "*", kZeroOff},
-    {"zero_optimization.leaf_module", "*", kZeroOff},
-    {"aio",
-     "block_size queue_depth intra_op_parallelism thread_count single_submit overlap_events "
-     "use_gds",
-     "tunes ZeRO's offload to NVMe, which is not used"},
     {"elasticity",
      "max_train_batch_size micro_batch_sizes min_gpus max_gpus min_time prefer_larger_batch "
      "ignore_non_elastic_batch_info num_gpus_per_node model_parallel_size version",
@@ -122,10 +92,7 @@ constexpr Family kWithoutEffect[] = {
     {"timers", "*", "throughput is always measured, and is in metrics.jsonl"},
 };
 
-constexpr const char* kZero = "ZeRO arrives with sharding; this version has stage 0";
-
 constexpr Refusal kRefused[] = {
-    {"zero_optimization.stage", KeyType::integer, "0", kZero},
     {"sequence_parallel_size", KeyType::integer, "1",
      "sequence parallelism is not in this version"},
     {"tensor_parallel.autotp_size", KeyType::integer, "0",

@@ -127,8 +127,21 @@ std::vector<KeyInfo> run_keys() {
        .min = 0,
        .max = kWide,
        .help = "data-parallel ranks; 0: all. Another number than the ranks started is refused"},
+      {.path = "parallelism.dp_shard",
+       .type = KeyType::integer,
+       .default_json = "0",
+       .min = 0,
+       .max = kWide,
+       .help = "neighbouring ranks over which ZeRO shares out; 0: all that dp_replicate leaves"},
+      {.path = "parallelism.dp_replicate",
+       .type = KeyType::integer,
+       .default_json = "0",
+       .min = 0,
+       .max = kWide,
+       .help = "how many such sets of ranks there are: dp = dp_replicate × dp_shard; 0: what "
+               "follows"},
   };
-  for (const char* axis : {"dp_shard", "tensor", "pipeline", "context", "expert"})
+  for (const char* axis : {"tensor", "pipeline", "context", "expert"})
     keys.push_back({.path = std::string("parallelism.") + axis,
                     .type = KeyType::integer,
                     .min = 1,
@@ -163,10 +176,10 @@ std::vector<KeyInfo> run_keys() {
            .default_json = "true",
            .help = "progress on the terminal"},
            {.path = "monitor.gradient_noise_scale",
-            .type = KeyType::boolean,
-            .default_json = "false",
-            .help = "measure the batch size at which steps and samples balance; needs 2 ranks or "
-                    "micro-batches"},
+           .type = KeyType::boolean,
+           .default_json = "false",
+           .help = "measure the batch size at which steps and samples balance; needs 2 ranks or "
+                   "micro-batches"},
            {.path = "generate.prompt",
            .type = KeyType::text,
            .default_json = "\"template <\"",

@@ -30,14 +30,19 @@ struct KeyInfo {
       -std::numeric_limits<double>::infinity();  // of numbers, and of each element of a list
   double max = std::numeric_limits<double>::infinity();
   std::string choices{};  // of text, separated by spaces; compared without case
-  /// "optimizer.type=SGD", "data.type=digits,dummy": means something only then.
+  /// "optimizer.type=SGD", "data.type=digits,dummy", "a=1|b=2" (either): means something only then.
   std::string when{};
+  /// Where `when` does not hold the key is accepted without effect, as DeepSpeed takes it; else
+  /// that is an error.
+  bool idle = false;
   std::string help{};
   bool deepspeed = false;
   KeyStatus status = KeyStatus::supported;
   std::string why{};       // for the other two statuses
   std::string harmless{};  // JSON, for refused
   std::string alias_of{};  // another name of that key
+  /// JSON, of an older name that was true or false: what true says of alias_of; false says nothing.
+  std::string alias_true{};
   std::string
       refused_choices{};  // of text: names that exist elsewhere and do not run here; `why` says why
 };
@@ -62,6 +67,9 @@ namespace detail {
 std::vector<KeyInfo> supported_keys();
 std::vector<KeyInfo> precision_keys();
 std::vector<KeyInfo> recompute_keys();
+std::vector<KeyInfo> zero_keys();
+std::vector<KeyInfo> offload_keys();
+std::vector<KeyInfo> activation_checkpointing_keys();
 std::vector<KeyInfo> other_deepspeed_keys();
 }  // namespace detail
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys of recomputation: ours, which run, and DeepSpeed's activation_checkpointing.
+// The keys of recomputation. DeepSpeed's section is in activation_checkpointing_keys.cc.
 #include "trireme/config/config_loader.h"
 #include "trireme/config/keys.h"
 
@@ -7,7 +7,7 @@ namespace trireme {
 namespace detail {
 
 std::vector<KeyInfo> recompute_keys() {
-  std::vector<KeyInfo> keys = {
+  return {
       {.path = "training.recompute_every",
        .type = KeyType::integer,
        .default_json = "0",
@@ -25,29 +25,6 @@ std::vector<KeyInfo> recompute_keys() {
        .help = "MiB for the activations of a micro-batch: the fewest blocks are recomputed with "
                "which they fit; 0: no limit"},
   };
-  struct Row {
-    const char* name;
-    const char* why;
-  };
-  // DeepSpeed's section says how its checkpoint() works, not where a model calls it.
-  for (const Row& row : {
-           Row{"partition_activations",
-               "splits kept inputs over model-parallel ranks, of which there is one"},
-           Row{"cpu_checkpointing", "moves kept inputs to the CPU's memory, where they are here"},
-           Row{"contiguous_memory_optimization",
-               "copies kept inputs into one buffer against fragments; the same results without"},
-           Row{"number_checkpoints",
-               "sizes the buffer of contiguous_memory_optimization; training.recompute_every "
-               "chooses blocks"},
-           Row{"synchronize_checkpoint_boundary",
-               "waits for the GPU at each boundary; the same results without"},
-           Row{"profile", "prints DeepSpeed's own timings; metrics.jsonl has ours"},
-       })
-    keys.push_back({.path = std::string("activation_checkpointing.") + row.name,
-                    .deepspeed = true,
-                    .status = KeyStatus::without_effect,
-                    .why = row.why});
-  return keys;
 }
 
 }  // namespace detail

@@ -202,6 +202,13 @@ LRScheduler build_schedule(const Config& c, int64_t steps, int64_t batch) {
   return LRScheduler(o);
 }
 
+// Until runs are built with trireme/shard.
+void refuse_sharding(const Config& c) {
+  check<UsageError>(c.get_int("zero_optimization.stage") == 0,
+                    "{}: zero_optimization.stage is {}, and this version trains with stage 0 only",
+                    c.origin("zero_optimization.stage"), c.get_int("zero_optimization.stage"));
+}
+
 void model_state(Model& model, const NamedTensors& weights, StateVisitor& v) {
   for (const auto& [name, w] : weights) v.tensor("model." + name, w.detach());
   for (const auto& item : model.named_buffers()) v.tensor("model." + item.key(), item.value());
@@ -245,6 +252,7 @@ void start_data(Run& run, const Config& config) {
 }
 
 Run build_run(const Config& c, Group group) {
+  refuse_sharding(c);
   Run run;
   run.group = group;
   run.seed = c.get_int("training.seed");
