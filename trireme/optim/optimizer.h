@@ -134,6 +134,7 @@ class TRIREME_API Optimizer {
   int64_t steps() const { return steps_; }
 
  protected:
+  Optimizer() = default;  // for a decorator, which fills in parameters_ and table_
   Optimizer(NamedTensors parameters, const std::vector<OptionGroup>& groups);
   struct Segment;
   class Segments;
