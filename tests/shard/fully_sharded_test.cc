@@ -24,6 +24,9 @@ struct Block : torch::nn::Module {
   torch::nn::Linear up{nullptr}, down{nullptr};
 };
 
+// Elements of a block on a line: two matrices of 3,200 and two biases, each rounded up.
+constexpr int64_t kBlock = 2 * 4096 + 2 * 1024;
+
 // Four blocks between two ends.
 struct Tower : torch::nn::Module {
   explicit Tower(uint64_t seed) {
@@ -94,10 +97,10 @@ TEST(shard_fully_sharded, training_is_the_serial_run) {
   auto want = serial_adamw();
   for (int n : {1, 2, 4})
     for (bool reshard : {true, false})
-      for (int prefetch : {0, 1, 2})
+      for (int64_t prefetch : {int64_t{0}, kBlock, 2 * kBlock})
         run_threads(n, [&](Group g) {
           ShardedTower net(static_cast<uint64_t>(g.rank()) + 1, g,
-                           {.reshard_after_forward = reshard, .prefetch = prefetch});
+                           {.reshard_after_forward = reshard, .prefetch_elements = prefetch});
           train(net, g);
           net.expect_same(*want);
         });
@@ -133,7 +136,7 @@ TEST(shard_fully_sharded, outside_of_run_parameters_have_shapes_and_no_bytes) {
 
 TEST(shard_fully_sharded, a_block_is_whole_only_while_it_computes) {
   run_threads(2, [&](Group g) {
-    ShardedTower net(1, g, {.prefetch = 0});
+    ShardedTower net(1, g, {.prefetch_elements = 0});
     auto plain = net.tower->run_block;
     int most = 0;
     net.tower->run_block = [&](size_t i, const at::Tensor& x) {
@@ -151,8 +154,8 @@ TEST(shard_fully_sharded, a_block_is_whole_only_while_it_computes) {
     // One slab for the root, one for the block that computes.
     const FullySharded::Stats stats = net.sharded.stats();
     expect(stats.gathers == 1 + 4 + 4, "gathers " + std::to_string(stats.gathers));
-    const int64_t block = 4 * 4096 * 8;  // up and down on a line, rounded up
-    expect(stats.slab_bytes <= 2 * block, "slabs " + std::to_string(stats.slab_bytes));
+    expect(stats.slab_bytes == (kBlock + 4 * 1024) * 8,
+           "slabs " + std::to_string(stats.slab_bytes));
   });
 }
 
@@ -173,12 +176,31 @@ TEST(shard_fully_sharded, after_backward_only_shards_of_gradients_exist) {
 
 TEST(shard_fully_sharded, units_after_the_first_step_are_asked_for_ahead) {
   run_threads(2, [&](Group g) {
-    ShardedTower net(1, g, {.prefetch = 1});
+    ShardedTower net(1, g, {.prefetch_elements = kBlock});
     train(net, g, 1);
     const int64_t first = net.sharded.stats().prefetched;
     expect(first == 3, "in backward at once: " + std::to_string(first));
     train(net, g, 1);
     expect(net.sharded.stats().prefetched == first + 4 + 3, "then in forward too");
+  });
+}
+
+TEST(shard_fully_sharded, small_parameters_are_left_to_the_root) {
+  auto want = serial_adamw();
+  run_threads(2, [&](Group g) {
+    ShardedTower net(1, g, {.persistence_threshold = 100});
+    bool bias = false, weight = false;
+    at::Tensor y = net.sharded.run(
+        [&](const at::Tensor& x) {
+          bias = net.tower->blocks[0]->up->bias.data_ptr() != nullptr;
+          weight = net.tower->blocks[0]->up->weight.data_ptr() != nullptr;
+          return net.tower->forward(x);
+        },
+        part(rows_of_step(0), g));
+    expect(bias && !weight, "in the root's forward biases are whole, a block's matrix is not");
+    net.sharded.reset();
+    train(net, g);
+    net.expect_same(*want);
   });
 }
 

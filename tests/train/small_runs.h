@@ -7,12 +7,14 @@
 #include <cmath>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "trireme/base/file.h"
 #include "trireme/comm/run.h"
 #include "trireme/config/config.h"
+#include "trireme/shard/fully_sharded.h"
 #include "trireme/train/run.h"
 #include "trireme/train/step.h"
 
@@ -66,8 +68,10 @@ inline Config digits(const std::string& model, const Sets& sets = {}) {
                            sets);
 }
 
-/// Copies of a model's parameters in name order of their registration.
+/// Copies of a model's parameters in name order of their registration. ZeRO-3: on every rank.
 inline NamedTensors weights_of(const Run& run) {
+  std::optional<FullySharded::Gathered> whole;
+  if (auto* sharded = dynamic_cast<FullySharded*>(run.gradients->sharded())) whole.emplace(*sharded);
   NamedTensors all;
   for (const auto& item : run.model->named_parameters())
     all.emplace_back(item.key(), item.value().detach().clone());
@@ -78,7 +82,8 @@ inline NamedTensors weights_of(const Run& run) {
 inline NamedTensors gradients_of(const Run& run, int64_t weight) {
   NamedTensors all;
   for (const auto& [name, p] : run.gradients->parameters())
-    all.emplace_back(name, p.grad().detach().clone() / static_cast<double>(weight));
+    if (p.grad().defined())  // under ZeRO ranks have shards of them
+      all.emplace_back(name, p.grad().detach().clone() / static_cast<double>(weight));
   return all;
 }
 

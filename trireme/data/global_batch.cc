@@ -38,7 +38,7 @@ Leaf GlobalBatch::leaf(int64_t step, int64_t g) const {
   return leaf_in(order_of(epoch_of(step)), step, g);
 }
 
-std::vector<Leaf> GlobalBatch::leaves_of(int rank, int world, int64_t step) const {
+std::vector<Leaf> GlobalBatch::leaves_of(int rank, int world, int64_t step, Deal deal) const {
   check<UsageError>(world >= 1 && rank >= 0 && rank < world,
                     "global batch: no rank {} in a world of {}", rank, world);
   check<UsageError>(
@@ -51,8 +51,9 @@ std::vector<Leaf> GlobalBatch::leaves_of(int rank, int world, int64_t step) cons
   const auto order = order_of(epoch_of(step));
   std::vector<Leaf> leaves;
   leaves.reserve(static_cast<size_t>(each));
-  for (int64_t g = rank * each; g < (rank + 1) * each; ++g)
-    leaves.push_back(leaf_in(order, step, g));
+  for (int64_t i = 0; i < each; ++i)
+    leaves.push_back(
+        leaf_in(order, step, deal == Deal::blocks ? rank * each + i : i * world + rank));
   return leaves;
 }
 

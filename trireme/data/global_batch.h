@@ -17,6 +17,12 @@ struct Leaf {
   std::vector<int64_t> ids;  // b sample ids of the source, in order
 };
 
+/// How a step's leaves are dealt to ranks.
+enum class Deal {
+  blocks,   // rank r has leaves [r M/world, (r+1) M/world)
+  strided,  // rank r has leaves r, r + world, …: what ranks reduce together are neighbours
+};
+
 struct GlobalBatchOptions {
   int64_t dataset_size = 0;
   int64_t leaf_size = 1;  // b: samples of one micro-batch
@@ -41,8 +47,8 @@ class TRIREME_API GlobalBatch {
   int64_t epoch_of(int64_t step) const { return step / steps_per_epoch(); }
 
   Leaf leaf(int64_t step, int64_t g) const;
-  /// A contiguous block of M / world leaves. Throws UsageError where the world does not divide M.
-  std::vector<Leaf> leaves_of(int rank, int world, int64_t step) const;
+  /// M / world leaves. Throws UsageError where the world does not divide M.
+  std::vector<Leaf> leaves_of(int rank, int world, int64_t step, Deal deal = Deal::blocks) const;
 
  private:
   Permutation order_of(int64_t epoch) const;

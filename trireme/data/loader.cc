@@ -129,14 +129,14 @@ Batch PrefetchingLoader::next() {
 }
 
 PrefetchingLoader::MakeBatch leaf_batches(std::shared_ptr<const DataSource> source,
-                                          const GlobalBatch& plan, int rank, int world) {
+                                          const GlobalBatch& plan, int rank, int world, Deal deal) {
   check<UsageError>(plan.options().dataset_size == source->size(),
                     "data loader: the plan is for {} samples and the source has {}",
                     plan.options().dataset_size, source->size());
-  plan.leaves_of(rank, world, 0);  // says now what it would say at step 0
-  return [source = std::move(source), plan, rank, world](int64_t step) {
+  plan.leaves_of(rank, world, 0, deal);  // says now what it would say at step 0
+  return [source = std::move(source), plan, rank, world, deal](int64_t step) {
     Batch batch;
-    for (const auto& leaf : plan.leaves_of(rank, world, step)) {
+    for (const auto& leaf : plan.leaves_of(rank, world, step, deal)) {
       auto micro = source->get(leaf.ids);
       micro.samples.resize(leaf.ids.size());
       std::iota(micro.samples.begin(), micro.samples.end(), leaf.first);

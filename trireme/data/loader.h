@@ -48,6 +48,7 @@ class TRIREME_API PrefetchingLoader {
 /// make(step) = this rank's leaves of the step, read from the source; samples = positions in the
 /// run, unique in it.
 TRIREME_API PrefetchingLoader::MakeBatch leaf_batches(std::shared_ptr<const DataSource> source,
-                                                      const GlobalBatch& plan, int rank, int world);
+                                                      const GlobalBatch& plan, int rank, int world,
+                                                      Deal deal = Deal::blocks);
 
 }  // namespace trireme

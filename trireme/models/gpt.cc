@@ -75,21 +75,28 @@ struct GptBlock : torch::nn::Module {
   Dropout drop1, drop2;
 };
 
-Gpt::Gpt(const GptOptions& options, uint64_t seed)
+Gpt::Gpt(const GptOptions& options, uint64_t seed, const UnitMade& unit_made)
     : Model("Gpt"),
       options_(checked(options)),
       wte_(register_module("wte", std::make_shared<Embedding>(options.vocab, options.width))),
       wpe_(register_module("wpe", std::make_shared<Embedding>(options.context, options.width))),
       drop_(register_module("drop", Dropout(options.dropout))) {
+  init_gpt(*wte_, seed, options.layers, "wte.");
+  init_gpt(*wpe_, seed, options.layers, "wpe.");
   auto list = register_module("blocks", std::make_shared<List>());
-  for (int64_t i = 0; i < options.layers; ++i)
+  for (int64_t i = 0; i < options.layers; ++i) {
     blocks_.push_back(
         list->register_module(std::to_string(i), std::make_shared<GptBlock>(options)));
+    const std::string path = "blocks." + std::to_string(i);
+    init_gpt(*blocks_.back(), seed, options.layers, path + ".");
+    if (unit_made) unit_made(i, path, *blocks_.back());
+  }
   ln_f_ = register_module("ln_f", std::make_shared<LayerNorm>(options.width));
   if (!options.tied_head)
     head_ = register_module("head", std::make_shared<Linear>(options.width, options.vocab, false));
+  init_gpt(*ln_f_, seed, options.layers, "ln_f.");
+  if (head_) init_gpt(*head_, seed, options.layers, "head.");
   recompute_ = every_kth(options.layers, options.recompute_every);
-  init_gpt(*this, seed, options.layers);
   name_dropouts(*this);
 }
 
@@ -108,9 +115,12 @@ at::Tensor Gpt::hidden(const at::Tensor& input) {
   x = drop_->forward(x);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const auto& block = blocks_[i];
-    x = recompute_[i] ? recompute([block](const at::Tensor& t) { return block->forward(t); }, x,
-                                  block->parameters())
-                      : block->forward(x);
+    auto compute = [&block, again = recompute_[i]](const at::Tensor& in) {
+      if (!again) return block->forward(in);
+      return recompute([block](const at::Tensor& t) { return block->forward(t); }, in,
+                       block->parameters());
+    };
+    x = run_unit(static_cast<int64_t>(i), compute, x);
   }
   return x;
 }

@@ -24,7 +24,8 @@ struct GptBlock;
 /// of all heads, then keys, then values.
 struct TRIREME_API Gpt : Model {
   /// Throws UsageError for sizes below 1 or heads that do not divide the width.
-  Gpt(const GptOptions& options, uint64_t seed);
+  /// Units: the blocks.
+  Gpt(const GptOptions& options, uint64_t seed, const UnitMade& unit_made = {});
   at::Tensor forward(const at::Tensor& input) override;
   at::Tensor loss_sum(const at::Tensor& output, const at::Tensor& target) override;
   /// Scores of the token after the last one: [b, vocab].

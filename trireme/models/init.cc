@@ -28,9 +28,9 @@ std::string_view module_of(std::string_view name) {
 
 }  // namespace
 
-void init_uniform_fan_in(torch::nn::Module& root, uint64_t seed) {
+void init_uniform_fan_in(torch::nn::Module& module, uint64_t seed, const std::string& path) {
   at::NoGradGuard no_grad;
-  const auto parameters = root.named_parameters();
+  const auto parameters = module.named_parameters();
   for (const auto& item : parameters) {
     const auto& name = item.key();
     // A bias has the fan-in of the weight beside it.
@@ -39,14 +39,14 @@ void init_uniform_fan_in(torch::nn::Module& root, uint64_t seed) {
     check<UsageError>(w && w->dim() >= 2 && w->numel() > 0,
                       "init: parameter '{}' is not of a Linear or Conv2d", name);
     const double bound = 1 / std::sqrt(static_cast<double>(w->numel() / w->size(0)));
-    uniform_(item.value(), key_of(seed, name), -bound, bound);
+    uniform_(item.value(), key_of(seed, path + name), -bound, bound);
   }
 }
 
-void init_gpt(torch::nn::Module& root, uint64_t seed, int64_t layers) {
+void init_gpt(torch::nn::Module& part, uint64_t seed, int64_t layers, const std::string& path) {
   at::NoGradGuard no_grad;
-  for (const auto& item : root.named_parameters()) {
-    const auto& name = item.key();
+  for (const auto& item : part.named_parameters()) {
+    const std::string name = path + item.key();
     auto p = item.value();
     const auto module = module_of(name);
     if (name.ends_with("bias")) {

@@ -15,22 +15,27 @@ namespace {
 struct List : torch::nn::Module {};
 }  // namespace
 
-Mlp::Mlp(const std::vector<int64_t>& sizes, uint64_t seed) : Model("Mlp") {
+Mlp::Mlp(const std::vector<int64_t>& sizes, uint64_t seed, const UnitMade& unit_made)
+    : Model("Mlp") {
   check<UsageError>(sizes.size() >= 2,
                     "mlp: {} sizes: at least the input and the classes are needed", sizes.size());
   for (auto n : sizes)
     check<UsageError>(n >= 1, "mlp: a layer of {} units: sizes are at least 1", n);
   auto list = register_module("layers", std::make_shared<List>());
-  for (size_t i = 0; i + 1 < sizes.size(); ++i)
+  for (size_t i = 0; i + 1 < sizes.size(); ++i) {
     layers_.push_back(
         list->register_module(std::to_string(i), std::make_shared<Linear>(sizes[i], sizes[i + 1])));
-  init_uniform_fan_in(*this, seed);
+    const std::string path = "layers." + std::to_string(i);
+    init_uniform_fan_in(*layers_.back(), seed, path + ".");
+    if (unit_made) unit_made(static_cast<int64_t>(i), path, *layers_.back());
+  }
 }
 
 at::Tensor Mlp::forward(const at::Tensor& input) {
   auto x = input.flatten(1);
   for (size_t i = 0; i < layers_.size(); ++i) {
-    x = layers_[i]->forward(x);
+    x = run_unit(
+        static_cast<int64_t>(i), [&](const at::Tensor& in) { return layers_[i]->forward(in); }, x);
     if (i + 1 < layers_.size()) x = at::relu(x);
   }
   return x;

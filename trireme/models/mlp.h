@@ -15,7 +15,8 @@ namespace trireme {
 /// torch.nn.ModuleList of Linear).
 struct TRIREME_API Mlp : Model {
   /// sizes: input, hidden …, classes.
-  Mlp(const std::vector<int64_t>& sizes, uint64_t seed);
+  /// Units: the layers.
+  Mlp(const std::vector<int64_t>& sizes, uint64_t seed, const UnitMade& unit_made = {});
   at::Tensor forward(const at::Tensor& input) override;
   at::Tensor loss_sum(const at::Tensor& output, const at::Tensor& target) override;
 

@@ -18,9 +18,10 @@ void Model::set_recompute(std::vector<bool> recompute) {
 }
 
 std::shared_ptr<Model> make_model(const ModelOptions& options, uint64_t seed) {
-  if (options.type == "mlp") return std::make_shared<Mlp>(options.mlp_sizes, seed);
+  if (options.type == "mlp")
+    return std::make_shared<Mlp>(options.mlp_sizes, seed, options.unit_made);
   if (options.type == "net") return std::make_shared<Net>(seed);
-  if (options.type == "gpt") return std::make_shared<Gpt>(options.gpt, seed);
+  if (options.type == "gpt") return std::make_shared<Gpt>(options.gpt, seed, options.unit_made);
   fail<UsageError>("there is no model of type '{}': choose mlp, net or gpt", options.type);
 }
 

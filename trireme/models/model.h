@@ -5,13 +5,25 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/export.h"
 
 namespace trireme {
+
+/// Runs a unit of a network: gives compute(x). What a unit is, the network says: a part that gets
+/// one tensor and gives one, and whose parameters nobody else uses.
+using UnitRunner = std::function<at::Tensor(
+    int64_t unit, const std::function<at::Tensor(const at::Tensor&)>& compute,
+    const at::Tensor& x)>;
+/// Told of each unit (by number, rising from 0) when its parameters have their values, before the
+/// next one is made.
+using UnitMade =
+    std::function<void(int64_t unit, const std::string& path, torch::nn::Module& module)>;
 
 /// What the trainer needs of a network.
 struct TRIREME_API Model : torch::nn::Module {
@@ -27,6 +39,18 @@ struct TRIREME_API Model : torch::nn::Module {
   virtual int64_t blocks() const { return 0; }
   /// For each block, whether it is. The same bits either way. UsageError for another number.
   virtual void set_recompute(std::vector<bool> blocks);
+
+  /// How units run (those that UnitMade was told of); empty: as they are.
+  void set_unit_runner(UnitRunner runner) { runner_ = std::move(runner); }
+
+ protected:
+  at::Tensor run_unit(int64_t unit, const std::function<at::Tensor(const at::Tensor&)>& compute,
+                      const at::Tensor& x) const {
+    return runner_ ? runner_(unit, compute, x) : compute(x);
+  }
+
+ private:
+  UnitRunner runner_;
 };
 
 struct GptOptions {
@@ -43,6 +67,7 @@ struct ModelOptions {
   std::string type = "gpt";                      // mlp, net or gpt
   std::vector<int64_t> mlp_sizes{784, 256, 10};  // input, hidden …, classes
   GptOptions gpt;
+  UnitMade unit_made{};  // who splits parameters over ranks unit by unit (ZeRO-3)
 };
 
 /// A network whose parameters are a pure function of (seed, parameter name, element), whatever else

@@ -23,7 +23,6 @@ struct FullySharded::Unit::State {
   std::weak_ptr<FullySharded::Impl> owner;
   size_t index = 0;
   bool reshard_after_forward = true;
-  bool persistent = false;
   std::vector<size_t> lines;  // of the scatter: those that require gradients
   int open_ends = 0;          // graphs whose backward has still to come to the inputs
 };
@@ -71,7 +70,8 @@ struct FullySharded::Impl : std::enable_shared_from_this<FullySharded::Impl> {
   std::shared_ptr<UnitEnds> ends_of(const std::shared_ptr<UnitState>& unit);
   void forward_begins(UnitState& unit, bool recorded);
   void make_whole(UnitState& unit);
-  void prefetch(size_t index);
+  template <class Iterator>
+  void prefetch(Iterator next, Iterator end);
   void backward_at_outputs(UnitState& unit);
   void backward_at_inputs(UnitState& unit, bool second_run);
   void drop(UnitState& unit);
@@ -99,6 +99,7 @@ FullySharded::Unit& FullySharded::Impl::add(const std::string& name, torch::nn::
                         full, name, it->second, taken_by[p]);
       continue;
     }
+    if (!is_root && item.value().numel() < options.persistence_threshold) continue;
     taken[p] = full;
     taken_by[p] = name;
     all.emplace_back(full, item.value());
@@ -120,7 +121,6 @@ FullySharded::Unit& FullySharded::Impl::add(const std::string& name, torch::nn::
   unit->owner = weak_from_this();
   unit->index = units.size();
   unit->reshard_after_forward = options.reshard_after_forward && !is_root;
-  unit->persistent = unit->params->elements() <= options.persistence_threshold;
   units.push_back(std::unique_ptr<Unit>(new Unit(std::move(unit))));
   if (is_root) root = units.back().get();
   return *units.back();
@@ -201,9 +201,8 @@ void FullySharded::Impl::forward_begins(UnitState& unit, bool recorded) {
   if (recomputing()) unit.params->hold_for_backward();
   if (!recorded || recomputing()) return;
   // What computes next, while this one does.
-  const size_t next = order_now.size();
-  for (size_t k = next; k < order.size() && k < next + static_cast<size_t>(options.prefetch); ++k)
-    prefetch(order[k]);
+  if (order_now.size() < order.size())
+    prefetch(order.begin() + static_cast<long>(order_now.size()), order.end());
 }
 
 void FullySharded::Impl::make_whole(UnitState& unit) {
@@ -211,23 +210,27 @@ void FullySharded::Impl::make_whole(UnitState& unit) {
   unit.params->make_whole();
 }
 
-void FullySharded::Impl::prefetch(size_t index) {
-  ParamUnit& p = *state(index).params;
-  if (p.state() != ParamUnit::State::sharded) return;
-  int live = 0;
+// Asks for units from `next` on.
+template <class Iterator>
+void FullySharded::Impl::prefetch(Iterator next, Iterator end) {
+  int64_t live = 0, ahead = 0;
   for (const auto& u : units)
-    if (u.get() != root && !u->state_->persistent &&
-        u->state_->params->state() != ParamUnit::State::sharded)
-      ++live;
-  if (live >= options.units_in_flight) return;
-  ++stats.gathers;
-  ++stats.prefetched;
-  p.gather();
+    if (u.get() != root && u->state_->params->state() != ParamUnit::State::sharded)
+      live += u->state_->params->elements();
+  for (; next != end; ++next) {
+    ParamUnit& unit = *state(*next).params;
+    ahead += unit.elements();
+    if (ahead > options.prefetch_elements) return;
+    if (unit.state() != ParamUnit::State::sharded) continue;
+    live += unit.elements();
+    if (live > options.max_live_elements) return;
+    ++stats.gathers;
+    ++stats.prefetched;
+    unit.gather();
+  }
 }
 
-void FullySharded::Impl::drop(UnitState& unit) {
-  if (!unit.persistent) unit.params->reshard();
-}
+void FullySharded::Impl::drop(UnitState& unit) { unit.params->reshard(); }
 
 namespace {
 
@@ -291,10 +294,8 @@ void FullySharded::Impl::backward_at_outputs(UnitState& unit) {
   if (scatter->is_open())
     for (size_t line : unit.lines) scatter->touch(line);
   make_whole(unit);
-  auto it = std::find(order_now.rbegin(), order_now.rend(), unit.index);
-  for (int ahead = 0;
-       it != order_now.rend() && ++it != order_now.rend() && ahead < options.prefetch; ++ahead)
-    prefetch(*it);
+  const auto here = std::find(order_now.rbegin(), order_now.rend(), unit.index);
+  if (here != order_now.rend()) prefetch(here + 1, order_now.rend());
 }
 
 void FullySharded::Impl::backward_at_inputs(UnitState& unit, bool second_run) {
@@ -325,10 +326,12 @@ void FullySharded::Impl::end_round() {
 
 FullySharded::FullySharded(ShardGroups groups, FullyShardedOptions options)
     : ShardedParameters(std::move(groups)) {
-  check<UsageError>(options.prefetch >= 0 && options.units_in_flight >= 1,
-                    "FullySharded: prefetch is {} and units_in_flight {}: they must be at least 0 "
-                    "and 1",
-                    options.prefetch, options.units_in_flight);
+  check<UsageError>(options.prefetch_elements >= 0 && options.max_live_elements >= 0 &&
+                        options.persistence_threshold >= 0,
+                    "FullySharded: prefetch_elements {}, max_live_elements {}, "
+                    "persistence_threshold {}: none may be negative",
+                    options.prefetch_elements, options.max_live_elements,
+                    options.persistence_threshold);
   impl_ = std::make_shared<Impl>(groups_, std::move(options));
 }
 

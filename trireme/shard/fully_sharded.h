@@ -24,9 +24,11 @@ struct FullyShardedOptions {
   /// Units are dropped behind their forward and gathered again in backward; false: whole from their
   /// forward until the end of backward.
   bool reshard_after_forward = true;
-  int prefetch = 1;         // units asked for ahead of the one that computes; 0: none
-  int units_in_flight = 3;  // that are whole or come, beside the root; limits prefetch alone
-  /// Units of at most so many elements stay whole between steps.
+  /// Units are asked for ahead of the one that computes as long as they have so many elements
+  /// together; 0: none.
+  int64_t prefetch_elements = int64_t{50} << 20;
+  int64_t max_live_elements = int64_t{1} << 30;  // whole or coming, beside the root; limits that
+  /// Parameters with fewer elements are left to the root: gathered once a step.
   int64_t persistence_threshold = 0;
   bool find_unused_parameters = true;  // as DeepSpeed's ignore_unused_parameters
   ReduceOp op = ReduceOp::avg;
@@ -58,8 +60,9 @@ struct FullyShardedOptions {
 /// (no shard and no shard's gradient has changed) is a UsageError: it was made of the module's
 /// parameters, say. Accumulation: tell accumulate() how many backwards a step has.
 ///
-/// Memory per rank: (parameters + gradients + states)/n + the root + units_in_flight units and two
-/// units' gradients.
+/// Memory per rank: (parameters + gradients + states)/n + the root + the units that are whole at
+/// once (the one that computes and those asked for ahead) + the gradients of two units and the
+/// root.
 ///
 /// Ranks: the same units in the same order, the same forwards and backwards; a unit that a rank
 /// skips is a Mismatch, not a hang. Outputs of a unit must not be views of its parameters. A tied

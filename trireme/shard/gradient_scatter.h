@@ -69,6 +69,8 @@ class GradientScatter final : public GradientRound {
   void close() override;
   void reset() override;
 
+  /// The last round was a step's last, and what ranks told is there.
+  bool step_done() const { return told_ && !open_; }
   /// Of the last step.
   const RoundRecord& record() const { return record_; }
   RoundRecord& record() { return record_; }

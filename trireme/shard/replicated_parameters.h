@@ -32,6 +32,7 @@ class ReplicatedParameters final : public ShardedParameters {
 
   void publish() override;
   GradientScatter& gradients() { return *scatter_; }
+  const GradientScatter& gradients() const { return *scatter_; }
 
  private:
   struct Line {

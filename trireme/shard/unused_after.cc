@@ -9,6 +9,7 @@ std::function<void()> unused_after(const GradientScatter& gradients, const Group
                                    bool find_unused) {
   const int ranks = world.size();
   return [&gradients, ranks, policy = find_unused ? name_unused(world.rank()) : refuse_unused()] {
+    if (!gradients.step_done()) return;
     std::vector<ParameterUse> unused;
     for (size_t i = 0; i < gradients.size(); ++i)
       if (const int used = gradients.record().used_by(i);

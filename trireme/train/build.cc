@@ -16,6 +16,7 @@
 #include "trireme/train/recompute_setup.h"
 #include "trireme/train/reproducible.h"
 #include "trireme/train/run.h"
+#include "trireme/train/zero_setup.h"
 
 // Configuration → the parts of a run.
 namespace trireme {
@@ -102,7 +103,8 @@ std::vector<OptionGroup> no_decay_groups(const Config& c) {
   return groups;
 }
 
-std::unique_ptr<Optimizer> build_optimizer(const Config& c, const NamedTensors& parameters) {
+std::unique_ptr<Optimizer> build_optimizer(const Config& c, const NamedTensors& parameters,
+                                           const std::shared_ptr<const NormParts>& parts) {
   const std::string type = c.get_string("optimizer.type");
   const auto groups = no_decay_groups(c);
   auto number = [&](const char* name) {
@@ -130,12 +132,13 @@ std::unique_ptr<Optimizer> build_optimizer(const Config& c, const NamedTensors& 
   if (type == "Lars")
     return make_lars(
         parameters,
-        {number("momentum"), decay, number("trust_coefficient"), number("eps"), no_adapt}, groups);
+        {number("momentum"), decay, number("trust_coefficient"), number("eps"), no_adapt}, groups,
+        parts);
   if (type == "Lamb")
     return make_lamb(parameters,
                      {betas.at(0), betas.at(1), number("eps"), decay, number("min_coeff"),
                       number("max_coeff"), true, no_adapt},
-                     groups);
+                     groups, parts);
   if (type == "Adafactor")
     return make_adafactor(parameters,
                           {number("beta2_decay"), number("eps1"), number("eps2"), number("d"),
@@ -202,13 +205,6 @@ LRScheduler build_schedule(const Config& c, int64_t steps, int64_t batch) {
   return LRScheduler(o);
 }
 
-// Until runs are built with trireme/shard.
-void refuse_sharding(const Config& c) {
-  check<UsageError>(c.get_int("zero_optimization.stage") == 0,
-                    "{}: zero_optimization.stage is {}, and this version trains with stage 0 only",
-                    c.origin("zero_optimization.stage"), c.get_int("zero_optimization.stage"));
-}
-
 void model_state(Model& model, const NamedTensors& weights, StateVisitor& v) {
   for (const auto& [name, w] : weights) v.tensor("model." + name, w.detach());
   for (const auto& item : model.named_buffers()) v.tensor("model." + item.key(), item.value());
@@ -223,10 +219,12 @@ int64_t count_steps(const Config& c, const Run& run) {
 
 }  // namespace
 
-std::shared_ptr<Model> build_model(const Config& config) {
+std::shared_ptr<Model> build_model(const Config& config, const UnitMade& unit_made) {
   const auto seed = static_cast<uint64_t>(config.get_int("training.seed"));
   seed_default_generator(seed);
-  auto model = make_model(model_options(config), seed);
+  ModelOptions options = model_options(config);
+  options.unit_made = unit_made;
+  auto model = make_model(options, seed);
   name_dropouts(*model);
   return model;
 }
@@ -248,11 +246,10 @@ void start_data(Run& run, const Config& config) {
   // trains.
   o.background = config.get_int("data.workers") > 0 && spare_cpus(run.group.size()) > 0;
   run.loader = std::make_unique<PrefetchingLoader>(
-      leaf_batches(run.train_data, plan_of(run), run.group.rank(), run.group.size()), o);
+      leaf_batches(run.train_data, plan_of(run), run.group.rank(), run.group.size(), run.deal), o);
 }
 
 Run build_run(const Config& c, Group group) {
-  refuse_sharding(c);
   Run run;
   run.group = group;
   run.seed = c.get_int("training.seed");
@@ -268,7 +265,12 @@ Run build_run(const Config& c, Group group) {
   check_precision(precision, at::kCPU);
   run.precision = describe(precision);
   open_data(run, c);
-  run.model = build_model(c);
+  ZeroSetup zero = set_up_zero(c, group, precision);
+  run.sharding = describe(zero, c);
+  run.collective_forward = zero.stage == ZeroStage::parameters;
+  run.model = made_sharded(zero, precision,
+                           [&](const UnitMade& unit_made) { return build_model(c, unit_made); });
+  if (run.reproducible && zero.stage != ZeroStage::none) run.deal = Deal::strided;
   if (run.reproducible) check_reproducible(group, leaves, precision, *run.model);
   run.weights = stored_weights(*run.model, precision);
   run.steps = count_steps(c, run);
@@ -282,16 +284,17 @@ Run build_run(const Config& c, Group group) {
   run.noise = gradient_noise(c, group, run.batches);
   CommHook hook = hook_for(precision);
   if (run.noise) hook = run.noise->around(hook);
-  run.gradients = std::make_unique<Gradients>(
-      parameters, buffers, group,
-      GradientOptions{static_cast<size_t>(c.get_double("comm.bucket_mb") * 1048576),
-                      run.reproducible, c.get_bool("training.find_unused_parameters"),
-                      std::move(hook)});
+  FullySharded* units = zero.sharded.get();
+  run.gradients = gradients_for(zero, c, precision, parameters, buffers, std::move(hook));
   run.compute = compute_for(precision, run.model, run.weights, *run.gradients);
+  if (units) run.compute = sharded_compute(std::move(run.compute), *units);
   const int64_t per_sample = run.text ? c.get_int("model.context") : 1;
   run.scaling = scaling_for(precision, group, run.batches.train * per_sample);
-  run.optimizer =
-      optimizer_for(precision, parameters, [&](NamedTensors p) { return build_optimizer(c, p); });
+  const auto parts = run.gradients->norm_parts();
+  run.optimizer = offloaded(c, zero, run.gradients->owned(), [&](NamedTensors owned) {
+    return optimizer_for(precision, std::move(owned),
+                         [&](NamedTensors p) { return build_optimizer(c, p, parts); });
+  });
   run.schedule.emplace(build_schedule(c, run.steps, run.batches.train));
   run.identity = run_identity(run.batches.micro, leaves);
   run.recompute = set_up_recompute(run, c);
@@ -299,8 +302,17 @@ Run build_run(const Config& c, Group group) {
 }
 
 void Run::state(StateVisitor& v) {
-  model_state(*model, weights, v);
-  optimizer->state(v);
+  ShardedParameters* sharded = gradients->sharded();
+  if (collective_forward) {
+    sharded->state(v);
+    model_state(*model, {}, v);
+  } else {
+    model_state(*model, weights, v);
+  }
+  if (sharded)
+    sharded->sharded_state(v, [&](StateVisitor& shards) { optimizer->state(shards); });
+  else
+    optimizer->state(v);
   scaling->state(v);
   v.value("train.step", step);
   v.value("train.seed", seed);

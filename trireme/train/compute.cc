@@ -60,9 +60,10 @@ std::unique_ptr<Compute> autocast_compute(std::shared_ptr<Model> model, at::Scal
   return std::make_unique<Autocast>(std::move(model), dtype);
 }
 
-void cast_parameters(Model& model, at::ScalarType dtype) {
+void cast_parameters(torch::nn::Module& model, at::ScalarType dtype) {
   at::NoGradGuard no_grad;
-  for (auto& p : model.parameters()) p.set_data(p.detach().to(dtype));
+  for (auto& p : model.parameters())
+    if (p.scalar_type() != dtype) p.set_data(p.detach().to(dtype));
 }
 
 }  // namespace trireme

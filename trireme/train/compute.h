@@ -32,6 +32,6 @@ TRIREME_API std::unique_ptr<Compute> autocast_compute(std::shared_ptr<Model> mod
 
 /// Makes each parameter of that dtype, in place and for good: tensors keep their identity. Before
 /// anybody holds their gradients or memory.
-TRIREME_API void cast_parameters(Model& model, at::ScalarType dtype);
+TRIREME_API void cast_parameters(torch::nn::Module& model, at::ScalarType dtype);
 
 }  // namespace trireme

@@ -24,11 +24,18 @@ Evaluation evaluate(Run& run) {
   at::Tensor sums = at::empty({3}, at::kDouble);
   auto* s = static_cast<double*>(sums.data_ptr());
   std::fill_n(s, 3, 0.0);
-  for (int64_t i = run.group.rank(); i < batches; i += run.group.size()) {
+  // A forward may be a matter of all ranks (ZeRO-3): each runs as many. Those beyond the last batch
+  // do not count.
+  const int64_t ranks = run.group.size(), rounds = (batches + ranks - 1) / ranks;
+  for (int64_t round = 0; round < rounds; ++round) {
+    const bool counts = round * ranks + run.group.rank() < batches;
+    if (!counts && !run.collective_forward) break;
+    const int64_t i = counts ? round * ranks + run.group.rank() : 0;
     std::vector<int64_t> ids;
     for (int64_t k = i * stride * b; k < std::min(size, i * stride * b + b); ++k) ids.push_back(k);
     MicroBatch micro = run.held_out->get(ids);
     at::Tensor output = run.compute->forward(micro.input);
+    if (!counts) continue;
     s[0] += run.model->loss_sum(output, micro.target).item<double>();
     s[1] += static_cast<double>(output.argmax(-1).eq(micro.target).sum().item<int64_t>());
     s[2] += static_cast<double>(micro.weight);

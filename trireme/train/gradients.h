@@ -3,17 +3,22 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "trireme/base/export.h"
 #include "trireme/comm/group.h"
 #include "trireme/grad/comm_hook.h"
+#include "trireme/optim/norm_parts.h"
+#include "trireme/shard/sharded_parameters.h"
 #include "trireme/tensor/parameter_table.h"
 
 namespace trireme {
 
+class FullySharded;
 class Reducer;
+class RoundRecord;
 
 struct LossSum {
   double sum = 0;      // over a rank's samples or tokens
@@ -29,17 +34,23 @@ struct GradientOptions {
 
 /// Gradients of a training step: *sums* over micro-batches and ranks, each of a summed loss. The
 /// one division by the global weight is the optimizer's grad_scale (docs/vocabulary.md); a bare
-/// DistributedDataParallel takes means instead.
+/// DistributedDataParallel takes means instead. Who holds which part of them afterwards is the
+/// implementation's: see owned().
 class TRIREME_API Gradients {
  public:
-  /// Checks that ranks hold the same parameters and takes rank 0's.
-  Gradients(NamedTensors parameters, const NamedTensors& buffers, Group group,
-            GradientOptions options = {});
-  ~Gradients();
+  virtual ~Gradients();
+  Gradients(const Gradients&) = delete;
 
   /// A step begins; each parameter will get up to `micro_batches` contributions.
-  void open(int micro_batches);
-  void begin_micro_batch(int i);
+  virtual void open(int micro_batches) = 0;
+  virtual void begin_micro_batch(int i) = 0;
+  /// For who accumulates into p.grad() without autograd (fp16.emulate): the gradient of the i-th
+  /// parameter has got a contribution.
+  virtual void ready(size_t i) = 0;
+  /// Waits for the sums over ranks. UsageError on all of them, with the names, for parameters that
+  /// not every rank used (unless find_unused).
+  virtual void close() = 0;
+
   /// This rank's loss so far, to ride with the last bucket: before each backward.
   void tell(const LossSum& loss, int stop_asked);
   struct Told {
@@ -47,12 +58,6 @@ class TRIREME_API Gradients {
   };
   /// After close(), on every rank.
   Told told() const;
-  /// For who accumulates into p.grad() without autograd (fp16.emulate): the gradient of the i-th
-  /// parameter has got a contribution.
-  void ready(size_t i);
-  /// Waits for the sums over ranks. UsageError on all of them, with the names, for parameters that
-  /// not every rank used (unless find_unused).
-  void close();
 
   /// The first gradient of the last step that was not finite on its own rank, before the sum: the
   /// same on every rank.
@@ -60,17 +65,56 @@ class TRIREME_API Gradients {
     int rank = -1;  // -1: none
     std::string parameter;
   };
-  NotFinite not_finite() const;
+  virtual NotFinite not_finite() const = 0;
 
+  /// The model's parameters that are trained.
   const NamedTensors& parameters() const { return parameters_; }
-  const Reducer& reducer() const;
+  /// What this rank's optimizer steps on, with gradients: the parameters, or shards of them.
+  const NamedTensors& owned();
+  /// Of which wholes those are parts; null: they are whole.
+  std::shared_ptr<const NormParts> norm_parts();
+  /// The optimizer has stepped: every rank computes with the new values from here on.
+  void publish();
+  /// ZeRO: null at stage 0.
+  virtual ShardedParameters* sharded() { return nullptr; }
+
+  /// Stage 0 alone.
+  virtual const Reducer& reducer() const;
   /// Gradient buffers that the tree keeps on this rank beside the buckets.
-  int tree_buffers(int micro_batches) const;
+  virtual int tree_buffers(int micro_batches) const = 0;
+
+ protected:
+  explicit Gradients(NamedTensors parameters) : parameters_(std::move(parameters)) {}
+  /// Before the first step, once.
+  void ride_on(RoundRecord& record);
+  NamedTensors parameters_;
 
  private:
-  struct Impl;
-  NamedTensors parameters_;
-  std::unique_ptr<Impl> impl_;
+  RoundRecord* record_ = nullptr;
+  LossSum loss_;
+  int stop_asked_ = 0;
+  size_t sum_ = 0, weight_ = 0, stop_ = 0;  // facts of the record
 };
+
+/// Every rank has them whole. Checks that ranks hold the same parameters and takes rank 0's.
+TRIREME_API std::unique_ptr<Gradients> whole_gradients(NamedTensors parameters,
+                                                       const NamedTensors& buffers, Group group,
+                                                       GradientOptions options = {});
+
+struct ShardedGradientOptions {
+  ZeroStage stage = ZeroStage::gradients;  // or optimizer
+  size_t bucket_bytes = 0;
+  bool reproducible = false;
+  bool find_unused = false;
+  std::optional<at::ScalarType> wire{};  // dtype between ranks; none: the parameters'
+};
+/// ZeRO stages 1 and 2. Reproducible mode: leaves are dealt strided (data/global_batch.h).
+TRIREME_API std::unique_ptr<Gradients> sharded_gradients(NamedTensors parameters,
+                                                         const NamedTensors& buffers,
+                                                         ShardGroups groups,
+                                                         const ShardedGradientOptions& options);
+/// ZeRO stage 3: the model's units and root are there, and it is not automatic.
+TRIREME_API std::unique_ptr<Gradients> fully_sharded_gradients(
+    NamedTensors parameters, std::unique_ptr<FullySharded> sharded);
 
 }  // namespace trireme

@@ -38,8 +38,9 @@ struct TRIREME_API Run {
   std::optional<LRScheduler> schedule;
 
   Batches batches;
-  int64_t steps = 0;  // that the run will have
-  int64_t step = 0;   // done
+  Deal deal = Deal::blocks;  // of micro-batches to ranks
+  int64_t steps = 0;         // that the run will have
+  int64_t step = 0;          // done
   int64_t seed = 42;
   double clip_norm = 0;
   bool reproducible = false;
@@ -47,8 +48,10 @@ struct TRIREME_API Run {
   int64_t eval_batches = 0;
   std::string identity;  // what must be equal for the same bits (reproducible mode)
   std::string data_identity;
-  std::string precision;  // for people; "": float32
-  std::string recompute;  // which blocks, for people; "": none
+  std::string precision;            // for people; "": float32
+  std::string recompute;            // which blocks, for people; "": none
+  std::string sharding;             // what ranks share out, for people; "": nothing
+  bool collective_forward = false;  // ZeRO-3: every rank runs as many forwards
 
   /// Everything that a checkpoint holds.
   void state(StateVisitor& visitor);
@@ -58,7 +61,8 @@ struct TRIREME_API Run {
 /// asks and this build cannot do.
 TRIREME_API Run build_run(const Config& config, Group group);
 /// The model alone, as it is born.
-TRIREME_API std::shared_ptr<Model> build_model(const Config& config);
+TRIREME_API std::shared_ptr<Model> build_model(const Config& config,
+                                               const UnitMade& unit_made = {});
 /// … with the weights of a checkpoint of such a run, in float32 whatever they were trained in: for
 /// `trireme generate`.
 TRIREME_API std::shared_ptr<Model> load_model(const Config& config, const std::string& checkpoint);

@@ -27,6 +27,7 @@ StepReport train_step(Run& run, int stop_asked) {
   if (verdict.finite()) {
     Span span("optimizer", "step");
     run.optimizer->step(lr, grad_scale * verdict.norm.coefficient);  // clipping in the same factor
+    run.gradients->publish();                                        // ZeRO: what this rank owns
   }
   const double scale = run.scaling->loss_scale();
   run.scaling->update(verdict.gradients);  // a step that overflowed is left out, or ends the run

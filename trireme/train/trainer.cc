@@ -159,6 +159,7 @@ std::string start_line(const Run& run) {
       run.batches.micro, run.batches.accumulation, run.batches.dp, run.batches.train);
   if (!run.precision.empty()) text += "; " + run.precision;
   if (!run.recompute.empty()) text += "; " + run.recompute;
+  if (!run.sharding.empty()) text += "; " + run.sharding;
   if (run.reproducible)
     text += fmt::format("; reproducible: {} gradient buffers a rank beside the buckets [{}]",
                         run.gradients->tree_buffers(static_cast<int>(run.batches.accumulation)),

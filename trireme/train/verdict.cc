@@ -30,11 +30,16 @@ GlobalLoss global_loss(const Run& run) {
 
 namespace {
 
-GradVerdict what_is_not_finite(const Run& run, const GlobalLoss& loss, const GradNorm& norm) {
+std::shared_ptr<const NormParts> norm_parts(Run& run) {
+  auto parts = run.gradients->norm_parts();
+  return parts ? parts : std::make_shared<const NormParts>(run.gradients->owned());
+}
+
+GradVerdict what_is_not_finite(Run& run, const GlobalLoss& loss, const GradNorm& norm) {
   const Gradients::NotFinite found = run.gradients->not_finite();
   if (found.rank >= 0) return {false, found.rank, found.parameter};
   // Each rank's part was finite, their sum is not: nobody's in particular.
-  if (!norm.finite) return {false, 0, first_non_finite(run.gradients->parameters())};
+  if (!norm.finite) return {false, 0, first_non_finite(run.gradients->owned(), *norm_parts(run))};
   if (loss.not_finite >= 0) return {false, loss.not_finite, "(the loss)"};
   return {};
 }
@@ -44,7 +49,7 @@ GradVerdict what_is_not_finite(const Run& run, const GlobalLoss& loss, const Gra
 Verdict judge(Run& run, const GlobalLoss& loss, double grad_scale) {
   Span span("optimizer", "norm");
   Verdict verdict;
-  verdict.norm = grad_norm(run.gradients->parameters(), run.clip_norm, grad_scale);
+  verdict.norm = grad_norm(run.gradients->owned(), *norm_parts(run), run.clip_norm, grad_scale);
   verdict.gradients = what_is_not_finite(run, loss, verdict.norm);
   if (!verdict.finite() && !run.scaling->skips())
     throw NumericError(

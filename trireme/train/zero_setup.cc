@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/zero_setup.h"
+
+#include "trireme/base/check.h"
+#include "trireme/shard/offload_optimizer.h"
+#include "trireme/train/precision_parts.h"
+
+namespace trireme {
+namespace {
+
+std::optional<at::ScalarType> wire_of(const PrecisionPlan& plan) {
+  if (plan.wire == plan.stored) return std::nullopt;
+  return plan.wire;
+}
+
+FullyShardedOptions fully_sharded_options(const Config& c, const PrecisionPlan& plan) {
+  FullyShardedOptions o;
+  o.prefetch_elements = c.get_int("zero_optimization.stage3_prefetch_bucket_size");
+  o.max_live_elements = c.get_int("zero_optimization.stage3_max_live_parameters");
+  o.persistence_threshold = c.get_int("zero_optimization.stage3_param_persistence_threshold");
+  o.find_unused_parameters = c.get_bool("training.find_unused_parameters");
+  o.op = ReduceOp::sum;
+  o.tree = c.get_bool("training.reproducible");
+  o.wire = wire_of(plan);
+  o.automatic = false;
+  return o;
+}
+
+bool on_disk(const Config& c, const char* what) {
+  return c.get_int("zero_optimization.stage") > 0 &&
+         c.get_string(std::string("zero_optimization.") + what + ".device") == "nvme";
+}
+
+class ShardedCompute final : public Compute {
+ public:
+  ShardedCompute(std::unique_ptr<Compute> inner, FullySharded& sharded)
+      : inner_(std::move(inner)), sharded_(sharded) {}
+  at::Tensor forward(const at::Tensor& input) override {
+    return sharded_.run([this](const at::Tensor& x) { return inner_->forward(x); }, input);
+  }
+
+ private:
+  std::unique_ptr<Compute> inner_;
+  FullySharded& sharded_;
+};
+
+}  // namespace
+
+ZeroSetup set_up_zero(const Config& c, Group group, const PrecisionPlan& precision) {
+  const Sharding plan = c.resolve_sharding(group.size());
+  ZeroSetup zero{static_cast<ZeroStage>(plan.stage), group, nullptr};
+  if (zero.stage == ZeroStage::none) return zero;
+  check<UsageError>(
+      !c.has("monitor.gradient_noise_scale") || !c.get_bool("monitor.gradient_noise_scale"),
+      "{}: monitor.gradient_noise_scale compares whole gradients, which no rank has "
+      "at zero_optimization.stage {}: take stage 0",
+      c.origin("monitor.gradient_noise_scale"), plan.stage);
+  if (plan.dp_replicate > 1) {
+    Group shards = group.split(group.rank() / plan.dp_shard);
+    Group replicas = group.split(group.rank() % plan.dp_shard);
+    zero.groups = ShardGroups(shards, replicas, group);
+  }
+  if (zero.stage == ZeroStage::parameters)
+    zero.sharded = std::make_unique<FullySharded>(zero.groups, fully_sharded_options(c, precision));
+  return zero;
+}
+
+std::shared_ptr<Model> made_sharded(
+    ZeroSetup& zero, const PrecisionPlan& precision,
+    const std::function<std::shared_ptr<Model>(const UnitMade&)>& make) {
+  if (!zero.sharded) return make({});
+  std::vector<FullySharded::Unit*> units;
+  auto model = make([&](int64_t, const std::string& path, torch::nn::Module& module) {
+    if (precision.stored != at::kFloat) cast_parameters(module, precision.stored);
+    units.push_back(&zero.sharded->unit(path, module));
+  });
+  if (precision.stored != at::kFloat) cast_parameters(*model, precision.stored);
+  zero.sharded->root(*model);
+  model->set_unit_runner(
+      [units](int64_t unit, const std::function<at::Tensor(const at::Tensor&)>& compute,
+              const at::Tensor& x) { return units[static_cast<size_t>(unit)]->run(compute, x); });
+  return model;
+}
+
+std::unique_ptr<Gradients> gradients_for(ZeroSetup& zero, const Config& c,
+                                         const PrecisionPlan& precision, NamedTensors parameters,
+                                         const NamedTensors& buffers, CommHook hook) {
+  const auto bucket_bytes = static_cast<size_t>(c.get_double("comm.bucket_mb") * 1048576);
+  const bool reproducible = c.get_bool("training.reproducible"),
+             find_unused = c.get_bool("training.find_unused_parameters");
+  switch (zero.stage) {
+    case ZeroStage::none:
+      return whole_gradients(std::move(parameters), buffers, zero.groups.world,
+                             {bucket_bytes, reproducible, find_unused, std::move(hook)});
+    case ZeroStage::parameters:
+      return fully_sharded_gradients(std::move(parameters), std::move(zero.sharded));
+    default: {
+      ShardedGradientOptions o{zero.stage, bucket_bytes, reproducible, find_unused,
+                               wire_of(precision)};
+      if (c.has("zero_optimization.reduce_bucket_size"))
+        o.bucket_bytes = static_cast<size_t>(c.get_int("zero_optimization.reduce_bucket_size")) *
+                         at::elementSize(precision.stored);
+      return sharded_gradients(std::move(parameters), buffers, zero.groups, o);
+    }
+  }
+}
+
+std::unique_ptr<Compute> sharded_compute(std::unique_ptr<Compute> inner, FullySharded& sharded) {
+  return std::make_unique<ShardedCompute>(std::move(inner), sharded);
+}
+
+std::unique_ptr<Optimizer> offloaded(const Config& c, const ZeroSetup& zero, NamedTensors owned,
+                                     const MakeOptimizer& make) {
+  if (!on_disk(c, "offload_optimizer")) return make(std::move(owned));
+  const std::string prefix = "zero_optimization.offload_optimizer.";
+  const std::string type = c.get_string("optimizer.type");
+  check<UsageError>(zero.groups.shards.size() == 1 || (type != "Lamb" && type != "Lars"),
+                    "{}: {} measures parameters that lie on several ranks, and with its state in a "
+                    "file each rank steps them at a time of its own: take another optimizer, or no "
+                    "offload_optimizer",
+                    c.origin("optimizer.type"), type);
+  OffloadOptions o;
+  o.file.folder = c.get_string(prefix + "nvme_path");
+  o.file.block_size = c.get_int("aio.block_size");
+  o.file.queue_depth = static_cast<int>(c.get_int("aio.queue_depth"));
+  o.buffer_count = static_cast<int>(c.get_int(prefix + "buffer_count"));
+  o.pipeline_read = c.get_bool(prefix + "pipeline_read");
+  o.pipeline_write = c.get_bool(prefix + "pipeline_write");
+  // DeepSpeed counts elements; ours are what a float32 moment of them takes, twice.
+  o.sub_group_bytes = c.get_int("zero_optimization.sub_group_size") * 8;
+  return offload_optimizer(std::move(owned), make, o);
+}
+
+std::string describe(const ZeroSetup& zero, const Config& c) {
+  if (zero.stage == ZeroStage::none) return "";
+  std::string text =
+      fmt::format("ZeRO stage {} over {} rank{}", static_cast<int>(zero.stage),
+                  zero.groups.shards.size(), zero.groups.shards.size() == 1 ? "" : "s");
+  if (zero.groups.replicas) text += fmt::format(" × {} replicas", zero.groups.replicas.size());
+  if (on_disk(c, "offload_optimizer"))
+    text += fmt::format(", optimizer state in {}",
+                        c.get_string("zero_optimization.offload_optimizer.nvme_path"));
+  return text;
+}
+
+}  // namespace trireme
