@@ -121,8 +121,9 @@ void OffloadQueue::run() {
           ++i;
           continue;
         }
-        finish(r);
+        auto through = std::move(active_[i]);
         active_.erase(active_.begin() + static_cast<ptrdiff_t>(i));
+        finish(std::move(through));
       }
     }
   } catch (...) {
@@ -220,7 +221,8 @@ void OffloadQueue::check_block(const Moving& m) {
       r.region->offset + r.region->bytes, found, expected)));
 }
 
-void OffloadQueue::finish(OffloadRequest& r) {
+void OffloadQueue::finish(std::shared_ptr<OffloadRequest> request) {
+  OffloadRequest& r = *request;
   if (!r.error && r.write) r.region->whole = true;
   if (!options_.direct) drop_pages(fd_.get(), r);
   if (r.sink && !r.error) {
@@ -232,6 +234,7 @@ void OffloadQueue::finish(OffloadRequest& r) {
   std::lock_guard lock(mutex_);
   r.done = true;
   --unfinished_;
+  request.reset();  // so that whoever waits is the last to hold it, and its error
   finished_.notify_all();
 }
 
