@@ -12,9 +12,9 @@
 #include "trireme/comm/plan/tuning.h"   // which algorithm was fastest on this kind of host
 #include "trireme/comm/run.h"           // init_process_group, run_threads, spawn
 #include "trireme/data/distributed_sampler.h"  // which samples this rank reads
-#include "trireme/grad/cast_hook.h"            // gradients that travel in another dtype
-#include "trireme/grad/ddp.h"                  // gradients reduced while backward runs
-#include "trireme/grad/join.h"                 // ranks with fewer batches than others
+#include "trireme/grad/cast_hook.h"             // gradients that travel in another dtype
+#include "trireme/grad/ddp.h"                   // gradients reduced while backward runs
+#include "trireme/grad/join.h"                  // ranks with fewer batches than others
 #include "trireme/grad/noise_scale_hook.h"     // the batch size that gradients ask for
 #include "trireme/layers/sync_batch_norm.h"    // BatchNorm over the samples of all ranks
 #include "trireme/mesh/mesh.h"                 // ranks on named axes, a group for each

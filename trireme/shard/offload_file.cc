@@ -8,6 +8,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <random>
@@ -108,6 +109,7 @@ struct OffloadFile::Request::Impl {
 struct OffloadFile::Impl {
   Impl(const OffloadFileOptions& o, uint64_t n) : options(o), bytes(n) {
     check_options(options);
+    options.timeout = std::min<Duration>(options.timeout, std::chrono::years(1));  // no overflow
     UniqueFd fd = open_nameless(options.folder);
     reserve(fd.get(), options.folder, bytes);
     direct = options.direct && try_direct(fd.get(), bytes);

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/shard/offload_optimizer.h"
 
+#include <malloc.h>
+
+#include <algorithm>
+#include <exception>
 #include <functional>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +15,7 @@
 #include "trireme/optim/optimizer_segments.h"
 #include "trireme/shard/offload_plan.h"
 #include "trireme/shard/offload_storages.h"
+#include "trireme/shard/offload_values.h"
 
 namespace trireme {
 namespace {
@@ -36,42 +40,22 @@ std::unique_ptr<Optimizer> made(const MakeOptimizer& make, NamedTensors paramete
   return optimizer;
 }
 
-// Inner optimizers have values in common ("optim.step"). The visitor meets each name once; what it
-// leaves there goes to all.
-class OneOfEach final : public StateVisitor {
+/// glibc keeps what is freed, and an aligned block does not fit again where one of its size was:
+/// without this every sub-group that is made and dropped stays resident (measured: each added its
+/// own bytes).
+class FreedMemory {
  public:
-  explicit OneOfEach(StateVisitor& visitor) : visitor_(visitor) {}
-  void tensor(const Slice& slice, at::Tensor local) override {
-    if (!values_only_) visitor_.tensor(slice, std::move(local));
+  void add(int64_t bytes) {
+    if ((bytes_ += bytes) < kEnough) return;
+    bytes_ = 0;
+#ifdef __GLIBC__
+    ::malloc_trim(0);
+#endif
   }
-  void value(const std::string& name, int64_t& v) override { once(ints_, name, v); }
-  void value(const std::string& name, double& v) override { once(doubles_, name, v); }
-  void value(const std::string& name, std::string& v) override { once(texts_, name, v); }
-  /// The visitor is done with; what it has left is still handed on.
-  void values_only() { values_only_ = true; }
 
  private:
-  template <class T>
-  void once(std::map<std::string, std::pair<T, T>>& seen, const std::string& name, T& v) {
-    const auto [it, is_new] = seen.try_emplace(name, v, v);
-    auto& [before, after] = it->second;
-    if (is_new) {
-      if (!values_only_) visitor_.value(name, v);
-      after = v;
-      return;
-    }
-    check<UsageError>(v == before || v == after,
-                      "offload: the value '{}' differs between sub-groups of parameters: this "
-                      "optimizer cannot be offloaded",
-                      name);
-    v = after;
-  }
-
-  StateVisitor& visitor_;
-  bool values_only_ = false;
-  std::map<std::string, std::pair<int64_t, int64_t>> ints_;
-  std::map<std::string, std::pair<double, double>> doubles_;
-  std::map<std::string, std::pair<std::string, std::string>> texts_;
+  static constexpr int64_t kEnough = 1 << 20;  // a pass over the heap each time
+  int64_t bytes_ = 0;
 };
 
 }  // namespace
@@ -137,6 +121,7 @@ OffloadedOptimizer::Impl::Impl(const NamedTensors& parameters, const MakeOptimiz
       buffers.push_back(offload_memory(buffer_bytes));
   }
   uint64_t place = 0;
+  FreedMemory freed;
   groups.resize(plan.size());
   for (size_t g = 0; g < plan.size(); ++g) {
     Group& group = groups[g];
@@ -160,6 +145,7 @@ OffloadedOptimizer::Impl::Impl(const NamedTensors& parameters, const MakeOptimiz
     if (g >= buffers.size()) groups[g - buffers.size()].writing.wait();
     group.state.copy_to(buffer.get(), group.offsets);
     group.state.drop();
+    freed.add(group.state_bytes);
     group.writing = file->write(group.place, buffer, group.bytes);
   }
   for (const Group& group : groups) group.writing.wait();
@@ -277,7 +263,7 @@ void OffloadedOptimizer::step(double lr, double grad_scale) {
 }
 
 void OffloadedOptimizer::state(StateVisitor& visitor) {
-  OneOfEach once(visitor);
+  detail::OneOfEach once(visitor);
   std::exception_ptr thrown;  // by the visitor: sub-groups still agree with each other afterwards
   impl_->pass([&](Impl::Group& group, const void* memory) {
     try {

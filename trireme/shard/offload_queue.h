@@ -83,7 +83,7 @@ class OffloadQueue {
   void submit(Moving& m);
   void came_back(Moving& m);
   void check_block(const Moving& m);
-  void finish(OffloadRequest& request);
+  void finish(std::shared_ptr<OffloadRequest> request);
   void give_up(std::exception_ptr why);
   bool may_start(size_t i) const;
 

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <malloc.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+
+#include "tests/shard/offload_child.h"
+#include "trireme/checkpoint/reader.h"
+#include "trireme/checkpoint/writer.h"
+#include "trireme/shard/offload_optimizer.h"
+
+// State that is larger than the memory there is.
+namespace trireme::testing {
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+constexpr int kLayers = 12;
+
+/// bfloat16 weights and gradients, 12 MiB; float32 masters and moments, 36 MiB.
+struct Training {
+  Training() {
+    for (int i = 0; i < kLayers; ++i) {
+      auto p = at::full({1 << 18}, 0.5, at::kBFloat16).requires_grad_();
+      p.mutable_grad() = at::full({1 << 18}, 0.01 * (i + 1), at::kBFloat16);
+      weights.emplace_back("layer" + std::to_string(i), p);
+    }
+  }
+  static std::unique_ptr<Optimizer> in_memory(NamedTensors p) {
+    return with_master_weights(std::move(p),
+                               [](NamedTensors q) { return make_adamw(std::move(q)); });
+  }
+  /// Three buffers of 3 MiB, and one sub-group while it is made.
+  void offload(const OffloadFileOptions& file) {
+    optimizer = offload_optimizer(weights, in_memory, {.file = file, .sub_group_bytes = 3 << 20});
+  }
+  void train(int steps) {
+    for (int s = 0; s < steps; ++s) optimizer->step(0.01);
+  }
+  double sum() const {
+    double all = 0;
+    for (const auto& [name, p] : weights) all += p.sum().item<double>();
+    return all;
+  }
+  NamedTensors weights;
+  std::unique_ptr<Optimizer> optimizer;
+};
+
+// Beyond what the process has. Offloaded: 12 MiB, buffers 9, a sub-group 3, a thread's stack 8.
+constexpr size_t kRoom = 44 * kMiB;
+
+double sum_in_memory() {
+  Training plain;
+  plain.optimizer = Training::in_memory(plain.weights);
+  plain.train(3);
+  return plain.sum();
+}
+
+void train_in_memory() {
+  Training plain;
+  plain.optimizer = Training::in_memory(plain.weights);
+  plain.train(1);
+}
+
+/// Private memory that can be written to, of this process.
+size_t data_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.rfind("VmData:", 0) == 0) return std::stoul(line.substr(7)) * 1024;
+  fail<Error>("no VmData");
+}
+
+void limit_data(size_t room) {
+  // This limit counts addresses, also of holes in the heap: every tensor is to be a mapping.
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 17);
+  const rlimit limit{data_bytes() + room, data_bytes() + room};
+  const bool fine = ::setrlimit(RLIMIT_DATA, &limit) == 0;
+  check<Error>(fine, "setrlimit: {}", errno_text());
+}
+
+TEST(shard_offload_memory, under_a_limit_of_memory_state_on_disk_trains_and_in_memory_does_not) {
+  PrivateFolder folder;
+  const double expected = sum_in_memory();
+  const std::string plain = in_child([] {
+    limit_data(kRoom);
+    train_in_memory();
+  });
+  EXPECT_TRUE(has(plain, "not enough memory") || has(plain, "alloc")) << plain;
+  EXPECT_EQ(in_child([&] {
+              limit_data(kRoom);
+              Training away;
+              away.offload({.folder = folder.path()});
+              away.train(3);
+              check<Error>(away.sum() == expected, "{} instead of {}", away.sum(), expected);
+            }),
+            "");
+}
+
+/// Two steps, a checkpoint, and one step of what was loaded from it, in a small cgroup.
+void train_save_and_resume(bool direct) {
+  PrivateFolder folder;
+  const double expected = sum_in_memory();
+  MemoryLimit limit(kRoom);
+  if (!limit.why().empty()) GTEST_SKIP() << limit.why();
+  const auto walk = [](Training& t) {
+    return [&t](StateVisitor& v) {
+      for (auto& [name, p] : t.weights) v.tensor("model." + name, p.detach());
+      t.optimizer->state(v);
+    };
+  };
+  EXPECT_EQ(in_child([&] {
+              limit.enter();
+              {
+                Training away;
+                away.offload({.folder = folder.path(), .direct = direct});
+                away.train(2);
+                save_step(folder / "run", 2, walk(away));
+              }
+              Training again;
+              again.offload({.folder = folder.path(), .direct = direct});
+              load_step(folder / "run", walk(again));
+              again.train(1);
+              check<Error>(again.sum() == expected, "{} instead of {}", again.sum(), expected);
+            }),
+            "");
+}
+
+TEST(shard_offload_memory, in_a_small_cgroup_state_in_memory_is_killed) {
+  MemoryLimit limit(kRoom);
+  if (!limit.why().empty()) GTEST_SKIP() << limit.why();
+  EXPECT_EQ(in_child([&] {
+              limit.enter();
+              train_in_memory();
+            }),
+            "signal 9");
+}
+
+TEST(shard_offload_memory, in_a_small_cgroup_state_on_disk_trains_saves_and_resumes) {
+  train_save_and_resume(true);
+}
+
+TEST(shard_offload_memory, in_a_small_cgroup_the_page_cache_of_the_file_is_in_nobodys_way) {
+  train_save_and_resume(false);
+}
+
+}  // namespace
+}  // namespace trireme::testing
