@@ -93,6 +93,18 @@ TEST(parity_sharding_hybrid, shards_in_pairs_with_replicas_are_plain_training_to
   }
 }
 
+TEST(parity_sharding_shared_weights, one_copy_of_the_weights_trains_to_the_same_bits) {
+  PrivateFolder folder;
+  const std::string corpus = write_corpus(folder);
+  const Trained want = train_on_threads(1, tiny_gpt(corpus, base(false, false)), kSteps)[0];
+  for (int stage : {1, 2}) {
+    Sets sets = with_zero(base(false, false), {stage, false, false, false}, "");
+    sets.push_back("zero_optimization.share_weights=true");
+    for (const Trained& got : train_on_threads(4, tiny_gpt(corpus, sets), kSteps))
+      EXPECT_EQ(first_difference(got.weights, want.weights), "") << "stage " << stage;
+  }
+}
+
 TEST(parity_sharding_models, mlp_and_net_are_sharded_alike) {
   for (const char* model : {"mlp", "net"}) {
     const Trained want = train_on_threads(2, digits(model), 6)[0];

@@ -210,6 +210,31 @@ TEST(shard_sharded_data_parallel, groups_that_do_not_make_the_world_are_refused)
     EXPECT_EQ(s, "UsageError: sharding: 2 shards × 1 replicas are not the 4 ranks of the world");
 }
 
+TEST(shard_sharded_data_parallel, shared_weights_are_one_memory_and_train_as_the_serial_run) {
+  Small want = wide();
+  torch::optim::SGD serial(want->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  train_serial(want, serial);
+  for (ZeroStage stage : {ZeroStage::optimizer, ZeroStage::gradients})
+    run_threads(4, [&](Group g) {
+      Small net = wide();
+      ShardedDataParallel zero(net, g,
+                               {.stage = stage, .bucket_bytes = 1 << 13, .share_weights = true});
+      at::Tensor address = torch::tensor({reinterpret_cast<int64_t>(net->b->weight.data_ptr())});
+      at::Tensor all = torch::empty({4}, at::kLong);
+      g.all_gather_into_tensor(all, address).wait();
+      expect(all.eq(address).all().item<bool>(), "threads see it at one address");
+      ShardedOptimizer<torch::optim::SGD> optimizer(zero.sharded(),
+                                                    torch::optim::SGDOptions(0.1).momentum(0.9));
+      for (int step = 0; step < kSteps; ++step) {
+        optimizer.zero_grad();
+        mean_loss(net, part(rows_of_step(step), g)).backward();
+        optimizer.step();
+      }
+      expect_same_parameters(*net, *want, 1e-12);
+      g.barrier();
+    });
+}
+
 TEST(shard_sharded_data_parallel, the_module_outlives_its_sharding) {
   run_threads(2, [&](Group g) {
     Small net = wide();

@@ -39,6 +39,8 @@ class TRIREME_API Backend {
   /// Of the ops that reduce.
   virtual bool supports(ReduceOp op, at::ScalarType dtype) const = 0;
   virtual at::Tensor empty(at::IntArrayRef sizes, at::TensorOptions options) = 0;
+  /// One memory for all ranks, of `owner`'s. All call it.
+  virtual at::Tensor shared(at::IntArrayRef sizes, at::TensorOptions options, int owner);
 
   virtual Token all_reduce(const at::Tensor& tensor, ReduceOp op, CallSite site) = 0;
   virtual Token broadcast(const at::Tensor& tensor, int root, CallSite site) = 0;

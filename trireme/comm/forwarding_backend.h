@@ -30,6 +30,9 @@ class ForwardingBackend : public Backend {
   at::Tensor empty(at::IntArrayRef sizes, at::TensorOptions options) override {
     return inner_->empty(sizes, options);
   }
+  at::Tensor shared(at::IntArrayRef sizes, at::TensorOptions options, int owner) override {
+    return inner_->shared(sizes, options, owner);
+  }
   Token all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) override {
     return inner_->all_reduce(t, op, site);
   }

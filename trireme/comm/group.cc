@@ -92,6 +92,16 @@ bool Group::supports(ReduceOp op, at::ScalarType dtype) const {
 at::Tensor Group::empty(at::IntArrayRef sizes, at::TensorOptions options) const {
   return checked().empty(sizes, options);
 }
+at::Tensor Group::shared(at::IntArrayRef sizes, at::TensorOptions options, int owner) const {
+  check_root(checked(), owner, "shared");
+  return checked().shared(sizes, options, owner);
+}
+at::Tensor detail::Backend::shared(at::IntArrayRef, at::TensorOptions, int) {
+  fail<UsageError>(
+      "the {} backend has no memory that all ranks share: that is for ranks of one host, on the "
+      "local backend",
+      name());
+}
 int64_t Group::shared_bytes() const { return checked().shared_bytes(); }
 void Group::progress() { checked().progress(); }
 void Group::abort(const std::string& why) { checked().abort(why); }

@@ -123,6 +123,11 @@ class TRIREME_API Group {
   /// Uninitialised memory that peers can reach. Lives as long as the tensor's storage.
   at::Tensor empty(at::IntArrayRef sizes, at::TensorOptions options = {}) const;
 
+  /// One memory that all ranks read and write, in `owner`'s arena (local backend; elsewhere
+  /// UsageError). Every rank calls it. Contents are undefined at first; what a rank writes the
+  /// others see behind a barrier(). The tensor is usable as long as this rank has it.
+  at::Tensor shared(at::IntArrayRef sizes, at::TensorOptions options, int owner) const;
+
   /// In place; the same result on every rank.
   Work all_reduce(const at::Tensor& tensor, Reduction op = {}, CallSite site = CallSite::here());
   Work broadcast(const at::Tensor& tensor, int root, CallSite site = CallSite::here());

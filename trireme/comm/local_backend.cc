@@ -70,6 +70,18 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
         options);
   }
 
+  at::Tensor shared(at::IntArrayRef sizes, at::TensorOptions options, int owner) override {
+    check<UsageError>(options.device().is_cpu(),
+                      "the local backend has memory of the CPU, not of {}", options.device().str());
+    int64_t numel = 1;
+    for (auto s : sizes) numel *= s;
+    const auto bytes = static_cast<size_t>(numel) * options.dtype().itemsize();
+    const std::shared_ptr<void> memory =
+        engine_.host().one_address_space() ? of_threads(bytes, owner) : of_processes(bytes, owner);
+    return at::from_blob(
+        memory.get(), sizes, [memory](void*) {}, options);
+  }
+
   Token all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) override {
     return post(call(OpKind::all_reduce, t, site, op), t, t);
   }
@@ -232,6 +244,59 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
 
   std::shared_ptr<void> keep_;
   MakeLocalHost make_host_;
+  // What the owner of shared memory tells: where it is.
+  struct Where {
+    int64_t window = 0, address = 0;
+  };
+  Where tell(Where where, int owner) {
+    at::Tensor wire =
+        at::from_blob(&where, {2}, at::TensorOptions(at::kLong)).clone();  // what calls may keep
+    wait(broadcast(wire, owner, CallSite::here()), timeout());
+    const auto* p = static_cast<const int64_t*>(wire.data_ptr());
+    return {p[0], p[1]};
+  }
+
+  // Each rank takes a handle of its own, so that the last one frees it.
+  std::shared_ptr<void> of_threads(size_t bytes, int owner) {
+    using Handles = std::vector<std::shared_ptr<void>>;
+    std::unique_ptr<Handles> handles;
+    Where where;
+    if (rank() == owner) {
+      local::Host& host = engine_.host();
+      void* p = host.allocate(bytes);
+      const std::shared_ptr<void> memory(
+          p, [self = shared_from_this()](void* q) { self->engine_.host().deallocate(q); });
+      handles = std::make_unique<Handles>(static_cast<size_t>(size()), memory);
+      where.address = reinterpret_cast<int64_t>(handles.get());
+    }
+    auto* all = reinterpret_cast<Handles*>(tell(where, owner).address);
+    std::shared_ptr<void> mine = std::move((*all)[static_cast<size_t>(rank())]);
+    wait(barrier(CallSite::here()), timeout());  // the owner keeps the list until then
+    return mine;
+  }
+
+  // The owner's block stays in its arena: others may have it after the owner has let go.
+  std::shared_ptr<void> of_processes(size_t bytes, int owner) {
+    local::Host& host = engine_.host();
+    local::Slot slot{};
+    void* own = nullptr;
+    Where where;
+    if (rank() == owner) {
+      std::lock_guard lock(arena_);
+      own = host.allocate(bytes);
+      const Deadline deadline = Deadline::after(timeout());
+      while (host.describe(own, bytes, slot), slot.flags != local::kAddressable)
+        check<Timeout>(!deadline.expired(), "rank {} could not show its memory to the others",
+                       rank());
+      where = {slot.window, static_cast<int64_t>(slot.address)};
+    }
+    where = tell(where, owner);
+    slot.window = static_cast<uint32_t>(where.window);
+    slot.address = static_cast<uint64_t>(where.address);
+    void* p = rank() == owner ? own : host.resolve(owner, slot, bytes);
+    return {p, [self = shared_from_this()](void*) {}};
+  }
+
   std::shared_ptr<LocalBackend> root_;  // empty: this is it
   std::vector<int> root_ranks_;
   const std::string group_;

@@ -53,9 +53,7 @@ ReplicatedParameters::ReplicatedParameters(const DdpTensors& t, ShardGroups grou
 
   std::vector<FlatParameters*> flats;
   for (auto& flat : lay_out(t.parameters, groups_, options.bucket_bytes)) {
-    at::Tensor line = groups_.shards.empty({flat->plan().line()}, flat->options());
-    line.zero_();
-    flat->write_line(line);
+    const at::Tensor line = make_line(*flat, options.share_weights);
     flat->live_in(line);
     flats.push_back(flat.get());
     lines_.push_back({std::move(flat), line});
@@ -73,7 +71,25 @@ ReplicatedParameters::ReplicatedParameters(const DdpTensors& t, ShardGroups grou
 
 ReplicatedParameters::~ReplicatedParameters() = default;
 
+// Shared lines are of one rank after the other, so that memory is owned in equal parts.
+at::Tensor ReplicatedParameters::make_line(const FlatParameters& flat, bool share_weights) {
+  Group& group = groups_.shards;
+  const int owner = static_cast<int>(lines_.size()) % group.size();
+  shared_ = share_weights;
+  at::Tensor line = shared_ ? group.shared({flat.plan().line()}, flat.options(), owner)
+                            : group.empty({flat.plan().line()}, flat.options());
+  if (!shared_ || group.rank() == owner) {
+    line.zero_();
+    flat.write_line(line);
+  }
+  if (shared_) group.barrier();
+  return line;
+}
+
+// With shared weights every rank has written its part in its place. Nobody computed meanwhile: the
+// round's record came from all of them, behind their backwards.
 void ReplicatedParameters::publish() {
+  if (shared_) return groups_.shards.barrier();
   std::vector<Work> works;
   for (auto& l : lines_)
     works.push_back(groups_.shards.all_gather_into_tensor(l.line, l.flat->shard()));

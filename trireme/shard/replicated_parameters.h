@@ -18,6 +18,8 @@ struct ReplicatedOptions {
   ReduceOp op = ReduceOp::avg;
   bool tree = false;                        // reproducible mode: each round a leaf, in both stages
   std::optional<at::ScalarType> wire = {};  // gradients between ranks; none: the parameters' dtype
+  /// One copy of the parameters for all ranks of the host, in which each updates its part.
+  bool share_weights = false;
 };
 
 /// Stages 1 and 2 without who drives backward: parameters are whole on every rank and lie bucket by
@@ -39,7 +41,10 @@ class ReplicatedParameters final : public ShardedParameters {
     std::unique_ptr<FlatParameters> flat;
     at::Tensor line;
   };
+  at::Tensor make_line(const FlatParameters& flat, bool share_weights);
+
   std::vector<Line> lines_;
+  bool shared_ = false;
   std::unique_ptr<GradientScatter> scatter_;
 };
 

@@ -10,7 +10,8 @@ namespace trireme {
 
 struct ShardedDataParallel::Impl {
   Impl(const DdpTensors& tensors, const ShardGroups& groups, const ShardedDataParallelOptions& o)
-      : parameters(tensors, groups, {o.stage, o.bucket_bytes, ReduceOp::avg, false, {}}),
+      : parameters(tensors, groups,
+                   {o.stage, o.bucket_bytes, ReduceOp::avg, false, {}, o.share_weights}),
         hooks(parameters.gradients(), HookAdapter::Rounds::automatic) {
     hooks.on_close(unused_after(parameters.gradients(), groups.world, o.find_unused_parameters));
   }

@@ -22,6 +22,10 @@ struct ShardedDataParallelOptions {
   ZeroStage stage = ZeroStage::gradients;  // or optimizer
   size_t bucket_bytes = 0;                 // 0: what suits the backend
   bool find_unused_parameters = false;     // as DdpOptions'
+  /// Ranks of one host (local backend) have one copy of the weights, in which each updates its
+  /// part: 1/n of the memory, and nothing is gathered. Nobody else may write to them, and between
+  /// the end of a backward and the end of step() nobody may read them.
+  bool share_weights = false;
 };
 
 /// ZeRO stages 1 and 2 around any module, a TorchScript one or a plain list of tensors: parameters

@@ -107,6 +107,7 @@ struct ShardedGradientOptions {
   bool reproducible = false;
   bool find_unused = false;
   std::optional<at::ScalarType> wire{};  // dtype between ranks; none: the parameters'
+  bool share_weights = false;            // one copy for all ranks of the host
 };
 /// ZeRO stages 1 and 2. Reproducible mode: leaves are dealt strided (data/global_batch.h).
 TRIREME_API std::unique_ptr<Gradients> sharded_gradients(NamedTensors parameters,

@@ -54,8 +54,9 @@ class ShardedGradients final : public Gradients {
   ShardedGradients(NamedTensors parameters, const NamedTensors& buffers, const ShardGroups& groups,
                    const ShardedGradientOptions& o)
       : Gradients(std::move(parameters)),
-        replicated_(ddp_tensors(parameters_, buffers), groups,
-                    {o.stage, o.bucket_bytes, ReduceOp::sum, o.reproducible, o.wire}),
+        replicated_(
+            ddp_tensors(parameters_, buffers), groups,
+            {o.stage, o.bucket_bytes, ReduceOp::sum, o.reproducible, o.wire, o.share_weights}),
         rounds_(scatter(), o.stage == ZeroStage::optimizer && !o.reproducible),
         hooks_(scatter(), HookAdapter::Rounds::driven),
         unused_(unused_after(scatter(), groups.world, o.find_unused)),

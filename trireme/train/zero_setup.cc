@@ -55,6 +55,11 @@ ZeroSetup set_up_zero(const Config& c, Group group, const PrecisionPlan& precisi
       "{}: monitor.gradient_noise_scale compares whole gradients, which no rank has "
       "at zero_optimization.stage {}: take stage 0",
       c.origin("monitor.gradient_noise_scale"), plan.stage);
+  check<UsageError>(plan.stage == 3 || !c.get_bool("zero_optimization.share_weights") ||
+                        group.backend() == "local",
+                    "{}: zero_optimization.share_weights is for ranks of one host, and the {} "
+                    "backend joins others: turn it off",
+                    c.origin("zero_optimization.share_weights"), group.backend());
   if (plan.dp_replicate > 1) {
     Group shards = group.split(group.rank() / plan.dp_shard);
     Group replicas = group.split(group.rank() % plan.dp_shard);
@@ -95,8 +100,9 @@ std::unique_ptr<Gradients> gradients_for(ZeroSetup& zero, const Config& c,
     case ZeroStage::parameters:
       return fully_sharded_gradients(std::move(parameters), std::move(zero.sharded));
     default: {
-      ShardedGradientOptions o{zero.stage, bucket_bytes, reproducible, find_unused,
-                               wire_of(precision)};
+      ShardedGradientOptions o{zero.stage,         bucket_bytes,
+                               reproducible,       find_unused,
+                               wire_of(precision), c.get_bool("zero_optimization.share_weights")};
       if (c.has("zero_optimization.reduce_bucket_size"))
         o.bucket_bytes = static_cast<size_t>(c.get_int("zero_optimization.reduce_bucket_size")) *
                          at::elementSize(precision.stored);
@@ -137,6 +143,8 @@ std::string describe(const ZeroSetup& zero, const Config& c) {
       fmt::format("ZeRO stage {} over {} rank{}", static_cast<int>(zero.stage),
                   zero.groups.shards.size(), zero.groups.shards.size() == 1 ? "" : "s");
   if (zero.groups.replicas) text += fmt::format(" × {} replicas", zero.groups.replicas.size());
+  if (zero.stage != ZeroStage::parameters && c.get_bool("zero_optimization.share_weights"))
+    text += ", one copy of the weights";
   if (on_disk(c, "offload_optimizer"))
     text += fmt::format(", optimizer state in {}",
                         c.get_string("zero_optimization.offload_optimizer.nvme_path"));
