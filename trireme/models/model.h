@@ -40,7 +40,7 @@ struct GptOptions {
 };
 
 struct ModelOptions {
-  std::string type = "gpt";                      // mlp, net or gpt
+  std::string type = "gpt";                      // mlp, net, convnet, gpt
   std::vector<int64_t> mlp_sizes{784, 256, 10};  // input, hidden …, classes
   GptOptions gpt;
 };
