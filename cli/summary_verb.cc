@@ -95,7 +95,7 @@ constexpr Row kRows[] = {{"weights", &RankMemory::weights},
 
 struct Measured {
   RankMemory rank;
-  int64_t resident = -1;
+  int64_t shared = 0, resident = -1;
 };
 
 /// Starts the ranks; nothing where they fail (they said why) and the exit code in `code`.
@@ -110,6 +110,7 @@ std::optional<Measured> measure(const Config& config, const Batches& batches,
   const auto json = nlohmann::json::parse(read_file(out));
   Measured m;
   for (const Row& row : kRows) m.rank.*row.planned = json.at(row.name).get<int64_t>();
+  m.shared = json.at("shared").get<int64_t>();
   m.resident = json.at("resident").get<int64_t>();
   return m;
 }
@@ -125,8 +126,9 @@ std::string plan_text(const MemoryPlan& plan, const std::optional<Measured>& mea
   for (const Row& row : kRows)
     line(row.name, plan.rank.*row.planned, measured ? measured->rank.*row.planned : 0);
   line("total", plan.rank.total(), measured ? measured->rank.total() : 0);
+  if (measured) out += fmt::format("\nof that in shared memory: {}\n", mebibytes(measured->shared));
   if (measured && measured->resident >= 0)
-    out += fmt::format("\nresident, all ranks together (PSS, less the bare processes): {}\n",
+    out += fmt::format("resident, all ranks together (PSS, less the bare processes): {}\n",
                        mebibytes(measured->resident));
   return out;
 }
@@ -149,6 +151,7 @@ nlohmann::ordered_json plan_json(const MemoryPlan& plan, const std::optional<Mea
   out["predicted"] = figures(plan.rank);
   if (measured) {
     out["measured"] = figures(measured->rank);
+    out["measured"]["shared"] = measured->shared;
     out["measured"]["resident_of_all_ranks"] = measured->resident;
   }
   return out;

@@ -27,8 +27,9 @@ int measure_task(const Words& words) {
   std::vector<std::vector<int64_t>> all;
   try {
     const MeasuredMemory m = measure_memory(config, world);
-    all = all_gather_object(world, std::vector<int64_t>{m.weights, m.gradients, m.optimizer,
-                                                        m.activations, m.buffers, m.resident});
+    all = all_gather_object(
+        world, std::vector<int64_t>{m.weights, m.gradients, m.optimizer, m.activations, m.buffers,
+                                    m.resident, m.shared});
   } catch (const std::exception& error) {
     world.abort(error.what());
     throw;
@@ -44,6 +45,7 @@ int measure_task(const Words& words) {
     int64_t resident = 0;
     for (const auto& m : all) resident = resident < 0 || m[5] < 0 ? -1 : resident + m[5];
     out["resident"] = resident;
+    out["shared"] = most[6];
     write_file_atomic(given.get("out"), out.dump() + "\n");
   }
   world.barrier();

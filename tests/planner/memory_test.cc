@@ -123,7 +123,7 @@ TEST(planner_memory, stage_0_counts_every_element_once) {
   EXPECT_EQ(m.optimizer, 8 * n);
   EXPECT_GE(m.gradients, 4 * n);
   EXPECT_LT(m.gradients, 4 * n + 64 * static_cast<int64_t>(parameters.size()));
-  EXPECT_EQ(m.buffers, 4 * 400);  // the largest gradient
+  EXPECT_EQ(m.buffers, 4 * 400);  // the largest gradient, on its way
 }
 
 TEST(planner_memory, shared_weights_cost_a_shard) {

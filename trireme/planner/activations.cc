@@ -44,11 +44,20 @@ ActivationMemory mlp(const ActivationQuestion& q) {
   return {q.micro_batch * kept, q.micro_batch * (kept + moving)};
 }
 
-/// Images of 28 × 28: what each layer keeps, in numbers a sample; `pooled` has an index for each.
-ActivationMemory images(const ActivationQuestion& q, int64_t kept, int64_t pooled, int64_t moving) {
+/// Images of 28 × 28, in numbers a sample. The peak is in the second convolution's backward, when
+/// what came after it is gone: the image, the first's output, both gradients, and copies of the
+/// first's output and of the gradient in oneDNN's layout, whose channels come in sixteens.
+struct Images {
+  int64_t first, second, pooled, rest;  // outputs; the pooled have an index each
+  int64_t copies;
+};
+
+ActivationMemory images(const ActivationQuestion& q, const Images& n) {
   const int64_t e = q.element_bytes, scores = 10 * kFloat;
-  const int64_t bytes = kept * e + pooled * kIndex + scores + kIndex;
-  return {q.micro_batch * bytes, q.micro_batch * (bytes + moving * e)};
+  const int64_t kept =
+      (784 + n.first + n.second + n.rest) * e + n.pooled * kIndex + scores + kIndex;
+  const int64_t peak = (784 + 2 * n.first + n.second + n.copies) * e;
+  return {q.micro_batch * kept, q.micro_batch * std::max(kept, peak)};
 }
 
 }  // namespace
@@ -61,11 +70,9 @@ ActivationMemory activation_memory(const ActivationQuestion& q) {
                     type == "gpt" ? q.model.layers : 0, q.micro_batch);
   if (type == "gpt") return gpt(q);
   if (type == "mlp") return mlp(q);
-  // In, conv1, conv2 before its pool, the pooled, fc1 (and what dropout makes of both); then both
-  // sides of the largest gradient.
-  if (type == "net") return images(q, 784 + 11520 + 8000 + 2000 + 50, 2000, 8000 + 11520);
-  if (type == "convnet")
-    return images(q, 784 + 21632 + 36864 + 9216 + 9216 + 128 + 128, 9216, 36864 + 21632);
+  if (type == "net") return images(q, {11520, 8000, 2000, 2000 + 50, 32 * 576 + 32 * 400});
+  if (type == "convnet")  // dropout makes another of both it stands behind
+    return images(q, {21632, 36864, 9216, 2 * 9216 + 2 * 128, 21632 + 36864});
   fail<UsageError>("the planner knows no model of type '{}'", type);
 }
 

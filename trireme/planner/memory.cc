@@ -36,6 +36,12 @@ Sums sums_of(const MemoryQuestion& q) {
   return s;
 }
 
+/// A gradient on its way from backward to its place: counts where it is larger than the
+/// activations, which are gone by then.
+int64_t in_flight(const MemoryQuestion& q, const Sums& s) {
+  return std::max<int64_t>(0, s.largest * q.gradient_bytes - q.activation_bytes);
+}
+
 /// Of a bucket: at least its elements, at most all there are.
 int64_t bucket_of(const MemoryQuestion& q, const Sums& s) {
   return std::min(s.parameters, std::max(q.bucket_elements, s.largest));
@@ -46,7 +52,7 @@ RankMemory whole(const MemoryQuestion& q, const Sums& s) {
   m.weights = s.parameters * (q.weight_bytes + q.compute_bytes);
   m.gradients = s.lines * q.gradient_bytes;
   m.optimizer = s.states * kFloat + s.parameters * q.master_bytes;
-  m.buffers = s.largest * q.gradient_bytes;  // a gradient on its way into its bucket
+  m.buffers = q.group_bytes + in_flight(q, s);
   if (q.wire_bytes != q.gradient_bytes) m.buffers += bucket_of(q, s) * q.wire_bytes;
   return m;
 }
@@ -61,10 +67,10 @@ RankMemory shared_out(const MemoryQuestion& q, const Sums& s) {
   const int64_t bucket = bucket_of(q, s);
 
   RankMemory m;
+  m.buffers = q.group_bytes + in_flight(q, s);
   m.optimizer = q.states_on_disk ? 0 : shard * state_bytes;
   if (q.states_on_disk) m.buffers += std::min(q.state_buffer_elements, shard) * state_bytes;
   m.gradients = (q.stage >= 2 ? shard : line) * q.gradient_bytes;
-  m.buffers += s.largest * q.gradient_bytes;
   if (q.stage < 3) {
     m.weights = q.share_weights ? shard * q.weight_bytes : line * q.weight_bytes;
     m.weights += line * q.compute_bytes;

@@ -10,6 +10,7 @@ namespace trireme {
 namespace {
 
 constexpr double kMiB = 1048576;
+constexpr int64_t kControl = 471040, kPair = 139264, kSmallBlocks = 4 << 20;
 
 int bytes_of(const std::string& type) { return type == "fp32" ? 4 : 2; }
 
@@ -42,6 +43,14 @@ void read_precision(const Config& c, MemoryQuestion* q) {
                       : q->gradient_bytes;
   q->master_bytes = type == "fp32" ? 0 : 4;
   q->compute_bytes = type == "fp16" && c.get_bool("fp16.emulate") ? 4 : 0;
+}
+
+/// The local engine's control memory (comm/local/control.h) and its window for small blocks, of a
+/// rank that is a process.
+int64_t group_bytes(const Config& c, int64_t ranks) {
+  if (ranks < 2 || c.get_string("comm.backend") != "local") return 0;
+  const int64_t staging = ranks <= 2 ? 256 : ranks <= 4 ? 512 : 1024;
+  return kControl + ranks * kPair + 2 * staging * 1024 + kSmallBlocks;
 }
 
 void read_zero(const Config& c, MemoryQuestion* q) {
@@ -96,6 +105,7 @@ MemoryPlan plan_memory(const Config& c, int ranks) {
   q.dp_shard = plan.sharding.dp_shard;
   read_precision(c, &q);
   read_zero(c, &q);
+  q.group_bytes = group_bytes(c, ranks);
 
   ActivationQuestion a{geometry, plan.batches.micro, q.compute_bytes ? 4 : q.weight_bytes, 0};
   plan.recomputed = a.recomputed = recomputed_blocks(c, a);
@@ -107,10 +117,10 @@ MemoryPlan plan_memory(const Config& c, int ranks) {
 
 std::string MemoryPlan::describe() const {
   const auto& q = question;
-  std::string text = q.stage == 0 ? fmt::format("{} {}, each with everything", batches.dp,
-                                                batches.dp == 1 ? "rank" : "ranks")
-                                  : fmt::format("ZeRO-{} over {} {}", q.stage, q.dp_shard,
-                                                q.dp_shard == 1 ? "rank" : "ranks");
+  std::string text =
+      q.stage == 0 ? fmt::format("{} {}, no ZeRO", batches.dp, batches.dp == 1 ? "rank" : "ranks")
+                   : fmt::format("ZeRO-{} over {} {}", q.stage, q.dp_shard,
+                                 q.dp_shard == 1 ? "rank" : "ranks");
   if (q.stage > 0 && sharding.dp_replicate > 1)
     text += fmt::format(", {} times", sharding.dp_replicate);
   text += fmt::format("; {}; {} bytes a weight, {} a gradient", q.optimizer.type, q.weight_bytes,

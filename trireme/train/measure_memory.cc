@@ -66,8 +66,8 @@ MeasuredMemory measure_memory(const Config& config, Group group) {
   m.optimizer = states.sum();
   // Gradients may come from the group's memory or from the allocator: either way they are in this
   // sum.
-  m.buffers =
-      std::max<int64_t>(0, held + run.group.shared_bytes() - m.weights - m.gradients - m.optimizer);
+  m.shared = run.group.shared_bytes();
+  m.buffers = std::max<int64_t>(0, held + m.shared - m.weights - m.gradients - m.optimizer);
   group.barrier();  // peers' pages are there for all
   const int64_t after = proportional_memory();
   if (before >= 0 && after >= 0) m.resident = after - before;
