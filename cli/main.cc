@@ -29,6 +29,7 @@ const Verb kVerbs[] = {
     {"run", run_main, "start any program as N ranks, with torchrun's flags"},
     {"bench", bench_main, "time collectives and messages against Gloo and MPI"},
     {"config", config_main, "check and show configuration files"},
+    {"summary", summary_main, "a model's parameters, and what each rank will hold in memory"},
     {"trace", trace_main, "which rank diverged first, from what ranks wrote down"},
     {"doctor", doctor_main, "what this machine and its links offer, and what to mend"},
     {"version", version_main, "versions"},

@@ -16,6 +16,7 @@ int generate_main(int argc, char** argv);
 int bench_main(int argc, char** argv);
 int run_main(int argc, char** argv);
 int doctor_main(int argc, char** argv);
+int summary_main(int argc, char** argv);
 int trace_main(int argc, char** argv);
 int version_main(int argc, char** argv);
 

@@ -17,6 +17,9 @@ int generate_task(const Words& words);
 int bench_task(const Words& words);
 /// One JSON object on stdout: LibTorch, its BLAS, the backends of this build. For `trireme doctor`.
 int about_task(const Words& words);
+/// Steps of a run, and what the rank that held the most held, as JSON into a file: for `trireme
+/// summary --measure`.
+int measure_task(const Words& words);
 /// {"float32": GFLOP/s, "bfloat16": …} of a matrix product on one thread, for the same.
 int half_rate_task(const Words& words);
 

@@ -14,8 +14,9 @@ std::vector<KeyInfo> model_keys() {
       {.path = "model.type",
        .type = KeyType::text,
        .default_json = "\"gpt\"",
-       .choices = "gpt mlp net",
-       .help = "byte-level GPT, multi-layer perceptron, or the convolutional Net for 28×28 digits"},
+       .choices = "gpt mlp net convnet",
+       .help = "byte-level GPT, multi-layer perceptron, or one of two convolutional networks for "
+               "28×28 digits: net 5×5, convnet 3×3 with dropout"},
       {.path = "model.layers",
        .type = KeyType::integer,
        .default_json = "6",

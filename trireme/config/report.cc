@@ -57,12 +57,14 @@ std::string batch_line(const Batches& b) {
   return b.note.empty() ? text : text + " (" + b.note + ")";
 }
 
-/// The ranks that make three given numbers agree; else one.
+/// The ranks that make three given numbers agree; else as many as sets of ranks ask for, or one.
 int implied_world(const Config& config) {
   if (int64_t dp = config.get_int("parallelism.dp"); dp > 0) return static_cast<int>(dp);
   for (const char* path :
        {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"})
-    if (config.is_default(path)) return 1;
+    if (config.is_default(path))
+      return static_cast<int>(std::max<int64_t>(1, config.get_int("parallelism.dp_shard")) *
+                              std::max<int64_t>(1, config.get_int("parallelism.dp_replicate")));
   int64_t local = config.get_int("train_micro_batch_size_per_gpu") *
                   config.get_int("gradient_accumulation_steps");
   int64_t train = config.get_int("train_batch_size");

@@ -133,6 +133,8 @@ std::vector<KeyInfo> zero_keys() {
                "ranks of one host read each other's shards in shared memory already"},
            Row{"memory_efficient_linear override_module_apply",
                "replaces Python functions; there are none here"},
+           Row{"stage3_partition_stream_chunk_size partition_stream_chunk_size",
+               "parameters are created sharded, one unit after the other"},
            Row{"pipeline_loading_checkpoint", "is about loading DeepSpeed's checkpoint format"},
            Row{"log_trace_cache_warnings enable_sanity_checks",
                "is about DeepSpeed's own log and checks"},

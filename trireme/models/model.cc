@@ -2,6 +2,7 @@
 #include "trireme/models/model.h"
 
 #include "trireme/base/check.h"
+#include "trireme/models/convnet.h"
 #include "trireme/models/gpt.h"
 #include "trireme/models/mlp.h"
 #include "trireme/models/net.h"
@@ -21,8 +22,9 @@ std::shared_ptr<Model> make_model(const ModelOptions& options, uint64_t seed) {
   if (options.type == "mlp")
     return std::make_shared<Mlp>(options.mlp_sizes, seed, options.unit_made);
   if (options.type == "net") return std::make_shared<Net>(seed);
+  if (options.type == "convnet") return std::make_shared<ConvNet>(seed);
   if (options.type == "gpt") return std::make_shared<Gpt>(options.gpt, seed, options.unit_made);
-  fail<UsageError>("there is no model of type '{}': choose mlp, net or gpt", options.type);
+  fail<UsageError>("there is no model of type '{}': choose mlp, net, convnet or gpt", options.type);
 }
 
 }  // namespace trireme

@@ -64,7 +64,7 @@ struct GptOptions {
 };
 
 struct ModelOptions {
-  std::string type = "gpt";                      // mlp, net or gpt
+  std::string type = "gpt";                      // mlp, net, convnet, gpt
   std::vector<int64_t> mlp_sizes{784, 256, 10};  // input, hidden …, classes
   GptOptions gpt;
   UnitMade unit_made{};  // who splits parameters over ranks unit by unit (ZeRO-3)

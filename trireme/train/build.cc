@@ -43,7 +43,7 @@ void open_data(Run& run, const Config& c) {
   const auto seed = static_cast<uint64_t>(run.seed);
   check<UsageError>(gpt == (type == "corpus") || type == "dummy",
                     "{}: data.type '{}' does not feed a model of type '{}'; gpt reads corpus or "
-                    "dummy, mlp and net read mnist, digits or "
+                    "dummy, the others read mnist, digits or "
                     "dummy",
                     c.origin("data.type"), type, c.get_string("model.type"));
   if (type == "corpus") {

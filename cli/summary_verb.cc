@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli/verbs.h"
+#include "cli/worker_start.h"
+#include "trireme/base/check.h"
+#include "trireme/base/file.h"
+#include "trireme/launch/options.h"
+#include "trireme/launch/text.h"
+#include "trireme/planner/memory_plan.h"
+#include "trireme/planner/model_table.h"
+
+namespace trireme {
+namespace {
+
+const char kHelp[] =
+    R"(Show a model's parameters and what each rank will hold in memory, before training.
+
+Usage: trireme summary CONFIG [CONFIG …] [FLAGS]
+
+The table is PyTorch Lightning's. The plan below it is computed from the configuration, for as many ranks as asked for;
+with --measure those ranks make three steps, and what they held stands beside it (the rank that held the most).
+
+Examples:
+  trireme summary examples/convnet.json
+  trireme summary examples/gpt.json --nproc-per-node 8 --set zero_optimization.stage=3
+  trireme summary examples/gpt.json ds_config.json --nproc-per-node 2 --measure
+  trireme summary examples/gpt.json --json -
+
+Flags:
+  --set KEY=VALUE      set one key (trireme config show lists them); may be given often
+  --measure            run it and measure
+  --json FILE          the same figures as JSON; - is standard output
+  --help
+and those of `trireme run`:
+)";
+
+struct SummaryFlags {
+  std::vector<std::string> files, sets;
+  std::string json;
+  bool measure = false, help = false;
+};
+
+SummaryFlags parse(const std::vector<std::string>& words) {
+  SummaryFlags f;
+  const std::vector<std::string> known = {"--set", "--measure", "--json", "--help"};
+  for (size_t i = 0; i < words.size(); ++i) {
+    std::string word = words[i], value;
+    if (word == "-h" || word == "--help") {
+      f.help = true;
+      return f;
+    }
+    if (word.rfind("-", 0) != 0) {
+      f.files.push_back(word);
+      continue;
+    }
+    const auto equals = word.find('=');
+    const bool has_value = equals != std::string::npos;
+    if (has_value) value = word.substr(equals + 1), word.resize(equals);
+    const std::string near = launch::nearest(word, known);
+    check<UsageError>(std::find(known.begin(), known.end(), word) != known.end(),
+                      "summary: there is no flag {}{}; 'trireme summary --help' lists them", word,
+                      near.empty() ? "" : ": did you mean " + near + "?");
+    if (word == "--measure") {
+      check<UsageError>(!has_value, "summary: --measure takes no value");
+      f.measure = true;
+      continue;
+    }
+    if (!has_value) {
+      check<UsageError>(i + 1 < words.size(), "summary: {} needs a value", word);
+      value = words[++i];
+    }
+    if (word == "--set")
+      f.sets.push_back(value);
+    else
+      f.json = value;
+  }
+  return f;
+}
+
+struct Row {
+  const char* name;
+  int64_t RankMemory::*planned;
+};
+constexpr Row kRows[] = {{"weights", &RankMemory::weights},
+                         {"gradients", &RankMemory::gradients},
+                         {"optimizer", &RankMemory::optimizer},
+                         {"activations", &RankMemory::activations},
+                         {"buffers", &RankMemory::buffers}};
+
+struct Measured {
+  RankMemory rank;
+  int64_t shared = 0, resident = -1;
+};
+
+/// Starts the ranks; nothing where they fail (they said why) and the exit code in `code`.
+std::optional<Measured> measure(const Config& config, const Batches& batches,
+                                const launch::RunOptions& options, int* code) {
+  const PrivateFolder folder("trireme-summary");
+  const std::string file = folder / "config.json", out = folder / "measured.json";
+  write_file_atomic(file, config.to_json(&batches));
+  *code = start_ranks(options, {worker_program(), "measure", "--config", file, "--out", out},
+                      launch::FailureReport::one_line);
+  if (*code != kExitDone || options.dry_run) return std::nullopt;
+  const auto json = nlohmann::json::parse(read_file(out));
+  Measured m;
+  for (const Row& row : kRows) m.rank.*row.planned = json.at(row.name).get<int64_t>();
+  m.shared = json.at("shared").get<int64_t>();
+  m.resident = json.at("resident").get<int64_t>();
+  return m;
+}
+
+std::string plan_text(const MemoryPlan& plan, const std::optional<Measured>& measured) {
+  std::string out = "\nMemory of each rank: " + plan.describe() + "\n\n";
+  auto line = [&](const std::string& name, int64_t planned, int64_t found) {
+    out += fmt::format("{:<12}{:>12}", name, mebibytes(planned));
+    if (measured) out += fmt::format("{:>12}", mebibytes(found));
+    out += "\n";
+  };
+  out += fmt::format("{:<12}{:>12}{}\n", "", "predicted", measured ? "    measured" : "");
+  for (const Row& row : kRows)
+    line(row.name, plan.rank.*row.planned, measured ? measured->rank.*row.planned : 0);
+  line("total", plan.rank.total(), measured ? measured->rank.total() : 0);
+  if (measured) out += fmt::format("\nof that in shared memory: {}\n", mebibytes(measured->shared));
+  if (measured && measured->resident >= 0)
+    out += fmt::format("resident, all ranks together (PSS, less the bare processes): {}\n",
+                       mebibytes(measured->resident));
+  return out;
+}
+
+nlohmann::ordered_json plan_json(const MemoryPlan& plan, const std::optional<Measured>& measured) {
+  nlohmann::ordered_json out;
+  out["parameters"] = plan.model.numel();
+  out["modules"] = nlohmann::ordered_json::array();
+  for (const auto& m : plan.model.modules)
+    out["modules"].push_back({{"name", m.name}, {"type", m.type}, {"parameters", m.parameters}});
+  out["zero_stage"] = plan.sharding.stage;
+  out["dp_shard"] = plan.sharding.dp_shard;
+  out["dp_replicate"] = plan.sharding.dp_replicate;
+  auto figures = [](const RankMemory& m) {
+    nlohmann::ordered_json json;
+    for (const Row& row : kRows) json[row.name] = m.*row.planned;
+    json["total"] = m.total();
+    return json;
+  };
+  out["predicted"] = figures(plan.rank);
+  if (measured) {
+    out["measured"] = figures(measured->rank);
+    out["measured"]["shared"] = measured->shared;
+    out["measured"]["resident_of_all_ranks"] = measured->resident;
+  }
+  return out;
+}
+
+}  // namespace
+
+int summary_main(int argc, char** argv) {
+  std::vector<std::string> rest;
+  auto launch_options = launch::extract_run_options(words_of(argc, argv), &rest);
+  const SummaryFlags flags = parse(rest);
+  if (flags.help) {
+    std::fputs(kHelp, stdout);
+    std::fputs(launch::run_flags_help().c_str(), stdout);
+    return kExitDone;
+  }
+  check<UsageError>(!flags.files.empty(),
+                    "summary: name a configuration, as in 'trireme summary examples/gpt.json'");
+  const Config config = Config::load(ConfigInputs::from(flags.files, flags.sets));
+  const MemoryPlan plan = plan_memory(config, launch_options.nproc_per_node);
+  std::optional<Measured> measured;
+  int code = kExitDone;
+  if (flags.measure) measured = measure(config, plan.batches, launch_options, &code);
+  if (code != kExitDone || (flags.measure && !measured)) return code;
+  if (!flags.json.empty()) write_json(flags.json, plan_json(plan, measured));
+  if (flags.json == "-") return kExitDone;
+  const std::string text = model_table(plan.model) + plan_text(plan, measured);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return kExitDone;
+}
+
+}  // namespace trireme

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/command.h"
+#include "trireme/base/file.h"
+
+namespace trireme::testing {
+namespace {
+
+Arguments summary(const Arguments& more) {
+  Arguments words = trireme({"summary"});
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+const std::string kExamples = TRIREME_SOURCE_DIR "/examples/";
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(cli_summary, prints_lightnings_table_and_the_plan) {
+  Command command(summary({kExamples + "convnet.json"}));
+  ASSERT_EQ(command.finish(), 0) << command.err;
+  EXPECT_EQ(command.out.rfind("  | Name     | Type    | Params\n"
+                              "-------------------------------------\n"
+                              "0 | conv1    | Conv2d  | 320\n",
+                              0),
+            0u)
+      << command.out;
+  EXPECT_TRUE(has(command.out, "4.800     Total estimated model params size (MB)\n"));
+  for (const char* row :
+       {"weights ", "gradients ", "optimizer ", "activations ", "buffers ", "total "})
+    EXPECT_TRUE(has(command.out, std::string("\n") + row)) << row;
+  EXPECT_TRUE(has(command.out, "predicted\n"));
+  EXPECT_FALSE(has(command.out, "measured"));
+}
+
+TEST(cli_summary, plans_for_more_ranks_than_this_machine_has) {
+  Command command(
+      summary({kExamples + "gpt.json", "--nproc-per-node", "64", "--set",
+               "zero_optimization.stage=3", "--set", "bf16.enabled=true", "--json", "-"}));
+  ASSERT_EQ(command.finish(), 0) << command.err;
+  const auto json = nlohmann::json::parse(command.out);
+  EXPECT_EQ(json.at("dp_shard"), 64);
+  const int64_t n = json.at("parameters");
+  EXPECT_NEAR(json.at("predicted").at("optimizer").get<double>(),
+              12.0 * static_cast<double>(n) / 64,
+              12.0 * 7 * 1024);  // padding of seven units
+}
+
+TEST(cli_summary, what_is_wrong_is_one_sentence_and_code_2) {
+  const std::pair<Arguments, const char*> rows[] = {
+      {{}, "name a configuration"},
+      {{kExamples + "gpt.json", "--mesure"}, "did you mean --measure?"},
+      {{kExamples + "gpt.json", "--measure=1"}, "takes no value"},
+      {{kExamples + "gpt.json", "--set"}, "--set needs a value"},
+      {{kExamples + "none.json"}, "none.json"},
+      {{kExamples + "gpt.json", "--set", "zero_optimization.stag=1"}, "zero_optimization.stage"},
+      {{kExamples + "gpt.json", "--nproc-per-node", "4", "--set", "zero_optimization.stage=2",
+        "--set", "parallelism.dp_shard=3"},
+       "does not divide 4 ranks"},
+  };
+  for (const auto& [words, part] : rows) {
+    Command command(summary(words));
+    EXPECT_EQ(command.finish(), 2) << part;
+    EXPECT_TRUE(has(command.err, part)) << command.err;
+    EXPECT_EQ(command.out, "");
+  }
+  Command help(summary({"--help"}));
+  EXPECT_EQ(help.finish(), 0);
+  EXPECT_TRUE(has(help.out, "--measure"));
+}
+
+TEST(cli_summary, measures_what_it_predicts) {
+  if (!std::filesystem::exists(worker_program())) GTEST_SKIP() << "this build has no LibTorch";
+  PrivateFolder folder;
+  Command command(summary({kExamples + "gpt_small.json", "--set", "data.type=dummy",
+                           "--nproc-per-node", "2", "--measure", "--json", folder / "m.json"}));
+  ASSERT_EQ(command.finish(), 0) << command.err;
+  EXPECT_TRUE(has(command.out, "measured\n")) << command.out;
+  EXPECT_TRUE(has(command.out, "resident, all ranks together")) << command.out;
+  const auto json = nlohmann::json::parse(read_file(folder / "m.json"));
+  for (const char* part : {"weights", "gradients", "optimizer"}) {
+    const double predicted = json.at("predicted").at(part), measured = json.at("measured").at(part);
+    EXPECT_NEAR(measured / predicted, 1, 0.02) << part;
+  }
+  const double predicted = json.at("predicted").at("total"),
+               measured = json.at("measured").at("total");
+  EXPECT_NEAR(measured / predicted, 1, 0.2);
+  EXPECT_TRUE(command.left_nothing());
+}
+
+}  // namespace
+}  // namespace trireme::testing

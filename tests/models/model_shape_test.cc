@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The planner's networks are these.
+#include "trireme/planner/model_shape.h"
+
+#include <gtest/gtest.h>
+
+#include "trireme/models/model.h"
+
+using namespace trireme;
+
+namespace {
+
+void equal(const ModelGeometry& g) {
+  ModelOptions o;
+  o.type = g.type;
+  o.mlp_sizes = g.mlp_sizes;
+  o.gpt = {g.layers, g.width, g.heads, g.context, g.vocab, g.dropout, g.tied_head};
+  const auto model = make_model(o, 1);
+  const ModelShape shape = model_shape(g);
+  const auto parameters = model->named_parameters();
+  ASSERT_EQ(parameters.size(), shape.parameters.size()) << g.type;
+  int64_t all = 0;
+  for (size_t i = 0; i < shape.parameters.size(); ++i) {
+    EXPECT_EQ(parameters[i].key(), shape.parameters[i].name);
+    EXPECT_EQ(parameters[i].value().sizes().vec(), shape.parameters[i].shape)
+        << shape.parameters[i].name;
+    all += parameters[i].value().numel();
+  }
+  EXPECT_EQ(shape.numel(), all);
+  const auto children = model->named_children();
+  ASSERT_EQ(children.size(), shape.modules.size()) << g.type;
+  for (size_t i = 0; i < shape.modules.size(); ++i) {
+    EXPECT_EQ(children[i].key(), shape.modules[i].name);
+    int64_t of_child = 0;
+    for (const auto& p : children[i].value()->parameters()) of_child += p.numel();
+    EXPECT_EQ(shape.modules[i].parameters, of_child) << shape.modules[i].name;
+  }
+}
+
+}  // namespace
+
+TEST(models_model_shape, names_shapes_and_order_are_those_of_the_real_networks) {
+  ModelGeometry g;
+  for (bool tied : {true, false}) {
+    g.layers = 3, g.width = 24, g.heads = 4, g.context = 10, g.vocab = 300, g.tied_head = tied;
+    equal(g);
+  }
+  for (const auto& sizes :
+       std::vector<std::vector<int64_t>>{{5, 3}, {784, 256, 10}, {4, 8, 9, 2}}) {
+    ModelGeometry m;
+    m.type = "mlp";
+    m.mlp_sizes = sizes;
+    equal(m);
+  }
+  for (const char* type : {"net", "convnet"}) {
+    ModelGeometry m;
+    m.type = type;
+    equal(m);
+  }
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "trireme/base/export.h"
+#include "trireme/config/config.h"
+#include "trireme/planner/activations.h"
+#include "trireme/planner/memory.h"
+
+// A configuration on so many ranks → what each of them will hold.
+namespace trireme {
+
+struct MemoryPlan {
+  ModelShape model;
+  Batches batches;
+  Sharding sharding;
+  MemoryQuestion question;
+  ActivationMemory activations;
+  int64_t recomputed = 0;  // blocks
+  RankMemory rank;
+  /// "ZeRO-2 over 4 ranks, AdamW, bfloat16 with float32 masters, 8 samples at once, 3 of 6 blocks
+  /// recomputed".
+  std::string describe() const;
+};
+
+/// UsageError for what the configuration cannot be on so many ranks.
+TRIREME_API MemoryPlan plan_memory(const Config& config, int ranks);
+
+/// "4.58 MiB", "512 B".
+TRIREME_API std::string mebibytes(int64_t bytes);
+
+}  // namespace trireme

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/planner/model_shape.h"
+
+#include <utility>
+
+#include "trireme/base/check.h"
+
+namespace trireme {
+namespace {
+
+class Builder {
+ public:
+  /// A child of the network; parameters that follow are its own.
+  void module(const std::string& name, const std::string& type) {
+    shape_.modules.push_back({name, type, 0});
+  }
+  void parameter(const std::string& name, std::vector<int64_t> shape) {
+    shape_.parameters.push_back({name, std::move(shape), unit_});
+    shape_.modules.back().parameters += shape_.parameters.back().numel();
+  }
+  void linear(const std::string& name, int64_t in, int64_t out, bool bias = true) {
+    parameter(name + ".weight", {out, in});
+    if (bias) parameter(name + ".bias", {out});
+  }
+  void norm(const std::string& name, int64_t width) {
+    parameter(name + ".weight", {width});
+    parameter(name + ".bias", {width});
+  }
+  void convolution(const std::string& name, int64_t in, int64_t out, int64_t kernel) {
+    module(name, "Conv2d");
+    parameter(name + ".weight", {out, in, kernel, kernel});
+    parameter(name + ".bias", {out});
+  }
+  void dense(const std::string& name, int64_t in, int64_t out) {
+    module(name, "Linear");
+    linear(name, in, out);
+  }
+  void unit(int unit) { unit_ = unit; }
+  ModelShape take() { return std::move(shape_); }
+
+ private:
+  ModelShape shape_;
+  int unit_ = 0;
+};
+
+ModelShape gpt(const ModelGeometry& g) {
+  Builder b;
+  b.module("wte", "Embedding");
+  b.parameter("wte.weight", {g.vocab, g.width});
+  b.module("wpe", "Embedding");
+  b.parameter("wpe.weight", {g.context, g.width});
+  b.module("drop", "Dropout");
+  b.module("blocks", "ModuleList");
+  for (int64_t i = 0; i < g.layers; ++i) {
+    const std::string block = "blocks." + std::to_string(i) + ".";
+    b.unit(static_cast<int>(i + 1));
+    b.norm(block + "ln1", g.width);
+    b.norm(block + "ln2", g.width);
+    b.linear(block + "attn.qkv", g.width, 3 * g.width);
+    b.linear(block + "attn.proj", g.width, g.width);
+    b.linear(block + "mlp.up", g.width, 4 * g.width);
+    b.linear(block + "mlp.down", 4 * g.width, g.width);
+  }
+  b.unit(0);
+  b.module("ln_f", "LayerNorm");
+  b.norm("ln_f", g.width);
+  if (!g.tied_head) {
+    b.module("head", "Linear");
+    b.linear("head", g.width, g.vocab, false);
+  }
+  return b.take();
+}
+
+ModelShape mlp(const ModelGeometry& g) {
+  Builder b;
+  b.module("layers", "ModuleList");
+  for (size_t i = 0; i + 1 < g.mlp_sizes.size(); ++i) {
+    b.unit(static_cast<int>(i + 1));
+    b.linear("layers." + std::to_string(i), g.mlp_sizes[i], g.mlp_sizes[i + 1]);
+  }
+  return b.take();
+}
+
+ModelShape net() {
+  Builder b;
+  b.convolution("conv1", 1, 20, 5);
+  b.convolution("conv2", 20, 20, 5);
+  b.dense("fc1", 2000, 50);
+  b.dense("fc2", 50, 10);
+  return b.take();
+}
+
+ModelShape convnet() {
+  Builder b;
+  b.convolution("conv1", 1, 32, 3);
+  b.convolution("conv2", 32, 64, 3);
+  b.module("dropout1", "Dropout");
+  b.module("dropout2", "Dropout");
+  b.dense("fc1", 9216, 128);
+  b.dense("fc2", 128, 10);
+  return b.take();
+}
+
+}  // namespace
+
+int64_t ParameterShape::numel() const {
+  int64_t n = 1;
+  for (int64_t size : shape) n *= size;
+  return n;
+}
+
+int64_t ModelShape::numel() const {
+  int64_t n = 0;
+  for (const auto& p : parameters) n += p.numel();
+  return n;
+}
+
+ModelGeometry geometry_of(const Config& c) {
+  ModelGeometry g;
+  g.type = c.get_string("model.type");
+  if (g.type == "gpt") {
+    g.layers = c.get_int("model.layers");
+    g.width = c.get_int("model.width");
+    g.heads = c.get_int("model.heads");
+    g.context = c.get_int("model.context");
+    g.vocab = c.get_int("model.vocab");
+    g.tied_head = c.get_bool("model.tied_head");
+    g.dropout = c.get_double("model.dropout");
+  } else if (g.type == "mlp") {
+    g.mlp_sizes = {c.get_int("model.inputs")};
+    for (int64_t width : c.get_int_list("model.hidden")) g.mlp_sizes.push_back(width);
+    g.mlp_sizes.push_back(c.get_int("model.outputs"));
+  }
+  return g;
+}
+
+ModelShape model_shape(const ModelGeometry& g) {
+  if (g.type == "gpt") return gpt(g);
+  if (g.type == "mlp") return mlp(g);
+  if (g.type == "net") return net();
+  if (g.type == "convnet") return convnet();
+  fail<UsageError>("the planner knows no model of type '{}': gpt, mlp, net and convnet are",
+                   g.type);
+}
+
+}  // namespace trireme

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/base/export.h"
+#include "trireme/config/config.h"
+
+// The networks of trireme/models as numbers: which parameters of which shapes they have, without
+// building them. A test holds them against the real ones.
+namespace trireme {
+
+/// What a network's sizes follow from; what does not belong to its type stays as it is.
+struct ModelGeometry {
+  std::string type = "gpt";  // gpt, mlp, net, convnet
+  int64_t layers = 6, width = 384, heads = 6, context = 256, vocab = 256;
+  bool tied_head = true;
+  double dropout = 0;
+  std::vector<int64_t> mlp_sizes{784, 256, 10};  // input, hidden …, classes
+};
+
+/// UsageError for a type that is not here.
+TRIREME_API ModelGeometry geometry_of(const Config& config);
+
+struct ParameterShape {
+  std::string name;            // as named_parameters() has it
+  std::vector<int64_t> shape;  // as LibTorch has it
+  int unit = 0;  // what ZeRO-3 gathers together: 0 is what is outside of blocks (layers of an MLP)
+  int64_t numel() const;
+};
+
+/// One child of the network itself.
+struct ModuleShape {
+  std::string name;  // "conv1"
+  std::string type;  // as PyTorch calls it: "Conv2d", "ModuleList"
+  int64_t parameters = 0;
+};
+
+struct ModelShape {
+  std::vector<ModuleShape> modules;
+  std::vector<ParameterShape> parameters;  // in the order of named_parameters()
+  int64_t numel() const;
+};
+
+TRIREME_API ModelShape model_shape(const ModelGeometry& geometry);
+
+}  // namespace trireme
