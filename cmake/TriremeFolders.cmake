@@ -8,7 +8,9 @@ target_compile_options(trireme_options INTERFACE -ffp-contract=off)
 # Call sites in error texts are paths of this tree, not of the machine that built it.
 target_compile_options(trireme_options INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 if(TRIREME_SANITIZE)
-  target_compile_options(trireme_options INTERFACE -fsanitize=${TRIREME_SANITIZE} -fno-omit-frame-pointer -g1)
+  # -O1: compiled a third faster than with -O2, and runs as fast as its tests wait.
+  target_compile_options(trireme_options INTERFACE -fsanitize=${TRIREME_SANITIZE} -fno-omit-frame-pointer -g1
+                                                   $<$<CONFIG:Release>:-O1>)
   target_link_options(trireme_options INTERFACE -fsanitize=${TRIREME_SANITIZE})
   # GCC says of itself that this warning is not to be trusted under a sanitizer.
   target_compile_options(trireme_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)

@@ -2,7 +2,8 @@
 #include "trireme/data/distributed_sampler.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/data.h>
+#include <torch/serialize.h>
 
 #include <map>
 #include <sstream>

@@ -14,6 +14,7 @@
 
 #include "tests/support/conformance.h"
 #include "tests/support/ranks.h"
+#include "tests/support/refusals.h"
 #include "trireme/base/cgroup.h"
 #include "trireme/comm/local/memory_room.h"
 #include "trireme/comm/run.h"
@@ -25,10 +26,6 @@ namespace {
 
 using Before = std::function<void(int rank)>;
 using Body = std::function<void(Group)>;
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 /// n processes: each takes its limits upon itself, joins the world as a launcher's would, and runs
 /// the body. What each threw, "signal 9", or "hung".

@@ -10,7 +10,7 @@
 
 using namespace trireme;
 using namespace std::chrono_literals;
-using detail::FileRecord;
+using trireme::detail::FileRecord;
 using Type = FileRecord::Type;
 
 // file-store-v1.bin is a store's file as version 1 was when it landed: attempt 2 of job "job", a
@@ -24,7 +24,7 @@ const FileRecord kRecords[] = {
     {Type::enter, "", "node1", 0, 0, 4711},
     {Type::put, "join", "ok", 0, 0, 0},
     {Type::put, "bytes", std::string("\0\xff\n", 3), 0, 0, 0},
-    {Type::enter, "", "node2", 1, detail::kNoRank, 4712},
+    {Type::enter, "", "node2", 1, trireme::detail::kNoRank, 4712},
     {Type::will, "lost/1", "yes", 1, 0, 0},
     {Type::erase, "join", "", 0, 0, 0},
     {Type::lost, "", "", 1, 0, 0},
@@ -34,19 +34,20 @@ const FileRecord kRecords[] = {
 }  // namespace
 
 TEST(formats_file_store, version_1_is_written_byte_for_byte) {
-  ASSERT_EQ(detail::kFileLogVersion, 1) << "a new version: keep this fixture, add one of the new";
-  std::string written = detail::file_start();
-  for (const auto& record : kRecords) written += detail::encode(record);
+  ASSERT_EQ(trireme::detail::kFileLogVersion, 1)
+      << "a new version: keep this fixture, add one of the new";
+  std::string written = trireme::detail::file_start();
+  for (const auto& record : kRecords) written += trireme::detail::encode(record);
   EXPECT_EQ(written, kFixture);
 }
 
 TEST(formats_file_store, version_1_is_read) {
-  ASSERT_TRUE(detail::check_file_start(kFixture, "the fixture"));
-  std::string_view rest = std::string_view(kFixture).substr(detail::kFileStartBytes);
-  detail::FileState state;
+  ASSERT_TRUE(trireme::detail::check_file_start(kFixture, "the fixture"));
+  std::string_view rest = std::string_view(kFixture).substr(trireme::detail::kFileStartBytes);
+  trireme::detail::FileState state;
   size_t taken = 0;
   for (const auto& record : kRecords) {
-    auto read = detail::decode_record(rest, &taken);
+    auto read = trireme::detail::decode_record(rest, &taken);
     ASSERT_EQ(read, record);
     state.apply(*read);
     rest.remove_prefix(taken);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What can be wrapped: TorchScript modules, lists of tensors, several models in one program.
 #include <gtest/gtest.h>
+#include <torch/optim/sgd.h>
 #include <torch/script.h>
 
 #include "tests/grad/small_net.h"

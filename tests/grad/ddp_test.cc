@@ -2,6 +2,7 @@
 #include "trireme/grad/ddp.h"
 
 #include <gtest/gtest.h>
+#include <torch/optim/sgd.h>
 
 #include "tests/grad/small_net.h"
 #include "trireme/comm/run.h"

@@ -2,6 +2,7 @@
 #include "trireme/grad/join.h"
 
 #include <gtest/gtest.h>
+#include <torch/optim/sgd.h>
 
 #include "tests/grad/small_net.h"
 #include "trireme/grad/ddp.h"

@@ -2,7 +2,10 @@
 #include "trireme/grad/noise_scale_hook.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
 
 #include "trireme/base/error.h"
 #include "trireme/comm/run.h"

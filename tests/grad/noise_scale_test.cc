@@ -8,9 +8,11 @@
 #include <random>
 #include <vector>
 
+#include "tests/support/refusals.h"
 #include "trireme/base/error.h"
 
 using namespace trireme;
+using namespace trireme::testing;
 
 namespace {
 
@@ -56,10 +58,6 @@ Gaussian known(double size, double noise) {
     g.sigma.push_back(noise * (1 + 0.5 * std::cos(i)));
   }
   return g;
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

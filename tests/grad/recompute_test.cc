@@ -2,7 +2,8 @@
 #include "trireme/tensor/recompute.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
 
 #include "trireme/base/check.h"
 #include "trireme/comm/run.h"

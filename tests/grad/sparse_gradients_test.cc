@@ -2,6 +2,8 @@
 #include "trireme/grad/sparse_gradients.h"
 
 #include <gtest/gtest.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/optim/sgd.h>
 
 #include "tests/grad/small_net.h"
 #include "trireme/grad/ddp.h"

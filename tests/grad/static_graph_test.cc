@@ -2,6 +2,7 @@
 #include "trireme/grad/static_graph.h"
 
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "tests/grad/small_net.h"
 #include "trireme/grad/ddp.h"

@@ -2,6 +2,7 @@
 #include "trireme/grad/unused_parameters.h"
 
 #include <gtest/gtest.h>
+#include <torch/optim/sgd.h>
 
 #include "tests/grad/small_net.h"
 #include "trireme/base/log.h"

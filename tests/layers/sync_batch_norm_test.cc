@@ -2,16 +2,26 @@
 #include "trireme/layers/sync_batch_norm.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/moduledict.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include <numeric>
 
+#include "tests/support/refusals.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/fake/traffic.h"
 #include "trireme/comm/run.h"
 #include "trireme/grad/ddp.h"
 
 using namespace trireme;
+using namespace trireme::testing;
 using torch::nn::BatchNormOptions;
 
 namespace {
@@ -108,19 +118,6 @@ void same_as_whole(const std::vector<int64_t>& rows, const std::vector<int64_t>&
     const at::Tensor x = filled(sizes, 50, type);
     expect_near(mine->forward(x), whole.forward(x), most, "output in eval mode");
   });
-}
-
-std::string refusal(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const UsageError& e) {
-    return e.what();
-  }
-  return "";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

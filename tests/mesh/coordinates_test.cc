@@ -6,7 +6,10 @@
 #include <functional>
 #include <set>
 
+#include "tests/support/refusals.h"
+
 using namespace trireme;
+using namespace trireme::testing;
 
 namespace {
 
@@ -24,15 +27,6 @@ void each_shape(int most, const std::function<void(const std::vector<MeshAxis>&,
     }
   };
   grow(1);
-}
-
-std::string refusal(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const UsageError& e) {
-    return e.what();
-  }
-  return "";
 }
 
 void expect_partition(const MeshShape& m, uint64_t set) {

@@ -11,10 +11,12 @@
 #include <future>
 #include <map>
 
+#include "tests/support/refusals.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 
 using namespace trireme;
+using namespace trireme::testing;
 using namespace trireme::net;
 using namespace std::chrono_literals;
 
@@ -55,10 +57,6 @@ Credentials with(const std::string& secret, std::string job = "job") {
   return {std::move(job), Secret(secret)};
 }
 Credentials without(std::string job = "job") { return {std::move(job), std::nullopt}; }
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 Getenv map_env(std::map<std::string, std::string> values) {
   return [values = std::move(values)](const std::string& name) -> std::optional<std::string> {

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
-#include <torch/torch.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <limits>
 

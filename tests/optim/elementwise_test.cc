@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // RMSprop and Adagrad against torch::optim and, as Lion, against their formulas.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/rmsprop.h>
 
 #include <cmath>
 

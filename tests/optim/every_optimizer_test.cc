@@ -1,29 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <cmath>
 #include <functional>
 
 #include "tests/optim/papers.h"
 #include "tests/optim/state_visitors.h"
+#include "tests/support/refusals.h"
 #include "trireme/base/error.h"
 #include "trireme/optim/optimizer.h"
 
 using namespace trireme;
+using namespace trireme::testing;
 
-namespace {
-
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const UsageError& e) {
-    return e.what();
-  }
-  return "";
-}
-
-}  // namespace
+namespace {}  // namespace
 
 TEST(optim_every_optimizer, state_is_named_and_restoring_it_continues_with_the_same_bits) {
   for (const auto& [name, make] : every()) {

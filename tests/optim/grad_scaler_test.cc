@@ -2,7 +2,8 @@
 #include "trireme/optim/grad_scaler.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
 
 #include <limits>
 #include <map>

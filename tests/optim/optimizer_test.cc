@@ -2,7 +2,10 @@
 #include "trireme/optim/optimizer.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include "tests/optim/state_visitors.h"
 #include "tests/optim/twins.h"

@@ -3,7 +3,8 @@
 
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <cmath>
 #include <cstring>

@@ -3,7 +3,8 @@
 #include "trireme/optim/tensor_passes.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "trireme/optim/rule_kernels.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // LARS and LAMB, which measure a parameter before they move it.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cmath>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of data parallelism: every option on 2 and 4 ranks against the serial run.
 #include <gtest/gtest.h>
+#include <torch/optim/sgd.h>
 
 #include <map>
 

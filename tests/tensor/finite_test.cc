@@ -2,7 +2,7 @@
 #include "trireme/tensor/finite.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <limits>
 

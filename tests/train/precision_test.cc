@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "tests/support/refusals.h"
 #include "tests/train/small_runs.h"
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/reader.h"
@@ -22,19 +23,6 @@ using namespace trireme::testing;
 namespace {
 
 Config mlp(const Sets& sets) { return digits("mlp", sets); }
-
-std::string refusal(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const UsageError& e) {
-    return e.what();
-  }
-  return "";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 /// "float Half -" : stored, compute, autocast.
 std::string types(const Sets& sets) {

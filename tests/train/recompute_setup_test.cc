@@ -2,7 +2,7 @@
 #include "trireme/train/recompute_setup.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
 
 #include <numeric>
 

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "tests/support/refusals.h"
 #include "tests/train/small_runs.h"
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/folders.h"
@@ -75,10 +76,6 @@ std::string refusal(const Config& config, const std::string& run_dir, int n = 2)
   });
   for (const auto& text : said) EXPECT_EQ(text, said[0]) << "ranks say different things";
   return said[0];
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

@@ -2,7 +2,10 @@
 #include "trireme/train/step.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include <limits>
 

@@ -7,14 +7,14 @@ namespace trireme {
 
 void LeafRound::open() {
   tree_.open(leaves_);
-  reducer_.open();
+  inner_.open();
 }
 
 void LeafRound::ready(size_t i) {
   at::Tensor& grad = parameter(i).mutable_grad();
   at::Tensor leaf = std::move(grad);
   grad = at::Tensor();
-  const at::Tensor& out = reducer_.gradient(i);
+  const at::Tensor& out = inner_.gradient(i);
   if (!leaf.defined() || leaf.requires_grad()) [[unlikely]]
     fail<UsageError>("reproducible mode: no plain gradient of '{}'", name(i));
   if (leaf.data_ptr() == out.data_ptr()) [[unlikely]]
@@ -22,20 +22,20 @@ void LeafRound::ready(size_t i) {
                      name(i));
   if (!tree_.add(i, std::move(leaf), out)) return;
   grad = out;
-  reducer_.ready(i);
+  inner_.ready(i);
 }
 
 // Parameters that the last leaf did not use are handed over here.
 void LeafRound::close() {
   for (size_t i = 0; i < size(); ++i) {
     at::Tensor& grad = parameter(i).mutable_grad();
-    const at::Tensor& out = reducer_.gradient(i);
+    const at::Tensor& out = inner_.gradient(i);
     if (grad.defined() && grad.data_ptr() == out.data_ptr()) continue;
     if (!tree_.finish(i, out)) continue;
     grad = out;
-    reducer_.ready(i);
+    inner_.ready(i);
   }
-  reducer_.close();
+  inner_.close();
 }
 
 }  // namespace trireme

@@ -15,7 +15,7 @@ constexpr double kDense = -1;  // instead of a number of rows
 
 SparseGradients::SparseGradients(GradientRound& inner, NamedTensors sparse, Group group,
                                  ReduceOp op)
-    : inner_(inner),
+    : RoundDecorator(inner),
       sparse_(std::move(sparse)),
       group_(std::move(group)),
       op_(op),

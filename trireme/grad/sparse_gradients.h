@@ -5,7 +5,7 @@
 
 #include "trireme/base/export.h"
 #include "trireme/comm/group.h"
-#include "trireme/grad/gradient_round.h"
+#include "trireme/grad/round_decorator.h"
 #include "trireme/tensor/parameter_table.h"
 
 namespace trireme {
@@ -17,7 +17,7 @@ namespace trireme {
 ///
 /// A gradient that is dense on some rank is a UsageError on all ranks. A parameter that no rank
 /// used keeps what it had.
-class TRIREME_API SparseGradients final : public GradientRound {
+class TRIREME_API SparseGradients final : public RoundDecorator<GradientRound> {
  public:
   /// inner must outlive this. op: sum or avg.
   SparseGradients(GradientRound& inner, NamedTensors sparse, Group group, ReduceOp op);
@@ -26,10 +26,8 @@ class TRIREME_API SparseGradients final : public GradientRound {
   const at::Tensor& parameter(size_t i) const override;
   const std::string& name(size_t i) const override;
   void open() override;
-  bool is_open() const override { return inner_.is_open(); }
   void ready(size_t i) override;
   void close() override;
-  void reset() override { inner_.reset(); }
 
   /// Ranks that used sparse parameter k in the last round.
   int used_by(size_t k) const { return used_by_[k]; }
@@ -40,7 +38,6 @@ class TRIREME_API SparseGradients final : public GradientRound {
  private:
   void reduce(size_t k, const std::vector<double>& rows);
 
-  GradientRound& inner_;
   NamedTensors sparse_;
   Group group_;
   ReduceOp op_;

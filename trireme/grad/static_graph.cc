@@ -6,11 +6,11 @@
 namespace trireme {
 
 StaticGraph::StaticGraph(Reducer& reducer)
-    : reducer_(reducer), differs_(reducer.record().add([this] {
+    : RoundDecorator(reducer), differs_(reducer.record().add([this] {
         // The parameter's number + 1: every rank has the same names.
         return static_cast<double>(changed() < size() ? changed() + 1 : 0);
       })) {
-  reducer_.expect(std::vector<int>(size(), Reducer::kAtClose));
+  inner_.expect(std::vector<int>(size(), Reducer::kAtClose));
 }
 
 // The record goes out as soon as all counts are reached, so what comes after it would be missed;
@@ -24,24 +24,24 @@ size_t StaticGraph::changed() const {
 
 void StaticGraph::open() {
   got_.assign(size(), 0);
-  reducer_.open();
+  inner_.open();
 }
 
 void StaticGraph::ready(size_t i) {
   ++got_[i];
-  reducer_.ready(i);
+  inner_.ready(i);
 }
 
 void StaticGraph::close() {
-  reducer_.close();
+  inner_.close();
   if (learnt_) return;
   learnt_ = true;
   counts_ = got_;
-  reducer_.expect(counts_);
+  inner_.expect(counts_);
 }
 
 void StaticGraph::check(const std::vector<bool>& has_batch) {
-  const auto all = reducer_.record().of(differs_);
+  const auto all = inner_.record().of(differs_);
   size_t rank = 0;
   while (rank < all.size() && (all[rank] == 0 || !has_batch[rank])) ++rank;
   if (rank == all.size()) return;
@@ -50,7 +50,7 @@ void StaticGraph::check(const std::vector<bool>& has_batch) {
       fmt::format("static_graph: on rank {} parameter '{}' did not get as many gradients in this "
                   "round as in the first one. Build DistributedDataParallel without static_graph",
                   rank, name(i)),
-      {static_cast<int>(rank), -1, "backward", reducer_.stats().rounds});
+      {static_cast<int>(rank), -1, "backward", inner_.stats().rounds});
 }
 
 }  // namespace trireme

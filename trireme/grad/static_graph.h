@@ -5,6 +5,7 @@
 
 #include "trireme/base/export.h"
 #include "trireme/grad/reducer.h"
+#include "trireme/grad/round_decorator.h"
 
 namespace trireme {
 
@@ -15,7 +16,7 @@ namespace trireme {
 /// the same, at its close, and told by check(). Ranks may have different counts.
 ///
 /// Source: torch's DistributedDataParallel(static_graph=True).
-class TRIREME_API StaticGraph final : public GradientRound {
+class TRIREME_API StaticGraph final : public RoundDecorator<Reducer> {
  public:
   explicit StaticGraph(Reducer& reducer);
 
@@ -23,19 +24,13 @@ class TRIREME_API StaticGraph final : public GradientRound {
   /// batch whose graph changed.
   void check(const std::vector<bool>& has_batch);
 
-  size_t size() const override { return reducer_.size(); }
-  const at::Tensor& parameter(size_t i) const override { return reducer_.parameter(i); }
-  const std::string& name(size_t i) const override { return reducer_.name(i); }
   void open() override;
-  bool is_open() const override { return reducer_.is_open(); }
   void ready(size_t i) override;
   void close() override;
-  void reset() override { reducer_.reset(); }
 
  private:
   size_t changed() const;
 
-  Reducer& reducer_;
   RoundRecord::Fact differs_;
   bool learnt_ = false;
   std::vector<int> counts_, got_;

@@ -65,17 +65,7 @@ class MasterWeights : public Optimizer {
     for (const auto& [name, master] : parameters_) visitor.tensor("optim.master." + name, master);
   }
 
-  void zero_grad(bool set_to_none) override {
-    c10::AutoGradMode no_grad(false);
-    for (auto& [name, p] : half_) {
-      at::Tensor& g = p.mutable_grad();
-      if (!g.defined()) continue;
-      if (set_to_none || g.requires_grad())
-        g = at::Tensor();
-      else
-        g.zero_();
-    }
-  }
+  void zero_grad(bool set_to_none) override { Optimizer::zero_grad(half_, set_to_none); }
 
  protected:
   NamedTensors half_;

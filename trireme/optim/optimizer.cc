@@ -131,9 +131,9 @@ double Optimizer::multiplier_of(size_t parameter) const {
   return groups_[table_[parameter].option_group].lr_multiplier;
 }
 
-void Optimizer::zero_grad(bool set_to_none) {
+void Optimizer::zero_grad(const NamedTensors& parameters, bool set_to_none) {
   c10::AutoGradMode no_grad(false);
-  for (auto& [name, p] : parameters_) {
+  for (const auto& [name, p] : parameters) {
     at::Tensor& g = p.mutable_grad();
     if (!g.defined()) continue;
     // A gradient with a graph (create_graph) cannot be reused in place.
@@ -143,5 +143,7 @@ void Optimizer::zero_grad(bool set_to_none) {
       g.zero_();
   }
 }
+
+void Optimizer::zero_grad(bool set_to_none) { zero_grad(parameters_, set_to_none); }
 
 }  // namespace trireme

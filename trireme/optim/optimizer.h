@@ -140,6 +140,7 @@ class TRIREME_API Optimizer {
   class Segments;
   /// Parameters that have a gradient, checked. Call before anything is changed.
   Segments segments() const;
+  static void zero_grad(const NamedTensors& parameters, bool set_to_none);
   at::Tensor zeros() const;  // one element for each of the line
   void visit(StateVisitor& visitor, const std::string& kind, const at::Tensor& flat);
   void visit_steps(StateVisitor& visitor, std::vector<int64_t>& taken);

@@ -42,6 +42,24 @@ void raise(const Failure& failure, int rank) {
   throw PeerLost(failure.text, context);
 }
 
+std::exception_ptr exception_of(const Failure& failure, int rank) {
+  try {
+    raise(failure, rank);
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+GivenUp give_up(const std::string& why, AbortKind kind, int rank, int peer, uint64_t calls) {
+  if (kind == AbortKind::other)
+    return {{Failure::Kind::lost, peer,
+             fmt::format("rank {} failed after call {}: {}", rank, calls, why)},
+            std::make_exception_ptr(Aborted("this rank gave up: " + why))};
+  const Failure told{kind == AbortKind::mismatch ? Failure::Kind::mismatch : Failure::Kind::timeout,
+                     peer, why};
+  return {told, exception_of(told, rank)};
+}
+
 std::string to_text(const Failure& failure) {
   return fmt::format("{} {} {}", static_cast<int>(failure.kind), failure.peer, failure.text);
 }

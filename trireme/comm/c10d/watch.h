@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -26,6 +27,17 @@ struct Failure {
 };
 /// Throws the error that a Failure is, on this rank.
 [[noreturn]] void raise(const Failure& failure, int rank);
+/// That error, to be kept.
+std::exception_ptr exception_of(const Failure& failure, int rank);
+
+/// Backend::abort(): what a rank tells the others, and what its own next calls throw.
+struct GivenUp {
+  Failure told;
+  std::exception_ptr own;
+};
+/// rank: of the group; peer: the same rank as the Failure counts it; calls: made so far.
+GivenUp give_up(const std::string& why, AbortKind kind, int rank, int peer, uint64_t calls);
+
 std::string to_text(const Failure& failure);
 Failure failure_from(const std::string& text);
 

@@ -12,14 +12,7 @@ void GlooBackend::check_usable() {
 }
 
 void GlooBackend::abort(const std::string& why, AbortKind kind) {
-  Failure told{Failure::Kind::lost, world_rank(rank()), why};
-  auto own = std::make_exception_ptr(Aborted("this rank gave up: " + why));
-  if (kind == AbortKind::other) {
-    told.text = fmt::format("rank {} failed after call {}: {}", rank(), calls_, why);
-  } else {
-    told.kind = kind == AbortKind::mismatch ? Failure::Kind::mismatch : Failure::Kind::timeout;
-    own = exception_of(told);
-  }
+  const auto [told, own] = give_up(why, kind, rank(), world_rank(rank()), calls_);
   {
     std::lock_guard lock(mutex_);
     if (failure_) return;
@@ -29,14 +22,6 @@ void GlooBackend::abort(const std::string& why, AbortKind kind) {
   world_->watch->fail(group_, told);
   messenger_->revoke();
   wake_.notify_all();
-}
-
-std::exception_ptr GlooBackend::exception_of(const Failure& failure, int rank) {
-  try {
-    raise(failure, rank);
-  } catch (...) {
-    return std::current_exception();
-  }
 }
 
 void GlooBackend::settle(const Failure& failure) {

@@ -153,7 +153,6 @@ class GlooBackend final : public Backend {
   // failing.cc, on any thread
   static constexpr const char* kAdvice =
       "Such a rank is stopped, slower than the timeout of the group, or has made other calls";
-  static std::exception_ptr exception_of(const Failure& failure, int rank = -1);
   /// The first cause is known.
   void settle(const Failure& failure);
   [[noreturn]] void fail_now(const Failure& failure);

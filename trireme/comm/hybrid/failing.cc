@@ -8,24 +8,10 @@ namespace trireme::detail {
 
 void HybridBackend::abort(const std::string& why, AbortKind kind) {
   if (failure_) return;
-  Failure told{Failure::Kind::lost, rank(), why};
-  if (kind == AbortKind::other)
-    told.text = fmt::format("rank {} failed after call {}: {}", rank(), calls_, why);
-  else
-    told.kind = kind == AbortKind::mismatch ? Failure::Kind::mismatch : Failure::Kind::timeout;
+  const auto [told, own] = give_up(why, kind, rank(), rank(), calls_);
   ending_.tell(told);
-  failure_ = kind == AbortKind::other
-                 ? std::make_exception_ptr(Aborted("this rank gave up: " + why))
-                 : exception_of(told);
+  failure_ = own;
   end_groups(told);
-}
-
-std::exception_ptr HybridBackend::exception_of(const Failure& failure) const {
-  try {
-    raise(failure, rank());
-  } catch (...) {
-    return std::current_exception();
-  }
 }
 
 /// What a group below said, which counts its ranks and calls in its own way.
@@ -58,7 +44,7 @@ void HybridBackend::end_groups(const Failure& cause) {
 }
 
 void HybridBackend::finish(const Failure& cause) {
-  failure_ = exception_of(cause);
+  failure_ = exception_of(cause, rank());
   end_groups(cause);
   std::rethrow_exception(failure_);
 }

@@ -138,7 +138,6 @@ class HybridBackend final : public Backend, public std::enable_shared_from_this<
   void usable() const {
     if (failure_) std::rethrow_exception(failure_);
   }
-  std::exception_ptr exception_of(const Failure& failure) const;
   Failure in_own_numbers(const Error& e, Failure::Kind kind) const;
   void end_groups(const Failure& cause);
   [[noreturn]] void finish(const Failure& cause);

@@ -244,14 +244,8 @@ class NcclBackend final : public Backend {
   void progress() override { reap(); }
 
   void abort(const std::string& why, AbortKind kind) override {
-    Failure told{Failure::Kind::lost, world_ranks_[static_cast<size_t>(rank())], why};
-    auto own = std::make_exception_ptr(Aborted("this rank gave up: " + why));
-    if (kind == AbortKind::other) {
-      told.text = fmt::format("rank {} failed after call {}: {}", rank(), number_, why);
-    } else {
-      told.kind = kind == AbortKind::mismatch ? Failure::Kind::mismatch : Failure::Kind::timeout;
-      own = exception_of(told);
-    }
+    const auto [told, own] =
+        give_up(why, kind, rank(), world_ranks_[static_cast<size_t>(rank())], number_);
     {
       std::lock_guard lock(mutex_);
       if (failure_) return;
@@ -362,13 +356,6 @@ class NcclBackend final : public Backend {
                           call.site.file, call.site.line, error)});
   }
 
-  std::exception_ptr exception_of(const Failure& failure) const {
-    try {
-      raise(failure, rank());
-    } catch (...) {
-      return std::current_exception();
-    }
-  }
   void check_usable() {
     std::lock_guard lock(mutex_);
     if (failure_) std::rethrow_exception(failure_);
@@ -377,7 +364,7 @@ class NcclBackend final : public Backend {
     {
       std::lock_guard lock(mutex_);
       if (failure_) return;
-      failure_ = exception_of(failure);
+      failure_ = exception_of(failure, rank());
     }
     if (nccl_) end_communicators(*nccl_);
   }
