@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/checkpoint/index.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "trireme/base/check.h"
 #include "trireme/checkpoint/checksum.h"
@@ -85,7 +87,7 @@ std::string section(const char* name, const Map& map, const ToJson& to_json) {
   bool first = true;
   for (const auto& [key, value] : map) {
     text += first ? "\n " : ",\n ";
-    text += utf8_or_fail(ordered_json(key)) + ": " + utf8_or_fail(to_json(value));
+    text += utf8_or_fail(ordered_json(key)) + ": " + utf8_or_fail(to_json(key, value));
     first = false;
   }
   return text + "\n}";
@@ -108,21 +110,75 @@ void check_plain_name(const std::string& file, const std::string& path) {
   check<Corrupt>(plain, "{}: '{}' is not a file name that we write", path, file);
 }
 
-IndexTensor tensor_from(const std::string& name, const json& info, const CheckpointIndex& index,
-                        const std::string& path) {
-  const std::string where = fmt::format("{}: tensor '{}'", path, name);
+Slice slice_from(const std::string& name, const std::vector<int64_t>& shape, const json& info,
+                 const std::string& where) {
+  return {name, shape, json_sizes(json_member(info, "offsets", where), where, "offsets"),
+          json_sizes(json_member(info, "lengths", where), where, "lengths")};
+}
+
+std::vector<int64_t> shape_from(const json& info, const std::string& where) {
+  auto shape = json_sizes(json_member(info, "shape", where), where, "shape");
+  int64_t numel = 1;
+  for (int64_t dim : shape)
+    check<Corrupt>(dim == 0 || !__builtin_mul_overflow(numel, dim, &numel),
+                   "{}: a shape of more than 2^63 elements", where);
+  return shape;
+}
+
+IndexTensor tensor_from_version_1(const std::string& name, const json& info,
+                                  const std::string& where) {
   IndexTensor t;
-  t.slice.name = name;
-  t.slice.global_shape = json_sizes(json_member(info, "shape", where), where, "shape");
-  t.slice.offsets = json_sizes(json_member(info, "offsets", where), where, "offsets");
-  t.slice.lengths = json_sizes(json_member(info, "lengths", where), where, "lengths");
-  check<Corrupt>(t.slice == Slice::whole(name, t.slice.global_shape),
-                 "{}: a part of a tensor, which layout '{}' does not have", where, index.layout);
-  t.file = json_text(json_member(info, "file", where), where, "file");
+  IndexPart& part = t.parts.emplace_back();
+  const auto shape = shape_from(info, where);
+  part.slice = slice_from(name, shape, info, where);
+  check<Corrupt>(part.slice == Slice::whole(name, shape),
+                 "{}: a part of a tensor, which layout '{}' does not have", where,
+                 CheckpointIndex::kReplicated);
+  part.file = json_text(json_member(info, "file", where), where, "file");
   t.dtype = json_text(json_member(info, "dtype", where), where, "dtype");
-  t.xxh3 = json_text(json_member(info, "xxh3", where), where, "xxh3");
-  check<Corrupt>(t.file == place_of(name).file && index.files.count(t.file),
-                 "{}: cannot lie in file '{}'", where, t.file);
+  part.xxh3 = json_text(json_member(info, "xxh3", where), where, "xxh3");
+  check<Corrupt>(part.file == place_of(name).file, "{}: cannot lie in file '{}'", where, part.file);
+  return t;
+}
+
+RankList ranks_from(const json& list, int64_t world, const std::string& where) {
+  check<Corrupt>(list.is_array() && !list.empty(), "{}: ranks are not a list of ranks", where);
+  RankList ranks;
+  for (const auto& item : list) {
+    const int64_t rank = json_size(item, where, "a rank");
+    check<Corrupt>(rank < world && (ranks.empty() || rank > ranks.back()),
+                   "{}: ranks do not rise, or are not below {}", where, world);
+    ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+IndexTensor tensor_from_version_2(const std::string& name, const json& info, int64_t world,
+                                  const std::string& where) {
+  IndexTensor t;
+  t.dtype = json_text(json_member(info, "dtype", where), where, "dtype");
+  const auto shape = shape_from(info, where);
+  const json& parts = json_member(info, "parts", where);
+  check<Corrupt>(parts.is_array() && !parts.empty(), "{}: parts are not a list of parts", where);
+  std::set<int64_t> holders;
+  for (const auto& item : parts) {
+    IndexPart& part = t.parts.emplace_back();
+    part.slice = slice_from(name, shape, item, where);
+    part.file = json_text(json_member(item, "file", where), where, "file");
+    part.xxh3 = json_text(json_member(item, "xxh3", where), where, "xxh3");
+    if (item.contains("ranks")) part.ranks = ranks_from(item["ranks"], world, where);
+    for (int64_t rank : part.ranks)
+      check<Corrupt>(holders.insert(rank).second, "{}: rank {} holds two parts", where, rank);
+    check<Corrupt>(
+        is_flat_range(part.slice) &&
+            (part.slice.is_whole() || (part.slice.lengths[0] > 0 && !part.ranks.empty())),
+        "{}: a part that is neither whole nor a range of a tensor of one dim", where);
+    check<Corrupt>(part.file == (part.ranks.empty() ? place_of(name).file
+                                                    : rank_file_of(name, part.ranks.front())),
+                   "{}: cannot lie in file '{}'", where, part.file);
+  }
+  const std::string hole = hole_in(t.parts);
+  check<Corrupt>(hole.empty(), "{}: {}", where, hole);
   return t;
 }
 
@@ -135,23 +191,82 @@ TensorPlace place_of(const std::string& name) {
   return {CheckpointIndex::kStateFile, name};
 }
 
+std::string rank_file_of(const std::string& name, int64_t rank) {
+  std::string file = place_of(name).file;
+  return file.insert(file.find('.'), fmt::format("-rank{:05}", rank));
+}
+
+bool is_flat_range(const Slice& s) {
+  return s == Slice::whole(s.name, s.global_shape) ||
+         (s.global_shape.size() == 1 && s.offsets.size() == 1 && s.lengths.size() == 1 &&
+          s.offsets[0] >= 0 && s.lengths[0] >= 0 && s.offsets[0] <= s.global_shape[0] &&
+          s.lengths[0] <= s.global_shape[0] - s.offsets[0]);
+}
+
+int64_t flat_begin(const Slice& s) { return s.is_whole() ? 0 : s.offsets[0]; }
+
+std::string hole_in(const std::vector<IndexPart>& parts) {
+  const Slice& first = parts.front().slice;
+  if (first.is_whole() && parts.size() == 1) return "";
+  int64_t at = 0;
+  auto text = [](int64_t begin, int64_t end, const char* what) {
+    return fmt::format("elements {} to {} are in {}", begin, end - 1, what);
+  };
+  for (const auto& part : parts) {
+    const int64_t begin = flat_begin(part.slice);
+    const int64_t end = begin + part.slice.numel();
+    if (begin > at) return text(at, begin, "none");
+    if (begin < at) return text(begin, std::min(at, end), "two parts");
+    at = end;
+  }
+  int64_t numel = 1;
+  for (int64_t dim : first.global_shape) numel *= dim;
+  return at == numel ? "" : text(at, numel, "none");
+}
+
+bool is_layout_text(std::string_view layout) {
+  return !layout.empty() && layout.size() <= 200 && layout != CheckpointIndex::kReplicated &&
+         std::all_of(layout.begin(), layout.end(), [](char c) { return c >= ' ' && c <= '~'; });
+}
+
 std::string index_text(const CheckpointIndex& index) {
+  const bool replicated = index.layout == CheckpointIndex::kReplicated;
   std::string text = fmt::format("{{\"magic\": \"{}\",\n\"version\": {},\n{}{}\",\n", kMagic,
-                                 CheckpointIndex::kVersion, kBeforeDigits, kZeros);
-  text += fmt::format("\"step\": {},\n\"world\": {},\n\"layout\": \"{}\",\n", index.step,
-                      index.world, index.layout);
-  text += section("files", index.files, [](const IndexFile& f) {
+                                 replicated ? 1 : 2, kBeforeDigits, kZeros);
+  text += fmt::format("\"step\": {},\n\"world\": {},\n\"layout\": {},\n", index.step, index.world,
+                      utf8_or_fail(ordered_json(index.layout)));
+  text += section("files", index.files, [](const std::string&, const IndexFile& f) {
     return ordered_json{{"size", f.size}, {"head", f.head}};
   });
-  text += ",\n" + section("tensors", index.tensors, [](const IndexTensor& t) {
-            return ordered_json{{"file", t.file},
-                                {"dtype", t.dtype},
-                                {"shape", t.slice.global_shape},
-                                {"offsets", t.slice.offsets},
-                                {"lengths", t.slice.lengths},
-                                {"xxh3", t.xxh3}};
+  auto part_json = [](const IndexPart& part) {
+    ordered_json json{{"file", part.file},
+                      {"offsets", part.slice.offsets},
+                      {"lengths", part.slice.lengths},
+                      {"xxh3", part.xxh3}};
+    if (!part.ranks.empty()) json["ranks"] = part.ranks;
+    return json;
+  };
+  text +=
+      ",\n" + section("tensors", index.tensors, [&](const std::string&, const IndexTensor& t) {
+        const IndexPart& part = t.parts.front();
+        if (replicated)
+          return ordered_json{{"file", part.file},
+                              {"dtype", t.dtype},
+                              {"shape", t.shape()},
+                              {"offsets", part.slice.offsets},
+                              {"lengths", part.slice.lengths},
+                              {"xxh3", part.xxh3}};
+        ordered_json parts = ordered_json::array();
+        for (const IndexPart& p : t.parts) parts.push_back(part_json(p));
+        return ordered_json{{"dtype", t.dtype}, {"shape", t.shape()}, {"parts", std::move(parts)}};
+      });
+  text += ",\n" + section("values", index.values, [&](const std::string& name, const auto& value) {
+            ordered_json json = value_json(value);
+            if (auto ranks = index.value_ranks.find(name); ranks != index.value_ranks.end())
+              json["ranks"] = ranks->second;
+            return json;
           });
-  text += ",\n" + section("values", index.values, value_json) + "}\n";
+  text += "}\n";
   size_t at = 0;
   digits_at(text, at, CheckpointIndex::kFileName);
   text.replace(at, kZeros.size(), Checksum::of(text.data(), text.size()));
@@ -180,17 +295,33 @@ CheckpointIndex parse_index(std::string_view text, const std::string& path) {
   index.step = json_size(json_member(root, "step", path), path, "step");
   index.world = json_size(json_member(root, "world", path), path, "world");
   index.layout = json_text(json_member(root, "layout", path), path, "layout");
-  check<Corrupt>(index.layout == "replicated", "{}: layout '{}' is not known", path, index.layout);
+  check<Corrupt>(
+      version == 1 ? index.layout == CheckpointIndex::kReplicated : is_layout_text(index.layout),
+      "{}: layout '{}' is not known in version {}", path, index.layout, version);
+  check<Corrupt>(version == 1 || index.world >= 1, "{}: saved by {} ranks", path, index.world);
   for (const auto& [file, info] : json_member(root, "files", path).items()) {
     check_plain_name(file, path);
     index.files[file] = {
         static_cast<uint64_t>(json_size(json_member(info, "size", path), path, "size")),
         json_text(json_member(info, "head", path), path, "head")};
   }
-  for (const auto& [name, info] : json_member(root, "tensors", path).items())
-    index.tensors[name] = tensor_from(name, info, index, path);
-  for (const auto& [name, info] : json_member(root, "values", path).items())
-    index.values[name] = value_from(info, fmt::format("{}: value '{}'", path, name));
+  for (const auto& [name, info] : json_member(root, "tensors", path).items()) {
+    const std::string where = fmt::format("{}: tensor '{}'", path, name);
+    const auto& t = index.tensors[name] =
+        version == 1 ? tensor_from_version_1(name, info, where)
+                     : tensor_from_version_2(name, info, index.world, where);
+    for (const auto& part : t.parts)
+      check<Corrupt>(index.files.count(part.file), "{}: file '{}' is not listed", where, part.file);
+  }
+  for (const auto& [name, info] : json_member(root, "values", path).items()) {
+    const std::string where = fmt::format("{}: value '{}'", path, name);
+    json value = info;
+    if (version > 1 && value.is_object() && value.contains("ranks")) {
+      index.value_ranks[name] = ranks_from(value["ranks"], index.world, where);
+      value.erase("ranks");
+    }
+    index.values[name] = value_from(value, where);
+  }
   return index;
 }
 

@@ -6,20 +6,19 @@
 
 #include <cstring>
 #include <filesystem>
-#include <set>
 
 #include "trireme/base/check.h"
-#include "trireme/base/file.h"
 #include "trireme/base/trace.h"
-#include "trireme/checkpoint/checksum.h"
 #include "trireme/checkpoint/folders.h"
-#include "trireme/checkpoint/index.h"
-#include "trireme/checkpoint/safetensors.h"
+#include "trireme/checkpoint/load_plan.h"
+#include "trireme/checkpoint/opened.h"
 
 namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::string_view kWeights = "model.";
 
 std::string text_of(const std::vector<int64_t>& shape) {
   std::string text = "[";
@@ -27,180 +26,182 @@ std::string text_of(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
-// A step folder, opened: index and files agree with each other. Holds only what begins with the
-// prefix.
-struct Opened {
-  std::string folder;
-  CheckpointIndex index;
-  std::map<std::string, SafetensorsFile> files;
-
-  const SafetensorsEntry& entry(const IndexTensor& t) const {
-    return *files.at(t.file).find(place_of(t.slice.name).key);
-  }
-  std::span<const uint8_t> bytes(const IndexTensor& t) const {
-    return files.at(t.file).bytes(entry(t));
-  }
-};
-
-bool has_prefix(const std::string& name, const std::string& prefix) {
-  return name.compare(0, prefix.size(), prefix) == 0;
+std::string layout_text(const CheckpointIndex& index) {
+  return fmt::format("layout [{}] of {} rank{}", index.layout, index.world,
+                     index.world == 1 ? "" : "s");
 }
 
-template <class Map>
-void keep_prefix(Map& map, const std::string& prefix) {
-  std::erase_if(map, [&](const auto& item) { return !has_prefix(item.first, prefix); });
-}
-
-SafetensorsFile open_file(const std::string& path, const IndexFile& expected) {
-  std::error_code error;
-  check<Corrupt>(fs::is_regular_file(path, error), "{} is missing", path);
-  const auto size = fs::file_size(path, error);
-  check<Corrupt>(!error && size == expected.size, "{} has {} bytes; the index says {}", path, size,
-                 expected.size);
-  SafetensorsFile file(path);
-  const auto head = file.head();
-  check<Corrupt>(Checksum::of(head.data(), head.size()) == expected.head,
-                 "{}: the checksum of its header does not fit", path);
-  return file;
-}
-
-Opened open_checkpoint(const std::string& folder, const std::string& prefix) {
-  Opened opened{folder, {}, {}};
-  const std::string path = folder + "/" + CheckpointIndex::kFileName;
-  std::error_code error;
-  check<Corrupt>(fs::is_regular_file(path, error), "{} is missing", path);
-  opened.index = parse_index(read_file(path, size_t{1} << 28), path);
-  auto& index = opened.index;
-  const int64_t named = step_of_folder(folder);
-  check<Corrupt>(named < 0 || named == index.step, "{} holds step {}: was the folder renamed?",
-                 folder, index.step);
-
-  std::set<std::string> needed;
-  std::map<std::string, size_t> expected;
-  for (const auto& [name, t] : index.tensors) {
-    ++expected[t.file];
-    if (has_prefix(name, prefix)) needed.insert(t.file);
-  }
-  for (const auto& [file, info] : index.files) {
-    if (!prefix.empty() && !needed.count(file)) continue;
-    const auto& opened_file =
-        opened.files.emplace(file, open_file(folder + "/" + file, info)).first->second;
-    check<Corrupt>(opened_file.entries().size() == expected[file],
-                   "{}: has {} tensors; the index says {}", opened_file.path(),
-                   opened_file.entries().size(), expected[file]);
-  }
-  keep_prefix(index.tensors, prefix);
-  keep_prefix(index.values, prefix);
-  for (const auto& [name, t] : index.tensors) {
-    const auto& file = opened.files.at(t.file);
-    const auto* entry = file.find(place_of(name).key);
-    check<Corrupt>(
-        entry && entry->shape == t.slice.lengths && safetensors_dtype_name(entry->dtype) == t.dtype,
-        "{}: tensor '{}' is missing or not as the index says", file.path(), place_of(name).key);
-  }
-  return opened;
-}
-
-void verify_tensors(const Opened& opened) {
-  for (const auto& [name, t] : opened.index.tensors) {
-    const auto bytes = opened.bytes(t);
-    check<Corrupt>(Checksum::of(bytes.data(), bytes.size()) == t.xxh3,
-                   "{}/{}: the checksum of tensor '{}' does not fit", opened.folder, t.file,
-                   place_of(name).key);
-  }
+// Weights that were flattened have lost their shape.
+bool shapes_fit(const std::vector<int64_t>& a, const std::vector<int64_t>& b, bool weights) {
+  if (a == b) return true;
+  if (!weights || (a.size() != 1 && b.size() != 1)) return false;
+  const auto &flat = a.size() == 1 ? a : b, &other = a.size() == 1 ? b : a;
+  return Slice::whole("", other).numel() == flat[0];
 }
 
 constexpr const char* kTypeNames[] = {"int", "double", "string"};
 
-// First walk: does the state ask for exactly what the checkpoint holds? Writes nothing.
+// Pieces by name of a tensor.
+using LoadPlans = std::map<std::string, std::vector<LoadPiece>>;
+
+// First walk: does the state ask for what the checkpoint holds, and where does it lie? Writes
+// nothing.
 class Comparer : public StateVisitor {
  public:
-  explicit Comparer(const Opened& opened) : opened_(opened) {}
+  Comparer(const OpenedStep& opened, const LoadOptions& options)
+      : folder_(opened.folder()), index_(opened.index()), options_(options) {}
+
   void tensor(const Slice& slice, at::Tensor local) override {
     take_name(slice.name);
-    auto found = opened_.index.tensors.find(slice.name);
-    check<UsageError>(found != opened_.index.tensors.end(),
+    auto found = index_.tensors.find(slice.name);
+    check<UsageError>(found != index_.tensors.end(),
                       "{} has no tensor '{}', which this state asks for: is it of "
                       "another model or optimizer?",
-                      opened_.folder, slice.name);
+                      folder_, slice.name);
     const auto& saved = found->second;
-    check<UsageError>(slice.global_shape == saved.slice.global_shape,
+    const bool weights = slice.name.starts_with(kWeights);
+    check<UsageError>(shapes_fit(slice.global_shape, saved.shape(), weights),
                       "{}: tensor '{}' has shape {} there and {} here: is it of another model?",
-                      opened_.folder, slice.name, text_of(saved.slice.global_shape),
-                      text_of(slice.global_shape));
-    check<UsageError>(slice.is_whole() && local.defined() && local.numel() == slice.numel(),
-                      "load: '{}' is a part of a tensor, or its memory is not of its shape",
+                      folder_, slice.name, text_of(saved.shape()), text_of(slice.global_shape));
+    check<UsageError>(is_flat_range(slice) && local.defined() && local.numel() == slice.numel(),
+                      "load: '{}' is a part of a tensor of several dims, or its memory is not of "
+                      "its shape",
                       slice.name);
     check<UsageError>(safetensors_dtype_name(local.scalar_type()) == saved.dtype,
-                      "{}: tensor '{}' is {} there and {} here", opened_.folder, slice.name,
-                      saved.dtype, c10::toString(local.scalar_type()));
+                      "{}: tensor '{}' is {} there and {} here", folder_, slice.name, saved.dtype,
+                      c10::toString(local.scalar_type()));
+    const auto& pieces = plans[slice.name] = plan_load(saved, slice);
+    const bool as_saved = pieces.empty() || (pieces.size() == 1 && slice == part(saved, pieces[0]));
+    check<UsageError>(weights || as_saved,
+                      "{}: this rank asks for elements {} to {} of '{}', which is in other parts "
+                      "there ({}; here layout [{}]): resume with the layout it was saved with; "
+                      "turning one layout into another comes with resharding",
+                      folder_, flat_begin(slice), flat_begin(slice) + slice.numel() - 1, slice.name,
+                      layout_text(index_), options_.layout);
   }
   void value(const std::string& name, int64_t&) override { compare(name, 0); }
   void value(const std::string& name, double&) override { compare(name, 1); }
   void value(const std::string& name, std::string&) override { compare(name, 2); }
 
   void finish() const {
-    for (const auto& [name, t] : opened_.index.tensors)
+    for (const auto& [name, t] : index_.tensors)
       check<UsageError>(
-          seen_.count(name),
+          seen_.count(name) || !expected(t),
           "{} holds tensor '{}', which this state does not know: is it of another model "
           "or optimizer?",
-          opened_.folder, name);
-    for (const auto& [name, v] : opened_.index.values)
-      check<UsageError>(seen_.count(name),
-                        "{} holds the value '{}', which this state does not know", opened_.folder,
-                        name);
+          folder_, name);
+    for (const auto& [name, v] : index_.values) {
+      const auto ranks = index_.value_ranks.find(name);
+      check<UsageError>(
+          seen_.count(name) || (ranks != index_.value_ranks.end() && !includes(ranks->second)),
+          "{} holds the value '{}', which this state does not know", folder_, name);
+    }
   }
 
+  LoadPlans plans;
+
  private:
+  static const Slice& part(const IndexTensor& saved, const LoadPiece& piece) {
+    return saved.parts[piece.part].slice;
+  }
+  // Must this rank's walk show the tensor?
+  bool expected(const IndexTensor& t) const {
+    if (options_.layout == CheckpointIndex::kReplicated) return true;
+    if (options_.layout != index_.layout) return false;
+    return std::any_of(t.parts.begin(), t.parts.end(),
+                       [&](const IndexPart& p) { return p.ranks.empty() || includes(p.ranks); });
+  }
+  bool includes(const RankList& ranks) const {
+    return options_.layout == index_.layout &&
+           std::binary_search(ranks.begin(), ranks.end(), options_.rank);
+  }
   void take_name(const std::string& name) {
     check<UsageError>(seen_.insert(name).second, "load: the state names '{}' twice", name);
   }
   void compare(const std::string& name, size_t type) {
     take_name(name);
-    auto found = opened_.index.values.find(name);
-    check<UsageError>(found != opened_.index.values.end(),
-                      "{} has no value '{}', which this state asks for", opened_.folder, name);
+    auto found = index_.values.find(name);
+    check<UsageError>(found != index_.values.end(),
+                      "{} has no value '{}', which this state asks for", folder_, name);
     check<UsageError>(found->second.index() == type,
-                      "{}: the value '{}' is of type {} there and {} here", opened_.folder, name,
+                      "{}: the value '{}' is of type {} there and {} here", folder_, name,
                       kTypeNames[found->second.index()], kTypeNames[type]);
   }
 
-  const Opened& opened_;
+  const std::string& folder_;
+  const CheckpointIndex& index_;
+  const LoadOptions& options_;
   std::set<std::string> seen_;
 };
+
+// Opens the files that the plans read, and checks every part.
+void open_and_verify(OpenedStep& opened, const LoadPlans& plans, bool everything) {
+  const CheckpointIndex& index = opened.index();
+  std::set<std::string> files;
+  for (const auto& [name, pieces] : plans)
+    for (const LoadPiece& piece : pieces)
+      files.insert(index.tensors.at(name).parts[piece.part].file);
+  if (everything)  // the two that stand in every checkpoint, also where they are empty
+    for (const char* file : {CheckpointIndex::kModelFile, CheckpointIndex::kStateFile})
+      if (index.files.count(file)) files.insert(file);
+  opened.open(files);
+  for (const auto& [name, pieces] : plans)
+    for (const LoadPiece& piece : pieces) opened.verify(index.tensors.at(name).parts[piece.part]);
+}
 
 // Second walk: everything fits, now it is written.
 class Loader : public StateVisitor {
  public:
-  explicit Loader(const Opened& opened) : opened_(opened) {}
+  Loader(const OpenedStep& opened, const LoadPlans& plans)
+      : opened_(opened), values_(opened.index().values), plans_(plans) {}
+
   void tensor(const Slice& slice, at::Tensor local) override {
-    const auto bytes = opened_.bytes(opened_.index.tensors.at(slice.name));
-    check<UsageError>(local.nbytes() == bytes.size(), "load: '{}' changed between two walks",
-                      slice.name);
-    if (bytes.empty()) return;
+    const auto found = plans_.find(slice.name);
+    int64_t count = 0;
+    if (found != plans_.end())
+      for (const LoadPiece& piece : found->second) count += piece.count;
+    check<UsageError>(found != plans_.end() && local.numel() == count,
+                      "load: '{}' changed between two walks", slice.name);
+    if (count == 0) return;
     if (local.is_cpu() && local.is_contiguous()) {
-      std::memcpy(local.data_ptr(), bytes.data(), bytes.size());
+      fill(slice.name, found->second, local);
       if (!local.is_inference()) local.unsafeGetTensorImpl()->bump_version();
       return;
     }
     at::Tensor staged = at::detail::empty_cpu(local.sizes(), local.scalar_type());
-    std::memcpy(staged.data_ptr(), bytes.data(), bytes.size());
+    fill(slice.name, found->second, staged);
     local.copy_(staged);
   }
   void value(const std::string& name, int64_t& v) override {
-    v = std::get<int64_t>(opened_.index.values.at(name));
+    v = std::get<int64_t>(values_.at(name));
   }
   void value(const std::string& name, double& v) override {
-    v = std::get<double>(opened_.index.values.at(name));
+    v = std::get<double>(values_.at(name));
   }
   void value(const std::string& name, std::string& v) override {
-    v = std::get<std::string>(opened_.index.values.at(name));
+    v = std::get<std::string>(values_.at(name));
   }
 
  private:
-  const Opened& opened_;
+  void fill(const std::string& name, const std::vector<LoadPiece>& pieces, at::Tensor& to) const {
+    const IndexTensor& saved = opened_.index().tensors.at(name);
+    const int64_t each = static_cast<int64_t>(to.element_size());
+    for (const LoadPiece& piece : pieces)
+      std::memcpy(static_cast<uint8_t*>(to.data_ptr()) + piece.to * each,
+                  opened_.bytes(saved.parts[piece.part]).data() + piece.from * each,
+                  static_cast<size_t>(piece.count * each));
+  }
+
+  const OpenedStep& opened_;
+  const std::map<std::string, IndexValue>& values_;
+  const LoadPlans& plans_;
 };
+
+void verify_all(OpenedStep& opened) {
+  opened.open_all();
+  for (const auto& [name, t] : opened.index().tensors)
+    for (const auto& part : t.parts) opened.verify(part);
+}
 
 // What to use instead of a damaged checkpoint.
 std::string advice(const std::string& folder) {
@@ -228,6 +229,24 @@ std::string without_slashes(std::string path) {
   return path;
 }
 
+// All but weights alone wants the layout that was saved.
+void check_layout(const OpenedStep& opened, const LoadOptions& options) {
+  const CheckpointIndex& index = opened.index();
+  if (options.prefix.starts_with(kWeights)) return;
+  check<UsageError>(options.layout == index.layout,
+                    "{} was saved with {}, and this run has layout [{}]: resume with the layout "
+                    "it was saved with; turning one layout into another comes with resharding",
+                    opened.folder(), layout_text(index), options.layout);
+  check<UsageError>(options.layout == CheckpointIndex::kReplicated || options.rank < index.world,
+                    "{} was saved with {}, which has no rank {}: resume with as many ranks",
+                    opened.folder(), layout_text(index), options.rank);
+}
+
+CheckpointInfo info_of(const OpenedStep& opened) {
+  const CheckpointIndex& index = opened.index();
+  return {opened.folder(), index.step, index.world, index.layout};
+}
+
 }  // namespace
 
 CheckpointInfo load_step(const std::string& path, const StateWalk& walk,
@@ -235,24 +254,25 @@ CheckpointInfo load_step(const std::string& path, const StateWalk& walk,
   Span span("checkpoint", "load");
   const std::string folder = without_slashes(find_checkpoint(without_slashes(path)));
   try {
-    const Opened opened = open_checkpoint(folder, options.prefix);
-    Comparer comparer(opened);
+    OpenedStep opened(folder, options.prefix);
+    check_layout(opened, options);
+    Comparer comparer(opened, options);
     walk(comparer);
     comparer.finish();
-    verify_tensors(opened);
+    open_and_verify(opened, comparer.plans, options.prefix.empty());
     c10::AutoGradMode no_grad(false);
-    Loader loader(opened);
+    Loader loader(opened, comparer.plans);
     walk(loader);
-    return {folder, opened.index.step, opened.index.world};
+    return info_of(opened);
   } catch (const Corrupt& e) {
     throw Corrupt(e.what() + advice(folder));
   }
 }
 
 CheckpointInfo verify_checkpoint(const std::string& folder) {
-  const Opened opened = open_checkpoint(without_slashes(folder), "");
-  verify_tensors(opened);
-  return {opened.folder, opened.index.step, opened.index.world};
+  OpenedStep opened(without_slashes(folder), "");
+  verify_all(opened);
+  return info_of(opened);
 }
 
 }  // namespace trireme

@@ -28,9 +28,9 @@ struct SaveOptions {
 /// "model.<p>" goes to model.safetensors as <p>, so that stock tools read it; everything else to
 /// state.safetensors; values into the index.
 ///
-/// UsageError: a name twice, a dtype that files do not hold, a part of a tensor (sharded state).
-/// ResourceError: the disk is full or fails, or another process is saving here; nothing of the step
-/// is visible then, older checkpoints are kept.
+/// UsageError: a name twice, a dtype that files do not hold, a part of a tensor
+/// (checkpoint/sharded_writer.h saves those). ResourceError: the disk is full or fails, or another
+/// process is saving here; nothing of the step is visible then, older checkpoints are kept.
 TRIREME_API std::string save_step(const std::string& run_dir, int64_t step, const StateWalk& walk,
                                   const SaveOptions& options = {});
 

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/opened.h"
+
+#include <filesystem>
+
+#include "trireme/base/check.h"
+#include "trireme/base/file.h"
+#include "trireme/checkpoint/checksum.h"
+#include "trireme/checkpoint/folders.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+template <class Map>
+void keep_prefix(Map& map, const std::string& prefix) {
+  std::erase_if(map, [&](const auto& item) { return !item.first.starts_with(prefix); });
+}
+
+SafetensorsFile open_file(const std::string& path, const IndexFile& expected) {
+  std::error_code error;
+  check<Corrupt>(fs::is_regular_file(path, error), "{} is missing", path);
+  const auto size = fs::file_size(path, error);
+  check<Corrupt>(!error && size == expected.size, "{} has {} bytes; the index says {}", path, size,
+                 expected.size);
+  SafetensorsFile file(path);
+  const auto head = file.head();
+  check<Corrupt>(Checksum::of(head.data(), head.size()) == expected.head,
+                 "{}: the checksum of its header does not fit", path);
+  return file;
+}
+
+}  // namespace
+
+OpenedStep::OpenedStep(std::string folder, std::string prefix)
+    : folder_(std::move(folder)), prefix_(std::move(prefix)) {
+  const std::string path = folder_ + "/" + CheckpointIndex::kFileName;
+  std::error_code error;
+  check<Corrupt>(fs::is_regular_file(path, error), "{} is missing", path);
+  index_ = parse_index(read_file(path, size_t{1} << 28), path);
+  const int64_t named = step_of_folder(folder_);
+  check<Corrupt>(named < 0 || named == index_.step, "{} holds step {}: was the folder renamed?",
+                 folder_, index_.step);
+  for (const auto& [name, t] : index_.tensors)
+    for (const auto& part : t.parts) ++counts_[part.file];
+  keep_prefix(index_.tensors, prefix_);
+  keep_prefix(index_.values, prefix_);
+  keep_prefix(index_.value_ranks, prefix_);
+}
+
+void OpenedStep::open(const std::set<std::string>& files) {
+  for (const auto& name : files) {
+    const auto& file =
+        files_.emplace(name, open_file(folder_ + "/" + name, index_.files.at(name))).first->second;
+    check<Corrupt>(file.entries().size() == counts_[name], "{}: has {} tensors; the index says {}",
+                   file.path(), file.entries().size(), counts_[name]);
+  }
+  for (const auto& [name, t] : index_.tensors)
+    for (const auto& part : t.parts) {
+      if (!files.count(part.file)) continue;
+      const auto& file = files_.at(part.file);
+      const auto* entry = file.find(place_of(name).key);
+      check<Corrupt>(entry && entry->shape == part.slice.lengths &&
+                         safetensors_dtype_name(entry->dtype) == t.dtype,
+                     "{}: tensor '{}' is missing or not as the index says", file.path(),
+                     place_of(name).key);
+    }
+}
+
+void OpenedStep::open_all() {
+  std::set<std::string> all;
+  for (const auto& [name, info] : index_.files) all.insert(name);
+  open(all);
+}
+
+std::span<const uint8_t> OpenedStep::bytes(const IndexPart& part) const {
+  const SafetensorsFile& file = files_.at(part.file);
+  return file.bytes(*file.find(place_of(part.slice.name).key));
+}
+
+void OpenedStep::verify(const IndexPart& part) const {
+  const auto read = bytes(part);
+  check<Corrupt>(Checksum::of(read.data(), read.size()) == part.xxh3,
+                 "{}/{}: the checksum of tensor '{}' does not fit", folder_, part.file,
+                 place_of(part.slice.name).key);
+}
+
+}  // namespace trireme

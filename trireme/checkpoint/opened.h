@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+
+#include "trireme/checkpoint/index.h"
+#include "trireme/checkpoint/safetensors.h"
+
+namespace trireme {
+
+/// A step folder: its index, of which only names with the prefix stay, and those files that were
+/// opened. What is opened agrees with the index. Errors are Corrupt, naming the file.
+class OpenedStep {
+ public:
+  OpenedStep(std::string folder, std::string prefix);
+
+  const std::string& folder() const { return folder_; }
+  const CheckpointIndex& index() const { return index_; }
+
+  /// Maps these files and compares their headers with the index.
+  void open(const std::set<std::string>& files);
+  /// All that the index lists.
+  void open_all();
+  /// Of an opened file.
+  std::span<const uint8_t> bytes(const IndexPart& part) const;
+  /// Reads the part and compares its checksum.
+  void verify(const IndexPart& part) const;
+
+ private:
+  std::string folder_, prefix_;
+  CheckpointIndex index_;
+  std::map<std::string, size_t> counts_;  // tensors in each file
+  std::map<std::string, SafetensorsFile> files_;
+};
+
+}  // namespace trireme
