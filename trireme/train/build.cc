@@ -267,6 +267,7 @@ Run build_run(const Config& c, Group group) {
   open_data(run, c);
   ZeroSetup zero = set_up_zero(c, group, precision);
   run.sharding = describe(zero, c);
+  run.layout = layout_of(zero);
   run.collective_forward = zero.stage == ZeroStage::parameters;
   run.model = made_sharded(zero, precision,
                            [&](const UnitMade& unit_made) { return build_model(c, unit_made); });

@@ -48,10 +48,11 @@ struct TRIREME_API Run {
   int64_t eval_batches = 0;
   std::string identity;  // what must be equal for the same bits (reproducible mode)
   std::string data_identity;
-  std::string precision;            // for people; "": float32
-  std::string recompute;            // which blocks, for people; "": none
-  std::string sharding;             // what ranks share out, for people; "": nothing
-  bool collective_forward = false;  // ZeRO-3: every rank runs as many forwards
+  std::string precision;              // for people; "": float32
+  std::string recompute;              // which blocks, for people; "": none
+  std::string sharding;               // what ranks share out, for people; "": nothing
+  std::string layout = "replicated";  // how state lies on ranks: checkpoint/sharded_writer.h
+  bool collective_forward = false;    // ZeRO-3: every rank runs as many forwards
 
   /// Everything that a checkpoint holds.
   void state(StateVisitor& visitor);

@@ -8,6 +8,7 @@
 #include "trireme/base/trace.h"
 #include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/reader.h"
+#include "trireme/checkpoint/sharded_writer.h"
 #include "trireme/checkpoint/writer.h"
 #include "trireme/grad/reducer.h"
 #include "trireme/monitor/memory.h"
@@ -25,7 +26,12 @@ void resume_from(Run& run, const std::string& path) {
   const auto seed = run.seed;
   const auto train = run.batches.train;
   const std::string identity = run.identity, data = run.data_identity;
-  const CheckpointInfo info = load_step(path, [&](StateVisitor& v) { run.state(v); });
+  LoadOptions options;
+  options.layout = run.layout;
+  options.rank = run.group.rank();
+  const CheckpointInfo info = load_step(
+      path, [&](StateVisitor& v) { run.state(v); }, options);
+  run.gradients->publish();
   check<UsageError>(run.seed == seed,
                     "{} was trained with training.seed {}, this run asks for {}: the order of the "
                     "data would change",
@@ -43,6 +49,13 @@ void resume_from(Run& run, const std::string& path) {
                     "training.reproducible off",
                     info.folder, run.identity, identity);
   run.identity = identity;
+}
+
+std::string save_run(Run& run, const std::string& folder, int keep) {
+  const StateWalk walk = [&](StateVisitor& v) { run.state(v); };
+  if (run.layout == "replicated")
+    return save_step(folder, run.step, walk, {keep, run.group.rank(), run.group.size()});
+  return save_sharded_step(folder, run.step, walk, run.group, {run.layout, keep});
 }
 
 /// What rank 0 shows and writes about a run; nothing on the other ranks.
@@ -195,15 +208,10 @@ TrainResult train(const Config& config, Group group, const TrainOptions& options
                 eval_every = config.get_int("training.eval_every");
   const std::string folder =
       config.has("checkpoint.folder") ? config.get_string("checkpoint.folder") : options.run_dir;
-  SaveOptions save_options;
-  save_options.keep = static_cast<int>(config.get_int("checkpoint.keep"));
-  save_options.rank = group.rank();
-  save_options.world = group.size();
   int64_t saved_at = -1;
   auto save = [&] {
     if (saved_at == run.step) return;
-    result.checkpoint = save_step(
-        folder, run.step, [&](StateVisitor& v) { run.state(v); }, save_options);
+    result.checkpoint = save_run(run, folder, static_cast<int>(config.get_int("checkpoint.keep")));
     saved_at = run.step;
     report.note(fmt::format("saved {}", result.checkpoint));
   };

@@ -137,6 +137,13 @@ std::unique_ptr<Optimizer> offloaded(const Config& c, const ZeroSetup& zero, Nam
   return offload_optimizer(std::move(owned), make, o);
 }
 
+std::string layout_of(const ZeroSetup& zero) {
+  if (zero.stage == ZeroStage::none) return "replicated";
+  return fmt::format("zero stage {}, dp_shard {}, dp_replicate {}", static_cast<int>(zero.stage),
+                     zero.groups.shards.size(),
+                     zero.groups.replicas ? zero.groups.replicas.size() : 1);
+}
+
 std::string describe(const ZeroSetup& zero, const Config& c) {
   if (zero.stage == ZeroStage::none) return "";
   std::string text =

@@ -38,6 +38,8 @@ std::unique_ptr<Compute> sharded_compute(std::unique_ptr<Compute> inner, FullySh
 /// With its state in a file, where the configuration asks for it.
 std::unique_ptr<Optimizer> offloaded(const Config& config, const ZeroSetup& zero,
                                      NamedTensors owned, const MakeOptimizer& make);
+/// "zero stage 3, dp_shard 2, dp_replicate 1"; "replicated" at stage 0: of checkpoints.
+std::string layout_of(const ZeroSetup& zero);
 /// "ZeRO stage 2 over 4 ranks, optimizer state in /nvme"; "" at stage 0.
 std::string describe(const ZeroSetup& zero, const Config& config);
 
