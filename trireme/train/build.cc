@@ -16,6 +16,7 @@
 #include "trireme/train/recompute_setup.h"
 #include "trireme/train/reproducible.h"
 #include "trireme/train/run.h"
+#include "trireme/train/training_parts.h"
 #include "trireme/train/zero_setup.h"
 
 // Configuration → the parts of a run.
@@ -96,115 +97,6 @@ GlobalBatch plan_of(const Run& run) {
   return GlobalBatch(o);
 }
 
-std::vector<OptionGroup> no_decay_groups(const Config& c) {
-  std::vector<OptionGroup> groups;
-  for (const auto& pattern : c.get_string_list("optimizer.params.no_decay"))
-    groups.push_back({pattern, 0.0, 1});
-  return groups;
-}
-
-std::unique_ptr<Optimizer> build_optimizer(const Config& c, const NamedTensors& parameters,
-                                           const std::shared_ptr<const NormParts>& parts) {
-  const std::string type = c.get_string("optimizer.type");
-  const auto groups = no_decay_groups(c);
-  auto number = [&](const char* name) {
-    return c.get_double(std::string("optimizer.params.") + name);
-  };
-  auto flag = [&](const char* name) { return c.get_bool(std::string("optimizer.params.") + name); };
-  const double decay = number("weight_decay");
-  std::vector<double> betas{0, 0};
-  if (c.applies("optimizer.params.betas")) betas = c.get_double_list("optimizer.params.betas");
-  std::vector<std::string> no_adapt;
-  if (c.applies("optimizer.params.no_adapt"))
-    no_adapt = c.get_string_list("optimizer.params.no_adapt");
-
-  if (type == "SGD")
-    return make_sgd(parameters, {number("momentum"), decay, flag("nesterov")}, groups);
-  if (type == "Lion") return make_lion(parameters, {betas.at(0), betas.at(1), decay}, groups);
-  if (type == "RMSprop")
-    return make_rmsprop(
-        parameters, {number("alpha"), number("eps"), decay, number("momentum"), flag("centered")},
-        groups);
-  if (type == "Adagrad")
-    return make_adagrad(
-        parameters, {number("lr_decay"), number("eps"), decay, number("initial_accumulator_value")},
-        groups);
-  if (type == "Lars")
-    return make_lars(
-        parameters,
-        {number("momentum"), decay, number("trust_coefficient"), number("eps"), no_adapt}, groups,
-        parts);
-  if (type == "Lamb")
-    return make_lamb(parameters,
-                     {betas.at(0), betas.at(1), number("eps"), decay, number("min_coeff"),
-                      number("max_coeff"), true, no_adapt},
-                     groups, parts);
-  if (type == "Adafactor")
-    return make_adafactor(parameters,
-                          {number("beta2_decay"), number("eps1"), number("eps2"), number("d"),
-                           decay, flag("scale_parameter")},
-                          groups);
-  AdamWOptions o;
-  o.beta1 = betas.at(0);
-  o.beta2 = betas.at(1);
-  o.eps = number("eps");
-  o.weight_decay = decay;
-  o.decoupled = flag("adam_w_mode");
-  return make_adamw(parameters, o, groups);
-}
-
-LRScheduler build_schedule(const Config& c, int64_t steps, int64_t batch) {
-  ScheduleOptions o;
-  o.type = c.get_string("scheduler.type");
-  o.lr = c.get_double("optimizer.params.lr");
-  if (c.applies("scheduler.base_batch_size"))
-    o.scale = large_batch_scale(c.get_string("scheduler.lr_scaling"), batch,
-                                c.get_int("scheduler.base_batch_size"));
-  const bool deepspeed = o.type.rfind("Warmup", 0) == 0;
-  auto given = [&](const char* name) {
-    return c.has(std::string("scheduler.params.") + name) &&
-           c.applies(std::string("scheduler.params.") + name);
-  };
-  auto number = [&](const char* name) {
-    return c.get_double(std::string("scheduler.params.") + name);
-  };
-  auto count = [&](const char* name) { return c.get_int(std::string("scheduler.params.") + name); };
-  // Ours begin without a warm-up unless one is asked for.
-  if (given("warmup_num_steps") &&
-      (deepspeed || !c.is_default("scheduler.params.warmup_num_steps")))
-    o.warmup_num_steps = c.get_int("scheduler.params.warmup_num_steps");
-  if (given("total_num_steps")) {
-    const int64_t total = c.is_default("scheduler.params.total_num_steps")
-                              ? 0
-                              : c.get_int("scheduler.params.total_num_steps");
-    // A run that is shorter than its warm-up ends in it.
-    o.total_num_steps = total > 0 ? total : std::max(steps, o.warmup_num_steps.value_or(0));
-  }
-  if (given("min_lr_ratio")) o.min_ratio = number("min_lr_ratio");
-  if (given("warmup_type")) o.warmup_type = c.get_string("scheduler.params.warmup_type");
-  if (given("warmup_min_lr")) o.warmup_min_lr = number("warmup_min_lr");
-  if (given("warmup_max_lr")) o.warmup_max_lr = number("warmup_max_lr");
-  if (given("warmup_min_ratio")) o.warmup_min_ratio = number("warmup_min_ratio");
-  if (given("cos_min_ratio")) o.cos_min_ratio = number("cos_min_ratio");
-  if (given("power")) o.power = number("power");
-  if (given("decay_num_steps")) o.decay_num_steps = count("decay_num_steps");
-  if (given("decay_type")) o.decay_type = c.get_string("scheduler.params.decay_type");
-  if (given("cycle_min_lr")) o.cycle_min_lr = number("cycle_min_lr");
-  if (given("cycle_max_lr")) o.cycle_max_lr = number("cycle_max_lr");
-  if (given("cycle_first_step_size")) o.cycle_first_step_size = count("cycle_first_step_size");
-  if (given("cycle_second_step_size")) o.cycle_second_step_size = count("cycle_second_step_size");
-  if (given("decay_lr_rate")) o.decay_lr_rate = number("decay_lr_rate");
-  if (given("decay_step_size")) o.decay_step_size = count("decay_step_size");
-  if (given("lr_range_test_min_lr")) o.lr_range_test_min_lr = number("lr_range_test_min_lr");
-  if (given("lr_range_test_step_size"))
-    o.lr_range_test_step_size = count("lr_range_test_step_size");
-  if (given("lr_range_test_step_rate"))
-    o.lr_range_test_step_rate = number("lr_range_test_step_rate");
-  if (given("lr_range_test_staircase"))
-    o.lr_range_test_staircase = c.get_bool("scheduler.params.lr_range_test_staircase");
-  return LRScheduler(o);
-}
-
 void model_state(Model& model, const NamedTensors& weights, StateVisitor& v) {
   for (const auto& [name, w] : weights) v.tensor("model." + name, w.detach());
   for (const auto& item : model.named_buffers()) v.tensor("model." + item.key(), item.value());
@@ -275,28 +167,9 @@ Run build_run(const Config& c, Group group) {
   if (run.reproducible) check_reproducible(group, leaves, precision, *run.model);
   run.weights = stored_weights(*run.model, precision);
   run.steps = count_steps(c, run);
-  run.clip_norm = c.get_double("gradient_clipping");
   run.eval_batches = c.get_int("training.eval_batches");
-  NamedTensors parameters, buffers;
-  for (const auto& [name, w] : run.weights)
-    if (w.requires_grad()) parameters.emplace_back(name, w);
-  for (const auto& item : run.model->named_buffers())
-    buffers.emplace_back(item.key(), item.value());
-  run.noise = gradient_noise(c, group, run.batches);
-  CommHook hook = hook_for(precision);
-  if (run.noise) hook = run.noise->around(hook);
-  FullySharded* units = zero.sharded.get();
-  run.gradients = gradients_for(zero, c, precision, parameters, buffers, std::move(hook));
-  run.compute = compute_for(precision, run.model, run.weights, *run.gradients);
-  if (units) run.compute = sharded_compute(std::move(run.compute), *units);
   const int64_t per_sample = run.text ? c.get_int("model.context") : 1;
-  run.scaling = scaling_for(precision, group, run.batches.train * per_sample);
-  const auto parts = run.gradients->norm_parts();
-  run.optimizer = offloaded(c, zero, run.gradients->owned(), [&](NamedTensors owned) {
-    return optimizer_for(precision, std::move(owned),
-                         [&](NamedTensors p) { return build_optimizer(c, p, parts); });
-  });
-  run.schedule.emplace(build_schedule(c, run.steps, run.batches.train));
+  complete_training(run, c, zero, precision, run.batches.train * per_sample);
   run.identity = run_identity(run.batches.micro, leaves);
   run.recompute = set_up_recompute(run, c);
   return run;

@@ -39,13 +39,16 @@ void compute(Run& run, const Batch& batch, int stop_asked) {
 
 void forward_backward(Run& run, const Batch& batch, int stop_asked) {
   Span span("compute", "forward and backward");
+  told_to_all(run, [&] { compute(run, batch, stop_asked); });
+}
+
+void told_to_all(Run& run, const std::function<void()>& own_computation) {
   auto tell = [&](const char* what) {
     run.group.abort(
         fmt::format("rank {} failed in step {}: {}", run.group.rank(), run.step + 1, what));
   };
-  // What goes wrong in one rank's own computation ends the step for all, with its words.
   try {
-    compute(run, batch, stop_asked);
+    own_computation();
   } catch (const Error& e) {
     if (!is_fact_of_the_group(e)) tell(e.what());
     throw;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "trireme/data/batch.h"
 #include "trireme/train/run.h"
@@ -12,5 +13,7 @@ Batch next_batch(Run& run);
 /// Micro-batch by micro-batch. Dropout is keyed by (seed, step, sample), so the split into ranks
 /// and micro-batches does not show. The loss, and stop_asked, ride with the gradients.
 void forward_backward(Run& run, const Batch& batch, int stop_asked = 0);
+/// What goes wrong in one rank's own computation ends the step for all, with its words.
+void told_to_all(Run& run, const std::function<void()>& own_computation);
 
 }  // namespace trireme

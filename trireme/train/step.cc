@@ -16,7 +16,11 @@ StepReport train_step(Run& run, int stop_asked) {
   Batch batch = next_batch(run);  // this rank's micro-batches, with global sample ids
   run.gradients->open(static_cast<int>(batch.size()));  // contributions that each parameter gets
   forward_backward(run, batch, stop_asked);  // a bucket launches on its last contribution
-  run.gradients->close();                    // flush and wait: sums over ranks
+  return finish_step(run);
+}
+
+StepReport finish_step(Run& run) {
+  run.gradients->close();              // flush and wait: sums over ranks
   GlobalLoss loss = global_loss(run);  // they rode along; all raise alike if one is not finite
   const double grad_scale =
       run.scaling->inverse() / static_cast<double>(loss.weight);  // scaled sums → mean

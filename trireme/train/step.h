@@ -24,5 +24,7 @@ struct StepReport {
 /// With loss scaling such a step is left out instead, until the scale is at its floor.
 /// `stop_asked`, not 0: this rank wants the run to end after this step.
 TRIREME_API StepReport train_step(Run& run, int stop_asked = 0);
+/// What comes behind the last backward of a step.
+StepReport finish_step(Run& run);
 
 }  // namespace trireme

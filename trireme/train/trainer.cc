@@ -8,14 +8,13 @@
 #include "trireme/base/trace.h"
 #include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/reader.h"
-#include "trireme/checkpoint/sharded_writer.h"
-#include "trireme/checkpoint/writer.h"
 #include "trireme/grad/reducer.h"
 #include "trireme/monitor/memory.h"
 #include "trireme/monitor/metrics.h"
 #include "trireme/monitor/progress.h"
 #include "trireme/monitor/span_sink.h"
 #include "trireme/train/evaluate.h"
+#include "trireme/train/saving.h"
 #include "trireme/train/step.h"
 
 namespace trireme {
@@ -49,13 +48,6 @@ void resume_from(Run& run, const std::string& path) {
                     "training.reproducible off",
                     info.folder, run.identity, identity);
   run.identity = identity;
-}
-
-std::string save_run(Run& run, const std::string& folder, int keep) {
-  const StateWalk walk = [&](StateVisitor& v) { run.state(v); };
-  if (run.layout == "replicated")
-    return save_step(folder, run.step, walk, {keep, run.group.rank(), run.group.size()});
-  return save_sharded_step(folder, run.step, walk, run.group, {run.layout, keep});
 }
 
 /// What rank 0 shows and writes about a run; nothing on the other ranks.

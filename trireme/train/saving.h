@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "trireme/checkpoint/reader.h"
+#include "trireme/train/run.h"
+
+// A run to and from a step folder, whatever of it this rank holds. Every rank calls them.
+namespace trireme {
+
+/// Gives the folder of the step (where state is undivided: rank 0 alone, the others "").
+std::string save_run(Run& run, const std::string& folder, int keep);
+CheckpointInfo load_run(Run& run, const std::string& path);
+
+}  // namespace trireme

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "trireme/config/config.h"
+#include "trireme/train/precision.h"
+#include "trireme/train/run.h"
+#include "trireme/train/zero_setup.h"
+
+namespace trireme {
+
+/// Configuration → everything of a run that steps, around a model and weights that are there:
+/// gradients, compute, loss scaling, optimizer, schedule. `step_weight`: samples or tokens of a
+/// step, over which losses are sums.
+void complete_training(Run& run, const Config& config, ZeroSetup& zero,
+                       const PrecisionPlan& precision, int64_t step_weight);
+
+}  // namespace trireme
