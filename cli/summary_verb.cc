@@ -24,7 +24,8 @@ const char kHelp[] =
 Usage: trireme summary CONFIG [CONFIG …] [FLAGS]
 
 The table is PyTorch Lightning's. The plan below it is computed from the configuration, for as many ranks as asked for;
-with --measure those ranks make three steps, and what they held stands beside it (the rank that held the most).
+with --measure those ranks make three steps, and what they held stands beside it (the rank that held the most; its
+buffers include what the data source keeps, which the plan does not know).
 
 Examples:
   trireme summary examples/convnet.json

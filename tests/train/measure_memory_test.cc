@@ -33,7 +33,9 @@ MeasuredMemory measured(const Config& config, int ranks) {
 }
 
 void agree(const std::string& what, const Config& config, int ranks, double tolerance = 0.1) {
-  const RankMemory plan = plan_memory(config, ranks).rank;
+  const MemoryPlan whole = plan_memory(config, ranks);
+  RankMemory plan = whole.rank;
+  plan.buffers -= whole.question.group_bytes;  // ranks are threads here
   const MeasuredMemory m = measured(config, ranks);
   auto near = [&](const char* name, int64_t planned, int64_t found, double relative) {
     EXPECT_NEAR(static_cast<double>(found) / kMiB, static_cast<double>(planned) / kMiB,
@@ -76,4 +78,13 @@ TEST(train_measure_memory, other_networks_hold_what_was_predicted) {
   agree("mlp", digits("mlp", {"train_batch_size=64", "model.hidden=[512,256]"}), 1, 0.2);
   agree("net", digits("net"), 1, 0.2);
   agree("convnet", digits("convnet"), 1, 0.2);
+}
+
+TEST(train_measure_memory, what_stays_beside_a_run_is_its_data) {
+  const Config config = gpt({});
+  const MeasuredMemory one = measured(config, 1), two = measured(config, 2);
+  EXPECT_EQ(one.weights + one.gradients + one.optimizer,
+            two.weights + two.gradients + two.optimizer);
+  EXPECT_EQ(one.buffers, two.buffers);
+  EXPECT_LT(one.buffers, 5 << 20);
 }

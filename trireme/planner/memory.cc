@@ -36,10 +36,11 @@ Sums sums_of(const MemoryQuestion& q) {
   return s;
 }
 
-/// A gradient on its way from backward to its place: counts where it is larger than the
-/// activations, which are gone by then.
+/// A gradient on its way from backward to its place, as far as it is not hidden by what activations
+/// need at their peak.
 int64_t in_flight(const MemoryQuestion& q, const Sums& s) {
-  return std::max<int64_t>(0, s.largest * q.gradient_bytes - q.activation_bytes);
+  return std::max<int64_t>(0,
+                           q.activation_kept + s.largest * q.gradient_bytes - q.activation_bytes);
 }
 
 /// Of a bucket: at least its elements, at most all there are.

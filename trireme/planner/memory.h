@@ -47,8 +47,8 @@ struct MemoryQuestion {
   int64_t parameter_buffer_elements = 0;  // with parameters_on_disk
   int64_t bucket_elements = 0;            // of gradients that travel together; stages 0 to 2
   int64_t prefetch_elements = 0, persistence_threshold = 0, live_elements = 0;  // of stage 3
-  int64_t group_bytes = 0;       // that the group of ranks keeps for itself
-  int64_t activation_bytes = 0;  // planner/activations.h, its peak
+  int64_t group_bytes = 0;                            // that the group of ranks keeps for itself
+  int64_t activation_kept = 0, activation_bytes = 0;  // planner/activations.h: kept, peak
 };
 
 struct RankMemory {

@@ -110,6 +110,7 @@ MemoryPlan plan_memory(const Config& c, int ranks) {
   ActivationQuestion a{geometry, plan.batches.micro, q.compute_bytes ? 4 : q.weight_bytes, 0};
   plan.recomputed = a.recomputed = recomputed_blocks(c, a);
   plan.activations = activation_memory(a);
+  q.activation_kept = plan.activations.kept;
   q.activation_bytes = plan.activations.peak;
   plan.rank = rank_memory(q);
   return plan;

@@ -64,10 +64,11 @@ MeasuredMemory measure_memory(const Config& config, Group group) {
   Bytes states;
   run.optimizer->state(states);
   m.optimizer = states.sum();
-  // Gradients may come from the group's memory or from the allocator: either way they are in this
-  // sum.
   m.shared = run.group.shared_bytes();
-  m.buffers = std::max<int64_t>(0, held + m.shared - m.weights - m.gradients - m.optimizer);
+  // The local engine gives gradients memory of its own, which the allocator knows nothing of.
+  const int64_t allocated =
+      held - m.weights - m.optimizer - (group.backend() == "local" ? 0 : m.gradients);
+  m.buffers = std::max<int64_t>(0, allocated) + std::max<int64_t>(0, m.shared - m.gradients);
   group.barrier();  // peers' pages are there for all
   const int64_t after = proportional_memory();
   if (before >= 0 && after >= 0) m.resident = after - before;

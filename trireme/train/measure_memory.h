@@ -16,7 +16,7 @@ struct MeasuredMemory {
   int64_t gradients = 0;    // as they lie after a step
   int64_t optimizer = 0;    // its tensors
   int64_t activations = 0;  // the most that a step holds beside what stays after it
-  int64_t buffers = 0;      // what stays and is none of these
+  int64_t buffers = 0;      // what stays and is none of these: the group's, the data source's
   int64_t shared = 0;       // of all these, in the rank's own windows of shared memory
   int64_t resident = -1;    // proportional set size, less the process before the run; -1: unknown
 
