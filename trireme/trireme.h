@@ -12,16 +12,20 @@
 #include "trireme/comm/plan/tuning.h"   // which algorithm was fastest on this kind of host
 #include "trireme/comm/run.h"           // init_process_group, run_threads, spawn
 #include "trireme/data/distributed_sampler.h"  // which samples this rank reads
-#include "trireme/grad/cast_hook.h"             // gradients that travel in another dtype
-#include "trireme/grad/ddp.h"                   // gradients reduced while backward runs
-#include "trireme/grad/join.h"                  // ranks with fewer batches than others
+#include "trireme/grad/cast_hook.h"            // gradients that travel in another dtype
+#include "trireme/grad/ddp.h"                  // gradients reduced while backward runs
+#include "trireme/grad/join.h"                 // ranks with fewer batches than others
 #include "trireme/grad/noise_scale_hook.h"     // the batch size that gradients ask for
 #include "trireme/layers/sync_batch_norm.h"    // BatchNorm over the samples of all ranks
 #include "trireme/mesh/mesh.h"                 // ranks on named axes, a group for each
 #include "trireme/mesh/placement.h"            // which axes stay inside hosts
 #include "trireme/optim/grad_scaler.h"         // dynamic loss scale, one decision for all ranks
 #include "trireme/optim/master_weights.h"      // optimizers for half-precision parameters
-#include "trireme/shard/offload_optimizer.h"   // optimizer state in a file
-#include "trireme/shard/offload_params.h"      // tensors in a file
-#include "trireme/tensor/autocast.h"           // mixed precision by scope
-#include "trireme/tensor/recompute.h"          // activations computed again in backward
+#include "trireme/shard/fully_shard.h"  // ZeRO-3: a block that is whole only while it computes
+#include "trireme/shard/offload_optimizer.h"      // optimizer state in a file
+#include "trireme/shard/offload_params.h"         // tensors in a file
+#include "trireme/shard/sharded_data_parallel.h"  // ZeRO-1 and 2 around any module
+#include "trireme/shard/sharded_optimizer.h"      // torch::optim on shards
+#include "trireme/tensor/autocast.h"              // mixed precision by scope
+#include "trireme/tensor/recompute.h"             // activations computed again in backward
+#include "trireme/train/engine.h"  // DeepSpeed's engine: a module and a ds_config.json
