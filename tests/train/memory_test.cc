@@ -76,7 +76,7 @@ TEST(train_memory, gradients_lie_in_their_buckets_from_the_first_micro_batch_on)
   });
 }
 
-TEST(train_memory, a_step_holds_one_gradient_in_flight_beside_the_buckets) {
+TEST(train_memory, a_step_holds_at_most_one_gradient_in_flight_beside_the_buckets) {
   for (int accumulation : {1, 2, 4}) {
     const Config config =
         ten_layers({"gradient_accumulation_steps=" + std::to_string(accumulation)});
@@ -85,7 +85,11 @@ TEST(train_memory, a_step_holds_one_gradient_in_flight_beside_the_buckets) {
       start_data(run, config);
       train_step(run);  // rebuilds buckets, makes momentum
       const int64_t peak = peak_of([&] { train_step(run); });
-      EXPECT_GT(peak, gradient_bytes(run) / 20) << "nothing was counted";
+      // A first contribution is written into its bucket; later ones are added to it.
+      if (accumulation == 1)
+        EXPECT_LT(peak, gradient_bytes(run) / 20);
+      else
+        EXPECT_GT(peak, gradient_bytes(run) / 20) << "nothing was counted";
       EXPECT_LT(peak, gradient_bytes(run) / 2) << "accumulation " << accumulation;
     });
   }

@@ -33,7 +33,8 @@ BucketMemory::BucketMemory(const NamedTensors& parameters, const Group& group)
     : parameters_(parameters),
       home_(parameters.size()),
       index_(parameters.size()),
-      places_(parameters.size()) {
+      places_(parameters.size()),
+      lent_(parameters.size()) {
   std::map<at::ScalarType, int64_t> elements;
   for (const auto& [name, p] : parameters_) elements[p.scalar_type()] += lines(p);
   for (const auto& [name, p] : parameters_) {
@@ -49,8 +50,21 @@ bool BucketMemory::bound(size_t i) const {
   return grad.defined() && places_[i].defined() && grad.data_ptr() == places_[i].data_ptr();
 }
 
+GradientPlace BucketMemory::lend(size_t i) {
+  GradBucketPart& p = part(i);
+  p.finite.reset();
+  lent_[i] = true;
+  // A tensor of its own: its version tells whether autograd has added to it since.
+  return {alias_of(buckets_[home_[i]].flat, p.offset, parameters_[i].second), &p.finite};
+}
+
 void BucketMemory::bind(size_t i) {
-  if (bound(i)) return changed(i);
+  const bool lent = lent_[i];
+  lent_[i] = false;
+  if (bound(i)) {
+    if (!lent || parameters_[i].second.grad()._version() != 0) changed(i);
+    return;
+  }
   at::NoGradGuard no_grad;
   at::Tensor& grad = parameters_[i].second.mutable_grad();
   part(i).finite = copy_all_finite(places_[i], grad);

@@ -7,6 +7,7 @@
 #include "trireme/comm/group.h"
 #include "trireme/grad/bucket_plan.h"
 #include "trireme/grad/comm_hook.h"
+#include "trireme/tensor/gradient_place.h"
 #include "trireme/tensor/parameter_table.h"
 
 namespace trireme {
@@ -36,6 +37,8 @@ class BucketMemory {
   /// p's place, in p's shape.
   const at::Tensor& place(size_t parameter) const { return places_[parameter]; }
   bool bound(size_t parameter) const;
+  /// The place, for somebody who will write a gradient there.
+  GradientPlace lend(size_t parameter);
   /// Makes p.grad() the place; what p.grad() held is copied there, and looked at on the way.
   void bind(size_t parameter);
   /// What stands in a place has changed since it was bound, or comes from elsewhere.
@@ -51,6 +54,7 @@ class BucketMemory {
   std::vector<Bucket> buckets_;
   std::vector<size_t> home_, index_;  // a parameter's bucket, and its place among the parts
   std::vector<at::Tensor> places_;
+  std::vector<bool> lent_;  // and not bound since
   std::vector<std::vector<int>> plan_;
 };
 

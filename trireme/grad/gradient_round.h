@@ -7,6 +7,7 @@
 #include <string>
 
 #include "trireme/base/export.h"
+#include "trireme/tensor/gradient_place.h"
 
 namespace trireme {
 
@@ -21,6 +22,9 @@ class TRIREME_API GradientRound {
   virtual const std::string& name(size_t i) const = 0;
   virtual void open() = 0;
   virtual bool is_open() const = 0;
+  /// Where parameter i's next contribution may be written, if its gradient lives in memory of this
+  /// round's: once in a round, before its first ready(i), open or not yet.
+  virtual GradientPlace offer(size_t /*i*/) { return {}; }
   /// One contribution is complete and lies in p.grad(). Never waits.
   virtual void ready(size_t i) = 0;
   /// Returns when every gradient is reduced.

@@ -6,8 +6,10 @@
 namespace trireme {
 
 HookAdapter::HookAdapter(GradientRound& round, Rounds rounds) : round_(round), rounds_(rounds) {
-  for (size_t i = 0; i < round_.size(); ++i)
+  for (size_t i = 0; i < round_.size(); ++i) {
     hooks_.emplace_back(round_.parameter(i), [this, i] { accumulated(i); });
+    offers_.emplace_back(round_.parameter(i), [&round, i] { return round.offer(i); });
+  }
 }
 
 HookAdapter::~HookAdapter() = default;

@@ -11,7 +11,8 @@
 
 namespace trireme {
 
-/// Tells a GradientRound what autograd does: one hook on each parameter's gradient accumulator.
+/// Tells a GradientRound what autograd does: one hook on each parameter's gradient accumulator; and
+/// offers the round's memory to layers that can write a gradient there.
 /// Hooks go with this object. The round must outlive it. Used by the thread that runs backward.
 class TRIREME_API HookAdapter {
  public:
@@ -46,6 +47,7 @@ class TRIREME_API HookAdapter {
   std::weak_ptr<int> backward_;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
   std::vector<compat::GradHook> hooks_;
+  std::vector<GradientPlaceOffer> offers_;
 };
 
 }  // namespace trireme

@@ -18,6 +18,8 @@ class TRIREME_API LeafRound final : public RoundDecorator<Reducer> {
   void begin_leaf(int leaf) { tree_.begin_leaf(leaf); }
 
   void open() override;
+  /// A leaf's gradient lies in memory of its own.
+  GradientPlace offer(size_t) override { return {}; }
   void ready(size_t i) override;
   void close() override;
 

@@ -62,6 +62,14 @@ void Reducer::open() {
   }
 }
 
+// Nothing may be written to a bucket that is under way, nor over what came before.
+GradientPlace Reducer::offer(size_t i) {
+  Slot& s = slots_[i];
+  if (s.lent || (open_ && (s.got > 0 || memory_->bucket_index(i) < launched_))) return {};
+  s.lent = true;
+  return memory_->lend(i);
+}
+
 void Reducer::ready(size_t i) {
   if (!open_) [[unlikely]]
     fail<UsageError>("gradient of '{}' outside a round", name(i));
@@ -160,6 +168,7 @@ void Reducer::close() {
     record_.read();
   }
   for (size_t i = 0; i < size(); ++i) settle(i);
+  for (Slot& s : slots_) s.lent = false;
   open_ = false;
   if (stats_.rounds++ == 0) lay_out_in_rank0_order();
 }
@@ -184,6 +193,7 @@ void Reducer::lay_out_in_rank0_order() {
 void Reducer::reset() {
   for (Flight& f : flights_)
     if (!f.work.is_completed()) f.work.wait();
+  for (Slot& s : slots_) s.lent = false;
   open_ = false;
 }
 

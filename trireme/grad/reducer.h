@@ -54,6 +54,8 @@ class TRIREME_API Reducer final : public GradientRound {
   void expect(int contributions);
   void open() override;
   bool is_open() const override { return open_; }
+  /// The bucket's, while the parameter has no gradient in it.
+  GradientPlace offer(size_t parameter) override;
   /// A gradient that is not the bucket's (undefined before, or replaced by the user) is copied
   /// there and rebound. Launches what is full; never waits.
   void ready(size_t parameter) override;
@@ -82,6 +84,7 @@ class TRIREME_API Reducer final : public GradientRound {
  private:
   struct Slot {  // a parameter, in this round
     int expected = 1, got = 0;
+    bool lent = false;  // its place, since the last round
     at::Tensor before;  // what an unused parameter had
   };
   struct Flight {  // a bucket, in this round

@@ -20,6 +20,7 @@ class RoundDecorator : public GradientRound {
   const std::string& name(size_t i) const override { return inner_.name(i); }
   void open() override { inner_.open(); }
   bool is_open() const override { return inner_.is_open(); }
+  GradientPlace offer(size_t i) override { return inner_.offer(i); }
   void ready(size_t i) override { inner_.ready(i); }
   void close() override { inner_.close(); }
   void reset() override { inner_.reset(); }

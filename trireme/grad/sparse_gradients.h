@@ -26,6 +26,9 @@ class TRIREME_API SparseGradients final : public RoundDecorator<GradientRound> {
   const at::Tensor& parameter(size_t i) const override;
   const std::string& name(size_t i) const override;
   void open() override;
+  GradientPlace offer(size_t i) override {
+    return i < inner_.size() ? inner_.offer(i) : GradientPlace{};
+  }
   void ready(size_t i) override;
   void close() override;
 

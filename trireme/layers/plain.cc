@@ -7,6 +7,8 @@
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
 
+#include "trireme/layers/placed_linear.h"
+
 namespace trireme {
 namespace {
 at::Tensor uninitialised(at::IntArrayRef sizes) { return at::empty(sizes, at::dtype(at::kFloat)); }
@@ -17,6 +19,7 @@ Linear::Linear(int64_t in, int64_t out, bool with_bias) {
   if (with_bias) bias = register_parameter("bias", uninitialised({out}));
 }
 at::Tensor Linear::forward(const at::Tensor& x) const {
+  if (detail::takes_place(x, weight, bias)) return detail::placed_linear(x, weight, bias);
   return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
 }
 

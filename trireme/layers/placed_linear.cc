@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/layers/placed_linear.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/sum.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+
+#include "trireme/layers/gemm.h"
+#include "trireme/tensor/autocast_compat.h"
+#include "trireme/tensor/finite_kernels.h"
+#include "trireme/tensor/gradient_place.h"
+
+namespace trireme::detail {
+namespace {
+
+using torch::autograd::variable_list;
+
+// dw[out, in] = dyᵀ·x, in panels of rows that stay in a core's cache while BLAS clears them, adds
+// to them, and they are looked at: with few samples this is bound by memory, and a whole weight
+// would pass through it three times. The last panel is the longest, never a short one: BLAS may
+// compute small ones in another way. Returns whether all of dw is finite.
+bool weight_gradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& dw) {
+  const int64_t rows = dw.size(0), columns = dw.size(1), batch = x.size(0);
+  constexpr int64_t kElements = 1 << 18, kFewest = 16;
+  int64_t panel = std::max(kElements / std::max<int64_t>(columns, 1), kFewest);
+  if (at::get_num_threads() > 1) panel = rows;  // threads share a whole one better
+  auto* out = dw.data_ptr<float>();
+  bool finite = true;
+  for (int64_t row = 0; row < rows;) {
+    const int64_t n = rows - row < 2 * panel ? rows - row : panel;
+    gemm<float>(true, false, n, columns, batch, 1, dy.data_ptr<float>() + row, rows,
+                x.data_ptr<float>(), columns, 0, out + row * columns, columns);
+    finite &= finite_bits32(reinterpret_cast<const int32_t*>(out + row * columns), nullptr,
+                            static_cast<size_t>(n * columns));
+    row += n;
+  }
+  return finite;
+}
+
+struct PlacedLinear : torch::autograd::Function<PlacedLinear> {
+  // x, weight, and bias where there is one.
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, at::TensorList tensors) {
+    const at::Tensor &x = tensors[0], &weight = tensors[1];
+    ctx->save_for_backward({x, weight});
+    ctx->saved_data["wants_x"] = x.requires_grad();
+    if (tensors.size() == 2) return at::linear(x, weight);
+    ctx->saved_data["wants_bias"] = tensors[2].requires_grad();
+    return at::linear(x, weight, tensors[2]);
+  }
+
+  static variable_list backward(torch::autograd::AutogradContext* ctx, variable_list grads) {
+    const auto bias = ctx->saved_data.find("wants_bias");
+    variable_list result(bias == ctx->saved_data.end() ? 2 : 3);
+    if (!grads[0].defined()) return result;
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1], &dy = grads[0];
+    if (ctx->saved_data["wants_x"].toBool()) result[0] = dy.mm(weight);
+    result[1] = of_weight(dy, x, weight);
+    if (result.size() == 3 && bias->second.toBool()) result[2] = dy.sum(0);
+    return result;
+  }
+
+  static at::Tensor of_weight(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight) {
+    if (c10::GradMode::is_enabled()) return dy.t().mm(x);  // create_graph
+    GradientPlace place = take_gradient_place(weight);
+    if (!place.memory.defined()) return dy.t().mm(x);
+    const bool finite = weight_gradient(dy.contiguous(), x, place.memory);
+    if (place.finite) *place.finite = finite;
+    return std::move(place.memory);
+  }
+};
+
+bool plain_rows(const at::Tensor& t) {
+  return t.scalar_type() == at::kFloat && t.device().is_cpu() && t.layout() == at::kStrided &&
+         t.dim() == 2 && t.is_contiguous() && t.numel() > 0;
+}
+
+}  // namespace
+
+bool takes_place(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  return c10::GradMode::is_enabled() && weight.requires_grad() && plain_rows(x) &&
+         plain_rows(weight) && x.size(1) == weight.size(1) &&
+         (!bias.defined() || (bias.scalar_type() == at::kFloat && bias.device().is_cpu())) &&
+         !compat::autocast_of(at::kCPU).enabled && has_gradient_place(weight);
+}
+
+at::Tensor placed_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  return bias.defined() ? PlacedLinear::apply(at::TensorList({x, weight, bias}))
+                        : PlacedLinear::apply(at::TensorList({x, weight}));
+}
+
+}  // namespace trireme::detail

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace trireme::detail {
+
+/// at::linear with the same bits, whose backward writes the weight's gradient straight into the
+/// place that somebody offers for it (tensor/gradient_place.h). For what takes_place() allows; bias
+/// may be undefined.
+at::Tensor placed_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+
+/// Recorded, float32 rows in the CPU's memory, no autocast; and a place is offered now and then.
+bool takes_place(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+
+}  // namespace trireme::detail
