@@ -37,6 +37,25 @@ CheckpointIndex example() {
   return index;
 }
 
+/// Two ranks: a tensor in two parts, one that a replica holds too, one whole on all, one value.
+CheckpointIndex split_example() {
+  CheckpointIndex index = example();
+  index.world = 3;
+  index.layout = "zero stage 3, \"dp_shard\" 2";
+  index.files["model-rank00000.safetensors"] = index.files["state-rank00001.safetensors"] =
+      index.files["model-rank00001.safetensors"] = {99, "0123456789abcdef"};
+  auto part = [](const char* name, int64_t begin, int64_t length, const char* file,
+                 RankList ranks) {
+    return IndexPart{{name, {7}, {begin}, {length}}, file, "00000000000000cc", std::move(ranks)};
+  };
+  index.tensors["model.p"] = {"F32",
+                              {part("model.p", 0, 4, "model-rank00000.safetensors", {0, 2}),
+                               part("model.p", 4, 3, "model-rank00001.safetensors", {1})}};
+  index.tensors["optim.p"] = {"F32", {part("optim.p", 0, 7, "state-rank00001.safetensors", {1})}};
+  index.value_ranks["i"] = {0, 2};
+  return index;
+}
+
 // The text with its checksum made right again, so that what lies behind the checksum is tested.
 std::string resealed(std::string text) {
   const std::string mark = "\"checksum\": \"xxh3:";
@@ -75,19 +94,39 @@ TEST(checkpoint_index, comes_back_as_it_was) {
   }
 }
 
-TEST(checkpoint_index, every_flipped_bit_is_detected) {
-  const std::string text = index_text(example());
-  for (size_t i = 0; i < text.size(); ++i)
-    for (int bit = 0; bit < 8; ++bit) {
-      std::string flipped = text;
-      flipped[i] = static_cast<char>(flipped[i] ^ (1 << bit));
-      EXPECT_THROW(parse_index(flipped, "INDEX"), Error) << "byte " << i << " bit " << bit;
+TEST(checkpoint_index, parts_and_ranks_come_back_as_they_were) {
+  const auto index = split_example();
+  const std::string text = index_text(index);
+  const auto back = parse_index(text, "INDEX");
+  EXPECT_EQ(back.layout, index.layout);
+  EXPECT_EQ(back.value_ranks, index.value_ranks);
+  for (const auto& [name, t] : index.tensors) {
+    const auto& got = back.tensors.at(name);
+    EXPECT_EQ(got.dtype, t.dtype);
+    ASSERT_EQ(got.parts.size(), t.parts.size());
+    for (size_t i = 0; i < t.parts.size(); ++i) {
+      EXPECT_EQ(got.parts[i].slice, t.parts[i].slice);
+      EXPECT_EQ(got.parts[i].file, t.parts[i].file);
+      EXPECT_EQ(got.parts[i].xxh3, t.parts[i].xxh3);
+      EXPECT_EQ(got.parts[i].ranks, t.parts[i].ranks);
     }
+  }
+  EXPECT_EQ(index_text(back), text);
+}
+
+TEST(checkpoint_index, every_flipped_bit_is_detected) {
+  for (const std::string& text : {index_text(example()), index_text(split_example())})
+    for (size_t i = 0; i < text.size(); ++i)
+      for (int bit = 0; bit < 8; ++bit) {
+        std::string flipped = text;
+        flipped[i] = static_cast<char>(flipped[i] ^ (1 << bit));
+        EXPECT_THROW(parse_index(flipped, "INDEX"), Error) << "byte " << i << " bit " << bit;
+      }
 }
 
 TEST(checkpoint_index, every_truncation_is_detected) {
-  const std::string text = index_text(example());
-  for (size_t n = 0; n < text.size(); ++n) EXPECT_NE(corruption(text.substr(0, n)), "") << n;
+  for (const std::string& text : {index_text(example()), index_text(split_example())})
+    for (size_t n = 0; n < text.size(); ++n) EXPECT_NE(corruption(text.substr(0, n)), "") << n;
 }
 
 TEST(checkpoint_index, a_newer_version_is_refused_naming_both) {
@@ -123,20 +162,58 @@ TEST(checkpoint_index, what_does_not_hold_together_is_named) {
   EXPECT_TRUE(contains(corruption(with(text, "\"world\": 2", "\"step\": 2")), "stands twice"));
 }
 
+TEST(checkpoint_index, parts_that_do_not_hold_together_are_named) {
+  const std::string text = index_text(split_example());
+  const std::string second = "\"offsets\":[4],\"lengths\":[3]";
+  auto refused = [&](const std::string& what, const std::string& by, const std::string& says) {
+    const std::string got = corruption(with(text, what, by));
+    EXPECT_TRUE(contains(got, says)) << by << ": " << got;
+  };
+  refused(second, "\"offsets\":[3],\"lengths\":[4]", "elements 3 to 3 are in two parts");
+  refused(second, "\"offsets\":[5],\"lengths\":[2]", "elements 4 to 4 are in none");
+  refused(second, "\"offsets\":[4],\"lengths\":[2]", "elements 6 to 6 are in none");
+  refused(second, "\"offsets\":[4],\"lengths\":[4]", "neither whole nor a range");
+  refused(second, "\"offsets\":[4],\"lengths\":[9223372036854775807]", "neither whole");
+  refused(second, "\"offsets\":[8],\"lengths\":[0]", "neither whole nor a range");
+  refused(second, "\"offsets\":[4],\"lengths\":[0]", "neither whole nor a range");
+  refused(second, "\"offsets\":[],\"lengths\":[3]", "neither whole nor a range");
+  refused(second, "\"offsets\":[4,0],\"lengths\":[3,1]", "neither whole nor a range");
+  refused("\"ranks\":[0,2]", "\"ranks\":[2,0]", "do not rise");
+  refused("\"ranks\":[0,2]", "\"ranks\":[0,3]", "not below 3");
+  refused("\"ranks\":[0,2]", "\"ranks\":[0,0]", "do not rise");
+  refused("\"ranks\":[0,2]", "\"ranks\":[0,1]", "rank 1 holds two parts");
+  refused("\"ranks\":[0,2]", "\"ranks\":[2]", "cannot lie in file 'model-rank00000");
+  refused("\"ranks\":[0,2]", "\"ranks\":[]", "not a list of ranks");
+  refused("\"ranks\":[0,2]", "\"ranks\":[-1]", "a rank");
+  refused("\"ranks\":[0,2]", "\"sizes\":[0,2]", "neither whole nor a range");
+  refused("\"file\":\"state-rank00001", "\"file\":\"model-rank00001", "cannot lie in file");
+  refused("\n \"state-rank00001", "\n \"state-rank00007", "is not listed");
+  refused("\"shape\":[2,3]", "\"shape\":[4611686018427387904,3]", "2^63");
+  refused("zero stage 3", "z\\u0001ro", "not known in version 2");
+  refused("zero stage 3, \\\"dp_shard\\\" 2", "replicated", "not known in version 2");
+  refused("\"world\": 3", "\"world\": 0", "0 ranks");
+  refused("\"version\": 2", "\"version\": 1", "not known in version 1");
+  const size_t value = text.rfind("\"ranks\":[0,2]");
+  std::string bad = text;
+  bad.replace(value, 13, "\"ranks\":[9]");
+  EXPECT_TRUE(contains(corruption(resealed(bad)), "value 'i'"));
+}
+
 TEST(checkpoint_index, mutations_behind_the_checksum_never_crash) {
-  const std::string seed = index_text(example());
-  const std::string pieces[] = {
-      "-1", "1e99", "null", "[", "{", "}", "\"\"", "99999999999999999999", "true", ","};
-  std::mt19937 random(2);
-  int refused = 0;
-  for (int round = 0; round < 2000; ++round) {
-    std::string text = seed;
-    const size_t at = 70 + random() % (text.size() - 70);  // behind magic, version and checksum
-    if (random() % 2)
-      text[at] = static_cast<char>(random());
-    else
-      text.insert(at, pieces[random() % std::size(pieces)]);
-    refused += corruption(resealed(text)) != "";
+  for (const std::string& seed : {index_text(example()), index_text(split_example())}) {
+    const std::string pieces[] = {
+        "-1", "1e99", "null", "[", "{", "}", "\"\"", "99999999999999999999", "true", ","};
+    std::mt19937 random(2);
+    int refused = 0;
+    for (int round = 0; round < 2000; ++round) {
+      std::string text = seed;
+      const size_t at = 70 + random() % (text.size() - 70);  // behind magic, version and checksum
+      if (random() % 2)
+        text[at] = static_cast<char>(random());
+      else
+        text.insert(at, pieces[random() % std::size(pieces)]);
+      refused += corruption(resealed(text)) != "";
+    }
+    EXPECT_GT(refused, 1000);
   }
-  EXPECT_GT(refused, 1000);
 }

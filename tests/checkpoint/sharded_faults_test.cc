@@ -32,7 +32,7 @@ struct Failpoints {
 Names outcomes_by_threads(Seat seat, const std::function<void(Group)>& save) {
   Names texts(static_cast<size_t>(seat.world));
   run_threads(seat.world, [&](Group g) {
-    texts[static_cast<size_t>(g.rank())] = testing::outcome_of([&] { save(g); });
+    texts[static_cast<size_t>(g.rank())] = trireme::testing::outcome_of([&] { save(g); });
     g.barrier();
   });
   return texts;
@@ -48,12 +48,12 @@ Names outcomes_by_processes(int n, const std::function<void(Group)>& body) {
     const pid_t pid = ::fork();
     if (pid == 0) {
       ThreadRankScope label(r);
-      const std::string outcome = testing::outcome_of([&] {
-        Group group(detail::local_backend(
-            local::process_host(r, n, testing::folder_exchange(meeting.path()),
+      const std::string outcome = trireme::testing::outcome_of([&] {
+        Group group(trireme::detail::local_backend(
+            local::process_host(r, n, trireme::testing::folder_exchange(meeting.path()),
                                 Deadline::after(kLimit)),
             kLimit));
-        const std::string inner = testing::outcome_of([&] { body(group); });
+        const std::string inner = trireme::testing::outcome_of([&] { body(group); });
         if (!inner.empty()) group.abort(inner);
         spill(said / std::to_string(r), inner);
       });

@@ -366,11 +366,12 @@ TEST(checkpoint_sharded, every_flipped_byte_is_detected_and_the_rank_that_needs_
     fs::remove(path);
     EXPECT_TRUE(
         contains(message_of<Corrupt>([&] { verify_checkpoint(folder); }), path + " is missing"));
-    if (!index && other >= 0)
+    if (!index && other >= 0) {
       EXPECT_TRUE(contains(message_of<Corrupt>([&] {
                              loads(folder, {1 - other, 2, 2, 3});
                            }),
                            path + " is missing"));
+    }
     spill(path, good);
   }
   EXPECT_TRUE(all_load(run.path(), seat));

@@ -178,7 +178,8 @@ class Saver {
     holding.layout = options_.layout, holding.step = step_, holding.keep = options_.keep;
     holdings_ = gather_object(group_, holding, 0);
 
-    const Orders orders = scatter_object(group_, group_.rank() == 0 ? decide() : kNobody, 0);
+    const Orders orders =
+        scatter_object(group_, group_.rank() == 0 ? decide() : std::vector<Orders>{}, 0);
     raise(orders.failure);
 
     Written written;
@@ -188,8 +189,6 @@ class Saver {
   }
 
  private:
-  inline static const std::vector<Orders> kNobody;
-
   // Rank 0. Nothing on disk has changed where it finds a mistake.
   std::vector<Orders> decide() {
     std::vector<Orders> orders(holdings_.size());
@@ -262,6 +261,11 @@ class Saver {
       return failure;
     }
     failure = failure_of([&] { draft_->settle(options_.keep); });
+    if (failure)
+      failure.text = fmt::format(
+          "checkpoint of step {} is in {}, but its run folder could not be "
+          "brought up to date: {}",
+          step_, run_dir_, failure.text);
     draft_.reset();
     return failure;
   }
