@@ -36,7 +36,7 @@ class LimitedRanks {
     const std::string job = "limits-" + std::to_string(::getpid()) + folder_.path();
     for (int r = 0; r < n; ++r) {
       int ends[2];
-      check<ResourceError>(::pipe(ends) == 0, "pipe: {}", errno_text());
+      if (::pipe(ends) != 0) fail<ResourceError>("pipe: {}", errno_text());
       reports_.emplace_back(ends[0]);
       UniqueFd report(ends[1]);
       const pid_t pid = ::fork();
@@ -141,9 +141,9 @@ void deny(const std::vector<int>& calls, int error) {
   }
   filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
   sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
-  check<ResourceError>(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-                           ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0,
-                       "no seccomp: {}", errno_text());
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+    fail<ResourceError>("no seccomp: {}", errno_text());
 }
 
 /// More ranks than CPUs: then large messages are read with process_vm_readv.
@@ -285,9 +285,9 @@ namespace {
 // As a user without privileges: then descriptors that are under way count too.
 void few_files(int) {
   if (::geteuid() == 0)
-    check<ResourceError>(::setresuid(65534, 65534, 65534) == 0, "setresuid: {}", errno_text());
+    if (::setresuid(65534, 65534, 65534) != 0) fail<ResourceError>("setresuid: {}", errno_text());
   rlimit limit{64, 64};
-  check<ResourceError>(::setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit: {}", errno_text());
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) fail<ResourceError>("setrlimit: {}", errno_text());
 }
 
 }  // namespace

@@ -58,8 +58,8 @@ class Fork {
 
 inline void enter_namespace(const std::string& name) {
   UniqueFd fd(::open(("/var/run/netns/" + name).c_str(), O_RDONLY | O_CLOEXEC));
-  check<ResourceError>(fd && ::setns(fd.get(), CLONE_NEWNET) == 0, "cannot enter {}: {}", name,
-                       errno_text());
+  if (!fd || ::setns(fd.get(), CLONE_NEWNET) != 0)
+    fail<ResourceError>("cannot enter {}: {}", name, errno_text());
 }
 
 }  // namespace trireme::testing

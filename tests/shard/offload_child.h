@@ -29,7 +29,7 @@ namespace trireme::testing {
 /// Forks; what the body threw ("Kind: text"), "" where nothing, "signal N", or "hung".
 inline std::string in_child(const std::function<void()>& body) {
   int ends[2];
-  check<ResourceError>(::pipe(ends) == 0, "pipe: {}", errno_text());
+  if (::pipe(ends) != 0) fail<ResourceError>("pipe: {}", errno_text());
   UniqueFd in(ends[0]), out(ends[1]);
   const pid_t parent = ::getpid(), pid = ::fork();
   check<ResourceError>(pid >= 0, "fork: {}", errno_text());
@@ -67,9 +67,9 @@ inline void deny(int call, int error) {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<uint32_t>(error)),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
   sock_fprog program{4, filter};
-  check<ResourceError>(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-                           ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0,
-                       "seccomp: {}", errno_text());
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+    fail<ResourceError>("seccomp: {}", errno_text());
 }
 
 /// A tmpfs that this process alone sees. "": mounted; else why not.
@@ -142,10 +142,10 @@ inline void flip_byte(const std::string& folder, uint64_t at) {
   const UniqueFd fd = nameless_file(folder);
   char byte = 0;
   const auto offset = static_cast<off_t>(at);
-  check<Error>(::pread(fd.get(), &byte, 1, offset) == 1, "pread: {}", errno_text());
+  if (::pread(fd.get(), &byte, 1, offset) != 1) fail<Error>("pread: {}", errno_text());
   byte = static_cast<char>(byte ^ 0x10);
-  check<Error>(::pwrite(fd.get(), &byte, 1, offset) == 1 && ::fsync(fd.get()) == 0, "pwrite: {}",
-               errno_text());
+  if (::pwrite(fd.get(), &byte, 1, offset) != 1 || ::fsync(fd.get()) != 0)
+    fail<Error>("pwrite: {}", errno_text());
 }
 
 }  // namespace trireme::testing

@@ -33,7 +33,7 @@ bool shell(const std::string& command) {
 
 void in_namespace_of(const std::string& pid) {
   UniqueFd fd(::open(("/proc/" + pid + "/ns/net").c_str(), O_RDONLY | O_CLOEXEC));
-  check<Error>(::setns(fd.get(), CLONE_NEWNET) == 0, "setns: {}", errno_text());
+  if (::setns(fd.get(), CLONE_NEWNET) != 0) fail<Error>("setns: {}", errno_text());
 }
 
 std::unique_ptr<TcpStore> connect(const std::string& endpoint) {

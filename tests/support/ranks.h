@@ -82,7 +82,7 @@ class Processes {
   Processes(int n, const EngineBody& body, Duration timeout = std::chrono::seconds(30)) {
     for (int r = 0; r < n; ++r) {
       int pipe_fds[2];
-      check<ResourceError>(::pipe(pipe_fds) == 0, "pipe: {}", errno_text());
+      if (::pipe(pipe_fds) != 0) fail<ResourceError>("pipe: {}", errno_text());
       pid_t pid = ::fork();
       if (pid == 0) {
         ::close(pipe_fds[0]);

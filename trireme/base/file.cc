@@ -27,7 +27,7 @@ UniqueFd open_or_fail(const std::string& path, int flags, mode_t mode = 0644) {
 std::string read_file(const std::string& path, size_t limit) {
   UniqueFd fd = open_or_fail(path, O_RDONLY);
   struct stat st {};
-  check<ResourceError>(::fstat(fd.get(), &st) == 0, "cannot stat {}: {}", path, errno_text());
+  if (::fstat(fd.get(), &st) != 0) fail<ResourceError>("cannot stat {}: {}", path, errno_text());
   check<ResourceError>(!S_ISDIR(st.st_mode), "{} is a folder, not a file", path);
   std::string bytes;
   char buffer[1 << 16];
@@ -44,7 +44,7 @@ std::string read_file(const std::string& path, size_t limit) {
 
 void fsync_path(const std::string& path) {
   UniqueFd fd = open_or_fail(path, O_RDONLY);
-  check<ResourceError>(::fsync(fd.get()) == 0, "cannot sync {}: {}", path, errno_text());
+  if (::fsync(fd.get()) != 0) fail<ResourceError>("cannot sync {}: {}", path, errno_text());
 }
 
 void write_file_atomic(const std::string& path, std::string_view bytes) {
@@ -61,9 +61,9 @@ void write_file_atomic(const std::string& path, std::string_view bytes) {
       check<ResourceError>(n >= 0, "cannot write {}: {}", path, errno_text());
       bytes.remove_prefix(static_cast<size_t>(n));
     }
-    check<ResourceError>(::fsync(fd.get()) == 0, "cannot sync {}: {}", path, errno_text());
-    check<ResourceError>(::rename(temporary.c_str(), path.c_str()) == 0,
-                         "cannot rename {} to {}: {}", temporary, path, errno_text());
+    if (::fsync(fd.get()) != 0) fail<ResourceError>("cannot sync {}: {}", path, errno_text());
+    if (::rename(temporary.c_str(), path.c_str()) != 0)
+      fail<ResourceError>("cannot rename {} to {}: {}", temporary, path, errno_text());
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;
@@ -75,8 +75,8 @@ void write_file_atomic(const std::string& path, std::string_view bytes) {
 PrivateFolder::PrivateFolder(std::string_view prefix) {
   const char* base = std::getenv("TMPDIR");
   path_ = std::string(base && *base ? base : "/tmp") + "/" + std::string(prefix) + ".XXXXXX";
-  check<ResourceError>(::mkdtemp(path_.data()) != nullptr, "cannot make a folder {}: {}", path_,
-                       errno_text());
+  if (::mkdtemp(path_.data()) == nullptr)
+    fail<ResourceError>("cannot make a folder {}: {}", path_, errno_text());
 }
 
 PrivateFolder::~PrivateFolder() {

@@ -28,8 +28,8 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
                         errno_text(code));
   }
   struct stat info {};
-  check<ResourceError>(::fstat(fd.get(), &info) == 0, "cannot stat file '{}': {}", path,
-                       errno_text());
+  if (::fstat(fd.get(), &info) != 0)
+    fail<ResourceError>("cannot stat file '{}': {}", path, errno_text());
   check<UsageError>(S_ISREG(info.st_mode), "'{}' is not a regular file", path);
   size_ = static_cast<size_t>(info.st_size);
   if (size_ == 0) return;

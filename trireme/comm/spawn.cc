@@ -114,8 +114,8 @@ void spawn(int n, const std::function<void(Group)>& fn, const SpawnOptions& opti
 
   PrivateFolder folder("trireme-spawn");
   unsigned char random[8];
-  check<ResourceError>(::getrandom(random, sizeof random, 0) == sizeof random,
-                       "no random numbers: {}", errno_text());
+  if (::getrandom(random, sizeof random, 0) != sizeof random)
+    fail<ResourceError>("no random numbers: {}", errno_text());
   std::string job = "spawn-";
   for (unsigned char b : random) job += fmt::format("{:02x}", b);
   std::vector<std::string> args = arguments_of_this_program();

@@ -15,9 +15,8 @@ namespace {
 void write_secret(const std::string& path, const std::string& secret) {
   UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   check<ResourceError>(static_cast<bool>(fd), "cannot make {}: {}", path, errno_text());
-  check<ResourceError>(
-      ::write(fd.get(), secret.data(), secret.size()) == static_cast<ssize_t>(secret.size()),
-      "cannot write {}: {}", path, errno_text());
+  if (::write(fd.get(), secret.data(), secret.size()) != static_cast<ssize_t>(secret.size()))
+    fail<ResourceError>("cannot write {}: {}", path, errno_text());
 }
 
 }  // namespace

@@ -79,8 +79,8 @@ Keeper::Keeper(std::string cookie, std::string folder) {
   // The folder outlives the chdir above.
   if (!folder.empty()) folder = std::filesystem::absolute(folder).string();
   int ends[2];
-  check<ResourceError>(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0,
-                       "cannot make a socket pair: {}", errno_text());
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+    fail<ResourceError>("cannot make a socket pair: {}", errno_text());
   UniqueFd ours(ends[0]), theirs(ends[1]);
   pid_ = ::fork();
   check<ResourceError>(pid_ >= 0, "cannot start a process: {}", errno_text());
@@ -93,9 +93,9 @@ Keeper::Keeper(std::string cookie, std::string folder) {
 }
 
 void Keeper::watch(pid_t process_group) {
-  check<ResourceError>(::send(orders_.get(), &process_group, sizeof process_group, MSG_NOSIGNAL) ==
-                           static_cast<ssize_t>(sizeof process_group),
-                       "the launcher's keeper process (pid {}) is gone: {}", pid_, errno_text());
+  if (::send(orders_.get(), &process_group, sizeof process_group, MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(sizeof process_group))
+    fail<ResourceError>("the launcher's keeper process (pid {}) is gone: {}", pid_, errno_text());
 }
 
 Keeper::~Keeper() {

@@ -82,7 +82,7 @@ UniqueFd Output::open_stream(int local_rank, int which) {
   if (!tee || !shown) return file;
 
   int ends[2];
-  check<ResourceError>(::pipe2(ends, O_CLOEXEC) == 0, "cannot make a pipe: {}", errno_text());
+  if (::pipe2(ends, O_CLOEXEC) != 0) fail<ResourceError>("cannot make a pipe: {}", errno_text());
   UniqueFd in(ends[0]), out(ends[1]);
   ::fcntl(in.get(), F_SETFL, O_NONBLOCK);  // the reading end alone
   auto stream = std::make_unique<Stream>();

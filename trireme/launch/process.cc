@@ -85,7 +85,7 @@ pid_t start_process(const ProcessSpec& spec) {
   auto env = pointers(spec.env);
   CpuSet cpus(spec.cpus);
   int ends[2];
-  check<ResourceError>(::pipe2(ends, O_CLOEXEC) == 0, "cannot make a pipe: {}", errno_text());
+  if (::pipe2(ends, O_CLOEXEC) != 0) fail<ResourceError>("cannot make a pipe: {}", errno_text());
   UniqueFd in(ends[0]), out(ends[1]);
   Child child{spec, argv.data(), env.data(), cpus, ::getpid(), out.get()};
   pid_t pid = ::fork();
@@ -119,7 +119,8 @@ std::string find_program(const std::string& name) {
     return ::stat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode);
   };
   if (name.find('/') != std::string::npos) {
-    check<UsageError>(::access(name.c_str(), F_OK) == 0, "cannot start {}: {}", name, errno_text());
+    if (::access(name.c_str(), F_OK) != 0)
+      fail<UsageError>("cannot start {}: {}", name, errno_text());
     check<UsageError>(is_file(name), "cannot start {}: it is not a file", name);
     check<UsageError>(::access(name.c_str(), X_OK) == 0,
                       "cannot start {}: it is not executable (chmod +x makes it so)", name);

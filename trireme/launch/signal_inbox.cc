@@ -21,8 +21,8 @@ SignalInbox::SignalInbox(const std::vector<int>& signals) {
   ::sigaddset(&read, SIGCHLD);
   blocked_ = read;
   ::sigaddset(&blocked_, SIGPIPE);
-  check<ResourceError>(::pthread_sigmask(SIG_BLOCK, &blocked_, &before_) == 0,
-                       "cannot block signals: {}", errno_text());
+  if (const int code = ::pthread_sigmask(SIG_BLOCK, &blocked_, &before_))  // sets no errno
+    fail<ResourceError>("cannot block signals: {}", errno_text(code));
   fd_.reset(::signalfd(-1, &read, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd_) {
     int code = errno;

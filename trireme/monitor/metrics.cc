@@ -68,7 +68,7 @@ MetricsFile::MetricsFile(const std::string& path, const RunStart& start, Metrics
                        errno_text());
 
   struct stat info {};
-  check<ResourceError>(::fstat(fd_.get(), &info) == 0, "{}: {}", path, errno_text());
+  if (::fstat(fd_.get(), &info) != 0) fail<ResourceError>("{}: {}", path, errno_text());
   if (path != "-" && S_ISREG(info.st_mode) && info.st_size > 0) {
     const off_t keep = whole_lines(fd_.get(), info.st_size);
     if (keep > 0) {
@@ -79,8 +79,8 @@ MetricsFile::MetricsFile(const std::string& path, const RunStart& start, Metrics
                         "wrote them, or give --metrics another name",
                         path, schema, kMetricsSchema);
     }
-    check<ResourceError>(::ftruncate(fd_.get(), mode == MetricsMode::fresh ? 0 : keep) == 0,
-                         "{}: {}", path, errno_text());
+    if (::ftruncate(fd_.get(), mode == MetricsMode::fresh ? 0 : keep) != 0)
+      fail<ResourceError>("{}: {}", path, errno_text());
   }
   write_line(line_of(Json{{"event", "start"},
                           {"schema", kMetricsSchema},

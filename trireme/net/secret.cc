@@ -61,7 +61,7 @@ Secret read_secret_file(const std::string& path) {
   check<UsageError>(static_cast<bool>(fd), "cannot open the secret file {}: {}", path,
                     errno_text());
   struct stat st {};
-  check<ResourceError>(::fstat(fd.get(), &st) == 0, "cannot stat {}: {}", path, errno_text());
+  if (::fstat(fd.get(), &st) != 0) fail<ResourceError>("cannot stat {}: {}", path, errno_text());
   check<UsageError>(S_ISREG(st.st_mode), "the secret file {} is not a regular file", path);
   check<UsageError>(st.st_uid == ::geteuid() || st.st_uid == 0,
                     "the secret file {} belongs to user {}, not to you: chown it", path, st.st_uid);

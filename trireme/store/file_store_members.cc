@@ -36,8 +36,8 @@ UniqueFd open_store_file(const std::string& path, int more_flags) {
                        errno_text(code),
                        hint.empty() ? "; name a file in a folder that every rank may write" : hint);
   struct stat st {};
-  check<ResourceError>(::fstat(fd.get(), &st) == 0, "cannot stat the store's file {}: {}", path,
-                       errno_text());
+  if (::fstat(fd.get(), &st) != 0)
+    fail<ResourceError>("cannot stat the store's file {}: {}", path, errno_text());
   check<UsageError>(S_ISREG(st.st_mode), "{} is not a regular file: a store needs one", path);
   bool ours = st.st_uid == ::geteuid() || (::geteuid() == 0 && st.st_uid == kNobody);
   check<UsageError>(ours && (st.st_mode & 022) == 0,

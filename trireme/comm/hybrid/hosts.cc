@@ -31,9 +31,9 @@ UniqueFd listen_at(const std::string& name) {
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   socklen_t length;
   const sockaddr_un a = address_of(name, length);
-  check<ResourceError>(fd && ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&a), length) == 0 &&
-                           ::listen(fd.get(), 128) == 0,
-                       "cannot listen on a Unix socket: {}", errno_text());
+  if (!fd || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&a), length) != 0 ||
+      ::listen(fd.get(), 128) != 0)
+    fail<ResourceError>("cannot listen on a Unix socket: {}", errno_text());
   return fd;
 }
 
@@ -52,8 +52,8 @@ std::vector<int> find_hosts(Store& store, int rank, int size, Deadline deadline)
   const char* given = std::getenv("TRIREME_HOST_ID");
   const std::string id = given ? given : "";
   unsigned char raw[16];
-  check<ResourceError>(::getrandom(raw, sizeof raw, 0) == sizeof raw, "no random numbers: {}",
-                       errno_text());
+  if (::getrandom(raw, sizeof raw, 0) != sizeof raw)
+    fail<ResourceError>("no random numbers: {}", errno_text());
   std::string name = "trireme-host-";
   for (unsigned char byte : raw) name += fmt::format("{:02x}", byte);
   const UniqueFd listener = listen_at(name);  // until everybody has looked

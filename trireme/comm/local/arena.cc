@@ -34,10 +34,10 @@ void reserve(int fd, size_t bytes) {
         bytes, bytes - at + kMargin - room.bytes, room.limit, room.bytes);
     const size_t share = round_up(std::max<size_t>(room.bytes / kMaxRanks, 256 << 10), kPage);
     const size_t n = std::min(share, bytes - at);
-    check<ResourceError>(
-        ::fallocate(fd, 0, static_cast<off_t>(at), static_cast<off_t>(n)) == 0,
-        "cannot reserve {} bytes that ranks share: {}. Free memory or raise the limit", bytes,
-        errno_text());
+    if (::fallocate(fd, 0, static_cast<off_t>(at), static_cast<off_t>(n)) != 0)
+      fail<ResourceError>(
+          "cannot reserve {} bytes that ranks share: {}. Free memory or raise the limit", bytes,
+          errno_text());
     at += n;
   }
 }

@@ -20,8 +20,8 @@ namespace {
 
 std::string random_hex(size_t bytes) {
   unsigned char raw[32];
-  check<ResourceError>(::getrandom(raw, bytes, 0) == static_cast<ssize_t>(bytes),
-                       "no random numbers: {}", errno_text());
+  if (::getrandom(raw, bytes, 0) != static_cast<ssize_t>(bytes))
+    fail<ResourceError>("no random numbers: {}", errno_text());
   std::string hex;
   for (size_t i = 0; i < bytes; ++i) hex += fmt::format("{:02x}", raw[i]);
   return hex;
@@ -97,9 +97,9 @@ void ProcessHost::join(const Exchange& exchange, Deadline deadline) {
   if (!listener) refused("cannot create a Unix socket", "socket");
   socklen_t length = 0;
   sockaddr_un address = abstract_address(name, length);
-  check<ResourceError>(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) == 0 &&
-                           ::listen(listener.get(), kMaxRanks) == 0,
-                       "cannot listen on a Unix socket: {}", errno_text());
+  if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      ::listen(listener.get(), kMaxRanks) != 0)
+    fail<ResourceError>("cannot listen on a Unix socket: {}", errno_text());
   exchange.set(key_of(rank()), name + token + (rank() == 0 ? random_hex(8) : ""));
   const std::string first = checked(exchange.get(key_of(0), deadline));
   check<Corrupt>(first.size() == name.size() + token.size() + 16,
@@ -125,10 +125,10 @@ void ProcessHost::join(const Exchange& exchange, Deadline deadline) {
     UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     if (!socket) refused("cannot create a Unix socket", "socket");
     sockaddr_un to = abstract_address(there.substr(0, name.size()), length);
-    check<PeerLost>(
-        ::connect(socket.get(), reinterpret_cast<sockaddr*>(&to), length) == 0,
-        "cannot reach rank {} on this host: {}. Are the ranks in one network namespace?", q,
-        errno_text());
+    if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&to), length) != 0)
+      fail<PeerLost>(
+          "cannot reach rank {} on this host: {}. Are the ranks in one network namespace?", q,
+          errno_text());
     std::memcpy(hello.token, there.data() + name.size(), sizeof hello.token);
     send_message(socket.get(), hello, descriptors, q, deadline);
     Received reply = receive_message(socket.get(), q, deadline);

@@ -72,8 +72,8 @@ std::string string(const json& object, const char* key, const std::string& path)
 void make_folders(const std::string& folder) {
   for (size_t at = folder.find('/', 1);; at = folder.find('/', at + 1)) {
     const std::string part = folder.substr(0, at);
-    check<ResourceError>(::mkdir(part.c_str(), 0700) == 0 || errno == EEXIST,
-                         "cannot make the folder {}: {}", part, errno_text());
+    if (::mkdir(part.c_str(), 0700) != 0 && errno != EEXIST)
+      fail<ResourceError>("cannot make the folder {}: {}", part, errno_text());
     if (at == std::string::npos) return;
   }
 }
