@@ -39,7 +39,6 @@ TEST(config_zero_keys, defaults_are_deepspeeds_but_for_speed) {
   EXPECT_EQ(c.get_int("zero_optimization.mics_shard_size"), -1);
   EXPECT_EQ(c.get_string("zero_optimization.offload_optimizer.device"), "none");
   EXPECT_EQ(c.get_string("zero_optimization.offload_param.device"), "none");
-  EXPECT_TRUE(c.get_bool("zero_optimization.overlap_comm"));
   EXPECT_FALSE(c.has("zero_optimization.reduce_bucket_size"));
   EXPECT_EQ(config(section(R"("stage": 2, "reduce_bucket_size": 5e8)"))
                 .get_int("zero_optimization.reduce_bucket_size"),

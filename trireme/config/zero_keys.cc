@@ -55,11 +55,6 @@ std::vector<KeyInfo> zero_keys() {
        .when = kFlat,
        .help = "ranks of one host keep one copy of the weights in shared memory, in which each "
                "updates its shard"},
-      zero("reduce_scatter", KeyType::boolean, "true", kFlat,
-           "a gradient's sum goes to its owner alone; false: every rank gets it first"),
-      zero("overlap_comm", KeyType::boolean, "true", kSharded,
-           "communication goes on beside backward (DeepSpeed without it: in stage 3 only); the "
-           "same sums"),
       elements("reduce_bucket_size", "", kFlat,
                "elements of a bucket of gradients; without it comm.bucket_mb (DeepSpeed: 5e8, one "
                "bucket of 2 GB)"),
@@ -103,6 +98,8 @@ std::vector<KeyInfo> zero_keys() {
   };
   for (const Row& row : {
            Row{"contiguous_gradients", "gradients always lie in contiguous buckets and shards"},
+           Row{"reduce_scatter", "a gradient's sum always goes to its owner alone; the same sums"},
+           Row{"overlap_comm", "communication always goes on beside backward; the same sums"},
            Row{"use_multi_rank_bucket_allreduce allgather_partitions",
                "chooses between ways to the same sums and weights"},
            Row{"allgather_bucket_size",

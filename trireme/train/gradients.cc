@@ -38,6 +38,13 @@ void Gradients::publish() {
   if (ShardedParameters* shards = sharded()) shards->publish();
 }
 
+int64_t Gradients::bytes() {
+  int64_t sum = 0;
+  for (const auto& [name, p] : owned())
+    if (p.grad().defined()) sum += static_cast<int64_t>(p.grad().nbytes());
+  return sum;
+}
+
 const Reducer& Gradients::reducer() const {
   fail<UsageError>("gradients are sharded: there is no reducer of whole ones");
 }

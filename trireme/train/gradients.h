@@ -78,6 +78,8 @@ class TRIREME_API Gradients {
   /// ZeRO: null at stage 0.
   virtual ShardedParameters* sharded() { return nullptr; }
 
+  /// Memory that gradients lie in after a step, on this rank.
+  virtual int64_t bytes();
   /// Stage 0 alone.
   virtual const Reducer& reducer() const;
   /// Gradient buffers that the tree keeps on this rank beside the buckets.

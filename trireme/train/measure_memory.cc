@@ -5,6 +5,7 @@
 #include <set>
 
 #include "trireme/monitor/memory.h"
+#include "trireme/shard/sharded_parameters.h"
 #include "trireme/tensor/live_bytes.h"
 #include "trireme/tensor/state.h"
 #include "trireme/train/run.h"
@@ -17,7 +18,7 @@ namespace {
 class Bytes final : public StateVisitor {
  public:
   void add(const at::Tensor& t) {
-    if (t.defined() && t.nbytes() > 0 && seen_.insert(t.data_ptr()).second)
+    if (t.defined() && t.nbytes() > 0 && t.data_ptr() && seen_.insert(t.data_ptr()).second)
       sum_ += static_cast<int64_t>(t.nbytes());
   }
   void tensor(const Slice&, at::Tensor local) override { add(local); }
@@ -31,17 +32,16 @@ class Bytes final : public StateVisitor {
   int64_t sum_ = 0;
 };
 
-int64_t weights_of(const Run& run) {
+// Under ZeRO-3 the model's tensors have no bytes of their own; with shared weights ranks have one
+// copy.
+int64_t weights_of(Run& run, const Config& config) {
   Bytes bytes;
   for (const auto& [name, w] : run.weights) bytes.add(w);
   for (const auto& p : run.model->parameters()) bytes.add(p);
-  return bytes.sum();
-}
-
-int64_t gradients_of(const Run& run) {
-  Bytes bytes;
-  for (const auto& [name, p] : run.gradients->parameters()) bytes.add(p.grad());
-  return bytes.sum();
+  if (run.collective_forward) run.gradients->sharded()->state(bytes);
+  const bool shared = run.gradients->sharded() && !run.collective_forward &&
+                      config.get_bool("zero_optimization.share_weights");
+  return bytes.sum() / (shared ? run.group.size() : 1);
 }
 
 }  // namespace
@@ -59,16 +59,19 @@ MeasuredMemory measure_memory(const Config& config, Group group) {
   train_step(run);
   m.activations = live.peak() - held;
 
-  m.weights = weights_of(run);
-  m.gradients = gradients_of(run);
+  m.weights = weights_of(run, config);
+  m.gradients = run.gradients->bytes();
   Bytes states;
   run.optimizer->state(states);
   m.optimizer = states.sum();
   m.shared = run.group.shared_bytes();
-  // The local engine gives gradients memory of its own, which the allocator knows nothing of.
-  const int64_t allocated =
-      held - m.weights - m.optimizer - (group.backend() == "local" ? 0 : m.gradients);
-  m.buffers = std::max<int64_t>(0, allocated) + std::max<int64_t>(0, m.shared - m.gradients);
+  // The local engine gives gradients, and what ranks share out, memory of its own, which the
+  // allocator knows nothing of.
+  int64_t in_windows = 0;
+  if (group.backend() == "local")
+    in_windows = m.gradients + (run.gradients->sharded() ? m.weights : 0);
+  const int64_t allocated = held - (m.weights + m.gradients + m.optimizer - in_windows);
+  m.buffers = std::max<int64_t>(0, allocated) + std::max<int64_t>(0, m.shared - in_windows);
   group.barrier();  // peers' pages are there for all
   const int64_t after = proportional_memory();
   if (before >= 0 && after >= 0) m.resident = after - before;

@@ -84,6 +84,11 @@ class ShardedGradients final : public Gradients {
     unused_();
   }
   NotFinite not_finite() const override { return name_of(scatter()); }
+  // Stage 1 has whole ones until the step ends.
+  int64_t bytes() override {
+    const GradientScatter::Stats stats = scatter().stats();
+    return stats.shard_bytes > 0 ? stats.shard_bytes : stats.slab_bytes;
+  }
   ShardedParameters* sharded() override { return &replicated_; }
   int tree_buffers(int micro_batches) const override { return tree_ ? levels(micro_batches) : 0; }
 
