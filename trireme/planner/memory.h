@@ -7,6 +7,7 @@
 
 #include "trireme/base/export.h"
 #include "trireme/planner/model_shape.h"
+#include "trireme/shard/shard_plan.h"  // kShardAlign
 
 // THE memory formulas: parameters and a stage of ZeRO in, bytes of one rank out. Pure.
 //
@@ -23,8 +24,6 @@
 // a multiple of kAlign elements and each unit is padded to n × kAlign; Ψ above then counts the
 // padding.
 namespace trireme {
-
-inline constexpr int64_t kShardAlign = 1024;  // elements
 
 /// Which optimizer, for its state: float32 numbers beside the parameters (optim/optimizer.h).
 struct OptimizerShape {
