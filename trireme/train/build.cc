@@ -291,7 +291,7 @@ Run build_run(const Config& c, Group group) {
   const int64_t per_sample = run.text ? c.get_int("model.context") : 1;
   run.scaling = scaling_for(precision, group, run.batches.train * per_sample);
   const auto parts = run.gradients->norm_parts();
-  run.optimizer = offloaded(c, zero, run.gradients->owned(), [&](NamedTensors owned) {
+  run.optimizer = offloaded(c, zero, *run.gradients, [&](NamedTensors owned) {
     return optimizer_for(precision, std::move(owned),
                          [&](NamedTensors p) { return build_optimizer(c, p, parts); });
   });
