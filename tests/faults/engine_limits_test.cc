@@ -10,12 +10,11 @@
 #include <torch/types.h>
 
 #include <cstdlib>
-#include <fstream>
 
 #include "tests/support/conformance.h"
+#include "tests/support/memory_limit.h"
 #include "tests/support/ranks.h"
 #include "tests/support/refusals.h"
-#include "trireme/base/cgroup.h"
 #include "trireme/comm/local/memory_room.h"
 #include "trireme/comm/run.h"
 
@@ -353,51 +352,6 @@ TEST(faults_engine_limits, more_groups_than_files_are_refused_and_the_others_go_
 // ---- memory
 
 namespace {
-
-/// A cgroup with a memory limit, of whichever version is there; gone with the object.
-class MemoryLimit {
- public:
-  explicit MemoryLimit(size_t bytes) {
-    why_ = "no cgroup with the memory controller";
-    make("", "memory.max", bytes);
-    if (path_.empty()) make("memory", "memory.limit_in_bytes", bytes);
-  }
-  ~MemoryLimit() {
-    for (int i = 0; !path_.empty() && ::rmdir(path_.c_str()) != 0 && i < 1000; ++i) ::usleep(1000);
-  }
-  MemoryLimit(const MemoryLimit&) = delete;
-  const std::string& why() const { return why_; }  // "": it is there
-  void enter() const {
-    check<ResourceError>(write(path_ + "/cgroup.procs", std::to_string(::getpid())),
-                         "cannot enter {}", path_);
-  }
-
- private:
-  static bool write(const std::string& path, const std::string& text) {
-    std::ofstream file(path);
-    return static_cast<bool>(file << text << std::flush);
-  }
-  void make(const std::string& controller, const std::string& file, size_t bytes) {
-    walk_cgroups("", controller, [&](const std::string& folder) {
-      const std::string path = folder + "/trireme-test-" + std::to_string(::getpid());
-      if (::mkdir(path.c_str(), 0755) != 0) {
-        why_ = "cannot make a cgroup below " + folder + ": " + errno_text();
-        return true;
-      }
-      auto there = [&] { return ::access((path + "/" + file).c_str(), W_OK) == 0; };
-      if (!there() && controller.empty()) write(folder + "/cgroup.subtree_control", "+memory");
-      if (there() && write(path + "/" + file, std::to_string(bytes))) {
-        path_ = path;
-        why_.clear();
-        return false;
-      }
-      ::rmdir(path.c_str());
-      return true;
-    });
-  }
-
-  std::string path_, why_;
-};
 
 constexpr size_t kMiB = size_t{1} << 20;
 

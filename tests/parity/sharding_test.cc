@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of sharding: every stage, state in memory or on disk, float32 or bfloat16, with and
-// without recomputation, on 1, 2 and 4 ranks against plain training.
+// The table of sharding: every stage, states and parameters in memory or on disk, float32 or
+// bfloat16, with and without recomputation, on 1, 2 and 4 ranks against plain training.
 #include <gtest/gtest.h>
 
 #include "tests/train/small_runs.h"
@@ -13,14 +13,18 @@ namespace {
 
 constexpr int64_t kSteps = 20;
 
+enum Disk { nothing, states, parameters, both };  // what lies there
+
 struct Row {
   int stage;
-  bool disk, bf16, recompute;
+  Disk disk;
+  bool bf16, recompute;
 };
 
 std::string text_of(const Row& r) {
-  return "stage" + std::to_string(r.stage) + (r.disk ? "_on_disk" : "") +
-         (r.bf16 ? "_bf16" : "_fp32") + (r.recompute ? "_recomputed" : "");
+  static constexpr const char* kOnDisk[] = {"", "_on_disk", "_parameters_on_disk", "_all_on_disk"};
+  return "stage" + std::to_string(r.stage) + kOnDisk[r.disk] + (r.bf16 ? "_bf16" : "_fp32") +
+         (r.recompute ? "_recomputed" : "");
 }
 
 std::string name_of(const ::testing::TestParamInfo<Row>& info) { return text_of(info.param); }
@@ -29,9 +33,11 @@ void PrintTo(const Row& row, std::ostream* out) { *out << text_of(row); }
 std::vector<Row> all_rows() {
   std::vector<Row> rows;
   for (int stage : {1, 2, 3})
-    for (bool disk : {false, true})
+    for (Disk disk : {nothing, states, parameters, both}) {
+      if (stage < 3 && disk >= parameters) continue;
       for (bool bf16 : {false, true})
         for (bool recompute : {false, true}) rows.push_back({stage, disk, bf16, recompute});
+    }
   return rows;
 }
 
@@ -48,10 +54,16 @@ Sets base(bool bf16, bool recompute) {
 Sets with_zero(Sets sets, const Row& row, const std::string& folder) {
   sets.push_back("zero_optimization.stage=" + std::to_string(row.stage));
   sets.push_back("zero_optimization.stage3_param_persistence_threshold=0");
-  if (row.disk) {
+  if (row.disk == states || row.disk == both) {
     sets.push_back("zero_optimization.offload_optimizer.device=nvme");
     sets.push_back("zero_optimization.offload_optimizer.nvme_path=" + folder);
     sets.push_back("zero_optimization.sub_group_size=4096");
+  }
+  if (row.disk >= parameters) {
+    sets.push_back("zero_optimization.offload_param.device=nvme");
+    sets.push_back("zero_optimization.offload_param.nvme_path=" + folder);
+    // A unit is asked for while the one before computes, and no earlier.
+    sets.push_back("zero_optimization.stage3_prefetch_bucket_size=16384");
   }
   return sets;
 }
@@ -86,7 +98,7 @@ TEST(parity_sharding_hybrid, shards_in_pairs_with_replicas_are_plain_training_to
   const std::string corpus = write_corpus(folder);
   const Trained want = train_on_threads(1, tiny_gpt(corpus, base(false, false)), kSteps)[0];
   for (int stage : {1, 2, 3}) {
-    Sets sets = with_zero(base(false, false), {stage, false, false, false}, "");
+    Sets sets = with_zero(base(false, false), {stage, nothing, false, false}, "");
     sets.push_back("parallelism.dp_shard=2");
     for (const Trained& got : train_on_threads(4, tiny_gpt(corpus, sets), kSteps))
       EXPECT_EQ(first_difference(got.weights, want.weights), "") << "stage " << stage;
@@ -109,7 +121,7 @@ TEST(parity_sharding_models, mlp_and_net_are_sharded_alike) {
   for (const char* model : {"mlp", "net"}) {
     const Trained want = train_on_threads(2, digits(model), 6)[0];
     for (int stage : {1, 2, 3}) {
-      const Sets sets = with_zero({}, {stage, false, false, false}, "");
+      const Sets sets = with_zero({}, {stage, nothing, false, false}, "");
       for (const Trained& got : train_on_threads(2, digits(model, sets), 6))
         EXPECT_LT(relative_distance(got.weights, want.weights), 1e-5) << model << stage;
     }
@@ -121,8 +133,8 @@ TEST(parity_sharding_optimizers, each_one_steps_on_shards_as_on_wholes) {
     const Sets sets = {"optimizer.type=" + std::string(type), "optimizer.params={\"lr\": 0.01}"};
     const Trained want = train_on_threads(2, digits("mlp", sets), 6)[0];
     for (int stage : {1, 3})
-      for (const Trained& got :
-           train_on_threads(2, digits("mlp", with_zero(sets, {stage, false, false, false}, "")), 6))
+      for (const Trained& got : train_on_threads(
+               2, digits("mlp", with_zero(sets, {stage, nothing, false, false}, "")), 6))
         EXPECT_LT(relative_distance(got.weights, want.weights), 1e-5) << type << " " << stage;
   }
 }
@@ -134,7 +146,7 @@ TEST(parity_sharding_accumulation, stages_2_and_3_reduce_each_micro_batch_and_st
   const Trained want = train_on_threads(1, tiny_gpt(corpus, {"train_batch_size=16"}), 6)[0];
   for (int stage : {1, 2, 3})
     for (const Trained& got : train_on_threads(
-             2, tiny_gpt(corpus, with_zero(sets, {stage, false, false, false}, "")), 6))
+             2, tiny_gpt(corpus, with_zero(sets, {stage, nothing, false, false}, "")), 6))
       EXPECT_LT(relative_distance(got.weights, want.weights), 1e-4) << stage;
 }
 

@@ -76,12 +76,14 @@ std::vector<KeyInfo> offload_keys() {
           "where shards of parameters are while no unit needs them: nvme is a file in nvme_path"),
       key(parameters + "nvme_path", KeyType::text, "", kParameters,
           "folder for that file, on a fast disk"),
-      count(parameters + "buffer_count", "5", 1, 1024, kParameters,
+      count(parameters + "buffer_count", "5", 2, 1024, kParameters,
             "buffers between the file and the units"),
       count(parameters + "buffer_size", "100000000", 1, 0x1p53, kParameters,
-            "elements of such a buffer"),
-      count(parameters + "max_in_cpu", "1000000000", 0, 0x1p53, kParameters,
-            "elements that stay in memory after use"),
+            "elements that such a buffer may have: as many as a rank's shard of the largest unit"),
+      // DeepSpeed's default, 1e9, leaves all parameters of most models in memory: whoever names a
+      // disk wants them there.
+      count(parameters + "max_in_cpu", "0", 0, 0x1p53, kParameters,
+            "elements of a rank's shards that stay in memory: the first units"),
       count("aio.block_size", "1048576", 4096, 0x1p31, kEither, "bytes of one read or write"),
       count("aio.queue_depth", "8", 1, 4096, kEither, "reads and writes under way at once"),
       count("aio.intra_op_parallelism", "1", 1, 256, kEither,

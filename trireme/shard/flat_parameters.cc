@@ -4,6 +4,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
+
 #include "trireme/base/check.h"
 
 namespace trireme {
@@ -32,25 +34,89 @@ at::Tensor alias_of(const at::Tensor& memory, int64_t offset, at::IntArrayRef si
       at_element(memory, offset), sizes, [memory](void*) {}, memory.options().requires_grad(false));
 }
 
-FlatParameters::FlatParameters(NamedTensors members, const Group& group)
+FlatParameters::FlatParameters(NamedTensors members, const Group& group, const std::string& name,
+                               ShardFile* file)
     : members_(std::move(members)),
       plan_(plan_shards(numels_of(members_), group.size())),
-      rank_(group.rank()) {
+      rank_(group.rank()),
+      file_(file) {
   at::NoGradGuard no_grad;
-  for (const auto& [name, p] : members_)
+  for (const auto& [member, p] : members_)
     check<UsageError>(p.is_contiguous() && p.layout() == at::kStrided,
                       "sharding: parameter '{}' is not a contiguous tensor: store it with "
                       ".contiguous() before",
-                      name);
-  shard_ = group.empty({plan_.shard}, options()).zero_();
+                      member);
+  if (file_) place_ = file_->add(name, plan_.shard, dtype());
+  shard_ = (place_ ? file_->memory(plan_.shard, options()) : group.empty({plan_.shard}, options()))
+               .zero_();
   for (const ShardPiece& piece : pieces_of(plan_, rank_)) {
-    const auto& [name, p] = members_[piece.parameter];
+    const auto& [member, p] = members_[piece.parameter];
     at::Tensor part = alias_of(shard_, piece.offset, {piece.length});
     part.copy_(p.detach().reshape({-1}).narrow(0, piece.begin, piece.length));
     part.requires_grad_(p.requires_grad());
-    pieces_.push_back({name, part, p.sizes().vec(), piece.begin, piece.parameter, piece.offset});
+    pieces_.push_back({member, part, p.sizes().vec(), piece.begin, piece.parameter, piece.offset});
   }
   own_storages();
+  holds_ = 1;
+  let_go(Changed::yes);
+}
+
+void FlatParameters::read_ahead() {
+  if (place_ && !shard_.defined()) place_->prefetch();
+}
+
+void FlatParameters::copy_shard_to(const at::Tensor& into) {
+  at::NoGradGuard no_grad;
+  if (shard_.defined())
+    at::Tensor(into).copy_(shard_);
+  else
+    place_->bring(into);
+}
+
+void FlatParameters::hold() {
+  if (!place_ || shard_.defined()) {
+    ++holds_;
+    return;
+  }
+  const at::Tensor memory = file_->memory(plan_.shard, options());
+  place_->bring(memory);
+  shard_ = memory;
+  point_pieces();
+  ++holds_;
+}
+
+void FlatParameters::let_go(Changed changed) {
+  if (changed == Changed::yes) changed_ = true;
+  if (changed == Changed::maybe) maybe_changed_ = true;
+  if (--holds_ > 0 || !place_) return;
+  if (changed_)
+    place_->put(shard_);
+  else if (maybe_changed_)
+    place_->put_if_changed(shard_);
+  changed_ = maybe_changed_ = false;
+  shard_ = at::Tensor();
+  point_pieces();
+}
+
+// At the shard, or at what there is without one.
+void FlatParameters::point_pieces() {
+  using View = std::shared_ptr<const void>;
+  View view;
+  for (ParameterShard& piece : pieces_) {
+    c10::StorageImpl* storage = piece.tensor.storage().unsafeGetStorageImpl();
+    const at::Device device = storage->device();
+    if (shard_.defined()) {
+      storage->set_data_ptr_noswap(at::DataPtr(at_element(shard_, piece.offset), device));
+    } else if (piece.tensor.storage().use_count() == 1) {
+      storage->set_data_ptr_noswap(at::DataPtr(nullptr, device));
+    } else {
+      if (!view) view = place_->view();
+      auto* at = static_cast<char*>(const_cast<void*>(view.get())) +
+                 piece.offset * static_cast<int64_t>(piece.tensor.element_size());
+      storage->set_data_ptr_noswap(at::DataPtr(
+          at, new View(view), [](void* v) { delete static_cast<View*>(v); }, device));
+    }
+  }
 }
 
 at::TensorOptions FlatParameters::options() const {

@@ -3,10 +3,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "trireme/comm/group.h"
+#include "trireme/shard/shard_file.h"
 #include "trireme/shard/shard_plan.h"
 #include "trireme/tensor/parameter_table.h"
 
@@ -29,9 +31,16 @@ struct ParameterShard {
 /// set: into a line while the parameters are whole, to null otherwise.
 ///
 /// Construction writes the part from what the members hold; every rank's members hold the same.
+///
+/// Given a file, the part lies there while nobody holds it: shard() is undefined then, and its
+/// pieces' data pointers are null, or, where somebody else kept a tensor on a piece (a checkpoint
+/// that is being written), at a read-only view of the file. Errors of the disk as in
+/// offload_file.h.
 class FlatParameters {
  public:
-  FlatParameters(NamedTensors members, const Group& group);
+  /// `name`: in messages. `file` outlives this; null: the part stays in memory.
+  FlatParameters(NamedTensors members, const Group& group, const std::string& name = {},
+                 ShardFile* file = nullptr);
   FlatParameters(const FlatParameters&) = delete;
 
   const NamedTensors& members() const { return members_; }
@@ -44,6 +53,17 @@ class FlatParameters {
   const at::Tensor& shard() const { return shard_; }
   const std::vector<ParameterShard>& shards() const { return pieces_; }
 
+  bool in_file() const { return place_.has_value(); }
+  /// The part is needed soon. Does not wait.
+  void read_ahead();
+  /// The part's values, wherever they are.
+  void copy_shard_to(const at::Tensor& into);
+  /// In memory until the same number of let_go().
+  void hold();
+  /// `changed`: pieces may have new values; `maybe`: they are compared with the file first.
+  enum class Changed { no, maybe, yes };
+  void let_go(Changed changed);
+
   /// `line` has plan().line() elements. While it holds everybody's part, members are whole.
   void point_into(const at::Tensor& line);
   void point_at_nothing();
@@ -55,12 +75,17 @@ class FlatParameters {
 
  private:
   void own_storages();
+  void point_pieces();
 
   NamedTensors members_;
   ShardPlan plan_;
   int rank_;
   at::Tensor shard_;
   std::vector<ParameterShard> pieces_;
+  ShardFile* file_;
+  std::optional<OffloadedTensor> place_;  // in the file
+  int holds_ = 0;
+  bool changed_ = false, maybe_changed_ = false;  // since it was brought
 };
 
 /// `numel` elements of `memory` from `offset` on as a tensor that autograd does not count as a

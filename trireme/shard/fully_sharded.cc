@@ -31,11 +31,14 @@ struct FullySharded::Impl : std::enable_shared_from_this<FullySharded::Impl> {
   using UnitState = Unit::State;
 
   Impl(ShardGroups g, FullyShardedOptions o)
-      : groups(std::move(g)), options(std::move(o)), slabs(groups.shards) {}
+      : groups(std::move(g)), options(std::move(o)), slabs(groups.shards) {
+    if (options.file) file = std::make_unique<ShardFile>(*options.file);
+  }
 
   ShardGroups groups;
   FullyShardedOptions options;
   SlabPool slabs;
+  std::unique_ptr<ShardFile> file;  // outlives units
   std::vector<std::unique_ptr<Unit>> units;
   Unit* root = nullptr;
   std::map<at::TensorImpl*, std::string> taken;  // parameter → full name
@@ -72,6 +75,7 @@ struct FullySharded::Impl : std::enable_shared_from_this<FullySharded::Impl> {
   void make_whole(UnitState& unit);
   template <class Iterator>
   void prefetch(Iterator next, Iterator end);
+  void publish();
   void backward_at_outputs(UnitState& unit);
   void backward_at_inputs(UnitState& unit, bool second_run);
   void drop(UnitState& unit);
@@ -114,7 +118,9 @@ FullySharded::Unit& FullySharded::Impl::add(const std::string& name, torch::nn::
 
   std::vector<std::unique_ptr<FlatParameters>> flats;
   for (auto& [kind, members] : kinds)
-    flats.push_back(std::make_unique<FlatParameters>(std::move(members), groups.shards));
+    flats.push_back(std::make_unique<FlatParameters>(
+        std::move(members), groups.shards, name.empty() ? "the root" : "unit '" + name + "'",
+        file.get()));
   auto unit = std::make_shared<UnitState>();
   unit->params = std::make_unique<ParamUnit>(name.empty() ? "the root" : name, std::move(flats),
                                              groups.shards, slabs);
@@ -220,10 +226,12 @@ void FullySharded::Impl::prefetch(Iterator next, Iterator end) {
   for (; next != end; ++next) {
     ParamUnit& unit = *state(*next).params;
     ahead += unit.elements();
-    if (ahead > options.prefetch_elements) return;
-    if (unit.state() != ParamUnit::State::sharded) continue;
-    live += unit.elements();
-    if (live > options.max_live_elements) return;
+    const bool sharded = unit.state() == ParamUnit::State::sharded;
+    if (sharded) live += unit.elements();
+    // One more may come from its file already: into a buffer.
+    if (ahead > options.prefetch_elements || live > options.max_live_elements)
+      return unit.read_ahead();
+    if (!sharded) continue;
     ++stats.gathers;
     ++stats.prefetched;
     unit.gather();
@@ -379,9 +387,14 @@ at::Tensor FullySharded::run(const std::function<at::Tensor(const at::Tensor&)>&
 void FullySharded::complete() { impl_->complete(*this); }
 
 // What is whole holds the old values.
-void FullySharded::publish() {
-  for (const auto& u : impl_->units) u->state_->params->reshard();
+void FullySharded::Impl::publish() {
+  for (const auto& u : units) u->state_->params->reshard();
+  // The next forward begins as the last one did.
+  for (size_t i = 0; i < std::min<size_t>(2, order_now.size()); ++i)
+    state(order_now[i]).params->read_ahead();
 }
+
+void FullySharded::publish() { impl_->publish(); }
 
 void FullySharded::accumulate(int backwards) {
   check<UsageError>(backwards >= 1, "FullySharded: a step of {} backwards", backwards);
@@ -419,6 +432,7 @@ void FullySharded::end_round() { impl_->end_round(); }
 FullySharded::Stats FullySharded::stats() const {
   Stats s = impl_->stats;
   s.slab_bytes = impl_->slabs.bytes();
+  if (impl_->file) s.file = impl_->file->use();
   return s;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trireme/base/export.h"
+#include "trireme/shard/shard_file.h"
 #include "trireme/shard/sharded_parameters.h"
 
 namespace torch::nn {
@@ -34,6 +35,9 @@ struct FullyShardedOptions {
   ReduceOp op = ReduceOp::avg;
   bool tree = false;                        // reproducible mode
   std::optional<at::ScalarType> wire = {};  // gradients between ranks; none: the parameters' dtype
+  /// This rank's shards lie in a file between uses; gradients stay in memory. Where shards are read
+  /// and stepped otherwise than by a ShardedOptimizer: home().
+  std::optional<ShardFileOptions> file = {};
   /// A backward is a round of gradients (a bare loop); false: who drives it opens and closes
   /// gradients() and calls end_round().
   bool automatic = true;
@@ -139,6 +143,7 @@ class TRIREME_API FullySharded final : public ShardedParameters {
   struct Stats {
     int64_t gathers = 0, prefetched = 0;
     int64_t slab_bytes = 0;  // memory that whole units lie in
+    ShardFileUse file;
   };
   Stats stats() const;
 

@@ -21,7 +21,7 @@ size_t parameters_of(const std::vector<FlatParameters*>& flats) {
 }
 
 at::Device device_of(const std::vector<FlatParameters*>& flats) {
-  return flats.empty() ? at::Device(at::kCPU) : flats[0]->shard().device();
+  return flats.empty() ? at::Device(at::kCPU) : flats[0]->options().device();
 }
 
 }  // namespace

@@ -62,23 +62,25 @@ UniqueFd open_nameless(const std::string& folder) {
   return fd;
 }
 
-void reserve(int fd, const std::string& folder, uint64_t bytes) {
-  if (bytes == 0) return;
+// The file has `from` bytes and is to have `end`.
+void reserve(int fd, const std::string& folder, uint64_t from, uint64_t end) {
+  if (end <= from) return;
+  const uint64_t bytes = end - from;
   rlimit limit{};
   // Beyond it the kernel sends SIGXFSZ, which would end the process.
-  check<ResourceError>(::getrlimit(RLIMIT_FSIZE, &limit) != 0 || bytes <= limit.rlim_cur,
+  check<ResourceError>(::getrlimit(RLIMIT_FSIZE, &limit) != 0 || end <= limit.rlim_cur,
                        "offload needs a file of {} bytes in {}, but this process may write files "
                        "of {} at most: raise 'ulimit -f'",
-                       bytes, folder, limit.rlim_cur);
+                       end, folder, limit.rlim_cur);
   struct statvfs v {};
   const bool known = ::fstatvfs(fd, &v) == 0;
   const uint64_t free = static_cast<uint64_t>(v.f_bavail) * v.f_frsize;
   int error = failpoint("offload.reserve");
   // Asked first, so that a disk which is too small is not filled up on the way to the error.
   if (!error && known && free < bytes) error = ENOSPC;
-  const auto size = static_cast<off64_t>(bytes);
-  if (!error && ::fallocate64(fd, 0, 0, size) != 0) error = errno;
-  if (error == EOPNOTSUPP || error == ENOSYS) error = ::posix_fallocate64(fd, 0, size);
+  const auto offset = static_cast<off64_t>(from), size = static_cast<off64_t>(bytes);
+  if (!error && ::fallocate64(fd, 0, offset, size) != 0) error = errno;
+  if (error == EOPNOTSUPP || error == ENOSYS) error = ::posix_fallocate64(fd, offset, size);
   if (error == ENOSPC || error == EDQUOT)
     fail<ResourceError>(
         "offload needs {} bytes in {}, the disk has {} free ({}): free some space or name another "
@@ -111,7 +113,7 @@ struct OffloadFile::Impl {
     check_options(options);
     options.timeout = std::min<Duration>(options.timeout, std::chrono::years(1));  // no overflow
     UniqueFd fd = open_nameless(options.folder);
-    reserve(fd.get(), options.folder, bytes);
+    reserve(fd.get(), options.folder, 0, bytes);
     direct = options.direct && try_direct(fd.get(), bytes);
     std::unique_ptr<detail::OffloadIo> io;
     if (options.engine != OffloadEngine::threads)
@@ -133,12 +135,12 @@ struct OffloadFile::Impl {
   }
 
   std::shared_ptr<OffloadRegion> region(uint64_t offset, size_t n, bool write) {
+    std::lock_guard lock(mutex);
     check<UsageError>(
         n > 0 && offset % kAlignment == 0 && n % kAlignment == 0 && n <= bytes &&
             offset <= bytes - n,
         "offload: {} bytes at {}: both must be multiples of {}, inside the file's {} bytes", n,
         offset, kAlignment, bytes);
-    std::lock_guard lock(mutex);
     auto found = regions.find(offset);
     if (found != regions.end() && found->second->bytes == n) return found->second;
     check<UsageError>(write, "offload: {} bytes at {} were never written as such", n, offset);
@@ -218,7 +220,18 @@ std::shared_ptr<const void> OffloadFile::map(uint64_t offset, size_t bytes) cons
 const char* OffloadFile::engine() const { return impl_->queue->io().name(); }
 const std::string& OffloadFile::why_not_io_uring() const { return impl_->why_not; }
 bool OffloadFile::direct() const { return impl_->direct; }
-uint64_t OffloadFile::bytes() const { return impl_->bytes; }
+void OffloadFile::grow(uint64_t bytes) {
+  std::lock_guard lock(impl_->mutex);
+  check<UsageError>(bytes >= impl_->bytes, "offload: a file of {} bytes is to grow to {}",
+                    impl_->bytes, bytes);
+  reserve(impl_->queue->fd(), impl_->options.folder, impl_->bytes, bytes);
+  impl_->bytes = bytes;
+}
+
+uint64_t OffloadFile::bytes() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->bytes;
+}
 const std::string& OffloadFile::folder() const { return impl_->options.folder; }
 
 std::shared_ptr<void> offload_memory(size_t bytes) {

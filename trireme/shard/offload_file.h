@@ -78,6 +78,9 @@ class TRIREME_API OffloadFile {
   /// Why io_uring is not used, where `automatic` found that it cannot be.
   const std::string& why_not_io_uring() const;
   bool direct() const;
+  /// So many bytes from now on, more than before; the new ones are reserved. Errors as at
+  /// construction, after which the file is as it was.
+  void grow(uint64_t bytes);
   uint64_t bytes() const;
   const std::string& folder() const;
 

@@ -63,6 +63,7 @@ class FreedMemory {
 struct OffloadedOptimizer::Impl {
   struct Group {
     std::string first, last;  // parameters
+    size_t begin = 0, count = 0;
     std::unique_ptr<Optimizer> inner;
     detail::OffloadStorages state;
     std::vector<int64_t> offsets;  // of the storages, in a buffer
@@ -77,9 +78,9 @@ struct OffloadedOptimizer::Impl {
   using Body = std::function<bool(Group&, const void* memory)>;
 
   Impl(const NamedTensors& parameters, const MakeOptimizer& make, const OffloadOptions& options);
-  /// Every sub-group has its turn.
-  void pass(const Body& body);
-  void turn(const OffloadTurn& t, const Body& body);
+  /// Every sub-group has its turn; `steps`: with its parameters.
+  void pass(bool steps, const Body& body);
+  void turn(bool steps, const OffloadTurn& t, const Body& body);
   void use(Group& group, void* buffer, const Body& body);
   void written(Group& group);
   [[noreturn]] void give_up(const char* doing, const Group& group);
@@ -97,8 +98,11 @@ OffloadedOptimizer::Impl::Impl(const NamedTensors& parameters, const MakeOptimiz
     : options(o) {
   check_options(options, parameters, make);
   std::vector<int64_t> state_bytes, padded;  // by parameter; padded: at most
-  for (const auto& p : parameters) {
-    const auto probe = made(make, {p});
+  ParameterHome* const home = options.parameters.get();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (home) home->hold(i, 1);
+    if (home && i > 0) home->let_go(i - 1, 1, false);  // neighbours are often brought together
+    const auto probe = made(make, {parameters[i]});
     state_bytes.push_back(0);
     padded.push_back(0);
     for (int64_t b : detail::OffloadStorages(*probe, parameters).bytes()) {
@@ -106,6 +110,7 @@ OffloadedOptimizer::Impl::Impl(const NamedTensors& parameters, const MakeOptimiz
       padded.back() += round_up(b, kAlignment);
     }
   }
+  if (home) home->let_go(parameters.size() - 1, 1, false);
   const auto plan = plan_sub_groups(state_bytes, options.sub_group_bytes);
   int64_t total = 0, largest = 0;
   for (const auto& sub : plan) {
@@ -129,7 +134,9 @@ OffloadedOptimizer::Impl::Impl(const NamedTensors& parameters, const MakeOptimiz
     const NamedTensors own(first, first + static_cast<ptrdiff_t>(plan[g].count));
     group.first = own.front().first;
     group.last = own.back().first;
-    group.inner = made(make, own);
+    group.begin = plan[g].first;
+    group.count = plan[g].count;
+    while_held(home, group.begin, group.count, false, [&] { group.inner = made(make, own); });
     group.state = detail::OffloadStorages(*group.inner, parameters);
     group.offsets = plan_offsets(group.state.bytes(), kAlignment);
     group.place = place;
@@ -180,13 +187,14 @@ void OffloadedOptimizer::Impl::written(Group& group) {
   group.mapped = true;
 }
 
-void OffloadedOptimizer::Impl::turn(const OffloadTurn& t, const Body& body) {
+void OffloadedOptimizer::Impl::turn(bool steps, const OffloadTurn& t, const Body& body) {
   Group& group = groups[static_cast<size_t>(t.group)];
   const bool stored = group.bytes > 0;
   const auto buffer = stored ? buffers[static_cast<size_t>(t.buffer)] : nullptr;
   switch (t.action) {
     case OffloadTurn::read:
       if (stored) group.reading = file->read(group.place, buffer, group.bytes);
+      if (steps && options.parameters) options.parameters->prefetch(group.begin, group.count);
       break;
     case OffloadTurn::wait_read: {
       Span span("offload", "wait for read");
@@ -194,7 +202,8 @@ void OffloadedOptimizer::Impl::turn(const OffloadTurn& t, const Body& body) {
       break;
     }
     case OffloadTurn::use:
-      use(group, buffer.get(), body);
+      while_held(steps ? options.parameters.get() : nullptr, group.begin, group.count, true,
+                 [&] { use(group, buffer.get(), body); });
       break;
     case OffloadTurn::write:
       if (stored && group.changed) group.writing = file->write(group.place, buffer, group.bytes);
@@ -208,14 +217,14 @@ void OffloadedOptimizer::Impl::turn(const OffloadTurn& t, const Body& body) {
   }
 }
 
-void OffloadedOptimizer::Impl::pass(const Body& body) {
+void OffloadedOptimizer::Impl::pass(bool steps, const Body& body) {
   check<UsageError>(failed.empty(), "offload: the state is lost: {}", failed);
   const auto turns = plan_turns(static_cast<int>(groups.size()),
                                 std::max<int>(1, static_cast<int>(buffers.size())),
                                 options.pipeline_read, options.pipeline_write);
   for (const auto& t : turns) {
     try {
-      turn(t, body);
+      turn(steps, t, body);
     } catch (...) {
       static constexpr const char* kDoing[] = {"reading", "reading", "updating", "writing",
                                                "writing"};
@@ -254,7 +263,7 @@ OffloadedOptimizer::~OffloadedOptimizer() = default;
 
 void OffloadedOptimizer::step(double lr, double grad_scale) {
   (void)segments();  // a gradient that is refused is refused before anything has changed
-  impl_->pass([&](Impl::Group& group, const void*) {
+  impl_->pass(true, [&](Impl::Group& group, const void*) {
     Span span("optimizer", "sub-group");
     group.inner->step(lr, grad_scale);
     return true;
@@ -265,7 +274,7 @@ void OffloadedOptimizer::step(double lr, double grad_scale) {
 void OffloadedOptimizer::state(StateVisitor& visitor) {
   detail::OneOfEach once(visitor);
   std::exception_ptr thrown;  // by the visitor: sub-groups still agree with each other afterwards
-  impl_->pass([&](Impl::Group& group, const void* memory) {
+  impl_->pass(false, [&](Impl::Group& group, const void* memory) {
     try {
       group.inner->state(once);
     } catch (...) {

@@ -8,6 +8,7 @@
 #include "trireme/optim/master_weights.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/shard/offload_file.h"
+#include "trireme/shard/parameter_home.h"
 
 // An optimizer whose state lies in a file (ZeRO-Infinity's NVMe path): for states that do not fit
 // into memory. The parameters are dealt into sub-groups, each with an inner optimizer of its own;
@@ -28,6 +29,10 @@ struct OffloadOptions {
   int buffer_count = 3;
   bool pipeline_read = true;   // the next sub-group is read while one steps (2 buffers or more)
   bool pipeline_write = true;  // the one before is written while one steps (2 buffers or more)
+  /// Parameters that are not in memory at all times are brought with their sub-group's state
+  /// (ShardedParameters::home()). What shares a home's unit and is cut by sub-groups moves with
+  /// each of them.
+  std::shared_ptr<ParameterHome> parameters = {};
 };
 
 /// What there is, in bytes of state. Of all in the file, a step has at most `buffer_bytes` in

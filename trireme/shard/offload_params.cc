@@ -21,22 +21,44 @@ struct OffloadPool::Impl {
     bool reading = false;
   };
 
-  Impl(std::vector<Entry> e, const OffloadPoolOptions& o) : entries(std::move(e)) {
+  Impl(std::vector<Entry> e, const OffloadPoolOptions& o)
+      : entries(std::move(e)), buffer_count(o.buffer_count) {
     check<UsageError>(o.buffer_count >= 2, "offload: buffer_count is {}: it must be 2 or more",
                       o.buffer_count);
     std::vector<int64_t> bytes;
-    for (const Entry& entry : entries) {
-      check<UsageError>(entry.numel > 0, "offload: '{}' has {} elements", entry.name, entry.numel);
-      bytes.push_back(entry.numel * static_cast<int64_t>(c10::elementSize(entry.dtype)));
-    }
+    for (const Entry& entry : entries) bytes.push_back(bytes_of(entry));
     check<UsageError>(!bytes.empty(), "offload: a pool without tensors");
     places = plan_offsets(bytes, OffloadFile::kAlignment);
     file = std::make_unique<OffloadFile>(o.file, static_cast<uint64_t>(places.back()));
     for (size_t i = 0; i < entries.size(); ++i) largest = std::max(largest, padded(i));
     was_put.resize(entries.size());
-    const int count = std::min<int>(o.buffer_count, static_cast<int>(2 * entries.size()));
-    for (int b = 0; b < count; ++b) buffers.push_back({offload_memory(largest), {}, -1, false});
-    buffer_bytes = static_cast<int64_t>(largest) * count;
+    fit_buffers();
+  }
+
+  void add(Entry entry) {
+    const int64_t end = plan_offsets({places.back() + bytes_of(entry)}, OffloadFile::kAlignment)[1];
+    const auto size = static_cast<size_t>(end - places.back());
+    file->grow(static_cast<uint64_t>(end));
+    if (size > largest) {
+      wait();
+      for (Buffer& b : buffers) {
+        if (b.reading) release(b);
+        b.memory.reset();
+      }
+      largest = size;
+    }
+    entries.push_back(std::move(entry));
+    was_put.push_back(false);
+    places.push_back(end);
+    fit_buffers();
+  }
+
+  static int64_t bytes_of(const Entry& entry) {
+    check<UsageError>(entry.numel > 0, "offload: '{}' has {} elements", entry.name, entry.numel);
+    return entry.numel * static_cast<int64_t>(c10::elementSize(entry.dtype));
+  }
+  void fit_buffers() {
+    buffers.resize(std::min(static_cast<size_t>(buffer_count), 2 * entries.size()));
   }
 
   size_t padded(size_t i) const { return static_cast<size_t>(places[i + 1] - places[i]); }
@@ -76,7 +98,10 @@ struct OffloadPool::Impl {
   /// A free one; else the one whose write began first; else null.
   Buffer* buffer() {
     for (auto& b : buffers)
-      if (b.tensor < 0) return &b;
+      if (b.tensor < 0) {
+        if (!b.memory) b.memory = offload_memory(largest);
+        return &b;
+      }
     if (writes.empty()) return nullptr;
     Buffer& oldest = buffers[writes.front()];
     writes.pop_front();
@@ -114,11 +139,17 @@ struct OffloadPool::Impl {
     std::memcpy(into.data_ptr(), b->memory.get(), bytes(i));
   }
 
-  void put(size_t i, const at::Tensor& from) {
+  void put(size_t i, const at::Tensor& from, bool if_changed) {
     check_tensor(i, from);
     if (Buffer* stale = reading(i)) release(*stale);
     Buffer& b = any_buffer();
-    std::memcpy(b.memory.get(), from.data_ptr(), bytes(i));
+    char* const memory = static_cast<char*>(b.memory.get());
+    std::memcpy(memory, from.data_ptr(), bytes(i));
+    std::memset(memory + bytes(i), 0, padded(i) - bytes(i));  // checksums cover it
+    if (if_changed && was_put[i]) {
+      wait();
+      if (file->holds(place(i), memory, padded(i))) return;
+    }
     b.request = file->write(place(i), b.memory, padded(i));
     was_put[i] = true;
     b.tensor = static_cast<ptrdiff_t>(i);
@@ -140,21 +171,33 @@ struct OffloadPool::Impl {
   std::vector<Buffer> buffers;
   std::deque<size_t> writes;  // buffers, the oldest write first
   size_t largest = 0;         // bytes of a buffer
-  int64_t buffer_bytes = 0;
+  int buffer_count;           // at most
 };
 
 const std::string& OffloadedTensor::name() const { return pool_->impl_->entries[index_].name; }
 int64_t OffloadedTensor::numel() const { return pool_->impl_->entries[index_].numel; }
 void OffloadedTensor::prefetch() { pool_->impl_->prefetch(index_); }
 void OffloadedTensor::bring(at::Tensor into) { pool_->impl_->bring(index_, into); }
-void OffloadedTensor::put(const at::Tensor& from) { pool_->impl_->put(index_, from); }
+void OffloadedTensor::put(const at::Tensor& from) { pool_->impl_->put(index_, from, false); }
+void OffloadedTensor::put_if_changed(const at::Tensor& from) {
+  pool_->impl_->put(index_, from, true);
+}
+std::shared_ptr<const void> OffloadedTensor::view() const {
+  OffloadPool::Impl& pool = *pool_->impl_;
+  pool.check_put(index_);
+  pool.wait();
+  return pool.file->map(pool.place(index_), pool.padded(index_));
+}
 
 OffloadPool::OffloadPool(std::vector<Entry> entries, const OffloadPoolOptions& options)
     : impl_(std::make_unique<Impl>(std::move(entries), options)) {}
 OffloadPool::~OffloadPool() = default;
 size_t OffloadPool::size() const { return impl_->entries.size(); }
+void OffloadPool::add(Entry entry) { impl_->add(std::move(entry)); }
 void OffloadPool::wait() { impl_->wait(); }
-int64_t OffloadPool::buffer_bytes() const { return impl_->buffer_bytes; }
+int64_t OffloadPool::buffer_bytes() const {
+  return static_cast<int64_t>(impl_->largest * impl_->buffers.size());
+}
 const OffloadFile& OffloadPool::file() const { return *impl_->file; }
 
 }  // namespace trireme

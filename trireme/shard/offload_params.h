@@ -41,6 +41,11 @@ class TRIREME_API OffloadedTensor {
   /// background; what goes wrong is thrown by a later call that needs the buffer, by `bring` or by
   /// OffloadPool::wait().
   void put(const at::Tensor& from);
+  /// … but what is in the file already is not written again (by checksum).
+  void put_if_changed(const at::Tensor& from);
+  /// What was put, as read-only memory whose pages the kernel may drop (OffloadFile::map). Waits
+  /// for writes.
+  std::shared_ptr<const void> view() const;
 
  private:
   friend class OffloadPool;
@@ -64,6 +69,8 @@ class TRIREME_API OffloadPool {
   OffloadPool(const OffloadPool&) = delete;
 
   size_t size() const;
+  /// One more; the file and, where it is the largest, the buffers grow. Errors as at construction.
+  void add(Entry entry);
   OffloadedTensor operator[](size_t i) { return {*this, i}; }
   /// Everything that was put is in the file.
   void wait();

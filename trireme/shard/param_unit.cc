@@ -30,12 +30,22 @@ int64_t ParamUnit::elements() const {
   return total;
 }
 
+void ParamUnit::read_ahead() {
+  if (state_ != State::sharded) return;
+  for (Part& part : parts_) part.flat->read_ahead();
+}
+
 void ParamUnit::gather() {
   if (state_ != State::sharded) return;
   for (Part& part : parts_) {
-    const FlatParameters& flat = *part.flat;
+    FlatParameters& flat = *part.flat;
     part.slab = slabs_.take(flat.plan().line(), flat.options());
-    part.work = shards_.all_gather_into_tensor(part.slab, flat.shard());
+    at::Tensor own = flat.shard();
+    if (flat.in_file()) {  // straight into this rank's place
+      own = part.slab.narrow(0, flat.plan().shard * shards_.rank(), flat.plan().shard);
+      flat.copy_shard_to(own);
+    }
+    part.work = shards_.all_gather_into_tensor(part.slab, own);
   }
   state_ = State::gathering;
 }

@@ -32,7 +32,10 @@ class ParamUnit {
   std::vector<FlatParameters*> flats() const;
   int64_t elements() const;  // of a line, padding included
 
-  /// Asks for everybody's parts. Does not wait.
+  /// This rank's parts come from the file soon, if they lie in one. Does not wait.
+  void read_ahead();
+
+  /// Asks for everybody's parts. Waits for this rank's own, if it lies in a file.
   void gather();
   void make_whole();
   /// Whole in the second run of a recomputation: backward follows at once, so nothing is dropped.

@@ -17,8 +17,9 @@ namespace trireme {
 ///
 ///   ShardedOptimizer<torch::optim::AdamW> optimizer(sharded, torch::optim::AdamWOptions(1e-3));
 ///
-/// step() also publishes: every rank calls it. `sharded` outlives it. (LAMB and LARS: make_lamb,
-/// make_lars with ShardedParameters::norm_parts.)
+/// step() also publishes: every rank calls it. Shards that lie in a file are all in memory during
+/// a step (offload_optimizer brings a sub-group at a time). `sharded` outlives it. (LAMB and LARS:
+/// make_lamb, make_lars with ShardedParameters::norm_parts.)
 template <class TorchOptimizer>
 class ShardedOptimizer {
   static_assert(!std::is_same_v<TorchOptimizer, torch::optim::LBFGS>,
@@ -30,7 +31,7 @@ class ShardedOptimizer {
       : sharded_(sharded), inner_(sharded.parameters(), std::forward<Options>(options)...) {}
 
   void step() {
-    inner_.step();
+    while_held(sharded_.home().get(), 0, sharded_.shards().size(), true, [&] { inner_.step(); });
     sharded_.publish();
   }
   void zero_grad() { sharded_.zero_grad(); }

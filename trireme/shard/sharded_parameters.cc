@@ -33,6 +33,28 @@ class ShardVisitor final : public StateVisitor {
   Find find_;
 };
 
+class HomeOfFlats final : public ParameterHome {
+ public:
+  /// By shard; null: it has none.
+  explicit HomeOfFlats(std::vector<FlatParameters*> flats) : flats_(std::move(flats)) {}
+  void prefetch(size_t first, size_t count) override {
+    for (size_t i = first; i < first + count; ++i)
+      if (flats_[i] && (i == first || flats_[i] != flats_[i - 1])) flats_[i]->read_ahead();
+  }
+  void hold(size_t first, size_t count) override {
+    for (size_t i = first; i < first + count; ++i)
+      if (flats_[i]) flats_[i]->hold();
+  }
+  void let_go(size_t first, size_t count, bool changed) override {
+    for (size_t i = first; i < first + count; ++i)
+      if (flats_[i])
+        flats_[i]->let_go(changed ? FlatParameters::Changed::yes : FlatParameters::Changed::no);
+  }
+
+ private:
+  std::vector<FlatParameters*> flats_;
+};
+
 }  // namespace
 
 ShardedParameters::ShardedParameters(ShardGroups groups) : groups_(std::move(groups)) {
@@ -50,12 +72,16 @@ void ShardedParameters::set_flats(const std::vector<FlatParameters*>& flats) {
   std::vector<NormParts::Whole> wholes;
   std::map<std::string, int64_t> begins;
   const FlatParameters* trained = nullptr;
-  for (const FlatParameters* flat : flats) {
+  std::vector<FlatParameters*> flat_of;  // by shard
+  bool in_file = false;
+  for (FlatParameters* flat : flats) {
+    in_file = in_file || flat->in_file();
     for (const ParameterShard& s : flat->shards()) {
       check<UsageError>(places_.emplace(s.name, Place{s.shape, s.begin}).second,
                         "sharding: two parameters have the name '{}'", s.name);
       if (!flat->requires_grad()) continue;
       shards_.emplace_back(s.name, s.tensor);
+      flat_of.push_back(flat);
       begins[s.name] = s.begin;
     }
     if (!flat->requires_grad()) continue;
@@ -66,7 +92,9 @@ void ShardedParameters::set_flats(const std::vector<FlatParameters*>& flats) {
     const std::string& name = trained->members().front().first;
     shards_.emplace_back(name, at::empty({0}, trained->options()).requires_grad_());
     begins[name] = 0;
+    flat_of.push_back(nullptr);
   }
+  if (in_file) home_ = std::make_shared<HomeOfFlats>(std::move(flat_of));
   parts_ = std::make_shared<const NormParts>(
       std::move(wholes), std::move(begins), [group = groups_.shards](double* p, int64_t n) mutable {
         if (group.size() == 1) return;
@@ -75,6 +103,11 @@ void ShardedParameters::set_flats(const std::vector<FlatParameters*>& flats) {
         group.all_reduce(values).wait();
         std::copy_n(static_cast<const double*>(values.data_ptr()), n, p);
       });
+}
+
+std::shared_ptr<ParameterHome> ShardedParameters::home() {
+  complete();
+  return home_;
 }
 
 std::vector<at::Tensor> ShardedParameters::parameters() {
@@ -97,14 +130,18 @@ void ShardedParameters::zero_grad() {
 }
 
 void ShardedParameters::state(StateVisitor& visitor) {
-  for (const FlatParameters* flat : all_flats_)
-    for (const ParameterShard& s : flat->shards()) {
-      const Place& place = places_.at(s.name);
-      int64_t numel = 1;
-      for (int64_t n : place.shape) numel *= n;
-      visitor.tensor(Slice{"model." + s.name, {numel}, {place.begin}, {s.tensor.numel()}},
-                     s.tensor.detach());
-    }
+  const auto visit = [&](const ParameterShard& s) {
+    const Place& place = places_.at(s.name);
+    int64_t numel = 1;
+    for (int64_t n : place.shape) numel *= n;
+    visitor.tensor(Slice{"model." + s.name, {numel}, {place.begin}, {s.tensor.numel()}},
+                   s.tensor.detach());
+  };
+  for (FlatParameters* flat : all_flats_) {
+    flat->hold();
+    and_after([&] { std::for_each(flat->shards().begin(), flat->shards().end(), visit); },
+              [&] { flat->let_go(FlatParameters::Changed::maybe); });
+  }
 }
 
 void ShardedParameters::sharded_state(StateVisitor& visitor, const StateWalk& walk) const {

@@ -11,6 +11,7 @@
 #include "trireme/base/export.h"
 #include "trireme/comm/group.h"
 #include "trireme/optim/norm_parts.h"
+#include "trireme/shard/parameter_home.h"
 #include "trireme/tensor/parameter_table.h"
 #include "trireme/tensor/state.h"
 
@@ -55,6 +56,9 @@ class TRIREME_API ShardedParameters {
     complete();
     return shards_;
   }
+  /// Brings shards that lie in a file (FullyShardedOptions::file) to whoever reads or steps them:
+  /// OffloadOptions::parameters, held_optimizer(). Null: they are in memory at all times.
+  std::shared_ptr<ParameterHome> home();
   /// … without names, for torch::optim.
   std::vector<at::Tensor> parameters();
   /// The optimizer has stepped: from the next forward on all ranks compute with the new values.
@@ -86,6 +90,7 @@ class TRIREME_API ShardedParameters {
   ShardGroups groups_;
   std::vector<FlatParameters*> all_flats_;
   NamedTensors shards_;
+  std::shared_ptr<ParameterHome> home_;
   std::shared_ptr<const NormParts> parts_;
 
  private:

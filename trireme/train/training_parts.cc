@@ -136,7 +136,7 @@ void complete_training(Run& run, const Config& c, ZeroSetup& zero, const Precisi
   if (units) run.compute = sharded_compute(std::move(run.compute), *units);
   run.scaling = scaling_for(precision, run.group, step_weight);
   const auto parts = run.gradients->norm_parts();
-  run.optimizer = offloaded(c, zero, run.gradients->owned(), [&](NamedTensors owned) {
+  run.optimizer = offloaded(c, zero, *run.gradients, [&](NamedTensors owned) {
     return optimizer_for(precision, std::move(owned),
                          [&](NamedTensors p) { return build_optimizer(c, p, parts); });
   });

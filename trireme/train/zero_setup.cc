@@ -13,6 +13,29 @@ std::optional<at::ScalarType> wire_of(const PrecisionPlan& plan) {
   return plan.wire;
 }
 
+bool on_disk(const Config& c, const char* what) {
+  return c.get_int("zero_optimization.stage") > 0 &&
+         c.get_string(std::string("zero_optimization.") + what + ".device") == "nvme";
+}
+
+OffloadFileOptions file_options(const Config& c, const std::string& section) {
+  OffloadFileOptions o;
+  o.folder = c.get_string("zero_optimization." + section + ".nvme_path");
+  o.block_size = c.get_int("aio.block_size");
+  o.queue_depth = static_cast<int>(c.get_int("aio.queue_depth"));
+  return o;
+}
+
+ShardFileOptions shard_file_options(const Config& c) {
+  const std::string prefix = "zero_optimization.offload_param.";
+  ShardFileOptions o;
+  o.file = file_options(c, "offload_param");
+  o.buffer_count = static_cast<int>(c.get_int(prefix + "buffer_count"));
+  o.buffer_elements = c.get_int(prefix + "buffer_size");
+  o.in_memory_elements = c.get_int(prefix + "max_in_cpu");
+  return o;
+}
+
 FullyShardedOptions fully_sharded_options(const Config& c, const PrecisionPlan& plan) {
   FullyShardedOptions o;
   o.prefetch_elements = c.get_int("zero_optimization.stage3_prefetch_bucket_size");
@@ -23,12 +46,8 @@ FullyShardedOptions fully_sharded_options(const Config& c, const PrecisionPlan& 
   o.tree = c.get_bool("training.reproducible");
   o.wire = wire_of(plan);
   o.automatic = false;
+  if (on_disk(c, "offload_param")) o.file = shard_file_options(c);
   return o;
-}
-
-bool on_disk(const Config& c, const char* what) {
-  return c.get_int("zero_optimization.stage") > 0 &&
-         c.get_string(std::string("zero_optimization.") + what + ".device") == "nvme";
 }
 
 class ShardedCompute final : public Compute {
@@ -115,9 +134,12 @@ std::unique_ptr<Compute> sharded_compute(std::unique_ptr<Compute> inner, FullySh
   return std::make_unique<ShardedCompute>(std::move(inner), sharded);
 }
 
-std::unique_ptr<Optimizer> offloaded(const Config& c, const ZeroSetup& zero, NamedTensors owned,
+std::unique_ptr<Optimizer> offloaded(const Config& c, const ZeroSetup& zero, Gradients& gradients,
                                      const MakeOptimizer& make) {
-  if (!on_disk(c, "offload_optimizer")) return make(std::move(owned));
+  NamedTensors owned = gradients.owned();
+  auto home = gradients.sharded() ? gradients.sharded()->home() : nullptr;
+  if (!on_disk(c, "offload_optimizer"))
+    return home ? held_optimizer(std::move(owned), make, home) : make(std::move(owned));
   const std::string prefix = "zero_optimization.offload_optimizer.";
   const std::string type = c.get_string("optimizer.type");
   check<UsageError>(zero.groups.shards.size() == 1 || (type != "Lamb" && type != "Lars"),
@@ -126,9 +148,8 @@ std::unique_ptr<Optimizer> offloaded(const Config& c, const ZeroSetup& zero, Nam
                     "offload_optimizer",
                     c.origin("optimizer.type"), type);
   OffloadOptions o;
-  o.file.folder = c.get_string(prefix + "nvme_path");
-  o.file.block_size = c.get_int("aio.block_size");
-  o.file.queue_depth = static_cast<int>(c.get_int("aio.queue_depth"));
+  o.file = file_options(c, "offload_optimizer");
+  o.parameters = std::move(home);
   o.buffer_count = static_cast<int>(c.get_int(prefix + "buffer_count"));
   o.pipeline_read = c.get_bool(prefix + "pipeline_read");
   o.pipeline_write = c.get_bool(prefix + "pipeline_write");
@@ -155,6 +176,9 @@ std::string describe(const ZeroSetup& zero, const Config& c) {
   if (on_disk(c, "offload_optimizer"))
     text += fmt::format(", optimizer state in {}",
                         c.get_string("zero_optimization.offload_optimizer.nvme_path"));
+  if (zero.stage == ZeroStage::parameters && on_disk(c, "offload_param"))
+    text += fmt::format(", parameters in {}",
+                        c.get_string("zero_optimization.offload_param.nvme_path"));
   return text;
 }
 

@@ -35,9 +35,9 @@ std::unique_ptr<Gradients> gradients_for(ZeroSetup& zero, const Config& config,
                                          const NamedTensors& buffers, CommHook hook);
 /// Stage 3: forwards run in the root of `sharded`.
 std::unique_ptr<Compute> sharded_compute(std::unique_ptr<Compute> inner, FullySharded& sharded);
-/// With its state in a file, where the configuration asks for it.
+/// Of what `gradients` own; with its state in a file, where the configuration asks for it.
 std::unique_ptr<Optimizer> offloaded(const Config& config, const ZeroSetup& zero,
-                                     NamedTensors owned, const MakeOptimizer& make);
+                                     Gradients& gradients, const MakeOptimizer& make);
 /// "zero stage 3, dp_shard 2, dp_replicate 1"; "replicated" at stage 0: of checkpoints.
 std::string layout_of(const ZeroSetup& zero);
 /// "ZeRO stage 2 over 4 ranks, optimizer state in /nvme"; "" at stage 0.
