@@ -64,7 +64,9 @@ TEST(layers_placed_linear, has_the_bits_of_linear_and_writes_into_the_place) {
         EXPECT_TRUE(mine.in_place()) << shape;
         EXPECT_TRUE(mine.layer.weight.grad().equal(w.grad())) << shape;
         EXPECT_TRUE(x.grad().equal(y.grad())) << shape;
-        if (with_bias) EXPECT_TRUE(mine.layer.bias.grad().equal(b.grad())) << shape;
+        if (with_bias) {
+          EXPECT_TRUE(mine.layer.bias.grad().equal(b.grad())) << shape;
+        }
         EXPECT_EQ(mine.finite, true) << shape;
       }
 }
