@@ -110,7 +110,7 @@ TEST(parity_sharding_shared_weights, one_copy_of_the_weights_trains_to_the_same_
   const std::string corpus = write_corpus(folder);
   const Trained want = train_on_threads(1, tiny_gpt(corpus, base(false, false)), kSteps)[0];
   for (int stage : {1, 2}) {
-    Sets sets = with_zero(base(false, false), {stage, false, false, false}, "");
+    Sets sets = with_zero(base(false, false), {stage, nothing, false, false}, "");
     sets.push_back("zero_optimization.share_weights=true");
     for (const Trained& got : train_on_threads(4, tiny_gpt(corpus, sets), kSteps))
       EXPECT_EQ(first_difference(got.weights, want.weights), "") << "stage " << stage;
