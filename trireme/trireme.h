@@ -23,5 +23,7 @@
 #include "trireme/optim/master_weights.h"      // optimizers for half-precision parameters
 #include "trireme/shard/offload_optimizer.h"   // optimizer state in a file
 #include "trireme/shard/offload_params.h"      // tensors in a file
+#include "trireme/shard/parameter_home.h"      // parameters that are in memory while they step
+#include "trireme/shard/shard_file.h"          // shards of parameters in a file
 #include "trireme/tensor/autocast.h"           // mixed precision by scope
 #include "trireme/tensor/recompute.h"          // activations computed again in backward

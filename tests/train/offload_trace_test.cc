@@ -81,7 +81,7 @@ TEST(train_offload_trace, the_disk_reads_and_writes_while_the_rank_computes_and_
     Recorder recorder(std::this_thread::get_id());
     set_thread_trace_sink(&recorder);
     {
-      Run run = build_run(config, g);
+      trireme::Run run = build_run(config, g);
       start_data(run, config);
       for (int step = 0; step < 2; ++step) train_step(run);
     }
