@@ -229,6 +229,32 @@ TEST(shard_sharded_on_disk, a_visitor_may_keep_a_tensor_and_sees_the_file) {
   });
 }
 
+TEST(shard_sharded_on_disk, a_damaged_file_is_corrupt_on_its_rank_and_ends_the_others) {
+  PrivateFolder folder;
+  std::filesystem::create_directory(folder / "0");
+  std::filesystem::create_directory(folder / "1");
+  std::string said[2];
+  auto body = [&](Group g) {
+    const std::string mine = folder / std::to_string(g.rank());
+    ShardedTower net(1, g, on_disk(mine));
+    train(net, g, 1);
+    if (g.rank() == 1) flip_byte(mine, 5000);
+    g.barrier();
+    train(net, g, 1);
+  };
+  EXPECT_ANY_THROW(run_threads(2, [&](Group g) {
+    try {
+      body(g);
+    } catch (const Error& e) {
+      said[g.rank()] = std::string(e.kind()) + ": " + e.what();
+      throw;
+    }
+  }));
+  EXPECT_TRUE(has(said[1], "Corrupt: the offload file in " + folder / "1")) << said[1];
+  EXPECT_TRUE(has(said[0], "PeerLost: rank 1 failed") && has(said[0], "not what was written"))
+      << said[0];
+}
+
 TEST(shard_sharded_on_disk, a_full_disk_and_a_missing_folder_are_one_sentence_on_every_rank) {
   PrivateFolder folder;
   auto construct = [&](const std::string& path) {
