@@ -193,7 +193,7 @@ TEST(train_step, parameters_left_out_of_the_run_need_no_gradient_memory) {
     NamedTensors trained;
     for (const auto& item : s.run.model->named_parameters())
       if (item.value().requires_grad()) trained.emplace_back(item.key(), item.value());
-    s.run.gradients = std::make_unique<Gradients>(trained, NamedTensors{}, g);
+    s.run.gradients = whole_gradients(trained, NamedTensors{}, g);
     s.run.optimizer = make_sgd(trained);
     const at::Tensor before = parameter(s.run, "layers.0.weight").clone();
     const StepReport first = train_step(s.run);
