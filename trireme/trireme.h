@@ -24,6 +24,8 @@
 #include "trireme/shard/fully_shard.h"  // ZeRO-3: a block that is whole only while it computes
 #include "trireme/shard/offload_optimizer.h"      // optimizer state in a file
 #include "trireme/shard/offload_params.h"         // tensors in a file
+#include "trireme/shard/parameter_home.h"       // parameters that are in memory while they step
+#include "trireme/shard/shard_file.h"           // shards of parameters in a file
 #include "trireme/shard/sharded_data_parallel.h"  // ZeRO-1 and 2 around any module
 #include "trireme/shard/sharded_optimizer.h"      // torch::optim on shards
 #include "trireme/tensor/autocast.h"              // mixed precision by scope

@@ -64,7 +64,9 @@ TEST_F(faults_offload, a_disk_that_fails_in_a_step_stops_the_job) {
 
 // ── less memory than the states need ────────────────────────────────────────────────────────────
 
-// 32 M parameters: 510 MB in the plain run. Gradients of 128 MB stay in memory.
+// 32 M parameters: 16 bytes of each in a plain run, 483 MiB, of which 121 (gradients) stay in
+// memory here. Measured with the processes themselves: 674 MiB, and 471 (458 where 480 are
+// allowed).
 const char kLargeGpt[] = R"({
   "model": {"type": "gpt", "layers": 10, "width": 512, "heads": 4, "context": 8},
   "data": {"type": "corpus", "paths": ["corpus.txt"], "validation_fraction": 0.2},
@@ -73,7 +75,7 @@ const char kLargeGpt[] = R"({
   "training": {"steps": 2, "eval_batches": 1},
   "checkpoint": {"at_end": false}
 })";
-constexpr size_t kLimit = size_t{480} << 20;
+constexpr size_t kLimit = size_t{560} << 20;
 
 bool on_tmpfs(const std::string& path) {
   struct statfs s {};

@@ -34,8 +34,8 @@ void OutputFile::write(const void* bytes, size_t size) {
 }
 
 void OutputFile::finish() {
-  check<ResourceError>(::fsync(fd_.get()) == 0, "cannot sync {}: {}", path_, errno_text());
-  check<ResourceError>(::close(fd_.release()) == 0, "cannot close {}: {}", path_, errno_text());
+  if (::fsync(fd_.get()) != 0) fail<ResourceError>("cannot sync {}: {}", path_, errno_text());
+  if (::close(fd_.release()) != 0) fail<ResourceError>("cannot close {}: {}", path_, errno_text());
 }
 
 }  // namespace trireme
