@@ -134,7 +134,6 @@ TEST(config_zero_keys, offload_to_disk_reads_its_keys) {
   EXPECT_EQ(config(section(R"("stage": 3, "offload_param": {"device": "nvme", "nvme_path": "/b"})"))
                 .get_int("zero_optimization.offload_param.max_in_cpu"),
             0);
-  EXPECT_EQ(c.get_int("aio.intra_op_parallelism"), 4);
   EXPECT_EQ(c.get_int("aio.block_size"), 262144);
   EXPECT_EQ(c.get_int("aio.queue_depth"), 8);
 }

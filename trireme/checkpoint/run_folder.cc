@@ -62,8 +62,8 @@ StepDraft::StepDraft(const std::string& run_dir, int64_t step)
   if (made) fsync_path(run_dir + "/..");
   lock();
   remove_temporaries(run_dir);
-  check<ResourceError>(::mkdir(folder().c_str(), 0777) == 0, "cannot make {}: {}", folder(),
-                       errno_text());
+  if (::mkdir(folder().c_str(), 0777) != 0)
+    fail<ResourceError>("cannot make {}: {}", folder(), errno_text());
 }
 
 StepDraft::~StepDraft() {

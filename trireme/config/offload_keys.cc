@@ -52,6 +52,9 @@ KeyInfo older(const std::string& path, const std::string& of) {
 
 constexpr const char* kPinned = "pins host memory for copies to a GPU; training is on the CPU";
 
+constexpr const char* kOneThread =
+    "is of threads; one submits to the kernel, which has queue_depth of them under way";
+
 }  // namespace
 
 std::vector<KeyInfo> offload_keys() {
@@ -86,12 +89,6 @@ std::vector<KeyInfo> offload_keys() {
             "elements of a rank's shards that stay in memory: the first units"),
       count("aio.block_size", "1048576", 4096, 0x1p31, kEither, "bytes of one read or write"),
       count("aio.queue_depth", "8", 1, 4096, kEither, "reads and writes under way at once"),
-      count("aio.intra_op_parallelism", "1", 1, 256, kEither,
-            "threads that read and write where there is no io_uring"),
-      {.path = "aio.thread_count",
-       .type = KeyType::integer,
-       .deepspeed = true,
-       .alias_of = "aio.intra_op_parallelism"},
 
       older("zero_optimization.cpu_offload", optimizer + "device"),
       older("zero_optimization.cpu_offload_param", parameters + "device"),
@@ -107,6 +104,8 @@ std::vector<KeyInfo> offload_keys() {
                      "schedules updates between a GPU and its host; training is on the CPU"),
       without_effect(optimizer + "cpuadam_cores_perc",
                      "the launcher divides cores among ranks (OMP_NUM_THREADS)"),
+      without_effect("aio.intra_op_parallelism", kOneThread),
+      without_effect("aio.thread_count", kOneThread),
       without_effect("aio.single_submit", "chooses how requests are handed over; the same bytes"),
       without_effect("aio.overlap_events", "requests are always handed over before older ones end"),
       without_effect("aio.use_gds", "reads into a GPU's memory; training is on the CPU"),
