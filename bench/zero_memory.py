@@ -43,7 +43,7 @@ def main():
             states = seen["weights"] + seen["gradients"] + seen["optimizer"]
             mib = 1 << 20
             print(f"{n:5} {stage:5} {formula / mib:9.1f} {states / mib:9.1f} {states / formula:6.3f} |{plan['total'] / mib:9.1f} "
-                  f"{seen['total'] / mib:9.1f} {seen['total'] / plan['total']:6.3f} |{seen["resident_of_all_ranks"] / n / mib:9.1f}", flush=True)
+                  f"{seen['total'] / mib:9.1f} {seen['total'] / plan['total']:6.3f} |{seen['resident_of_all_ranks'] / n / mib:9.1f}", flush=True)
 
 
 if __name__ == "__main__":
