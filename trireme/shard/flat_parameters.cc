@@ -21,12 +21,6 @@ char* at_element(const at::Tensor& memory, int64_t offset) {
          offset * static_cast<int64_t>(memory.element_size());
 }
 
-std::vector<int64_t> numels_of(const NamedTensors& members) {
-  std::vector<int64_t> numels;
-  for (const auto& [name, p] : members) numels.push_back(p.numel());
-  return numels;
-}
-
 }  // namespace
 
 at::Tensor alias_of(const at::Tensor& memory, int64_t offset, at::IntArrayRef sizes) {
@@ -34,31 +28,57 @@ at::Tensor alias_of(const at::Tensor& memory, int64_t offset, at::IntArrayRef si
       at_element(memory, offset), sizes, [memory](void*) {}, memory.options().requires_grad(false));
 }
 
-FlatParameters::FlatParameters(NamedTensors members, const Group& group, const std::string& name,
-                               ShardFile* file)
-    : members_(std::move(members)),
-      plan_(plan_shards(numels_of(members_), group.size())),
-      rank_(group.rank()),
-      file_(file) {
-  at::NoGradGuard no_grad;
-  for (const auto& [member, p] : members_)
+ShardPlan FlatParameters::plan_line(const NamedTensors& members, int ranks) {
+  std::vector<int64_t> numels;
+  for (const auto& [name, p] : members) {
     check<UsageError>(p.is_contiguous() && p.layout() == at::kStrided,
                       "sharding: parameter '{}' is not a contiguous tensor: store it with "
                       ".contiguous() before",
-                      member);
+                      name);
+    numels.push_back(p.numel());
+  }
+  return plan_shards(std::move(numels), ranks);
+}
+
+FlatParameters::FlatParameters(NamedTensors members, const Group& group, const std::string& name,
+                               ShardFile* file)
+    : members_(std::move(members)),
+      plan_(plan_line(members_, group.size())),
+      rank_(group.rank()),
+      file_(file) {
+  at::NoGradGuard no_grad;
   if (file_) place_ = file_->add(name, plan_.shard, dtype());
   shard_ = (place_ ? file_->memory(plan_.shard, options()) : group.empty({plan_.shard}, options()))
                .zero_();
-  for (const ShardPiece& piece : pieces_of(plan_, rank_)) {
-    const auto& [member, p] = members_[piece.parameter];
-    at::Tensor part = alias_of(shard_, piece.offset, {piece.length});
-    part.copy_(p.detach().reshape({-1}).narrow(0, piece.begin, piece.length));
-    part.requires_grad_(p.requires_grad());
-    pieces_.push_back({member, part, p.sizes().vec(), piece.begin, piece.parameter, piece.offset});
-  }
+  make_pieces();
+  for (const ParameterShard& piece : pieces_)
+    piece.tensor.detach().copy_(members_[piece.member].second.detach().reshape({-1}).narrow(
+        0, piece.begin, piece.tensor.numel()));
   own_storages();
   holds_ = 1;
   let_go(Changed::yes);
+}
+
+FlatParameters::FlatParameters(NamedTensors members, const Group& group, const at::Tensor& line)
+    : members_(std::move(members)),
+      plan_(plan_line(members_, group.size())),
+      rank_(group.rank()),
+      shard_(alias_of(line, plan_.shard * rank_, {plan_.shard})),
+      file_(nullptr) {
+  at::NoGradGuard no_grad;
+  make_pieces();
+  // These keep the line alive: the module may outlive who sharded it.
+  for (size_t i = 0; i < members_.size(); ++i)
+    members_[i].second.set_data(alias_of(line, plan_.offsets[i], members_[i].second.sizes()));
+}
+
+void FlatParameters::make_pieces() {
+  for (const ShardPiece& piece : pieces_of(plan_, rank_)) {
+    const auto& [member, p] = members_[piece.parameter];
+    at::Tensor part = alias_of(shard_, piece.offset, {piece.length});
+    part.requires_grad_(p.requires_grad());
+    pieces_.push_back({member, part, p.sizes().vec(), piece.begin, piece.parameter, piece.offset});
+  }
 }
 
 void FlatParameters::read_ahead() {
@@ -143,22 +163,13 @@ void FlatParameters::point_at_nothing() {
   for (auto& [name, p] : members_) set_data_pointer(p, nullptr);
 }
 
-void FlatParameters::write_line(const at::Tensor& line) const {
+void write_line(const at::Tensor& line, const ShardPlan& plan, const NamedTensors& members) {
   at::NoGradGuard no_grad;
-  for (size_t i = 0; i < members_.size(); ++i) {
-    const at::Tensor& p = members_[i].second;
-    alias_of(line, plan_.offsets[i], p.sizes()).copy_(p.detach());
+  at::Tensor(line).zero_();
+  for (size_t i = 0; i < members.size(); ++i) {
+    const at::Tensor& p = members[i].second;
+    alias_of(line, plan.offsets[i], p.sizes()).copy_(p.detach());
   }
-}
-
-void FlatParameters::live_in(const at::Tensor& line) {
-  at::NoGradGuard no_grad;
-  shard_ = alias_of(line, plan_.shard * rank_, {plan_.shard});
-  for (ParameterShard& piece : pieces_)
-    piece.tensor.set_data(alias_of(shard_, piece.offset, piece.tensor.sizes()));
-  // These keep the line alive: the module may outlive who sharded it.
-  for (size_t i = 0; i < members_.size(); ++i)
-    members_[i].second.set_data(alias_of(line, plan_.offsets[i], members_[i].second.sizes()));
 }
 
 }  // namespace trireme

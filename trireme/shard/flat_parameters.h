@@ -30,7 +30,9 @@ struct ParameterShard {
 /// members keep their shape, their identity and a storage each of their own, whose data pointer is
 /// set: into a line while the parameters are whole, to null otherwise.
 ///
-/// Construction writes the part from what the members hold; every rank's members hold the same.
+/// Construction writes the part from what the members hold; every rank's members hold the same. Or
+/// the part is this rank's place in a line that is there for good (stages 1 and 2, whose parameters
+/// are always whole).
 ///
 /// Given a file, the part lies there while nobody holds it: shard() is undefined then, and its
 /// pieces' data pointers are null, or, where somebody else kept a tensor on a piece (a checkpoint
@@ -41,7 +43,12 @@ class FlatParameters {
   /// `name`: in messages. `file` outlives this; null: the part stays in memory.
   FlatParameters(NamedTensors members, const Group& group, const std::string& name = {},
                  ShardFile* file = nullptr);
+  /// `line`: of plan_line(), written already. The members move there, and keep it alive.
+  FlatParameters(NamedTensors members, const Group& group, const at::Tensor& line);
   FlatParameters(const FlatParameters&) = delete;
+
+  /// How the members lie on a line of `ranks`. UsageError for one that cannot.
+  static ShardPlan plan_line(const NamedTensors& members, int ranks);
 
   const NamedTensors& members() const { return members_; }
   const ShardPlan& plan() const { return plan_; }
@@ -67,13 +74,9 @@ class FlatParameters {
   /// `line` has plan().line() elements. While it holds everybody's part, members are whole.
   void point_into(const at::Tensor& line);
   void point_at_nothing();
-  /// The shard moves into rank's part of the line for good (stages 1 and 2, whose parameters are
-  /// always whole). The line must hold everything.
-  void live_in(const at::Tensor& line);
-  /// Fills the line from the members, which are whole.
-  void write_line(const at::Tensor& line) const;
 
  private:
+  void make_pieces();
   void own_storages();
   void point_pieces();
 
@@ -87,6 +90,9 @@ class FlatParameters {
   int holds_ = 0;
   bool changed_ = false, maybe_changed_ = false;  // since it was brought
 };
+
+/// Fills the line from the members, which are whole; padding is zero.
+void write_line(const at::Tensor& line, const ShardPlan& plan, const NamedTensors& members);
 
 /// `numel` elements of `memory` from `offset` on as a tensor that autograd does not count as a
 /// view, in that shape. Keeps the memory alive.

@@ -14,21 +14,20 @@ namespace {
 
 // Buckets as a Reducer has them at first: the last parameters get their gradients first. They are
 // not laid out anew later, since the optimizer's state lies along them.
-std::vector<std::unique_ptr<FlatParameters>> lay_out(const NamedTensors& parameters,
-                                                     const ShardGroups& groups, size_t bytes) {
+std::vector<NamedTensors> lay_out(const NamedTensors& parameters, const ShardGroups& groups,
+                                  size_t bytes) {
   std::vector<BucketItem> items;
   std::vector<int> order(parameters.size());
   std::iota(order.rbegin(), order.rend(), 0);
   for (const auto& [name, p] : parameters)
     items.push_back(
         {p.numel(), static_cast<size_t>(p.element_size()), static_cast<int>(p.scalar_type())});
-  std::vector<std::unique_ptr<FlatParameters>> flats;
+  std::vector<NamedTensors> buckets;
   for (const auto& bucket : plan_buckets(items, order, bucket_sizes_for(groups.shards, bytes, 0))) {
-    NamedTensors members;
-    for (int i : bucket) members.push_back(parameters[static_cast<size_t>(i)]);
-    flats.push_back(std::make_unique<FlatParameters>(std::move(members), groups.shards));
+    buckets.emplace_back();
+    for (int i : bucket) buckets.back().push_back(parameters[static_cast<size_t>(i)]);
   }
-  return flats;
+  return buckets;
 }
 
 }  // namespace
@@ -52,9 +51,10 @@ ReplicatedParameters::ReplicatedParameters(const DdpTensors& t, ShardGroups grou
   broadcast_tensors(world, t.buffers);
 
   std::vector<FlatParameters*> flats;
-  for (auto& flat : lay_out(t.parameters, groups_, options.bucket_bytes)) {
-    const at::Tensor line = make_line(*flat, options.share_weights);
-    flat->live_in(line);
+  shared_ = options.share_weights;
+  for (auto& members : lay_out(t.parameters, groups_, options.bucket_bytes)) {
+    const at::Tensor line = make_line(members);
+    auto flat = std::make_unique<FlatParameters>(std::move(members), groups_.shards, line);
     flats.push_back(flat.get());
     lines_.push_back({std::move(flat), line});
   }
@@ -72,16 +72,14 @@ ReplicatedParameters::ReplicatedParameters(const DdpTensors& t, ShardGroups grou
 ReplicatedParameters::~ReplicatedParameters() = default;
 
 // Shared lines are of one rank after the other, so that memory is owned in equal parts.
-at::Tensor ReplicatedParameters::make_line(const FlatParameters& flat, bool share_weights) {
+at::Tensor ReplicatedParameters::make_line(const NamedTensors& members) {
   Group& group = groups_.shards;
   const int owner = static_cast<int>(lines_.size()) % group.size();
-  shared_ = share_weights;
-  at::Tensor line = shared_ ? group.shared({flat.plan().line()}, flat.options(), owner)
-                            : group.empty({flat.plan().line()}, flat.options());
-  if (!shared_ || group.rank() == owner) {
-    line.zero_();
-    flat.write_line(line);
-  }
+  const ShardPlan plan = FlatParameters::plan_line(members, group.size());
+  const auto options = members.front().second.options().requires_grad(false);
+  at::Tensor line =
+      shared_ ? group.shared({plan.line()}, options, owner) : group.empty({plan.line()}, options);
+  if (!shared_ || group.rank() == owner) write_line(line, plan, members);
   if (shared_) group.barrier();
   return line;
 }

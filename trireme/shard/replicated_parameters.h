@@ -41,7 +41,7 @@ class ReplicatedParameters final : public ShardedParameters {
     std::unique_ptr<FlatParameters> flat;
     at::Tensor line;
   };
-  at::Tensor make_line(const FlatParameters& flat, bool share_weights);
+  at::Tensor make_line(const NamedTensors& members);
 
   std::vector<Line> lines_;
   bool shared_ = false;
