@@ -4,6 +4,7 @@
 // threads. Rounds alternate; medians of the ratios. Void at a foreign load above 5 %.
 //   cmake --build build/release --target adamw && build/release/bench/adamw [THREADS [ROUNDS]]
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 #include <torch/optim/adamw.h>
 #include <torch/types.h>
 
@@ -30,7 +31,7 @@ NamedTensors make(uint64_t seed) {
   for (int64_t i = 0; i < kTensors; ++i) {
     at::Tensor p = at::randn({kElements / kTensors}).requires_grad_(true);
     p.mutable_grad() = at::randn({kElements / kTensors});
-    list.emplace_back("p" + std::to_string(i), p);
+    list.emplace_back(fmt::format("p{}", i), p);
   }
   return list;
 }

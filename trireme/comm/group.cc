@@ -3,6 +3,8 @@
 
 #include <ATen/ops/empty.h>
 
+#include <exception>
+
 #include "trireme/comm/group_check.h"
 
 // The collectives of one tensor each. Lists: group_lists.cc; pairs: group_p2p.cc; groups of groups:
@@ -49,21 +51,50 @@ void refuse_root(const Backend& b, int root, const char* what) {
 
 }  // namespace detail
 
+struct Work::Compound {
+  std::vector<Work> parts;
+  std::function<void()> rest;
+  std::exception_ptr error;
+  bool done = false;
+
+  void finish() {
+    if (error) std::rethrow_exception(error);
+    if (!done && rest) try {
+        rest();
+      } catch (...) {
+        error = std::current_exception();
+        throw;
+      }
+    done = true;
+  }
+};
+
+Work::Work(std::vector<Work> parts)
+    : compound_(std::make_shared<Compound>(Compound{std::move(parts), {}, {}})) {}
+Work::Work(std::function<void()> rest)
+    : compound_(std::make_shared<Compound>(Compound{{}, std::move(rest), {}})) {}
+
 void Work::wait() {
-  if (parts_)
-    for (Work& part : *parts_) part.wait();
+  if (compound_) {
+    for (Work& part : compound_->parts) part.wait();
+    compound_->finish();
+  }
   if (backend_ && token_.kind) backend_->wait(token_, backend_->timeout());
 }
 void Work::wait(Duration timeout) {
   const Deadline deadline = Deadline::after(timeout);
-  if (parts_)
-    for (Work& part : *parts_) part.wait(deadline.remaining());
+  if (compound_) {
+    for (Work& part : compound_->parts) part.wait(deadline.remaining());
+    compound_->finish();
+  }
   if (backend_ && token_.kind) backend_->wait(token_, timeout);
 }
 bool Work::is_completed() {
-  if (parts_)
-    for (Work& part : *parts_)
+  if (compound_) {
+    for (Work& part : compound_->parts)
       if (!part.is_completed()) return false;
+    if (compound_->rest && !compound_->done) return false;
+  }
   return !backend_ || !token_.kind || backend_->completed(token_);
 }
 int Work::source() {

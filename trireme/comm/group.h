@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -66,8 +67,11 @@ class TRIREME_API Work {
   Work(std::shared_ptr<detail::Backend> backend, detail::Token token)
       : backend_(std::move(backend)), token_(token) {}
   /// Complete when all parts are.
-  explicit Work(std::vector<Work> parts)
-      : parts_(std::make_shared<std::vector<Work>>(std::move(parts))) {}
+  explicit Work(std::vector<Work> parts);
+  /// Complete once `rest` has run: in the first wait(), on the thread that waits, never elsewhere.
+  /// What it throws every later wait() throws again. For results that take several calls in turn
+  /// (grad/stateful_hook.h); their deadlines are those of the calls.
+  explicit Work(std::function<void()> rest);
   /// Returns when the result is there; rethrows what went wrong (Mismatch, PeerLost, Timeout,
   /// Aborted), after which the group is finished. Deadline: the group's timeout, counted from here.
   void wait();
@@ -80,7 +84,8 @@ class TRIREME_API Work {
  private:
   std::shared_ptr<detail::Backend> backend_;
   detail::Token token_;
-  std::shared_ptr<std::vector<Work>> parts_;
+  struct Compound;
+  std::shared_ptr<Compound> compound_;
 };
 
 /// One part of batch_isend_irecv.

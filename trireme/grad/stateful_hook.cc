@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/grad/stateful_hook.h"
+
+#include <utility>
+
+#include "trireme/base/check.h"
+
+namespace trireme {
+
+BucketReduction::~BucketReduction() = default;
+StatefulHook::~StatefulHook() = default;
+
+CommHook StatefulHook::hook() {
+  return [self = shared_from_this()](Group& group, GradBucket& bucket, ReduceOp op) {
+    if (bucket.index == 0) self->under_way_.clear();  // an exception ended the last round
+    self->under_way_.push_back(self->start(group, bucket, op));
+    return Work([self] { self->finish(); });
+  };
+}
+
+void StatefulHook::finish() {
+  auto list = std::exchange(under_way_, {});
+  while (!list.empty()) {
+    std::vector<std::unique_ptr<BucketReduction>> next;
+    for (auto& reduction : list)
+      if (reduction->advance()) next.push_back(std::move(reduction));
+    list = std::move(next);
+  }
+}
+
+void show_part(StateVisitor& visitor, const std::string& name, int rank, int ranks,
+               const at::Tensor& local) {
+  check<UsageError>(local.dim() == 1 && local.is_contiguous(), "{}: not a flat tensor", name);
+  const int64_t n = local.numel();
+  visitor.tensor(Slice{name, {n * ranks}, {n * rank}, {n}}, local);
+}
+
+}  // namespace trireme
