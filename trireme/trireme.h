@@ -12,15 +12,20 @@
 #include "trireme/comm/plan/tuning.h"   // which algorithm was fastest on this kind of host
 #include "trireme/comm/run.h"           // init_process_group, run_threads, spawn
 #include "trireme/data/distributed_sampler.h"  // which samples this rank reads
+#include "trireme/grad/adasum_hook.h"          // gradients added adaptively
+#include "trireme/grad/apart_hook.h"           // gradients that stay on their rank
+#include "trireme/grad/bucket_tuning.h"        // buckets tuned while a run trains
 #include "trireme/grad/cast_hook.h"            // gradients that travel in another dtype
 #include "trireme/grad/ddp.h"                  // gradients reduced while backward runs
 #include "trireme/grad/join.h"                 // ranks with fewer batches than others
+#include "trireme/grad/master_hook.h"          // one rank collects
 #include "trireme/grad/noise_scale_hook.h"     // the batch size that gradients ask for
 #include "trireme/layers/sync_batch_norm.h"    // BatchNorm over the samples of all ranks
 #include "trireme/mesh/mesh.h"                 // ranks on named axes, a group for each
 #include "trireme/mesh/placement.h"            // which axes stay inside hosts
 #include "trireme/optim/grad_scaler.h"         // dynamic loss scale, one decision for all ranks
 #include "trireme/optim/master_weights.h"      // optimizers for half-precision parameters
+#include "trireme/optim/model_averaging.h"     // local SGD, DiLoCo: ranks that average weights
 #include "trireme/shard/fully_shard.h"  // ZeRO-3: a block that is whole only while it computes
 #include "trireme/shard/offload_optimizer.h"      // optimizer state in a file
 #include "trireme/shard/offload_params.h"         // tensors in a file

@@ -5,6 +5,7 @@
 
 #include "tests/train/small_runs.h"
 #include "trireme/base/check.h"
+#include "trireme/checkpoint/safetensors.h"
 
 using namespace trireme;
 using namespace trireme::testing;
@@ -115,6 +116,44 @@ TEST(parity_sharding_shared_weights, one_copy_of_the_weights_trains_to_the_same_
     for (const Trained& got : train_on_threads(4, tiny_gpt(corpus, sets), kSteps))
       EXPECT_EQ(first_difference(got.weights, want.weights), "") << "stage " << stage;
   }
+}
+
+// A rank is this program started again: it finds the folder in the environment.
+TEST(parity_sharding_shared_weights, processes_that_share_one_copy_have_the_bits_too) {
+  constexpr const char* kFolder = "TRIREME_TEST_PARITY_FOLDER";
+  std::unique_ptr<PrivateFolder> own;
+  if (!std::getenv("TRIREME_SPAWN")) {
+    own = std::make_unique<PrivateFolder>();
+    write_corpus(*own);
+    ::setenv(kFolder, own->path().c_str(), 1);
+  }
+  const std::string folder = std::getenv(kFolder);
+  auto file = [&](int stage, int rank) { return fmt::format("{}/{}.{}", folder, stage, rank); };
+  auto config = [&](int stage) {
+    Sets sets = with_zero(base(false, false), {stage, nothing, false, false}, "");
+    if (stage > 0) sets.push_back("zero_optimization.share_weights=true");
+    return tiny_gpt(folder + "/text.txt", sets);
+  };
+  SpawnOptions options;
+  options.timeout = std::chrono::seconds(60);
+  options.args = {"--gtest_filter=parity_sharding_shared_weights.processes_*"};
+  spawn(
+      2,
+      [&](Group g) {
+        for (int stage : {1, 2})
+          write_safetensors(file(stage, g.rank()), train_on(config(stage), g, kSteps).weights);
+        if (g.rank() == 0)
+          write_safetensors(
+              file(0, 0),
+              train_on_threads(1, tiny_gpt(folder + "/text.txt", base(false, false)), kSteps)[0]
+                  .weights);
+      },
+      options);
+  for (int stage : {1, 2})
+    for (int rank : {0, 1})
+      EXPECT_TRUE(read_file(file(stage, rank)) == read_file(file(0, 0)))
+          << "stage " << stage << ", rank " << rank;
+  ::unsetenv(kFolder);
 }
 
 TEST(parity_sharding_models, mlp_and_net_are_sharded_alike) {

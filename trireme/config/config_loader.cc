@@ -292,6 +292,7 @@ Inspection ConfigLoader::finish() {
   check_recompute_together();
   check_zero_together();
   check_offload_together();
+  check_slow_link_together();
   std::stable_sort(reports_.begin(), reports_.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   Inspection out;

@@ -40,6 +40,8 @@ class ConfigLoader {
   void derive_zero();
   void check_zero_together();
   void check_offload_together();
+  void check_slow_link_together();
+  void check_tuning(const char* strategy);
   /// Fine by itself, and of no effect beside other values.
   void idle(std::string_view path, const std::string& why);
   void complain(std::string_view path, const std::string& why);

@@ -229,7 +229,7 @@ std::vector<KeyInfo> run_keys() {
 std::vector<KeyInfo> supported_keys() {
   std::vector<KeyInfo> keys;
   for (auto& part : {model_keys(), data_keys(), batch_keys(), training_keys(), optimizer_keys(),
-                     scheduler_keys(), run_keys()})
+                     scheduler_keys(), run_keys(), compression_keys(), averaging_keys()})
     keys.insert(keys.end(), part.begin(), part.end());
   return keys;
 }

@@ -69,6 +69,8 @@ std::vector<KeyInfo> precision_keys();
 std::vector<KeyInfo> recompute_keys();
 std::vector<KeyInfo> zero_keys();
 std::vector<KeyInfo> offload_keys();
+std::vector<KeyInfo> compression_keys();
+std::vector<KeyInfo> averaging_keys();
 std::vector<KeyInfo> activation_checkpointing_keys();
 std::vector<KeyInfo> other_deepspeed_keys();
 }  // namespace detail

@@ -13,6 +13,10 @@ struct BucketSizes {
   size_t bytes = size_t{25} << 20;       // of the others
 };
 
+/// In which order parameters get their gradients: as the first backward showed, or from the last
+/// that was registered to the first.
+enum class BucketOrder : uint8_t { arrival, registration };
+
 struct BucketItem {
   int64_t numel = 0;
   size_t item_bytes = 4;

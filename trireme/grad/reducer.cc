@@ -187,7 +187,19 @@ void Reducer::lay_out_in_rank0_order() {
   group_.broadcast(wire, 0).wait();
   wire = wire.cpu();
   std::copy_n(static_cast<const int*>(wire.data_ptr()), order.size(), order.begin());
-  memory_->lay_out(order, options_.sizes, options_.delayed);
+  order_ = std::move(order);
+  memory_->lay_out(order_, options_.sizes, options_.delayed);
+}
+
+void Reducer::lay_out(const BucketSizes& sizes, BucketOrder order) {
+  check<UsageError>(!open_, "buckets cannot be laid out anew inside a round");
+  options_.sizes = sizes;
+  std::vector<int> sequence = order_;
+  if (order == BucketOrder::registration || order_.empty()) {
+    sequence.resize(size());
+    std::iota(sequence.rbegin(), sequence.rend(), 0);
+  }
+  memory_->lay_out(sequence, sizes, options_.delayed);
 }
 
 void Reducer::reset() {

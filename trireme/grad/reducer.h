@@ -65,6 +65,10 @@ class TRIREME_API Reducer final : public GradientRound {
   /// Collectives under way must not be broken off (the group is finished then).
   void reset() override;
 
+  /// Other buckets from the next round on; gradients that are there move along. Between rounds, on
+  /// every rank alike.
+  void lay_out(const BucketSizes& sizes, BucketOrder order);
+
   /// p's place in its bucket, in p's shape; not a view for autograd.
   const at::Tensor& gradient(size_t i) const;
   /// What ranks told each other in the last round.
@@ -107,7 +111,8 @@ class TRIREME_API Reducer final : public GradientRound {
   RoundRecord record_;
   std::vector<Slot> slots_;
   std::vector<Flight> flights_;
-  std::vector<int> arrival_;
+  std::vector<int> arrival_;  // in this round
+  std::vector<int> order_;    // rank 0's of the first round
   bool open_ = false, told_ = false;
   size_t launched_ = 0;
   Stats stats_;

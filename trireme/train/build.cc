@@ -185,6 +185,8 @@ void Run::state(StateVisitor& v) {
   }
   if (sharded)
     sharded->sharded_state(v, [&](StateVisitor& shards) { optimizer->state(shards); });
+  else if (exchange)
+    exchange->state(v, [&](StateVisitor& own) { optimizer->state(own); });
   else
     optimizer->state(v);
   scaling->state(v);

@@ -16,6 +16,7 @@
 
 namespace trireme {
 
+class BucketTuning;
 class FullySharded;
 class Reducer;
 class RoundRecord;
@@ -30,6 +31,8 @@ struct GradientOptions {
   bool reproducible = false;  // leaves are added along the tree of design §3
   bool find_unused = false;   // a parameter need not get a gradient on every rank
   CommHook hook{};            // how a bucket is reduced; empty: all_reduce
+  /// Lays buckets out anew between steps (and `hook` is its own); null: they stay as they are.
+  std::shared_ptr<BucketTuning> tuning{};
 };
 
 /// Gradients of a training step: *sums* over micro-batches and ranks, each of a summed loss. The

@@ -17,9 +17,11 @@
 #include "trireme/optim/optimizer.h"
 #include "trireme/tensor/state.h"
 #include "trireme/train/compute.h"
+#include "trireme/train/exchange.h"
 #include "trireme/train/gradient_noise.h"
 #include "trireme/train/gradients.h"
 #include "trireme/train/loss_scaling.h"
+#include "trireme/train/tune_buckets.h"
 
 namespace trireme {
 
@@ -30,6 +32,8 @@ struct TRIREME_API Run {
   NamedTensors weights;  // the model's parameters as they are trained and saved (train/precision.h)
   std::shared_ptr<const DataSource> train_data, held_out;
   std::unique_ptr<PrefetchingLoader> loader;
+  std::unique_ptr<Exchange> exchange;   // null: gradients are plain sums over all ranks
+  std::unique_ptr<TuneBuckets> tuning;  // null: buckets are as configured
   std::unique_ptr<Gradients> gradients;
   std::unique_ptr<Compute> compute;
   std::unique_ptr<LossScaling> scaling;

@@ -22,17 +22,19 @@ StepReport train_step(Run& run, int stop_asked) {
 StepReport finish_step(Run& run) {
   run.gradients->close();              // flush and wait: sums over ranks
   GlobalLoss loss = global_loss(run);  // they rode along; all raise alike if one is not finite
-  const double grad_scale =
-      run.scaling->inverse() / static_cast<double>(loss.weight);  // scaled sums → mean
+  const double grad_scale = run.scaling->inverse() / loss.gradient_weight;  // scaled sums → mean
   Verdict verdict = judge(run, loss, grad_scale);  // the same on all ranks; its norm is of the mean
   if (run.noise && verdict.finite())               // for the record; changes nothing
     run.noise->end_step(grad_scale, verdict.norm.norm, static_cast<double>(run.batches.train));
   const double lr = run.schedule->lr_at(run.step - run.scaling->skipped());
   if (verdict.finite()) {
     Span span("optimizer", "step");
-    run.optimizer->step(lr, grad_scale * verdict.norm.coefficient);  // clipping in the same factor
-    run.gradients->publish();                                        // ZeRO: what this rank owns
+    if (!run.exchange || run.exchange->steps_here())
+      run.optimizer->step(lr,
+                          grad_scale * verdict.norm.coefficient);  // clipping in the same factor
+    run.gradients->publish();                                      // ZeRO: what this rank owns
   }
+  if (run.exchange && verdict.finite()) run.exchange->stepped();  // ranks apart: one again, if due
   const double scale = run.scaling->loss_scale();
   run.scaling->update(verdict.gradients);  // a step that overflowed is left out, or ends the run
   ++run.step;

@@ -25,12 +25,7 @@ void resume_from(Run& run, const std::string& path) {
   const auto seed = run.seed;
   const auto train = run.batches.train;
   const std::string identity = run.identity, data = run.data_identity;
-  LoadOptions options;
-  options.layout = run.layout;
-  options.rank = run.group.rank();
-  const CheckpointInfo info = load_step(
-      path, [&](StateVisitor& v) { run.state(v); }, options);
-  run.gradients->publish();
+  const CheckpointInfo info = load_run(run, path);
   check<UsageError>(run.seed == seed,
                     "{} was trained with training.seed {}, this run asks for {}: the order of the "
                     "data would change",
@@ -165,6 +160,8 @@ std::string start_line(const Run& run) {
   if (!run.precision.empty()) text += "; " + run.precision;
   if (!run.recompute.empty()) text += "; " + run.recompute;
   if (!run.sharding.empty()) text += "; " + run.sharding;
+  if (run.tuning) text += "; " + run.tuning->text();
+  if (run.exchange) text += "; " + run.exchange->text();
   if (run.reproducible)
     text += fmt::format("; reproducible: {} gradient buffers a rank beside the buckets [{}]",
                         run.gradients->tree_buffers(static_cast<int>(run.batches.accumulation)),
@@ -208,6 +205,7 @@ TrainResult train(const Config& config, Group group, const TrainOptions& options
     report.note(fmt::format("saved {}", result.checkpoint));
   };
   auto held_out = [&] {
+    const Exchange::AsOne one(run.exchange.get());
     const Evaluation e = evaluate(run);
     result.held_out_loss = e.loss;
     report.held_out(e);
@@ -221,6 +219,8 @@ TrainResult train(const Config& config, Group group, const TrainOptions& options
     result.loss = r.loss;
     const auto now = Clock::now();
     report.step(r, std::chrono::duration<double>(now - begin).count(), spans.take());
+    if (run.tuning)
+      if (const std::string found = run.tuning->after_step(); !found.empty()) report.note(found);
     result.stopped = run.step < run.steps ? r.stop : 0;
     if (result.stopped || (save_every > 0 && run.step % save_every == 0)) save();
     if (!result.stopped && run.held_out && eval_every > 0 && run.step % eval_every == 0) {

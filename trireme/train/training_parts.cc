@@ -129,9 +129,18 @@ void complete_training(Run& run, const Config& c, ZeroSetup& zero, const Precisi
     buffers.emplace_back(item.key(), item.value());
   run.noise = gradient_noise(c, run.group, run.batches);
   CommHook hook = hook_for(precision);
+  run.exchange = make_exchange(c, run.group, parameters);
+  if (run.exchange) {
+    hook = run.exchange->hook();
+    run.layout = run.exchange->layout();
+  }
+  run.tuning = TuneBuckets::make(c, run.group, parameters);
+  if (run.tuning) hook = run.tuning->buckets()->hook();
   if (run.noise) hook = run.noise->around(hook);
   FullySharded* units = zero.sharded.get();
-  run.gradients = gradients_for(zero, c, precision, parameters, buffers, std::move(hook));
+  run.gradients = gradients_for(zero, c, precision, parameters, buffers, std::move(hook),
+                                run.tuning ? run.tuning->buckets() : nullptr);
+  if (run.exchange) run.exchange->attach(parameters, buffers);
   run.compute = compute_for(precision, run.model, run.weights, *run.gradients);
   if (units) run.compute = sharded_compute(std::move(run.compute), *units);
   run.scaling = scaling_for(precision, run.group, step_weight);

@@ -12,8 +12,9 @@ namespace trireme {
 struct GlobalLoss {
   double sum = 0;
   int64_t weight = 0;
-  int stop = 0;         // the largest that a rank asked with
-  int not_finite = -1;  // the lowest rank whose loss is not
+  double gradient_weight = 0;  // of what this rank's gradients are sums over: all of it, or less
+  int stop = 0;                // the largest that a rank asked with
+  int not_finite = -1;         // the lowest rank whose loss is not
   double mean() const { return sum / static_cast<double>(weight); }
 };
 

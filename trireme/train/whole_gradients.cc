@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/base/check.h"
+#include "trireme/grad/bucket_tuning.h"
 #include "trireme/grad/ddp.h"
 #include "trireme/grad/finite_watch.h"
 #include "trireme/grad/hook_adapter.h"
@@ -29,11 +30,13 @@ class WholeGradients final : public Gradients {
         reducer_(parameters_, synchronised(group, parameters_, buffers),
                  {bucket_sizes_for(group, o.bucket_bytes, 0), ReduceOp::sum,
                   watch_.around(std::move(o.hook))}),
+        tuning_(std::move(o.tuning)),
         leaves_(o.reproducible ? std::make_unique<LeafRound>(reducer_) : nullptr),
         hooks_(round(), HookAdapter::Rounds::driven),
         unused_(o.find_unused ? name_unused(group.rank()) : refuse_unused()) {
     ride_on(reducer_.record());
     watch_.attach(reducer_.record());
+    if (tuning_) tuning_->attach(reducer_.record());
   }
 
   void open(int micro_batches) override {
@@ -57,6 +60,7 @@ class WholeGradients final : public Gradients {
 
   void close() override {
     round().close();
+    if (tuning_) tuning_->closed(reducer_);
     std::vector<ParameterUse> list;
     const int ranks = reducer_.group().size();
     for (size_t i = 0; i < parameters_.size(); ++i)
@@ -83,6 +87,7 @@ class WholeGradients final : public Gradients {
 
   FiniteWatch watch_;
   Reducer reducer_;
+  std::shared_ptr<BucketTuning> tuning_;
   std::unique_ptr<LeafRound> leaves_;
   HookAdapter hooks_;
   UnusedPolicy unused_;

@@ -32,7 +32,8 @@ std::shared_ptr<Model> made_sharded(
 /// Takes zero.sharded over.
 std::unique_ptr<Gradients> gradients_for(ZeroSetup& zero, const Config& config,
                                          const PrecisionPlan& precision, NamedTensors parameters,
-                                         const NamedTensors& buffers, CommHook hook);
+                                         const NamedTensors& buffers, CommHook hook,
+                                         std::shared_ptr<BucketTuning> tuning);
 /// Stage 3: forwards run in the root of `sharded`.
 std::unique_ptr<Compute> sharded_compute(std::unique_ptr<Compute> inner, FullySharded& sharded);
 /// Of what `gradients` own; with its state in a file, where the configuration asks for it.

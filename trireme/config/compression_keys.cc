@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// How gradients go between ranks: comm.strategy and compression. docs/compression.md.
+#include "trireme/config/keys.h"
+
+namespace trireme::detail {
+namespace {
+
+constexpr const char* kAny = "compression.type=int8,topk,sign,powersgd,auto";
+
+KeyInfo number(const char* path, KeyType type, const char* value, double min, double max,
+               const char* when, const char* help) {
+  return {.path = path,
+          .type = type,
+          .default_json = value,
+          .min = min,
+          .max = max,
+          .when = when,
+          .help = help};
+}
+
+KeyInfo flag(const char* path, const char* when, const char* help) {
+  return {
+      .path = path, .type = KeyType::boolean, .default_json = "true", .when = when, .help = help};
+}
+
+}  // namespace
+
+std::vector<KeyInfo> compression_keys() {
+  return {
+      {.path = "comm.strategy",
+       .type = KeyType::text,
+       .default_json = "\"all_reduce\"",
+       .choices = "all_reduce adasum parameter_server broadcast_parameters",
+       .help = "how gradients become one: parameter_server collects them on rank 0 and sends the "
+               "sum back; with broadcast_parameters rank 0 steps and sends weights; adasum adds "
+               "adaptively"},
+      {.path = "comm.tune_buckets",
+       .type = KeyType::boolean,
+       .default_json = "false",
+       .help = "bucket size, order and algorithm are tried out while training, at most 2 % slower "
+               "for it"},
+      {.path = "comm.buckets_file",
+       .type = KeyType::text,
+       .help = "what was found is written there, and taken from there by the next run"},
+      {.path = "compression.type",
+       .type = KeyType::text,
+       .default_json = "\"none\"",
+       .choices = "none int8 topk sign powersgd auto",
+       .help = "what gradients are on their way between ranks; auto measures the link and chooses "
+               "for each bucket"},
+      number("compression.block", KeyType::integer, "256", 8, 65536, "compression.type=int8,auto",
+             "elements that share a scale"),
+      number("compression.density", KeyType::number, "0.01", 1e-6, 0.5,
+             "compression.type=topk,auto", "part of a bucket's elements that travels"),
+      number("compression.rank", KeyType::integer, "4", 1, 4096, "compression.type=powersgd,auto",
+             "of the two factors that travel in a matrix's place"),
+      number("compression.start_step", KeyType::integer, "2", 0, 1e15, kAny,
+             "steps whose gradients travel as they are, to begin with"),
+      flag("compression.error_feedback", kAny, "what was not sent is added to the next gradient"),
+      flag("compression.warm_start", "compression.type=powersgd,auto",
+           "factors begin where those of the last step ended"),
+  };
+}
+
+}  // namespace trireme::detail

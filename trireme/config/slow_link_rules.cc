@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// What compression, averaging and comm.strategy mean beside other keys: each changes what a step's
+// gradients are on a rank, so there is one of them, and parts that need whole sums refuse them.
+#include "trireme/base/check.h"
+#include "trireme/config/config_loader.h"
+
+namespace trireme {
+
+void ConfigLoader::check_slow_link_together() {
+  const Config& c = config_;
+  const char *strategy = "comm.strategy", *compression = "compression.type",
+             *averaging = "averaging.type";
+  auto at = [&](const char* path) {
+    return fmt::format("{} {} ({})", path, *c.value_text(path), c.origin(path));
+  };
+  auto on = [&](const char* path) { return !broken(path) && c.applies(path) && c.get_bool(path); };
+  const char* first = nullptr;
+  for (const char* path : {strategy, compression, averaging}) {
+    if (broken(path)) return;
+    const std::string value = c.get_string(path);
+    if (value == "none" || value == "all_reduce") continue;
+    if (first) {
+      complain(path, fmt::format("is \"{}\", and {} already says how ranks become one: give one of "
+                                 "them",
+                                 value, at(first)));
+      return;
+    }
+    first = path;
+  }
+  check_tuning(first);
+  if (!first) return;
+  const std::string value = c.get_string(first);
+  if (!broken("zero_optimization.stage") && c.get_int("zero_optimization.stage") > 0)
+    complain(first, fmt::format("is \"{}\", and {} reduces gradients straight into shards: take "
+                                "stage 0",
+                                value, at("zero_optimization.stage")));
+  if (on("training.reproducible"))
+    complain("training.reproducible",
+             fmt::format("is true, and with {} results depend on the number of ranks: turn one of "
+                         "them off",
+                         at(first)));
+  if (c.has("communication_data_type") && c.get_string("communication_data_type") != "fp32")
+    complain("communication_data_type",
+             fmt::format("is \"{}\", and {} says what travels: remove one of them",
+                         c.get_string("communication_data_type"), at(first)));
+  const bool half = on("fp16.enabled") || on("bf16.enabled") || on("amp.enabled");
+  if (half && (first == averaging || value == "adasum" || value == "broadcast_parameters"))
+    complain(first,
+             fmt::format("is \"{}\" and needs float32 weights and gradients on every rank, and {} "
+                         "keeps them in halves: take torch_autocast, which computes in bfloat16 on "
+                         "float32 weights",
+                         value,
+                         on("fp16.enabled")   ? at("fp16.enabled")
+                         : on("bf16.enabled") ? at("bf16.enabled")
+                                              : at("amp.enabled")));
+  if (first != compression && on("monitor.gradient_noise_scale"))
+    complain("monitor.gradient_noise_scale",
+             fmt::format("is true, and with {} no rank has the mean of all gradients: turn one of "
+                         "them off",
+                         at(first)));
+  if (value == "hierarchical" && !broken("averaging.group_sizes") && !broken("averaging.periods") &&
+      (c.get_int_list("averaging.group_sizes").empty() ||
+       c.get_int_list("averaging.group_sizes").size() !=
+           c.get_int_list("averaging.periods").size()))
+    complain("averaging.group_sizes",
+             fmt::format("has {} entries and averaging.periods {}: give as many of each, one for a "
+                         "level",
+                         c.get_int_list("averaging.group_sizes").size(),
+                         c.get_int_list("averaging.periods").size()));
+}
+
+/// Tuning lays out and reduces buckets itself.
+void ConfigLoader::check_tuning(const char* strategy) {
+  const Config& c = config_;
+  for (const char* path : {"comm.tune_buckets", "comm.buckets_file"}) {
+    if (broken(path) || c.is_default(path)) continue;
+    if (std::string_view(path) == "comm.tune_buckets" ? !c.get_bool(path) : !c.has(path)) continue;
+    const std::string value = *c.value_text(path);
+    auto refuse = [&](const char* other) {
+      complain(path,
+               fmt::format("is {}, and buckets are not plain sums with {} {} ({}): remove one "
+                           "of them",
+                           value, other, *c.value_text(other), c.origin(other)));
+    };
+    if (strategy)
+      refuse(strategy);
+    else if (!broken("zero_optimization.stage") && c.get_int("zero_optimization.stage") > 0)
+      refuse("zero_optimization.stage");
+    else if (!broken("training.reproducible") && c.get_bool("training.reproducible"))
+      refuse("training.reproducible");
+    else if (c.has("communication_data_type"))
+      refuse("communication_data_type");
+  }
+}
+
+}  // namespace trireme

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/grad/bucket_tuning.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "trireme/grad/reducer.h"
+
+namespace trireme {
+
+Work scatter_gather(Group& group, const at::Tensor& flat, ReduceOp op) {
+  const int64_t n = group.size(), share = (flat.numel() + n - 1) / n;
+  std::vector<at::Tensor> parts;
+  for (int64_t r = 0; r < n; ++r) {
+    const int64_t begin = std::min(flat.numel(), r * share);
+    parts.push_back(flat.narrow(0, begin, std::min(share, flat.numel() - begin)));
+  }
+  const at::Tensor mine = parts[static_cast<size_t>(group.rank())].clone();
+  Work reduced = group.reduce_scatter(mine, parts, op);
+  return Work(std::vector<Work>{reduced, group.all_gather(parts, mine)});
+}
+
+BucketTuning::BucketTuning(BucketSetting setting, std::optional<BucketTuner> tuner,
+                           size_t first_bytes)
+    : setting_(std::make_shared<BucketSetting>(tuner ? tuner->setting() : setting)),
+      tuner_(std::move(tuner)),
+      seconds_(std::make_shared<double>(0)),
+      first_bytes_(first_bytes) {}
+
+CommHook BucketTuning::hook() const {
+  return [setting = setting_](Group& group, GradBucket& bucket, ReduceOp op) {
+    return setting->algorithm == BucketAlgorithm::all_reduce
+               ? group.all_reduce(bucket.buffer, op)
+               : scatter_gather(group, bucket.buffer, op);
+  };
+}
+
+void BucketTuning::attach(RoundRecord& record) {
+  fact_ = record.add([seconds = seconds_] { return *seconds; });
+}
+
+// What a rank tells in a round is the time from the close before the last to the last: whole steps.
+void BucketTuning::closed(Reducer& reducer) {
+  const auto now = Clock::now();
+  if (tuner_ && !tuner_->done()) {
+    const std::vector<double> all = reducer.record().of(fact_);
+    const double slowest = *std::max_element(all.begin(), all.end());
+    if (slowest > 0) tuner_->took(slowest);
+    *setting_ = tuner_->done() ? tuner_->best() : tuner_->setting();
+  }
+  if (closed_) *seconds_ = std::chrono::duration<double>(now - *closed_).count();
+  closed_ = Clock::now();
+  if (laid_out_ && *laid_out_ == *setting_) return;
+  laid_out_ = *setting_;
+  const auto bytes = static_cast<size_t>(setting_->bytes);
+  reducer.lay_out({std::min(first_bytes_, bytes), bytes}, setting_->order);
+}
+
+}  // namespace trireme

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/exchange.h"
+
+#include <numeric>
+
+#include "trireme/base/check.h"
+#include "trireme/base/trace.h"
+#include "trireme/grad/adasum_hook.h"
+#include "trireme/grad/compression.h"
+#include "trireme/grad/master_hook.h"
+#include "trireme/grad/module_sync.h"
+#include "trireme/train/averaged_exchange.h"
+
+namespace trireme {
+
+Exchange::~Exchange() = default;
+
+double Exchange::weight(const Gradients::Told& told) const {
+  return std::accumulate(told.weights.begin(), told.weights.end(), 0.0);
+}
+
+void Exchange::state(StateVisitor& visitor, const StateWalk& of_optimizer) {
+  of_optimizer(visitor);
+}
+
+Exchange::AsOne::AsOne(Exchange* exchange, bool loading) : exchange_(exchange) {
+  if (exchange_) exchange_->begin_as_one(loading);
+}
+Exchange::AsOne::~AsOne() {
+  if (exchange_) exchange_->end_as_one();
+}
+
+namespace {
+
+class Hooked final : public Exchange {
+ public:
+  Hooked(CommHook hook, std::string text) : Exchange(std::move(text)), hook_(std::move(hook)) {}
+  CommHook hook() override { return hook_; }
+
+ private:
+  CommHook hook_;
+};
+
+/// Each rank remembers what it has not sent.
+class Compressed final : public Exchange {
+ public:
+  Compressed(std::shared_ptr<StatefulHook> hook, int ranks, std::string text)
+      : Exchange(std::move(text), fmt::format("what {} ranks have not sent", ranks)),
+        hook_(std::move(hook)) {}
+  CommHook hook() override { return hook_->hook(); }
+  void state(StateVisitor& visitor, const StateWalk& of_optimizer) override {
+    of_optimizer(visitor);
+    hook_->state(visitor);
+  }
+
+ private:
+  std::shared_ptr<StatefulHook> hook_;
+};
+
+/// "Broadcast updated parameters": rank 0 has all gradients and steps, the others get its weights.
+class FromMaster final : public Exchange {
+ public:
+  explicit FromMaster(Group group)
+      : Exchange("rank 0 collects gradients, steps and broadcasts weights"),
+        group_(std::move(group)) {}
+  CommHook hook() override { return reduce_to_master_hook(0); }
+  void attach(const NamedTensors& parameters, const NamedTensors&) override {
+    weights_ = parameters;
+  }
+  bool steps_here() const override { return group_.rank() == 0; }
+  void stepped() override {
+    Span span("exposed_comm", "broadcast weights");
+    broadcast_tensors(group_, weights_);
+  }
+
+ private:
+  Group group_;
+  NamedTensors weights_;
+};
+
+CompressionOptions compression_options(const Config& c) {
+  CompressionOptions o;
+  o.type = c.get_string("compression.type");
+  auto given = [&](const char* path) { return c.applies(path); };
+  if (given("compression.block")) o.block = c.get_int("compression.block");
+  if (given("compression.density")) o.density = c.get_double("compression.density");
+  if (given("compression.rank")) o.rank = c.get_int("compression.rank");
+  if (given("compression.start_step")) o.start_step = c.get_int("compression.start_step");
+  if (given("compression.error_feedback"))
+    o.error_feedback = c.get_bool("compression.error_feedback");
+  if (given("compression.warm_start")) o.warm_start = c.get_bool("compression.warm_start");
+  return o;
+}
+
+}  // namespace
+
+std::unique_ptr<Exchange> make_exchange(const Config& c, Group group,
+                                        const NamedTensors& parameters) {
+  const std::string strategy = c.get_string("comm.strategy"),
+                    compression = c.get_string("compression.type");
+  if (c.get_string("averaging.type") != "none") return averaged_exchange(c, std::move(group));
+  if (compression != "none") {
+    auto hook = make_compression(compression_options(c), parameters, group);
+    return std::make_unique<Compressed>(std::move(hook), group.size(),
+                                        fmt::format("{} gradients between ranks", compression));
+  }
+  if (strategy == "parameter_server")
+    return std::make_unique<Hooked>(parameter_server_hook(0),
+                                    "rank 0 collects gradients and sends the sum back");
+  if (strategy == "broadcast_parameters") return std::make_unique<FromMaster>(std::move(group));
+  if (strategy == "adasum")
+    return std::make_unique<Hooked>(adasum_hook()->hook(), "gradients added by Adasum");
+  return nullptr;
+}
+
+}  // namespace trireme
