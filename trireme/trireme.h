@@ -15,11 +15,17 @@
 #include "trireme/grad/adasum_hook.h"          // gradients added adaptively
 #include "trireme/grad/apart_hook.h"           // gradients that stay on their rank
 #include "trireme/grad/bucket_tuning.h"        // buckets tuned while a run trains
+#include "trireme/grad/auto_hook.h"            // the codec that suits the link, per bucket
 #include "trireme/grad/cast_hook.h"            // gradients that travel in another dtype
+#include "trireme/grad/compression.h"          // gradients in fewer bytes, by name
 #include "trireme/grad/ddp.h"                  // gradients reduced while backward runs
+#include "trireme/grad/int8_hook.h"            // … as 8-bit integers
 #include "trireme/grad/join.h"                 // ranks with fewer batches than others
 #include "trireme/grad/master_hook.h"          // one rank collects
 #include "trireme/grad/noise_scale_hook.h"     // the batch size that gradients ask for
+#include "trireme/grad/power_sgd_hook.h"       // … as factors of low rank
+#include "trireme/grad/sign_hook.h"            // … as signs
+#include "trireme/grad/top_k_hook.h"           // … the largest alone
 #include "trireme/layers/sync_batch_norm.h"    // BatchNorm over the samples of all ranks
 #include "trireme/mesh/mesh.h"                 // ranks on named axes, a group for each
 #include "trireme/mesh/placement.h"            // which axes stay inside hosts

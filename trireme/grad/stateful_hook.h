@@ -26,7 +26,8 @@ class TRIREME_API BucketReduction {
 ///
 /// A bucket's first calls are issued when it is full, the later ones when the round closes: for all
 /// buckets in order, one call of each at a time, so that one is under way while the next is
-/// encoded, and every rank issues the same calls in the same order.
+/// encoded, and every rank issues the same calls in the same order. What throws on the way finishes
+/// the group, as a hook that throws: the other ranks get PeerLost with its text.
 class TRIREME_API StatefulHook : public std::enable_shared_from_this<StatefulHook> {
  public:
   virtual ~StatefulHook();
@@ -44,8 +45,13 @@ class TRIREME_API StatefulHook : public std::enable_shared_from_this<StatefulHoo
   virtual std::unique_ptr<BucketReduction> start(Group& group, GradBucket& bucket, ReduceOp op) = 0;
 
  private:
+  struct UnderWay {
+    size_t bucket;
+    Group group;
+    std::unique_ptr<BucketReduction> reduction;
+  };
   void finish();
-  std::vector<std::unique_ptr<BucketReduction>> under_way_;
+  std::vector<UnderWay> under_way_;  // of this round; empty between rounds
 };
 
 /// Shows this rank's `local` as part `rank` of a flat tensor that has one for each of `ranks`.
