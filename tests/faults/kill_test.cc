@@ -47,6 +47,27 @@ TEST(faults_kill, the_survivor_says_whom_it_lost) {
                         {"rank      : 0 (local_rank: 0)", "rank 1"}));
 }
 
+// A thousand steps before the next average, and still known at once.
+TEST(faults_kill, a_rank_that_vanishes_during_an_averaging_period_is_named_at_once) {
+  PrivateFolder folder;
+  const std::string config = write(folder / "tiny.json", kTinyMlp);
+  for (const char* type : {"local_sgd", "diloco"}) {
+    Command train(endless_job(config, folder / type,
+                              {"--set", std::string("averaging.type=") + type, "--set",
+                               "averaging.period=1000"}),
+                  {kSlowSteps, {}});
+    ASSERT_TRUE(train.wait_for("step-00000010")) << train.err;
+    const auto start = Clock::now();
+    ASSERT_TRUE(send_signal(train.rank(1), SIGKILL));
+    EXPECT_EQ(train.finish(), 1) << train.err;
+    EXPECT_LT(seconds_since(start), 5 * kSlack);
+    const auto failures = train.err.find("Failures:"), root = train.err.find("Root Cause");
+    ASSERT_NE(failures, std::string::npos) << train.err;
+    EXPECT_TRUE(holds_all(train.err.substr(failures, root - failures),
+                          {"rank      : 0 (local_rank: 0)", "rank 1"}));
+  }
+}
+
 TEST(faults_kill, killing_the_launcher_takes_the_workers_along) {
   PrivateFolder folder;
   const std::string config = write(folder / "tiny.json", kTinyMlp), run = folder / "run";

@@ -202,6 +202,26 @@ void Reducer::lay_out(const BucketSizes& sizes, BucketOrder order) {
   memory_->lay_out(sequence, sizes, options_.delayed);
 }
 
+void Reducer::state(StateVisitor& visitor) {
+  std::vector<int> shown = order_;
+  if (shown.empty()) {
+    shown.resize(size());
+    std::iota(shown.rbegin(), shown.rend(), 0);
+  }
+  at::Tensor wire = at::tensor(shown, at::kInt);
+  visitor.tensor("reducer.order", wire);
+  std::vector<int> now(static_cast<const int*>(wire.data_ptr()),
+                       static_cast<const int*>(wire.data_ptr()) + size());
+  if (now == shown) return;
+  std::vector<int> sorted = now;
+  std::sort(sorted.begin(), sorted.end());
+  for (size_t i = 0; i < size(); ++i)
+    check<Corrupt>(sorted[i] == static_cast<int>(i),
+                   "reducer.order is no order of {} parameters: take another checkpoint", size());
+  order_ = std::move(now);
+  memory_->lay_out(order_, options_.sizes, options_.delayed);
+}
+
 void Reducer::reset() {
   for (Flight& f : flights_)
     if (!f.work.is_completed()) f.work.wait();

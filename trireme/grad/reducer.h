@@ -14,6 +14,7 @@
 #include "trireme/grad/gradient_round.h"
 #include "trireme/grad/round_record.h"
 #include "trireme/tensor/parameter_table.h"
+#include "trireme/tensor/state.h"
 
 namespace trireme {
 
@@ -68,6 +69,9 @@ class TRIREME_API Reducer final : public GradientRound {
   /// Other buckets from the next round on; gradients that are there move along. Between rounds, on
   /// every rank alike.
   void lay_out(const BucketSizes& sizes, BucketOrder order);
+  /// In which order parameters are laid out ("reducer.order"): for hooks whose bits depend on which
+  /// elements share a bucket. A loaded one is the next round's. Corrupt if it is no such order.
+  void state(StateVisitor& visitor);
 
   /// p's place in its bucket, in p's shape; not a view for autograd.
   const at::Tensor& gradient(size_t i) const;

@@ -189,6 +189,7 @@ void Run::state(StateVisitor& v) {
     exchange->state(v, [&](StateVisitor& own) { optimizer->state(own); });
   else
     optimizer->state(v);
+  if (exchange && exchange->sees_buckets()) gradients->state(v);
   scaling->state(v);
   v.value("train.step", step);
   v.value("train.seed", seed);

@@ -44,17 +44,26 @@ class Hooked final : public Exchange {
 /// Each rank remembers what it has not sent.
 class Compressed final : public Exchange {
  public:
-  Compressed(std::shared_ptr<StatefulHook> hook, int ranks, std::string text)
-      : Exchange(std::move(text), fmt::format("what {} ranks have not sent", ranks)),
-        hook_(std::move(hook)) {}
+  Compressed(std::shared_ptr<CompressionHook> hook, const std::string& type, int ranks)
+      : Exchange(fmt::format("gradients travel as {}", type == "auto" ? type : hook->describe()),
+                 fmt::format("what {} ranks have not sent", ranks)),
+        hook_(std::move(hook)),
+        told_(hook_->describe()) {}
   CommHook hook() override { return hook_->hook(); }
   void state(StateVisitor& visitor, const StateWalk& of_optimizer) override {
     of_optimizer(visitor);
     hook_->state(visitor);
   }
+  bool sees_buckets() const override { return true; }
+  std::string news() override {
+    std::string now = hook_->describe();
+    return now == told_ ? "" : "gradients travel as " + (told_ = std::move(now));
+  }
+  int64_t wire_bytes() const override { return hook_->wire_bytes(); }
 
  private:
-  std::shared_ptr<StatefulHook> hook_;
+  std::shared_ptr<CompressionHook> hook_;
+  std::string told_;
 };
 
 /// "Broadcast updated parameters": rank 0 has all gradients and steps, the others get its weights.
@@ -101,8 +110,7 @@ std::unique_ptr<Exchange> make_exchange(const Config& c, Group group,
   if (c.get_string("averaging.type") != "none") return averaged_exchange(c, std::move(group));
   if (compression != "none") {
     auto hook = make_compression(compression_options(c), parameters, group);
-    return std::make_unique<Compressed>(std::move(hook), group.size(),
-                                        fmt::format("{} gradients between ranks", compression));
+    return std::make_unique<Compressed>(std::move(hook), compression, group.size());
   }
   if (strategy == "parameter_server")
     return std::make_unique<Hooked>(parameter_server_hook(0),

@@ -34,6 +34,13 @@ class TRIREME_API Exchange {
   virtual void stepped() {}
   /// The state of this, and of what steps on a rank.
   virtual void state(StateVisitor& visitor, const StateWalk& of_optimizer);
+  /// Which gradients share a bucket shows in the bits.
+  virtual bool sees_buckets() const { return false; }
+  /// After a step, for people: what has changed by itself; "".
+  virtual std::string news() { return {}; }
+  /// Bytes of gradients that this rank sent in the last step, as their codec counts them; -1: there
+  /// is none.
+  virtual int64_t wire_bytes() const { return -1; }
   /// How state lies on ranks, for checkpoint/sharded_writer.h; "replicated".
   const std::string& layout() const { return layout_; }
   /// For people: "int8 gradients".

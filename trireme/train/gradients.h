@@ -81,6 +81,8 @@ class TRIREME_API Gradients {
   /// ZeRO: null at stage 0.
   virtual ShardedParameters* sharded() { return nullptr; }
 
+  /// Which gradients are reduced together, for hooks whose bits depend on it.
+  virtual void state(StateVisitor& /*visitor*/) {}
   /// Memory that gradients lie in after a step, on this rank.
   virtual int64_t bytes();
   /// Stage 0 alone.

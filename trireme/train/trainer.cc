@@ -86,6 +86,8 @@ class Report {
       m.more.emplace_back("loss_scale", r.loss_scale);
       m.more.emplace_back("skipped", r.skipped);
     }
+    if (run_.exchange && run_.exchange->wire_bytes() >= 0)
+      m.more.emplace_back("wire_bytes", static_cast<double>(run_.exchange->wire_bytes()));
     if (run_.noise) m.more.emplace_back("gradient_noise_scale", run_.noise->noise().samples());
     for (auto& file : metrics_) file->step(m);
     totals_[0] += times.of("compute"), totals_[1] += times.of("exposed_comm"),
@@ -219,6 +221,8 @@ TrainResult train(const Config& config, Group group, const TrainOptions& options
     result.loss = r.loss;
     const auto now = Clock::now();
     report.step(r, std::chrono::duration<double>(now - begin).count(), spans.take());
+    if (run.exchange)
+      if (const std::string news = run.exchange->news(); !news.empty()) report.note(news);
     if (run.tuning)
       if (const std::string found = run.tuning->after_step(); !found.empty()) report.note(found);
     result.stopped = run.step < run.steps ? r.stop : 0;

@@ -76,6 +76,7 @@ class WholeGradients final : public Gradients {
     return {found.rank, parameters_[found.parameter].first};
   }
 
+  void state(StateVisitor& visitor) override { reducer_.state(visitor); }
   const Reducer& reducer() const override { return reducer_; }
 
   int tree_buffers(int micro_batches) const override {
