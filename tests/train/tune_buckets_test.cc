@@ -57,7 +57,7 @@ TEST(train_tune_buckets, what_was_found_is_written_and_the_next_run_takes_it) {
   const std::string file = folder / "tuning.json", corpus = write_corpus(folder);
   const Sets sets{"comm.tune_buckets=true", "comm.buckets_file=" + file, "training.steps=1000"};
   run_threads(2, [&](Group g) {
-    Run run = build_run(tiny_gpt(corpus, sets), g);
+    trireme::Run run = build_run(tiny_gpt(corpus, sets), g);
     start_data(run, tiny_gpt(corpus, sets));
     std::string said;
     for (int s = 0; s < 600 && said.empty(); ++s) {
@@ -70,7 +70,7 @@ TEST(train_tune_buckets, what_was_found_is_written_and_the_next_run_takes_it) {
   const BucketsFile found = buckets_of_text(read_file(file), file);
   run_threads(2, [&](Group g) {
     const Config config = tiny_gpt(corpus, {"comm.buckets_file=" + file});
-    Run run = build_run(config, g);
+    trireme::Run run = build_run(config, g);
     start_data(run, config);
     check<Error>(has(run.tuning->text(), "as tuned: " + describe(found.setting)), "{}",
                  run.tuning->text());
