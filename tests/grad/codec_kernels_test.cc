@@ -189,6 +189,8 @@ TEST(grad_codec_kernels, gram_schmidt_gives_orthonormal_vectors_and_tells_of_los
               << n << " " << i << " " << j;
       }
       EXPECT_LE(fit, n);
-      if (count > 2 && n > 2) EXPECT_EQ(lost, std::vector<int64_t>{2});
+      if (count > 2 && n > 2) {
+        EXPECT_EQ(lost, std::vector<int64_t>{2});
+      }
     }
 }

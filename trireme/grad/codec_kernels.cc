@@ -26,8 +26,9 @@ inline int64_t lanes() { return static_cast<int64_t>(hn::Lanes(D())); }
 // The largest bits of a magnitude: a NaN's are above an infinity's, whatever the order.
 struct Most {
   using I = hn::RebindToSigned<D>;
-  hn::Vec<I> v = hn::Zero(I());
+  hn::Vec<I> v;
   int32_t tail = 0;
+  Most() { v = hn::Zero(I()); }  // written out: a made-up one is for no target
   void look(V x) { v = hn::Max(v, hn::BitCast(I(), hn::Abs(x))); }
   void look(float x) {
     int32_t bits;
@@ -93,11 +94,11 @@ double SumOf(const float* x, int64_t n, F of, G of_one) {
 
 double Energy(const float* x, int64_t n) {
   return SumOf(
-      x, n, [](V v) { return hn::Mul(v, v); }, [](float f) { return f * f; });
+      x, n, [](V v) HWY_ATTR { return hn::Mul(v, v); }, [](float f) { return f * f; });
 }
 double Magnitude(const float* x, int64_t n) {
   return SumOf(
-      x, n, [](V v) { return hn::Abs(v); }, [](float f) { return std::fabs(f); });
+      x, n, [](V v) HWY_ATTR { return hn::Abs(v); }, [](float f) { return std::fabs(f); });
 }
 
 void Quantize(const float* x, int64_t n, int64_t block, float* scales, int8_t* q) {
