@@ -21,14 +21,14 @@ using namespace trireme;
 
 namespace {
 
-// One bucket of square matrices, handed to the hook as a reducer would. One rank: group of two that
-// takes turns, so that the work of each is timed alone.
+// One bucket of square matrices, handed to the hook as a reducer would: median seconds an element.
 double seconds_of(Group& g, const std::string& type, int64_t elements, int rounds) {
   constexpr int64_t kSide = 1024;
   NamedTensors parameters;
   std::vector<GradBucketPart> parts;
   const int64_t count = std::max<int64_t>(1, elements / (kSide * kSide));
-  at::Tensor buffer = g.empty({count * kSide * kSide}, at::kFloat), fresh = at::empty_like(buffer);
+  at::Tensor buffer = g.empty({count * kSide * kSide}, at::kFloat),
+             fresh = at::zeros(buffer.sizes(), at::kFloat);
   normal_(fresh, 1 + static_cast<uint64_t>(g.rank()), 0, 1);
   for (int64_t i = 0; i < count; ++i) {
     const at::Tensor place =
