@@ -131,6 +131,18 @@ TEST(grad_codec_kernels, collects_in_order_until_there_is_no_room) {
     }
 }
 
+TEST(grad_codec_kernels, copies_and_adds_at_any_alignment) {
+  for (int64_t n : kSizes)
+    for (size_t off : {0, 1, 5}) {
+      const std::vector<float> x = values(n, 11);
+      std::vector<float> to(x.size() + 7, 3);
+      k::copy_past_cache(x.data(), n, to.data() + off);
+      k::add_to(x.data(), n, to.data() + off);
+      for (size_t i = 0; i < to.size(); ++i)
+        ASSERT_EQ(to[i], i >= off && i - off < x.size() ? 2 * x[i - off] : 3) << n;
+    }
+}
+
 TEST(grad_codec_kernels, products_with_thin_factors) {
   for (int64_t rows : {1, 3, 8, 21})
     for (int64_t cols : {1, 5, 16, 37})
@@ -189,6 +201,8 @@ TEST(grad_codec_kernels, gram_schmidt_gives_orthonormal_vectors_and_tells_of_los
               << n << " " << i << " " << j;
       }
       EXPECT_LE(fit, n);
-      if (count > 2 && n > 2) EXPECT_EQ(lost, std::vector<int64_t>{2});
+      if (count > 2 && n > 2) {
+        EXPECT_EQ(lost, std::vector<int64_t>{2});
+      }
     }
 }

@@ -8,6 +8,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "trireme/grad/codec_kernels.cc"
 // clang-format off
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 // clang-format on
@@ -26,8 +27,9 @@ inline int64_t lanes() { return static_cast<int64_t>(hn::Lanes(D())); }
 // The largest bits of a magnitude: a NaN's are above an infinity's, whatever the order.
 struct Most {
   using I = hn::RebindToSigned<D>;
-  hn::Vec<I> v = hn::Zero(I());
+  hn::Vec<I> v;
   int32_t tail = 0;
+  Most() { v = hn::Zero(I()); }  // written out: a made-up one is for no target
   void look(V x) { v = hn::Max(v, hn::BitCast(I(), hn::Abs(x))); }
   void look(float x) {
     int32_t bits;
@@ -93,11 +95,11 @@ double SumOf(const float* x, int64_t n, F of, G of_one) {
 
 double Energy(const float* x, int64_t n) {
   return SumOf(
-      x, n, [](V v) { return hn::Mul(v, v); }, [](float f) { return f * f; });
+      x, n, [](V v) HWY_ATTR { return hn::Mul(v, v); }, [](float f) { return f * f; });
 }
 double Magnitude(const float* x, int64_t n) {
   return SumOf(
-      x, n, [](V v) { return hn::Abs(v); }, [](float f) { return std::fabs(f); });
+      x, n, [](V v) HWY_ATTR { return hn::Abs(v); }, [](float f) { return std::fabs(f); });
 }
 
 void Quantize(const float* x, int64_t n, int64_t block, float* scales, int8_t* q) {
@@ -199,17 +201,39 @@ int64_t Collect(const float* x, int64_t n, float least, int32_t* indices, int64_
   const D d;
   const V bound = hn::Set(d, least);
   int64_t found = 0, i = 0;
-  const auto take = [&](int64_t from, int64_t to) {
-    for (int64_t k = from; k < to && found < room; ++k)
-      if (std::fabs(x[k]) >= least) indices[found++] = static_cast<int32_t>(k);
-  };
-  for (; i + 2 * lanes() <= n && found < room; i += 2 * lanes()) {
-    const V a = hn::Abs(hn::LoadU(d, x + i)), b = hn::Abs(hn::LoadU(d, x + i + lanes()));
-    if (hn::AllFalse(d, hn::Ge(hn::Max(a, b), bound))) continue;
-    take(i, i + 2 * lanes());
+  // Two vectors at a time, whose bits fit into a word; in most of them is none.
+  for (; lanes() >= 8 && i + 2 * lanes() <= n && found + 2 * lanes() <= room; i += 2 * lanes()) {
+    const auto a = hn::Ge(hn::Abs(hn::LoadU(d, x + i)), bound);
+    const auto b = hn::Ge(hn::Abs(hn::LoadU(d, x + i + lanes())), bound);
+    if (hn::AllFalse(d, hn::Or(a, b))) continue;
+    uint8_t bytes[2 * HWY_MAX_BYTES / 32 + 8] = {};
+    hn::StoreMaskBits(d, a, bytes);
+    hn::StoreMaskBits(d, b, bytes + lanes() / 8);
+    uint64_t bits;
+    std::memcpy(&bits, bytes, sizeof bits);
+    for (; bits; bits &= bits - 1)
+      indices[found++] = static_cast<int32_t>(i + __builtin_ctzll(bits));
   }
-  take(i, n);
+  for (; i < n && found < room; ++i)
+    if (std::fabs(x[i]) >= least) indices[found++] = static_cast<int32_t>(i);
   return found;
+}
+
+void AddTo(const float* x, int64_t n, float* to) {
+  const D d;
+  int64_t i = 0;
+  for (; i + lanes() <= n; i += lanes())
+    hn::StoreU(hn::Add(hn::LoadU(d, to + i), hn::LoadU(d, x + i)), d, to + i);
+  for (; i < n; ++i) to[i] += x[i];
+}
+
+void CopyPastCache(const float* x, int64_t n, float* to) {
+  const D d;
+  int64_t i = 0;
+  for (; i < n && reinterpret_cast<uintptr_t>(to + i) % HWY_MAX_BYTES; ++i) to[i] = x[i];
+  for (; i + lanes() <= n; i += lanes()) hn::Stream(hn::LoadU(d, x + i), d, to + i);
+  hwy::FlushStream();
+  for (; i < n; ++i) to[i] = x[i];
 }
 
 // Several factors at a time, so that a row is read once for all of them.
@@ -321,6 +345,8 @@ HWY_EXPORT(DequantizeSubtract);
 HWY_EXPORT(PackSigns);
 HWY_EXPORT(AddSigns);
 HWY_EXPORT(Collect);
+HWY_EXPORT(AddTo);
+HWY_EXPORT(CopyPastCache);
 HWY_EXPORT(ProjectRows);
 HWY_EXPORT(ProjectCols);
 HWY_EXPORT(RowOfProduct);
@@ -363,6 +389,10 @@ void add_signs(const uint8_t* bits, int64_t n, float scale, float* to) {
 }
 int64_t collect(const float* x, int64_t n, float least, int32_t* indices, int64_t room) {
   return HWY_DYNAMIC_DISPATCH(Collect)(x, n, least, indices, room);
+}
+void add_to(const float* x, int64_t n, float* to) { HWY_DYNAMIC_DISPATCH(AddTo)(x, n, to); }
+void copy_past_cache(const float* x, int64_t n, float* to) {
+  HWY_DYNAMIC_DISPATCH(CopyPastCache)(x, n, to);
 }
 void project_rows(const float* m, int64_t rows, int64_t cols, const float* right, int64_t rank,
                   float* left) {

@@ -51,6 +51,10 @@ void project_cols(const float* m, int64_t rows, int64_t cols, const float* left,
 void row_of_product(const float* left, int64_t left_stride, const float* right,
                     int64_t right_stride, int64_t rank, int64_t n, float* to);
 
+/// to += x.
+void add_to(const float* x, int64_t n, float* to);
+/// For what is not read again soon.
+void copy_past_cache(const float* x, int64_t n, float* to);
 /// to = x × factor; error = x − from × factor.
 void scale(const float* x, int64_t n, float factor, float* to);
 void error_of(const float* x, const float* from, float factor, int64_t n, float* error);

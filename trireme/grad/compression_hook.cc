@@ -38,6 +38,7 @@ class CompressionHook::Whole final : public BucketReduction {
     if (is_last_) {
       ++hook_.rounds_;
       hook_.wire_bytes_ = hook_.sent_;
+      hook_.seconds_ = 0;
     }
     return false;
   }
@@ -126,10 +127,12 @@ class CompressionHook::Compressed final : public BucketReduction {
     report_.bytes = encoded_->bytes;
     report_.seconds += encoded_->seconds + seconds_since(begun);
     hook_.sent_ += report_.bytes;
+    hook_.spent_ += report_.seconds;
     hook_.settled(group_, report_);
     if (!report_.is_last) return;
     ++hook_.rounds_;
     hook_.wire_bytes_ = hook_.sent_;
+    hook_.seconds_ = hook_.spent_;
   }
 
   // From `part` on; the part that goes on behind `end`, or the next.
@@ -199,6 +202,7 @@ std::unique_ptr<BucketReduction> CompressionHook::start(Group& group, GradBucket
   if (bucket.index == 0) {
     good_ = true;
     sent_ = 0;
+    spent_ = 0;
   }
   at::NoGradGuard no_grad;
   if (group.size() == 1 || rounds_ < start_step_) {

@@ -42,6 +42,8 @@ class TRIREME_API CompressionHook : public StatefulHook {
   int64_t rounds() const { return rounds_; }
   /// Bytes that this rank sent in the last round (of plain all_reduces: 2(n−1)/n of the buffer).
   int64_t wire_bytes() const { return wire_bytes_; }
+  /// Seconds that this rank spent encoding and decoding in the last round, without waiting.
+  double seconds() const { return seconds_; }
   /// nullptr: this hook keeps nothing.
   ErrorFeedback* errors() { return errors_.get(); }
 
@@ -64,6 +66,7 @@ class TRIREME_API CompressionHook : public StatefulHook {
   const int64_t start_step_;
   const int ranks_;
   int64_t rounds_ = 0, wire_bytes_ = 0, sent_ = 0;
+  double seconds_ = 0, spent_ = 0;
   bool good_ = true;  // this round, as far as is known
   WireMemory memory_;
   std::vector<float> chunk_;

@@ -33,7 +33,13 @@ float ErrorFeedback::add_to(size_t p, float* x) {
 }
 
 void ErrorFeedback::keep(size_t p, int64_t offset, int64_t n, const float* error) {
-  std::copy_n(error, n, line_.data_ptr<float>() + places_[p].offset + offset);
+  float* to = line_.data_ptr<float>() + places_[p].offset + offset;
+  // So much is out of the cache again before the next round reads it.
+  constexpr int64_t kLarge = int64_t{1} << 20;
+  if (line_.numel() >= kLarge)
+    codec_kernels::copy_past_cache(error, n, to);
+  else
+    std::copy_n(error, n, to);
 }
 
 void ErrorFeedback::scale(double factor) {

@@ -89,10 +89,7 @@ class Int8Encoded final : public Encoded {
         k::dequantize_subtract(payload_.values_of(p), Payload::scales_of(p), block_, from, to, here,
                                left);
         // What the sum lost when it was rounded is its owner's to send again.
-        if (r == group_.rank()) {
-          const float* lost = sum_.data_ptr<float>() + from;
-          for (int64_t i = 0; i < to - from; ++i) left[i] += lost[i];
-        }
+        if (r == group_.rank()) k::add_to(sum_.data_ptr<float>() + from, to - from, left);
       }
       char* p = at(all_, r);
       k::dequantize(payload_.values_of(p), Payload::scales_of(p), block_, from, to, factor_, here);
