@@ -1,23 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/grad/bucket_tuning.h"
 
+#include <ATen/ops/empty_like.h>
+
 #include <algorithm>
 #include <vector>
 
 #include "trireme/grad/reducer.h"
+#include "trireme/grad/two_calls.h"
 
 namespace trireme {
 
-Work scatter_gather(Group& group, const at::Tensor& flat, ReduceOp op) {
-  const int64_t n = group.size(), share = (flat.numel() + n - 1) / n;
-  std::vector<at::Tensor> parts;
-  for (int64_t r = 0; r < n; ++r) {
-    const int64_t begin = std::min(flat.numel(), r * share);
-    parts.push_back(flat.narrow(0, begin, std::min(share, flat.numel() - begin)));
-  }
-  const at::Tensor mine = parts[static_cast<size_t>(group.rank())].clone();
-  Work reduced = group.reduce_scatter(mine, parts, op);
-  return Work(std::vector<Work>{reduced, group.all_gather(parts, mine)});
+CommHook scatter_gather_hook() {
+  return two_calls([](Group& group, GradBucket& bucket, ReduceOp op) {
+    const at::Tensor& flat = bucket.buffer;
+    const int64_t n = group.size(), share = (flat.numel() + n - 1) / n;
+    std::vector<at::Tensor> parts;
+    for (int64_t r = 0; r < n; ++r) {
+      const int64_t begin = std::min(flat.numel(), r * share);
+      parts.push_back(flat.narrow(0, begin, std::min(share, flat.numel() - begin)));
+    }
+    const at::Tensor mine = at::empty_like(parts[static_cast<size_t>(group.rank())]);
+    const SecondCall gather = [group, parts, mine]() mutable {
+      return group.all_gather(parts, mine);
+    };
+    return std::pair(group.reduce_scatter(mine, parts, op), gather);
+  });
 }
 
 BucketTuning::BucketTuning(BucketSetting setting, std::optional<BucketTuner> tuner,
@@ -28,10 +36,10 @@ BucketTuning::BucketTuning(BucketSetting setting, std::optional<BucketTuner> tun
       first_bytes_(first_bytes) {}
 
 CommHook BucketTuning::hook() const {
-  return [setting = setting_](Group& group, GradBucket& bucket, ReduceOp op) {
-    return setting->algorithm == BucketAlgorithm::all_reduce
-               ? group.all_reduce(bucket.buffer, op)
-               : scatter_gather(group, bucket.buffer, op);
+  return [setting = setting_, two = scatter_gather_hook()](Group& group, GradBucket& bucket,
+                                                           ReduceOp op) {
+    return setting->algorithm == BucketAlgorithm::all_reduce ? group.all_reduce(bucket.buffer, op)
+                                                             : two(group, bucket, op);
   };
 }
 

@@ -44,7 +44,7 @@ class TRIREME_API BucketTuning {
 };
 
 /// The sum or mean in two calls, reduce_scatter and all_gather; the bits of all_reduce where the
-/// backend's reductions have one order.
-TRIREME_API Work scatter_gather(Group& group, const at::Tensor& flat, ReduceOp op);
+/// backend's reductions have one order. For one rank and one reducer.
+TRIREME_API CommHook scatter_gather_hook();
 
 }  // namespace trireme

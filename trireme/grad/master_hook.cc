@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/grad/master_hook.h"
 
-#include <vector>
+#include <utility>
 
 #include "trireme/base/check.h"
+#include "trireme/grad/two_calls.h"
 
 namespace trireme {
 namespace {
@@ -16,11 +17,13 @@ void check_master(const Group& group, int master) {
 }  // namespace
 
 CommHook parameter_server_hook(int master) {
-  return [master](Group& group, GradBucket& bucket, ReduceOp op) {
+  return two_calls([master](Group& group, GradBucket& bucket, ReduceOp op) {
     check_master(group, master);
-    return Work(std::vector<Work>{group.reduce(bucket.buffer, master, op),
-                                  group.broadcast(bucket.buffer, master)});
-  };
+    const SecondCall send_back = [group, buffer = bucket.buffer, master]() mutable {
+      return group.broadcast(buffer, master);
+    };
+    return std::pair(group.reduce(bucket.buffer, master, op), send_back);
+  });
 }
 
 CommHook reduce_to_master_hook(int master) {

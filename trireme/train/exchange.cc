@@ -54,6 +54,9 @@ class Compressed final : public Exchange {
     of_optimizer(visitor);
     hook_->state(visitor);
   }
+  void rescaled(double factor) override {
+    if (ErrorFeedback* kept = hook_->errors()) kept->scale(factor);
+  }
   bool sees_buckets() const override { return true; }
   std::string news() override {
     std::string now = hook_->describe();

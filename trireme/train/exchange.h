@@ -34,6 +34,8 @@ class TRIREME_API Exchange {
   virtual void stepped() {}
   /// The state of this, and of what steps on a rank.
   virtual void state(StateVisitor& visitor, const StateWalk& of_optimizer);
+  /// Gradients of later steps come scaled by so much more than before (a loss scale that moved).
+  virtual void rescaled(double /*factor*/) {}
   /// Which gradients share a bucket shows in the bits.
   virtual bool sees_buckets() const { return false; }
   /// After a step, for people: what has changed by itself; "".

@@ -37,6 +37,8 @@ StepReport finish_step(Run& run) {
   if (run.exchange && verdict.finite()) run.exchange->stepped();  // ranks apart: one again, if due
   const double scale = run.scaling->loss_scale();
   run.scaling->update(verdict.gradients);  // a step that overflowed is left out, or ends the run
+  if (const double now = run.scaling->loss_scale(); run.exchange && scale > 0 && now != scale)
+    run.exchange->rescaled(now / scale);  // what was kept is in the gradients' unit
   ++run.step;
   return {loss.mean(),       verdict.norm.norm, lr,    loss.weight,
           run.batches.train, loss.stop,         scale, !verdict.finite()};
