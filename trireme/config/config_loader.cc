@@ -290,6 +290,7 @@ Inspection ConfigLoader::finish() {
   check_together();
   check_precision_together();
   check_recompute_together();
+  check_balance_together();
   check_zero_together();
   check_offload_together();
   std::stable_sort(reports_.begin(), reports_.end(),

@@ -111,6 +111,17 @@ int64_t count_steps(const Config& c, const Run& run) {
 
 }  // namespace
 
+// Shares of ranks that follow their throughput, and what a rank without memory does.
+static void set_up_balance(Run& run, const Config& c) {
+  if (c.get_string("balance.mode") == "none") return;
+  const int rank = run.group.rank(), ranks = run.group.size();
+  most_at_once(c, run.batches, rank);  // says now what it would say when data is read
+  run.balance = std::make_unique<Balance>(balance_options(c, run.batches), ranks,
+                                          run.gradients->record(), *run.own_time);
+  if (c.get_bool("balance.memory_backoff"))
+    run.backoff = std::make_unique<MemoryBackoff>(rank, ranks, run.gradients->record());
+}
+
 std::shared_ptr<Model> build_model(const Config& config, const UnitMade& unit_made) {
   const auto seed = static_cast<uint64_t>(config.get_int("training.seed"));
   seed_default_generator(seed);
@@ -137,8 +148,12 @@ void start_data(Run& run, const Config& config) {
   // Ahead only where the rank has a core to spare: else the thread takes time from the one that
   // trains.
   o.background = config.get_int("data.workers") > 0 && spare_cpus(run.group.size()) > 0;
+  const int rank = run.group.rank();
   run.loader = std::make_unique<PrefetchingLoader>(
-      leaf_batches(run.train_data, plan_of(run), run.group.rank(), run.group.size(), run.deal), o);
+      run.balance ? share_batches(run.train_data, plan_of(run), rank, run.balance->deal(),
+                                  most_at_once(config, run.batches, rank))
+                  : leaf_batches(run.train_data, plan_of(run), rank, run.group.size(), run.deal),
+      o);
 }
 
 Run build_run(const Config& c, Group group) {
@@ -170,6 +185,7 @@ Run build_run(const Config& c, Group group) {
   run.eval_batches = c.get_int("training.eval_batches");
   const int64_t per_sample = run.text ? c.get_int("model.context") : 1;
   complete_training(run, c, zero, precision, run.batches.train * per_sample);
+  set_up_balance(run, c);
   run.identity = run_identity(run.batches.micro, leaves);
   run.recompute = set_up_recompute(run, c);
   return run;
@@ -188,6 +204,8 @@ void Run::state(StateVisitor& v) {
   else
     optimizer->state(v);
   scaling->state(v);
+  if (balance) balance->state(v);
+  if (backoff) backoff->state(v);
   v.value("train.step", step);
   v.value("train.seed", seed);
   v.value("train.identity", identity);

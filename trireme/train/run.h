@@ -16,10 +16,13 @@
 #include "trireme/optim/lr_schedule.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/tensor/state.h"
+#include "trireme/train/balance.h"
 #include "trireme/train/compute.h"
 #include "trireme/train/gradient_noise.h"
 #include "trireme/train/gradients.h"
 #include "trireme/train/loss_scaling.h"
+#include "trireme/train/memory_backoff.h"
+#include "trireme/train/own_time.h"
 
 namespace trireme {
 
@@ -33,7 +36,10 @@ struct TRIREME_API Run {
   std::unique_ptr<Gradients> gradients;
   std::unique_ptr<Compute> compute;
   std::unique_ptr<LossScaling> scaling;
-  std::unique_ptr<GradientNoise> noise;  // null unless asked for
+  std::unique_ptr<GradientNoise> noise;    // null unless asked for
+  std::unique_ptr<Balance> balance;        // null: every rank has as many samples
+  std::unique_ptr<MemoryBackoff> backoff;  // null: out of memory ends the run
+  std::shared_ptr<OwnTime> own_time = std::make_shared<OwnTime>();  // computing, not waiting
   std::unique_ptr<Optimizer> optimizer;
   std::optional<LRScheduler> schedule;
 

@@ -13,15 +13,20 @@ namespace trireme {
 // grad_scale.
 StepReport train_step(Run& run, int stop_asked) {
   failpoint("train.step");
+  run.own_time->computing();
   Batch batch = next_batch(run);  // this rank's micro-batches, with global sample ids
-  run.gradients->open(static_cast<int>(batch.size()));  // contributions that each parameter gets
-  forward_backward(run, batch, stop_asked);  // a bucket launches on its last contribution
+  run.gradients->open(contributions(run, batch));  // that each parameter gets
+  forward_backward(run, batch, stop_asked);        // a bucket launches on its last contribution
   return finish_step(run);
 }
 
 StepReport finish_step(Run& run) {
-  run.gradients->close();              // flush and wait: sums over ranks
+  run.own_time->waiting();
+  run.gradients->close();  // flush and wait: sums over ranks
+  run.own_time->computing();
   GlobalLoss loss = global_loss(run);  // they rode along; all raise alike if one is not finite
+  if (run.backoff) run.backoff->after_step();
+  if (run.balance) run.balance->after_step(run.step);  // whose samples the next steps' are
   const double grad_scale =
       run.scaling->inverse() / static_cast<double>(loss.weight);  // scaled sums → mean
   Verdict verdict = judge(run, loss, grad_scale);  // the same on all ranks; its norm is of the mean
@@ -31,10 +36,13 @@ StepReport finish_step(Run& run) {
   if (verdict.finite()) {
     Span span("optimizer", "step");
     run.optimizer->step(lr, grad_scale * verdict.norm.coefficient);  // clipping in the same factor
-    run.gradients->publish();                                        // ZeRO: what this rank owns
+    run.own_time->waiting();
+    run.gradients->publish();  // ZeRO: what this rank owns
+    run.own_time->computing();
   }
   const double scale = run.scaling->loss_scale();
   run.scaling->update(verdict.gradients);  // a step that overflowed is left out, or ends the run
+  run.own_time->waiting();
   ++run.step;
   return {loss.mean(),       verdict.norm.norm, lr,    loss.weight,
           run.batches.train, loss.stop,         scale, !verdict.finite()};
