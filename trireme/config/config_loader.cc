@@ -291,6 +291,7 @@ Inspection ConfigLoader::finish() {
   check_precision_together();
   check_recompute_together();
   check_balance_together();
+  check_data_efficiency_together();
   check_zero_together();
   check_offload_together();
   std::stable_sort(reports_.begin(), reports_.end(),

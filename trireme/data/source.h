@@ -23,6 +23,8 @@ class DataSource {
   /// Not 0: get() can be asked for exactly so many samples (a network compiled for a shape behind
   /// it, files of ready batches), so shares of ranks cannot vary (data/share_deal.h).
   virtual int64_t fixed_rows() const { return 0; }
+  /// Tokens of each sample, where samples are sequences of different lengths; else empty.
+  virtual std::vector<int32_t> lengths() const { return {}; }
 };
 
 }  // namespace trireme

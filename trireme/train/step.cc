@@ -30,9 +30,10 @@ StepReport finish_step(Run& run) {
   const double grad_scale =
       run.scaling->inverse() / static_cast<double>(loss.weight);  // scaled sums → mean
   Verdict verdict = judge(run, loss, grad_scale);  // the same on all ranks; its norm is of the mean
-  if (run.noise && verdict.finite())               // for the record; changes nothing
-    run.noise->end_step(grad_scale, verdict.norm.norm, static_cast<double>(run.batches.train));
-  const double lr = run.schedule->lr_at(run.step - run.scaling->skipped());
+  const int64_t samples = run.samples_of_step();
+  if (run.noise && verdict.finite())  // for the record; changes nothing
+    run.noise->end_step(grad_scale, verdict.norm.norm, static_cast<double>(samples));
+  const double lr = run.schedule->lr_at(run.step - run.scaling->skipped()) * run.lr_factor();
   if (verdict.finite()) {
     Span span("optimizer", "step");
     run.optimizer->step(lr, grad_scale * verdict.norm.coefficient);  // clipping in the same factor
@@ -44,8 +45,8 @@ StepReport finish_step(Run& run) {
   run.scaling->update(verdict.gradients);  // a step that overflowed is left out, or ends the run
   run.own_time->waiting();
   ++run.step;
-  return {loss.mean(),       verdict.norm.norm, lr,    loss.weight,
-          run.batches.train, loss.stop,         scale, !verdict.finite()};
+  return {loss.mean(), verdict.norm.norm, lr,    loss.weight,
+          samples,     loss.stop,         scale, !verdict.finite()};
 }
 
 }  // namespace trireme

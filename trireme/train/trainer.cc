@@ -191,6 +191,14 @@ std::string start_line(const Run& run) {
   if (!run.precision.empty()) text += "; " + run.precision;
   if (!run.recompute.empty()) text += "; " + run.recompute;
   if (!run.sharding.empty()) text += "; " + run.sharding;
+  if (run.token_steps)
+    text += fmt::format(
+        "; micro-batches of up to {} tokens: {} of {:.1f} documents on average, "
+        "{:.0f} % padding, {} documents left out",
+        run.token_steps->max_tokens(), run.token_steps->batches().size(),
+        static_cast<double>(run.token_steps->batches().sequences()) /
+            static_cast<double>(run.token_steps->batches().size()),
+        100 * run.token_steps->batches().padding(), run.token_steps->batches().left_out());
   if (run.balance)
     text += fmt::format("; shares follow throughput, {} to begin with",
                         shares_text(run.balance->shares(run.step)));
