@@ -84,7 +84,9 @@ TEST(data_balance_plan, who_is_slower_never_has_more) {
         const Shares got = balanced_shares({seconds, samples, 1, 0});
         for (size_t a = 0; a < ranks; ++a)
           for (size_t b = 0; b < ranks; ++b) {
-            if (seconds[a] < seconds[b]) EXPECT_GE(got[a], got[b]);
+            if (seconds[a] < seconds[b]) {
+              EXPECT_GE(got[a], got[b]);
+            }
             if (seconds[a] == seconds[b] && a < b) {
               EXPECT_GE(got[a], got[b]);
               EXPECT_LE(got[a], got[b] + 1);

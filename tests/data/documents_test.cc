@@ -25,7 +25,9 @@ std::string text_of(const DataSource& source, int64_t i) {
   std::string text(1, static_cast<char>(m.input[0][0].item<int64_t>()));
   for (int64_t k = 0; k < m.weight; ++k) {
     text += static_cast<char>(m.target[0][k].item<int64_t>());
-    if (k + 1 < m.weight) EXPECT_TRUE(m.input[0][k + 1].equal(m.target[0][k]));
+    if (k + 1 < m.weight) {
+      EXPECT_TRUE(m.input[0][k + 1].equal(m.target[0][k]));
+    }
   }
   return text;
 }

@@ -41,7 +41,9 @@ TEST(data_token_batches, every_sequence_comes_once_an_epoch_and_no_batch_is_over
                 for (int64_t id : ids)
                   most = std::max<int64_t>(most, lengths[static_cast<size_t>(id)]);
                 EXPECT_LE(most * static_cast<int64_t>(ids.size()), budget);
-                if (max_rows > 0) EXPECT_LE(static_cast<int64_t>(ids.size()), max_rows);
+                if (max_rows > 0) {
+                  EXPECT_LE(static_cast<int64_t>(ids.size()), max_rows);
+                }
                 seen.insert(ids.begin(), ids.end());
               }
               EXPECT_EQ(static_cast<int64_t>(seen.size()), count);

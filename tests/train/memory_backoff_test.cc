@@ -32,10 +32,11 @@ class SmallMemory : public Compute {
     y.register_hook([](const at::Tensor&) -> at::Tensor { throw std::bad_alloc(); });
     return y;
   }
-  int64_t rows_;
+  void set_rows(int64_t rows) { rows_ = rows; }
 
  private:
   std::unique_ptr<Compute> inner_;
+  int64_t rows_;
   bool late_;
 };
 
@@ -129,7 +130,7 @@ TEST(train_memory_backoff, memory_that_is_lost_later_is_mended_too) {
     Started s(config_of(), g);
     SmallMemory* memory = g.rank() == 0 ? s.has_memory_for(8) : nullptr;
     for (int i = 0; i < 3; ++i) train_step(s.run);
-    if (memory) memory->rows_ = 4;
+    if (memory) memory->set_rows(4);
     train_step(s.run);
     EXPECT_EQ(s.run.backoff->limits(), (std::vector<int64_t>{4, 0}));
   });
