@@ -194,6 +194,40 @@ TEST(train_memory_backoff, without_it_out_of_memory_ends_the_run) {
                std::exception);
 }
 
+namespace {
+/// Memory is short once: in that forward, counted from 1.
+class ShortOnce : public Compute {
+ public:
+  ShortOnce(std::unique_ptr<Compute> inner, int at) : inner_(std::move(inner)), left_(at) {}
+  at::Tensor forward(const at::Tensor& x) override {
+    if (--left_ == 0) throw std::bad_alloc();
+    return inner_->forward(x);
+  }
+
+ private:
+  std::unique_ptr<Compute> inner_;
+  int left_;
+};
+}  // namespace
+
+TEST(train_memory_backoff, a_part_that_is_done_again_is_counted_once_in_the_gradient_noise) {
+  auto noise = [](bool short_of_memory) {
+    double samples = 0;
+    run_threads(2, [&](Group g) {
+      Started s(config_of({"monitor.gradient_noise_scale=true", "gradient_accumulation_steps=2"}),
+                g);
+      // In the second micro-batch of step 2, when the first has been counted.
+      if (short_of_memory && g.rank() == 1)
+        s.run.compute = std::make_unique<ShortOnce>(std::move(s.run.compute), 4);
+      for (int i = 0; i < 2; ++i) train_step(s.run);
+      if (g.rank() == 0) samples = s.run.noise->noise().samples();
+    });
+    return samples;
+  };
+  const double plain = noise(false);
+  EXPECT_NEAR(noise(true), plain, 1e-3 * std::abs(plain));
+}
+
 TEST(train_memory_backoff, a_checkpoint_keeps_what_ranks_found_out) {
   PrivateFolder folder;
   run_threads(2, [&](Group g) {
