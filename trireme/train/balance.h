@@ -16,12 +16,12 @@
 namespace trireme {
 
 struct BalanceOptions {
-  int64_t samples = 0;       // of a step, over all ranks
-  int64_t every = 10;        // steps measured before a decision
-  double hysteresis = 0.05;  // a step must become shorter by more than this part
-  int64_t least = 1;         // samples of a rank
-  int64_t most = 0;          // 0: no limit
-  int loader_depth = 2;      // batches that a loader may have ahead
+  int64_t samples = 0;                       // of a step, over all ranks
+  int64_t every = 10;                        // steps measured before a decision
+  double hysteresis = 0.05;                  // a step must become shorter by more than this part
+  int64_t least = 1;                         // samples of a rank
+  int64_t most = 0;                          // 0: no limit
+  int loader_depth = LoaderOptions{}.depth;  // batches that a loader may have ahead
 };
 
 /// Shares of a step's samples that follow the ranks' throughput (docs/balance.md). Each rank tells
