@@ -6,15 +6,21 @@
 #include <utility>
 
 #include "trireme/base/clock.h"
+#include "trireme/base/export.h"
 
 namespace trireme {
 
-/// A rank's own time: wall time in which it computed, without that in which it waited for others.
-/// Time, not CPU time: who shares a core with somebody is slower. One thread.
+/// Time in which the calling thread ran or wanted to run (it was in a queue for a CPU), without
+/// that in which it slept: Linux's schedstat; wall time where there is none.
+TRIREME_API int64_t runnable_ns();
+
+/// A rank's own time: that in which it computed or waited for a CPU, without that in which it
+/// waited for others, wherever it did (inside backward, too). Not CPU time: who shares a core with
+/// somebody is slower. One thread.
 class OwnTime {
  public:
   using NowNs = std::function<int64_t()>;
-  explicit OwnTime(NowNs now = now_ns) : now_(std::move(now)) {}
+  explicit OwnTime(NowNs now = runnable_ns) : now_(std::move(now)) {}
 
   void computing() {
     if (since_ < 0) since_ = now_();
