@@ -290,6 +290,8 @@ Inspection ConfigLoader::finish() {
   check_together();
   check_precision_together();
   check_recompute_together();
+  check_balance_together();
+  check_data_efficiency_together();
   check_zero_together();
   check_offload_together();
   check_slow_link_together();

@@ -37,6 +37,8 @@ class ConfigLoader {
   void check_together();
   void check_precision_together();
   void check_recompute_together();
+  void check_balance_together();
+  void check_data_efficiency_together();
   void derive_zero();
   void check_zero_together();
   void check_offload_together();

@@ -79,10 +79,11 @@ void ConfigLoader::check_together() {
   if (fine({"data.type", "model.type"})) {
     auto data = c.get_string("data.type"), model = c.get_string("model.type");
     bool text_model = model == "gpt";
-    if (data != "dummy" && text_model != (data == "corpus"))
-      complain("data.type", fmt::format("{} does not feed model.type {}: it takes {}",
-                                        json_quote(data), at("model.type"),
-                                        text_model ? "corpus or dummy" : "mnist, digits or dummy"));
+    if (data != "dummy" && text_model != (data == "corpus" || data == "documents"))
+      complain("data.type",
+               fmt::format("{} does not feed model.type {}: it takes {}", json_quote(data),
+                           at("model.type"),
+                           text_model ? "corpus, documents or dummy" : "mnist, digits or dummy"));
     else if (data == "mnist" && !c.has("data.path"))
       complain("data.type", "\"mnist\" needs data.path, the folder with the IDX files");
     else if (data != "dummy" && model == "mlp" && fine({"model.inputs"}) &&

@@ -19,7 +19,8 @@ Index build() {
   index.keys = detail::supported_keys();
   for (auto& key : detail::precision_keys()) index.keys.push_back(std::move(key));
   for (auto part : {detail::recompute_keys, detail::activation_checkpointing_keys,
-                    detail::zero_keys, detail::offload_keys, detail::other_deepspeed_keys})
+                    detail::balance_keys, detail::data_efficiency_keys, detail::zero_keys,
+                    detail::offload_keys, detail::other_deepspeed_keys})
     for (auto& key : part()) index.keys.push_back(std::move(key));
   for (size_t i = 0; i < index.keys.size(); ++i) {
     const std::string& path = index.keys[i].path;

@@ -67,6 +67,8 @@ namespace detail {
 std::vector<KeyInfo> supported_keys();
 std::vector<KeyInfo> precision_keys();
 std::vector<KeyInfo> recompute_keys();
+std::vector<KeyInfo> balance_keys();
+std::vector<KeyInfo> data_efficiency_keys();
 std::vector<KeyInfo> zero_keys();
 std::vector<KeyInfo> offload_keys();
 std::vector<KeyInfo> compression_keys();

@@ -4,31 +4,19 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "trireme/base/check.h"
 #include "trireme/base/philox.h"
 #include "trireme/data/byte_view.h"
-#include "trireme/data/file_list.h"
-#include "trireme/base/mapped_file.h"
+#include "trireme/data/corpus_text.h"
 
 namespace trireme {
 namespace {
 
-struct Text {
-  std::vector<MappedFile> files;
-  std::vector<std::string> names;
-  int64_t left_out = 0;
-  std::string where;  // for messages
-
-  int64_t length(size_t i) const { return static_cast<int64_t>(files[i].bytes().size()) + 1; }
-};
-
 class Windows : public DataSource {
  public:
-  Windows(std::shared_ptr<const Text> text, ByteView view, int64_t files, int64_t context)
+  Windows(std::shared_ptr<const CorpusText> text, ByteView view, int64_t files, int64_t context)
       : text_(std::move(text)), view_(std::move(view)), files_(files), context_(context) {}
 
   int64_t size() const override { return (view_.size() - 1) / context_; }
@@ -60,55 +48,10 @@ class Windows : public DataSource {
   }
 
  private:
-  std::shared_ptr<const Text> text_;
+  std::shared_ptr<const CorpusText> text_;
   ByteView view_;
   int64_t files_, context_;
 };
-
-std::shared_ptr<Text> open_text(const CorpusOptions& options) {
-  auto text = std::make_shared<Text>();
-  text->where = options.paths.size() == 1 ? fmt::format("'{}'", options.paths[0])
-                                          : fmt::format("'{}' and {} more paths", options.paths[0],
-                                                        options.paths.size() - 1);
-  for (auto& listed : list_files(options.paths, options.extensions)) {
-    MappedFile file(listed.path);
-    const auto bytes = file.bytes();
-    const bool binary =
-        !bytes.empty() && std::memchr(bytes.data(), 0, std::min<size_t>(bytes.size(), 4096));
-    if (bytes.empty() || (binary && !listed.outright)) {
-      ++text->left_out;
-      continue;
-    }
-    text->files.push_back(std::move(file));
-    text->names.push_back(std::move(listed.name));
-  }
-  check<UsageError>(
-      !text->files.empty(),
-      "the corpus {} is empty ({} files left out as binary or empty): give files with text",
-      text->where, text->left_out);
-  return text;
-}
-
-// Files to hold out, by the hash of their names, about `wanted` bytes; none where that cannot be
-// done well.
-std::vector<bool> pick_held_out(const Text& text, int64_t wanted, int64_t total, int64_t window) {
-  std::vector<size_t> order(text.files.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return stable_hash(text.names[a]) < stable_hash(text.names[b]);
-  });
-  std::vector<bool> held(text.files.size(), false);
-  int64_t sum = 0;
-  for (size_t i : order) {
-    if (sum >= wanted) break;
-    const auto length = text.length(i);
-    if (sum + length > wanted + wanted / 2 || total - sum - length < window) continue;
-    held[i] = true;
-    sum += length;
-  }
-  if (sum < window || sum < wanted / 2) held.assign(held.size(), false);
-  return held;
-}
 
 }  // namespace
 
@@ -119,7 +62,7 @@ Corpus open_corpus(const CorpusOptions& options) {
   check<UsageError>(options.validation_fraction >= 0 && options.validation_fraction < 1,
                     "the corpus' validation fraction is {}: it must be at least 0 and below 1",
                     options.validation_fraction);
-  std::shared_ptr<const Text> text = open_text(options);
+  std::shared_ptr<const CorpusText> text = open_corpus_text(options.paths, options.extensions);
   const int64_t window = options.context + 1;
   const bool validate = options.validation_fraction > 0;
   const size_t count = text->files.size();

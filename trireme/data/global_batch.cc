@@ -22,13 +22,27 @@ Permutation GlobalBatch::order_of(int64_t epoch) const {
                      stable_hash({options_.seed, static_cast<uint64_t>(epoch)}));
 }
 
+Leaf GlobalBatch::part_in(const Permutation& order, int64_t step, int64_t begin,
+                          int64_t count) const {
+  const int64_t first = (step % steps_per_epoch()) * samples_per_step() + begin;  // in the epoch
+  Leaf part{0, step * samples_per_step() + begin, {}};
+  part.ids.reserve(static_cast<size_t>(count));
+  for (int64_t i = first; i < first + count; ++i)
+    part.ids.push_back(options_.shuffle ? order(i) : i);
+  return part;
+}
+
 Leaf GlobalBatch::leaf_in(const Permutation& order, int64_t step, int64_t g) const {
-  const int64_t b = options_.leaf_size, m = options_.leaves;
-  const int64_t begin = ((step % steps_per_epoch()) * m + g) * b;  // in the epoch
-  Leaf leaf{g, (step * m + g) * b, {}};
-  leaf.ids.reserve(static_cast<size_t>(b));
-  for (int64_t i = begin; i < begin + b; ++i) leaf.ids.push_back(options_.shuffle ? order(i) : i);
+  Leaf leaf = part_in(order, step, g * options_.leaf_size, options_.leaf_size);
+  leaf.index = g;
   return leaf;
+}
+
+Leaf GlobalBatch::part(int64_t step, int64_t begin, int64_t count) const {
+  check<UsageError>(step >= 0 && begin >= 0 && count >= 0 && count <= samples_per_step() - begin,
+                    "global batch: there are no samples {} to {} of step {}: a step has {}", begin,
+                    begin + count, step, samples_per_step());
+  return part_in(order_of(epoch_of(step)), step, begin, count);
 }
 
 Leaf GlobalBatch::leaf(int64_t step, int64_t g) const {

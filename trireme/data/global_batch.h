@@ -47,12 +47,15 @@ class TRIREME_API GlobalBatch {
   int64_t epoch_of(int64_t step) const { return step / steps_per_epoch(); }
 
   Leaf leaf(int64_t step, int64_t g) const;
+  /// Samples [begin, begin + count) of a step, whatever leaves they are of (data/share_deal.h).
+  Leaf part(int64_t step, int64_t begin, int64_t count) const;
   /// M / world leaves. Throws UsageError where the world does not divide M.
   std::vector<Leaf> leaves_of(int rank, int world, int64_t step, Deal deal = Deal::blocks) const;
 
  private:
   Permutation order_of(int64_t epoch) const;
   Leaf leaf_in(const Permutation& order, int64_t step, int64_t g) const;
+  Leaf part_in(const Permutation& order, int64_t step, int64_t begin, int64_t count) const;
 
   GlobalBatchOptions options_;
 };

@@ -10,7 +10,8 @@
 
 namespace trireme {
 
-/// Samples by number. get() may be called from the loader's thread while nothing else uses the source.
+/// Samples by number. get() may be called from the loader's thread while nothing else uses the
+/// source.
 class DataSource {
  public:
   virtual ~DataSource() = default;
@@ -19,6 +20,11 @@ class DataSource {
   virtual MicroBatch get(const std::vector<int64_t>& ids) const = 0;
   /// "corpus: 812 files, 94.1 MB, 367k windows of 256 bytes": for the start line of a run.
   virtual std::string describe() const = 0;
+  /// Not 0: get() can be asked for exactly so many samples (a network compiled for a shape behind
+  /// it, files of ready batches), so shares of ranks cannot vary (data/share_deal.h).
+  virtual int64_t fixed_rows() const { return 0; }
+  /// Tokens of each sample, where samples are sequences of different lengths; else empty.
+  virtual std::vector<int32_t> lengths() const { return {}; }
 };
 
 }  // namespace trireme

@@ -7,6 +7,7 @@
 #include "trireme/checkpoint/reader.h"
 #include "trireme/data/corpus.h"
 #include "trireme/data/digits.h"
+#include "trireme/data/documents.h"
 #include "trireme/data/dummy.h"
 #include "trireme/data/idx.h"
 #include "trireme/layers/dropout.h"
@@ -42,18 +43,19 @@ void open_data(Run& run, const Config& c) {
   const std::string type = c.get_string("data.type");
   const bool gpt = c.get_string("model.type") == "gpt";
   const auto seed = static_cast<uint64_t>(run.seed);
-  check<UsageError>(gpt == (type == "corpus") || type == "dummy",
-                    "{}: data.type '{}' does not feed a model of type '{}'; gpt reads corpus or "
-                    "dummy, the others read mnist, digits or "
-                    "dummy",
+  const bool from_files = type == "corpus" || type == "documents";
+  check<UsageError>(gpt == from_files || type == "dummy",
+                    "{}: data.type '{}' does not feed a model of type '{}'; gpt reads corpus, "
+                    "documents or dummy, the others read mnist, digits or dummy",
                     c.origin("data.type"), type, c.get_string("model.type"));
-  if (type == "corpus") {
-    Corpus corpus =
-        open_corpus({c.get_string_list("data.paths"), c.get_string_list("data.extensions"),
-                     c.get_int("model.context"), c.get_double("data.validation_fraction")});
+  if (from_files) {
+    const CorpusOptions options{c.get_string_list("data.paths"),
+                                c.get_string_list("data.extensions"), c.get_int("model.context"),
+                                c.get_double("data.validation_fraction")};
+    Corpus corpus = type == "corpus" ? open_corpus(options) : open_documents(options);
     run.train_data = corpus.train;
     run.held_out = corpus.validation;
-    run.data_identity = fmt::format("corpus {:016x}", corpus.identity);
+    run.data_identity = fmt::format("{} {:016x}", type, corpus.identity);
   } else if (type == "mnist") {
     check<UsageError>(
         c.has("data.path"),
@@ -81,7 +83,7 @@ void open_data(Run& run, const Config& c) {
     run.train_data = make_dummy(o);
     run.data_identity = "dummy";
   }
-  if (gpt && type == "corpus")
+  if (gpt && from_files)
     check<UsageError>(c.get_int("model.vocab") >= 256,
                       "{}: model.vocab is {}; text is bytes, so at least 256",
                       c.origin("model.vocab"), c.get_int("model.vocab"));
@@ -105,8 +107,40 @@ void model_state(Model& model, const NamedTensors& weights, StateVisitor& v) {
 int64_t count_steps(const Config& c, const Run& run) {
   const int64_t steps = c.get_int("training.steps"), epochs = c.get_int("training.epochs");
   if (epochs == 0) return steps ? steps : 1000;
-  const int64_t by_epochs = epochs * plan_of(run).steps_per_epoch();
+  const int64_t by_epochs = epochs * (run.token_steps ? run.token_steps->steps_per_epoch()
+                                                      : plan_of(run).steps_per_epoch());
   return steps ? std::min(steps, by_epochs) : by_epochs;
+}
+
+// Micro-batches by a budget of tokens, where that is asked for.
+void open_token_steps(Run& run, const Config& c) {
+  const std::string section = "data_efficiency.data_sampling.dynamic_batching.";
+  if (!c.applies(section + "enabled") || !c.get_bool(section + "enabled")) return;
+  TokenBatchOptions o;
+  o.max_tokens = c.get_int(section + "max_tokens");
+  o.min_rows = c.get_int(section + "min_batch_size");
+  o.max_rows = c.get_int(section + "max_batch_size");
+  const std::string order = c.get_string(section + "sequence_picking_order");
+  o.picking = order == "random"   ? TokenBatchOptions::Picking::random
+              : order == "seqlen" ? TokenBatchOptions::Picking::seqlen
+                                  : TokenBatchOptions::Picking::dataloader;
+  o.seed = static_cast<uint64_t>(run.seed);
+  run.token_steps = std::make_shared<TokenSteps>(run.train_data->lengths(), o,
+                                                 run.batches.accumulation * run.batches.dp);
+  run.lr_by_batch = c.get_string(section + "lr_scaling_method");
+  run.data_identity += fmt::format(" in {} tokens, {} to {} sequences, {}", o.max_tokens,
+                                   o.min_rows, o.max_rows, order);
+}
+
+// Shares of ranks that follow their throughput, and what a rank without memory does.
+void set_up_balance(Run& run, const Config& c) {
+  if (c.get_string("balance.mode") == "none") return;
+  const int rank = run.group.rank(), ranks = run.group.size();
+  most_at_once(c, run.batches, rank);  // says now what it would say when data is read
+  run.balance = std::make_unique<Balance>(balance_options(c, run.batches), ranks,
+                                          run.gradients->record(), *run.own_time);
+  if (c.get_bool("balance.memory_backoff"))
+    run.backoff = std::make_unique<MemoryBackoff>(rank, ranks, run.gradients->record());
 }
 
 }  // namespace
@@ -137,8 +171,13 @@ void start_data(Run& run, const Config& config) {
   // Ahead only where the rank has a core to spare: else the thread takes time from the one that
   // trains.
   o.background = config.get_int("data.workers") > 0 && spare_cpus(run.group.size()) > 0;
+  const int rank = run.group.rank();
   run.loader = std::make_unique<PrefetchingLoader>(
-      leaf_batches(run.train_data, plan_of(run), run.group.rank(), run.group.size(), run.deal), o);
+      run.token_steps ? token_step_batches(run.train_data, run.token_steps, rank, run.group.size())
+      : run.balance   ? share_batches(run.train_data, plan_of(run), rank, run.balance->deal(),
+                                      most_at_once(config, run.batches, rank))
+                    : leaf_batches(run.train_data, plan_of(run), rank, run.group.size(), run.deal),
+      o);
 }
 
 Run build_run(const Config& c, Group group) {
@@ -157,6 +196,7 @@ Run build_run(const Config& c, Group group) {
   check_precision(precision, at::kCPU);
   run.precision = describe(precision);
   open_data(run, c);
+  open_token_steps(run, c);
   ZeroSetup zero = set_up_zero(c, group, precision);
   run.sharding = describe(zero, c);
   run.layout = layout_of(zero);
@@ -170,9 +210,19 @@ Run build_run(const Config& c, Group group) {
   run.eval_batches = c.get_int("training.eval_batches");
   const int64_t per_sample = run.text ? c.get_int("model.context") : 1;
   complete_training(run, c, zero, precision, run.batches.train * per_sample);
+  set_up_balance(run, c);
   run.identity = run_identity(run.batches.micro, leaves);
   run.recompute = set_up_recompute(run, c);
   return run;
+}
+
+int64_t Run::samples_of_step() const {
+  return token_steps ? token_steps->samples(step) : batches.train;
+}
+
+double Run::lr_factor() const {
+  return batch_lr_factor(lr_by_batch, static_cast<double>(samples_of_step()),
+                         static_cast<double>(batches.train));
 }
 
 void Run::state(StateVisitor& v) {
@@ -191,6 +241,8 @@ void Run::state(StateVisitor& v) {
     optimizer->state(v);
   if (exchange && exchange->sees_buckets()) gradients->state(v);
   scaling->state(v);
+  if (balance) balance->state(v);
+  if (backoff) backoff->state(v);
   v.value("train.step", step);
   v.value("train.seed", seed);
   v.value("train.identity", identity);

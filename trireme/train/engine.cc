@@ -53,6 +53,10 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> module, Forward forward, const
                     "{}: training.reproducible needs the losses as sums and the data dealt by "
                     "`trireme train`: an engine has neither",
                     c.origin("training.reproducible"));
+  check<UsageError>(c.get_string("balance.mode") == "none",
+                    "{}: balance.mode is {}, and an engine's batches are its caller's, which it "
+                    "cannot make larger or smaller: `trireme train` balances",
+                    c.origin("balance.mode"), c.get_string("balance.mode"));
   check<UsageError>(c.get_string("device") != "cuda",
                     "{}: device is cuda; this version trains on the CPU", c.origin("device"));
   run.group = group;

@@ -12,14 +12,20 @@ namespace trireme {
 
 Batch next_batch(Run& run) {
   Span span("data", "next batch");
-  return run.loader->next();
+  Batch batch = run.loader->next();
+  return run.backoff ? run.backoff->cut(batch) : batch;
+}
+
+int contributions(const Run& run, const Batch& batch) {
+  return run.backoff ? run.backoff->contributions(batch) : static_cast<int>(batch.size());
 }
 
 namespace {
 
-void compute(Run& run, const Batch& batch, int stop_asked) {
+// `i` is the micro-batch that it is at.
+void compute(Run& run, const Batch& batch, int stop_asked, size_t& i) {
   LossSum total;
-  for (size_t i = 0; i < batch.size(); ++i) {
+  for (i = 0; i < batch.size(); ++i) {
     const MicroBatch& micro = batch[i];
     RandomScope random({static_cast<uint64_t>(run.seed), run.step, micro.samples});
     run.gradients->begin_micro_batch(static_cast<int>(i));
@@ -39,7 +45,12 @@ void compute(Run& run, const Batch& batch, int stop_asked) {
 
 void forward_backward(Run& run, const Batch& batch, int stop_asked) {
   Span span("compute", "forward and backward");
-  told_to_all(run, [&] { compute(run, batch, stop_asked); });
+  told_to_all(run, [&] {
+    auto part = [&](const Batch& b, size_t& at) { compute(run, b, stop_asked, at); };
+    if (run.backoff) return run.backoff->run(run, batch, part);
+    size_t at = 0;
+    part(batch, at);
+  });
 }
 
 void told_to_all(Run& run, const std::function<void()>& own_computation) {

@@ -20,6 +20,7 @@ class OfRanks : public GradientNoise {
   explicit OfRanks(Group group) : group_(std::move(group)) {}
   CommHook around(CommHook inner) override { return parts_.emplace(std::move(inner)).hook(); }
   void micro_batch_done(const NamedTensors&, double weight) override { weight_ += weight; }
+  void begin_again() override { weight_ = 0; }
   void end_step(double scale, double norm, double samples) override {
     Span span("exposed_comm", "gradient noise");
     noise_.add(parts_->take(group_, weight_, scale, norm, samples));
@@ -58,12 +59,16 @@ class OfMicroBatches : public GradientNoise {
     ++count_;
   }
 
-  void end_step(double scale, double norm, double samples) override {
-    if (count_ >= 2) noise_.add({scale * scale * weight_ * sum_, norm * norm, count_, samples});
+  void begin_again() override {
     sum_ = weight_ = 0;
     count_ = 0;
     for (at::Tensor& t : before_)
       if (t.defined()) t.zero_();
+  }
+
+  void end_step(double scale, double norm, double samples) override {
+    if (count_ >= 2) noise_.add({scale * scale * weight_ * sum_, norm * norm, count_, samples});
+    begin_again();
   }
 
  private:

@@ -22,6 +22,8 @@ class TRIREME_API GradientNoise {
   virtual CommHook around(CommHook inner) = 0;
   /// The gradients of a micro-batch have been added; weight: of its loss.
   virtual void micro_batch_done(const NamedTensors& parameters, double weight) = 0;
+  /// The step's micro-batches come again from the first.
+  virtual void begin_again() = 0;
   /// Every rank, after the gradients are reduced. scale: sums of gradients → mean; norm: of that.
   virtual void end_step(double scale, double norm, double samples) = 0;
 

@@ -45,6 +45,10 @@ int64_t Gradients::bytes() {
   return sum;
 }
 
+void Gradients::reopen(int) {
+  fail<UsageError>("these gradients leave a rank micro-batch by micro-batch: there is no way back");
+}
+
 const Reducer& Gradients::reducer() const {
   fail<UsageError>("gradients are sharded: there is no reducer of whole ones");
 }

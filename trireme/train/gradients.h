@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,8 +45,14 @@ class TRIREME_API Gradients {
   virtual ~Gradients();
   Gradients(const Gradients&) = delete;
 
-  /// A step begins; each parameter will get up to `micro_batches` contributions.
+  /// A step begins; each parameter will get up to `micro_batches` contributions. kAsManyAsCome
+  /// (stage 0): nobody knows how many yet; nothing leaves before close().
   virtual void open(int micro_batches) = 0;
+  static constexpr int kAsManyAsCome = std::numeric_limits<int>::max();
+  /// No gradient of the open step has left this rank: reopen() forgets them, and the rank's part
+  /// of the step begins again. Other ranks need not know. Stage 0 alone.
+  virtual bool can_reopen() const { return false; }
+  virtual void reopen(int micro_batches);
   virtual void begin_micro_batch(int i) = 0;
   /// For who accumulates into p.grad() without autograd (fp16.emulate): the gradient of the i-th
   /// parameter has got a contribution.
@@ -83,6 +90,9 @@ class TRIREME_API Gradients {
 
   /// Which gradients are reduced together, for hooks whose bits depend on it.
   virtual void state(StateVisitor& /*visitor*/) {}
+  /// What ranks tell each other with each step; facts are added before the first.
+  RoundRecord& record() { return *record_; }
+
   /// Memory that gradients lie in after a step, on this rank.
   virtual int64_t bytes();
   /// Stage 0 alone.

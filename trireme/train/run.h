@@ -12,15 +12,19 @@
 #include "trireme/data/global_batch.h"
 #include "trireme/data/loader.h"
 #include "trireme/data/source.h"
+#include "trireme/data/token_steps.h"
 #include "trireme/models/model.h"
 #include "trireme/optim/lr_schedule.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/tensor/state.h"
+#include "trireme/train/balance.h"
 #include "trireme/train/compute.h"
 #include "trireme/train/exchange.h"
 #include "trireme/train/gradient_noise.h"
 #include "trireme/train/gradients.h"
 #include "trireme/train/loss_scaling.h"
+#include "trireme/train/memory_backoff.h"
+#include "trireme/train/own_time.h"
 #include "trireme/train/tune_buckets.h"
 
 namespace trireme {
@@ -37,14 +41,19 @@ struct TRIREME_API Run {
   std::unique_ptr<Gradients> gradients;
   std::unique_ptr<Compute> compute;
   std::unique_ptr<LossScaling> scaling;
-  std::unique_ptr<GradientNoise> noise;  // null unless asked for
+  std::unique_ptr<GradientNoise> noise;    // null unless asked for
+  std::unique_ptr<Balance> balance;        // null: every rank has as many samples
+  std::unique_ptr<MemoryBackoff> backoff;  // null: out of memory ends the run
+  std::shared_ptr<OwnTime> own_time = std::make_shared<OwnTime>();  // computing, not waiting
   std::unique_ptr<Optimizer> optimizer;
   std::optional<LRScheduler> schedule;
 
   Batches batches;
-  Deal deal = Deal::blocks;  // of micro-batches to ranks
-  int64_t steps = 0;         // that the run will have
-  int64_t step = 0;          // done
+  std::shared_ptr<const TokenSteps> token_steps;  // null: a step has batches.train samples
+  std::string lr_by_batch = "none";  // how a step's rate follows its samples (batch_lr_factor)
+  Deal deal = Deal::blocks;          // of micro-batches to ranks
+  int64_t steps = 0;                 // that the run will have
+  int64_t step = 0;                  // done
   int64_t seed = 42;
   double clip_norm = 0;
   bool reproducible = false;
@@ -57,6 +66,10 @@ struct TRIREME_API Run {
   std::string sharding;               // what ranks share out, for people; "": nothing
   std::string layout = "replicated";  // how state lies on ranks: checkpoint/sharded_writer.h
   bool collective_forward = false;    // ZeRO-3: every rank runs as many forwards
+
+  /// Of the step that is next, over all ranks.
+  int64_t samples_of_step() const;
+  double lr_factor() const;
 
   /// Everything that a checkpoint holds.
   void state(StateVisitor& visitor);

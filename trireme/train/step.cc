@@ -13,35 +13,44 @@ namespace trireme {
 // grad_scale.
 StepReport train_step(Run& run, int stop_asked) {
   failpoint("train.step");
+  run.own_time->computing();
   Batch batch = next_batch(run);  // this rank's micro-batches, with global sample ids
-  run.gradients->open(static_cast<int>(batch.size()));  // contributions that each parameter gets
-  forward_backward(run, batch, stop_asked);  // a bucket launches on its last contribution
+  run.gradients->open(contributions(run, batch));  // that each parameter gets
+  forward_backward(run, batch, stop_asked);        // a bucket launches on its last contribution
   return finish_step(run);
 }
 
 StepReport finish_step(Run& run) {
-  run.gradients->close();              // flush and wait: sums over ranks
+  run.own_time->waiting();
+  run.gradients->close();  // flush and wait: sums over ranks
+  run.own_time->computing();
   GlobalLoss loss = global_loss(run);  // they rode along; all raise alike if one is not finite
+  if (run.backoff) run.backoff->after_step();
+  if (run.balance) run.balance->after_step(run.step);  // whose samples the next steps' are
   const double grad_scale = run.scaling->inverse() / loss.gradient_weight;  // scaled sums → mean
   Verdict verdict = judge(run, loss, grad_scale);  // the same on all ranks; its norm is of the mean
-  if (run.noise && verdict.finite())               // for the record; changes nothing
-    run.noise->end_step(grad_scale, verdict.norm.norm, static_cast<double>(run.batches.train));
-  const double lr = run.schedule->lr_at(run.step - run.scaling->skipped());
+  const int64_t samples = run.samples_of_step();
+  if (run.noise && verdict.finite())  // for the record; changes nothing
+    run.noise->end_step(grad_scale, verdict.norm.norm, static_cast<double>(samples));
+  const double lr = run.schedule->lr_at(run.step - run.scaling->skipped()) * run.lr_factor();
   if (verdict.finite()) {
     Span span("optimizer", "step");
     if (!run.exchange || run.exchange->steps_here())
       run.optimizer->step(lr,
                           grad_scale * verdict.norm.coefficient);  // clipping in the same factor
-    run.gradients->publish();                                      // ZeRO: what this rank owns
+    run.own_time->waiting();
+    run.gradients->publish();                   // ZeRO: what this rank owns
+    if (run.exchange) run.exchange->stepped();  // ranks apart: one again, if due
+    run.own_time->computing();
   }
-  if (run.exchange && verdict.finite()) run.exchange->stepped();  // ranks apart: one again, if due
   const double scale = run.scaling->loss_scale();
   run.scaling->update(verdict.gradients);  // a step that overflowed is left out, or ends the run
   if (const double now = run.scaling->loss_scale(); run.exchange && scale > 0 && now != scale)
     run.exchange->rescaled(now / scale);  // what was kept is in the gradients' unit
+  run.own_time->waiting();
   ++run.step;
-  return {loss.mean(),       verdict.norm.norm, lr,    loss.weight,
-          run.batches.train, loss.stop,         scale, !verdict.finite()};
+  return {loss.mean(), verdict.norm.norm, lr,    loss.weight,
+          samples,     loss.stop,         scale, !verdict.finite()};
 }
 
 }  // namespace trireme

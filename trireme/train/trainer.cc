@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -43,6 +44,17 @@ void resume_from(Run& run, const std::string& path) {
                     "training.reproducible off",
                     info.folder, run.identity, identity);
   run.identity = identity;
+}
+
+// Of few ranks each one's samples; of many the least and the most.
+void add_shares(StepMetrics& m, const Shares& shares) {
+  const auto [least, most] = std::minmax_element(shares.begin(), shares.end());
+  if (shares.size() > 16) {
+    m.more.emplace_back("samples_least", static_cast<double>(*least));
+    m.more.emplace_back("samples_most", static_cast<double>(*most));
+  }
+  for (size_t r = 0; r < shares.size() && shares.size() <= 16; ++r)
+    m.more.emplace_back(fmt::format("samples_rank{}", r), static_cast<double>(shares[r]));
 }
 
 /// What rank 0 shows and writes about a run; nothing on the other ranks.
@@ -89,6 +101,7 @@ class Report {
     if (run_.exchange && run_.exchange->wire_bytes() >= 0)
       m.more.emplace_back("wire_bytes", static_cast<double>(run_.exchange->wire_bytes()));
     if (run_.noise) m.more.emplace_back("gradient_noise_scale", run_.noise->noise().samples());
+    if (run_.balance) add_shares(m, run_.balance->shares(run_.step - 1));
     for (auto& file : metrics_) file->step(m);
     totals_[0] += times.of("compute"), totals_[1] += times.of("exposed_comm"),
         totals_[2] += times.of("optimizer"), totals_[3] += times.of("data"), totals_[4] += seconds;
@@ -103,6 +116,11 @@ class Report {
       progress_->note(text);
     else if (options_.say)
       options_.say(text);
+  }
+
+  void news() {
+    if (run_.backoff) say_lines(run_.backoff->news());
+    if (run_.balance) say_lines(run_.balance->news());
   }
 
   void held_out(const Evaluation& e) {
@@ -129,6 +147,14 @@ class Report {
   }
 
  private:
+  void say_lines(const std::string& text) {
+    for (size_t at = 0; at < text.size();) {
+      const size_t end = std::min(text.find('\n', at), text.size());
+      note(text.substr(at, end - at));
+      at = end + 1;
+    }
+  }
+
   const TrainOptions& options_;
   const Run& run_;
   std::vector<std::unique_ptr<MetricsFile>> metrics_;
@@ -164,6 +190,17 @@ std::string start_line(const Run& run) {
   if (!run.sharding.empty()) text += "; " + run.sharding;
   if (run.tuning) text += "; " + run.tuning->text();
   if (run.exchange) text += "; " + run.exchange->text();
+  if (run.token_steps)
+    text += fmt::format(
+        "; micro-batches of up to {} tokens: {} of {:.1f} documents on average, "
+        "{:.0f} % padding, {} documents left out",
+        run.token_steps->max_tokens(), run.token_steps->batches().size(),
+        static_cast<double>(run.token_steps->batches().sequences()) /
+            static_cast<double>(run.token_steps->batches().size()),
+        100 * run.token_steps->batches().padding(), run.token_steps->batches().left_out());
+  if (run.balance)
+    text += fmt::format("; shares follow throughput, {} to begin with",
+                        shares_text(run.balance->shares(run.step)));
   if (run.reproducible)
     text += fmt::format("; reproducible: {} gradient buffers a rank beside the buckets [{}]",
                         run.gradients->tree_buffers(static_cast<int>(run.batches.accumulation)),
@@ -225,6 +262,7 @@ TrainResult train(const Config& config, Group group, const TrainOptions& options
       if (const std::string news = run.exchange->news(); !news.empty()) report.note(news);
     if (run.tuning)
       if (const std::string found = run.tuning->after_step(); !found.empty()) report.note(found);
+    report.news();
     result.stopped = run.step < run.steps ? r.stop : 0;
     if (result.stopped || (save_every > 0 && run.step % save_every == 0)) save();
     if (!result.stopped && run.held_out && eval_every > 0 && run.step % eval_every == 0) {

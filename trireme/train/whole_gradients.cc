@@ -50,6 +50,13 @@ class WholeGradients final : public Gradients {
     round().open();
   }
 
+  bool can_reopen() const override { return reducer_.is_open() && !reducer_.any_left(); }
+  void reopen(int micro_batches) override {
+    check<UsageError>(can_reopen(), "a step of which gradients have left cannot begin again");
+    hooks_.reset();
+    open(micro_batches);
+  }
+
   void begin_micro_batch(int i) override {
     if (leaves_) leaves_->begin_leaf(i);
   }

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank under a limit of memory that its batch does not fit.
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include "tests/shard/offload_child.h"
+#include "tests/train/small_runs.h"
+#include "trireme/train/memory_backoff.h"
+
+namespace trireme::testing {
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+
+size_t data_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.rfind("VmData:", 0) == 0) return std::stoul(line.substr(7)) * 1024;
+  fail<Error>("no VmData");
+}
+
+/// Steps of 512 samples with 64 MiB of activations for all at once, and 80 MiB of memory.
+void train_under_a_limit(const char* backoff) {
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 17);
+  const Config config =
+      digits("mlp", {"data.type=dummy", "train_batch_size=512", "model.inputs=8",
+                     "model.hidden=[16384]", "optimizer.params.momentum=0",
+                     "balance.mode=throughput", std::string("balance.memory_backoff=") + backoff});
+  run_threads(1, [&](Group g) {
+    trireme::Run run = build_run(config, g);
+    start_data(run, config);
+    const rlimit limit{data_bytes() + 80 * kMiB, data_bytes() + 80 * kMiB};
+    const bool limited = ::setrlimit(RLIMIT_DATA, &limit) == 0;
+    check<Error>(limited, "setrlimit: {}", errno_text());
+    for (int i = 0; i < 2; ++i) {
+      const StepReport r = train_step(run);
+      check<Error>(r.weight == 512 && std::isfinite(r.loss), "{} samples, loss {}", r.weight,
+                   r.loss);
+    }
+    const int64_t found = run.backoff->limits()[0];
+    check<Error>(found > 0 && found < 512, "a limit of {} samples", found);
+  });
+}
+
+}  // namespace
+
+TEST(train_memory_limit, a_batch_that_does_not_fit_trains_in_smaller_micro_batches) {
+  EXPECT_EQ(in_child([] { train_under_a_limit("true"); }), "");
+}
+
+TEST(train_memory_limit, and_ends_the_run_without_back_off) {
+  const std::string text = in_child([] { train_under_a_limit("false"); });
+  EXPECT_TRUE(has(text, "memory") || has(text, "alloc")) << text;
+}
+
+}  // namespace trireme::testing
