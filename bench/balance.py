@@ -2,15 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What balance gains where one rank is slow: two ranks on two cores, two CPU hogs of equal nice on the second rank's core.
 
-  bench/balance.py [--pairs 3] [--model gpt|mlp] [--hogs 2] [--steps 60] [--build build/release]
+  bench/balance.py [--pairs 5] [--model gpt|mlp] [--hogs 2] [--steps 18] [--build build/release]
 
 Pairs of equal split and balance.mode=throughput alternate, on dummy data, with the same samples a step; samples/s come from
 metrics.jsonl after the warm-up (in which shares settle). The figure is the median of the ratios; with n hogs of equal nice a rank has
 1/(n+1) of its core, so the bound for the ratio is (1 + 1/(n+1)) / (2/(n+1)): 2.0 for two.
 """
 import argparse
+import ctypes
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -19,10 +21,15 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MODELS = {  # configuration, micro-batch, accumulation
-    "gpt": ("gpt", 4, 2, ["optimizer.params.lr=3e-4"]),
+    "gpt": ("gpt", 4, 1, ["optimizer.params.lr=3e-4"]),
     "mlp": ("mlp", 256, 1, ['optimizer.type="SGD"', "optimizer.params.lr=0.01", "optimizer.params.momentum=0.9",
                             "optimizer.params.weight_decay=0", "model.hidden=[1024,1024]"]),
 }
+
+
+def with_parent():
+    """In a child: end when this script does, also when it is killed."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 class Hogs:
@@ -32,7 +39,7 @@ class Hogs:
         self.cpu, self.count = cpu, count
 
     def __enter__(self):
-        self.procs = [subprocess.Popen(["taskset", "-c", str(self.cpu), sys.executable, "-c", "while True: pass"])
+        self.procs = [subprocess.Popen(["taskset", "-c", str(self.cpu), sys.executable, "-c", "while True: pass"], preexec_fn=with_parent)
                       for _ in range(self.count)]
         time.sleep(0.2)
         return self
@@ -56,7 +63,7 @@ def train(args, cpus, folder, balanced):
                "--cpu-binding", f"{cpus[0]}:{cpus[1]}", "--run-dir", run]
     for s in sets:
         command += ["--set", s]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=args.timeout)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=args.timeout, preexec_fn=with_parent)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)} failed:\n{done.stdout}")
     steps = [json.loads(line) for line in open(os.path.join(run, "metrics.jsonl")) if '"step_ms"' in line]
@@ -68,12 +75,12 @@ def train(args, cpus, folder, balanced):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--pairs", type=int, default=3)
+    p.add_argument("--pairs", type=int, default=5)
     p.add_argument("--model", choices=sorted(MODELS), default="gpt")
     p.add_argument("--hogs", type=int, default=2)
-    p.add_argument("--steps", type=int, default=30)
-    p.add_argument("--warmup", type=int, default=14)
-    p.add_argument("--every", type=int, default=5)
+    p.add_argument("--steps", type=int, default=18)
+    p.add_argument("--warmup", type=int, default=9)
+    p.add_argument("--every", type=int, default=3)
     p.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
     p.add_argument("--timeout", type=float, default=1200)
     args = p.parse_args()

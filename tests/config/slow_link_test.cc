@@ -78,6 +78,13 @@ TEST(config_slow_link, what_needs_whole_sums_is_refused_beside_each) {
   EXPECT_EQ(said({"compression.type=int8", "bf16.enabled=true"}), "");
 }
 
+TEST(config_slow_link, unequal_shares_want_sums_by_samples) {
+  for (const char* kind : {"averaging.type=local_sgd", "comm.strategy=adasum"})
+    EXPECT_TRUE(has(said({kind, "balance.mode=throughput"}), "a rank counts as much as any other"))
+        << kind;
+  EXPECT_EQ(said({"compression.type=int8", "balance.mode=throughput"}), "");
+}
+
 TEST(config_slow_link, levels_come_in_pairs) {
   EXPECT_TRUE(has(said({"averaging.type=hierarchical"}), "averaging.group_sizes has 0 entries"));
   EXPECT_TRUE(has(

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/grad/small_net.h"
+#include "tests/optim/state_visitors.h"
 #include "tests/support/refusals.h"
 #include "trireme/grad/reducer.h"
 
@@ -93,6 +94,38 @@ TEST(grad_bucket_tuning, a_given_setting_stays) {
            "not inside a round");
     for (size_t i = 0; i < reducer.size(); ++i) reducer.ready(i);
     reducer.close();
+  });
+}
+
+TEST(grad_bucket_tuning, a_reducer_s_order_is_state_and_the_next_rounds_buckets) {
+  run_threads(2, [](Group g) {
+    Small a = make(1), b = make(1);
+    Reducer first(parameters_of(a), g, {{64, 256}, ReduceOp::avg});
+    // Registered and arrived the same way round: the order of arrival is the other one.
+    first.open();
+    for (size_t i = 0; i < first.size(); ++i) {
+      first.parameter(i).mutable_grad() = at::ones_like(first.parameter(i));
+      first.ready(i);
+    }
+    first.close();
+    Collect saved;
+    first.state(saved);
+    Reducer second(parameters_of(b), g, {{64, 256}, ReduceOp::avg});
+    expect(second.buckets() != first.buckets(), "another order to begin with");
+    Restore restore(saved);
+    second.state(restore);
+    expect(second.buckets() == first.buckets(), "the loaded one");
+    round_of(second, 0, g.rank());
+
+    saved.tensors["reducer.order"][0] = saved.tensors["reducer.order"][1];
+    Reducer third(parameters_of(b), g, {{64, 256}, ReduceOp::avg});
+    std::string said;
+    try {
+      third.state(restore);
+    } catch (const Corrupt& e) {
+      said = e.what();
+    }
+    expect(has(said, "reducer.order is no order"), said);
   });
 }
 

@@ -58,6 +58,12 @@ void ConfigLoader::check_slow_link_together() {
              fmt::format("is true, and with {} no rank has the mean of all gradients: turn one of "
                          "them off",
                          at(first)));
+  const char* balance = "balance.mode";
+  if ((first == averaging || value == "adasum") && !broken(balance) &&
+      c.get_string(balance) != "none")
+    complain(balance, fmt::format("is \"{}\", and with {} a rank counts as much as any other however "
+                                  "many samples it had: turn one of them off",
+                                  c.get_string(balance), at(first)));
   if (value == "hierarchical" && !broken("averaging.group_sizes") && !broken("averaging.periods") &&
       (c.get_int_list("averaging.group_sizes").empty() ||
        c.get_int_list("averaging.group_sizes").size() !=
