@@ -75,10 +75,11 @@ TEST(train_measure_memory, every_optimizer_holds_what_was_predicted) {
 }
 
 TEST(train_measure_memory, other_networks_hold_what_was_predicted) {
-  // Two micro-batches: with one, a Linear writes its gradient into the bucket and none is in flight.
+  // Two micro-batches: with one, a Linear writes its gradient into the bucket and none is in
+  // flight.
   agree("mlp",
-        digits("mlp", {"train_batch_size=128", "gradient_accumulation_steps=2",
-                       "model.hidden=[512,256]"}),
+        digits("mlp",
+               {"train_batch_size=128", "gradient_accumulation_steps=2", "model.hidden=[512,256]"}),
         1, 0.2);
   agree("net", digits("net"), 1, 0.2);
   agree("convnet", digits("convnet"), 1, 0.2);

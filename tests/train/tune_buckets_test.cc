@@ -55,7 +55,8 @@ TEST(train_tune_buckets, what_is_no_such_file_is_named) {
 TEST(train_tune_buckets, what_was_found_is_written_and_the_next_run_takes_it) {
   const PrivateFolder folder;
   const std::string file = folder / "tuning.json", corpus = write_corpus(folder);
-  const Sets sets{"comm.tune_buckets=true", "comm.buckets_file=" + file, "training.steps=1000"};
+  const Sets sets{"comm.tune_buckets=true", "comm.buckets_file=" + file, "training.steps=1000",
+                  "comm.tuning_budget=1"};
   run_threads(2, [&](Group g) {
     trireme::Run run = build_run(tiny_gpt(corpus, sets), g);
     start_data(run, tiny_gpt(corpus, sets));

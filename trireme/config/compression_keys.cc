@@ -39,6 +39,8 @@ std::vector<KeyInfo> compression_keys() {
        .default_json = "false",
        .help = "bucket size, order and algorithm are tried out while training, at most 2 % slower "
                "for it"},
+      number("comm.tuning_budget", KeyType::number, "0.02", 1e-4, 1, "comm.tune_buckets=true",
+             "part of all time so far that trying may have cost"),
       {.path = "comm.buckets_file",
        .type = KeyType::text,
        .help = "what was found is written there, and taken from there by the next run"},

@@ -67,8 +67,11 @@ std::unique_ptr<TuneBuckets> TuneBuckets::make(const Config& c, Group group,
   for (int64_t bytes : {start.bytes / 4, start.bytes * 4, start.bytes * 16, all})
     if (bytes >= 65536 && bytes <= all && bytes != start.bytes) others.insert(bytes);
   t->text_ = fmt::format("tuning buckets, from {}", describe(start));
-  t->buckets_ = std::make_shared<BucketTuning>(
-      start, BucketTuner(start, {others.begin(), others.end()}), sizes.first_bytes);
+  t->buckets_ =
+      std::make_shared<BucketTuning>(start,
+                                     BucketTuner(start, {others.begin(), others.end()},
+                                                 {.budget = c.get_double("comm.tuning_budget")}),
+                                     sizes.first_bytes);
   return t;
 }
 
