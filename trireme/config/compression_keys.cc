@@ -37,8 +37,7 @@ std::vector<KeyInfo> compression_keys() {
       {.path = "comm.tune_buckets",
        .type = KeyType::boolean,
        .default_json = "false",
-       .help = "bucket size, order and algorithm are tried out while training, at most 2 % slower "
-               "for it"},
+       .help = "bucket size, order and algorithm are tried out while training"},
       number("comm.tuning_budget", KeyType::number, "0.02", 1e-4, 1, "comm.tune_buckets=true",
              "part of all time so far that trying may have cost"),
       {.path = "comm.buckets_file",
