@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
-#include <malloc.h>
 #include <torch/torch.h>
 
 #include <filesystem>
 
 #include "tests/shard/offload_child.h"
+#include "tests/support/memory_limit.h"
 #include "trireme/checkpoint/reader.h"
 #include "trireme/checkpoint/writer.h"
 #include "trireme/shard/offload_optimizer.h"
@@ -60,27 +60,6 @@ void train_in_memory() {
   Training plain;
   plain.optimizer = Training::in_memory(plain.weights);
   plain.train(1);
-}
-
-/// Private memory that can be written to, of this process.
-size_t data_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.rfind("VmData:", 0) == 0) return std::stoul(line.substr(7)) * 1024;
-  fail<Error>("no VmData");
-}
-
-void limit_data(size_t room) {
-  // This limit counts addresses: every tensor is to be a mapping, and none may lie in a hole that
-  // earlier tests left in the heap (which malloc tries first).
-  constexpr size_t kMapped = 1 << 17;
-  ::mallopt(M_MMAP_THRESHOLD, kMapped);
-  static std::vector<std::unique_ptr<char[]>> holes;
-  for (const auto before = ::mallinfo2().hblks; ::mallinfo2().hblks == before;)
-    holes.push_back(std::make_unique_for_overwrite<char[]>(kMapped));
-  const rlimit limit{data_bytes() + room, data_bytes() + room};
-  const bool fine = ::setrlimit(RLIMIT_DATA, &limit) == 0;
-  check<Error>(fine, "setrlimit: {}", errno_text());
 }
 
 TEST(shard_offload_memory, under_a_limit_of_memory_state_on_disk_trains_and_in_memory_does_not) {

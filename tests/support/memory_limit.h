@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <malloc.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "trireme/base/cgroup.h"
 #include "trireme/base/check.h"
@@ -56,5 +60,27 @@ class MemoryLimit {
 
   std::string path_, why_ = "no cgroup with the memory controller";
 };
+
+/// Private memory that can be written to, of this process.
+inline size_t data_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.rfind("VmData:", 0) == 0) return std::stoul(line.substr(7)) * 1024;
+  fail<Error>("no VmData");
+}
+
+/// Of this process, from here on: what it has and `room` more (RLIMIT_DATA).
+inline void limit_data(size_t room) {
+  // This limit counts addresses: every tensor is to be a mapping, and none may lie in a hole that
+  // earlier tests left in the heap (which malloc tries first).
+  constexpr size_t kMapped = 1 << 17;
+  ::mallopt(M_MMAP_THRESHOLD, kMapped);
+  static std::vector<std::unique_ptr<char[]>> holes;
+  for (const auto before = ::mallinfo2().hblks; ::mallinfo2().hblks == before;)
+    holes.push_back(std::make_unique_for_overwrite<char[]>(kMapped));
+  const rlimit limit{data_bytes() + room, data_bytes() + room};
+  const bool fine = ::setrlimit(RLIMIT_DATA, &limit) == 0;
+  check<Error>(fine, "setrlimit: {}", errno_text());
+}
 
 }  // namespace trireme::testing

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank under a limit of memory that its batch does not fit.
+#include "tests/support/memory_limit.h"
+
 #include <gtest/gtest.h>
-#include <malloc.h>
 
 #include "tests/shard/offload_child.h"
 #include "tests/train/small_runs.h"
@@ -12,16 +13,8 @@ namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
 
-size_t data_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.rfind("VmData:", 0) == 0) return std::stoul(line.substr(7)) * 1024;
-  fail<Error>("no VmData");
-}
-
 /// Steps of 512 samples with 64 MiB of activations for all at once, and 80 MiB of memory.
 void train_under_a_limit(const char* backoff) {
-  ::mallopt(M_MMAP_THRESHOLD, 1 << 17);
   const Config config =
       digits("mlp", {"data.type=dummy", "train_batch_size=512", "model.inputs=8",
                      "model.hidden=[16384]", "optimizer.params.momentum=0",
@@ -31,9 +24,7 @@ void train_under_a_limit(const char* backoff) {
     start_data(run, config);
     // OpenBLAS takes its buffer at the first product, and asks without end where there is none.
     at::mm(at::ones({256, 256}), at::ones({256, 256}));
-    const rlimit limit{data_bytes() + 80 * kMiB, data_bytes() + 80 * kMiB};
-    const bool limited = ::setrlimit(RLIMIT_DATA, &limit) == 0;
-    check<Error>(limited, "setrlimit: {}", errno_text());
+    limit_data(80 * kMiB);
     for (int i = 0; i < 2; ++i) {
       const StepReport r = train_step(run);
       check<Error>(r.weight == 512 && std::isfinite(r.loss), "{} samples, loss {}", r.weight,
