@@ -10,7 +10,7 @@
 
 #include "tests/support/processes.h"
 #include "tests/support/refusals.h"
-#include "tests/train/small_runs.h"
+#include "tests/train/run_folders.h"
 #include "trireme/checkpoint/folders.h"
 #include "trireme/train/trainer.h"
 
@@ -18,16 +18,6 @@ using namespace trireme;
 using namespace trireme::testing;
 
 namespace {
-
-struct Folders {
-  PrivateFolder folder;
-  std::string corpus = write_corpus(folder);
-  std::string run(const std::string& name) const {
-    const std::string path = folder / name;
-    std::filesystem::create_directories(path);
-    return path;
-  }
-};
 
 TrainResult run_on(int n, const Config& config, const std::string& run_dir, bool resume = false,
                    int stop_after = 0) {
@@ -45,16 +35,6 @@ TrainResult run_on(int n, const Config& config, const std::string& run_dir, bool
       },
       std::chrono::seconds(60));
   return result;
-}
-
-std::string all_bytes_of(const std::string& run_dir) {
-  std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(find_checkpoint(run_dir)))
-    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
-  std::string bytes;
-  for (const auto& file : files) bytes += read_file(file);
-  return bytes;
 }
 
 const std::vector<Sets> kKinds = {

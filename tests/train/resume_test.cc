@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "tests/support/refusals.h"
-#include "tests/train/small_runs.h"
+#include "tests/train/run_folders.h"
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/folders.h"
 #include "trireme/train/trainer.h"
@@ -14,16 +14,6 @@ using namespace trireme;
 using namespace trireme::testing;
 
 namespace {
-
-struct Folders {
-  PrivateFolder folder;
-  std::string corpus = write_corpus(folder);
-  std::string run(const std::string& name) const {
-    const std::string path = folder / name;
-    std::filesystem::create_directories(path);
-    return path;
-  }
-};
 
 Config ten_steps(const std::string& corpus, Sets sets = {}) {
   sets.insert(sets.begin(), {"training.steps=10", "training.eval_batches=2"});
@@ -96,17 +86,6 @@ TEST(train_resume, ten_steps_and_five_steps_twice_end_with_the_same_bits) {
   EXPECT_FALSE(second.stopped);
   EXPECT_EQ(second.steps, 10);
   EXPECT_TRUE(bytes_of(halves) == bytes_of(f.run("whole")));
-}
-
-/// Every file of a checkpoint but the index, as bytes.
-std::string all_bytes_of(const std::string& run_dir) {
-  std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(find_checkpoint(run_dir)))
-    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
-  std::string bytes;
-  for (const auto& file : files) bytes += read_file(file);
-  return bytes;
 }
 
 TEST(train_resume, every_stage_of_zero_goes_on_with_the_same_bits) {

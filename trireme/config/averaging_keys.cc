@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that step apart and average weights. docs/compression.md.
-#include "trireme/config/keys.h"
+#include "trireme/config/key_sections.h"
 
 namespace trireme::detail {
 namespace {
@@ -8,17 +8,6 @@ namespace {
 constexpr const char* kAny = "averaging.type=local_sgd,diloco,hierarchical";
 constexpr const char* kDiLoCo = "averaging.type=diloco";
 constexpr const char* kLevels = "averaging.type=hierarchical";
-
-KeyInfo number(const char* path, KeyType type, const char* value, double min, double max,
-               const char* when, const char* help) {
-  return {.path = path,
-          .type = type,
-          .default_json = value,
-          .min = min,
-          .max = max,
-          .when = when,
-          .help = help};
-}
 
 KeyInfo list(const char* path, const char* help) {
   return {.path = path,
@@ -40,21 +29,21 @@ std::vector<KeyInfo> averaging_keys() {
        .choices = "none local_sgd diloco hierarchical",
        .help = "ranks step on their own gradients and become one model now and then: by the mean "
                "of their weights, or (diloco) by an outer optimizer's step"},
-      number("averaging.period", KeyType::integer, "16", 1, 1e9, "averaging.type=local_sgd,diloco",
-             "steps apart between two averages"),
-      number("averaging.start_step", KeyType::integer, "0", 0, 1e15, kAny,
-             "steps that all take as one, to begin with (post-local SGD)"),
-      number(
+      number_when("averaging.period", KeyType::integer, "16", 1, 1e9,
+                  "averaging.type=local_sgd,diloco", "steps apart between two averages"),
+      number_when("averaging.start_step", KeyType::integer, "0", 0, 1e15, kAny,
+                  "steps that all take as one, to begin with (post-local SGD)"),
+      number_when(
           "averaging.near", KeyType::integer, "1", 1, 1e6, kAny,
           "neighbouring ranks that add their gradients in every step all the same, such as those "
           "of a host"),
       list("averaging.group_sizes",
            "ranks that average together, from small groups to all: [2, 8]"),
       list("averaging.periods", "… and after how many steps: [4, 32]"),
-      number("averaging.outer_lr", KeyType::number, "0.7", 1e-9, 100, kDiLoCo,
-             "learning rate of the outer SGD"),
-      number("averaging.outer_momentum", KeyType::number, "0.9", 0, 0.999999, kDiLoCo,
-             "its momentum"),
+      number_when("averaging.outer_lr", KeyType::number, "0.7", 1e-9, 100, kDiLoCo,
+                  "learning rate of the outer SGD"),
+      number_when("averaging.outer_momentum", KeyType::number, "0.9", 0, 0.999999, kDiLoCo,
+                  "its momentum"),
       {.path = "averaging.nesterov",
        .type = KeyType::boolean,
        .default_json = "true",

@@ -1,22 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // How gradients go between ranks: comm.strategy and compression. docs/compression.md.
-#include "trireme/config/keys.h"
+#include "trireme/config/key_sections.h"
 
 namespace trireme::detail {
 namespace {
 
 constexpr const char* kAny = "compression.type=int8,topk,sign,powersgd,auto";
-
-KeyInfo number(const char* path, KeyType type, const char* value, double min, double max,
-               const char* when, const char* help) {
-  return {.path = path,
-          .type = type,
-          .default_json = value,
-          .min = min,
-          .max = max,
-          .when = when,
-          .help = help};
-}
 
 KeyInfo flag(const char* path, const char* when, const char* help) {
   return {
@@ -38,8 +27,8 @@ std::vector<KeyInfo> compression_keys() {
        .type = KeyType::boolean,
        .default_json = "false",
        .help = "bucket size, order and algorithm are tried out while training"},
-      number("comm.tuning_budget", KeyType::number, "0.02", 1e-4, 1, "comm.tune_buckets=true",
-             "part of all time so far that trying may have cost"),
+      number_when("comm.tuning_budget", KeyType::number, "0.02", 1e-4, 1, "comm.tune_buckets=true",
+                  "part of all time so far that trying may have cost"),
       {.path = "comm.buckets_file",
        .type = KeyType::text,
        .help = "what was found is written there, and taken from there by the next run"},
@@ -49,14 +38,15 @@ std::vector<KeyInfo> compression_keys() {
        .choices = "none int8 topk sign powersgd auto",
        .help = "what gradients are on their way between ranks; auto measures the link and chooses "
                "for each bucket"},
-      number("compression.block", KeyType::integer, "256", 8, 65536, "compression.type=int8,auto",
-             "elements that share a scale"),
-      number("compression.density", KeyType::number, "0.01", 1e-6, 0.5,
-             "compression.type=topk,auto", "part of a bucket's elements that travels"),
-      number("compression.rank", KeyType::integer, "4", 1, 4096, "compression.type=powersgd,auto",
-             "of the two factors that travel in a matrix's place"),
-      number("compression.start_step", KeyType::integer, "2", 0, 1e15, kAny,
-             "steps whose gradients travel as they are, to begin with"),
+      number_when("compression.block", KeyType::integer, "256", 8, 65536,
+                  "compression.type=int8,auto", "elements that share a scale"),
+      number_when("compression.density", KeyType::number, "0.01", 1e-6, 0.5,
+                  "compression.type=topk,auto", "part of a bucket's elements that travels"),
+      number_when("compression.rank", KeyType::integer, "4", 1, 4096,
+                  "compression.type=powersgd,auto",
+                  "of the two factors that travel in a matrix's place"),
+      number_when("compression.start_step", KeyType::integer, "2", 0, 1e15, kAny,
+                  "steps whose gradients travel as they are, to begin with"),
       flag("compression.error_feedback", kAny, "what was not sent is added to the next gradient"),
       flag("compression.warm_start", "compression.type=powersgd,auto",
            "factors begin where those of the last step ended"),

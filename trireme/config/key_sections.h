@@ -9,6 +9,18 @@ namespace trireme::detail {
 inline constexpr double kMany = 1e9;  // more of anything counted here is a slip
 inline constexpr double kWide = 1e6;
 
+/// A number of ours that means something only `when`.
+inline KeyInfo number_when(const char* path, KeyType type, const char* value, double min,
+                           double max, const char* when, const char* help) {
+  return {.path = path,
+          .type = type,
+          .default_json = value,
+          .min = min,
+          .max = max,
+          .when = when,
+          .help = help};
+}
+
 std::vector<KeyInfo> model_keys();
 std::vector<KeyInfo> data_keys();
 std::vector<KeyInfo> optimizer_keys();
