@@ -93,5 +93,22 @@ TEST(cli_summary, measures_what_it_predicts) {
   EXPECT_TRUE(command.left_nothing());
 }
 
+TEST(cli_summary, measures_what_compression_and_averaging_keep) {
+  if (!std::filesystem::exists(worker_program())) GTEST_SKIP() << "this build has no LibTorch";
+  for (const char* kind : {"compression.type=int8", "averaging.type=diloco"}) {
+    Command command(summary({kExamples + "gpt_small.json", "--set", "data.type=dummy", "--set",
+                             "model.width=256", "--set", "train_micro_batch_size_per_gpu=1",
+                             "--set", "gradient_accumulation_steps=1", "--set", kind,
+                             "--nproc-per-node", "2", "--measure", "--json", "-"}));
+    ASSERT_EQ(command.finish(), 0) << command.err;
+    const auto json = nlohmann::json::parse(command.out);
+    const double weights = json.at("measured").at("weights"),
+                 predicted = json.at("predicted").at("buffers"),
+                 measured = json.at("measured").at("buffers");
+    EXPECT_GT(predicted, 2 * weights) << kind;
+    EXPECT_NEAR(measured / predicted, 1, 0.12) << kind;
+  }
+}
+
 }  // namespace
 }  // namespace trireme::testing

@@ -78,6 +78,28 @@ TEST(grad_top_k_hook, the_largest_of_each_rank_arrive_and_the_others_are_kept) {
     });
 }
 
+TEST(grad_top_k_hook, every_parameter_sends_its_share_however_small_its_gradient) {
+  run_threads(2, [](Group g) {
+    const std::vector<std::vector<int64_t>> shapes = {{40}, {300}, {1}};
+    const NamedTensors parameters = {
+        {"loud", at::zeros({40})}, {"faint", at::zeros({300})}, {"one", at::zeros({1})}};
+    auto hook = top_k_hook(parameters, g, {0.05, {true, 0}});
+    at::Tensor flat = g.empty({40 + 304 + 8}, at::kFloat).zero_();
+    const at::Tensor loud = flat.narrow(0, 0, 40), faint = flat.narrow(0, 40, 300),
+                     one = flat.narrow(0, 344, 1);
+    normal_(loud, 1, 0, 1e3);
+    normal_(faint, 2, 0, 1e-3);
+    one.fill_(1e-6);
+    const std::vector<GradBucketPart> parts = {
+        {0, "loud", 0, loud}, {1, "faint", 40, faint}, {2, "one", 344, one}};
+    GradBucket bucket{0, true, flat, &parts};
+    hook->hook()(g, bucket, ReduceOp::sum).wait();
+    expect(loud.count_nonzero().item<int64_t>() == 2, "of 40 elements, 2");
+    expect(faint.count_nonzero().item<int64_t>() == 15, "of 300 elements, 15");
+    expect(one.item<float>() == 2e-6f, "of one element, one");
+  });
+}
+
 TEST(grad_top_k_hook, all_of_them_is_the_plain_sum) {
   run_threads(2, [](Group g) {
     Rounds run(

@@ -71,3 +71,27 @@ TEST(planner_memory_plan, bytes_are_written_for_people) {
   EXPECT_EQ(mebibytes(48 << 20), "48.0 MiB");
   EXPECT_EQ(mebibytes(int64_t{5} << 30), "5.00 GiB");
 }
+
+TEST(planner_memory_plan, compression_and_averaging_are_counted) {
+  const auto plain = plan({});
+  const double n = static_cast<double>(plain.model.numel());
+  auto numbers = [&](const std::vector<std::string>& sets, int ranks = 2) {
+    const auto p = plan(sets, ranks);
+    EXPECT_EQ(p.rank.buffers - plan({}, ranks).rank.buffers, p.question.exchange_bytes);
+    return static_cast<double>(p.question.exchange_bytes) / n;
+  };
+  EXPECT_EQ(numbers({}), 0);
+  EXPECT_EQ(numbers({"compression.type=int8"}, 1), 4) << "what was not sent; nothing travels";
+  EXPECT_NEAR(numbers({"compression.type=int8"}), 4 + 3.5 * (1 + 4.0 / 256) + 2, 0.01);
+  EXPECT_NEAR(numbers({"compression.type=sign"}, 4), 4 + 5.0 / 8, 0.01);
+  EXPECT_NEAR(numbers({"compression.type=topk", "compression.density=0.1"}), 4 + 2.4, 0.01);
+  EXPECT_NEAR(numbers({"compression.type=sign", "compression.error_feedback=false"}), 3.0 / 8,
+              0.01);
+  EXPECT_LT(numbers({"compression.type=powersgd"}), 4.5);
+  EXPECT_GT(numbers({"compression.type=auto"}), numbers({"compression.type=int8"}));
+  EXPECT_EQ(numbers({"averaging.type=diloco"}), 12);
+  EXPECT_NEAR(numbers({"averaging.type=diloco", "averaging.compression=sign"}), 16 + 3.0 / 8, 0.01);
+  EXPECT_LE(numbers({"averaging.type=local_sgd"}), 4);
+  EXPECT_NE(plan({"averaging.type=diloco"}).describe().find("for compression or averaging"),
+            std::string::npos);
+}

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "trireme/grad/power_sgd_plan.h"
+
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -28,9 +30,7 @@ std::vector<PowerSgdShape> plan_power_sgd(const NamedTensors& parameters, int64_
       shape.rows = t.size(0);
       shape.cols = t.numel() / t.size(0);
       const int64_t smaller = std::min(shape.rows, shape.cols);
-      shape.compressed =
-          static_cast<double>((shape.rows + shape.cols) * rank) * min_compression_rate <
-          static_cast<double>(t.numel());
+      shape.compressed = power_sgd_compresses(shape.rows, shape.cols, rank, min_compression_rate);
       if (shape.compressed && rank > smaller) refuse(p, smaller);
       if (smaller > side) {
         roomiest = static_cast<int64_t>(p);

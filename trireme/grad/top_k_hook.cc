@@ -54,29 +54,40 @@ std::vector<int32_t> candidates(const float* x, int64_t n, int64_t k) {
   return every;
 }
 
+// Of a parameter's elements.
+int64_t share(const CodecPart& part, double density) {
+  const double wanted = std::ceil(density * static_cast<double>(part.numel));
+  return std::clamp<int64_t>(static_cast<int64_t>(wanted), 0, part.numel);
+}
+int64_t elements(const CodecInput& in, double density) {
+  int64_t all = 0;
+  for (const CodecPart& part : in.parts) all += share(part, density);
+  return all;
+}
+
 // int32 count-many indices, then as many values, behind a flag (1: not usable).
 class TopKEncoded final : public Encoded {
  public:
-  TopKEncoded(const CodecInput& in, int64_t k)
+  TopKEncoded(const CodecInput& in, double density)
       : group_(in.group),
         x_(in.x),
         factor_(in.factor),
         ranks_(group_.size()),
-        k_(k),
-        each_((16 + 8 * k + 15) / 16 * 16),
+        k_(elements(in, density)),
+        each_((16 + 8 * k_ + 15) / 16 * 16),
         own_(in.memory.bytes(group_, in.bucket, kOwn, each_)),
         all_(in.memory.bytes(group_, in.bucket, kAll, ranks_ * each_)) {
     char* own = static_cast<char*>(own_.data_ptr());
     std::memset(own, 0, 16);
     *reinterpret_cast<float*>(own) = in.usable ? 0 : 1;
     const float* x = x_.data_ptr<float>();
-    const std::vector<int32_t> picked = largest_elements(x, x_.numel(), k_);
-    auto* indices = reinterpret_cast<int32_t*>(own + 16);
-    auto* values = reinterpret_cast<float*>(own + 16 + 4 * k_);
-    for (int64_t i = 0; i < k_; ++i) {
-      indices[i] = picked[static_cast<size_t>(i)];
-      values[i] = x[indices[i]];
-    }
+    auto* index = reinterpret_cast<int32_t*>(own + 16);
+    auto* value = reinterpret_cast<float*>(own + 16 + 4 * k_);
+    for (const CodecPart& part : in.parts)
+      for (int32_t i : largest_elements(x + part.offset, part.numel, share(part, density))) {
+        *index = i + static_cast<int32_t>(part.offset);
+        *value++ = x[*index++];
+      }
     bytes = (ranks_ - 1) * each_;
     work_ = group_.all_gather_into_tensor(all_, own_);
   }
@@ -139,11 +150,7 @@ class TopKCodec final : public Codec {
   std::unique_ptr<Encoded> start(const CodecInput& in) override {
     check<UsageError>(in.x.numel() < int64_t{1} << 31,
                       "compression: top-k knows buckets below 2^31 elements, not {}", in.x.numel());
-    int64_t elements = 0;
-    for (const CodecPart& part : in.parts) elements += part.numel;
-    const double wanted = std::ceil(density_ * static_cast<double>(elements));
-    const int64_t k = std::clamp<int64_t>(static_cast<int64_t>(wanted), 0, elements);
-    return std::make_unique<TopKEncoded>(in, k);
+    return std::make_unique<TopKEncoded>(in, density_);
   }
   int calls() const override { return 1; }
   std::string describe() const override {

@@ -11,12 +11,14 @@
 namespace trireme {
 
 struct TopKOptions {
-  double density = 0.01;       // share of a bucket's elements that travels, (0, 1]
+  double density = 0.01;       // share of each parameter's elements that travels, (0, 1]
   CompressionCommon common{};  // without error feedback what is small never arrives
 };
 
-/// The largest elements of each bucket: ⌈density × elements⌉ of them, as index and value, equally
-/// many on every rank. Error feedback keeps the others until they are among the largest.
+/// The largest elements of each parameter: ⌈density × elements⌉ of them, as index and value,
+/// equally many on every rank. By parameter, since gradients of one layer may be far smaller than
+/// another's and yet, under Adam, matter as much. Error feedback keeps the others until they are
+/// among the largest.
 ///
 /// One all_gather a bucket: a rank sends (n−1) × 8 bytes for each element that travels; sums are in
 /// rank order. Beyond ranks ≈ 1/density this is more than an all_reduce. Leaves at most (1−density)

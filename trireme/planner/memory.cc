@@ -138,6 +138,7 @@ RankMemory rank_memory(const MemoryQuestion& q) {
   const Sums s = sums_of(q);
   RankMemory m = q.stage == 0 ? whole(q, s) : shared_out(q, s);
   m.activations = q.activation_bytes;
+  m.buffers += q.exchange_bytes;
   return m;
 }
 

@@ -20,9 +20,9 @@
 //   stage 3   w Ψ/n  + g Ψ/n  + s Ψ/n
 //
 // and what moves: activations, and buffers (gradients on their way, units that are whole, parts of
-// states on their way to a disk). What is shared out lies on a line where each parameter begins at
-// a multiple of kAlign elements and each unit is padded to n × kAlign; Ψ above then counts the
-// padding.
+// states on their way to a disk, what compression keeps). What is shared out lies on a line where
+// each parameter begins at a multiple of kAlign elements and each unit is padded to n × kAlign; Ψ
+// above then counts the padding.
 namespace trireme {
 
 /// Which optimizer, for its state: float32 numbers beside the parameters (optim/optimizer.h).
@@ -46,7 +46,8 @@ struct MemoryQuestion {
   int64_t parameter_buffer_elements = 0;  // with parameters_on_disk
   int64_t bucket_elements = 0;            // of gradients that travel together; stages 0 to 2
   int64_t prefetch_elements = 0, persistence_threshold = 0, live_elements = 0;  // of stage 3
-  int64_t group_bytes = 0;                            // that the group of ranks keeps for itself
+  int64_t group_bytes = 0;     // that the group of ranks keeps for itself
+  int64_t exchange_bytes = 0;  // of compression and averaging: planner/exchange_memory.h
   int64_t activation_kept = 0, activation_bytes = 0;  // planner/activations.h: kept, peak
 };
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "trireme/planner/exchange_memory.h"
+
 namespace trireme {
 namespace {
 
@@ -82,6 +84,24 @@ void read_zero(const Config& c, MemoryQuestion* q) {
                                    c.get_int("zero_optimization.offload_param.max_in_cpu");
 }
 
+ExchangeShape exchange_of(const Config& c, const MemoryQuestion& q, int ranks) {
+  ExchangeShape e;
+  e.ranks = ranks;
+  e.gradient_bytes = q.gradient_bytes;
+  e.averaging = c.get_string("averaging.type");
+  if (c.applies("averaging.compression"))
+    e.pseudo_gradients.type = c.get_string("averaging.compression");
+  CodecShape& codec = e.gradients;
+  codec.type = c.get_string("compression.type");
+  auto given = [&](const char* path) { return c.applies(path); };
+  if (given("compression.error_feedback"))
+    codec.error_feedback = c.get_bool("compression.error_feedback");
+  if (given("compression.block")) codec.block = c.get_int("compression.block");
+  if (given("compression.rank")) codec.rank = c.get_int("compression.rank");
+  if (given("compression.density")) codec.density = c.get_double("compression.density");
+  return e;
+}
+
 int64_t recomputed_blocks(const Config& c, const ActivationQuestion& q) {
   const char *every = "training.recompute_every", *budget = "training.activation_memory_mb";
   if (!c.applies(every)) return 0;
@@ -106,6 +126,7 @@ MemoryPlan plan_memory(const Config& c, int ranks) {
   read_precision(c, &q);
   read_zero(c, &q);
   q.group_bytes = group_bytes(c, ranks);
+  q.exchange_bytes = exchange_bytes(exchange_of(c, q, ranks), q.parameters);
 
   ActivationQuestion a{geometry, plan.batches.micro, q.compute_bytes ? 4 : q.weight_bytes, 0};
   plan.recomputed = a.recomputed = recomputed_blocks(c, a);
@@ -131,6 +152,8 @@ std::string MemoryPlan::describe() const {
   if (q.states_on_disk) text += "; states on disk";
   if (q.parameters_on_disk) text += "; parameters on disk";
   text += fmt::format("; {} {} at once", batches.micro, batches.micro == 1 ? "sample" : "samples");
+  if (q.exchange_bytes > 0)
+    text += fmt::format("; {} for compression or averaging", mebibytes(q.exchange_bytes));
   if (recomputed > 0) text += fmt::format(", {} blocks recomputed", recomputed);
   return text;
 }

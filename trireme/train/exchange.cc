@@ -98,6 +98,8 @@ CompressionOptions compression_options(const Config& c) {
   if (given("compression.density")) o.density = c.get_double("compression.density");
   if (given("compression.rank")) o.rank = c.get_int("compression.rank");
   if (given("compression.start_step")) o.start_step = c.get_int("compression.start_step");
+  if (given("compression.max_residual")) o.max_residual = c.get_double("compression.max_residual");
+  if (given("compression.decide_every")) o.decide_every = c.get_int("compression.decide_every");
   if (given("compression.error_feedback"))
     o.error_feedback = c.get_bool("compression.error_feedback");
   if (given("compression.warm_start")) o.warm_start = c.get_bool("compression.warm_start");

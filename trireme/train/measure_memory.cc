@@ -54,6 +54,9 @@ MeasuredMemory measure_memory(const Config& config, Group group) {
   start_data(run, config);
   train_step(run);  // lays the buckets out anew
   train_step(run);
+  const char* start = "compression.start_step";  // steps without what a codec works in
+  const int64_t more = config.applies(start) ? std::min<int64_t>(config.get_int(start), 4) : 0;
+  for (int64_t step = 1; step < more; ++step) train_step(run);
   live.reset_peak();
   const int64_t held = live.now();
   train_step(run);
