@@ -6,6 +6,8 @@ namespaces joined by a veth that carries --rate each way), against plain data pa
   bench/slow_link.py [--rate 100mbit] [--pairs 5] [--kinds int8,topk,sign,powersgd,diloco,...] [--build DIR] [--set KEY=VALUE ...]
   bench/slow_link.py --loss 1000 [...]      # no link: held-out loss after so many steps, each kind against plain
 
+A kind may carry keys of its own: topk:compression.density=0.05:compression.start_step=50.
+
 Each pair runs plain and every kind one after the other; a figure is the median of the ratios of steps per second, the first steps of a run
 (in which everybody travels as it is) left out and whole periods counted. Void at a foreign load above 5 %. Wants root.
 """
@@ -30,7 +32,7 @@ KINDS = {
     "plain": [],
     "int8": ["compression.type=int8"],
     "sign": ["compression.type=sign"],
-    "topk": ["compression.type=topk", "compression.density=0.01"],
+    "topk": ["compression.type=topk", "gradient_clipping=0"],
     "powersgd": ["compression.type=powersgd", "compression.rank=4"],
     "auto": ["compression.type=auto"],
     "local_sgd": ["averaging.type=local_sgd", f"averaging.period={PERIOD}"],
@@ -43,12 +45,14 @@ BASE = ["train_micro_batch_size_per_gpu=1", "gradient_accumulation_steps=1", "mo
 
 
 def steps_of(kind):
-    return WARM + (2 * PERIOD if "averaging" in "".join(KINDS[kind]) else 6 if kind in ("plain", "parameter_server", "broadcast_parameters") else 16)
+    name = kind.split(":")[0]
+    return WARM + (2 * PERIOD if "averaging" in "".join(KINDS[name]) else 6 if name in ("plain", "parameter_server", "broadcast_parameters") else 16)
 
 
 def command_of(args, kind, folder, sets):
     command = [os.path.join(args.build, "bin", "trireme"), "train", os.path.join(bench.ROOT, "examples", "gpt.json"), "--run-dir", folder]
-    for s in BASE + KINDS[kind] + sets + args.set:
+    name, *own = kind.split(":")
+    for s in BASE + KINDS[name] + own + sets + args.set:
         command += ["--set", s]
     return command
 
@@ -139,7 +143,7 @@ def main():
     args = p.parse_args()
     kinds = ["plain"] + [k for k in args.kinds.split(",") if k != "plain"]
     for kind in kinds:
-        if kind not in KINDS:
+        if kind.split(":")[0] not in KINDS:
             sys.exit(f"slow_link: there is no kind '{kind}': take some of {', '.join(KINDS)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if args.loss:

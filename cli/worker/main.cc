@@ -30,13 +30,13 @@ void report(const std::exception& error) {
   const auto* ours = dynamic_cast<const Error*>(&error);
   if (const char* file = std::getenv("TORCHELASTIC_ERROR_FILE"); file && *file) {
     try {
-      launch::write_error_file(file, ours ? ours->kind() : "Error", error.what());
+      launch::write_error_file(file, ours ? ours->kind() : "Error", brief(error));
       return;
     } catch (const std::exception& second) {
       log_error("{}", second.what());
     }
   }
-  log_error("{}", error.what());
+  log_error("{}", brief(error));
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ int measure_task(const Words& words) {
         world, std::vector<int64_t>{m.weights, m.gradients, m.optimizer, m.activations, m.buffers,
                                     m.resident, m.shared});
   } catch (const std::exception& error) {
-    world.abort(error.what());
+    world.abort(brief(error));
     throw;
   }
   if (world.rank() == 0) {

@@ -48,6 +48,13 @@ void tune_worker_process() {
   at::globalContext().setFlushDenormal(true);
 }
 
+void give_memory_back() {
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  ::mallopt(M_TRIM_THRESHOLD, 1 << 20);
+  ::mallopt(M_TOP_PAD, 0);
+  ::malloc_trim(0);
+}
+
 void catch_stop_signals() {
   struct sigaction action {};
   action.sa_handler = on_stop_signal;

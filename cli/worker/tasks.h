@@ -38,6 +38,9 @@ class TaskOptions {
 /// Makes this process a good home for training: allocator thresholds, denormals, stop signals. The
 /// worker owns its process; a library would not.
 void tune_worker_process();
+/// Memory ran out: what is free goes back to the kernel, and large blocks do so from now on. Kept
+/// ones have holes between them, which a limit counts.
+void give_memory_back();
 
 /// Log lines go to stderr and, as {"time","level","text"}, to the end of this file, while the
 /// object lives.

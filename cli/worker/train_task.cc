@@ -33,12 +33,13 @@ int train_task(const Words& words) {
   options.resume = given.find("resume");
   options.stop_asked = [] { return stop_signal(); };
   options.say = [](const std::string& line) { log_line(LogLevel::info, line); };
+  options.memory_short = give_memory_back;
   options.progress_fd = STDERR_FILENO;
   TrainResult result;
   try {
     result = train(config, world, options);
   } catch (const std::exception& error) {
-    world.abort(error.what());
+    world.abort(brief(error));
     throw;
   }
   if (!result.stopped) return kExitDone;

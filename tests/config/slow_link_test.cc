@@ -31,7 +31,7 @@ TEST(config_slow_link, each_kind_is_read_with_its_numbers) {
   EXPECT_EQ(
       config(kBase, {"compression.type=int8", "compression.block=64"}).get_int("compression.block"),
       64);
-  EXPECT_EQ(config(kBase, {"compression.type=topk"}).get_double("compression.density"), 0.01);
+  EXPECT_EQ(config(kBase, {"compression.type=topk"}).get_double("compression.density"), 0.1);
   EXPECT_EQ(config(kBase, {"compression.type=powersgd", "compression.rank=2"})
                 .get_int("compression.rank"),
             2);

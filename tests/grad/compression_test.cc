@@ -47,7 +47,7 @@ TEST(grad_compression, none_needs_no_hook_and_every_other_type_says_what_it_is) 
     const NamedTensors parameters = {{"w", at::zeros({40, 40})}};
     expect(make_compression({}, parameters, g) == nullptr, "a hook");
     const std::map<std::string, std::string> want = {{"int8", "int8, blocks of 256"},
-                                                     {"topk", "the largest 1 % of elements"},
+                                                     {"topk", "the largest 10 % of elements"},
                                                      {"sign", "signs"},
                                                      {"powersgd", "PowerSGD of rank 4"},
                                                      {"auto", "auto: not yet chosen"}};

@@ -69,7 +69,8 @@ TEST(grad_top_k_hook, the_largest_of_each_rank_arrive_and_the_others_are_kept) {
       for (int r = 0; r < n; ++r) {
         const at::Tensor x = Rounds::gradient(r, 4, 0, shape).flatten();
         const at::Tensor least = std::get<0>(x.abs().topk(15)).min();
-        const at::Tensor sent = at::where(x.abs() >= least, x, at::zeros({1}));
+        const at::Tensor rounded = x.to(at::kBFloat16).to(at::kFloat);
+        const at::Tensor sent = at::where(x.abs() >= least, rounded, at::zeros({1}));
         want += sent;
         if (r == g.rank()) left = x - sent;
       }
@@ -96,11 +97,11 @@ TEST(grad_top_k_hook, every_parameter_sends_its_share_however_small_its_gradient
     hook->hook()(g, bucket, ReduceOp::sum).wait();
     expect(loud.count_nonzero().item<int64_t>() == 2, "of 40 elements, 2");
     expect(faint.count_nonzero().item<int64_t>() == 15, "of 300 elements, 15");
-    expect(one.item<float>() == 2e-6f, "of one element, one");
+    expect(std::abs(one.item<float>() / 2e-6f - 1) < 4e-3f, "of one element, one");
   });
 }
 
-TEST(grad_top_k_hook, all_of_them_is_the_plain_sum) {
+TEST(grad_top_k_hook, of_all_of_them_only_what_bfloat16_rounds_is_kept) {
   run_threads(2, [](Group g) {
     Rounds run(
         g,
@@ -109,8 +110,9 @@ TEST(grad_top_k_hook, all_of_them_is_the_plain_sum) {
         },
         mixed_shapes());
     run.round(0);
-    expect(run.result().equal(run.truth(0).to(at::kFloat)), "the sum");
-    expect(run.kept().eq(0).all().item<bool>(), "something is kept");
+    const at::Tensor truth = run.truth(0).to(at::kFloat);
+    expect(relative(run.result(), truth) < 4e-3, "the sum");
+    expect(run.kept().abs().max().item<float>() < 4e-3 * 10, "what is kept");
   });
 }
 

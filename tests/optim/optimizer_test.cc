@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/optim/optimizer.h"
 
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
@@ -46,6 +48,28 @@ TEST(optim_optimizer, adam_equals_torch) {
     torch::optim::Adam theirs(twins.theirs, torch::optim::AdamOptions(3e-3).weight_decay(decay));
     EXPECT_LT(difference_after(twins, *ours, theirs, 3e-3), 1e-6) << decay;
   }
+}
+
+// Two gradients at once, or one after the other: with v frozen, weights move as far in the long
+// run.
+TEST(optim_optimizer, a_frozen_second_moment_makes_late_gradients_count_in_full) {
+  const auto way = [](int64_t freeze_step, bool late) {
+    at::Tensor w = at::zeros({1}, at::kDouble).requires_grad_();
+    auto adam = make_adamw({{"w", w}}, {.weight_decay = 0, .freeze_step = freeze_step});
+    const auto step = [&](double g) {
+      w.mutable_grad() = at::full({1}, g, at::kDouble);
+      adam->step(1e-3, 1);
+    };
+    for (int i = 0; i < 50; ++i) step(i % 2 ? 1.0 : 0.9);
+    const double before = w.item<double>();
+    for (int i = 0; i < 400; ++i) step(!late ? 1 : i % 40 == 39 ? 40 : 0);
+    for (int i = 0; i < 200; ++i) step(0);
+    return before - w.item<double>();
+  };
+  EXPECT_NEAR(way(50, true) / way(50, false), 1, 1e-3);
+  EXPECT_LT(way(0, true) / way(0, false), 0.6) << "v that moves on takes bursts for noise";
+  // Up to that step nothing is different, and 0 is never.
+  EXPECT_EQ(way(1'000'000, true), way(0, true));
 }
 
 TEST(optim_optimizer, float64_equals_torch_to_1e_13) {

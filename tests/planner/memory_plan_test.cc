@@ -84,7 +84,8 @@ TEST(planner_memory_plan, compression_and_averaging_are_counted) {
   EXPECT_EQ(numbers({"compression.type=int8"}, 1), 4) << "what was not sent; nothing travels";
   EXPECT_NEAR(numbers({"compression.type=int8"}), 4 + 3.5 * (1 + 4.0 / 256) + 2, 0.01);
   EXPECT_NEAR(numbers({"compression.type=sign"}, 4), 4 + 5.0 / 8, 0.01);
-  EXPECT_NEAR(numbers({"compression.type=topk", "compression.density=0.1"}), 4 + 2.4, 0.01);
+  EXPECT_NEAR(numbers({"compression.type=topk"}), 4 + 3 * (0.125 + 2 * 0.1), 0.01);
+  EXPECT_NEAR(numbers({"compression.type=topk", "compression.density=0.01"}), 4 + 3 * 0.04, 0.01);
   EXPECT_NEAR(numbers({"compression.type=sign", "compression.error_feedback=false"}), 3.0 / 8,
               0.01);
   EXPECT_LT(numbers({"compression.type=powersgd"}), 4.5);

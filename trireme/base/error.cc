@@ -14,6 +14,14 @@ ResourceError::~ResourceError() = default;
 NumericError::~NumericError() = default;
 Corrupt::~Corrupt() = default;
 
+std::string brief(const std::exception& error) {
+  std::string text = error.what();
+  for (const char* stack : {"\nException raised from ", "\nframe #0"})
+    if (const auto at = text.find(stack); at != text.npos) text.resize(at);
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  return text;
+}
+
 int exit_code_for(const std::exception& error) {
   return dynamic_cast<const UsageError*>(&error) ? kExitUsage : kExitFailed;
 }

@@ -54,6 +54,9 @@ TRIREME_ERROR_KIND(NumericError);   // not a finite number: rank, parameter, ste
 TRIREME_ERROR_KIND(Corrupt);        // bytes are not what they should be: take another copy
 #undef TRIREME_ERROR_KIND
 
+/// What an error says, without the stack that LibTorch appends to it.
+TRIREME_API std::string brief(const std::exception& error);
+
 /// Exit codes of our binaries (design §4).
 enum ExitCode : int {
   kExitDone = 0,

@@ -40,7 +40,7 @@ std::vector<KeyInfo> compression_keys() {
                "for each bucket"},
       number_when("compression.block", KeyType::integer, "256", 8, 65536,
                   "compression.type=int8,auto", "elements that share a scale"),
-      number_when("compression.density", KeyType::number, "0.01", 1e-6, 0.5,
+      number_when("compression.density", KeyType::number, "0.1", 1e-6, 0.5,
                   "compression.type=topk,auto", "part of each parameter's elements that travels"),
       number_when("compression.rank", KeyType::integer, "4", 1, 4096,
                   "compression.type=powersgd,auto",

@@ -122,7 +122,7 @@ constexpr Refusal kRefused[] = {
 
 constexpr Family kOtherParams[] = {
     {"optimizer.params",
-     "freeze_step cuda_aware comm_backend_name var_freeze_step "
+     "cuda_aware comm_backend_name var_freeze_step "
      "var_update_scaler "
      "local_step_scaler local_step_clipper muon_lr adam_lr ns_method",
      "belongs to an optimizer that is not in this version"},

@@ -11,7 +11,7 @@ constexpr const char* kMomentum = "optimizer.type=SGD,Lars,RMSprop";
 constexpr const char* kAdafactor = "optimizer.type=Adafactor";
 constexpr const char* kOtherOptimizer =
     "this optimizer is not in this version; Adam, AdamW, SGD, Lamb, Lars, Lion, Adafactor, RMSprop "
-    "and Adagrad are";
+    "and Adagrad are (AdamW with freeze_step and compression.type=sign is 1-bit Adam's like)";
 
 }  // namespace
 
@@ -58,6 +58,8 @@ std::vector<KeyInfo> optimizer_keys() {
        .when = kAdam,
        .help = "decay weights directly (AdamW); false: add the decay to the gradient (L2)",
        .deepspeed = true},
+      number_when("optimizer.params.freeze_step", KeyType::integer, "0", 0, 1e15, kAdam,
+                  "steps after which the second moment stays as it is (1-bit Adam's; 0: never)"),
       {.path = "optimizer.params.bias_correction",
        .type = KeyType::boolean,
        .when = "optimizer.type=Adam,AdamW,Lamb",

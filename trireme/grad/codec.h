@@ -48,8 +48,8 @@ struct CodecInput {
   WireMemory& memory;
 };
 
-/// A bucket on its way, in this order: arrive(), finish(), decode() over all of it, and commit() if
-/// the round was good.
+/// A bucket on its way, in this order: arrive(), finish(), decode() over all of it, piece after
+/// piece, and commit() if the round was good.
 class TRIREME_API Encoded {
  public:
   virtual ~Encoded();

@@ -17,7 +17,7 @@ namespace trireme {
 struct CompressionOptions {
   std::string type = "none";   // one of compression_types()
   int64_t block = 256;         // int8: elements that share a scale, 8 … 65,536
-  double density = 0.01;       // topk: share of the elements that travels, (0, 1]
+  double density = 0.1;        // topk: share of the elements that travels, (0, 1]
   int64_t rank = 4;            // powersgd: of the factors, 1 … 64
   double min_compression = 2;  // powersgd: matrices that shrink less travel as they are, > 0
   bool warm_start = true;      // powersgd: begins with the last step's factors

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -11,6 +12,8 @@
 #include "trireme/base/check.h"
 #include "trireme/base/philox.h"
 #include "trireme/grad/codec_kernels.h"
+#include "trireme/grad/top_k_wire.h"
+#include "trireme/tensor/half_cast.h"
 
 namespace trireme {
 namespace {
@@ -38,7 +41,7 @@ float guess(const float* x, int64_t n, int64_t k) {
 
 // The candidates: ascending, at least k and usually hardly more.
 std::vector<int32_t> candidates(const float* x, int64_t n, int64_t k) {
-  if (n > 2 * kSample && k < n / 4) {
+  if (n > 2 * kSample && k < n / 2) {
     const float least = guess(x, n, k);
     std::vector<int32_t> found(static_cast<size_t>(std::min(n, 3 * k + 8192)));
     const auto room = static_cast<int64_t>(found.size());
@@ -65,7 +68,8 @@ int64_t elements(const CodecInput& in, double density) {
   return all;
 }
 
-// int32 count-many indices, then as many values, behind a flag (1: not usable).
+constexpr int64_t kHeader = 16;  // a float: 1 where the sender's part is not usable
+
 class TopKEncoded final : public Encoded {
  public:
   TopKEncoded(const CodecInput& in, double density)
@@ -73,21 +77,26 @@ class TopKEncoded final : public Encoded {
         x_(in.x),
         factor_(in.factor),
         ranks_(group_.size()),
-        k_(elements(in, density)),
-        each_((16 + 8 * k_ + 15) / 16 * 16),
+        layout_(x_.numel(), elements(in, density)),
+        each_(kHeader + layout_.bytes),
         own_(in.memory.bytes(group_, in.bucket, kOwn, each_)),
         all_(in.memory.bytes(group_, in.bucket, kAll, ranks_ * each_)) {
     char* own = static_cast<char*>(own_.data_ptr());
-    std::memset(own, 0, 16);
+    std::memset(own, 0, kHeader);
     *reinterpret_cast<float*>(own) = in.usable ? 0 : 1;
+    top_k::Writer writer(layout_, own + kHeader);
+    uint16_t* value = writer.values();
     const float* x = x_.data_ptr<float>();
-    auto* index = reinterpret_cast<int32_t*>(own + 16);
-    auto* value = reinterpret_cast<float*>(own + 16 + 4 * k_);
-    for (const CodecPart& part : in.parts)
+    std::vector<float> chosen;
+    for (const CodecPart& part : in.parts) {
+      chosen.clear();
       for (int32_t i : largest_elements(x + part.offset, part.numel, share(part, density))) {
-        *index = i + static_cast<int32_t>(part.offset);
-        *value++ = x[*index++];
+        writer.add(part.offset + i);
+        chosen.push_back(x[part.offset + i]);
       }
+      round_to_bfloat16(chosen.data(), value, static_cast<int64_t>(chosen.size()));
+      value += chosen.size();
+    }
     bytes = (ranks_ - 1) * each_;
     work_ = group_.all_gather_into_tensor(all_, own_);
   }
@@ -97,14 +106,8 @@ class TopKEncoded final : public Encoded {
     bool usable = true;
     for (int64_t r = 0; r < ranks_; ++r) {
       usable &= *reinterpret_cast<const float*>(at(r)) == 0;
-      const int32_t* index = indices_of(r);
-      int32_t before = -1;
-      bool ascending = true;
-      for (int64_t i = 0; i < k_; ++i) {
-        ascending &= index[i] > before;
-        before = index[i];
-      }
-      check<Corrupt>(ascending && before < x_.numel(),
+      readers_.emplace_back(layout_, at(r) + kHeader);
+      check<Corrupt>(readers_.back().valid(),
                      "compression: the elements that rank {} sent are not of this bucket of {}", r,
                      x_.numel());
     }
@@ -113,35 +116,31 @@ class TopKEncoded final : public Encoded {
 
   void decode(int64_t begin, int64_t end, float* error) override {
     float* x = x_.data_ptr<float>();
-    if (error) {
-      std::copy_n(x + begin, end - begin, error);
-      for_each(group_.rank(), begin, end, [&](int64_t i, float) { error[i - begin] = 0; });
-    }
+    if (error) std::copy_n(x + begin, end - begin, error);
     std::fill_n(x + begin, end - begin, 0.0f);
-    for (int64_t r = 0; r < ranks_; ++r)
-      for_each(r, begin, end, [&](int64_t i, float value) { x[i] += value * factor_; });
+    for (int64_t r = 0; r < ranks_; ++r) {
+      const auto* values = reinterpret_cast<const uint16_t*>(at(r) + kHeader + layout_.places);
+      float* left = r == group_.rank() ? error : nullptr;
+      readers_[static_cast<size_t>(r)].until(end, [&](int64_t i, int64_t which) {
+        const float value = std::bit_cast<float>(uint32_t{values[which]} << 16);  // bfloat16
+        x[i] += value * factor_;
+        if (left) left[i - begin] -= value;
+      });
+    }
   }
 
  private:
-  template <class F>
-  void for_each(int64_t r, int64_t begin, int64_t end, F f) const {
-    const int32_t* indices = indices_of(r);
-    const auto* values = reinterpret_cast<const float*>(indices + k_);
-    const int32_t* last = indices + k_;
-    for (const int32_t* i = std::lower_bound(indices, last, begin); i != last && *i < end; ++i)
-      f(*i, values[i - indices]);
-  }
   const char* at(int64_t r) const { return static_cast<const char*>(all_.data_ptr()) + r * each_; }
-  const int32_t* indices_of(int64_t r) const {
-    return reinterpret_cast<const int32_t*>(at(r) + 16);
-  }
 
   Group group_;
   at::Tensor x_;
   const float factor_;
-  const int64_t ranks_, k_, each_;
+  const int64_t ranks_;
+  const top_k::Layout layout_;
+  const int64_t each_;
   at::Tensor own_, all_;
   Work work_;
+  std::vector<top_k::Reader> readers_;
 };
 
 class TopKCodec final : public Codec {

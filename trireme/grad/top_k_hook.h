@@ -11,7 +11,7 @@
 namespace trireme {
 
 struct TopKOptions {
-  double density = 0.01;       // share of each parameter's elements that travels, (0, 1]
+  double density = 0.1;        // share of each parameter's elements that travels, (0, 1]
   CompressionCommon common{};  // without error feedback what is small never arrives
 };
 
@@ -20,11 +20,11 @@ struct TopKOptions {
 /// another's and yet, under Adam, matter as much. Error feedback keeps the others until they are
 /// among the largest.
 ///
-/// One all_gather a bucket: a rank sends (n−1) × 8 bytes for each element that travels; sums are in
-/// rank order. Beyond ranks ≈ 1/density this is more than an all_reduce. Leaves at most (1−density)
-/// of the energy.
+/// One all_gather a bucket: a rank sends (n−1) × 4 bytes for each element that travels, or 2 and a
+/// bit for every element, whichever is less; sums are in rank order. Beyond ranks ≈ 2/density this
+/// is more than an all_reduce. Leaves at most (1−density) of the energy.
 ///
-/// Memory: 8(n+1) × density bytes an element for the wire, 4 for error feedback.
+/// Memory: (n+1) × 4 density bytes an element for the wire, or less; 4 for error feedback.
 ///
 /// Source: Aji & Heafield, "Sparse Communication for Distributed Gradient Descent", EMNLP 2017;
 /// Stich et al., "Sparsified SGD with Memory", NeurIPS 2018.

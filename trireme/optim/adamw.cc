@@ -33,6 +33,7 @@ class AdamW final : public MomentOptimizer {
   }
 
  private:
+  bool frozen(int64_t t) const { return options_.freeze_step > 0 && t > options_.freeze_step; }
   AdamWScalars scalars_of(size_t parameter, int64_t t, double lr, double grad_scale) const {
     AdamWScalars s;
     lr *= multiplier_of(parameter);
@@ -46,8 +47,10 @@ class AdamW final : public MomentOptimizer {
     s.step_size = lr;
     if (options_.bias_correction) {
       s.step_size = lr / (1 - std::pow(options_.beta1, static_cast<double>(t)));
-      s.root_scale = 1 / std::sqrt(1 - std::pow(options_.beta2, static_cast<double>(t)));
+      const int64_t moved = frozen(t) ? options_.freeze_step : t;
+      s.root_scale = 1 / std::sqrt(1 - std::pow(options_.beta2, static_cast<double>(moved)));
     }
+    if (frozen(t)) s.beta2 = 1;
     return s;
   }
 
@@ -62,6 +65,8 @@ std::unique_ptr<Optimizer> make_adamw(NamedTensors parameters, const AdamWOption
   check<UsageError>(
       options.beta1 >= 0 && options.beta1 < 1 && options.beta2 >= 0 && options.beta2 < 1,
       "AdamW: betas are ({}, {}): both must lie in [0, 1)", options.beta1, options.beta2);
+  check<UsageError>(options.freeze_step >= 0, "AdamW: freeze_step is {}: choose 0 (never) or more",
+                    options.freeze_step);
   check<UsageError>(options.eps >= 0 && options.weight_decay >= 0,
                     "AdamW: eps ({}) and weight_decay ({}) must not be negative", options.eps,
                     options.weight_decay);

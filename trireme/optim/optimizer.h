@@ -40,7 +40,9 @@ struct SgdOptions {
   bool nesterov = false;
 };
 
-/// torch::optim::AdamW; decoupled = false gives torch::optim::Adam.
+/// torch::optim::AdamW; decoupled = false gives torch::optim::Adam. With v frozen a step is linear
+/// in the gradients, so what compression delivers late and at once counts as if it had come in
+/// time: Tang et al., "1-bit Adam", ICML 2021.
 struct AdamWOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -48,7 +50,8 @@ struct AdamWOptions {
   double weight_decay = 0.01;
   bool decoupled = true;
   bool bias_correction = true;
-  bool amsgrad = false;  // true is refused
+  bool amsgrad = false;     // true is refused
+  int64_t freeze_step = 0;  // steps of a parameter after which v stays as it is; 0: never
 };
 
 /// Chen et al. 2023: p -= lr (sign(beta1 m + (1-beta1) g) + weight_decay p), then m moves to g by

@@ -6,6 +6,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/grad/power_sgd_plan.h"
+#include "trireme/grad/top_k_wire.h"
 
 namespace trireme {
 namespace {
@@ -45,7 +46,7 @@ int64_t wire_bytes(const std::string& type, const CodecShape& c, int64_t ranks,
     int64_t travel = 0;
     for (const auto& p : parameters)
       travel += static_cast<int64_t>(std::ceil(c.density * static_cast<double>(p.numel())));
-    return (ranks + 1) * travel * 2 * kFloat;
+    return (ranks + 1) * top_k::Layout(n, travel).bytes;
   }
   if (type == "powersgd") return power_sgd_bytes(c, parameters);
   fail<UsageError>("the planner knows no compression '{}'", type);

@@ -16,7 +16,7 @@ struct CodecShape {
   std::string type = "none";  // none, int8, topk, sign, powersgd, auto
   bool error_feedback = true;
   int64_t block = 256, rank = 4;
-  double density = 0.01, min_compression = 2;
+  double density = 0.1, min_compression = 2;
 };
 
 struct ExchangeShape {

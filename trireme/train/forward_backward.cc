@@ -49,12 +49,21 @@ void forward_backward(Run& run, const Batch& batch, int stop_asked) {
     auto part = [&](const Batch& b, size_t& at) { compute(run, b, stop_asked, at); };
     if (run.backoff) return run.backoff->run(run, batch, part);
     size_t at = 0;
-    part(batch, at);
+    try {
+      part(batch, at);
+    } catch (const std::exception& e) {
+      if (!is_out_of_memory(e)) throw;
+      fail<ResourceError>(
+          "rank {} ran out of memory at {} samples in step {}: lower "
+          "train_micro_batch_size_per_gpu, set training.recompute_every, or let "
+          "balance.mode=throughput halve micro-batches by itself: {}",
+          run.group.rank(), batch.at(at).samples.size(), run.step + 1, brief(e));
+    }
   });
 }
 
 void told_to_all(Run& run, const std::function<void()>& own_computation) {
-  auto tell = [&](const char* what) {
+  auto tell = [&](const std::string& what) {
     run.group.abort(
         fmt::format("rank {} failed in step {}: {}", run.group.rank(), run.step + 1, what));
   };
@@ -64,7 +73,7 @@ void told_to_all(Run& run, const std::function<void()>& own_computation) {
     if (!is_fact_of_the_group(e)) tell(e.what());
     throw;
   } catch (const std::exception& e) {
-    tell(e.what());
+    tell(brief(e));
     throw;
   }
 }

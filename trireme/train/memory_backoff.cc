@@ -71,16 +71,17 @@ void MemoryBackoff::run(Run& run, const Batch& batch, const Compute& compute) {
                            "rank {} ran out of memory at {} samples in step {}, in a size that had "
                            "fitted before, when some of its gradients had left already. Lower "
                            "balance.max_samples for it and go on from the last checkpoint: {}",
-                           rank_, size, run.step + 1, e.what());
+                           rank_, size, run.step + 1, brief(e));
       check<ResourceError>(size > 1,
                            "rank {} ran out of memory at one sample in step {}: give it more, or "
                            "make the model smaller: {}",
-                           rank_, run.step + 1, e.what());
+                           rank_, run.step + 1, brief(e));
       failed_ = size;
       limit_ = size / 2;
       proven_ = std::min(proven_, limit_);
     }
     for (auto& p : run.model->parameters()) p.mutable_grad() = at::Tensor();
+    if (give_back_) give_back_();
     if (run.noise) run.noise->begin_again();
     parts = cut(batch);
     run.gradients->reopen(contributions(parts));

@@ -41,6 +41,8 @@ class TRIREME_API MemoryBackoff {
   using Compute = std::function<void(const Batch&, size_t& at)>;
   void run(Run& run, const Batch& batch, const Compute& compute);
 
+  /// Called where memory was short and all of the attempt is freed: the process may keep less.
+  void when_short(std::function<void()> give_back) { give_back_ = std::move(give_back); }
   /// The round is closed.
   void after_step();
   /// "rank 1 ran out of memory …", since the last call; "" mostly.
@@ -58,6 +60,7 @@ class TRIREME_API MemoryBackoff {
   RoundRecord::Fact limit_fact_, failed_fact_;
   std::vector<int64_t> limits_;
   std::string news_;
+  std::function<void()> give_back_;
 };
 
 }  // namespace trireme

@@ -218,6 +218,7 @@ TrainResult train(const Config& config, Group group, const TrainOptions& options
                          error.message());
   }
   Run run = build_run(config, group);
+  if (run.backoff) run.backoff->when_short(options.memory_short);
   if (options.resume) resume_from(run, *options.resume);
   check<UsageError>(run.step <= run.steps,
                     "the checkpoint has {} steps behind it; training.steps is {}: raise it",

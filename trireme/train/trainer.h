@@ -16,6 +16,8 @@ struct TrainOptions {
   std::optional<std::string> resume;  // a run folder or a step folder
   /// Looked at once a step. Not 0 (a signal, say): finish the step, save, return.
   std::function<int()> stop_asked = {};
+  /// Called when this rank ran out of memory and is about to try with less (balance).
+  std::function<void()> memory_short = {};
   std::function<void(const std::string&)> say =
       {};                // rank 0: lines for people (start, held-out loss, saved, end)
   int progress_fd = -1;  // rank 0: where the bar or the step lines go; -1: nowhere

@@ -62,6 +62,7 @@ std::unique_ptr<Optimizer> build_optimizer(const Config& c, const NamedTensors& 
   o.eps = number("eps");
   o.weight_decay = decay;
   o.decoupled = flag("adam_w_mode");
+  o.freeze_step = c.get_int("optimizer.params.freeze_step");
   return make_adamw(parameters, o, groups);
 }
 

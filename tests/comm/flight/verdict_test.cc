@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/comm/flight/histories.h"
 
 using namespace trireme;
