@@ -13,13 +13,16 @@ import argparse
 import ctypes
 import json
 import os
-import resource
 import secrets
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from load import FOREIGN, Load  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PORT = 29500  # in a namespace of our own nobody has it
@@ -101,30 +104,6 @@ class Hosts:
             holder.wait()
 
 
-def packet_threads():
-    """CPU ticks of the kernel's threads that move packets when there are many; they are charged to nobody, and the packets are ours."""
-    ticks = 0
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            fields = open(f"/proc/{pid}/stat").read().split()
-        except OSError:  # it has ended
-            continue
-        if fields[1].startswith("(ksoftirqd/"):
-            ticks += int(fields[13]) + int(fields[14])
-    return ticks
-
-
-def machine_cpu():
-    fields = open("/proc/stat").readline().split()[1:8]
-    user, nice, system, _, _, irq, softirq = map(int, fields)
-    return (user + nice + system + irq + softirq - packet_threads()) / os.sysconf("SC_CLK_TCK")
-
-
-def children_cpu():
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def run_ranks(args, hosts, folder):
     """The ranks as torchrun on each host would start them; the exit code of the first that fails."""
     secret = os.path.join(folder, "secret")
@@ -196,14 +175,12 @@ def main():
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
         hosts = Hosts(args.hosts, args.rate, args.congestion)
         try:
-            begin, busy, own = time.time(), machine_cpu(), children_cpu() + time.process_time()
-            code = run_ranks(args, hosts, folder)
-            wall = time.time() - begin
-            cpu = children_cpu() + time.process_time() - own
-            foreign = max(0.0, machine_cpu() - busy - cpu) / (wall * os.cpu_count())
+            with Load() as load:
+                code = run_ranks(args, hosts, folder)
+            wall, cpu, foreign = load.wall, load.cpu, load.foreign
         finally:
             hosts.close()
-    verdict = ": above 5 %, these figures count for nothing" if foreign > 0.05 else ""
+    verdict = ": above 5 %, these figures count for nothing" if foreign > FOREIGN else ""
     print(f"# {args.hosts} hosts x {args.per_host} ranks, {'bound' if args.binding else 'not bound'}, link {args.rate or 'as fast as veth'}, TCP with {hosts.congestion}")
     print(f"# Whole job, start and end included: {cpu:.1f} CPU seconds in {wall:.1f} s; foreign load {100 * foreign:.1f} %{verdict}")
     if args.json:

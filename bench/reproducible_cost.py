@@ -27,19 +27,23 @@ def main():
     plain = list(bench.OPTIMIZER["gpt"]) + [f"gradient_accumulation_steps={args.accumulation}"]
     leaves = 2 * args.accumulation
     settings = {"plain": plain, "reproducible": plain + ["training.reproducible=true", f"training.leaves={leaves}"]}
-    rates, ratios, foreign = {name: [] for name in settings}, [], 0.0
     with tempfile.TemporaryDirectory(prefix="trireme-bench") as folder:
-        for _ in range(args.pairs):
+
+        def pair():
+            figures, foreign = {}, 0.0
             for name, sets in settings.items():
                 bench.OPTIMIZER["gpt"] = sets
                 with bench.Load() as load:
-                    rates[name].append(bench.run_ours(args, "gpt", 2, folder)[0][0])
+                    figures[name] = bench.run_ours(args, "gpt", 2, folder)[0][0]
                 foreign = max(foreign, load.foreign)
-            ratios.append(rates["plain"][-1] / rates["reproducible"][-1])
+            return figures, foreign
+
+        kept, foreign, thrown = bench.load_of.quiet_pairs(args.pairs, pair)
+    rates = {name: [k[name] for k in kept] for name in settings}
+    ratios = [k["plain"] / k["reproducible"] for k in kept]
     print(f"GPT, 2 processes, {leaves} leaves of {bench.BATCH['gpt']}: plain {statistics.median(rates['plain']):.2f} samples/s, reproducible "
           f"{statistics.median(rates['reproducible']):.2f}; it costs {100 * (statistics.median(ratios) - 1):.1f} % "
-          f"[{100 * (min(ratios) - 1):.1f}, {100 * (max(ratios) - 1):.1f}]; foreign load {100 * foreign:.1f} %"
-          + (": VOID" if foreign > 0.05 else ""))
+          f"[{100 * (min(ratios) - 1):.1f}, {100 * (max(ratios) - 1):.1f}]; {bench.load_of.verdict(foreign, thrown)}")
 
 
 if __name__ == "__main__":

@@ -7,18 +7,22 @@
 A pair runs ours and the peer one after the other, on dummy data that is fresh each step, with the same BLAS settings; the ratio is the
 median over pairs. The peer runs as it does best: unpinned and pinned in the first pair, then the better of both. For the third figure
 two independent one-process runs of ours share the machine, and our two ranks are compared with the sum of their rates. CPU seconds
-stand beside wall; a foreign load above 5 % makes a row void. Needs Debian's python3-torch for the peer.
+stand beside wall; a pair under a foreign load above 5 % is measured again, and where that does not help the row is void. Needs Debian's python3-torch for the peer.
 """
 import argparse
 import json
 import os
-import resource
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import load as load_of  # noqa: E402
+from load import Load  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 STEPS = {"mlp": (3000, 300), "wide": (100, 10), "net": (120, 10), "gpt": (24, 4)}  # steps of a run, of which warm-up
@@ -30,30 +34,6 @@ OPTIMIZER = {
     "net": ['optimizer.type="SGD"', "optimizer.params.lr=0.01", "optimizer.params.momentum=0.9", "optimizer.params.weight_decay=0"],
     "gpt": ["optimizer.params.lr=3e-4"],
 }
-
-
-def machine_cpu():
-    fields = open("/proc/stat").readline().split()[1:8]
-    user, nice, system, _, _, irq, softirq = map(int, fields)
-    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
-
-
-def children_cpu():
-    u = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return u.ru_utime + u.ru_stime
-
-
-class Load:
-    """Foreign CPU seconds over a stretch of time, as a part of the machine's."""
-
-    def __enter__(self):
-        self.begin, self.machine, self.own = time.time(), machine_cpu(), children_cpu() + time.process_time()
-        return self
-
-    def __exit__(self, *_):
-        self.wall = time.time() - self.begin
-        self.cpu = children_cpu() + time.process_time() - self.own
-        self.foreign = max(0.0, machine_cpu() - self.machine - self.cpu) / (self.wall * os.cpu_count())
 
 
 def our_command(args, model, ranks, folder, tag):
@@ -132,31 +112,35 @@ def main():
           "alternating pairs")
     with tempfile.TemporaryDirectory(prefix="trireme-bench") as folder:
         for model in args.models.split(","):
-            ours, peer, ratios, alone, efficiency, exposures = [], [], [], [], [], []
-            cpu = [0.0, 0.0]
-            pin, foreign = None, 0.0
-            for pair in range(args.pairs):
+            state = {"pin": None}
+
+            def pair():
+                figures, foreign = {}, []
                 with Load() as load:
                     rates, exposed = run_ours(args, model, 2, folder)
-                ours.append(rates[0])
-                exposures.append(exposed[0])
-                cpu[0] += load.cpu
-                foreign = max(foreign, load.foreign)
+                figures.update(ours=rates[0], exposed=exposed[0], ours_cpu=load.cpu)
+                foreign.append(load.foreign)
                 if not args.no_peer:
+                    if state["pin"] is None:
+                        both = {how: run_peer(args, model, how) for how in ("none", "rank")}
+                        state["pin"] = max(both, key=both.get)
                     with Load() as load:
-                        if pin is None:
-                            both = {how: run_peer(args, model, how) for how in ("none", "rank")}
-                            pin = max(both, key=both.get)
-                        peer.append(run_peer(args, model, pin))
-                    cpu[1] += load.cpu / (3 if pair == 0 else 1)
-                    foreign = max(foreign, load.foreign)
-                    ratios.append(ours[-1] / peer[-1])
+                        figures["peer"] = run_peer(args, model, state["pin"])
+                    figures["peer_cpu"] = load.cpu
+                    foreign.append(load.foreign)
                 if not args.no_independent:
                     with Load() as load:
-                        alone.append(sum(run_ours(args, model, 1, folder, copies=2)[0]))
-                    foreign = max(foreign, load.foreign)
-                    efficiency.append(ours[-1] / alone[-1])
-            row = {"model": model, "ours": statistics.median(ours), "foreign_load": foreign, "void": foreign > 0.05,
+                        figures["alone"] = sum(run_ours(args, model, 1, folder, copies=2)[0])
+                    foreign.append(load.foreign)
+                return figures, max(foreign)
+
+            kept, foreign, thrown = load_of.quiet_pairs(args.pairs, pair)
+            of = {key: [k[key] for k in kept] for key in kept[0]}
+            ours, exposures, pin = of["ours"], of["exposed"], state["pin"]
+            peer, alone = of.get("peer", []), of.get("alone", [])
+            ratios, efficiency = [o / t for o, t in zip(ours, peer)], [o / t for o, t in zip(ours, alone)]
+            cpu = [sum(of["ours_cpu"]), sum(of.get("peer_cpu", []))]
+            row = {"model": model, "ours": statistics.median(ours), "foreign_load": foreign, "thrown_away": thrown, "void": foreign > load_of.FOREIGN,
                    "ours_cpu_s": cpu[0] / args.pairs, "exposed_comm": statistics.median(exposures)}
             text = f"{model:4}  ours {row['ours']:10.1f}  (CPU {row['ours_cpu_s']:.1f} s a run, exposed communication {100 * row['exposed_comm']:.1f} %)"
             if ratios:
@@ -167,7 +151,7 @@ def main():
             if efficiency:
                 row.update(independent=statistics.median(alone), efficiency=statistics.median(efficiency))
                 text += f"  of two independent runs {row['efficiency']:.2f}"
-            text += f"  foreign load {100 * foreign:.1f} %" + (": VOID" if row["void"] else "")
+            text += "  " + load_of.verdict(foreign, thrown)
             print(text, flush=True)
             if out:
                 out.write(json.dumps(row) + "\n")

@@ -4,7 +4,8 @@
 
   bench/zero_steps.py [--pairs 5] [--stages 1,2,3] [--build build/release] [--set KEY=VALUE ...]
 
-Each pair runs DDP and every stage one after the other; figures are medians of the ratios of step times. Void at a foreign load above 5 %.
+Each pair runs DDP and every stage one after the other; figures are medians of the ratios of step times. A pair under a foreign
+load above 5 % is measured again.
 """
 import argparse
 import os
@@ -36,22 +37,26 @@ def main():
     args = p.parse_args()
     base = list(bench.OPTIMIZER["gpt"]) + args.set
     stages = ["ddp"] + args.stages.split(",")
-    rates, exposed, foreign = {s: [] for s in stages}, {s: [] for s in stages}, 0.0
     with tempfile.TemporaryDirectory(prefix="trireme-bench") as folder:
-        for _ in range(args.pairs):
+
+        def pair():
+            figures, foreign = {}, 0.0
             for stage in stages:
                 bench.OPTIMIZER["gpt"] = base + settings_of(stage)
                 with bench.Load() as load:
                     rate, comm = bench.run_ours(args, "gpt", 2, folder)
-                rates[stage].append(rate[0])
-                exposed[stage].append(comm[0])
+                figures[stage] = (rate[0], comm[0])
                 foreign = max(foreign, load.foreign)
+            return figures, foreign
+
+        kept, foreign, thrown = bench.load_of.quiet_pairs(args.pairs, pair)
+    rates, exposed = ({s: [k[s][i] for k in kept] for s in stages} for i in (0, 1))
     print(f"GPT, 2 processes, {args.pairs} pairs; step time as a multiple of DDP's ({statistics.median(rates['ddp']):.2f} samples/s)")
     for stage in stages[1:]:
         ratios = [d / s for d, s in zip(rates["ddp"], rates[stage])]
         print(f"  stage {stage:9} {statistics.median(ratios):.3f} [{min(ratios):.3f}, {max(ratios):.3f}]"
               f"  exposed communication {100 * statistics.median(exposed[stage]):.1f} % (DDP {100 * statistics.median(exposed['ddp']):.1f} %)")
-    print(f"  foreign load {100 * foreign:.1f} %" + (": VOID" if foreign > 0.05 else ""))
+    print("  " + bench.load_of.verdict(foreign, thrown))
 
 
 if __name__ == "__main__":

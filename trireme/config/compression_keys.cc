@@ -48,7 +48,7 @@ std::vector<KeyInfo> compression_keys() {
       number_when("compression.start_step", KeyType::integer, "2", 0, 1e15, kAny,
                   "steps whose gradients travel as they are, to begin with"),
       flag("compression.error_feedback", kAny, "what was not sent is added to the next gradient"),
-      number_when("compression.max_residual", KeyType::number, "0.5", 1e-6, 0.99,
+      number_when("compression.max_residual", KeyType::number, "0.4", 1e-6, 0.99,
                   "compression.type=auto", "part of a bucket's energy that a codec may leave"),
       number_when("compression.decide_every", KeyType::integer, "500", 10, 1e15,
                   "compression.type=auto", "steps from one choice to the next"),

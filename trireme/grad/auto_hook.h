@@ -11,7 +11,7 @@
 namespace trireme {
 
 struct AutoOptions {
-  double max_residual = 0.5;   // share of a bucket's energy that a codec may leave, (0, 1)
+  double max_residual = 0.4;   // share of a bucket's energy that a codec may leave, (0, 1)
   int64_t decide_every = 500;  // rounds from one choice to the next, ≥ 10
   CompressionCommon common{};
 };

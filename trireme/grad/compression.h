@@ -24,7 +24,7 @@ struct CompressionOptions {
   int64_t seed = 0;            // powersgd: of the first factors
   bool error_feedback = true;  // what was not sent is added to the next step's gradient
   int64_t start_step = 2;      // steps that travel as they are first, ≥ 0
-  double max_residual = 0.5;   // auto: share of a bucket's energy that a step may leave, (0, 1)
+  double max_residual = 0.4;   // auto: share of a bucket's energy that a step may leave, (0, 1)
   int64_t decide_every = 500;  // auto: steps from one choice to the next, ≥ 10
 };
 
