@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step needs no second copy of the gradients.
-#include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -9,6 +7,7 @@
 #include "tests/train/small_runs.h"
 #include "trireme/base/check.h"
 #include "trireme/grad/reducer.h"
+#include "trireme/tensor/live_bytes.h"
 #include "trireme/train/forward_backward.h"
 
 using namespace trireme;
@@ -16,24 +15,13 @@ using namespace trireme::testing;
 
 namespace {
 
-/// Counts what this thread takes from LibTorch's CPU allocator, above what it had at the start.
-/// Gradient buckets come from Group::empty() and are not counted.
-class AllocatorWatch : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void*, int64_t bytes, int64_t, int64_t, c10::Device) override {
-    now += bytes;
-    peak = std::max(peak, now);
-  }
-  bool memoryProfilingEnabled() const override { return true; }
-  int64_t now = 0, peak = 0;
-};
-
+/// Of what this thread takes from LibTorch's CPU allocator, above what it had. Gradient buckets
+/// come from Group::empty() and are not counted.
 template <class Body>
 int64_t peak_of(const Body& body) {
-  auto watch = std::make_shared<AllocatorWatch>();
-  c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, watch);
+  LiveBytes live;
   body();
-  return watch->peak;
+  return live.peak();
 }
 
 /// Ten layers of one size, so that "one parameter in flight" is a tenth of all; a batch so small
