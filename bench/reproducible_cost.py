@@ -14,6 +14,7 @@ import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import load as load_of  # noqa: E402
 import training_vs_ddp as bench  # noqa: E402
 
 
@@ -33,17 +34,17 @@ def main():
             figures, foreign = {}, 0.0
             for name, sets in settings.items():
                 bench.OPTIMIZER["gpt"] = sets
-                with bench.Load() as load:
+                with load_of.Load() as load:
                     figures[name] = bench.run_ours(args, "gpt", 2, folder)[0][0]
                 foreign = max(foreign, load.foreign)
             return figures, foreign
 
-        kept, foreign, thrown = bench.load_of.quiet_pairs(args.pairs, pair)
+        kept, foreign, thrown = load_of.quiet_pairs(args.pairs, pair)
     rates = {name: [k[name] for k in kept] for name in settings}
     ratios = [k["plain"] / k["reproducible"] for k in kept]
     print(f"GPT, 2 processes, {leaves} leaves of {bench.BATCH['gpt']}: plain {statistics.median(rates['plain']):.2f} samples/s, reproducible "
           f"{statistics.median(rates['reproducible']):.2f}; it costs {100 * (statistics.median(ratios) - 1):.1f} % "
-          f"[{100 * (min(ratios) - 1):.1f}, {100 * (max(ratios) - 1):.1f}]; {bench.load_of.verdict(foreign, thrown)}")
+          f"[{100 * (min(ratios) - 1):.1f}, {100 * (max(ratios) - 1):.1f}]; {load_of.verdict(foreign, thrown)}")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ import tempfile
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import hybrid_vs_gloo as net  # noqa: E402
+import load as load_of  # noqa: E402
 import training_vs_ddp as bench  # noqa: E402
 
 PERIOD = 16
@@ -104,13 +105,13 @@ def speed(args, kinds):
         def pair():
             figures, foreign = {}, 0.0
             for kind in kinds:
-                with bench.Load() as load:
+                with load_of.Load() as load:
                     figures[kind] = run_on_hosts(args, hosts, kind, next(ports), folder, steps_of(kind))
                 foreign = max(foreign, load.foreign)
             return figures, foreign
 
         try:
-            kept, foreign, thrown = bench.load_of.quiet_pairs(args.pairs, pair)
+            kept, foreign, thrown = load_of.quiet_pairs(args.pairs, pair)
         finally:
             hosts.close()
     per_step = {kind: [k[kind] for k in kept] for kind in kinds}
@@ -119,7 +120,7 @@ def speed(args, kinds):
         ratios = [p / k for p, k in zip(per_step["plain"], per_step[kind])]
         print(f"  {kind:20} {statistics.median(per_step[kind]):6.3f} s a step   {statistics.median(ratios):6.2f} x plain"
               f"  [{min(ratios):.2f}, {max(ratios):.2f}]")
-    print("  " + bench.load_of.verdict(foreign, thrown))
+    print("  " + load_of.verdict(foreign, thrown))
 
 
 def loss(args, kinds):

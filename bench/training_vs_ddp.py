@@ -22,7 +22,6 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import load as load_of  # noqa: E402
-from load import Load  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 STEPS = {"mlp": (3000, 300), "wide": (100, 10), "net": (120, 10), "gpt": (24, 4)}  # steps of a run, of which warm-up
@@ -116,7 +115,7 @@ def main():
 
             def pair():
                 figures, foreign = {}, []
-                with Load() as load:
+                with load_of.Load() as load:
                     rates, exposed = run_ours(args, model, 2, folder)
                 figures.update(ours=rates[0], exposed=exposed[0], ours_cpu=load.cpu)
                 foreign.append(load.foreign)
@@ -124,12 +123,12 @@ def main():
                     if state["pin"] is None:
                         both = {how: run_peer(args, model, how) for how in ("none", "rank")}
                         state["pin"] = max(both, key=both.get)
-                    with Load() as load:
+                    with load_of.Load() as load:
                         figures["peer"] = run_peer(args, model, state["pin"])
                     figures["peer_cpu"] = load.cpu
                     foreign.append(load.foreign)
                 if not args.no_independent:
-                    with Load() as load:
+                    with load_of.Load() as load:
                         figures["alone"] = sum(run_ours(args, model, 1, folder, copies=2)[0])
                     foreign.append(load.foreign)
                 return figures, max(foreign)

@@ -15,6 +15,7 @@ import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import load as load_of  # noqa: E402
 import training_vs_ddp as bench  # noqa: E402
 
 
@@ -43,20 +44,20 @@ def main():
             figures, foreign = {}, 0.0
             for stage in stages:
                 bench.OPTIMIZER["gpt"] = base + settings_of(stage)
-                with bench.Load() as load:
+                with load_of.Load() as load:
                     rate, comm = bench.run_ours(args, "gpt", 2, folder)
                 figures[stage] = (rate[0], comm[0])
                 foreign = max(foreign, load.foreign)
             return figures, foreign
 
-        kept, foreign, thrown = bench.load_of.quiet_pairs(args.pairs, pair)
+        kept, foreign, thrown = load_of.quiet_pairs(args.pairs, pair)
     rates, exposed = ({s: [k[s][i] for k in kept] for s in stages} for i in (0, 1))
     print(f"GPT, 2 processes, {args.pairs} pairs; step time as a multiple of DDP's ({statistics.median(rates['ddp']):.2f} samples/s)")
     for stage in stages[1:]:
         ratios = [d / s for d, s in zip(rates["ddp"], rates[stage])]
         print(f"  stage {stage:9} {statistics.median(ratios):.3f} [{min(ratios):.3f}, {max(ratios):.3f}]"
               f"  exposed communication {100 * statistics.median(exposed[stage]):.1f} % (DDP {100 * statistics.median(exposed['ddp']):.1f} %)")
-    print("  " + bench.load_of.verdict(foreign, thrown))
+    print("  " + load_of.verdict(foreign, thrown))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `trireme train` where memory is short, and with batches by tokens, as a user starts it.
+// `trireme train` where memory is short, as a user starts it.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 

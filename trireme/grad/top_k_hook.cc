@@ -57,14 +57,10 @@ std::vector<int32_t> candidates(const float* x, int64_t n, int64_t k) {
   return every;
 }
 
-// Of a parameter's elements.
-int64_t share(const CodecPart& part, double density) {
-  const double wanted = std::ceil(density * static_cast<double>(part.numel));
-  return std::clamp<int64_t>(static_cast<int64_t>(wanted), 0, part.numel);
-}
-int64_t elements(const CodecInput& in, double density) {
+// Of a bucket.
+int64_t chosen(const CodecInput& in, double density) {
   int64_t all = 0;
-  for (const CodecPart& part : in.parts) all += share(part, density);
+  for (const CodecPart& part : in.parts) all += top_k::chosen(part.numel, density);
   return all;
 }
 
@@ -77,7 +73,7 @@ class TopKEncoded final : public Encoded {
         x_(in.x),
         factor_(in.factor),
         ranks_(group_.size()),
-        layout_(x_.numel(), elements(in, density)),
+        layout_(x_.numel(), chosen(in, density)),
         each_(kHeader + layout_.bytes),
         own_(in.memory.bytes(group_, in.bucket, kOwn, each_)),
         all_(in.memory.bytes(group_, in.bucket, kAll, ranks_ * each_)) {
@@ -87,15 +83,16 @@ class TopKEncoded final : public Encoded {
     top_k::Writer writer(layout_, own + kHeader);
     uint16_t* value = writer.values();
     const float* x = x_.data_ptr<float>();
-    std::vector<float> chosen;
+    std::vector<float> exact;
     for (const CodecPart& part : in.parts) {
-      chosen.clear();
-      for (int32_t i : largest_elements(x + part.offset, part.numel, share(part, density))) {
+      exact.clear();
+      for (int32_t i :
+           largest_elements(x + part.offset, part.numel, top_k::chosen(part.numel, density))) {
         writer.add(part.offset + i);
-        chosen.push_back(x[part.offset + i]);
+        exact.push_back(x[part.offset + i]);
       }
-      round_to_bfloat16(chosen.data(), value, static_cast<int64_t>(chosen.size()));
-      value += chosen.size();
+      round_to_bfloat16(exact.data(), value, static_cast<int64_t>(exact.size()));
+      value += exact.size();
     }
     bytes = (ranks_ - 1) * each_;
     work_ = group_.all_gather_into_tensor(all_, own_);

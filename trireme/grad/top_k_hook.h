@@ -15,10 +15,10 @@ struct TopKOptions {
   CompressionCommon common{};  // without error feedback what is small never arrives
 };
 
-/// The largest elements of each parameter: ⌈density × elements⌉ of them, as index and value,
-/// equally many on every rank. By parameter, since gradients of one layer may be far smaller than
-/// another's and yet, under Adam, matter as much. Error feedback keeps the others until they are
-/// among the largest.
+/// The largest elements of each parameter: ⌈density × elements⌉ of them, as place and bfloat16
+/// value (grad/top_k_wire.h), equally many on every rank. By parameter, since gradients of one
+/// layer may be far smaller than another's and yet, under Adam, matter as much. Error feedback
+/// keeps the others until they are among the largest.
 ///
 /// One all_gather a bucket: a rank sends (n−1) × 4 bytes for each element that travels, or 2 and a
 /// bit for every element, whichever is less; sums are in rank order. Beyond ranks ≈ 2/density this

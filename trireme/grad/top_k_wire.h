@@ -2,24 +2,32 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <vector>
 
 // How k of n elements travel: places, and values in bfloat16 behind them. Places are whichever is
 // shorter, which both ends know from n and k:
 //   blocks   for each 65,536 elements how many of them travel (int32), then their places in the
 //            block (uint16)
 //   bits     for each element whether it does
-// Pure: memory in, memory out. Little-endian machines among themselves (comm/ checks that).
+// Pure: memory in, memory out.
 namespace trireme::top_k {
+
+static_assert(std::endian::native == std::endian::little, "the layout is little-endian");
 
 constexpr int64_t kBlock = 65536;
 
+/// How many of a parameter's elements travel; density in (0, 1].
+inline int64_t chosen(int64_t elements, double density) {
+  const auto wanted = static_cast<int64_t>(std::ceil(density * static_cast<double>(elements)));
+  return wanted < elements ? wanted : elements;
+}
+
 struct Layout {
-  Layout(int64_t elements, int64_t chosen)
-      : n(elements),
-        k(chosen),
+  Layout(int64_t all, int64_t travelling)
+      : n(all),
+        k(travelling),
         blocks((n + kBlock - 1) / kBlock),
         words((n + 63) / 64),
         bits(8 * words < 4 * blocks + 2 * k),

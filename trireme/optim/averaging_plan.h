@@ -9,6 +9,9 @@
 // When ranks that train apart take the mean of their weights, and with whom. Pure.
 namespace trireme {
 
+/// Bytes of the buffer that weights go through when they are averaged.
+constexpr int64_t kAveragedAtOnce = int64_t{32} << 20;
+
 /// Every `period` steps neighbouring ranks average in groups of `group_size`.
 struct AveragingLevel {
   int group_size = 0;

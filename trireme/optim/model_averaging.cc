@@ -29,20 +29,20 @@ void ModelAverager::state(StateVisitor& visitor) {
 }
 
 void average_tensors(Group& group, const NamedTensors& tensors) {
-  constexpr size_t kAtOnce = size_t{32} << 20;  // bytes of the buffer that they go through
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> list;
-  size_t bytes = 0;
+  int64_t bytes = 0;
   auto flush = [&] {
     if (!list.empty()) group.all_reduce_coalesced(list, ReduceOp::avg).wait();
     list.clear();
     bytes = 0;
   };
   for (const auto& [name, t] : tensors) {
-    if (!list.empty() && (list[0].scalar_type() != t.scalar_type() || bytes + t.nbytes() > kAtOnce))
+    if (!list.empty() && (list[0].scalar_type() != t.scalar_type() ||
+                          bytes + static_cast<int64_t>(t.nbytes()) > kAveragedAtOnce))
       flush();
     list.push_back(t.detach());
-    bytes += t.nbytes();
+    bytes += static_cast<int64_t>(t.nbytes());
   }
   flush();
 }

@@ -2,17 +2,16 @@
 #include "trireme/planner/exchange_memory.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "trireme/base/check.h"
 #include "trireme/grad/power_sgd_plan.h"
 #include "trireme/grad/top_k_wire.h"
+#include "trireme/optim/averaging_plan.h"
 
 namespace trireme {
 namespace {
 
 constexpr int64_t kFloat = 4;
-constexpr int64_t kAtOnce = int64_t{32} << 20;  // bytes of weights that are averaged together
 
 int64_t all_of(const std::vector<ParameterShape>& parameters) {
   int64_t n = 0;
@@ -44,8 +43,7 @@ int64_t wire_bytes(const std::string& type, const CodecShape& c, int64_t ranks,
   if (type == "sign") return (ranks + 1) * (n / 8);
   if (type == "topk") {
     int64_t travel = 0;
-    for (const auto& p : parameters)
-      travel += static_cast<int64_t>(std::ceil(c.density * static_cast<double>(p.numel())));
+    for (const auto& p : parameters) travel += top_k::chosen(p.numel(), c.density);
     return (ranks + 1) * top_k::Layout(n, travel).bytes;
   }
   if (type == "powersgd") return power_sgd_bytes(c, parameters);
@@ -73,7 +71,7 @@ int64_t exchange_bytes(const ExchangeShape& e, const std::vector<ParameterShape>
   if (e.averaging == "diloco")  // weights of the last period, momentum, the way since
     bytes += 3 * n * kFloat + codec_bytes(e.pseudo_gradients, e.ranks, kFloat, {{"all", {n}, 0}});
   else if (e.averaging != "none" && e.ranks > 1)
-    bytes += std::min(n * kFloat, kAtOnce);
+    bytes += std::min(n * kFloat, kAveragedAtOnce);
   return bytes;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "trireme/config/compression_section.h"
 #include "trireme/planner/exchange_memory.h"
 
 namespace trireme {
@@ -91,14 +92,7 @@ ExchangeShape exchange_of(const Config& c, const MemoryQuestion& q, int ranks) {
   e.averaging = c.get_string("averaging.type");
   if (c.applies("averaging.compression"))
     e.pseudo_gradients.type = c.get_string("averaging.compression");
-  CodecShape& codec = e.gradients;
-  codec.type = c.get_string("compression.type");
-  auto given = [&](const char* path) { return c.applies(path); };
-  if (given("compression.error_feedback"))
-    codec.error_feedback = c.get_bool("compression.error_feedback");
-  if (given("compression.block")) codec.block = c.get_int("compression.block");
-  if (given("compression.rank")) codec.rank = c.get_int("compression.rank");
-  if (given("compression.density")) codec.density = c.get_double("compression.density");
+  e.gradients = read_compression<CodecShape>(c);
   return e;
 }
 

@@ -5,6 +5,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
+#include "trireme/config/compression_section.h"
 #include "trireme/grad/adasum_hook.h"
 #include "trireme/grad/compression.h"
 #include "trireme/grad/master_hook.h"
@@ -90,22 +91,6 @@ class FromMaster final : public Exchange {
   NamedTensors weights_;
 };
 
-CompressionOptions compression_options(const Config& c) {
-  CompressionOptions o;
-  o.type = c.get_string("compression.type");
-  auto given = [&](const char* path) { return c.applies(path); };
-  if (given("compression.block")) o.block = c.get_int("compression.block");
-  if (given("compression.density")) o.density = c.get_double("compression.density");
-  if (given("compression.rank")) o.rank = c.get_int("compression.rank");
-  if (given("compression.start_step")) o.start_step = c.get_int("compression.start_step");
-  if (given("compression.max_residual")) o.max_residual = c.get_double("compression.max_residual");
-  if (given("compression.decide_every")) o.decide_every = c.get_int("compression.decide_every");
-  if (given("compression.error_feedback"))
-    o.error_feedback = c.get_bool("compression.error_feedback");
-  if (given("compression.warm_start")) o.warm_start = c.get_bool("compression.warm_start");
-  return o;
-}
-
 }  // namespace
 
 std::unique_ptr<Exchange> make_exchange(const Config& c, Group group,
@@ -114,7 +99,7 @@ std::unique_ptr<Exchange> make_exchange(const Config& c, Group group,
                     compression = c.get_string("compression.type");
   if (c.get_string("averaging.type") != "none") return averaged_exchange(c, std::move(group));
   if (compression != "none") {
-    auto hook = make_compression(compression_options(c), parameters, group);
+    auto hook = make_compression(read_compression<CompressionOptions>(c), parameters, group);
     return std::make_unique<Compressed>(std::move(hook), compression, group.size());
   }
   if (strategy == "parameter_server")
