@@ -93,6 +93,51 @@ TEST(comm_hybrid, by_default_calls_that_wait_for_each_other_are_named_in_seconds
       options);
 }
 
+// Ranks 0 and 1 on one host, 2 and 3 on another. Every rank makes each group's calls in one order;
+// rank 0 waits first in the group made last, to which the others come only behind the world's.
+TEST(comm_hybrid, whichever_group_a_rank_waits_in_all_get_on) {
+  if (!present("gloo")) GTEST_SKIP() << "this build has no Gloo to go across hosts with";
+  SpawnOptions options;
+  options.backend = "hybrid";
+  options.timeout = std::chrono::seconds(20);
+  options.env = [](int rank) {
+    return std::vector<std::string>{"TRIREME_HOST_ID=" + std::to_string(rank / 2)};
+  };
+  options.args = {std::string("--gtest_filter=comm_hybrid.") +
+                  ::testing::UnitTest::GetInstance()->current_test_info()->name()};
+  spawn(
+      4,
+      [](Group world) {
+        Group inside = world.split(world.rank() / 2), across = world.split(world.rank() % 2),
+              most = world.split(world.rank() < 3 ? 0 : -1);
+        for (Group g : {inside, across, most}) {
+          at::Tensor a = at::ones({1 << 20}), b = at::ones({1 << 18});
+          Work in_world = world.all_reduce(a);
+          if (world.rank() != 0) in_world.wait();
+          if (g) g.all_reduce(b).wait();
+          if (world.rank() == 0) {
+            // By asking, too.
+            at::Tensor c = at::ones({1 << 20});
+            while (!in_world.is_completed());
+            Work again = world.all_reduce(c), mine = g.all_reduce(b);
+            while (!mine.is_completed());
+            again.wait();
+          } else {
+            at::Tensor c = at::ones({1 << 20});
+            world.all_reduce(c).wait();
+            if (g) g.all_reduce(b).wait();
+          }
+          trireme::check<Error>(a.eq(4).all().item<bool>(), "not the sum of the world");
+          if (g) {
+            const double n = g.size();
+            trireme::check<Error>(b.eq(n * n).all().item<bool>(), "not the sum of the group");
+          }
+        }
+        world.barrier();
+      },
+      options);
+}
+
 TEST(comm_hybrid, layout_numbers_hosts_by_their_first_rank) {
   HostLayout even({0, 1, 0, 1});
   EXPECT_TRUE(even.is_even());

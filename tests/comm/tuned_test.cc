@@ -99,6 +99,41 @@ TEST(comm_tuned, calls_under_way_finish_in_any_order_of_waits_beside_those_of_th
     });
 }
 
+// Planned calls of the root move while a rank waits in a group made of it.
+TEST(comm_tuned, a_group_of_some_ranks_does_not_hold_up_a_planned_call) {
+  run_tuned(4, Algorithm::tree, Algorithm::ring, [](Group g, Counter&) {
+    Group pair = g.split(g.rank() / 2);
+    at::Tensor t = mine(g, 1 << 18), one = at::ones({1 << 18});
+    Work work = g.all_reduce(t);
+    if (g.rank() != 0) work.wait();
+    pair.all_reduce(one).wait();
+    work.wait();
+    must(one.eq(2).all().item<bool>() && t.equal(sum(g, 1 << 18)), "wrong values");
+  });
+}
+
+TEST(comm_tuned, another_call_of_a_peer_is_named_in_seconds) {
+  const auto start = Clock::now();
+  std::atomic<int> named{0};
+  try {
+    run_tuned(2, Algorithm::ring, Algorithm::ring, [&](Group g, Counter&) {
+      at::Tensor t = mine(g, 1 << 18);
+      try {
+        (g.rank() ? g.broadcast(t, 1) : g.all_reduce(t)).wait();
+        must(false, "they do not fit together");
+      } catch (const Mismatch& e) {
+        const std::string text = e.what();
+        must(text.find("broadcast") != std::string::npos, e.what());
+        must(text.find("ranks wait for each other") != std::string::npos, e.what());
+        ++named;
+      }
+    });
+  } catch (const Mismatch&) {
+  }
+  EXPECT_EQ(named, 2);
+  EXPECT_LT(seconds_since(start), 12);
+}
+
 // Rank 1 comes to its all_reduce only after rank 0 has sent what it does after posting its own.
 TEST(comm_tuned, a_message_is_not_held_up_by_a_call_that_waits_for_its_sender) {
   run_tuned(2, Algorithm::tree, Algorithm::ring, [](Group g, Counter&) {

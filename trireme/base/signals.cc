@@ -4,8 +4,10 @@
 #include <sched.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <iterator>
 
 #include "trireme/base/clock.h"
 
@@ -23,16 +25,31 @@ struct Table {
 // Constant-initialised and never destroyed: a handler may come at any time.
 constinit Table table;
 
-void handle(int signal) {
+constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGUSR2};
+// What the program had for each of them.
+constinit struct sigaction before[std::size(kSignals)] = {};
+
+size_t index_of(int signal) {
+  return static_cast<size_t>(std::find(std::begin(kSignals), std::end(kSignals), signal) -
+                             std::begin(kSignals));
+}
+
+void handle(int signal, siginfo_t* info, void*) {
   const int saved = errno;
   const bool fatal = signal != SIGUSR2;
   if (!fatal || !table.dying.exchange(true)) write_all_down(signal, nullptr);
   if (fatal) {
-    // It is blocked while we are here: it comes back, by default, as soon as this returns.
-    ::signal(signal, SIG_DFL);
-    ::raise(signal);
+    ::sigaction(signal, &before[index_of(signal)], nullptr);
+    // What an instruction did it does again as soon as this returns, and tells the same. What was
+    // sent is blocked while we are here.
+    if (info->si_code <= 0) ::raise(signal);
   }
   errno = saved;
+}
+
+bool is_ours(const struct sigaction& a) { return a.sa_flags & SA_SIGINFO && a.sa_sigaction == handle; }
+bool is(const struct sigaction& a, void (*handler)(int)) {
+  return !(a.sa_flags & SA_SIGINFO) && a.sa_handler == handler;
 }
 
 }  // namespace
@@ -70,13 +87,14 @@ int write_all_down(int signal, const char* folder) noexcept {
 }
 
 void install_signal_handlers() {
-  for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGUSR2}) {
+  for (int signal : kSignals) {
     struct sigaction now {};
-    if (::sigaction(signal, nullptr, &now) != 0) continue;
-    if ((now.sa_flags & SA_SIGINFO) || now.sa_handler != SIG_DFL) continue;
+    if (::sigaction(signal, nullptr, &now) != 0 || is_ours(now) || is(now, SIG_IGN)) continue;
+    if (signal == SIGUSR2 && !is(now, SIG_DFL)) continue;  // it means something else there
+    before[index_of(signal)] = now;
     struct sigaction ours {};
-    ours.sa_handler = handle;
-    ours.sa_flags = SA_RESTART;
+    ours.sa_sigaction = handle;
+    ours.sa_flags = SA_RESTART | SA_SIGINFO | (now.sa_flags & SA_ONSTACK);
     ::sigemptyset(&ours.sa_mask);
     ::sigaction(signal, &ours, nullptr);
   }

@@ -7,7 +7,7 @@
 
 // What a process writes down when somebody asks (SIGUSR2) or when it is about to die of a fatal
 // signal. Process-wide by nature. The library is a guest: handlers are installed only when asked
-// for, and only where the program has none of its own.
+// for, and what the program had for a fatal signal still runs.
 namespace trireme {
 
 class TRIREME_API SignalWriter {
@@ -31,9 +31,10 @@ class TRIREME_API SignalEnrolment {
   std::atomic<SignalWriter*>* place_;  // nullptr: no writer, or the table is full
 };
 
-/// SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT: every writer writes, then the signal takes its default
-/// course. SIGUSR2: every writer writes, and the program goes on. Each only where its disposition
-/// is the default. May be called again.
+/// SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT: every writer writes, once; then the signal takes the
+/// course that it had before this call (libraries under MPI install handlers of their own). Left
+/// alone where it is ignored. SIGUSR2: every writer writes, and the program goes on; only where its
+/// disposition is the default. May be called again.
 TRIREME_API void install_signal_handlers();
 
 /// Every writer writes, now. How many files that made.

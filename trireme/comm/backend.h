@@ -4,8 +4,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "trireme/comm/crew.h"
 #include "trireme/comm/group.h"
 #include "trireme/comm/wait_board.h"
 
@@ -83,9 +85,21 @@ class TRIREME_API Backend {
   virtual std::shared_ptr<Backend> subgroup(const std::vector<int>& members,
                                             const std::string& name) = 0;
 
+  /// Moves the crew's others while this backend waits, and is moved by them where it has need of
+  /// that. Groups made of this one are told by whoever makes them.
+  virtual void join(std::shared_ptr<Crew> crew) { crew_ = std::move(crew); }
+  /// Null: nobody else needs to be moved.
+  const std::shared_ptr<Crew>& crew() const { return crew_; }
+
  private:
+  std::shared_ptr<Crew> crew_;
   const int rank_, size_;
   const Duration timeout_;
 };
+
+/// subgroup(), with its name, its ranks in the world and its crew.
+TRIREME_API std::shared_ptr<Backend> make_subgroup(Backend& backend,
+                                                   const std::vector<int>& members,
+                                                   const std::string& name);
 
 }  // namespace trireme::detail

@@ -102,7 +102,8 @@ class ByDevice final : public Backend {
     std::vector<Part> parts;
     for (Part& part : parts_)
       parts.push_back(
-          {part.device, part.backend->subgroup(members, fmt::format("{}:{}", name, parts.size()))});
+          {part.device,
+           make_subgroup(*part.backend, members, fmt::format("{}:{}", name, parts.size()))});
     return std::make_shared<ByDevice>(name_, std::move(parts));
   }
 

@@ -18,6 +18,7 @@ class ForwardingBackend : public Backend {
   explicit ForwardingBackend(std::shared_ptr<Backend> inner)
       : Backend(inner->rank(), inner->size(), inner->timeout()), inner_(std::move(inner)) {
     identity = inner_->identity;
+    Backend::join(inner_->crew());
   }
 
   const std::string& name() const override { return inner_->name(); }
@@ -83,6 +84,10 @@ class ForwardingBackend : public Backend {
   std::shared_ptr<Backend> subgroup(const std::vector<int>& members,
                                     const std::string& name) override {
     return inner_->subgroup(members, name);
+  }
+  void join(std::shared_ptr<Crew> crew) override {
+    inner_->join(crew);
+    Backend::join(std::move(crew));
   }
 
  protected:

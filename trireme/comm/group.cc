@@ -95,7 +95,8 @@ bool Work::is_completed() {
       if (!part.is_completed()) return false;
     if (compound_->rest && !compound_->done) return false;
   }
-  return !backend_ || !token_.kind || backend_->completed(token_);
+  if (!backend_ || !token_.kind || backend_->completed(token_)) return true;
+  return backend_->crew() && backend_->crew()->move_others() && backend_->completed(token_);
 }
 int Work::source() {
   if (token_.kind == 0 && token_.peer >= 0) return token_.peer;
@@ -134,7 +135,11 @@ at::Tensor detail::Backend::shared(at::IntArrayRef, at::TensorOptions, int) {
       name());
 }
 int64_t Group::shared_bytes() const { return checked().shared_bytes(); }
-void Group::progress() { checked().progress(); }
+void Group::progress() {
+  auto& b = checked();
+  b.progress();
+  if (b.crew()) b.crew()->move_others();
+}
 void Group::abort(const std::string& why) { checked().abort(why); }
 
 Work Group::all_reduce(const at::Tensor& t, Reduction op, CallSite site) {

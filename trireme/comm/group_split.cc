@@ -31,6 +31,8 @@ std::vector<int64_t> gather_rows(Backend& b, const std::vector<int64_t>& values,
   return {p, p + host.numel()};
 }
 
+}  // namespace
+
 std::shared_ptr<Backend> make_subgroup(Backend& b, const std::vector<int>& members,
                                        const std::string& name) {
   auto made = b.subgroup(members, name);
@@ -38,10 +40,10 @@ std::shared_ptr<Backend> make_subgroup(Backend& b, const std::vector<int>& membe
   for (int m : members)
     made->identity.world_ranks.push_back(
         b.identity.world_ranks.empty() ? m : b.identity.world_ranks[static_cast<size_t>(m)]);
+  if (b.crew()) made->join(b.crew());
   return made;
 }
 
-}  // namespace
 }  // namespace detail
 
 const std::string& Group::name() const { return checked().identity.name; }

@@ -143,6 +143,10 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
     return post(std::move(c), {}, {});
   }
 
+  void join(std::shared_ptr<Crew> crew) override {
+    engine_.also_move([crew] { return crew->move_others(); });
+    Backend::join(std::move(crew));
+  }
   void wait(Token token, Duration timeout) override {
     const local::Ticket t = ticket(token);
     // The clock is read only where the peers are late.

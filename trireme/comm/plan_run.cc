@@ -129,8 +129,9 @@ bool PlanRun::advance(Backend& backend) {
 }
 
 void PlanRun::wait(Backend& backend, Duration timeout) {
+  const Deadline deadline = Deadline::after(timeout);
   while (!advance(backend))
-    if (open_.back().kind) backend.wait(open_.back(), timeout);
+    if (open_.back().kind) backend.wait(open_.back(), deadline.remaining());
 }
 
 PlannedAllReduce::PlannedAllReduce(Backend& backend, const at::Tensor& tensor, ReduceOp op,

@@ -39,6 +39,7 @@ std::shared_ptr<Backend> make_backend(const std::string& backend, const BackendS
   // A fake world has nobody to compare with, and never hangs; those by device do it one by one.
   if (spec.check.empty() || backend == "fake" || is_by_device(backend)) return made;
   if (spec.tuned) made = tuned_by_cache(std::move(made), spec.store);
+  if (backend == "hybrid" && !made->crew()) made->join(std::make_shared<Crew>());
   std::unique_ptr<WaitBoard> board;
   if (spec.check == "hash") board = made->make_board();
   if (spec.check == "each" && spec.store && spec.size > 1)

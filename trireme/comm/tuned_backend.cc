@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/comm/tuned_backend.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <deque>
 #include <exception>
@@ -26,6 +24,9 @@ class TunedBackend final : public ForwardingBackend {
     options_.hosts = std::move(hosts);
     options_.tag = kPlanTag;
   }
+  ~TunedBackend() override {
+    if (crew()) crew()->leave(this);
+  }
 
   Token all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) override {
     const auto fastest = table_.choose("all_reduce", size(), t.nbytes());
@@ -41,22 +42,24 @@ class TunedBackend final : public ForwardingBackend {
     return number_ <= complete_ ? Token{} : Token{number_, -1, kPlanned};
   }
 
-  // A peer may need this rank's part of a call of ours before it comes to what this rank waits for,
-  // or the other way round: while there are such calls, nothing is waited for alone.
-  void wait(Token token, Duration timeout) override {
-    const Deadline deadline = Deadline::after(timeout);
-    auto over = [&] {
-      return token.kind == kPlanned ? token.number <= complete_ : inner_->completed(token);
-    };
-    while (!calls_.empty() && !deadline.expired()) {
+  void join(std::shared_ptr<Crew> crew) override {
+    crew->enter(this, [this] {
+      if (failure_ || calls_.empty()) return false;
       advance();
-      if (over()) return;
-      ::sched_yield();
+      return true;
+    });
+    ForwardingBackend::join(std::move(crew));
+  }
+
+  // What the backend waits for it waits for as it does for calls of its own: it knows who is
+  // missing, and meanwhile moves the crew.
+  void wait(Token token, Duration timeout) override {
+    if (token.kind != kPlanned) return inner_->wait(token, timeout);
+    const Deadline deadline = Deadline::after(timeout);
+    while (token.number > complete_) {
+      guarded([&] { calls_.front().run->wait(*inner_, deadline.remaining()); });
+      advance();
     }
-    if (token.kind != kPlanned) return inner_->wait(token, deadline.remaining());
-    if (token.number <= complete_) return;
-    // The backend names whom it waits for.
-    guarded([&] { calls_.front().run->wait(*inner_, deadline.remaining()); });
   }
   bool completed(Token token) override {
     advance();
@@ -90,16 +93,20 @@ class TunedBackend final : public ForwardingBackend {
   template <class Body>
   void guarded(const Body& body) {
     if (failure_) std::rethrow_exception(failure_);
+    moving_ = true;
     try {
       body();
     } catch (...) {
+      moving_ = false;
       failure_ = std::current_exception();
       throw;
     }
+    moving_ = false;
   }
 
   // One after the other: their messages have one tag.
   void advance() {
+    if (moving_) return;  // one of them waits, and the crew asks
     guarded([&] {
       while (!calls_.empty() && calls_.front().run->advance(*inner_)) {
         Call call = std::move(calls_.front());
@@ -115,6 +122,7 @@ class TunedBackend final : public ForwardingBackend {
   std::deque<Call> calls_;
   uint64_t number_ = 0, complete_ = 0;
   std::exception_ptr failure_;
+  bool moving_ = false;
 };
 
 bool always_direct(const TuningTable& table, int ranks) {
@@ -127,7 +135,9 @@ bool always_direct(const TuningTable& table, int ranks) {
 
 std::shared_ptr<Backend> tuned_backend(std::shared_ptr<Backend> inner, const TuningTable& table,
                                        std::vector<int> hosts) {
-  return std::make_shared<TunedBackend>(std::move(inner), table, std::move(hosts));
+  auto made = std::make_shared<TunedBackend>(std::move(inner), table, std::move(hosts));
+  made->join(std::make_shared<Crew>());
+  return made;
 }
 
 std::shared_ptr<Backend> tuned_by_cache(std::shared_ptr<Backend> inner,

@@ -108,13 +108,7 @@ Group DeviceMesh::group_of(uint64_t set, CallSite site) const {
   const std::string name = fmt::format("{}/{}.{}.{}", world.identity.name, s.number,
                                        set ? s.shape.describe_set(set) : "one",
                                        *std::min_element(members.begin(), members.end()));
-  auto made = world.subgroup(members, name);
-  made->identity.name = name;
-  for (int m : members)
-    made->identity.world_ranks.push_back(world.identity.world_ranks.empty()
-                                             ? m
-                                             : world.identity.world_ranks[static_cast<size_t>(m)]);
-  return s.groups[set] = Group(std::move(made));
+  return s.groups[set] = Group(detail::make_subgroup(world, members, name));
 }
 
 void DeviceMesh::make_groups(CallSite site) const {

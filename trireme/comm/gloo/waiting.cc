@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdlib>
+#include <thread>
 
 #include "trireme/base/check.h"
 #include "trireme/comm/gloo/gloo_backend.h"
@@ -11,6 +12,10 @@
 namespace trireme::detail {
 
 using local::OpKind;
+
+namespace {
+constexpr Duration kMoveEvery = std::chrono::microseconds(50);
+}  // namespace
 
 uint64_t GlooBackend::What::digest() const {
   uint64_t d = mixed(static_cast<uint64_t>(op) + 1);
@@ -39,10 +44,16 @@ void GlooBackend::wait(Token token, Duration timeout) {
   const auto at = held_.find(token.number);
   if (at == held_.end()) return;
   const std::shared_ptr<Call> call = at->second;
-  if (call->message)
-    wait_for_message(*call, timeout);
-  else
+  if (call->message) {
+    const Deadline deadline = Deadline::after(timeout);
+    while (others_move() && !deadline.expired()) {
+      if (completed(token)) return;
+      std::this_thread::sleep_for(kMoveEvery);
+    }
+    wait_for_message(*call, deadline.remaining());
+  } else {
     wait_for_collective(call, timeout);
+  }
   finish(token.number);
 }
 
@@ -87,12 +98,15 @@ void GlooBackend::wait_for_collective(const std::shared_ptr<Call>& call, Duratio
   Duration pause = std::min<Duration>(kStall, timeout / 3);
   Deadline look = Deadline::after(pause);
   bool said = false;
-  std::unique_lock lock(mutex_);
   for (;;) {
-    done_.wait_for(lock, std::min(look.remaining(), deadline.remaining()),
+    const bool move = others_move();
+    std::unique_lock lock(mutex_);
+    const Duration next = std::min(look.remaining(), deadline.remaining());
+    done_.wait_for(lock, move ? std::min(next, kMoveEvery) : next,
                    [&] { return call->finished || failure_; });
     if (call->finished) return;
     if (failure_) std::rethrow_exception(failure_);
+    if (move && !look.expired() && !deadline.expired()) continue;
     const auto stuck = running_ ? running_ : queue_.empty() ? call : queue_.front();
     lock.unlock();
     if (!said) {
@@ -106,7 +120,6 @@ void GlooBackend::wait_for_collective(const std::shared_ptr<Call>& call, Duratio
     }
     if (deadline.expired()) fail_now(timed_out(*stuck, seconds_since(start)));
     look = Deadline::after(pause);
-    lock.lock();
   }
 }
 

@@ -29,7 +29,10 @@ class HybridBackend final : public Backend, public std::enable_shared_from_this<
  public:
   HybridBackend(const BackendSpec& spec, HostLayout layout);
   /// The groups below leave in the same way after this.
-  ~HybridBackend() override { ending_.leave(!failure_); }
+  ~HybridBackend() override {
+    if (crew()) crew()->leave(this);
+    ending_.leave(!failure_);
+  }
 
   const std::string& name() const override {
     static const std::string name = "hybrid";
@@ -59,6 +62,7 @@ class HybridBackend final : public Backend, public std::enable_shared_from_this<
   Token recv(const at::Tensor& t, int from, int tag, CallSite site) override;
 
   // steps.cc
+  void join(std::shared_ptr<Crew> crew) override;
   void wait(Token token, Duration timeout) override;
   bool completed(Token token) override {
     progress();

@@ -95,6 +95,15 @@ void HybridBackend::progress() {
   }
 }
 
+void HybridBackend::join(std::shared_ptr<Crew> crew) {
+  crew->enter(this, [this] {
+    if (failure_ || (pending_.empty() && pairs_.empty())) return false;
+    progress();
+    return true;
+  });
+  Backend::join(std::move(crew));
+}
+
 void HybridBackend::wait(Token token, Duration timeout) {
   const Deadline deadline = Deadline::after(timeout);
   const Deadline stall = Deadline::after(std::min<Duration>(kStall, timeout / 3));
@@ -105,6 +114,7 @@ void HybridBackend::wait(Token token, Duration timeout) {
   for (int turn = 0;; ++turn) {
     progress();
     if (is_complete(token)) return;
+    if (crew()) crew()->move_others(this);
     if (turn < 1000) {
       ::sched_yield();
       continue;

@@ -274,7 +274,8 @@ void Engine::progress() {
 
 // A peer may need this rank's part of a call of another group before it comes to the one that this
 // rank waits in. What goes wrong there is thrown by the next call into that group.
-void Engine::progress_others() {
+// True: something is under way that does not ring this rank's bell.
+bool Engine::progress_others() {
   for (Engine* e : *crew_) {
     if (e == this || e->failure_ || (e->idle() && !e->pairs_->active())) continue;
     try {
@@ -282,6 +283,7 @@ void Engine::progress_others() {
     } catch (const std::exception&) {
     }
   }
+  return others_ && others_();
 }
 
 Ticket Engine::post(const Call& call) {
@@ -326,7 +328,7 @@ bool Engine::complete(const Ticket& t) {
 
 bool Engine::test(const Ticket& ticket) {
   if (complete(ticket)) return true;
-  if (crew_->size() > 1) progress_others();
+  if (has_others()) progress_others();
   if (++tests_ % 64 == 0) {
     const auto now = Clock::now();
     if (now >= look_at_) {
@@ -385,6 +387,8 @@ bool Engine::poll(const Ticket& ticket) {
     if (complete(ticket)) return true;
     if (crew_->size() > 1)
       progress_others();
+    else if (others_ && others_())
+      continue;
     else if (spin_us_)
       look_for_slots();
     else
@@ -439,8 +443,9 @@ void Engine::wait(const Ticket& ticket, Deadline deadline) {
     else
       full_fence();
     const bool ready = complete(ticket);
-    if (!ready && crew_->size() > 1) progress_others();
-    if (!ready) futex_wait(&bell_[rank_]->bell, seen, std::max(1, deadline.poll_ms(100)));
+    const bool look_soon = !ready && has_others() && progress_others();
+    if (!ready)
+      futex_wait(&bell_[rank_]->bell, seen, std::max(1, deadline.poll_ms(look_soon ? 1 : 100)));
     bell_[rank_]->sleeping.store(0, std::memory_order_relaxed);
     if (ready) return;
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -95,6 +96,8 @@ class TRIREME_API Engine {
   /// Post and wait.
   void run(const Call& call);
   void progress();
+  /// What else is to be moved while this rank waits here; whether anything of it is under way.
+  void also_move(std::function<bool()> others) { others_ = std::move(others); }
   /// Throws again what finished this engine.
   void check_usable() const {
     if (failure_) std::rethrow_exception(failure_);
@@ -136,7 +139,8 @@ class TRIREME_API Engine {
   };
   class Pairs;  // point to point: p2p.h
 
-  void progress_others();
+  bool has_others() const { return crew_->size() > 1 || others_; }
+  bool progress_others();
   void record(const Pending& p);
   uint64_t record_pair(const Call& call, bool done);
   bool publish(Pending& p);
@@ -210,6 +214,7 @@ class TRIREME_API Engine {
   Control* peer_[kMaxRanks] = {};
   Control* bell_[kMaxRanks] = {};  // where a rank sleeps: its control memory in the root group
   std::shared_ptr<std::vector<Engine*>> crew_;  // the engines of this rank
+  std::function<bool()> others_;
   const int pid_;  // a forked child holds this object too, and must not speak for the rank
   bool spin_decided_ = false;
   uint32_t tests_ = 0;

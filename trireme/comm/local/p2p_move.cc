@@ -8,6 +8,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/philox.h"
 #include "trireme/base/trace.h"
+#include "trireme/comm/local/copy.h"
 #include "trireme/comm/local/p2p.h"
 
 // How the bytes of a large message move once a recv has taken it. The receiver decides, and tells
@@ -73,7 +74,7 @@ bool Engine::Pairs::move(uint32_t id) {
     Span span("comm", name_of(r.call.op));
     const unsigned char* there = e_.host_->resolve(q, from, bytes);
     enter_data(r);
-    std::memcpy(out, there, bytes);
+    copy_block(out, there, bytes, 2 * bytes >= stream_from());
     e_.leave_data();
     e_.bytes_read_ += bytes;
     got = true;
@@ -121,7 +122,7 @@ void Engine::Pairs::copy_blocks(Request& r, const unsigned char* from, unsigned 
       continue;
     if (n >= r.end || n < r.base) break;
     const size_t begin = blocks.begin(n - r.base), size = blocks.size(n - r.base);
-    std::memcpy(to + begin, from + begin, size);
+    copy_block(to + begin, from + begin, size, 2 * r.bytes() >= stream_from());
     if (!sends) e_.bytes_read_ += size;
     move.done.fetch_add(1, std::memory_order_release);
   }

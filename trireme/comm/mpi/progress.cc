@@ -136,6 +136,10 @@ void MpiBackend::wait(Token token, Duration timeout) {
   auto next_look = start + kStall;
   for (int round = 0; !advance(p); ++round) {
     if (round < 64) continue;
+    if (crew()) {
+      crew()->move_others(this);
+      check_usable();
+    }
     ::sched_yield();
     if (round % 8) continue;
     const auto now = Clock::now();
