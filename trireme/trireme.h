@@ -30,6 +30,7 @@
 #include "trireme/mesh/mesh.h"                 // ranks on named axes, a group for each
 #include "trireme/mesh/placement.h"            // which axes stay inside hosts
 #include "trireme/optim/grad_scaler.h"         // dynamic loss scale, one decision for all ranks
+#include "trireme/optim/host_optimizer.h"      // state in host memory for parameters of a GPU
 #include "trireme/optim/master_weights.h"      // optimizers for half-precision parameters
 #include "trireme/optim/model_averaging.h"     // local SGD, DiLoCo: ranks that average weights
 #include "trireme/shard/fully_shard.h"  // ZeRO-3: a block that is whole only while it computes

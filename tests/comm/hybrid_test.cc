@@ -118,9 +118,11 @@ TEST(comm_hybrid, whichever_group_a_rank_waits_in_all_get_on) {
           if (world.rank() == 0) {
             // By asking, too.
             at::Tensor c = at::ones({1 << 20});
-            while (!in_world.is_completed());
+            while (!in_world.is_completed())
+              ;
             Work again = world.all_reduce(c), mine = g.all_reduce(b);
-            while (!mine.is_completed());
+            while (!mine.is_completed())
+              ;
             again.wait();
           } else {
             at::Tensor c = at::ones({1 << 20});

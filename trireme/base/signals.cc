@@ -47,7 +47,9 @@ void handle(int signal, siginfo_t* info, void*) {
   errno = saved;
 }
 
-bool is_ours(const struct sigaction& a) { return a.sa_flags & SA_SIGINFO && a.sa_sigaction == handle; }
+bool is_ours(const struct sigaction& a) {
+  return a.sa_flags & SA_SIGINFO && a.sa_sigaction == handle;
+}
 bool is(const struct sigaction& a, void (*handler)(int)) {
   return !(a.sa_flags & SA_SIGINFO) && a.sa_handler == handler;
 }

@@ -46,9 +46,18 @@ bool is_tcp(const ::gloo::transport::Device& device) {
 
 }  // namespace
 
-struct GlooLoop::Bell final : Handler {
+// What Gloo calls with an event; its loop comes along from 2025 on.
+template <class Method>
+struct GlooHandler;
+template <class... Arguments>
+struct GlooHandler<void (Handler::*)(Arguments...)> : Handler {
+  virtual void ring() = 0;
+  void handleEvents(Arguments...) final { ring(); }
+};
+
+struct GlooLoop::Bell final : GlooHandler<decltype(&Handler::handleEvents)> {
   Bell(GlooLoop* loop, int fd) : loop(loop), fd(fd) {}
-  void handleEvents(int) override {
+  void ring() override {
     uint64_t rung;
     if (::read(fd, &rung, sizeof rung) == sizeof rung) loop->drain();
   }

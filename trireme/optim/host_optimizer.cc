@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/optim/host_optimizer.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+
+#include <utility>
+#include <vector>
+
+#include "trireme/base/check.h"
+
+namespace trireme {
+namespace {
+
+at::TensorOptions host_memory(const at::Tensor& partner, at::ScalarType dtype) {
+  return at::TensorOptions().dtype(dtype).device(at::kCPU).pinned_memory(partner.is_cuda());
+}
+
+// One flat buffer, a view for each parameter.
+NamedTensors host_twins(const NamedTensors& parameters) {
+  c10::AutoGradMode no_grad(false);
+  check<UsageError>(!parameters.empty(),
+                    "optimizer: no parameters: does the model have any that require a gradient?");
+  int64_t numel = 0;
+  for (const auto& [name, p] : parameters) {
+    check<UsageError>(p.defined(), "optimizer: parameter '{}' is an undefined tensor", name);
+    const at::Tensor& first = parameters.front().second;
+    const auto type = p.scalar_type();
+    check<UsageError>(type == at::kFloat || type == at::kHalf || type == at::kBFloat16,
+                      "host optimizer: parameter '{}' is {}: float32, float16 and bfloat16 can be "
+                      "stepped in host memory",
+                      name, c10::toString(type));
+    check<UsageError>(type == first.scalar_type() && p.device() == first.device(),
+                      "host optimizer: parameter '{}' is {} on {}, but '{}' is {} on {}: all must "
+                      "be of one dtype, on one device",
+                      name, c10::toString(type), p.device().str(), parameters.front().first,
+                      c10::toString(first.scalar_type()), first.device().str());
+    numel += p.numel();
+  }
+  const at::Tensor flat = at::empty({numel}, host_memory(parameters.front().second, at::kFloat));
+  NamedTensors twins;
+  int64_t offset = 0;
+  for (const auto& [name, p] : parameters) {
+    twins.emplace_back(name, flat.narrow(0, offset, p.numel()).view(p.sizes()));
+    offset += p.numel();
+  }
+  return twins;
+}
+
+// The base class holds the twins: parameters_.
+class HostOptimizer final : public Optimizer {
+ public:
+  HostOptimizer(NamedTensors parameters, const MakeOptimizer& make)
+      : Optimizer(host_twins(parameters), {}), theirs_(std::move(parameters)) {
+    seen_.resize(theirs_.size());
+    gradients_.resize(theirs_.size());
+    for (size_t i = 0; i < theirs_.size(); ++i) fetch(i);
+    inner_ = make(parameters_);
+    check<UsageError>(inner_ != nullptr, "host optimizer: no optimizer was made");
+  }
+
+  void step(double lr, double grad_scale) override {
+    check_gradients();
+    {
+      c10::AutoGradMode no_grad(false);
+      for (size_t i = 0; i < theirs_.size(); ++i) {
+        if (!is_half() && Seen::of(theirs_[i].second) != seen_[i]) fetch(i);
+        parameters_[i].second.mutable_grad() = gradient(i);
+      }
+    }
+    inner_->step(lr, grad_scale);
+    steps_ = inner_->steps();
+    c10::AutoGradMode no_grad(false);
+    for (size_t i = 0; i < theirs_.size(); ++i) {
+      at::Tensor& g = parameters_[i].second.mutable_grad();
+      if (!g.defined()) continue;
+      g = at::Tensor();
+      theirs_[i].second.copy_(parameters_[i].second);
+      seen_[i] = Seen::of(theirs_[i].second);
+    }
+  }
+
+  // A visitor may write: a float32 parameter that is loaded is newer than its twin all the same.
+  void state(StateVisitor& visitor) override {
+    inner_->state(visitor);
+    steps_ = inner_->steps();
+    if (!is_half()) return;
+    for (const auto& [name, master] : parameters_) visitor.tensor("optim.master." + name, master);
+  }
+
+  void zero_grad(bool set_to_none) override { Optimizer::zero_grad(theirs_, set_to_none); }
+
+ private:
+  /// What a parameter was when its twin was equal to it.
+  struct Seen {
+    const void* data = nullptr;
+    int64_t version = -1;
+    static Seen of(const at::Tensor& p) { return {p.data_ptr(), p._version()}; }
+    bool operator!=(const Seen& o) const { return data != o.data || version != o.version; }
+  };
+
+  bool is_half() const { return theirs_.front().second.scalar_type() != at::kFloat; }
+
+  void fetch(size_t i) {
+    c10::AutoGradMode no_grad(false);
+    parameters_[i].second.copy_(theirs_[i].second);
+    seen_[i] = Seen::of(theirs_[i].second);
+  }
+
+  void check_gradients() const {
+    for (const auto& [name, p] : theirs_) {
+      const at::Tensor& g = p.grad();
+      if (!g.defined()) continue;
+      check<UsageError>(
+          g.layout() == at::kStrided && g.sizes() == p.sizes() && g.device() == p.device(),
+          "host optimizer: the gradient of '{}' is {}, {} elements on {}, the "
+          "parameter {} on {}: a dense gradient of the parameter's shape and device "
+          "is needed",
+          name, g.layout() == at::kStrided ? "dense" : "sparse", g.numel(), g.device().str(),
+          p.numel(), p.device().str());
+    }
+  }
+
+  /// In host memory; undefined where there is none.
+  at::Tensor gradient(size_t i) {
+    const at::Tensor& g = theirs_[i].second.grad();
+    if (!g.defined() || g.is_cpu()) return g;
+    at::Tensor& mine = gradients_[i];
+    if (!mine.defined() || mine.scalar_type() != g.scalar_type())
+      mine = at::empty(g.sizes(), host_memory(g, g.scalar_type()));
+    return mine.copy_(g);
+  }
+
+  NamedTensors theirs_;
+  std::vector<Seen> seen_;
+  std::vector<at::Tensor> gradients_;
+  std::unique_ptr<Optimizer> inner_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> host_optimizer(NamedTensors parameters, const MakeOptimizer& make) {
+  return std::make_unique<HostOptimizer>(std::move(parameters), make);
+}
+
+}  // namespace trireme
