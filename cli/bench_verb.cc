@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/ranges.h>
 #include <stdlib.h>
 #include <unistd.h>
 

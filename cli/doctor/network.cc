@@ -2,6 +2,7 @@
 #include "cli/doctor/network.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>

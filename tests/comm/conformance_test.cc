@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/conformance.h"
 
+#include <c10/core/DeviceGuard.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -96,4 +97,19 @@ TEST(comm_conformance, hybrid_on_hosts_of_two_and_one) {
   };
   spawn(
       3, [](Group g) { conform(g, kFewTypes, kFew, false); }, options);
+}
+
+// NCCL takes a GPU for each rank.
+TEST(comm_conformance, nccl_with_a_rank_on_each_gpu) {
+  NEEDS("nccl");
+  const int n = std::min(trireme::testing::gpus(), 4);
+  if (n == 0) GTEST_SKIP() << "this machine has no GPU";
+  spawn(
+      n,
+      [](Group g) {
+        const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(g.rank()));
+        const c10::DeviceGuard guard(device);
+        conform(g, all_dtypes(), kShapes, false, device);
+      },
+      this_test("nccl"));
 }

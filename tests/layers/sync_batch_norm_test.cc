@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/layers/sync_batch_norm.h"
 
+#include <c10/core/DeviceGuard.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -12,8 +13,10 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <numeric>
 
+#include "tests/support/backends.h"
 #include "tests/support/refusals.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/fake/traffic.h"
@@ -43,9 +46,9 @@ at::Tensor filled(std::vector<int64_t> sizes, double phase, at::ScalarType type 
 
 // LibTorch's over the whole batch; D does not matter to what it computes.
 struct Whole {
-  explicit Whole(const BatchNormOptions& o, at::ScalarType type)
-      : one(o), two(o), three(o), type(type) {
-    for (torch::nn::Module* m : all()) m->to(type);
+  Whole(const BatchNormOptions& o, at::ScalarType type, at::Device device)
+      : one(o), two(o), three(o) {
+    for (torch::nn::Module* m : all()) m->to(device, type);
   }
   std::vector<torch::nn::Module*> all() { return {one.get(), two.get(), three.get()}; }
   torch::nn::Module& of(int64_t dim) { return *all()[static_cast<size_t>(dim <= 3 ? 0 : dim - 3)]; }
@@ -55,7 +58,6 @@ struct Whole {
   torch::nn::BatchNorm1d one;
   torch::nn::BatchNorm2d two;
   torch::nn::BatchNorm3d three;
-  at::ScalarType type;
 };
 
 void expect_near(const at::Tensor& a, const at::Tensor& b, double most, const std::string& what) {
@@ -74,50 +76,56 @@ at::Tensor find(const torch::nn::Module& m, const std::string& name, bool buffer
 
 /// Each rank normalises its rows of one batch, twice; outputs, gradients and running statistics are
 /// those of BatchNorm over the batch.
-void same_as_whole(const std::vector<int64_t>& rows, const std::vector<int64_t>& rest,
-                   const BatchNormOptions& options, at::ScalarType type, double most) {
+void same_as_whole(Group g, at::Device device, const std::vector<int64_t>& rows,
+                   const std::vector<int64_t>& rest, const BatchNormOptions& options,
+                   at::ScalarType type, double most) {
   const int64_t total = std::accumulate(rows.begin(), rows.end(), int64_t{0});
   std::vector<int64_t> sizes{total, kChannels};
   sizes.insert(sizes.end(), rest.begin(), rest.end());
-  run_threads(static_cast<int>(rows.size()), [&](Group g) {
-    Whole whole(options, type);
-    SyncBatchNorm mine(options, g);
-    mine->to(type);
-    torch::nn::Module& plain = whole.of(static_cast<int64_t>(sizes.size()));
-    if (options.affine()) {
-      torch::NoGradGuard no_grad;
-      for (torch::nn::Module* m : {&plain, static_cast<torch::nn::Module*>(mine.get())}) {
-        m->named_parameters()["weight"].copy_(filled({kChannels}, 7));
-        m->named_parameters()["bias"].copy_(filled({kChannels}, 9));
-      }
+  auto values = [&](double phase) { return filled(sizes, phase, type).to(device); };
+  Whole whole(options, type, device);
+  SyncBatchNorm mine(options, g);
+  mine->to(device, type);
+  torch::nn::Module& plain = whole.of(static_cast<int64_t>(sizes.size()));
+  if (options.affine()) {
+    torch::NoGradGuard no_grad;
+    for (torch::nn::Module* m : {&plain, static_cast<torch::nn::Module*>(mine.get())}) {
+      m->named_parameters()["weight"].copy_(filled({kChannels}, 7));
+      m->named_parameters()["bias"].copy_(filled({kChannels}, 9));
     }
-    const int64_t from = std::accumulate(rows.begin(), rows.begin() + g.rank(), int64_t{0});
-    const int64_t count = rows[static_cast<size_t>(g.rank())];
-    for (int step = 0; step < 2; ++step) {
-      plain.zero_grad();
-      mine->zero_grad();
-      at::Tensor all = filled(sizes, 3 * step, type).requires_grad_();
-      at::Tensor part = all.detach().narrow(0, from, count).clone().requires_grad_();
-      const at::Tensor weights = filled(sizes, 100, type);
-      at::Tensor y = whole.forward(all), z = mine->forward(part);
-      y.mul(weights).sum().backward();
-      z.mul(weights.narrow(0, from, count)).sum().backward();
-      expect_near(z, y.narrow(0, from, count), most, "output");
-      expect_near(part.grad(), all.grad().narrow(0, from, count), most, "gradient of x");
-      for (const char* name : {"weight", "bias"}) {
-        if (!options.affine()) continue;
-        at::Tensor sum = find(*mine, name, false).grad().clone();
-        g.all_reduce(sum).wait();
-        expect_near(sum, find(plain, name, false).grad(), 10 * most, name);
-      }
-      for (const char* name : {"running_mean", "running_var", "num_batches_tracked"})
-        expect_near(find(*mine, name, true), find(plain, name, true), most, name);
+  }
+  const int64_t from = std::accumulate(rows.begin(), rows.begin() + g.rank(), int64_t{0});
+  const int64_t count = rows[static_cast<size_t>(g.rank())];
+  for (int step = 0; step < 2; ++step) {
+    plain.zero_grad();
+    mine->zero_grad();
+    at::Tensor all = values(3 * step).requires_grad_();
+    at::Tensor part = all.detach().narrow(0, from, count).clone().requires_grad_();
+    const at::Tensor weights = values(100);
+    at::Tensor y = whole.forward(all), z = mine->forward(part);
+    y.mul(weights).sum().backward();
+    z.mul(weights.narrow(0, from, count)).sum().backward();
+    expect_near(z, y.narrow(0, from, count), most, "output");
+    expect_near(part.grad(), all.grad().narrow(0, from, count), most, "gradient of x");
+    for (const char* name : {"weight", "bias"}) {
+      if (!options.affine()) continue;
+      at::Tensor sum = find(*mine, name, false).grad().clone();
+      g.all_reduce(sum).wait();
+      expect_near(sum, find(plain, name, false).grad(), 10 * most, name);
     }
-    mine->eval();
-    plain.eval();
-    const at::Tensor x = filled(sizes, 50, type);
-    expect_near(mine->forward(x), whole.forward(x), most, "output in eval mode");
-  });
+    for (const char* name : {"running_mean", "running_var", "num_batches_tracked"})
+      expect_near(find(*mine, name, true), find(plain, name, true), most, name);
+  }
+  mine->eval();
+  plain.eval();
+  const at::Tensor x = values(50);
+  expect_near(mine->forward(x), whole.forward(x), most, "output in eval mode");
+}
+
+void same_as_whole(const std::vector<int64_t>& rows, const std::vector<int64_t>& rest,
+                   const BatchNormOptions& options, at::ScalarType type, double most) {
+  run_threads(static_cast<int>(rows.size()),
+              [&](Group g) { same_as_whole(g, at::kCPU, rows, rest, options, type, most); });
 }
 
 }  // namespace
@@ -129,6 +137,29 @@ TEST(layers_sync_batch_norm, is_batch_norm_over_the_batches_of_all_ranks) {
       same_as_whole(rows, rest, BatchNormOptions(kChannels), at::kFloat, 1e-6);
       same_as_whole(rows, rest, BatchNormOptions(kChannels), at::kDouble, 1e-12);
     }
+}
+
+TEST(layers_sync_batch_norm, on_gpus_is_batch_norm_over_the_batches_of_all_ranks) {
+  if (!present("nccl")) GTEST_SKIP() << "the backend nccl is not in this build";
+  const int n = std::min(gpus(), 4);
+  if (n == 0) GTEST_SKIP() << "this machine has no GPU";
+  SpawnOptions options;
+  options.backend = "nccl";
+  options.args = {"--gtest_filter=layers_sync_batch_norm.on_gpus_*"};
+  spawn(
+      n,
+      [](Group g) {
+        const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(g.rank()));
+        const c10::DeviceGuard guard(device);
+        std::vector<int64_t> rows;
+        for (int r = 0; r < g.size(); ++r) rows.push_back(r + 3);
+        for (const std::vector<int64_t>& rest : {std::vector<int64_t>{}, {2, 3}, {2, 1, 3}}) {
+          same_as_whole(g, device, rows, rest, BatchNormOptions(kChannels), at::kFloat, 1e-5);
+          same_as_whole(g, device, rows, rest, BatchNormOptions(kChannels), at::kDouble, 1e-11);
+        }
+        if (::testing::Test::HasFailure()) throw Error("not the values of BatchNorm");
+      },
+      options);
 }
 
 TEST(layers_sync_batch_norm, ranks_without_samples_take_part) {

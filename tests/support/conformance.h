@@ -20,12 +20,15 @@ using Sizes = std::vector<int64_t>;
 struct Conformance {
   Group g;
   at::ScalarType dtype;
+  at::Device device = at::kCPU;
   int n = g.size(), me = g.rank();
+
+  at::TensorOptions options() const { return at::TensorOptions().dtype(dtype).device(device); }
 
   /// Rank r's tensor. Products of two stay in an int8 for eight ranks.
   at::Tensor of(int r, const Sizes& sizes, bool small = false) const {
     const int64_t count = c10::multiply_integers(sizes);
-    at::Tensor line = at::arange(count, at::kLong);
+    at::Tensor line = at::arange(count, at::TensorOptions().dtype(at::kLong).device(device));
     if (dtype == at::kBool) return (line + r).remainder(3).eq(0).view(sizes);
     return (small ? (line + r).remainder(3).eq(0).to(at::kLong) + 1
                   : (line * 7 + r * 3).remainder(11))
@@ -50,7 +53,7 @@ struct Conformance {
     for (int64_t s : sizes) text += (text.size() > 1 ? "," : "") + std::to_string(s);
     return text + "]";
   }
-  bool has(Collective op) const { return g.supports(op, dtype, at::kCPU); }
+  bool has(Collective op) const { return g.supports(op, dtype, device.type()); }
   bool has(ReduceOp op) const { return g.supports(op, dtype); }
 
   /// The reduction of every rank's tensor, one after the other.
@@ -132,15 +135,15 @@ struct Conformance {
         // Rank q gets the reduction of the q-th parts, which are the same on all: rows of want + q
         // would overflow small types, so each part is the whole tensor.
         std::vector<at::Tensor> parts(static_cast<size_t>(n), mine());
-        at::Tensor out = at::empty(sizes, dtype);
+        at::Tensor out = at::empty(sizes, options());
         g_().reduce_scatter(out, parts, op).wait();
         compare(out, want, "reduce_scatter, " + name);
       }
     }
     if (has(Collective::all_reduce) && c10::isFloatingType(dtype)) {
-      at::Tensor t = at::full(sizes, 1.0, dtype);
+      at::Tensor t = at::full(sizes, 1.0, options());
       g_().all_reduce(t, premul_sum(me + 1.0)).wait();
-      same(t, at::full(sizes, n * (n + 1) / 2, at::kLong), "all_reduce, premul_sum");
+      same(t, at::full(sizes, n * (n + 1) / 2, options()), "all_reduce, premul_sum");
     }
   }
 
@@ -154,7 +157,7 @@ struct Conformance {
     }
     auto empties = [&] {
       std::vector<at::Tensor> list;
-      for (int r = 0; r < n; ++r) list.push_back(at::empty(sizes, dtype));
+      for (int r = 0; r < n; ++r) list.push_back(at::empty(sizes, options()));
       return list;
     };
     if (has(Collective::all_gather)) {
@@ -168,7 +171,7 @@ struct Conformance {
         return s;
       };
       std::vector<at::Tensor> uneven;
-      for (int r = 0; r < n; ++r) uneven.push_back(at::empty(part(r), dtype));
+      for (int r = 0; r < n; ++r) uneven.push_back(at::empty(part(r), options()));
       group.all_gather(uneven, of(me, part(me))).wait();
       for (int r = 0; r < n; ++r) same(uneven[size_t(r)], of(r, part(r)), "uneven all_gather");
     }
@@ -201,7 +204,7 @@ struct Conformance {
         rows_in += to.back();
         rows_out += from.back();
       }
-      at::Tensor rows = of(me, {rows_in, row}), got = at::empty({rows_out, row}, dtype);
+      at::Tensor rows = of(me, {rows_in, row}), got = at::empty({rows_out, row}, options());
       group.all_to_all_single(got, rows, from, to).wait();
       int64_t at = 0;
       for (int q = 0; q < n; ++q) {
@@ -221,8 +224,16 @@ struct Conformance {
     if (!has(Collective::send) || n == 1) return;
     Group group = g;
     const int next = (me + 1) % n, before = (me + n - 1) % n;
+    if (device.is_cuda()) {  // NCCL has no tags
+      at::Tensor got = at::empty(sizes, options());
+      for (Work& w : group.batch_isend_irecv(
+               {{P2POp::isend, of(me, sizes), next}, {P2POp::irecv, got, before}}))
+        w.wait();
+      same(got, of(before, sizes), "irecv");
+      return;
+    }
     // A ring whose sends cross, two tags, received in the other order.
-    at::Tensor first = at::empty(sizes, dtype), second = at::empty(sizes, dtype);
+    at::Tensor first = at::empty(sizes, options()), second = at::empty(sizes, options());
     auto works = group.batch_isend_irecv({{P2POp::isend, of(me, sizes), next, 1},
                                           {P2POp::isend, of(me + 5, sizes), next, 2},
                                           {P2POp::irecv, second, before, 2},
@@ -237,7 +248,7 @@ struct Conformance {
     }
     std::vector<bool> came(static_cast<size_t>(n));
     for (int i = 1; i < n; ++i) {
-      at::Tensor t = at::empty(sizes, dtype);
+      at::Tensor t = at::empty(sizes, options());
       Work w = group.recv(t, kAnySource, 9);
       w.wait();
       const int from = w.source();
@@ -257,7 +268,7 @@ struct Conformance {
     same(list[2], reduced(ReduceOp::sum, {4, 5}), "all_reduce_coalesced");
     if (has(Collective::all_gather)) {
       std::vector<at::Tensor> in{of(me, {2}), of(me, {3, 2})};
-      std::vector<at::Tensor> out{at::empty({n * 2}, dtype), at::empty({n * 3, 2}, dtype)};
+      std::vector<at::Tensor> out{at::empty({n * 2}, options()), at::empty({n * 3, 2}, options())};
       group.all_gather_into_tensor_coalesced(out, in).wait();
       for (int r = 0; r < n; ++r) {
         same(out[0].narrow(0, r * 2, 2), of(r, {2}), "all_gather_into_tensor_coalesced");
@@ -266,7 +277,7 @@ struct Conformance {
     }
     if (has(Collective::reduce_scatter)) {
       std::vector<at::Tensor> in{of(me, {n * 2}), of(me, {n})};
-      std::vector<at::Tensor> out{at::empty({2}, dtype), at::empty({1}, dtype)};
+      std::vector<at::Tensor> out{at::empty({2}, options()), at::empty({1}, options())};
       group.reduce_scatter_tensor_coalesced(out, in).wait();
       same(out[0], reduced(ReduceOp::sum, {n * 2}).narrow(0, me * 2, 2),
            "reduce_scatter_tensor_coalesced");
@@ -305,9 +316,10 @@ inline const std::vector<at::ScalarType>& all_dtypes() {
 
 /// Everything, on this group.
 inline void conform(Group g, const std::vector<at::ScalarType>& dtypes,
-                    const std::vector<Sizes>& shapes, bool any_source = true) {
+                    const std::vector<Sizes>& shapes, bool any_source = true,
+                    at::Device device = at::kCPU) {
   for (auto dtype : dtypes) {
-    Conformance c{g, dtype};
+    Conformance c{g, dtype, device};
     for (const Sizes& sizes : shapes) {
       c.reductions(sizes);
       c.movements(sizes);
