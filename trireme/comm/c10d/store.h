@@ -20,6 +20,9 @@ class C10dStore final : public c10d::Store {
   /// Nothing waits longer than until `deadline`. `look` is called before each wait, and again and
   /// again during it; it may throw.
   C10dStore(std::shared_ptr<trireme::Store> store, Deadline deadline, std::function<void()> look);
+  /// Lets go of the store, for a process group that has met and keeps this all the same: UsageError
+  /// from here on.
+  void close();
 
   void set(const std::string& key, const std::vector<uint8_t>& value) override;
   std::vector<uint8_t> compareSet(const std::string& key, const std::vector<uint8_t>& expected,
@@ -35,6 +38,8 @@ class C10dStore final : public c10d::Store {
   c10::intrusive_ptr<c10d::Store> clone();  // virtual in newer LibTorch only
 
  private:
+  trireme::Store& open();
+
   std::mutex mutex_;
   std::shared_ptr<trireme::Store> store_;
   Deadline deadline_;

@@ -126,8 +126,11 @@ void Messenger::connect(std::unique_ptr<C10dStore> store, int rank, int size, Du
                std::chrono::duration_cast<std::chrono::milliseconds>(limit / 5)));
   options->devices.push_back(connecting.on(torch_->device));
   options->threads = 1;  // for collectives of its own, of which there are none
-  torch_->group = c10::make_intrusive<ProcessGroupGloo>(
-      c10::intrusive_ptr<c10d::Store>::reclaim(store.release()), rank, size, options);
+  // Not reclaim(): it counts on a handle that release() left, and the store would go too early.
+  C10dStore& ours = *store;
+  const c10::intrusive_ptr<c10d::Store> shared{std::unique_ptr<c10d::Store>(std::move(store))};
+  torch_->group = c10::make_intrusive<ProcessGroupGloo>(shared, rank, size, options);
+  ours.close();
 }
 
 Messenger::~Messenger() {
