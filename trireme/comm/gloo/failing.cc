@@ -25,12 +25,15 @@ void GlooBackend::abort(const std::string& why, AbortKind kind) {
 }
 
 void GlooBackend::settle(const Failure& failure) {
+  std::shared_ptr<Connecting> connecting;
   {
     std::lock_guard lock(mutex_);
     if (!failure_) failure_ = exception_of(failure, rank());
     if (messenger_) messenger_->revoke();
-    if (connecting_) connecting_->give_up();
+    connecting = connecting_;
   }
+  // Without the lock: who connects takes it, to ask whether it may go on.
+  if (connecting) connecting->give_up();
   wake_.notify_all();
   done_.notify_all();
 }
