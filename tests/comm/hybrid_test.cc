@@ -95,10 +95,10 @@ TEST(comm_hybrid, by_default_calls_that_wait_for_each_other_are_named_in_seconds
 
 // Ranks 0 and 1 on one host, 2 and 3 on another. Every rank makes each group's calls in one order;
 // rank 0 waits first in the group made last, to which the others come only behind the world's.
-TEST(comm_hybrid, whichever_group_a_rank_waits_in_all_get_on) {
-  if (!present("gloo")) GTEST_SKIP() << "this build has no Gloo to go across hosts with";
+static void expect_all_groups_get_on(const std::string& check, CallSite site = CallSite::here()) {
   SpawnOptions options;
   options.backend = "hybrid";
+  options.check = check;
   options.timeout = std::chrono::seconds(20);
   options.env = [](int rank) {
     return std::vector<std::string>{"TRIREME_HOST_ID=" + std::to_string(rank / 2)};
@@ -137,7 +137,16 @@ TEST(comm_hybrid, whichever_group_a_rank_waits_in_all_get_on) {
         }
         world.barrier();
       },
-      options);
+      options, site);
+}
+
+TEST(comm_hybrid, whichever_group_a_rank_waits_in_all_get_on) {
+  if (!present("gloo")) GTEST_SKIP() << "this build has no Gloo to go across hosts with";
+  expect_all_groups_get_on("hash");
+}
+TEST(comm_hybrid, so_they_do_where_each_call_is_compared) {
+  if (!present("gloo")) GTEST_SKIP() << "this build has no Gloo to go across hosts with";
+  expect_all_groups_get_on("each");
 }
 
 TEST(comm_hybrid, layout_numbers_hosts_by_their_first_rank) {

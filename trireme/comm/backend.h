@@ -90,6 +90,10 @@ class TRIREME_API Backend {
   virtual void join(std::shared_ptr<Crew> crew) { crew_ = std::move(crew); }
   /// Null: nobody else needs to be moved.
   const std::shared_ptr<Crew>& crew() const { return crew_; }
+  /// completed(), for who waits by asking.
+  bool completed_with_crew(Token token) {
+    return completed(token) || (crew_ && crew_->move_others() && completed(token));
+  }
 
  private:
   std::shared_ptr<Crew> crew_;

@@ -37,8 +37,8 @@ struct InitOptions {
 /// secret), Timeout naming the ranks that did not come, ResourceError. A process that was started
 /// bare gets OpenBLAS's right kernels here (OPENBLAS_CORETYPE). Where TRIREME_FLIGHT_DIR names a
 /// folder (trireme train sets it), the last calls of this rank are written there when a group
-/// fails, and on SIGUSR2, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT unless the program handles
-/// those: `trireme trace flight` reads them.
+/// fails, on SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT (a handler of the program's runs behind
+/// that), and on SIGUSR2 unless the program handles it: `trireme trace flight` reads them.
 TRIREME_API Group init_process_group(const InitOptions& options = {});
 
 /// Runs fn as n ranks, one thread each, and returns when all have. What a rank throws ends the
@@ -57,6 +57,7 @@ TRIREME_API void run_threads(int n, const std::function<void(Group)>& fn,
 struct SpawnOptions {
   Duration timeout = std::chrono::minutes(10);
   std::string backend = "local";
+  std::string check = "hash";  // as in InitOptions
   /// Replace this program's arguments in the ranks (a test runner's filter, say).
   std::vector<std::string> args;
   /// "NAME=value" entries for a rank's environment, before those that say who it is.

@@ -56,7 +56,8 @@ std::vector<std::string> arguments_of_this_program() {
   std::string why;
   try {
     write_file_atomic(reached_mark(report), "");
-    Group group = init_process_group({.backend = options.backend, .timeout = options.timeout});
+    Group group = init_process_group(
+        {.backend = options.backend, .check = options.check, .timeout = options.timeout});
     try {
       fn(group);
     } catch (const std::exception& e) {
