@@ -57,6 +57,8 @@ int MemoryBackoff::contributions(const Batch& batch) const {
 
 void MemoryBackoff::run(Run& run, const Batch& batch, const Compute& compute) {
   failed_ = 0;
+  // Holes that the last step left are no room for what fitted then.
+  if (limit_ > 0 && give_back_) give_back_();
   Batch parts = batch;
   for (;;) {
     size_t at = 0;
@@ -78,7 +80,7 @@ void MemoryBackoff::run(Run& run, const Batch& batch, const Compute& compute) {
                            rank_, run.step + 1, brief(e));
       failed_ = size;
       limit_ = size / 2;
-      proven_ = std::min(proven_, limit_);
+      proven_ = 0;  // what fitted while there was more is no proof now
     }
     for (auto& p : run.model->parameters()) p.mutable_grad() = at::Tensor();
     if (give_back_) give_back_();

@@ -41,7 +41,8 @@ class TRIREME_API MemoryBackoff {
   using Compute = std::function<void(const Batch&, size_t& at)>;
   void run(Run& run, const Batch& batch, const Compute& compute);
 
-  /// Called where memory was short and all of the attempt is freed: the process may keep less.
+  /// Called where memory was short and all of the attempt is freed, and before each step from then
+  /// on: the process may keep less.
   void when_short(std::function<void()> give_back) { give_back_ = std::move(give_back); }
   /// The round is closed.
   void after_step();
@@ -55,7 +56,7 @@ class TRIREME_API MemoryBackoff {
   int rank_;
   RoundRecord& record_;
   int64_t limit_ = 0;   // of this rank
-  int64_t proven_ = 0;  // the largest micro-batch that went through
+  int64_t proven_ = 0;  // the largest micro-batch that went through since memory was short
   int64_t failed_ = 0;  // the size that did not fit, since the last step
   RoundRecord::Fact limit_fact_, failed_fact_;
   std::vector<int64_t> limits_;
