@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trireme/base/check.h"
+#include "trireme/optim/float32_twins.h"
 
 namespace trireme {
 namespace {
@@ -16,15 +17,10 @@ at::TensorOptions host_memory(const at::Tensor& partner, at::ScalarType dtype) {
   return at::TensorOptions().dtype(dtype).device(at::kCPU).pinned_memory(partner.is_cuda());
 }
 
-// One flat buffer, a view for each parameter.
 NamedTensors host_twins(const NamedTensors& parameters) {
-  c10::AutoGradMode no_grad(false);
-  check<UsageError>(!parameters.empty(),
-                    "optimizer: no parameters: does the model have any that require a gradient?");
-  int64_t numel = 0;
+  detail::check_there(parameters);
+  const auto& [first_name, first] = parameters.front();
   for (const auto& [name, p] : parameters) {
-    check<UsageError>(p.defined(), "optimizer: parameter '{}' is an undefined tensor", name);
-    const at::Tensor& first = parameters.front().second;
     const auto type = p.scalar_type();
     check<UsageError>(type == at::kFloat || type == at::kHalf || type == at::kBFloat16,
                       "host optimizer: parameter '{}' is {}: float32, float16 and bfloat16 can be "
@@ -33,18 +29,10 @@ NamedTensors host_twins(const NamedTensors& parameters) {
     check<UsageError>(type == first.scalar_type() && p.device() == first.device(),
                       "host optimizer: parameter '{}' is {} on {}, but '{}' is {} on {}: all must "
                       "be of one dtype, on one device",
-                      name, c10::toString(type), p.device().str(), parameters.front().first,
+                      name, c10::toString(type), p.device().str(), first_name,
                       c10::toString(first.scalar_type()), first.device().str());
-    numel += p.numel();
   }
-  const at::Tensor flat = at::empty({numel}, host_memory(parameters.front().second, at::kFloat));
-  NamedTensors twins;
-  int64_t offset = 0;
-  for (const auto& [name, p] : parameters) {
-    twins.emplace_back(name, flat.narrow(0, offset, p.numel()).view(p.sizes()));
-    offset += p.numel();
-  }
-  return twins;
+  return detail::float32_twins(parameters, host_memory(first, at::kFloat));
 }
 
 // The base class holds the twins: parameters_.

@@ -1,40 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/optim/master_weights.h"
 
-#include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
 #include <utility>
 
 #include "trireme/base/check.h"
+#include "trireme/optim/float32_twins.h"
 
 namespace trireme {
 namespace {
 
-// One flat buffer, a view for each parameter.
 NamedTensors float32_copies(const NamedTensors& parameters) {
   c10::AutoGradMode no_grad(false);
-  check<UsageError>(!parameters.empty(),
-                    "optimizer: no parameters: does the model have any that require a gradient?");
-  int64_t numel = 0;
+  detail::check_there(parameters);
   for (const auto& [name, p] : parameters) {
-    check<UsageError>(p.defined(), "optimizer: parameter '{}' is an undefined tensor", name);
     const auto type = p.scalar_type(), first = parameters.front().second.scalar_type();
     check<UsageError>((type == at::kHalf || type == at::kBFloat16) && type == first,
                       "master weights: parameter '{}' is {} (the first is {}): all must be float16 "
                       "or all bfloat16",
                       name, c10::toString(type), c10::toString(first));
-    numel += p.numel();
   }
-  const auto options = parameters.front().second.options().dtype(at::kFloat).requires_grad(false);
-  const at::Tensor flat = at::empty({numel}, options);
-  NamedTensors copies;
-  int64_t offset = 0;
-  for (const auto& [name, p] : parameters) {
-    copies.emplace_back(name, flat.narrow(0, offset, p.numel()).view(p.sizes()));
-    copies.back().second.copy_(p);
-    offset += p.numel();
-  }
+  NamedTensors copies = detail::float32_twins(parameters, parameters.front().second.options());
+  for (size_t i = 0; i < copies.size(); ++i) copies[i].second.copy_(parameters[i].second);
   return copies;
 }
 
