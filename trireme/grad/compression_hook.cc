@@ -12,6 +12,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/clock.h"
 #include "trireme/grad/codec_kernels.h"
+#include "trireme/tensor/tied_tensors.h"
 
 namespace trireme {
 namespace {
@@ -159,7 +160,7 @@ class CompressionHook::Compressed final : public BucketReduction {
 CompressionHook::CompressionHook(const NamedTensors& parameters, const Group& group,
                                  CompressionCommon common)
     : start_step_(common.start_step), ranks_(group.size()) {
-  for (const auto& [name, p] : parameters) {
+  for (const auto& [name, p] : unique_tensors(parameters)) {
     check<UsageError>(p.device().is_cpu(),
                       "compression: parameter '{}' is on {}: codecs work on the CPU", name,
                       c10::DeviceTypeName(p.device().type(), true));

@@ -18,23 +18,32 @@ bool matches(const std::string& name, const std::vector<std::string>& patterns) 
                      [&](const std::string& p) { return glob_match(p, name); });
 }
 
-void check_patterns(const NamedTensors& parameters, const std::vector<std::string>& patterns,
-                    const char* option) {
-  for (const auto& pattern : patterns)
-    check<UsageError>(std::any_of(parameters.begin(), parameters.end(),
-                                  [&](const auto& p) { return glob_match(pattern, p.first); }),
+// The patterns, for the parameters' first names.
+std::vector<std::string> checked_patterns(const DdpTensors& t,
+                                          const std::vector<std::string>& patterns,
+                                          const char* option) {
+  for (const auto& pattern : patterns) {
+    const auto names = with_first_names({pattern}, t.tied);
+    check<UsageError>(std::any_of(t.parameters.begin(), t.parameters.end(),
+                                  [&](const auto& p) { return matches(p.first, names); }),
                       "DdpOptions::{}: no parameter matches '{}'", option, pattern);
+  }
+  return with_first_names(patterns, t.tied);
 }
 
-const DdpTensors& synchronised(Group& group, const DdpTensors& t, const DdpOptions& o) {
+DdpOptions for_first_names(DdpOptions o, const DdpTensors& t) {
   check<UsageError>(!t.parameters.empty(),
                     "DistributedDataParallel: no parameter requires a gradient, so there is "
                     "nothing to reduce; use the module as it is");
-  check_patterns(t.parameters, o.delayed, "delayed");
-  check_patterns(t.parameters, o.sparse, "sparse");
-  verify_same(group, t.parameters, "parameter");
-  verify_same(group, t.frozen, "frozen parameter");
-  verify_same(group, t.buffers, "buffer");
+  o.delayed = checked_patterns(t, o.delayed, "delayed");
+  o.sparse = checked_patterns(t, o.sparse, "sparse");
+  return o;
+}
+
+const DdpTensors& synchronised(Group& group, const DdpTensors& t) {
+  verify_same(group, t.parameters, "parameter", t.tied);
+  verify_same(group, t.frozen, "frozen parameter", t.tied);
+  verify_same(group, t.buffers, "buffer", t.tied);
   broadcast_tensors(group, t.parameters);
   broadcast_tensors(group, t.frozen);
   broadcast_tensors(group, t.buffers);
@@ -75,8 +84,8 @@ BucketSizes bucket_sizes_for(const Group& group, size_t bytes, size_t first_byte
 
 DistributedDataParallel::Impl::Impl(DdpTensors t, Group g, DdpOptions o)
     : group(std::move(g)),
-      options(std::move(o)),
-      tensors(synchronised(group, t, options)),
+      options(for_first_names(std::move(o), t)),
+      tensors(synchronised(group, t)),
       dense(part(tensors, options, false)),
       sparse_list(part(tensors, options, true)),
       reducer(dense, group, reducer_options(group, dense, finite, options)),
@@ -218,7 +227,7 @@ DistributedDataParallel::DistributedDataParallel(torch::jit::Module& module, Gro
 
 DistributedDataParallel::DistributedDataParallel(NamedTensors parameters, NamedTensors buffers,
                                                  Group group, DdpOptions options)
-    : impl_(std::make_unique<Impl>(ddp_tensors(parameters, std::move(buffers)), std::move(group),
+    : impl_(std::make_unique<Impl>(ddp_tensors(parameters, buffers), std::move(group),
                                    std::move(options))) {}
 
 DistributedDataParallel::~DistributedDataParallel() = default;

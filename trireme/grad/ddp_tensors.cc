@@ -6,8 +6,13 @@
 namespace trireme {
 namespace {
 
-void add_parameter(DdpTensors& to, const std::string& name, const at::Tensor& p) {
-  if (p.defined()) (p.requires_grad() ? to.parameters : to.frozen).emplace_back(name, p);
+DdpTensors each_once(const NamedTensors& parameters, const NamedTensors& buffers) {
+  DdpTensors all;
+  const NamedTensors once = unique_tensors(parameters, &all.tied);
+  for (const auto& [name, p] : once)
+    if (p.defined()) (p.requires_grad() ? all.parameters : all.frozen).emplace_back(name, p);
+  all.buffers = unique_tensors(buffers, &all.tied, once);
+  return all;
 }
 
 // Layers that can say that they will give sparse gradients.
@@ -23,19 +28,19 @@ void find_sparse(const torch::nn::Module& module, const std::string& prefix, Ddp
 }  // namespace
 
 DdpTensors ddp_tensors(const torch::nn::Module& module) {
-  DdpTensors all;
-  for (const auto& item : module.named_parameters()) add_parameter(all, item.key(), item.value());
+  NamedTensors parameters, buffers;
+  for (const auto& item : module.named_parameters())
+    parameters.emplace_back(item.key(), item.value());
   for (const auto& item : module.named_buffers())
-    if (item.value().defined()) all.buffers.emplace_back(item.key(), item.value());
+    if (item.value().defined()) buffers.emplace_back(item.key(), item.value());
+  DdpTensors all = each_once(parameters, buffers);
   find_sparse(module, "", all);
+  all.sparse = with_first_names(all.sparse, all.tied);
   return all;
 }
 
-DdpTensors ddp_tensors(const NamedTensors& parameters, NamedTensors buffers) {
-  DdpTensors all;
-  for (const auto& [name, p] : parameters) add_parameter(all, name, p);
-  all.buffers = std::move(buffers);
-  return all;
+DdpTensors ddp_tensors(const NamedTensors& parameters, const NamedTensors& buffers) {
+  return each_once(parameters, buffers);
 }
 
 }  // namespace trireme

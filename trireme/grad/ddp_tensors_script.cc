@@ -9,7 +9,7 @@ DdpTensors ddp_tensors(const torch::jit::Module& module) {
   NamedTensors parameters, buffers;
   for (const auto& item : module.named_parameters()) parameters.emplace_back(item.name, item.value);
   for (const auto& item : module.named_buffers()) buffers.emplace_back(item.name, item.value);
-  return ddp_tensors(parameters, std::move(buffers));
+  return ddp_tensors(parameters, buffers);
 }
 
 }  // namespace trireme

@@ -9,13 +9,14 @@
 #include "trireme/base/check.h"
 #include "trireme/grad/codec_kernels.h"
 #include "trireme/grad/stateful_hook.h"
+#include "trireme/tensor/tied_tensors.h"
 
 namespace trireme {
 
 ErrorFeedback::ErrorFeedback(const NamedTensors& parameters, const Group& group)
     : rank_(group.rank()), ranks_(group.size()) {
   int64_t all = 0;
-  for (const auto& [name, p] : parameters) {
+  for (const auto& [name, p] : unique_tensors(parameters)) {
     places_.push_back({name, all, p.numel()});
     all += p.numel();
   }

@@ -20,10 +20,26 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+// A line for each tensor, with all of its names.
+std::string description_of(const NamedTensors& tensors, const TiedNames& tied) {
+  const std::string table = ParameterTable(tensors).fingerprint();
+  if (tied.empty()) return table;
+  const auto lines = lines_of(table);
+  std::string text;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    text += lines[i];
+    for (const TiedName& t : tied)
+      if (t.first == tensors[i].first) text += " (also named '" + t.name + "')";
+    text += '\n';
+  }
+  return text;
+}
+
 }  // namespace
 
-void verify_same(Group& group, const NamedTensors& tensors, const std::string& what) {
-  const std::string mine = ParameterTable(tensors).fingerprint();
+void verify_same(Group& group, const NamedTensors& tensors, const std::string& what,
+                 const TiedNames& tied) {
+  const std::string mine = description_of(tensors, tied);
   at::Tensor hash = at::empty({1}, at::kLong), hashes = at::empty({group.size()}, at::kLong);
   *static_cast<int64_t*>(hash.data_ptr()) = static_cast<int64_t>(stable_hash(mine));
   group.all_gather_into_tensor(hashes, hash).wait();

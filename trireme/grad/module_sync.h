@@ -6,13 +6,15 @@
 
 #include "trireme/comm/group.h"
 #include "trireme/tensor/parameter_table.h"
+#include "trireme/tensor/tied_tensors.h"
 
 // Making sure that ranks hold the same model. Every rank of the group calls each of these.
 namespace trireme {
 
 /// Throws Mismatch on every rank, naming the first difference (name, shape, dtype, count, order)
-/// and the ranks, where they do not hold the same list.
-TRIREME_API void verify_same(Group& group, const NamedTensors& tensors, const std::string& what);
+/// and the ranks, where they do not hold the same list, or its tensors have other names beside.
+TRIREME_API void verify_same(Group& group, const NamedTensors& tensors, const std::string& what,
+                             const TiedNames& tied = {});
 /// Rank `root`'s values, written in place without touching version counters.
 TRIREME_API void broadcast_tensors(Group& group, const NamedTensors& tensors, int root = 0);
 

@@ -13,6 +13,7 @@
 #include "trireme/grad/gram_schmidt.h"
 #include "trireme/tensor/finite.h"
 #include "trireme/tensor/random.h"
+#include "trireme/tensor/tied_tensors.h"
 
 namespace trireme {
 namespace {
@@ -30,8 +31,9 @@ class PowerSgdCodec final : public Codec {
         shapes_(plan_power_sgd(parameters, options.matrix_approximation_rank,
                                options.min_compression_rate)) {
     int64_t all = 0;
+    const NamedTensors once = unique_tensors(parameters);
     for (size_t p = 0; p < shapes_.size(); ++p) {
-      names_.push_back(parameters[p].first);
+      names_.push_back(once[p].first);
       begins_.push_back(all);
       if (shapes_[p].compressed) all += rank() * shapes_[p].cols;
     }

@@ -7,11 +7,13 @@
 
 #include "trireme/base/check.h"
 #include "trireme/grad/power_sgd_hook.h"
+#include "trireme/tensor/tied_tensors.h"
 
 namespace trireme {
 
-std::vector<PowerSgdShape> plan_power_sgd(const NamedTensors& parameters, int64_t rank,
+std::vector<PowerSgdShape> plan_power_sgd(const NamedTensors& all, int64_t rank,
                                           double min_compression_rate) {
+  const NamedTensors parameters = unique_tensors(all);
   check<UsageError>(rank >= 1 && rank <= 64, "PowerSGD: a rank of {}: choose 1 to 64", rank);
   check<UsageError>(min_compression_rate > 0, "PowerSGD: a least compression of {}: it is above 0",
                     min_compression_rate);
