@@ -11,6 +11,7 @@
 #include "trireme/comm/objects.h"       // typed values between ranks
 #include "trireme/comm/plan/tuning.h"   // which algorithm was fastest on this kind of host
 #include "trireme/comm/run.h"           // init_process_group, run_threads, spawn
+#include "trireme/data/counted.h"       // a loop that can be saved and resumed
 #include "trireme/data/distributed_sampler.h"  // which samples this rank reads
 #include "trireme/grad/adasum_hook.h"          // gradients added adaptively
 #include "trireme/grad/apart_hook.h"           // gradients that stay on their rank

@@ -128,6 +128,7 @@ TEST(data_distributed_sampler, goes_on_where_it_was_saved) {
   sampler.set_epoch(3);
   sampler.reset();
   sampler.next(7);
+  sampler.consumed(7);
   std::stringstream file;
   torch::serialize::OutputArchive out;
   sampler.save(out);

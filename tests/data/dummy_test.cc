@@ -45,3 +45,11 @@ TEST(data_dummy, bad_shapes_are_refused) {
   EXPECT_THROW(make_dummy({.input_shape = {4}, .classes = 0}), UsageError);
   EXPECT_THROW(make_dummy({.input_shape = {4, 4}, .tokens = true}), UsageError);
 }
+
+TEST(data_dummy, an_epoch_has_as_many_samples_as_it_is_told) {
+  const auto source = make_dummy({.input_shape = {4}, .samples = 9});
+  EXPECT_EQ(source->size(), 9);
+  EXPECT_NE(source->describe().find("9 samples"), std::string::npos) << source->describe();
+  EXPECT_EQ(make_dummy({.input_shape = {4}})->size(), int64_t{1} << 40);
+  EXPECT_THROW(make_dummy({.input_shape = {4}, .samples = 0}), UsageError);
+}

@@ -68,6 +68,39 @@ TEST(data_global_batch, an_epoch_reads_no_sample_twice_and_drops_less_than_a_ste
       }
 }
 
+TEST(data_global_batch, without_drop_last_an_epoch_reads_every_sample_once) {
+  for (int64_t b = 1; b <= 3; ++b)
+    for (int64_t m : {1, 2, 4})
+      for (int64_t size = 1; size <= 30; ++size) {
+        const GlobalBatch p(
+            {.dataset_size = size, .leaf_size = b, .leaves = m, .drop_last = false});
+        ASSERT_EQ(p.steps_per_epoch(), (size + b * m - 1) / (b * m));
+        std::set<int64_t> places;
+        for (int64_t epoch = 0; epoch < 2; ++epoch) {
+          std::multiset<int64_t> seen;
+          for (int64_t i = 0; i < p.steps_per_epoch(); ++i) {
+            const int64_t step = epoch * p.steps_per_epoch() + i;
+            int64_t samples = 0, least = b, most = 0;
+            for (int64_t g = 0; g < m; ++g) {
+              const Leaf leaf = p.leaf(step, g);
+              const auto count = static_cast<int64_t>(leaf.ids.size());
+              seen.insert(leaf.ids.begin(), leaf.ids.end());
+              samples += count;
+              least = std::min(least, count);
+              most = std::max(most, count);
+              for (int64_t k = 0; k < count; ++k)
+                ASSERT_TRUE(places.insert(leaf.first + k).second) << "keys of dropout are unique";
+            }
+            ASSERT_EQ(samples, p.samples_of(step));
+            ASSERT_LE(most, b);
+            ASSERT_LE(most - least, 1) << "leaves share what is left evenly";
+          }
+          ASSERT_EQ(static_cast<int64_t>(seen.size()), size);
+          ASSERT_EQ(std::set<int64_t>(seen.begin(), seen.end()).size(), seen.size());
+        }
+      }
+}
+
 TEST(data_global_batch, an_epoch_has_another_order_than_the_last) {
   const auto p = plan(64, 4, 2);
   EXPECT_EQ(p.steps_per_epoch(), 8);

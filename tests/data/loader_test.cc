@@ -7,6 +7,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <set>
 #include <stdexcept>
 #include <thread>
 
@@ -18,11 +19,17 @@ using namespace trireme;
 namespace {
 Batch numbered(int64_t step) { return {MicroBatch{at::Tensor(), at::Tensor(), {step}, 1}}; }
 
-class data_loader : public testing::TestWithParam<bool> {};
+LoaderOptions with_threads(int threads, int64_t first_step = 0) {
+  LoaderOptions o{.first_step = first_step, .background = threads > 0};
+  if (threads > 0) o.threads = o.depth = threads;
+  return o;
+}
+
+class data_loader : public testing::TestWithParam<int> {};
 }  // namespace
 
 TEST_P(data_loader, batches_come_in_order_from_the_first_step) {
-  PrefetchingLoader loader(numbered, {.first_step = 5, .background = GetParam()});
+  PrefetchingLoader loader(numbered, with_threads(GetParam(), 5));
   for (int64_t step = 5; step < 50; ++step) {
     EXPECT_EQ(loader.step(), step);
     EXPECT_EQ(loader.next()[0].samples[0], step);
@@ -35,7 +42,7 @@ TEST_P(data_loader, an_error_comes_at_its_step_and_again) {
         if (step == 3) throw Corrupt("step three");
         return numbered(step);
       },
-      {.background = GetParam()});
+      with_threads(GetParam()));
   for (int i = 0; i < 3; ++i) loader.next();
   EXPECT_THROW(loader.next(), Corrupt);
   EXPECT_THROW(loader.next(), Corrupt);
@@ -44,21 +51,50 @@ TEST_P(data_loader, an_error_comes_at_its_step_and_again) {
 
 TEST_P(data_loader, can_be_dropped_at_any_time) {
   for (int steps = 0; steps < 4; ++steps) {
-    PrefetchingLoader loader(numbered, {.background = GetParam()});
+    PrefetchingLoader loader(numbered, with_threads(GetParam()));
     for (int i = 0; i < steps; ++i) loader.next();
   }
 }
 
 TEST_P(data_loader, can_be_moved) {
-  PrefetchingLoader a(numbered, {.background = GetParam()});
+  PrefetchingLoader a(numbered, with_threads(GetParam()));
   a.next();
   PrefetchingLoader b = std::move(a);
   EXPECT_EQ(b.next()[0].samples[0], 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(, data_loader, testing::Bool(), [](const auto& info) {
-  return info.param ? "background" : "synchronous";
-});
+INSTANTIATE_TEST_SUITE_P(, data_loader, testing::Values(0, 1, 4),
+                         [](const auto& info) { return "threads_" + std::to_string(info.param); });
+
+// data.workers 3: three batches are being made at once, the first of them last.
+TEST(data_loader_thread, several_make_batches_at_once_and_they_come_in_order) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::set<int64_t> begun;
+  PrefetchingLoader loader(
+      [&](int64_t step) {
+        std::unique_lock lock(mutex);
+        begun.insert(step);
+        changed.notify_all();
+        if (step == 0) {
+          EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(60),
+                                       [&] { return begun.contains(1) && begun.contains(2); }));
+        }
+        return numbered(step);
+      },
+      with_threads(3));
+  for (int64_t step = 0; step < 20; ++step) {
+    EXPECT_EQ(loader.next()[0].samples[0], step);
+    std::lock_guard lock(mutex);
+    EXPECT_LE(*begun.rbegin(), step + 3) << "no further ahead than its depth";
+  }
+}
+
+TEST(data_loader_thread, more_threads_than_batches_ahead_are_refused) {
+  EXPECT_THROW(PrefetchingLoader(numbered, {.background = true, .threads = 3, .depth = 2}),
+               UsageError);
+  EXPECT_THROW(PrefetchingLoader(numbered, {.background = true, .threads = 0}), UsageError);
+}
 
 TEST(data_loader_thread, prepares_its_depth_ahead_and_no_more) {
   std::mutex mutex;
@@ -119,4 +155,17 @@ TEST(data_loader_leaves, ranks_read_their_leaves_and_positions_key_them) {
   EXPECT_THROW(
       leaf_batches(source, GlobalBatch({.dataset_size = 8, .leaf_size = 2, .leaves = 4}), 0, 1),
       UsageError);
+}
+
+TEST(data_loader_leaves, a_rank_without_samples_has_one_that_counts_nothing) {
+  std::shared_ptr<const DataSource> source = make_dummy({.input_shape = {4}, .samples = 9});
+  const GlobalBatch plan({.dataset_size = 9, .leaf_size = 2, .leaves = 4, .drop_last = false});
+  int64_t weight = 0;
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto mine = leaf_batches(source, plan, rank, 4)(1);  // one sample is left
+    ASSERT_EQ(mine.size(), 1u);
+    EXPECT_EQ(mine[0].input.size(0), 1);
+    weight += mine[0].weight;
+  }
+  EXPECT_EQ(weight, 1);
 }

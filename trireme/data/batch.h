@@ -15,7 +15,7 @@ namespace trireme {
 struct MicroBatch {
   at::Tensor input, target;
   std::vector<int64_t> samples;  // global id of each row in the epoch's order: what keys dropout
-  int64_t weight = 0;            // what the loss is a mean over: samples, or tokens
+  int64_t weight = 0;  // what the loss is a mean over: samples, or tokens; 0: it counts nothing
   std::vector<int64_t> row_weights = {};  // of each row, where they differ; empty: they are equal
 };
 

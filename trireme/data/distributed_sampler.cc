@@ -6,18 +6,37 @@
 #include <algorithm>
 
 #include "trireme/base/check.h"
+#include "trireme/base/log.h"
 #include "trireme/base/philox.h"
 #include "trireme/data/permutation.h"
 
 namespace trireme {
+namespace {
+
+// Version 1 held epoch and index alone, and its index was what had been drawn.
+constexpr int64_t kVersion = 2;
+
+int64_t number(torch::serialize::InputArchive& archive, const char* key) {
+  c10::IValue value;
+  check<Corrupt>(archive.try_read(key, value) && value.isInt() && value.toInt() >= 0,
+                 "DistributedSampler: the archive holds no place of a sampler: its {} is missing "
+                 "or no count",
+                 key);
+  return value.toInt();
+}
+
+}  // namespace
 
 struct DistributedSampler::State {
   size_t size, world, rank;
   Options options;
   size_t epoch = 0;
-  size_t index = 0;
+  size_t index = 0;          // drawn
+  size_t taken = 0;          // of those, by the loop
+  bool told = false;         // since the last reset(), somebody said so
   bool epoch_is_set = true;  // the next reset() begins `epoch` itself, not the one after it
   bool loaded = false;       // the next reset() keeps the position
+  bool named = false;        // … even at the end of its epoch, which set_epoch() has named
 
   size_t num_samples() const {
     return options.drop_last ? size / world : (size + world - 1) / world;
@@ -38,15 +57,30 @@ DistributedSampler::DistributedSampler(size_t size, size_t num_replicas, size_t 
 }
 
 void DistributedSampler::set_epoch(size_t epoch) {
-  state_->epoch = epoch;
-  state_->index = 0;
-  state_->epoch_is_set = true;
-  state_->loaded = false;
+  auto& s = *state_;
+  s.named = s.loaded && epoch == s.epoch;
+  if (s.named) return;
+  s.epoch = epoch;
+  s.index = s.taken = 0;
+  s.epoch_is_set = true;
+  s.loaded = false;
 }
 
 size_t DistributedSampler::epoch() const { return state_->epoch; }
 size_t DistributedSampler::num_samples() const { return state_->num_samples(); }
 size_t DistributedSampler::index() const { return state_->index; }
+size_t DistributedSampler::position() const { return state_->taken; }
+
+void DistributedSampler::consumed(size_t samples) {
+  auto& s = *state_;
+  check<UsageError>(samples <= s.index - s.taken,
+                    "DistributedSampler::consumed: the loop has taken {} samples of epoch {} and "
+                    "says {} more, and {} are drawn: is this the sampler of the loop's loader, and "
+                    "is each batch counted once?",
+                    s.taken, s.epoch, samples, s.index);
+  s.taken += samples;
+  s.told = true;
+}
 
 void DistributedSampler::reset(detail::SamplerSize new_size) {
   auto& s = *state_;
@@ -54,12 +88,12 @@ void DistributedSampler::reset(detail::SamplerSize new_size) {
     check<UsageError>(*new_size > 0, "DistributedSampler: the data set is empty");
     s.size = *new_size;
   }
-  const bool keep = s.loaded && s.index < s.num_samples();
-  s.loaded = false;
+  const bool keep = s.loaded && (s.named || s.index < s.num_samples());
+  s.loaded = s.named = s.told = false;
   if (keep) return;
   if (!s.epoch_is_set) ++s.epoch;
   s.epoch_is_set = false;
-  s.index = 0;
+  s.index = s.taken = 0;
 }
 
 detail::SamplerBatch DistributedSampler::next(size_t batch_size) {
@@ -80,23 +114,77 @@ detail::SamplerBatch DistributedSampler::next(size_t batch_size) {
 }
 
 void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
-  archive.write("epoch", c10::IValue(static_cast<int64_t>(state_->epoch)));
-  archive.write("index", c10::IValue(static_cast<int64_t>(state_->index)));
+  const auto& s = *state_;
+  check<UsageError>(
+      s.told || s.index == s.taken,
+      "DistributedSampler::save: {} samples of epoch {} are drawn, and nobody said how many of "
+      "them the loop has taken: a loader with workers draws ahead. Loop over counted(*loader, "
+      "sampler), or call sampler.consumed(samples) for each batch",
+      s.index - s.taken, s.epoch);
+  auto write = [&](const char* key, size_t value) {
+    archive.write(key, c10::IValue(static_cast<int64_t>(value)));
+  };
+  archive.write("trireme_sampler", c10::IValue(kVersion));
+  write("epoch", s.epoch);
+  write("index", s.taken);
+  write("size", s.size);
+  write("world", s.world);
+  archive.write("seed", c10::IValue(std::to_string(s.options.seed)));
+  write("shuffle", s.options.shuffle);
+  write("drop_last", s.options.drop_last);
 }
 
 void DistributedSampler::load(torch::serialize::InputArchive& archive) {
-  c10::IValue epoch, index;
-  archive.read("epoch", epoch);
-  archive.read("index", index);
-  check<Corrupt>(
-      epoch.isInt() && index.isInt() && epoch.toInt() >= 0 && index.toInt() >= 0 &&
-          index.toInt() <= static_cast<int64_t>(num_samples()),
-      "DistributedSampler: the archive holds no position of a sampler of {} samples a rank",
-      num_samples());
-  state_->epoch = static_cast<size_t>(epoch.toInt());
-  state_->index = static_cast<size_t>(index.toInt());
-  state_->epoch_is_set = false;
-  state_->loaded = true;
+  auto& s = *state_;
+  c10::IValue version, seed;
+  const bool first_version = !archive.try_read("trireme_sampler", version);
+  check<UsageError>(first_version || (version.isInt() && version.toInt() <= kVersion),
+                    "DistributedSampler: the archive is of a newer version than {}, which this "
+                    "program reads: take a newer one",
+                    kVersion);
+  const int64_t epoch = number(archive, "epoch");
+  int64_t index = number(archive, "index");
+  if (first_version) {
+    log_warn(
+        "DistributedSampler: the archive is of version 1, which counted what was drawn: if its "
+        "loader had workers, it is ahead of what was trained on");
+  } else {
+    auto same = [&](const char* key, size_t mine) {
+      const int64_t theirs = number(archive, key);
+      check<UsageError>(theirs == static_cast<int64_t>(mine),
+                        "DistributedSampler: the archive holds the place in another order: its {} "
+                        "is {}, and this sampler's is {}",
+                        key, theirs, mine);
+    };
+    same("size", s.size);
+    same("shuffle", s.options.shuffle);
+    same("drop_last", s.options.drop_last);
+    check<UsageError>(archive.try_read("seed", seed) && seed.isString() &&
+                          seed.toStringRef() == std::to_string(s.options.seed),
+                      "DistributedSampler: the archive holds the place in another order: its seed "
+                      "is not this sampler's, {}",
+                      s.options.seed);
+    // Ranks have taken the first world × index positions of the order.
+    const auto world = static_cast<int64_t>(s.world), theirs = number(archive, "world");
+    check<Corrupt>(theirs >= 1 && index <= (static_cast<int64_t>(s.size) + theirs - 1) / theirs,
+                   "DistributedSampler: the archive holds no place in an order of {} samples",
+                   s.size);
+    const bool over =
+        index == (s.options.drop_last ? static_cast<int64_t>(s.size) / theirs
+                                      : (static_cast<int64_t>(s.size) + theirs - 1) / theirs);
+    check<UsageError>(over || index * theirs % world == 0,
+                      "DistributedSampler: {} ranks have taken {} samples each of the epoch, which "
+                      "{} ranks cannot have: go on with {} ranks, or save at the end of an epoch",
+                      theirs, index, world, theirs);
+    index = over ? static_cast<int64_t>(num_samples()) : index * theirs / world;
+  }
+  check<Corrupt>(index <= static_cast<int64_t>(num_samples()),
+                 "DistributedSampler: the archive holds no place of a sampler of {} samples a rank",
+                 num_samples());
+  s.epoch = static_cast<size_t>(epoch);
+  s.index = s.taken = static_cast<size_t>(index);
+  s.epoch_is_set = s.told = s.named = false;
+  s.loaded = true;
 }
 
 }  // namespace trireme

@@ -42,8 +42,10 @@ struct DistributedSamplerOptions {
 /// position, so set_epoch() and save() on yours reach the loader's. Not thread-safe (the loader
 /// calls it on the caller's thread).
 ///
-/// save() / load() keep epoch and position; the first reset() after load() goes on from that
-/// position.
+/// Checkpoints: save() writes the epoch and how many samples of it the loop has taken. A loader
+/// with workers draws indices ahead of its loop, so the loop says what it takes: it runs over
+/// counted(*loader, sampler) (data/counted.h), or calls consumed(). After load(), the first reset()
+/// goes on from that place, and so does set_epoch() of the epoch that was loaded.
 class TRIREME_API DistributedSampler : public torch::data::samplers::Sampler<> {
  public:
   using Options = DistributedSamplerOptions;
@@ -54,13 +56,20 @@ class TRIREME_API DistributedSampler : public torch::data::samplers::Sampler<> {
   size_t epoch() const;
   /// Indices that this rank draws in an epoch.
   size_t num_samples() const;
-  /// Drawn in this epoch so far.
+  /// Drawn in this epoch so far, by whoever draws.
   size_t index() const;
+  /// The loop has taken so many more samples of this epoch. UsageError for more than were drawn.
+  void consumed(size_t samples);
+  /// Samples of this epoch that the loop has taken.
+  size_t position() const;
 
   void reset(detail::SamplerSize new_size = {}) override;
   /// Up to batch_size indices; empty when the epoch is over.
   detail::SamplerBatch next(size_t batch_size) override;
+  /// UsageError where samples of this epoch are drawn and nobody said how many the loop took.
   void save(torch::serialize::OutputArchive& archive) const override;
+  /// UsageError for the place in another order: another data set's size, seed, shuffle, drop_last,
+  /// or a number of ranks that cannot stand there. Corrupt for no place at all.
   void load(torch::serialize::InputArchive& archive) override;
 
  private:

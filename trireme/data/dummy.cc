@@ -13,7 +13,6 @@
 namespace trireme {
 namespace {
 
-constexpr int64_t kSamples = int64_t{1} << 40;
 constexpr int64_t kPool = int64_t{1} << 20;
 
 class Dummy : public DataSource {
@@ -23,6 +22,8 @@ class Dummy : public DataSource {
       check<UsageError>(n >= 1, "dummy data: an input size of {}: sizes are at least 1", n);
       width_ *= n;
     }
+    check<UsageError>(options.samples >= 1, "dummy data: {} samples: at least 1 is needed",
+                      options.samples);
     check<UsageError>(options.classes >= 1, "dummy data: {} classes: at least 1 is needed",
                       options.classes);
     check<UsageError>(!options.tokens || options.input_shape.size() == 1,
@@ -33,7 +34,7 @@ class Dummy : public DataSource {
              options.tokens ? 1 : edge);
   }
 
-  int64_t size() const override { return kSamples; }
+  int64_t size() const override { return options_.samples; }
 
   MicroBatch get(const std::vector<int64_t>& ids) const override {
     return options_.tokens ? tokens(ids) : values(ids);
@@ -42,8 +43,10 @@ class Dummy : public DataSource {
   std::string describe() const override {
     std::string shape;
     for (auto n : options_.input_shape) shape += (shape.empty() ? "" : "×") + std::to_string(n);
-    return fmt::format("dummy: random {} of {}, {} classes", options_.tokens ? "tokens" : "values",
-                       shape, options_.classes);
+    const std::string count =
+        options_.samples == DummyOptions{}.samples ? "" : fmt::format("{} samples, ", size());
+    return fmt::format("dummy: {}random {} of {}, {} classes", count,
+                       options_.tokens ? "tokens" : "values", shape, options_.classes);
   }
 
  private:

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/data/global_batch.h"
 
+#include <algorithm>
+
 #include "trireme/base/check.h"
 #include "trireme/base/philox.h"
 
@@ -10,7 +12,9 @@ GlobalBatch::GlobalBatch(const GlobalBatchOptions& options) : options_(options) 
   check<UsageError>(options.leaf_size >= 1 && options.leaves >= 1,
                     "global batch: {} micro-batches of {} samples a step: both must be at least 1",
                     options.leaves, options.leaf_size);
-  check<UsageError>(options.leaf_size <= options.dataset_size / options.leaves,
+  check<UsageError>(options.leaf_size <= options.dataset_size / options.leaves ||
+                        (!options.drop_last && options.dataset_size >= 1 &&
+                         options.leaf_size <= INT64_MAX / options.leaves),
                     "the data holds {} samples, fewer than one step reads ({} micro-batches of {} "
                     "samples): give more "
                     "data or make the batch smaller",
@@ -32,16 +36,22 @@ Leaf GlobalBatch::part_in(const Permutation& order, int64_t step, int64_t begin,
   return part;
 }
 
+int64_t GlobalBatch::samples_of(int64_t step) const {
+  const int64_t before = step % steps_per_epoch() * samples_per_step();
+  return std::min(samples_per_step(), options_.dataset_size - before);
+}
+
 Leaf GlobalBatch::leaf_in(const Permutation& order, int64_t step, int64_t g) const {
-  Leaf leaf = part_in(order, step, g * options_.leaf_size, options_.leaf_size);
+  const int64_t samples = samples_of(step), begin = samples * g / options_.leaves;
+  Leaf leaf = part_in(order, step, begin, samples * (g + 1) / options_.leaves - begin);
   leaf.index = g;
   return leaf;
 }
 
 Leaf GlobalBatch::part(int64_t step, int64_t begin, int64_t count) const {
-  check<UsageError>(step >= 0 && begin >= 0 && count >= 0 && count <= samples_per_step() - begin,
-                    "global batch: there are no samples {} to {} of step {}: a step has {}", begin,
-                    begin + count, step, samples_per_step());
+  check<UsageError>(step >= 0 && begin >= 0 && count >= 0 && count <= samples_of(step) - begin,
+                    "global batch: there are no samples {} to {} of step {}: it has {}", begin,
+                    begin + count, step, step < 0 ? 0 : samples_of(step));
   return part_in(order_of(epoch_of(step)), step, begin, count);
 }
 

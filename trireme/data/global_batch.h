@@ -29,25 +29,36 @@ struct GlobalBatchOptions {
   int64_t leaves = 1;     // M: micro-batches of one step over all ranks (ranks × accumulation)
   uint64_t seed = 42;
   bool shuffle = true;
+  bool drop_last =
+      true;  // false: what is left of an epoch is a step of its own, with fewer samples
 };
 
 /// Leaf g of step s holds samples [(s*M + g)*b, +b) of the epoch's permutation, whatever the world
 /// size is, so every world size sees the same samples, in the same order, in each step. Epochs
-/// follow on from each other; the tail of an epoch that is shorter than a step is dropped (other
-/// samples in each epoch, as the order differs). PyTorch's sampler deals indices[rank::world]
-/// instead, which changes with the world: that is data/distributed_sampler.h.
+/// follow on from each other. The tail of an epoch that is shorter than a step is dropped (other
+/// samples in each epoch, as the order differs), or, with drop_last false, is a step whose leaves
+/// share its r samples as evenly as they can: leaf g holds [g*r/M, (g+1)*r/M) of them, none where
+/// r < M. PyTorch's sampler deals indices[rank::world] instead, which changes with the world: that
+/// is data/distributed_sampler.h.
 class TRIREME_API GlobalBatch {
  public:
-  /// Throws UsageError for sizes below 1, or a data set that is smaller than one step.
+  /// Throws UsageError for sizes below 1, or a data set that is smaller than one step (unless its
+  /// only step may be smaller: drop_last false).
   explicit GlobalBatch(const GlobalBatchOptions& options);
 
   const GlobalBatchOptions& options() const { return options_; }
   int64_t samples_per_step() const { return options_.leaf_size * options_.leaves; }
-  int64_t steps_per_epoch() const { return options_.dataset_size / samples_per_step(); }
+  int64_t steps_per_epoch() const {
+    const int64_t whole = options_.dataset_size / samples_per_step();
+    return options_.drop_last ? whole : whole + (options_.dataset_size % samples_per_step() != 0);
+  }
+  /// Of that step: samples_per_step(), or what is left of its epoch.
+  int64_t samples_of(int64_t step) const;
   int64_t epoch_of(int64_t step) const { return step / steps_per_epoch(); }
 
   Leaf leaf(int64_t step, int64_t g) const;
-  /// Samples [begin, begin + count) of a step, whatever leaves they are of (data/share_deal.h).
+  /// Samples [begin, begin + count) of a whole step, whatever leaves they are of
+  /// (data/share_deal.h).
   Leaf part(int64_t step, int64_t begin, int64_t count) const;
   /// M / world leaves. Throws UsageError where the world does not divide M.
   std::vector<Leaf> leaves_of(int rank, int world, int64_t step, Deal deal = Deal::blocks) const;

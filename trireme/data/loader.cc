@@ -5,12 +5,13 @@
 #include <signal.h>
 
 #include <condition_variable>
-#include <deque>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <numeric>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
@@ -31,9 +32,11 @@ struct PrefetchingLoader::State {
   };
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<Prepared> ready;
-  bool stop = false;
-  std::thread thread;
+  std::map<int64_t, Prepared> ready;   // by step, as threads finish
+  int64_t begun = options.first_step;  // the first step that no thread has taken
+  int64_t given = options.first_step;  // the first that next() has not
+  bool stop = false;                   // also behind an error: later steps are of no use
+  std::vector<std::thread> threads;
 
   Prepared prepare(int64_t s) {
     Span span("data", "prepare");
@@ -45,21 +48,21 @@ struct PrefetchingLoader::State {
   }
 
   void run() {
-    for (int64_t s = options.first_step;; ++s) {
+    for (;;) {
+      int64_t s;
       {
         std::unique_lock lock(mutex);
-        changed.wait(lock,
-                     [&] { return stop || ready.size() < static_cast<size_t>(options.depth); });
+        changed.wait(lock, [&] { return stop || begun < given + options.depth; });
         if (stop) return;
+        s = begun++;
       }
       auto prepared = prepare(s);
-      const bool failed = prepared.error != nullptr;
       {
         std::lock_guard lock(mutex);
-        ready.push_back(std::move(prepared));
+        stop = stop || prepared.error;
+        ready.emplace(s, std::move(prepared));
       }
       changed.notify_all();
-      if (failed) return;
     }
   }
 
@@ -69,12 +72,14 @@ struct PrefetchingLoader::State {
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
-      thread = std::thread([this] { run(); });
+      while (threads.size() < static_cast<size_t>(options.threads)) {
+        threads.emplace_back([this] { run(); });
+        pthread_setname_np(threads.back().native_handle(), "trireme-data");
+      }
     } catch (const std::system_error& e) {
       pthread_sigmask(SIG_SETMASK, &before, nullptr);
       fail<ResourceError>("the data loader cannot start a thread: {}", e.what());
     }
-    pthread_setname_np(thread.native_handle(), "trireme-data");
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
@@ -82,11 +87,11 @@ struct PrefetchingLoader::State {
     std::unique_lock lock(mutex);
     const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(options.timeout);
     check<Timeout>(
-        changed.wait_for(lock, limit, [&] { return !ready.empty(); }),
+        changed.wait_for(lock, limit, [&] { return ready.contains(step); }),
         "the data of step {} did not come within {} s: is the file system that holds it alive?",
         step, std::chrono::duration<double>(options.timeout).count());
-    auto prepared = std::move(ready.front());
-    ready.pop_front();
+    auto prepared = std::move(ready.extract(step).mapped());
+    ++given;
     lock.unlock();
     changed.notify_all();
     return prepared;
@@ -98,13 +103,16 @@ struct PrefetchingLoader::State {
       stop = true;
     }
     changed.notify_all();
-    if (thread.joinable()) thread.join();
+    for (auto& thread : threads) thread.join();
   }
 };
 
 PrefetchingLoader::PrefetchingLoader(MakeBatch make, const LoaderOptions& options) {
   check<UsageError>(options.depth >= 1,
                     "data loader: a depth of {}: at least 1 batch ahead is needed", options.depth);
+  check<UsageError>(options.threads >= 1 && options.threads <= options.depth,
+                    "data loader: {} threads for {} batches ahead: at least 1, at most as many",
+                    options.threads, options.depth);
   state_ = std::make_unique<State>(std::move(make), options);
   if (options.background) state_->start();
 }
@@ -136,8 +144,13 @@ PrefetchingLoader::MakeBatch leaf_batches(std::shared_ptr<const DataSource> sour
   plan.leaves_of(rank, world, 0, deal);  // says now what it would say at step 0
   return [source = std::move(source), plan, rank, world, deal](int64_t step) {
     Batch batch;
-    for (const auto& leaf : plan.leaves_of(rank, world, step, deal)) {
+    for (auto& leaf : plan.leaves_of(rank, world, step, deal)) {
+      // Ranks have as many micro-batches each: one without samples has a sample that counts
+      // nothing.
+      const bool empty = leaf.ids.empty();
+      if (empty) leaf.ids.push_back(0);
       auto micro = source->get(leaf.ids);
+      if (empty) micro.weight = 0;
       micro.samples.resize(leaf.ids.size());
       std::iota(micro.samples.begin(), micro.samples.end(), leaf.first);
       batch.push_back(std::move(micro));

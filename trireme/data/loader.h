@@ -16,18 +16,19 @@ namespace trireme {
 
 struct LoaderOptions {
   int64_t first_step = 0;   // resume: the step to go on from
-  bool background = false;  // true: a thread prepares batches ahead, for ranks with a core to spare
-  int depth = 2;            // batches ahead
+  bool background = false;  // true: threads prepare batches ahead, for ranks with cores to spare
+  int threads = 1;          // so many
+  int depth = 2;  // batches ahead, and at most so many under way: as many as threads, or more
   Duration timeout = std::chrono::minutes(10);  // of next(), for a data source that hangs
 };
 
 /// The batches of steps first_step, first_step + 1, … in order, prepared by `make(step)`: ahead, on
-/// one thread of its own, or in next() itself. Its whole position is the step, so there is nothing
-/// to save.
+/// threads of its own, or in next() itself. Its whole position is the step, so there is nothing to
+/// save. With several threads `make` runs for several steps at once.
 ///
 /// next() rethrows what `make` threw, at the step where it threw, and again if called again. Throws
-/// Timeout when the thread has prepared nothing for `timeout`. The destructor stops the thread
-/// after the batch it is at. One thread may use a loader; `make` runs on another.
+/// Timeout when the batch that is next is not there after `timeout`. The destructor stops the
+/// threads after the batches they are at. One thread may use a loader; `make` runs on others.
 class TRIREME_API PrefetchingLoader {
  public:
   using MakeBatch = std::function<Batch(int64_t step)>;

@@ -10,8 +10,7 @@
 
 namespace trireme {
 
-/// Samples by number. get() may be called from the loader's thread while nothing else uses the
-/// source.
+/// Samples by number. get() is called from the loader's threads, several at once.
 class DataSource {
  public:
   virtual ~DataSource() = default;

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <utility>
+
+#include "trireme/base/check.h"
+#include "trireme/data/distributed_sampler.h"
+
+namespace trireme {
+
+/// The batches of a LibTorch loader, counted as the loop takes them: what counted() returns.
+template <class Loader>
+class CountedBatches {
+ public:
+  CountedBatches(Loader& loader, DistributedSampler sampler)
+      : loader_(&loader), sampler_(std::move(sampler)) {
+    const auto& o = loader.options();
+    check<UsageError>(o.enforce_ordering || o.workers < 2,
+                      "counted: a loader of {} workers without enforce_ordering gives batches in "
+                      "the order in which they are ready, of which there is no place to go on "
+                      "from: set enforce_ordering(true)",
+                      o.workers);
+  }
+
+  class iterator {
+    using Inner = decltype(std::declval<Loader&>().begin());
+
+   public:
+    using iterator_category = std::input_iterator_tag;
+    using reference = decltype(*std::declval<Inner&>());
+    using value_type = std::remove_reference_t<reference>;
+    using pointer = value_type*;
+    using difference_type = std::ptrdiff_t;
+
+    iterator(Inner inner, CountedBatches* batches) : inner_(std::move(inner)), batches_(batches) {}
+    reference operator*() {
+      reference batch = *inner_;
+      count();
+      return batch;
+    }
+    pointer operator->() { return &**this; }
+    iterator& operator++() {
+      count();  // one that nobody looked at is taken, too
+      ++inner_;
+      counted_ = false;
+      return *this;
+    }
+    bool operator==(const iterator& other) const { return inner_ == other.inner_; }
+    bool operator!=(const iterator& other) const { return inner_ != other.inner_; }
+
+   private:
+    void count() {
+      if (!std::exchange(counted_, true)) batches_->took_one();
+    }
+    Inner inner_;
+    CountedBatches* batches_;
+    bool counted_ = false;
+  };
+
+  iterator begin() { return {loader_->begin(), this}; }
+  iterator end() { return {loader_->end(), this}; }
+
+ private:
+  void took_one() {
+    sampler_.consumed(std::min<size_t>(loader_->options().batch_size,
+                                       sampler_.num_samples() - sampler_.position()));
+  }
+  Loader* loader_;
+  DistributedSampler sampler_;
+};
+
+/// A loop that can be saved and resumed, whatever the loader draws ahead:
+///
+///   for (auto& batch : trireme::counted(*loader, sampler)) { …; torch::save(sampler, file); }
+///
+/// A batch counts from where the loop holds it: what is saved in its body goes on with the next
+/// one. `loader` was made of `sampler`, and lives as long as this.
+template <class Loader>
+CountedBatches<Loader> counted(Loader& loader, const DistributedSampler& sampler) {
+  return {loader, sampler};
+}
+
+}  // namespace trireme
