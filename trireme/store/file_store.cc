@@ -5,7 +5,6 @@
 #include "trireme/net/connect.h"
 #include "trireme/store/file_lock.h"
 #include "trireme/store/key_table.h"
-#include "trireme/store/one_user.h"
 
 // What the calls mean. The file itself is file_store_log.cc, coming and going
 // file_store_members.cc.
@@ -27,7 +26,7 @@ detail::FileRecord put(const std::string& key, std::string_view value) {
 /// Runs `make` on the state of now, which nobody else can change meanwhile.
 template <class Change>
 auto FileStore::change(const Change& make) {
-  OneUser guard(in_use_);
+  OneUser guard(use_);
   carry_out_wills();
   FileLock lock(fd_.get(), detail::kLogLock, LockMode::exclusive, Deadline::after(answer_limit_),
                 path_);
@@ -93,14 +92,14 @@ void FileStore::clear_will() {
 
 std::optional<std::string> FileStore::try_get(const std::string& key) {
   detail::check_key(key);
-  OneUser guard(in_use_);
+  OneUser guard(use_);
   look();
   return state_.find(key);
 }
 
 std::string FileStore::get(const std::string& key, Deadline deadline) {
   detail::check_key(key);
-  OneUser guard(in_use_);
+  OneUser guard(use_);
   wait_for({key}, deadline);
   return state_.find(key).value();
 }
@@ -114,7 +113,7 @@ std::vector<std::string> FileStore::missing_now(const std::vector<std::string>& 
 
 void FileStore::wait(const std::vector<std::string>& keys, Deadline deadline) {
   detail::check_keys(keys);
-  OneUser guard(in_use_);
+  OneUser guard(use_);
   wait_for(keys, deadline);
 }
 
@@ -133,13 +132,13 @@ void FileStore::wait_for(const std::vector<std::string>& keys, Deadline deadline
 
 std::vector<std::string> FileStore::missing(const std::vector<std::string>& keys) {
   detail::check_keys(keys);
-  OneUser guard(in_use_);
+  OneUser guard(use_);
   look();
   return missing_now(keys);
 }
 
 int64_t FileStore::count_keys(std::string_view prefix) {
-  OneUser guard(in_use_);
+  OneUser guard(use_);
   look();
   int64_t n = 0;
   const auto& values = state_.values();

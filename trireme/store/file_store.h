@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <string>
 
@@ -9,6 +8,7 @@
 #include "trireme/base/fd.h"
 #include "trireme/store/file_log.h"
 #include "trireme/store/file_seats.h"
+#include "trireme/store/one_user.h"
 #include "trireme/store/store.h"
 
 namespace trireme {
@@ -86,7 +86,7 @@ class TRIREME_API FileStore final : public Store {
   bool is_remote_ = false;  // writes may fail later: they are flushed
   Duration answer_limit_ = kAnswerLimit;
   Deadline next_wills_ = Deadline::after(Duration::zero());
-  std::atomic<bool> in_use_{false};
+  detail::StoreUse use_;
 };
 
 }  // namespace trireme

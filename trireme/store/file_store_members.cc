@@ -14,7 +14,6 @@
 #include "trireme/net/socket.h"
 #include "trireme/store/file_lock.h"
 #include "trireme/store/file_store.h"
-#include "trireme/store/one_user.h"
 
 namespace trireme {
 
@@ -136,6 +135,7 @@ std::unique_ptr<FileStore> FileStore::join(const std::string& path, const Member
 }
 
 std::unique_ptr<Store> FileStore::clone(Deadline deadline) {
+  use_.made_in.check("this store");
   std::unique_ptr<FileStore> out(new FileStore(path_));
   out->answer_limit_ = answer_limit_;
   trireme::check<PeerLost>(names_this_file(),
@@ -163,7 +163,7 @@ void FileStore::leave() {
 }
 
 FileStore::~FileStore() {
-  if (number_ == detail::kNoRank) return;
+  if (number_ == detail::kNoRank || !use_.is_of_this_process()) return;
   try {
     leave();
   } catch (const std::exception& error) {  // to the others it looks as if this process had died

@@ -13,41 +13,47 @@ MemoryStore::MemoryStore(std::shared_ptr<detail::KeyTable> table, std::string wh
     : table_(std::move(table)), where_(std::move(where)) {}
 MemoryStore::~MemoryStore() = default;
 
-void MemoryStore::set(const std::string& key, std::string_view value) { table_->set(key, value); }
+detail::KeyTable& MemoryStore::table() const {
+  made_in_.check("this store");
+  return *table_;
+}
+
+void MemoryStore::set(const std::string& key, std::string_view value) { table().set(key, value); }
 
 std::string MemoryStore::get(const std::string& key, Deadline deadline) {
   while (true) {
     wait({key}, deadline);
-    if (auto value = table_->find(key)) return std::move(*value);  // else deleted in between
+    if (auto value = table().find(key)) return std::move(*value);  // else deleted in between
   }
 }
 
 std::optional<std::string> MemoryStore::try_get(const std::string& key) {
-  return table_->find(key);
+  return table().find(key);
 }
-int64_t MemoryStore::add(const std::string& key, int64_t delta) { return table_->add(key, delta); }
+int64_t MemoryStore::add(const std::string& key, int64_t delta) { return table().add(key, delta); }
 std::string MemoryStore::compare_set(const std::string& key, std::string_view expected,
                                      std::string_view desired) {
-  return table_->compare_set(key, expected, desired);
+  return table().compare_set(key, expected, desired);
 }
 
 void MemoryStore::wait(const std::vector<std::string>& keys, Deadline deadline) {
   auto start = Clock::now();
-  auto absent = table_->wait(keys, deadline);
+  auto absent = table().wait(keys, deadline);
   trireme::check<Timeout>(absent.empty(), "store {}: nobody set {} within {:.1f} s", where_,
                           detail::name_keys(absent), seconds_since(start));
 }
 
 std::vector<std::string> MemoryStore::missing(const std::vector<std::string>& keys) {
-  return table_->missing(keys);
+  return table().missing(keys);
 }
-bool MemoryStore::delete_key(const std::string& key) { return table_->erase(key); }
-int64_t MemoryStore::count_keys(std::string_view prefix) { return table_->count(prefix); }
+bool MemoryStore::delete_key(const std::string& key) { return table().erase(key); }
+int64_t MemoryStore::count_keys(std::string_view prefix) { return table().count(prefix); }
 void MemoryStore::set_will(const std::string& key, std::string_view value) {
   detail::check_key(key);
   detail::check_value(key, value);
 }
 std::unique_ptr<Store> MemoryStore::clone(Deadline) {
+  made_in_.check("this store");
   return std::make_unique<MemoryStore>(table_, where_);
 }
 

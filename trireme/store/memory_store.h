@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "trireme/base/process_mark.h"
 #include "trireme/store/key_table.h"
 #include "trireme/store/store.h"
 
@@ -35,8 +36,11 @@ class TRIREME_API MemoryStore final : public Store {
   std::string describe() const override { return where_; }
 
  private:
+  detail::KeyTable& table() const;
+
   std::shared_ptr<detail::KeyTable> table_;
   std::string where_;
+  ProcessMark made_in_;  // a child has a copy of the table, which nobody else sees
 };
 
 }  // namespace trireme

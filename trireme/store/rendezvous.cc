@@ -201,7 +201,7 @@ ServerHandle& ServerHandle::operator=(ServerHandle&& other) noexcept {
 }
 
 ServerHandle::~ServerHandle() {
-  if (!server_) return;
+  if (!server_ || !server_->is_of_this_process()) return;
   bool unwinding = std::uncaught_exceptions() > 0;
   auto limit = unwinding ? std::min<Duration>(linger_, std::chrono::seconds(2)) : linger_;
   try {
@@ -215,7 +215,7 @@ ServerHandle::~ServerHandle() {
 }
 
 bool ServerHandle::close(Deadline deadline) {
-  if (!server_) return true;
+  if (!server_ || !server_->is_of_this_process()) return true;
   server_->stop_listening();
   bool all_left = server_->wait_until_clients_left(deadline);
   server_->stop();

@@ -21,7 +21,10 @@ StoreServer::StoreServer(Options options, const net::Endpoint& at)
 StoreServer::StoreServer(Options options, std::vector<net::Listener> listeners)
     : loop_(std::make_unique<Loop>(std::move(options), std::move(listeners))) {}
 
-StoreServer::~StoreServer() = default;
+StoreServer::~StoreServer() {
+  if (!is_of_this_process()) [[maybe_unused]]
+    Loop* const of_the_parent = loop_.release();
+}
 
 std::vector<net::Endpoint> StoreServer::endpoints() const { return loop_->endpoints(); }
 size_t StoreServer::clients() const { return loop_->clients(); }

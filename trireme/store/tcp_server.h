@@ -7,6 +7,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/base/export.h"
+#include "trireme/base/process_mark.h"
 #include "trireme/net/auth.h"
 #include "trireme/net/listener.h"
 #include "trireme/store/store.h"
@@ -54,10 +55,13 @@ class TRIREME_API StoreServer {
   std::vector<std::string> refusals() const;
   /// Closes all connections and joins the thread. Again: nothing.
   void stop();
+  /// False in a forked child, which has no such thread: it leaves everything as it is.
+  bool is_of_this_process() const { return made_in_.is_here(); }
 
  private:
   class Loop;
   std::unique_ptr<Loop> loop_;
+  const ProcessMark made_in_;
 };
 
 }  // namespace trireme

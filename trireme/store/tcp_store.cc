@@ -6,7 +6,6 @@
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
 #include "trireme/store/knock.h"
-#include "trireme/store/one_user.h"
 #include "trireme/store/protocol.h"
 
 namespace trireme {
@@ -50,7 +49,7 @@ TcpStore::TcpStore(net::Socket socket, net::Endpoint at, net::Credentials creden
       answer_limit_(answer_limit) {}
 
 TcpStore::~TcpStore() {
-  if (!has_will_ || !broken_.empty()) return;
+  if (!has_will_ || !broken_.empty() || !use_.is_of_this_process()) return;
   try {
     Request goodbye;
     goodbye.op = Op::goodbye;
@@ -62,7 +61,7 @@ TcpStore::~TcpStore() {
 
 /// `deadline`: when the reply must be here at the latest.
 Reply TcpStore::call(const Request& request, Deadline deadline) {
-  detail::OneUser guard(in_use_);
+  detail::OneUser guard(use_);
   trireme::check<PeerLost>(broken_.empty(), "{}", broken_);
   auto start = Clock::now();
   std::string frame = detail::encode(request);  // may refuse its size: nothing has been sent
@@ -192,6 +191,7 @@ void TcpStore::clear_will() {
 }
 
 std::unique_ptr<Store> TcpStore::clone(Deadline deadline) {
+  use_.made_in.check("this store");
   return connect(at_, credentials_, deadline, answer_limit_);
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <string>
 
@@ -9,6 +8,7 @@
 #include "trireme/net/auth.h"
 #include "trireme/net/endpoint.h"
 #include "trireme/net/socket.h"
+#include "trireme/store/one_user.h"
 #include "trireme/store/store.h"
 
 namespace trireme {
@@ -62,7 +62,7 @@ class TRIREME_API TcpStore final : public Store {
   Duration answer_limit_;
   bool has_will_ = false;
   std::string broken_;  // why the connection is of no use any more
-  std::atomic<bool> in_use_{false};
+  detail::StoreUse use_;
 };
 
 }  // namespace trireme
