@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -114,11 +115,82 @@ inline void handshake(std::string_view bytes) {
     stranger.send_now(bytes.substr(0, 4096));
     stranger.shutdown_write();
     try {
-      require(
-          net::try_authenticate(client, *own, Deadline::after(std::chrono::seconds(1))).has_value(),
-          "somebody without a proof is believed");
+      require(net::try_authenticate(client, *own, Deadline::after(std::chrono::seconds(1)))
+                  .refused.has_value(),
+              "somebody without a proof is believed");
     } catch (const Error&) {
     }
+  }
+}
+
+/// What a relay may do to sealed frames. The first four bytes: how the stream is cut, what is done
+/// to it, to which frame and at which byte; then payloads, each after a byte that tells its length.
+inline void sealed(std::string_view bytes) {
+  if (bytes.size() < 4) return;
+  auto number = [&] { return static_cast<unsigned char>(take(bytes, 1)[0]); };
+  const size_t step = 1 + number(), deed = number(), which = number(), at = number();
+  const std::string key(32, 'k'), other_key(32, 'o');
+  net::Seal out(key), back(other_key);
+  std::vector<net::Frame> said;
+  std::vector<std::string> sealed;
+  while (!bytes.empty() && said.size() < 16) {
+    const auto length = number();
+    said.push_back({static_cast<uint16_t>(16 + length % 8), std::string(take(bytes, length))});
+    sealed.push_back(out.sign(net::encode_frame(said.back().type, said.back().payload)));
+  }
+  if (said.empty()) return;
+  const size_t i = which % sealed.size();
+  const auto bare = net::encode_frame(said[i].type, said[i].payload);
+  bool untouched = false;
+  switch (deed % 8) {
+    case 1:
+      sealed[i][at % sealed[i].size()] ^= static_cast<char>(1 << at % 8);
+      break;
+    case 2:
+      sealed.erase(sealed.begin() + static_cast<ptrdiff_t>(i));
+      break;
+    case 3:
+      sealed.insert(sealed.begin() + static_cast<ptrdiff_t>(i), sealed[i]);
+      break;
+    case 4:
+      std::swap(sealed[i], sealed[(i + 1) % sealed.size()]);
+      break;
+    case 5:
+      sealed.insert(sealed.begin() + static_cast<ptrdiff_t>(i), bare);
+      break;
+    case 6:
+      sealed[i].resize(at % sealed[i].size());
+      break;
+    case 7:
+      sealed[i] = back.sign(bare);
+      break;
+    default:
+      untouched = true;
+  }
+  std::string stream;
+  for (const auto& frame : sealed) stream += frame;
+  net::FrameParser in;
+  in.expect_seals(net::Seal(key));
+  std::vector<net::Frame> heard;
+  try {
+    for (std::string_view rest = stream; !rest.empty();) {
+      in.feed(take(rest, step));
+      while (auto frame = in.next(net::kMaxPayloadAfter)) heard.push_back(std::move(*frame));
+    }
+  } catch (const Corrupt&) {
+    require(!untouched, "what nobody touched is refused");
+  }
+  require(heard.size() <= said.size() && std::equal(heard.begin(), heard.end(), said.begin()),
+          "something is believed that nobody said, or not then");
+  require(!untouched || heard.size() == said.size(), "what nobody touched does not come");
+  // Whatever else a relay says in place of the first frame.
+  net::FrameParser strict;
+  strict.expect_seals(net::Seal(other_key));
+  strict.feed(stream);
+  try {
+    require(deed % 8 == 7 || !strict.next(net::kMaxPayloadAfter),
+            "another key's frame is believed");
+  } catch (const Corrupt&) {
   }
 }
 
@@ -165,7 +237,10 @@ struct Target {
   const char* name;
   void (*run)(std::string_view);
 };
-inline constexpr Target kTargets[] = {
-    {"frames", frames}, {"requests", requests}, {"handshake", handshake}, {"file_log", file_log}};
+inline constexpr Target kTargets[] = {{"frames", frames},
+                                      {"requests", requests},
+                                      {"handshake", handshake},
+                                      {"sealed", sealed},
+                                      {"file_log", file_log}};
 
 }  // namespace trireme::fuzz

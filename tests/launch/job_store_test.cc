@@ -19,7 +19,7 @@ namespace {
 TEST(launch_job_store, the_secret_is_for_its_owner_alone_and_opens_the_store) {
   PrivateFolder folder;
   std::string path = folder / "secret";
-  JobStore store("job3", path);
+  JobStore store("job3", path, 2);
   struct stat st {};
   ASSERT_EQ(::stat(path.c_str(), &st), 0);
   EXPECT_EQ(st.st_mode & 07777, 0600u);

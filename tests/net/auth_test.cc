@@ -2,8 +2,6 @@
 #include "trireme/net/auth.h"
 
 #include <gtest/gtest.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -14,6 +12,7 @@
 #include "tests/support/refusals.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
+#include "trireme/net/hmac.h"
 
 using namespace trireme;
 using namespace trireme::testing;
@@ -117,11 +116,11 @@ TEST(net_auth, a_server_that_only_repeats_us_is_not_believed) {
   auto echo = std::async(std::launch::async, [&s = s] {
     Frame hello = recv_frame(s, kMaxPayloadBefore, soon());
     auto nonce = hello.payload.substr(hello.payload.size() - 32);
-    send_frame(s, 2, std::string(1, 1) + nonce, soon());  // our own nonce as the challenge
+    send_frame(s, 2, "\1" + nonce + "xx", soon());  // our own nonce as the challenge
     Frame proof = recv_frame(s, kMaxPayloadBefore, soon());
     send_frame(s, 4, proof.payload, soon());  // our own proof as its proof
   });
-  auto refused = try_authenticate(c, with(kOne), soon());
+  auto refused = try_authenticate(c, with(kOne), soon()).refused;
   echo.get();
   ASSERT_TRUE(refused);
   EXPECT_EQ(refused->code, Refusal::wrong_secret);
@@ -132,8 +131,8 @@ TEST(net_auth, a_recorded_handshake_opens_nothing) {
   // Record what an honest client says …
   auto [s, c] = pair_of();
   ServerHandshake honest(credentials);
-  auto client = std::async(std::launch::async,
-                           [&, &c = c] { return try_authenticate(c, credentials, soon()); });
+  auto client = std::async(
+      std::launch::async, [&, &c = c] { return try_authenticate(c, credentials, soon()).refused; });
   Frame hello = recv_frame(s, kMaxPayloadBefore, soon());
   s.send_all(honest.on_frame(hello).reply, soon());
   Frame proof = recv_frame(s, kMaxPayloadBefore, soon());
@@ -149,28 +148,95 @@ TEST(net_auth, a_recorded_handshake_opens_nothing) {
   EXPECT_EQ(replayed.refused->code, Refusal::wrong_secret);
 }
 
-TEST(net_auth, version_2_is_spoken_like_this) {
+TEST(net_auth, version_3_is_spoken_like_this) {
   // The landed handshake, by hand: a change here is a new version of the frame.
   auto credentials = with(kOne);
-  ServerHandshake server(credentials);
-  std::string client_nonce(32, 'c');
-  auto hello = server.on_frame({1, std::string("\1\3\0\0\0job", 8) + client_nonce});
-  ASSERT_EQ(hello.reply.substr(0, 13), std::string("TRIR\2\0\2\0\x21\0\0\0\1", 13));
-  auto server_nonce = hello.reply.substr(13);
-  ASSERT_EQ(server_nonce.size(), 32u);
-  auto proof = [&](std::string role) {
-    std::string said = std::string("\x11\0\0\0trireme control 1\6\0\0\0", 25) + role +
-                       std::string("\3\0\0\0job\x20\0\0\0", 11) + client_nonce +
-                       std::string("\x20\0\0\0", 4) + server_nonce;
-    unsigned char mac[32];
-    unsigned int size = 0;
-    HMAC(EVP_sha256(), kOne.data(), static_cast<int>(kOne.size()),
-         reinterpret_cast<const unsigned char*>(said.data()), said.size(), mac, &size);
-    return std::string(reinterpret_cast<char*>(mac), size);
-  };
-  auto welcome = server.on_frame({3, proof("client")});
+  ServerHandshake server(credentials, 0x733d);
+  auto hello = Writer().u8(1).string("job").raw(std::string(32, 'c')).take();
+  auto challenge = server.on_frame({1, hello}).reply;
+  ASSERT_EQ(challenge.size(), 12u + 1 + 32 + 2);
+  EXPECT_EQ(challenge.substr(0, 13), std::string("TRIR\3\0\2\0\x23\0\0\0\1", 13));
+  EXPECT_EQ(challenge.substr(45), "\x3d\x73");
+  auto said =
+      Writer().string("trireme control 3").string(encode_frame(1, hello)).string(challenge).take();
+  auto extracted = hmac_sha256(sha256(said), kOne);
+  auto welcome = server.on_frame({3, hmac_sha256(extracted, "client proof\1")});
   EXPECT_TRUE(welcome.done);
-  EXPECT_EQ(welcome.reply, encode_frame(4, proof("server")));
+  EXPECT_EQ(welcome.reply, encode_frame(4, hmac_sha256(extracted, "server proof\1")));
+  auto session = server.take_session();
+  ASSERT_TRUE(session.in && session.out);
+  auto key = hmac_sha256(extracted, "server seal\1");
+  auto bare = encode_frame(64, "hi");
+  for (uint64_t number : {0, 1}) {
+    auto tag = [&](uint8_t part, const std::string& bytes) {
+      return hmac_sha256(key, Writer().u64(number).u8(part).raw(bytes).bytes()).substr(0, 16);
+    };
+    EXPECT_EQ(session.seal(bare),
+              bare.substr(0, 12) + tag(0, bare.substr(0, 12)) + "hi" + tag(1, bare));
+  }
+}
+
+TEST(net_auth, whatever_is_altered_in_a_handshake_is_noticed) {
+  // A relay flips one bit, anywhere, of one of the four messages.
+  auto credentials = with(kOne);
+  int tried = 0;
+  for (int message = 0; message < 4; ++message)
+    for (size_t at = 0;; ++at) {
+      auto [s, c] = pair_of();
+      bool flipped = false, let_in = false;
+      auto server = std::async(std::launch::async, [&, &s = s] {
+        ServerHandshake handshake(credentials, 29501);
+        try {
+          for (int i = 0; i < 4; i += 2) {
+            auto pass = [&](std::string bytes, int number) {
+              if (number != message || at >= bytes.size() - 1) return bytes;
+              flipped = true;
+              bytes[at] ^= static_cast<char>(1 << at % 8);
+              return bytes;
+            };
+            Frame heard = recv_frame(s, kMaxPayloadBefore, soon());
+            FrameParser in;
+            in.feed(pass(encode_frame(heard.type, heard.payload), i));
+            auto frame = in.next(kMaxPayloadBefore);
+            if (!frame) return s.close();  // it would wait for bytes that do not come
+            auto step = handshake.on_frame(*frame);
+            let_in |= step.done;
+            s.send_all(pass(step.reply, i + 1), soon());
+            if (step.refused) return s.close();
+          }
+        } catch (const Error&) {
+        }
+        s.close();
+      });
+      bool believed = false;
+      try {
+        believed = !try_authenticate(c, credentials, soon()).refused;
+      } catch (const Error&) {
+      }
+      c.close();
+      server.get();
+      if (!flipped) break;
+      ++tried;
+      EXPECT_FALSE(believed) << "message " << message << ", byte " << at;
+      EXPECT_TRUE(!let_in || message == 3) << "message " << message << ", byte " << at;
+    }
+  EXPECT_GT(tried, 150);
+}
+
+TEST(net_auth, keys_are_those_of_rfc_5869) {
+  // Its test case 1, as far as one block goes.
+  auto hex = [](std::string_view text) {
+    std::string out;
+    for (size_t i = 0; i < text.size(); i += 2)
+      out += static_cast<char>(std::stoi(std::string(text.substr(i, 2)), nullptr, 16));
+    return out;
+  };
+  auto extracted = hkdf_extract(hex("000102030405060708090a0b0c"), std::string(22, '\x0b'));
+  EXPECT_EQ(extracted, hex("077709362c2e32df0ddc3f0dc47bba6390b6c73bb50f9c3122ec844ad7c2b3e5"));
+  EXPECT_EQ(hkdf_expand(extracted, hex("f0f1f2f3f4f5f6f7f8f9")),
+            hex("3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf"));
+  EXPECT_TRUE(same_bytes("", "") && same_bytes("ab", "ab"));
+  EXPECT_FALSE(same_bytes("ab", "ac") || same_bytes("ab", "a"));
 }
 
 TEST(net_auth, a_proof_before_the_hello_and_short_fields_are_refused) {
@@ -193,14 +259,14 @@ TEST(net_auth, a_silent_or_closing_peer_is_not_waited_for) {
 }
 
 TEST(net_auth, a_client_of_another_version_hears_both) {
-  for (int version : {1, 3}) {
+  for (int version : {1, 2, 4}) {
     auto [s, c] = pair_of();
     auto other = encode_frame(1, "whatever they say then");
     other[4] = static_cast<char>(version);
     c.send_all(other, soon());
     EXPECT_THROW(authenticate_as_server(s, without(), soon()), UsageError);
     Frame refused = recv_frame(c, kMaxPayloadBefore, soon());
-    EXPECT_TRUE(has(refused.payload, "version 2")) << refused.payload;
+    EXPECT_TRUE(has(refused.payload, "version 3")) << refused.payload;
     EXPECT_TRUE(has(refused.payload, "version " + std::to_string(version))) << refused.payload;
   }
 }
@@ -211,7 +277,7 @@ TEST(net_auth, what_a_stranger_says_is_printed_harmlessly) {
     recv_frame(s, kMaxPayloadBefore, soon());
     send_frame(s, 5, Writer().u8(200).string("\x1b[31mred\nlines").bytes(), soon());
   });
-  auto refused = try_authenticate(c, without(), soon());
+  auto refused = try_authenticate(c, without(), soon()).refused;
   evil.get();
   ASSERT_TRUE(refused);
   EXPECT_EQ(refused->code, Refusal::not_understood);

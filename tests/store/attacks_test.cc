@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "tests/store/strangers.h"
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/net/connect.h"
@@ -16,57 +17,10 @@
 #include "trireme/store/tcp_store.h"
 
 using namespace trireme;
+using namespace trireme::testing;
 using namespace std::chrono_literals;
 
 namespace {
-
-Deadline soon() { return Deadline::after(20s); }
-net::Credentials with(const std::string& secret, std::string job = "job") {
-  return {std::move(job), net::Secret(secret)};
-}
-const std::string kSecret = "0123456789abcdef0123456789abcdef";
-
-/// Three calls a turn all the while, each of which must come back soon.
-class RealClient {
- public:
-  explicit RealClient(const net::Endpoint& at)
-      : store_(TcpStore::connect(at, with(kSecret), soon())), thread_([this] { run(); }) {}
-  ~RealClient() {
-    stop_ = true;
-    if (thread_.joinable()) thread_.join();
-  }
-  /// What went wrong, "" for nothing.
-  std::string stop() {
-    stop_ = true;
-    thread_.join();
-    if (!error_.empty()) return error_;
-    if (turns_ == 0) return "it had no turn";
-    return slowest_ < 2 ? "" : "a call took " + std::to_string(slowest_) + " s";
-  }
-
- private:
-  void run() {
-    try {
-      do {
-        auto start = Clock::now();
-        auto n = store_->add("n", 1);
-        store_->set("k", std::to_string(n));
-        if (store_->get("k", soon()) != std::to_string(n)) error_ = "another value";
-        slowest_ = std::max(slowest_, seconds_since(start));
-        ++turns_;
-      } while (!stop_ && error_.empty());
-    } catch (const std::exception& error) {
-      error_ = error.what();
-    }
-  }
-
-  std::unique_ptr<TcpStore> store_;
-  std::atomic<bool> stop_{false};
-  std::string error_;
-  double slowest_ = 0;
-  int turns_ = 0;
-  std::thread thread_;
-};
 
 class store_attacks : public ::testing::Test {
  protected:
@@ -93,20 +47,6 @@ bool allow_descriptors(rlim_t n) {
   if (limit.rlim_cur >= n) return true;
   limit.rlim_cur = std::min(n, limit.rlim_max);
   return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur >= n;
-}
-
-/// Reads until the other end closes; false when it had not at the deadline.
-bool closes(net::Socket& socket, Deadline deadline) {
-  char bytes[4096];
-  try {
-    while (socket.wait_readable(deadline)) {
-      auto n = socket.recv_now(bytes, sizeof bytes);
-      if (n && *n == 0) return true;
-    }
-  } catch (const PeerLost&) {
-    return true;
-  }
-  return false;
 }
 
 }  // namespace
@@ -142,8 +82,8 @@ TEST_F(store_attacks, random_bytes) {
 TEST_F(store_attacks, wrong_secrets) {
   for (int i = 0; i < 100; ++i) {
     auto socket = knock();
-    auto refused = net::try_authenticate(
-        socket, with("a guessed secret, number " + std::to_string(i)), soon());
+    auto guess = with("a guessed secret, number " + std::to_string(i));
+    auto refused = net::try_authenticate(socket, guess, soon()).refused;
     ASSERT_TRUE(refused);
     EXPECT_EQ(refused->code, net::Refusal::wrong_secret);
     EXPECT_TRUE(closes(socket, soon()));
@@ -168,7 +108,7 @@ TEST_F(store_attacks, a_replayed_handshake) {
     }
   });
   auto honest = net::connect(listener.endpoint(), soon());
-  EXPECT_FALSE(net::try_authenticate(honest, with(kSecret), soon()));
+  EXPECT_FALSE(net::try_authenticate(honest, with(kSecret), soon()).refused);
   between.join();
   // … and says it again, in one piece and with a request behind.
   auto request = detail::encode(detail::Request{detail::Op::set, 0, 0, {"stolen"}, "1", ""});
@@ -226,14 +166,15 @@ TEST_F(store_attacks, oversized_frames) {
   }
   for (uint32_t length : {static_cast<uint32_t>(net::kMaxPayloadAfter) + 1, UINT32_MAX}) {
     auto member = knock();
-    net::authenticate_as_client(member, with(kSecret), soon());
-    member.send_all(header(16, length), soon());
+    auto session = net::authenticate_as_client(member, with(kSecret), soon());
+    member.send_all(session.seal(header(16, length)), soon());
     EXPECT_TRUE(closes(member, soon()));
   }
   // Keys that promise more than there is.
   auto lying = knock();
-  net::authenticate_as_client(lying, with(kSecret), soon());
-  net::send_frame(lying, 21, net::Writer().u64(0).i64(0).u32(UINT32_MAX).bytes(), soon());
+  auto session = net::authenticate_as_client(lying, with(kSecret), soon());
+  auto many = net::Writer().u64(0).i64(0).u32(UINT32_MAX).take();
+  lying.send_all(session.seal(net::encode_frame(21, many)), soon());
   EXPECT_TRUE(closes(lying, soon()));
   EXPECT_EQ(real_.stop(), "");
 }

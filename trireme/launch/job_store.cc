@@ -25,11 +25,12 @@ struct JobStore::Server {
   StoreServer store;
 };
 
-JobStore::JobStore(const std::string& job_id, const std::string& secret_file) {
+JobStore::JobStore(const std::string& job_id, const std::string& secret_file, int ranks) {
   std::string secret = net::generate_secret();
   write_secret(secret_file, secret);
   StoreServer::Options options;
   options.credentials = {job_id, net::Secret(secret)};
+  options.max_pending = StoreServer::most_strangers(ranks);
   server_.reset(new Server{StoreServer(options)});
 }
 

@@ -13,7 +13,8 @@ namespace trireme::launch {
 /// outlives every worker.
 class TRIREME_API JobStore {
  public:
-  JobStore(const std::string& job_id, const std::string& secret_file);
+  /// `ranks`: how many may come at once.
+  JobStore(const std::string& job_id, const std::string& secret_file, int ranks);
   ~JobStore();
   JobStore(const JobStore&) = delete;
   std::string address() const;  // "127.0.0.1:PORT", for TRIREME_STORE

@@ -63,7 +63,8 @@ int launch_workers(const RunOptions& options, const std::vector<std::string>& co
   Machine machine = read_machine();
   JobEnv job;
   job.run_id = run_id(options);
-  plan_job(options, command, machine, job, process_env);  // what is wrong with it is wrong now
+  // What is wrong with it is wrong now.
+  const auto ranks = plan_job(options, command, machine, job, process_env).workers.size();
 
   PrivateFolder own("trireme");
   std::string secret_file = own / "secret";
@@ -73,7 +74,7 @@ int launch_workers(const RunOptions& options, const std::vector<std::string>& co
   job.flight_dir = options.flight_dir;
   if (job.flight_dir.empty() && logs.stays)
     job.flight_dir = std::filesystem::absolute(logs.path + "/flight").string();
-  JobStore store(job.run_id, secret_file);
+  JobStore store(job.run_id, secret_file, static_cast<int>(ranks));
   job.secret_file = secret_file;
   job.store = store.address();
   job.master_port = free_port(options.master_port);

@@ -2,13 +2,11 @@
 #include "trireme/net/auth.h"
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-#include <openssl/rand.h>
 
 #include <variant>
 
 #include "trireme/base/check.h"
+#include "trireme/net/hmac.h"
 
 namespace trireme::net {
 namespace {
@@ -16,38 +14,7 @@ namespace {
 enum Type : uint16_t { kHello = 1, kChallenge = 2, kProof = 3, kWelcome = 4, kRefused = 5 };
 constexpr uint8_t kHasSecret = 1;
 constexpr size_t kNonceBytes = 32;
-constexpr size_t kMacBytes = 32;
 constexpr std::string_view kPublicKey = "trireme: no secret, everybody knows this key";
-
-std::string new_nonce() {
-  std::string nonce(kNonceBytes, '\0');
-  check<ResourceError>(RAND_bytes(reinterpret_cast<unsigned char*>(nonce.data()), kNonceBytes) == 1,
-                       "the system gives no random numbers");
-  return nonce;
-}
-
-std::string proof_of(const Credentials& own, std::string_view role, std::string_view client_nonce,
-                     std::string_view server_nonce) {
-  std::string_view key = own.secret ? own.secret->bytes() : kPublicKey;
-  std::string said = Writer()
-                         .string("trireme control 1")
-                         .string(role)
-                         .string(own.job_id)
-                         .string(client_nonce)
-                         .string(server_nonce)
-                         .take();
-  std::string mac(kMacBytes, '\0');
-  unsigned int size = kMacBytes;
-  auto* done = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-                    reinterpret_cast<const unsigned char*>(said.data()), said.size(),
-                    reinterpret_cast<unsigned char*>(mac.data()), &size);
-  check<ResourceError>(done && size == kMacBytes, "HMAC-SHA256 is not available in this OpenSSL");
-  return mac;
-}
-
-bool same_bytes(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
-}
 
 /// Text that a stranger sent, fit to be printed.
 std::string printable(std::string_view text) {
@@ -64,17 +31,44 @@ void check_job_id(const std::string& job_id) {
 
 uint8_t flags_of(const Credentials& own) { return own.secret ? kHasSecret : 0; }
 
-Refused read_refused(const Frame& frame) {
-  Reader in(frame.payload, "refusal");
-  uint8_t code = in.u8();
-  auto text = printable(in.string(kMaxPayloadBefore));
-  bool known = code >= 1 && code <= static_cast<uint8_t>(Refusal::busy);
-  return {known ? static_cast<Refusal>(code) : Refusal::not_understood, text};
+Session sealed(const HandshakeKeys& keys, bool is_server) {
+  Session out;
+  out.out.emplace(is_server ? keys.server_seal : keys.client_seal);
+  out.in.emplace(is_server ? keys.client_seal : keys.server_seal);
+  return out;
 }
 
 }  // namespace
 
-ServerHandshake::ServerHandshake(const Credentials& own) : own_(own) { check_job_id(own.job_id); }
+HandshakeKeys::HandshakeKeys(const Credentials& own, std::string_view hello,
+                             std::string_view challenge) {
+  auto said = Writer().string("trireme control 3").string(hello).string(challenge).take();
+  auto secret = own.secret ? own.secret->bytes() : kPublicKey;
+  auto extracted = hkdf_extract(sha256(said), secret);
+  client_proof = hkdf_expand(extracted, "client proof");
+  server_proof = hkdf_expand(extracted, "server proof");
+  client_seal = hkdf_expand(extracted, "client seal");
+  server_seal = hkdf_expand(extracted, "server seal");
+  OPENSSL_cleanse(extracted.data(), extracted.size());
+}
+
+HandshakeKeys::~HandshakeKeys() {
+  for (auto* key : {&client_proof, &server_proof, &client_seal, &server_seal})
+    OPENSSL_cleanse(key->data(), key->size());
+}
+
+std::optional<Refused> read_refusal(const Frame& frame) {
+  if (frame.type != kRefused) return std::nullopt;
+  Reader in(frame.payload, "refusal");
+  uint8_t code = in.u8();
+  auto text = printable(in.string(kMaxPayloadBefore));
+  bool known = code >= 1 && code <= static_cast<uint8_t>(Refusal::busy);
+  return Refused{known ? static_cast<Refusal>(code) : Refusal::not_understood, text};
+}
+
+ServerHandshake::ServerHandshake(const Credentials& own, uint16_t port) : own_(own), port_(port) {
+  check_job_id(own.job_id);
+}
 
 ServerHandshake::Step ServerHandshake::refuse(Refusal code, std::string text) {
   text = printable(text);
@@ -84,8 +78,8 @@ ServerHandshake::Step ServerHandshake::refuse(Refusal code, std::string text) {
 
 ServerHandshake::Step ServerHandshake::on_frame(const Frame& frame) {
   try {
-    if (!challenged_ && frame.type == kHello) return on_hello(frame);
-    if (challenged_ && frame.type == kProof) return on_proof(frame);
+    if (!challenged() && frame.type == kHello) return on_hello(frame);
+    if (challenged() && frame.type == kProof) return on_proof(frame);
     return refuse(Refusal::not_understood,
                   fmt::format("a frame of type {} in the middle of the handshake", frame.type));
   } catch (const Corrupt& error) {
@@ -97,7 +91,7 @@ ServerHandshake::Step ServerHandshake::on_hello(const Frame& frame) {
   Reader in(frame.payload, "hello");
   uint8_t flags = in.u8();
   auto job_id = in.string(kMaxJobId);
-  client_nonce_ = in.raw(kNonceBytes);
+  in.raw(kNonceBytes);
   in.finish();
   if (job_id != own_.job_id)
     return refuse(Refusal::other_job,
@@ -106,62 +100,70 @@ ServerHandshake::Step ServerHandshake::on_hello(const Frame& frame) {
     return refuse(Refusal::secret_required, "this job has a secret and the hello came without one");
   if (!own_.secret && (flags & kHasSecret))
     return refuse(Refusal::no_secret_here, "this job runs without a secret");
-  server_nonce_ = new_nonce();
-  challenged_ = true;
-  auto payload = Writer().u8(flags_of(own_)).raw(server_nonce_).take();
-  return {encode_frame(kChallenge, payload), false, {}};
+  hello_ = encode_frame(frame.type, frame.payload);
+  challenge_ = encode_frame(
+      kChallenge, Writer().u8(flags_of(own_)).raw(random_bytes(kNonceBytes)).u16(port_).bytes());
+  return {challenge_, false, {}};
 }
 
 ServerHandshake::Step ServerHandshake::on_proof(const Frame& frame) {
-  Reader in(frame.payload, "proof");
-  auto mac = in.raw(kMacBytes);
-  in.finish();
-  if (!same_bytes(mac, proof_of(own_, "client", client_nonce_, server_nonce_)))
+  HandshakeKeys keys(own_, hello_, challenge_);
+  if (!same_bytes(frame.payload, keys.client_proof))
     return refuse(Refusal::wrong_secret, "wrong secret");
-  return {encode_frame(kWelcome, proof_of(own_, "server", client_nonce_, server_nonce_)), true, {}};
+  if (own_.secret) session_ = sealed(keys, true);
+  return {encode_frame(kWelcome, keys.server_proof), true, {}};
 }
 
-std::optional<Refused> try_authenticate(Socket& socket, const Credentials& own, Deadline deadline) {
+Entry try_authenticate(Socket& socket, const Credentials& own, Deadline deadline) {
   check_job_id(own.job_id);
   auto expect = [&](uint16_t type) -> std::variant<Frame, Refused> {
     Frame frame = recv_frame(socket, kMaxPayloadBefore, deadline);
-    if (frame.type == kRefused) return read_refused(frame);
+    if (auto refused = read_refusal(frame)) return *refused;
     check<Corrupt>(frame.type == type,
                    "{} answered with a frame of type {} in the middle of the handshake",
                    socket.peer(), frame.type);
     return frame;
   };
+  Entry out;
+  auto say_no = [&](Refusal code, std::string text) {
+    out.refused = Refused{code, std::move(text)};
+    return std::move(out);
+  };
 
-  std::string client_nonce = new_nonce();
-  auto hello = Writer().u8(flags_of(own)).string(own.job_id).raw(client_nonce).take();
-  send_frame(socket, kHello, hello, deadline);
+  auto hello = encode_frame(
+      kHello, Writer().u8(flags_of(own)).string(own.job_id).raw(random_bytes(kNonceBytes)).bytes());
+  socket.send_all(hello, deadline);
 
   auto challenge = expect(kChallenge);
-  if (auto* refused = std::get_if<Refused>(&challenge)) return *refused;
-  Reader in(std::get<Frame>(challenge).payload, "challenge");
+  if (auto* refused = std::get_if<Refused>(&challenge)) return say_no(refused->code, refused->text);
+  auto& said = std::get<Frame>(challenge);
+  Reader in(said.payload, "challenge");
   uint8_t flags = in.u8();
-  std::string server_nonce(in.raw(kNonceBytes));
+  in.raw(kNonceBytes);
+  out.port = in.u16();
   in.finish();
   // An honest server has refused already; this one would have us prove our secret to somebody who
   // has none.
   if (own.secret && !(flags & kHasSecret))
-    return Refused{Refusal::no_secret_here, "it claims to run without a secret"};
-  send_frame(socket, kProof, proof_of(own, "client", client_nonce, server_nonce), deadline);
+    return say_no(Refusal::no_secret_here, "it claims to run without a secret");
+  HandshakeKeys keys(own, hello, encode_frame(said.type, said.payload));
+  send_frame(socket, kProof, keys.client_proof, deadline);
 
   auto welcome = expect(kWelcome);
-  if (auto* refused = std::get_if<Refused>(&welcome)) return *refused;
-  if (!same_bytes(std::get<Frame>(welcome).payload,
-                  proof_of(own, "server", client_nonce, server_nonce)))
-    return Refused{Refusal::wrong_secret, "it did not prove that it knows the secret"};
-  return std::nullopt;
+  if (auto* refused = std::get_if<Refused>(&welcome)) return say_no(refused->code, refused->text);
+  if (!same_bytes(std::get<Frame>(welcome).payload, keys.server_proof))
+    return say_no(Refusal::wrong_secret, "it did not prove that it knows the secret");
+  if (own.secret) out.session = sealed(keys, false);
+  return out;
 }
 
-void authenticate_as_client(Socket& socket, const Credentials& own, Deadline deadline) {
-  if (auto refused = try_authenticate(socket, own, deadline))
-    throw UsageError(refusal_sentence(socket.peer(), *refused, false));
+Session authenticate_as_client(Socket& socket, const Credentials& own, Deadline deadline) {
+  auto entry = try_authenticate(socket, own, deadline);
+  if (entry.refused) throw UsageError(refusal_sentence(socket.peer(), *entry.refused, false));
+  return std::move(entry.session);
 }
 
-void authenticate_as_server(Socket& socket, const Credentials& own, Deadline deadline) {
+Session authenticate_as_server(Socket& socket, const Credentials& own, Deadline deadline) {
   ServerHandshake handshake(own);
   while (true) {
     ServerHandshake::Step step;
@@ -174,7 +176,7 @@ void authenticate_as_server(Socket& socket, const Credentials& own, Deadline dea
     }
     socket.send_all(step.reply, deadline);
     if (step.refused) throw UsageError(refusal_sentence(socket.peer(), *step.refused, true));
-    if (step.done) return;
+    if (step.done) return handshake.take_session();
   }
 }
 
@@ -185,7 +187,8 @@ std::string refusal_sentence(const std::string& other, const Refused& refused, b
     case Refusal::wrong_secret:
       return start +
              "wrong secret. Give every rank of the job the same secret (TRIREME_SECRET_FILE, or "
-             "~/.config/trireme/secret)";
+             "~/.config/trireme/secret); if it is the same, somebody between the two alters what "
+             "they say";
     case Refusal::secret_required:
       return start +
              "the job has a secret, and this rank came without one. Set TRIREME_SECRET_FILE on "

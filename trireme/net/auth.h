@@ -8,19 +8,23 @@
 
 #include "trireme/base/export.h"
 #include "trireme/net/frame.h"
+#include "trireme/net/seal.h"
 #include "trireme/net/secret.h"
 #include "trireme/net/socket.h"
 
 // Who may join: both ends prove that they know the job's secret, and neither shows it.
 //   client → hello     flags, job id, client nonce
-//   server → challenge flags, server nonce                      or refused
-//   client → proof     HMAC-SHA256(secret, "client", job id, both nonces)
-//   server → welcome   HMAC-SHA256(secret, "server", job id, both nonces)   or refused
-// Fresh nonces: a recorded handshake is worth nothing. Roles are in the MAC: a message sent back at
-// its author proves nothing. Whoever has a secret deals with nobody who has none. Without one (a
-// Unix socket whose peer's uid the kernel told, or TRIREME_INSECURE=1) the same four messages run
-// under a public key: then they only tell one job from another. What follows on the connection is
-// not encrypted: somebody who can rewrite packets between the hosts is not kept out.
+//   server → challenge flags, server nonce, its port                 or refused
+//   client → proof     a key that only this secret and this conversation give
+//   server → welcome   another                                       or refused
+// Keys: HKDF-SHA256 of the secret, salted with the hash of the hello and the challenge as they went
+// over the wire, so with versions, flags, job id, both nonces and the port. Whoever alters one of
+// them on the way gets two ends whose proofs do not fit. From the same come the keys that seal
+// every later frame (net/seal.h), one for each direction: somebody who passes a handshake on has no
+// part in them. Whoever has a secret deals with nobody who has none. Without one (a Unix socket
+// whose peer's uid the kernel told, or TRIREME_INSECURE=1) the same four messages run under a
+// public key and later frames are bare: then they only tell one job from another. Nothing is
+// encrypted.
 namespace trireme::net {
 
 inline constexpr size_t kMaxJobId = 256;
@@ -47,10 +51,21 @@ struct Refused {
   std::string text;  // the refuser's sentence, printable
 };
 
+/// What the secret gives for one conversation, told by the frames of its hello and its challenge.
+/// Wiped when it dies.
+struct TRIREME_API HandshakeKeys {
+  HandshakeKeys(const Credentials& own, std::string_view hello, std::string_view challenge);
+  HandshakeKeys(const HandshakeKeys&) = delete;
+  ~HandshakeKeys();
+  std::string client_proof, server_proof;
+  std::string client_seal, server_seal;  // of the frames that each sends later
+};
+
 /// The server's side without the socket: frames in, frames out.
 class TRIREME_API ServerHandshake {
  public:
-  explicit ServerHandshake(const Credentials& own);
+  /// `port`: where the server listens; 0 for none. The client learns it beyond doubt.
+  explicit ServerHandshake(const Credentials& own, uint16_t port = 0);
   struct Step {
     std::string reply;  // a whole frame to send
     bool done = false;
@@ -59,26 +74,41 @@ class TRIREME_API ServerHandshake {
   Step on_frame(const Frame& frame);
   /// The reply for bytes that are no frame.
   static Step refuse(Refusal code, std::string text);
+  /// The other end has said whose job it wants, and in words of ours.
+  bool challenged() const { return !challenge_.empty(); }
+  /// Once done: for the frames after the welcome.
+  Session take_session() { return std::move(session_); }
 
  private:
   Step on_hello(const Frame& frame);
   Step on_proof(const Frame& frame);
 
   const Credentials& own_;
-  std::string client_nonce_;
-  std::string server_nonce_;
-  bool challenged_ = false;
+  const uint16_t port_;
+  std::string hello_, challenge_;  // whole frames
+  Session session_;
 };
 
-/// nullopt: both ends are satisfied. Throws what the connection throws (PeerLost, Timeout), Corrupt
-/// or Mismatch for a stranger's bytes.
-TRIREME_API std::optional<Refused> try_authenticate(Socket& socket, const Credentials& own,
-                                                    Deadline deadline);
+/// What a handshake came to for the client.
+struct Entry {
+  std::optional<Refused> refused;  // else both ends are satisfied, and
+  Session session;                 // how they go on
+  uint16_t port = 0;  // where the server says it listens: not where we knocked, if somebody relays
+};
+
+/// Throws what the connection throws (PeerLost, Timeout), Corrupt or Mismatch for a stranger's
+/// bytes.
+TRIREME_API Entry try_authenticate(Socket& socket, const Credentials& own, Deadline deadline);
 
 /// The same, with a refusal as UsageError that says what to do.
-TRIREME_API void authenticate_as_client(Socket& socket, const Credentials& own, Deadline deadline);
+TRIREME_API Session authenticate_as_client(Socket& socket, const Credentials& own,
+                                           Deadline deadline);
 /// UsageError when the client was refused, after telling it so.
-TRIREME_API void authenticate_as_server(Socket& socket, const Credentials& own, Deadline deadline);
+TRIREME_API Session authenticate_as_server(Socket& socket, const Credentials& own,
+                                           Deadline deadline);
+
+/// What a refusal's frame says; nullopt for a frame of another kind. Corrupt.
+TRIREME_API std::optional<Refused> read_refusal(const Frame& frame);
 
 /// One sentence with what to do; `other` is who refused or was refused.
 TRIREME_API std::string refusal_sentence(const std::string& other, const Refused& refused,

@@ -50,13 +50,27 @@ std::optional<Frame> FrameParser::next(size_t limit) {
   std::string_view bytes = std::string_view(buffer_).substr(start_);
   // A stranger's first wrong byte is enough; do not wait for twelve.
   auto begins = bytes.substr(0, kMagic.size());
-  check<Corrupt>(begins == kMagic.substr(0, begins.size()),
-                 "these bytes do not begin a frame of Trireme's");
-  if (bytes.size() < kFrameHeaderBytes) return std::nullopt;
-  Header header = parse_header(bytes, limit);
-  if (bytes.size() - kFrameHeaderBytes < header.length) return std::nullopt;
-  Frame frame{header.type, std::string(bytes.substr(kFrameHeaderBytes, header.length))};
-  start_ += kFrameHeaderBytes + header.length;
+  bool begins_well = begins == kMagic.substr(0, begins.size());
+  if (!begins_well && seal_) seal_->refuse();
+  check<Corrupt>(begins_well, "these bytes do not begin a frame of Trireme's");
+  const size_t tag_bytes = seal_ ? Seal::kTagBytes : 0;
+  const size_t head_bytes = kFrameHeaderBytes + tag_bytes;
+  if (bytes.size() < head_bytes) return std::nullopt;
+  auto head = bytes.substr(0, kFrameHeaderBytes);
+  if (seal_ && !header_checked_) seal_->check_header(head, bytes.substr(head.size(), tag_bytes));
+  header_checked_ = true;
+  Header header = parse_header(head, limit);
+  if (bytes.size() - head_bytes < header.length + tag_bytes) return std::nullopt;
+  auto payload = bytes.substr(head_bytes, header.length);
+  if (seal_) seal_->check_frame(head, payload, bytes.substr(head_bytes + header.length, tag_bytes));
+  Frame frame{header.type, std::string(payload)};
+  header_checked_ = false;
+  use_up(head_bytes + header.length + tag_bytes);
+  return frame;
+}
+
+void FrameParser::use_up(size_t bytes) {
+  start_ += bytes;
   if (start_ == buffer_.size()) {
     buffer_.clear();
     start_ = 0;
@@ -65,19 +79,25 @@ std::optional<Frame> FrameParser::next(size_t limit) {
     buffer_.erase(0, start_);
     start_ = 0;
   }
-  return frame;
 }
 
 void send_frame(Socket& socket, uint16_t type, std::string_view payload, Deadline deadline) {
   socket.send_all(encode_frame(type, payload), deadline);
 }
 
-Frame recv_frame(Socket& socket, size_t limit, Deadline deadline) {
-  char bytes[kFrameHeaderBytes];
-  socket.recv_all(bytes, sizeof bytes, deadline);
-  Header header = parse_header({bytes, sizeof bytes}, limit);
+Frame recv_frame(Socket& socket, size_t limit, Deadline deadline, Seal* seal) {
+  char bytes[kFrameHeaderBytes + Seal::kTagBytes];
+  socket.recv_all(bytes, kFrameHeaderBytes + (seal ? Seal::kTagBytes : 0), deadline);
+  std::string_view head(bytes, kFrameHeaderBytes);
+  if (seal) seal->check_header(head, {bytes + kFrameHeaderBytes, Seal::kTagBytes});
+  Header header = parse_header(head, limit);
   Frame frame{header.type, std::string(header.length, '\0')};
   socket.recv_all(frame.payload.data(), frame.payload.size(), deadline);
+  if (seal) {
+    char tag[Seal::kTagBytes];
+    socket.recv_all(tag, sizeof tag, deadline);
+    seal->check_frame(head, frame.payload, {tag, sizeof tag});
+  }
   return frame;
 }
 

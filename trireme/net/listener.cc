@@ -24,6 +24,16 @@ uint16_t bound_port(int fd) {
                    : reinterpret_cast<sockaddr_in&>(at.storage).sin_port);
 }
 
+/// Whose process listens at a Unix name, as far as another user's goes; for a text.
+std::string foreign_holder(const Endpoint& at) {
+  SocketAddress to = abstract_address(at.name);
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd || ::connect(fd.get(), to.get(), to.length) != 0) return "";
+  auto who = peer_credentials(Socket(std::move(fd), at.text()));
+  if (who.uid == ::geteuid()) return "";
+  return fmt::format("process {} of user {}", who.pid, who.uid);
+}
+
 }  // namespace
 
 int Listener::open(const Endpoint& at) {
@@ -53,6 +63,11 @@ Listener::Listener(const Endpoint& at) {
       "port in use: cannot listen at {}; stop the program that holds the port (ss -ltnp shows it), "
       "choose another, or 0 for a free one",
       at.text());
+  if (code == EADDRINUSE)
+    if (auto holder = foreign_holder(at); !holder.empty())
+      fail<ResourceError>(
+          "socket name in use: {} holds {}; give this job another job id or MASTER_PORT", holder,
+          at.text());
   check<ResourceError>(code != EADDRINUSE,
                        "socket name in use: cannot listen at {}; another job of this user with the "
                        "same job id runs on "

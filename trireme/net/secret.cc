@@ -3,7 +3,7 @@
 
 #include <fcntl.h>
 #include <openssl/crypto.h>
-#include <openssl/rand.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 
 #include <cstdlib>
@@ -19,12 +19,10 @@ constexpr size_t kShortest = 16;
 constexpr size_t kLongest = 1024;
 
 std::string random_hex(size_t bytes) {
-  unsigned char raw[32];
-  check<ResourceError>(RAND_bytes(raw, static_cast<int>(bytes)) == 1,
-                       "the system gives no random numbers");
+  std::string raw = random_bytes(bytes);
   std::string out;
-  for (size_t i = 0; i < bytes; ++i) out += fmt::format("{:02x}", raw[i]);
-  OPENSSL_cleanse(raw, sizeof raw);
+  for (char c : raw) out += fmt::format("{:02x}", static_cast<unsigned char>(c));
+  OPENSSL_cleanse(raw.data(), raw.size());
   return out;
 }
 
@@ -52,6 +50,17 @@ Secret& Secret::operator=(Secret other) noexcept {
   return *this;
 }
 Secret::~Secret() { OPENSSL_cleanse(bytes_.data(), bytes_.size()); }
+
+std::string random_bytes(size_t bytes) {
+  std::string out(bytes, '\0');
+  for (size_t got = 0; got < bytes;) {
+    ssize_t n = ::getrandom(out.data() + got, bytes - got, 0);
+    if (n < 0 && errno == EINTR) continue;
+    check<ResourceError>(n > 0, "the system gives no random numbers: {}", errno_text());
+    got += static_cast<size_t>(n);
+  }
+  return out;
+}
 
 std::string generate_secret() { return random_hex(32); }
 std::string random_token() { return random_hex(16); }

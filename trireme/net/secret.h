@@ -32,6 +32,8 @@ class TRIREME_API Secret {
   std::string bytes_;
 };
 
+/// From getrandom(2): nonces, keys, names that nobody can guess.
+TRIREME_API std::string random_bytes(size_t bytes);
 /// 256 random bits as 64 hexadecimal digits.
 TRIREME_API std::string generate_secret();
 /// 128 random bits as 32 hexadecimal digits: ids and names that nobody can guess.

@@ -29,6 +29,7 @@ void Connection::flush() {
 }
 
 void Connection::reply(std::string frame) {
+  frame = session.seal(std::move(frame));
   if (out.empty()) {
     out = std::move(frame);
   } else {

@@ -11,6 +11,7 @@
 #include "trireme/base/clock.h"
 #include "trireme/net/auth.h"
 #include "trireme/net/frame.h"
+#include "trireme/net/seal.h"
 #include "trireme/net/socket.h"
 #include "trireme/store/protocol.h"
 
@@ -26,12 +27,13 @@ struct Connection {
               // closes
   };
 
+  /// `port`: of the TCP listener that it came to; 0: it came to a Unix socket.
   Connection(uint64_t id, net::Socket socket, const net::Credentials& credentials,
-             std::string source, bool is_tcp, Deadline limit)
+             std::string source, uint16_t port, Deadline limit)
       : id(id),
-        is_tcp(is_tcp),
+        is_tcp(port != 0),
         socket(std::move(socket)),
-        handshake(std::make_unique<net::ServerHandshake>(credentials)),
+        handshake(std::make_unique<net::ServerHandshake>(credentials, port)),
         source(std::move(source)),
         limit(limit) {}
 
@@ -40,6 +42,7 @@ struct Connection {
   /// Sends what it can of `out`.
   void flush();
   bool has_output() const { return sent < out.size(); }
+  /// A frame as it goes out: sealed where the handshake said so.
   void reply(std::string frame);
   /// While a reply is going out or a wait is on, the next request stays where it is: in the
   /// sender's kernel.
@@ -49,9 +52,11 @@ struct Connection {
   const bool is_tcp;
   net::Socket socket;
   std::unique_ptr<net::ServerHandshake> handshake;
-  std::string source;  // without the port: refusals are told once per source
+  net::Session session;  // once it is open; what comes in is checked by `in`
+  std::string source;    // without the port: refusals are told once per source
   State state = State::handshake;
-  Deadline limit;  // of handshake and closing
+  bool proved = false;  // who it is, in the handshake
+  Deadline limit;       // of handshake and closing
   net::FrameParser in;
   std::string out;
   size_t sent = 0;

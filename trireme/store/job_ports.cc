@@ -67,42 +67,90 @@ net::Listener listen_at_first_free(const std::string& host, PortRange ports) {
                       ports.text(), interface);
 }
 
-std::pair<net::Socket, net::Endpoint> find_job_store(const std::string& host, PortRange ports,
-                                                     const net::Credentials& credentials,
-                                                     Deadline deadline) {
+namespace {
+
+/// What the ports of one round answered, for texts.
+struct Round {
+  std::string told;   // by somebody at a port
+  std::string quiet;  // nobody is there
+  int others = 0;     // ports at which somebody is who is not our store
+  std::string why() const {
+    std::string out = told.empty() ? quiet : told;
+    if (others > 0)
+      out = fmt::format("{} of the ports {} held by others; {}", others, others == 1 ? "is" : "are",
+                        out);
+    return out;
+  }
+};
+
+/// Somebody at `port` passed us on to the store, which says that it listens at another of the
+/// ports: there we meet it without him.
+bool is_relayed(const Knock& one, int port, PortRange ports) {
+  return one.socket && one.port != port && one.port >= ports.first && one.port <= ports.last;
+}
+
+bool may_be_ours(const net::Refused& refused) {
+  return refused.code == net::Refusal::wrong_secret ||
+         refused.code == net::Refusal::secret_required ||
+         refused.code == net::Refusal::no_secret_here;
+}
+
+}  // namespace
+
+JobStoreFound find_job_store(const std::string& host, PortRange ports,
+                             const net::Credentials& credentials, Deadline deadline) {
   auto start = Clock::now();
   net::BackOff back_off;
-  bool warned = false;
-  std::string why;
+  bool warned = false, relay_told = false;
+  std::string refusal;  // the first that may be ours
+  auto believe_it = Deadline::never();
   // Somebody's silent program behind one of the ports costs this long a round; a busy store of ours
   // gets more time each round.
   Duration patience = std::chrono::milliseconds(500);
+  Round last;
   while (true) {
-    std::string quiet;
-    why.clear();
+    Round round;
     for (int port = ports.first; port <= ports.last && !deadline.expired(); ++port) {
       auto at = endpoint(host, port);
       auto one = knock(at, credentials, deadline, patience);
-      if (one.socket) return {std::move(*one.socket), at};
-      bool may_pass = !one.refused || one.refused->code == net::Refusal::busy ||
-                      one.refused->code == net::Refusal::other_job;
-      check<UsageError>(may_pass, "{}", one.why);
+      if (is_relayed(one, port, ports)) {
+        if (!relay_told)
+          log_warn(
+              "a stranger at {} passes on what it is told to the job's store at port {}: not used",
+              at.text(), one.port);
+        relay_told = true;
+        one.why = fmt::format("a stranger passes us on to port {}", one.port);
+      } else if (one.socket) {
+        return {std::move(*one.socket), std::move(one.session), at};
+      }
+      if (one.refused && may_be_ours(*one.refused)) {
+        check<UsageError>(ports.first < ports.last, "{}", one.why);
+        if (refusal.empty()) {
+          refusal = one.why;
+          believe_it = Deadline::after(kRefusalPatience);
+          log_warn("{}; looking on at the job's other ports", refusal);
+        }
+      }
+      bool is_busy = one.refused && one.refused->code == net::Refusal::busy;
+      if (one.answered && !is_busy) ++round.others;
       // "another job is at 29501" tells more than "29508 refused the connection".
-      bool answered = one.refused || one.stranger || one.other_release;
-      (answered ? why : quiet) = fmt::format("port {}: {}", port, one.why);
+      bool told = one.refused || one.stranger || one.other_release || one.socket;
+      (told ? round.told : round.quiet) = fmt::format("port {}: {}", port, one.why);
     }
-    if (why.empty()) why = quiet;
-    patience = std::min<Duration>(patience * 2, net::kHandshakeLimit);
+    if (!round.told.empty() || !round.quiet.empty()) last = round;
+    patience = std::min<Duration>(patience * 2, std::chrono::seconds(2));
     if (!warned && seconds_since(start) > 5) {
       warned = true;
       log_warn("rank 0's store is not found at {}, {}, after 5 s ({}); trying on", host,
-               ports.text(), why);
+               ports.text(), last.why());
     }
-    check<Timeout>(back_off.pause(deadline),
-                   "rank 0 did not open the job's store at {}, {}, within {:.1f} s (last, {}). Is "
-                   "rank 0 running, and does "
+    bool go_on = !believe_it.expired() && back_off.pause(deadline);
+    check<UsageError>(go_on || refusal.empty(), "{}", refusal);
+    check<Timeout>(go_on,
+                   "rank 0 did not open the job's store at {}, {}, within {:.1f} s ({}). Is rank 0 "
+                   "running, and does "
                    "MASTER_ADDR name its host?",
-                   host, ports.text(), seconds_since(start), why);
+                   host, ports.text(), seconds_since(start), last.why());
   }
 }
 

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <string>
-#include <utility>
 
 #include "trireme/net/auth.h"
 #include "trireme/net/endpoint.h"
 #include "trireme/net/listener.h"
+#include "trireme/net/seal.h"
 #include "trireme/net/socket.h"
 
 // MASTER_PORT is torch's. Ours is the first free one of the next eight, where rank 0 serves and the
@@ -25,11 +25,19 @@ PortRange ports_beside(int master_port);
 /// ResourceError when every port is taken.
 net::Listener listen_at_first_free(const std::string& host, PortRange ports);
 
-/// Asks at every port, again and again, until one lets us in. Other jobs and other programs behind
-/// some of the ports do no harm. UsageError for a wrong secret; Timeout naming rank 0, host and
-/// ports.
-std::pair<net::Socket, net::Endpoint> find_job_store(const std::string& host, PortRange ports,
-                                                     const net::Credentials& credentials,
-                                                     Deadline deadline);
+/// The job's store, found and entered.
+struct JobStoreFound {
+  net::Socket socket;
+  net::Session session;
+  net::Endpoint at;
+};
+/// Asks at every port, again and again, until one lets us in that is not somebody who passes us on
+/// to another of them. Other jobs, other programs and strangers behind some of the ports do no
+/// harm: nobody is believed who says that our secret is wrong, until all ports have been asked for
+/// kRefusalPatience (where there is one port: at once); then UsageError. Timeout naming rank 0,
+/// host and ports.
+inline constexpr Duration kRefusalPatience = std::chrono::seconds(10);
+JobStoreFound find_job_store(const std::string& host, PortRange ports,
+                             const net::Credentials& credentials, Deadline deadline);
 
 }  // namespace trireme::detail

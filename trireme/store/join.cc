@@ -73,7 +73,7 @@ Seat take_seat(Store& store, int rank, int world_size) {
 }
 
 void wait_for_world(Store& store, int rank, int world_size, Deadline deadline,
-                    const std::function<std::vector<std::string>()>& refusals) {
+                    const std::function<std::string()>& turned_away) {
   auto start = Clock::now();
   std::string verdict;
   try {
@@ -90,8 +90,8 @@ void wait_for_world(Store& store, int rank, int world_size, Deadline deadline,
         "or allow more time",
         world_size - missing.size(), world_size, seconds_since(start),
         missing.size() == 1 ? "rank" : "ranks", name_ranks(missing));
-    if (refusals)
-      for (const auto& line : refusals()) why += fmt::format(". The store refused {}", line);
+    if (auto strangers = turned_away ? turned_away() : ""; !strangers.empty())
+      why += fmt::format(" ({})", strangers);
     // Whoever gives up first speaks for all: nobody goes on with a part of the world.
     verdict = store.compare_set("join", "", why);
   }

@@ -38,9 +38,9 @@ enum class Seat {
 Seat take_seat(Store& store, int rank, int world_size);
 
 /// Waits until all ranks have taken theirs. Timeout naming the missing ranks and how long it
-/// waited, on every rank. `refusals`: who was turned away meanwhile, where this process knows it.
+/// waited, on every rank. `turned_away`: who was meanwhile, where this process knows it, in words.
 void wait_for_world(Store& store, int rank, int world_size, Deadline deadline,
-                    const std::function<std::vector<std::string>()>& refusals = {});
+                    const std::function<std::string()>& turned_away = {});
 
 /// "1, 3–7": for texts.
 TRIREME_API std::string name_ranks(const std::vector<int>& ranks);

@@ -10,15 +10,21 @@ namespace trireme::detail {
 Knock knock(const net::Endpoint& at, const net::Credentials& credentials, Deadline deadline,
             Duration limit) {
   Knock out;
-  auto socket = net::try_connect(at, deadline, &out.why);
+  auto until = net::sooner(deadline, limit);
+  auto socket = net::try_connect(at, until, &out.why);
   if (!socket) return out;
+  out.answered = true;
   if (at.is_unix()) net::check_same_user(*socket);
   try {
-    out.refused = net::try_authenticate(*socket, credentials, net::sooner(deadline, limit));
-    if (out.refused)
-      out.why = net::refusal_sentence(at.text(), *out.refused, false);
-    else
+    auto entry = net::try_authenticate(*socket, credentials, until);
+    if (entry.refused) {
+      out.why = net::refusal_sentence(at.text(), *entry.refused, false);
+      out.refused = std::move(entry.refused);
+    } else {
       out.socket = std::move(socket);
+      out.session = std::move(entry.session);
+      out.port = entry.port;
+    }
   } catch (const PeerLost& error) {
     out.why = error.what();
   } catch (const Timeout& error) {
@@ -33,14 +39,13 @@ Knock knock(const net::Endpoint& at, const net::Credentials& credentials, Deadli
   return out;
 }
 
-net::Socket knock_until(const net::Endpoint& at, const net::Credentials& credentials,
-                        Deadline deadline) {
+Knock knock_until(const net::Endpoint& at, const net::Credentials& credentials, Deadline deadline) {
   auto start = Clock::now();
   net::BackOff back_off;
   bool warned = false;
   while (true) {
     auto one = knock(at, credentials, deadline);
-    if (one.socket) return std::move(*one.socket);
+    if (one.socket) return one;
     check<UsageError>(!one.refused || one.refused->code == net::Refusal::busy, "{}", one.why);
     check<Mismatch>(!one.other_release, "the store at {}: {}", at.text(), one.why);
     check<UsageError>(!one.stranger,

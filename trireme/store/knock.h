@@ -13,7 +13,10 @@ namespace trireme::detail {
 /// What one attempt to enter a store came to.
 struct Knock {
   std::optional<net::Socket> socket;    // we are in
-  std::optional<net::Refused> refused;  // somebody of ours said no
+  net::Session session;                 // then: for all that follows
+  uint16_t port = 0;                    // then: where the store says it listens
+  bool answered = false;                // somebody took the connection
+  std::optional<net::Refused> refused;  // somebody who speaks our protocol said no
   bool stranger = false;                // something listens there that is no store of ours
   bool other_release = false;           // a store of a Trireme that speaks another protocol
   std::string why;                      // of each case but the first
@@ -26,7 +29,6 @@ Knock knock(const net::Endpoint& at, const net::Credentials& credentials, Deadli
 
 /// Knocks until the store lets us in. UsageError for a refusal that time does not mend or a
 /// stranger, Mismatch for another release of Trireme, Timeout otherwise.
-net::Socket knock_until(const net::Endpoint& at, const net::Credentials& credentials,
-                        Deadline deadline);
+Knock knock_until(const net::Endpoint& at, const net::Credentials& credentials, Deadline deadline);
 
 }  // namespace trireme::detail

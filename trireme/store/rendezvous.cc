@@ -110,6 +110,7 @@ std::unique_ptr<Store> join_serving(const RankEnv& env, net::Credentials credent
                                     ServerHandle& handle) {
   StoreServer::Options options;
   options.credentials = std::move(credentials);
+  options.max_pending = StoreServer::most_strangers(env.world_size);
   std::vector<net::Listener> listeners;
   listeners.push_back(std::move(listener));
   ServerHandle own_handle(std::make_unique<StoreServer>(std::move(options), std::move(listeners)));
@@ -117,7 +118,7 @@ std::unique_ptr<Store> join_serving(const RankEnv& env, net::Credentials credent
   auto own = std::make_unique<detail::MemberStore>(server->local_store(), env.rank);
   detail::take_seat(*own, env.rank, env.world_size);
   detail::wait_for_world(*own, env.rank, env.world_size, deadline,
-                         [server] { return server->refusals(); });
+                         [server] { return server->turned_away(); });
   handle = std::move(own_handle);
   return own;
 }
@@ -181,8 +182,9 @@ std::unique_ptr<Store> join_over_tcp(const RankEnv& env, bool exact_port, Deadli
     return join_serving(env, std::move(credentials), std::move(listener), deadline, server);
   }
   return join_at_rank0(env, deadline, [&] {
-    auto [socket, at] = detail::find_job_store(env.master_addr, ports, credentials, deadline);
-    return std::make_unique<TcpStore>(std::move(socket), at, credentials);
+    auto found = detail::find_job_store(env.master_addr, ports, credentials, deadline);
+    return std::make_unique<TcpStore>(std::move(found.socket), std::move(found.session), found.at,
+                                      credentials);
   });
 }
 

@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <system_error>
 
 #include "trireme/base/check.h"
@@ -17,7 +18,7 @@ namespace {
 // epoll's tags: listeners count up from 0, then the wake-up, then connections.
 constexpr uint64_t kWakeId = 1000;
 constexpr uint64_t kFirstConnection = 1001;
-constexpr int kAcceptsAtOnce = 64;  // then those who are here already get their turn
+constexpr int kAcceptsAtOnce = 16;  // then those who are here already get their turn
 constexpr size_t kMostRefusals = 16;
 
 /// A thread inherits the mask: the program's signals go to the program's own threads.
@@ -120,6 +121,11 @@ bool StoreServer::Loop::wait_until_clients_left(Deadline deadline) {
   return clients_ == 0;
 }
 
+size_t StoreServer::Loop::strangers() const {
+  std::lock_guard lock(mutex_);
+  return strangers_seen_;
+}
+
 std::vector<std::string> StoreServer::Loop::refusals() const {
   std::lock_guard lock(mutex_);
   std::vector<std::string> out;
@@ -189,57 +195,67 @@ void StoreServer::Loop::set_listening(bool on) {
   listen_again_ = on ? Deadline::never() : Deadline::after(std::chrono::milliseconds(100));
 }
 
-/// At the limit of strangers the oldest gives way, unless all came just now: then the newcomers
-/// wait in the kernel's queue.
-bool StoreServer::Loop::make_room_for_one() {
-  if (connections_.size() >= options_.max_clients + options_.max_pending) return false;
-  if (pending_ < options_.max_pending) return true;
-  Connection* oldest = nullptr;
-  for (auto& [id, c] : connections_)
-    if (c->state != Connection::State::open && (!oldest || id < oldest->id)) oldest = c.get();
-  auto young = options_.handshake_limit -
-               std::min<Duration>(options_.handshake_limit / 5, std::chrono::seconds(1));
-  if (oldest->limit.remaining() > young) return false;
-  close(oldest->id);
-  return true;
+void StoreServer::Loop::make_room_for_one() {
+  if (strangers_.size() < options_.max_pending) return;
+  auto id = *strangers_.first_to_go();
+  auto& c = *connections_.at(id);
+  if (c.state == Connection::State::handshake)
+    note_refusal(c.source,
+                 fmt::format("too many connections at once that did not prove who they are "
+                             "(at most {} are held)",
+                             options_.max_pending));
+  close(id);
 }
 
 void StoreServer::Loop::accept_from(size_t which) {
   if (stop_listening_) return;
   auto& listener = listeners_[which];
+  bool is_unix = listener.endpoint().is_unix();
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
-    if (!make_room_for_one()) {
-      full_ = true;
-      return set_listening(false);
-    }
     try {
       auto socket = listener.accept_now();
       if (!socket) return;
-      bool is_unix = listener.endpoint().is_unix();
       auto source = is_unix ? socket->peer() : socket->peer().substr(0, socket->peer().rfind(':'));
       if (is_unix) {
         auto who = net::peer_credentials(*socket);
         if (who.uid != ::geteuid()) {
+          note_stranger();
           note_refusal(source, fmt::format("process {} of user {}", who.pid, who.uid));
           continue;
         }
         source = fmt::format("process {}", who.pid);
       }
+      make_room_for_one();
       int fd = socket->fd();
       auto limit = Deadline::after(options_.handshake_limit);
-      auto c = std::make_unique<Connection>(next_id_++, std::move(*socket),
-                                            is_unix ? unix_credentials_ : options_.credentials,
-                                            std::move(source), !is_unix, limit);
-      c->interest = EPOLLIN | EPOLLRDHUP;
-      watch(fd, c->id, c->interest, true);
-      ++pending_;
+      auto own = std::make_unique<Connection>(
+          next_id_++, std::move(*socket), is_unix ? unix_credentials_ : options_.credentials,
+          std::move(source), is_unix ? uint16_t{0} : listener.endpoint().address.port, limit);
+      auto& c = *own;
+      c.interest = EPOLLIN | EPOLLRDHUP;
+      watch(fd, c.id, c.interest, true);
+      strangers_.put(c.id, Strangers::Standing::silent);
       sooner_limit(limit);
-      connections_.emplace(c->id, std::move(c));
+      connections_.emplace(c.id, std::move(own));
+      serve(c, EPOLLIN);                     // most ranks' first words are here already
     } catch (const std::exception& error) {  // out of descriptors: those who are here go on
       note_refusal("newcomers", error.what());
-      return set_listening(false);
+      auto id = strangers_.first_to_go();
+      if (!id) return set_listening(false);
+      close(*id);
     }
   }
+}
+
+void StoreServer::Loop::note_stranger() {
+  size_t seen;
+  {
+    std::lock_guard lock(mutex_);
+    seen = ++strangers_seen_;
+  }
+  if (seen >= 100 && std::log10(seen) == std::floor(std::log10(seen)))
+    log_warn("{} connections so far came to the store at {} and did not prove who they are", seen,
+             listeners_.front().endpoint().text());
 }
 
 void StoreServer::Loop::note_refusal(const std::string& source, const std::string& text) {
@@ -258,13 +274,12 @@ void StoreServer::Loop::close(uint64_t id) {
   if (at == connections_.end()) return;
   Connection& c = *at->second;
   forget_wait(c);
-  bool was_open = c.state == Connection::State::open;
+  bool was_open = c.state == Connection::State::open, proved = c.proved;
   execute_will(c);
+  strangers_.remove(id);
   connections_.erase(at);
-  if (!was_open) {
-    --pending_;
-    return;
-  }
+  if (!proved) note_stranger();
+  if (!was_open) return;
   std::lock_guard lock(mutex_);
   if (--clients_ == 0) left_.notify_all();
 }
@@ -285,10 +300,7 @@ void StoreServer::Loop::sooner_limit(Deadline limit) {
 
 void StoreServer::Loop::check_limits() {
   if (stop_listening_ && listeners_.front().fd() >= 0) close_listeners();
-  if (listen_again_.expired() || (full_ && pending_ < options_.max_pending)) {
-    full_ = false;
-    set_listening(true);
-  }
+  if (listen_again_.expired()) set_listening(true);
   if (!next_limit_.expired()) return;
   std::vector<uint64_t> late;
   std::vector<uint64_t> cut;

@@ -17,6 +17,7 @@
 #include "trireme/net/listener.h"
 #include "trireme/store/connection.h"
 #include "trireme/store/key_table.h"
+#include "trireme/store/strangers.h"
 #include "trireme/store/tcp_server.h"
 
 namespace trireme {
@@ -35,9 +36,11 @@ class StoreServer::Loop {
   size_t clients() const;
   bool wait_until_clients_left(Deadline deadline);
   std::vector<std::string> refusals() const;
+  size_t strangers() const;
 
  private:
   using Connection = detail::Connection;
+  using Strangers = detail::Strangers;
 
   void run();
   void run_once(std::vector<epoll_event>& events);
@@ -46,7 +49,7 @@ class StoreServer::Loop {
   void watch(int fd, uint64_t id, uint32_t events, bool is_new);
 
   void accept_from(size_t listener);
-  bool make_room_for_one();
+  void make_room_for_one();
   void set_listening(bool on);
   void close_listeners();
 
@@ -63,6 +66,7 @@ class StoreServer::Loop {
   void start_closing(Connection& c);
   void close(uint64_t id);
   void update_interest(Connection& c);
+  void note_stranger();
   void note_refusal(const std::string& source, const std::string& text);
 
   void try_answer_wait(Connection& c);
@@ -82,10 +86,8 @@ class StoreServer::Loop {
   std::unordered_map<uint64_t, std::unique_ptr<Connection>> connections_;
   std::unordered_map<std::string, std::unordered_set<uint64_t>> waiters_;  // by key
   uint64_t next_id_ = 0;
-  size_t pending_ = 0;  // connections that are not open
+  Strangers strangers_;  // connections that are not open
   bool listening_ = false;
-  bool full_ =
-      false;  // not listening because of too many strangers: again as soon as there is room
   Deadline listen_again_ = Deadline::never();
   Deadline next_limit_ = Deadline::never();  // no limit of any connection passes before this
 
@@ -93,6 +95,7 @@ class StoreServer::Loop {
   std::condition_variable left_;  // a client left, or the listeners closed
   std::vector<std::string> changed_;
   size_t clients_ = 0;
+  size_t strangers_seen_ = 0;
   std::vector<std::pair<std::string, std::string>> refusals_;  // source, text
   std::atomic<bool> stop_{false};
   std::atomic<bool> stop_listening_{false};

@@ -57,6 +57,7 @@ void StoreServer::Loop::on_input(Connection& c) {
 void StoreServer::Loop::on_handshake(Connection& c, const net::Frame& frame) {
   auto step = c.handshake->on_frame(frame);
   if (step.refused) return refuse(c, std::move(step));
+  if (!step.done) strangers_.put(c.id, Strangers::Standing::greeted);
   if (step.done) {
     {
       std::lock_guard lock(mutex_);
@@ -70,10 +71,14 @@ void StoreServer::Loop::on_handshake(Connection& c, const net::Frame& frame) {
                            net::Refusal::busy,
                            fmt::format("{} clients are connected, the most this store serves",
                                        options_.max_clients)));
-    --pending_;
-    c.handshake.reset();
+    strangers_.remove(c.id);
+    c.proved = true;
   }
   reply(c, std::move(step.reply));
+  if (!step.done) return;
+  c.session = c.handshake->take_session();
+  c.handshake.reset();
+  if (c.session.in) c.in.expect_seals(std::move(*c.session.in));
 }
 
 void StoreServer::Loop::refuse(Connection& c, net::ServerHandshake::Step step) {
@@ -86,12 +91,12 @@ void StoreServer::Loop::refuse(Connection& c, net::ServerHandshake::Step step) {
 /// What it gets yet goes out; nothing more is taken from it.
 void StoreServer::Loop::start_closing(Connection& c) {
   if (c.state == Connection::State::open) {
-    ++pending_;
     std::lock_guard lock(mutex_);
     if (--clients_ == 0) left_.notify_all();
   }
   forget_wait(c);
   c.state = Connection::State::closing;
+  strangers_.put(c.id, Strangers::Standing::refused);
   c.limit = Deadline::after(std::min<Duration>(options_.handshake_limit, std::chrono::seconds(1)));
   sooner_limit(c.limit);
 }

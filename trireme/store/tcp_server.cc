@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/store/tcp_server.h"
 
+#include <fmt/core.h>
+
 #include "trireme/store/memory_store.h"
 #include "trireme/store/server_loop.h"
 
@@ -32,6 +34,16 @@ bool StoreServer::wait_until_clients_left(Deadline deadline) {
   return loop_->wait_until_clients_left(deadline);
 }
 std::vector<std::string> StoreServer::refusals() const { return loop_->refusals(); }
+size_t StoreServer::strangers() const { return loop_->strangers(); }
+std::string StoreServer::turned_away() const {
+  std::string out;
+  if (size_t n = strangers())
+    out = fmt::format("{} {} of strangers came to the store and proved nothing", n,
+                      n == 1 ? "connection" : "connections");
+  for (const auto& line : refusals())
+    out += fmt::format("{}it refused {}", out.empty() ? "the store: " : "; ", line);
+  return out;
+}
 void StoreServer::stop_listening() { loop_->stop_listening(); }
 void StoreServer::stop() { loop_->stop(); }
 

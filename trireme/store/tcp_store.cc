@@ -37,13 +37,15 @@ net::Credentials credentials_at(const net::Endpoint& at, net::Credentials creden
 std::unique_ptr<TcpStore> TcpStore::connect(const net::Endpoint& at, net::Credentials credentials,
                                             Deadline deadline, Duration answer_limit) {
   auto own = credentials_at(at, std::move(credentials));
-  auto socket = detail::knock_until(at, own, deadline);
-  return std::make_unique<TcpStore>(std::move(socket), at, std::move(own), answer_limit);
+  auto entry = detail::knock_until(at, own, deadline);
+  return std::make_unique<TcpStore>(std::move(*entry.socket), std::move(entry.session), at,
+                                    std::move(own), answer_limit);
 }
 
-TcpStore::TcpStore(net::Socket socket, net::Endpoint at, net::Credentials credentials,
-                   Duration answer_limit)
+TcpStore::TcpStore(net::Socket socket, net::Session session, net::Endpoint at,
+                   net::Credentials credentials, Duration answer_limit)
     : socket_(std::move(socket)),
+      session_(std::move(session)),
       at_(std::move(at)),
       credentials_(std::move(credentials)),
       answer_limit_(answer_limit) {}
@@ -53,7 +55,8 @@ TcpStore::~TcpStore() {
   try {
     Request goodbye;
     goodbye.op = Op::goodbye;
-    socket_.send_all(detail::encode(goodbye), Deadline::after(std::chrono::seconds(1)));
+    socket_.send_all(session_.seal(detail::encode(goodbye)),
+                     Deadline::after(std::chrono::seconds(1)));
   } catch (const std::exception& error) {  // then the will stands
     log_debug("no goodbye to the store at {}: {}", at_.text(), error.what());
   }
@@ -67,8 +70,12 @@ Reply TcpStore::call(const Request& request, Deadline deadline) {
   std::string frame = detail::encode(request);  // may refuse its size: nothing has been sent
   Reply reply;
   try {
-    socket_.send_all(frame, net::sooner(deadline, answer_limit_));
-    reply = detail::decode_reply(net::recv_frame(socket_, net::kMaxPayloadAfter, deadline));
+    socket_.send_all(session_.seal(std::move(frame)), net::sooner(deadline, answer_limit_));
+    auto* seal = session_.in ? &*session_.in : nullptr;
+    auto answer = net::recv_frame(socket_, net::kMaxPayloadAfter, deadline, seal);
+    if (auto refused = net::read_refusal(answer))
+      fail<Corrupt>("it closed this connection: {}", refused->text);
+    reply = detail::decode_reply(answer);
   } catch (const PeerLost& error) {
     broken_ = fmt::format(
         "the store at {} is gone: the process that serves it (rank 0, or the launcher) ended ({})",
@@ -83,6 +90,11 @@ Reply TcpStore::call(const Request& request, Deadline deadline) {
         at_.text(), seconds_since(start));
     socket_.close();
     throw Timeout(broken_);
+  } catch (const Corrupt& error) {
+    broken_ =
+        fmt::format("the connection to the store at {} is given up: {}", at_.text(), error.what());
+    socket_.close();
+    throw PeerLost(broken_);
   } catch (const Error& error) {
     broken_ =
         fmt::format("the connection to the store at {} is of no use: {}", at_.text(), error.what());

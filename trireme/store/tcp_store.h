@@ -7,6 +7,7 @@
 #include "trireme/base/export.h"
 #include "trireme/net/auth.h"
 #include "trireme/net/endpoint.h"
+#include "trireme/net/seal.h"
 #include "trireme/net/socket.h"
 #include "trireme/store/one_user.h"
 #include "trireme/store/store.h"
@@ -31,8 +32,8 @@ class TRIREME_API TcpStore final : public Store {
   /// the secret is not used: the server's user must be ours.
   static std::unique_ptr<TcpStore> connect(const net::Endpoint& at, net::Credentials credentials,
                                            Deadline deadline, Duration answer_limit = kAnswerLimit);
-  /// On a socket that try_authenticate() was satisfied with.
-  TcpStore(net::Socket socket, net::Endpoint at, net::Credentials credentials,
+  /// On a socket that try_authenticate() was satisfied with, and the session that it gave.
+  TcpStore(net::Socket socket, net::Session session, net::Endpoint at, net::Credentials credentials,
            Duration answer_limit = kAnswerLimit);
   ~TcpStore() override;
   void set(const std::string& key, std::string_view value) override;
@@ -57,6 +58,7 @@ class TRIREME_API TcpStore final : public Store {
   detail::Reply call_waiting(detail::Request request, Deadline deadline);
 
   net::Socket socket_;
+  net::Session session_;
   net::Endpoint at_;
   net::Credentials credentials_;
   Duration answer_limit_;

@@ -136,7 +136,9 @@ void ProcessHost::join(const Exchange& exchange, Deadline deadline) {
   }
   constexpr Duration look_each = std::chrono::milliseconds(500);
   for (int missing = size() - 1 - rank(); missing > 0;) {
-    if (!wait_for(listener.get(), POLLIN,
+    // The deadline counts, however many strangers knock.
+    if (deadline.expired() ||
+        !wait_for(listener.get(), POLLIN,
                   Deadline::after(std::min(look_each, deadline.remaining())))) {
       if (exchange.try_get)
         for (int q = rank() + 1; q < size(); ++q)
