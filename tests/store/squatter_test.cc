@@ -265,17 +265,22 @@ TEST_F(store_squatter, who_passes_us_on_to_the_store_is_passed_over_and_named) {
   EXPECT_EQ(found.at.address.port, port(2));
 }
 
-TEST_F(store_squatter, a_forwarded_port_outside_the_range_is_no_stranger) {
-  // As a container's published port, or an ssh tunnel.
-  StoreServer server({with(kSecret)});
-  auto taken = take_ports(1);
-  Squatter forwarder(std::move(taken[0]), [&](net::Socket& client, const auto& stop) {
-    relay(client, server.endpoints()[0], stop);
-  });
-  auto found = detail::find_job_store("127.0.0.1", {port(1), port(8)}, with(kSecret), soon());
-  EXPECT_EQ(found.at.address.port, port(1));
-  TcpStore store(std::move(found.socket), std::move(found.session), found.at, with(kSecret));
-  EXPECT_EQ(store.add("n", 1), 1);
+TEST_F(store_squatter, a_forwarded_port_is_no_stranger) {
+  // As a container's published port, or an ssh tunnel; and one within it that only the forwarder
+  // reaches.
+  for (bool within : {false, true}) {
+    auto taken = take_ports(1);
+    auto at = within ? net::Endpoint::tcp({"127.0.0.2", static_cast<uint16_t>(port(3))})
+                     : net::Endpoint::tcp({"127.0.0.1", 0});
+    StoreServer server({with(kSecret)}, at);
+    Squatter forwarder(std::move(taken[0]), [&](net::Socket& client, const auto& stop) {
+      relay(client, server.endpoints()[0], stop);
+    });
+    auto found = detail::find_job_store("127.0.0.1", {port(1), port(8)}, with(kSecret), soon());
+    EXPECT_EQ(found.at.address.port, port(1));
+    TcpStore store(std::move(found.socket), std::move(found.session), found.at, with(kSecret));
+    EXPECT_EQ(store.add("n", 1), 1);
+  }
 }
 
 TEST_F(store_squatter, two_users_with_one_master_port_and_no_job_id_each_meet_their_own) {

@@ -84,7 +84,7 @@ struct Round {
 };
 
 /// Somebody at `port` passed us on to the store, which says that it listens at another of the
-/// ports: there we meet it without him.
+/// ports.
 bool is_relayed(const Knock& one, int port, PortRange ports) {
   return one.socket && one.port != port && one.port >= ports.first && one.port <= ports.last;
 }
@@ -101,7 +101,7 @@ JobStoreFound find_job_store(const std::string& host, PortRange ports,
                              const net::Credentials& credentials, Deadline deadline) {
   auto start = Clock::now();
   net::BackOff back_off;
-  bool warned = false, relay_told = false;
+  bool warned = false;
   std::string refusal;  // the first that may be ours
   auto believe_it = Deadline::never();
   // Somebody's silent program behind one of the ports costs this long a round; a busy store of ours
@@ -114,15 +114,17 @@ JobStoreFound find_job_store(const std::string& host, PortRange ports,
       auto at = endpoint(host, port);
       auto one = knock(at, credentials, deadline, patience);
       if (is_relayed(one, port, ports)) {
-        if (!relay_told)
+        auto itself = endpoint(host, one.port);
+        auto direct = knock(itself, credentials, deadline, patience);
+        if (direct.socket && direct.port == one.port) {
           log_warn(
               "a stranger at {} passes on what it is told to the job's store at port {}: not used",
               at.text(), one.port);
-        relay_told = true;
-        one.why = fmt::format("a stranger passes us on to port {}", one.port);
-      } else if (one.socket) {
-        return {std::move(*one.socket), std::move(one.session), at};
+          return {std::move(*direct.socket), std::move(direct.session), itself};
+        }
+        // A forwarded port, of a container say: who passes on what is sealed can only cut.
       }
+      if (one.socket) return {std::move(*one.socket), std::move(one.session), at};
       if (one.refused && may_be_ours(*one.refused)) {
         check<UsageError>(ports.first < ports.last, "{}", one.why);
         if (refusal.empty()) {
@@ -134,7 +136,7 @@ JobStoreFound find_job_store(const std::string& host, PortRange ports,
       bool is_busy = one.refused && one.refused->code == net::Refusal::busy;
       if (one.answered && !is_busy) ++round.others;
       // "another job is at 29501" tells more than "29508 refused the connection".
-      bool told = one.refused || one.stranger || one.other_release || one.socket;
+      bool told = one.refused || one.stranger || one.other_release;
       (told ? round.told : round.quiet) = fmt::format("port {}: {}", port, one.why);
     }
     if (!round.told.empty() || !round.quiet.empty()) last = round;
