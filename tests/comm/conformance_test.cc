@@ -101,9 +101,8 @@ TEST(comm_conformance, hybrid_on_hosts_of_two_and_one) {
 
 // NCCL takes a GPU for each rank.
 TEST(comm_conformance, nccl_with_a_rank_on_each_gpu) {
-  NEEDS("nccl");
-  const int n = std::min(trireme::testing::gpus(), 4);
-  if (n == 0) GTEST_SKIP() << "this machine has no GPU";
+  const int n = present("nccl") ? std::min(trireme::testing::gpus(), 4) : 0;
+  if (n == 0) GTEST_SKIP() << "needs a GPU";
   spawn(
       n,
       [](Group g) {

@@ -58,7 +58,7 @@ class optim_host_optimizer : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     if (std::string(GetParam()) == "cuda" && !at::hasCUDA())
-      GTEST_SKIP() << "this LibTorch sees no CUDA device";
+      GTEST_SKIP() << "needs a GPU";
   }
   at::Device device() const { return at::Device(GetParam()); }
 };

@@ -4,16 +4,19 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/view_as_real.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "trireme/base/check.h"
 #include "trireme/comm/c10d/store.h"
 #include "trireme/comm/c10d/world.h"
+#include "trireme/comm/nccl/advice.h"
 #include "trireme/store/memory_store.h"
 
 namespace trireme::detail {
@@ -207,7 +210,8 @@ class NcclBackend final : public Backend {
   }
   // The CPU waits for it.
   Token barrier(CallSite site) override {
-    at::Tensor one = at::ones({1}, at::TensorOptions(at::kFloat).device(at::kCUDA));
+    at::Tensor one =
+        at::ones({1}, at::TensorOptions(at::kFloat).device(device_.value_or(at::kCUDA)));
     std::vector<at::Tensor> tensors{one};
     const Token token = post("barrier", site, {one}, [&] { return nccl_->allreduce(tensors); });
     held_.at(token.number).blocks = true;
@@ -297,6 +301,7 @@ class NcclBackend final : public Backend {
              bool also_empty = false) {
     check_usable();
     reap();
+    check_device(op, tensors.back().device());
     if (!also_empty && tensors.back().numel() == 0) return {};  // nowhere any elements
     Call call{op, site, Clock::now(), std::move(tensors), {}, false, {}};
     try {
@@ -307,6 +312,16 @@ class NcclBackend final : public Backend {
     const Token token{++number_, -1, 1};
     held_.emplace(token.number, std::move(call));
     return token;
+  }
+
+  // NCCL would make a communicator for each GPU, and ranks that disagree on which would hang.
+  void check_device(const char* op, at::Device device) {
+    if (!device_) device_ = device;
+    check<UsageError>(*device_ == device,
+                      "{}: the tensor is on {}, and rank {} has used {} so far: a rank of the nccl "
+                      "backend has one GPU. Make it the current one (c10::DeviceGuard, "
+                      "CUDA_VISIBLE_DEVICES) before the first call",
+                      op, device.str(), rank(), device_->str());
   }
 
   /// Whether the GPU has finished it. Throws what went wrong.
@@ -352,9 +367,11 @@ class NcclBackend final : public Backend {
   [[noreturn]] void broken(const Call& call, const std::string& error) {
     if (world_->watch)
       if (auto told = world_->watch->cause(group_, -1, std::chrono::seconds(2))) fail_now(*told);
+    const std::string advice = nccl_advice(error);
     fail_now({Failure::Kind::resource, world_ranks_[static_cast<size_t>(rank())],
-              fmt::format("rank {}: {} at {}:{} failed in NCCL: {}", rank(), call.op,
-                          call.site.file, call.site.line, error)});
+              fmt::format("rank {}: {} at {}:{} failed in NCCL: {}{}", rank(), call.op,
+                          call.site.file, call.site.line, advice.empty() ? error : advice,
+                          advice.empty() ? "" : " (" + error + ")")});
   }
 
   void check_usable() {
@@ -381,6 +398,7 @@ class NcclBackend final : public Backend {
   std::mutex mutex_;
   std::exception_ptr failure_;
   c10::intrusive_ptr<ProcessGroupNCCL> nccl_;
+  std::optional<at::Device> device_;  // of the first call
   uint64_t number_ = 0;
   std::map<uint64_t, Call> held_;
 };
@@ -388,6 +406,9 @@ class NcclBackend final : public Backend {
 }  // namespace
 
 std::shared_ptr<Backend> nccl_backend(const BackendSpec& spec) {
+  const auto* cuda = c10::impl::device_guard_impl_registry[static_cast<size_t>(at::kCUDA)].load();
+  check<UsageError>(cuda && cuda->deviceCount() > 0, "{}",
+                    no_gpu_text(std::getenv("CUDA_VISIBLE_DEVICES")));
   // Torch would end the process where a call fails or is late: that is the program's decision.
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 0);
   ::setenv("TORCH_NCCL_ENABLE_MONITORING", "0", 0);
