@@ -6,6 +6,7 @@
 #include <set>
 
 #include "trireme/comm/group_check.h"
+#include "trireme/comm/reachable.h"
 
 // Groups of some ranks of a group. Who is in which is agreed on through the group itself.
 namespace trireme {
@@ -13,9 +14,8 @@ namespace trireme {
 namespace detail {
 
 at::Tensor small_tensor(const Backend& b, int64_t count) {
-  const bool cpu = b.supports(Collective::all_gather, at::kLong, at::kCPU);
-  return at::empty({count}, at::TensorOptions().dtype(at::kLong).device(cpu ? at::kCPU : at::kCUDA))
-      .zero_();
+  const at::Device device = reachable_device(b, Collective::all_gather, at::kLong);
+  return at::empty({count}, at::TensorOptions(at::kLong).device(device)).zero_();
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "trireme/comm/group_check.h"
+#include "trireme/comm/reachable.h"
 
 namespace trireme::detail {
 namespace {
@@ -15,9 +16,7 @@ namespace {
 at::Tensor bytes_of(int64_t n) { return at::empty({n}, at::kByte); }
 
 // Bytes live on the CPU; where the backend wants another device they take a copy each way.
-c10::DeviceType device_of(Group& g) {
-  return g.supports(Collective::all_gather, at::kByte, at::kCPU) ? at::kCPU : at::kCUDA;
-}
+at::Device device_of(Group& g) { return reachable_device(g, Collective::all_gather, at::kByte); }
 
 at::Tensor to_wire(Group& g, const std::string& bytes, int64_t room) {
   at::Tensor t = bytes_of(room);

@@ -126,6 +126,10 @@ class AdasumHook final : public StatefulHook {
                       "Adasum adds ranks in pairs, and there are {}: start a power of two", n);
     check<UsageError>(op == ReduceOp::sum || op == ReduceOp::avg,
                       "Adasum is asked for another reduction than sum or avg");
+    check<UsageError>(bucket.buffer.device().is_cpu(),
+                      "Adasum: the gradients are on {}: it computes on the CPU. Take the default "
+                      "hook (all_reduce) for a GPU's",
+                      bucket.buffer.device().str());
     at::NoGradGuard no_grad;
     if (bucket.buffer.scalar_type() == at::kFloat)
       return std::make_unique<Adasum<float>>(group, bucket, op);

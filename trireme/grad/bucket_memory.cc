@@ -16,8 +16,12 @@ constexpr int kApart = 1 << 16;  // beside a dtype, in BucketItem::kind
 at::Tensor alias_of(const at::Tensor& flat, int64_t offset, const at::Tensor& like) {
   auto* p =
       static_cast<char*>(flat.data_ptr()) + offset * static_cast<int64_t>(flat.element_size());
-  return at::from_blob(
-      p, like.sizes(), [flat](void*) {}, flat.options());
+  // LibTorch would ask CUDA on which GPU p is, and that of no elements is null.
+  return at::for_blob(p, like.sizes())
+      .deleter([flat](void*) {})
+      .options(flat.options())
+      .target_device(flat.device())
+      .make_tensor();
 }
 
 // Elements that `numel` of p's take: each parameter begins on a cache line of its own.

@@ -9,6 +9,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/philox.h"
 #include "trireme/comm/objects.h"
+#include "trireme/comm/reachable.h"
 
 namespace trireme {
 namespace {
@@ -40,9 +41,12 @@ std::string description_of(const NamedTensors& tensors, const TiedNames& tied) {
 void verify_same(Group& group, const NamedTensors& tensors, const std::string& what,
                  const TiedNames& tied) {
   const std::string mine = description_of(tensors, tied);
-  at::Tensor hash = at::empty({1}, at::kLong), hashes = at::empty({group.size()}, at::kLong);
-  *static_cast<int64_t*>(hash.data_ptr()) = static_cast<int64_t>(stable_hash(mine));
+  const auto options = at::TensorOptions(at::kLong).device(
+      detail::reachable_device(group, Collective::all_gather, at::kLong));
+  at::Tensor hash = at::empty({1}, options).fill_(static_cast<int64_t>(stable_hash(mine))),
+             hashes = at::empty({group.size()}, options);
   group.all_gather_into_tensor(hashes, hash).wait();
+  hashes = hashes.cpu();
   const auto* h = static_cast<const int64_t*>(hashes.data_ptr());
   if (std::all_of(h, h + group.size(), [&](int64_t x) { return x == h[0]; })) return;
   const auto texts = detail::all_gather_bytes(group, mine, CallSite::here());

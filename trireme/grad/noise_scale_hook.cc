@@ -8,6 +8,8 @@
 
 #include <algorithm>
 
+#include "trireme/comm/reachable.h"
+
 namespace trireme {
 
 void add_squares(const at::Tensor& flat, at::Tensor& into) {
@@ -54,10 +56,8 @@ GradientParts NoiseScaleHook::take(Group& group, double weight, double scale, do
   s[0] = weight > 0 ? mine / weight : 0;
   s[1] = weight;
   s[2] = weight > 0;
-  if (state_->squares.defined()) {
-    sums = sums.to(state_->squares.device());
-    state_->squares.zero_();
-  }
+  if (state_->squares.defined()) state_->squares.zero_();
+  sums = sums.to(detail::reachable_device(group, Collective::all_reduce, at::kDouble));
   group.all_reduce(sums).wait();
   sums = sums.to(at::kCPU);
   s = sums.data_ptr<double>();

@@ -6,14 +6,14 @@
 #include <cstdint>
 #include <vector>
 
-#include "trireme/comm/group.h"
+#include "trireme/comm/reachable.h"
 
 namespace trireme::detail {
 
 /// One number of each rank; every rank of the group calls it.
 inline std::vector<int64_t> gather_numbers(Group& g, int64_t mine, CallSite site) {
-  const bool cpu = g.supports(Collective::all_gather, at::kLong, at::kCPU);
-  const auto options = at::TensorOptions().dtype(at::kLong).device(cpu ? at::kCPU : at::kCUDA);
+  const auto options =
+      at::TensorOptions(at::kLong).device(reachable_device(g, Collective::all_gather, at::kLong));
   at::Tensor in = at::empty({1}, options), out = at::empty({g.size()}, options);
   in.fill_(mine);
   g.all_gather_into_tensor(out, in, site).wait();

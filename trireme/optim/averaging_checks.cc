@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 
 #include "trireme/base/check.h"
+#include "trireme/comm/reachable.h"
 #include "trireme/tensor/finite.h"
 
 namespace trireme {
@@ -28,9 +29,12 @@ void refuse_not_finite(Group& group, const NamedTensors& tensors) {
   double first = 0;
   for (size_t i = 0; i < tensors.size() && first == 0; ++i)
     if (!all_finite(tensors[i].second.detach())) first = static_cast<double>(i + 1);
-  const at::TensorOptions options(at::kDouble);
+  const auto options =
+      at::TensorOptions(at::kDouble)
+          .device(detail::reachable_device(group, Collective::all_gather, at::kDouble));
   at::Tensor mine = at::empty({1}, options).fill_(first), all = at::empty({group.size()}, options);
   group.all_gather_into_tensor(all, mine).wait();
+  all = all.cpu();
   const auto* of = static_cast<const double*>(all.data_ptr());
   for (int r = 0; r < group.size(); ++r) {
     if (of[r] == 0) continue;

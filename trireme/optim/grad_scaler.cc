@@ -13,6 +13,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
+#include "trireme/comm/reachable.h"
 #include "trireme/optim/clip.h"
 
 namespace trireme {
@@ -83,8 +84,7 @@ GradVerdict GradScaler::decide(const std::string& not_finite) {
   }
   c10::AutoGradMode no_grad(false);
   const int none = group_.size();
-  const at::Device device =
-      group_.supports(Collective::all_reduce, at::kLong, at::kCPU) ? at::kCPU : at::kCUDA;
+  const at::Device device = detail::reachable_device(group_, Collective::all_reduce, at::kLong);
   at::Tensor lowest = at::zeros({1}, at::kLong);
   lowest.data_ptr<int64_t>()[0] = not_finite.empty() ? none : group_.rank();
   lowest = lowest.to(device);

@@ -24,8 +24,12 @@ char* at_element(const at::Tensor& memory, int64_t offset) {
 }  // namespace
 
 at::Tensor alias_of(const at::Tensor& memory, int64_t offset, at::IntArrayRef sizes) {
-  return at::from_blob(
-      at_element(memory, offset), sizes, [memory](void*) {}, memory.options().requires_grad(false));
+  // LibTorch would ask CUDA on which GPU this is, and what has no elements is nowhere.
+  return at::for_blob(at_element(memory, offset), sizes)
+      .deleter([memory](void*) {})
+      .options(memory.options().requires_grad(false))
+      .target_device(memory.device())
+      .make_tensor();
 }
 
 ShardPlan FlatParameters::plan_line(const NamedTensors& members, int ranks) {
@@ -47,6 +51,11 @@ FlatParameters::FlatParameters(NamedTensors members, const Group& group, const s
       rank_(group.rank()),
       file_(file) {
   at::NoGradGuard no_grad;
+  for (const auto& [member, p] : members_)
+    check<UsageError>(!file_ || p.is_cpu(),
+                      "offload: parameter '{}' is on {}, and shards in a file are brought into CPU "
+                      "memory: train without offload_param on a GPU",
+                      member, p.device().str());
   if (file_) place_ = file_->add(name, plan_.shard, dtype());
   shard_ = (place_ ? file_->memory(plan_.shard, options()) : group.empty({plan_.shard}, options()))
                .zero_();
@@ -148,9 +157,7 @@ void FlatParameters::own_storages() {
   at::NoGradGuard no_grad;
   for (auto& [name, p] : members_) {
     const at::Tensor values = p.detach();  // keeps the old bytes until whoever else holds them goes
-    at::Tensor own = at::from_blob(
-        values.data_ptr(), values.sizes(), [values](void*) {}, values.options());
-    p.set_data(own);
+    p.set_data(alias_of(values, 0, values.sizes()));
   }
 }
 

@@ -3,11 +3,13 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <optional>
 
 #include "trireme/base/check.h"
+#include "trireme/comm/reachable.h"
 #include "trireme/optim/clip.h"
 #include "trireme/shard/flat_parameters.h"
 
@@ -98,10 +100,13 @@ void ShardedParameters::set_flats(const std::vector<FlatParameters*>& flats) {
   parts_ = std::make_shared<const NormParts>(
       std::move(wholes), std::move(begins), [group = groups_.shards](double* p, int64_t n) mutable {
         if (group.size() == 1) return;
-        at::Tensor values = group.empty({n}, at::kDouble);
-        std::copy_n(p, n, static_cast<double*>(values.data_ptr()));
+        const at::Device device =
+            detail::reachable_device(group, Collective::all_reduce, at::kDouble);
+        const at::Tensor here = at::from_blob(p, {n}, at::kDouble);
+        at::Tensor values =
+            group.empty({n}, at::TensorOptions(at::kDouble).device(device)).copy_(here);
         group.all_reduce(values).wait();
-        std::copy_n(static_cast<const double*>(values.data_ptr()), n, p);
+        here.copy_(values);
       });
 }
 
