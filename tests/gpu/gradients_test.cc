@@ -217,23 +217,26 @@ TEST(gpu_gradients, fully_sharded_units_train_and_clip) {
     });
 }
 
-// A rank owns nothing of it: there is no address to point to.
-TEST(gpu_gradients, shards_without_elements_have_a_device) {
+// Alone in its memory, a parameter without elements has no address to point to.
+TEST(gpu_gradients, parameters_without_elements_have_a_device) {
   TRIREME_NEEDS_GPU();
-  run_on_gpus(2, [](Group g, at::Device device) {
-    at::Tensor p = at::ones({1}, at::TensorOptions(at::kDouble).device(device)).requires_grad_(),
-               none = at::ones({0}, p.options()).requires_grad_();
-    ShardedDataParallel zero(NamedTensors{{"p", p}, {"none", none}}, {}, g);
-    (p.sum() * 3 + none.sum()).backward();
+  const auto parameters = [](at::Device device) {
+    const at::TensorOptions on = at::TensorOptions().device(device);
+    return NamedTensors{{"p", at::ones({3}, on.dtype(at::kDouble)).requires_grad_()},
+                        {"none", at::ones({0}, on.dtype(at::kFloat)).requires_grad_()}};
+  };
+  run_on_gpus(2, [&](Group g, at::Device device) {
+    const NamedTensors p = parameters(device);
+    DistributedDataParallel ddp(p, {}, g);
+    (p[0].second.sum() * 3 + p[1].second.sum()).backward();
+    expect(p[0].second.grad().cpu().equal(at::full({3}, 3.0, at::kDouble)), "another gradient");
+  });
+  run_on_gpus(2, [&](Group g, at::Device device) {
+    const NamedTensors p = parameters(device);
+    ShardedDataParallel zero(p, {}, g);
+    (p[0].second.sum() * 3 + p[1].second.sum()).backward();
     for (const at::Tensor& t : zero.sharded().parameters())
       expect(t.device() == device, "a shard is on " + t.device().str());
-  });
-  run_on_gpus(2, [](Group g, at::Device device) {
-    at::Tensor p = at::ones({3}, at::TensorOptions(at::kDouble).device(device)).requires_grad_(),
-               none = at::ones({0}, p.options()).requires_grad_();
-    DistributedDataParallel ddp(NamedTensors{{"p", p}, {"none", none}}, {}, g);
-    (p.sum() * 3 + none.sum()).backward();
-    expect(p.grad().cpu().equal(at::full({3}, 3.0, at::kDouble)), "another gradient");
   });
 }
 

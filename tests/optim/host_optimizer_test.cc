@@ -57,8 +57,7 @@ void give_gradients(const NamedTensors& to, int step) {
 class optim_host_optimizer : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (std::string(GetParam()) == "cuda" && !at::hasCUDA())
-      GTEST_SKIP() << "needs a GPU";
+    if (std::string(GetParam()) == "cuda" && !at::hasCUDA()) GTEST_SKIP() << "needs a GPU";
   }
   at::Device device() const { return at::Device(GetParam()); }
 };
