@@ -31,10 +31,11 @@ std::vector<std::string> checked_patterns(const DdpTensors& t,
   return with_first_names(patterns, t.tied);
 }
 
-DdpOptions for_first_names(DdpOptions o, const DdpTensors& t) {
+DdpOptions for_first_names(const Group& group, DdpOptions o, const DdpTensors& t) {
   check<UsageError>(!t.parameters.empty(),
                     "DistributedDataParallel: no parameter requires a gradient, so there is "
                     "nothing to reduce; use the module as it is");
+  check_leaves(group, o, t);
   o.delayed = checked_patterns(t, o.delayed, "delayed");
   o.sparse = checked_patterns(t, o.sparse, "sparse");
   return o;
@@ -72,6 +73,12 @@ ReducerOptions reducer_options(const Group& group, const NamedTensors& dense, Fi
   return r;
 }
 
+template <class Module>
+DdpOptions for_module(DdpOptions options, const Module& module) {
+  check_leaves(options, module);
+  return options;
+}
+
 }  // namespace
 
 BucketSizes bucket_sizes_for(const Group& group, size_t bytes, size_t first_bytes) {
@@ -84,7 +91,7 @@ BucketSizes bucket_sizes_for(const Group& group, size_t bytes, size_t first_byte
 
 DistributedDataParallel::Impl::Impl(DdpTensors t, Group g, DdpOptions o)
     : group(std::move(g)),
-      options(for_first_names(std::move(o), t)),
+      options(for_first_names(group, std::move(o), t)),
       tensors(synchronised(group, t)),
       dense(part(tensors, options, false)),
       sparse_list(part(tensors, options, true)),
@@ -100,8 +107,12 @@ DistributedDataParallel::Impl::Impl(DdpTensors t, Group g, DdpOptions o)
   if (!sparse_list.empty())
     round = (sparse = std::make_unique<SparseGradients>(*round, sparse_list, group, op_of(options)))
                 .get();
+  if (options.leaves)
+    round = (leaves = std::make_unique<LeafBackwards>(reducer, options.leaves)).get();
   hooks = std::make_unique<HookAdapter>(*round, HookAdapter::Rounds::automatic);
-  hooks->on_close([this] { settle(); });
+  hooks->on_close([this] {
+    if (!leaves || leaves->done() == 0) settle();
+  });
 }
 
 void DistributedDataParallel::Impl::settle() {
@@ -219,11 +230,13 @@ bool DistributedDataParallel::Impl::shadow_round() {
 
 DistributedDataParallel::DistributedDataParallel(torch::nn::Module& module, Group group,
                                                  DdpOptions options)
-    : impl_(std::make_unique<Impl>(ddp_tensors(module), std::move(group), std::move(options))) {}
+    : impl_(std::make_unique<Impl>(ddp_tensors(module), std::move(group),
+                                   for_module(std::move(options), module))) {}
 
 DistributedDataParallel::DistributedDataParallel(torch::jit::Module& module, Group group,
                                                  DdpOptions options)
-    : impl_(std::make_unique<Impl>(ddp_tensors(module), std::move(group), std::move(options))) {}
+    : impl_(std::make_unique<Impl>(ddp_tensors(module), std::move(group),
+                                   for_module(std::move(options), module))) {}
 
 DistributedDataParallel::DistributedDataParallel(NamedTensors parameters, NamedTensors buffers,
                                                  Group group, DdpOptions options)
@@ -234,6 +247,9 @@ DistributedDataParallel::~DistributedDataParallel() = default;
 
 DistributedDataParallel::NoSync::NoSync(DistributedDataParallel& ddp)
     : ddp_(ddp), before_(ddp.impl_->hooks->paused()) {
+  check<UsageError>(!ddp.impl_->leaves,
+                    "no_sync(): with DdpOptions::leaves the backwards of a round are counted, and "
+                    "nothing is reduced before the last one; leave no_sync() out");
   ddp_.impl_->hooks->set_paused(true);
 }
 DistributedDataParallel::NoSync::~NoSync() { ddp_.impl_->hooks->set_paused(before_); }
@@ -259,6 +275,16 @@ std::vector<std::string> DistributedDataParallel::unused_parameters() const {
   std::vector<std::string> names;
   for (auto& use : impl_->used_by_fewer_than(1)) names.push_back(use.name);
   return names;
+}
+
+void DistributedDataParallel::zero_grad() {
+  const int done = impl_->leaves ? impl_->leaves->done() : 0;
+  check<UsageError>(done == 0,
+                    "zero_grad() after {} of the {} backwards that make a round "
+                    "(DdpOptions::leaves): their gradients are not reduced yet; run the others "
+                    "first, or reset() on every rank to drop them",
+                    done, impl_->options.leaves);
+  for (const auto& [name, p] : impl_->tensors.parameters) p.mutable_grad() = at::Tensor();
 }
 
 void DistributedDataParallel::reset() { impl_->hooks->reset(); }

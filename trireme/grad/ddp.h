@@ -54,6 +54,15 @@ struct DdpOptions {
   std::vector<std::string> sparse{};
   /// true: a NaN or an infinity is a NumericError on every rank, naming rank and parameter.
   bool check_finite = false;
+  /// Reproducible mode: so many backwards of each rank make a round (a power of two; 0: off, every
+  /// backward is one). Each is a *leaf*, a micro-batch of fixed shape with the *sum* of its losses.
+  /// Gradients of leaves are added along the binary tree over leaf numbers (rank r has leaves
+  /// r·leaves … of a step, GlobalBatch deals samples so), so leaves × ranks being equal, the
+  /// weights have the same bits on 1, 2, 4, … ranks of the local backend. zero_grad() of this
+  /// object before each round; dropout is trireme::Dropout inside a RandomScope; BLAS threads are
+  /// the same in all runs. What cannot keep the bits is a UsageError at construction
+  /// (docs/your_own_loop.md).
+  int leaves = 0;
 };
 
 /// Data parallelism around any module and any training loop: each rank runs its own batch, and when
@@ -131,6 +140,10 @@ class TRIREME_API DistributedDataParallel {
 
   /// Parameters that no rank used in the last round.
   std::vector<std::string> unused_parameters() const;
+
+  /// Sets the gradients to none, which torch::optim's zero_grad() of LibTorch 1.13 cannot, and
+  /// which a round of leaves begins with.
+  void zero_grad();
 
   void reset();
   const Reducer& reducer() const;

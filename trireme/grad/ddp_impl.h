@@ -8,6 +8,7 @@
 #include "trireme/grad/ddp_tensors.h"
 #include "trireme/grad/finite_watch.h"
 #include "trireme/grad/hook_adapter.h"
+#include "trireme/grad/leaf_backwards.h"
 #include "trireme/grad/reducer.h"
 #include "trireme/grad/sparse_gradients.h"
 #include "trireme/grad/static_graph.h"
@@ -41,6 +42,7 @@ struct DistributedDataParallel::Impl {
   RoundRecord::Fact joined, weights, forwards;
   std::unique_ptr<StaticGraph> static_graph;
   std::unique_ptr<SparseGradients> sparse;
+  std::unique_ptr<LeafBackwards> leaves;
   std::unique_ptr<HookAdapter> hooks;
   UnusedPolicy unused;
 

@@ -10,6 +10,10 @@ namespace trireme {
 class Join {
  public:
   Join(const std::vector<DistributedDataParallel*>& objects, bool throws) : objects_(objects) {
+    for (auto* d : objects_)
+      check<UsageError>(!d->impl_->leaves,
+                        "join(): with DdpOptions::leaves every rank has the same number of leaves; "
+                        "leave the tail of the data out (GlobalBatch does)");
     for (auto* d : objects_) d->impl_->throw_on_early_termination = throws;
   }
   ~Join() {

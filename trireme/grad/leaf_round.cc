@@ -18,8 +18,10 @@ void LeafRound::ready(size_t i) {
   if (!leaf.defined() || leaf.requires_grad()) [[unlikely]]
     fail<UsageError>("reproducible mode: no plain gradient of '{}'", name(i));
   if (leaf.data_ptr() == out.data_ptr()) [[unlikely]]
-    fail<UsageError>("reproducible mode: the gradient of '{}' was not set to none before the leaf",
-                     name(i));
+    fail<UsageError>(
+        "reproducible mode: the gradient of '{}' was not set to none before the leaf (in a loop of "
+        "your own: zero_grad() of the DistributedDataParallel, not of the optimizer)",
+        name(i));
   if (!tree_.add(i, std::move(leaf), out)) return;
   grad = out;
   inner_.ready(i);

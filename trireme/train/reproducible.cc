@@ -2,7 +2,7 @@
 #include "trireme/train/reproducible.h"
 
 #include "trireme/base/check.h"
-#include "trireme/layers/stock_random.h"
+#include "trireme/tensor/stock_random.h"
 
 namespace trireme {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/layers/stock_random.h"
+#include "trireme/tensor/stock_random.h"
 
 #include <gtest/gtest.h>
 #include <torch/nn/modules/activation.h>
@@ -24,7 +24,7 @@ std::string found(Modules... modules) {
 
 }  // namespace
 
-TEST(layers_stock_random, modules_that_draw_from_torchs_generator_are_found_by_path_and_type) {
+TEST(tensor_stock_random, modules_that_draw_from_torchs_generator_are_found_by_path_and_type) {
   using namespace torch::nn;
   EXPECT_EQ(found(Linear(2, 2), torch::nn::Dropout(0.5)), "1: torch::nn::Dropout");
   EXPECT_EQ(found(Dropout2d(0.5)), "0: torch::nn::Dropout2d");
@@ -43,12 +43,12 @@ TEST(layers_stock_random, modules_that_draw_from_torchs_generator_are_found_by_p
             "0.self_attn: torch::nn::MultiheadAttention with dropout");
 }
 
-TEST(layers_stock_random, others_are_not) {
+TEST(tensor_stock_random, others_are_not) {
   using namespace torch::nn;
   EXPECT_EQ(found(Linear(2, 2), BatchNorm1d(2), LSTM(2, 2), ReLU(), trireme::Dropout(0.5)), "");
 }
 
-TEST(layers_stock_random, says_what_to_write_instead) {
+TEST(tensor_stock_random, says_what_to_write_instead) {
   torch::nn::Sequential net(torch::nn::Dropout(0.5));
   EXPECT_EQ(find_stock_random(*net)->instead, "trireme::Dropout, which is keyed by sample");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/layers/stock_random.h"
+#include "trireme/tensor/stock_random.h"
 
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/dropout.h>
