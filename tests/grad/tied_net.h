@@ -32,7 +32,7 @@ struct TiedNetImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& tokens) {
     at::Tensor h = torch::tanh(a(emb(tokens).mean(1)));
     h = torch::tanh(b(torch::tanh(first(h))));
-    return torch::matmul(torch::tanh(again(h)) * scale, head.t());
+    return torch::matmul(torch::tanh(again(h)) * scale.to(h.scalar_type()), head.t());
   }
   torch::nn::Embedding emb;
   torch::nn::Linear a, first, b, again;

@@ -6,6 +6,7 @@
 #include "trireme/base/check.h"
 #include "trireme/comm/reachable.h"
 #include "trireme/tensor/finite.h"
+#include "trireme/tensor/tensor_overlaps.h"
 
 namespace trireme {
 
@@ -23,6 +24,7 @@ void check_averaged(const NamedTensors& parameters) {
                       "than '{}'",
                       name, parameters.front().first);
   }
+  refuse_overlaps("averaging of weights", parameters);
 }
 
 void refuse_not_finite(Group& group, const NamedTensors& tensors) {

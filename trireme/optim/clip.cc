@@ -10,6 +10,7 @@
 #include "trireme/base/check.h"
 #include "trireme/optim/norm_kernels.h"
 #include "trireme/tensor/half_cast.h"
+#include "trireme/tensor/tied_tensors.h"
 
 namespace trireme {
 namespace {
@@ -69,7 +70,7 @@ GradNorm grad_norm(const NamedTensors& tensors, const NormParts& parts, double m
                     max_norm);
   c10::AutoGradMode no_grad(false);
   std::vector<double> sums(static_cast<size_t>(parts.blocks()), 0.0);
-  for (const auto& [name, p] : tensors) {
+  for (const auto& [name, p] : unique_tensors(tensors)) {
     const at::Tensor& g = p.grad();
     if (!g.defined()) continue;
     check<UsageError>(g.numel() == p.numel(),

@@ -18,11 +18,11 @@ struct GradNorm {
   bool finite = true;  // every gradient element is a finite number
 };
 
-/// The norm of grad_scale × all gradients (a parameter without one counts as zeros). `max_norm` 0:
-/// no clipping. Squares are added in float64 per 1,024-element block from each parameter's start,
-/// blocks in the order of `parameters` by a tree that depends on shapes alone: the same bits in
-/// every run and on every rank. Reads p.grad(), any float dtype. UsageError for a negative max_norm
-/// or a sparse gradient.
+/// The norm of grad_scale × all gradients (a parameter without one counts as zeros, one that is
+/// listed under two names counts once). `max_norm` 0: no clipping. Squares are added in float64 per
+/// 1,024-element block from each parameter's start, blocks in the order of `parameters` by a tree
+/// that depends on shapes alone: the same bits in every run and on every rank. Reads p.grad(), any
+/// float dtype. UsageError for a negative max_norm or a sparse gradient.
 TRIREME_API GradNorm grad_norm(const NamedTensors& parameters, double max_norm = 0,
                                double grad_scale = 1);
 /// Of whole parameters, where `tensors` are the parts of them that this rank holds: the same on

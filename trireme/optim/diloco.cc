@@ -5,6 +5,7 @@
 #include "trireme/base/check.h"
 #include "trireme/optim/averaging_checks.h"
 #include "trireme/optim/model_averaging.h"
+#include "trireme/tensor/tied_tensors.h"
 
 namespace trireme {
 namespace {
@@ -72,9 +73,9 @@ class DiLoCo final : public ModelAverager {
   at::Tensor outer_, momentum_, way_;  // flat, in the table's order
 };
 
-NamedTensors floating(const NamedTensors& buffers) {
+NamedTensors floating(const NamedTensors& buffers, const NamedTensors& parameters) {
   NamedTensors list;
-  for (const auto& [name, b] : buffers)
+  for (const auto& [name, b] : unique_tensors(buffers, nullptr, parameters))
     if (b.is_floating_point()) list.emplace_back(name, b);
   return list;
 }
@@ -89,8 +90,10 @@ std::unique_ptr<ModelAverager> diloco(NamedTensors parameters, Group group, cons
   check<UsageError>(o.outer_lr > 0 && o.outer_momentum >= 0 && o.outer_momentum < 1,
                     "DiLoCo: outer_lr {} and outer_momentum {}: above 0, and in [0, 1)", o.outer_lr,
                     o.outer_momentum);
+  parameters = unique_tensors(parameters);
   check_averaged(parameters);
-  return std::make_unique<DiLoCo>(std::move(parameters), std::move(group), o, floating(buffers));
+  NamedTensors beside = floating(buffers, parameters);
+  return std::make_unique<DiLoCo>(std::move(parameters), std::move(group), o, std::move(beside));
 }
 
 }  // namespace trireme

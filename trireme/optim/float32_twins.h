@@ -4,34 +4,46 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
+#include <unordered_map>
+
 #include "trireme/base/check.h"
 #include "trireme/tensor/parameter_table.h"
+#include "trireme/tensor/tensor_overlaps.h"
+#include "trireme/tensor/tied_tensors.h"
 
 // Inside optim.
 namespace trireme::detail {
 
-/// One flat float32 buffer, a view for each parameter under its name, not filled yet.
+/// One flat float32 buffer, a view for each parameter under its name, not filled yet. A parameter
+/// under two names has one twin under both, so that whoever is made of twins knows the names.
 /// `options`: where.
 inline NamedTensors float32_twins(const NamedTensors& parameters,
                                   const at::TensorOptions& options) {
   int64_t numel = 0;
-  for (const auto& [name, p] : parameters) numel += p.numel();
+  for (const auto& [name, p] : unique_tensors(parameters)) numel += p.numel();
   const at::Tensor flat = at::empty({numel}, options.dtype(at::kFloat).requires_grad(false));
   NamedTensors twins;
+  std::unordered_map<const at::TensorImpl*, at::Tensor> twin_of;
   int64_t offset = 0;
   for (const auto& [name, p] : parameters) {
-    twins.emplace_back(name, flat.narrow(0, offset, p.numel()).view(p.sizes()));
-    offset += p.numel();
+    at::Tensor& twin = twin_of[p.unsafeGetTensorImpl()];
+    if (!twin.defined()) {
+      twin = flat.narrow(0, offset, p.numel()).view(p.sizes());
+      offset += p.numel();
+    }
+    twins.emplace_back(name, twin);
   }
   return twins;
 }
 
-/// UsageError for no parameters, and for undefined ones.
-inline void check_there(const NamedTensors& parameters) {
+/// UsageError for no parameters, for undefined ones, and for two in one memory, of which only one
+/// twin's values could be kept.
+inline void check_there(const char* who, const NamedTensors& parameters) {
   check<UsageError>(!parameters.empty(),
                     "optimizer: no parameters: does the model have any that require a gradient?");
   for (const auto& [name, p] : parameters)
     check<UsageError>(p.defined(), "optimizer: parameter '{}' is an undefined tensor", name);
+  refuse_overlaps(who, unique_tensors(parameters));
 }
 
 }  // namespace trireme::detail

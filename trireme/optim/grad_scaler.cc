@@ -15,6 +15,7 @@
 #include "trireme/base/log.h"
 #include "trireme/comm/reachable.h"
 #include "trireme/optim/clip.h"
+#include "trireme/tensor/tied_tensors.h"
 
 namespace trireme {
 namespace {
@@ -111,7 +112,7 @@ GradVerdict GradScaler::unscale_(const NamedTensors& parameters) {
   GradVerdict verdict = check(parameters);
   if (!verdict.finite) return verdict;
   c10::AutoGradMode no_grad(false);
-  for (const auto& [name, p] : parameters)
+  for (const auto& [name, p] : unique_tensors(parameters))
     if (p.grad().defined()) values_of(p.grad()).mul_(inverse());
   return verdict;
 }

@@ -18,7 +18,7 @@ at::TensorOptions host_memory(const at::Tensor& partner, at::ScalarType dtype) {
 }
 
 NamedTensors host_twins(const NamedTensors& parameters) {
-  detail::check_there(parameters);
+  detail::check_there("host optimizer", parameters);
   const auto& [first_name, first] = parameters.front();
   for (const auto& [name, p] : parameters) {
     const auto type = p.scalar_type();
@@ -38,12 +38,16 @@ NamedTensors host_twins(const NamedTensors& parameters) {
 // The base class holds the twins: parameters_.
 class HostOptimizer final : public Optimizer {
  public:
-  HostOptimizer(NamedTensors parameters, const MakeOptimizer& make)
-      : Optimizer(host_twins(parameters), {}), theirs_(std::move(parameters)) {
+  HostOptimizer(const NamedTensors& parameters, const MakeOptimizer& make)
+      : HostOptimizer(parameters, host_twins(parameters), make) {}
+  // `twins` has every name, as `parameters`.
+  HostOptimizer(const NamedTensors& parameters, const NamedTensors& twins,
+                const MakeOptimizer& make)
+      : Optimizer(twins, {}), theirs_(unique_tensors(parameters)) {
     seen_.resize(theirs_.size());
     gradients_.resize(theirs_.size());
     for (size_t i = 0; i < theirs_.size(); ++i) fetch(i);
-    inner_ = make(parameters_);
+    inner_ = make(twins);
     check<UsageError>(inner_ != nullptr, "host optimizer: no optimizer was made");
   }
 
@@ -128,7 +132,7 @@ class HostOptimizer final : public Optimizer {
 }  // namespace
 
 std::unique_ptr<Optimizer> host_optimizer(NamedTensors parameters, const MakeOptimizer& make) {
-  return std::make_unique<HostOptimizer>(std::move(parameters), make);
+  return std::make_unique<HostOptimizer>(parameters, make);
 }
 
 }  // namespace trireme

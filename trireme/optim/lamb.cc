@@ -10,6 +10,7 @@
 #include "trireme/optim/rule_kernels.h"
 #include "trireme/optim/tensor_passes.h"
 #include "trireme/optim/trust_ratio.h"
+#include "trireme/tensor/tied_tensors.h"
 
 namespace trireme {
 namespace {
@@ -106,7 +107,11 @@ std::unique_ptr<Optimizer> make_lamb(NamedTensors parameters, const LambOptions&
                         std::isfinite(options.max_coeff) && options.max_coeff > 0,
                     "LAMB: min_coeff is {} and max_coeff {}: they must be 0 or more, in this order",
                     options.min_coeff, options.max_coeff);
-  return std::make_unique<Lamb>(std::move(parameters), options, groups, std::move(parts));
+  TiedNames tied;
+  unique_tensors(parameters, &tied);
+  LambOptions o = options;
+  o.no_adapt = with_first_names(options.no_adapt, tied);
+  return std::make_unique<Lamb>(std::move(parameters), o, groups, std::move(parts));
 }
 
 }  // namespace trireme

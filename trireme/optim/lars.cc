@@ -8,6 +8,7 @@
 #include "trireme/optim/rule_kernels.h"
 #include "trireme/optim/tensor_passes.h"
 #include "trireme/optim/trust_ratio.h"
+#include "trireme/tensor/tied_tensors.h"
 
 namespace trireme {
 namespace {
@@ -85,7 +86,11 @@ std::unique_ptr<Optimizer> make_lars(NamedTensors parameters, const LarsOptions&
   check_not_negative("LARS", "eps", options.eps);
   check<UsageError>(options.trust_coefficient > 0 && std::isfinite(options.trust_coefficient),
                     "LARS: trust_coefficient is {}: it must be above 0", options.trust_coefficient);
-  return std::make_unique<Lars>(std::move(parameters), options, groups, std::move(parts));
+  TiedNames tied;
+  unique_tensors(parameters, &tied);
+  LarsOptions o = options;
+  o.no_adapt = with_first_names(options.no_adapt, tied);
+  return std::make_unique<Lars>(std::move(parameters), o, groups, std::move(parts));
 }
 
 }  // namespace trireme

@@ -13,7 +13,7 @@ namespace {
 
 NamedTensors float32_copies(const NamedTensors& parameters) {
   c10::AutoGradMode no_grad(false);
-  detail::check_there(parameters);
+  detail::check_there("master weights", parameters);
   for (const auto& [name, p] : parameters) {
     const auto type = p.scalar_type(), first = parameters.front().second.scalar_type();
     check<UsageError>((type == at::kHalf || type == at::kBFloat16) && type == first,
@@ -29,8 +29,11 @@ NamedTensors float32_copies(const NamedTensors& parameters) {
 // The base class holds the float32 copies: parameters_.
 class MasterWeights : public Optimizer {
  public:
-  MasterWeights(NamedTensors half, const MakeOptimizer& make)
-      : Optimizer(float32_copies(half), {}), half_(std::move(half)), inner_(make(parameters_)) {
+  MasterWeights(const NamedTensors& half, const MakeOptimizer& make)
+      : MasterWeights(half, float32_copies(half), make) {}
+  // `copies` has every name, as `half`.
+  MasterWeights(const NamedTensors& half, const NamedTensors& copies, const MakeOptimizer& make)
+      : Optimizer(copies, {}), half_(unique_tensors(half)), inner_(make(copies)) {
     check<UsageError>(inner_ != nullptr, "master weights: no optimizer was made");
   }
 

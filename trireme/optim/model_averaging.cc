@@ -8,6 +8,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
 #include "trireme/optim/averaging_checks.h"
+#include "trireme/tensor/tied_tensors.h"
 
 namespace trireme {
 
@@ -37,7 +38,7 @@ void average_tensors(Group& group, const NamedTensors& tensors) {
     list.clear();
     bytes = 0;
   };
-  for (const auto& [name, t] : tensors) {
+  for (const auto& [name, t] : unique_tensors(tensors)) {
     if (!list.empty() && (list[0].scalar_type() != t.scalar_type() ||
                           bytes + static_cast<int64_t>(t.nbytes()) > kAveragedAtOnce))
       flush();
@@ -87,10 +88,11 @@ std::unique_ptr<ModelAverager> average_hierarchically(NamedTensors parameters, G
   const std::string fault = fault_of(levels, group.size());
   check<UsageError>(fault.empty(), "averaging of weights: {}", fault);
   check<UsageError>(start_step >= 0, "averaging of weights: start_step is {}", start_step);
-  check_averaged(parameters);
-  for (const auto& [name, b] : buffers)
-    if (b.is_floating_point()) parameters.emplace_back(name, b);
-  return std::make_unique<Periodic>(std::move(parameters), std::move(group), levels, start_step);
+  NamedTensors averaged = unique_tensors(parameters);
+  check_averaged(averaged);
+  for (const auto& [name, b] : unique_tensors(buffers, nullptr, averaged))
+    if (b.is_floating_point()) averaged.emplace_back(name, b);
+  return std::make_unique<Periodic>(std::move(averaged), std::move(group), levels, start_step);
 }
 
 std::unique_ptr<ModelAverager> average_periodically(NamedTensors parameters, Group group,

@@ -7,6 +7,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/optim/norm_kernels.h"
+#include "trireme/tensor/tied_tensors.h"
 
 namespace trireme {
 namespace {
@@ -25,8 +26,12 @@ std::map<std::string, int64_t> from_their_start(const NamedTensors& parameters) 
 
 }  // namespace
 
-NormParts::NormParts(const NamedTensors& parameters)
-    : NormParts(wholes(parameters), from_their_start(parameters), {}) {}
+NormParts::NormParts(const NamedTensors& parameters) {
+  TiedNames tied;
+  const NamedTensors once = unique_tensors(parameters, &tied);
+  *this = NormParts(wholes(once), from_their_start(once), {});
+  for (const TiedName& t : tied) places_[t.name] = places_.at(t.first);
+}
 
 NormParts::NormParts(std::vector<Whole> parameters, std::map<std::string, int64_t> begins,
                      Share share)

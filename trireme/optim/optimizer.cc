@@ -8,6 +8,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/optim/optimizer_segments.h"
+#include "trireme/tensor/tied_tensors.h"
 
 namespace trireme {
 namespace {
@@ -41,8 +42,9 @@ void check_parameter(const std::string& name, const at::Tensor& p, const NamedTe
 
 Optimizer::~Optimizer() = default;
 
-Optimizer::Optimizer(NamedTensors parameters, const std::vector<OptionGroup>& groups)
-    : parameters_(std::move(parameters)) {
+Optimizer::Optimizer(NamedTensors parameters, const std::vector<OptionGroup>& groups) {
+  TiedNames tied;
+  parameters_ = unique_tensors(parameters, &tied);
   check<UsageError>(!parameters_.empty(),
                     "optimizer: no parameters: does the model have any that require a gradient?");
   for (const auto& [name, p] : parameters_) check_parameter(name, p, parameters_);
@@ -56,7 +58,8 @@ Optimizer::Optimizer(NamedTensors parameters, const std::vector<OptionGroup>& gr
         group.weight_decay.value_or(0) >= 0 && group.lr_multiplier >= 0,
         "optimizer: option group '{}': weight_decay and lr_multiplier must not be negative",
         group.pattern);
-    rules.emplace_back(group.pattern, static_cast<int>(groups_.size()));
+    for (const auto& pattern : with_first_names({group.pattern}, tied))
+      rules.emplace_back(pattern, static_cast<int>(groups_.size()));
     groups_.push_back(group);
   }
   table_.assign_option_groups(rules);

@@ -19,7 +19,8 @@
 // (LARS and LAMB: with NormParts; Adafactor's rows and columns cannot be split).
 //
 // Parameters: all float32 or all float64, contiguous, on one device (half-precision ones: see
-// optim/master_weights.h). The optimizer keeps handles to them; the state is its own, in
+// optim/master_weights.h). One that is listed under two names is stepped once; patterns match
+// either name. The optimizer keeps handles to them; the state is its own, in
 // parameters' bytes: AdamW and LAMB 2x; Lion and Adagrad 1x; SGD and LARS 1x with momentum, else
 // none; RMSprop 1x, and 1x each for momentum and for `centered`; Adafactor rows + columns of each
 // matrix. Gradients are read from p.grad(). One thread at a time. No rank meets another here, but
