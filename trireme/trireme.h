@@ -43,4 +43,5 @@
 #include "trireme/shard/sharded_optimizer.h"      // torch::optim on shards
 #include "trireme/tensor/autocast.h"              // mixed precision by scope
 #include "trireme/tensor/recompute.h"             // activations computed again in backward
+#include "trireme/tensor/tied_tensors.h"          // a module's parameters, each once
 #include "trireme/train/engine.h"  // DeepSpeed's engine: a module and a ds_config.json

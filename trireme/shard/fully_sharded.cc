@@ -15,6 +15,8 @@
 #include "trireme/shard/unit_function.h"
 #include "trireme/shard/unused_after.h"
 #include "trireme/tensor/recompute.h"
+#include "trireme/tensor/tensor_overlaps.h"
+#include "trireme/tensor/tied_tensors.h"
 
 namespace trireme {
 
@@ -41,8 +43,16 @@ struct FullySharded::Impl : std::enable_shared_from_this<FullySharded::Impl> {
   std::unique_ptr<ShardFile> file;  // outlives units
   std::vector<std::unique_ptr<Unit>> units;
   Unit* root = nullptr;
-  std::map<at::TensorImpl*, std::string> taken;  // parameter → full name
-  std::map<at::TensorImpl*, std::string> taken_by;
+  struct Taken {
+    std::string unit;                // "": the root
+    std::vector<std::string> names;  // full ones; several where the unit ties it
+    bool has(const std::string& name) const {
+      return std::find(names.begin(), names.end(), name) != names.end();
+    }
+  };
+  std::map<at::TensorImpl*, Taken> taken;  // parameters
+  TiedNames tied;                          // of all units
+  TensorOverlaps memory;                   // of the parameters taken, as it was
   std::unique_ptr<GradientScatter> scatter;
   std::unique_ptr<HookAdapter> hooks;
   std::function<void()> unused;
@@ -83,6 +93,14 @@ struct FullySharded::Impl : std::enable_shared_from_this<FullySharded::Impl> {
   const NamedTensors* shards = nullptr;
 };
 
+namespace {
+
+std::string unit_text(const std::string& name) {
+  return name.empty() ? "the root" : "unit '" + name + "'";
+}
+
+}  // namespace
+
 // ── Making units ────────────────────────────────────────────────────────────────────────────────
 
 FullySharded::Unit& FullySharded::Impl::add(const std::string& name, torch::nn::Module& module,
@@ -91,36 +109,47 @@ FullySharded::Unit& FullySharded::Impl::add(const std::string& name, torch::nn::
                     "FullySharded: {} comes after root(): make the units first, the root last",
                     is_root ? "a second root" : "unit '" + name + "'");
   NamedTensors all;
+  const size_t tied_before = tied.size();
   std::map<std::pair<at::ScalarType, bool>, NamedTensors> kinds;
   for (const auto& item : module.named_parameters()) {
     const std::string full = name.empty() ? item.key() : name + "." + item.key();
     at::TensorImpl* p = item.value().unsafeGetTensorImpl();
     if (const auto it = taken.find(p); it != taken.end()) {
-      check<UsageError>(it->second == full || taken_by[p] == name,
-                        "FullySharded: parameter '{}' of unit '{}' is '{}' of unit '{}'. A tied "
+      const bool same_unit = it->second.unit == name;
+      check<UsageError>(same_unit || it->second.has(full),
+                        "FullySharded: parameter '{}' of {} is '{}' of {}. A tied "
                         "weight lies in one unit: leave both users to the root (or, if it is no "
                         "other one, give unit() the module's path as its name)",
-                        full, name, it->second, taken_by[p]);
+                        full, unit_text(name), it->second.names[0], unit_text(it->second.unit));
+      if (!it->second.has(full)) {
+        tied.push_back({full, it->second.names[0]});
+        it->second.names.push_back(full);
+      }
       continue;
     }
     if (!is_root && item.value().numel() < options.persistence_threshold) continue;
-    taken[p] = full;
-    taken_by[p] = name;
+    memory.refuse("FullySharded", full, item.value());
+    memory.add(full, item.value());
+    taken[p] = {name, {full}};
     all.emplace_back(full, item.value());
     kinds[{item.value().scalar_type(), item.value().requires_grad()}].push_back(all.back());
   }
   NamedTensors buffers;
-  for (const auto& item : module.named_buffers()) buffers.emplace_back(item.key(), item.value());
-  verify_same(groups.world, all, "parameter");
-  verify_same(groups.world, buffers, "buffer");
+  for (const auto& [key, b] : named_buffers(module, &tied)) {
+    if (taken.count(b.unsafeGetTensorImpl())) continue;  // a parameter as well
+    memory.refuse("FullySharded", name.empty() ? key : name + "." + key, b);
+    buffers.emplace_back(key, b);
+  }
+  const TiedNames of_unit(tied.begin() + static_cast<long>(tied_before), tied.end());
+  verify_same(groups.world, all, "parameter", of_unit);
+  verify_same(groups.world, buffers, "buffer", of_unit);
   broadcast_tensors(groups.world, all);
   broadcast_tensors(groups.world, buffers);
 
   std::vector<std::unique_ptr<FlatParameters>> flats;
   for (auto& [kind, members] : kinds)
-    flats.push_back(std::make_unique<FlatParameters>(
-        std::move(members), groups.shards, name.empty() ? "the root" : "unit '" + name + "'",
-        file.get()));
+    flats.push_back(std::make_unique<FlatParameters>(std::move(members), groups.shards,
+                                                     unit_text(name), file.get()));
   auto unit = std::make_shared<UnitState>();
   unit->params = std::make_unique<ParamUnit>(name.empty() ? "the root" : name, std::move(flats),
                                              groups.shards, slabs);
@@ -160,6 +189,7 @@ void FullySharded::Impl::complete(FullySharded& self) {
       *scatter, options.automatic ? HookAdapter::Rounds::automatic : HookAdapter::Rounds::driven);
   unused = unused_after(*scatter, groups.world, options.find_unused_parameters);
   hooks->on_close([this] { end_round(); });
+  self.tied_ = tied;
   self.set_flats(all);
   shards = &self.shards_;
 }

@@ -16,6 +16,7 @@
 #include "trireme/shard/offload_plan.h"
 #include "trireme/shard/offload_storages.h"
 #include "trireme/shard/offload_values.h"
+#include "trireme/tensor/tied_tensors.h"
 
 namespace trireme {
 namespace {
@@ -77,7 +78,7 @@ struct OffloadedOptimizer::Impl {
   /// With a sub-group and where its bytes are now; true: they have changed.
   using Body = std::function<bool(Group&, const void* memory)>;
 
-  Impl(const NamedTensors& parameters, const MakeOptimizer& make, const OffloadOptions& options);
+  Impl(const NamedTensors& all, const MakeOptimizer& make, const OffloadOptions& options);
   /// Every sub-group has its turn; `steps`: with its parameters.
   void pass(bool steps, const Body& body);
   void turn(bool steps, const OffloadTurn& t, const Body& body);
@@ -93,9 +94,11 @@ struct OffloadedOptimizer::Impl {
   std::string failed;
 };
 
-OffloadedOptimizer::Impl::Impl(const NamedTensors& parameters, const MakeOptimizer& make,
+OffloadedOptimizer::Impl::Impl(const NamedTensors& all, const MakeOptimizer& make,
                                const OffloadOptions& o)
     : options(o) {
+  TiedNames tied;
+  const NamedTensors parameters = unique_tensors(all, &tied);
   check_options(options, parameters, make);
   std::vector<int64_t> state_bytes, padded;  // by parameter; padded: at most
   ParameterHome* const home = options.parameters.get();
@@ -136,7 +139,11 @@ OffloadedOptimizer::Impl::Impl(const NamedTensors& parameters, const MakeOptimiz
     group.last = own.back().first;
     group.begin = plan[g].first;
     group.count = plan[g].count;
-    while_held(home, group.begin, group.count, false, [&] { group.inner = made(make, own); });
+    NamedTensors named = own;  // under all names, which patterns of options may match
+    for (const TiedName& t : tied)
+      for (const auto& [name, p] : own)
+        if (name == t.first) named.emplace_back(t.name, p);
+    while_held(home, group.begin, group.count, false, [&] { group.inner = made(make, named); });
     group.state = detail::OffloadStorages(*group.inner, parameters);
     group.offsets = plan_offsets(group.state.bytes(), kAlignment);
     group.place = place;
@@ -254,7 +261,7 @@ void OffloadedOptimizer::Impl::give_up(const char* doing, const Group& group) {
 OffloadedOptimizer::OffloadedOptimizer(NamedTensors parameters, const MakeOptimizer& make,
                                        const OffloadOptions& options)
     : impl_(std::make_unique<Impl>(parameters, make, options)) {
-  parameters_ = std::move(parameters);
+  parameters_ = unique_tensors(parameters);
   table_ = ParameterTable(parameters_);
   groups_.push_back({});
 }

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "trireme/tensor/tied_tensors.h"
+
 namespace trireme {
 namespace {
 
@@ -11,10 +13,10 @@ class HeldOptimizer final : public Optimizer {
   HeldOptimizer(NamedTensors parameters, const MakeOptimizer& make,
                 std::shared_ptr<ParameterHome> home)
       : home_(std::move(home)) {
-    parameters_ = std::move(parameters);
+    parameters_ = unique_tensors(parameters);
     table_ = ParameterTable(parameters_);
     groups_.push_back({});
-    held(false, [&] { inner_ = make(parameters_); });
+    held(false, [&] { inner_ = make(std::move(parameters)); });
   }
   void step(double lr, double grad_scale) override {
     held(true, [&] { inner_->step(lr, grad_scale); });

@@ -8,6 +8,7 @@
 #include "trireme/grad/bucket_plan.h"
 #include "trireme/grad/ddp.h"
 #include "trireme/grad/module_sync.h"
+#include "trireme/tensor/tensor_overlaps.h"
 
 namespace trireme {
 namespace {
@@ -43,9 +44,12 @@ ReplicatedParameters::ReplicatedParameters(const DdpTensors& t, ShardGroups grou
                     "make the embedding with sparse(false), or take DistributedDataParallel",
                     t.sparse.empty() ? "" : t.sparse.front());
   Group& world = groups_.world;
-  verify_same(world, t.parameters, "parameter");
-  verify_same(world, t.frozen, "frozen parameter");
-  verify_same(world, t.buffers, "buffer");
+  NamedTensors stay = t.frozen;
+  stay.insert(stay.end(), t.buffers.begin(), t.buffers.end());
+  refuse_overlaps("sharding", t.parameters, stay);
+  verify_same(world, t.parameters, "parameter", t.tied);
+  verify_same(world, t.frozen, "frozen parameter", t.tied);
+  verify_same(world, t.buffers, "buffer", t.tied);
   broadcast_tensors(world, t.parameters);
   broadcast_tensors(world, t.frozen);
   broadcast_tensors(world, t.buffers);
@@ -66,6 +70,7 @@ ReplicatedParameters::ReplicatedParameters(const DdpTensors& t, ShardGroups grou
   s.world = groups_.world;
   s.wire = options.wire;
   scatter_ = std::make_unique<GradientScatter>(flats, groups_.shards, s);
+  tied_ = t.tied;
   set_flats(flats);
 }
 

@@ -29,7 +29,7 @@ ShardedDataParallel::ShardedDataParallel(torch::jit::Module& module, ShardGroups
 
 ShardedDataParallel::ShardedDataParallel(NamedTensors parameters, NamedTensors buffers,
                                          ShardGroups groups, ShardedDataParallelOptions options)
-    : impl_(std::make_unique<Impl>(ddp_tensors(parameters, std::move(buffers)), groups, options)) {}
+    : impl_(std::make_unique<Impl>(ddp_tensors(parameters, buffers), groups, options)) {}
 
 ShardedDataParallel::~ShardedDataParallel() = default;
 

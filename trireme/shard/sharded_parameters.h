@@ -14,6 +14,7 @@
 #include "trireme/shard/parameter_home.h"
 #include "trireme/tensor/parameter_table.h"
 #include "trireme/tensor/state.h"
+#include "trireme/tensor/tied_tensors.h"
 
 namespace trireme {
 
@@ -79,6 +80,12 @@ class TRIREME_API ShardedParameters {
   /// ".<parameter>" get the place of this rank's part.
   void sharded_state(StateVisitor& visitor, const StateWalk& walk) const;
   const ShardGroups& groups() const { return groups_; }
+  /// Further names of what shards() has under its first one (tied weights). Patterns of an
+  /// optimizer that is made of shards find them by with_first_names(patterns, tied()).
+  const TiedNames& tied() {
+    complete();
+    return tied_;
+  }
 
  protected:
   explicit ShardedParameters(ShardGroups groups);
@@ -90,6 +97,7 @@ class TRIREME_API ShardedParameters {
   ShardGroups groups_;
   std::vector<FlatParameters*> all_flats_;
   NamedTensors shards_;
+  TiedNames tied_;
   std::shared_ptr<ParameterHome> home_;
   std::shared_ptr<const NormParts> parts_;
 
