@@ -6,6 +6,7 @@
 
 #include "trireme/base/export.h"
 #include "trireme/tensor/state.h"
+#include "trireme/tensor/tied_tensors.h"
 
 // Loading a checkpoint in place.
 namespace trireme {
@@ -25,11 +26,16 @@ struct LoadOptions {
   /// the walk shows all of it.
   std::string layout = "replicated";
   int rank = 0;  // of this process in that layout
+  /// Names under which the checkpoint may have what the walk shows once, under `first`: of
+  /// parameters, so that state of optimizers is found as well ("optim.exp_avg.<name>").
+  TiedNames tied = {};
 };
 
 /// Fills what `walk` shows from a run folder (see find_checkpoint) or a step folder. Nothing is
 /// written before everything has been checked: names, shapes and dtypes must be the same on both
-/// sides, and the checksum of all that is read must fit. The walk is made twice. Each rank loads by
+/// sides, and the checksum of all that is read must fit. A tensor that the walk shows under several
+/// names (tied weights) may lie there under one of them, or under several if they are equal there.
+/// The walk is made twice. Each rank loads by
 /// itself, with `path` on a file system that it sees, and reads only the files that it needs.
 ///
 /// Another layout: weights ("model.…") fit any. A whole one is put together from its parts, a part

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/checkpoint/same_tensors.h"
 #include "trireme/checkpoint/save_plan.h"
 #include "trireme/tensor/state.h"
 
@@ -20,7 +21,7 @@ class Collector : public StateVisitor {
   void value(const std::string& name, double& v) override { take(name, v); }
   void value(const std::string& name, std::string& v) override { take(name, v); }
 
-  HeldState held;
+  HeldState held;                   // what is shown under several names is held under the first
   std::vector<at::Tensor> tensors;  // of held.tensors, in their order
 
  private:
@@ -30,6 +31,7 @@ class Collector : public StateVisitor {
     held.values[name] = std::move(v);
   }
   std::set<std::string> names_;
+  SameTensors same_;
 };
 
 /// The files that one rank wrote.
