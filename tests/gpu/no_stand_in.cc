@@ -8,6 +8,7 @@
 #include "tests/gpu/by_device.h"
 #include "tests/gpu/stand_in.h"
 #include "tests/support/backends.h"
+#include "trireme/base/error.h"
 #include "trireme/comm/run.h"
 
 // For a LibTorch that has CUDA, or for which there is no stand-in: the machine's own GPUs.
