@@ -48,6 +48,26 @@ TEST(optim_model_averaging, ranks_go_apart_and_become_their_mean_every_period) {
     });
 }
 
+TEST(optim_model_averaging, diloco_refuses_weights_that_were_exchanged_since_it_began) {
+  for (int only : {-1, 1}) {
+    const auto said = what_ranks_throw(2, [&](Group g) {
+      NamedTensors p = weights(0);
+      auto averager = diloco(p, g, {.period = 2, .start_step = 1});
+      const auto exchange = [&] { p[0].second.set_data(at::full({3, 5}, 9.0, at::kDouble)); };
+      exchange();  // ranks do not step apart yet: it will begin with these
+      averager->step();
+      averager->step();
+      averager->step();
+      if (only < 0 || g.rank() == only) exchange();
+      averager->step();
+      averager->step();
+    });
+    for (const auto& text : said)
+      EXPECT_NE(text.find("DiLoCo: parameter 'w' was exchanged (torch::load()"), std::string::npos)
+          << text;
+  }
+}
+
 TEST(optim_model_averaging, until_start_step_nothing_happens_and_gradients_are_of_all) {
   run_threads(2, [](Group g) {
     NamedTensors p = weights(0);

@@ -2,6 +2,9 @@
 #include "trireme/train/engine.h"
 
 #include <gtest/gtest.h>
+#include <torch/serialize.h>
+
+#include <sstream>
 
 #include "tests/shard/sharded_nets.h"
 #include "trireme/base/file.h"
@@ -114,6 +117,70 @@ TEST(train_engine, a_checkpoint_goes_on_with_the_same_bits) {
       for (size_t i = 0; i < whole->parameters().size(); ++i)
         expect(torch::equal(whole->parameters()[i], halves->parameters()[i]), "bits");
     });
+  }
+}
+
+TEST(train_engine, torch_load_after_initialize_is_followed_at_every_stage) {
+  const auto file_of = [](Small net) {
+    std::ostringstream out;
+    torch::save(net, out);
+    return out.str();
+  };
+  const auto load = [](Small& net, const std::string& file) {
+    std::istringstream in(file);
+    torch::load(net, in);
+  };
+  const std::string file = file_of(wide(7, at::kFloat)), half = file_of(wide(7, at::kBFloat16));
+  Small want = wide(1, at::kFloat);
+  torch::optim::AdamW optimizer(want->parameters(),
+                                torch::optim::AdamWOptions(0.01).weight_decay(0));
+  for (int step = 0; step < kSteps; ++step) {
+    if (step == 2) load(want, file);
+    optimizer.zero_grad();
+    loss_of(want->forward(rows_of_step(step, at::kFloat))).backward();
+    optimizer.step();
+  }
+  for (int stage : {0, 1, 2})
+    run_threads(2, [&](Group g) {
+      const std::string zero = fmt::format(R"(, "zero_optimization": {{"stage": {}}})", stage);
+      Small net = wide(1, at::kFloat);
+      Engine engine = initialize(net, ds_config(zero), g);
+      steps_of(engine, g, 0, 2);
+      load(net, file);
+      steps_of(engine, g, 2, kSteps);
+      expect_same_parameters(*net, *want, 2e-5);
+      // With float32 masters beside the parameters: one small step from what was loaded.
+      for (bool emulated : {false, true}) {
+        Small model = wide(1, at::kFloat), loaded = wide(7, at::kFloat);
+        Engine narrow = initialize(
+            model,
+            ds_config(zero + (emulated ? R"(, "fp16": {"enabled": true, "emulate": true})"
+                                       : R"(, "bf16": {"enabled": true})")),
+            g);
+        steps_of(narrow, g, 0, 1);
+        load(model, emulated ? file : half);
+        steps_of(narrow, g, 1, 2);
+        narrow.forward(input(2, at::kFloat));  // emulated: the model's tensors are filled here
+        expect((model->b->weight - loaded->b->weight).abs().max().item<double>() < 0.02,
+               "not what was loaded");
+      }
+    });
+}
+
+TEST(train_engine, torch_load_on_one_rank_after_initialize_is_told_on_all) {
+  std::ostringstream out;
+  torch::save(wide(7, at::kFloat), out);
+  for (int stage : {0, 2}) {
+    const auto said = what_ranks_throw(2, [&](Group g) {
+      Small net = wide(1, at::kFloat);
+      Engine engine = initialize(
+          net, ds_config(fmt::format(R"(, "zero_optimization": {{"stage": {}}})", stage)), g);
+      std::istringstream in(out.str());
+      if (g.rank() == 1) torch::load(net, in);
+      steps_of(engine, g, 0, 1);
+    });
+    for (const auto& text : said)
+      EXPECT_NE(text.find("was exchanged or frozen after"), std::string::npos) << text;
   }
 }
 

@@ -13,24 +13,24 @@ namespace {
 
 constexpr int kApart = 1 << 16;  // beside a dtype, in BucketItem::kind
 
-at::Tensor alias_of(const at::Tensor& flat, int64_t offset, const at::Tensor& like) {
+at::Tensor alias_of(const at::Tensor& flat, int64_t offset, at::IntArrayRef sizes) {
   auto* p =
       static_cast<char*>(flat.data_ptr()) + offset * static_cast<int64_t>(flat.element_size());
   // LibTorch would ask CUDA on which GPU p is, and that of no elements is null.
-  return at::for_blob(p, like.sizes())
+  return at::for_blob(p, sizes)
       .deleter([flat](void*) {})
       .options(flat.options())
       .target_device(flat.device())
       .make_tensor();
 }
 
-// Elements that `numel` of p's take: each parameter begins on a cache line of its own.
-int64_t lines(const at::Tensor& p) {
-  const int64_t line = 64 / static_cast<int64_t>(p.element_size());
-  return (p.numel() + line - 1) / line * line;
-}
-
 }  // namespace
+
+// Elements that a parameter takes: each begins on a cache line of its own.
+int64_t BucketMemory::Kind::lines() const {
+  const int64_t line = 64 / bytes;
+  return (numel + line - 1) / line * line;
+}
 
 // All buckets of a dtype lie in one block, so a new layout takes no second one.
 BucketMemory::BucketMemory(const NamedTensors& parameters, const Group& group)
@@ -40,7 +40,11 @@ BucketMemory::BucketMemory(const NamedTensors& parameters, const Group& group)
       places_(parameters.size()),
       lent_(parameters.size()) {
   std::map<at::ScalarType, int64_t> elements;
-  for (const auto& [name, p] : parameters_) elements[p.scalar_type()] += lines(p);
+  for (const auto& [name, p] : parameters_) {
+    kinds_.push_back(
+        {p.sizes().vec(), p.scalar_type(), p.numel(), static_cast<int64_t>(p.element_size())});
+    elements[p.scalar_type()] += kinds_.back().lines();
+  }
   for (const auto& [name, p] : parameters_) {
     at::Tensor& block = blocks_[p.scalar_type()];
     if (block.defined()) continue;
@@ -59,7 +63,7 @@ GradientPlace BucketMemory::lend(size_t i) {
   p.finite.reset();
   lent_[i] = true;
   // A tensor of its own: its version tells whether autograd has added to it since.
-  return {alias_of(buckets_[home_[i]].flat, p.offset, parameters_[i].second), &p.finite};
+  return {alias_of(buckets_[home_[i]].flat, p.offset, kinds_[i].sizes), &p.finite};
 }
 
 void BucketMemory::bind(size_t i) {
@@ -82,10 +86,9 @@ void BucketMemory::lay_out(const std::vector<int>& order, const BucketSizes& siz
   std::stable_partition(sequence.begin(), sequence.end(), [&](int i) { return !is_apart(i); });
   std::vector<BucketItem> items;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    const at::Tensor& p = parameters_[i].second;
-    items.push_back(
-        {p.numel(), static_cast<size_t>(p.element_size()),
-         static_cast<int>(p.scalar_type()) + (is_apart(static_cast<int>(i)) ? kApart : 0)});
+    const Kind& kind = kinds_[i];
+    items.push_back({kind.numel, static_cast<size_t>(kind.bytes),
+                     static_cast<int>(kind.dtype) + (is_apart(static_cast<int>(i)) ? kApart : 0)});
   }
   auto plan = plan_buckets(items, sequence, sizes);
   if (plan == plan_) return;
@@ -104,8 +107,8 @@ void BucketMemory::lay_out(const std::vector<int>& order, const BucketSizes& siz
   for (const auto& members : plan_) {
     Bucket b;
     b.members = members;
-    for (int m : members) b.elements += lines(parameters_[static_cast<size_t>(m)].second);
-    const at::ScalarType dtype = parameters_[static_cast<size_t>(members[0])].second.scalar_type();
+    for (int m : members) b.elements += kinds_[static_cast<size_t>(m)].lines();
+    const at::ScalarType dtype = kinds_[static_cast<size_t>(members[0])].dtype;
     b.flat = blocks_[dtype].narrow(0, taken[dtype], b.elements);
     taken[dtype] += b.elements;
     b.flat.zero_();
@@ -115,11 +118,11 @@ void BucketMemory::lay_out(const std::vector<int>& order, const BucketSizes& siz
       const auto& [name, p] = parameters_[i];
       home_[i] = buckets_.size();
       index_[i] = b.parts.size();
-      places_[i] = alias_of(b.flat, offset, p);
+      places_[i] = alias_of(b.flat, offset, kinds_[i].sizes);
       if (before[i].defined()) places_[i].copy_(before[i]);
       if (was_bound[i]) p.mutable_grad() = places_[i];
       b.parts.push_back({i, name, offset, places_[i], {}});
-      offset += lines(p);
+      offset += kinds_[i].lines();
     }
     buckets_.push_back(std::move(b));
   }

@@ -49,7 +49,15 @@ class BucketMemory {
     return buckets_[home_[parameter]].parts[index_[parameter]];
   }
 
+  struct Kind {  // of a parameter, when this was made: its place is for that
+    std::vector<int64_t> sizes;
+    at::ScalarType dtype;
+    int64_t numel = 0, bytes = 0;  // bytes: of an element
+    int64_t lines() const;
+  };
+
   const NamedTensors& parameters_;
+  std::vector<Kind> kinds_;
   std::map<at::ScalarType, at::Tensor> blocks_;
   std::vector<Bucket> buckets_;
   std::vector<size_t> home_, index_;  // a parameter's bucket, and its place among the parts

@@ -79,6 +79,20 @@ DdpOptions for_module(DdpOptions options, const Module& module) {
   return options;
 }
 
+// A parameter that was frozen has no place in a bucket: a gradient of its begins a round all the
+// same, which refuses it. (A hook can be put on what requires a gradient only.)
+std::vector<compat::TensorHook> when_thawed(const NamedTensors& frozen,
+                                            const std::function<void()>& begin) {
+  std::vector<compat::TensorHook> hooks;
+  for (const auto& [name, p] : frozen) {
+    if (!p.is_floating_point() && !p.is_complex()) continue;
+    p.set_requires_grad(true);
+    hooks.emplace_back(p, begin);
+    p.set_requires_grad(false);
+  }
+  return hooks;
+}
+
 }  // namespace
 
 BucketSizes bucket_sizes_for(const Group& group, size_t bytes, size_t first_bytes) {
@@ -99,6 +113,8 @@ DistributedDataParallel::Impl::Impl(DdpTensors t, Group g, DdpOptions o)
       joined(reducer.record().add([this] { return has_batch ? 0.0 : 1.0; })),
       weights(reducer.record().add([this] { return weight; })),
       forwards(reducer.record().add([this] { return forward_count; })),
+      replaced("DistributedDataParallel", tensors.parameters, tensors.frozen, group,
+               reducer.record()),
       unused(options.find_unused_parameters || options.static_graph ? name_unused(group.rank())
                                                                     : refuse_unused()) {
   GradientRound* round = &reducer;
@@ -110,9 +126,11 @@ DistributedDataParallel::Impl::Impl(DdpTensors t, Group g, DdpOptions o)
   if (options.leaves)
     round = (leaves = std::make_unique<LeafBackwards>(reducer, options.leaves)).get();
   hooks = std::make_unique<HookAdapter>(*round, HookAdapter::Rounds::automatic);
+  hooks->on_open([this] { return replaced.look(); });
   hooks->on_close([this] {
     if (!leaves || leaves->done() == 0) settle();
   });
+  thawed = when_thawed(tensors.frozen, hooks->beginning());
 }
 
 void DistributedDataParallel::Impl::settle() {
@@ -121,6 +139,7 @@ void DistributedDataParallel::Impl::settle() {
   scale_gradients();
   weight = 0;
   if (first == here.end()) return;
+  replaced.check(here);
   trained_last = static_cast<int>(first - here.begin());
   share_buffers(here);
   refuse_together();
@@ -217,6 +236,7 @@ bool DistributedDataParallel::Impl::shadow_round() {
   // What is left from this rank's last step is not a part of this one.
   for (const auto& [name, p] : tensors.parameters) p.mutable_grad() = at::Tensor();
   has_batch = false;
+  replaced.look();
   GradientRound& round = sparse         ? static_cast<GradientRound&>(*sparse)
                          : static_graph ? static_cast<GradientRound&>(*static_graph)
                                         : reducer;

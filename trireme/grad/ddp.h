@@ -76,8 +76,9 @@ struct DdpOptions {
 ///
 /// Every rank must run as many synchronising backwards as the others, from one thread (ranks with
 /// fewer batches: grad/join.h). Several of these objects on one group are fine as long as ranks run
-/// their backwards in the same order. The module must outlive this object; call to(dtype) or
-/// to(device) before, not after. backward(create_graph=true) is a UsageError. An exception out of
+/// their backwards in the same order. The module must outlive this object. torch::load() and
+/// set_data() into it are followed where all ranks do it alike; values that differ are a Mismatch,
+/// to(dtype) and to(device) a UsageError, on all ranks, from the next backward. backward(create_graph=true) is a UsageError. An exception out of
 /// backward leaves gradients undefined: reset() on every rank before the next.
 ///
 /// What ranks refuse together (an unused parameter, a NaN, forward counts that differ) is thrown
@@ -105,7 +106,7 @@ class TRIREME_API DistributedDataParallel {
   DistributedDataParallel(const DistributedDataParallel&) = delete;
 
   /// While the guard lives, backwards only accumulate; the first one after it reduces the sum of
-  /// all.
+  /// all, of parameters too that it does not come to itself.
   class TRIREME_API NoSync {
    public:
     explicit NoSync(DistributedDataParallel& ddp);

@@ -10,6 +10,7 @@
 #include "trireme/grad/hook_adapter.h"
 #include "trireme/grad/leaf_backwards.h"
 #include "trireme/grad/reducer.h"
+#include "trireme/grad/replaced_parameters.h"
 #include "trireme/grad/sparse_gradients.h"
 #include "trireme/grad/static_graph.h"
 #include "trireme/grad/unused_parameters.h"
@@ -40,10 +41,12 @@ struct DistributedDataParallel::Impl {
   FiniteWatch finite;
   Reducer reducer;
   RoundRecord::Fact joined, weights, forwards;
+  ReplacedParameters replaced;
   std::unique_ptr<StaticGraph> static_graph;
   std::unique_ptr<SparseGradients> sparse;
   std::unique_ptr<LeafBackwards> leaves;
   std::unique_ptr<HookAdapter> hooks;
+  std::vector<compat::TensorHook> thawed;  // gradients of parameters that were frozen
   UnusedPolicy unused;
 
   bool has_batch = true;

@@ -27,6 +27,9 @@ class TRIREME_API GradientRound {
   virtual GradientPlace offer(size_t /*i*/) { return {}; }
   /// One contribution is complete and lies in p.grad(). Never waits.
   virtual void ready(size_t i) = 0;
+  /// A contribution to p.grad() comes outside of a round (no_sync): this rank has used the
+  /// parameter when the next round closes, whether or not that round's backward comes to it.
+  virtual void accumulated_outside(size_t i) = 0;
   /// Returns when every gradient is reduced.
   virtual void close() = 0;
   /// Forgets a round that an exception broke off.

@@ -29,6 +29,7 @@ class TRIREME_API LeafBackwards final : public GradientRound {
   void open() override;
   bool is_open() const override { return in_backward_; }
   void ready(size_t i) override { round_.ready(i); }
+  void accumulated_outside(size_t i) override { round_.accumulated_outside(i); }
   /// A backward has ended: the last one closes the round.
   void close() override;
   void reset() override;

@@ -104,7 +104,9 @@ void Reducer::launch_full() {
   if (launched_ < flights_.size() || told_) return;
   told_ = true;
   std::vector<bool> used;
-  for (const Slot& s : slots_) used.push_back(s.got > 0);
+  // A gradient that was dropped since is none.
+  for (size_t i = 0; i < size(); ++i)
+    used.push_back(slots_[i].got > 0 || (slots_[i].outside && parameter(i).grad().defined()));
   record_.send(used);
 }
 
@@ -168,7 +170,7 @@ void Reducer::close() {
     record_.read();
   }
   for (size_t i = 0; i < size(); ++i) settle(i);
-  for (Slot& s : slots_) s.lent = false;
+  for (Slot& s : slots_) s.lent = s.outside = false;
   open_ = false;
   if (stats_.rounds++ == 0) lay_out_in_rank0_order();
 }
@@ -225,7 +227,7 @@ void Reducer::state(StateVisitor& visitor) {
 void Reducer::reset() {
   for (Flight& f : flights_)
     if (!f.work.is_completed()) f.work.wait();
-  for (Slot& s : slots_) s.lent = false;
+  for (Slot& s : slots_) s.lent = s.outside = false;
   open_ = false;
 }
 

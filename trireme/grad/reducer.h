@@ -62,6 +62,7 @@ class TRIREME_API Reducer final : public GradientRound {
   /// A gradient that is not the bucket's (undefined before, or replaced by the user) is copied
   /// there and rebound. Launches what is full; never waits.
   void ready(size_t parameter) override;
+  void accumulated_outside(size_t parameter) override { slots_[parameter].outside = true; }
   /// Launches the buckets that are not full, waits for all, and gives parameters that no rank used
   /// back what they had. The first close lays the buckets out anew in rank 0's order of arrival.
   void close() override;
@@ -94,8 +95,9 @@ class TRIREME_API Reducer final : public GradientRound {
  private:
   struct Slot {  // a parameter, in this round
     int expected = 1, got = 0;
-    bool lent = false;  // its place, since the last round
-    at::Tensor before;  // what an unused parameter had
+    bool lent = false;     // its place, since the last round
+    bool outside = false;  // its gradient has a contribution from before this round
+    at::Tensor before;     // what an unused parameter had
   };
   struct Flight {  // a bucket, in this round
     size_t waiting = 0;

@@ -22,6 +22,7 @@ class RoundDecorator : public GradientRound {
   bool is_open() const override { return inner_.is_open(); }
   GradientPlace offer(size_t i) override { return inner_.offer(i); }
   void ready(size_t i) override { inner_.ready(i); }
+  void accumulated_outside(size_t i) override { inner_.accumulated_outside(i); }
   void close() override { inner_.close(); }
   void reset() override { inner_.reset(); }
 

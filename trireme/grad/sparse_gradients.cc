@@ -20,6 +20,7 @@ SparseGradients::SparseGradients(GradientRound& inner, NamedTensors sparse, Grou
       group_(std::move(group)),
       op_(op),
       used_(sparse_.size()),
+      outside_(sparse_.size()),
       used_by_(sparse_.size()) {}
 
 const at::Tensor& SparseGradients::parameter(size_t i) const {
@@ -31,7 +32,9 @@ const std::string& SparseGradients::name(size_t i) const {
 }
 
 void SparseGradients::open() {
-  used_.assign(sparse_.size(), false);
+  for (size_t k = 0; k < sparse_.size(); ++k)  // a gradient that was dropped since is none
+    used_[k] = outside_[k] && sparse_[k].second.grad().defined();
+  outside_.assign(sparse_.size(), false);
   inner_.open();
 }
 
@@ -40,6 +43,13 @@ void SparseGradients::ready(size_t i) {
     inner_.ready(i);
   else
     used_[i - inner_.size()] = true;
+}
+
+void SparseGradients::accumulated_outside(size_t i) {
+  if (i < inner_.size())
+    inner_.accumulated_outside(i);
+  else
+    outside_[i - inner_.size()] = true;
 }
 
 void SparseGradients::close() {

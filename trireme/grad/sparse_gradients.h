@@ -30,6 +30,7 @@ class TRIREME_API SparseGradients final : public RoundDecorator<GradientRound> {
     return i < inner_.size() ? inner_.offer(i) : GradientPlace{};
   }
   void ready(size_t i) override;
+  void accumulated_outside(size_t i) override;
   void close() override;
 
   /// Ranks that used sparse parameter k in the last round.
@@ -44,7 +45,7 @@ class TRIREME_API SparseGradients final : public RoundDecorator<GradientRound> {
   NamedTensors sparse_;
   Group group_;
   ReduceOp op_;
-  std::vector<bool> used_;
+  std::vector<bool> used_, outside_;
   std::vector<int> used_by_;
 };
 

@@ -5,6 +5,7 @@
 #include "trireme/base/check.h"
 #include "trireme/optim/averaging_checks.h"
 #include "trireme/optim/model_averaging.h"
+#include "trireme/tensor/storage_mark.h"
 #include "trireme/tensor/tied_tensors.h"
 
 namespace trireme {
@@ -47,9 +48,27 @@ class DiLoCo final : public ModelAverager {
   void begin() override {
     at::NoGradGuard no_grad;
     for (size_t i = 0; i < parameters_.size(); ++i) place(outer_, i).copy_(weights(i));
+    marks_.clear();
+    for (const auto& [name, p] : parameters_) marks_.emplace_back(p);
+  }
+
+  // outer_ is where ranks began, and is the same on all of them. What was loaded since is not to be
+  // had any more: the optimizer has stepped on it.
+  void refuse_replaced() {
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      if (!marks_[i].moved(parameters_[i].second)) continue;
+      const std::string why = fmt::format(
+          "DiLoCo: parameter '{}' was exchanged (torch::load(), to(), set_data()) since the "
+          "averager "
+          "was made: make it again after that, on every rank",
+          parameters_[i].first);
+      group_.abort(fmt::format("rank {}: {}", group_.rank(), why));
+      throw UsageError(why);
+    }
   }
 
   bool taken(int64_t steps) override {
+    refuse_replaced();
     if (steps % options_.period) return group_.size() == 1;
     at::NoGradGuard no_grad;
     refuse_not_finite(group_, parameters_);
@@ -67,6 +86,7 @@ class DiLoCo final : public ModelAverager {
   }
 
   NamedTensors parameters_, buffers_;
+  std::vector<StorageMark> marks_;
   Group group_;
   ParameterTable table_;
   DiLoCoOptions options_;

@@ -9,6 +9,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/optim/float32_twins.h"
+#include "trireme/tensor/storage_mark.h"
 
 namespace trireme {
 namespace {
@@ -46,7 +47,10 @@ class HostOptimizer final : public Optimizer {
       : Optimizer(twins, {}), theirs_(unique_tensors(parameters)) {
     seen_.resize(theirs_.size());
     gradients_.resize(theirs_.size());
-    for (size_t i = 0; i < theirs_.size(); ++i) fetch(i);
+    for (size_t i = 0; i < theirs_.size(); ++i) {
+      marks_.emplace_back(theirs_[i].second);
+      fetch(i);
+    }
     inner_ = make(twins);
     check<UsageError>(inner_ != nullptr, "host optimizer: no optimizer was made");
   }
@@ -56,7 +60,10 @@ class HostOptimizer final : public Optimizer {
     {
       c10::AutoGradMode no_grad(false);
       for (size_t i = 0; i < theirs_.size(); ++i) {
-        if (!is_half() && Seen::of(theirs_[i].second) != seen_[i]) fetch(i);
+        // A master is newer than its parameter, unless that was loaded since.
+        if (is_half() ? marks_[i].moved(theirs_[i].second)
+                      : Seen::of(theirs_[i].second) != seen_[i])
+          fetch(i);
         parameters_[i].second.mutable_grad() = gradient(i);
       }
     }
@@ -78,6 +85,7 @@ class HostOptimizer final : public Optimizer {
     steps_ = inner_->steps();
     if (!is_half()) return;
     for (const auto& [name, master] : parameters_) visitor.tensor("optim.master." + name, master);
+    for (size_t i = 0; i < theirs_.size(); ++i) marks_[i] = StorageMark(theirs_[i].second);
   }
 
   void zero_grad(bool set_to_none) override { Optimizer::zero_grad(theirs_, set_to_none); }
@@ -97,6 +105,7 @@ class HostOptimizer final : public Optimizer {
     c10::AutoGradMode no_grad(false);
     parameters_[i].second.copy_(theirs_[i].second);
     seen_[i] = Seen::of(theirs_[i].second);
+    marks_[i] = StorageMark(theirs_[i].second);
   }
 
   void check_gradients() const {
@@ -125,6 +134,7 @@ class HostOptimizer final : public Optimizer {
 
   NamedTensors theirs_;
   std::vector<Seen> seen_;
+  std::vector<StorageMark> marks_;
   std::vector<at::Tensor> gradients_;
   std::unique_ptr<Optimizer> inner_;
 };

@@ -4,9 +4,11 @@
 #include <c10/core/GradMode.h>
 
 #include <utility>
+#include <vector>
 
 #include "trireme/base/check.h"
 #include "trireme/optim/float32_twins.h"
+#include "trireme/tensor/storage_mark.h"
 
 namespace trireme {
 namespace {
@@ -35,9 +37,11 @@ class MasterWeights : public Optimizer {
   MasterWeights(const NamedTensors& half, const NamedTensors& copies, const MakeOptimizer& make)
       : Optimizer(copies, {}), half_(unique_tensors(half)), inner_(make(copies)) {
     check<UsageError>(inner_ != nullptr, "master weights: no optimizer was made");
+    mark();
   }
 
   void step(double lr, double grad_scale) override {
+    follow();
     for (size_t i = 0; i < half_.size(); ++i)
       parameters_[i].second.mutable_grad() = half_[i].second.grad();
     inner_->step(lr, grad_scale);
@@ -54,12 +58,28 @@ class MasterWeights : public Optimizer {
     inner_->state(visitor);
     steps_ = inner_->steps();
     for (const auto& [name, master] : parameters_) visitor.tensor("optim.master." + name, master);
+    mark();  // a visitor may have written masters: they are newer than what was loaded before
   }
 
   void zero_grad(bool set_to_none) override { Optimizer::zero_grad(half_, set_to_none); }
 
  protected:
+  void mark() {
+    seen_.clear();
+    for (const auto& [name, p] : half_) seen_.emplace_back(p);
+  }
+  // A parameter that was loaded since (torch::load(), set_data()) is newer than its master.
+  void follow() {
+    c10::AutoGradMode no_grad(false);
+    for (size_t i = 0; i < half_.size(); ++i) {
+      if (!seen_[i].moved(half_[i].second)) continue;
+      parameters_[i].second.copy_(half_[i].second);
+      seen_[i] = StorageMark(half_[i].second);
+    }
+  }
+
   NamedTensors half_;
+  std::vector<StorageMark> seen_;
   std::unique_ptr<Optimizer> inner_;
 };
 

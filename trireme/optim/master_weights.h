@@ -21,8 +21,9 @@ using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(NamedTensors)>;
 ///   with_master_weights(parameters, [](NamedTensors p) { return make_adamw(std::move(p)); });
 ///
 /// Parameters: all float16 or all bfloat16, otherwise as in optim/optimizer.h; the masters begin
-/// with their values, so make it after the weights were loaded or broadcast. Gradients are read
-/// from p.grad() in the parameters' dtype. Its state is the inner one's and
+/// with their values, so make it after the weights were loaded or broadcast (torch::load() and
+/// set_data() later are followed by the next step; values written in place are not). Gradients are
+/// read from p.grad() in the parameters' dtype. Its state is the inner one's and
 /// "optim.master.<parameter>". Source: Micikevicius et al., Mixed Precision Training, 2018.
 TRIREME_API std::unique_ptr<Optimizer> with_master_weights(NamedTensors parameters,
                                                            const MakeOptimizer& make);

@@ -47,6 +47,7 @@ ShardPlan FlatParameters::plan_line(const NamedTensors& members, int ranks) {
 FlatParameters::FlatParameters(NamedTensors members, const Group& group, const std::string& name,
                                ShardFile* file)
     : members_(std::move(members)),
+      options_(members_.front().second.options().requires_grad(false)),
       plan_(plan_line(members_, group.size())),
       rank_(group.rank()),
       file_(file) {
@@ -63,13 +64,15 @@ FlatParameters::FlatParameters(NamedTensors members, const Group& group, const s
   for (const ParameterShard& piece : pieces_)
     piece.tensor.detach().copy_(members_[piece.member].second.detach().reshape({-1}).narrow(
         0, piece.begin, piece.tensor.numel()));
-  own_storages();
+  for (size_t m = 0; m < members_.size(); ++m) own_storage(m);
+  mark_home();
   holds_ = 1;
   let_go(Changed::yes);
 }
 
 FlatParameters::FlatParameters(NamedTensors members, const Group& group, const at::Tensor& line)
     : members_(std::move(members)),
+      options_(members_.front().second.options().requires_grad(false)),
       plan_(plan_line(members_, group.size())),
       rank_(group.rank()),
       shard_(alias_of(line, plan_.shard * rank_, {plan_.shard})),
@@ -79,6 +82,17 @@ FlatParameters::FlatParameters(NamedTensors members, const Group& group, const a
   // These keep the line alive: the module may outlive who sharded it.
   for (size_t i = 0; i < members_.size(); ++i)
     members_[i].second.set_data(alias_of(line, plan_.offsets[i], members_[i].second.sizes()));
+  mark_home();
+}
+
+void FlatParameters::mark_home() {
+  home_.clear();
+  shapes_.clear();
+  for (const auto& [name, p] : members_) {
+    home_.emplace_back(p);
+    shapes_.push_back(p.sizes().vec());
+  }
+  taken_ = home_;
 }
 
 void FlatParameters::make_pieces() {
@@ -148,26 +162,73 @@ void FlatParameters::point_pieces() {
   }
 }
 
-at::TensorOptions FlatParameters::options() const {
-  return members_.front().second.options().requires_grad(false);
-}
-
 // A parameter may be a part of a larger storage, or share one: pointers are set for one alone.
-void FlatParameters::own_storages() {
+void FlatParameters::own_storage(size_t m) {
   at::NoGradGuard no_grad;
-  for (auto& [name, p] : members_) {
-    const at::Tensor values = p.detach();  // keeps the old bytes until whoever else holds them goes
-    p.set_data(alias_of(values, 0, values.sizes()));
-  }
+  at::Tensor& p = members_[m].second;
+  const at::Tensor values = p.detach();  // keeps the old bytes until whoever else holds them goes
+  p.set_data(alias_of(values, 0, values.sizes()));
 }
 
 void FlatParameters::point_into(const at::Tensor& line) {
   for (size_t i = 0; i < members_.size(); ++i)
-    set_data_pointer(members_[i].second, at_element(line, plan_.offsets[i]));
+    if (!replaced(i)) set_data_pointer(members_[i].second, at_element(line, plan_.offsets[i]));
 }
 
 void FlatParameters::point_at_nothing() {
-  for (auto& [name, p] : members_) set_data_pointer(p, nullptr);
+  for (size_t i = 0; i < members_.size(); ++i)
+    if (!replaced(i)) set_data_pointer(members_[i].second, nullptr);
+}
+
+bool FlatParameters::replaced() const {
+  for (size_t i = 0; i < members_.size(); ++i)
+    if (replaced(i)) return true;
+  return false;
+}
+
+bool FlatParameters::untaken() const {
+  for (size_t i = 0; i < members_.size(); ++i)
+    if (replaced(i) && taken_[i].moved(members_[i].second)) return true;
+  return false;
+}
+
+void FlatParameters::take_replaced() {
+  const auto due = [&](size_t m) { return replaced(m) && taken_[m].moved(members_[m].second); };
+  if (std::none_of(pieces_.begin(), pieces_.end(),
+                   [&](const ParameterShard& piece) { return due(piece.member); }))
+    return;
+  at::NoGradGuard no_grad;
+  hold();
+  for (ParameterShard& piece : pieces_) {
+    if (!due(piece.member)) continue;
+    const int64_t n = piece.tensor.numel();
+    piece.tensor.set_data(alias_of(shard_, piece.offset, {n}));
+    piece.tensor.detach().copy_(
+        members_[piece.member].second.detach().reshape({-1}).narrow(0, piece.begin, n));
+  }
+  let_go(Changed::yes);
+  for (size_t m = 0; m < members_.size(); ++m) taken_[m] = StorageMark(members_[m].second);
+}
+
+void FlatParameters::return_to(const at::Tensor& line, bool fill) {
+  at::NoGradGuard no_grad;
+  for (size_t i = 0; i < members_.size(); ++i) {
+    if (!replaced(i)) continue;
+    at::Tensor& p = members_[i].second;
+    const at::Tensor place = alias_of(line, plan_.offsets[i], p.sizes());
+    if (fill) place.copy_(p.detach());
+    p.set_data(place);
+  }
+  mark_home();
+}
+
+void FlatParameters::return_to_nothing() {
+  for (size_t i = 0; i < members_.size(); ++i) {
+    if (!replaced(i)) continue;
+    own_storage(i);
+    set_data_pointer(members_[i].second, nullptr);
+  }
+  mark_home();
 }
 
 void write_line(const at::Tensor& line, const ShardPlan& plan, const NamedTensors& members) {

@@ -11,6 +11,7 @@
 #include "trireme/shard/shard_file.h"
 #include "trireme/shard/shard_plan.h"
 #include "trireme/tensor/parameter_table.h"
+#include "trireme/tensor/storage_mark.h"
 
 namespace trireme {
 
@@ -34,6 +35,10 @@ struct ParameterShard {
 /// the part is this rank's place in a line that is there for good (stages 1 and 2, whose parameters
 /// are always whole).
 ///
+/// A member may be given other values by another storage (torch::load(), set_data()): it is
+/// *replaced* then. Its pointer is left alone until its values were taken, by the three calls
+/// below.
+///
 /// Given a file, the part lies there while nobody holds it: shard() is undefined then, and its
 /// pieces' data pointers are null, or, where somebody else kept a tensor on a piece (a checkpoint
 /// that is being written), at a read-only view of the file. Errors of the disk as in
@@ -52,9 +57,11 @@ class FlatParameters {
 
   const NamedTensors& members() const { return members_; }
   const ShardPlan& plan() const { return plan_; }
-  at::ScalarType dtype() const { return members_.front().second.scalar_type(); }
+  at::ScalarType dtype() const { return c10::typeMetaToScalarType(options_.dtype()); }
+  /// A member's, when this was made.
+  const std::vector<int64_t>& shape(size_t member) const { return shapes_[member]; }
   bool requires_grad() const { return members_.front().second.requires_grad(); }
-  at::TensorOptions options() const;
+  const at::TensorOptions& options() const { return options_; }
 
   /// This rank's part. Padding is zero.
   const at::Tensor& shard() const { return shard_; }
@@ -75,12 +82,29 @@ class FlatParameters {
   void point_into(const at::Tensor& line);
   void point_at_nothing();
 
+  bool replaced() const;
+  /// Some of them were not taken yet.
+  bool untaken() const;
+  /// The shard's pieces of replaced members get their values, once for each storage; the pieces get
+  /// storages of their own anew, so that who keeps something beside them (masters) sees it.
+  /// Replaced members have the dtype, device and shape that they had.
+  void take_replaced();
+  /// Replaced members, taken, lie in the line again. `fill`: it gets all of their values first.
+  void return_to(const at::Tensor& line, bool fill);
+  /// Replaced members, taken, point at nothing again.
+  void return_to_nothing();
+
  private:
   void make_pieces();
-  void own_storages();
+  void own_storage(size_t member);
+  bool replaced(size_t member) const { return home_[member].moved(members_[member].second); }
+  void mark_home();
   void point_pieces();
 
   NamedTensors members_;
+  at::TensorOptions options_;
+  std::vector<std::vector<int64_t>> shapes_;
+  std::vector<StorageMark> home_, taken_;  // what members have from here; whose values are taken
   ShardPlan plan_;
   int rank_;
   at::Tensor shard_;

@@ -10,6 +10,7 @@
 #include "trireme/base/check.h"
 #include "trireme/grad/hook_adapter.h"
 #include "trireme/grad/module_sync.h"
+#include "trireme/grad/replaced_parameters.h"
 #include "trireme/shard/gradient_scatter.h"
 #include "trireme/shard/param_unit.h"
 #include "trireme/shard/unit_function.h"
@@ -55,6 +56,7 @@ struct FullySharded::Impl : std::enable_shared_from_this<FullySharded::Impl> {
   TensorOverlaps memory;                   // of the parameters taken, as it was
   std::unique_ptr<GradientScatter> scatter;
   std::unique_ptr<HookAdapter> hooks;
+  std::unique_ptr<ReplacedParameters> replaced;
   std::function<void()> unused;
   Stats stats;
 
@@ -86,6 +88,7 @@ struct FullySharded::Impl : std::enable_shared_from_this<FullySharded::Impl> {
   template <class Iterator>
   void prefetch(Iterator next, Iterator end);
   void publish();
+  void follow();
   void backward_at_outputs(UnitState& unit);
   void backward_at_inputs(UnitState& unit, bool second_run);
   void drop(UnitState& unit);
@@ -162,7 +165,7 @@ FullySharded::Unit& FullySharded::Impl::add(const std::string& name, torch::nn::
 }
 
 void FullySharded::Impl::complete(FullySharded& self) {
-  if (scatter) return;
+  if (scatter) return follow();
   check<UsageError>(root != nullptr,
                     "FullySharded: call root(network) after the units: it takes the parameters "
                     "that no unit holds");
@@ -192,6 +195,29 @@ void FullySharded::Impl::complete(FullySharded& self) {
   self.tied_ = tied;
   self.set_flats(all);
   shards = &self.shards_;
+  NamedTensors trains, frozen;
+  for (FlatParameters* flat : all)
+    for (const auto& member : flat->members())
+      (flat->requires_grad() ? trains : frozen).push_back(member);
+  replaced = std::make_unique<ReplacedParameters>(
+      "FullySharded", std::move(trains), std::move(frozen), groups.world, scatter->record());
+  hooks->on_open([this] { return replaced->look(); });
+}
+
+// Replaced parameters give their values to the shards before anything is gathered; the others are
+// told with the next round's record.
+void FullySharded::Impl::follow() {
+  if (!replaced->any()) return;
+  if (!replaced->look()) {
+    const std::string why = fmt::format("rank {}: {}", groups.world.rank(), replaced->refusal());
+    groups.shards.abort(why);
+    groups.world.abort(why);
+    throw UsageError(why);
+  }
+  for (const auto& u : units)
+    if (u->state_->params->replaced()) u->state_->params->take_replaced();
+  replaced->accept();
+  hooks->follow();
 }
 
 // ── Forward ─────────────────────────────────────────────────────────────────────────────────────
@@ -329,7 +355,8 @@ std::vector<at::Tensor> FullySharded::Impl::run(const std::shared_ptr<UnitState>
 void FullySharded::Impl::backward_at_outputs(UnitState& unit) {
   backward_began = true;
   if (options.automatic) hooks->beginning()();
-  if (scatter->is_open())
+  // Inside no_sync() for the next round, which may not come to this unit.
+  if (scatter->is_open() || hooks->paused())
     for (size_t line : unit.lines) scatter->touch(line);
   make_whole(unit);
   const auto here = std::find(order_now.rbegin(), order_now.rend(), unit.index);
@@ -357,6 +384,7 @@ void FullySharded::Impl::end_round() {
   for (const auto& u : units) drop(*u->state_);
   ++backwards_done;
   if (options.automatic) at_last_backward = look(*shards);
+  if (scatter->step_done()) replaced->check();
   unused();
 }
 
@@ -424,7 +452,10 @@ void FullySharded::Impl::publish() {
     state(order_now[i]).params->read_ahead();
 }
 
-void FullySharded::publish() { impl_->publish(); }
+void FullySharded::publish() {
+  if (impl_->replaced && impl_->replaced->any()) refuse_late(impl_->replaced->first());
+  impl_->publish();
+}
 
 void FullySharded::accumulate(int backwards) {
   check<UsageError>(backwards >= 1, "FullySharded: a step of {} backwards", backwards);
@@ -438,6 +469,7 @@ FullySharded::NoSync::NoSync(FullySharded& sharded)
 FullySharded::NoSync::~NoSync() { sharded_.impl_->hooks->set_paused(before_); }
 
 FullySharded::Gathered::Gathered(FullySharded& sharded) : sharded_(sharded) {
+  sharded_.complete();
   for (const auto& u : sharded_.impl_->units) u->state_->params->gather();
   for (const auto& u : sharded_.impl_->units) u->state_->params->make_whole();
 }

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
@@ -98,7 +99,8 @@ void GradientScatter::prepare(size_t l) {
   Line& line = lines_[l];
   line.waiting = flats_[l]->members().size();
   line.launched = line.leaves_when_full = false;
-  line.touched = options_.leave == ScatterOptions::Leave::when_full;
+  line.touched = std::exchange(line.touched_outside, false) ||
+                 options_.leave == ScatterOptions::Leave::when_full;
   if (tree_) return;
   at::NoGradGuard no_grad;
   const auto& shards = flats_[l]->shards();
@@ -132,8 +134,7 @@ void GradientScatter::take_slab(size_t l) {
   }
   if (!line.places.empty()) return;
   for (size_t m = 0; m < flat.members().size(); ++m)
-    line.places.push_back(
-        alias_of(line.slab, flat.plan().offsets[m], flat.members()[m].second.sizes()));
+    line.places.push_back(alias_of(line.slab, flat.plan().offsets[m], flat.shape(m)));
 }
 
 void GradientScatter::refuse(const std::string& what) {
@@ -180,7 +181,9 @@ void GradientScatter::ready(size_t i) {
   group_.progress();
 }
 
-void GradientScatter::touch(size_t line) { lines_[line].touched = true; }
+void GradientScatter::touch(size_t line) {
+  (open_ ? lines_[line].touched : lines_[line].touched_outside) = true;
+}
 
 void GradientScatter::launch(size_t line) {
   if (!lines_[line].launched) leave(line);
@@ -312,6 +315,7 @@ void GradientScatter::reset() {
   for (Line& line : lines_) {
     line.work = Work();
     line.out = line.before = at::Tensor();
+    line.touched_outside = false;
     if (options_.keep_slabs || !line.slab.defined()) continue;
     pool_.give_back(line.slab);
     line.slab = at::Tensor();

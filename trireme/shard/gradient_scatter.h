@@ -60,8 +60,11 @@ class GradientScatter final : public GradientRound {
   void open() override;
   bool is_open() const override { return open_; }
   void ready(size_t i) override;
-  /// when_told: this line takes part in the round / has got all that will come.
+  /// Nothing to remember: p.grad() is empty between rounds, so what lies in it came outside of one.
+  void accumulated_outside(size_t /*i*/) override {}
+  /// when_told: this line takes part in the round, or outside of one in the next.
   void touch(size_t line);
+  /// when_told: it has got all that will come.
   void launch(size_t line);
   /// Once its gradients are all there.
   void launch_when_full(size_t line);
@@ -95,7 +98,7 @@ class GradientScatter final : public GradientRound {
     std::vector<at::Tensor> places;  // members' in the slab
     at::Tensor out, before;          // of the call under way; stage 1: what home held
     size_t waiting = 0;
-    bool touched = false, launched = false, adds = false;
+    bool touched = false, touched_outside = false, launched = false, adds = false;
     bool leaves_when_full = false;
     bool filled = false;  // home has a sum of this step
     Work work;

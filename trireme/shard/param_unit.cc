@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/shard/param_unit.h"
 
+#include <algorithm>
+
 #include "trireme/base/trace.h"
 
 namespace trireme {
@@ -64,6 +66,19 @@ void ParamUnit::make_whole() {
 
 void ParamUnit::hold_for_backward() {
   if (state_ == State::whole) state_ = State::whole_in_recompute;
+}
+
+bool ParamUnit::replaced() const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [](const Part& part) { return part.flat->replaced(); });
+}
+
+void ParamUnit::take_replaced() {
+  reshard();
+  for (Part& part : parts_) {
+    part.flat->take_replaced();
+    part.flat->return_to_nothing();
+  }
 }
 
 void ParamUnit::reshard() {

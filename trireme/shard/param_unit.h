@@ -43,6 +43,11 @@ class ParamUnit {
   /// Drops what is whole, or comes. What reads a parameter after this reads address 0.
   void reshard();
 
+  /// Members were given other values (FlatParameters): the shards take them, and what was gathered
+  /// is dropped.
+  bool replaced() const;
+  void take_replaced();
+
  private:
   struct Part {
     std::unique_ptr<FlatParameters> flat;

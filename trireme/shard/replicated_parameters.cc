@@ -71,6 +71,9 @@ ReplicatedParameters::ReplicatedParameters(const DdpTensors& t, ShardGroups grou
   s.wire = options.wire;
   scatter_ = std::make_unique<GradientScatter>(flats, groups_.shards, s);
   tied_ = t.tied;
+  replaced_ = std::make_unique<ReplacedParameters>("the sharded module", t.parameters, t.frozen,
+                                                   groups_.world, scatter_->record());
+  replaced_->accept();  // they lie on lines
   set_flats(flats);
 }
 
@@ -92,11 +95,41 @@ at::Tensor ReplicatedParameters::make_line(const NamedTensors& members) {
 // With shared weights every rank has written its part in its place. Nobody computed meanwhile: the
 // round's record came from all of them, behind their backwards.
 void ReplicatedParameters::publish() {
-  if (shared_) return groups_.shards.barrier();
-  std::vector<Work> works;
-  for (auto& l : lines_)
-    works.push_back(groups_.shards.all_gather_into_tensor(l.line, l.flat->shard()));
-  for (auto& work : works) work.wait();
+  for (const auto& l : lines_)
+    if (l.flat->untaken()) refuse_late(replaced_->first());
+  // Replaced since the last round: what stepped began with their values, and this is told with the
+  // next round's record.
+  const bool replaced = replaced_->any() && replaced_->look();
+  if (shared_) {
+    groups_.shards.barrier();
+  } else {
+    std::vector<Work> works;
+    for (auto& l : lines_)
+      works.push_back(groups_.shards.all_gather_into_tensor(l.line, l.flat->shard()));
+    for (auto& work : works) work.wait();
+  }
+  if (!replaced) return;
+  for (auto& l : lines_) l.flat->return_to(l.line, false);
+  replaced_->accept();
+}
+
+// What is replaced by something that cannot be followed is refused by the next round.
+void ReplicatedParameters::complete() {
+  if (replaced_->any() && replaced_->fit())
+    for (auto& l : lines_) l.flat->take_replaced();
+}
+
+void ReplicatedParameters::look_or_end() {
+  if (!look()) end_with(replaced_->refusal());
+}
+
+// Nobody computes meanwhile: the round's record came from all ranks, behind their backwards.
+void ReplicatedParameters::follow() {
+  if (!scatter_->step_done() || !replaced_->check()) return;
+  for (auto& l : lines_) l.flat->take_replaced();
+  if (shared_) groups_.shards.barrier();
+  for (auto& l : lines_) l.flat->return_to(l.line, !shared_);
+  replaced_->accept();
 }
 
 }  // namespace trireme

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "trireme/grad/ddp_tensors.h"
+#include "trireme/grad/replaced_parameters.h"
 #include "trireme/shard/flat_parameters.h"
 #include "trireme/shard/gradient_scatter.h"
 #include "trireme/shard/sharded_parameters.h"
@@ -33,6 +34,14 @@ class ReplicatedParameters final : public ShardedParameters {
   ~ReplicatedParameters() override;
 
   void publish() override;
+  /// A round of gradients begins, or its record has not left yet: parameters that were replaced
+  /// since the last one are noted. False: they are others than those that were sharded.
+  bool look() { return replaced_->look(); }
+  /// … or all ranks are told, and this one throws UsageError.
+  void look_or_end();
+  /// After a round whose record was read, on every rank: replaced parameters lie on the lines
+  /// again, with their new values. Throws where ranks were not given the same ones.
+  void follow();
   GradientScatter& gradients() { return *scatter_; }
   const GradientScatter& gradients() const { return *scatter_; }
 
@@ -42,10 +51,12 @@ class ReplicatedParameters final : public ShardedParameters {
     at::Tensor line;
   };
   at::Tensor make_line(const NamedTensors& members);
+  void complete() override;
 
   std::vector<Line> lines_;
   bool shared_ = false;
   std::unique_ptr<GradientScatter> scatter_;
+  std::unique_ptr<ReplacedParameters> replaced_;
 };
 
 }  // namespace trireme

@@ -18,7 +18,9 @@ namespace trireme {
 ///   ShardedOptimizer<torch::optim::AdamW> optimizer(sharded, torch::optim::AdamWOptions(1e-3));
 ///
 /// step() also publishes: every rank calls it. Shards that lie in a file are all in memory during
-/// a step (offload_optimizer brings a sub-group at a time). `sharded` outlives it. (LAMB and LARS:
+/// a step (offload_optimizer brings a sub-group at a time). `sharded` outlives it. A state that
+/// was loaded from another rank's file, or from an optimizer of whole parameters, does not fit:
+/// UsageError. (LAMB and LARS:
 /// make_lamb, make_lars with ShardedParameters::norm_parts.)
 template <class TorchOptimizer>
 class ShardedOptimizer {
@@ -31,7 +33,7 @@ class ShardedOptimizer {
       : sharded_(sharded), inner_(sharded.parameters(), std::forward<Options>(options)...) {}
 
   void step() {
-    while_held(sharded_.home().get(), 0, sharded_.shards().size(), true, [&] { inner_.step(); });
+    while_held(sharded_.home().get(), 0, sharded_.shards().size(), true, [&] { step_shards(); });
     sharded_.publish();
   }
   void zero_grad() { sharded_.zero_grad(); }
@@ -39,6 +41,14 @@ class ShardedOptimizer {
   TorchOptimizer& torch_optimizer() { return inner_; }
 
  private:
+  void step_shards() {
+    try {
+      inner_.step();
+    } catch (const c10::Error& e) {
+      sharded_.refuse_step(e.what_without_backtrace());
+    }
+  }
+
   ShardedParameters& sharded_;
   TorchOptimizer inner_;
 };

@@ -69,6 +69,30 @@ ShardedParameters::ShardedParameters(ShardGroups groups) : groups_(std::move(gro
 
 ShardedParameters::~ShardedParameters() = default;
 
+void ShardedParameters::end_with(const std::string& why) {
+  const std::string text = fmt::format("rank {}: {}", groups_.world.rank(), why);
+  groups_.shards.abort(text);
+  groups_.world.abort(text);
+  throw UsageError(text);
+}
+
+void ShardedParameters::refuse_late(const std::string& parameter) {
+  end_with(
+      fmt::format("parameter '{}' was exchanged (torch::load(), to(), set_data()) before an "
+                  "optimizer stepped on its shards, which did not see it: do it before the "
+                  "forward, or after publish()",
+                  parameter));
+}
+
+void ShardedParameters::refuse_step(const std::string& why) {
+  end_with(
+      fmt::format("ShardedOptimizer: the optimizer's state does not fit this rank's shards ({}). "
+                  "torch::save() of it on each rank gives each a file of its own, for that "
+                  "rank of as many; the state of an optimizer of whole parameters cannot be "
+                  "loaded",
+                  why));
+}
+
 void ShardedParameters::set_flats(const std::vector<FlatParameters*>& flats) {
   all_flats_ = flats;
   std::vector<NormParts::Whole> wholes;
@@ -135,6 +159,7 @@ void ShardedParameters::zero_grad() {
 }
 
 void ShardedParameters::state(StateVisitor& visitor) {
+  complete();
   const auto visit = [&](const ParameterShard& s) {
     const Place& place = places_.at(s.name);
     int64_t numel = 1;

@@ -86,10 +86,19 @@ class TRIREME_API ShardedParameters {
     complete();
     return tied_;
   }
+  /// LibTorch's optimizer could not step on the shards: the group is ended, and this rank throws
+  /// UsageError.
+  [[noreturn]] void refuse_step(const std::string& why);
 
  protected:
   explicit ShardedParameters(ShardGroups groups);
-  /// Before shards are told: all of them must be there.
+  /// Tells all ranks, whatever they wait in; throws.
+  [[noreturn]] void end_with(const std::string& why);
+  /// … for a parameter that was given other values behind a backward: the optimizer has stepped
+  /// on the old ones.
+  [[noreturn]] void refuse_late(const std::string& parameter);
+  /// Before shards are told: all of them must be there, with the values that parameters were given
+  /// since (torch::load()).
   virtual void complete() {}
   /// Once, when all flats are there.
   void set_flats(const std::vector<FlatParameters*>& flats);

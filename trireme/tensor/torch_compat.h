@@ -4,6 +4,7 @@
 #include <torch/csrc/api/include/torch/version.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -19,6 +20,9 @@
    (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
 
 namespace trireme::compat {
+
+/// From 2.0 autograd::grad() calls the hooks of a leaf tensor (Tensor::register_hook) too.
+constexpr bool kGradCallsLeafHooks = TRIREME_TORCH_AT_LEAST(2, 0);
 
 /// shared_ptr<Node> up to 2.12, intrusive_ptr from 2.13: never spelt out.
 using NodePtr = std::decay_t<decltype(torch::autograd::impl::grad_accumulator(
@@ -44,18 +48,49 @@ class GradHook {
   ~GradHook() {
     if (node_) node_->del_post_hook(key_);
   }
+  /// The hook lies on the accumulator that p has now.
+  bool is_on(const at::Tensor& p) const {
+    return torch::autograd::impl::try_get_grad_accumulator(p).get() == node_.get();
+  }
 
  private:
   NodePtr node_;
   uintptr_t key_ = 0;
 };
 
+/// Calls f before each accumulation into p.grad(). It lies on the tensor, and stays there when
+/// set_data() (torch::load(), Module::to()) takes the accumulator with its hooks away. Destroying
+/// it removes the hook. p requires a gradient as it is made.
+class TensorHook {
+ public:
+  TensorHook(const at::Tensor& p, std::function<void()> f)
+      : p_(p), key_(p.register_hook([f = std::move(f)](const at::Tensor& gradient) {
+          if (gradient.defined() && !grad_asks()) f();
+        })) {}
+  TensorHook(TensorHook&&) noexcept = default;
+  TensorHook& operator=(TensorHook&&) = delete;
+  ~TensorHook() {
+    if (!p_.defined()) return;
+    try {
+      p_.remove_hook(key_);
+    } catch (const c10::Error&) {  // somebody has cleared all of its hooks
+    }
+  }
+
+ private:
+  // From 2.0 autograd::grad(), which accumulates nothing, calls the hooks of a leaf too.
+  static bool grad_asks() {
+    if (!kGradCallsLeafHooks) return false;
+    const auto* only = torch::autograd::get_current_graph_task_exec_info();
+    return only && !only->empty();
+  }
+  at::Tensor p_;
+  unsigned key_ = 0;
+};
+
 /// f runs at the end of the backward that is under way; legal only inside one (from a hook).
 inline void on_backward_end(std::function<void()> f) {
   torch::autograd::Engine::get_default_engine().queue_callback(std::move(f));
 }
-
-/// From 2.0 autograd::grad() calls the hooks of a leaf tensor (Tensor::register_hook) too.
-constexpr bool kGradCallsLeafHooks = TRIREME_TORCH_AT_LEAST(2, 0);
 
 }  // namespace trireme::compat

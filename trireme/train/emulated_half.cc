@@ -27,12 +27,31 @@ EmulatedHalf::EmulatedHalf(std::shared_ptr<Model> model, const NamedTensors& par
                     "fp16.emulate: {} parameters for a model of {}", parameters.size(),
                     copies.size());
   for (size_t i = 0; i < copies.size(); ++i) {
-    all_.push_back({parameters[i].second, copies[i]});
+    all_.push_back({parameters[i].second, copies[i], StorageMark(copies[i])});
     if (!copies[i].requires_grad()) continue;
     const size_t index = trained_.size();
     trained_.push_back(all_.back());
-    hooks_.emplace_back(copies[i], [this, index] { arrived(index); });
+    hooks_.push_back(
+        std::make_unique<compat::GradHook>(copies[i], [this, index] { arrived(index); }));
   }
+}
+
+// torch::load() puts another storage under a copy, and autograd forgets its hook with it. Another
+// storage for the parameter, so that whoever keeps a master or a shard of it follows in turn.
+void EmulatedHalf::follow() {
+  for (auto& [half, copy, mark] : all_) {
+    if (!mark.moved(copy)) continue;
+    check<UsageError>(
+        mark.fits(copy),
+        "fp16.emulate: a parameter of the model is {} with {} elements now: load what "
+        "has the model's own shapes, in float32",
+        c10::toString(copy.scalar_type()), copy.numel());
+    half.set_data(copy.detach().to(at::kHalf));
+    mark = StorageMark(copy);
+  }
+  for (size_t i = 0; i < trained_.size(); ++i)
+    if (!hooks_[i]->is_on(trained_[i].copy))
+      hooks_[i] = std::make_unique<compat::GradHook>(trained_[i].copy, [this, i] { arrived(i); });
 }
 
 EmulatedHalf::~EmulatedHalf() = default;
@@ -40,14 +59,15 @@ EmulatedHalf::~EmulatedHalf() = default;
 at::Tensor EmulatedHalf::forward(const at::Tensor& input) {
   {
     at::NoGradGuard no_grad;
-    for (const auto& [half, copy] : all_) copy.detach().copy_(half);
+    follow();
+    for (const auto& [half, copy, mark] : all_) copy.detach().copy_(half);
   }
   return model_->forward(input);
 }
 
 void EmulatedHalf::arrived(size_t i) {
   at::NoGradGuard no_grad;
-  auto& [half, copy] = trained_[i];
+  auto& [half, copy, mark] = trained_[i];
   at::Tensor& wide = copy.mutable_grad();
   at::Tensor& sum = half.mutable_grad();
   const at::Tensor rounded = wide.to(at::kHalf);

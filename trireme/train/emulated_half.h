@@ -2,9 +2,11 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "trireme/tensor/parameter_table.h"
+#include "trireme/tensor/storage_mark.h"
 #include "trireme/tensor/torch_compat.h"
 #include "trireme/train/compute.h"
 
@@ -13,7 +15,9 @@ namespace trireme {
 /// fp16.emulate: parameters and gradients are float16, arithmetic is float32, where LibTorch has no
 /// float16 kernels. The model's own tensors are the float32 copies: filled from the parameters
 /// before each forward; a gradient that reaches one is rounded to float16, added to the parameter's
-/// and dropped. Bytes: 4 a parameter beside the float16 ones, and one gradient in float32.
+/// and dropped. Values that are loaded into the model (torch::load()) are rounded into the
+/// parameters before the next forward. Bytes: 4 a parameter beside the float16 ones, and one
+/// gradient in float32.
 class TRIREME_API EmulatedHalf final : public Compute {
  public:
   /// The float16 parameters of a float32 model: rounded once, requiring what the model's require.
@@ -29,14 +33,16 @@ class TRIREME_API EmulatedHalf final : public Compute {
 
  private:
   void arrived(size_t i);
+  void follow();
 
   struct Pair {
     at::Tensor half, copy;
+    StorageMark mark;  // of the copy
   };
   std::shared_ptr<Model> model_;
   std::vector<Pair> all_, trained_;
   std::function<void(size_t)> ready_;
-  std::vector<compat::GradHook> hooks_;
+  std::vector<std::unique_ptr<compat::GradHook>> hooks_;  // by trained_
 };
 
 }  // namespace trireme

@@ -70,6 +70,7 @@ class ShardedGradients final : public Gradients {
 
   void open(int micro_batches) override {
     for (auto& [name, p] : parameters_) p.mutable_grad() = at::Tensor();
+    replicated_.look_or_end();
     replicated_.zero_grad();
     rounds_.open(micro_batches);
   }
@@ -81,6 +82,7 @@ class ShardedGradients final : public Gradients {
   }
   void close() override {
     rounds_.close();
+    replicated_.follow();
     unused_();
   }
   NotFinite not_finite() const override { return name_of(scatter()); }

@@ -7,6 +7,7 @@
 #include "trireme/grad/leaf_round.h"
 #include "trireme/grad/module_sync.h"
 #include "trireme/grad/reducer.h"
+#include "trireme/grad/replaced_parameters.h"
 #include "trireme/grad/unused_parameters.h"
 #include "trireme/train/gradients.h"
 
@@ -33,6 +34,7 @@ class WholeGradients final : public Gradients {
         tuning_(std::move(o.tuning)),
         leaves_(o.reproducible ? std::make_unique<LeafRound>(reducer_) : nullptr),
         hooks_(round(), HookAdapter::Rounds::driven),
+        replaced_("the module", parameters_, {}, reducer_.group(), reducer_.record()),
         unused_(o.find_unused ? name_unused(group.rank()) : refuse_unused()) {
     ride_on(reducer_.record());
     watch_.attach(reducer_.record());
@@ -43,6 +45,12 @@ class WholeGradients final : public Gradients {
     // Set to none rather than zeroed: the first contribution is then taken over without a pass that
     // adds it to zeros.
     for (auto& [name, p] : parameters_) p.mutable_grad() = at::Tensor();
+    if (!replaced_.look()) {
+      const std::string why =
+          fmt::format("rank {}: {}", reducer_.group().rank(), replaced_.refusal());
+      reducer_.group().abort(why);
+      throw UsageError(why);
+    }
     if (leaves_)
       leaves_->set_leaves(micro_batches);
     else
@@ -67,6 +75,7 @@ class WholeGradients final : public Gradients {
 
   void close() override {
     round().close();
+    replaced_.check();
     if (tuning_) tuning_->closed(reducer_);
     std::vector<ParameterUse> list;
     const int ranks = reducer_.group().size();
@@ -98,6 +107,7 @@ class WholeGradients final : public Gradients {
   std::shared_ptr<BucketTuning> tuning_;
   std::unique_ptr<LeafRound> leaves_;
   HookAdapter hooks_;
+  ReplacedParameters replaced_;
   UnusedPolicy unused_;
 };
 
