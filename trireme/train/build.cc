@@ -101,7 +101,7 @@ GlobalBatch plan_of(const Run& run) {
 
 void model_state(Model& model, const NamedTensors& weights, StateVisitor& v) {
   for (const auto& [name, w] : weights) v.tensor("model." + name, w.detach());
-  for (const auto& item : model.named_buffers()) v.tensor("model." + item.key(), item.value());
+  for (const auto& [name, b] : buffers_of(model)) v.tensor("model." + name, b);
 }
 
 int64_t count_steps(const Config& c, const Run& run) {

@@ -4,17 +4,18 @@
 #include <ATen/core/grad_mode.h>
 
 #include "trireme/base/check.h"
+#include "trireme/tensor/tied_tensors.h"
 
 namespace trireme {
 
 NamedTensors EmulatedHalf::round_parameters(Model& model) {
   at::NoGradGuard no_grad;
   NamedTensors rounded;
-  for (const auto& item : model.named_parameters()) {
-    at::Tensor half = item.value().detach().to(at::kHalf);
-    item.value().detach().copy_(half);
-    half.requires_grad_(item.value().requires_grad());
-    rounded.emplace_back(item.key(), half);
+  for (const auto& [name, p] : named_parameters(model)) {
+    at::Tensor half = p.detach().to(at::kHalf);
+    p.detach().copy_(half);
+    half.requires_grad_(p.requires_grad());
+    rounded.emplace_back(name, half);
   }
   return rounded;
 }
@@ -22,17 +23,17 @@ NamedTensors EmulatedHalf::round_parameters(Model& model) {
 EmulatedHalf::EmulatedHalf(std::shared_ptr<Model> model, const NamedTensors& parameters,
                            std::function<void(size_t)> ready)
     : model_(std::move(model)), ready_(std::move(ready)) {
-  const auto copies = model_->parameters();
+  const auto copies = named_parameters(*model_);
   check<UsageError>(copies.size() == parameters.size(),
                     "fp16.emulate: {} parameters for a model of {}", parameters.size(),
                     copies.size());
   for (size_t i = 0; i < copies.size(); ++i) {
-    all_.push_back({parameters[i].second, copies[i], StorageMark(copies[i])});
-    if (!copies[i].requires_grad()) continue;
+    const at::Tensor& copy = copies[i].second;
+    all_.push_back({parameters[i].second, copy, StorageMark(copy)});
+    if (!copy.requires_grad()) continue;
     const size_t index = trained_.size();
     trained_.push_back(all_.back());
-    hooks_.push_back(
-        std::make_unique<compat::GradHook>(copies[i], [this, index] { arrived(index); }));
+    hooks_.push_back(std::make_unique<compat::GradHook>(copy, [this, index] { arrived(index); }));
   }
 }
 

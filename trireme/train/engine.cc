@@ -2,6 +2,7 @@
 #include "trireme/train/engine.h"
 
 #include "trireme/base/check.h"
+#include "trireme/grad/module_sync.h"
 #include "trireme/train/forward_backward.h"
 #include "trireme/train/precision_parts.h"
 #include "trireme/train/saving.h"
@@ -25,16 +26,31 @@ struct ModuleModel final : Model {
   Engine::Forward run;
 };
 
+void strip_prefix(std::string& name) {
+  if (name.rfind(kPrefix, 0) == 0) name = name.substr(std::string(kPrefix).size());
+}
+
 NamedTensors without_prefix(NamedTensors list) {
-  for (auto& [name, t] : list)
-    if (name.rfind(kPrefix, 0) == 0) name = name.substr(std::string(kPrefix).size());
+  for (auto& [name, t] : list) strip_prefix(name);
   return list;
+}
+
+TiedNames tied_names(const Model& model) {
+  TiedNames tied;
+  named_parameters(model, &tied);
+  for (TiedName& t : tied) {
+    strip_prefix(t.name);
+    strip_prefix(t.first);
+  }
+  buffers_of(model, &tied);  // which keep theirs
+  return tied;
 }
 
 }  // namespace
 
 struct Engine::Impl {
   Run run;
+  TiedNames tied;     // other names of the module's tensors
   int64_t micro = 0;  // backwards done in this step
   StepReport last;
   LossSum loss;
@@ -71,8 +87,11 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> module, Forward forward, const
   run.layout = layout_of(zero);
   run.model = std::make_shared<ModuleModel>(std::move(module), std::move(forward));
   run.weights = without_prefix(stored_weights(*run.model, precision));
+  impl_->tied = tied_names(*run.model);
+  verify_same(group, run.weights, "parameter", impl_->tied);
   // Losses are means of micro-batches: a step is the sum of so many, divided by their number.
-  complete_training(run, c, zero, precision, run.batches.accumulation * run.batches.dp);
+  complete_training(run, c, zero, precision, run.batches.accumulation * run.batches.dp,
+                    impl_->tied);
   impl_->last.lr = run.schedule->lr_at(0);
 }
 
@@ -135,7 +154,7 @@ std::string Engine::save_checkpoint(const std::string& folder, int keep) {
 }
 
 int64_t Engine::load_checkpoint(const std::string& path) {
-  load_run(impl_->run, path);
+  load_run(impl_->run, path, impl_->tied);
   return impl_->run.step;
 }
 

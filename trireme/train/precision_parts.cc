@@ -11,16 +11,20 @@ namespace trireme {
 NamedTensors stored_weights(Model& model, const PrecisionPlan& plan) {
   if (plan.emulated()) return EmulatedHalf::round_parameters(model);
   if (plan.stored != at::kFloat) cast_parameters(model, plan.stored);
-  NamedTensors weights;
-  for (const auto& item : model.named_parameters()) weights.emplace_back(item.key(), item.value());
-  return weights;
+  return named_parameters(model);
+}
+
+NamedTensors buffers_of(const Model& model, TiedNames* tied) {
+  NamedTensors all;
+  for (const auto& item : model.named_buffers()) all.emplace_back(item.key(), item.value());
+  return unique_tensors(all, tied, named_parameters(model));
 }
 
 void restore_model(Model& model, const NamedTensors& weights, const PrecisionPlan& plan) {
   if (!plan.emulated()) return cast_parameters(model, at::kFloat);
   at::NoGradGuard no_grad;
-  const auto copies = model.parameters();
-  for (size_t i = 0; i < weights.size(); ++i) copies[i].detach().copy_(weights[i].second);
+  const auto copies = named_parameters(model);
+  for (size_t i = 0; i < weights.size(); ++i) copies[i].second.detach().copy_(weights[i].second);
 }
 
 CommHook hook_for(const PrecisionPlan& plan) {

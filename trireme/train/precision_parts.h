@@ -6,6 +6,7 @@
 #include "trireme/comm/group.h"
 #include "trireme/grad/comm_hook.h"
 #include "trireme/optim/master_weights.h"
+#include "trireme/tensor/tied_tensors.h"
 #include "trireme/train/compute.h"
 #include "trireme/train/gradients.h"
 #include "trireme/train/loss_scaling.h"
@@ -17,6 +18,8 @@ namespace trireme {
 /// What the run trains and saves: the model's parameters, cast where the plan says so
 /// (fp16.emulate: float16 tensors beside the model's own).
 NamedTensors stored_weights(Model& model, const PrecisionPlan& plan);
+/// The model's buffers, each once, without what is a parameter as well.
+NamedTensors buffers_of(const Model& model, TiedNames* tied = nullptr);
 /// The other way: loaded `weights` into the model, in float32.
 void restore_model(Model& model, const NamedTensors& weights, const PrecisionPlan& plan);
 /// Empty where gradients travel as they are kept.

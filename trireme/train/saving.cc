@@ -14,11 +14,12 @@ std::string save_run(Run& run, const std::string& folder, int keep) {
   return save_sharded_step(folder, run.step, walk, run.group, {run.layout, keep});
 }
 
-CheckpointInfo load_run(Run& run, const std::string& path) {
+CheckpointInfo load_run(Run& run, const std::string& path, const TiedNames& tied) {
   const Exchange::AsOne loading(run.exchange.get(), true);
   LoadOptions options;
   options.layout = run.layout;
   options.rank = run.group.rank();
+  options.tied = tied;
   const CheckpointInfo info = load_step(
       path, [&](StateVisitor& v) { run.state(v); }, options);
   run.gradients->publish();

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "trireme/checkpoint/reader.h"
+#include "trireme/tensor/tied_tensors.h"
 #include "trireme/train/run.h"
 
 // A run to and from a step folder, whatever of it this rank holds. Every rank calls them.
@@ -11,6 +12,7 @@ namespace trireme {
 
 /// Gives the folder of the step (where state is undivided: rank 0 alone, the others "").
 std::string save_run(Run& run, const std::string& folder, int keep);
-CheckpointInfo load_run(Run& run, const std::string& path);
+/// `tied`: other names of the weights, under which an older version may have saved them as well.
+CheckpointInfo load_run(Run& run, const std::string& path, const TiedNames& tied = {});
 
 }  // namespace trireme

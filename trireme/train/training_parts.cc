@@ -8,17 +8,18 @@
 namespace trireme {
 namespace {
 
-std::vector<OptionGroup> no_decay_groups(const Config& c) {
+std::vector<OptionGroup> no_decay_groups(const Config& c, const TiedNames& tied) {
   std::vector<OptionGroup> groups;
-  for (const auto& pattern : c.get_string_list("optimizer.params.no_decay"))
+  for (const auto& pattern : with_first_names(c.get_string_list("optimizer.params.no_decay"), tied))
     groups.push_back({pattern, 0.0, 1});
   return groups;
 }
 
 std::unique_ptr<Optimizer> build_optimizer(const Config& c, const NamedTensors& parameters,
-                                           const std::shared_ptr<const NormParts>& parts) {
+                                           const std::shared_ptr<const NormParts>& parts,
+                                           const TiedNames& tied) {
   const std::string type = c.get_string("optimizer.type");
-  const auto groups = no_decay_groups(c);
+  const auto groups = no_decay_groups(c, tied);
   auto number = [&](const char* name) {
     return c.get_double(std::string("optimizer.params.") + name);
   };
@@ -28,7 +29,7 @@ std::unique_ptr<Optimizer> build_optimizer(const Config& c, const NamedTensors& 
   if (c.applies("optimizer.params.betas")) betas = c.get_double_list("optimizer.params.betas");
   std::vector<std::string> no_adapt;
   if (c.applies("optimizer.params.no_adapt"))
-    no_adapt = c.get_string_list("optimizer.params.no_adapt");
+    no_adapt = with_first_names(c.get_string_list("optimizer.params.no_adapt"), tied);
 
   if (type == "SGD")
     return make_sgd(parameters, {number("momentum"), decay, flag("nesterov")}, groups);
@@ -121,13 +122,12 @@ LRScheduler build_schedule(const Config& c, int64_t steps, int64_t batch) {
 }  // namespace
 
 void complete_training(Run& run, const Config& c, ZeroSetup& zero, const PrecisionPlan& precision,
-                       int64_t step_weight) {
+                       int64_t step_weight, const TiedNames& tied) {
   run.clip_norm = c.get_double("gradient_clipping");
-  NamedTensors parameters, buffers;
+  NamedTensors parameters;
   for (const auto& [name, w] : run.weights)
     if (w.requires_grad()) parameters.emplace_back(name, w);
-  for (const auto& item : run.model->named_buffers())
-    buffers.emplace_back(item.key(), item.value());
+  const NamedTensors buffers = buffers_of(*run.model);
   run.noise = gradient_noise(c, run.group, run.batches);
   CommHook hook = hook_for(precision);
   run.exchange = make_exchange(c, run.group, parameters);
@@ -148,7 +148,7 @@ void complete_training(Run& run, const Config& c, ZeroSetup& zero, const Precisi
   const auto parts = run.gradients->norm_parts();
   run.optimizer = offloaded(c, zero, *run.gradients, [&](NamedTensors owned) {
     return optimizer_for(precision, std::move(owned),
-                         [&](NamedTensors p) { return build_optimizer(c, p, parts); });
+                         [&](NamedTensors p) { return build_optimizer(c, p, parts, tied); });
   });
   run.schedule.emplace(build_schedule(c, run.steps, run.batches.train));
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "trireme/config/config.h"
+#include "trireme/tensor/tied_tensors.h"
 #include "trireme/train/precision.h"
 #include "trireme/train/run.h"
 #include "trireme/train/zero_setup.h"
@@ -14,6 +15,7 @@ namespace trireme {
 /// gradients, compute, loss scaling, optimizer, schedule. `step_weight`: samples or tokens of a
 /// step, over which losses are sums.
 void complete_training(Run& run, const Config& config, ZeroSetup& zero,
-                       const PrecisionPlan& precision, int64_t step_weight);
+                       const PrecisionPlan& precision, int64_t step_weight,
+                       const TiedNames& tied = {});
 
 }  // namespace trireme
