@@ -238,6 +238,41 @@ TEST(grad_replaced_parameters, a_member_replaced_by_hand_is_named_as_without_a_g
                 {"UsageError: ", "'b.weight' (from none)"});
 }
 
+TEST(grad_replaced_parameters,
+     a_module_or_an_attribute_replaced_by_another_is_refused_on_all_ranks) {
+  for (int only : {-1, 1}) {
+    const auto nn = what_ranks_throw(2, [&](Group g) {
+      Small net = make(1);
+      DistributedDataParallel ddp(net, g, {.find_unused_parameters = true});
+      for (int k = 0; k < 3; ++k) {
+        if (k == 1 && (only < 0 || g.rank() == only)) {
+          torch::nn::Linear other(17, 17);
+          other->to(at::kDouble);
+          net->c = net->replace_module("c", torch::nn::Linear(17, 3));
+          net->c->to(at::kDouble);
+          net->b = net->replace_module("b", other);
+        }
+        net->forward(input(4)).sum().backward();
+      }
+    });
+    expect_on_all(nn, {fmt::format("UsageError: rank {}: parameter 'b.weight' is another tensor of "
+                                   "the module",
+                                   std::max(only, 0))});
+  }
+  const auto jit = what_ranks_throw(2, [](Group g) {
+    torch::jit::Module net("net");
+    for (const char* name : {"w", "v"})
+      net.register_parameter(name, torch::ones({2, 9}).requires_grad_(true), false);
+    net.define("def forward(self, x):\n  return x @ self.w.t() + x @ self.v.t()\n");
+    DistributedDataParallel ddp(net, g, {.find_unused_parameters = true});
+    for (int k = 0; k < 3; ++k) {
+      if (k == 1) net.setattr("v", torch::zeros({2, 9}).requires_grad_(true));
+      net.forward({torch::ones({1, 9})}).toTensor().sum().backward();
+    }
+  });
+  expect_on_all(jit, {"UsageError: rank 0: parameter 'v' is another tensor of the module"});
+}
+
 TEST(grad_replaced_parameters, buffers_loaded_on_one_rank_become_rank_0s) {
   const std::string other = saved([] {
     Small net = make(1);

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "trireme/base/check.h"
 #include "trireme/grad/ddp_impl.h"
@@ -93,6 +94,11 @@ std::vector<compat::TensorHook> when_thawed(const NamedTensors& frozen,
   return hooks;
 }
 
+NamedTensors all_parameters(DdpTensors t) {
+  t.parameters.insert(t.parameters.end(), t.frozen.begin(), t.frozen.end());
+  return std::move(t.parameters);
+}
+
 }  // namespace
 
 BucketSizes bucket_sizes_for(const Group& group, size_t bytes, size_t first_bytes) {
@@ -103,7 +109,8 @@ BucketSizes bucket_sizes_for(const Group& group, size_t bytes, size_t first_byte
   return sizes;
 }
 
-DistributedDataParallel::Impl::Impl(DdpTensors t, Group g, DdpOptions o)
+DistributedDataParallel::Impl::Impl(DdpTensors t, Group g, DdpOptions o,
+                                    std::function<NamedTensors()> again)
     : group(std::move(g)),
       options(for_first_names(group, std::move(o), t)),
       tensors(synchronised(group, t)),
@@ -115,6 +122,7 @@ DistributedDataParallel::Impl::Impl(DdpTensors t, Group g, DdpOptions o)
       forwards(reducer.record().add([this] { return forward_count; })),
       replaced("DistributedDataParallel", tensors.parameters, tensors.frozen, group,
                reducer.record()),
+      list_again(std::move(again)),
       unused(options.find_unused_parameters || options.static_graph ? name_unused(group.rank())
                                                                     : refuse_unused()) {
   GradientRound* round = &reducer;
@@ -126,11 +134,19 @@ DistributedDataParallel::Impl::Impl(DdpTensors t, Group g, DdpOptions o)
   if (options.leaves)
     round = (leaves = std::make_unique<LeafBackwards>(reducer, options.leaves)).get();
   hooks = std::make_unique<HookAdapter>(*round, HookAdapter::Rounds::automatic);
-  hooks->on_open([this] { return replaced.look(); });
+  hooks->on_open([this] { return look(); });
   hooks->on_close([this] {
     if (!leaves || leaves->done() == 0) settle();
   });
   thawed = when_thawed(tensors.frozen, hooks->beginning());
+}
+
+// A module or a parameter that was replaced leaves ours without a gradient. Listing them takes
+// time, so the module is asked once they are others that have none.
+bool DistributedDataParallel::Impl::look() {
+  if (!unused_changed || !list_again) return replaced.look();
+  unused_changed = false;
+  return replaced.look(list_again());
 }
 
 void DistributedDataParallel::Impl::settle() {
@@ -140,6 +156,9 @@ void DistributedDataParallel::Impl::settle() {
   weight = 0;
   if (first == here.end()) return;
   replaced.check(here);
+  const size_t without =
+      used_by_fewer_than(static_cast<int>(std::count(here.begin(), here.end(), true))).size();
+  unused_changed = std::exchange(unused_before, without) != without;
   trained_last = static_cast<int>(first - here.begin());
   share_buffers(here);
   refuse_together();
@@ -236,7 +255,7 @@ bool DistributedDataParallel::Impl::shadow_round() {
   // What is left from this rank's last step is not a part of this one.
   for (const auto& [name, p] : tensors.parameters) p.mutable_grad() = at::Tensor();
   has_batch = false;
-  replaced.look();
+  look();
   GradientRound& round = sparse         ? static_cast<GradientRound&>(*sparse)
                          : static_graph ? static_cast<GradientRound&>(*static_graph)
                                         : reducer;
@@ -251,12 +270,15 @@ bool DistributedDataParallel::Impl::shadow_round() {
 DistributedDataParallel::DistributedDataParallel(torch::nn::Module& module, Group group,
                                                  DdpOptions options)
     : impl_(std::make_unique<Impl>(ddp_tensors(module), std::move(group),
-                                   for_module(std::move(options), module))) {}
+                                   for_module(std::move(options), module),
+                                   [&module] { return all_parameters(ddp_tensors(module)); })) {}
 
+// A handle of its own: the caller's may go.
 DistributedDataParallel::DistributedDataParallel(torch::jit::Module& module, Group group,
                                                  DdpOptions options)
-    : impl_(std::make_unique<Impl>(ddp_tensors(module), std::move(group),
-                                   for_module(std::move(options), module))) {}
+    : impl_(std::make_unique<Impl>(
+          ddp_tensors(module), std::move(group), for_module(std::move(options), module),
+          [again = list_later(module)] { return all_parameters(again()); })) {}
 
 DistributedDataParallel::DistributedDataParallel(NamedTensors parameters, NamedTensors buffers,
                                                  Group group, DdpOptions options)

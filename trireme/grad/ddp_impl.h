@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -20,7 +21,9 @@ namespace trireme {
 // The parts of a DistributedDataParallel, put together once from its options; after that a round is
 // reducer → decorators → settle().
 struct DistributedDataParallel::Impl {
-  Impl(DdpTensors tensors, Group group, DdpOptions options);
+  /// `again`: the module's parameters, listed anew; empty: they are what they were.
+  Impl(DdpTensors tensors, Group group, DdpOptions options,
+       std::function<NamedTensors()> again = {});
 
   /// After a round: the mean, buffers, then what ranks refuse together.
   void settle();
@@ -32,6 +35,7 @@ struct DistributedDataParallel::Impl {
   void scale_gradients();
   void share_buffers(const std::vector<bool>& has_batch);
   void refuse_together();
+  bool look();
   std::vector<ParameterUse> used_by_fewer_than(int ranks) const;
 
   Group group;
@@ -42,6 +46,9 @@ struct DistributedDataParallel::Impl {
   Reducer reducer;
   RoundRecord::Fact joined, weights, forwards;
   ReplacedParameters replaced;
+  std::function<NamedTensors()> list_again;
+  size_t unused_before = 0;  // parameters that some rank did not use, in the last round
+  bool unused_changed = false;
   std::unique_ptr<StaticGraph> static_graph;
   std::unique_ptr<SparseGradients> sparse;
   std::unique_ptr<LeafBackwards> leaves;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,5 +29,7 @@ struct DdpTensors {
 DdpTensors ddp_tensors(const torch::nn::Module& module);
 DdpTensors ddp_tensors(const torch::jit::Module& module);
 DdpTensors ddp_tensors(const NamedTensors& parameters, const NamedTensors& buffers);
+/// ddp_tensors(module), whenever it is called; keeps the module.
+std::function<DdpTensors()> list_later(const torch::jit::Module& module);
 
 }  // namespace trireme

@@ -12,4 +12,8 @@ DdpTensors ddp_tensors(const torch::jit::Module& module) {
   return ddp_tensors(parameters, buffers);
 }
 
+std::function<DdpTensors()> list_later(const torch::jit::Module& module) {
+  return [module] { return ddp_tensors(module); };
+}
+
 }  // namespace trireme

@@ -65,8 +65,16 @@ void ReplacedParameters::refuse(const Watched& w, const std::string& why) {
   refusal_ = fmt::format("parameter '{}' {}", w.name, why);
 }
 
-bool ReplacedParameters::look() {
+bool ReplacedParameters::look(const NamedTensors& now) {
   refusal_.clear();
+  for (const auto& [name, t] : now)
+    for (const Watched& w : all_)
+      if (w.name == name && !w.tensor.is_same(t))
+        refuse(w,
+               fmt::format("is another tensor of the module now than when {} was built, so its "
+                           "gradients are not reduced: replace modules and parameters before, or "
+                           "build it again after that",
+                           wrapper_));
   for (Watched& w : all_) {
     if (!w.mark.fits(w.tensor)) {
       refuse(w, fmt::format("is {} now, which it was not when {} was built: call torch::load(), "

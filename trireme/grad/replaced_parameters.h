@@ -30,7 +30,10 @@ class TRIREME_API ReplacedParameters {
   bool fit() const;
   /// Before the record leaves: notes what was exchanged since the last look. False: this rank
   /// cannot go on with it, and check() will say so on all.
-  bool look();
+  bool look() { return look({}); }
+  /// `now`: the module's parameters as it lists them now; one that is another tensor under a known
+  /// name is refused.
+  bool look(const NamedTensors& now);
   /// The parameters lie where they are to lie: nothing to be told.
   void accept();
   /// After a round whose record was read, on every rank. True: parameters of every rank were
