@@ -217,6 +217,22 @@ TEST(grad_replaced_parameters, a_parameter_thawed_after_wrapping_is_refused_on_a
   }
 }
 
+TEST(grad_replaced_parameters, frozen_parameters_that_cannot_be_trained_are_left_alone) {
+  run_threads(2, [](Group g) {
+    at::Tensor fixed;
+    {
+      c10::InferenceMode inference;
+      fixed = torch::full({3}, 1.0 + g.rank());
+    }
+    const at::Tensor w = torch::ones({3}).requires_grad_(true);
+    const NamedTensors all{{"w", w}, {"fixed", fixed}, {"index", torch::zeros({2}, at::kLong)}};
+    DistributedDataParallel ddp(all, {}, g);
+    (w * 2).sum().backward();
+    expect(w.grad().eq(2).all().item<bool>(), "w");
+    expect(fixed.eq(1).all().item<bool>() && !fixed.requires_grad(), "rank 0's values");
+  });
+}
+
 TEST(grad_replaced_parameters, a_parameter_frozen_on_one_rank_is_told_on_all) {
   expect_on_all(
       change_between_steps(2,

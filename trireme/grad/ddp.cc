@@ -86,7 +86,7 @@ std::vector<compat::TensorHook> when_thawed(const NamedTensors& frozen,
                                             const std::function<void()>& begin) {
   std::vector<compat::TensorHook> hooks;
   for (const auto& [name, p] : frozen) {
-    if (!p.is_floating_point() && !p.is_complex()) continue;
+    if (p.is_inference() || (!p.is_floating_point() && !p.is_complex())) continue;  // never will
     p.set_requires_grad(true);
     hooks.emplace_back(p, begin);
     p.set_requires_grad(false);
