@@ -326,7 +326,8 @@ TEST(shard_offload_optimizer, options_and_optimizers_that_do_not_fit_are_refused
             p, [](NamedTensors) { return nullptr; }, small(folder));
       },
       "no optimizer was made");
-  refused([&] { offload_optimizer({p[0], p[0]}, kAdamW, small(folder)); }, "layer0");
+  const NamedTensors one_name = {p[0], {p[0].first, p[1].second}};
+  refused([&] { offload_optimizer(one_name, kAdamW, small(folder)); }, "layer0");
 }
 
 // ---- the disk works while the processor does
