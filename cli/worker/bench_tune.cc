@@ -11,6 +11,7 @@
 #include "trireme/base/check.h"
 #include "trireme/comm/algorithms.h"
 #include "trireme/comm/plan/tuning.h"
+#include "trireme/comm/tuned_backend.h"
 
 namespace trireme::bench {
 namespace {
@@ -69,12 +70,17 @@ void save_tuning(const Result& result, const Group& world, const std::vector<int
     if (const auto algorithm = algorithm_named(row.backend))
       table.add({row.op, n, static_cast<size_t>(row.bytes), *algorithm, row.seconds});
   table.save(file);
-  output.human(fmt::format("#\n# Fastest by size, written to {}:", file));
+  output.human(
+      fmt::format("#\n# Fastest by size of those with the backend's own bits, which groups take; "
+                  "written to {}:",
+                  file));
   int64_t last = -1;
   for (const Row& row : result.rows) {
     if (row.bytes == last) continue;
     last = row.bytes;
-    const auto best = table.choose(row.op, n, static_cast<size_t>(row.bytes));
+    const auto best = table.choose(row.op, n, static_cast<size_t>(row.bytes), [&](Algorithm a) {
+      return detail::may_serve(a, world.backend(), hosts);
+    });
     output.human(fmt::format("#{:>11}  {}", row.bytes, trireme::name_of(*best)));
     output.record({{"event", "tuned"},
                    {"op", row.op},

@@ -65,15 +65,33 @@ at::Tensor sum(const Group& g, int64_t count) {
 }  // namespace
 
 TEST(comm_tuned, all_reduce_goes_by_the_fastest_algorithm_at_its_size) {
-  run_tuned(4, Algorithm::direct, Algorithm::ring, [](Group g, Counter& c) {
+  run_tuned(4, Algorithm::direct, Algorithm::halving_doubling, [](Group g, Counter& c) {
     at::Tensor small = mine(g, 16), large = mine(g, 1 << 18);
     g.all_reduce(small).wait();
     must(c.own == 1 && c.sends == 0, "the backend's own was the fastest for 64 bytes");
     g.all_reduce(large).wait();
-    must(c.own == 1 && c.sends == 6, "a ring of 4 sends 6 times");
-    must(c.sent_bytes == 6u * (1 << 18), "a ring sends 2 (n-1)/n");
+    must(c.own == 1 && c.sends == 4, "halving and doubling of 4 sends 4 times");
+    must(c.sent_bytes == 6u * (1 << 18), "it sends 2 (n-1)/n");
     must(small.equal(sum(g, 16)) && large.equal(sum(g, 1 << 18)), "not the sum");
   });
+}
+
+// Which one was the fastest is a matter of the clock; sums are not.
+TEST(comm_tuned, an_algorithm_with_bits_of_its_own_is_never_taken_however_fast_it_was) {
+  for (Algorithm fastest : {Algorithm::ring, Algorithm::double_tree})
+    run_tuned(4, fastest, fastest, [](Group g, Counter& c) {
+      for (int64_t count : {int64_t{5}, int64_t{1} << 18}) {
+        at::Tensor t = (at::arange(count, at::kFloat) * 0.37 + g.rank()).sin() * 9;
+        at::Tensor want = t.clone();
+        g.all_reduce(t).wait();
+        c.wait(c.all_reduce(want, ReduceOp::sum, CallSite::here()), std::chrono::seconds(30));
+        must(t.equal(want), "other bits than the backend's");
+      }
+    });
+  using trireme::detail::may_serve;
+  for (Algorithm a : kAlgorithms)
+    for (const char* backend : {"mpi", "nccl", "hybrid"})
+      EXPECT_EQ(may_serve(a, backend, {0, 0, 1, 1}), a == Algorithm::direct) << backend;
 }
 
 TEST(comm_tuned, calls_under_way_finish_in_any_order_of_waits_beside_those_of_the_backend) {
@@ -101,7 +119,7 @@ TEST(comm_tuned, calls_under_way_finish_in_any_order_of_waits_beside_those_of_th
 
 // Planned calls of the root move while a rank waits in a group made of it.
 TEST(comm_tuned, a_group_of_some_ranks_does_not_hold_up_a_planned_call) {
-  run_tuned(4, Algorithm::tree, Algorithm::ring, [](Group g, Counter&) {
+  run_tuned(4, Algorithm::tree, Algorithm::halving_doubling, [](Group g, Counter&) {
     Group pair = g.split(g.rank() / 2);
     at::Tensor t = mine(g, 1 << 18), one = at::ones({1 << 18});
     Work work = g.all_reduce(t);
@@ -116,7 +134,7 @@ TEST(comm_tuned, another_call_of_a_peer_is_named_in_seconds) {
   const auto start = Clock::now();
   std::atomic<int> named{0};
   try {
-    run_tuned(2, Algorithm::ring, Algorithm::ring, [&](Group g, Counter&) {
+    run_tuned(2, Algorithm::tree, Algorithm::tree, [&](Group g, Counter&) {
       at::Tensor t = mine(g, 1 << 18);
       try {
         (g.rank() ? g.broadcast(t, 1) : g.all_reduce(t)).wait();
@@ -136,7 +154,7 @@ TEST(comm_tuned, another_call_of_a_peer_is_named_in_seconds) {
 
 // Rank 1 comes to its all_reduce only after rank 0 has sent what it does after posting its own.
 TEST(comm_tuned, a_message_is_not_held_up_by_a_call_that_waits_for_its_sender) {
-  run_tuned(2, Algorithm::tree, Algorithm::ring, [](Group g, Counter&) {
+  run_tuned(2, Algorithm::tree, Algorithm::halving_doubling, [](Group g, Counter&) {
     at::Tensor t = mine(g, 1 << 18), note = at::zeros({1 << 18});
     if (g.rank() == 0) {
       Work work = g.all_reduce(t);
@@ -179,7 +197,8 @@ TEST(comm_tuned, ops_halves_and_strided_tensors_give_what_the_backend_gives) {
 TEST(comm_tuned, a_rank_that_is_gone_is_named_and_the_group_is_finished) {
   run_threads(2, [](Group plain) {
     if (plain.rank() == 1) return;  // leaves
-    const TuningTable table = table_of({"any", 1, 2, "local"}, 2, Algorithm::tree, Algorithm::ring);
+    const TuningTable table =
+        table_of({"any", 1, 2, "local"}, 2, Algorithm::tree, Algorithm::halving_doubling);
     Group g(trireme::detail::tuned_backend(
         std::shared_ptr<trireme::detail::Backend>(std::shared_ptr<void>(), plain.get()), table,
         {}));
@@ -225,7 +244,7 @@ struct Cache {
 
 TEST(comm_tuned, a_group_takes_the_table_of_its_host) {
   Cache cache;
-  cache.says(Algorithm::ring);
+  cache.says(Algorithm::tree);
   spawn(
       2,
       [](Group g) {

@@ -11,6 +11,8 @@
 #include <future>
 #include <map>
 
+#include "tests/support/captured_log.h"
+#include "tests/support/processes.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/base/log.h"
@@ -114,6 +116,44 @@ void meet(const RankEnv& env, const net::Getenv& variables, const std::string& m
 
 TEST(store_rendezvous, ranks_of_one_host_meet_without_a_secret) {
   for (int world : {2, 3, 8}) meet(one_host(world), kNoEnv);
+}
+
+TEST(store_rendezvous, who_waits_for_the_others_says_for_whom_after_three_seconds_and_once) {
+  const trireme::testing::CapturedLog log;
+  const auto env = one_host(4);
+  auto errors = run_ranks(4, [&](int r) {
+    // Rank 0 is alone for a while, and later with rank 2.
+    const auto lines = [&] { return log.with("waits for").size(); };
+    if (r == 2) {
+      EXPECT_TRUE(trireme::testing::eventually([&] { return lines() == 1; }));
+    }
+    if (r == 1 || r == 3) std::this_thread::sleep_for(5s);
+    ServerHandle server;
+    open_store(as(env, r), "env://", Deadline::after(60s), server, kNoEnv);
+  });
+  EXPECT_EQ(errors, nothing(4));
+  const auto said = log.with("waits for");
+  ASSERT_EQ(said.size(), 1u);
+  for (const char* part : {"rank 0 waits for ranks 1-3 of 4 to join at unix:@",
+                           "(3 s so far; the "
+                           "deadline is in "})
+    EXPECT_NE(said[0].find(part), std::string::npos) << said[0];
+}
+
+TEST(store_rendezvous, a_rank_that_finds_no_store_says_where_it_looks_after_three_seconds) {
+  const trireme::testing::CapturedLog log;
+  const auto env = one_host(2);
+  auto errors = run_ranks(2, [&](int r) {
+    if (r == 0) {
+      EXPECT_TRUE(trireme::testing::eventually([&] { return !log.lines().empty(); }));
+    }
+    ServerHandle server;
+    open_store(as(env, r), "env://", Deadline::after(60s), server, kNoEnv);
+  });
+  EXPECT_EQ(errors, nothing(2));
+  const auto said = log.with("does not answer yet, after 3 s");
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_NE(said[0].find("the store at unix:@"), std::string::npos) << said[0];
 }
 
 TEST(store_rendezvous, a_world_of_one_needs_nobody) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/base/process_mark.h"
 #include "trireme/comm/crew.h"
 #include "trireme/comm/group.h"
 #include "trireme/comm/wait_board.h"
@@ -35,6 +36,9 @@ class TRIREME_API Backend {
   int size() const { return size_; }
   Duration timeout() const { return timeout_; }
   GroupIdentity identity;
+  /// UsageError in a child that was forked after the group was made.
+  void check_process() const { made_in_.check("this group"); }
+  bool is_of_this_process() const { return made_in_.is_here(); }
 
   virtual const std::string& name() const = 0;
   virtual bool supports(Collective op, at::ScalarType dtype, at::DeviceType device) const = 0;
@@ -75,7 +79,8 @@ class TRIREME_API Backend {
   /// `look` runs on the thread that waits, some times a second, once a call has made it wait for a
   /// second; what it throws ends that wait. Empty: none. False: this backend runs none.
   virtual bool on_stall(std::function<void()> /*look*/) { return false; }
-  /// Where the ranks can say what they wait in then. All of them call it; null: nowhere.
+  /// Where the ranks of a group without a store can say what they wait in then. All of them call
+  /// it; null: nowhere.
   virtual std::unique_ptr<WaitBoard> make_board() { return nullptr; }
   /// Runs `done` on this thread once the call is complete, before wait() returns.
   virtual void when_complete(Token token, std::function<void()> done) = 0;
@@ -96,6 +101,7 @@ class TRIREME_API Backend {
   }
 
  private:
+  const ProcessMark made_in_;
   std::shared_ptr<Crew> crew_;
   const int rank_, size_;
   const Duration timeout_;

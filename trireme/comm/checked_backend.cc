@@ -4,11 +4,17 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <exception>
 #include <map>
+#include <mutex>
 #include <numeric>
+#include <optional>
+#include <thread>
 #include <tuple>
+#include <type_traits>
+#include <utility>
 
 #include "trireme/base/check.h"
 #include "trireme/base/philox.h"
@@ -26,6 +32,7 @@ using flight::OpKind;
 
 constexpr size_t kEach = 64;   // collectives between two comparisons of hashes
 constexpr size_t kTexts = 16;  // of them, whose words a rank that is stuck tells
+constexpr size_t kMessagesKept = 1024;
 
 /// A call as ranks tell it to each other.
 struct Told {
@@ -72,69 +79,79 @@ class CheckedBackend final : public ForwardingBackend {
         each_(each),
         last_(each ? 1 : kEach),
         watch_(std::move(watch)),
-        stalls_(std::move(stalls)),
-        board_ranks_(std::move(board_ranks)) {
-    if (stalls_ && !inner_->on_stall([this] { look_at_stall(); })) stalls_.reset();
+        board_ranks_(std::move(board_ranks)),
+        stalls_(std::move(stalls)) {
+    if (stalls_ && (size() == 1 || !inner_->on_stall([this] { look_at_stall(); }))) stalls_.reset();
+    if (stalls_)
+      stalls_->join(this, {group_, [this] { return so_far(); }, [this] { return caller_.load(); },
+                           [this](const auto& why) { abort(why, AbortKind::mismatch); }});
     if (watch_) watch_->join(this, [this](const auto& why) { abort(why, AbortKind::mismatch); });
   }
   ~CheckedBackend() override {
-    if (stalls_) inner_->on_stall({});
+    const bool in_order = !failed_ && std::uncaught_exceptions() == 0;
+    if (stalls_) {
+      inner_->on_stall({});
+      stalls_->leave(this, in_order, recent());
+    }
     if (!watch_) return;
     watch_->leave(this);
-    if (!failed_ && std::uncaught_exceptions() == 0) watch_->left(group_);
+    if (in_order) watch_->left(group_);
   }
 
   Token all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) override {
     note(words_of(OpKind::all_reduce, t, 0, op), site, t.device());
-    return inner_->all_reduce(t, op, site);
+    return opened([&] { return inner_->all_reduce(t, op, site); });
   }
   Token broadcast(const at::Tensor& t, int root, CallSite site) override {
     note(words_of(OpKind::broadcast, t, root), site, t.device());
-    return inner_->broadcast(t, root, site);
+    return opened([&] { return inner_->broadcast(t, root, site); });
   }
   Token reduce(const at::Tensor& t, int root, ReduceOp op, CallSite site) override {
     note(words_of(OpKind::reduce, t, root, op), site, t.device());
-    return inner_->reduce(t, root, op, site);
+    return opened([&] { return inner_->reduce(t, root, op, site); });
   }
   Token all_gather(const at::Tensor& output, const at::Tensor& input, CallSite site) override {
     note(words_of(OpKind::all_gather, input), site, input.device());
-    return inner_->all_gather(output, input, site);
+    return opened([&] { return inner_->all_gather(output, input, site); });
   }
   Token reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
                        CallSite site) override {
     note(words_of(OpKind::reduce_scatter, output, 0, op), site, output.device());
-    return inner_->reduce_scatter(output, input, op, site);
+    return opened([&] { return inner_->reduce_scatter(output, input, op, site); });
   }
   Token gather(const at::Tensor& output, const at::Tensor& input, int root,
                CallSite site) override {
     note(words_of(OpKind::gather, input, root), site, input.device());
-    return inner_->gather(output, input, root, site);
+    return opened([&] { return inner_->gather(output, input, root, site); });
   }
   Token scatter(const at::Tensor& output, const at::Tensor& input, int root,
                 CallSite site) override {
     note(words_of(OpKind::scatter, output, root), site, output.device());
-    return inner_->scatter(output, input, root, site);
+    return opened([&] { return inner_->scatter(output, input, root, site); });
   }
   Token all_to_all(const at::Tensor& output, const at::Tensor& input,
                    const std::vector<int64_t>& output_counts,
                    const std::vector<int64_t>& input_counts, CallSite site) override {
     note(words_of(OpKind::all_to_all, input), site, input.device());
     if (each_ && size() > 1) compare_parts(output_counts, input_counts);
-    return inner_->all_to_all(output, input, output_counts, input_counts, site);
+    if (stalls_) parts_[++parts_count_ % kParts] = {calls_, input_counts, output_counts};
+    return opened(
+        [&] { return inner_->all_to_all(output, input, output_counts, input_counts, site); });
   }
   Token barrier(CallSite site) override {
     note({.op = OpKind::barrier}, site, device_);
-    return inner_->barrier(site);
+    return opened([&] { return inner_->barrier(site); });
   }
   Token send(const at::Tensor& t, int to, int tag, CallSite site) override {
-    return message(WaitKind::send, inner_->send(t, to, tag, site),
+    return message(WaitKind::send, posted([&] { return inner_->send(t, to, tag, site); }),
                    words_of(OpKind::send, t, to, ReduceOp::sum, tag), site);
   }
   Token recv(const at::Tensor& t, int from, int tag, CallSite site) override {
-    return message(WaitKind::recv, inner_->recv(t, from, tag, site),
+    return message(WaitKind::recv, posted([&] { return inner_->recv(t, from, tag, site); }),
                    words_of(OpKind::recv, t, from, ReduceOp::sum, tag), site);
   }
   void wait(Token token, Duration timeout) override {
+    if (stalls_) return wait_watched(token, timeout);
     const auto at = open_.find(key(token));
     if (at == open_.end()) return inner_->wait(token, timeout);
     const Waiting what = std::move(at->second);
@@ -143,8 +160,10 @@ class CheckedBackend final : public ForwardingBackend {
     if (!await(what, token, timeout, false)) inner_->wait(token, Duration::zero());
   }
   bool completed(Token token) override {
+    const bool had_failed = std::exchange(failed_, true);
     const bool yes = inner_->completed(token);
-    if (yes) open_.erase(key(token));
+    failed_ = had_failed;
+    if (yes && watch_) open_.erase(key(token));
     return yes;
   }
   void abort(const std::string& why, AbortKind kind) override {
@@ -156,8 +175,13 @@ class CheckedBackend final : public ForwardingBackend {
     std::vector<int> board_ranks;
     if (watch_ || stalls_)
       for (int m : members) board_ranks.push_back(board_ranks_[static_cast<size_t>(m)]);
-    return std::make_shared<CheckedBackend>(inner_->subgroup(members, group), each_, group, watch_,
-                                            stalls_, std::move(board_ranks));
+    makes_ = group;
+    stalled_since_.reset();
+    auto made = posted([&] { return inner_->subgroup(members, group); });
+    makes_.clear();
+    if (stalls_) stalls_->goes_on();
+    return std::make_shared<CheckedBackend>(std::move(made), each_, group, watch_, stalls_,
+                                            std::move(board_ranks));
   }
 
  private:
@@ -167,6 +191,7 @@ class CheckedBackend final : public ForwardingBackend {
     Told& t = told_[calls_ % kEach];
     t = tell(++calls_, words, site);
     hash_ = mix64(hash_ ^ t.digest);
+    caller_.store(std::this_thread::get_id(), std::memory_order_relaxed);
     if (watch_) watch_->called(group_, calls_);
     if (size() == 1 || calls_ % last_ != 0) return;
     if (each_) return compare(&t, 1);
@@ -200,16 +225,98 @@ class CheckedBackend final : public ForwardingBackend {
     }
   }
 
-  /// This rank waits since a second: perhaps for a call that others did not make.
-  void look_at_stall() {
-    const uint64_t kept = std::min<uint64_t>(calls_, kEach);
-    RecentCalls mine{calls_, {}, {}};
-    for (uint64_t n = calls_ - kept + 1; n <= calls_; ++n) {
+  /// A call that throws finishes the group, and what ranks called need not agree any more.
+  template <class Post>
+  std::invoke_result_t<const Post&> posted(const Post& post) {
+    const bool had_failed = std::exchange(failed_, true);
+    auto made = post();
+    failed_ = had_failed;
+    return made;
+  }
+  template <class Post>
+  Token opened(const Post& post) {
+    const Token token = posted(post);
+    if (stalls_) tokens_[(calls_ - 1) % kEach] = token;
+    return token;
+  }
+
+  void wait_watched(Token token, Duration timeout) {
+    const Token outer = std::exchange(waits_, token);
+    const Duration outer_limit = std::exchange(limit_, timeout);
+    const bool had_failed = std::exchange(failed_, true);  // until it is through
+    stalled_since_.reset();
+    try {
+      inner_->wait(token, timeout);
+    } catch (const Mismatch& e) {  // ranks of other groups may wait for this one
+      stalls_->end_all(e.what());
+      throw;
+    }
+    failed_ = had_failed;
+    waits_ = outer;
+    limit_ = outer_limit;
+    stalls_->goes_on();
+  }
+
+  /// For the others: what this rank called here.
+  GroupCalls so_far() {
+    std::lock_guard lock(messages_mutex_);
+    GroupCalls all = messages_;
+    all.calls = calls_;
+    return all;
+  }
+
+  RecentCalls recent() const {
+    const uint64_t calls = calls_, kept = std::min<uint64_t>(calls, kEach);
+    RecentCalls mine{calls, {}, {}};
+    for (uint64_t n = calls - kept + 1; n <= calls; ++n) {
       const Told& t = told_[(n - 1) % kEach];
       mine.digests.push_back(t.digest);
-      if (calls_ - n < kTexts) mine.texts.push_back(text_of(t));
+      if (calls - n < kTexts) mine.texts.push_back(text_of(t));
     }
-    const auto said = stalls_->tell(group_, mine);
+    return mine;
+  }
+
+  std::string text_of_call(uint64_t number) const {
+    return fmt::format("call {} of group {}, {}", number, group_,
+                       text_of(told_[(number - 1) % kEach]));
+  }
+
+  /// What makes this rank wait; of no kind where that is none of the latest calls here.
+  Waiting what_makes_wait() {
+    const auto is_it = [&](Token t) { return t.kind && key(t) == key(waits_); };
+    const uint64_t calls = calls_;
+    if (compares_)
+      return {WaitKind::collective, group_, board_ranks_, calls, 0, text_of_call(calls), 0};
+    for (uint64_t n = calls; n > 0 && calls - n < kEach; --n)
+      if (is_it(tokens_[(n - 1) % kEach])) {
+        Waiting w{WaitKind::collective, group_, board_ranks_, n, 0, text_of_call(n), 0};
+        for (const Parts& p : parts_)
+          if (p.number == n) w.sends = p.sends, w.expects = p.expects;
+        return w;
+      }
+    for (const Message& m : sent_)
+      if (is_it(m.token)) return m.waiting(*this);
+    return {WaitKind::none,
+            group_,
+            {},
+            0,
+            0,
+            makes_.empty() ? "a call of group " + group_ : "making group " + makes_,
+            0};
+  }
+
+  /// This rank waits since a second: perhaps for a call that others did not make.
+  void look_at_stall() {
+    const auto now = Clock::now();
+    if (!stalled_since_) stalled_since_ = now - std::chrono::seconds(1);
+    const Duration waited = now - *stalled_since_,
+                   left = makes_.empty() ? limit_ - waited : timeout() - waited;
+    const RecentCalls mine = recent();
+    const Waiting what = what_makes_wait();
+    const auto seen = stalls_->look(what, group_, mine, waited, left);
+    if (!seen.mismatch.empty())
+      mismatch(seen.mismatch, what.ranks.size() == 1 ? what.ranks.front() : -1);
+    const auto& said = seen.recent;
     if (said.empty()) return;
     for (int r = 0; r < size(); ++r) {
       const auto& theirs = said[static_cast<size_t>(board_ranks_[static_cast<size_t>(r)])];
@@ -244,13 +351,14 @@ class CheckedBackend final : public ForwardingBackend {
         if (count(r, q) != count(q, n + r))
           mismatch(fmt::format("call {} of group {}, {}: rank {} sends {} elements to rank {}, but "
                                "rank {} expects {}. Both ends of a pair must agree",
-                               calls_, group_, text_of(told_[(calls_ - 1) % kEach]), r, count(r, q),
-                               q, q, count(q, n + r)),
+                               calls_.load(), group_, text_of(told_[(calls_ - 1) % kEach]), r,
+                               count(r, q), q, q, count(q, n + r)),
                    static_cast<int>(r));
   }
 
   [[noreturn]] void mismatch(const std::string& text, int peer) {
     if (watch_) watch_->end_all(text);
+    if (stalls_) stalls_->end_all(text);
     abort(text, AbortKind::mismatch);
     throw Mismatch(text, {rank(), rank() ? 0 : peer, "", static_cast<int64_t>(calls_)});
   }
@@ -259,21 +367,66 @@ class CheckedBackend final : public ForwardingBackend {
   static Key key(Token t) { return {t.kind, t.peer, t.number}; }
 
   Token message(WaitKind kind, Token token, const CallWords& words, CallSite site) {
+    if (stalls_) note_message(kind, token, words, site);
     if (!watch_) return token;
     if (words.root == kAnySource) {
       watch_->posted_any_source(group_, words.tag);
       return token;
     }
-    const int peer = board_ranks_[static_cast<size_t>(words.root)];
-    Waiting what{kind,      group_, {peer}, watch_->posted(group_, kind, peer, words.tag),
-                 words.tag, ""};
+    Message m{
+        token, kind, words, site,
+        watch_->posted(group_, kind, board_ranks_[static_cast<size_t>(words.root)], words.tag)};
     if (token.kind == 0) return token;
-    what.text =
-        fmt::format("{} with tag {} of group {}", text_of(tell(0, words, site)), words.tag, group_);
-    open_[key(token)] = std::move(what);
+    open_[key(token)] = m.waiting(*this);
     constexpr size_t kOpen = 65536;  // whose Works were dropped
     if (open_.size() > kOpen) open_.erase(open_.begin());
     return token;
+  }
+
+  /// A message, as it is told of when it makes a rank wait.
+  struct Message {
+    Token token;
+    WaitKind kind = WaitKind::none;
+    CallWords words{};
+    CallSite site{};
+    uint64_t number = 0;  // among those of its direction, peer and tag; 0: from any rank
+
+    Waiting waiting(const CheckedBackend& of) const {
+      Waiting w{number ? kind : WaitKind::none,
+                of.group_,
+                {},
+                number,
+                words.tag,
+                fmt::format("{} with tag {} of group {}", text_of(tell(0, words, site)), words.tag,
+                            of.group_),
+                stable_hash({static_cast<uint64_t>(words.dtype), words.count})};
+      if (number) w.ranks.push_back(of.board_ranks_[static_cast<size_t>(words.root)]);
+      return w;
+    }
+  };
+
+  void note_message(WaitKind kind, Token token, const CallWords& words, CallSite site) {
+    caller_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    uint64_t number = 0;
+    {
+      std::lock_guard lock(messages_mutex_);
+      if (words.root == kAnySource) {
+        messages_.any_source_tags.insert(words.tag);
+      } else {
+        const std::pair key{board_ranks_[static_cast<size_t>(words.root)], words.tag};
+        if (!last_pair_ || last_key_ != key) {
+          last_key_ = key;
+          last_pair_ = &messages_.messages[key];
+        }
+        number = kind == WaitKind::send ? ++last_pair_->first : ++last_pair_->second;
+        if (messages_.messages.size() > kMessagesKept) {
+          messages_.messages.clear();
+          messages_.all_messages = false;
+          last_pair_ = nullptr;
+        }
+      }
+    }
+    if (token.kind) sent_[++sent_count_ % kEach] = {token, kind, words, site, number};
   }
 
   /// False: it is late, and, where that is an end, the group ended here. Without a watch the
@@ -302,6 +455,13 @@ class CheckedBackend final : public ForwardingBackend {
     throw Timeout(text, {rank(), -1, "", static_cast<int64_t>(calls_)});
   }
 
+  void compare_by(Token token) {
+    if (!stalls_) return inner_->wait(token, timeout());
+    compares_ = true;
+    wait_watched(token, timeout());
+    compares_ = false;
+  }
+
   /// Everybody's bytes, rank after rank.
   std::vector<char> exchange(const void* mine, size_t bytes) {
     const auto n = static_cast<int64_t>(bytes);
@@ -312,12 +472,10 @@ class CheckedBackend final : public ForwardingBackend {
     failed_ = true;  // until it is done
     const Token token = inner_->all_gather(out, in.to(device_), site_);
     if (watch_)
-      await({WaitKind::collective, group_, board_ranks_, calls_, 0,
-             fmt::format("call {} of group {}, {}", calls_, group_,
-                         text_of(told_[(calls_ - 1) % kEach]))},
-            token, timeout(), true);
+      await({WaitKind::collective, group_, board_ranks_, calls_, 0, text_of_call(calls_)}, token,
+            timeout(), true);
     else
-      inner_->wait(token, timeout());
+      compare_by(token);
     failed_ = false;
     out = out.cpu();
     std::vector<char> all(static_cast<size_t>(out.numel()));
@@ -327,16 +485,38 @@ class CheckedBackend final : public ForwardingBackend {
 
   const std::string group_;
   const bool each_;
-  const uint64_t last_;  // of how many collectives are compared at once
-  uint64_t calls_ = 0, hash_ = 0;
+  const uint64_t last_;             // of how many collectives are compared at once
+  std::atomic<uint64_t> calls_{0};  // another thread of this rank may tell of them
+  uint64_t hash_ = 0;
   Told told_[kEach] = {};
   at::Device device_ = at::kCPU;  // of the last call
   CallSite site_;
   const std::shared_ptr<WaitWatch> watch_;  // with each
-  std::shared_ptr<StallWatch> stalls_;      // with hash
   const std::vector<int> board_ranks_;
-  std::map<Key, Waiting> open_;  // messages under way
+  std::map<Key, Waiting> open_;  // with each: messages under way
   bool failed_ = false;
+
+  std::shared_ptr<StallWatch> stalls_;     // with hash; and these:
+  std::atomic<std::thread::id> caller_{};  // of the last call
+  Token tokens_[kEach] = {};               // of the calls in told_
+  struct Parts {
+    uint64_t number = 0;  // of the call
+    std::vector<int64_t> sends, expects;
+  };
+  static constexpr size_t kParts = 8;
+  Parts parts_[kParts];  // of the latest all_to_all calls
+  uint64_t parts_count_ = 0;
+  Message sent_[kEach] = {};  // the latest messages, either way
+  uint64_t sent_count_ = 0;
+  std::mutex messages_mutex_;
+  GroupCalls messages_;
+  std::pair<int, int> last_key_{};                      // of the last message:
+  std::pair<uint64_t, uint64_t>* last_pair_ = nullptr;  // its place in messages_
+  Token waits_{};                                       // what wait() waits for
+  bool compares_ = false;                               // it waits for the others' hashes
+  Duration limit_{};
+  std::string makes_;  // the group that is being made of this one
+  std::optional<Clock::time_point> stalled_since_;
 };
 
 }  // namespace

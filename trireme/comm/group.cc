@@ -3,7 +3,9 @@
 
 #include <ATen/ops/empty.h>
 
+#include <deque>
 #include <exception>
+#include <mutex>
 
 #include "trireme/comm/group_check.h"
 
@@ -75,6 +77,7 @@ Work::Work(std::function<void()> rest)
     : compound_(std::make_shared<Compound>(Compound{{}, std::move(rest), {}})) {}
 
 void Work::wait() {
+  if (backend_) backend_->check_process();
   if (compound_) {
     for (Work& part : compound_->parts) part.wait();
     compound_->finish();
@@ -82,6 +85,7 @@ void Work::wait() {
   if (backend_ && token_.kind) backend_->wait(token_, backend_->timeout());
 }
 void Work::wait(Duration timeout) {
+  if (backend_) backend_->check_process();
   const Deadline deadline = Deadline::after(timeout);
   if (compound_) {
     for (Work& part : compound_->parts) part.wait(deadline.remaining());
@@ -90,6 +94,7 @@ void Work::wait(Duration timeout) {
   if (backend_ && token_.kind) backend_->wait(token_, timeout);
 }
 bool Work::is_completed() {
+  if (backend_) backend_->check_process();
   if (compound_) {
     for (Work& part : compound_->parts)
       if (!part.is_completed()) return false;
@@ -103,22 +108,57 @@ int Work::source() {
   return backend_->source(token_);
 }
 
-detail::Backend& Group::checked() const {
+namespace {
+
+/// In a forked child its parent's backend stays as it lies: ending it would say to the peers,
+/// through connections that are the parent's, that the rank left, and wait for threads that the
+/// child has not got.
+class OfThisProcess {
+ public:
+  explicit OfThisProcess(std::shared_ptr<detail::Backend> backend) : backend_(std::move(backend)) {}
+  ~OfThisProcess() {
+    if (made_in_.is_here()) return;
+    static std::mutex mutex;
+    static auto* const left_alone = new std::deque<std::shared_ptr<detail::Backend>>;
+    std::lock_guard lock(mutex);
+    left_alone->push_back(std::move(backend_));
+  }
+  OfThisProcess(const OfThisProcess&) = delete;
+
+ private:
+  std::shared_ptr<detail::Backend> backend_;
+  const ProcessMark made_in_;
+};
+
+}  // namespace
+
+Group::Group(std::shared_ptr<detail::Backend> backend) {
+  if (!backend) return;
+  detail::Backend* const b = backend.get();
+  backend_ = {std::make_shared<OfThisProcess>(std::move(backend)), b};
+}
+
+detail::Backend& Group::facts() const {
   check<UsageError>(backend_ != nullptr, "no group: call init_process_group() first");
   return *backend_;
+}
+detail::Backend& Group::checked() const {
+  detail::Backend& b = facts();
+  b.check_process();
+  return b;
 }
 
 Work Group::work(detail::Token token) const { return token.kind ? Work(backend_, token) : Work(); }
 
-int Group::rank() const { return checked().rank(); }
-int Group::size() const { return checked().size(); }
-const std::string& Group::backend() const { return checked().name(); }
-Duration Group::timeout() const { return checked().timeout(); }
+int Group::rank() const { return facts().rank(); }
+int Group::size() const { return facts().size(); }
+const std::string& Group::backend() const { return facts().name(); }
+Duration Group::timeout() const { return facts().timeout(); }
 bool Group::supports(Collective op, at::ScalarType dtype, at::DeviceType device) const {
-  return checked().supports(op, dtype, device);
+  return facts().supports(op, dtype, device);
 }
 bool Group::supports(ReduceOp op, at::ScalarType dtype) const {
-  return checked().supports(op, dtype);
+  return facts().supports(op, dtype);
 }
 at::Tensor Group::empty(at::IntArrayRef sizes, at::TensorOptions options) const {
   return checked().empty(sizes, options);
@@ -139,7 +179,9 @@ void Group::progress() {
   b.progress();
   if (b.crew()) b.crew()->move_others();
 }
-void Group::abort(const std::string& why) { checked().abort(why); }
+void Group::abort(const std::string& why) {
+  if (facts().is_of_this_process()) facts().abort(why);
+}
 
 Work Group::all_reduce(const at::Tensor& t, Reduction op, CallSite site) {
   auto& b = checked();

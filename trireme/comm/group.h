@@ -105,6 +105,10 @@ struct P2POp {
 /// and complex, min and max for all but complex. Buffers that come from empty() are read and
 /// written by peers in place; others may be copied on the way.
 ///
+/// A child that was forked after the group was made is no rank: what it calls throws UsageError
+/// (but for rank(), size() and other facts), and handles that go there say nothing to the other
+/// ranks.
+///
 /// One thread at a time uses a Group. Its calls run in issue order, and every rank must make the
 /// same calls in the same order: the first call that differs throws Mismatch on all ranks, naming
 /// both calls. A call that is a UsageError (wrong dtype, root, shape) throws before anything is
@@ -115,7 +119,7 @@ struct P2POp {
 class TRIREME_API Group {
  public:
   Group() = default;  // no group: every call is a UsageError
-  explicit Group(std::shared_ptr<detail::Backend> backend) : backend_(std::move(backend)) {}
+  explicit Group(std::shared_ptr<detail::Backend> backend);
   explicit operator bool() const { return backend_ != nullptr; }
 
   int rank() const;
@@ -214,13 +218,14 @@ class TRIREME_API Group {
   /// Moves calls that are under way forward; cheap when there are none. Never waits.
   void progress();
   /// Tells the peers that this rank is finished because of an error; they get PeerLost with this
-  /// text.
+  /// text. In a forked child: nothing.
   void abort(const std::string& why);
 
   detail::Backend* get() const { return backend_.get(); }
 
  private:
-  detail::Backend& checked() const;
+  detail::Backend& facts() const;
+  detail::Backend& checked() const;  // and this process may call it
   Work work(detail::Token token) const;
   std::shared_ptr<detail::Backend> backend_;
 };

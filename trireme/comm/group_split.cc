@@ -35,6 +35,7 @@ std::vector<int64_t> gather_rows(Backend& b, const std::vector<int64_t>& values,
 
 std::shared_ptr<Backend> make_subgroup(Backend& b, const std::vector<int>& members,
                                        const std::string& name) {
+  b.check_process();
   auto made = b.subgroup(members, name);
   made->identity.name = name;
   for (int m : members)
@@ -46,10 +47,10 @@ std::shared_ptr<Backend> make_subgroup(Backend& b, const std::vector<int>& membe
 
 }  // namespace detail
 
-const std::string& Group::name() const { return checked().identity.name; }
+const std::string& Group::name() const { return facts().identity.name; }
 
 std::vector<int> Group::world_ranks() const {
-  auto& b = checked();
+  auto& b = facts();
   if (!b.identity.world_ranks.empty()) return b.identity.world_ranks;
   std::vector<int> all;
   for (int r = 0; r < b.size(); ++r) all.push_back(r);

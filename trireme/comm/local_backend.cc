@@ -147,6 +147,10 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
     engine_.also_move([crew] { return crew->move_others(); });
     Backend::join(std::move(crew));
   }
+  bool on_stall(std::function<void()> look) override {
+    engine_.on_stall(std::move(look));
+    return true;
+  }
   void wait(Token token, Duration timeout) override {
     const local::Ticket t = ticket(token);
     // The clock is read only where the peers are late.

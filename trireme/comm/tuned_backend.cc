@@ -21,6 +21,7 @@ class TunedBackend final : public ForwardingBackend {
  public:
   TunedBackend(std::shared_ptr<Backend> inner, TuningTable table, std::vector<int> hosts)
       : ForwardingBackend(std::move(inner)), table_(std::move(table)) {
+    allowed_ = [name = this->name(), hosts](Algorithm a) { return may_serve(a, name, hosts); };
     options_.hosts = std::move(hosts);
     options_.tag = kPlanTag;
   }
@@ -29,7 +30,7 @@ class TunedBackend final : public ForwardingBackend {
   }
 
   Token all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) override {
-    const auto fastest = table_.choose("all_reduce", size(), t.nbytes());
+    const auto fastest = table_.choose("all_reduce", size(), t.nbytes(), allowed_);
     const bool fits =
         t.numel() && inner_->supports(Collective::send, t.scalar_type(), t.device().type());
     if (!fits || fastest.value_or(Algorithm::direct) == Algorithm::direct)
@@ -118,6 +119,7 @@ class TunedBackend final : public ForwardingBackend {
   }
 
   const TuningTable table_;
+  std::function<bool(Algorithm)> allowed_;
   AlgorithmOptions options_;
   std::deque<Call> calls_;
   uint64_t number_ = 0, complete_ = 0;
@@ -125,13 +127,25 @@ class TunedBackend final : public ForwardingBackend {
   bool moving_ = false;
 };
 
-bool always_direct(const TuningTable& table, int ranks) {
+bool always_direct(const TuningTable& table, const Backend& backend,
+                   const std::vector<int>& hosts) {
+  const int ranks = backend.size();
   for (const auto& m : table.measurements())
-    if (m.ranks == ranks && table.choose(m.op, ranks, m.bytes) != Algorithm::direct) return false;
+    if (m.ranks == ranks && table.choose(m.op, ranks, m.bytes, [&](Algorithm a) {
+          return may_serve(a, backend.name(), hosts);
+        }) != Algorithm::direct)
+      return false;
   return true;
 }
 
 }  // namespace
+
+// The all_reduces of local and gloo are in the order of the tree. That of hybrid depends on the
+// hosts, and MPI's on the library.
+bool may_serve(Algorithm algorithm, const std::string& backend, const std::vector<int>& hosts) {
+  if (algorithm == Algorithm::direct) return true;
+  return (backend == "local" || backend == "gloo") && keeps_order(algorithm, hosts);
+}
 
 std::shared_ptr<Backend> tuned_backend(std::shared_ptr<Backend> inner, const TuningTable& table,
                                        std::vector<int> hosts) {
@@ -157,7 +171,7 @@ std::shared_ptr<Backend> tuned_by_cache(std::shared_ptr<Backend> inner,
     std::string found = kNone;
     try {
       const auto table = TuningTable::load(HostShape::here(here, inner->name()));
-      if (table && !always_direct(*table, size)) found = table->text();
+      if (table && !always_direct(*table, *inner, hosts)) found = table->text();
     } catch (const std::exception& e) {
       found = kWrong + e.what();
     }

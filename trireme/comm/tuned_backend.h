@@ -12,8 +12,14 @@ namespace detail {
 
 class Backend;
 
+/// Whether a table may choose this algorithm for a group of this backend: bits never depend on what
+/// a clock has measured, so only those that give what the backend's own all_reduce gives.
+TRIREME_API bool may_serve(Algorithm algorithm, const std::string& backend,
+                           const std::vector<int>& hosts);
+
 /// A backend whose all_reduce goes by the algorithm that was the fastest at its size when `table`
-/// was measured. "direct" in the table is the backend's own. hosts[r]: where rank r runs.
+/// was measured, of those that may_serve(). "direct" in the table is the backend's own. hosts[r]:
+/// where rank r runs.
 /// Calls complete in issue order among themselves; they move forward where this rank waits, asks or
 /// calls progress().
 std::shared_ptr<Backend> tuned_backend(std::shared_ptr<Backend> inner, const TuningTable& table,

@@ -12,11 +12,15 @@ namespace {
 
 constexpr Duration kAnswer = std::chrono::seconds(2);
 
+std::string key_of(const std::string& group, int rank) {
+  return fmt::format("waits/{}/{}", group, rank);
+}
+
 class StoreBoard final : public WaitBoard {
  public:
   StoreBoard(std::unique_ptr<Store> store, const std::string& group, int rank, int size)
       : store_(std::move(store)), rank_(rank), said_(static_cast<size_t>(size)) {
-    for (int r = 0; r < size; ++r) keys_.push_back(fmt::format("waits/{}/{}", group, r));
+    for (int r = 0; r < size; ++r) keys_.push_back(key_of(group, r));
   }
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(keys_.size()); }
@@ -48,6 +52,16 @@ class LazyBoard final : public WaitBoard {
   int size() const override { return size_; }
   void say(const std::string& record) override { board().say(record); }
   std::vector<std::string> heard() override { return board().heard(); }
+  // Not through a connection of its own: whoever serves the store may take no new ones any more.
+  void say_leaving(const std::string& record, bool last) override {
+    if (last) store_->set_answer_limit(kAnswer);
+    if (board_) return board_->say(record);
+    store_->set(key_of(group_, rank_), record);
+  }
+  std::string first_to_say(const std::string& key, const std::string& words) override {
+    store_->set_answer_limit(kAnswer);
+    return store_->compare_set(key, "", words);
+  }
   bool outlives_ranks() const override { return true; }
 
  private:

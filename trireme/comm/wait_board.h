@@ -26,6 +26,13 @@ class WaitBoard {
   virtual std::vector<std::string> heard() = 0;
   /// Takes in what others said, where it would pile up otherwise.
   virtual void sweep() {}
+  /// say(), by a rank that leaves a group. last: it was its last one.
+  virtual void say_leaving(const std::string& record, bool /*last*/) { say(record); }
+  /// What the first rank said under this key, which may be this one; "": nobody keeps it. By a rank
+  /// that leaves its last group.
+  virtual std::string first_to_say(const std::string& /*key*/, const std::string& /*words*/) {
+    return "";
+  }
   /// False: a rank's last words may not arrive, so that it need not say that it leaves.
   virtual bool outlives_ranks() const = 0;
 };

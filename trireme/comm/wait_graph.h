@@ -9,8 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/codec.h"
 #include "trireme/base/export.h"
+#include "trireme/comm/recent_calls.h"
 
 // Who waits for whom, over all groups of a job: calls of different groups, sends and receives have
 // no exchange in which ranks could compare them.
@@ -39,14 +41,18 @@ struct Waiting {
   uint64_t number = 0;
   int tag = 0;
   std::string text;
-  TRIREME_FIELDS(kind, group, ranks, number, tag, text)
+  uint64_t digest = 0;  // of a message: of what both ends must agree on
+  /// Of an all_to_all: elements to and from each of `ranks`.
+  std::vector<int64_t> sends{}, expects{};
+  TRIREME_FIELDS(kind, group, ranks, number, tag, text, digest, sends, expects)
 };
 
 /// What a rank says of itself, true at one moment of its life. While it waits it posts nothing.
 struct WaitRecord {
   std::map<std::string, GroupCalls> groups;
   Waiting waiting;
-  TRIREME_FIELDS(groups, waiting)
+  std::map<std::string, RecentCalls> recent{};  // of groups that made this rank wait; check=hash
+  TRIREME_FIELDS(groups, waiting, recent)
 };
 
 /// By rank of the root group; nullopt: that one has said nothing yet.
@@ -64,7 +70,19 @@ TRIREME_API std::optional<std::string> find_circle(const WaitRecords& records, i
 /// A rank that `self` waits for has left the group, as a sentence.
 TRIREME_API std::optional<std::string> find_left(const WaitRecords& records, int self);
 
+/// A send and the recv that waits for it, of different sizes or types, or parts of an all_to_all
+/// that differ at their two ends, as a sentence.
+TRIREME_API std::optional<std::string> find_wrong_message(const WaitRecords& records, int self);
+
 /// Those that have not made the call that `self` waits in, as far as records tell.
 TRIREME_API std::vector<int> find_absent(const WaitRecords& records, int self);
+
+/// Whether no lower rank waits in the same call: one speaks for all that wait in it.
+TRIREME_API bool is_first_to_wait(const WaitRecords& records, int self);
+/// For the log: for whom `self` waits, and in what each of them is. It need not be an error.
+TRIREME_API std::string late_text(const WaitRecords& records, int self, Duration waited,
+                                  Duration left);
+/// The same of a rank that hears nothing of the others.
+TRIREME_API std::string alone_text(const Waiting& what, Duration waited, Duration left);
 
 }  // namespace trireme::detail

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
@@ -15,6 +16,7 @@ namespace trireme::detail {
 namespace {
 
 constexpr Duration kSayAfter = std::chrono::seconds(1);
+constexpr Duration kReportAfter = std::chrono::seconds(3);
 constexpr size_t kMessagesKept = 1024;
 
 /// Each look reads all ranks' words: the whole job asks some 100,000 times a second at most.
@@ -124,7 +126,7 @@ std::string WaitWatch::text_of_absent(const WaitRecords& records, Duration waite
 }
 
 std::optional<WaitWatch::Ended> WaitWatch::look(const Waiting& what, bool said, bool late,
-                                                Duration waited) {
+                                                Duration waited, Duration left) {
   std::lock_guard lock(mutex_);
   if (!speaks_for_all() || board_gone_) {
     if (late) return Ended{Outcome::late, ""};
@@ -140,9 +142,13 @@ std::optional<WaitWatch::Ended> WaitWatch::look(const Waiting& what, bool said, 
     if (late) return Ended{Outcome::late, ""};
     return std::nullopt;
   }
-  for (auto& text : {find_circle(records, board_->rank()), find_left(records, board_->rank())})
+  for (auto& text : {find_wrong_message(records, board_->rank()),
+                     find_circle(records, board_->rank()), find_left(records, board_->rank())})
     if (text) return Ended{Outcome::mismatch, *text};
   if (late) return Ended{Outcome::late, text_of_absent(records, waited)};
+  if (waited >= kReportAfter && !std::exchange(reported_, true) &&
+      is_first_to_wait(records, board_->rank()))
+    log_warn("{}", late_text(records, board_->rank(), waited, left));
   return std::nullopt;
 }
 
@@ -168,6 +174,7 @@ WaitWatch::Ended WaitWatch::await(const Waiting& what, const std::function<bool(
     explicit InWait(WaitWatch& w) : watch(w) {
       std::lock_guard lock(watch.mutex_);
       watch.waiting_ = std::this_thread::get_id();
+      watch.reported_ = false;
     }
     ~InWait() {
       std::lock_guard lock(watch.mutex_);
@@ -183,7 +190,7 @@ WaitWatch::Ended WaitWatch::await(const Waiting& what, const std::function<bool(
     ::usleep(round < 2 * kSpins ? 20 : 200);
     const bool late = deadline.expired();
     if (!late && !next_look.expired()) continue;
-    const auto ended = look(what, said, late, Clock::now() - start);
+    const auto ended = look(what, said, late, Clock::now() - start, deadline.remaining());
     if (ended && !done()) return *ended;
     said = true;
     next_look = Deadline::after(look_every_);

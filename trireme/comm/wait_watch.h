@@ -20,7 +20,8 @@ namespace trireme::detail {
 /// for a second says in what, and then looks a few times a second whether the ranks that it needs
 /// wait for it, or have left. So calls in another order, and calls of another group, end in about
 /// 1.2 s. A rank whose groups are used by several threads says nothing: another of its threads may
-/// still do what is awaited.
+/// still do what is awaited. Ranks that are merely late are told of once a wait, in the log, after
+/// three seconds.
 class WaitWatch {
  public:
   explicit WaitWatch(std::unique_ptr<WaitBoard> board);
@@ -54,7 +55,8 @@ class WaitWatch {
   void say(const Waiting& what);
   WaitRecords heard();
   std::string text_of_absent(const WaitRecords& records, Duration waited) const;
-  std::optional<Ended> look(const Waiting& what, bool said, bool late, Duration waited);
+  std::optional<Ended> look(const Waiting& what, bool said, bool late, Duration waited,
+                            Duration left);
 
   std::mutex mutex_;
   const std::unique_ptr<WaitBoard> board_;
@@ -63,7 +65,8 @@ class WaitWatch {
   std::map<std::string, std::thread::id> callers_;  // who called in a group last
   std::map<const void*, std::function<void(const std::string&)>> ends_;
   std::thread::id waiting_{};
-  bool at_once_ = false;  // two threads of this rank were seen in calls at the same time
+  bool reported_ = false;  // in the log, of this wait
+  bool at_once_ = false;   // two threads of this rank were seen in calls at the same time
   bool board_gone_ = false;
 };
 

@@ -141,9 +141,9 @@ JobStoreFound find_job_store(const std::string& host, PortRange ports,
     }
     if (!round.told.empty() || !round.quiet.empty()) last = round;
     patience = std::min<Duration>(patience * 2, std::chrono::seconds(2));
-    if (!warned && seconds_since(start) > 5) {
+    if (!warned && seconds_since(start) > 3) {
       warned = true;
-      log_warn("rank 0's store is not found at {}, {}, after 5 s ({}); trying on", host,
+      log_warn("rank 0's store is not found at {}, {}, after 3 s ({}); trying on", host,
                ports.text(), last.why());
     }
     bool go_on = !believe_it.expired() && back_off.pause(deadline);

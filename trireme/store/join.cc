@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "trireme/base/check.h"
@@ -48,6 +49,17 @@ std::string name_ranks(const std::vector<int>& ranks) {
   return out;
 }
 
+std::string get_or_say(Store& store, const std::string& key, Deadline deadline,
+                       const std::function<void()>& say) {
+  constexpr Duration kSayAfter = std::chrono::seconds(3);
+  if (deadline.remaining() > kSayAfter) try {
+      return store.get(key, Deadline::after(kSayAfter));
+    } catch (const Timeout&) {
+      say();
+    }
+  return store.get(key, deadline);
+}
+
 Seat take_seat(Store& store, int rank, int world_size) {
   // The token tells apart two threads of one process.
   std::string mine = fmt::format("{} {} {}", ::getpid(), net::host_name(), net::random_token());
@@ -72,19 +84,46 @@ Seat take_seat(Store& store, int rank, int world_size) {
   return Seat::ours;
 }
 
+namespace {
+
+std::vector<int> missing_ranks(Store& store, int world_size) {
+  std::vector<std::string> keys;
+  for (int r = 0; r < world_size; ++r) keys.push_back(rank_key(r));
+  std::vector<int> missing;
+  auto absent = store.missing(keys);  // in the order of `keys`
+  for (int r = 0; r < world_size && missing.size() < absent.size(); ++r)
+    if (absent[missing.size()] == keys[r]) missing.push_back(r);
+  return missing;
+}
+
+/// One of those that wait says so: the lowest.
+void say_who_is_awaited(Store& store, int rank, int world_size, double so_far, Deadline deadline) {
+  const auto missing = missing_ranks(store, world_size);
+  if (missing.empty()) return;  // the last one has just come
+  for (int r = 0; r < rank; ++r)
+    if (std::find(missing.begin(), missing.end(), r) == missing.end()) return;
+  const std::string until =
+      deadline.is_never()
+          ? "there is no deadline"
+          : fmt::format("the deadline is in {:.0f} s",
+                        std::chrono::duration<double>(deadline.remaining()).count());
+  log_warn("rank {} waits for {} {} of {} to join at {} ({:.0f} s so far; {})", rank,
+           missing.size() == 1 ? "rank" : "ranks", name_ranks(missing), world_size,
+           store.describe(), so_far, until);
+}
+
+}  // namespace
+
 void wait_for_world(Store& store, int rank, int world_size, Deadline deadline,
                     const std::function<std::string()>& turned_away) {
   auto start = Clock::now();
   std::string verdict;
   try {
-    verdict = store.get("join", deadline);
+    verdict = get_or_say(store, "join", deadline, [&] {
+      say_who_is_awaited(store, rank, world_size, seconds_since(start), deadline);
+    });
   } catch (const Timeout&) {
-    std::vector<std::string> keys;
-    for (int r = 0; r < world_size; ++r) keys.push_back(rank_key(r));
-    std::vector<int> missing;
-    auto absent = store.missing(keys);  // in the order of `keys`
-    for (int r = 0; r < world_size && missing.size() < absent.size(); ++r)
-      if (absent[missing.size()] == keys[r]) missing.push_back(r);
+    const std::vector<int> missing = missing_ranks(store, world_size);
     std::string why = fmt::format(
         "{} of {} ranks joined within {:.1f} s; missing: {} {}. Start them or see why they ended, "
         "or allow more time",

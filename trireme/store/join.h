@@ -37,8 +37,13 @@ enum class Seat {
 /// on the world's size.
 Seat take_seat(Store& store, int rank, int world_size);
 
-/// Waits until all ranks have taken theirs. Timeout naming the missing ranks and how long it
-/// waited, on every rank. `turned_away`: who was meanwhile, where this process knows it, in words.
+/// get(); where the key is not there after three seconds, `say` tells once what is awaited.
+TRIREME_API std::string get_or_say(Store& store, const std::string& key, Deadline deadline,
+                                   const std::function<void()>& say);
+
+/// Waits until all ranks have taken theirs; after three seconds the lowest of those that wait says
+/// in the log for whom. Timeout naming the missing ranks and how long it waited, on every rank.
+/// `turned_away`: who was meanwhile, where this process knows it, in words.
 void wait_for_world(Store& store, int rank, int world_size, Deadline deadline,
                     const std::function<std::string()>& turned_away = {});
 

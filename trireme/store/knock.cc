@@ -51,9 +51,9 @@ Knock knock_until(const net::Endpoint& at, const net::Credentials& credentials, 
     check<UsageError>(!one.stranger,
                       "what listens at {} is no store of Trireme's ({}): choose another port",
                       at.text(), one.why);
-    if (!warned && seconds_since(start) > 5) {
+    if (!warned && seconds_since(start) > 3) {
       warned = true;
-      log_warn("the store at {} does not answer yet, after 5 s: {}; trying on", at.text(), one.why);
+      log_warn("the store at {} does not answer yet, after 3 s: {}; trying on", at.text(), one.why);
     }
     check<Timeout>(back_off.pause(deadline),
                    "no store at {} within {:.1f} s: {}. Is the process that serves it (rank 0, or "

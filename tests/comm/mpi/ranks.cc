@@ -10,7 +10,9 @@
 #include <thread>
 
 #include "tests/support/conformance.h"
+#include "tests/support/desync_by_default.h"
 #include "tests/support/desync_programs.h"
+#include "tests/support/forked_group.h"
 #include "trireme/base/check.h"
 #include "trireme/comm/mpi/backend.h"
 #include "trireme/comm/run.h"
@@ -430,6 +432,36 @@ void stalled(Group world) {
   trireme::check<Error>(seconds_since(start) < 8, "{} s", seconds_since(start));
 }
 
+void forked(Group world) { testing::expect_children_do_no_harm(world); }
+
+// Default options, a store to say in what one waits.
+void by_default(Group world) {
+  const testing::CapturedLog log;
+  ServerHandle server;
+  std::shared_ptr<Store> store =
+      open_store(read_rank_env(), "env://", Deadline::after(seconds(60)), server);
+  const std::string wrong = testing::run_desync_by_default(
+      world, log,
+      [&](const std::string& name) {
+        detail::BackendSpec spec;
+        spec.rank = world.rank();
+        spec.size = world.size();
+        spec.timeout = seconds(60);
+        spec.name = name;
+        spec.store = std::make_shared<PrefixStore>(
+            std::shared_ptr<Store>(store->clone(Deadline::after(seconds(60)))), name);
+        return Group(detail::make_backend("mpi", spec));
+      },
+      false);
+  trireme::check<Error>(wrong.empty(), "{}", wrong);
+}
+
+void late(Group world) {
+  const testing::CapturedLog log;
+  const std::string wrong = testing::expect_a_late_rank_is_reported(world, log);
+  trireme::check<Error>(wrong.empty(), "{}", wrong);
+}
+
 // These end the job: the launcher must notice.
 void one_exits(Group g) {
   if (g.rank() == 1) std::exit(3);
@@ -452,6 +484,9 @@ const std::map<std::string, void (*)(Group)> kFacts{
     {"aborted", aborted},
     {"desync", desync},
     {"stalled", stalled},
+    {"by_default", by_default},
+    {"late", late},
+    {"forked", forked},
     {"beside_another", beside_another},
     {"one_exits", one_exits},
     {"one_is_killed", one_is_killed},

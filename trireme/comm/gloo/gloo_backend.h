@@ -76,6 +76,10 @@ class GlooBackend final : public Backend {
 
   // waiting.cc
   void wait(Token token, Duration timeout) override;
+  bool on_stall(std::function<void()> look) override {
+    look_ = std::move(look);
+    return true;
+  }
 
   // failing.cc
   /// Throws what ended the group.
@@ -141,6 +145,7 @@ class GlooBackend final : public Backend {
   // waiting.cc, on the user's thread
   std::string text_of(const Call& call) const;
   void wait_for_message(Call& call, Duration timeout);
+  Messenger::Outcome wait_and_look(Call& call, Deadline deadline);
   void wait_for_collective(const std::shared_ptr<Call>& call, Duration timeout);
   /// Whoever a message from any rank could have come from.
   std::string candidates(const Call& call);
@@ -165,6 +170,7 @@ class GlooBackend final : public Backend {
   bool carry_one(Call& call);
 
   static constexpr Duration kStall = std::chrono::seconds(1);  // then a rank says what it waits in
+  static constexpr Duration kLookEvery = std::chrono::milliseconds(200);
   /// For the cause of a broken connection.
   static constexpr Duration kPatience = std::chrono::seconds(2);
   static constexpr size_t kManyHeld = 64;
@@ -175,6 +181,7 @@ class GlooBackend final : public Backend {
   uint64_t calls_ = 0, number_ = 0;
   size_t reap_at_ = kManyHeld;
   std::map<uint64_t, int> sources_;  // of messages from any rank
+  std::function<void()> look_;       // at a call that makes this rank wait for long
 
   std::mutex mutex_;
   std::condition_variable wake_;  // the group's thread

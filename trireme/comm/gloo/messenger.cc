@@ -250,6 +250,8 @@ void Messenger::look_at(Clock::time_point when) {
   torch_->loop->run_at(when, this, [this] { end_late_waits(); });
 }
 
+bool Messenger::waits_again() const { return torch_->loop != nullptr; }
+
 Messenger::Outcome Messenger::wait(const Message& message, Deadline deadline) {
   if (message->soon && !soon_.empty()) {
     hand_over(soon_.data(), soon_.size());
@@ -262,6 +264,7 @@ Messenger::Outcome Messenger::wait(const Message& message, Deadline deadline) {
     check_posted(*message);
     const auto until =
         deadline.is_never() ? Clock::time_point::max() : Clock::now() + deadline.remaining();
+    message->late = false;
     waiting_.emplace(message.get(), until);
     look_at(until);
   }

@@ -54,7 +54,8 @@ class Messenger {
 
   enum class Outcome { complete, revoked, late };
   /// Once complete a message must not be waited for again. One that is late leaves the group
-  /// unusable. MessageLost.
+  /// unusable, unless waits_again(): then it may be waited for once more. MessageLost.
+  bool waits_again() const;
   Outcome wait(const Message& message, Deadline deadline);
   /// Whether wait() would return at once or throw.
   bool is_settled(const Message& message);

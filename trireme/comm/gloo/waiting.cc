@@ -46,9 +46,13 @@ void GlooBackend::wait(Token token, Duration timeout) {
   const std::shared_ptr<Call> call = at->second;
   if (call->message) {
     const Deadline deadline = Deadline::after(timeout);
+    Deadline look = Deadline::after(kStall);
     while (others_move() && !deadline.expired()) {
       if (completed(token)) return;
       std::this_thread::sleep_for(kMoveEvery);
+      if (!look_ || !look.expired()) continue;
+      look_();
+      look = Deadline::after(kLookEvery);
     }
     wait_for_message(*call, deadline.remaining());
   } else {
@@ -64,11 +68,39 @@ std::string GlooBackend::text_of(const Call& call) const {
                      call.what.text());
 }
 
+Messenger::Outcome GlooBackend::wait_and_look(Call& call, Deadline deadline) {
+  if (!look_) return messenger_->wait(call.message, deadline);
+  Duration pause = kStall;
+  if (messenger_->waits_again()) {
+    for (;;) {
+      const bool last = deadline.remaining() <= pause;
+      const auto outcome = messenger_->wait(call.message, last ? deadline : Deadline::after(pause));
+      if (outcome != Messenger::Outcome::late || last) return outcome;
+      look_();
+      pause = kLookEvery;
+    }
+  }
+  const auto start = Clock::now();
+  Deadline look = Deadline::after(pause);
+  for (int turn = 0; !messenger_->is_settled(call.message) && !deadline.expired(); ++turn) {
+    if (turn < 1000) {
+      std::this_thread::yield();
+      continue;
+    }
+    std::this_thread::sleep_for(std::clamp<Duration>(
+        (Clock::now() - start) / 100, std::chrono::microseconds(20), std::chrono::milliseconds(1)));
+    if (!look.expired()) continue;
+    look_();
+    look = Deadline::after(kLookEvery);
+  }
+  return messenger_->wait(call.message, deadline);
+}
+
 void GlooBackend::wait_for_message(Call& call, Duration timeout) {
   Messenger::Outcome outcome;
   const auto start = Clock::now();
   try {
-    outcome = messenger_->wait(call.message, Deadline::after(timeout));
+    outcome = wait_and_look(call, Deadline::after(timeout));
   } catch (const MessageLost& e) {
     fail_now(diagnose(e, text_of(call)));
   }
@@ -97,16 +129,25 @@ void GlooBackend::wait_for_collective(const std::shared_ptr<Call>& call, Duratio
   const Deadline deadline = Deadline::after(timeout);
   Duration pause = std::min<Duration>(kStall, timeout / 3);
   Deadline look = Deadline::after(pause);
+  Deadline stall_look = look_ ? Deadline::after(kStall) : Deadline::never();
   bool said = false;
   for (;;) {
     const bool move = others_move();
     std::unique_lock lock(mutex_);
-    const Duration next = std::min(look.remaining(), deadline.remaining());
+    const Duration next =
+        std::min({look.remaining(), deadline.remaining(), stall_look.remaining()});
     done_.wait_for(lock, move ? std::min(next, kMoveEvery) : next,
                    [&] { return call->finished || failure_; });
     if (call->finished) return;
     if (failure_) std::rethrow_exception(failure_);
-    if (move && !look.expired() && !deadline.expired()) continue;
+    const bool turn_to_look = stall_look.expired();
+    if (turn_to_look) {
+      lock.unlock();
+      look_();
+      stall_look = Deadline::after(kLookEvery);
+      lock.lock();
+    }
+    if ((move || turn_to_look) && !look.expired() && !deadline.expired()) continue;
     const auto stuck = running_ ? running_ : queue_.empty() ? call : queue_.front();
     lock.unlock();
     if (!said) {

@@ -69,10 +69,6 @@ std::shared_ptr<Backend> HybridBackend::make_across(const std::vector<int>& memb
   return make_backend(spec_.across, spec);
 }
 
-std::unique_ptr<WaitBoard> HybridBackend::make_board() {
-  return size() > 1 ? lazy_store_board(spec_.store, identity.name, rank(), size()) : nullptr;
-}
-
 std::shared_ptr<Backend> HybridBackend::subgroup(const std::vector<int>& members,
                                                  const std::string& name) {
   const bool one_host = std::all_of(members.begin(), members.end(), [&](int m) {

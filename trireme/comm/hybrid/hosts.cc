@@ -13,6 +13,8 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/fd.h"
+#include "trireme/base/log.h"
+#include "trireme/store/join.h"
 #include "trireme/store/store.h"
 
 namespace trireme::detail {
@@ -58,10 +60,16 @@ std::vector<int> find_hosts(Store& store, int rank, int size, Deadline deadline)
   for (unsigned char byte : raw) name += fmt::format("{:02x}", byte);
   const UniqueFd listener = listen_at(name);  // until everybody has looked
 
+  const auto get = [&](const char* what, int q) {
+    return get_or_say(store, fmt::format("{}/{}", what, q), deadline, [&] {
+      log_warn("rank {} waits for rank {} of {} to say on which host it runs (3 s so far)", rank, q,
+               size);
+    });
+  };
   store.set(fmt::format("host/{}", rank), id.empty() ? "socket:" + name : "id:" + id);
   int leader = rank;
   for (int q = 0; q < rank && leader == rank; ++q) {
-    const std::string theirs = store.get(fmt::format("host/{}", q), deadline);
+    const std::string theirs = get("host", q);
     const bool by_id = theirs.rfind("id:", 0) == 0;
     check<UsageError>(
         by_id == !id.empty(),
@@ -72,8 +80,7 @@ std::vector<int> find_hosts(Store& store, int rank, int size, Deadline deadline)
   }
   store.set(fmt::format("leader/{}", rank), std::to_string(leader));
   std::vector<int> leaders;
-  for (int q = 0; q < size; ++q)
-    leaders.push_back(std::stoi(store.get(fmt::format("leader/{}", q), deadline)));
+  for (int q = 0; q < size; ++q) leaders.push_back(std::stoi(get("leader", q)));
   return leaders;
 }
 

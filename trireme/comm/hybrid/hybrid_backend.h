@@ -84,7 +84,6 @@ class HybridBackend final : public Backend, public std::enable_shared_from_this<
   void abort(const std::string& why, AbortKind kind) override;
 
   // backend.cc
-  std::unique_ptr<WaitBoard> make_board() override;
   std::shared_ptr<Backend> subgroup(const std::vector<int>& members,
                                     const std::string& name) override;
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "trireme/base/check.h"
+#include "trireme/base/log.h"
 #include "trireme/base/philox.h"
 #include "trireme/comm/flight/cycle.h"
 #include "trireme/comm/local/p2p.h"
@@ -134,6 +135,43 @@ void Engine::say_blocked(const Ticket& t) {
                       : fmt::format("{} of group {}", describe_pair(t), name_));
   }
   w.mine->beat.fetch_add(1, std::memory_order_release);
+}
+
+/// A rank may lawfully be late: those that wait for it say so once, in the log, and go on waiting.
+/// The lowest of them speaks for all that wait in the same call.
+void Engine::report_late(const Ticket& ticket, Duration waited, Duration left) {
+  if (complete(ticket)) return;
+  const Watch& w = *watch_;
+  const uint64_t mask = awaited(ticket);
+  const std::string mine = read(*w.mine).text;
+  const std::string call = mine.substr(0, mine.find(", "));  // "call 5 of group world"
+  std::string absent, with;
+  int named = 0, more = 0;
+  for (int r = 0; r < static_cast<int>(w.boards.size()); ++r) {
+    if (r == w.self) continue;
+    const Said said = read(*w.boards[static_cast<size_t>(r)]);
+    if (mask >> r & 1) {
+      constexpr int kNamed = 8;
+      if (++named > kNamed)
+        ++more;
+      else
+        absent += fmt::format("{} rank {} {}", absent.empty() ? "" : ";", r,
+                              said.waits_for ? "is in " + said.text
+                                             : "is in no call that makes it wait: it computes, "
+                                               "reads data, is stopped or has ended");
+    } else if (said.waits_for && ticket.kind == Ticket::collective &&
+               said.text.substr(0, said.text.find(", ")) == call) {
+      if (r < w.self) return;
+      with += (with.empty() ? "" : ", ") + std::to_string(r);
+    }
+  }
+  log_warn(
+      "rank {} has waited {:.1f} s in {}{}{}{}. A rank may be late; the call's deadline is in "
+      "{:.0f} s",
+      w.self, std::chrono::duration<double>(waited).count(), mine,
+      with.empty() ? "" : ", as rank " + with + " has",
+      absent.empty() ? ". All have come to it" : ":" + absent,
+      more ? fmt::format("; and {} more", more) : "", std::chrono::duration<double>(left).count());
 }
 
 void Engine::say_free() {

@@ -411,6 +411,7 @@ void Engine::wait(const Ticket& ticket, Deadline deadline) {
   auto spin_until = begin + microseconds(spin_us_), yield_until = spin_until + yield_for;
   uint64_t rings = rings_;
   auto look_again = begin + look_each;
+  bool reported = false;
   struct Free {
     Engine& engine;
     ~Free() { engine.say_free(); }
@@ -420,6 +421,13 @@ void Engine::wait(const Ticket& ticket, Deadline deadline) {
     if (now >= look_again) {
       look_for_deadlock(ticket, now - begin);
       look_at_peers(ticket);
+      constexpr std::chrono::seconds stall(1), report_after(3);
+      if (look_ && now - begin >= stall) {
+        look_();
+      } else if (!reported && now - begin >= report_after) {
+        reported = true;
+        report_late(ticket, now - begin, deadline.remaining());
+      }
       look_again = now + look_each;
     }
     if (deadline.expired()) {

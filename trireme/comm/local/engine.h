@@ -98,6 +98,9 @@ class TRIREME_API Engine {
   void progress();
   /// What else is to be moved while this rank waits here; whether anything of it is under way.
   void also_move(std::function<bool()> others) { others_ = std::move(others); }
+  /// Some times a second on the thread that waits here, once it has waited for a second; what it
+  /// throws ends that wait. In place of this engine's own words about ranks that are late.
+  void on_stall(std::function<void()> look) { look_ = std::move(look); }
   /// Throws again what finished this engine.
   void check_usable() const {
     if (failure_) std::rethrow_exception(failure_);
@@ -202,6 +205,7 @@ class TRIREME_API Engine {
   void say_blocked(const Ticket& ticket);
   void say_free();
   void look_for_deadlock(const Ticket& ticket, Duration waited);
+  void report_late(const Ticket& ticket, Duration waited, Duration left);
   [[noreturn]] void raise_deadlock(const std::string& text, uint64_t seq);
   void validate(const Call& call) const;
   void enter_data();
@@ -215,6 +219,7 @@ class TRIREME_API Engine {
   Control* bell_[kMaxRanks] = {};  // where a rank sleeps: its control memory in the root group
   std::shared_ptr<std::vector<Engine*>> crew_;  // the engines of this rank
   std::function<bool()> others_;
+  std::function<void()> look_;
   const int pid_;  // a forked child holds this object too, and must not speak for the rank
   bool spin_decided_ = false;
   uint32_t tests_ = 0;

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "trireme/base/check.h"
+#include "trireme/base/log.h"
 #include "trireme/comm/local/process_host.h"
 #include "trireme/comm/local/refused.h"
 
@@ -101,7 +102,20 @@ void ProcessHost::join(const Exchange& exchange, Deadline deadline) {
       ::listen(listener.get(), kMaxRanks) != 0)
     fail<ResourceError>("cannot listen on a Unix socket: {}", errno_text());
   exchange.set(key_of(rank()), name + token + (rank() == 0 ? random_hex(8) : ""));
-  const std::string first = checked(exchange.get(key_of(0), deadline));
+  constexpr Duration kSayAfter = std::chrono::seconds(3);
+  const auto say_awaited = [&](const std::string& who) {
+    log_warn("rank {} waits for rank {} of {} to share memory on this host (3 s so far)", rank(),
+             who, size());
+  };
+  const auto get = [&](int q) {
+    if (deadline.remaining() > kSayAfter) try {
+        return checked(exchange.get(key_of(q), Deadline::after(kSayAfter)));
+      } catch (const Timeout&) {
+        say_awaited(std::to_string(q));
+      }
+    return checked(exchange.get(key_of(q), deadline));
+  };
+  const std::string first = get(0);
   check<Corrupt>(first.size() == name.size() + token.size() + 16,
                  "rank 0 published no socket name and epoch");
   epoch_ = std::strtoull(first.c_str() + name.size() + token.size(), nullptr, 16);
@@ -119,7 +133,7 @@ void ProcessHost::join(const Exchange& exchange, Deadline deadline) {
   std::vector<int> descriptors{control_fd.get()};
   if (self_pidfd) descriptors.push_back(self_pidfd.get());
   for (int q = 0; q < rank(); ++q) {
-    const std::string there = checked(exchange.get(key_of(q), deadline));
+    const std::string there = get(q);
     check<Corrupt>(there.size() >= name.size() + token.size(), "rank {} published no socket name",
                    q);
     UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -135,6 +149,15 @@ void ProcessHost::join(const Exchange& exchange, Deadline deadline) {
     adopt(q, std::move(socket), std::move(reply));
   }
   constexpr Duration look_each = std::chrono::milliseconds(500);
+  const auto still_missing = [&] {
+    std::string who;
+    for (int q = rank() + 1; q < size(); ++q)
+      if (!peers_[static_cast<size_t>(q)].control)
+        who += (who.empty() ? "" : ", ") + std::to_string(q);
+    return who;
+  };
+  const auto start = Clock::now();
+  bool said = false;
   for (int missing = size() - 1 - rank(); missing > 0;) {
     // The deadline counts, however many strangers knock.
     if (deadline.expired() ||
@@ -144,13 +167,13 @@ void ProcessHost::join(const Exchange& exchange, Deadline deadline) {
         for (int q = rank() + 1; q < size(); ++q)
           if (!peers_[static_cast<size_t>(q)].control)
             checked(exchange.try_get(key_of(q)).value_or(""));
+      if (!said && Clock::now() - start > kSayAfter) {
+        said = true;
+        say_awaited(still_missing());
+      }
       if (!deadline.expired()) continue;
-      std::string who;
-      for (int q = rank() + 1; q < size(); ++q)
-        if (!peers_[static_cast<size_t>(q)].control)
-          who += (who.empty() ? "" : ", ") + std::to_string(q);
       fail<Timeout>("rank {} waited for rank {} to share memory on this host; it did not come",
-                    rank(), who);
+                    rank(), still_missing());
     }
     UniqueFd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket) {

@@ -12,7 +12,7 @@ namespace trireme::detail {
 namespace {
 
 constexpr auto kByte = static_cast<uint8_t>(local::DType::u8);
-constexpr int64_t kRecordBytes = 16384;
+constexpr int64_t kRecordBytes = 65536;
 
 class MpiBoard final : public WaitBoard {
  public:

@@ -5,16 +5,9 @@
 #include "trireme/comm/plan/halving_doubling_plan.h"
 #include "trireme/comm/plan/ring_plan.h"
 #include "trireme/comm/plan/tree_plan.h"
-#include "trireme/comm/plan/tuning.h"
 #include "trireme/comm/plan/two_level_plan.h"
 
 namespace trireme {
-namespace {
-
-constexpr size_t kTreeBytes = size_t{4} << 10;     // below: latency decides
-constexpr size_t kHalvingBytes = size_t{1} << 20;  // above: neighbours in a ring share links best
-
-}  // namespace
 
 const char* name_of(Algorithm algorithm) {
   switch (algorithm) {
@@ -76,22 +69,6 @@ plan::Plan make_plan(Algorithm algorithm, int rank, int n, size_t count,
           rank, hosts.empty() ? std::vector<int>(static_cast<size_t>(n), 0) : hosts, count);
   }
   fail<UsageError>("no algorithm {}", static_cast<int>(algorithm));
-}
-
-Algorithm choose_algorithm(const AlgorithmQuery& query, const TuningTable* table) {
-  if (query.op != "all_reduce" || query.ranks <= 1) return Algorithm::direct;
-  auto allowed = [&](Algorithm a) { return !query.deterministic || keeps_order(a, query.hosts); };
-  if (table)
-    if (const auto measured = table->choose(query.op, query.ranks, query.bytes, allowed))
-      return *measured;
-  const auto by_host = plan::ranks_by_host(query.hosts);
-  if (by_host.size() <= 1) return Algorithm::direct;
-  if (query.bytes <= kTreeBytes) return Algorithm::tree;
-  bool several_each = true;
-  for (const auto& ranks : by_host) several_each = several_each && ranks.size() > 1;
-  if (several_each && allowed(Algorithm::two_level)) return Algorithm::two_level;
-  if (query.bytes > kHalvingBytes && allowed(Algorithm::ring)) return Algorithm::ring;
-  return Algorithm::halving_doubling;
 }
 
 }  // namespace trireme

@@ -10,7 +10,7 @@
 #include "trireme/base/export.h"
 #include "trireme/comm/plan/plan.h"
 
-// The algorithms of all_reduce, and which one to take.
+// The algorithms of all_reduce. Which one a group takes: comm/tuned_backend.h.
 namespace trireme {
 
 /// direct, halving_doubling, tree and (on well-ordered hosts) two_level add in the group's order
@@ -32,23 +32,5 @@ TRIREME_API bool keeps_order(Algorithm algorithm, const std::vector<int>& hosts)
 /// neither empty nor of n entries, or rank is not in the group.
 TRIREME_API plan::Plan make_plan(Algorithm algorithm, int rank, int n, size_t count,
                                  const std::vector<int>& hosts = {});
-
-class TuningTable;
-
-/// What choose_algorithm() is asked.
-struct AlgorithmQuery {
-  std::string_view op = "all_reduce";
-  int ranks = 1;
-  size_t bytes = 0;
-  std::vector<int> hosts;      // hosts[r]: where rank r runs; empty: one host
-  bool deterministic = false;  // only what keeps the group's order
-};
-
-/// The fastest measured for this op, number of ranks and size, where the table has one that is
-/// allowed; else: one host: direct; several: tree up to 4 KiB, two_level from there on where hosts
-/// have several ranks each, else halving_doubling up to 1 MiB, then ring. Operations other than
-/// all_reduce have one algorithm, direct. Every rank must ask the same to get the same.
-TRIREME_API Algorithm choose_algorithm(const AlgorithmQuery& query,
-                                       const TuningTable* table = nullptr);
 
 }  // namespace trireme
