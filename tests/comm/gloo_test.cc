@@ -172,8 +172,9 @@ TEST_F(comm_gloo, calls_that_differ_are_a_mismatch_that_names_both) {
   });
   EXPECT_LT(seconds_since(start), 10);
   EXPECT_EQ(texts[0], texts[1]);
-  EXPECT_TRUE(has(texts[0], "call 2: rank 0 called all_reduce(float32[1000], sum) at ") &&
-              has(texts[0], "rank 1 called all_reduce(float32[2000], sum) at "))
+  EXPECT_TRUE(
+      has(texts[0], "call 2 of group world: rank 0 called all_reduce(float32[1000], sum) at ") &&
+      has(texts[0], "rank 1 called all_reduce(float32[2000], sum) at "))
       << texts[0];
 }
 
