@@ -31,12 +31,13 @@ struct JobStoreFound {
   net::Session session;
   net::Endpoint at;
 };
-/// Asks at every port, again and again, until one lets us in that is not somebody who passes us on
-/// to another of them. Other jobs, other programs and strangers behind some of the ports do no
-/// harm: nobody is believed who says that our secret is wrong, until all ports have been asked for
-/// kRefusalPatience (where there is one port: at once); then UsageError. Timeout naming rank 0,
-/// host and ports.
+/// How long a refusal that may be ours is not believed.
 inline constexpr Duration kRefusalPatience = std::chrono::seconds(10);
+/// Asks at every port, again and again, until one lets us in. Other jobs, other programs and
+/// strangers behind some of the ports do no harm: who passes us on to the store at another of them
+/// is passed over, unless that is the only way; who says that our secret is wrong is not believed
+/// before all ports have been asked for kRefusalPatience (where there is one port: at once). Then
+/// UsageError. Timeout naming rank 0, host and ports.
 JobStoreFound find_job_store(const std::string& host, PortRange ports,
                              const net::Credentials& credentials, Deadline deadline);
 
