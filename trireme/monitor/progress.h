@@ -9,9 +9,10 @@
 #include "trireme/base/export.h"
 
 // What a person sees of a run. On a terminal: a bar that redraws itself in place. Elsewhere (a
-// file, a pipe, CI): one line every N steps, in torchtitan's words:
+// file, a pipe, CI, TERM=dumb): one line every N steps, in torchtitan's words:
 //
-//   step: 10  loss:  4.2310  grad_norm:  1.0312  memory:  0.31GiB  tps: 12,345
+//   step: 10/600  loss:  4.2310  grad_norm:  1.0312  memory:  0.31GiB  tps: 12,345  elapsed 0:12
+//   eta 11:48
 //
 // Used by one thread of one rank (0).
 namespace trireme {
@@ -24,10 +25,16 @@ struct StepView {
          tokens_per_s = 0;  // over all ranks; tokens 0 where samples are not text
 };
 
+/// Of a run, in seconds.
+struct StepTime {
+  double elapsed = 0;
+  double left = -1;  // -1: nobody knows
+};
+
 /// "1,234,567"
 TRIREME_API std::string with_commas(int64_t value);
 /// The line above. `steps` > 0 gives "step: 10/600".
-TRIREME_API std::string step_line(const StepView& view, int64_t steps = 0);
+TRIREME_API std::string step_line(const StepView& view, int64_t steps, const StepTime& time);
 
 struct ProgressOptions {
   int fd = 2;         // where it goes: the program decides; not owned
@@ -40,7 +47,7 @@ struct ProgressOptions {
     bar,
     lines,
     none
-  } style = Style::automatic;  // automatic: a bar if fd is a terminal
+  } style = Style::automatic;  // automatic: a bar if fd is a terminal that can redraw a line
 };
 
 class TRIREME_API Progress {
@@ -51,7 +58,7 @@ class TRIREME_API Progress {
   Progress(const Progress&) = delete;
 
   /// Costs a few hundred nanoseconds when nothing is due. A failing write (a closed terminal) is
-  /// not an error of the run.
+  /// not an error of the run, and one that would wait (a stopped terminal, a pager) is left out.
   void step(const StepView& view);
   /// A line of its own, above the bar: "validation loss …", "saved step-00000100".
   void note(std::string_view text);
@@ -59,7 +66,8 @@ class TRIREME_API Progress {
 
  private:
   void draw(const StepView& view);
-  void put(const std::string& text);
+  StepTime time_of(const StepView& view) const;
+  void put(const std::string& text, int patience_ms);
 
   ProgressOptions options_;
   bool bar_ = false, lines_ = false;
@@ -70,9 +78,10 @@ class TRIREME_API Progress {
 };
 
 namespace detail {
-/// "  12% [====>      ] " + text + "  eta 1:23", cut to `width` columns.
-TRIREME_API std::string bar_line(int64_t done, int64_t steps, double seconds_left,
-                                 const std::string& text, int width);
+/// What fits into `width` columns, numbers whole: step and eta always (cut only where not even they
+/// fit), then loss, rate, gradient norm, elapsed time, memory, and with what is left the bar.
+TRIREME_API std::string bar_line(const StepView& view, int64_t steps, const StepTime& time,
+                                 int width);
 }  // namespace detail
 
 }  // namespace trireme
