@@ -157,7 +157,8 @@ int bench_main(int argc, char** argv) {
     std::fputs(app.help().c_str(), stdout);
     return kExitDone;
   } catch (const CLI::ParseError& e) {
-    fail<UsageError>("bench: {}. 'trireme bench --help' shows its flags", e.what());
+    fail<UsageError>("bench: {}. 'trireme bench --help' shows its flags",
+                     parse_problem(app, e, launch::with_run_flags({})));
   }
 
   const RankEnv self = read_rank_env();

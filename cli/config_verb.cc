@@ -8,9 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "cli/refusals.h"
+#include "cli/verbs.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/config/report.h"
+#include "trireme/launch/options.h"
 
 namespace trireme {
 namespace {
@@ -19,6 +22,7 @@ struct Options {
   std::vector<std::string> files;
   std::vector<std::string> sets;
   int world = 0;
+  std::string ranks;  // --nproc-per-node, as train takes it; "": not given
   std::string json;
 };
 
@@ -52,7 +56,16 @@ int complain(std::string_view text, int code) {
 }
 
 int check_verb(const Options& options) {
-  auto report = check_config(ConfigInputs::from(options.files, options.sets), options.world);
+  int ranks = options.world;
+  if (!options.ranks.empty())
+    ranks = launch::parse_run_options({"--nproc-per-node", options.ranks}).nproc_per_node;
+  auto report = check_config(ConfigInputs::from(options.files, options.sets), ranks);
+  // With an error in it, what is left of a configuration may be refused for that alone.
+  if (!options.ranks.empty() && report.ok()) {
+    report.refused = refusals_of(report.inspection.config, ranks);
+    const MemoryCheck memory = check_memory(report.inspection.config, ranks, ranks);
+    if (memory.impossible()) report.refused.push_back(memory.refusal());
+  }
   deliver(options, check_text(report), options.json.empty() ? "" : check_json(report));
   if (report.ok()) return kExitDone;
   int more = report.errors() - 1;
@@ -89,10 +102,18 @@ int config_main(int argc, char** argv) {
     add_options(verb, &options);
     verb->get_option("FILE")->required();
   }
+  check
+      ->add_option(
+          "--nproc-per-node,--nproc_per_node", options.ranks,
+          "ranks on this machine, as `trireme train` takes them: also say what train would "
+          "refuse before it starts them")
+      ->type_name("N")
+      ->excludes("--world");
   check->footer(
       "Examples:\n"
       "  trireme config check ds_config.json\n"
       "  trireme config check examples/gpt.json ds_config.json --world 4 --json -\n"
+      "  trireme config check examples/gpt.json --nproc-per-node 2\n"
       "Exit code: 0 when training would start with it, 2 when not.");
   show->footer(
       "Examples:\n"
@@ -106,7 +127,7 @@ int config_main(int argc, char** argv) {
     print(app.help() + "\n");
     return kExitDone;
   } catch (const CLI::ParseError& error) {
-    return complain(std::string(error.what()) + "; try trireme config --help", kExitUsage);
+    return complain(parse_problem(app, error) + "; try trireme config --help", kExitUsage);
   } catch (const std::exception& error) {
     return complain(error.what(), exit_code_for(error));
   }

@@ -39,7 +39,8 @@ int generate_main(int argc, char** argv) {
     std::fputs(app.help().c_str(), stdout);
     return kExitDone;
   } catch (const CLI::ParseError& e) {
-    fail<UsageError>("generate: {}. 'trireme generate --help' shows its flags", e.what());
+    fail<UsageError>("generate: {}. 'trireme generate --help' shows its flags",
+                     parse_problem(app, e));
   }
   const std::string run = run_folder_of(path);
   const Config config = Config::load(ConfigInputs::from({run + "/config.json"}));

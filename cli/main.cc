@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <new>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "cli/verbs.h"
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
+#include "trireme/base/standard_streams.h"
 #include "trireme/launch/text.h"
 
 namespace trireme {
@@ -88,9 +90,13 @@ int dispatch(int argc, char** argv) {
 }  // namespace trireme
 
 int main(int argc, char** argv) {
+  trireme::open_missing_standard_streams();
   trireme::set_log_level(trireme::LogLevel::info);
   try {
     return trireme::dispatch(argc, argv);
+  } catch (const std::bad_alloc&) {
+    trireme::log_error("out of memory before anything was started: see 'ulimit -v' and 'free'");
+    return trireme::kExitFailed;
   } catch (const std::exception& error) {
     trireme::log_error("{}", error.what());
     return trireme::exit_code_for(error);

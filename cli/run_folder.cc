@@ -1,17 +1,94 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run_folder.h"
 
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
-#include <vector>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "trireme/base/check.h"
+#include "trireme/base/file.h"
+#include "trireme/base/log.h"
 
 namespace trireme {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+constexpr size_t kMostConfigBytes = size_t{16} << 20;
+
+bool is_step_name(const std::string& name) {
+  return name.size() >= 13 && name.rfind("step-", 0) == 0 &&
+         name.find_first_not_of("0123456789", 5) == std::string::npos;
+}
+
+/// What trireme writes in a run folder beside config.json, metrics.jsonl and steps.
+bool is_run_file(const std::string& name) {
+  return name == "log.jsonl" || name == "latest" || name == "flight" ||
+         name.rfind(".tmp-step-", 0) == 0 || name.rfind("latest.tmp.", 0) == 0 ||
+         name.rfind("config.json.tmp.", 0) == 0;
+}
+
+nlohmann::json read_config(const std::string& folder) {
+  try {
+    return nlohmann::json::parse(read_file(folder + "/config.json", kMostConfigBytes), nullptr,
+                                 /*allow_exceptions=*/false, /*ignore_comments=*/true);
+  } catch (const Error&) {
+    return nlohmann::json(nlohmann::json::value_t::discarded);
+  }
+}
+
+bool is_resolved_config(const std::string& folder) {
+  const auto json = read_config(folder);
+  return json.is_object() && json.contains("_origins");
+}
+
+bool is_start_line(const std::string& line) { return line.rfind("{\"event\":\"start\"", 0) == 0; }
+
+struct MetricsFound {
+  bool ours = false, steps = false;
+};
+
+MetricsFound look_at_metrics(const std::string& path) {
+  MetricsFound found;
+  std::ifstream file(path, std::ios::binary);
+  std::string line;
+  for (int lines = 0; lines < 1000 && std::getline(file, line); ++lines) {
+    if (lines == 0) found.ours = is_start_line(line);
+    if (!found.ours) return found;
+    if (!is_start_line(line)) {
+      found.steps = true;
+      return found;
+    }
+  }
+  return found;
+}
+
+std::string absolute_path(const std::string& path) {
+  fs::path p = fs::absolute(path).lexically_normal();
+  if (!p.has_filename()) p = p.parent_path();
+  return p.string();
+}
+
+/// Removes `folder` and then its parents as far as `made`, as long as they are empty.
+void remove_empty(std::string folder, const std::string& made) {
+  while (!made.empty() && folder.size() >= made.size() && ::rmdir(folder.c_str()) == 0)
+    folder = fs::path(folder).parent_path().string();
+}
+
+void remove_or_fail(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  check<ResourceError>(!error, "cannot delete {}: {}", path.string(), error.message());
+}
+
+}  // namespace
 
 std::string runs_of(const std::string& config_file) {
   fs::path file = fs::path(config_file).lexically_normal();
@@ -22,23 +99,12 @@ std::string runs_of(const std::string& config_file) {
   return "runs/" + (name.empty() ? "run" : name);
 }
 
-std::string new_run_folder(const std::string& config_file) {
-  const time_t now = ::time(nullptr);
-  tm parts{};
-  ::gmtime_r(&now, &parts);
-  char text[32];
-  ::strftime(text, sizeof text, "%Y%m%d-%H%M%S", &parts);
-  const std::string base = runs_of(config_file) + "/" + text;
-  std::string folder = base;
-  for (int i = 2; fs::exists(folder); ++i) folder = base + "-" + std::to_string(i);
-  return folder;
-}
-
 std::string newest_run(const std::string& runs) {
   std::error_code error;
   std::vector<fs::path> found;
   for (const auto& entry : fs::directory_iterator(runs, error))
-    if (fs::exists(entry.path() / "latest")) found.push_back(entry.path());
+    if (fs::exists(fs::path(steps_folder_of(entry.path().string())) / "latest", error))
+      found.push_back(entry.path());
   check<UsageError>(!found.empty(),
                     "there is no run with a checkpoint in {} to resume: name one (--resume PATH), "
                     "or start without --resume",
@@ -55,10 +121,194 @@ std::string run_folder_of(const std::string& path) {
       "{} is neither the folder of a run (with a config.json) nor one of its step folders", path);
 }
 
-void make_folders(const std::string& path) {
+std::string steps_folder_of(const std::string& run_folder) {
+  const auto json = read_config(run_folder);
+  if (!json.is_object() || !json.contains("checkpoint")) return run_folder;
+  const auto& section = json["checkpoint"];
+  if (!section.is_object() || !section.contains("folder") || !section["folder"].is_string())
+    return run_folder;
+  return section["folder"].get<std::string>();
+}
+
+FolderFound look_into(const std::string& folder) {
+  FolderFound found;
   std::error_code error;
-  fs::create_directories(path, error);
-  check<ResourceError>(!error, "cannot make the folder {}: {}", path, error.message());
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    std::error_code ignored;
+    if (is_step_name(name) && fs::exists(it->path() / "trireme.index.json", ignored))
+      found.steps.push_back(name);
+    else if (name != launch::kRunLockName && name != "config.json" && name != "metrics.jsonl")
+      found.has_other = true;
+  }
+  std::sort(found.steps.begin(), found.steps.end());
+  if (fs::exists(folder + "/config.json", error)) {
+    if (is_resolved_config(folder))
+      found.is_run = true;
+    else
+      found.foreign = "config.json";
+  }
+  if (fs::exists(folder + "/metrics.jsonl", error)) {
+    const MetricsFound metrics = look_at_metrics(folder + "/metrics.jsonl");
+    const bool empty = fs::file_size(folder + "/metrics.jsonl", error) == 0;
+    found.is_run |= metrics.ours;
+    found.has_metrics = metrics.steps;
+    if (!metrics.ours && !empty) found.foreign = "metrics.jsonl";
+  }
+  return found;
+}
+
+std::string refusal_of(const FolderFound& found, FolderUse use, const std::string& folder) {
+  if (use == FolderUse::resume) return "";
+  if (!found.foreign.empty())
+    return fmt::format(
+        "{}/{} is not a file that trireme wrote, and a run would write over it: choose another "
+        "--run-dir",
+        folder, found.foreign);
+  const bool holds = !found.steps.empty() || found.has_metrics;
+  if (use == FolderUse::fresh && holds)
+    return fmt::format(
+        "{} holds a run already ({}): --resume --run-dir {} goes on with it, --overwrite deletes "
+        "it and begins anew; or choose another --run-dir",
+        folder,
+        found.steps.empty() ? "its metrics"
+                            : fmt::format("{} checkpoint{}, the newest {}", found.steps.size(),
+                                          found.steps.size() == 1 ? "" : "s", found.steps.back()),
+        folder);
+  if (use == FolderUse::overwrite && !found.is_run && (holds || found.has_other))
+    return fmt::format(
+        "{} is not the folder of a run (no config.json or metrics.jsonl in it is trireme's): "
+        "--overwrite deletes a run and nothing else. Choose another --run-dir{}",
+        folder, holds ? "" : ", or leave --overwrite out");
+  return "";
+}
+
+void delete_run(const std::string& folder) {
+  std::vector<fs::path> ours;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    std::error_code ignored;
+    if (is_run_file(name) ||
+        (is_step_name(name) && fs::exists(it->path() / "trireme.index.json", ignored)))
+      ours.push_back(it->path());
+  }
+  for (const auto& path : ours) remove_or_fail(path);
+  // These say whose folder it is: last, so that a deletion that was cut short can be repeated.
+  if (look_at_metrics(folder + "/metrics.jsonl").ours) remove_or_fail(folder + "/metrics.jsonl");
+  if (is_resolved_config(folder)) remove_or_fail(folder + "/config.json");
+}
+
+void RunFolder::make(const std::string& folder) {
+  path_ = absolute_path(folder);
+  fs::path missing = path_;
+  std::error_code error;
+  while (!fs::exists(missing, error) && missing.has_parent_path() &&
+         missing != missing.parent_path()) {
+    made_ = missing.string();
+    missing = missing.parent_path();
+  }
+  fs::create_directories(path_, error);
+  if (error) {
+    const std::string why = error.message();
+    for (fs::path p = path_; !made_.empty() && p.string().size() >= made_.size();
+         p = p.parent_path())
+      ::rmdir(p.c_str());
+    fail<ResourceError>("cannot make the folder {}: {}", path_, why);
+  }
+  check<UsageError>(fs::is_directory(path_, error), "{} is not a folder", path_);
+}
+
+void RunFolder::take(const ClaimOptions& options) {
+  try {
+    lock_.emplace(path_, launch::RunLockOptions{.take_over = options.take_over});
+  } catch (...) {
+    remove_empty(path_, made_);
+    throw;
+  }
+}
+
+RunFolder::RunFolder(const std::string& folder, const ClaimOptions& options) {
+  make(folder);
+  take(options);
+  try {
+    const FolderFound found = look_into(path_);
+    const std::string refusal = refusal_of(found, options.use, folder);
+    check<UsageError>(refusal.empty(), "{}", refusal);
+    was_there_ = options.use == FolderUse::resume;
+    if (options.use == FolderUse::overwrite && found.is_run) {
+      delete_run(path_);
+      log_info("deleted the run that was in {}", path_);
+    }
+  } catch (...) {
+    lock_.reset();
+    remove_empty(path_, made_);
+    throw;
+  }
+}
+
+RunFolder RunFolder::fresh_below(const std::string& runs) {
+  const time_t now = ::time(nullptr);
+  tm parts{};
+  ::gmtime_r(&now, &parts);
+  char text[32];
+  ::strftime(text, sizeof text, "%Y%m%d-%H%M%S", &parts);
+  RunFolder folder;
+  folder.make(runs);
+  const std::string base = folder.path_ + "/" + text;
+  std::string path = base;
+  for (int i = 2; ::mkdir(path.c_str(), 0777) != 0; ++i) {
+    if (errno != EEXIST) {
+      const int code = errno;
+      remove_empty(folder.path_, folder.made_);
+      fail<ResourceError>("cannot make the folder {}: {}", path, errno_text(code));
+    }
+    path = base + "-" + std::to_string(i);
+  }
+  if (folder.made_.empty()) folder.made_ = path;
+  folder.path_ = path;
+  folder.take({});
+  return folder;
+}
+
+RunFolder RunFolder::for_steps(const std::string& path, const ClaimOptions& options,
+                               bool are_the_old_runs) {
+  RunFolder folder;
+  folder.make(path);
+  folder.take(options);
+  try {
+    const auto steps = look_into(folder.path_).steps;
+    if (options.use == FolderUse::resume || steps.empty()) return folder;
+    check<UsageError>(options.use == FolderUse::overwrite && are_the_old_runs,
+                      "checkpoint.folder {} holds checkpoints of another run (the newest is {}), "
+                      "which this one would delete: name another folder, or go on with that run "
+                      "(--resume)",
+                      path, steps.back());
+    for (const auto& step : steps) remove_or_fail(fs::path(folder.path_) / step);
+    remove_or_fail(fs::path(folder.path_) / "latest");
+  } catch (...) {
+    folder.lock_.reset();
+    remove_empty(folder.path_, folder.made_);
+    throw;
+  }
+  return folder;
+}
+
+void RunFolder::remove_unbegun() {
+  lock_.reset();
+  if (!was_there_) remove_unbegun_run(path_, made_);
+}
+
+void remove_unbegun_run(const std::string& folder, const std::string& made) {
+  const FolderFound found = look_into(folder);
+  if (!found.steps.empty() || found.has_metrics || !found.foreign.empty()) return;
+  std::error_code ignored;
+  if (found.is_run || !made.empty()) {
+    fs::remove(folder + "/metrics.jsonl", ignored);
+    fs::remove(folder + "/config.json", ignored);
+    fs::remove(folder + "/log.jsonl", ignored);
+  }
+  remove_empty(folder, made);
 }
 
 }  // namespace trireme

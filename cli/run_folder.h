@@ -1,21 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
+
+#include "trireme/launch/run_lock.h"
 
 // Where runs lie: runs/<config>/<UTC time>/ with config.json, metrics.jsonl, step-00000100/,
-// latest.
+// latest; and whose they are.
 namespace trireme {
 
 /// runs/<config>, for examples/<config>.json.
 std::string runs_of(const std::string& config_file);
-/// A name that is free, below runs_of(); not made yet.
-std::string new_run_folder(const std::string& config_file);
 /// The newest run below `runs` that holds a checkpoint. UsageError where there is none.
 std::string newest_run(const std::string& runs);
 /// The run folder that a run folder or one of its step folders belongs to. UsageError for anything
 /// else.
 std::string run_folder_of(const std::string& path);
-void make_folders(const std::string& path);
+/// Where a run's steps are: what its config.json calls checkpoint.folder, else the folder itself.
+std::string steps_folder_of(const std::string& run_folder);
+
+/// What a folder holds, as far as a run that starts in it is concerned.
+struct FolderFound {
+  bool is_run = false;             // a config.json or metrics.jsonl that trireme wrote
+  std::vector<std::string> steps;  // names of step folders, rising
+  bool has_metrics = false;        // of at least one step
+  bool has_other = false;          // anything else, but for a lock
+  std::string foreign;             // what a run would write over and trireme did not write; or ""
+};
+FolderFound look_into(const std::string& folder);
+
+enum class FolderUse { fresh, overwrite, resume };
+/// Why a run may not start in a folder where that was found; "" where it may. Pure.
+std::string refusal_of(const FolderFound& found, FolderUse use, const std::string& folder);
+
+/// Deletes what a run leaves in its folder, by name, and nothing else. ResourceError.
+void delete_run(const std::string& folder);
+
+struct ClaimOptions {
+  FolderUse use = FolderUse::fresh;
+  bool take_over = false;  // the folder of a job on another host
+};
+
+/// A folder that this job has made where it was missing, locked, and found to be free for its use.
+class RunFolder {
+ public:
+  /// UsageError and ResourceError leave nothing behind that was not there.
+  RunFolder(const std::string& folder, const ClaimOptions& options);
+  /// The run's folder below runs_of(), named after the time; two starts in one second get two.
+  static RunFolder fresh_below(const std::string& runs);
+  /// Steps that are kept apart from the run (checkpoint.folder). Those of another run are refused;
+  /// with FolderUse::overwrite they are deleted where `are_the_old_runs`.
+  static RunFolder for_steps(const std::string& folder, const ClaimOptions& options,
+                             bool are_the_old_runs);
+  RunFolder(RunFolder&&) = default;
+
+  const std::string& path() const { return path_; }  // absolute
+  const launch::RunLock& lock() const { return *lock_; }
+  /// The folder nearest to the root that had to be made; "": all were there.
+  const std::string& made() const { return made_; }
+  /// The job ended: if it did no step of a new run, what it wrote goes, and the folders that were
+  /// made for it.
+  void remove_unbegun();
+
+ private:
+  RunFolder() = default;
+  void make(const std::string& folder);
+  void take(const ClaimOptions& options);
+
+  std::string path_, made_;
+  bool was_there_ = false;  // a run that this one goes on with
+  std::optional<launch::RunLock> lock_;
+};
+
+/// As RunFolder::remove_unbegun, for a process that another one claimed the folder for. Nothing
+/// happens where a step was done. Call it when the lock is gone.
+void remove_unbegun_run(const std::string& folder, const std::string& made);
 
 }  // namespace trireme

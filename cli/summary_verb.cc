@@ -6,12 +6,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "cli/host_memory.h"
 #include "cli/verbs.h"
 #include "cli/worker_start.h"
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
 #include "trireme/launch/options.h"
-#include "trireme/launch/text.h"
 #include "trireme/planner/memory_plan.h"
 #include "trireme/planner/model_table.h"
 
@@ -63,10 +63,11 @@ SummaryFlags parse(const std::vector<std::string>& words) {
     const auto equals = word.find('=');
     const bool has_value = equals != std::string::npos;
     if (has_value) value = word.substr(equals + 1), word.resize(equals);
-    const std::string near = launch::nearest(word, known);
-    check<UsageError>(std::find(known.begin(), known.end(), word) != known.end(),
-                      "summary: there is no flag {}{}; 'trireme summary --help' lists them", word,
-                      near.empty() ? "" : ": did you mean " + near + "?");
+    if (std::find(known.begin(), known.end(), word) == known.end()) {
+      const std::string near = did_you_mean(word, launch::with_run_flags(known));
+      fail<UsageError>("summary: there is no flag {}{}; 'trireme summary --help' lists them", word,
+                       near);
+    }
     if (word == "--measure") {
       check<UsageError>(!has_value, "summary: --measure takes no value");
       f.measure = true;
@@ -134,7 +135,8 @@ std::string plan_text(const MemoryPlan& plan, const std::optional<Measured>& mea
   return out;
 }
 
-nlohmann::ordered_json plan_json(const MemoryPlan& plan, const std::optional<Measured>& measured) {
+nlohmann::ordered_json plan_json(const MemoryPlan& plan, const MemoryVerdict& verdict,
+                                 const std::optional<Measured>& measured) {
   nlohmann::ordered_json out;
   out["parameters"] = plan.model.numel();
   out["modules"] = nlohmann::ordered_json::array();
@@ -150,6 +152,11 @@ nlohmann::ordered_json plan_json(const MemoryPlan& plan, const std::optional<Mea
     return json;
   };
   out["predicted"] = figures(plan.rank);
+  using Fit = MemoryVerdict::Fit;
+  out["on_this_machine"] = {{"fit", verdict.fit == Fit::fits    ? "fits"
+                                    : verdict.fit == Fit::tight ? "tight"
+                                                                : "impossible"},
+                            {"why", verdict.text}};
   if (measured) {
     out["measured"] = figures(measured->rank);
     out["measured"]["shared"] = measured->shared;
@@ -173,13 +180,20 @@ int summary_main(int argc, char** argv) {
                     "summary: name a configuration, as in 'trireme summary examples/gpt.json'");
   const Config config = Config::load(ConfigInputs::from(flags.files, flags.sets));
   const MemoryPlan plan = plan_memory(config, launch_options.nproc_per_node);
+  const MemoryVerdict verdict =
+      judge_memory(plan.rank, launch_options.nproc_per_node, host_memory());
   std::optional<Measured> measured;
   int code = kExitDone;
   if (flags.measure) measured = measure(config, plan.batches, launch_options, &code);
   if (code != kExitDone || (flags.measure && !measured)) return code;
-  if (!flags.json.empty()) write_json(flags.json, plan_json(plan, measured));
+  if (!flags.json.empty()) write_json(flags.json, plan_json(plan, verdict, measured));
   if (flags.json == "-") return kExitDone;
-  const std::string text = model_table(plan.model) + plan_text(plan, measured);
+  std::string text =
+      model_table(plan.model) + plan_text(plan, measured) + "\nOn this machine: " + verdict.text;
+  if (verdict.fit != MemoryVerdict::Fit::fits)
+    text += (verdict.fit == MemoryVerdict::Fit::tight ? ". " : ": `trireme train` refuses it. ") +
+            memory_advice(plan);
+  text += "\n";
   std::fwrite(text.data(), 1, text.size(), stdout);
   return kExitDone;
 }

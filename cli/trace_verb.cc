@@ -69,7 +69,9 @@ Flags parse(const std::vector<std::string>& words) {
                         "--last {}: a number of calls, up to 9999", text);
       f.last = std::stoi(text);
     } else {
-      check<UsageError>(!word.starts_with("-"), "trireme trace flight does not know '{}'", word);
+      if (word.starts_with("-"))
+        fail<UsageError>("trireme trace flight does not know '{}'{}", word,
+                         did_you_mean(word, {"--allow-incomplete", "--json", "--last", "--help"}));
       check<UsageError>(f.folder.empty(), "trireme trace flight takes one folder: '{}' and '{}'",
                         f.folder, word);
       f.folder = word;

@@ -1,16 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/verbs.h"
 
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
+#include "trireme/launch/text.h"
 
 namespace trireme {
 
 std::vector<std::string> words_of(int argc, char** argv) {
   return argc > 1 ? std::vector<std::string>(argv + 1, argv + argc) : std::vector<std::string>();
+}
+
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& known) {
+  const std::string near = launch::nearest(word, known);
+  return near.empty() ? "" : ": did you mean " + near + "?";
+}
+
+std::string parse_problem(const CLI::App& app, const CLI::ParseError& error,
+                          const std::vector<std::string>& more) {
+  std::vector<const CLI::App*> apps{&app};
+  for (const CLI::App* sub : app.get_subcommands()) apps.push_back(sub);
+  std::vector<std::string> known = more, unknown;
+  for (const CLI::App* one : apps) {
+    for (const CLI::Option* option : one->get_options())
+      for (const auto& name : option->get_lnames()) known.push_back("--" + name);
+    for (const auto& word : one->remaining())
+      if (word.rfind("--", 0) == 0) unknown.push_back(word.substr(0, word.find('=')));
+  }
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) && !unknown.empty())
+    return fmt::format("there is no flag {}{}", unknown[0], did_you_mean(unknown[0], known));
+  return error.what();
 }
 
 void write_json(const std::string& file, const nlohmann::ordered_json& value) {
@@ -38,8 +63,8 @@ JsonAndHelp parse_json_and_help(int argc, char** argv, const char* help) {
     } else if (word.starts_with("--json=")) {
       result.json = word.substr(7);
     } else {
-      fail<UsageError>("trireme {} does not know '{}'; it takes --json FILE and --help", argv[0],
-                       word);
+      fail<UsageError>("trireme {} does not know '{}'{}; it takes --json FILE and --help", argv[0],
+                       word, did_you_mean(word, {"--json", "--help"}));
     }
     check<UsageError>(!result.json.empty(), "--json needs a file ('-' is stdout)");
   }

@@ -9,6 +9,11 @@
 
 // One function a verb: argv[0] is the verb, the result is the exit code (design §4). UsageError and
 // other errors may leave by throwing; main prints them.
+namespace CLI {
+class App;
+class ParseError;
+}  // namespace CLI
+
 namespace trireme {
 
 int train_main(int argc, char** argv);
@@ -22,6 +27,13 @@ int version_main(int argc, char** argv);
 
 /// argv[1…] as strings.
 std::vector<std::string> words_of(int argc, char** argv);
+
+/// ": did you mean --steps?", or "" where none of the known words is near.
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& known);
+/// What a CLI11 parser says, with that for a flag that it does not know (or the verb that
+/// extract_run_options reads flags for: `more`).
+std::string parse_problem(const CLI::App& app, const CLI::ParseError& error,
+                          const std::vector<std::string>& more = {});
 
 /// What --json FILE means everywhere: "-" is stdout.
 void write_json(const std::string& file, const nlohmann::ordered_json& value);

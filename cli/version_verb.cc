@@ -6,6 +6,7 @@
 
 #include "cli/verbs.h"
 #include "cli/worker_start.h"
+#include "trireme/base/version.h"
 
 namespace trireme {
 namespace {
@@ -25,7 +26,7 @@ int version_main(int argc, char** argv) {
   auto flags = parse_json_and_help(argc, argv, kHelp);
   if (flags.done) return 0;
   std::string worker = find_worker_program();
-  nlohmann::ordered_json json{{"trireme", TRIREME_VERSION},
+  nlohmann::ordered_json json{{"trireme", version()},
                               {"compiler", TRIREME_COMPILER},
                               {"libc", ::gnu_get_libc_version()},
                               {"worker", worker}};
@@ -33,7 +34,7 @@ int version_main(int argc, char** argv) {
     write_json(flags.json, json);
     return 0;
   }
-  std::printf("trireme %s\n", TRIREME_VERSION);
+  std::printf("trireme %s\n", version());
   std::printf("compiler  %s\n", TRIREME_COMPILER);
   std::printf("glibc     %s\n", ::gnu_get_libc_version());
   std::printf("worker    %s\n",

@@ -10,6 +10,7 @@
 #include "cli/doctor/child.h"
 #include "cli/doctor/sections.h"
 #include "cli/worker_start.h"
+#include "trireme/base/version.h"
 
 namespace trireme::doctor {
 namespace {
@@ -49,12 +50,12 @@ Section versions() {
   const std::string kernel =
       fmt::format("{} {} {}", system.sysname, system.release, system.machine);
   const std::string worker = find_worker_program();
-  s.json = {{"trireme", TRIREME_VERSION},
+  s.json = {{"trireme", version()},
             {"compiler", TRIREME_COMPILER},
             {"glibc", ::gnu_get_libc_version()},
             {"kernel", kernel},
             {"worker", worker}};
-  s.row("trireme", fmt::format("{} ({})", TRIREME_VERSION, TRIREME_COMPILER));
+  s.row("trireme", fmt::format("{} ({})", version(), TRIREME_COMPILER));
   s.row("system", fmt::format("{}, glibc {}", kernel, ::gnu_get_libc_version()));
   if (worker.empty()) {
     s.row("worker", "not there");
@@ -88,10 +89,10 @@ Section versions() {
                                                       ? " (no OpenBLAS)"
                                                       : ", " + text("blas_corename") + " kernels"));
   say_backends(s, about);
-  if (text("trireme") != TRIREME_VERSION)
-    s.find(fmt::format("the worker is of version {}, this command of {}", text("trireme"),
-                       TRIREME_VERSION),
-           "build or install both halves together");
+  if (text("trireme") != version())
+    s.find(
+        fmt::format("the worker is of version {}, this command of {}", text("trireme"), version()),
+        "build or install both halves together");
   if (!text("blas_library").empty() && text("blas_corename").empty())
     s.find(fmt::format("LibTorch computes with {}: reference BLAS is 10 to 50 times slower",
                        text("blas_library")),

@@ -9,6 +9,7 @@
 
 #include "cli/worker/tasks.h"
 #include "trireme/base/check.h"
+#include "trireme/base/version.h"
 #include "trireme/comm/registry.h"
 
 namespace trireme {
@@ -35,7 +36,7 @@ std::string cpu_capability() {
 int about_task(const Words&) {
   void* sgemm = ::dlsym(RTLD_DEFAULT, "sgemm_");
   auto corename = reinterpret_cast<char* (*)()>(::dlsym(RTLD_DEFAULT, "openblas_get_corename"));
-  const nlohmann::ordered_json about{{"trireme", TRIREME_VERSION},
+  const nlohmann::ordered_json about{{"trireme", version()},
                                      {"libtorch", TORCH_VERSION},
                                      {"cuda", at::hasCUDA()},
                                      {"cpu_capability", cpu_capability()},

@@ -16,6 +16,7 @@
 #include "cli/worker/bench_load.h"
 #include "cli/worker/bench_plan.h"
 #include "cli/worker/bench_table.h"
+#include "trireme/base/version.h"
 
 namespace trireme::bench {
 namespace {
@@ -140,7 +141,7 @@ void Runner::say_who() {
   output_.human(fmt::format(
       "# trireme bench {}\n# {} ranks ({}), {} memory, minBytes {} maxBytes {} step: {} warmup "
       "iters: {} iters: {} rounds: {} validation: {}\n#\n# Ranks",
-      TRIREME_VERSION, world_.size(), job_.threads ? "threads" : "processes",
+      version(), world_.size(), job_.threads ? "threads" : "processes",
       job_.arena ? "arena" : "plain", job_.bytes.front(), job_.bytes.back(), job_.step, job_.warmup,
       job_.calls > 0 ? std::to_string(job_.calls) : fmt::format("{:.0f} ms", kRoundSeconds * 1e3),
       job_.rounds, job_.check ? 1 : 0));

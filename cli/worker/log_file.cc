@@ -3,7 +3,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -31,20 +30,34 @@ std::string utc_now() {
 
 }  // namespace
 
-LogFile::LogFile(const std::string& path) {
-  std::error_code ignored;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-  auto fd = std::make_shared<UniqueFd>(
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  check<ResourceError>(static_cast<bool>(*fd), "cannot open {}: {}", path, errno_text());
-  set_log_sink([fd](LogLevel level, std::string_view text) {
+struct LogFile::State {
+  std::string path;
+  UniqueFd fd;
+  std::string before;  // lines that came before open()
+};
+
+LogFile::LogFile(const std::string& path) : state_(std::make_shared<State>()) {
+  state_->path = path;
+  set_log_sink([state = state_](LogLevel level, std::string_view text) {
     static const char* const kLevels[] = {"debug", "info", "warning", "error"};
     write_whole(STDERR_FILENO, format_log_line(level, text) + "\n");
-    const nlohmann::ordered_json line = {
+    const nlohmann::ordered_json object = {
         {"time", utc_now()}, {"level", kLevels[static_cast<int>(level)]}, {"text", text}};
-    write_whole(fd->get(),
-                line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    const std::string line =
+        object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    if (state->fd)
+      write_whole(state->fd.get(), line);
+    else
+      state->before += line;
   });
+}
+
+void LogFile::open() {
+  UniqueFd fd(::open(state_->path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  check<ResourceError>(static_cast<bool>(fd), "cannot open {}: {}", state_->path, errno_text());
+  write_whole(fd.get(), state_->before);
+  state_->before.clear();
+  state_->fd = std::move(fd);
 }
 
 LogFile::~LogFile() { set_log_sink({}); }

@@ -5,9 +5,11 @@
 #include <exception>
 #include <string>
 
+#include "cli/worker/out_of_memory.h"
 #include "cli/worker/tasks.h"
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
+#include "trireme/base/standard_streams.h"
 #include "trireme/launch/error_file.h"
 
 namespace trireme {
@@ -30,19 +32,20 @@ void report(const std::exception& error) {
   const auto* ours = dynamic_cast<const Error*>(&error);
   if (const char* file = std::getenv("TORCHELASTIC_ERROR_FILE"); file && *file) {
     try {
-      launch::write_error_file(file, ours ? ours->kind() : "Error", brief(error));
+      launch::write_error_file(file, ours ? ours->kind() : "Error", told(error));
       return;
     } catch (const std::exception& second) {
       log_error("{}", second.what());
     }
   }
-  log_error("{}", brief(error));
+  log_error("{}", told(error));
 }
 
 }  // namespace
 }  // namespace trireme
 
 int main(int argc, char** argv) {
+  trireme::open_missing_standard_streams();
   trireme::set_log_level(trireme::LogLevel::info);
   try {
     return trireme::dispatch(trireme::Words(argv + 1, argv + argc));

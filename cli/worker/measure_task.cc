@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "cli/worker/out_of_memory.h"
 #include "cli/worker/tasks.h"
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
@@ -31,7 +32,7 @@ int measure_task(const Words& words) {
         world, std::vector<int64_t>{m.weights, m.gradients, m.optimizer, m.activations, m.buffers,
                                     m.resident, m.shared});
   } catch (const std::exception& error) {
-    world.abort(brief(error));
+    world.abort(told(error));
     throw;
   }
   if (world.rank() == 0) {

@@ -55,7 +55,7 @@ void give_memory_back() {
   ::malloc_trim(0);
 }
 
-void catch_stop_signals() {
+void stop_after_the_step() {
   struct sigaction action {};
   action.sa_handler = on_stop_signal;
   action.sa_flags = SA_RESTART;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,17 +44,23 @@ void tune_worker_process();
 void give_memory_back();
 
 /// Log lines go to stderr and, as {"time","level","text"}, to the end of this file, while the
-/// object lives.
+/// object lives. The file is not made before open(): a run that is refused leaves none.
 class LogFile {
  public:
   explicit LogFile(const std::string& path);
   ~LogFile();
   LogFile(const LogFile&) = delete;
+  void open();
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
 };
 
-/// SIGINT and SIGTERM: the first asks the task to stop after its step, the second ends the process
+/// SIGINT and SIGTERM end the process until this is called: there is nothing to save while a run is
+/// built. From then on the first asks the task to stop after its step, the second ends the process
 /// at once.
-void catch_stop_signals();
+void stop_after_the_step();
 /// 0, or the signal that asked.
 int stop_signal();
 

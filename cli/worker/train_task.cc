@@ -2,23 +2,77 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <optional>
 
+#include "cli/run_folder.h"
+#include "cli/worker/out_of_memory.h"
 #include "cli/worker/tasks.h"
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
 #include "trireme/base/rank_label.h"
+#include "trireme/comm/objects.h"
 #include "trireme/comm/run.h"
 #include "trireme/config/config.h"
+#include "trireme/config/resolved.h"
+#include "trireme/launch/sealed_text.h"
+#include "trireme/store/rank_env.h"
 #include "trireme/train/trainer.h"
 
 namespace trireme {
+namespace {
+
+/// Ranks that mpirun or srun started have each read their own files, on their own hosts.
+void check_same_configuration(const Config& config, Group world) {
+  const auto hashes = all_gather_object(world, config.hash());
+  for (size_t rank = 1; rank < hashes.size(); ++rank)
+    check<UsageError>(hashes[rank] == hashes[0],
+                      "rank {} has another configuration than rank 0 ({} and {}): give every rank "
+                      "the same files and flags",
+                      rank, hashes[rank], hashes[0]);
+}
+
+/// The run folder, where no launcher of ours that outlives this process holds it.
+class OwnFolder {
+ public:
+  OwnFolder(const TaskOptions& given, int rank) : run_dir_(given.get("run-dir")) {
+    made_ = given.get("made", "");
+    if (const auto fd = given.find("lock-fd"))
+      lock_.emplace(launch::RunLock::adopt(run_dir_, std::stoi(*fd)));
+    if (const auto fd = given.find("steps-lock-fd"))
+      steps_lock_.emplace(launch::RunLock::adopt(given.get("steps"), std::stoi(*fd)));
+    // Started by hand, without `trireme train` before it.
+    if (!lock_ && !given.find("config-fd") && rank == 0) {
+      std::error_code error;
+      std::filesystem::create_directories(run_dir_, error);
+      check<ResourceError>(!error, "cannot make the run folder {}: {}", run_dir_, error.message());
+      lock_.emplace(run_dir_);
+    }
+  }
+  ~OwnFolder() {
+    lock_.reset();
+    if (!made_.empty()) remove_unbegun_run(run_dir_, made_);
+  }
+  OwnFolder(const OwnFolder&) = delete;
+
+ private:
+  std::string run_dir_, made_;
+  std::optional<launch::RunLock> lock_, steps_lock_;
+};
+
+}  // namespace
 
 int train_task(const Words& words) {
   const TaskOptions given(words);
   tune_worker_process();
-  catch_stop_signals();
-  const Config config = Config::load(ConfigInputs::from({given.get("config")}));
+  ::signal(SIGPIPE, SIG_IGN);  // nobody reads the progress any more: the run goes on
+  // What the front half resolved comes by descriptor: a file in the run folder may be rewritten.
+  std::string resolved;
+  if (const auto fd = given.find("config-fd")) resolved = launch::take_sealed_text(std::stoi(*fd));
+  const Config config = resolved.empty() ? Config::load(ConfigInputs::from({given.get("config")}))
+                                         : load_resolved(resolved);
+  const std::string run_dir = given.get("run-dir");
+  const OwnFolder folder(given, read_rank_env().rank);
   InitOptions init;
   init.backend = config.get_string("comm.backend");
   init.timeout = std::chrono::duration_cast<Duration>(
@@ -27,19 +81,25 @@ int train_task(const Words& words) {
   set_thread_rank(world.rank());  // under mpirun and srun RANK does not say it
 
   std::optional<LogFile> log_file;
-  if (world.rank() == 0) log_file.emplace(given.get("run-dir") + "/log.jsonl");
+  if (world.rank() == 0) log_file.emplace(run_dir + "/log.jsonl");
   TrainOptions options;
-  options.run_dir = given.get("run-dir");
+  options.run_dir = run_dir;
   options.resume = given.find("resume");
   options.stop_asked = [] { return stop_signal(); };
   options.say = [](const std::string& line) { log_line(LogLevel::info, line); };
   options.memory_short = give_memory_back;
   options.progress_fd = STDERR_FILENO;
+  options.config_json = resolved;
+  options.built = [&] {
+    stop_after_the_step();
+    if (log_file) log_file->open();
+  };
   TrainResult result;
   try {
+    check_same_configuration(config, world);
     result = train(config, world, options);
   } catch (const std::exception& error) {
-    world.abort(brief(error));
+    world.abort(told(error));
     throw;
   }
   if (!result.stopped) return kExitDone;

@@ -2,11 +2,15 @@
 #include "trireme/launch/supervisor.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
+#include <sstream>
 
 #include "tests/launch/job_process.h"
 #include "trireme/base/file.h"
+#include "trireme/launch/leftovers.h"
+#include "trireme/launch/run_lock.h"
 
 // Workers are /bin/sh scripts. A job's streams end only when every process that it started is gone,
 // so that `wait() >= 0` also says: no orphan.
@@ -14,6 +18,19 @@ namespace trireme::launch {
 namespace {
 
 using std::chrono::seconds;
+
+std::string name_of(pid_t pid) {
+  std::string name = read_file("/proc/" + std::to_string(pid) + "/comm");
+  return name.substr(0, name.find('\n'));
+}
+
+std::vector<pid_t> children_of(pid_t parent) {
+  const std::string task = "/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent);
+  std::istringstream text(read_file(task + "/children"));
+  std::vector<pid_t> children;
+  for (pid_t pid; text >> pid;) children.push_back(pid);
+  return children;
+}
 
 constexpr double kSlack = 3;  // promises are in seconds of an idle machine
 
@@ -116,6 +133,86 @@ TEST(launch_supervisor, a_worker_that_does_not_leave_in_time_is_killed) {
   EXPECT_EQ(job.wait(), 128 + SIGTERM);
   EXPECT_LT(seconds_since(start), 2 * kSlack);
   EXPECT_NE(job.err_text.find("did not leave in time"), std::string::npos) << job.err_text;
+}
+
+TEST(launch_supervisor, a_stopped_worker_hears_the_signal_at_once) {
+  JobProcess job(
+      {"--nproc-per-node=2", "--shutdown-timeout=300"},
+      "trap 'echo saved; exit 75' TERM; echo ready; if [ $RANK = 1 ]; then kill -STOP $$; fi; "
+      "while :; do sleep 0.02; done");
+  ASSERT_TRUE(job.wait_for("ready\n", 2));
+  ::usleep(200'000);  // so that it is stopped indeed; it saves before that as well
+  auto start = Clock::now();
+  job.send(SIGTERM);
+  EXPECT_EQ(job.wait(seconds(60)), 75) << job.err_text;
+  EXPECT_EQ(JobProcess::count(job.out_text, "saved\n"), 2);
+  EXPECT_LT(seconds_since(start), 5 * kSlack);
+}
+
+TEST(launch_supervisor, a_worker_that_stays_stopped_delays_the_end_by_seconds) {
+  JobProcess job({"--nproc-per-node=2", "--shutdown-timeout=300"},
+                 "trap '' TERM; echo ready; while [ $RANK = 1 ]; do kill -STOP $$; done; "
+                 "while :; do sleep 0.02; done");
+  ASSERT_TRUE(job.wait_for("ready\n", 2));
+  auto start = Clock::now();
+  job.send(SIGTERM);
+  EXPECT_EQ(job.wait(seconds(60)), 128 + SIGTERM) << job.err_text;
+  EXPECT_LT(seconds_since(start), 5 * kSlack);
+  EXPECT_NE(job.err_text.find("worker 1 (pid "), std::string::npos) << job.err_text;
+  EXPECT_NE(job.err_text.find("is stopped and does not go on"), std::string::npos) << job.err_text;
+}
+
+TEST(launch_supervisor, what_a_launcher_and_its_keeper_left_goes_with_the_next_start) {
+  PrivateFolder temporary;
+  const std::string tmp = "TMPDIR=" + temporary.path();
+  JobProcess job([&] {
+    ::putenv(const_cast<char*>(tmp.c_str()));
+    return launch_workers(parse_run_options({"--nproc-per-node=1"}),
+                          {"/bin/sh", "-c", "setsid sleep 300 & echo left=$!; wait"});
+  });
+  ASSERT_TRUE(job.wait_for("left=") && job.wait_for("\n")) << job.err_text;
+  const pid_t left = std::stoi(job.out_text.substr(job.out_text.find("left=") + 5));
+  ASSERT_FALSE(std::filesystem::is_empty(temporary.path()));
+  // As the end of a container does it: nobody is left to clean up.
+  for (pid_t pid : children_of(job.pid()))
+    if (name_of(pid) == "trireme-keeper") ::kill(pid, SIGKILL);
+  job.send(SIGKILL);
+  auto deadline = Deadline::after(seconds(20));
+  while (start_of_process(job.pid()) && !deadline.expired()) ::usleep(5000);
+  ASSERT_EQ(::kill(left, 0), 0) << "it is gone already: the test shows nothing";
+
+  JobProcess next([&] {
+    ::putenv(const_cast<char*>(tmp.c_str()));
+    return launch_workers(parse_run_options({"--nproc-per-node=1"}), {"/bin/true"});
+  });
+  EXPECT_EQ(next.wait(), 0) << next.err_text;
+  EXPECT_NE(next.err_text.find("removed what a killed launcher had left"), std::string::npos)
+      << next.err_text;
+  EXPECT_TRUE(std::filesystem::is_empty(temporary.path()));
+  deadline = Deadline::after(seconds(10));
+  while (start_of_process(left) && !deadline.expired()) ::usleep(5000);
+  EXPECT_FALSE(start_of_process(left).has_value());
+}
+
+TEST(launch_supervisor, folders_of_living_launchers_and_of_nobody_stay) {
+  PrivateFolder base;
+  for (const char* name : {"trireme.living", "trireme.nobodys", "trireme.others"}) {
+    std::filesystem::create_directory(base / name);
+    ::chmod((base / name).c_str(), 0700);
+  }
+  mark_owner(base / "trireme.living");
+  LockOwner elsewhere = this_owner();
+  elsewhere.process.host = "node7";
+  elsewhere.process.boot = "another";
+  write_file_atomic(base / "trireme.others/owner", lock_text(elsewhere));
+  sweep_leftovers(base.path());
+  for (const char* name : {"trireme.living", "trireme.nobodys", "trireme.others"})
+    EXPECT_TRUE(std::filesystem::exists(base / name)) << name;
+  LockOwner dead = this_owner();
+  dead.process.start -= 1;  // the same number, another process
+  write_file_atomic(base / "trireme.nobodys/owner", lock_text(dead));
+  sweep_leftovers(base.path());
+  EXPECT_FALSE(std::filesystem::exists(base / "trireme.nobodys"));
 }
 
 TEST(launch_supervisor, workers_that_saved_to_be_started_again_say_75) {

@@ -25,15 +25,6 @@ bool contains_word(const std::string& words, std::string_view word) {
   return std::find(list.begin(), list.end(), word) != list.end();
 }
 
-void set_origin(Value* value, const Origin& origin) {
-  value->origin = origin;
-  for (auto& item : value->array) set_origin(&item, origin);
-  for (auto& member : value->members) {
-    member.key_origin = origin;
-    set_origin(&member.value, origin);
-  }
-}
-
 /// A flag's text as a value: JSON where that is meant, else the text itself.
 Value flag_value(const ConfigOverride& flag) {
   const KeyInfo* key = find_key(flag.key);
@@ -53,6 +44,15 @@ Value flag_value(const ConfigOverride& flag) {
 }
 
 }  // namespace
+
+void set_origin(Value* value, const Origin& origin) {
+  value->origin = origin;
+  for (auto& item : value->array) set_origin(&item, origin);
+  for (auto& member : value->members) {
+    member.key_origin = origin;
+    set_origin(&member.value, origin);
+  }
+}
 
 void ConfigLoader::add_document(const Value& root) {
   check<UsageError>(root.is(Value::Kind::object),

@@ -59,6 +59,9 @@ class ConfigLoader {
   size_t order_ = 0;
 };
 
+/// Of the value and of all that is in it.
+void set_origin(Value* value, const Origin& origin);
+
 /// `value` as `key` wants it: choices in their spelling, one string as a list of one, numbers in
 /// their kind. Returns an empty string, or what is wrong: "expected an integer, found …".
 std::string normalise(const KeyInfo& key, const Value& value, Value* out);

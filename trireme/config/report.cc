@@ -76,18 +76,18 @@ int implied_world(const Config& config) {
 std::string CheckReport::first_error() const {
   for (const auto& key : inspection.keys)
     if (!key.error.empty()) return key.error;
-  return batch_error;
+  return batch_error.empty() && !refused.empty() ? refused.front() : batch_error;
 }
 
 int CheckReport::errors() const {
   auto& keys = inspection.keys;
   return static_cast<int>(std::count_if(keys.begin(), keys.end(),
                                         [](auto& key) { return !key.error.empty(); })) +
-         !batch_error.empty();
+         !batch_error.empty() + static_cast<int>(refused.size());
 }
 
 CheckReport check_config(const ConfigInputs& inputs, int world) {
-  CheckReport report{Config::inspect(inputs), {}, {}};
+  CheckReport report{Config::inspect(inputs), {}, {}, {}};
   const Config& config = report.inspection.config;
   try {
     report.batches = config.resolve_batches(world > 0 ? world : implied_world(config));
@@ -113,6 +113,7 @@ std::string check_text(const CheckReport& report) {
   for (const auto& note : report.inspection.notes) out += "note: " + note + "\n";
   if (report.batches) out += "batch: " + batch_line(*report.batches) + "\n";
   if (!report.batch_error.empty()) out += "batch: " + report.batch_error + "\n";
+  for (const auto& sentence : report.refused) out += "train: " + sentence + "\n";
   out += report.ok()
              ? "ok\n"
              : fmt::format("{} {}\n", report.errors(), report.errors() == 1 ? "error" : "errors");
@@ -137,6 +138,7 @@ std::string check_json(const CheckReport& report) {
     if (!key.error.empty()) root["errors"].push_back(key.error);
   }
   if (!report.batch_error.empty()) root["errors"].push_back(report.batch_error);
+  for (const auto& sentence : report.refused) root["errors"].push_back(sentence);
   root["notes"] = report.inspection.notes;
   if (report.batches) {
     const Batches& b = *report.batches;

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trireme/base/export.h"
 #include "trireme/config/config.h"
@@ -15,7 +16,10 @@ struct CheckReport {
   Inspection inspection;
   std::optional<Batches> batches;  // for the world asked about
   std::string batch_error;
-  bool ok() const { return inspection.ok() && batch_error.empty(); }
+  /// What else `trireme train` would refuse on so many ranks, a sentence each: the caller's to
+  /// fill.
+  std::vector<std::string> refused = {};
+  bool ok() const { return inspection.ok() && batch_error.empty() && refused.empty(); }
   /// The first error; empty when ok.
   std::string first_error() const;
   int errors() const;

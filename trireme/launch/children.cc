@@ -52,6 +52,11 @@ std::vector<pid_t> children_of_this_process() {
   return children;
 }
 
+bool is_stopped(pid_t pid) {
+  const auto stat = read_stat(pid);
+  return stat && (stat->state == 'T' || stat->state == 't');
+}
+
 int living_in_groups(const std::vector<pid_t>& groups) {
   int count = 0;
   for (pid_t pid : all_processes()) {

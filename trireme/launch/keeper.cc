@@ -20,25 +20,6 @@ namespace {
 
 constexpr pid_t kAllIsWell = 0;
 
-// A process that was starting another while we looked shows up in the next round.
-void kill_everything(const std::vector<pid_t>& groups, const std::string& cookie) {
-  for (int round = 0; round < 5; ++round) {
-    for (pid_t group : groups) ::kill(-group, SIGKILL);
-    bool found = false;
-    for (pid_t pid : all_processes()) {
-      if (pid == ::getpid()) continue;
-      auto environment = read_if_there("/proc/" + std::to_string(pid) + "/environ");
-      if (!environment) continue;
-      std::string text = '\0' + *environment + '\0';
-      if (text.find('\0' + cookie + '\0') == std::string::npos) continue;
-      ::kill(pid, SIGKILL);
-      found = true;
-    }
-    if (!found && round > 0) return;
-    ::usleep(20'000);
-  }
-}
-
 [[noreturn]] void keep(int orders, const std::string& cookie, const std::string& folder) {
   ::prctl(PR_SET_NAME, "trireme-keeper");
   ::prctl(PR_SET_PDEATHSIG, 0);
@@ -74,6 +55,31 @@ void kill_everything(const std::vector<pid_t>& groups, const std::string& cookie
 }
 
 }  // namespace
+
+std::string job_cookie(const std::string& folder) {
+  return "TRIREME_SECRET_FILE=" + folder + "/secret";
+}
+
+// A process that was starting another while we looked shows up in the next round.
+int kill_everything(const std::vector<pid_t>& groups, const std::string& cookie) {
+  int killed = 0;
+  for (int round = 0; round < 5; ++round) {
+    for (pid_t group : groups) ::kill(-group, SIGKILL);
+    bool found = false;
+    for (pid_t pid : all_processes()) {
+      if (pid == ::getpid()) continue;
+      auto environment = read_if_there("/proc/" + std::to_string(pid) + "/environ");
+      if (!environment) continue;
+      std::string text = '\0' + *environment + '\0';
+      if (text.find('\0' + cookie + '\0') == std::string::npos) continue;
+      killed += ::kill(pid, SIGKILL) == 0;
+      found = true;
+    }
+    if (!found && round > 0) return killed;
+    ::usleep(20'000);
+  }
+  return killed;
+}
 
 Keeper::Keeper(std::string cookie, std::string folder) {
   // The folder outlives the chdir above.

@@ -4,11 +4,19 @@
 #include <sys/types.h>
 
 #include <string>
+#include <vector>
 
 #include "trireme/base/export.h"
 #include "trireme/base/fd.h"
 
 namespace trireme::launch {
+
+/// "NAME=value" that every process of a job carries in its environment; `folder` is the launcher's
+/// private one.
+std::string job_cookie(const std::string& folder);
+/// Kills process groups, and every process of this user that carries `cookie`. How many of the
+/// latter there were.
+int kill_everything(const std::vector<pid_t>& groups, const std::string& cookie);
 
 /// A small process that outlives a launcher killed with SIGKILL: it then kills the process groups
 /// it was told of and every process that carries `cookie` ("NAME=value", unique to the job) in its

@@ -15,6 +15,7 @@
 #include "trireme/launch/job_plan.h"
 #include "trireme/launch/job_store.h"
 #include "trireme/launch/keeper.h"
+#include "trireme/launch/leftovers.h"
 #include "trireme/launch/process.h"
 #include "trireme/launch/signal_inbox.h"
 #include "trireme/launch/supervisor.h"
@@ -68,8 +69,10 @@ int launch_workers(const RunOptions& options, const std::vector<std::string>& co
 
   PrivateFolder own("trireme");
   std::string secret_file = own / "secret";
-  Keeper keeper("TRIREME_SECRET_FILE=" + secret_file, own.path());
+  Keeper keeper(job_cookie(own.path()), own.path());
   SignalInbox inbox(options.signals_to_handle);  // before the store's threads
+  mark_owner(own.path());
+  sweep_leftovers(std::filesystem::path(own.path()).parent_path().string());
   LogFolder logs = make_log_folder(options, job.run_id, own);
   job.flight_dir = options.flight_dir;
   if (job.flight_dir.empty() && logs.stays)

@@ -184,6 +184,12 @@ RunOptions extract_run_options(const std::vector<std::string>& args, std::vector
   return Parser(args, env, devices).run(rest);
 }
 
+std::vector<std::string> with_run_flags(std::vector<std::string> known) {
+  for (const RunFlag& flag : run_flags())
+    if (flag.in_mixed && !flag.help.empty()) known.push_back("--" + std::string(flag.name));
+  return known;
+}
+
 std::string run_flags_help() {
   std::string text;
   for (const RunFlag& flag : run_flags()) {

@@ -69,6 +69,9 @@ TRIREME_API RunOptions extract_run_options(const std::vector<std::string>& args,
                                            const Getenv& env = process_env,
                                            const std::function<LocalDevices()>& devices = {});
 
+/// `known` and the flags that extract_run_options takes, as "--name": for "did you mean".
+TRIREME_API std::vector<std::string> with_run_flags(std::vector<std::string> known);
+
 /// The flags that are meant to be used, one line each, for --help.
 TRIREME_API std::string run_flags_help();
 

@@ -33,6 +33,9 @@ constexpr Duration kFailureGrace = seconds(4);  // with what is left to do, all 
 constexpr Duration kSettle = milliseconds(250);
 constexpr Duration kReapPatience =
     seconds(5);  // after SIGKILL: what then remains hangs in the kernel
+// A worker that stays stopped keeps all of them from saving: it is not waited for as long.
+constexpr Duration kStoppedPatience = seconds(4);
+constexpr Duration kStoppedLook = milliseconds(500);
 // timeout(1) and some schedulers send one request twice, to the process and to its group.
 constexpr Duration kSameRequest = milliseconds(100);
 
@@ -145,6 +148,8 @@ class Supervisor {
 
   Deadline next_deadline() const {
     if (stage_ == Stage::running || stage_ == Stage::killed) return Deadline::never();
+    if (stage_ == Stage::leaving)
+      return Deadline::after(std::min<Duration>(kStoppedLook, kill_at_.remaining()));
     return stage_ == Stage::stopping && !term_sent_ ? term_at_ : kill_at_;
   }
 
@@ -166,7 +171,7 @@ class Supervisor {
         log_info("{}: told the workers; they have {:.0f} s to leave (once more stops them at once)",
                  signal_name(n), std::chrono::duration<double>(options_.shutdown_timeout).count());
         for (Worker& worker : workers_)
-          if (!worker.ended) ::kill(-worker.pid, n);
+          if (!worker.ended) wake(worker, n);
         kill_at_ = Deadline::after(options_.shutdown_timeout);
         stage_ = Stage::leaving;
         return;
@@ -222,16 +227,35 @@ class Supervisor {
       for (Worker& worker : workers_) {
         if (worker.ended) continue;
         worker.told_to_stop = true;
-        ::kill(-worker.pid, SIGTERM);
-        ::kill(-worker.pid, SIGCONT);  // a stopped one would not hear it
+        wake(worker, SIGTERM);
       }
     }
+    if (stage_ == Stage::leaving) see_who_is_stopped();
     if ((stage_ == Stage::stopping || stage_ == Stage::leaving) && kill_at_.expired()) {
       for (const Worker& worker : workers_)
         if (!worker.ended)
           log_warn("worker {} (pid {}) did not leave in time and is killed", worker.rank,
                    worker.pid);
       kill_all();
+    }
+  }
+
+  /// A stopped one would not hear a signal.
+  static void wake(const Worker& worker, int signal) {
+    ::kill(-worker.pid, signal);
+    ::kill(-worker.pid, SIGCONT);
+  }
+
+  void see_who_is_stopped() {
+    for (const Worker& worker : workers_) {
+      if (worker.ended || !is_stopped(worker.pid)) continue;
+      if (Clock::now() - signal_at_ < kStoppedPatience) {
+        ::kill(-worker.pid, SIGCONT);
+        continue;
+      }
+      log_warn("worker {} (pid {}) is stopped and does not go on: the workers are killed",
+               worker.rank, worker.pid);
+      return kill_all();
     }
   }
 

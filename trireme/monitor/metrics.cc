@@ -2,12 +2,14 @@
 #include "trireme/monitor/metrics.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/check.h"
+#include "trireme/base/log.h"
 
 namespace trireme {
 namespace {
@@ -69,7 +71,14 @@ MetricsFile::MetricsFile(const std::string& path, const RunStart& start, Metrics
 
   struct stat info {};
   if (::fstat(fd_.get(), &info) != 0) fail<ResourceError>("{}: {}", path, errno_text());
-  if (path != "-" && S_ISREG(info.st_mode) && info.st_size > 0) {
+  is_file_ = S_ISREG(info.st_mode);
+  if (path != "-" && is_file_) {
+    // Kept until the file is closed. A file system without such locks is used without.
+    check<UsageError>(::flock(fd_.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK,
+                      "{}: another run is writing its metrics there: give --metrics another name",
+                      path);
+  }
+  if (path != "-" && is_file_ && info.st_size > 0) {
     const off_t keep = whole_lines(fd_.get(), info.st_size);
     if (keep > 0) {
       const int schema = schema_of(fd_.get(), path);
@@ -115,10 +124,15 @@ void MetricsFile::done(int64_t steps, const std::vector<std::pair<std::string, d
 }
 
 void MetricsFile::write_line(const std::string& line) {
+  if (!fd_) return;
   // One write; the rest only where the system took less (a full pipe).
   for (size_t at = 0; at < line.size();) {
     const ssize_t n = ::write(fd_.get(), line.data() + at, line.size() - at);
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && !is_file_ && (errno == EPIPE || errno == EIO)) {
+      log_warn("{}: nobody reads the metrics any more; the run goes on without", path_);
+      return fd_.reset();
+    }
     check<ResourceError>(n > 0, "{}: cannot write the metrics: {}", path_, errno_text());
     at += n;
   }

@@ -47,7 +47,9 @@ class TRIREME_API MetricsFile {
   /// "-" is standard output; a pipe or a device is written to as it stands. An existing regular
   /// file that does not begin as one of ours is left alone: UsageError. One of a newer schema
   /// cannot be resumed: UsageError naming both. What a killed writer left of a last line is cut off
-  /// before the first new one.
+  /// before the first new one. Of two runs that write to one file the second is refused:
+  /// UsageError. A pipe or a terminal that nobody reads any more gets no more lines, and that is a
+  /// warning.
   MetricsFile(const std::string& path, const RunStart& start,
               MetricsMode mode = MetricsMode::fresh);
 
@@ -62,6 +64,7 @@ class TRIREME_API MetricsFile {
 
   std::string path_;
   UniqueFd fd_;
+  bool is_file_ = false;
 };
 
 }  // namespace trireme

@@ -6,6 +6,8 @@
 #include <filesystem>
 
 #include "trireme/base/check.h"
+#include "trireme/base/failpoint.h"
+#include "trireme/base/file.h"
 #include "trireme/base/trace.h"
 #include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/reader.h"
@@ -15,6 +17,7 @@
 #include "trireme/monitor/progress.h"
 #include "trireme/monitor/span_sink.h"
 #include "trireme/train/evaluate.h"
+#include "trireme/train/folder_watch.h"
 #include "trireme/train/saving.h"
 #include "trireme/train/step.h"
 
@@ -217,17 +220,32 @@ TrainResult train(const Config& config, Group group, const TrainOptions& options
     check<ResourceError>(!error, "cannot make the run folder {}: {}", options.run_dir,
                          error.message());
   }
+  failpoint("train.build");
   Run run = build_run(config, group);
   if (run.backoff) run.backoff->when_short(options.memory_short);
   if (options.resume) resume_from(run, *options.resume);
   check<UsageError>(run.step <= run.steps,
                     "the checkpoint has {} steps behind it; training.steps is {}: raise it",
                     run.step, run.steps);
+  if (options.resume && run.step == run.steps) {
+    if (options.say && group.rank() == 0)
+      options.say(fmt::format(
+          "the run is finished: all {} steps are done. --steps N with a larger N trains on",
+          run.steps));
+    group.barrier();
+    TrainResult finished;
+    finished.steps = run.step;
+    return finished;
+  }
   start_data(run, config);
 
   SpanSink spans;
   TraceScope tracing(spans);
   Report report(config, run, options);
+  if (group.rank() == 0 && !options.config_json.empty())
+    write_file_atomic(options.run_dir + "/config.json", options.config_json);
+  if (options.built) options.built();
+  FolderWatch watch(group.rank() == 0 ? options.run_dir : "");
   if (options.say && group.rank() == 0) options.say(start_line(run));
   if (options.resume && options.say && group.rank() == 0)
     options.say(fmt::format("going on after step {}", run.step));
@@ -240,6 +258,7 @@ TrainResult train(const Config& config, Group group, const TrainOptions& options
   int64_t saved_at = -1;
   auto save = [&] {
     if (saved_at == run.step) return;
+    watch.check_now();
     result.checkpoint = save_run(run, folder, static_cast<int>(config.get_int("checkpoint.keep")));
     saved_at = run.step;
     report.note(fmt::format("saved {}", result.checkpoint));
@@ -258,6 +277,7 @@ TrainResult train(const Config& config, Group group, const TrainOptions& options
     const StepReport r = train_step(run, options.stop_asked ? options.stop_asked() : 0);
     result.loss = r.loss;
     const auto now = Clock::now();
+    watch.check();
     report.step(r, std::chrono::duration<double>(now - begin).count(), spans.take());
     if (run.exchange)
       if (const std::string news = run.exchange->news(); !news.empty()) report.note(news);

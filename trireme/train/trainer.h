@@ -12,8 +12,12 @@
 namespace trireme {
 
 struct TrainOptions {
-  std::string run_dir;                // exists; config.json lies there
+  std::string run_dir;                // made where it is missing; config.json lies there
   std::optional<std::string> resume;  // a run folder or a step folder
+  /// Written to run_dir/config.json when nothing refuses the run any more; "": nothing is.
+  std::string config_json = {};
+  /// Called when the run is built (and resumed), before its first step.
+  std::function<void()> built = {};
   /// Looked at once a step. Not 0 (a signal, say): finish the step, save, return.
   std::function<int()> stop_asked = {};
   /// Called when this rank ran out of memory and is about to try with less (balance).
@@ -32,7 +36,9 @@ struct TrainResult {
   double held_out_loss = -1;
 };
 
-/// A whole run: build, resume, steps, evaluation, checkpoints, metrics. Every rank calls it.
+/// A whole run: build, resume, steps, evaluation, checkpoints, metrics. Every rank calls it. A run
+/// that is resumed and has all its steps behind it says so and writes nothing.
+/// ResourceError also where the run folder goes away while it trains.
 TRIREME_API TrainResult train(const Config& config, Group group, const TrainOptions& options);
 
 }  // namespace trireme

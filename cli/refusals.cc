@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/refusals.h"
+
+#include <fmt/core.h>
+
+#include <filesystem>
+
+#include "cli/host_memory.h"
+#include "trireme/base/error.h"
+
+namespace trireme {
+namespace {
+
+bool power_of_two(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
+
+std::string wrong_device(const Config& c) {
+  if (c.get_string("device") != "cuda") return "";
+  return fmt::format("{}: device is cuda; this version trains on the CPU", c.origin("device"));
+}
+
+std::string wrong_data(const Config& c) {
+  const std::string type = c.get_string("data.type"), model = c.get_string("model.type");
+  const bool from_files = type == "corpus" || type == "documents";
+  if (type != "dummy" && (model == "gpt") != from_files)
+    return fmt::format(
+        "{}: data.type '{}' does not feed a model of type '{}'; gpt reads corpus, documents or "
+        "dummy, the others read mnist, digits or dummy",
+        c.origin("data.type"), type, model);
+  if (type == "mnist" && !c.has("data.path"))
+    return "data.type is mnist, but data.path is not given: name the folder with the IDX files";
+  if (!from_files) return "";
+  for (const auto& path : c.get_string_list("data.paths")) {
+    std::error_code error;
+    const bool pattern = path.find_first_of("*?[") != std::string::npos;
+    if (!pattern && !std::filesystem::exists(path, error))
+      return fmt::format("{}: {} does not exist; check the path", c.origin("data.paths"), path);
+  }
+  return "";
+}
+
+std::string wrong_leaves(const Config& c, int ranks) {
+  if (!c.get_bool("training.reproducible")) return "";
+  const Batches batches = c.resolve_batches(ranks);
+  const int64_t leaves = batches.accumulation * batches.dp;
+  if (power_of_two(leaves) && power_of_two(ranks)) return "";
+  return fmt::format("training.reproducible: {} leaves on {} ranks; both must be powers of two",
+                     leaves, ranks);
+}
+
+}  // namespace
+
+std::vector<std::string> refusals_of(const Config& config, int ranks) {
+  std::vector<std::string> all;
+  for (const std::string& sentence :
+       {wrong_device(config), wrong_data(config), wrong_leaves(config, ranks)})
+    if (!sentence.empty()) all.push_back(sentence);
+  return all;
+}
+
+std::string MemoryCheck::refusal() const {
+  return verdict.text + ". " + memory_advice(plan) + "; --force starts it all the same";
+}
+
+MemoryCheck check_memory(const Config& config, int ranks, int here) {
+  MemoryCheck check;
+  try {
+    check.plan = plan_memory(config, ranks);
+    check.known = true;
+  } catch (const UsageError&) {
+    return check;  // what the planner does not know may well train
+  }
+  check.verdict = judge_memory(check.plan.rank, here, host_memory());
+  return check;
+}
+
+}  // namespace trireme

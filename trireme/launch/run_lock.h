@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "trireme/base/clock.h"
+#include "trireme/base/export.h"
+#include "trireme/base/fd.h"
+#include "trireme/launch/process_id.h"
+
+// A folder that one job owns. Two jobs in one folder overwrite each other's configuration, metrics
+// and checkpoints without either noticing.
+//
+// The owner's name is a line of JSON in FOLDER/run.lock, which is removed when it leaves; beside
+// that it holds the kernel's lock (flock) on the file, and so do the workers that it starts. The
+// name says who it is and, on another host or where there is no such lock, whether it lives; the
+// kernel's lock says whether anything of a killed job still runs.
+namespace trireme::launch {
+
+inline constexpr const char* kRunLockName = "run.lock";
+inline constexpr int kRunLockVersion = 1;
+
+/// What is found, and what to do about it. Pure.
+struct LockQuestion {
+  bool named = false;                // the file names an owner
+  Presence owner = Presence::dead;   // where it does
+  std::optional<bool> held = false;  // the kernel's lock is; nothing: it has none here (some NFS)
+  bool take_over = false;            // the user says: the owner on another host is gone
+};
+enum class LockAnswer {
+  take,
+  wait,             // what is left of a killed job is about to end
+  refuse_running,   // it runs
+  refuse_elsewhere  // it is on another host and may run: --take-over
+};
+TRIREME_API LockAnswer answer_of(const LockQuestion& question);
+
+struct LockOwner {
+  ProcessId process;
+  std::string since;  // "2026-11-22T16:50:07Z"
+};
+/// This process, now.
+TRIREME_API LockOwner this_owner();
+TRIREME_API std::string lock_text(const LockOwner& owner);
+/// Nothing: an empty text (whoever began to write it died). Corrupt: not one of ours. UsageError:
+/// of a newer version, naming both. `path` is for the texts.
+TRIREME_API std::optional<LockOwner> read_lock(std::string_view text, const std::string& path);
+
+struct RunLockOptions {
+  bool take_over = false;
+  Duration patience = std::chrono::seconds(15);  // for workers of a killed job to end
+};
+
+class TRIREME_API RunLock {
+ public:
+  /// Takes the folder, which exists. ResourceError: somebody has it (host, pid and since when are
+  /// named, and what to do), or the file cannot be written.
+  explicit RunLock(const std::string& folder, const RunLockOptions& options = {});
+  /// Goes on with the lock that this process took before it executed another program.
+  static RunLock adopt(const std::string& folder, int fd);
+  /// Removes the file, unless somebody else has taken the folder over.
+  ~RunLock();
+  RunLock(RunLock&& other) noexcept;
+  RunLock& operator=(RunLock&&) = delete;
+
+  /// From here on programs that this process starts, and what it becomes, hold the kernel's lock,
+  /// too.
+  void pass_on() const;
+  int fd() const { return fd_.get(); }
+  const std::string& folder() const { return folder_; }
+
+ private:
+  RunLock() = default;
+  bool try_once(const RunLockOptions& options, Deadline deadline);
+
+  std::string folder_, path_, text_;
+  UniqueFd fd_;
+};
+
+}  // namespace trireme::launch
