@@ -19,11 +19,7 @@ int measure_task(const Words& words) {
   const TaskOptions given(words);
   tune_worker_process();
   const Config config = Config::load(ConfigInputs::from({given.get("config")}));
-  InitOptions init;
-  init.backend = config.get_string("comm.backend");
-  init.timeout = std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(config.get_double("comm.timeout_s")));
-  Group world = init_process_group(init);
+  Group world = init_process_group(init_options(config));
   set_thread_rank(world.rank());
   std::vector<std::vector<int64_t>> all;
   try {

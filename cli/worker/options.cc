@@ -12,6 +12,16 @@ TaskOptions::TaskOptions(const Words& words) {
   }
 }
 
+InitOptions init_options(const Config& config) {
+  InitOptions o;
+  o.backend = config.get_string("comm.backend");
+  if (config.applies("comm.across")) o.across = config.get_string("comm.across");
+  if (config.applies("comm.check")) o.check = config.get_string("comm.check");
+  o.timeout = std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(config.get_double("comm.timeout_s")));
+  return o;
+}
+
 std::optional<std::string> TaskOptions::find(const std::string& name) const {
   auto it = values_.find(name);
   return it == values_.end() ? std::nullopt : std::optional(it->second);

@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "trireme/comm/run.h"
+#include "trireme/config/config.h"
+
 namespace trireme {
 
 using Words = std::vector<std::string>;
@@ -35,6 +38,9 @@ class TaskOptions {
  private:
   std::map<std::string, std::string> values_;
 };
+
+/// What comm.* asks of init_process_group.
+InitOptions init_options(const Config& config);
 
 /// Makes this process a good home for training: allocator thresholds, denormals, stop signals. The
 /// worker owns its process; a library would not.

@@ -73,11 +73,7 @@ int train_task(const Words& words) {
                                          : load_resolved(resolved);
   const std::string run_dir = given.get("run-dir");
   const OwnFolder folder(given, read_rank_env().rank);
-  InitOptions init;
-  init.backend = config.get_string("comm.backend");
-  init.timeout = std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(config.get_double("comm.timeout_s")));
-  Group world = init_process_group(init);
+  Group world = init_process_group(init_options(config));
   set_thread_rank(world.rank());  // under mpirun and srun RANK does not say it
 
   std::optional<LogFile> log_file;

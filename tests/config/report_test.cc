@@ -45,12 +45,13 @@ TEST(config_report, tells_deepspeeds_surprises) {
                                       "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 0.5}}})"));
   EXPECT_TRUE(has(text, "Adam is AdamW"));
   EXPECT_TRUE(has(text, "gradient_clipping is 1.0"));
+  EXPECT_TRUE(has(text, "training.drop_last is true"));
   EXPECT_TRUE(has(text, "WarmupLR warms up logarithmically"));
   EXPECT_TRUE(has(text, "rises to scheduler.params.warmup_max_lr 0.5"));
   EXPECT_TRUE(has(text, "\nok\n"));
   auto spoken = check_text(check_of(
       R"({"train_batch_size": 8, "gradient_clipping": 0, "optimizer": {"type": "AdamW", "params": {"weight_decay": 0}},
-          "training": {"steps": 2000},
+          "dataloader_drop_last": true, "training": {"steps": 2000},
           "scheduler": {"type": "WarmupLR", "params": {"warmup_type": "linear", "warmup_num_steps": 10}}})"));
   EXPECT_FALSE(has(spoken, "note:")) << spoken;
 }

@@ -47,7 +47,8 @@ TEST(config_slow_link, a_number_of_another_kind_is_an_error_that_says_when_it_co
   EXPECT_TRUE(
       has(said({"averaging.type=local_sgd", "averaging.outer_lr=1"}), "averaging.outer_lr"));
   EXPECT_TRUE(has(said({"compression.block=64"}), "compression.block"));
-  EXPECT_TRUE(has(said({"compression.type=topk", "compression.density=2"}), "0.5"));
+  EXPECT_TRUE(
+      has(said({"compression.type=topk", "compression.density=2"}), "between 1e-06 and 1,"));
   EXPECT_TRUE(has(said({"compression.type=int9"}), "int8"));
   EXPECT_TRUE(has(said({"compresion.type=int8"}), "compression"));
 }
@@ -83,6 +84,26 @@ TEST(config_slow_link, unequal_shares_want_sums_by_samples) {
     EXPECT_TRUE(has(said({kind, "balance.mode=throughput"}), "a rank counts as much as any other"))
         << kind;
   EXPECT_EQ(said({"compression.type=int8", "balance.mode=throughput"}), "");
+}
+
+// grad/compression.cc checks the same bounds (base/compression_limits.h).
+TEST(config_slow_link, what_every_rank_would_refuse_is_refused_here) {
+  EXPECT_EQ(said({"compression.type=powersgd", "compression.rank=64"}), "");
+  EXPECT_TRUE(has(said({"compression.type=powersgd", "compression.rank=65"}), "between 1 and 64"));
+  EXPECT_EQ(said({"compression.type=topk", "compression.density=0.9"}), "");
+}
+
+TEST(config_slow_link, apexs_levels_that_keep_float32_weights_average) {
+  for (const char* level : {"O0", "O1"})
+    EXPECT_EQ(said({"averaging.type=local_sgd", "amp.enabled=true", "amp.dtype=bf16",
+                    std::string("amp.opt_level=") + level}),
+              "")
+        << level;
+  for (const char* level : {"O2", "O3"})
+    EXPECT_TRUE(has(said({"averaging.type=local_sgd", "amp.enabled=true", "amp.dtype=bf16",
+                          std::string("amp.opt_level=") + level}),
+                    "torch_autocast"))
+        << level;
 }
 
 TEST(config_slow_link, levels_come_in_pairs) {

@@ -25,11 +25,11 @@ class SmallMemory : public Compute {
  public:
   SmallMemory(std::unique_ptr<Compute> inner, int64_t rows, bool late)
       : inner_(std::move(inner)), rows_(rows), late_(late) {}
-  at::Tensor forward(const at::Tensor& x) override {
-    if (x.size(0) <= rows_) return inner_->forward(x);
+  std::vector<at::Tensor> forward_list(const std::vector<at::Tensor>& inputs) override {
+    if (inputs.at(0).size(0) <= rows_) return inner_->forward_list(inputs);
     if (!late_) throw c10::Error(c10::SourceLocation(), kNoMemory);
-    at::Tensor y = inner_->forward(x);
-    y.register_hook([](const at::Tensor&) -> at::Tensor { throw std::bad_alloc(); });
+    auto y = inner_->forward_list(inputs);
+    y.at(0).register_hook([](const at::Tensor&) -> at::Tensor { throw std::bad_alloc(); });
     return y;
   }
   void set_rows(int64_t rows) { rows_ = rows; }
@@ -199,9 +199,9 @@ namespace {
 class ShortOnce : public Compute {
  public:
   ShortOnce(std::unique_ptr<Compute> inner, int at) : inner_(std::move(inner)), left_(at) {}
-  at::Tensor forward(const at::Tensor& x) override {
+  std::vector<at::Tensor> forward_list(const std::vector<at::Tensor>& inputs) override {
     if (--left_ == 0) throw std::bad_alloc();
-    return inner_->forward(x);
+    return inner_->forward_list(inputs);
   }
 
  private:

@@ -18,9 +18,9 @@ class ScriptedSpeed : public Compute {
  public:
   ScriptedSpeed(std::unique_ptr<Compute> inner, std::shared_ptr<Speed> speed)
       : inner_(std::move(inner)), speed_(std::move(speed)) {}
-  at::Tensor forward(const at::Tensor& x) override {
-    speed_->clock += speed_->per_sample * x.size(0);
-    return inner_->forward(x);
+  std::vector<at::Tensor> forward_list(const std::vector<at::Tensor>& inputs) override {
+    speed_->clock += speed_->per_sample * inputs.at(0).size(0);
+    return inner_->forward_list(inputs);
   }
 
  private:

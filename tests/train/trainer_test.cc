@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -11,6 +12,7 @@
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/folders.h"
 #include "trireme/train/evaluate.h"
+#include "trireme/train/unused_gpu.h"
 
 using namespace trireme;
 using namespace trireme::testing;
@@ -209,15 +211,20 @@ TEST(train_trainer, evaluation_is_the_same_for_any_number_of_ranks) {
   }
 }
 
-TEST(train_trainer, device_cuda_is_refused_with_its_place) {
+TEST(train_trainer, device_auto_says_that_a_gpu_is_not_used) {
+  PrivateFolder folder;
+  const std::string there = folder / "nvidia0";
+  write_file_atomic(there, "");
+  EXPECT_TRUE(has_gpu(there.c_str()));
+  EXPECT_NE(std::string(kUnusedGpu).find("trains on the CPU"), std::string::npos);
+  std::vector<std::string> said;
   run_threads(1, [&](Group g) {
-    try {
-      build_run(digits("mlp", {"device=cuda"}), g);
-      ADD_FAILURE() << "built";
-    } catch (const UsageError& e) {
-      EXPECT_NE(std::string(e.what()).find("--set: device is cuda"), std::string::npos) << e.what();
-    }
+    TrainOptions options;
+    options.run_dir = folder.path();
+    options.say = [&](const std::string& line) { said.push_back(line); };
+    train(digits("mlp", {"training.steps=1"}), g, options);
   });
+  EXPECT_EQ(std::count(said.begin(), said.end(), kUnusedGpu), has_gpu());
 }
 
 TEST(train_trainer, data_that_does_not_fit_the_model_is_refused) {

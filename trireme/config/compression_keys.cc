@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // How gradients go between ranks: comm.strategy and compression. docs/compression.md.
+#include "trireme/base/compression_limits.h"
 #include "trireme/config/key_sections.h"
 
 namespace trireme::detail {
 namespace {
+
+namespace limits = compression_limits;
 
 constexpr const char* kAny = "compression.type=int8,topk,sign,powersgd,auto";
 
@@ -38,20 +41,22 @@ std::vector<KeyInfo> compression_keys() {
        .choices = "none int8 topk sign powersgd auto",
        .help = "what gradients are on their way between ranks; auto measures the link and chooses "
                "for each bucket"},
-      number_when("compression.block", KeyType::integer, "256", 8, 65536,
-                  "compression.type=int8,auto", "elements that share a scale"),
-      number_when("compression.density", KeyType::number, "0.1", 1e-6, 0.5,
-                  "compression.type=topk,auto", "part of each parameter's elements that travels"),
-      number_when("compression.rank", KeyType::integer, "4", 1, 4096,
+      number_when("compression.block", KeyType::integer, "256", limits::kLeastBlock,
+                  limits::kMostBlock, "compression.type=int8,auto", "elements that share a scale"),
+      number_when("compression.density", KeyType::number, "0.1", limits::kLeastDensity,
+                  limits::kMostDensity, "compression.type=topk,auto",
+                  "part of each parameter's elements that travels"),
+      number_when("compression.rank", KeyType::integer, "4", 1, limits::kMostRank,
                   "compression.type=powersgd,auto",
                   "of the two factors that travel in a matrix's place"),
       number_when("compression.start_step", KeyType::integer, "2", 0, 1e15, kAny,
                   "steps whose gradients travel as they are, to begin with"),
       flag("compression.error_feedback", kAny, "what was not sent is added to the next gradient"),
-      number_when("compression.max_residual", KeyType::number, "0.4", 1e-6, 0.99,
-                  "compression.type=auto", "part of a bucket's energy that a codec may leave"),
-      number_when("compression.decide_every", KeyType::integer, "500", 10, 1e15,
-                  "compression.type=auto", "steps from one choice to the next"),
+      number_when("compression.max_residual", KeyType::number, "0.4", limits::kLeastResidual,
+                  limits::kMostResidual, "compression.type=auto",
+                  "part of a bucket's energy that a codec may leave"),
+      number_when("compression.decide_every", KeyType::integer, "500", limits::kLeastDecideEvery,
+                  1e15, "compression.type=auto", "steps from one choice to the next"),
       flag("compression.warm_start", "compression.type=powersgd,auto",
            "factors begin where those of the last step ended"),
   };

@@ -292,6 +292,7 @@ Inspection ConfigLoader::finish() {
   check_recompute_together();
   check_balance_together();
   check_data_efficiency_together();
+  check_data_together();
   check_zero_together();
   check_offload_together();
   check_slow_link_together();

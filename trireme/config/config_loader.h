@@ -39,6 +39,7 @@ class ConfigLoader {
   void check_recompute_together();
   void check_balance_together();
   void check_data_efficiency_together();
+  void check_data_together();
   void derive_zero();
   void check_zero_together();
   void check_offload_together();

@@ -27,6 +27,9 @@ void ConfigLoader::derive() {
                   config_.level_of("data.path")});
   }
 
+  if (config_.get_string("data.type") == "dummy" && !given("data.train_samples"))
+    derived["data.train_samples"] = Value::of(int64_t{0});
+
   auto schedule = config_.get_string("scheduler.type");
   if (!schedule.starts_with("Warmup") && !given("scheduler.params.warmup_num_steps"))
     derived["scheduler.params.warmup_num_steps"] = Value::of(int64_t{0});
@@ -95,6 +98,12 @@ void ConfigLoader::check_together() {
       complain("model.outputs",
                fmt::format("must be at least 10 for data.type {}, the digits", at("data.type")));
   }
+  if (fine({"data.train_samples", "data.type"}) && c.get_int("data.train_samples") == 0 &&
+      c.get_string("data.type") != "dummy")
+    complain("data.train_samples",
+             fmt::format("is 0, which only data.type dummy can be: {} are so many at least as a "
+                         "step has",
+                         at("data.type")));
   if (fine({"data.paths"}) && c.get_string_list("data.paths").empty())
     complain("data.paths", "is empty: name files, folders or globs of the corpus");
 

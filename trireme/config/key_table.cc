@@ -91,9 +91,9 @@ std::vector<KeyInfo> training_keys() {
        .help = "micro-batches of a validation, over all ranks"},
       {.path = "training.drop_last",
        .type = KeyType::boolean,
-       .default_json = "false",
-       .help = "leave out the last samples of an epoch that do not fill every rank (else some are "
-               "repeated)"},
+       .default_json = "true",
+       .help = "leave out the last samples of an epoch that do not fill a step; false: they are a "
+               "step of their own, whose mean is over what it has (DeepSpeed's default is false)"},
       {.path = "training.find_unused_parameters",
        .type = KeyType::boolean,
        .default_json = "false",
@@ -114,8 +114,11 @@ std::vector<KeyInfo> training_keys() {
       {.path = "device",
        .type = KeyType::text,
        .default_json = "\"auto\"",
-       .choices = "auto cpu cuda",
-       .help = "auto: cuda where there is one, else cpu"},
+       .choices = "auto cpu",
+       .help = "where training runs: on the CPU, which is also what auto takes, even beside a GPU",
+       .why = "this version trains on the CPU: take cpu, or auto; in a loop of your own, "
+              "DistributedDataParallel takes CUDA tensors",
+       .refused_choices = "cuda"},
   };
 }
 
@@ -205,8 +208,22 @@ std::vector<KeyInfo> run_keys() {
            {.path = "comm.backend",
            .type = KeyType::text,
            .default_json = "\"local\"",
-           .choices = "local gloo mpi",
-           .help = "what carries collectives between ranks"},
+           .choices = "local gloo mpi hybrid",
+           .help = "what carries collectives between ranks; hybrid: local inside each host, "
+                   "comm.across between hosts"},
+           {.path = "comm.across",
+           .type = KeyType::text,
+           .default_json = "\"gloo\"",
+           .choices = "gloo mpi",
+           .when = "comm.backend=hybrid",
+           .help = "what carries collectives between hosts"},
+           {.path = "comm.check",
+           .type = KeyType::text,
+           .default_json = "\"hash\"",
+           .choices = "hash each off",
+           .when = "comm.backend=gloo,mpi,hybrid",
+           .help = "how ranks find out that they call different things: each: before every "
+                   "collective; hash: after every 64, and when one waits (local always compares)"},
            {.path = "comm.timeout_s",
            .type = KeyType::number,
            .default_json = "600.0",

@@ -121,23 +121,24 @@ std::vector<KeyInfo> data_keys() {
       {.path = "data.train_samples",
        .type = KeyType::integer,
        .default_json = "60000",
-       .min = 1,
+       .min = 0,
        .max = kMany,
        .when = "data.type=digits,dummy",
-       .help = "samples of an epoch"},
+       .help = "samples of an epoch; 0, the default of dummy and for it alone: no sample comes "
+               "twice"},
       {.path = "data.validation_samples",
        .type = KeyType::integer,
        .default_json = "10000",
        .min = 0,
        .max = kMany,
-       .when = "data.type=digits,dummy",
-       .help = "held-out samples"},
+       .when = "data.type=digits",
+       .help = "held-out samples; 0: nothing is held out"},
       {.path = "data.workers",
        .type = KeyType::integer,
-       .default_json = "1",
        .min = 0,
        .max = 256,
-       .help = "threads that prepare batches ahead; 0: the training thread does it"},
+       .help = "threads that prepare batches ahead, in the same order whatever their number; 0: the "
+               "training thread does it; without it: 1 where the rank has a core to spare"},
   };
 }
 

@@ -43,7 +43,10 @@ void ConfigLoader::check_slow_link_together() {
     complain("communication_data_type",
              fmt::format("is \"{}\", and {} says what travels: remove one of them",
                          c.get_string("communication_data_type"), at(first)));
-  const bool half = on("fp16.enabled") || on("bf16.enabled") || on("amp.enabled");
+  // Apex's O0 and O1 keep float32 weights and gradients.
+  const std::string amp =
+      on("amp.enabled") && !broken("amp.opt_level") ? c.get_string("amp.opt_level") : "";
+  const bool half = on("fp16.enabled") || on("bf16.enabled") || amp == "O2" || amp == "O3";
   if (half && (first == averaging || value == "adasum" || value == "broadcast_parameters"))
     complain(first,
              fmt::format("is \"{}\" and needs float32 weights and gradients on every rank, and {} "
@@ -61,9 +64,10 @@ void ConfigLoader::check_slow_link_together() {
   const char* balance = "balance.mode";
   if ((first == averaging || value == "adasum") && !broken(balance) &&
       c.get_string(balance) != "none")
-    complain(balance, fmt::format("is \"{}\", and with {} a rank counts as much as any other however "
-                                  "many samples it had: turn one of them off",
-                                  c.get_string(balance), at(first)));
+    complain(balance,
+             fmt::format("is \"{}\", and with {} a rank counts as much as any other however "
+                         "many samples it had: turn one of them off",
+                         c.get_string(balance), at(first)));
   if (value == "hierarchical" && !broken("averaging.group_sizes") && !broken("averaging.periods") &&
       (c.get_int_list("averaging.group_sizes").empty() ||
        c.get_int_list("averaging.group_sizes").size() !=

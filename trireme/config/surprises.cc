@@ -28,6 +28,10 @@ std::vector<std::string> deepspeed_surprises(const Config& c) {
     notes.push_back(
         "gradient_clipping is 1.0, the default since DeepSpeed 0.19 (0, no clipping, before); 0 "
         "switches it off");
+  if (!given("training.drop_last"))
+    notes.push_back(
+        "training.drop_last is true: the last samples of an epoch that do not fill a step are left "
+        "out (DeepSpeed's dataloader_drop_last is false)");
   if (c.get_bool("bf16.enabled"))
     notes.push_back(
         "bf16 adds the gradients of micro-batches in bfloat16; DeepSpeed without ZeRO keeps a "

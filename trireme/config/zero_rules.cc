@@ -52,6 +52,10 @@ void ConfigLoader::check_zero_together() {
                                  "factored over whole matrices and cannot be shared out: take "
                                  "stage 0, or another optimizer",
                                  stage, c.origin("optimizer.type")));
+  const char* noise = "monitor.gradient_noise_scale";
+  if (!broken(noise) && c.get_bool(noise))
+    complain(noise, fmt::format("compares whole gradients, which no rank has with {}: take stage 0",
+                                at(c, kStage)));
   if (!broken("amp.enabled") && c.get_bool("amp.enabled"))
     complain("amp.enabled", fmt::format("is true, and {}: Apex's presets know no ZeRO; enable fp16 "
                                         "or bf16 in their place",

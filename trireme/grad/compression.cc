@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trireme/base/check.h"
+#include "trireme/base/compression_limits.h"
 #include "trireme/grad/auto_hook.h"
 #include "trireme/grad/int8_hook.h"
 #include "trireme/grad/power_sgd_hook.h"
@@ -70,18 +71,25 @@ void check_compression(const CompressionOptions& o) {
   const bool known =
       std::any_of(types().begin(), types().end(), [&](const Type& t) { return t.name == o.type; });
   check<UsageError>(known, "there is no compression '{}': choose {}", o.type, compression_types());
-  const auto in_range = [&](const char* option, bool ok, auto value, const char* range) {
+  const auto in_range = [&](const char* option, bool ok, auto value, const std::string& range) {
     check<UsageError>(ok || !compression_option_applies(o.type, option),
                       "compression {}: {} is {}: choose {}", o.type, option, value, range);
   };
-  in_range("block", o.block >= 8 && o.block <= 65536, o.block, "8 to 65536 elements");
-  in_range("density", o.density > 0 && o.density <= 1, o.density, "above 0 and at most 1");
-  in_range("rank", o.rank >= 1 && o.rank <= 64, o.rank, "1 to 64");
+  namespace limits = compression_limits;
+  const auto from_to = [](auto least, auto most) { return fmt::format("{} to {}", least, most); };
+  in_range("block", o.block >= limits::kLeastBlock && o.block <= limits::kMostBlock, o.block,
+           from_to(limits::kLeastBlock, limits::kMostBlock) + " elements");
+  in_range("density", o.density >= limits::kLeastDensity && o.density <= limits::kMostDensity,
+           o.density, from_to(limits::kLeastDensity, limits::kMostDensity));
+  in_range("rank", o.rank >= 1 && o.rank <= limits::kMostRank, o.rank,
+           from_to(1, limits::kMostRank));
   in_range("min_compression", o.min_compression > 0, o.min_compression, "above 0");
   in_range("start_step", o.start_step >= 0, o.start_step, "0 or more");
-  in_range("max_residual", o.max_residual > 0 && o.max_residual < 1, o.max_residual,
-           "between 0 and 1");
-  in_range("decide_every", o.decide_every >= 10, o.decide_every, "10 or more");
+  in_range("max_residual",
+           o.max_residual >= limits::kLeastResidual && o.max_residual <= limits::kMostResidual,
+           o.max_residual, from_to(limits::kLeastResidual, limits::kMostResidual));
+  in_range("decide_every", o.decide_every >= limits::kLeastDecideEvery, o.decide_every,
+           fmt::format("{} or more", limits::kLeastDecideEvery));
 }
 
 std::shared_ptr<CompressionHook> make_compression(const CompressionOptions& o,

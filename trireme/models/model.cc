@@ -11,6 +11,11 @@ namespace trireme {
 
 Model::~Model() = default;
 
+std::vector<at::Tensor> Model::forward_list(const std::vector<at::Tensor>& inputs) {
+  check<UsageError>(inputs.size() == 1, "{} takes one input, not {}", name(), inputs.size());
+  return {forward(inputs[0])};
+}
+
 void Model::set_recompute(std::vector<bool> recompute) {
   check<UsageError>(recompute.empty(),
                     "{} has no blocks that could be computed again in backward: it keeps its "

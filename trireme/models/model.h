@@ -30,6 +30,8 @@ struct TRIREME_API Model : torch::nn::Module {
   using torch::nn::Module::Module;
   ~Model() override;
   virtual at::Tensor forward(const at::Tensor& input) = 0;
+  /// The same, of a network with any number of inputs and outputs. UsageError for another number.
+  virtual std::vector<at::Tensor> forward_list(const std::vector<at::Tensor>& inputs);
   /// The *sum* of the losses over the micro-batch, a float32 scalar: the mean is taken once, by the
   /// global weight.
   virtual at::Tensor loss_sum(const at::Tensor& output, const at::Tensor& target) = 0;

@@ -65,7 +65,8 @@ void open_data(Run& run, const Config& c) {
     run.data_identity = fmt::format("mnist {}", run.train_data->size());
   } else if (type == "digits") {
     run.train_data = make_digits({c.get_int("data.train_samples"), seed, "train"});
-    run.held_out = make_digits({c.get_int("data.validation_samples"), seed, "validation"});
+    if (const int64_t held_out = c.get_int("data.validation_samples"); held_out > 0)
+      run.held_out = make_digits({held_out, seed, "validation"});
     run.data_identity = fmt::format("digits {}", run.train_data->size());
   } else {
     DummyOptions o;
@@ -80,14 +81,18 @@ void open_data(Run& run, const Config& c) {
     } else {
       o.input_shape = {1, 28, 28};
     }
+    const int64_t samples = c.get_int("data.train_samples");
+    if (samples > 0) o.samples = samples;
     run.train_data = make_dummy(o);
-    run.data_identity = "dummy";
+    run.data_identity = samples > 0 ? fmt::format("dummy {}", samples) : "dummy";
   }
   if (gpt && from_files)
     check<UsageError>(c.get_int("model.vocab") >= 256,
                       "{}: model.vocab is {}; text is bytes, so at least 256",
                       c.origin("model.vocab"), c.get_int("model.vocab"));
   run.text = gpt;
+  run.drop_last = c.get_bool("training.drop_last");
+  if (!run.drop_last) run.data_identity += ", the last of an epoch too";  // another place in it
 }
 
 GlobalBatch plan_of(const Run& run) {
@@ -96,6 +101,7 @@ GlobalBatch plan_of(const Run& run) {
   o.leaf_size = run.batches.micro;
   o.leaves = run.batches.accumulation * run.batches.dp;
   o.seed = static_cast<uint64_t>(run.seed);
+  o.drop_last = run.drop_last;
   return GlobalBatch(o);
 }
 
@@ -132,13 +138,29 @@ void open_token_steps(Run& run, const Config& c) {
                                    o.min_rows, o.max_rows, order);
 }
 
+LoaderOptions loader_options(const Run& run, const Config& c) {
+  LoaderOptions o;
+  o.first_step = run.step;
+  o.timeout = run.group.timeout();
+  // Left to us, a thread reads ahead where the rank has a core to spare: else it takes time from
+  // the one that trains.
+  const int64_t workers = c.has("data.workers")              ? c.get_int("data.workers")
+                          : spare_cpus(run.group.size()) > 0 ? 1
+                                                             : 0;
+  o.background = workers > 0;
+  o.threads = std::max(1, static_cast<int>(workers));
+  o.depth = std::max(o.depth, o.threads);
+  return o;
+}
+
 // Shares of ranks that follow their throughput, and what a rank without memory does.
 void set_up_balance(Run& run, const Config& c) {
   if (c.get_string("balance.mode") == "none") return;
   const int rank = run.group.rank(), ranks = run.group.size();
   most_at_once(c, run.batches, rank);  // says now what it would say when data is read
-  run.balance = std::make_unique<Balance>(balance_options(c, run.batches), ranks,
-                                          run.gradients->record(), *run.own_time);
+  BalanceOptions options = balance_options(c, run.batches);
+  options.loader_depth = loader_options(run, c).depth;
+  run.balance = std::make_unique<Balance>(options, ranks, run.gradients->record(), *run.own_time);
   if (c.get_bool("balance.memory_backoff"))
     run.backoff = std::make_unique<MemoryBackoff>(rank, ranks, run.gradients->record());
 }
@@ -165,30 +187,19 @@ std::shared_ptr<Model> load_model(const Config& config, const std::string& check
 }
 
 void start_data(Run& run, const Config& config) {
-  LoaderOptions o;
-  o.first_step = run.step;
-  o.timeout = run.group.timeout();
-  // Ahead only where the rank has a core to spare: else the thread takes time from the one that
-  // trains.
-  o.background = config.get_int("data.workers") > 0 && spare_cpus(run.group.size()) > 0;
   const int rank = run.group.rank();
   run.loader = std::make_unique<PrefetchingLoader>(
       run.token_steps ? token_step_batches(run.train_data, run.token_steps, rank, run.group.size())
       : run.balance   ? share_batches(run.train_data, plan_of(run), rank, run.balance->deal(),
                                       most_at_once(config, run.batches, rank))
                     : leaf_batches(run.train_data, plan_of(run), rank, run.group.size(), run.deal),
-      o);
+      loader_options(run, config));
 }
 
 Run build_run(const Config& c, Group group) {
   Run run;
   run.group = group;
   run.seed = c.get_int("training.seed");
-  const std::string device = c.get_string("device");
-  check<UsageError>(
-      device != "cuda",
-      "{}: device is cuda, but the {} backend moves CPU memory; this version trains on the CPU",
-      c.origin("device"), group.backend());
   run.batches = c.resolve_batches(group.size());
   run.reproducible = c.get_bool("training.reproducible");
   const int64_t leaves = run.batches.accumulation * run.batches.dp;
@@ -217,7 +228,9 @@ Run build_run(const Config& c, Group group) {
 }
 
 int64_t Run::samples_of_step() const {
-  return token_steps ? token_steps->samples(step) : batches.train;
+  return token_steps                ? token_steps->samples(step)
+         : drop_last || !train_data ? batches.train  // an engine's data is its caller's
+                                    : plan_of(*this).samples_of(step);
 }
 
 double Run::lr_factor() const {

@@ -8,10 +8,12 @@
 namespace trireme {
 namespace {
 
+using Tensors = std::vector<at::Tensor>;
+
 class Plain final : public Compute {
  public:
   explicit Plain(std::shared_ptr<Model> model) : model_(std::move(model)) {}
-  at::Tensor forward(const at::Tensor& input) override { return model_->forward(input); }
+  Tensors forward_list(const Tensors& inputs) override { return model_->forward_list(inputs); }
 
  private:
   std::shared_ptr<Model> model_;
@@ -21,8 +23,11 @@ class Half final : public Compute {
  public:
   Half(std::shared_ptr<Model> model, at::ScalarType dtype)
       : model_(std::move(model)), dtype_(dtype) {}
-  at::Tensor forward(const at::Tensor& input) override {
-    return model_->forward(input.is_floating_point() ? input.to(dtype_) : input);
+  Tensors forward_list(const Tensors& inputs) override {
+    Tensors half = inputs;
+    for (at::Tensor& t : half)
+      if (t.defined() && t.is_floating_point()) t = t.to(dtype_);
+    return model_->forward_list(half);
   }
 
  private:
@@ -34,9 +39,12 @@ class Autocast final : public Compute {
  public:
   Autocast(std::shared_ptr<Model> model, at::ScalarType dtype)
       : model_(std::move(model)), dtype_(dtype) {}
-  at::Tensor forward(const at::Tensor& input) override {
-    AutocastGuard guard(input.device().type(), dtype_);
-    return model_->forward(input);
+  Tensors forward_list(const Tensors& inputs) override {
+    at::DeviceType device = at::kCPU;
+    for (const at::Tensor& t : inputs)
+      if (t.defined() && !t.is_cpu()) device = t.device().type();
+    AutocastGuard guard(device, dtype_);
+    return model_->forward_list(inputs);
   }
 
  private:

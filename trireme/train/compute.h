@@ -5,6 +5,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <memory>
+#include <vector>
 
 #include "trireme/base/export.h"
 #include "trireme/models/model.h"
@@ -18,7 +19,8 @@ class TRIREME_API Compute {
   Compute() = default;
   virtual ~Compute();
   Compute(const Compute&) = delete;
-  virtual at::Tensor forward(const at::Tensor& input) = 0;
+  at::Tensor forward(const at::Tensor& input) { return forward_list({input}).at(0); }
+  virtual std::vector<at::Tensor> forward_list(const std::vector<at::Tensor>& inputs) = 0;
 };
 
 /// As the model is.

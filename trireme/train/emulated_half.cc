@@ -57,13 +57,13 @@ void EmulatedHalf::follow() {
 
 EmulatedHalf::~EmulatedHalf() = default;
 
-at::Tensor EmulatedHalf::forward(const at::Tensor& input) {
+std::vector<at::Tensor> EmulatedHalf::forward_list(const std::vector<at::Tensor>& inputs) {
   {
     at::NoGradGuard no_grad;
     follow();
     for (const auto& [half, copy, mark] : all_) copy.detach().copy_(half);
   }
-  return model_->forward(input);
+  return model_->forward_list(inputs);
 }
 
 void EmulatedHalf::arrived(size_t i) {

@@ -29,7 +29,7 @@ class TRIREME_API EmulatedHalf final : public Compute {
   EmulatedHalf(std::shared_ptr<Model> model, const NamedTensors& parameters,
                std::function<void(size_t)> ready);
   ~EmulatedHalf() override;
-  at::Tensor forward(const at::Tensor& input) override;
+  std::vector<at::Tensor> forward_list(const std::vector<at::Tensor>& inputs) override;
 
  private:
   void arrived(size_t i);

@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/engine.h"
 
+#include <ATen/core/grad_mode.h>
+
+#include <limits>
+#include <optional>
+
 #include "trireme/base/check.h"
+#include "trireme/config/engine_keys.h"
 #include "trireme/grad/module_sync.h"
+#include "trireme/shard/fully_sharded.h"
+#include "trireme/train/engine_report.h"
 #include "trireme/train/forward_backward.h"
 #include "trireme/train/precision_parts.h"
 #include "trireme/train/saving.h"
@@ -18,7 +26,10 @@ constexpr const char* kPrefix = "module.";
 struct ModuleModel final : Model {
   ModuleModel(std::shared_ptr<torch::nn::Module> m, Engine::Forward f)
       : Model("Module"), module(register_module("module", std::move(m))), run(std::move(f)) {}
-  at::Tensor forward(const at::Tensor& input) override { return run(input); }
+  at::Tensor forward(const at::Tensor& input) override { return run({input}).at(0); }
+  std::vector<at::Tensor> forward_list(const std::vector<at::Tensor>& inputs) override {
+    return run(inputs);
+  }
   at::Tensor loss_sum(const at::Tensor&, const at::Tensor&) override {
     fail<UsageError>("an engine's loss is computed by its caller");
   }
@@ -46,35 +57,64 @@ TiedNames tied_names(const Model& model) {
   return tied;
 }
 
+// What the group is, the configuration may say once more, and no other.
+void check_group(const Config& c, const Group& group) {
+  check<UsageError>(
+      c.is_default("comm.backend") || c.get_string("comm.backend") == group.backend(),
+      "{}: comm.backend is {}, and the group that initialize() is given is of {}: say it to "
+      "init_process_group (InitOptions)",
+      c.origin("comm.backend"), c.get_string("comm.backend"), group.backend());
+  const double timeout = std::chrono::duration<double>(group.timeout()).count();
+  check<UsageError>(c.is_default("comm.timeout_s") || c.get_double("comm.timeout_s") == timeout,
+                    "{}: comm.timeout_s is {:g}, and the group that initialize() is given waits "
+                    "{:g} s: say it to "
+                    "init_process_group (InitOptions)",
+                    c.origin("comm.timeout_s"), c.get_double("comm.timeout_s"), timeout);
+}
+
+// The module as one unit, the root, with rank 0's values. Before anybody holds its parameters'
+// memory.
+void shard_whole(ZeroSetup& zero, const PrecisionPlan& precision, torch::nn::Module& module) {
+  if (!zero.sharded) return;
+  if (precision.stored != at::kFloat) cast_parameters(module, precision.stored);
+  zero.sharded->root(module);
+  at::NoGradGuard no_grad;
+  for (const auto& item : module.named_buffers())
+    zero.groups.world.broadcast(item.value(), 0).wait();
+}
+
 }  // namespace
 
 struct Engine::Impl {
   Run run;
-  TiedNames tied;     // other names of the module's tensors
-  int64_t micro = 0;  // backwards done in this step
+  TiedNames tied;  // other names of the module's tensors
+  std::optional<EngineReport> report;
+  std::string folder;  // checkpoint.folder
+  int keep = 0;
+  int64_t micro = 0;   // backwards done in this step
+  bool begun = false;  // the micro-batch that is next
   StepReport last;
   LossSum loss;
+
+  bool whole() const { return micro == run.batches.accumulation; }
+  /// Once before each backward; at stage 3 before its forward, which the round bounds.
+  void begin() {
+    if (begun) return;
+    begun = true;
+    if (micro == 0) {
+      loss = {};
+      run.gradients->open(static_cast<int>(run.batches.accumulation));
+    }
+    run.gradients->begin_micro_batch(static_cast<int>(micro));
+  }
 };
 
 Engine::Engine(std::shared_ptr<torch::nn::Module> module, Forward forward, const Config& c,
                Group group)
     : impl_(std::make_unique<Impl>()) {
   Run& run = impl_->run;
-  check<UsageError>(c.get_int("zero_optimization.stage") < 3,
-                    "{}: zero_optimization.stage is 3, and of a module given as it is nobody "
-                    "knows the units that could be whole one after the other: take stage 2, or "
-                    "make the network with fully_shard() (shard/fully_sharded.h)",
-                    c.origin("zero_optimization.stage"));
-  check<UsageError>(!c.get_bool("training.reproducible"),
-                    "{}: training.reproducible needs the losses as sums and the data dealt by "
-                    "`trireme train`: an engine has neither",
-                    c.origin("training.reproducible"));
-  check<UsageError>(c.get_string("balance.mode") == "none",
-                    "{}: balance.mode is {}, and an engine's batches are its caller's, which it "
-                    "cannot make larger or smaller: `trireme train` balances",
-                    c.origin("balance.mode"), c.get_string("balance.mode"));
-  check<UsageError>(c.get_string("device") != "cuda",
-                    "{}: device is cuda; this version trains on the CPU", c.origin("device"));
+  check_engine_keys(c);
+  check_group(c, group);
   run.group = group;
   run.batches = c.resolve_batches(group.size());
   run.seed = c.get_int("training.seed");
@@ -85,6 +125,8 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> module, Forward forward, const
   ZeroSetup zero = set_up_zero(c, group, precision);
   run.sharding = describe(zero, c);
   run.layout = layout_of(zero);
+  run.collective_forward = zero.stage == ZeroStage::parameters;
+  shard_whole(zero, precision, *module);
   run.model = std::make_shared<ModuleModel>(std::move(module), std::move(forward));
   run.weights = without_prefix(stored_weights(*run.model, precision));
   impl_->tied = tied_names(*run.model);
@@ -93,12 +135,26 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> module, Forward forward, const
   complete_training(run, c, zero, precision, run.batches.accumulation * run.batches.dp,
                     impl_->tied);
   impl_->last.lr = run.schedule->lr_at(0);
+  impl_->report.emplace(c, run);
+  if (c.has("checkpoint.folder")) impl_->folder = c.get_string("checkpoint.folder");
+  impl_->keep = static_cast<int>(c.get_int("checkpoint.keep"));
 }
 
 Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;
 
-at::Tensor Engine::forward(const at::Tensor& input) { return impl_->run.compute->forward(input); }
+std::vector<at::Tensor> Engine::forward_list(const std::vector<at::Tensor>& inputs) {
+  if (impl_->run.collective_forward && at::GradMode::is_enabled() && !impl_->whole())
+    impl_->begin();
+  return impl_->run.compute->forward_list(inputs);
+}
+
+at::Tensor Engine::only_output(std::vector<at::Tensor> outputs) {
+  check<UsageError>(outputs.size() == 1,
+                    "Engine::forward: the module returned {} tensors: call forward_list()",
+                    outputs.size());
+  return std::move(outputs[0]);
+}
 
 void Engine::backward(const at::Tensor& loss) {
   Run& run = impl_->run;
@@ -107,15 +163,13 @@ void Engine::backward(const at::Tensor& loss) {
   check<UsageError>(!is_gradient_accumulation_boundary(),
                     "Engine::backward: {} micro-batches are the whole step: call step() first",
                     impl_->micro);
-  if (impl_->micro == 0) {
-    impl_->loss = {};
-    run.gradients->open(static_cast<int>(run.batches.accumulation));
-  }
-  run.gradients->begin_micro_batch(static_cast<int>(impl_->micro));
+  impl_->begin();
   impl_->loss.sum += loss.item<double>();
   impl_->loss.weight += 1;
   run.gradients->tell(impl_->loss, 0);
   told_to_all(run, [&] { run.scaling->scale(loss.reshape({}).to(at::kFloat)).backward(); });
+  if (run.noise) run.noise->micro_batch_done(run.gradients->parameters(), 1);
+  impl_->begun = false;
   ++impl_->micro;
 }
 
@@ -124,11 +178,10 @@ void Engine::step() {
   if (!is_gradient_accumulation_boundary()) return;
   impl_->micro = 0;
   impl_->last = finish_step(impl_->run);
+  told_to_all(impl_->run, [&] { impl_->report->step(impl_->run, impl_->last); });
 }
 
-bool Engine::is_gradient_accumulation_boundary() const {
-  return impl_->micro == impl_->run.batches.accumulation;
-}
+bool Engine::is_gradient_accumulation_boundary() const { return impl_->whole(); }
 int64_t Engine::global_steps() const { return impl_->run.step; }
 int64_t Engine::skipped_steps() const { return impl_->run.scaling->skipped(); }
 double Engine::get_lr() const { return impl_->last.lr; }
@@ -138,24 +191,39 @@ double Engine::loss_scale() const {
   return scale > 0 ? scale : 1;
 }
 double Engine::loss() const { return impl_->last.loss; }
+double Engine::gradient_noise_scale() const {
+  const auto& noise = impl_->run.noise;
+  return noise ? noise->noise().samples() : std::numeric_limits<double>::quiet_NaN();
+}
 int64_t Engine::train_micro_batch_size_per_gpu() const { return impl_->run.batches.micro; }
 int64_t Engine::gradient_accumulation_steps() const { return impl_->run.batches.accumulation; }
 int64_t Engine::train_batch_size() const { return impl_->run.batches.train; }
 const Group& Engine::group() const { return impl_->run.group; }
 
-std::string Engine::save_checkpoint(const std::string& folder, int keep) {
+std::string Engine::save_checkpoint(const std::string& folder, std::optional<int> keep) {
+  const std::string& where = folder.empty() ? impl_->folder : folder;
+  check<UsageError>(!where.empty(),
+                    "Engine::save_checkpoint: no folder: give one, or set checkpoint.folder");
   check<UsageError>(impl_->micro == 0,
                     "Engine::save_checkpoint: {} micro-batches of a step are done: save between "
                     "steps",
                     impl_->micro);
-  const std::string path = save_run(impl_->run, folder, keep);
+  const std::string path = save_run(impl_->run, where, keep.value_or(impl_->keep));
   impl_->run.group.barrier();
   return path;
 }
 
 int64_t Engine::load_checkpoint(const std::string& path) {
   load_run(impl_->run, path, impl_->tied);
+  impl_->report->resumed();
   return impl_->run.step;
+}
+
+void Engine::gathered(const std::function<void()>& read) {
+  std::optional<FullySharded::Gathered> whole;
+  if (auto* sharded = dynamic_cast<FullySharded*>(impl_->run.gradients->sharded()))
+    whole.emplace(*sharded);
+  read();
 }
 
 }  // namespace trireme

@@ -20,6 +20,8 @@
 #include "trireme/train/folder_watch.h"
 #include "trireme/train/saving.h"
 #include "trireme/train/step.h"
+#include "trireme/train/step_metrics.h"
+#include "trireme/train/unused_gpu.h"
 
 namespace trireme {
 namespace {
@@ -85,32 +87,18 @@ class Report {
 
   void step(const StepReport& r, double seconds, const StepTimes& times) {
     if (run_.group.rank() != 0) return;
-    const double tokens = run_.text ? static_cast<double>(r.weight) / seconds : 0;
-    const double samples = static_cast<double>(r.samples) / seconds;
-    StepMetrics m;
-    m.step = run_.step;
-    m.loss = r.loss;
-    m.grad_norm = r.grad_norm;
-    m.lr = r.lr;
-    m.step_ms = seconds * 1e3;
-    m.samples_per_s = samples;
-    m.tokens_per_s = tokens;
+    std::vector<std::pair<std::string, double>> parts;
     for (const char* category : {"compute", "exposed_comm", "optimizer", "data"})
-      m.more.emplace_back(std::string(category) + "_ms", times.of(category) * 1e3);
-    if (r.loss_scale > 0) {
-      m.more.emplace_back("loss_scale", r.loss_scale);
-      m.more.emplace_back("skipped", r.skipped);
-    }
-    if (run_.exchange && run_.exchange->wire_bytes() >= 0)
-      m.more.emplace_back("wire_bytes", static_cast<double>(run_.exchange->wire_bytes()));
-    if (run_.noise) m.more.emplace_back("gradient_noise_scale", run_.noise->noise().samples());
+      parts.emplace_back(std::string(category) + "_ms", times.of(category) * 1e3);
+    StepMetrics m = step_metrics(run_, r, seconds, std::move(parts));
     if (run_.balance) add_shares(m, run_.balance->shares(run_.step - 1));
     for (auto& file : metrics_) file->step(m);
     totals_[0] += times.of("compute"), totals_[1] += times.of("exposed_comm"),
         totals_[2] += times.of("optimizer"), totals_[3] += times.of("data"), totals_[4] += seconds;
     if (progress_)
       progress_->step({run_.step, r.loss, r.grad_norm,
-                       memory_use(run_.group.shared_bytes()).total(), samples, tokens});
+                       memory_use(run_.group.shared_bytes()).total(), m.samples_per_s,
+                       m.tokens_per_s});
   }
 
   void note(const std::string& text) {
@@ -188,6 +176,8 @@ std::string start_line(const Run& run) {
       "{} parameters on {} rank{}; {}; {} × {} × {} = {} samples a step", with_commas(parameters),
       run.group.size(), run.group.size() == 1 ? "" : "s", run.train_data->describe(),
       run.batches.micro, run.batches.accumulation, run.batches.dp, run.batches.train);
+  if (run.group.size() > 1 && run.group.backend() != "local")
+    text += "; collectives by " + run.group.backend();
   if (!run.precision.empty()) text += "; " + run.precision;
   if (!run.recompute.empty()) text += "; " + run.recompute;
   if (!run.sharding.empty()) text += "; " + run.sharding;
@@ -246,7 +236,10 @@ TrainResult train(const Config& config, Group group, const TrainOptions& options
     write_file_atomic(options.run_dir + "/config.json", options.config_json);
   if (options.built) options.built();
   FolderWatch watch(group.rank() == 0 ? options.run_dir : "");
-  if (options.say && group.rank() == 0) options.say(start_line(run));
+  if (options.say && group.rank() == 0) {
+    options.say(start_line(run));
+    if (has_gpu()) options.say(kUnusedGpu);
+  }
   if (options.resume && options.say && group.rank() == 0)
     options.say(fmt::format("going on after step {}", run.step));
 

@@ -54,8 +54,10 @@ class ShardedCompute final : public Compute {
  public:
   ShardedCompute(std::unique_ptr<Compute> inner, FullySharded& sharded)
       : inner_(std::move(inner)), sharded_(sharded) {}
-  at::Tensor forward(const at::Tensor& input) override {
-    return sharded_.run([this](const at::Tensor& x) { return inner_->forward(x); }, input);
+  std::vector<at::Tensor> forward_list(const std::vector<at::Tensor>& inputs) override {
+    return sharded_.run(
+        [this](const std::vector<at::Tensor>& entered) { return inner_->forward_list(entered); },
+        inputs);
   }
 
  private:
@@ -69,11 +71,6 @@ ZeroSetup set_up_zero(const Config& c, Group group, const PrecisionPlan& precisi
   const Sharding plan = c.resolve_sharding(group.size());
   ZeroSetup zero{static_cast<ZeroStage>(plan.stage), group, nullptr};
   if (zero.stage == ZeroStage::none) return zero;
-  check<UsageError>(
-      !c.has("monitor.gradient_noise_scale") || !c.get_bool("monitor.gradient_noise_scale"),
-      "{}: monitor.gradient_noise_scale compares whole gradients, which no rank has "
-      "at zero_optimization.stage {}: take stage 0",
-      c.origin("monitor.gradient_noise_scale"), plan.stage);
   check<UsageError>(plan.stage == 3 || !c.get_bool("zero_optimization.share_weights") ||
                         group.backend() == "local",
                     "{}: zero_optimization.share_weights is for ranks of one host, and the {} "

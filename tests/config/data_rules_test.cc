@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys about data: what each of its values means, or why it is refused.
+#include <gtest/gtest.h>
+
+#include "tests/config/small_configs.h"
+
+using namespace trireme;
+using namespace trireme::testing;
+
+namespace {
+
+const char kMlp[] = R"({"train_batch_size": 8, "model": {"type": "mlp"}})";
+
+std::string said(const Sets& sets, const char* base = kMlp) { return error_of(base, sets); }
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST(config_data_rules, drop_last_is_true_unless_it_is_given) {
+  EXPECT_TRUE(config(kMlp).get_bool("training.drop_last"));
+  EXPECT_FALSE(config(R"({"dataloader_drop_last": false})").get_bool("training.drop_last"));
+}
+
+TEST(config_data_rules, a_last_step_with_fewer_samples_is_refused_where_it_breaks_a_promise) {
+  for (const char* other : {"training.reproducible=true", "balance.mode=throughput",
+                            "averaging.type=local_sgd", "comm.strategy=adasum"}) {
+    const std::string text = said({"training.drop_last=false", other});
+    const std::string key(other, std::string(other).find('='));
+    EXPECT_TRUE(has(text, "--set: training.drop_last is false")) << text;
+    EXPECT_TRUE(has(text, key)) << text;
+    EXPECT_EQ(said({"training.drop_last=true", other}), "");
+  }
+  EXPECT_TRUE(
+      has(said({"training.drop_last=false", "data.type=documents", "data_efficiency.enabled=true",
+                "data_efficiency.data_sampling.enabled=true",
+                "data_efficiency.data_sampling.dynamic_batching.enabled=true",
+                "data_efficiency.data_sampling.dynamic_batching.max_tokens=512"},
+               R"({"train_batch_size": 8})"),
+          "training.drop_last is false"));
+  EXPECT_EQ(said({"training.drop_last=false", "compression.type=int8"}), "");
+  EXPECT_EQ(said({"training.drop_last=false", "zero_optimization.stage=3"}), "");
+}
+
+TEST(config_data_rules, dummy_data_counts_its_samples_where_it_is_told) {
+  EXPECT_EQ(config(kMlp, {"data.type=dummy"}).get_int("data.train_samples"), 0);
+  EXPECT_EQ(
+      config(kMlp, {"data.type=dummy", "data.train_samples=100"}).get_int("data.train_samples"),
+      100);
+  EXPECT_EQ(config(kMlp).get_int("data.train_samples"), 60000);
+  EXPECT_TRUE(has(said({"data.train_samples=0"}), "data.train_samples is 0")) << "of digits";
+}
+
+TEST(config_data_rules, dummy_data_has_nothing_held_out) {
+  EXPECT_TRUE(has(said({"data.type=dummy", "data.validation_samples=10"}),
+                  "data.validation_samples applies when data.type is digits"));
+  const Inspection seen = Config::inspect(
+      ConfigInputs::from({}, {"model.type=mlp", "data.type=dummy", "training.eval_every=5"}));
+  const KeyReport* eval = find(seen, "training.eval_every");
+  ASSERT_NE(eval, nullptr);
+  EXPECT_EQ(eval->verdict, KeyReport::Verdict::without_effect);
+  EXPECT_TRUE(has(eval->why, "no held-out part")) << eval->why;
+}
+
+TEST(config_data_rules, the_resolved_file_keeps_what_was_left_open) {
+  for (const Sets& sets : {Sets{}, {"data.type=dummy"}, {"data.workers=3"}}) {
+    const Config c = config(kMlp, sets);
+    const Config again = Config::from_text("config.json", c.to_json());
+    EXPECT_EQ(again.has("data.workers"), c.has("data.workers"));
+    EXPECT_EQ(again.get_int("data.train_samples"), c.get_int("data.train_samples"));
+    EXPECT_EQ(again.hash(), c.hash());
+  }
+}
+
+TEST(config_data_rules, a_device_that_is_not_trained_on_is_refused_at_once) {
+  const std::string text = said({"device=cuda"});
+  EXPECT_TRUE(has(text, "--set: device = \"cuda\" is refused: this version trains on the CPU"))
+      << text;
+  EXPECT_EQ(said({"device=auto"}), "");
+}
+
+TEST(config_data_rules, noise_beside_zero_is_refused_before_ranks_start) {
+  EXPECT_TRUE(has(said({"monitor.gradient_noise_scale=true", "zero_optimization.stage=1"}),
+                  "take stage 0"));
+}
+
+TEST(config_data_rules, groups_across_hosts_have_their_keys) {
+  const Config c = config(kMlp, {"comm.backend=hybrid", "comm.across=mpi", "comm.check=each"});
+  EXPECT_EQ(c.get_string("comm.across"), "mpi");
+  EXPECT_EQ(c.get_string("comm.check"), "each");
+  EXPECT_TRUE(has(said({"comm.across=mpi"}), "comm.across applies when comm.backend is hybrid"));
+  EXPECT_TRUE(
+      has(said({"comm.check=each"}), "comm.check applies when comm.backend is gloo or mpi"));
+  EXPECT_TRUE(has(said({"comm.backend=hybrid", "comm.across=local"}), "gloo, mpi"));
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What training.drop_last and held-out data mean beside other keys.
+#include <fmt/core.h>
+
+#include "trireme/config/config_loader.h"
+
+namespace trireme {
+
+void ConfigLoader::check_data_together() {
+  const Config& c = config_;
+  // As JSON; "" of a key that is wrong by itself or means nothing here.
+  auto value = [&](const char* path) {
+    return broken(path) || !c.applies(path) ? std::string() : *c.value_text(path);
+  };
+  auto at = [&](const char* path) {
+    return fmt::format("{} {} ({})", path, *c.value_text(path), c.origin(path));
+  };
+  // Where nothing is held out, nothing is evaluated.
+  const bool nothing_held_out =
+      value("data.type") == "\"dummy\"" || value("data.validation_samples") == "0";
+  if (nothing_held_out)
+    for (const char* path : {"training.eval_every", "training.eval_batches"})
+      if (!c.is_default(path)) idle(path, "this data has no held-out part to evaluate on");
+
+  const char *drop = "training.drop_last", *batching =
+                                               "data_efficiency.data_sampling.dynamic_batching."
+                                               "enabled";
+  if (value(drop) != "false") return;
+  const std::string said = "is false, and the last step of an epoch has fewer samples: ";
+  if (value("training.reproducible") == "true")
+    complain(drop, said + fmt::format("{} is the promise that every micro-batch has one shape. "
+                                      "Take one of them",
+                                      at("training.reproducible")));
+  else if (value("balance.mode") == "\"throughput\"")
+    complain(drop,
+             said + fmt::format("{} deals as many in each. Take one of them", at("balance.mode")));
+  else if (value(batching) == "true")
+    complain(drop, fmt::format("is false, and {} makes steps of whole micro-batches: take one of "
+                               "them",
+                               at(batching)));
+  else if (value("averaging.type") != "\"none\"" && !broken("averaging.type"))
+    complain(drop, said + fmt::format("with {} a rank counts as much as any other, however many it "
+                                      "had. Take one of them",
+                                      at("averaging.type")));
+  else if (value("comm.strategy") == "\"adasum\"")
+    complain(drop, said + fmt::format("with {} a rank counts as much as any other, however many it "
+                                      "had. Take one of them",
+                                      at("comm.strategy")));
+}
+
+}  // namespace trireme

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/config/engine_keys.h"
+
+#include "trireme/base/check.h"
+
+namespace trireme {
+namespace {
+
+constexpr const char* kSteps =
+    "leaves the loop to you: it counts epochs and evaluates. training.steps tells schedules how "
+    "many steps there will be";
+constexpr const char* kBlocks =
+    "does not know the blocks of your module: call recompute() in its forward "
+    "(tensor/recompute.h)";
+constexpr const char* kGenerate = "only trains: `trireme generate` reads it";
+constexpr const char* kBatches =
+    "steps on the batches that your loop makes, whose sizes it cannot change: `trireme train` "
+    "does that";
+constexpr const char* kReproducible =
+    "has neither the losses as sums nor the data as leaves: `trireme train` is reproducible";
+constexpr const char* kGroup =
+    "is given a group that is there already: say it to init_process_group (InitOptions)";
+
+}  // namespace
+
+const std::vector<NotOfEngine>& keys_not_of_engine() {
+  static const std::vector<NotOfEngine> rows = {
+      {"model.*", "trains the module that you give it: remove the key", nullptr},
+      {"data.*", "trains on what your loop gives it: set up your loader instead", nullptr},
+      {"training.epochs", kSteps, nullptr},
+      {"training.eval_every", kSteps, nullptr},
+      {"training.eval_batches", kSteps, nullptr},
+      {"training.drop_last",
+       "reads no data: set drop_last of your torch::data::DataLoaderOptions and of "
+       "DistributedSamplerOptions",
+       nullptr},
+      {"training.seed",
+       "draws nothing: call torch::manual_seed, and set the seed of DistributedSamplerOptions",
+       nullptr},
+      {"training.reproducible", kReproducible, nullptr},
+      {"training.leaves", kReproducible, nullptr},
+      {"training.recompute_every", kBlocks, nullptr},
+      {"training.activation_memory_mb", kBlocks, nullptr},
+      {"balance.*", kBatches, nullptr},
+      {"data_efficiency.data_sampling.dynamic_batching.*", kBatches, nullptr},
+      {"checkpoint.every", "saves when you call save_checkpoint(): call it every so many steps",
+       nullptr},
+      {"checkpoint.at_end",
+       "does not know which step is the last: call save_checkpoint() behind it", "false"},
+      {"monitor.progress", "draws no progress bar: steps_per_print logs a line", "false"},
+      {"generate.*", kGenerate, nullptr},
+      {"comm.across", kGroup, nullptr},
+      {"comm.check", kGroup, nullptr},
+  };
+  return rows;
+}
+
+const NotOfEngine* not_of_engine(std::string_view path) {
+  for (const NotOfEngine& row : keys_not_of_engine()) {
+    std::string_view keys = row.keys;
+    const bool below = keys.ends_with(".*");
+    if (below) keys.remove_suffix(1);  // the dot stays
+    if (below ? path.starts_with(keys) : path == keys) return &row;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> engine_refusals(const Config& config) {
+  static const Config defaults = Config::from_text("defaults", "{}");
+  std::vector<std::string> refusals;
+  for (const KeyInfo& key : all_keys()) {
+    if (key.status != KeyStatus::supported || !key.alias_of.empty()) continue;
+    const NotOfEngine* row = not_of_engine(key.path);
+    if (!row || config.is_default(key.path) || !config.applies(key.path)) continue;
+    const auto value = config.value_text(key.path);
+    const auto fine =
+        row->fine ? std::optional<std::string>(row->fine) : defaults.value_text(key.path);
+    if (value != fine)
+      refusals.push_back(fmt::format("{}: {} is {}, and initialize() {}", config.origin(key.path),
+                                     key.path, value.value_or("null"), row->why));
+  }
+  return refusals;
+}
+
+void check_engine_keys(const Config& config) {
+  const auto refusals = engine_refusals(config);
+  check<UsageError>(
+      refusals.empty(), "{}{}", refusals.empty() ? "" : refusals[0],
+      refusals.size() > 1 ? fmt::format(" (and {} more keys)", refusals.size() - 1) : "");
+}
+
+}  // namespace trireme
