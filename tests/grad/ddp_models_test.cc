@@ -5,6 +5,7 @@
 #include <torch/script.h>
 
 #include "tests/grad/small_net.h"
+#include "trireme/grad/cast_hook.h"
 #include "trireme/grad/ddp.h"
 #include "trireme/grad/reducer.h"
 
@@ -127,5 +128,62 @@ TEST(grad_ddp_models, two_objects_of_two_groups_in_one_backward) {
     Small half_a = make(1), half_b = make(2);
     loss(half_a, half_b, whole.narrow(0, 4 * (g.rank() / 2), 4)).backward();
     expect_gradients(*b, *half_b);
+  });
+}
+
+TEST(grad_ddp_models, complex_parameters_get_the_mean_of_their_gradients) {
+  for (auto dtype : {at::kComplexDouble, at::kComplexFloat}) {
+    const auto real = c10::toRealValueType(dtype);
+    const auto make = [&](double shift) {
+      const at::Tensor phase = at::arange(12, real).view({4, 3}) + shift;
+      return std::pair(torch::complex(phase.sin(), phase.cos()).requires_grad_(),
+                       at::ones({3}, real).requires_grad_());
+    };
+    const at::Tensor data = torch::complex(at::arange(24, real).sin(), at::arange(24, real).cos());
+    const at::Tensor whole = data.view({6, 4});
+    const auto loss = [](const auto& net, const at::Tensor& x) {
+      // conj() leaves lazily conjugated gradients behind.
+      return (torch::matmul(x, net.first.conj()).abs().square() * net.second).mean();
+    };
+    auto plain = make(0);
+    for (int accumulated : {1, 2}) {
+      plain.first.mutable_grad() = plain.second.mutable_grad() = at::Tensor();
+      for (int k = 0; k < accumulated; ++k) loss(plain, whole).backward();
+      for (const char* backend : {"local", "gloo"})
+        run_threads(
+            2,
+            [&](Group g) {
+              auto net = make(g.rank());
+              DistributedDataParallel ddp({{"z", net.first}, {"r", net.second}}, {}, g,
+                                          {.check_finite = true});
+              expect(net.first.allclose(plain.first), "rank 0's values");
+              {
+                std::optional<DistributedDataParallel::NoSync> guard;
+                if (accumulated == 2) guard.emplace(ddp);
+                if (accumulated == 2) loss(net, whole.narrow(0, 3 * g.rank(), 3)).backward();
+              }
+              loss(net, whole.narrow(0, 3 * g.rank(), 3)).backward();
+              const double tolerance = real == at::kDouble ? 1e-12 : 1e-5;
+              expect(torch::allclose(net.first.grad(), plain.first.grad(), tolerance, tolerance),
+                     std::string(backend) + ": complex");
+              expect(torch::allclose(net.second.grad(), plain.second.grad(), tolerance, tolerance),
+                     std::string(backend) + ": real beside it");
+            },
+            {.backend = backend});
+    }
+  }
+}
+
+TEST(grad_ddp_models, hooks_that_would_lose_the_imaginary_part_are_refused) {
+  run_threads(2, [](Group g) {
+    at::Tensor z = torch::complex(at::ones({3}), at::ones({3})).requires_grad_();
+    DistributedDataParallel ddp({{"z", z}}, {}, g, {.hook = cast_hook(at::kBFloat16)});
+    std::string text;
+    try {
+      z.abs().sum().backward();
+    } catch (const Error& e) {
+      text = e.what();
+    }
+    expect(text.find("no imaginary part") != std::string::npos, text);
   });
 }

@@ -22,6 +22,11 @@ class Caster {
 
   Work reduce(Group& group, GradBucket& bucket, ReduceOp op) {
     if (bucket.buffer.scalar_type() == wire_) return group.all_reduce(bucket.buffer, op);
+    check<UsageError>(!bucket.buffer.is_complex(),
+                      "communication hook: bucket {} is {}, and {} on the wire has no imaginary "
+                      "part: leave the hook out",
+                      bucket.index, c10::toString(bucket.buffer.scalar_type()),
+                      c10::toString(wire_));
     check<UsageError>(group.supports(Collective::all_reduce, wire_, bucket.buffer.device().type()),
                       "communication hook: the {} backend cannot reduce {} on {}", group.backend(),
                       c10::toString(wire_),

@@ -11,7 +11,8 @@ void check_reducible(const NamedTensors& parameters, const Group& group) {
                       "parameter '{}' is {} on {}, which the {} backend cannot reduce", name,
                       c10::toString(p.scalar_type()), c10::DeviceTypeName(p.device().type(), true),
                       group.backend());
-    check<UsageError>(p.is_floating_point(), "parameter '{}' is {}: gradients are floating", name,
+    check<UsageError>(p.is_floating_point() || p.is_complex(),
+                      "parameter '{}' is {}: gradients are floating or complex", name,
                       c10::toString(p.scalar_type()));
   }
 }

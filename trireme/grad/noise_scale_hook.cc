@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/dot.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/view_as_real.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 namespace trireme {
 
 void add_squares(const at::Tensor& flat, at::Tensor& into) {
+  if (flat.is_complex()) return add_squares(at::view_as_real(flat).flatten(), into);
   constexpr int64_t kBlock = 1 << 16, kLargest = 1 << 30;  // of a GPU's dot
   const int64_t block = flat.is_cpu() ? kBlock : kLargest;
   for (int64_t i = 0; i < flat.numel(); i += block) {
