@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "trireme/base/check.h"
+#include "trireme/grad/bucket_sizes.h"
 #include "trireme/grad/ddp_impl.h"
 #include "trireme/grad/module_sync.h"
 #include "trireme/grad/round_begin.h"
@@ -100,14 +101,6 @@ NamedTensors all_parameters(DdpTensors t) {
 }
 
 }  // namespace
-
-BucketSizes bucket_sizes_for(const Group& group, size_t bytes, size_t first_bytes) {
-  BucketSizes sizes;
-  if (group.backend() == "local") sizes = {size_t{1} << 20, size_t{4} << 20};
-  if (bytes) sizes.bytes = bytes;
-  sizes.first_bytes = first_bytes ? first_bytes : std::min(sizes.first_bytes, sizes.bytes);
-  return sizes;
-}
 
 DistributedDataParallel::Impl::Impl(DdpTensors t, Group g, DdpOptions o,
                                     std::function<NamedTensors()> again)

@@ -10,6 +10,7 @@
 #include "trireme/base/export.h"
 #include "trireme/comm/group.h"
 #include "trireme/grad/comm_hook.h"
+#include "trireme/tensor/each_tensor.h"
 #include "trireme/tensor/parameter_table.h"
 
 namespace torch::nn {
@@ -129,7 +130,7 @@ class TRIREME_API DistributedDataParallel {
   /// module->forward(args…), counted where gradients are recorded. Who calls it on all ranks learns
   /// in the first backward after it that a rank ran another number of forwards (its loss did not
   /// depend on the module, say): Mismatch on all of them, with the counts. With static_graph the
-  /// round is that of the backward which comes to its output (a tensor, or a vector of them), also
+  /// round is that of the backward which comes to its output (tensors, nested as an LSTM's), also
   /// where the first gradient is one of a backward inside of that; such an output cannot be changed
   /// in place.
   template <class Holder, class... Args>
@@ -152,20 +153,13 @@ class TRIREME_API DistributedDataParallel {
  private:
   friend class Join;
   at::Tensor at_backward(const at::Tensor& output);
-  std::vector<at::Tensor> at_backward(std::vector<at::Tensor> outputs) {
-    for (auto& t : outputs) t = at_backward(t);
-    return outputs;
-  }
   template <class T>
   T at_backward(T output) {
+    detail::each_tensor(output, [this](at::Tensor& t) { t = at_backward(std::as_const(t)); });
     return output;
   }
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-/// The bucket sizes that suit a backend.
-struct BucketSizes;
-BucketSizes bucket_sizes_for(const Group& group, size_t bytes, size_t first_bytes);
 
 }  // namespace trireme

@@ -4,6 +4,7 @@
 #include <torch/nn/pimpl.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -11,40 +12,9 @@
 #include <vector>
 
 #include "trireme/shard/fully_sharded.h"
+#include "trireme/tensor/each_tensor.h"
 
 namespace trireme {
-
-namespace detail {
-
-template <class T>
-constexpr bool is_tensor_v = std::is_same_v<std::decay_t<T>, at::Tensor>;
-
-// What a forward returns, as a list of tensors and back.
-template <class R>
-struct UnitResult;
-template <>
-struct UnitResult<at::Tensor> {
-  static std::vector<at::Tensor> list(at::Tensor t) { return {std::move(t)}; }
-  static at::Tensor from(std::vector<at::Tensor> l) { return std::move(l[0]); }
-};
-template <>
-struct UnitResult<std::vector<at::Tensor>> {
-  static std::vector<at::Tensor> list(std::vector<at::Tensor> l) { return l; }
-  static std::vector<at::Tensor> from(std::vector<at::Tensor> l) { return l; }
-};
-template <class... T>
-struct UnitResult<std::tuple<T...>> {
-  static_assert((is_tensor_v<T> && ...), "a unit's forward returns tensors");
-  static std::vector<at::Tensor> list(std::tuple<T...> r) {
-    return std::apply([](auto&... t) { return std::vector<at::Tensor>{t...}; }, r);
-  }
-  static std::tuple<T...> from(std::vector<at::Tensor> l) {
-    size_t next = 0;
-    return std::tuple<T...>{(static_cast<void>(sizeof(T)), std::move(l[next++]))...};
-  }
-};
-
-}  // namespace detail
 
 /// A module whose parameters are whole only in its forward and in the backward of that.
 template <class Module>
@@ -54,22 +24,32 @@ class FullyShardedModule {
   FullyShardedModule(std::shared_ptr<Module> module, FullySharded::Unit& unit)
       : module_(std::move(module)), unit_(&unit) {}
 
-  /// module->forward(args…). Tensors among the arguments are the unit's inputs; it returns a
-  /// tensor, a vector or a tuple of them.
+  /// module->forward(args…). Tensors among the arguments are the unit's inputs. Arguments and what
+  /// it returns may be tensors, or optionals, tuples, pairs, arrays, vectors and maps of them,
+  /// nested: an LSTM is a unit as it is. (A map whose order differs between ranks must not be.)
   template <class... Args>
   auto forward(Args&&... args) {
     using Result = std::decay_t<decltype(module_->forward(std::forward<Args>(args)...))>;
+    static_assert(detail::may_hold_tensors<Result>(),
+                  "a unit's forward returns tensors: one, or an optional, tuple, pair, array, "
+                  "vector or map of such");
     std::tuple<std::decay_t<Args>...> given(std::forward<Args>(args)...);
     std::vector<at::Tensor> inputs;
-    each_tensor(given, [&](at::Tensor& t) { inputs.push_back(t); });
-    return detail::UnitResult<Result>::from(unit_->run(
+    detail::each_tensor(given, [&](at::Tensor& t) { inputs.push_back(t); });
+    std::optional<Result> result;  // as the module gave it; then with the unit's tensors in it
+    const std::vector<at::Tensor> outputs = unit_->run(
         [&](const std::vector<at::Tensor>& entered) {
           size_t next = 0;
-          each_tensor(given, [&](at::Tensor& t) { t = entered[next++]; });
-          return detail::UnitResult<Result>::list(
-              std::apply([&](auto&... a) { return module_->forward(a...); }, given));
+          detail::each_tensor(given, [&](at::Tensor& t) { t = entered[next++]; });
+          result.emplace(std::apply([&](auto&... a) { return module_->forward(a...); }, given));
+          std::vector<at::Tensor> list;
+          detail::each_tensor(*result, [&](at::Tensor& t) { list.push_back(t); });
+          return list;
         },
-        inputs));
+        inputs);
+    size_t next = 0;
+    detail::each_tensor(*result, [&](at::Tensor& t) { t = outputs[next++]; });
+    return *std::move(result);
   }
   /// The module as it is: to be registered in its parent.
   const std::shared_ptr<Module>& module() const { return module_; }
@@ -79,19 +59,6 @@ class FullyShardedModule {
   explicit operator bool() const { return module_ != nullptr; }
 
  private:
-  template <class Tuple, class F>
-  static void each_tensor(Tuple& tuple, const F& f) {
-    std::apply(
-        [&](auto&... a) {
-          (
-              [&] {
-                if constexpr (detail::is_tensor_v<decltype(a)>) f(a);
-              }(),
-              ...);
-        },
-        tuple);
-  }
-
   std::shared_ptr<Module> module_;
   FullySharded::Unit* unit_ = nullptr;
 };

@@ -13,6 +13,7 @@
 #include "trireme/grad/replaced_parameters.h"
 #include "trireme/shard/gradient_scatter.h"
 #include "trireme/shard/param_unit.h"
+#include "trireme/shard/save_guard.h"
 #include "trireme/shard/unit_function.h"
 #include "trireme/shard/unused_after.h"
 #include "trireme/tensor/recompute.h"
@@ -28,6 +29,7 @@ struct FullySharded::Unit::State {
   bool reshard_after_forward = true;
   std::vector<size_t> lines;  // of the scatter: those that require gradients
   int open_ends = 0;          // graphs whose backward has still to come to the inputs
+  bool endless = false;       // one of this round's has no input that would tell of its end
 };
 
 struct FullySharded::Impl : std::enable_shared_from_this<FullySharded::Impl> {
@@ -340,6 +342,7 @@ std::vector<at::Tensor> FullySharded::Impl::run(const std::shared_ptr<UnitState>
     const std::vector<at::Tensor> entered = bound_inputs(inputs, ends, &bound);
     if (bound) ++unit->open_ends;
     std::vector<at::Tensor> outputs = bound_outputs(fn(entered), ends);
+    if (!bound && recorded && !recomputing() && any_trains(outputs)) unit->endless = true;
     if (unit->params->state() == ParamUnit::State::whole &&
         (unit->reshard_after_forward || !recorded || !any_trains(outputs)))
       drop(*unit);
@@ -364,7 +367,7 @@ void FullySharded::Impl::backward_at_outputs(UnitState& unit) {
 }
 
 void FullySharded::Impl::backward_at_inputs(UnitState& unit, bool second_run) {
-  if (unit.open_ends > 0) return;  // it will be met again
+  if (unit.open_ends > 0 || unit.endless) return;  // more comes, by the end of backward at last
   bool all_came = true;
   if (scatter->is_open() && !hooks->paused())
     for (size_t line : unit.lines) {
@@ -381,7 +384,10 @@ void FullySharded::Impl::backward_at_inputs(UnitState& unit, bool second_run) {
 }
 
 void FullySharded::Impl::end_round() {
-  for (const auto& u : units) drop(*u->state_);
+  for (const auto& u : units) {
+    drop(*u->state_);
+    u->state_->endless = false;
+  }
   ++backwards_done;
   if (options.automatic) at_last_backward = look(*shards);
   if (scatter->step_done()) replaced->check();
@@ -423,11 +429,14 @@ at::Tensor FullySharded::Unit::run(const std::function<at::Tensor(const at::Tens
 
 FullySharded::Unit& FullySharded::unit(const std::string& name, torch::nn::Module& module) {
   check<UsageError>(!name.empty(), "FullySharded: a unit needs its module's path as its name");
-  return impl_->add(name, module, false);
+  Unit& made = impl_->add(name, module, false);
+  guard_saving(module);
+  return made;
 }
 
 void FullySharded::root(torch::nn::Module& module) {
   impl_->add("", module, true);
+  guard_saving(module);
   complete();
 }
 
@@ -479,7 +488,10 @@ FullySharded::Gathered::~Gathered() {
 
 void FullySharded::reset() {
   if (impl_->hooks) impl_->hooks->reset();
-  for (const auto& u : impl_->units) u->state_->params->reshard();
+  for (const auto& u : impl_->units) {
+    u->state_->params->reshard();
+    u->state_->endless = false;
+  }
   impl_->order_now.clear();
   impl_->backwards_done = 0;
 }

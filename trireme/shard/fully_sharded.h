@@ -57,7 +57,8 @@ struct FullyShardedOptions {
 ///
 /// Each block becomes shards before the next one is made, so memory peaks at the shards and one
 /// block. A module keeps its parameters with their shapes and their identity; outside of run() they
-/// have no bytes: reading one then is a read of address 0 (Gathered makes them readable).
+/// have no bytes: reading one then is a read of address 0 (Gathered makes them readable), and
+/// torch::save of the module a UsageError (units and the root get a child that says so).
 ///
 /// Gradients: when backward() returns, p.grad() of parameters is undefined and shards() have their
 /// part of the mean, added to what they had. A forward after a backward that no optimizer answered

@@ -6,6 +6,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/grad/bucket_plan.h"
+#include "trireme/grad/bucket_sizes.h"
 #include "trireme/grad/ddp.h"
 #include "trireme/grad/module_sync.h"
 #include "trireme/tensor/tensor_overlaps.h"

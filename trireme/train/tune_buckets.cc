@@ -7,6 +7,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
 #include "trireme/comm/objects.h"
+#include "trireme/grad/bucket_sizes.h"
 #include "trireme/grad/ddp.h"
 
 namespace trireme {

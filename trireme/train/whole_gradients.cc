@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/base/check.h"
+#include "trireme/grad/bucket_sizes.h"
 #include "trireme/grad/bucket_tuning.h"
 #include "trireme/grad/ddp.h"
 #include "trireme/grad/finite_watch.h"
