@@ -7,6 +7,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <cmath>
 #include <limits>
 
 #include "trireme/base/error.h"
@@ -119,4 +120,71 @@ TEST(optim_clip, float64_gradients_whose_squares_overflow_are_still_finite) {
   all[0].second.grad().fill_(1e200);
   EXPECT_TRUE(grad_norm(all).finite);
   EXPECT_EQ(grad_norm(all, 1.0).coefficient, 0);
+}
+
+TEST(optim_clip, clip_grad_norm_equals_torchs_for_every_norm) {
+  for (auto dtype : {at::kFloat, at::kDouble})
+    for (double p : {2.0, 1.0, 3.0, 0.5, std::numeric_limits<double>::infinity()})
+      for (double max_norm : {0.1, 7.0, 1e9}) {
+        auto all = with_gradients({{100, 37}, {1}, {2048}, {1025}}, dtype);
+        std::vector<torch::Tensor> list, copies;
+        for (auto& [name, t] : all) {
+          list.push_back(t);
+          copies.push_back(torch::zeros_like(t).requires_grad_());
+          copies.back().mutable_grad() = t.grad().clone();
+        }
+        list.push_back(list[0]);  // listed twice, clipped once
+        const double theirs = torch::nn::utils::clip_grad_norm_(copies, max_norm, p);
+        const double ours = clip_grad_norm_(list, max_norm, p);
+        EXPECT_NEAR(ours / theirs, 1, dtype == at::kFloat ? 2e-5 : 1e-11) << p;
+        for (size_t i = 0; i < copies.size(); ++i)
+          EXPECT_TRUE(list[i].grad().allclose(copies[i].grad(), 5e-5, 1e-8))
+              << p << ' ' << max_norm;
+      }
+}
+
+TEST(optim_clip, clip_grad_value_equals_torchs) {
+  auto all = with_gradients({{100, 37}, {5}, {0}});
+  all.emplace_back("none", torch::zeros({3}).requires_grad_());
+  std::vector<torch::Tensor> copies;
+  for (auto& [name, t] : all) {
+    copies.push_back(torch::zeros_like(t).requires_grad_());
+    if (t.grad().defined()) copies.back().mutable_grad() = t.grad().clone();
+  }
+  torch::nn::utils::clip_grad_value_(copies, 0.3);
+  clip_grad_value_(all, 0.3);
+  EXPECT_GT(all[0].second.grad().abs().eq(0.3f).sum().item<int64_t>(), 1000);
+  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(all[i].second.grad().equal(copies[i].grad()));
+  EXPECT_FALSE(all[3].second.grad().defined());
+  EXPECT_THROW(clip_grad_value_(all, -1), UsageError);
+}
+
+TEST(optim_clip, a_norm_that_is_not_finite_is_torchs_nan_or_an_error_that_names_the_parameter) {
+  for (double p : {2.0, 1.0, std::numeric_limits<double>::infinity()})
+    for (double bad : {std::numeric_limits<double>::infinity(), std::nan("")}) {
+      auto all = with_gradients({{10}, {2000}});
+      all[1].second.mutable_grad()[1500] = bad;
+      const auto before = all[0].second.grad().clone();
+      try {
+        clip_grad_norm_(all, 1, p, true);
+        ADD_FAILURE() << p;
+      } catch (const NumericError& e) {
+        EXPECT_NE(std::string(e.what()).find("'p1'"), std::string::npos) << e.what();
+      }
+      EXPECT_TRUE(all[0].second.grad().equal(before));
+      EXPECT_FALSE(std::isfinite(clip_grad_norm_(all, 1, p)));
+      EXPECT_TRUE(all[1].second.grad()[1500].isnan().item<bool>());
+    }
+  auto all = with_gradients({{10}});
+  EXPECT_THROW(clip_grad_norm_(all, -1), UsageError);
+  EXPECT_THROW(clip_grad_norm_(all, 1, 0), UsageError);
+}
+
+TEST(optim_clip, complex_gradients_count_by_their_absolute_values) {
+  auto z = torch::zeros({5}, at::kComplexDouble).requires_grad_();
+  z.mutable_grad() = torch::randn({5}, at::kComplexDouble);
+  const double norm = torch::view_as_real(z.grad()).norm().item<double>();
+  const auto before = z.grad().clone();
+  EXPECT_NEAR(clip_grad_norm_({{"z", z}}, norm / 2), norm, 1e-6 * norm);
+  EXPECT_TRUE(z.grad().allclose(before / 2, 1e-5));
 }

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "tests/shard/sharded_tower.h"
 #include "trireme/layers/sync_batch_norm.h"
 #include "trireme/shard/fully_shard.h"
@@ -199,6 +201,34 @@ TEST(shard_fully_sharded, the_norm_is_that_of_the_whole_gradient) {
     const double got = net.sharded.clip_grad_norm_(1e9);
     expect(std::abs(got - norm) < 1e-12 * norm, "norm " + std::to_string(got));
   });
+}
+
+TEST(shard_fully_sharded, clipping_by_value_and_by_every_norm_is_torchs_on_one_process) {
+  const double inf = std::numeric_limits<double>::infinity();
+  for (double p : {1.0, 3.0, inf, 0.0}) {  // 0: by value
+    Tower want(1);
+    torch::optim::SGD serial(want.parameters(), torch::optim::SGDOptions(1));
+    loss_of(want.forward(rows_of_step(0))).backward();
+    double norm = 0;
+    if (p == 0)
+      torch::nn::utils::clip_grad_value_(want.parameters(), 1e-4);
+    else
+      norm = torch::nn::utils::clip_grad_norm_(want.parameters(), 0.01, p);
+    serial.step();
+    run_threads(4, [&](Group g) {
+      ShardedTower net(1, g);
+      ShardedOptimizer<torch::optim::SGD> optimizer(net.sharded, torch::optim::SGDOptions(1));
+      loss_of(net.forward(part(rows_of_step(0), g))).backward();
+      if (p == 0) {
+        net.sharded.clip_grad_value_(1e-4);
+      } else {
+        const double got = net.sharded.clip_grad_norm_(0.01, p);
+        expect(std::abs(got - norm) < 1e-10 * norm, "norm " + std::to_string(got));
+      }
+      optimizer.step();
+      net.expect_same(want);
+    });
+  }
 }
 
 TEST(shard_fully_sharded, frozen_parameters_are_sharded_and_stay) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "tests/shard/sharded_nets.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/shard/gradient_scatter.h"
@@ -117,6 +119,36 @@ TEST(shard_sharded_data_parallel, clipping_uses_the_norm_over_all_ranks) {
     optimizer.step();
     expect_same_parameters(*net, *want, 1e-12);
   });
+}
+
+TEST(shard_sharded_data_parallel, clipping_by_value_and_by_every_norm_is_torchs_on_one_process) {
+  const double inf = std::numeric_limits<double>::infinity();
+  for (ZeroStage stage : {ZeroStage::optimizer, ZeroStage::gradients})
+    for (double p : {1.0, 2.0, 3.0, inf, 0.0}) {  // 0: by value
+      Small want = wide();
+      mean_loss(want, rows_of_step(0)).backward();
+      double norm = 0;
+      if (p == 0)
+        torch::nn::utils::clip_grad_value_(want->parameters(), 1e-4);
+      else
+        norm = torch::nn::utils::clip_grad_norm_(want->parameters(), 0.01, p);
+      torch::optim::SGD serial(want->parameters(), torch::optim::SGDOptions(1));
+      serial.step();
+      run_threads(4, [&](Group g) {
+        Small net = wide();
+        ShardedDataParallel zero(net, g, {.stage = stage});
+        ShardedOptimizer<torch::optim::SGD> optimizer(zero.sharded(), torch::optim::SGDOptions(1));
+        mean_loss(net, part(rows_of_step(0), g)).backward();
+        if (p == 0) {
+          zero.sharded().clip_grad_value_(1e-4);
+        } else {
+          const double got = zero.sharded().clip_grad_norm_(0.01, p);
+          expect(std::abs(got - norm) < 1e-10 * norm, "norm " + std::to_string(got));
+        }
+        optimizer.step();
+        expect_same_parameters(*net, *want, 1e-10);
+      });
+    }
 }
 
 TEST(shard_sharded_data_parallel, no_sync_and_repeated_backwards_add_up) {

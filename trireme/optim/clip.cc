@@ -3,9 +3,11 @@
 
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "trireme/base/check.h"
 #include "trireme/optim/norm_kernels.h"
@@ -19,6 +21,7 @@ namespace {
 at::Tensor readable(const std::string& name, const at::Tensor& g) {
   check<UsageError>(g.layout() == at::kStrided,
                     "gradient norm: the gradient of '{}' is sparse: only dense gradients", name);
+  if (g.is_complex()) return readable(name, g.detach().abs());
   check<UsageError>(g.is_floating_point(),
                     "gradient norm: the gradient of '{}' is {}, not a float dtype", name,
                     c10::toString(g.scalar_type()));
@@ -51,13 +54,114 @@ void sum_bfloat16_blocks(const at::Tensor& g, double* out) {
   });
 }
 
+// Per block: Σ|x|^p, or the largest |x| where p is infinite. NaN goes on to the result.
+template <class T>
+void power_blocks(const at::Tensor& g, double p, double* out) {
+  const T* x = g.data_ptr<T>();
+  const int64_t n = g.numel();
+  at::parallel_for(0, norm_blocks(n), 64, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      double sum = 0;
+      for (int64_t i = b * kNormBlock; i < std::min(n, (b + 1) * kNormBlock); ++i) {
+        const double size = std::abs(static_cast<double>(x[i]));
+        if (!std::isinf(p))
+          sum += p == 1 ? size : std::pow(size, p);
+        else if (!(size <= sum))
+          sum = std::isnan(sum) ? sum : size;
+      }
+      out[b] = sum;
+    }
+  });
+}
+
+double power_norm(const NamedTensors& tensors, const NormParts& parts, double p) {
+  c10::AutoGradMode no_grad(false);
+  std::vector<double> blocks(static_cast<size_t>(parts.blocks()), 0.0);
+  for (const auto& [name, t] : tensors) {
+    if (!t.grad().defined()) continue;
+    at::Tensor x = readable(name, t.grad());
+    if (x.scalar_type() == at::kBFloat16) x = x.to(at::kFloat);
+    double* out = blocks.data() + parts.first_block(name);
+    x.scalar_type() == at::kFloat ? power_blocks<float>(x, p, out)
+                                  : power_blocks<double>(x, p, out);
+  }
+  parts.share(blocks);  // a block's number is 0 on all ranks but one
+  if (!std::isinf(p)) return std::pow(tree_sum(blocks.data(), parts.blocks()), 1 / p);
+  double largest = 0;
+  for (double b : blocks)
+    if (!(b <= largest)) largest = std::isnan(largest) ? largest : b;
+  return largest;
+}
+
 template <class T>
 bool all_finite(const at::Tensor& g) {
   const T* x = g.data_ptr<T>();
   return std::all_of(x, x + g.numel(), [](T v) { return std::isfinite(v); });
 }
 
+// Names for messages, and so that blocks are added in the order of the list. A tensor that is
+// listed twice counts once, and is clipped once.
+NamedTensors numbered(const std::vector<at::Tensor>& parameters) {
+  NamedTensors named;
+  std::set<const void*> seen;
+  for (size_t i = 0; i < parameters.size(); ++i)
+    if (seen.insert(parameters[i].unsafeGetTensorImpl()).second)
+      named.emplace_back(fmt::format("parameter {:06}", i), parameters[i]);
+  return named;
+}
+
 }  // namespace
+
+double clip_grad_norm_(const NamedTensors& tensors, const NormParts& parts, double max_norm,
+                       double norm_type, bool error_if_nonfinite) {
+  check<UsageError>(max_norm >= 0, "clip_grad_norm_: max_norm is {}: it must be 0 or more",
+                    max_norm);
+  check<UsageError>(norm_type > 0,
+                    "clip_grad_norm_: norm_type is {}: it must be above 0 (2, 1, infinity)",
+                    norm_type);
+  const double norm =
+      norm_type == 2 ? grad_norm(tensors, parts, 0, 1).norm : power_norm(tensors, parts, norm_type);
+  if (error_if_nonfinite && !std::isfinite(norm))
+    fail<NumericError>(
+        "clip_grad_norm_: the norm of the gradients is {} (the first that is not finite is that of "
+        "'{}'): they are as they were",
+        norm, first_non_finite(tensors, parts));
+  const double coefficient = max_norm / (norm + 1e-6);
+  if (coefficient >= 1) return norm;
+  c10::AutoGradMode no_grad(false);
+  for (const auto& [name, t] : tensors)
+    if (t.grad().defined()) t.grad().mul_(coefficient);
+  return norm;
+}
+
+double clip_grad_norm_(const NamedTensors& parameters, double max_norm, double norm_type,
+                       bool error_if_nonfinite) {
+  return clip_grad_norm_(parameters, NormParts(parameters), max_norm, norm_type,
+                         error_if_nonfinite);
+}
+
+double clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type,
+                       bool error_if_nonfinite) {
+  return clip_grad_norm_(numbered(parameters), max_norm, norm_type, error_if_nonfinite);
+}
+
+void clip_grad_value_(const NamedTensors& parameters, double clip_value) {
+  check<UsageError>(clip_value >= 0, "clip_grad_value_: clip_value is {}: it must be 0 or more",
+                    clip_value);
+  for (const auto& [name, t] : parameters) {
+    if (!t.grad().defined()) continue;
+    check<UsageError>(t.grad().layout() == at::kStrided && !t.grad().is_complex(),
+                      "clip_grad_value_: the gradient of '{}' is {}: only dense, real ones", name,
+                      t.grad().is_complex() ? "complex" : "sparse");
+  }
+  c10::AutoGradMode no_grad(false);
+  for (const auto& [name, t] : parameters)
+    if (t.grad().defined()) t.grad().clamp_(-clip_value, clip_value);
+}
+
+void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
+  clip_grad_value_(numbered(parameters), clip_value);
+}
 
 GradNorm grad_norm(const NamedTensors& parameters, double max_norm, double grad_scale) {
   return grad_norm(parameters, NormParts(parameters), max_norm, grad_scale);

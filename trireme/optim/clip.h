@@ -2,14 +2,39 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "trireme/base/export.h"
 #include "trireme/optim/norm_parts.h"
 #include "trireme/tensor/parameter_table.h"
 
-// Clipping by the global 2-norm, as torch's clip_grad_norm_, except that gradients are not touched:
-// the coefficient is multiplied into the optimizer's grad_scale.
+// Clipping. For a loop of one's own: clip_grad_norm_ and clip_grad_value_, torch.nn.utils' by name,
+// arguments and result; where a rank holds parts of gradients (ZeRO), ShardedParameters' of these
+// names. For an optimizer of ours: grad_norm(), whose coefficient goes into the step's grad_scale,
+// so that gradients are not touched.
 namespace trireme {
+
+/// torch.nn.utils.clip_grad_norm_: where the norm of all gradients together is above max_norm, they
+/// are multiplied by max_norm / (norm + 1e-6), in place. Returns the norm before. `norm_type`: any
+/// number above 0; infinity: the largest absolute value. Of complex gradients: of their absolute
+/// values. A norm that is not finite makes gradients NaN, as torch does, or throws NumericError
+/// under error_if_nonfinite, gradients unchanged. After DDP's backward all ranks have the same
+/// gradients, so each clips alone. UsageError for a negative max_norm or a sparse gradient.
+TRIREME_API double clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
+                                   double norm_type = 2, bool error_if_nonfinite = false);
+TRIREME_API double clip_grad_norm_(const NamedTensors& parameters, double max_norm,
+                                   double norm_type = 2, bool error_if_nonfinite = false);
+/// Of whole parameters, where `tensors` are the parts of them that this rank holds: the same on
+/// every rank, and for norm_type 2 and infinity bit for bit what one rank with everything gets. All
+/// of them call it.
+TRIREME_API double clip_grad_norm_(const NamedTensors& tensors, const NormParts& parts,
+                                   double max_norm, double norm_type, bool error_if_nonfinite);
+
+/// torch.nn.utils.clip_grad_value_: every element of every gradient is brought into
+/// [-clip_value, clip_value], in place. Of shards, too: no rank meets another. UsageError for a
+/// negative value, and a sparse or complex gradient.
+TRIREME_API void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
+TRIREME_API void clip_grad_value_(const NamedTensors& parameters, double clip_value);
 
 struct GradNorm {
   double norm = 0;  // of the scaled gradients; NaN or infinite when `finite` is false

@@ -145,13 +145,14 @@ std::vector<at::Tensor> ShardedParameters::parameters() {
   return list;
 }
 
-double ShardedParameters::clip_grad_norm_(double max_norm) {
-  const GradNorm norm = grad_norm(shards(), *parts_, max_norm, 1);
-  at::NoGradGuard no_grad;
-  if (norm.coefficient != 1)
-    for (const auto& [name, t] : shards_)
-      if (t.grad().defined()) t.grad().mul_(norm.coefficient);
-  return norm.norm;
+double ShardedParameters::clip_grad_norm_(double max_norm, double norm_type,
+                                          bool error_if_nonfinite) {
+  const NamedTensors& tensors = shards();
+  return trireme::clip_grad_norm_(tensors, *parts_, max_norm, norm_type, error_if_nonfinite);
+}
+
+void ShardedParameters::clip_grad_value_(double clip_value) {
+  trireme::clip_grad_value_(shards(), clip_value);
 }
 
 void ShardedParameters::zero_grad() {

@@ -69,9 +69,11 @@ class TRIREME_API ShardedParameters {
     complete();
     return parts_;
   }
-  /// torch.nn.utils.clip_grad_norm_ over all ranks' shards: multiplies gradients in place, gives
-  /// the norm before.
-  double clip_grad_norm_(double max_norm);
+  /// torch.nn.utils.clip_grad_norm_ over all ranks' shards (optim/clip.h): multiplies gradients in
+  /// place, gives the norm before. Every rank calls it.
+  double clip_grad_norm_(double max_norm, double norm_type = 2, bool error_if_nonfinite = false);
+  /// torch.nn.utils.clip_grad_value_.
+  void clip_grad_value_(double clip_value);
   /// Drops the shards' gradients.
   void zero_grad();
   /// Walks the parameters as slices of whole ones, flat: "model.<name>", of this rank.
