@@ -176,16 +176,55 @@ TEST(config_config, what_is_not_built_is_refused_and_its_absence_is_fine) {
         R"({"sparse_attention": {"mode": "fixed"}})", R"({"data_types": {"param_dtype": "bf16"}})",
         R"({"optimizer": {"type": "Muon"}})",
         R"({"optimizer": {"type": "OneBitLamb", "params": {"freeze_step": 1}}})",
-        R"({"scheduler": {"params": {"cycle_first_stair_count": 3}}})",
-        R"({"optimizer": {"params": {"amsgrad": true}}})"})
+        R"({"scheduler": {"params": {"cycle_first_stair_count": 3}}})"})
     EXPECT_NE(error_of(text).find("is refused: "), std::string::npos) << text << error_of(text);
   for (auto text :
        {R"({"zero_optimization": {"zero_quantized_gradients": false}})",
         R"({"fp16": {"enabled": false, "loss_scale": 0}})", R"({"bf16": {"enabled": false}})",
         R"({"parallelism": {"tensor": 1, "expert": 1}})", R"({"communication_data_type": "fp32"})",
-        R"({"optimizer": {"params": {"amsgrad": false, "bias_correction": true}}})",
-        R"({"optimizer": {"type": "SGD", "params": {"dampening": 0}}})"})
+        R"({"optimizer": {"params": {"amsgrad": true, "bias_correction": false}}})",
+        R"({"optimizer": {"type": "Lamb", "params": {"bias_correction": false}}})",
+        R"({"optimizer": {"type": "SGD", "params": {"momentum": 0.9, "dampening": 0.5}}})"})
     EXPECT_EQ(error_of(text), "") << text;
+}
+
+TEST(config_config, dampening_needs_momentum_and_no_nesterov) {
+  EXPECT_NE(error_of(R"({"optimizer": {"type": "SGD", "params": {"dampening": 0.5}}})")
+                .find("has no effect without optimizer.params.momentum"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"optimizer": {"type": "SGD", "params":
+                         {"momentum": 0.9, "nesterov": true, "dampening": 0.5}}})")
+                .find("needs optimizer.params.dampening 0"),
+            std::string::npos);
+}
+
+TEST(config_config, torchs_schedules_need_their_own_keys_and_no_others) {
+  for (
+      auto text :
+      {R"({"scheduler": {"type": "StepLR", "params": {"step_size": 3}}})",
+       R"({"scheduler": {"type": "MultiStepLR", "params": {"milestones": [3, 9], "gamma": 0.5}}})",
+       R"({"scheduler": {"type": "ExponentialLR", "params": {"gamma": 0.99}}})",
+       R"({"scheduler": {"type": "CosineAnnealingLR", "params": {"T_max": 30}}})",
+       R"({"scheduler": {"type": "CosineAnnealingWarmRestarts", "params": {"T_0": 3, "T_mult": 2}}})",
+       R"({"scheduler": {"type": "OneCycleLR", "params": {"max_lr": 0.1, "cycle_momentum": false}}})",
+       R"({"scheduler": {"type": "CyclicLR", "params": {"base_lr": 0.1, "max_lr": 1,
+            "mode": "exp_range", "gamma": 0.9, "cycle_momentum": false}}})"})
+    EXPECT_EQ(error_of(text), "") << text;
+  for (auto [text, part] : std::vector<std::pair<const char*, const char*>>{
+           {R"({"scheduler": {"type": "StepLR"}})", "step_size is not given"},
+           {R"({"scheduler": {"type": "ExponentialLR"}})", "gamma is not given"},
+           {R"({"scheduler": {"type": "MultiStepLR", "params": {"milestones": [9, 3]}}})",
+            "must be whole numbers that increase"},
+           {R"({"scheduler": {"type": "MultiStepLR", "params": {"milestones": [1.5]}}})",
+            "must be whole numbers that increase"},
+           {R"({"scheduler": {"type": "OneCycleLR", "params": {"max_lr": 0.1}}})",
+            "momentum is not cycled"},
+           {R"({"training": {"steps": 50}, "scheduler": {"type": "OneCycleLR", "params":
+                {"max_lr": 0.1, "total_steps": 49, "cycle_momentum": false}}})",
+            "the cycle would end before the run"},
+           {R"({"scheduler": {"type": "StepLR", "params": {"step_size": 3, "T_max": 3}}})",
+            "T_max"}})
+    EXPECT_NE(error_of(text).find(part), std::string::npos) << text << error_of(text);
 }
 
 TEST(config_config, only_the_value_that_wins_is_judged) {

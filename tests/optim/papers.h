@@ -120,13 +120,25 @@ inline Make lamb() {
   };
 }
 
+inline Make amsgrad() {
+  return [](const NamedTensors& p) {
+    return make_adamw(p, {.weight_decay = kDecay, .amsgrad = true}, kGroups);
+  };
+}
+inline Make dampened() {
+  return [](const NamedTensors& p) {
+    return make_sgd(p, {.momentum = 0.9, .weight_decay = kDecay, .dampening = 0.3}, kGroups);
+  };
+}
 inline Make adafactor() {
   return [](const NamedTensors& p) { return make_adafactor(p, {.weight_decay = kDecay}, kGroups); };
 }
 
 inline std::map<std::string, Make> every() {
-  return {{"Lion", lion()}, {"RMSprop", rmsprop()}, {"Adagrad", adagrad()},
-          {"LARS", lars()}, {"LAMB", lamb()},       {"Adafactor", adafactor()}};
+  return {{"Lion", lion()},       {"RMSprop", rmsprop()},
+          {"Adagrad", adagrad()}, {"LARS", lars()},
+          {"LAMB", lamb()},       {"Adafactor", adafactor()},
+          {"AMSGrad", amsgrad()}, {"SGD, dampened", dampened()}};
 }
 
 }  // namespace trireme

@@ -19,15 +19,16 @@ namespace {
 
 // The pass written as a plain loop: the definition that every SIMD target must meet to the bit.
 template <class T>
-void plain_adamw(T* p, const T* g, T* m, T* v, size_t n, const AdamWScalars& s) {
+void plain_adamw(T* p, const T* g, T* m, T* v, size_t n, const AdamWScalars& s, T* most = nullptr) {
   auto f = [](double x) { return static_cast<T>(x); };
   for (size_t i = 0; i < n; ++i) {
     T grad = g[i] * f(s.grad_scale);
     if (s.l2 != 0) grad = grad + f(s.l2) * p[i];
     m[i] = m[i] * f(s.beta1) + f(1 - s.beta1) * grad;
     v[i] = v[i] * f(s.beta2) + (f(1 - s.beta2) * grad) * grad;
-    p[i] =
-        p[i] * f(s.keep) - f(s.step_size) * (m[i] / (std::sqrt(v[i]) * f(s.root_scale) + f(s.eps)));
+    if (most) most[i] = std::max(most[i], v[i]);
+    const T root = std::sqrt(most ? most[i] : v[i]);
+    p[i] = p[i] * f(s.keep) - f(s.step_size) * (m[i] / (root * f(s.root_scale) + f(s.eps)));
   }
 }
 
@@ -38,7 +39,7 @@ void plain_sgd(T* p, const T* g, T* m, size_t n, const SgdScalars& s) {
     T grad = g[i] * f(s.grad_scale);
     if (s.weight_decay != 0) grad = grad + f(s.weight_decay) * p[i];
     if (s.momentum != 0) {
-      m[i] = m[i] * f(s.momentum) + grad;
+      m[i] = m[i] * f(s.momentum) + f(s.gain) * grad;
       grad = s.nesterov ? grad + f(s.momentum) * m[i] : m[i];
     }
     p[i] = p[i] - f(s.lr) * grad;
@@ -98,12 +99,29 @@ TEST(optim_rule_kernels, adamw_has_the_bits_of_the_plain_loop_on_every_target_an
   });
 }
 
+TEST(optim_rule_kernels, amsgrad_has_the_bits_of_the_plain_loop_on_every_target_and_length) {
+  for_each_target([] {
+    for (const auto& scalars : {kAdamW, kAdam})
+      for (size_t n : {0, 1, 7, 16, 33, 100}) {
+        Line line(n, 1), want(n, 1), most(n, 2), want_most(n, 2);
+        amsgrad_pass(line.p.data(), line.g.data(), line.m.data(), line.v.data(), most.v.data(),
+                     static_cast<int64_t>(n), scalars);
+        plain_adamw(want.p.data(), want.g.data(), want.m.data(), want.v.data(), n, scalars,
+                    want_most.v.data());
+        EXPECT_TRUE(same_bits(line.p, want.p) && same_bits(line.m, want.m) &&
+                    same_bits(line.v, want.v) && same_bits(most.v, want_most.v))
+            << n;
+      }
+  });
+}
+
 TEST(optim_rule_kernels, sgd_has_the_bits_of_the_plain_loop_on_every_target_and_length) {
   for_each_target([] {
     for (const SgdScalars& scalars :
          {SgdScalars{0.5, 0.1, 0, 0, false}, SgdScalars{1, 0.1, 0.01, 0, false},
           SgdScalars{1, 0.1, 0, 0.9, false}, SgdScalars{1, 0.1, 0.01, 0.9, false},
-          SgdScalars{1, 0.1, 0, 0.9, true}, SgdScalars{2, 0.1, 0.01, 0.9, true}})
+          SgdScalars{1, 0.1, 0, 0.9, true}, SgdScalars{2, 0.1, 0.01, 0.9, true},
+          SgdScalars{1, 0.1, 0.01, 0.9, false, 0.3}})
       for (size_t n : {0, 1, 5, 16, 19, 63}) {
         Line line(n, 2), want(n, 2);
         float* m = scalars.momentum == 0 ? nullptr : line.m.data();

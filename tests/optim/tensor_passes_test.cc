@@ -23,9 +23,14 @@ TEST(optim_tensor_passes, adamw_and_sgd_compute_what_the_fused_ones_do) {
                v2.data_ptr<float>(), 50, s);
     EXPECT_TRUE(p1.allclose(p2, 1e-6, 1e-6) && m1.allclose(m2, 1e-6, 1e-6) &&
                 v1.allclose(v2, 1e-6, 1e-6));
+    auto most1 = torch::rand({50}), most2 = most1.clone();
+    amsgrad_pass(p1, g, m1, v1, most1, s);
+    amsgrad_pass(p2.data_ptr<float>(), g.data_ptr<float>(), m2.data_ptr<float>(),
+                 v2.data_ptr<float>(), most2.data_ptr<float>(), 50, s);
+    EXPECT_TRUE(p1.allclose(p2, 1e-6, 1e-6) && most1.allclose(most2, 1e-6, 1e-6));
   }
   for (bool nesterov : {false, true}) {
-    SgdScalars s{0.5, 0.1, 0.01, 0.9, nesterov};
+    SgdScalars s{0.5, 0.1, 0.01, 0.9, nesterov, nesterov ? 1 : 0.3};
     auto p1 = p.clone(), m1 = m.clone(), p2 = p.clone(), m2 = m.clone();
     sgd_pass(p1, g, m1, s);
     sgd_pass(p2.data_ptr<float>(), g.data_ptr<float>(), m2.data_ptr<float>(), 50, s);

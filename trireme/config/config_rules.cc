@@ -2,6 +2,7 @@
 // What keys mean together: defaults that follow from other values, and values that exclude each
 // other.
 #include <algorithm>
+#include <cmath>
 
 #include "trireme/base/check.h"
 #include "trireme/config/config_loader.h"
@@ -41,6 +42,8 @@ void ConfigLoader::derive() {
           Value::of(config_.get_double("optimizer.params.lr"));
     if (schedule == "WarmupDecayLR") derived["scheduler.params.warmup_max_lr"] = Value::of(0.001);
   }
+  if (schedule == "CyclicLR" && !given("scheduler.params.gamma"))
+    derived["scheduler.params.gamma"] = Value::of(1.0);
   auto list = [](std::initializer_list<double> numbers) {
     Value value;
     value.kind = Value::Kind::array;
@@ -60,6 +63,9 @@ void ConfigLoader::derive() {
   if (config_.applies("scheduler.params.total_num_steps") &&
       config_.get_int("scheduler.params.total_num_steps") == 0 && steps > 0)
     derived["scheduler.params.total_num_steps"] = Value::of(steps);
+  if (config_.applies("scheduler.params.total_steps") &&
+      config_.get_int("scheduler.params.total_steps") == 0 && steps > 0)
+    derived["scheduler.params.total_steps"] = Value::of(steps);
 }
 
 void ConfigLoader::check_together() {
@@ -125,6 +131,13 @@ void ConfigLoader::check_together() {
   if (fine({"optimizer.params.nesterov", "optimizer.params.momentum"}) &&
       c.get_bool("optimizer.params.nesterov") && c.get_double("optimizer.params.momentum") == 0)
     complain("optimizer.params.nesterov", "needs optimizer.params.momentum above 0");
+  if (fine({"optimizer.params.nesterov", "optimizer.params.dampening"}) &&
+      c.get_bool("optimizer.params.nesterov") && c.get_double("optimizer.params.dampening") != 0)
+    complain("optimizer.params.nesterov", "needs optimizer.params.dampening 0");
+  if (fine({"optimizer.params.dampening", "optimizer.params.momentum"}) &&
+      c.get_double("optimizer.params.dampening") != 0 &&
+      c.get_double("optimizer.params.momentum") == 0)
+    complain("optimizer.params.dampening", "has no effect without optimizer.params.momentum");
   if (fine({"optimizer.params.adam_w_mode", "optimizer.type"}) &&
       c.get_string("optimizer.type") == "AdamW" && !c.get_bool("optimizer.params.adam_w_mode"))
     complain("optimizer.params.adam_w_mode",
@@ -145,12 +158,34 @@ void ConfigLoader::check_together() {
 
   if (fine({"scheduler.params.cycle_momentum", "scheduler.type"}) &&
       c.get_bool("scheduler.params.cycle_momentum"))
-    complain("scheduler.params.cycle_momentum",
-             "is true, as in DeepSpeed when it is not given: momentum is not cycled in this "
-             "version, set it to false");
-  for (const char* path : {"scheduler.params.cycle_min_lr", "scheduler.params.cycle_max_lr",
-                           "scheduler.params.decay_num_steps", "scheduler.base_batch_size"})
+    complain(
+        "scheduler.params.cycle_momentum",
+        "is true, as in DeepSpeed and torch when it is not given: momentum is not cycled in this "
+        "version, set it to false");
+  for (const char* path :
+       {"scheduler.params.cycle_min_lr", "scheduler.params.cycle_max_lr",
+        "scheduler.params.decay_num_steps", "scheduler.base_batch_size",
+        "scheduler.params.step_size", "scheduler.params.milestones", "scheduler.params.T_max",
+        "scheduler.params.T_0", "scheduler.params.max_lr", "scheduler.params.base_lr"})
     if (fine({path}) && !c.has(path)) complain(path, "is not given, and the schedule needs it");
+  if (fine({"scheduler.params.gamma", "scheduler.type"}) &&
+      c.get_string("scheduler.type") == "ExponentialLR" && c.is_default("scheduler.params.gamma"))
+    complain("scheduler.params.gamma", "is not given, and the schedule needs it");
+  if (fine({"scheduler.params.milestones"}) && c.has("scheduler.params.milestones")) {
+    const auto milestones = c.get_double_list("scheduler.params.milestones");
+    if (!std::is_sorted(milestones.begin(), milestones.end()) ||
+        std::any_of(milestones.begin(), milestones.end(),
+                    [](double m) { return m != std::floor(m); }))
+      complain("scheduler.params.milestones", "must be whole numbers that increase");
+  }
+  for (const char* path : {"scheduler.params.div_factor", "scheduler.params.final_div_factor"})
+    if (fine({path}) && c.get_double(path) == 0) complain(path, "must be above 0");
+  if (fine({"scheduler.params.total_steps", "training.steps"}) &&
+      c.get_int("scheduler.params.total_steps") > 0 &&
+      c.get_int("scheduler.params.total_steps") < c.get_int("training.steps"))
+    complain("scheduler.params.total_steps",
+             fmt::format("is less than training.steps {}: the cycle would end before the run",
+                         at("training.steps")));
   if (fine({"scheduler.params.power"}) && c.get_double("scheduler.params.power") == 0)
     complain("scheduler.params.power", "must be above 0");
 

@@ -15,24 +15,42 @@ class AdamW final : public MomentOptimizer {
  public:
   AdamW(NamedTensors parameters, const AdamWOptions& options,
         const std::vector<OptionGroup>& groups)
-      : MomentOptimizer(std::move(parameters), groups), options_(options) {}
+      : MomentOptimizer(std::move(parameters), groups), options_(options) {
+    if (options_.amsgrad) max_exp_avg_sq_ = zeros();
+  }
+
+  void state(StateVisitor& visitor) override {
+    MomentOptimizer::state(visitor);
+    if (max_exp_avg_sq_.defined()) visit(visitor, "max_exp_avg_sq", max_exp_avg_sq_);
+  }
 
   void step(double lr, double grad_scale) override {
     auto all = segments();
     ++steps_;
     for (const auto& s : all) {
       const AdamWScalars scalars = scalars_of(s.index, ++taken_[s.index], lr, grad_scale);
-      if (!s.parameter.is_cpu())
-        adamw_pass(s.parameter.view({s.numel}), s.gradient.view({s.numel}), s.of(exp_avg_),
-                   s.of(exp_avg_sq_), scalars);
-      else
-        run_ranges(s, [&](auto r) {
-          adamw_pass(r.p(), r.g(), r.of(exp_avg_), r.of(exp_avg_sq_), r.n, scalars);
-        });
+      options_.amsgrad ? amsgrad(s, scalars) : plain(s, scalars);
     }
   }
 
  private:
+  void plain(const Segment& s, const AdamWScalars& scalars) {
+    if (!s.parameter.is_cpu())
+      return adamw_pass(s.parameter.view({s.numel}), s.gradient.view({s.numel}), s.of(exp_avg_),
+                        s.of(exp_avg_sq_), scalars);
+    run_ranges(s, [&](auto r) {
+      adamw_pass(r.p(), r.g(), r.of(exp_avg_), r.of(exp_avg_sq_), r.n, scalars);
+    });
+  }
+  void amsgrad(const Segment& s, const AdamWScalars& scalars) {
+    if (!s.parameter.is_cpu())
+      return amsgrad_pass(s.parameter.view({s.numel}), s.gradient.view({s.numel}), s.of(exp_avg_),
+                          s.of(exp_avg_sq_), s.of(max_exp_avg_sq_), scalars);
+    run_ranges(s, [&](auto r) {
+      amsgrad_pass(r.p(), r.g(), r.of(exp_avg_), r.of(exp_avg_sq_), r.of(max_exp_avg_sq_), r.n,
+                   scalars);
+    });
+  }
   bool frozen(int64_t t) const { return options_.freeze_step > 0 && t > options_.freeze_step; }
   AdamWScalars scalars_of(size_t parameter, int64_t t, double lr, double grad_scale) const {
     AdamWScalars s;
@@ -55,13 +73,13 @@ class AdamW final : public MomentOptimizer {
   }
 
   AdamWOptions options_;
+  at::Tensor max_exp_avg_sq_;  // amsgrad's
 };
 
 }  // namespace
 
 std::unique_ptr<Optimizer> make_adamw(NamedTensors parameters, const AdamWOptions& options,
                                       const std::vector<OptionGroup>& groups) {
-  check<UsageError>(!options.amsgrad, "AdamW: amsgrad is not supported: set it to false");
   check<UsageError>(
       options.beta1 >= 0 && options.beta1 < 1 && options.beta2 >= 0 && options.beta2 < 1,
       "AdamW: betas are ({}, {}): both must lie in [0, 1)", options.beta1, options.beta2);

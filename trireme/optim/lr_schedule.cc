@@ -7,6 +7,7 @@
 #include <set>
 
 #include "trireme/base/check.h"
+#include "trireme/optim/lr_schedule_torch.h"
 
 namespace trireme {
 namespace {
@@ -42,6 +43,24 @@ void refuse_unused(const ScheduleOptions& o, const std::set<std::string>& used) 
   look("lr_range_test_step_size", o.lr_range_test_step_size.has_value());
   look("lr_range_test_step_rate", o.lr_range_test_step_rate.has_value());
   look("lr_range_test_staircase", o.lr_range_test_staircase.has_value());
+  look("step_size", o.step_size.has_value());
+  look("milestones", o.milestones.has_value());
+  look("gamma", o.gamma.has_value());
+  look("T_max", o.T_max.has_value());
+  look("T_0", o.T_0.has_value());
+  look("T_mult", o.T_mult.has_value());
+  look("eta_min", o.eta_min.has_value());
+  look("max_lr", o.max_lr.has_value());
+  look("total_steps", o.total_steps.has_value());
+  look("pct_start", o.pct_start.has_value());
+  look("anneal_strategy", o.anneal_strategy.has_value());
+  look("div_factor", o.div_factor.has_value());
+  look("final_div_factor", o.final_div_factor.has_value());
+  look("three_phase", o.three_phase.has_value());
+  look("base_lr", o.base_lr.has_value());
+  look("step_size_up", o.step_size_up.has_value());
+  look("step_size_down", o.step_size_down.has_value());
+  look("mode", o.mode.has_value());
 }
 
 void check_rate(const ScheduleOptions& o, const char* name, double value) {
@@ -63,23 +82,32 @@ void check_steps(const ScheduleOptions& o, const char* name, int64_t value, int6
 }  // namespace
 
 LRScheduler::LRScheduler(const ScheduleOptions& o) {
-  static constexpr std::pair<const char*, Kind> kKinds[] = {{"constant", Kind::kConstant},
-                                                            {"linear", Kind::kLinear},
-                                                            {"cosine", Kind::kCosine},
-                                                            {"polynomial", Kind::kPolynomial},
-                                                            {"inverse_sqrt", Kind::kInverseSqrt},
-                                                            {"WSD", Kind::kWsd},
-                                                            {"WarmupLR", Kind::kWarmup},
-                                                            {"WarmupDecayLR", Kind::kWarmupDecay},
-                                                            {"WarmupCosineLR", Kind::kWarmupCosine},
-                                                            {"OneCycle", Kind::kOneCycle},
-                                                            {"LRRangeTest", Kind::kRangeTest}};
+  static constexpr std::pair<const char*, Kind> kKinds[] = {
+      {"constant", Kind::kConstant},
+      {"linear", Kind::kLinear},
+      {"cosine", Kind::kCosine},
+      {"polynomial", Kind::kPolynomial},
+      {"inverse_sqrt", Kind::kInverseSqrt},
+      {"WSD", Kind::kWsd},
+      {"WarmupLR", Kind::kWarmup},
+      {"WarmupDecayLR", Kind::kWarmupDecay},
+      {"WarmupCosineLR", Kind::kWarmupCosine},
+      {"OneCycle", Kind::kOneCycle},
+      {"LRRangeTest", Kind::kRangeTest},
+      {"StepLR", Kind::kTorch},
+      {"MultiStepLR", Kind::kTorch},
+      {"ExponentialLR", Kind::kTorch},
+      {"CosineAnnealingLR", Kind::kTorch},
+      {"CosineAnnealingWarmRestarts", Kind::kTorch},
+      {"OneCycleLR", Kind::kTorch},
+      {"CyclicLR", Kind::kTorch}};
   const auto* found = std::find_if(std::begin(kKinds), std::end(kKinds),
                                    [&](const auto& item) { return o.type == item.first; });
   check<UsageError>(found != std::end(kKinds),
                     "scheduler type '{}' is not known: use constant, linear, cosine, polynomial, "
-                    "inverse_sqrt, WSD, WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle or "
-                    "LRRangeTest",
+                    "inverse_sqrt, WSD, WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, "
+                    "LRRangeTest, StepLR, MultiStepLR, ExponentialLR, CosineAnnealingLR, "
+                    "CosineAnnealingWarmRestarts, OneCycleLR or CyclicLR",
                     o.type);
   kind_ = found->second;
   check_rate(o, "lr", o.lr);
@@ -92,8 +120,10 @@ LRScheduler::LRScheduler(const ScheduleOptions& o) {
     take_warmups(o);
   else if (kind_ == Kind::kOneCycle)
     take_one_cycle(o);
-  else
+  else if (kind_ == Kind::kRangeTest)
     take_range_test(o);
+  else
+    take_torch(o);
 }
 
 void LRScheduler::take_ours(const ScheduleOptions& o) {
@@ -195,6 +225,13 @@ void LRScheduler::take_range_test(const ScheduleOptions& o) {
   staircase_ = o.lr_range_test_staircase.value_or(false);
 }
 
+void LRScheduler::take_torch(const ScheduleOptions& o) {
+  detail::TorchForm form = detail::torch_form(o);
+  refuse_unused(o, form.used);
+  torch_ = std::move(form.at);
+  torch_(0);  // throws where its first phase has no length
+}
+
 void LRScheduler::take_total(const ScheduleOptions& o, bool after_warmup) {
   check<UsageError>(o.total_num_steps.has_value(), "scheduler '{}' needs total_num_steps", o.type);
   total_ = *o.total_num_steps;
@@ -209,6 +246,7 @@ double LRScheduler::lr_at(int64_t step) const {
   return scale_ * (kind_ < Kind::kWarmup      ? ours(step)
                    : kind_ < Kind::kOneCycle  ? warmups(step - 1)
                    : kind_ == Kind::kOneCycle ? one_cycle(step)
+                   : kind_ == Kind::kTorch    ? torch_(step)
                                               : range_test(step));
 }
 

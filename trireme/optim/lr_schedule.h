@@ -2,19 +2,24 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trireme/base/export.h"
 
-// Learning rate as a pure function of the step.
+// Learning rate as a pure function of the step. (Schedules that set the rate of an optimizer's
+// groups, for a loop of one's own: optim/torch_schedulers.h.)
 namespace trireme {
 
-/// Keys bear DeepSpeed's names. What a type does not use must stay unset: a set key without effect
-/// is a UsageError.
+/// Keys bear DeepSpeed's names, those of torch's types torch's. What a type does not use must stay
+/// unset: a set key without effect is a UsageError.
 struct ScheduleOptions {
   /// Ours: "constant", "linear", "cosine", "polynomial", "inverse_sqrt", "WSD". DeepSpeed's:
-  /// "WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "OneCycle", "LRRangeTest".
+  /// "WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "OneCycle", "LRRangeTest". torch's: "StepLR",
+  /// "MultiStepLR", "ExponentialLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts",
+  /// "OneCycleLR", "CyclicLR".
   std::string type = "constant";
   double lr = 1e-3;  // the optimizer's
   double scale = 1;  // multiplied into whatever comes out: large_batch_scale()
@@ -45,6 +50,27 @@ struct ScheduleOptions {
   std::optional<int64_t> lr_range_test_step_size = {};  // 2000
   std::optional<double> lr_range_test_step_rate = {};   // 1
   std::optional<bool> lr_range_test_staircase = {};     // false
+
+  std::optional<int64_t> step_size = {};                // StepLR, required
+  std::optional<std::vector<int64_t>> milestones = {};  // MultiStepLR, required
+  std::optional<double> gamma =
+      {};  // StepLR, MultiStepLR: 0.1; ExponentialLR: required; CyclicLR: 1
+  std::optional<int64_t> T_max = {};                // CosineAnnealingLR, required
+  std::optional<int64_t> T_0 = {};                  // CosineAnnealingWarmRestarts, required
+  std::optional<int64_t> T_mult = {};               // CosineAnnealingWarmRestarts: 1
+  std::optional<double> eta_min = {};               // both: 0
+  std::optional<double> max_lr = {};                // OneCycleLR, CyclicLR, required
+  std::optional<int64_t> total_steps = {};          // OneCycleLR, required
+  std::optional<double> pct_start = {};             // OneCycleLR: 0.3
+  std::optional<std::string> anneal_strategy = {};  // OneCycleLR: "cos" (default) or "linear"
+  std::optional<double> div_factor = {};            // OneCycleLR: 25
+  std::optional<double> final_div_factor = {};      // OneCycleLR: 10000
+  std::optional<bool> three_phase = {};             // OneCycleLR: false
+  std::optional<double> base_lr = {};               // CyclicLR, required
+  std::optional<int64_t> step_size_up = {};         // CyclicLR: 2000
+  std::optional<int64_t> step_size_down = {};       // CyclicLR: as up
+  /// CyclicLR: "triangular" (default), "triangular2", "exp_range".
+  std::optional<std::string> mode = {};
 };
 
 /// A value; lr_at() may be called from anywhere, in any order.
@@ -64,6 +90,9 @@ struct ScheduleOptions {
 ///   LRRangeTest: min_lr (1 + step_rate k), k = s/step_size, floored under staircase. OneCycle: up
 ///   from cycle_min_lr to cycle_max_lr over the first step size and back over the second; from
 ///   step a+b+1 on cycle_min_lr / (1 + decay_lr_rate (s-a-b)/decay_step_size). Momentum stays.
+///
+/// torch's are those of torch.optim.lr_scheduler where schedule.step() follows each optimizer step,
+/// in their closed forms: within 1e-12 of torch's recursions. Momentum stays.
 class TRIREME_API LRScheduler {
  public:
   /// Throws UsageError for an unknown type, a missing, unused or impossible option.
@@ -83,13 +112,15 @@ class TRIREME_API LRScheduler {
     kWarmupDecay,
     kWarmupCosine,
     kOneCycle,
-    kRangeTest
+    kRangeTest,
+    kTorch
   };
   enum class Decay { kLinear, kCosine, kExponential, kMinusSqrt };
   void take_ours(const ScheduleOptions& o);
   void take_warmups(const ScheduleOptions& o);
   void take_one_cycle(const ScheduleOptions& o);
   void take_range_test(const ScheduleOptions& o);
+  void take_torch(const ScheduleOptions& o);
   void take_total(const ScheduleOptions& o, bool after_warmup);
   double ours(int64_t step) const;
   double after_warmup(int64_t step) const;
@@ -110,6 +141,7 @@ class TRIREME_API LRScheduler {
   double rate_ = 0;                 // OneCycle: decay_lr_rate; LRRangeTest: step_rate
   int64_t first_ = 0, second_ = 0;  // step sizes
   bool staircase_ = false;
+  std::function<double(int64_t)> torch_;  // of torch's types
 };
 
 /// What a rate found for `base_batch` samples a step is multiplied by for `batch` samples:

@@ -80,7 +80,7 @@ struct DiLoCoOptions {
   int64_t period = 50;
   int64_t start_step = 0;
   double outer_lr = 0.7;
-  double outer_momentum = 0.9;
+  double outer_momentum = 0.6;  // the paper's 0.9 is for hundreds of steps a period
   bool nesterov = true;
   /// Makes a flat tensor the mean over ranks, in place, the same bits on all; empty: an all_reduce.
   /// A compressed one goes here.

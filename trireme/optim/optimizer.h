@@ -20,8 +20,8 @@
 //
 // Parameters: all float32 or all float64, contiguous, on one device (half-precision ones: see
 // optim/master_weights.h). One that is listed under two names is stepped once; patterns match
-// either name. The optimizer keeps handles to them; the state is its own, in
-// parameters' bytes: AdamW and LAMB 2x; Lion and Adagrad 1x; SGD and LARS 1x with momentum, else
+// either name. The optimizer keeps handles to them; the state is its own, in parameters' bytes:
+// AdamW (with amsgrad 3x) and LAMB 2x; Lion and Adagrad 1x; SGD and LARS 1x with momentum, else
 // none; RMSprop 1x, and 1x each for momentum and for `centered`; Adafactor rows + columns of each
 // matrix. Gradients are read from p.grad(). One thread at a time. No rank meets another here, but
 // in NormParts::share: every rank steps by itself.
@@ -35,10 +35,12 @@ struct OptionGroup {
   double lr_multiplier = 1;
 };
 
+/// torch::optim::SGD.
 struct SgdOptions {
-  double momentum = 0;  // dampening is 0
+  double momentum = 0;
   double weight_decay = 0;
-  bool nesterov = false;
+  bool nesterov = false;  // needs a momentum, and no dampening
+  double dampening = 0;   // without effect where momentum is 0, as torch's
 };
 
 /// torch::optim::AdamW; decoupled = false gives torch::optim::Adam. With v frozen a step is linear
@@ -51,7 +53,7 @@ struct AdamWOptions {
   double weight_decay = 0.01;
   bool decoupled = true;
   bool bias_correction = true;
-  bool amsgrad = false;     // true is refused
+  bool amsgrad = false;     // divide by the largest v so far (state max_exp_avg_sq)
   int64_t freeze_step = 0;  // steps of a parameter after which v stays as it is; 0: never
 };
 

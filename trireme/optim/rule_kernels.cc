@@ -20,10 +20,10 @@
 #ifndef TRIREME_RULES
 // Rules, their numbers of arrays, their scalars.
 #define TRIREME_RULES(of)                                                                    \
-  of(adamw, 4, AdamWScalars) of(sgd, 3, SgdScalars) of(lion, 3, LionScalars)                 \
-      of(rmsprop, 5, RmspropScalars) of(adagrad, 3, AdagradScalars) of(lars, 3, LarsScalars) \
-          of(lamb_moments, 3, LambScalars) of(lamb_direction, 4, LambScalars)                \
-              of(subtract, 2, double)
+  of(adamw, 4, AdamWScalars) of(amsgrad, 5, AdamWScalars) of(sgd, 3, SgdScalars)             \
+      of(lion, 3, LionScalars) of(rmsprop, 5, RmspropScalars) of(adagrad, 3, AdagradScalars) \
+          of(lars, 3, LarsScalars) of(lamb_moments, 3, LambScalars)                          \
+              of(lamb_direction, 4, LambScalars) of(subtract, 2, double)
 #endif
 
 HWY_BEFORE_NAMESPACE();
@@ -66,8 +66,8 @@ struct Lane {
   static HWY_INLINE void store(V v, T* x) { hn::StoreU(v, D(), x); }
 };
 
-template <class T, bool kL2>
-struct AdamW : Lane<T> {  // rows: p, g, m, v
+template <class T, bool kL2, bool kAmsgrad>
+struct AdamW : Lane<T> {  // rows: p, g, m, v, amsgrad's largest v
   using typename Lane<T>::V;
   using L = Lane<T>;
   explicit HWY_INLINE AdamW(const AdamWScalars& s)
@@ -81,13 +81,18 @@ struct AdamW : Lane<T> {  // rows: p, g, m, v
         eps(L::set(s.eps)),
         step_size(L::set(s.step_size)),
         root_scale(L::set(s.root_scale)) {}
-  HWY_INLINE void operator()(const Rows<T, 4>& r, size_t i) const {
+  HWY_INLINE void operator()(const Rows<T, kAmsgrad ? 5 : 4>& r, size_t i) const {
     const V p = L::load(r[0] + i);
     V grad = hn::Mul(L::load(r[1] + i), grad_scale);
     if (kL2) grad = hn::Add(grad, hn::Mul(l2, p));
     const V m = hn::Add(hn::Mul(L::load(r[2] + i), beta1), hn::Mul(rest1, grad));
     const V v = hn::Add(hn::Mul(L::load(r[3] + i), beta2), hn::Mul(hn::Mul(rest2, grad), grad));
-    const V root = hn::Add(hn::Mul(hn::Sqrt(v), root_scale), eps);
+    V divisor = v;
+    if constexpr (kAmsgrad) {
+      divisor = hn::Max(L::load(r[4] + i), v);
+      L::store(divisor, r[4] + i);
+    }
+    const V root = hn::Add(hn::Mul(hn::Sqrt(divisor), root_scale), eps);
     L::store(m, r[2] + i);
     L::store(v, r[3] + i);
     L::store(hn::Sub(hn::Mul(p, keep), hn::Mul(step_size, hn::Div(m, root))), r[0] + i);
@@ -103,19 +108,20 @@ struct Sgd : Lane<T> {  // rows: p, g, m
       : grad_scale(L::set(s.grad_scale)),
         lr(L::set(s.lr)),
         decay(L::set(s.weight_decay)),
-        momentum(L::set(s.momentum)) {}
+        momentum(L::set(s.momentum)),
+        gain(L::set(s.gain)) {}
   HWY_INLINE void operator()(const Rows<T, 3>& r, size_t i) const {
     const V p = L::load(r[0] + i);
     V grad = hn::Mul(L::load(r[1] + i), grad_scale);
     if (kDecay) grad = hn::Add(grad, hn::Mul(decay, p));
     if (kMomentum) {
-      const V m = hn::Add(hn::Mul(L::load(r[2] + i), momentum), grad);
+      const V m = hn::Add(hn::Mul(L::load(r[2] + i), momentum), hn::Mul(gain, grad));
       L::store(m, r[2] + i);
       grad = kNesterov ? hn::Add(grad, hn::Mul(momentum, m)) : m;
     }
     L::store(hn::Sub(p, hn::Mul(lr, grad)), r[0] + i);
   }
-  V grad_scale, lr, decay, momentum;
+  V grad_scale, lr, decay, momentum, gain;
 };
 
 template <class T>
@@ -268,7 +274,14 @@ struct Subtract : Lane<T> {  // rows: p, u
 // Which of a rule's variants the scalars ask for.
 template <class T>
 HWY_INLINE void adamw(const Rows<T, 4>& rows, size_t n, const AdamWScalars& s) {
-  s.l2 != 0 ? run<0b1101>(rows, n, AdamW<T, true>(s)) : run<0b1101>(rows, n, AdamW<T, false>(s));
+  s.l2 != 0 ? run<0b1101>(rows, n, AdamW<T, true, false>(s))
+            : run<0b1101>(rows, n, AdamW<T, false, false>(s));
+}
+
+template <class T>
+HWY_INLINE void amsgrad(const Rows<T, 5>& rows, size_t n, const AdamWScalars& s) {
+  s.l2 != 0 ? run<0b11101>(rows, n, AdamW<T, true, true>(s))
+            : run<0b11101>(rows, n, AdamW<T, false, true>(s));
 }
 
 template <class T, bool kDecay>
@@ -388,6 +401,11 @@ void adamw_pass(T* p, const T* g, T* m, T* v, int64_t n, const AdamWScalars& s) 
 }
 
 template <class T>
+void amsgrad_pass(T* p, const T* g, T* m, T* v, T* most, int64_t n, const AdamWScalars& s) {
+  rule_kernels::amsgrad({p, row(g), m, v, most}, n, s);
+}
+
+template <class T>
 void sgd_pass(T* p, const T* g, T* m, int64_t n, const SgdScalars& s) {
   rule_kernels::sgd({p, row(g), m}, n, s);
 }
@@ -439,6 +457,7 @@ void lamb_update(T* p, const T* m, const T* v, int64_t n, const LambScalars& s, 
 
 #define TRIREME_INSTANTIATE(T)                                                              \
   template void adamw_pass(T*, const T*, T*, T*, int64_t, const AdamWScalars&);             \
+  template void amsgrad_pass(T*, const T*, T*, T*, T*, int64_t, const AdamWScalars&);       \
   template void sgd_pass(T*, const T*, T*, int64_t, const SgdScalars&);                     \
   template void lion_pass(T*, const T*, T*, int64_t, const LionScalars&);                   \
   template void rmsprop_pass(T*, const T*, T*, T*, T*, int64_t, const RmspropScalars&);     \

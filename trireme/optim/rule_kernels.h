@@ -27,6 +27,7 @@ struct SgdScalars {
   double weight_decay = 0;
   double momentum = 0;  // 0: `m` is null
   bool nesterov = false;
+  double gain = 1;  // of the gradient in `m`: 1 - dampening, but for the first step
 };
 
 struct LionScalars {
@@ -73,6 +74,9 @@ struct LambScalars {
 
 template <class T>
 void adamw_pass(T* p, const T* g, T* m, T* v, int64_t n, const AdamWScalars& s);
+/// `most`: the largest v so far, which divides in its place.
+template <class T>
+void amsgrad_pass(T* p, const T* g, T* m, T* v, T* most, int64_t n, const AdamWScalars& s);
 /// A zero buffer before the first step gives torch's first step.
 template <class T>
 void sgd_pass(T* p, const T* g, T* m, int64_t n, const SgdScalars& s);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/optim/tensor_passes.h"
 
+#include <ATen/ops/maximum.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -8,15 +9,31 @@
 
 namespace trireme {
 
-void adamw_pass(at::Tensor p, const at::Tensor& g, at::Tensor m, at::Tensor v,
-                const AdamWScalars& s) {
+namespace {
+
+// `most` is undefined without amsgrad.
+void adam(at::Tensor& p, const at::Tensor& g, at::Tensor& m, at::Tensor& v, at::Tensor most,
+          const AdamWScalars& s) {
   c10::AutoGradMode no_grad(false);
   at::Tensor grad = g.mul(s.grad_scale);
   if (s.l2 != 0) grad.add_(p, s.l2);
   m.mul_(s.beta1).add_(grad, 1 - s.beta1);
   v.mul_(s.beta2).addcmul_(grad, grad, 1 - s.beta2);
-  at::Tensor root = v.sqrt().mul_(s.root_scale).add_(s.eps);
+  if (most.defined()) most.copy_(at::maximum(most, v));
+  at::Tensor root = (most.defined() ? most : v).sqrt().mul_(s.root_scale).add_(s.eps);
   p.mul_(s.keep).addcdiv_(m, root, -s.step_size);
+}
+
+}  // namespace
+
+void adamw_pass(at::Tensor p, const at::Tensor& g, at::Tensor m, at::Tensor v,
+                const AdamWScalars& s) {
+  adam(p, g, m, v, {}, s);
+}
+
+void amsgrad_pass(at::Tensor p, const at::Tensor& g, at::Tensor m, at::Tensor v, at::Tensor most,
+                  const AdamWScalars& s) {
+  adam(p, g, m, v, most, s);
 }
 
 void sgd_pass(at::Tensor p, const at::Tensor& g, at::Tensor m, const SgdScalars& s) {
@@ -24,7 +41,7 @@ void sgd_pass(at::Tensor p, const at::Tensor& g, at::Tensor m, const SgdScalars&
   at::Tensor grad = g.mul(s.grad_scale);
   if (s.weight_decay != 0) grad.add_(p, s.weight_decay);
   if (s.momentum != 0) {
-    m.mul_(s.momentum).add_(grad);
+    m.mul_(s.momentum).add_(grad, s.gain);
     if (s.nesterov)
       grad.add_(m, s.momentum);
     else

@@ -12,6 +12,8 @@ namespace trireme {
 
 void adamw_pass(at::Tensor p, const at::Tensor& g, at::Tensor m, at::Tensor v,
                 const AdamWScalars& s);
+void amsgrad_pass(at::Tensor p, const at::Tensor& g, at::Tensor m, at::Tensor v, at::Tensor most,
+                  const AdamWScalars& s);
 void sgd_pass(at::Tensor p, const at::Tensor& g, at::Tensor m, const SgdScalars& s);
 void lion_pass(at::Tensor p, const at::Tensor& g, at::Tensor m, const LionScalars& s);
 void rmsprop_pass(at::Tensor p, const at::Tensor& g, at::Tensor v, at::Tensor mean,

@@ -30,6 +30,7 @@ struct OptimizerShape {
   std::string type = "AdamW";  // as optimizer.type has it
   bool momentum = false;       // SGD, Lars, RMSprop
   bool centered = false;       // RMSprop
+  bool amsgrad = false;        // Adam, AdamW
 };
 
 struct MemoryQuestion {

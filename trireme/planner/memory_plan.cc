@@ -26,10 +26,12 @@ std::string stored_type(const Config& c) {
 }
 
 OptimizerShape optimizer_of(const Config& c) {
-  OptimizerShape o{c.get_string("optimizer.type"), false, false};
+  OptimizerShape o{c.get_string("optimizer.type")};
   const char *momentum = "optimizer.params.momentum", *centered = "optimizer.params.centered";
+  const char* amsgrad = "optimizer.params.amsgrad";
   o.momentum = c.applies(momentum) && c.get_double(momentum) > 0;
   o.centered = c.applies(centered) && c.get_bool(centered);
+  o.amsgrad = c.applies(amsgrad) && c.get_bool(amsgrad);
   return o;
 }
 

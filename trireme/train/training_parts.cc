@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "trireme/base/check.h"
 #include "trireme/train/precision_parts.h"
 
 namespace trireme {
@@ -32,7 +33,8 @@ std::unique_ptr<Optimizer> build_optimizer(const Config& c, const NamedTensors& 
     no_adapt = with_first_names(c.get_string_list("optimizer.params.no_adapt"), tied);
 
   if (type == "SGD")
-    return make_sgd(parameters, {number("momentum"), decay, flag("nesterov")}, groups);
+    return make_sgd(parameters, {number("momentum"), decay, flag("nesterov"), number("dampening")},
+                    groups);
   if (type == "Lion") return make_lion(parameters, {betas.at(0), betas.at(1), decay}, groups);
   if (type == "RMSprop")
     return make_rmsprop(
@@ -50,7 +52,7 @@ std::unique_ptr<Optimizer> build_optimizer(const Config& c, const NamedTensors& 
   if (type == "Lamb")
     return make_lamb(parameters,
                      {betas.at(0), betas.at(1), number("eps"), decay, number("min_coeff"),
-                      number("max_coeff"), true, no_adapt},
+                      number("max_coeff"), flag("bias_correction"), no_adapt},
                      groups, parts);
   if (type == "Adafactor")
     return make_adafactor(parameters,
@@ -63,6 +65,8 @@ std::unique_ptr<Optimizer> build_optimizer(const Config& c, const NamedTensors& 
   o.eps = number("eps");
   o.weight_decay = decay;
   o.decoupled = flag("adam_w_mode");
+  o.bias_correction = flag("bias_correction");
+  o.amsgrad = flag("amsgrad");
   o.freeze_step = c.get_int("optimizer.params.freeze_step");
   return make_adamw(parameters, o, groups);
 }
@@ -116,6 +120,36 @@ LRScheduler build_schedule(const Config& c, int64_t steps, int64_t batch) {
     o.lr_range_test_step_rate = number("lr_range_test_step_rate");
   if (given("lr_range_test_staircase"))
     o.lr_range_test_staircase = c.get_bool("scheduler.params.lr_range_test_staircase");
+  if (given("step_size")) o.step_size = count("step_size");
+  if (given("milestones")) {
+    o.milestones.emplace();
+    for (double m : c.get_double_list("scheduler.params.milestones"))
+      o.milestones->push_back(static_cast<int64_t>(m));
+  }
+  if (given("gamma")) o.gamma = number("gamma");
+  if (given("T_max")) o.T_max = count("T_max");
+  if (given("T_0")) o.T_0 = count("T_0");
+  if (given("T_mult")) o.T_mult = count("T_mult");
+  if (given("eta_min")) o.eta_min = number("eta_min");
+  if (given("max_lr")) o.max_lr = number("max_lr");
+  if (given("total_steps")) {
+    const int64_t total = count("total_steps");
+    o.total_steps = total > 0 ? total : steps;
+    check<UsageError>(*o.total_steps >= steps,
+                      "scheduler.params.total_steps is {}, and the run has {} steps: the cycle "
+                      "would end before the run",
+                      *o.total_steps, steps);
+  }
+  if (given("pct_start")) o.pct_start = number("pct_start");
+  if (given("anneal_strategy"))
+    o.anneal_strategy = c.get_string("scheduler.params.anneal_strategy");
+  if (given("div_factor")) o.div_factor = number("div_factor");
+  if (given("final_div_factor")) o.final_div_factor = number("final_div_factor");
+  if (given("three_phase")) o.three_phase = c.get_bool("scheduler.params.three_phase");
+  if (given("base_lr")) o.base_lr = number("base_lr");
+  if (given("step_size_up")) o.step_size_up = count("step_size_up");
+  if (given("step_size_down")) o.step_size_down = count("step_size_down");
+  if (given("mode")) o.mode = c.get_string("scheduler.params.mode");
   return LRScheduler(o);
 }
 
