@@ -68,11 +68,15 @@ std::vector<std::string> names_of(const Reducer& reducer) {
 }  // namespace
 
 TEST(grad_tied_weights, train_as_over_the_whole_batch_with_each_option) {
-  for (const auto& [kind, make] : kOptimizers) {
+  for (const auto& optimizer_of : kOptimizers) {
+    const std::string& kind = optimizer_of.first;
+    const Make& make = optimizer_of.second;
     TiedNet want = serial(make);
-    for (const auto& [way, options] : kWays)
+    for (const auto& entry : kWays)
       for (int n : {2, 4})
         run_threads(n, [&](Group g) {
+          const std::string& way = entry.first;
+          const DdpOptions& options = entry.second;
           TiedNet net = tied_net(static_cast<uint64_t>(g.rank()) + 1);  // rank 0's counts
           DistributedDataParallel ddp(net, g, options);
           auto optimizer = make(each_once(*net));
@@ -87,11 +91,15 @@ TEST(grad_tied_weights, train_as_over_the_whole_batch_with_each_option) {
 }
 
 TEST(grad_tied_weights, train_as_over_the_whole_batch_with_no_sync) {
-  for (const auto& [kind, make] : kOptimizers) {
+  for (const auto& optimizer_of : kOptimizers) {
+    const std::string& kind = optimizer_of.first;
+    const Make& make = optimizer_of.second;
     TiedNet want = serial(make);
-    for (const auto& [way, options] : kWays)
+    for (const auto& entry : kWays)
       for (int n : {2, 4})
         run_threads(n, [&](Group g) {
+          const std::string& way = entry.first;
+          const DdpOptions& options = entry.second;
           if (options.static_graph) return;  // the first round counts, and it has both backwards
           TiedNet net = tied_net();
           DistributedDataParallel ddp(net, g, options);

@@ -79,7 +79,9 @@ NamedTensors named(const TiedNet& net) {
 }  // namespace
 
 TEST(optim_tied_weights, every_optimizer_steps_them_once) {
-  for (const auto& [name, make] : all_of_them()) {
+  for (const auto& entry : all_of_them()) {
+    const std::string& name = entry.first;
+    const trireme::Make& make = entry.second;
     expect_equal_steps(name, make, torch::kFloat);
     expect_equal_steps(
         "masters of " + name,
