@@ -13,6 +13,11 @@ const char kMlp[] = R"({"train_batch_size": 8, "model": {"type": "mlp"}})";
 
 std::string said(const Sets& sets, const char* base = kMlp) { return error_of(base, sets); }
 
+Sets operator+(Sets a, const Sets& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
@@ -62,6 +67,21 @@ TEST(config_data_rules, dummy_data_has_nothing_held_out) {
   ASSERT_NE(eval, nullptr);
   EXPECT_EQ(eval->verdict, KeyReport::Verdict::without_effect);
   EXPECT_TRUE(has(eval->why, "no held-out part")) << eval->why;
+}
+
+TEST(config_data_rules, images_are_evaluated_on_all_that_is_held_out) {
+  const Inspection seen =
+      Config::inspect(ConfigInputs::from({}, {"model.type=mlp", "training.eval_batches=5"}));
+  EXPECT_EQ(find(seen, "training.eval_batches")->verdict, KeyReport::Verdict::without_effect);
+  const Inspection text = Config::inspect(ConfigInputs::from({}, {"training.eval_batches=5"}));
+  EXPECT_EQ(find(text, "training.eval_batches")->verdict, KeyReport::Verdict::supported);
+}
+
+TEST(config_data_rules, half_a_decay_of_a_cycle_is_refused_before_ranks_start) {
+  const Sets cycle = {"scheduler.type=OneCycle", "scheduler.params.cycle_momentum=false",
+                      "scheduler.params.cycle_min_lr=0.1", "scheduler.params.cycle_max_lr=0.2"};
+  EXPECT_TRUE(has(said(cycle + Sets{"scheduler.params.decay_lr_rate=1"}), "set both or none"));
+  EXPECT_EQ(said(cycle + Sets{"scheduler.params.decay_step_size=5"}), "");
 }
 
 TEST(config_data_rules, the_resolved_file_keeps_what_was_left_open) {

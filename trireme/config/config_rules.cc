@@ -186,6 +186,13 @@ void ConfigLoader::check_together() {
     complain("scheduler.params.total_steps",
              fmt::format("is less than training.steps {}: the cycle would end before the run",
                          at("training.steps")));
+  if (fine({"scheduler.params.decay_lr_rate", "scheduler.params.decay_step_size"}) &&
+      c.get_double("scheduler.params.decay_lr_rate") > 0 &&
+      c.get_int("scheduler.params.decay_step_size") == 0)
+    complain("scheduler.params.decay_lr_rate",
+             fmt::format("is {}, and scheduler.params.decay_step_size 0: nothing would decay, set "
+                         "both or none",
+                         c.get_double("scheduler.params.decay_lr_rate")));
   if (fine({"scheduler.params.power"}) && c.get_double("scheduler.params.power") == 0)
     complain("scheduler.params.power", "must be above 0");
 

@@ -22,6 +22,11 @@ void ConfigLoader::check_data_together() {
     for (const char* path : {"training.eval_every", "training.eval_batches"})
       if (!c.is_default(path)) idle(path, "this data has no held-out part to evaluate on");
 
+  const std::string data = value("data.type");
+  if (!nothing_held_out && (data == "\"digits\"" || data == "\"mnist\"") &&
+      !c.is_default("training.eval_batches"))
+    idle("training.eval_batches", "images are evaluated on all that is held out");
+
   const char *drop = "training.drop_last", *batching =
                                                "data_efficiency.data_sampling.dynamic_batching."
                                                "enabled";

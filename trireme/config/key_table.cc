@@ -88,7 +88,7 @@ std::vector<KeyInfo> training_keys() {
        .default_json = "20",
        .min = 1,
        .max = kMany,
-       .help = "micro-batches of a validation, over all ranks"},
+       .help = "micro-batches of a validation on text, over all ranks (of images it has all)"},
       {.path = "training.drop_last",
        .type = KeyType::boolean,
        .default_json = "true",
