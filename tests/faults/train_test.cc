@@ -44,6 +44,37 @@ TEST(faults_train, the_mlp_example_makes_a_run_folder) {
   EXPECT_EQ(read_file(folder / "m.jsonl"), read_file(run + "/metrics.jsonl"));
 }
 
+TEST(faults_train, backend_across_hosts_and_check_are_keys) {
+  PrivateFolder folder;
+  const std::string config = write(folder / "tiny.json", kTinyMlp);
+  auto run = [&](const std::string& name, const Arguments& sets) {
+    Arguments words = {"train", config, "--nproc-per-node", "2", "--run-dir", folder / name};
+    for (const auto& set : sets) words.insert(words.end(), {"--set", set});
+    return trireme(words);
+  };
+  Command local(run("local", {}));
+  ASSERT_EQ(local.finish(), 0) << local.err;
+  EXPECT_EQ(local.err.find("collectives by"), std::string::npos) << local.err;
+  Command hybrid(run("hybrid", {"comm.backend=hybrid", "comm.across=gloo", "comm.check=each",
+                                "comm.timeout_s=60"}));
+  ASSERT_EQ(hybrid.finish(), 0) << hybrid.err;
+  EXPECT_NE(hybrid.err.find("collectives by hybrid"), std::string::npos) << hybrid.err;
+  EXPECT_TRUE(hybrid.left_nothing());
+  const auto losses = [&](const std::string& name) {
+    std::vector<double> all;
+    for (const auto& line : json_lines(folder / (name + "/metrics.jsonl")))
+      if (!line.contains("event")) all.push_back(line.at("loss"));
+    return all;
+  };
+  EXPECT_EQ(losses("hybrid").size(), 6u);
+  EXPECT_EQ(losses("hybrid"), losses("local")) << "one host: its own sums";
+  Command alone(run("wrong", {"comm.check=each"}));
+  EXPECT_EQ(alone.finish(), 2);
+  EXPECT_NE(alone.err.find("comm.check applies when comm.backend is gloo or mpi or hybrid"),
+            std::string::npos)
+      << alone.err;
+}
+
 TEST(faults_train, resume_goes_on_where_the_run_stopped) {
   PrivateFolder folder;
   const std::string config = write(folder / "tiny.json", kTinyMlp), run = folder / "run";

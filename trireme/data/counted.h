@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <string>
+#include <type_traits>
 #include <utility>
 
-#include "trireme/base/check.h"
+#include "trireme/base/error.h"
 #include "trireme/data/distributed_sampler.h"
 
 namespace trireme {
@@ -18,11 +20,11 @@ class CountedBatches {
   CountedBatches(Loader& loader, DistributedSampler sampler)
       : loader_(&loader), sampler_(std::move(sampler)) {
     const auto& o = loader.options();
-    check<UsageError>(o.enforce_ordering || o.workers < 2,
-                      "counted: a loader of {} workers without enforce_ordering gives batches in "
-                      "the order in which they are ready, of which there is no place to go on "
-                      "from: set enforce_ordering(true)",
-                      o.workers);
+    if (!o.enforce_ordering && o.workers > 1)
+      throw UsageError("counted: a loader of " + std::to_string(o.workers) +
+                       " workers without enforce_ordering gives batches in the order in which they "
+                       "are ready, of which there is no place to go on from: set "
+                       "enforce_ordering(true)");
   }
 
   class iterator {
