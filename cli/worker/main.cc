@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // trireme-worker: the half of the command that links torch. Started by `trireme
 // train|generate|bench`, one process a rank.
+#include <signal.h>
+
 #include <cstdlib>
 #include <exception>
 #include <string>
@@ -50,6 +52,9 @@ int main(int argc, char** argv) {
   try {
     return trireme::dispatch(trireme::Words(argv + 1, argv + argc));
   } catch (const std::exception& error) {
+    // The launcher ends the ranks when one has failed: this one's report and code are not lost to
+    // it.
+    ::signal(SIGTERM, SIG_IGN);
     trireme::report(error);
     return trireme::exit_code_for(error);
   }
