@@ -382,10 +382,16 @@ void beside_another(Group g) {
   }
 }
 
+/// Another store than the one that the world keeps.
+std::shared_ptr<Store> store_beside(ServerHandle& server) {
+  const int port = std::atoi(std::getenv("MASTER_PORT")) + 1;
+  return open_store(read_rank_env(), fmt::format("tcp://127.0.0.1:{}", port),
+                    Deadline::after(seconds(60)), server);
+}
+
 void desync(Group g) {
   ServerHandle server;
-  std::shared_ptr<Store> store =
-      open_store(read_rank_env(), "env://", Deadline::after(seconds(60)), server);
+  const std::shared_ptr<Store> store = store_beside(server);
   const std::string wrong =
       testing::run_desync_programs(g.rank(), g.size(), [&](const testing::DesyncProgram& p) {
         detail::BackendSpec spec;
@@ -438,8 +444,7 @@ void forked(Group world) { testing::expect_children_do_no_harm(world); }
 void by_default(Group world) {
   const testing::CapturedLog log;
   ServerHandle server;
-  std::shared_ptr<Store> store =
-      open_store(read_rank_env(), "env://", Deadline::after(seconds(60)), server);
+  const std::shared_ptr<Store> store = store_beside(server);
   const std::string wrong = testing::run_desync_by_default(
       world, log,
       [&](const std::string& name) {
