@@ -382,16 +382,10 @@ void beside_another(Group g) {
   }
 }
 
-/// Another store than the one that the world keeps.
-std::shared_ptr<Store> store_beside(ServerHandle& server) {
-  const int port = std::atoi(std::getenv("MASTER_PORT")) + 1;
-  return open_store(read_rank_env(), fmt::format("tcp://127.0.0.1:{}", port),
-                    Deadline::after(seconds(60)), server);
-}
-
 void desync(Group g) {
   ServerHandle server;
-  const std::shared_ptr<Store> store = store_beside(server);
+  std::shared_ptr<Store> store =
+      open_store(read_rank_env(), "env://", Deadline::after(seconds(60)), server);
   const std::string wrong =
       testing::run_desync_programs(g.rank(), g.size(), [&](const testing::DesyncProgram& p) {
         detail::BackendSpec spec;
@@ -440,27 +434,6 @@ void stalled(Group world) {
 
 void forked(Group world) { testing::expect_children_do_no_harm(world); }
 
-// Default options, a store to say in what one waits.
-void by_default(Group world) {
-  const testing::CapturedLog log;
-  ServerHandle server;
-  const std::shared_ptr<Store> store = store_beside(server);
-  const std::string wrong = testing::run_desync_by_default(
-      world, log,
-      [&](const std::string& name) {
-        detail::BackendSpec spec;
-        spec.rank = world.rank();
-        spec.size = world.size();
-        spec.timeout = seconds(60);
-        spec.name = name;
-        spec.store = std::make_shared<PrefixStore>(
-            std::shared_ptr<Store>(store->clone(Deadline::after(seconds(60)))), name);
-        return Group(detail::make_backend("mpi", spec));
-      },
-      false);
-  trireme::check<Error>(wrong.empty(), "{}", wrong);
-}
-
 void late(Group world) {
   const testing::CapturedLog log;
   const std::string wrong = testing::expect_a_late_rank_is_reported(world, log);
@@ -489,7 +462,6 @@ const std::map<std::string, void (*)(Group)> kFacts{
     {"aborted", aborted},
     {"desync", desync},
     {"stalled", stalled},
-    {"by_default", by_default},
     {"late", late},
     {"forked", forked},
     {"beside_another", beside_another},
