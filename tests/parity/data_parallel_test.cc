@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 
+#include <cmath>
 #include <map>
+#include <mutex>
 
 #include "tests/grad/small_net.h"
 #include "tests/train/small_runs.h"
@@ -216,19 +218,95 @@ TEST(parity_data_parallel, every_setting_of_the_training_step_equals_one_rank) {
   }
 }
 
+namespace {
+
+// How far weights are from each other, as a part of the way that training took them: a measure that
+// the learning rate is not in.
+double part_of_the_way(const NamedTensors& a, const NamedTensors& b, const NamedTensors& start) {
+  double apart = 0, way = 0;
+  for (size_t i = 0; i < b.size(); ++i) {
+    apart += (a[i].second - b[i].second).to(at::kDouble).square().sum().item<double>();
+    way += (b[i].second - start[i].second).to(at::kDouble).square().sum().item<double>();
+  }
+  return std::sqrt(apart / way);
+}
+
+// What goes wrong on purpose: each must be further away than the tolerance.
+enum class Mutation { none, every_gradient_twice, one_ranks_gradient_twice, ranks_alone };
+
+NamedTensors mutated(int n, const Config& config, int64_t steps, Mutation mutation) {
+  std::mutex mutex;
+  NamedTensors weights;
+  run_threads(n, [&](Group g) {
+    trireme::Run run = build_run(config, g);
+    start_data(run, config);
+    if (mutation == Mutation::every_gradient_twice ||
+        (mutation == Mutation::one_ranks_gradient_twice && g.rank() == 1))
+      for (const auto& [name, p] : run.gradients->parameters())
+        p.register_hook([](const at::Tensor& gradient) { return gradient * 2; });
+    for (int64_t i = 0; i < steps; ++i) train_step(run);
+    std::lock_guard lock(mutex);
+    if (g.rank() == 0) weights = weights_of(run);
+  });
+  return weights;
+}
+
+}  // namespace
+
 TEST(parity_data_parallel, every_optimizer_equals_one_rank) {
-  for (const char* type :
-       {"SGD", "Adam", "AdamW", "Lamb", "Lars", "Lion", "Adafactor", "RMSprop", "Adagrad"}) {
-    // Over few steps: those that divide by a root of squares make steps of ± the rate out of
-    // rounding where a gradient is nearly zero.
-    const Config config =
-        digits("mlp", {std::string("optimizer.type=") + type, "optimizer.params.lr=1e-4"});
-    const Trained one = train_on_threads(1, config, 3).at(0);
+  struct OptimizerRow {
+    const char* type;
+    Sets sets;
+    double tolerance;      // as a part of the way
+    bool scale_invariant;  // a gradient and its double make nearly the same step
+  };
+  // Those that divide by a root of squares make steps of ± the rate out of rounding where a
+  // gradient is nearly zero: few steps, and a wider tolerance.
+  const std::vector<OptimizerRow> rows = {
+      {"SGD", {"optimizer.params.lr=0.05"}, 1e-4, false},
+      {"Lars", {"optimizer.params.lr=1"}, 1e-4, true},
+      {"Adam", {"optimizer.params.lr=1e-3"}, 2e-2, true},
+      {"AdamW", {"optimizer.params.lr=1e-3"}, 2e-2, true},
+      {"AdamW", {"optimizer.params.lr=1e-3", "optimizer.params.amsgrad=true"}, 2e-2, true},
+      {"Lamb", {"optimizer.params.lr=1e-2"}, 2e-2, true},
+      {"Lamb", {"optimizer.params.lr=1e-2", "optimizer.params.bias_correction=false"}, 2e-2, true},
+      {"Lion", {"optimizer.params.lr=1e-4"}, 2e-2, true},
+      {"Adafactor", {"optimizer.params.lr=1e-2"}, 2e-2, true},
+      {"RMSprop", {"optimizer.params.lr=1e-3"}, 2e-2, true},
+      {"Adagrad", {"optimizer.params.lr=1e-2"}, 2e-2, true},
+  };
+  constexpr int64_t kFew = 4;
+  for (const OptimizerRow& row : rows) {
+    Sets sets = row.sets;
+    sets.push_back(std::string("optimizer.type=") + row.type);
+    const Config config = digits("mlp", sets);
+    const Config alone = digits("mlp", [&] {
+      Sets more = sets;
+      more.insert(more.end(), {"averaging.type=local_sgd", "averaging.period=1000000"});
+      return more;
+    }());
+    const NamedTensors start = mutated(1, config, 0, Mutation::none);
+    const NamedTensors one = mutated(1, config, kFew, Mutation::none);
     for (int n : {2, 4}) {
-      SCOPED_TRACE(std::string(type) + " on " + std::to_string(n) + " ranks");
-      const auto all = train_on_threads(n, config, 3);
-      EXPECT_LT(relative_distance(all[1].weights, one.weights), 1e-4);
+      SCOPED_TRACE(sets.front() + ' ' + row.type + " on " + std::to_string(n) + " ranks");
+      const auto all = train_on_threads(n, config, kFew);
+      EXPECT_LT(part_of_the_way(all[1].weights, one, start), row.tolerance);
       EXPECT_EQ(first_difference(all[1].weights, all[0].weights), "") << "ranks differ";
+      // The tolerance tells each of these mistakes from rounding.
+      const auto mistake = [&](int64_t steps, Mutation mutation) {
+        return part_of_the_way(
+            mutated(n, mutation == Mutation::ranks_alone ? alone : config, steps, mutation), one,
+            start);
+      };
+      EXPECT_GT(mistake(kFew - 1, Mutation::none), 3 * row.tolerance) << "a step is skipped";
+      EXPECT_GT(mistake(kFew, Mutation::one_ranks_gradient_twice), 3 * row.tolerance)
+          << "one rank's gradient is counted twice";
+      EXPECT_GT(mistake(kFew, Mutation::ranks_alone), 3 * row.tolerance)
+          << "gradients are not added over ranks";
+      if (!row.scale_invariant) {
+        EXPECT_GT(mistake(kFew, Mutation::every_gradient_twice), 3 * row.tolerance)
+            << "gradients are twice as large";
+      }
     }
   }
 }

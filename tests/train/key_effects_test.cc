@@ -184,6 +184,10 @@ std::vector<Row> rows() {
   const Sets cycle = {"scheduler.params.cycle_momentum=false",
                       "scheduler.params.cycle_min_lr=0.001", "scheduler.params.cycle_max_lr=0.1",
                       "scheduler.params.cycle_first_step_size=5"};
+  const Sets one_cycle = {"scheduler.params.cycle_momentum=false", "scheduler.params.max_lr=0.1",
+                          "scheduler.params.total_steps=50"};
+  const Sets cyclic = {"scheduler.params.cycle_momentum=false", "scheduler.params.base_lr=0.001",
+                       "scheduler.params.max_lr=0.1", "scheduler.params.step_size_up=5"};
   const Sets half = {"fp16.enabled=true", "fp16.emulate=true"};
   const auto codec = [](const char* type, Sets more = {}) {
     return Sets{std::string("compression.type=") + type, "compression.start_step=0"} + more;
@@ -307,6 +311,29 @@ std::vector<Row> rows() {
       {"scheduler.params.lr_range_test_step_size", rates, "2000", "10", schedule("LRRangeTest")},
       {"scheduler.params.lr_range_test_step_rate", rates, "1", "5", schedule("LRRangeTest")},
       {"scheduler.params.lr_range_test_staircase", rates, "false", "true", schedule("LRRangeTest")},
+      {"scheduler.params.step_size", rates, "5", "9", schedule("StepLR")},
+      {"scheduler.params.milestones", rates, "[5]", "[9]", schedule("MultiStepLR")},
+      {"scheduler.params.gamma", rates, "0.1", "0.5",
+       schedule("StepLR", {"scheduler.params.step_size=5"})},
+      {"scheduler.params.T_max", rates, "10", "20", schedule("CosineAnnealingLR")},
+      {"scheduler.params.eta_min", rates, "0", "0.01",
+       schedule("CosineAnnealingLR", {"scheduler.params.T_max=10"})},
+      {"scheduler.params.T_0", rates, "10", "20", schedule("CosineAnnealingWarmRestarts")},
+      {"scheduler.params.T_mult", rates, "1", "2",
+       schedule("CosineAnnealingWarmRestarts", {"scheduler.params.T_0=5"})},
+      {"scheduler.params.max_lr", rates, "0.1", "0.2", schedule("OneCycleLR", one_cycle)},
+      {"scheduler.params.total_steps", rates, "50", "60", schedule("OneCycleLR", one_cycle)},
+      {"scheduler.params.pct_start", rates, "0.3", "0.5", schedule("OneCycleLR", one_cycle)},
+      {"scheduler.params.anneal_strategy", rates, "cos", "linear",
+       schedule("OneCycleLR", one_cycle)},
+      {"scheduler.params.div_factor", rates, "25", "10", schedule("OneCycleLR", one_cycle)},
+      {"scheduler.params.final_div_factor", rates, "10000", "2",
+       schedule("OneCycleLR", one_cycle)},
+      {"scheduler.params.three_phase", rates, "false", "true", schedule("OneCycleLR", one_cycle)},
+      {"scheduler.params.base_lr", rates, "0.001", "0.01", schedule("CyclicLR", cyclic)},
+      {"scheduler.params.step_size_up", rates, "5", "9", schedule("CyclicLR", cyclic)},
+      {"scheduler.params.step_size_down", rates, "5", "9", schedule("CyclicLR", cyclic)},
+      {"scheduler.params.mode", rates, "triangular", "triangular2", schedule("CyclicLR", cyclic)},
 
       {"parallelism.dp", refused, "1", "3"},
       on(2, {"parallelism.dp_shard", words, "1", "2", zero(1)}),
