@@ -21,7 +21,7 @@
 #include "trireme/launch/options.h"
 #include "trireme/launch/sealed_text.h"
 #include "trireme/launch/text.h"
-#include "trireme/monitor/progress.h"
+#include "trireme/planner/model_table.h"
 #include "trireme/store/rank_env.h"
 
 namespace trireme {
@@ -161,7 +161,7 @@ void announce(const Config& config, const MemoryCheck& memory) {
   const bool fits = memory.verdict.fit == MemoryVerdict::Fit::fits;
   if (!fits) log_warn("{}. If it fails: {}", memory.verdict.text, memory_advice(memory.plan));
   log_info("building {} with {} parameters{}", config.get_string("model.type"),
-           with_commas(memory.plan.model.numel()), fits ? "; " + memory.verdict.text : "");
+           count_text(memory.plan.model.numel()), fits ? "; " + memory.verdict.text : "");
 }
 
 /// What this job has taken: its run folder, and where its steps go if that is another one.
