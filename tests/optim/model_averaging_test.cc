@@ -106,7 +106,7 @@ TEST(optim_model_averaging, diloco_s_outer_step_is_torch_s_sgd_on_the_mean_way) 
       at::Tensor twin = at::full({1}, 1.0, at::kDouble).requires_grad_();
       torch::optim::SGD outer({twin},
                               torch::optim::SGDOptions(0.7).momentum(0.9).nesterov(nesterov));
-      auto averager = diloco(p, g, {.period = 2, .nesterov = nesterov});
+      auto averager = diloco(p, g, {.period = 2, .outer_momentum = 0.9, .nesterov = nesterov});
       for (int s = 1; s <= 8; ++s) {
         move(p, -0.01 * s * (g.rank() + 1));
         averager->step();
