@@ -76,14 +76,14 @@ TEST(formats_control, version_3_is_read_and_written_as_another_program_does) {
                           net::encode_frame(challenge.type, challenge.payload));
   EXPECT_EQ(*in.next(1000), (net::Frame{3, keys.client_proof}));
   EXPECT_EQ(*in.next(1000), (net::Frame{4, keys.server_proof}));
-  const detail::Request request{detail::Op::add, 1, 2, {"k"}, "", ""};
-  const detail::Reply reply{detail::Status::ok, 2, "", {}};
-  const auto sealed_request = net::Seal(keys.client_seal).sign(detail::encode(request));
-  const auto sealed_reply = net::Seal(keys.server_seal).sign(detail::encode(reply));
+  const trireme::detail::Request request{trireme::detail::Op::add, 1, 2, {"k"}, "", ""};
+  const trireme::detail::Reply reply{trireme::detail::Status::ok, 2, "", {}};
+  const auto sealed_request = net::Seal(keys.client_seal).sign(trireme::detail::encode(request));
+  const auto sealed_reply = net::Seal(keys.server_seal).sign(trireme::detail::encode(reply));
   EXPECT_TRUE(fixture(3).ends_with(sealed_request + sealed_reply));
   in.expect_seals(net::Seal(keys.client_seal));
-  EXPECT_EQ(detail::decode_request(*in.next(1000)), request);
+  EXPECT_EQ(trireme::detail::decode_request(*in.next(1000)), request);
   in.expect_seals(net::Seal(keys.server_seal));
-  EXPECT_EQ(detail::decode_reply(*in.next(1000)), reply);
+  EXPECT_EQ(trireme::detail::decode_reply(*in.next(1000)), reply);
   EXPECT_EQ(in.buffered(), 0u);
 }
