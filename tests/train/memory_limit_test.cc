@@ -16,8 +16,8 @@ constexpr size_t kMiB = size_t{1} << 20;
 /// Steps of 512 samples with 64 MiB of activations for all at once, and 80 MiB of memory.
 void train_under_a_limit(const char* backoff) {
   const Config config =
-      digits("mlp", {"data.type=dummy", "train_batch_size=512", "model.inputs=8",
-                     "model.hidden=[16384]", "optimizer.params.momentum=0",
+      digits("mlp", {"data.type=dummy", "data.train_samples=4096", "train_batch_size=512",
+                     "model.inputs=8", "model.hidden=[16384]", "optimizer.params.momentum=0",
                      "balance.mode=throughput", std::string("balance.memory_backoff=") + backoff});
   run_threads(1, [&](Group g) {
     trireme::Run run = build_run(config, g);
