@@ -315,7 +315,7 @@ TEST_F(store_squatter, a_rank_that_finds_no_store_says_how_many_ports_others_hol
   for (auto& one : taken)
     squatters.push_back(std::make_unique<Squatter>(std::move(one), kSquatters.at("a web server")));
   try {
-    detail::find_job_store("127.0.0.1", {port(1), port(8)}, with(kSecret), Deadline::after(1s));
+    detail::find_job_store("127.0.0.1", {port(1), port(8)}, with(kSecret), Deadline::after(3s));
     FAIL();
   } catch (const Timeout& error) {
     EXPECT_TRUE(has(error.what(), "2 of the ports are held by others")) << error.what();

@@ -139,7 +139,9 @@ JobStoreFound find_job_store(const std::string& host, PortRange ports,
       bool told = one.refused || one.stranger || one.other_release;
       (told ? round.told : round.quiet) = fmt::format("port {}: {}", port, one.why);
     }
-    if (!round.told.empty() || !round.quiet.empty()) last = round;
+    // A round that the deadline cut short may know less than the one before.
+    const bool knows_more = !deadline.expired() || round.others >= last.others;
+    if (knows_more && !(round.told.empty() && round.quiet.empty())) last = round;
     patience = std::min<Duration>(patience * 2, std::chrono::seconds(2));
     if (!warned && seconds_since(start) > 3) {
       warned = true;
