@@ -221,7 +221,7 @@ TEST(launch_run_lock, a_newer_version_is_refused_naming_both) {
 TEST(launch_run_lock, a_program_that_is_executed_goes_on_with_it) {
   PrivateFolder folder;
   {
-    auto* lock = new RunLock(folder.path());  // as if an exec had taken the object away
+    static auto* lock = new RunLock(folder.path());  // never destroyed, as if by an exec
     lock->pass_on();
     const RunLock adopted = RunLock::adopt(folder.path(), ::dup(lock->fd()));
   }
