@@ -52,7 +52,7 @@ std::vector<std::string> with_our_meaning(std::vector<std::string> words) {
   return words;
 }
 
-struct Flags {
+struct BenchFlags {
   std::vector<std::string> ops;
   std::string backend = "local", begin = "4", end = "64M", step, memory = "arena", dtype = "float",
               op = "sum", root = "0", ranks = "processes", json, table;
@@ -61,7 +61,7 @@ struct Flags {
   bool tune = false, force = false;
 };
 
-void declare(CLI::App& app, Flags& f) {
+void declare(CLI::App& app, BenchFlags& f) {
   app.add_option("OP", f.ops,
                  "all_reduce, all_gather, reduce_scatter, broadcast, reduce, gather, scatter, "
                  "all_to_all, sendrecv (a ring), pingpong (one way, 2 ranks), barrier; several, or "
@@ -148,7 +148,7 @@ int bench_main(int argc, char** argv) {
       "With mpi among the backends the ranks are started by mpirun. The flags of 'trireme run' are "
       "taken too\n(but -r is the root and -t is refused: write --redirects and --tee). Under "
       "mpirun, srun or torchrun\nit is one of their ranks.");
-  Flags f;
+  BenchFlags f;
   declare(app, f);
   std::reverse(rest.begin(), rest.end());
   try {

@@ -19,7 +19,7 @@
 namespace trireme {
 namespace {
 
-const char kHelp[] =
+const char kDoctorHelp[] =
     R"(What this machine offers, what 'trireme run' would make of it, and what to mend.
 
 Usage: trireme doctor [--json FILE] [--quick] [--master HOST] [--nproc-per-node N]
@@ -45,7 +45,7 @@ Examples:
   trireme doctor --peers node1,node2
 )";
 
-struct Flags {
+struct DoctorFlags {
   std::string json, peers, part;
   doctor::Options options;
   int rank = -1, port = 29500;
@@ -53,8 +53,8 @@ struct Flags {
   bool help = false;
 };
 
-Flags parse(const std::vector<std::string>& words) {
-  Flags f;
+DoctorFlags parse_doctor_flags(const std::vector<std::string>& words) {
+  DoctorFlags f;
   const std::vector<std::string> known = {"--json", "--quick", "--master",  "--peers",    "--rank",
                                           "--port", "--help",  "--timeout", "--peer-part"};
   for (size_t i = 0; i < words.size(); ++i) {
@@ -95,7 +95,7 @@ Flags parse(const std::vector<std::string>& words) {
   return f;
 }
 
-void give(const Flags& flags, const doctor::Report& report) {
+void give(const DoctorFlags& flags, const doctor::Report& report) {
   if (!flags.json.empty()) return write_json(flags.json, report.to_json());
   const std::string text = report.text();
   const bool ok =
@@ -103,7 +103,7 @@ void give(const Flags& flags, const doctor::Report& report) {
   check<ResourceError>(ok, "cannot write to stdout: {}", errno_text());
 }
 
-doctor::PeerOptions peer_options(const Flags& flags) {
+doctor::PeerOptions peer_options(const DoctorFlags& flags) {
   doctor::PeerOptions peers;
   peers.timeout =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(flags.timeout));
@@ -111,7 +111,7 @@ doctor::PeerOptions peer_options(const Flags& flags) {
 }
 
 /// One of the ranks that doctor started itself: rank 0 leaves the section in a file.
-int run_part(const Flags& flags) {
+int run_part(const DoctorFlags& flags) {
   auto peers = peer_options(flags);
   peers.env = read_rank_env();
   const doctor::Report report = doctor::examine_peers(peers);
@@ -121,7 +121,7 @@ int run_part(const Flags& flags) {
 }
 
 /// A rank of somebody's job, or one of --peers.
-int run_as_rank(const Flags& flags, doctor::PeerOptions peers) {
+int run_as_rank(const DoctorFlags& flags, doctor::PeerOptions peers) {
   peers.examine = [&flags] { return doctor::examine(flags.options); };
   const doctor::Report report = doctor::examine_peers(peers);
   if (peers.env.rank == 0)
@@ -136,9 +136,9 @@ int run_as_rank(const Flags& flags, doctor::PeerOptions peers) {
 int doctor_main(int argc, char** argv) {
   std::vector<std::string> rest;
   auto launch_options = launch::extract_run_options(words_of(argc, argv), &rest);
-  Flags flags = parse(rest);
+  DoctorFlags flags = parse_doctor_flags(rest);
   if (flags.help) {
-    std::fputs(kHelp, stdout);
+    std::fputs(kDoctorHelp, stdout);
     return kExitDone;
   }
   if (!flags.part.empty()) return run_part(flags);

@@ -8,7 +8,7 @@
 namespace trireme {
 namespace {
 
-const char kHelp[] =
+const char kRunHelp[] =
     R"(Start a program as N ranks on this machine, watch them, stop them all when one fails.
 
 Usage: trireme run [FLAGS] PROGRAM [ARGUMENTS …]
@@ -22,7 +22,7 @@ Examples:
 Flags (dashes or underscores; --flag value or --flag=value; [default]):
 )";
 
-const char kAfterFlags[] = R"(
+const char kRunAfterFlags[] = R"(
 Each flag falls back to the variable PET_<FLAG>, as PET_NPROC_PER_NODE. '${local_rank}' in ARGUMENTS becomes the rank's
 number. Workers get torchrun's environment (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, …), OMP_NUM_THREADS and
 OPENBLAS_CORETYPE where you have not set them.
@@ -36,9 +36,9 @@ Exit code: 0 all done, 1 a worker failed (the block on stderr names the first), 
 int run_main(int argc, char** argv) {
   auto options = launch::parse_run_options(words_of(argc, argv));
   if (options.help) {
-    std::fputs(kHelp, stdout);
+    std::fputs(kRunHelp, stdout);
     std::fputs(launch::run_flags_help().c_str(), stdout);
-    std::fputs(kAfterFlags, stdout);
+    std::fputs(kRunAfterFlags, stdout);
     return 0;
   }
   return start_ranks(options, options.command);

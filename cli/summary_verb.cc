@@ -18,7 +18,7 @@
 namespace trireme {
 namespace {
 
-const char kHelp[] =
+const char kSummaryHelp[] =
     R"(Show a model's parameters and what each rank will hold in memory, before training.
 
 Usage: trireme summary CONFIG [CONFIG …] [FLAGS]
@@ -47,7 +47,7 @@ struct SummaryFlags {
   bool measure = false, help = false;
 };
 
-SummaryFlags parse(const std::vector<std::string>& words) {
+SummaryFlags parse_summary_flags(const std::vector<std::string>& words) {
   SummaryFlags f;
   const std::vector<std::string> known = {"--set", "--measure", "--json", "--help"};
   for (size_t i = 0; i < words.size(); ++i) {
@@ -170,9 +170,9 @@ nlohmann::ordered_json plan_json(const MemoryPlan& plan, const MemoryVerdict& ve
 int summary_main(int argc, char** argv) {
   std::vector<std::string> rest;
   auto launch_options = launch::extract_run_options(words_of(argc, argv), &rest);
-  const SummaryFlags flags = parse(rest);
+  const SummaryFlags flags = parse_summary_flags(rest);
   if (flags.help) {
-    std::fputs(kHelp, stdout);
+    std::fputs(kSummaryHelp, stdout);
     std::fputs(launch::run_flags_help().c_str(), stdout);
     return kExitDone;
   }

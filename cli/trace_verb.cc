@@ -14,7 +14,7 @@
 namespace trireme {
 namespace {
 
-const char kHelp[] =
+const char kTraceHelp[] =
     R"(What ranks did last, from what they wrote down.
 
 Usage: trireme trace flight DIR [FLAGS]
@@ -34,14 +34,14 @@ Exit code: 0 the dumps were read, 1 damaged or (without --allow-incomplete) miss
 Trireme.
 )";
 
-struct Flags {
+struct TraceFlags {
   std::string folder, json;
   int last = 5;
   bool allow_incomplete = false, help = false;
 };
 
-Flags parse(const std::vector<std::string>& words) {
-  Flags f;
+TraceFlags parse_trace_flags(const std::vector<std::string>& words) {
+  TraceFlags f;
   for (size_t i = 0; i < words.size(); ++i) {
     std::string word = words[i], value;
     const size_t equals = word.starts_with("--") ? word.find('=') : std::string::npos;
@@ -132,9 +132,9 @@ std::string joined(const std::vector<std::string>& words) {
 }
 
 int flight_verb(const std::vector<std::string>& words) {
-  const Flags flags = parse(words);
+  const TraceFlags flags = parse_trace_flags(words);
   if (flags.help) {
-    std::fputs(kHelp, stdout);
+    std::fputs(kTraceHelp, stdout);
     return kExitDone;
   }
   const auto all = flight::read_dumps(flags.folder);
@@ -161,7 +161,7 @@ int flight_verb(const std::vector<std::string>& words) {
 int trace_main(int argc, char** argv) {
   auto words = words_of(argc, argv);
   if (words.empty() || words[0] == "-h" || words[0] == "--help") {
-    std::fputs(kHelp, stdout);
+    std::fputs(kTraceHelp, stdout);
     return words.empty() ? kExitUsage : kExitDone;
   }
   check<UsageError>(words[0] == "flight", "trireme trace reads 'flight' dumps, not '{}'", words[0]);

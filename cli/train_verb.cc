@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const char kHelp[] = R"(Train a model from configuration files, on N ranks of this machine.
+const char kTrainHelp[] = R"(Train a model from configuration files, on N ranks of this machine.
 
 Usage: trireme train CONFIG [CONFIG …] [FLAGS]
 
@@ -58,7 +58,7 @@ Flags:
 and those of `trireme run`:
 )";
 
-const char kAfterFlags[] = R"(
+const char kTrainAfterFlags[] = R"(
 Ctrl-C finishes the step, saves and exits with 130; a second one stops at once. SIGTERM does the same and exits with 75.
 Exit code: 0 done, 1 failed (the block on stderr names the first cause), 2 usage or configuration.
 )";
@@ -70,7 +70,7 @@ struct TrainFlags {
   std::string resume_path;
 };
 
-TrainFlags parse(const std::vector<std::string>& words) {
+TrainFlags parse_train_flags(const std::vector<std::string>& words) {
   TrainFlags f;
   const std::vector<std::string> known = {"--set",    "--steps",     "--run-dir",
                                           "--resume", "--overwrite", "--take-over",
@@ -227,11 +227,11 @@ int train_main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);  // a reader that leaves (| head) does not end a run, nor its workers
   std::vector<std::string> rest;
   auto launch_options = launch::extract_run_options(words_of(argc, argv), &rest);
-  TrainFlags flags = parse(rest);
+  TrainFlags flags = parse_train_flags(rest);
   if (flags.help) {
-    std::fputs(kHelp, stdout);
+    std::fputs(kTrainHelp, stdout);
     std::fputs(launch::run_flags_help().c_str(), stdout);
-    std::fputs(kAfterFlags, stdout);
+    std::fputs(kTrainAfterFlags, stdout);
     return kExitDone;
   }
 

@@ -11,7 +11,7 @@
 namespace trireme {
 namespace {
 
-const char kHelp[] = R"(Versions of Trireme and of what it was built with.
+const char kVersionHelp[] = R"(Versions of Trireme and of what it was built with.
 
 Usage: trireme version [--json FILE]
 
@@ -23,7 +23,7 @@ Examples:
 }  // namespace
 
 int version_main(int argc, char** argv) {
-  auto flags = parse_json_and_help(argc, argv, kHelp);
+  auto flags = parse_json_and_help(argc, argv, kVersionHelp);
   if (flags.done) return 0;
   std::string worker = find_worker_program();
   nlohmann::ordered_json json{{"trireme", version()},

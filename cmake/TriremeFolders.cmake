@@ -7,6 +7,10 @@ target_compile_options(trireme_options INTERFACE -Wall -Wextra $<$<BOOL:${TRIREM
 target_compile_options(trireme_options INTERFACE -ffp-contract=off)
 # Call sites in error texts are paths of this tree, not of the machine that built it.
 target_compile_options(trireme_options INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+if(TRIREME_GROUPED)
+  # GCC takes what a grouped source keeps to itself for a header's.
+  target_compile_options(trireme_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+endif()
 if(TRIREME_SANITIZE)
   # -O1: compiled a third faster than with -O2, and runs as fast as its tests wait.
   target_compile_options(trireme_options INTERFACE -fsanitize=${TRIREME_SANITIZE} -fno-omit-frame-pointer -g1
@@ -38,6 +42,13 @@ function(trireme_folder folder)
   if(TRIREME_EXCLUDE_SOURCES)
     list(REMOVE_ITEM sources ${TRIREME_EXCLUDE_SOURCES})
   endif()
+  # Left alone: Highway includes such a source once for each instruction set; the kernel's tcp.h defines glibc's structs again.
+  foreach(source ${sources})
+    file(STRINGS ${source} kernels REGEX "define (HWY_TARGET_INCLUDE|XXH_INLINE_ALL)|include <linux/tcp.h>")
+    if(kernels)
+      set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    endif()
+  endforeach()
   if(sources)
     add_library(trireme_${name}_objects OBJECT ${sources})
     target_link_libraries(trireme_${name}_objects PRIVATE trireme_${name}_use trireme_options)

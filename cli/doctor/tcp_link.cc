@@ -15,7 +15,7 @@ namespace trireme::doctor {
 namespace {
 
 constexpr size_t kLargeBytes = size_t{4} << 20;
-constexpr int kEchoes = 200, kLarge = 8;
+constexpr int kTcpEchoes = 200, kTcpLarge = 8;
 
 double wall_seconds() {
   timespec t{};
@@ -69,7 +69,7 @@ LinkFigures ask_link(const std::string& endpoint, const std::string& token, Dead
     socket.send_all(token, deadline);
     std::vector<Echo> echoes;
     double shortest = 1e9;
-    for (int i = 0; i < kEchoes; ++i) {
+    for (int i = 0; i < kTcpEchoes; ++i) {
       const auto begin = Clock::now();
       Echo echo;
       echo.sent = wall_seconds();
@@ -81,7 +81,7 @@ LinkFigures ask_link(const std::string& endpoint, const std::string& token, Dead
     }
     const std::string large(kLargeBytes, 't');
     double moved = 1e9;
-    for (int i = 0; i < kLarge; ++i) {
+    for (int i = 0; i < kTcpLarge; ++i) {
       const auto begin = Clock::now();
       send_number(socket, kLargeBytes, deadline);
       socket.send_all(large, deadline);

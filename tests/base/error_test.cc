@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <utility>
 
+namespace error_test {
+
 using namespace trireme;
 
 TEST(base_error, brief_leaves_the_stack_out) {
@@ -19,3 +21,5 @@ TEST(base_error, brief_leaves_the_stack_out) {
       {"two\nlines", "two\nlines"}};
   for (const auto& [whole, wanted] : rows) EXPECT_EQ(brief(std::runtime_error(whole)), wanted);
 }
+
+}  // namespace error_test

@@ -8,6 +8,8 @@
 
 #include "trireme/base/error.h"
 
+namespace file_test {
+
 using namespace trireme;
 
 namespace {
@@ -29,3 +31,5 @@ TEST(base_file, a_failed_rename_is_told_with_its_own_errno_and_not_the_one_befor
 }
 
 }  // namespace
+
+}  // namespace file_test

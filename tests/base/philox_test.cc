@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+namespace philox_test {
+
 using namespace trireme;
 
 TEST(base_philox, matches_the_published_known_answers) {
   // Random123 1.09, kat_vectors, philox4x32 10 rounds.
-  EXPECT_EQ(philox4x32({0, 0, 0, 0}, 0), (PhiloxBlock{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, 0),
+            (PhiloxBlock{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox4x32({~0u, ~0u, ~0u, ~0u}, ~uint64_t{0}),
             (PhiloxBlock{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0x299f31d0a4093822),
@@ -30,3 +33,5 @@ TEST(base_philox, below_covers_its_range) {
   }
   for (bool s : seen) EXPECT_TRUE(s);
 }
+
+}  // namespace philox_test

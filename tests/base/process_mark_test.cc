@@ -5,6 +5,8 @@
 
 #include "tests/support/forked.h"
 
+namespace process_mark_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -25,3 +27,5 @@ TEST(base_process_mark, holds_in_the_process_that_made_it_and_in_no_child) {
   EXPECT_EQ(child.ended(), "");
   EXPECT_TRUE(mark.is_here());
 }
+
+}  // namespace process_mark_test

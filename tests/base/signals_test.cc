@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <string>
 
+namespace signals_test {
+
 using namespace trireme;
 
 namespace {
@@ -119,3 +121,5 @@ TEST(base_signals, usr2_writes_each_time_and_the_program_goes_on) {
   EXPECT_EQ(e.wrote, "ww");
   EXPECT_EQ(e.status, 0);
 }
+
+}  // namespace signals_test

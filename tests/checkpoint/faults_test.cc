@@ -19,6 +19,8 @@
 #include "trireme/checkpoint/reader.h"
 #include "trireme/checkpoint/writer.h"
 
+namespace faults_test {
+
 using namespace trireme;
 using namespace trireme::test;
 namespace fs = std::filesystem;
@@ -227,3 +229,5 @@ TEST(checkpoint_faults, a_really_full_disk_keeps_the_checkpoint_before) {
   if (WEXITSTATUS(status) == kCannotMount) GTEST_SKIP() << "may not mount a tmpfs here";
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
+
+}  // namespace faults_test

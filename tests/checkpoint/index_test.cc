@@ -11,6 +11,8 @@
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/checksum.h"
 
+namespace index_test {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -217,3 +219,5 @@ TEST(checkpoint_index, mutations_behind_the_checksum_never_crash) {
     EXPECT_GT(refused, 1000);
   }
 }
+
+}  // namespace index_test

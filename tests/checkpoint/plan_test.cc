@@ -8,6 +8,8 @@
 #include "trireme/checkpoint/load_plan.h"
 #include "trireme/checkpoint/save_plan.h"
 
+namespace plan_test {
+
 using namespace trireme;
 
 namespace {
@@ -120,3 +122,5 @@ TEST(checkpoint_plan, what_one_rank_alone_has_bears_its_number) {
   EXPECT_EQ(plan.index.tensors.at("model.w").parts.front().ranks, (RankList{1}));
   EXPECT_EQ(plan.index.value_ranks.at("v"), (RankList{1}));
 }
+
+}  // namespace plan_test

@@ -10,6 +10,8 @@
 #include "trireme/base/file.h"
 #include "trireme/checkpoint/checksum.h"
 
+namespace safetensors_test {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -203,3 +205,5 @@ TEST(checkpoint_safetensors, a_mutated_file_is_corrupt_or_reads_within_its_bound
   EXPECT_GT(refused, 1000);
   EXPECT_GT(read, 50);  // edits of data and of names are not visible to the format
 }
+
+}  // namespace safetensors_test

@@ -12,6 +12,8 @@
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/checkpoint/writer.h"
 
+namespace save_load_test {
+
 using namespace trireme;
 using namespace trireme::test;
 namespace fs = std::filesystem;
@@ -286,3 +288,5 @@ TEST(checkpoint_save_load, files_of_two_checkpoints_that_change_places_are_detec
   EXPECT_TRUE(
       contains(message_of<Corrupt>([&] { load_mark(run / "step-00000900"); }), "holds step 100"));
 }
+
+}  // namespace save_load_test

@@ -14,6 +14,8 @@
 #include "trireme/checkpoint/folders.h"
 #include "trireme/comm/local_backend.h"
 
+namespace sharded_faults_test {
+
 using namespace trireme;
 using namespace trireme::test;
 namespace fs = std::filesystem;
@@ -207,3 +209,5 @@ TEST(checkpoint_sharded_faults, killed_after_publishing_both_are_whole) {
   save_split(run.path(), 200, seat, 1);
   EXPECT_EQ(names_in(run.path()), (Names{"latest", "step-00000200"}));
 }
+
+}  // namespace sharded_faults_test

@@ -10,6 +10,8 @@
 #include "trireme/checkpoint/index.h"
 #include "trireme/checkpoint/safetensors.h"
 
+namespace sharded_test {
+
 using namespace trireme;
 using namespace trireme::test;
 namespace fs = std::filesystem;
@@ -397,3 +399,5 @@ TEST(checkpoint_sharded, whole_state_is_still_written_in_version_1) {
   save_split(run.path(), 2, {0, 2, 2, 3});
   EXPECT_TRUE(contains(slurp(run / "step-00000002/trireme.index.json"), "\"version\": 2,"));
 }
+
+}  // namespace sharded_test

@@ -5,6 +5,8 @@
 #include "trireme/base/file.h"
 #include "trireme/checkpoint/safetensors.h"
 
+namespace tied_weights_test {
+
 using namespace trireme;
 using namespace trireme::test;
 using trireme::testing::expect;
@@ -227,3 +229,5 @@ TEST(checkpoint_tied_weights, what_is_not_one_tensor_is_written_apart) {
   for (int i = 0; i < 3; ++i)
     EXPECT_TRUE(file.tensor("t" + std::to_string(i)).eq(i).all().item<bool>());
 }
+
+}  // namespace tied_weights_test

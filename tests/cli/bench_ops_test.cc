@@ -5,7 +5,7 @@
 
 #include "cli/worker/bench_plan.h"
 
-namespace trireme::bench {
+namespace trireme::bench::bench_ops_test {
 namespace {
 
 TEST(cli_bench_ops, names_lead_back_to_what_they_name) {
@@ -108,4 +108,4 @@ TEST(cli_bench_ops, figures_keep_to_their_columns) {
 }
 
 }  // namespace
-}  // namespace trireme::bench
+}  // namespace trireme::bench::bench_ops_test

@@ -10,7 +10,7 @@
 #include "tests/support/command.h"
 #include "trireme/base/file.h"
 
-namespace trireme::testing {
+namespace trireme::testing::bench_test {
 namespace {
 
 using nlohmann::json;
@@ -189,4 +189,4 @@ TEST_F(cli_bench, nothing_that_a_backend_can_do_is_an_error) {
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::bench_test

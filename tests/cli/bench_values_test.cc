@@ -6,7 +6,7 @@
 #include <map>
 #include <vector>
 
-namespace trireme::bench {
+namespace trireme::bench::bench_values_test {
 namespace {
 
 using Buffers = std::vector<std::vector<double>>;  // of each rank
@@ -118,4 +118,4 @@ TEST(cli_bench_values, only_a_mean_may_be_rounded) {
 }
 
 }  // namespace
-}  // namespace trireme::bench
+}  // namespace trireme::bench::bench_values_test

@@ -3,7 +3,7 @@
 
 #include "tests/support/command.h"
 
-namespace trireme::testing {
+namespace trireme::testing::deepspeed_style_test {
 namespace {
 
 bool built() { return std::filesystem::exists(TRIREME_BUILD_DIR "/tests/deepspeed_style"); }
@@ -39,4 +39,4 @@ TEST(cli_deepspeed_style, a_ds_config_of_ones_own_is_read_and_its_mistakes_are_t
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::deepspeed_style_test

@@ -7,7 +7,7 @@
 #include "cli/doctor/peers.h"
 #include "trireme/base/error.h"
 
-namespace trireme::doctor {
+namespace trireme::doctor::doctor_advice_test {
 namespace {
 
 std::string all(const Findings& findings) {
@@ -241,4 +241,4 @@ TEST(cli_doctor_advice, a_section_survives_its_way_between_ranks) {
 }
 
 }  // namespace
-}  // namespace trireme::doctor
+}  // namespace trireme::doctor::doctor_advice_test

@@ -8,7 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/net/connect.h"
 
-namespace trireme::doctor {
+namespace trireme::doctor::doctor_link_test {
 namespace {
 
 const std::string kToken(kTokenBytes, 'a');
@@ -48,4 +48,4 @@ TEST(cli_doctor_link, nobody_asks_and_the_deadline_ends_it) {
 }
 
 }  // namespace
-}  // namespace trireme::doctor
+}  // namespace trireme::doctor::doctor_link_test

@@ -6,7 +6,7 @@
 #include "tests/support/command.h"
 #include "tests/support/ports.h"
 
-namespace trireme::testing {
+namespace trireme::testing::doctor_test {
 namespace {
 
 nlohmann::json report_of(Command& command) {
@@ -156,4 +156,4 @@ TEST(cli_doctor, refuses_what_it_does_not_know) {
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::doctor_test

@@ -6,7 +6,7 @@
 #include "tests/support/command.h"
 #include "trireme/base/version.h"
 
-namespace trireme::testing {
+namespace trireme::testing::flags_test {
 namespace {
 
 TEST(cli_flags, a_mistyped_flag_of_any_verb_names_the_nearest) {
@@ -49,4 +49,4 @@ TEST(cli_flags, the_version_is_the_librarys) {
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::flags_test

@@ -11,7 +11,7 @@
 
 #include "trireme/base/file.h"
 
-namespace trireme {
+namespace trireme::host_memory_test {
 namespace {
 
 TEST(cli_host_memory, this_machine_has_more_than_it_has_free) {
@@ -53,4 +53,4 @@ TEST(cli_host_memory, a_limit_of_the_process_is_named) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::host_memory_test

@@ -8,7 +8,7 @@
 #include "tests/support/command.h"
 #include "tests/support/ports.h"
 
-namespace trireme::testing {
+namespace trireme::testing::own_loop_test {
 namespace {
 
 std::string program(const std::string& name) { return TRIREME_BUILD_DIR "/tests/own_loop_" + name; }
@@ -82,4 +82,4 @@ TEST_F(cli_own_loop, a_lost_rank_is_caught_by_name) {
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::own_loop_test

@@ -9,7 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 
-namespace trireme {
+namespace trireme::run_folder_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -114,4 +114,4 @@ TEST(cli_run_folder, runs_of_one_second_have_a_name_each) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::run_folder_test

@@ -6,7 +6,7 @@
 #include "tests/support/command.h"
 #include "trireme/base/file.h"
 
-namespace trireme::testing {
+namespace trireme::testing::summary_test {
 namespace {
 
 Arguments summary(const Arguments& more) {
@@ -111,4 +111,4 @@ TEST(cli_summary, measures_what_compression_and_averaging_keep) {
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::summary_test

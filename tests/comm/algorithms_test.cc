@@ -10,6 +10,8 @@
 #include "trireme/comm/registry.h"
 #include "trireme/comm/run.h"
 
+namespace algorithms_test {
+
 using namespace trireme;
 
 namespace {
@@ -206,3 +208,5 @@ TEST(comm_algorithms, a_rank_that_leaves_in_the_middle_is_an_error_on_the_others
     EXPECT_STREQ(e.what(), "rank 2 has had enough");
   }
 }
+
+}  // namespace algorithms_test

@@ -10,6 +10,8 @@
 #include "trireme/comm/registry.h"
 #include "trireme/comm/run.h"
 
+namespace by_device_test {
+
 using namespace trireme;
 using namespace std::chrono_literals;
 
@@ -73,3 +75,5 @@ TEST(comm_by_device, a_text_that_says_nothing_is_refused) {
   EXPECT_TRUE(has(refusal("abacus:fake"), "there is no device 'abacus'"));
   EXPECT_TRUE(has(refusal("cpu:pigeon"), "there is no backend 'pigeon'"));
 }
+
+}  // namespace by_device_test

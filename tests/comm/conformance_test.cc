@@ -9,6 +9,8 @@
 #include "tests/support/backends.h"
 #include "trireme/comm/run.h"
 
+namespace conformance_test {
+
 using namespace trireme;
 using trireme::testing::all_dtypes;
 using trireme::testing::conform;
@@ -112,3 +114,5 @@ TEST(comm_conformance, nccl_with_a_rank_on_each_gpu) {
       },
       this_test("nccl"));
 }
+
+}  // namespace conformance_test

@@ -12,6 +12,8 @@
 #include "trireme/store/memory_store.h"
 #include "trireme/store/rendezvous.h"
 
+namespace desync_default_test {
+
 // What users have who set no check (mpi: comm/mpi/ranks_test.cc).
 using namespace trireme;
 using namespace trireme::testing;
@@ -224,3 +226,5 @@ TEST(comm_desync_default, a_call_that_differed_and_made_nobody_wait_is_named_whe
   EXPECT_NE(more[0].find("rank 0 made 2 collectives, but rank 1 made 3"), std::string::npos)
       << more[0];
 }
+
+}  // namespace desync_default_test

@@ -16,6 +16,8 @@
 #include "trireme/store/memory_store.h"
 #include "trireme/store/rendezvous.h"
 
+namespace desync_programs_test {
+
 // The same wrong programs on backends with check=each (mpi: comm/mpi/ranks_test.cc).
 using namespace trireme;
 using namespace trireme::testing;
@@ -194,3 +196,5 @@ TEST(comm_desync_programs, a_timeout_of_check_each_names_the_call_and_who_did_no
   run_threads(3, body,
               {.timeout = std::chrono::milliseconds(600), .backend = "gloo", .check = "each"});
 }
+
+}  // namespace desync_programs_test

@@ -21,6 +21,8 @@
 #include "trireme/comm/run.h"
 #include "trireme/comm/stall_watch.h"
 
+namespace desync_test {
+
 // Backends that compare nothing by themselves, checked and recorded from outside.
 using namespace trireme;
 using namespace trireme::detail;
@@ -359,3 +361,5 @@ TEST(comm_desync, the_recorder_sees_every_call_and_message_and_their_end) {
   EXPECT_EQ(h.pairs[1].state, flight::CallState::done);
   EXPECT_EQ(h.pairs[1].tag, 6);
 }
+
+}  // namespace desync_test

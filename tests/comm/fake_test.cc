@@ -9,6 +9,8 @@
 #include "trireme/comm/registry.h"
 #include "trireme/comm/run.h"
 
+namespace fake_test {
+
 using namespace trireme;
 
 namespace {
@@ -180,3 +182,5 @@ TEST(comm_fake, an_aborted_group_says_why) {
   }
   EXPECT_THROW(g.barrier(), Aborted);
 }
+
+}  // namespace fake_test

@@ -12,6 +12,8 @@
 #include "trireme/comm/flight/verdict.h"
 #include "trireme/comm/run.h"
 
+namespace flight_recorder_test {
+
 // What a job leaves behind when it fails, is asked, or dies.
 using namespace trireme;
 
@@ -19,7 +21,7 @@ namespace {
 
 // A rank is this program again; it must reach the same spawn call, so it runs this test alone.
 SpawnOptions this_test(const std::string& folder) {
-  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+  const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
   SpawnOptions o;
   o.timeout = std::chrono::seconds(30);
   o.args = {std::string("--gtest_filter=") + test->test_suite_name() + "." + test->name()};
@@ -121,3 +123,5 @@ TEST(comm_flight_recorder, a_program_can_ask_and_groups_have_files_of_their_own)
   EXPECT_FALSE(all[0].pairs.empty());
   EXPECT_EQ(flight::judge(all).kind, flight::Verdict::agree) << flight::judge(all).sentence;
 }
+
+}  // namespace flight_recorder_test

@@ -5,6 +5,8 @@
 #include "tests/support/forked_group.h"
 #include "trireme/comm/run.h"
 
+namespace fork_test {
+
 // A child of a fork() has its parent's groups, and is no rank (mpi: comm/mpi/ranks_test.cc).
 using namespace trireme;
 using namespace trireme::testing;
@@ -77,3 +79,5 @@ TEST(comm_fork, a_child_makes_groups_of_its_own) {
   });
   EXPECT_EQ(child.ended(), "");
 }
+
+}  // namespace fork_test

@@ -9,6 +9,8 @@
 #include "trireme/base/check.h"
 #include "trireme/comm/run.h"
 
+namespace functional_test {
+
 using namespace trireme;
 
 namespace {
@@ -114,3 +116,5 @@ TEST(comm_functional, what_has_no_gradient_is_refused) {
     EXPECT_THROW(functional::all_to_all_single(x, g, {2}, {}), UsageError);
   });
 }
+
+}  // namespace functional_test

@@ -17,6 +17,8 @@
 #include "trireme/base/file.h"
 #include "trireme/comm/run.h"
 
+namespace gloo_processes_test {
+
 using namespace trireme;
 using namespace std::chrono_literals;
 using trireme::testing::has;
@@ -229,3 +231,5 @@ TEST_F(comm_gloo_processes, a_stopped_process_is_a_timeout_that_names_it) {
       << Notes::read(0);
   EXPECT_EQ(Notes::read(0), Notes::read(2));
 }
+
+}  // namespace gloo_processes_test

@@ -14,6 +14,8 @@
 #include "trireme/comm/run.h"
 #include "trireme/store/memory_store.h"
 
+namespace gloo_test {
+
 using namespace trireme;
 using namespace std::chrono_literals;
 using trireme::testing::has;
@@ -291,3 +293,5 @@ TEST_F(comm_gloo, a_tag_out_of_range_and_a_backend_that_is_not_there_are_refused
                UsageError);
   EXPECT_THROW(trireme::detail::make_backend("carrier-pigeon", {}), UsageError);
 }
+
+}  // namespace gloo_test

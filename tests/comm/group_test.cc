@@ -9,6 +9,8 @@
 #include "trireme/base/check.h"
 #include "trireme/comm/run.h"
 
+namespace group_test {
+
 using namespace trireme;
 
 namespace {
@@ -140,3 +142,5 @@ TEST(comm_group, overlapping_calls_complete_in_any_order_of_waiting) {
     }
   });
 }
+
+}  // namespace group_test

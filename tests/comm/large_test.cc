@@ -11,6 +11,8 @@
 #include "trireme/comm/registry.h"
 #include "trireme/comm/run.h"
 
+namespace large_test {
+
 // Tensors of more than 2 GiB: neither bytes nor elements fit an int. Not in scripts/test --quick.
 using namespace trireme;
 
@@ -31,7 +33,7 @@ std::string no_room() {
 }
 
 SpawnOptions this_test() {
-  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+  const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
   SpawnOptions o;
   o.timeout = kPatience;
   o.args = {std::string("--gtest_filter=") + test->test_suite_name() + "." + test->name()};
@@ -128,3 +130,5 @@ TEST(comm_large, gloo_moves_more_than_2_gib) {
       2, [](Group g) { reduce_broadcast_and_send<uint8_t>(g, at::empty({kBytes}, at::kByte)); },
       {kPatience, "gloo"});
 }
+
+}  // namespace large_test

@@ -3,6 +3,8 @@
 
 #include "trireme/comm/nccl/advice.h"
 
+namespace nccl_advice_test {
+
 using trireme::detail::nccl_advice;
 using trireme::detail::no_gpu_text;
 
@@ -21,3 +23,5 @@ TEST(comm_nccl_advice, a_machine_without_gpus_is_told_what_to_look_at) {
   EXPECT_NE(no_gpu_text(nullptr).find("nvidia-smi"), std::string::npos);
   EXPECT_NE(no_gpu_text("7").find("CUDA_VISIBLE_DEVICES is '7'"), std::string::npos);
 }
+
+}  // namespace nccl_advice_test

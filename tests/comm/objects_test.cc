@@ -6,6 +6,8 @@
 #include "trireme/base/check.h"
 #include "trireme/comm/run.h"
 
+namespace objects_test {
+
 using namespace trireme;
 
 namespace {
@@ -71,3 +73,5 @@ TEST(comm_objects, a_scatter_of_too_few_values_is_refused) {
   EXPECT_THROW(run_threads(2, [](Group g) { scatter_object(g, std::vector<int>{1}, 0); }),
                UsageError);
 }
+
+}  // namespace objects_test

@@ -10,13 +10,15 @@
 #include "trireme/base/clock.h"
 #include "trireme/comm/run.h"
 
+namespace spawn_test {
+
 using namespace trireme;
 
 namespace {
 
 // A rank is this program again; it must reach the same spawn call, so it runs this test alone.
 SpawnOptions this_test() {
-  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+  const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
   SpawnOptions o;
   o.timeout = std::chrono::seconds(30);
   o.args = {std::string("--gtest_filter=") + test->test_suite_name() + "." + test->name()};
@@ -150,3 +152,5 @@ TEST(comm_init, a_world_that_never_completes_names_the_missing_rank) {
   EXPECT_NE(text.find("1"), std::string::npos) << text;
   EXPECT_LT(seconds_since(begin), 10);
 }
+
+}  // namespace spawn_test

@@ -8,6 +8,8 @@
 #include "trireme/base/check.h"
 #include "trireme/comm/run.h"
 
+namespace split_test {
+
 using namespace trireme;
 
 namespace {
@@ -162,3 +164,5 @@ TEST(comm_split, monitored_barrier_names_every_rank_that_did_not_come) {
   });
   EXPECT_EQ(told, 2);
 }
+
+}  // namespace split_test

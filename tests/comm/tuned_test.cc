@@ -10,6 +10,8 @@
 #include "trireme/comm/run.h"
 #include "trireme/comm/tuned_backend.h"
 
+namespace tuned_test {
+
 using namespace trireme;
 
 namespace {
@@ -278,3 +280,5 @@ TEST(comm_tuned, a_table_that_cannot_be_read_is_named_on_every_rank) {
         << e.what();
   }
 }
+
+}  // namespace tuned_test

@@ -5,6 +5,8 @@
 
 #include "trireme/base/philox.h"
 
+namespace wait_graph_test {
+
 using namespace trireme;
 using namespace trireme::detail;
 
@@ -190,3 +192,5 @@ TEST(comm_wait_graph, records_survive_the_way_between_ranks) {
   EXPECT_EQ(back.waiting.tag, -2);
   EXPECT_EQ(back.groups.at("world/1").messages.at({2, 1}).second, 5u);
 }
+
+}  // namespace wait_graph_test

@@ -12,6 +12,8 @@
 #include "trireme/store/tcp_server.h"
 #include "trireme/store/tcp_store.h"
 
+namespace watch_test {
+
 using namespace trireme;
 using namespace std::chrono_literals;
 using trireme::detail::Failure;
@@ -50,3 +52,5 @@ TEST(comm_watch, a_store_that_stands_still_is_no_loss_however_little_its_connect
   watch.leave("world", false);
   other.leave("world", false);
 }
+
+}  // namespace watch_test

@@ -3,6 +3,8 @@
 
 #include "tests/config/small_configs.h"
 
+namespace balance_keys_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -55,3 +57,5 @@ TEST(config_balance_keys, what_cannot_vary_refuses_it_by_name) {
   EXPECT_TRUE(has(text, "balance.memory_backoff") && has(text, "set it to false")) << text;
   EXPECT_EQ(error_of("{}", on({"zero_optimization.stage=1", "balance.memory_backoff=false"})), "");
 }
+
+}  // namespace balance_keys_test

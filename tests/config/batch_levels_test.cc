@@ -6,6 +6,8 @@
 
 #include "tests/config/small_configs.h"
 
+namespace batch_levels_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -126,3 +128,5 @@ TEST(config_batch_levels, another_number_of_ranks_than_asked_for_is_refused) {
   EXPECT_EQ(product(c.resolve_batches(4)), "8=2*1*4");
   EXPECT_THROW(c.resolve_batches(2), UsageError);
 }
+
+}  // namespace batch_levels_test

@@ -5,6 +5,8 @@
 
 #include "trireme/base/error.h"
 
+namespace batches_test {
+
 using namespace trireme;
 
 namespace {
@@ -42,7 +44,7 @@ TEST(config_batches, agree_with_a_search_over_all_small_sizes) {
                 possible = !train || m * a * dp == train;
               }
           }
-          SCOPED_TRACE(testing::Message()
+          SCOPED_TRACE(::testing::Message()
                        << dp << " " << train << " " << micro << " " << accumulation);
           if (!possible) {
             EXPECT_THROW(solve_batches(inputs, dp), UsageError);
@@ -130,3 +132,5 @@ TEST(config_batches, products_that_overflow_are_refused) {
   EXPECT_NE(error_of({{}, BatchNumber{big, "a"}, BatchNumber{big, "b"}}, 2).find("too large"),
             std::string::npos);
 }
+
+}  // namespace batches_test

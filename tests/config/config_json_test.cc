@@ -6,6 +6,8 @@
 
 #include "tests/config/small_configs.h"
 
+namespace config_json_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -51,3 +53,5 @@ TEST(config_config_json, the_hash_is_of_values_and_not_of_where_they_come_from) 
   EXPECT_NE(config(R"({"training": {"steps": 51}})").hash(), c.hash());
   EXPECT_NE(config(R"({"training": {"steps": 50}, "train_batch_size": 4})").hash(), c.hash());
 }
+
+}  // namespace config_json_test

@@ -4,6 +4,8 @@
 
 #include "tests/config/small_configs.h"
 
+namespace config_rules_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -53,3 +55,5 @@ TEST(config_config_rules, optimizers_and_schedules_take_their_own_keys) {
                   .get_string_list("optimizer.params.no_adapt")
                   .empty());
 }
+
+}  // namespace config_rules_test

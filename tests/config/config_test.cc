@@ -5,6 +5,8 @@
 
 #include "tests/config/small_configs.h"
 
+namespace config_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -328,3 +330,5 @@ TEST(config_config, getters_refuse_other_types_and_unknown_keys) {
   EXPECT_THROW(c.get_int("training.log_every"), UsageError);    // read by its own name
   EXPECT_EQ(c.get_double("training.seed"), 42.0);
 }
+
+}  // namespace config_test

@@ -4,6 +4,8 @@
 
 #include "tests/config/small_configs.h"
 
+namespace data_rules_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -115,3 +117,5 @@ TEST(config_data_rules, groups_across_hosts_have_their_keys) {
       has(said({"comm.check=each"}), "comm.check applies when comm.backend is gloo or mpi"));
   EXPECT_TRUE(has(said({"comm.backend=hybrid", "comm.across=local"}), "gloo, mpi"));
 }
+
+}  // namespace data_rules_test

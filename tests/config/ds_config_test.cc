@@ -11,6 +11,8 @@
 #include "tests/config/small_configs.h"
 #include "trireme/config/report.h"
 
+namespace ds_config_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -134,3 +136,5 @@ TEST(config_ds_config, deepspeeds_traps_are_its_own) {
     EXPECT_NE(text.find(note), std::string::npos) << note << "\n" << text;
   EXPECT_NE(checked("squad_fp16_zero2").find("bias_correction"), std::string::npos);
 }
+
+}  // namespace ds_config_test

@@ -11,6 +11,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 
+namespace engine_keys_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -89,3 +91,5 @@ TEST(config_engine_keys, the_sentence_names_file_and_line) {
         "save_checkpoint(): call it every so many steps");
   }
 }
+
+}  // namespace engine_keys_test

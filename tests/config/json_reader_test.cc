@@ -7,6 +7,8 @@
 #include "trireme/base/file.h"
 #include "trireme/base/philox.h"
 
+namespace json_reader_test {
+
 using namespace trireme;
 using Kind = Value::Kind;
 
@@ -201,3 +203,5 @@ TEST(config_json_reader, survives_mutated_bytes) {
   EXPECT_GT(parsed, 1000);
   EXPECT_GT(refused, 1000);
 }
+
+}  // namespace json_reader_test

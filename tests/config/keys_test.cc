@@ -8,6 +8,8 @@
 
 #include "trireme/config/config_loader.h"
 
+namespace keys_test {
+
 using namespace trireme;
 
 TEST(config_keys, every_path_stands_once) {
@@ -117,3 +119,5 @@ TEST(config_keys, deepspeeds_keys_keep_its_defaults) {
   EXPECT_EQ(find_key("scheduler.params.warmup_type")->default_json, "\"log\"");
   EXPECT_EQ(find_key("training.seed")->default_json, "42");
 }
+
+}  // namespace keys_test

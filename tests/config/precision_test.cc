@@ -6,6 +6,8 @@
 #include "trireme/base/error.h"
 #include "trireme/config/config.h"
 
+namespace precision_test {
+
 using namespace trireme;
 
 namespace {
@@ -100,3 +102,5 @@ TEST(config_precision, reproducible_takes_autocast) {
       error_of(R"({"torch_autocast": {"enabled": true}, "training": {"reproducible": true}})"), "");
   EXPECT_EQ(error_of(R"({"amp": {"enabled": true}, "training": {"reproducible": true}})"), "");
 }
+
+}  // namespace precision_test

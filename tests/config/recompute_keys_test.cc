@@ -5,6 +5,8 @@
 #include "trireme/config/config.h"
 #include "trireme/config/keys.h"
 
+namespace recompute_keys_test {
+
 using namespace trireme;
 
 namespace {
@@ -57,3 +59,5 @@ TEST(config_recompute_keys, deepspeeds_section_is_accepted_with_a_reason_for_eac
   }
   EXPECT_TRUE(has(refusal(R"({"activation_checkpointing": {"profil": true}})"), "profile"));
 }
+
+}  // namespace recompute_keys_test

@@ -8,6 +8,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 
+namespace report_test {
+
 using namespace trireme;
 
 namespace {
@@ -95,3 +97,5 @@ TEST(config_report, show_lists_every_value_with_its_origin) {
   EXPECT_TRUE(has(text, "hash: " + c.hash()));
   EXPECT_FALSE(has(text, "model.hidden"));
 }
+
+}  // namespace report_test

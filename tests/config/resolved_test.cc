@@ -5,7 +5,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme {
+namespace trireme::resolved_test {
 namespace {
 
 const char kText[] = R"({
@@ -45,4 +45,4 @@ TEST(config_resolved, a_text_without_origins_has_its_own) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::resolved_test

@@ -5,6 +5,8 @@
 
 #include "trireme/base/error.h"
 
+namespace sharding_test {
+
 using namespace trireme;
 
 TEST(config_sharding, the_product_is_always_the_ranks_or_that_is_said) {
@@ -58,3 +60,5 @@ TEST(config_sharding, what_cannot_be_names_every_number_and_its_place) {
             "parallelism.dp_replicate 5 (--set) does not divide 4 ranks: take a divisor of 4, or "
             "leave it out");
 }
+
+}  // namespace sharding_test

@@ -4,6 +4,8 @@
 
 #include "tests/config/small_configs.h"
 
+namespace slow_link_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -112,3 +114,5 @@ TEST(config_slow_link, levels_come_in_pairs) {
       said({"averaging.type=hierarchical", "averaging.group_sizes=[2,4]", "averaging.periods=[3]"}),
       "has 2 entries and averaging.periods 1"));
 }
+
+}  // namespace slow_link_test

@@ -3,6 +3,8 @@
 
 #include "tests/config/small_configs.h"
 
+namespace zero_keys_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -226,3 +228,5 @@ TEST(config_zero_keys, the_resolved_file_of_a_stage_loads_again) {
         << text;
   }
 }
+
+}  // namespace zero_keys_test

@@ -9,6 +9,8 @@
 #include "tests/support/refusals.h"
 #include "trireme/base/philox.h"
 
+namespace balance_plan_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -159,3 +161,5 @@ TEST(data_balance_plan, what_cannot_be_dealt_is_refused_with_its_numbers) {
   EXPECT_TRUE(has(refusal([] { balanced_shares({{1, 1}, 10, 1, 4}); }), "4 at most each"));
   EXPECT_TRUE(has(refusal([] { balanced_shares({{1, 0}, 10, 1, 0}); }), "0 seconds"));
 }
+
+}  // namespace balance_plan_test

@@ -7,6 +7,8 @@
 
 #include "trireme/base/error.h"
 
+namespace byte_view_test {
+
 using namespace trireme;
 
 namespace {
@@ -54,3 +56,5 @@ TEST(data_byte_view, outside_is_refused) {
   EXPECT_THROW(view.read(view.size() - 3, out), UsageError);
   EXPECT_THROW(view.read(-1, out), UsageError);
 }
+
+}  // namespace byte_view_test

@@ -12,11 +12,13 @@
 #include "trireme/base/failpoint.h"
 #include "trireme/base/file.h"
 
+namespace corpus_test {
+
 using namespace trireme;
 
 namespace {
 
-class data_corpus : public testing::Test {
+class data_corpus : public ::testing::Test {
  protected:
   void write(const std::string& name, const std::string& text) {
     std::ofstream(folder / name) << text;
@@ -159,3 +161,5 @@ TEST_F(data_corpus, an_unreadable_file_is_named_with_the_reason) {
   EXPECT_NE(text.find("secret"), std::string::npos);
   EXPECT_NE(text.find("denied"), std::string::npos);
 }
+
+}  // namespace corpus_test

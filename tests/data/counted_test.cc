@@ -16,6 +16,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 
+namespace counted_test {
+
 using namespace trireme;
 
 namespace {
@@ -228,3 +230,5 @@ TEST(data_counted, an_archive_of_a_newer_version_is_refused) {
   DistributedSampler sampler(40, 2, 1);
   EXPECT_NE(refusal([&] { load(sampler, file.str()); }).find("newer version"), std::string::npos);
 }
+
+}  // namespace counted_test

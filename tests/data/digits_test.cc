@@ -9,6 +9,8 @@
 #include "trireme/base/error.h"
 #include "trireme/data/idx.h"
 
+namespace digits_test {
+
 using namespace trireme;
 
 namespace {
@@ -61,3 +63,5 @@ TEST(data_digits, the_nearest_mean_image_is_not_enough_to_read_them) {
 }
 
 TEST(data_digits, none_is_refused) { EXPECT_THROW(make_digits({.count = 0}), UsageError); }
+
+}  // namespace digits_test

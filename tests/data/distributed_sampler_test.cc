@@ -10,6 +10,8 @@
 
 #include "trireme/base/error.h"
 
+namespace distributed_sampler_test {
+
 using namespace trireme;
 
 namespace {
@@ -159,3 +161,5 @@ TEST(data_distributed_sampler, impossible_sizes_are_refused) {
   EXPECT_THROW(DistributedSampler(4, 0, 0), UsageError);
   EXPECT_THROW(DistributedSampler(2, 4, 0, {.drop_last = true}), UsageError);
 }
+
+}  // namespace distributed_sampler_test

@@ -10,6 +10,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 
+namespace documents_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -106,3 +108,5 @@ TEST(data_documents, too_little_text_is_refused) {
   write_file_atomic(folder / "a.txt", "a");
   EXPECT_TRUE(has(refusal([&] { open_documents(options_of(folder, 8)); }), "too little text"));
 }
+
+}  // namespace documents_test

@@ -8,6 +8,8 @@
 
 #include "trireme/base/error.h"
 
+namespace dummy_test {
+
 using namespace trireme;
 
 TEST(data_dummy, values_have_mean_0_and_variance_1) {
@@ -53,3 +55,5 @@ TEST(data_dummy, an_epoch_has_as_many_samples_as_it_is_told) {
   EXPECT_EQ(make_dummy({.input_shape = {4}})->size(), int64_t{1} << 40);
   EXPECT_THROW(make_dummy({.input_shape = {4}, .samples = 0}), UsageError);
 }
+
+}  // namespace dummy_test

@@ -9,12 +9,14 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 
+namespace file_list_test {
+
 using namespace trireme;
 namespace fs = std::filesystem;
 
 namespace {
 
-class data_file_list : public testing::Test {
+class data_file_list : public ::testing::Test {
  protected:
   void write(const std::string& name) {
     fs::create_directories(fs::path(folder / name).parent_path());
@@ -84,3 +86,5 @@ TEST_F(data_file_list, what_is_missing_is_named) {
   write("x");
   EXPECT_THROW(list_files({folder / "x/y"}), UsageError);
 }
+
+}  // namespace file_list_test

@@ -8,6 +8,8 @@
 
 #include "trireme/base/error.h"
 
+namespace global_batch_test {
+
 using namespace trireme;
 
 namespace {
@@ -137,3 +139,5 @@ TEST(data_global_batch, impossible_batches_are_refused) {
   EXPECT_THROW(plan(8, 1, 4).leaves_of(2, 2, 0), UsageError);
   EXPECT_THROW(plan(8, 1, 4).leaf(0, 4), UsageError);
 }
+
+}  // namespace global_batch_test

@@ -9,6 +9,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 
+namespace idx_test {
+
 using namespace trireme;
 
 namespace {
@@ -18,7 +20,7 @@ std::string word(uint32_t v) {
           static_cast<char>(v)};
 }
 
-class data_idx : public testing::Test {
+class data_idx : public ::testing::Test {
  protected:
   void write(const std::string& name, const std::string& bytes) {
     write_file_atomic(folder / name, bytes);
@@ -93,3 +95,5 @@ TEST_F(data_idx, what_is_wrong_is_said_with_counts) {
   write("train-labels-idx1-ubyte", labels({3, 11}));
   EXPECT_TRUE(says("label is 11"));
 }
+
+}  // namespace idx_test

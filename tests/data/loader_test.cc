@@ -14,6 +14,8 @@
 #include "trireme/base/error.h"
 #include "trireme/data/dummy.h"
 
+namespace loader_test {
+
 using namespace trireme;
 
 namespace {
@@ -25,7 +27,7 @@ LoaderOptions with_threads(int threads, int64_t first_step = 0) {
   return o;
 }
 
-class data_loader : public testing::TestWithParam<int> {};
+class data_loader : public ::testing::TestWithParam<int> {};
 }  // namespace
 
 TEST_P(data_loader, batches_come_in_order_from_the_first_step) {
@@ -63,7 +65,7 @@ TEST_P(data_loader, can_be_moved) {
   EXPECT_EQ(b.next()[0].samples[0], 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(, data_loader, testing::Values(0, 1, 4),
+INSTANTIATE_TEST_SUITE_P(, data_loader, ::testing::Values(0, 1, 4),
                          [](const auto& info) { return "threads_" + std::to_string(info.param); });
 
 // data.workers 3: three batches are being made at once, the first of them last.
@@ -169,3 +171,5 @@ TEST(data_loader_leaves, a_rank_without_samples_has_one_that_counts_nothing) {
   }
   EXPECT_EQ(weight, 1);
 }
+
+}  // namespace loader_test

@@ -6,6 +6,8 @@
 #include <set>
 #include <vector>
 
+namespace permutation_test {
+
 using namespace trireme;
 
 TEST(data_permutation, visits_everything_once_for_every_small_size) {
@@ -55,3 +57,5 @@ TEST(data_permutation, huge_sizes_cost_no_memory) {
   EXPECT_GE(*seen.begin(), 0);
   EXPECT_LT(*seen.rbegin(), size - 12345);
 }
+
+}  // namespace permutation_test

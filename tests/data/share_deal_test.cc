@@ -10,6 +10,8 @@
 #include "tests/support/refusals.h"
 #include "trireme/base/error.h"
 
+namespace share_deal_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -184,3 +186,5 @@ TEST(data_share_deal, a_micro_batch_is_cut_by_rows_with_their_weights) {
   micro.row_weights = {1, 2, 3, 4, 1};
   EXPECT_EQ(cut_micro_batch(micro, 2)[1].weight, 7);
 }
+
+}  // namespace share_deal_test

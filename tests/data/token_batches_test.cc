@@ -10,6 +10,8 @@
 #include "tests/support/refusals.h"
 #include "trireme/base/philox.h"
 
+namespace token_batches_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 using Picking = TokenBatchOptions::Picking;
@@ -99,3 +101,5 @@ TEST(data_token_batches, the_rate_follows_the_batch_as_the_method_says) {
   EXPECT_EQ(batch_lr_factor("sqrt", 3, 12), 0.5);
   EXPECT_TRUE(has(refusal([] { batch_lr_factor("cubic", 3, 12); }), "cubic"));
 }
+
+}  // namespace token_batches_test

@@ -6,7 +6,7 @@
 
 // Wrong input: one sentence that says what, where and what to do; 2 for what the user typed, 1 for
 // the rest; no hang, nobody left. On two ranks, where the second must not repeat the first.
-namespace trireme::testing {
+namespace trireme::testing::bad_input_test {
 namespace {
 
 /// A folder with tiny.json and gpt.json; commands run in it.
@@ -329,4 +329,4 @@ TEST_F(faults_bad_world, variables_that_contradict_each_other) {
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::bad_input_test

@@ -5,7 +5,7 @@
 
 #include "tests/faults/job.h"
 
-namespace trireme::testing {
+namespace trireme::testing::balance_test {
 namespace {
 
 // One layer's output is 256 KiB a sample: 2,048 samples want some 2 GiB in a step, 512 a half.
@@ -52,4 +52,4 @@ TEST(faults_balance, without_back_off_it_is_one_sentence_that_says_what_to_do) {
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::balance_test

@@ -4,7 +4,7 @@
 #include "tests/faults/job.h"
 
 // What is said, refused and heard before the first step.
-namespace trireme::testing {
+namespace trireme::testing::before_start_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -112,4 +112,4 @@ TEST_F(faults_before_start, memory_that_cannot_be_had_is_one_sentence_with_the_r
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::before_start_test

@@ -4,7 +4,7 @@
 #include "tests/faults/job.h"
 
 // Who starts a run may stop looking: `| head`, a closed terminal, streams that were never there.
-namespace trireme::testing {
+namespace trireme::testing::closed_streams_test {
 namespace {
 
 class faults_closed_streams : public ::testing::Test {
@@ -75,4 +75,4 @@ TEST_F(faults_closed_streams, a_stopped_rank_delays_SIGTERM_by_seconds_and_the_r
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::closed_streams_test

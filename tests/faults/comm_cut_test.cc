@@ -4,7 +4,7 @@
 // The link between two hosts is cut while those of one wait in each call for those of the other.
 // Nobody is told; within 5 s both sides raise PeerLost, leave, and go on on their own: the host
 // that kept the store over it, the other one in a file.
-namespace trireme::testing {
+namespace trireme::testing::comm_cut_test {
 namespace {
 
 void expect_both_sides_go_on(const CommCase& like) {
@@ -36,4 +36,4 @@ TEST(faults_comm_cut, in_each_call_of_hybrid) {
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::comm_cut_test

@@ -3,7 +3,7 @@
 
 // A process is killed in the middle of each call: every survivor raises PeerLost within 5 s, naming
 // it, can leave the group and is in another one afterwards, over the same store.
-namespace trireme::testing {
+namespace trireme::testing::comm_kill_test {
 namespace {
 
 const std::vector<Fault> kKills{Fault::kill_before, Fault::kill_inside};
@@ -45,4 +45,4 @@ TEST(faults_comm_kill, of_rank_0_which_serves_the_store) {
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::comm_kill_test

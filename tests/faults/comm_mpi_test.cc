@@ -3,7 +3,7 @@
 
 // Under mpirun the launcher reports: a job that lost a rank in the middle of a call, or whose rank
 // is stopped, ends within 5 s (of the timeout) and says which rank it was.
-namespace trireme::testing {
+namespace trireme::testing::comm_mpi_test {
 namespace {
 
 /// This test again, as a rank.
@@ -69,4 +69,4 @@ TEST(faults_comm_mpi, a_stopped_rank_is_a_timeout_that_names_it_under_open_mpi) 
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::comm_mpi_test

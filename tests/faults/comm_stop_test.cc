@@ -4,7 +4,7 @@
 // A process is stopped in the middle of each call: it holds its memory and its sockets, so only the
 // deadline tells. Every survivor raises a Timeout that names it, then; the group can be left and
 // another one built, over the same store.
-namespace trireme::testing {
+namespace trireme::testing::comm_stop_test {
 namespace {
 
 using std::chrono::seconds;
@@ -54,4 +54,4 @@ TEST(faults_comm_stop, of_rank_0_which_serves_the_store) {
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::comm_stop_test

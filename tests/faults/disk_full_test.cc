@@ -8,7 +8,7 @@
 #include "tests/faults/job.h"
 
 // The disk is full when a checkpoint is written.
-namespace trireme::testing {
+namespace trireme::testing::disk_full_test {
 namespace {
 
 // 'No half-written step': whatever bears a step's name is whole, and `latest` names it.
@@ -77,4 +77,4 @@ TEST(faults_disk_full, a_small_file_system_fills) {
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::disk_full_test

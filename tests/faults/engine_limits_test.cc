@@ -20,7 +20,7 @@
 
 // A system that gives less than the engine would like: calls that a seccomp filter denies, few
 // descriptors, little memory. Ranks work with what there is, or say in one sentence what is needed.
-namespace trireme::testing {
+namespace trireme::testing::engine_limits_test {
 namespace {
 
 using Before = std::function<void(int rank)>;
@@ -419,4 +419,4 @@ TEST(faults_engine_limits, a_cgroup_without_room_to_meet_in_is_named_on_all_rank
       << outcomes[0];
 }
 
-}  // namespace trireme::testing
+}  // namespace trireme::testing::engine_limits_test

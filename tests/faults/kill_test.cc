@@ -4,7 +4,7 @@
 #include "tests/faults/job.h"
 
 // Processes of a training job are killed or stopped from outside.
-namespace trireme::testing {
+namespace trireme::testing::kill_test {
 namespace {
 
 void expect_the_job_ends_when_killed(int rank) {
@@ -125,4 +125,4 @@ TEST(faults_kill, a_rank_killed_before_the_world_is_complete_ends_the_job) {
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::kill_test

@@ -6,7 +6,7 @@
 
 // Ranks that somebody else's launcher starts: mpirun, srun, or two shells with torchrun's
 // variables.
-namespace trireme::testing {
+namespace trireme::testing::launchers_test {
 namespace {
 
 class faults_launchers : public ::testing::Test {
@@ -170,4 +170,4 @@ TEST_F(faults_bare_ranks, a_rank_that_is_started_twice_is_refused) {
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::launchers_test

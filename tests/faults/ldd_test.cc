@@ -3,7 +3,7 @@
 
 #include "tests/faults/job.h"
 
-namespace trireme::testing {
+namespace trireme::testing::ldd_test {
 namespace {
 
 TEST(faults_ldd, the_command_links_no_torch_and_no_BLAS) {
@@ -31,4 +31,4 @@ TEST(faults_ldd, help_answers_for_every_verb) {
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::ldd_test

@@ -8,7 +8,7 @@
 #include "tests/faults/job.h"
 #include "tests/support/memory_limit.h"
 
-namespace trireme::testing {
+namespace trireme::testing::offload_test {
 namespace {
 
 Arguments all_on_disk(const std::string& folder) {
@@ -122,4 +122,4 @@ TEST(faults_offload_memory, a_gpt_whose_states_exceed_the_limit_trains_with_them
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::offload_test

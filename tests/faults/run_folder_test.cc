@@ -8,7 +8,7 @@
 #include "tests/faults/slurm.h"
 
 // A run folder has one owner, and a run leaves other runs alone.
-namespace trireme::testing {
+namespace trireme::testing::run_folder_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -262,4 +262,4 @@ TEST_F(faults_run_folder, ranks_of_mpirun_have_one_folder_and_one_configuration)
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::run_folder_test

@@ -4,7 +4,7 @@
 #include "tests/faults/job.h"
 
 // `trireme run PROGRAM`: any program as ranks, with torchrun's environment.
-namespace trireme::testing {
+namespace trireme::testing::run_test {
 namespace {
 
 int count(const std::string& text, const std::string& part) {
@@ -81,4 +81,4 @@ TEST(faults_run, a_training_rank_started_by_run_is_the_same_as_by_train) {
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::run_test

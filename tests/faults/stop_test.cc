@@ -4,7 +4,7 @@
 #include "tests/faults/job.h"
 
 // Ctrl-C and a scheduler's SIGTERM: the step is finished and saved.
-namespace trireme::testing {
+namespace trireme::testing::stop_test {
 namespace {
 
 void expect_a_save_and(int code, int signal) {
@@ -66,4 +66,4 @@ TEST(faults_stop, SIGTERM_to_every_process_is_one_request) {
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::stop_test

@@ -4,7 +4,7 @@
 #include "tests/faults/job.h"
 
 // `trireme train` and `trireme generate` as a user starts them.
-namespace trireme::testing {
+namespace trireme::testing::train_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -200,4 +200,4 @@ TEST(faults_train, a_job_leaves_no_descriptor_and_no_shared_memory_file_behind) 
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::train_test

@@ -14,6 +14,8 @@
 #include "trireme/checkpoint/reader.h"
 #include "trireme/checkpoint/safetensors.h"
 
+namespace checkpoint_test {
+
 using namespace trireme;
 
 // checkpoint-v1/ was written by save_step(…, 42, FixtureState) when version 1 of the format landed.
@@ -178,3 +180,5 @@ TEST(formats_checkpoint, a_newer_version_is_refused_naming_both) {
   }
   EXPECT_EQ(s.step, 0);
 }
+
+}  // namespace checkpoint_test

@@ -9,6 +9,8 @@
 #include "trireme/store/protocol.h"
 #include "trireme/store/tcp_server.h"
 
+namespace control_test {
+
 using namespace trireme;
 using namespace std::chrono_literals;
 
@@ -87,3 +89,5 @@ TEST(formats_control, version_3_is_read_and_written_as_another_program_does) {
   EXPECT_EQ(trireme::detail::decode_reply(*in.next(1000)), reply);
   EXPECT_EQ(in.buffered(), 0u);
 }
+
+}  // namespace control_test

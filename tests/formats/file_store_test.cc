@@ -8,6 +8,8 @@
 #include "trireme/base/file.h"
 #include "trireme/store/file_log.h"
 
+namespace file_store_test {
+
 using namespace trireme;
 using namespace std::chrono_literals;
 using trireme::detail::FileRecord;
@@ -72,3 +74,5 @@ TEST(formats_file_store, a_file_of_version_1_is_recognised_as_left_behind) {
   }
   EXPECT_EQ(read_file(path), kFixture);
 }
+
+}  // namespace file_store_test

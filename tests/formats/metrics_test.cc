@@ -6,6 +6,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 
+namespace metrics_test {
+
 using namespace trireme;
 
 // metrics-v1.jsonl is a run's metrics as version 1 of the schema was when it landed. What it says
@@ -68,3 +70,5 @@ TEST(formats_metrics, a_newer_schema_is_refused_naming_both) {
   }
   EXPECT_EQ(read_file(path), text);
 }
+
+}  // namespace metrics_test

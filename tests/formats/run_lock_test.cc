@@ -5,6 +5,8 @@
 
 #include "trireme/base/file.h"
 
+namespace run_lock_test {
+
 using namespace trireme;
 using namespace trireme::launch;
 
@@ -29,3 +31,5 @@ TEST(formats_run_lock, version_1_is_read) {
   EXPECT_EQ(owner->process, kOwner.process);
   EXPECT_EQ(owner->since, kOwner.since);
 }
+
+}  // namespace run_lock_test

@@ -9,6 +9,8 @@
 
 #include "trireme/data/distributed_sampler.h"
 
+namespace sampler_test {
+
 using namespace trireme;
 
 // sampler-v1.pt and sampler-v2.pt are places of one rank of two, 7 samples into epoch 3 of 40, as
@@ -55,3 +57,5 @@ TEST(formats_sampler, version_2_is_what_is_written) {
     EXPECT_EQ(a, b) << key;
   }
 }
+
+}  // namespace sampler_test

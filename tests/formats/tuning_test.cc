@@ -6,6 +6,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 
+namespace tuning_test {
+
 using namespace trireme;
 
 // tuning-v1.json is a table as version 1 of the format was when it landed.
@@ -49,3 +51,5 @@ TEST(formats_tuning, a_newer_version_is_refused_naming_both) {
     EXPECT_NE(std::string(e.what()).find("up to 1"), std::string::npos);
   }
 }
+
+}  // namespace tuning_test

@@ -9,7 +9,7 @@
 #include "tests/fuzz/targets.h"
 #include "trireme/base/file.h"
 
-namespace trireme {
+namespace trireme::corpus_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -77,4 +77,4 @@ TEST_P(fuzz_corpus, mutated_is_taken) {
 INSTANTIATE_TEST_SUITE_P(, fuzz_corpus, ::testing::ValuesIn(fuzz::kTargets),
                          [](const auto& info) { return info.param.name; });
 
-}  // namespace trireme
+}  // namespace trireme::corpus_test

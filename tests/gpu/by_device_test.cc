@@ -11,6 +11,8 @@
 #include "trireme/shard/sharded_data_parallel.h"
 #include "trireme/shard/sharded_optimizer.h"
 
+namespace by_device_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -65,3 +67,5 @@ TEST(gpu_by_device, ddp_and_zero_train_on_both) {
     });
   }
 }
+
+}  // namespace by_device_test

@@ -5,6 +5,8 @@
 #include "tests/gpu/stand_in.h"
 #include "trireme/base/file.h"
 
+namespace checkpoint_test {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -24,3 +26,5 @@ TEST(gpu_checkpoint, a_state_on_the_device_is_saved_and_loaded_in_place) {
     EXPECT_TRUE(loaded.tensors.at(name).cpu().equal(t.cpu())) << name;
   }
 }
+
+}  // namespace checkpoint_test

@@ -5,6 +5,8 @@
 #include "tests/gpu/stand_in.h"
 #include "tests/support/conformance.h"
 
+namespace device_test {
+
 using namespace trireme;
 using trireme::testing::all_dtypes;
 using trireme::testing::conform;
@@ -49,3 +51,5 @@ TEST(gpu_device, a_group_for_its_tensors_conforms) {
     g.barrier();
   });
 }
+
+}  // namespace device_test

@@ -7,6 +7,8 @@
 #include "tests/support/refusals.h"
 #include "trireme/trireme.h"
 
+namespace gradients_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -352,3 +354,5 @@ TEST(gpu_gradients, groups_of_the_cpu_refuse_them_by_name) {
         },
         ThreadOptions{std::chrono::minutes(1), backend});
 }
+
+}  // namespace gradients_test

@@ -11,6 +11,8 @@
 #include "trireme/tensor/random.h"
 #include "trireme/tensor/recompute.h"
 
+namespace layers_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -128,3 +130,5 @@ TEST(gpu_layers, a_gpt_learns_on_the_device_as_on_the_cpu) {
     EXPECT_NEAR(half[i], here[i], 5e-2);
   }
 }
+
+}  // namespace layers_test

@@ -12,6 +12,8 @@
 #include "trireme/optim/host_optimizer.h"
 #include "trireme/optim/master_weights.h"
 
+namespace optim_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -155,3 +157,5 @@ TEST(gpu_optim, the_loss_scaler_of_all_ranks_decides_as_one) {
     scaler.update(verdict);
   });
 }
+
+}  // namespace optim_test

@@ -6,6 +6,8 @@
 #include "trireme/grad/ddp.h"
 #include "trireme/grad/reducer.h"
 
+namespace accumulation_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -92,3 +94,5 @@ TEST(grad_accumulation, no_sync_nests) {
     expect(ddp.reducer().stats().rounds == 1, "not reduced after it");
   });
 }
+
+}  // namespace accumulation_test

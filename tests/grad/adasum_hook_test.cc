@@ -9,7 +9,7 @@
 #include "trireme/grad/adasum.h"
 #include "trireme/grad/ddp.h"
 
-namespace trireme::testing {
+namespace trireme::testing::adasum_hook_test {
 namespace {
 
 at::Tensor gradient(int64_t n, int rank) {
@@ -117,4 +117,4 @@ TEST(grad_adasum_hook, three_ranks_and_half_gradients_are_refused_on_all_of_them
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::adasum_hook_test

@@ -8,6 +8,8 @@
 #include "trireme/grad/int8_hook.h"
 #include "trireme/grad/sign_hook.h"
 
+namespace auto_hook_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -70,3 +72,5 @@ TEST(grad_auto_hook, a_choice_that_is_not_one_is_refused) {
     EXPECT_THROW(auto_hook({}, parameters, g, {0.5, 9, {}}), UsageError);
   });
 }
+
+}  // namespace auto_hook_test

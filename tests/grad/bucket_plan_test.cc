@@ -7,6 +7,8 @@
 #include <numeric>
 #include <set>
 
+namespace bucket_plan_test {
+
 using namespace trireme;
 
 TEST(grad_bucket_plan, every_parameter_is_in_one_bucket_of_its_kind_in_order) {
@@ -49,3 +51,5 @@ TEST(grad_bucket_plan, first_bucket_is_small_and_one_large_parameter_fills_one) 
   auto b = plan_buckets(items, {3, 2, 1, 0}, {40, 800});
   EXPECT_EQ(b, (std::vector<std::vector<int>>{{3}, {2}, {1, 0}}));
 }
+
+}  // namespace bucket_plan_test

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <functional>
 
-namespace trireme {
+namespace trireme::bucket_tuner_test {
 namespace {
 
 using Cost = std::function<double(const BucketSetting&, int step)>;
@@ -108,4 +108,4 @@ TEST(grad_bucket_tuner, without_candidates_of_size_order_and_algorithm_are_tried
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::bucket_tuner_test

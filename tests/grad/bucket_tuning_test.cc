@@ -9,7 +9,7 @@
 #include "tests/support/refusals.h"
 #include "trireme/grad/reducer.h"
 
-namespace trireme::testing {
+namespace trireme::testing::bucket_tuning_test {
 namespace {
 
 NamedTensors parameters_of(Small& net) {
@@ -130,4 +130,4 @@ TEST(grad_bucket_tuning, a_reducer_s_order_is_state_and_the_next_rounds_buckets)
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::bucket_tuning_test

@@ -8,6 +8,8 @@
 #include "trireme/comm/run.h"
 #include "trireme/grad/reducer.h"
 
+namespace cast_hook_test {
+
 using namespace trireme;
 
 namespace {
@@ -122,3 +124,5 @@ TEST(grad_cast_hook, refuses_other_names_and_dtypes) {
   EXPECT_THROW(named_comm_hook("fp8"), UsageError);
   EXPECT_THROW(cast_hook(at::kInt), UsageError);
 }
+
+}  // namespace cast_hook_test

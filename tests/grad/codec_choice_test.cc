@@ -5,6 +5,8 @@
 
 #include <limits>
 
+namespace codec_choice_test {
+
 using namespace trireme;
 
 namespace {
@@ -61,3 +63,5 @@ TEST(grad_codec_choice, the_memory_is_bounded_by_eight_gradients_at_one_half) {
   EXPECT_DOUBLE_EQ(memory_bound(0.5), 8);
   EXPECT_LT(memory_bound(0.1), 0.5);
 }
+
+}  // namespace codec_choice_test

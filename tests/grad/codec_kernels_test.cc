@@ -11,6 +11,8 @@
 #include "trireme/base/philox.h"
 #include "trireme/grad/gram_schmidt.h"
 
+namespace codec_kernels_test {
+
 using namespace trireme;
 namespace k = trireme::codec_kernels;
 
@@ -206,3 +208,5 @@ TEST(grad_codec_kernels, gram_schmidt_gives_orthonormal_vectors_and_tells_of_los
       }
     }
 }
+
+}  // namespace codec_kernels_test

@@ -15,6 +15,8 @@
 #include "trireme/checkpoint/sharded_writer.h"
 #include "trireme/grad/ddp.h"
 
+namespace compression_hook_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -291,3 +293,5 @@ TEST(grad_compression_hook, trains_a_small_regression_through_ddp) {
   for (const auto& codec : every_codec(2))
     EXPECT_LT(last_loss(codec), 1.5 * plain + 0.01) << codec.type << ", plain " << plain;
 }
+
+}  // namespace compression_hook_test

@@ -6,6 +6,8 @@
 #include "tests/grad/codec_rounds.h"
 #include "tests/grad/small_net.h"
 
+namespace compression_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -55,3 +57,5 @@ TEST(grad_compression, none_needs_no_hook_and_every_other_type_says_what_it_is) 
       expect(make_compression({.type = type}, parameters, g)->describe() == text, type);
   });
 }
+
+}  // namespace compression_test

@@ -8,6 +8,8 @@
 #include "trireme/grad/ddp.h"
 #include "trireme/grad/reducer.h"
 
+namespace ddp_faults_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -137,3 +139,5 @@ TEST(grad_ddp_faults, models_that_differ_in_order_or_count_or_dtype_are_told_on_
     }
   }
 }
+
+}  // namespace ddp_faults_test

@@ -9,6 +9,8 @@
 #include "trireme/grad/ddp.h"
 #include "trireme/grad/reducer.h"
 
+namespace ddp_models_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -187,3 +189,5 @@ TEST(grad_ddp_models, hooks_that_would_lose_the_imaginary_part_are_refused) {
     expect(text.find("no imaginary part") != std::string::npos, text);
   });
 }
+
+}  // namespace ddp_models_test

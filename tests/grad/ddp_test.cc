@@ -8,6 +8,8 @@
 #include "trireme/comm/run.h"
 #include "trireme/grad/reducer.h"
 
+namespace ddp_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -199,3 +201,5 @@ TEST(grad_ddp, buckets_are_rebuilt_once_in_the_order_of_arrival) {
     expect(first.front()[0] >= 4 && first.back()[0] <= 1, "not last layer first");
   });
 }
+
+}  // namespace ddp_test

@@ -7,6 +7,8 @@
 #include "trireme/base/check.h"
 #include "trireme/comm/run.h"
 
+namespace gradient_tree_test {
+
 using namespace trireme;
 
 namespace {
@@ -66,3 +68,5 @@ TEST(grad_gradient_tree, refuses_a_number_of_leaves_that_is_no_power_of_two) {
   EXPECT_THROW(t.open(3), UsageError);
   EXPECT_THROW(t.open(0), UsageError);
 }
+
+}  // namespace gradient_tree_test

@@ -6,6 +6,8 @@
 #include "tests/grad/codec_rounds.h"
 #include "tests/grad/small_net.h"
 
+namespace int8_hook_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -51,3 +53,5 @@ TEST(grad_int8_hook, zeros_stay_zeros) {
 TEST(grad_int8_hook, refuses_blocks_of_no_use) {
   for (int64_t block : {0, 7, 65537, -1}) EXPECT_THROW(int8_codec(block), UsageError);
 }
+
+}  // namespace int8_hook_test

@@ -8,6 +8,8 @@
 #include "trireme/grad/ddp.h"
 #include "trireme/grad/reducer.h"
 
+namespace join_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -206,3 +208,5 @@ TEST(grad_join, without_it_a_rank_that_stops_early_is_named_by_those_that_go_on)
   for (size_t r : {0, 1})
     EXPECT_EQ(said[r].rfind("Mismatch: rank 2 left after call", 0), 0u) << said[r];
 }
+
+}  // namespace join_test

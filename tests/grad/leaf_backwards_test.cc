@@ -22,6 +22,8 @@
 #include "trireme/layers/dropout.h"
 #include "trireme/tensor/random.h"
 
+namespace leaf_backwards_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -92,7 +94,8 @@ TEST(grad_leaf_backwards, weights_have_the_same_bits_on_1_2_4_and_8_ranks) {
   for (int ranks : {2, 4, 8}) EXPECT_TRUE(same_bits(one, trained(ranks, true))) << ranks;
 }
 
-// Without leaves a rank adds its four micro-batches one after the other, so the test above can fail.
+// Without leaves a rank adds its four micro-batches one after the other, so the test above can
+// fail.
 TEST(grad_leaf_backwards, are_what_makes_the_bits_equal) {
   const at::Tensor one = trained(1, true), plain = trained(2, false);
   EXPECT_FALSE(same_bits(one, plain));
@@ -248,3 +251,5 @@ TEST(grad_leaf_backwards, a_loop_that_would_lose_gradients_is_told_so) {
   expect_refused(loop([](auto& ddp, auto&, auto backward) { join({&ddp}, [&] { backward(); }); }),
                  "join()");
 }
+
+}  // namespace leaf_backwards_test

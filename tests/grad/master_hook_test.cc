@@ -9,7 +9,7 @@
 #include "trireme/grad/apart_hook.h"
 #include "trireme/grad/ddp.h"
 
-namespace trireme::testing {
+namespace trireme::testing::master_hook_test {
 namespace {
 
 void backward(Small& net, const CommHook& hook, Group g) {
@@ -78,4 +78,4 @@ TEST(grad_apart_hook, gradients_stay_on_their_rank_or_among_the_near_ones) {
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::master_hook_test

@@ -9,6 +9,8 @@
 #include "trireme/grad/join.h"
 #include "trireme/grad/reducer.h"
 
+namespace no_sync_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -138,3 +140,5 @@ TEST(grad_no_sync, an_accumulation_broken_off_by_the_end_of_the_batches_is_left_
     });
   });
 }
+
+}  // namespace no_sync_test

@@ -12,6 +12,8 @@
 #include "trireme/grad/ddp.h"
 #include "trireme/grad/reducer.h"
 
+namespace noise_scale_hook_test {
+
 using namespace trireme;
 
 namespace {
@@ -104,3 +106,5 @@ TEST(grad_noise_scale_hook, squares_of_every_float_type_and_of_many_elements) {
     EXPECT_NEAR(sum.item<double>(), 200'001 / 4.0, 0.1);
   }
 }
+
+}  // namespace noise_scale_hook_test

@@ -11,6 +11,8 @@
 #include "tests/support/refusals.h"
 #include "trireme/base/error.h"
 
+namespace noise_scale_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -143,3 +145,5 @@ TEST(grad_noise_scale, the_advice_holds_the_batch_against_the_estimate) {
   EXPECT_TRUE(has(advice(scale, 2), "larger batches still save"));
   EXPECT_TRUE(has(advice(scale, 64), "a smaller batch learns as much"));
 }
+
+}  // namespace noise_scale_test

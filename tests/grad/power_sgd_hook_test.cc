@@ -9,6 +9,8 @@
 #include "tests/grad/small_net.h"
 #include "tests/support/command.h"
 
+namespace power_sgd_hook_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -219,3 +221,5 @@ TEST(grad_power_sgd_hook, the_plan_compresses_what_shrinks_enough) {
 TEST(grad_power_sgd_hook, gives_what_torchs_hook_gives_at_rank_1) { equals_torch(1); }
 
 TEST(grad_power_sgd_hook, gives_what_torchs_hook_gives_at_rank_3) { equals_torch(3); }
+
+}  // namespace power_sgd_hook_test

@@ -9,6 +9,8 @@
 #include "trireme/comm/run.h"
 #include "trireme/grad/ddp.h"
 
+namespace recompute_test {
+
 using namespace trireme;
 
 namespace {
@@ -59,3 +61,5 @@ TEST(grad_recompute, ddp_reduces_the_same_bits_with_and_without_it) {
       }
     });
 }
+
+}  // namespace recompute_test

@@ -15,6 +15,8 @@
 #include "trireme/grad/join.h"
 #include "trireme/grad/reducer.h"
 
+namespace replaced_parameters_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -344,3 +346,5 @@ TEST(grad_replaced_parameters, a_load_costs_no_round_and_no_copy_of_the_gradient
     }
   });
 }
+
+}  // namespace replaced_parameters_test

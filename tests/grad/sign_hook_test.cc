@@ -6,6 +6,8 @@
 #include "tests/grad/codec_rounds.h"
 #include "tests/grad/small_net.h"
 
+namespace sign_hook_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -60,3 +62,5 @@ TEST(grad_sign_hook, a_parameter_of_zeros_stays_zeros) {
     expect(run.parameters[1].second.grad().eq(0).all().item<bool>(), "zeros");
   });
 }
+
+}  // namespace sign_hook_test

@@ -9,6 +9,8 @@
 #include "trireme/grad/ddp.h"
 #include "trireme/grad/reducer.h"
 
+namespace sparse_gradients_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -118,3 +120,5 @@ TEST(grad_sparse_gradients, one_that_was_not_announced_says_what_to_set) {
   });
   EXPECT_NE(said[0].find("name it in DdpOptions::sparse"), std::string::npos) << said[0];
 }
+
+}  // namespace sparse_gradients_test

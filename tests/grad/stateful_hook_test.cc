@@ -6,6 +6,8 @@
 #include "tests/grad/small_net.h"
 #include "trireme/grad/ddp.h"
 
+namespace stateful_hook_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -98,3 +100,5 @@ TEST(grad_stateful_hook, another_tensor_in_the_bucket_s_place_is_told_on_all) {
   EXPECT_EQ(said[1].rfind("PeerLost: ", 0), 0u) << said[1];
   EXPECT_NE(said[1].find(what), std::string::npos) << said[1];
 }
+
+}  // namespace stateful_hook_test

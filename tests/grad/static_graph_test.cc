@@ -8,6 +8,8 @@
 #include "trireme/grad/ddp.h"
 #include "trireme/grad/reducer.h"
 
+namespace static_graph_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -175,3 +177,5 @@ TEST(grad_static_graph, delayed_parameters_are_reduced_last_however_many_gradien
   });
   EXPECT_EQ(said[0], "UsageError: DdpOptions::delayed: no parameter matches 'd.*'");
 }
+
+}  // namespace static_graph_test

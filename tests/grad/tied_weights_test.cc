@@ -19,6 +19,8 @@
 #include "trireme/grad/power_sgd_hook.h"
 #include "trireme/grad/reducer.h"
 
+namespace tied_weights_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -365,3 +367,5 @@ TEST(grad_tied_weights, are_broadcast_once) {
   for (const auto& p : each_once(*net)) bytes += p.nbytes();
   EXPECT_EQ(fake_traffic(world).operations["broadcast"].bytes, bytes);
 }
+
+}  // namespace tied_weights_test

@@ -10,6 +10,8 @@
 #include "tests/grad/codec_rounds.h"
 #include "tests/grad/small_net.h"
 
+namespace top_k_hook_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -120,3 +122,5 @@ TEST(grad_top_k_hook, refuses_densities_of_no_use) {
   for (double density : {0.0, -1.0, 1.01, std::nan("")})
     EXPECT_THROW(top_k_codec(density), UsageError);
 }
+
+}  // namespace top_k_hook_test

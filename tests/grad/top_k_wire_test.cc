@@ -9,6 +9,8 @@
 
 #include "trireme/base/philox.h"
 
+namespace top_k_wire_test {
+
 using namespace trireme;
 using top_k::Layout;
 using top_k::Reader;
@@ -121,3 +123,5 @@ TEST(grad_top_k_wire, counts_places_and_bits_that_cannot_be_are_refused) {
   bits.words[1] ^= uint64_t{1} << 63;  // beyond the last element
   EXPECT_FALSE(bits.reader().valid());
 }
+
+}  // namespace top_k_wire_test

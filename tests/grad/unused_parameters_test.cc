@@ -9,6 +9,8 @@
 #include "trireme/grad/ddp.h"
 #include "trireme/grad/reducer.h"
 
+namespace unused_parameters_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -127,3 +129,5 @@ TEST(grad_unused_parameters, frozen_ones_are_neither_reduced_nor_missed) {
     expect(net->b->weight.equal(plain->b->weight), "not rank 0's");
   });
 }
+
+}  // namespace unused_parameters_test

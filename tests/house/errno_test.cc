@@ -11,7 +11,7 @@
 
 #include "trireme/base/file.h"
 
-namespace trireme {
+namespace trireme::errno_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -83,4 +83,4 @@ TEST(house_errno, is_read_after_the_call_that_set_it) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::errno_test

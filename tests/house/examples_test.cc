@@ -11,7 +11,7 @@
 #include "trireme/base/file.h"
 #include "trireme/config/config.h"
 
-namespace trireme {
+namespace trireme::examples_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -70,4 +70,4 @@ TEST(house_examples, the_models_of_the_documents_have_their_sizes) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::examples_test

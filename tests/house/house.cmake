@@ -33,6 +33,12 @@ if(TRIREME_TORCH AND EXISTS ${PROJECT_SOURCE_DIR}/${umbrella})
     list(APPEND sources ${source})
   endforeach()
   add_library(trireme_public_headers OBJECT ${sources})
+  set_target_properties(trireme_public_headers PROPERTIES UNITY_BUILD OFF)
+  # A build in groups is for who has little time: it parses LibTorch's headers once and proves our own includes alone.
+  if(TRIREME_GROUPED)
+    target_precompile_headers(trireme_public_headers PRIVATE <torch/types.h> <torch/nn/module.h> <torch/optim/optimizer.h>)
+    trireme_test_launcher(trireme_public_headers)
+  endif()
   # Against the library that users link: nothing of ours reaches them but what it exports.
   target_link_libraries(trireme_public_headers PRIVATE trireme)
   target_compile_options(trireme_public_headers PRIVATE -Wall -Wextra -O0 $<$<BOOL:${TRIREME_WERROR}>:-Werror>)

@@ -16,7 +16,7 @@
 
 #include "trireme/base/file.h"
 
-namespace trireme {
+namespace trireme::layout_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -159,8 +159,9 @@ TEST(house_layout, the_page_has_the_house_that_these_tests_read) {
   EXPECT_EQ(house.folders.front(), "launch");
   EXPECT_EQ(house.folders.back(), "base");
   EXPECT_GE(house.folders.size(), 19u);
-  EXPECT_EQ(house.torch_free, (std::set<std::string>{"base", "comm/flight", "comm/local", "comm/plan", "config",
-                                                     "launch", "net", "planner", "store"}));
+  EXPECT_EQ(house.torch_free,
+            (std::set<std::string>{"base", "comm/flight", "comm/local", "comm/plan", "config",
+                                   "launch", "net", "planner", "store"}));
   EXPECT_EQ(house.may.at("comm/local"), (std::vector<std::string>{"comm/flight", "base"}));
   EXPECT_EQ(house.may.at("comm/flight"), std::vector<std::string>{"base"});
   EXPECT_EQ(house.may.at("comm/plan"), std::vector<std::string>{"base"});
@@ -300,4 +301,4 @@ TEST(house_layout, public_headers_show_nothing_but_torch_std_and_fmt) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::layout_test

@@ -10,7 +10,7 @@
 
 #include "trireme/base/file.h"
 
-namespace trireme {
+namespace trireme::quoted_code_test {
 namespace {
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -59,11 +59,11 @@ TEST(house_quoted_code, of_every_page_stands_in_the_program_that_it_names) {
       ASSERT_TRUE(std::filesystem::exists(file)) << quote.page << ": " << quote.file;
       EXPECT_TRUE(holds(lines_of(read_file(file)), quote.lines))
           << quote.page << " quotes " << quote.file << " otherwise than it is:\n"
-          << testing::PrintToString(quote.lines);
+          << ::testing::PrintToString(quote.lines);
     }
   }
   EXPECT_GE(quotes, 10u);  // docs/your_own_loop.md is there
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::quoted_code_test

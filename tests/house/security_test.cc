@@ -10,7 +10,7 @@
 
 #include "trireme/base/file.h"
 
-namespace trireme {
+namespace trireme::security_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -66,4 +66,4 @@ TEST(house_security, whoever_is_kept_out_is_kept_out_by_a_test) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::security_test

@@ -10,7 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 
-namespace trireme::launch {
+namespace trireme::launch::cpu_test {
 namespace {
 
 // As Linux numbers them: first one thread of every core, then the second threads.
@@ -151,4 +151,4 @@ TEST(launch_cpu, the_least_quota_up_the_cgroup_tree_counts) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::cpu_test

@@ -9,7 +9,7 @@
 #include "trireme/base/file.h"
 #include "trireme/launch/oom.h"
 
-namespace trireme::launch {
+namespace trireme::launch::failure_test {
 namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
@@ -151,4 +151,4 @@ TEST(launch_failure, a_rise_of_the_kernels_memory_kills_is_said) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::failure_test

@@ -10,7 +10,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::launch {
+namespace trireme::launch::job_plan_test {
 namespace {
 
 Getenv from(const EnvMap& variables) {
@@ -132,4 +132,4 @@ TEST(launch_job_plan, the_dry_run_is_json_of_every_rank) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::job_plan_test

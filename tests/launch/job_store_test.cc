@@ -13,7 +13,7 @@
 #include "trireme/store/rank_env.h"
 #include "trireme/store/tcp_store.h"
 
-namespace trireme::launch {
+namespace trireme::launch::job_store_test {
 namespace {
 
 TEST(launch_job_store, the_secret_is_for_its_owner_alone_and_opens_the_store) {
@@ -55,4 +55,4 @@ TEST(launch_job_store, a_worker_finds_store_secret_and_job_in_its_environment) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::job_store_test

@@ -8,7 +8,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::launch {
+namespace trireme::launch::options_test {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -191,4 +191,4 @@ TEST(launch_options, help_names_every_flag_that_has_an_effect) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::options_test

@@ -9,7 +9,7 @@
 #include "trireme/base/file.h"
 #include "trireme/launch/signal_inbox.h"
 
-namespace trireme::launch {
+namespace trireme::launch::output_test {
 namespace {
 
 const char kTalk[] = "echo out$RANK; echo err$RANK >&2; printf tail$RANK";
@@ -98,4 +98,4 @@ TEST(launch_output, the_prefix_template_is_torchs) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::output_test

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-namespace trireme::launch {
+namespace trireme::launch::process_id_test {
 namespace {
 
 const ProcessId kSelf{"node1", "boot-a", "pid:[1]", 100, 5000};
@@ -85,4 +85,4 @@ TEST(launch_process_id, a_container_beside_this_one_is_hidden) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::process_id_test

@@ -12,7 +12,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
 
-namespace trireme::launch {
+namespace trireme::launch::run_lock_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -237,4 +237,4 @@ TEST(launch_run_lock, a_link_in_place_of_the_file_is_not_followed) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::run_lock_test

@@ -7,7 +7,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::launch {
+namespace trireme::launch::sealed_text_test {
 namespace {
 
 TEST(launch_sealed_text, every_process_reads_the_whole_of_it) {
@@ -39,4 +39,4 @@ TEST(launch_sealed_text, another_descriptor_is_refused) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::sealed_text_test

@@ -14,7 +14,7 @@
 
 // Workers are /bin/sh scripts. A job's streams end only when every process that it started is gone,
 // so that `wait() >= 0` also says: no orphan.
-namespace trireme::launch {
+namespace trireme::launch::supervisor_test {
 namespace {
 
 using std::chrono::seconds;
@@ -340,4 +340,4 @@ TEST(launch_supervisor, bound_workers_run_on_their_cpus) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::supervisor_test

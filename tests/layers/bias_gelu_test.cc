@@ -4,6 +4,8 @@
 #include "tests/layers/gradcheck.h"
 #include "trireme/base/error.h"
 
+namespace bias_gelu_test {
+
 using namespace trireme;
 
 TEST(layers_bias_gelu, equals_libtorchs_tanh_form) {
@@ -53,3 +55,5 @@ TEST(layers_bias_gelu, takes_half_types_and_refuses_wrong_shapes) {
       at::kBFloat16);
   EXPECT_THROW(bias_gelu(at::zeros({2, 4}), at::zeros({3})), UsageError);
 }
+
+}  // namespace bias_gelu_test

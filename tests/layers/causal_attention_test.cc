@@ -4,6 +4,8 @@
 #include "tests/layers/gradcheck.h"
 #include "trireme/base/error.h"
 
+namespace causal_attention_test {
+
 using namespace trireme;
 
 namespace {
@@ -85,3 +87,5 @@ TEST(layers_causal_attention, wrong_shapes_are_refused) {
   EXPECT_THROW(causal_attention(at::zeros({2, 3, 10}), 2), UsageError);
   EXPECT_THROW(causal_attention(at::zeros({2, 3, 12}), 0), UsageError);
 }
+
+}  // namespace causal_attention_test

@@ -7,6 +7,8 @@
 #include "trireme/base/error.h"
 #include "trireme/tensor/random.h"
 
+namespace dropout_test {
+
 using namespace trireme;
 
 namespace {
@@ -82,3 +84,5 @@ TEST(layers_dropout, probabilities_outside_0_to_1_are_refused) {
   EXPECT_THROW(Dropout(-0.1), UsageError);
   EXPECT_THROW(Dropout(1.1), UsageError);
 }
+
+}  // namespace dropout_test

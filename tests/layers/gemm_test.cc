@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+namespace gemm_test {
+
 using namespace trireme;
 
 namespace {
@@ -31,3 +33,5 @@ void check_all(at::ScalarType dtype) {
 
 TEST(layers_gemm, float32_equals_mm_in_every_form) { check_all<float>(at::kFloat); }
 TEST(layers_gemm, float64_equals_mm_in_every_form) { check_all<double>(at::kDouble); }
+
+}  // namespace gemm_test

@@ -15,6 +15,8 @@
 #include "trireme/tensor/autocast.h"
 #include "trireme/tensor/random.h"
 
+namespace half_test {
+
 using namespace trireme;
 
 namespace {
@@ -135,3 +137,5 @@ TEST(layers_half, autocast_keeps_float32_gradients_within_the_rounding) {
       EXPECT_LT(distance(half.gradients[i], wide.gradients[i]), 0.03) << c.name << " " << i;
   }
 }
+
+}  // namespace half_test

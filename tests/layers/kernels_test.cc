@@ -8,6 +8,8 @@
 #include <functional>
 #include <vector>
 
+namespace kernels_test {
+
 namespace {
 
 using trireme::detail::bias_gelu;
@@ -93,3 +95,5 @@ TEST(layers_kernels, bias_gelu_equals_float64_on_every_target) {
     }
   });
 }
+
+}  // namespace kernels_test

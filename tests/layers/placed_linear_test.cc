@@ -16,6 +16,8 @@
 #include "trireme/layers/plain.h"
 #include "trireme/tensor/gradient_place.h"
 
+namespace placed_linear_test {
+
 using namespace trireme;
 
 namespace {
@@ -221,3 +223,5 @@ TEST(layers_placed_linear, what_is_added_later_in_the_round_is_looked_at_too) {
     EXPECT_NE(said.find("a.weight"), std::string::npos) << said;
   });
 }
+
+}  // namespace placed_linear_test

@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+namespace plain_test {
+
 using namespace trireme;
 
 namespace {
@@ -47,3 +49,5 @@ TEST(layers_plain, convolution_has_no_padding) {
   fill(conv.weight), fill(conv.bias);
   EXPECT_EQ(conv.forward(at::randn({2, 1, 28, 28})).sizes(), (at::IntArrayRef{2, 4, 24, 24}));
 }
+
+}  // namespace plain_test

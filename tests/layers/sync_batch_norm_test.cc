@@ -23,6 +23,8 @@
 #include "trireme/comm/run.h"
 #include "trireme/grad/ddp.h"
 
+namespace sync_batch_norm_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 using torch::nn::BatchNormOptions;
@@ -428,3 +430,5 @@ TEST(layers_sync_batch_norm, under_ddp_two_ranks_train_as_one_with_the_whole_bat
       expect_near(mine[i], one[i], 2e-6, "tensor " + std::to_string(i));
   }
 }
+
+}  // namespace sync_batch_norm_test

@@ -8,6 +8,8 @@
 
 #include "tests/support/refusals.h"
 
+namespace coordinates_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -263,3 +265,5 @@ TEST(mesh_coordinates, a_fold_may_leave_out_axes_in_between) {
             }),
             "");
 }
+
+}  // namespace coordinates_test

@@ -12,6 +12,8 @@
 #include "trireme/comm/fake/traffic.h"
 #include "trireme/comm/run.h"
 
+namespace mesh_test {
+
 using namespace trireme;
 
 namespace {
@@ -247,3 +249,5 @@ TEST(mesh_mesh, placement_is_checked_and_told_once) {
             0u)
       << lines[0];
 }
+
+}  // namespace mesh_test

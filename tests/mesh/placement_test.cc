@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+namespace placement_test {
+
 using namespace trireme;
 
 namespace {
@@ -47,3 +49,5 @@ TEST(mesh_placement, every_axis_is_counted) {
   EXPECT_NE(placement_warning(m, hosts_of(8, 2), "dp"), "");
   EXPECT_THROW(place_axes(m, {0, 0}), UsageError);
 }
+
+}  // namespace placement_test

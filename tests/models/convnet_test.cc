@@ -6,6 +6,8 @@
 
 #include "trireme/base/error.h"
 
+namespace convnet_test {
+
 using namespace trireme;
 
 TEST(models_convnet, forward_is_the_layers_in_their_order) {
@@ -39,3 +41,5 @@ TEST(models_convnet, other_shapes_are_refused) {
   EXPECT_THROW(net.forward(at::zeros({2, 1, 20, 20})), UsageError);
   EXPECT_THROW(net.forward(at::zeros({2, 784})), UsageError);
 }
+
+}  // namespace convnet_test

@@ -11,6 +11,8 @@
 #include "trireme/tensor/live_bytes.h"
 #include "trireme/tensor/random.h"
 
+namespace gpt_test {
+
 using namespace trireme;
 
 namespace {
@@ -197,3 +199,5 @@ TEST(models_gpt, bad_options_and_inputs_are_refused) {
   EXPECT_THROW(gpt.forward(tokens({2, 13})), UsageError);
   EXPECT_THROW(gpt.forward(tokens({5})), UsageError);
 }
+
+}  // namespace gpt_test

@@ -11,6 +11,8 @@
 #include "trireme/models/model.h"
 #include "trireme/tensor/random.h"
 
+namespace init_test {
+
 using namespace trireme;
 
 namespace {
@@ -74,3 +76,5 @@ TEST(models_init, mlp_and_net_have_pytorchs_bounds) {
 TEST(models_init, unknown_types_are_refused) {
   EXPECT_THROW(make_model(tiny("bert"), 1), UsageError);
 }
+
+}  // namespace init_test

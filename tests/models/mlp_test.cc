@@ -6,6 +6,8 @@
 
 #include "trireme/base/error.h"
 
+namespace mlp_test {
+
 using namespace trireme;
 
 TEST(models_mlp, has_the_names_and_shapes_of_its_pytorch_twin) {
@@ -57,3 +59,5 @@ TEST(models_mlp, has_no_blocks_to_recompute_and_says_so) {
     EXPECT_NE(std::string(e.what()).find("keeps its activations"), std::string::npos) << e.what();
   }
 }
+
+}  // namespace mlp_test

@@ -6,6 +6,8 @@
 
 #include "trireme/models/model.h"
 
+namespace model_shape_test {
+
 using namespace trireme;
 
 namespace {
@@ -58,3 +60,5 @@ TEST(models_model_shape, names_shapes_and_order_are_those_of_the_real_networks) 
     equal(m);
   }
 }
+
+}  // namespace model_shape_test

@@ -6,6 +6,8 @@
 
 #include "trireme/base/error.h"
 
+namespace net_test {
+
 using namespace trireme;
 
 TEST(models_net, has_the_names_and_shapes_of_its_pytorch_twin) {
@@ -39,3 +41,5 @@ TEST(models_net, other_shapes_are_refused) {
   EXPECT_THROW(net.forward(at::zeros({2, 1, 20, 20})), UsageError);
   EXPECT_THROW(net.forward(at::zeros({2, 784})), UsageError);
 }
+
+}  // namespace net_test

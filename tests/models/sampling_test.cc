@@ -8,6 +8,8 @@
 
 #include "trireme/base/error.h"
 
+namespace sampling_test {
+
 using namespace trireme;
 
 namespace {
@@ -98,3 +100,5 @@ TEST(models_sampling, what_cannot_be_sampled_is_refused) {
   EXPECT_THROW(generate(gpt, "a", {.count = 1}), NumericError);
   EXPECT_TRUE(gpt.is_training());
 }
+
+}  // namespace sampling_test

@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-namespace trireme {
+namespace trireme::memory_test {
 namespace {
 
 constexpr int64_t kSize = int64_t{32} << 20;
@@ -65,4 +65,4 @@ TEST(monitor_memory, proportional_memory_is_at_least_what_nobody_shares) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::memory_test

@@ -14,7 +14,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
 
-namespace trireme {
+namespace trireme::metrics_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -164,4 +164,4 @@ TEST(monitor_metrics, a_pipe_gets_each_line_whole) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::metrics_test

@@ -13,7 +13,7 @@
 
 #include "trireme/base/fd.h"
 
-namespace trireme {
+namespace trireme::progress_test {
 namespace {
 
 struct Pipe {
@@ -248,4 +248,4 @@ TEST(monitor_progress, a_reader_that_left_does_not_stop_the_run) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::progress_test

@@ -5,7 +5,7 @@
 
 #include <thread>
 
-namespace trireme {
+namespace trireme::span_sink_test {
 namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
@@ -79,4 +79,4 @@ TEST(monitor_span_sink, spans_of_the_library_arrive) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::span_sink_test

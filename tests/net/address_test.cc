@@ -6,6 +6,8 @@
 #include "trireme/base/error.h"
 #include "trireme/net/endpoint.h"
 
+namespace address_test {
+
 using namespace trireme;
 using namespace trireme::net;
 
@@ -70,3 +72,5 @@ TEST(net_address, endpoints_read_what_they_write) {
   EXPECT_THROW(Endpoint::unix_abstract(std::string(108, 'x')), UsageError);
   EXPECT_NO_THROW(Endpoint::unix_abstract(std::string(107, 'x')));
 }
+
+}  // namespace address_test

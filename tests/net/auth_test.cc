@@ -14,6 +14,8 @@
 #include "trireme/base/file.h"
 #include "trireme/net/hmac.h"
 
+namespace auth_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 using namespace trireme::net;
@@ -345,3 +347,5 @@ TEST(net_auth, the_secret_comes_from_the_variable_then_from_home_then_the_spoken
   EXPECT_THROW(load_admission(map_env({{"TRIREME_INSECURE", "yes"}})), UsageError);
   EXPECT_THROW(load_admission(map_env({{"TRIREME_SECRET_FILE", home / "none"}})), UsageError);
 }
+
+}  // namespace auth_test

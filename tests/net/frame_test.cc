@@ -8,6 +8,8 @@
 
 #include "trireme/base/error.h"
 
+namespace frame_test {
+
 using namespace trireme;
 using namespace trireme::net;
 
@@ -167,3 +169,5 @@ TEST(net_frame, random_and_damaged_bytes_give_frames_or_an_error_and_bounded_mem
   EXPECT_GT(refused, 10'000);
   EXPECT_GT(whole, 10'000);
 }
+
+}  // namespace frame_test

@@ -16,6 +16,8 @@
 #include "trireme/net/listener.h"
 #include "trireme/net/secret.h"
 
+namespace socket_test {
+
 using namespace trireme;
 using namespace trireme::net;
 using namespace std::chrono_literals;
@@ -220,3 +222,5 @@ TEST(net_socket, more_open_files_than_due_are_refused_and_closed) {
   a.close();
   EXPECT_THROW(recv_fds(b, 2, 1, soon()), PeerLost);
 }
+
+}  // namespace socket_test

@@ -10,6 +10,8 @@
 #include "trireme/optim/optimizer.h"
 #include "trireme/optim/tensor_passes.h"
 
+namespace adafactor_test {
+
 using namespace trireme;
 
 TEST(optim_adafactor, adafactor_is_the_papers) {
@@ -87,3 +89,5 @@ TEST(optim_adafactor, adafactors_tensor_pass_computes_what_the_fused_one_does) {
     EXPECT_LT((w - twin).abs().max().item<double>(), 1e-6) << rows;
   }
 }
+
+}  // namespace adafactor_test

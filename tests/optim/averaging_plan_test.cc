@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace trireme {
+namespace trireme::averaging_plan_test {
 namespace {
 
 TEST(optim_averaging_plan, of_the_levels_that_are_due_the_widest_is_taken) {
@@ -27,4 +27,4 @@ TEST(optim_averaging_plan, levels_that_are_no_tree_of_all_ranks_are_named) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::averaging_plan_test

@@ -13,6 +13,8 @@
 #include "trireme/base/error.h"
 #include "trireme/optim/norm_kernels.h"
 
+namespace clip_test {
+
 using namespace trireme;
 
 namespace {
@@ -188,3 +190,5 @@ TEST(optim_clip, complex_gradients_count_by_their_absolute_values) {
   EXPECT_NEAR(clip_grad_norm_({{"z", z}}, norm / 2), norm, 1e-6 * norm);
   EXPECT_TRUE(z.grad().allclose(before / 2, 1e-5));
 }
+
+}  // namespace clip_test

@@ -10,6 +10,8 @@
 #include "tests/optim/twins.h"
 #include "trireme/optim/optimizer.h"
 
+namespace elementwise_test {
+
 using namespace trireme;
 
 TEST(optim_elementwise, rmsprop_equals_torch) {
@@ -76,3 +78,5 @@ TEST(optim_elementwise, lion_is_the_papers) {
     }
   });
 }
+
+}  // namespace elementwise_test

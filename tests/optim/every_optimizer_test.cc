@@ -12,6 +12,8 @@
 #include "trireme/base/error.h"
 #include "trireme/optim/optimizer.h"
 
+namespace every_optimizer_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -98,3 +100,5 @@ TEST(optim_every_optimizer, bad_options_get_one_sentence) {
   EXPECT_TRUE(says(refusal([&] { make_adafactor(p, {.beta2_decay = 0.5}); }), "beta2_decay"));
   EXPECT_TRUE(says(refusal([&] { make_adafactor(p, {.eps1 = 0}); }), "eps1 is 0"));
 }
+
+}  // namespace every_optimizer_test

@@ -10,6 +10,8 @@
 
 #include "trireme/comm/run.h"
 
+namespace grad_scaler_test {
+
 using namespace trireme;
 
 namespace {
@@ -188,3 +190,5 @@ TEST(optim_grad_scaler, refuses_a_state_that_cannot_be) {
     EXPECT_EQ(scaler.scale(), 65536);
   }
 }
+
+}  // namespace grad_scaler_test

@@ -8,6 +8,8 @@
 #include "trireme/base/error.h"
 #include "trireme/tensor/state.h"
 
+namespace host_optimizer_test {
+
 using namespace trireme;
 
 namespace {
@@ -184,3 +186,5 @@ TEST(optim_host_optimizer_input, what_cannot_be_stepped_is_named_and_changes_not
   EXPECT_TRUE(p.equal(at::ones({4, 2})));
   EXPECT_EQ(optimizer->steps(), 0);
 }
+
+}  // namespace host_optimizer_test

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+namespace loss_scale_test {
+
 using namespace trireme;
 
 namespace {
@@ -168,3 +170,5 @@ TEST(optim_loss_scale, options_that_make_no_sense_are_refused_by_key) {
   has(o, "back-off");
   EXPECT_EQ(refused({}), "");
 }
+
+}  // namespace loss_scale_test

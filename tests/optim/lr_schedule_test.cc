@@ -8,6 +8,8 @@
 
 #include "trireme/base/error.h"
 
+namespace lr_schedule_test {
+
 using namespace trireme;
 
 namespace {
@@ -318,3 +320,5 @@ TEST(optim_lr_schedule, what_has_no_effect_or_no_meaning_is_refused) {
       contains(refusal({.type = "LRRangeTest", .lr_range_test_step_size = 0}), "1 or more"));
   EXPECT_TRUE(contains(refusal({.type = "LRRangeTest", .warmup_num_steps = 3}), "does not use"));
 }
+
+}  // namespace lr_schedule_test

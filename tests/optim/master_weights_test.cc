@@ -9,6 +9,8 @@
 #include "trireme/base/error.h"
 #include "trireme/optim/clip.h"
 
+namespace master_weights_test {
+
 using namespace trireme;
 
 namespace {
@@ -217,3 +219,5 @@ TEST(optim_master_weights, the_norm_of_half_gradients_is_that_of_their_values) {
     EXPECT_EQ(first_non_finite(half), "p2");
   }
 }
+
+}  // namespace master_weights_test

@@ -10,7 +10,7 @@
 #include "tests/support/refusals.h"
 #include "trireme/comm/run.h"
 
-namespace trireme::testing {
+namespace trireme::testing::model_averaging_test {
 namespace {
 
 NamedTensors weights(double value, at::ScalarType type = at::kDouble) {
@@ -212,4 +212,4 @@ TEST(optim_model_averaging, what_cannot_be_averaged_is_refused) {
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::model_averaging_test

@@ -13,6 +13,8 @@
 #include "tests/optim/twins.h"
 #include "trireme/base/error.h"
 
+namespace optimizer_test {
+
 using namespace trireme;
 
 TEST(optim_optimizer, sgd_equals_torch) {
@@ -342,3 +344,5 @@ TEST(optim_optimizer, what_it_cannot_do_is_refused_by_name) {
   EXPECT_NE(text([&] { optimizer->step(1); }).find("'w' is sparse"), std::string::npos);
   EXPECT_TRUE(ok.detach().equal(torch::ones({4}))) << "nothing has changed";
 }
+
+}  // namespace optimizer_test

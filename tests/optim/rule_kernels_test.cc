@@ -13,6 +13,8 @@
 #include <random>
 #include <vector>
 
+namespace rule_kernels_test {
+
 using namespace trireme;
 
 namespace {
@@ -240,3 +242,5 @@ TEST(optim_rule_kernels, neither_cuts_nor_simd_targets_change_a_bit) {
   hwy::SetSupportedTargetsForTest(0);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
+
+}  // namespace rule_kernels_test

@@ -8,6 +8,8 @@
 
 #include "trireme/optim/rule_kernels.h"
 
+namespace tensor_passes_test {
+
 using namespace trireme;
 
 TEST(optim_tensor_passes, adamw_and_sgd_compute_what_the_fused_ones_do) {
@@ -96,3 +98,5 @@ TEST(optim_tensor_passes, those_of_the_others_compute_what_the_fused_ones_do) {
     EXPECT_TRUE(same(x, y));
   }
 }
+
+}  // namespace tensor_passes_test

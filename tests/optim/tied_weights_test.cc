@@ -20,6 +20,8 @@
 #include "trireme/optim/model_averaging.h"
 #include "trireme/tensor/tied_tensors.h"
 
+namespace tied_weights_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -274,3 +276,5 @@ TEST(optim_tied_weights, two_tensors_in_one_memory_step_as_torchs_do) {
   });
   EXPECT_TRUE(has(masters, "'part' lies in the memory of 'h'")) << masters;
 }
+
+}  // namespace tied_weights_test

@@ -17,6 +17,8 @@
 #include "trireme/optim/lr_schedule.h"
 #include "trireme/optim/optimizer.h"
 
+namespace torch_schedulers_test {
+
 using namespace trireme;
 using namespace trireme::lr_scheduler;
 using nlohmann::json;
@@ -291,3 +293,5 @@ TEST(optim_torch_schedulers, closed_forms_are_torchs_rates) {
   }
   EXPECT_GT(checked, 60);
 }
+
+}  // namespace torch_schedulers_test

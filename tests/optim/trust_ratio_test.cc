@@ -8,6 +8,8 @@
 #include "tests/optim/papers.h"
 #include "trireme/optim/optimizer.h"
 
+namespace trust_ratio_test {
+
 using namespace trireme;
 
 TEST(optim_trust_ratio, lars_is_the_papers) {
@@ -65,3 +67,5 @@ TEST(optim_trust_ratio, lambs_ratio_stays_between_its_coefficients) {
     EXPECT_NEAR(w[0].item<double>(), weight - 0.1 * ratio, 1e-6);
   }
 }
+
+}  // namespace trust_ratio_test

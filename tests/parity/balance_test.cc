@@ -5,6 +5,8 @@
 #include "tests/train/scripted_speed.h"
 #include "tests/train/small_runs.h"
 
+namespace balance_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -73,3 +75,5 @@ TEST(parity_balance, dropout_follows_the_sample_and_not_the_share) {
   agrees(tiny_gpt(corpus, {"optimizer.type=SGD"}),
          tiny_gpt(corpus, with(kOn, {"optimizer.type=SGD"})), {3000, 1000}, {4, 12}, 2e-6);
 }
+
+}  // namespace balance_test

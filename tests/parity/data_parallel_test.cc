@@ -14,6 +14,8 @@
 #include "trireme/grad/join.h"
 #include "trireme/grad/reducer.h"
 
+namespace data_parallel_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -354,3 +356,5 @@ TEST(parity_data_parallel, theta_becomes_theta_minus_alpha_g) {
       expect(torch::allclose(p.value(), want[p.key()], 1e-14, 1e-15), p.key());
   });
 }
+
+}  // namespace data_parallel_test

@@ -10,6 +10,8 @@
 #include "trireme/grad/ddp.h"
 #include "trireme/optim/model_averaging.h"
 
+namespace local_sgd_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -138,3 +140,5 @@ TEST(parity_local_sgd, the_described_master_flows_have_the_bits_of_all_reduce) {
     }
   }
 }
+
+}  // namespace local_sgd_test

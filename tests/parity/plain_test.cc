@@ -4,6 +4,8 @@
 
 #include "tests/train/small_runs.h"
 
+namespace plain_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -70,3 +72,5 @@ TEST(parity_plain, the_untied_head_too) {
   EXPECT_EQ(one[0].first_gradients.back().first, "head.weight");
   EXPECT_LT(relative_distance(two[1].first_gradients, one[0].first_gradients), 1e-5);
 }
+
+}  // namespace plain_test

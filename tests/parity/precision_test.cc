@@ -5,6 +5,8 @@
 
 #include "tests/train/small_runs.h"
 
+namespace precision_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -140,3 +142,5 @@ TEST(parity_precision, autocast_keeps_reproducible_mode_s_bits) {
   for (int n : {2, 4})
     EXPECT_EQ(first_difference(train_on_ranks(n, config(n))[0].weights, serial.weights), "");
 }
+
+}  // namespace precision_test

@@ -14,6 +14,8 @@
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/train/precision.h"
 
+namespace reproducible_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -231,3 +233,5 @@ TEST(parity_reproducible, one_two_and_four_processes_and_threads_in_them_end_wit
   EXPECT_TRUE(read_file(file("gpt", 8, 0)) == gpt_bytes) << "4 threads against 1 process";
   ::unsetenv(kFolder);
 }
+
+}  // namespace reproducible_test

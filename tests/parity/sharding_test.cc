@@ -7,6 +7,8 @@
 #include "trireme/base/check.h"
 #include "trireme/checkpoint/safetensors.h"
 
+namespace sharding_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -190,3 +192,5 @@ TEST(parity_sharding_accumulation, stages_2_and_3_reduce_each_micro_batch_and_st
 }
 
 }  // namespace
+
+}  // namespace sharding_test

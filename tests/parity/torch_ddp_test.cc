@@ -15,7 +15,7 @@
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/tensor/random.h"
 
-extern char** environ;
+namespace torch_ddp_test {
 
 using namespace trireme;
 using namespace trireme::testing;
@@ -186,3 +186,5 @@ TEST(parity_torch_ddp, a_gpt_with_adamw_and_clipping_has_torchs_weights_after_50
        "2", "--width", "32", "--heads", "2", "--context", "16"},
       1e-4);
 }
+
+}  // namespace torch_ddp_test

@@ -14,9 +14,7 @@
 
 #include "trireme/base/file.h"
 
-extern char** environ;
-
-namespace trireme {
+namespace trireme::your_project_test {
 namespace {
 
 struct Result {
@@ -87,4 +85,4 @@ TEST(parity_your_project, trains_with_two_ranks_when_built_against_the_install_t
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::your_project_test

@@ -5,6 +5,8 @@
 
 #include "trireme/base/error.h"
 
+namespace activations_test {
+
 using namespace trireme;
 
 namespace {
@@ -70,3 +72,5 @@ TEST(planner_activations, what_does_not_exist_is_refused) {
   q.model.type = "resnet";
   EXPECT_THROW(activation_memory(q), UsageError);
 }
+
+}  // namespace activations_test

@@ -5,6 +5,8 @@
 
 #include "trireme/base/error.h"
 
+namespace memory_plan_test {
+
 using namespace trireme;
 
 namespace {
@@ -96,3 +98,5 @@ TEST(planner_memory_plan, compression_and_averaging_are_counted) {
   EXPECT_NE(plan({"averaging.type=diloco"}).describe().find("for compression or averaging"),
             std::string::npos);
 }
+
+}  // namespace memory_plan_test

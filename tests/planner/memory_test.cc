@@ -5,6 +5,8 @@
 
 #include "trireme/base/error.h"
 
+namespace memory_test {
+
 using namespace trireme;
 
 namespace {
@@ -194,3 +196,5 @@ TEST(planner_memory, what_does_not_exist_is_refused) {
   q.optimizer.type = "Adafactor";
   EXPECT_THROW(rank_memory(q), UsageError);
 }
+
+}  // namespace memory_test

@@ -5,7 +5,7 @@
 
 #include <limits>
 
-namespace trireme {
+namespace trireme::memory_verdict_test {
 namespace {
 
 using Fit = MemoryVerdict::Fit;
@@ -65,4 +65,4 @@ TEST(planner_memory_verdict, sums_beyond_64_bits_are_impossible_and_unknown_host
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::memory_verdict_test

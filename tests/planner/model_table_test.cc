@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+namespace model_table_test {
+
 using namespace trireme;
 
 TEST(planner_model_table, equals_lightnings_for_pytorchs_mnist_example) {
@@ -46,3 +48,5 @@ TEST(planner_model_table, a_gpt_shows_its_children) {
   EXPECT_NE(text.find("3 | blocks | ModuleList | 10.6 M\n"), std::string::npos) << text;
   EXPECT_NE(text.find("10.8 M    Trainable params\n"), std::string::npos) << text;
 }
+
+}  // namespace model_table_test

@@ -8,6 +8,8 @@
 #include "trireme/shard/fully_sharded.h"
 #include "trireme/shard/sharded_data_parallel.h"
 
+namespace fork_test {
+
 // A child of a fork() that trains with what its parent made: through the group it would reduce into
 // its parent's memory.
 using namespace trireme;
@@ -62,3 +64,5 @@ TEST(shard_fork, a_child_that_gathers_its_parents_shards_is_refused_and_does_no_
     expect_child_is_refused(g, [&] { FullySharded::Gathered whole(sharded); });
   });
 }
+
+}  // namespace fork_test

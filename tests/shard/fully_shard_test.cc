@@ -14,6 +14,8 @@
 #include "tests/shard/sharded_tower.h"
 #include "tests/support/refusals.h"
 
+namespace fully_shard_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -150,3 +152,5 @@ TEST(shard_fully_shard, torch_save_of_a_sharded_module_says_what_to_use_instead)
     expect_same_parameters(*plain, *want, 0);
   });
 }
+
+}  // namespace fully_shard_test

@@ -12,6 +12,8 @@
 #include "trireme/shard/sharded_optimizer.h"
 #include "trireme/tensor/recompute.h"
 
+namespace fully_sharded_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -463,3 +465,5 @@ TEST(shard_fully_sharded, sync_batch_norm_works_inside_a_unit) {
 }
 
 }  // namespace
+
+}  // namespace fully_sharded_test

@@ -9,7 +9,7 @@
 #include "trireme/shard/offload_optimizer.h"
 
 // Offloaded state in real checkpoints.
-namespace trireme::testing {
+namespace trireme::testing::offload_checkpoint_test {
 namespace {
 
 constexpr double kLr = 0.01;
@@ -128,4 +128,4 @@ TEST(shard_offload_checkpoint, a_disk_that_fails_while_loading_is_named) {
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::offload_checkpoint_test

@@ -20,6 +20,7 @@
 
 #include "tests/support/memory_limit.h"
 #include "tests/support/ranks.h"
+#include "tests/support/refusals.h"
 #include "trireme/base/check.h"
 #include "trireme/base/fd.h"
 #include "trireme/base/file.h"
@@ -54,10 +55,6 @@ inline std::string in_child(const std::function<void()>& body) {
   const ssize_t n = ::read(in.get(), text.data(), text.size());
   text.resize(n > 0 ? static_cast<size_t>(n) : 0);
   return text;
-}
-
-inline bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 /// From here on this call of this process fails.

@@ -11,7 +11,7 @@
 #include "tests/shard/offload_child.h"
 #include "trireme/base/failpoint.h"
 
-namespace trireme::testing {
+namespace trireme::testing::offload_file_test {
 namespace {
 
 constexpr size_t kPage = OffloadFile::kAlignment;
@@ -318,4 +318,4 @@ TEST(shard_offload_file, requests_and_options_out_of_bounds_are_refused_by_name)
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::offload_file_test

@@ -11,7 +11,7 @@
 #include "trireme/shard/offload_optimizer.h"
 
 // State that is larger than the memory there is.
-namespace trireme::testing {
+namespace trireme::testing::offload_memory_test {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -128,4 +128,4 @@ TEST(shard_offload_memory, in_a_small_cgroup_the_page_cache_of_the_file_is_in_no
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::offload_memory_test

@@ -14,7 +14,7 @@
 #include "trireme/base/trace.h"
 #include "trireme/tensor/live_bytes.h"
 
-namespace trireme::testing {
+namespace trireme::testing::offload_optimizer_test {
 namespace {
 
 /// The six of papers.h, and the two with torch twins; SGD with and without state.
@@ -420,4 +420,4 @@ TEST(shard_offload_optimizer, the_neighbours_are_read_and_written_while_a_sub_gr
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::offload_optimizer_test

@@ -7,7 +7,7 @@
 #include "tests/shard/offload_child.h"
 #include "trireme/base/failpoint.h"
 
-namespace trireme::testing {
+namespace trireme::testing::offload_params_test {
 namespace {
 
 OffloadPoolOptions in(const PrivateFolder& folder, int buffers = 4) {
@@ -106,4 +106,4 @@ TEST(shard_offload_params, wrong_tensors_damage_and_a_failing_disk_are_named) {
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::offload_params_test

@@ -5,7 +5,7 @@
 
 #include <numeric>
 
-namespace trireme {
+namespace trireme::offload_plan_test {
 namespace {
 
 // All lists of up to `most` sizes out of 0..largest.
@@ -130,7 +130,7 @@ TEST(shard_offload_plan, turns_read_use_and_write_every_sub_group_once_and_share
     for (int buffers = 1; buffers <= 6; ++buffers)
       for (bool read : {false, true})
         for (bool write : {false, true}) {
-          SCOPED_TRACE(testing::Message() << groups << " sub-groups, " << buffers
+          SCOPED_TRACE(::testing::Message() << groups << " sub-groups, " << buffers
                                           << " buffers, read " << read << ", write " << write);
           const Played seen = play(plan_turns(groups, buffers, read, write), groups, buffers);
           EXPECT_LE(seen.most_held, std::min(groups, buffers));
@@ -155,4 +155,4 @@ TEST(shard_offload_plan, turns_read_use_and_write_every_sub_group_once_and_share
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::offload_plan_test

@@ -12,6 +12,8 @@
 #include "trireme/optim/master_weights.h"
 #include "trireme/shard/sharded_data_parallel.h"
 
+namespace replaced_parameters_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -398,3 +400,5 @@ TEST(shard_replaced_parameters, an_optimizer_state_of_whole_parameters_is_refuse
   });
   expect_on_all(said, {"ShardedOptimizer: the optimizer's state does not fit this rank's shards"});
 }
+
+}  // namespace replaced_parameters_test

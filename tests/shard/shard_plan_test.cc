@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace trireme {
+namespace trireme::shard_plan_test {
 namespace {
 
 // Every element of every parameter lies in exactly one piece, for all small sizes and ranks <= 16.
@@ -64,4 +64,4 @@ TEST(shard_shard_plan, a_rank_has_at_most_one_piece_of_a_parameter) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::shard_plan_test

@@ -10,6 +10,8 @@
 #include "trireme/shard/gradient_scatter.h"
 #include "trireme/shard/sharded_optimizer.h"
 
+namespace sharded_data_parallel_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -277,3 +279,5 @@ TEST(shard_sharded_data_parallel, the_module_outlives_its_sharding) {
 }
 
 }  // namespace
+
+}  // namespace sharded_data_parallel_test

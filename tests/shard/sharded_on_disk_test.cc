@@ -11,6 +11,8 @@
 #include "trireme/optim/optimizer.h"
 #include "trireme/shard/offload_optimizer.h"
 
+namespace sharded_on_disk_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -287,3 +289,5 @@ TEST(shard_sharded_on_disk, a_shard_that_is_larger_than_a_buffer_may_be_is_refus
 }
 
 }  // namespace
+
+}  // namespace sharded_on_disk_test

@@ -16,6 +16,8 @@
 #include "trireme/shard/sharded_data_parallel.h"
 #include "trireme/shard/sharded_optimizer.h"
 
+namespace tied_weights_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -311,3 +313,5 @@ TEST(shard_tied_weights, an_optimizer_in_a_file_steps_them_once) {
   }
   for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(twice[i].second.equal(once[i].second)) << i;
 }
+
+}  // namespace tied_weights_test

@@ -16,6 +16,8 @@
 #include "trireme/store/tcp_server.h"
 #include "trireme/store/tcp_store.h"
 
+namespace attacks_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 using namespace std::chrono_literals;
@@ -215,3 +217,5 @@ TEST_F(store_attacks, not_one_but_a_thousand_clients) {
   EXPECT_EQ(server_.clients(), size_t{kClients + 1});
   EXPECT_EQ(real_.stop(), "");
 }
+
+}  // namespace attacks_test

@@ -9,6 +9,8 @@
 #include "trireme/base/error.h"
 #include "trireme/store/file_seats.h"
 
+namespace file_log_test {
+
 using namespace trireme;
 using namespace trireme::detail;
 using Type = FileRecord::Type;
@@ -166,3 +168,5 @@ TEST(store_file_seats, a_file_without_anybody_is_left_behind) {
   EXPECT_EQ(seat.verdict, FileVerdict::refused);
   EXPECT_TRUE(has(seat.why, "Delete the file")) << seat.why;
 }
+
+}  // namespace file_log_test

@@ -21,6 +21,8 @@
 #include "trireme/store/join.h"
 #include "trireme/store/rendezvous.h"
 
+namespace file_store_test {
+
 using namespace trireme;
 using namespace std::chrono_literals;
 using trireme::testing::Child;
@@ -419,3 +421,5 @@ TEST(store_file_store, two_threads_on_one_object_are_told) {
   b.join();
   EXPECT_GE(told, 1);
 }
+
+}  // namespace file_store_test

@@ -16,6 +16,8 @@
 #include "trireme/store/join.h"
 #include "trireme/store/strangers.h"
 
+namespace flood_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 using namespace std::chrono_literals;
@@ -237,3 +239,5 @@ TEST(store_flood, few_descriptors_are_kept_for_ranks_and_nothing_spins) {
   serving.tell("end");
   EXPECT_EQ(serving.wait(), 0);
 }
+
+}  // namespace flood_test

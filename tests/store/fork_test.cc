@@ -9,6 +9,8 @@
 #include "trireme/store/rendezvous.h"
 #include "trireme/store/tcp_store.h"
 
+namespace fork_test {
+
 // A child of a fork() has its parent's connections to the store.
 using namespace trireme;
 using namespace trireme::testing;
@@ -110,3 +112,5 @@ TEST(store_fork, a_child_of_the_process_that_serves_ends_at_once_and_the_store_g
   client.reset();
   EXPECT_TRUE(handle.close(Deadline::after(kSoon)));
 }
+
+}  // namespace fork_test

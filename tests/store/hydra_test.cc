@@ -6,6 +6,8 @@
 
 #include <map>
 
+namespace hydra_test {
+
 using namespace trireme;
 
 namespace {
@@ -49,3 +51,5 @@ TEST(store_hydra, reads_what_the_kernel_says) {
   EXPECT_EQ(line->rfind(std::to_string(::getpid()) + " (", 0), 0u);
   EXPECT_FALSE(process_stat(0));
 }
+
+}  // namespace hydra_test

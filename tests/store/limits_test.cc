@@ -13,6 +13,8 @@
 #include "trireme/store/tcp_server.h"
 #include "trireme/store/tcp_store.h"
 
+namespace limits_test {
+
 using namespace trireme;
 using namespace std::chrono_literals;
 using trireme::testing::Child;
@@ -123,3 +125,5 @@ TEST(store_limits, a_store_that_cannot_be_opened_for_want_of_descriptors_says_so
   EXPECT_EQ(child.hear(), "1");
   EXPECT_EQ(child.wait(), 0);
 }
+
+}  // namespace limits_test

@@ -14,6 +14,8 @@
 #include "trireme/store/tcp_server.h"
 #include "trireme/store/tcp_store.h"
 
+namespace link_test {
+
 using namespace trireme;
 using namespace std::chrono_literals;
 using trireme::testing::Child;
@@ -160,3 +162,5 @@ TEST(store_link, a_cut_is_known_in_seconds_and_a_stopped_client_is_not_a_cut) {
     EXPECT_EQ(child->hear(), "whole");
   }
 }
+
+}  // namespace link_test

@@ -8,6 +8,8 @@
 #include "trireme/base/error.h"
 #include "trireme/store/slurm.h"
 
+namespace rank_env_test {
+
 using namespace trireme;
 
 namespace {
@@ -132,10 +134,8 @@ TEST(store_rank_env, ranks_that_hydra_started_on_one_host_have_its_proxy_as_thei
                [] { return "hydra-7-99"; })
         .job_id;
   };
-  const Env here{{"PMI_RANK", "1"},
-                 {"PMI_SIZE", "2"},
-                 {"MPI_LOCALRANKID", "1"},
-                 {"MPI_LOCALNRANKS", "2"}};
+  const Env here{
+      {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
   EXPECT_EQ(job(here), "hydra-7-99");
   EXPECT_EQ(job(here + Env{{"RANK", "1"}, {"WORLD_SIZE", "2"}}), "hydra-7-99");
   EXPECT_EQ(job(here + Env{{"MPI_LOCALNRANKS", "1"}, {"MPI_LOCALRANKID", "0"}}), "");  // two hosts
@@ -258,3 +258,5 @@ TEST(store_rank_env, slurm_task_counts_expand) {
   for (auto text : {"", "x", "2(x", "2(xa)", "2(x3", "2()", ",", "2,,3"})
     EXPECT_THROW(slurm_tasks_on_node(text, 0, "V"), UsageError) << text;
 }
+
+}  // namespace rank_env_test

@@ -13,6 +13,8 @@
 #include "trireme/net/connect.h"
 #include "trireme/store/protocol.h"
 
+namespace relay_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 using namespace std::chrono_literals;
@@ -282,3 +284,5 @@ TEST_F(store_relay, the_store_says_where_it_listens_and_no_relay_can_say_otherwi
   EXPECT_EQ(entry.port, at().address.port);
   EXPECT_NE(entry.port, relay.at().address.port);
 }
+
+}  // namespace relay_test

@@ -21,6 +21,8 @@
 #include "trireme/store/tcp_store.h"
 #include "trireme/store/unix_store.h"
 
+namespace rendezvous_test {
+
 using namespace trireme;
 using namespace std::chrono_literals;
 
@@ -502,3 +504,5 @@ TEST(store_rendezvous, processes_meet_by_their_environment_and_a_killed_one_is_n
       EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   }
 }
+
+}  // namespace rendezvous_test

@@ -19,6 +19,8 @@
 #include "trireme/store/rendezvous.h"
 #include "trireme/store/unix_store.h"
 
+namespace squatter_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 using namespace std::chrono_literals;
@@ -335,3 +337,5 @@ TEST_F(store_squatter, a_refusal_is_believed_at_last_and_at_once_where_there_is_
       UsageError);
   EXPECT_LT(seconds_since(start), 10);
 }
+
+}  // namespace squatter_test

@@ -14,6 +14,8 @@
 #include "trireme/store/tcp_server.h"
 #include "trireme/store/tcp_store.h"
 
+namespace store_test {
+
 using namespace trireme;
 using namespace std::chrono_literals;
 
@@ -61,7 +63,7 @@ const Kind kKinds[] = {
      }},
 };
 
-class store_store : public testing::TestWithParam<Kind> {
+class store_store : public ::testing::TestWithParam<Kind> {
  protected:
   store_store()
       : server_({credentials()}, GetParam().is_unix ? net::Endpoint::unix_abstract(
@@ -213,7 +215,7 @@ TEST_P(store_store, a_will_is_not_carried_out_after_a_goodbye) {
   EXPECT_EQ(third->num_keys(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(, store_store, testing::ValuesIn(kKinds),
+INSTANTIATE_TEST_SUITE_P(, store_store, ::testing::ValuesIn(kKinds),
                          [](const auto& info) { return info.param.name; });
 
 TEST(store_prefix, does_not_see_other_prefixes) {
@@ -225,3 +227,5 @@ TEST(store_prefix, does_not_see_other_prefixes) {
   EXPECT_EQ(inner->get("a/k", soon()), "of a");
   EXPECT_EQ(a.missing({"x"}), std::vector<std::string>{"x"});
 }
+
+}  // namespace store_test

@@ -16,6 +16,8 @@
 #include "trireme/store/tcp_store.h"
 #include "trireme/store/unix_store.h"
 
+namespace tcp_server_test {
+
 using namespace trireme;
 using namespace std::chrono_literals;
 
@@ -386,3 +388,5 @@ TEST(store_protocol, version_3_looks_like_this) {
                                               "\0\0\0\0",
                                               46));
 }
+
+}  // namespace tcp_server_test

@@ -15,6 +15,8 @@
 #include "trireme/store/tcp_store.h"
 #include "trireme/store/unix_store.h"
 
+namespace will_test {
+
 using namespace trireme;
 using namespace std::chrono_literals;
 using trireme::testing::Child;
@@ -214,3 +216,5 @@ TEST(store_wills, a_killed_server_is_known_at_once_by_who_waits_and_by_who_calls
   EXPECT_THROW(idle->add("n", 1), PeerLost);
   EXPECT_LT(seconds_since(start), kSecond);
 }
+
+}  // namespace will_test

@@ -11,6 +11,8 @@
 #include "trireme/base/error.h"
 #include "trireme/tensor/autocast_compat.h"
 
+namespace autocast_test {
+
 using namespace trireme;
 
 namespace {
@@ -174,3 +176,5 @@ TEST(tensor_autocast, float16_on_a_cpu_is_refused_by_what_the_kernels_say) {
   EXPECT_EQ(lacks, "mm, conv2d, layer_norm");
 #endif
 }
+
+}  // namespace autocast_test

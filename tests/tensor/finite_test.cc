@@ -6,6 +6,8 @@
 
 #include <limits>
 
+namespace finite_test {
+
 using namespace trireme;
 
 TEST(tensor_finite, every_place_of_every_length_is_looked_at) {
@@ -66,3 +68,5 @@ TEST(tensor_finite, a_large_copy_past_the_cache_is_whole) {
   from[n - 1] = std::numeric_limits<float>::infinity();
   EXPECT_FALSE(copy_all_finite(to.narrow(0, 0, n), from));
 }
+
+}  // namespace finite_test

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstring>
 
+namespace half_cast_test {
+
 using namespace trireme;
 
 TEST(tensor_half_cast, gives_libtorchs_bits_for_every_bit_pattern) {
@@ -37,3 +39,5 @@ TEST(tensor_half_cast, gives_libtorchs_bits_for_every_bit_pattern) {
                  back.numel());
   EXPECT_EQ(std::memcmp(back.data_ptr(), ours.to(at::kFloat).data_ptr(), back.nbytes()), 0);
 }
+
+}  // namespace half_cast_test

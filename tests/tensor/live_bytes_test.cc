@@ -6,6 +6,8 @@
 
 #include <thread>
 
+namespace live_bytes_test {
+
 using namespace trireme;
 
 TEST(tensor_live_bytes, counts_what_is_allocated_and_freed_and_the_most) {
@@ -56,3 +58,5 @@ TEST(tensor_live_bytes, an_inner_one_hides_the_outer_until_it_ends) {
   b = torch::zeros({1000});
   EXPECT_GE(outer.now(), 4000);
 }
+
+}  // namespace live_bytes_test

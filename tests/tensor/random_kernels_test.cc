@@ -9,6 +9,8 @@
 
 #include "trireme/base/philox.h"
 
+namespace random_kernels_test {
+
 using namespace trireme;
 
 namespace {
@@ -59,3 +61,5 @@ TEST(tensor_random_kernels, dropout_works_in_place) {
   trireme::detail::dropout_row(x.data(), x.data(), 300, 7, 30000, 2);
   EXPECT_EQ(x, y);
 }
+
+}  // namespace random_kernels_test

@@ -11,6 +11,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/philox.h"
 
+namespace random_test {
+
 using namespace trireme;
 
 namespace {
@@ -205,3 +207,5 @@ TEST(tensor_random, the_default_generator_can_be_re_seeded) {
   seed_default_generator(6);
   EXPECT_FALSE(at::rand({8}).equal(a));
 }
+
+}  // namespace random_test

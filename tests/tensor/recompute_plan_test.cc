@@ -8,6 +8,8 @@
 
 #include "trireme/base/error.h"
 
+namespace recompute_plan_test {
+
 using namespace trireme;
 
 namespace {
@@ -103,3 +105,5 @@ TEST(tensor_recompute_plan, sizes_that_cannot_be_are_refused) {
   EXPECT_THROW(plan_recompute({0, {{1, 2}}, 0}, 1), UsageError);
   EXPECT_THROW(plan_recompute({0, {{1, -2}}, 0}, 1), UsageError);
 }
+
+}  // namespace recompute_plan_test

@@ -22,6 +22,8 @@
 #include "trireme/tensor/random.h"
 #include "trireme/tensor/torch_compat.h"
 
+namespace recompute_test {
+
 using namespace trireme;
 using Tensors = std::vector<at::Tensor>;
 
@@ -509,3 +511,5 @@ TEST(tensor_recompute, calls_that_make_no_sense_are_refused) {
   says(refused([&] { torch::autograd::grad({y}, {x}, {}, true, /*create_graph=*/true); }),
        "create_graph=true");
 }
+
+}  // namespace recompute_test

@@ -12,6 +12,8 @@
 
 #include "trireme/layers/dropout.h"
 
+namespace stock_random_test {
+
 using namespace trireme;
 
 namespace {
@@ -52,3 +54,5 @@ TEST(tensor_stock_random, says_what_to_write_instead) {
   torch::nn::Sequential net(torch::nn::Dropout(0.5));
   EXPECT_EQ(find_stock_random(*net)->instead, "trireme::Dropout, which is keyed by sample");
 }
+
+}  // namespace stock_random_test

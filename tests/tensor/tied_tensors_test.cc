@@ -8,6 +8,8 @@
 #include "tests/support/refusals.h"
 #include "trireme/tensor/tensor_overlaps.h"
 
+namespace tied_tensors_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -99,3 +101,5 @@ TEST(tensor_tied_tensors, a_refusal_names_both) {
     EXPECT_TRUE(has(said, "register one tensor under both names")) << said;
   }
 }
+
+}  // namespace tied_tensors_test

@@ -16,6 +16,8 @@
 #include "trireme/train/saving.h"
 #include "trireme/train/trainer.h"
 
+namespace balance_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -249,3 +251,5 @@ TEST(train_balance, an_engine_refuses_it) {
     return has(text, "balance.mode is \"throughput\", and initialize() steps on the batches");
   }));
 }
+
+}  // namespace balance_test

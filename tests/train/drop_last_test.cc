@@ -7,6 +7,8 @@
 #include "trireme/base/error.h"
 #include "trireme/train/trainer.h"
 
+namespace drop_last_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -137,3 +139,5 @@ TEST(train_drop_last, loader_threads_change_no_bit) {
       check<Error>(first_difference(now, first).empty(), "{} workers", workers);
     });
 }
+
+}  // namespace drop_last_test

@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 #include <torch/serialize.h>
 
-#include <sstream>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -16,6 +14,8 @@
 #include "tests/shard/sharded_nets.h"
 #include "trireme/base/file.h"
 #include "trireme/base/log.h"
+
+namespace engine_test {
 
 using namespace trireme;
 using namespace trireme::testing;
@@ -433,3 +433,5 @@ TEST(train_engine, what_it_cannot_do_is_said) {
   EXPECT_NE(constant[0].find("no scalar that depends on the module"), std::string::npos)
       << constant[0];
 }
+
+}  // namespace engine_test

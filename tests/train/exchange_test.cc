@@ -14,6 +14,8 @@
 #include "trireme/checkpoint/folders.h"
 #include "trireme/train/trainer.h"
 
+namespace exchange_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -124,3 +126,5 @@ TEST(train_exchange, what_ranks_cannot_do_is_refused_on_all_of_them) {
        "the last level is to be of all");
   says({"compression.type=powersgd", "compression.rank=4000"}, "4000");
 }
+
+}  // namespace exchange_test

@@ -10,6 +10,8 @@
 #include "trireme/base/check.h"
 #include "trireme/train/trainer.h"
 
+namespace gradient_noise_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -130,3 +132,5 @@ TEST(train_gradient_noise, is_in_every_line_of_the_metrics_and_in_the_last_words
   ASSERT_FALSE(said.empty());
   EXPECT_NE(said.back().find("gradient noise scale: "), std::string::npos) << said.back();
 }
+
+}  // namespace gradient_noise_test

@@ -15,6 +15,8 @@
 #include "trireme/train/evaluate.h"
 #include "trireme/train/trainer.h"
 
+namespace key_effects_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -534,3 +536,5 @@ TEST(train_key_effects, another_value_is_another_run) {
     EXPECT_TRUE(a != b) << row.a << " and " << row.b << " are the same run";
   }
 }
+
+}  // namespace key_effects_test

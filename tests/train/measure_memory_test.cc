@@ -7,6 +7,8 @@
 #include "tests/train/small_runs.h"
 #include "trireme/planner/memory_plan.h"
 
+namespace measure_memory_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -93,3 +95,5 @@ TEST(train_measure_memory, what_stays_beside_a_run_is_its_data) {
   EXPECT_EQ(one.buffers, two.buffers);
   EXPECT_LT(one.buffers, 5 << 20);
 }
+
+}  // namespace measure_memory_test

@@ -11,6 +11,8 @@
 #include "trireme/train/forward_backward.h"
 #include "trireme/train/saving.h"
 
+namespace memory_backoff_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -245,3 +247,5 @@ TEST(train_memory_backoff, a_checkpoint_keeps_what_ranks_found_out) {
     EXPECT_EQ(next_batch(run).size(), g.rank() == 1 ? 4u : 1u);
   });
 }
+
+}  // namespace memory_backoff_test

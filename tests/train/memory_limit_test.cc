@@ -8,7 +8,7 @@
 #include "tests/train/small_runs.h"
 #include "trireme/train/memory_backoff.h"
 
-namespace trireme::testing {
+namespace trireme::testing::memory_limit_test {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -46,4 +46,4 @@ TEST(train_memory_limit, and_ends_the_run_without_back_off) {
   EXPECT_TRUE(has(text, "memory") || has(text, "alloc")) << text;
 }
 
-}  // namespace trireme::testing
+}  // namespace trireme::testing::memory_limit_test

@@ -10,6 +10,8 @@
 #include "trireme/tensor/live_bytes.h"
 #include "trireme/train/forward_backward.h"
 
+namespace memory_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -135,3 +137,5 @@ TEST(train_memory, shared_memory_holds_the_gradients_once) {
       },
       options);
 }
+
+}  // namespace memory_test

@@ -10,6 +10,8 @@
 #include "trireme/base/failpoint.h"
 #include "trireme/base/trace.h"
 
+namespace offload_trace_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -96,3 +98,5 @@ TEST(train_offload_trace, the_disk_reads_and_writes_while_the_rank_computes_and_
 }
 
 }  // namespace
+
+}  // namespace offload_trace_test

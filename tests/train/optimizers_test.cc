@@ -9,6 +9,8 @@
 #include "trireme/checkpoint/folders.h"
 #include "trireme/train/trainer.h"
 
+namespace optimizers_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -137,3 +139,5 @@ TEST(train_optimizers, rates_scale_with_the_batch) {
   EXPECT_NEAR(rates({"scheduler.lr_scaling=linear", "scheduler.base_batch_size=4"}, 1)[0], 2, 1e-9);
   EXPECT_NEAR(rates({"scheduler.lr_scaling=sqrt", "scheduler.base_batch_size=4"}, 1)[0], 1, 1e-9);
 }
+
+}  // namespace optimizers_test

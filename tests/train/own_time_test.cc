@@ -6,6 +6,8 @@
 #include <future>
 #include <thread>
 
+namespace own_time_test {
+
 using namespace trireme;
 
 namespace {
@@ -54,3 +56,5 @@ TEST(train_own_time, a_thread_that_sleeps_is_not_computing_and_one_that_works_is
   EXPECT_LT(slept, 0.1) << "it waited for 0.2 s of somebody's work";
   EXPECT_GT(time.take(), 0.09);
 }
+
+}  // namespace own_time_test

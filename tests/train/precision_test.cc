@@ -17,6 +17,8 @@
 #include "trireme/train/recompute_setup.h"
 #include "trireme/train/trainer.h"
 
+namespace precision_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -372,3 +374,5 @@ TEST(train_precision, a_whole_run_evaluates_saves_and_resumes_in_bfloat16) {
     EXPECT_EQ(train(config, g, again).loss, r.loss);
   });
 }
+
+}  // namespace precision_test

@@ -11,6 +11,8 @@
 #include "trireme/tensor/live_bytes.h"
 #include "trireme/tensor/random.h"
 
+namespace recompute_setup_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -140,3 +142,5 @@ TEST(train_recompute_setup, measuring_changes_nothing_of_what_is_trained) {
   const auto roomy = train_on_threads(1, six_blocks(corpus, budget(1000)), 2);
   EXPECT_EQ(first_difference(roomy[0].weights, plain[0].weights), "");
 }
+
+}  // namespace recompute_setup_test

@@ -10,6 +10,8 @@
 #include "trireme/checkpoint/folders.h"
 #include "trireme/train/trainer.h"
 
+namespace resume_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -239,3 +241,5 @@ TEST(train_resume, saving_changes_no_bit_of_the_run) {
   run_on(2, ten_steps(f.corpus, {"checkpoint.every=1", "training.eval_every=2"}), into(f.run("b")));
   EXPECT_TRUE(model_of(f.run("a")) == model_of(f.run("b")));
 }
+
+}  // namespace resume_test

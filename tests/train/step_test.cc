@@ -13,6 +13,8 @@
 #include "trireme/base/error.h"
 #include "trireme/optim/optimizer.h"
 
+namespace step_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -284,3 +286,5 @@ TEST(train_step, dropout_is_on_in_training_and_the_step_changes_it) {
     EXPECT_EQ(train_step(s.run).loss, first);  // keyed by the step: the same masks again
   });
 }
+
+}  // namespace step_test

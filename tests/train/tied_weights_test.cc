@@ -12,6 +12,8 @@
 #include "trireme/checkpoint/writer.h"
 #include "trireme/train/engine.h"
 
+namespace tied_weights_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -184,3 +186,5 @@ TEST(train_tied_weights, ranks_that_tie_differently_are_told_which_name) {
        }))
     EXPECT_TRUE(has(s, "Mismatch") && has(s, "also named")) << s;
 }
+
+}  // namespace tied_weights_test

@@ -12,6 +12,8 @@
 #include "trireme/train/forward_backward.h"
 #include "trireme/train/trainer.h"
 
+namespace token_batches_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -188,3 +190,5 @@ TEST(train_token_batches, what_does_not_go_together_is_refused_by_name) {
                      "data_efficiency.data_sampling.dynamic_batching.max_tokens=5"}),
             "");
 }
+
+}  // namespace token_batches_test

@@ -14,6 +14,8 @@
 #include "trireme/train/evaluate.h"
 #include "trireme/train/unused_gpu.h"
 
+namespace trainer_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -252,3 +254,5 @@ TEST(train_trainer, data_that_does_not_fit_the_model_is_refused) {
     }
   });
 }
+
+}  // namespace trainer_test

@@ -9,6 +9,8 @@
 #include "tests/support/refusals.h"
 #include "tests/train/small_runs.h"
 
+namespace tune_buckets_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -103,3 +105,5 @@ TEST(train_tune_buckets, weights_are_those_of_a_run_that_is_not_tuned) {
   EXPECT_EQ(first_difference(tuned[0].weights, plain[0].weights), "");
   EXPECT_EQ(first_difference(tuned[1].weights, plain[0].weights), "");
 }
+
+}  // namespace tune_buckets_test

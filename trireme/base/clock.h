@@ -12,6 +12,13 @@ namespace trireme {
 using Clock = std::chrono::steady_clock;
 using Duration = Clock::duration;
 
+/// Since 1970, for what people and other systems read.
+inline int64_t wall_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
 class Deadline {
  public:
   static Deadline never() { return Deadline(Clock::time_point::max()); }

@@ -25,14 +25,14 @@ struct Point {
   int visits = 0;
 };
 
-struct State {
+struct FailpointState {
   std::atomic<bool> armed{false};
   std::mutex mutex;
   std::vector<Point> points;
 };
 
-State& state() {
-  static State* s = new State;
+FailpointState& failpoint_state() {
+  static FailpointState* s = new FailpointState;
   return *s;
 }
 
@@ -92,18 +92,18 @@ void set_failpoints(const std::string& text) {
     if (end > begin) points.push_back(parse(text.substr(begin, end - begin)));
     begin = end + 1;
   }
-  std::lock_guard lock(state().mutex);
-  state().points = std::move(points);
-  state().armed = !state().points.empty();
+  std::lock_guard lock(failpoint_state().mutex);
+  failpoint_state().points = std::move(points);
+  failpoint_state().armed = !failpoint_state().points.empty();
 }
 
-bool detail::failpoints_armed() { return state().armed.load(std::memory_order_relaxed); }
+bool detail::failpoints_armed() { return failpoint_state().armed.load(std::memory_order_relaxed); }
 
 int detail::visit_failpoint(const char* name) {
   Point hit;
   {
-    std::lock_guard lock(state().mutex);
-    for (auto& p : state().points) {
+    std::lock_guard lock(failpoint_state().mutex);
+    for (auto& p : failpoint_state().points) {
       if (p.name != name || (p.rank >= 0 && p.rank != thread_rank())) continue;
       ++p.visits;
       if (p.at_visit == 0 || p.visits == p.at_visit) hit = p;

@@ -30,31 +30,31 @@ int level_from_environment() {
   return -1;
 }
 
-struct State {
+struct LogState {
   int environment = level_from_environment();
   std::atomic<int> level{environment >= 0 ? environment : static_cast<int>(LogLevel::warn)};
   std::mutex mutex;
   std::function<void(LogLevel, std::string_view)> sink;
 };
 
-State& state() {
-  static State* s = new State;  // outlives static destructors that log
+LogState& log_state() {
+  static LogState* s = new LogState;  // outlives static destructors that log
   return *s;
 }
 
 }  // namespace
 
 bool log_enabled(LogLevel level) {
-  return static_cast<int>(level) >= state().level.load(std::memory_order_relaxed);
+  return static_cast<int>(level) >= log_state().level.load(std::memory_order_relaxed);
 }
 
 void set_log_level(LogLevel level) {
-  if (state().environment < 0) state().level = static_cast<int>(level);
+  if (log_state().environment < 0) log_state().level = static_cast<int>(level);
 }
 
 void set_log_sink(std::function<void(LogLevel, std::string_view)> sink) {
-  std::lock_guard lock(state().mutex);
-  state().sink = std::move(sink);
+  std::lock_guard lock(log_state().mutex);
+  log_state().sink = std::move(sink);
 }
 
 std::string format_log_line(LogLevel level, std::string_view text) {
@@ -67,7 +67,7 @@ std::string format_log_line(LogLevel level, std::string_view text) {
 
 void log_line(LogLevel level, std::string_view text) {
   if (!log_enabled(level) || level == LogLevel::off) return;
-  State& s = state();
+  LogState& s = log_state();
   std::lock_guard lock(s.mutex);
   if (s.sink) return s.sink(level, text);
   std::string line = format_log_line(level, text);

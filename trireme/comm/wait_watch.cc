@@ -17,7 +17,7 @@ namespace {
 
 constexpr Duration kSayAfter = std::chrono::seconds(1);
 constexpr Duration kReportAfter = std::chrono::seconds(3);
-constexpr size_t kMessagesKept = 1024;
+constexpr size_t kMessagesWatched = 1024;
 
 /// Each look reads all ranks' words: the whole job asks some 100,000 times a second at most.
 Duration look_every(int ranks) {
@@ -72,7 +72,7 @@ uint64_t WaitWatch::posted(const std::string& group, WaitKind kind, int peer, in
   GroupCalls& calls = of(group);
   auto& [to, from] = calls.messages[{peer, tag}];
   const uint64_t number = kind == WaitKind::send ? ++to : ++from;
-  if (calls.messages.size() > kMessagesKept) {
+  if (calls.messages.size() > kMessagesWatched) {
     calls.messages.clear();
     calls.all_messages = false;
   }

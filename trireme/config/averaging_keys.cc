@@ -5,7 +5,7 @@
 namespace trireme::detail {
 namespace {
 
-constexpr const char* kAny = "averaging.type=local_sgd,diloco,hierarchical";
+constexpr const char* kAnyAveraging = "averaging.type=local_sgd,diloco,hierarchical";
 constexpr const char* kDiLoCo = "averaging.type=diloco";
 constexpr const char* kLevels = "averaging.type=hierarchical";
 
@@ -31,10 +31,10 @@ std::vector<KeyInfo> averaging_keys() {
                "of their weights, or (diloco) by an outer optimizer's step"},
       number_when("averaging.period", KeyType::integer, "16", 1, 1e9,
                   "averaging.type=local_sgd,diloco", "steps apart between two averages"),
-      number_when("averaging.start_step", KeyType::integer, "0", 0, 1e15, kAny,
+      number_when("averaging.start_step", KeyType::integer, "0", 0, 1e15, kAnyAveraging,
                   "steps that all take as one, to begin with (post-local SGD)"),
       number_when(
-          "averaging.near", KeyType::integer, "1", 1, 1e6, kAny,
+          "averaging.near", KeyType::integer, "1", 1, 1e6, kAnyAveraging,
           "neighbouring ranks that add their gradients in every step all the same, such as those "
           "of a host"),
       list("averaging.group_sizes",

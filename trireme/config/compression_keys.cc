@@ -8,7 +8,7 @@ namespace {
 
 namespace limits = compression_limits;
 
-constexpr const char* kAny = "compression.type=int8,topk,sign,powersgd,auto";
+constexpr const char* kAnyCodec = "compression.type=int8,topk,sign,powersgd,auto";
 
 KeyInfo flag(const char* path, const char* when, const char* help) {
   return {
@@ -49,9 +49,9 @@ std::vector<KeyInfo> compression_keys() {
       number_when("compression.rank", KeyType::integer, "4", 1, limits::kMostRank,
                   "compression.type=powersgd,auto",
                   "of the two factors that travel in a matrix's place"),
-      number_when("compression.start_step", KeyType::integer, "2", 0, 1e15, kAny,
+      number_when("compression.start_step", KeyType::integer, "2", 0, 1e15, kAnyCodec,
                   "steps whose gradients travel as they are, to begin with"),
-      flag("compression.error_feedback", kAny, "what was not sent is added to the next gradient"),
+      flag("compression.error_feedback", kAnyCodec, "what was not sent is added to the next gradient"),
       number_when("compression.max_residual", KeyType::number, "0.4", limits::kLeastResidual,
                   limits::kMostResidual, "compression.type=auto",
                   "part of a bucket's energy that a codec may leave"),

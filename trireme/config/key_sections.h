@@ -21,6 +21,11 @@ inline KeyInfo number_when(const char* path, KeyType type, const char* value, do
           .help = help};
 }
 
+/// A key of DeepSpeed's that changes nothing here.
+inline KeyInfo without_effect(const std::string& path, const char* why) {
+  return {.path = path, .deepspeed = true, .status = KeyStatus::without_effect, .why = why};
+}
+
 std::vector<KeyInfo> model_keys();
 std::vector<KeyInfo> data_keys();
 std::vector<KeyInfo> optimizer_keys();

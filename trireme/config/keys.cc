@@ -31,7 +31,7 @@ Index build() {
   return index;
 }
 
-const Index& table() {
+const Index& key_index() {
   static const Index index = build();
   return index;
 }
@@ -48,10 +48,10 @@ std::string_view parent(std::string_view path) {
 
 }  // namespace
 
-const std::vector<KeyInfo>& all_keys() { return table().keys; }
+const std::vector<KeyInfo>& all_keys() { return key_index().keys; }
 
 const KeyInfo* find_key(std::string_view path) {
-  const auto& index = table();
+  const auto& index = key_index();
   auto row = [&](const std::string& name) -> const KeyInfo* {
     auto it = index.by_path.find(name);
     return it == index.by_path.end() ? nullptr : &index.keys[it->second];
@@ -63,9 +63,9 @@ const KeyInfo* find_key(std::string_view path) {
 }
 
 bool is_section(std::string_view path) {
-  if (table().sections.contains(path)) return true;
+  if (key_index().sections.contains(path)) return true;
   for (auto up = parent(path); !up.empty(); up = parent(up))
-    if (table().by_path.contains(std::string(up) + ".*")) return true;
+    if (key_index().by_path.contains(std::string(up) + ".*")) return true;
   return false;
 }
 
@@ -83,9 +83,9 @@ std::string nearest_key(std::string_view path) {
       found = known;
     }
   };
-  for (const auto& key : table().keys)
+  for (const auto& key : key_index().keys)
     if (!key.path.ends_with(".*")) consider(key.path);
-  for (const auto& section : table().sections) consider(section);
+  for (const auto& section : key_index().sections) consider(section);
   return found;
 }
 

@@ -38,10 +38,6 @@ KeyInfo device(const std::string& path, const char* help) {
   return k;
 }
 
-KeyInfo without_effect(const std::string& path, const char* why) {
-  return {.path = path, .deepspeed = true, .status = KeyStatus::without_effect, .why = why};
-}
-
 KeyInfo older(const std::string& path, const std::string& of) {
   return {.path = path,
           .type = KeyType::boolean,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys of mixed precision: DeepSpeed's sections fp16, bf16, amp and torch_autocast,
 // communication_data_type and data_types. docs/mixed_precision.md says what they do.
-#include "trireme/config/keys.h"
+#include "trireme/config/key_sections.h"
 
 namespace trireme::detail {
 namespace {
@@ -25,10 +25,6 @@ KeyInfo number(const char* path, KeyType type, const char* value, double min, do
           .deepspeed = true};
 }
 
-KeyInfo without_effect(const char* path, const char* why) {
-  return {.path = path, .deepspeed = true, .status = KeyStatus::without_effect, .why = why};
-}
-
 KeyInfo refused(const char* path, KeyType type, const char* harmless, const char* why) {
   return {.path = path,
           .type = type,
@@ -38,7 +34,7 @@ KeyInfo refused(const char* path, KeyType type, const char* harmless, const char
           .harmless = harmless};
 }
 
-constexpr double kMany = 1e15;
+constexpr double kManySteps = 1e15;
 constexpr const char* kHalfMasters =
     "master weights and optimizer state are float32 here: 16 bytes a parameter with AdamW";
 constexpr const char* kDataTypes =
@@ -59,9 +55,9 @@ std::vector<KeyInfo> precision_keys() {
              "a loss scale that stays; 0: dynamic"),
       number("fp16.initial_scale_power", KeyType::integer, "16", 0, 127,
              "the dynamic scale begins at 2 to this power"),
-      number("fp16.loss_scale_window", KeyType::integer, "1000", 1, kMany,
+      number("fp16.loss_scale_window", KeyType::integer, "1000", 1, kManySteps,
              "good steps in a row until the scale doubles"),
-      number("fp16.hysteresis", KeyType::integer, "2", 1, kMany,
+      number("fp16.hysteresis", KeyType::integer, "2", 1, kManySteps,
              "overflows until the scale halves; a growth of the scale restores them"),
       off("fp16.consecutive_hysteresis", "every good step restores the hysteresis"),
       number("fp16.min_loss_scale", KeyType::number, "1.0", 1e-30, 3.4e38,

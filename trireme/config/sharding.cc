@@ -6,13 +6,13 @@
 namespace trireme {
 namespace {
 
-std::string ranks(int64_t n) { return fmt::format("{} {}", n, n == 1 ? "rank" : "ranks"); }
+std::string count_of_ranks(int64_t n) { return fmt::format("{} {}", n, n == 1 ? "rank" : "ranks"); }
 
 /// dp / number.
-int divide(int dp, const char* key, const ShardingInputs::Number& number) {
+int rest_of(int dp, const char* key, const ShardingInputs::Number& number) {
   check<UsageError>(number.value <= dp && dp % number.value == 0,
                     "{} {} ({}) does not divide {}: take a divisor of {}, or leave it out", key,
-                    number.value, number.origin, ranks(dp), dp);
+                    number.value, number.origin, count_of_ranks(dp), dp);
   return static_cast<int>(dp / number.value);
 }
 
@@ -28,16 +28,17 @@ Sharding solve_sharding(const ShardingInputs& given, int dp) {
   Sharding out{given.stage, given.stage > 0 ? dp : 1, given.stage > 0 ? 1 : dp};
   if (shard.value > 0 && given.stage > 0) {
     out.dp_shard = static_cast<int>(shard.value);
-    out.dp_replicate = divide(dp, "parallelism.dp_shard", shard);
+    out.dp_replicate = rest_of(dp, "parallelism.dp_shard", shard);
   }
   if (replicate.value == 0) return out;
-  const int left = divide(dp, "parallelism.dp_replicate", replicate);
+  const int left = rest_of(dp, "parallelism.dp_replicate", replicate);
   if (shard.value > 0 || given.stage == 0)
     check<UsageError>(out.dp_replicate == replicate.value,
                       "parallelism.dp_replicate {} ({}) × dp_shard {} ({}) is not {}: change one, "
                       "or leave one out",
                       replicate.value, replicate.origin, out.dp_shard,
-                      given.stage == 0 ? "zero_optimization.stage 0" : shard.origin, ranks(dp));
+                      given.stage == 0 ? "zero_optimization.stage 0" : shard.origin,
+                      count_of_ranks(dp));
   out.dp_replicate = static_cast<int>(replicate.value);
   out.dp_shard = given.stage > 0 ? left : 1;
   return out;

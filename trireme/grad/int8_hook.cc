@@ -15,7 +15,9 @@ namespace {
 
 namespace k = codec_kernels;
 
-enum Slot : int { kSent = 0, kGot, kOwn, kAll, kSum };
+struct Int8Slot {
+  enum : int { kSent = 0, kGot, kOwn, kAll, kSum };
+};
 
 constexpr int64_t kHeader = 16;  // a float: 1 where the sender's part is not usable
 
@@ -46,11 +48,11 @@ class Int8Encoded final : public Encoded {
         // Shares of whole cache lines, so that no two ranks' blocks begin within one.
         share_(((x_.numel() + ranks_ - 1) / ranks_ + 15) / 16 * 16),
         payload_(share_, block),
-        sent_(in.memory.bytes(group_, in.bucket, kSent, ranks_ * payload_.bytes)),
-        got_(in.memory.bytes(group_, in.bucket, kGot, ranks_ * payload_.bytes)),
-        own_(in.memory.bytes(group_, in.bucket, kOwn, payload_.bytes)),
-        all_(in.memory.bytes(group_, in.bucket, kAll, ranks_ * payload_.bytes)),
-        sum_(in.memory.floats(group_, in.bucket, kSum, share_)) {
+        sent_(in.memory.bytes(group_, in.bucket, Int8Slot::kSent, ranks_ * payload_.bytes)),
+        got_(in.memory.bytes(group_, in.bucket, Int8Slot::kGot, ranks_ * payload_.bytes)),
+        own_(in.memory.bytes(group_, in.bucket, Int8Slot::kOwn, payload_.bytes)),
+        all_(in.memory.bytes(group_, in.bucket, Int8Slot::kAll, ranks_ * payload_.bytes)),
+        sum_(in.memory.floats(group_, in.bucket, Int8Slot::kSum, share_)) {
     for (int64_t r = 0; r < ranks_; ++r) {
       char* p = at(sent_, r);
       std::memset(p, 0, kHeader);

@@ -7,19 +7,13 @@
 #include <sstream>
 
 #include "trireme/base/check.h"
+#include "trireme/base/lines.h"
 #include "trireme/base/philox.h"
 #include "trireme/comm/objects.h"
 #include "trireme/comm/reachable.h"
 
 namespace trireme {
 namespace {
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
-}
 
 // A line for each tensor, with all of its names.
 std::string description_of(const NamedTensors& tensors, const TiedNames& tied) {

@@ -20,7 +20,9 @@ namespace {
 
 namespace k = codec_kernels;
 
-enum Slot : int { kFirst = 30, kSecond };
+struct PowerSgdSlot {
+  enum : int { kFirst = 30, kSecond };
+};
 
 constexpr int64_t kFlag = 16;  // floats, of which the first counts parts that are not usable
 
@@ -111,8 +113,8 @@ class PowerSgdEncoded final : public Encoded {
       first += s.compressed ? s.rows * codec_.rank() : part.numel;
       second += s.compressed ? s.cols * codec_.rank() : 0;
     }
-    left_ = in.memory.floats(group_, in.bucket, kFirst, first);
-    right_ = in.memory.floats(group_, in.bucket, kSecond, second);
+    left_ = in.memory.floats(group_, in.bucket, PowerSgdSlot::kFirst, first);
+    right_ = in.memory.floats(group_, in.bucket, PowerSgdSlot::kSecond, second);
     float* left = left_.data_ptr<float>();
     float* right = right_.data_ptr<float>();
     const float* x = x_.data_ptr<float>();

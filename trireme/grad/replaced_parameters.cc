@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "trireme/base/check.h"
+#include "trireme/base/lines.h"
 #include "trireme/base/philox.h"
 #include "trireme/comm/objects.h"
 
@@ -19,13 +20,6 @@ constexpr const char* kRefused = "refused: ";  // the first line of a rank that 
 uint64_t hash_of(const at::Tensor& t) {
   const at::Tensor bytes = t.detach().cpu().contiguous();
   return stable_hash(std::string_view(static_cast<const char*>(bytes.data_ptr()), bytes.nbytes()));
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
 }
 
 // "a.weight = 1f…" → "a.weight"

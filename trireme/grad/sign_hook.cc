@@ -11,7 +11,9 @@ namespace {
 
 namespace k = codec_kernels;
 
-enum Slot : int { kOwn = 10, kAll };
+struct SignSlot {
+  enum : int { kOwn = 10, kAll };
+};
 
 // Floats: a flag (1: not usable), one scale for each part; then the bits, by place in the bucket.
 class SignEncoded final : public Encoded {
@@ -24,8 +26,8 @@ class SignEncoded final : public Encoded {
         ranks_(group_.size()),
         head_((static_cast<int64_t>(parts_.size()) + 1 + 3) / 4 * 16),
         each_(head_ + (x_.numel() + 127) / 128 * 16),
-        own_(in.memory.bytes(group_, in.bucket, kOwn, each_)),
-        all_(in.memory.bytes(group_, in.bucket, kAll, ranks_ * each_)) {
+        own_(in.memory.bytes(group_, in.bucket, SignSlot::kOwn, each_)),
+        all_(in.memory.bytes(group_, in.bucket, SignSlot::kAll, ranks_ * each_)) {
     char* own = static_cast<char*>(own_.data_ptr());
     std::memset(own, 0, static_cast<size_t>(head_));
     std::memset(own + each_ - 16, 0, 16);

@@ -18,7 +18,9 @@
 namespace trireme {
 namespace {
 
-enum Slot : int { kOwn = 20, kAll };
+struct TopKSlot {
+  enum : int { kOwn = 20, kAll };
+};
 
 constexpr int64_t kSample = 32768;
 
@@ -64,7 +66,7 @@ int64_t chosen(const CodecInput& in, double density) {
   return all;
 }
 
-constexpr int64_t kHeader = 16;  // a float: 1 where the sender's part is not usable
+constexpr int64_t kTopKHeader = 16;  // a float: 1 where the sender's part is not usable
 
 class TopKEncoded final : public Encoded {
  public:
@@ -74,13 +76,13 @@ class TopKEncoded final : public Encoded {
         factor_(in.factor),
         ranks_(group_.size()),
         layout_(x_.numel(), chosen(in, density)),
-        each_(kHeader + layout_.bytes),
-        own_(in.memory.bytes(group_, in.bucket, kOwn, each_)),
-        all_(in.memory.bytes(group_, in.bucket, kAll, ranks_ * each_)) {
+        each_(kTopKHeader + layout_.bytes),
+        own_(in.memory.bytes(group_, in.bucket, TopKSlot::kOwn, each_)),
+        all_(in.memory.bytes(group_, in.bucket, TopKSlot::kAll, ranks_ * each_)) {
     char* own = static_cast<char*>(own_.data_ptr());
-    std::memset(own, 0, kHeader);
+    std::memset(own, 0, kTopKHeader);
     *reinterpret_cast<float*>(own) = in.usable ? 0 : 1;
-    top_k::Writer writer(layout_, own + kHeader);
+    top_k::Writer writer(layout_, own + kTopKHeader);
     uint16_t* value = writer.values();
     const float* x = x_.data_ptr<float>();
     std::vector<float> exact;
@@ -103,7 +105,7 @@ class TopKEncoded final : public Encoded {
     bool usable = true;
     for (int64_t r = 0; r < ranks_; ++r) {
       usable &= *reinterpret_cast<const float*>(at(r)) == 0;
-      readers_.emplace_back(layout_, at(r) + kHeader);
+      readers_.emplace_back(layout_, at(r) + kTopKHeader);
       check<Corrupt>(readers_.back().valid(),
                      "compression: the elements that rank {} sent are not of this bucket of {}", r,
                      x_.numel());
@@ -116,7 +118,7 @@ class TopKEncoded final : public Encoded {
     if (error) std::copy_n(x + begin, end - begin, error);
     std::fill_n(x + begin, end - begin, 0.0f);
     for (int64_t r = 0; r < ranks_; ++r) {
-      const auto* values = reinterpret_cast<const uint16_t*>(at(r) + kHeader + layout_.places);
+      const auto* values = reinterpret_cast<const uint16_t*>(at(r) + kTopKHeader + layout_.places);
       float* left = r == group_.rank() ? error : nullptr;
       readers_[static_cast<size_t>(r)].until(end, [&](int64_t i, int64_t which) {
         const float value = std::bit_cast<float>(uint32_t{values[which]} << 16);  // bfloat16

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/launch/text.h"
@@ -18,12 +19,6 @@ using nlohmann::json;
 
 constexpr size_t kMostBytes = size_t{4} << 20;
 constexpr int64_t kSecond = 1'000'000'000;
-
-int64_t wall_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 std::string text_of(const json& object, const char* key) {
   auto found = object.find(key);

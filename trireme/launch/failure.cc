@@ -17,10 +17,10 @@ namespace {
 
 constexpr size_t kWidth = 60;
 constexpr size_t kMostText = 16 << 10;
-constexpr int64_t kSecond = 1'000'000'000;
+constexpr int64_t kSecondNs = 1'000'000'000;
 
 std::string local_time(int64_t ns) {
-  time_t seconds = static_cast<time_t>(ns / kSecond);
+  time_t seconds = static_cast<time_t>(ns / kSecondNs);
   tm parts{};
   ::localtime_r(&seconds, &parts);
   char text[64];
@@ -62,7 +62,7 @@ bool WorkerFailure::is_consequence() const {
 int64_t WorkerFailure::time_ns() const {
   if (!report || !report->time_ns) return observed_ns;
   // A stamp in whole seconds means some instant within that second.
-  int64_t latest = *report->time_ns + (report->whole_seconds ? kSecond - 1 : 0);
+  int64_t latest = *report->time_ns + (report->whole_seconds ? kSecondNs - 1 : 0);
   return std::min(observed_ns, latest);
 }
 

@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "trireme/base/check.h"
+#include "trireme/base/clock.h"
 #include "trireme/base/log.h"
 #include "trireme/launch/children.h"
 #include "trireme/launch/failure.h"
@@ -38,12 +39,6 @@ constexpr Duration kStoppedPatience = seconds(4);
 constexpr Duration kStoppedLook = milliseconds(500);
 // timeout(1) and some schedulers send one request twice, to the process and to its group.
 constexpr Duration kSameRequest = milliseconds(100);
-
-int64_t wall_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 struct Worker {
   int rank = 0;

@@ -12,7 +12,7 @@
 
 namespace trireme {
 namespace {
-struct List : torch::nn::Module {};
+struct LayerList : torch::nn::Module {};
 }  // namespace
 
 Mlp::Mlp(const std::vector<int64_t>& sizes, uint64_t seed, const UnitMade& unit_made)
@@ -21,7 +21,7 @@ Mlp::Mlp(const std::vector<int64_t>& sizes, uint64_t seed, const UnitMade& unit_
                     "mlp: {} sizes: at least the input and the classes are needed", sizes.size());
   for (auto n : sizes)
     check<UsageError>(n >= 1, "mlp: a layer of {} units: sizes are at least 1", n);
-  auto list = register_module("layers", std::make_shared<List>());
+  auto list = register_module("layers", std::make_shared<LayerList>());
   for (size_t i = 0; i + 1 < sizes.size(); ++i) {
     layers_.push_back(
         list->register_module(std::to_string(i), std::make_shared<Linear>(sizes[i], sizes[i + 1])));

@@ -107,10 +107,11 @@ void ParamGroups::set_momentum(size_t group, double momentum) {
                     "learning-rate schedule: momentum can be set in the groups of a torch::optim "
                     "optimizer alone");
   OptimizerOptions& options = impl_->options(group);
-  check<UsageError>(
-      set_plain<SGDOptions>(options, momentum) || set_plain<RMSpropOptions>(options, momentum) ||
-          set_beta1<AdamOptions>(options, momentum) || set_beta1<AdamWOptions>(options, momentum),
-      "learning-rate schedule: this optimizer has no momentum to set");
+  check<UsageError>(set_plain<SGDOptions>(options, momentum) ||
+                        set_plain<RMSpropOptions>(options, momentum) ||
+                        set_beta1<torch::optim::AdamOptions>(options, momentum) ||
+                        set_beta1<torch::optim::AdamWOptions>(options, momentum),
+                    "learning-rate schedule: this optimizer has no momentum to set");
 }
 
 }  // namespace trireme::lr_scheduler

@@ -7,11 +7,10 @@
 #include "trireme/grad/power_sgd_plan.h"
 #include "trireme/grad/top_k_wire.h"
 #include "trireme/optim/averaging_plan.h"
+#include "trireme/planner/element_bytes.h"
 
 namespace trireme {
 namespace {
-
-constexpr int64_t kFloat = 4;
 
 int64_t all_of(const std::vector<ParameterShape>& parameters) {
   int64_t n = 0;
@@ -29,7 +28,7 @@ int64_t power_sgd_bytes(const CodecShape& c, const std::vector<ParameterShape>& 
     // Both factors travel; the right one is kept for the next step.
     numbers += compressed ? (rows + 2 * cols) * c.rank : n;
   }
-  return numbers * kFloat;
+  return numbers * kFloatBytes;
 }
 
 int64_t wire_bytes(const std::string& type, const CodecShape& c, int64_t ranks,
@@ -37,8 +36,8 @@ int64_t wire_bytes(const std::string& type, const CodecShape& c, int64_t ranks,
   const int64_t n = all_of(parameters);
   if (type == "none") return 0;
   if (type == "int8") {  // given away, got, all; of this rank's share the sum, exact and as sent
-    const int64_t payload = n + n / c.block * kFloat;
-    return 3 * payload + payload / ranks + n / ranks * kFloat;
+    const int64_t payload = n + n / c.block * kFloatBytes;
+    return 3 * payload + payload / ranks + n / ranks * kFloatBytes;
   }
   if (type == "sign") return (ranks + 1) * (n / 8);
   if (type == "topk") {
@@ -56,9 +55,10 @@ int64_t codec_bytes(const CodecShape& codec, int ranks, int element_bytes,
                     const std::vector<ParameterShape>& parameters) {
   if (codec.type == "none") return 0;
   const int64_t n = all_of(parameters);
-  const int64_t kept = codec.error_feedback ? n * kFloat : 0;
+  const int64_t kept = codec.error_feedback ? n * kFloatBytes : 0;
   if (ranks < 2) return kept;
-  int64_t wire = element_bytes == kFloat ? 0 : n * kFloat;  // half buckets are worked on as floats
+  int64_t wire =
+      element_bytes == kFloatBytes ? 0 : n * kFloatBytes;  // half buckets are worked on as floats
   if (codec.type != "auto") return kept + wire + wire_bytes(codec.type, codec, ranks, parameters);
   for (const char* type : {"int8", "powersgd", "sign", "topk"})  // all are tried
     wire += wire_bytes(type, codec, ranks, parameters);
@@ -69,9 +69,10 @@ int64_t exchange_bytes(const ExchangeShape& e, const std::vector<ParameterShape>
   const int64_t n = all_of(parameters);
   int64_t bytes = codec_bytes(e.gradients, e.ranks, e.gradient_bytes, parameters);
   if (e.averaging == "diloco")  // weights of the last period, momentum, the way since
-    bytes += 3 * n * kFloat + codec_bytes(e.pseudo_gradients, e.ranks, kFloat, {{"all", {n}, 0}});
+    bytes += 3 * n * kFloatBytes +
+             codec_bytes(e.pseudo_gradients, e.ranks, kFloatBytes, {{"all", {n}, 0}});
   else if (e.averaging != "none" && e.ranks > 1)
-    bytes += std::min(n * kFloat, kAveragedAtOnce);
+    bytes += std::min(n * kFloatBytes, kAveragedAtOnce);
   return bytes;
 }
 

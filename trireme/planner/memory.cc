@@ -5,11 +5,12 @@
 #include <numeric>
 
 #include "trireme/base/check.h"
+#include "trireme/planner/element_bytes.h"
 
 namespace trireme {
 namespace {
 
-constexpr int64_t kFloat = 4, kLine = 64;
+constexpr int64_t kLine = 64;
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -52,7 +53,7 @@ RankMemory whole(const MemoryQuestion& q, const Sums& s) {
   RankMemory m;
   m.weights = s.parameters * (q.weight_bytes + q.compute_bytes);
   m.gradients = s.lines * q.gradient_bytes;
-  m.optimizer = s.states * kFloat + s.parameters * q.master_bytes;
+  m.optimizer = s.states * kFloatBytes + s.parameters * q.master_bytes;
   m.buffers = q.group_bytes + in_flight(q, s);
   if (q.wire_bytes != q.gradient_bytes) m.buffers += bucket_of(q, s) * q.wire_bytes;
   return m;
@@ -64,7 +65,7 @@ RankMemory shared_out(const MemoryQuestion& q, const Sums& s) {
   const int64_t shard = line / q.dp_shard;
   // Every optimizer that can be shared out keeps the same number of states for each element.
   const int64_t states = s.parameters > 0 ? s.states / s.parameters : 0;
-  const int64_t state_bytes = states * kFloat + q.master_bytes;
+  const int64_t state_bytes = states * kFloatBytes + q.master_bytes;
   const int64_t bucket = bucket_of(q, s);
 
   RankMemory m;

@@ -21,7 +21,7 @@
 namespace trireme {
 namespace {
 
-constexpr int64_t kAlignment = OffloadFile::kAlignment;
+constexpr int64_t kFileAlignment = OffloadFile::kAlignment;
 
 void check_options(const OffloadOptions& o, const NamedTensors& parameters,
                    const MakeOptimizer& make) {
@@ -110,7 +110,7 @@ OffloadedOptimizer::Impl::Impl(const NamedTensors& all, const MakeOptimizer& mak
     padded.push_back(0);
     for (int64_t b : detail::OffloadStorages(*probe, parameters).bytes()) {
       state_bytes.back() += b;
-      padded.back() += round_up(b, kAlignment);
+      padded.back() += round_up(b, kFileAlignment);
     }
   }
   if (home) home->let_go(parameters.size() - 1, 1, false);
@@ -145,7 +145,7 @@ OffloadedOptimizer::Impl::Impl(const NamedTensors& all, const MakeOptimizer& mak
         if (name == t.first) named.emplace_back(t.name, p);
     while_held(home, group.begin, group.count, false, [&] { group.inner = made(make, named); });
     group.state = detail::OffloadStorages(*group.inner, parameters);
-    group.offsets = plan_offsets(group.state.bytes(), kAlignment);
+    group.offsets = plan_offsets(group.state.bytes(), kFileAlignment);
     group.place = place;
     group.bytes = static_cast<size_t>(group.offsets.back());
     for (int64_t b : group.state.bytes()) group.state_bytes += b;

@@ -13,7 +13,7 @@ namespace {
 
 using bench::Op;
 
-c10d::ReduceOp::RedOpType reduce_op(bench::Red red) {
+c10d::ReduceOp::RedOpType c10d_reduce_op(bench::Red red) {
   switch (red) {
     case bench::Red::prod:
       return c10d::ReduceOp::PRODUCT;
@@ -69,7 +69,7 @@ class GlooPeer final : public BenchPeer {
     switch (c.op) {
       case Op::all_reduce: {
         c10d::AllreduceOptions options;
-        options.reduceOp = reduce_op(c.red);
+        options.reduceOp = c10d_reduce_op(c.red);
         std::vector<at::Tensor> tensors{c.out};
         group_->allreduce(tensors, options)->wait();
         return;
@@ -89,7 +89,7 @@ class GlooPeer final : public BenchPeer {
       }
       case Op::reduce: {
         c10d::ReduceOptions options;
-        options.reduceOp = reduce_op(c.red);
+        options.reduceOp = c10d_reduce_op(c.red);
         options.rootRank = c.root;
         std::vector<at::Tensor> tensors{c.out};
         group_->reduce(tensors, options)->wait();

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdint>
 
+namespace cycle_test {
+
 using trireme::flight::cycle_through;
 using trireme::flight::first_cycle;
 
@@ -79,3 +81,5 @@ TEST(comm_flight_cycle, a_ring_of_64_ranks_is_found_whole) {
   g[63].clear();
   EXPECT_TRUE(first_cycle(g).empty());
 }
+
+}  // namespace cycle_test

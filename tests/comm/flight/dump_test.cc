@@ -16,6 +16,8 @@
 #include "trireme/comm/flight/recorder.h"
 #include "trireme/comm/flight/verdict.h"
 
+namespace dump_test {
+
 using namespace trireme;
 using namespace trireme::flight;
 using namespace trireme::testing;
@@ -234,3 +236,5 @@ TEST(comm_flight_dump, an_empty_folder_says_how_to_get_dumps) {
   EXPECT_TRUE(has(reason([&] { read_dumps(folder.path()); }), "TRIREME_FLIGHT_DIR"));
   EXPECT_TRUE(has(reason([&] { read_dumps(folder / "none"); }), "UsageError: cannot read"));
 }
+
+}  // namespace dump_test

@@ -4,6 +4,8 @@
 #include "trireme/comm/flight/dump_reader.h"
 #include "trireme/comm/flight/verdict.h"
 
+namespace format_test {
+
 using namespace trireme::flight;
 
 // tests/formats/flight-v1/ was written by two ranks when version 1 of the dumps landed. It must be
@@ -35,3 +37,5 @@ TEST(comm_flight_format, version_1_is_read_with_all_its_values) {
       "rank 1 called reduce(float64[1000], max, root 0) at train.cc:30 as its call 2 of group "
       "world where rank 0 called reduce(float64[1001], max, root 0) at train.cc:31");
 }
+
+}  // namespace format_test

@@ -7,6 +7,8 @@
 #include <memory>
 #include <thread>
 
+namespace recorder_test {
+
 using namespace trireme;
 using namespace trireme::flight;
 
@@ -58,3 +60,5 @@ TEST(comm_flight_recorder, a_reader_never_sees_half_of_one_call_and_half_of_anot
   writer.join();
   EXPECT_GT(whole, 0u);
 }
+
+}  // namespace recorder_test

@@ -6,6 +6,8 @@
 
 #include "tests/support/command.h"
 
+namespace trace_verb_test {
+
 // `trireme trace flight`, as a person calls it.
 using namespace trireme;
 using namespace trireme::testing;
@@ -100,3 +102,5 @@ TEST(comm_flight_trace_verb, bad_files_and_flags_are_one_sentence) {
   }
   EXPECT_EQ(trace({"--help"}).code, 0);
 }
+
+}  // namespace trace_verb_test

@@ -7,6 +7,8 @@
 
 #include "tests/comm/flight/histories.h"
 
+namespace verdict_test {
+
 using namespace trireme;
 using namespace trireme::flight;
 using namespace trireme::testing;
@@ -234,3 +236,5 @@ TEST(comm_flight_verdict, the_table_shows_the_last_calls_of_each_rank) {
   EXPECT_TRUE(has(text, "send(float32[4], to rank 0) at p2p.cc:7 with tag 7")) << text;
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2 + 3 + 3) << text;
 }
+
+}  // namespace verdict_test

@@ -10,6 +10,8 @@
 
 #include "tests/support/ranks.h"
 
+namespace arena_test {
+
 using namespace trireme;
 using namespace trireme::local;
 using namespace trireme::testing;
@@ -153,3 +155,5 @@ TEST(comm_local_arena, more_windows_than_a_socket_holds_hold_nobody_up) {
     EXPECT_EQ(o, "");
   EXPECT_LT(seconds_since(begin), 9.0);  // nobody waited for a full socket
 }
+
+}  // namespace arena_test

@@ -6,6 +6,8 @@
 #include "trireme/base/file.h"
 #include "trireme/comm/local/control.h"
 
+namespace control_layout_test {
+
 using namespace trireme;
 using namespace trireme::local;
 
@@ -110,3 +112,5 @@ TEST(comm_local_control_layout, flags_that_ranks_write_do_not_share_a_line) {
     for (size_t j = 0; j < i; ++j) EXPECT_NE(lines[i], lines[j]);
   }
 }
+
+}  // namespace control_layout_test

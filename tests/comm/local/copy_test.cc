@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <vector>
 
+namespace copy_test {
+
 using namespace trireme::local;
 
 // What lies around the target stays as it was.
@@ -35,3 +37,5 @@ TEST(comm_local_copy, a_call_that_leaves_the_caches_is_streamed_on_every_machine
   EXPECT_GT(stream_from(), size_t{1} << 20);
   EXPECT_LE(stream_from(), size_t{96} << 20);
 }
+
+}  // namespace copy_test

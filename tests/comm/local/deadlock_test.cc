@@ -5,6 +5,8 @@
 
 #include "tests/comm/local/groups.h"
 
+namespace deadlock_test {
+
 // Ranks that are late are not ranks that wait for each other.
 using namespace trireme;
 using namespace trireme::local;
@@ -171,3 +173,5 @@ TEST(comm_local_deadlock, after_one_the_world_can_be_used_and_found_waiting_agai
   });
   expect_clean(ended);
 }
+
+}  // namespace deadlock_test

@@ -3,6 +3,8 @@
 
 #include "tests/comm/local/groups.h"
 
+namespace desync_programs_test {
+
 // One small wrong program for each way in which ranks can call different things. All ranks must
 // raise, soon, with both calls named.
 using namespace trireme;
@@ -338,3 +340,5 @@ TEST(comm_local_desync_programs, wrong_calls_raise_between_processes_too) {
                              "missing_call", "count_of_a_message", "order_of_two_groups"})
       if (std::string(p.name) == name) judge(p, worlds_as_processes(p.ranks, p.body), "processes");
 }
+
+}  // namespace desync_programs_test

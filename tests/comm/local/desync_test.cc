@@ -5,6 +5,8 @@
 
 #include "tests/support/ranks.h"
 
+namespace desync_test {
+
 using namespace trireme;
 using namespace trireme::local;
 using namespace trireme::testing;
@@ -267,3 +269,5 @@ TEST(comm_local_desync, recv_of_another_dtype_or_count_is_a_mismatch) {
                   "recv(int32[3], from rank 0)"))
       << outcomes[1];
 }
+
+}  // namespace desync_test

@@ -9,6 +9,8 @@
 #include "tests/comm/local/oracle.h"
 #include "tests/support/ranks.h"
 
+namespace engine_test {
+
 using namespace trireme;
 using namespace trireme::local;
 using namespace trireme::testing;
@@ -366,3 +368,5 @@ TEST(comm_local_engine, all_reduce_reads_only_its_chunk_of_each_peer) {
     check<Error>(e.bytes_read() == v.size() * 4 / 4 * 3, "{} bytes", e.bytes_read());
   }));
 }
+
+}  // namespace engine_test

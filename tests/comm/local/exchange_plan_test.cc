@@ -7,6 +7,8 @@
 
 #include "trireme/base/philox.h"
 
+namespace exchange_plan_test {
+
 using namespace trireme;
 using namespace trireme::local;
 
@@ -58,3 +60,5 @@ TEST(comm_local_exchange_plan, the_right_neighbour_comes_first) {
   EXPECT_EQ(stream_offset(part, 4, 1, 0), 70u);
   EXPECT_EQ(stream_offset(part, 4, 1, 1), 80u);
 }
+
+}  // namespace exchange_plan_test

@@ -7,6 +7,8 @@
 #include "trireme/comm/flight/dump_reader.h"
 #include "trireme/comm/flight/verdict.h"
 
+namespace flight_test {
+
 // What the ranks of the local engine leave behind when a group fails.
 using namespace trireme;
 using namespace trireme::local;
@@ -173,3 +175,5 @@ TEST(comm_local_flight, a_rank_that_left_early_is_written_down_by_who_waits) {
       << v.sentence;
   EXPECT_TRUE(v.absent.empty());
 }
+
+}  // namespace flight_test

@@ -9,6 +9,8 @@
 #include "trireme/base/file.h"
 #include "trireme/comm/local/waiter.h"
 
+namespace memory_room_test {
+
 // What is left of memory and CPUs, out of folders that look like /proc and /sys.
 using namespace trireme;
 using namespace trireme::local;
@@ -108,3 +110,5 @@ TEST(comm_local_memory_room, cpus_of_the_unified_tree) {
   t.file("/sys/fs/cgroup/cpu.max", "50000 100000\n");
   EXPECT_EQ(cgroup_cpus(t.root()), 0.5);
 }
+
+}  // namespace memory_room_test

@@ -7,6 +7,8 @@
 #include "tests/comm/local/groups.h"
 #include "tests/comm/local/messages.h"
 
+namespace p2p_corners_test {
+
 // Messages where programs seldom go: groups of groups at the same time, sends that cross, sizes
 // that do not fit, the ends of the range of tags.
 using namespace trireme;
@@ -242,3 +244,5 @@ TEST(comm_local_p2p_corners, tags_at_the_ends_of_their_range_are_kept_apart) {
   trireme::testing::expect_clean(as_threads(2, body));
   trireme::testing::expect_clean(as_processes(2, body));
 }
+
+}  // namespace p2p_corners_test

@@ -7,6 +7,8 @@
 #include "tests/comm/local/messages.h"
 #include "tests/comm/local/oracle.h"
 
+namespace p2p_faults_test {
+
 // Messages that nobody sends, takes or takes as they are.
 using namespace trireme;
 using namespace trireme::local;
@@ -207,3 +209,5 @@ TEST(comm_local_p2p_faults, oneself_is_not_a_peer) {
       EXPECT_THROW(e.post(recv_of(kAnySource, 0, &v, sizeof v)), UsageError);
     }));
 }
+
+}  // namespace p2p_faults_test

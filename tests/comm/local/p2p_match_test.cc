@@ -9,6 +9,8 @@
 
 #include "trireme/base/philox.h"
 
+namespace p2p_match_test {
+
 using namespace trireme;
 using namespace trireme::local;
 
@@ -123,3 +125,5 @@ TEST(comm_local_p2p_match, blocks_cover_a_message_once) {
     EXPECT_EQ(next, bytes);
   }
 }
+
+}  // namespace p2p_match_test

@@ -12,6 +12,8 @@
 #include "tests/comm/local/messages.h"
 #include "tests/comm/local/oracle.h"
 
+namespace p2p_test {
+
 using namespace trireme;
 using namespace trireme::local;
 using namespace trireme::testing;
@@ -414,3 +416,5 @@ TEST(comm_local_p2p, eight_threads_exchange_with_all_others_in_one_batch) {
     }
   }));
 }
+
+}  // namespace p2p_test

@@ -7,6 +7,8 @@
 
 #include "tests/comm/local/oracle.h"
 
+namespace reduce_kernels_test {
+
 using namespace trireme;
 using namespace trireme::local;
 using namespace trireme::testing;
@@ -248,3 +250,5 @@ TEST(comm_local_reduce_kernels, min_and_max_of_integers_keep_their_sign) {
   EXPECT_EQ(reduced(DType::u8, RedOp::max, u), u[1]);
   EXPECT_EQ(reduced(DType::i8, RedOp::max, u), u[0]);
 }
+
+}  // namespace reduce_kernels_test

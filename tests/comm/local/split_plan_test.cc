@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+namespace split_plan_test {
+
 using namespace trireme::local;
 
 TEST(comm_local_split_plan, chunks_cover_in_order_on_whole_lines_and_differ_by_one_line) {
@@ -59,3 +61,5 @@ TEST(comm_local_split_plan, segments_cover_in_order_and_fit_the_staging_buffer) 
           ASSERT_EQ(at, count);
         }
 }
+
+}  // namespace split_plan_test

@@ -11,6 +11,8 @@
 #include "tests/comm/local/oracle.h"
 #include "tests/support/ranks.h"
 
+namespace stress_test {
+
 // Many calls under way at once, more ranks than cores, sleepers, and what is left behind.
 using namespace trireme;
 using namespace trireme::local;
@@ -444,3 +446,5 @@ TEST(comm_local_stress, fifty_groups_leave_no_memory_thread_or_descriptor) {
   (void)kib;
 #endif
 }
+
+}  // namespace stress_test

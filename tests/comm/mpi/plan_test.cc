@@ -8,7 +8,7 @@
 #include "trireme/comm/mpi/flavour.h"
 #include "trireme/comm/mpi/large_plan.h"
 
-namespace trireme::detail {
+namespace trireme::detail::plan_test {
 namespace {
 
 using Flavours = std::vector<MpiFlavour>;
@@ -82,4 +82,4 @@ TEST(comm_mpi_plan, torchrun_and_a_shell_start_no_mpi) {
 }
 
 }  // namespace
-}  // namespace trireme::detail
+}  // namespace trireme::detail::plan_test

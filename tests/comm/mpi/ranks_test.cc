@@ -9,7 +9,7 @@
 
 // The mpi backend under the real mpirun of each MPI that this build has a module for. What the
 // ranks do stands in ranks.cc and guest.cc.
-namespace trireme::testing {
+namespace trireme::testing::ranks_test {
 namespace {
 
 enum class Mpi { open, mpich };
@@ -201,4 +201,4 @@ TEST(comm_mpi_ranks, another_mpi_than_the_launchers_is_refused) {
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::testing::ranks_test

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+namespace algorithm_test {
+
 using namespace trireme;
 
 TEST(comm_plan_algorithm, names_go_both_ways) {
@@ -16,3 +18,5 @@ TEST(comm_plan_algorithm, ring_and_double_tree_have_orders_of_their_own) {
       EXPECT_EQ(keeps_order(a, hosts), a != Algorithm::ring && a != Algorithm::double_tree);
   EXPECT_FALSE(keeps_order(Algorithm::two_level, {0, 1, 0, 1}));
 }
+
+}  // namespace algorithm_test

@@ -11,6 +11,8 @@
 #include "trireme/comm/plan/algorithm.h"
 #include "trireme/comm/plan/two_level_plan.h"
 
+namespace plan_test {
+
 using namespace trireme;
 using namespace trireme::plan;
 
@@ -306,3 +308,5 @@ TEST(comm_plan_plan, a_rank_or_hosts_that_are_not_of_the_group_are_refused) {
   EXPECT_THROW(make_plan(Algorithm::ring, 0, 0, 8), UsageError);
   EXPECT_THROW(make_plan(Algorithm::two_level, 0, 3, 8, {0, 0}), UsageError);
 }
+
+}  // namespace plan_test

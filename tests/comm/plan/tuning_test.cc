@@ -11,6 +11,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 
+namespace tuning_test {
+
 using namespace trireme;
 
 namespace {
@@ -180,3 +182,5 @@ TEST(comm_plan_tuning, every_prefix_and_every_flipped_byte_is_read_or_refused) {
       refusal(bad);  // must not throw anything else
     }
 }
+
+}  // namespace tuning_test

@@ -7,7 +7,7 @@
 
 namespace trireme::detail {
 namespace {
-constexpr auto kByte = static_cast<uint8_t>(local::DType::u8);
+constexpr auto kByteType = static_cast<uint8_t>(local::DType::u8);
 }
 
 void MpiReports::send(const MpiReport& report) {
@@ -16,7 +16,7 @@ void MpiReports::send(const MpiReport& report) {
   for (int r = 0; r < comm_.size(); ++r) {
     if (r == comm_.rank()) continue;
     TriremeMpiRequest request;
-    if (comm_.api.send(comm_.handle(), &sent->report, sizeof report, sizeof report, kByte, r,
+    if (comm_.api.send(comm_.handle(), &sent->report, sizeof report, sizeof report, kByteType, r,
                        comm_.tag(MpiCommunicator::kReports), &request) == 0)
       sent->requests.push_back(request);
   }
@@ -31,7 +31,8 @@ std::optional<std::pair<int, MpiReport>> MpiReports::next() {
   if (api.probe(comm_.handle(), tag, &found, &source) != 0 || !found) return std::nullopt;
   auto got = std::make_unique<MpiReport>();
   TriremeMpiRequest request;
-  if (api.recv(comm_.handle(), got.get(), sizeof *got, sizeof *got, kByte, source, tag, &request))
+  if (api.recv(comm_.handle(), got.get(), sizeof *got, sizeof *got, kByteType, source, tag,
+               &request))
     return std::nullopt;
   // It is here: MPI keeps messages of this size until they are asked for.
   const Deadline patience = Deadline::after(std::chrono::seconds(1));
