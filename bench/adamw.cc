@@ -53,7 +53,7 @@ struct Streams {
   Streams() : p(kElements, 1), g(kElements, 1e-3f), m(kElements), v(kElements) {}
   void pass() {
     at::parallel_for(0, kElements, 1 << 20, [&](int64_t begin, int64_t end) {
-      float *__restrict a = p.data(), *__restrict b = m.data(), *__restrict c = v.data();
+      float* __restrict a = p.data(), * __restrict b = m.data(), * __restrict c = v.data();
       const float* __restrict d = g.data();
       for (int64_t i = begin; i < end; ++i) {
         b[i] += d[i];

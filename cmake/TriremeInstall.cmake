@@ -28,8 +28,16 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
 install(TARGETS ${libraries} EXPORT triremeTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(DIRECTORY trireme/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trireme
-        FILES_MATCHING PATTERN "*.h" PATTERN local EXCLUDE)
+trireme_public_headers(public_headers)
+if(NOT TRIREME_TORCH)
+  list(JOIN TRIREME_CORE "|" core)
+  list(FILTER public_headers INCLUDE REGEX "^trireme/(${core})/[^/]+$")
+endif()
+foreach(header ${public_headers})
+  get_filename_component(folder ${header} DIRECTORY)
+  install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
+endforeach()
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DATADIR}/trireme)
 install(EXPORT triremeTargets NAMESPACE trireme:: DESTINATION ${package_dir})
 export(EXPORT triremeTargets NAMESPACE trireme:: FILE ${PROJECT_BINARY_DIR}/triremeTargets.cmake)
 

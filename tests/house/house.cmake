@@ -8,23 +8,8 @@ set_property(SOURCE ${CMAKE_CURRENT_SOURCE_DIR}/parity/your_project_test.cc APPE
 
 # Every public header (what trireme/trireme.h reaches) is compiled alone, twice over in one file: it includes what it
 # uses and guards itself.
-set(umbrella trireme/trireme.h)
-if(TRIREME_TORCH AND EXISTS ${PROJECT_SOURCE_DIR}/${umbrella})
-  set(public_headers ${umbrella})
-  set(todo ${umbrella})
-  while(todo)
-    list(POP_FRONT todo header)
-    file(STRINGS ${PROJECT_SOURCE_DIR}/${header} lines REGEX "^#include \"trireme/")
-    foreach(line ${lines})
-      string(REGEX REPLACE "^#include \"([^\"]+)\".*" "\\1" found "${line}")
-      if(NOT found IN_LIST public_headers AND EXISTS ${PROJECT_SOURCE_DIR}/${found})
-        list(APPEND public_headers ${found})
-        list(APPEND todo ${found})
-      endif()
-    endforeach()
-  endwhile()
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${umbrella})
-
+if(TRIREME_TORCH)
+  trireme_public_headers(public_headers)
   set(sources "")
   foreach(header ${public_headers})
     string(REGEX REPLACE "[/.]" "_" name "${header}")
@@ -42,4 +27,9 @@ if(TRIREME_TORCH AND EXISTS ${PROJECT_SOURCE_DIR}/${umbrella})
   # Against the library that users link: nothing of ours reaches them but what it exports.
   target_link_libraries(trireme_public_headers PRIVATE trireme)
   target_compile_options(trireme_public_headers PRIVATE -Wall -Wextra -O0 $<$<BOOL:${TRIREME_WERROR}>:-Werror>)
+endif()
+
+if(NOT TRIREME_SANITIZE)
+  add_test(NAME house_format COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/house/format.sh)
+  set_tests_properties(house_format PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77 LABELS house)
 endif()

@@ -131,7 +131,7 @@ TEST(shard_offload_plan, turns_read_use_and_write_every_sub_group_once_and_share
       for (bool read : {false, true})
         for (bool write : {false, true}) {
           SCOPED_TRACE(::testing::Message() << groups << " sub-groups, " << buffers
-                                          << " buffers, read " << read << ", write " << write);
+                                            << " buffers, read " << read << ", write " << write);
           const Played seen = play(plan_turns(groups, buffers, read, write), groups, buffers);
           EXPECT_LE(seen.most_held, std::min(groups, buffers));
           if (!read) {

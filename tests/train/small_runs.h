@@ -71,7 +71,8 @@ inline Config digits(const std::string& model, const Sets& sets = {}) {
 /// Copies of a model's parameters in name order of their registration. ZeRO-3: on every rank.
 inline NamedTensors weights_of(const Run& run) {
   std::optional<FullySharded::Gathered> whole;
-  if (auto* sharded = dynamic_cast<FullySharded*>(run.gradients->sharded())) whole.emplace(*sharded);
+  if (auto* sharded = dynamic_cast<FullySharded*>(run.gradients->sharded()))
+    whole.emplace(*sharded);
   NamedTensors all;
   for (const auto& item : run.model->named_parameters())
     all.emplace_back(item.key(), item.value().detach().clone());

@@ -5,7 +5,8 @@
 
 namespace trireme {
 
-/// "0.1.0": of the library that this program runs with, which need not be the one it was built with.
+/// "0.1.0": of the library that this program runs with, which need not be the one it was built
+/// with.
 TRIREME_API const char* version();
 
 }  // namespace trireme

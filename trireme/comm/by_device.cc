@@ -101,9 +101,8 @@ class ByDevice final : public Backend {
                                     const std::string& name) override {
     std::vector<Part> parts;
     for (Part& part : parts_)
-      parts.push_back(
-          {part.device,
-           make_subgroup(*part.backend, members, fmt::format("{}:{}", name, parts.size()))});
+      parts.push_back({part.device, make_subgroup(*part.backend, members,
+                                                  fmt::format("{}:{}", name, parts.size()))});
     return std::make_shared<ByDevice>(name_, std::move(parts));
   }
 

@@ -18,8 +18,8 @@ struct InitOptions {
   std::string across = "gloo";
   /// How ranks of a backend other than local (which always compares every call) find out that they
   /// call different things. "each": one small exchange before every collective. "hash": after every
-  /// 64 and, but for nccl, when one has made a rank wait for a second: then ranks that wait for each
-  /// other or for one that left raise too, and one that is late is told of in the log. "off".
+  /// 64 and, but for nccl, when one has made a rank wait for a second: then ranks that wait for
+  /// each other or for one that left raise too, and one that is late is told of in the log. "off".
   std::string check = "hash";
   /// Where `trireme bench --tune` has measured this kind of host, all_reduce goes by the algorithm
   /// that was the fastest at its size; false: by the backend's own.

@@ -137,8 +137,9 @@ std::vector<KeyInfo> data_keys() {
        .type = KeyType::integer,
        .min = 0,
        .max = 256,
-       .help = "threads that prepare batches ahead, in the same order whatever their number; 0: the "
-               "training thread does it; without it: 1 where the rank has a core to spare"},
+       .help =
+           "threads that prepare batches ahead, in the same order whatever their number; 0: the "
+           "training thread does it; without it: 1 where the rank has a core to spare"},
   };
 }
 

@@ -79,8 +79,9 @@ struct DdpOptions {
 /// fewer batches: grad/join.h). Several of these objects on one group are fine as long as ranks run
 /// their backwards in the same order. The module must outlive this object. torch::load() and
 /// set_data() into it are followed where all ranks do it alike; values that differ are a Mismatch,
-/// to(dtype) and to(device) a UsageError, on all ranks, from the next backward. backward(create_graph=true) is a UsageError. An exception out of
-/// backward leaves gradients undefined: reset() on every rank before the next.
+/// to(dtype) and to(device) a UsageError, on all ranks, from the next backward.
+/// backward(create_graph=true) is a UsageError. An exception out of backward leaves gradients
+/// undefined: reset() on every rank before the next.
 ///
 /// What ranks refuse together (an unused parameter, a NaN, forward counts that differ) is thrown
 /// from backward() on every rank, in that step; gradients are reduced, and the next backward is as

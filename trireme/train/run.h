@@ -58,7 +58,7 @@ struct TRIREME_API Run {
   double clip_norm = 0;
   bool reproducible = false;
   bool drop_last = true;  // of an epoch's samples, those that do not fill a step
-  bool text = false;  // weights are tokens
+  bool text = false;      // weights are tokens
   int64_t eval_batches = 0;
   std::string identity;  // what must be equal for the same bits (reproducible mode)
   std::string data_identity;

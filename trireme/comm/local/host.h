@@ -74,8 +74,8 @@ struct Exchange {
   /// The key gets the value should this process die; no key: should it die, nothing happens.
   std::function<void(const std::string& key, const std::string& value)> will = {};
 };
-/// Every rank of the group calls it. Throws Timeout naming the rank that did not come, PeerLost with
-/// the words of the rank that gave up, ResourceError.
+/// Every rank of the group calls it. Throws Timeout naming the rank that did not come, PeerLost
+/// with the words of the rank that gave up, ResourceError.
 TRIREME_API std::unique_ptr<Host> process_host(int rank, int size, const Exchange& exchange,
                                                Deadline deadline);
 

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+# trireme_public_headers(VARIABLE): trireme/trireme.h and all that it reaches, relative to the root. They are installed and each is
+# compiled alone by the tests; the other headers are the library's own.
+function(trireme_public_headers result)
+  set(umbrella trireme/trireme.h)
+  set(found ${umbrella})
+  set(todo ${umbrella})
+  while(todo)
+    list(POP_FRONT todo header)
+    file(STRINGS ${PROJECT_SOURCE_DIR}/${header} lines REGEX "^#include \"trireme/")
+    foreach(line ${lines})
+      string(REGEX REPLACE "^#include \"([^\"]+)\".*" "\\1" included "${line}")
+      if(NOT included IN_LIST found AND EXISTS ${PROJECT_SOURCE_DIR}/${included})
+        list(APPEND found ${included})
+        list(APPEND todo ${included})
+      endif()
+    endforeach()
+  endwhile()
+  set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${umbrella})
+  set(${result} ${found} PARENT_SCOPE)
+endfunction()
