@@ -14,7 +14,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/comm/run.h"
-#include "trireme/grad/compression.h"
+#include "trireme/grad/compression/compression.h"
 #include "trireme/tensor/random.h"
 
 using namespace trireme;

@@ -26,7 +26,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/fd.h"
-#include "trireme/shard/offload_file.h"
+#include "trireme/shard/offload/offload_file.h"
 
 using namespace trireme;
 

@@ -15,7 +15,7 @@
 #include "trireme/launch/job_plan.h"
 #include "trireme/launch/launch.h"
 #include "trireme/launch/options.h"
-#include "trireme/store/rank_env.h"
+#include "trireme/rendezvous/rank_env.h"
 
 namespace trireme {
 namespace {

@@ -14,7 +14,7 @@
 #include "trireme/base/log.h"
 #include "trireme/launch/options.h"
 #include "trireme/launch/text.h"
-#include "trireme/store/rank_env.h"
+#include "trireme/rendezvous/rank_env.h"
 
 namespace trireme {
 namespace {

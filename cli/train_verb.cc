@@ -22,7 +22,7 @@
 #include "trireme/launch/sealed_text.h"
 #include "trireme/launch/text.h"
 #include "trireme/planner/model_table.h"
-#include "trireme/store/rank_env.h"
+#include "trireme/rendezvous/rank_env.h"
 
 namespace trireme {
 namespace {

@@ -23,11 +23,11 @@ if(TRIREME_SANITIZE)
   endif()
 endif()
 
-# trireme_folder(grad DEPS comm tensor base LIBS …): compiles trireme/grad/*.cc. <name>_use carries what includers need (include
+# trireme_folder(grad INNER hooks DEPS comm tensor base LIBS …): compiles trireme/grad/*.cc and trireme/grad/hooks/*.cc. <name>_use carries what includers need (include
 # paths, LIBS, the _use of DEPS); <name>_objects is the code. TRIREME_EXCLUDE_SOURCES (absolute paths) are left out: an absent
 # backend is its no_<name>.cc twin.
 function(trireme_folder folder)
-  cmake_parse_arguments(arg "" "" "DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(arg "" "" "INNER;DEPS;LIBS" ${ARGN})
   string(REPLACE "/" "_" name "${folder}")
   add_library(trireme_${name}_use INTERFACE)
   target_include_directories(trireme_${name}_use INTERFACE ${PROJECT_SOURCE_DIR})
@@ -38,7 +38,11 @@ function(trireme_folder folder)
     target_link_libraries(trireme_${name}_use INTERFACE trireme_${dep}_use)
   endforeach()
 
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/trireme/${folder}/*.cc)
+  set(patterns ${PROJECT_SOURCE_DIR}/trireme/${folder}/*.cc)
+  foreach(inner ${arg_INNER})
+    list(APPEND patterns ${PROJECT_SOURCE_DIR}/trireme/${folder}/${inner}/*.cc)
+  endforeach()
+  file(GLOB sources CONFIGURE_DEPENDS ${patterns})
   if(TRIREME_EXCLUDE_SOURCES)
     list(REMOVE_ITEM sources ${TRIREME_EXCLUDE_SOURCES})
   endif()

@@ -34,18 +34,18 @@
 
 #include "trireme/grad/ddp.h"                   // gradients reduced while backward runs
 #include "trireme/grad/join.h"                  // ranks with fewer batches than others
-#include "trireme/grad/bucket_tuning.h"         // buckets tuned while a run trains
-#include "trireme/grad/noise_scale_hook.h"      // the batch size that gradients ask for
-#include "trireme/grad/cast_hook.h"             // gradients that travel in another dtype
-#include "trireme/grad/compression.h"           // gradients in fewer bytes, by name:
-#include "trireme/grad/int8_hook.h"             // … as 8-bit integers
-#include "trireme/grad/power_sgd_hook.h"        // … as factors of low rank
-#include "trireme/grad/sign_hook.h"             // … as signs
-#include "trireme/grad/top_k_hook.h"            // … the largest alone
-#include "trireme/grad/auto_hook.h"             // … by the codec that suits the link, per bucket
-#include "trireme/grad/master_hook.h"           // one rank collects
-#include "trireme/grad/adasum_hook.h"           // gradients added adaptively
-#include "trireme/grad/apart_hook.h"            // gradients that stay on their rank
+#include "trireme/grad/tuning/bucket_tuning.h"         // buckets tuned while a run trains
+#include "trireme/grad/hooks/noise_scale_hook.h"      // the batch size that gradients ask for
+#include "trireme/grad/hooks/cast_hook.h"             // gradients that travel in another dtype
+#include "trireme/grad/compression/compression.h"           // gradients in fewer bytes, by name:
+#include "trireme/grad/compression/int8_hook.h"             // … as 8-bit integers
+#include "trireme/grad/compression/power_sgd_hook.h"        // … as factors of low rank
+#include "trireme/grad/compression/sign_hook.h"             // … as signs
+#include "trireme/grad/compression/top_k_hook.h"            // … the largest alone
+#include "trireme/grad/compression/auto_hook.h"             // … by the codec that suits the link, per bucket
+#include "trireme/grad/hooks/master_hook.h"           // one rank collects
+#include "trireme/grad/hooks/adasum_hook.h"           // gradients added adaptively
+#include "trireme/grad/hooks/local_sgd_hook.h"            // gradients that stay on their rank
 #include "trireme/optim/model_averaging.h"      // local SGD, DiLoCo: ranks that average weights
 
 #include "trireme/optim/grad_scaler.h"          // dynamic loss scale, one decision for all ranks
@@ -61,8 +61,8 @@
 #include "trireme/shard/sharded_optimizer.h"    // torch::optim on shards
 #include "trireme/shard/shard_file.h"           // shards of parameters in a file
 #include "trireme/shard/parameter_home.h"       // parameters that are in memory while they step
-#include "trireme/shard/offload_optimizer.h"    // optimizer state in a file
-#include "trireme/shard/offload_params.h"       // tensors in a file
+#include "trireme/shard/offload/offload_optimizer.h"    // optimizer state in a file
+#include "trireme/shard/offload/offload_params.h"       // tensors in a file
 
 #include "trireme/train/engine.h"               // DeepSpeed's engine: a module and a ds_config.json
 // clang-format on

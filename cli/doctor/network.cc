@@ -19,7 +19,7 @@
 #include "trireme/launch/proc_text.h"
 #include "trireme/launch/text.h"
 #include "trireme/net/address.h"
-#include "trireme/store/rank_env.h"
+#include "trireme/rendezvous/rank_env.h"
 
 namespace trireme::doctor {
 namespace {

@@ -17,7 +17,7 @@
 #include "trireme/launch/text.h"
 #include "trireme/net/address.h"
 #include "trireme/net/secret.h"
-#include "trireme/store/rendezvous.h"
+#include "trireme/rendezvous/rendezvous.h"
 
 namespace trireme::doctor {
 namespace {

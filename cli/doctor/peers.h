@@ -7,7 +7,7 @@
 
 #include "cli/doctor/advice.h"
 #include "trireme/base/clock.h"
-#include "trireme/store/rank_env.h"
+#include "trireme/rendezvous/rank_env.h"
 
 // What only several ranks can see: who reaches whom, how fast, whose clock is off.
 namespace trireme::doctor {

@@ -16,7 +16,7 @@
 #include "trireme/config/config.h"
 #include "trireme/config/resolved.h"
 #include "trireme/launch/sealed_text.h"
-#include "trireme/store/rank_env.h"
+#include "trireme/rendezvous/rank_env.h"
 #include "trireme/train/trainer.h"
 
 namespace trireme {

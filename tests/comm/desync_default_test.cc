@@ -6,11 +6,11 @@
 #include "tests/support/backends.h"
 #include "tests/support/desync_by_default.h"
 #include "tests/support/ports.h"
+#include "trireme/comm/desync/stall_watch.h"
 #include "trireme/comm/registry.h"
 #include "trireme/comm/run.h"
-#include "trireme/comm/stall_watch.h"
+#include "trireme/rendezvous/rendezvous.h"
 #include "trireme/store/memory_store.h"
-#include "trireme/store/rendezvous.h"
 
 namespace desync_default_test {
 

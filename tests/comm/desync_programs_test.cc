@@ -13,8 +13,8 @@
 #include "tests/support/processes.h"
 #include "trireme/comm/registry.h"
 #include "trireme/comm/run.h"
+#include "trireme/rendezvous/rendezvous.h"
 #include "trireme/store/memory_store.h"
-#include "trireme/store/rendezvous.h"
 
 namespace desync_programs_test {
 

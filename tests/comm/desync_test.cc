@@ -12,14 +12,14 @@
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
 #include "trireme/base/rank_label.h"
-#include "trireme/comm/checked_backend.h"
+#include "trireme/comm/desync/checked_backend.h"
+#include "trireme/comm/desync/stall_watch.h"
 #include "trireme/comm/flight/dump.h"
 #include "trireme/comm/flight/dump_reader.h"
 #include "trireme/comm/flight/verdict.h"
 #include "trireme/comm/recorded_backend.h"
 #include "trireme/comm/registry.h"
 #include "trireme/comm/run.h"
-#include "trireme/comm/stall_watch.h"
 
 namespace desync_test {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/comm/wait_graph.h"
+#include "trireme/comm/desync/wait_graph.h"
 
 #include <gtest/gtest.h>
 

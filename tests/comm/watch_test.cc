@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/comm/c10d/watch.h"
-
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -9,6 +7,7 @@
 #include "tests/store/child.h"
 #include "tests/support/processes.h"
 #include "trireme/base/file.h"
+#include "trireme/comm/c10d/failure_monitor.h"
 #include "trireme/store/tcp_server.h"
 #include "trireme/store/tcp_store.h"
 
@@ -17,7 +16,7 @@ namespace watch_test {
 using namespace trireme;
 using namespace std::chrono_literals;
 using trireme::detail::Failure;
-using trireme::detail::Watch;
+using trireme::detail::FailureMonitor;
 using trireme::testing::Child;
 using trireme::testing::eventually;
 
@@ -36,7 +35,7 @@ TEST(comm_watch, a_store_that_stands_still_is_no_loss_however_little_its_connect
   const auto connect = [&] { return TcpStore::connect(at, job, Deadline::after(10s), 100ms); };
 
   std::atomic<int> failures{0};
-  Watch watch(connect(), 0, 2), other(connect(), 1, 2);
+  FailureMonitor watch(connect(), 0, 2), other(connect(), 1, 2);
   watch.join("world", {0, 1}, [&](const Failure&) { ++failures; });
   keeper.send(SIGSTOP);
   EXPECT_TRUE(eventually([&] { return !watch.silence().empty(); }, 20s));  // after two seconds

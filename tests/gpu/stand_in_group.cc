@@ -10,7 +10,7 @@
 #include "tests/gpu/stand_in_memory.h"
 #include "trireme/base/check.h"
 #include "trireme/comm/by_device.h"
-#include "trireme/comm/checked_backend.h"
+#include "trireme/comm/desync/checked_backend.h"
 #include "trireme/comm/forwarding_backend.h"
 #include "trireme/comm/run.h"
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/grad/adasum_hook.h"
+#include "trireme/grad/hooks/adasum_hook.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "tests/grad/small_net.h"
 #include "tests/support/refusals.h"
-#include "trireme/grad/adasum.h"
 #include "trireme/grad/ddp.h"
+#include "trireme/grad/hooks/adasum.h"
 
 namespace trireme::testing::adasum_hook_test {
 namespace {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/grad/auto_hook.h"
+#include "trireme/grad/compression/auto_hook.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/grad/codec_rounds.h"
 #include "tests/grad/small_net.h"
-#include "trireme/grad/int8_hook.h"
-#include "trireme/grad/sign_hook.h"
+#include "trireme/grad/compression/int8_hook.h"
+#include "trireme/grad/compression/sign_hook.h"
 
 namespace auto_hook_test {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/grad/bucket_tuner.h"
+#include "trireme/grad/tuning/bucket_tuner.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/grad/bucket_tuning.h"
+#include "trireme/grad/tuning/bucket_tuning.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/grad/cast_hook.h"
+#include "trireme/grad/hooks/cast_hook.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

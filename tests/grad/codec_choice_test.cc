@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/grad/codec_choice.h"
+#include "trireme/grad/compression/codec_choice.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/grad/codec_kernels.h"
+#include "trireme/grad/compression/codec_kernels.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "trireme/base/philox.h"
-#include "trireme/grad/gram_schmidt.h"
+#include "trireme/grad/compression/gram_schmidt.h"
 
 namespace codec_kernels_test {
 

@@ -12,7 +12,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/philox.h"
 #include "trireme/comm/run.h"
-#include "trireme/grad/compression.h"
+#include "trireme/grad/compression/compression.h"
 #include "trireme/grad/reducer.h"
 #include "trireme/tensor/random.h"
 

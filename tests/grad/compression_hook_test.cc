@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What holds for every codec.
-#include "trireme/grad/compression_hook.h"
+#include "trireme/grad/compression/compression_hook.h"
 
 #include <gtest/gtest.h>
 

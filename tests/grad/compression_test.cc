@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/grad/compression.h"
+#include "trireme/grad/compression/compression.h"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 #include <torch/script.h>
 
 #include "tests/grad/small_net.h"
-#include "trireme/grad/cast_hook.h"
 #include "trireme/grad/ddp.h"
+#include "trireme/grad/hooks/cast_hook.h"
 #include "trireme/grad/reducer.h"
 
 namespace ddp_models_test {

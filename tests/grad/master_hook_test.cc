@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/grad/master_hook.h"
+#include "trireme/grad/hooks/master_hook.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "tests/grad/small_net.h"
 #include "tests/support/refusals.h"
-#include "trireme/grad/apart_hook.h"
 #include "trireme/grad/ddp.h"
+#include "trireme/grad/hooks/local_sgd_hook.h"
 
 namespace trireme::testing::master_hook_test {
 namespace {

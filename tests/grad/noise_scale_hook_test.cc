@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/grad/noise_scale_hook.h"
+#include "trireme/grad/hooks/noise_scale_hook.h"
 
 #include <gtest/gtest.h>
 #include <torch/nn/modules/activation.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/grad/noise_scale.h"
+#include "trireme/grad/hooks/noise_scale.h"
 
 #include <gtest/gtest.h>
 

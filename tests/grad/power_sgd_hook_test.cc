@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/grad/power_sgd_hook.h"
+#include "trireme/grad/compression/power_sgd_hook.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameters that are exchanged behind a wrapper's back: torch::load(), to(), set_data(). Ranks
 // follow alike, or all of them are told.
-#include "trireme/grad/replaced_parameters.h"
+#include "trireme/grad/rounds/replaced_parameters.h"
 
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/grad/sparse_gradients.h"
+#include "trireme/grad/rounds/sparse_gradients.h"
 
 #include <gtest/gtest.h>
 #include <torch/nn/modules/embedding.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/grad/static_graph.h"
+#include "trireme/grad/rounds/static_graph.h"
 
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>

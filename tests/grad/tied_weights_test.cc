@@ -12,11 +12,11 @@
 #include "tests/grad/tied_net.h"
 #include "tests/support/refusals.h"
 #include "trireme/comm/fake/traffic.h"
-#include "trireme/grad/adasum_hook.h"
-#include "trireme/grad/compression.h"
+#include "trireme/grad/compression/compression.h"
+#include "trireme/grad/compression/int8_hook.h"
+#include "trireme/grad/compression/power_sgd_hook.h"
 #include "trireme/grad/ddp.h"
-#include "trireme/grad/int8_hook.h"
-#include "trireme/grad/power_sgd_hook.h"
+#include "trireme/grad/hooks/adasum_hook.h"
 #include "trireme/grad/reducer.h"
 
 namespace tied_weights_test {

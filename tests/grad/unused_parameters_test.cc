@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/grad/unused_parameters.h"
+#include "trireme/grad/rounds/unused_parameters.h"
 
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>

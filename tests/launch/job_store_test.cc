@@ -10,7 +10,7 @@
 #include "tests/launch/job_process.h"
 #include "trireme/base/file.h"
 #include "trireme/net/secret.h"
-#include "trireme/store/rank_env.h"
+#include "trireme/rendezvous/rank_env.h"
 #include "trireme/store/tcp_store.h"
 
 namespace trireme::launch::job_store_test {

@@ -9,8 +9,8 @@
 
 #include "tests/grad/small_net.h"
 #include "tests/train/small_runs.h"
-#include "trireme/grad/cast_hook.h"
 #include "trireme/grad/ddp.h"
+#include "trireme/grad/hooks/cast_hook.h"
 #include "trireme/grad/join.h"
 #include "trireme/grad/reducer.h"
 

@@ -6,8 +6,8 @@
 
 #include "tests/grad/small_net.h"
 #include "tests/train/small_runs.h"
-#include "trireme/grad/apart_hook.h"
 #include "trireme/grad/ddp.h"
+#include "trireme/grad/hooks/local_sgd_hook.h"
 #include "trireme/optim/model_averaging.h"
 
 namespace local_sgd_test {

@@ -12,7 +12,7 @@
 #include "tests/train/small_runs.h"
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/safetensors.h"
-#include "trireme/train/precision.h"
+#include "trireme/train/precision/precision.h"
 
 namespace reproducible_test {
 

@@ -80,8 +80,8 @@ TEST(shard_fully_sharded, a_block_is_whole_only_while_it_computes) {
     // One slab for the root, one for the block that computes.
     const FullySharded::Stats stats = net.sharded.stats();
     expect(stats.gathers == 1 + 4 + 4, "gathers " + std::to_string(stats.gathers));
-    expect(stats.slab_bytes == (kBlock + 4 * 1024) * 8,
-           "slabs " + std::to_string(stats.slab_bytes));
+    expect(stats.gather_buffer_bytes == (kBlock + 4 * 1024) * 8,
+           "slabs " + std::to_string(stats.gather_buffer_bytes));
   });
 }
 

@@ -6,7 +6,7 @@
 #include "trireme/base/failpoint.h"
 #include "trireme/checkpoint/reader.h"
 #include "trireme/checkpoint/writer.h"
-#include "trireme/shard/offload_optimizer.h"
+#include "trireme/shard/offload/offload_optimizer.h"
 
 // Offloaded state in real checkpoints.
 namespace trireme::testing::offload_checkpoint_test {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/shard/offload_file.h"
+#include "trireme/shard/offload/offload_file.h"
 
 #include <gtest/gtest.h>
 

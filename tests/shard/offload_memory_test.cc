@@ -8,7 +8,7 @@
 #include "tests/support/memory_limit.h"
 #include "trireme/checkpoint/reader.h"
 #include "trireme/checkpoint/writer.h"
-#include "trireme/shard/offload_optimizer.h"
+#include "trireme/shard/offload/offload_optimizer.h"
 
 // State that is larger than the memory there is.
 namespace trireme::testing::offload_memory_test {

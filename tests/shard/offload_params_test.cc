@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/shard/offload_params.h"
+#include "trireme/shard/offload/offload_params.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -9,7 +9,7 @@
 #include "trireme/checkpoint/reader.h"
 #include "trireme/checkpoint/writer.h"
 #include "trireme/optim/optimizer.h"
-#include "trireme/shard/offload_optimizer.h"
+#include "trireme/shard/offload/offload_optimizer.h"
 
 namespace sharded_on_disk_test {
 

@@ -12,7 +12,7 @@
 #include "trireme/checkpoint/sharded_writer.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/shard/fully_shard.h"
-#include "trireme/shard/offload_optimizer.h"
+#include "trireme/shard/offload/offload_optimizer.h"
 #include "trireme/shard/sharded_data_parallel.h"
 #include "trireme/shard/sharded_optimizer.h"
 

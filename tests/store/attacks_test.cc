@@ -36,7 +36,7 @@ class store_attacks : public ::testing::Test {
     out.handshake_limit = 500ms;
     return out;
   }
-  net::Socket knock() { return net::connect(server_.endpoints()[0], soon()); }
+  net::Socket connect_and_authenticate() { return net::connect(server_.endpoints()[0], soon()); }
 
   StoreServer server_{options()};
   RealClient real_{server_.endpoints()[0]};
@@ -55,7 +55,7 @@ bool allow_descriptors(rlim_t n) {
 
 TEST_F(store_attacks, port_probes) {
   for (int i = 0; i < 200; ++i) {
-    auto socket = knock();
+    auto socket = connect_and_authenticate();
     if (i % 3 == 0) {  // a reset
       linger now{1, 0};
       ::setsockopt(socket.fd(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
@@ -72,7 +72,7 @@ TEST_F(store_attacks, random_bytes) {
   for (int i = 0; i < 200; ++i) {
     std::string bytes = i % 2 ? net::encode_frame(static_cast<uint16_t>(random() % 8), "") : "";
     for (int n = random() % 5000; n > 0; --n) bytes.push_back(static_cast<char>(random()));
-    auto socket = knock();
+    auto socket = connect_and_authenticate();
     try {
       socket.send_all(bytes, soon());
     } catch (const PeerLost&) {  // it saw enough and closed
@@ -83,7 +83,7 @@ TEST_F(store_attacks, random_bytes) {
 
 TEST_F(store_attacks, wrong_secrets) {
   for (int i = 0; i < 100; ++i) {
-    auto socket = knock();
+    auto socket = connect_and_authenticate();
     auto guess = with("a guessed secret, number " + std::to_string(i));
     auto refused = net::try_authenticate(socket, guess, soon()).refused;
     ASSERT_TRUE(refused);
@@ -100,7 +100,7 @@ TEST_F(store_attacks, a_replayed_handshake) {
   std::string said;
   std::thread between([&] {
     auto client = listener.accept(soon());
-    auto server = knock();
+    auto server = connect_and_authenticate();
     for (int i = 0; i < 2; ++i) {
       auto from_client = net::recv_frame(client, net::kMaxPayloadBefore, soon());
       said += net::encode_frame(from_client.type, from_client.payload);
@@ -115,7 +115,7 @@ TEST_F(store_attacks, a_replayed_handshake) {
   // … and says it again, in one piece and with a request behind.
   auto request = detail::encode(detail::Request{detail::Op::set, 0, 0, {"stolen"}, "1", ""});
   for (int i = 0; i < 20; ++i) {
-    auto socket = knock();
+    auto socket = connect_and_authenticate();
     socket.send_all(said + request, soon());
     EXPECT_TRUE(closes(socket, soon()));
   }
@@ -126,7 +126,7 @@ TEST_F(store_attacks, a_replayed_handshake) {
 TEST_F(store_attacks, requests_without_a_handshake) {
   auto request = detail::encode(detail::Request{detail::Op::set_will, 0, 0, {"stolen"}, "1", ""});
   for (int i = 0; i < 20; ++i) {
-    auto socket = knock();
+    auto socket = connect_and_authenticate();
     socket.send_all(request, soon());
     EXPECT_TRUE(closes(socket, soon()));
   }
@@ -138,7 +138,7 @@ TEST_F(store_attacks, slow_bytes_do_not_buy_time) {
   auto hello =
       net::encode_frame(1, net::Writer().u8(1).string("job").raw(std::string(32, 'c')).bytes());
   std::vector<net::Socket> slow;
-  for (int i = 0; i < 50; ++i) slow.push_back(knock());
+  for (int i = 0; i < 50; ++i) slow.push_back(connect_and_authenticate());
   auto start = Clock::now();
   size_t closed = 0;
   for (size_t at = 0; at < hello.size() && closed < slow.size(); ++at) {
@@ -162,18 +162,18 @@ TEST_F(store_attacks, oversized_frames) {
     return net::Writer().raw("TRIR").u16(net::kFrameVersion).u16(type).u32(length).take();
   };
   for (uint32_t length : {static_cast<uint32_t>(net::kMaxPayloadBefore) + 1, UINT32_MAX}) {
-    auto stranger = knock();
+    auto stranger = connect_and_authenticate();
     stranger.send_all(header(1, length), soon());
     EXPECT_TRUE(closes(stranger, soon()));
   }
   for (uint32_t length : {static_cast<uint32_t>(net::kMaxPayloadAfter) + 1, UINT32_MAX}) {
-    auto member = knock();
+    auto member = connect_and_authenticate();
     auto session = net::authenticate_as_client(member, with(kSecret), soon());
     member.send_all(session.seal(header(16, length)), soon());
     EXPECT_TRUE(closes(member, soon()));
   }
   // Keys that promise more than there is.
-  auto lying = knock();
+  auto lying = connect_and_authenticate();
   auto session = net::authenticate_as_client(lying, with(kSecret), soon());
   auto many = net::Writer().u64(0).i64(0).u32(UINT32_MAX).take();
   lying.send_all(session.seal(net::encode_frame(21, many)), soon());
@@ -184,7 +184,7 @@ TEST_F(store_attacks, oversized_frames) {
 TEST_F(store_attacks, a_thousand_idle_connections) {
   if (!allow_descriptors(2500)) GTEST_SKIP() << "no room for 2,500 descriptors here";
   std::vector<net::Socket> idle;
-  for (int i = 0; i < 1000; ++i) idle.push_back(knock());
+  for (int i = 0; i < 1000; ++i) idle.push_back(connect_and_authenticate());
   auto start = Clock::now();
   auto late = TcpStore::connect(server_.endpoints()[0], with(kSecret), soon());
   EXPECT_GT(late->add("n", 1), 0);

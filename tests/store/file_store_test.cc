@@ -17,9 +17,9 @@
 #include "trireme/base/failpoint.h"
 #include "trireme/base/file.h"
 #include "trireme/base/log.h"
+#include "trireme/rendezvous/join.h"
+#include "trireme/rendezvous/rendezvous.h"
 #include "trireme/store/file_lock.h"
-#include "trireme/store/join.h"
-#include "trireme/store/rendezvous.h"
 
 namespace file_store_test {
 

@@ -13,7 +13,7 @@
 #include "trireme/base/log.h"
 #include "trireme/net/address.h"
 #include "trireme/net/connect.h"
-#include "trireme/store/join.h"
+#include "trireme/rendezvous/join.h"
 #include "trireme/store/strangers.h"
 
 namespace flood_test {

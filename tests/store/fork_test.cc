@@ -3,10 +3,10 @@
 
 #include "tests/support/forked.h"
 #include "trireme/base/file.h"
+#include "trireme/rendezvous/join.h"
+#include "trireme/rendezvous/rendezvous.h"
 #include "trireme/store/file_store.h"
-#include "trireme/store/join.h"
 #include "trireme/store/memory_store.h"
-#include "trireme/store/rendezvous.h"
 #include "trireme/store/tcp_store.h"
 
 namespace fork_test {

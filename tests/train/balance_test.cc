@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/train/balance.h"
+#include "trireme/train/balance/balance.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compression, averaging and strategies in whole runs: what they save and go on from, and what they
 // refuse.
-#include "trireme/train/exchange.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include "tests/support/refusals.h"
 #include "tests/train/run_folders.h"
 #include "trireme/checkpoint/folders.h"
+#include "trireme/train/exchange/gradient_sync_strategy.h"
 #include "trireme/train/trainer.h"
 
 namespace exchange_test {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/train/gradient_noise.h"
+#include "trireme/train/gradients/gradient_noise.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/train/memory_backoff.h"
+#include "trireme/train/balance/memory_backoff.h"
 
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>

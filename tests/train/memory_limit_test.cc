@@ -6,7 +6,7 @@
 
 #include "tests/shard/offload_child.h"
 #include "tests/train/small_runs.h"
-#include "trireme/train/memory_backoff.h"
+#include "trireme/train/balance/memory_backoff.h"
 
 namespace trireme::testing::memory_limit_test {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/train/own_time.h"
+#include "trireme/train/balance/own_time.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mixed precision, from the configuration to the weights.
-#include "trireme/train/precision.h"
+#include "trireme/train/precision/precision.h"
 
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@
 #include "trireme/checkpoint/writer.h"
 #include "trireme/grad/reducer.h"
 #include "trireme/tensor/autocast.h"
+#include "trireme/train/build/recompute_setup.h"
 #include "trireme/train/evaluate.h"
-#include "trireme/train/recompute_setup.h"
 #include "trireme/train/trainer.h"
 
 namespace precision_test {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/train/recompute_setup.h"
+#include "trireme/train/build/recompute_setup.h"
 
 #include <gtest/gtest.h>
 #include <torch/autograd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/train/tune_buckets.h"
+#include "trireme/train/build/tune_buckets.h"
 
 #include <gtest/gtest.h>
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "trireme/base/process_mark.h"
-#include "trireme/comm/crew.h"
+#include "trireme/comm/desync/wait_board.h"
 #include "trireme/comm/group.h"
-#include "trireme/comm/wait_board.h"
+#include "trireme/comm/progress_group.h"
 
 namespace trireme::detail {
 
@@ -90,24 +90,27 @@ class TRIREME_API Backend {
   virtual std::shared_ptr<Backend> subgroup(const std::vector<int>& members,
                                             const std::string& name) = 0;
 
-  /// Moves the crew's others while this backend waits, and is moved by them where it has need of
-  /// that. Groups made of this one are told by whoever makes them.
-  virtual void join(std::shared_ptr<Crew> crew) { crew_ = std::move(crew); }
+  /// Moves the progress_group's others while this backend waits, and is moved by them where it has
+  /// need of that. Groups made of this one are told by whoever makes them.
+  virtual void join(std::shared_ptr<ProgressGroup> progress_group) {
+    progress_group_ = std::move(progress_group);
+  }
   /// Null: nobody else needs to be moved.
-  const std::shared_ptr<Crew>& crew() const { return crew_; }
+  const std::shared_ptr<ProgressGroup>& progress_group() const { return progress_group_; }
   /// completed(), for who waits by asking.
   bool completed_with_crew(Token token) {
-    return completed(token) || (crew_ && crew_->move_others() && completed(token));
+    return completed(token) ||
+           (progress_group_ && progress_group_->progress_others() && completed(token));
   }
 
  private:
   const ProcessMark made_in_;
-  std::shared_ptr<Crew> crew_;
+  std::shared_ptr<ProgressGroup> progress_group_;
   const int rank_, size_;
   const Duration timeout_;
 };
 
-/// subgroup(), with its name, its ranks in the world and its crew.
+/// subgroup(), with its name, its ranks in the world and its progress_group.
 TRIREME_API std::shared_ptr<Backend> make_subgroup(Backend& backend,
                                                    const std::vector<int>& members,
                                                    const std::string& name);

@@ -18,7 +18,7 @@ class ForwardingBackend : public Backend {
   explicit ForwardingBackend(std::shared_ptr<Backend> inner)
       : Backend(inner->rank(), inner->size(), inner->timeout()), inner_(std::move(inner)) {
     identity = inner_->identity;
-    Backend::join(inner_->crew());
+    Backend::join(inner_->progress_group());
   }
 
   const std::string& name() const override { return inner_->name(); }
@@ -85,9 +85,9 @@ class ForwardingBackend : public Backend {
                                     const std::string& name) override {
     return inner_->subgroup(members, name);
   }
-  void join(std::shared_ptr<Crew> crew) override {
-    inner_->join(crew);
-    Backend::join(std::move(crew));
+  void join(std::shared_ptr<ProgressGroup> progress_group) override {
+    inner_->join(progress_group);
+    Backend::join(std::move(progress_group));
   }
 
  protected:

@@ -177,7 +177,7 @@ int64_t Group::shared_bytes() const { return checked().shared_bytes(); }
 void Group::progress() {
   auto& b = checked();
   b.progress();
-  if (b.crew()) b.crew()->move_others();
+  if (b.progress_group()) b.progress_group()->progress_others();
 }
 void Group::abort(const std::string& why) {
   if (facts().is_of_this_process()) facts().abort(why);

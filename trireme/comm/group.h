@@ -70,7 +70,7 @@ class TRIREME_API Work {
   explicit Work(std::vector<Work> parts);
   /// Complete once `rest` has run: in the first wait(), on the thread that waits, never elsewhere.
   /// What it throws every later wait() throws again. For results that take several calls in turn
-  /// (grad/stateful_hook.h); their deadlines are those of the calls.
+  /// (grad/hooks/stateful_hook.h); their deadlines are those of the calls.
   explicit Work(std::function<void()> rest);
   /// Returns when the result is there; rethrows what went wrong (Mismatch, PeerLost, Timeout,
   /// Aborted), after which the group is finished. Deadline: the group's timeout, counted from here.

@@ -41,7 +41,7 @@ std::shared_ptr<Backend> make_subgroup(Backend& b, const std::vector<int>& membe
   for (int m : members)
     made->identity.world_ranks.push_back(
         b.identity.world_ranks.empty() ? m : b.identity.world_ranks[static_cast<size_t>(m)]);
-  if (b.crew()) made->join(b.crew());
+  if (b.progress_group()) made->join(b.progress_group());
   return made;
 }
 

@@ -9,9 +9,9 @@
 #include "trireme/comm/registry.h"
 #include "trireme/comm/run.h"
 #include "trireme/comm/tuned_backend.h"
+#include "trireme/rendezvous/rank_env.h"
+#include "trireme/rendezvous/rendezvous.h"
 #include "trireme/store/memory_store.h"
-#include "trireme/store/rank_env.h"
-#include "trireme/store/rendezvous.h"
 
 namespace trireme {
 namespace {

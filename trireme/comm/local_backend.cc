@@ -143,9 +143,9 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
     return post(std::move(c), {}, {});
   }
 
-  void join(std::shared_ptr<Crew> crew) override {
-    engine_.also_move([crew] { return crew->move_others(); });
-    Backend::join(std::move(crew));
+  void join(std::shared_ptr<ProgressGroup> progress_group) override {
+    engine_.also_move([progress_group] { return progress_group->progress_others(); });
+    Backend::join(std::move(progress_group));
   }
   bool on_stall(std::function<void()> look) override {
     engine_.on_stall(std::move(look));

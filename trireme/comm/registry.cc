@@ -3,7 +3,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/comm/by_device.h"
-#include "trireme/comm/checked_backend.h"
+#include "trireme/comm/desync/checked_backend.h"
 #include "trireme/comm/fake/backend.h"
 #include "trireme/comm/gloo/backend.h"
 #include "trireme/comm/hybrid/backend.h"
@@ -39,7 +39,7 @@ std::shared_ptr<Backend> make_backend(const std::string& backend, const BackendS
   // A fake world has nobody to compare with, and never hangs; those by device do it one by one.
   if (spec.check.empty() || backend == "fake" || is_by_device(backend)) return made;
   if (spec.tuned) made = tuned_by_cache(std::move(made), spec.store);
-  if (backend == "hybrid" && !made->crew()) made->join(std::make_shared<Crew>());
+  if (backend == "hybrid" && !made->progress_group()) made->join(std::make_shared<ProgressGroup>());
   std::unique_ptr<WaitBoard> board;
   if (spec.check == "hash") {
     // MPI's own first: a world of MPI does not keep the store, so that others can meet beside it.

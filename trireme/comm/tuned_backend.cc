@@ -26,7 +26,7 @@ class TunedBackend final : public ForwardingBackend {
     options_.tag = kPlanTag;
   }
   ~TunedBackend() override {
-    if (crew()) crew()->leave(this);
+    if (progress_group()) progress_group()->leave(this);
   }
 
   Token all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) override {
@@ -43,17 +43,17 @@ class TunedBackend final : public ForwardingBackend {
     return number_ <= complete_ ? Token{} : Token{number_, -1, kPlanned};
   }
 
-  void join(std::shared_ptr<Crew> crew) override {
-    crew->enter(this, [this] {
+  void join(std::shared_ptr<ProgressGroup> progress_group) override {
+    progress_group->enter(this, [this] {
       if (failure_ || calls_.empty()) return false;
       advance();
       return true;
     });
-    ForwardingBackend::join(std::move(crew));
+    ForwardingBackend::join(std::move(progress_group));
   }
 
   // What the backend waits for it waits for as it does for calls of its own: it knows who is
-  // missing, and meanwhile moves the crew.
+  // missing, and meanwhile moves the progress_group.
   void wait(Token token, Duration timeout) override {
     if (token.kind != kPlanned) return inner_->wait(token, timeout);
     const Deadline deadline = Deadline::after(timeout);
@@ -107,7 +107,7 @@ class TunedBackend final : public ForwardingBackend {
 
   // One after the other: their messages have one tag.
   void advance() {
-    if (moving_) return;  // one of them waits, and the crew asks
+    if (moving_) return;  // one of them waits, and the progress_group asks
     guarded([&] {
       while (!calls_.empty() && calls_.front().run->advance(*inner_)) {
         Call call = std::move(calls_.front());
@@ -150,7 +150,7 @@ bool may_serve(Algorithm algorithm, const std::string& backend, const std::vecto
 std::shared_ptr<Backend> tuned_backend(std::shared_ptr<Backend> inner, const TuningTable& table,
                                        std::vector<int> hosts) {
   auto made = std::make_shared<TunedBackend>(std::move(inner), table, std::move(hosts));
-  made->join(std::make_shared<Crew>());
+  made->join(std::make_shared<ProgressGroup>());
   return made;
 }
 

@@ -5,9 +5,9 @@
 
 namespace trireme {
 
-/// The section "compression" as the options of who asks (grad/compression.h, or the memory plan's
-/// planner/exchange_memory.h, which know nothing of each other): what they have a member for and
-/// the type of codec looks at; the rest stays.
+/// The section "compression" as the options of who asks (grad/compression/compression.h, or the
+/// memory plan's planner/exchange_memory.h, which know nothing of each other): what they have a
+/// member for and the type of codec looks at; the rest stays.
 template <class Options>
 Options read_compression(const Config& c) {
   Options o;

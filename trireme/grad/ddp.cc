@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "trireme/base/check.h"
-#include "trireme/grad/bucket_sizes.h"
 #include "trireme/grad/ddp_impl.h"
 #include "trireme/grad/module_sync.h"
-#include "trireme/grad/round_begin.h"
+#include "trireme/grad/rounds/round_begin.h"
+#include "trireme/grad/tuning/bucket_sizes.h"
 
 namespace trireme {
 namespace {
@@ -64,8 +64,8 @@ ReduceOp op_of(const DdpOptions& o) {
   return o.mean == GradientMean::of_weights ? ReduceOp::sum : ReduceOp::avg;
 }
 
-ReducerOptions reducer_options(const Group& group, const NamedTensors& dense, FiniteWatch& finite,
-                               const DdpOptions& o) {
+ReducerOptions reducer_options(const Group& group, const NamedTensors& dense,
+                               NonFiniteDetector& finite, const DdpOptions& o) {
   ReducerOptions r{bucket_sizes_for(group, o.bucket_bytes, o.first_bucket_bytes),
                    op_of(o),
                    o.check_finite ? finite.around(o.hook) : o.hook,
@@ -233,7 +233,7 @@ void DistributedDataParallel::Impl::refuse_together() {
           {first, r, "forward", round});
   }
   if (options.check_finite) {
-    const FiniteWatch::Found found = finite.found(record);
+    const NonFiniteDetector::Found found = finite.found(record);
     if (found.rank >= 0)
       throw NumericError(fmt::format("the gradient of '{}' on rank {} is not finite in round {}",
                                      reducer.name(found.parameter), found.rank, round),

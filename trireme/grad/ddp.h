@@ -45,13 +45,13 @@ struct DdpOptions {
   /// true: it is zeros there, and a parameter that no rank used keeps what it had; rank 0 logs the
   /// names. Costs nothing: ranks tell what they used with every round.
   bool find_unused_parameters = false;
-  bool static_graph = false;  // grad/static_graph.h; unused parameters are as found
+  bool static_graph = false;  // grad/rounds/static_graph.h; unused parameters are as found
   GradientMean mean = GradientMean::of_ranks;
   /// Patterns (* and ?) of parameters that are reduced last, at the end of backward, however many
   /// gradients they got.
   std::vector<std::string> delayed{};
   /// Patterns of parameters with sparse gradients, beside those that the module tells
-  /// (grad/sparse_gradients.h).
+  /// (grad/rounds/sparse_gradients.h).
   std::vector<std::string> sparse{};
   /// true: a NaN or an infinity is a NumericError on every rank, naming rank and parameter.
   bool check_finite = false;

@@ -7,14 +7,14 @@
 
 #include "trireme/grad/ddp.h"
 #include "trireme/grad/ddp_tensors.h"
-#include "trireme/grad/finite_watch.h"
-#include "trireme/grad/hook_adapter.h"
+#include "trireme/grad/hooks/hook_adapter.h"
 #include "trireme/grad/leaf_backwards.h"
 #include "trireme/grad/reducer.h"
-#include "trireme/grad/replaced_parameters.h"
-#include "trireme/grad/sparse_gradients.h"
-#include "trireme/grad/static_graph.h"
-#include "trireme/grad/unused_parameters.h"
+#include "trireme/grad/rounds/non_finite_detector.h"
+#include "trireme/grad/rounds/replaced_parameters.h"
+#include "trireme/grad/rounds/sparse_gradients.h"
+#include "trireme/grad/rounds/static_graph.h"
+#include "trireme/grad/rounds/unused_parameters.h"
 
 namespace trireme {
 
@@ -42,7 +42,7 @@ struct DistributedDataParallel::Impl {
   DdpOptions options;
   DdpTensors tensors;
   NamedTensors dense, sparse_list;
-  FiniteWatch finite;
+  NonFiniteDetector finite;
   Reducer reducer;
   RoundRecord::Fact joined, weights, forwards;
   ReplacedParameters replaced;

@@ -3,7 +3,7 @@
 
 #include "trireme/base/export.h"
 #include "trireme/grad/ddp_tensors.h"
-#include "trireme/grad/leaf_round.h"
+#include "trireme/grad/rounds/leaf_round.h"
 
 namespace torch::nn {
 class Module;

@@ -10,7 +10,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
 #include "trireme/grad/bucket_memory.h"
-#include "trireme/grad/gradient_checks.h"
+#include "trireme/grad/rounds/gradient_checks.h"
 
 namespace trireme {
 

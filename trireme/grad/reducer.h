@@ -11,8 +11,8 @@
 #include "trireme/comm/group.h"
 #include "trireme/grad/bucket_plan.h"
 #include "trireme/grad/comm_hook.h"
-#include "trireme/grad/gradient_round.h"
-#include "trireme/grad/round_record.h"
+#include "trireme/grad/rounds/gradient_round.h"
+#include "trireme/grad/rounds/round_record.h"
 #include "trireme/tensor/parameter_table.h"
 #include "trireme/tensor/state.h"
 

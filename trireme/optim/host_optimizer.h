@@ -8,7 +8,7 @@
 
 // An optimizer that steps in host memory for parameters of a GPU: its state and float32 weights,
 // 12 bytes a parameter with AdamW, are not on the device (ZeRO-Offload; DeepSpeed's
-// offload_optimizer.device = cpu). On disk: shard/offload_optimizer.h.
+// offload_optimizer.device = cpu). On disk: shard/offload/offload_optimizer.h.
 namespace trireme {
 
 ///   host_optimizer(parameters, [](NamedTensors p) { return make_adamw(std::move(p)); });

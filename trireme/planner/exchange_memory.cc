@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "trireme/base/check.h"
-#include "trireme/grad/power_sgd_plan.h"
-#include "trireme/grad/top_k_wire.h"
+#include "trireme/grad/compression/power_sgd_plan.h"
+#include "trireme/grad/compression/top_k_wire.h"
 #include "trireme/optim/averaging_plan.h"
 #include "trireme/planner/element_bytes.h"
 

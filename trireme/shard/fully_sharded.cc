@@ -8,9 +8,9 @@
 #include <map>
 
 #include "trireme/base/check.h"
-#include "trireme/grad/hook_adapter.h"
+#include "trireme/grad/hooks/hook_adapter.h"
 #include "trireme/grad/module_sync.h"
-#include "trireme/grad/replaced_parameters.h"
+#include "trireme/grad/rounds/replaced_parameters.h"
 #include "trireme/shard/gradient_scatter.h"
 #include "trireme/shard/param_unit.h"
 #include "trireme/shard/save_guard.h"
@@ -36,13 +36,13 @@ struct FullySharded::Impl : std::enable_shared_from_this<FullySharded::Impl> {
   using UnitState = Unit::State;
 
   Impl(ShardGroups g, FullyShardedOptions o)
-      : groups(std::move(g)), options(std::move(o)), slabs(groups.shards) {
+      : groups(std::move(g)), options(std::move(o)), gather_buffers(groups.shards) {
     if (options.file) file = std::make_unique<ShardFile>(*options.file);
   }
 
   ShardGroups groups;
   FullyShardedOptions options;
-  SlabPool slabs;
+  GatherBufferPool gather_buffers;
   std::unique_ptr<ShardFile> file;  // outlives units
   std::vector<std::unique_ptr<Unit>> units;
   Unit* root = nullptr;
@@ -157,7 +157,7 @@ FullySharded::Unit& FullySharded::Impl::add(const std::string& name, torch::nn::
                                                      unit_text(name), file.get()));
   auto unit = std::make_shared<UnitState>();
   unit->params = std::make_unique<ParamUnit>(name.empty() ? "the root" : name, std::move(flats),
-                                             groups.shards, slabs);
+                                             groups.shards, gather_buffers);
   unit->owner = weak_from_this();
   unit->index = units.size();
   unit->reshard_after_forward = options.reshard_after_forward && !is_root;
@@ -505,7 +505,7 @@ void FullySharded::end_round() { impl_->end_round(); }
 
 FullySharded::Stats FullySharded::stats() const {
   Stats s = impl_->stats;
-  s.slab_bytes = impl_->slabs.bytes();
+  s.gather_buffer_bytes = impl_->gather_buffers.bytes();
   if (impl_->file) s.file = impl_->file->use();
   return s;
 }

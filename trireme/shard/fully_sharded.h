@@ -143,7 +143,7 @@ class TRIREME_API FullySharded final : public ShardedParameters {
 
   struct Stats {
     int64_t gathers = 0, prefetched = 0;
-    int64_t slab_bytes = 0;  // memory that whole units lie in
+    int64_t gather_buffer_bytes = 0;  // memory that whole units lie in
     ShardFileUse file;
   };
   Stats stats() const;

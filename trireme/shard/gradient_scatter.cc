@@ -9,7 +9,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
-#include "trireme/grad/gradient_checks.h"
+#include "trireme/grad/rounds/gradient_checks.h"
 #include "trireme/tensor/finite.h"
 
 namespace trireme {
@@ -39,8 +39,8 @@ GradientScatter::GradientScatter(std::vector<FlatParameters*> flats, Group group
     lines_.emplace_back().first = slots_.size();
     for (size_t m = 0; m < flats_[l]->members().size(); ++m)
       slots_.push_back({.line = l, .member = m, .finite = {}});
-    if (options_.keep_slabs) {
-      take_slab(l);
+    if (options_.keep_gather_buffers) {
+      take_gather_buffer(l);
     } else {
       lines_[l].home = group_.empty({flats_[l]->plan().shard}, flats_[l]->options());
       lines_[l].home.zero_();  // padding is read by nobody, and need not be a NaN
@@ -117,24 +117,25 @@ void GradientScatter::prepare(size_t l) {
     else if (grad.data_ptr() != place.data_ptr())
       place.copy_(grad.reshape({-1}));
   }
-  if (options_.keep_slabs) line.before = line.home.clone();
+  if (options_.keep_gather_buffers) line.before = line.home.clone();
 }
 
-void GradientScatter::take_slab(size_t l) {
+void GradientScatter::take_gather_buffer(size_t l) {
   Line& line = lines_[l];
   const FlatParameters& flat = *flats_[l];
-  if (!line.slab.defined()) {
-    while (!options_.keep_slabs && under_way_.size() >= options_.slabs_in_flight) settle_oldest();
+  if (!line.gather_buffer.defined()) {
+    while (!options_.keep_gather_buffers && under_way_.size() >= options_.gather_buffers_in_flight)
+      settle_oldest();
     const ShardPlan& plan = flat.plan();
-    line.slab = pool_.take(plan.line(), flat.options().dtype(wire_of(l)));
-    if (options_.keep_slabs)
+    line.gather_buffer = pool_.take(plan.line(), flat.options().dtype(wire_of(l)));
+    if (options_.keep_gather_buffers)
       line.home = wire_of(l) == flat.dtype()
-                      ? line.slab.narrow(0, plan.shard * group_.rank(), plan.shard)
+                      ? line.gather_buffer.narrow(0, plan.shard * group_.rank(), plan.shard)
                       : group_.empty({plan.shard}, flat.options()).zero_();
   }
   if (!line.places.empty()) return;
   for (size_t m = 0; m < flat.members().size(); ++m)
-    line.places.push_back(alias_of(line.slab, flat.plan().offsets[m], flat.shape(m)));
+    line.places.push_back(alias_of(line.gather_buffer, flat.plan().offsets[m], flat.shape(m)));
 }
 
 void GradientScatter::refuse(const std::string& what) {
@@ -158,7 +159,7 @@ void GradientScatter::ready(size_t i) {
         fmt::format("parameter '{}' got more gradients in this round than the {} expected: two "
                     "backwards in one round",
                     name(i), expected_));
-  take_slab(s.line);
+  take_gather_buffer(s.line);
   at::NoGradGuard no_grad;
   at::Tensor& grad = parameter(i).mutable_grad();
   const at::Tensor& place = line.places[s.member];
@@ -231,18 +232,20 @@ void GradientScatter::fill(size_t i) {
 void GradientScatter::leave(size_t l) {
   Line& line = lines_[l];
   at::NoGradGuard no_grad;
-  take_slab(l);
+  take_gather_buffer(l);
   for (size_t m = 0; m < line.places.size(); ++m) fill(line.first + m);
   line.launched = true;
   const ShardPlan& plan = flats_[l]->plan();
-  const bool straight = wire_of(l) == flats_[l]->dtype() && !options_.keep_slabs && !line.adds;
+  const bool straight =
+      wire_of(l) == flats_[l]->dtype() && !options_.keep_gather_buffers && !line.adds;
   if (tree_)
     line.out = at::empty({plan.shard}, flats_[l]->options().dtype(wire_of(l)));
   else
-    line.out = straight ? line.home : line.slab.narrow(0, plan.shard * group_.rank(), plan.shard);
-  line.work = group_.reduce_scatter_tensor(line.out, line.slab, options_.op);
+    line.out =
+        straight ? line.home : line.gather_buffer.narrow(0, plan.shard * group_.rank(), plan.shard);
+  line.work = group_.reduce_scatter_tensor(line.out, line.gather_buffer, options_.op);
   ++stats_.launches;
-  stats_.bytes += static_cast<int64_t>(line.slab.nbytes());
+  stats_.bytes += static_cast<int64_t>(line.gather_buffer.nbytes());
   under_way_.push_back(l);
 }
 
@@ -270,9 +273,9 @@ void GradientScatter::settle(size_t l) {
   }
   line.before = line.out = at::Tensor();
   line.filled = true;
-  if (options_.keep_slabs) return;
-  pool_.give_back(line.slab);
-  line.slab = at::Tensor();
+  if (options_.keep_gather_buffers) return;
+  pool_.give_back(line.gather_buffer);
+  line.gather_buffer = at::Tensor();
   line.places.clear();
 }
 
@@ -316,9 +319,9 @@ void GradientScatter::reset() {
     line.work = Work();
     line.out = line.before = at::Tensor();
     line.touched_outside = false;
-    if (options_.keep_slabs || !line.slab.defined()) continue;
-    pool_.give_back(line.slab);
-    line.slab = at::Tensor();
+    if (options_.keep_gather_buffers || !line.gather_buffer.defined()) continue;
+    pool_.give_back(line.gather_buffer);
+    line.gather_buffer = at::Tensor();
     line.places.clear();
   }
   open_ = false;
@@ -334,9 +337,9 @@ GradientScatter::Found GradientScatter::not_finite() const {
 
 GradientScatter::Stats GradientScatter::stats() const {
   Stats s = stats_;
-  s.slab_bytes = pool_.bytes();
+  s.gather_buffer_bytes = pool_.bytes();
   for (const Line& line : lines_)
-    if (!options_.keep_slabs && line.home.defined())
+    if (!options_.keep_gather_buffers && line.home.defined())
       s.shard_bytes += static_cast<int64_t>(line.home.nbytes());
   return s;
 }

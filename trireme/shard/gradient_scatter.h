@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "trireme/comm/group.h"
-#include "trireme/grad/gradient_round.h"
 #include "trireme/grad/gradient_tree.h"
-#include "trireme/grad/round_record.h"
+#include "trireme/grad/rounds/gradient_round.h"
+#include "trireme/grad/rounds/round_record.h"
 #include "trireme/shard/flat_parameters.h"
-#include "trireme/shard/slab_pool.h"
+#include "trireme/shard/gather_buffer_pool.h"
 
 namespace trireme {
 
@@ -22,10 +22,11 @@ struct ScatterOptions {
   /// lines is the same on every rank); or a line that launch() names (units of stage 3, whose order
   /// is that of the graph).
   enum class Leave { when_full, when_told } leave = Leave::when_full;
-  /// true (stage 1): each line has a slab for good, in which gradients accumulate and this rank's
-  /// part stays. false: slabs are shared, and this rank's part has memory of its own.
-  bool keep_slabs = false;
-  size_t slabs_in_flight = 2;  // lines under way before the oldest is waited for
+  /// true (stage 1): each line has a gather buffer for good, in which gradients accumulate and this
+  /// rank's part stays. false: gather buffers are shared, and this rank's part has memory of its
+  /// own.
+  bool keep_gather_buffers = false;
+  size_t gather_buffers_in_flight = 2;  // lines under way before the oldest is waited for
   /// Reproducible mode: rounds of a step are leaves, added along the tree of design §3.
   bool tree = false;
   /// Ranks that hold the same shard (hybrid sharding); none: a group of one.
@@ -85,7 +86,7 @@ class GradientScatter final : public GradientRound {
 
   struct Stats {
     int64_t rounds = 0, launches = 0, bytes = 0;
-    int64_t slab_bytes = 0, shard_bytes = 0;  // memory
+    int64_t gather_buffer_bytes = 0, shard_bytes = 0;  // memory
   };
   Stats stats() const;
   const std::vector<FlatParameters*>& flats() const { return flats_; }
@@ -94,8 +95,8 @@ class GradientScatter final : public GradientRound {
   struct Line {
     size_t first = 0;                // index of its first parameter
     at::Tensor home;                 // this rank's part of the gradient
-    at::Tensor slab;                 // everybody's, while gradients arrive and are reduced
-    std::vector<at::Tensor> places;  // members' in the slab
+    at::Tensor gather_buffer;        // everybody's, while gradients arrive and are reduced
+    std::vector<at::Tensor> places;  // members' in the gather buffer
     at::Tensor out, before;          // of the call under way; stage 1: what home held
     size_t waiting = 0;
     bool touched = false, touched_outside = false, launched = false, adds = false;
@@ -111,7 +112,7 @@ class GradientScatter final : public GradientRound {
   };
 
   at::ScalarType wire_of(size_t line) const;
-  void take_slab(size_t line);
+  void take_gather_buffer(size_t line);
   void prepare(size_t line);
   void fill(size_t i);
   void leave(size_t line);
@@ -128,7 +129,7 @@ class GradientScatter final : public GradientRound {
   ScatterOptions options_;
   RoundRecord record_;
   RoundRecord::Fact not_finite_;
-  SlabPool pool_;
+  GatherBufferPool pool_;
   std::optional<GradientTree> tree_;
   std::vector<Line> lines_;
   std::vector<Slot> slots_;

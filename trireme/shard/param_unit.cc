@@ -8,8 +8,8 @@
 namespace trireme {
 
 ParamUnit::ParamUnit(std::string name, std::vector<std::unique_ptr<FlatParameters>> flats,
-                     Group shards, SlabPool& slabs)
-    : name_(std::move(name)), shards_(std::move(shards)), slabs_(slabs) {
+                     Group shards, GatherBufferPool& gather_buffers)
+    : name_(std::move(name)), shards_(std::move(shards)), gather_buffers_(gather_buffers) {
   for (auto& flat : flats) {
     flat->point_at_nothing();
     parts_.push_back({std::move(flat), {}, {}});
@@ -41,13 +41,13 @@ void ParamUnit::gather() {
   if (state_ != State::sharded) return;
   for (Part& part : parts_) {
     FlatParameters& flat = *part.flat;
-    part.slab = slabs_.take(flat.plan().line(), flat.options());
+    part.gather_buffer = gather_buffers_.take(flat.plan().line(), flat.options());
     at::Tensor own = flat.shard();
     if (flat.in_file()) {  // straight into this rank's place
-      own = part.slab.narrow(0, flat.plan().shard * shards_.rank(), flat.plan().shard);
+      own = part.gather_buffer.narrow(0, flat.plan().shard * shards_.rank(), flat.plan().shard);
       flat.copy_shard_to(own);
     }
-    part.work = shards_.all_gather_into_tensor(part.slab, own);
+    part.work = shards_.all_gather_into_tensor(part.gather_buffer, own);
   }
   state_ = State::gathering;
 }
@@ -59,7 +59,7 @@ void ParamUnit::make_whole() {
   for (Part& part : parts_) {
     part.work.wait();
     part.work = Work();
-    part.flat->point_into(part.slab);
+    part.flat->point_into(part.gather_buffer);
   }
   state_ = State::whole;
 }
@@ -87,8 +87,8 @@ void ParamUnit::reshard() {
     part.work.wait();
     part.work = Work();
     part.flat->point_at_nothing();
-    slabs_.give_back(part.slab);
-    part.slab = at::Tensor();
+    gather_buffers_.give_back(part.gather_buffer);
+    part.gather_buffer = at::Tensor();
   }
   state_ = State::sharded;
 }

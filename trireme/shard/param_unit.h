@@ -7,7 +7,7 @@
 
 #include "trireme/comm/group.h"
 #include "trireme/shard/flat_parameters.h"
-#include "trireme/shard/slab_pool.h"
+#include "trireme/shard/gather_buffer_pool.h"
 
 namespace trireme {
 
@@ -23,7 +23,7 @@ class ParamUnit {
 
   /// Takes the flats over; their members point at nothing from here on.
   ParamUnit(std::string name, std::vector<std::unique_ptr<FlatParameters>> flats, Group shards,
-            SlabPool& slabs);
+            GatherBufferPool& gather_buffers);
   ~ParamUnit();
   ParamUnit(const ParamUnit&) = delete;
 
@@ -51,13 +51,13 @@ class ParamUnit {
  private:
   struct Part {
     std::unique_ptr<FlatParameters> flat;
-    at::Tensor slab;
+    at::Tensor gather_buffer;
     Work work;
   };
   std::string name_;
   std::vector<Part> parts_;
   Group shards_;
-  SlabPool& slabs_;
+  GatherBufferPool& gather_buffers_;
   State state_ = State::sharded;
 };
 

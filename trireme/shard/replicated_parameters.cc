@@ -6,9 +6,9 @@
 
 #include "trireme/base/check.h"
 #include "trireme/grad/bucket_plan.h"
-#include "trireme/grad/bucket_sizes.h"
 #include "trireme/grad/ddp.h"
 #include "trireme/grad/module_sync.h"
+#include "trireme/grad/tuning/bucket_sizes.h"
 #include "trireme/tensor/tensor_overlaps.h"
 
 namespace trireme {
@@ -65,7 +65,7 @@ ReplicatedParameters::ReplicatedParameters(const DdpTensors& t, ShardGroups grou
   }
   ScatterOptions s;
   s.op = options.op;
-  s.keep_slabs = options.stage == ZeroStage::optimizer && !options.tree;
+  s.keep_gather_buffers = options.stage == ZeroStage::optimizer && !options.tree;
   s.tree = options.tree;
   s.replicas = groups_.replicas;
   s.world = groups_.world;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "trireme/grad/ddp_tensors.h"
-#include "trireme/grad/replaced_parameters.h"
+#include "trireme/grad/rounds/replaced_parameters.h"
 #include "trireme/shard/flat_parameters.h"
 #include "trireme/shard/gradient_scatter.h"
 #include "trireme/shard/sharded_parameters.h"

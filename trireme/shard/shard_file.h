@@ -9,7 +9,7 @@
 #include <string>
 
 #include "trireme/base/export.h"
-#include "trireme/shard/offload_params.h"
+#include "trireme/shard/offload/offload_params.h"
 
 namespace trireme {
 
@@ -24,10 +24,10 @@ struct ShardFileOptions {
 
 /// What there is of parameters, in bytes on this rank.
 struct ShardFileUse {
-  int64_t stored_bytes = 0;         // in the file
-  int64_t kept_bytes = 0;           // stay in memory
-  int64_t resident_bytes = 0;       // of the stored ones: in memory of their own now (an optimizer
-                                    // steps, a checkpoint is written); the units' slabs aside
+  int64_t stored_bytes = 0;    // in the file
+  int64_t kept_bytes = 0;      // stay in memory
+  int64_t resident_bytes = 0;  // of the stored ones: in memory of their own now (an optimizer
+                               // steps, a checkpoint is written); the units' gather buffers aside
   int64_t most_resident_bytes = 0;  // … at most so far
   int64_t buffer_bytes = 0;
 };

@@ -2,7 +2,7 @@
 #include "trireme/shard/sharded_data_parallel.h"
 
 #include "trireme/grad/ddp_tensors.h"
-#include "trireme/grad/hook_adapter.h"
+#include "trireme/grad/hooks/hook_adapter.h"
 #include "trireme/shard/replicated_parameters.h"
 #include "trireme/shard/unused_after.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/shard/unused_after.h"
 
-#include "trireme/grad/unused_parameters.h"
+#include "trireme/grad/rounds/unused_parameters.h"
 
 namespace trireme {
 

@@ -5,7 +5,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
-#include "trireme/store/knock.h"
+#include "trireme/net/connect_and_authenticate.h"
 #include "trireme/store/protocol.h"
 
 namespace trireme {
@@ -37,7 +37,7 @@ net::Credentials credentials_at(const net::Endpoint& at, net::Credentials creden
 std::unique_ptr<TcpStore> TcpStore::connect(const net::Endpoint& at, net::Credentials credentials,
                                             Deadline deadline, Duration answer_limit) {
   auto own = credentials_at(at, std::move(credentials));
-  auto entry = detail::knock_until(at, own, deadline);
+  auto entry = detail::connect_and_authenticate_until(at, own, deadline);
   return std::make_unique<TcpStore>(std::move(*entry.socket), std::move(entry.session), at,
                                     std::move(own), answer_limit);
 }

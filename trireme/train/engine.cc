@@ -10,12 +10,12 @@
 #include "trireme/config/engine_keys.h"
 #include "trireme/grad/module_sync.h"
 #include "trireme/shard/fully_sharded.h"
+#include "trireme/train/build/precision_parts.h"
+#include "trireme/train/build/training_parts.h"
 #include "trireme/train/engine_report.h"
 #include "trireme/train/forward_backward.h"
-#include "trireme/train/precision_parts.h"
 #include "trireme/train/saving.h"
 #include "trireme/train/step.h"
-#include "trireme/train/training_parts.h"
 
 namespace trireme {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
-#include "trireme/grad/gradient_checks.h"
+#include "trireme/grad/rounds/gradient_checks.h"
 #include "trireme/tensor/random.h"
 
 namespace trireme {

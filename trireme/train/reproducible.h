@@ -6,7 +6,7 @@
 #include "trireme/base/export.h"
 #include "trireme/comm/group.h"
 #include "trireme/models/model.h"
-#include "trireme/train/precision.h"
+#include "trireme/train/precision/precision.h"
 
 namespace trireme {
 

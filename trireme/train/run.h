@@ -17,15 +17,15 @@
 #include "trireme/optim/lr_schedule.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/tensor/state.h"
-#include "trireme/train/balance.h"
+#include "trireme/train/balance/balance.h"
+#include "trireme/train/balance/memory_backoff.h"
+#include "trireme/train/balance/own_time.h"
+#include "trireme/train/build/tune_buckets.h"
 #include "trireme/train/compute.h"
-#include "trireme/train/exchange.h"
-#include "trireme/train/gradient_noise.h"
-#include "trireme/train/gradients.h"
-#include "trireme/train/loss_scaling.h"
-#include "trireme/train/memory_backoff.h"
-#include "trireme/train/own_time.h"
-#include "trireme/train/tune_buckets.h"
+#include "trireme/train/exchange/gradient_sync_strategy.h"
+#include "trireme/train/gradients/gradient_noise.h"
+#include "trireme/train/gradients/gradients.h"
+#include "trireme/train/precision/loss_scaling.h"
 
 namespace trireme {
 
@@ -33,11 +33,12 @@ namespace trireme {
 struct TRIREME_API Run {
   Group group;
   std::shared_ptr<Model> model;
-  NamedTensors weights;  // the model's parameters as they are trained and saved (train/precision.h)
+  NamedTensors weights;  // the model's parameters as they are trained and saved
+                         // (train/precision/precision.h)
   std::shared_ptr<const DataSource> train_data, held_out;
   std::unique_ptr<PrefetchingLoader> loader;
-  std::unique_ptr<Exchange> exchange;   // null: gradients are plain sums over all ranks
-  std::unique_ptr<TuneBuckets> tuning;  // null: buckets are as configured
+  std::unique_ptr<GradientSyncStrategy> exchange;  // null: gradients are plain sums over all ranks
+  std::unique_ptr<TuneBuckets> tuning;             // null: buckets are as configured
   std::unique_ptr<Gradients> gradients;
   std::unique_ptr<Compute> compute;
   std::unique_ptr<LossScaling> scaling;

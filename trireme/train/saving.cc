@@ -7,7 +7,7 @@
 namespace trireme {
 
 std::string save_run(Run& run, const std::string& folder, int keep) {
-  const Exchange::AsOne one(run.exchange.get());
+  const GradientSyncStrategy::AveragedWeightsGuard one(run.exchange.get());
   const StateWalk walk = [&](StateVisitor& v) { run.state(v); };
   if (run.layout == "replicated")
     return save_step(folder, run.step, walk, {keep, run.group.rank(), run.group.size()});
@@ -15,7 +15,7 @@ std::string save_run(Run& run, const std::string& folder, int keep) {
 }
 
 CheckpointInfo load_run(Run& run, const std::string& path, const TiedNames& tied) {
-  const Exchange::AsOne loading(run.exchange.get(), true);
+  const GradientSyncStrategy::AveragedWeightsGuard loading(run.exchange.get(), true);
   LoadOptions options;
   options.layout = run.layout;
   options.rank = run.group.rank();

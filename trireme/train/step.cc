@@ -35,12 +35,12 @@ StepReport finish_step(Run& run) {
   const double lr = run.schedule->lr_at(run.step - run.scaling->skipped()) * run.lr_factor();
   if (verdict.finite()) {
     Span span("optimizer", "step");
-    if (!run.exchange || run.exchange->steps_here())
+    if (!run.exchange || run.exchange->steps_on_this_rank())
       run.optimizer->step(lr,
                           grad_scale * verdict.norm.coefficient);  // clipping in the same factor
     run.own_time->waiting();
-    run.gradients->publish();                   // ZeRO: what this rank owns
-    if (run.exchange) run.exchange->stepped();  // ranks apart: one again, if due
+    run.gradients->publish();                                // ZeRO: what this rank owns
+    if (run.exchange) run.exchange->after_optimizer_step();  // ranks apart: one again, if due
     run.own_time->computing();
   }
   const double scale = run.scaling->loss_scale();

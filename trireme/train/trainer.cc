@@ -17,7 +17,7 @@
 #include "trireme/monitor/progress.h"
 #include "trireme/monitor/span_sink.h"
 #include "trireme/train/evaluate.h"
-#include "trireme/train/folder_watch.h"
+#include "trireme/train/run_folder_guard.h"
 #include "trireme/train/saving.h"
 #include "trireme/train/step.h"
 #include "trireme/train/step_metrics.h"
@@ -235,7 +235,7 @@ TrainResult train(const Config& config, Group group, const TrainOptions& options
   if (group.rank() == 0 && !options.config_json.empty())
     write_file_atomic(options.run_dir + "/config.json", options.config_json);
   if (options.built) options.built();
-  FolderWatch watch(group.rank() == 0 ? options.run_dir : "");
+  RunFolderGuard watch(group.rank() == 0 ? options.run_dir : "");
   if (options.say && group.rank() == 0) {
     options.say(start_line(run));
     if (has_gpu()) options.say(kUnusedGpu);
@@ -257,7 +257,7 @@ TrainResult train(const Config& config, Group group, const TrainOptions& options
     report.note(fmt::format("saved {}", result.checkpoint));
   };
   auto held_out = [&] {
-    const Exchange::AsOne one(run.exchange.get());
+    const GradientSyncStrategy::AveragedWeightsGuard one(run.exchange.get());
     const Evaluation e = evaluate(run);
     result.held_out_loss = e.loss;
     report.held_out(e);

@@ -16,7 +16,7 @@
 #include "trireme/base/check.h"
 #include "trireme/comm/mpi/backend.h"
 #include "trireme/comm/run.h"
-#include "trireme/store/rendezvous.h"
+#include "trireme/rendezvous/rendezvous.h"
 
 namespace trireme {
 namespace {

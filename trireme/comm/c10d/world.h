@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "trireme/comm/c10d/watch.h"
+#include "trireme/comm/c10d/failure_monitor.h"
 #include "trireme/comm/registry.h"
 #include "trireme/store/store.h"
 
@@ -12,8 +12,8 @@ namespace trireme::detail {
 
 /// What a group and the groups of some of its ranks have in common.
 struct World {
-  std::shared_ptr<Store> store;  // for the world's keys alone; to be cloned
-  std::unique_ptr<Watch> watch;  // null in a world of one
+  std::shared_ptr<Store> store;           // for the world's keys alone; to be cloned
+  std::unique_ptr<FailureMonitor> watch;  // null in a world of one
   int rank = 0;
 };
 
@@ -23,7 +23,8 @@ inline std::shared_ptr<World> make_world(const BackendSpec& spec, const std::str
   world->rank = spec.rank;
   if (spec.size == 1) return world;
   world->store = std::make_shared<PrefixStore>(spec.store, backend + "/" + spec.name);
-  world->watch = std::make_unique<Watch>(world->store->clone(deadline), spec.rank, spec.size);
+  world->watch =
+      std::make_unique<FailureMonitor>(world->store->clone(deadline), spec.rank, spec.size);
   return world;
 }
 

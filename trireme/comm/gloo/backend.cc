@@ -8,7 +8,7 @@
 #include "trireme/comm/c10d/store.h"
 #include "trireme/comm/gloo/gloo_backend.h"
 #include "trireme/comm/gloo/interface.h"
-#include "trireme/store/join.h"
+#include "trireme/rendezvous/join.h"
 #include "trireme/store/store.h"
 
 // How a group comes to be, and how it ends in order.

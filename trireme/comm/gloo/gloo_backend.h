@@ -130,7 +130,7 @@ class GlooBackend final : public Backend {
   void forget_those_in_vain(std::vector<int>& missing);
   void leave();
 
-  bool others_move() { return crew() && crew()->move_others(this); }
+  bool others_move() { return progress_group() && progress_group()->progress_others(this); }
   int world_rank(int r) const { return world_ranks_[static_cast<size_t>(r)]; }
 
   // calls.cc, on the user's thread

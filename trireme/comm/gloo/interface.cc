@@ -9,7 +9,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/fd.h"
 #include "trireme/net/endpoint.h"
-#include "trireme/store/join.h"
+#include "trireme/rendezvous/join.h"
 
 namespace trireme::detail {
 namespace {

@@ -6,7 +6,7 @@
 #include "trireme/base/check.h"
 #include "trireme/comm/gloo/gloo_backend.h"
 #include "trireme/comm/gloo/tags.h"
-#include "trireme/store/join.h"
+#include "trireme/rendezvous/join.h"
 
 // Waiting, and what ranks that wait for long tell each other.
 namespace trireme::detail {

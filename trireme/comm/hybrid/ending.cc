@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "trireme/base/check.h"
-#include "trireme/store/join.h"
+#include "trireme/rendezvous/join.h"
 
 namespace trireme::detail {
 namespace {
@@ -23,8 +23,8 @@ std::vector<int> ranks_below(int size) {
 
 Ending::Ending(Store& store, int rank, int size, Deadline deadline) : rank_(rank), size_(size) {
   if (size == 1) return;
-  watch_ = std::make_unique<Watch>(std::make_unique<PrefixStore>(store.clone(deadline), "ending"),
-                                   rank, size);
+  watch_ = std::make_unique<FailureMonitor>(
+      std::make_unique<PrefixStore>(store.clone(deadline), "ending"), rank, size);
   watch_->join(kGroup, ranks_below(size), [this](const Failure& cause) {
     {
       std::lock_guard lock(mutex_);

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "trireme/base/clock.h"
-#include "trireme/comm/c10d/watch.h"
+#include "trireme/comm/c10d/failure_monitor.h"
 #include "trireme/store/store.h"
 
 namespace trireme::detail {
@@ -45,7 +45,7 @@ class Ending {
   std::atomic<bool> known_{false};
   mutable std::mutex mutex_;
   Failure cause_;
-  std::unique_ptr<Watch> watch_;
+  std::unique_ptr<FailureMonitor> watch_;
 };
 
 }  // namespace trireme::detail

@@ -14,7 +14,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/fd.h"
 #include "trireme/base/log.h"
-#include "trireme/store/join.h"
+#include "trireme/rendezvous/join.h"
 #include "trireme/store/store.h"
 
 namespace trireme::detail {

@@ -30,7 +30,7 @@ class HybridBackend final : public Backend, public std::enable_shared_from_this<
   HybridBackend(const BackendSpec& spec, HostLayout layout);
   /// The groups below leave in the same way after this.
   ~HybridBackend() override {
-    if (crew()) crew()->leave(this);
+    if (progress_group()) progress_group()->leave(this);
     ending_.leave(!failure_);
   }
 
@@ -62,7 +62,7 @@ class HybridBackend final : public Backend, public std::enable_shared_from_this<
   Token recv(const at::Tensor& t, int from, int tag, CallSite site) override;
 
   // steps.cc
-  void join(std::shared_ptr<Crew> crew) override;
+  void join(std::shared_ptr<ProgressGroup> progress_group) override;
   void wait(Token token, Duration timeout) override;
   bool completed(Token token) override {
     progress();

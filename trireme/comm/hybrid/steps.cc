@@ -95,13 +95,13 @@ void HybridBackend::progress() {
   }
 }
 
-void HybridBackend::join(std::shared_ptr<Crew> crew) {
-  crew->enter(this, [this] {
+void HybridBackend::join(std::shared_ptr<ProgressGroup> progress_group) {
+  progress_group->enter(this, [this] {
     if (failure_ || (pending_.empty() && pairs_.empty())) return false;
     progress();
     return true;
   });
-  Backend::join(std::move(crew));
+  Backend::join(std::move(progress_group));
 }
 
 void HybridBackend::wait(Token token, Duration timeout) {
@@ -114,7 +114,7 @@ void HybridBackend::wait(Token token, Duration timeout) {
   for (int turn = 0;; ++turn) {
     progress();
     if (is_complete(token)) return;
-    if (crew()) crew()->move_others(this);
+    if (progress_group()) progress_group()->progress_others(this);
     if (turn < 1000) {
       ::sched_yield();
       continue;

@@ -59,7 +59,7 @@ Said read(const Board& board) {
 
 }  // namespace
 
-struct Engine::Watch {
+struct Engine::DeadlockDetector {
   std::vector<Board*> boards;  // of the root group's ranks
   Board* mine = nullptr;
   int self = 0;
@@ -87,7 +87,7 @@ void Engine::join_watch(Engine* root) {
     watch_ = root->watch_;
     return;
   }
-  watch_ = std::make_shared<Watch>();
+  watch_ = std::make_shared<DeadlockDetector>();
   for (int q = 0; q < size_; ++q) watch_->boards.push_back(&peer_[q]->board);
   watch_->self = rank_;
   watch_->mine = watch_->boards[static_cast<size_t>(rank_)];
@@ -110,7 +110,7 @@ uint64_t Engine::awaited(const Ticket& t) {
 /// Changes whenever anything that this rank has under way gets on.
 uint64_t Engine::moved() const {
   uint64_t sum = 0;
-  for (const Engine* e : *crew_) {
+  for (const Engine* e : *engines_of_rank_) {
     sum += e->bytes_read_ + e->published_seq_ + e->through_seq_ + e->complete_seq_ +
            e->pairs_->events();
     for (const Flag* flag : {&e->self_->staged, &e->self_->reduced, &e->self_->consumed})
@@ -120,8 +120,8 @@ uint64_t Engine::moved() const {
 }
 
 void Engine::say_blocked(const Ticket& t) {
-  Watch& w = *watch_;
-  for (Engine* e : *crew_) e->self_->posted.store(e->calls(), std::memory_order_release);
+  DeadlockDetector& w = *watch_;
+  for (Engine* e : *engines_of_rank_) e->self_->posted.store(e->calls(), std::memory_order_release);
   const uint64_t mask = awaited(t);
   const uint64_t what =
       stable_hash({mask, reinterpret_cast<uint64_t>(this), uint64_t{t.kind},
@@ -141,7 +141,7 @@ void Engine::say_blocked(const Ticket& t) {
 /// The lowest of them speaks for all that wait in the same call.
 void Engine::report_late(const Ticket& ticket, Duration waited, Duration left) {
   if (complete(ticket)) return;
-  const Watch& w = *watch_;
+  const DeadlockDetector& w = *watch_;
   const uint64_t mask = awaited(ticket);
   const std::string mine = read(*w.mine).text;
   const std::string call = mine.substr(0, mine.find(", "));  // "call 5 of group world"
@@ -175,7 +175,7 @@ void Engine::report_late(const Ticket& ticket, Duration waited, Duration left) {
 }
 
 void Engine::say_free() {
-  Watch& w = *watch_;
+  DeadlockDetector& w = *watch_;
   if (!w.said) return;
   w.said = false;
   w.circle.clear();
@@ -183,7 +183,7 @@ void Engine::say_free() {
 }
 
 void Engine::look_for_deadlock(const Ticket& ticket, Duration waited) {
-  Watch& w = *watch_;
+  DeadlockDetector& w = *watch_;
   say_blocked(ticket);
   auto fail_in = [&](const std::string& text) {
     if (!complete(ticket)) raise_deadlock(text, ticket.seq);

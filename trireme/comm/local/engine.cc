@@ -57,8 +57,8 @@ Engine::Engine(std::unique_ptr<Host> host, Duration timeout, Engine* root,
     quiet_ = root->quiet_;
   else
     for (int q = 0; q < size_; ++q) quiet_ = quiet_ && peer_[q]->membarrier;
-  crew_ = root ? root->crew_ : std::make_shared<std::vector<Engine*>>();
-  crew_->push_back(this);
+  engines_of_rank_ = root ? root->engines_of_rank_ : std::make_shared<std::vector<Engine*>>();
+  engines_of_rank_->push_back(this);
   for (int q = 0; q < size_; ++q)
     root_ranks_.push_back(root ? root_ranks[static_cast<size_t>(q)] : q);
   join_watch(root);
@@ -67,7 +67,7 @@ Engine::Engine(std::unique_ptr<Host> host, Duration timeout, Engine* root,
 
 Engine::~Engine() {
   leave();
-  std::erase(*crew_, this);
+  std::erase(*engines_of_rank_, this);
 }
 
 void Engine::leave() {
@@ -276,7 +276,7 @@ void Engine::progress() {
 // rank waits in. What goes wrong there is thrown by the next call into that group.
 // True: something is under way that does not ring this rank's bell.
 bool Engine::progress_others() {
-  for (Engine* e : *crew_) {
+  for (Engine* e : *engines_of_rank_) {
     if (e == this || e->failure_ || (e->idle() && !e->pairs_->active())) continue;
     try {
       e->progress();
@@ -342,7 +342,8 @@ bool Engine::test(const Ticket& ticket) {
 // Whether every rank of the host has a CPU of its own. Known once every peer has said where it
 // runs: thread ranks start one by one.
 void Engine::decide_spin() {
-  Engine& root = *crew_->front();  // its ranks want the CPUs, whatever group they are in just now
+  Engine& root =
+      *engines_of_rank_->front();  // its ranks want the CPUs, whatever group they are in just now
   if (&root != this) {
     root.decide_spin();
     spin_us_ = root.spin_us_;
@@ -385,7 +386,7 @@ void Engine::look_for_slots() {
 bool Engine::poll(const Ticket& ticket) {
   for (int i = spin_us_ ? 64 : 4; i > 0; --i) {
     if (complete(ticket)) return true;
-    if (crew_->size() > 1)
+    if (engines_of_rank_->size() > 1)
       progress_others();
     else if (others_ && others_())
       continue;

@@ -142,7 +142,7 @@ class TRIREME_API Engine {
   };
   class Pairs;  // point to point: p2p.h
 
-  bool has_others() const { return crew_->size() > 1 || others_; }
+  bool has_others() const { return engines_of_rank_->size() > 1 || others_; }
   bool progress_others();
   void record(const Pending& p);
   uint64_t record_pair(const Call& call, bool done);
@@ -198,7 +198,7 @@ class TRIREME_API Engine {
   void write_down(FailureKind kind);
 
   // deadlock.cc
-  struct Watch;  // of all engines of one rank
+  struct DeadlockDetector;  // of all engines of one rank
   void join_watch(Engine* root);
   uint64_t awaited(const Ticket& ticket);
   uint64_t moved() const;
@@ -217,7 +217,7 @@ class TRIREME_API Engine {
   Control* self_;
   Control* peer_[kMaxRanks] = {};
   Control* bell_[kMaxRanks] = {};  // where a rank sleeps: its control memory in the root group
-  std::shared_ptr<std::vector<Engine*>> crew_;  // the engines of this rank
+  std::shared_ptr<std::vector<Engine*>> engines_of_rank_;  // the engines of this rank
   std::function<bool()> others_;
   std::function<void()> look_;
   const int pid_;  // a forked child holds this object too, and must not speak for the rank
@@ -239,7 +239,7 @@ class TRIREME_API Engine {
   const std::string name_;
   flight::Recorder recorder_;
   flight::Dumper dumper_;
-  std::shared_ptr<Watch> watch_;
+  std::shared_ptr<DeadlockDetector> watch_;
   std::vector<int> root_ranks_;  // this group's ranks in the root group
   uint64_t bytes_read_ = 0;
   std::exception_ptr failure_;

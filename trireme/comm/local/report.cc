@@ -119,7 +119,7 @@ void Engine::write_down(FailureKind kind) {
   if (flight::make_folder(folder.c_str()))
     log_warn("the last calls of each rank go to {}; 'trireme trace flight {}' reads them", folder,
              folder);
-  for (Engine* e : *crew_) {
+  for (Engine* e : *engines_of_rank_) {
     e->dumper_.dump_failure(self_->failure);
     for (int q = 0; q < e->size_; ++q) {
       const RankState state = e->peer_[q]->state.load(std::memory_order_acquire);

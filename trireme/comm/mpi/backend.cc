@@ -9,7 +9,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/signals.h"
-#include "trireme/comm/checked_backend.h"
+#include "trireme/comm/desync/checked_backend.h"
 #include "trireme/comm/dtypes.h"
 #include "trireme/comm/flight/dump.h"
 #include "trireme/comm/mpi/board.h"

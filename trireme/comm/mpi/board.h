@@ -3,8 +3,8 @@
 
 #include <memory>
 
+#include "trireme/comm/desync/wait_board.h"
 #include "trireme/comm/mpi/communicator.h"
-#include "trireme/comm/wait_board.h"
 
 namespace trireme::detail {
 

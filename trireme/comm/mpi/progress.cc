@@ -136,8 +136,8 @@ void MpiBackend::wait(Token token, Duration timeout) {
   auto next_look = start + kStall;
   for (int round = 0; !advance(p); ++round) {
     if (round < 64) continue;
-    if (crew()) {
-      crew()->move_others(this);
+    if (progress_group()) {
+      progress_group()->progress_others(this);
       check_usable();
     }
     ::sched_yield();

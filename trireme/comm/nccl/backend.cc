@@ -224,7 +224,7 @@ class NcclBackend final : public Backend {
     const Deadline deadline = Deadline::after(timeout);
     while (at->second.blocks && !is_done(at->second)) {
       if (deadline.expired()) time_out(at->second, timeout);
-      if (crew()) crew()->move_others(this);
+      if (progress_group()) progress_group()->progress_others(this);
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
     check_usable();

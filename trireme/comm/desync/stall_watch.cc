@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/comm/desync/stall_watch.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "trireme/base/error.h"
+#include "trireme/base/log.h"
+
+namespace trireme::detail {
+namespace {
+
+constexpr size_t kGroupsSaid = 4;  // a board takes records of some kilobytes
+constexpr size_t kGroupsKept = 256;
+constexpr Duration kReportStallAfter = std::chrono::seconds(3);
+
+/// Each look reads all ranks' words: the whole job asks some 100,000 times a second at most.
+Duration look_for_stalls_every(int ranks) {
+  return std::max<Duration>(std::chrono::milliseconds(200),
+                            std::chrono::microseconds(10) * ranks * ranks);
+}
+
+}  // namespace
+
+StallWatch::StallWatch(std::unique_ptr<WaitBoard> board)
+    : board_(std::move(board)), look_every_(look_for_stalls_every(board_->size())) {}
+
+void StallWatch::join(const void* group, Member member) {
+  std::lock_guard lock(mutex_);
+  members_[group] = std::move(member);
+}
+
+void StallWatch::leave(const void* group, bool in_order, const RecentCalls& recent) {
+  std::lock_guard lock(mutex_);
+  const auto at = members_.find(group);
+  if (at == members_.end()) return;
+  const std::string name = at->second.name;
+  if (own_.groups.size() >= kGroupsKept)
+    std::erase_if(own_.groups, [](const auto& g) { return g.second.left; });
+  GroupCalls& calls = own_.groups[name] = at->second.calls();
+  calls.left = in_order;
+  members_.erase(at);
+  if (!in_order || !board_) return;
+  if (recent.last && ended_.size() < kGroupsKept) ended_[name] = recent;
+  const bool last = members_.empty();
+  try {
+    if (last) compare_at_the_end();
+    own_.waiting = {};
+    if (board_->outlives_ranks()) board_->say_leaving(encode(own_), last);
+  } catch (const UsageError& e) {  // another thread leaves just now
+    log_debug("no word that this rank leaves group {}: {}", name, e.what());
+  } catch (const std::exception& e) {  // whoever keeps the board has left before
+    log_debug("no word that this rank leaves group {}: {}", name, e.what());
+    board_.reset();
+  }
+}
+
+// A call that differed need not make anybody wait: two roots that both send, a sum beside a
+// maximum. The first rank that leaves keeps its calls, and each of the others compares.
+void StallWatch::compare_at_the_end() {
+  const char* advice =
+      "No rank had to wait for another one because of it, so results may be wrong without an "
+      "error; check \"each\" compares before every call";
+  const auto words = [](const std::string& text) {
+    return text.empty() ? "another collective" : text;
+  };
+  const int self = board_->rank();
+  for (const auto& [group, recent] : ended_) {
+    const std::string first =
+        board_->first_to_say("ended/" + group, encode(std::pair(self, recent)));
+    if (first.empty()) return;
+    const auto [rank, theirs] = decode<std::pair<int, RecentCalls>>(first);
+    if (rank == self || theirs.digests.size() > theirs.last) continue;
+    if (const auto number = first_difference(recent, theirs))
+      log_error(
+          "group {} ended, and its ranks called different things: call {}: rank {} called {}, but "
+          "rank {} called {}. {}",
+          group, *number, rank, words(theirs.text(*number)), self, words(recent.text(*number)),
+          advice);
+    else if (recent.last != theirs.last)
+      log_error(
+          "group {} ended, and its ranks called different things: rank {} made {} collectives, but "
+          "rank {} made {}. {}",
+          group, rank, theirs.last, self, recent.last, advice);
+  }
+}
+
+void StallWatch::end_all(const std::string& why) {
+  std::vector<std::function<void(const std::string&)>> ends;
+  {
+    std::lock_guard lock(mutex_);
+    if (!speaks_for_all()) return;  // another thread may be in a call of one
+    for (auto& [group, member] : members_) ends.push_back(member.end);
+  }
+  for (auto& end : ends) end(why);
+}
+
+/// Whether the calling thread is the only one that uses groups of this rank.
+bool StallWatch::speaks_for_all() const {
+  const auto self = std::this_thread::get_id();
+  return std::all_of(members_.begin(), members_.end(), [&](const auto& m) {
+    const auto caller = m.second.caller();
+    return caller == std::thread::id() || caller == self;
+  });
+}
+
+void StallWatch::gather_own(const Waiting& what) {
+  for (auto& [group, member] : members_) own_.groups[member.name] = member.calls();
+  own_.waiting = what;
+}
+
+void StallWatch::say() {
+  std::string bytes = encode(own_);
+  if (bytes == said_) return;
+  board_->say(bytes);
+  said_ = std::move(bytes);
+}
+
+void StallWatch::say_free() {
+  std::lock_guard lock(mutex_);
+  said_waiting_ = false;
+  reported_ = false;
+  next_look_ = {};
+  if (!board_ || !board_->outlives_ranks()) return;
+  try {
+    gather_own({});
+    say();
+  } catch (const std::exception& e) {
+    log_debug("ranks cannot say any more what they wait in: {}", e.what());
+    board_.reset();
+  }
+}
+
+WaitRecords StallWatch::heard() {
+  WaitRecords records;
+  for (const std::string& bytes : board_->heard()) {
+    records.emplace_back();
+    if (!bytes.empty()) records.back() = decode<WaitRecord>(bytes);
+  }
+  records[static_cast<size_t>(board_->rank())] = own_;
+  return records;
+}
+
+void StallWatch::report(const std::string& text) {
+  reported_ = true;
+  if (!text.empty()) log_warn("{}", text);
+}
+
+StallWatch::Seen StallWatch::look(const Waiting& what, const std::string& group,
+                                  const RecentCalls& recent, Duration waited, Duration left) {
+  std::lock_guard lock(mutex_);
+  Seen seen;
+  const auto now = Clock::now();
+  if (said_waiting_ && now < next_look_) return seen;
+  said_waiting_ = true;
+  const bool tell = waited >= kReportStallAfter && !reported_;
+  if (!board_) {
+    if (tell) report(alone_text(what, waited, left));
+    return seen;
+  }
+  WaitRecords records;
+  try {
+    const bool speaks = speaks_for_all();
+    Waiting words;  // of a rank whose other threads go on: it waits for nobody
+    words.text = what.text + ", and other threads of it go on";
+    gather_own(speaks ? what : words);
+    if (own_.recent.size() >= kGroupsSaid && !own_.recent.count(group)) own_.recent.clear();
+    own_.recent[group] = recent;
+    say();
+    records = heard();
+    own_.waiting = what;  // for this rank's own words, whoever speaks
+    records[static_cast<size_t>(board_->rank())]->waiting = what;
+    const int self = board_->rank();
+    for (auto& record : records) {
+      seen.recent.emplace_back();
+      if (!record) continue;
+      const auto theirs = record->recent.find(group);
+      // Digests are those of the last calls: no more of them than calls.
+      if (theirs != record->recent.end() && theirs->second.digests.size() <= theirs->second.last)
+        seen.recent.back() = theirs->second;
+    }
+    if (speaks && what.kind != WaitKind::none)
+      for (auto& text : {find_wrong_message(records, self), find_circle(records, self),
+                         find_left(records, self)})
+        if (text && seen.mismatch.empty()) seen.mismatch = *text;
+    if (tell && seen.mismatch.empty())
+      report(is_first_to_wait(records, self) ? late_text(records, self, waited, left) : "");
+  } catch (const std::exception& e) {  // whoever keeps it has left, or is gone: others tell of that
+    log_debug("ranks cannot compare any more what they wait in: {}", e.what());
+    board_.reset();
+    if (tell) report(alone_text(what, waited, left));
+  }
+  next_look_ = Clock::now() + look_every_;
+  return seen;
+}
+
+void StallWatch::sweep() {
+  std::lock_guard lock(mutex_);
+  if (board_) board_->sweep();
+}
+
+}  // namespace trireme::detail

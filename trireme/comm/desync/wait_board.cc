@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/comm/desync/wait_board.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "trireme/store/store.h"
+
+namespace trireme::detail {
+namespace {
+
+constexpr Duration kAnswer = std::chrono::seconds(2);
+
+std::string key_of(const std::string& group, int rank) {
+  return fmt::format("waits/{}/{}", group, rank);
+}
+
+class StoreBoard final : public WaitBoard {
+ public:
+  StoreBoard(std::unique_ptr<Store> store, const std::string& group, int rank, int size)
+      : store_(std::move(store)), rank_(rank), said_(static_cast<size_t>(size)) {
+    for (int r = 0; r < size; ++r) keys_.push_back(key_of(group, r));
+  }
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(keys_.size()); }
+  void say(const std::string& record) override {
+    said_[static_cast<size_t>(rank_)] = record;
+    store_->set(keys_[static_cast<size_t>(rank_)], record);
+  }
+  std::vector<std::string> heard() override {
+    const auto absent = store_->missing(keys_);
+    for (size_t r = 0; r < keys_.size(); ++r)
+      if (r != static_cast<size_t>(rank_) &&
+          std::find(absent.begin(), absent.end(), keys_[r]) == absent.end())
+        said_[r] = store_->try_get(keys_[r]).value_or("");
+    return said_;
+  }
+  bool outlives_ranks() const override { return true; }
+
+ private:
+  const std::unique_ptr<Store> store_;
+  const int rank_;
+  std::vector<std::string> keys_, said_;
+};
+
+class LazyBoard final : public WaitBoard {
+ public:
+  LazyBoard(std::shared_ptr<Store> store, std::string group, int rank, int size)
+      : store_(std::move(store)), group_(std::move(group)), rank_(rank), size_(size) {}
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  void say(const std::string& record) override { board().say(record); }
+  std::vector<std::string> heard() override { return board().heard(); }
+  // Not through a connection of its own: whoever serves the store may take no new ones any more.
+  void say_leaving(const std::string& record, bool last) override {
+    if (last) store_->set_answer_limit(kAnswer);
+    if (board_) return board_->say(record);
+    store_->set(key_of(group_, rank_), record);
+  }
+  std::string first_to_say(const std::string& key, const std::string& words) override {
+    store_->set_answer_limit(kAnswer);
+    return store_->compare_set(key, "", words);
+  }
+  bool outlives_ranks() const override { return true; }
+
+ private:
+  WaitBoard& board() {
+    if (!board_) board_ = store_board(*store_, group_, rank_, size_, kAnswer);
+    return *board_;
+  }
+
+  const std::shared_ptr<Store> store_;
+  const std::string group_;
+  const int rank_, size_;
+  std::unique_ptr<WaitBoard> board_;
+};
+
+}  // namespace
+
+std::unique_ptr<WaitBoard> lazy_store_board(std::shared_ptr<Store> store, const std::string& group,
+                                            int rank, int size) {
+  return std::make_unique<LazyBoard>(std::move(store), group, rank, size);
+}
+
+std::unique_ptr<WaitBoard> store_board(Store& store, const std::string& group, int rank, int size,
+                                       Duration timeout) {
+  auto own = store.clone(Deadline::after(timeout));
+  // Its user has a call under way: a store that stands still must not hold that up for long.
+  own->set_answer_limit(kAnswer);
+  return std::make_unique<StoreBoard>(std::move(own), group, rank, size);
+}
+
+}  // namespace trireme::detail

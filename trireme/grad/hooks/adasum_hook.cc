@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/grad/hooks/adasum_hook.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "trireme/base/check.h"
+#include "trireme/grad/hooks/adasum.h"
+
+namespace trireme {
+namespace {
+
+/// A parameter's elements in this rank's share of a bucket.
+struct Overlap {
+  size_t part = 0;
+  int64_t begin = 0, end = 0;  // in the share
+};
+
+template <class T>
+struct Products {
+  static void add(const T* a, const T* b, int64_t n, double* out) {
+    double ab = 0, aa = 0, bb = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      const double x = static_cast<double>(a[i]), y = static_cast<double>(b[i]);
+      ab += x * y, aa += x * x, bb += y * y;
+    }
+    out[0] += ab, out[1] += aa, out[2] += bb;
+  }
+  static void combine(T* a, const T* b, int64_t n, AdasumFactors f) {
+    for (int64_t i = 0; i < n; ++i)
+      a[i] = static_cast<T>(f.a * static_cast<double>(a[i]) + f.b * static_cast<double>(b[i]));
+  }
+};
+
+template <class T>
+class Adasum final : public BucketReduction {
+ public:
+  Adasum(Group& group, const GradBucket& bucket, ReduceOp op)
+      : group_(group),
+        result_(bucket.buffer),
+        factor_(op == ReduceOp::sum ? group.size() : 1),
+        parts_(bucket.parts->size()) {
+    const int64_t n = group.size(), numel = result_.numel();
+    share_ = (numel + n - 1) / n;
+    const auto options = result_.options().requires_grad(false);
+    sent_ = group.empty({n * share_}, options);
+    got_ = group.empty({n * share_}, options);
+    sent_.narrow(0, 0, numel).copy_(result_);
+    sent_.narrow(0, numel, n * share_ - numel).zero_();
+    const int64_t first = share_ * group.rank(), last = first + share_;
+    for (size_t p = 0; p < parts_; ++p) {
+      const GradBucketPart& part = (*bucket.parts)[p];
+      const int64_t begin = std::max(first, part.offset),
+                    end = std::min(last, part.offset + part.gradient.numel());
+      if (begin < end) mine_.push_back({p, begin - first, end - first});
+    }
+    products_ = at::empty({3 * std::max<int64_t>(1, n / 2) * static_cast<int64_t>(parts_)},
+                          at::TensorOptions(at::kDouble));
+    work_ = group.all_to_all_single(got_, sent_);
+  }
+
+  bool advance() override {
+    at::NoGradGuard no_grad;
+    work_.wait();
+    if (gathering_) {
+      result_.copy_(sent_.narrow(0, 0, result_.numel()));
+      return false;
+    }
+    if (measured_) {
+      walk([](const T* a, const T* b, const Overlap& o, double* p) {
+        Products<T>::combine(const_cast<T*>(a) + o.begin, b + o.begin, o.end - o.begin,
+                             adasum_factors(p[0], p[1], p[2]));
+      });
+      distance_ *= 2;
+    }
+    measured_ = distance_ < group_.size();
+    if (measured_) {
+      products_.zero_();
+      walk([](const T* a, const T* b, const Overlap& o, double* p) {
+        Products<T>::add(a + o.begin, b + o.begin, o.end - o.begin, p);
+      });
+      work_ = group_.all_reduce(products_);
+    } else {
+      at::Tensor share = got_.narrow(0, 0, share_);
+      if (factor_ != 1) share.mul_(factor_);
+      work_ = group_.all_gather_into_tensor(sent_, share);
+      gathering_ = true;
+    }
+    return true;
+  }
+
+ private:
+  // The pairs of this level, and a parameter's part of each.
+  template <class Do>
+  void walk(const Do& body) {
+    T* rows = static_cast<T*>(got_.data_ptr());
+    double* products = static_cast<double*>(products_.data_ptr());
+    size_t pair = 0;
+    for (int64_t a = 0; a < group_.size(); a += 2 * distance_, ++pair)
+      for (const Overlap& o : mine_)
+        body(rows + a * share_, rows + (a + distance_) * share_, o,
+             products + 3 * (pair * parts_ + o.part));
+  }
+
+  Group group_;
+  at::Tensor result_, sent_, got_, products_;
+  const double factor_;
+  const size_t parts_;
+  int64_t share_ = 0, distance_ = 1;
+  std::vector<Overlap> mine_;
+  bool measured_ = false, gathering_ = false;
+  Work work_;
+};
+
+class AdasumHook final : public StatefulHook {
+ public:
+  void state(StateVisitor&) override {}
+
+ private:
+  std::unique_ptr<BucketReduction> start(Group& group, GradBucket& bucket, ReduceOp op) override {
+    const int n = group.size();
+    check<UsageError>((n & (n - 1)) == 0,
+                      "Adasum adds ranks in pairs, and there are {}: start a power of two", n);
+    check<UsageError>(op == ReduceOp::sum || op == ReduceOp::avg,
+                      "Adasum is asked for another reduction than sum or avg");
+    check<UsageError>(bucket.buffer.device().is_cpu(),
+                      "Adasum: the gradients are on {}: it computes on the CPU. Take the default "
+                      "hook (all_reduce) for a GPU's",
+                      bucket.buffer.device().str());
+    at::NoGradGuard no_grad;
+    if (bucket.buffer.scalar_type() == at::kFloat)
+      return std::make_unique<Adasum<float>>(group, bucket, op);
+    check<UsageError>(bucket.buffer.scalar_type() == at::kDouble,
+                      "Adasum takes float32 and float64 gradients; these are {}: turn fp16 and "
+                      "bf16 off (torch_autocast keeps float32 gradients)",
+                      c10::toString(bucket.buffer.scalar_type()));
+    return std::make_unique<Adasum<double>>(group, bucket, op);
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<StatefulHook> adasum_hook() { return std::make_shared<AdasumHook>(); }
+
+}  // namespace trireme

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/grad/hooks/local_sgd_hook.h"
+
+#include <utility>
+
+namespace trireme {
+
+CommHook apart_hook(std::function<bool()> apart, Group near, CommHook together) {
+  return [apart = std::move(apart), near = std::move(near), together = std::move(together)](
+             Group& group, GradBucket& bucket, ReduceOp op) mutable {
+    if (!apart())
+      return together ? together(group, bucket, op) : group.all_reduce(bucket.buffer, op);
+    return near ? near.all_reduce(bucket.buffer, op) : Work();
+  };
+}
+
+}  // namespace trireme

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/build/recompute_setup.h"
+
+#include <algorithm>
+
+#include "trireme/base/check.h"
+#include "trireme/tensor/live_bytes.h"
+#include "trireme/tensor/random.h"
+
+namespace trireme {
+namespace {
+
+constexpr double kMiB = 1048576;
+
+// Of one forward and its loss, as long as the loss is there.
+int64_t bytes_of_forward(Run& run, const std::vector<bool>& recompute) {
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < run.batches.micro; ++i) ids.push_back(i % run.train_data->size());
+  const MicroBatch micro = run.train_data->get(ids);
+  run.model->set_recompute(recompute);
+  RandomScope random({static_cast<uint64_t>(run.seed), run.step, micro.samples});
+  LiveBytes live;
+  const at::Tensor loss = run.model->loss_sum(run.compute->forward(micro.input), micro.target);
+  return live.now();
+}
+
+}  // namespace
+
+ActivationBytes measure_activations(Run& run) {
+  std::vector<bool> recompute(static_cast<size_t>(run.model->blocks()), true);
+  check<UsageError>(!recompute.empty(), "{} has no blocks to measure", run.model->name());
+  const int64_t least = bytes_of_forward(run, recompute);
+  recompute[0] = false;
+  const int64_t one_kept = bytes_of_forward(run, recompute);
+  ActivationBytes bytes;
+  bytes.before = least;
+  bytes.blocks.assign(recompute.size(), {one_kept - least, 0});
+  return bytes;
+}
+
+std::string set_up_recompute(Run& run, const Config& config) {
+  if (run.model->blocks() == 0) return "";  // the configuration has refused both keys
+  const double budget_mb = config.get_double("training.activation_memory_mb");
+  std::vector<bool> recompute =
+      every_kth(run.model->blocks(), config.get_int("training.recompute_every"));
+  std::string memory;
+  if (budget_mb > 0) {
+    const ActivationBytes bytes = measure_activations(run);
+    const RecomputePlan plan = plan_recompute(bytes, static_cast<int64_t>(budget_mb * kMiB));
+    check<UsageError>(
+        plan.fits,
+        "{}: training.activation_memory_mb is {:g}, and a micro-batch of {} needs {:.1f} MiB for "
+        "its activations with every block recomputed ({:.1f} with none). Give that much, or a "
+        "smaller train_micro_batch_size_per_gpu",
+        config.origin("training.activation_memory_mb"), budget_mb, run.batches.micro,
+        static_cast<double>(plan.peak) / kMiB,
+        static_cast<double>(peak_bytes(bytes, std::vector<bool>(bytes.blocks.size()))) / kMiB);
+    recompute = plan.recompute;
+    memory = fmt::format(", activations {:.1f} of {:g} MiB", static_cast<double>(plan.peak) / kMiB,
+                         budget_mb);
+  }
+  const auto blocks = std::count(recompute.begin(), recompute.end(), true);
+  run.model->set_recompute(recompute);
+  if (blocks == 0 && memory.empty()) return "";
+  return fmt::format("{} of {} blocks recomputed{}", blocks, recompute.size(), memory);
+}
+
+}  // namespace trireme

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/build/zero_setup.h"
+
+#include "trireme/base/check.h"
+#include "trireme/shard/offload/offload_optimizer.h"
+#include "trireme/train/build/precision_parts.h"
+
+namespace trireme {
+namespace {
+
+std::optional<at::ScalarType> wire_of(const PrecisionPlan& plan) {
+  if (plan.wire == plan.stored) return std::nullopt;
+  return plan.wire;
+}
+
+bool on_disk(const Config& c, const char* what) {
+  return c.get_int("zero_optimization.stage") > 0 &&
+         c.get_string(std::string("zero_optimization.") + what + ".device") == "nvme";
+}
+
+OffloadFileOptions file_options(const Config& c, const std::string& section) {
+  OffloadFileOptions o;
+  o.folder = c.get_string("zero_optimization." + section + ".nvme_path");
+  o.block_size = c.get_int("aio.block_size");
+  o.queue_depth = static_cast<int>(c.get_int("aio.queue_depth"));
+  return o;
+}
+
+ShardFileOptions shard_file_options(const Config& c) {
+  const std::string prefix = "zero_optimization.offload_param.";
+  ShardFileOptions o;
+  o.file = file_options(c, "offload_param");
+  o.buffer_count = static_cast<int>(c.get_int(prefix + "buffer_count"));
+  o.buffer_elements = c.get_int(prefix + "buffer_size");
+  o.in_memory_elements = c.get_int(prefix + "max_in_cpu");
+  return o;
+}
+
+FullyShardedOptions fully_sharded_options(const Config& c, const PrecisionPlan& plan) {
+  FullyShardedOptions o;
+  o.prefetch_elements = c.get_int("zero_optimization.stage3_prefetch_bucket_size");
+  o.max_live_elements = c.get_int("zero_optimization.stage3_max_live_parameters");
+  o.persistence_threshold = c.get_int("zero_optimization.stage3_param_persistence_threshold");
+  o.find_unused_parameters = c.get_bool("training.find_unused_parameters");
+  o.op = ReduceOp::sum;
+  o.tree = c.get_bool("training.reproducible");
+  o.wire = wire_of(plan);
+  o.automatic = false;
+  if (on_disk(c, "offload_param")) o.file = shard_file_options(c);
+  return o;
+}
+
+class ShardedCompute final : public Compute {
+ public:
+  ShardedCompute(std::unique_ptr<Compute> inner, FullySharded& sharded)
+      : inner_(std::move(inner)), sharded_(sharded) {}
+  std::vector<at::Tensor> forward_list(const std::vector<at::Tensor>& inputs) override {
+    return sharded_.run(
+        [this](const std::vector<at::Tensor>& entered) { return inner_->forward_list(entered); },
+        inputs);
+  }
+
+ private:
+  std::unique_ptr<Compute> inner_;
+  FullySharded& sharded_;
+};
+
+}  // namespace
+
+ZeroSetup set_up_zero(const Config& c, Group group, const PrecisionPlan& precision) {
+  const Sharding plan = c.resolve_sharding(group.size());
+  ZeroSetup zero{static_cast<ZeroStage>(plan.stage), group, nullptr};
+  if (zero.stage == ZeroStage::none) return zero;
+  check<UsageError>(plan.stage == 3 || !c.get_bool("zero_optimization.share_weights") ||
+                        group.backend() == "local",
+                    "{}: zero_optimization.share_weights is for ranks of one host, and the {} "
+                    "backend joins others: turn it off",
+                    c.origin("zero_optimization.share_weights"), group.backend());
+  if (plan.dp_replicate > 1) {
+    Group shards = group.split(group.rank() / plan.dp_shard);
+    Group replicas = group.split(group.rank() % plan.dp_shard);
+    zero.groups = ShardGroups(shards, replicas, group);
+  }
+  if (zero.stage == ZeroStage::parameters)
+    zero.sharded = std::make_unique<FullySharded>(zero.groups, fully_sharded_options(c, precision));
+  return zero;
+}
+
+std::shared_ptr<Model> made_sharded(
+    ZeroSetup& zero, const PrecisionPlan& precision,
+    const std::function<std::shared_ptr<Model>(const UnitMade&)>& make) {
+  if (!zero.sharded) return make({});
+  std::vector<FullySharded::Unit*> units;
+  auto model = make([&](int64_t, const std::string& path, torch::nn::Module& module) {
+    if (precision.stored != at::kFloat) cast_parameters(module, precision.stored);
+    units.push_back(&zero.sharded->unit(path, module));
+  });
+  if (precision.stored != at::kFloat) cast_parameters(*model, precision.stored);
+  zero.sharded->root(*model);
+  model->set_unit_runner(
+      [units](int64_t unit, const std::function<at::Tensor(const at::Tensor&)>& compute,
+              const at::Tensor& x) { return units[static_cast<size_t>(unit)]->run(compute, x); });
+  return model;
+}
+
+std::unique_ptr<Gradients> gradients_for(ZeroSetup& zero, const Config& c,
+                                         const PrecisionPlan& precision, NamedTensors parameters,
+                                         const NamedTensors& buffers, CommHook hook,
+                                         std::shared_ptr<BucketTuning> tuning) {
+  const auto bucket_bytes = static_cast<size_t>(c.get_double("comm.bucket_mb") * 1048576);
+  const bool reproducible = c.get_bool("training.reproducible"),
+             find_unused = c.get_bool("training.find_unused_parameters");
+  switch (zero.stage) {
+    case ZeroStage::none:
+      return whole_gradients(
+          std::move(parameters), buffers, zero.groups.world,
+          {bucket_bytes, reproducible, find_unused, std::move(hook), std::move(tuning)});
+    case ZeroStage::parameters:
+      return fully_sharded_gradients(std::move(parameters), std::move(zero.sharded));
+    default: {
+      ShardedGradientOptions o{zero.stage,         bucket_bytes,
+                               reproducible,       find_unused,
+                               wire_of(precision), c.get_bool("zero_optimization.share_weights")};
+      if (c.has("zero_optimization.reduce_bucket_size"))
+        o.bucket_bytes = static_cast<size_t>(c.get_int("zero_optimization.reduce_bucket_size")) *
+                         at::elementSize(precision.stored);
+      return sharded_gradients(std::move(parameters), buffers, zero.groups, o);
+    }
+  }
+}
+
+std::unique_ptr<Compute> sharded_compute(std::unique_ptr<Compute> inner, FullySharded& sharded) {
+  return std::make_unique<ShardedCompute>(std::move(inner), sharded);
+}
+
+std::unique_ptr<Optimizer> offloaded(const Config& c, const ZeroSetup& zero, Gradients& gradients,
+                                     const MakeOptimizer& make) {
+  NamedTensors owned = gradients.owned();
+  auto home = gradients.sharded() ? gradients.sharded()->home() : nullptr;
+  if (!on_disk(c, "offload_optimizer"))
+    return home ? held_optimizer(std::move(owned), make, home) : make(std::move(owned));
+  const std::string prefix = "zero_optimization.offload_optimizer.";
+  const std::string type = c.get_string("optimizer.type");
+  check<UsageError>(zero.groups.shards.size() == 1 || (type != "Lamb" && type != "Lars"),
+                    "{}: {} measures parameters that lie on several ranks, and with its state in a "
+                    "file each rank steps them at a time of its own: take another optimizer, or no "
+                    "offload_optimizer",
+                    c.origin("optimizer.type"), type);
+  OffloadOptions o;
+  o.file = file_options(c, "offload_optimizer");
+  o.parameters = std::move(home);
+  o.buffer_count = static_cast<int>(c.get_int(prefix + "buffer_count"));
+  o.pipeline_read = c.get_bool(prefix + "pipeline_read");
+  o.pipeline_write = c.get_bool(prefix + "pipeline_write");
+  // DeepSpeed counts elements; ours are what a float32 moment of them takes, twice.
+  o.sub_group_bytes = c.get_int("zero_optimization.sub_group_size") * 8;
+  return offload_optimizer(std::move(owned), make, o);
+}
+
+std::string layout_of(const ZeroSetup& zero) {
+  if (zero.stage == ZeroStage::none) return "replicated";
+  return fmt::format("zero stage {}, dp_shard {}, dp_replicate {}", static_cast<int>(zero.stage),
+                     zero.groups.shards.size(),
+                     zero.groups.replicas ? zero.groups.replicas.size() : 1);
+}
+
+std::string describe(const ZeroSetup& zero, const Config& c) {
+  if (zero.stage == ZeroStage::none) return "";
+  std::string text =
+      fmt::format("ZeRO stage {} over {} rank{}", static_cast<int>(zero.stage),
+                  zero.groups.shards.size(), zero.groups.shards.size() == 1 ? "" : "s");
+  if (zero.groups.replicas) text += fmt::format(" × {} replicas", zero.groups.replicas.size());
+  if (zero.stage != ZeroStage::parameters && c.get_bool("zero_optimization.share_weights"))
+    text += ", one copy of the weights";
+  if (on_disk(c, "offload_optimizer"))
+    text += fmt::format(", optimizer state in {}",
+                        c.get_string("zero_optimization.offload_optimizer.nvme_path"));
+  if (zero.stage == ZeroStage::parameters && on_disk(c, "offload_param"))
+    text += fmt::format(", parameters in {}",
+                        c.get_string("zero_optimization.offload_param.nvme_path"));
+  return text;
+}
+
+}  // namespace trireme

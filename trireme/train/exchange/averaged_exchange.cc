@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/exchange/averaged_exchange.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include "trireme/base/check.h"
+#include "trireme/grad/compression/compression.h"
+#include "trireme/grad/hooks/local_sgd_hook.h"
+#include "trireme/optim/model_averaging.h"
+
+namespace trireme {
+namespace {
+
+/// Shows every tensor as this rank's part of one that has a part for each rank.
+class OwnParts final : public StateVisitor {
+ public:
+  OwnParts(StateVisitor& inner, const Group& group)
+      : inner_(inner), rank_(group.rank()), ranks_(group.size()) {}
+  using StateVisitor::tensor;
+  void tensor(const Slice& slice, at::Tensor local) override {
+    show_part(inner_, slice.name, rank_, ranks_, local.view({-1}));
+  }
+  void value(const std::string& name, int64_t& v) override { inner_.value(name, v); }
+  void value(const std::string& name, double& v) override { inner_.value(name, v); }
+  void value(const std::string& name, std::string& v) override { inner_.value(name, v); }
+
+ private:
+  StateVisitor& inner_;
+  const int rank_, ranks_;
+};
+
+std::string describe(const Config& c) {
+  const std::string type = c.get_string("averaging.type");
+  const int64_t start = c.get_int("averaging.start_step");
+  std::string text = type == "diloco"      ? "DiLoCo"
+                     : type == "local_sgd" ? (start > 0 ? "post-local SGD" : "local SGD")
+                                           : "hierarchical averaging";
+  if (type != "hierarchical") text += fmt::format(", period {}", c.get_int("averaging.period"));
+  if (start > 0) text += fmt::format(", from step {} on", start + 1);
+  return text;
+}
+
+std::vector<AveragingLevel> levels_of(const Config& c) {
+  std::vector<AveragingLevel> levels;
+  const auto sizes = c.get_int_list("averaging.group_sizes"),
+             periods = c.get_int_list("averaging.periods");
+  for (size_t i = 0; i < sizes.size(); ++i)
+    levels.push_back({static_cast<int>(sizes[i]), periods[i]});
+  return levels;
+}
+
+class Averaged final : public GradientSyncStrategy {
+ public:
+  Averaged(const Config& c, Group group)
+      : GradientSyncStrategy(describe(c), fmt::format("{} ranks apart", group.size())),
+        config_(c),
+        group_(std::move(group)) {
+    const int64_t near = c.get_int("averaging.near");
+    check<UsageError>(group_.size() % near == 0,
+                      "{}: averaging.near is {}, which does not divide {} ranks",
+                      c.origin("averaging.near"), near, group_.size());
+    near_ = static_cast<int>(near);
+    if (near_ == group_.size())
+      near_group_ = group_;
+    else if (near_ > 1)
+      near_group_ = group_.split(group_.rank() / near_);
+    if (c.get_string("averaging.type") == "hierarchical") {
+      const std::string fault = fault_of(levels_of(c), group_.size());
+      check<UsageError>(fault.empty(), "{}: averaging.group_sizes: {}",
+                        c.origin("averaging.group_sizes"), fault);
+    }
+  }
+
+  CommHook hook() override {
+    return apart_hook([this] { return averager_->apart(); }, near_group_);
+  }
+
+  void attach(const NamedTensors& parameters, const NamedTensors& buffers) override {
+    tensors_ = parameters;
+    for (const auto& [name, b] : buffers)
+      if (b.is_floating_point()) tensors_.emplace_back(name, b);
+    const std::string type = config_.get_string("averaging.type");
+    const int64_t start = config_.get_int("averaging.start_step");
+    if (type == "hierarchical")
+      averager_ = average_hierarchically(parameters, group_, levels_of(config_), start, buffers);
+    else if (type == "diloco")
+      averager_ = diloco(parameters, group_, diloco_options(parameters), buffers);
+    else
+      averager_ = average_periodically(parameters, group_,
+                                       {config_.get_int("averaging.period"), start}, buffers);
+  }
+
+  double weight(const Gradients::Told& told) const override {
+    if (!apart_in_this_step()) return GradientSyncStrategy::weight(told);
+    double sum = 0;
+    const int first = group_.rank() / near_ * near_;
+    for (int r = first; r < first + near_; ++r) sum += told.weights[static_cast<size_t>(r)];
+    return sum;
+  }
+
+  void after_optimizer_step() override { averager_->step(); }
+
+  void state(StateVisitor& visitor, const StateWalk& of_optimizer) override {
+    OwnParts own(visitor, group_);
+    for (size_t i = 0; i < tensors_.size(); ++i)
+      own.tensor("own." + tensors_[i].first, own_.empty() ? tensors_[i].second.detach() : own_[i]);
+    of_optimizer(own);
+    averager_->state(visitor);
+    if (codec_) codec_->state(visitor);
+  }
+
+ private:
+  // The gradients of a step are reduced before its after_optimizer_step().
+  bool apart_in_this_step() const { return averager_->apart(); }
+
+  DiLoCoOptions diloco_options(const NamedTensors& parameters) {
+    DiLoCoOptions o{config_.get_int("averaging.period"), config_.get_int("averaging.start_step"),
+                    config_.get_double("averaging.outer_lr"),
+                    config_.get_double("averaging.outer_momentum"),
+                    config_.get_bool("averaging.nesterov")};
+    const std::string type = config_.get_string("averaging.compression");
+    if (type == "none") return o;
+    CompressionOptions codec;
+    codec.type = type;
+    codec.start_step = 0;
+    int64_t numel = 0;
+    for (const auto& [name, p] : parameters) numel += p.numel();
+    codec_ = make_compression(
+        codec, {{"pseudo_gradient", at::empty({numel}, parameters[0].second.options())}}, group_);
+    o.mean = [this, hook = codec_->hook()](const at::Tensor& flat) {
+      const std::vector<GradBucketPart> parts{{0, "pseudo_gradient", 0, flat}};
+      GradBucket bucket{0, true, flat, &parts};
+      hook(group_, bucket, ReduceOp::avg).wait();
+    };
+    return o;
+  }
+
+  void begin_as_one(bool loading) override {
+    at::NoGradGuard no_grad;
+    for (const auto& [name, t] : tensors_) own_.push_back(t.detach().clone());
+    if (!loading && !averager_->together()) average_tensors(group_, tensors_);
+  }
+  void end_as_one() override {
+    at::NoGradGuard no_grad;
+    for (size_t i = 0; i < tensors_.size(); ++i) tensors_[i].second.detach().copy_(own_[i]);
+    own_.clear();
+  }
+
+  const Config config_;
+  Group group_, near_group_;
+  int near_ = 1;
+  NamedTensors tensors_;         // weights and floating buffers
+  std::vector<at::Tensor> own_;  // this rank's, while tensors_ are the mean
+  std::unique_ptr<ModelAverager> averager_;
+  std::shared_ptr<StatefulHook> codec_;
+};
+
+}  // namespace
+
+std::unique_ptr<GradientSyncStrategy> averaged_exchange(const Config& config, Group group) {
+  return std::make_unique<Averaged>(config, std::move(group));
+}
+
+}  // namespace trireme

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/exchange/gradient_sync_strategy.h"
+
+#include <numeric>
+
+#include "trireme/base/check.h"
+#include "trireme/base/trace.h"
+#include "trireme/config/compression_section.h"
+#include "trireme/grad/compression/compression.h"
+#include "trireme/grad/hooks/adasum_hook.h"
+#include "trireme/grad/hooks/master_hook.h"
+#include "trireme/grad/module_sync.h"
+#include "trireme/train/exchange/averaged_exchange.h"
+
+namespace trireme {
+
+GradientSyncStrategy::~GradientSyncStrategy() = default;
+
+double GradientSyncStrategy::weight(const Gradients::Told& told) const {
+  return std::accumulate(told.weights.begin(), told.weights.end(), 0.0);
+}
+
+void GradientSyncStrategy::state(StateVisitor& visitor, const StateWalk& of_optimizer) {
+  of_optimizer(visitor);
+}
+
+GradientSyncStrategy::AveragedWeightsGuard::AveragedWeightsGuard(GradientSyncStrategy* exchange,
+                                                                 bool loading)
+    : exchange_(exchange) {
+  if (exchange_) exchange_->begin_as_one(loading);
+}
+GradientSyncStrategy::AveragedWeightsGuard::~AveragedWeightsGuard() {
+  if (exchange_) exchange_->end_as_one();
+}
+
+namespace {
+
+class Hooked final : public GradientSyncStrategy {
+ public:
+  Hooked(CommHook hook, std::string text)
+      : GradientSyncStrategy(std::move(text)), hook_(std::move(hook)) {}
+  CommHook hook() override { return hook_; }
+
+ private:
+  CommHook hook_;
+};
+
+/// Each rank remembers what it has not sent.
+class Compressed final : public GradientSyncStrategy {
+ public:
+  Compressed(std::shared_ptr<CompressionHook> hook, const std::string& type, int ranks)
+      : GradientSyncStrategy(
+            fmt::format("gradients travel as {}", type == "auto" ? type : hook->describe()),
+            fmt::format("what {} ranks have not sent", ranks)),
+        hook_(std::move(hook)),
+        told_(hook_->describe()) {}
+  CommHook hook() override { return hook_->hook(); }
+  void state(StateVisitor& visitor, const StateWalk& of_optimizer) override {
+    of_optimizer(visitor);
+    hook_->state(visitor);
+  }
+  void rescaled(double factor) override {
+    if (ErrorFeedback* kept = hook_->errors()) kept->scale(factor);
+  }
+  bool sees_buckets() const override { return true; }
+  std::string news() override {
+    std::string now = hook_->describe();
+    return now == told_ ? "" : "gradients travel as " + (told_ = std::move(now));
+  }
+  int64_t wire_bytes() const override { return hook_->wire_bytes(); }
+
+ private:
+  std::shared_ptr<CompressionHook> hook_;
+  std::string told_;
+};
+
+/// "Broadcast updated parameters": rank 0 has all gradients and steps, the others get its weights.
+class FromMaster final : public GradientSyncStrategy {
+ public:
+  explicit FromMaster(Group group)
+      : GradientSyncStrategy("rank 0 collects gradients, steps and broadcasts weights"),
+        group_(std::move(group)) {}
+  CommHook hook() override { return reduce_to_master_hook(0); }
+  void attach(const NamedTensors& parameters, const NamedTensors&) override {
+    weights_ = parameters;
+  }
+  bool steps_on_this_rank() const override { return group_.rank() == 0; }
+  void after_optimizer_step() override {
+    Span span("exposed_comm", "broadcast weights");
+    broadcast_tensors(group_, weights_);
+  }
+
+ private:
+  Group group_;
+  NamedTensors weights_;
+};
+
+}  // namespace
+
+std::unique_ptr<GradientSyncStrategy> make_exchange(const Config& c, Group group,
+                                                    const NamedTensors& parameters) {
+  const std::string strategy = c.get_string("comm.strategy"),
+                    compression = c.get_string("compression.type");
+  if (c.get_string("averaging.type") != "none") return averaged_exchange(c, std::move(group));
+  if (compression != "none") {
+    auto hook = make_compression(read_compression<CompressionOptions>(c), parameters, group);
+    return std::make_unique<Compressed>(std::move(hook), compression, group.size());
+  }
+  if (strategy == "parameter_server")
+    return std::make_unique<Hooked>(parameter_server_hook(0),
+                                    "rank 0 collects gradients and sends the sum back");
+  if (strategy == "broadcast_parameters") return std::make_unique<FromMaster>(std::move(group));
+  if (strategy == "adasum")
+    return std::make_unique<Hooked>(adasum_hook()->hook(), "gradients added by Adasum");
+  return nullptr;
+}
+
+}  // namespace trireme

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <map>
+
+#include "trireme/base/check.h"
+#include "trireme/grad/ddp_tensors.h"
+#include "trireme/grad/hooks/hook_adapter.h"
+#include "trireme/shard/fully_sharded.h"
+#include "trireme/shard/gradient_scatter.h"
+#include "trireme/shard/replicated_parameters.h"
+#include "trireme/shard/unused_after.h"
+#include "trireme/train/gradients/gradients.h"
+
+// ZeRO in a training step: stages 1 and 2 around parameters that stay whole, stage 3 around units.
+namespace trireme {
+namespace {
+
+// Stage 1: a step is one round. Else a micro-batch is one: its gradients leave before the next.
+class RoundsOfAStep {
+ public:
+  RoundsOfAStep(GradientScatter& scatter, bool one) : scatter_(scatter), one_(one) {}
+
+  void open(int micro_batches) {
+    scatter_.expect(one_ ? micro_batches : 1);
+    scatter_.begin_step(one_ ? 1 : micro_batches);
+    if (one_) scatter_.open();
+  }
+  /// `between`: what is to be done when a round has ended.
+  template <class Between>
+  void begin_micro_batch(int i, const Between& between) {
+    if (one_) return;
+    if (i > 0) {
+      scatter_.close();
+      between();
+    }
+    scatter_.open();
+  }
+  void close() { scatter_.close(); }
+
+ private:
+  GradientScatter& scatter_;
+  bool one_;
+};
+
+Gradients::NotFinite name_of(const GradientScatter& scatter) {
+  const GradientScatter::Found found = scatter.not_finite();
+  if (found.rank < 0) return {};
+  return {found.rank, scatter.name(found.parameter)};
+}
+
+int levels(int micro_batches) { return 1 + __builtin_ctz(static_cast<unsigned>(micro_batches)); }
+
+class ShardedGradients final : public Gradients {
+ public:
+  ShardedGradients(NamedTensors parameters, const NamedTensors& buffers, const ShardGroups& groups,
+                   const ShardedGradientOptions& o)
+      : Gradients(std::move(parameters)),
+        replicated_(
+            ddp_tensors(parameters_, buffers), groups,
+            {o.stage, o.bucket_bytes, ReduceOp::sum, o.reproducible, o.wire, o.share_weights}),
+        rounds_(scatter(), o.stage == ZeroStage::optimizer && !o.reproducible),
+        hooks_(scatter(), HookAdapter::Rounds::driven),
+        unused_(unused_after(scatter(), groups.world, o.find_unused)),
+        tree_(o.reproducible) {
+    std::map<at::TensorImpl*, size_t> of;
+    for (size_t i = 0; i < scatter().size(); ++i)
+      of[scatter().parameter(i).unsafeGetTensorImpl()] = i;
+    for (const auto& [name, p] : parameters_) index_.push_back(of.at(p.unsafeGetTensorImpl()));
+    ride_on(scatter().record());
+  }
+
+  void open(int micro_batches) override {
+    for (auto& [name, p] : parameters_) p.mutable_grad() = at::Tensor();
+    replicated_.look_or_end();
+    replicated_.zero_grad();
+    rounds_.open(micro_batches);
+  }
+  void begin_micro_batch(int i) override {
+    rounds_.begin_micro_batch(i, [] {});
+  }
+  void ready(size_t i) override {
+    if (scatter().is_open()) scatter().ready(index_[i]);
+  }
+  void close() override {
+    rounds_.close();
+    replicated_.follow();
+    unused_();
+  }
+  NotFinite not_finite() const override { return name_of(scatter()); }
+  // Stage 1 has whole ones until the step ends.
+  int64_t bytes() override {
+    const GradientScatter::Stats stats = scatter().stats();
+    return stats.shard_bytes > 0 ? stats.shard_bytes : stats.gather_buffer_bytes;
+  }
+  ShardedParameters* sharded() override { return &replicated_; }
+  int tree_buffers(int micro_batches) const override { return tree_ ? levels(micro_batches) : 0; }
+
+ private:
+  GradientScatter& scatter() { return replicated_.gradients(); }
+  const GradientScatter& scatter() const { return replicated_.gradients(); }
+
+  ReplicatedParameters replicated_;
+  RoundsOfAStep rounds_;
+  HookAdapter hooks_;
+  std::function<void()> unused_;
+  std::vector<size_t> index_;  // of our parameters, in the scatter
+  bool tree_;
+};
+
+class FullyShardedGradients final : public Gradients {
+ public:
+  FullyShardedGradients(NamedTensors parameters, std::unique_ptr<FullySharded> sharded)
+      : Gradients(std::move(parameters)),
+        sharded_(std::move(sharded)),
+        rounds_(sharded_->gradients(), false) {
+    ride_on(sharded_->gradients().record());
+  }
+
+  void open(int micro_batches) override {
+    sharded_->zero_grad();
+    rounds_.open(micro_batches);
+  }
+  void begin_micro_batch(int i) override {
+    rounds_.begin_micro_batch(i, [&] { sharded_->end_round(); });
+  }
+  void ready(size_t) override {
+    fail<UsageError>("stage 3 of ZeRO learns of gradients from autograd alone");
+  }
+  void close() override {
+    rounds_.close();
+    sharded_->end_round();
+  }
+  NotFinite not_finite() const override { return name_of(sharded_->gradients()); }
+  ShardedParameters* sharded() override { return sharded_.get(); }
+  int tree_buffers(int micro_batches) const override { return levels(micro_batches); }
+
+ private:
+  std::unique_ptr<FullySharded> sharded_;
+  RoundsOfAStep rounds_;
+};
+
+}  // namespace
+
+std::unique_ptr<Gradients> sharded_gradients(NamedTensors parameters, const NamedTensors& buffers,
+                                             ShardGroups groups,
+                                             const ShardedGradientOptions& options) {
+  return std::make_unique<ShardedGradients>(std::move(parameters), buffers, groups, options);
+}
+
+std::unique_ptr<Gradients> fully_sharded_gradients(NamedTensors parameters,
+                                                   std::unique_ptr<FullySharded> sharded) {
+  return std::make_unique<FullyShardedGradients>(std::move(parameters), std::move(sharded));
+}
+
+}  // namespace trireme
