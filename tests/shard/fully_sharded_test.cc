@@ -77,11 +77,11 @@ TEST(shard_fully_sharded, a_block_is_whole_only_while_it_computes) {
     expect(net.tower->to->weight.data_ptr() != nullptr, "the root is whole until backward ends");
     loss.backward();
     expect(net.tower->to->weight.data_ptr() == nullptr, "and no longer");
-    // One slab for the root, one for the block that computes.
+    // One gather buffer for the root, one for the block that computes.
     const FullySharded::Stats stats = net.sharded.stats();
     expect(stats.gathers == 1 + 4 + 4, "gathers " + std::to_string(stats.gathers));
     expect(stats.gather_buffer_bytes == (kBlock + 4 * 1024) * 8,
-           "slabs " + std::to_string(stats.gather_buffer_bytes));
+           "gather buffers " + std::to_string(stats.gather_buffer_bytes));
   });
 }
 
