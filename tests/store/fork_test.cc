@@ -113,4 +113,26 @@ TEST(store_fork, a_child_of_the_process_that_serves_ends_at_once_and_the_store_g
   EXPECT_TRUE(handle.close(Deadline::after(kSoon)));
 }
 
+// Else a data loader's process would keep its parent among the clients as long as it lives.
+TEST(store_fork, a_store_is_left_though_a_child_has_a_copy_of_its_connection) {
+  StoreServer::Options options;
+  options.credentials.job_id = "job";
+  StoreServer server(options);
+  auto client =
+      TcpStore::connect(server.endpoints().front(), {"job", std::nullopt}, Deadline::after(kSoon));
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ForkedChild child(ChildEnd::exit_at_once, [&] {
+    ::close(ends[1]);
+    char byte;
+    return std::string(::read(ends[0], &byte, 1) == 0 ? "" : "the pipe said something");
+  });
+  EXPECT_EQ(server.clients(), 1u);
+  client.reset();
+  EXPECT_TRUE(server.wait_until_clients_left(Deadline::after(kSoon)));
+  ::close(ends[1]);  // the child may go now
+  EXPECT_EQ(child.ended(), "");
+  ::close(ends[0]);
+}
+
 }  // namespace fork_test

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <filesystem>
 #include <future>
 #include <mutex>
 #include <random>
 #include <thread>
 
+#include "tests/support/processes.h"
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/net/connect.h"
@@ -52,6 +54,12 @@ class QuietLog {
   std::mutex mutex_;
   std::vector<std::string> lines_;
 };
+
+/// Of this process.
+size_t threads() {
+  namespace fs = std::filesystem;
+  return static_cast<size_t>(std::distance(fs::directory_iterator("/proc/self/task"), {}));
+}
 
 /// Reads until the other end closes; false when it had not at the deadline.
 bool closes(net::Socket& socket, Deadline deadline) {
@@ -387,6 +395,26 @@ TEST(store_protocol, version_3_looks_like_this) {
                                               "\1\0\0\0v"
                                               "\0\0\0\0",
                                               46));
+}
+
+TEST(store_tcp_server, ends_by_itself_when_its_last_client_leaves_if_told_so) {
+  const size_t before = threads();
+  StoreServer::Options options;
+  options.credentials.job_id = "job";
+  StoreServer server(options);
+  const auto at = server.endpoints().front();
+  auto one = TcpStore::connect(at, {"job", std::nullopt}, soon());
+  auto two = TcpStore::connect(at, {"job", std::nullopt}, soon());
+  server.end_with_the_last_client();
+  std::string why;
+  EXPECT_FALSE(net::try_connect(at, Deadline::after(100ms), &why)) << "it takes newcomers";
+  one.reset();
+  two->set("k", "v");
+  EXPECT_EQ(two->try_get("k"), "v");
+  EXPECT_EQ(threads(), before + 1);
+  two.reset();
+  EXPECT_TRUE(trireme::testing::eventually([&] { return threads() == before; }));
+  EXPECT_EQ(server.clients(), 0u);
 }
 
 }  // namespace tcp_server_test

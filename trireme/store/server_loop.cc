@@ -86,6 +86,11 @@ void StoreServer::Loop::stop_listening() {
   left_.wait(lock, [this] { return deaf_; });  // the loop never waits longer than one client's turn
 }
 
+void StoreServer::Loop::end_with_the_last_client() {
+  ends_with_clients_ = true;
+  stop_listening();
+}
+
 void StoreServer::Loop::close_listeners() {
   set_listening(false);
   listen_again_ = Deadline::never();
@@ -137,7 +142,7 @@ void StoreServer::Loop::run() {
   loop_thread_ = std::this_thread::get_id();
   std::vector<epoll_event> events(256);
   try {
-    while (!stop_) run_once(events);
+    while (!stop_ && !(ends_with_clients_ && clients() == 0)) run_once(events);
   } catch (const std::exception& error) {  // clients see the connection close, and say so
     log_error("the store at {} stops: {}", listeners_.front().endpoint().text(), error.what());
   }

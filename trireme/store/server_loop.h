@@ -31,6 +31,7 @@ class StoreServer::Loop {
 
   void stop();
   void stop_listening();
+  void end_with_the_last_client();
   std::vector<net::Endpoint> endpoints() const;
   std::shared_ptr<detail::KeyTable> table() const { return table_; }
   size_t clients() const;
@@ -99,6 +100,7 @@ class StoreServer::Loop {
   std::vector<std::pair<std::string, std::string>> refusals_;  // source, text
   std::atomic<bool> stop_{false};
   std::atomic<bool> stop_listening_{false};
+  std::atomic<bool> ends_with_clients_{false};
   bool deaf_ = false;  // under mutex_: the listeners are closed, or the thread has ended
   std::atomic<std::thread::id> loop_thread_{};
   std::mutex join_mutex_;

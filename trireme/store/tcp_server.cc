@@ -45,6 +45,7 @@ std::string StoreServer::turned_away() const {
   return out;
 }
 void StoreServer::stop_listening() { loop_->stop_listening(); }
+void StoreServer::end_with_the_last_client() { loop_->end_with_the_last_client(); }
 void StoreServer::stop() { loop_->stop(); }
 
 std::unique_ptr<Store> StoreServer::local_store() {

@@ -59,6 +59,8 @@ class TRIREME_API StoreServer {
   size_t clients() const;
   /// No new clients, and the addresses are free again; those who are connected go on.
   void stop_listening();
+  /// The same, and the server ends by itself when the last client has left.
+  void end_with_the_last_client();
   /// Whether the last connection closed before the deadline.
   bool wait_until_clients_left(Deadline deadline);
   /// "10.0.0.3: wrong secret": the first refusals, one line per source, for the text of a join that

@@ -51,15 +51,17 @@ TcpStore::TcpStore(net::Socket socket, net::Session session, net::Endpoint at,
       answer_limit_(answer_limit) {}
 
 TcpStore::~TcpStore() {
-  if (!has_will_ || !broken_.empty() || !use_.is_of_this_process()) return;
-  try {
-    Request goodbye;
-    goodbye.op = Op::goodbye;
-    socket_.send_all(session_.seal(detail::encode(goodbye)),
-                     Deadline::after(std::chrono::seconds(1)));
-  } catch (const std::exception& error) {  // then the will stands
-    log_debug("no goodbye to the store at {}: {}", at_.text(), error.what());
-  }
+  if (!broken_.empty() || !use_.is_of_this_process()) return;
+  if (has_will_) try {
+      Request goodbye;
+      goodbye.op = Op::goodbye;
+      socket_.send_all(session_.seal(detail::encode(goodbye)),
+                       Deadline::after(std::chrono::seconds(1)));
+    } catch (const std::exception& error) {  // then the will stands
+      log_debug("no goodbye to the store at {}: {}", at_.text(), error.what());
+    }
+  // A child of a fork has the connection too, and would keep it open.
+  if (socket_) socket_.shutdown_write();
 }
 
 /// `deadline`: when the reply must be here at the latest.
