@@ -79,8 +79,10 @@ class TRIREME_API Backend {
   /// `look` runs on the thread that waits, some times a second, once a call has made it wait for a
   /// second; what it throws ends that wait. Empty: none. False: this backend runs none.
   virtual bool on_stall(std::function<void()> /*look*/) { return false; }
-  /// Where the ranks of a group without a store can say what they wait in then. All of them call
-  /// it; null: nowhere.
+  /// Calls of ranks that differ may meet, and end in an error that does not say so.
+  virtual bool mixes_up_calls() const { return false; }
+  /// Where the ranks of a group that does not keep the job's store can say what they wait in then.
+  /// All of them call it; null: nowhere.
   virtual std::unique_ptr<WaitBoard> make_board() { return nullptr; }
   /// Runs `done` on this thread once the call is complete, before wait() returns.
   virtual void when_complete(Token token, std::function<void()> done) = 0;

@@ -77,6 +77,7 @@ class ForwardingBackend : public Backend {
   void progress() override { inner_->progress(); }
   void abort(const std::string& why, AbortKind kind) override { inner_->abort(why, kind); }
   bool on_stall(std::function<void()> look) override { return inner_->on_stall(std::move(look)); }
+  bool mixes_up_calls() const override { return inner_->mixes_up_calls(); }
   std::unique_ptr<WaitBoard> make_board() override { return inner_->make_board(); }
   void when_complete(Token token, std::function<void()> done) override {
     inner_->when_complete(token, std::move(done));

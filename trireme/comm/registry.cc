@@ -41,14 +41,15 @@ std::shared_ptr<Backend> make_backend(const std::string& backend, const BackendS
   if (spec.tuned) made = tuned_by_cache(std::move(made), spec.store);
   if (backend == "hybrid" && !made->progress_group()) made->join(std::make_shared<ProgressGroup>());
   std::unique_ptr<WaitBoard> board;
-  if (spec.check == "hash") {
-    // MPI's own first: a world of MPI does not keep the store, so that others can meet beside it.
-    board = made->make_board();
-    if (!board && spec.store && spec.size > 1)
+  // The backend's own first: a world of MPI does not keep the store, so that others can meet beside
+  // it.
+  if (spec.check != "off") board = made->make_board();
+  if (!board && spec.store && spec.size > 1) {
+    if (spec.check == "hash")
       board = lazy_store_board(spec.store, spec.name, spec.rank, spec.size);
+    else if (spec.check == "each")
+      board = store_board(*spec.store, spec.name, spec.rank, spec.size, spec.timeout);
   }
-  if (spec.check == "each" && spec.store && spec.size > 1)
-    board = store_board(*spec.store, spec.name, spec.rank, spec.size, spec.timeout);
   return recorded_backend(checked_backend(std::move(made), spec.check, spec.name, std::move(board)),
                           spec.name, spec.rank);
 }

@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <thread>
@@ -399,17 +400,72 @@ void desync(Group g) {
   trireme::check<Error>(wrong.empty(), "{}", wrong);
 }
 
+/// The ranks of `world`, with the options of those who set none.
+Group by_default(Group world) {
+  detail::BackendSpec spec;
+  spec.rank = world.rank();
+  spec.size = world.size();
+  spec.timeout = seconds(30);
+  return Group(detail::make_backend("mpi", spec));
+}
+
+void desync_by_default(Group world) {
+  const testing::CapturedLog log;
+  ServerHandle server;
+  std::shared_ptr<Store> store =
+      open_store(read_rank_env(), "env://", Deadline::after(seconds(60)), server);
+  const std::string wrong = testing::run_desync_by_default(
+      world, log,
+      [&](const std::string& name) {
+        detail::BackendSpec spec;
+        spec.rank = world.rank();
+        spec.size = world.size();
+        spec.timeout = seconds(120);
+        spec.name = name;
+        spec.store = std::make_shared<PrefixStore>(store, name);
+        return Group(detail::make_backend("mpi", spec));
+      },
+      true);
+  trireme::check<Error>(wrong.empty(), "{}", wrong);
+}
+
+void expect_it_left(Group g, int who, const std::string& words) {
+  const auto start = Clock::now();
+  at::Tensor x = at::zeros({4});
+  const std::string text = expect<Mismatch>([&] { g.all_reduce(x).wait(); },
+                                            fmt::format("rank {} left group {}", who, words));
+  trireme::check<Error>(text.find("ranks.cc:") != std::string::npos, "{}", text);
+  trireme::check<Error>(seconds_since(start) < 5, "{} s", seconds_since(start));
+}
+
+// Rank 0 serves the table in which the others read that it left.
+void left(Group world) {
+  for (int who : {world.size() - 1, 0}) {
+    Group g = by_default(world);
+    g.barrier();
+    if (g.rank() != who)
+      expect_it_left(g, who,
+                     fmt::format("world after call 1; rank {} waits in call 2 of group world, "
+                                 "all_reduce(float32[4], sum) at ",
+                                 g.rank()));
+    g = {};
+    world.barrier();
+  }
+}
+
+// main() has the group still.
+void left_by_exit(Group world) {
+  const int who = world.size() - 1;
+  world.barrier();
+  if (world.rank() != who) expect_it_left(world, who, "world after call 1;");
+  std::fprintf(stderr, "rank %d of %d: all is well\n", world.rank(), world.size());
+  std::exit(0);
+}
+
 // check=hash, the default: the first of 64 calls.
 void stalled(Group world) {
-  const auto group = [&] {
-    detail::BackendSpec spec;
-    spec.rank = world.rank();
-    spec.size = world.size();
-    spec.timeout = seconds(30);
-    return Group(detail::make_backend("mpi", spec));
-  };
   // Rank 0 comes late, but makes the same calls: the others look at their wait, and go on.
-  Group late = group();
+  Group late = by_default(world);
   at::Tensor x = of_rank(late.rank(), 4, at::kFloat);
   if (late.rank() == 0) {
     const auto start = Clock::now();
@@ -419,7 +475,7 @@ void stalled(Group world) {
   equal(x, oracle(ReduceOp::sum, late.size(), 4, at::kFloat), "after a stall");
 
   // Everybody receives.
-  Group wrong = group();
+  Group wrong = by_default(world);
   wrong.barrier();
   std::vector<at::Tensor> parts;
   for (int r = 0; r < wrong.size(); ++r) parts.push_back(at::zeros({4}));
@@ -461,6 +517,9 @@ const std::map<std::string, void (*)(Group)> kFacts{
     {"different_calls", different_calls},
     {"aborted", aborted},
     {"desync", desync},
+    {"desync_by_default", desync_by_default},
+    {"left", left},
+    {"left_by_exit", left_by_exit},
     {"stalled", stalled},
     {"late", late},
     {"forked", forked},
@@ -468,6 +527,14 @@ const std::map<std::string, void (*)(Group)> kFacts{
     {"one_exits", one_exits},
     {"one_is_killed", one_is_killed},
 };
+
+/// What differs between hosts, for ranks that are all on this one.
+void pretend_hosts() {
+  const std::string rank = std::to_string(read_rank_env().rank);
+  if (std::getenv("TRIREME_TEST_HOSTS")) ::setenv("TRIREME_HOST_ID", rank.c_str(), 1);
+  if (const char* folder = std::getenv("TRIREME_TEST_SECRETS"))
+    ::setenv("TRIREME_SECRET_FILE", (std::string(folder) + "/" + rank).c_str(), 1);
+}
 
 }  // namespace
 }  // namespace trireme
@@ -477,6 +544,7 @@ int main(int argc, char** argv) {
   int rank = -1;
   const char* fact = "init";
   try {
+    pretend_hosts();
     Group world = init_process_group({.backend = "mpi", .timeout = std::chrono::seconds(60)});
     rank = world.rank();
     for (int i = 1; i < argc; ++i) {

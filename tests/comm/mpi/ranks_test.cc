@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
 
 #include "tests/support/command.h"
 #include "tests/support/ports.h"
@@ -45,7 +48,10 @@ Environment own_job(Environment env = {}) {
 
 const Arguments kSound{"every_collective", "conformance", "pairs", "groups", "large"};
 const Arguments kFaults{"mismatch", "timeout", "different_calls", "aborted"};
-const Arguments kStalled{"stalled"}, kDesync{"desync"};
+const Arguments kStalled{"stalled"}, kDesync{"desync"}, kByDefault{"desync_by_default"},
+    kLeft{"left"}, kLeftByExit{"left_by_exit"};
+/// As where a firewall stands between the hosts.
+const Environment kNoTable{{"TRIREME_FAILPOINTS", "comm.mpi_own_store=error(113)"}};
 
 int count(const std::string& text, const std::string& part) {
   int n = 0;
@@ -53,18 +59,23 @@ int count(const std::string& text, const std::string& part) {
   return n;
 }
 
+/// no_table: why the ranks' own store is not reached; "": it is.
 void expect_all_well(Mpi mpi, int n, const std::string& program, const Arguments& facts,
-                     const Environment& env = {}) {
+                     const Environment& env = {}, const std::string& no_table = "") {
   if (const auto why = why_not(mpi); !why.empty()) GTEST_SKIP() << why;
   Command job(ranks(mpi, n, program, facts), {own_job(env), {}});
   const int status = job.finish(std::chrono::seconds(60));
   // After faults MPI_Finalize may have no end: a rank whose patience is over leaves without it, and
   // MPICH's launcher then kills those that still wait in theirs.
-  const bool faults = facts == kFaults || facts == kStalled || facts == kDesync;
+  const bool faults = facts == kFaults || facts == kStalled || facts == kDesync ||
+                      facts == kByDefault || facts == kLeft || facts == kLeftByExit;
   if (mpi != Mpi::mpich || !faults || status != 9) {
     EXPECT_EQ(status, 0) << job.out << job.err;
   }
   EXPECT_EQ(count(job.out + job.err, "all is well"), n) << job.out << job.err;
+  const std::string unreached = "rank 1 does not reach the table in which the ranks of a group say";
+  EXPECT_EQ(count(job.out + job.err, unreached) > 0, !no_table.empty()) << job.out << job.err;
+  EXPECT_NE((job.out + job.err).find(no_table), std::string::npos) << job.out << job.err;
 }
 
 void expect_the_launcher_ends_it(Mpi mpi, const std::string& fact) {
@@ -108,6 +119,60 @@ TEST(comm_mpi_ranks, by_default_calls_that_wait_for_each_other_are_named_in_seco
 }
 TEST(comm_mpi_ranks, by_default_calls_that_wait_for_each_other_are_named_in_seconds_by_mpich) {
   expect_all_well(Mpi::mpich, 3, "mpi_ranks", kStalled);
+}
+
+TEST(comm_mpi_ranks, by_default_every_wrong_program_is_named_under_open_mpi) {
+  for (int n : {2, 3}) expect_all_well(Mpi::open, n, "mpi_ranks", kByDefault);
+}
+TEST(comm_mpi_ranks, by_default_every_wrong_program_is_named_under_mpich) {
+  for (int n : {2, 3}) expect_all_well(Mpi::mpich, n, "mpi_ranks", kByDefault);
+}
+
+TEST(comm_mpi_ranks, by_default_a_rank_that_left_is_named_in_seconds) {
+  expect_all_well(Mpi::open, 3, "mpi_ranks", kLeft);
+  expect_all_well(Mpi::mpich, 3, "mpi_ranks", kLeft);
+}
+TEST(comm_mpi_ranks, a_rank_whose_program_ends_with_its_group_alive_is_named_in_seconds) {
+  expect_all_well(Mpi::open, 3, "mpi_ranks", kLeftByExit);
+  expect_all_well(Mpi::mpich, 3, "mpi_ranks", kLeftByExit);
+}
+
+namespace {
+
+/// One secret for each rank.
+std::string write_secrets(const PrivateFolder& folder, const std::string& of_0,
+                          const std::string& of_1) {
+  int rank = 0;
+  for (const std::string& text : {of_0, of_1}) {
+    const std::string path = folder / std::to_string(rank++);
+    std::ofstream(path) << text;
+    EXPECT_EQ(::chmod(path.c_str(), 0600), 0);
+  }
+  return folder.path();
+}
+
+}  // namespace
+
+TEST(comm_mpi_ranks, ranks_of_several_hosts_meet_at_a_port_with_a_secret) {
+  expect_all_well(Mpi::open, 2, "mpi_ranks", kLeft, {{"TRIREME_TEST_HOSTS", "1"}});
+  PrivateFolder folder;
+  const std::string secret(32, 'a');
+  expect_all_well(Mpi::mpich, 2, "mpi_ranks", kLeft,
+                  {{"TRIREME_TEST_HOSTS", "1"},
+                   {"TRIREME_TEST_SECRETS", write_secrets(folder, secret, secret)}});
+}
+TEST(comm_mpi_ranks, a_rank_with_another_secret_is_not_let_to_the_table_and_the_job_goes_on) {
+  PrivateFolder folder;
+  expect_all_well(
+      Mpi::open, 2, "mpi_ranks", kStalled,
+      {{"TRIREME_TEST_HOSTS", "1"},
+       {"TRIREME_TEST_SECRETS", write_secrets(folder, std::string(32, 'a'), std::string(32, 'b'))}},
+      "secret");
+}
+TEST(comm_mpi_ranks, ranks_that_do_not_reach_the_table_tell_each_other_by_mpi) {
+  expect_all_well(Mpi::open, 3, "mpi_ranks", kStalled, kNoTable, "No route to host");
+  expect_all_well(Mpi::mpich, 3, "mpi_ranks", kStalled, kNoTable, "No route to host");
+  expect_all_well(Mpi::open, 2, "mpi_guest_openmpi", kDesync, kNoTable, "No route to host");
 }
 
 TEST(comm_mpi_ranks, a_late_rank_under_open_mpi_is_reported_once_a_stall_and_left_alone) {

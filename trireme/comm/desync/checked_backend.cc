@@ -168,6 +168,9 @@ class CheckedBackend final : public ForwardingBackend {
   }
   void abort(const std::string& why, AbortKind kind) override {
     failed_ = true;
+    const bool by_its_user = caller_.load() == std::this_thread::get_id();
+    if (stalls_ && by_its_user && inner_->mixes_up_calls() && !std::exchange(compared_, true))
+      stalls_->compare_at_failure(group_, recent());  // so that nobody waits for these words
     inner_->abort(why, kind);
   }
   std::shared_ptr<Backend> subgroup(const std::vector<int>& members,
@@ -229,9 +232,14 @@ class CheckedBackend final : public ForwardingBackend {
   template <class Post>
   std::invoke_result_t<const Post&> posted(const Post& post) {
     const bool had_failed = std::exchange(failed_, true);
-    auto made = post();
-    failed_ = had_failed;
-    return made;
+    try {
+      auto made = post();
+      failed_ = had_failed;
+      return made;
+    } catch (const Error& e) {
+      look_at_failure(e);
+      throw;
+    }
   }
   template <class Post>
   Token opened(const Post& post) {
@@ -247,8 +255,10 @@ class CheckedBackend final : public ForwardingBackend {
     stalled_since_.reset();
     try {
       inner_->wait(token, timeout);
-    } catch (const Mismatch& e) {  // ranks of other groups may wait for this one
-      stalls_->end_all(e.what());
+    } catch (const Error& e) {
+      look_at_failure(e);
+      // Ranks of other groups may wait for this one.
+      if (dynamic_cast<const Mismatch*>(&e)) stalls_->end_all(e.what());
       throw;
     }
     failed_ = had_failed;
@@ -316,7 +326,33 @@ class CheckedBackend final : public ForwardingBackend {
     const auto seen = stalls_->look(what, group_, mine, waited, left);
     if (!seen.mismatch.empty())
       mismatch(seen.mismatch, what.ranks.size() == 1 ? what.ranks.front() : -1);
-    const auto& said = seen.recent;
+    refuse_difference(mine, seen.recent);
+  }
+
+  /// A call failed on this rank, or on another one that told of it: perhaps they are not the same.
+  void look_at_failure(const Error& error) {
+    const bool may_be = dynamic_cast<const Mismatch*>(&error) ||
+                        dynamic_cast<const PeerLost*>(&error) ||
+                        dynamic_cast<const Aborted*>(&error);
+    if (!may_be || !stalls_ || !inner_->mixes_up_calls() || std::exchange(compared_, true)) return;
+    const RecentCalls mine = recent();
+    // The others hear of the failure where they wait.
+    for (const Deadline until = Deadline::after(std::chrono::milliseconds(1500));;) {
+      const auto said = stalls_->compare_at_failure(group_, mine);
+      refuse_difference(mine, said);
+      const bool all =
+          !said.empty() && std::all_of(board_ranks_.begin(), board_ranks_.end(), [&](int r) {
+            return r == board_ranks_[static_cast<size_t>(rank())] ||
+                   said[static_cast<size_t>(r)].has_value();
+          });
+      if (all || said.empty() || until.expired()) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  }
+
+  /// said: by rank of the board; empty: nothing is heard.
+  void refuse_difference(const RecentCalls& mine,
+                         const std::vector<std::optional<RecentCalls>>& said) {
     if (said.empty()) return;
     for (int r = 0; r < size(); ++r) {
       const auto& theirs = said[static_cast<size_t>(board_ranks_[static_cast<size_t>(r)])];
@@ -495,6 +531,7 @@ class CheckedBackend final : public ForwardingBackend {
   const std::vector<int> board_ranks_;
   std::map<Key, Waiting> open_;  // with each: messages under way
   bool failed_ = false;
+  bool compared_ = false;  // with what the others called, after a failure
 
   std::shared_ptr<StallWatch> stalls_;     // with hash; and these:
   std::atomic<std::thread::id> caller_{};  // of the last call

@@ -23,7 +23,19 @@ Duration look_for_stalls_every(int ranks) {
 }  // namespace
 
 StallWatch::StallWatch(std::unique_ptr<WaitBoard> board)
-    : board_(std::move(board)), look_every_(look_for_stalls_every(board_->size())) {}
+    : board_(std::move(board)), look_every_(look_for_stalls_every(board_->size())) {
+  if (board_->speaks_at_exit())
+    at_exit_ = std::make_unique<LeaveAtExit>([this] { leave_at_exit(); });
+}
+
+void StallWatch::leave_at_exit() {
+  // Whoever is in here now is another thread, which goes on, or calls exit() itself.
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || !board_ || !speaks_for_all()) return;
+  gather_own({});
+  for (auto& [group, member] : members_) own_.groups[member.name].left = true;
+  say();
+}
 
 void StallWatch::join(const void* group, Member member) {
   std::lock_guard lock(mutex_);
@@ -46,6 +58,7 @@ void StallWatch::leave(const void* group, bool in_order, const RecentCalls& rece
   try {
     if (last) compare_at_the_end();
     own_.waiting = {};
+    keep_own(name, recent);  // those who wait for it in another call see that
     if (board_->outlives_ranks()) board_->say_leaving(encode(own_), last);
   } catch (const UsageError& e) {  // another thread leaves just now
     log_debug("no word that this rank leaves group {}: {}", name, e.what());
@@ -109,6 +122,41 @@ void StallWatch::gather_own(const Waiting& what) {
   own_.waiting = what;
 }
 
+void StallWatch::keep_own(const std::string& group, const RecentCalls& recent) {
+  if (own_.recent.size() >= kGroupsSaid && !own_.recent.count(group)) own_.recent.clear();
+  own_.recent[group] = recent;
+}
+
+std::vector<std::optional<RecentCalls>> StallWatch::recent_of(const WaitRecords& records,
+                                                              const std::string& group) {
+  std::vector<std::optional<RecentCalls>> all;
+  for (const auto& record : records) {
+    all.emplace_back();
+    if (!record) continue;
+    const auto theirs = record->recent.find(group);
+    // Digests are those of the last calls: no more of them than calls.
+    if (theirs != record->recent.end() && theirs->second.digests.size() <= theirs->second.last)
+      all.back() = theirs->second;
+  }
+  return all;
+}
+
+std::vector<std::optional<RecentCalls>> StallWatch::compare_at_failure(const std::string& group,
+                                                                       const RecentCalls& recent) {
+  std::lock_guard lock(mutex_);
+  if (!board_) return {};
+  try {
+    gather_own({});
+    keep_own(group, recent);
+    say();
+    return recent_of(heard(), group);
+  } catch (const std::exception& e) {
+    log_debug("ranks cannot compare any more what they called: {}", e.what());
+    board_.reset();
+    return {};
+  }
+}
+
 void StallWatch::say() {
   std::string bytes = encode(own_);
   if (bytes == said_) return;
@@ -164,21 +212,13 @@ StallWatch::Seen StallWatch::look(const Waiting& what, const std::string& group,
     Waiting words;  // of a rank whose other threads go on: it waits for nobody
     words.text = what.text + ", and other threads of it go on";
     gather_own(speaks ? what : words);
-    if (own_.recent.size() >= kGroupsSaid && !own_.recent.count(group)) own_.recent.clear();
-    own_.recent[group] = recent;
+    keep_own(group, recent);
     say();
     records = heard();
     own_.waiting = what;  // for this rank's own words, whoever speaks
     records[static_cast<size_t>(board_->rank())]->waiting = what;
     const int self = board_->rank();
-    for (auto& record : records) {
-      seen.recent.emplace_back();
-      if (!record) continue;
-      const auto theirs = record->recent.find(group);
-      // Digests are those of the last calls: no more of them than calls.
-      if (theirs != record->recent.end() && theirs->second.digests.size() <= theirs->second.last)
-        seen.recent.back() = theirs->second;
-    }
+    seen.recent = recent_of(records, group);
     if (speaks && what.kind != WaitKind::none)
       for (auto& text : {find_wrong_message(records, self), find_circle(records, self),
                          find_left(records, self)})

@@ -15,6 +15,7 @@
 #include "trireme/base/export.h"
 #include "trireme/comm/desync/wait_board.h"
 #include "trireme/comm/desync/wait_graph.h"
+#include "trireme/comm/leave_at_exit.h"
 #include "trireme/comm/recent_calls.h"
 
 namespace trireme::detail {
@@ -55,6 +56,10 @@ class StallWatch {
   /// Called now and then by the thread that waits in `what`, in `group`. left: until its deadline.
   Seen look(const Waiting& what, const std::string& group, const RecentCalls& recent,
             Duration waited, Duration left);
+  /// Of a call that failed, perhaps because others called something else: says what this rank has
+  /// called in `group`, and gives what others have said of that.
+  std::vector<std::optional<RecentCalls>> compare_at_failure(const std::string& group,
+                                                             const RecentCalls& recent);
   /// The wait is over.
   void goes_on() {
     if (said_waiting_) say_free();
@@ -65,11 +70,15 @@ class StallWatch {
  private:
   bool speaks_for_all() const;
   void gather_own(const Waiting& what);
+  void keep_own(const std::string& group, const RecentCalls& recent);
+  static std::vector<std::optional<RecentCalls>> recent_of(const WaitRecords& records,
+                                                           const std::string& group);
   void say();
   void say_free();
   WaitRecords heard();
   void report(const std::string& text);
   void compare_at_the_end();
+  void leave_at_exit();
 
   std::mutex mutex_;
   std::unique_ptr<WaitBoard> board_;  // null: whoever keeps it is gone
@@ -81,6 +90,7 @@ class StallWatch {
   std::atomic<bool> said_waiting_{false};
   bool reported_ = false;  // this wait
   Clock::time_point next_look_{};
+  std::unique_ptr<LeaveAtExit> at_exit_;  // where the board asks for it; the first to go
 };
 
 }  // namespace trireme::detail

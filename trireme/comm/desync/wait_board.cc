@@ -18,8 +18,14 @@ std::string key_of(const std::string& group, int rank) {
 
 class StoreBoard final : public WaitBoard {
  public:
-  StoreBoard(std::unique_ptr<Store> store, const std::string& group, int rank, int size)
-      : store_(std::move(store)), rank_(rank), said_(static_cast<size_t>(size)) {
+  /// Its user has a call under way: a store that stands still must not hold that up for long.
+  StoreBoard(std::unique_ptr<Store> store, const std::string& group, int rank, int size,
+             bool speaks_at_exit)
+      : store_(std::move(store)),
+        rank_(rank),
+        speaks_at_exit_(speaks_at_exit),
+        said_(static_cast<size_t>(size)) {
+    store_->set_answer_limit(kAnswer);
     for (int r = 0; r < size; ++r) keys_.push_back(key_of(group, r));
   }
   int rank() const override { return rank_; }
@@ -36,11 +42,16 @@ class StoreBoard final : public WaitBoard {
         said_[r] = store_->try_get(keys_[r]).value_or("");
     return said_;
   }
+  std::string first_to_say(const std::string& key, const std::string& words) override {
+    return store_->compare_set(key, "", words);
+  }
   bool outlives_ranks() const override { return true; }
+  bool speaks_at_exit() const override { return speaks_at_exit_; }
 
  private:
   const std::unique_ptr<Store> store_;
   const int rank_;
+  const bool speaks_at_exit_;
   std::vector<std::string> keys_, said_;
 };
 
@@ -85,10 +96,13 @@ std::unique_ptr<WaitBoard> lazy_store_board(std::shared_ptr<Store> store, const 
 
 std::unique_ptr<WaitBoard> store_board(Store& store, const std::string& group, int rank, int size,
                                        Duration timeout) {
-  auto own = store.clone(Deadline::after(timeout));
-  // Its user has a call under way: a store that stands still must not hold that up for long.
-  own->set_answer_limit(kAnswer);
-  return std::make_unique<StoreBoard>(std::move(own), group, rank, size);
+  return std::make_unique<StoreBoard>(store.clone(Deadline::after(timeout)), group, rank, size,
+                                      /*speaks_at_exit=*/false);
+}
+
+std::unique_ptr<WaitBoard> own_store_board(std::unique_ptr<Store> store, int rank, int size,
+                                           bool speaks_at_exit) {
+  return std::make_unique<StoreBoard>(std::move(store), "own", rank, size, speaks_at_exit);
 }
 
 }  // namespace trireme::detail

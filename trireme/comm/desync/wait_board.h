@@ -35,13 +35,20 @@ class WaitBoard {
   }
   /// False: a rank's last words may not arrive, so that it need not say that it leaves.
   virtual bool outlives_ranks() const = 0;
+  /// True: nobody misses a rank whose program ends by exit() with its groups alive, so it says then
+  /// that it leaves. Elsewhere its connections tell.
+  virtual bool speaks_at_exit() const { return false; }
 };
 
 /// Under keys of the job's store, through a connection of its own.
 std::unique_ptr<WaitBoard> store_board(Store& store, const std::string& group, int rank, int size,
                                        Duration timeout);
 
-/// The same, connected when it is used first.
+/// Through a store that these ranks have to themselves.
+std::unique_ptr<WaitBoard> own_store_board(std::unique_ptr<Store> store, int rank, int size,
+                                           bool speaks_at_exit);
+
+/// As store_board(), connected when it is used first.
 std::unique_ptr<WaitBoard> lazy_store_board(std::shared_ptr<Store> store, const std::string& group,
                                             int rank, int size);
 

@@ -28,7 +28,17 @@ Duration look_every(int ranks) {
 }  // namespace
 
 WaitWatch::WaitWatch(std::unique_ptr<WaitBoard> board)
-    : board_(std::move(board)), look_every_(look_every(board_->size())) {}
+    : board_(std::move(board)), look_every_(look_every(board_->size())) {
+  if (board_->speaks_at_exit())
+    at_exit_ = std::make_unique<LeaveAtExit>([this] { leave_at_exit(); });
+}
+
+void WaitWatch::leave_at_exit() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || board_gone_ || !speaks_for_all()) return;
+  for (auto& [name, calls] : own_.groups) calls.left = true;
+  say({});
+}
 
 GroupCalls& WaitWatch::of(const std::string& group) {
   const auto caller = std::this_thread::get_id();

@@ -13,6 +13,7 @@
 #include "trireme/base/clock.h"
 #include "trireme/comm/desync/wait_board.h"
 #include "trireme/comm/desync/wait_graph.h"
+#include "trireme/comm/leave_at_exit.h"
 
 namespace trireme::detail {
 
@@ -53,6 +54,7 @@ class WaitWatch {
   GroupCalls& of(const std::string& group);
   bool speaks_for_all() const;
   void say(const Waiting& what);
+  void leave_at_exit();
   WaitRecords heard();
   std::string text_of_absent(const WaitRecords& records, Duration waited) const;
   std::optional<Ended> look(const Waiting& what, bool said, bool late, Duration waited,
@@ -68,6 +70,7 @@ class WaitWatch {
   bool reported_ = false;  // in the log, of this wait
   bool at_once_ = false;   // two threads of this rank were seen in calls at the same time
   bool board_gone_ = false;
+  std::unique_ptr<LeaveAtExit> at_exit_;  // where the board asks for it; the first to go
 };
 
 }  // namespace trireme::detail

@@ -15,6 +15,7 @@
 #include "trireme/comm/mpi/board.h"
 #include "trireme/comm/mpi/load.h"
 #include "trireme/comm/mpi/mpi_backend.h"
+#include "trireme/comm/mpi/own_store.h"
 #include "trireme/comm/mpi_group.h"
 #include "trireme/comm/recorded_backend.h"
 #include "trireme/store/store.h"
@@ -73,7 +74,12 @@ at::Tensor MpiBackend::empty(at::IntArrayRef sizes, at::TensorOptions options) {
 }
 
 std::unique_ptr<WaitBoard> MpiBackend::make_board() {
-  return size() > 1 ? mpi_board(comm_->duplicate(timeout())) : nullptr;
+  if (size() == 1) return nullptr;
+  MpiOwnStore own = open_own_store(*comm_, timeout());
+  if (!own.store) return mpi_board(comm_->duplicate(timeout()));
+  board_server_ = std::move(own.server);
+  // MPI's end waits for all ranks: the process of one that has ended without a word stays.
+  return own_store_board(std::move(own.store), rank(), size(), /*speaks_at_exit=*/true);
 }
 
 std::shared_ptr<Backend> MpiBackend::subgroup(const std::vector<int>& members,
@@ -104,7 +110,9 @@ std::shared_ptr<Backend> MpiBackend::subgroup(const std::vector<int>& members,
     if (rank() == m) tokens.push_back(recv(byte(), first, kHere, site));
   }
   wait_all();
-  return std::make_shared<MpiBackend>(comm_->create(members), timeout(), limits_);
+  auto made = std::make_shared<MpiBackend>(comm_->create(members), timeout(), limits_);
+  made->board_server_ = board_server_;
+  return made;
 }
 
 namespace {

@@ -8,9 +8,9 @@
 
 namespace trireme::detail {
 
-/// For groups that have no store: what a rank says goes to all others as a message. A rank says
-/// something once a call that waits for a second, and it reads when it does, and by sweep():
-/// messages that nobody reads are few and small.
+/// For groups whose ranks do not reach a store of their own (own_store.h): what a rank says goes to
+/// all others as a message. A rank says something once a call that waits for a second, and it reads
+/// when it does, and by sweep(): messages that nobody reads are few and small.
 std::unique_ptr<WaitBoard> mpi_board(std::unique_ptr<MpiCommunicator> comm);
 
 }  // namespace trireme::detail

@@ -21,24 +21,30 @@ std::unique_ptr<MpiCommunicator> MpiCommunicator::duplicate(Duration timeout) co
                          code ? problem(code).text : "");
   };
   // MPI_Comm_dup waits for everybody and has no deadline: see first that everybody is here.
-  const Deadline deadline = Deadline::after(timeout);
   TriremeMpiRequest request;
   well(api.barrier(handle(), &request));
-  for (bool done = false; !done;) {
-    well(api.test(&request, &done, nullptr));
-    if (done) break;
-    if (deadline.expired()) {
-      api.abandon(&request, 1);
-      fail<Timeout>(
-          "rank {}: not all {} ranks of the communicator came to make a group of it "
-          "within {:.3g} s",
-          rank(), size(), std::chrono::duration<double>(timeout).count());
-    }
-    ::sched_yield();
-  }
+  check<Timeout>(finish(request, Deadline::after(timeout)),
+                 "rank {}: not all {} ranks of the communicator came to make a group of it within "
+                 "{:.3g} s",
+                 rank(), size(), std::chrono::duration<double>(timeout).count());
   TriremeMpiComm made{};
   well(api.duplicate(handle(), &made));
   return std::unique_ptr<MpiCommunicator>(new MpiCommunicator(api, made));
+}
+
+bool MpiCommunicator::finish(TriremeMpiRequest& request, Deadline deadline) const {
+  for (bool done = false; !done;) {
+    const int code = api.test(&request, &done, nullptr);
+    check<ResourceError>(code == 0, "rank {}: a call of MPI fails: {}", rank(),
+                         code ? problem(code).text : "");
+    if (done) break;
+    if (deadline.expired()) {
+      api.abandon(&request, 1);
+      return false;
+    }
+    ::sched_yield();
+  }
+  return true;
 }
 
 std::unique_ptr<MpiCommunicator> MpiCommunicator::create(const std::vector<int>& ranks) const {

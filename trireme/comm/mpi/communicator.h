@@ -24,6 +24,10 @@ class MpiCommunicator {
   /// Collective over `ranks` of this one, all of which are known to be about to call it.
   std::unique_ptr<MpiCommunicator> create(const std::vector<int>& ranks) const;
 
+  /// Waits for a request of this communicator. False: it is not complete at the deadline, and MPI
+  /// may go on reading and writing its memory. ResourceError.
+  bool finish(TriremeMpiRequest& request, Deadline deadline) const;
+
   /// Calls on it stay incomplete, here or on other ranks.
   void set_broken() { broken_ = true; }
 

@@ -14,6 +14,7 @@
 #include "trireme/comm/mpi/communicator.h"
 #include "trireme/comm/mpi/large_plan.h"
 #include "trireme/comm/mpi/reports.h"
+#include "trireme/store/tcp_server.h"
 
 namespace trireme::detail {
 
@@ -55,6 +56,7 @@ class MpiBackend final : public Backend {
     look_ = std::move(look);
     return true;
   }
+  bool mixes_up_calls() const override { return true; }
   std::unique_ptr<WaitBoard> make_board() override;
   void when_complete(Token token, std::function<void()> done) override;
 
@@ -122,6 +124,7 @@ class MpiBackend final : public Backend {
   void listen(const Pending* waiting, Duration waited);
   std::string text_of(const Call& call) const;
 
+  std::shared_ptr<StoreServer> board_server_;  // of rank 0, for all groups made of the first
   std::unique_ptr<MpiCommunicator> comm_;
   MpiReports reports_;
   const MpiLimits limits_;
