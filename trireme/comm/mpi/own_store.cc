@@ -222,15 +222,21 @@ std::unique_ptr<Store> enter(const Invitation& invitation, bool one_host, Deadli
   const net::Credentials credentials = credentials_of(invitation, one_host);
   net::BackOff back_off;
   std::string why;
+  // Not all of a host's addresses need be reached from here: at first none gets much time.
+  Duration limit = std::chrono::milliseconds(500);
   do {
+    bool refused = true;
     for (const std::string& place : invitation.places) {
       const auto at = net::Endpoint::parse(place);
-      Knock one = knock(at, credentials, deadline);
+      Knock one = knock(at, credentials, deadline, limit);
       if (one.socket)
         return std::make_unique<TcpStore>(std::move(*one.socket), std::move(one.session), at,
                                           credentials);
       why = fmt::format("{}: {}", place, one.why);
+      refused = refused && one.refused && one.refused->code != net::Refusal::busy;
     }
+    check<UsageError>(!refused, "{}", why);
+    limit = std::min(2 * limit, net::kHandshakeLimit);
   } while (back_off.pause(deadline));
   fail<Timeout>("{}", why);
 }
