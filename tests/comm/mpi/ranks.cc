@@ -425,7 +425,7 @@ void desync_by_default(Group world) {
         spec.store = std::make_shared<PrefixStore>(store, name);
         return Group(detail::make_backend("mpi", spec));
       },
-      true);
+      true, {"parts_of_all_to_all"});  // these are messages of pairs: both ends' bytes are named
   trireme::check<Error>(wrong.empty(), "{}", wrong);
 }
 
@@ -434,7 +434,9 @@ void expect_it_left(Group g, int who, const std::string& words) {
   at::Tensor x = at::zeros({4});
   const std::string text = expect<Mismatch>([&] { g.all_reduce(x).wait(); },
                                             fmt::format("rank {} left group {}", who, words));
-  trireme::check<Error>(text.find("ranks.cc:") != std::string::npos, "{}", text);
+  const std::string call = " waits in call 2 of group world, all_reduce(float32[4], sum) at ";
+  trireme::check<Error>(text.find(call + "tests/comm/mpi/ranks.cc:") != std::string::npos, "{}",
+                        text);
   trireme::check<Error>(seconds_since(start) < 5, "{} s", seconds_since(start));
 }
 
@@ -443,11 +445,7 @@ void left(Group world) {
   for (int who : {world.size() - 1, 0}) {
     Group g = by_default(world);
     g.barrier();
-    if (g.rank() != who)
-      expect_it_left(g, who,
-                     fmt::format("world after call 1; rank {} waits in call 2 of group world, "
-                                 "all_reduce(float32[4], sum) at ",
-                                 g.rank()));
+    if (g.rank() != who) expect_it_left(g, who, "world after call 1; rank ");
     g = {};
     world.barrier();
   }

@@ -79,7 +79,7 @@ class Talk {
     char text[kTextBytes] = "";
   };
 
-  void finish(int code, TriremeMpiRequest request) {
+  void finish(int code, TriremeMpiRequest& request) {
     check<ResourceError>(code == 0, "rank {}: MPI does not bring the group's ranks together: {}",
                          comm_.rank(), code ? comm_.problem(code).text : "");
     if (comm_.finish(request, deadline_)) return;

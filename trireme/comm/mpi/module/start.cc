@@ -107,6 +107,9 @@ bool start(const TriremeMpiHost* host, char* why, size_t why_size) {
       std::snprintf(why, why_size, "MPI_Init_thread failed");
       return false;
     }
+    // Open MPI takes an error of a nonblocking collective, whatever its communicator, to this one's
+    // handler, and the default ends the job.
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     ::on_exit(at_exit, reinterpret_cast<void*>(static_cast<intptr_t>(::getpid())));
   } else {
     MPI_Query_thread(&level);
