@@ -414,6 +414,12 @@ void desync_by_default(Group world) {
   ServerHandle server;
   std::shared_ptr<Store> store =
       open_store(read_rank_env(), "env://", Deadline::after(seconds(60)), server);
+  // Messages of pairs, whose bytes both ends are named by.
+  std::vector<std::string> skip{"parts_of_all_to_all"};
+  // Open MPI 4.1 writes a large message beyond the end of a smaller buffer: who calls like that by
+  // default has no memory left to tell of it.
+  if (std::getenv("OMPI_COMM_WORLD_RANK"))
+    skip.insert(skip.end(), {"small_against_large", "count_of_large_buffers"});
   const std::string wrong = testing::run_desync_by_default(
       world, log,
       [&](const std::string& name) {
@@ -425,7 +431,7 @@ void desync_by_default(Group world) {
         spec.store = std::make_shared<PrefixStore>(store, name);
         return Group(detail::make_backend("mpi", spec));
       },
-      true, {"parts_of_all_to_all"});  // these are messages of pairs: both ends' bytes are named
+      true, skip);
   trireme::check<Error>(wrong.empty(), "{}", wrong);
 }
 

@@ -146,7 +146,7 @@ std::vector<std::optional<RecentCalls>> StallWatch::compare_at_failure(const std
   std::lock_guard lock(mutex_);
   if (!board_) return {};
   try {
-    gather_own({});
+    gather_own(own_.waiting);  // others may not have seen yet that it closes a circle
     keep_own(group, recent);
     say();
     return recent_of(heard(), group);
