@@ -121,11 +121,26 @@ TEST(comm_mpi_ranks, by_default_calls_that_wait_for_each_other_are_named_in_seco
   expect_all_well(Mpi::mpich, 3, "mpi_ranks", kStalled);
 }
 
+namespace {
+
+void expect_wrong_programs_are_named(Mpi mpi, int n) {
+  for (const char* part : {"0", "1", "2", "3"})
+    expect_all_well(mpi, n, "mpi_ranks", kByDefault, {{"TRIREME_TEST_PART", part}});
+}
+
+}  // namespace
+
 TEST(comm_mpi_ranks, by_default_every_wrong_program_is_named_under_open_mpi) {
-  for (int n : {2, 3}) expect_all_well(Mpi::open, n, "mpi_ranks", kByDefault);
+  expect_wrong_programs_are_named(Mpi::open, 2);
+}
+TEST(comm_mpi_ranks, by_default_every_wrong_program_of_three_ranks_is_named_under_open_mpi) {
+  expect_wrong_programs_are_named(Mpi::open, 3);
 }
 TEST(comm_mpi_ranks, by_default_every_wrong_program_is_named_under_mpich) {
-  for (int n : {2, 3}) expect_all_well(Mpi::mpich, n, "mpi_ranks", kByDefault);
+  expect_wrong_programs_are_named(Mpi::mpich, 2);
+}
+TEST(comm_mpi_ranks, by_default_every_wrong_program_of_three_ranks_is_named_under_mpich) {
+  expect_wrong_programs_are_named(Mpi::mpich, 3);
 }
 
 TEST(comm_mpi_ranks, by_default_a_rank_that_left_is_named_in_seconds) {
