@@ -4,7 +4,8 @@
 namespaces joined by a veth that carries --rate each way), against plain data parallelism over the same link.
 
   bench/slow_link.py [--rate 100mbit] [--pairs 5] [--kinds int8,topk,sign,powersgd,diloco,...] [--build DIR] [--set KEY=VALUE ...]
-  bench/slow_link.py --loss 1000 [...]      # no link: held-out loss after so many steps, each kind against plain
+  bench/slow_link.py --loss 1000 [...]      # held-out loss after so many steps, each kind against plain: on this host, as the link changes
+                                            # no bit of it; but for auto, which chooses by the link and so runs over it
 
 A kind may carry keys of its own: topk:compression.density=0.05:compression.start_step=50.
 
@@ -63,8 +64,8 @@ def command_of(args, kind, folder, sets):
     return command
 
 
-def run_on_hosts(args, hosts, kind, port, folder, steps):
-    """Two ranks as torchrun on each host would start them; seconds a step."""
+def run_on_hosts(args, hosts, kind, port, folder, sets):
+    """Two ranks as torchrun on each host would start them; the lines of the run's metrics."""
     secret = os.path.join(folder, "secret")
     with open(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as f:
         f.write(secrets.token_hex(32))
@@ -72,8 +73,7 @@ def run_on_hosts(args, hosts, kind, port, folder, steps):
     env.update(WORLD_SIZE="2", LOCAL_WORLD_SIZE="1", MASTER_ADDR=hosts.address(0), MASTER_PORT=str(port), TORCHELASTIC_RUN_ID="slow_link",
                TRIREME_SECRET_FILE=secret, GLOO_SOCKET_IFNAME="eth0", OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
     run = os.path.join(folder, f"{kind}-{port}")
-    command = command_of(args, kind, run, ["comm.backend=gloo", f"training.steps={steps}", "training.eval_every=0", "training.eval_batches=1",
-                                           "checkpoint.every=0", "checkpoint.at_end=false"])
+    command = command_of(args, kind, run, ["comm.backend=gloo"] + sets)
     cpus, ranks = sorted(os.sched_getaffinity(0)), []
     try:
         for rank in range(2):
@@ -88,12 +88,28 @@ def run_on_hosts(args, hosts, kind, port, folder, steps):
             out, _ = rank.communicate(timeout=args.timeout)
             if rank.returncode != 0:
                 sys.exit(f"slow_link: {kind} failed:\n{out}")
+            for line in out.splitlines():
+                if "gradients travel as auto: " in line:  # what it chose; rank 0 says it
+                    print(f"  {line}", flush=True)
     finally:
         for rank in ranks:
             if rank.poll() is None:
                 rank.kill()
                 rank.wait()
-    times = [line["step_ms"] for line in map(json.loads, open(os.path.join(run, "metrics.jsonl"))) if "step_ms" in line]
+    return metrics_of(run)
+
+
+def metrics_of(run):
+    return [json.loads(line) for line in open(os.path.join(run, "metrics.jsonl"))]
+
+
+def sets_of(steps, eval_batches):
+    return [f"training.steps={steps}", "training.eval_every=0", f"training.eval_batches={eval_batches}", "checkpoint.every=0",
+            "checkpoint.at_end=false"]
+
+
+def seconds_a_step(kind, lines):
+    times = [line["step_ms"] for line in lines if "step_ms" in line]
     return sum(times[warm_of(kind):]) / len(times[warm_of(kind):]) / 1e3
 
 
@@ -106,7 +122,7 @@ def speed(args, kinds):
             figures, foreign = {}, 0.0
             for kind in kinds:
                 with load_of.Load() as load:
-                    figures[kind] = run_on_hosts(args, hosts, kind, next(ports), folder, steps_of(kind))
+                    figures[kind] = seconds_a_step(kind, run_on_hosts(args, hosts, kind, next(ports), folder, sets_of(steps_of(kind), 1)))
                 foreign = max(foreign, load.foreign)
             return figures, foreign
 
@@ -123,20 +139,32 @@ def speed(args, kinds):
     print("  " + load_of.verdict(foreign, thrown))
 
 
+def run_here(args, kind, folder, sets):
+    """Two processes of this host; the lines of the run's metrics."""
+    run = os.path.join(folder, kind)
+    done = subprocess.run(command_of(args, kind, run, sets) + ["--nproc-per-node", "2"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, timeout=args.timeout)
+    if done.returncode:
+        sys.exit(f"slow_link: {kind} failed:\n{done.stdout}")
+    return metrics_of(run)
+
+
 def loss(args, kinds):
-    """Held-out loss after args.loss steps on two processes of this host: the link changes no bit of it."""
     losses = {}
+    chooses = [kind for kind in kinds if kind.split(":")[0] == "auto"]
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
-        for kind in kinds:
-            run = os.path.join(folder, kind)
-            command = command_of(args, kind, run, [f"training.steps={args.loss}", "training.eval_every=0", "training.eval_batches=200",
-                                                   "checkpoint.every=0", "checkpoint.at_end=false"]) + ["--nproc-per-node", "2"]
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=args.timeout)
-            if done.returncode:
-                sys.exit(f"slow_link: {kind} failed:\n{done.stdout}")
-            held_out = [line["held_out_loss"] for line in map(json.loads, open(os.path.join(run, "metrics.jsonl"))) if "held_out_loss" in line]
-            losses[kind] = held_out[-1]
-            print(f"  {kind:20} held-out loss {losses[kind]:.4f} after {args.loss} steps   {100 * (losses[kind] / losses[kinds[0]] - 1):+.2f} %", flush=True)
+        hosts = net.Hosts(2, args.rate, None) if chooses else None
+        ports = itertools.count(net.PORT, 10)
+        try:
+            for kind in kinds:
+                sets = sets_of(args.loss, 200)
+                lines = run_on_hosts(args, hosts, kind, next(ports), folder, sets) if kind in chooses else run_here(args, kind, folder, sets)
+                losses[kind] = [line["held_out_loss"] for line in lines if "held_out_loss" in line][-1]
+                print(f"  {kind:20} held-out loss {losses[kind]:.4f} after {args.loss} steps   "
+                      f"{100 * (losses[kind] / losses[kinds[0]] - 1):+.2f} %", flush=True)
+        finally:
+            if hosts:
+                hosts.close()
 
 
 def main():
@@ -154,10 +182,10 @@ def main():
         if kind.split(":")[0] not in KINDS:
             sys.exit(f"slow_link: there is no kind '{kind}': take some of {', '.join(KINDS)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    if args.loss:
-        loss(args, kinds)
-    elif os.geteuid() != 0:
+    if os.geteuid() != 0 and (not args.loss or any(kind.split(":")[0] == "auto" for kind in kinds)):
         print("slow_link: skipped: network namespaces want root")
+    elif args.loss:
+        loss(args, kinds)
     else:
         speed(args, kinds)
 
