@@ -8,6 +8,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/grad/ddp_impl.h"
+#include "trireme/grad/gradient_checks.h"
 #include "trireme/grad/module_sync.h"
 #include "trireme/grad/rounds/round_begin.h"
 #include "trireme/grad/tuning/bucket_sizes.h"
@@ -70,7 +71,9 @@ ReducerOptions reducer_options(const Group& group, const NamedTensors& dense,
                    op_of(o),
                    o.check_finite ? finite.around(o.hook) : o.hook,
                    {}};
-  if (!o.delayed.empty())
+  if (o.before_reducing)
+    r.delayed.assign(dense.size(), true);
+  else if (!o.delayed.empty())
     for (const auto& [name, p] : dense) r.delayed.push_back(matches(name, o.delayed));
   return r;
 }
@@ -128,6 +131,21 @@ DistributedDataParallel::Impl::Impl(DdpTensors t, Group g, DdpOptions o,
     round = (leaves = std::make_unique<LeafBackwards>(reducer, options.leaves)).get();
   hooks = std::make_unique<HookAdapter>(*round, HookAdapter::Rounds::automatic);
   hooks->on_open([this] { return look(); });
+  if (options.before_reducing)
+    hooks->on_end([this] {
+      const auto tell = [this](const std::string& what) {
+        group.abort(before_reducing_failure(group.rank(), what));
+      };
+      try {
+        options.before_reducing();
+      } catch (const Error& e) {
+        if (!is_fact_of_the_group(e)) tell(e.what());
+        throw;
+      } catch (const std::exception& e) {
+        tell(e.what());
+        throw;
+      }
+    });
   hooks->on_close([this] {
     if (!leaves || leaves->done() == 0) settle();
   });

@@ -55,6 +55,11 @@ struct DdpOptions {
   std::vector<std::string> sparse{};
   /// true: a NaN or an infinity is a NumericError on every rank, naming rank and parameter.
   bool check_finite = false;
+  /// Called on each rank at the end of a backward that reduces, when p.grad() is this rank's own
+  /// gradient (with what no_sync() added up) and nothing of it has left: what it makes of p.grad()
+  /// is what is reduced. Nothing travels during backward then. For clipping before a codec
+  /// (docs/compression.md). One that throws finishes the group, as a hook that throws.
+  std::function<void()> before_reducing{};
   /// Reproducible mode: so many backwards of each rank make a round (a power of two; 0: off, every
   /// backward is one). Each is a *leaf*, a micro-batch of fixed shape with the *sum* of its losses.
   /// Gradients of leaves are added along the binary tree over leaf numbers (rank r has leaves

@@ -60,6 +60,7 @@ void check_leaves(const Group& group, const DdpOptions& o, const DdpTensors& t) 
   };
   refuse(static_cast<bool>(o.hook), "hook");
   refuse(o.static_graph, "static_graph");
+  refuse(static_cast<bool>(o.before_reducing), "before_reducing");
   refuse(!o.delayed.empty(), "delayed");
   refuse(!o.sparse.empty(), "sparse");
   check<UsageError>(

@@ -40,7 +40,10 @@ void HookAdapter::begin() {
 
 void HookAdapter::end() {
   hand_over();
-  if (!giving_) drop_gradients();
+  if (!giving_)
+    drop_gradients();
+  else if (before_close_)
+    before_close_();
   round_.close();
   if (!giving_) drop_gradients();
   if (after_close_) after_close_();

@@ -35,6 +35,8 @@ class TRIREME_API HookAdapter {
   /// Automatic rounds: asked as one opens. False: this rank gives nothing to it, and its gradients
   /// are dropped.
   void on_open(std::function<bool()> f) { gives_ = std::move(f); }
+  /// Automatic rounds: what runs before close(), where this rank gives something to the round.
+  void on_end(std::function<void()> f) { before_close_ = std::move(f); }
   /// Automatic rounds: what runs after close(), before backward() returns.
   void on_close(std::function<void()> f) { after_close_ = std::move(f); }
   /// Automatic rounds: to be called inside a backward, opens a round that ends with it, unless one
@@ -62,7 +64,7 @@ class TRIREME_API HookAdapter {
   const Rounds rounds_;
   bool paused_ = false, giving_ = true;
   std::function<bool()> gives_;
-  std::function<void()> after_close_;
+  std::function<void()> before_close_, after_close_;
   // Lives in the callback of the backward under way: gone with an open round, it was broken off.
   std::weak_ptr<int> backward_;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);

@@ -44,4 +44,8 @@ std::string hook_failure(int rank, size_t bucket, const std::string& what) {
                      what);
 }
 
+std::string before_reducing_failure(int rank, const std::string& what) {
+  return fmt::format("DdpOptions::before_reducing of rank {} failed: {}", rank, what);
+}
+
 }  // namespace trireme

@@ -31,5 +31,7 @@ inline void check_gradient(const std::string& name, const at::Tensor& grad,
 bool is_fact_of_the_group(const Error& error);
 /// What the others are told when this rank's communication hook threw.
 std::string hook_failure(int rank, size_t bucket, const std::string& what);
+/// … and DdpOptions::before_reducing.
+std::string before_reducing_failure(int rank, const std::string& what);
 
 }  // namespace trireme
