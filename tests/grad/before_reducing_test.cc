@@ -15,6 +15,8 @@
 #include "trireme/grad/ddp.h"
 #include "trireme/grad/reducer.h"
 
+namespace before_reducing_test {
+
 using namespace trireme;
 using namespace trireme::testing;
 
@@ -205,3 +207,5 @@ TEST(grad_before_reducing, leaves_do_not_go_with_it) {
               "UsageError: DdpOptions::leaves does not go with DdpOptions::before_reducing: leave "
               "one out");
 }
+
+}  // namespace before_reducing_test

@@ -372,6 +372,7 @@ std::vector<Row> rows() {
       on(2, {"compression.rank", weights, "4", "1", codec("powersgd")}),
       on(2, {"compression.start_step", weights, "0", "9", {"compression.type=sign"}}),
       on(2, {"compression.error_feedback", weights, "true", "false", codec("topk")}),
+      on(2, {"compression.clip", weights, "own", "mean", codec("topk", {"gradient_clipping=0.1"})}),
       named("compression.max_residual", "train_exchange.auto_saves_its_choice_and_goes_on"),
       named("compression.decide_every", "train_exchange.auto_saves_its_choice_and_goes_on"),
       on(2, {"compression.warm_start", weights, "true", "false",

@@ -51,6 +51,14 @@ std::vector<KeyInfo> compression_keys() {
                   "of the two factors that travel in a matrix's place"),
       number_when("compression.start_step", KeyType::integer, "2", 0, 1e15, kAnyCodec,
                   "steps whose gradients travel as they are, to begin with"),
+      {.path = "compression.clip",
+       .type = KeyType::text,
+       .default_json = "\"own\"",
+       .choices = "own mean",
+       .when = kAnyCodec,
+       .help =
+           "what gradient_clipping clips: each rank's own gradient before it is encoded, or the "
+           "mean of what arrived"},
       flag("compression.error_feedback", kAnyCodec,
            "what was not sent is added to the next gradient"),
       number_when("compression.max_residual", KeyType::number, "0.4", limits::kLeastResidual,

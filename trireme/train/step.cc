@@ -22,13 +22,18 @@ StepReport train_step(Run& run, int stop_asked) {
 
 StepReport finish_step(Run& run) {
   run.own_time->waiting();
+  // A codec keeps what it does not send: what clipping takes away must be gone before (or else
+  // comes back as a burst, which clipping then takes for an explosion).
+  const bool own = run.clip_norm > 0 && run.exchange && run.exchange->clips_own();
+  if (own) run.gradients->clip_own(run.clip_norm, run.scaling->inverse());
   run.gradients->close();  // flush and wait: sums over ranks
   run.own_time->computing();
   GlobalLoss loss = global_loss(run);  // they rode along; all raise alike if one is not finite
   if (run.backoff) run.backoff->after_step();
   if (run.balance) run.balance->after_step(run.step);  // whose samples the next steps' are
   const double grad_scale = run.scaling->inverse() / loss.gradient_weight;  // scaled sums → mean
-  Verdict verdict = judge(run, loss, grad_scale);  // the same on all ranks; its norm is of the mean
+  // The same on all ranks; its norm is of the mean.
+  Verdict verdict = judge(run, loss, grad_scale, own ? 0 : run.clip_norm);
   const int64_t samples = run.samples_of_step();
   if (run.noise && verdict.finite())  // for the record; changes nothing
     run.noise->end_step(grad_scale, verdict.norm.norm, static_cast<double>(samples));

@@ -48,10 +48,10 @@ GradVerdict what_is_not_finite(Run& run, const GlobalLoss& loss, const GradNorm&
 
 }  // namespace
 
-Verdict judge(Run& run, const GlobalLoss& loss, double grad_scale) {
+Verdict judge(Run& run, const GlobalLoss& loss, double grad_scale, double clip_norm) {
   Span span("optimizer", "norm");
   Verdict verdict;
-  verdict.norm = grad_norm(run.gradients->owned(), *norm_parts(run), run.clip_norm, grad_scale);
+  verdict.norm = grad_norm(run.gradients->owned(), *norm_parts(run), clip_norm, grad_scale);
   verdict.gradients = what_is_not_finite(run, loss, verdict.norm);
   if (!verdict.finite() && !run.scaling->skips())
     throw NumericError(

@@ -29,7 +29,8 @@ struct Verdict {
 
 /// Whether the step can be taken: the one place that asks. Ranks know already who brought what
 /// (the round's record), so no collective is needed. With loss scaling an overflow is a verdict;
-/// without, NumericError on every rank names rank and parameter.
-Verdict judge(Run& run, const GlobalLoss& loss, double grad_scale);
+/// without, NumericError on every rank names rank and parameter. clip_norm 0: nothing to clip any
+/// more.
+Verdict judge(Run& run, const GlobalLoss& loss, double grad_scale, double clip_norm);
 
 }  // namespace trireme

@@ -173,8 +173,9 @@ void complete_training(Run& run, const Config& c, ZeroSetup& zero, const Precisi
   if (run.tuning) hook = run.tuning->buckets()->hook();
   if (run.noise) hook = run.noise->around(hook);
   FullySharded* units = zero.sharded.get();
+  const bool clips_own = run.clip_norm > 0 && run.exchange && run.exchange->may_clip_own();
   run.gradients = gradients_for(zero, c, precision, parameters, buffers, std::move(hook),
-                                run.tuning ? run.tuning->buckets() : nullptr);
+                                run.tuning ? run.tuning->buckets() : nullptr, clips_own);
   if (run.exchange) run.exchange->attach(parameters, buffers);
   run.compute = compute_for(precision, run.model, run.weights, *run.gradients);
   if (units) run.compute = sharded_compute(std::move(run.compute), *units);

@@ -106,7 +106,7 @@ std::shared_ptr<Model> made_sharded(
 std::unique_ptr<Gradients> gradients_for(ZeroSetup& zero, const Config& c,
                                          const PrecisionPlan& precision, NamedTensors parameters,
                                          const NamedTensors& buffers, CommHook hook,
-                                         std::shared_ptr<BucketTuning> tuning) {
+                                         std::shared_ptr<BucketTuning> tuning, bool clips_own) {
   const auto bucket_bytes = static_cast<size_t>(c.get_double("comm.bucket_mb") * 1048576);
   const bool reproducible = c.get_bool("training.reproducible"),
              find_unused = c.get_bool("training.find_unused_parameters");
@@ -114,7 +114,7 @@ std::unique_ptr<Gradients> gradients_for(ZeroSetup& zero, const Config& c,
     case ZeroStage::none:
       return whole_gradients(
           std::move(parameters), buffers, zero.groups.world,
-          {bucket_bytes, reproducible, find_unused, std::move(hook), std::move(tuning)});
+          {bucket_bytes, reproducible, find_unused, std::move(hook), clips_own, std::move(tuning)});
     case ZeroStage::parameters:
       return fully_sharded_gradients(std::move(parameters), std::move(zero.sharded));
     default: {

@@ -29,11 +29,11 @@ ZeroSetup set_up_zero(const Config& config, Group group, const PrecisionPlan& pr
 std::shared_ptr<Model> made_sharded(
     ZeroSetup& zero, const PrecisionPlan& precision,
     const std::function<std::shared_ptr<Model>(const UnitMade&)>& make);
-/// Takes zero.sharded over.
+/// Takes zero.sharded over. clips_own: stage 0 alone.
 std::unique_ptr<Gradients> gradients_for(ZeroSetup& zero, const Config& config,
                                          const PrecisionPlan& precision, NamedTensors parameters,
                                          const NamedTensors& buffers, CommHook hook,
-                                         std::shared_ptr<BucketTuning> tuning);
+                                         std::shared_ptr<BucketTuning> tuning, bool clips_own);
 /// Stage 3: forwards run in the root of `sharded`.
 std::unique_ptr<Compute> sharded_compute(std::unique_ptr<Compute> inner, FullySharded& sharded);
 /// Of what `gradients` own; with its state in a file, where the configuration asks for it.

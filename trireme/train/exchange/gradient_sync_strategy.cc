@@ -48,17 +48,23 @@ class Hooked final : public GradientSyncStrategy {
 /// Each rank remembers what it has not sent.
 class Compressed final : public GradientSyncStrategy {
  public:
-  Compressed(std::shared_ptr<CompressionHook> hook, const std::string& type, int ranks)
+  Compressed(std::shared_ptr<CompressionHook> hook, const Config& c, int ranks)
       : GradientSyncStrategy(
-            fmt::format("gradients travel as {}", type == "auto" ? type : hook->describe()),
+            fmt::format("gradients travel as {}",
+                        c.get_string("compression.type") == "auto" ? "auto" : hook->describe()),
             fmt::format("what {} ranks have not sent", ranks)),
         hook_(std::move(hook)),
-        told_(hook_->describe()) {}
+        told_(hook_->describe()),
+        own_(ranks > 1 && c.get_string("compression.clip") == "own"),
+        start_step_(c.get_int("compression.start_step")) {}
   CommHook hook() override { return hook_->hook(); }
   void state(StateVisitor& visitor, const StateWalk& of_optimizer) override {
     of_optimizer(visitor);
     hook_->state(visitor);
   }
+  bool may_clip_own() const override { return own_; }
+  // Of what travels as it is nothing is kept.
+  bool clips_own() const override { return own_ && hook_->rounds() >= start_step_; }
   void rescaled(double factor) override {
     if (ErrorFeedback* kept = hook_->errors()) kept->scale(factor);
   }
@@ -72,6 +78,8 @@ class Compressed final : public GradientSyncStrategy {
  private:
   std::shared_ptr<CompressionHook> hook_;
   std::string told_;
+  const bool own_;
+  const int64_t start_step_;
 };
 
 /// "Broadcast updated parameters": rank 0 has all gradients and steps, the others get its weights.
@@ -104,7 +112,7 @@ std::unique_ptr<GradientSyncStrategy> make_exchange(const Config& c, Group group
   if (c.get_string("averaging.type") != "none") return averaged_exchange(c, std::move(group));
   if (compression != "none") {
     auto hook = make_compression(read_compression<CompressionOptions>(c), parameters, group);
-    return std::make_unique<Compressed>(std::move(hook), compression, group.size());
+    return std::make_unique<Compressed>(std::move(hook), c, group.size());
   }
   if (strategy == "parameter_server")
     return std::make_unique<Hooked>(parameter_server_hook(0),

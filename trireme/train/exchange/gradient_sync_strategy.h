@@ -28,6 +28,11 @@ class TRIREME_API GradientSyncStrategy {
   virtual void attach(const NamedTensors& /*parameters*/, const NamedTensors& /*buffers*/) {}
   /// Of what this rank's gradients are sums over: samples or tokens.
   virtual double weight(const Gradients::Told& told) const;
+  /// In the open step each rank clips its own gradient, before it is encoded; else the mean is
+  /// clipped, as without an exchange. The same on all ranks.
+  virtual bool clips_own() const { return false; }
+  /// In some steps it does.
+  virtual bool may_clip_own() const { return false; }
   /// This rank's optimizer steps.
   virtual bool steps_on_this_rank() const { return true; }
   /// It has, on every rank that does: the weights become one, if that is due.

@@ -49,6 +49,10 @@ void Gradients::reopen(int) {
   fail<UsageError>("these gradients leave a rank micro-batch by micro-batch: there is no way back");
 }
 
+void Gradients::clip_own(double, double) {
+  fail<UsageError>("these gradients leave a rank during backward: it cannot clip its own");
+}
+
 const Reducer& Gradients::reducer() const {
   fail<UsageError>("gradients are sharded: there is no reducer of whole ones");
 }

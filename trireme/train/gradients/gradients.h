@@ -32,6 +32,9 @@ struct GradientOptions {
   bool reproducible = false;  // leaves are added along the tree of design §3
   bool find_unused = false;   // a parameter need not get a gradient on every rank
   CommHook hook{};            // how a bucket is reduced; empty: all_reduce
+  /// Nothing leaves before close(), so that clip_own() can come before it (stage 0, and not with
+  /// `reproducible`).
+  bool clips_own = false;
   /// Lays buckets out anew between steps (and `hook` is its own); null: they stay as they are.
   std::shared_ptr<BucketTuning> tuning{};
 };
@@ -57,6 +60,13 @@ class TRIREME_API Gradients {
   /// For who accumulates into p.grad() without autograd (fp16.emulate): the gradient of the i-th
   /// parameter has got a contribution.
   virtual void ready(size_t i) = 0;
+  /// Before close(), where GradientOptions::clips_own: this rank's own mean gradient
+  /// (inverse_scale × its sum ÷ the weight that it told) is brought to a norm of at most
+  /// max_norm · √ranks, so that what does not fit is not kept by a codec either. Independent
+  /// gradients of that norm have a mean of norm max_norm (Lin et al., "Deep Gradient Compression",
+  /// ICLR 2018, local gradient clipping). One that is not finite stays as it is. Each rank for
+  /// itself.
+  virtual void clip_own(double max_norm, double inverse_scale);
   /// Waits for the sums over ranks. UsageError on all of them, with the names, for parameters that
   /// not every rank used (unless find_unused).
   virtual void close() = 0;
@@ -104,6 +114,8 @@ class TRIREME_API Gradients {
   explicit Gradients(NamedTensors parameters) : parameters_(std::move(parameters)) {}
   /// Before the first step, once.
   void ride_on(RoundRecord& record);
+  /// Of the open step, as told so far.
+  int64_t own_weight() const { return loss_.weight; }
   NamedTensors parameters_;
 
  private:

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ATen/core/grad_mode.h>
+
+#include <cmath>
+
 #include "trireme/base/check.h"
 #include "trireme/grad/ddp.h"
 #include "trireme/grad/hooks/hook_adapter.h"
@@ -10,6 +14,7 @@
 #include "trireme/grad/rounds/unused_parameters.h"
 #include "trireme/grad/tuning/bucket_sizes.h"
 #include "trireme/grad/tuning/bucket_tuning.h"
+#include "trireme/optim/clip.h"
 #include "trireme/train/gradients/gradients.h"
 
 // Data parallelism undivided: every rank has all gradients.
@@ -29,6 +34,7 @@ class WholeGradients final : public Gradients {
   WholeGradients(NamedTensors parameters, const NamedTensors& buffers, Group group,
                  GradientOptions o)
       : Gradients(std::move(parameters)),
+        clips_own_(o.clips_own),
         reducer_(parameters_, synchronised(group, parameters_, buffers),
                  {bucket_sizes_for(group, o.bucket_bytes, 0), ReduceOp::sum,
                   watch_.around(std::move(o.hook))}),
@@ -37,6 +43,9 @@ class WholeGradients final : public Gradients {
         hooks_(round(), HookAdapter::Rounds::driven),
         replaced_("the module", parameters_, {}, reducer_.group(), reducer_.record()),
         unused_(o.find_unused ? name_unused(group.rank()) : refuse_unused()) {
+    check<UsageError>(!(clips_own_ && leaves_),
+                      "gradients of leaves are added along a tree: no rank has one of its own that "
+                      "it could clip");
     ride_on(reducer_.record());
     watch_.attach(reducer_.record());
     if (tuning_) tuning_->attach(reducer_.record());
@@ -55,7 +64,7 @@ class WholeGradients final : public Gradients {
     if (leaves_)
       leaves_->set_leaves(micro_batches);
     else
-      reducer_.expect(micro_batches);
+      reducer_.expect(clips_own_ ? kAsManyAsCome : micro_batches);
     round().open();
   }
 
@@ -72,6 +81,20 @@ class WholeGradients final : public Gradients {
 
   void ready(size_t i) override {
     if (reducer_.is_open()) reducer_.ready(i);
+  }
+
+  void clip_own(double max_norm, double inverse_scale) override {
+    check<UsageError>(clips_own_,
+                      "GradientOptions::clips_own is not set: gradients leave a rank "
+                      "during backward");
+    if (own_weight() <= 0) return;  // of no samples, so zeros
+    const GradNorm own =
+        grad_norm(parameters_, max_norm * std::sqrt(static_cast<double>(reducer_.group().size())),
+                  inverse_scale / static_cast<double>(own_weight()));
+    if (own.coefficient == 1) return;
+    at::NoGradGuard no_grad;
+    for (auto& [name, p] : parameters_)
+      if (p.grad().defined()) p.mutable_grad().mul_(own.coefficient);
   }
 
   void close() override {
@@ -103,6 +126,7 @@ class WholeGradients final : public Gradients {
  private:
   GradientRound& round() { return leaves_ ? static_cast<GradientRound&>(*leaves_) : reducer_; }
 
+  const bool clips_own_;
   NonFiniteDetector watch_;
   Reducer reducer_;
   std::shared_ptr<BucketTuning> tuning_;
