@@ -176,19 +176,19 @@ TEST(train_own_clip, a_limit_that_no_gradient_reaches_changes_no_bit) {
 }
 
 // int8 keeps next to nothing back, so a step is as long as the limit allows.
-TEST(train_own_clip, accumulation_and_an_emulated_loss_scale_are_clipped_in_their_own_units) {
-  const Sets base{"compression.type=int8", "compression.start_step=0", "gradient_clipping=0.1"};
-  const auto with_more = [&](Sets more) {
-    more.insert(more.end(), base.begin(), base.end());
-    return weights_of_four_steps(more);
+TEST(train_own_clip, accumulation_and_a_loss_scale_are_clipped_in_their_own_units) {
+  const auto after = [](const Sets& more) {
+    Sets sets{"compression.type=int8", "compression.start_step=0", "gradient_clipping=0.1"};
+    sets.insert(sets.end(), more.begin(), more.end());
+    return weights_of_four_steps(sets);
   };
-  const NamedTensors whole = with_more({});
-  EXPECT_LT(relative_distance(with_more({"gradient_accumulation_steps=4"}), whole), 5e-3);
-  EXPECT_LT(
-      relative_distance(
-          with_more({"fp16.enabled=true", "fp16.emulate=true", "fp16.loss_scale=1024"}), whole),
-      5e-3);
-  EXPECT_GT(relative_distance(with_more({"gradient_clipping=0.2"}), whole), 5e-3);
+  const auto half = [&](const char* scale) {
+    return after({"fp16.enabled=true", "fp16.emulate=true", scale});
+  };
+  const NamedTensors whole = after({});
+  EXPECT_LT(relative_distance(after({"gradient_accumulation_steps=4"}), whole), 5e-3);
+  EXPECT_GT(relative_distance(after({"gradient_clipping=0.12"}), whole), 2e-2) << "it bites";
+  EXPECT_LT(relative_distance(half("fp16.loss_scale=1024"), half("fp16.loss_scale=16")), 1e-2);
 }
 
 }  // namespace own_clip_test

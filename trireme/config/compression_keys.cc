@@ -53,12 +53,12 @@ std::vector<KeyInfo> compression_keys() {
                   "steps whose gradients travel as they are, to begin with"),
       {.path = "compression.clip",
        .type = KeyType::text,
-       .default_json = "\"own\"",
-       .choices = "own mean",
+       .default_json = "\"auto\"",
+       .choices = "auto own mean",
        .when = kAnyCodec,
        .help =
            "what gradient_clipping clips: each rank's own gradient before it is encoded, or the "
-           "mean of what arrived"},
+           "mean of what arrived; auto: the mean under sign, else its own"},
       flag("compression.error_feedback", kAnyCodec,
            "what was not sent is added to the next gradient"),
       number_when("compression.max_residual", KeyType::number, "0.4", limits::kLeastResidual,

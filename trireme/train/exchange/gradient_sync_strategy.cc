@@ -45,6 +45,12 @@ class Hooked final : public GradientSyncStrategy {
   CommHook hook_;
 };
 
+// Signs alone lose more that way: docs/compression.md has the figures.
+bool clips_before(const Config& c) {
+  const std::string clip = c.get_string("compression.clip");
+  return clip == "own" || (clip == "auto" && c.get_string("compression.type") != "sign");
+}
+
 /// Each rank remembers what it has not sent.
 class Compressed final : public GradientSyncStrategy {
  public:
@@ -55,7 +61,7 @@ class Compressed final : public GradientSyncStrategy {
             fmt::format("what {} ranks have not sent", ranks)),
         hook_(std::move(hook)),
         told_(hook_->describe()),
-        own_(ranks > 1 && c.get_string("compression.clip") == "own"),
+        own_(ranks > 1 && clips_before(c)),
         start_step_(c.get_int("compression.start_step")) {}
   CommHook hook() override { return hook_->hook(); }
   void state(StateVisitor& visitor, const StateWalk& of_optimizer) override {
