@@ -175,6 +175,19 @@ TEST(train_own_clip, a_limit_that_no_gradient_reaches_changes_no_bit) {
   }
 }
 
+TEST(train_own_clip, auto_is_the_mean_under_sign_and_else_each_rank_s_own) {
+  for (const char* type : {"int8", "topk", "sign", "powersgd"}) {
+    const auto clipping = [&](const char* what) {
+      return weights_of_four_steps({std::string("compression.type=") + type,
+                                    "compression.start_step=0", "gradient_clipping=0.1", what});
+    };
+    const NamedTensors chosen = clipping("compression.clip=auto");
+    const bool mean = type == std::string("sign");
+    EXPECT_EQ(first_difference(chosen, clipping("compression.clip=mean")) == "", mean) << type;
+    EXPECT_EQ(first_difference(chosen, clipping("compression.clip=own")) == "", !mean) << type;
+  }
+}
+
 // int8 keeps next to nothing back, so a step is as long as the limit allows.
 TEST(train_own_clip, accumulation_and_a_loss_scale_are_clipped_in_their_own_units) {
   const auto after = [](const Sets& more) {
@@ -187,7 +200,7 @@ TEST(train_own_clip, accumulation_and_a_loss_scale_are_clipped_in_their_own_unit
   };
   const NamedTensors whole = after({});
   EXPECT_LT(relative_distance(after({"gradient_accumulation_steps=4"}), whole), 5e-3);
-  EXPECT_GT(relative_distance(after({"gradient_clipping=0.12"}), whole), 2e-2) << "it bites";
+  EXPECT_GT(relative_distance(after({"gradient_clipping=0.2"}), whole), 4e-2) << "it bites";
   EXPECT_LT(relative_distance(half("fp16.loss_scale=1024"), half("fp16.loss_scale=16")), 1e-2);
 }
 
