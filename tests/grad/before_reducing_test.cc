@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tests/grad/tied_net.h"
-#include "trireme/grad/compression.h"
+#include "trireme/grad/compression/compression.h"
 #include "trireme/grad/ddp.h"
 #include "trireme/grad/reducer.h"
 

@@ -14,7 +14,7 @@
 #include "tests/support/refusals.h"
 #include "tests/train/small_runs.h"
 #include "trireme/grad/reducer.h"
-#include "trireme/train/gradients.h"
+#include "trireme/train/gradients/gradients.h"
 
 namespace own_clip_test {
 

@@ -8,8 +8,8 @@
 
 #include "trireme/base/check.h"
 #include "trireme/grad/ddp_impl.h"
-#include "trireme/grad/gradient_checks.h"
 #include "trireme/grad/module_sync.h"
+#include "trireme/grad/rounds/gradient_checks.h"
 #include "trireme/grad/rounds/round_begin.h"
 #include "trireme/grad/tuning/bucket_sizes.h"
 

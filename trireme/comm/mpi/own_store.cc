@@ -24,10 +24,10 @@
 #include "trireme/base/philox.h"
 #include "trireme/comm/local/types.h"
 #include "trireme/net/connect.h"
+#include "trireme/net/connect_and_authenticate.h"
 #include "trireme/net/hmac.h"
 #include "trireme/net/listener.h"
 #include "trireme/net/secret.h"
-#include "trireme/store/knock.h"
 #include "trireme/store/tcp_server.h"
 #include "trireme/store/tcp_store.h"
 
@@ -228,7 +228,7 @@ std::unique_ptr<Store> enter(const Invitation& invitation, bool one_host, Deadli
     bool refused = true;
     for (const std::string& place : invitation.places) {
       const auto at = net::Endpoint::parse(place);
-      Knock one = knock(at, credentials, deadline, limit);
+      ConnectAttempt one = connect_and_authenticate(at, credentials, deadline, limit);
       if (one.socket)
         return std::make_unique<TcpStore>(std::move(*one.socket), std::move(one.session), at,
                                           credentials);
