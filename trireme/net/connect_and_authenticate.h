@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "trireme/base/export.h"
 #include "trireme/net/auth.h"
 #include "trireme/net/endpoint.h"
 #include "trireme/net/socket.h"
@@ -24,14 +25,15 @@ struct ConnectAttempt {
 
 /// Connects once and proves who we are, within `limit` for an answer. Throws UsageError when a Unix
 /// socket belongs to another user.
-ConnectAttempt connect_and_authenticate(const net::Endpoint& at,
-                                        const net::Credentials& credentials, Deadline deadline,
-                                        Duration limit = net::kHandshakeLimit);
+TRIREME_API ConnectAttempt connect_and_authenticate(const net::Endpoint& at,
+                                                    const net::Credentials& credentials,
+                                                    Deadline deadline,
+                                                    Duration limit = net::kHandshakeLimit);
 
-/// Knocks until the store lets us in. UsageError for a refusal that time does not mend or a
-/// stranger, Mismatch for another release of Trireme, Timeout otherwise.
-ConnectAttempt connect_and_authenticate_until(const net::Endpoint& at,
-                                              const net::Credentials& credentials,
-                                              Deadline deadline);
+/// Tries again until the store accepts this rank. UsageError for a refusal that time does not mend
+/// or a stranger, Mismatch for another release of Trireme, Timeout otherwise.
+TRIREME_API ConnectAttempt connect_and_authenticate_until(const net::Endpoint& at,
+                                                          const net::Credentials& credentials,
+                                                          Deadline deadline);
 
 }  // namespace trireme::detail
