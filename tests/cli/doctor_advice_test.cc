@@ -5,19 +5,18 @@
 
 #include "cli/doctor/advice.h"
 #include "cli/doctor/peers.h"
+#include "tests/support/refusals.h"
 #include "trireme/base/error.h"
 
 namespace trireme::doctor::doctor_advice_test {
 namespace {
 
+using trireme::testing::has;
+
 std::string all(const Findings& findings) {
   std::string text;
   for (const auto& f : findings) text += f.what + " -> " + f.todo + "\n";
   return text;
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 TEST(cli_doctor_advice, reads_what_the_kernel_writes) {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/command.h"
+#include "tests/support/refusals.h"
 #include "trireme/base/file.h"
 
 namespace trireme::testing::summary_test {
@@ -16,10 +17,6 @@ Arguments summary(const Arguments& more) {
 }
 
 const std::string kExamples = TRIREME_SOURCE_DIR "/examples/";
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 TEST(cli_summary, prints_lightnings_table_and_the_plan) {
   Command command(summary({kExamples + "convnet.json"}));

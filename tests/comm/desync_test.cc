@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "tests/support/refusals.h"
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
 #include "trireme/base/rank_label.h"
@@ -28,6 +29,8 @@ using namespace trireme;
 using namespace trireme::detail;
 
 namespace {
+
+using trireme::testing::has;
 
 // Ranks of this process that meet at every call and believe each other: a broadcast that meets an
 // all_reduce goes on with whatever bytes there are, as MPI or Gloo would.
@@ -159,10 +162,6 @@ std::vector<std::string> as_ranks(int n, const Make& make, const std::function<v
 
 Make checked(const std::string& how) {
   return [how](std::shared_ptr<Backend> b) { return checked_backend(b, how, "world"); };
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 struct Wrong {

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "tests/support/refusals.h"
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
 #include "trireme/comm/flight/dump.h"
@@ -19,6 +20,8 @@ using namespace trireme;
 
 namespace {
 
+using trireme::testing::has;
+
 // A rank is this program again; it must reach the same spawn call, so it runs this test alone.
 SpawnOptions this_test(const std::string& folder) {
   const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
@@ -27,10 +30,6 @@ SpawnOptions this_test(const std::string& folder) {
   o.args = {std::string("--gtest_filter=") + test->test_suite_name() + "." + test->name()};
   o.env = [folder](int) { return std::vector<std::string>{"TRIREME_FLIGHT_DIR=" + folder}; };
   return o;
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/config/small_configs.h"
+#include "tests/support/refusals.h"
 
 namespace balance_keys_test {
 
@@ -9,9 +10,8 @@ using namespace trireme;
 using namespace trireme::testing;
 
 namespace {
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+
+using trireme::testing::has;
 const Sets kOn = {"balance.mode=throughput"};
 Sets on(std::initializer_list<const char*> more) {
   Sets sets = kOn;

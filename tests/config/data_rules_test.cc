@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/config/small_configs.h"
+#include "tests/support/refusals.h"
 
 namespace data_rules_test {
 
@@ -11,6 +12,8 @@ using namespace trireme::testing;
 
 namespace {
 
+using trireme::testing::has;
+
 const char kMlp[] = R"({"train_batch_size": 8, "model": {"type": "mlp"}})";
 
 std::string said(const Sets& sets, const char* base = kMlp) { return error_of(base, sets); }
@@ -18,10 +21,6 @@ std::string said(const Sets& sets, const char* base = kMlp) { return error_of(ba
 Sets operator+(Sets a, const Sets& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "tests/support/refusals.h"
 #include "trireme/base/error.h"
 #include "trireme/config/config.h"
 #include "trireme/config/keys.h"
@@ -10,6 +11,8 @@ namespace recompute_keys_test {
 using namespace trireme;
 
 namespace {
+
+using trireme::testing::has;
 std::string refusal(const std::string& text) {
   try {
     Config::from_text("c.json", text);
@@ -17,9 +20,6 @@ std::string refusal(const std::string& text) {
     return e.what();
   }
   return "";
-}
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 }  // namespace
 

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/refusals.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 
@@ -14,15 +15,13 @@ using namespace trireme;
 
 namespace {
 
+using trireme::testing::has;
+
 CheckReport check_of(const std::string& text, int world = 0,
                      const std::vector<std::string>& sets = {}) {
   PrivateFolder folder;
   write_file_atomic(folder / "ds.json", text);
   return check_config(ConfigInputs::from({folder / "ds.json"}, sets), world);
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/config/small_configs.h"
+#include "tests/support/refusals.h"
 
 namespace slow_link_test {
 
@@ -11,13 +12,11 @@ using namespace trireme::testing;
 
 namespace {
 
+using trireme::testing::has;
+
 const char kBase[] = R"({"train_batch_size": 8})";
 
 std::string said(const Sets& sets) { return error_of(kBase, sets); }
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 }  // namespace
 

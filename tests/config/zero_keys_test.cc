@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/config/small_configs.h"
+#include "tests/support/refusals.h"
 
 namespace zero_keys_test {
 
@@ -10,15 +11,13 @@ using namespace trireme::testing;
 
 namespace {
 
+using trireme::testing::has;
+
 std::string section(const std::string& keys) {
   return R"({"train_batch_size": 8, "zero_optimization": {)" + keys + "}}";
 }
 
 Inspection inspect(const std::string& text) { return Files({text}).inspect(); }
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 }  // namespace
 

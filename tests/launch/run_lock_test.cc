@@ -9,11 +9,14 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/refusals.h"
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
 
 namespace trireme::launch::run_lock_test {
 namespace {
+
+using trireme::testing::has;
 
 using std::chrono::milliseconds;
 using A = LockAnswer;
@@ -71,10 +74,6 @@ std::string refusal(const std::string& folder, const RunLockOptions& options = {
 }
 
 void write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 /// A process that runs `body`, says so, and then waits to be killed.
 class Holder {

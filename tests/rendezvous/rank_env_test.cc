@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "tests/support/refusals.h"
 #include "trireme/base/error.h"
 #include "trireme/rendezvous/slurm.h"
 
@@ -13,6 +14,8 @@ namespace rank_env_test {
 using namespace trireme;
 
 namespace {
+
+using trireme::testing::has;
 
 using Env = std::map<std::string, std::string>;
 
@@ -39,10 +42,6 @@ std::string refusal(const Env& env) {
   }
   ADD_FAILURE() << "nothing was thrown";
   return "";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 Env operator+(Env a, const Env& b) {

@@ -13,6 +13,7 @@
 
 #include "tests/support/captured_log.h"
 #include "tests/support/processes.h"
+#include "tests/support/refusals.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/base/log.h"
@@ -28,11 +29,9 @@ using namespace std::chrono_literals;
 
 namespace {
 
-Deadline soon() { return Deadline::after(10s); }
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+using trireme::testing::has;
 
+Deadline soon() { return Deadline::after(10s); }
 net::Getenv map_env(std::map<std::string, std::string> values) {
   return [values = std::move(values)](const std::string& name) -> std::optional<std::string> {
     auto at = values.find(name);

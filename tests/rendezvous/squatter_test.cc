@@ -12,6 +12,7 @@
 
 #include "tests/store/child.h"
 #include "tests/store/strangers.h"
+#include "tests/support/refusals.h"
 #include "trireme/base/file.h"
 #include "trireme/base/log.h"
 #include "trireme/net/connect.h"
@@ -27,9 +28,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+using trireme::testing::has;
 
 net::Endpoint local(int port) {
   return net::Endpoint::tcp({"127.0.0.1", static_cast<uint16_t>(port)});

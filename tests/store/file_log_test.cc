@@ -6,6 +6,7 @@
 #include <random>
 #include <set>
 
+#include "tests/support/refusals.h"
 #include "trireme/base/error.h"
 #include "trireme/store/file_seats.h"
 
@@ -16,6 +17,8 @@ using namespace trireme::detail;
 using Type = FileRecord::Type;
 
 namespace {
+
+using trireme::testing::has;
 
 const FileRecord kBegin{Type::begin, "job", "token", 1, 3, 0};
 
@@ -40,10 +43,6 @@ FileState state_of(const std::vector<FileRecord>& records) {
   FileState out;
   for (const auto& record : records) out.apply(record);
   return out;
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

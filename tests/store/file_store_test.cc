@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "tests/store/child.h"
+#include "tests/support/refusals.h"
 #include "trireme/base/check.h"
 #include "trireme/base/failpoint.h"
 #include "trireme/base/file.h"
@@ -29,13 +30,11 @@ using trireme::testing::Child;
 
 namespace {
 
+using trireme::testing::has;
+
 namespace fs = std::filesystem;
 
 Deadline soon() { return Deadline::after(10s); }
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 template <class E>
 std::string what_of(const std::function<void()>& call) {
   try {

@@ -10,6 +10,7 @@
 
 #include "tests/store/child.h"
 #include "tests/store/strangers.h"
+#include "tests/support/refusals.h"
 #include "trireme/base/log.h"
 #include "trireme/net/address.h"
 #include "trireme/net/connect.h"
@@ -24,12 +25,10 @@ using namespace std::chrono_literals;
 
 namespace {
 
+using trireme::testing::has;
+
 constexpr int kChildren = 5, kEach = 900;  // below everybody's limit of descriptors
 constexpr double kSeconds = 15;            // three times the five in which a rank gets in
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 UniqueFd connect_now(const net::Endpoint& at) {
   auto to = net::resolve(at.address).front();

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include "tests/store/child.h"
+#include "tests/support/refusals.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/base/log.h"
@@ -21,14 +22,12 @@ using trireme::testing::Child;
 
 namespace {
 
+using trireme::testing::has;
+
 constexpr rlim_t kFew = 64;
 const net::Credentials kJob{"job", {}};
 
 Deadline soon() { return Deadline::after(10s); }
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 void allow_few() {
   set_log_sink([](LogLevel, std::string_view) {});
   rlimit limit{kFew, kFew};

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/store/strangers.h"
+#include "tests/support/refusals.h"
 #include "trireme/base/log.h"
 #include "trireme/net/connect.h"
 #include "trireme/store/protocol.h"
@@ -21,11 +22,9 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr double kSeconds = 15;  // three times the five in which it must be noticed
+using trireme::testing::has;
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+constexpr double kSeconds = 15;  // three times the five in which it must be noticed
 
 detail::Request add(const std::string& key) { return {detail::Op::add, 0, 1, {key}, "", ""}; }
 

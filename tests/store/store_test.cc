@@ -6,6 +6,7 @@
 #include <future>
 #include <thread>
 
+#include "tests/support/refusals.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/net/secret.h"
@@ -22,6 +23,8 @@ using namespace std::chrono_literals;
 // The same facts of every store: in memory, over TCP with a secret, over a Unix socket, at the
 // serving rank, in a file, under a prefix.
 namespace {
+
+using trireme::testing::has;
 
 Deadline soon() { return Deadline::after(10s); }
 
@@ -84,10 +87,6 @@ std::string what_of(const std::function<void()>& call) {
   }
   ADD_FAILURE() << "nothing was thrown";
   return "";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "tests/support/processes.h"
+#include "tests/support/refusals.h"
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/net/connect.h"
@@ -25,11 +26,9 @@ using namespace std::chrono_literals;
 
 namespace {
 
-Deadline soon() { return Deadline::after(10s); }
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+using trireme::testing::has;
 
+Deadline soon() { return Deadline::after(10s); }
 net::Credentials with(const std::string& secret, std::string job = "job") {
   return {std::move(job), net::Secret(secret)};
 }

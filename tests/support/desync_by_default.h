@@ -29,7 +29,8 @@ struct DesyncEnds {
 };
 
 /// "": as it should be. words: both calls must be named; else that somebody says something will do.
-inline std::string judge_by_default(const DesyncProgram& p, const DesyncEnds& ends, bool words) {
+inline std::string judge_by_default(const DesyncProgram& p, const DesyncEnds& ends, bool words,
+                                    const std::vector<std::string>& named) {
   std::string all, wrong;
   const int size = static_cast<int>(ends.of.size());
   bool raised = false;
@@ -47,7 +48,7 @@ inline std::string judge_by_default(const DesyncProgram& p, const DesyncEnds& en
   if (!raised) wrong += "nobody says anything; ";
   // A rank that went on, and left, is what the others wait for.
   const bool left = all.find(" left ") != std::string::npos;
-  for (std::string part : p.named) {
+  for (std::string part : named) {
     for (size_t at; (at = part.find("rank N")) != std::string::npos;)
       part.replace(at + 5, 1, std::to_string(size - 1));
     for (size_t at; (at = part.find("group world")) != std::string::npos;)
@@ -61,11 +62,13 @@ inline std::string judge_by_default(const DesyncProgram& p, const DesyncEnds& en
 
 /// Runs all of them, several at a time, and judges them on rank 0 of `world`, through which the
 /// ranks tell it how they ended. group_of: a group under the program's name, with default options.
-/// `log`: of this process. Every rank calls it. "": as it should be.
+/// `log`: of this process. other_words: what names the calls of a program where a backend has other
+/// words for them. Every rank calls it. "": as it should be.
 inline std::string run_desync_by_default(
     Group world, const CapturedLog& log,
     const std::function<Group(const std::string& name)>& group_of, bool words,
-    const std::vector<std::string>& skip = {}) {
+    const std::vector<std::string>& skip = {},
+    const std::map<std::string, std::vector<std::string>>& other_words = {}) {
   std::vector<const DesyncProgram*> programs;
   for (const DesyncProgram& p : desync_programs())
     if (p.at_least() <= world.size() && std::find(skip.begin(), skip.end(), p.name) == skip.end())
@@ -99,7 +102,9 @@ inline std::string run_desync_by_default(
       ends.of.push_back({one.first[i].first, one.first[i].second});
       ends.log.insert(ends.log.end(), one.second.begin(), one.second.end());
     }
-    wrong += judge_by_default(*programs[i], ends, words);
+    const auto other = other_words.find(programs[i]->name);
+    wrong += judge_by_default(*programs[i], ends, words,
+                              other == other_words.end() ? programs[i]->named : other->second);
   }
   return wrong;
 }

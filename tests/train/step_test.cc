@@ -9,6 +9,7 @@
 
 #include <limits>
 
+#include "tests/support/refusals.h"
 #include "tests/train/small_runs.h"
 #include "trireme/base/error.h"
 #include "trireme/optim/optimizer.h"
@@ -19,6 +20,8 @@ using namespace trireme;
 using namespace trireme::testing;
 
 namespace {
+
+using trireme::testing::has;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
@@ -42,10 +45,6 @@ std::string numeric_error(Run& run, ErrorContext* context = nullptr) {
     return e.what();
   }
   return "";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "tests/comm/flight/histories.h"
+#include "tests/support/refusals.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/comm/flight/dump_reader.h"
@@ -24,6 +25,8 @@ using namespace trireme::testing;
 
 namespace {
 
+using trireme::testing::has;
+
 CallWords words(uint64_t count) {
   return {.op = OpKind::all_reduce, .dtype = DType::f32, .count = count};
 }
@@ -35,10 +38,6 @@ std::string reason(const std::function<void()>& body) {
   } catch (const Error& e) {
     return std::string(e.kind()) + ": " + e.what();
   }
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 struct Rank {

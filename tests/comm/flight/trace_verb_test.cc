@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/command.h"
+#include "tests/support/refusals.h"
 
 namespace trace_verb_test {
 
@@ -13,6 +14,8 @@ using namespace trireme;
 using namespace trireme::testing;
 
 namespace {
+
+using trireme::testing::has;
 
 const std::string kProgram = TRIREME_BUILD_DIR "/bin/trireme";
 const std::string kDumps = TRIREME_SOURCE_DIR "/tests/formats/flight-v1";
@@ -31,10 +34,6 @@ Ran trace(Arguments words) {
 
 bool one_sentence(const std::string& err) {
   return std::count(err.begin(), err.end(), '\n') == 1 && err.rfind("trireme: error: ", 0) == 0;
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "tests/comm/flight/histories.h"
+#include "tests/support/refusals.h"
 
 namespace verdict_test {
 
@@ -15,9 +16,7 @@ using namespace trireme::testing;
 
 namespace {
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+using trireme::testing::has;
 
 Entry call(uint64_t seq, OpKind op, uint64_t count, const char* site, double posted) {
   Entry e;

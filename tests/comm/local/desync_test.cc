@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "tests/support/ranks.h"
+#include "tests/support/refusals.h"
 
 namespace desync_test {
 
@@ -13,12 +14,10 @@ using namespace trireme::testing;
 
 namespace {
 
+using trireme::testing::has;
+
 Call reduce_of(float* p, size_t n, CallSite at = CallSite::here()) {
   return {.op = OpKind::all_reduce, .dtype = DType::f32, .in = p, .out = p, .count = n, .site = at};
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

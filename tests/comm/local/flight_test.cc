@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "tests/comm/local/groups.h"
+#include "tests/support/refusals.h"
 #include "trireme/comm/flight/dump_reader.h"
 #include "trireme/comm/flight/verdict.h"
 
@@ -15,6 +16,8 @@ using namespace trireme::local;
 using namespace trireme::testing;
 
 namespace {
+
+using trireme::testing::has;
 
 Call reduce_of(float* p, size_t n, CallSite at = CallSite::here()) {
   return {.op = OpKind::all_reduce, .dtype = DType::f32, .in = p, .out = p, .count = n, .site = at};
@@ -31,10 +34,6 @@ class FlightFolder {
  private:
   PrivateFolder parent_;
 };
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/support/ranks.h"
+#include "tests/support/refusals.h"
 
 // Messages for tests of point to point.
 namespace trireme::testing {
@@ -15,10 +16,6 @@ using Bytes = std::vector<unsigned char>;
 
 inline void expect_clean(const Outcomes& outcomes) {
   for (size_t r = 0; r < outcomes.size(); ++r) EXPECT_EQ(outcomes[r], "") << "rank " << r;
-}
-
-inline bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 inline Deadline soon() { return Deadline::after(std::chrono::seconds(30)); }

@@ -130,10 +130,10 @@ void expect_wrong_programs_are_named(Mpi mpi, int n) {
 
 }  // namespace
 
-TEST(comm_mpi_ranks, by_default_every_wrong_program_is_named_under_open_mpi) {
+TEST(comm_mpi_ranks, by_default_wrong_programs_that_open_mpi_survives_are_named) {
   expect_wrong_programs_are_named(Mpi::open, 2);
 }
-TEST(comm_mpi_ranks, by_default_every_wrong_program_of_three_ranks_is_named_under_open_mpi) {
+TEST(comm_mpi_ranks, by_default_wrong_programs_of_three_ranks_that_open_mpi_survives_are_named) {
   expect_wrong_programs_are_named(Mpi::open, 3);
 }
 TEST(comm_mpi_ranks, by_default_every_wrong_program_is_named_under_mpich) {

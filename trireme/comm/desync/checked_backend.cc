@@ -32,7 +32,6 @@ using flight::OpKind;
 
 constexpr size_t kEach = 64;   // collectives between two comparisons of hashes
 constexpr size_t kTexts = 16;  // of them, whose words a rank that is stuck tells
-constexpr size_t kMessagesKept = 1024;
 
 /// A call as ranks tell it to each other.
 struct Told {

@@ -12,18 +12,12 @@ namespace {
 
 constexpr size_t kGroupsSaid = 4;  // a board takes records of some kilobytes
 constexpr size_t kGroupsKept = 256;
-constexpr Duration kReportStallAfter = std::chrono::seconds(3);
-
-/// Each look reads all ranks' words: the whole job asks some 100,000 times a second at most.
-Duration look_for_stalls_every(int ranks) {
-  return std::max<Duration>(std::chrono::milliseconds(200),
-                            std::chrono::microseconds(10) * ranks * ranks);
-}
 
 }  // namespace
 
 StallWatch::StallWatch(std::unique_ptr<WaitBoard> board)
-    : board_(std::move(board)), look_every_(look_for_stalls_every(board_->size())) {
+    : board_(std::move(board)),
+      look_every_(look_every(board_->size(), std::chrono::milliseconds(200))) {
   if (board_->speaks_at_exit())
     at_exit_ = std::make_unique<LeaveAtExit>([this] { leave_at_exit(); });
 }
@@ -201,7 +195,7 @@ StallWatch::Seen StallWatch::look(const Waiting& what, const std::string& group,
   const auto now = Clock::now();
   if (said_waiting_ && now < next_look_) return seen;
   said_waiting_ = true;
-  const bool tell = waited >= kReportStallAfter && !reported_;
+  const bool tell = waited >= kReportAfter && !reported_;
   if (!board_) {
     if (tell) report(alone_text(what, waited, left));
     return seen;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,15 @@ namespace trireme {
 class Store;
 
 namespace detail {
+
+/// A rank that waits for this long reports it, once.
+inline constexpr Duration kReportAfter = std::chrono::seconds(3);
+
+/// How often a rank that waits reads the board, `least` or less often: each look reads all ranks'
+/// words, and the whole job asks some 100,000 times a second at most.
+inline Duration look_every(int ranks, Duration least) {
+  return std::max<Duration>(least, std::chrono::microseconds(10) * ranks * ranks);
+}
 
 /// Where each rank of a root group says one thing at a time that all others can read, whatever they
 /// are doing. One thread at a time uses it.

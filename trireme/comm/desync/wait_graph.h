@@ -18,6 +18,9 @@
 // no exchange in which ranks could compare them.
 namespace trireme::detail {
 
+/// Pairs of peer and tag whose messages are counted; with more of them the counts start anew.
+inline constexpr size_t kMessagesKept = 1024;
+
 /// What a rank has called in one group so far.
 struct GroupCalls {
   uint64_t calls = 0;  // collectives

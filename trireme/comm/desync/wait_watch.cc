@@ -16,19 +16,12 @@ namespace trireme::detail {
 namespace {
 
 constexpr Duration kSayAfter = std::chrono::seconds(1);
-constexpr Duration kReportAfter = std::chrono::seconds(3);
-constexpr size_t kMessagesWatched = 1024;
-
-/// Each look reads all ranks' words: the whole job asks some 100,000 times a second at most.
-Duration look_every(int ranks) {
-  return std::max<Duration>(std::chrono::milliseconds(50),
-                            std::chrono::microseconds(10) * ranks * ranks);
-}
 
 }  // namespace
 
 WaitWatch::WaitWatch(std::unique_ptr<WaitBoard> board)
-    : board_(std::move(board)), look_every_(look_every(board_->size())) {
+    : board_(std::move(board)),
+      look_every_(look_every(board_->size(), std::chrono::milliseconds(50))) {
   if (board_->speaks_at_exit())
     at_exit_ = std::make_unique<LeaveAtExit>([this] { leave_at_exit(); });
 }
@@ -82,7 +75,7 @@ uint64_t WaitWatch::posted(const std::string& group, WaitKind kind, int peer, in
   GroupCalls& calls = of(group);
   auto& [to, from] = calls.messages[{peer, tag}];
   const uint64_t number = kind == WaitKind::send ? ++to : ++from;
-  if (calls.messages.size() > kMessagesWatched) {
+  if (calls.messages.size() > kMessagesKept) {
     calls.messages.clear();
     calls.all_messages = false;
   }
