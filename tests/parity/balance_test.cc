@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks with unequal shares train what one rank trains.
+#include "trireme/train/balance/balance.h"
+
 #include <gtest/gtest.h>
 
 #include "tests/train/scripted_speed.h"
@@ -28,7 +30,7 @@ Trained train_at(const std::vector<int64_t>& times, const Config& config, int64_
         if (g.rank() != 0) return;
         result.losses = losses;
         result.weights = weights;
-        if (last) *last = run.balance->shares(steps - 1);
+        if (last) *last = run.find<Balance>()->shares(steps - 1);
       },
       std::chrono::seconds(60));
   return result;

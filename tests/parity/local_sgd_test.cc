@@ -39,7 +39,7 @@ double held_out_loss(const Config& config) {
         trireme::Run run = build_run(config, g);
         start_data(run, config);
         while (run.step < run.steps) train_step(run);
-        const GradientSyncStrategy::AveragedWeightsGuard mean(run.exchange.get());
+        const GradientSyncStrategy::AveragedWeightsGuard mean(*run.exchange);
         const double all = evaluate(run).loss;
         if (g.rank() == 0) loss = all;
       },

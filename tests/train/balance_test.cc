@@ -42,15 +42,15 @@ struct Started {
 TEST(train_balance, shares_follow_the_speed_of_ranks) {
   run_threads(2, [](Group g) {
     Started s(balanced(), g, g.rank() == 0 ? 1000 : 3000);
-    EXPECT_EQ(s.run.balance->shares(0), (Shares{8, 8}));
+    EXPECT_EQ(s.run.find<Balance>()->shares(0), (Shares{8, 8}));
     std::string news;
     std::vector<Shares> shares;
     for (int i = 0; i < 12; ++i) {
       const StepReport r = train_step(s.run);
       EXPECT_EQ(r.samples, 16);
       EXPECT_EQ(r.weight, 16);
-      shares.push_back(s.run.balance->shares(i));
-      const std::string text = s.run.balance->news();
+      shares.push_back(s.run.find<Balance>()->shares(i));
+      const std::string text = s.run.find<Balance>()->news();
       if (!text.empty()) news += text;
     }
     // Measured in steps 0 to 2; steps 3 and 4 may be under way in a loader.
@@ -69,8 +69,8 @@ TEST(train_balance, one_slow_step_changes_nothing) {
       s.speed->per_sample = i % 3 == 1 && g.rank() == i / 3 ? 1000000 : 1000;
       train_step(s.run);
     }
-    EXPECT_EQ(s.run.balance->shares(8), (Shares{8, 8, 8}));
-    EXPECT_EQ(s.run.balance->news(), "");
+    EXPECT_EQ(s.run.find<Balance>()->shares(8), (Shares{8, 8, 8}));
+    EXPECT_EQ(s.run.find<Balance>()->news(), "");
   });
 }
 
@@ -78,7 +78,7 @@ TEST(train_balance, limits_of_a_rank_are_kept) {
   run_threads(2, [](Group g) {
     Started s(balanced({"balance.max_share=0.6"}), g, g.rank() == 0 ? 1 : 100);
     for (int i = 0; i < 8; ++i) train_step(s.run);
-    EXPECT_EQ(s.run.balance->shares(8), (Shares{9, 7}));
+    EXPECT_EQ(s.run.find<Balance>()->shares(8), (Shares{9, 7}));
   });
   run_threads(2, [](Group g) {
     Started s(balanced({"balance.min_samples=3", "balance.max_samples=[5,2]"}), g,
@@ -97,7 +97,7 @@ TEST(train_balance, equal_ranks_train_with_the_bits_of_no_balance) {
     NamedTensors weights;
     run_threads(2, [&](Group g) {
       trireme::Run run = build_run(config, g);
-      if (run.balance) script_speed(run, 1000);
+      if (run.find<Balance>()) script_speed(run, 1000);
       start_data(run, config);
       for (int i = 0; i < 8; ++i) train_step(run);
       if (g.rank() == 1) weights = weights_of(run);
@@ -128,7 +128,7 @@ TEST(train_balance, goes_on_after_a_checkpoint_with_the_same_deal_and_bits) {
       while (run.step < to) {
         rate->per_sample = speed(g.rank(), run.step);
         train_step(run);
-        shares.push_back(run.balance->shares(run.step - 1));
+        shares.push_back(run.find<Balance>()->shares(run.step - 1));
       }
       if (save) {
         save_run(run, folder.path(), 2);
@@ -157,15 +157,15 @@ TEST(train_balance, on_other_ranks_a_checkpoint_goes_on_with_equal_shares) {
   run_threads(2, [&](Group g) {
     Started s(config, g, g.rank() == 0 ? 1000 : 3000);
     for (int i = 0; i < 7; ++i) train_step(s.run);
-    EXPECT_EQ(s.run.balance->shares(7), (Shares{9, 3}));
+    EXPECT_EQ(s.run.find<Balance>()->shares(7), (Shares{9, 3}));
     save_run(s.run, folder.path(), 2);
     g.barrier();
   });
   run_threads(3, [&](Group g) {
     trireme::Run run = build_run(config, g);
     load_run(run, folder.path());
-    EXPECT_EQ(run.balance->shares(7), (Shares{4, 4, 4}));
-    EXPECT_TRUE(has(run.balance->news(), "4/4/4 samples each again"));
+    EXPECT_EQ(run.find<Balance>()->shares(7), (Shares{4, 4, 4}));
+    EXPECT_TRUE(has(run.find<Balance>()->news(), "4/4/4 samples each again"));
   });
 }
 
@@ -199,7 +199,7 @@ TEST(train_balance, stage_1_takes_unequal_shares_to_the_same_weights) {
     run_threads(2, [&](Group g) {
       Started s(balanced(sets), g, unequal && g.rank() == 0 ? 3000 : 1000);
       for (int i = 0; i < 10; ++i) train_step(s.run);
-      EXPECT_EQ(s.run.balance->shares(9), unequal ? (Shares{4, 12}) : (Shares{8, 8}));
+      EXPECT_EQ(s.run.find<Balance>()->shares(9), unequal ? (Shares{4, 12}) : (Shares{8, 8}));
       if (g.rank() == 0) weights[unequal] = weights_of(s.run);
     });
   EXPECT_LT(relative_distance(weights[1], weights[0]), 1e-6);

@@ -32,10 +32,10 @@ Seen see(const Config& config, Group g, int64_t steps) {
   start_data(run, config);
   for (int64_t i = 0; i < steps; ++i) train_step(run);
   Seen seen;
-  if (run.noise) {
-    EXPECT_EQ(run.noise->noise().steps(), steps);
-    seen.trace = run.noise->noise().trace();
-    seen.signal = run.noise->noise().signal();
+  if (const auto* noise = run.find<GradientNoise>()) {
+    EXPECT_EQ(noise->noise().steps(), steps);
+    seen.trace = noise->noise().trace();
+    seen.signal = noise->noise().signal();
   }
   seen.weights = weights_of(run);
   return seen;

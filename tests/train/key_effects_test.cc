@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <typeinfo>
 
 #include "tests/train/run_folders.h"
 #include "trireme/base/error.h"
@@ -101,8 +102,9 @@ class Effects {
         break;
       }
       case Seen::words:
-        text << run.sharding << run.precision << run.recompute
-             << (run.exchange ? run.exchange->text() : "") << (run.noise ? "noise" : "");
+        for (const std::string& part : run.setup) text << part;
+        text << run.exchange->text();
+        for (const auto& feature : run.features) text << typeid(*feature).name();
         break;
       case Seen::batches:
         text << run.batches.micro << " " << run.batches.accumulation;

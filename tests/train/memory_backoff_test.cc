@@ -103,13 +103,13 @@ TEST(train_memory_backoff, a_rank_halves_its_micro_batch_and_trains_on_the_same_
           EXPECT_EQ(r.weight, 16);
           EXPECT_NE(r.loss, loss);
           loss = r.loss;
-          news += s.run.backoff->news();
+          news += s.run.find<MemoryBackoff>()->news();
         }
         EXPECT_EQ(news, fmt::format("rank 1 ran out of memory at {} samples: micro-batches of 2 "
                                     "from here on",
                                     4))
             << whole;
-        EXPECT_EQ(s.run.backoff->limits(), (std::vector<int64_t>{0, 2}));
+        EXPECT_EQ(s.run.find<MemoryBackoff>()->limits(), (std::vector<int64_t>{0, 2}));
         if (g.rank() == 0) got = weights_of(s.run);
       });
       EXPECT_LT(relative_distance(got, expected), 1e-6) << late << " " << accumulation;
@@ -134,7 +134,7 @@ TEST(train_memory_backoff, memory_that_is_lost_later_is_mended_too) {
     for (int i = 0; i < 3; ++i) train_step(s.run);
     if (memory) memory->set_rows(4);
     train_step(s.run);
-    EXPECT_EQ(s.run.backoff->limits(), (std::vector<int64_t>{4, 0}));
+    EXPECT_EQ(s.run.find<MemoryBackoff>()->limits(), (std::vector<int64_t>{4, 0}));
   });
 }
 
@@ -189,7 +189,7 @@ TEST(train_memory_backoff, without_it_out_of_memory_ends_the_run) {
   EXPECT_THROW(run_threads(2,
                            [](Group g) {
                              Started s(config_of({"balance.memory_backoff=false"}), g);
-                             EXPECT_EQ(s.run.backoff, nullptr);
+                             EXPECT_EQ(s.run.find<MemoryBackoff>(), nullptr);
                              s.has_memory_for(3);
                              train_step(s.run);
                            }),
@@ -222,7 +222,7 @@ TEST(train_memory_backoff, a_part_that_is_done_again_is_counted_once_in_the_grad
       if (short_of_memory && g.rank() == 1)
         s.run.compute = std::make_unique<ShortOnce>(std::move(s.run.compute), 4);
       for (int i = 0; i < 2; ++i) train_step(s.run);
-      if (g.rank() == 0) samples = s.run.noise->noise().samples();
+      if (g.rank() == 0) samples = s.run.find<GradientNoise>()->noise().samples();
     });
     return samples;
   };
@@ -243,7 +243,7 @@ TEST(train_memory_backoff, a_checkpoint_keeps_what_ranks_found_out) {
     trireme::Run run = build_run(config_of(), g);
     load_run(run, folder.path());
     start_data(run, config_of());
-    EXPECT_EQ(run.backoff->limits(), (std::vector<int64_t>{0, 2}));
+    EXPECT_EQ(run.find<MemoryBackoff>()->limits(), (std::vector<int64_t>{0, 2}));
     EXPECT_EQ(next_batch(run).size(), g.rank() == 1 ? 4u : 1u);
   });
 }

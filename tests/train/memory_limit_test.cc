@@ -30,7 +30,7 @@ void train_under_a_limit(const char* backoff) {
       check<Error>(r.weight == 512 && std::isfinite(r.loss), "{} samples, loss {}", r.weight,
                    r.loss);
     }
-    const int64_t found = run.backoff->limits()[0];
+    const int64_t found = run.find<MemoryBackoff>()->limits()[0];
     check<Error>(found > 0 && found < 512, "a limit of {} samples", found);
   });
 }

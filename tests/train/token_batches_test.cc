@@ -100,7 +100,7 @@ TEST(train_token_batches, the_rate_follows_the_samples_of_each_step) {
       start_data(run, config);
       std::set<int64_t> sizes;
       for (int i = 0; i < 6; ++i) {
-        const int64_t samples = run.token_steps->samples(i);
+        const int64_t samples = run.plan->samples(i);
         sizes.insert(samples);
         const StepReport r = train_step(run);
         EXPECT_EQ(r.samples, samples);
@@ -125,7 +125,7 @@ TEST(train_token_batches, an_epoch_reads_every_document_once_within_the_budget) 
     trireme::Run run = build_run(config, g);
     start_data(run, config);
     std::vector<int64_t> mine;
-    for (int64_t s = 0; s < run.token_steps->steps_per_epoch(); ++s)
+    for (int64_t s = 0; s < run.plan->steps_per_epoch(); ++s)
       for (const auto& micro : next_batch(run)) {
         EXPECT_LE(micro.input.numel(), 48);
         mine.insert(mine.end(), micro.samples.begin(), micro.samples.end());
@@ -133,7 +133,8 @@ TEST(train_token_batches, an_epoch_reads_every_document_once_within_the_budget) 
     std::lock_guard lock(mutex);
     for (const int64_t id : mine) ++seen[id];
     documents_there = run.train_data->size();
-    dropped = run.token_steps->batches().size() % run.token_steps->per_step();
+    const TokenSteps& steps = dynamic_cast<const TokenPlan&>(*run.plan).steps();
+    dropped = steps.batches().size() % steps.per_step();
   });
   for (const auto& [id, times] : seen) EXPECT_EQ(times, 1) << id;
   if (dropped == 0) {

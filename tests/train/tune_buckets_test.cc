@@ -65,21 +65,21 @@ TEST(train_tune_buckets, what_was_found_is_written_and_the_next_run_takes_it) {
     std::string said;
     for (int s = 0; s < 600 && said.empty(); ++s) {
       train_step(run);
-      said = run.tuning->after_step();
+      said = run.find<TuneBuckets>()->news();
     }
     check<Error>(has(said, "tuned: "), "'{}'", said);
-    check<Error>(run.tuning->after_step().empty(), "told once");
+    check<Error>(run.find<TuneBuckets>()->news().empty(), "told once");
   });
   const BucketsFile found = buckets_of_text(read_file(file), file);
   run_threads(2, [&](Group g) {
     const Config config = tiny_gpt(corpus, {"comm.buckets_file=" + file});
     trireme::Run run = build_run(config, g);
     start_data(run, config);
-    check<Error>(has(run.tuning->text(), "as tuned: " + describe(found.setting)), "{}",
-                 run.tuning->text());
+    check<Error>(has(run.find<TuneBuckets>()->describe(0), "as tuned: " + describe(found.setting)),
+                 "{}", run.find<TuneBuckets>()->describe(0));
     train_step(run);
     train_step(run);
-    check<Error>(run.tuning->after_step().empty(), "nothing is tried");
+    check<Error>(run.find<TuneBuckets>()->news().empty(), "nothing is tried");
   });
 }
 

@@ -14,6 +14,7 @@
 #include "trireme/train/build/training_parts.h"
 #include "trireme/train/engine_report.h"
 #include "trireme/train/forward_backward.h"
+#include "trireme/train/gradients/gradient_noise.h"
 #include "trireme/train/saving.h"
 #include "trireme/train/step.h"
 
@@ -115,16 +116,16 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> module, Forward forward, const
   Run& run = impl_->run;
   check_engine_keys(c);
   check_group(c, group);
-  run.group = group;
+  const Sharding sharding = c.resolve_sharding(group.size());
+  run.mesh = DeviceMesh(
+      group, parallel_axes({.dp_replicate = sharding.dp_replicate, .dp_shard = sharding.dp_shard}));
   run.batches = c.resolve_batches(group.size());
+  run.plan = callers_plan(run.batches.train);
   run.seed = c.get_int("training.seed");
   run.steps = std::max<int64_t>(1, c.get_int("training.steps"));
   const PrecisionPlan precision = plan_precision(c);
   check_precision(precision, at::kCPU);
-  run.precision = describe(precision);
   ZeroSetup zero = set_up_zero(c, group, precision);
-  run.sharding = describe(zero, c);
-  run.layout = layout_of(zero);
   run.collective_forward = zero.stage == ZeroStage::parameters;
   shard_whole(zero, precision, *module);
   run.model = std::make_shared<ModuleModel>(std::move(module), std::move(forward));
@@ -168,7 +169,8 @@ void Engine::backward(const at::Tensor& loss) {
   impl_->loss.weight += 1;
   run.gradients->tell(impl_->loss, 0);
   told_to_all(run, [&] { run.scaling->scale(loss.reshape({}).to(at::kFloat)).backward(); });
-  if (run.noise) run.noise->micro_batch_done(run.gradients->parameters(), 1);
+  for (const auto& feature : run.features)
+    feature->micro_batch_done(run.gradients->parameters(), 1);
   impl_->begun = false;
   ++impl_->micro;
 }
@@ -192,13 +194,13 @@ double Engine::loss_scale() const {
 }
 double Engine::loss() const { return impl_->last.loss; }
 double Engine::gradient_noise_scale() const {
-  const auto& noise = impl_->run.noise;
+  const auto* noise = impl_->run.find<GradientNoise>();
   return noise ? noise->noise().samples() : std::numeric_limits<double>::quiet_NaN();
 }
 int64_t Engine::train_micro_batch_size_per_gpu() const { return impl_->run.batches.micro; }
 int64_t Engine::gradient_accumulation_steps() const { return impl_->run.batches.accumulation; }
 int64_t Engine::train_batch_size() const { return impl_->run.batches.train; }
-const Group& Engine::group() const { return impl_->run.group; }
+Group Engine::group() const { return impl_->run.world(); }
 
 std::string Engine::save_checkpoint(const std::string& folder, std::optional<int> keep) {
   const std::string& where = folder.empty() ? impl_->folder : folder;
@@ -209,7 +211,7 @@ std::string Engine::save_checkpoint(const std::string& folder, std::optional<int
                     "steps",
                     impl_->micro);
   const std::string path = save_run(impl_->run, where, keep.value_or(impl_->keep));
-  impl_->run.group.barrier();
+  impl_->run.world().barrier();
   return path;
 }
 

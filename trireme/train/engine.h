@@ -90,7 +90,7 @@ class TRIREME_API Engine {
   int64_t train_micro_batch_size_per_gpu() const;
   int64_t gradient_accumulation_steps() const;
   int64_t train_batch_size() const;
-  const Group& group() const;
+  Group group() const;
 
   /// <folder>/step-<global steps>/ with all state, at any stage; returns that path. Between steps.
   /// folder "": checkpoint.folder. Of the newest, checkpoint.keep stay, unless `keep` says another

@@ -2,6 +2,7 @@
 #include "trireme/train/engine_report.h"
 
 #include "trireme/base/log.h"
+#include "trireme/train/gradients/gradient_noise.h"
 #include "trireme/train/step_metrics.h"
 
 namespace trireme {
@@ -9,8 +10,8 @@ namespace trireme {
 EngineReport::EngineReport(const Config& c, const Run& run)
     : every_(c.get_int("steps_per_print")),
       metrics_path_(c.has("monitor.metrics") ? c.get_string("monitor.metrics") : ""),
-      start_{run.group.size(), static_cast<uint64_t>(run.seed), c.hash()} {
-  if (run.group.rank() != 0) return;
+      start_{run.world().size(), static_cast<uint64_t>(run.seed), c.hash()} {
+  if (run.world().rank() != 0) return;
   const char* key = "steps_per_print";
   if (!c.is_default(key) && !log_enabled(LogLevel::info))
     log_warn(
@@ -23,7 +24,8 @@ void EngineReport::print(const Run& run, const StepReport& r) const {
   std::string text = fmt::format("step {}, skipped {}, lr {:g}, loss {:.6g}, grad norm {:.4g}",
                                  run.step, run.scaling->skipped(), r.lr, r.loss, r.grad_norm);
   if (r.loss_scale > 0) text += fmt::format(", loss scale {:g}", r.loss_scale);
-  if (run.noise) text += fmt::format(", gradient noise scale {:.4g}", run.noise->noise().samples());
+  if (const auto* noise = run.find<GradientNoise>())
+    text += fmt::format(", gradient noise scale {:.4g}", noise->noise().samples());
   log_info("{}", text);
 }
 
@@ -31,11 +33,9 @@ void EngineReport::step(const Run& run, const StepReport& r) {
   const auto now = Clock::now();
   const double seconds = std::chrono::duration<double>(now - last_).count();
   last_ = now;
-  const std::string tuned = run.tuning ? run.tuning->after_step() : "";
-  const std::string news = run.exchange ? run.exchange->news() : "";
-  if (run.group.rank() != 0) return;
-  for (const std::string& text : {tuned, news})
-    if (!text.empty()) log_info("{}", text);
+  const std::vector<std::string> news = news_of(run);
+  if (run.world().rank() != 0) return;
+  for (const std::string& text : news) log_info("{}", text);
   if (run.step % every_ == 0) print(run, r);
   if (metrics_path_.empty()) return;
   if (!metrics_) metrics_ = std::make_unique<MetricsFile>(metrics_path_, start_, mode_);

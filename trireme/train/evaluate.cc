@@ -26,11 +26,11 @@ Evaluation evaluate(Run& run) {
   std::fill_n(s, 3, 0.0);
   // A forward may be a matter of all ranks (ZeRO-3): each runs as many. Those beyond the last batch
   // do not count.
-  const int64_t ranks = run.group.size(), rounds = (batches + ranks - 1) / ranks;
+  const int64_t ranks = run.data_parallel().size(), rounds = (batches + ranks - 1) / ranks;
   for (int64_t round = 0; round < rounds; ++round) {
-    const bool counts = round * ranks + run.group.rank() < batches;
+    const bool counts = round * ranks + run.data_parallel().rank() < batches;
     if (!counts && !run.collective_forward) break;
-    const int64_t i = counts ? round * ranks + run.group.rank() : 0;
+    const int64_t i = counts ? round * ranks + run.data_parallel().rank() : 0;
     std::vector<int64_t> ids;
     for (int64_t k = i * stride * b; k < std::min(size, i * stride * b + b); ++k) ids.push_back(k);
     MicroBatch micro = run.held_out->get(ids);
@@ -40,7 +40,7 @@ Evaluation evaluate(Run& run) {
     s[1] += static_cast<double>(output.argmax(-1).eq(micro.target).sum().item<int64_t>());
     s[2] += static_cast<double>(micro.weight);
   }
-  run.group.all_reduce(sums).wait();
+  run.data_parallel().all_reduce(sums).wait();
   run.model->train();
   return {s[0] / s[2], s[1] / s[2], static_cast<int64_t>(s[2])};
 }

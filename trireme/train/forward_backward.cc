@@ -13,11 +13,12 @@ namespace trireme {
 Batch next_batch(Run& run) {
   Span span("data", "next batch");
   Batch batch = run.loader->next();
-  return run.backoff ? run.backoff->cut(batch) : batch;
+  for (const auto& feature : run.features) batch = feature->before_backward(std::move(batch));
+  return batch;
 }
 
 int contributions(const Run& run, const Batch& batch) {
-  return run.backoff ? run.backoff->contributions(batch) : static_cast<int>(batch.size());
+  return run.out_of_memory->contributions(batch);
 }
 
 namespace {
@@ -37,8 +38,8 @@ void compute(Run& run, const Batch& batch, int stop_asked, size_t& i) {
     total.weight += micro.weight;
     run.gradients->tell(total, stop_asked);  // the last bucket may leave in this backward
     run.scaling->scale(loss).backward();
-    if (run.noise)
-      run.noise->micro_batch_done(run.gradients->parameters(), static_cast<double>(micro.weight));
+    for (const auto& feature : run.features)
+      feature->micro_batch_done(run.gradients->parameters(), static_cast<double>(micro.weight));
   }
 }
 
@@ -47,26 +48,15 @@ void compute(Run& run, const Batch& batch, int stop_asked, size_t& i) {
 void forward_backward(Run& run, const Batch& batch, int stop_asked) {
   Span span("compute", "forward and backward");
   told_to_all(run, [&] {
-    auto part = [&](const Batch& b, size_t& at) { compute(run, b, stop_asked, at); };
-    if (run.backoff) return run.backoff->run(run, batch, part);
-    size_t at = 0;
-    try {
-      part(batch, at);
-    } catch (const std::exception& e) {
-      if (!is_out_of_memory(e)) throw;
-      fail<ResourceError>(
-          "rank {} ran out of memory at {} samples in step {}: lower "
-          "train_micro_batch_size_per_gpu, set training.recompute_every, or let "
-          "balance.mode=throughput halve micro-batches by itself: {}",
-          run.group.rank(), batch.at(at).samples.size(), run.step + 1, brief(e));
-    }
+    run.out_of_memory->run(
+        run, batch, [&](const Batch& part, size_t& at) { compute(run, part, stop_asked, at); });
   });
 }
 
 void told_to_all(Run& run, const std::function<void()>& own_computation) {
   auto tell = [&](const std::string& what) {
-    run.group.abort(
-        fmt::format("rank {} failed in step {}: {}", run.group.rank(), run.step + 1, what));
+    run.world().abort(
+        fmt::format("rank {} failed in step {}: {}", run.world().rank(), run.step + 1, what));
   };
   try {
     own_computation();

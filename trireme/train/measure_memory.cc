@@ -41,7 +41,7 @@ int64_t weights_of(Run& run, const Config& config) {
   if (run.collective_forward) run.gradients->sharded()->state(bytes);
   const bool shared = run.gradients->sharded() && !run.collective_forward &&
                       config.get_bool("zero_optimization.share_weights");
-  return bytes.sum() / (shared ? run.group.size() : 1);
+  return bytes.sum() / (shared ? run.world().size() : 1);
 }
 
 }  // namespace
@@ -67,7 +67,7 @@ MeasuredMemory measure_memory(const Config& config, Group group) {
   Bytes states;
   run.optimizer->state(states);
   m.optimizer = states.sum();
-  m.shared = run.group.shared_bytes();
+  m.shared = run.world().shared_bytes();
   // The local engine gives gradients, and what ranks share out, memory of its own, which the
   // allocator knows nothing of.
   int64_t in_windows = 0;

@@ -5,72 +5,77 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trireme/base/export.h"
 #include "trireme/comm/group.h"
 #include "trireme/config/config.h"
-#include "trireme/data/global_batch.h"
 #include "trireme/data/loader.h"
 #include "trireme/data/source.h"
-#include "trireme/data/token_steps.h"
+#include "trireme/data/step_plan.h"
+#include "trireme/mesh/mesh.h"
 #include "trireme/models/model.h"
 #include "trireme/optim/lr_schedule.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/tensor/state.h"
-#include "trireme/train/balance/balance.h"
-#include "trireme/train/balance/memory_backoff.h"
+#include "trireme/train/balance/out_of_memory.h"
 #include "trireme/train/balance/own_time.h"
-#include "trireme/train/build/tune_buckets.h"
 #include "trireme/train/compute.h"
 #include "trireme/train/exchange/gradient_sync_strategy.h"
-#include "trireme/train/gradients/gradient_noise.h"
 #include "trireme/train/gradients/gradients.h"
 #include "trireme/train/precision/loss_scaling.h"
+#include "trireme/train/step_feature.h"
 
 namespace trireme {
 
-/// The parts of a training run, built once from the configuration and handed to every step.
+/// The parts of a training run, built once from the configuration and handed to every step. None of
+/// them is missing in a run that steps, but for the data of a caller that brings its own batches.
 struct TRIREME_API Run {
-  Group group;
+  DeviceMesh mesh;
   std::shared_ptr<Model> model;
   NamedTensors weights;  // the model's parameters as they are trained and saved
                          // (train/precision/precision.h)
   std::shared_ptr<const DataSource> train_data, held_out;
+  std::unique_ptr<StepPlan> plan;
   std::unique_ptr<PrefetchingLoader> loader;
-  std::unique_ptr<GradientSyncStrategy> exchange;  // null: gradients are plain sums over all ranks
-  std::unique_ptr<TuneBuckets> tuning;             // null: buckets are as configured
+  std::unique_ptr<GradientSyncStrategy> exchange;
   std::unique_ptr<Gradients> gradients;
   std::unique_ptr<Compute> compute;
   std::unique_ptr<LossScaling> scaling;
-  std::unique_ptr<GradientNoise> noise;    // null unless asked for
-  std::unique_ptr<Balance> balance;        // null: every rank has as many samples
-  std::unique_ptr<MemoryBackoff> backoff;  // null: out of memory ends the run
+  std::shared_ptr<OutOfMemoryPolicy> out_of_memory = end_on_out_of_memory();
   std::shared_ptr<OwnTime> own_time = std::make_shared<OwnTime>();  // computing, not waiting
   std::unique_ptr<Optimizer> optimizer;
   std::optional<LRScheduler> schedule;
+  std::vector<std::shared_ptr<StepFeature>> features;
 
   Batches batches;
-  std::shared_ptr<const TokenSteps> token_steps;  // null: a step has batches.train samples
   std::string lr_by_batch = "none";  // how a step's rate follows its samples (batch_lr_factor)
-  Deal deal = Deal::blocks;          // of micro-batches to ranks
   int64_t steps = 0;                 // that the run will have
   int64_t step = 0;                  // done
   int64_t seed = 42;
   double clip_norm = 0;
   bool reproducible = false;
-  bool drop_last = true;  // of an epoch's samples, those that do not fill a step
-  bool text = false;      // weights are tokens
+  bool text = false;  // weights are tokens
   int64_t eval_batches = 0;
   std::string identity;  // what must be equal for the same bits (reproducible mode)
   std::string data_identity;
-  std::string precision;              // for people; "": float32
-  std::string recompute;              // which blocks, for people; "": none
-  std::string sharding;               // what ranks share out, for people; "": nothing
-  std::string layout = "replicated";  // how state lies on ranks: checkpoint/sharded_writer.h
-  bool collective_forward = false;    // ZeRO-3: every rank runs as many forwards
+  std::vector<std::string> setup;   // for the start line: precision, recomputation, sharding
+  bool collective_forward = false;  // ZeRO-3: every rank runs as many forwards
+
+  /// All ranks of the run.
+  Group world() const { return mesh.world(); }
+  /// Those that this rank's gradients are added with.
+  Group data_parallel() const { return mesh.group("dp"); }
+  /// The first feature of that type; null: the run has none.
+  template <class Feature>
+  Feature* find() const {
+    for (const auto& f : features)
+      if (auto* found = dynamic_cast<Feature*>(f.get())) return found;
+    return nullptr;
+  }
 
   /// Of the step that is next, over all ranks.
-  int64_t samples_of_step() const;
+  int64_t samples_of_step() const { return plan->samples(step); }
   double lr_factor() const;
 
   /// Everything that a checkpoint holds.

@@ -7,18 +7,20 @@
 namespace trireme {
 
 std::string save_run(Run& run, const std::string& folder, int keep) {
-  const GradientSyncStrategy::AveragedWeightsGuard one(run.exchange.get());
+  const GradientSyncStrategy::AveragedWeightsGuard one(*run.exchange);
   const StateWalk walk = [&](StateVisitor& v) { run.state(v); };
-  if (run.layout == "replicated")
-    return save_step(folder, run.step, walk, {keep, run.group.rank(), run.group.size()});
-  return save_sharded_step(folder, run.step, walk, run.group, {run.layout, keep});
+  const Group world = run.world();
+  const std::string& layout = run.exchange->layout();
+  if (layout == "replicated")
+    return save_step(folder, run.step, walk, {keep, world.rank(), world.size()});
+  return save_sharded_step(folder, run.step, walk, world, {layout, keep});
 }
 
 CheckpointInfo load_run(Run& run, const std::string& path, const TiedNames& tied) {
-  const GradientSyncStrategy::AveragedWeightsGuard loading(run.exchange.get(), true);
+  const GradientSyncStrategy::AveragedWeightsGuard loading(*run.exchange, true);
   LoadOptions options;
-  options.layout = run.layout;
-  options.rank = run.group.rank();
+  options.layout = run.exchange->layout();
+  options.rank = run.world().rank();
   options.tied = tied;
   const CheckpointInfo info = load_step(
       path, [&](StateVisitor& v) { run.state(v); }, options);

@@ -24,35 +24,35 @@ StepReport finish_step(Run& run) {
   run.own_time->waiting();
   // A codec keeps what it does not send: what clipping takes away must be gone before (or else
   // comes back as a burst, which clipping then takes for an explosion).
-  const bool own = run.clip_norm > 0 && run.exchange && run.exchange->clips_own();
+  const bool own = run.clip_norm > 0 && run.exchange->clips_own();
   if (own) run.gradients->clip_own(run.clip_norm, run.scaling->inverse());
   run.gradients->close();  // flush and wait: sums over ranks
   run.own_time->computing();
   GlobalLoss loss = global_loss(run);  // they rode along; all raise alike if one is not finite
-  if (run.backoff) run.backoff->after_step();
-  if (run.balance) run.balance->after_step(run.step);  // whose samples the next steps' are
+  for (const auto& feature : run.features) feature->closed(run.step);
   const double grad_scale = run.scaling->inverse() / loss.gradient_weight;  // scaled sums → mean
   // The same on all ranks; its norm is of the mean.
   Verdict verdict = judge(run, loss, grad_scale, own ? 0 : run.clip_norm);
   const int64_t samples = run.samples_of_step();
-  if (run.noise && verdict.finite())  // for the record; changes nothing
-    run.noise->end_step(grad_scale, verdict.norm.norm, static_cast<double>(samples));
   const double lr = run.schedule->lr_at(run.step - run.scaling->skipped()) * run.lr_factor();
   if (verdict.finite()) {
     Span span("optimizer", "step");
-    if (!run.exchange || run.exchange->steps_on_this_rank())
+    if (run.exchange->steps_on_this_rank())
       run.optimizer->step(lr,
                           grad_scale * verdict.norm.coefficient);  // clipping in the same factor
     run.own_time->waiting();
-    run.gradients->publish();                                // ZeRO: what this rank owns
-    if (run.exchange) run.exchange->after_optimizer_step();  // ranks apart: one again, if due
+    run.gradients->publish();              // ZeRO: what this rank owns
+    run.exchange->after_optimizer_step();  // ranks apart: one again, if due
     run.own_time->computing();
   }
   const double scale = run.scaling->loss_scale();
   run.scaling->update(verdict.gradients);  // a step that overflowed is left out, or ends the run
-  if (const double now = run.scaling->loss_scale(); run.exchange && scale > 0 && now != scale)
+  if (const double now = run.scaling->loss_scale(); scale > 0 && now != scale)
     run.exchange->rescaled(now / scale);  // what was kept is in the gradients' unit
   run.own_time->waiting();
+  for (const auto& feature : run.features)
+    feature->stepped(
+        {verdict.finite(), grad_scale, verdict.norm.norm, static_cast<double>(samples)});
   ++run.step;
   return {loss.mean(), verdict.norm.norm, lr,    loss.weight,
           samples,     loss.stop,         scale, !verdict.finite()};

@@ -11,4 +11,8 @@ namespace trireme {
 StepMetrics step_metrics(const Run& run, const StepReport& report, double seconds,
                          std::vector<std::pair<std::string, double>> more = {});
 
+/// What has changed by itself in the step that is done, a line each. Every rank calls it, once a
+/// step.
+std::vector<std::string> news_of(const Run& run);
+
 }  // namespace trireme

@@ -51,24 +51,13 @@ void resume_from(Run& run, const std::string& path) {
   run.identity = identity;
 }
 
-// Of few ranks each one's samples; of many the least and the most.
-void add_shares(StepMetrics& m, const Shares& shares) {
-  const auto [least, most] = std::minmax_element(shares.begin(), shares.end());
-  if (shares.size() > 16) {
-    m.more.emplace_back("samples_least", static_cast<double>(*least));
-    m.more.emplace_back("samples_most", static_cast<double>(*most));
-  }
-  for (size_t r = 0; r < shares.size() && shares.size() <= 16; ++r)
-    m.more.emplace_back(fmt::format("samples_rank{}", r), static_cast<double>(shares[r]));
-}
-
 /// What rank 0 shows and writes about a run; nothing on the other ranks.
 class Report {
  public:
   Report(const Config& config, const Run& run, const TrainOptions& options)
       : options_(options), run_(run) {
-    if (run.group.rank() != 0) return;
-    const RunStart start{run.group.size(), static_cast<uint64_t>(run.seed), config.hash()};
+    if (run.world().rank() != 0) return;
+    const RunStart start{run.world().size(), static_cast<uint64_t>(run.seed), config.hash()};
     const auto mode = options.resume ? MetricsMode::resume : MetricsMode::fresh;
     metrics_.emplace_back(
         std::make_unique<MetricsFile>(options.run_dir + "/metrics.jsonl", start, mode));
@@ -86,36 +75,30 @@ class Report {
   }
 
   void step(const StepReport& r, double seconds, const StepTimes& times) {
-    if (run_.group.rank() != 0) return;
+    if (run_.world().rank() != 0) return;
     std::vector<std::pair<std::string, double>> parts;
     for (const char* category : {"compute", "exposed_comm", "optimizer", "data"})
       parts.emplace_back(std::string(category) + "_ms", times.of(category) * 1e3);
     StepMetrics m = step_metrics(run_, r, seconds, std::move(parts));
-    if (run_.balance) add_shares(m, run_.balance->shares(run_.step - 1));
     for (auto& file : metrics_) file->step(m);
     totals_[0] += times.of("compute"), totals_[1] += times.of("exposed_comm"),
         totals_[2] += times.of("optimizer"), totals_[3] += times.of("data"), totals_[4] += seconds;
     if (progress_)
       progress_->step({run_.step, r.loss, r.grad_norm,
-                       memory_use(run_.group.shared_bytes()).total(), m.samples_per_s,
+                       memory_use(run_.world().shared_bytes()).total(), m.samples_per_s,
                        m.tokens_per_s});
   }
 
   void note(const std::string& text) {
-    if (run_.group.rank() != 0) return;
+    if (run_.world().rank() != 0) return;
     if (progress_)
       progress_->note(text);
     else if (options_.say)
       options_.say(text);
   }
 
-  void news() {
-    if (run_.backoff) say_lines(run_.backoff->news());
-    if (run_.balance) say_lines(run_.balance->news());
-  }
-
   void held_out(const Evaluation& e) {
-    if (run_.group.rank() != 0) return;
+    if (run_.world().rank() != 0) return;
     for (auto& file : metrics_)
       file->event("eval", run_.step, {{"held_out_loss", e.loss}, {"accuracy", e.accuracy}});
     note(run_.text ? fmt::format("step {}: held-out loss {:.4f} nats a byte ({} tokens)", run_.step,
@@ -127,25 +110,18 @@ class Report {
   void done(int64_t steps) {
     for (auto& file : metrics_) file->done(steps);
     if (progress_) progress_->finish();
-    if (run_.group.rank() == 0 && totals_[4] > 0)
+    if (run_.world().rank() == 0 && totals_[4] > 0)
       note(
           fmt::format("time: compute {:.1f} %, exposed communication {:.1f} %, optimizer {:.1f} %, "
                       "data {:.1f} %",
                       100 * totals_[0] / totals_[4], 100 * totals_[1] / totals_[4],
                       100 * totals_[2] / totals_[4], 100 * totals_[3] / totals_[4]));
-    if (run_.group.rank() == 0 && run_.noise) note(advice(run_.noise->noise(), run_.batches.train));
+    for (const auto& feature : run_.features)
+      if (const std::string line = feature->summary(run_.batches.train); !line.empty()) note(line);
     progress_.reset();
   }
 
  private:
-  void say_lines(const std::string& text) {
-    for (size_t at = 0; at < text.size();) {
-      const size_t end = std::min(text.find('\n', at), text.size());
-      note(text.substr(at, end - at));
-      at = end + 1;
-    }
-  }
-
   const TrainOptions& options_;
   const Run& run_;
   std::vector<std::unique_ptr<MetricsFile>> metrics_;
@@ -174,26 +150,16 @@ std::string start_line(const Run& run) {
   for (const auto& [name, p] : run.gradients->parameters()) parameters += p.numel();
   std::string text = fmt::format(
       "{} parameters on {} rank{}; {}; {} × {} × {} = {} samples a step", with_commas(parameters),
-      run.group.size(), run.group.size() == 1 ? "" : "s", run.train_data->describe(),
+      run.world().size(), run.world().size() == 1 ? "" : "s", run.train_data->describe(),
       run.batches.micro, run.batches.accumulation, run.batches.dp, run.batches.train);
-  if (run.group.size() > 1 && run.group.backend() != "local")
-    text += "; collectives by " + run.group.backend();
-  if (!run.precision.empty()) text += "; " + run.precision;
-  if (!run.recompute.empty()) text += "; " + run.recompute;
-  if (!run.sharding.empty()) text += "; " + run.sharding;
-  if (run.tuning) text += "; " + run.tuning->text();
-  if (run.exchange) text += "; " + run.exchange->text();
-  if (run.token_steps)
-    text += fmt::format(
-        "; micro-batches of up to {} tokens: {} of {:.1f} documents on average, "
-        "{:.0f} % padding, {} documents left out",
-        run.token_steps->max_tokens(), run.token_steps->batches().size(),
-        static_cast<double>(run.token_steps->batches().sequences()) /
-            static_cast<double>(run.token_steps->batches().size()),
-        100 * run.token_steps->batches().padding(), run.token_steps->batches().left_out());
-  if (run.balance)
-    text += fmt::format("; shares follow throughput, {} to begin with",
-                        shares_text(run.balance->shares(run.step)));
+  if (run.world().size() > 1 && run.world().backend() != "local")
+    text += "; collectives by " + run.world().backend();
+  std::vector<std::string> parts = run.setup;
+  parts.push_back(run.exchange->text());
+  parts.push_back(run.plan->describe());
+  for (const auto& feature : run.features) parts.push_back(feature->describe(run.step));
+  for (const std::string& part : parts)
+    if (!part.empty()) text += "; " + part;
   if (run.reproducible)
     text += fmt::format("; reproducible: {} gradient buffers a rank beside the buckets [{}]",
                         run.gradients->tree_buffers(static_cast<int>(run.batches.accumulation)),
@@ -212,7 +178,7 @@ TrainResult train(const Config& config, Group group, const TrainOptions& options
   }
   failpoint("train.build");
   Run run = build_run(config, group);
-  if (run.backoff) run.backoff->when_short(options.memory_short);
+  run.out_of_memory->when_short(options.memory_short);
   if (options.resume) resume_from(run, *options.resume);
   check<UsageError>(run.step <= run.steps,
                     "the checkpoint has {} steps behind it; training.steps is {}: raise it",
@@ -257,7 +223,7 @@ TrainResult train(const Config& config, Group group, const TrainOptions& options
     report.note(fmt::format("saved {}", result.checkpoint));
   };
   auto held_out = [&] {
-    const GradientSyncStrategy::AveragedWeightsGuard one(run.exchange.get());
+    const GradientSyncStrategy::AveragedWeightsGuard one(*run.exchange);
     const Evaluation e = evaluate(run);
     result.held_out_loss = e.loss;
     report.held_out(e);
@@ -272,11 +238,7 @@ TrainResult train(const Config& config, Group group, const TrainOptions& options
     const auto now = Clock::now();
     watch.check();
     report.step(r, std::chrono::duration<double>(now - begin).count(), spans.take());
-    if (run.exchange)
-      if (const std::string news = run.exchange->news(); !news.empty()) report.note(news);
-    if (run.tuning)
-      if (const std::string found = run.tuning->after_step(); !found.empty()) report.note(found);
-    report.news();
+    for (const std::string& line : news_of(run)) report.note(line);
     result.stopped = run.step < run.steps ? r.stop : 0;
     if (result.stopped || (save_every > 0 && run.step % save_every == 0)) save();
     if (!result.stopped && run.held_out && eval_every > 0 && run.step % eval_every == 0) {

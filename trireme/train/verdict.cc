@@ -19,8 +19,7 @@ GlobalLoss global_loss(const Run& run) {
     total.weight += static_cast<int64_t>(told.weights[r]);
     total.stop = std::max(total.stop, static_cast<int>(told.stops[r]));
   }
-  total.gradient_weight =
-      run.exchange ? run.exchange->weight(told) : static_cast<double>(total.weight);
+  total.gradient_weight = run.exchange->weight(told);
   if (const int r = total.not_finite; r >= 0 && !run.scaling->skips())
     throw NumericError(fmt::format("the loss of rank {} is {} in step {}. Lower the learning "
                                    "rate, clip gradients, or look at this "

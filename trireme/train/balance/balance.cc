@@ -35,7 +35,7 @@ Balance::Balance(const BalanceOptions& options, int ranks, RoundRecord& record, 
       time_(record.add([&time] { return time.take(); })),
       deal_(std::make_shared<ShareDeal>(equal_shares(options.samples, ranks, options.least))) {}
 
-void Balance::after_step(int64_t step) {
+void Balance::closed(int64_t step) {
   deal_->forget_before(step);
   std::vector<double> seconds = record_.of(time_);
   // Steps before a change has come are of the shares before it.
@@ -118,6 +118,22 @@ void Balance::state(StateVisitor& v) {
     news_ = fmt::format("balance: the checkpoint is of other ranks: {} samples each again",
                         shares_text(deal_->newest()));
   }
+}
+
+std::string Balance::describe(int64_t step) const {
+  return fmt::format("shares follow throughput, {} to begin with", shares_text(shares(step)));
+}
+
+void Balance::metrics(int64_t step, const AddMetric& add) const {
+  const Shares all = shares(step);
+  const auto [least, most] = std::minmax_element(all.begin(), all.end());
+  if (all.size() > 16) {
+    add("samples_least", static_cast<double>(*least));
+    add("samples_most", static_cast<double>(*most));
+    return;
+  }
+  for (size_t r = 0; r < all.size(); ++r)
+    add(fmt::format("samples_rank{}", r), static_cast<double>(all[r]));
 }
 
 BalanceOptions balance_options(const Config& c, const Batches& batches) {

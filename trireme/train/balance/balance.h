@@ -12,6 +12,7 @@
 #include "trireme/grad/rounds/round_record.h"
 #include "trireme/tensor/state.h"
 #include "trireme/train/balance/own_time.h"
+#include "trireme/train/step_feature.h"
 
 namespace trireme {
 
@@ -31,20 +32,20 @@ struct BalanceOptions {
 /// A rank's measure is its seconds for a sample, the median of `every` steps: that of its whole own
 /// time (optimizer included), so shares are right when all ranks need equally long between two
 /// meetings. State: "balance.*", the same on all ranks.
-class TRIREME_API Balance {
+class TRIREME_API Balance final : public StepFeature {
  public:
   /// Before the first round; the record and the time outlive this object.
   Balance(const BalanceOptions& options, int ranks, RoundRecord& record, OwnTime& time);
-  Balance(const Balance&) = delete;
 
   std::shared_ptr<const ShareDeal> deal() const { return deal_; }
   /// Samples of each rank in a step.
   Shares shares(int64_t step) const { return deal_->at(step); }
-  /// The round of step `step` (from 0) is closed, the next batch is not yet asked for.
-  void after_step(int64_t step);
-  /// What is to be said of the steps since the last call; "" mostly.
-  std::string news();
-  void state(StateVisitor& visitor);
+  void closed(int64_t step) override;
+  std::string news() override;
+  void state(StateVisitor& visitor) override;
+  std::string describe(int64_t step) const override;
+  /// Of few ranks each one's samples; of many the least and the most.
+  void metrics(int64_t step, const AddMetric& add) const override;
 
  private:
   void decide(int64_t step, const std::vector<double>& seconds);

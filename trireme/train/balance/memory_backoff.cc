@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <new>
 
 #include "trireme/base/check.h"
 #include "trireme/train/run.h"
@@ -26,15 +25,6 @@ std::string joined(const std::vector<int64_t>& list) {
 }
 
 }  // namespace
-
-bool is_out_of_memory(const std::exception& error) {
-  if (dynamic_cast<const std::bad_alloc*>(&error)) return true;
-  if (dynamic_cast<const Error*>(&error)) return false;  // ours say what they mean
-  const std::string_view text = error.what();
-  for (const char* words : {"not enough memory", "can't allocate memory", "out of memory"})
-    if (text.find(words) != text.npos) return true;
-  return false;
-}
 
 MemoryBackoff::MemoryBackoff(int rank, int ranks, RoundRecord& record)
     : rank_(rank),
@@ -84,13 +74,13 @@ void MemoryBackoff::run(Run& run, const Batch& batch, const Compute& compute) {
     }
     for (auto& p : run.model->parameters()) p.mutable_grad() = at::Tensor();
     if (give_back_) give_back_();
-    if (run.noise) run.noise->begin_again();
+    for (const auto& feature : run.features) feature->begin_again();
     parts = cut(batch);
     run.gradients->reopen(contributions(parts));
   }
 }
 
-void MemoryBackoff::after_step() {
+void MemoryBackoff::closed(int64_t) {
   const auto limits = record_.of(limit_fact_), failed = record_.of(failed_fact_);
   for (size_t r = 0; r < limits_.size(); ++r) {
     limits_[r] = static_cast<int64_t>(limits[r]);

@@ -10,13 +10,10 @@
 #include "trireme/data/batch.h"
 #include "trireme/grad/rounds/round_record.h"
 #include "trireme/tensor/state.h"
+#include "trireme/train/balance/out_of_memory.h"
+#include "trireme/train/step_feature.h"
 
 namespace trireme {
-
-struct Run;
-
-/// std::bad_alloc, and what LibTorch's allocators throw when there is no memory.
-TRIREME_API bool is_out_of_memory(const std::exception& error);
 
 /// A rank that runs out of memory does its part of the step again, in micro-batches of half the
 /// size, and stays with those; down to one sample. Nothing of a step has left the rank then: until
@@ -27,32 +24,26 @@ TRIREME_API bool is_out_of_memory(const std::exception& error);
 /// lost in a size that had fitted and a part of the gradients has left. On Linux that promises
 /// memory that is not there (overcommit) a process is killed instead of told; a limit (ulimit -v,
 /// -d) makes it an error. State: "balance.limits".
-class TRIREME_API MemoryBackoff {
+class TRIREME_API MemoryBackoff final : public StepFeature, public OutOfMemoryPolicy {
  public:
   MemoryBackoff(int rank, int ranks, RoundRecord& record);
-  MemoryBackoff(const MemoryBackoff&) = delete;
 
   /// The same samples in micro-batches that this rank has memory for, as far as it knows.
-  Batch cut(const Batch& batch) const;
-  /// For Gradients::open().
-  int contributions(const Batch& batch) const;
-  /// `compute` does the rank's part of a step; it notes in its second argument the micro-batch that
-  /// it is at. run.gradients are open; they are opened again as often as it takes.
-  using Compute = std::function<void(const Batch&, size_t& at)>;
-  void run(Run& run, const Batch& batch, const Compute& compute);
-
-  /// Called where memory was short and all of the attempt is freed, and before each step from then
-  /// on: the process may keep less.
-  void when_short(std::function<void()> give_back) { give_back_ = std::move(give_back); }
-  /// The round is closed.
-  void after_step();
-  /// "rank 1 ran out of memory …", since the last call; "" mostly.
-  std::string news();
+  Batch before_backward(Batch batch) override { return cut(batch); }
+  int contributions(const Batch& batch) const override;
+  /// run.gradients are opened again as often as it takes.
+  void run(Run& run, const Batch& batch, const Compute& compute) override;
+  void when_short(std::function<void()> give_back) override { give_back_ = std::move(give_back); }
+  void closed(int64_t step) override;
+  /// "rank 1 ran out of memory …"
+  std::string news() override;
   /// Most samples of a micro-batch, of each rank; 0: as the deal says.
   const std::vector<int64_t>& limits() const { return limits_; }
-  void state(StateVisitor& visitor);
+  void state(StateVisitor& visitor) override;
 
  private:
+  Batch cut(const Batch& batch) const;
+
   int rank_;
   RoundRecord& record_;
   int64_t limit_ = 0;   // of this rank

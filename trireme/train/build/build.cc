@@ -12,6 +12,8 @@
 #include "trireme/data/idx.h"
 #include "trireme/layers/dropout.h"
 #include "trireme/tensor/random.h"
+#include "trireme/train/balance/balance.h"
+#include "trireme/train/balance/memory_backoff.h"
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/recompute_setup.h"
 #include "trireme/train/build/training_parts.h"
@@ -91,18 +93,18 @@ void open_data(Run& run, const Config& c) {
                       "{}: model.vocab is {}; text is bytes, so at least 256",
                       c.origin("model.vocab"), c.get_int("model.vocab"));
   run.text = gpt;
-  run.drop_last = c.get_bool("training.drop_last");
-  if (!run.drop_last) run.data_identity += ", the last of an epoch too";  // another place in it
+  if (!c.get_bool("training.drop_last"))
+    run.data_identity += ", the last of an epoch too";  // another place in it
 }
 
-GlobalBatch plan_of(const Run& run) {
+GlobalBatchOptions batch_options(const Run& run, const Config& c) {
   GlobalBatchOptions o;
   o.dataset_size = run.train_data->size();
   o.leaf_size = run.batches.micro;
   o.leaves = run.batches.accumulation * run.batches.dp;
   o.seed = static_cast<uint64_t>(run.seed);
-  o.drop_last = run.drop_last;
-  return GlobalBatch(o);
+  o.drop_last = c.get_bool("training.drop_last");
+  return o;
 }
 
 void model_state(Model& model, const NamedTensors& weights, StateVisitor& v) {
@@ -113,15 +115,12 @@ void model_state(Model& model, const NamedTensors& weights, StateVisitor& v) {
 int64_t count_steps(const Config& c, const Run& run) {
   const int64_t steps = c.get_int("training.steps"), epochs = c.get_int("training.epochs");
   if (epochs == 0) return steps ? steps : 1000;
-  const int64_t by_epochs = epochs * (run.token_steps ? run.token_steps->steps_per_epoch()
-                                                      : plan_of(run).steps_per_epoch());
+  const int64_t by_epochs = epochs * run.plan->steps_per_epoch();
   return steps ? std::min(steps, by_epochs) : by_epochs;
 }
 
-// Micro-batches by a budget of tokens, where that is asked for.
-void open_token_steps(Run& run, const Config& c) {
-  const std::string section = "data_efficiency.data_sampling.dynamic_batching.";
-  if (!c.applies(section + "enabled") || !c.get_bool(section + "enabled")) return;
+// Micro-batches by a budget of tokens.
+TokenBatchOptions token_options(const Run& run, const Config& c, const std::string& section) {
   TokenBatchOptions o;
   o.max_tokens = c.get_int(section + "max_tokens");
   o.min_rows = c.get_int(section + "min_batch_size");
@@ -131,22 +130,34 @@ void open_token_steps(Run& run, const Config& c) {
               : order == "seqlen" ? TokenBatchOptions::Picking::seqlen
                                   : TokenBatchOptions::Picking::dataloader;
   o.seed = static_cast<uint64_t>(run.seed);
-  run.token_steps = std::make_shared<TokenSteps>(run.train_data->lengths(), o,
-                                                 run.batches.accumulation * run.batches.dp);
+  return o;
+}
+
+// The run's data, divided into steps.
+void plan_steps(Run& run, const Config& c, Deal deal) {
+  const std::string section = "data_efficiency.data_sampling.dynamic_batching.";
+  if (!c.applies(section + "enabled") || !c.get_bool(section + "enabled")) {
+    run.plan = leaf_plan(batch_options(run, c), deal);
+    return;
+  }
+  const TokenBatchOptions o = token_options(run, c, section);
+  run.plan = std::make_unique<TokenPlan>(std::make_shared<TokenSteps>(
+      run.train_data->lengths(), o, run.batches.accumulation * run.batches.dp));
   run.lr_by_batch = c.get_string(section + "lr_scaling_method");
-  run.data_identity += fmt::format(" in {} tokens, {} to {} sequences, {}", o.max_tokens,
-                                   o.min_rows, o.max_rows, order);
+  run.data_identity +=
+      fmt::format(" in {} tokens, {} to {} sequences, {}", o.max_tokens, o.min_rows, o.max_rows,
+                  c.get_string(section + "sequence_picking_order"));
 }
 
 LoaderOptions loader_options(const Run& run, const Config& c) {
   LoaderOptions o;
   o.first_step = run.step;
-  o.timeout = run.group.timeout();
+  o.timeout = run.world().timeout();
   // Left to us, a thread reads ahead where the rank has a core to spare: else it takes time from
   // the one that trains.
-  const int64_t workers = c.has("data.workers")              ? c.get_int("data.workers")
-                          : spare_cpus(run.group.size()) > 0 ? 1
-                                                             : 0;
+  const int64_t workers = c.has("data.workers")                ? c.get_int("data.workers")
+                          : spare_cpus(run.world().size()) > 0 ? 1
+                                                               : 0;
   o.background = workers > 0;
   o.threads = std::max(1, static_cast<int>(workers));
   o.depth = std::max(o.depth, o.threads);
@@ -156,13 +167,17 @@ LoaderOptions loader_options(const Run& run, const Config& c) {
 // Shares of ranks that follow their throughput, and what a rank without memory does.
 void set_up_balance(Run& run, const Config& c) {
   if (c.get_string("balance.mode") == "none") return;
-  const int rank = run.group.rank(), ranks = run.group.size();
-  most_at_once(c, run.batches, rank);  // says now what it would say when data is read
+  const Group dp = run.data_parallel();
+  const int rank = dp.rank(), ranks = dp.size();
   BalanceOptions options = balance_options(c, run.batches);
   options.loader_depth = loader_options(run, c).depth;
-  run.balance = std::make_unique<Balance>(options, ranks, run.gradients->record(), *run.own_time);
-  if (c.get_bool("balance.memory_backoff"))
-    run.backoff = std::make_unique<MemoryBackoff>(rank, ranks, run.gradients->record());
+  auto balance = std::make_shared<Balance>(options, ranks, run.gradients->record(), *run.own_time);
+  run.plan = share_plan(batch_options(run, c), balance->deal(), most_at_once(c, run.batches, rank));
+  run.features.push_back(std::move(balance));
+  if (!c.get_bool("balance.memory_backoff")) return;
+  auto backoff = std::make_shared<MemoryBackoff>(rank, ranks, run.gradients->record());
+  run.out_of_memory = backoff;
+  run.features.push_back(std::move(backoff));
 }
 
 }  // namespace
@@ -187,34 +202,30 @@ std::shared_ptr<Model> load_model(const Config& config, const std::string& check
 }
 
 void start_data(Run& run, const Config& config) {
-  const int rank = run.group.rank();
+  const Group dp = run.data_parallel();
   run.loader = std::make_unique<PrefetchingLoader>(
-      run.token_steps ? token_step_batches(run.train_data, run.token_steps, rank, run.group.size())
-      : run.balance   ? share_batches(run.train_data, plan_of(run), rank, run.balance->deal(),
-                                      most_at_once(config, run.batches, rank))
-                    : leaf_batches(run.train_data, plan_of(run), rank, run.group.size(), run.deal),
-      loader_options(run, config));
+      run.plan->batches(run.train_data, dp.rank(), dp.size()), loader_options(run, config));
 }
 
 Run build_run(const Config& c, Group group) {
   Run run;
-  run.group = group;
+  const Sharding sharding = c.resolve_sharding(group.size());
+  run.mesh = DeviceMesh(
+      group, parallel_axes({.dp_replicate = sharding.dp_replicate, .dp_shard = sharding.dp_shard}));
   run.seed = c.get_int("training.seed");
   run.batches = c.resolve_batches(group.size());
   run.reproducible = c.get_bool("training.reproducible");
   const int64_t leaves = run.batches.accumulation * run.batches.dp;
   const PrecisionPlan precision = plan_precision(c);
   check_precision(precision, at::kCPU);
-  run.precision = describe(precision);
   open_data(run, c);
-  open_token_steps(run, c);
   ZeroSetup zero = set_up_zero(c, group, precision);
-  run.sharding = describe(zero, c);
-  run.layout = layout_of(zero);
   run.collective_forward = zero.stage == ZeroStage::parameters;
+  const std::string about_zero = describe(zero, c);
   run.model = made_sharded(zero, precision,
                            [&](const UnitMade& unit_made) { return build_model(c, unit_made); });
-  if (run.reproducible && zero.stage != ZeroStage::none) run.deal = Deal::strided;
+  plan_steps(run, c,
+             run.reproducible && zero.stage != ZeroStage::none ? Deal::strided : Deal::blocks);
   if (run.reproducible) check_reproducible(group, leaves, precision, *run.model);
   run.weights = stored_weights(*run.model, precision);
   run.steps = count_steps(c, run);
@@ -223,14 +234,8 @@ Run build_run(const Config& c, Group group) {
   complete_training(run, c, zero, precision, run.batches.train * per_sample);
   set_up_balance(run, c);
   run.identity = run_identity(run.batches.micro, leaves);
-  run.recompute = set_up_recompute(run, c);
+  run.setup = {describe(precision), set_up_recompute(run, c), about_zero};
   return run;
-}
-
-int64_t Run::samples_of_step() const {
-  return token_steps                ? token_steps->samples(step)
-         : drop_last || !train_data ? batches.train  // an engine's data is its caller's
-                                    : plan_of(*this).samples_of(step);
 }
 
 double Run::lr_factor() const {
@@ -248,14 +253,11 @@ void Run::state(StateVisitor& v) {
   }
   if (sharded)
     sharded->sharded_state(v, [&](StateVisitor& shards) { optimizer->state(shards); });
-  else if (exchange)
-    exchange->state(v, [&](StateVisitor& own) { optimizer->state(own); });
   else
-    optimizer->state(v);
-  if (exchange && exchange->sees_buckets()) gradients->state(v);
+    exchange->state(v, [&](StateVisitor& own) { optimizer->state(own); });
+  if (exchange->sees_buckets()) gradients->state(v);
   scaling->state(v);
-  if (balance) balance->state(v);
-  if (backoff) backoff->state(v);
+  for (const auto& feature : features) feature->state(v);
   v.value("train.step", step);
   v.value("train.seed", seed);
   v.value("train.identity", identity);

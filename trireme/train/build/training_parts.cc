@@ -5,6 +5,8 @@
 
 #include "trireme/base/check.h"
 #include "trireme/train/build/precision_parts.h"
+#include "trireme/train/build/tune_buckets.h"
+#include "trireme/train/gradients/gradient_noise.h"
 
 namespace trireme {
 namespace {
@@ -162,24 +164,27 @@ void complete_training(Run& run, const Config& c, ZeroSetup& zero, const Precisi
   for (const auto& [name, w] : run.weights)
     if (w.requires_grad()) parameters.emplace_back(name, w);
   const NamedTensors buffers = buffers_of(*run.model);
-  run.noise = gradient_noise(c, run.group, run.batches);
-  CommHook hook = hook_for(precision);
-  run.exchange = make_exchange(c, run.group, parameters);
-  if (run.exchange) {
-    hook = run.exchange->hook();
-    run.layout = run.exchange->layout();
+  const Group dp = run.data_parallel();
+  run.exchange = make_exchange(c, dp, parameters, hook_for(precision), layout_of(zero));
+  CommHook hook = run.exchange->hook();
+  std::shared_ptr<BucketTuning> tuned;
+  if (std::shared_ptr<TuneBuckets> tuning = TuneBuckets::make(c, dp, parameters)) {
+    tuned = tuning->buckets();
+    hook = tuned->hook();
+    run.features.push_back(std::move(tuning));
   }
-  run.tuning = TuneBuckets::make(c, run.group, parameters);
-  if (run.tuning) hook = run.tuning->buckets()->hook();
-  if (run.noise) hook = run.noise->around(hook);
+  if (std::shared_ptr<GradientNoise> noise = gradient_noise(c, dp, run.batches)) {
+    hook = noise->around(hook);
+    run.features.push_back(std::move(noise));
+  }
   FullySharded* units = zero.sharded.get();
-  const bool clips_own = run.clip_norm > 0 && run.exchange && run.exchange->may_clip_own();
+  const bool clips_own = run.clip_norm > 0 && run.exchange->may_clip_own();
   run.gradients = gradients_for(zero, c, precision, parameters, buffers, std::move(hook),
-                                run.tuning ? run.tuning->buckets() : nullptr, clips_own);
-  if (run.exchange) run.exchange->attach(parameters, buffers);
+                                std::move(tuned), clips_own);
+  run.exchange->attach(parameters, buffers);
   run.compute = compute_for(precision, run.model, run.weights, *run.gradients);
   if (units) run.compute = sharded_compute(std::move(run.compute), *units);
-  run.scaling = scaling_for(precision, run.group, step_weight);
+  run.scaling = scaling_for(precision, run.world(), step_weight);
   const auto parts = run.gradients->norm_parts();
   run.optimizer = offloaded(c, zero, *run.gradients, [&](NamedTensors owned) {
     return optimizer_for(precision, std::move(owned),

@@ -49,7 +49,7 @@ std::unique_ptr<TuneBuckets> TuneBuckets::make(const Config& c, Group group,
   if (!text.empty()) {
     const BucketsFile found = buckets_of_text(text, path);
     if (found.of == t->of_) {
-      t->text_ = "buckets as tuned: " + describe(found.setting);
+      t->text_ = "buckets as tuned: " + trireme::describe(found.setting);
       t->buckets_ = std::make_shared<BucketTuning>(found.setting, std::nullopt, sizes.first_bytes);
       return t;
     }
@@ -67,7 +67,7 @@ std::unique_ptr<TuneBuckets> TuneBuckets::make(const Config& c, Group group,
   std::set<int64_t> others;
   for (int64_t bytes : {start.bytes / 4, start.bytes * 4, start.bytes * 16, all})
     if (bytes >= 65536 && bytes <= all && bytes != start.bytes) others.insert(bytes);
-  t->text_ = fmt::format("tuning buckets, from {}", describe(start));
+  t->text_ = fmt::format("tuning buckets, from {}", trireme::describe(start));
   t->buckets_ =
       std::make_shared<BucketTuning>(start,
                                      BucketTuner(start, {others.begin(), others.end()},
@@ -76,14 +76,15 @@ std::unique_ptr<TuneBuckets> TuneBuckets::make(const Config& c, Group group,
   return t;
 }
 
-std::string TuneBuckets::after_step() {
+std::string TuneBuckets::news() {
   const BucketTuner* tuner = buckets_->tuner();
   if (told_ || !tuner || !tuner->done()) return "";
   told_ = true;
   const BucketsFile found{of_, tuner->best(), 1e3 * tuner->seconds_before(),
                           1e3 * tuner->seconds_after()};
   if (!file_.empty() && rank_ == 0) write_file_atomic(file_, to_text(found));
-  std::string text = fmt::format("tuned: {}, of {} tried", describe(found.setting), tuner->tried());
+  std::string text =
+      fmt::format("tuned: {}, of {} tried", trireme::describe(found.setting), tuner->tried());
   if (found.ms_before > 0)
     text += fmt::format(" ({:.1f} ms a step, {:.1f} before)", found.ms_after, found.ms_before);
   return text;

@@ -9,12 +9,13 @@
 #include "trireme/config/config.h"
 #include "trireme/grad/tuning/bucket_tuning.h"
 #include "trireme/tensor/parameter_table.h"
+#include "trireme/train/step_feature.h"
 
 namespace trireme {
 
 /// comm.tune_buckets and comm.buckets_file of a run: buckets whose size, order and algorithm are
 /// tried out while it trains, and the file that keeps what was found.
-class TRIREME_API TuneBuckets {
+class TRIREME_API TuneBuckets final : public StepFeature {
  public:
   /// Null unless the configuration asks. Every rank calls it; rank 0 reads the file. UsageError, on
   /// all, for one that is of another run while nothing is to be tried; Corrupt for one that is no
@@ -23,11 +24,10 @@ class TRIREME_API TuneBuckets {
                                            const NamedTensors& parameters);
 
   const std::shared_ptr<BucketTuning>& buckets() const { return buckets_; }
-  /// For the start line: "buckets as tuned: …", "tuning buckets".
-  const std::string& text() const { return text_; }
-  /// After each step. Once, when all has been tried: rank 0 writes the file, and this is what was
-  /// found, for people; else "".
-  std::string after_step();
+  /// "buckets as tuned: …", "tuning buckets".
+  std::string describe(int64_t /*step*/) const override { return text_; }
+  /// Once, when all has been tried: rank 0 writes the file, and this is what was found.
+  std::string news() override;
 
  private:
   TuneBuckets() = default;

@@ -24,21 +24,19 @@ void GradientSyncStrategy::state(StateVisitor& visitor, const StateWalk& of_opti
   of_optimizer(visitor);
 }
 
-GradientSyncStrategy::AveragedWeightsGuard::AveragedWeightsGuard(GradientSyncStrategy* exchange,
+GradientSyncStrategy::AveragedWeightsGuard::AveragedWeightsGuard(GradientSyncStrategy& exchange,
                                                                  bool loading)
     : exchange_(exchange) {
-  if (exchange_) exchange_->begin_as_one(loading);
+  exchange_.begin_as_one(loading);
 }
-GradientSyncStrategy::AveragedWeightsGuard::~AveragedWeightsGuard() {
-  if (exchange_) exchange_->end_as_one();
-}
+GradientSyncStrategy::AveragedWeightsGuard::~AveragedWeightsGuard() { exchange_.end_as_one(); }
 
 namespace {
 
 class Hooked final : public GradientSyncStrategy {
  public:
-  Hooked(CommHook hook, std::string text)
-      : GradientSyncStrategy(std::move(text)), hook_(std::move(hook)) {}
+  Hooked(CommHook hook, std::string text, std::string layout = "replicated")
+      : GradientSyncStrategy(std::move(text), std::move(layout)), hook_(std::move(hook)) {}
   CommHook hook() override { return hook_; }
 
  private:
@@ -112,7 +110,8 @@ class FromMaster final : public GradientSyncStrategy {
 }  // namespace
 
 std::unique_ptr<GradientSyncStrategy> make_exchange(const Config& c, Group group,
-                                                    const NamedTensors& parameters) {
+                                                    const NamedTensors& parameters, CommHook plain,
+                                                    std::string layout) {
   const std::string strategy = c.get_string("comm.strategy"),
                     compression = c.get_string("compression.type");
   if (c.get_string("averaging.type") != "none") return averaged_exchange(c, std::move(group));
@@ -126,7 +125,7 @@ std::unique_ptr<GradientSyncStrategy> make_exchange(const Config& c, Group group
   if (strategy == "broadcast_parameters") return std::make_unique<FromMaster>(std::move(group));
   if (strategy == "adasum")
     return std::make_unique<Hooked>(adasum_hook()->hook(), "gradients added by Adasum");
-  return nullptr;
+  return std::make_unique<Hooked>(std::move(plain), "", std::move(layout));
 }
 
 }  // namespace trireme

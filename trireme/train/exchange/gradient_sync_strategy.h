@@ -15,8 +15,9 @@
 
 namespace trireme {
 
-/// How the ranks of a run stay one model where that is not a plain sum of all gradients in every
-/// step (comm.strategy, compression, averaging): at stage 0. Every rank makes the same calls.
+/// How the ranks of a run stay one model: by plain sums of all gradients in every step, or in
+/// another way (comm.strategy, compression, averaging; at stage 0). Every rank makes the same
+/// calls.
 class TRIREME_API GradientSyncStrategy {
  public:
   virtual ~GradientSyncStrategy();
@@ -50,20 +51,20 @@ class TRIREME_API GradientSyncStrategy {
   virtual int64_t wire_bytes() const { return -1; }
   /// How state lies on ranks, for checkpoint/sharded_writer.h; "replicated".
   const std::string& layout() const { return layout_; }
-  /// For people: "int8 gradients".
+  /// For the start line: "gradients travel as int8"; "": plain sums.
   const std::string& text() const { return text_; }
 
   /// While it lives, ranks that stepped apart hold the mean of their weights; then their own again.
   class TRIREME_API AveragedWeightsGuard {
    public:
-    /// exchange: may be null. loading: the weights are about to be filled from a checkpoint, and so
-    /// is what each rank goes on from.
-    explicit AveragedWeightsGuard(GradientSyncStrategy* exchange, bool loading = false);
+    /// loading: the weights are about to be filled from a checkpoint, and so is what each rank goes
+    /// on from.
+    explicit AveragedWeightsGuard(GradientSyncStrategy& exchange, bool loading = false);
     ~AveragedWeightsGuard();
     AveragedWeightsGuard(const AveragedWeightsGuard&) = delete;
 
    private:
-    GradientSyncStrategy* exchange_;
+    GradientSyncStrategy& exchange_;
   };
 
  protected:
@@ -76,9 +77,11 @@ class TRIREME_API GradientSyncStrategy {
   std::string text_, layout_;
 };
 
-/// Null where the configuration asks for plain sums. `parameters`: those that are trained. Every
-/// rank calls it. UsageError for what these ranks cannot do.
+/// What the configuration asks for. `parameters`: those that are trained; `plain`: what reduces
+/// buckets where that is plain sums (empty: all_reduce), of state that lies on ranks as `layout`
+/// says. Every rank calls it. UsageError for what these ranks cannot do.
 TRIREME_API std::unique_ptr<GradientSyncStrategy> make_exchange(const Config& config, Group group,
-                                                                const NamedTensors& parameters);
+                                                                const NamedTensors& parameters,
+                                                                CommHook plain, std::string layout);
 
 }  // namespace trireme

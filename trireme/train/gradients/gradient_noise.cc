@@ -81,6 +81,14 @@ class OfMicroBatches : public GradientNoise {
 
 GradientNoise::~GradientNoise() = default;
 
+void GradientNoise::metrics(int64_t, const AddMetric& add) const {
+  add("gradient_noise_scale", noise_.samples());
+}
+
+std::string GradientNoise::summary(int64_t samples_per_step) const {
+  return advice(noise_, samples_per_step);
+}
+
 std::unique_ptr<GradientNoise> gradient_noise(const Config& config, const Group& group,
                                               const Batches& batches) {
   const char* key = "monitor.gradient_noise_scale";
