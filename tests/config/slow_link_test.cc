@@ -87,7 +87,7 @@ TEST(config_slow_link, unequal_shares_want_sums_by_samples) {
   EXPECT_EQ(said({"compression.type=int8", "balance.mode=throughput"}), "");
 }
 
-// grad/compression/compression.cc checks the same bounds (base/compression_limits.h).
+// grad/compression/compression.cc checks the same bounds (base/compression_options.h).
 TEST(config_slow_link, what_every_rank_would_refuse_is_refused_here) {
   EXPECT_EQ(said({"compression.type=powersgd", "compression.rank=64"}), "");
   EXPECT_TRUE(has(said({"compression.type=powersgd", "compression.rank=65"}), "between 1 and 64"));

@@ -6,34 +6,10 @@
 #include "trireme/base/check.h"
 #include "trireme/base/philox.h"
 #include "trireme/config/config_loader.h"
+#include "trireme/config/key_table.h"
 
 namespace trireme {
 namespace {
-
-/// The table's defaults as values; null for a key without one.
-const Value* default_value(const KeyInfo& key) {
-  static const auto defaults = [] {
-    std::map<std::string, Value, std::less<>> out;
-    for (const auto& row : all_keys()) {
-      if (row.default_json.empty()) continue;
-      Value value;
-      normalise(row, read_json("the table of keys", row.default_json), &value);
-      value.origin = {};
-      out[row.path] = std::move(value);
-    }
-    return out;
-  }();
-  auto it = defaults.find(key.path);
-  return it == defaults.end() ? nullptr : &it->second;
-}
-
-const KeyInfo& row_of(std::string_view path) {
-  const KeyInfo* key = find_key(path);
-  if (!key || key->status != KeyStatus::supported || !key->alias_of.empty())
-    fail<UsageError>("no configuration key \"{}\" to read; the nearest is \"{}\"", path,
-                     nearest_key(path));
-  return *key;
-}
 
 Config throw_first(Inspection inspection) {
   std::string first;
@@ -66,27 +42,40 @@ ConfigInputs ConfigInputs::from(std::vector<std::string> files,
   return inputs;
 }
 
-Inspection Config::inspect(const ConfigInputs& inputs) {
-  ConfigLoader loader;
+Inspection Config::inspect(const ConfigInputs& inputs, std::shared_ptr<const KeyTable> table) {
+  ConfigLoader loader(std::move(table));
   for (const auto& file : inputs.files) loader.add_document(read_json_file(file));
   loader.add_overrides(inputs.overrides);
   return loader.finish();
 }
 
-Config Config::load(const ConfigInputs& inputs) { return throw_first(inspect(inputs)); }
+Config Config::load(const ConfigInputs& inputs, std::shared_ptr<const KeyTable> table) {
+  return throw_first(inspect(inputs, std::move(table)));
+}
 
 Config Config::from_text(const std::string& name, std::string_view text,
-                         const std::vector<std::string>& sets) {
-  ConfigLoader loader;
+                         const std::vector<std::string>& sets,
+                         std::shared_ptr<const KeyTable> table) {
+  ConfigLoader loader(std::move(table));
   loader.add_document(read_json(name, text));
   loader.add_overrides(ConfigInputs::from({}, sets).overrides);
   return throw_first(loader.finish());
 }
 
+const KeyTable& Config::table() const { return table_ ? *table_ : *KeyTable::built_in(); }
+
+const KeyInfo& Config::row_of(std::string_view path) const {
+  const KeyInfo* key = table().find(path);
+  if (!key || key->status != KeyStatus::supported || !key->alias_of.empty())
+    fail<UsageError>("no configuration key \"{}\" to read; the nearest is \"{}\"", path,
+                     table().nearest(path));
+  return *key;
+}
+
 const Value* Config::lookup(std::string_view path) const {
   if (auto it = derived_.find(path); it != derived_.end()) return &it->second;
   if (auto it = given_.find(path); it != given_.end()) return &it->second.value;
-  return default_value(row_of(path));
+  return table().default_of(row_of(path));
 }
 
 int Config::level_of(std::string_view path) const {
@@ -156,11 +145,11 @@ std::optional<std::string> Config::value_text(std::string_view path) const {
 }
 
 const Value* Config::chosen(std::string_view path) const {
-  return applies(path) ? lookup(path) : default_value(row_of(path));
+  return applies(path) ? lookup(path) : table().default_of(row_of(path));
 }
 
 bool Config::applies(std::string_view path) const {
-  const KeyInfo* key = find_key(path);
+  const KeyInfo* key = table().find(path);
   if (!key || key->when.empty()) return true;
   for (const auto& condition : split_words(key->when, '|')) {
     auto equals = condition.find('=');
@@ -232,7 +221,7 @@ Sharding Config::resolve_sharding(int dp) const {
 std::string Config::hash() const {
   std::map<std::string, std::string>
       lines;  // sorted, so that the order of the table does not count
-  for (const auto& key : all_keys()) {
+  for (const auto& key : table().keys()) {
     if (key.status != KeyStatus::supported || !key.alias_of.empty() || !applies(key.path)) continue;
     if (const Value* found = lookup(key.path)) lines[key.path] = found->text();
   }

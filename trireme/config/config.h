@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 
 #include "trireme/base/export.h"
 #include "trireme/config/batches.h"
+#include "trireme/config/fields.h"
 #include "trireme/config/json_reader.h"
 #include "trireme/config/keys.h"
 #include "trireme/config/sharding.h"
@@ -53,17 +55,33 @@ struct KeyReport {
 };
 
 struct Inspection;
+class KeyTable;
 
 class TRIREME_API Config {
  public:
-  /// Throws UsageError for the first thing that is wrong: FILE:LINE:COL, what, what to do.
-  static Config load(const ConfigInputs& inputs);
+  /// Throws UsageError for the first thing that is wrong: FILE:LINE:COL, what, what to do. `table`:
+  /// the keys that there are; null: those of this version.
+  static Config load(const ConfigInputs& inputs, std::shared_ptr<const KeyTable> table = nullptr);
   /// The same for a text; `name` stands for the file.
   static Config from_text(const std::string& name, std::string_view text,
-                          const std::vector<std::string>& sets = {});
+                          const std::vector<std::string>& sets = {},
+                          std::shared_ptr<const KeyTable> table = nullptr);
   /// Everything that is right and wrong about every key; throws only for what cannot be read at
   /// all.
-  static Inspection inspect(const ConfigInputs& inputs);
+  static Inspection inspect(const ConfigInputs& inputs,
+                            std::shared_ptr<const KeyTable> table = nullptr);
+  /// The table that it was loaded with.
+  const KeyTable& table() const;
+
+  /// A section with its values (config/fields.h). What does not apply reads as its default, or as
+  /// absent where the member is optional. UsageError for a section that is not in the table.
+  template <class Section>
+  Section section() const {
+    Section filled;
+    FieldReader reader(*this);
+    filled.fields(reader);
+    return filled;
+  }
 
   // Values by dotted path. A path that is not in the table, another type than the table's, or a key
   // that has neither value nor default is a UsageError (has() asks first). get_double takes integer
@@ -105,10 +123,12 @@ class TRIREME_API Config {
 
  private:
   friend class ConfigLoader;
+  friend class Derived;
   struct Entry {
     Value value;
     int level = 0;
   };
+  const KeyInfo& row_of(std::string_view path) const;
   const Value& value(std::string_view path, std::initializer_list<KeyType> types) const;
   const Value* lookup(std::string_view path) const;
   /// What stands behind a condition: the value of a key that applies, else its default.
@@ -116,6 +136,7 @@ class TRIREME_API Config {
   int level_of(std::string_view path) const;
   bool is_kept(std::string_view path) const;
 
+  std::shared_ptr<const KeyTable> table_;              // null: the built-in one
   std::map<std::string, Entry, std::less<>> given_;    // supported keys that apply
   std::map<std::string, Value, std::less<>> ignored_;  // accepted without effect
   std::map<std::string, Value, std::less<>> derived_;  // defaults that depend on other values

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/config/config.h"
+#include "trireme/config/key_table.h"
 
 namespace trireme {
 namespace {
@@ -21,7 +22,7 @@ Json& at_path(Json& root, const std::string& path) {
 std::string Config::to_json(const Batches* batches) const {
   Json root = Json::object(), origins = Json::object(), derived = Json::object(),
        kept = Json::array();
-  for (const auto& key : all_keys()) {
+  for (const auto& key : table().keys()) {
     const std::string& path = key.path;
     if (key.status != KeyStatus::supported || !key.alias_of.empty() || !applies(path) || !has(path))
       continue;

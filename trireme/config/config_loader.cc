@@ -26,8 +26,8 @@ bool contains_word(const std::string& words, std::string_view word) {
 }
 
 /// A flag's text as a value: JSON where that is meant, else the text itself.
-Value flag_value(const ConfigOverride& flag) {
-  const KeyInfo* key = find_key(flag.key);
+Value flag_value(const KeyTable& table, const ConfigOverride& flag) {
+  const KeyInfo* key = table.find(flag.key);
   std::string source = flag.origin + " " + flag.key;
   auto as_text = [&] { return read_json(source, json_quote(flag.value)); };  // checks its UTF-8
   char first = flag.value.empty() ? '\0' : flag.value[0];
@@ -72,7 +72,7 @@ void ConfigLoader::add_document(const Value& root) {
 void ConfigLoader::add_overrides(const std::vector<ConfigOverride>& overrides) {
   level_ += 2;
   for (const auto& flag : overrides) {
-    Value value = flag_value(flag);
+    Value value = flag_value(config_.table(), flag);
     Origin origin{std::make_shared<const std::string>(flag.origin), 0, 0};
     set_origin(&value, origin);
     walk(flag.key, value, origin, true);
@@ -82,13 +82,14 @@ void ConfigLoader::add_overrides(const std::vector<ConfigOverride>& overrides) {
 
 void ConfigLoader::walk(const std::string& path, const Value& value, const Origin& at,
                         bool from_flag) {
-  const KeyInfo* key = find_key(path);
-  bool section = is_section(path);
+  const KeyTable& table = config_.table();
+  const KeyInfo* key = table.find(path);
+  bool section = table.is_section(path);
   if (key && !(value.is(Value::Kind::object) && section)) return leaf(path, *key, value, from_flag);
   if (!section) {
     return wrong(path, value, at,
                  fmt::format("unknown key {}; the nearest known key is {}", json_quote(path),
-                             json_quote(nearest_key(path))));
+                             json_quote(table.nearest(path))));
   }
   if (value.is(Value::Kind::object)) {
     for (const auto& member : value.members)
@@ -101,7 +102,7 @@ void ConfigLoader::walk(const std::string& path, const Value& value, const Origi
     // The oldest DeepSpeed spelling: true is stage 1.
     Value stage = Value::of(int64_t{value.boolean});
     stage.origin = value.origin;
-    leaf("zero_optimization.stage", *find_key("zero_optimization.stage"), stage, from_flag);
+    leaf("zero_optimization.stage", *table.find("zero_optimization.stage"), stage, from_flag);
   } else {
     wrong(path, value, value.origin,
           fmt::format("{} is a section: expected {{ … }}, found {}", path, value.describe()));
@@ -110,7 +111,7 @@ void ConfigLoader::walk(const std::string& path, const Value& value, const Origi
 
 void ConfigLoader::leaf(const std::string& path, const KeyInfo& row, const Value& value,
                         bool from_flag) {
-  const KeyInfo& key = row.alias_of.empty() ? row : *find_key(row.alias_of);
+  const KeyInfo& key = row.alias_of.empty() ? row : *config_.table().find(row.alias_of);
   // A "section.*" row stands for many paths.
   const std::string& name = key.path.ends_with(".*") ? path : key.path;
   if (!row.alias_true.empty()) {  // an older name that was true or false
@@ -126,14 +127,14 @@ void ConfigLoader::leaf(const std::string& path, const KeyInfo& row, const Value
   if (is_auto(key, value) || !row.alias_true.empty()) {
     // Left to us: what an earlier file says stays. A flag takes that away too.
     if (from_flag) merged_.erase(name);
-    return report(order_++, {.path = name,
-                             .value = value.text(),
-                             .origin = value.origin,
-                             .why = "as if not given",
-                             .deepspeed = key.deepspeed});
+    return findings_.report(findings_.order(), {.path = name,
+                                                .value = value.text(),
+                                                .origin = value.origin,
+                                                .why = "as if not given",
+                                                .deepspeed = key.deepspeed});
   }
   bool kept = std::find(kept_.begin(), kept_.end(), name) != kept_.end();
-  Given given{&key, value, level_ - kept, order_++};
+  Given given{&key, value, level_ - kept, findings_.order()};
   if (auto why = normalise(key, value, &given.value); !why.empty())
     return wrong(name, value, value.origin, fmt::format("{}: {}", path, why));
   auto [it, fresh] = merged_.try_emplace(name);
@@ -152,19 +153,9 @@ void ConfigLoader::wrong(const std::string& path, const Value& value, const Orig
                   .origin = at,
                   .verdict = KeyReport::Verdict::wrong,
                   .why = why};
-  if (const KeyInfo* key = find_key(path)) entry.deepspeed = key->deepspeed;
+  if (const KeyInfo* key = config_.table().find(path)) entry.deepspeed = key->deepspeed;
   entry.error = fmt::format("{}: {}", at.str(), why);
-  report(order_++, std::move(entry));
-}
-
-void ConfigLoader::report(size_t order, KeyReport entry) {
-  reported_[entry.path] = reports_.size();
-  reports_.emplace_back(order, std::move(entry));
-}
-
-bool ConfigLoader::broken(std::string_view path) const {
-  auto it = reported_.find(path);
-  return it != reported_.end() && !reports_[it->second].second.error.empty();
+  findings_.report(findings_.order(), std::move(entry));
 }
 
 /// The batch rule of design §4, without knowing the ranks yet: what this level gives is believed;
@@ -182,13 +173,13 @@ void ConfigLoader::close_level() {
     bool stays = it->second.level == level_ - 1 || (fresh < 2 && older == 0);
     ++older;
     if (stays) continue;
-    report(it->second.order,
-           {.path = path,
-            .value = it->second.value.text(),
-            .origin = it->second.value.origin,
-            .verdict = KeyReport::Verdict::without_effect,
-            .why = "a later file or flag gives batch sizes; derived anew from those",
-            .deepspeed = true});
+    findings_.report(it->second.order,
+                     {.path = path,
+                      .value = it->second.value.text(),
+                      .origin = it->second.value.origin,
+                      .verdict = KeyReport::Verdict::without_effect,
+                      .why = "a later file or flag gives batch sizes; derived anew from those",
+                      .deepspeed = true});
     merged_.erase(it);
   }
 }
@@ -221,13 +212,13 @@ void ConfigLoader::judge(const std::string& path, const Given& given) {
   } else {
     config_.given_[path] = {given.value, given.level};
   }
-  report(given.order, std::move(entry));
+  findings_.report(given.order, std::move(entry));
 }
 
 void ConfigLoader::check_conditions() {
   for (const auto& [path, given] : merged_) {
     const KeyInfo& key = *given.key;
-    if (broken(path) || config_.applies(path)) continue;
+    if (findings_.broken(path) || config_.applies(path)) continue;
     // Of each alternative: what was wanted, what is, and where that was chosen.
     int chosen = 0;
     bool unsure = false;
@@ -235,10 +226,8 @@ void ConfigLoader::check_conditions() {
     for (const auto& condition : split_words(key.when, '|')) {
       auto equals = condition.find('=');
       std::string selector = condition.substr(0, equals), values = condition.substr(equals + 1);
-      unsure |= broken(selector);
-      chosen = std::max(chosen, config_.level_of(selector));
-      if (auto it = derived_level_.find(selector); it != derived_level_.end())
-        chosen = std::max(chosen, it->second);
+      unsure |= findings_.broken(selector);
+      chosen = std::max(chosen, derived_.level_of(selector));
       for (size_t at = 0; (at = values.find(',', at)) != std::string::npos; at += 4)
         values.replace(at, 1, " or ");
       wanted += fmt::format("{}{} is {}", wanted.empty() ? "" : " or ", selector, values);
@@ -249,57 +238,24 @@ void ConfigLoader::check_conditions() {
     if (unsure) continue;
     config_.given_.erase(path);
     if (given.level < chosen)  // a later level chose another model, optimizer, …
-      idle(path, fmt::format("{}, chosen later", is));
+      findings_.idle(path, fmt::format("{}, chosen later", is));
     else if (key.idle)
-      idle(path, fmt::format("is read when {}, and {}", wanted, is));
+      findings_.idle(path, fmt::format("is read when {}, and {}", wanted, is));
     else
-      complain(path, fmt::format("applies when {}, and {} ({}); remove it", wanted, is, where));
+      findings_.complain(path,
+                         fmt::format("applies when {}, and {} ({}); remove it", wanted, is, where));
   }
-}
-
-void ConfigLoader::idle(std::string_view path, const std::string& why) {
-  auto it = reported_.find(path);
-  if (it == reported_.end()) return;
-  auto& entry = reports_[it->second].second;
-  if (entry.verdict != KeyReport::Verdict::supported) return;
-  entry.verdict = KeyReport::Verdict::without_effect;
-  entry.why = why;
-}
-
-/// An error about a key that was judged fine by itself.
-void ConfigLoader::complain(std::string_view path, const std::string& why) {
-  auto it = reported_.find(path);
-  if (it == reported_.end()) {
-    KeyReport entry{.path = std::string(path)};
-    if (const Value* value = config_.lookup(path)) entry.value = value->text();
-    report(order_++, std::move(entry));
-    it = reported_.find(path);
-  }
-  auto& entry = reports_[it->second].second;
-  entry.verdict = KeyReport::Verdict::wrong;
-  entry.why = fmt::format("{} {}", path, why);
-  entry.error = fmt::format("{}: {}", entry.origin.str(), entry.why);
 }
 
 Inspection ConfigLoader::finish() {
   for (const auto& [path, given] : merged_)
-    if (!broken(path)) judge(path, given);
-  derive();
-  derive_zero();
+    if (!findings_.broken(path)) judge(path, given);
+  derive_values(config_, derived_);
+  derive_zero(config_, findings_, derived_);
   check_conditions();
-  check_together();
-  check_precision_together();
-  check_recompute_together();
-  check_balance_together();
-  check_data_efficiency_together();
-  check_data_together();
-  check_zero_together();
-  check_offload_together();
-  check_slow_link_together();
-  std::stable_sort(reports_.begin(), reports_.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const Rule rule : all_rules()) rule(config_, findings_);
   Inspection out;
-  for (auto& [order, entry] : reports_) out.keys.push_back(std::move(entry));
+  out.keys = findings_.take();
   out.notes = deepspeed_surprises(config_);
   out.config = std::move(config_);
   return out;

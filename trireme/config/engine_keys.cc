@@ -2,6 +2,7 @@
 #include "trireme/config/engine_keys.h"
 
 #include "trireme/base/check.h"
+#include "trireme/config/key_table.h"
 
 namespace trireme {
 namespace {
@@ -68,7 +69,7 @@ const NotOfEngine* not_of_engine(std::string_view path) {
 std::vector<std::string> engine_refusals(const Config& config) {
   static const Config defaults = Config::from_text("defaults", "{}");
   std::vector<std::string> refusals;
-  for (const KeyInfo& key : all_keys()) {
+  for (const KeyInfo& key : config.table().keys()) {
     if (key.status != KeyStatus::supported || !key.alias_of.empty()) continue;
     const NotOfEngine* row = not_of_engine(key.path);
     if (!row || config.is_default(key.path) || !config.applies(key.path)) continue;

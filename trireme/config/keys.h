@@ -8,10 +8,9 @@
 
 #include "trireme/base/export.h"
 
-// THE ONE table of configuration keys: the reader checks against it, `trireme config` prints it. A
-// key that is not here is an error. Our keys and those of DeepSpeed that run stand in key_table.cc
-// and the *_keys.cc that it lists; those of DeepSpeed that we take without effect, or refuse, in
-// deepspeed_keys.cc.
+// One key of the configuration, as the table of keys has it (config/key_table.h). Our keys, and
+// those of DeepSpeed that run, stand in config/sections/, one section a file; those of DeepSpeed
+// that we take without effect, or refuse, in config/sections/deepspeed_keys.cc.
 namespace trireme {
 
 enum class KeyType { any, boolean, integer, number, text, integers, numbers, texts };
@@ -47,34 +46,17 @@ struct KeyInfo {
       refused_choices{};  // of text: names that exist elsewhere and do not run here; `why` says why
 };
 
-/// In the order in which `config show` prints them.
+// Of KeyTable::built_in(), config/key_table.h.
 TRIREME_API const std::vector<KeyInfo>& all_keys();
-/// The row of a dotted path (a "section.*" row answers for what is below it); null if there is
-/// none.
 TRIREME_API const KeyInfo* find_key(std::string_view path);
-/// True for "optimizer", "optimizer.params": something in the table stands below.
 TRIREME_API bool is_section(std::string_view path);
-/// The known key or section that looks most like `path`.
 TRIREME_API std::string nearest_key(std::string_view path);
+
 /// "an integer", "an array of strings", …
 TRIREME_API std::string_view type_name(KeyType type);
 TRIREME_API std::string_view status_name(KeyStatus status);
 TRIREME_API size_t edit_distance(std::string_view a, std::string_view b);
 /// "a b c" → {"a", "b", "c"}.
 TRIREME_API std::vector<std::string> split_words(std::string_view words, char separator = ' ');
-
-namespace detail {
-std::vector<KeyInfo> supported_keys();
-std::vector<KeyInfo> precision_keys();
-std::vector<KeyInfo> recompute_keys();
-std::vector<KeyInfo> balance_keys();
-std::vector<KeyInfo> data_efficiency_keys();
-std::vector<KeyInfo> zero_keys();
-std::vector<KeyInfo> offload_keys();
-std::vector<KeyInfo> compression_keys();
-std::vector<KeyInfo> averaging_keys();
-std::vector<KeyInfo> activation_checkpointing_keys();
-std::vector<KeyInfo> other_deepspeed_keys();
-}  // namespace detail
 
 }  // namespace trireme

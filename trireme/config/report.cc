@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/config/key_table.h"
 
 namespace trireme {
 namespace {
@@ -86,8 +87,9 @@ int CheckReport::errors() const {
          !batch_error.empty() + static_cast<int>(refused.size());
 }
 
-CheckReport check_config(const ConfigInputs& inputs, int world) {
-  CheckReport report{Config::inspect(inputs), {}, {}, {}};
+CheckReport check_config(const ConfigInputs& inputs, int world,
+                         std::shared_ptr<const KeyTable> table) {
+  CheckReport report{Config::inspect(inputs, std::move(table)), {}, {}, {}};
   const Config& config = report.inspection.config;
   try {
     report.batches = config.resolve_batches(world > 0 ? world : implied_world(config));
@@ -154,7 +156,7 @@ std::string check_json(const CheckReport& report) {
 
 std::string show_text(const Config& config, const std::optional<Batches>& batches) {
   std::vector<std::array<std::string, 3>> rows;
-  for (const auto& key : all_keys()) {
+  for (const auto& key : config.table().keys()) {
     if (key.status != KeyStatus::supported || !key.alias_of.empty() || !config.applies(key.path))
       continue;
     if (auto text = config.value_text(key.path))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,7 +27,8 @@ struct CheckReport {
 };
 
 /// `world` 0: one rank, or as many as three given batch numbers imply.
-TRIREME_API CheckReport check_config(const ConfigInputs& inputs, int world);
+TRIREME_API CheckReport check_config(const ConfigInputs& inputs, int world,
+                                     std::shared_ptr<const KeyTable> table = nullptr);
 /// Each key given: supported, accepted without effect (why), refused (why); then notes and batches.
 TRIREME_API std::string check_text(const CheckReport& report);
 TRIREME_API std::string check_json(const CheckReport& report);

@@ -18,7 +18,8 @@ int64_t all_of(const std::vector<ParameterShape>& parameters) {
   return n;
 }
 
-int64_t power_sgd_bytes(const CodecShape& c, const std::vector<ParameterShape>& parameters) {
+int64_t power_sgd_bytes(const CompressionOptions& c,
+                        const std::vector<ParameterShape>& parameters) {
   int64_t numbers = 0;
   for (const auto& p : parameters) {
     const int64_t n = p.numel(), rows = p.shape.size() < 2 ? 1 : p.shape[0];
@@ -31,7 +32,7 @@ int64_t power_sgd_bytes(const CodecShape& c, const std::vector<ParameterShape>& 
   return numbers * kFloatBytes;
 }
 
-int64_t wire_bytes(const std::string& type, const CodecShape& c, int64_t ranks,
+int64_t wire_bytes(const std::string& type, const CompressionOptions& c, int64_t ranks,
                    const std::vector<ParameterShape>& parameters) {
   const int64_t n = all_of(parameters);
   if (type == "none") return 0;
@@ -51,7 +52,7 @@ int64_t wire_bytes(const std::string& type, const CodecShape& c, int64_t ranks,
 
 }  // namespace
 
-int64_t codec_bytes(const CodecShape& codec, int ranks, int element_bytes,
+int64_t codec_bytes(const CompressionOptions& codec, int ranks, int element_bytes,
                     const std::vector<ParameterShape>& parameters) {
   if (codec.type == "none") return 0;
   const int64_t n = all_of(parameters);

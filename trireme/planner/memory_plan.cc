@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "trireme/config/compression_section.h"
+#include "trireme/config/sections/compression.h"
 #include "trireme/planner/exchange_memory.h"
 
 namespace trireme {
@@ -94,7 +94,7 @@ ExchangeShape exchange_of(const Config& c, const MemoryQuestion& q, int ranks) {
   e.averaging = c.get_string("averaging.type");
   if (c.applies("averaging.compression"))
     e.pseudo_gradients.type = c.get_string("averaging.compression");
-  e.gradients = read_compression<CodecShape>(c);
+  e.gradients = c.section<CompressionSection>().codec;
   return e;
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "trireme/base/check.h"
-#include "trireme/base/compression_limits.h"
+#include "trireme/base/compression_options.h"
 #include "trireme/grad/compression/auto_hook.h"
 #include "trireme/grad/compression/int8_hook.h"
 #include "trireme/grad/compression/power_sgd_hook.h"

@@ -5,7 +5,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
-#include "trireme/config/compression_section.h"
+#include "trireme/config/sections/compression.h"
 #include "trireme/grad/compression/compression.h"
 #include "trireme/grad/hooks/adasum_hook.h"
 #include "trireme/grad/hooks/master_hook.h"
@@ -116,7 +116,7 @@ std::unique_ptr<GradientSyncStrategy> make_exchange(const Config& c, Group group
                     compression = c.get_string("compression.type");
   if (c.get_string("averaging.type") != "none") return averaged_exchange(c, std::move(group));
   if (compression != "none") {
-    auto hook = make_compression(read_compression<CompressionOptions>(c), parameters, group);
+    auto hook = make_compression(c.section<CompressionSection>().codec, parameters, group);
     return std::make_unique<Compressed>(std::move(hook), c, group.size());
   }
   if (strategy == "parameter_server")

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What balance between unequal ranks means beside other keys.
+#include <fmt/core.h>
+
+#include "trireme/config/rules/rules.h"
+
+namespace trireme {
+
+void balance_rules(const Config& c, Findings& f) {
+  const char *mode = "balance.mode", *stage = "zero_optimization.stage",
+             *backoff = "balance.memory_backoff";
+  if (f.broken(mode) || c.get_string(mode) == "none") return;
+  auto at = [&](const char* path) {
+    return fmt::format("{} {} ({})", path, *c.value_text(path), c.origin(path));
+  };
+  if (!f.broken("training.reproducible") && c.get_bool("training.reproducible"))
+    f.complain(mode,
+               fmt::format("gives ranks micro-batches of other shapes as their speed changes, "
+                           "and {} is the promise that no shape does: take one of them",
+                           at("training.reproducible")));
+  if (f.broken(stage)) return;
+  if (c.get_int(stage) >= 2)
+    f.complain(mode, fmt::format("gives ranks different numbers of micro-batches, and at {} each "
+                                 "micro-batch is a call of all ranks: take stage 0 or 1",
+                                 at(stage)));
+  else if (c.get_int(stage) == 1 && !f.broken(backoff) && c.get_bool(backoff))
+    f.complain(backoff,
+               fmt::format("begins a rank's part of a step again, and at {} gradients lie in "
+                           "memory that ranks share out: set it to false, or take stage 0",
+                           at(stage)));
+}
+
+}  // namespace trireme

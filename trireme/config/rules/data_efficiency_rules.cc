@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batches by a budget of tokens: DeepSpeed's data_efficiency.data_sampling.dynamic_batching.
+#include <fmt/core.h>
+
+#include "trireme/config/rules/rules.h"
+
+namespace trireme {
+namespace {
+
+constexpr const char* kEnabled = "data_efficiency.data_sampling.dynamic_batching.enabled";
+constexpr const char* kTokens = "data_efficiency.data_sampling.dynamic_batching.max_tokens";
+
+}  // namespace
+
+void data_efficiency_rules(const Config& c, Findings& f) {
+  if (f.broken(kEnabled) || !c.applies(kEnabled) || !c.get_bool(kEnabled)) return;
+  auto at = [&](const char* path) {
+    return fmt::format("{} {} ({})", path, *c.value_text(path), c.origin(path));
+  };
+  if (!f.broken("data.type") && c.get_string("data.type") != "documents")
+    f.complain(kEnabled, fmt::format("batches sequences of different lengths, and those of {} have "
+                                     "one: set data.type to documents",
+                                     at("data.type")));
+  if (!f.broken(kTokens) && !c.has(kTokens))
+    f.complain(kEnabled, fmt::format("is true and needs {}", kTokens));
+  if (!f.broken("training.reproducible") && c.get_bool("training.reproducible"))
+    f.complain(kEnabled,
+               fmt::format("makes micro-batches of different shapes, and {} is the promise "
+                           "that there is one: take one of them",
+                           at("training.reproducible")));
+  if (!f.broken("balance.mode") && c.get_string("balance.mode") != "none")
+    f.complain("balance.mode",
+               fmt::format("deals samples to ranks, and {} deals whole micro-batches: "
+                           "take one of them",
+                           at(kEnabled)));
+}
+
+}  // namespace trireme

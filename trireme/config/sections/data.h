@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "trireme/config/fields.h"
+
+namespace trireme {
+
+/// Where samples come from.
+struct DataSection {
+  std::string type = "auto";
+  std::vector<std::string> paths = {"/usr/include/c++", "/usr/include/torch"};
+  std::vector<std::string> extensions = {".h", ".hh", ".hpp", ".tcc", ""};
+  double validation_fraction = 0.05;
+  std::optional<std::string> path;
+  int64_t train_samples = 60000;
+  int64_t validation_samples = 10000;
+  std::optional<int64_t> workers;
+
+  void fields(Fields& f) {
+    const char* text = "data.type=corpus,documents";
+    f.field({.path = "data.type",
+             .choices = "auto corpus documents mnist digits dummy",
+             .help = "auto: corpus for gpt; else mnist when data.path is given, else digits "
+                     "rendered on the fly"},
+            type);
+    f.field({.path = "data.paths",
+             .when = text,
+             .help = "files, folders (with all below) and globs of the corpus"},
+            paths);
+    f.field({.path = "data.extensions",
+             .when = text,
+             .help = "endings of the files taken from folders; \"\": names without an ending; []: "
+                     "every file"},
+            extensions);
+    f.field({.path = "data.validation_fraction",
+             .min = 0,
+             .max = 0.5,
+             .when = text,
+             .help = "part of the corpus held out for the validation loss"},
+            validation_fraction);
+    f.field({.path = "data.path",
+             .when = "data.type=mnist",
+             .help = "folder with the four MNIST IDX files"},
+            path);
+    f.field({.path = "data.train_samples",
+             .min = 0,
+             .max = f.kMany,
+             .when = "data.type=digits,dummy",
+             .help = "samples of an epoch; 0, the default of dummy and for it alone: no sample "
+                     "comes twice"},
+            train_samples);
+    f.field({.path = "data.validation_samples",
+             .min = 0,
+             .max = f.kMany,
+             .when = "data.type=digits",
+             .help = "held-out samples; 0: nothing is held out"},
+            validation_samples);
+    f.field(
+        {.path = "data.workers",
+         .min = 0,
+         .max = 256,
+         .help = "threads that prepare batches ahead, in the same order whatever their number; 0: "
+                 "the training thread does it; without it: 1 where the rank has a core to spare"},
+        workers);
+  }
+};
+
+}  // namespace trireme

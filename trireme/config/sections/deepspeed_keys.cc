@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys that a ds_config.json may hold and that do not run here. Accepted are those whose absence
+// changes no weight: what they would have printed, timed or tuned. Whatever would change the
+// training is refused.
+#include "trireme/config/sections/built_in.h"
+
+namespace trireme {
+namespace {
+
+/// Many names of one section with one reason. "*" stands for everything below.
+struct Family {
+  const char* section;
+  const char* names;
+  const char* why;
+};
+
+/// Refused unless the value is `harmless`.
+struct Refusal {
+  const char* path;
+  KeyType type;
+  const char* harmless;  // "" = no value is
+  const char* why;
+};
+
+constexpr const char* kDisabled = "is read only when its section is enabled";
+
+constexpr Family kWithoutEffect[] = {
+    {"", "wall_clock_breakdown memory_breakdown dump_state",
+     "prints DeepSpeed's own timings and state; metrics.jsonl has ours"},
+    {"", "log_level", "the environment variable TRIREME_LOG_LEVEL sets it"},
+    {"", "managed_gradient_accumulation", "the trainer always manages accumulation"},
+    {"", "prescale_gradients gradient_predivide_factor",
+     "moves the division before the sum against overflow in float16; losses are divided before "
+     "backward there"},
+    {"", "sparse_gradients", "gradients of embeddings are reduced dense: the same sums"},
+    {"", "disable_allgather",
+     "chooses between an all-gather and broadcasts; the weights are the same"},
+    {"", "zero_allow_untested_optimizer",
+     "ZeRO takes every optimizer of the table but Adafactor, which it refuses by name"},
+    {"", "zero_force_ds_cpu_optimizer",
+     "chooses DeepSpeed's kernel for the CPU; ours is the one for the CPU"},
+    {"", "seq_parallel_communication_data_type",
+     "there is no sequence parallelism to communicate for"},
+    {"", "use_data_before_expert_parallelism", "there is no expert parallelism to order"},
+    {"", "graph_harvesting", "captures CUDA graphs; the same results without"},
+    {"", "vocabulary_size", "DeepSpeed only warns about its alignment; model.vocab sets the size"},
+    {"optimizer", "legacy_fusion",
+     "chooses between DeepSpeed's kernels; our optimizers are always fused"},
+    {"optimizer.params", "torch_adam fused foreach capturable",
+     "chooses between implementations of the same step; ours is always fused"},
+    {"optimizer.params", "max_grad_norm",
+     "is DeepSpeed's older name with fp16; gradient_clipping clips"},
+    {"scheduler.params", "last_batch_iteration verbose",
+     "a resumed run continues its schedule by itself"},
+    {"scheduler.params", "cycle_min_mom cycle_max_mom decay_mom_rate",
+     "is read with cycle_momentum only, which must be false"},
+    {"fp16", "auto_cast", "inputs always become the model's type"},
+    {"fp16", "fp16_opt_level opt_level", "is Apex's; amp.opt_level sets it"},
+    {"bf16", "immediate_grad_update", "gradients are always where the optimizer reads them"},
+    {"bf16", "check_grad_overflow", "a gradient that is not finite always ends a bfloat16 run"},
+    {"bfloat16", "immediate_grad_update", "gradients are always where the optimizer reads them"},
+    {"bfloat16", "check_grad_overflow", "a gradient that is not finite always ends a bfloat16 run"},
+    {"amp", "verbosity", "changes what Apex prints"},
+    {"amp", "num_losses", "a step has one loss"},
+    {"activation_checkpointing", "partition_activations",
+     "splits kept inputs over model-parallel ranks, of which there is one"},
+    {"activation_checkpointing", "cpu_checkpointing",
+     "moves kept inputs to the CPU's memory, where they are here"},
+    {"activation_checkpointing", "contiguous_memory_optimization",
+     "copies kept inputs into one buffer against fragments; the same results without"},
+    {"activation_checkpointing", "number_checkpoints",
+     "sizes the buffer of contiguous_memory_optimization; training.recompute_every chooses blocks"},
+    {"activation_checkpointing", "synchronize_checkpoint_boundary",
+     "waits for the GPU at each boundary; the same results without"},
+    {"activation_checkpointing", "profile",
+     "prints DeepSpeed's own timings; metrics.jsonl has ours"},
+    {"zero_optimization", "contiguous_gradients",
+     "gradients always lie in contiguous buckets and shards"},
+    {"zero_optimization", "reduce_scatter",
+     "a gradient's sum always goes to its owner alone; the same sums"},
+    {"zero_optimization", "overlap_comm",
+     "communication always goes on beside backward; the same sums"},
+    {"zero_optimization", "use_multi_rank_bucket_allreduce allgather_partitions",
+     "chooses between ways to the same sums and weights"},
+    {"zero_optimization", "allgather_bucket_size",
+     "bounds the buffer in which weights are gathered; ours are gathered in place"},
+    {"zero_optimization", "load_from_fp32_weights",
+     "a checkpoint's float32 weights are always the ones loaded"},
+    {"zero_optimization", "elastic_checkpoint", "is about DeepSpeed's checkpoint format"},
+    {"zero_optimization", "legacy_stage1", "chooses DeepSpeed's older code for the same stage"},
+    {"zero_optimization", "round_robin_gradients",
+     "spreads copies to the host over ranks; gradients are in host memory already"},
+    {"zero_optimization", "stage3_model_persistence_threshold model_persistence_threshold",
+     "bounds what persists; stage3_param_persistence_threshold alone decides here"},
+    {"zero_optimization", "stage3_max_reuse_distance max_reuse_distance",
+     "a unit is released after its forward and after its backward; stage3_max_live_parameters "
+     "bounds what is whole"},
+    {"zero_optimization",
+     "stage3_gather_16bit_weights_on_model_save gather_16bit_weights_on_model_save "
+     "stage3_gather_fp16_weights_on_model_save",
+     "each rank writes its slices of the weights into the checkpoint; nothing is gathered to be "
+     "saved"},
+    {"zero_optimization",
+     "stage3_module_granularity_threshold module_granularity_threshold leaf_module.*",
+     "the model says what its units are"},
+    {"zero_optimization",
+     "stage3_use_all_reduce_for_fetch_params use_all_reduce_for_fetch_params "
+     "stage3_allgather_sequential allgather_sequential",
+     "a unit is gathered in one call; the same weights"},
+    {"zero_optimization", "mics_hierarchical_params_gather",
+     "ranks of one host read each other's shards in shared memory already"},
+    {"zero_optimization", "memory_efficient_linear override_module_apply",
+     "replaces Python functions; there are none here"},
+    {"zero_optimization", "stage3_partition_stream_chunk_size partition_stream_chunk_size",
+     "parameters are created sharded, one unit after the other"},
+    {"zero_optimization", "pipeline_loading_checkpoint",
+     "is about loading DeepSpeed's checkpoint format"},
+    {"zero_optimization", "log_trace_cache_warnings enable_sanity_checks",
+     "is about DeepSpeed's own log and checks"},
+    {"zero_optimization", "save_muon_momentum_buffer_in_memory",
+     "is read by Muon, which is not in this version"},
+    {"zero_optimization", "zeropp_loco_param.*",
+     "is read with zero_quantized_gradients, which is refused"},
+    {"zero_optimization", "cpu_offload_use_pin_memory",
+     "pins host memory for copies to a GPU; training is on the CPU"},
+    {"zero_optimization.offload_optimizer", "pin_memory",
+     "pins host memory for copies to a GPU; training is on the CPU"},
+    {"zero_optimization.offload_param", "pin_memory",
+     "pins host memory for copies to a GPU; training is on the CPU"},
+    {"zero_optimization.offload_optimizer", "fast_init",
+     "a new file of state begins as a hole that reads as zeros: always fast"},
+    {"zero_optimization.offload_optimizer", "ratio",
+     "divides the update between a GPU and its host; training is on the CPU"},
+    {"zero_optimization.offload_optimizer", "super_offload",
+     "schedules updates between a GPU and its host; training is on the CPU"},
+    {"zero_optimization.offload_optimizer", "cpuadam_cores_perc",
+     "the launcher divides cores among ranks (OMP_NUM_THREADS)"},
+    {"aio", "intra_op_parallelism thread_count",
+     "is of threads; one submits to the kernel, which has queue_depth of them under way"},
+    {"aio", "single_submit", "chooses how requests are handed over; the same bytes"},
+    {"aio", "overlap_events", "requests are always handed over before older ones end"},
+    {"aio", "use_gds", "reads into a GPU's memory; training is on the CPU"},
+    {"elasticity",
+     "max_train_batch_size micro_batch_sizes min_gpus max_gpus min_time prefer_larger_batch "
+     "ignore_non_elastic_batch_info num_gpus_per_node model_parallel_size version",
+     kDisabled},
+    {"autotuning", "*", kDisabled},
+    {"curriculum_learning", "*", kDisabled},
+    {"data_efficiency", "*",
+     "is of parts of data_efficiency that are off, or that training.seed and data.workers say"},
+    {"progressive_layer_drop", "theta gamma", kDisabled},
+    {"hybrid_engine", "*", kDisabled},
+    {"pipeline",
+     "partition seed_layers activation_checkpoint_interval pipe_partitioned grad_partitioned",
+     "is read by a pipeline of several stages only"},
+    {"tensor_parallel",
+     "dtype tp_overlap_comm injection_policy_tuple partition_config preset_model "
+     "keep_module_on_host "
+     "replace_with_kernel_inject",
+     "is read by tensor parallelism only"},
+    {"checkpoint",
+     "tag_validation load_universal use_node_local_storage checkpoint_serialization "
+     "parallel_write.* "
+     "writer.*",
+     "is about DeepSpeed's checkpoint format; ours checks its tags and publishes in one step"},
+    {"nebula", "*", "is about DeepSpeed's checkpoint service"},
+    {"datastates_ckpt", "*", "is about DeepSpeed's checkpoint service"},
+    {"tensorboard", "enabled output_path job_name",
+     "this version writes no TensorBoard events; the same figures are in metrics.jsonl"},
+    {"csv_monitor", "enabled output_path job_name", "the same figures are in metrics.jsonl"},
+    {"wandb", "*", "nothing is sent to a service; the figures are in metrics.jsonl"},
+    {"comet", "*", "nothing is sent to a service; the figures are in metrics.jsonl"},
+    {"comms_logger", "enabled verbose prof_all debug prof_ops",
+     "this version prints no log of collectives; trireme bench measures them"},
+    {"flops_profiler",
+     "enabled recompute_fwd_factor profile_step module_depth top_modules detailed output_file",
+     "this version has no FLOPs profiler"},
+    {"compile", "*", "compiles Python modules; there are none here"},
+    {"timers", "*", "throughput is always measured, and is in metrics.jsonl"},
+};
+
+constexpr Refusal kRefused[] = {
+    {"fp16.fp16_master_weights_and_grads", KeyType::boolean, "false",
+     "master weights and optimizer state are float32 here: 16 bytes a parameter with AdamW"},
+    {"bf16.bf16_master_weights_and_grads", KeyType::boolean, "false",
+     "master weights and optimizer state are float32 here: 16 bytes a parameter with AdamW"},
+    {"bf16.bf16_optimizer_states", KeyType::boolean, "false",
+     "master weights and optimizer state are float32 here: 16 bytes a parameter with AdamW"},
+    {"bfloat16.bf16_master_weights_and_grads", KeyType::boolean, "false",
+     "master weights and optimizer state are float32 here: 16 bytes a parameter with AdamW"},
+    {"bfloat16.bf16_optimizer_states", KeyType::boolean, "false",
+     "master weights and optimizer state are float32 here: 16 bytes a parameter with AdamW"},
+    {"torch_autocast.lower_precision_safe_modules", KeyType::any, "",
+     "LibTorch's autocast chooses by operator, not by module"},
+    {"amp.loss_scale", KeyType::text, "\"dynamic\"",
+     "the preset sets it; fp16.enabled takes fp16.loss_scale"},
+    {"amp.master_weights", KeyType::any, "", "the preset sets it: amp.opt_level O2 or O3"},
+    {"amp.keep_batchnorm_fp32", KeyType::any, "",
+     "norms compute as LibTorch does for the model's type"},
+    {"amp.cast_model_type", KeyType::any, "", "amp.dtype says fp16 or bf16"},
+    {"amp.min_loss_scale", KeyType::any, "",
+     "the preset sets it; fp16.enabled takes fp16.min_loss_scale"},
+    {"amp.max_loss_scale", KeyType::any, "", "the scale grows as far as float32 goes"},
+    {"data_types.param_dtype", KeyType::text, "\"fp32\"",
+     "fp16.enabled, bf16.enabled and amp choose the parameters' type; buffers are float32"},
+    {"data_types.buffer_dtype", KeyType::text, "\"fp32\"",
+     "fp16.enabled, bf16.enabled and amp choose the parameters' type; buffers are float32"},
+    {"data_efficiency.data_routing.enabled", KeyType::boolean, "false",
+     "a curriculum and dropped tokens change what is learned"},
+    {"data_efficiency.data_sampling.curriculum_learning.enabled", KeyType::boolean, "false",
+     "a curriculum and dropped tokens change what is learned"},
+    {"zero_optimization.zero_quantized_weights", KeyType::boolean, "false",
+     "rounding what travels changes what is learned"},
+    {"zero_optimization.zero_quantized_nontrainable_weights", KeyType::boolean, "false",
+     "rounding what travels changes what is learned"},
+    {"zero_optimization.zero_quantized_gradients", KeyType::boolean, "false",
+     "rounding what travels changes what is learned"},
+    {"zero_optimization.zenflow.*", KeyType::any, "",
+     "updating a part of the weights later changes what is learned"},
+    {"sequence_parallel_size", KeyType::integer, "1",
+     "sequence parallelism is not in this version"},
+    {"tensor_parallel.autotp_size", KeyType::integer, "0",
+     "tensor parallelism is not in this version"},
+    {"tensor_parallel.tensor_parallel.*", KeyType::any, "",
+     "tensor parallelism is not in this version"},
+    {"tensor_parallel.tp.*", KeyType::any, "", "tensor parallelism is not in this version"},
+    {"expert_parallel.*", KeyType::any, "", "expert parallelism is not in this version"},
+    {"pipeline.stages", KeyType::integer, "1", "pipeline parallelism is not in this version"},
+    {"elasticity.enabled", KeyType::boolean, "false",
+     "elastic batches are not in this version; give the batch sizes"},
+    {"autotuning.enabled", KeyType::boolean, "false",
+     "tuning runs are DeepSpeed's; give the values it found"},
+    {"curriculum_learning.enabled", KeyType::boolean, "false",
+     "a curriculum changes what is learned"},
+    {"progressive_layer_drop.enabled", KeyType::boolean, "false",
+     "dropping layers changes what is learned"},
+    {"hybrid_engine.enabled", KeyType::boolean, "false",
+     "the hybrid engine is not in this version"},
+    {"sparse_attention.*", KeyType::any, "",
+     "attention is dense here; a sparse one is another model"},
+    {"quantize_training.*", KeyType::any, "", "quantization changes what is learned"},
+    {"weight_quantization.*", KeyType::any, "", "quantization changes what is learned"},
+    {"compression_training.*", KeyType::any, "", "compression changes what is learned"},
+};
+
+constexpr Family kOtherParams[] = {
+    {"optimizer.params",
+     "cuda_aware comm_backend_name var_freeze_step "
+     "var_update_scaler "
+     "local_step_scaler local_step_clipper muon_lr adam_lr ns_method",
+     "belongs to an optimizer that is not in this version"},
+    {"scheduler.params", "cycle_first_stair_count cycle_second_stair_count",
+     "stairs of a cycle are not in this version"},
+};
+
+void add(std::vector<KeyInfo>* keys, const Family& family, KeyStatus status) {
+  std::string prefix = *family.section ? std::string(family.section) + "." : "";
+  for (const auto& name : split_words(family.names))
+    keys->push_back(
+        {.path = prefix + name, .deepspeed = true, .status = status, .why = family.why});
+}
+
+}  // namespace
+
+std::vector<KeyInfo> deepspeed_keys() {
+  std::vector<KeyInfo> keys;
+  for (const auto& row : kRefused)
+    keys.push_back({.path = row.path,
+                    .type = row.type,
+                    .deepspeed = true,
+                    .status = KeyStatus::refused,
+                    .why = row.why,
+                    .harmless = row.harmless});
+  for (const auto& family : kOtherParams) add(&keys, family, KeyStatus::refused);
+  for (const auto& family : kWithoutEffect) add(&keys, family, KeyStatus::without_effect);
+  return keys;
+}
+
+}  // namespace trireme
