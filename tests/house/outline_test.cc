@@ -62,7 +62,8 @@ TEST(house_outline, of_the_step_calls_what_the_code_calls_in_its_order) {
 TEST(house_outline, of_the_step_begins_with_its_data_and_ends_with_the_loss_scale) {
   const auto calls = calls_in(block_under(text_of("docs/design.md"), "### The step"));
   ASSERT_FALSE(calls.empty());
-  EXPECT_EQ(calls[1], "next_batch(");
+  EXPECT_EQ(calls[1], "train_on(");
+  EXPECT_EQ(calls[2], "next_batch(");
   EXPECT_EQ(calls.back(), "run.scaling->update(");
 }
 

@@ -6,6 +6,19 @@
 
 namespace trireme {
 
+const at::Tensor& MicroBatch::tensor(const std::string& name) const {
+  if (name == "input" && input.defined()) return input;
+  if (name == "target" && target.defined()) return target;
+  std::string names;
+  for (const auto& [other, t] : more) {
+    if (other == name) return t;
+    names += ", " + other;
+  }
+  fail<UsageError>("a micro-batch has no tensor '{}': it has {}{}{}", name,
+                   input.defined() ? "input" : "no input", target.defined() ? ", target" : "",
+                   names);
+}
+
 Batch cut_micro_batch(const MicroBatch& micro, int64_t most) {
   const auto rows = static_cast<int64_t>(micro.samples.size());
   if (rows <= most) return {micro};
@@ -18,7 +31,9 @@ Batch cut_micro_batch(const MicroBatch& micro, int64_t most) {
   Batch parts;
   int64_t at = 0;
   for (const int64_t count : cut_share(rows, most)) {
-    MicroBatch part{micro.input.narrow(0, at, count), micro.target.narrow(0, at, count), {}, 0, {}};
+    auto rows_of = [&](const at::Tensor& t) { return t.defined() ? t.narrow(0, at, count) : t; };
+    MicroBatch part{rows_of(micro.input), rows_of(micro.target), {}, 0, {}, {}};
+    for (const auto& [name, t] : micro.more) part.more.emplace_back(name, rows_of(t));
     part.samples.assign(micro.samples.begin() + at, micro.samples.begin() + at + count);
     if (equal) {
       part.weight = micro.weight / rows * count;

@@ -15,11 +15,11 @@
 
 namespace trireme {
 
-/// Runs a unit of a network: gives compute(x). What a unit is, the network says: a part that gets
-/// one tensor and gives one, and whose parameters nobody else uses.
-using UnitRunner = std::function<at::Tensor(
-    int64_t unit, const std::function<at::Tensor(const at::Tensor&)>& compute,
-    const at::Tensor& x)>;
+/// Runs a unit of a network: gives compute(inputs). What a unit is, the network says: a part whose
+/// parameters no other part uses.
+using UnitCompute = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
+using UnitRunner = std::function<std::vector<at::Tensor>(int64_t unit, const UnitCompute& compute,
+                                                         const std::vector<at::Tensor>& inputs)>;
 /// Told of each unit (by number, rising from 0) when its parameters have their values, before the
 /// next one is made.
 using UnitMade =
@@ -48,7 +48,17 @@ struct TRIREME_API Model : torch::nn::Module {
  protected:
   at::Tensor run_unit(int64_t unit, const std::function<at::Tensor(const at::Tensor&)>& compute,
                       const at::Tensor& x) const {
-    return runner_ ? runner_(unit, compute, x) : compute(x);
+    if (!runner_) return compute(x);
+    return run_unit(
+        unit,
+        [&](const std::vector<at::Tensor>& in) {
+          return std::vector<at::Tensor>{compute(in.at(0))};
+        },
+        std::vector<at::Tensor>{x})[0];
+  }
+  std::vector<at::Tensor> run_unit(int64_t unit, const UnitCompute& compute,
+                                   const std::vector<at::Tensor>& inputs) const {
+    return runner_ ? runner_(unit, compute, inputs) : compute(inputs);
   }
 
  private:

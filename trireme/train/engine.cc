@@ -8,10 +8,12 @@
 
 #include "trireme/base/check.h"
 #include "trireme/config/engine_keys.h"
+#include "trireme/config/sections/checkpoint.h"
+#include "trireme/config/sections/comm.h"
 #include "trireme/grad/module_sync.h"
 #include "trireme/shard/fully_sharded.h"
 #include "trireme/train/build/precision_parts.h"
-#include "trireme/train/build/training_parts.h"
+#include "trireme/train/build/run_parts.h"
 #include "trireme/train/engine_report.h"
 #include "trireme/train/forward_backward.h"
 #include "trireme/train/gradients/gradient_noise.h"
@@ -60,28 +62,18 @@ TiedNames tied_names(const Model& model) {
 
 // What the group is, the configuration may say once more, and no other.
 void check_group(const Config& c, const Group& group) {
+  const auto comm = c.section<CommSection>();
   check<UsageError>(
-      c.is_default("comm.backend") || c.get_string("comm.backend") == group.backend(),
+      c.is_default("comm.backend") || comm.backend == group.backend(),
       "{}: comm.backend is {}, and the group that initialize() is given is of {}: say it to "
       "init_process_group (InitOptions)",
-      c.origin("comm.backend"), c.get_string("comm.backend"), group.backend());
+      c.origin("comm.backend"), comm.backend, group.backend());
   const double timeout = std::chrono::duration<double>(group.timeout()).count();
-  check<UsageError>(c.is_default("comm.timeout_s") || c.get_double("comm.timeout_s") == timeout,
+  check<UsageError>(c.is_default("comm.timeout_s") || comm.timeout_s == timeout,
                     "{}: comm.timeout_s is {:g}, and the group that initialize() is given waits "
                     "{:g} s: say it to "
                     "init_process_group (InitOptions)",
-                    c.origin("comm.timeout_s"), c.get_double("comm.timeout_s"), timeout);
-}
-
-// The module as one unit, the root, with rank 0's values. Before anybody holds its parameters'
-// memory.
-void shard_whole(ZeroSetup& zero, const PrecisionPlan& precision, torch::nn::Module& module) {
-  if (!zero.sharded) return;
-  if (precision.stored != at::kFloat) cast_parameters(module, precision.stored);
-  zero.sharded->root(module);
-  at::NoGradGuard no_grad;
-  for (const auto& item : module.named_buffers())
-    zero.groups.world.broadcast(item.value(), 0).wait();
+                    c.origin("comm.timeout_s"), comm.timeout_s, timeout);
 }
 
 }  // namespace
@@ -113,32 +105,26 @@ struct Engine::Impl {
 Engine::Engine(std::shared_ptr<torch::nn::Module> module, Forward forward, const Config& c,
                Group group)
     : impl_(std::make_unique<Impl>()) {
-  Run& run = impl_->run;
   check_engine_keys(c);
   check_group(c, group);
-  const Sharding sharding = c.resolve_sharding(group.size());
-  run.mesh = DeviceMesh(
-      group, parallel_axes({.dp_replicate = sharding.dp_replicate, .dp_shard = sharding.dp_shard}));
-  run.batches = c.resolve_batches(group.size());
-  run.plan = callers_plan(run.batches.train);
-  run.seed = c.get_int("training.seed");
-  run.steps = std::max<int64_t>(1, c.get_int("training.steps"));
-  const PrecisionPlan precision = plan_precision(c);
-  check_precision(precision, at::kCPU);
-  ZeroSetup zero = set_up_zero(c, group, precision);
-  run.collective_forward = zero.stage == ZeroStage::parameters;
-  shard_whole(zero, precision, *module);
-  run.model = std::make_shared<ModuleModel>(std::move(module), std::move(forward));
-  run.weights = without_prefix(stored_weights(*run.model, precision));
-  impl_->tied = tied_names(*run.model);
-  verify_same(group, run.weights, "parameter", impl_->tied);
+  const Batches batches = c.resolve_batches(group.size());
+  auto model = std::make_shared<ModuleModel>(module, std::move(forward));
+  impl_->tied = tied_names(*model);
+  RunParts parts;
+  parts.whole = std::move(module);
+  parts.make_model = [&](const UnitMade&) { return model; };
+  parts.names = without_prefix;
+  parts.tied = impl_->tied;
   // Losses are means of micro-batches: a step is the sum of so many, divided by their number.
-  complete_training(run, c, zero, precision, run.batches.accumulation * run.batches.dp,
-                    impl_->tied);
+  parts.weight_of_step = batches.accumulation * batches.dp;
+  parts.default_steps = 1;
+  impl_->run = build_run(c, group, parts);
+  Run& run = impl_->run;
   impl_->last.lr = run.schedule->lr_at(0);
   impl_->report.emplace(c, run);
-  if (c.has("checkpoint.folder")) impl_->folder = c.get_string("checkpoint.folder");
-  impl_->keep = static_cast<int>(c.get_int("checkpoint.keep"));
+  const auto checkpoint = c.section<CheckpointSection>();
+  impl_->folder = checkpoint.folder.value_or("");
+  impl_->keep = static_cast<int>(checkpoint.keep);
 }
 
 Engine::~Engine() = default;

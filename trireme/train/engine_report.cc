@@ -2,14 +2,16 @@
 #include "trireme/train/engine_report.h"
 
 #include "trireme/base/log.h"
+#include "trireme/config/sections/monitor.h"
+#include "trireme/config/sections/step.h"
 #include "trireme/train/gradients/gradient_noise.h"
 #include "trireme/train/step_metrics.h"
 
 namespace trireme {
 
 EngineReport::EngineReport(const Config& c, const Run& run)
-    : every_(c.get_int("steps_per_print")),
-      metrics_path_(c.has("monitor.metrics") ? c.get_string("monitor.metrics") : ""),
+    : every_(c.section<StepSection>().steps_per_print),
+      metrics_path_(c.section<MonitorSection>().metrics.value_or("")),
       start_{run.world().size(), static_cast<uint64_t>(run.seed), c.hash()} {
   if (run.world().rank() != 0) return;
   const char* key = "steps_per_print";

@@ -11,35 +11,41 @@
 
 namespace trireme {
 
-Evaluation evaluate(Run& run) {
+void for_held_out(Run& run, const std::function<void(const MicroBatch& micro, bool counts)>& look) {
   check<UsageError>(run.held_out != nullptr, "there is no held-out data to evaluate on");
   Span span("evaluate", "held-out data");
   at::NoGradGuard no_grad;
-  run.model->eval();
   const int64_t size = run.held_out->size(), b = run.batches.micro;
   int64_t batches = (size + b - 1) / b;
   if (run.text && run.eval_batches > 0) batches = std::min(batches, run.eval_batches);
   // Spread over the whole of it, the same samples whatever the number of ranks.
   const int64_t stride = std::max<int64_t>(1, size / b / batches);
+  // A forward may be a matter of all ranks (ZeRO-3): each runs as many. Those beyond the last batch
+  // do not count.
+  const Group dp = run.data_parallel();
+  const int64_t ranks = dp.size(), rounds = (batches + ranks - 1) / ranks;
+  for (int64_t round = 0; round < rounds; ++round) {
+    const bool counts = round * ranks + dp.rank() < batches;
+    if (!counts && !run.collective_forward) break;
+    const int64_t i = counts ? round * ranks + dp.rank() : 0;
+    std::vector<int64_t> ids;
+    for (int64_t k = i * stride * b; k < std::min(size, i * stride * b + b); ++k) ids.push_back(k);
+    look(run.held_out->get(ids), counts);
+  }
+}
+
+Evaluation evaluate(Run& run) {
+  run.model->eval();
   at::Tensor sums = at::empty({3}, at::kDouble);
   auto* s = static_cast<double*>(sums.data_ptr());
   std::fill_n(s, 3, 0.0);
-  // A forward may be a matter of all ranks (ZeRO-3): each runs as many. Those beyond the last batch
-  // do not count.
-  const int64_t ranks = run.data_parallel().size(), rounds = (batches + ranks - 1) / ranks;
-  for (int64_t round = 0; round < rounds; ++round) {
-    const bool counts = round * ranks + run.data_parallel().rank() < batches;
-    if (!counts && !run.collective_forward) break;
-    const int64_t i = counts ? round * ranks + run.data_parallel().rank() : 0;
-    std::vector<int64_t> ids;
-    for (int64_t k = i * stride * b; k < std::min(size, i * stride * b + b); ++k) ids.push_back(k);
-    MicroBatch micro = run.held_out->get(ids);
+  for_held_out(run, [&](const MicroBatch& micro, bool counts) {
     at::Tensor output = run.compute->forward(micro.input);
-    if (!counts) continue;
+    if (!counts) return;
     s[0] += run.model->loss_sum(output, micro.target).item<double>();
     s[1] += static_cast<double>(output.argmax(-1).eq(micro.target).sum().item<int64_t>());
     s[2] += static_cast<double>(micro.weight);
-  }
+  });
   run.data_parallel().all_reduce(sums).wait();
   run.model->train();
   return {s[0] / s[2], s[1] / s[2], static_cast<int64_t>(s[2])};

@@ -30,7 +30,7 @@ void compute(Run& run, const Batch& batch, int stop_asked, size_t& i) {
     const MicroBatch& micro = batch[i];
     RandomScope random({static_cast<uint64_t>(run.seed), run.step, micro.samples});
     run.gradients->begin_micro_batch(static_cast<int>(i));
-    at::Tensor loss = run.model->loss_sum(run.compute->forward(micro.input), micro.target);
+    at::Tensor loss = run.loss(run, micro);
     if (micro.weight == 0) loss = loss * 0;  // a rank without samples takes part with zeros
     check<UsageError>(loss.requires_grad(),
                       "the loss does not depend on any parameter: nothing can be trained");

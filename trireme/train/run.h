@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,10 @@
 
 namespace trireme {
 
+struct Run;
+/// The sum of the losses over a micro-batch, a float32 scalar.
+using RunLoss = std::function<at::Tensor(Run& run, const MicroBatch& micro)>;
+
 /// The parts of a training run, built once from the configuration and handed to every step. None of
 /// them is missing in a run that steps, but for the data of a caller that brings its own batches.
 struct TRIREME_API Run {
@@ -41,6 +46,7 @@ struct TRIREME_API Run {
   std::unique_ptr<GradientSyncStrategy> exchange;
   std::unique_ptr<Gradients> gradients;
   std::unique_ptr<Compute> compute;
+  RunLoss loss;
   std::unique_ptr<LossScaling> scaling;
   std::shared_ptr<OutOfMemoryPolicy> out_of_memory = end_on_out_of_memory();
   std::shared_ptr<OwnTime> own_time = std::make_shared<OwnTime>();  // computing, not waiting

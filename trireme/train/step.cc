@@ -12,9 +12,13 @@ namespace trireme {
 // One step, top to bottom. Gradients are sums; the one division, by the global weight, is in
 // grad_scale.
 StepReport train_step(Run& run, int stop_asked) {
+  run.own_time->computing();
+  return train_on(run, next_batch(run), stop_asked);  // micro-batches, with global sample ids
+}
+
+StepReport train_on(Run& run, const Batch& batch, int stop_asked) {
   failpoint("train.step");
   run.own_time->computing();
-  Batch batch = next_batch(run);  // this rank's micro-batches, with global sample ids
   run.gradients->open(contributions(run, batch));  // that each parameter gets
   forward_backward(run, batch, stop_asked);        // a bucket launches on its last contribution
   return finish_step(run);

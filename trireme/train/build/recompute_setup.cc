@@ -20,7 +20,7 @@ int64_t bytes_of_forward(Run& run, const std::vector<bool>& recompute) {
   run.model->set_recompute(recompute);
   RandomScope random({static_cast<uint64_t>(run.seed), run.step, micro.samples});
   LiveBytes live;
-  const at::Tensor loss = run.model->loss_sum(run.compute->forward(micro.input), micro.target);
+  const at::Tensor loss = run.loss(run, micro);
   return live.now();
 }
 

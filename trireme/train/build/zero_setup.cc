@@ -98,8 +98,9 @@ std::shared_ptr<Model> made_sharded(
   if (precision.stored != at::kFloat) cast_parameters(*model, precision.stored);
   zero.sharded->root(*model);
   model->set_unit_runner(
-      [units](int64_t unit, const std::function<at::Tensor(const at::Tensor&)>& compute,
-              const at::Tensor& x) { return units[static_cast<size_t>(unit)]->run(compute, x); });
+      [units](int64_t unit, const UnitCompute& compute, const std::vector<at::Tensor>& inputs) {
+        return units[static_cast<size_t>(unit)]->run(compute, inputs);
+      });
   return model;
 }
 

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/base/check.h"
+#include "trireme/checkpoint/reader.h"
+#include "trireme/config/sections/data.h"
+#include "trireme/config/sections/model.h"
+#include "trireme/config/sections/training.h"
+#include "trireme/data/corpus.h"
+#include "trireme/data/digits.h"
+#include "trireme/data/documents.h"
+#include "trireme/data/dummy.h"
+#include "trireme/data/idx.h"
+#include "trireme/layers/dropout.h"
+#include "trireme/tensor/random.h"
+#include "trireme/train/build/precision_parts.h"
+#include "trireme/train/build/run_parts.h"
+
+// The models and the data that a configuration can name.
+namespace trireme {
+namespace {
+
+ModelOptions model_options(const Config& config) {
+  const auto m = config.section<ModelSection>();
+  ModelOptions o;
+  o.type = m.type;
+  if (o.type == "gpt") {
+    o.gpt = {m.layers, m.width, m.heads, m.context, m.vocab, m.dropout, m.tied_head};
+  } else if (o.type == "mlp") {
+    o.mlp_sizes = {m.inputs};
+    o.mlp_sizes.insert(o.mlp_sizes.end(), m.hidden.begin(), m.hidden.end());
+    o.mlp_sizes.push_back(m.outputs);
+  }
+  return o;
+}
+
+DummyOptions dummy_options(const ModelSection& m, const DataSection& d, uint64_t seed) {
+  DummyOptions o;
+  o.tokens = m.type == "gpt";
+  o.seed = seed;
+  if (o.tokens) {
+    o.input_shape = {m.context};
+    o.classes = m.vocab;
+  } else if (m.type == "mlp") {
+    o.input_shape = {m.inputs};
+    o.classes = m.outputs;
+  } else {
+    o.input_shape = {1, 28, 28};
+  }
+  if (d.train_samples > 0) o.samples = d.train_samples;
+  return o;
+}
+
+void open_data(Run& run, const Config& c) {
+  const auto m = c.section<ModelSection>();
+  const auto d = c.section<DataSection>();
+  const bool gpt = m.type == "gpt";
+  const auto seed = static_cast<uint64_t>(run.seed);
+  const bool from_files = d.type == "corpus" || d.type == "documents";
+  check<UsageError>(gpt == from_files || d.type == "dummy",
+                    "{}: data.type '{}' does not feed a model of type '{}'; gpt reads corpus, "
+                    "documents or dummy, the others read mnist, digits or dummy",
+                    c.origin("data.type"), d.type, m.type);
+  if (from_files) {
+    const CorpusOptions options{d.paths, d.extensions, m.context, d.validation_fraction};
+    Corpus corpus = d.type == "corpus" ? open_corpus(options) : open_documents(options);
+    run.train_data = corpus.train;
+    run.held_out = corpus.validation;
+    run.data_identity = fmt::format("{} {:016x}", d.type, corpus.identity);
+    check<UsageError>(m.vocab >= 256, "{}: model.vocab is {}; text is bytes, so at least 256",
+                      c.origin("model.vocab"), m.vocab);
+  } else if (d.type == "mnist") {
+    check<UsageError>(
+        d.path.has_value(),
+        "data.type is mnist, but data.path is not given: name the folder with the IDX files");
+    run.train_data = open_idx(*d.path, IdxPart::kTrain);
+    run.held_out = open_idx(*d.path, IdxPart::kTest);
+    run.data_identity = fmt::format("mnist {}", run.train_data->size());
+  } else if (d.type == "digits") {
+    run.train_data = make_digits({d.train_samples, seed, "train"});
+    if (d.validation_samples > 0)
+      run.held_out = make_digits({d.validation_samples, seed, "validation"});
+    run.data_identity = fmt::format("digits {}", run.train_data->size());
+  } else {
+    run.train_data = make_dummy(dummy_options(m, d, seed));
+    run.data_identity = d.train_samples > 0 ? fmt::format("dummy {}", d.train_samples) : "dummy";
+  }
+  run.text = gpt;
+}
+
+}  // namespace
+
+RunParts built_in_parts(const Config& config) {
+  const auto model = config.section<ModelSection>();
+  RunParts parts;
+  parts.open_data = [&config](Run& run) { open_data(run, config); };
+  parts.make_model = [&config](const UnitMade& made) { return build_model(config, made); };
+  parts.weight_per_sample = model.type == "gpt" ? model.context : 1;
+  parts.loss = [](Run& run, const MicroBatch& micro) {
+    return run.model->loss_sum(run.compute->forward(micro.input), micro.target);
+  };
+  return parts;
+}
+
+Run build_run(const Config& config, Group group) {
+  return build_run(config, std::move(group), built_in_parts(config));
+}
+
+std::shared_ptr<Model> build_model(const Config& config, const UnitMade& unit_made) {
+  const auto seed = static_cast<uint64_t>(config.section<TrainingSection>().seed);
+  seed_default_generator(seed);
+  ModelOptions options = model_options(config);
+  options.unit_made = unit_made;
+  auto model = make_model(options, seed);
+  name_dropouts(*model);
+  return model;
+}
+
+std::shared_ptr<Model> load_model(const Config& config, const std::string& checkpoint) {
+  auto model = build_model(config);
+  const PrecisionPlan plan = plan_precision(config);
+  const NamedTensors weights = stored_weights(*model, plan);
+  load_step(checkpoint, [&](StateVisitor& v) { model_state(*model, weights, v); }, {"model."});
+  restore_model(*model, weights, plan);
+  return model;
+}
+
+}  // namespace trireme

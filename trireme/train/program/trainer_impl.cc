@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/program/trainer_impl.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <list>
+
+#include "trireme/base/check.h"
+#include "trireme/base/philox.h"
+#include "trireme/base/trace.h"
+#include "trireme/checkpoint/sharded_writer.h"
+#include "trireme/checkpoint/writer.h"
+#include "trireme/comm/objects.h"
+#include "trireme/shard/fully_sharded.h"
+#include "trireme/tensor/random.h"
+#include "trireme/train/build/precision_parts.h"
+#include "trireme/train/build/run_parts.h"
+#include "trireme/train/forward_backward.h"
+#include "trireme/train/step.h"
+
+namespace trireme {
+namespace {
+
+/// While it lives, the parameters of the other updates are whole and constants.
+class OthersAreConstants {
+ public:
+  OthersAreConstants(const std::vector<std::unique_ptr<Trainer::Impl::Part>>& parts,
+                     const Trainer::Impl::Part& active) {
+    for (const auto& part : parts) {
+      if (part.get() == &active || !part->model) continue;
+      if (auto* sharded = dynamic_cast<FullySharded*>(part->run.gradients->sharded()))
+        whole_.emplace_back(*sharded);
+      for (at::Tensor& p : part->model->parameters())
+        if (p.requires_grad()) {
+          p.set_requires_grad(false);
+          frozen_.push_back(p);
+        }
+    }
+  }
+  ~OthersAreConstants() {
+    for (at::Tensor& p : frozen_) p.set_requires_grad(true);
+  }
+  OthersAreConstants(const OthersAreConstants&) = delete;
+
+ private:
+  std::list<FullySharded::Gathered> whole_;
+  std::vector<at::Tensor> frozen_;
+};
+
+/// What each term is multiplied with, so that the one division by the micro-batches' weight makes
+/// each a mean over its own weight. {}: they all weigh what the micro-batches do.
+std::map<std::string, double> factors_of(Program& program, const Batch& batch, Group dp) {
+  std::vector<std::string> names;
+  std::vector<double> sums{0};
+  for (const MicroBatch& micro : batch) {
+    const TermWeights weights = program.weights(micro);
+    if (names.empty())
+      for (const auto& [name, w] : weights) names.push_back(name), sums.push_back(0);
+    check<UsageError>(weights.size() == names.size(),
+                      "Program::weights() returned {} terms for one micro-batch and {} for another",
+                      names.size(), weights.size());
+    sums[0] += static_cast<double>(micro.weight);
+    for (size_t i = 0; i < names.size(); ++i) {
+      check<UsageError>(weights[i].first == names[i],
+                        "Program::weights() returned the terms in another order: '{}' for '{}'",
+                        weights[i].first, names[i]);
+      sums[i + 1] += weights[i].second;
+    }
+  }
+  if (names.empty()) return {};
+  at::Tensor wire = at::empty({static_cast<int64_t>(sums.size())}, at::kDouble);
+  std::copy(sums.begin(), sums.end(), static_cast<double*>(wire.data_ptr()));
+  dp.all_reduce(wire).wait();
+  const auto* all = static_cast<const double*>(wire.data_ptr());
+  std::map<std::string, double> factors;
+  for (size_t i = 0; i < names.size(); ++i)
+    factors[names[i]] = all[i + 1] > 0 ? all[0] / all[i + 1] : 0;
+  return factors;
+}
+
+/// Names of an update's own, except for the pieces'.
+class Prefixed final : public StateVisitor {
+ public:
+  Prefixed(StateVisitor& inner, std::string prefix) : inner_(inner), prefix_(std::move(prefix)) {}
+  using StateVisitor::tensor;
+  void tensor(const Slice& slice, at::Tensor local) override {
+    Slice named = slice;
+    named.name = of(slice.name);
+    inner_.tensor(named, std::move(local));
+  }
+  void value(const std::string& name, int64_t& v) override { inner_.value(of(name), v); }
+  void value(const std::string& name, double& v) override { inner_.value(of(name), v); }
+  void value(const std::string& name, std::string& v) override { inner_.value(of(name), v); }
+
+ private:
+  std::string of(const std::string& name) const {
+    return name.starts_with("model.") ? name : prefix_ + name;
+  }
+  StateVisitor& inner_;
+  const std::string prefix_;
+};
+
+using Averaged = std::list<GradientSyncStrategy::AveragedWeightsGuard>;
+
+}  // namespace
+
+StepReport Trainer::Impl::update(const std::string& name, const Batch& batch, const Loss& loss) {
+  const auto found = std::find_if(parts.begin(), parts.end(),
+                                  [&](const auto& part) { return part->name == name; });
+  check<UsageError>(found != parts.end(), "Trainer::update(): there is no update '{}'", name);
+  Part& part = **found;
+  if (built_in) {
+    check<UsageError>(!loss, "the built-in models have a loss of their own");
+    const StepReport report = train_on(part.run, batch, stop_asked);
+    done.push_back({part.name, &part.run, report, {}});
+    return report;
+  }
+  check<UsageError>(!network.training, "Trainer::update() was called inside of a loss");
+  check<UsageError>(!batch.empty(), "Trainer::update('{}'): the batch has no micro-batch", name);
+  part.loss = loss;
+  part.sums.clear();
+  Group dp = part.run.data_parallel();
+  told_to_all(part.run, [&] { part.factors = factors_of(program, batch, dp); });
+  StepReport report;
+  {
+    const OthersAreConstants constants(parts, part);
+    struct Training {
+      bool& on;
+      explicit Training(bool& flag) : on(flag) { on = true; }
+      ~Training() { on = false; }
+    } training(network.training);
+    report = train_on(part.run, batch, stop_asked);
+  }
+  UpdateDone result{name, &part.run, report, {}};
+  if (!part.sums.empty()) {
+    at::Tensor wire = at::empty({static_cast<int64_t>(part.sums.size())}, at::kDouble);
+    auto* sums = static_cast<double*>(wire.data_ptr());
+    size_t i = 0;
+    for (const auto& [term, sum] : part.sums) sums[i++] = sum;
+    dp.all_reduce(wire).wait();
+    i = 0;
+    for (const auto& [term, sum] : part.sums)
+      result.terms.emplace_back(term, sums[i++] / static_cast<double>(report.weight));
+  }
+  done.push_back(std::move(result));
+  return report;
+}
+
+int Trainer::Impl::take_step(int stop_asked_here) {
+  stop_asked = stop_asked_here;
+  done.clear();
+  if (!built_in) {
+    // What a program draws (noise, actions) is a function of the step, so that a resumed run goes
+    // on as it would have.
+    const uint64_t seed =
+        stable_hash({static_cast<uint64_t>(first().seed), static_cast<uint64_t>(step),
+                     static_cast<uint64_t>(group.rank())});
+    generator.set_current_seed(seed);
+    seed_default_generator(seed);
+  }
+  Trainer* self = owner;
+  program.step(*self);
+  ++step;
+  int stop = 0;
+  for (const UpdateDone& u : done) stop = std::max(stop, u.report.stop);
+  if (!done.empty()) return stop;
+  at::Tensor asked = at::empty({1}, at::kLong);
+  *static_cast<int64_t*>(asked.data_ptr()) = stop_asked_here;
+  Group all = group;
+  all.all_reduce(asked, ReduceOp::max).wait();
+  return static_cast<int>(*static_cast<const int64_t*>(asked.data_ptr()));
+}
+
+std::vector<HeldOutSums::Sum> Trainer::Impl::evaluate() {
+  Averaged one;
+  for (auto& part : parts) one.emplace_back(*part->run.exchange);
+  for (auto& part : parts) part->model->eval();
+  HeldOutSums mine;
+  for_held_out(first(), [&](const MicroBatch& micro, bool counts) {
+    HeldOutSums sums;
+    // Every part's scope around the one before: pieces of all of them are whole.
+    ProgramModel::Body body = [&] {
+      program.evaluate(net, micro, sums);
+      return std::vector<at::Tensor>();
+    };
+    for (auto& part : parts)
+      body = [&part, inner = std::move(body)] {
+        return part->model->within(*part->run.compute, inner);
+      };
+    body();
+    if (!counts) return;
+    for (const auto& s : sums.all()) mine.add(s.name, s.sum, s.weight);
+  });
+  for (auto& part : parts) part->model->train();
+  using Row = std::pair<std::string, std::pair<double, double>>;
+  std::vector<Row> rows;
+  for (const auto& s : mine.all()) rows.push_back({s.name, {s.sum, s.weight}});
+  HeldOutSums total;
+  Group all = group;
+  for (const auto& of_rank : all_gather_object(all, rows))
+    for (const Row& row : of_rank) total.add(row.first, row.second.first, row.second.second);
+  return total.all();
+}
+
+std::optional<Evaluation> Trainer::Impl::built_in_evaluation() {
+  if (!built_in) return std::nullopt;
+  const GradientSyncStrategy::AveragedWeightsGuard one(*first().exchange);
+  return trireme::evaluate(first());
+}
+
+void Trainer::Impl::state(StateVisitor& visitor) {
+  if (built_in) return first().state(visitor);
+  for (auto& part : parts) {
+    Prefixed own(visitor, parts.size() > 1 ? "updates." + part->name + "." : "");
+    part->run.state(own);
+  }
+  if (fixed) model_state(*fixed, named_parameters(*fixed), visitor);
+  Prefixed of_program(visitor, "program.");
+  program.state(of_program);
+  visitor.value("trainer.step", step);
+}
+
+std::string Trainer::Impl::save(const std::string& folder, int keep) {
+  Averaged one;
+  for (auto& part : parts) one.emplace_back(*part->run.exchange);
+  const StateWalk walk = [&](StateVisitor& v) { state(v); };
+  const std::string& layout = first().exchange->layout();
+  if (layout == "replicated")
+    return save_step(folder, step, walk, {keep, group.rank(), group.size()});
+  return save_sharded_step(folder, step, walk, group, {layout, keep});
+}
+
+CheckpointInfo Trainer::Impl::load(const std::string& path) {
+  Averaged loading;
+  for (auto& part : parts) loading.emplace_back(*part->run.exchange, true);
+  LoadOptions options;
+  options.layout = first().exchange->layout();
+  options.rank = group.rank();
+  const CheckpointInfo info = load_step(
+      path, [&](StateVisitor& v) { state(v); }, options);
+  for (auto& part : parts) part->run.gradients->publish();
+  if (built_in) step = first().step;
+  return info;
+}
+
+}  // namespace trireme

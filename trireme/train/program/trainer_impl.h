@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/checkpoint/reader.h"
+#include "trireme/train/evaluate.h"
+#include "trireme/train/program/program_model.h"
+#include "trireme/train/run.h"
+#include "trireme/train/trainer.h"
+
+// Inside of a Trainer: one run for each update, and what holds them together.
+namespace trireme {
+
+/// What an update of the step that is under way came to.
+struct UpdateDone {
+  std::string name;
+  Run* run = nullptr;
+  StepReport report;
+  std::vector<std::pair<std::string, double>> terms;  // means over ranks, of more than one term
+};
+
+struct Network::Impl {
+  struct Place {
+    ProgramModel* model = nullptr;
+    size_t piece = 0;
+    Run* run = nullptr;  // null: of no update
+  };
+  std::map<std::string, Place> places;
+  bool training = false;  // an update is under way
+};
+
+struct Trainer::Impl {
+  struct Part {
+    std::string name;
+    Run run;
+    std::shared_ptr<ProgramModel> model;          // null: a built-in model
+    Loss loss;                                    // of the update that is under way
+    std::map<std::string, double> factors, sums;  // of its terms
+  };
+
+  Impl(Program& p, const Config& c, Group g)
+      : program(p), config(c), group(std::move(g)), net(network) {}
+
+  Program& program;
+  const Config config;
+  const Group group;
+  bool built_in = false;
+  std::vector<std::unique_ptr<Part>> parts;  // the first is the one that reads data
+  std::shared_ptr<ProgramModel> fixed;       // pieces in no update; null: there are none
+  Network::Impl network;
+  Network net;
+  Trainer* owner = nullptr;
+  at::Generator generator = at::detail::createCPUGenerator();
+  int64_t step = 0;
+  int stop_asked = 0;            // of this rank, in this step
+  std::vector<UpdateDone> done;  // in this step
+
+  Run& first() { return parts.front()->run; }
+  const Run& first() const { return parts.front()->run; }
+
+  StepReport update(const std::string& name, const Batch& batch, const Loss& loss);
+  /// A step of the program. The largest that a rank asked to stop with.
+  int take_step(int stop_asked_here);
+  std::optional<Evaluation> built_in_evaluation();
+  std::vector<HeldOutSums::Sum> evaluate();
+  /// Everything that a checkpoint holds.
+  void state(StateVisitor& visitor);
+  std::string save(const std::string& folder, int keep);
+  CheckpointInfo load(const std::string& path);
+};
+
+/// Of a program's pieces. UsageError for what it asks and cannot have, with its name.
+std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& config, Group group);
+/// Of the model and the data that the configuration names.
+std::unique_ptr<Trainer::Impl> make_built_in_trainer(Program& program, const Config& config,
+                                                     Group group);
+/// The keys that are given and that a program with its own model and data cannot serve.
+void check_program_keys(const Config& config, const Sources& sources);
+
+}  // namespace trireme
