@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <optional>
 
-#include "cli/run_folder.h"
 #include "cli/worker/out_of_memory.h"
 #include "cli/worker/tasks.h"
 #include "trireme/base/check.h"
@@ -15,6 +14,7 @@
 #include "trireme/comm/run.h"
 #include "trireme/config/config.h"
 #include "trireme/config/resolved.h"
+#include "trireme/front/run_folder.h"
 #include "trireme/launch/sealed_text.h"
 #include "trireme/rendezvous/rank_env.h"
 #include "trireme/train/trainer.h"
