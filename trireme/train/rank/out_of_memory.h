@@ -4,10 +4,12 @@
 #include <exception>
 #include <string>
 
+#include "trireme/base/export.h"
+
 namespace trireme {
 
 /// What an error says, for people: brief(), and of memory that could not be had one sentence with
 /// the rank, what it asked for, the limit it is under, and what to do.
-std::string told(const std::exception& error);
+TRIREME_API std::string failure_text(const std::exception& error);
 
 }  // namespace trireme

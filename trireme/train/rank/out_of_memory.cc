@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/worker/out_of_memory.h"
+#include "trireme/train/rank/out_of_memory.h"
 
 #include <fmt/core.h>
 #include <sys/resource.h>
@@ -43,7 +43,7 @@ std::string limits() {
 
 }  // namespace
 
-std::string told(const std::exception& error) {
+std::string failure_text(const std::exception& error) {
   if (dynamic_cast<const Error*>(&error)) return brief(error);  // ours say what to do
   const std::string what = error.what();
   const int rank = thread_rank();
