@@ -15,7 +15,12 @@
 namespace trireme {
 namespace {
 
-int train_task(const Words& words) { return train_rank(words, train); }
+int train_task(const Words& words) {
+  MainProgram program;
+  program.train = train;
+  program.built_in_model = true;
+  return train_rank(words, program);
+}
 
 int dispatch(const Words& words) {
   check<UsageError>(!words.empty(), "trireme-worker is started by 'trireme train' and its like");

@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <cstdlib>
+#include <string>
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
@@ -13,12 +14,11 @@
 namespace trireme {
 namespace {
 
-bool write_to_launcher(const std::exception& error) {
+bool write_to_launcher(const Error* ours, const std::string& text) {
   const char* file = std::getenv("TORCHELASTIC_ERROR_FILE");
   if (!file || !*file) return false;
-  const auto* ours = dynamic_cast<const Error*>(&error);
   try {
-    launch::write_error_file(file, ours ? ours->kind() : "Error", failure_text(error));
+    launch::write_error_file(file, ours ? ours->kind() : "Error", text);
     return true;
   } catch (const std::exception& second) {
     log_error("{}", second.what());
@@ -28,9 +28,10 @@ bool write_to_launcher(const std::exception& error) {
 
 }  // namespace
 
-int report_failure(const std::exception& error) {
+int report_failure(const std::exception& error, bool built_in_model) {
   ::signal(SIGTERM, SIG_IGN);
-  if (!write_to_launcher(error)) log_error("{}", failure_text(error));
+  const std::string text = failure_text(error, built_in_model);
+  if (!write_to_launcher(dynamic_cast<const Error*>(&error), text)) log_error("{}", text);
   return exit_code_for(error);
 }
 

@@ -63,9 +63,9 @@ TrainFront front_of(const MainProgram& program, const std::string& typed) {
 
 int rank_of(const MainProgram& program, const Words& words) {
   try {
-    return train_rank(words, program.train, {program.load_resolved, program.load});
+    return train_rank(words, program);
   } catch (const std::exception& error) {
-    return report_failure(error);
+    return report_failure(error, program.built_in_model);
   }
 }
 

@@ -63,15 +63,15 @@ class OwnFolder {
 
 }  // namespace
 
-int train_rank(const Words& words, const TrainFunction& train, const RankConfig& load) {
+int train_rank(const Words& words, const MainProgram& program) {
   const TaskOptions given(words);
   tune_worker_process();
   ::signal(SIGPIPE, SIG_IGN);  // nobody reads the progress any more: the run goes on
   // What the front half resolved comes by descriptor: a file in the run folder may be rewritten.
   std::string resolved;
   if (const auto fd = given.find("config-fd")) resolved = launch::take_sealed_text(std::stoi(*fd));
-  const Config config = resolved.empty() ? load.files(ConfigInputs::from({given.get("config")}))
-                                         : load.resolved(resolved);
+  const Config config = resolved.empty() ? program.load(ConfigInputs::from({given.get("config")}))
+                                         : program.load_resolved(resolved);
   const std::string run_dir = given.get("run-dir");
   const OwnFolder folder(given, read_rank_env().rank);
   Group world = init_process_group(init_options(config));
@@ -94,9 +94,9 @@ int train_rank(const Words& words, const TrainFunction& train, const RankConfig&
   TrainResult result;
   try {
     check_same_configuration(config, world);
-    result = train(config, world, options);
+    result = program.train(config, world, options);
   } catch (const std::exception& error) {
-    world.abort(failure_text(error));
+    world.abort(failure_text(error, program.built_in_model));
     throw;
   }
   if (!result.stopped) return kExitDone;
