@@ -10,8 +10,9 @@
 
 #include "cli/bench_ops.h"
 #include "cli/verbs.h"
-#include "cli/worker_start.h"
+#include "cli/worker_program.h"
 #include "trireme/base/check.h"
+#include "trireme/front/start_ranks.h"
 #include "trireme/launch/job_plan.h"
 #include "trireme/launch/launch.h"
 #include "trireme/launch/options.h"

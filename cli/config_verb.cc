@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "cli/refusals.h"
 #include "cli/verbs.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/config/report.h"
+#include "trireme/front/refusals.h"
 #include "trireme/launch/options.h"
 
 namespace trireme {

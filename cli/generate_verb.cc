@@ -3,11 +3,12 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "cli/run_folder.h"
 #include "cli/verbs.h"
-#include "cli/worker_start.h"
+#include "cli/worker_program.h"
 #include "trireme/base/check.h"
 #include "trireme/config/config.h"
+#include "trireme/front/run_folder.h"
+#include "trireme/front/start_ranks.h"
 
 namespace trireme {
 

@@ -2,7 +2,7 @@
 #include <cstdio>
 
 #include "cli/verbs.h"
-#include "cli/worker_start.h"
+#include "trireme/front/start_ranks.h"
 #include "trireme/launch/options.h"
 
 namespace trireme {

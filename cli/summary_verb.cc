@@ -6,11 +6,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "cli/host_memory.h"
 #include "cli/verbs.h"
-#include "cli/worker_start.h"
+#include "cli/worker_program.h"
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
+#include "trireme/front/host_memory.h"
+#include "trireme/front/start_ranks.h"
 #include "trireme/launch/options.h"
 #include "trireme/planner/memory_plan.h"
 #include "trireme/planner/model_table.h"

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/config_verb.h"
+#include "trireme/front/words.h"
 
 // One function a verb: argv[0] is the verb, the result is the exit code (design §4). UsageError and
 // other errors may leave by throwing; main prints them.
@@ -25,11 +26,6 @@ int summary_main(int argc, char** argv);
 int trace_main(int argc, char** argv);
 int version_main(int argc, char** argv);
 
-/// argv[1…] as strings.
-std::vector<std::string> words_of(int argc, char** argv);
-
-/// ": did you mean --steps?", or "" where none of the known words is near.
-std::string did_you_mean(const std::string& word, const std::vector<std::string>& known);
 /// What a CLI11 parser says, with that for a flag that it does not know (or the verb that
 /// extract_run_options reads flags for: `more`).
 std::string parse_problem(const CLI::App& app, const CLI::ParseError& error,

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/verbs.h"
-#include "cli/worker_start.h"
+#include "cli/worker_program.h"
 #include "trireme/base/version.h"
 
 namespace trireme {

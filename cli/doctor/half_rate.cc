@@ -4,7 +4,7 @@
 #include "cli/doctor/advice.h"
 #include "cli/doctor/child.h"
 #include "cli/doctor/sections.h"
-#include "cli/worker_start.h"
+#include "cli/worker_program.h"
 
 namespace trireme::doctor {
 

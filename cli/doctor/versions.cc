@@ -9,7 +9,7 @@
 
 #include "cli/doctor/child.h"
 #include "cli/doctor/sections.h"
-#include "cli/worker_start.h"
+#include "cli/worker_program.h"
 #include "trireme/base/version.h"
 
 namespace trireme::doctor {

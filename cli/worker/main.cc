@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // trireme-worker: the half of the command that links torch. Started by `trireme
 // train|generate|bench`, one process a rank.
-#include <signal.h>
-
-#include <cstdlib>
 #include <exception>
 #include <string>
 
-#include "cli/worker/out_of_memory.h"
 #include "cli/worker/tasks.h"
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
 #include "trireme/base/standard_streams.h"
-#include "trireme/launch/error_file.h"
+#include "trireme/train/rank/failure.h"
+#include "trireme/train/rank/train_rank.h"
+#include "trireme/train/trainer.h"
 
 namespace trireme {
 namespace {
+
+int train_task(const Words& words) {
+  MainProgram program;
+  program.train = train;
+  program.built_in_model = true;
+  return train_rank(words, program);
+}
 
 int dispatch(const Words& words) {
   check<UsageError>(!words.empty(), "trireme-worker is started by 'trireme train' and its like");
@@ -29,20 +34,6 @@ int dispatch(const Words& words) {
   fail<UsageError>("trireme-worker: no task '{}'", words[0]);
 }
 
-// The launcher prints one report for the job; without one this process says it itself.
-void report(const std::exception& error) {
-  const auto* ours = dynamic_cast<const Error*>(&error);
-  if (const char* file = std::getenv("TORCHELASTIC_ERROR_FILE"); file && *file) {
-    try {
-      launch::write_error_file(file, ours ? ours->kind() : "Error", told(error));
-      return;
-    } catch (const std::exception& second) {
-      log_error("{}", second.what());
-    }
-  }
-  log_error("{}", told(error));
-}
-
 }  // namespace
 }  // namespace trireme
 
@@ -52,10 +43,6 @@ int main(int argc, char** argv) {
   try {
     return trireme::dispatch(trireme::Words(argv + 1, argv + argc));
   } catch (const std::exception& error) {
-    // The launcher ends the ranks when one has failed: this one's report and code are not lost to
-    // it.
-    ::signal(SIGTERM, SIG_IGN);
-    trireme::report(error);
-    return trireme::exit_code_for(error);
+    return trireme::report_failure(error);
   }
 }

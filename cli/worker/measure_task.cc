@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "cli/worker/out_of_memory.h"
 #include "cli/worker/tasks.h"
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
@@ -12,6 +11,7 @@
 #include "trireme/comm/objects.h"
 #include "trireme/comm/run.h"
 #include "trireme/train/measure_memory.h"
+#include "trireme/train/rank/out_of_memory.h"
 
 namespace trireme {
 
@@ -28,7 +28,7 @@ int measure_task(const Words& words) {
         world, std::vector<int64_t>{m.weights, m.gradients, m.optimizer, m.activations, m.buffers,
                                     m.resident, m.shared});
   } catch (const std::exception& error) {
-    world.abort(told(error));
+    world.abort(failure_text(error));
     throw;
   }
   if (world.rank() == 0) {

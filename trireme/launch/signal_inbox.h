@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include <utility>
 #include <vector>
 
 #include "trireme/base/export.h"
@@ -11,8 +12,9 @@
 namespace trireme::launch {
 
 /// While it lives, the given signals, SIGCHLD and SIGPIPE are blocked in this thread (and in
-/// threads it starts), and all but SIGPIPE can be read from fd(). SIGHUP that was ignored (nohup)
-/// stays ignored.
+/// threads it starts), and all but SIGPIPE can be read from fd(), by this thread. What the kernel
+/// gives to another thread, which was there before, comes here too. SIGHUP that was ignored (nohup)
+/// stays ignored. One at a time in a process.
 class TRIREME_API SignalInbox {
  public:
   explicit SignalInbox(const std::vector<int>& signals);
@@ -30,6 +32,7 @@ class TRIREME_API SignalInbox {
   sigset_t before_{};
   sigset_t blocked_{};
   std::vector<int> handled_;
+  std::vector<std::pair<int, struct sigaction>> actions_before_;
 };
 
 }  // namespace trireme::launch

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/rank/train_rank.h"
+
 #include <signal.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <optional>
 
-#include "cli/run_folder.h"
-#include "cli/worker/out_of_memory.h"
-#include "cli/worker/tasks.h"
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
 #include "trireme/base/rank_label.h"
 #include "trireme/comm/objects.h"
 #include "trireme/comm/run.h"
-#include "trireme/config/config.h"
-#include "trireme/config/resolved.h"
+#include "trireme/front/run_folder.h"
 #include "trireme/launch/sealed_text.h"
 #include "trireme/rendezvous/rank_env.h"
-#include "trireme/train/trainer.h"
+#include "trireme/train/rank/group_options.h"
+#include "trireme/train/rank/log_file.h"
+#include "trireme/train/rank/out_of_memory.h"
+#include "trireme/train/rank/process.h"
 
 namespace trireme {
 namespace {
@@ -62,15 +63,15 @@ class OwnFolder {
 
 }  // namespace
 
-int train_task(const Words& words) {
+int train_rank(const Words& words, const MainProgram& program) {
   const TaskOptions given(words);
   tune_worker_process();
   ::signal(SIGPIPE, SIG_IGN);  // nobody reads the progress any more: the run goes on
   // What the front half resolved comes by descriptor: a file in the run folder may be rewritten.
   std::string resolved;
   if (const auto fd = given.find("config-fd")) resolved = launch::take_sealed_text(std::stoi(*fd));
-  const Config config = resolved.empty() ? Config::load(ConfigInputs::from({given.get("config")}))
-                                         : load_resolved(resolved);
+  const Config config = resolved.empty() ? program.load(ConfigInputs::from({given.get("config")}))
+                                         : program.load_resolved(resolved);
   const std::string run_dir = given.get("run-dir");
   const OwnFolder folder(given, read_rank_env().rank);
   Group world = init_process_group(init_options(config));
@@ -93,9 +94,9 @@ int train_task(const Words& words) {
   TrainResult result;
   try {
     check_same_configuration(config, world);
-    result = train(config, world, options);
+    result = program.train(config, world, options);
   } catch (const std::exception& error) {
-    world.abort(told(error));
+    world.abort(failure_text(error, program.built_in_model));
     throw;
   }
   if (!result.stopped) return kExitDone;

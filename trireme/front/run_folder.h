@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/export.h"
 #include "trireme/launch/run_lock.h"
 
 // Where runs lie: runs/<config>/<UTC time>/ with config.json, metrics.jsonl, step-00000100/,
@@ -76,6 +77,6 @@ class RunFolder {
 
 /// As RunFolder::remove_unbegun, for a process that another one claimed the folder for. Nothing
 /// happens where a step was done. Call it when the lock is gone.
-void remove_unbegun_run(const std::string& folder, const std::string& made);
+TRIREME_API void remove_unbegun_run(const std::string& folder, const std::string& made);
 
 }  // namespace trireme

@@ -12,8 +12,9 @@
 namespace trireme {
 
 /// A sentence for each; empty where a start would be tried. Of a configuration that is right by
-/// itself, on `ranks` ranks whose batches come out.
-std::vector<std::string> refusals_of(const Config& config, int ranks);
+/// itself, on `ranks` ranks whose batches come out. Without `built_in_model` the program brings its
+/// model and its data, and nothing is said of model.* and data.*.
+std::vector<std::string> refusals_of(const Config& config, int ranks, bool built_in_model = true);
 
 /// The plan of one rank against this machine, `here` of the ranks being on it.
 struct MemoryCheck {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/refusals.h"
+#include "trireme/front/refusals.h"
 
 #include <fmt/core.h>
 
 #include <filesystem>
 
-#include "cli/host_memory.h"
 #include "trireme/base/error.h"
+#include "trireme/front/host_memory.h"
 
 namespace trireme {
 namespace {
@@ -49,10 +49,11 @@ std::string wrong_leaves(const Config& c, int ranks) {
 
 }  // namespace
 
-std::vector<std::string> refusals_of(const Config& config, int ranks) {
+std::vector<std::string> refusals_of(const Config& config, int ranks, bool built_in_model) {
   std::vector<std::string> all;
   for (const std::string& sentence :
-       {wrong_device(config), wrong_data(config), wrong_leaves(config, ranks)})
+       {wrong_device(config), built_in_model ? wrong_data(config) : "",
+        wrong_leaves(config, ranks)})
     if (!sentence.empty()) all.push_back(sentence);
   return all;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/worker/out_of_memory.h"
+#include "trireme/train/rank/out_of_memory.h"
 
 #include <fmt/core.h>
 #include <sys/resource.h>
@@ -43,7 +43,7 @@ std::string limits() {
 
 }  // namespace
 
-std::string told(const std::exception& error) {
+std::string failure_text(const std::exception& error, bool built_in_model) {
   if (dynamic_cast<const Error*>(&error)) return brief(error);  // ours say what to do
   const std::string what = error.what();
   const int rank = thread_rank();
@@ -59,8 +59,9 @@ std::string told(const std::exception& error) {
   if (const std::string set = limits(); !set.empty()) facts += (facts.empty() ? "" : "; ") + set;
   return fmt::format(
       "{} ran out of memory{}. Start fewer ranks, take a smaller train_micro_batch_size_per_gpu or "
-      "zero_optimization.stage=3, or allow more memory: 'trireme summary' says what is needed",
-      who, facts.empty() ? "" : " (" + facts + ")");
+      "zero_optimization.stage=3, or allow more memory{}",
+      who, facts.empty() ? "" : " (" + facts + ")",
+      built_in_model ? ": 'trireme summary' says what is needed" : "");
 }
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/host_memory.h"
+#include "trireme/front/host_memory.h"
 
 #include <fmt/core.h>
 #include <sys/resource.h>

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/worker_start.h"
+#include "cli/worker_program.h"
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <filesystem>
 
 #include "trireme/base/check.h"
-#include "trireme/launch/launch.h"
 
 namespace trireme {
 
@@ -28,14 +26,5 @@ std::string worker_program() {
       TRIREME_WORKER_PATH);
   return worker;
 }
-
-int start_ranks(const launch::RunOptions& options, const std::vector<std::string>& command,
-                launch::FailureReport report) {
-  if (!options.dry_run) return launch::launch_workers(options, command, report);
-  std::puts(launch::dry_run(options, command).c_str());
-  return kExitDone;
-}
-
-void become(const std::vector<std::string>& command) { launch::exec_single_process(command); }
 
 }  // namespace trireme

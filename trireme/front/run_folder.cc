@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/run_folder.h"
+#include "trireme/front/run_folder.h"
 
 #include <sys/stat.h>
 #include <time.h>

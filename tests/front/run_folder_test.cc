@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/run_folder.h"
+#include "trireme/front/run_folder.h"
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ void write(const std::string& path, const std::string& text) { std::ofstream(pat
 
 const char kStart[] = "{\"event\":\"start\",\"schema\":1}\n";
 
-TEST(cli_run_folder, what_may_start_in_what_was_found) {
+TEST(front_run_folder, what_may_start_in_what_was_found) {
   auto refused = [](const FolderFound& found, FolderUse use) {
     return !refusal_of(found, use, "run").empty();
   };
@@ -42,7 +42,7 @@ TEST(cli_run_folder, what_may_start_in_what_was_found) {
   }
 }
 
-TEST(cli_run_folder, an_editors_config_json_is_no_runs) {
+TEST(front_run_folder, an_editors_config_json_is_no_runs) {
   PrivateFolder folder;
   write(folder / "config.json", "{\"theme\": \"dark\"}");
   EXPECT_EQ(look_into(folder.path()).foreign, "config.json");
@@ -51,7 +51,7 @@ TEST(cli_run_folder, an_editors_config_json_is_no_runs) {
   EXPECT_TRUE(look_into(folder.path()).is_run);
 }
 
-TEST(cli_run_folder, metrics_without_a_step_are_no_run_yet) {
+TEST(front_run_folder, metrics_without_a_step_are_no_run_yet) {
   PrivateFolder folder;
   write(folder / "metrics.jsonl", std::string(kStart) + kStart);
   EXPECT_TRUE(look_into(folder.path()).is_run);
@@ -62,7 +62,7 @@ TEST(cli_run_folder, metrics_without_a_step_are_no_run_yet) {
   EXPECT_EQ(look_into(folder.path()).foreign, "metrics.jsonl");
 }
 
-TEST(cli_run_folder, a_run_is_deleted_by_name_and_links_are_not_followed) {
+TEST(front_run_folder, a_run_is_deleted_by_name_and_links_are_not_followed) {
   PrivateFolder folder, elsewhere;
   write(elsewhere / "trireme.index.json", "{}");
   write(elsewhere / "precious", "text");
@@ -81,7 +81,7 @@ TEST(cli_run_folder, a_run_is_deleted_by_name_and_links_are_not_followed) {
   EXPECT_TRUE(fs::exists(elsewhere / "precious"));
 }
 
-TEST(cli_run_folder, a_folder_that_is_refused_leaves_none_of_its_parents) {
+TEST(front_run_folder, a_folder_that_is_refused_leaves_none_of_its_parents) {
   PrivateFolder folder;
   {
     RunFolder made(folder / "a/b/c", {});
@@ -94,7 +94,7 @@ TEST(cli_run_folder, a_folder_that_is_refused_leaves_none_of_its_parents) {
   EXPECT_THROW(RunFolder(folder / "file", {}), Error);
 }
 
-TEST(cli_run_folder, a_link_to_a_folder_is_that_folder) {
+TEST(front_run_folder, a_link_to_a_folder_is_that_folder) {
   PrivateFolder folder;
   fs::create_directory(folder / "real");
   fs::create_directory_symlink("real", folder / "link");
@@ -102,7 +102,7 @@ TEST(cli_run_folder, a_link_to_a_folder_is_that_folder) {
   EXPECT_THROW(RunFolder(folder / "real", {}), ResourceError);
 }
 
-TEST(cli_run_folder, runs_of_one_second_have_a_name_each) {
+TEST(front_run_folder, runs_of_one_second_have_a_name_each) {
   PrivateFolder folder;
   std::vector<RunFolder> runs;
   std::set<std::string> names;

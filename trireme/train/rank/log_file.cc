@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/rank/log_file.h"
+
 #include <fcntl.h>
 #include <time.h>
 #include <unistd.h>
@@ -6,7 +8,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "cli/worker/tasks.h"
 #include "trireme/base/check.h"
 #include "trireme/base/fd.h"
 #include "trireme/base/log.h"

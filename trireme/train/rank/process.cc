@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/rank/process.h"
+
 #include <ATen/Context.h>
 #include <malloc.h>
 #include <signal.h>
@@ -7,8 +9,6 @@
 
 #include <csignal>
 #include <cstdint>
-
-#include "cli/worker/tasks.h"
 
 namespace trireme {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/host_memory.h"
+#include "trireme/front/host_memory.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -14,13 +14,13 @@
 namespace trireme::host_memory_test {
 namespace {
 
-TEST(cli_host_memory, this_machine_has_more_than_it_has_free) {
+TEST(front_host_memory, this_machine_has_more_than_it_has_free) {
   const HostMemory host = host_memory();
   EXPECT_GT(host.available, 0);
   EXPECT_GE(host.capacity, host.available);
 }
 
-TEST(cli_host_memory, swap_counts_as_capacity) {
+TEST(front_host_memory, swap_counts_as_capacity) {
   PrivateFolder root;
   std::filesystem::create_directory(root / "proc");
   std::ofstream(root / "proc/meminfo") << "MemTotal:       1000 kB\nMemFree:  10 kB\n"
@@ -37,7 +37,7 @@ constexpr bool kSanitized = true;
 constexpr bool kSanitized = false;
 #endif
 
-TEST(cli_host_memory, a_limit_of_the_process_is_named) {
+TEST(front_host_memory, a_limit_of_the_process_is_named) {
   if (kSanitized) GTEST_SKIP() << "the sanitizer's shadow lies above any such limit";
   const pid_t child = ::fork();
   if (child == 0) {

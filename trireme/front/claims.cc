@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/front/claims.h"
+
+#include <filesystem>
+
+#include "trireme/base/check.h"
+
+namespace trireme {
+
+namespace fs = std::filesystem;
+
+Resume what_to_resume(const TrainFront& front, TrainFlags& flags) {
+  if (!flags.resume) return {};
+  if (flags.resume_path.empty() && !flags.run_dir.empty()) {
+    flags.resume_path = flags.run_dir;
+  } else if (flags.resume_path.empty()) {
+    check<UsageError>(!flags.files.empty(),
+                      "{} --resume: name the configuration whose newest run to resume, or the run",
+                      front.name);
+    flags.resume_path = newest_run(runs_of(flags.files[0]));
+  }
+  Resume resume{"", run_folder_of(flags.resume_path)};
+  if (flags.files.empty()) flags.files = {resume.run + "/config.json"};
+  std::error_code error;
+  const bool whole = fs::equivalent(resume.run, flags.resume_path, error);
+  resume.from = fs::absolute(whole ? steps_folder_of(resume.run) : flags.resume_path)
+                    .lexically_normal()
+                    .string();
+  return resume;
+}
+
+void Claims::hand_over(std::vector<std::string>* command) const {
+  pass_on();
+  command->insert(command->end(), {"--lock-fd", std::to_string(run.lock().fd())});
+  if (steps)
+    command->insert(command->end(), {"--steps", steps->path(), "--steps-lock-fd",
+                                     std::to_string(steps->lock().fd())});
+  if (!run.made().empty()) command->insert(command->end(), {"--made", run.made()});
+}
+
+Claims claim(const TrainFront& front, const TrainFlags& flags, const Resume& resume,
+             const Config& config) {
+  std::error_code error;
+  const bool goes_on =
+      flags.resume && (flags.run_dir.empty() || fs::equivalent(flags.run_dir, resume.run, error));
+  check<UsageError>(
+      !goes_on || !flags.overwrite,
+      "{}: --resume goes on with the run in {} and --overwrite deletes it: give one of "
+      "them",
+      front.name, resume.run);
+  ClaimOptions options;
+  options.use = goes_on           ? FolderUse::resume
+                : flags.overwrite ? FolderUse::overwrite
+                                  : FolderUse::fresh;
+  options.take_over = flags.take_over;
+  const std::string folder = flags.run_dir.empty() ? resume.run : flags.run_dir;
+  // Asked before the old run is deleted.
+  const std::string old_steps = folder.empty() ? "" : steps_folder_of(folder);
+  Claims claims{
+      folder.empty() ? RunFolder::fresh_below(runs_of(flags.files[0])) : RunFolder(folder, options),
+      std::nullopt};
+  if (!config.has("checkpoint.folder")) return claims;
+  const std::string steps = config.get_string("checkpoint.folder");
+  if (fs::equivalent(steps, claims.run.path(), error)) return claims;
+  const bool old_runs = fs::equivalent(steps, old_steps, error);
+  try {
+    claims.steps.emplace(RunFolder::for_steps(steps, options, old_runs));
+  } catch (...) {
+    if (!goes_on) claims.run.remove_unbegun();
+    throw;
+  }
+  return claims;
+}
+
+}  // namespace trireme

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/front/train_front.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "trireme/base/check.h"
+#include "trireme/base/fd.h"
+#include "trireme/base/log.h"
+#include "trireme/front/claims.h"
+#include "trireme/front/host_memory.h"
+#include "trireme/front/refusals.h"
+#include "trireme/front/start_ranks.h"
+#include "trireme/front/train_flags.h"
+#include "trireme/front/words.h"
+#include "trireme/launch/options.h"
+#include "trireme/launch/sealed_text.h"
+#include "trireme/planner/model_table.h"
+#include "trireme/rendezvous/rank_env.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// "-" is standard output. Workers may have another working folder one day: absolute.
+std::string metrics_place(const std::string& given) {
+  return given == "-" ? given : fs::absolute(given).string();
+}
+
+/// Says what is being built, which may take minutes.
+void announce(const Config& config, const MemoryCheck& memory) {
+  if (!memory.known) return;
+  const bool fits = memory.verdict.fit == MemoryVerdict::Fit::fits;
+  if (!fits) log_warn("{}. If it fails: {}", memory.verdict.text, memory_advice(memory.plan));
+  log_info("building {} with {} parameters{}", config.get_string("model.type"),
+           count_text(memory.plan.model.numel()), fits ? "; " + memory.verdict.text : "");
+}
+
+}  // namespace
+
+int train_front(const TrainFront& front, int argc, char** argv) {
+  ::signal(SIGPIPE, SIG_IGN);  // a reader that leaves (| head) does not end a run, nor its workers
+  std::vector<std::string> rest;
+  auto launch_options = launch::extract_run_options(words_of(argc, argv), &rest);
+  TrainFlags flags = parse_train_flags(front, rest);
+  if (flags.help) {
+    std::fputs(train_help(front).c_str(), stdout);
+    return kExitDone;
+  }
+
+  const Resume resume = what_to_resume(front, flags);
+  check<UsageError>(!flags.files.empty(), "{}: name a configuration, as in '{}'", front.name,
+                    front.example);
+  if (!flags.metrics.empty())
+    flags.sets.push_back("monitor.metrics=" + nlohmann::json(metrics_place(flags.metrics)).dump());
+
+  // What is wrong with the configuration is said here, once, and not by every rank.
+  const Config config = front.load(ConfigInputs::from(flags.files, flags.sets));
+  // Under mpirun or srun this process is a rank already: it becomes its worker and starts nobody.
+  const RankEnv self = read_rank_env();
+  const bool is_rank = self.world_size > 1;
+  check<UsageError>(!is_rank || !flags.run_dir.empty() || flags.resume,
+                    "{}: this process is rank {} of {} ({}): name the run folder with "
+                    "--run-dir, so that all ranks use one",
+                    front.name, self.rank, self.world_size, self.source);
+  const int ranks = is_rank ? self.world_size : launch_options.nproc_per_node;
+  const Batches batches = config.resolve_batches(ranks);
+  for (const auto& sentence : refusals_of(config, ranks, front.built_in_model))
+    fail<UsageError>("{}", sentence);
+  if (!batches.note.empty()) log_info("{}", batches.note);
+  std::vector<std::string> command = front.rank_command();
+
+  MemoryCheck memory;
+  if (front.built_in_model)
+    memory = check_memory(config, ranks, is_rank ? std::max(1, self.local_world_size) : ranks);
+  check<ResourceError>(!memory.impossible() || flags.force, "{}", memory.refusal());
+
+  // A rank of somebody else's launcher leaves the folder to rank 0.
+  std::optional<Claims> claims;
+  std::string run_dir = flags.run_dir.empty() ? resume.run : flags.run_dir;
+  if (launch_options.dry_run) {
+    if (run_dir.empty()) run_dir = runs_of(flags.files[0]) + "/<UTC time>";
+  } else if (self.rank == 0) {
+    claims.emplace(claim(front, flags, resume, config));
+    run_dir = claims->run.path();
+    log_info("run folder {}", run_dir);
+    announce(config, memory);
+  }
+  if (!launch_options.dry_run) run_dir = fs::absolute(run_dir).lexically_normal().string();
+
+  UniqueFd sealed;
+  if (!launch_options.dry_run)
+    sealed = launch::seal_text("trireme-config", config.to_json(&batches));
+  command.insert(command.end(),
+                 {"--config-fd", sealed ? std::to_string(sealed.get()) : "<descriptor>",
+                  "--run-dir", run_dir});
+  if (flags.resume) command.insert(command.end(), {"--resume", resume.from});
+  launch_options.flight_dir = run_dir + "/flight";
+  if (is_rank && !launch_options.dry_run) {
+    ::setenv("TRIREME_FLIGHT_DIR", launch_options.flight_dir.c_str(), 0);
+    if (claims) claims->hand_over(&command);
+    become(command);
+  }
+  if (claims) claims->pass_on();
+  int code = kExitFailed;
+  try {
+    code = start_ranks(launch_options, command, launch::FailureReport::one_line);
+  } catch (...) {
+    if (claims) claims->remove_unbegun();
+    throw;
+  }
+  if (claims && code != kExitDone) claims->remove_unbegun();
+  return code;
+}
+
+}  // namespace trireme

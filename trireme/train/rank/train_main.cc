@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/train_main.h"
+
+#include <fmt/core.h>
+
+#include <filesystem>
+#include <new>
+
+#include "trireme/base/check.h"
+#include "trireme/base/log.h"
+#include "trireme/base/standard_streams.h"
+#include "trireme/front/train_front.h"
+#include "trireme/train/rank/failure.h"
+#include "trireme/train/rank/train_rank.h"
+
+namespace trireme {
+namespace {
+
+/// The first word of a process that is a rank; no flag and no file is called so.
+const char kRankWord[] = "--trireme-rank";
+
+constexpr char kOwnHelp[] = R"({purpose}
+
+Usage: {program} CONFIG [CONFIG …] [FLAGS]
+
+Later files override earlier ones, --set overrides files. A run has a folder with its resolved config.json, metrics.jsonl
+and checkpoints step-00000100/ …
+
+Examples:
+  {program} config.json --nproc-per-node 2
+  {program} config.json ds_config.json --set training.steps=500
+  {program} config.json --run-dir runs/first --metrics first.jsonl
+  {program} config.json --resume                      # the newest run of this configuration
+  {program} --resume runs/config/20261121-101500      # that run, as it was configured
+)";
+
+/// This program's file, so that ranks run what is running here whatever the current folder and PATH
+/// are.
+std::string own_file() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  check<ResourceError>(!error, "cannot read /proc/self/exe, to start this program again: {}",
+                       error.message());
+  check<ResourceError>(std::filesystem::exists(path, error),
+                       "the file of this program, {}, was deleted or replaced while it started: "
+                       "start it again",
+                       path.string());
+  return path.string();
+}
+
+TrainFront front_of(const MainProgram& program, const std::string& typed) {
+  TrainFront front;
+  front.program = typed;
+  front.name = std::filesystem::path(typed).filename().string();
+  front.example = typed + " config.json";
+  front.help =
+      fmt::format(kOwnHelp, fmt::arg("purpose", program.purpose), fmt::arg("program", typed));
+  front.rank_command = [] { return Words{own_file(), kRankWord}; };
+  front.load = program.load;
+  front.built_in_model = program.built_in_model;
+  return front;
+}
+
+int rank_of(const MainProgram& program, const Words& words) {
+  try {
+    return train_rank(words, program);
+  } catch (const std::exception& error) {
+    return report_failure(error, program.built_in_model);
+  }
+}
+
+}  // namespace
+
+int train_main(int argc, char** argv, const MainProgram& program) {
+  open_missing_standard_streams();
+  set_log_level(LogLevel::info);
+  if (argc > 1 && std::string(argv[1]) == kRankWord)
+    return rank_of(program, Words(argv + 2, argv + argc));
+  const std::string typed = argc > 0 && *argv[0] ? argv[0] : "program";
+  try {
+    return train_front(front_of(program, typed), argc, argv);
+  } catch (const std::bad_alloc&) {
+    log_error("out of memory before anything was started: see 'ulimit -v' and 'free'");
+    return kExitFailed;
+  } catch (const std::exception& error) {
+    log_error("{}", error.what());
+    return exit_code_for(error);
+  }
+}
+
+}  // namespace trireme
