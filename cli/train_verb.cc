@@ -18,6 +18,8 @@
 #include "trireme/base/fd.h"
 #include "trireme/base/log.h"
 #include "trireme/config/config.h"
+#include "trireme/config/sections/checkpoint.h"
+#include "trireme/config/sections/model.h"
 #include "trireme/launch/options.h"
 #include "trireme/launch/sealed_text.h"
 #include "trireme/launch/text.h"
@@ -160,7 +162,7 @@ void announce(const Config& config, const MemoryCheck& memory) {
   if (!memory.known) return;
   const bool fits = memory.verdict.fit == MemoryVerdict::Fit::fits;
   if (!fits) log_warn("{}. If it fails: {}", memory.verdict.text, memory_advice(memory.plan));
-  log_info("building {} with {} parameters{}", config.get_string("model.type"),
+  log_info("building {} with {} parameters{}", config.section<ModelSection>().type,
            count_text(memory.plan.model.numel()), fits ? "; " + memory.verdict.text : "");
 }
 
@@ -208,8 +210,9 @@ Claims claim(const TrainFlags& flags, const Resume& resume, const Config& config
   Claims claims{
       folder.empty() ? RunFolder::fresh_below(runs_of(flags.files[0])) : RunFolder(folder, options),
       std::nullopt};
-  if (!config.has("checkpoint.folder")) return claims;
-  const std::string steps = config.get_string("checkpoint.folder");
+  const auto asked = config.section<CheckpointSection>().folder;
+  if (!asked) return claims;
+  const std::string& steps = *asked;
   if (fs::equivalent(steps, claims.run.path(), error)) return claims;
   const bool old_runs = fs::equivalent(steps, old_steps, error);
   try {

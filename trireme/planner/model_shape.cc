@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "trireme/base/check.h"
+#include "trireme/config/sections/model.h"
 
 namespace trireme {
 namespace {
@@ -116,20 +117,21 @@ int64_t ModelShape::numel() const {
 }
 
 ModelGeometry geometry_of(const Config& c) {
+  const auto model = c.section<ModelSection>();
   ModelGeometry g;
-  g.type = c.get_string("model.type");
+  g.type = model.type;
   if (g.type == "gpt") {
-    g.layers = c.get_int("model.layers");
-    g.width = c.get_int("model.width");
-    g.heads = c.get_int("model.heads");
-    g.context = c.get_int("model.context");
-    g.vocab = c.get_int("model.vocab");
-    g.tied_head = c.get_bool("model.tied_head");
-    g.dropout = c.get_double("model.dropout");
+    g.layers = model.layers;
+    g.width = model.width;
+    g.heads = model.heads;
+    g.context = model.context;
+    g.vocab = model.vocab;
+    g.tied_head = model.tied_head;
+    g.dropout = model.dropout;
   } else if (g.type == "mlp") {
-    g.mlp_sizes = {c.get_int("model.inputs")};
-    for (int64_t width : c.get_int_list("model.hidden")) g.mlp_sizes.push_back(width);
-    g.mlp_sizes.push_back(c.get_int("model.outputs"));
+    g.mlp_sizes = {model.inputs};
+    g.mlp_sizes.insert(g.mlp_sizes.end(), model.hidden.begin(), model.hidden.end());
+    g.mlp_sizes.push_back(model.outputs);
   }
   return g;
 }
