@@ -12,6 +12,8 @@
 
 #include "trireme/base/error.h"
 #include "trireme/config/key_table.h"
+#include "trireme/config/sections/parallelism.h"
+#include "trireme/config/sections/step.h"
 
 namespace trireme {
 namespace {
@@ -63,15 +65,15 @@ std::string batch_line(const Batches& b) {
 
 /// The ranks that make three given numbers agree; else as many as sets of ranks ask for, or one.
 int implied_world(const Config& config) {
-  if (int64_t dp = config.get_int("parallelism.dp"); dp > 0) return static_cast<int>(dp);
-  for (const char* path :
-       {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"})
-    if (config.is_default(path))
-      return static_cast<int>(std::max<int64_t>(1, config.get_int("parallelism.dp_shard")) *
-                              std::max<int64_t>(1, config.get_int("parallelism.dp_replicate")));
-  int64_t local = config.get_int("train_micro_batch_size_per_gpu") *
-                  config.get_int("gradient_accumulation_steps");
-  int64_t train = config.get_int("train_batch_size");
+  const auto parallelism = config.section<ParallelismSection>();
+  if (parallelism.dp > 0) return static_cast<int>(parallelism.dp);
+  const auto step = config.section<StepSection>();
+  const auto &micro = step.train_micro_batch_size_per_gpu,
+             &accumulation = step.gradient_accumulation_steps;
+  if (!step.train_batch_size || !micro || !accumulation)
+    return static_cast<int>(std::max<int64_t>(1, parallelism.dp_shard) *
+                            std::max<int64_t>(1, parallelism.dp_replicate));
+  const int64_t local = *micro * *accumulation, train = *step.train_batch_size;
   return train % local == 0 && train / local <= 1'000'000 ? static_cast<int>(train / local) : 1;
 }
 

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "trireme/base/check.h"
-#include "trireme/config/sections/model.h"
 
 namespace trireme {
 namespace {
@@ -116,25 +115,21 @@ int64_t ModelShape::numel() const {
   return n;
 }
 
-ModelGeometry geometry_of(const Config& c) {
-  const auto model = c.section<ModelSection>();
-  ModelGeometry g;
-  g.type = model.type;
-  if (g.type == "gpt") {
-    g.layers = model.layers;
-    g.width = model.width;
-    g.heads = model.heads;
-    g.context = model.context;
-    g.vocab = model.vocab;
-    g.tied_head = model.tied_head;
-    g.dropout = model.dropout;
-  } else if (g.type == "mlp") {
-    g.mlp_sizes = {model.inputs};
-    g.mlp_sizes.insert(g.mlp_sizes.end(), model.hidden.begin(), model.hidden.end());
-    g.mlp_sizes.push_back(model.outputs);
-  }
-  return g;
+ModelGeometry::ModelGeometry(const ModelSection& model)
+    : type(model.type),
+      layers(model.layers),
+      width(model.width),
+      heads(model.heads),
+      context(model.context),
+      vocab(model.vocab),
+      tied_head(model.tied_head),
+      dropout(model.dropout),
+      mlp_sizes{model.inputs} {
+  mlp_sizes.insert(mlp_sizes.end(), model.hidden.begin(), model.hidden.end());
+  mlp_sizes.push_back(model.outputs);
 }
+
+ModelGeometry geometry_of(const Config& c) { return ModelGeometry(c.section<ModelSection>()); }
 
 ModelShape model_shape(const ModelGeometry& g) {
   if (g.type == "gpt") return gpt(g);

@@ -2,6 +2,9 @@
 // What keys of ZeRO and of offload mean together.
 #include "trireme/base/check.h"
 #include "trireme/config/rules/rules.h"
+#include "trireme/config/sections/comm.h"
+#include "trireme/config/sections/optimizer.h"
+#include "trireme/config/sections/precision.h"
 
 namespace trireme {
 namespace {
@@ -46,7 +49,7 @@ void zero_rules(const Config& c, Findings& f) {
       f.complain(path, fmt::format("is {}, and {} says the same thing: give one of them", ranks,
                                    at(c, first)));
   }
-  if (!f.broken("optimizer.type") && c.get_string("optimizer.type") == "Adafactor")
+  if (!f.broken("optimizer.type") && c.section<OptimizerSection>().type == "Adafactor")
     f.complain(kStage,
                fmt::format("is {}, and optimizer.type is \"Adafactor\" ({}), whose state is "
                            "factored over whole matrices and cannot be shared out: take "
@@ -57,19 +60,19 @@ void zero_rules(const Config& c, Findings& f) {
     f.complain(noise,
                fmt::format("compares whole gradients, which no rank has with {}: take stage 0",
                            at(c, kStage)));
-  if (!f.broken("amp.enabled") && c.get_bool("amp.enabled"))
+  if (!f.broken("amp.enabled") && c.section<PrecisionSection>().amp.enabled)
     f.complain("amp.enabled",
                fmt::format("is true, and {}: Apex's presets know no ZeRO; enable fp16 "
                            "or bf16 in their place",
                            at(c, kStage)));
-  if (stage == 3 && !f.broken("fp16.emulate") && c.get_bool("fp16.emulate"))
+  if (stage == 3 && !f.broken("fp16.emulate") && c.section<PrecisionSection>().fp16.emulate)
     f.complain(
         "fp16.emulate",
         fmt::format("is true and keeps a float32 copy of every weight, and {} is to keep none "
                     "whole: take stage 2, or bf16.enabled",
                     at(c, kStage)));
   if (!f.broken(kShare) && c.applies(kShare) && c.get_bool(kShare) && !f.broken("comm.backend") &&
-      c.get_string("comm.backend") != "local")
+      c.section<CommSection>().backend != "local")
     f.complain(kShare, fmt::format("is true, and {} has no memory that ranks share: take \"local\"",
                                    at(c, "comm.backend")));
 }
