@@ -139,7 +139,10 @@ std::vector<double> Config::get_double_list(std::string_view path) const {
   return out;
 }
 
-bool Config::has(std::string_view path) const { return lookup(path) != nullptr; }
+bool Config::has(std::string_view path) const {
+  note(path);
+  return lookup(path) != nullptr;
+}
 
 bool Config::is_default(std::string_view path) const {
   return row_of(path), given_.find(path) == given_.end();

@@ -5,6 +5,7 @@
 #include "trireme/config/sections/comm.h"
 #include "trireme/config/sections/optimizer.h"
 #include "trireme/config/sections/precision.h"
+#include "trireme/config/sections/zero.h"
 
 namespace trireme {
 namespace {
@@ -24,9 +25,10 @@ std::string at(const Config& c, const char* path) {
 /// Both of DeepSpeed's ways to share out inside a host are ours, said by parallelism.dp_shard.
 void derive_zero(const Config& c, const Findings& f, Derived& derived) {
   if (f.broken(kStage) || f.broken(kMics) || f.broken(kHpz) || f.broken(kShard)) return;
-  if (!c.is_default(kShard) || c.get_int(kStage) != 3) return;
-  int64_t ranks = c.get_int(kMics);
-  if (ranks < 1) ranks = c.get_int(kHpz) > 1 ? c.get_int(kHpz) : 0;
+  const auto zero = c.section<ZeroSection>();
+  if (!c.is_default(kShard) || zero.stage != 3) return;
+  int64_t ranks = zero.mics_shard_size;
+  if (ranks < 1) ranks = zero.hpz_partition_size > 1 ? zero.hpz_partition_size : 0;
   if (ranks > 0) derived.set(kShard, Value::of(ranks));
 }
 
