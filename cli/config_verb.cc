@@ -11,6 +11,7 @@
 #include "cli/verbs.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
+#include "trireme/config/key_table.h"
 #include "trireme/config/report.h"
 #include "trireme/front/refusals.h"
 #include "trireme/launch/options.h"
@@ -82,6 +83,12 @@ int show_verb(const Options& options) {
   return kExitDone;
 }
 
+int keys_verb(bool markdown) {
+  const KeyTable& table = *KeyTable::built_in();
+  print(markdown ? keys_markdown(table) : keys_text(table));
+  return kExitDone;
+}
+
 }  // namespace
 
 int config_main(int argc, char** argv) {
@@ -92,12 +99,17 @@ int config_main(int argc, char** argv) {
       "  trireme config check examples/gpt.json\n"
       "  trireme config check examples/gpt.json ds_config.json --world 4\n"
       "  trireme config show examples/gpt.json --set optimizer.params.lr=1e-4\n"
-      "  trireme config show examples/gpt.json --world 2 --json resolved.json");
+      "  trireme config show examples/gpt.json --world 2 --json resolved.json\n"
+      "  trireme config keys");
   Options options;
   auto* check = app.add_subcommand(
       "check", "say of each key given: supported, accepted without effect (why), refused (why)");
   auto* show =
       app.add_subcommand("show", "print every value, defaults too, and where it comes from");
+  auto* keys =
+      app.add_subcommand("keys", "print every key there is: default, values, what it does");
+  bool markdown = false;
+  keys->add_flag("--markdown", markdown, "as the table of docs/configuration.md");
   for (auto* verb : {check, show}) {
     add_options(verb, &options);
     verb->get_option("FILE")->required();
@@ -122,6 +134,7 @@ int config_main(int argc, char** argv) {
       "resolved.json");
   try {
     app.parse(argc, argv);
+    if (*keys) return keys_verb(markdown);
     return *check ? check_verb(options) : show_verb(options);
   } catch (const CLI::CallForHelp&) {
     print(app.help() + "\n");

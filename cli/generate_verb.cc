@@ -7,6 +7,7 @@
 #include "cli/worker_program.h"
 #include "trireme/base/check.h"
 #include "trireme/config/config.h"
+#include "trireme/config/sections/generate.h"
 #include "trireme/front/run_folder.h"
 #include "trireme/front/start_ranks.h"
 
@@ -45,18 +46,16 @@ int generate_main(int argc, char** argv) {
   }
   const std::string run = run_folder_of(path);
   const Config config = Config::load(ConfigInputs::from({run + "/config.json"}));
-  auto number = [&](CLI::Option* flag, auto given, const char* key) {
-    return std::to_string(flag->count() ? static_cast<double>(given) : config.get_double(key));
-  };
-  auto whole = [&](CLI::Option* flag, int64_t given, const char* key) {
-    return std::to_string(flag->count() ? given : config.get_int(key));
-  };
+  auto section = config.section<GenerateSection>();
+  if (prompt_flag->count()) section.prompt = prompt;
+  if (tokens_flag->count()) section.tokens = tokens;
+  if (temperature_flag->count()) section.temperature = temperature;
+  if (top_k_flag->count()) section.top_k = top_k;
   become({worker_program(), "generate", "--config", run + "/config.json", "--checkpoint",
-          std::filesystem::absolute(path).lexically_normal().string(), "--prompt",
-          prompt_flag->count() ? prompt : config.get_string("generate.prompt"), "--tokens",
-          whole(tokens_flag, tokens, "generate.tokens"), "--temperature",
-          number(temperature_flag, temperature, "generate.temperature"), "--top-k",
-          whole(top_k_flag, top_k, "generate.top_k"), "--seed", std::to_string(seed)});
+          std::filesystem::absolute(path).lexically_normal().string(), "--prompt", section.prompt,
+          "--tokens", std::to_string(section.tokens), "--temperature",
+          std::to_string(section.temperature), "--top-k", std::to_string(section.top_k), "--seed",
+          std::to_string(seed)});
 }
 
 }  // namespace trireme

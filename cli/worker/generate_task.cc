@@ -7,6 +7,7 @@
 #include "cli/worker/tasks.h"
 #include "trireme/base/check.h"
 #include "trireme/config/config.h"
+#include "trireme/config/sections/model.h"
 #include "trireme/models/gpt.h"
 #include "trireme/models/sampling.h"
 #include "trireme/train/run.h"
@@ -19,7 +20,7 @@ int generate_task(const Words& words) {
   auto model = load_model(config, given.get("checkpoint"));
   auto gpt = std::dynamic_pointer_cast<Gpt>(model);
   check<UsageError>(gpt != nullptr, "{} is a run of a model of type {}; only gpt writes text",
-                    given.get("checkpoint"), config.get_string("model.type"));
+                    given.get("checkpoint"), config.section<ModelSection>().type);
   SamplingOptions options;
   options.count = std::stoll(given.get("tokens"));
   options.temperature = std::stod(given.get("temperature"));

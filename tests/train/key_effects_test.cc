@@ -372,6 +372,7 @@ std::vector<Row> rows() {
       on(2, {"compression.block", weights, "256", "8", codec("int8")}),
       on(2, {"compression.density", weights, "0.1", "0.5", codec("topk")}),
       on(2, {"compression.rank", weights, "4", "1", codec("powersgd")}),
+      on(2, {"compression.min_compression", weights, "1", "1000", codec("powersgd")}),
       on(2, {"compression.start_step", weights, "0", "9", {"compression.type=sign"}}),
       on(2, {"compression.error_feedback", weights, "true", "false", codec("topk")}),
       on(2, {"compression.clip", weights, "own", "mean", codec("topk", {"gradient_clipping=0.1"})}),

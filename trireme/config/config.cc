@@ -6,6 +6,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/philox.h"
 #include "trireme/config/config_loader.h"
+#include "trireme/config/key_reads.h"
 #include "trireme/config/key_table.h"
 
 namespace trireme {
@@ -64,6 +65,16 @@ Config Config::from_text(const std::string& name, std::string_view text,
 
 const KeyTable& Config::table() const { return table_ ? *table_ : *KeyTable::built_in(); }
 
+Config Config::noting(std::shared_ptr<KeyReads> reads) const {
+  Config copy = *this;
+  copy.reads_ = std::move(reads);
+  return copy;
+}
+
+void Config::note(std::string_view path) const {
+  if (reads_) reads_->add(path);
+}
+
 const KeyInfo& Config::row_of(std::string_view path) const {
   const KeyInfo* key = table().find(path);
   if (!key || key->status != KeyStatus::supported || !key->alias_of.empty())
@@ -88,6 +99,7 @@ const Value& Config::value(std::string_view path, std::initializer_list<KeyType>
   check<UsageError>(std::find(types.begin(), types.end(), key.type) != types.end(),
                     "the configuration key {} is read as another type than {}", path,
                     type_name(key.type));
+  note(path);
   const Value* found = lookup(path);
   check<UsageError>(found != nullptr, "the configuration has no {}: set it ({})", path, key.help);
   return *found;
@@ -127,7 +139,10 @@ std::vector<double> Config::get_double_list(std::string_view path) const {
   return out;
 }
 
-bool Config::has(std::string_view path) const { return lookup(path) != nullptr; }
+bool Config::has(std::string_view path) const {
+  note(path);
+  return lookup(path) != nullptr;
+}
 
 bool Config::is_default(std::string_view path) const {
   return row_of(path), given_.find(path) == given_.end();

@@ -55,6 +55,7 @@ struct KeyReport {
 };
 
 struct Inspection;
+class KeyReads;
 class KeyTable;
 
 class TRIREME_API Config {
@@ -70,6 +71,8 @@ class TRIREME_API Config {
   /// all.
   static Inspection inspect(const ConfigInputs& inputs,
                             std::shared_ptr<const KeyTable> table = nullptr);
+  /// A copy that notes in `reads` what is read from it, and from copies of it (key_reads.h).
+  Config noting(std::shared_ptr<KeyReads> reads) const;
   /// The table that it was loaded with.
   const KeyTable& table() const;
 
@@ -124,10 +127,12 @@ class TRIREME_API Config {
  private:
   friend class ConfigLoader;
   friend class Derived;
+  friend class FieldReader;
   struct Entry {
     Value value;
     int level = 0;
   };
+  void note(std::string_view path) const;
   const KeyInfo& row_of(std::string_view path) const;
   const Value& value(std::string_view path, std::initializer_list<KeyType> types) const;
   const Value* lookup(std::string_view path) const;
@@ -137,6 +142,7 @@ class TRIREME_API Config {
   bool is_kept(std::string_view path) const;
 
   std::shared_ptr<const KeyTable> table_;              // null: the built-in one
+  std::shared_ptr<KeyReads> reads_;                    // null: nobody asks
   std::map<std::string, Entry, std::less<>> given_;    // supported keys that apply
   std::map<std::string, Value, std::less<>> ignored_;  // accepted without effect
   std::map<std::string, Value, std::less<>> derived_;  // defaults that depend on other values

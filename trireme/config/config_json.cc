@@ -24,7 +24,8 @@ std::string Config::to_json(const Batches* batches) const {
        kept = Json::array();
   for (const auto& key : table().keys()) {
     const std::string& path = key.path;
-    if (key.status != KeyStatus::supported || !key.alias_of.empty() || !applies(path) || !has(path))
+    if (key.status != KeyStatus::supported || !key.alias_of.empty() || !applies(path) ||
+        !lookup(path))
       continue;
     if (derived_.contains(path)) derived[path] = to_json_value(*lookup(path));
     // A default that follows from other values is derived again when this is loaded.

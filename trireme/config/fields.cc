@@ -70,6 +70,7 @@ void FieldRows::visit(KeyInfo key, FieldValue member) {
 }
 
 void FieldReader::visit(KeyInfo key, FieldValue member) {
+  config_.note(key.path);
   std::visit(
       [&](auto* at) {
         using Member = std::remove_pointer_t<decltype(at)>;

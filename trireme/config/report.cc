@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/config/report.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
 #include "trireme/config/key_table.h"
+#include "trireme/config/sections/parallelism.h"
+#include "trireme/config/sections/step.h"
 
 namespace trireme {
 namespace {
@@ -37,7 +42,7 @@ std::string cut(std::string text, size_t most) {
 
 /// Columns padded to their widest cell, the last one as it is.
 template <size_t N>
-std::string table(const std::vector<std::array<std::string, N>>& rows) {
+std::string columns(const std::vector<std::array<std::string, N>>& rows) {
   std::array<size_t, N> width{};
   for (const auto& row : rows)
     for (size_t i = 0; i < N; ++i) width[i] = std::max(width[i], row[i].size());
@@ -60,19 +65,75 @@ std::string batch_line(const Batches& b) {
 
 /// The ranks that make three given numbers agree; else as many as sets of ranks ask for, or one.
 int implied_world(const Config& config) {
-  if (int64_t dp = config.get_int("parallelism.dp"); dp > 0) return static_cast<int>(dp);
-  for (const char* path :
-       {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"})
-    if (config.is_default(path))
-      return static_cast<int>(std::max<int64_t>(1, config.get_int("parallelism.dp_shard")) *
-                              std::max<int64_t>(1, config.get_int("parallelism.dp_replicate")));
-  int64_t local = config.get_int("train_micro_batch_size_per_gpu") *
-                  config.get_int("gradient_accumulation_steps");
-  int64_t train = config.get_int("train_batch_size");
+  const auto parallelism = config.section<ParallelismSection>();
+  if (parallelism.dp > 0) return static_cast<int>(parallelism.dp);
+  const auto step = config.section<StepSection>();
+  const auto &micro = step.train_micro_batch_size_per_gpu,
+             &accumulation = step.gradient_accumulation_steps;
+  if (!step.train_batch_size || !micro || !accumulation)
+    return static_cast<int>(std::max<int64_t>(1, parallelism.dp_shard) *
+                            std::max<int64_t>(1, parallelism.dp_replicate));
+  const int64_t local = *micro * *accumulation, train = *step.train_batch_size;
   return train % local == 0 && train / local <= 1'000'000 ? static_cast<int>(train / local) : 1;
 }
 
+bool runs(const KeyInfo& key) { return key.status == KeyStatus::supported && key.alias_of.empty(); }
+
+/// "1 to 10000", "gpt, mlp", "true or false".
+std::string range_of(const KeyInfo& key) {
+  if (!key.choices.empty()) return fmt::to_string(fmt::join(split_words(key.choices), ", "));
+  const char* each = key.type == KeyType::integers || key.type == KeyType::numbers ? "each " : "";
+  const bool least = !std::isinf(key.min), most = !std::isinf(key.max);
+  if (least && most) return fmt::format("{}{} to {}", each, key.min, key.max);
+  if (least) return fmt::format("{}at least {}", each, key.min);
+  if (most) return fmt::format("{}at most {}", each, key.max);
+  return std::string(type_name(key.type));
+}
+
+std::string when_of(const KeyInfo& key) {
+  std::string text;
+  for (const auto& condition : split_words(key.when, '|')) {
+    const auto equals = condition.find('=');
+    text += fmt::format("{}{} is {}", text.empty() ? "" : ", or ", condition.substr(0, equals),
+                        fmt::join(split_words(condition.substr(equals + 1), ','), ", "));
+  }
+  return text;
+}
+
+/// Text in a cell of a table.
+std::string in_cell(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '|' || c == '*' || c == '<' || c == '[') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
 }  // namespace
+
+std::string keys_text(const KeyTable& table) {
+  std::vector<std::array<std::string, 4>> rows;
+  for (const auto& key : table.keys())
+    if (runs(key)) rows.push_back({key.path, key.default_json, range_of(key), key.help});
+  return columns(rows);
+}
+
+std::string keys_markdown(const KeyTable& table) {
+  std::map<std::string, std::string> others;
+  for (const auto& key : table.keys())
+    if (!key.alias_of.empty()) others[key.alias_of] += fmt::format(", also `{}`", key.path);
+  std::string out = "| key | default | values | |\n|---|---|---|---|\n";
+  for (const auto& key : table.keys()) {
+    if (!runs(key)) continue;
+    const std::string value = key.default_json.empty() ? "" : fmt::format("`{}`", key.default_json);
+    std::string what = in_cell(key.help);
+    if (!key.when.empty()) what += fmt::format(" ({})", in_cell("when " + when_of(key)));
+    out += fmt::format("| `{}`{} | {} | {} | {} |\n", key.path, others[key.path], value,
+                       in_cell(range_of(key)), what);
+  }
+  return out;
+}
 
 std::string CheckReport::first_error() const {
   for (const auto& key : inspection.keys)
@@ -111,7 +172,7 @@ std::string check_text(const CheckReport& report) {
     rows.push_back(
         {verdict_name(key.verdict), key.path, cut(key.value, 40), key.origin.str(), key.why});
   std::string out =
-      rows.empty() ? std::string("  nothing given: every value is a default\n") : table(rows);
+      rows.empty() ? std::string("  nothing given: every value is a default\n") : columns(rows);
   for (const auto& note : report.inspection.notes) out += "note: " + note + "\n";
   if (report.batches) out += "batch: " + batch_line(*report.batches) + "\n";
   if (!report.batch_error.empty()) out += "batch: " + report.batch_error + "\n";
@@ -157,12 +218,11 @@ std::string check_json(const CheckReport& report) {
 std::string show_text(const Config& config, const std::optional<Batches>& batches) {
   std::vector<std::array<std::string, 3>> rows;
   for (const auto& key : config.table().keys()) {
-    if (key.status != KeyStatus::supported || !key.alias_of.empty() || !config.applies(key.path))
-      continue;
+    if (!runs(key) || !config.applies(key.path)) continue;
     if (auto text = config.value_text(key.path))
       rows.push_back({key.path, *text, config.origin(key.path)});
   }
-  std::string out = table(rows);
+  std::string out = columns(rows);
   if (batches) out += "batch: " + batch_line(*batches) + "\n";
   return out + "hash: " + config.hash() + "\n";
 }

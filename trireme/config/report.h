@@ -32,6 +32,10 @@ TRIREME_API CheckReport check_config(const ConfigInputs& inputs, int world,
 /// Each key given: supported, accepted without effect (why), refused (why); then notes and batches.
 TRIREME_API std::string check_text(const CheckReport& report);
 TRIREME_API std::string check_json(const CheckReport& report);
+/// Every key that runs, with its default, what it may be, and what it does: as a table of text, or
+/// as the part of docs/configuration.md between its two marks.
+TRIREME_API std::string keys_text(const KeyTable& table);
+TRIREME_API std::string keys_markdown(const KeyTable& table);
 /// Every key that applies: value and origin, defaults too.
 TRIREME_API std::string show_text(const Config& config, const std::optional<Batches>& batches);
 

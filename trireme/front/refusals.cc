@@ -6,6 +6,9 @@
 #include <filesystem>
 
 #include "trireme/base/error.h"
+#include "trireme/config/sections/data.h"
+#include "trireme/config/sections/model.h"
+#include "trireme/config/sections/training.h"
 #include "trireme/front/host_memory.h"
 
 namespace trireme {
@@ -14,22 +17,23 @@ namespace {
 bool power_of_two(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
 
 std::string wrong_device(const Config& c) {
-  if (c.get_string("device") != "cuda") return "";
+  if (c.section<TrainingSection>().device != "cuda") return "";
   return fmt::format("{}: device is cuda; this version trains on the CPU", c.origin("device"));
 }
 
 std::string wrong_data(const Config& c) {
-  const std::string type = c.get_string("data.type"), model = c.get_string("model.type");
+  const auto data = c.section<DataSection>();
+  const std::string &type = data.type, model = c.section<ModelSection>().type;
   const bool from_files = type == "corpus" || type == "documents";
   if (type != "dummy" && (model == "gpt") != from_files)
     return fmt::format(
         "{}: data.type '{}' does not feed a model of type '{}'; gpt reads corpus, documents or "
         "dummy, the others read mnist, digits or dummy",
         c.origin("data.type"), type, model);
-  if (type == "mnist" && !c.has("data.path"))
+  if (type == "mnist" && !data.path)
     return "data.type is mnist, but data.path is not given: name the folder with the IDX files";
   if (!from_files) return "";
-  for (const auto& path : c.get_string_list("data.paths")) {
+  for (const auto& path : data.paths) {
     std::error_code error;
     const bool pattern = path.find_first_of("*?[") != std::string::npos;
     if (!pattern && !std::filesystem::exists(path, error))
@@ -39,7 +43,7 @@ std::string wrong_data(const Config& c) {
 }
 
 std::string wrong_leaves(const Config& c, int ranks) {
-  if (!c.get_bool("training.reproducible")) return "";
+  if (!c.section<TrainingSection>().reproducible) return "";
   const Batches batches = c.resolve_batches(ranks);
   const int64_t leaves = batches.accumulation * batches.dp;
   if (power_of_two(leaves) && power_of_two(ranks)) return "";

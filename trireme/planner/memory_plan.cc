@@ -6,7 +6,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "trireme/config/sections/averaging.h"
+#include "trireme/config/sections/comm.h"
 #include "trireme/config/sections/compression.h"
+#include "trireme/config/sections/offload.h"
+#include "trireme/config/sections/optimizer.h"
+#include "trireme/config/sections/precision.h"
+#include "trireme/config/sections/recompute.h"
+#include "trireme/config/sections/zero.h"
 #include "trireme/planner/exchange_memory.h"
 
 namespace trireme {
@@ -18,92 +25,78 @@ constexpr int64_t kControl = 471040, kPair = 139264, kSmallBlocks = 4 << 20;
 int bytes_of(const std::string& type) { return type == "fp32" ? 4 : 2; }
 
 /// Which of DeepSpeed's and Apex's sections stores weights in half precision: fp16, bf16 or fp32.
-std::string stored_type(const Config& c) {
-  if (c.get_bool("fp16.enabled")) return "fp16";
-  if (c.get_bool("bf16.enabled")) return "bf16";
-  const std::string level = c.get_bool("amp.enabled") ? c.get_string("amp.opt_level") : "O0";
-  return level == "O2" || level == "O3" ? c.get_string("amp.dtype") : "fp32";
+std::string stored_type(const PrecisionSection& p) {
+  if (p.fp16.enabled) return "fp16";
+  if (p.bf16.enabled) return "bf16";
+  const std::string level = p.amp.enabled ? p.amp.opt_level : "O0";
+  return level == "O2" || level == "O3" ? p.amp.dtype : "fp32";
 }
 
-OptimizerShape optimizer_of(const Config& c) {
-  OptimizerShape o{c.get_string("optimizer.type")};
-  const char *momentum = "optimizer.params.momentum", *centered = "optimizer.params.centered";
-  const char* amsgrad = "optimizer.params.amsgrad";
-  o.momentum = c.applies(momentum) && c.get_double(momentum) > 0;
-  o.centered = c.applies(centered) && c.get_bool(centered);
-  o.amsgrad = c.applies(amsgrad) && c.get_bool(amsgrad);
+OptimizerShape optimizer_of(const OptimizerSection& s) {
+  OptimizerShape o{s.type};
+  o.momentum = s.momentum > 0;
+  o.centered = s.centered;
+  o.amsgrad = s.amsgrad;
   return o;
 }
 
-bool on_disk(const Config& c, const std::string& section) {
-  const std::string device = "zero_optimization." + section + ".device";
-  return c.applies(device) && c.get_string(device) == "nvme";
-}
-
 void read_precision(const Config& c, MemoryQuestion* q) {
-  const std::string type = stored_type(c);
+  const auto precision = c.section<PrecisionSection>();
+  const std::string type = stored_type(precision);
   q->weight_bytes = q->gradient_bytes = bytes_of(type);
-  q->wire_bytes = c.has("communication_data_type")
-                      ? bytes_of(c.get_string("communication_data_type"))
-                      : q->gradient_bytes;
+  const auto& wire = precision.communication_data_type;
+  q->wire_bytes = wire ? bytes_of(*wire) : q->gradient_bytes;
   q->master_bytes = type == "fp32" ? 0 : 4;
-  q->compute_bytes = type == "fp16" && c.get_bool("fp16.emulate") ? 4 : 0;
+  q->compute_bytes = type == "fp16" && precision.fp16.emulate ? 4 : 0;
 }
 
 /// The local engine's control memory (comm/local/control.h) and its window for small blocks, of a
 /// rank that is a process.
 int64_t group_bytes(const Config& c, int64_t ranks) {
-  if (ranks < 2 || c.get_string("comm.backend") != "local") return 0;
+  if (ranks < 2 || c.section<CommSection>().backend != "local") return 0;
   const int64_t staging = ranks <= 2 ? 256 : ranks <= 4 ? 512 : 1024;
   return kControl + ranks * kPair + 2 * staging * 1024 + kSmallBlocks;
 }
 
 void read_zero(const Config& c, MemoryQuestion* q) {
-  auto elements = [&](const char* path) { return c.applies(path) ? c.get_int(path) : 0; };
-  const char *share = "zero_optimization.share_weights",
-             *bucket = "zero_optimization.reduce_bucket_size";
-  q->share_weights = c.applies(share) && c.get_bool(share);
-  const double asked_mb = c.get_double("comm.bucket_mb");
-  const double bucket_mb = asked_mb > 0                              ? asked_mb
-                           : c.get_string("comm.backend") == "local" ? 4
-                                                                     : 25;
-  q->bucket_elements = c.applies(bucket) && c.has(bucket)
-                           ? c.get_int(bucket)
-                           : static_cast<int64_t>(bucket_mb * kMiB / q->gradient_bytes);
-  q->prefetch_elements = elements("zero_optimization.stage3_prefetch_bucket_size");
-  q->persistence_threshold = elements("zero_optimization.stage3_param_persistence_threshold");
-  q->live_elements = elements("zero_optimization.stage3_max_live_parameters");
-  q->states_on_disk = on_disk(c, "offload_optimizer");
-  q->parameters_on_disk = on_disk(c, "offload_param");
-  q->state_buffer_elements = elements("zero_optimization.sub_group_size");
+  const auto zero = c.section<ZeroSection>();
+  const auto offload = c.section<OffloadSection>();
+  const auto comm = c.section<CommSection>();
+  q->share_weights = zero.share_weights;
+  const double bucket_mb = comm.bucket_mb > 0 ? comm.bucket_mb : comm.backend == "local" ? 4 : 25;
+  q->bucket_elements =
+      zero.reduce_bucket_size.value_or(static_cast<int64_t>(bucket_mb * kMiB / q->gradient_bytes));
+  q->prefetch_elements = zero.prefetch_bucket_size.value_or(0);
+  q->persistence_threshold = zero.param_persistence_threshold.value_or(0);
+  q->live_elements = zero.max_live_parameters.value_or(0);
+  q->states_on_disk = offload.optimizer.on_disk();
+  q->parameters_on_disk = offload.parameters.on_disk();
+  q->state_buffer_elements = q->states_on_disk ? offload.sub_group_size : 0;
   if (q->states_on_disk) {  // one part is stepped; with a pipeline another is read, one written
-    const int64_t parts = 1 + c.get_bool("zero_optimization.offload_optimizer.pipeline_read") +
-                          c.get_bool("zero_optimization.offload_optimizer.pipeline_write");
-    q->state_buffer_elements *= parts;
+    q->state_buffer_elements *=
+        1 + offload.optimizer.pipeline_read + offload.optimizer.pipeline_write;
   }
   if (q->parameters_on_disk)
-    q->parameter_buffer_elements = c.get_int("zero_optimization.offload_param.buffer_count") *
-                                       c.get_int("zero_optimization.offload_param.buffer_size") +
-                                   c.get_int("zero_optimization.offload_param.max_in_cpu");
+    q->parameter_buffer_elements =
+        offload.parameters.buffer_count * offload.parameters.buffer_size +
+        offload.parameters.max_in_cpu;
 }
 
 ExchangeShape exchange_of(const Config& c, const MemoryQuestion& q, int ranks) {
   ExchangeShape e;
   e.ranks = ranks;
   e.gradient_bytes = q.gradient_bytes;
-  e.averaging = c.get_string("averaging.type");
-  if (c.applies("averaging.compression"))
-    e.pseudo_gradients.type = c.get_string("averaging.compression");
+  const auto averaging = c.section<AveragingSection>();
+  e.averaging = averaging.type;
+  e.pseudo_gradients.type = averaging.compression;
   e.gradients = c.section<CompressionSection>().codec;
   return e;
 }
 
 int64_t recomputed_blocks(const Config& c, const ActivationQuestion& q) {
-  const char *every = "training.recompute_every", *budget = "training.activation_memory_mb";
-  if (!c.applies(every)) return 0;
-  if (c.get_double(budget) > 0)
-    return blocks_to_recompute(q, static_cast<int64_t>(c.get_double(budget) * kMiB));
-  return c.get_int(every) > 0 ? q.model.layers / c.get_int(every) : 0;
+  const auto [every, budget_mb] = c.section<RecomputeSection>();
+  if (budget_mb > 0) return blocks_to_recompute(q, static_cast<int64_t>(budget_mb * kMiB));
+  return every > 0 ? q.model.layers / every : 0;
 }
 
 }  // namespace
@@ -116,7 +109,7 @@ MemoryPlan plan_memory(const Config& c, int ranks) {
   plan.model = model_shape(geometry);
   MemoryQuestion& q = plan.question;
   q.parameters = plan.model.parameters;
-  q.optimizer = optimizer_of(c);
+  q.optimizer = optimizer_of(c.section<OptimizerSection>());
   q.stage = plan.sharding.stage;
   q.dp_shard = plan.sharding.dp_shard;
   read_precision(c, &q);

@@ -115,24 +115,21 @@ int64_t ModelShape::numel() const {
   return n;
 }
 
-ModelGeometry geometry_of(const Config& c) {
-  ModelGeometry g;
-  g.type = c.get_string("model.type");
-  if (g.type == "gpt") {
-    g.layers = c.get_int("model.layers");
-    g.width = c.get_int("model.width");
-    g.heads = c.get_int("model.heads");
-    g.context = c.get_int("model.context");
-    g.vocab = c.get_int("model.vocab");
-    g.tied_head = c.get_bool("model.tied_head");
-    g.dropout = c.get_double("model.dropout");
-  } else if (g.type == "mlp") {
-    g.mlp_sizes = {c.get_int("model.inputs")};
-    for (int64_t width : c.get_int_list("model.hidden")) g.mlp_sizes.push_back(width);
-    g.mlp_sizes.push_back(c.get_int("model.outputs"));
-  }
-  return g;
+ModelGeometry::ModelGeometry(const ModelSection& model)
+    : type(model.type),
+      layers(model.layers),
+      width(model.width),
+      heads(model.heads),
+      context(model.context),
+      vocab(model.vocab),
+      tied_head(model.tied_head),
+      dropout(model.dropout),
+      mlp_sizes{model.inputs} {
+  mlp_sizes.insert(mlp_sizes.end(), model.hidden.begin(), model.hidden.end());
+  mlp_sizes.push_back(model.outputs);
 }
+
+ModelGeometry geometry_of(const Config& c) { return ModelGeometry(c.section<ModelSection>()); }
 
 ModelShape model_shape(const ModelGeometry& g) {
   if (g.type == "gpt") return gpt(g);

@@ -7,18 +7,22 @@
 
 #include "trireme/base/export.h"
 #include "trireme/config/config.h"
+#include "trireme/config/sections/model.h"
 
 // The networks of trireme/models as numbers: which parameters of which shapes they have, without
 // building them. A test holds them against the real ones.
 namespace trireme {
 
-/// What a network's sizes follow from; what does not belong to its type stays as it is.
+/// What a network's sizes follow from; what does not belong to its type has its default.
 struct ModelGeometry {
-  std::string type = "gpt";  // gpt, mlp, net, convnet
-  int64_t layers = 6, width = 384, heads = 6, context = 256, vocab = 256;
-  bool tied_head = true;
-  double dropout = 0;
-  std::vector<int64_t> mlp_sizes{784, 256, 10};  // input, hidden …, classes
+  ModelGeometry() : ModelGeometry(ModelSection()) {}
+  TRIREME_API explicit ModelGeometry(const ModelSection& model);
+
+  std::string type;  // gpt, mlp, net, convnet
+  int64_t layers, width, heads, context, vocab;
+  bool tied_head;
+  double dropout;
+  std::vector<int64_t> mlp_sizes;  // input, hidden …, classes
 };
 
 /// UsageError for a type that is not here.

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <set>
 
+#include "trireme/config/sections/compression.h"
+#include "trireme/config/sections/zero.h"
 #include "trireme/monitor/memory.h"
 #include "trireme/shard/sharded_parameters.h"
 #include "trireme/tensor/live_bytes.h"
@@ -40,7 +42,7 @@ int64_t weights_of(Run& run, const Config& config) {
   for (const auto& p : run.model->parameters()) bytes.add(p);
   if (run.collective_forward) run.gradients->sharded()->state(bytes);
   const bool shared = run.gradients->sharded() && !run.collective_forward &&
-                      config.get_bool("zero_optimization.share_weights");
+                      config.section<ZeroSection>().share_weights;
   return bytes.sum() / (shared ? run.world().size() : 1);
 }
 
@@ -54,8 +56,9 @@ MeasuredMemory measure_memory(const Config& config, Group group) {
   start_data(run, config);
   train_step(run);  // lays the buckets out anew
   train_step(run);
-  const char* start = "compression.start_step";  // steps without what a codec works in
-  const int64_t more = config.applies(start) ? std::min<int64_t>(config.get_int(start), 4) : 0;
+  // Steps without what a codec works in.
+  const CompressionOptions codec = config.section<CompressionSection>().codec;
+  const int64_t more = codec.type == "none" ? 0 : std::min<int64_t>(codec.start_step, 4);
   for (int64_t step = 1; step < more; ++step) train_step(run);
   live.reset_peak();
   const int64_t held = live.now();

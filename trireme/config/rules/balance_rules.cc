@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "trireme/config/rules/rules.h"
+#include "trireme/config/sections/training.h"
 
 namespace trireme {
 
@@ -13,7 +14,7 @@ void balance_rules(const Config& c, Findings& f) {
   auto at = [&](const char* path) {
     return fmt::format("{} {} ({})", path, *c.value_text(path), c.origin(path));
   };
-  if (!f.broken("training.reproducible") && c.get_bool("training.reproducible"))
+  if (!f.broken("training.reproducible") && c.section<TrainingSection>().reproducible)
     f.complain(mode,
                fmt::format("gives ranks micro-batches of other shapes as their speed changes, "
                            "and {} is the promise that no shape does: take one of them",

@@ -3,6 +3,9 @@
 #include <fmt/core.h>
 
 #include "trireme/config/rules/rules.h"
+#include "trireme/config/sections/balance.h"
+#include "trireme/config/sections/data.h"
+#include "trireme/config/sections/training.h"
 
 namespace trireme {
 namespace {
@@ -17,18 +20,18 @@ void data_efficiency_rules(const Config& c, Findings& f) {
   auto at = [&](const char* path) {
     return fmt::format("{} {} ({})", path, *c.value_text(path), c.origin(path));
   };
-  if (!f.broken("data.type") && c.get_string("data.type") != "documents")
+  if (!f.broken("data.type") && c.section<DataSection>().type != "documents")
     f.complain(kEnabled, fmt::format("batches sequences of different lengths, and those of {} have "
                                      "one: set data.type to documents",
                                      at("data.type")));
   if (!f.broken(kTokens) && !c.has(kTokens))
     f.complain(kEnabled, fmt::format("is true and needs {}", kTokens));
-  if (!f.broken("training.reproducible") && c.get_bool("training.reproducible"))
+  if (!f.broken("training.reproducible") && c.section<TrainingSection>().reproducible)
     f.complain(kEnabled,
                fmt::format("makes micro-batches of different shapes, and {} is the promise "
                            "that there is one: take one of them",
                            at("training.reproducible")));
-  if (!f.broken("balance.mode") && c.get_string("balance.mode") != "none")
+  if (!f.broken("balance.mode") && c.section<BalanceSection>().mode != "none")
     f.complain("balance.mode",
                fmt::format("deals samples to ranks, and {} deals whole micro-batches: "
                            "take one of them",

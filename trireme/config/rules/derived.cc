@@ -4,6 +4,11 @@
 #include <algorithm>
 
 #include "trireme/config/rules/rules.h"
+#include "trireme/config/sections/data.h"
+#include "trireme/config/sections/model.h"
+#include "trireme/config/sections/optimizer.h"
+#include "trireme/config/sections/scheduler.h"
+#include "trireme/config/sections/training.h"
 
 namespace trireme {
 
@@ -26,20 +31,20 @@ int Derived::level_of(std::string_view path) const {
 void derive_values(const Config& config, Derived& derived) {
   auto given = [&](const char* path) { return !config.is_default(path); };
 
-  if (!given("training.steps") && config.get_int("training.epochs") == 0)
+  if (!given("training.steps") && config.section<TrainingSection>().epochs == 0)
     derived.set("training.steps", Value::of(int64_t{1000}));
 
-  if (config.get_string("data.type") == "auto") {
-    const bool gpt = config.get_string("model.type") == "gpt";
+  if (config.section<DataSection>().type == "auto") {
+    const bool gpt = config.section<ModelSection>().type == "gpt";
     const char* type = gpt ? "corpus" : given("data.path") ? "mnist" : "digits";
     derived.set("data.type", Value::of(std::string(type)),
                 {"data.type", "model.type", "data.path"});
   }
 
-  if (config.get_string("data.type") == "dummy" && !given("data.train_samples"))
+  if (config.section<DataSection>().type == "dummy" && !given("data.train_samples"))
     derived.set("data.train_samples", Value::of(int64_t{0}));
 
-  auto schedule = config.get_string("scheduler.type");
+  auto schedule = config.section<SchedulerSection>().type;
   if (!schedule.starts_with("Warmup") && !given("scheduler.params.warmup_num_steps"))
     derived.set("scheduler.params.warmup_num_steps", Value::of(int64_t{0}));
   if (schedule == "inverse_sqrt" && !given("scheduler.params.min_lr_ratio"))
@@ -47,7 +52,7 @@ void derive_values(const Config& config, Derived& derived) {
   if (!given("scheduler.params.warmup_max_lr")) {
     if (schedule == "WarmupLR")
       derived.set("scheduler.params.warmup_max_lr",
-                  Value::of(config.get_double("optimizer.params.lr")));
+                  Value::of(config.section<OptimizerSection>().lr));
     if (schedule == "WarmupDecayLR")
       derived.set("scheduler.params.warmup_max_lr", Value::of(0.001));
   }
@@ -59,7 +64,7 @@ void derive_values(const Config& config, Derived& derived) {
     for (double number : numbers) value.array.push_back(Value::of(number));
     return value;
   };
-  auto optimizer = config.get_string("optimizer.type");
+  auto optimizer = config.section<OptimizerSection>().type;
   if (optimizer == "Lion" && !given("optimizer.params.betas"))
     derived.set("optimizer.params.betas", list({0.9, 0.99}));
   if (optimizer == "Lars" && !given("optimizer.params.momentum"))
@@ -68,12 +73,11 @@ void derive_values(const Config& config, Derived& derived) {
     derived.set("optimizer.params.eps", Value::of(1e-10));
   if (optimizer == "Lamb" && !given("optimizer.params.no_adapt"))
     derived.set("optimizer.params.no_adapt", list({}));
-  int64_t steps = config.get_int("training.steps");
-  if (config.applies("scheduler.params.total_num_steps") &&
-      config.get_int("scheduler.params.total_num_steps") == 0 && steps > 0)
+  int64_t steps = config.section<TrainingSection>().steps;
+  const auto scheduler = config.section<SchedulerSection>();
+  if (scheduler.total_num_steps == 0 && steps > 0)
     derived.set("scheduler.params.total_num_steps", Value::of(steps));
-  if (config.applies("scheduler.params.total_steps") &&
-      config.get_int("scheduler.params.total_steps") == 0 && steps > 0)
+  if (scheduler.total_steps == 0 && steps > 0)
     derived.set("scheduler.params.total_steps", Value::of(steps));
 }
 

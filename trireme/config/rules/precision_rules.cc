@@ -4,10 +4,12 @@
 
 #include "trireme/base/check.h"
 #include "trireme/config/rules/rules.h"
+#include "trireme/config/sections/precision.h"
 
 namespace trireme {
 
 void precision_rules(const Config& c, Findings& f) {
+  const auto p = c.section<PrecisionSection>();
   auto on = [&](const char* path) { return !f.broken(path) && c.get_bool(path); };
   auto at = [&](const char* path) { return fmt::format("{} ({})", path, c.origin(path)); };
 
@@ -24,37 +26,34 @@ void precision_rules(const Config& c, Findings& f) {
     first = path;
   }
   // O0 of amp and no section at all are float32.
-  const std::string amp = on("amp.enabled") && !f.broken("amp.opt_level")
-                              ? c.get_string("amp.opt_level")
-                              : std::string();
-  const bool amp_fp16 = amp.size() && !f.broken("amp.dtype") && c.get_string("amp.dtype") == "fp16";
+  const std::string amp =
+      on("amp.enabled") && !f.broken("amp.opt_level") ? p.amp.opt_level : std::string();
+  const bool amp_fp16 = amp.size() && !f.broken("amp.dtype") && p.amp.dtype == "fp16";
   const bool fp16_model = on("fp16.enabled") || (amp_fp16 && (amp == "O2" || amp == "O3"));
   const bool bf16_model = on("bf16.enabled") || (!amp_fp16 && (amp == "O2" || amp == "O3"));
   if (on("fp16.emulate") && !fp16_model)
     f.complain("fp16.emulate",
                "is true, and nothing stores float16: set fp16.enabled, or amp.opt_level O2 or O3");
-  if (on("fp16.enabled") && c.get_double("fp16.loss_scale") == 0 &&
-      c.get_double("fp16.min_loss_scale") >
-          std::exp2(static_cast<double>(c.get_int("fp16.initial_scale_power"))))
+  if (on("fp16.enabled") && p.fp16.loss_scale == 0 &&
+      p.fp16.min_loss_scale > std::exp2(static_cast<double>(p.fp16.initial_scale_power)))
     f.complain("fp16.min_loss_scale",
                fmt::format("is above the scale to begin with, 2 to the power of {}",
                            at("fp16.initial_scale_power")));
 
   // Half-precision gradients that are grown on their way: to the other half type is a mistake.
-  const std::string wire =
-      c.has("communication_data_type") ? c.get_string("communication_data_type") : std::string();
+  const std::string wire = p.communication_data_type.value_or("");
   if ((fp16_model && wire == "bf16") || (bf16_model && wire == "fp16"))
     f.complain("communication_data_type",
                fmt::format("is {} and gradients are {}: give {} or fp32", wire,
                            fp16_model ? "fp16" : "bf16", fp16_model ? "fp16" : "bf16"));
 
   const std::string kept = fp16_model ? "fp16" : bf16_model ? "bf16" : "fp32";
-  if (c.has("data_types.grad_accum_dtype") && c.get_string("data_types.grad_accum_dtype") != kept)
+  if (p.grad_accum_dtype && p.grad_accum_dtype != kept)
     f.complain(
         "data_types.grad_accum_dtype",
         fmt::format("is {}, and gradients are kept and added in {}: a second copy of them in "
                     "another type is not in this version",
-                    c.get_string("data_types.grad_accum_dtype"), kept));
+                    *p.grad_accum_dtype, kept));
 
   if (on("training.reproducible")) {
     const char* half = on("fp16.enabled")                   ? "fp16.enabled"

@@ -3,6 +3,10 @@
 // gradients are on a rank, so there is one of them, and parts that need whole sums refuse them.
 #include "trireme/base/check.h"
 #include "trireme/config/rules/rules.h"
+#include "trireme/config/sections/averaging.h"
+#include "trireme/config/sections/precision.h"
+#include "trireme/config/sections/training.h"
+#include "trireme/config/sections/zero.h"
 
 namespace trireme {
 namespace {
@@ -21,9 +25,9 @@ void tuning_rules(const Config& c, Findings& f, const char* strategy) {
     };
     if (strategy)
       refuse(strategy);
-    else if (!f.broken("zero_optimization.stage") && c.get_int("zero_optimization.stage") > 0)
+    else if (!f.broken("zero_optimization.stage") && c.section<ZeroSection>().stage > 0)
       refuse("zero_optimization.stage");
-    else if (!f.broken("training.reproducible") && c.get_bool("training.reproducible"))
+    else if (!f.broken("training.reproducible") && c.section<TrainingSection>().reproducible)
       refuse("training.reproducible");
     else if (c.has("communication_data_type"))
       refuse("communication_data_type");
@@ -33,6 +37,8 @@ void tuning_rules(const Config& c, Findings& f, const char* strategy) {
 }  // namespace
 
 void slow_link_rules(const Config& c, Findings& f) {
+  const auto levels = c.section<AveragingSection>();
+  const auto precision = c.section<PrecisionSection>();
   const char *strategy = "comm.strategy", *compression = "compression.type",
              *averaging = "averaging.type";
   auto at = [&](const char* path) {
@@ -58,7 +64,7 @@ void slow_link_rules(const Config& c, Findings& f) {
   tuning_rules(c, f, first);
   if (!first) return;
   const std::string value = c.get_string(first);
-  if (!f.broken("zero_optimization.stage") && c.get_int("zero_optimization.stage") > 0)
+  if (!f.broken("zero_optimization.stage") && c.section<ZeroSection>().stage > 0)
     f.complain(first, fmt::format("is \"{}\", and {} reduces gradients straight into shards: take "
                                   "stage 0",
                                   value, at("zero_optimization.stage")));
@@ -68,13 +74,13 @@ void slow_link_rules(const Config& c, Findings& f) {
         fmt::format("is true, and with {} results depend on the number of ranks: turn one of "
                     "them off",
                     at(first)));
-  if (c.has("communication_data_type") && c.get_string("communication_data_type") != "fp32")
+  if (precision.communication_data_type.value_or("fp32") != "fp32")
     f.complain("communication_data_type",
                fmt::format("is \"{}\", and {} says what travels: remove one of them",
-                           c.get_string("communication_data_type"), at(first)));
+                           *precision.communication_data_type, at(first)));
   // Apex's O0 and O1 keep float32 weights and gradients.
   const std::string amp =
-      on("amp.enabled") && !f.broken("amp.opt_level") ? c.get_string("amp.opt_level") : "";
+      on("amp.enabled") && !f.broken("amp.opt_level") ? precision.amp.opt_level : "";
   const bool half = on("fp16.enabled") || on("bf16.enabled") || amp == "O2" || amp == "O3";
   if (half && (first == averaging || value == "adasum" || value == "broadcast_parameters"))
     f.complain(
@@ -101,15 +107,12 @@ void slow_link_rules(const Config& c, Findings& f) {
                            c.get_string(balance), at(first)));
   if (value == "hierarchical" && !f.broken("averaging.group_sizes") &&
       !f.broken("averaging.periods") &&
-      (c.get_int_list("averaging.group_sizes").empty() ||
-       c.get_int_list("averaging.group_sizes").size() !=
-           c.get_int_list("averaging.periods").size()))
+      (levels.group_sizes.empty() || levels.group_sizes.size() != levels.periods.size()))
     f.complain(
         "averaging.group_sizes",
         fmt::format("has {} entries and averaging.periods {}: give as many of each, one for a "
                     "level",
-                    c.get_int_list("averaging.group_sizes").size(),
-                    c.get_int_list("averaging.periods").size()));
+                    levels.group_sizes.size(), levels.periods.size()));
 }
 
 }  // namespace trireme

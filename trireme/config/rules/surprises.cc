@@ -2,24 +2,28 @@
 #include <fmt/core.h>
 
 #include "trireme/config/rules/rules.h"
+#include "trireme/config/sections/optimizer.h"
+#include "trireme/config/sections/precision.h"
+#include "trireme/config/sections/scheduler.h"
+#include "trireme/config/sections/training.h"
 
 namespace trireme {
 
 std::vector<std::string> deepspeed_surprises(const Config& c) {
   std::vector<std::string> notes;
   auto given = [&](const char* path) { return !c.is_default(path); };
-  auto optimizer = c.get_string("optimizer.type");
-  if (given("optimizer.type") && optimizer == "Adam" && c.get_bool("optimizer.params.adam_w_mode"))
+  const auto optimizer = c.section<OptimizerSection>();
+  if (given("optimizer.type") && optimizer.type == "Adam" && optimizer.adam_w_mode)
     notes.push_back(
         "optimizer.type Adam is AdamW, as in DeepSpeed: optimizer.params.adam_w_mode is true "
         "unless it is "
         "set to false");
-  if (given("optimizer.type") && optimizer.starts_with("Adam") &&
+  if (given("optimizer.type") && optimizer.type.starts_with("Adam") &&
       !given("optimizer.params.weight_decay"))
     notes.push_back(
         "optimizer.params.weight_decay is 0.0, as in DeepSpeed (torch.optim.AdamW has 0.01): "
         "nothing decays");
-  if (c.get_double("optimizer.params.weight_decay") > 0 && !given("optimizer.params.no_decay"))
+  if (optimizer.weight_decay > 0 && !given("optimizer.params.no_decay"))
     notes.push_back(
         "biases and norms do not decay (optimizer.params.no_decay); DeepSpeed decays every "
         "parameter unless "
@@ -32,11 +36,12 @@ std::vector<std::string> deepspeed_surprises(const Config& c) {
     notes.push_back(
         "training.drop_last is true: the last samples of an epoch that do not fill a step are left "
         "out (DeepSpeed's dataloader_drop_last is false)");
-  if (c.get_bool("bf16.enabled"))
+  if (c.section<PrecisionSection>().bf16.enabled)
     notes.push_back(
         "bf16 adds the gradients of micro-batches in bfloat16; DeepSpeed without ZeRO keeps a "
         "float32 sum beside them, 4 bytes a parameter more");
-  auto schedule = c.get_string("scheduler.type");
+  const auto scheduler = c.section<SchedulerSection>();
+  const std::string& schedule = scheduler.type;
   if (schedule.starts_with("Warmup") && !given("scheduler.params.warmup_type"))
     notes.push_back(
         fmt::format("{} warms up logarithmically, as in DeepSpeed; scheduler.params.warmup_type "
@@ -44,15 +49,13 @@ std::vector<std::string> deepspeed_surprises(const Config& c) {
                     schedule));
   if (schedule.starts_with("Warmup") && !given("scheduler.params.warmup_num_steps"))
     notes.push_back(fmt::format("{} warms up for 1000 steps, DeepSpeed's default", schedule));
-  if (c.applies("scheduler.params.warmup_max_lr") &&
-      c.get_double("scheduler.params.warmup_max_lr") != c.get_double("optimizer.params.lr"))
+  if (scheduler.warmup_max_lr && scheduler.warmup_max_lr != optimizer.lr)
     notes.push_back(fmt::format(
         "{} rises to scheduler.params.warmup_max_lr {} ({}), not to optimizer.params.lr {} ({})",
-        schedule, c.get_double("scheduler.params.warmup_max_lr"),
-        c.origin("scheduler.params.warmup_max_lr"), c.get_double("optimizer.params.lr"),
-        c.origin("optimizer.params.lr")));
-  int64_t warmup = c.get_int("scheduler.params.warmup_num_steps"),
-          steps = c.get_int("training.steps");
+        schedule, *scheduler.warmup_max_lr, c.origin("scheduler.params.warmup_max_lr"),
+        optimizer.lr, c.origin("optimizer.params.lr")));
+  const int64_t warmup = scheduler.warmup_num_steps.value_or(0),
+                steps = c.section<TrainingSection>().steps;
   if (steps > 0 && warmup >= steps)
     notes.push_back(
         fmt::format("the warm-up of {} steps does not end before training.steps {}: the full "

@@ -2,6 +2,10 @@
 // What keys of ZeRO and of offload mean together.
 #include "trireme/base/check.h"
 #include "trireme/config/rules/rules.h"
+#include "trireme/config/sections/comm.h"
+#include "trireme/config/sections/optimizer.h"
+#include "trireme/config/sections/precision.h"
+#include "trireme/config/sections/zero.h"
 
 namespace trireme {
 namespace {
@@ -21,9 +25,10 @@ std::string at(const Config& c, const char* path) {
 /// Both of DeepSpeed's ways to share out inside a host are ours, said by parallelism.dp_shard.
 void derive_zero(const Config& c, const Findings& f, Derived& derived) {
   if (f.broken(kStage) || f.broken(kMics) || f.broken(kHpz) || f.broken(kShard)) return;
-  if (!c.is_default(kShard) || c.get_int(kStage) != 3) return;
-  int64_t ranks = c.get_int(kMics);
-  if (ranks < 1) ranks = c.get_int(kHpz) > 1 ? c.get_int(kHpz) : 0;
+  const auto zero = c.section<ZeroSection>();
+  if (!c.is_default(kShard) || zero.stage != 3) return;
+  int64_t ranks = zero.mics_shard_size;
+  if (ranks < 1) ranks = zero.hpz_partition_size > 1 ? zero.hpz_partition_size : 0;
   if (ranks > 0) derived.set(kShard, Value::of(ranks));
 }
 
@@ -46,7 +51,7 @@ void zero_rules(const Config& c, Findings& f) {
       f.complain(path, fmt::format("is {}, and {} says the same thing: give one of them", ranks,
                                    at(c, first)));
   }
-  if (!f.broken("optimizer.type") && c.get_string("optimizer.type") == "Adafactor")
+  if (!f.broken("optimizer.type") && c.section<OptimizerSection>().type == "Adafactor")
     f.complain(kStage,
                fmt::format("is {}, and optimizer.type is \"Adafactor\" ({}), whose state is "
                            "factored over whole matrices and cannot be shared out: take "
@@ -57,19 +62,19 @@ void zero_rules(const Config& c, Findings& f) {
     f.complain(noise,
                fmt::format("compares whole gradients, which no rank has with {}: take stage 0",
                            at(c, kStage)));
-  if (!f.broken("amp.enabled") && c.get_bool("amp.enabled"))
+  if (!f.broken("amp.enabled") && c.section<PrecisionSection>().amp.enabled)
     f.complain("amp.enabled",
                fmt::format("is true, and {}: Apex's presets know no ZeRO; enable fp16 "
                            "or bf16 in their place",
                            at(c, kStage)));
-  if (stage == 3 && !f.broken("fp16.emulate") && c.get_bool("fp16.emulate"))
+  if (stage == 3 && !f.broken("fp16.emulate") && c.section<PrecisionSection>().fp16.emulate)
     f.complain(
         "fp16.emulate",
         fmt::format("is true and keeps a float32 copy of every weight, and {} is to keep none "
                     "whole: take stage 2, or bf16.enabled",
                     at(c, kStage)));
   if (!f.broken(kShare) && c.applies(kShare) && c.get_bool(kShare) && !f.broken("comm.backend") &&
-      c.get_string("comm.backend") != "local")
+      c.section<CommSection>().backend != "local")
     f.complain(kShare, fmt::format("is true, and {} has no memory that ranks share: take \"local\"",
                                    at(c, "comm.backend")));
 }

@@ -37,6 +37,12 @@ struct CompressionSection {
              .when = "compression.type=powersgd,auto",
              .help = "of the two factors that travel in a matrix's place"},
             codec.rank);
+    f.field({.path = "compression.min_compression",
+             .min = 1,
+             .max = f.kWide,
+             .when = "compression.type=powersgd,auto",
+             .help = "matrices that the two factors make fewer times smaller travel as they are"},
+            codec.min_compression);
     f.field({.path = "compression.start_step",
              .min = 0,
              .max = 1e15,

@@ -14,6 +14,7 @@ struct OffloadSection {
     int64_t buffer_count = 4;
     bool pipeline_read = false;
     bool pipeline_write = false;
+    bool on_disk() const { return device == "nvme"; }
   } optimizer;
   int64_t sub_group_size = 1'000'000'000;
   struct Parameters {
@@ -22,6 +23,7 @@ struct OffloadSection {
     int64_t buffer_count = 5;
     int64_t buffer_size = 100'000'000;
     int64_t max_in_cpu = 0;
+    bool on_disk() const { return device == "nvme"; }
   } parameters;
   struct Aio {
     int64_t block_size = 1'048'576;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "trireme/base/check.h"
+#include "trireme/config/sections/balance.h"
 
 namespace trireme {
 namespace {
@@ -137,12 +138,13 @@ void Balance::metrics(int64_t step, const AddMetric& add) const {
 }
 
 BalanceOptions balance_options(const Config& c, const Batches& batches) {
+  const auto balance = c.section<BalanceSection>();
   BalanceOptions o;
   o.samples = batches.train;
-  o.every = c.get_int("balance.every");
-  o.hysteresis = c.get_double("balance.hysteresis");
-  o.least = c.get_int("balance.min_samples");
-  const double part = c.get_double("balance.max_share");
+  o.every = balance.every;
+  o.hysteresis = balance.hysteresis;
+  o.least = balance.min_samples;
+  const double part = balance.max_share;
   if (part < 1) {
     o.most = static_cast<int64_t>(part * static_cast<double>(batches.train));
     check<UsageError>(o.most >= (batches.train + batches.dp - 1) / batches.dp,
@@ -158,7 +160,7 @@ BalanceOptions balance_options(const Config& c, const Batches& batches) {
 }
 
 int64_t most_at_once(const Config& c, const Batches& batches, int rank) {
-  const auto list = c.get_int_list("balance.max_samples");
+  const auto list = c.section<BalanceSection>().max_samples;
   if (list.empty()) return batches.micro;
   check<UsageError>(list.size() == 1 || list.size() == static_cast<size_t>(batches.dp),
                     "{}: balance.max_samples lists {} numbers for {} ranks: give one for all, or "

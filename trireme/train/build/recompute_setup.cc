@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "trireme/base/check.h"
+#include "trireme/config/sections/recompute.h"
 #include "trireme/tensor/live_bytes.h"
 #include "trireme/tensor/random.h"
 
@@ -40,9 +41,9 @@ ActivationBytes measure_activations(Run& run) {
 
 std::string set_up_recompute(Run& run, const Config& config) {
   if (run.model->blocks() == 0) return "";  // the configuration has refused both keys
-  const double budget_mb = config.get_double("training.activation_memory_mb");
-  std::vector<bool> recompute =
-      every_kth(run.model->blocks(), config.get_int("training.recompute_every"));
+  const auto section = config.section<RecomputeSection>();
+  const double budget_mb = section.activation_memory_mb;
+  std::vector<bool> recompute = every_kth(run.model->blocks(), section.recompute_every);
   std::string memory;
   if (budget_mb > 0) {
     const ActivationBytes bytes = measure_activations(run);

@@ -4,6 +4,9 @@
 #include <algorithm>
 
 #include "trireme/base/check.h"
+#include "trireme/config/sections/optimizer.h"
+#include "trireme/config/sections/scheduler.h"
+#include "trireme/config/sections/step.h"
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/tune_buckets.h"
 #include "trireme/train/gradients/gradient_noise.h"
@@ -11,147 +14,109 @@
 namespace trireme {
 namespace {
 
-std::vector<OptionGroup> no_decay_groups(const Config& c, const TiedNames& tied) {
+std::vector<OptionGroup> no_decay_groups(const OptimizerSection& s, const TiedNames& tied) {
   std::vector<OptionGroup> groups;
-  for (const auto& pattern : with_first_names(c.get_string_list("optimizer.params.no_decay"), tied))
+  for (const auto& pattern : with_first_names(s.no_decay, tied))
     groups.push_back({pattern, 0.0, 1});
   return groups;
 }
 
-std::unique_ptr<Optimizer> build_optimizer(const Config& c, const NamedTensors& parameters,
+std::unique_ptr<Optimizer> build_optimizer(const OptimizerSection& s,
+                                           const NamedTensors& parameters,
                                            const std::shared_ptr<const NormParts>& parts,
                                            const TiedNames& tied) {
-  const std::string type = c.get_string("optimizer.type");
-  const auto groups = no_decay_groups(c, tied);
-  auto number = [&](const char* name) {
-    return c.get_double(std::string("optimizer.params.") + name);
-  };
-  auto flag = [&](const char* name) { return c.get_bool(std::string("optimizer.params.") + name); };
-  const double decay = number("weight_decay");
-  std::vector<double> betas{0, 0};
-  if (c.applies("optimizer.params.betas")) betas = c.get_double_list("optimizer.params.betas");
-  std::vector<std::string> no_adapt;
-  if (c.applies("optimizer.params.no_adapt"))
-    no_adapt = with_first_names(c.get_string_list("optimizer.params.no_adapt"), tied);
+  const auto groups = no_decay_groups(s, tied);
+  const auto no_adapt = with_first_names(s.no_adapt, tied);
+  const double decay = s.weight_decay, beta1 = s.betas.at(0), beta2 = s.betas.at(1);
 
-  if (type == "SGD")
-    return make_sgd(parameters, {number("momentum"), decay, flag("nesterov"), number("dampening")},
-                    groups);
-  if (type == "Lion") return make_lion(parameters, {betas.at(0), betas.at(1), decay}, groups);
-  if (type == "RMSprop")
-    return make_rmsprop(
-        parameters, {number("alpha"), number("eps"), decay, number("momentum"), flag("centered")},
-        groups);
-  if (type == "Adagrad")
-    return make_adagrad(
-        parameters, {number("lr_decay"), number("eps"), decay, number("initial_accumulator_value")},
-        groups);
-  if (type == "Lars")
-    return make_lars(
+  if (s.type == "SGD")
+    return make_sgd(parameters, {s.momentum, decay, s.nesterov, s.dampening}, groups);
+  if (s.type == "Lion") return make_lion(parameters, {beta1, beta2, decay}, groups);
+  if (s.type == "RMSprop")
+    return make_rmsprop(parameters, {s.alpha, s.eps, decay, s.momentum, s.centered}, groups);
+  if (s.type == "Adagrad")
+    return make_adagrad(parameters, {s.lr_decay, s.eps, decay, s.initial_accumulator_value},
+                        groups);
+  if (s.type == "Lars")
+    return make_lars(parameters, {s.momentum, decay, s.trust_coefficient, s.eps, no_adapt}, groups,
+                     parts);
+  if (s.type == "Lamb")
+    return make_lamb(
         parameters,
-        {number("momentum"), decay, number("trust_coefficient"), number("eps"), no_adapt}, groups,
+        {beta1, beta2, s.eps, decay, s.min_coeff, s.max_coeff, s.bias_correction, no_adapt}, groups,
         parts);
-  if (type == "Lamb")
-    return make_lamb(parameters,
-                     {betas.at(0), betas.at(1), number("eps"), decay, number("min_coeff"),
-                      number("max_coeff"), flag("bias_correction"), no_adapt},
-                     groups, parts);
-  if (type == "Adafactor")
+  if (s.type == "Adafactor")
     return make_adafactor(parameters,
-                          {number("beta2_decay"), number("eps1"), number("eps2"), number("d"),
-                           decay, flag("scale_parameter")},
-                          groups);
+                          {s.beta2_decay, s.eps1, s.eps2, s.d, decay, s.scale_parameter}, groups);
   AdamWOptions o;
-  o.beta1 = betas.at(0);
-  o.beta2 = betas.at(1);
-  o.eps = number("eps");
+  o.beta1 = beta1;
+  o.beta2 = beta2;
+  o.eps = s.eps;
   o.weight_decay = decay;
-  o.decoupled = flag("adam_w_mode");
-  o.bias_correction = flag("bias_correction");
-  o.amsgrad = flag("amsgrad");
-  o.freeze_step = c.get_int("optimizer.params.freeze_step");
+  o.decoupled = s.adam_w_mode;
+  o.bias_correction = s.bias_correction;
+  o.amsgrad = s.amsgrad;
+  o.freeze_step = s.freeze_step;
   return make_adamw(parameters, o, groups);
 }
 
 LRScheduler build_schedule(const Config& c, int64_t steps, int64_t batch) {
+  const auto s = c.section<SchedulerSection>();
   ScheduleOptions o;
-  o.type = c.get_string("scheduler.type");
-  o.lr = c.get_double("optimizer.params.lr");
-  if (c.applies("scheduler.base_batch_size"))
-    o.scale = large_batch_scale(c.get_string("scheduler.lr_scaling"), batch,
-                                c.get_int("scheduler.base_batch_size"));
-  const bool deepspeed = o.type.rfind("Warmup", 0) == 0;
-  auto given = [&](const char* name) {
-    return c.has(std::string("scheduler.params.") + name) &&
-           c.applies(std::string("scheduler.params.") + name);
-  };
-  auto number = [&](const char* name) {
-    return c.get_double(std::string("scheduler.params.") + name);
-  };
-  auto count = [&](const char* name) { return c.get_int(std::string("scheduler.params.") + name); };
+  o.type = s.type;
+  o.lr = c.section<OptimizerSection>().lr;
+  if (s.base_batch_size) o.scale = large_batch_scale(s.lr_scaling, batch, *s.base_batch_size);
   // Ours begin without a warm-up unless one is asked for.
-  if (given("warmup_num_steps") &&
-      (deepspeed || !c.is_default("scheduler.params.warmup_num_steps")))
-    o.warmup_num_steps = c.get_int("scheduler.params.warmup_num_steps");
-  if (given("total_num_steps")) {
-    const int64_t total = c.is_default("scheduler.params.total_num_steps")
-                              ? 0
-                              : c.get_int("scheduler.params.total_num_steps");
+  if (o.type.starts_with("Warmup") || !c.is_default("scheduler.params.warmup_num_steps"))
+    o.warmup_num_steps = s.warmup_num_steps;
+  if (s.total_num_steps) {
+    const int64_t total = c.is_default("scheduler.params.total_num_steps") ? 0 : *s.total_num_steps;
     // A run that is shorter than its warm-up ends in it.
     o.total_num_steps = total > 0 ? total : std::max(steps, o.warmup_num_steps.value_or(0));
   }
-  if (given("min_lr_ratio")) o.min_ratio = number("min_lr_ratio");
-  if (given("warmup_type")) o.warmup_type = c.get_string("scheduler.params.warmup_type");
-  if (given("warmup_min_lr")) o.warmup_min_lr = number("warmup_min_lr");
-  if (given("warmup_max_lr")) o.warmup_max_lr = number("warmup_max_lr");
-  if (given("warmup_min_ratio")) o.warmup_min_ratio = number("warmup_min_ratio");
-  if (given("cos_min_ratio")) o.cos_min_ratio = number("cos_min_ratio");
-  if (given("power")) o.power = number("power");
-  if (given("decay_num_steps")) o.decay_num_steps = count("decay_num_steps");
-  if (given("decay_type")) o.decay_type = c.get_string("scheduler.params.decay_type");
-  if (given("cycle_min_lr")) o.cycle_min_lr = number("cycle_min_lr");
-  if (given("cycle_max_lr")) o.cycle_max_lr = number("cycle_max_lr");
-  if (given("cycle_first_step_size")) o.cycle_first_step_size = count("cycle_first_step_size");
-  if (given("cycle_second_step_size")) o.cycle_second_step_size = count("cycle_second_step_size");
-  if (given("decay_lr_rate")) o.decay_lr_rate = number("decay_lr_rate");
-  if (given("decay_step_size")) o.decay_step_size = count("decay_step_size");
-  if (given("lr_range_test_min_lr")) o.lr_range_test_min_lr = number("lr_range_test_min_lr");
-  if (given("lr_range_test_step_size"))
-    o.lr_range_test_step_size = count("lr_range_test_step_size");
-  if (given("lr_range_test_step_rate"))
-    o.lr_range_test_step_rate = number("lr_range_test_step_rate");
-  if (given("lr_range_test_staircase"))
-    o.lr_range_test_staircase = c.get_bool("scheduler.params.lr_range_test_staircase");
-  if (given("step_size")) o.step_size = count("step_size");
-  if (given("milestones")) {
-    o.milestones.emplace();
-    for (double m : c.get_double_list("scheduler.params.milestones"))
-      o.milestones->push_back(static_cast<int64_t>(m));
-  }
-  if (given("gamma")) o.gamma = number("gamma");
-  if (given("T_max")) o.T_max = count("T_max");
-  if (given("T_0")) o.T_0 = count("T_0");
-  if (given("T_mult")) o.T_mult = count("T_mult");
-  if (given("eta_min")) o.eta_min = number("eta_min");
-  if (given("max_lr")) o.max_lr = number("max_lr");
-  if (given("total_steps")) {
-    const int64_t total = count("total_steps");
-    o.total_steps = total > 0 ? total : steps;
+  o.min_ratio = s.min_lr_ratio;
+  o.power = s.power;
+  o.decay_num_steps = s.decay_num_steps;
+  o.decay_type = s.decay_type;
+  o.warmup_type = s.warmup_type;
+  o.warmup_min_lr = s.warmup_min_lr;
+  o.warmup_max_lr = s.warmup_max_lr;
+  o.warmup_min_ratio = s.warmup_min_ratio;
+  o.cos_min_ratio = s.cos_min_ratio;
+  o.cycle_min_lr = s.cycle_min_lr;
+  o.cycle_max_lr = s.cycle_max_lr;
+  o.cycle_first_step_size = s.cycle_first_step_size;
+  o.cycle_second_step_size = s.cycle_second_step_size;
+  o.decay_lr_rate = s.decay_lr_rate;
+  o.decay_step_size = s.decay_step_size;
+  o.lr_range_test_min_lr = s.lr_range_test_min_lr;
+  o.lr_range_test_step_size = s.lr_range_test_step_size;
+  o.lr_range_test_step_rate = s.lr_range_test_step_rate;
+  o.lr_range_test_staircase = s.lr_range_test_staircase;
+  o.step_size = s.step_size;
+  if (s.milestones) o.milestones.emplace(s.milestones->begin(), s.milestones->end());
+  o.gamma = s.gamma;
+  o.T_max = s.T_max;
+  o.T_0 = s.T_0;
+  o.T_mult = s.T_mult;
+  o.eta_min = s.eta_min;
+  o.max_lr = s.max_lr;
+  o.pct_start = s.pct_start;
+  o.anneal_strategy = s.anneal_strategy;
+  o.div_factor = s.div_factor;
+  o.final_div_factor = s.final_div_factor;
+  o.three_phase = s.three_phase;
+  o.base_lr = s.base_lr;
+  o.step_size_up = s.step_size_up;
+  o.step_size_down = s.step_size_down;
+  o.mode = s.mode;
+  if (s.total_steps) {
+    o.total_steps = *s.total_steps > 0 ? *s.total_steps : steps;
     check<UsageError>(*o.total_steps >= steps,
                       "scheduler.params.total_steps is {}, and the run has {} steps: the cycle "
                       "would end before the run",
                       *o.total_steps, steps);
   }
-  if (given("pct_start")) o.pct_start = number("pct_start");
-  if (given("anneal_strategy"))
-    o.anneal_strategy = c.get_string("scheduler.params.anneal_strategy");
-  if (given("div_factor")) o.div_factor = number("div_factor");
-  if (given("final_div_factor")) o.final_div_factor = number("final_div_factor");
-  if (given("three_phase")) o.three_phase = c.get_bool("scheduler.params.three_phase");
-  if (given("base_lr")) o.base_lr = number("base_lr");
-  if (given("step_size_up")) o.step_size_up = count("step_size_up");
-  if (given("step_size_down")) o.step_size_down = count("step_size_down");
-  if (given("mode")) o.mode = c.get_string("scheduler.params.mode");
   return LRScheduler(o);
 }
 
@@ -159,7 +124,7 @@ LRScheduler build_schedule(const Config& c, int64_t steps, int64_t batch) {
 
 void complete_training(Run& run, const Config& c, ZeroSetup& zero, const PrecisionPlan& precision,
                        int64_t step_weight, const TiedNames& tied) {
-  run.clip_norm = c.get_double("gradient_clipping");
+  run.clip_norm = c.section<StepSection>().gradient_clipping;
   NamedTensors parameters;
   for (const auto& [name, w] : run.weights)
     if (w.requires_grad()) parameters.emplace_back(name, w);
@@ -187,8 +152,9 @@ void complete_training(Run& run, const Config& c, ZeroSetup& zero, const Precisi
   run.scaling = scaling_for(precision, run.world(), step_weight);
   const auto parts = run.gradients->norm_parts();
   run.optimizer = offloaded(c, zero, *run.gradients, [&](NamedTensors owned) {
-    return optimizer_for(precision, std::move(owned),
-                         [&](NamedTensors p) { return build_optimizer(c, p, parts, tied); });
+    return optimizer_for(precision, std::move(owned), [&](NamedTensors p) {
+      return build_optimizer(c.section<OptimizerSection>(), p, parts, tied);
+    });
   });
   run.schedule.emplace(build_schedule(c, run.steps, run.batches.train));
 }

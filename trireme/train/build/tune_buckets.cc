@@ -7,6 +7,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
 #include "trireme/comm/objects.h"
+#include "trireme/config/sections/comm.h"
 #include "trireme/grad/ddp.h"
 #include "trireme/grad/tuning/bucket_sizes.h"
 
@@ -34,14 +35,15 @@ std::string file_of_rank0(Group group, const std::string& path) {
 
 std::unique_ptr<TuneBuckets> TuneBuckets::make(const Config& c, Group group,
                                                const NamedTensors& parameters) {
-  const bool tune = c.get_bool("comm.tune_buckets");
-  const std::string path = c.has("comm.buckets_file") ? c.get_string("comm.buckets_file") : "";
+  const auto comm = c.section<CommSection>();
+  const bool tune = comm.tune_buckets;
+  const std::string path = comm.buckets_file.value_or("");
   if (!tune && path.empty()) return nullptr;
   std::unique_ptr<TuneBuckets> t(new TuneBuckets);
   t->file_ = path;
   t->rank_ = group.rank();
   t->of_ = identity_of(group, parameters, c.resolve_batches(group.size()));
-  const auto asked = static_cast<size_t>(c.get_double("comm.bucket_mb") * 1048576);
+  const auto asked = static_cast<size_t>(comm.bucket_mb * 1048576);
   const BucketSizes sizes = bucket_sizes_for(group, asked, 0);
   BucketSetting start{static_cast<int64_t>(sizes.bytes), BucketOrder::arrival,
                       BucketAlgorithm::all_reduce};
@@ -68,11 +70,9 @@ std::unique_ptr<TuneBuckets> TuneBuckets::make(const Config& c, Group group,
   for (int64_t bytes : {start.bytes / 4, start.bytes * 4, start.bytes * 16, all})
     if (bytes >= 65536 && bytes <= all && bytes != start.bytes) others.insert(bytes);
   t->text_ = fmt::format("tuning buckets, from {}", trireme::describe(start));
-  t->buckets_ =
-      std::make_shared<BucketTuning>(start,
-                                     BucketTuner(start, {others.begin(), others.end()},
-                                                 {.budget = c.get_double("comm.tuning_budget")}),
-                                     sizes.first_bytes);
+  t->buckets_ = std::make_shared<BucketTuning>(
+      start, BucketTuner(start, {others.begin(), others.end()}, {.budget = comm.tuning_budget}),
+      sizes.first_bytes);
   return t;
 }
 

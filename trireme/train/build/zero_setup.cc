@@ -2,6 +2,11 @@
 #include "trireme/train/build/zero_setup.h"
 
 #include "trireme/base/check.h"
+#include "trireme/config/sections/comm.h"
+#include "trireme/config/sections/offload.h"
+#include "trireme/config/sections/optimizer.h"
+#include "trireme/config/sections/training.h"
+#include "trireme/config/sections/zero.h"
 #include "trireme/shard/offload/offload_optimizer.h"
 #include "trireme/train/build/precision_parts.h"
 
@@ -13,40 +18,38 @@ std::optional<at::ScalarType> wire_of(const PrecisionPlan& plan) {
   return plan.wire;
 }
 
-bool on_disk(const Config& c, const char* what) {
-  return c.get_int("zero_optimization.stage") > 0 &&
-         c.get_string(std::string("zero_optimization.") + what + ".device") == "nvme";
-}
-
-OffloadFileOptions file_options(const Config& c, const std::string& section) {
+OffloadFileOptions file_options(const OffloadSection::Aio& aio,
+                                const std::optional<std::string>& folder) {
   OffloadFileOptions o;
-  o.folder = c.get_string("zero_optimization." + section + ".nvme_path");
-  o.block_size = c.get_int("aio.block_size");
-  o.queue_depth = static_cast<int>(c.get_int("aio.queue_depth"));
+  o.folder = folder.value();
+  o.block_size = aio.block_size;
+  o.queue_depth = static_cast<int>(aio.queue_depth);
   return o;
 }
 
-ShardFileOptions shard_file_options(const Config& c) {
-  const std::string prefix = "zero_optimization.offload_param.";
+ShardFileOptions shard_file_options(const OffloadSection& offload) {
   ShardFileOptions o;
-  o.file = file_options(c, "offload_param");
-  o.buffer_count = static_cast<int>(c.get_int(prefix + "buffer_count"));
-  o.buffer_elements = c.get_int(prefix + "buffer_size");
-  o.in_memory_elements = c.get_int(prefix + "max_in_cpu");
+  o.file = file_options(offload.aio, offload.parameters.nvme_path);
+  o.buffer_count = static_cast<int>(offload.parameters.buffer_count);
+  o.buffer_elements = offload.parameters.buffer_size;
+  o.in_memory_elements = offload.parameters.max_in_cpu;
   return o;
 }
 
 FullyShardedOptions fully_sharded_options(const Config& c, const PrecisionPlan& plan) {
+  const auto zero = c.section<ZeroSection>();
+  const auto training = c.section<TrainingSection>();
+  const auto offload = c.section<OffloadSection>();
   FullyShardedOptions o;
-  o.prefetch_elements = c.get_int("zero_optimization.stage3_prefetch_bucket_size");
-  o.max_live_elements = c.get_int("zero_optimization.stage3_max_live_parameters");
-  o.persistence_threshold = c.get_int("zero_optimization.stage3_param_persistence_threshold");
-  o.find_unused_parameters = c.get_bool("training.find_unused_parameters");
+  o.prefetch_elements = zero.prefetch_bucket_size.value();
+  o.max_live_elements = zero.max_live_parameters.value();
+  o.persistence_threshold = zero.param_persistence_threshold.value();
+  o.find_unused_parameters = training.find_unused_parameters;
   o.op = ReduceOp::sum;
-  o.tree = c.get_bool("training.reproducible");
+  o.tree = training.reproducible;
   o.wire = wire_of(plan);
   o.automatic = false;
-  if (on_disk(c, "offload_param")) o.file = shard_file_options(c);
+  if (offload.parameters.on_disk()) o.file = shard_file_options(offload);
   return o;
 }
 
@@ -71,11 +74,11 @@ ZeroSetup set_up_zero(const Config& c, Group group, const PrecisionPlan& precisi
   const Sharding plan = c.resolve_sharding(group.size());
   ZeroSetup zero{static_cast<ZeroStage>(plan.stage), group, nullptr};
   if (zero.stage == ZeroStage::none) return zero;
-  check<UsageError>(plan.stage == 3 || !c.get_bool("zero_optimization.share_weights") ||
-                        group.backend() == "local",
-                    "{}: zero_optimization.share_weights is for ranks of one host, and the {} "
-                    "backend joins others: turn it off",
-                    c.origin("zero_optimization.share_weights"), group.backend());
+  check<UsageError>(
+      plan.stage == 3 || !c.section<ZeroSection>().share_weights || group.backend() == "local",
+      "{}: zero_optimization.share_weights is for ranks of one host, and the {} "
+      "backend joins others: turn it off",
+      c.origin("zero_optimization.share_weights"), group.backend());
   if (plan.dp_replicate > 1) {
     Group shards = group.split(group.rank() / plan.dp_shard);
     Group replicas = group.split(group.rank() % plan.dp_shard);
@@ -108,23 +111,26 @@ std::unique_ptr<Gradients> gradients_for(ZeroSetup& zero, const Config& c,
                                          const PrecisionPlan& precision, NamedTensors parameters,
                                          const NamedTensors& buffers, CommHook hook,
                                          std::shared_ptr<BucketTuning> tuning, bool clips_own) {
-  const auto bucket_bytes = static_cast<size_t>(c.get_double("comm.bucket_mb") * 1048576);
-  const bool reproducible = c.get_bool("training.reproducible"),
-             find_unused = c.get_bool("training.find_unused_parameters");
+  const auto training = c.section<TrainingSection>();
+  const auto section = c.section<ZeroSection>();
+  const auto bucket_bytes = static_cast<size_t>(c.section<CommSection>().bucket_mb * 1048576);
   switch (zero.stage) {
     case ZeroStage::none:
-      return whole_gradients(
-          std::move(parameters), buffers, zero.groups.world,
-          {bucket_bytes, reproducible, find_unused, std::move(hook), clips_own, std::move(tuning)});
+      return whole_gradients(std::move(parameters), buffers, zero.groups.world,
+                             {bucket_bytes, training.reproducible, training.find_unused_parameters,
+                              std::move(hook), clips_own, std::move(tuning)});
     case ZeroStage::parameters:
       return fully_sharded_gradients(std::move(parameters), std::move(zero.sharded));
     default: {
-      ShardedGradientOptions o{zero.stage,         bucket_bytes,
-                               reproducible,       find_unused,
-                               wire_of(precision), c.get_bool("zero_optimization.share_weights")};
-      if (c.has("zero_optimization.reduce_bucket_size"))
-        o.bucket_bytes = static_cast<size_t>(c.get_int("zero_optimization.reduce_bucket_size")) *
-                         at::elementSize(precision.stored);
+      ShardedGradientOptions o{zero.stage,
+                               bucket_bytes,
+                               training.reproducible,
+                               training.find_unused_parameters,
+                               wire_of(precision),
+                               section.share_weights};
+      if (section.reduce_bucket_size)
+        o.bucket_bytes =
+            static_cast<size_t>(*section.reduce_bucket_size) * at::elementSize(precision.stored);
       return sharded_gradients(std::move(parameters), buffers, zero.groups, o);
     }
   }
@@ -138,23 +144,23 @@ std::unique_ptr<Optimizer> offloaded(const Config& c, const ZeroSetup& zero, Gra
                                      const MakeOptimizer& make) {
   NamedTensors owned = gradients.owned();
   auto home = gradients.sharded() ? gradients.sharded()->home() : nullptr;
-  if (!on_disk(c, "offload_optimizer"))
+  const auto offload = c.section<OffloadSection>();
+  if (!offload.optimizer.on_disk())
     return home ? held_optimizer(std::move(owned), make, home) : make(std::move(owned));
-  const std::string prefix = "zero_optimization.offload_optimizer.";
-  const std::string type = c.get_string("optimizer.type");
+  const std::string type = c.section<OptimizerSection>().type;
   check<UsageError>(zero.groups.shards.size() == 1 || (type != "Lamb" && type != "Lars"),
                     "{}: {} measures parameters that lie on several ranks, and with its state in a "
                     "file each rank steps them at a time of its own: take another optimizer, or no "
                     "offload_optimizer",
                     c.origin("optimizer.type"), type);
   OffloadOptions o;
-  o.file = file_options(c, "offload_optimizer");
+  o.file = file_options(offload.aio, offload.optimizer.nvme_path);
   o.parameters = std::move(home);
-  o.buffer_count = static_cast<int>(c.get_int(prefix + "buffer_count"));
-  o.pipeline_read = c.get_bool(prefix + "pipeline_read");
-  o.pipeline_write = c.get_bool(prefix + "pipeline_write");
+  o.buffer_count = static_cast<int>(offload.optimizer.buffer_count);
+  o.pipeline_read = offload.optimizer.pipeline_read;
+  o.pipeline_write = offload.optimizer.pipeline_write;
   // DeepSpeed counts elements; ours are what a float32 moment of them takes, twice.
-  o.sub_group_bytes = c.get_int("zero_optimization.sub_group_size") * 8;
+  o.sub_group_bytes = offload.sub_group_size * 8;
   return offload_optimizer(std::move(owned), make, o);
 }
 
@@ -171,14 +177,13 @@ std::string describe(const ZeroSetup& zero, const Config& c) {
       fmt::format("ZeRO stage {} over {} rank{}", static_cast<int>(zero.stage),
                   zero.groups.shards.size(), zero.groups.shards.size() == 1 ? "" : "s");
   if (zero.groups.replicas) text += fmt::format(" × {} replicas", zero.groups.replicas.size());
-  if (zero.stage != ZeroStage::parameters && c.get_bool("zero_optimization.share_weights"))
+  if (zero.stage != ZeroStage::parameters && c.section<ZeroSection>().share_weights)
     text += ", one copy of the weights";
-  if (on_disk(c, "offload_optimizer"))
-    text += fmt::format(", optimizer state in {}",
-                        c.get_string("zero_optimization.offload_optimizer.nvme_path"));
-  if (zero.stage == ZeroStage::parameters && on_disk(c, "offload_param"))
-    text += fmt::format(", parameters in {}",
-                        c.get_string("zero_optimization.offload_param.nvme_path"));
+  const auto offload = c.section<OffloadSection>();
+  if (offload.optimizer.on_disk())
+    text += fmt::format(", optimizer state in {}", offload.optimizer.nvme_path.value());
+  if (zero.stage == ZeroStage::parameters && offload.parameters.on_disk())
+    text += fmt::format(", parameters in {}", offload.parameters.nvme_path.value());
   return text;
 }
 

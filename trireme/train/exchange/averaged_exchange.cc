@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 
 #include "trireme/base/check.h"
+#include "trireme/config/sections/averaging.h"
 #include "trireme/grad/compression/compression.h"
 #include "trireme/grad/hooks/local_sgd_hook.h"
 #include "trireme/optim/model_averaging.h"
@@ -30,33 +31,30 @@ class OwnParts final : public StateVisitor {
   const int rank_, ranks_;
 };
 
-std::string describe(const Config& c) {
-  const std::string type = c.get_string("averaging.type");
-  const int64_t start = c.get_int("averaging.start_step");
-  std::string text = type == "diloco"      ? "DiLoCo"
-                     : type == "local_sgd" ? (start > 0 ? "post-local SGD" : "local SGD")
-                                           : "hierarchical averaging";
-  if (type != "hierarchical") text += fmt::format(", period {}", c.get_int("averaging.period"));
-  if (start > 0) text += fmt::format(", from step {} on", start + 1);
+std::string describe(const AveragingSection& a) {
+  std::string text = a.type == "diloco"      ? "DiLoCo"
+                     : a.type == "local_sgd" ? (a.start_step > 0 ? "post-local SGD" : "local SGD")
+                                             : "hierarchical averaging";
+  if (a.type != "hierarchical") text += fmt::format(", period {}", a.period);
+  if (a.start_step > 0) text += fmt::format(", from step {} on", a.start_step + 1);
   return text;
 }
 
-std::vector<AveragingLevel> levels_of(const Config& c) {
+std::vector<AveragingLevel> levels_of(const AveragingSection& a) {
   std::vector<AveragingLevel> levels;
-  const auto sizes = c.get_int_list("averaging.group_sizes"),
-             periods = c.get_int_list("averaging.periods");
-  for (size_t i = 0; i < sizes.size(); ++i)
-    levels.push_back({static_cast<int>(sizes[i]), periods[i]});
+  for (size_t i = 0; i < a.group_sizes.size(); ++i)
+    levels.push_back({static_cast<int>(a.group_sizes[i]), a.periods[i]});
   return levels;
 }
 
 class Averaged final : public GradientSyncStrategy {
  public:
   Averaged(const Config& c, Group group)
-      : GradientSyncStrategy(describe(c), fmt::format("{} ranks apart", group.size())),
-        config_(c),
+      : GradientSyncStrategy(describe(c.section<AveragingSection>()),
+                             fmt::format("{} ranks apart", group.size())),
+        averaging_(c.section<AveragingSection>()),
         group_(std::move(group)) {
-    const int64_t near = c.get_int("averaging.near");
+    const int64_t near = averaging_.near;
     check<UsageError>(group_.size() % near == 0,
                       "{}: averaging.near is {}, which does not divide {} ranks",
                       c.origin("averaging.near"), near, group_.size());
@@ -65,8 +63,8 @@ class Averaged final : public GradientSyncStrategy {
       near_group_ = group_;
     else if (near_ > 1)
       near_group_ = group_.split(group_.rank() / near_);
-    if (c.get_string("averaging.type") == "hierarchical") {
-      const std::string fault = fault_of(levels_of(c), group_.size());
+    if (averaging_.type == "hierarchical") {
+      const std::string fault = fault_of(levels_of(averaging_), group_.size());
       check<UsageError>(fault.empty(), "{}: averaging.group_sizes: {}",
                         c.origin("averaging.group_sizes"), fault);
     }
@@ -80,15 +78,14 @@ class Averaged final : public GradientSyncStrategy {
     tensors_ = parameters;
     for (const auto& [name, b] : buffers)
       if (b.is_floating_point()) tensors_.emplace_back(name, b);
-    const std::string type = config_.get_string("averaging.type");
-    const int64_t start = config_.get_int("averaging.start_step");
+    const std::string type = averaging_.type;
+    const int64_t start = averaging_.start_step;
     if (type == "hierarchical")
-      averager_ = average_hierarchically(parameters, group_, levels_of(config_), start, buffers);
+      averager_ = average_hierarchically(parameters, group_, levels_of(averaging_), start, buffers);
     else if (type == "diloco")
       averager_ = diloco(parameters, group_, diloco_options(parameters), buffers);
     else
-      averager_ = average_periodically(parameters, group_,
-                                       {config_.get_int("averaging.period"), start}, buffers);
+      averager_ = average_periodically(parameters, group_, {averaging_.period, start}, buffers);
   }
 
   double weight(const Gradients::Told& told) const override {
@@ -115,11 +112,9 @@ class Averaged final : public GradientSyncStrategy {
   bool apart_in_this_step() const { return averager_->apart(); }
 
   DiLoCoOptions diloco_options(const NamedTensors& parameters) {
-    DiLoCoOptions o{config_.get_int("averaging.period"), config_.get_int("averaging.start_step"),
-                    config_.get_double("averaging.outer_lr"),
-                    config_.get_double("averaging.outer_momentum"),
-                    config_.get_bool("averaging.nesterov")};
-    const std::string type = config_.get_string("averaging.compression");
+    DiLoCoOptions o{averaging_.period, averaging_.start_step, averaging_.outer_lr,
+                    averaging_.outer_momentum, averaging_.nesterov};
+    const std::string type = averaging_.compression;
     if (type == "none") return o;
     CompressionOptions codec;
     codec.type = type;
@@ -147,7 +142,7 @@ class Averaged final : public GradientSyncStrategy {
     own_.clear();
   }
 
-  const Config config_;
+  const AveragingSection averaging_;
   Group group_, near_group_;
   int near_ = 1;
   NamedTensors tensors_;         // weights and floating buffers

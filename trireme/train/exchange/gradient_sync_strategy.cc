@@ -5,6 +5,8 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
+#include "trireme/config/sections/averaging.h"
+#include "trireme/config/sections/comm.h"
 #include "trireme/config/sections/compression.h"
 #include "trireme/grad/compression/compression.h"
 #include "trireme/grad/hooks/adasum_hook.h"
@@ -44,23 +46,21 @@ class Hooked final : public GradientSyncStrategy {
 };
 
 // Signs alone lose more that way: docs/compression.md has the figures.
-bool clips_before(const Config& c) {
-  const std::string clip = c.get_string("compression.clip");
-  return clip == "own" || (clip == "auto" && c.get_string("compression.type") != "sign");
+bool clips_before(const CompressionSection& c) {
+  return c.clip == "own" || (c.clip == "auto" && c.codec.type != "sign");
 }
 
 /// Each rank remembers what it has not sent.
 class Compressed final : public GradientSyncStrategy {
  public:
-  Compressed(std::shared_ptr<CompressionHook> hook, const Config& c, int ranks)
-      : GradientSyncStrategy(
-            fmt::format("gradients travel as {}",
-                        c.get_string("compression.type") == "auto" ? "auto" : hook->describe()),
-            fmt::format("what {} ranks have not sent", ranks)),
+  Compressed(std::shared_ptr<CompressionHook> hook, const CompressionSection& c, int ranks)
+      : GradientSyncStrategy(fmt::format("gradients travel as {}",
+                                         c.codec.type == "auto" ? "auto" : hook->describe()),
+                             fmt::format("what {} ranks have not sent", ranks)),
         hook_(std::move(hook)),
         told_(hook_->describe()),
         own_(ranks > 1 && clips_before(c)),
-        start_step_(c.get_int("compression.start_step")) {}
+        start_step_(c.codec.start_step) {}
   CommHook hook() override { return hook_->hook(); }
   void state(StateVisitor& visitor, const StateWalk& of_optimizer) override {
     of_optimizer(visitor);
@@ -112,13 +112,13 @@ class FromMaster final : public GradientSyncStrategy {
 std::unique_ptr<GradientSyncStrategy> make_exchange(const Config& c, Group group,
                                                     const NamedTensors& parameters, CommHook plain,
                                                     std::string layout) {
-  const std::string strategy = c.get_string("comm.strategy"),
-                    compression = c.get_string("compression.type");
-  if (c.get_string("averaging.type") != "none") return averaged_exchange(c, std::move(group));
-  if (compression != "none") {
-    auto hook = make_compression(c.section<CompressionSection>().codec, parameters, group);
-    return std::make_unique<Compressed>(std::move(hook), c, group.size());
+  if (c.section<AveragingSection>().type != "none") return averaged_exchange(c, std::move(group));
+  const auto compression = c.section<CompressionSection>();
+  if (compression.codec.type != "none") {
+    auto hook = make_compression(compression.codec, parameters, group);
+    return std::make_unique<Compressed>(std::move(hook), compression, group.size());
   }
+  const std::string strategy = c.section<CommSection>().strategy;
   if (strategy == "parameter_server")
     return std::make_unique<Hooked>(parameter_server_hook(0),
                                     "rank 0 collects gradients and sends the sum back");

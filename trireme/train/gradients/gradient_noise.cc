@@ -10,6 +10,8 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
+#include "trireme/config/sections/monitor.h"
+#include "trireme/config/sections/training.h"
 #include "trireme/grad/hooks/noise_scale_hook.h"
 
 namespace trireme {
@@ -92,7 +94,7 @@ std::string GradientNoise::summary(int64_t samples_per_step) const {
 std::unique_ptr<GradientNoise> gradient_noise(const Config& config, const Group& group,
                                               const Batches& batches) {
   const char* key = "monitor.gradient_noise_scale";
-  if (!config.get_bool(key)) return nullptr;
+  if (!config.section<MonitorSection>().gradient_noise_scale) return nullptr;
   if (group.size() > 1) return std::make_unique<OfRanks>(group);
   check<UsageError>(
       batches.accumulation > 1,
@@ -100,7 +102,7 @@ std::unique_ptr<GradientNoise> gradient_noise(const Config& config, const Group&
       "one part: 1 rank with 1 micro-batch. Start more ranks, raise gradient_accumulation_steps, "
       "or turn it off",
       config.origin(key), key);
-  check<UsageError>(!config.get_bool("training.reproducible"),
+  check<UsageError>(!config.section<TrainingSection>().reproducible,
                     "{}: {} on one rank cannot see the micro-batches' gradients of "
                     "training.reproducible, which go into a tree: start two ranks, or turn one off",
                     config.origin(key), key);

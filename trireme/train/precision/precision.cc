@@ -4,6 +4,7 @@
 #include <torch/csrc/api/include/torch/version.h>
 
 #include "trireme/base/check.h"
+#include "trireme/config/sections/precision.h"
 #include "trireme/tensor/autocast.h"
 
 namespace trireme {
@@ -13,11 +14,9 @@ at::ScalarType dtype_of(const std::string& name) {
   return name == "fp16" ? at::kHalf : name == "bf16" ? at::kBFloat16 : at::kFloat;
 }
 
-LossScaleOptions deepspeed_scale(const Config& c) {
-  return deepspeed_loss_scale(
-      c.get_double("fp16.loss_scale"), c.get_int("fp16.initial_scale_power"),
-      c.get_int("fp16.loss_scale_window"), c.get_int("fp16.hysteresis"),
-      c.get_bool("fp16.consecutive_hysteresis"), c.get_double("fp16.min_loss_scale"));
+LossScaleOptions deepspeed_scale(const PrecisionSection::Fp16& fp16) {
+  return deepspeed_loss_scale(fp16.loss_scale, fp16.initial_scale_power, fp16.loss_scale_window,
+                              fp16.hysteresis, fp16.consecutive_hysteresis, fp16.min_loss_scale);
 }
 
 // Apex's dynamic scale.
@@ -28,9 +27,9 @@ LossScaleOptions apex_scale() {
   return o;
 }
 
-void apex_preset(const Config& c, PrecisionPlan* plan) {
-  const std::string level = c.get_string("amp.opt_level");
-  const at::ScalarType half = dtype_of(c.get_string("amp.dtype"));
+void apex_preset(const PrecisionSection::Amp& amp, PrecisionPlan* plan) {
+  const std::string& level = amp.opt_level;
+  const at::ScalarType half = dtype_of(amp.dtype);
   plan->asked = "amp.opt_level " + level;
   if (level == "O1") plan->autocast = half;
   if (level == "O2" || level == "O3") plan->stored = plan->compute = half;
@@ -46,26 +45,27 @@ bool PrecisionPlan::narrow() const {
 }
 
 PrecisionPlan plan_precision(const Config& c) {
+  const auto section = c.section<PrecisionSection>();
   PrecisionPlan plan;
-  if (c.get_bool("fp16.enabled")) {
+  if (section.fp16.enabled) {
     plan.asked = "fp16.enabled";
     plan.stored = plan.compute = at::kHalf;
     plan.masters = true;
-    plan.scale = deepspeed_scale(c);
-  } else if (c.get_bool("bf16.enabled")) {
+    plan.scale = deepspeed_scale(section.fp16);
+  } else if (section.bf16.enabled) {
     plan.asked = "bf16.enabled";
     plan.stored = plan.compute = at::kBFloat16;
     plan.masters = true;
-  } else if (c.get_bool("amp.enabled")) {
-    apex_preset(c, &plan);
-  } else if (c.get_bool("torch_autocast.enabled")) {
+  } else if (section.amp.enabled) {
+    apex_preset(section.amp, &plan);
+  } else if (section.torch_autocast.enabled) {
     plan.asked = "torch_autocast.enabled";
-    plan.autocast = dtype_of(c.get_string("torch_autocast.dtype") == "float16" ? "fp16" : "bf16");
-    if (plan.autocast == at::kHalf) plan.scale = deepspeed_scale(c);
+    plan.autocast = dtype_of(section.torch_autocast.dtype == "float16" ? "fp16" : "bf16");
+    if (plan.autocast == at::kHalf) plan.scale = deepspeed_scale(section.fp16);
   }
-  if (c.get_bool("fp16.emulate") && plan.stored == at::kHalf) plan.compute = at::kFloat;
-  plan.wire = c.has("communication_data_type") ? dtype_of(c.get_string("communication_data_type"))
-                                               : plan.stored;
+  if (section.fp16.emulate && plan.stored == at::kHalf) plan.compute = at::kFloat;
+  const auto& wire = section.communication_data_type;
+  plan.wire = wire ? dtype_of(*wire) : plan.stored;
   return plan;
 }
 

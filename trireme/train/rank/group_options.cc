@@ -3,15 +3,17 @@
 
 #include <chrono>
 
+#include "trireme/config/sections/comm.h"
+
 namespace trireme {
 
 InitOptions init_options(const Config& config) {
+  const auto comm = config.section<CommSection>();
   InitOptions o;
-  o.backend = config.get_string("comm.backend");
-  if (config.applies("comm.across")) o.across = config.get_string("comm.across");
-  if (config.applies("comm.check")) o.check = config.get_string("comm.check");
-  o.timeout = std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(config.get_double("comm.timeout_s")));
+  o.backend = comm.backend;
+  if (config.applies("comm.across")) o.across = comm.across;
+  if (config.applies("comm.check")) o.check = comm.check;
+  o.timeout = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(comm.timeout_s));
   return o;
 }
 
