@@ -14,11 +14,10 @@
 #include "trireme/base/call_site.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/export.h"
+#include "trireme/comm/ops.h"
 
 // Groups of ranks and the collectives of torch.distributed between them.
 namespace trireme {
-
-enum class ReduceOp : uint8_t { sum, avg, min, max, product, band, bor, bxor };
 
 /// A ReduceOp, or premul_sum(factor): each rank's elements times its own factor, then the sum.
 struct Reduction {
@@ -31,20 +30,6 @@ inline Reduction premul_sum(double factor) {
   r.factor = factor;
   return r;
 }
-
-enum class Collective : uint8_t {
-  all_reduce,
-  broadcast,
-  reduce,
-  all_gather,
-  reduce_scatter,
-  send,
-  recv,
-  barrier,
-  gather,
-  scatter,
-  all_to_all
-};
 
 /// As `from` of a recv: whoever sends first with this tag.
 constexpr int kAnySource = -1;

@@ -13,9 +13,6 @@ namespace trireme::detail {
 
 namespace {
 
-using flight::CallWords;
-using flight::OpKind;
-
 class RecordedBackend final : public ForwardingBackend {
  public:
   RecordedBackend(std::shared_ptr<Backend> inner, const std::string& group, int world_rank)
@@ -28,54 +25,18 @@ class RecordedBackend final : public ForwardingBackend {
                               .size = size(),
                               .world_rank = world_rank}) {}
 
-  Token all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) override {
-    return call(words_of(OpKind::all_reduce, t, 0, op), site,
-                [&] { return inner_->all_reduce(t, op, site); });
-  }
-  Token broadcast(const at::Tensor& t, int root, CallSite site) override {
-    return call(words_of(OpKind::broadcast, t, root), site,
-                [&] { return inner_->broadcast(t, root, site); });
-  }
-  Token reduce(const at::Tensor& t, int root, ReduceOp op, CallSite site) override {
-    return call(words_of(OpKind::reduce, t, root, op), site,
-                [&] { return inner_->reduce(t, root, op, site); });
-  }
-  Token all_gather(const at::Tensor& output, const at::Tensor& input, CallSite site) override {
-    return call(words_of(OpKind::all_gather, input), site,
-                [&] { return inner_->all_gather(output, input, site); });
-  }
-  Token reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
-                       CallSite site) override {
-    return call(words_of(OpKind::reduce_scatter, output, 0, op), site,
-                [&] { return inner_->reduce_scatter(output, input, op, site); });
-  }
-  Token gather(const at::Tensor& output, const at::Tensor& input, int root,
-               CallSite site) override {
-    return call(words_of(OpKind::gather, input, root), site,
-                [&] { return inner_->gather(output, input, root, site); });
-  }
-  Token scatter(const at::Tensor& output, const at::Tensor& input, int root,
-                CallSite site) override {
-    return call(words_of(OpKind::scatter, output, root), site,
-                [&] { return inner_->scatter(output, input, root, site); });
-  }
-  Token all_to_all(const at::Tensor& output, const at::Tensor& input,
-                   const std::vector<int64_t>& output_counts,
-                   const std::vector<int64_t>& input_counts, CallSite site) override {
-    return call(words_of(OpKind::all_to_all, input), site, [&] {
-      return inner_->all_to_all(output, input, output_counts, input_counts, site);
-    });
-  }
-  Token barrier(CallSite site) override {
-    return call({.op = OpKind::barrier}, site, [&] { return inner_->barrier(site); });
-  }
-  Token send(const at::Tensor& t, int to, int tag, CallSite site) override {
-    return message(words_of(OpKind::send, t, to, ReduceOp::sum, tag), site,
-                   [&] { return inner_->send(t, to, tag, site); });
-  }
-  Token recv(const at::Tensor& t, int from, int tag, CallSite site) override {
-    return message(words_of(OpKind::recv, t, from, ReduceOp::sum, tag), site,
-                   [&] { return inner_->recv(t, from, tag, site); });
+  // After a UsageError nothing was sent: a collective's number is free again.
+  Token post(const Call& call) override {
+    const bool pair = call.facts().is_message;
+    uint64_t number = calls_ + 1;
+    if (pair)
+      number = recorder_.pair(words_of(call), call.site);
+    else
+      recorder_.call(number, words_of(call), call.site);
+    const Token token = guarded([&] { return inner_->post(call); });
+    if (!pair) calls_ = number;
+    opened({token, number, pair});
+    return token;
   }
 
   void wait(Token token, Duration timeout) override {
@@ -119,21 +80,6 @@ class RecordedBackend final : public ForwardingBackend {
       if (!dumped_) dumped_ = dumper_.dump_failure(e.what());
       throw;
     }
-  }
-
-  template <class Post>
-  Token call(const CallWords& words, CallSite site, const Post& post) {
-    recorder_.call(calls_ + 1, words, site);
-    const Token token = guarded(post);  // a UsageError: nothing was sent, the number is free again
-    opened({token, ++calls_, false});
-    return token;
-  }
-  template <class Post>
-  Token message(const CallWords& words, CallSite site, const Post& post) {
-    const uint64_t number = recorder_.pair(words, site);
-    const Token token = guarded(post);
-    opened({token, number, true});
-    return token;
   }
 
   void close(const Open& open) {

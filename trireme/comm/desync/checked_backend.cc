@@ -28,7 +28,6 @@ namespace trireme::detail {
 namespace {
 
 using flight::CallWords;
-using flight::OpKind;
 
 constexpr size_t kEach = 64;   // collectives between two comparisons of hashes
 constexpr size_t kTexts = 16;  // of them, whose words a rank that is stuck tells
@@ -52,7 +51,7 @@ Told tell(uint64_t seq, const CallWords& w, CallSite at) {
   t.red = static_cast<uint8_t>(w.red);
   // Parts of an all_to_all may be as uneven as they like.
   t.digest = stable_hash({seq, t.op, t.dtype, t.red, static_cast<uint32_t>(t.root),
-                          w.op == OpKind::all_to_all ? 0 : w.count});
+                          facts_of(w.op).is_uneven ? 0 : w.count});
   const std::string site =
       at.file && *at.file ? fmt::format("{}:{}", at.file, at.line) : std::string();
   const size_t skip = site.size() < sizeof t.site ? 0 : site.size() - sizeof t.site + 1;
@@ -62,8 +61,8 @@ Told tell(uint64_t seq, const CallWords& w, CallSite at) {
 
 std::string text_of(const Told& t) {
   const std::string site(t.site, ::strnlen(t.site, sizeof t.site));
-  return flight::call_text(static_cast<OpKind>(t.op), static_cast<flight::DType>(t.dtype),
-                           static_cast<flight::RedOp>(t.red), t.root, t.count) +
+  return flight::call_text(static_cast<Collective>(t.op), static_cast<flight::DType>(t.dtype),
+                           static_cast<ReduceOp>(t.red), t.root, t.count) +
          (site.empty() ? "" : " at " + site);
 }
 
@@ -97,57 +96,20 @@ class CheckedBackend final : public ForwardingBackend {
     if (in_order) watch_->left(group_);
   }
 
-  Token all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) override {
-    note(words_of(OpKind::all_reduce, t, 0, op), site, t.device());
-    return opened([&] { return inner_->all_reduce(t, op, site); });
-  }
-  Token broadcast(const at::Tensor& t, int root, CallSite site) override {
-    note(words_of(OpKind::broadcast, t, root), site, t.device());
-    return opened([&] { return inner_->broadcast(t, root, site); });
-  }
-  Token reduce(const at::Tensor& t, int root, ReduceOp op, CallSite site) override {
-    note(words_of(OpKind::reduce, t, root, op), site, t.device());
-    return opened([&] { return inner_->reduce(t, root, op, site); });
-  }
-  Token all_gather(const at::Tensor& output, const at::Tensor& input, CallSite site) override {
-    note(words_of(OpKind::all_gather, input), site, input.device());
-    return opened([&] { return inner_->all_gather(output, input, site); });
-  }
-  Token reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
-                       CallSite site) override {
-    note(words_of(OpKind::reduce_scatter, output, 0, op), site, output.device());
-    return opened([&] { return inner_->reduce_scatter(output, input, op, site); });
-  }
-  Token gather(const at::Tensor& output, const at::Tensor& input, int root,
-               CallSite site) override {
-    note(words_of(OpKind::gather, input, root), site, input.device());
-    return opened([&] { return inner_->gather(output, input, root, site); });
-  }
-  Token scatter(const at::Tensor& output, const at::Tensor& input, int root,
-                CallSite site) override {
-    note(words_of(OpKind::scatter, output, root), site, output.device());
-    return opened([&] { return inner_->scatter(output, input, root, site); });
-  }
-  Token all_to_all(const at::Tensor& output, const at::Tensor& input,
-                   const std::vector<int64_t>& output_counts,
-                   const std::vector<int64_t>& input_counts, CallSite site) override {
-    note(words_of(OpKind::all_to_all, input), site, input.device());
-    if (each_ && size() > 1) compare_parts(output_counts, input_counts);
-    if (stalls_) parts_[++parts_count_ % kParts] = {calls_, input_counts, output_counts};
-    return opened(
-        [&] { return inner_->all_to_all(output, input, output_counts, input_counts, site); });
-  }
-  Token barrier(CallSite site) override {
-    note({.op = OpKind::barrier}, site, device_);
-    return opened([&] { return inner_->barrier(site); });
-  }
-  Token send(const at::Tensor& t, int to, int tag, CallSite site) override {
-    return message(WaitKind::send, posted([&] { return inner_->send(t, to, tag, site); }),
-                   words_of(OpKind::send, t, to, ReduceOp::sum, tag), site);
-  }
-  Token recv(const at::Tensor& t, int from, int tag, CallSite site) override {
-    return message(WaitKind::recv, posted([&] { return inner_->recv(t, from, tag, site); }),
-                   words_of(OpKind::recv, t, from, ReduceOp::sum, tag), site);
+  Token post(const Call& call) override {
+    const CallWords words = words_of(call);
+    if (call.facts().is_message)
+      return message(call.op == Collective::send ? WaitKind::send : WaitKind::recv,
+                     posted([&] { return inner_->post(call); }), words, call.site);
+    note(words, call.site, call.counted() ? call.counted()->device() : device_);
+    if (call.op == Collective::all_to_all) {
+      if (each_ && size() > 1) compare_parts(*call.output_counts, *call.input_counts);
+      if (stalls_)
+        parts_[++parts_count_ % kParts] = {calls_, *call.input_counts, *call.output_counts};
+    }
+    const Token token = posted([&] { return inner_->post(call); });
+    if (stalls_) tokens_[(calls_ - 1) % kEach] = token;
+    return token;
   }
   void wait(Token token, Duration timeout) override {
     if (stalls_) return wait_watched(token, timeout);
@@ -239,12 +201,6 @@ class CheckedBackend final : public ForwardingBackend {
       look_at_failure(e);
       throw;
     }
-  }
-  template <class Post>
-  Token opened(const Post& post) {
-    const Token token = posted(post);
-    if (stalls_) tokens_[(calls_ - 1) % kEach] = token;
-    return token;
   }
 
   void wait_watched(Token token, Duration timeout) {
@@ -505,7 +461,9 @@ class CheckedBackend final : public ForwardingBackend {
     std::memcpy(in.data_ptr(), mine, bytes);
     at::Tensor out = at::empty({n * size()}, options.device(device_));
     failed_ = true;  // until it is done
-    const Token token = inner_->all_gather(out, in.to(device_), site_);
+    const at::Tensor there = in.to(device_);
+    const Token token = inner_->post(
+        {.op = Collective::all_gather, .input = &there, .output = &out, .site = site_});
     if (watch_)
       await({WaitKind::collective, group_, board_ranks_, calls_, 0, text_of_call(calls_)}, token,
             timeout(), true);
