@@ -9,6 +9,7 @@
 #include "trireme/base/check.h"
 #include "trireme/comm/backend.h"
 #include "trireme/comm/dtypes.h"
+#include "trireme/store/store.h"
 
 namespace trireme::detail {
 namespace {
@@ -280,12 +281,46 @@ std::shared_ptr<Backend> local_backend(std::unique_ptr<local::Host> host, Durati
                                         std::move(make_host), name);
 }
 
-std::shared_ptr<Backend> local_thread_backend(std::shared_ptr<local::ThreadWorld> world, int rank,
-                                              Duration timeout) {
-  return local_backend(local::thread_host(world, rank), timeout, world,
-                       [world](int member, int size, const std::string& name) {
-                         return local::thread_host(world->child(name, size), member);
-                       });
+namespace {
+
+std::shared_ptr<Backend> of_thread_world(const std::shared_ptr<local::ThreadWorld>& world,
+                                         const BackendSpec& spec, const std::string& name) {
+  return local_backend(
+      local::thread_host(world, spec.rank), spec.timeout, world,
+      [world](int member, int size, const std::string& group) {
+        return local::thread_host(world->child(group, size), member);
+      },
+      name);
+}
+
+}  // namespace
+
+std::shared_ptr<Backend> local_backend(const BackendSpec& spec) {
+  const bool on_its_own = !spec.check.empty();
+  const std::string name = on_its_own ? spec.name : "";
+  if (spec.threads) return of_thread_world(spec.threads, spec, name);
+  if (spec.size == 1) return of_thread_world(std::make_shared<local::ThreadWorld>(1), spec, name);
+  check<UsageError>(spec.store != nullptr, "the local backend needs the job's store");
+  // Under a name of its own, each group of some of the ranks meets in the same way.
+  auto make_host = [store = spec.store, timeout = spec.timeout, on_its_own](
+                       int rank, int size, const std::string& group) {
+    local::Exchange exchange{
+        [&](const std::string& key, const std::string& value) {
+          store->set(group + "/" + key, value);
+        },
+        [&](const std::string& key, Deadline until) {
+          return store->get(group + "/" + key, until);
+        },
+        [&](const std::string& key) { return store->try_get(group + "/" + key); }};
+    // A backend that stands on this one may have left its own will there.
+    if (on_its_own)
+      exchange.will = [&](const std::string& key, const std::string& value) {
+        key.empty() ? store->clear_will() : store->set_will(group + "/" + key, value);
+      };
+    return local::process_host(rank, size, exchange, Deadline::after(timeout));
+  };
+  return local_backend(make_host(spec.rank, spec.size, spec.name), spec.timeout, spec.store,
+                       make_host, name);
 }
 
 }  // namespace trireme::detail
