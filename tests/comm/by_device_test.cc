@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/comm/by_device.h"
+#include "trireme/comm/wrappers/by_device.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>

@@ -18,9 +18,9 @@
 #include "trireme/comm/flight/dump.h"
 #include "trireme/comm/flight/dump_reader.h"
 #include "trireme/comm/flight/verdict.h"
-#include "trireme/comm/recorded_backend.h"
 #include "trireme/comm/registry.h"
 #include "trireme/comm/run.h"
+#include "trireme/comm/wrappers/recorded_backend.h"
 
 namespace desync_test {
 

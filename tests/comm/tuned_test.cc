@@ -6,9 +6,9 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
-#include "trireme/comm/forwarding_backend.h"
 #include "trireme/comm/run.h"
-#include "trireme/comm/tuned_backend.h"
+#include "trireme/comm/wrappers/forwarding_backend.h"
+#include "trireme/comm/wrappers/tuned_backend.h"
 
 namespace tuned_test {
 

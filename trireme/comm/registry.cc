@@ -2,7 +2,6 @@
 #include "trireme/comm/registry.h"
 
 #include "trireme/base/check.h"
-#include "trireme/comm/by_device.h"
 #include "trireme/comm/desync/checked_backend.h"
 #include "trireme/comm/fake/backend.h"
 #include "trireme/comm/gloo/backend.h"
@@ -10,8 +9,9 @@
 #include "trireme/comm/local_backend.h"
 #include "trireme/comm/mpi/backend.h"
 #include "trireme/comm/nccl/backend.h"
-#include "trireme/comm/recorded_backend.h"
-#include "trireme/comm/tuned_backend.h"
+#include "trireme/comm/wrappers/by_device.h"
+#include "trireme/comm/wrappers/recorded_backend.h"
+#include "trireme/comm/wrappers/tuned_backend.h"
 #include "trireme/store/store.h"
 
 namespace trireme::detail {

@@ -10,7 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/desync/call_history.h"
-#include "trireme/comm/forwarding_backend.h"
+#include "trireme/comm/wrappers/forwarding_backend.h"
 
 namespace trireme::detail {
 

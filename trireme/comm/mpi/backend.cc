@@ -17,7 +17,7 @@
 #include "trireme/comm/mpi/mpi_backend.h"
 #include "trireme/comm/mpi/own_store.h"
 #include "trireme/comm/mpi_group.h"
-#include "trireme/comm/recorded_backend.h"
+#include "trireme/comm/wrappers/recorded_backend.h"
 #include "trireme/store/store.h"
 
 namespace trireme::detail {

@@ -63,10 +63,9 @@ Token MpiBackend::post(const Call& call) {
       return message(call);
     case Collective::barrier:
       return barrier(call);
-    case Collective::none:
-      break;
+    default:
+      fail<UsageError>("{}: the mpi backend does not know it", name_of(call.op));
   }
-  fail<UsageError>("no operation");
 }
 
 Token MpiBackend::launch(const Call& call, std::vector<at::Tensor> keep,

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/comm/tuned_backend.h"
+#include "trireme/comm/wrappers/tuned_backend.h"
 
 #include <algorithm>
 #include <deque>
 #include <exception>
 
 #include "trireme/base/check.h"
-#include "trireme/comm/forwarding_backend.h"
 #include "trireme/comm/hybrid/hosts.h"
 #include "trireme/comm/plan_run.h"
+#include "trireme/comm/wrappers/forwarding_backend.h"
 #include "trireme/store/store.h"
 
 namespace trireme::detail {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/comm/recorded_backend.h"
+#include "trireme/comm/wrappers/recorded_backend.h"
 
 #include <deque>
 #include <exception>
@@ -7,7 +7,7 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/call_words.h"
 #include "trireme/comm/flight/dump.h"
-#include "trireme/comm/forwarding_backend.h"
+#include "trireme/comm/wrappers/forwarding_backend.h"
 
 namespace trireme::detail {
 
