@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <cstring>
+#include <string_view>
 
 #include "trireme/base/philox.h"
 #include "trireme/comm/flight/call_text.h"
@@ -21,10 +22,16 @@ ToldCall tell(uint64_t seq, const flight::CallWords& w, CallSite at) {
   // Parts of an all_to_all may be as uneven as they like.
   t.digest = stable_hash({seq, t.op, t.dtype, t.red, static_cast<uint32_t>(t.root),
                           facts_of(w.op).is_uneven ? 0 : w.count});
-  const std::string site =
-      at.file && *at.file ? fmt::format("{}:{}", at.file, at.line) : std::string();
-  const size_t skip = site.size() < sizeof t.site ? 0 : site.size() - sizeof t.site + 1;
-  std::memcpy(t.site, site.c_str() + skip, site.size() - skip);
+  // Every call comes by here: no string is made for it.
+  if (at.file && *at.file) {
+    std::string_view file = at.file;
+    char line[16];
+    const size_t digits = fmt::format_to_n(line, sizeof line, ":{}", at.line).size,
+                 room = sizeof t.site - 1 - digits;
+    if (file.size() > room) file.remove_prefix(file.size() - room);
+    std::memcpy(t.site, file.data(), file.size());
+    std::memcpy(t.site + file.size(), line, digits);
+  }
   return t;
 }
 

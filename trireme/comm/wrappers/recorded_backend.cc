@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/comm/wrappers/recorded_backend.h"
 
-#include <deque>
 #include <exception>
 
 #include "trireme/base/error.h"
 #include "trireme/comm/call_words.h"
 #include "trireme/comm/flight/dump.h"
+#include "trireme/comm/local/ring_queue.h"
 #include "trireme/comm/wrappers/forwarding_backend.h"
 
 namespace trireme::detail {
@@ -90,17 +90,18 @@ class RecordedBackend final : public ForwardingBackend {
   }
   void opened(const Open& open) {
     if (open.token.kind == 0) return close(open);
-    open_.push_back(open);
+    open_.push(open);
     // Nobody ever asked for these; the ring has forgotten them.
-    if (open_.size() > 2 * flight::kRecords) open_.pop_front();
+    if (open_.size() > 2 * flight::kRecords) open_.erase(0);
   }
   void finish(Token token) {
-    for (auto it = open_.begin(); it != open_.end(); ++it) {
-      if (it->token.number != token.number || it->token.peer != token.peer ||
-          it->token.kind != token.kind)
+    for (size_t i = 0; i < open_.size(); ++i) {
+      const Open open = open_[i];
+      if (open.token.number != token.number || open.token.peer != token.peer ||
+          open.token.kind != token.kind)
         continue;
-      close(*it);
-      open_.erase(it);
+      close(open);
+      open_.erase(i);
       return;
     }
   }
@@ -109,7 +110,7 @@ class RecordedBackend final : public ForwardingBackend {
   flight::Recorder recorder_;
   flight::Dumper dumper_;
   uint64_t calls_ = 0;
-  std::deque<Open> open_;
+  local::RingQueue<Open> open_;
   bool dumped_ = false;
 };
 
