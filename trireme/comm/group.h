@@ -158,6 +158,13 @@ class TRIREME_API Group {
                          std::vector<int64_t> output_splits = {},
                          std::vector<int64_t> input_splits = {}, CallSite site = CallSite::here());
 
+  /// input goes to rank to[rank()], and output gets the input of the rank that names this one: a
+  /// ring's shift to the neighbour is {1, 2, …, 0}. `to` is a permutation of the ranks, the same on
+  /// all of them. Shapes may differ; both ends of a pair agree in the number of elements. The two
+  /// tensors do not overlap. As torch's permute_tensor.
+  Work permute(const at::Tensor& output, const at::Tensor& input, const std::vector<int>& to,
+               CallSite site = CallSite::here());
+
   /// One launch for a list of tensors of one dtype, through one buffer.
   Work all_reduce_coalesced(std::vector<at::Tensor> tensors, Reduction op = {},
                             CallSite site = CallSite::here());

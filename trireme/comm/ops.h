@@ -24,7 +24,8 @@ enum class Collective : uint8_t {
   recv,
   gather,
   scatter,
-  all_to_all
+  all_to_all,
+  permute
 };
 
 /// What is true of a call whoever carries it out.
@@ -55,6 +56,7 @@ constexpr std::array kCollectives{
     CollectiveFacts{
         .op = Collective::scatter, .name = "scatter", .has_root = true, .counts_output = true},
     CollectiveFacts{.op = Collective::all_to_all, .name = "all_to_all", .is_uneven = true},
+    CollectiveFacts{.op = Collective::permute, .name = "permute", .is_uneven = true},
 };
 static_assert(
     [] {
