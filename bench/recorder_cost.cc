@@ -39,7 +39,7 @@ int main() {
   const CallSite site = CallSite::here();
   volatile uint64_t digest = 0;
   const flight::CallWords words{
-      flight::OpKind::all_reduce, flight::DType::f32, flight::RedOp::sum, 0, 0, 1024};
+      Collective::all_reduce, flight::DType::f32, ReduceOp::sum, 0, 0, 1024};
   uint64_t seq = 0;
   const double recording = ns_a_call([&](uint64_t) {
     ++seq;

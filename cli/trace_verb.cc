@@ -84,10 +84,10 @@ TraceFlags parse_trace_flags(const std::vector<std::string>& words) {
 
 nlohmann::ordered_json json_of(const flight::Entry& e) {
   nlohmann::ordered_json j{{"seq", e.seq},
-                           {"op", flight::name_of(e.op)},
+                           {"op", name_of(e.op)},
                            {"dtype", flight::name_of(e.dtype)},
                            {"count", e.count},
-                           {"reduction", flight::name_of(e.red)},
+                           {"reduction", name_of(e.red)},
                            {"root", e.root},
                            {"tag", e.tag},
                            {"site", e.site},

@@ -25,7 +25,7 @@ double best_of(int calls, const Body& body) {
   return best;
 }
 
-local::Call call_of(local::OpKind op, void* data, size_t bytes, int peer = 0) {
+local::Call call_of(Collective op, void* data, size_t bytes, int peer = 0) {
   local::Call call;
   call.op = op;
   call.dtype = local::DType::u8;
@@ -38,8 +38,8 @@ local::Call call_of(local::OpKind op, void* data, size_t bytes, int peer = 0) {
 
 /// One way; on the asking side.
 double ping(local::Engine& engine, int peer, void* data, size_t bytes, int calls, bool asks) {
-  const auto send = call_of(local::OpKind::send, data, bytes, peer),
-             recv = call_of(local::OpKind::recv, data, bytes, peer);
+  const auto send = call_of(Collective::send, data, bytes, peer),
+             recv = call_of(Collective::recv, data, bytes, peer);
   return best_of(calls,
                  [&] {
                    engine.run(asks ? send : recv);
@@ -64,8 +64,8 @@ LocalFigures measure_local(Store& store, const std::string& prefix, int rank, in
                          timeout);
     void* data = engine.host().allocate(kLargeBytes);
     std::memset(data, 1, kLargeBytes);
-    const auto barrier = call_of(local::OpKind::barrier, nullptr, 0);
-    const auto all_reduce = call_of(local::OpKind::all_reduce, data, 8);
+    const auto barrier = call_of(Collective::barrier, nullptr, 0);
+    const auto all_reduce = call_of(Collective::all_reduce, data, 8);
     figures.barrier = best_of(kCalls, [&] { engine.run(barrier); });
     figures.all_reduce = best_of(kCalls, [&] { engine.run(all_reduce); });
     for (int peer = 1; peer < size; ++peer) {

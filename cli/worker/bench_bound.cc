@@ -56,7 +56,7 @@ void touch(Op op, int rank, int ranks, const bench::Shape& shape, const std::vec
     local::copy_block(to, from, elements * 4, streamed);
   };
   auto sum = [&](const std::vector<void*>& at, void* const* to, int copies, size_t elements) {
-    local::reduce(local::DType::f32, local::RedOp::sum, at.data(), ranks, to, copies, elements);
+    local::reduce(local::DType::f32, ReduceOp::sum, at.data(), ranks, to, copies, elements);
   };
   std::vector<void*> at(n);
   switch (op) {

@@ -11,7 +11,7 @@
 #include "trireme/base/check.h"
 #include "trireme/comm/algorithms.h"
 #include "trireme/comm/plan/tuning.h"
-#include "trireme/comm/tuned_backend.h"
+#include "trireme/comm/wrappers/tuned_backend.h"
 
 namespace trireme::bench {
 namespace {

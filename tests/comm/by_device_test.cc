@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/comm/by_device.h"
+#include "trireme/comm/wrappers/by_device.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include "tests/support/conformance.h"
 #include "trireme/base/check.h"
-#include "trireme/comm/local_backend.h"
+#include "trireme/comm/local/host.h"
 #include "trireme/comm/registry.h"
 #include "trireme/comm/run.h"
 
@@ -40,7 +40,10 @@ TEST(comm_by_device, a_call_goes_to_the_backend_of_its_tensor) {
   Group g(trireme::detail::by_device_backend(
       "cpu:first,cuda:second", [&](const std::string& name, const std::string& device) {
         asked.push_back(device + "=" + name);
-        return trireme::detail::local_thread_backend(name == "first" ? world : other, 0, 5s);
+        trireme::detail::BackendSpec spec;
+        spec.timeout = 5s;
+        spec.threads = name == "first" ? world : other;
+        return trireme::detail::make_backend("local", spec);
       }));
   EXPECT_EQ(asked, std::vector<std::string>({"cpu=first", "cuda=second"}));
   EXPECT_EQ(g.backend(), "cpu:first,cuda:second");

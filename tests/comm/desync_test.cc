@@ -18,9 +18,9 @@
 #include "trireme/comm/flight/dump.h"
 #include "trireme/comm/flight/dump_reader.h"
 #include "trireme/comm/flight/verdict.h"
-#include "trireme/comm/recorded_backend.h"
 #include "trireme/comm/registry.h"
 #include "trireme/comm/run.h"
+#include "trireme/comm/wrappers/recorded_backend.h"
 
 namespace desync_test {
 
@@ -78,31 +78,15 @@ class TrustingBackend final : public Backend {
   at::Tensor empty(at::IntArrayRef sizes, at::TensorOptions options) override {
     return at::empty(sizes, options);
   }
-  Token all_reduce(const at::Tensor& t, ReduceOp, CallSite) override { return call(t); }
-  Token broadcast(const at::Tensor& t, int, CallSite) override { return call(t); }
-  Token reduce(const at::Tensor& t, int, ReduceOp, CallSite) override { return call(t); }
-  Token all_gather(const at::Tensor& output, const at::Tensor& input, CallSite) override {
-    const auto all = place_->meet(rank(), bytes_of(input));
-    auto* to = static_cast<char*>(output.data_ptr());
+  Token post(const trireme::detail::Call& c) override {
+    if (c.facts().is_message)
+      return {++number_, 0, static_cast<uint8_t>(c.op == Collective::send ? 1 : 2)};
+    if (c.op != Collective::all_gather) return call(c.counted() ? *c.counted() : at::Tensor());
+    const auto all = place_->meet(rank(), bytes_of(*c.input));
+    auto* to = static_cast<char*>(c.output->data_ptr());
     for (const std::string& part : all) to = std::copy(part.begin(), part.end(), to);
     return {};
   }
-  Token reduce_scatter(const at::Tensor& o, const at::Tensor&, ReduceOp, CallSite) override {
-    return call(o);
-  }
-  Token gather(const at::Tensor&, const at::Tensor& input, int, CallSite) override {
-    return call(input);
-  }
-  Token scatter(const at::Tensor& output, const at::Tensor&, int, CallSite) override {
-    return call(output);
-  }
-  Token all_to_all(const at::Tensor& output, const at::Tensor&, const std::vector<int64_t>&,
-                   const std::vector<int64_t>&, CallSite) override {
-    return call(output);
-  }
-  Token send(const at::Tensor&, int, int, CallSite) override { return {++number_, 0, 1}; }
-  Token recv(const at::Tensor&, int, int, CallSite) override { return {++number_, 0, 2}; }
-  Token barrier(CallSite) override { return call({}); }
   void wait(Token, Duration) override {}
   bool completed(Token) override { return true; }
   int source(Token) override { return 0; }
@@ -345,8 +329,16 @@ TEST(comm_desync, the_recorder_sees_every_call_and_message_and_their_end) {
       [&](Group g) {
         g.all_reduce(at::ones(3, at::kBFloat16)).wait();
         g.reduce(at::ones(2), 0);
-        g.get()->send(at::ones(4), 0, 5, CallSite::here());
-        const Token t = g.get()->recv(at::ones(4), 0, 6, CallSite::here());
+        const at::Tensor message = at::ones(4);
+        const auto post = [&](Collective op, int tag) {
+          return g.get()->post({.op = op,
+                                .tag = tag,
+                                .input = &message,
+                                .output = &message,
+                                .site = CallSite::here()});
+        };
+        post(Collective::send, 5);
+        const Token t = post(Collective::recv, 6);
         EXPECT_TRUE(g.get()->completed(t));
         EXPECT_EQ(flight_dump(folder.path()), 1);
       });

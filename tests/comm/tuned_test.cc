@@ -6,9 +6,9 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
-#include "trireme/comm/forwarding_backend.h"
 #include "trireme/comm/run.h"
-#include "trireme/comm/tuned_backend.h"
+#include "trireme/comm/wrappers/forwarding_backend.h"
+#include "trireme/comm/wrappers/tuned_backend.h"
 
 namespace tuned_test {
 
@@ -29,14 +29,20 @@ TuningTable table_of(const HostShape& shape, int ranks, Algorithm small, Algorit
 
 struct Counter final : trireme::detail::ForwardingBackend {
   using ForwardingBackend::ForwardingBackend;
-  trireme::detail::Token all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) override {
-    ++own;
-    return inner_->all_reduce(t, op, site);
+  trireme::detail::Token post(const trireme::detail::Call& call) override {
+    own += call.op == Collective::all_reduce;
+    sends += call.op == Collective::send;
+    if (call.op == Collective::send) sent_bytes += call.input->nbytes();
+    return inner_->post(call);
   }
-  trireme::detail::Token send(const at::Tensor& t, int to, int tag, CallSite site) override {
-    ++sends;
-    sent_bytes += t.nbytes();
-    return inner_->send(t, to, tag, site);
+  /// The backend's own all_reduce, complete.
+  void reduce(const at::Tensor& t, ReduceOp op) {
+    wait(post({.op = Collective::all_reduce,
+               .reduction = op,
+               .input = &t,
+               .output = &t,
+               .site = CallSite::here()}),
+         std::chrono::seconds(30));
   }
   int own = 0, sends = 0;
   size_t sent_bytes = 0;
@@ -86,7 +92,7 @@ TEST(comm_tuned, an_algorithm_with_bits_of_its_own_is_never_taken_however_fast_i
         at::Tensor t = (at::arange(count, at::kFloat) * 0.37 + g.rank()).sin() * 9;
         at::Tensor want = t.clone();
         g.all_reduce(t).wait();
-        c.wait(c.all_reduce(want, ReduceOp::sum, CallSite::here()), std::chrono::seconds(30));
+        c.reduce(want, ReduceOp::sum);
         must(t.equal(want), "other bits than the backend's");
       }
     });
@@ -182,7 +188,7 @@ TEST(comm_tuned, ops_halves_and_strided_tensors_give_what_the_backend_gives) {
           at::Tensor want = t.clone();
           g.all_reduce(t, op).wait();
           const int before = c.own;
-          c.wait(c.all_reduce(want, op, CallSite::here()), std::chrono::seconds(30));
+          c.reduce(want, op);
           must(before == 0 || c.own == before + 1, "by the wrong way");
           must(t.equal(want), "other bits than the backend's");
         }

@@ -9,10 +9,10 @@
 #include "tests/gpu/stand_in.h"
 #include "tests/gpu/stand_in_memory.h"
 #include "trireme/base/check.h"
-#include "trireme/comm/by_device.h"
 #include "trireme/comm/desync/checked_backend.h"
-#include "trireme/comm/forwarding_backend.h"
 #include "trireme/comm/run.h"
+#include "trireme/comm/wrappers/by_device.h"
+#include "trireme/comm/wrappers/forwarding_backend.h"
 
 namespace trireme::testing {
 namespace {
@@ -29,9 +29,7 @@ class StandInNccl final : public detail::ForwardingBackend {
     return name;
   }
   bool supports(Collective op, at::ScalarType dtype, at::DeviceType device) const override {
-    const bool reduces = op == Collective::all_reduce || op == Collective::reduce ||
-                         op == Collective::reduce_scatter;
-    return device == at::kCUDA && (!reduces || dtype != at::kShort);
+    return device == at::kCUDA && (!facts_of(op).reduces || dtype != at::kShort);
   }
   bool supports(ReduceOp op, at::ScalarType dtype) const override {
     return op != ReduceOp::band && op != ReduceOp::bor && op != ReduceOp::bxor &&
@@ -43,42 +41,18 @@ class StandInNccl final : public detail::ForwardingBackend {
   at::Tensor shared(at::IntArrayRef sizes, at::TensorOptions options, int owner) override {
     return Backend::shared(sizes, options, owner);
   }
-  Token all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) override {
-    return inner_->all_reduce(mine(t), op, site);
-  }
-  Token broadcast(const at::Tensor& t, int root, CallSite site) override {
-    return inner_->broadcast(mine(t), root, site);
-  }
-  Token reduce(const at::Tensor& t, int root, ReduceOp op, CallSite site) override {
-    return inner_->reduce(mine(t), root, op, site);
-  }
-  Token all_gather(const at::Tensor& output, const at::Tensor& input, CallSite site) override {
-    return inner_->all_gather(mine(output), mine(input), site);
-  }
-  Token reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
-                       CallSite site) override {
-    return inner_->reduce_scatter(mine(output), mine(input), op, site);
-  }
-  Token gather(const at::Tensor& output, const at::Tensor& input, int root,
-               CallSite site) override {
-    return inner_->gather(mine(output), mine(input), root, site);
-  }
-  Token scatter(const at::Tensor& output, const at::Tensor& input, int root,
-                CallSite site) override {
-    return inner_->scatter(mine(output), mine(input), root, site);
-  }
-  Token all_to_all(const at::Tensor& output, const at::Tensor& input,
-                   const std::vector<int64_t>& output_counts,
-                   const std::vector<int64_t>& input_counts, CallSite site) override {
-    return inner_->all_to_all(mine(output), mine(input), output_counts, input_counts, site);
-  }
-  Token send(const at::Tensor& t, int to, int tag, CallSite site) override {
-    check<UsageError>(tag <= 0, "send: tag {}; NCCL has no tags", tag);
-    return inner_->send(mine(t), to, 0, site);
-  }
-  Token recv(const at::Tensor& t, int from, int tag, CallSite site) override {
-    check<UsageError>(tag <= 0 && from != kAnySource, "recv: NCCL has no tags and no any source");
-    return inner_->recv(mine(t), from, 0, site);
+  Token post(const detail::Call& call) override {
+    if (call.facts().is_message)
+      check<UsageError>(call.tag <= 0, "{}: tag {}; NCCL has no tags", name_of(call.op), call.tag);
+    if (call.op == Collective::recv)
+      check<UsageError>(call.root != kAnySource, "recv: NCCL has no any source");
+    detail::Call mine = call;
+    const at::Tensor input = call.input ? on_gpu(*call.input) : at::Tensor(),
+                     output = call.output ? on_gpu(*call.output) : at::Tensor();
+    if (call.input) mine.input = &input;
+    if (call.output) mine.output = call.output == call.input ? &input : &output;
+    if (call.facts().is_message) mine.tag = 0;
+    return inner_->post(mine);
   }
   std::unique_ptr<detail::WaitBoard> make_board() override { return nullptr; }
   std::shared_ptr<Backend> subgroup(const std::vector<int>& members,
@@ -87,7 +61,7 @@ class StandInNccl final : public detail::ForwardingBackend {
   }
 
  private:
-  at::Tensor mine(const at::Tensor& t) {
+  at::Tensor on_gpu(const at::Tensor& t) {
     if (!t.defined()) return t;
     check<UsageError>(device_.index() < 0 || device_ == t.device(),
                       "a rank's tensors are on {} and {}: NCCL takes one GPU a rank", device_.str(),

@@ -218,6 +218,13 @@ struct Conformance {
         at += from[size_t(q)];
       }
     }
+    if (has(Collective::permute)) {
+      std::vector<int> next;
+      for (int r = 0; r < n; ++r) next.push_back((r + 1) % n);
+      at::Tensor out = strided(of(me, sizes));
+      group.permute(out, of(me, sizes), next).wait();
+      same(out, of((me + n - 1) % n, sizes), "permute");
+    }
   }
 
   void pairs(const Sizes& sizes, bool any_source = true) const {

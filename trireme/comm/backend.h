@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trireme/base/process_mark.h"
+#include "trireme/comm/call.h"
 #include "trireme/comm/desync/wait_board.h"
 #include "trireme/comm/group.h"
 #include "trireme/comm/progress_group.h"
@@ -26,7 +27,7 @@ enum class AbortKind : uint8_t { other, mismatch, timeout };
 
 /// What a backend implements; Group checks arguments, makes tensors contiguous and flattens lists
 /// before it calls. Tensors arrive dense and contiguous and are kept alive by the backend until
-/// their call is complete. premul_sum arrives as sum.
+/// their call is complete.
 class TRIREME_API Backend {
  public:
   Backend(int rank, int size, Duration timeout) : rank_(rank), size_(size), timeout_(timeout) {}
@@ -48,26 +49,9 @@ class TRIREME_API Backend {
   /// One memory for all ranks, of `owner`'s. All call it.
   virtual at::Tensor shared(at::IntArrayRef sizes, at::TensorOptions options, int owner);
 
-  virtual Token all_reduce(const at::Tensor& tensor, ReduceOp op, CallSite site) = 0;
-  virtual Token broadcast(const at::Tensor& tensor, int root, CallSite site) = 0;
-  virtual Token reduce(const at::Tensor& tensor, int root, ReduceOp op, CallSite site) = 0;
-  virtual Token all_gather(const at::Tensor& output, const at::Tensor& input, CallSite site) = 0;
-  virtual Token reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
-                               CallSite site) = 0;
-  /// output: size() × input's elements on the root, undefined elsewhere.
-  virtual Token gather(const at::Tensor& output, const at::Tensor& input, int root,
-                       CallSite site) = 0;
-  /// input: size() × output's elements on the root, undefined elsewhere.
-  virtual Token scatter(const at::Tensor& output, const at::Tensor& input, int root,
-                        CallSite site) = 0;
-  /// Counts in elements, one for each rank; they need not be equal.
-  virtual Token all_to_all(const at::Tensor& output, const at::Tensor& input,
-                           const std::vector<int64_t>& output_counts,
-                           const std::vector<int64_t>& input_counts, CallSite site) = 0;
-  virtual Token send(const at::Tensor& tensor, int to, int tag, CallSite site) = 0;
-  /// from: kAnySource takes the first message with this tag.
-  virtual Token recv(const at::Tensor& tensor, int from, int tag, CallSite site) = 0;
-  virtual Token barrier(CallSite site) = 0;
+  /// Issues the call and never waits for another rank. Wrappers pass the same Call on or one of
+  /// their own. UsageError: nothing was sent, and the group is as it was.
+  virtual Token post(const Call& call) = 0;
 
   virtual void wait(Token token, Duration timeout) = 0;
   virtual bool completed(Token token) = 0;

@@ -29,13 +29,6 @@ void refuse_tensor(const Backend& b, const at::Tensor& t, const char* what) {
                    c10::toString(t.scalar_type()), c10::DeviceTypeName(t.device().type(), true));
 }
 
-namespace {
-const char* name_of(ReduceOp op) {
-  static const char* const names[] = {"sum", "avg", "min", "max", "product", "band", "bor", "bxor"};
-  return names[static_cast<size_t>(op)];
-}
-}  // namespace
-
 void refuse_reduction(const Backend& b, Reduction r, const at::Tensor& t, const char* what) {
   check<UsageError>(
       b.supports(r.op, t.scalar_type()), "{}: the {} backend has no {} of {}{}", what, b.name(),
@@ -192,7 +185,11 @@ Work Group::all_reduce(const at::Tensor& t, Reduction op, CallSite site) {
     t.mul_(op.factor);
   }
   Dense dense(t);
-  auto token = b.all_reduce(dense.tensor, op.op, site);
+  auto token = b.post({.op = Collective::all_reduce,
+                       .reduction = op.op,
+                       .input = &dense.tensor,
+                       .output = &dense.tensor,
+                       .site = site});
   if (dense.copied) copy_back(b, token, t, dense.tensor);
   return work(token);
 }
@@ -202,7 +199,11 @@ Work Group::broadcast(const at::Tensor& t, int root, CallSite site) {
   check_tensor(b, Collective::broadcast, t, "broadcast");
   check_root(b, root, "broadcast");
   Dense dense(t);
-  auto token = b.broadcast(dense.tensor, root, site);
+  auto token = b.post({.op = Collective::broadcast,
+                       .root = root,
+                       .input = &dense.tensor,
+                       .output = &dense.tensor,
+                       .site = site});
   if (dense.copied && rank() != root) copy_back(b, token, t, dense.tensor);
   return work(token);
 }
@@ -222,7 +223,12 @@ Work Group::reduce(const at::Tensor& t, int root, Reduction op, CallSite site) {
       scaled = t.mul(op.factor);
   }
   Dense dense(scaled);
-  auto token = b.reduce(dense.tensor, root, op.op, site);
+  auto token = b.post({.op = Collective::reduce,
+                       .reduction = op.op,
+                       .root = root,
+                       .input = &dense.tensor,
+                       .output = &dense.tensor,
+                       .site = site});
   if (dense.copied && rank() == root) copy_back(b, token, t, dense.tensor);
   return work(token);
 }
@@ -240,7 +246,10 @@ Work Group::all_gather_into_tensor(const at::Tensor& output, const at::Tensor& i
       "all_gather_into_tensor: output has {} elements; {} ranks × {} of the input are {}",
       output.numel(), size(), input.numel(), input.numel() * size());
   Dense dense(input), dense_out(output);
-  auto token = b.all_gather(dense_out.tensor, dense.tensor, site);
+  auto token = b.post({.op = Collective::all_gather,
+                       .input = &dense.tensor,
+                       .output = &dense_out.tensor,
+                       .site = site});
   if (dense_out.copied) copy_back(b, token, output, dense_out.tensor);
   return work(token);
 }
@@ -261,7 +270,11 @@ Work Group::reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& in
   at::NoGradGuard no_grad;
   const at::Tensor scaled = op.factor == 1 ? input : input.mul(op.factor);
   Dense dense(scaled), dense_out(output);
-  auto token = b.reduce_scatter(dense_out.tensor, dense.tensor, op.op, site);
+  auto token = b.post({.op = Collective::reduce_scatter,
+                       .reduction = op.op,
+                       .input = &dense.tensor,
+                       .output = &dense_out.tensor,
+                       .site = site});
   if (dense_out.copied) copy_back(b, token, output, dense_out.tensor);
   return work(token);
 }
@@ -301,14 +314,19 @@ Work Group::all_to_all_single(const at::Tensor& output, const at::Tensor& input,
   const auto out_counts = counts(output, output_splits, "output"),
              in_counts = counts(input, input_splits, "input");
   Dense dense(input), dense_out(output);
-  auto token = b.all_to_all(dense_out.tensor, dense.tensor, out_counts, in_counts, site);
+  auto token = b.post({.op = Collective::all_to_all,
+                       .input = &dense.tensor,
+                       .output = &dense_out.tensor,
+                       .input_counts = &in_counts,
+                       .output_counts = &out_counts,
+                       .site = site});
   if (dense_out.copied) copy_back(b, token, output, dense_out.tensor);
   return work(token);
 }
 
 void Group::barrier(CallSite site) {
   auto& b = checked();
-  b.wait(b.barrier(site), b.timeout());
+  b.wait(b.post({.op = Collective::barrier, .site = site}), b.timeout());
 }
 
 }  // namespace trireme

@@ -14,11 +14,10 @@
 #include "trireme/base/call_site.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/export.h"
+#include "trireme/comm/ops.h"
 
 // Groups of ranks and the collectives of torch.distributed between them.
 namespace trireme {
-
-enum class ReduceOp : uint8_t { sum, avg, min, max, product, band, bor, bxor };
 
 /// A ReduceOp, or premul_sum(factor): each rank's elements times its own factor, then the sum.
 struct Reduction {
@@ -31,20 +30,6 @@ inline Reduction premul_sum(double factor) {
   r.factor = factor;
   return r;
 }
-
-enum class Collective : uint8_t {
-  all_reduce,
-  broadcast,
-  reduce,
-  all_gather,
-  reduce_scatter,
-  send,
-  recv,
-  barrier,
-  gather,
-  scatter,
-  all_to_all
-};
 
 /// As `from` of a recv: whoever sends first with this tag.
 constexpr int kAnySource = -1;
@@ -172,6 +157,13 @@ class TRIREME_API Group {
   Work all_to_all_single(const at::Tensor& output, const at::Tensor& input,
                          std::vector<int64_t> output_splits = {},
                          std::vector<int64_t> input_splits = {}, CallSite site = CallSite::here());
+
+  /// input goes to rank to[rank()], and output gets the input of the rank that names this one: a
+  /// ring's shift to the neighbour is {1, 2, …, 0}. `to` is a permutation of the ranks, the same on
+  /// all of them. Shapes may differ; both ends of a pair agree in the number of elements. The two
+  /// tensors do not overlap. As torch's permute_tensor.
+  Work permute(const at::Tensor& output, const at::Tensor& input, const std::vector<int>& to,
+               CallSite site = CallSite::here());
 
   /// One launch for a list of tensors of one dtype, through one buffer.
   Work all_reduce_coalesced(std::vector<at::Tensor> tensors, Reduction op = {},

@@ -96,7 +96,8 @@ Work Group::all_gather(std::vector<at::Tensor> outputs, at::Tensor input, CallSi
   }
   detail::Dense dense(input);
   at::Tensor flat = at::empty({size() * input.numel()}, input.options().requires_grad(false));
-  auto token = b.all_gather(flat, dense.tensor, site);
+  auto token =
+      b.post({.op = Collective::all_gather, .input = &dense.tensor, .output = &flat, .site = site});
   b.when_complete(token, [outputs, flat] { unflatten(flat, outputs); });
   return work(token);
 }
@@ -139,7 +140,11 @@ Work Group::gather(std::vector<at::Tensor> outputs, at::Tensor input, int root, 
   } else {
     check<UsageError>(outputs.empty(), "gather: outputs on rank {}, the root is {}", rank(), root);
   }
-  auto token = b.gather(flat, dense.tensor, root, site);
+  auto token = b.post({.op = Collective::gather,
+                       .root = root,
+                       .input = &dense.tensor,
+                       .output = &flat,
+                       .site = site});
   if (flat.defined()) b.when_complete(token, [outputs, flat] { unflatten(flat, outputs); });
   return work(token);
 }
@@ -157,7 +162,11 @@ Work Group::scatter(at::Tensor output, std::vector<at::Tensor> inputs, int root,
     check<UsageError>(inputs.empty(), "scatter: inputs on rank {}, the root is {}", rank(), root);
   }
   detail::Dense dense(output);
-  auto token = b.scatter(dense.tensor, flat, root, site);
+  auto token = b.post({.op = Collective::scatter,
+                       .root = root,
+                       .input = &flat,
+                       .output = &dense.tensor,
+                       .site = site});
   if (dense.copied) detail::copy_back(b, token, output, dense.tensor);
   return work(token);
 }
@@ -181,7 +190,12 @@ Work Group::all_to_all(std::vector<at::Tensor> outputs, std::vector<at::Tensor> 
   int64_t total = 0;
   for (int64_t n : out_counts) total += n;
   at::Tensor to = at::empty({total}, from.options());
-  auto token = b.all_to_all(to, from, out_counts, in_counts, site);
+  auto token = b.post({.op = Collective::all_to_all,
+                       .input = &from,
+                       .output = &to,
+                       .input_counts = &in_counts,
+                       .output_counts = &out_counts,
+                       .site = site});
   b.when_complete(token, [outputs, to] { unflatten(to, outputs); });
   return work(token);
 }
@@ -193,7 +207,11 @@ Work Group::all_reduce_coalesced(std::vector<at::Tensor> tensors, Reduction op, 
   check_reduction(b, op, tensors[0], "all_reduce_coalesced");
   at::Tensor flat = flatten(tensors);
   if (op.factor != 1) flat.mul_(op.factor);
-  auto token = b.all_reduce(flat, op.op, site);
+  auto token = b.post({.op = Collective::all_reduce,
+                       .reduction = op.op,
+                       .input = &flat,
+                       .output = &flat,
+                       .site = site});
   b.when_complete(token, [tensors, flat] { unflatten(flat, tensors); });
   return work(token);
 }
@@ -214,7 +232,7 @@ Work Group::all_gather_into_tensor_coalesced(std::vector<at::Tensor> outputs,
   }
   at::Tensor from = flatten(inputs);
   at::Tensor to = at::empty({size(), from.numel()}, from.options());
-  auto token = b.all_gather(to, from, site);
+  auto token = b.post({.op = Collective::all_gather, .input = &from, .output = &to, .site = site});
   b.when_complete(token, [outputs, inputs, to] {
     at::NoGradGuard no_grad;
     int64_t at = 0;
@@ -255,7 +273,11 @@ Work Group::reduce_scatter_tensor_coalesced(std::vector<at::Tensor> outputs,
   }
   if (op.factor != 1) from.mul_(op.factor);
   at::Tensor to = at::empty({each}, from.options());
-  auto token = b.reduce_scatter(to, from, op.op, site);
+  auto token = b.post({.op = Collective::reduce_scatter,
+                       .reduction = op.op,
+                       .input = &from,
+                       .output = &to,
+                       .site = site});
   b.when_complete(token, [outputs, to] { unflatten(to, outputs); });
   return work(token);
 }

@@ -15,6 +15,15 @@ namespace {
 
 constexpr int kMonitoredTag = -2;  // tags of users are not negative
 
+detail::Token post_send(detail::Backend& b, const at::Tensor& t, int to, int tag, CallSite site) {
+  return b.post(
+      {.op = Collective::send, .root = to, .tag = tag, .input = &t, .output = &t, .site = site});
+}
+detail::Token post_recv(detail::Backend& b, const at::Tensor& t, int from, int tag, CallSite site) {
+  return b.post(
+      {.op = Collective::recv, .root = from, .tag = tag, .input = &t, .output = &t, .site = site});
+}
+
 void check_tag(int tag, const char* what) {
   if (tag < 0) [[unlikely]]
     fail<UsageError>("{}: tag {}; tags are not negative", what, tag);
@@ -34,7 +43,7 @@ Work Group::send(const at::Tensor& t, int to, int tag, CallSite site) {
   check_tensor(b, Collective::send, t, "send");
   check_peer(b, to, false, "send");
   check_tag(tag, "send");
-  return work(b.send(Dense(t).tensor, to, tag, site));
+  return work(post_send(b, Dense(t).tensor, to, tag, site));
 }
 
 Work Group::recv(const at::Tensor& t, int from, int tag, CallSite site) {
@@ -43,7 +52,7 @@ Work Group::recv(const at::Tensor& t, int from, int tag, CallSite site) {
   check_peer(b, from, true, "recv");
   check_tag(tag, "recv");
   Dense dense(t);
-  auto token = b.recv(dense.tensor, from, tag, site);
+  auto token = post_recv(b, dense.tensor, from, tag, site);
   if (dense.copied) copy_back(b, token, t, dense.tensor);
   if (token.kind == 0 && token.peer >= 0) return Work(nullptr, token);  // source() asks
   return Work(backend_, token);
@@ -80,16 +89,16 @@ void Group::monitored_barrier(Duration timeout, bool wait_all_ranks, CallSite si
   const Deadline deadline = Deadline::after(timeout);
   at::Tensor byte = detail::small_tensor(b, 1);
   if (b.rank() != 0) {
-    b.wait(b.send(byte, 0, kMonitoredTag, site), timeout);
+    b.wait(post_send(b, byte, 0, kMonitoredTag, site), timeout);
     // Rank 0 says when all are there. It may need all of the time to know who is not.
-    b.wait(b.recv(byte, 0, kMonitoredTag, site), timeout + std::chrono::seconds(2));
+    b.wait(post_recv(b, byte, 0, kMonitoredTag, site), timeout + std::chrono::seconds(2));
     return;
   }
   std::vector<detail::Token> came;
   std::vector<at::Tensor> bytes;
   for (int r = 1; r < b.size(); ++r) {
     bytes.push_back(detail::small_tensor(b, 1));
-    came.push_back(b.recv(bytes.back(), r, kMonitoredTag, site));
+    came.push_back(post_recv(b, bytes.back(), r, kMonitoredTag, site));
   }
   std::string missing;
   auto is_here = [&](size_t i) { return b.completed(came[i]); };
@@ -107,7 +116,7 @@ void Group::monitored_barrier(Duration timeout, bool wait_all_ranks, CallSite si
     throw Timeout(why, {b.rank(), -1, "monitored_barrier", 0});
   }
   std::vector<detail::Token> told;
-  for (int r = 1; r < b.size(); ++r) told.push_back(b.send(byte, r, kMonitoredTag, site));
+  for (int r = 1; r < b.size(); ++r) told.push_back(post_send(b, byte, r, kMonitoredTag, site));
   for (detail::Token t : told) b.wait(t, b.timeout());
 }
 

@@ -25,7 +25,8 @@ std::vector<int64_t> gather_rows(Backend& b, const std::vector<int64_t>& values,
   const auto n = static_cast<int64_t>(values.size());
   at::Tensor in = small_tensor(b, n), out = small_tensor(b, n * b.size());
   in.copy_(at::tensor(values, at::kLong));
-  b.wait(b.all_gather(out, in, site), b.timeout());
+  b.wait(b.post({.op = Collective::all_gather, .input = &in, .output = &out, .site = site}),
+         b.timeout());
   at::Tensor host = out.cpu();
   const auto* p = static_cast<const int64_t*>(host.data_ptr());
   return {p, p + host.numel()};

@@ -9,13 +9,12 @@
 #include "trireme/base/check.h"
 #include "trireme/comm/backend.h"
 #include "trireme/comm/dtypes.h"
+#include "trireme/store/store.h"
 
 namespace trireme::detail {
 namespace {
 
-using local::Call;
 using local::DType;
-using local::OpKind;
 
 class LocalBackend final : public Backend, public std::enable_shared_from_this<LocalBackend> {
  public:
@@ -82,65 +81,41 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
         memory.get(), sizes, [memory](void*) {}, options);
   }
 
-  Token all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) override {
-    return post(call(OpKind::all_reduce, t, site, op), t, t);
-  }
-  Token broadcast(const at::Tensor& t, int root, CallSite site) override {
-    Call c = call(OpKind::broadcast, t, site);
-    c.root = root;
-    return post(std::move(c), t, t);
-  }
-  Token reduce(const at::Tensor& t, int root, ReduceOp op, CallSite site) override {
-    Call c = call(OpKind::reduce, t, site, op);
-    c.root = root;
-    return post(std::move(c), t, t);
-  }
-  Token all_gather(const at::Tensor& output, const at::Tensor& input, CallSite site) override {
-    return post(call(OpKind::all_gather, input, site), input, output);
-  }
-  Token reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
-                       CallSite site) override {
-    return post(call(OpKind::reduce_scatter, output, site, op), input, output);
-  }
-  Token gather(const at::Tensor& output, const at::Tensor& input, int root,
-               CallSite site) override {
-    Call c = call(OpKind::gather, input, site);
-    c.root = root;
-    return post(std::move(c), input, output);
-  }
-  Token scatter(const at::Tensor& output, const at::Tensor& input, int root,
-                CallSite site) override {
-    Call c = call(OpKind::scatter, output, site);
-    c.root = root;
-    return post(std::move(c), input, output);
-  }
-  Token all_to_all(const at::Tensor& output, const at::Tensor& input,
-                   const std::vector<int64_t>& output_counts,
-                   const std::vector<int64_t>& input_counts, CallSite site) override {
-    static_assert(sizeof(int64_t) == sizeof(uint64_t));
-    Call c = call(OpKind::all_to_all, input, site);
-    c.count = 0;
-    c.send_counts = reinterpret_cast<const uint64_t*>(input_counts.data());
-    c.recv_counts = reinterpret_cast<const uint64_t*>(output_counts.data());
-    return post(std::move(c), input, output);
-  }
-  Token send(const at::Tensor& t, int to, int tag, CallSite site) override {
-    Call c = call(OpKind::send, t, site);
-    c.root = to;
-    c.tag = tag;
-    return post(std::move(c), t, t);
-  }
-  Token recv(const at::Tensor& t, int from, int tag, CallSite site) override {
-    Call c = call(OpKind::recv, t, site);
-    c.root = from;
-    c.tag = tag;
-    return post(std::move(c), t, t);
-  }
-  Token barrier(CallSite site) override {
-    Call c;
-    c.op = OpKind::barrier;
-    c.site = site;
-    return post(std::move(c), {}, {});
+  Token post(const Call& call) override {
+    local::Call c;
+    c.op = call.op;
+    c.called = call.named();
+    c.red = call.reduction;
+    c.root = call.root;
+    c.tag = call.tag;
+    c.site = call.site;
+    if (const at::Tensor* t = call.counted()) {
+      c.dtype = dtype_of(t->scalar_type()).value_or(DType::u8);
+      c.count = static_cast<size_t>(t->numel());
+    }
+    if (call.op == Collective::all_to_all) {
+      static_assert(sizeof(int64_t) == sizeof(uint64_t));
+      c.count = 0;
+      c.send_counts = reinterpret_cast<const uint64_t*>(call.input_counts->data());
+      c.recv_counts = reinterpret_cast<const uint64_t*>(call.output_counts->data());
+    }
+    const bool has_in = call.input && call.input->defined(),
+               has_out = call.output && call.output->defined(),
+               in_place = call.input == call.output;
+    if (has_in) c.in = call.input->data_ptr();
+    if (has_out) c.out = in_place ? const_cast<void*>(c.in) : call.output->data_ptr();
+    const local::Ticket t = engine_.post(c);
+    // Done while posting (the other ranks were here before): nothing to hold, nothing to wait for.
+    if (engine_.is_complete(t)) {
+      if (!held_.empty()) reap();
+      return c.op == Collective::recv ? Token{0, engine_.source(t), 0} : Token{};
+    }
+    const Token token{t.seq, t.peer, static_cast<uint8_t>(t.kind)};
+    held_.push({token,
+                has_in ? *call.input : at::Tensor(),
+                has_out && !in_place ? *call.output : at::Tensor(),
+                {}});
+    return token;
   }
 
   void join(std::shared_ptr<ProgressGroup> progress_group) override {
@@ -208,32 +183,8 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
     std::function<void()> done;
   };
 
-  static Call call(OpKind op, const at::Tensor& t, CallSite site, ReduceOp red = ReduceOp::sum) {
-    Call c;
-    c.op = op;
-    c.dtype = dtype_of(t.scalar_type()).value_or(DType::u8);
-    c.red = static_cast<local::RedOp>(red);
-    c.count = static_cast<size_t>(t.numel());
-    c.site = site;
-    return c;
-  }
-
   static local::Ticket ticket(Token t) {
     return {static_cast<local::Ticket::Kind>(t.kind), t.peer, t.number};
-  }
-
-  Token post(Call&& c, const at::Tensor& in, const at::Tensor& out) {
-    if (in.defined()) c.in = in.data_ptr();
-    if (out.defined()) c.out = in.is_same(out) ? const_cast<void*>(c.in) : out.data_ptr();
-    const local::Ticket t = engine_.post(c);
-    Token token{t.seq, t.peer, static_cast<uint8_t>(t.kind)};
-    // Done while posting (the other ranks were here before): nothing to hold, nothing to wait for.
-    if (engine_.is_complete(t)) {
-      if (!held_.empty()) reap();
-      return c.op == OpKind::recv ? Token{0, engine_.source(t), 0} : Token{};
-    }
-    held_.push({token, in, in.is_same(out) ? at::Tensor() : out, {}});
-    return token;
   }
 
   // Lets go of what complete calls held. Collectives and streams complete independently of each
@@ -259,7 +210,12 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
   Where tell(Where where, int owner) {
     at::Tensor wire =
         at::from_blob(&where, {2}, at::TensorOptions(at::kLong)).clone();  // what calls may keep
-    wait(broadcast(wire, owner, CallSite::here()), timeout());
+    wait(post({.op = Collective::broadcast,
+               .root = owner,
+               .input = &wire,
+               .output = &wire,
+               .site = CallSite::here()}),
+         timeout());
     const auto* p = static_cast<const int64_t*>(wire.data_ptr());
     return {p[0], p[1]};
   }
@@ -279,7 +235,8 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
     }
     auto* all = reinterpret_cast<Handles*>(tell(where, owner).address);
     std::shared_ptr<void> mine = std::move((*all)[static_cast<size_t>(rank())]);
-    wait(barrier(CallSite::here()), timeout());  // the owner keeps the list until then
+    wait(post({.op = Collective::barrier, .site = CallSite::here()}),
+         timeout());  // the owner keeps the list until then
     return mine;
   }
 
@@ -313,12 +270,7 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
   local::RingQueue<Held> held_;
 };
 
-static_assert(static_cast<int>(ReduceOp::sum) == static_cast<int>(local::RedOp::sum) &&
-              static_cast<int>(ReduceOp::avg) == static_cast<int>(local::RedOp::avg) &&
-              static_cast<int>(ReduceOp::min) == static_cast<int>(local::RedOp::min) &&
-              static_cast<int>(ReduceOp::max) == static_cast<int>(local::RedOp::max) &&
-              static_cast<int>(ReduceOp::bxor) == static_cast<int>(local::RedOp::bxor) &&
-              kAnySource == local::kAnySource);
+static_assert(kAnySource == local::kAnySource);
 
 }  // namespace
 
@@ -329,12 +281,46 @@ std::shared_ptr<Backend> local_backend(std::unique_ptr<local::Host> host, Durati
                                         std::move(make_host), name);
 }
 
-std::shared_ptr<Backend> local_thread_backend(std::shared_ptr<local::ThreadWorld> world, int rank,
-                                              Duration timeout) {
-  return local_backend(local::thread_host(world, rank), timeout, world,
-                       [world](int member, int size, const std::string& name) {
-                         return local::thread_host(world->child(name, size), member);
-                       });
+namespace {
+
+std::shared_ptr<Backend> of_thread_world(const std::shared_ptr<local::ThreadWorld>& world,
+                                         const BackendSpec& spec, const std::string& name) {
+  return local_backend(
+      local::thread_host(world, spec.rank), spec.timeout, world,
+      [world](int member, int size, const std::string& group) {
+        return local::thread_host(world->child(group, size), member);
+      },
+      name);
+}
+
+}  // namespace
+
+std::shared_ptr<Backend> local_backend(const BackendSpec& spec) {
+  const bool on_its_own = !spec.check.empty();
+  const std::string name = on_its_own ? spec.name : "";
+  if (spec.threads) return of_thread_world(spec.threads, spec, name);
+  if (spec.size == 1) return of_thread_world(std::make_shared<local::ThreadWorld>(1), spec, name);
+  check<UsageError>(spec.store != nullptr, "the local backend needs the job's store");
+  // Under a name of its own, each group of some of the ranks meets in the same way.
+  auto make_host = [store = spec.store, timeout = spec.timeout, on_its_own](
+                       int rank, int size, const std::string& group) {
+    local::Exchange exchange{
+        [&](const std::string& key, const std::string& value) {
+          store->set(group + "/" + key, value);
+        },
+        [&](const std::string& key, Deadline until) {
+          return store->get(group + "/" + key, until);
+        },
+        [&](const std::string& key) { return store->try_get(group + "/" + key); }};
+    // A backend that stands on this one may have left its own will there.
+    if (on_its_own)
+      exchange.will = [&](const std::string& key, const std::string& value) {
+        key.empty() ? store->clear_will() : store->set_will(group + "/" + key, value);
+      };
+    return local::process_host(rank, size, exchange, Deadline::after(timeout));
+  };
+  return local_backend(make_host(spec.rank, spec.size, spec.name), spec.timeout, spec.store,
+                       make_host, name);
 }
 
 }  // namespace trireme::detail

@@ -7,6 +7,7 @@
 
 #include "trireme/comm/group.h"
 #include "trireme/comm/local/engine.h"
+#include "trireme/comm/registry.h"
 
 namespace trireme::detail {
 
@@ -24,8 +25,8 @@ std::shared_ptr<Backend> local_backend(std::unique_ptr<local::Host> host, Durati
                                        MakeLocalHost make_host = {},
                                        const std::string& name = "world");
 
-/// Rank `rank` of a world of threads.
-std::shared_ptr<Backend> local_thread_backend(std::shared_ptr<local::ThreadWorld> world, int rank,
-                                              Duration timeout);
+/// Rank spec.rank of the threads of spec.threads, else of processes on this host that meet through
+/// spec.store; alone where spec.size is 1.
+std::shared_ptr<Backend> local_backend(const BackendSpec& spec);
 
 }  // namespace trireme::detail

@@ -85,8 +85,13 @@ void PlanRun::post_round(Backend& backend) {
       (out ? traffic_.sent_bytes : traffic_.received_bytes) +=
           s.span.at.size() * flat_.element_size();
       traffic_.messages += out;
-      open_.push_back(out ? backend.send(view(s.span), s.peer, tag_, site_)
-                          : backend.recv(view(s.span), s.peer, tag_, site_));
+      const at::Tensor part = view(s.span);
+      open_.push_back(backend.post({.op = out ? Collective::send : Collective::recv,
+                                    .root = s.peer,
+                                    .tag = tag_,
+                                    .input = &part,
+                                    .output = &part,
+                                    .site = site_}));
     }
   next_ = end;
 }

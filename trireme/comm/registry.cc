@@ -2,43 +2,76 @@
 #include "trireme/comm/registry.h"
 
 #include "trireme/base/check.h"
-#include "trireme/comm/by_device.h"
 #include "trireme/comm/desync/checked_backend.h"
 #include "trireme/comm/fake/backend.h"
 #include "trireme/comm/gloo/backend.h"
 #include "trireme/comm/hybrid/backend.h"
+#include "trireme/comm/local_backend.h"
 #include "trireme/comm/mpi/backend.h"
 #include "trireme/comm/nccl/backend.h"
-#include "trireme/comm/recorded_backend.h"
-#include "trireme/comm/tuned_backend.h"
+#include "trireme/comm/wrappers/by_device.h"
+#include "trireme/comm/wrappers/recorded_backend.h"
+#include "trireme/comm/wrappers/tuned_backend.h"
+#include "trireme/store/store.h"
 
 namespace trireme::detail {
 
 namespace {
 
-std::shared_ptr<Backend> make_bare(const std::string& backend, const BackendSpec& spec) {
-  if (is_by_device(backend))
-    return by_device_backend(backend, [&](const std::string& name, const std::string& device) {
-      BackendSpec own = spec;
-      own.name += "/" + device;
-      return make_backend(name, own);
-    });
-  if (backend == "gloo") return gloo_backend(spec);
-  if (backend == "mpi") return mpi_backend(spec);
-  if (backend == "nccl") return nccl_backend(spec);
-  if (backend == "hybrid") return hybrid_backend(spec);
-  if (backend == "fake") return fake_backend(spec);
-  fail<UsageError>("there is no backend '{}': local, gloo, mpi, nccl, hybrid and fake are known",
-                   backend);
+bool always() { return true; }
+
+/// What goes around a backend.
+enum class Around : uint8_t {
+  nothing,  // it has nobody to compare with, and never hangs
+  tuning,   // its engine records the calls and compares those of the ranks
+  all
+};
+
+struct KnownBackend {
+  const char* name;
+  bool (*is_present)();
+  std::shared_ptr<Backend> (*make)(const BackendSpec&);
+  Around around;
+  bool takes_threads;
+};
+
+constexpr KnownBackend kBackends[] = {
+    {"local", always, local_backend, Around::tuning, true},
+    {"gloo", has_gloo, gloo_backend, Around::all, true},
+    {"mpi", has_mpi, mpi_backend, Around::all, false},
+    {"nccl", has_nccl, nccl_backend, Around::all, false},
+    {"hybrid", always, hybrid_backend, Around::all, false},
+    {"fake", always, fake_backend, Around::nothing, true},
+};
+
+const KnownBackend* find_backend(const std::string& name) {
+  for (const KnownBackend& known : kBackends)
+    if (name == known.name) return &known;
+  return nullptr;
+}
+
+/// Each device's has its own name and its own keys.
+std::shared_ptr<Backend> make_by_device(const std::string& text, const BackendSpec& spec) {
+  return by_device_backend(text, [&](const std::string& name, const std::string& device) {
+    BackendSpec own = spec;
+    own.name += "/" + device;
+    if (spec.store) own.store = std::make_shared<PrefixStore>(spec.store, device);
+    return make_backend(name, own);
+  });
 }
 
 }  // namespace
 
 std::shared_ptr<Backend> make_backend(const std::string& backend, const BackendSpec& spec) {
-  auto made = make_bare(backend, spec);
-  // A fake world has nobody to compare with, and never hangs; those by device do it one by one.
-  if (spec.check.empty() || backend == "fake" || is_by_device(backend)) return made;
+  if (is_by_device(backend)) return make_by_device(backend, spec);
+  const KnownBackend* known = find_backend(backend);
+  if (!known)
+    fail<UsageError>("there is no backend '{}': local, gloo, mpi, nccl, hybrid and fake are known",
+                     backend);
+  auto made = known->make(spec);
+  if (spec.check.empty() || known->around == Around::nothing) return made;
   if (spec.tuned) made = tuned_by_cache(std::move(made), spec.store);
+  if (known->around == Around::tuning) return made;
   if (backend == "hybrid" && !made->progress_group()) made->join(std::make_shared<ProgressGroup>());
   std::unique_ptr<WaitBoard> board;
   // The backend's own first: a world of MPI does not keep the store, so that others can meet beside
@@ -55,13 +88,15 @@ std::shared_ptr<Backend> make_backend(const std::string& backend, const BackendS
 }
 
 std::vector<std::string> present_backends() {
-  std::vector<std::string> names{"local"};
-  if (has_gloo()) names.push_back("gloo");
-  if (has_mpi()) names.push_back("mpi");
-  if (has_nccl()) names.push_back("nccl");
-  names.push_back("hybrid");
-  names.push_back("fake");
+  std::vector<std::string> names;
+  for (const KnownBackend& known : kBackends)
+    if (known.is_present()) names.push_back(known.name);
   return names;
+}
+
+bool takes_threads(const std::string& backend) {
+  const KnownBackend* known = find_backend(backend);
+  return known && known->takes_threads;
 }
 
 }  // namespace trireme::detail

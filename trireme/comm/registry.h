@@ -8,11 +8,14 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/export.h"
 
-// The backends other than local by name. Each has a folder with a backend.h; one that this build
-// lacks is its no_<name>.cc, whose factory throws UsageError saying what is missing.
+// The backends by name. Each has a factory that takes a BackendSpec; one that this build lacks is
+// its no_<name>.cc, whose factory throws UsageError saying what is missing.
 namespace trireme {
 
 class Store;
+namespace local {
+class ThreadWorld;
+}
 
 namespace detail {
 
@@ -34,14 +37,20 @@ struct BackendSpec {
   std::string check = "hash";
   /// Whether all_reduce goes by the table of `trireme bench --tune`, where there is one.
   bool tuned = true;
+  /// local: what ranks share that are threads of this process. Null: they are processes, which meet
+  /// through the store.
+  std::shared_ptr<local::ThreadWorld> threads{};
 };
 
 /// Every rank of the group calls it with the same name. UsageError for a name that is unknown or
 /// not in this build.
 std::shared_ptr<Backend> make_backend(const std::string& backend, const BackendSpec& spec);
 
-/// "local", and those of the others that this build has.
+/// Those that this build has.
 TRIREME_API std::vector<std::string> present_backends();
+
+/// Whether ranks of this backend may be threads of one process.
+bool takes_threads(const std::string& backend);
 
 }  // namespace detail
 }  // namespace trireme

@@ -8,7 +8,7 @@
 #include "trireme/base/rank_label.h"
 #include "trireme/comm/backend.h"
 #include "trireme/comm/blas.h"
-#include "trireme/comm/local_backend.h"
+#include "trireme/comm/local/host.h"
 #include "trireme/comm/registry.h"
 #include "trireme/comm/run.h"
 #include "trireme/store/memory_store.h"
@@ -21,21 +21,18 @@ namespace {
 using MakeGroup = std::function<Group(int rank)>;
 
 MakeGroup thread_groups(int n, const ThreadOptions& options) {
-  if (options.backend == "local") {
-    auto world = std::make_shared<local::ThreadWorld>(n);
-    return [world, timeout = options.timeout](int rank) {
-      return Group(detail::local_thread_backend(world, rank, timeout));
-    };
-  }
-  check<UsageError>(options.backend == "gloo" || options.backend == "fake",
+  check<UsageError>(detail::takes_threads(options.backend),
                     "run_threads: the backend {} wants ranks that are processes", options.backend);
   std::shared_ptr<Store> store = std::make_shared<MemoryStore>();
-  return [n, options, store](int rank) {
+  auto world = std::make_shared<local::ThreadWorld>(n);
+  return [n, options, store, world](int rank) {
     detail::BackendSpec spec;
     spec.rank = rank;
     spec.size = n;
     spec.timeout = options.timeout;
     spec.check = options.check;
+    spec.tuned = false;  // tables are measured between processes
+    spec.threads = world;
     spec.store = std::make_shared<PrefixStore>(
         std::shared_ptr<Store>(store->clone(Deadline::after(options.timeout))), "world");
     return Group(detail::make_backend(options.backend, spec));

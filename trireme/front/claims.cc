@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "trireme/base/check.h"
+#include "trireme/config/sections/checkpoint.h"
 
 namespace trireme {
 
@@ -59,8 +60,9 @@ Claims claim(const TrainFront& front, const TrainFlags& flags, const Resume& res
   Claims claims{
       folder.empty() ? RunFolder::fresh_below(runs_of(flags.files[0])) : RunFolder(folder, options),
       std::nullopt};
-  if (!config.has("checkpoint.folder")) return claims;
-  const std::string steps = config.get_string("checkpoint.folder");
+  const auto asked = config.section<CheckpointSection>().folder;
+  if (!asked) return claims;
+  const std::string& steps = *asked;
   if (fs::equivalent(steps, claims.run.path(), error)) return claims;
   const bool old_runs = fs::equivalent(steps, old_steps, error);
   try {

@@ -13,6 +13,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/fd.h"
 #include "trireme/base/log.h"
+#include "trireme/config/sections/model.h"
 #include "trireme/front/claims.h"
 #include "trireme/front/host_memory.h"
 #include "trireme/front/refusals.h"
@@ -39,7 +40,7 @@ void announce(const Config& config, const MemoryCheck& memory) {
   if (!memory.known) return;
   const bool fits = memory.verdict.fit == MemoryVerdict::Fit::fits;
   if (!fits) log_warn("{}. If it fails: {}", memory.verdict.text, memory_advice(memory.plan));
-  log_info("building {} with {} parameters{}", config.get_string("model.type"),
+  log_info("building {} with {} parameters{}", config.section<ModelSection>().type,
            count_text(memory.plan.model.numel()), fits ? "; " + memory.verdict.text : "");
 }
 

@@ -28,7 +28,7 @@ namespace {
 using trireme::testing::has;
 
 CallWords words(uint64_t count) {
-  return {.op = OpKind::all_reduce, .dtype = DType::f32, .count = count};
+  return {.op = Collective::all_reduce, .dtype = DType::f32, .count = count};
 }
 
 std::string reason(const std::function<void()>& body) {
@@ -66,7 +66,7 @@ TEST(comm_flight_dump, what_was_recorded_is_read_back) {
   rank.recorder.matched(2);
   rank.recorder.done(1);
   const uint64_t p = rank.recorder.pair(
-      {.op = OpKind::recv, .dtype = DType::i64, .root = -1, .tag = 5, .count = 9}, {"p.cc", 3});
+      {.op = Collective::recv, .dtype = DType::i64, .root = -1, .tag = 5, .count = 9}, {"p.cc", 3});
   rank.recorder.pair_peer(p, 0);
   rank.recorder.pair_done(p);
   ASSERT_TRUE(rank.dumper.dump_failure("it was late"));

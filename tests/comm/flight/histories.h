@@ -20,17 +20,17 @@ class Dice {
 };
 
 inline flight::Entry random_call(Dice& dice, uint64_t seq, double when, int ranks) {
-  using flight::OpKind;
-  static const OpKind ops[] = {OpKind::all_reduce, OpKind::broadcast,      OpKind::reduce,
-                               OpKind::all_gather, OpKind::reduce_scatter, OpKind::barrier};
+  static const Collective ops[] = {Collective::all_reduce,     Collective::broadcast,
+                                   Collective::reduce,         Collective::all_gather,
+                                   Collective::reduce_scatter, Collective::barrier};
   flight::Entry e;
   e.seq = seq;
   e.op = ops[dice.up_to(5)];
-  if (e.op != OpKind::barrier) {
+  if (e.op != Collective::barrier) {
     e.dtype = static_cast<flight::DType>(dice.up_to(6));
     e.count = 1 + dice.up_to(1000);
   }
-  if (e.op == OpKind::broadcast || e.op == OpKind::reduce)
+  if (e.op == Collective::broadcast || e.op == Collective::reduce)
     e.root = static_cast<int>(dice.up_to(static_cast<uint64_t>(ranks - 1)));
   e.state = flight::CallState::done;
   e.site = "train.cc:" + std::to_string(20 + dice.up_to(40));

@@ -23,7 +23,7 @@ TEST(comm_flight_recorder, a_call_costs_less_than_the_60_ns_that_are_promised) {
   for (int round = 0; round < 200; ++round) {
     const auto begin = Clock::now();
     for (int i = 0; i < 1000; ++i, ++seq) {
-      recorder.call(seq, {.op = OpKind::all_reduce, .count = seq}, CallSite::here());
+      recorder.call(seq, {.op = Collective::all_reduce, .count = seq}, CallSite::here());
       recorder.matched(seq);
       recorder.done(seq);
     }
@@ -38,7 +38,7 @@ TEST(comm_flight_recorder, a_reader_never_sees_half_of_one_call_and_half_of_anot
   std::thread writer([&] {
     Recorder recorder(ring.get());
     for (uint64_t seq = 1; !stop; ++seq)
-      recorder.call(seq, {.op = OpKind::all_reduce, .tag = static_cast<int>(seq), .count = seq},
+      recorder.call(seq, {.op = Collective::all_reduce, .tag = static_cast<int>(seq), .count = seq},
                     {"a.cc", static_cast<int>(seq % 9)});
   });
   uint64_t whole = 0;

@@ -18,7 +18,7 @@ namespace {
 
 using trireme::testing::has;
 
-Entry call(uint64_t seq, OpKind op, uint64_t count, const char* site, double posted) {
+Entry call(uint64_t seq, Collective op, uint64_t count, const char* site, double posted) {
   Entry e;
   e.seq = seq;
   e.op = op;
@@ -30,7 +30,7 @@ Entry call(uint64_t seq, OpKind op, uint64_t count, const char* site, double pos
   return e;
 }
 
-Entry pair(uint64_t seq, OpKind op, int peer, int tag, uint64_t count, double posted,
+Entry pair(uint64_t seq, Collective op, int peer, int tag, uint64_t count, double posted,
            CallState state) {
   Entry e = call(seq, op, count, "p2p.cc:7", posted);
   e.root = peer;
@@ -54,8 +54,8 @@ History rank_of(int rank, int size, const std::string& group = "world", int worl
 
 TEST(comm_flight_verdict, says_who_called_what_where) {
   std::vector<History> all{rank_of(0, 2), rank_of(1, 2)};
-  all[0].calls = {call(57, OpKind::all_reduce, 10, "train.cc:41", 1000)};
-  all[1].calls = {call(57, OpKind::broadcast, 10, "train.cc:40", 1000)};
+  all[0].calls = {call(57, Collective::all_reduce, 10, "train.cc:41", 1000)};
+  all[1].calls = {call(57, Collective::broadcast, 10, "train.cc:40", 1000)};
   all[0].calls[0].seq = all[1].calls[0].seq = 1;
   const Verdict v = judge(all);
   EXPECT_EQ(v.sentence,
@@ -67,9 +67,9 @@ TEST(comm_flight_verdict, says_who_called_what_where) {
 
 TEST(comm_flight_verdict, says_what_a_rank_never_called_and_what_it_did_last) {
   std::vector<History> all{rank_of(0, 3), rank_of(1, 3), rank_of(2, 3)};
-  for (auto& h : all) h.calls = {call(1, OpKind::barrier, 0, "a.cc:1", 1000)};
+  for (auto& h : all) h.calls = {call(1, Collective::barrier, 0, "a.cc:1", 1000)};
   for (int r : {0, 1})
-    all[size_t(r)].calls.push_back(call(2, OpKind::all_reduce, 8, "a.cc:2", 1090));
+    all[size_t(r)].calls.push_back(call(2, Collective::all_reduce, 8, "a.cc:2", 1090));
   all[2].calls[0].posted = 1087.7;
   const Verdict v = judge(all);
   EXPECT_EQ(v.sentence,
@@ -80,7 +80,7 @@ TEST(comm_flight_verdict, says_what_a_rank_never_called_and_what_it_did_last) {
 
 TEST(comm_flight_verdict, says_who_was_slowest_where_all_agree) {
   std::vector<History> all{rank_of(0, 2), rank_of(1, 2)};
-  for (auto& h : all) h.calls = {call(1, OpKind::barrier, 0, "a.cc:1", 1000)};
+  for (auto& h : all) h.calls = {call(1, Collective::barrier, 0, "a.cc:1", 1000)};
   all[1].calls[0].posted = 1002.5;
   const Verdict v = judge(all);
   EXPECT_EQ(v.kind, Verdict::agree);
@@ -108,18 +108,19 @@ TEST(comm_flight_verdict, one_injected_divergence_is_always_named) {
     switch (kind) {
       case 0:
         mine[at].count += 1 + dice.up_to(5);
-        if (mine[at].op == OpKind::barrier) mine[at].op = OpKind::all_reduce;
+        if (mine[at].op == Collective::barrier) mine[at].op = Collective::all_reduce;
         break;
       case 1:
-        mine[at].op = mine[at].op == OpKind::all_gather ? OpKind::all_to_all : OpKind::all_gather;
+        mine[at].op =
+            mine[at].op == Collective::all_gather ? Collective::all_to_all : Collective::all_gather;
         break;
       case 2:
         mine[at].dtype = mine[at].dtype == DType::f32 ? DType::i32 : DType::f32;
         break;
       case 3:  // left out: the next one, unlike it, stands in its place
         for (auto& h : all) {
-          h.calls[at].op = OpKind::all_reduce;
-          h.calls[at + 1].op = OpKind::all_gather;
+          h.calls[at].op = Collective::all_reduce;
+          h.calls[at + 1].op = Collective::all_gather;
         }
         for (size_t i = at; i + 1 < mine.size(); ++i) {
           const uint64_t seq = mine[i].seq;
@@ -185,10 +186,10 @@ TEST(comm_flight_verdict, of_several_divergences_the_first_is_named) {
 
 TEST(comm_flight_verdict, messages_whose_ends_differ_or_never_met_are_named) {
   std::vector<History> all{rank_of(0, 2), rank_of(1, 2)};
-  all[0].pairs = {pair(1, OpKind::send, 1, 7, 4, 1000, CallState::done),
-                  pair(2, OpKind::send, 1, 9, 5, 1001, CallState::done)};
-  all[1].pairs = {pair(1, OpKind::recv, 0, 9, 6, 1000, CallState::posted),
-                  pair(2, OpKind::recv, 0, 7, 4, 1000, CallState::done)};
+  all[0].pairs = {pair(1, Collective::send, 1, 7, 4, 1000, CallState::done),
+                  pair(2, Collective::send, 1, 9, 5, 1001, CallState::done)};
+  all[1].pairs = {pair(1, Collective::recv, 0, 9, 6, 1000, CallState::posted),
+                  pair(2, Collective::recv, 0, 7, 4, 1000, CallState::done)};
   EXPECT_EQ(judge(all).sentence,
             "rank 1 called recv(float32[6], from rank 0) at p2p.cc:7 for message 1 with tag 9 of "
             "group world where rank 0 called send(float32[5], to rank 1) at p2p.cc:7");
@@ -206,8 +207,8 @@ TEST(comm_flight_verdict, groups_called_in_another_order_are_named_as_a_circle) 
   for (const char* group : {"world/1", "world/2"})
     for (int r : {0, 1}) all.push_back(rank_of(r, 2, group, r + 2));
   all[0].calls = {
-      call(1, OpKind::all_reduce, 4, "a.cc:1", 1000)};  // rank 2 of the world: 1, then 2
-  all[3].calls = {call(1, OpKind::all_reduce, 4, "a.cc:2", 1000)};  // rank 3: 2, then 1
+      call(1, Collective::all_reduce, 4, "a.cc:1", 1000)};  // rank 2 of the world: 1, then 2
+  all[3].calls = {call(1, Collective::all_reduce, 4, "a.cc:2", 1000)};  // rank 3: 2, then 1
   const Verdict v = judge(all);
   EXPECT_EQ(v.kind, Verdict::cycle);
   EXPECT_EQ(v.sentence,
@@ -229,7 +230,7 @@ TEST(comm_flight_verdict, ranks_without_a_history_are_named_and_the_rest_is_judg
 TEST(comm_flight_verdict, the_table_shows_the_last_calls_of_each_rank) {
   Dice dice(9);
   auto all = agreeing(dice, 2, 10);
-  all[1].pairs = {pair(1, OpKind::send, 0, 7, 4, 1009.5, CallState::posted)};
+  all[1].pairs = {pair(1, Collective::send, 0, 7, 4, 1009.5, CallState::posted)};
   const std::string text = last_calls(all, 3);
   EXPECT_TRUE(has(text, "group world, rank 0") && has(text, "group world, rank 1")) << text;
   EXPECT_TRUE(has(text, "send(float32[4], to rank 0) at p2p.cc:7 with tag 7")) << text;

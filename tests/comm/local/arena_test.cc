@@ -100,7 +100,7 @@ TEST(comm_local_arena, only_a_socket_and_a_pidfd_a_peer_stay_open) {
          for (int i = 0; i < 5; ++i) {
            auto* p = static_cast<float*>(e.host().allocate(1 << 20));
            std::fill(p, p + 1000, 1.0f);
-           e.run({.op = OpKind::all_reduce,
+           e.run({.op = Collective::all_reduce,
                   .dtype = DType::f32,
                   .in = p,
                   .out = p,
@@ -132,18 +132,18 @@ TEST(comm_local_arena, more_windows_than_a_socket_holds_hold_nobody_up) {
          if (e.rank() == 0)
            for (int i = 0; i < 400; ++i)
              blocks.push_back(static_cast<float*>(e.host().allocate((1 << 20) + 4096)));
-         e.run({.op = OpKind::barrier, .site = CallSite::here()});
+         e.run({.op = Collective::barrier, .site = CallSite::here()});
          std::vector<float> plain(20000, 1.0f);
          for (size_t i : {size_t{399}, size_t{0}, size_t{399}}) {
            float* p = e.rank() == 0 ? blocks[i] : plain.data();
            std::fill(p, p + 20000, 1.0f);
-           e.run({.op = OpKind::broadcast,
+           e.run({.op = Collective::broadcast,
                   .dtype = DType::f32,
                   .in = p,
                   .out = p,
                   .count = 20000,
                   .site = CallSite::here()});
-           e.run({.op = OpKind::all_reduce,
+           e.run({.op = Collective::all_reduce,
                   .dtype = DType::f32,
                   .in = p,
                   .out = p,

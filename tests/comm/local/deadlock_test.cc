@@ -15,10 +15,11 @@ using namespace trireme::testing;
 namespace {
 
 Call reduce_of(float* p, size_t n, CallSite at = CallSite::here()) {
-  return {.op = OpKind::all_reduce, .dtype = DType::f32, .in = p, .out = p, .count = n, .site = at};
+  return {
+      .op = Collective::all_reduce, .dtype = DType::f32, .in = p, .out = p, .count = n, .site = at};
 }
-Call barrier(CallSite at = CallSite::here()) { return {.op = OpKind::barrier, .site = at}; }
-Call message(OpKind op, int peer, std::vector<float>& v, CallSite at = CallSite::here()) {
+Call barrier(CallSite at = CallSite::here()) { return {.op = Collective::barrier, .site = at}; }
+Call message(Collective op, int peer, std::vector<float>& v, CallSite at = CallSite::here()) {
   return {.op = op,
           .dtype = DType::f32,
           .root = peer,
@@ -55,13 +56,13 @@ TEST(comm_local_deadlock, ranks_that_are_merely_late_raise_no_alarm) {
     expect_clean(worlds_as_threads(2, [](World& w) {
       std::vector<float> a(4), b(300000);
       if (w.rank() == 0) {
-        w.all->run(message(OpKind::recv, 1, a));
-        w.all->run(message(OpKind::send, 1, b));
+        w.all->run(message(Collective::recv, 1, a));
+        w.all->run(message(Collective::send, 1, b));
       } else {
         std::this_thread::sleep_for(kLong);
-        w.all->run(message(OpKind::send, 0, a));
+        w.all->run(message(Collective::send, 0, a));
         std::this_thread::sleep_for(kLong);
-        w.all->run(message(OpKind::recv, 0, b));
+        w.all->run(message(Collective::recv, 0, b));
       }
     }));
   });
@@ -97,13 +98,13 @@ TEST(comm_local_deadlock, ranks_that_are_merely_late_raise_no_alarm) {
     expect_clean(worlds_as_threads(3, [](World& w) {
       std::vector<float> v(4);
       if (w.rank() == 0) {
-        w.all->run(message(OpKind::recv, kAnySource, v));
+        w.all->run(message(Collective::recv, kAnySource, v));
         w.all->run(barrier());
         return;
       }
       if (w.rank() == 2) {
         std::this_thread::sleep_for(kLong);
-        w.all->run(message(OpKind::send, 0, v));
+        w.all->run(message(Collective::send, 0, v));
       }
       w.all->run(barrier());  // rank 1 waits for rank 0 all the while
     }));
@@ -138,7 +139,7 @@ TEST(comm_local_deadlock, a_stopped_rank_of_a_circle_is_a_timeout) {
       2,
       [](Engine& e) {
         std::vector<float> v(4);
-        const Ticket t = e.post(message(OpKind::recv, 1 - e.rank(), v));
+        const Ticket t = e.post(message(Collective::recv, 1 - e.rank(), v));
         std::thread stopper;
         if (e.rank() == 1)
           stopper = std::thread([] {

@@ -19,11 +19,11 @@ struct Of {  // what a call says, with memory for it
   DType dtype = DType::f32;
   size_t count = 100;
   int root = 0;
-  RedOp red = RedOp::sum;
+  ReduceOp red = ReduceOp::sum;
   int tag = 0;
 };
 
-Call call(OpKind op, Of of = {}, CallSite site = CallSite::here()) {
+Call call(Collective op, Of of = {}, CallSite site = CallSite::here()) {
   Call c{.op = op,
          .dtype = of.dtype,
          .red = of.red,
@@ -32,14 +32,15 @@ Call call(OpKind op, Of of = {}, CallSite site = CallSite::here()) {
          .count = of.count,
          .site = site};
   unsigned char* low = memory.data();
-  const bool in_place = op == OpKind::all_reduce || op == OpKind::broadcast || op == OpKind::reduce;
+  const bool in_place =
+      op == Collective::all_reduce || op == Collective::broadcast || op == Collective::reduce;
   c.in = low;
   c.out = in_place ? low : low + memory.size() / 2;
   return c;
 }
 
-constexpr auto all_reduce = OpKind::all_reduce, broadcast = OpKind::broadcast,
-               barrier = OpKind::barrier, send = OpKind::send, recv = OpKind::recv;
+constexpr auto all_reduce = Collective::all_reduce, broadcast = Collective::broadcast,
+               barrier = Collective::barrier, send = Collective::send, recv = Collective::recv;
 
 struct Program {
   const char* name;
@@ -49,7 +50,7 @@ struct Program {
   double within = 2;               // seconds; orders and groups 4
 };
 
-void differ(World& w, OpKind a, Of of_a, OpKind b, Of of_b) {  // the last rank makes call b
+void differ(World& w, Collective a, Of of_a, Collective b, Of of_b) {  // the last rank makes call b
   w.all->run(call(barrier));
   w.all->run(w.rank() == w.size() - 1 ? call(b, of_b) : call(a, of_a));
 }
@@ -63,7 +64,7 @@ const std::vector<Program>& programs() {
        {"call 2: rank ", "called all_reduce(float32[100], sum)", "rank 2 called broadcast("}},
       {"operation_of_another_shape",
        2,
-       [](World& w) { differ(w, OpKind::all_gather, {}, OpKind::reduce_scatter, {}); },
+       [](World& w) { differ(w, Collective::all_gather, {}, Collective::reduce_scatter, {}); },
        {"rank 0 called all_gather(", "rank 1 called reduce_scatter("}},
       {"barrier_against_data",
        2,
@@ -71,7 +72,7 @@ const std::vector<Program>& programs() {
        {"rank 0 called all_reduce(", "rank 1 called barrier"}},
       {"gather_against_scatter",
        2,
-       [](World& w) { differ(w, OpKind::gather, {}, OpKind::scatter, {}); },
+       [](World& w) { differ(w, Collective::gather, {}, Collective::scatter, {}); },
        {"rank 0 called gather(", "rank 1 called scatter("}},
       {"dtype",
        2,
@@ -101,12 +102,14 @@ const std::vector<Program>& programs() {
        {"float32[900000]", "float32[900001]"}},
       {"count_of_all_gather",
        3,
-       [](World& w) { differ(w, OpKind::all_gather, {}, OpKind::all_gather, {.count = 101}); },
+       [](World& w) {
+         differ(w, Collective::all_gather, {}, Collective::all_gather, {.count = 101});
+       },
        {"all_gather(float32[100])", "rank 2 called all_gather(float32[101])"}},
       {"count_of_reduce_scatter",
        2,
        [](World& w) {
-         differ(w, OpKind::reduce_scatter, {}, OpKind::reduce_scatter, {.count = 50});
+         differ(w, Collective::reduce_scatter, {}, Collective::reduce_scatter, {.count = 50});
        },
        {"reduce_scatter(float32[100]", "reduce_scatter(float32[50]"}},
       {"small_against_large",
@@ -119,24 +122,25 @@ const std::vector<Program>& programs() {
        {"root 0", "root 2"}},
       {"root_of_reduce",
        2,
-       [](World& w) { differ(w, OpKind::reduce, {}, OpKind::reduce, {.root = 1}); },
+       [](World& w) { differ(w, Collective::reduce, {}, Collective::reduce, {.root = 1}); },
        {"reduce(float32[100], sum, root 0)", "reduce(float32[100], sum, root 1)"}},
       {"root_of_gather",
        2,
-       [](World& w) { differ(w, OpKind::gather, {}, OpKind::gather, {.root = 1}); },
+       [](World& w) { differ(w, Collective::gather, {}, Collective::gather, {.root = 1}); },
        {"gather(float32[100], root 0)", "gather(float32[100], root 1)"}},
       {"root_of_scatter",
        2,
-       [](World& w) { differ(w, OpKind::scatter, {}, OpKind::scatter, {.root = 1}); },
+       [](World& w) { differ(w, Collective::scatter, {}, Collective::scatter, {.root = 1}); },
        {"scatter(float32[100], root 0)", "scatter(float32[100], root 1)"}},
       {"reduction",
        2,
-       [](World& w) { differ(w, all_reduce, {}, all_reduce, {.red = RedOp::max}); },
+       [](World& w) { differ(w, all_reduce, {}, all_reduce, {.red = ReduceOp::max}); },
        {"float32[100], sum)", "float32[100], max)"}},
       {"reduction_of_reduce_scatter",
        2,
        [](World& w) {
-         differ(w, OpKind::reduce_scatter, {}, OpKind::reduce_scatter, {.red = RedOp::avg});
+         differ(w, Collective::reduce_scatter, {}, Collective::reduce_scatter,
+                {.red = ReduceOp::avg});
        },
        {"float32[100], sum)", "float32[100], avg)"}},
       {"order_in_one_group",
@@ -176,7 +180,7 @@ const std::vector<Program>& programs() {
        2,
        [](World& w) {
          const uint64_t three[] = {3, 3}, four[] = {4, 4};
-         Call c = call(OpKind::all_to_all, {.count = 0});
+         Call c = call(Collective::all_to_all, {.count = 0});
          c.send_counts = three;
          c.recv_counts = w.rank() ? four : three;
          w.all->run(c);

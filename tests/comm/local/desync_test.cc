@@ -17,7 +17,8 @@ namespace {
 using trireme::testing::has;
 
 Call reduce_of(float* p, size_t n, CallSite at = CallSite::here()) {
-  return {.op = OpKind::all_reduce, .dtype = DType::f32, .in = p, .out = p, .count = n, .site = at};
+  return {
+      .op = Collective::all_reduce, .dtype = DType::f32, .in = p, .out = p, .count = n, .site = at};
 }
 
 }  // namespace
@@ -25,7 +26,7 @@ Call reduce_of(float* p, size_t n, CallSite at = CallSite::here()) {
 TEST(comm_local_desync, wrong_dtype_raises_on_all_ranks_naming_both_calls) {
   auto outcomes = as_threads(3, [](Engine& e) {
     std::vector<double> v(64);
-    e.run({.op = OpKind::barrier, .site = CallSite::here()});
+    e.run({.op = Collective::barrier, .site = CallSite::here()});
     Call c = reduce_of(reinterpret_cast<float*>(v.data()), 64);
     if (e.rank() == 2) c.dtype = DType::f64;
     e.run(c);
@@ -44,14 +45,14 @@ TEST(comm_local_desync, wrong_operation_count_or_root_is_a_mismatch) {
   for (int wrong = 0; wrong < 3; ++wrong) {
     auto outcomes = as_processes(2, [wrong](Engine& e) {
       std::vector<float> v(100);
-      Call c{.op = OpKind::broadcast,
+      Call c{.op = Collective::broadcast,
              .dtype = DType::f32,
              .root = 0,
              .in = v.data(),
              .out = v.data(),
              .count = 100,
              .site = CallSite::here()};
-      if (e.rank() == 1 && wrong == 0) c.op = OpKind::all_reduce;
+      if (e.rank() == 1 && wrong == 0) c.op = Collective::all_reduce;
       if (e.rank() == 1 && wrong == 1) c.count = 99;
       if (e.rank() == 1 && wrong == 2) c.root = 1;
       e.run(c);
@@ -72,7 +73,7 @@ TEST(comm_local_desync, all_to_all_counts_that_disagree_are_a_mismatch_on_all_ra
       }
       if (e.rank() == 1) theirs[0] = count + 4;
       std::vector<float> in(4 * count + 16), out(4 * count + 16);
-      e.run({.op = OpKind::all_to_all,
+      e.run({.op = Collective::all_to_all,
              .dtype = DType::f32,
              .in = in.data(),
              .out = out.data(),
@@ -98,7 +99,7 @@ TEST(comm_local_desync, all_to_all_counts_that_disagree_are_a_mismatch_on_all_ra
 }
 
 TEST(comm_local_desync, gather_and_scatter_with_another_root_or_count_are_a_mismatch) {
-  for (OpKind op : {OpKind::gather, OpKind::scatter})
+  for (Collective op : {Collective::gather, Collective::scatter})
     for (bool root : {true, false}) {
       auto outcomes = as_threads(2, [op, root](Engine& e) {
         std::vector<float> in(64), out(64);
@@ -249,14 +250,14 @@ TEST(comm_local_desync, recv_of_another_dtype_or_count_is_a_mismatch) {
   auto outcomes = as_threads(2, [](Engine& e) {
     std::vector<int> v(4);
     if (e.rank() == 0)
-      e.run({.op = OpKind::send,
+      e.run({.op = Collective::send,
              .dtype = DType::i32,
              .root = 1,
              .in = v.data(),
              .count = 4,
              .site = CallSite::here()});
     else
-      e.run({.op = OpKind::recv,
+      e.run({.op = Collective::recv,
              .dtype = DType::i32,
              .root = 0,
              .out = v.data(),

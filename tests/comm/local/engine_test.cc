@@ -51,7 +51,7 @@ void expect(Engine& e, const void* got, const std::vector<unsigned char>& want, 
 }
 
 // Every collective with this count, dtype and reduction against the serial oracle, bit for bit.
-void one_round(Engine& e, DType t, RedOp op, size_t count, In where, uint64_t seed) {
+void one_round(Engine& e, DType t, ReduceOp op, size_t count, In where, uint64_t seed) {
   const auto n = static_cast<size_t>(e.size()), me = static_cast<size_t>(e.rank());
   const size_t item = size_of(t), bytes = count * item;
   Memory mine(e, where, seed);
@@ -65,7 +65,7 @@ void one_round(Engine& e, DType t, RedOp op, size_t count, In where, uint64_t se
     const auto from = whole.begin() + static_cast<long>(rank * bytes);
     return std::vector<unsigned char>(from, from + static_cast<long>(bytes));
   };
-  auto run = [&](OpKind kind, int root, void* in, void* out,
+  auto run = [&](Collective kind, int root, void* in, void* out,
                  const std::vector<unsigned char>& want) {
     const Call c{.op = kind,
                  .dtype = t,
@@ -82,30 +82,30 @@ void one_round(Engine& e, DType t, RedOp op, size_t count, In where, uint64_t se
   {
     auto in = all_inputs(count, 1);
     void* buffer = mine.take(in[me]);
-    run(OpKind::all_reduce, 0, buffer, buffer, oracle_reduce(t, op, in));
+    run(Collective::all_reduce, 0, buffer, buffer, oracle_reduce(t, op, in));
   }
   for (int root : {0, e.size() - 1}) {
     const bool is_root = e.rank() == root;
     auto in = all_inputs(count, 2);
     void* buffer = mine.take(in[me]);
-    run(OpKind::broadcast, root, buffer, buffer, in[size_t(root)]);
+    run(Collective::broadcast, root, buffer, buffer, in[size_t(root)]);
     auto in2 = all_inputs(count, 3);
     void* buffer2 = mine.take(in2[me]);
-    run(OpKind::reduce, root, buffer2, buffer2, is_root ? oracle_reduce(t, op, in2) : in2[me]);
+    run(Collective::reduce, root, buffer2, buffer2, is_root ? oracle_reduce(t, op, in2) : in2[me]);
     auto in3 = all_inputs(count, 6);
     void* out3 = is_root ? mine.take(whole) : nullptr;
-    run(OpKind::gather, root, mine.take(in3[me]), out3, is_root ? joined(in3) : nothing);
+    run(Collective::gather, root, mine.take(in3[me]), out3, is_root ? joined(in3) : nothing);
     auto in4 = all_inputs(count * n, 7);
-    run(OpKind::scatter, root, is_root ? mine.take(in4[me]) : nullptr, mine.take(one),
+    run(Collective::scatter, root, is_root ? mine.take(in4[me]) : nullptr, mine.take(one),
         part_of(in4[size_t(root)], me));
   }
   {
     auto in = all_inputs(count, 4);
-    run(OpKind::all_gather, 0, mine.take(in[me]), mine.take(whole), joined(in));
+    run(Collective::all_gather, 0, mine.take(in[me]), mine.take(whole), joined(in));
   }
   {
     auto in = all_inputs(count * n, 5);
-    run(OpKind::reduce_scatter, 0, mine.take(in[me]), mine.take(one),
+    run(Collective::reduce_scatter, 0, mine.take(in[me]), mine.take(one),
         part_of(oracle_reduce(t, op, in), me));
   }
 }
@@ -124,7 +124,7 @@ void exchange_round(Engine& e, DType t, const std::vector<std::vector<uint64_t>>
     in.push_back(data(me, q)), sent.push_back(counts[me][q]);
     want.push_back(data(q, me)), received.push_back(counts[q][me]);
   }
-  const Call c{.op = OpKind::all_to_all,
+  const Call c{.op = Collective::all_to_all,
                .dtype = t,
                .in = mine.take(joined(in)),
                .out = mine.take(std::vector<unsigned char>(joined(want).size())),
@@ -176,15 +176,15 @@ void all_rounds(Engine& e, In where, uint64_t seed = 7) {
   size_t turn = seed;
   for (DType t : kEveryType)
     for (int again = 0; again < 2; ++again) {
-      RedOp op = RedOp::sum;
-      while (again && (op == RedOp::sum || !defined_for(t, op)))
+      ReduceOp op = ReduceOp::sum;
+      while (again && (op == ReduceOp::sum || !defined_for(t, op)))
         op = kEveryOp[turn++ % std::size(kEveryOp)];
       // Empty, one line, inline, small, just above small, several segments with a ragged end.
       for (size_t count : {size_t{0}, size_t{1}, size_t{5}, size_t{1000}, size_t{8193}})
         one_round(e, t, op, count, where, seed++);
     }
   for (DType t : {DType::f32, DType::bf16, DType::u8, DType::c128})
-    one_round(e, t, RedOp::sum, 400000 / size_of(t) + 7, where, seed++);
+    one_round(e, t, ReduceOp::sum, 400000 / size_of(t) + 7, where, seed++);
   exchange_rounds(e, where, seed);
 }
 
@@ -201,15 +201,15 @@ TEST(comm_local_engine, four_to_eight_threads_on_fewer_cores_equal_the_oracle) {
     expect_clean(as_threads(n, [n](Engine& e) {
       const auto seed = static_cast<uint64_t>(n);
       for (size_t i = 0; i < 3; ++i)
-        one_round(e, kEveryType[(seed * 3 + i) % 11], RedOp::sum, 8193, In::arena, seed + i);
-      one_round(e, DType::f32, RedOp::avg, 20001, In::arena, seed);
+        one_round(e, kEveryType[(seed * 3 + i) % 11], ReduceOp::sum, 8193, In::arena, seed + i);
+      one_round(e, DType::f32, ReduceOp::avg, 20001, In::arena, seed);
       exchange_rounds(e, In::ordinary, seed);
     }));
 }
 TEST(comm_local_engine, ten_threads_take_the_path_of_many_sources) {
   expect_clean(as_threads(10, [](Engine& e) {
-    one_round(e, DType::bf16, RedOp::avg, 5000, In::arena, 3);
-    one_round(e, DType::c64, RedOp::product, 5000, In::arena, 4);
+    one_round(e, DType::bf16, ReduceOp::avg, 5000, In::arena, 3);
+    one_round(e, DType::c64, ReduceOp::product, 5000, In::arena, 4);
   }));
 }
 TEST(comm_local_engine, one_rank_alone_is_the_identity) {
@@ -226,7 +226,7 @@ TEST(comm_local_engine, processes_whose_buffers_lie_here_and_there_equal_the_ora
   for (int n : {2, 3})
     expect_clean(as_processes(n, [](Engine& e) {
       for (uint64_t seed = 0; seed < 12; ++seed) {
-        one_round(e, kEveryType[seed % 11], RedOp::sum, 9001 + 777 * seed, In::mixed, seed);
+        one_round(e, kEveryType[seed % 11], ReduceOp::sum, 9001 + 777 * seed, In::mixed, seed);
         if (seed % 4 == 0) exchange_rounds(e, In::mixed, seed);
       }
     }));
@@ -236,7 +236,7 @@ TEST(comm_local_engine, five_to_eight_processes_equal_the_oracle) {
     expect_clean(as_processes(n, [n](Engine& e) {
       const auto seed = static_cast<uint64_t>(n);
       for (In where : {In::arena, In::ordinary})
-        one_round(e, kEveryType[seed % 11], RedOp::sum, 30001, where, seed);
+        one_round(e, kEveryType[seed % 11], ReduceOp::sum, 30001, where, seed);
       exchange_rounds(e, n % 2 ? In::ordinary : In::mixed, seed);
     }));
 }
@@ -247,7 +247,7 @@ TEST(comm_local_engine, more_posted_than_slots_completes_in_order) {
     std::vector<Ticket> tickets;
     for (size_t i = 0; i < buffers.size(); ++i) {
       std::fill(buffers[i].begin(), buffers[i].end(), float(i + 1) * float(e.rank() + 1));
-      tickets.push_back(e.post({.op = OpKind::all_reduce,
+      tickets.push_back(e.post({.op = Collective::all_reduce,
                                 .dtype = DType::f32,
                                 .in = buffers[i].data(),
                                 .out = buffers[i].data(),
@@ -267,7 +267,7 @@ TEST(comm_local_engine, barrier_lets_nobody_through_early) {
   expect_clean(as_threads(4, [&](Engine& e) {
     for (int round = 1; round <= 200; ++round) {
       ++arrived;
-      e.run({.op = OpKind::barrier, .site = CallSite::here()});
+      e.run({.op = Collective::barrier, .site = CallSite::here()});
       check<Error>(arrived.load() >= 4 * round, "through with {} of {}", arrived.load(), 4 * round);
     }
   }));
@@ -280,13 +280,13 @@ TEST(comm_local_engine, send_recv_keeps_order_and_bytes_larger_than_the_ring) {
            want = random_values(DType::f32, count, 5 + uint64_t(1 - e.rank()));
       std::vector<unsigned char> got(count * 4);
       // Both send first: crossing streams must not deadlock.
-      auto s = e.post({.op = OpKind::send,
+      auto s = e.post({.op = Collective::send,
                        .dtype = DType::f32,
                        .root = 1 - e.rank(),
                        .in = give.data(),
                        .count = count,
                        .site = CallSite::here()});
-      auto r = e.post({.op = OpKind::recv,
+      auto r = e.post({.op = Collective::recv,
                        .dtype = DType::f32,
                        .root = 1 - e.rank(),
                        .out = got.data(),
@@ -307,14 +307,14 @@ TEST(comm_local_engine, send_recv_between_processes) {
     std::vector<int> in(40000);
     const int right = (e.rank() + 1) % 3, left = (e.rank() + 2) % 3;
     for (int i = 0; i < 3; ++i) {
-      auto s = e.post({.op = OpKind::send,
+      auto s = e.post({.op = Collective::send,
                        .dtype = DType::i32,
                        .root = right,
                        .tag = i,
                        .in = token.data(),
                        .count = token.size(),
                        .site = CallSite::here()});
-      auto r = e.post({.op = OpKind::recv,
+      auto r = e.post({.op = Collective::recv,
                        .dtype = DType::i32,
                        .root = left,
                        .tag = i,
@@ -334,9 +334,9 @@ TEST(comm_local_engine, average_of_integers_is_refused_and_the_group_lives) {
   expect_clean(as_threads(2, [](Engine& e) {
     int v = 3;
     try {
-      e.run({.op = OpKind::all_reduce,
+      e.run({.op = Collective::all_reduce,
              .dtype = DType::i32,
-             .red = RedOp::avg,
+             .red = ReduceOp::avg,
              .in = &v,
              .out = &v,
              .count = 1,
@@ -346,7 +346,7 @@ TEST(comm_local_engine, average_of_integers_is_refused_and_the_group_lives) {
       check<Error>(std::string(error.what()).find("avg of int32") != std::string::npos, "{}",
                    error.what());
     }
-    e.run({.op = OpKind::all_reduce,
+    e.run({.op = Collective::all_reduce,
            .dtype = DType::i32,
            .in = &v,
            .out = &v,
@@ -359,7 +359,7 @@ TEST(comm_local_engine, average_of_integers_is_refused_and_the_group_lives) {
 TEST(comm_local_engine, all_reduce_reads_only_its_chunk_of_each_peer) {
   expect_clean(as_threads(4, [](Engine& e) {
     std::vector<float> v(1 << 20, 1.0f);
-    e.run({.op = OpKind::all_reduce,
+    e.run({.op = Collective::all_reduce,
            .dtype = DType::f32,
            .in = v.data(),
            .out = v.data(),

@@ -20,7 +20,8 @@ namespace {
 using trireme::testing::has;
 
 Call reduce_of(float* p, size_t n, CallSite at = CallSite::here()) {
-  return {.op = OpKind::all_reduce, .dtype = DType::f32, .in = p, .out = p, .count = n, .site = at};
+  return {
+      .op = Collective::all_reduce, .dtype = DType::f32, .in = p, .out = p, .count = n, .site = at};
 }
 
 /// TRIREME_FLIGHT_DIR for this process and its children, as long as it lives.
@@ -118,7 +119,7 @@ TEST(comm_local_flight, messages_are_recorded_and_a_lost_one_is_the_verdict) {
       2,
       [](Engine& e) {
         std::vector<int> v(4);
-        Call c{.op = e.rank() ? OpKind::recv : OpKind::send,
+        Call c{.op = e.rank() ? Collective::recv : Collective::send,
                .dtype = DType::i32,
                .root = 1 - e.rank(),
                .in = v.data(),

@@ -22,7 +22,7 @@ inline Deadline soon() { return Deadline::after(std::chrono::seconds(30)); }
 
 inline local::Call send_of(int to, int tag, const void* p, size_t n,
                            CallSite at = CallSite::here()) {
-  return {.op = local::OpKind::send,
+  return {.op = Collective::send,
           .dtype = local::DType::u8,
           .root = to,
           .tag = tag,
@@ -31,7 +31,7 @@ inline local::Call send_of(int to, int tag, const void* p, size_t n,
           .site = at};
 }
 inline local::Call recv_of(int from, int tag, void* p, size_t n, CallSite at = CallSite::here()) {
-  return {.op = local::OpKind::recv,
+  return {.op = Collective::recv,
           .dtype = local::DType::u8,
           .root = from,
           .tag = tag,

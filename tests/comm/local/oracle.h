@@ -50,42 +50,41 @@ inline uint16_t float_to_bf16(float f) {
 }
 
 template <class T>
-T combine(local::RedOp op, T a, T b) {
-  using local::RedOp;
+T combine(ReduceOp op, T a, T b) {
   if constexpr (std::is_integral_v<T>) {
     using U = std::make_unsigned_t<T>;
     const U x = static_cast<U>(a), y = static_cast<U>(b);
     switch (op) {
-      case RedOp::min:
+      case ReduceOp::min:
         return std::min(a, b);
-      case RedOp::max:
+      case ReduceOp::max:
         return std::max(a, b);
-      case RedOp::product:
+      case ReduceOp::product:
         return static_cast<T>(static_cast<U>(uint64_t{x} * uint64_t{y}));
-      case RedOp::band:
+      case ReduceOp::band:
         return static_cast<T>(x & y);
-      case RedOp::bor:
+      case ReduceOp::bor:
         return static_cast<T>(x | y);
-      case RedOp::bxor:
+      case ReduceOp::bxor:
         return static_cast<T>(x ^ y);
       default:
         return static_cast<T>(static_cast<U>(x + y));
     }
   } else if constexpr (std::is_floating_point_v<T>) {
-    if (op == RedOp::min || op == RedOp::max) {
+    if (op == ReduceOp::min || op == ReduceOp::max) {
       if (std::isnan(a)) return a;
       if (std::isnan(b)) return b;
-      return op == RedOp::min ? std::min(a, b) : std::max(a, b);
+      return op == ReduceOp::min ? std::min(a, b) : std::max(a, b);
     }
-    return op == RedOp::product ? a * b : a + b;
+    return op == ReduceOp::product ? a * b : a + b;
   } else {
-    if (op != RedOp::product) return a + b;
+    if (op != ReduceOp::product) return a + b;
     return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
   }
 }
 
 template <class T>
-T tree(local::RedOp op, const std::vector<T>& v, size_t lo, size_t hi) {
+T tree(ReduceOp op, const std::vector<T>& v, size_t lo, size_t hi) {
   if (hi - lo == 1) return v[lo];
   size_t p = 1;
   while (p * 2 < hi - lo) p *= 2;
@@ -93,9 +92,8 @@ T tree(local::RedOp op, const std::vector<T>& v, size_t lo, size_t hi) {
 }
 
 template <class Stored, class T, class Load, class Save>
-std::vector<unsigned char> oracle_as(local::RedOp op,
-                                     const std::vector<std::vector<unsigned char>>& in, Load load,
-                                     Save save) {
+std::vector<unsigned char> oracle_as(ReduceOp op, const std::vector<std::vector<unsigned char>>& in,
+                                     Load load, Save save) {
   std::vector<unsigned char> out(in[0].size());
   std::vector<T> v(in.size());
   for (size_t i = 0; i < out.size() / sizeof(Stored); ++i) {
@@ -106,17 +104,16 @@ std::vector<unsigned char> oracle_as(local::RedOp op,
     }
     T t = tree(op, v, 0, v.size());
     if constexpr (std::is_floating_point_v<T>)
-      if (op == local::RedOp::avg) t *= static_cast<T>(1.0 / double(in.size()));
+      if (op == ReduceOp::avg) t *= static_cast<T>(1.0 / double(in.size()));
     if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>)
-      if (op == local::RedOp::avg)
-        t *= static_cast<typename T::value_type>(1.0 / double(in.size()));
+      if (op == ReduceOp::avg) t *= static_cast<typename T::value_type>(1.0 / double(in.size()));
     Stored s = save(t);
     std::memcpy(out.data() + i * sizeof s, &s, sizeof s);
   }
   return out;
 }
 
-inline std::vector<unsigned char> oracle_reduce(local::DType t, local::RedOp op,
+inline std::vector<unsigned char> oracle_reduce(local::DType t, ReduceOp op,
                                                 const std::vector<std::vector<unsigned char>>& in) {
   auto same = [](auto v) { return v; };
   using local::DType;
@@ -151,19 +148,18 @@ constexpr local::DType kEveryType[] = {local::DType::f64,  local::DType::f32, lo
                                        local::DType::bf16, local::DType::i64, local::DType::i32,
                                        local::DType::u8,   local::DType::i16, local::DType::i8,
                                        local::DType::c64,  local::DType::c128};
-constexpr local::RedOp kEveryOp[] = {local::RedOp::sum, local::RedOp::avg,     local::RedOp::min,
-                                     local::RedOp::max, local::RedOp::product, local::RedOp::band,
-                                     local::RedOp::bor, local::RedOp::bxor};
+constexpr ReduceOp kEveryOp[] = {ReduceOp::sum,     ReduceOp::avg,  ReduceOp::min, ReduceOp::max,
+                                 ReduceOp::product, ReduceOp::band, ReduceOp::bor, ReduceOp::bxor};
 /// Whether this dtype has this reduction.
-constexpr bool defined_for(local::DType t, local::RedOp op) {
-  if (local::is_bitwise(op)) return local::is_integer(t);
-  if (op == local::RedOp::avg) return !local::is_integer(t);
-  return !local::is_complex(t) || (op != local::RedOp::min && op != local::RedOp::max);
+constexpr bool defined_for(local::DType t, ReduceOp op) {
+  if (is_bitwise(op)) return local::is_integer(t);
+  if (op == ReduceOp::avg) return !local::is_integer(t);
+  return !local::is_complex(t) || (op != ReduceOp::min && op != ReduceOp::max);
 }
 
 /// For products, floats near one: nothing overflows, which would end in NaNs of any sign.
 inline std::vector<unsigned char> random_values(local::DType t, size_t count, uint64_t seed,
-                                                local::RedOp op = local::RedOp::sum) {
+                                                ReduceOp op = ReduceOp::sum) {
   using local::DType;
   std::vector<unsigned char> bytes(count * local::size_of(t));
   for (size_t i = 0; i < count; ++i) {
@@ -171,7 +167,7 @@ inline std::vector<unsigned char> random_values(local::DType t, size_t count, ui
     const double u = static_cast<double>(first >> 11) * 0x1p-53;
     const double w = static_cast<double>(second >> 11) * 0x1p-53;
     double x = (u - 0.5) * static_cast<double>(1 << second % 12), y = (w - 0.5) * 16;
-    if (op == local::RedOp::product) x = (second & 1 ? -0.75 : 0.75) + 0.5 * u, y = 0.5 * w;
+    if (op == ReduceOp::product) x = (second & 1 ? -0.75 : 0.75) + 0.5 * u, y = 0.5 * w;
     auto put = [&](auto v) { std::memcpy(bytes.data() + i * sizeof v, &v, sizeof v); };
     switch (t) {
       case DType::f64:

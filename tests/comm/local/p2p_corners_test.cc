@@ -17,7 +17,7 @@ using namespace trireme::testing;
 
 namespace {
 
-Call barrier(CallSite at = CallSite::here()) { return {.op = OpKind::barrier, .site = at}; }
+Call barrier(CallSite at = CallSite::here()) { return {.op = Collective::barrier, .site = at}; }
 
 void expect_clean(const std::vector<Ended>& ended) {
   for (size_t r = 0; r < ended.size(); ++r) EXPECT_EQ(ended[r].what, "") << "rank " << r;

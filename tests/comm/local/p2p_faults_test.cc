@@ -84,7 +84,7 @@ TEST(comm_local_p2p_faults, leaving_with_a_large_send_under_way_is_a_failure) {
 TEST(comm_local_p2p_faults, a_killed_peer_is_named_by_who_waits_for_it) {
   auto begin = Clock::now();
   auto outcomes = as_processes(4, [](Engine& e) {
-    e.run({.op = OpKind::barrier, .site = CallSite::here()});
+    e.run({.op = Collective::barrier, .site = CallSite::here()});
     Bytes big(100000);
     if (e.rank() == 3) ::raise(SIGKILL);
     if (e.rank() == 0) e.run(recv_of(3, 5, big.data(), 10));
@@ -111,7 +111,7 @@ TEST(comm_local_p2p_faults, a_sender_killed_while_it_copies_is_peer_lost) {
     Buffers memory(e, true);
     const size_t n = 1 << 20;
     void* p = memory.take(Bytes(n));
-    e.run({.op = OpKind::barrier, .site = CallSite::here()});
+    e.run({.op = Collective::barrier, .site = CallSite::here()});
     if (e.rank() == 0) {
       e.post(send_of(1, 2, p, n));
       Move& move = e.host().control(1)->channels[0].moves[0];

@@ -100,7 +100,7 @@ void traffic(Engine& e, uint64_t seed, int messages, size_t largest, bool arena)
     open.erase(open.begin() + static_cast<long>(k));
     e.wait(ticket, soon());
     check<Error>(e.is_complete(ticket), "waited for, not complete");
-    if (call.op == OpKind::send) continue;
+    if (call.op == Collective::send) continue;
     if (call.root == kAnySource) {
       any_done.push_back({ticket.seq, {ticket, call}});
       continue;
@@ -123,7 +123,7 @@ void traffic(Engine& e, uint64_t seed, int messages, size_t largest, bool arena)
     queue.erase(queue.begin());
   }
   check<Error>(e.idle(), "not idle when all was waited for");
-  e.run({.op = OpKind::barrier, .site = CallSite::here()});
+  e.run({.op = Collective::barrier, .site = CallSite::here()});
 }
 
 // Processes started meanwhile share one CPU.
@@ -202,7 +202,7 @@ TEST(comm_local_p2p, ranks_that_share_a_cpu_read_each_others_ordinary_memory) {
       Control* self = e.host().control(e.rank());
       if (probe == 1) refuse_peeks(e);
       if (probe == 2) self->probe_address = reinterpret_cast<uint64_t>(&wrong);
-      e.run({.op = OpKind::barrier, .site = CallSite::here()});
+      e.run({.op = Collective::barrier, .site = CallSite::here()});
       constexpr size_t n = 2500001;
       const int peer = 1 - e.rank();
       Bytes out = pattern(n, uint64_t(e.rank())), in(n);
@@ -369,7 +369,7 @@ TEST(comm_local_p2p, a_sleeping_receiver_is_woken_by_each_way) {
       for (bool arena : {true, false}) {
         Buffers memory(e, arena);
         void* p = memory.take(Bytes(n));
-        e.run({.op = OpKind::barrier, .site = CallSite::here()});
+        e.run({.op = Collective::barrier, .site = CallSite::here()});
         if (e.rank() == 1) {
           const Deadline deadline = soon();
           while (!e.host().control(0)->sleeping.load())

@@ -32,7 +32,7 @@ T at(const Bytes& b, size_t i) {
 }
 
 // Sources that begin `skip` elements into their memory; guards behind the result must survive.
-Bytes reduced(DType t, RedOp op, const std::vector<Bytes>& in, size_t skip = 0) {
+Bytes reduced(DType t, ReduceOp op, const std::vector<Bytes>& in, size_t skip = 0) {
   const size_t item = size_of(t), bytes = in[0].size(), count = bytes / item;
   std::vector<Bytes> moved;
   std::vector<const void*> src;
@@ -56,7 +56,7 @@ Bytes reduced(DType t, RedOp op, const std::vector<Bytes>& in, size_t skip = 0) 
 
 TEST(comm_local_reduce_kernels, one_to_twenty_sources_equal_the_oracle) {
   for (DType t : kEveryType)
-    for (RedOp op : kEveryOp) {
+    for (ReduceOp op : kEveryOp) {
       if (!defined_for(t, op)) continue;
       for (int n = 1; n <= 20; n += n < 9 ? 1 : 11) {
         std::vector<Bytes> in;
@@ -69,7 +69,7 @@ TEST(comm_local_reduce_kernels, one_to_twenty_sources_equal_the_oracle) {
 
 TEST(comm_local_reduce_kernels, odd_counts_of_every_type_and_reduction_equal_the_oracle) {
   for (DType t : kEveryType)
-    for (RedOp op : kEveryOp) {
+    for (ReduceOp op : kEveryOp) {
       if (!defined_for(t, op)) continue;
       for (int n = 1; n <= 9; ++n)
         for (size_t count : {1, 2, 3, 5, 7, 13, 31, 33, 63, 67, 129}) {
@@ -83,16 +83,16 @@ TEST(comm_local_reduce_kernels, odd_counts_of_every_type_and_reduction_equal_the
 }
 
 TEST(comm_local_reduce_kernels, position_and_count_change_no_bit) {
-  for (auto [t, op] : {std::pair{DType::f64, RedOp::sum},
-                       {DType::f32, RedOp::sum},
-                       {DType::f16, RedOp::sum},
-                       {DType::bf16, RedOp::sum},
-                       {DType::u8, RedOp::product},
-                       {DType::i16, RedOp::max},
-                       {DType::i32, RedOp::bxor},
-                       {DType::i64, RedOp::product},
-                       {DType::c64, RedOp::product},
-                       {DType::c128, RedOp::product}})
+  for (auto [t, op] : {std::pair{DType::f64, ReduceOp::sum},
+                       {DType::f32, ReduceOp::sum},
+                       {DType::f16, ReduceOp::sum},
+                       {DType::bf16, ReduceOp::sum},
+                       {DType::u8, ReduceOp::product},
+                       {DType::i16, ReduceOp::max},
+                       {DType::i32, ReduceOp::bxor},
+                       {DType::i64, ReduceOp::product},
+                       {DType::c64, ReduceOp::product},
+                       {DType::c128, ReduceOp::product}})
     for (int n : {2, 3, 11}) {
       std::vector<Bytes> in;
       for (int q = 0; q < n; ++q) in.push_back(random_values(t, 140, 17 + uint64_t(q), op));
@@ -116,11 +116,11 @@ TEST(comm_local_reduce_kernels, a_target_may_be_a_source) {
   for (int n : {2, 3, 9}) {
     std::vector<Bytes> in;
     for (int q = 0; q < n; ++q) in.push_back(random_values(DType::f32, 1037, 5 + uint64_t(q)));
-    const Bytes want = oracle_reduce(DType::f32, RedOp::sum, in);
+    const Bytes want = oracle_reduce(DType::f32, ReduceOp::sum, in);
     std::vector<const void*> src;
     std::vector<void*> dst;
     for (auto& b : in) src.push_back(b.data()), dst.push_back(b.data());
-    reduce(DType::f32, RedOp::sum, src.data(), n, dst.data(), n, 1037);
+    reduce(DType::f32, ReduceOp::sum, src.data(), n, dst.data(), n, 1037);
     for (auto& b : in) EXPECT_EQ(b, want);
   }
 }
@@ -157,7 +157,8 @@ TEST(comm_local_reduce_kernels, nan_propagates_whichever_source_has_it) {
     }
   };
   for (DType t : {DType::f64, DType::f32, DType::f16, DType::bf16})
-    for (RedOp op : {RedOp::sum, RedOp::avg, RedOp::min, RedOp::max, RedOp::product})
+    for (ReduceOp op :
+         {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max, ReduceOp::product})
       for (int n : {1, 2, 3, 5, 12})
         for (int who = 0; who < n; ++who) {
           std::vector<Bytes> in;
@@ -174,7 +175,7 @@ TEST(comm_local_reduce_kernels, every_half_pattern_survives_load_and_store) {
   std::vector<uint16_t> all(65536);
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);
   for (DType t : {DType::f16, DType::bf16}) {
-    const Bytes got = reduced(t, RedOp::max, {bytes_of(all), bytes_of(all)});
+    const Bytes got = reduced(t, ReduceOp::max, {bytes_of(all), bytes_of(all)});
     for (size_t i = 0; i < all.size(); ++i) {
       const auto g = at<uint16_t>(got, i);
       const float value = t == DType::f16 ? half_to_float(all[i]) : bf16_to_float(all[i]);
@@ -202,7 +203,7 @@ TEST(comm_local_reduce_kernels, halves_round_to_nearest_even_into_denormals_and_
         a.push_back(static_cast<uint16_t>(i)), b.push_back(partner);
       }
     const std::vector<Bytes> in{bytes_of(a), bytes_of(b)};
-    for (RedOp op : {RedOp::sum, RedOp::avg}) {
+    for (ReduceOp op : {ReduceOp::sum, ReduceOp::avg}) {
       const Bytes got = reduced(t, op, in), want = oracle_reduce(t, op, in);
       for (size_t i = 0; i < a.size(); ++i)
         ASSERT_EQ(at<uint16_t>(got, i), at<uint16_t>(want, i))
@@ -214,10 +215,10 @@ TEST(comm_local_reduce_kernels, halves_round_to_nearest_even_into_denormals_and_
 TEST(comm_local_reduce_kernels, products_of_integers_wrap) {
   const std::vector<Bytes> wide{bytes_of(std::vector<int64_t>(9, 0x123456789abcdefLL)),
                                 bytes_of(std::vector<int64_t>(9, -0x76543210fedcbLL))};
-  EXPECT_EQ(at<uint64_t>(reduced(DType::i64, RedOp::product, wide), 8),
+  EXPECT_EQ(at<uint64_t>(reduced(DType::i64, ReduceOp::product, wide), 8),
             uint64_t{0x123456789abcdef} * (0 - uint64_t{0x76543210fedcb}));
   const std::vector<Bytes> narrow{Bytes(17, 201), Bytes(17, 77)};
-  EXPECT_EQ(reduced(DType::u8, RedOp::product, narrow), Bytes(17, uint8_t(201 * 77)));
+  EXPECT_EQ(reduced(DType::u8, ReduceOp::product, narrow), Bytes(17, uint8_t(201 * 77)));
 }
 
 TEST(comm_local_reduce_kernels, integers_wrap) {
@@ -230,9 +231,9 @@ TEST(comm_local_reduce_kernels, integers_wrap) {
       for (int q = 1; q < n; ++q) in.push_back(bytes_of(std::vector<T>(33, T{1})));
       return in;
     };
-    const Bytes a = reduced(DType::i32, RedOp::sum, of(i32)),
-                b = reduced(DType::i64, RedOp::sum, of(i64)),
-                c = reduced(DType::u8, RedOp::sum, of(uint8_t{255}));
+    const Bytes a = reduced(DType::i32, ReduceOp::sum, of(i32)),
+                b = reduced(DType::i64, ReduceOp::sum, of(i64)),
+                c = reduced(DType::u8, ReduceOp::sum, of(uint8_t{255}));
     for (size_t i = 0; i < 33; ++i) {
       EXPECT_EQ(at<int32_t>(a, i), std::numeric_limits<int32_t>::min() + n - 2);
       EXPECT_EQ(at<int64_t>(b, i), std::numeric_limits<int64_t>::min() + n - 2);
@@ -244,11 +245,11 @@ TEST(comm_local_reduce_kernels, integers_wrap) {
 TEST(comm_local_reduce_kernels, min_and_max_of_integers_keep_their_sign) {
   const std::vector<Bytes> in{bytes_of(std::vector<int64_t>(19, INT64_MIN)),
                               bytes_of(std::vector<int64_t>(19, INT64_MAX))};
-  EXPECT_EQ(reduced(DType::i64, RedOp::min, in), in[0]);
-  EXPECT_EQ(reduced(DType::i64, RedOp::max, in), in[1]);
+  EXPECT_EQ(reduced(DType::i64, ReduceOp::min, in), in[0]);
+  EXPECT_EQ(reduced(DType::i64, ReduceOp::max, in), in[1]);
   const std::vector<Bytes> u{Bytes(19, 0x7f), Bytes(19, 0x80)};  // unsigned
-  EXPECT_EQ(reduced(DType::u8, RedOp::max, u), u[1]);
-  EXPECT_EQ(reduced(DType::i8, RedOp::max, u), u[0]);
+  EXPECT_EQ(reduced(DType::u8, ReduceOp::max, u), u[1]);
+  EXPECT_EQ(reduced(DType::i8, ReduceOp::max, u), u[0]);
 }
 
 }  // namespace reduce_kernels_test

@@ -6,6 +6,7 @@
 namespace split_plan_test {
 
 using namespace trireme::local;
+using trireme::Collective;
 
 TEST(comm_local_split_plan, chunks_cover_in_order_on_whole_lines_and_differ_by_one_line) {
   for (size_t item : {1, 2, 4, 8, 16}) {
@@ -40,15 +41,15 @@ TEST(comm_local_split_plan, huge_counts_do_not_overflow) {
 }
 
 TEST(comm_local_split_plan, segments_cover_in_order_and_fit_the_staging_buffer) {
-  for (OpKind op : {OpKind::all_reduce, OpKind::broadcast, OpKind::all_gather,
-                    OpKind::reduce_scatter, OpKind::gather, OpKind::scatter})
+  for (Collective op : {Collective::all_reduce, Collective::broadcast, Collective::all_gather,
+                        Collective::reduce_scatter, Collective::gather, Collective::scatter})
     for (size_t item : {1, 2, 4, 8, 16})
       for (int size : {1, 2, 3, 5, 8, 63, 64})
         for (size_t count :
              {size_t{0}, size_t{1}, segment_bytes(size) / item - 1, segment_bytes(size) / item,
               segment_bytes(size) / item + 1, size_t{1000003}}) {
           const uint64_t segments = segment_count(op, count, item, size);
-          const bool all_at_once = op == OpKind::reduce_scatter || op == OpKind::scatter;
+          const bool all_at_once = op == Collective::reduce_scatter || op == Collective::scatter;
           const size_t parts = all_at_once ? static_cast<size_t>(size) : 1;
           size_t at = 0;
           for (uint64_t k = 0; k < segments; ++k) {

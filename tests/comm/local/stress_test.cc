@@ -29,7 +29,7 @@ void expect_clean(const Outcomes& outcomes) {
 Deadline soon() { return Deadline::after(std::chrono::seconds(30)); }
 
 Call sum_of(void* p, size_t n) {
-  return {.op = OpKind::all_reduce,
+  return {.op = Collective::all_reduce,
           .dtype = DType::f32,
           .in = p,
           .out = p,
@@ -40,10 +40,11 @@ Call sum_of(void* p, size_t n) {
 // The same list of random calls on every rank, posted in order, waited for in another order on each
 // rank, with messages of every pair in between.
 void mixed(Engine& e, uint64_t seed, int calls, bool plain) {
-  constexpr OpKind kKinds[] = {OpKind::barrier,    OpKind::all_reduce, OpKind::broadcast,
-                               OpKind::reduce,     OpKind::all_gather, OpKind::reduce_scatter,
-                               OpKind::gather,     OpKind::scatter,    OpKind::all_to_all,
-                               OpKind::all_to_all, OpKind::all_reduce};
+  constexpr Collective kKinds[] = {
+      Collective::barrier,    Collective::all_reduce, Collective::broadcast,
+      Collective::reduce,     Collective::all_gather, Collective::reduce_scatter,
+      Collective::gather,     Collective::scatter,    Collective::all_to_all,
+      Collective::all_to_all, Collective::all_reduce};
   const auto n = static_cast<size_t>(e.size()), me = static_cast<size_t>(e.rank());
   Buffers memory(e, true), ordinary(e, false);
   struct Posted {
@@ -67,7 +68,8 @@ void mixed(Engine& e, uint64_t seed, int calls, bool plain) {
     const auto d = philox_block(seed, 1, static_cast<uint64_t>(i));  // alike on every rank
     const auto own = philox_block(seed, 2 + me, static_cast<uint64_t>(i));
     const DType t = kEveryType[d[0] % 11];
-    const RedOp asked = kEveryOp[d[0] / 11 % 8], red = defined_for(t, asked) ? asked : RedOp::sum;
+    const ReduceOp asked = kEveryOp[d[0] / 11 % 8],
+                   red = defined_for(t, asked) ? asked : ReduceOp::sum;
     const size_t item = size_of(t);
     // Inline, small, direct or staged in one or several segments.
     const size_t sizes[] = {0, 3, 200, 3000, 40000};
@@ -84,7 +86,7 @@ void mixed(Engine& e, uint64_t seed, int calls, bool plain) {
       const size_t right = (me + 1) % n, left = (me + n - 1) % n;
       Bytes out = input(me, count), want = input(left, count);
       void *from = give(out, own[0]), *to = give(Bytes(out.size()), own[1]);
-      Call c{.op = OpKind::send,
+      Call c{.op = Collective::send,
              .dtype = t,
              .root = static_cast<int>(right),
              .tag = i,
@@ -92,7 +94,7 @@ void mixed(Engine& e, uint64_t seed, int calls, bool plain) {
              .count = count,
              .site = CallSite::here()};
       posted.push_back({e.post(c), nullptr, {}, "send"});
-      c.op = OpKind::recv;
+      c.op = Collective::recv;
       c.root = static_cast<int>(left);
       c.out = to;
       posted.push_back({e.post(c), to, want, "recv"});
@@ -100,9 +102,9 @@ void mixed(Engine& e, uint64_t seed, int calls, bool plain) {
       Call c{
           .op = kKinds[d[3] % std::size(kKinds)], .dtype = t, .red = red, .site = CallSite::here()};
       c.root = static_cast<int>(d[2] % n);
-      c.count = c.op == OpKind::barrier ? 0 : count;
-      const bool parts = c.op == OpKind::reduce_scatter || c.op == OpKind::scatter;
-      auto in = inputs(parts || c.op == OpKind::all_to_all ? count * n : count);
+      c.count = c.op == Collective::barrier ? 0 : count;
+      const bool parts = c.op == Collective::reduce_scatter || c.op == Collective::scatter;
+      auto in = inputs(parts || c.op == Collective::all_to_all ? count * n : count);
       const auto part = static_cast<long>(count * item);
       std::vector<uint64_t> sent, received;  // all_to_all: even or not
       auto amount = [&](size_t from, size_t to) {
@@ -112,16 +114,16 @@ void mixed(Engine& e, uint64_t seed, int calls, bool plain) {
       c.in = c.out = buffer;
       Bytes want;
       switch (c.op) {
-        case OpKind::all_reduce:
+        case Collective::all_reduce:
           want = oracle_reduce(t, red, in);
           break;
-        case OpKind::broadcast:
+        case Collective::broadcast:
           want = in[static_cast<size_t>(c.root)];
           break;
-        case OpKind::reduce:
+        case Collective::reduce:
           want = c.root == e.rank() ? oracle_reduce(t, red, in) : in[me];
           break;
-        case OpKind::all_gather: {  // in place, in its own part of the output
+        case Collective::all_gather: {  // in place, in its own part of the output
           for (auto& part : in) want.insert(want.end(), part.begin(), part.end());
           Bytes whole(want.size());
           std::copy(in[me].begin(), in[me].end(),
@@ -130,27 +132,27 @@ void mixed(Engine& e, uint64_t seed, int calls, bool plain) {
           c.in = static_cast<unsigned char*>(c.out) + me * count * item;
           break;
         }
-        case OpKind::reduce_scatter: {  // in place, in its own part of the input
+        case Collective::reduce_scatter: {  // in place, in its own part of the input
           const Bytes whole = oracle_reduce(t, red, in);
           const auto from = whole.begin() + static_cast<long>(me * count * item);
           want.assign(from, from + static_cast<long>(count * item));
           c.out = static_cast<unsigned char*>(buffer) + me * count * item;
           break;
         }
-        case OpKind::gather:
+        case Collective::gather:
           if (c.root == e.rank()) {
             for (auto& one : in) want.insert(want.end(), one.begin(), one.end());
             c.out = give(Bytes(want.size()), own[1]);
           }
           break;
-        case OpKind::scatter: {
+        case Collective::scatter: {
           const auto& whole = in[static_cast<size_t>(c.root)];
           const auto from = whole.begin() + static_cast<long>(me) * part;
           want.assign(from, from + part);
           c.out = give(Bytes(want.size()), own[1]);
           break;
         }
-        case OpKind::all_to_all:
+        case Collective::all_to_all:
           for (size_t q = 0; q < n; ++q) {
             sent.push_back(amount(me, q)), received.push_back(amount(q, me));
             size_t skip = 0;
@@ -290,7 +292,7 @@ TEST(comm_local_stress, a_waiter_serves_other_calls_of_its_rank) {
   expect_clean(as_threads(2, [](Engine& e) {
     std::vector<std::vector<float>> v(40, std::vector<float>(5000, 1.0f));
     std::vector<float> message(200000, float(e.rank()));
-    Ticket stream = e.post({.op = e.rank() == 0 ? OpKind::send : OpKind::recv,
+    Ticket stream = e.post({.op = e.rank() == 0 ? Collective::send : Collective::recv,
                             .dtype = DType::f32,
                             .root = 1 - e.rank(),
                             .in = message.data(),
@@ -382,29 +384,29 @@ TEST(comm_local_stress, wrong_calls_are_refused_and_the_group_lives) {
     c = sum_of(&v, ~size_t{0} / 2);
     refused(c);
     c = sum_of(&v, 1);
-    c.op = OpKind::send;
+    c.op = Collective::send;
     c.root = e.rank();
     refused(c);
     std::complex<double> z[2];
     c = sum_of(z, 2);
     c.dtype = DType::c128;
-    for (RedOp op : {RedOp::min, RedOp::max, RedOp::band}) {
+    for (ReduceOp op : {ReduceOp::min, ReduceOp::max, ReduceOp::band}) {
       c.red = op;
       refused(c);
     }
     c = sum_of(&v, 1);
-    for (RedOp op : {RedOp::band, RedOp::bor, RedOp::bxor}) {
+    for (ReduceOp op : {ReduceOp::band, ReduceOp::bor, ReduceOp::bxor}) {
       c.red = op;
       refused(c);
     }
     c = sum_of(&v, 1);
-    c.op = OpKind::gather;
+    c.op = Collective::gather;
     c.root = 2;
     refused(c);
     uint64_t one[2] = {1, 1}, huge[2] = {~uint64_t{0}, 1};
     float from[2] = {}, to[2] = {};
     c = sum_of(from, 0);
-    c.op = OpKind::all_to_all, c.out = to;
+    c.op = Collective::all_to_all, c.out = to;
     refused(c);  // no counts
     c.send_counts = one, c.recv_counts = huge;
     refused(c);

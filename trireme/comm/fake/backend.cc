@@ -40,61 +40,32 @@ class FakeBackend final : public Backend {
     return at::empty(sizes, options);
   }
 
-  Token all_reduce(const at::Tensor& t, ReduceOp, CallSite) override {
-    return done("all_reduce", t.numel(), t);
-  }
-  Token broadcast(const at::Tensor& t, int, CallSite) override {
-    return done("broadcast", t.numel(), t);
-  }
-  Token reduce(const at::Tensor& t, int, ReduceOp, CallSite) override {
-    return done("reduce", t.numel(), t);
-  }
-  Token all_gather(const at::Tensor& output, const at::Tensor& input, CallSite) override {
-    const Token token = done("all_gather", input.numel() * size(), input);
-    repeat(output, input);
-    return token;
-  }
-  Token reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp,
-                       CallSite) override {
-    const Token token = done("reduce_scatter", input.numel(), input);
-    own_part(output, input);
-    return token;
-  }
-  Token gather(const at::Tensor& output, const at::Tensor& input, int root, CallSite) override {
-    const Token token = done("gather", input.numel() * size(), input);
-    if (rank() == root) repeat(output, input);
-    return token;
-  }
-  Token scatter(const at::Tensor& output, const at::Tensor& input, int root, CallSite) override {
-    const Token token = done("scatter", output.numel() * size(), output);
-    if (rank() == root) own_part(output, input);
-    return token;
-  }
-  Token all_to_all(const at::Tensor& output, const at::Tensor& input,
-                   const std::vector<int64_t>& output_counts,
-                   const std::vector<int64_t>& input_counts, CallSite) override {
-    const Token token = done("all_to_all", input.numel(), input);
-    at::NoGradGuard no_grad;
-    const at::Tensor to = output.view({-1}), from = input.view({-1});
-    to.zero_();
-    int64_t in = 0, out = 0;
-    for (size_t r = 0; r < output_counts.size(); ++r) {
-      const int64_t common = std::min(output_counts[r], input_counts[r]);
-      to.narrow(0, out, common).copy_(from.narrow(0, in, common));
-      out += output_counts[r];
-      in += input_counts[r];
+  Token post(const Call& call) override {
+    Token token = count(call);
+    switch (call.op) {
+      case Collective::all_gather:
+        repeat(*call.output, *call.input);
+        break;
+      case Collective::reduce_scatter:
+        own_part(*call.output, *call.input);
+        break;
+      case Collective::gather:
+        if (rank() == call.root) repeat(*call.output, *call.input);
+        break;
+      case Collective::scatter:
+        if (rank() == call.root) own_part(*call.output, *call.input);
+        break;
+      case Collective::all_to_all:
+        common_parts(call);
+        break;
+      case Collective::recv:
+        token.peer = call.root == kAnySource ? (rank() == 0 ? 1 : 0) : call.root;
+        break;
+      default:
+        break;
     }
     return token;
   }
-  Token send(const at::Tensor& t, int, int, CallSite) override {
-    return done("send", t.numel(), t);
-  }
-  Token recv(const at::Tensor& t, int from, int, CallSite) override {
-    Token token = done("recv", t.numel(), t);
-    token.peer = from == kAnySource ? (rank() == 0 ? 1 : 0) : from;
-    return token;
-  }
-  Token barrier(CallSite) override { return count("barrier", 0); }
 
   void wait(Token, Duration) override { check_alive(); }
   bool completed(Token) override {
@@ -129,15 +100,21 @@ class FakeBackend final : public Backend {
     if (!aborted_.empty()) throw Aborted(aborted_, {rank(), -1, "", -1});
   }
 
-  Token done(const char* op, int64_t numel, const at::Tensor& t) {
-    return count(op, static_cast<uint64_t>(numel) * t.element_size());
+  /// Bytes of the tensor of all ranks, where a call has one, else of this rank's.
+  int64_t bytes_of(const Call& call) const {
+    const at::Tensor* t = call.counted();
+    if (!t) return 0;
+    const bool of_all = call.op == Collective::all_gather ||
+                        call.op == Collective::reduce_scatter || call.op == Collective::gather ||
+                        call.op == Collective::scatter;
+    return static_cast<int64_t>(t->nbytes()) * (of_all ? size() : 1);
   }
-  Token count(const char* op, uint64_t bytes) {
+  Token count(const Call& call) {
     check_alive();
     std::lock_guard lock(ledger_->mutex);
-    auto& c = ledger_->groups[identity.name].operations[op];
+    auto& c = ledger_->groups[identity.name].operations[name_of(call.named())];
     ++c.calls;
-    c.bytes += bytes;
+    c.bytes += static_cast<uint64_t>(bytes_of(call));
     return {};  // complete
   }
 
@@ -148,6 +125,21 @@ class FakeBackend final : public Backend {
   void own_part(const at::Tensor& output, const at::Tensor& input) const {
     at::NoGradGuard no_grad;
     output.view({-1}).copy_(input.view({-1}).narrow(0, rank() * output.numel(), output.numel()));
+  }
+
+  /// Every rank is this one: what it would send to another it does not get from there either.
+  static void common_parts(const Call& call) {
+    at::NoGradGuard no_grad;
+    const at::Tensor to = call.output->view({-1}), from = call.input->view({-1});
+    const auto &outputs = *call.output_counts, &inputs = *call.input_counts;
+    to.zero_();
+    int64_t in = 0, out = 0;
+    for (size_t r = 0; r < outputs.size(); ++r) {
+      const int64_t common = std::min(outputs[r], inputs[r]);
+      to.narrow(0, out, common).copy_(from.narrow(0, in, common));
+      out += outputs[r];
+      in += inputs[r];
+    }
   }
 
   const std::shared_ptr<Ledger> ledger_;

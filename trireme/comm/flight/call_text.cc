@@ -5,32 +5,15 @@
 
 namespace trireme::flight {
 
-std::string call_text(OpKind op, DType dtype, RedOp red, int root, uint64_t count) {
+std::string call_text(Collective op, DType dtype, ReduceOp red, int root, uint64_t count) {
   std::string text = name_of(op);
-  if (op == OpKind::barrier || op == OpKind::none) return text;
+  if (op == Collective::barrier || op == Collective::none) return text;
   text += fmt::format("({}[{}]", name_of(dtype), count);
-  switch (op) {
-    case OpKind::all_reduce:
-    case OpKind::reduce_scatter:
-      text += fmt::format(", {}", name_of(red));
-      break;
-    case OpKind::reduce:
-      text += fmt::format(", {}, root {}", name_of(red), root);
-      break;
-    case OpKind::broadcast:
-    case OpKind::gather:
-    case OpKind::scatter:
-      text += fmt::format(", root {}", root);
-      break;
-    case OpKind::send:
-      text += fmt::format(", to rank {}", root);
-      break;
-    case OpKind::recv:
-      text += root < 0 ? ", from any rank" : fmt::format(", from rank {}", root);
-      break;
-    default:
-      break;
-  }
+  if (facts_of(op).reduces) text += fmt::format(", {}", name_of(red));
+  if (facts_of(op).has_root) text += fmt::format(", root {}", root);
+  if (op == Collective::send) text += fmt::format(", to rank {}", root);
+  if (op == Collective::recv)
+    text += root < 0 ? ", from any rank" : fmt::format(", from rank {}", root);
   return text + ")";
 }
 

@@ -10,6 +10,7 @@
 namespace trireme::flight {
 
 /// "all_reduce(float32[10], sum)", "send(int64[3], to rank 2)", "barrier".
-TRIREME_API std::string call_text(OpKind op, DType dtype, RedOp red, int root, uint64_t count);
+TRIREME_API std::string call_text(Collective op, DType dtype, ReduceOp red, int root,
+                                  uint64_t count);
 
 }  // namespace trireme::flight

@@ -62,9 +62,9 @@ std::vector<Entry> read_records(std::string_view bytes, size_t at, uint64_t coun
     e.count = take<uint64_t>(bytes, base + 8);
     e.posted = times.of(take<uint64_t>(bytes, base + 16));
     e.done = times.of(take<uint64_t>(bytes, base + 24));
-    e.op = static_cast<OpKind>(take<uint8_t>(bytes, base + 32));
+    e.op = static_cast<Collective>(take<uint8_t>(bytes, base + 32));
     e.dtype = static_cast<DType>(take<uint8_t>(bytes, base + 33));
-    e.red = static_cast<RedOp>(take<uint8_t>(bytes, base + 34));
+    e.red = static_cast<ReduceOp>(take<uint8_t>(bytes, base + 34));
     e.state = static_cast<CallState>(take<uint8_t>(bytes, base + 35));
     e.root = take<int32_t>(bytes, base + 36);
     e.tag = take<int32_t>(bytes, base + 40);

@@ -12,9 +12,9 @@ namespace trireme::flight {
 
 struct Entry {
   uint64_t seq = 0;
-  OpKind op = OpKind::none;
+  Collective op = Collective::none;
   DType dtype = DType::u8;
-  RedOp red = RedOp::sum;
+  ReduceOp red = ReduceOp::sum;
   int root = 0;  // or the peer
   int tag = 0;
   uint64_t count = 0;

@@ -35,7 +35,7 @@ std::string last_words(const History& h) {
     if (!entries->empty() && (!last || entries->back().posted > last->posted))
       last = &entries->back();
   if (!last) return "it had made no call";
-  const bool pair = last->op == OpKind::send || last->op == OpKind::recv;
+  const bool pair = facts_of(last->op).is_message;
   return fmt::format("its last was {}{}, {} before the dump",
                      pair ? "" : fmt::format("call {}, ", last->seq), text_of(*last),
                      seconds(h.written - last->posted));

@@ -12,7 +12,7 @@ namespace trireme::flight {
 namespace {
 
 auto words_of(const Entry& e) {  // what must agree, as the digest has it
-  return std::tuple(e.op, e.dtype, e.red, e.root, e.op == OpKind::all_to_all ? 0 : e.count);
+  return std::tuple(e.op, e.dtype, e.red, e.root, facts_of(e.op).is_uneven ? 0 : e.count);
 }
 
 std::string names_of(const Group& ranks) {

@@ -33,7 +33,7 @@ std::optional<Finding> judge_cycle(const std::vector<Group>& groups) {
   std::vector<std::vector<int>> waits(static_cast<size_t>(most) + 1);
   for (const auto& [rank, b] : blocked) {
     if (b.entry->state == CallState::done) continue;
-    const bool pair = b.entry->op == OpKind::send || b.entry->op == OpKind::recv;
+    const bool pair = facts_of(b.entry->op).is_message;
     for (const History* h : *b.group)
       if (h->world_rank != rank &&
           (pair ? b.entry->root == h->rank : last_of(h->calls) < b.entry->seq))

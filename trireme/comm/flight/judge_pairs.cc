@@ -58,7 +58,7 @@ std::optional<Finding> judge_pairs(const Group& group) {
       continue;  // it has forgotten its first: no numbers to compare
     ranks[h->rank] = h;
     for (const Entry& e : h->pairs) {
-      if (e.op == OpKind::send)
+      if (e.op == Collective::send)
         sends[{h->rank, e.root, e.tag}].push_back(&e);
       else if (e.root < 0)
         any.insert({h->rank, e.tag});

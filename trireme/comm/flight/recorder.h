@@ -16,9 +16,9 @@ TRIREME_API bool ticks_are_time();
 
 /// What ranks must agree on in a collective, and what a send or recv says.
 struct CallWords {
-  OpKind op = OpKind::none;
+  Collective op = Collective::none;
   DType dtype = DType::u8;
-  RedOp red = RedOp::sum;
+  ReduceOp red = ReduceOp::sum;
   int root = 0;  // or the peer
   int tag = 0;
   uint64_t count = 0;

@@ -24,9 +24,9 @@ struct alignas(64) Record {
   std::atomic<uint64_t> count;
   std::atomic<uint64_t> posted_ticks;  // Ring::born_* turn them into time
   std::atomic<uint64_t> done_ticks;    // 0: not done
-  std::atomic<OpKind> op;
+  std::atomic<Collective> op;
   std::atomic<DType> dtype;
-  std::atomic<RedOp> red;
+  std::atomic<ReduceOp> red;
   std::atomic<CallState> state;
   std::atomic<int32_t> root;  // or the peer of send and recv
   std::atomic<int32_t> tag;

@@ -4,26 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 
-// The words for calls and data that the local engine, the recorder and its dumps share. Their
-// numbers are in dumps: new ones go to the end, none changes. No LibTorch here.
+#include "trireme/comm/ops.h"
+
+// The words for data that the local engine, the recorder and its dumps share; those for calls are
+// in comm/ops.h. Their numbers are in dumps: new ones go to the end, none changes. No LibTorch
+// here.
 namespace trireme::flight {
 
 enum class DType : uint8_t { f64, f32, f16, bf16, i64, i32, u8, i16, i8, c64, c128 };
-enum class RedOp : uint8_t { sum, avg, min, max, product, band, bor, bxor };
-enum class OpKind : uint8_t {
-  none,
-  barrier,
-  all_reduce,
-  broadcast,
-  reduce,
-  all_gather,
-  reduce_scatter,
-  send,
-  recv,
-  gather,
-  scatter,
-  all_to_all
-};
 
 constexpr size_t size_of(DType t) {
   switch (t) {
@@ -75,64 +63,9 @@ constexpr const char* name_of(DType t) {
   return "?";
 }
 
-constexpr const char* name_of(RedOp op) {
-  switch (op) {
-    case RedOp::sum:
-      return "sum";
-    case RedOp::avg:
-      return "avg";
-    case RedOp::min:
-      return "min";
-    case RedOp::max:
-      return "max";
-    case RedOp::product:
-      return "product";
-    case RedOp::band:
-      return "band";
-    case RedOp::bor:
-      return "bor";
-    case RedOp::bxor:
-      return "bxor";
-  }
-  return "?";
-}
-
-constexpr const char* name_of(OpKind op) {
-  switch (op) {
-    case OpKind::none:
-      return "nothing";
-    case OpKind::barrier:
-      return "barrier";
-    case OpKind::all_reduce:
-      return "all_reduce";
-    case OpKind::broadcast:
-      return "broadcast";
-    case OpKind::reduce:
-      return "reduce";
-    case OpKind::all_gather:
-      return "all_gather";
-    case OpKind::reduce_scatter:
-      return "reduce_scatter";
-    case OpKind::send:
-      return "send";
-    case OpKind::recv:
-      return "recv";
-    case OpKind::gather:
-      return "gather";
-    case OpKind::scatter:
-      return "scatter";
-    case OpKind::all_to_all:
-      return "all_to_all";
-  }
-  return "?";
-}
-
 constexpr bool is_integer(DType t) {
   return t == DType::i64 || t == DType::i32 || t == DType::u8 || t == DType::i16 || t == DType::i8;
 }
 constexpr bool is_complex(DType t) { return t == DType::c64 || t == DType::c128; }
-constexpr bool is_bitwise(RedOp op) {
-  return op == RedOp::band || op == RedOp::bor || op == RedOp::bxor;
-}
 
 }  // namespace trireme::flight

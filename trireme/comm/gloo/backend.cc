@@ -138,7 +138,7 @@ void GlooBackend::leave() {
   for (const Deadline patience = Deadline::after(kStall); in_order && !patience.expired();) {
     reap();
     if (std::none_of(held_.begin(), held_.end(),
-                     [](auto& h) { return h.second->what.op == local::OpKind::send; }))
+                     [](auto& h) { return h.second->what.op == Collective::send; }))
       break;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "trireme/base/check.h"
+#include "trireme/comm/call_words.h"
 #include "trireme/comm/gloo/gloo_backend.h"
 #include "trireme/comm/gloo/tags.h"
 
@@ -11,8 +12,6 @@
 namespace trireme::detail {
 
 using local::DType;
-using local::OpKind;
-using local::RedOp;
 
 at::Tensor GlooBackend::empty(at::IntArrayRef sizes, at::TensorOptions options) {
   check<UsageError>(options.device().is_cpu(), "the gloo backend has memory of the CPU, not of {}",
@@ -20,144 +19,101 @@ at::Tensor GlooBackend::empty(at::IntArrayRef sizes, at::TensorOptions options) 
   return at::empty(sizes, options);
 }
 
-Token GlooBackend::all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) {
-  const What w = what(OpKind::all_reduce, t, site, 0, op);
-  return post(w, t, {}, [w, p = t.data_ptr()](Collectives& c, CallKey key) {
-    c.all_reduce(key, w.dtype, w.red, p, w.count);
-  });
-}
-
-Token GlooBackend::reduce(const at::Tensor& t, int root, ReduceOp op, CallSite site) {
-  const What w = what(OpKind::reduce, t, site, root, op);
-  return post(w, t, {}, [w, p = t.data_ptr()](Collectives& c, CallKey key) {
-    c.reduce(key, w.dtype, w.red, p, w.count, w.root);
-  });
-}
-
-Token GlooBackend::broadcast(const at::Tensor& t, int root, CallSite site) {
-  const What w = what(OpKind::broadcast, t, site, root);
-  return post(w, t, {}, [w, p = t.data_ptr(), bytes = t.nbytes()](Collectives& c, CallKey key) {
-    c.broadcast(key, p, bytes, w.root);
-  });
-}
-
-Token GlooBackend::all_gather(const at::Tensor& output, const at::Tensor& input, CallSite site) {
-  const What w = what(OpKind::all_gather, input, site);
-  return post(w, input, output,
-              [in = input.data_ptr(), out = output.data_ptr(), bytes = input.nbytes()](
-                  Collectives& c, CallKey key) { c.all_gather(key, out, in, bytes); });
-}
-
-Token GlooBackend::reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
-                                  CallSite site) {
-  const What w = what(OpKind::reduce_scatter, output, site, 0, op);
-  return post(w, input, output,
-              [w, in = input.data_ptr(), out = output.data_ptr()](Collectives& c, CallKey key) {
-                c.reduce_scatter(key, w.dtype, w.red, out, in, w.count);
-              });
-}
-
-Token GlooBackend::gather(const at::Tensor& output, const at::Tensor& input, int root,
-                          CallSite site) {
-  const What w = what(OpKind::gather, input, site, root);
-  return post(w, input, output,
-              [w, in = input.data_ptr(), out = output.defined() ? output.data_ptr() : nullptr,
-               bytes = input.nbytes()](Collectives& c, CallKey key) {
-                c.gather(key, out, in, bytes, w.root);
-              });
-}
-
-Token GlooBackend::scatter(const at::Tensor& output, const at::Tensor& input, int root,
-                           CallSite site) {
-  const What w = what(OpKind::scatter, output, site, root);
-  return post(w, input, output,
-              [w, in = input.defined() ? input.data_ptr() : nullptr, out = output.data_ptr(),
-               bytes = output.nbytes()](Collectives& c, CallKey key) {
-                c.scatter(key, out, in, bytes, w.root);
-              });
-}
-
-Token GlooBackend::all_to_all(const at::Tensor& output, const at::Tensor& input,
-                              const std::vector<int64_t>& output_counts,
-                              const std::vector<int64_t>& input_counts, CallSite site) {
-  What w = what(OpKind::all_to_all, input, site);
-  w.count = 0;  // differs
-  auto bytes = [&](const std::vector<int64_t>& counts) {
-    std::vector<size_t> all;
-    for (int64_t n : counts) all.push_back(static_cast<size_t>(n) * size_of(w.dtype));
-    return all;
-  };
-  return post(w, input, output,
-              [in = input.data_ptr(), out = output.data_ptr(), out_bytes = bytes(output_counts),
-               in_bytes = bytes(input_counts)](Collectives& c, CallKey key) {
-                c.all_to_all(key, out, in, out_bytes, in_bytes);
-              });
-}
-
-Token GlooBackend::barrier(CallSite site) {
-  What w{OpKind::barrier};
-  w.site = site;
-  return post(w, {}, {}, [](Collectives& c, CallKey key) { c.barrier(key); });
-}
-
-GlooBackend::What GlooBackend::what(OpKind op, const at::Tensor& t, CallSite site, int root,
-                                    ReduceOp red) {
-  What w{op};
-  w.dtype = dtype_of(t.scalar_type()).value_or(DType::u8);
-  w.red = static_cast<RedOp>(red);
-  w.root = root;
-  w.count = static_cast<size_t>(t.numel());
-  w.site = site;
+GlooBackend::What GlooBackend::what(const Call& call) {
+  What w{words_of(call), call.site};
+  if (facts_of(w.op).is_uneven) w.count = 0;  // differs
   return w;
 }
 
-Token GlooBackend::post(const What& w, const at::Tensor& in, const at::Tensor& out, Run run) {
+/// What the group's thread does for it.
+GlooBackend::Run GlooBackend::run_of(const Call& call, const What& w) {
+  const auto data = [](const at::Tensor* t) { return t && t->defined() ? t->data_ptr() : nullptr; };
+  void *const in = data(call.input), *const out = data(call.output);
+  const size_t bytes = call.counted() ? call.counted()->nbytes() : 0;
+  switch (call.op) {
+    case Collective::all_reduce:
+      return [=](Collectives& c, CallKey key) { c.all_reduce(key, w.dtype, w.red, out, w.count); };
+    case Collective::reduce:
+      return
+          [=](Collectives& c, CallKey key) { c.reduce(key, w.dtype, w.red, out, w.count, w.root); };
+    case Collective::broadcast:
+      return [=](Collectives& c, CallKey key) { c.broadcast(key, out, bytes, w.root); };
+    case Collective::all_gather:
+      return [=](Collectives& c, CallKey key) { c.all_gather(key, out, in, bytes); };
+    case Collective::reduce_scatter:
+      return [=](Collectives& c, CallKey key) {
+        c.reduce_scatter(key, w.dtype, w.red, out, in, w.count);
+      };
+    case Collective::gather:
+      return [=](Collectives& c, CallKey key) { c.gather(key, out, in, bytes, w.root); };
+    case Collective::scatter:
+      return [=](Collectives& c, CallKey key) { c.scatter(key, out, in, bytes, w.root); };
+    case Collective::all_to_all: {
+      const auto in_bytes = [&](const std::vector<int64_t>& counts) {
+        std::vector<size_t> all;
+        for (int64_t n : counts) all.push_back(static_cast<size_t>(n) * size_of(w.dtype));
+        return all;
+      };
+      return [in, out, to = in_bytes(*call.input_counts), from = in_bytes(*call.output_counts)](
+                 Collectives& c, CallKey key) { c.all_to_all(key, out, in, from, to); };
+    }
+    default:
+      return [](Collectives& c, CallKey key) { c.barrier(key); };
+  }
+}
+
+Token GlooBackend::post(const Call& call) {
+  if (call.facts().is_message) return post_message(call);
   check_usable();
-  auto call = std::make_shared<Call>();
-  call->seq = ++calls_;
-  call->what = w;
-  call->in = in;
-  call->out = out;
-  call->run = std::move(run);
+  auto posted = std::make_shared<Posted>();
+  posted->seq = ++calls_;
+  posted->what = what(call);
+  if (call.input) posted->in = *call.input;
+  if (call.output && call.output != call.input) posted->out = *call.output;
+  posted->run = run_of(call, posted->what);
   // No elements anywhere: nothing to wait for.
-  if (w.count == 0 && w.op != OpKind::barrier && w.op != OpKind::all_to_all) return {};
+  if (posted->what.count == 0 && call.op != Collective::barrier && !call.facts().is_uneven)
+    return {};
   if (size() == 1) {
     Collectives alone(nullptr, 0, 1);
-    call->run(alone, {});
+    posted->run(alone, {});
     return {};
   }
-  const Token token = hold(call, collective, -1);
+  const Token token = hold(posted, collective, -1);
   {
     std::lock_guard lock(mutex_);
-    queue_.push_back(call);
+    queue_.push_back(posted);
     if (!carrier_.joinable()) carrier_ = std::thread([this] { carry(); });
   }
   wake_.notify_all();
   return token;
 }
 
-Token GlooBackend::post_message(OpKind op, const at::Tensor& t, int peer, int tag, CallSite site) {
+Token GlooBackend::post_message(const Call& call) {
+  const int peer = call.root, tag = call.tag;
+  const bool sends = call.op == Collective::send;
   check<UsageError>(tag > kFirstTag && tag <= kLastTag,
                     "{}: tag {}; the gloo backend takes tags up to {}. Number tags from 0 on",
-                    name_of(op), tag, kLastTag);
+                    name_of(call.op), tag, kLastTag);
   check_usable();
-  auto call = std::make_shared<Call>();
-  call->what = what(op, t, site, peer);
-  call->peer = peer;
-  (op == OpKind::send ? call->in : call->out) = t;
-  void* const data = t.numel() ? t.data_ptr() : &call->byte;
+  const at::Tensor& t = *call.input;
+  auto posted = std::make_shared<Posted>();
+  posted->what = what(call);
+  posted->peer = peer;
+  (sends ? posted->in : posted->out) = t;
+  void* const data = t.numel() ? t.data_ptr() : &posted->byte;
   const size_t bytes = t.numel() ? t.nbytes() : 1;
   const int wire_tag = message_tag(tag, t.nbytes());
   try {
-    call->message = op == OpKind::send ? messenger_->send(data, bytes, peer, wire_tag)
-                                       : messenger_->recv(data, bytes, peer, wire_tag);
+    posted->message = sends ? messenger_->send(data, bytes, peer, wire_tag)
+                            : messenger_->recv(data, bytes, peer, wire_tag);
   } catch (const MessageLost& e) {
-    fail_now(diagnose(e, text_of(*call)));
+    fail_now(diagnose(e, text_of(*posted)));
   }
-  return hold(call, message, peer);
+  return hold(posted, message, peer);
 }
 
-Token GlooBackend::hold(const std::shared_ptr<Call>& call, Kind kind, int peer) {
+Token GlooBackend::hold(const std::shared_ptr<Posted>& call, Kind kind, int peer) {
   if (held_.size() >= reap_at_) {  // whose Works were dropped
     reap();
     reap_at_ = std::max(kManyHeld, 2 * held_.size());
@@ -169,9 +125,9 @@ Token GlooBackend::hold(const std::shared_ptr<Call>& call, Kind kind, int peer) 
 
 void GlooBackend::finish(uint64_t number) {
   const auto at = held_.find(number);
-  const std::shared_ptr<Call> call = at->second;
+  const std::shared_ptr<Posted> call = at->second;
   held_.erase(at);
-  if (call->message && call->what.op == OpKind::recv && call->peer == kAnySource) {
+  if (call->message && call->what.op == Collective::recv && call->peer == kAnySource) {
     sources_[number] = Messenger::source(call->message);
     if (sources_.size() > 65536) sources_.erase(sources_.begin());
   }
@@ -205,7 +161,7 @@ void GlooBackend::reap() {
 bool GlooBackend::completed(Token token) {
   const auto at = held_.find(token.number);
   if (at == held_.end()) return true;
-  Call& call = *at->second;
+  Posted& call = *at->second;
   if (call.message) {
     check_usable();
     if (!messenger_->is_settled(call.message)) return false;

@@ -29,7 +29,7 @@ void GlooBackend::carry() {
   queue_.clear();
 }
 
-bool GlooBackend::carry_one(Call& call) {
+bool GlooBackend::carry_one(Posted& call) {
   Failure failure;
   try {
     call.run(*collectives_, {call.seq, call.what.digest()});

@@ -13,7 +13,6 @@
 namespace trireme::detail {
 
 using local::DType;
-using local::RedOp;
 using plan::part_of;
 using plan::Range;
 
@@ -81,15 +80,16 @@ void Collectives::in_pairs(size_t segments, Start start, Finish finish) {
   }
 }
 
-void Collectives::all_reduce(CallKey key, DType dtype, RedOp op, void* data, size_t count) {
+void Collectives::all_reduce(CallKey key, DType dtype, ReduceOp op, void* data, size_t count) {
   reduce_to(key, dtype, op, static_cast<char*>(data), count, kEverybody);
 }
 
-void Collectives::reduce(CallKey key, DType dtype, RedOp op, void* data, size_t count, int root) {
+void Collectives::reduce(CallKey key, DType dtype, ReduceOp op, void* data, size_t count,
+                         int root) {
   reduce_to(key, dtype, op, static_cast<char*>(data), count, root);
 }
 
-void Collectives::reduce_to(CallKey key, DType dtype, RedOp op, char* data, size_t count,
+void Collectives::reduce_to(CallKey key, DType dtype, ReduceOp op, char* data, size_t count,
                             int root) {
   const size_t given = count * size_of(dtype) * static_cast<size_t>(size_ - 1);
   if (given <= kOneRoundBytes)
@@ -99,8 +99,8 @@ void Collectives::reduce_to(CallKey key, DType dtype, RedOp op, char* data, size
 }
 
 // Whoever gets the result gets everybody's elements.
-void Collectives::exchange_and_reduce(CallKey key, DType dtype, RedOp op, char* data, size_t count,
-                                      int root) {
+void Collectives::exchange_and_reduce(CallKey key, DType dtype, ReduceOp op, char* data,
+                                      size_t count, int root) {
   const size_t bytes = count * size_of(dtype);
   const bool gets = root == kEverybody || root == rank_;
   char* const stage = gets ? staging(static_cast<size_t>(size_ - 1) * bytes) : nullptr;
@@ -148,8 +148,8 @@ void Collectives::scattered(CallKey key, size_t segments, char* stage, size_t ro
 
 // Each rank reduces one part of each segment, and gives it to whoever gets the result. A part that
 // comes back may overwrite what was sent: it is made from it.
-void Collectives::scatter_and_return(CallKey key, DType dtype, RedOp op, char* data, size_t count,
-                                     int root) {
+void Collectives::scatter_and_return(CallKey key, DType dtype, ReduceOp op, char* data,
+                                     size_t count, int root) {
   const size_t item = size_of(dtype), n = static_cast<size_t>(size_);
   const size_t each = part_elements(item) * n, segments = segments_of(count, each);
   const bool gets = root == kEverybody || root == rank_;
@@ -181,7 +181,7 @@ void Collectives::scatter_and_return(CallKey key, DType dtype, RedOp op, char* d
   for (Batch& batch : back) batch.wait();
 }
 
-void Collectives::reduce_scatter(CallKey key, DType dtype, RedOp op, void* out, const void* in,
+void Collectives::reduce_scatter(CallKey key, DType dtype, ReduceOp op, void* out, const void* in,
                                  size_t count) {
   const size_t item = size_of(dtype), each = part_elements(item);
   const size_t room = std::min(count, each) * item;

@@ -30,10 +30,10 @@ class Collectives {
   Collectives(Messenger* messenger, int rank, int size)
       : messenger_(messenger), rank_(rank), size_(size) {}
 
-  void all_reduce(CallKey key, local::DType dtype, local::RedOp op, void* data, size_t count);
-  void reduce(CallKey key, local::DType dtype, local::RedOp op, void* data, size_t count, int root);
+  void all_reduce(CallKey key, local::DType dtype, ReduceOp op, void* data, size_t count);
+  void reduce(CallKey key, local::DType dtype, ReduceOp op, void* data, size_t count, int root);
   /// in: size × count elements. out may be this rank's part of it.
-  void reduce_scatter(CallKey key, local::DType dtype, local::RedOp op, void* out, const void* in,
+  void reduce_scatter(CallKey key, local::DType dtype, ReduceOp op, void* out, const void* in,
                       size_t count);
   void broadcast(CallKey key, void* data, size_t bytes, int root);
   /// Parts of `bytes` each, at each rank's place of the root's buffer.
@@ -55,12 +55,11 @@ class Collectives {
   template <class PartOf, class Reduce>
   void scattered(CallKey key, size_t segments, char* stage, size_t room, PartOf part,
                  Reduce reduce);
-  void reduce_to(CallKey key, local::DType dtype, local::RedOp op, char* data, size_t count,
-                 int root);
-  void exchange_and_reduce(CallKey key, local::DType dtype, local::RedOp op, char* data,
-                           size_t count, int root);
-  void scatter_and_return(CallKey key, local::DType dtype, local::RedOp op, char* data,
-                          size_t count, int root);
+  void reduce_to(CallKey key, local::DType dtype, ReduceOp op, char* data, size_t count, int root);
+  void exchange_and_reduce(CallKey key, local::DType dtype, ReduceOp op, char* data, size_t count,
+                           int root);
+  void scatter_and_return(CallKey key, local::DType dtype, ReduceOp op, char* data, size_t count,
+                          int root);
 
   Messenger* const messenger_;
   const int rank_, size_;

@@ -19,6 +19,7 @@
 #include "trireme/comm/backend.h"
 #include "trireme/comm/c10d/world.h"
 #include "trireme/comm/dtypes.h"
+#include "trireme/comm/flight/recorder.h"
 #include "trireme/comm/gloo/collectives.h"
 #include "trireme/comm/gloo/connecting.h"
 #include "trireme/comm/gloo/messenger.h"
@@ -48,25 +49,7 @@ class GlooBackend final : public Backend {
   at::Tensor empty(at::IntArrayRef sizes, at::TensorOptions options) override;
 
   // calls.cc
-  Token all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) override;
-  Token reduce(const at::Tensor& t, int root, ReduceOp op, CallSite site) override;
-  Token broadcast(const at::Tensor& t, int root, CallSite site) override;
-  Token all_gather(const at::Tensor& output, const at::Tensor& input, CallSite site) override;
-  Token reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
-                       CallSite site) override;
-  Token gather(const at::Tensor& output, const at::Tensor& input, int root, CallSite site) override;
-  Token scatter(const at::Tensor& output, const at::Tensor& input, int root,
-                CallSite site) override;
-  Token all_to_all(const at::Tensor& output, const at::Tensor& input,
-                   const std::vector<int64_t>& output_counts,
-                   const std::vector<int64_t>& input_counts, CallSite site) override;
-  Token barrier(CallSite site) override;
-  Token send(const at::Tensor& t, int to, int tag, CallSite site) override {
-    return post_message(local::OpKind::send, t, to, tag, site);
-  }
-  Token recv(const at::Tensor& t, int from, int tag, CallSite site) override {
-    return post_message(local::OpKind::recv, t, from, tag, site);
-  }
+  Token post(const Call& call) override;
   bool completed(Token token) override;
   int source(Token token) override;
   int64_t shared_bytes() const override { return 0; }
@@ -89,23 +72,14 @@ class GlooBackend final : public Backend {
  private:
   enum Kind : uint8_t { collective = 1, message = 2 };
   /// What a rank called, for texts and for what all ranks must agree on.
-  struct What {
-    local::OpKind op;
-    local::DType dtype = local::DType::u8;
-    local::RedOp red = local::RedOp::sum;
-    int root = 0;
-    size_t count = 0;
+  struct What : flight::CallWords {
     CallSite site = {};
 
-    bool reduces() const {
-      return op == local::OpKind::all_reduce || op == local::OpKind::reduce ||
-             op == local::OpKind::reduce_scatter;
-    }
     uint64_t digest() const;
     std::string text() const;
   };
   using Run = std::function<void(Collectives&, CallKey)>;
-  struct Call {
+  struct Posted {
     uint64_t seq = 0;
     What what;
     at::Tensor in, out;
@@ -134,27 +108,26 @@ class GlooBackend final : public Backend {
   int world_rank(int r) const { return world_ranks_[static_cast<size_t>(r)]; }
 
   // calls.cc, on the user's thread
-  static What what(local::OpKind op, const at::Tensor& t, CallSite site, int root = 0,
-                   ReduceOp red = ReduceOp::sum);
-  Token post(const What& w, const at::Tensor& in, const at::Tensor& out, Run run);
-  Token post_message(local::OpKind op, const at::Tensor& t, int peer, int tag, CallSite site);
-  Token hold(const std::shared_ptr<Call>& call, Kind kind, int peer);
+  static What what(const Call& call);
+  static Run run_of(const Call& call, const What& w);
+  Token post_message(const Call& call);
+  Token hold(const std::shared_ptr<Posted>& call, Kind kind, int peer);
   void finish(uint64_t number);
   void reap();
 
   // waiting.cc, on the user's thread
-  std::string text_of(const Call& call) const;
-  void wait_for_message(Call& call, Duration timeout);
-  Messenger::Outcome wait_and_look(Call& call, Deadline deadline);
-  void wait_for_collective(const std::shared_ptr<Call>& call, Duration timeout);
+  std::string text_of(const Posted& call) const;
+  void wait_for_message(Posted& call, Duration timeout);
+  Messenger::Outcome wait_and_look(Posted& call, Deadline deadline);
+  void wait_for_collective(const std::shared_ptr<Posted>& call, Duration timeout);
   /// Whoever a message from any rank could have come from.
-  std::string candidates(const Call& call);
+  std::string candidates(const Posted& call);
   /// What each rank of the group said last, by rank here.
   std::map<int, Words> words();
   static std::string last_words(std::map<int, Words>::const_iterator at,
                                 const std::map<int, Words>& said);
-  std::optional<Failure> compare_words(const Call& call);
-  Failure timed_out(const Call& call, double seconds);
+  std::optional<Failure> compare_words(const Posted& call);
+  Failure timed_out(const Posted& call, double seconds);
 
   // failing.cc, on any thread
   static constexpr const char* kAdvice =
@@ -167,7 +140,7 @@ class GlooBackend final : public Backend {
 
   // carrier.cc: the group's thread
   void carry();
-  bool carry_one(Call& call);
+  bool carry_one(Posted& call);
 
   static constexpr Duration kStall = std::chrono::seconds(1);  // then a rank says what it waits in
   static constexpr Duration kLookEvery = std::chrono::milliseconds(200);
@@ -189,10 +162,10 @@ class GlooBackend final : public Backend {
   std::exception_ptr failure_;
   std::shared_ptr<Connecting> connecting_;  // until there is a messenger
   std::unique_ptr<Messenger> messenger_;
-  std::optional<Collectives> collectives_;          // of the group's thread
-  std::map<uint64_t, std::shared_ptr<Call>> held_;  // of the user's
-  std::deque<std::shared_ptr<Call>> queue_;
-  std::shared_ptr<Call> running_;
+  std::optional<Collectives> collectives_;            // of the group's thread
+  std::map<uint64_t, std::shared_ptr<Posted>> held_;  // of the user's
+  std::deque<std::shared_ptr<Posted>> queue_;
+  std::shared_ptr<Posted> running_;
   bool stop_ = false;
   std::thread carrier_;
 };

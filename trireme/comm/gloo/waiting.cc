@@ -11,29 +11,25 @@
 // Waiting, and what ranks that wait for long tell each other.
 namespace trireme::detail {
 
-using local::OpKind;
-
 namespace {
 constexpr Duration kMoveEvery = std::chrono::microseconds(50);
 }  // namespace
 
 uint64_t GlooBackend::What::digest() const {
   uint64_t d = mixed(static_cast<uint64_t>(op) + 1);
-  if (op != OpKind::barrier) d = mixed(d ^ static_cast<uint64_t>(dtype));
-  if (reduces()) d = mixed(d ^ static_cast<uint64_t>(red));
+  if (op != Collective::barrier) d = mixed(d ^ static_cast<uint64_t>(dtype));
+  if (facts_of(op).reduces) d = mixed(d ^ static_cast<uint64_t>(red));
   return mixed(mixed(d ^ static_cast<uint64_t>(root)) ^ count);
 }
 
 std::string GlooBackend::What::text() const {
   std::string t = name_of(op);
-  if (op == OpKind::all_to_all) {
+  if (facts_of(op).is_uneven) {
     t += fmt::format("({})", name_of(dtype));
-  } else if (op != OpKind::barrier) {
+  } else if (op != Collective::barrier) {
     t += fmt::format("({}[{}]", name_of(dtype), count);
-    if (reduces()) t += fmt::format(", {}", name_of(red));
-    if (op == OpKind::broadcast || op == OpKind::reduce || op == OpKind::gather ||
-        op == OpKind::scatter)
-      t += fmt::format(", root {}", root);
+    if (facts_of(op).reduces) t += fmt::format(", {}", name_of(red));
+    if (facts_of(op).has_root) t += fmt::format(", root {}", root);
     t += ")";
   }
   if (site.file && *site.file) t += fmt::format(" at {}:{}", site.file, site.line);
@@ -43,7 +39,7 @@ std::string GlooBackend::What::text() const {
 void GlooBackend::wait(Token token, Duration timeout) {
   const auto at = held_.find(token.number);
   if (at == held_.end()) return;
-  const std::shared_ptr<Call> call = at->second;
+  const std::shared_ptr<Posted> call = at->second;
   if (call->message) {
     const Deadline deadline = Deadline::after(timeout);
     Deadline look = Deadline::after(kStall);
@@ -61,14 +57,14 @@ void GlooBackend::wait(Token token, Duration timeout) {
   finish(token.number);
 }
 
-std::string GlooBackend::text_of(const Call& call) const {
+std::string GlooBackend::text_of(const Posted& call) const {
   if (!call.message && call.seq) return fmt::format("call {}, {}", call.seq, call.what.text());
   std::string who = call.peer == kAnySource ? "any rank" : fmt::format("rank {}", call.peer);
-  return fmt::format("{} {}, {}", call.what.op == OpKind::send ? "send to" : "recv from", who,
+  return fmt::format("{} {}, {}", call.what.op == Collective::send ? "send to" : "recv from", who,
                      call.what.text());
 }
 
-Messenger::Outcome GlooBackend::wait_and_look(Call& call, Deadline deadline) {
+Messenger::Outcome GlooBackend::wait_and_look(Posted& call, Deadline deadline) {
   if (!look_) return messenger_->wait(call.message, deadline);
   Duration pause = kStall;
   if (messenger_->waits_again()) {
@@ -96,7 +92,7 @@ Messenger::Outcome GlooBackend::wait_and_look(Call& call, Deadline deadline) {
   return messenger_->wait(call.message, deadline);
 }
 
-void GlooBackend::wait_for_message(Call& call, Duration timeout) {
+void GlooBackend::wait_for_message(Posted& call, Duration timeout) {
   Messenger::Outcome outcome;
   const auto start = Clock::now();
   try {
@@ -112,7 +108,7 @@ void GlooBackend::wait_for_message(Call& call, Duration timeout) {
   check_usable();
 }
 
-std::string GlooBackend::candidates(const Call& call) {
+std::string GlooBackend::candidates(const Posted& call) {
   if (call.peer != kAnySource) return "";
   const auto said = words();
   std::string text;
@@ -124,7 +120,7 @@ std::string GlooBackend::candidates(const Call& call) {
   return text + ")";
 }
 
-void GlooBackend::wait_for_collective(const std::shared_ptr<Call>& call, Duration timeout) {
+void GlooBackend::wait_for_collective(const std::shared_ptr<Posted>& call, Duration timeout) {
   const auto start = Clock::now();
   const Deadline deadline = Deadline::after(timeout);
   Duration pause = std::min<Duration>(kStall, timeout / 3);
@@ -186,7 +182,7 @@ std::string GlooBackend::last_words(std::map<int, Words>::const_iterator at,
              : fmt::format("waited last in call {}, {}", at->second.seq, at->second.text);
 }
 
-std::optional<Failure> GlooBackend::compare_words(const Call& call) {
+std::optional<Failure> GlooBackend::compare_words(const Posted& call) {
   for (auto& [r, theirs] : words()) {
     if (theirs.seq != call.seq || theirs.digest == call.what.digest()) continue;
     const bool first = rank() < r;
@@ -200,7 +196,7 @@ std::optional<Failure> GlooBackend::compare_words(const Call& call) {
   return std::nullopt;
 }
 
-Failure GlooBackend::timed_out(const Call& call, double seconds) {
+Failure GlooBackend::timed_out(const Posted& call, double seconds) {
   if (auto desync = compare_words(call)) return *desync;
   const auto said = words();
   if (const std::string silence = world_->watch->silence(); !silence.empty())

@@ -6,7 +6,6 @@
 #include "trireme/base/check.h"
 #include "trireme/comm/hybrid/hosts.h"
 #include "trireme/comm/hybrid/hybrid_backend.h"
-#include "trireme/comm/local_backend.h"
 #include "trireme/store/store.h"
 
 // What the group consists of: those inside a host, those across hosts, and one of all.
@@ -38,28 +37,21 @@ bool HybridBackend::supports(ReduceOp op, at::ScalarType dtype) const {
 }
 
 std::shared_ptr<Backend> HybridBackend::make_inside() {
-  const auto& peers = layout_.peers_inside(rank());
-  const int index = layout_.index(rank());
-  if (peers.size() == 1)
-    return local_thread_backend(std::make_shared<local::ThreadWorld>(1), 0, timeout());
-  auto make_host = [store = spec_.store, host = layout_.host(rank()), timeout = timeout()](
-                       int member, int members, const std::string& name) {
-    const std::string prefix = fmt::format("inside{}/{}/", host, name);
-    local::Exchange exchange{
-        [&](const std::string& key, const std::string& value) { store->set(prefix + key, value); },
-        [&](const std::string& key, Deadline until) { return store->get(prefix + key, until); },
-        [&](const std::string& key) { return store->try_get(prefix + key); }};
-    return local::process_host(member, members, exchange, Deadline::after(timeout));
-  };
-  return local_backend(make_host(index, static_cast<int>(peers.size()), "all"), timeout(),
-                       spec_.store, make_host, "");
+  BackendSpec spec = spec_;
+  spec.name = "all";
+  spec.size = static_cast<int>(layout_.peers_inside(rank()).size());
+  spec.rank = layout_.index(rank());
+  spec.check = "";  // what is checked and recorded are the calls of this group
+  spec.store =
+      std::make_shared<PrefixStore>(spec_.store, fmt::format("inside{}", layout_.host(rank())));
+  return make_backend("local", spec);
 }
 
 std::shared_ptr<Backend> HybridBackend::make_across(const std::vector<int>& members,
                                                     const std::string& name) {
   BackendSpec spec = spec_;
   spec.name = spec_.name + "." + name;
-  spec.check = "";  // what is checked and recorded are the calls of this group
+  spec.check = "";
   spec.store = std::make_shared<PrefixStore>(spec_.store, name);
   if (!members.empty()) {
     spec.size = static_cast<int>(members.size());

@@ -14,6 +14,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/comm/backend.h"
+#include "trireme/comm/call_words.h"
 #include "trireme/comm/flight/call_text.h"
 #include "trireme/comm/flight/recorder.h"
 #include "trireme/comm/hybrid/ending.h"
@@ -45,21 +46,7 @@ class HybridBackend final : public Backend, public std::enable_shared_from_this<
   }
 
   // calls.cc
-  Token all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) override;
-  Token broadcast(const at::Tensor& t, int root, CallSite site) override;
-  Token reduce(const at::Tensor& t, int root, ReduceOp op, CallSite site) override;
-  Token all_gather(const at::Tensor& output, const at::Tensor& input, CallSite site) override;
-  Token reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
-                       CallSite site) override;
-  Token barrier(CallSite site) override;
-  Token gather(const at::Tensor& output, const at::Tensor& input, int root, CallSite site) override;
-  Token scatter(const at::Tensor& output, const at::Tensor& input, int root,
-                CallSite site) override;
-  Token all_to_all(const at::Tensor& output, const at::Tensor& input,
-                   const std::vector<int64_t>& output_counts,
-                   const std::vector<int64_t>& input_counts, CallSite site) override;
-  Token send(const at::Tensor& t, int to, int tag, CallSite site) override;
-  Token recv(const at::Tensor& t, int from, int tag, CallSite site) override;
+  Token post(const Call& call) override;
 
   // steps.cc
   void join(std::shared_ptr<ProgressGroup> progress_group) override;
@@ -154,10 +141,16 @@ class HybridBackend final : public Backend, public std::enable_shared_from_this<
   void step(Pending& p);
 
   // calls.cc
+  static What what(const Call& call) { return {words_of(call), call.site}; }
   /// One step among all ranks.
-  Token whole(What what, std::function<Token()> post, std::vector<at::Tensor> held);
-  template <class F>
-  Token pair(What what, int peer, F post);
+  Token whole(const Call& call);
+  Token message(const Call& call);
+  Token all_reduce(const Call& call);
+  Token broadcast(const Call& call);
+  Token reduce(const Call& call);
+  Token all_gather(const Call& call);
+  Token reduce_scatter(const Call& call);
+  Token barrier(const Call& call);
   void add_all_reduce(Pending& p, const at::Tensor& flat_tensor, ReduceOp op, CallSite site);
   void scale(const at::Tensor& t) const {
     at::NoGradGuard no_grad;

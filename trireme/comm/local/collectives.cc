@@ -22,9 +22,9 @@ namespace {
 // What all ranks read and write in a call that only copies: beyond the caches it is streamed.
 bool leaves_caches(const Call& c, int size) {
   const size_t one = c.count * size_of(c.dtype), n = static_cast<size_t>(size);
-  const size_t bytes = c.op == OpKind::all_gather  ? one * n * (n + 1)
-                       : c.op == OpKind::broadcast ? one * n
-                                                   : 2 * one * n;
+  const size_t bytes = c.op == Collective::all_gather  ? one * n * (n + 1)
+                       : c.op == Collective::broadcast ? one * n
+                                                       : 2 * one * n;
   return bytes >= stream_from();
 }
 
@@ -33,10 +33,11 @@ bool leaves_caches(const Call& c, int size) {
 // What peers need before they can choose a path: the data, or where the buffer lies.
 void Engine::publish_data(const Pending& p, Slot& slot) {
   const Call& c = p.call;
-  if (c.op == OpKind::all_to_all) return publish_exchange(p, slot);
+  if (c.op == Collective::all_to_all) return publish_exchange(p, slot);
   const size_t item = size_of(c.dtype), bytes = unit_count(c.op, c.count, size_) * item;
   if (bytes <= kSmallBytes) {
-    const bool gives = (c.op != OpKind::broadcast && c.op != OpKind::scatter) || c.root == rank_;
+    const bool gives =
+        (c.op != Collective::broadcast && c.op != Collective::scatter) || c.root == rank_;
     if (gives && bytes)
       std::memcpy(bytes <= kInlineBytes ? slot.inline_data : self_->payload[p.seq % kSlots], c.in,
                   bytes);
@@ -49,7 +50,7 @@ void Engine::publish_data(const Pending& p, Slot& slot) {
 
 void Engine::choose_path(Pending& p) {
   const Call& c = p.call;
-  if (c.op == OpKind::all_to_all) return choose_exchange(p);
+  if (c.op == Collective::all_to_all) return choose_exchange(p);
   const size_t bytes = unit_count(c.op, c.count, size_) * size_of(c.dtype);
   if (bytes == 0) {
     p.path = Path::nothing;
@@ -66,12 +67,12 @@ void Engine::choose_path(Pending& p) {
   const bool is_root = c.root == rank_;
   bool direct = reachable == all;
   switch (c.op) {
-    case OpKind::broadcast:  // the root writes a share of it to those that it can reach
+    case Collective::broadcast:  // the root writes a share of it to those that it can reach
       direct = reachable & root;
       p.waits_for = is_root ? others() : reachable & me ? root : 0;
       break;
-    case OpKind::gather:
-    case OpKind::scatter:  // at the root's buffer, or the root at everybody's
+    case Collective::gather:
+    case Collective::scatter:  // at the root's buffer, or the root at everybody's
       p.by_root = !(reachable & root);
       direct = !p.by_root || (reachable | root) == all;
       p.waits_for = is_root == p.by_root ? 0 : is_root ? others() : root;
@@ -105,33 +106,34 @@ void Engine::run_small(Pending& p) {
   const size_t item = size_of(c.dtype), bytes = c.count * item;
   auto* out = static_cast<unsigned char*>(c.out);
   switch (c.op) {
-    case OpKind::reduce:
+    case Collective::reduce:
       if (c.root != rank_) return;
       [[fallthrough]];
-    case OpKind::all_reduce:
-    case OpKind::reduce_scatter: {
-      const size_t skip = c.op == OpKind::reduce_scatter ? bytes * static_cast<size_t>(rank_) : 0;
+    case Collective::all_reduce:
+    case Collective::reduce_scatter: {
+      const size_t skip =
+          c.op == Collective::reduce_scatter ? bytes * static_cast<size_t>(rank_) : 0;
       const void* src[kMaxRanks];
       for (int q = 0; q < size_; ++q) src[q] = small_input(p, q) + skip;
       void* dst[1] = {out};
       local::reduce(c.dtype, c.red, src, size_, dst, 1, c.count);
       return;
     }
-    case OpKind::broadcast:
+    case Collective::broadcast:
       if (c.root != rank_) std::memcpy(out, small_input(p, c.root), bytes);
       return;
-    case OpKind::all_gather:
+    case Collective::all_gather:
       for (int q = 0; q < size_; ++q)
         std::memmove(out + static_cast<size_t>(q) * bytes, small_input(p, q), bytes);
       return;
-    case OpKind::gather:
+    case Collective::gather:
       for (int q = 0; q < size_ && c.root == rank_; ++q)
         std::memmove(out + static_cast<size_t>(q) * bytes, small_input(p, q), bytes);
       return;
-    case OpKind::scatter:
+    case Collective::scatter:
       std::memmove(out, small_input(p, c.root) + static_cast<size_t>(rank_) * bytes, bytes);
       return;
-    case OpKind::all_to_all:
+    case Collective::all_to_all:
       return run_exchange(p);
     default:
       return;
@@ -145,11 +147,11 @@ void Engine::run_direct(Pending& p) {
   const Call& c = p.call;
   const size_t item = size_of(c.dtype), bytes = c.count * item;
   const bool rooted =
-      c.op == OpKind::broadcast || c.op == OpKind::gather || c.op == OpKind::scatter;
+      c.op == Collective::broadcast || c.op == Collective::gather || c.op == Collective::scatter;
   const bool is_root = c.root == rank_;
   // The others' buffers that this rank needs.
   unsigned char* buffer[kMaxRanks] = {};
-  for (int q = 0; q < size_ && c.op != OpKind::all_to_all; ++q) {
+  for (int q = 0; q < size_ && c.op != Collective::all_to_all; ++q) {
     const Slot& slot = peer_[q]->slots[p.seq % kSlots];
     if (q == rank_)
       buffer[q] = static_cast<unsigned char*>(const_cast<void*>(c.in));
@@ -163,11 +165,11 @@ void Engine::run_direct(Pending& p) {
     if (to != from) copy_block(to, from, n, streamed);
     if (from_peer) bytes_read_ += n;
   };
-  Span span("comm", name_of(c.op));
+  Span span("comm", name_of(c.named()));
   if (owes_ring_) ring_peers();
   enter_data();
   switch (c.op) {
-    case OpKind::all_reduce: {
+    case Collective::all_reduce: {
       const Range mine = chunk_of(c.count, item, size_, rank_);
       const void* src[kMaxRanks];
       void* dst[kMaxRanks];
@@ -176,7 +178,7 @@ void Engine::run_direct(Pending& p) {
       bytes_read_ += mine.size() * item * static_cast<size_t>(size_ - 1);
       break;
     }
-    case OpKind::reduce: {
+    case Collective::reduce: {
       const Range mine = chunk_of(c.count, item, size_, rank_);
       const void* src[kMaxRanks];
       for (int q = 0; q < size_; ++q) src[q] = buffer[q] + mine.begin * item;
@@ -185,7 +187,7 @@ void Engine::run_direct(Pending& p) {
       bytes_read_ += mine.size() * item * static_cast<size_t>(size_ - 1);
       break;
     }
-    case OpKind::reduce_scatter: {
+    case Collective::reduce_scatter: {
       const void* src[kMaxRanks];
       for (int q = 0; q < size_; ++q) src[q] = buffer[q] + static_cast<size_t>(rank_) * bytes;
       void* dst[1] = {out};
@@ -193,7 +195,7 @@ void Engine::run_direct(Pending& p) {
       bytes_read_ += bytes * static_cast<size_t>(size_ - 1);
       break;
     }
-    case OpKind::broadcast: {
+    case Collective::broadcast: {
       const Range shared = chunk_of(c.count, item, size_, 0);
       for (int q = 0; q < size_ && is_root; ++q)
         if (q != rank_ && buffer[q])
@@ -205,7 +207,7 @@ void Engine::run_direct(Pending& p) {
       copy(out + skip, buffer[c.root] + skip, bytes - skip, true);
       break;
     }
-    case OpKind::gather:
+    case Collective::gather:
       for (int q = 0; q < size_; ++q) {
         const size_t at = static_cast<size_t>(q) * bytes;
         if (is_root && (q == rank_ || p.by_root))
@@ -214,7 +216,7 @@ void Engine::run_direct(Pending& p) {
           copy(buffer[c.root] + at, c.in, bytes, false);
       }
       break;
-    case OpKind::scatter:
+    case Collective::scatter:
       for (int q = 0; q < size_; ++q) {
         const size_t at = static_cast<size_t>(q) * bytes;
         if (is_root && (q == rank_ || p.by_root))
@@ -223,10 +225,10 @@ void Engine::run_direct(Pending& p) {
           copy(out, buffer[c.root] + at, bytes, true);
       }
       break;
-    case OpKind::all_to_all:
+    case Collective::all_to_all:
       run_exchange(p);
       break;
-    case OpKind::all_gather:
+    case Collective::all_gather:
       for (int i = 0; i < size_; ++i) {
         const int q = (rank_ + i) % size_;  // everybody starts elsewhere
         copy(out + static_cast<size_t>(q) * bytes, buffer[q], bytes, q != rank_);
@@ -250,7 +252,7 @@ bool Engine::run_staged(Pending& p) {
   const size_t item = size_of(c.dtype);
   const auto* in = static_cast<const unsigned char*>(c.in);
   auto* out = static_cast<unsigned char*>(c.out);
-  const bool returns = c.op == OpKind::all_reduce || c.op == OpKind::reduce;
+  const bool returns = c.op == Collective::all_reduce || c.op == Collective::reduce;
   const auto n = static_cast<size_t>(size_);
 
   const bool is_root = c.root == rank_, streamed = leaves_caches(c, size_);
@@ -261,22 +263,22 @@ bool Engine::run_staged(Pending& p) {
     const size_t bytes = seg.size() * item;
     unsigned char* to = staging_of(self_, p.base + k);
     switch (c.op) {
-      case OpKind::broadcast:
+      case Collective::broadcast:
         if (is_root) std::memcpy(to, in + seg.begin * item, bytes);
         break;
-      case OpKind::gather:
+      case Collective::gather:
         if (!is_root) std::memcpy(to, in + seg.begin * item, bytes);
         break;
-      case OpKind::all_gather:
+      case Collective::all_gather:
         std::memcpy(to, in + seg.begin * item, bytes);
         break;
-      case OpKind::scatter:
-      case OpKind::reduce_scatter:
+      case Collective::scatter:
+      case Collective::reduce_scatter:
         for (size_t q = 0; q < n; ++q)
-          if (q != me && (is_root || c.op == OpKind::reduce_scatter))
+          if (q != me && (is_root || c.op == Collective::reduce_scatter))
             std::memcpy(to + q * bytes, in + (q * c.count + seg.begin) * item, bytes);
         break;
-      case OpKind::all_to_all:
+      case Collective::all_to_all:
         stage_exchange(p, k);
         break;
       default:
@@ -297,27 +299,27 @@ bool Engine::run_staged(Pending& p) {
       if (from_peer) bytes_read_ += count;
     };
     switch (c.op) {
-      case OpKind::broadcast:
+      case Collective::broadcast:
         if (!is_root)
           copy(out + seg.begin * item, staging_of(peer_[c.root], p.base + k), bytes, true);
         break;
-      case OpKind::gather:
+      case Collective::gather:
         if (!is_root) break;
         [[fallthrough]];
-      case OpKind::all_gather:
+      case Collective::all_gather:
         for (size_t i = 0; i < n; ++i) {
           const size_t q = (me + i) % n;  // everybody starts elsewhere
           copy(out + (q * c.count + seg.begin) * item,
                q == me ? in + seg.begin * item : staging_of(peer_[q], p.base + k), bytes, q != me);
         }
         break;
-      case OpKind::scatter:
+      case Collective::scatter:
         copy(out + seg.begin * item,
              is_root ? in + (me * c.count + seg.begin) * item
                      : staging_of(peer_[c.root], p.base + k) + me * bytes,
              bytes, !is_root);
         break;
-      case OpKind::reduce_scatter: {
+      case Collective::reduce_scatter: {
         for (size_t q = 0; q < n; ++q)
           src[q] = q == me ? in + (me * c.count + seg.begin) * item
                            : staging_of(peer_[q], p.base + k) + me * bytes;
@@ -326,7 +328,7 @@ bool Engine::run_staged(Pending& p) {
         bytes_read_ += bytes * (n - 1);
         break;
       }
-      case OpKind::all_to_all:
+      case Collective::all_to_all:
         take_exchange(p, k);
         break;
       default: {
@@ -337,7 +339,7 @@ bool Engine::run_staged(Pending& p) {
         void* dst[2] = {staging_of(self_, p.base + k) + mine.begin * item,
                         out + (seg.begin + mine.begin) * item};
         // A reduce leaves the other ranks' buffers alone.
-        const bool keeps = c.op == OpKind::all_reduce || is_root;
+        const bool keeps = c.op == Collective::all_reduce || is_root;
         local::reduce(c.dtype, c.red, src, size_, dst, keeps ? 2 : 1, mine.size());
         bytes_read_ += mine.size() * item * (n - 1);
       }
@@ -345,7 +347,7 @@ bool Engine::run_staged(Pending& p) {
   };
   auto copy_out = [&](uint64_t k) {
     const Range seg = segment_range(c.op, c.count, item, size_, k);
-    if (c.op == OpKind::reduce && c.root != rank_) return;
+    if (c.op == Collective::reduce && c.root != rank_) return;
     for (int q = 0; q < size_; ++q) {
       if (q == rank_) continue;
       const Range part = chunk_of(seg.size(), item, size_, q);

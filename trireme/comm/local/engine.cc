@@ -20,10 +20,11 @@ namespace {
 
 // Only what ranks must agree on.
 uint64_t digest_of(uint64_t seq, const Call& c) {
-  uint64_t head = static_cast<uint64_t>(c.op) | static_cast<uint64_t>(c.dtype) << 8 |
+  uint64_t head = static_cast<uint64_t>(c.named()) | static_cast<uint64_t>(c.dtype) << 8 |
                   static_cast<uint64_t>(c.red) << 16 |
                   static_cast<uint64_t>(static_cast<uint32_t>(c.root)) << 32;
-  const uint64_t count = c.op == OpKind::all_to_all ? 0 : c.count;  // its counts go pair by pair
+  const uint64_t count =
+      c.op == Collective::all_to_all ? 0 : c.count;  // its counts go pair by pair
   return mix64(seq * 0x9E3779B97F4A7C15u ^ mix64(head ^ mix64(count)));
 }
 
@@ -164,7 +165,7 @@ bool Engine::through(uint64_t ranks, uint64_t seq) {
 
 void Engine::record(const Pending& p) {
   const Call& c = p.call;
-  recorder_.call(p.seq, {c.op, c.dtype, c.red, c.root, c.tag, c.count}, c.site);
+  recorder_.call(p.seq, {c.named(), c.dtype, c.red, c.root, c.tag, c.count}, c.site);
 }
 
 uint64_t Engine::record_pair(const Call& c, bool done) {
@@ -207,7 +208,7 @@ bool Engine::matched(Pending& p) {
   for (int q = 0; q < size_; ++q)
     if (peer_[q]->slots[at].digest != digest) [[unlikely]]
       raise_mismatch(p, q);
-  if (p.call.op == OpKind::all_to_all) check_exchange(p);
+  if (p.call.op == Collective::all_to_all) check_exchange(p);
   recorder_.matched(p.seq);
   return true;
 }
@@ -291,12 +292,12 @@ Ticket Engine::post(const Call& call) {
   check<UsageError>(!gone_, "{}: this rank has left the group", name_of(call.op));
   validate(call);
   Ticket ticket;
-  if (call.op == OpKind::send || call.op == OpKind::recv) {
+  if (call.op == Collective::send || call.op == Collective::recv) {
     ticket = pairs_->post(call);
   } else {
     Pending& p = pending_.extend();
     p.begin(call, next_seq_);
-    if (call.op == OpKind::all_to_all) keep_counts(p);
+    if (call.op == Collective::all_to_all) keep_counts(p);
     ticket = {Ticket::collective, -1, next_seq_++};
   }
   progress();

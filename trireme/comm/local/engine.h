@@ -46,9 +46,10 @@ namespace trireme::local {
 /// count is unused.
 constexpr int kAnySource = -1;
 struct Call {
-  OpKind op = OpKind::none;
+  Collective op = Collective::none;
+  Collective called = Collective::none;  // its name, where the program called another; none: op
   DType dtype = DType::u8;
-  RedOp red = RedOp::sum;
+  ReduceOp red = ReduceOp::sum;
   int root = 0;
   int tag = 0;
   const void* in = nullptr;
@@ -57,6 +58,8 @@ struct Call {
   CallSite site;
   const uint64_t* send_counts = nullptr;
   const uint64_t* recv_counts = nullptr;
+
+  Collective named() const { return called == Collective::none ? op : called; }
 };
 
 /// Names a call of one engine: collectives count from 1 in issue order; each direction of each pair

@@ -143,7 +143,7 @@ const Call* Engine::Pairs::unfinished() const {
 // ---------------------------------------------------------------------------------------------------------
 
 Ticket Engine::Pairs::post(const Call& call) {
-  if (call.op == OpKind::send) {
+  if (call.op == Collective::send) {
     Lane& lane = lanes_[static_cast<size_t>(call.root)];
     const Ticket ticket{Ticket::sending, call.root, lane.sends.issue()};
     if (lane.queue.empty() && put_message(call.root, call) == Put::done) {

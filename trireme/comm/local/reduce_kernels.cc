@@ -368,17 +368,17 @@ void run(const void* const* src, int n, void* const* dst, int m, size_t count) {
 }
 
 template <class E>
-void floats(RedOp op, const void* const* src, int n, void* const* dst, int m, size_t count) {
+void floats(ReduceOp op, const void* const* src, int n, void* const* dst, int m, size_t count) {
   switch (op) {
-    case RedOp::sum:
+    case ReduceOp::sum:
       return run<E, Sum, false, true>(src, n, dst, m, count);
-    case RedOp::avg:
+    case ReduceOp::avg:
       return run<E, Sum, true, true>(src, n, dst, m, count);
-    case RedOp::min:
+    case ReduceOp::min:
       return run<E, Min>(src, n, dst, m, count);
-    case RedOp::max:
+    case ReduceOp::max:
       return run<E, Max>(src, n, dst, m, count);
-    case RedOp::product:
+    case ReduceOp::product:
       return run<E, Product>(src, n, dst, m, count);
     default:
       return;  // refused before
@@ -400,46 +400,46 @@ void product_of(const T* const* src, int n, size_t i, T (&out)[2]) {
 #endif
 
 template <class T>  // of its real and imaginary parts
-void complexes(RedOp op, const void* const* src, int n, void* const* dst, int m, size_t count) {
+void complexes(ReduceOp op, const void* const* src, int n, void* const* dst, int m, size_t count) {
   using E = Plain<T>;
 #if HWY_TARGET == HWY_SCALAR
-  for (size_t i = 0; op == RedOp::product && i < count; ++i) {
+  for (size_t i = 0; op == ReduceOp::product && i < count; ++i) {
     T result[2];
     product_of(reinterpret_cast<const T* const*>(src), n, i, result);
     for (int j = 0; j < m; ++j) std::memcpy(static_cast<T*>(dst[j]) + 2 * i, result, sizeof result);
   }
 #else
-  if (op == RedOp::product) return run<E, ComplexProduct>(src, n, dst, m, 2 * count);
+  if (op == ReduceOp::product) return run<E, ComplexProduct>(src, n, dst, m, 2 * count);
 #endif
-  if (op == RedOp::sum || op == RedOp::avg) floats<E>(op, src, n, dst, m, 2 * count);
+  if (op == ReduceOp::sum || op == ReduceOp::avg) floats<E>(op, src, n, dst, m, 2 * count);
 }
 
 template <class Signed, bool is_signed>
-void integers(RedOp op, const void* const* src, int n, void* const* dst, int m, size_t count) {
+void integers(ReduceOp op, const void* const* src, int n, void* const* dst, int m, size_t count) {
   using Unsigned = std::make_unsigned_t<Signed>;
   using E = Plain<std::conditional_t<is_signed, Signed, Unsigned>>;
   constexpr bool hot = sizeof(Signed) >= 4;
   switch (op) {
-    case RedOp::sum:
+    case ReduceOp::sum:
       return run<Plain<Unsigned>, Sum, false, hot>(src, n, dst, m, count);
-    case RedOp::product:
+    case ReduceOp::product:
       return run<Plain<Unsigned>, Product>(src, n, dst, m, count);
-    case RedOp::min:
+    case ReduceOp::min:
       return run<E, Min>(src, n, dst, m, count);
-    case RedOp::max:
+    case ReduceOp::max:
       return run<E, Max>(src, n, dst, m, count);
-    case RedOp::band:
+    case ReduceOp::band:
       return run<Plain<uint8_t>, And>(src, n, dst, m, count * sizeof(Signed));
-    case RedOp::bor:
+    case ReduceOp::bor:
       return run<Plain<uint8_t>, Or>(src, n, dst, m, count * sizeof(Signed));
-    case RedOp::bxor:
+    case ReduceOp::bxor:
       return run<Plain<uint8_t>, Xor>(src, n, dst, m, count * sizeof(Signed));
-    case RedOp::avg:
+    case ReduceOp::avg:
       return;  // refused before
   }
 }
 
-void reduce_here(DType dtype, RedOp op, const void* const* src, int n, void* const* dst, int m,
+void reduce_here(DType dtype, ReduceOp op, const void* const* src, int n, void* const* dst, int m,
                  size_t count) {
   switch (dtype) {
     case DType::f64:
@@ -477,7 +477,7 @@ namespace trireme::local {
 HWY_EXPORT(reduce_here);
 HWY_EXPORT(target_here);
 
-void reduce(DType dtype, RedOp op, const void* const* src, int n, void* const* dst, int m,
+void reduce(DType dtype, ReduceOp op, const void* const* src, int n, void* const* dst, int m,
             size_t count) {
   if (n == 1) {  // itself
     for (int j = 0; j < m; ++j)

@@ -15,7 +15,7 @@ namespace trireme::local {
 /// value of an element depends on nothing but its n inputs: not on its position, not on `count`,
 /// not on the machine's vector length. A dst may be a src (same pointer), else they must not
 /// overlap.
-TRIREME_API void reduce(DType dtype, RedOp op, const void* const* src, int n, void* const* dst,
+TRIREME_API void reduce(DType dtype, ReduceOp op, const void* const* src, int n, void* const* dst,
                         int m, size_t count);
 
 /// The instruction set in use: "AVX3", "AVX2", "SSE2", …: part of a reproducible run's identity.

@@ -42,7 +42,7 @@ void validate_exchange(const Call& c, int size) {
 }  // namespace
 
 std::string Engine::describe(const Call& c) const {
-  std::string text = flight::call_text(c.op, c.dtype, c.red, c.root, c.count);
+  std::string text = flight::call_text(c.named(), c.dtype, c.red, c.root, c.count);
   if (c.site.file && *c.site.file) text += fmt::format(" at {}:{}", c.site.file, c.site.line);
   return text;
 }
@@ -267,22 +267,22 @@ void Engine::raise_timeout(const Ticket& ticket, Duration waited) {
 void Engine::validate(const Call& c) const {
   const bool rooted = c.root >= 0 && c.root < size_;
   switch (c.op) {
-    case OpKind::none:
+    case Collective::none:
       fail<UsageError>("no operation");
-    case OpKind::recv:
+    case Collective::recv:
       if (c.root == kAnySource && size_ > 1) break;
       [[fallthrough]];
-    case OpKind::send:
+    case Collective::send:
       if (!rooted || c.root == rank_)
         fail<UsageError>("{}: there is no other rank {} in a group of {} (this is rank {})",
                          name_of(c.op), c.root, size_, rank_);
       break;
-    case OpKind::all_to_all:
+    case Collective::all_to_all:
       return validate_exchange(c, size_);
-    case OpKind::broadcast:
-    case OpKind::reduce:
-    case OpKind::gather:
-    case OpKind::scatter:
+    case Collective::broadcast:
+    case Collective::reduce:
+    case Collective::gather:
+    case Collective::scatter:
       if (!rooted)
         fail<UsageError>("{}: root {} is not in a group of {}", name_of(c.op), c.root, size_);
       break;
@@ -292,22 +292,25 @@ void Engine::validate(const Call& c) const {
   if (c.count > kMaxCount)
     fail<UsageError>("{}: {} elements are more than memory can hold", name_of(c.op), c.count);
   const bool in_place =
-      c.op == OpKind::all_reduce || c.op == OpKind::broadcast || c.op == OpKind::reduce;
+      c.op == Collective::all_reduce || c.op == Collective::broadcast || c.op == Collective::reduce;
   if (in_place && c.in != c.out)
     fail<UsageError>("{} works in place: give one buffer as in and out", name_of(c.op));
-  const bool needs_in = c.op != OpKind::recv && (c.op != OpKind::scatter || c.root == rank_);
-  const bool needs_out = c.op != OpKind::send && (c.op != OpKind::gather || c.root == rank_);
-  if (c.op != OpKind::barrier && c.count && ((needs_in && !c.in) || (needs_out && !c.out)))
+  const bool needs_in =
+      c.op != Collective::recv && (c.op != Collective::scatter || c.root == rank_);
+  const bool needs_out =
+      c.op != Collective::send && (c.op != Collective::gather || c.root == rank_);
+  if (c.op != Collective::barrier && c.count && ((needs_in && !c.in) || (needs_out && !c.out)))
     fail<UsageError>("{}: no buffer for {} elements", name_of(c.op), c.count);
-  if (c.op != OpKind::all_reduce && c.op != OpKind::reduce && c.op != OpKind::reduce_scatter)
+  if (c.op != Collective::all_reduce && c.op != Collective::reduce &&
+      c.op != Collective::reduce_scatter)
     return;
-  if (c.red == RedOp::avg && is_integer(c.dtype))
+  if (c.red == ReduceOp::avg && is_integer(c.dtype))
     fail<UsageError>("{}: avg of {} would round; use sum and divide, or a floating type",
                      name_of(c.op), name_of(c.dtype));
   if (is_bitwise(c.red) && !is_integer(c.dtype))
     fail<UsageError>("{}: {} is for integers, not for {}", name_of(c.op), name_of(c.red),
                      name_of(c.dtype));
-  if ((c.red == RedOp::min || c.red == RedOp::max) && is_complex(c.dtype))
+  if ((c.red == ReduceOp::min || c.red == ReduceOp::max) && is_complex(c.dtype))
     fail<UsageError>("{}: {} of {} has no meaning: complex numbers have no order", name_of(c.op),
                      name_of(c.red), name_of(c.dtype));
 }

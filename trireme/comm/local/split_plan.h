@@ -31,12 +31,12 @@ constexpr Range chunk_of(size_t count, size_t item, int size, int rank) {
 }
 
 /// Whether `count` is one rank's part of a buffer that has a part for each.
-constexpr bool has_parts(OpKind op) {
-  return op == OpKind::reduce_scatter || op == OpKind::scatter;
+constexpr bool has_parts(Collective op) {
+  return op == Collective::reduce_scatter || op == Collective::scatter;
 }
 
 /// Elements that a rank would have to put into its slot: what decides between slot and direct.
-constexpr size_t unit_count(OpKind op, size_t count, int size) {
+constexpr size_t unit_count(Collective op, size_t count, int size) {
   return has_parts(op) ? count * static_cast<size_t>(size) : count;
 }
 
@@ -45,25 +45,25 @@ struct Shown {
   bool output;   // else the input
   size_t count;  // elements
 };
-constexpr Shown shown(OpKind op, size_t count, int size, bool is_root) {
-  if (op == OpKind::gather && is_root) return {true, count * static_cast<size_t>(size)};
-  if (op == OpKind::scatter && !is_root) return {true, count};
+constexpr Shown shown(Collective op, size_t count, int size, bool is_root) {
+  if (op == Collective::gather && is_root) return {true, count * static_cast<size_t>(size)};
+  if (op == Collective::scatter && !is_root) return {true, count};
   return {false, unit_count(op, count, size)};
 }
 
 /// Elements of `count` that one segment of the staged path carries. reduce_scatter and scatter
 /// stage one part for each rank at once.
-constexpr size_t segment_elements(OpKind op, size_t item, int size) {
+constexpr size_t segment_elements(Collective op, size_t item, int size) {
   const size_t room = segment_bytes(size) / item;
   return has_parts(op) ? std::max<size_t>(1, room / static_cast<size_t>(size)) : room;
 }
 
-constexpr uint64_t segment_count(OpKind op, size_t count, size_t item, int size) {
+constexpr uint64_t segment_count(Collective op, size_t count, size_t item, int size) {
   const size_t each = segment_elements(op, item, size);
   return (count + each - 1) / each;
 }
 
-constexpr Range segment_range(OpKind op, size_t count, size_t item, int size, uint64_t k) {
+constexpr Range segment_range(Collective op, size_t count, size_t item, int size, uint64_t k) {
   const size_t each = segment_elements(op, item, size);
   return {std::min(count, k * each), std::min(count, (k + 1) * each)};
 }

@@ -10,12 +10,9 @@
 namespace trireme::local {
 
 using flight::DType;
-using flight::is_bitwise;
 using flight::is_complex;
 using flight::is_integer;
 using flight::name_of;
-using flight::OpKind;
-using flight::RedOp;
 using flight::size_of;
 
 }  // namespace trireme::local

@@ -6,7 +6,7 @@
 
 // What libtrireme and a module libtrireme_mpi_<flavour>.so know of each other. libtrireme links no
 // MPI and a module links no LibTorch: pointers, counts, dtypes and ops (the numbers of
-// local::DType and local::RedOp) cross here. Functions return MPI's error code (0: well) unless it
+// local::DType and ReduceOp) cross here. Functions return MPI's error code (0: well) unless it
 // says otherwise; none of them throws. They may be called from any thread: a module lets one in at
 // a time, so that MPI_THREAD_SERIALIZED is enough.
 extern "C" {

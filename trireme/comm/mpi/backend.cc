@@ -17,7 +17,7 @@
 #include "trireme/comm/mpi/mpi_backend.h"
 #include "trireme/comm/mpi/own_store.h"
 #include "trireme/comm/mpi_group.h"
-#include "trireme/comm/recorded_backend.h"
+#include "trireme/comm/wrappers/recorded_backend.h"
 #include "trireme/store/store.h"
 
 namespace trireme::detail {
@@ -89,10 +89,11 @@ std::shared_ptr<Backend> MpiBackend::subgroup(const std::vector<int>& members,
   constexpr int kHere = -MpiCommunicator::kOwnTags;
   const CallSite site{name.c_str(), 0};
   const int first = members.front();
-  std::vector<at::Tensor> bytes;
   std::vector<Token> tokens;
-  const auto byte = [&]() -> const at::Tensor& {
-    return bytes.emplace_back(at::empty({1}, at::TensorOptions().dtype(at::kByte)).zero_());
+  const auto exchange = [&](Collective op, int peer) {
+    const at::Tensor byte = at::empty({1}, at::TensorOptions().dtype(at::kByte)).zero_();
+    tokens.push_back(post(
+        {.op = op, .root = peer, .tag = kHere, .input = &byte, .output = &byte, .site = site}));
   };
   const auto wait_all = [&] {
     for (Token t : tokens) wait(t, timeout());
@@ -100,14 +101,14 @@ std::shared_ptr<Backend> MpiBackend::subgroup(const std::vector<int>& members,
   };
   for (int m : members) {
     if (m == first) continue;
-    if (rank() == first) tokens.push_back(recv(byte(), m, kHere, site));
-    if (rank() == m) tokens.push_back(send(byte(), first, kHere, site));
+    if (rank() == first) exchange(Collective::recv, m);
+    if (rank() == m) exchange(Collective::send, first);
   }
   wait_all();
   for (int m : members) {
     if (m == first) continue;
-    if (rank() == first) tokens.push_back(send(byte(), m, kHere, site));
-    if (rank() == m) tokens.push_back(recv(byte(), first, kHere, site));
+    if (rank() == first) exchange(Collective::send, m);
+    if (rank() == m) exchange(Collective::recv, first);
   }
   wait_all();
   auto made = std::make_shared<MpiBackend>(comm_->create(members), timeout(), limits_);

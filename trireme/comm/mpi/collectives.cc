@@ -11,8 +11,6 @@
 namespace trireme::detail {
 namespace {
 
-using local::OpKind;
-
 char nothing;  // MPI takes a null pointer for a wish
 
 char* data_of(const at::Tensor& t) {
@@ -40,41 +38,57 @@ std::vector<int64_t> equal_parts(int n, int64_t count) {
   return std::vector<int64_t>(static_cast<size_t>(n), count);
 }
 
-static_assert(static_cast<int>(ReduceOp::sum) == static_cast<int>(local::RedOp::sum) &&
-              static_cast<int>(ReduceOp::avg) == static_cast<int>(local::RedOp::avg) &&
-              static_cast<int>(ReduceOp::min) == static_cast<int>(local::RedOp::min) &&
-              static_cast<int>(ReduceOp::max) == static_cast<int>(local::RedOp::max) &&
-              static_cast<int>(ReduceOp::product) == static_cast<int>(local::RedOp::product) &&
-              static_cast<int>(ReduceOp::bxor) == static_cast<int>(local::RedOp::bxor));
-
 }  // namespace
 
-Token MpiBackend::post(Call call, std::vector<at::Tensor> keep,
-                       const std::function<int(Pending&)>& start, std::function<void()> finish) {
-  check_usable();
-  const bool pair = call.op == OpKind::send || call.op == OpKind::recv;
-  if (!pair) call.sequence = ++collectives_;
-  const Token token{++posted_, call.op == OpKind::recv ? call.peer : -1, 1};
-  const auto at = pending_.emplace(token.number, std::make_unique<Pending>()).first;
-  Pending& p = *at->second;
-  p.call = call;
-  p.keep = std::move(keep);
-  p.finish = std::move(finish);
-  if (const int code = start(p)) give_up(call, code);
-  if (!advance(p)) return token;
-  complete(at);
-  return call.op == OpKind::recv ? token : Token{};  // source() asks
+Token MpiBackend::post(const Call& call) {
+  switch (call.op) {
+    case Collective::all_reduce:
+      return all_reduce(call);
+    case Collective::broadcast:
+      return broadcast(call);
+    case Collective::reduce:
+      return reduce(call);
+    case Collective::all_gather:
+      return all_gather(call);
+    case Collective::reduce_scatter:
+      return reduce_scatter(call);
+    case Collective::gather:
+      return gather(call);
+    case Collective::scatter:
+      return scatter(call);
+    case Collective::all_to_all:
+      return all_to_all(call);
+    case Collective::send:
+    case Collective::recv:
+      return message(call);
+    case Collective::barrier:
+      return barrier(call);
+    default:
+      fail<UsageError>("{}: the mpi backend does not know it", name_of(call.op));
+  }
 }
 
-MpiBackend::Call MpiBackend::collective(OpKind op, const at::Tensor& t, CallSite site,
-                                        int root) const {
-  Call call;
-  call.op = op;
-  call.site = site;
-  call.dtype = t.scalar_type();
-  call.count = t.numel();
-  call.peer = root;
-  return call;
+Token MpiBackend::launch(const Call& call, std::vector<at::Tensor> keep,
+                         const std::function<int(Pending&)>& start, std::function<void()> finish) {
+  check_usable();
+  const bool pair = call.facts().is_message;
+  What what{.op = call.named(), .site = call.site};
+  if (const at::Tensor* t = call.counted()) {
+    what.dtype = t->scalar_type();
+    what.count = t->numel();
+  }
+  if (pair || call.facts().has_root) what.peer = call.root;
+  if (!pair) what.sequence = ++collectives_;
+  const Token token{++posted_, call.op == Collective::recv ? what.peer : -1, 1};
+  const auto at = pending_.emplace(token.number, std::make_unique<Pending>()).first;
+  Pending& p = *at->second;
+  p.call = what;
+  p.keep = std::move(keep);
+  p.finish = std::move(finish);
+  if (const int code = start(p)) give_up(what, code);
+  if (!advance(p)) return token;
+  complete(at);
+  return call.op == Collective::recv ? token : Token{};  // source() asks
 }
 
 int MpiBackend::start_request(Pending& p, const std::function<int(TriremeMpiRequest*)>& start,
@@ -137,9 +151,11 @@ std::function<void()> MpiBackend::divide(const at::Tensor& tensor, ReduceOp op) 
   };
 }
 
-Token MpiBackend::all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) {
-  return post(
-      collective(OpKind::all_reduce, t, site), {t},
+Token MpiBackend::all_reduce(const Call& call) {
+  const at::Tensor& t = *call.input;
+  const ReduceOp op = call.reduction;
+  return launch(
+      call, {t},
       [&](Pending& p) {
         for (const MpiPiece& piece : mpi_pieces(t.numel(), limits_.piece(size_of(t))))
           if (const int code = start_request(p, [&](TriremeMpiRequest* r) {
@@ -152,8 +168,10 @@ Token MpiBackend::all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) {
       divide(t, op));
 }
 
-Token MpiBackend::broadcast(const at::Tensor& t, int root, CallSite site) {
-  return post(collective(OpKind::broadcast, t, site, root), {t}, [&](Pending& p) {
+Token MpiBackend::broadcast(const Call& call) {
+  const at::Tensor& t = *call.input;
+  const int root = call.root;
+  return launch(call, {t}, [&](Pending& p) {
     for (const MpiPiece& piece : mpi_pieces(t.numel(), limits_.piece(size_of(t))))
       if (const int code = start_request(p, [&](TriremeMpiRequest* r) {
             return comm_->api.broadcast(comm_->handle(), data_of(t) + piece.begin * size_of(t),
@@ -164,10 +182,13 @@ Token MpiBackend::broadcast(const at::Tensor& t, int root, CallSite site) {
   });
 }
 
-Token MpiBackend::reduce(const at::Tensor& t, int root, ReduceOp op, CallSite site) {
+Token MpiBackend::reduce(const Call& call) {
+  const at::Tensor& t = *call.input;
+  const ReduceOp op = call.reduction;
+  const int root = call.root;
   const bool here = rank() == root;
-  return post(
-      collective(OpKind::reduce, t, site, root), {t},
+  return launch(
+      call, {t},
       [&](Pending& p) {
         for (const MpiPiece& piece : mpi_pieces(t.numel(), limits_.piece(size_of(t)))) {
           char* at = data_of(t) + piece.begin * size_of(t);
@@ -182,11 +203,12 @@ Token MpiBackend::reduce(const at::Tensor& t, int root, ReduceOp op, CallSite si
       here ? divide(t, op) : std::function<void()>{});
 }
 
-Token MpiBackend::all_gather(const at::Tensor& output, const at::Tensor& input, CallSite site) {
+Token MpiBackend::all_gather(const Call& call) {
+  const at::Tensor &output = *call.output, &input = *call.input;
   const int64_t count = input.numel(), bytes = size_of(input);
   const bool in_place = count && data_of(input) == data_of(output) + rank() * count * bytes;
   const at::Tensor in = in_place ? input : apart(input, output);
-  return post(collective(OpKind::all_gather, input, site), {in, output}, [&](Pending& p) {
+  return launch(call, {in, output}, [&](Pending& p) {
     if (limits_.fit(count, bytes, size()))
       return start_request(p, [&](TriremeMpiRequest* r) {
         return comm_->api.all_gather(comm_->handle(), in_place ? nullptr : data_of(in),
@@ -209,12 +231,13 @@ Token MpiBackend::all_gather(const at::Tensor& output, const at::Tensor& input, 
   });
 }
 
-Token MpiBackend::reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
-                                 CallSite site) {
+Token MpiBackend::reduce_scatter(const Call& call) {
+  const at::Tensor &output = *call.output, &input = *call.input;
+  const ReduceOp op = call.reduction;
   const int64_t count = output.numel(), bytes = size_of(output);
   const at::Tensor in = apart(input, output);
-  return post(
-      collective(OpKind::reduce_scatter, output, site), {in, output},
+  return launch(
+      call, {in, output},
       [&](Pending& p) {
         if (limits_.fit(count, bytes, size()))
           return start_request(p, [&](TriremeMpiRequest* r) {
@@ -238,13 +261,14 @@ Token MpiBackend::reduce_scatter(const at::Tensor& output, const at::Tensor& inp
       divide(output, op));
 }
 
-Token MpiBackend::gather(const at::Tensor& output, const at::Tensor& input, int root,
-                         CallSite site) {
+Token MpiBackend::gather(const Call& call) {
+  const at::Tensor &output = *call.output, &input = *call.input;
+  const int root = call.root;
   const int64_t count = input.numel(), bytes = size_of(input);
   const bool here = rank() == root;
   const bool in_place = here && count && data_of(input) == data_of(output) + root * count * bytes;
   const at::Tensor in = here && !in_place ? apart(input, output) : input;
-  return post(collective(OpKind::gather, input, site, root), {in, output}, [&](Pending& p) {
+  return launch(call, {in, output}, [&](Pending& p) {
     if (limits_.fit(count, bytes, size()))
       return start_request(p, [&](TriremeMpiRequest* r) {
         return comm_->api.gather(comm_->handle(), in_place ? nullptr : data_of(in),
@@ -258,13 +282,14 @@ Token MpiBackend::gather(const at::Tensor& output, const at::Tensor& input, int 
   });
 }
 
-Token MpiBackend::scatter(const at::Tensor& output, const at::Tensor& input, int root,
-                          CallSite site) {
+Token MpiBackend::scatter(const Call& call) {
+  const at::Tensor &output = *call.output, &input = *call.input;
+  const int root = call.root;
   const int64_t count = output.numel(), bytes = size_of(output);
   const bool here = rank() == root;
   const bool in_place = here && count && data_of(output) == data_of(input) + root * count * bytes;
   const at::Tensor in = here && !in_place ? apart(input, output) : input;
-  return post(collective(OpKind::scatter, output, site, root), {in, output}, [&](Pending& p) {
+  return launch(call, {in, output}, [&](Pending& p) {
     if (limits_.fit(count, bytes, size()))
       return start_request(p, [&](TriremeMpiRequest* r) {
         return comm_->api.scatter(comm_->handle(), here ? data_of(in) : nullptr,
@@ -278,39 +303,31 @@ Token MpiBackend::scatter(const at::Tensor& output, const at::Tensor& input, int
   });
 }
 
-Token MpiBackend::all_to_all(const at::Tensor& output, const at::Tensor& input,
-                             const std::vector<int64_t>& output_counts,
-                             const std::vector<int64_t>& input_counts, CallSite site) {
+Token MpiBackend::all_to_all(const Call& call) {
+  const at::Tensor &output = *call.output, &input = *call.input;
   // Not MPI_Ialltoallv: its ints bound the sum of the parts, and a rank with small parts does not
   // know that another has large ones. Pairs have no such bound, and tell who sent how much.
   const at::Tensor in = apart(input, output);
-  return post(collective(OpKind::all_to_all, input, site), {in, output}, [&](Pending& p) {
-    return exchange(p, data_of(in), input_counts, data_of(output), output_counts, size_of(in),
-                    dtype_of(in));
+  return launch(call, {in, output}, [&](Pending& p) {
+    return exchange(p, data_of(in), *call.input_counts, data_of(output), *call.output_counts,
+                    size_of(in), dtype_of(in));
   });
 }
 
-Token MpiBackend::send(const at::Tensor& t, int to, int tag, CallSite site) {
-  check<UsageError>(tag <= comm_->max_tag(), "send: tag {}; {} takes tags up to {}", tag,
-                    comm_->api.library, comm_->max_tag());
-  return post(collective(OpKind::send, t, site, to), {t}, [&](Pending& p) {
-    return start_send(p, data_of(t), t.numel(), size_of(t), dtype_of(t), to, comm_->tag(tag));
+Token MpiBackend::message(const Call& call) {
+  const at::Tensor& t = *call.input;
+  check<UsageError>(call.tag <= comm_->max_tag(), "{}: tag {}; {} takes tags up to {}",
+                    name_of(call.op), call.tag, comm_->api.library, comm_->max_tag());
+  return launch(call, {t}, [&](Pending& p) {
+    const int tag = comm_->tag(call.tag);
+    return call.op == Collective::send
+               ? start_send(p, data_of(t), t.numel(), size_of(t), dtype_of(t), call.root, tag)
+               : start_recv(p, data_of(t), t.numel(), size_of(t), dtype_of(t), call.root, tag);
   });
 }
 
-Token MpiBackend::recv(const at::Tensor& t, int from, int tag, CallSite site) {
-  check<UsageError>(tag <= comm_->max_tag(), "recv: tag {}; {} takes tags up to {}", tag,
-                    comm_->api.library, comm_->max_tag());
-  return post(collective(OpKind::recv, t, site, from), {t}, [&](Pending& p) {
-    return start_recv(p, data_of(t), t.numel(), size_of(t), dtype_of(t), from, comm_->tag(tag));
-  });
-}
-
-Token MpiBackend::barrier(CallSite site) {
-  Call call;
-  call.op = OpKind::barrier;
-  call.site = site;
-  return post(call, {}, [&](Pending& p) {
+Token MpiBackend::barrier(const Call& call) {
+  return launch(call, {}, [&](Pending& p) {
     return start_request(
         p, [&](TriremeMpiRequest* r) { return comm_->api.barrier(comm_->handle(), r); });
   });

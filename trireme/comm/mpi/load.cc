@@ -42,8 +42,8 @@ fs::path own_file() {
 
 void reduce_two(uint8_t dtype, uint8_t op, const void* in, void* inout, size_t count) {
   const void* sources[] = {in, inout};
-  local::reduce(static_cast<local::DType>(dtype), static_cast<local::RedOp>(op), sources, 2, &inout,
-                1, count);
+  local::reduce(static_cast<local::DType>(dtype), static_cast<ReduceOp>(op), sources, 2, &inout, 1,
+                count);
 }
 
 const char* env(const char* name) { return std::getenv(name); }

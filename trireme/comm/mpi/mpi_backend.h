@@ -29,21 +29,7 @@ class MpiBackend final : public Backend {
   at::Tensor empty(at::IntArrayRef sizes, at::TensorOptions options) override;
 
   // collectives.cc
-  Token all_reduce(const at::Tensor& tensor, ReduceOp op, CallSite site) override;
-  Token broadcast(const at::Tensor& tensor, int root, CallSite site) override;
-  Token reduce(const at::Tensor& tensor, int root, ReduceOp op, CallSite site) override;
-  Token all_gather(const at::Tensor& output, const at::Tensor& input, CallSite site) override;
-  Token reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
-                       CallSite site) override;
-  Token gather(const at::Tensor& output, const at::Tensor& input, int root, CallSite site) override;
-  Token scatter(const at::Tensor& output, const at::Tensor& input, int root,
-                CallSite site) override;
-  Token all_to_all(const at::Tensor& output, const at::Tensor& input,
-                   const std::vector<int64_t>& output_counts,
-                   const std::vector<int64_t>& input_counts, CallSite site) override;
-  Token send(const at::Tensor& tensor, int to, int tag, CallSite site) override;
-  Token recv(const at::Tensor& tensor, int from, int tag, CallSite site) override;
-  Token barrier(CallSite site) override;
+  Token post(const Call& call) override;
 
   // progress.cc
   void wait(Token token, Duration timeout) override;
@@ -65,8 +51,8 @@ class MpiBackend final : public Backend {
 
  private:
   /// What a text says of a call.
-  struct Call {
-    local::OpKind op = local::OpKind::none;
+  struct What {
+    Collective op = Collective::none;
     CallSite site;
     at::ScalarType dtype = at::kByte;
     int64_t count = 0;
@@ -79,7 +65,7 @@ class MpiBackend final : public Backend {
   };
   /// MPI reads and writes what it keeps until all requests are complete.
   struct Pending {
-    Call call;
+    What call;
     std::vector<Request> requests;
     std::vector<at::Tensor> keep;
     int source = -1;
@@ -95,9 +81,18 @@ class MpiBackend final : public Backend {
 
   // collectives.cc
   /// A call under way; `start` adds its requests and returns MPI's code.
-  Token post(Call call, std::vector<at::Tensor> keep, const std::function<int(Pending&)>& start,
-             std::function<void()> finish = {});
-  Call collective(local::OpKind op, const at::Tensor& tensor, CallSite site, int root = -1) const;
+  Token launch(const Call& call, std::vector<at::Tensor> keep,
+               const std::function<int(Pending&)>& start, std::function<void()> finish = {});
+  Token all_reduce(const Call& call);
+  Token broadcast(const Call& call);
+  Token reduce(const Call& call);
+  Token all_gather(const Call& call);
+  Token reduce_scatter(const Call& call);
+  Token gather(const Call& call);
+  Token scatter(const Call& call);
+  Token all_to_all(const Call& call);
+  Token message(const Call& call);
+  Token barrier(const Call& call);
   int start_request(Pending& p, const std::function<int(TriremeMpiRequest*)>& start,
                     int64_t expected = -1);
   int start_send(Pending& p, const char* data, int64_t count, int64_t size, uint8_t dtype, int to,
@@ -115,14 +110,14 @@ class MpiBackend final : public Backend {
   [[noreturn]] void rethrow() const;
   /// The group is finished; the others hear it.
   [[noreturn]] void give_up(MpiReport::Kind kind, const std::string& text);
-  [[noreturn]] void give_up(const Call& call, int code);
-  [[noreturn]] void time_out(const Call& call, Duration waited);
+  [[noreturn]] void give_up(const What& call, int code);
+  [[noreturn]] void time_out(const What& call, Duration waited);
   /// True when all its requests are complete.
   bool advance(Pending& p);
   void complete(Table::iterator at);
   /// What others have said, now and then.
   void listen(const Pending* waiting, Duration waited);
-  std::string text_of(const Call& call) const;
+  std::string text_of(const What& call) const;
 
   std::shared_ptr<StoreServer> board_server_;  // of rank 0, for all groups made of the first
   std::unique_ptr<MpiCommunicator> comm_;

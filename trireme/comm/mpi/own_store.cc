@@ -55,7 +55,7 @@ class Talk {
     TriremeMpiRequest request;
     finish(comm_.api.all_reduce(comm_.handle(), words_->numbers.data(), 2,
                                 static_cast<uint8_t>(local::DType::i64),
-                                static_cast<uint8_t>(local::RedOp::min), &request),
+                                static_cast<uint8_t>(ReduceOp::min), &request),
            request);
     return words_->numbers;
   }

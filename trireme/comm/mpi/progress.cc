@@ -9,8 +9,6 @@
 namespace trireme::detail {
 namespace {
 
-using local::OpKind;
-
 constexpr auto kListenEvery = std::chrono::milliseconds(20);
 constexpr auto kStall = std::chrono::seconds(1);  // then a wait is looked at
 constexpr auto kLookEvery = std::chrono::milliseconds(200);
@@ -35,13 +33,13 @@ MpiReport::Kind kind_of(AbortKind kind) {
 
 }  // namespace
 
-std::string MpiBackend::text_of(const Call& call) const {
-  std::string text = local::name_of(call.op);
+std::string MpiBackend::text_of(const What& call) const {
+  std::string text = name_of(call.op);
   if (call.sequence) text += fmt::format(" #{}", call.sequence);
-  if (call.op == OpKind::send) text += fmt::format(" to rank {}", call.peer);
-  if (call.op == OpKind::recv)
+  if (call.op == Collective::send) text += fmt::format(" to rank {}", call.peer);
+  if (call.op == Collective::recv)
     text += call.peer < 0 ? " from any rank" : fmt::format(" from rank {}", call.peer);
-  if (call.op != OpKind::barrier)
+  if (call.op != Collective::barrier)
     text += fmt::format(" ({} × {})", c10::toString(call.dtype), call.count);
   return text + fmt::format(" at {}:{}", call.site.file, call.site.line);
 }
@@ -72,7 +70,7 @@ void MpiBackend::give_up(MpiReport::Kind kind, const std::string& text) {
   rethrow();
 }
 
-void MpiBackend::give_up(const Call& call, int code) {
+void MpiBackend::give_up(const What& call, int code) {
   const auto problem = comm_->problem(code);
   const std::string where = fmt::format("rank {}: {}", rank(), text_of(call));
   switch (problem.kind) {
@@ -117,7 +115,7 @@ void MpiBackend::complete(Table::iterator at) {
   const uint64_t number = at->first;
   const auto p = std::move(at->second);
   pending_.erase(at);
-  if (p->call.op == OpKind::recv && p->call.peer < 0) {
+  if (p->call.op == Collective::recv && p->call.peer < 0) {
     sources_[number] = p->source;
     constexpr size_t kSourcesKept = 65536;
     if (sources_.size() > kSourcesKept) sources_.erase(sources_.begin());
@@ -222,7 +220,7 @@ void MpiBackend::listen(const Pending* waiting, Duration waited) {
   if (!heard_.empty() && waiting) time_out(waiting->call, waited);
 }
 
-void MpiBackend::time_out(const Call& call, Duration waited) {
+void MpiBackend::time_out(const What& call, Duration waited) {
   MpiReport mine;
   mine.op = static_cast<uint8_t>(call.op);
   mine.sequence = call.sequence;

@@ -20,7 +20,7 @@ struct MpiReport {
   uint32_t magic = 0x504d5254;  // "TRMP"
   uint16_t version = 2;
   Kind kind = waiting;
-  uint8_t op = 0;         // waiting: local::OpKind
+  uint8_t op = 0;         // waiting: Collective
   uint64_t sequence = 0;  // waiting: the number of the collective; 0: a pair's
   char text[2000] = "";
 

@@ -107,9 +107,7 @@ class NcclBackend final : public Backend {
     return name;
   }
   bool supports(Collective op, at::ScalarType dtype, at::DeviceType device) const override {
-    const bool reduces = op == Collective::all_reduce || op == Collective::reduce ||
-                         op == Collective::reduce_scatter;
-    return device == at::kCUDA && (!reduces || reduces_type(dtype));
+    return device == at::kCUDA && (!facts_of(op).reduces || reduces_type(dtype));
   }
   bool supports(ReduceOp op, at::ScalarType dtype) const override {
     if (!reduces_type(dtype)) return false;
@@ -130,92 +128,74 @@ class NcclBackend final : public Backend {
     return at::empty(sizes, options);
   }
 
-  Token all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) override {
-    std::vector<at::Tensor> tensors{as_numbers(t)};
-    c10d::AllreduceOptions options;
-    options.reduceOp = reduce_op(op);
-    return post("all_reduce", site, {t}, [&] { return nccl_->allreduce(tensors, options); });
-  }
-  Token broadcast(const at::Tensor& t, int root, CallSite site) override {
-    std::vector<at::Tensor> tensors{as_bytes(t)};
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    return post("broadcast", site, {t}, [&] { return nccl_->broadcast(tensors, options); });
-  }
-  Token reduce(const at::Tensor& t, int root, ReduceOp op, CallSite site) override {
-    std::vector<at::Tensor> tensors{as_numbers(t)};
-    c10d::ReduceOptions options;
-    options.reduceOp = reduce_op(op);
-    options.rootRank = root;
-    return post("reduce", site, {t}, [&] { return nccl_->reduce(tensors, options); });
-  }
-  Token all_gather(const at::Tensor& output, const at::Tensor& input, CallSite site) override {
-    at::Tensor to = as_bytes(output), from = as_bytes(input);
-    return post("all_gather", site, {output, input},
-                [&] { return nccl_->_allgather_base(to, from); });
-  }
-  Token reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
-                       CallSite site) override {
-    at::Tensor to = as_numbers(output), from = as_numbers(input);
-    c10d::ReduceScatterOptions options;
-    options.reduceOp = reduce_op(op);
-    return post("reduce_scatter", site, {output, input},
-                [&] { return nccl_->_reduce_scatter_base(to, from, options); });
-  }
-  Token gather(const at::Tensor& output, const at::Tensor& input, int root,
-               CallSite site) override {
-    std::vector<at::Tensor> from{as_bytes(input)};
-    std::vector<std::vector<at::Tensor>> to;
-    if (rank() == root) to.push_back(as_bytes(output).chunk(size()));
-    c10d::GatherOptions options;
-    options.rootRank = root;
-    return post("gather", site, {output, input}, [&] { return nccl_->gather(to, from, options); });
-  }
-  Token scatter(const at::Tensor& output, const at::Tensor& input, int root,
-                CallSite site) override {
-    std::vector<at::Tensor> to{as_bytes(output)};
-    std::vector<std::vector<at::Tensor>> from;
-    if (rank() == root) from.push_back(as_bytes(input).chunk(size()));
-    c10d::ScatterOptions options;
-    options.rootRank = root;
-    return post("scatter", site, {input, output},
-                [&] { return nccl_->scatter(to, from, options); });
-  }
-  Token all_to_all(const at::Tensor& output, const at::Tensor& input,
-                   const std::vector<int64_t>& output_counts,
-                   const std::vector<int64_t>& input_counts, CallSite site) override {
-    at::Tensor to = as_bytes(output), from = as_bytes(input);
-    auto bytes = [&](std::vector<int64_t> counts) {
-      for (int64_t& n : counts) n *= static_cast<int64_t>(input.element_size());
-      return counts;
-    };
-    std::vector<int64_t> out = bytes(output_counts), in = bytes(input_counts);
-    // Empty here need not be empty there.
-    return post(
-        "all_to_all", site, {output, input},
-        [&] { return nccl_->alltoall_base(to, from, out, in); }, true);
-  }
-  Token send(const at::Tensor& t, int to, int tag, CallSite site) override {
-    check_tag("send", tag);
-    std::vector<at::Tensor> tensors{as_bytes(t)};
-    return post("send", site, {t}, [&] { return nccl_->send(tensors, to, 0); });
-  }
-  Token recv(const at::Tensor& t, int from, int tag, CallSite site) override {
-    check_tag("recv", tag);
-    check<UsageError>(from != kAnySource, "recv: the nccl backend has no recv from any source");
-    std::vector<at::Tensor> tensors{as_bytes(t)};
-    Token token = post("recv", site, {t}, [&] { return nccl_->recv(tensors, from, 0); });
-    token.peer = from;
-    return token;
-  }
-  // The CPU waits for it.
-  Token barrier(CallSite site) override {
-    at::Tensor one =
-        at::ones({1}, at::TensorOptions(at::kFloat).device(device_.value_or(at::kCUDA)));
-    std::vector<at::Tensor> tensors{one};
-    const Token token = post("barrier", site, {one}, [&] { return nccl_->allreduce(tensors); });
-    held_.at(token.number).blocks = true;
-    return token;
+  Token post(const Call& call) override {
+    switch (call.op) {
+      case Collective::all_reduce: {
+        std::vector<at::Tensor> tensors{as_numbers(*call.input)};
+        c10d::AllreduceOptions options;
+        options.reduceOp = reduce_op(call.reduction);
+        return launch(call, [&] { return nccl_->allreduce(tensors, options); });
+      }
+      case Collective::broadcast: {
+        std::vector<at::Tensor> tensors{as_bytes(*call.input)};
+        c10d::BroadcastOptions options;
+        options.rootRank = call.root;
+        return launch(call, [&] { return nccl_->broadcast(tensors, options); });
+      }
+      case Collective::reduce: {
+        std::vector<at::Tensor> tensors{as_numbers(*call.input)};
+        c10d::ReduceOptions options;
+        options.reduceOp = reduce_op(call.reduction);
+        options.rootRank = call.root;
+        return launch(call, [&] { return nccl_->reduce(tensors, options); });
+      }
+      case Collective::all_gather: {
+        at::Tensor to = as_bytes(*call.output), from = as_bytes(*call.input);
+        return launch(call, [&] { return nccl_->_allgather_base(to, from); });
+      }
+      case Collective::reduce_scatter: {
+        at::Tensor to = as_numbers(*call.output), from = as_numbers(*call.input);
+        c10d::ReduceScatterOptions options;
+        options.reduceOp = reduce_op(call.reduction);
+        return launch(call, [&] { return nccl_->_reduce_scatter_base(to, from, options); });
+      }
+      case Collective::gather: {
+        std::vector<at::Tensor> from{as_bytes(*call.input)};
+        std::vector<std::vector<at::Tensor>> to;
+        if (rank() == call.root) to.push_back(as_bytes(*call.output).chunk(size()));
+        c10d::GatherOptions options;
+        options.rootRank = call.root;
+        return launch(call, [&] { return nccl_->gather(to, from, options); });
+      }
+      case Collective::scatter: {
+        std::vector<at::Tensor> to{as_bytes(*call.output)};
+        std::vector<std::vector<at::Tensor>> from;
+        if (rank() == call.root) from.push_back(as_bytes(*call.input).chunk(size()));
+        c10d::ScatterOptions options;
+        options.rootRank = call.root;
+        return launch(call, [&] { return nccl_->scatter(to, from, options); });
+      }
+      case Collective::all_to_all:
+        return all_to_all(call);
+      case Collective::send: {
+        check_tag("send", call.tag);
+        std::vector<at::Tensor> tensors{as_bytes(*call.input)};
+        return launch(call, [&] { return nccl_->send(tensors, call.root, 0); });
+      }
+      case Collective::recv: {
+        check_tag("recv", call.tag);
+        check<UsageError>(call.root != kAnySource,
+                          "recv: the nccl backend has no recv from any source");
+        std::vector<at::Tensor> tensors{as_bytes(*call.output)};
+        Token token = launch(call, [&] { return nccl_->recv(tensors, call.root, 0); });
+        token.peer = call.root;
+        return token;
+      }
+      case Collective::barrier:
+        return barrier(call);
+      default:
+        fail<UsageError>("{}: the nccl backend does not know it", name_of(call.op));
+    }
   }
 
   void wait(Token token, Duration timeout) override {
@@ -279,7 +259,7 @@ class NcclBackend final : public Backend {
   }
 
  private:
-  struct Call {
+  struct Launched {
     const char* op;
     CallSite site;
     Clock::time_point posted;
@@ -296,21 +276,46 @@ class NcclBackend final : public Backend {
                       what, tag);
   }
 
+  Token all_to_all(const Call& call) {
+    at::Tensor to = as_bytes(*call.output), from = as_bytes(*call.input);
+    auto bytes = [&](std::vector<int64_t> counts) {
+      for (int64_t& n : counts) n *= static_cast<int64_t>(call.input->element_size());
+      return counts;
+    };
+    std::vector<int64_t> out = bytes(*call.output_counts), in = bytes(*call.input_counts);
+    return launch(call, [&] { return nccl_->alltoall_base(to, from, out, in); });
+  }
+  // The CPU waits for it.
+  Token barrier(const Call& call) {
+    at::Tensor one =
+        at::ones({1}, at::TensorOptions(at::kFloat).device(device_.value_or(at::kCUDA)));
+    std::vector<at::Tensor> tensors{one};
+    Call on_one = call;
+    on_one.input = &one;
+    const Token token = launch(on_one, [&] { return nccl_->allreduce(tensors); });
+    held_.at(token.number).blocks = true;
+    return token;
+  }
+
   template <class F>
-  Token post(const char* op, CallSite site, std::vector<at::Tensor> tensors, F launch,
-             bool also_empty = false) {
+  Token launch(const Call& call, F start) {
     check_usable();
     reap();
-    check_device(op, tensors.back().device());
-    if (!also_empty && tensors.back().numel() == 0) return {};  // nowhere any elements
-    Call call{op, site, Clock::now(), std::move(tensors), {}, false, {}};
+    const char* const op = name_of(call.named());
+    const at::Tensor& counted = *call.counted();
+    check_device(op, counted.device());
+    // Nowhere any elements. Where parts may be uneven, empty here need not be empty there.
+    if (!call.facts().is_uneven && counted.numel() == 0) return {};
+    Launched launched{op, call.site, Clock::now(), {}, {}, false, {}};
+    for (const at::Tensor* t : {call.output, call.input})
+      if (t) launched.tensors.push_back(*t);
     try {
-      call.work = launch();
+      launched.work = start();
     } catch (const std::exception& e) {
-      broken(call, e.what());
+      broken(launched, e.what());
     }
     const Token token{++number_, -1, 1};
-    held_.emplace(token.number, std::move(call));
+    held_.emplace(token.number, std::move(launched));
     return token;
   }
 
@@ -325,7 +330,7 @@ class NcclBackend final : public Backend {
   }
 
   /// Whether the GPU has finished it. Throws what went wrong.
-  bool is_done(Call& call) {
+  bool is_done(Launched& call) {
     check_usable();
     if (!call.work->isCompleted()) {
       if (Clock::now() - call.posted > timeout()) time_out(call, timeout());
@@ -346,7 +351,7 @@ class NcclBackend final : public Backend {
     while (!held_.empty()) {
       const auto first = held_.begin();
       if (!is_done(first->second)) return;
-      Call call = std::move(first->second);
+      Launched call = std::move(first->second);
       held_.erase(first);
       if (call.done) {
         call.work->wait();
@@ -355,7 +360,7 @@ class NcclBackend final : public Backend {
     }
   }
 
-  [[noreturn]] void time_out(const Call& call, Duration limit) {
+  [[noreturn]] void time_out(const Launched& call, Duration limit) {
     fail_now({Failure::Kind::timeout, -1,
               fmt::format("{} at {}:{} did not complete within {:.3g} s of rank {}. A rank is "
                           "stopped, slower than the timeout of the group, or has made other calls",
@@ -364,7 +369,7 @@ class NcclBackend final : public Backend {
   }
 
   /// NCCL's error; the cause of it, where another rank is it, is known to the store.
-  [[noreturn]] void broken(const Call& call, const std::string& error) {
+  [[noreturn]] void broken(const Launched& call, const std::string& error) {
     if (world_->watch)
       if (auto told = world_->watch->cause(group_, -1, std::chrono::seconds(2))) fail_now(*told);
     const std::string advice = nccl_advice(error);
@@ -400,7 +405,7 @@ class NcclBackend final : public Backend {
   c10::intrusive_ptr<ProcessGroupNCCL> nccl_;
   std::optional<at::Device> device_;  // of the first call
   uint64_t number_ = 0;
-  std::map<uint64_t, Call> held_;
+  std::map<uint64_t, Launched> held_;
 };
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include "trireme/base/export.h"
 #include "trireme/comm/plan/plan.h"
 
-// The algorithms of all_reduce. Which one a group takes: comm/tuned_backend.h.
+// The algorithms of all_reduce. Which one a group takes: comm/wrappers/tuned_backend.h.
 namespace trireme {
 
 /// direct, halving_doubling, tree and (on well-ordered hosts) two_level add in the group's order

@@ -42,8 +42,11 @@ class Caster {
     // Through the backend: something has to happen between the end of the call and of wait().
     auto handle = std::make_shared<Group>(group);
     std::shared_ptr<detail::Backend> backend(handle, handle->get());
-    const detail::Token token =
-        backend->all_reduce(sent, as_mean ? ReduceOp::avg : op, CallSite::here());
+    const detail::Token token = backend->post({.op = Collective::all_reduce,
+                                               .reduction = as_mean ? ReduceOp::avg : op,
+                                               .input = &sent,
+                                               .output = &sent,
+                                               .site = CallSite::here()});
     backend->when_complete(token, [kept, sent, back] {
       at::NoGradGuard quiet;
       kept.copy_(sent);

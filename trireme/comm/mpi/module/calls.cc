@@ -8,24 +8,23 @@
 namespace trireme::mpi_module {
 
 using local::DType;
-using local::RedOp;
 
 namespace {
 
 /// MPI has no 2-byte floats: they travel as uint16, and our own kernels reduce them.
-template <DType dtype, RedOp op>
+template <DType dtype, ReduceOp op>
 void fold(void* in, void* inout, int* count, MPI_Datatype*) {
   process().host->reduce(static_cast<uint8_t>(dtype), static_cast<uint8_t>(op), in, inout,
                          static_cast<size_t>(*count));
 }
 
-int half_row(RedOp op) {
+int half_row(ReduceOp op) {
   switch (op) {
-    case RedOp::min:
+    case ReduceOp::min:
       return 1;
-    case RedOp::max:
+    case ReduceOp::max:
       return 2;
-    case RedOp::product:
+    case ReduceOp::product:
       return 3;
     default:
       return 0;
@@ -34,10 +33,10 @@ int half_row(RedOp op) {
 
 template <DType dtype>
 void make_half_ops(MPI_Op* ops) {
-  MPI_Op_create(fold<dtype, RedOp::sum>, 1, &ops[0]);
-  MPI_Op_create(fold<dtype, RedOp::min>, 1, &ops[1]);
-  MPI_Op_create(fold<dtype, RedOp::max>, 1, &ops[2]);
-  MPI_Op_create(fold<dtype, RedOp::product>, 1, &ops[3]);
+  MPI_Op_create(fold<dtype, ReduceOp::sum>, 1, &ops[0]);
+  MPI_Op_create(fold<dtype, ReduceOp::min>, 1, &ops[1]);
+  MPI_Op_create(fold<dtype, ReduceOp::max>, 1, &ops[2]);
+  MPI_Op_create(fold<dtype, ReduceOp::product>, 1, &ops[3]);
 }
 
 /// Runs `call` with a request, under the lock.
@@ -253,24 +252,24 @@ MPI_Datatype type_of(uint8_t dtype) {
 
 MPI_Op op_of(uint8_t dtype, uint8_t op) {
   const auto type = static_cast<DType>(dtype);
-  const auto red = static_cast<RedOp>(op);
+  const auto red = static_cast<ReduceOp>(op);
   if (type == DType::f16 || type == DType::bf16)
     return process().half_ops[type == DType::bf16][half_row(red)];
   switch (red) {
-    case RedOp::sum:
-    case RedOp::avg:  // the caller divides
+    case ReduceOp::sum:
+    case ReduceOp::avg:  // the caller divides
       return MPI_SUM;
-    case RedOp::min:
+    case ReduceOp::min:
       return MPI_MIN;
-    case RedOp::max:
+    case ReduceOp::max:
       return MPI_MAX;
-    case RedOp::product:
+    case ReduceOp::product:
       return MPI_PROD;
-    case RedOp::band:
+    case ReduceOp::band:
       return MPI_BAND;
-    case RedOp::bor:
+    case ReduceOp::bor:
       return MPI_BOR;
-    case RedOp::bxor:
+    case ReduceOp::bxor:
       return MPI_BXOR;
   }
   return MPI_OP_NULL;

@@ -22,7 +22,7 @@ struct Process {
   bool ours_to_finalize = false;
   double exit_patience = 0;
   std::vector<MPI_Request> abandoned;
-  /// For float16 and bfloat16, by RedOp: sum, min, max, product.
+  /// For float16 and bfloat16, by ReduceOp: sum, min, max, product.
   MPI_Op half_ops[2][4];
 };
 Process& process();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/comm/tuned_backend.h"
+#include "trireme/comm/wrappers/tuned_backend.h"
 
 #include <algorithm>
 #include <deque>
 #include <exception>
 
 #include "trireme/base/check.h"
-#include "trireme/comm/forwarding_backend.h"
 #include "trireme/comm/hybrid/hosts.h"
 #include "trireme/comm/plan_run.h"
+#include "trireme/comm/wrappers/forwarding_backend.h"
 #include "trireme/store/store.h"
 
 namespace trireme::detail {
@@ -29,15 +29,18 @@ class TunedBackend final : public ForwardingBackend {
     if (progress_group()) progress_group()->leave(this);
   }
 
-  Token all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) override {
+  Token post(const Call& call) override {
+    if (call.op != Collective::all_reduce) return inner_->post(call);
+    const at::Tensor& t = *call.input;
     const auto fastest = table_.choose("all_reduce", size(), t.nbytes(), allowed_);
     const bool fits =
         t.numel() && inner_->supports(Collective::send, t.scalar_type(), t.device().type());
     if (!fits || fastest.value_or(Algorithm::direct) == Algorithm::direct)
-      return inner_->all_reduce(t, op, site);
+      return inner_->post(call);
     if (failure_) std::rethrow_exception(failure_);
     calls_.push_back({++number_,
-                      std::make_unique<PlannedAllReduce>(*inner_, t, op, *fastest, options_, site),
+                      std::make_unique<PlannedAllReduce>(*inner_, t, call.reduction, *fastest,
+                                                         options_, call.site),
                       {}});
     advance();
     return number_ <= complete_ ? Token{} : Token{number_, -1, kPlanned};
@@ -76,7 +79,7 @@ class TunedBackend final : public ForwardingBackend {
   }
   void when_complete(Token token, std::function<void()> done) override {
     if (token.kind != kPlanned) return inner_->when_complete(token, std::move(done));
-    for (Call& call : calls_)
+    for (Planned& call : calls_)
       if (call.number == token.number) {
         call.done = std::move(done);
         return;
@@ -85,7 +88,7 @@ class TunedBackend final : public ForwardingBackend {
   }
 
  private:
-  struct Call {
+  struct Planned {
     uint64_t number;
     std::unique_ptr<PlannedAllReduce> run;
     std::function<void()> done;
@@ -110,7 +113,7 @@ class TunedBackend final : public ForwardingBackend {
     if (moving_) return;  // one of them waits, and the progress_group asks
     guarded([&] {
       while (!calls_.empty() && calls_.front().run->advance(*inner_)) {
-        Call call = std::move(calls_.front());
+        Planned call = std::move(calls_.front());
         calls_.pop_front();
         complete_ = call.number;
         if (call.done) call.done();
@@ -121,7 +124,7 @@ class TunedBackend final : public ForwardingBackend {
   const TuningTable table_;
   std::function<bool(Algorithm)> allowed_;
   AlgorithmOptions options_;
-  std::deque<Call> calls_;
+  std::deque<Planned> calls_;
   uint64_t number_ = 0, complete_ = 0;
   std::exception_ptr failure_;
   bool moving_ = false;

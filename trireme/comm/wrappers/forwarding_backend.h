@@ -34,42 +34,7 @@ class ForwardingBackend : public Backend {
   at::Tensor shared(at::IntArrayRef sizes, at::TensorOptions options, int owner) override {
     return inner_->shared(sizes, options, owner);
   }
-  Token all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) override {
-    return inner_->all_reduce(t, op, site);
-  }
-  Token broadcast(const at::Tensor& t, int root, CallSite site) override {
-    return inner_->broadcast(t, root, site);
-  }
-  Token reduce(const at::Tensor& t, int root, ReduceOp op, CallSite site) override {
-    return inner_->reduce(t, root, op, site);
-  }
-  Token all_gather(const at::Tensor& output, const at::Tensor& input, CallSite site) override {
-    return inner_->all_gather(output, input, site);
-  }
-  Token reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
-                       CallSite site) override {
-    return inner_->reduce_scatter(output, input, op, site);
-  }
-  Token gather(const at::Tensor& output, const at::Tensor& input, int root,
-               CallSite site) override {
-    return inner_->gather(output, input, root, site);
-  }
-  Token scatter(const at::Tensor& output, const at::Tensor& input, int root,
-                CallSite site) override {
-    return inner_->scatter(output, input, root, site);
-  }
-  Token all_to_all(const at::Tensor& output, const at::Tensor& input,
-                   const std::vector<int64_t>& output_counts,
-                   const std::vector<int64_t>& input_counts, CallSite site) override {
-    return inner_->all_to_all(output, input, output_counts, input_counts, site);
-  }
-  Token send(const at::Tensor& t, int to, int tag, CallSite site) override {
-    return inner_->send(t, to, tag, site);
-  }
-  Token recv(const at::Tensor& t, int from, int tag, CallSite site) override {
-    return inner_->recv(t, from, tag, site);
-  }
-  Token barrier(CallSite site) override { return inner_->barrier(site); }
+  Token post(const Call& call) override { return inner_->post(call); }
   void wait(Token token, Duration timeout) override { inner_->wait(token, timeout); }
   bool completed(Token token) override { return inner_->completed(token); }
   int source(Token token) override { return inner_->source(token); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/comm/by_device.h"
+#include "trireme/comm/wrappers/by_device.h"
 
 #include <c10/core/Device.h>
 
@@ -40,44 +40,11 @@ class ByDevice final : public Backend {
     return parts_[index_of(options.device().type())].backend->empty(sizes, options);
   }
 
-  Token all_reduce(const at::Tensor& t, ReduceOp op, CallSite site) override {
-    return to(t, [&](Backend& b) { return b.all_reduce(t, op, site); });
+  Token post(const Call& call) override {
+    const at::Tensor* t = call.counted();
+    const size_t index = t ? index_of(t->device().type()) : 0;
+    return marked(parts_[index].backend->post(call), index);
   }
-  Token broadcast(const at::Tensor& t, int root, CallSite site) override {
-    return to(t, [&](Backend& b) { return b.broadcast(t, root, site); });
-  }
-  Token reduce(const at::Tensor& t, int root, ReduceOp op, CallSite site) override {
-    return to(t, [&](Backend& b) { return b.reduce(t, root, op, site); });
-  }
-  Token all_gather(const at::Tensor& output, const at::Tensor& input, CallSite site) override {
-    return to(input, [&](Backend& b) { return b.all_gather(output, input, site); });
-  }
-  Token reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
-                       CallSite site) override {
-    return to(input, [&](Backend& b) { return b.reduce_scatter(output, input, op, site); });
-  }
-  Token gather(const at::Tensor& output, const at::Tensor& input, int root,
-               CallSite site) override {
-    return to(input, [&](Backend& b) { return b.gather(output, input, root, site); });
-  }
-  Token scatter(const at::Tensor& output, const at::Tensor& input, int root,
-                CallSite site) override {
-    return to(output, [&](Backend& b) { return b.scatter(output, input, root, site); });
-  }
-  Token all_to_all(const at::Tensor& output, const at::Tensor& input,
-                   const std::vector<int64_t>& output_counts,
-                   const std::vector<int64_t>& input_counts, CallSite site) override {
-    return to(input, [&](Backend& b) {
-      return b.all_to_all(output, input, output_counts, input_counts, site);
-    });
-  }
-  Token send(const at::Tensor& t, int peer, int tag, CallSite site) override {
-    return to(t, [&](Backend& b) { return b.send(t, peer, tag, site); });
-  }
-  Token recv(const at::Tensor& t, int peer, int tag, CallSite site) override {
-    return to(t, [&](Backend& b) { return b.recv(t, peer, tag, site); });
-  }
-  Token barrier(CallSite site) override { return marked(parts_[0].backend->barrier(site), 0); }
 
   void wait(Token token, Duration timeout) override { of(token).wait(inner(token), timeout); }
   bool completed(Token token) override { return of(token).completed(inner(token)); }
@@ -115,11 +82,6 @@ class ByDevice final : public Backend {
   static Token marked(Token token, size_t index) {
     if (token.kind) token.kind |= static_cast<uint8_t>(index << kKindBits);
     return token;
-  }
-  template <class F>
-  Token to(const at::Tensor& t, F f) {
-    const size_t index = index_of(t.device().type());
-    return marked(f(*parts_[index].backend), index);
   }
   Backend& of(Token token) { return *parts_[token.kind >> kKindBits].backend; }
   static Token inner(Token token) {

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/comm/wrappers/recorded_backend.h"
+
+#include <exception>
+
+#include "trireme/base/error.h"
+#include "trireme/comm/call_words.h"
+#include "trireme/comm/flight/dump.h"
+#include "trireme/comm/local/ring_queue.h"
+#include "trireme/comm/wrappers/forwarding_backend.h"
+
+namespace trireme::detail {
+
+namespace {
+
+class RecordedBackend final : public ForwardingBackend {
+ public:
+  RecordedBackend(std::shared_ptr<Backend> inner, const std::string& group, int world_rank)
+      : ForwardingBackend(std::move(inner)),
+        ring_(new flight::Ring{}),
+        recorder_(ring_.get()),
+        dumper_(ring_.get(), {.backend = name(),
+                              .group = group,
+                              .rank = rank(),
+                              .size = size(),
+                              .world_rank = world_rank}) {}
+
+  // After a UsageError nothing was sent: a collective's number is free again.
+  Token post(const Call& call) override {
+    const bool pair = call.facts().is_message;
+    uint64_t number = calls_ + 1;
+    if (pair)
+      number = recorder_.pair(words_of(call), call.site);
+    else
+      recorder_.call(number, words_of(call), call.site);
+    const Token token = guarded([&] { return inner_->post(call); });
+    if (!pair) calls_ = number;
+    opened({token, number, pair});
+    return token;
+  }
+
+  void wait(Token token, Duration timeout) override {
+    guarded([&] { inner_->wait(token, timeout); });
+    finish(token);
+  }
+  bool completed(Token token) override {
+    const bool done = guarded([&] { return inner_->completed(token); });
+    if (done) finish(token);
+    return done;
+  }
+  void progress() override {
+    guarded([&] { inner_->progress(); });
+  }
+  void abort(const std::string& why, AbortKind kind) override {
+    if (!dumped_ && kind != AbortKind::other) dumped_ = dumper_.dump_failure(why.c_str());
+    inner_->abort(why, kind);
+  }
+  std::shared_ptr<Backend> subgroup(const std::vector<int>& members,
+                                    const std::string& group) override {
+    const auto me = static_cast<size_t>(rank());
+    return recorded_backend(inner_->subgroup(members, group), group,
+                            me < identity.world_ranks.size() ? identity.world_ranks[me] : rank());
+  }
+
+ private:
+  struct Open {
+    Token token;
+    uint64_t number;
+    bool pair;
+  };
+
+  /// Writes down what goes wrong for good; what is wrong with a call alone goes by.
+  template <class Body>
+  auto guarded(const Body& body) -> decltype(body()) {
+    try {
+      return body();
+    } catch (const UsageError&) {
+      throw;
+    } catch (const std::exception& e) {
+      if (!dumped_) dumped_ = dumper_.dump_failure(e.what());
+      throw;
+    }
+  }
+
+  void close(const Open& open) {
+    if (open.pair)
+      recorder_.pair_done(open.number);
+    else
+      recorder_.done(open.number);
+  }
+  void opened(const Open& open) {
+    if (open.token.kind == 0) return close(open);
+    open_.push(open);
+    // Nobody ever asked for these; the ring has forgotten them.
+    if (open_.size() > 2 * flight::kRecords) open_.erase(0);
+  }
+  void finish(Token token) {
+    for (size_t i = 0; i < open_.size(); ++i) {
+      const Open open = open_[i];
+      if (open.token.number != token.number || open.token.peer != token.peer ||
+          open.token.kind != token.kind)
+        continue;
+      close(open);
+      open_.erase(i);
+      return;
+    }
+  }
+
+  std::unique_ptr<flight::Ring> ring_;
+  flight::Recorder recorder_;
+  flight::Dumper dumper_;
+  uint64_t calls_ = 0;
+  local::RingQueue<Open> open_;
+  bool dumped_ = false;
+};
+
+}  // namespace
+
+std::shared_ptr<Backend> recorded_backend(std::shared_ptr<Backend> inner, const std::string& group,
+                                          int world_rank) {
+  return std::make_shared<RecordedBackend>(std::move(inner), group, world_rank);
+}
+
+}  // namespace trireme::detail
