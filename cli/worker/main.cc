@@ -34,13 +34,13 @@ void report(const std::exception& error) {
   const auto* ours = dynamic_cast<const Error*>(&error);
   if (const char* file = std::getenv("TORCHELASTIC_ERROR_FILE"); file && *file) {
     try {
-      launch::write_error_file(file, ours ? ours->kind() : "Error", told(error));
+      launch::write_error_file(file, ours ? ours->kind() : "Error", message_of(error));
       return;
     } catch (const std::exception& second) {
       log_error("{}", second.what());
     }
   }
-  log_error("{}", told(error));
+  log_error("{}", message_of(error));
 }
 
 }  // namespace

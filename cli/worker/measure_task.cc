@@ -28,7 +28,7 @@ int measure_task(const Words& words) {
         world, std::vector<int64_t>{m.weights, m.gradients, m.optimizer, m.activations, m.buffers,
                                     m.resident, m.shared});
   } catch (const std::exception& error) {
-    world.abort(told(error));
+    world.abort(message_of(error));
     throw;
   }
   if (world.rank() == 0) {

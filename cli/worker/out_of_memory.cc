@@ -43,7 +43,7 @@ std::string limits() {
 
 }  // namespace
 
-std::string told(const std::exception& error) {
+std::string message_of(const std::exception& error) {
   if (dynamic_cast<const Error*>(&error)) return brief(error);  // ours say what to do
   const std::string what = error.what();
   const int rank = thread_rank();

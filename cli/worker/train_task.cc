@@ -95,7 +95,7 @@ int train_task(const Words& words) {
     check_same_configuration(config, world);
     result = train(config, world, options);
   } catch (const std::exception& error) {
-    world.abort(told(error));
+    world.abort(message_of(error));
     throw;
   }
   if (!result.stopped) return kExitDone;

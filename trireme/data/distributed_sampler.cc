@@ -33,7 +33,7 @@ struct DistributedSampler::State {
   size_t epoch = 0;
   size_t index = 0;          // drawn
   size_t taken = 0;          // of those, by the loop
-  bool told = false;         // since the last reset(), somebody said so
+  bool reported = false;     // since the last reset(), somebody said so
   bool epoch_is_set = true;  // the next reset() begins `epoch` itself, not the one after it
   bool loaded = false;       // the next reset() keeps the position
   bool named = false;        // … even at the end of its epoch, which set_epoch() has named
@@ -79,7 +79,7 @@ void DistributedSampler::consumed(size_t samples) {
                     "is each batch counted once?",
                     s.taken, s.epoch, samples, s.index);
   s.taken += samples;
-  s.told = true;
+  s.reported = true;
 }
 
 void DistributedSampler::reset(detail::SamplerSize new_size) {
@@ -89,7 +89,7 @@ void DistributedSampler::reset(detail::SamplerSize new_size) {
     s.size = *new_size;
   }
   const bool keep = s.loaded && (s.named || s.index < s.num_samples());
-  s.loaded = s.named = s.told = false;
+  s.loaded = s.named = s.reported = false;
   if (keep) return;
   if (!s.epoch_is_set) ++s.epoch;
   s.epoch_is_set = false;
@@ -116,7 +116,7 @@ detail::SamplerBatch DistributedSampler::next(size_t batch_size) {
 void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
   const auto& s = *state_;
   check<UsageError>(
-      s.told || s.index == s.taken,
+      s.reported || s.index == s.taken,
       "DistributedSampler::save: {} samples of epoch {} are drawn, and nobody said how many of "
       "them the loop has taken: a loader with workers draws ahead. Loop over counted(*loader, "
       "sampler), or call sampler.consumed(samples) for each batch",
@@ -183,7 +183,7 @@ void DistributedSampler::load(torch::serialize::InputArchive& archive) {
                  num_samples());
   s.epoch = static_cast<size_t>(epoch);
   s.index = s.taken = static_cast<size_t>(index);
-  s.epoch_is_set = s.told = s.named = false;
+  s.epoch_is_set = s.reported = s.named = false;
   s.loaded = true;
 }
 

@@ -49,13 +49,13 @@ struct Worker {
   std::string error_file;
   std::optional<ErrorReport> report;
   std::string note;
-  bool told_to_stop = false;     // SIGTERM or SIGKILL of ours, before it ended
+  bool stop_requested = false;   // SIGTERM or SIGKILL of ours, before it ended
   bool killed = false;           // SIGKILL of ours
   bool ended_by_itself = false;  // before anybody asked the job to end
 
   bool failed() const {
     if (!ended || code == 0) return false;
-    if (!told_to_stop) return true;
+    if (!stop_requested) return true;
     // It was leaving because we said so; only its own report, or a crash, is worth telling.
     return report.has_value() || (code < 0 && code != -SIGTERM && !(killed && code == -SIGKILL));
   }
@@ -221,7 +221,7 @@ class Supervisor {
       term_sent_ = true;
       for (Worker& worker : workers_) {
         if (worker.ended) continue;
-        worker.told_to_stop = true;
+        worker.stop_requested = true;
         wake(worker, SIGTERM);
       }
     }
@@ -264,7 +264,7 @@ class Supervisor {
     stage_ = Stage::killed;
     for (Worker& worker : workers_) {
       if (worker.ended) continue;
-      worker.told_to_stop = worker.killed = true;
+      worker.stop_requested = worker.killed = true;
       ::kill(-worker.pid, SIGKILL);
     }
   }

@@ -15,8 +15,8 @@
 // Optimizers whose state lies in one flat buffer per kind, addressed by the ParameterTable, and
 // whose step is one fused pass over each parameter (LARS, LAMB: one that measures and one that
 // moves; Adafactor: two that measure). Results equal torch::optim's, where it has the optimizer, to
-// 1e-6; parameters share nothing with each other, so any split of the line gives the same bits
-// (LARS and LAMB: with NormParts; Adafactor's rows and columns cannot be split).
+// 1e-6; parameters share nothing with each other, so any split of the flat buffer gives the same
+// bits (LARS and LAMB: with NormParts; Adafactor's rows and columns cannot be split).
 //
 // Parameters: all float32 or all float64, contiguous, on one device (half-precision ones: see
 // optim/master_weights.h). One that is listed under two names is stepped once; patterns match
@@ -147,7 +147,7 @@ class TRIREME_API Optimizer {
   /// Parameters that have a gradient, checked. Call before anything is changed.
   Segments segments() const;
   static void zero_grad(const NamedTensors& parameters, bool set_to_none);
-  at::Tensor zeros() const;  // one element for each of the line
+  at::Tensor zeros() const;  // one element for each of the flat buffer
   void visit(StateVisitor& visitor, const std::string& kind, const at::Tensor& flat);
   void visit_steps(StateVisitor& visitor, std::vector<int64_t>& taken);
   /// By parameter: none of the patterns matches its name.

@@ -18,15 +18,15 @@ namespace trireme {
 
 struct ScatterOptions {
   ReduceOp op = ReduceOp::avg;
-  /// Who leaves when: a line whose gradients are all there, after those before it (the order of
-  /// lines is the same on every rank); or a line that launch() names (units of stage 3, whose order
-  /// is that of the graph).
-  enum class Leave { when_full, when_told } leave = Leave::when_full;
-  /// true (stage 1): each line has a gather buffer for good, in which gradients accumulate and this
-  /// rank's part stays. false: gather buffers are shared, and this rank's part has memory of its
-  /// own.
+  /// Who leaves when: a flat buffer whose gradients are all there, after those before it (the order
+  /// of flat buffers is the same on every rank); or a flat buffer that launch() names (units of
+  /// stage 3, whose order is that of the graph).
+  enum class Leave { when_full, when_launched } leave = Leave::when_full;
+  /// true (stage 1): each flat buffer has a gather buffer for good, in which gradients accumulate
+  /// and this rank's part stays. false: gather buffers are shared, and this rank's part has memory
+  /// of its own.
   bool keep_gather_buffers = false;
-  size_t gather_buffers_in_flight = 2;  // lines under way before the oldest is waited for
+  size_t gather_buffers_in_flight = 2;  // flat buffers under way before the oldest is waited for
   /// Reproducible mode: rounds of a step are leaves, added along the tree of design §3.
   bool tree = false;
   /// Ranks that hold the same shard (hybrid sharding); none: a group of one.
@@ -35,15 +35,16 @@ struct ScatterOptions {
   std::optional<at::ScalarType> wire{};  // dtype between ranks; none: the parameters'
 };
 
-/// Reduce-scatters gradients line by line while they become ready: afterwards each rank has its
-/// part of the sum (or mean) in the grad() of its shards (FlatParameters::shards), and p.grad() of
-/// the parameters is undefined. What a shard's grad() held before the round is added to.
+/// Reduce-scatters gradients one flat buffer at a time while they become ready: afterwards each
+/// rank has its part of the sum (or mean) in the grad() of its shards (FlatParameters::shards), and
+/// p.grad() of the parameters is undefined. What a shard's grad() held before the round is added
+/// to.
 ///
 /// A step may have several rounds (begin_step): micro-batches. Ranks exchange the record in the
 /// last one.
 ///
-/// Ranks: the same lines in the same order; open and close equally often; with when_told the same
-/// calls of launch(). One thread. Source: ZeRO, Rajbhandari et al. 2020.
+/// Ranks: the same flat buffers in the same order; open and close equally often; with when_launched
+/// the same calls of launch(). One thread. Source: ZeRO, Rajbhandari et al. 2020.
 class GradientScatter final : public GradientRound {
  public:
   /// The flats require gradients and outlive this object.
@@ -63,18 +64,18 @@ class GradientScatter final : public GradientRound {
   void ready(size_t i) override;
   /// Nothing to remember: p.grad() is empty between rounds, so what lies in it came outside of one.
   void accumulated_outside(size_t /*i*/) override {}
-  /// when_told: this line takes part in the round, or outside of one in the next.
-  void touch(size_t line);
-  /// when_told: it has got all that will come.
-  void launch(size_t line);
+  /// when_launched: this flat buffer takes part in the round, or outside of one in the next.
+  void touch(size_t buffer);
+  /// when_launched: it has got all that will come.
+  void launch(size_t buffer);
   /// Once its gradients are all there.
-  void launch_when_full(size_t line);
-  bool full(size_t line) const { return lines_[line].waiting == 0; }
+  void launch_when_full(size_t buffer);
+  bool full(size_t buffer) const { return buffers_[buffer].waiting == 0; }
   void close() override;
   void reset() override;
 
-  /// The last round was a step's last, and what ranks told is there.
-  bool step_done() const { return told_ && !open_; }
+  /// The last round was a step's last, and its record has been read.
+  bool step_done() const { return record_sent_ && !open_; }
   /// Of the last step.
   const RoundRecord& record() const { return record_; }
   RoundRecord& record() { return record_; }
@@ -92,7 +93,7 @@ class GradientScatter final : public GradientRound {
   const std::vector<FlatParameters*>& flats() const { return flats_; }
 
  private:
-  struct Line {
+  struct FlatBuffer {
     size_t first = 0;                // index of its first parameter
     at::Tensor home;                 // this rank's part of the gradient
     at::Tensor gather_buffer;        // everybody's, while gradients arrive and are reduced
@@ -105,21 +106,21 @@ class GradientScatter final : public GradientRound {
     Work work;
   };
   struct Slot {
-    size_t line = 0, member = 0;
+    size_t buffer = 0, member = 0;
     int got = 0;
     bool used = false;           // in a round of this step
     std::optional<bool> finite;  // where it was seen on the way in
   };
 
-  at::ScalarType wire_of(size_t line) const;
-  void take_gather_buffer(size_t line);
-  void prepare(size_t line);
+  at::ScalarType wire_of(size_t buffer) const;
+  void take_gather_buffer(size_t buffer);
+  void prepare(size_t buffer);
   void fill(size_t i);
-  void leave(size_t line);
+  void leave(size_t buffer);
   void leave_full();
   void send_record();
-  void scattered(size_t line);
-  void settle(size_t line);
+  void scattered(size_t buffer);
+  void settle(size_t buffer);
   void settle_oldest();
   void bind_shards();
   [[noreturn]] void refuse(const std::string& what);
@@ -131,12 +132,12 @@ class GradientScatter final : public GradientRound {
   RoundRecord::Fact not_finite_;
   GatherBufferPool pool_;
   std::optional<GradientTree> tree_;
-  std::vector<Line> lines_;
+  std::vector<FlatBuffer> buffers_;
   std::vector<Slot> slots_;
   std::deque<size_t> under_way_;
   int expected_ = 1, rounds_ = 1, round_ = 0;
-  bool open_ = false, told_ = false;
-  size_t next_ = 0;       // when_full: the line that leaves next
+  bool open_ = false, record_sent_ = false;
+  size_t next_ = 0;       // when_full: the flat buffer that leaves next
   double first_bad_ = 0;  // this rank's first parameter that was not finite, its index + 1
   Stats stats_;
 };

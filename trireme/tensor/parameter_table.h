@@ -12,7 +12,7 @@
 #include "trireme/base/export.h"
 
 // The one address space in which grad, optim, shard and checkpoint speak of ranges: parameters in
-// name order of the module's registration, each at an element offset in one flat line.
+// name order of the module's registration, each at an element offset in one flat buffer.
 namespace trireme {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
@@ -21,7 +21,7 @@ struct ParameterEntry {
   std::string name;
   std::vector<int64_t> shape;
   at::ScalarType dtype;
-  int64_t offset = 0;  // elements, in the flat line
+  int64_t offset = 0;  // elements, in the flat buffer
   int64_t numel = 0;
   int option_group = 0;  // index into the optimizer's option groups
 };

@@ -45,7 +45,7 @@ class TRIREME_API ErrorFeedback {
   };
   std::vector<Place> places_;
   int rank_, ranks_;
-  at::Tensor line_;
+  at::Tensor flat_;
 };
 
 }  // namespace trireme
