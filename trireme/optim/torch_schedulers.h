@@ -85,6 +85,7 @@ class TRIREME_API Scheduler {
   std::vector<double> base_lrs_, last_lr_;
 
  private:
+  friend class ScheduleChain;
   friend class SequentialLR;
   friend class ChainedScheduler;
   void restart();  // at step 0, by first_rates()
@@ -96,118 +97,84 @@ TRIREME_API torch::serialize::OutputArchive& operator<<(torch::serialize::Output
 TRIREME_API torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archive,
                                                        Scheduler& schedule);
 
-/// factor(step), times the initial rate; one function for all groups or one for each.
-class TRIREME_API LambdaLR : public Scheduler {
+/// A schedule that derives each group's rate from that group alone: the classes below differ only
+/// in their constructors.
+class TRIREME_API GroupSchedule : public Scheduler {
+ protected:
+  struct Group {
+    size_t index = 0;
+    double lr = 0, base_lr = 0;  // the rate now, and the initial one
+  };
+  using Rate = std::function<double(int64_t step, const Group& group)>;
+  /// `next`: the rate at a step, given that of the step before. `first`: the rate with which
+  /// SequentialLR begins the schedule; empty: next() at step 0.
+  GroupSchedule(const char* type, ParamGroups groups, Rate next, Rate first = {});
+  std::vector<double> next_rates() override;
+  std::vector<double> first_rates() override;
+
+ private:
+  std::vector<double> each(const Rate& rate) const;
+  Rate next_, first_;
+};
+
+/// The initial rate times factor(step); one function for all groups, or one for each.
+class TRIREME_API LambdaLR : public GroupSchedule {
  public:
   using Factor = std::function<double(int64_t step)>;
   LambdaLR(ParamGroups groups, Factor factor);
   LambdaLR(ParamGroups groups, std::vector<Factor> factors);
-
- protected:
-  std::vector<double> next_rates() override;
-  std::vector<Factor> factors_;
 };
 
 /// The rate times factor(step), from step 1 on.
-class TRIREME_API MultiplicativeLR : public Scheduler {
+class TRIREME_API MultiplicativeLR : public GroupSchedule {
  public:
   using Factor = LambdaLR::Factor;
   MultiplicativeLR(ParamGroups groups, Factor factor);
   MultiplicativeLR(ParamGroups groups, std::vector<Factor> factors);
-
- protected:
-  std::vector<double> next_rates() override;
-  std::vector<double> first_rates() override { return now(); }
-  std::vector<Factor> factors_;
 };
 
-class TRIREME_API StepLR : public Scheduler {
+class TRIREME_API StepLR : public GroupSchedule {
  public:
   StepLR(ParamGroups groups, int64_t step_size, double gamma = 0.1);
-
- protected:
-  std::vector<double> next_rates() override;
-  std::vector<double> first_rates() override;
-  int64_t step_size_;
-  double gamma_;
 };
 
 /// A milestone given twice counts twice.
-class TRIREME_API MultiStepLR : public Scheduler {
+class TRIREME_API MultiStepLR : public GroupSchedule {
  public:
   MultiStepLR(ParamGroups groups, std::vector<int64_t> milestones, double gamma = 0.1);
-
- protected:
-  std::vector<double> next_rates() override;
-  std::vector<double> first_rates() override;
-  std::vector<int64_t> milestones_;
-  double gamma_;
 };
 
-class TRIREME_API ConstantLR : public Scheduler {
+class TRIREME_API ConstantLR : public GroupSchedule {
  public:
   ConstantLR(ParamGroups groups, double factor = 1.0 / 3, int64_t total_iters = 5);
-
- protected:
-  std::vector<double> next_rates() override;
-  std::vector<double> first_rates() override;
-  double factor_;
-  int64_t total_iters_;
 };
 
-class TRIREME_API LinearLR : public Scheduler {
+class TRIREME_API LinearLR : public GroupSchedule {
  public:
   LinearLR(ParamGroups groups, double start_factor = 1.0 / 3, double end_factor = 1.0,
            int64_t total_iters = 5);
-
- protected:
-  std::vector<double> next_rates() override;
-  std::vector<double> first_rates() override;
-  double start_factor_, end_factor_;
-  int64_t total_iters_;
 };
 
-class TRIREME_API ExponentialLR : public Scheduler {
+class TRIREME_API ExponentialLR : public GroupSchedule {
  public:
   ExponentialLR(ParamGroups groups, double gamma);
-
- protected:
-  std::vector<double> next_rates() override;
-  std::vector<double> first_rates() override;
-  double gamma_;
 };
 
-class TRIREME_API PolynomialLR : public Scheduler {
+class TRIREME_API PolynomialLR : public GroupSchedule {
  public:
   PolynomialLR(ParamGroups groups, int64_t total_iters = 5, double power = 1.0);
-
- protected:
-  std::vector<double> next_rates() override;
-  std::vector<double> first_rates() override;
-  int64_t total_iters_;
-  double power_;
 };
 
-/// Beyond T_max the cosine goes up again, as torch's.
-class TRIREME_API CosineAnnealingLR : public Scheduler {
+/// Beyond T_max the cosine rises again, as in torch.
+class TRIREME_API CosineAnnealingLR : public GroupSchedule {
  public:
   CosineAnnealingLR(ParamGroups groups, int64_t T_max, double eta_min = 0);
-
- protected:
-  std::vector<double> next_rates() override;
-  std::vector<double> first_rates() override;
-  int64_t T_max_;
-  double eta_min_;
 };
 
-class TRIREME_API CosineAnnealingWarmRestarts : public Scheduler {
+class TRIREME_API CosineAnnealingWarmRestarts : public GroupSchedule {
  public:
   CosineAnnealingWarmRestarts(ParamGroups groups, int64_t T_0, int64_t T_mult = 1,
                               double eta_min = 0);
-
- protected:
-  std::vector<double> next_rates() override;
-  WarmRestartsForm form_;
 };
 
 struct OneCycleLROptions {
@@ -270,39 +237,41 @@ class TRIREME_API CyclicLR : public Scheduler {
   std::vector<double> max_lrs_, base_momentums_, max_momentums_;
 };
 
-/// One schedule after the other: number i until milestones[i], each with a time of its own. Not of
-/// chains, as torch's.
-class TRIREME_API SequentialLR : public Scheduler {
+/// A schedule made of schedules, which were all made from one ParamGroups.
+class TRIREME_API ScheduleChain : public Scheduler {
+ protected:
+  ScheduleChain(const char* type, std::vector<std::shared_ptr<Scheduler>> schedulers);
+  std::vector<double> next_rates() override;
+  void visit(StateVisitor& visitor, const std::string& prefix) override;
+  std::vector<std::shared_ptr<Scheduler>> schedulers_;
+
+ private:
+  bool is_chain() const override { return true; }
+};
+
+/// One schedule after the other: number i until milestones[i], each counting its own steps from 0.
+/// Chains cannot be among them, as in torch.
+class TRIREME_API SequentialLR : public ScheduleChain {
  public:
-  /// The schedules are made, in this order, of one ParamGroups.
   SequentialLR(std::vector<std::shared_ptr<Scheduler>> schedulers, std::vector<int64_t> milestones);
   void step() override;
 
  protected:
-  std::vector<double> next_rates() override;
-  void visit(StateVisitor& visitor, const std::string& prefix) override;
   void loaded() override;
 
  private:
-  bool is_chain() const override { return true; }
-  std::vector<std::shared_ptr<Scheduler>> schedulers_;
+  size_t active() const;
   std::vector<int64_t> milestones_;
 };
 
-/// All of them at each step, in this order: their factors multiply.
-class TRIREME_API ChainedScheduler : public Scheduler {
+/// Steps all of its schedules at each step, in this order: their factors multiply.
+class TRIREME_API ChainedScheduler : public ScheduleChain {
  public:
   explicit ChainedScheduler(std::vector<std::shared_ptr<Scheduler>> schedulers);
   void step() override;
 
  protected:
-  std::vector<double> next_rates() override;
-  void visit(StateVisitor& visitor, const std::string& prefix) override;
   void loaded() override;
-
- private:
-  bool is_chain() const override { return true; }
-  std::vector<std::shared_ptr<Scheduler>> schedulers_;
 };
 
 }  // namespace trireme::lr_scheduler
