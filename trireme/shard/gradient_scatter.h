@@ -18,27 +18,26 @@ namespace trireme {
 
 struct ScatterOptions {
   ReduceOp op = ReduceOp::avg;
-  /// Who leaves when: a flat buffer whose gradients are all there, after those before it (the order
-  /// of flat buffers is the same on every rank); or a flat buffer that launch() names (units of
-  /// stage 3, whose order is that of the graph).
+  /// When a flat buffer is reduced: once all its gradients are there and those before it have been
+  /// launched (the order of flat buffers is the same on every rank); or when launch() names it
+  /// (units of stage 3, whose order is that of the graph).
   enum class Leave { when_full, when_launched } leave = Leave::when_full;
-  /// true (stage 1): each flat buffer has a gather buffer for good, in which gradients accumulate
-  /// and this rank's part stays. false: gather buffers are shared, and this rank's part has memory
-  /// of its own.
+  /// true (stage 1): each flat buffer has a permanent gather buffer, in which gradients accumulate
+  /// and which contains this rank's part. false: gather buffers are pooled, and this rank's part
+  /// has memory of its own.
   bool keep_gather_buffers = false;
-  size_t gather_buffers_in_flight = 2;  // flat buffers under way before the oldest is waited for
+  size_t gather_buffers_in_flight = 2;  // flat buffers in flight before the oldest is waited for
   /// Reproducible mode: rounds of a step are leaves, added along the tree of design §3.
   bool tree = false;
   /// Ranks that hold the same shard (hybrid sharding); none: a group of one.
   Group replicas{};
-  Group world{};                         // all of them, for the record; none: the group
+  Group world{};                         // all ranks, for the record; none: the group
   std::optional<at::ScalarType> wire{};  // dtype between ranks; none: the parameters'
 };
 
-/// Reduce-scatters gradients one flat buffer at a time while they become ready: afterwards each
-/// rank has its part of the sum (or mean) in the grad() of its shards (FlatParameters::shards), and
-/// p.grad() of the parameters is undefined. What a shard's grad() held before the round is added
-/// to.
+/// Reduce-scatters gradients one flat buffer at a time as they become ready: afterwards each rank
+/// has its part of the sum (or mean), added to the previous grad() of its shards
+/// (FlatParameters::shards), and p.grad() of the parameters is undefined.
 ///
 /// A step may have several rounds (begin_step): micro-batches. Ranks exchange the record in the
 /// last one.
@@ -57,31 +56,32 @@ class GradientScatter final : public GradientRound {
 
   /// Contributions that complete a gradient, of every parameter, in each round to come.
   void expect(int contributions);
-  /// The next rounds make up one step.
+  /// The next `rounds` rounds make up one step.
   void begin_step(int rounds);
   void open() override;
   bool is_open() const override { return open_; }
   void ready(size_t i) override;
-  /// Nothing to remember: p.grad() is empty between rounds, so what lies in it came outside of one.
+  /// Nothing to do: p.grad() is undefined between rounds, so anything in it was accumulated outside
+  /// a round.
   void accumulated_outside(size_t /*i*/) override {}
-  /// when_launched: this flat buffer takes part in the round, or outside of one in the next.
+  /// when_launched: this flat buffer takes part in the current round or, outside one, in the next.
   void touch(size_t buffer);
-  /// when_launched: it has got all that will come.
+  /// when_launched: all contributions to this flat buffer have arrived.
   void launch(size_t buffer);
-  /// Once its gradients are all there.
+  /// Launches it once all its gradients are there.
   void launch_when_full(size_t buffer);
   bool full(size_t buffer) const { return buffers_[buffer].waiting == 0; }
   void close() override;
   void reset() override;
 
-  /// The last round was a step's last, and its record has been read.
+  /// Whether the last round was a step's last and its record has been read.
   bool step_done() const { return record_sent_ && !open_; }
-  /// Of the last step.
+  /// The record of the last step.
   const RoundRecord& record() const { return record_; }
   RoundRecord& record() { return record_; }
   struct Found {
-    int rank = -1;         // the lowest that brought a NaN or an infinity; -1: none
-    size_t parameter = 0;  // its first one
+    int rank = -1;         // the lowest rank with a NaN or an infinity; -1: none
+    size_t parameter = 0;  // the first such parameter of that rank
   };
   Found not_finite() const;
 
