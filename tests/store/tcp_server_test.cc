@@ -147,7 +147,7 @@ TEST(store_tcp_server, another_program_behind_the_port_is_recognised) {
   });
   auto what =
       what_of<UsageError>([&] { TcpStore::connect(listener.endpoint(), with(kSecret), soon()); });
-  EXPECT_TRUE(has(what, "no store of Trireme's")) << what;
+  EXPECT_TRUE(has(what, "is not a Trireme store")) << what;
   web.get();
 }
 

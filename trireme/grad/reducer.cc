@@ -194,7 +194,7 @@ void Reducer::lay_out_in_rank0_order() {
 }
 
 void Reducer::lay_out(const BucketSizes& sizes, BucketOrder order) {
-  check<UsageError>(!open_, "buckets cannot be laid out anew inside a round");
+  check<UsageError>(!open_, "buckets cannot be rearranged during a round");
   options_.sizes = sizes;
   std::vector<int> sequence = order_;
   if (order == BucketOrder::registration || order_.empty()) {
@@ -219,7 +219,8 @@ void Reducer::state(StateVisitor& visitor) {
   std::sort(sorted.begin(), sorted.end());
   for (size_t i = 0; i < size(); ++i)
     check<Corrupt>(sorted[i] == static_cast<int>(i),
-                   "reducer.order is no order of {} parameters: take another checkpoint", size());
+                   "reducer.order is not an order of {} parameters: use another checkpoint",
+                   size());
   order_ = std::move(now);
   memory_->lay_out(order_, options_.sizes, options_.delayed);
 }

@@ -88,8 +88,8 @@ std::optional<LockOwner> read_lock(std::string_view text, const std::string& pat
       ours, "{} does not say which job has the folder: if none runs in it, remove that file", path);
   const int64_t version = json["version"].get<int64_t>();
   check<UsageError>(version <= kRunLockVersion,
-                    "{} is of version {}, and this program knows version {}: a newer trireme has "
-                    "the folder; wait for it, or use that one",
+                    "{} has version {}, and this program knows version {}: a newer trireme is "
+                    "using the folder; wait for it, or use that version",
                     path, version, kRunLockVersion);
   auto text_of = [&](const char* key) {
     return json.contains(key) && json[key].is_string() ? json[key].get<std::string>() : "";
@@ -142,9 +142,8 @@ bool RunLock::try_once(const RunLockOptions& options, Deadline deadline) {
           folder_, described(*owner));
     case LockAnswer::refuse_elsewhere:
       fail<ResourceError>(
-          "{} is another job's: {} has it, and from this host nobody can see whether it still "
-          "runs. Give this one another --run-dir; if that job is gone, --take-over takes the "
-          "folder",
+          "{} belongs to another job: {} has it, and this host cannot tell whether it still runs. "
+          "Give this job another --run-dir; if that job is gone, --take-over takes the folder",
           folder_, described(*owner));
     case LockAnswer::wait:
       check<ResourceError>(

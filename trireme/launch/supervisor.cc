@@ -163,8 +163,10 @@ class Supervisor {
       first_signal_ = n;
       signal_at_ = Clock::now();
       if (stage_ == Stage::running) {
-        log_info("{}: told the workers; they have {:.0f} s to leave (once more stops them at once)",
-                 signal_name(n), std::chrono::duration<double>(options_.shutdown_timeout).count());
+        log_info(
+            "{}: asked the workers to stop; they have {:.0f} s (a second signal stops them at "
+            "once)",
+            signal_name(n), std::chrono::duration<double>(options_.shutdown_timeout).count());
         for (Worker& worker : workers_)
           if (!worker.ended) wake(worker, n);
         kill_at_ = Deadline::after(options_.shutdown_timeout);
@@ -248,7 +250,7 @@ class Supervisor {
         ::kill(-worker.pid, SIGCONT);
         continue;
       }
-      log_warn("worker {} (pid {}) is stopped and does not go on: the workers are killed",
+      log_warn("worker {} (pid {}) is stopped and does not continue: the workers are killed",
                worker.rank, worker.pid);
       return kill_all();
     }

@@ -187,8 +187,8 @@ std::string refusal_sentence(const std::string& other, const Refused& refused, b
     case Refusal::wrong_secret:
       return start +
              "wrong secret. Give every rank of the job the same secret (TRIREME_SECRET_FILE, or "
-             "~/.config/trireme/secret); if it is the same, somebody between the two alters what "
-             "they say";
+             "~/.config/trireme/secret); if it is the same, something between the two alters the "
+             "traffic";
     case Refusal::secret_required:
       return start +
              "the job has a secret, and this rank came without one. Set TRIREME_SECRET_FILE on "

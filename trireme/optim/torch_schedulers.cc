@@ -16,7 +16,7 @@ namespace {
 double as_double(int64_t n) { return static_cast<double>(n); }
 
 void check_factor(const char* type, const char* name, double factor) {
-  check<UsageError>(factor >= 0 && factor <= 1, "{}: {} is {}: it must lie in [0, 1]", type, name,
+  check<UsageError>(factor >= 0 && factor <= 1, "{}: {} is {}: it must be in [0, 1]", type, name,
                     factor);
 }
 
@@ -136,13 +136,15 @@ void Scheduler::state(StateVisitor& visitor) {
 void Scheduler::visit(StateVisitor& visitor, const std::string& prefix) {
   std::string type = type_;
   visitor.value(prefix + "type", type);
-  check<UsageError>(type == type_, "learning-rate schedule: the state is of a {}, this is a {}",
-                    type, type_);
+  check<UsageError>(type == type_,
+                    "learning-rate schedule: the state belongs to a {}, and this is a {}", type,
+                    type_);
   int64_t groups = static_cast<int64_t>(groups_.size());
   visitor.value(prefix + "groups", groups);
-  check<UsageError>(groups == static_cast<int64_t>(groups_.size()),
-                    "learning-rate schedule: the state is of {} parameter groups, here are {}",
-                    groups, groups_.size());
+  check<UsageError>(
+      groups == static_cast<int64_t>(groups_.size()),
+      "learning-rate schedule: the state has {} parameter groups, and this schedule {}", groups,
+      groups_.size());
   visitor.value(prefix + "last_epoch", last_epoch_);
   for (size_t i = 0; i < base_lrs_.size(); ++i) {
     visitor.value(prefix + "base_lr." + std::to_string(i), base_lrs_[i]);

@@ -122,9 +122,9 @@ FullySharded::Unit& FullySharded::Impl::add(const std::string& name, torch::nn::
     if (const auto it = taken.find(p); it != taken.end()) {
       const bool same_unit = it->second.unit == name;
       check<UsageError>(same_unit || it->second.has(full),
-                        "FullySharded: parameter '{}' of {} is '{}' of {}. A tied "
-                        "weight lies in one unit: leave both users to the root (or, if it is no "
-                        "other one, give unit() the module's path as its name)",
+                        "FullySharded: parameter '{}' of {} is '{}' of {}. A tied weight must be "
+                        "in one unit: leave both of its users to the root (or, if they are one "
+                        "module, give unit() the module's path as its name)",
                         full, unit_text(name), it->second.names[0], unit_text(it->second.unit));
       if (!it->second.has(full)) {
         tied.push_back({full, it->second.names[0]});
