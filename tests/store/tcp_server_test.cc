@@ -101,7 +101,7 @@ TEST(store_tcp_server, a_wrong_secret_hears_so_at_once_and_the_server_too) {
   EXPECT_TRUE(has(what_of<UsageError>([&] {
                     TcpStore::connect(server.endpoints()[0], {"job", {}}, soon());
                   }),
-                  "came without one"));
+                  "does not have it"));
   EXPECT_TRUE(has(what_of<UsageError>([&] {
                     TcpStore::connect(server.endpoints()[0], with(kSecret, "b"), soon());
                   }),

@@ -329,10 +329,7 @@ void GradientScatter::reset() {
 }
 
 GradientScatter::Found GradientScatter::not_finite() const {
-  const auto all = record_.of(not_finite_);
-  for (size_t r = 0; r < all.size(); ++r)
-    if (all[r] != 0) return {static_cast<int>(r), static_cast<size_t>(all[r]) - 1};
-  return {};
+  return first_non_finite(record_, not_finite_);
 }
 
 GradientScatter::Stats GradientScatter::stats() const {

@@ -10,6 +10,7 @@
 #include "trireme/comm/group.h"
 #include "trireme/grad/gradient_tree.h"
 #include "trireme/grad/rounds/gradient_round.h"
+#include "trireme/grad/rounds/non_finite.h"
 #include "trireme/grad/rounds/round_record.h"
 #include "trireme/shard/flat_parameters.h"
 #include "trireme/shard/gather_buffer_pool.h"
@@ -79,10 +80,7 @@ class GradientScatter final : public GradientRound {
   /// The record of the last step.
   const RoundRecord& record() const { return record_; }
   RoundRecord& record() { return record_; }
-  struct Found {
-    int rank = -1;         // the lowest rank with a NaN or an infinity; -1: none
-    size_t parameter = 0;  // the first such parameter of that rank
-  };
+  using Found = NonFinite;
   Found not_finite() const;
 
   struct Stats {
