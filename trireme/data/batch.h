@@ -14,8 +14,8 @@ namespace trireme {
 /// t] tokens (int64).
 struct MicroBatch {
   at::Tensor input, target;
-  std::vector<int64_t>
-      samples;         // global id of each row in the epoch's order; dropout is keyed by it
+  /// Global id of each row in the epoch's order; dropout is keyed by it.
+  std::vector<int64_t> samples;
   int64_t weight = 0;  // what the loss is a mean over: samples, or tokens; 0: it does not count
   std::vector<int64_t> row_weights = {};  // one per row where they differ; empty: all equal
 };

@@ -47,8 +47,8 @@ struct MeshAxes {
   MeshAxes(std::vector<MeshAxis> axes, std::vector<MeshFold> folds = {},
            std::vector<MeshFlat> flats = {})
       : axes(std::move(axes)), folds(std::move(folds)), flats(std::move(flats)) {}
-  std::vector<MeshAxis>
-      axes;  // slowest to fastest: neighbours on the last axis are ranks r and r + 1
+  /// Slowest to fastest: neighbours on the last axis are ranks r and r + 1.
+  std::vector<MeshAxis> axes;
   std::vector<MeshFold> folds;
   std::vector<MeshFlat> flats;  // in addition to the usual ones
 };
@@ -237,8 +237,8 @@ class MeshShape {
  private:
   struct Axis {
     MeshAxis axis;
-    uint64_t over =
-        0;           // for an axis of a fold: the axes that it divides anew; 0: an axis of the mesh
+    /// For an axis of a fold: the axes that it divides anew; 0: an axis of the mesh.
+    uint64_t over = 0;
     int stride = 1;  // in ranks; for an axis of a fold: in positions on `over`
     int fold = 0;    // number of the fold, from 1; 0: none
     Axis(MeshAxis axis, uint64_t over, int stride, int fold)

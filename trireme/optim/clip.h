@@ -39,8 +39,8 @@ TRIREME_API void clip_grad_value_(const NamedTensors& parameters, double clip_va
 
 struct GradNorm {
   double norm = 0;  // of the scaled gradients; NaN or infinite when `finite` is false
-  double coefficient =
-      1;  // min(1, max_norm / (norm + 1e-6)); 1 when clipping is off or `finite` is false
+  /// The factor min(1, max_norm / (norm + 1e-6)); 1 when clipping is off or `finite` is false.
+  double coefficient = 1;
   bool finite = true;  // whether every gradient element is finite
 };
 

@@ -20,8 +20,8 @@ struct LossScaleOptions {
   double backoff = 0.5;    // factor after an overflow that hysteresis does not absorb
   int64_t window = 1000;   // loss_scale_window
   int64_t hysteresis = 2;  // overflows until the first back-off: hysteresis - 1 are absorbed
-  bool consecutive_hysteresis =
-      false;             // each good step (not only each growth) restores the hysteresis
+  /// Each good step (not only each growth) restores the hysteresis.
+  bool consecutive_hysteresis = false;
   double min_scale = 1;  // min_loss_scale
 };
 

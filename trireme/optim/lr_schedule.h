@@ -27,8 +27,8 @@ struct ScheduleOptions {
   std::optional<int64_t> warmup_num_steps = {};  // ours: 0; DeepSpeed's: 1000, and at least 2
   /// Required by linear, cosine, polynomial, WSD, WarmupDecayLR and WarmupCosineLR.
   std::optional<int64_t> total_num_steps = {};
-  std::optional<double> min_ratio =
-      {};  // ours except constant: the lowest rate, as a fraction of lr; 0
+  /// Ours except constant: the lowest rate, as a fraction of lr; 0.
+  std::optional<double> min_ratio = {};
   std::optional<double> power = {};             // polynomial: 1
   std::optional<int64_t> decay_num_steps = {};  // WSD, required: the last steps, which decay
   /// WSD: "linear" (default), "cosine", "exponential", "minus_sqrt".
@@ -54,8 +54,8 @@ struct ScheduleOptions {
 
   std::optional<int64_t> step_size = {};                // StepLR, required
   std::optional<std::vector<int64_t>> milestones = {};  // MultiStepLR, required
-  std::optional<double> gamma =
-      {};  // StepLR, MultiStepLR: 0.1; ExponentialLR: required; CyclicLR: 1
+  /// StepLR, MultiStepLR: 0.1; ExponentialLR: required; CyclicLR: 1.
+  std::optional<double> gamma = {};
   std::optional<int64_t> T_max = {};                // CosineAnnealingLR, required
   std::optional<int64_t> T_0 = {};                  // CosineAnnealingWarmRestarts, required
   std::optional<int64_t> T_mult = {};               // CosineAnnealingWarmRestarts: 1

@@ -26,7 +26,7 @@ class OutputArchive;
 //   optimizer.step();
 //   schedule.step();                      // once an epoch, or once a step: as torch's
 //
-// With an optimizer of ours, whose step() takes the rate:
+// With one of our optimizers, whose step() takes the rate:
 //
 //   trireme::lr_scheduler::StepLR schedule(0.1, 30);
 //   optimizer->step(schedule.lr());

@@ -37,8 +37,8 @@ class FullyShardedModule {
     std::tuple<std::decay_t<Args>...> given(std::forward<Args>(args)...);
     std::vector<at::Tensor> inputs;
     detail::each_tensor(given, [&](at::Tensor& t) { inputs.push_back(t); });
-    std::optional<Result>
-        result;  // first as the module returned it, then with the unit's tensors in it
+    /// First as the module returned it, then with the unit's tensors in it.
+    std::optional<Result> result;
     const std::vector<at::Tensor> outputs = unit_->run(
         [&](const std::vector<at::Tensor>& entered) {
           size_t next = 0;

@@ -15,8 +15,8 @@ namespace trireme {
 
 struct ShardFileOptions {
   OffloadFileOptions file = {};
-  int buffer_count =
-      5;  // buffers between the file and the units (2 or more); DeepSpeed's buffer_count
+  /// Buffers between the file and the units (2 or more); DeepSpeed's buffer_count.
+  int buffer_count = 5;
   /// Limit for the size of a buffer, which is that of the largest shard of a unit.
   int64_t buffer_elements = 100'000'000;
   /// The first shards, up to this many elements in total, stay in memory: DeepSpeed's max_in_cpu.

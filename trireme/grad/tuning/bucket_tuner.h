@@ -28,8 +28,8 @@ struct TunerOptions {
                   // buckets are rearranged
   int pairs = 5;  // measurements per candidate, each paired with one of the best setting so far
   double gain = 0.02;  // fraction of the time that a candidate must save to be chosen
-  double hopeless =
-      0.10;  // fraction by which a candidate may lose its first pair before it is dropped
+  /// Fraction by which a candidate may lose its first pair before it is dropped.
+  double hopeless = 0.10;
   double budget = 0.02;  // fraction of the total time so far that trials may have cost
 };
 
