@@ -161,7 +161,7 @@ TEST(checkpoint_index, what_does_not_hold_together_is_named) {
   EXPECT_TRUE(contains(corruption(with(text, "\"double\":0.1", "\"float\":0.1")), "value 'd'"));
   EXPECT_TRUE(
       contains(corruption(with(text, "\"hex\":\"ff0080\"", "\"hex\":\"ff008\"")), "hexadecimal"));
-  EXPECT_TRUE(contains(corruption(with(text, "\"world\": 2", "\"step\": 2")), "stands twice"));
+  EXPECT_TRUE(contains(corruption(with(text, "\"world\": 2", "\"step\": 2")), "occurs twice"));
 }
 
 TEST(checkpoint_index, parts_that_do_not_hold_together_are_named) {

@@ -138,7 +138,7 @@ TEST(checkpoint_safetensors, every_kind_of_damage_is_named) {
   EXPECT_TRUE(contains(refusal(file_of(R"({"w":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)"
                                        R"("w":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
                                        "")),
-                       "stands twice"));
+                       "occurs twice"));
   EXPECT_TRUE(contains(refusal(file_of(R"({"a":{"dtype":"U8","shape":[5],"data_offsets":[0,5]},)"
                                        R"("b":{"dtype":"U8","shape":[5],"data_offsets":[3,8]}})",
                                        eight)),

@@ -166,7 +166,7 @@ TEST(checkpoint_sharded, another_layout_is_refused_naming_both_and_nothing_is_to
     });
     EXPECT_TRUE(contains(text, "[" + saved.layout() + "] of 2 ranks") &&
                 contains(text, "[" + other.layout() + "]") &&
-                contains(text, "resume with the layout it was saved with"))
+                contains(text, "resume with the layout with which it was saved"))
         << text;
     EXPECT_TRUE(state.same_as(SplitState(other, -1)));
   }

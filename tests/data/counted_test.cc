@@ -219,7 +219,7 @@ TEST(data_counted, an_archive_of_version_1_is_read_with_a_warning) {
   set_log_sink({});
   EXPECT_EQ(sampler.epoch(), 3u);
   EXPECT_EQ(sampler.position(), 7u);
-  EXPECT_NE(warned.find("counted what was drawn"), std::string::npos) << warned;
+  EXPECT_NE(warned.find("counted the samples drawn"), std::string::npos) << warned;
 }
 
 TEST(data_counted, an_archive_of_a_newer_version_is_refused) {

@@ -37,7 +37,7 @@ TEST(faults_stop, a_second_SIGINT_stops_at_once) {
                 {{{"TRIREME_FAILPOINTS", "train.step@5=sleep(60000)"}}, {}});
   ASSERT_TRUE(train.wait_for("step:  4")) << train.err;
   train.send(SIGINT);
-  ASSERT_TRUE(train.wait_for("SIGINT: told the workers")) << train.err;
+  ASSERT_TRUE(train.wait_for("SIGINT: asked the workers to stop")) << train.err;
   const auto start = Clock::now();
   train.read_for(milliseconds(300));  // two within 100 ms count as one request
   EXPECT_EQ(train.living().empty(), false);

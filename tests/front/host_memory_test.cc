@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/sanitized.h"
 #include "trireme/base/file.h"
 
 namespace trireme::host_memory_test {
@@ -31,14 +32,8 @@ TEST(front_host_memory, swap_counts_as_capacity) {
   EXPECT_EQ(host.limit, "this machine");
 }
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-
 TEST(front_host_memory, a_limit_of_the_process_is_named) {
-  if (kSanitized) GTEST_SKIP() << "the sanitizer's shadow lies above any such limit";
+  if (testing::kSanitized) GTEST_SKIP() << "the sanitizer's shadow lies above any such limit";
   const pid_t child = ::fork();
   if (child == 0) {
     const rlimit limit{int64_t{3} << 30, int64_t{3} << 30};

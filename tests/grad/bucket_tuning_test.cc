@@ -91,7 +91,7 @@ TEST(grad_bucket_tuning, a_given_setting_stays) {
     expect(refusal([&] {
              reducer.open(), reducer.lay_out({1, 1}, BucketOrder::arrival);
            }) != "",
-           "not inside a round");
+           "not during a round");
     for (size_t i = 0; i < reducer.size(); ++i) reducer.ready(i);
     reducer.close();
   });
@@ -125,7 +125,7 @@ TEST(grad_bucket_tuning, a_reducer_s_order_is_state_and_the_next_rounds_buckets)
     } catch (const Corrupt& e) {
       said = e.what();
     }
-    expect(has(said, "reducer.order is no order"), said);
+    expect(has(said, "reducer.order is not an order"), said);
   });
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the pages of docs/ and the README point at is there: files of this tree, and other pages.
+// What the pages of docs/, the README and CONTRIBUTING.md point at is there: files of this tree,
+// and other pages.
 #include <glob.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +20,7 @@ namespace fs = std::filesystem;
 const fs::path kRoot = TRIREME_SOURCE_DIR;
 
 std::vector<fs::path> pages() {
-  std::vector<fs::path> found{kRoot / "README.md"};
+  std::vector<fs::path> found{kRoot / "README.md", kRoot / "CONTRIBUTING.md"};
   for (const auto& entry : fs::directory_iterator(kRoot / "docs"))
     if (entry.path().extension() == ".md") found.push_back(entry.path());
   return found;
@@ -62,6 +63,20 @@ TEST(house_pages, every_file_that_a_page_names_is_there) {
   EXPECT_GE(seen, 100u);
 }
 
+// Its recipes are lists of files: one that has moved makes a recipe wrong.
+TEST(house_pages, every_path_in_the_recipes_for_contributors_is_there) {
+  const std::regex path(
+      "((?:trireme|cli|tests|bench|examples|docs|scripts|cmake)/[A-Za-z0-9_./]*[a-z])");
+  size_t seen = 0;
+  for (const std::string& name :
+       matches_of(read_file((kRoot / "CONTRIBUTING.md").string()), path)) {
+    const bool of_build_tree = name.rfind("tests/test_", 0) == 0;
+    EXPECT_TRUE(of_build_tree || fs::exists(kRoot / name)) << name;
+    ++seen;
+  }
+  EXPECT_GE(seen, 40u);
+}
+
 TEST(house_pages, every_link_leads_to_a_file) {
   // Not a link to elsewhere, nor a lambda of the code that a page shows.
   const std::regex link(R"(\]\(([^)#: ]+)(?:#[^)]*)?\))");
@@ -79,7 +94,7 @@ TEST(house_pages, the_readme_leads_to_every_page) {
   const std::string readme = read_file((kRoot / "README.md").string());
   for (const fs::path& page : pages())
     if (page.filename() != "README.md") {
-      const std::string link = "](docs/" + page.filename().string() + ")";
+      const std::string link = "](" + fs::relative(page, kRoot).string() + ")";
       EXPECT_NE(readme.find(link), std::string::npos) << page;
     }
 }

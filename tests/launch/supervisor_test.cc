@@ -159,7 +159,8 @@ TEST(launch_supervisor, a_worker_that_stays_stopped_delays_the_end_by_seconds) {
   EXPECT_EQ(job.wait(seconds(60)), 128 + SIGTERM) << job.err_text;
   EXPECT_LT(seconds_since(start), 5 * kSlack);
   EXPECT_NE(job.err_text.find("worker 1 (pid "), std::string::npos) << job.err_text;
-  EXPECT_NE(job.err_text.find("is stopped and does not go on"), std::string::npos) << job.err_text;
+  EXPECT_NE(job.err_text.find("is stopped and does not continue"), std::string::npos)
+      << job.err_text;
 }
 
 TEST(launch_supervisor, what_a_launcher_and_its_keeper_left_goes_with_the_next_start) {

@@ -126,30 +126,31 @@ TEST(mesh_coordinates, what_does_not_fit_is_told_with_every_factor_and_the_produ
   EXPECT_EQ(refusal([] {
               MeshShape(8, {{"dp_shard", -1}, {"tp", 3}});
             }),
-            "dp_shard -1 × tp 3: the sizes given make 3, but the world has 8 ranks, which does not "
-            "divide by it");
+            "dp_shard -1 × tp 3: the given sizes multiply to 3, but the world has 8 ranks, which "
+            "is not divisible by that");
   EXPECT_EQ(refusal([] {
               MeshShape(4, {{"dp_shard", -1}, {"tp", 8}});
             }),
-            "dp_shard -1 × tp 8: the sizes given make 8, but the world has 4 ranks, which does not "
-            "divide by it");
+            "dp_shard -1 × tp 8: the given sizes multiply to 8, but the world has 4 ranks, which "
+            "is not divisible by that");
   EXPECT_EQ(refusal([] {
               MeshShape(8, {{"dp_shard", -1}, {"tp", -1}});
             }),
-            "dp_shard -1 × tp -1: two sizes are -1; one alone can be found");
+            "dp_shard -1 × tp -1: two sizes are -1; only one can be derived");
   EXPECT_EQ(refusal([] {
               MeshShape(8, {{"dp", 0}, {"tp", 8}});
             }),
-            "dp 0 × tp 8: the size of dp is neither 1 or more nor -1");
+            "dp 0 × tp 8: the size of dp must be -1 or at least 1");
   const int big = 1 << 30;
   EXPECT_EQ(refusal([] {
               MeshShape(8, {{"a", big}, {"b", big}, {"c", big}});
             }),
             "a 1073741824 × b 1073741824 × c 1073741824 = more than 2^31, but the world has 8 "
             "ranks");
-  EXPECT_EQ(refusal([] { MeshShape(8, parallel_axes({.tp = 2, .ep = 3})); }),
-            "edp -1 × ep 3 × etp 1: the sizes given make 3, but dp_shard 4 × cp 1 × tp 2 = 8, "
-            "which does not divide by it");
+  EXPECT_EQ(
+      refusal([] { MeshShape(8, parallel_axes({.tp = 2, .ep = 3})); }),
+      "edp -1 × ep 3 × etp 1: the given sizes multiply to 3, but dp_shard 4 × cp 1 × tp 2 = 8, "
+      "which is not divisible by that");
 }
 
 TEST(mesh_coordinates, names_are_checked) {
@@ -231,7 +232,7 @@ TEST(mesh_coordinates, experts_fold_over_data_context_and_tensor) {
   EXPECT_EQ(refusal([&] {
               m.set_of({"ep", "tp"});
             }),
-            "tp+ep: these axes divide the same ranks in two ways; take those of one");
+            "tp+ep: these axes divide the same ranks in two ways; use the axes of one way only");
   EXPECT_NE(refusal([] { parallel_axes({.tp = 4, .ep = 2, .etp = 2}); }), "");
 }
 

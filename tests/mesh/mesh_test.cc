@@ -245,8 +245,8 @@ TEST(mesh_mesh, placement_is_checked_and_told_once) {
   });
   set_log_sink({});
   ASSERT_EQ(lines.size(), 1u);
-  EXPECT_EQ(lines[0].rfind("1 of 2 tp groups span hosts, the first is ranks 0, 1 on hosts 0, 1", 0),
-            0u)
+  EXPECT_EQ(
+      lines[0].rfind("1 of 2 tp groups span hosts; the first has ranks 0, 1 on hosts 0, 1", 0), 0u)
       << lines[0];
 }
 

@@ -28,7 +28,7 @@ TEST(mesh_placement, tensor_parallel_stays_inside_hosts_when_it_divides_them) {
 TEST(mesh_placement, a_group_across_hosts_is_named_with_what_to_do) {
   const MeshShape m(12, parallel_axes({.tp = 3}));
   EXPECT_EQ(placement_warning(m, hosts_of(12, 4)),
-            "2 of 4 tp groups span hosts, the first is ranks 3, 4, 5 on hosts 0, 1: each of its "
+            "2 of 4 tp groups span hosts; the first has ranks 3, 4, 5 on hosts 0, 1: each of its "
             "collectives crosses the network. Choose a tp that divides the ranks of a host");
   const MeshShape other(8, {{"tp", 2}, {"dp_shard", 4}});
   const std::string text = placement_warning(other, hosts_of(8, 4));

@@ -6,6 +6,8 @@
 
 #include <cstring>
 
+#include "tests/support/sanitized.h"
+
 namespace trireme::memory_test {
 namespace {
 
@@ -20,12 +22,6 @@ struct Mapping {
   void* at;
 };
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-
 TEST(monitor_memory, fields_of_proc_are_bytes_and_absent_ones_zero) {
   const std::string text = "Name:\tx\nRssAnonymous:\t9 kB\nRssAnon:\t  1234 kB\nRssFile:\t5 kB";
   EXPECT_EQ(detail::proc_field_bytes(text, "RssAnon"), 1234 * 1024);
@@ -36,7 +32,8 @@ TEST(monitor_memory, fields_of_proc_are_bytes_and_absent_ones_zero) {
 }
 
 TEST(monitor_memory, touched_anonymous_memory_is_counted) {
-  if (kSanitized) GTEST_SKIP() << "the sanitizer's shadow of what is touched counts as ours";
+  if (testing::kSanitized)
+    GTEST_SKIP() << "the sanitizer's shadow of what is touched counts as ours";
   const MemoryUse before = memory_use();
   Mapping memory(MAP_PRIVATE);
   ASSERT_NE(memory.at, MAP_FAILED);
@@ -46,7 +43,8 @@ TEST(monitor_memory, touched_anonymous_memory_is_counted) {
 }
 
 TEST(monitor_memory, shared_memory_counts_only_as_far_as_it_is_ours) {
-  if (kSanitized) GTEST_SKIP() << "the sanitizer's shadow of what is touched counts as ours";
+  if (testing::kSanitized)
+    GTEST_SKIP() << "the sanitizer's shadow of what is touched counts as ours";
   const MemoryUse before = memory_use();
   Mapping memory(MAP_SHARED);  // as a peer's window that this rank has read
   ASSERT_NE(memory.at, MAP_FAILED);

@@ -95,7 +95,7 @@ TEST(net_auth, a_wrong_secret_is_said_on_both_sides_and_shown_on_none) {
 
 TEST(net_auth, a_secret_meets_nobody_without_one) {
   auto [client, server] = meet(without(), with(kOne));
-  EXPECT_TRUE(has(client, "came without one")) << client;
+  EXPECT_TRUE(has(client, "does not have it")) << client;
   EXPECT_NE(server, "");
   std::tie(client, server) = meet(with(kOne), without());
   EXPECT_TRUE(has(client, "runs without one")) << client;

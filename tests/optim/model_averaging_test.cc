@@ -203,7 +203,7 @@ TEST(optim_model_averaging, what_cannot_be_averaged_is_refused) {
     says("a period of 0", [&] { average_periodically(weights(0), g, {.period = 0}); });
     says("start_step is -1",
          [&] { average_periodically(weights(0), g, {.period = 1, .start_step = -1}); });
-    says("the last level is to be of all", [&] {
+    says("the last level must have all of them", [&] {
       average_hierarchically(weights(0), g, {{4, 2}});
     });
     says("outer_lr 0", [&] { diloco(weights(0), g, {.outer_lr = 0}); });

@@ -49,8 +49,8 @@ void plain_sgd(T* p, const T* g, T* m, size_t n, const SgdScalars& s) {
 }
 
 template <class T>
-struct LineOf {
-  explicit LineOf(size_t n, uint32_t seed) : p(n), g(n), m(n), v(n) {
+struct BuffersOf {
+  explicit BuffersOf(size_t n, uint32_t seed) : p(n), g(n), m(n), v(n) {
     std::mt19937 random(seed);
     std::normal_distribution<T> normal;
     for (size_t i = 0; i < n; ++i) {
@@ -60,7 +60,7 @@ struct LineOf {
   }
   std::vector<T> p, g, m, v;
 };
-using Line = LineOf<float>;
+using Buffers = BuffersOf<float>;
 
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
@@ -90,12 +90,12 @@ TEST(optim_rule_kernels, adamw_has_the_bits_of_the_plain_loop_on_every_target_an
   for_each_target([] {
     for (const auto& scalars : {kAdamW, kAdam})
       for (size_t n : {0, 1, 3, 7, 8, 15, 16, 17, 31, 33, 64, 100}) {
-        Line line(n, 1), want(n, 1);
-        adamw_pass(line.p.data(), line.g.data(), line.m.data(), line.v.data(),
+        Buffers buffers(n, 1), want(n, 1);
+        adamw_pass(buffers.p.data(), buffers.g.data(), buffers.m.data(), buffers.v.data(),
                    static_cast<int64_t>(n), scalars);
         plain_adamw(want.p.data(), want.g.data(), want.m.data(), want.v.data(), n, scalars);
-        EXPECT_TRUE(same_bits(line.p, want.p) && same_bits(line.m, want.m) &&
-                    same_bits(line.v, want.v))
+        EXPECT_TRUE(same_bits(buffers.p, want.p) && same_bits(buffers.m, want.m) &&
+                    same_bits(buffers.v, want.v))
             << n;
       }
   });
@@ -105,13 +105,13 @@ TEST(optim_rule_kernels, amsgrad_has_the_bits_of_the_plain_loop_on_every_target_
   for_each_target([] {
     for (const auto& scalars : {kAdamW, kAdam})
       for (size_t n : {0, 1, 7, 16, 33, 100}) {
-        Line line(n, 1), want(n, 1), most(n, 2), want_most(n, 2);
-        amsgrad_pass(line.p.data(), line.g.data(), line.m.data(), line.v.data(), most.v.data(),
-                     static_cast<int64_t>(n), scalars);
+        Buffers buffers(n, 1), want(n, 1), most(n, 2), want_most(n, 2);
+        amsgrad_pass(buffers.p.data(), buffers.g.data(), buffers.m.data(), buffers.v.data(),
+                     most.v.data(), static_cast<int64_t>(n), scalars);
         plain_adamw(want.p.data(), want.g.data(), want.m.data(), want.v.data(), n, scalars,
                     want_most.v.data());
-        EXPECT_TRUE(same_bits(line.p, want.p) && same_bits(line.m, want.m) &&
-                    same_bits(line.v, want.v) && same_bits(most.v, want_most.v))
+        EXPECT_TRUE(same_bits(buffers.p, want.p) && same_bits(buffers.m, want.m) &&
+                    same_bits(buffers.v, want.v) && same_bits(most.v, want_most.v))
             << n;
       }
   });
@@ -125,11 +125,11 @@ TEST(optim_rule_kernels, sgd_has_the_bits_of_the_plain_loop_on_every_target_and_
           SgdScalars{1, 0.1, 0, 0.9, true}, SgdScalars{2, 0.1, 0.01, 0.9, true},
           SgdScalars{1, 0.1, 0.01, 0.9, false, 0.3}})
       for (size_t n : {0, 1, 5, 16, 19, 63}) {
-        Line line(n, 2), want(n, 2);
-        float* m = scalars.momentum == 0 ? nullptr : line.m.data();
-        sgd_pass(line.p.data(), line.g.data(), m, static_cast<int64_t>(n), scalars);
+        Buffers buffers(n, 2), want(n, 2);
+        float* m = scalars.momentum == 0 ? nullptr : buffers.m.data();
+        sgd_pass(buffers.p.data(), buffers.g.data(), m, static_cast<int64_t>(n), scalars);
         plain_sgd(want.p.data(), want.g.data(), want.m.data(), n, scalars);
-        EXPECT_TRUE(same_bits(line.p, want.p) && same_bits(line.m, want.m)) << n;
+        EXPECT_TRUE(same_bits(buffers.p, want.p) && same_bits(buffers.m, want.m)) << n;
       }
   });
 }
@@ -137,17 +137,17 @@ TEST(optim_rule_kernels, sgd_has_the_bits_of_the_plain_loop_on_every_target_and_
 TEST(optim_rule_kernels, float64_has_the_bits_of_the_plain_loop_too) {
   for_each_target([] {
     for (size_t n : {1, 4, 7, 16, 33}) {
-      LineOf<double> line(n, 6), want(n, 6);
+      BuffersOf<double> buffers(n, 6), want(n, 6);
       for (const auto& scalars : {kAdamW, kAdam}) {
-        adamw_pass(line.p.data(), line.g.data(), line.m.data(), line.v.data(),
+        adamw_pass(buffers.p.data(), buffers.g.data(), buffers.m.data(), buffers.v.data(),
                    static_cast<int64_t>(n), scalars);
         plain_adamw(want.p.data(), want.g.data(), want.m.data(), want.v.data(), n, scalars);
       }
       const SgdScalars sgd{2, 0.1, 0.01, 0.9, true};
-      sgd_pass(line.p.data(), line.g.data(), line.m.data(), static_cast<int64_t>(n), sgd);
+      sgd_pass(buffers.p.data(), buffers.g.data(), buffers.m.data(), static_cast<int64_t>(n), sgd);
       plain_sgd(want.p.data(), want.g.data(), want.m.data(), n, sgd);
-      EXPECT_TRUE(same_bits(line.p, want.p) && same_bits(line.m, want.m) &&
-                  same_bits(line.v, want.v))
+      EXPECT_TRUE(same_bits(buffers.p, want.p) && same_bits(buffers.m, want.m) &&
+                  same_bits(buffers.v, want.v))
           << n;
     }
   });
@@ -155,10 +155,10 @@ TEST(optim_rule_kernels, float64_has_the_bits_of_the_plain_loop_too) {
 
 TEST(optim_rule_kernels, splitting_a_range_anywhere_changes_no_bit) {
   const size_t n = 101;
-  Line whole(n, 3);
+  Buffers whole(n, 3);
   adamw_pass(whole.p.data(), whole.g.data(), whole.m.data(), whole.v.data(), n, kAdamW);
   for (size_t cut = 0; cut <= n; cut += 7) {
-    Line parts(n, 3);
+    Buffers parts(n, 3);
     adamw_pass(parts.p.data(), parts.g.data(), parts.m.data(), parts.v.data(),
                static_cast<int64_t>(cut), kAdamW);
     adamw_pass(parts.p.data() + cut, parts.g.data() + cut, parts.m.data() + cut,
@@ -168,24 +168,24 @@ TEST(optim_rule_kernels, splitting_a_range_anywhere_changes_no_bit) {
 }
 
 TEST(optim_rule_kernels, nothing_beyond_the_range_is_written) {
-  Line line(40, 4), before(40, 4);
-  adamw_pass(line.p.data() + 1, line.g.data() + 1, line.m.data() + 1, line.v.data() + 1, 21,
-             kAdamW);
-  sgd_pass(line.p.data() + 30, line.g.data() + 30, line.m.data() + 30, 3,
+  Buffers buffers(40, 4), before(40, 4);
+  adamw_pass(buffers.p.data() + 1, buffers.g.data() + 1, buffers.m.data() + 1, buffers.v.data() + 1,
+             21, kAdamW);
+  sgd_pass(buffers.p.data() + 30, buffers.g.data() + 30, buffers.m.data() + 30, 3,
            SgdScalars{1, 0.1, 0, 0.9, false});
   for (size_t i : {0, 22, 29, 33, 39}) {
-    EXPECT_EQ(line.p[i], before.p[i]) << i;
-    EXPECT_EQ(line.m[i], before.m[i]) << i;
-    EXPECT_EQ(line.v[i], before.v[i]) << i;
+    EXPECT_EQ(buffers.p[i], before.p[i]) << i;
+    EXPECT_EQ(buffers.m[i], before.m[i]) << i;
+    EXPECT_EQ(buffers.v[i], before.v[i]) << i;
   }
 }
 
 TEST(optim_rule_kernels, a_tail_never_makes_a_nan_of_its_padding) {
   AdamWScalars scalars = kAdamW;
   scalars.eps = 0;  // padding computes 0/0; it must not be seen
-  Line line(3, 5);
-  adamw_pass(line.p.data(), line.g.data(), line.m.data(), line.v.data(), 3, scalars);
-  for (float x : line.p) EXPECT_TRUE(std::isfinite(x));
+  Buffers buffers(3, 5);
+  adamw_pass(buffers.p.data(), buffers.g.data(), buffers.m.data(), buffers.v.data(), 3, scalars);
+  for (float x : buffers.p) EXPECT_TRUE(std::isfinite(x));
 }
 
 // Every cut of the range, and so every alignment and tail.

@@ -72,11 +72,12 @@ TEST(planner_memory, a_higher_stage_or_more_ranks_never_hold_more_states) {
               EXPECT_LE(m.states(), before) << width << n << stage;
             }
             before = m.states();
-            // Shards of all ranks together are the line: nothing is lost, and padding is bounded.
+            // Shards of all ranks together are the flat buffer: nothing is lost, and padding is
+            // bounded.
             const auto units = padded_units(q.parameters, n);
-            int64_t line = 0;
+            int64_t flat = 0;
             for (int64_t u : units) {
-              line += u;
+              flat += u;
               EXPECT_EQ(u % (n * kShardAlign), 0);
             }
             const int64_t s = (q.optimizer.type == "AdamW" || q.optimizer.type == "Adam" ||
@@ -85,12 +86,12 @@ TEST(planner_memory, a_higher_stage_or_more_ranks_never_hold_more_states) {
                                    : 1) *
                                   4 +
                               q.master_bytes;
-            EXPECT_EQ(m.optimizer * n, line * s) << optimizer;
+            EXPECT_EQ(m.optimizer * n, flat * s) << optimizer;
             if (stage == 3) {
-              EXPECT_EQ(m.weights * n, line * q.weight_bytes);
+              EXPECT_EQ(m.weights * n, flat * q.weight_bytes);
             }
             if (stage >= 2) {
-              EXPECT_EQ(m.gradients * n, line * q.gradient_bytes);
+              EXPECT_EQ(m.gradients * n, flat * q.gradient_bytes);
             }
           }
         }

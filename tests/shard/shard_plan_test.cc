@@ -41,7 +41,7 @@ TEST(shard_shard_plan, shards_are_equal_aligned_and_waste_at_most_a_block_a_para
       const std::vector<int64_t> numels{n, 7, n};
       const ShardPlan plan = plan_shards(numels, ranks);
       EXPECT_EQ(plan.shard % kShardAlign, 0);
-      EXPECT_LT(plan.line() - (2 * n + 7), kShardAlign * (3 + ranks));
+      EXPECT_LT(plan.flat_elements() - (2 * n + 7), kShardAlign * (3 + ranks));
       for (int64_t offset : plan.offsets) EXPECT_EQ(offset % kShardAlign, 0);
     }
 }

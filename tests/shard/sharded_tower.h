@@ -22,7 +22,7 @@ struct Block : torch::nn::Module {
   torch::nn::Linear up{nullptr}, down{nullptr};
 };
 
-// Elements of a block on a line: two matrices of 3,200 and two biases, each rounded up.
+// Elements of a block in a flat buffer: two matrices of 3,200 and two biases, each rounded up.
 constexpr int64_t kBlock = 2 * 4096 + 2 * 1024;
 
 // Four blocks between two ends.

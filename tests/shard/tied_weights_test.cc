@@ -193,7 +193,7 @@ TEST(shard_tied_weights, between_a_unit_and_another_or_the_root_are_refused_by_b
   });
   for (const auto& s : said)
     EXPECT_TRUE(has(s, "'head' of the root is 'net.head' of unit 'net'") &&
-                has(s, "leave both users to the root"))
+                has(s, "leave both of its users to the root"))
         << s;
   said = what_ranks_throw(2, [](Group g) {
     TiedNet net = tied_net();
@@ -239,7 +239,7 @@ TEST(shard_tied_weights, tensors_that_only_share_memory_are_refused_by_both_name
              Views net(buffer);
              ShardedDataParallel zero(net, g, {.share_weights = share});
            }))
-        EXPECT_TRUE(has(s, name + " lies in the memory of 'a.weight'")) << s;
+        EXPECT_TRUE(has(s, name + " shares memory with 'a.weight'")) << s;
     // In one unit, and in two, of which the first has dropped its bytes.
     for (bool units : {false, true})
       for (const auto& s : what_ranks_throw(2, [&](Group g) {
@@ -249,7 +249,7 @@ TEST(shard_tied_weights, tensors_that_only_share_memory_are_refused_by_both_name
              if (units) sharded.unit("b", *net.b);
              sharded.root(net);
            }))
-        EXPECT_TRUE(has(s, name + " lies in the memory of 'a.weight'")) << s;
+        EXPECT_TRUE(has(s, name + " shares memory with 'a.weight'")) << s;
   }
 }
 

@@ -359,7 +359,8 @@ TEST(store_file_store, what_is_no_store_s_file_is_refused_and_left_alone) {
     EXPECT_EQ(read_file(path), bytes);
     return what;
   };
-  EXPECT_TRUE(has(refuse("dear diary"), "Corrupt: " + path + " is no store's file"));
+  EXPECT_TRUE(
+      has(refuse("dear diary"), "Corrupt: " + path + " is not the file of a Trireme store"));
   EXPECT_TRUE(has(refuse("TRIR"), "Corrupt: "));
   EXPECT_TRUE(has(refuse(detail::file_start()), "Corrupt: "));
   auto newer = detail::file_start();

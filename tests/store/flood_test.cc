@@ -185,7 +185,8 @@ TEST(store_flood, a_join_that_failed_says_how_many_strangers_came) {
     FAIL();
   } catch (const Timeout& error) {
     EXPECT_TRUE(has(error.what(), "missing: rank 1")) << error.what();
-    EXPECT_TRUE(has(error.what(), "7 connections of strangers")) << error.what();
+    EXPECT_TRUE(has(error.what(), "7 connections to the store came from strangers"))
+        << error.what();
     EXPECT_TRUE(has(error.what(), "127.0.0.1")) << error.what();
   }
 }

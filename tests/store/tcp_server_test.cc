@@ -101,7 +101,7 @@ TEST(store_tcp_server, a_wrong_secret_hears_so_at_once_and_the_server_too) {
   EXPECT_TRUE(has(what_of<UsageError>([&] {
                     TcpStore::connect(server.endpoints()[0], {"job", {}}, soon());
                   }),
-                  "came without one"));
+                  "does not have it"));
   EXPECT_TRUE(has(what_of<UsageError>([&] {
                     TcpStore::connect(server.endpoints()[0], with(kSecret, "b"), soon());
                   }),
@@ -147,7 +147,7 @@ TEST(store_tcp_server, another_program_behind_the_port_is_recognised) {
   });
   auto what =
       what_of<UsageError>([&] { TcpStore::connect(listener.endpoint(), with(kSecret), soon()); });
-  EXPECT_TRUE(has(what, "no store of Trireme's")) << what;
+  EXPECT_TRUE(has(what, "is not a Trireme store")) << what;
   web.get();
 }
 

@@ -97,7 +97,7 @@ TEST(tensor_tied_tensors, a_refusal_names_both) {
   for (const auto& others :
        {NamedTensors{{"v", a.narrow(0, 1, 2)}}, NamedTensors{{"v", a.detach()}}}) {
     const std::string said = refusal([&] { refuse_overlaps("who", {{"a", a}}, others); });
-    EXPECT_TRUE(has(said, "who: 'v' lies in the memory of 'a'")) << said;
+    EXPECT_TRUE(has(said, "who: 'v' shares memory with 'a'")) << said;
     EXPECT_TRUE(has(said, "register one tensor under both names")) << said;
   }
 }

@@ -122,7 +122,7 @@ TEST(train_exchange, what_ranks_cannot_do_is_refused_on_all_of_them) {
   };
   says({"averaging.type=local_sgd", "averaging.near=3"}, "averaging.near is 3");
   says({"averaging.type=hierarchical", "averaging.group_sizes=[2]", "averaging.periods=[2]"},
-       "the last level is to be of all");
+       "the last level must have all of them");
   says({"compression.type=powersgd", "compression.rank=4000"}, "4000");
 }
 

@@ -3,8 +3,8 @@
 
 namespace trireme {
 
-/// Where a call stands in the caller's program; a default argument `CallSite at =
-/// CallSite::here()`. (std::source_location, which clang 14 does not have.)
+/// Where a call is made in the caller's program; take it as a default argument, `CallSite at =
+/// CallSite::here()`. (Stands in for std::source_location, which clang 14 lacks.)
 struct CallSite {
   const char* file = "";
   int line = 0;

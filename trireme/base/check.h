@@ -24,7 +24,7 @@ void check(bool ok, fmt::format_string<Args...> text, Args&&... args) {
     throw E(fmt::format(text, std::forward<Args>(args)...));
 }
 
-/// The text of errno (or of `code`), without strerror's shared buffer.
+/// The text for errno (or for `code`), without strerror's shared buffer.
 TRIREME_API std::string errno_text(int code = errno);
 
 }  // namespace trireme

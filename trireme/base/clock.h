@@ -5,14 +5,14 @@
 #include <chrono>
 #include <cstdint>
 
-// Time that only goes forward. Wall clocks are for people's eyes and are never compared across
-// hosts.
+// Time that only goes forward. Wall-clock times are for people to read and are never compared
+// across hosts.
 namespace trireme {
 
 using Clock = std::chrono::steady_clock;
 using Duration = Clock::duration;
 
-/// Since 1970, for what people and other systems read.
+/// Nanoseconds since 1970, for people and other systems to read.
 inline int64_t wall_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::system_clock::now().time_since_epoch())
@@ -28,7 +28,7 @@ class Deadline {
   }
   bool is_never() const { return at_ == Clock::time_point::max(); }
   bool expired() const { return !is_never() && Clock::now() >= at_; }
-  /// What is left, never negative.
+  /// The time that is left, never negative.
   Duration remaining() const {
     if (is_never()) return Duration::max();
     return std::max(Duration::zero(), at_ - Clock::now());
@@ -51,7 +51,7 @@ inline double seconds_since(Clock::time_point t) {
 
 /// A counter that costs a few nanoseconds and is the same for all threads and processes of one
 /// host: the time-stamp counter where there is one, else nanoseconds. Its rate is not known here;
-/// compare it with now_ns() over a stretch of time.
+/// compare it with now_ns() over an interval to find it.
 inline uint64_t ticks() {
 #if defined(__x86_64__)
   return __builtin_ia32_rdtsc();

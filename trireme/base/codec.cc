@@ -49,11 +49,12 @@ std::string with_header(const std::string& type, std::string value) {
 
 std::string_view without_header(const std::string& type, std::string_view bytes) {
   check<Corrupt>(bytes.substr(0, sizeof kMagic) == std::string_view(kMagic, sizeof kMagic),
-                 "this is no encoded value: it does not begin with TRob");
+                 "this is not an encoded value: it does not begin with TRob");
   bytes.remove_prefix(sizeof kMagic);
   const auto version = read<uint16_t>(bytes);
   check<Mismatch>(version <= kVersion,
-                  "an encoded value is of version {}; this build reads up to {}: use one build",
+                  "an encoded value has version {}, and this build reads up to {}: use the same "
+                  "build everywhere",
                   version, kVersion);
   check<Corrupt>(version == kVersion && read<uint16_t>(bytes) == 0,
                  "the header of an encoded value is damaged");

@@ -19,8 +19,9 @@
 
 #include "trireme/base/export.h"
 
-// Values of C++ types as bytes, for other processes: numbers, bool, enums, std::string, vector,
-// array, map, unordered_map, set, pair, tuple, optional, and structs that name their members:
+// Encodes values of C++ types as bytes for other processes: numbers, bool, enums, std::string,
+// vector, array, map, unordered_map, set, pair, tuple, optional, and structs that name their
+// members:
 //
 //   struct Sample {
 //     int id;
@@ -28,8 +29,9 @@
 //     TRIREME_FIELDS(id, name)
 //   };
 //
-// The bytes say of which type they are; reading them as another is an error that names both. They
-// are checked and bounded, and nothing in them is ever run. Floating values keep their bits.
+// The bytes record their type; decoding them as another type is an error that names both. Decoding
+// checks every bound and never executes anything from the bytes. Floating-point values keep their
+// bits.
 //
 // Layout, little-endian: "TRob", u16 version, u16 0, u32 length of the type's text, the text, u64
 // length of the value, the value: numbers as they are in memory, lengths of strings and containers
@@ -49,7 +51,8 @@ namespace trireme {
 /// The bytes of `value`.
 template <class T>
 std::string encode(const T& value);
-/// Corrupt where they are damaged, Mismatch where they are of another type or a newer version.
+/// Throws Corrupt if the bytes are damaged, Mismatch if they are of another type or a newer
+/// version.
 template <class T>
 T decode(std::string_view bytes);
 
@@ -82,7 +85,8 @@ concept MapLike = IsA<T, std::map>::value || IsA<T, std::unordered_map>::value;
 template <class T>
 concept TupleLike = IsA<T, std::tuple>::value || IsA<T, std::pair>::value;
 
-/// "i32", "[str]", "{str:f64}", "<i32,str>" (a struct, by its members), "^" (a struct in itself).
+/// "i32", "[str]", "{str:f64}", "<i32,str>" (a struct, by its members), "^" (a struct nested in
+/// itself).
 template <class T>
 std::string type_text(std::vector<std::type_index> outer = {}) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -220,7 +224,7 @@ class Reader {
   bool done() const { return left_.empty(); }
 
  private:
-  static constexpr int kDeepest = 200;  // structs in structs: bytes must not exhaust the stack
+  static constexpr int kDeepest = 200;  // nested structs: hostile bytes must not exhaust the stack
   struct Nesting {
     explicit Nesting(Reader& reader) : r(reader) {
       if (++r.depth_ > kDeepest) corrupt("structs are nested too deep");
@@ -234,7 +238,7 @@ class Reader {
     get(v);
     return v;
   }
-  /// A length that what is left can hold, `each` bytes an element.
+  /// Reads a length; Corrupt if the remaining bytes cannot hold that many elements of `each` bytes.
   TRIREME_API size_t length(size_t each);
   TRIREME_API void take(void* to, size_t n);
   [[noreturn]] TRIREME_API static void corrupt(const char* what);
@@ -244,7 +248,7 @@ class Reader {
 };
 
 TRIREME_API std::string with_header(const std::string& type, std::string value);
-/// The value's part, once the header is right.
+/// The bytes of the value, once the header has been checked.
 TRIREME_API std::string_view without_header(const std::string& type, std::string_view bytes);
 [[noreturn]] TRIREME_API void left_over();
 

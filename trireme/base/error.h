@@ -7,9 +7,9 @@
 
 #include "trireme/base/export.h"
 
-// Errors, sorted by what the caller can do next. The text is one sentence or two: what happened,
-// where (file:line, rank or host), what to do. `rank`, `peer` and `seq` are -1 where they do not
-// apply.
+// Errors, classified by what the caller can do next. The text is one or two sentences: what
+// happened, where (file:line, rank or host), and what to do. `rank`, `peer` and `seq` are -1 where
+// they do not apply.
 namespace trireme {
 
 struct ErrorContext {
@@ -29,7 +29,7 @@ class TRIREME_API Error : public std::runtime_error {
   int peer() const { return context_.peer; }
   const std::string& op() const { return context_.op; }
   int64_t seq() const { return context_.seq; }
-  /// "UsageError", "PeerLost", …: the name under which monitors count it.
+  /// The name of the class, as monitors count it: "UsageError", "PeerLost", ….
   virtual const char* kind() const { return "Error"; }
 
  private:
@@ -45,16 +45,16 @@ class TRIREME_API Error : public std::runtime_error {
   }
 
 TRIREME_ERROR_KIND(UsageError);     // fix the call or the configuration
-TRIREME_ERROR_KIND(Mismatch);       // ranks called different things: fix the program
+TRIREME_ERROR_KIND(Mismatch);       // ranks made different calls: fix the program
 TRIREME_ERROR_KIND(PeerLost);       // a rank died: the group is finished, rebuild or stop
-TRIREME_ERROR_KIND(Timeout);        // a rank did not come: the group is finished
+TRIREME_ERROR_KIND(Timeout);        // a rank did not arrive in time: the group is finished
 TRIREME_ERROR_KIND(Aborted);        // another rank failed first: the group is finished
 TRIREME_ERROR_KIND(ResourceError);  // disk, memory, port, limit: free it, then retry
 TRIREME_ERROR_KIND(NumericError);   // not a finite number: rank, parameter, step
-TRIREME_ERROR_KIND(Corrupt);        // bytes are not what they should be: take another copy
+TRIREME_ERROR_KIND(Corrupt);        // the bytes are damaged: take another copy
 #undef TRIREME_ERROR_KIND
 
-/// What an error says, without the stack that LibTorch appends to it.
+/// The message of an error, without the stack trace that LibTorch appends to it.
 TRIREME_API std::string brief(const std::exception& error);
 
 /// Exit codes of our binaries (design §4).

@@ -52,7 +52,7 @@ constexpr uint64_t stable_hash(std::string_view text) {
   return mix64(h);
 }
 
-/// Folds parts of a key, order matters.
+/// Combines the parts of a key; their order matters.
 constexpr uint64_t stable_hash(std::initializer_list<uint64_t> parts) {
   uint64_t h = 0x9E3779B97F4A7C15u;
   for (uint64_t p : parts) h = mix64(h ^ (mix64(p) + 0x9E3779B97F4A7C15u + (h << 6) + (h >> 2)));

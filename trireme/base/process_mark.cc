@@ -35,7 +35,7 @@ void ProcessMark::refuse(const char* what) const {
   fail<UsageError>(
       "{} belongs to process {}, and this is process {}, which was forked after it was made: its "
       "connections, shared memory and threads are the parent's, and using them here would corrupt "
-      "what the parent computes. Make it after the fork, or start the process anew (fork and exec, "
+      "what the parent computes. Make it after the fork, or start a new process (fork and exec, "
       "posix_spawn, trireme::spawn)",
       what, pid_, ::getpid());
 }

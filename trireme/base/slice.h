@@ -7,8 +7,8 @@
 
 namespace trireme {
 
-/// The part of a named global tensor that somebody holds: a box, one offset and one length for each
-/// dim. Pure data; checkpoint speaks of nothing else.
+/// The part of a named global tensor that a rank holds: a box with one offset and one length for
+/// each dim. Pure data; checkpoints describe everything in these terms.
 struct Slice {
   std::string name;
   std::vector<int64_t> global_shape;

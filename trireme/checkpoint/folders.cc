@@ -65,7 +65,7 @@ std::string find_checkpoint(const std::string& path) {
         is_step_folder(folder), "{} names {}, which is not there or has no index; {}", latest, name,
         steps.empty()
             ? "there is no other checkpoint"
-            : fmt::format("the newest that is there: {}/{}", path, step_folder_name(steps.back())));
+            : fmt::format("the newest that exists: {}/{}", path, step_folder_name(steps.back())));
     return folder;
   }
   check<UsageError>(!steps.empty(),

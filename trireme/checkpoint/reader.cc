@@ -101,9 +101,9 @@ class Comparer : public StateVisitor {
     const bool as_saved =
         pieces.empty() || (pieces.size() == 1 && wanted == part(saved, pieces[0]));
     check<UsageError>(weights || as_saved,
-                      "{}: this rank asks for elements {} to {} of '{}', which is in other parts "
-                      "there ({}; here layout [{}]): resume with the layout it was saved with; "
-                      "turning one layout into another comes with resharding",
+                      "{}: this rank needs elements {} to {} of '{}', which was saved in different "
+                      "parts ({}; here layout [{}]): resume with the layout with which it was "
+                      "saved; converting layouts is not supported yet",
                       folder_, flat_begin(slice), flat_begin(slice) + slice.numel() - 1, slice.name,
                       layout_text(index_), options_.layout);
   }
@@ -322,7 +322,7 @@ void check_layout(const OpenedStep& opened, const LoadOptions& options) {
   if (options.prefix.starts_with(kWeights)) return;
   check<UsageError>(options.layout == index.layout,
                     "{} was saved with {}, and this run has layout [{}]: resume with the layout "
-                    "it was saved with; turning one layout into another comes with resharding",
+                    "with which it was saved; converting layouts is not supported yet",
                     opened.folder(), layout_text(index), options.layout);
   check<UsageError>(options.layout == CheckpointIndex::kReplicated || options.rank < index.world,
                     "{} was saved with {}, which has no rank {}: resume with as many ranks",

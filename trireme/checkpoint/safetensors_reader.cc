@@ -97,7 +97,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path)
     at = entry.end;
   }
   check<Corrupt>(at == bytes.size() - parsed_->head,
-                 "{}: has {} bytes of data where its header speaks of {}{}", path,
+                 "{}: has {} bytes of data, but its header declares {}{}", path,
                  bytes.size() - parsed_->head, at,
                  at > bytes.size() - parsed_->head ? ": it was cut short" : "");
   for (size_t i = 0; i < entries.size(); ++i) parsed_->by_name[entries[i].name] = i;

@@ -18,7 +18,7 @@ json parse_strict_json(std::string_view text, const std::string& where, int max_
     if (event == json::parse_event_t::object_end) keys.pop_back();
     if (event == json::parse_event_t::key)
       check<Corrupt>(keys.back().insert(parsed.get_ref<const std::string&>()).second,
-                     "{}: key '{}' stands twice", where, parsed.get_ref<const std::string&>());
+                     "{}: key '{}' occurs twice", where, parsed.get_ref<const std::string&>());
     return true;
   };
   try {

@@ -12,26 +12,27 @@
 
 namespace trireme {
 
-/// One forward and backward on one rank: tensors whose first dimension is the sample. Undefined
-/// ones are allowed: what they mean is the source's and the loss's affair.
+/// The samples of one forward and backward on one rank: tensors whose first dimension is the sample.
+/// A tensor may be undefined where neither the source nor the loss uses it.
 struct TRIREME_API MicroBatch {
-  at::Tensor input;              // [b, …]
-  at::Tensor target;             // of the built-in models: [b] classes or [b, t] tokens (int64)
-  std::vector<int64_t> samples;  // global id of each row in the epoch's order: what keys dropout
-  int64_t weight = 0;  // what the loss is a mean over: samples, or tokens; 0: it counts nothing
-  std::vector<int64_t> row_weights = {};  // of each row, where they differ; empty: they are equal
-  std::vector<std::pair<std::string, at::Tensor>> more = {};  // others, by name
+  at::Tensor input;   // [b, …]
+  at::Tensor target;  // for the built-in models: [b] classes or [b, t] tokens (int64)
+  /// Global id of each row in the epoch's order; dropout is keyed by it.
+  std::vector<int64_t> samples;
+  int64_t weight = 0;  // what the loss is a mean over: samples, or tokens; 0: it does not count
+  std::vector<int64_t> row_weights = {};  // one per row where they differ; empty: all equal
+  std::vector<std::pair<std::string, at::Tensor>> more = {};  // further tensors, by name
 
-  /// "input", "target", or one of `more`. UsageError, with the names there are, for any other.
+  /// "input", "target", or one of `more`. UsageError listing the names that exist for any other.
   const at::Tensor& tensor(const std::string& name) const;
 };
 
 /// What one rank does in one optimizer step.
 using Batch = std::vector<MicroBatch>;
 
-/// The same samples in micro-batches of at most `most` rows: as few as go, as equal as they go; the
-/// tensors are views. UsageError where rows do not weigh the same and `row_weights` does not say
-/// what each does.
+/// Splits the samples into as few micro-batches of at most `most` rows as possible, of sizes as
+/// equal as possible; the tensors are views. UsageError if rows have different weights and
+/// `row_weights` does not list them.
 TRIREME_API Batch cut_micro_batch(const MicroBatch& micro, int64_t most);
 
 }  // namespace trireme

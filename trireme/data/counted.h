@@ -13,7 +13,7 @@
 
 namespace trireme {
 
-/// The batches of a LibTorch loader, counted as the loop takes them: what counted() returns.
+/// The batches of a LibTorch loader, counted as the loop takes them. Returned by counted().
 template <class Loader>
 class CountedBatches {
  public:
@@ -21,10 +21,10 @@ class CountedBatches {
       : loader_(&loader), sampler_(std::move(sampler)) {
     const auto& o = loader.options();
     if (!o.enforce_ordering && o.workers > 1)
-      throw UsageError("counted: a loader of " + std::to_string(o.workers) +
-                       " workers without enforce_ordering gives batches in the order in which they "
-                       "are ready, of which there is no place to go on from: set "
-                       "enforce_ordering(true)");
+      throw UsageError(
+          "counted: a loader of " + std::to_string(o.workers) +
+          " workers without enforce_ordering delivers batches in the order in which they become "
+          "ready, so there is no position to resume from: set enforce_ordering(true)");
   }
 
   class iterator {
@@ -45,7 +45,7 @@ class CountedBatches {
     }
     pointer operator->() { return &**this; }
     iterator& operator++() {
-      count();  // one that nobody looked at is taken, too
+      count();  // a batch that was skipped without being read has been taken, too
       ++inner_;
       counted_ = false;
       return *this;
@@ -74,12 +74,12 @@ class CountedBatches {
   DistributedSampler sampler_;
 };
 
-/// A loop that can be saved and resumed, whatever the loader draws ahead:
+/// Makes a loop that can be saved and resumed, however far the loader draws ahead:
 ///
 ///   for (auto& batch : trireme::counted(*loader, sampler)) { …; torch::save(sampler, file); }
 ///
-/// A batch counts from where the loop holds it: what is saved in its body goes on with the next
-/// one. `loader` was made of `sampler`, and lives as long as this.
+/// A batch counts as taken once the loop has received it: a state saved in the loop's body resumes
+/// with the next batch. `loader` was made from `sampler` and must outlive the result.
 template <class Loader>
 CountedBatches<Loader> counted(Loader& loader, const DistributedSampler& sampler) {
   return {loader, sampler};

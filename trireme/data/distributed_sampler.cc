@@ -33,7 +33,7 @@ struct DistributedSampler::State {
   size_t epoch = 0;
   size_t index = 0;          // drawn
   size_t taken = 0;          // of those, by the loop
-  bool told = false;         // since the last reset(), somebody said so
+  bool reported = false;     // since the last reset(), somebody said so
   bool epoch_is_set = true;  // the next reset() begins `epoch` itself, not the one after it
   bool loaded = false;       // the next reset() keeps the position
   bool named = false;        // … even at the end of its epoch, which set_epoch() has named
@@ -79,7 +79,7 @@ void DistributedSampler::consumed(size_t samples) {
                     "is each batch counted once?",
                     s.taken, s.epoch, samples, s.index);
   s.taken += samples;
-  s.told = true;
+  s.reported = true;
 }
 
 void DistributedSampler::reset(detail::SamplerSize new_size) {
@@ -89,7 +89,7 @@ void DistributedSampler::reset(detail::SamplerSize new_size) {
     s.size = *new_size;
   }
   const bool keep = s.loaded && (s.named || s.index < s.num_samples());
-  s.loaded = s.named = s.told = false;
+  s.loaded = s.named = s.reported = false;
   if (keep) return;
   if (!s.epoch_is_set) ++s.epoch;
   s.epoch_is_set = false;
@@ -116,10 +116,10 @@ detail::SamplerBatch DistributedSampler::next(size_t batch_size) {
 void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
   const auto& s = *state_;
   check<UsageError>(
-      s.told || s.index == s.taken,
-      "DistributedSampler::save: {} samples of epoch {} are drawn, and nobody said how many of "
-      "them the loop has taken: a loader with workers draws ahead. Loop over counted(*loader, "
-      "sampler), or call sampler.consumed(samples) for each batch",
+      s.reported || s.index == s.taken,
+      "DistributedSampler::save: {} samples of epoch {} have been drawn, and it is not known how "
+      "many of them the loop has taken, since a loader with workers draws ahead. Loop over "
+      "counted(*loader, sampler), or call sampler.consumed(samples) for each batch",
       s.index - s.taken, s.epoch);
   auto write = [&](const char* key, size_t value) {
     archive.write(key, c10::IValue(static_cast<int64_t>(value)));
@@ -139,15 +139,15 @@ void DistributedSampler::load(torch::serialize::InputArchive& archive) {
   c10::IValue version, seed;
   const bool first_version = !archive.try_read("trireme_sampler", version);
   check<UsageError>(first_version || (version.isInt() && version.toInt() <= kVersion),
-                    "DistributedSampler: the archive is of a newer version than {}, which this "
-                    "program reads: take a newer one",
+                    "DistributedSampler: the archive has a version newer than {}, the last that "
+                    "this program reads: use a newer program",
                     kVersion);
   const int64_t epoch = number(archive, "epoch");
   int64_t index = number(archive, "index");
   if (first_version) {
     log_warn(
-        "DistributedSampler: the archive is of version 1, which counted what was drawn: if its "
-        "loader had workers, it is ahead of what was trained on");
+        "DistributedSampler: the archive has version 1, which counted the samples drawn: if its "
+        "loader had workers, its position is ahead of the training");
   } else {
     auto same = [&](const char* key, size_t mine) {
       const int64_t theirs = number(archive, key);
@@ -174,7 +174,7 @@ void DistributedSampler::load(torch::serialize::InputArchive& archive) {
                                       : (static_cast<int64_t>(s.size) + theirs - 1) / theirs);
     check<UsageError>(over || index * theirs % world == 0,
                       "DistributedSampler: {} ranks have taken {} samples each of the epoch, which "
-                      "{} ranks cannot have: go on with {} ranks, or save at the end of an epoch",
+                      "{} ranks cannot continue from: use {} ranks, or save at the end of an epoch",
                       theirs, index, world, theirs);
     index = over ? static_cast<int64_t>(num_samples()) : index * theirs / world;
   }
@@ -183,7 +183,7 @@ void DistributedSampler::load(torch::serialize::InputArchive& archive) {
                  num_samples());
   s.epoch = static_cast<size_t>(epoch);
   s.index = s.taken = static_cast<size_t>(index);
-  s.epoch_is_set = s.told = s.named = false;
+  s.epoch_is_set = s.reported = s.named = false;
   s.loaded = true;
 }
 

@@ -17,7 +17,7 @@ namespace detail {
 template <class C, class A>
 A argument_of(void (C::*)(A));
 using TorchSampler = torch::data::samplers::Sampler<>;
-// c10::optional in LibTorch 1.13, std::optional later: whatever the base says.
+// c10::optional in LibTorch 1.13, std::optional later: whichever the base class uses.
 using SamplerSize = decltype(argument_of(&TorchSampler::reset));
 using SamplerBatch = std::invoke_result_t<decltype(&TorchSampler::next), TorchSampler&, size_t>;
 }  // namespace detail
@@ -28,48 +28,51 @@ struct DistributedSamplerOptions {
   bool drop_last = false;
 };
 
-/// This rank's share of a data set, for LibTorch's own loader; PyTorch's DistributedSampler by
-/// contract: an order of the epoch that all ranks agree on (a pure function of seed and epoch),
-/// made even by repeating its start (or, with drop_last, by dropping its tail), of which this rank
-/// takes positions rank, rank + world, … Every rank draws the same number of indices. The order
-/// itself is ours, not the one Python would draw.
+/// Selects this rank's part of a data set for LibTorch's own loader, with the contract of PyTorch's
+/// DistributedSampler: all ranks agree on an order for each epoch (a pure function of seed and
+/// epoch), which is padded by repeating its start (or, with drop_last, truncated) to a multiple of
+/// the world size; this rank takes positions rank, rank + world, …. Every rank draws the same
+/// number of indices. The order itself is ours, not the one that Python would draw.
 ///
-/// Epochs: set_epoch(e) names the epoch of the next reset(); a reset() without it goes on to the
-/// following epoch, so the order changes from epoch to epoch even if nobody calls set_epoch. The
-/// first reset() begins epoch 0. begin() of a loader calls reset().
+/// Epochs: set_epoch(e) sets the epoch for the next reset(); a reset() without it advances to the
+/// following epoch, so the order changes from epoch to epoch even if set_epoch is never called. The
+/// first reset() begins epoch 0. A loader's begin() calls reset().
 ///
-/// make_data_loader copies its sampler. A DistributedSampler is a handle: copies share epoch and
-/// position, so set_epoch() and save() on yours reach the loader's. Not thread-safe (the loader
-/// calls it on the caller's thread).
+/// make_data_loader copies its sampler. A DistributedSampler is a handle: copies share the epoch
+/// and the position, so set_epoch() and save() on your copy also apply to the loader's. Not
+/// thread-safe (the loader calls it on the caller's thread).
 ///
 /// Checkpoints: save() writes the epoch and how many samples of it the loop has taken. A loader
-/// with workers draws indices ahead of its loop, so the loop says what it takes: it runs over
-/// counted(*loader, sampler) (data/counted.h), or calls consumed(). After load(), the first reset()
-/// goes on from that place, and so does set_epoch() of the epoch that was loaded.
+/// with workers draws indices ahead of its loop, so the loop has to report what it takes: it either
+/// iterates over counted(*loader, sampler) (data/counted.h) or calls consumed(). After load(), the
+/// first reset() continues from the saved position, even if set_epoch() is called with the epoch
+/// that was loaded.
 class TRIREME_API DistributedSampler : public torch::data::samplers::Sampler<> {
  public:
   using Options = DistributedSamplerOptions;
-  /// Throws UsageError for an empty data set, or a rank outside the world.
+  /// Throws UsageError for an empty data set or a rank outside the world.
   DistributedSampler(size_t size, size_t num_replicas, size_t rank, Options options = {});
 
   void set_epoch(size_t epoch);
   size_t epoch() const;
-  /// Indices that this rank draws in an epoch.
+  /// The number of indices that this rank draws in an epoch.
   size_t num_samples() const;
-  /// Drawn in this epoch so far, by whoever draws.
+  /// The number of indices drawn in this epoch so far, including those that a loader drew ahead.
   size_t index() const;
-  /// The loop has taken so many more samples of this epoch. UsageError for more than were drawn.
+  /// Reports that the loop has taken this many more samples of this epoch. UsageError if that is
+  /// more than were drawn.
   void consumed(size_t samples);
-  /// Samples of this epoch that the loop has taken.
+  /// The number of samples of this epoch that the loop has taken.
   size_t position() const;
 
   void reset(detail::SamplerSize new_size = {}) override;
   /// Up to batch_size indices; empty when the epoch is over.
   detail::SamplerBatch next(size_t batch_size) override;
-  /// UsageError where samples of this epoch are drawn and nobody said how many the loop took.
+  /// UsageError if samples of this epoch have been drawn and consumed() was never called for it.
   void save(torch::serialize::OutputArchive& archive) const override;
-  /// UsageError for the place in another order: another data set's size, seed, shuffle, drop_last,
-  /// or a number of ranks that cannot stand there. Corrupt for no place at all.
+  /// UsageError if the saved position belongs to a different order: a different data set size,
+  /// seed, shuffle or drop_last, or a number of ranks for which no rank is at that position.
+  /// Corrupt if the archive holds no valid position.
   void load(torch::serialize::InputArchive& archive) override;
 
  private:

@@ -17,10 +17,10 @@ struct Leaf {
   std::vector<int64_t> ids;  // b sample ids of the source, in order
 };
 
-/// How a step's leaves are dealt to ranks.
+/// How a step's leaves are assigned to ranks.
 enum class Deal {
   blocks,   // rank r has leaves [r M/world, (r+1) M/world)
-  strided,  // rank r has leaves r, r + world, …: what ranks reduce together are neighbours
+  strided,  // rank r has leaves r, r + world, …: ranks reduce neighbouring leaves together
 };
 
 struct GlobalBatchOptions {
@@ -29,21 +29,20 @@ struct GlobalBatchOptions {
   int64_t leaves = 1;     // M: micro-batches of one step over all ranks (ranks × accumulation)
   uint64_t seed = 42;
   bool shuffle = true;
-  bool drop_last =
-      true;  // false: what is left of an epoch is a step of its own, with fewer samples
+  bool drop_last = true;  // false: the rest of an epoch is a step of its own, with fewer samples
 };
 
 /// Leaf g of step s holds samples [(s*M + g)*b, +b) of the epoch's permutation, whatever the world
 /// size is, so every world size sees the same samples, in the same order, in each step. Epochs
-/// follow on from each other. The tail of an epoch that is shorter than a step is dropped (other
-/// samples in each epoch, as the order differs), or, with drop_last false, is a step whose leaves
-/// share its r samples as evenly as they can: leaf g holds [g*r/M, (g+1)*r/M) of them, none where
-/// r < M. PyTorch's sampler deals indices[rank::world] instead, which changes with the world: that
-/// is data/distributed_sampler.h.
+/// follow one another without a gap. A tail of an epoch that is shorter than a step is dropped
+/// (different samples in each epoch, because the order differs) or, with drop_last false, becomes a
+/// step whose leaves divide its r samples as evenly as possible: leaf g holds [g*r/M, (g+1)*r/M) of
+/// them, which may be none where r < M. PyTorch's sampler assigns indices[rank::world] instead,
+/// which depends on the world size; for that, see data/distributed_sampler.h.
 class TRIREME_API GlobalBatch {
  public:
-  /// Throws UsageError for sizes below 1, or a data set that is smaller than one step (unless its
-  /// only step may be smaller: drop_last false).
+  /// Throws UsageError for sizes below 1, or for a data set smaller than one step (unless drop_last
+  /// is false, which allows a smaller step).
   explicit GlobalBatch(const GlobalBatchOptions& options);
 
   const GlobalBatchOptions& options() const { return options_; }
@@ -52,15 +51,15 @@ class TRIREME_API GlobalBatch {
     const int64_t whole = options_.dataset_size / samples_per_step();
     return options_.drop_last ? whole : whole + (options_.dataset_size % samples_per_step() != 0);
   }
-  /// Of that step: samples_per_step(), or what is left of its epoch.
+  /// The samples of that step: samples_per_step(), or what is left of its epoch.
   int64_t samples_of(int64_t step) const;
   int64_t epoch_of(int64_t step) const { return step / steps_per_epoch(); }
 
   Leaf leaf(int64_t step, int64_t g) const;
-  /// Samples [begin, begin + count) of a whole step, whatever leaves they are of
+  /// Samples [begin, begin + count) of a whole step, whichever leaves they belong to
   /// (data/share_deal.h).
   Leaf part(int64_t step, int64_t begin, int64_t count) const;
-  /// M / world leaves. Throws UsageError where the world does not divide M.
+  /// This rank's M / world leaves. Throws UsageError if the world size does not divide M.
   std::vector<Leaf> leaves_of(int rank, int world, int64_t step, Deal deal = Deal::blocks) const;
 
  private:

@@ -86,10 +86,10 @@ struct PrefetchingLoader::State {
   Prepared take() {
     std::unique_lock lock(mutex);
     const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(options.timeout);
-    check<Timeout>(
-        changed.wait_for(lock, limit, [&] { return ready.contains(step); }),
-        "the data of step {} did not come within {} s: is the file system that holds it alive?",
-        step, std::chrono::duration<double>(options.timeout).count());
+    check<Timeout>(changed.wait_for(lock, limit, [&] { return ready.contains(step); }),
+                   "the data of step {} did not arrive within {} s: does the file system that "
+                   "holds it still respond?",
+                   step, std::chrono::duration<double>(options.timeout).count());
     auto prepared = std::move(ready.extract(step).mapped());
     ++given;
     lock.unlock();

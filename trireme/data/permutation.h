@@ -10,7 +10,7 @@ namespace trireme {
 
 /// A shuffle of 0 … size-1 that is a pure function of (size, key) and takes no memory: a Feistel
 /// network over the next power of two, walked until it lands inside (at most 2 steps on average).
-/// size 0 may not be asked.
+/// Must not be called for size 0.
 class Permutation {
  public:
   Permutation(int64_t size, uint64_t key) : size_(static_cast<uint64_t>(size)) {

@@ -70,7 +70,7 @@ void ShareDeal::change(int64_t from_step, Shares shares) {
   check<UsageError>(shares.size() == last.shares.size() && sum(shares) == sum(last.shares),
                     "a deal of {} samples to {} ranks cannot become one of {} to {}",
                     sum(last.shares), last.shares.size(), sum(shares), shares.size());
-  check<UsageError>(from_step >= last.from, "a deal from step {} behind one from step {}",
+  check<UsageError>(from_step >= last.from, "a deal from step {} was added after one from step {}",
                     from_step, last.from);
   if (from_step == last.from)
     changes_.back().shares = std::move(shares);

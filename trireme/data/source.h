@@ -10,19 +10,21 @@
 
 namespace trireme {
 
-/// Samples by number. get() is called from the loader's threads, several at once.
+/// Samples by number. get() is called from the loader's threads, possibly from several at once.
 class DataSource {
  public:
   virtual ~DataSource() = default;
   virtual int64_t size() const = 0;  // samples in an epoch
-  /// input, target and weight of these samples, in this order. `ids` are below size().
+  /// The input, target and weight of these samples, in this order. All `ids` are below size().
   virtual MicroBatch get(const std::vector<int64_t>& ids) const = 0;
-  /// "corpus: 812 files, 94.1 MB, 367k windows of 256 bytes": for the start line of a run.
+  /// A description for the start line of a run: "corpus: 812 files, 94.1 MB, 367k windows of 256
+  /// bytes".
   virtual std::string describe() const = 0;
-  /// Not 0: get() can be asked for exactly so many samples (a network compiled for a shape behind
-  /// it, files of ready batches), so shares of ranks cannot vary (data/share_deal.h).
+  /// If not 0, get() must be called with exactly this many samples (it feeds a network compiled for
+  /// a fixed shape, or reads ready-made batches from files), so the ranks' shares cannot vary
+  /// (data/share_deal.h).
   virtual int64_t fixed_rows() const { return 0; }
-  /// Tokens of each sample, where samples are sequences of different lengths; else empty.
+  /// The number of tokens of each sample if samples are sequences of different lengths, else empty.
   virtual std::vector<int32_t> lengths() const { return {}; }
 };
 

@@ -16,15 +16,15 @@ TokenBatches::TokenBatches(const std::vector<int32_t>& lengths, const TokenBatch
       "token batches: {} tokens, {} to {} sequences: no micro-batch can be so", o.max_tokens,
       o.min_rows, o.max_rows);
   const auto count = static_cast<int64_t>(lengths.size());
-  std::vector<int64_t> line(lengths.size());
-  std::iota(line.begin(), line.end(), int64_t{0});
+  std::vector<int64_t> order(lengths.size());
+  std::iota(order.begin(), order.end(), int64_t{0});
   auto length = [&](int64_t i) { return int64_t{lengths[static_cast<size_t>(i)]}; };
   if (o.picking != TokenBatchOptions::Picking::dataloader && count > 0) {
     const Permutation shuffled(count, stable_hash({o.seed, uint64_t{0x746f6b656eULL}}));
-    for (int64_t i = 0; i < count; ++i) line[static_cast<size_t>(i)] = shuffled(i);
+    for (int64_t i = 0; i < count; ++i) order[static_cast<size_t>(i)] = shuffled(i);
   }
   if (o.picking == TokenBatchOptions::Picking::seqlen)
-    std::stable_sort(line.begin(), line.end(),
+    std::stable_sort(order.begin(), order.end(),
                      [&](int64_t a, int64_t b) { return length(a) < length(b); });
 
   int64_t tokens = 0, padded = 0, most = 0;
@@ -42,7 +42,7 @@ TokenBatches::TokenBatches(const std::vector<int32_t>& lengths, const TokenBatch
     open.clear();
     most = 0;
   };
-  for (const int64_t i : line) {
+  for (const int64_t i : order) {
     check<UsageError>(length(i) >= 1 && length(i) <= o.max_tokens,
                       "sequence {} has {} tokens, and a micro-batch may have {} at most: raise "
                       "max_tokens or cut sequences shorter",

@@ -5,22 +5,22 @@
 #include <cstdint>
 #include <vector>
 
-// Which parameters share a bucket. Pure: sizes in, lists out.
+// Assigns parameters to buckets. Pure: sizes in, lists out.
 namespace trireme {
 
 struct BucketSizes {
   size_t first_bytes = size_t{1} << 20;  // small, so that communication starts early
-  size_t bytes = size_t{25} << 20;       // of the others
+  size_t bytes = size_t{25} << 20;       // of the other buckets
 };
 
-/// In which order parameters get their gradients: as the first backward showed, or from the last
-/// that was registered to the first.
+/// The order in which parameters are put into buckets: that in which gradients arrived in the first
+/// backward, or the reverse of their registration.
 enum class BucketOrder : uint8_t { arrival, registration };
 
 struct BucketItem {
   int64_t numel = 0;
   size_t item_bytes = 4;
-  int kind = 0;  // dtype and device: one bucket holds one kind
+  int kind = 0;  // number for a combination of dtype and device; a bucket holds one kind
 };
 
 /// Buckets in launch order; each lists indices into `items`. Parameters are taken in `order`; a

@@ -133,16 +133,16 @@ DistributedDataParallel::Impl::Impl(DdpTensors t, Group g, DdpOptions o,
   hooks->on_open([this] { return look(); });
   if (options.before_reducing)
     hooks->on_end([this] {
-      const auto tell = [this](const std::string& what) {
+      const auto abort_with = [this](const std::string& what) {
         group.abort(before_reducing_failure(group.rank(), what));
       };
       try {
         options.before_reducing();
       } catch (const Error& e) {
-        if (!is_fact_of_the_group(e)) tell(e.what());
+        if (!is_fact_of_the_group(e)) abort_with(e.what());
         throw;
       } catch (const std::exception& e) {
-        tell(e.what());
+        abort_with(e.what());
         throw;
       }
     });

@@ -51,7 +51,7 @@ void Reducer::open() {
   check<UsageError>(
       !open_, "a round of gradients is open already: close() it, or reset() after an exception");
   open_ = true;
-  told_ = false;
+  record_sent_ = false;
   launched_ = 0;
   arrival_.clear();
   flights_ = std::vector<Flight>(memory_->buckets().size());
@@ -101,8 +101,8 @@ void Reducer::refuse_more(size_t i) {
 
 void Reducer::launch_full() {
   while (launched_ < flights_.size() && flights_[launched_].waiting == 0) launch(launched_++);
-  if (launched_ < flights_.size() || told_) return;
-  told_ = true;
+  if (launched_ < flights_.size() || record_sent_) return;
+  record_sent_ = true;
   std::vector<bool> used;
   // A gradient that was dropped since is none.
   for (size_t i = 0; i < size(); ++i)
@@ -194,7 +194,7 @@ void Reducer::lay_out_in_rank0_order() {
 }
 
 void Reducer::lay_out(const BucketSizes& sizes, BucketOrder order) {
-  check<UsageError>(!open_, "buckets cannot be laid out anew inside a round");
+  check<UsageError>(!open_, "buckets cannot be rearranged during a round");
   options_.sizes = sizes;
   std::vector<int> sequence = order_;
   if (order == BucketOrder::registration || order_.empty()) {
@@ -219,7 +219,8 @@ void Reducer::state(StateVisitor& visitor) {
   std::sort(sorted.begin(), sorted.end());
   for (size_t i = 0; i < size(); ++i)
     check<Corrupt>(sorted[i] == static_cast<int>(i),
-                   "reducer.order is no order of {} parameters: take another checkpoint", size());
+                   "reducer.order is not an order of {} parameters: use another checkpoint",
+                   size());
   order_ = std::move(now);
   memory_->lay_out(order_, options_.sizes, options_.delayed);
 }

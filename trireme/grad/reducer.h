@@ -121,7 +121,7 @@ class TRIREME_API Reducer final : public GradientRound {
   std::vector<Flight> flights_;
   std::vector<int> arrival_;  // in this round
   std::vector<int> order_;    // rank 0's of the first round
-  bool open_ = false, told_ = false;
+  bool open_ = false, record_sent_ = false;
   size_t launched_ = 0;
   Stats stats_;
 };

@@ -125,7 +125,8 @@ void Output::read_some(Stream& stream) {
   }
   std::string_view bytes(buffer, static_cast<size_t>(n));
   if (stream.file && !write_all(stream.file.get(), bytes)) {
-    log_error("cannot write the log {}: {}; the console goes on", stream.path, errno_text());
+    log_error("cannot write the log {}: {}; output to the console continues", stream.path,
+              errno_text());
     stream.file.reset();
   }
   while (!bytes.empty()) {

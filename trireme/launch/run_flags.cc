@@ -119,7 +119,7 @@ const std::vector<RunFlag>& table() {
   static const std::vector<RunFlag> flags{
       {"nproc-per-node", 0, true, "N",
        "workers to start: a number, auto (GPUs, else CPUs), cpu, gpu [1]", set_nproc},
-      {"standalone", 0, false, "", "one node that needs nobody else: a fresh job id",
+      {"standalone", 0, false, "", "a single node on its own, with a fresh job id",
        [](S& s, V) { s.options.standalone = true; }},
       {"nnodes", 0, true, "1", "nodes; more than 1 is refused for now", set_nnodes},
       {"node-rank", 0, true, "0", "this node's number; 0 is the only one", set_node_rank},

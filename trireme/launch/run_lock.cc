@@ -43,7 +43,7 @@ bool is_at(int fd, const std::string& path) {
          here.st_ino == there.st_ino && here.st_dev == there.st_dev;
 }
 
-std::string told(const LockOwner& owner) {
+std::string described(const LockOwner& owner) {
   return fmt::format("process {} on {} since {}", owner.process.pid, owner.process.host,
                      owner.since);
 }
@@ -88,8 +88,8 @@ std::optional<LockOwner> read_lock(std::string_view text, const std::string& pat
       ours, "{} does not say which job has the folder: if none runs in it, remove that file", path);
   const int64_t version = json["version"].get<int64_t>();
   check<UsageError>(version <= kRunLockVersion,
-                    "{} is of version {}, and this program knows version {}: a newer trireme has "
-                    "the folder; wait for it, or use that one",
+                    "{} has version {}, and this program knows version {}: a newer trireme is "
+                    "using the folder; wait for it, or use that version",
                     path, version, kRunLockVersion);
   auto text_of = [&](const char* key) {
     return json.contains(key) && json[key].is_string() ? json[key].get<std::string>() : "";
@@ -139,23 +139,22 @@ bool RunLock::try_once(const RunLockOptions& options, Deadline deadline) {
       fail<ResourceError>(
           "{} is another job's: {} trains in it. Give this one another --run-dir, or end that one "
           "first",
-          folder_, told(*owner));
+          folder_, described(*owner));
     case LockAnswer::refuse_elsewhere:
       fail<ResourceError>(
-          "{} is another job's: {} has it, and from this host nobody can see whether it still "
-          "runs. Give this one another --run-dir; if that job is gone, --take-over takes the "
-          "folder",
-          folder_, told(*owner));
+          "{} belongs to another job: {} has it, and this host cannot tell whether it still runs. "
+          "Give this job another --run-dir; if that job is gone, --take-over takes the folder",
+          folder_, described(*owner));
     case LockAnswer::wait:
       check<ResourceError>(
           !deadline.expired(),
           "{} is still in use: {} is gone, and a process that it started runs on. End it (fuser "
           "{} shows it), or give this one another --run-dir",
-          folder_, owner ? told(*owner) : "who locked it", path_);
+          folder_, owner ? described(*owner) : "who locked it", path_);
       return false;
   }
   if (owner)
-    log_info("{} was left locked by {}, which is gone{}", folder_, told(*owner),
+    log_info("{} was left locked by {}, which is gone{}", folder_, described(*owner),
              question.owner == Presence::elsewhere ? ", as --take-over says" : "");
 
   text_ = lock_text(this_owner());

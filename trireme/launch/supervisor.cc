@@ -49,13 +49,13 @@ struct Worker {
   std::string error_file;
   std::optional<ErrorReport> report;
   std::string note;
-  bool told_to_stop = false;     // SIGTERM or SIGKILL of ours, before it ended
+  bool stop_requested = false;   // SIGTERM or SIGKILL of ours, before it ended
   bool killed = false;           // SIGKILL of ours
   bool ended_by_itself = false;  // before anybody asked the job to end
 
   bool failed() const {
     if (!ended || code == 0) return false;
-    if (!told_to_stop) return true;
+    if (!stop_requested) return true;
     // It was leaving because we said so; only its own report, or a crash, is worth telling.
     return report.has_value() || (code < 0 && code != -SIGTERM && !(killed && code == -SIGKILL));
   }
@@ -163,8 +163,10 @@ class Supervisor {
       first_signal_ = n;
       signal_at_ = Clock::now();
       if (stage_ == Stage::running) {
-        log_info("{}: told the workers; they have {:.0f} s to leave (once more stops them at once)",
-                 signal_name(n), std::chrono::duration<double>(options_.shutdown_timeout).count());
+        log_info(
+            "{}: asked the workers to stop; they have {:.0f} s (a second signal stops them at "
+            "once)",
+            signal_name(n), std::chrono::duration<double>(options_.shutdown_timeout).count());
         for (Worker& worker : workers_)
           if (!worker.ended) wake(worker, n);
         kill_at_ = Deadline::after(options_.shutdown_timeout);
@@ -221,7 +223,7 @@ class Supervisor {
       term_sent_ = true;
       for (Worker& worker : workers_) {
         if (worker.ended) continue;
-        worker.told_to_stop = true;
+        worker.stop_requested = true;
         wake(worker, SIGTERM);
       }
     }
@@ -248,7 +250,7 @@ class Supervisor {
         ::kill(-worker.pid, SIGCONT);
         continue;
       }
-      log_warn("worker {} (pid {}) is stopped and does not go on: the workers are killed",
+      log_warn("worker {} (pid {}) is stopped and does not continue: the workers are killed",
                worker.rank, worker.pid);
       return kill_all();
     }
@@ -264,7 +266,7 @@ class Supervisor {
     stage_ = Stage::killed;
     for (Worker& worker : workers_) {
       if (worker.ended) continue;
-      worker.told_to_stop = worker.killed = true;
+      worker.stop_requested = worker.killed = true;
       ::kill(-worker.pid, SIGKILL);
     }
   }

@@ -14,14 +14,14 @@ namespace trireme {
 
 /// Dropout whose mask is a pure function of (seed, module name, call, step, global sample,
 /// element): the same on every world size, and again when recomputed (tensor/random.h). In training
-/// and inside a RandomScope it draws from that; outside any scope it is at::dropout, so that the
-/// module can be used without us. In eval mode: identity. A scope needs the module's name: call
-/// name_dropouts(model) once, after the model is complete.
+/// mode inside a RandomScope, it draws from the scope; outside any scope it is at::dropout, so that
+/// the module can be used without the rest of Trireme. In eval mode it is the identity. A scope
+/// needs the module's name: call name_dropouts(model) once, when the model is complete.
 class TRIREME_API DropoutImpl : public torch::nn::Cloneable<DropoutImpl> {
  public:
   explicit DropoutImpl(double p = 0.5);  // throws UsageError outside [0, 1]
-  /// Throws UsageError inside a scope where it has no name, or x.size(0) is not the scope's
-  /// samples.
+  /// Throws UsageError inside a scope if the module has no name, or if x.size(0) is not the scope's
+  /// number of samples.
   at::Tensor forward(const at::Tensor& x);
   void reset() override {}
   void pretty_print(std::ostream& stream) const override;
@@ -37,7 +37,7 @@ class TRIREME_API DropoutImpl : public torch::nn::Cloneable<DropoutImpl> {
 
 TORCH_MODULE(Dropout);
 
-/// Gives every trireme::Dropout below `root` its dotted path as its name ("blocks.0.drop").
+/// Names every trireme::Dropout below `root` by its dotted path ("blocks.0.drop").
 TRIREME_API void name_dropouts(torch::nn::Module& root);
 
 }  // namespace trireme

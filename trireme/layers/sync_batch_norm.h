@@ -14,30 +14,30 @@
 
 namespace trireme {
 
-/// Batch normalization whose statistics are those of the samples of all ranks of a group, each
-/// counted once: what torch::nn::BatchNorm computes over the ranks' batches put together. Ranks may
-/// hold different numbers of samples, or none.
+/// Batch normalization with statistics over the samples of all ranks of a group, each counted once:
+/// the result that torch::nn::BatchNorm would compute over the ranks' batches concatenated. Ranks
+/// may hold different numbers of samples, or none.
 ///
 /// x: [n, C] or [n, C, …] up to 5-D; float32, float64, bfloat16, float16 (the last two compute in
-/// float32, whatever type the parameters have); any device that the group reaches. Parameters,
-/// buffers and options are BatchNorm's, under its names. In eval mode it is BatchNorm, without a
-/// collective; without running statistics it then takes those of its own batch.
+/// float32, whatever type the parameters have); any device that the group supports. Parameters,
+/// buffers and options are those of BatchNorm, under the same names. In eval mode it is BatchNorm,
+/// without a collective; if it has no running statistics, it then uses those of the local batch.
 ///
 /// Ranks: each training forward makes one collective of 2·C + 1 float64 (mean, squares around it,
-/// count), each backward one of 2·C, where x requires a gradient. So every rank runs the module
-/// equally often in the same order, and a rank without samples runs it on [0, C, …] and calls
-/// backward. Where ranks may use different parameters in one step, give it a group of its own
-/// (world.split(0)): its calls must not meet DistributedDataParallel's in another order. Gradients
-/// of weight and bias are this rank's part; DistributedDataParallel reduces them. Not inside of
-/// recompute(): the running statistics would move twice.
+/// count), each backward one of 2·C, where x requires a gradient. So every rank must run the module
+/// equally often and in the same order; a rank without samples runs it on [0, C, …] and calls
+/// backward. If ranks may use different parameters in one step, give it a group of its own
+/// (world.split(0)), because its calls must not interleave with DistributedDataParallel's in a
+/// different order. Gradients of weight and bias are this rank's part; DistributedDataParallel
+/// reduces them. Do not use it inside recompute(): the running statistics would be updated twice.
 ///
-/// UsageError: no group in training; another shape; one value per channel, over all ranks, to train
-/// on. Source: torch.nn.SyncBatchNorm.
+/// UsageError: no group in training mode; an unsupported shape; only one value per channel over all
+/// ranks in training mode. Source: torch.nn.SyncBatchNorm.
 class TRIREME_API SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
  public:
   explicit SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, Group group = {});
-  /// A module in place of one of LibTorch's BatchNorms: the same tensors, so that an optimizer that
-  /// has them stays right.
+  /// Replaces one of LibTorch's BatchNorms and takes over its tensors, so that an optimizer that
+  /// holds them stays valid.
   SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, Group group, at::Tensor weight,
                     at::Tensor bias, at::Tensor running_mean, at::Tensor running_var,
                     at::Tensor num_batches_tracked);
@@ -65,13 +65,13 @@ class TRIREME_API SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormI
 TORCH_MODULE(SyncBatchNorm);
 
 /// Makes the BatchNorms below `root` synchronise over `group`: those in a torch::nn::Sequential,
-/// ModuleList or ModuleDict are replaced by a SyncBatchNorm that takes over their tensors, and each
-/// SyncBatchNorm gets the group. Returns how many there are now. Every rank calls it; before or
-/// after an optimizer is built.
+/// ModuleList or ModuleDict are replaced by a SyncBatchNorm that takes over their tensors, and
+/// every SyncBatchNorm gets the group. Returns how many there are afterwards. Every rank calls it;
+/// it may be called before or after an optimizer is built.
 ///
-/// A module that a member of somebody's class holds cannot be exchanged in C++. Such a BatchNorm
-/// (or one that something else holds too, or root itself) is a UsageError that lists them all and
-/// says what to write instead; nothing has been changed then.
+/// A module held by a data member of a class cannot be replaced in C++. Such a BatchNorm (or one
+/// that is also held elsewhere, or `root` itself) causes a UsageError that lists all of them and
+/// says what to write instead; nothing has been changed in that case.
 TRIREME_API int convert_sync_batch_norm(torch::nn::Module& root, const Group& group);
 /// A module holder or a shared_ptr to a module.
 template <class Holder>

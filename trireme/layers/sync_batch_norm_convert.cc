@@ -118,9 +118,9 @@ int convert_sync_batch_norm(Module& root, const Group& group) {
     walk.visit(root, "");
   if (!walk.refused.empty())
     fail<UsageError>(
-        "convert_sync_batch_norm: {}, which cannot be exchanged from outside: declare it as "
+        "convert_sync_batch_norm: {}, which cannot be replaced from outside: declare it as "
         "trireme::SyncBatchNorm (same options, same parameter names), or put it into a "
-        "torch::nn::Sequential that alone holds it",
+        "torch::nn::Sequential that is its only holder",
         fmt::join(walk.refused, "; "));
   for (const Found& f : walk.replaceable)
     exchange(*f.parent, f.name, f.old, instead_of(*f.old, group));

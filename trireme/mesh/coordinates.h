@@ -15,24 +15,27 @@ namespace trireme {
 
 struct MeshAxis {
   std::string name;
-  int size = 1;  // -1: what is left of the world; one axis alone
+  int size = 1;  // -1: whatever is left of the world; at most one axis
 };
 
-/// Some axes taken together and divided in another way: the ranks that `over` spans are counted in
-/// the mesh's order and dealt to the axes of `into`, slowest to fastest. So experts fold over data,
-/// context and tensor: {"dp_shard", "cp", "tp"} into {"edp", -1}, {"ep", 8}, {"etp", 1}.
+/// Combines some axes and divides them in another way: the ranks that `over` spans are numbered in
+/// the mesh's order and distributed over the axes of `into`, slowest to fastest. This is how
+/// experts fold over data, context and tensor parallelism: {"dp_shard", "cp", "tp"} into {"edp",
+/// -1}, {"ep", 8}, {"etp", 1}.
 struct MeshFold {
   std::vector<std::string> over;
   std::vector<MeshAxis> into;
 };
 
-/// A name for several axes together. Axes that the mesh lacks count as of size 1, if it has any.
+/// A name for several axes together. Axes that the mesh lacks count as size 1, as long as it has at
+/// least one of them.
 struct MeshFlat {
   std::string name;
   std::vector<std::string> axes;
 };
 
-/// "dp" = dp_replicate × dp_shard, "dp_shard_cp", "dp_cp" = all three: known in every mesh.
+/// Known in every mesh: "dp" = dp_replicate × dp_shard, "dp_shard_cp" = dp_shard × cp, "dp_cp" =
+/// all three.
 inline std::vector<MeshFlat> usual_flats() {
   return {{"dp", {"dp_replicate", "dp_shard"}},
           {"dp_shard_cp", {"dp_shard", "cp"}},
@@ -44,12 +47,13 @@ struct MeshAxes {
   MeshAxes(std::vector<MeshAxis> axes, std::vector<MeshFold> folds = {},
            std::vector<MeshFlat> flats = {})
       : axes(std::move(axes)), folds(std::move(folds)), flats(std::move(flats)) {}
-  std::vector<MeshAxis> axes;  // slowest to fastest: neighbours on the last one are ranks r, r + 1
+  /// Slowest to fastest: neighbours on the last axis are ranks r and r + 1.
+  std::vector<MeshAxis> axes;
   std::vector<MeshFold> folds;
-  std::vector<MeshFlat> flats;  // beside the usual ones
+  std::vector<MeshFlat> flats;  // in addition to the usual ones
 };
 
-/// How many ways each kind of parallelism divides a world.
+/// How many ways each kind of parallelism divides the world.
 struct ParallelSizes {
   int dp_replicate = 1;
   int dp_shard = -1;
@@ -57,13 +61,14 @@ struct ParallelSizes {
   int tp = 1;
   int pp = 1;
   int ep = 1;
-  int etp = 1;                 // tensor-parallel ranks of one expert, where experts fold: 1, or tp
-  bool ep_is_an_axis = false;  // ep beside the others, not folded over dp_shard × cp × tp
+  int etp = 1;                 // tensor-parallel ranks of one expert where experts fold: 1 or tp
+  bool ep_is_an_axis = false;  // ep is an axis like the others, not folded over dp_shard × cp × tp
 };
 
-/// pp, dp_replicate, dp_shard, (ep,) cp, tp: tensor-parallel ranks are neighbours and so on one
-/// host, pipeline stages are farthest apart. With ep > 1 folded also "edp", "ep", "etp". (The order
-/// of torchtitan's ParallelDims and, but for pp, of Megatron's tp-cp-ep-dp-pp.)
+/// pp, dp_replicate, dp_shard, (ep,) cp, tp: tensor-parallel ranks are neighbours and therefore on
+/// one host; pipeline stages are farthest from each other. With a folded ep > 1 there are also
+/// "edp", "ep" and "etp". (The order of torchtitan's ParallelDims and, except for pp, of Megatron's
+/// tp-cp-ep-dp-pp.)
 inline MeshAxes parallel_axes(const ParallelSizes& s) {
   MeshAxes mesh({{"pp", s.pp}, {"dp_replicate", s.dp_replicate}, {"dp_shard", s.dp_shard}});
   if (s.ep_is_an_axis) mesh.axes.push_back({"ep", s.ep});
@@ -76,10 +81,10 @@ inline MeshAxes parallel_axes(const ParallelSizes& s) {
   return mesh;
 }
 
-/// Where each rank of a world stands on its axes.
+/// The position of each rank of a world on its axes.
 class MeshShape {
  public:
-  /// UsageError, with every factor and the product, where the sizes do not make `world`.
+  /// UsageError, listing every factor and the product, if the sizes do not multiply to `world`.
   MeshShape(int world, const MeshAxes& mesh) : world_(world), flats_(mesh.flats) {
     check<UsageError>(world >= 1, "a mesh of {} ranks", world);
     check<UsageError>(!mesh.axes.empty(), "a mesh of no axes");
@@ -99,7 +104,7 @@ class MeshShape {
   }
 
   int world() const { return world_; }
-  /// The mesh's own axes, slowest to fastest, then those of its folds.
+  /// The mesh's own axes, slowest to fastest, followed by those of its folds.
   std::vector<MeshAxis> axes() const {
     std::vector<MeshAxis> all;
     for (const Axis& a : axes_) all.push_back(a.axis);
@@ -107,18 +112,19 @@ class MeshShape {
   }
   size_t own_axes() const { return own_axes_; }
 
-  /// A set of axes is written as a bit for each place in axes(). Names: axes and flat sets.
-  /// UsageError for an unknown name, and for axes that were folded together with what they were
-  /// folded into.
+  /// A set of axes has one bit for each position in axes(). Names may be axes or flat sets.
+  /// UsageError for an unknown name, and for a set that contains both folded axes and the axes into
+  /// which they were folded.
   uint64_t set_of(const std::vector<std::string>& names) const {
     uint64_t set = 0;
     for (const std::string& name : names) set |= set_of(name);
     uint64_t folded = 0;
     for (size_t i = 0; i < axes_.size(); ++i)
       if (set >> i & 1) folded |= axes_[i].over;
-    check<UsageError>(!(folded & set) && one_fold(set),
-                      "{}: these axes divide the same ranks in two ways; take those of one",
-                      describe_set(set));
+    check<UsageError>(
+        !(folded & set) && one_fold(set),
+        "{}: these axes divide the same ranks in two ways; use the axes of one way only",
+        describe_set(set));
     return set;
   }
   uint64_t set_of(std::initializer_list<const char*> names) const {
@@ -150,7 +156,7 @@ class MeshShape {
   }
   int size(const std::string& name) const { return size(set_of(name)); }
 
-  /// Place on an axis; on several: counted with the last of them fastest.
+  /// The position on an axis; on several axes, numbered with the last of them fastest.
   int coordinate(int rank, uint64_t set) const {
     check_rank(rank);
     int place = 0;
@@ -159,7 +165,7 @@ class MeshShape {
     return place;
   }
   int coordinate(int rank, const std::string& name) const { return coordinate(rank, set_of(name)); }
-  /// On each of the mesh's own axes.
+  /// The coordinates on each of the mesh's own axes.
   std::vector<int> coordinates(int rank) const {
     check_rank(rank);
     std::vector<int> all;
@@ -179,9 +185,9 @@ class MeshShape {
     return rank;
   }
 
-  /// The ranks that differ from `rank` on the axes of the set alone, it among them: the group that
-  /// these axes make through it. members[i] has coordinate i; of the mesh's own axes that is
-  /// ascending.
+  /// The ranks that differ from `rank` only on the axes of the set, including `rank`: the members
+  /// of its group for these axes. members[i] has coordinate i; for the mesh's own axes this order
+  /// is ascending.
   std::vector<int> members(int rank, uint64_t set) const {
     check_rank(rank);
     std::vector<int> all;
@@ -191,7 +197,7 @@ class MeshShape {
               [&](int r, int s) { return coordinate(r, set) < coordinate(s, set); });
     return all;
   }
-  /// All groups of the set, by their least rank: they divide the world.
+  /// All groups of the set, ordered by their lowest rank; together they partition the world.
   std::vector<std::vector<int>> groups(uint64_t set) const {
     std::vector<std::vector<int>> all;
     std::vector<bool> seen(static_cast<size_t>(world_));
@@ -202,14 +208,14 @@ class MeshShape {
     }
     return all;
   }
-  /// The rank `steps` farther on the axes of the set, around the end.
+  /// The rank `steps` positions farther on the axes of the set, wrapping around at the end.
   int neighbour(int rank, uint64_t set, int steps) const {
     const std::vector<int> all = members(rank, set);
     const int n = static_cast<int>(all.size());
     return all[static_cast<size_t>(((coordinate(rank, set) + steps) % n + n) % n)];
   }
 
-  /// "pp 2 × dp_shard 2 × tp 2 = 8 ranks, dp_shard × tp also as edp 1 × ep 4"; ranks of the last
+  /// "pp 2 × dp_shard 2 × tp 2 = 8 ranks, dp_shard × tp also as edp 1 × ep 4"; ranks on the last
   /// axis are neighbours.
   std::string describe() const {
     std::string text = factors(0, own_axes_);
@@ -231,9 +237,10 @@ class MeshShape {
  private:
   struct Axis {
     MeshAxis axis;
-    uint64_t over = 0;  // of a fold: the axes that it divides anew; 0: an axis of the mesh
-    int stride = 1;     // in the rank; of a fold: in the place on `over`
-    int fold = 0;       // number of the fold, from 1; 0: none
+    /// For an axis of a fold: the axes that it divides anew; 0: an axis of the mesh.
+    uint64_t over = 0;
+    int stride = 1;  // in ranks; for an axis of a fold: in positions on `over`
+    int fold = 0;    // number of the fold, from 1; 0: none
     Axis(MeshAxis axis, uint64_t over, int stride, int fold)
         : axis(std::move(axis)), over(over), stride(stride), fold(fold) {}
   };
@@ -250,15 +257,15 @@ class MeshShape {
     return times(axes);
   }
 
-  /// Gives the axis of size -1 what is left of `total`; `but` says what the product should be.
+  /// Gives the axis of size -1 whatever is left of `total`; `but` says what the product should be.
   static void fill(std::vector<MeshAxis>& axes, int total, const std::string& but) {
     MeshAxis* open = nullptr;
     int64_t product = 1;
     for (MeshAxis& a : axes) {
-      check<UsageError>(a.size >= 1 || a.size == -1,
-                        "{}: the size of {} is neither 1 or more nor -1", times(axes), a.name);
+      check<UsageError>(a.size >= 1 || a.size == -1, "{}: the size of {} must be -1 or at least 1",
+                        times(axes), a.name);
       if (a.size == -1) {
-        check<UsageError>(!open, "{}: two sizes are -1; one alone can be found", times(axes));
+        check<UsageError>(!open, "{}: two sizes are -1; only one can be derived", times(axes));
         open = &a;
       } else {
         product = std::min(product * a.size, int64_t{1} << 31);  // beyond every world
@@ -268,8 +275,8 @@ class MeshShape {
         product < int64_t{1} << 31 ? std::to_string(product) : "more than 2^31";
     if (open) {
       check<UsageError>(product <= total && total % product == 0,
-                        "{}: the sizes given make {}, {}, which does not divide by it", times(axes),
-                        shown, but);
+                        "{}: the given sizes multiply to {}, {}, which is not divisible by that",
+                        times(axes), shown, but);
       open->size = static_cast<int>(total / product);
     } else {
       check<UsageError>(product == total, "{} = {}, {}", times(axes), shown, but);
@@ -288,7 +295,7 @@ class MeshShape {
     uint64_t over = 0;
     for (const std::string& name : fold.over) {
       const Axis* a = find(name);
-      check<UsageError>(a && a->fold == 0, "'{}' cannot be folded: it is no axis of the mesh",
+      check<UsageError>(a && a->fold == 0, "'{}' cannot be folded: it is not an axis of the mesh",
                         name);
       over |= bit(a);
     }
@@ -312,7 +319,7 @@ class MeshShape {
     return place / a.stride % a.axis.size;
   }
 
-  /// Two ranks stand alike on all that the set does not span.
+  /// Whether two ranks have equal coordinates on every axis outside the set.
   bool same_elsewhere(int r, int s, uint64_t set) const {
     uint64_t covered = set;
     int fold = 0;

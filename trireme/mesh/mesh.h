@@ -16,37 +16,40 @@ namespace trireme {
 ///   DeviceMesh mesh(world, parallel_axes({.dp_shard = -1, .tp = 2}));
 ///   Group tp = mesh.group("tp"), dp = mesh.group("dp");   // dp = dp_replicate × dp_shard
 ///
-/// A handle: copies and sub-meshes share the groups, which live as long as any of them. One thread
-/// at a time uses a mesh and its sub-meshes.
+/// A mesh is a handle: copies and sub-meshes share the groups, which live as long as any of them.
+/// Only one thread at a time may use a mesh and its sub-meshes.
 ///
-/// Who calls: every rank of the world makes the same meshes in the same order (no communication).
-/// The first group() of each set of axes is collective over the world: every rank of it calls, in
-/// the same order of sets, whichever sub-mesh it goes through; ranks that ask for different sets
-/// get Mismatch. Later calls return the same group, and sets of one rank are a group of one; both
-/// without communication. make_groups() makes those of all axes at once, after which no order of
-/// first calls matters for them. (As torch's init_device_mesh.)
+/// Which ranks call: every rank of the world makes the same meshes in the same order (no
+/// communication). The first group() for each set of axes is collective over the world: every rank
+/// must call it, in the same order of sets, whichever sub-mesh it uses; ranks that ask for
+/// different sets get Mismatch. Later calls return the same group, and a set with one rank is a
+/// group of one; neither communicates. make_groups() makes the groups of all axes at once, after
+/// which the order of calls no longer matters for them. (Corresponds to torch's init_device_mesh.)
 class TRIREME_API DeviceMesh {
  public:
-  DeviceMesh() = default;  // no mesh: every call is a UsageError
-  /// UsageError, with every factor and the product, where the axes do not make the world.
+  DeviceMesh() = default;  // no mesh: every call throws UsageError
+  /// UsageError, listing every factor and the product, if the sizes of the axes do not multiply to
+  /// the world size.
   DeviceMesh(Group world, const MeshAxes& axes);
   explicit operator bool() const { return state_ != nullptr; }
 
-  /// This rank's place in the mesh or sub-mesh, and its ranks.
+  /// This rank's position in the mesh or sub-mesh, and the number of its ranks.
   int rank() const;
   int size() const;
-  /// On one axis or flat set.
+  /// This rank's coordinate on one axis or flat set, and the size of that.
   int coordinate(const std::string& axis) const;
   int size(const std::string& axis) const;
-  /// Ranks of the world with this rank on these axes, in order of their coordinate.
+  /// The world ranks that these axes connect with this rank, itself included, in order of their
+  /// coordinate.
   std::vector<int> ranks(const std::vector<std::string>& axes) const;
 
-  /// The mesh of these axes through this rank: mesh["tp"].rank() is its coordinate.
+  /// The sub-mesh of these axes that contains this rank: mesh["tp"].rank() is its coordinate.
   DeviceMesh operator[](const std::string& axis) const { return slice({axis}); }
   DeviceMesh slice(const std::vector<std::string>& axes) const;
 
-  /// Of the whole mesh or sub-mesh; of one axis or flat set; of several axes, counted as the mesh
-  /// has them (slowest first), not as they are listed. All axes: the world itself.
+  /// The group of the whole mesh or sub-mesh; of one axis or flat set; or of several axes, numbered
+  /// in the mesh's order (slowest first), not in the order in which they are listed. The group of
+  /// all axes is the world itself.
   Group group(CallSite site = CallSite::here()) const;
   Group group(const std::string& axis, CallSite site = CallSite::here()) const;
   Group group(const std::vector<std::string>& axes, CallSite site = CallSite::here()) const;
@@ -56,7 +59,7 @@ class TRIREME_API DeviceMesh {
   Group group(std::initializer_list<const char*> axes, CallSite site = CallSite::here()) const {
     return group(std::vector<std::string>(axes.begin(), axes.end()), site);
   }
-  /// Every axis', in the mesh's order.
+  /// Makes the group of every axis, in the mesh's order.
   void make_groups(CallSite site = CallSite::here()) const;
 
   const MeshShape& shape() const;
@@ -70,17 +73,18 @@ class TRIREME_API DeviceMesh {
   uint64_t within(uint64_t set) const;
   Group group_of(uint64_t set, CallSite site) const;
   std::shared_ptr<State> state_;
-  uint64_t view_ = 0;  // of a sub-mesh: its axes; 0: the whole mesh
+  uint64_t view_ = 0;  // the axes of a sub-mesh; 0: the whole mesh
 };
 
-/// A number for the host of each rank of the group, from 0 in order of their first ranks: for
-/// placement_warning(). The local backend has one host; else ranks that give the same
-/// TRIREME_HOST_ID, or without it run under the same boot of a kernel, count as of one. Every rank
-/// calls it.
+/// Numbers the hosts of the group's ranks, from 0 in order of their first ranks, for
+/// placement_warning(). The local backend has one host; otherwise ranks count as being on one host
+/// if they have the same TRIREME_HOST_ID or, without it, the same kernel boot id. Every rank calls
+/// it.
 TRIREME_API std::vector<int> gather_hosts(Group group, CallSite site = CallSite::here());
 
-/// Logs (on rank 0) and returns the sentence of placement_warning() for an axis of the mesh, "" if
-/// all is well. hosts empty: gathered, so every rank of the world calls.
+/// Logs (on rank 0) and returns placement_warning()'s sentence for an axis of the mesh, "" if there
+/// is nothing to warn about. If `hosts` is empty, it is gathered, so every rank of the world must
+/// call.
 TRIREME_API std::string check_placement(const DeviceMesh& mesh, std::vector<int> hosts = {},
                                         const std::string& axis = "tp",
                                         CallSite site = CallSite::here());

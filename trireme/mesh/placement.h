@@ -8,20 +8,21 @@
 
 #include "trireme/mesh/coordinates.h"
 
-// Which axes of a mesh stay inside hosts. Pure; hosts[r] is any number that says where rank r runs.
+// Which axes of a mesh stay within hosts. Pure; hosts[r] is any number that identifies the host of
+// rank r.
 namespace trireme {
 
 struct AxisPlacement {
   std::string axis;
   int groups = 0;
   int across = 0;          // groups with ranks on several hosts
-  std::vector<int> first;  // the ranks of the first of those
+  std::vector<int> first;  // the ranks of the first of these
 };
 
 inline AxisPlacement place_axis(const MeshShape& shape, const std::string& axis,
                                 const std::vector<int>& hosts) {
   check<UsageError>(hosts.size() == static_cast<size_t>(shape.world()),
-                    "the hosts of {} ranks for a mesh of {}", hosts.size(), shape.world());
+                    "hosts of {} ranks were given for a mesh of {}", hosts.size(), shape.world());
   AxisPlacement placed{axis, 0, 0, {}};
   for (const auto& group : shape.groups(shape.set_of(axis))) {
     ++placed.groups;
@@ -33,7 +34,7 @@ inline AxisPlacement place_axis(const MeshShape& shape, const std::string& axis,
   return placed;
 }
 
-/// Of the mesh's own axes, in its order.
+/// The placement of the mesh's own axes, in its order.
 inline std::vector<AxisPlacement> place_axes(const MeshShape& shape,
                                              const std::vector<int>& hosts) {
   std::vector<AxisPlacement> all;
@@ -43,7 +44,7 @@ inline std::vector<AxisPlacement> place_axes(const MeshShape& shape,
   return all;
 }
 
-/// One sentence where groups of `axis` cross hosts, and what to do; "" where they do not.
+/// One sentence that says which groups of `axis` span hosts and what to do; "" if none does.
 inline std::string placement_warning(const MeshShape& shape, const std::vector<int>& hosts,
                                      const std::string& axis = "tp") {
   const AxisPlacement placed = place_axis(shape, axis, hosts);
@@ -59,7 +60,7 @@ inline std::string placement_warning(const MeshShape& shape, const std::vector<i
   const auto axes = shape.axes();
   const std::string& fastest = axes[shape.own_axes() - 1].name;
   return fmt::format(
-      "{} of {} {} groups span hosts, the first is ranks {} on hosts {}: each of its collectives "
+      "{} of {} {} groups span hosts; the first has ranks {} on hosts {}: each of its collectives "
       "crosses the network. {}",
       placed.across, placed.groups, axis, ranks, places,
       fastest == axis

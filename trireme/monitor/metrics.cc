@@ -130,7 +130,7 @@ void MetricsFile::write_line(const std::string& line) {
     const ssize_t n = ::write(fd_.get(), line.data() + at, line.size() - at);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && !is_file_ && (errno == EPIPE || errno == EIO)) {
-      log_warn("{}: nobody reads the metrics any more; the run goes on without", path_);
+      log_warn("{}: the reader of the metrics is gone; the run continues without it", path_);
       return fd_.reset();
     }
     check<ResourceError>(n > 0, "{}: cannot write the metrics: {}", path_, errno_text());

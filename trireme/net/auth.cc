@@ -97,7 +97,7 @@ ServerHandshake::Step ServerHandshake::on_hello(const Frame& frame) {
     return refuse(Refusal::other_job,
                   fmt::format("job '{}' is served here, not '{}'", own_.job_id, job_id));
   if (own_.secret && !(flags & kHasSecret))
-    return refuse(Refusal::secret_required, "this job has a secret and the hello came without one");
+    return refuse(Refusal::secret_required, "this job has a secret, and the hello did not use it");
   if (!own_.secret && (flags & kHasSecret))
     return refuse(Refusal::no_secret_here, "this job runs without a secret");
   hello_ = encode_frame(frame.type, frame.payload);
@@ -187,11 +187,11 @@ std::string refusal_sentence(const std::string& other, const Refused& refused, b
     case Refusal::wrong_secret:
       return start +
              "wrong secret. Give every rank of the job the same secret (TRIREME_SECRET_FILE, or "
-             "~/.config/trireme/secret); if it is the same, somebody between the two alters what "
-             "they say";
+             "~/.config/trireme/secret); if it is the same, something between the two alters the "
+             "traffic";
     case Refusal::secret_required:
       return start +
-             "the job has a secret, and this rank came without one. Set TRIREME_SECRET_FILE on "
+             "the job has a secret, and this rank does not have it. Set TRIREME_SECRET_FILE on "
              "every rank, or "
              "TRIREME_INSECURE=1 on every rank";
     case Refusal::no_secret_here:

@@ -51,9 +51,10 @@ ConnectAttempt connect_and_authenticate_until(const net::Endpoint& at,
     if (one.socket) return one;
     check<UsageError>(!one.refused || one.refused->code == net::Refusal::busy, "{}", one.why);
     check<Mismatch>(!one.other_release, "the store at {}: {}", at.text(), one.why);
-    check<UsageError>(!one.stranger,
-                      "what listens at {} is no store of Trireme's ({}): choose another port",
-                      at.text(), one.why);
+    check<UsageError>(
+        !one.stranger,
+        "the program listening at {} is not a Trireme store ({}): choose another port", at.text(),
+        one.why);
     if (!warned && seconds_since(start) > 3) {
       warned = true;
       log_warn("the store at {} does not answer yet, after 3 s: {}; trying on", at.text(), one.why);

@@ -74,8 +74,8 @@ void Seal::check_tag(Part part, std::string_view header, std::string_view payloa
 
 void Seal::refuse() const {
   fail<Corrupt>(
-      "frame {} after the handshake is not what the other end sent: somebody between the two "
-      "altered it, or put in, repeated or took out frames",
+      "frame {} after the handshake is not what the other end sent: something between the two "
+      "altered it, or inserted, repeated or removed frames",
       number_ + 1);
 }
 

@@ -56,7 +56,7 @@ std::string random_bytes(size_t bytes) {
   for (size_t got = 0; got < bytes;) {
     ssize_t n = ::getrandom(out.data() + got, bytes - got, 0);
     if (n < 0 && errno == EINTR) continue;
-    check<ResourceError>(n > 0, "the system gives no random numbers: {}", errno_text());
+    check<ResourceError>(n > 0, "the system does not provide random numbers: {}", errno_text());
     got += static_cast<size_t>(n);
   }
   return out;

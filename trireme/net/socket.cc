@@ -85,7 +85,7 @@ void Socket::recv_all(char* to, size_t bytes, Deadline deadline) {
       to += *n;
       bytes -= *n;
     } else if (!wait_readable(deadline)) {
-      fail<Timeout>("nothing came from {} before the deadline", peer_);
+      fail<Timeout>("nothing arrived from {} before the deadline", peer_);
     }
   }
 }
@@ -110,7 +110,7 @@ PeerCredentials peer_credentials(const Socket& socket) {
   ucred who{};
   socklen_t size = sizeof who;
   bool ok = ::getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0;
-  check<ResourceError>(ok, "cannot tell who is at the other end of {}: {}", socket.peer(),
+  check<ResourceError>(ok, "cannot identify the process at the other end of {}: {}", socket.peer(),
                        errno_text());
   return {who.pid, who.uid};
 }

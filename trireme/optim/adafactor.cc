@@ -15,7 +15,7 @@ namespace {
 // second moment.
 struct Matrix {
   int64_t rows, columns;
-  int64_t row_at, column_at;                               // of its state in the two flat lines
+  int64_t row_at, column_at;                               // of its state in the two flat buffers
   int64_t blocks() const { return norm_blocks(columns); }  // of one row
 };
 

@@ -82,7 +82,7 @@ std::unique_ptr<Optimizer> make_adamw(NamedTensors parameters, const AdamWOption
                                       const std::vector<OptionGroup>& groups) {
   check<UsageError>(
       options.beta1 >= 0 && options.beta1 < 1 && options.beta2 >= 0 && options.beta2 < 1,
-      "AdamW: betas are ({}, {}): both must lie in [0, 1)", options.beta1, options.beta2);
+      "AdamW: betas are ({}, {}): both must be in [0, 1)", options.beta1, options.beta2);
   check<UsageError>(options.freeze_step >= 0, "AdamW: freeze_step is {}: choose 0 (never) or more",
                     options.freeze_step);
   check<UsageError>(options.eps >= 0 && options.weight_decay >= 0,

@@ -6,27 +6,28 @@
 #include <string>
 #include <vector>
 
-// When ranks that train apart take the mean of their weights, and with whom. Pure.
+// When ranks that train separately average their weights, and with which others. Pure.
 namespace trireme {
 
-/// Bytes of the buffer that weights go through when they are averaged.
+/// Size in bytes of the buffer in which weights are averaged.
 constexpr int64_t kAveragedAtOnce = int64_t{32} << 20;
 
-/// Every `period` steps neighbouring ranks average in groups of `group_size`.
+/// Every `period` steps, neighbouring ranks average in groups of `group_size`.
 struct AveragingLevel {
   int group_size = 0;
   int64_t period = 1;
 };
 
-/// The widest level that is due when `steps` have been taken apart; -1: none. Levels grow.
+/// The widest level that is due after `steps` separate steps; -1: none. Levels are in order of
+/// increasing width.
 inline int due_level(const std::vector<AveragingLevel>& levels, int64_t steps) {
   for (size_t i = levels.size(); i-- > 0;)
     if (steps > 0 && steps % levels[i].period == 0) return static_cast<int>(i);
   return -1;
 }
 
-/// "", or what is wrong with them for so many ranks: groups must grow, each by whole groups of the
-/// one below, up to all ranks, and so must periods.
+/// What is wrong with the levels for this number of ranks, or "": groups must grow from level to
+/// level, each consisting of whole groups of the level below, up to all ranks; periods likewise.
 inline std::string fault_of(const std::vector<AveragingLevel>& levels, int ranks) {
   if (levels.empty()) return "there is no level";
   for (size_t i = 0; i < levels.size(); ++i) {
@@ -39,12 +40,12 @@ inline std::string fault_of(const std::vector<AveragingLevel>& levels, int ranks
       return "groups of " + std::to_string(size) + " are not made of whole groups of " +
              std::to_string(below.group_size);
     if (period <= below.period || period % below.period)
-      return "a period of " + std::to_string(period) + " is no multiple of the " +
+      return "a period of " + std::to_string(period) + " is not a multiple of the " +
              std::to_string(below.period) + " of smaller groups";
   }
   if (levels.back().group_size != ranks)
     return "the widest group has " + std::to_string(levels.back().group_size) + " of " +
-           std::to_string(ranks) + " ranks: the last level is to be of all";
+           std::to_string(ranks) + " ranks: the last level must have all of them";
   return {};
 }
 

@@ -151,8 +151,9 @@ void clip_grad_value_(const NamedTensors& parameters, double clip_value) {
   for (const auto& [name, t] : parameters) {
     if (!t.grad().defined()) continue;
     check<UsageError>(t.grad().layout() == at::kStrided && !t.grad().is_complex(),
-                      "clip_grad_value_: the gradient of '{}' is {}: only dense, real ones", name,
-                      t.grad().is_complex() ? "complex" : "sparse");
+                      "clip_grad_value_: the gradient of '{}' is {}: only dense, real gradients "
+                      "can be clipped by value",
+                      name, t.grad().is_complex() ? "complex" : "sparse");
   }
   c10::AutoGradMode no_grad(false);
   for (const auto& [name, t] : parameters)

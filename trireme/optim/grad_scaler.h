@@ -16,23 +16,24 @@
 // for all ranks.
 namespace trireme {
 
-/// What all ranks of the group agreed on.
+/// The decision that all ranks of the group reached.
 struct GradVerdict {
   bool finite = true;
-  int rank = -1;          // the lowest that saw a NaN or an infinity (after a reduction all do: 0)
+  int rank =
+      -1;  // the lowest rank that saw a NaN or an infinity (after a reduction all ranks do, so 0)
   std::string parameter;  // its first such parameter; names beyond 255 bytes are cut
 };
 
-///   scaler.scale(loss).backward();                     // the scale goes up into the gradients
-///   GradVerdict verdict = scaler.check(parameters);    // collective
-///   if (verdict.finite) optimizer.step(lr, scaler.inverse());  // and down, in the optimizer's
-///   pass scaler.update(verdict);
+///   scaler.scale(loss).backward();                             // gradients are scaled up
+///   GradVerdict verdict = scaler.check(parameters);            // collective
+///   if (verdict.finite) optimizer.step(lr, scaler.inverse());  // and down as they are read
+///   scaler.update(verdict);
 ///
 /// With a torch::optim optimizer: unscale_() instead of check(), then step(). Ranks make the same
-/// calls in the same order; check() and unscale_() are collective. One thread uses it.
+/// calls in the same order; check() and unscale_() are collective. Use from one thread.
 class TRIREME_API GradScaler {
  public:
-  /// Without a group a rank decides for itself. Throws UsageError for options that make no sense.
+  /// Without a group, a rank decides for itself. Throws UsageError for options out of range.
   explicit GradScaler(LossScaleOptions options = {}, Group group = {});
 
   double scale() const { return state_.scale; }
@@ -40,26 +41,29 @@ class TRIREME_API GradScaler {
   const LossScaleState& state() const { return state_; }
   int64_t steps() const { return steps_; }
 
-  /// The loss times scale(); a half loss becomes float32 first, which holds the product.
+  /// The loss times scale(); a half-precision loss is converted to float32 first, which can hold
+  /// the product.
   at::Tensor scale(const at::Tensor& loss) const;
-  /// Looks at each p.grad() (dense or sparse; none counts as finite) and asks the others.
+  /// Checks each p.grad() (dense or sparse; an undefined one counts as finite) and combines the
+  /// result over ranks.
   GradVerdict check(const NamedTensors& parameters);
-  /// The same for who has looked already: its first parameter that is not finite, or "".
+  /// The same for a caller that has checked already; `not_finite` is the name of its first
+  /// parameter that is not finite, or "".
   GradVerdict decide(const std::string& not_finite);
-  /// check(), then, where all is finite, gradients times inverse(), in place.
+  /// check(); then, if everything is finite, multiplies gradients by inverse() in place.
   GradVerdict unscale_(const NamedTensors& parameters);
-  /// Once a step, last. Throws NumericError, naming rank, parameter and step, on all ranks alike,
-  /// when the scale is at its floor; the scaler is then as before.
+  /// Call it once per step, last. If the scale cannot be lowered further, throws NumericError on
+  /// all ranks, naming rank, parameter and step; the scaler is then unchanged.
   LossScaleMove update(const GradVerdict& verdict);
 
   /// "scaler.scale", "scaler.good_steps", "scaler.hysteresis", "scaler.skipped", "scaler.steps".
-  /// Throws Corrupt for loaded values that cannot be; the scaler is then as before.
+  /// Throws Corrupt if loaded values are impossible; the scaler is then unchanged.
   void state(StateVisitor& visitor);
 
  private:
   LossScaleOptions options_;
   LossScaleState state_;
-  int64_t steps_ = 0;  // updates, skipped steps among them
+  int64_t steps_ = 0;  // updates, including skipped steps
   Group group_;
 };
 

@@ -7,20 +7,22 @@
 
 #include "trireme/base/check.h"
 
-// The loss scale as a state machine: numbers in, numbers out. float16 gradients below 6e-8 vanish;
-// so the loss is multiplied by a scale as large as gradients bear, found by trying.
+// The loss scale as a state machine: numbers in, numbers out. float16 gradients below 6e-8
+// underflow, so the loss is multiplied by the largest scale at which gradients do not overflow,
+// found by trial.
 namespace trireme {
 
 /// DeepSpeed's `fp16` keys and defaults. (PyTorch's GradScaler: window 2000, hysteresis 1.)
 struct LossScaleOptions {
   double initial = 65536;  // 2^initial_scale_power
-  bool dynamic = true;     // false (`loss_scale` not 0): the scale stays
-  double growth = 2;       // after `window` good steps in a row
-  double backoff = 0.5;    // after an overflow that hysteresis does not absorb
+  bool dynamic = true;     // false (`loss_scale` not 0): the scale is fixed
+  double growth = 2;       // factor after `window` good steps in a row
+  double backoff = 0.5;    // factor after an overflow that hysteresis does not absorb
   int64_t window = 1000;   // loss_scale_window
   int64_t hysteresis = 2;  // overflows until the first back-off: hysteresis - 1 are absorbed
-  bool consecutive_hysteresis = false;  // each good step (not only each growth) restores it
-  double min_scale = 1;                 // min_loss_scale
+  /// Each good step (not only each growth) restores the hysteresis.
+  bool consecutive_hysteresis = false;
+  double min_scale = 1;  // min_loss_scale
 };
 
 struct LossScaleState {
@@ -33,9 +35,9 @@ struct LossScaleState {
 enum class LossScaleMove : uint8_t {
   stayed,
   grew,
-  absorbed,    // an overflow, taken off the hysteresis
+  absorbed,    // an overflow, absorbed by the hysteresis
   backed_off,  // an overflow: a smaller scale
-  at_floor     // an overflow, and nothing left to try: the run must stop; the state is as before
+  at_floor     // an overflow that cannot be answered: the run must stop; the state is unchanged
 };
 
 struct LossScaleStep {
@@ -43,7 +45,7 @@ struct LossScaleStep {
   LossScaleMove move;
 };
 
-/// `loss_scale` 0: dynamic, from 2^initial_scale_power; else that scale, for good.
+/// `loss_scale` 0: dynamic, starting at 2^initial_scale_power; otherwise a fixed scale.
 inline LossScaleOptions deepspeed_loss_scale(
     double loss_scale = 0, int64_t initial_scale_power = 16, int64_t loss_scale_window = 1000,
     int64_t hysteresis = 2, bool consecutive_hysteresis = false, double min_loss_scale = 1) {
@@ -57,14 +59,14 @@ inline LossScaleOptions deepspeed_loss_scale(
   return o;
 }
 
-/// Throws UsageError naming the key.
+/// Throws UsageError that names the key.
 inline void check_loss_scale(const LossScaleOptions& o) {
   auto positive = [](double v) {
     return v > 0 && v <= static_cast<double>(std::numeric_limits<float>::max());
   };
   check<UsageError>(positive(o.initial),
-                    "loss scale: the scale to begin with (loss_scale, or 2^initial_scale_power) is "
-                    "{}: give a positive float32 number",
+                    "loss scale: the initial scale (loss_scale, or 2^initial_scale_power) is {}: "
+                    "give a positive float32 number",
                     o.initial);
   check<UsageError>(o.window >= 1, "loss scale: loss_scale_window is {}: give at least 1",
                     o.window);
@@ -79,8 +81,8 @@ inline void check_loss_scale(const LossScaleOptions& o) {
   check<UsageError>(positive(o.min_scale),
                     "loss scale: min_loss_scale is {}: give a positive number", o.min_scale);
   check<UsageError>(o.initial >= o.min_scale,
-                    "loss scale: the scale to begin with is {} (initial_scale_power), below "
-                    "min_loss_scale {}: raise the one or lower the other",
+                    "loss scale: the initial scale is {} (initial_scale_power), below "
+                    "min_loss_scale {}: raise the former or lower the latter",
                     o.initial, o.min_scale);
 }
 
@@ -88,8 +90,8 @@ inline LossScaleState first_loss_scale(const LossScaleOptions& o) {
   return {o.initial, 0, o.hysteresis, 0};
 }
 
-/// After a step. A scale that stays gives up after `window` overflows in a row; a dynamic one when
-/// an overflow finds it at min_scale with no hysteresis left.
+/// The state after a step. A fixed scale gives up after `window` overflows in a row; a dynamic one
+/// at an overflow at min_scale with no hysteresis left.
 inline LossScaleStep next_loss_scale(const LossScaleOptions& o, LossScaleState s, bool overflow) {
   const LossScaleState before = s;
   if (!overflow) {
@@ -99,7 +101,7 @@ inline LossScaleStep next_loss_scale(const LossScaleOptions& o, LossScaleState s
     if (++s.good_steps < o.window) return {s, LossScaleMove::stayed};
     s.good_steps = 0;
     s.hysteresis = o.hysteresis;
-    const double more = s.scale * o.growth;  // the loss is multiplied with it in float32
+    const double more = s.scale * o.growth;  // the loss is multiplied by it in float32
     if (more > static_cast<double>(std::numeric_limits<float>::max()))
       return {s, LossScaleMove::stayed};
     s.scale = more;

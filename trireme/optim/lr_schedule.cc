@@ -70,7 +70,7 @@ void check_rate(const ScheduleOptions& o, const char* name, double value) {
 }
 
 void check_ratio(const ScheduleOptions& o, const char* name, double value) {
-  check<UsageError>(value >= 0 && value <= 1, "scheduler '{}': {} is {}: it must lie in [0, 1]",
+  check<UsageError>(value >= 0 && value <= 1, "scheduler '{}': {} is {}: it must be in [0, 1]",
                     o.type, name, value);
 }
 

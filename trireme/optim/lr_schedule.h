@@ -9,12 +9,12 @@
 
 #include "trireme/base/export.h"
 
-// Learning rate as a pure function of the step. (Schedules that set the rate of an optimizer's
-// groups, for a loop of one's own: optim/torch_schedulers.h.)
+// The learning rate as a pure function of the step. (For schedules that set the rates of an
+// optimizer's groups in your own loop, see optim/torch_schedulers.h.)
 namespace trireme {
 
-/// Keys bear DeepSpeed's names, those of torch's types torch's. What a type does not use must stay
-/// unset: a set key without effect is a UsageError.
+/// Keys have DeepSpeed's names, those of torch's types torch's. Keys that a type does not use must
+/// be unset: a key without effect is a UsageError.
 struct ScheduleOptions {
   /// Ours: "constant", "linear", "cosine", "polynomial", "inverse_sqrt", "WSD". DeepSpeed's:
   /// "WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "OneCycle", "LRRangeTest". torch's: "StepLR",
@@ -22,13 +22,14 @@ struct ScheduleOptions {
   /// "OneCycleLR", "CyclicLR".
   std::string type = "constant";
   double lr = 1e-3;  // the optimizer's
-  double scale = 1;  // multiplied into whatever comes out: large_batch_scale()
+  double scale = 1;  // multiplied into the resulting rate: large_batch_scale()
 
   std::optional<int64_t> warmup_num_steps = {};  // ours: 0; DeepSpeed's: 1000, and at least 2
   /// Required by linear, cosine, polynomial, WSD, WarmupDecayLR and WarmupCosineLR.
   std::optional<int64_t> total_num_steps = {};
-  std::optional<double> min_ratio = {};  // ours but constant: the least rate, as a part of lr; 0
-  std::optional<double> power = {};      // polynomial: 1
+  /// Ours except constant: the lowest rate, as a fraction of lr; 0.
+  std::optional<double> min_ratio = {};
+  std::optional<double> power = {};             // polynomial: 1
   std::optional<int64_t> decay_num_steps = {};  // WSD, required: the last steps, which decay
   /// WSD: "linear" (default), "cosine", "exponential", "minus_sqrt".
   std::optional<std::string> decay_type = {};
@@ -53,8 +54,8 @@ struct ScheduleOptions {
 
   std::optional<int64_t> step_size = {};                // StepLR, required
   std::optional<std::vector<int64_t>> milestones = {};  // MultiStepLR, required
-  std::optional<double> gamma =
-      {};  // StepLR, MultiStepLR: 0.1; ExponentialLR: required; CyclicLR: 1
+  /// StepLR, MultiStepLR: 0.1; ExponentialLR: required; CyclicLR: 1.
+  std::optional<double> gamma = {};
   std::optional<int64_t> T_max = {};                // CosineAnnealingLR, required
   std::optional<int64_t> T_0 = {};                  // CosineAnnealingWarmRestarts, required
   std::optional<int64_t> T_mult = {};               // CosineAnnealingWarmRestarts: 1
@@ -73,17 +74,17 @@ struct ScheduleOptions {
   std::optional<std::string> mode = {};
 };
 
-/// A value; lr_at() may be called from anywhere, in any order.
+/// An immutable value; lr_at() may be called from any thread, in any order.
 ///
 /// Ours, with s = step, w = warmup_num_steps, n = total_num_steps, r = min_ratio:
-///   s < w: lr (s+1)/w, so that no step is lost at 0; then constant: lr; with x = min(1,
+///   s < w: lr (s+1)/w, so that no step is wasted at rate 0; then constant: lr; with x = min(1,
 ///   (s-w)/(n-w)), linear: lr (1 - (1-r) x); cosine: lr (r + (1-r) (1 + cos πx)/2); polynomial: lr
 ///   (r + (1-r) (1-x)^power); inverse_sqrt: lr max(r, sqrt(max(1,w)/(s+1))); WSD: lr until n -
 ///   decay_num_steps, then lr (r + (1-r) f(y)), y running from 0 to 1 over the decay, f(y) = 1-y,
 ///   (1 + cos πy)/2, 2·0.5^y - 1 or 1 - sqrt(y).
 ///
-/// DeepSpeed's advance after the optimizer, so that its step s uses the formula at t = s-1 and the
-/// first step the start value (warmup_min_lr; 0 for WarmupCosineLR); w is at least 2:
+/// DeepSpeed's schedules advance after the optimizer, so step s uses the formula at t = s-1, and
+/// the first step the start value (warmup_min_lr; 0 for WarmupCosineLR); w is at least 2:
 ///   t < w: γ = log(t+1)/log(w), or t/w for "linear"; WarmupLR then stays at γ = 1; WarmupDecayLR:
 ///   γ = max(0, (n-t)/max(1, n-w)); both: min_lr + (max_lr - min_lr) γ. WarmupCosineLR: lr times
 ///   m + (1-m) γ in warm-up, then c + (1-c) (1 + cos(π min(1, (t-w+1)/max(1, n-w))))/2.
@@ -91,13 +92,13 @@ struct ScheduleOptions {
 ///   from cycle_min_lr to cycle_max_lr over the first step size and back over the second; from
 ///   step a+b+1 on cycle_min_lr / (1 + decay_lr_rate (s-a-b)/decay_step_size). Momentum stays.
 ///
-/// torch's are those of torch.optim.lr_scheduler where schedule.step() follows each optimizer step,
-/// in their closed forms: within 1e-12 of torch's recursions. Momentum stays.
+/// torch's are those of torch.optim.lr_scheduler with schedule.step() after each optimizer step, in
+/// their closed forms: within 1e-12 of torch's recursions. Momentum is not cycled.
 class TRIREME_API LRScheduler {
  public:
-  /// Throws UsageError for an unknown type, a missing, unused or impossible option.
+  /// Throws UsageError for an unknown type, or a missing, unused or impossible option.
   explicit LRScheduler(const ScheduleOptions& options);
-  /// The rate of optimizer step `step`, counted from 0.
+  /// The rate for optimizer step `step`, counted from 0.
   double lr_at(int64_t step) const;
 
  private:
@@ -131,21 +132,22 @@ class TRIREME_API LRScheduler {
 
   Kind kind_;
   double scale_ = 1;
-  double low_ = 0, high_ = 0;  // rates that γ = 0 and γ = 1 give
+  double low_ = 0, high_ = 0;  // rates at γ = 0 and γ = 1
   double end_ratio_ = 0;
   int64_t warmup_ = 0, total_ = 0;
   bool log_ = true;
   double power_ = 1;
   Decay decay_ = Decay::kLinear;
-  int64_t decay_steps_ = 0;         // WSD: of the decay; OneCycle: decay_step_size
+  int64_t decay_steps_ = 0;         // WSD: length of the decay; OneCycle: decay_step_size
   double rate_ = 0;                 // OneCycle: decay_lr_rate; LRRangeTest: step_rate
   int64_t first_ = 0, second_ = 0;  // step sizes
   bool staircase_ = false;
-  std::function<double(int64_t)> torch_;  // of torch's types
+  std::function<double(int64_t)> torch_;  // for torch's types
 };
 
-/// What a rate found for `base_batch` samples a step is multiplied by for `batch` samples:
-/// "none" 1, "linear" batch/base (Goyal et al. 2017, SGD), "sqrt" its root (LAMB, Adam).
+/// The factor for a learning rate that was tuned for `base_batch` samples per step when a step has
+/// `batch` samples: "none" 1, "linear" batch/base (Goyal et al. 2017, SGD), "sqrt" its root (LAMB,
+/// Adam).
 TRIREME_API double large_batch_scale(const std::string& rule, int64_t batch, int64_t base_batch);
 
 }  // namespace trireme

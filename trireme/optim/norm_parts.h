@@ -13,37 +13,38 @@
 
 namespace trireme {
 
-/// Of which parameters the tensors of an optimizer are parts, where a parameter lies on several
-/// ranks (ZeRO). Norms are then of whole parameters: each rank adds squares per block
-/// (optim/norm_kernels.h) of what it holds, share() adds the lists over ranks, and since a block
-/// lies on one rank, the tree over blocks gives the bits that one rank with everything gets.
+/// Maps the tensors of an optimizer to the parameters of which they are parts, when parameters are
+/// split over ranks (ZeRO). Norms are still those of whole parameters: each rank sums the squares
+/// in each block (optim/norm_kernels.h) that it holds, share() adds the lists over ranks, and since
+/// a block is on one rank only, the tree over blocks gives the same bits as one rank with
+/// everything.
 ///
-/// 8 bytes a block of 1,024 elements go around.
+/// Ranks exchange 8 bytes per block of 1,024 elements.
 class TRIREME_API NormParts {
  public:
   struct Whole {
     std::string name;
     int64_t numel = 0;
   };
-  /// Adds `n` numbers over ranks, in place; all ranks call it equally often. A block's number is 0
-  /// on all ranks but one, so nothing is rounded.
+  /// Adds `n` numbers over ranks in place; all ranks call it equally often. A block's number is 0
+  /// on all ranks but one, so the addition does not round.
   using Share = std::function<void(double* values, int64_t n)>;
 
   /// Every tensor is a parameter of its own.
   explicit NormParts(const NamedTensors& parameters);
   /// `parameters`: all of them, in the same order on every rank (blocks are added in the order of
-  /// names, whatever that order is). `begins`: where this
-  /// rank's tensors begin in theirs, by name; a multiple of the block.
+  /// names, whatever that order is). `begins`: by name, the offset of this rank's tensor in its
+  /// parameter; a multiple of the block size.
   NormParts(std::vector<Whole> parameters, std::map<std::string, int64_t> begins, Share share);
 
-  int64_t blocks() const { return blocks_; }  // of all parameters
+  int64_t blocks() const { return blocks_; }  // over all parameters
   size_t parameters() const { return names_.size(); }
   const std::string& name(size_t parameter) const { return names_[parameter]; }
-  /// Of the parameter that a tensor is a part of.
+  /// The index of the parameter to which a tensor belongs.
   size_t index_of(const std::string& tensor) const;
-  /// Where the tensor's blocks lie in a list of all blocks.
+  /// The position of the tensor's first block in the list of all blocks.
   int64_t first_block(const std::string& tensor) const;
-  /// The whole parameter's: first, count.
+  /// The whole parameter's blocks: first, count.
   std::pair<int64_t, int64_t> range(size_t parameter) const { return ranges_[parameter]; }
   void share(std::vector<double>& values) const;
   bool shared() const { return static_cast<bool>(share_); }

@@ -12,23 +12,23 @@
 #include "trireme/tensor/parameter_table.h"
 #include "trireme/tensor/state.h"
 
-// Optimizers whose state lies in one flat buffer per kind, addressed by the ParameterTable, and
-// whose step is one fused pass over each parameter (LARS, LAMB: one that measures and one that
-// moves; Adafactor: two that measure). Results equal torch::optim's, where it has the optimizer, to
-// 1e-6; parameters share nothing with each other, so any split of the line gives the same bits
-// (LARS and LAMB: with NormParts; Adafactor's rows and columns cannot be split).
+// Optimizers that keep each kind of state in one flat buffer, addressed by the ParameterTable, and
+// step in one fused pass over each parameter (LARS and LAMB: one pass that measures and one that
+// updates; Adafactor: two that measure). Results agree with those of torch::optim, if it has the
+// optimizer, to 1e-6; elements do not depend on each other, so any split of the flat buffer gives
+// the same bits (LARS and LAMB: with NormParts; Adafactor's rows and columns cannot be split).
 //
 // Parameters: all float32 or all float64, contiguous, on one device (half-precision ones: see
-// optim/master_weights.h). One that is listed under two names is stepped once; patterns match
-// either name. The optimizer keeps handles to them; the state is its own, in parameters' bytes:
-// AdamW (with amsgrad 3x) and LAMB 2x; Lion and Adagrad 1x; SGD and LARS 1x with momentum, else
-// none; RMSprop 1x, and 1x each for momentum and for `centered`; Adafactor rows + columns of each
-// matrix. Gradients are read from p.grad(). One thread at a time. No rank meets another here, but
-// in NormParts::share: every rank steps by itself.
+// optim/master_weights.h). A parameter that is listed under two names is stepped once; patterns
+// match either name. The optimizer keeps handles to the parameters and owns its state, whose size
+// as a multiple of the parameters' is: AdamW 2x (with amsgrad 3x), LAMB 2x; Lion and Adagrad 1x;
+// SGD and LARS 1x with momentum, else none; RMSprop 1x, plus 1x each for momentum and `centered`;
+// Adafactor the rows + columns of each matrix. Gradients are read from p.grad(). One thread at a
+// time. Every rank steps by itself; the only communication is NormParts::share.
 namespace trireme {
 
-/// Options for the parameters whose name matches `pattern` (glob: * and ?); the last match wins.
-/// What is not set is as in the optimizer's own options. {"*.bias", 0.0} is "no decay for biases".
+/// Options for the parameters whose name matches `pattern` (a glob with * and ?); the last match
+/// wins. Unset options are the optimizer's own. {"*.bias", 0.0} means "no decay for biases".
 struct OptionGroup {
   std::string pattern;
   std::optional<double> weight_decay = {};
@@ -39,12 +39,12 @@ struct OptionGroup {
 struct SgdOptions {
   double momentum = 0;
   double weight_decay = 0;
-  bool nesterov = false;  // needs a momentum, and no dampening
-  double dampening = 0;   // without effect where momentum is 0, as torch's
+  bool nesterov = false;  // requires momentum and no dampening
+  double dampening = 0;   // without effect if momentum is 0, as in torch
 };
 
-/// torch::optim::AdamW; decoupled = false gives torch::optim::Adam. With v frozen a step is linear
-/// in the gradients, so what compression delivers late and at once counts as if it had come in
+/// torch::optim::AdamW; decoupled = false gives torch::optim::Adam. With v frozen, a step is linear
+/// in the gradients, so gradients that compression delivers late count as if they had arrived in
 /// time: Tang et al., "1-bit Adam", ICML 2021.
 struct AdamWOptions {
   double beta1 = 0.9;
@@ -53,12 +53,12 @@ struct AdamWOptions {
   double weight_decay = 0.01;
   bool decoupled = true;
   bool bias_correction = true;
-  bool amsgrad = false;     // divide by the largest v so far (state max_exp_avg_sq)
-  int64_t freeze_step = 0;  // steps of a parameter after which v stays as it is; 0: never
+  bool amsgrad = false;     // divides by the largest v so far (state max_exp_avg_sq)
+  int64_t freeze_step = 0;  // steps of a parameter after which v is frozen; 0: never
 };
 
-/// Chen et al. 2023: p -= lr (sign(beta1 m + (1-beta1) g) + weight_decay p), then m moves to g by
-/// beta2.
+/// Chen et al. 2023: p -= lr (sign(beta1 m + (1-beta1) g) + weight_decay p), then m = beta2 m +
+/// (1-beta2) g.
 struct LionOptions {
   double beta1 = 0.9;
   double beta2 = 0.99;
@@ -89,7 +89,7 @@ struct LarsOptions {
   double weight_decay = 0;
   double trust_coefficient = 0.001;
   double eps = 1e-8;
-  /// Patterns of parameters whose rate is lr itself, as for biases and norms.
+  /// Patterns of parameters that use lr itself, usually biases and norms.
   std::vector<std::string> no_adapt = {"*.bias", "*norm*", "*ln*"};
 };
 
@@ -105,10 +105,10 @@ struct LambOptions {
   std::vector<std::string> no_adapt = {};  // patterns of parameters whose ratio is 1
 };
 
-/// Shazeer, Stern 2018: of each matrix only row and column means of squares are kept (a tensor of
-/// more dimensions is the matrix [size(0), the rest], a vector keeps all). t is the step, u = g /
-/// sqrt(second moment): p = p (1 - lr weight_decay) - lr max(eps2, rms(p)) u / max(1, rms(u) / d).
-/// The paper's relative rate is a schedule: inverse_sqrt.
+/// Shazeer, Stern 2018: keeps only row and column means of squares for each matrix (a tensor of
+/// more dimensions counts as the matrix [size(0), the rest]; a vector keeps all). t is the step, u
+/// = g / sqrt(second moment): p = p (1 - lr weight_decay) - lr max(eps2, rms(p)) u / max(1, rms(u)
+/// / d). The paper's relative step size corresponds to the schedule inverse_sqrt.
 struct AdafactorOptions {
   double beta2_decay = -0.8;  // beta2 = 1 - t^beta2_decay
   double eps1 = 1e-30;        // added to squares
@@ -123,34 +123,34 @@ class TRIREME_API Optimizer {
   virtual ~Optimizer();
   Optimizer(const Optimizer&) = delete;
 
-  /// One update in place. `grad_scale` is multiplied into each gradient on the way: 1/(global
-  /// weight), the loss scale and the clip coefficient in one factor. A parameter without a gradient
-  /// is left as it is, as torch does. A float32 parameter's gradient may be float16 or bfloat16: it
-  /// becomes float32 on the way, one parameter at a time. UsageError (nothing has changed) for a
-  /// gradient that is sparse or of another dtype, size or device.
+  /// Performs one update in place. Each gradient is multiplied by `grad_scale` as it is read:
+  /// 1/(global weight), the inverse loss scale and the clip coefficient in one factor. A parameter
+  /// without a gradient is left unchanged, as in torch. A float32 parameter's gradient may be
+  /// float16 or bfloat16: it is converted to float32, one parameter at a time. UsageError (nothing
+  /// has changed) for a gradient that is sparse or has another dtype, size or device.
   virtual void step(double lr, double grad_scale = 1) = 0;
-  /// "optim.<kind>.<parameter>" tensors and "optim.step"; those whose formula counts a parameter's
-  /// steps also "optim.steps.<parameter>".
+  /// "optim.<kind>.<parameter>" tensors and "optim.step"; optimizers whose formula uses a
+  /// parameter's step count also have "optim.steps.<parameter>".
   virtual void state(StateVisitor& visitor) = 0;
 
-  /// Fills gradients with zeros in place (they may be views of gradient buckets), or drops them.
+  /// Zeroes gradients in place (they may be views of gradient buckets), or makes them undefined.
   virtual void zero_grad(bool set_to_none = false);
   const ParameterTable& table() const { return table_; }
-  /// Steps taken.
+  /// The number of steps taken.
   int64_t steps() const { return steps_; }
 
  protected:
-  Optimizer() = default;  // for a decorator, which fills in parameters_ and table_
+  Optimizer() = default;  // for a decorator, which sets parameters_ and table_
   Optimizer(NamedTensors parameters, const std::vector<OptionGroup>& groups);
   struct Segment;
   class Segments;
-  /// Parameters that have a gradient, checked. Call before anything is changed.
+  /// The parameters that have a gradient, checked. Call it before changing anything.
   Segments segments() const;
   static void zero_grad(const NamedTensors& parameters, bool set_to_none);
-  at::Tensor zeros() const;  // one element for each of the line
+  at::Tensor zeros() const;  // as many elements as the flat buffer
   void visit(StateVisitor& visitor, const std::string& kind, const at::Tensor& flat);
   void visit_steps(StateVisitor& visitor, std::vector<int64_t>& taken);
-  /// By parameter: none of the patterns matches its name.
+  /// For each parameter, whether none of the patterns matches its name.
   std::vector<bool> not_matching(const std::vector<std::string>& patterns) const;
   double decay_of(size_t parameter, double otherwise) const;
   double multiplier_of(size_t parameter) const;
@@ -161,7 +161,8 @@ class TRIREME_API Optimizer {
   int64_t steps_ = 0;
 };
 
-/// Throw UsageError for options out of range and for parameters that are not as said above.
+/// These throw UsageError for options out of range and for parameters that are not as described
+/// above.
 TRIREME_API std::unique_ptr<Optimizer> make_sgd(NamedTensors parameters,
                                                 const SgdOptions& options = {},
                                                 const std::vector<OptionGroup>& groups = {});
@@ -177,8 +178,8 @@ TRIREME_API std::unique_ptr<Optimizer> make_rmsprop(NamedTensors parameters,
 TRIREME_API std::unique_ptr<Optimizer> make_adagrad(NamedTensors parameters,
                                                     const AdagradOptions& options = {},
                                                     const std::vector<OptionGroup>& groups = {});
-/// `parts`: where the parameters are parts of larger ones; null: each is whole. Every rank that
-/// shares them steps equally often.
+/// `parts`: given if the tensors are parts of larger parameters; null: each is whole. All ranks
+/// that hold parts step equally often.
 TRIREME_API std::unique_ptr<Optimizer> make_lars(NamedTensors parameters,
                                                  const LarsOptions& options = {},
                                                  const std::vector<OptionGroup>& groups = {},

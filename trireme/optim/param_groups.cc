@@ -103,9 +103,9 @@ bool ParamGroups::has_momentum() const {
 
 void ParamGroups::set_momentum(size_t group, double momentum) {
   using namespace torch::optim;
-  check<UsageError>(impl_->optimizer != nullptr,
-                    "learning-rate schedule: momentum can be set in the groups of a torch::optim "
-                    "optimizer alone");
+  check<UsageError>(
+      impl_->optimizer != nullptr,
+      "learning-rate schedule: momentum can be set only in the groups of a torch::optim optimizer");
   OptimizerOptions& options = impl_->options(group);
   check<UsageError>(set_plain<SGDOptions>(options, momentum) ||
                         set_plain<RMSpropOptions>(options, momentum) ||

@@ -9,8 +9,8 @@
 
 #include "trireme/base/check.h"
 
-// Those of torch.optim.lr_scheduler's schedules that are functions of the step, once for both who
-// use them: lr_schedule.h and torch_schedulers.h. Expressions as torch writes them, for its bits.
+// The schedules of torch.optim.lr_scheduler that are functions of the step, shared by lr_schedule.h
+// and torch_schedulers.h. Expressions are written as in torch, to get the same bits.
 namespace trireme::lr_scheduler {
 
 struct WarmRestartsForm {
@@ -40,8 +40,8 @@ struct WarmRestartsForm {
   }
 };
 
-/// From low to high and back; rates begin and end differently (end_low), momenta are the same form
-/// with high and low exchanged.
+/// From low to high and back; rates start and end at different values (end_low); momentum uses the
+/// same form with high and low exchanged.
 struct OneCycleForm {
   double low = 0, high = 0, end_low = 0;
   int64_t total_steps = 1;
@@ -52,7 +52,7 @@ struct OneCycleForm {
     check<UsageError>(total_steps >= 1, "OneCycleLR: total_steps is {}: it must be 1 or more",
                       total_steps);
     check<UsageError>(pct_start >= 0 && pct_start <= 1,
-                      "OneCycleLR: pct_start is {}: it must lie in [0, 1]", pct_start);
+                      "OneCycleLR: pct_start is {}: it must be in [0, 1]", pct_start);
   }
   double at(int64_t step) const {
     check<UsageError>(step <= total_steps,
@@ -96,7 +96,7 @@ struct CyclicForm {
   double cycle(int64_t step) const {
     return std::floor(1 + static_cast<double>(step) / (step_size_up + step_size_down));
   }
-  /// From 0 to 1 over step_size_up, and back.
+  /// Rises from 0 to 1 over step_size_up, then falls back.
   double height(int64_t step) const {
     const double total = step_size_up + step_size_down, ratio = step_size_up / total;
     const double x = 1. + static_cast<double>(step) / total - cycle(step);

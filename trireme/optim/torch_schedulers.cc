@@ -16,7 +16,7 @@ namespace {
 double as_double(int64_t n) { return static_cast<double>(n); }
 
 void check_factor(const char* type, const char* name, double factor) {
-  check<UsageError>(factor >= 0 && factor <= 1, "{}: {} is {}: it must lie in [0, 1]", type, name,
+  check<UsageError>(factor >= 0 && factor <= 1, "{}: {} is {}: it must be in [0, 1]", type, name,
                     factor);
 }
 
@@ -36,6 +36,8 @@ std::vector<LambdaLR::Factor> for_each_group(const char* type, const ParamGroups
     check<UsageError>(static_cast<bool>(factor), "{}: a function is empty", type);
   return factors;
 }
+
+constexpr auto initial = [](int64_t /*step*/, const auto& group) { return group.base_lr; };
 
 std::string key_of(const std::string& name) {  // an archive's keys have no dots
   std::string key = name;
@@ -134,13 +136,15 @@ void Scheduler::state(StateVisitor& visitor) {
 void Scheduler::visit(StateVisitor& visitor, const std::string& prefix) {
   std::string type = type_;
   visitor.value(prefix + "type", type);
-  check<UsageError>(type == type_, "learning-rate schedule: the state is of a {}, this is a {}",
-                    type, type_);
+  check<UsageError>(type == type_,
+                    "learning-rate schedule: the state belongs to a {}, and this is a {}", type,
+                    type_);
   int64_t groups = static_cast<int64_t>(groups_.size());
   visitor.value(prefix + "groups", groups);
-  check<UsageError>(groups == static_cast<int64_t>(groups_.size()),
-                    "learning-rate schedule: the state is of {} parameter groups, here are {}",
-                    groups, groups_.size());
+  check<UsageError>(
+      groups == static_cast<int64_t>(groups_.size()),
+      "learning-rate schedule: the state has {} parameter groups, and this schedule {}", groups,
+      groups_.size());
   visitor.value(prefix + "last_epoch", last_epoch_);
   for (size_t i = 0; i < base_lrs_.size(); ++i) {
     visitor.value(prefix + "base_lr." + std::to_string(i), base_lrs_[i]);
@@ -162,168 +166,160 @@ torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archi
   return archive;
 }
 
+GroupSchedule::GroupSchedule(const char* type, ParamGroups groups, Rate next, Rate first)
+    : Scheduler(type, std::move(groups)), next_(std::move(next)), first_(std::move(first)) {}
+
+std::vector<double> GroupSchedule::each(const Rate& rate) const {
+  std::vector<double> rates;
+  for (size_t i = 0; i < base_lrs_.size(); ++i)
+    rates.push_back(rate(last_epoch_, {i, groups_.lr(i), base_lrs_[i]}));
+  return rates;
+}
+
+std::vector<double> GroupSchedule::next_rates() { return each(next_); }
+std::vector<double> GroupSchedule::first_rates() { return each(first_ ? first_ : next_); }
+
 LambdaLR::LambdaLR(ParamGroups groups, Factor factor)
     : LambdaLR(groups, std::vector<Factor>(groups.size(), factor)) {}
 
 LambdaLR::LambdaLR(ParamGroups groups, std::vector<Factor> factors)
-    : Scheduler("LambdaLR", std::move(groups)),
-      factors_(for_each_group("LambdaLR", groups_, std::move(factors))) {
+    : GroupSchedule("LambdaLR", groups,
+                    [f = for_each_group("LambdaLR", groups, std::move(factors))](
+                        int64_t step, const Group& g) { return g.base_lr * f[g.index](step); }) {
   begin();
-}
-
-std::vector<double> LambdaLR::next_rates() {
-  std::vector<double> rates;
-  for (size_t i = 0; i < base_lrs_.size(); ++i)
-    rates.push_back(base_lrs_[i] * factors_[i](last_epoch_));
-  return rates;
 }
 
 MultiplicativeLR::MultiplicativeLR(ParamGroups groups, Factor factor)
     : MultiplicativeLR(groups, std::vector<Factor>(groups.size(), factor)) {}
 
 MultiplicativeLR::MultiplicativeLR(ParamGroups groups, std::vector<Factor> factors)
-    : Scheduler("MultiplicativeLR", std::move(groups)),
-      factors_(for_each_group("MultiplicativeLR", groups_, std::move(factors))) {
+    : GroupSchedule(
+          "MultiplicativeLR", groups,
+          [f = for_each_group("MultiplicativeLR", groups, std::move(factors))](
+              int64_t step, const Group& g) { return step > 0 ? g.lr * f[g.index](step) : g.lr; },
+          [](int64_t, const Group& g) { return g.lr; }) {
   begin();
 }
 
-std::vector<double> MultiplicativeLR::next_rates() {
-  std::vector<double> rates = now();
-  if (last_epoch_ > 0)
-    for (size_t i = 0; i < rates.size(); ++i) rates[i] *= factors_[i](last_epoch_);
-  return rates;
-}
+// Where torch has a closed form, SequentialLR begins a schedule with it: the second function.
 
 StepLR::StepLR(ParamGroups groups, int64_t step_size, double gamma)
-    : Scheduler("StepLR", std::move(groups)), step_size_(step_size), gamma_(gamma) {
+    : GroupSchedule(
+          "StepLR", std::move(groups),
+          [=](int64_t step, const Group& g) {
+            return step == 0 || step % step_size != 0 ? g.lr : g.lr * gamma;
+          },
+          initial) {
   check_count("StepLR", "step_size", step_size);
   check_finite("StepLR", "gamma", gamma);
   begin();
 }
 
-std::vector<double> StepLR::next_rates() {
-  return scaled(last_epoch_ == 0 || last_epoch_ % step_size_ != 0 ? 1 : gamma_);
-}
-
 MultiStepLR::MultiStepLR(ParamGroups groups, std::vector<int64_t> milestones, double gamma)
-    : Scheduler("MultiStepLR", std::move(groups)),
-      milestones_(std::move(milestones)),
-      gamma_(gamma) {
-  check<UsageError>(std::is_sorted(milestones_.begin(), milestones_.end()),
+    : GroupSchedule(
+          "MultiStepLR", std::move(groups),
+          [=](int64_t step, const Group& g) {
+            const auto times = std::count(milestones.begin(), milestones.end(), step);
+            return times == 0 ? g.lr : g.lr * std::pow(gamma, as_double(times));
+          },
+          [=](int64_t, const Group& g) {
+            const auto times = std::count_if(milestones.begin(), milestones.end(),
+                                             [](int64_t milestone) { return milestone <= 0; });
+            return g.base_lr * std::pow(gamma, as_double(times));
+          }) {
+  check<UsageError>(std::is_sorted(milestones.begin(), milestones.end()),
                     "MultiStepLR: the milestones must increase");
   check_finite("MultiStepLR", "gamma", gamma);
   begin();
 }
 
-std::vector<double> MultiStepLR::next_rates() {
-  const auto times = std::count(milestones_.begin(), milestones_.end(), last_epoch_);
-  return scaled(times == 0 ? 1 : std::pow(gamma_, as_double(times)));
-}
-
 ConstantLR::ConstantLR(ParamGroups groups, double factor, int64_t total_iters)
-    : Scheduler("ConstantLR", std::move(groups)), factor_(factor), total_iters_(total_iters) {
+    : GroupSchedule(
+          "ConstantLR", std::move(groups),
+          [=](int64_t step, const Group& g) {
+            if (step == 0) return g.lr * factor;
+            return step == total_iters ? g.lr * (1.0 / factor) : g.lr;
+          },
+          [=](int64_t, const Group& g) {
+            return total_iters <= 0 ? g.base_lr : g.base_lr * factor;
+          }) {
   check_factor("ConstantLR", "factor", factor);
-  check<UsageError>(factor > 0,
-                    "ConstantLR: factor is 0: the rate could not come back from it, take LambdaLR");
+  check<UsageError>(
+      factor > 0, "ConstantLR: factor is 0, from which the rate could never return: use LambdaLR");
   begin();
 }
 
-std::vector<double> ConstantLR::next_rates() {
-  if (last_epoch_ == 0) return scaled(factor_);
-  return scaled(last_epoch_ == total_iters_ ? 1.0 / factor_ : 1);
-}
-
 LinearLR::LinearLR(ParamGroups groups, double start_factor, double end_factor, int64_t total_iters)
-    : Scheduler("LinearLR", std::move(groups)),
-      start_factor_(start_factor),
-      end_factor_(end_factor),
-      total_iters_(total_iters) {
+    : GroupSchedule(
+          "LinearLR", std::move(groups),
+          [=](int64_t step, const Group& g) {
+            if (step == 0) return g.lr * start_factor;
+            if (step > total_iters) return g.lr;
+            const double rise = end_factor - start_factor;
+            return g.lr * (1. + rise / (as_double(total_iters) * start_factor +
+                                        as_double(step - 1) * rise));
+          },
+          [=](int64_t, const Group& g) { return g.base_lr * start_factor; }) {
   check_factor("LinearLR", "start_factor", start_factor);
   check_factor("LinearLR", "end_factor", end_factor);
-  check<UsageError>(
-      start_factor > 0,
-      "LinearLR: start_factor is 0: what is multiplied could not rise from it, choose "
-      "a small one such as 1e-3");
+  check<UsageError>(start_factor > 0,
+                    "LinearLR: start_factor is 0, from which a rate that is multiplied cannot "
+                    "rise: choose a small one such as 1e-3");
   check_count("LinearLR", "total_iters", total_iters);
   begin();
 }
 
-std::vector<double> LinearLR::next_rates() {
-  if (last_epoch_ == 0) return scaled(start_factor_);
-  if (last_epoch_ > total_iters_) return now();
-  const double rise = end_factor_ - start_factor_;
-  return scaled(
-      1. + rise / (as_double(total_iters_) * start_factor_ + as_double(last_epoch_ - 1) * rise));
-}
-
 ExponentialLR::ExponentialLR(ParamGroups groups, double gamma)
-    : Scheduler("ExponentialLR", std::move(groups)), gamma_(gamma) {
+    : GroupSchedule(
+          "ExponentialLR", std::move(groups),
+          [=](int64_t step, const Group& g) { return step == 0 ? g.lr : g.lr * gamma; }, initial) {
   check_finite("ExponentialLR", "gamma", gamma);
   begin();
 }
 
-std::vector<double> ExponentialLR::next_rates() { return scaled(last_epoch_ == 0 ? 1 : gamma_); }
-
 PolynomialLR::PolynomialLR(ParamGroups groups, int64_t total_iters, double power)
-    : Scheduler("PolynomialLR", std::move(groups)), total_iters_(total_iters), power_(power) {
+    : GroupSchedule(
+          "PolynomialLR", std::move(groups),
+          [=](int64_t step, const Group& g) {
+            if (step == 0 || step > total_iters) return g.lr;
+            const double total = as_double(total_iters);
+            return g.lr *
+                   std::pow((1.0 - as_double(step) / total) / (1.0 - as_double(step - 1) / total),
+                            power);
+          },
+          initial) {
   check_count("PolynomialLR", "total_iters", total_iters);
   check_finite("PolynomialLR", "power", power);
   begin();
 }
 
-std::vector<double> PolynomialLR::next_rates() {
-  if (last_epoch_ == 0 || last_epoch_ > total_iters_) return now();
-  const double total = as_double(total_iters_);
-  return scaled(std::pow(
-      (1.0 - as_double(last_epoch_) / total) / (1.0 - as_double(last_epoch_ - 1) / total), power_));
-}
-
 CosineAnnealingLR::CosineAnnealingLR(ParamGroups groups, int64_t T_max, double eta_min)
-    : Scheduler("CosineAnnealingLR", std::move(groups)), T_max_(T_max), eta_min_(eta_min) {
+    : GroupSchedule(
+          "CosineAnnealingLR", std::move(groups),
+          [=](int64_t step, const Group& g) {
+            using std::numbers::pi;
+            if (step == 0) return g.lr;
+            const double period = as_double(T_max);
+            if ((step - 1 - T_max) % (2 * T_max) == 0)
+              return g.lr + (g.base_lr - eta_min) * (1 - std::cos(pi / period)) / 2;
+            return (1 + std::cos(pi * as_double(step) / period)) /
+                       (1 + std::cos(pi * as_double(step - 1) / period)) * (g.lr - eta_min) +
+                   eta_min;
+          },
+          initial) {
   check_count("CosineAnnealingLR", "T_max", T_max);
   check_finite("CosineAnnealingLR", "eta_min", eta_min);
   begin();
 }
 
-std::vector<double> CosineAnnealingLR::next_rates() {
-  using std::numbers::pi;
-  std::vector<double> rates = now();
-  if (last_epoch_ == 0) return rates;
-  const double period = as_double(T_max_);
-  const bool turns = (last_epoch_ - 1 - T_max_) % (2 * T_max_) == 0;
-  for (size_t i = 0; i < rates.size(); ++i)
-    rates[i] = turns ? rates[i] + (base_lrs_[i] - eta_min_) * (1 - std::cos(pi / period)) / 2
-                     : (1 + std::cos(pi * as_double(last_epoch_) / period)) /
-                               (1 + std::cos(pi * as_double(last_epoch_ - 1) / period)) *
-                               (rates[i] - eta_min_) +
-                           eta_min_;
-  return rates;
-}
-
-// Where torch has a closed form, SequentialLR begins a schedule by it.
-std::vector<double> StepLR::first_rates() { return base_lrs_; }
-std::vector<double> ExponentialLR::first_rates() { return base_lrs_; }
-std::vector<double> PolynomialLR::first_rates() { return base_lrs_; }
-std::vector<double> CosineAnnealingLR::first_rates() { return base_lrs_; }
-
-std::vector<double> MultiStepLR::first_rates() {
-  const auto times = std::count_if(milestones_.begin(), milestones_.end(),
-                                   [](int64_t milestone) { return milestone <= 0; });
-  std::vector<double> rates = base_lrs_;
-  for (double& rate : rates) rate *= std::pow(gamma_, as_double(times));
-  return rates;
-}
-
-std::vector<double> ConstantLR::first_rates() {
-  std::vector<double> rates = base_lrs_;
-  for (double& rate : rates) rate *= total_iters_ <= 0 ? 1 : factor_;
-  return rates;
-}
-
-std::vector<double> LinearLR::first_rates() {
-  std::vector<double> rates = base_lrs_;
-  for (double& rate : rates) rate *= start_factor_;
-  return rates;
+CosineAnnealingWarmRestarts::CosineAnnealingWarmRestarts(ParamGroups groups, int64_t T_0,
+                                                         int64_t T_mult, double eta_min)
+    : GroupSchedule("CosineAnnealingWarmRestarts", std::move(groups),
+                    [form = WarmRestartsForm{T_0, T_mult, eta_min}](int64_t step, const Group& g) {
+                      return form.at(step, g.base_lr);
+                    }) {
+  WarmRestartsForm{T_0, T_mult, eta_min}.check_options();
+  begin();
 }
 
 }  // namespace trireme::lr_scheduler

@@ -14,8 +14,8 @@ ParamGroups common_groups(const char* type,
   for (const auto& s : schedulers) {
     check<UsageError>(s != nullptr, "{}: a schedule is null", type);
     check<UsageError>(s->groups().same_as(schedulers[0]->groups()),
-                      "{}: the schedules were not made of one ParamGroups: write ParamGroups "
-                      "groups(optimizer); and give each of them `groups`",
+                      "{}: the schedules were not made from one ParamGroups: write ParamGroups "
+                      "groups(optimizer); and pass `groups` to each of them",
                       type);
   }
   return schedulers[0]->groups();
@@ -25,11 +25,19 @@ std::string within(const std::string& prefix, size_t i) { return prefix + std::t
 
 }  // namespace
 
+ScheduleChain::ScheduleChain(const char* type, std::vector<std::shared_ptr<Scheduler>> schedulers)
+    : Scheduler(type, common_groups(type, schedulers)), schedulers_(std::move(schedulers)) {}
+
+std::vector<double> ScheduleChain::next_rates() { return now(); }
+
+void ScheduleChain::visit(StateVisitor& visitor, const std::string& prefix) {
+  Scheduler::visit(visitor, prefix);
+  for (size_t i = 0; i < schedulers_.size(); ++i) schedulers_[i]->visit(visitor, within(prefix, i));
+}
+
 SequentialLR::SequentialLR(std::vector<std::shared_ptr<Scheduler>> schedulers,
                            std::vector<int64_t> milestones)
-    : Scheduler("SequentialLR", common_groups("SequentialLR", schedulers)),
-      schedulers_(std::move(schedulers)),
-      milestones_(std::move(milestones)) {
+    : ScheduleChain("SequentialLR", std::move(schedulers)), milestones_(std::move(milestones)) {
   check<UsageError>(milestones_.size() + 1 == schedulers_.size(),
                     "SequentialLR: {} schedules need {} milestones, {} were given",
                     schedulers_.size(), schedulers_.size() - 1, milestones_.size());
@@ -40,7 +48,7 @@ SequentialLR::SequentialLR(std::vector<std::shared_ptr<Scheduler>> schedulers,
                       "SequentialLR: a {} cannot be one of its schedules, as in torch: put the "
                       "SequentialLR into a ChainedScheduler",
                       s->type_);
-  // What their constructors set is taken back.
+  // Undo what their constructors set.
   for (size_t i = 0; i < groups_.size(); ++i) groups_.set_lr(i, groups_.initial_lr(i));
   for (const auto& s : schedulers_) s->last_epoch_ = -1;
   schedulers_[0]->step();
@@ -48,34 +56,27 @@ SequentialLR::SequentialLR(std::vector<std::shared_ptr<Scheduler>> schedulers,
   last_lr_ = schedulers_[0]->last_lr_;
 }
 
+size_t SequentialLR::active() const {
+  return static_cast<size_t>(std::upper_bound(milestones_.begin(), milestones_.end(), last_epoch_) -
+                             milestones_.begin());
+}
+
 void SequentialLR::step() {
   ++last_epoch_;
-  const auto at = static_cast<size_t>(
-      std::upper_bound(milestones_.begin(), milestones_.end(), last_epoch_) - milestones_.begin());
-  Scheduler& active = *schedulers_[at];
+  const size_t at = active();
+  Scheduler& current = *schedulers_[at];
   if (at > 0 && milestones_[at - 1] == last_epoch_)
-    active.restart();
+    current.restart();
   else
-    active.step();
-  last_lr_ = active.last_lr_;
+    current.step();
+  last_lr_ = current.last_lr_;
 }
 
-std::vector<double> SequentialLR::next_rates() { return now(); }
-
-void SequentialLR::visit(StateVisitor& visitor, const std::string& prefix) {
-  Scheduler::visit(visitor, prefix);
-  for (size_t i = 0; i < schedulers_.size(); ++i) schedulers_[i]->visit(visitor, within(prefix, i));
-}
-
-void SequentialLR::loaded() {
-  const auto at = std::upper_bound(milestones_.begin(), milestones_.end(), last_epoch_);
-  schedulers_[static_cast<size_t>(at - milestones_.begin())]->loaded();
-}
+void SequentialLR::loaded() { schedulers_[active()]->loaded(); }
 
 ChainedScheduler::ChainedScheduler(std::vector<std::shared_ptr<Scheduler>> schedulers)
-    : Scheduler("ChainedScheduler", common_groups("ChainedScheduler", schedulers)),
-      schedulers_(std::move(schedulers)) {
-  last_epoch_ = 0;  // each has taken its first step when it was made
+    : ScheduleChain("ChainedScheduler", std::move(schedulers)) {
+  last_epoch_ = 0;  // each took its first step in its constructor
   last_lr_ = now();
 }
 
@@ -83,13 +84,6 @@ void ChainedScheduler::step() {
   ++last_epoch_;
   for (const auto& s : schedulers_) s->step();
   last_lr_ = now();
-}
-
-std::vector<double> ChainedScheduler::next_rates() { return now(); }
-
-void ChainedScheduler::visit(StateVisitor& visitor, const std::string& prefix) {
-  Scheduler::visit(visitor, prefix);
-  for (size_t i = 0; i < schedulers_.size(); ++i) schedulers_[i]->visit(visitor, within(prefix, i));
 }
 
 void ChainedScheduler::loaded() {

@@ -43,19 +43,6 @@ ParamGroups with_base(ParamGroups groups, const CyclicLROptions& o) {
 
 }  // namespace
 
-CosineAnnealingWarmRestarts::CosineAnnealingWarmRestarts(ParamGroups groups, int64_t T_0,
-                                                         int64_t T_mult, double eta_min)
-    : Scheduler("CosineAnnealingWarmRestarts", std::move(groups)), form_{T_0, T_mult, eta_min} {
-  form_.check_options();
-  begin();
-}
-
-std::vector<double> CosineAnnealingWarmRestarts::next_rates() {
-  std::vector<double> rates;
-  for (double base : base_lrs_) rates.push_back(form_.at(last_epoch_, base));
-  return rates;
-}
-
 OneCycleLR::OneCycleLR(ParamGroups groups, const OneCycleLROptions& o)
     : Scheduler("OneCycleLR", with_initial(std::move(groups), o)) {
   check<UsageError>(o.anneal_strategy == "cos" || o.anneal_strategy == "linear",

@@ -61,8 +61,8 @@ RankMemory whole(const MemoryQuestion& q, const Sums& s) {
 
 RankMemory shared_out(const MemoryQuestion& q, const Sums& s) {
   const std::vector<int64_t> units = padded_units(q.parameters, q.dp_shard);
-  const int64_t line = std::accumulate(units.begin(), units.end(), int64_t{0});
-  const int64_t shard = line / q.dp_shard;
+  const int64_t flat = std::accumulate(units.begin(), units.end(), int64_t{0});
+  const int64_t shard = flat / q.dp_shard;
   // Every optimizer that can be shared out keeps the same number of states for each element.
   const int64_t states = s.parameters > 0 ? s.states / s.parameters : 0;
   const int64_t state_bytes = states * kFloatBytes + q.master_bytes;
@@ -72,10 +72,10 @@ RankMemory shared_out(const MemoryQuestion& q, const Sums& s) {
   m.buffers = q.group_bytes + in_flight(q, s);
   m.optimizer = q.states_on_disk ? 0 : shard * state_bytes;
   if (q.states_on_disk) m.buffers += std::min(q.state_buffer_elements, shard) * state_bytes;
-  m.gradients = (q.stage >= 2 ? shard : line) * q.gradient_bytes;
+  m.gradients = (q.stage >= 2 ? shard : flat) * q.gradient_bytes;
   if (q.stage < 3) {
-    m.weights = q.share_weights ? shard * q.weight_bytes : line * q.weight_bytes;
-    m.weights += line * q.compute_bytes;
+    m.weights = q.share_weights ? shard * q.weight_bytes : flat * q.weight_bytes;
+    m.weights += flat * q.compute_bytes;
     // One bucket fills while another is on its way.
     if (q.stage == 2) m.buffers += std::min(2 * bucket, s.parameters) * q.gradient_bytes;
     if (q.wire_bytes != q.gradient_bytes) m.buffers += bucket * q.wire_bytes;

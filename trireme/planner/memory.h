@@ -20,9 +20,9 @@
 //   stage 3   w Ψ/n  + g Ψ/n  + s Ψ/n
 //
 // and what moves: activations, and buffers (gradients on their way, units that are whole, parts of
-// states on their way to a disk, what compression keeps). What is shared out lies on a line where
-// each parameter begins at a multiple of kAlign elements and each unit is padded to n × kAlign; Ψ
-// above then counts the padding.
+// states on their way to a disk, what compression keeps). What is shared out is in flat buffers,
+// where each parameter begins at a multiple of kAlign elements and each unit is padded to n ×
+// kAlign; Ψ above then counts the padding.
 namespace trireme {
 
 /// Which optimizer, for its state: float32 numbers beside the parameters (optim/optimizer.h).
@@ -65,7 +65,7 @@ TRIREME_API RankMemory rank_memory(const MemoryQuestion& question);
 
 /// float32 numbers of state that the optimizer keeps for a parameter; masters not counted.
 TRIREME_API int64_t state_numbers(const OptimizerShape& optimizer, const ParameterShape& parameter);
-/// Elements of each unit on the line, padded for n ranks; by unit.
+/// Elements of each unit in the flat buffer, padded for n ranks; by unit.
 TRIREME_API std::vector<int64_t> padded_units(const std::vector<ParameterShape>& parameters,
                                               int64_t n);
 /// Blocks that are whole at once in stage 3: the one that computes, and those gathered ahead, as

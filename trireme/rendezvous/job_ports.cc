@@ -71,11 +71,11 @@ namespace {
 
 /// What the ports of one round answered, for texts.
 struct Round {
-  std::string told;   // by somebody at a port
-  std::string quiet;  // nobody is there
-  int others = 0;     // ports at which somebody is who is not our store
+  std::string answered;  // by somebody at a port
+  std::string quiet;     // nobody is there
+  int others = 0;        // ports at which somebody is who is not our store
   std::string why() const {
-    std::string out = told.empty() ? quiet : told;
+    std::string out = answered.empty() ? quiet : answered;
     if (others > 0)
       out = fmt::format("{} of the ports {} held by others; {}", others, others == 1 ? "is" : "are",
                         out);
@@ -118,7 +118,7 @@ JobStoreFound find_job_store(const std::string& host, PortRange ports,
         auto direct = connect_and_authenticate(itself, credentials, deadline, patience);
         if (direct.socket && direct.port == one.port) {
           log_warn(
-              "a stranger at {} passes on what it is told to the job's store at port {}: not used",
+              "a stranger at {} passes on what it is sent to the job's store at port {}: not used",
               at.text(), one.port);
           return {std::move(*direct.socket), std::move(direct.session), itself};
         }
@@ -136,12 +136,12 @@ JobStoreFound find_job_store(const std::string& host, PortRange ports,
       bool is_busy = one.refused && one.refused->code == net::Refusal::busy;
       if (one.answered && !is_busy) ++round.others;
       // "another job is at 29501" tells more than "29508 refused the connection".
-      bool told = one.refused || one.stranger || one.other_release;
-      (told ? round.told : round.quiet) = fmt::format("port {}: {}", port, one.why);
+      bool answered = one.refused || one.stranger || one.other_release;
+      (answered ? round.answered : round.quiet) = fmt::format("port {}: {}", port, one.why);
     }
     // A round that the deadline cut short may know less than the one before.
     const bool knows_more = !deadline.expired() || round.others >= last.others;
-    if (knows_more && !(round.told.empty() && round.quiet.empty())) last = round;
+    if (knows_more && !(round.answered.empty() && round.quiet.empty())) last = round;
     patience = std::min<Duration>(patience * 2, std::chrono::seconds(2));
     if (!warned && seconds_since(start) > 3) {
       warned = true;

@@ -177,7 +177,7 @@ std::unique_ptr<Store> join_over_tcp(const RankEnv& env, bool exact_port, Deadli
   if (env.rank == 0) {
     auto listener = detail::listen_at_first_free(env.master_addr, ports);
     if (!credentials.secret)
-      log_warn("TRIREME_INSECURE=1: everybody who reaches {} may join this job",
+      log_warn("TRIREME_INSECURE=1: anyone who can reach {} may join this job",
                listener.endpoint().text());
     return join_serving(env, std::move(credentials), std::move(listener), deadline, server);
   }

@@ -32,7 +32,7 @@ at::Tensor alias_of(const at::Tensor& memory, int64_t offset, at::IntArrayRef si
       .make_tensor();
 }
 
-ShardPlan FlatParameters::plan_line(const NamedTensors& members, int ranks) {
+ShardPlan FlatParameters::plan_flat_buffer(const NamedTensors& members, int ranks) {
   std::vector<int64_t> numels;
   for (const auto& [name, p] : members) {
     check<UsageError>(p.is_contiguous() && p.layout() == at::kStrided,
@@ -48,7 +48,7 @@ FlatParameters::FlatParameters(NamedTensors members, const Group& group, const s
                                ShardFile* file)
     : members_(std::move(members)),
       options_(members_.front().second.options().requires_grad(false)),
-      plan_(plan_line(members_, group.size())),
+      plan_(plan_flat_buffer(members_, group.size())),
       rank_(group.rank()),
       file_(file) {
   at::NoGradGuard no_grad;
@@ -70,18 +70,20 @@ FlatParameters::FlatParameters(NamedTensors members, const Group& group, const s
   let_go(Changed::yes);
 }
 
-FlatParameters::FlatParameters(NamedTensors members, const Group& group, const at::Tensor& line)
+FlatParameters::FlatParameters(NamedTensors members, const Group& group,
+                               const at::Tensor& flat_buffer)
     : members_(std::move(members)),
       options_(members_.front().second.options().requires_grad(false)),
-      plan_(plan_line(members_, group.size())),
+      plan_(plan_flat_buffer(members_, group.size())),
       rank_(group.rank()),
-      shard_(alias_of(line, plan_.shard * rank_, {plan_.shard})),
+      shard_(alias_of(flat_buffer, plan_.shard * rank_, {plan_.shard})),
       file_(nullptr) {
   at::NoGradGuard no_grad;
   make_pieces();
-  // These keep the line alive: the module may outlive who sharded it.
+  // These keep the flat buffer alive: the module may outlive who sharded it.
   for (size_t i = 0; i < members_.size(); ++i)
-    members_[i].second.set_data(alias_of(line, plan_.offsets[i], members_[i].second.sizes()));
+    members_[i].second.set_data(
+        alias_of(flat_buffer, plan_.offsets[i], members_[i].second.sizes()));
   mark_home();
 }
 
@@ -170,9 +172,10 @@ void FlatParameters::own_storage(size_t m) {
   p.set_data(alias_of(values, 0, values.sizes()));
 }
 
-void FlatParameters::point_into(const at::Tensor& line) {
+void FlatParameters::point_into(const at::Tensor& flat_buffer) {
   for (size_t i = 0; i < members_.size(); ++i)
-    if (!replaced(i)) set_data_pointer(members_[i].second, at_element(line, plan_.offsets[i]));
+    if (!replaced(i))
+      set_data_pointer(members_[i].second, at_element(flat_buffer, plan_.offsets[i]));
 }
 
 void FlatParameters::point_at_nothing() {
@@ -210,12 +213,12 @@ void FlatParameters::take_replaced() {
   for (size_t m = 0; m < members_.size(); ++m) taken_[m] = StorageMark(members_[m].second);
 }
 
-void FlatParameters::return_to(const at::Tensor& line, bool fill) {
+void FlatParameters::return_to(const at::Tensor& flat_buffer, bool fill) {
   at::NoGradGuard no_grad;
   for (size_t i = 0; i < members_.size(); ++i) {
     if (!replaced(i)) continue;
     at::Tensor& p = members_[i].second;
-    const at::Tensor place = alias_of(line, plan_.offsets[i], p.sizes());
+    const at::Tensor place = alias_of(flat_buffer, plan_.offsets[i], p.sizes());
     if (fill) place.copy_(p.detach());
     p.set_data(place);
   }
@@ -231,12 +234,13 @@ void FlatParameters::return_to_nothing() {
   mark_home();
 }
 
-void write_line(const at::Tensor& line, const ShardPlan& plan, const NamedTensors& members) {
+void write_flat_buffer(const at::Tensor& flat_buffer, const ShardPlan& plan,
+                       const NamedTensors& members) {
   at::NoGradGuard no_grad;
-  at::Tensor(line).zero_();
+  at::Tensor(flat_buffer).zero_();
   for (size_t i = 0; i < members.size(); ++i) {
     const at::Tensor& p = members[i].second;
-    alias_of(line, plan.offsets[i], p.sizes()).copy_(p.detach());
+    alias_of(flat_buffer, plan.offsets[i], p.sizes()).copy_(p.detach());
   }
 }
 

@@ -26,14 +26,14 @@ struct ParameterShard {
   int64_t offset = 0;          // in the shard
 };
 
-/// Parameters of one dtype (and one answer to "does it require a gradient?") on one line of which
-/// each rank owns an equal part. Owns that part, in memory that peers can read (Group::empty);
-/// members keep their shape, their identity and a storage each of their own, whose data pointer is
-/// set: into a line while the parameters are whole, to null otherwise.
+/// Parameters of one dtype (and one answer to "does it require a gradient?") in one flat buffer, of
+/// which each rank owns an equal part. Owns that part, in memory that peers can read
+/// (Group::empty); members keep their shape, their identity and a storage each of their own, whose
+/// data pointer is set: into a flat buffer while the parameters are whole, to null otherwise.
 ///
 /// Construction writes the part from what the members hold; every rank's members hold the same. Or
-/// the part is this rank's place in a line that is there for good (stages 1 and 2, whose parameters
-/// are always whole).
+/// the part is this rank's place in a flat buffer that is there for good (stages 1 and 2, whose
+/// parameters are always whole).
 ///
 /// A member may be given other values by another storage (torch::load(), set_data()): it is
 /// *replaced* then. Its pointer is left alone until its values were taken, by the three calls
@@ -48,12 +48,13 @@ class FlatParameters {
   /// `name`: in messages. `file` outlives this; null: the part stays in memory.
   FlatParameters(NamedTensors members, const Group& group, const std::string& name = {},
                  ShardFile* file = nullptr);
-  /// `line`: of plan_line(), written already. The members move there, and keep it alive.
-  FlatParameters(NamedTensors members, const Group& group, const at::Tensor& line);
+  /// `flat_buffer`: of plan_flat_buffer(), written already. The members move there, and keep it
+  /// alive.
+  FlatParameters(NamedTensors members, const Group& group, const at::Tensor& flat_buffer);
   FlatParameters(const FlatParameters&) = delete;
 
-  /// How the members lie on a line of `ranks`. UsageError for one that cannot.
-  static ShardPlan plan_line(const NamedTensors& members, int ranks);
+  /// How the members are placed in a flat buffer of `ranks`. UsageError for one that cannot.
+  static ShardPlan plan_flat_buffer(const NamedTensors& members, int ranks);
 
   const NamedTensors& members() const { return members_; }
   const ShardPlan& plan() const { return plan_; }
@@ -78,8 +79,9 @@ class FlatParameters {
   enum class Changed { no, maybe, yes };
   void let_go(Changed changed);
 
-  /// `line` has plan().line() elements. While it holds everybody's part, members are whole.
-  void point_into(const at::Tensor& line);
+  /// `flat_buffer` has plan().flat_elements() elements. While it holds everybody's part, members
+  /// are whole.
+  void point_into(const at::Tensor& flat_buffer);
   void point_at_nothing();
 
   bool replaced() const;
@@ -89,8 +91,9 @@ class FlatParameters {
   /// storages of their own anew, so that who keeps something beside them (masters) sees it.
   /// Replaced members have the dtype, device and shape that they had.
   void take_replaced();
-  /// Replaced members, taken, lie in the line again. `fill`: it gets all of their values first.
-  void return_to(const at::Tensor& line, bool fill);
+  /// Replaced members, taken, lie in the flat buffer again. `fill`: it gets all of their values
+  /// first.
+  void return_to(const at::Tensor& flat_buffer, bool fill);
   /// Replaced members, taken, point at nothing again.
   void return_to_nothing();
 
@@ -115,8 +118,9 @@ class FlatParameters {
   bool changed_ = false, maybe_changed_ = false;  // since it was brought
 };
 
-/// Fills the line from the members, which are whole; padding is zero.
-void write_line(const at::Tensor& line, const ShardPlan& plan, const NamedTensors& members);
+/// Fills the flat buffer from the members, which are whole; padding is zero.
+void write_flat_buffer(const at::Tensor& flat_buffer, const ShardPlan& plan,
+                       const NamedTensors& members);
 
 /// `numel` elements of `memory` from `offset` on as a tensor that autograd does not count as a
 /// view, in that shape. Keeps the memory alive.

@@ -27,9 +27,9 @@ struct FullySharded::Unit::State {
   std::weak_ptr<FullySharded::Impl> owner;
   size_t index = 0;
   bool reshard_after_forward = true;
-  std::vector<size_t> lines;  // of the scatter: those that require gradients
-  int open_ends = 0;          // graphs whose backward has still to come to the inputs
-  bool endless = false;       // one of this round's has no input that would tell of its end
+  std::vector<size_t> buffers;  // of the scatter: those that require gradients
+  int open_ends = 0;            // graphs whose backward has still to come to the inputs
+  bool endless = false;         // one of this round's has no input that would tell of its end
 };
 
 struct FullySharded::Impl : std::enable_shared_from_this<FullySharded::Impl> {
@@ -122,9 +122,9 @@ FullySharded::Unit& FullySharded::Impl::add(const std::string& name, torch::nn::
     if (const auto it = taken.find(p); it != taken.end()) {
       const bool same_unit = it->second.unit == name;
       check<UsageError>(same_unit || it->second.has(full),
-                        "FullySharded: parameter '{}' of {} is '{}' of {}. A tied "
-                        "weight lies in one unit: leave both users to the root (or, if it is no "
-                        "other one, give unit() the module's path as its name)",
+                        "FullySharded: parameter '{}' of {} is '{}' of {}. A tied weight must be "
+                        "in one unit: leave both of its users to the root (or, if they are one "
+                        "module, give unit() the module's path as its name)",
                         full, unit_text(name), it->second.names[0], unit_text(it->second.unit));
       if (!it->second.has(full)) {
         tied.push_back({full, it->second.names[0]});
@@ -177,14 +177,14 @@ void FullySharded::Impl::complete(FullySharded& self) {
     for (FlatParameters* flat : (*it)->state_->params->flats()) {
       all.push_back(flat);
       if (!flat->requires_grad()) continue;
-      (*it)->state_->lines.push_back(trained.size());
+      (*it)->state_->buffers.push_back(trained.size());
       trained.push_back(flat);
     }
   check<UsageError>(!trained.empty(),
                     "FullySharded: no parameter requires a gradient, so there is nothing to train");
   ScatterOptions s;
   s.op = options.op;
-  s.leave = ScatterOptions::Leave::when_told;
+  s.leave = ScatterOptions::Leave::when_launched;
   s.tree = options.tree;
   s.replicas = groups.replicas;
   s.world = groups.world;
@@ -360,7 +360,7 @@ void FullySharded::Impl::backward_at_outputs(UnitState& unit) {
   if (options.automatic) hooks->beginning()();
   // Inside no_sync() for the next round, which may not come to this unit.
   if (scatter->is_open() || hooks->paused())
-    for (size_t line : unit.lines) scatter->touch(line);
+    for (size_t buffer : unit.buffers) scatter->touch(buffer);
   make_whole(unit);
   const auto here = std::find(order_now.rbegin(), order_now.rend(), unit.index);
   if (here != order_now.rend()) prefetch(here + 1, order_now.rend());
@@ -370,13 +370,13 @@ void FullySharded::Impl::backward_at_inputs(UnitState& unit, bool second_run) {
   if (unit.open_ends > 0 || unit.endless) return;  // more comes, by the end of backward at last
   bool all_came = true;
   if (scatter->is_open() && !hooks->paused())
-    for (size_t line : unit.lines) {
+    for (size_t buffer : unit.buffers) {
       // Gradients of a recomputed unit come behind the node that recomputed it.
       if (second_run) {
-        scatter->launch_when_full(line);
+        scatter->launch_when_full(buffer);
       } else {
-        all_came = all_came && scatter->full(line);
-        scatter->launch(line);
+        all_came = all_came && scatter->full(buffer);
+        scatter->launch(buffer);
       }
     }
   // What has not come may still be computed: whole until the end of backward then.

@@ -36,30 +36,30 @@ GradientScatter::GradientScatter(std::vector<FlatParameters*> flats, Group group
       not_finite_(record_.add([this] { return first_bad_; })),
       pool_(group_) {
   for (size_t l = 0; l < flats_.size(); ++l) {
-    lines_.emplace_back().first = slots_.size();
+    buffers_.emplace_back().first = slots_.size();
     for (size_t m = 0; m < flats_[l]->members().size(); ++m)
-      slots_.push_back({.line = l, .member = m, .finite = {}});
+      slots_.push_back({.buffer = l, .member = m, .finite = {}});
     if (options_.keep_gather_buffers) {
       take_gather_buffer(l);
     } else {
-      lines_[l].home = group_.empty({flats_[l]->plan().shard}, flats_[l]->options());
-      lines_[l].home.zero_();  // padding is read by nobody, and need not be a NaN
+      buffers_[l].home = group_.empty({flats_[l]->plan().shard}, flats_[l]->options());
+      buffers_[l].home.zero_();  // padding is read by nobody, and need not be a NaN
     }
   }
-  if (options_.tree) tree_.emplace(lines_.size());
+  if (options_.tree) tree_.emplace(buffers_.size());
 }
 
 GradientScatter::~GradientScatter() = default;
 
 const at::Tensor& GradientScatter::parameter(size_t i) const {
-  return flats_[slots_[i].line]->members()[slots_[i].member].second;
+  return flats_[slots_[i].buffer]->members()[slots_[i].member].second;
 }
 const std::string& GradientScatter::name(size_t i) const {
-  return flats_[slots_[i].line]->members()[slots_[i].member].first;
+  return flats_[slots_[i].buffer]->members()[slots_[i].member].first;
 }
 
-at::ScalarType GradientScatter::wire_of(size_t line) const {
-  return options_.wire.value_or(flats_[line]->dtype());
+at::ScalarType GradientScatter::wire_of(size_t buffer) const {
+  return options_.wire.value_or(flats_[buffer]->dtype());
 }
 
 void GradientScatter::expect(int contributions) {
@@ -77,13 +77,13 @@ void GradientScatter::open() {
   check<UsageError>(
       !open_, "a round of gradients is open already: close() it, or reset() after an exception");
   open_ = true;
-  told_ = false;
+  record_sent_ = false;
   next_ = 0;
   if (round_ == rounds_) round_ = 0;
   if (round_++ == 0) {
     first_bad_ = 0;
     for (Slot& s : slots_) s.used = false;
-    for (Line& line : lines_) line.filled = false;
+    for (FlatBuffer& buffer : buffers_) buffer.filled = false;
     if (tree_) tree_->open(rounds_);
   }
   if (tree_) tree_->begin_leaf(round_ - 1);
@@ -91,51 +91,51 @@ void GradientScatter::open() {
     s.got = 0;
     s.finite.reset();
   }
-  for (size_t l = 0; l < lines_.size(); ++l) prepare(l);
+  for (size_t l = 0; l < buffers_.size(); ++l) prepare(l);
 }
 
 // What this rank's part holds already, and whether it is added to.
 void GradientScatter::prepare(size_t l) {
-  Line& line = lines_[l];
-  line.waiting = flats_[l]->members().size();
-  line.launched = line.leaves_when_full = false;
-  line.touched = std::exchange(line.touched_outside, false) ||
-                 options_.leave == ScatterOptions::Leave::when_full;
+  FlatBuffer& buffer = buffers_[l];
+  buffer.waiting = flats_[l]->members().size();
+  buffer.launched = buffer.leaves_when_full = false;
+  buffer.touched = std::exchange(buffer.touched_outside, false) ||
+                   options_.leave == ScatterOptions::Leave::when_full;
   if (tree_) return;
   at::NoGradGuard no_grad;
   const auto& shards = flats_[l]->shards();
-  line.adds = line.filled || std::any_of(shards.begin(), shards.end(), [](const ParameterShard& s) {
-                return s.tensor.grad().defined();
-              });
-  if (!line.adds) return;
+  buffer.adds = buffer.filled ||
+                std::any_of(shards.begin(), shards.end(),
+                            [](const ParameterShard& s) { return s.tensor.grad().defined(); });
+  if (!buffer.adds) return;
   for (const ParameterShard& s : shards) {
-    if (line.filled) break;
+    if (buffer.filled) break;
     const at::Tensor& grad = s.tensor.grad();
-    const at::Tensor place = line.home.narrow(0, s.offset, s.tensor.numel());
+    const at::Tensor place = buffer.home.narrow(0, s.offset, s.tensor.numel());
     if (!grad.defined())
       place.zero_();
     else if (grad.data_ptr() != place.data_ptr())
       place.copy_(grad.reshape({-1}));
   }
-  if (options_.keep_gather_buffers) line.before = line.home.clone();
+  if (options_.keep_gather_buffers) buffer.before = buffer.home.clone();
 }
 
 void GradientScatter::take_gather_buffer(size_t l) {
-  Line& line = lines_[l];
+  FlatBuffer& buffer = buffers_[l];
   const FlatParameters& flat = *flats_[l];
-  if (!line.gather_buffer.defined()) {
+  if (!buffer.gather_buffer.defined()) {
     while (!options_.keep_gather_buffers && under_way_.size() >= options_.gather_buffers_in_flight)
       settle_oldest();
     const ShardPlan& plan = flat.plan();
-    line.gather_buffer = pool_.take(plan.line(), flat.options().dtype(wire_of(l)));
+    buffer.gather_buffer = pool_.take(plan.flat_elements(), flat.options().dtype(wire_of(l)));
     if (options_.keep_gather_buffers)
-      line.home = wire_of(l) == flat.dtype()
-                      ? line.gather_buffer.narrow(0, plan.shard * group_.rank(), plan.shard)
-                      : group_.empty({plan.shard}, flat.options()).zero_();
+      buffer.home = wire_of(l) == flat.dtype()
+                        ? buffer.gather_buffer.narrow(0, plan.shard * group_.rank(), plan.shard)
+                        : group_.empty({plan.shard}, flat.options()).zero_();
   }
-  if (!line.places.empty()) return;
+  if (!buffer.places.empty()) return;
   for (size_t m = 0; m < flat.members().size(); ++m)
-    line.places.push_back(alias_of(line.gather_buffer, flat.plan().offsets[m], flat.shape(m)));
+    buffer.places.push_back(alias_of(buffer.gather_buffer, flat.plan().offsets[m], flat.shape(m)));
 }
 
 void GradientScatter::refuse(const std::string& what) {
@@ -147,8 +147,8 @@ void GradientScatter::ready(size_t i) {
   if (!open_) [[unlikely]]
     fail<UsageError>("gradient of '{}' outside a round", name(i));
   Slot& s = slots_[i];
-  Line& line = lines_[s.line];
-  if (line.launched) [[unlikely]]
+  FlatBuffer& buffer = buffers_[s.buffer];
+  if (buffer.launched) [[unlikely]]
     refuse(
         fmt::format("parameter '{}' got a gradient after the gradients around it were reduced: "
                     "it is used outside of its unit's forward, or two backwards ran in one "
@@ -159,10 +159,10 @@ void GradientScatter::ready(size_t i) {
         fmt::format("parameter '{}' got more gradients in this round than the {} expected: two "
                     "backwards in one round",
                     name(i), expected_));
-  take_gather_buffer(s.line);
+  take_gather_buffer(s.buffer);
   at::NoGradGuard no_grad;
   at::Tensor& grad = parameter(i).mutable_grad();
-  const at::Tensor& place = line.places[s.member];
+  const at::Tensor& place = buffer.places[s.member];
   check_gradient(name(i), grad, parameter(i));
   ++s.got;
   const bool last = s.got == expected_;
@@ -173,36 +173,36 @@ void GradientScatter::ready(size_t i) {
     s.finite.reset();
     grad = at::Tensor();
   }
-  if (last && --line.waiting == 0) {
+  if (last && --buffer.waiting == 0) {
     if (options_.leave == ScatterOptions::Leave::when_full)
       leave_full();
-    else if (line.leaves_when_full)
-      leave(s.line);
+    else if (buffer.leaves_when_full)
+      leave(s.buffer);
   }
   group_.progress();
 }
 
-void GradientScatter::touch(size_t line) {
-  (open_ ? lines_[line].touched : lines_[line].touched_outside) = true;
+void GradientScatter::touch(size_t buffer) {
+  (open_ ? buffers_[buffer].touched : buffers_[buffer].touched_outside) = true;
 }
 
-void GradientScatter::launch(size_t line) {
-  if (!lines_[line].launched) leave(line);
+void GradientScatter::launch(size_t buffer) {
+  if (!buffers_[buffer].launched) leave(buffer);
 }
 
-void GradientScatter::launch_when_full(size_t line) {
-  lines_[line].leaves_when_full = true;
-  if (full(line)) launch(line);
+void GradientScatter::launch_when_full(size_t buffer) {
+  buffers_[buffer].leaves_when_full = true;
+  if (full(buffer)) launch(buffer);
 }
 
 void GradientScatter::leave_full() {
-  while (next_ < lines_.size() && lines_[next_].waiting == 0) leave(next_++);
-  if (next_ == lines_.size()) send_record();
+  while (next_ < buffers_.size() && buffers_[next_].waiting == 0) leave(next_++);
+  if (next_ == buffers_.size()) send_record();
 }
 
 void GradientScatter::send_record() {
-  if (told_ || round_ < rounds_) return;
-  told_ = true;
+  if (record_sent_ || round_ < rounds_) return;
+  record_sent_ = true;
   std::vector<bool> used;
   for (const Slot& s : slots_) used.push_back(s.used);
   record_.send(used);
@@ -212,7 +212,7 @@ void GradientScatter::send_record() {
 // or zeros.
 void GradientScatter::fill(size_t i) {
   Slot& s = slots_[i];
-  const at::Tensor& place = lines_[s.line].places[s.member];
+  const at::Tensor& place = buffers_[s.buffer].places[s.member];
   at::Tensor& grad = parameter(i).mutable_grad();
   if (s.got < expected_) {
     if (grad.defined() && grad.data_ptr() != place.data_ptr()) {
@@ -230,53 +230,53 @@ void GradientScatter::fill(size_t i) {
 }
 
 void GradientScatter::leave(size_t l) {
-  Line& line = lines_[l];
+  FlatBuffer& buffer = buffers_[l];
   at::NoGradGuard no_grad;
   take_gather_buffer(l);
-  for (size_t m = 0; m < line.places.size(); ++m) fill(line.first + m);
-  line.launched = true;
+  for (size_t m = 0; m < buffer.places.size(); ++m) fill(buffer.first + m);
+  buffer.launched = true;
   const ShardPlan& plan = flats_[l]->plan();
   const bool straight =
-      wire_of(l) == flats_[l]->dtype() && !options_.keep_gather_buffers && !line.adds;
+      wire_of(l) == flats_[l]->dtype() && !options_.keep_gather_buffers && !buffer.adds;
   if (tree_)
-    line.out = at::empty({plan.shard}, flats_[l]->options().dtype(wire_of(l)));
+    buffer.out = at::empty({plan.shard}, flats_[l]->options().dtype(wire_of(l)));
   else
-    line.out =
-        straight ? line.home : line.gather_buffer.narrow(0, plan.shard * group_.rank(), plan.shard);
-  line.work = group_.reduce_scatter_tensor(line.out, line.gather_buffer, options_.op);
+    buffer.out = straight ? buffer.home
+                          : buffer.gather_buffer.narrow(0, plan.shard * group_.rank(), plan.shard);
+  buffer.work = group_.reduce_scatter_tensor(buffer.out, buffer.gather_buffer, options_.op);
   ++stats_.launches;
-  stats_.bytes += static_cast<int64_t>(line.gather_buffer.nbytes());
+  stats_.bytes += static_cast<int64_t>(buffer.gather_buffer.nbytes());
   under_way_.push_back(l);
 }
 
 // Its sum over the shard group is there; now over the replicas.
 void GradientScatter::scattered(size_t l) {
-  Line& line = lines_[l];
-  line.work.wait();
-  line.work = Work();
+  FlatBuffer& buffer = buffers_[l];
+  buffer.work.wait();
+  buffer.work = Work();
   if (options_.replicas && options_.replicas.size() > 1)
-    line.work = options_.replicas.all_reduce(line.out, options_.op);
+    buffer.work = options_.replicas.all_reduce(buffer.out, options_.op);
 }
 
 void GradientScatter::settle(size_t l) {
-  Line& line = lines_[l];
-  line.work.wait();
-  line.work = Work();
+  FlatBuffer& buffer = buffers_[l];
+  buffer.work.wait();
+  buffer.work = Work();
   at::NoGradGuard no_grad;
   if (tree_) {
-    tree_->add(l, line.out.to(line.home.scalar_type()), line.home);
-  } else if (line.before.defined()) {
-    if (line.out.data_ptr() != line.home.data_ptr()) line.home.copy_(line.out);
-    line.home.add_(line.before);
-  } else if (line.out.data_ptr() != line.home.data_ptr()) {
-    line.adds ? line.home.add_(line.out) : line.home.copy_(line.out);
+    tree_->add(l, buffer.out.to(buffer.home.scalar_type()), buffer.home);
+  } else if (buffer.before.defined()) {
+    if (buffer.out.data_ptr() != buffer.home.data_ptr()) buffer.home.copy_(buffer.out);
+    buffer.home.add_(buffer.before);
+  } else if (buffer.out.data_ptr() != buffer.home.data_ptr()) {
+    buffer.adds ? buffer.home.add_(buffer.out) : buffer.home.copy_(buffer.out);
   }
-  line.before = line.out = at::Tensor();
-  line.filled = true;
+  buffer.before = buffer.out = at::Tensor();
+  buffer.filled = true;
   if (options_.keep_gather_buffers) return;
-  pool_.give_back(line.gather_buffer);
-  line.gather_buffer = at::Tensor();
-  line.places.clear();
+  pool_.give_back(buffer.gather_buffer);
+  buffer.gather_buffer = at::Tensor();
+  buffer.places.clear();
 }
 
 void GradientScatter::settle_oldest() {
@@ -288,8 +288,8 @@ void GradientScatter::settle_oldest() {
 
 void GradientScatter::close() {
   check<UsageError>(open_, "close() without open()");
-  for (size_t l = 0; l < lines_.size(); ++l)
-    if (lines_[l].touched && !lines_[l].launched) leave(l);
+  for (size_t l = 0; l < buffers_.size(); ++l)
+    if (buffers_[l].touched && !buffers_[l].launched) leave(l);
   send_record();
   {
     Span span("exposed_comm", "wait for gradients");
@@ -297,50 +297,47 @@ void GradientScatter::close() {
     for (size_t l : under_way_) settle(l);
     under_way_.clear();
     if (tree_ && round_ == rounds_)
-      for (size_t l = 0; l < lines_.size(); ++l) tree_->finish(l, lines_[l].home);
-    if (told_) record_.read();
+      for (size_t l = 0; l < buffers_.size(); ++l) tree_->finish(l, buffers_[l].home);
+    if (record_sent_) record_.read();
   }
-  if (told_) bind_shards();
+  if (record_sent_) bind_shards();
   open_ = false;
   ++stats_.rounds;
 }
 
 void GradientScatter::bind_shards() {
-  for (size_t l = 0; l < lines_.size(); ++l)
+  for (size_t l = 0; l < buffers_.size(); ++l)
     for (const ParameterShard& s : flats_[l]->shards())
-      if (record_.used_by(lines_[l].first + s.member) > 0)
-        s.tensor.mutable_grad() = alias_of(lines_[l].home, s.offset, s.tensor.sizes());
+      if (record_.used_by(buffers_[l].first + s.member) > 0)
+        s.tensor.mutable_grad() = alias_of(buffers_[l].home, s.offset, s.tensor.sizes());
 }
 
 void GradientScatter::reset() {
-  for (size_t l : under_way_) lines_[l].work.wait();
+  for (size_t l : under_way_) buffers_[l].work.wait();
   under_way_.clear();
-  for (Line& line : lines_) {
-    line.work = Work();
-    line.out = line.before = at::Tensor();
-    line.touched_outside = false;
-    if (options_.keep_gather_buffers || !line.gather_buffer.defined()) continue;
-    pool_.give_back(line.gather_buffer);
-    line.gather_buffer = at::Tensor();
-    line.places.clear();
+  for (FlatBuffer& buffer : buffers_) {
+    buffer.work = Work();
+    buffer.out = buffer.before = at::Tensor();
+    buffer.touched_outside = false;
+    if (options_.keep_gather_buffers || !buffer.gather_buffer.defined()) continue;
+    pool_.give_back(buffer.gather_buffer);
+    buffer.gather_buffer = at::Tensor();
+    buffer.places.clear();
   }
   open_ = false;
   round_ = 0;
 }
 
 GradientScatter::Found GradientScatter::not_finite() const {
-  const auto all = record_.of(not_finite_);
-  for (size_t r = 0; r < all.size(); ++r)
-    if (all[r] != 0) return {static_cast<int>(r), static_cast<size_t>(all[r]) - 1};
-  return {};
+  return first_non_finite(record_, not_finite_);
 }
 
 GradientScatter::Stats GradientScatter::stats() const {
   Stats s = stats_;
   s.gather_buffer_bytes = pool_.bytes();
-  for (const Line& line : lines_)
-    if (!options_.keep_gather_buffers && line.home.defined())
-      s.shard_bytes += static_cast<int64_t>(line.home.nbytes());
+  for (const FlatBuffer& buffer : buffers_)
+    if (!options_.keep_gather_buffers && buffer.home.defined())
+      s.shard_bytes += static_cast<int64_t>(buffer.home.nbytes());
   return s;
 }
 

@@ -10,6 +10,7 @@
 #include "trireme/comm/group.h"
 #include "trireme/grad/gradient_tree.h"
 #include "trireme/grad/rounds/gradient_round.h"
+#include "trireme/grad/rounds/non_finite.h"
 #include "trireme/grad/rounds/round_record.h"
 #include "trireme/shard/flat_parameters.h"
 #include "trireme/shard/gather_buffer_pool.h"
@@ -18,32 +19,32 @@ namespace trireme {
 
 struct ScatterOptions {
   ReduceOp op = ReduceOp::avg;
-  /// Who leaves when: a line whose gradients are all there, after those before it (the order of
-  /// lines is the same on every rank); or a line that launch() names (units of stage 3, whose order
-  /// is that of the graph).
-  enum class Leave { when_full, when_told } leave = Leave::when_full;
-  /// true (stage 1): each line has a gather buffer for good, in which gradients accumulate and this
-  /// rank's part stays. false: gather buffers are shared, and this rank's part has memory of its
-  /// own.
+  /// When a flat buffer is reduced: once all its gradients are there and those before it have been
+  /// launched (the order of flat buffers is the same on every rank); or when launch() names it
+  /// (units of stage 3, whose order is that of the graph).
+  enum class Leave { when_full, when_launched } leave = Leave::when_full;
+  /// true (stage 1): each flat buffer has a permanent gather buffer, in which gradients accumulate
+  /// and which contains this rank's part. false: gather buffers are pooled, and this rank's part
+  /// has memory of its own.
   bool keep_gather_buffers = false;
-  size_t gather_buffers_in_flight = 2;  // lines under way before the oldest is waited for
+  size_t gather_buffers_in_flight = 2;  // flat buffers in flight before the oldest is waited for
   /// Reproducible mode: rounds of a step are leaves, added along the tree of design §3.
   bool tree = false;
   /// Ranks that hold the same shard (hybrid sharding); none: a group of one.
   Group replicas{};
-  Group world{};                         // all of them, for the record; none: the group
+  Group world{};                         // all ranks, for the record; none: the group
   std::optional<at::ScalarType> wire{};  // dtype between ranks; none: the parameters'
 };
 
-/// Reduce-scatters gradients line by line while they become ready: afterwards each rank has its
-/// part of the sum (or mean) in the grad() of its shards (FlatParameters::shards), and p.grad() of
-/// the parameters is undefined. What a shard's grad() held before the round is added to.
+/// Reduce-scatters gradients one flat buffer at a time as they become ready: afterwards each rank
+/// has its part of the sum (or mean), added to the previous grad() of its shards
+/// (FlatParameters::shards), and p.grad() of the parameters is undefined.
 ///
 /// A step may have several rounds (begin_step): micro-batches. Ranks exchange the record in the
 /// last one.
 ///
-/// Ranks: the same lines in the same order; open and close equally often; with when_told the same
-/// calls of launch(). One thread. Source: ZeRO, Rajbhandari et al. 2020.
+/// Ranks: the same flat buffers in the same order; open and close equally often; with when_launched
+/// the same calls of launch(). One thread. Source: ZeRO, Rajbhandari et al. 2020.
 class GradientScatter final : public GradientRound {
  public:
   /// The flats require gradients and outlive this object.
@@ -56,32 +57,30 @@ class GradientScatter final : public GradientRound {
 
   /// Contributions that complete a gradient, of every parameter, in each round to come.
   void expect(int contributions);
-  /// The next rounds make up one step.
+  /// The next `rounds` rounds make up one step.
   void begin_step(int rounds);
   void open() override;
   bool is_open() const override { return open_; }
   void ready(size_t i) override;
-  /// Nothing to remember: p.grad() is empty between rounds, so what lies in it came outside of one.
+  /// Nothing to do: p.grad() is undefined between rounds, so anything in it was accumulated outside
+  /// a round.
   void accumulated_outside(size_t /*i*/) override {}
-  /// when_told: this line takes part in the round, or outside of one in the next.
-  void touch(size_t line);
-  /// when_told: it has got all that will come.
-  void launch(size_t line);
-  /// Once its gradients are all there.
-  void launch_when_full(size_t line);
-  bool full(size_t line) const { return lines_[line].waiting == 0; }
+  /// when_launched: this flat buffer takes part in the current round or, outside one, in the next.
+  void touch(size_t buffer);
+  /// when_launched: all contributions to this flat buffer have arrived.
+  void launch(size_t buffer);
+  /// Launches it once all its gradients are there.
+  void launch_when_full(size_t buffer);
+  bool full(size_t buffer) const { return buffers_[buffer].waiting == 0; }
   void close() override;
   void reset() override;
 
-  /// The last round was a step's last, and what ranks told is there.
-  bool step_done() const { return told_ && !open_; }
-  /// Of the last step.
+  /// Whether the last round was a step's last and its record has been read.
+  bool step_done() const { return record_sent_ && !open_; }
+  /// The record of the last step.
   const RoundRecord& record() const { return record_; }
   RoundRecord& record() { return record_; }
-  struct Found {
-    int rank = -1;         // the lowest that brought a NaN or an infinity; -1: none
-    size_t parameter = 0;  // its first one
-  };
+  using Found = NonFinite;
   Found not_finite() const;
 
   struct Stats {
@@ -92,7 +91,7 @@ class GradientScatter final : public GradientRound {
   const std::vector<FlatParameters*>& flats() const { return flats_; }
 
  private:
-  struct Line {
+  struct FlatBuffer {
     size_t first = 0;                // index of its first parameter
     at::Tensor home;                 // this rank's part of the gradient
     at::Tensor gather_buffer;        // everybody's, while gradients arrive and are reduced
@@ -105,21 +104,21 @@ class GradientScatter final : public GradientRound {
     Work work;
   };
   struct Slot {
-    size_t line = 0, member = 0;
+    size_t buffer = 0, member = 0;
     int got = 0;
     bool used = false;           // in a round of this step
     std::optional<bool> finite;  // where it was seen on the way in
   };
 
-  at::ScalarType wire_of(size_t line) const;
-  void take_gather_buffer(size_t line);
-  void prepare(size_t line);
+  at::ScalarType wire_of(size_t buffer) const;
+  void take_gather_buffer(size_t buffer);
+  void prepare(size_t buffer);
   void fill(size_t i);
-  void leave(size_t line);
+  void leave(size_t buffer);
   void leave_full();
   void send_record();
-  void scattered(size_t line);
-  void settle(size_t line);
+  void scattered(size_t buffer);
+  void settle(size_t buffer);
   void settle_oldest();
   void bind_shards();
   [[noreturn]] void refuse(const std::string& what);
@@ -131,12 +130,12 @@ class GradientScatter final : public GradientRound {
   RoundRecord::Fact not_finite_;
   GatherBufferPool pool_;
   std::optional<GradientTree> tree_;
-  std::vector<Line> lines_;
+  std::vector<FlatBuffer> buffers_;
   std::vector<Slot> slots_;
   std::deque<size_t> under_way_;
   int expected_ = 1, rounds_ = 1, round_ = 0;
-  bool open_ = false, told_ = false;
-  size_t next_ = 0;       // when_full: the line that leaves next
+  bool open_ = false, record_sent_ = false;
+  size_t next_ = 0;       // when_full: the flat buffer that leaves next
   double first_bad_ = 0;  // this rank's first parameter that was not finite, its index + 1
   Stats stats_;
 };

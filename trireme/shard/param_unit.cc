@@ -28,7 +28,7 @@ std::vector<FlatParameters*> ParamUnit::flats() const {
 
 int64_t ParamUnit::elements() const {
   int64_t total = 0;
-  for (const Part& part : parts_) total += part.flat->plan().line();
+  for (const Part& part : parts_) total += part.flat->plan().flat_elements();
   return total;
 }
 
@@ -41,7 +41,7 @@ void ParamUnit::gather() {
   if (state_ != State::sharded) return;
   for (Part& part : parts_) {
     FlatParameters& flat = *part.flat;
-    part.gather_buffer = gather_buffers_.take(flat.plan().line(), flat.options());
+    part.gather_buffer = gather_buffers_.take(flat.plan().flat_elements(), flat.options());
     at::Tensor own = flat.shard();
     if (flat.in_file()) {  // straight into this rank's place
       own = part.gather_buffer.narrow(0, flat.plan().shard * shards_.rank(), flat.plan().shard);

@@ -30,7 +30,7 @@ class ParamUnit {
   const std::string& name() const { return name_; }
   State state() const { return state_; }
   std::vector<FlatParameters*> flats() const;
-  int64_t elements() const;  // of a line, padding included
+  int64_t elements() const;  // of a flat buffer, padding included
 
   /// This rank's parts come from the file soon, if they lie in one. Does not wait.
   void read_ahead();

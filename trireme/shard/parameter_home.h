@@ -10,20 +10,21 @@
 
 namespace trireme {
 
-/// Where an optimizer's parameters are while it does not step: their bytes need not be in memory
-/// then (ZeRO-3 with parameters in a file). Ranges are indices of the optimizer's parameters.
+/// Where an optimizer's parameters are while it is not stepping: they need not be in memory then
+/// (ZeRO-3 with parameters in a file). Ranges are indices of the optimizer's parameters.
 class TRIREME_API ParameterHome {
  public:
   virtual ~ParameterHome();
-  /// They will be held soon. Does not wait.
+  /// Announces that they will be held soon. Does not wait.
   virtual void prefetch(size_t first, size_t count) = 0;
-  /// In memory from here on. Holds nest.
+  /// Brings them into memory and keeps them there. Holds nest.
   virtual void hold(size_t first, size_t count) = 0;
-  /// `changed`: what is in memory is kept; false: it is as it was.
+  /// Ends a hold. `changed`: true if the values in memory must be saved; false if they are
+  /// unchanged.
   virtual void let_go(size_t first, size_t count, bool changed) = 0;
 };
 
-/// body(), then after(), whatever body throws; its error goes first.
+/// Calls body(), then after() even if body throws; if both throw, body's exception is rethrown.
 template <class Body, class After>
 void and_after(Body&& body, After&& after) {
   try {
@@ -31,14 +32,14 @@ void and_after(Body&& body, After&& after) {
   } catch (...) {
     try {
       after();
-    } catch (...) {  // the first error says more
+    } catch (...) {  // the first error is more informative
     }
     throw;
   }
   after();
 }
 
-/// body() while the home holds these parameters. A null home: they are in memory anyway.
+/// Calls body() while the home holds these parameters. With a null home they are in memory anyway.
 template <class Body>
 void while_held(ParameterHome* home, size_t first, size_t count, bool changes, Body&& body) {
   if (!home) return body();
@@ -46,8 +47,9 @@ void while_held(ParameterHome* home, size_t first, size_t count, bool changes, B
   and_after(body, [&] { home->let_go(first, count, changes); });
 }
 
-/// What `make` makes, which is made and steps while the home holds all of `parameters`: memory for
-/// them is needed during a step. (An OffloadedOptimizer needs it for a sub-group.)
+/// Wraps the optimizer that `make` returns: the home holds all of `parameters` during its
+/// construction and its steps, so a step needs memory for all of them. (An OffloadedOptimizer needs
+/// it only for a sub-group.)
 TRIREME_API std::unique_ptr<Optimizer> held_optimizer(NamedTensors parameters,
                                                       const MakeOptimizer& make,
                                                       std::shared_ptr<ParameterHome> home);

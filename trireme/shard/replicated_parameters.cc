@@ -58,10 +58,10 @@ ReplicatedParameters::ReplicatedParameters(const DdpTensors& t, ShardGroups grou
   std::vector<FlatParameters*> flats;
   shared_ = options.share_weights;
   for (auto& members : lay_out(t.parameters, groups_, options.bucket_bytes)) {
-    const at::Tensor line = make_line(members);
-    auto flat = std::make_unique<FlatParameters>(std::move(members), groups_.shards, line);
+    const at::Tensor memory = make_flat_buffer(members);
+    auto flat = std::make_unique<FlatParameters>(std::move(members), groups_.shards, memory);
     flats.push_back(flat.get());
-    lines_.push_back({std::move(flat), line});
+    buffers_.push_back({std::move(flat), memory});
   }
   ScatterOptions s;
   s.op = options.op;
@@ -74,30 +74,30 @@ ReplicatedParameters::ReplicatedParameters(const DdpTensors& t, ShardGroups grou
   tied_ = t.tied;
   replaced_ = std::make_unique<ReplacedParameters>("the sharded module", t.parameters, t.frozen,
                                                    groups_.world, scatter_->record());
-  replaced_->accept();  // they lie on lines
+  replaced_->accept();  // they are in the flat buffers
   set_flats(flats);
 }
 
 ReplicatedParameters::~ReplicatedParameters() = default;
 
-// Shared lines are of one rank after the other, so that memory is owned in equal parts.
-at::Tensor ReplicatedParameters::make_line(const NamedTensors& members) {
+// Shared flat buffers belong to one rank after the other, so that memory is owned in equal parts.
+at::Tensor ReplicatedParameters::make_flat_buffer(const NamedTensors& members) {
   Group& group = groups_.shards;
-  const int owner = static_cast<int>(lines_.size()) % group.size();
-  const ShardPlan plan = FlatParameters::plan_line(members, group.size());
+  const int owner = static_cast<int>(buffers_.size()) % group.size();
+  const ShardPlan plan = FlatParameters::plan_flat_buffer(members, group.size());
   const auto options = members.front().second.options().requires_grad(false);
-  at::Tensor line =
-      shared_ ? group.shared({plan.line()}, options, owner) : group.empty({plan.line()}, options);
-  if (!shared_ || group.rank() == owner) write_line(line, plan, members);
+  at::Tensor memory = shared_ ? group.shared({plan.flat_elements()}, options, owner)
+                              : group.empty({plan.flat_elements()}, options);
+  if (!shared_ || group.rank() == owner) write_flat_buffer(memory, plan, members);
   if (shared_) group.barrier();
-  return line;
+  return memory;
 }
 
 // With shared weights every rank has written its part in its place. Nobody computed meanwhile: the
 // round's record came from all of them, behind their backwards.
 void ReplicatedParameters::publish() {
-  for (const auto& l : lines_)
-    if (l.flat->untaken()) refuse_late(replaced_->first());
+  for (const auto& b : buffers_)
+    if (b.flat->untaken()) refuse_late(replaced_->first());
   // Replaced since the last round: what stepped began with their values, and this is told with the
   // next round's record.
   const bool replaced = replaced_->any() && replaced_->look();
@@ -105,19 +105,19 @@ void ReplicatedParameters::publish() {
     groups_.shards.barrier();
   } else {
     std::vector<Work> works;
-    for (auto& l : lines_)
-      works.push_back(groups_.shards.all_gather_into_tensor(l.line, l.flat->shard()));
+    for (auto& b : buffers_)
+      works.push_back(groups_.shards.all_gather_into_tensor(b.memory, b.flat->shard()));
     for (auto& work : works) work.wait();
   }
   if (!replaced) return;
-  for (auto& l : lines_) l.flat->return_to(l.line, false);
+  for (auto& b : buffers_) b.flat->return_to(b.memory, false);
   replaced_->accept();
 }
 
 // What is replaced by something that cannot be followed is refused by the next round.
 void ReplicatedParameters::complete() {
   if (replaced_->any() && replaced_->fit())
-    for (auto& l : lines_) l.flat->take_replaced();
+    for (auto& b : buffers_) b.flat->take_replaced();
 }
 
 void ReplicatedParameters::look_or_end() {
@@ -127,9 +127,9 @@ void ReplicatedParameters::look_or_end() {
 // Nobody computes meanwhile: the round's record came from all ranks, behind their backwards.
 void ReplicatedParameters::follow() {
   if (!scatter_->step_done() || !replaced_->check()) return;
-  for (auto& l : lines_) l.flat->take_replaced();
+  for (auto& b : buffers_) b.flat->take_replaced();
   if (shared_) groups_.shards.barrier();
-  for (auto& l : lines_) l.flat->return_to(l.line, !shared_);
+  for (auto& b : buffers_) b.flat->return_to(b.memory, !shared_);
   replaced_->accept();
 }
 

@@ -24,7 +24,7 @@ struct ReplicatedOptions {
 };
 
 /// Stages 1 and 2 without who drives backward: parameters are whole on every rank and lie bucket by
-/// bucket on lines, of which each rank's optimizer owns a part.
+/// bucket in flat buffers, of which each rank's optimizer owns a part.
 class ReplicatedParameters final : public ShardedParameters {
  public:
   /// Checks that ranks hold the same, takes rank 0's values, and moves the parameters (not the
@@ -39,21 +39,21 @@ class ReplicatedParameters final : public ShardedParameters {
   bool look() { return replaced_->look(); }
   /// … or all ranks are told, and this one throws UsageError.
   void look_or_end();
-  /// After a round whose record was read, on every rank: replaced parameters lie on the lines
-  /// again, with their new values. Throws where ranks were not given the same ones.
+  /// After a round whose record was read, on every rank: replaced parameters are in the flat
+  /// buffers again, with their new values. Throws where ranks were not given the same ones.
   void follow();
   GradientScatter& gradients() { return *scatter_; }
   const GradientScatter& gradients() const { return *scatter_; }
 
  private:
-  struct Line {
+  struct FlatBuffer {
     std::unique_ptr<FlatParameters> flat;
-    at::Tensor line;
+    at::Tensor memory;
   };
-  at::Tensor make_line(const NamedTensors& members);
+  at::Tensor make_flat_buffer(const NamedTensors& members);
   void complete() override;
 
-  std::vector<Line> lines_;
+  std::vector<FlatBuffer> buffers_;
   bool shared_ = false;
   std::unique_ptr<GradientScatter> scatter_;
   std::unique_ptr<ReplacedParameters> replaced_;

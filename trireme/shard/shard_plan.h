@@ -13,13 +13,13 @@ namespace trireme {
 /// norm_kernels.h) then lies on one rank, so that sharded norms have the bits of whole ones.
 inline constexpr int64_t kShardAlign = 1024;
 
-/// Parameters behind each other on a line that `ranks` ranks share in equal parts.
+/// Parameters packed into a flat buffer that `ranks` ranks share in equal parts.
 struct ShardPlan {
   int ranks = 1;
   std::vector<int64_t> numels;   // of each parameter
-  std::vector<int64_t> offsets;  // where it begins on the line
+  std::vector<int64_t> offsets;  // where it begins on the flat buffer
   int64_t shard = 0;             // elements that a rank owns, padding included
-  int64_t line() const { return shard * ranks; }
+  int64_t flat_elements() const { return shard * ranks; }
 };
 
 /// A part of one parameter that a rank owns.
@@ -43,7 +43,7 @@ inline ShardPlan plan_shards(std::vector<int64_t> numels, int ranks, int64_t ali
   return plan;
 }
 
-/// What `rank` owns, in the order of the line: at most one piece of each parameter.
+/// What `rank` owns, in the order of the flat buffer: at most one piece of each parameter.
 inline std::vector<ShardPiece> pieces_of(const ShardPlan& plan, int rank) {
   std::vector<ShardPiece> pieces;
   const int64_t first = plan.shard * rank, last = first + plan.shard;

@@ -22,27 +22,29 @@ struct ShardedDataParallelOptions {
   ZeroStage stage = ZeroStage::gradients;  // or optimizer
   size_t bucket_bytes = 0;                 // 0: what suits the backend
   bool find_unused_parameters = false;     // as DdpOptions'
-  /// Ranks of one host (local backend) have one copy of the weights, in which each updates its
-  /// part: 1/n of the memory, and nothing is gathered. Nobody else may write to them, and between
-  /// the end of a backward and the end of step() nobody may read them.
+  /// The ranks of a host (local backend) share one copy of the weights, in which each updates its
+  /// part: 1/n of the memory, and no gathering. Nothing else may write to the weights, and nothing
+  /// may read them between the end of a backward and the end of step().
   bool share_weights = false;
 };
 
-/// ZeRO stages 1 and 2 around any module, a TorchScript one or a plain list of tensors: parameters
-/// stay whole on every rank, the optimizer's state is split, in stage 2 gradients too.
+/// ZeRO stages 1 and 2 for any module, a TorchScript module or a plain list of tensors: parameters
+/// stay whole on every rank, the optimizer's state is split, and in stage 2 so are gradients.
 ///
+///   using AdamW = torch::optim::AdamW;
 ///   ShardedDataParallel zero(net, world);
-///   ShardedOptimizer<torch::optim::AdamW> optimizer(zero.sharded(),
-///   torch::optim::AdamWOptions(1e-3)); loop: optimizer.zero_grad(); loss(net->forward(x),
-///   y).backward(); optimizer.step();
+///   ShardedOptimizer<AdamW> optimizer(zero.sharded(), torch::optim::AdamWOptions(1e-3));
+///   loop: optimizer.zero_grad();
+///         loss(net->forward(x), y).backward();
+///         optimizer.step();
 ///
-/// When backward() returns, p.grad() of the module's parameters is undefined and the shards have
-/// their part of the mean, added to what they had. Stage 1 has memory for whole gradients, which
-/// each rank's part stays in; stage 2 for the part and two buckets.
+/// When backward() returns, p.grad() of the module's parameters is undefined, and each shard's part
+/// of the mean has been added to its gradient. Stage 1 keeps memory for whole gradients, which
+/// contains each rank's part; stage 2 keeps memory for the part and two buckets.
 ///
-/// Construction, ranks, threads and errors: as DistributedDataParallel. The module's parameters
-/// move into memory that peers read; buffers are rank 0's at construction and each rank's own after
-/// it (SyncBatchNorm, where they must agree).
+/// Construction, ranks, threads and errors: as for DistributedDataParallel. The module's parameters
+/// move into memory that peers can read; buffers are set to rank 0's at construction and are each
+/// rank's own afterwards (use SyncBatchNorm if they must agree).
 class TRIREME_API ShardedDataParallel {
  public:
   ShardedDataParallel(torch::nn::Module& module, ShardGroups groups,
@@ -59,11 +61,11 @@ class TRIREME_API ShardedDataParallel {
   ~ShardedDataParallel();
   ShardedDataParallel(const ShardedDataParallel&) = delete;
 
-  /// What this rank's optimizer owns.
+  /// The shards that this rank's optimizer owns.
   ShardedParameters& sharded();
 
-  /// While the guard lives, backwards accumulate whole gradients in p.grad(); the first one after
-  /// it reduces the sum of all.
+  /// While the guard lives, backwards accumulate whole gradients in p.grad(); the first backward
+  /// after it reduces the sum of all of them.
   class TRIREME_API NoSync {
    public:
     explicit NoSync(ShardedDataParallel& zero);
@@ -75,7 +77,7 @@ class TRIREME_API ShardedDataParallel {
     bool before_;
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
-  /// After an exception out of backward, on every rank.
+  /// Call it on every rank after an exception from backward.
   void reset();
   const GradientScatter& gradients() const;
 

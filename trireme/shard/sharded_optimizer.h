@@ -12,20 +12,21 @@ class LBFGS;
 
 namespace trireme {
 
-/// Any torch::optim optimizer whose update of an element depends on that element's gradient and
-/// state alone (SGD, Adam, AdamW, RMSprop, Adagrad), on this rank's shards: its state is 1/n.
+/// Runs any torch::optim optimizer whose update of an element depends only on that element's
+/// gradient and state (SGD, Adam, AdamW, RMSprop, Adagrad) on this rank's shards, with 1/n of the
+/// state.
 ///
 ///   ShardedOptimizer<torch::optim::AdamW> optimizer(sharded, torch::optim::AdamWOptions(1e-3));
 ///
-/// step() also publishes: every rank calls it. Shards that lie in a file are all in memory during
-/// a step (offload_optimizer brings a sub-group at a time). `sharded` outlives it. A state that
-/// was loaded from another rank's file, or from an optimizer of whole parameters, does not fit:
-/// UsageError. (LAMB and LARS:
-/// make_lamb, make_lars with ShardedParameters::norm_parts.)
+/// step() also publishes, so every rank must call it. Shards that are kept in a file are all in
+/// memory during a step (offload_optimizer reads one sub-group at a time). `sharded` must outlive
+/// it. UsageError if a state was loaded that does not fit, from another rank's file or from an
+/// optimizer of whole parameters. (For LAMB and LARS, use make_lamb and make_lars with
+/// ShardedParameters::norm_parts.)
 template <class TorchOptimizer>
 class ShardedOptimizer {
   static_assert(!std::is_same_v<TorchOptimizer, torch::optim::LBFGS>,
-                "LBFGS looks at all elements together: it cannot step on shards");
+                "LBFGS uses all elements together, so it cannot step on shards");
 
  public:
   template <class... Options>
@@ -37,7 +38,7 @@ class ShardedOptimizer {
     sharded_.publish();
   }
   void zero_grad() { sharded_.zero_grad(); }
-  /// For its options and learning rate.
+  /// The wrapped optimizer, for its options and learning rate.
   TorchOptimizer& torch_optimizer() { return inner_; }
 
  private:

@@ -85,12 +85,11 @@ void ShardedParameters::refuse_late(const std::string& parameter) {
 }
 
 void ShardedParameters::refuse_step(const std::string& why) {
-  end_with(
-      fmt::format("ShardedOptimizer: the optimizer's state does not fit this rank's shards ({}). "
-                  "torch::save() of it on each rank gives each a file of its own, for that "
-                  "rank of as many; the state of an optimizer of whole parameters cannot be "
-                  "loaded",
-                  why));
+  end_with(fmt::format(
+      "ShardedOptimizer: the optimizer's state does not fit this rank's shards ({}). "
+      "torch::save() on each rank writes a file for that rank, to be loaded with the same number "
+      "of ranks; the state of an optimizer of whole parameters cannot be loaded",
+      why));
 }
 
 void ShardedParameters::set_flats(const std::vector<FlatParameters*>& flats) {

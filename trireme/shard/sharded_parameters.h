@@ -18,8 +18,8 @@
 
 namespace trireme {
 
-/// What is split over ranks (ZeRO, Rajbhandari et al. 2020): bytes a parameter and rank with AdamW
-/// in float32 are 16 undivided; 8 + 8/n; 4 + 12/n; 16/n.
+/// What is split over ranks (ZeRO, Rajbhandari et al. 2020). With AdamW in float32, the bytes per
+/// parameter and rank are, by stage: 16; 8 + 8/n; 4 + 12/n; 16/n.
 enum class ZeroStage {
   none = 0,
   optimizer = 1,   // the optimizer's state
@@ -27,9 +27,9 @@ enum class ZeroStage {
   parameters = 3,  // and parameters (shard/fully_sharded.h)
 };
 
-/// Over whom. `shards` split everything; `replicas` are the ranks that hold the same part (hybrid
-/// sharding: shards inside a host, replicas across), a group of one if there are none; `world` is
-/// both.
+/// The groups over which to split. The ranks of `shards` divide everything among themselves;
+/// `replicas` are the ranks that hold the same part (hybrid sharding: shards within a host,
+/// replicas across hosts), or a group of one; `world` is all ranks.
 struct ShardGroups {
   ShardGroups(Group world) : shards(world), world(std::move(world)) {}
   ShardGroups(Group shards, Group replicas, Group world)
@@ -39,70 +39,74 @@ struct ShardGroups {
 
 class FlatParameters;
 
-/// This rank's part of a model whose parameters, or what belongs to them, are split over ranks.
-/// After a backward grad() of each shard is its part of the mean gradient.
+/// This rank's part of a model whose parameters, gradients or optimizer state are split over ranks.
+/// After a backward, grad() of each shard is its part of the mean gradient.
 ///
 ///   optimizer(sharded.shards());  loop: forward, backward, optimizer.step(), sharded.publish();
-///   with ShardedOptimizer<torch::optim::AdamW> (shard/sharded_optimizer.h) as any torch optimizer.
+///   or ShardedOptimizer<torch::optim::AdamW> (shard/sharded_optimizer.h), used like any torch
+///   optimizer.
 ///
-/// One thread; every rank makes the same calls.
+/// Use from one thread; every rank makes the same calls.
 class TRIREME_API ShardedParameters {
  public:
   virtual ~ShardedParameters();
   ShardedParameters(const ShardedParameters&) = delete;
 
-  /// 1-D leaves, under the names of the parameters they are parts of; those that require a
-  /// gradient. A rank that owns none gets one empty tensor. What an optimizer is made of.
+  /// The tensors to make an optimizer from: 1-D leaves under the names of the parameters to which
+  /// they belong, for those that require a gradient. A rank that owns none gets one empty tensor.
   const NamedTensors& shards() {
     complete();
     return shards_;
   }
-  /// Brings shards that lie in a file (FullyShardedOptions::file) to whoever reads or steps them:
-  /// OffloadOptions::parameters, held_optimizer(). Null: they are in memory at all times.
+  /// Brings shards that are kept in a file (FullyShardedOptions::file) into memory for code that
+  /// reads or steps them: pass it as OffloadOptions::parameters or to held_optimizer(). Null if
+  /// they are always in memory.
   std::shared_ptr<ParameterHome> home();
-  /// … without names, for torch::optim.
+  /// shards() without names, for torch::optim.
   std::vector<at::Tensor> parameters();
-  /// The optimizer has stepped: from the next forward on all ranks compute with the new values.
+  /// Call it after the optimizer has stepped: from the next forward on, all ranks compute with the
+  /// new values.
   virtual void publish() = 0;
   /// For norms of whole parameters (LAMB, LARS, clipping).
   std::shared_ptr<const NormParts> norm_parts() {
     complete();
     return parts_;
   }
-  /// torch.nn.utils.clip_grad_norm_ over all ranks' shards (optim/clip.h): multiplies gradients in
-  /// place, gives the norm before. Every rank calls it.
+  /// torch.nn.utils.clip_grad_norm_ over all ranks' shards (optim/clip.h): scales gradients in
+  /// place and returns the norm before clipping. Every rank calls it.
   double clip_grad_norm_(double max_norm, double norm_type = 2, bool error_if_nonfinite = false);
   /// torch.nn.utils.clip_grad_value_.
   void clip_grad_value_(double clip_value);
-  /// Drops the shards' gradients.
+  /// Makes the shards' gradients undefined.
   void zero_grad();
-  /// Walks the parameters as slices of whole ones, flat: "model.<name>", of this rank.
+  /// Visits this rank's parts of the parameters as slices of the flattened parameters,
+  /// "model.<name>".
   void state(StateVisitor& visitor);
-  /// Presents a state of shards (an optimizer's) as slices of whole parameters: names that end in
-  /// ".<parameter>" get the place of this rank's part.
+  /// Visits the state of an object that was made from shards (an optimizer) as slices of whole
+  /// parameters: tensors whose names end in ".<parameter>" get the position of this rank's part.
   void sharded_state(StateVisitor& visitor, const StateWalk& walk) const;
   const ShardGroups& groups() const { return groups_; }
-  /// Further names of what shards() has under its first one (tied weights). Patterns of an
-  /// optimizer that is made of shards find them by with_first_names(patterns, tied()).
+  /// Further names of tied weights, which shards() lists under their first names. To use these
+  /// names in patterns for an optimizer made from shards, apply with_first_names(patterns, tied()).
   const TiedNames& tied() {
     complete();
     return tied_;
   }
-  /// LibTorch's optimizer could not step on the shards: the group is ended, and this rank throws
-  /// UsageError.
+  /// Reports that LibTorch's optimizer could not step on the shards: ends the group and throws
+  /// UsageError on this rank.
   [[noreturn]] void refuse_step(const std::string& why);
 
  protected:
   explicit ShardedParameters(ShardGroups groups);
-  /// Tells all ranks, whatever they wait in; throws.
+  /// Ends the group on all ranks, whatever they are waiting for, and throws.
   [[noreturn]] void end_with(const std::string& why);
-  /// … for a parameter that was given other values behind a backward: the optimizer has stepped
-  /// on the old ones.
+  /// The same for a parameter that was replaced between a backward and the step: the optimizer has
+  /// stepped on its old values.
   [[noreturn]] void refuse_late(const std::string& parameter);
-  /// Before shards are told: all of them must be there, with the values that parameters were given
-  /// since (torch::load()).
+  /// Called before shards are handed out: makes sure that all of them exist and have the values
+  /// that parameters have been given since (torch::load()).
   virtual void complete() {}
-  /// Once, when all flats are there.
+  /// To be called once, when all FlatParameters exist.
   void set_flats(const std::vector<FlatParameters*>& flats);
 
   ShardGroups groups_;

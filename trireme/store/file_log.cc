@@ -90,7 +90,8 @@ std::string file_start() { return net::Writer().raw(kMagic).u16(kFileLogVersion)
 bool check_file_start(std::string_view bytes, std::string_view where) {
   auto begins = bytes.substr(0, kMagic.size());
   check<Corrupt>(begins == kMagic.substr(0, begins.size()),
-                 "{} is no store's file of Trireme's: name a file that does not exist yet", where);
+                 "{} is not the file of a Trireme store: name a file that does not exist yet",
+                 where);
   if (bytes.size() < kFileStartBytes) return false;
   net::Reader in(bytes.substr(kMagic.size()), where);
   uint16_t version = in.u16();

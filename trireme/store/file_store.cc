@@ -125,7 +125,7 @@ void FileStore::wait_for(const std::vector<std::string>& keys, Deadline deadline
     look();
     auto absent = missing_now(keys);
     if (absent.empty()) return;
-    trireme::check<Timeout>(back_off.pause(deadline), "store {}: nobody set {} within {:.1f} s",
+    trireme::check<Timeout>(back_off.pause(deadline), "store {}: {} was not set within {:.1f} s",
                             describe(), detail::name_keys(absent), seconds_since(start));
   }
 }

@@ -105,7 +105,7 @@ detail::FileSeat FileStore::try_enter(const Member& member, Deadline deadline) {
       state_, member, [&](uint32_t client) { return lives(client); }, path_);
   if (seat.verdict == FileVerdict::enter) enter(member.rank, "");
   if (seat.verdict == FileVerdict::take_over) {
-    trireme::check<ResourceError>(remove_file(), "cannot remove {}, which nobody uses any more: {}",
+    trireme::check<ResourceError>(remove_file(), "cannot remove {}, which is no longer in use: {}",
                                   path_, errno_text());
     return {FileVerdict::come_again, "what an earlier group left behind was removed just now"};
   }

@@ -39,7 +39,7 @@ std::string MemoryStore::compare_set(const std::string& key, std::string_view ex
 void MemoryStore::wait(const std::vector<std::string>& keys, Deadline deadline) {
   auto start = Clock::now();
   auto absent = table().wait(keys, deadline);
-  trireme::check<Timeout>(absent.empty(), "store {}: nobody set {} within {:.1f} s", where_,
+  trireme::check<Timeout>(absent.empty(), "store {}: {} was not set within {:.1f} s", where_,
                           detail::name_keys(absent), seconds_since(start));
 }
 

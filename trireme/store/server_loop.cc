@@ -206,8 +206,7 @@ void StoreServer::Loop::make_room_for_one() {
   auto& c = *connections_.at(id);
   if (c.state == Connection::State::handshake)
     note_refusal(c.source,
-                 fmt::format("too many connections at once that did not prove who they are "
-                             "(at most {} are held)",
+                 fmt::format("too many unauthenticated connections at once (at most {} are kept)",
                              options_.max_pending));
   close(id);
 }
@@ -259,7 +258,7 @@ void StoreServer::Loop::note_stranger() {
     seen = ++strangers_seen_;
   }
   if (seen >= 100 && std::log10(seen) == std::floor(std::log10(seen)))
-    log_warn("{} connections so far came to the store at {} and did not prove who they are", seen,
+    log_warn("{} connections to the store at {} so far did not authenticate", seen,
              listeners_.front().endpoint().text());
 }
 
@@ -343,7 +342,7 @@ void StoreServer::Loop::check_limits() {
     if (at == connections_.end()) continue;
     auto& c = *at->second;
     if (c.state == Connection::State::handshake)
-      note_refusal(c.source, "it said nothing that proves who it is in time");
+      note_refusal(c.source, "it did not authenticate in time");
     close(id);
   }
 }

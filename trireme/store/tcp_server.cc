@@ -38,7 +38,7 @@ size_t StoreServer::strangers() const { return loop_->strangers(); }
 std::string StoreServer::turned_away() const {
   std::string out;
   if (size_t n = strangers())
-    out = fmt::format("{} {} of strangers came to the store and proved nothing", n,
+    out = fmt::format("{} {} to the store came from strangers and did not authenticate", n,
                       n == 1 ? "connection" : "connections");
   for (const auto& line : refusals())
     out += fmt::format("{}it refused {}", out.empty() ? "the store: " : "; ", line);

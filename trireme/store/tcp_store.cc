@@ -99,7 +99,7 @@ Reply TcpStore::call(const Request& request, Deadline deadline) {
     throw PeerLost(broken_);
   } catch (const Error& error) {
     broken_ =
-        fmt::format("the connection to the store at {} is of no use: {}", at_.text(), error.what());
+        fmt::format("the connection to the store at {} is unusable: {}", at_.text(), error.what());
     socket_.close();
     throw;
   }
@@ -124,7 +124,7 @@ Reply TcpStore::call_waiting(Request request, Deadline deadline) {
     answer_by = Deadline::after(left + std::min(kGrace, answer_limit_));
   }
   auto reply = call(request, answer_by);
-  trireme::check<Timeout>(reply.status == Status::ok, "store {}: nobody set {} within {:.1f} s",
+  trireme::check<Timeout>(reply.status == Status::ok, "store {}: {} was not set within {:.1f} s",
                           at_.text(), detail::name_keys(reply.keys), seconds_since(start));
   return reply;
 }

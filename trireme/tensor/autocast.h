@@ -9,12 +9,12 @@
 
 #include "trireme/base/export.h"
 
-// Mixed precision by LibTorch's autocast: inside a guard matmul, linear, convolution … compute in
-// bfloat16 or float16 from float32 parameters, which get float32 gradients. All of it is state of
-// the thread.
+// Mixed precision through LibTorch's autocast: inside a guard, matmul, linear, convolution and the
+// like compute in bfloat16 or float16 from float32 parameters, which get float32 gradients. All of
+// it is thread-local state.
 namespace trireme {
 
-/// This thread's autocast, of the devices we train on.
+/// This thread's autocast settings for the devices that we train on.
 struct AutocastState {
   struct Device {
     bool enabled = false;
@@ -22,24 +22,26 @@ struct AutocastState {
     bool operator==(const Device&) const = default;
   };
   Device cpu, cuda;
-  bool cache = true;  // each weight is cast once in a region, not once in each use
+  bool cache = true;  // each weight is cast once per region, not once per use
   bool operator==(const AutocastState&) const = default;
 
   TRIREME_API static AutocastState current();
 };
 
-/// As Python's torch.autocast: from construction to destruction, which are on one thread, last come
-/// first gone. Restores what was there before; the end of the outermost guard forgets the cast
-/// weights, so that the next one sees what the optimizer wrote. Backward runs outside:
+/// Like Python's torch.autocast, it is in effect from construction to destruction, which must
+/// happen on one thread and in LIFO order. It restores the previous settings; when the outermost
+/// guard ends, cached casts of weights are dropped, so that the next guard sees what the optimizer
+/// wrote. Backward runs outside the guard:
 ///
 ///   { AutocastGuard bf16(at::kCPU, at::kBFloat16); loss = f(net->forward(x), y); }
 ///   loss.backward();
 class TRIREME_API AutocastGuard {
  public:
-  /// kCPU or kCUDA; kBFloat16 or kHalf, or nothing: autocast is off inside. Throws UsageError for
-  /// what check_autocast() refuses; the thread's state is then as it was.
+  /// `device`: kCPU or kCUDA. `dtype`: kBFloat16 or kHalf; nullopt turns autocast off inside the
+  /// guard. Throws UsageError for what check_autocast() refuses, leaving the thread's state
+  /// unchanged.
   AutocastGuard(at::DeviceType device, std::optional<at::ScalarType> dtype, bool cache = true);
-  /// All of it as it was elsewhere.
+  /// Applies settings captured elsewhere with AutocastState::current().
   explicit AutocastGuard(const AutocastState& state);
   ~AutocastGuard();
   AutocastGuard(const AutocastGuard&) = delete;
@@ -48,12 +50,14 @@ class TRIREME_API AutocastGuard {
   AutocastState before_;
 };
 
-/// Throws UsageError with the reason where this build of LibTorch on this machine cannot compute
-/// so: another device or dtype, CUDA without a GPU, float16 on a CPU without its kernels (1.13).
+/// Throws UsageError with the reason if this build of LibTorch cannot compute that way on this
+/// machine: an unsupported device or dtype, CUDA without a GPU, or float16 on a CPU in a version
+/// without its kernels (1.13).
 TRIREME_API void check_autocast(at::DeviceType device, at::ScalarType dtype);
 
 namespace detail {
-/// "mm, conv2d, layer_norm": what this LibTorch cannot do with float16 on a CPU. "": nothing lacks.
+/// The operations that this LibTorch lacks for float16 on a CPU, e.g. "mm, conv2d, layer_norm"; ""
+/// if none is missing.
 TRIREME_API const std::string& cpu_half_lacks();
 }  // namespace detail
 

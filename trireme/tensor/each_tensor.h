@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-// The tensors in what a forward takes or returns: a tensor, or an optional, a tuple, a pair, an
-// array, a vector or a map of such, nested as they may be (an LSTM returns a tensor and a pair of
-// them).
+// Visits the tensors in what a forward takes or returns: a tensor, or an optional, tuple, pair,
+// array, vector or map of tensors, nested to any depth (an LSTM returns a tensor and a pair of
+// tensors).
 namespace trireme::detail {
 
 template <class T>
@@ -41,7 +41,7 @@ struct IsMap<std::map<K, T>> : std::true_type {};
 template <class K, class T>
 struct IsMap<std::unordered_map<K, T>> : std::true_type {};
 
-/// A type in which each_tensor() looks for tensors.
+/// Whether each_tensor() looks for tensors in this type.
 template <class T>
 constexpr bool may_hold_tensors() {
   if constexpr (IsTensor<T>)
@@ -58,7 +58,7 @@ constexpr bool may_hold_tensors() {
   else return false;
 }
 
-/// f(tensor) for each defined tensor, in order; f may put another in its place.
+/// Calls f(tensor) for each defined tensor, in order; f may replace the tensor.
 template <class T, class F>
 void each_tensor(T& value, const F& f) {
   if constexpr (!may_hold_tensors<T>()) {

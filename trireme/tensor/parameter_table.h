@@ -11,8 +11,8 @@
 
 #include "trireme/base/export.h"
 
-// The one address space in which grad, optim, shard and checkpoint speak of ranges: parameters in
-// name order of the module's registration, each at an element offset in one flat line.
+// The one address space that grad, optim, shard and checkpoint use for ranges: parameters in the
+// order in which the module registered them, each at an element offset in one flat buffer.
 namespace trireme {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
@@ -21,7 +21,7 @@ struct ParameterEntry {
   std::string name;
   std::vector<int64_t> shape;
   at::ScalarType dtype;
-  int64_t offset = 0;  // elements, in the flat line
+  int64_t offset = 0;  // in elements, within the flat buffer
   int64_t numel = 0;
   int option_group = 0;  // index into the optimizer's option groups
 };
@@ -29,18 +29,18 @@ struct ParameterEntry {
 class TRIREME_API ParameterTable {
  public:
   ParameterTable() = default;
-  /// Frozen parameters (requires_grad false) are left out by the caller. Throws UsageError for a
-  /// name twice.
+  /// The caller leaves out frozen parameters (requires_grad false). Throws UsageError for a
+  /// duplicate name.
   explicit ParameterTable(const NamedTensors& parameters);
 
   const std::vector<ParameterEntry>& entries() const { return entries_; }
   const ParameterEntry& operator[](size_t i) const { return entries_[i]; }
   size_t size() const { return entries_.size(); }
   int64_t numel() const { return numel_; }
-  /// Sets option_group by name: the last rule whose pattern (glob: * and ?) matches wins; no match:
-  /// 0.
+  /// Sets option_group by name: the last rule whose pattern (a glob with * and ?) matches wins; a
+  /// parameter that no rule matches gets 0.
   void assign_option_groups(const std::vector<std::pair<std::string, int>>& rules);
-  /// One line per parameter: name, dtype, shape. Equal on ranks whose models agree.
+  /// One line per parameter with its name, dtype and shape. Equal on ranks whose models agree.
   std::string fingerprint() const;
 
  private:
@@ -48,7 +48,7 @@ class TRIREME_API ParameterTable {
   int64_t numel_ = 0;
 };
 
-/// Shell-like match: * any run, ? one character.
+/// Shell-like match: * matches any run of characters, ? matches one.
 TRIREME_API bool glob_match(std::string_view pattern, std::string_view text);
 
 }  // namespace trireme

@@ -15,13 +15,14 @@
 // (seed, module name, call number in this forward, step, global sample, element).
 namespace trireme {
 
-/// Fills in place, float dtypes. `key` names the stream; element i draws block i/4, word i%4.
+/// Fills a tensor of a float dtype in place. `key` selects the stream; element i uses word i%4 of
+/// block i/4.
 TRIREME_API void uniform_(at::Tensor t, uint64_t key, double low, double high);
 TRIREME_API void normal_(at::Tensor t, uint64_t key, double mean,
                          double std);  // Box–Muller, float64 inside
 
-/// What the forward under way is computing. Set around each forward (and each recompute) by the
-/// trainer; rows of dim 0 of an activation are the samples. Thread-local.
+/// Identifies what the current forward computes. The trainer sets it around each forward (and each
+/// recomputation); rows of dim 0 of an activation are the samples. Thread-local.
 struct RandomContext {
   uint64_t seed = 0;
   int64_t step = 0;
@@ -32,21 +33,21 @@ class TRIREME_API RandomScope {
   struct State;
 
  public:
-  /// Where a thread's scope stood: its context and its call numbers, or that there was none.
+  /// The state of a thread's scope: its context and its call numbers, or that there was none.
   class Snapshot {
     friend class RandomScope;
     std::shared_ptr<const State> state_;
   };
   static Snapshot snapshot();
 
-  explicit RandomScope(RandomContext context);  // call numbers start again from 0
-  /// Everything as it was then, for computing the same again.
+  explicit RandomScope(RandomContext context);  // call numbers restart at 0
+  /// Restores everything as it was at the snapshot, to repeat the same computation.
   explicit RandomScope(const Snapshot& snapshot);
   ~RandomScope();
   RandomScope(const RandomScope&) = delete;
-  /// nullptr outside any scope.
+  /// The innermost scope's context; nullptr outside any scope.
   static const RandomContext* current();
-  /// 0, 1, … for each call of the module with this name within the scope.
+  /// Returns 0, 1, … for successive calls of the module with this name within the scope.
   static int64_t next_call(uint64_t module_key);
 
  private:
@@ -54,12 +55,12 @@ class TRIREME_API RandomScope {
   State* before_;
 };
 
-/// x with elements dropped with probability p and the rest scaled by 1/(1-p); x: [samples, …],
-/// float dtypes. Differentiable; the mask is recomputed in backward, not kept. Throws UsageError
-/// where x.size(0) is not the number of samples of the scope.
+/// Drops elements of x with probability p and scales the rest by 1/(1-p). x: [samples, …], of a
+/// float dtype. Differentiable; the mask is recomputed in backward, not stored. Throws UsageError
+/// if x.size(0) is not the number of samples in the scope.
 TRIREME_API at::Tensor keyed_dropout(const at::Tensor& x, double p, std::string_view module_name);
 
-/// Re-seeds LibTorch's default CPU generator for stock modules: hash(parts).
+/// Seeds LibTorch's default CPU generator, from which stock modules draw.
 TRIREME_API void seed_default_generator(uint64_t seed);
 
 }  // namespace trireme

@@ -33,7 +33,7 @@ using torch::autograd::Node;
 using torch::autograd::variable_list;
 using Edge = std::pair<Node*, uint32_t>;
 
-std::string told(const at::Tensor& t) {
+std::string described(const at::Tensor& t) {
   std::string text = t.name().empty() ? "" : "'" + t.name() + "' ";
   text += "(" + std::string(c10::toString(t.scalar_type())) + " [";
   for (int64_t d = 0; d < t.dim(); ++d) text += (d ? ", " : "") + std::to_string(t.size(d));
@@ -157,12 +157,12 @@ std::vector<at::Tensor> first_run(Recording& r, const std::vector<at::Tensor>& i
     fail<UsageError>(
         "recompute: fn changes input {} {} in place, so that it cannot be run again: let it work "
         "on a copy",
-        *i, told(inputs[*i]));
+        *i, described(inputs[*i]));
   if (auto i = first_difference(r.versions, versions_of(r.parameters)))
     fail<UsageError>(
         "recompute: fn changes parameter {} in place, so that it cannot be run again: let it work "
         "on a copy",
-        told(r.parameters[*i]));
+        described(r.parameters[*i]));
   for (const at::Tensor& y : outputs) r.outputs.emplace_back(y.sizes().vec(), y.scalar_type());
   return outputs;
 }
@@ -204,7 +204,7 @@ std::vector<at::Tensor> second_run(const Recording& r, const std::vector<at::Ten
       fail<UsageError>(
           "recompute: output {} of fn is {} in backward and was of another shape or dtype in "
           "forward: it must do the same each time",
-          i, told(outputs[i]));
+          i, described(outputs[i]));
   return outputs;
 }
 
@@ -227,7 +227,7 @@ void refuse_undeclared(const variable_list& outputs, const variable_list& declar
       fail<UsageError>(
           "recompute: fn uses parameter {} that is not among its parameters, so that it would get "
           "no gradient: declare it{}",
-          told(leaf->variable),
+          described(leaf->variable),
           leaf->variable.name().empty() ? " (name_parameters() makes this error say its name)"
                                         : "");
     if (node->sequence_nr() < first_number)
@@ -308,14 +308,14 @@ struct Recompute : torch::autograd::Function<Recompute> {
       fail<UsageError>(
           "recompute: parameter {} was changed in place between forward and backward, so that the "
           "block cannot be computed again: step the optimizer after backward",
-          told(r.parameters[*i]));
+          described(r.parameters[*i]));
     if (!compat::kGradCallsLeafHooks) return;
     for (const at::Tensor& p : r.parameters)
       if (!torch::autograd::impl::hooks(p).empty())
         fail<UsageError>(
             "recompute: parameter {} has a hook (register_hook), which this LibTorch would call "
             "twice: hook its gradient accumulator instead",
-            told(p));
+            described(p));
   }
 };
 

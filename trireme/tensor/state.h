@@ -9,7 +9,7 @@
 
 #include "trireme/base/slice.h"
 
-// How every part that has state gives it away: state(visitor) names its tensors (with the slice of
+// How every component with state exposes it: state(visitor) names its tensors (with the slice of
 // the global tensor that this rank holds) and its small values. The same walk saves and loads: a
 // saving visitor reads, a loading visitor writes in place. Names are dotted paths, unique within
 // one walk: "model.blocks.0.attn.qkv.weight", "optim.exp_avg.blocks.0…", "train.step".
@@ -25,7 +25,7 @@ class StateVisitor {
   virtual void value(const std::string& name, double& v) = 0;
   virtual void value(const std::string& name, std::string& v) = 0;
 
-  /// The common case: this rank holds all of it.
+  /// The common case: this rank holds the whole tensor.
   void tensor(const std::string& name, at::Tensor whole) {
     tensor(Slice::whole(name, whole.sizes().vec()), whole);
   }

@@ -49,9 +49,9 @@ void TensorOverlaps::refuse(const std::string& who, const std::string& name,
                             const at::Tensor& t) const {
   if (const auto met = find(t))
     fail<UsageError>(
-        "{}: '{}' lies in the memory of '{}' but is another tensor (a view, or made by "
-        "set_data()), and they would part here. To tie weights, register one tensor under both "
-        "names; else store one with clone()",
+        "{}: '{}' shares memory with '{}' but is a different tensor (a view, or made by "
+        "set_data()), and they would be separated here. To tie weights, register one tensor under "
+        "both names; otherwise clone() one of them",
         who, name, met->name);
 }
 

@@ -14,15 +14,16 @@
 #include "trireme/comm/group.h"
 #include "trireme/tensor/state.h"
 
-// A codec: one way for a bucket of float32 to be summed over ranks in fewer bytes. It knows neither
-// what is kept of the last round nor dtypes, means or gradients that are not finite: the hook
-// around it does (grad/compression/compression_hook.h).
+// A codec: a way to sum a bucket of float32 over ranks in fewer bytes. Error feedback, dtypes,
+// means and non-finite gradients are not its concern; the hook around it handles them
+// (grad/compression/compression_hook.h).
 namespace trireme {
 
-/// Memory that goes over the wire, and beside it: taken once, kept for the next round.
+/// Buffers for what is sent and received, and for intermediate results: allocated once and kept for
+/// the next round.
 class TRIREME_API WireMemory {
  public:
-  /// Bytes that peers can reach, by bucket and by what for; contents are what they were.
+  /// Memory that peers can access, for each bucket and slot (purpose); the contents are preserved.
   at::Tensor bytes(const Group& group, int bucket, int slot, int64_t n);
   at::Tensor floats(const Group& group, int bucket, int slot, int64_t n);
 
@@ -30,42 +31,44 @@ class TRIREME_API WireMemory {
   std::map<std::pair<int, int>, at::Tensor> kept_;
 };
 
-/// A parameter's place in what is encoded.
+/// A parameter's position in the data to encode.
 struct CodecPart {
   size_t parameter = 0;
   int64_t offset = 0, numel = 0;  // elements; offsets are multiples of 8
 };
 
-/// One bucket for a codec. The vector of parts and the memory outlive its Encoded.
+/// One bucket for a codec. The vector of parts and the memory outlive the Encoded.
 struct CodecInput {
   const Group& group;
   int bucket;
-  at::Tensor x;  // flat float32; the codec's until its last decode. Finite, zeros between the parts
+  at::Tensor x;  // flat float32; belongs to the codec until the last decode. Finite, zeros between
+                 // the parts
   const std::vector<CodecPart>& parts;
-  bool usable;   // false: x was not finite, is zeros now, and all ranks must hear of it
-  float factor;  // the result is the sum over ranks times this
+  bool usable;   // false: x was not finite and is zeros now; the codec must inform all ranks
+  float factor;  // multiplied into the sum over ranks to give the result
   int64_t round;
   WireMemory& memory;
 };
 
-/// A bucket on its way, in this order: arrive(), finish(), decode() over all of it, piece after
-/// piece, and commit() if the round was good.
+/// A bucket in transit. Call, in this order: arrive(), finish(), decode() piece by piece over all
+/// of it, and commit() if the round succeeded.
 class TRIREME_API Encoded {
  public:
   virtual ~Encoded();
-  /// Waits for the first call and issues the second, if there is one. False, on all ranks alike:
-  /// some rank's part was not usable, the result is nobody's.
+  /// Waits for the first call and issues the second, if there is one. False, on all ranks: some
+  /// rank's part was not usable, so there is no result.
   virtual bool arrive() = 0;
   /// Waits for the second call.
   virtual void finish() {}
-  /// Writes the result over [begin, end) of x. Where `error` is given, error[0 … end − begin)
-  /// becomes what of x did not go into the sum: over ranks, Σ x = result ÷ factor + Σ errors.
+  /// Overwrites [begin, end) of x with the result. If `error` is not null, error[0 … end − begin)
+  /// receives the part of x that did not enter the sum: over ranks, Σ x = result ÷ factor + Σ
+  /// errors.
   virtual void decode(int64_t begin, int64_t end, float* error) = 0;
-  /// Takes over what the codec itself remembers.
+  /// Makes the codec's own new state permanent.
   virtual void commit() {}
 
   int64_t bytes = 0;   // that this rank sends
-  double seconds = 0;  // of work inside arrive(), without waiting
+  double seconds = 0;  // spent working inside arrive(), without waiting
 };
 
 class TRIREME_API Codec {
@@ -73,25 +76,25 @@ class TRIREME_API Codec {
   virtual ~Codec();
   virtual std::unique_ptr<Encoded> start(const CodecInput& input) = 0;
   virtual void state(StateVisitor&) {}
-  /// Calls for a bucket.
+  /// The number of calls per bucket.
   virtual int calls() const = 0;
-  /// "int8, blocks of 256".
+  /// A description, such as "int8, blocks of 256".
   virtual std::string describe() const = 0;
-  /// The short name: "int8".
+  /// The short name, such as "int8".
   virtual std::string name() const = 0;
 };
 
-/// All of it, in float32: nothing is left.
+/// Sends everything in float32 and leaves nothing unsent.
 TRIREME_API std::unique_ptr<Codec> plain_codec();
 
-/// What a bucket cost this rank in a round.
+/// Costs of a bucket on this rank in one round.
 struct BucketReport {
   int bucket = 0;
   bool is_last = false;
-  bool good = true;  // the round, on all ranks alike
+  bool good = true;  // whether the round succeeded; equal on all ranks
   int64_t elements = 0, bytes = 0;
-  double seconds = 0;               // of encoding and decoding
-  double energy = 0, residual = 0;  // Σ x², and Σ of squares of what was left
+  double seconds = 0;               // spent encoding and decoding
+  double energy = 0, residual = 0;  // Σ x², and the sum of squares of what was left unsent
 };
 
 }  // namespace trireme

@@ -12,20 +12,21 @@
 
 namespace trireme {
 
-/// "none, int8, topk, sign, powersgd or auto".
+/// The valid types, for messages: "none, int8, topk, sign, powersgd or auto".
 TRIREME_API std::string compression_types();
-/// Whether codec `type` looks at the option of that name ("block", "rank", …).
+/// Whether codec `type` uses the option of that name ("block", "rank", …).
 TRIREME_API bool compression_option_applies(const std::string& type, const std::string& option);
-/// UsageError for an unknown type, or a number out of its range that this type looks at.
+/// UsageError for an unknown type, or for an option of this type that is out of range.
 TRIREME_API void check_compression(const CompressionOptions& options);
 
-/// The hook of that codec, for DdpOptions::hook or ReducerOptions::hook (its hook()). `parameters`
-/// are the reducer's, in its order: DDP's are those of the module that require a gradient, in
-/// order. nullptr for "none": no hook is needed. UsageError as check_compression, and for a rank
-/// that no matrix among the parameters has; auto leaves PowerSGD out there.
+/// Makes the hook for that codec; pass its hook() as DdpOptions::hook or ReducerOptions::hook.
+/// `parameters` are the reducer's, in its order: for DDP, those of the module that require a
+/// gradient, in order. Returns nullptr for "none". UsageError as for check_compression, and for a
+/// PowerSGD rank that is larger than any matrix among the parameters allows; auto omits PowerSGD in
+/// that case.
 ///
-/// One object serves one reducer. Its state(visitor) belongs into the run's checkpoint; state is
-/// saved sharded (what ranks remember differs), and loaded on as many ranks.
+/// One object serves one reducer. Save its state(visitor) in the run's checkpoint; the state is
+/// sharded (it differs between ranks) and must be loaded on the same number of ranks.
 TRIREME_API std::shared_ptr<CompressionHook> make_compression(const CompressionOptions& options,
                                                               const NamedTensors& parameters,
                                                               const Group& group);

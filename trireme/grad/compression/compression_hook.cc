@@ -181,11 +181,11 @@ std::unique_ptr<BucketReduction> CompressionHook::start(Group& group, GradBucket
                     "compression: bucket {} is on {}: codecs work on the CPU", bucket.index,
                     c10::DeviceTypeName(bucket.buffer.device().type(), true));
   check<UsageError>(op == ReduceOp::sum || op == ReduceOp::avg,
-                    "compression: gradients are added or averaged over ranks, nothing else");
+                    "compression: gradients can only be summed or averaged over ranks");
   check<UsageError>(group.size() == ranks_,
                     "compression: made for {} ranks, called in a group of {}", ranks_,
                     group.size());
-  check<UsageError>(bucket.parts != nullptr, "compression: bucket {} does not tell its parts",
+  check<UsageError>(bucket.parts != nullptr, "compression: bucket {} does not list its parts",
                     bucket.index);
   for (const GradBucketPart& part : *bucket.parts) {
     const bool known = part.parameter < parameters_.size() &&

@@ -14,46 +14,49 @@
 
 namespace trireme {
 
-/// What does not depend on the codec.
+/// Options that apply to every codec.
 struct CompressionCommon {
   bool error_feedback = true;
-  int64_t start_step = 2;  // rounds that travel as they are first
+  int64_t start_step = 2;  // number of first rounds that are sent uncompressed
 };
 
-/// What every compressing hook does alike: adds what was kept, encodes, and takes over what is kept
-/// anew once the round is known to be good.
+/// What every compressing hook has in common: it adds the error feedback, encodes, and stores the
+/// new error feedback once the round is known to have succeeded.
 ///
-/// Buckets are float32, float16 or bfloat16 on the CPU; half buckets are worked on in float32. The
-/// result has the same bits on every rank. With one rank nothing is lost, and nothing kept.
+/// Buckets are float32, float16 or bfloat16 on the CPU; half-precision buckets are processed in
+/// float32. The result has the same bits on every rank. With one rank nothing is lost and nothing
+/// is kept.
 ///
 /// A gradient that is not finite (or so large that a sum over ranks might not be) makes its bucket
-/// NaN on all ranks, and nobody's memory changes in that round: a step that loss scaling skips has
-/// not been. A NaN or an infinity in the memory is a NumericError that names parameter and rank
-/// when it is next used; the other ranks get its words.
+/// NaN on all ranks, and no rank's error feedback changes in that round, so a step that loss
+/// scaling skips leaves no trace. A NaN or an infinity in the error feedback is a NumericError that
+/// names the parameter and the rank when it is next used; the other ranks get the same message.
 ///
-/// A parameter that no rank used in a round gives what was sent of its memory to nobody.
+/// If no rank used a parameter in a round, what was sent of its error feedback is lost.
 class TRIREME_API CompressionHook : public StatefulHook {
  public:
   ~CompressionHook() override;
   void state(StateVisitor& visitor) override;
-  /// What travels how, for people: "int8, blocks of 256", "bucket 0: int8, bucket 1: none".
+  /// A description of what is used: "int8, blocks of 256", "bucket 0: int8, bucket 1: none".
   virtual std::string describe() const = 0;
-  /// Rounds that have been completed.
+  /// The number of completed rounds.
   int64_t rounds() const { return rounds_; }
-  /// Bytes that this rank sent in the last round (of plain all_reduces: 2(n−1)/n of the buffer).
+  /// Bytes that this rank sent in the last round (a plain all_reduce counts as 2(n−1)/n of the
+  /// buffer).
   int64_t wire_bytes() const { return wire_bytes_; }
   /// Seconds that this rank spent encoding and decoding in the last round, without waiting.
   double seconds() const { return seconds_; }
-  /// nullptr: this hook keeps nothing.
+  /// The error feedback; nullptr if this hook has none.
   ErrorFeedback* errors() { return errors_.get(); }
 
  protected:
   CompressionHook(const NamedTensors& parameters, const Group& group, CompressionCommon common);
-  /// The codec of a bucket in a round that compresses; the same on every rank. It stays.
+  /// The codec for a bucket in a round that compresses; the same on every rank. The hook keeps
+  /// ownership.
   virtual Codec& codec_for(int bucket) = 0;
-  /// Whether settled() wants energies: another pass over what is in the cache.
+  /// Whether settled() needs energies, which take another pass over data that is in the cache.
   virtual bool measuring() const { return false; }
-  /// After each bucket of a round that compresses, in their order.
+  /// Called after each bucket of a round that compresses, in bucket order.
   virtual void settled(Group&, const BucketReport&) {}
 
  private:
@@ -67,7 +70,7 @@ class TRIREME_API CompressionHook : public StatefulHook {
   const int ranks_;
   int64_t rounds_ = 0, wire_bytes_ = 0, sent_ = 0;
   double seconds_ = 0, spent_ = 0;
-  bool good_ = true;  // this round, as far as is known
+  bool good_ = true;  // this round has succeeded so far
   WireMemory memory_;
   std::vector<float> chunk_;
 };

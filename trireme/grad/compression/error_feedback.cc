@@ -20,12 +20,12 @@ ErrorFeedback::ErrorFeedback(const NamedTensors& parameters, const Group& group)
     places_.push_back({name, all, p.numel()});
     all += p.numel();
   }
-  line_ = at::zeros({all}, at::kFloat);
+  flat_ = at::zeros({all}, at::kFloat);
 }
 
 float ErrorFeedback::add_to(size_t p, float* x) {
   const Place& place = places_[p];
-  const auto most = codec_kernels::add_kept(x, line_.data_ptr<float>() + place.offset, place.numel);
+  const auto most = codec_kernels::add_kept(x, flat_.data_ptr<float>() + place.offset, place.numel);
   check<NumericError>(std::isfinite(most.kept),
                       "what rank {} kept of the gradients of '{}' (error feedback) is not finite: "
                       "start from a checkpoint before it broke",
@@ -34,22 +34,22 @@ float ErrorFeedback::add_to(size_t p, float* x) {
 }
 
 void ErrorFeedback::keep(size_t p, int64_t offset, int64_t n, const float* error) {
-  float* to = line_.data_ptr<float>() + places_[p].offset + offset;
+  float* to = flat_.data_ptr<float>() + places_[p].offset + offset;
   // So much is out of the cache again before the next round reads it.
   constexpr int64_t kLarge = int64_t{1} << 20;
-  if (line_.numel() >= kLarge)
+  if (flat_.numel() >= kLarge)
     codec_kernels::copy_past_cache(error, n, to);
   else
     std::copy_n(error, n, to);
 }
 
 void ErrorFeedback::scale(double factor) {
-  auto* line = line_.data_ptr<float>();
-  codec_kernels::scale(line, line_.numel(), static_cast<float>(factor), line);
+  auto* flat = flat_.data_ptr<float>();
+  codec_kernels::scale(flat, flat_.numel(), static_cast<float>(factor), flat);
 }
 
 at::Tensor ErrorFeedback::of(size_t p) const {
-  return line_.narrow(0, places_[p].offset, places_[p].numel);
+  return flat_.narrow(0, places_[p].offset, places_[p].numel);
 }
 
 void ErrorFeedback::state(StateVisitor& visitor) {

@@ -14,28 +14,30 @@
 
 namespace trireme {
 
-/// What was not sent of each parameter's gradients so far: added to what is to be sent, so that in
-/// the long run everything is. One float32 per element, on each rank its own, in the units of the
-/// gradients that the hook gets. By parameter, so that buckets may be laid out anew.
+/// The part of each parameter's gradients that has not been sent yet; it is added to the next
+/// gradient, so that everything is sent eventually. Each rank holds its own, one float32 per
+/// element, in the units of the gradients that the hook receives. Stored by parameter, so that the
+/// bucket layout may change.
 ///
 /// Source: Seide et al., "1-Bit Stochastic Gradient Descent", Interspeech 2014; Karimireddy et al.,
-/// "Error Feedback Fixes SignSGD", ICML 2019: if a codec leaves at most (1−δ) of the energy of what
-/// it is given, the memory's stays below 4(1−δ)/δ² of the largest gradient's.
+/// "Error Feedback Fixes SignSGD", ICML 2019: if a codec leaves at most (1−δ) of its input's energy
+/// unsent, the energy of the error feedback stays below 4(1−δ)/δ² times that of the largest
+/// gradient.
 class TRIREME_API ErrorFeedback {
  public:
   /// The parameters of the reducer, in its order.
   ErrorFeedback(const NamedTensors& parameters, const Group& group);
 
-  /// x += what is kept of parameter p. Returns the largest |x| (not finite if one is not);
-  /// NumericError, naming parameter and rank, where what is kept is not finite.
+  /// Adds the error feedback of parameter p to x. Returns the largest |x| (not finite if any is
+  /// not); NumericError, naming the parameter and the rank, if the error feedback is not finite.
   float add_to(size_t p, float* x);
-  /// Keeps error[0 … n) as what is left of p's elements from `offset` on.
+  /// Stores error[0 … n) as the error feedback of p's elements from `offset` on.
   void keep(size_t p, int64_t offset, int64_t n, const float* error);
-  /// Everything kept, times `factor`: where gradients come in new units (another loss scale).
+  /// Multiplies everything by `factor`, for gradients that come in new units (another loss scale).
   void scale(double factor);
-  /// What is kept of parameter p, flat.
+  /// The error feedback of parameter p, flat.
   at::Tensor of(size_t p) const;
-  /// Tensors "hook.error.<parameter>", of which each rank shows its part.
+  /// Tensors "hook.error.<parameter>", of which each rank shows its slice.
   void state(StateVisitor& visitor);
 
  private:
@@ -45,7 +47,7 @@ class TRIREME_API ErrorFeedback {
   };
   std::vector<Place> places_;
   int rank_, ranks_;
-  at::Tensor line_;
+  at::Tensor flat_;
 };
 
 }  // namespace trireme

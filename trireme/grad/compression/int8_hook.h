@@ -10,22 +10,22 @@
 namespace trireme {
 
 struct Int8Options {
-  int64_t block = 256;  // elements that share a scale: 8 … 65,536
+  int64_t block = 256;  // elements per scale: 8 … 65,536
   CompressionCommon common{};
 };
 
-/// A quarter of the bytes: each block of elements travels as int8 with one float32 scale (largest
-/// magnitude ÷ 127), so an element is off by at most half a scale each time it is rounded.
+/// A quarter of the bytes: each block of elements is sent as int8 with one float32 scale (largest
+/// magnitude ÷ 127), so each rounding changes an element by at most half the scale.
 ///
-/// Two calls a bucket: all_to_all of quantised shares; each rank adds its share in float32, in rank
-/// order, and rounds the sum once more; all_gather. Every rank decodes the same bytes. A rank sends
-/// about 2(n−1)/n × (1 + 4/block) bytes an element. With error feedback both roundings are kept,
-/// the sum's by the rank that owns the share.
+/// Two calls per bucket: an all_to_all of quantised chunks, after which each rank sums its chunk in
+/// float32, in rank order, and rounds the sum once more; then an all_gather. Every rank decodes the
+/// same bytes. A rank sends about 2(n−1)/n × (1 + 4/block) bytes per element. Error feedback keeps
+/// the errors of both roundings, that of the sum on the rank that owns the chunk.
 ///
-/// Memory: 3 bytes an element for the wire, 4 for error feedback, 4/n for the sum.
+/// Memory per element: 3 bytes for communication, 4 for error feedback, 4/n for the sum.
 ///
-/// Source: block-wise quantisation as of Dettmers et al., "8-bit Optimizers via Block-wise
-/// Quantization", ICLR 2022; two phases as of 1-bit Adam's compressed all-reduce.
+/// Source: block-wise quantisation: Dettmers et al., "8-bit Optimizers via Block-wise
+/// Quantization", ICLR 2022; two phases: the compressed all-reduce of 1-bit Adam.
 TRIREME_API std::shared_ptr<CompressionHook> int8_hook(const NamedTensors& parameters,
                                                        const Group& group,
                                                        const Int8Options& options = {});

@@ -11,35 +11,38 @@
 
 namespace trireme {
 
-/// With torch's names (PowerSGDState) and defaults; start_powerSGD_iter is common.start_step, and
-/// use_error_feedback common.error_feedback.
+/// Names and defaults are those of torch's PowerSGDState; its start_powerSGD_iter is
+/// common.start_step, and its use_error_feedback is common.error_feedback.
 struct PowerSgdOptions {
   int64_t matrix_approximation_rank = 1;  // 1 … 64
-  /// A matrix [n, m] is compressed where (n + m) × rank × this < n × m.
+  /// A matrix [n, m] is compressed if (n + m) × rank × min_compression_rate < n × m.
   double min_compression_rate = 2;
-  bool warm_start = true;  // each step goes on from the last one's factors; false: random ones
+  bool warm_start = true;  // each step starts from the last one's factors; false: from random ones
   double orthogonalization_epsilon = 0;  // added to norms
-  int64_t seed = 0;                      // of the first factors
+  int64_t seed = 0;                      // for the first factors
   CompressionCommon common{};
 };
 
-/// Every parameter of two dims or more, as a matrix [first dim, others], travels as two factors of
-/// low rank: P = M Q, added over ranks and made orthonormal; Q = Mᵀ P, added over ranks; the result
-/// is P Qᵀ: one step of a power iteration that warm start goes on with. Parameters of one dim, and
-/// those that would not shrink enough, travel as they are in the call of P.
+/// Every parameter of two or more dims is treated as a matrix M [first dim, others] and sent as two
+/// factors of low rank: P = M Q, summed over ranks and orthonormalised; Q = Mᵀ P, summed over
+/// ranks. The result is P Qᵀ, one step of a power iteration that warm start continues. Parameters
+/// of one dim, and those that would not shrink enough, are sent uncompressed together with P.
 ///
-/// Two all_reduces a bucket, of Σ n × rank + what is not compressed, and of Σ m × rank floats. The
-/// factors are equal on all ranks and every rank multiplies them in the same order.
+/// Two all_reduces per bucket: one of Σ n × rank floats plus the uncompressed elements, and one of
+/// Σ m × rank floats. The factors are equal on all ranks, and every rank multiplies them in the
+/// same order.
 ///
-/// Memory: Q, m × rank floats a matrix, kept by parameter (buckets may be laid out anew), as much
-/// for the wire, 4 bytes an element for error feedback. State: "hook.q.<parameter>".
+/// Memory: Q, m × rank floats per matrix, stored by parameter (the bucket layout may change), the
+/// same again for communication, and 4 bytes per element for error feedback. State:
+/// "hook.q.<parameter>".
 ///
-/// UsageError, naming parameter, shape and the largest rank that fits: a rank above the smaller
-/// side of every matrix there is (nothing would be compressed); or above that of one that would be
-/// compressed all the same, because min_compression_rate is below 1. With a rate of 1 or more,
-/// matrices that are too small for the rank travel as they are, as torch's do.
+/// UsageError, naming the parameter, its shape and the largest rank that fits: if the rank exceeds
+/// the smaller side of every matrix (nothing would be compressed), or that of a matrix that would
+/// be compressed nevertheless because min_compression_rate is below 1. With a rate of 1 or more,
+/// matrices that are too small for the rank are sent uncompressed, as in torch.
 ///
-/// A direction that dies out (a gradient of zeros) is drawn anew; torch divides by zero there.
+/// A direction that vanishes (a gradient of zeros) is drawn again at random; torch divides by zero
+/// in that case.
 ///
 /// Source: Vogels et al., "PowerSGD", NeurIPS 2019; torch's powerSGD_hook.
 TRIREME_API std::shared_ptr<CompressionHook> power_sgd_hook(const NamedTensors& parameters,
@@ -48,7 +51,7 @@ TRIREME_API std::shared_ptr<CompressionHook> power_sgd_hook(const NamedTensors& 
 TRIREME_API std::unique_ptr<Codec> power_sgd_codec(const NamedTensors& parameters,
                                                    const PowerSgdOptions& options);
 
-/// How a parameter travels.
+/// How a parameter is sent.
 struct PowerSgdShape {
   int64_t rows = 0, cols = 0;
   bool compressed = false;

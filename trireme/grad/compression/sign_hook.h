@@ -9,19 +9,20 @@
 namespace trireme {
 
 struct SignOptions {
-  CompressionCommon common{};  // without error feedback signs do not converge
+  CompressionCommon common{};  // without error feedback, training with signs does not converge
 };
 
-/// One bit an element: its sign, and for each parameter the mean magnitude, which is the scale that
-/// leaves least. What it leaves of a parameter is 1 − (mean |x|)² ÷ mean x² of its energy: 0.36
-/// where elements are normally distributed, all but 1/m where one of m elements is alone.
+/// One bit per element, its sign, and for each parameter the mean magnitude, which is the scale
+/// that leaves the least energy unsent. The fraction left is 1 − (mean |x|)² ÷ mean x²: 0.36 if
+/// elements are normally distributed, 1 − 1/m if only one of m elements is not zero.
 ///
-/// One all_gather a bucket: a rank sends (n−1) × (1/8 byte an element + 4 a parameter), and every
-/// rank adds all signs in rank order. Two phases, as 1-bit Adam's, would send 2(n−1)/n × as much
-/// and round the sum to one bit a second time; that pays beyond some ten ranks, where a sum of many
-/// signs has little left in one bit. Slow links join few.
+/// One all_gather per bucket: a rank sends (n−1) × (1/8 byte per element + 4 bytes per parameter),
+/// and every rank sums all signs in rank order. Two phases, as in 1-bit Adam, would send 2(n−1)/n
+/// times as much as one rank's signs but round the sum to one bit a second time; that pays off only
+/// beyond about ten ranks, where one bit retains little of a sum of many signs. Slow links usually
+/// connect few ranks.
 ///
-/// Memory: (n+1)/8 bytes an element for the wire, 4 for error feedback.
+/// Memory per element: (n+1)/8 bytes for communication, 4 for error feedback.
 ///
 /// Source: Seide et al. 2014; Karimireddy et al. 2019 (scaled sign with error feedback).
 TRIREME_API std::shared_ptr<CompressionHook> sign_hook(const NamedTensors& parameters,

@@ -8,16 +8,16 @@
 
 namespace trireme {
 
-/// Adaptive summation in the place of the mean (grad/hooks/adasum.h), parameter by parameter, along
-/// the binary tree over ranks. The result of n ranks lies between their gradients' mean and their
-/// sum, so a learning rate for one rank serves n. Under ReduceOp::sum it is given times n, for who
-/// divides by the weight of all ranks: a rank's gradient then counts as the mean of its samples if
-/// ranks have equally many.
+/// Adaptive summation instead of the mean (grad/hooks/adasum.h), parameter by parameter, along the
+/// binary tree over ranks. The result for n ranks is between their gradients' mean and their sum,
+/// so a learning rate for one rank also works for n. Under ReduceOp::sum the result is multiplied
+/// by n, for callers that divide by the weight of all ranks: a rank's gradient then counts as the
+/// mean over its samples, provided ranks have equally many.
 ///
-/// A bucket travels once out (all_to_all: a rank gets a share of it from each) and once back; the
-/// products of a level, 24 bytes a pair and parameter, are added over ranks between. Memory: twice
-/// the bucket. float32 and float64; the same bits on every rank. UsageError for a number of ranks
-/// that is no power of two. It remembers nothing.
+/// A bucket is sent once (by all_to_all: a rank gets its chunk from each of the others) and
+/// returned once; in between, the products of each level, 24 bytes per pair and parameter, are
+/// summed over ranks. Memory: twice the bucket. float32 and float64; the same bits on every rank.
+/// UsageError if the number of ranks is not a power of two. It keeps no state.
 ///
 /// Source: horovod's op=Adasum.
 TRIREME_API std::shared_ptr<StatefulHook> adasum_hook();

@@ -6,13 +6,14 @@
 #include "trireme/base/export.h"
 #include "trireme/grad/comm_hook.h"
 
-// Gradients that stay on their rank, for who averages weights instead (optim/model_averaging.h).
+// Keeps gradients on their rank, for training that averages weights instead
+// (optim/model_averaging.h).
 namespace trireme {
 
-/// While `apart()` says no, buckets are reduced by `together` (empty: all_reduce); from then on
-/// only within `near` (ranks of a host, say), or not at all where that is empty. Asked once a
-/// bucket, in every round; all ranks answer alike. The mean of a bare DDP is then over the near
-/// ranks; a sum is theirs. Source: torch's post_localSGD_hook.
+/// While `apart()` returns false, buckets are reduced by `together` (empty: all_reduce); once it
+/// returns true, only within `near` (the ranks of a host, say), or not at all if `near` is empty.
+/// It is called once per bucket in every round and must return the same on all ranks. The mean of a
+/// bare DDP, or the sum, is then over the ranks of `near`. Source: torch's post_localSGD_hook.
 TRIREME_API CommHook apart_hook(std::function<bool()> apart, Group near = {},
                                 CommHook together = {});
 

@@ -12,9 +12,10 @@ namespace trireme {
 // E[Σ share |g|²] = |G|² + count · tr Σ / samples, whatever the shares; E|whole|² = |G|² +
 // tr Σ / samples.
 NoiseEstimate estimate_noise(const GradientParts& step) {
-  check<UsageError>(step.count >= 2 && step.samples > 0,
-                    "gradient noise: {} parts of {} samples; it takes two parts that hold some",
-                    step.count, step.samples);
+  check<UsageError>(
+      step.count >= 2 && step.samples > 0,
+      "gradient noise: {} parts of {} samples; at least two parts with samples are needed",
+      step.count, step.samples);
   const double noise = (step.parts - step.whole) / static_cast<double>(step.count - 1);
   return {noise * step.samples, step.whole - noise};
 }

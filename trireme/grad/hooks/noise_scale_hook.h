@@ -10,12 +10,13 @@
 
 namespace trireme {
 
-/// Σ of squares of a flat tensor of any float dtype, added to `into` (a float64 scalar on its
-/// device): float32 in blocks of 65,536, float64 across them. Waits for nothing.
+/// Adds the sum of squares of a flat tensor of any float dtype to `into` (a float64 scalar on its
+/// device): float32 within blocks of 65,536, float64 across them. Does not synchronise with the
+/// device.
 TRIREME_API void add_squares(const at::Tensor& flat, at::Tensor& into);
 
-/// Around a communication hook: what this rank alone gives to each bucket is measured before it is
-/// reduced, so that the ranks' gradients can be held against the reduced one. One pass over the
+/// Wraps a communication hook and measures this rank's own contribution to each bucket before it is
+/// reduced, so that the ranks' gradients can be compared with the reduced one. One pass over the
 /// gradients, no copy; the reduction and its bits are the inner hook's.
 ///
 ///   NoiseScaleHook parts;
@@ -26,13 +27,14 @@ TRIREME_API void add_squares(const at::Tensor& flat, at::Tensor& into);
 class TRIREME_API NoiseScaleHook {
  public:
   explicit NoiseScaleHook(CommHook inner = {});  // empty: all_reduce
-  /// Keeps what it needs alive.
+  /// The returned hook keeps what it needs alive.
   CommHook hook() const;
 
-  /// Ends a step: one sum over ranks of three numbers, every rank calls it. weight: what this
-  /// rank's gradient is a sum or mean over (samples or tokens; 0: it had none). scale: times what
-  /// the ranks gave, added up, is the mean gradient: 1/ranks for a bare DDP, 1/total weight where
-  /// gradients are sums. norm: of that mean gradient. samples: of all ranks.
+  /// Ends a step with a sum of three numbers over ranks; every rank calls it. weight: the samples
+  /// or tokens over which this rank's gradient is a sum or mean (0: it had none). scale: the factor
+  /// that turns the sum of the ranks' gradients into the mean gradient: 1/ranks for a bare DDP,
+  /// 1/total weight if gradients are sums. norm: the norm of that mean gradient. samples: the
+  /// number over all ranks.
   GradientParts take(Group& group, double weight, double scale, double norm, double samples);
 
  private:

@@ -9,39 +9,42 @@
 #include "trireme/grad/comm_hook.h"
 #include "trireme/tensor/state.h"
 
-// What communication hooks stand on that take several calls for a bucket, or remember something.
+// The base of communication hooks that need several calls per bucket or keep state.
 namespace trireme {
 
-/// One bucket under way. Dropping it drops what it would have done.
+/// The reduction of one bucket in progress. Destroying it cancels the remaining work.
 class TRIREME_API BucketReduction {
  public:
   virtual ~BucketReduction();
-  /// Waits for what was issued last, goes on with it and issues what comes next. False: the result
-  /// stands in the bucket. All ranks answer alike.
+  /// Waits for the last call issued, processes its result and issues the next call. False: the
+  /// result is in the bucket. Returns the same on all ranks.
   virtual bool advance() = 0;
 };
 
-/// A communication hook with a memory: error feedback, the last factors of PowerSGD. It belongs to
-/// one rank and one reducer, which run on one thread; its memory is a part of the run's state.
+/// A communication hook with state, such as error feedback or the last factors of PowerSGD. It
+/// belongs to one rank and one reducer and runs on one thread; its state is part of the run's
+/// state.
 ///
 /// A bucket's first calls are issued when it is full, the later ones when the round closes: for all
-/// buckets in order, one call of each at a time, so that one is under way while the next is
-/// encoded, and every rank issues the same calls in the same order. What throws on the way finishes
-/// the group, as a hook that throws: the other ranks get PeerLost with its text.
+/// buckets in order, one call for each at a time, so that one is in progress while the next is
+/// encoded, and every rank issues the same calls in the same order. An exception from any of them
+/// ends the group, as for any hook: the other ranks get PeerLost with its message.
 class TRIREME_API StatefulHook : public std::enable_shared_from_this<StatefulHook> {
  public:
   virtual ~StatefulHook();
   StatefulHook() = default;
   StatefulHook(const StatefulHook&) = delete;
 
-  /// For DdpOptions::hook, or around it. Keeps this alive; this is held by a shared_ptr.
+  /// The hook to pass as DdpOptions::hook, or to wrap in another. It keeps this object alive, which
+  /// must be owned by a shared_ptr.
   CommHook hook();
-  /// Between rounds. What ranks hold each for themselves is shown as one rank's part of a tensor of
-  /// them all.
+  /// Called between rounds. Per-rank state is shown as that rank's slice of one flat tensor
+  /// (show_part).
   virtual void state(StateVisitor& visitor) = 0;
 
  protected:
-  /// Issues the first calls. Reads bucket.buffer, which is the hook's until the last advance().
+  /// Issues the first calls. Reads bucket.buffer, which belongs to the hook until the last
+  /// advance().
   virtual std::unique_ptr<BucketReduction> start(Group& group, GradBucket& bucket, ReduceOp op) = 0;
 
  private:
@@ -51,10 +54,10 @@ class TRIREME_API StatefulHook : public std::enable_shared_from_this<StatefulHoo
     std::unique_ptr<BucketReduction> reduction;
   };
   void finish();
-  std::vector<UnderWay> under_way_;  // of this round; empty between rounds
+  std::vector<UnderWay> under_way_;  // in this round; empty between rounds
 };
 
-/// Shows this rank's `local` as part `rank` of a flat tensor that has one for each of `ranks`.
+/// Shows this rank's `local` as slice `rank` of one flat tensor with a slice for each of `ranks`.
 TRIREME_API void show_part(StateVisitor& visitor, const std::string& name, int rank, int ranks,
                            const at::Tensor& local);
 

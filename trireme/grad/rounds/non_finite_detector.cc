@@ -24,10 +24,7 @@ void NonFiniteDetector::attach(RoundRecord& record) {
 }
 
 NonFiniteDetector::Found NonFiniteDetector::found(const RoundRecord& record) const {
-  const auto all = record.of(fact_);
-  for (size_t r = 0; r < all.size(); ++r)
-    if (all[r] != 0) return {static_cast<int>(r), static_cast<size_t>(all[r]) - 1};
-  return {};
+  return first_non_finite(record, fact_);
 }
 
 }  // namespace trireme

@@ -6,31 +6,30 @@
 
 #include "trireme/base/export.h"
 #include "trireme/grad/comm_hook.h"
+#include "trireme/grad/rounds/non_finite.h"
 #include "trireme/grad/rounds/round_record.h"
 
 namespace trireme {
 
-/// Which rank brought a NaN or an infinity: looks at each gradient before it is reduced (in
-/// the copy into its bucket; one that was accumulated there, or set by somebody, by a pass over its
-/// memory), and tells the others through the round's record. After the reduction it is
-/// everybody's.
+/// Finds the rank that has a NaN or an infinity: it looks at each gradient before it is reduced (as
+/// it is copied into its bucket; one that was accumulated there, or set by other code, in a pass
+/// over its memory), and informs the other ranks through the round's record. After the reduction
+/// every rank would have it.
 class TRIREME_API NonFiniteDetector {
  public:
   NonFiniteDetector();
-  /// The hook that looks, then calls `inner` (empty: all_reduce).
+  /// A hook that looks at the bucket and then calls `inner` (empty: all_reduce).
   CommHook around(CommHook inner);
   /// Before the first round, on every rank.
   void attach(RoundRecord& record);
 
-  struct Found {
-    int rank = -1;         // the lowest one; -1: none
-    size_t parameter = 0;  // its first one, in bucket order
-  };
+  using Found = NonFinite;
   /// After a round: the same on every rank.
   Found found(const RoundRecord& record) const;
 
  private:
-  std::shared_ptr<double> first_;  // of this rank in this round: the parameter's index + 1, or 0
+  std::shared_ptr<double>
+      first_;  // this rank's first in this round: the parameter's index + 1, or 0
   RoundRecord::Fact fact_ = 0;
 };
 

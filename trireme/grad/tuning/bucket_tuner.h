@@ -8,13 +8,13 @@
 
 #include "trireme/grad/bucket_plan.h"
 
-// Which buckets a training run is fastest with, found while it trains. Pure: times in, settings
-// out.
+// Finds the bucket setting with which a training run is fastest, while it trains. Pure: times in,
+// settings out.
 namespace trireme {
 
 enum class BucketAlgorithm : uint8_t { all_reduce, scatter_gather };  // reduce_scatter, all_gather
 
-/// How gradients are cut into buckets, in which order those leave, and what reduces one.
+/// How gradients are cut into buckets, the order in which buckets are sent, and how one is reduced.
 struct BucketSetting {
   int64_t bytes = 0;
   BucketOrder order = BucketOrder::arrival;
@@ -23,39 +23,40 @@ struct BucketSetting {
 };
 
 struct TunerOptions {
-  int block = 4;           // steps of one measurement
-  int skip = 2;            // … after so many that do not count: times come a step late, and new
-                           // buckets are laid out
-  int pairs = 5;           // measurements of a candidate, each beside one of what is best so far
-  double gain = 0.02;      // part of the time that a candidate must save to be taken
-  double hopeless = 0.10;  // … and lose in its first pair not to be tried further
-  double budget = 0.02;    // part of all time so far that trying may have cost
+  int block = 4;  // steps per measurement
+  int skip = 2;   // steps before each measurement that do not count: times arrive a step late, and
+                  // buckets are rearranged
+  int pairs = 5;  // measurements per candidate, each paired with one of the best setting so far
+  double gain = 0.02;  // fraction of the time that a candidate must save to be chosen
+  /// Fraction by which a candidate may lose its first pair before it is dropped.
+  double hopeless = 0.10;
+  double budget = 0.02;  // fraction of the total time so far that trials may have cost
 };
 
-/// Tries candidates one after the other against the best so far, in blocks of steps that alternate,
-/// and takes one whose median ratio is good enough. What trying costs is bounded: a block of a
-/// candidate begins only while the time lost to slower ones is within the budget, so that the run
-/// as a whole stays within it of what it would have been. Sizes are tried first, then the order,
-/// then the algorithm, each with the best of the former.
+/// Compares candidates one after another with the best setting so far, in alternating blocks of
+/// steps, and adopts one whose median ratio is good enough. The cost of trials is bounded: a block
+/// of a candidate begins only while the time lost to slower candidates is within the budget. Sizes
+/// are tried first, then the order, then the algorithm, each with the best of the preceding.
 class BucketTuner {
  public:
-  /// `sizes`: candidates beside start.bytes.
+  /// `sizes`: candidates in addition to start.bytes.
   BucketTuner(BucketSetting start, std::vector<int64_t> sizes, TunerOptions options = {})
       : best_(start), start_(start), sizes_(std::move(sizes)), options_(options) {
     next_candidate();
   }
 
   bool done() const { return done_; }
-  /// Of the next step.
+  /// The setting for the next step.
   const BucketSetting& setting() const { return trying_ ? candidate_ : best_; }
   const BucketSetting& best() const { return best_; }
-  /// Tried to the end or given up.
+  /// The number of candidates whose trials are over, completed or abandoned.
   int tried() const { return tried_; }
-  /// Seconds of a step, medians of the last comparison that `best` won; 0 where the start is best.
+  /// Seconds per step before and after the last change of best(), as medians of that comparison; 0
+  /// if the start is best.
   double seconds_before() const { return before_; }
   double seconds_after() const { return after_; }
 
-  /// The step took so long on the slowest rank: the same number on all ranks.
+  /// Reports the time of a step on the slowest rank; the number must be the same on all ranks.
   void took(double seconds) {
     elapsed_ += seconds;
     if (done_) return;
@@ -71,7 +72,7 @@ class BucketTuner {
   void block_over(double seconds) {
     if (!trying_) {
       base_ = seconds;
-      trying_ = lost_ <= options_.budget * elapsed_;  // else another block of the best
+      trying_ = lost_ <= options_.budget * elapsed_;  // otherwise, another block of the best
       return;
     }
     trying_ = false;

@@ -14,27 +14,28 @@ namespace trireme {
 
 class Reducer;
 
-/// Tunes a reducer's buckets while it trains (grad/tuning/bucket_tuner.h). Ranks tell each other
-/// with the round's record how long a step took; the slowest counts, so all come to the same
-/// setting in the same step. Gradients have other bits under another setting where the backend's
-/// sums depend on the cut; with `local` they have not. One thread; lives as long as the reducer.
+/// Tunes a reducer's buckets during training (grad/tuning/bucket_tuner.h). Ranks exchange the time
+/// of each step in the round's record; the slowest counts, so all ranks arrive at the same setting
+/// in the same step. On backends whose sums depend on how buckets are cut, another setting gives
+/// gradients with other bits; the `local` backend's do not. Use from one thread; it must live as
+/// long as the reducer.
 class TRIREME_API BucketTuning {
  public:
-  /// `tuner`: none where the setting is given and stays. The first bucket is of at most
-  /// `first_bytes`, so that communication starts early.
+  /// `tuner`: nullopt for a fixed setting. The first bucket has at most `first_bytes`, so that
+  /// communication starts early.
   BucketTuning(BucketSetting setting, std::optional<BucketTuner> tuner, size_t first_bytes);
-  /// What reduces a bucket.
+  /// The hook that reduces buckets.
   CommHook hook() const;
   void attach(RoundRecord& record);
-  /// After each close(): lays buckets out as the next step is to have them.
+  /// To be called after each close(): arranges the buckets for the next step.
   void closed(Reducer& reducer);
 
   const BucketSetting& setting() const { return *setting_; }
-  /// Null: nothing is tried.
+  /// nullptr if the setting is fixed.
   const BucketTuner* tuner() const { return tuner_ ? &*tuner_ : nullptr; }
 
  private:
-  std::shared_ptr<BucketSetting> setting_;  // the hook's, too
+  std::shared_ptr<BucketSetting> setting_;  // shared with the hook
   std::optional<BucketTuner> tuner_;
   std::shared_ptr<double> seconds_;
   size_t fact_ = 0;
@@ -43,8 +44,9 @@ class TRIREME_API BucketTuning {
   const size_t first_bytes_;
 };
 
-/// The sum or mean in two calls, reduce_scatter and all_gather; the bits of all_reduce where the
-/// backend's reductions have one order. For one rank and one reducer.
+/// Computes the sum or mean in two calls, reduce_scatter and all_gather; the bits are those of
+/// all_reduce if the backend's reductions have a fixed order. A hook serves one rank and one
+/// reducer.
 TRIREME_API CommHook scatter_gather_hook();
 
 }  // namespace trireme

@@ -10,8 +10,8 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/export.h"
 
-// A private file on a fast disk for state that does not fit in memory. Blocks of it are read and
-// written in the background, several at a time, past the page cache where the file system can.
+// A private file on a fast disk for state that does not fit in memory. Blocks are read and written
+// in the background, several at a time, bypassing the page cache if the file system supports it.
 namespace trireme {
 
 enum class OffloadEngine {
@@ -21,29 +21,31 @@ enum class OffloadEngine {
 };
 
 struct OffloadFileOptions {
-  std::string folder;                   // where the file goes; it must be there
+  std::string folder;                   // the folder for the file; it must exist
   size_t block_size = size_t{1} << 20;  // bytes of one read or write; DeepSpeed: aio.block_size
-  int queue_depth = 8;                  // of them in flight; DeepSpeed: aio.queue_depth
+  int queue_depth = 8;                  // blocks in flight; DeepSpeed: aio.queue_depth
   OffloadEngine engine = OffloadEngine::automatic;
-  bool direct = true;                           // O_DIRECT, where the file system takes it
-  Duration timeout = std::chrono::minutes(10);  // a request that takes longer is given up
+  bool direct = true;                           // O_DIRECT, if the file system supports it
+  Duration timeout = std::chrono::minutes(10);  // a request that takes longer is abandoned
 };
 
-/// The file has no name: it is gone when the process ends, however that happens. Its bytes are
+/// The file has no name, so it disappears when the process ends, however that happens. Its space is
 /// reserved at construction.
 ///
-/// Regions: what was written as (offset, bytes) is read as the same; anything else that overlaps it
-/// is a UsageError. Each block has a checksum, kept in memory, compared when it is read. Requests
-/// that touch the same bytes go in the order in which they were issued, others in any.
+/// Regions: what was written as (offset, bytes) must be read with the same values; any other
+/// overlapping request is a UsageError. Each block has a checksum, which is kept in memory and
+/// verified when the block is read. Requests for the same bytes are executed in the order in which
+/// they were issued, others in any order.
 ///
-/// Any thread may call. Memory belongs to the request until it is done, which the shared pointer
-/// ensures; it may be one without an owner if the caller waits. The destructor waits for what is
-/// under way, as long as the timeout.
+/// Any thread may call. The request keeps the memory alive through the shared pointer until it is
+/// done; the pointer may be non-owning if the caller waits. The destructor waits for requests in
+/// progress, up to the timeout.
 ///
 /// UsageError: options out of range, memory not aligned. ResourceError: the folder is missing or
-/// not writable, the disk is too small (with the bytes needed and free). From wait(): ResourceError
-/// (the disk is full or fails), Corrupt (which bytes), Timeout; the file may be used further, and
-/// what was being written must be written again before it is read.
+/// not writable, or the disk is too small (the message says how many bytes are needed and free).
+/// From wait(): ResourceError (the disk is full or fails), Corrupt (the message says which bytes),
+/// Timeout; the file remains usable, but a region whose write failed must be written again before
+/// it is read.
 class TRIREME_API OffloadFile {
  public:
   static constexpr size_t kAlignment = 4096;  // of offsets, bytes and memory
@@ -54,8 +56,8 @@ class TRIREME_API OffloadFile {
 
   class TRIREME_API Request {
    public:
-    Request() = default;  // of nothing: wait() returns
-    /// Throws what went wrong, each time.
+    Request() = default;  // an empty request: wait() returns
+    /// Waits until the request is done; throws its error, on every call.
     void wait() const;
 
    private:
@@ -66,20 +68,20 @@ class TRIREME_API OffloadFile {
 
   Request write(uint64_t offset, std::shared_ptr<void> from, size_t bytes);
   Request read(uint64_t offset, std::shared_ptr<void> into, size_t bytes);
-  /// Are these the bytes that the region was last written with? By checksum; reads no disk. No
-  /// request of the region may be under way.
+  /// Whether these are the bytes last written to the region, judged by checksum, without reading
+  /// the disk. No request for the region may be in progress.
   bool holds(uint64_t offset, const void* memory, size_t bytes) const;
-  /// The region as read-only memory whose pages the kernel may drop; unmapped with its last owner.
-  /// Not verified; a disk that fails then is SIGBUS, as with any mapping. No write of the region
-  /// may be under way.
+  /// Maps the region as read-only memory whose pages the kernel may drop; unmapped with its last
+  /// owner. Checksums are not verified, and a disk failure raises SIGBUS, as with any mapping. No
+  /// write to the region may be in progress.
   std::shared_ptr<const void> map(uint64_t offset, size_t bytes) const;
 
   const char* engine() const;  // "io_uring" or "threads"
-  /// Why io_uring is not used, where `automatic` found that it cannot be.
+  /// The reason why `automatic` did not choose io_uring; empty if it did.
   const std::string& why_not_io_uring() const;
   bool direct() const;
-  /// So many bytes from now on, more than before; the new ones are reserved. Errors as at
-  /// construction, after which the file is as it was.
+  /// Enlarges the file to this many bytes and reserves the new space. Errors as at construction,
+  /// after which the file is unchanged.
   void grow(uint64_t bytes);
   uint64_t bytes() const;
   const std::string& folder() const;
@@ -89,7 +91,7 @@ class TRIREME_API OffloadFile {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Page-aligned memory of at least so many bytes. ResourceError.
+/// Page-aligned memory of at least this many bytes. ResourceError if there is none.
 TRIREME_API std::shared_ptr<void> offload_memory(size_t bytes);
 
 }  // namespace trireme

@@ -12,39 +12,39 @@
 #include "trireme/base/export.h"
 #include "trireme/shard/offload/offload_file.h"
 
-// Flat tensors whose bytes lie in a file: this rank's parameter shards under ZeRO-3.
+// Tensors that are kept in a file: this rank's parameter shards under ZeRO-3.
 //
 //   OffloadPool pool({{"blocks.0", n, at::kFloat}, …}, {.file = {.folder = "/nvme"}});
-//   pool[0].put(shard);            // once at the start, and after each optimizer step
-//   pool[0].prefetch();            // when it is known that it comes next
+//   pool[0].put(shard);            // at the start, and after each optimizer step
+//   pool[0].prefetch();            // when it is known to be needed next
 //   pool[0].bring(shard);          // before the all_gather
 namespace trireme {
 
 struct OffloadPoolOptions {
   OffloadFileOptions file = {};
-  int buffer_count = 4;  // tensors under way at once; each as large as the largest (2 or more)
+  int buffer_count = 4;  // 2 or more; each as large as the largest tensor
 };
 
 class OffloadPool;
 
-/// One tensor of a pool; a handle, good as long as the pool.
+/// One tensor of a pool; a handle that is valid as long as the pool.
 class TRIREME_API OffloadedTensor {
  public:
   const std::string& name() const;
   int64_t numel() const;
-  /// Reading begins; `bring` later finds it done. Does nothing if it has begun, or where all
-  /// buffers hold what was prefetched and not brought.
+  /// Starts reading ahead of `bring`. Does nothing if reading has started already, or if all
+  /// buffers hold tensors that were prefetched but not brought yet.
   void prefetch();
-  /// into = the bytes last put. Waits.
+  /// Copies the bytes last put into `into`. Waits.
   void bring(at::Tensor into);
-  /// Keeps `from`; it is copied and may change when this returns. Writing goes on in the
-  /// background; what goes wrong is thrown by a later call that needs the buffer, by `bring` or by
+  /// Stores a copy of `from`, which may change once this returns. Writing continues in the
+  /// background; its errors are thrown by a later call that needs the buffer, by `bring` or by
   /// OffloadPool::wait().
   void put(const at::Tensor& from);
-  /// … but what is in the file already is not written again (by checksum).
+  /// Like put(), but writes nothing if the file already holds these bytes (by checksum).
   void put_if_changed(const at::Tensor& from);
-  /// What was put, as read-only memory whose pages the kernel may drop (OffloadFile::map). Waits
-  /// for writes.
+  /// The bytes last put, as read-only memory whose pages the kernel may drop (OffloadFile::map).
+  /// Waits for writes.
   std::shared_ptr<const void> view() const;
 
  private:
@@ -54,9 +54,9 @@ class TRIREME_API OffloadedTensor {
   size_t index_;
 };
 
-/// Tensors given and taken are flat or not, contiguous, in CPU memory, of the entry's dtype and
-/// number of elements. One thread at a time. UsageError: another tensor, or a bring before the
-/// first put. ResourceError, Corrupt, Timeout as in offload_file.h.
+/// Tensors passed in must be contiguous, of any shape, in CPU memory, with the entry's dtype and
+/// number of elements. One thread at a time. UsageError for any other tensor, or for bring() before
+/// the first put(). ResourceError, Corrupt and Timeout as in offload_file.h.
 class TRIREME_API OffloadPool {
  public:
   struct Entry {
@@ -69,10 +69,11 @@ class TRIREME_API OffloadPool {
   OffloadPool(const OffloadPool&) = delete;
 
   size_t size() const;
-  /// One more; the file and, where it is the largest, the buffers grow. Errors as at construction.
+  /// Adds a tensor; the file grows, and so do the buffers if it is the largest. Errors as at
+  /// construction.
   void add(Entry entry);
   OffloadedTensor operator[](size_t i) { return {*this, i}; }
-  /// Everything that was put is in the file.
+  /// Waits until everything that was put is in the file.
   void wait();
   int64_t buffer_bytes() const;
   const OffloadFile& file() const;

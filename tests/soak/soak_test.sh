@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# soak_test.sh BUILD_FOLDER: a short run of scripts/soak, its plan, its refusals and what Ctrl-C gives.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+build=$(realpath --relative-to=. "$1")
+TMPDIR=$(mktemp -d)
+export TMPDIR
+trap 'rm -rf "$TMPDIR"' EXIT
+fail() { echo "soak_test: $*" >&2; exit 1; }
+
+first=$(scripts/soak --seed 1 --plan --rounds 30)
+[[ $first == "$(scripts/soak --seed 1 --plan --rounds 30)" ]] || fail "one seed gives two plans"
+[[ $first != "$(scripts/soak --seed 2 --plan --rounds 30)" ]] || fail "two seeds give one plan"
+for kind in collectives training parsers; do [[ $first == *": $kind "* ]] || fail "no round of $kind in: $first"; done
+[[ $(scripts/soak --seed 1 --round 3 --plan) == "$(sed -n 4p <<<"$first")" ]] || fail "--round 3 is another round"
+
+for wrong in --minuts=3 --minutes=-1 --minutes=soon; do
+  code=0
+  said=$(scripts/soak "$wrong" 2>&1) || code=$?
+  ((code == 2)) || fail "$wrong ends with $code: $said"
+  [[ $(wc -l <<<"$said") == 1 && $said == "scripts/soak: "* ]] || fail "$wrong is refused with: $said"
+done
+
+said=$(scripts/soak --minutes 0.2 --seed 1 --rounds 5 --build "$build") || fail "a short run: $said"
+[[ $said == *"seed 1"* && $said == *" 0 failed"* ]] || fail "a short run says: $said"
+
+# A failure names the command that repeats it. A build folder of programs that fail stands in for a bug.
+mkdir -p "$TMPDIR/broken/bin" "$TMPDIR/broken/tests"
+for program in bin/trireme tests/soak_collectives tests/soak_parsers; do
+  printf '#!/bin/sh\nexit 3\n' >"$TMPDIR/broken/$program"
+  chmod +x "$TMPDIR/broken/$program"
+done
+code=0
+said=$(scripts/soak --seed 5 --rounds 2 --build "$(realpath --relative-to=. "$TMPDIR/broken")") || code=$?
+((code == 1)) || fail "failures end with $code"
+[[ $said == *"repeat it: scripts/soak --seed 5 --round 1"* && $said == *"2 failed (rounds 0, 1)"* ]] || fail "failures say: $said"
+
+# Ctrl-C ends the round with the process that it started, and still gives the summary.
+printf '#!/bin/sh\necho $$ >"%s/pid"\nexec sleep 100\n' "$TMPDIR" >"$TMPDIR/broken/tests/soak_collectives"
+scripts/soak --seed 5 --build "$(realpath --relative-to=. "$TMPDIR/broken")" >"$TMPDIR/said" &
+soak=$!
+for ((i = 0; i < 200; ++i)); do [[ -s $TMPDIR/pid ]] && break; sleep 0.1; done
+kill -TERM "$soak"
+code=0
+wait "$soak" || code=$?
+((code == 130)) || fail "a stopped run ends with $code"
+grep -q "stopped: 0 rounds passed" "$TMPDIR/said" || fail "a stopped run says: $(cat "$TMPDIR/said")"
+if kill -0 "$(cat "$TMPDIR/pid")" 2>/dev/null; then fail "a stopped run leaves a process"; fi
+[[ -z $(find "$TMPDIR" -maxdepth 1 -name 'trireme-soak-*') ]] || fail "a folder is left: $(ls "$TMPDIR")"
