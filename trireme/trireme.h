@@ -2,7 +2,7 @@
 #pragma once
 
 // Trireme's public headers, in reading order: errors; ranks and the calls between them; data; what
-// a module needs; gradients, optimizers and sharding; and the engine that combines all of it.
+// a module needs; gradients, optimizers and sharding; and the engine and the trainer that combine all of it.
 // clang-format off
 #include "trireme/base/error.h"                       // errors, classified by what you can do next
 
@@ -65,4 +65,5 @@
 #include "trireme/shard/offload/offload_params.h"     // tensors kept in a file
 
 #include "trireme/train/engine.h"                     // DeepSpeed's engine: a module and a ds_config.json
+#include "trireme/train/train_main.h"                 // your own model with all that `trireme train` has
 // clang-format on

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -58,5 +59,15 @@ struct MainProgram {
 /// the log level is info. Call it first in main(): what was done before it is done again in every
 /// rank.
 TRIREME_API int train_main(int argc, char** argv, const MainProgram& program);
+
+/// A program (train/program/program.h) as main() runs it. `make` is called once for its keys and
+/// once on each rank.
+TRIREME_API MainProgram main_program(std::function<std::unique_ptr<Program>()> make);
+
+///   int main(int argc, char** argv) { return trireme::train_main<MyProgram>(argc, argv); }
+template <class MyProgram>
+int train_main(int argc, char** argv) {
+  return train_main(argc, argv, main_program([] { return std::make_unique<MyProgram>(); }));
+}
 
 }  // namespace trireme

@@ -22,6 +22,9 @@ int main(int argc, char** argv) {
   if (!kHasThread) return 1;
   trireme::MainProgram program;
   program.purpose = "Train what this program is for.";
-  program.train = trireme::train;
+  program.train = [](const trireme::Config& config, trireme::Group group,
+                     const trireme::TrainOptions& options) {
+    return trireme::train(config, std::move(group), options);
+  };
   return trireme::train_main(argc, argv, program);
 }

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/train_main.h"
+
+namespace trireme {
+
+MainProgram main_program(std::function<std::unique_ptr<Program>()> make) {
+  KeyTable keys = KeyTable::built_in_copy();
+  make()->keys(keys);
+  const auto table = std::make_shared<const KeyTable>(std::move(keys));
+  MainProgram main;
+  main.load = [table](const ConfigInputs& inputs) { return Config::load(inputs, table); };
+  main.load_resolved = [table](std::string_view text) { return load_resolved(text, table); };
+  main.train = [make](const Config& config, Group group, const TrainOptions& options) {
+    const std::unique_ptr<Program> program = make();
+    return train(*program, config, std::move(group), options);
+  };
+  return main;
+}
+
+}  // namespace trireme
