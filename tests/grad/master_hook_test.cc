@@ -61,13 +61,13 @@ TEST(grad_apart_hook, gradients_stay_on_their_rank_or_among_the_near_ones) {
     Group near = g.split(g.rank() / 2);
     Small plain = make(3), own = make(3), pair = make(3), alone = make(3), two = make(3);
     backward(plain, {}, g);
-    backward(own, apart_hook([&] { return apart; }, near), g);
+    backward(own, local_sgd_hook([&] { return apart; }, near), g);
     expect(same_gradients(plain, own), "together they are of all");
     apart = true;
-    backward(own, apart_hook([&] { return apart; }), g);
+    backward(own, local_sgd_hook([&] { return apart; }), g);
     alone->forward(input(4) + g.rank()).pow(2).mean().backward();
     expect(same_gradients(own, alone), "apart each has its own");
-    backward(pair, apart_hook([&] { return apart; }, near), g);
+    backward(pair, local_sgd_hook([&] { return apart; }, near), g);
     backward(two, {}, near);
     // Other ranks' inputs: the near group's numbers are 0 and 1.
     two->zero_grad();

@@ -129,7 +129,8 @@ TEST(parity_local_sgd, a_loop_of_one_s_own_equals_the_serial_simulation) {
     for (const auto& item : net->named_parameters())
       parameters.emplace_back(item.key(), item.value());
     auto averager = average_periodically(parameters, g, {.period = kPeriod});
-    DistributedDataParallel ddp(net, g, {.hook = apart_hook([&] { return averager->apart(); })});
+    DistributedDataParallel ddp(net, g,
+                                {.hook = local_sgd_hook([&] { return averager->apart(); })});
     torch::optim::SGD sgd(net->parameters(), options);
     for (int s = 0; s < kSteps; ++s) {
       step(net, sgd, s, g.rank());

@@ -83,8 +83,8 @@ class TRIREME_API Backend {
   }
   /// Null: nobody else needs to be moved.
   const std::shared_ptr<ProgressGroup>& progress_group() const { return progress_group_; }
-  /// completed(), for who waits by asking.
-  bool completed_with_crew(Token token) {
+  /// completed(), for callers that wait by polling: the others make progress meanwhile.
+  bool completed_with_progress(Token token) {
     return completed(token) ||
            (progress_group_ && progress_group_->progress_others() && completed(token));
   }

@@ -93,7 +93,7 @@ bool Work::is_completed() {
       if (!part.is_completed()) return false;
     if (compound_->rest && !compound_->done) return false;
   }
-  return !backend_ || !token_.kind || backend_->completed_with_crew(token_);
+  return !backend_ || !token_.kind || backend_->completed_with_progress(token_);
 }
 int Work::source() {
   if (token_.kind == 0 && token_.peer >= 0) return token_.peer;

@@ -21,7 +21,7 @@ namespace trireme {
 /// are reduced over all ranks (post-local SGD); apart() says when that is over:
 ///
 ///   auto averager = average_periodically(parameters, world, {.period = 8, .start_step = 100});
-///   CommHook hook = apart_hook([&] { return averager->apart(); });
+///   CommHook hook = local_sgd_hook([&] { return averager->apart(); });
 ///   DistributedDataParallel ddp(net, world, {.hook = hook});
 ///   loop: backward, optimizer.step(), averager->step();
 ///

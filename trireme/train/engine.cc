@@ -154,7 +154,8 @@ void Engine::backward(const at::Tensor& loss) {
   impl_->loss.sum += loss.item<double>();
   impl_->loss.weight += 1;
   run.gradients->tell(impl_->loss, 0);
-  told_to_all(run, [&] { run.scaling->scale(loss.reshape({}).to(at::kFloat)).backward(); });
+  abort_group_on_error(run,
+                       [&] { run.scaling->scale(loss.reshape({}).to(at::kFloat)).backward(); });
   for (const auto& feature : run.features)
     feature->micro_batch_done(run.gradients->parameters(), 1);
   impl_->begun = false;
@@ -166,7 +167,7 @@ void Engine::step() {
   if (!is_gradient_accumulation_boundary()) return;
   impl_->micro = 0;
   impl_->last = finish_step(impl_->run);
-  told_to_all(impl_->run, [&] { impl_->report->step(impl_->run, impl_->last); });
+  abort_group_on_error(impl_->run, [&] { impl_->report->step(impl_->run, impl_->last); });
 }
 
 bool Engine::is_gradient_accumulation_boundary() const { return impl_->whole(); }

@@ -47,13 +47,13 @@ void compute(Run& run, const Batch& batch, int stop_asked, size_t& i) {
 
 void forward_backward(Run& run, const Batch& batch, int stop_asked) {
   Span span("compute", "forward and backward");
-  told_to_all(run, [&] {
+  abort_group_on_error(run, [&] {
     run.out_of_memory->run(
         run, batch, [&](const Batch& part, size_t& at) { compute(run, part, stop_asked, at); });
   });
 }
 
-void told_to_all(Run& run, const std::function<void()>& own_computation) {
+void abort_group_on_error(Run& run, const std::function<void()>& own_computation) {
   auto tell = [&](const std::string& what) {
     run.world().abort(
         fmt::format("rank {} failed in step {}: {}", run.world().rank(), run.step + 1, what));

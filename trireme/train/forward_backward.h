@@ -16,6 +16,6 @@ int contributions(const Run& run, const Batch& batch);
 /// and micro-batches does not show. The loss, and stop_asked, ride with the gradients.
 void forward_backward(Run& run, const Batch& batch, int stop_asked = 0);
 /// What goes wrong in one rank's own computation ends the step for all, with its words.
-void told_to_all(Run& run, const std::function<void()>& own_computation);
+void abort_group_on_error(Run& run, const std::function<void()>& own_computation);
 
 }  // namespace trireme

@@ -105,7 +105,7 @@ class EachCallChecked final : public ComparingBackend {
     WaitWatch::Ended ended;
     try {
       ended = watch_->await(
-          what, [&] { return token.kind == 0 || inner_->completed_with_crew(token); }, timeout);
+          what, [&] { return token.kind == 0 || inner_->completed_with_progress(token); }, timeout);
     } catch (const Mismatch& e) {  // another rank knew it first, or the backend sees who left
       if (const auto left = watch_->who_left(what)) mismatch(*left, what.ranks.front());
       watch_->end_all(e.what());

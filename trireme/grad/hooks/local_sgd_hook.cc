@@ -5,7 +5,7 @@
 
 namespace trireme {
 
-CommHook apart_hook(std::function<bool()> apart, Group near, CommHook together) {
+CommHook local_sgd_hook(std::function<bool()> apart, Group near, CommHook together) {
   return [apart = std::move(apart), near = std::move(near), together = std::move(together)](
              Group& group, GradBucket& bucket, ReduceOp op) mutable {
     if (!apart())

@@ -14,7 +14,7 @@ namespace trireme {
 /// returns true, only within `near` (the ranks of a host, say), or not at all if `near` is empty.
 /// It is called once per bucket in every round and must return the same on all ranks. The mean of a
 /// bare DDP, or the sum, is then over the ranks of `near`. Source: torch's post_localSGD_hook.
-TRIREME_API CommHook apart_hook(std::function<bool()> apart, Group near = {},
-                                CommHook together = {});
+TRIREME_API CommHook local_sgd_hook(std::function<bool()> apart, Group near = {},
+                                    CommHook together = {});
 
 }  // namespace trireme

@@ -71,7 +71,7 @@ class Averaged final : public GradientSyncStrategy {
   }
 
   CommHook hook() override {
-    return apart_hook([this] { return averager_->apart(); }, near_group_);
+    return local_sgd_hook([this] { return averager_->apart(); }, near_group_);
   }
 
   void attach(const NamedTensors& parameters, const NamedTensors& buffers) override {

@@ -122,7 +122,7 @@ StepReport Trainer::Impl::update(const std::string& name, const Batch& batch, co
   part.loss = loss;
   part.sums.clear();
   Group dp = part.run.data_parallel();
-  told_to_all(part.run, [&] { part.factors = factors_of(program, batch, dp); });
+  abort_group_on_error(part.run, [&] { part.factors = factors_of(program, batch, dp); });
   StepReport report;
   {
     const OthersAreConstants constants(parts, part);
