@@ -33,9 +33,9 @@ bool runs(const KeyInfo& key) { return key.status == KeyStatus::supported && key
 // What the command reads before ranks start, or in their main(): key or keys, and the file.
 const std::map<std::string, const char*> kBeforeTraining = {
     {"generate.*", "cli/generate_verb.cc"},
-    {"device", "cli/refusals.cc"},
-    {"comm.across", "cli/worker/options.cc"},
-    {"comm.check", "cli/worker/options.cc"},
+    {"device", "trireme/front/refusals.cc"},
+    {"comm.across", "trireme/train/rank/group_options.cc"},
+    {"comm.check", "trireme/train/rank/group_options.cc"},
 };
 
 /// Another key applies only with a value of this one, or there is one value alone to choose.
@@ -89,7 +89,7 @@ std::map<std::string, std::string> members_of_keys() {
 std::string sources_of_readers() {
   std::string all;
   for (const char* top : {"trireme/train", "trireme/planner", "trireme/config/rules",
-                          "trireme/grad/compression", "cli"})
+                          "trireme/grad/compression", "trireme/front", "cli"})
     for (const auto& entry :
          std::filesystem::recursive_directory_iterator(std::string(TRIREME_SOURCE_DIR "/") + top))
       if (entry.path().extension() == ".cc") all += read_file(entry.path());
