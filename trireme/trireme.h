@@ -2,7 +2,8 @@
 #pragma once
 
 // Trireme's public headers, in reading order: errors; ranks and the calls between them; data; what
-// a module needs; gradients, optimizers and sharding; and the engine and the trainer that combine all of it.
+// a module needs; gradients, optimizers and sharding; and the engine and the trainer that combine
+// all of it.
 // clang-format off
 #include "trireme/base/error.h"                       // errors, classified by what you can do next
 

@@ -17,7 +17,9 @@ namespace {
 
 int train_task(const Words& words) {
   MainProgram program;
-  program.train = train;
+  program.train = [](const Config& config, Group world, const TrainOptions& options) {
+    return train(config, std::move(world), options);
+  };
   program.built_in_model = true;
   return train_rank(words, program);
 }

@@ -276,15 +276,17 @@ TEST(train_program, a_torchscript_module_trains_at_every_stage) {
   PrivateFolder folder;
   script_file = write_script(folder);
   const Ran one =
-      on_threads<ScriptProgram>(1, config_for<ScriptProgram>({"optimizer.params.lr=0.002"}));
+      on_threads<ScriptProgram>(1, config_for<ScriptProgram>({"optimizer.params.lr=0.001"}), 30);
   EXPECT_EQ(one.weights[0].first, "script.w");
   EXPECT_NEAR(one.losses[0].at("all"), std::log(10), 0.3);
-  EXPECT_LT(one.losses.back().at("all"), one.losses[0].at("all"));
+  EXPECT_LT(one.losses.back().at("all"), 0.8 * one.losses[0].at("all"));
   for (const int stage : {0, 2, 3}) {
     const Ran two = on_threads<ScriptProgram>(
-        2, config_for<ScriptProgram>(
-               {"optimizer.params.lr=0.002", "zero_optimization.stage=" + std::to_string(stage)}));
-    EXPECT_LT(relative_distance(two.weights, one.weights), 1e-6) << stage;
+        2,
+        config_for<ScriptProgram>(
+            {"optimizer.params.lr=0.001", "zero_optimization.stage=" + std::to_string(stage)}),
+        30);
+    EXPECT_LT(relative_distance(two.weights, one.weights), 1e-5) << stage;
   }
   EXPECT_TRUE(has(refusal<ScriptProgram>({"training.activation_memory_mb=10"}),
                   "--set: training.activation_memory_mb is about the built-in models"));

@@ -12,8 +12,8 @@
 
 namespace trireme {
 
-/// The samples of one forward and backward on one rank: tensors whose first dimension is the sample.
-/// A tensor may be undefined where neither the source nor the loss uses it.
+/// The samples of one forward and backward on one rank: tensors whose first dimension is the
+/// sample. A tensor may be undefined where neither the source nor the loss uses it.
 struct TRIREME_API MicroBatch {
   at::Tensor input;   // [b, …]
   at::Tensor target;  // for the built-in models: [b] classes or [b, t] tokens (int64)

@@ -111,6 +111,20 @@ RunParts parts_of(Trainer::Impl& trainer, Trainer::Impl::Part& part,
 
 }  // namespace
 
+void check_no_built_in_keys(const Config& c) {
+  for (const KeyInfo& key : c.table().keys()) {
+    if (key.status != KeyStatus::supported || !key.alias_of.empty()) continue;
+    const bool theirs = key.path.starts_with("model.") || key.path.starts_with("generate.") ||
+                        (key.path.starts_with("data.") && key.path != "data.workers") ||
+                        key.path == "training.activation_memory_mb";
+    // A resolved configuration has every value, with the origin that it had.
+    check<UsageError>(!theirs || c.is_default(key.path) || c.origin(key.path) == "default",
+                      "{}: {} is about the built-in models, and this program brings its own: "
+                      "remove the key",
+                      c.origin(key.path), key.path);
+  }
+}
+
 void check_program_keys(const Config& c, const Sources& sources) {
   const auto training = c.section<TrainingSection>();
   const char* wants_data = "needs training data: return it from Program::data()";
@@ -130,22 +144,11 @@ void check_program_keys(const Config& c, const Sources& sources) {
            {"training.eval_every", !sources.held_out && training.eval_every > 0,
             "needs held-out data: return it from Program::data()"}})
     check<UsageError>(!r.asked, "{}: {} {}", c.origin(r.key), r.key, r.why);
-  // The built-in models' and data's, unless the program has put them to its own use.
-  for (const KeyInfo& key : c.table().keys()) {
-    if (key.status != KeyStatus::supported || !key.alias_of.empty()) continue;
-    const bool theirs = key.path.starts_with("model.") || key.path.starts_with("generate.") ||
-                        (key.path.starts_with("data.") && key.path != "data.workers") ||
-                        key.path == "training.activation_memory_mb";
-    check<UsageError>(
-        !theirs || c.is_default(key.path),
-        "{}: {} is about the built-in models, and this program brings its own: remove "
-        "the key",
-        c.origin(key.path), key.path);
-  }
 }
 
 std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& config, Group group) {
   const Sources sources = program.data(config);
+  check_no_built_in_keys(config);
   check_program_keys(config, sources);
   const std::vector<Piece> pieces = program.make(config);
   check_pieces(pieces);

@@ -82,7 +82,9 @@ std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& conf
 /// Of the model and the data that the configuration names.
 std::unique_ptr<Trainer::Impl> make_built_in_trainer(Program& program, const Config& config,
                                                      Group group);
-/// The keys that are given and that a program with its own model and data cannot serve.
+/// UsageError for a key about the built-in models or their data that is given.
+void check_no_built_in_keys(const Config& config);
+/// UsageError for what is asked for and needs training or held-out data that the program has not.
 void check_program_keys(const Config& config, const Sources& sources);
 
 }  // namespace trireme

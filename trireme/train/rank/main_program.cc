@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/program/trainer_impl.h"
 #include "trireme/train/train_main.h"
 
 namespace trireme {
@@ -8,7 +9,11 @@ MainProgram main_program(std::function<std::unique_ptr<Program>()> make) {
   make()->keys(keys);
   const auto table = std::make_shared<const KeyTable>(std::move(keys));
   MainProgram main;
-  main.load = [table](const ConfigInputs& inputs) { return Config::load(inputs, table); };
+  main.load = [table](const ConfigInputs& inputs) {
+    Config config = Config::load(inputs, table);
+    check_no_built_in_keys(config);  // before ranks start
+    return config;
+  };
   main.load_resolved = [table](std::string_view text) { return load_resolved(text, table); };
   main.train = [make](const Config& config, Group group, const TrainOptions& options) {
     const std::unique_ptr<Program> program = make();
