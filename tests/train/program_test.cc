@@ -367,6 +367,11 @@ TEST(train_program, what_is_wrong_is_said_in_a_sentence) {
   EXPECT_TRUE(has(refusal<BanditProgram>({"balance.mode=throughput"}, 2),
                   "balance.mode needs training data"));
 
+  for (const char* set : {"balance.mode=throughput", "comm.tune_buckets=true"})
+    EXPECT_TRUE(
+        has(refusal<RingGan>({set}, 2), "is for a program with one update, and this one has 2"))
+        << set;
+
   struct Twice final : DigitsProgram {
     Pieces make(const Config&) override {
       return {piece("a", [] { return SmallNet(784, 10); }),

@@ -101,12 +101,11 @@ int64_t recomputed_blocks(const Config& c, const ActivationQuestion& q) {
 
 }  // namespace
 
-MemoryPlan plan_memory(const Config& c, int ranks) {
+MemoryPlan plan_memory(const Config& c, int ranks, ModelShape model) {
   MemoryPlan plan;
   plan.batches = c.resolve_batches(ranks);
   plan.sharding = c.resolve_sharding(ranks);
-  const ModelGeometry geometry = geometry_of(c);
-  plan.model = model_shape(geometry);
+  plan.model = std::move(model);
   MemoryQuestion& q = plan.question;
   q.parameters = plan.model.parameters;
   q.optimizer = optimizer_of(c.section<OptimizerSection>());
@@ -116,7 +115,14 @@ MemoryPlan plan_memory(const Config& c, int ranks) {
   read_zero(c, &q);
   q.group_bytes = group_bytes(c, ranks);
   q.exchange_bytes = exchange_bytes(exchange_of(c, q, ranks), q.parameters);
+  plan.rank = rank_memory(q);
+  return plan;
+}
 
+MemoryPlan plan_memory(const Config& c, int ranks) {
+  const ModelGeometry geometry = geometry_of(c);
+  MemoryPlan plan = plan_memory(c, ranks, model_shape(geometry));
+  MemoryQuestion& q = plan.question;
   ActivationQuestion a{geometry, plan.batches.micro, q.compute_bytes ? 4 : q.weight_bytes, 0};
   plan.recomputed = a.recomputed = recomputed_blocks(c, a);
   plan.activations = activation_memory(a);

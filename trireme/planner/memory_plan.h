@@ -26,6 +26,9 @@ struct MemoryPlan {
 
 /// UsageError for what the configuration cannot be on so many ranks.
 TRIREME_API MemoryPlan plan_memory(const Config& config, int ranks);
+/// The same for a model that the configuration does not describe. Its activations are unknown: the
+/// plan has none.
+TRIREME_API MemoryPlan plan_memory(const Config& config, int ranks, ModelShape model);
 
 /// "4.58 MiB", "512 B".
 TRIREME_API std::string mebibytes(int64_t bytes);

@@ -10,6 +10,7 @@
 #include "trireme/comm/group.h"
 #include "trireme/config/config.h"
 #include "trireme/config/resolved.h"
+#include "trireme/planner/model_shape.h"
 #include "trireme/train/trainer.h"
 
 // A program of your own with what `trireme train` has: configuration files and --set, the launcher
@@ -32,6 +33,8 @@ struct MainProgram {
   std::function<Config(std::string_view)> load_resolved = [](std::string_view text) {
     return trireme::load_resolved(text);
   };
+  /// The model, for `PROGRAM summary`; empty: there is no such word.
+  std::function<ModelShape(const Config&)> shape = {};
   /// True: `train` builds the model and the data that model.* and data.* describe, so that what
   /// does not fit into memory or together can be refused beforehand.
   bool built_in_model = false;
@@ -45,6 +48,7 @@ struct MainProgram {
 ///   ./gan gan.json --resume
 ///   trireme run --nproc-per-node 2 ./gan gan.json --run-dir runs/gan
 ///   mpirun -n 2 ./gan gan.json --run-dir runs/gan
+///   ./gan summary gan.json --nproc-per-node 2
 ///
 /// The first call checks flags and configuration, takes the run folder, and starts this program
 /// again for each rank, with a first word of its own (and with threads, CPUs and core type set,

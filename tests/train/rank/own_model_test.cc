@@ -48,6 +48,22 @@ TEST_F(train_rank_own_model, trains_on_two_ranks_and_goes_on_where_it_ended) {
   EXPECT_EQ(last_step().at("step"), 40);
 }
 
+TEST_F(train_rank_own_model, summary_counts_its_pieces_and_the_memory_of_a_rank) {
+  Command plain = start({"summary", kGan, "--nproc-per-node", "2"});
+  ASSERT_EQ(plain.finish(std::chrono::seconds(60)), 0) << plain.err;
+  // generator: 8 × 64 + 64 + 64 × 2 + 2; critic: 2 × 64 + 64 + 64 + 1.
+  for (const char* part :
+       {"generator", "critic", "706", "257", "963", "Memory of each rank: 2 ranks"})
+    EXPECT_NE(plain.out.find(part), std::string::npos) << part << "\n" << plain.out;
+  Command other = start({"summary", kGan, "--set", "gan.noise=16"});
+  ASSERT_EQ(other.finish(std::chrono::seconds(60)), 0) << other.err;
+  EXPECT_NE(other.out.find("1.2 K"), std::string::npos) << other.out;
+  Command wrong = start({"summary", kGan, "--sett", "gan.noise=16"});
+  EXPECT_EQ(wrong.finish(std::chrono::seconds(60)), 2);
+  EXPECT_NE(wrong.err.find("summary: there is no flag --sett"), std::string::npos) << wrong.err;
+  EXPECT_EQ(start({"summary"}).finish(std::chrono::seconds(60)), 2);
+}
+
 TEST_F(train_rank_own_model, its_keys_are_checked_like_all_others) {
   for (const auto& [set, sentence] : std::vector<std::pair<std::string, std::string>>{
            {"gan.noise=0", "gan.noise"},

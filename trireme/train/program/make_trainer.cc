@@ -3,6 +3,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/config/sections/balance.h"
+#include "trireme/config/sections/comm.h"
 #include "trireme/config/sections/data_efficiency.h"
 #include "trireme/config/sections/precision.h"
 #include "trireme/config/sections/training.h"
@@ -50,6 +51,23 @@ Config with_sets(const Config& config, const std::vector<std::string>& sets) {
   if (sets.empty()) return config;
   auto table = std::make_shared<const KeyTable>(config.table());
   return Config::from_text("the program's update", config.to_json(), sets, table);
+}
+
+/// What follows one optimizer's steps, or keeps one file for them.
+void check_keys_of_one_update(const Config& c, const PrecisionPlan& precision, size_t updates) {
+  const auto comm = c.section<CommSection>();
+  struct Refusal {
+    const char* key;
+    bool asked;
+  };
+  for (const Refusal& r :
+       std::vector<Refusal>{{"fp16.emulate", precision.emulated()},
+                            {"balance.mode", c.section<BalanceSection>().mode != "none"},
+                            {"comm.tune_buckets", comm.tune_buckets},
+                            {"comm.buckets_file", comm.buckets_file.has_value()}})
+    check<UsageError>(
+        !r.asked, "{}: {} is for a program with one update, and this one has {}: remove the key",
+        c.origin(r.key), r.key, updates);
 }
 
 /// The total of a micro-batch's terms, each brought to the micro-batch's own weight.
@@ -154,11 +172,7 @@ std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& conf
   check_pieces(pieces);
   const std::vector<Update> updates = updates_of(program, config, pieces);
   const PrecisionPlan precision = plan_precision(config);
-  check<UsageError>(
-      updates.size() == 1 || !precision.emulated(),
-      "fp16.emulate computes with copies of one update's parameters, and this program "
-      "has {} updates: turn it off",
-      updates.size());
+  if (updates.size() > 1) check_keys_of_one_update(config, precision, updates.size());
   const auto seed = static_cast<uint64_t>(config.section<TrainingSection>().seed);
   auto trainer = std::make_unique<Trainer::Impl>(program, config, group);
   auto place = [&](const std::vector<const Piece*>& list, ProgramModel* model, Run* run) {

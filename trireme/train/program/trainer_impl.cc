@@ -177,6 +177,7 @@ std::vector<HeldOutSums::Sum> Trainer::Impl::evaluate() {
   Averaged one;
   for (auto& part : parts) one.emplace_back(*part->run.exchange);
   for (auto& part : parts) part->model->eval();
+  if (fixed) fixed->eval();
   HeldOutSums mine;
   for_held_out(first(), [&](const MicroBatch& micro, bool counts) {
     HeldOutSums sums;
@@ -194,6 +195,7 @@ std::vector<HeldOutSums::Sum> Trainer::Impl::evaluate() {
     for (const auto& s : sums.all()) mine.add(s.name, s.sum, s.weight);
   });
   for (auto& part : parts) part->model->train();
+  if (fixed) fixed->train();
   using Row = std::pair<std::string, std::pair<double, double>>;
   std::vector<Row> rows;
   for (const auto& s : mine.all()) rows.push_back({s.name, {s.sum, s.weight}});

@@ -1,8 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "trireme/tensor/tied_tensors.h"
 #include "trireme/train/program/trainer_impl.h"
 #include "trireme/train/train_main.h"
 
 namespace trireme {
+namespace {
+
+/// The pieces as the planner counts: each is a module, and a unit of its own.
+ModelShape shape_of(const std::vector<Piece>& pieces) {
+  check_pieces(pieces);
+  ModelShape shape;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const auto module = pieces[i].make().module;
+    ModuleShape row{pieces[i].path, module->name(), 0};
+    for (const auto& [name, p] : named_parameters(*module)) {
+      row.parameters += p.numel();
+      shape.parameters.push_back(
+          {pieces[i].path + "." + name, p.sizes().vec(), static_cast<int>(i) + 1});
+    }
+    shape.modules.push_back(std::move(row));
+  }
+  return shape;
+}
+
+}  // namespace
 
 MainProgram main_program(std::function<std::unique_ptr<Program>()> make) {
   KeyTable keys = KeyTable::built_in_copy();
@@ -15,6 +36,7 @@ MainProgram main_program(std::function<std::unique_ptr<Program>()> make) {
     return config;
   };
   main.load_resolved = [table](std::string_view text) { return load_resolved(text, table); };
+  main.shape = [make](const Config& config) { return shape_of(make()->make(config)); };
   main.train = [make](const Config& config, Group group, const TrainOptions& options) {
     const std::unique_ptr<Program> program = make();
     return train(*program, config, std::move(group), options);

@@ -11,6 +11,7 @@
 #include "trireme/base/standard_streams.h"
 #include "trireme/front/train_front.h"
 #include "trireme/train/rank/failure.h"
+#include "trireme/train/rank/own_summary.h"
 #include "trireme/train/rank/train_rank.h"
 
 namespace trireme {
@@ -32,7 +33,7 @@ Examples:
   {program} config.json --run-dir runs/first --metrics first.jsonl
   {program} config.json --resume                      # the newest run of this configuration
   {program} --resume runs/config/20261121-101500      # that run, as it was configured
-)";
+{summary})";
 
 /// This program's file, so that ranks run what is running here whatever the current folder and PATH
 /// are.
@@ -53,8 +54,12 @@ TrainFront front_of(const MainProgram& program, const std::string& typed) {
   front.program = typed;
   front.name = std::filesystem::path(typed).filename().string();
   front.example = typed + " config.json";
-  front.help =
-      fmt::format(kOwnHelp, fmt::arg("purpose", program.purpose), fmt::arg("program", typed));
+  front.help = fmt::format(
+      kOwnHelp, fmt::arg("purpose", program.purpose), fmt::arg("program", typed),
+      fmt::arg("summary", program.shape ? "  " + typed +
+                                              " summary config.json --nproc-per-node 8   # "
+                                              "parameters, and memory of each rank\n"
+                                        : ""));
   front.rank_command = [] { return Words{own_file(), kRankWord}; };
   front.load = program.load;
   front.built_in_model = program.built_in_model;
@@ -78,6 +83,8 @@ int train_main(int argc, char** argv, const MainProgram& program) {
     return rank_of(program, Words(argv + 2, argv + argc));
   const std::string typed = argc > 0 && *argv[0] ? argv[0] : "program";
   try {
+    if (argc > 1 && std::string(argv[1]) == "summary" && program.shape)
+      return own_summary(program, typed, Words(argv + 2, argv + argc));
     return train_front(front_of(program, typed), argc, argv);
   } catch (const std::bad_alloc&) {
     log_error("out of memory before anything was started: see 'ulimit -v' and 'free'");

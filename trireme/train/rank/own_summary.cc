@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/rank/own_summary.h"
+
+#include <fmt/core.h>
+
+#include <cstdio>
+
+#include "trireme/base/check.h"
+#include "trireme/launch/options.h"
+#include "trireme/planner/memory_plan.h"
+#include "trireme/planner/model_table.h"
+
+namespace trireme {
+namespace {
+
+constexpr char kHelp[] =
+    R"(Show the model's parameters and what each rank will hold in memory, before training.
+
+Usage: {program} summary CONFIG [CONFIG …] [--set KEY=VALUE] [--nproc-per-node N]
+
+The model is built once, in this process. Activations are not in the figures: they are known when a step has run.
+)";
+
+}  // namespace
+
+int own_summary(const MainProgram& program, const std::string& typed, const Words& words) {
+  std::vector<std::string> rest;
+  const auto options = launch::extract_run_options(words, &rest);
+  std::vector<std::string> files, sets;
+  for (size_t i = 0; i < rest.size(); ++i) {
+    const std::string& word = rest[i];
+    if (word == "-h" || word == "--help") {
+      std::fputs(fmt::format(kHelp, fmt::arg("program", typed)).c_str(), stdout);
+      return kExitDone;
+    }
+    if (word.rfind("--set=", 0) == 0) {
+      sets.push_back(word.substr(6));
+    } else if (word == "--set") {
+      check<UsageError>(i + 1 < rest.size(), "summary: --set needs a value");
+      sets.push_back(rest[++i]);
+    } else {
+      check<UsageError>(word.rfind("-", 0) != 0,
+                        "summary: there is no flag {}; '{} summary --help' lists them", word,
+                        typed);
+      files.push_back(word);
+    }
+  }
+  check<UsageError>(!files.empty(), "summary: name a configuration, as in '{} summary config.json'",
+                    typed);
+  const Config config = program.load(ConfigInputs::from(files, sets));
+  const MemoryPlan plan = plan_memory(config, options.nproc_per_node, program.shape(config));
+  std::string text = model_table(plan.model) + "\nMemory of each rank: " + plan.describe() +
+                     "; without activations\n\n";
+  for (const auto& [name, bytes] :
+       std::vector<std::pair<const char*, int64_t>>{{"weights", plan.rank.weights},
+                                                    {"gradients", plan.rank.gradients},
+                                                    {"optimizer", plan.rank.optimizer},
+                                                    {"buffers", plan.rank.buffers},
+                                                    {"total", plan.rank.total()}})
+    text += fmt::format("{:<12}{:>12}\n", name, mebibytes(bytes));
+  std::fputs(text.c_str(), stdout);
+  return kExitDone;
+}
+
+}  // namespace trireme
