@@ -45,12 +45,9 @@ DdpOptions for_first_names(const Group& group, DdpOptions o, const DdpTensors& t
 }
 
 const DdpTensors& synchronised(Group& group, const DdpTensors& t) {
-  verify_same(group, t.parameters, "parameter", t.tied);
-  verify_same(group, t.frozen, "frozen parameter", t.tied);
-  verify_same(group, t.buffers, "buffer", t.tied);
-  broadcast_tensors(group, t.parameters);
-  broadcast_tensors(group, t.frozen);
-  broadcast_tensors(group, t.buffers);
+  synchronise_module(
+      group, {{t.parameters, "parameter"}, {t.frozen, "frozen parameter"}, {t.buffers, "buffer"}},
+      t.tied);
   return t;
 }
 

@@ -68,4 +68,10 @@ void broadcast_tensors(Group& group, const NamedTensors& tensors, int root) {
   for (auto& w : works) w.wait();
 }
 
+void synchronise_module(Group& group, std::initializer_list<ModuleList> lists,
+                        const TiedNames& tied) {
+  for (const ModuleList& list : lists) verify_same(group, list.tensors, list.what, tied);
+  for (const ModuleList& list : lists) broadcast_tensors(group, list.tensors);
+}
+
 }  // namespace trireme

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -17,5 +18,12 @@ TRIREME_API void verify_same(Group& group, const NamedTensors& tensors, const st
                              const TiedNames& tied = {});
 /// Rank `root`'s values, written in place without touching version counters.
 TRIREME_API void broadcast_tensors(Group& group, const NamedTensors& tensors, int root = 0);
+/// Both, for the lists that make a module: all are compared before any is written.
+struct ModuleList {
+  const NamedTensors& tensors;
+  const char* what;  // "parameter", "buffer": for messages
+};
+TRIREME_API void synchronise_module(Group& group, std::initializer_list<ModuleList> lists,
+                                    const TiedNames& tied = {});
 
 }  // namespace trireme

@@ -48,12 +48,9 @@ ReplicatedParameters::ReplicatedParameters(const DdpTensors& t, ShardGroups grou
   NamedTensors stay = t.frozen;
   stay.insert(stay.end(), t.buffers.begin(), t.buffers.end());
   refuse_overlaps("sharding", t.parameters, stay);
-  verify_same(world, t.parameters, "parameter", t.tied);
-  verify_same(world, t.frozen, "frozen parameter", t.tied);
-  verify_same(world, t.buffers, "buffer", t.tied);
-  broadcast_tensors(world, t.parameters);
-  broadcast_tensors(world, t.frozen);
-  broadcast_tensors(world, t.buffers);
+  synchronise_module(
+      world, {{t.parameters, "parameter"}, {t.frozen, "frozen parameter"}, {t.buffers, "buffer"}},
+      t.tied);
 
   std::vector<FlatParameters*> flats;
   shared_ = options.share_weights;

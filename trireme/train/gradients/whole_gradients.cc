@@ -21,11 +21,8 @@
 namespace trireme {
 namespace {
 
-Group& synchronised(Group& group, const NamedTensors& parameters, const NamedTensors& buffers) {
-  verify_same(group, parameters, "parameter");
-  verify_same(group, buffers, "buffer");
-  broadcast_tensors(group, parameters);
-  broadcast_tensors(group, buffers);
+Group& with_same_model(Group& group, const NamedTensors& parameters, const NamedTensors& buffers) {
+  synchronise_module(group, {{parameters, "parameter"}, {buffers, "buffer"}});
   return group;
 }
 
@@ -35,7 +32,7 @@ class WholeGradients final : public Gradients {
                  GradientOptions o)
       : Gradients(std::move(parameters)),
         clips_own_(o.clips_own),
-        reducer_(parameters_, synchronised(group, parameters_, buffers),
+        reducer_(parameters_, with_same_model(group, parameters_, buffers),
                  {bucket_sizes_for(group, o.bucket_bytes, 0), ReduceOp::sum,
                   watch_.around(std::move(o.hook))}),
         tuning_(std::move(o.tuning)),
