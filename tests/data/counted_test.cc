@@ -228,7 +228,8 @@ TEST(data_counted, an_archive_of_a_newer_version_is_refused) {
   std::stringstream file;
   out.save_to(file);
   DistributedSampler sampler(40, 2, 1);
-  EXPECT_NE(refusal([&] { load(sampler, file.str()); }).find("newer version"), std::string::npos);
+  EXPECT_NE(refusal([&] { load(sampler, file.str()); }).find("a version newer than 2"),
+            std::string::npos);
 }
 
 }  // namespace counted_test

@@ -158,7 +158,10 @@ TEST(data_share_deal, a_wrong_change_is_refused) {
   deal.change(5, {20, 4});
   EXPECT_TRUE(has(refusal([&] { deal.change(9, {20, 5}); }), "24 samples to 2 ranks"));
   EXPECT_TRUE(has(refusal([&] { deal.change(9, {20, 2, 2}); }), "to 3"));
-  EXPECT_TRUE(has(refusal([&] { deal.change(4, {12, 12}); }), "behind one from step 5"));
+  EXPECT_TRUE(has(refusal([&] {
+                    deal.change(4, {12, 12});
+                  }),
+                  "a deal from step 4 was added after one from step 5"));
   EXPECT_TRUE(has(refusal([&] { deal.range(0, 2); }), "no rank 2"));
 }
 

@@ -279,7 +279,7 @@ TEST(train_program, a_torchscript_module_trains_at_every_stage) {
       on_threads<ScriptProgram>(1, config_for<ScriptProgram>({"optimizer.params.lr=0.001"}), 30);
   EXPECT_EQ(one.weights[0].first, "script.w");
   EXPECT_NEAR(one.losses[0].at("all"), std::log(10), 0.3);
-  EXPECT_LT(one.losses.back().at("all"), 0.8 * one.losses[0].at("all"));
+  EXPECT_LT(one.losses.back().at("all"), 0.9 * one.losses[0].at("all"));
   for (const int stage : {0, 2, 3}) {
     const Ran two = on_threads<ScriptProgram>(
         2,
