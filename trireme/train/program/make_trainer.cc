@@ -130,13 +130,15 @@ RunParts parts_of(Trainer::Impl& trainer, Trainer::Impl::Part& part,
 }  // namespace
 
 void check_no_built_in_keys(const Config& c) {
+  // A run's config.json has every value: what says nothing is what equals the default.
+  const Config defaults =
+      Config::from_text("defaults", "{}", {}, std::make_shared<const KeyTable>(c.table()));
   for (const KeyInfo& key : c.table().keys()) {
     if (key.status != KeyStatus::supported || !key.alias_of.empty()) continue;
     const bool theirs = key.path.starts_with("model.") || key.path.starts_with("generate.") ||
                         (key.path.starts_with("data.") && key.path != "data.workers") ||
                         key.path == "training.activation_memory_mb";
-    // A resolved configuration has every value, with the origin that it had.
-    check<UsageError>(!theirs || c.is_default(key.path) || c.origin(key.path) == "default",
+    check<UsageError>(!theirs || c.value_text(key.path) == defaults.value_text(key.path),
                       "{}: {} is about the built-in models, and this program brings its own: "
                       "remove the key",
                       c.origin(key.path), key.path);
