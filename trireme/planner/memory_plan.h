@@ -21,7 +21,7 @@ struct MemoryPlan {
   RankMemory rank;
   /// "ZeRO-2 over 4 ranks, AdamW, bfloat16 with float32 masters, 8 samples at once, 3 of 6 blocks
   /// recomputed".
-  std::string describe() const;
+  TRIREME_API std::string describe() const;
 };
 
 /// UsageError for what the configuration cannot be on so many ranks.
