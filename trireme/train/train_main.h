@@ -10,12 +10,13 @@
 #include "trireme/comm/group.h"
 #include "trireme/config/config.h"
 #include "trireme/config/resolved.h"
-#include "trireme/planner/model_shape.h"
 #include "trireme/train/trainer.h"
 
 // A program of your own with what `trireme train` has: configuration files and --set, the launcher
 // and its flags, the run folder, --resume, checkpoints on Ctrl-C.
 namespace trireme {
+
+struct ModelShape;  // planner/model_shape.h
 
 /// A whole run on one rank; every rank calls it. What it returns decides the exit code, and
 /// TrainOptions::stop_asked, say, built and run_dir are to be used as train() uses them.
