@@ -55,7 +55,7 @@ struct Gan : Program {
   }
   std::vector<Update> updates(const Config& config) override {
     const double lr = config.section<GanSection>().critic_lr;
-    return {{"critic", {"critic"}, {"optimizer.params.lr=" + std::to_string(lr)}},
+    return {{"critic", {"critic"}, {set_key("optimizer.params.lr", lr)}},
             {"generator", {"generator"}}};
   }
   LossTerms loss(Network& net,

@@ -193,6 +193,25 @@ TEST(train_program, a_gan_is_the_same_under_every_stage_and_its_rates_are_its_ow
         2, config_for<RingGan>({"zero_optimization.stage=" + std::to_string(stage)}), 4);
     EXPECT_LT(relative_distance(ran.weights, plain.weights), 1e-6) << stage;
   }
+  struct TwoKinds final : RingGan {
+    std::vector<Update> updates(const Config&) override {
+      return {{"critic", {"critic"}, {"optimizer.type=SGD", set_key("optimizer.params.lr", 3e-9)}},
+              {"generator", {"generator"}}};
+    }
+  };
+  const Config adam = config_for<TwoKinds>(
+      {}, R"({"train_batch_size": 16, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3,
+           "betas": [0.5, 0.9]}}})");
+  const Ran two_kinds = on_threads<TwoKinds>(2, adam, 2);
+  for (size_t i = 0; i < two_kinds.weights.size(); ++i) {
+    const auto& [name, w] = two_kinds.weights[i];
+    const double moved = (w - two_kinds.before[i].second).abs().max().item<double>();
+    // SGD's first steps are its rate times the gradient, AdamW's are the rate.
+    if (name.starts_with("critic."))
+      EXPECT_LT(moved, 1e-7) << name;
+    else
+      EXPECT_GT(moved, 5e-4) << name;
+  }
   const Ran still = on_threads<RingGan>(2, config_for<RingGan>({"gan.critic_lr=0"}), 2);
   for (size_t i = 0; i < still.weights.size(); ++i)
     EXPECT_EQ(still.weights[i].second.equal(still.before[i].second),

@@ -85,7 +85,7 @@ struct RingGan : Program {
   }
   std::vector<Update> updates(const Config& config) override {
     const double lr = config.section<Section>().critic_lr;
-    return {{"critic", {"critic"}, {"optimizer.params.lr=" + std::to_string(lr)}},
+    return {{"critic", {"critic"}, {set_key("optimizer.params.lr", lr)}},
             {"generator", {"generator"}}};
   }
   Sources data(const Config&) override { return {std::make_shared<Ring>(), nullptr, "ring 512"}; }

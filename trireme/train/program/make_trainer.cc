@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "trireme/base/check.h"
 #include "trireme/config/sections/balance.h"
@@ -50,7 +51,30 @@ std::vector<Update> updates_of(Program& program, const Config& config,
 Config with_sets(const Config& config, const std::vector<std::string>& sets) {
   if (sets.empty()) return config;
   auto table = std::make_shared<const KeyTable>(config.table());
-  return Config::from_text("the program's update", config.to_json(), sets, table);
+  // What the update's own choices make meaningless (the betas of another optimizer) is no mistake.
+  std::vector<std::string> choices;
+  for (const std::string& set : sets)
+    for (const KeyInfo& key : table->keys())
+      if (("|" + key.when).find("|" + set.substr(0, set.find('=') + 1)) != std::string::npos) {
+        choices.push_back(set);
+        break;
+      }
+  const Config chosen = Config::from_text("the program's update", "{}", choices, table);
+  nlohmann::json values = nlohmann::json::parse(config.to_json());
+  for (const KeyInfo& key : table->keys()) {
+    if (key.status != KeyStatus::supported || key.when.empty() || !config.applies(key.path))
+      continue;
+    const bool concerned = std::any_of(choices.begin(), choices.end(), [&](const std::string& set) {
+      return ("|" + key.when).find("|" + set.substr(0, set.find('=') + 1)) != std::string::npos;
+    });
+    if (!concerned || chosen.applies(key.path)) continue;
+    nlohmann::json* here = &values;
+    const std::vector<std::string> parts = split_words(key.path, '.');
+    for (size_t i = 0; here && i + 1 < parts.size(); ++i)
+      here = here->contains(parts[i]) ? &(*here)[parts[i]] : nullptr;
+    if (here) here->erase(parts.back());
+  }
+  return Config::from_text("the program's update", values.dump(), sets, table);
 }
 
 /// What follows one optimizer's steps, or keeps one file for them.

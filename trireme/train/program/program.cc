@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/program/program.h"
 
+#include <fmt/core.h>
+
 #include "trireme/train/trainer.h"
 
 namespace trireme {
 
 Program::~Program() = default;
+
+std::string set_key(const std::string& path, double value) {
+  return fmt::format("{}={}", path, value);
+}
 
 void Program::step(Trainer& trainer) { trainer.update("all", trainer.next_batch()); }
 

@@ -36,9 +36,12 @@ struct Sources {
 struct Update {
   std::string name;
   std::vector<std::string> pieces;  // their paths
-  /// "optimizer.params.lr=0.0004": set for this one on top of the configuration.
+  /// "optimizer.type=SGD", set_key("optimizer.params.lr", lr): set for this one on top of the
+  /// configuration. Values of the configuration that mean nothing beside them are left out.
   std::vector<std::string> sets = {};
 };
+/// "path=value", with all digits that the value has (std::to_string() keeps six behind the point).
+TRIREME_API std::string set_key(const std::string& path, double value);
 
 /// Each term of a loss: its name, and its sum over the micro-batch, a scalar.
 using LossTerms = std::vector<std::pair<std::string, at::Tensor>>;
