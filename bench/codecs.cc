@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "trireme/base/clock.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 #include "trireme/grad/compression/compression.h"
-#include "trireme/tensor/random.h"
+#include "trireme/tensor/random/random.h"
 
 using namespace trireme;
 

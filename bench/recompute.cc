@@ -17,8 +17,8 @@
 #include "trireme/base/clock.h"
 #include "trireme/models/gpt.h"
 #include "trireme/tensor/live_bytes.h"
-#include "trireme/tensor/random.h"
-#include "trireme/tensor/recompute_plan.h"
+#include "trireme/tensor/random/random.h"
+#include "trireme/tensor/recompute/recompute_plan.h"
 #include "trireme/tensor/torch_compat.h"
 
 using namespace trireme;

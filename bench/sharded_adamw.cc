@@ -16,7 +16,7 @@
 
 #include "bench/foreign_load.h"
 #include "trireme/base/clock.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/shard/shard_plan.h"
 

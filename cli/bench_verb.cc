@@ -13,9 +13,9 @@
 #include "cli/worker_program.h"
 #include "trireme/base/check.h"
 #include "trireme/front/start_ranks.h"
+#include "trireme/launch/flags/options.h"
 #include "trireme/launch/job_plan.h"
 #include "trireme/launch/launch.h"
-#include "trireme/launch/options.h"
 #include "trireme/rendezvous/rank_env.h"
 
 namespace trireme {

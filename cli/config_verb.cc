@@ -14,7 +14,7 @@
 #include "trireme/config/key_table.h"
 #include "trireme/config/report.h"
 #include "trireme/front/refusals.h"
-#include "trireme/launch/options.h"
+#include "trireme/launch/flags/options.h"
 
 namespace trireme {
 namespace {

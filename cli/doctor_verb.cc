@@ -12,8 +12,8 @@
 #include "trireme/base/file.h"
 #include "trireme/base/log.h"
 #include "trireme/front/start_ranks.h"
-#include "trireme/launch/options.h"
-#include "trireme/launch/text.h"
+#include "trireme/launch/flags/options.h"
+#include "trireme/launch/flags/text.h"
 #include "trireme/rendezvous/rank_env.h"
 
 namespace trireme {

@@ -12,8 +12,8 @@
 #include "cli/verbs.h"
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
-#include "trireme/base/standard_streams.h"
-#include "trireme/launch/text.h"
+#include "trireme/base/process/standard_streams.h"
+#include "trireme/launch/flags/text.h"
 
 namespace trireme {
 namespace {

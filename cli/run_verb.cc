@@ -3,7 +3,7 @@
 
 #include "cli/verbs.h"
 #include "trireme/front/start_ranks.h"
-#include "trireme/launch/options.h"
+#include "trireme/launch/flags/options.h"
 
 namespace trireme {
 namespace {

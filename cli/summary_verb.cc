@@ -12,7 +12,7 @@
 #include "trireme/base/file.h"
 #include "trireme/front/host_memory.h"
 #include "trireme/front/start_ranks.h"
-#include "trireme/launch/options.h"
+#include "trireme/launch/flags/options.h"
 #include "trireme/planner/memory_plan.h"
 #include "trireme/planner/model_table.h"
 

@@ -7,7 +7,7 @@
 // clang-format off
 #include "trireme/base/error.h"                       // errors, classified by what you can do next
 
-#include "trireme/comm/run.h"                         // init_process_group, run_threads, spawn
+#include "trireme/comm/start/run.h"                         // init_process_group, run_threads, spawn
 #include "trireme/comm/group.h"                       // groups of ranks and their collectives
 #include "trireme/comm/functional.h"                  // differentiable collectives
 #include "trireme/comm/objects.h"                     // collectives for typed C++ values
@@ -25,13 +25,13 @@
 #include "trireme/data/global_batch.h"                // the samples of a step on any number of ranks
 #include "trireme/data/loader.h"                      // batches prepared ahead of time
 
-#include "trireme/tensor/random.h"                    // random tensors that depend only on a key
+#include "trireme/tensor/random/random.h"                    // random tensors that depend only on a key
 #include "trireme/layers/dropout.h"                   // dropout with the same mask on any number of ranks
-#include "trireme/tensor/stock_random.h"              // finds modules that draw from LibTorch's generator
+#include "trireme/tensor/random/stock_random.h"              // finds modules that draw from LibTorch's generator
 #include "trireme/layers/sync_batch_norm.h"           // BatchNorm over the samples of all ranks
 #include "trireme/tensor/tied_tensors.h"              // a module's parameters, each listed once
 #include "trireme/tensor/autocast.h"                  // mixed precision within a scope
-#include "trireme/tensor/recompute.h"                 // activations that are recomputed in backward
+#include "trireme/tensor/recompute/recompute.h"                 // activations that are recomputed in backward
 
 #include "trireme/grad/ddp.h"                         // data parallelism: gradients reduced during backward
 #include "trireme/grad/join.h"                        // ranks with fewer batches than others
@@ -47,13 +47,13 @@
 #include "trireme/grad/hooks/master_hook.h"           // gradients collected on one rank
 #include "trireme/grad/hooks/adasum_hook.h"           // gradients combined by adaptive summation
 #include "trireme/grad/hooks/local_sgd_hook.h"        // gradients that stay on their rank
-#include "trireme/optim/model_averaging.h"            // local SGD and DiLoCo: weights averaged now and then
+#include "trireme/optim/averaging/model_averaging.h"            // local SGD and DiLoCo: weights averaged now and then
 
 #include "trireme/optim/grad_scaler.h"                // dynamic loss scaling, decided once for all ranks
 #include "trireme/optim/clip.h"                       // gradient clipping by norm or by value
 #include "trireme/optim/optimizer.h"                  // SGD, AdamW, Lion, RMSprop, Adagrad, LARS, LAMB, Adafactor
-#include "trireme/optim/lr_schedule.h"                // the learning rate as a function of the step
-#include "trireme/optim/torch_schedulers.h"           // torch.optim.lr_scheduler: StepLR … ChainedScheduler
+#include "trireme/optim/schedule/lr_schedule.h"                // the learning rate as a function of the step
+#include "trireme/optim/schedule/torch_schedulers.h"           // torch.optim.lr_scheduler: StepLR … ChainedScheduler
 #include "trireme/optim/master_weights.h"             // optimizers for half-precision parameters
 #include "trireme/optim/host_optimizer.h"             // optimizer state in host memory for parameters on a GPU
 
@@ -61,7 +61,7 @@
 #include "trireme/shard/fully_shard.h"                // ZeRO stage 3: blocks that are whole only while they compute
 #include "trireme/shard/sharded_optimizer.h"          // torch::optim optimizers on shards
 #include "trireme/shard/shard_file.h"                 // parameter shards kept in a file
-#include "trireme/shard/parameter_home.h"             // parameters that are in memory only during a step
+#include "trireme/shard/parameter_pager.h"             // parameters that are in memory only during a step
 #include "trireme/shard/offload/offload_optimizer.h"  // optimizer state kept in a file
 #include "trireme/shard/offload/offload_params.h"     // tensors kept in a file
 

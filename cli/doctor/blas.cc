@@ -6,7 +6,7 @@
 #include "cli/doctor/advice.h"
 #include "cli/doctor/sections.h"
 #include "trireme/base/clock.h"
-#include "trireme/launch/blas_probe.h"
+#include "trireme/launch/machine/blas_probe.h"
 
 namespace trireme::doctor {
 

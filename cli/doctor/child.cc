@@ -11,7 +11,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/fd.h"
-#include "trireme/launch/process.h"
+#include "trireme/launch/process/process.h"
 #include "trireme/launch/worker_env.h"
 
 namespace trireme::doctor {

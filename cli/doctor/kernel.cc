@@ -14,8 +14,8 @@
 #include "cli/doctor/sections.h"
 #include "trireme/base/check.h"
 #include "trireme/base/fd.h"
-#include "trireme/launch/proc_text.h"
-#include "trireme/launch/text.h"
+#include "trireme/launch/flags/text.h"
+#include "trireme/launch/process/proc_text.h"
 
 namespace trireme::doctor {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "cli/doctor/advice.h"
 #include "cli/doctor/sections.h"
-#include "trireme/launch/proc_text.h"
+#include "trireme/launch/process/proc_text.h"
 
 namespace trireme::doctor {
 namespace {

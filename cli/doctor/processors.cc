@@ -4,8 +4,8 @@
 #include <set>
 
 #include "cli/doctor/sections.h"
-#include "trireme/launch/proc_text.h"
-#include "trireme/launch/text.h"
+#include "trireme/launch/flags/text.h"
+#include "trireme/launch/process/proc_text.h"
 
 namespace trireme::doctor {
 

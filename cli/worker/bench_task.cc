@@ -6,8 +6,8 @@
 #include "cli/worker/bench_tune.h"
 #include "cli/worker/tasks.h"
 #include "trireme/base/check.h"
-#include "trireme/comm/run.h"
-#include "trireme/launch/cpu.h"
+#include "trireme/comm/start/run.h"
+#include "trireme/launch/machine/cpu.h"
 #include "trireme/mesh/mesh.h"
 
 // trireme bench: makes the ranks' groups and hands them to bench_run.

@@ -7,7 +7,7 @@
 #include "cli/worker/tasks.h"
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
-#include "trireme/base/standard_streams.h"
+#include "trireme/base/process/standard_streams.h"
 #include "trireme/train/rank/failure.h"
 #include "trireme/train/rank/train_rank.h"
 #include "trireme/train/trainer.h"

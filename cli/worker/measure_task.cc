@@ -9,9 +9,9 @@
 #include "trireme/base/file.h"
 #include "trireme/base/rank_label.h"
 #include "trireme/comm/objects.h"
-#include "trireme/comm/run.h"
-#include "trireme/train/measure_memory.h"
+#include "trireme/comm/start/run.h"
 #include "trireme/train/rank/out_of_memory.h"
+#include "trireme/train/setup/measure_memory.h"
 
 namespace trireme {
 

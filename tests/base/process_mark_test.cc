@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/base/process_mark.h"
+#include "trireme/base/process/process_mark.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/base/signals.h"
+#include "trireme/base/process/signals.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

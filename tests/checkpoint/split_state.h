@@ -14,7 +14,7 @@
 
 #include "tests/checkpoint/test_state.h"
 #include "trireme/checkpoint/sharded_writer.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 
 // State that is split over ranks as ZeRO does it, for the tests of this folder.
 namespace trireme::test {

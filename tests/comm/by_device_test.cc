@@ -6,9 +6,9 @@
 
 #include "tests/support/conformance.h"
 #include "trireme/base/check.h"
-#include "trireme/comm/local/host.h"
+#include "trireme/comm/local/host/host.h"
 #include "trireme/comm/registry.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 
 namespace by_device_test {
 

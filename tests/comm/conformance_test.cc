@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "tests/support/backends.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 
 namespace conformance_test {
 

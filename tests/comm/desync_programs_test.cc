@@ -12,7 +12,7 @@
 #include "tests/support/ports.h"
 #include "tests/support/processes.h"
 #include "trireme/comm/registry.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 #include "trireme/rendezvous/rendezvous.h"
 #include "trireme/store/memory_store.h"
 

@@ -19,7 +19,7 @@
 #include "trireme/comm/flight/dump_reader.h"
 #include "trireme/comm/flight/verdict.h"
 #include "trireme/comm/registry.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 #include "trireme/comm/wrappers/recorded_backend.h"
 
 namespace desync_test {

@@ -7,7 +7,7 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/fake/traffic.h"
 #include "trireme/comm/registry.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 
 namespace fake_test {
 

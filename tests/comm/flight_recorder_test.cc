@@ -11,7 +11,7 @@
 #include "trireme/comm/flight/dump.h"
 #include "trireme/comm/flight/dump_reader.h"
 #include "trireme/comm/flight/verdict.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 
 namespace flight_recorder_test {
 

@@ -3,7 +3,7 @@
 
 #include "tests/support/backends.h"
 #include "tests/support/forked_group.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 
 namespace fork_test {
 

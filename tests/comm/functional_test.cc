@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "trireme/base/check.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 
 namespace functional_test {
 

@@ -15,7 +15,7 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/failpoint.h"
 #include "trireme/base/file.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 
 namespace gloo_processes_test {
 

@@ -11,7 +11,7 @@
 #include "tests/support/refusals.h"
 #include "trireme/base/check.h"
 #include "trireme/base/clock.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 #include "trireme/store/memory_store.h"
 
 namespace gloo_test {

@@ -7,7 +7,7 @@
 #include <atomic>
 
 #include "trireme/base/check.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 
 namespace group_test {
 

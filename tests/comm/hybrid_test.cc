@@ -10,7 +10,7 @@
 #include "tests/support/ports.h"
 #include "trireme/comm/hybrid/layout.h"
 #include "trireme/comm/registry.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 
 namespace hybrid_test {
 

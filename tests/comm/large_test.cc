@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "trireme/base/check.h"
-#include "trireme/comm/local/memory_room.h"
+#include "trireme/comm/local/host/memory_room.h"
 #include "trireme/comm/registry.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 
 namespace large_test {
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/check.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 
 namespace objects_test {
 

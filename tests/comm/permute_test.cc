@@ -11,7 +11,7 @@
 #include "trireme/base/check.h"
 #include "trireme/comm/fake/traffic.h"
 #include "trireme/comm/group.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 
 namespace permute_test {
 

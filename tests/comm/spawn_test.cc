@@ -8,7 +8,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/clock.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 
 namespace spawn_test {
 

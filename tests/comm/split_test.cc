@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "trireme/base/check.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 
 namespace split_test {
 

@@ -6,7 +6,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 #include "trireme/comm/wrappers/forwarding_backend.h"
 #include "trireme/comm/wrappers/tuned_backend.h"
 

@@ -8,7 +8,7 @@
 #include "tests/support/processes.h"
 #include "trireme/base/file.h"
 #include "trireme/comm/c10d/failure_monitor.h"
-#include "trireme/store/tcp_server.h"
+#include "trireme/store/server/tcp_server.h"
 #include "trireme/store/tcp_store.h"
 
 namespace watch_test {

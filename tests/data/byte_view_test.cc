@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/data/byte_view.h"
+#include "trireme/data/sources/byte_view.h"
 
 #include <gtest/gtest.h>
 

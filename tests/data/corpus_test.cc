@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/data/corpus.h"
+#include "trireme/data/sources/corpus.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

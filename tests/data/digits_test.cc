@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/data/digits.h"
+#include "trireme/data/sources/digits.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "trireme/base/error.h"
-#include "trireme/data/idx.h"
+#include "trireme/data/sources/idx.h"
 
 namespace digits_test {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/data/dummy.h"
+#include "trireme/data/sources/dummy.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/data/file_list.h"
+#include "trireme/data/sources/file_list.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

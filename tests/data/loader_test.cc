@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "trireme/base/error.h"
-#include "trireme/data/dummy.h"
+#include "trireme/data/sources/dummy.h"
 
 namespace loader_test {
 

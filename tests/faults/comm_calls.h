@@ -9,7 +9,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/comm/objects.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 
 // What befalls whom in which call.
 namespace trireme::testing {

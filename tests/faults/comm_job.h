@@ -24,8 +24,8 @@
 #include "trireme/base/check.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/file.h"
-#include "trireme/comm/run.h"
-#include "trireme/store/tcp_server.h"
+#include "trireme/comm/start/run.h"
+#include "trireme/store/server/tcp_server.h"
 
 // Groups of processes of which something befalls one, or the link between two hosts, in the middle
 // of a call: what the others raise, when, and whether they can build another group.

@@ -15,8 +15,8 @@
 #include "tests/support/memory_limit.h"
 #include "tests/support/ranks.h"
 #include "tests/support/refusals.h"
-#include "trireme/comm/local/memory_room.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/local/host/memory_room.h"
+#include "trireme/comm/start/run.h"
 
 // A system that gives less than the engine would like: calls that a seccomp filter denies, few
 // descriptors, little memory. Ranks work with what there is, or say in one sentence what is needed.

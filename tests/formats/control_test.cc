@@ -7,7 +7,7 @@
 #include "trireme/net/connect.h"
 #include "trireme/net/frame.h"
 #include "trireme/store/protocol.h"
-#include "trireme/store/tcp_server.h"
+#include "trireme/store/server/tcp_server.h"
 
 namespace control_test {
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/store/file_store.h"
+#include "trireme/store/file/file_store.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
-#include "trireme/store/file_log.h"
+#include "trireme/store/file/file_log.h"
 
 namespace file_store_test {
 

@@ -13,10 +13,10 @@
 #include "trireme/base/philox.h"
 #include "trireme/net/auth.h"
 #include "trireme/net/frame.h"
-#include "trireme/store/answer.h"
-#include "trireme/store/file_log.h"
-#include "trireme/store/file_seats.h"
+#include "trireme/store/file/file_log.h"
+#include "trireme/store/file/file_seats.h"
 #include "trireme/store/protocol.h"
+#include "trireme/store/server/answer.h"
 
 // What strangers' bytes meet first. Each function takes any bytes and returns; whatever else it
 // does is a finding. corpus_test.cc feeds them the corpus and mutations of it, fuzz_main.cc

@@ -8,8 +8,8 @@
 #include "trireme/layers/sync_batch_norm.h"
 #include "trireme/models/gpt.h"
 #include "trireme/tensor/autocast.h"
-#include "trireme/tensor/random.h"
-#include "trireme/tensor/recompute.h"
+#include "trireme/tensor/random/random.h"
+#include "trireme/tensor/recompute/recompute.h"
 
 namespace layers_test {
 

@@ -9,7 +9,7 @@
 #include "tests/gpu/stand_in.h"
 #include "tests/support/backends.h"
 #include "trireme/base/error.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 
 // For a LibTorch that has CUDA, or for which there is no stand-in: the machine's own GPUs.
 namespace trireme::testing {

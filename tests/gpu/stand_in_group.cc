@@ -10,7 +10,7 @@
 #include "tests/gpu/stand_in_memory.h"
 #include "trireme/base/check.h"
 #include "trireme/comm/desync/checked_backend.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 #include "trireme/comm/wrappers/by_device.h"
 #include "trireme/comm/wrappers/forwarding_backend.h"
 

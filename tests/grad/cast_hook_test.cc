@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/check.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 #include "trireme/grad/reducer.h"
 
 namespace cast_hook_test {

@@ -11,10 +11,10 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/philox.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 #include "trireme/grad/compression/compression.h"
 #include "trireme/grad/reducer.h"
-#include "trireme/tensor/random.h"
+#include "trireme/tensor/random/random.h"
 
 // Rounds of made-up gradients through a codec's hook and a Reducer with several buckets.
 namespace trireme::testing {

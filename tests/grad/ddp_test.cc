@@ -5,7 +5,7 @@
 #include <torch/optim/sgd.h>
 
 #include "tests/grad/small_net.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 #include "trireme/grad/reducer.h"
 
 namespace ddp_test {

@@ -5,7 +5,7 @@
 #include <torch/types.h>
 
 #include "trireme/base/check.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 
 namespace gradient_tree_test {
 

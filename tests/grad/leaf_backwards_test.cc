@@ -14,13 +14,13 @@
 #include <optional>
 
 #include "tests/grad/small_net.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 #include "trireme/data/global_batch.h"
 #include "trireme/grad/ddp.h"
 #include "trireme/grad/hooks/cast_hook.h"
 #include "trireme/grad/join.h"
 #include "trireme/layers/dropout.h"
-#include "trireme/tensor/random.h"
+#include "trireme/tensor/random/random.h"
 
 namespace leaf_backwards_test {
 

@@ -57,7 +57,7 @@ TEST(grad_master_hook, a_master_that_is_not_there_is_refused_on_every_rank) {
 
 TEST(grad_apart_hook, gradients_stay_on_their_rank_or_among_the_near_ones) {
   run_threads(4, [](Group g) {
-    bool apart = false;
+    bool steps_locally = false;
     Group near = g.split(g.rank() / 2);
     Small plain = make(3), own = make(3), pair = make(3), alone = make(3), two = make(3);
     backward(plain, {}, g);

@@ -8,7 +8,7 @@
 #include <torch/types.h>
 
 #include "trireme/base/error.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 #include "trireme/grad/ddp.h"
 #include "trireme/grad/reducer.h"
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/tensor/recompute.h"
+#include "trireme/tensor/recompute/recompute.h"
 
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
 #include "trireme/base/check.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 #include "trireme/grad/ddp.h"
 
 namespace recompute_test {

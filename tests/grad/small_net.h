@@ -11,7 +11,7 @@
 #include <string>
 
 #include "trireme/base/check.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 
 // A small network for tests of grad/, and its input.
 namespace trireme::testing {

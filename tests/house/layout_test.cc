@@ -173,12 +173,12 @@ TEST(house_layout, the_page_has_the_house_that_these_tests_read) {
   EXPECT_FALSE(allowed(house, "trireme/train/step.cc", "trireme/front/train_front.h"));
   EXPECT_TRUE(allowed(house, "trireme/train/rank/train_main.cc", "trireme/front/train_front.h"));
   EXPECT_TRUE(allowed(house, "trireme/train/rank/train_rank.cc", "trireme/train/trainer.h"));
-  EXPECT_TRUE(allowed(house, "trireme/train/rank/train_rank.cc", "trireme/comm/run.h"));
+  EXPECT_TRUE(allowed(house, "trireme/train/rank/train_rank.cc", "trireme/comm/start/run.h"));
   EXPECT_TRUE(allowed(house, "trireme/train/run.cc", "trireme/comm/local/arena.h"));
   EXPECT_FALSE(allowed(house, "trireme/grad/reducer.cc", "trireme/train/step.h"));
   EXPECT_FALSE(allowed(house, "trireme/comm/local/arena.cc", "trireme/comm/group.h"));
   EXPECT_TRUE(allowed(house, "trireme/comm/group.cc", "trireme/comm/local/arena.h"));
-  EXPECT_FALSE(allowed(house, "trireme/data/corpus.cc", "trireme/comm/group.h"));
+  EXPECT_FALSE(allowed(house, "trireme/data/sources/corpus.cc", "trireme/comm/group.h"));
   EXPECT_FALSE(allowed(house, "trireme/grad/reducer.cc", "trireme/comm/local/arena.h"));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/launch/cpu.h"
+#include "trireme/launch/machine/cpu.h"
 
 #include <gtest/gtest.h>
 

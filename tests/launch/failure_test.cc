@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "trireme/base/file.h"
-#include "trireme/launch/oom.h"
+#include "trireme/launch/machine/oom.h"
 
 namespace trireme::launch::failure_test {
 namespace {

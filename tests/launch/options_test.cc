@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/launch/options.h"
+#include "trireme/launch/flags/options.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -7,7 +7,7 @@
 
 #include "tests/launch/job_process.h"
 #include "trireme/base/file.h"
-#include "trireme/launch/signal_inbox.h"
+#include "trireme/launch/process/signal_inbox.h"
 
 namespace trireme::launch::output_test {
 namespace {

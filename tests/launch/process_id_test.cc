@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/launch/process_id.h"
+#include "trireme/launch/process/process_id.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/launch/signal_inbox.h"
+#include "trireme/launch/process/signal_inbox.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -9,7 +9,7 @@
 
 #include "tests/launch/job_process.h"
 #include "trireme/base/file.h"
-#include "trireme/launch/leftovers.h"
+#include "trireme/launch/process/leftovers.h"
 #include "trireme/launch/run_lock.h"
 
 // Workers are /bin/sh scripts. A job's streams end only when every process that it started is gone,

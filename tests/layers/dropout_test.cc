@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
-#include "trireme/tensor/random.h"
+#include "trireme/tensor/random/random.h"
 
 namespace dropout_test {
 

@@ -13,7 +13,7 @@
 #include "trireme/layers/dropout.h"
 #include "trireme/layers/plain.h"
 #include "trireme/tensor/autocast.h"
-#include "trireme/tensor/random.h"
+#include "trireme/tensor/random/random.h"
 
 namespace half_test {
 

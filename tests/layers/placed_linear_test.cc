@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "trireme/base/error.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 #include "trireme/grad/ddp.h"
 #include "trireme/layers/plain.h"
 #include "trireme/tensor/gradient_place.h"

@@ -20,7 +20,7 @@
 #include "tests/support/refusals.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/fake/traffic.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 #include "trireme/grad/ddp.h"
 
 namespace sync_batch_norm_test {

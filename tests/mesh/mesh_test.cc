@@ -10,7 +10,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
 #include "trireme/comm/fake/traffic.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 
 namespace mesh_test {
 

@@ -9,7 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/layers/causal_attention.h"
 #include "trireme/tensor/live_bytes.h"
-#include "trireme/tensor/random.h"
+#include "trireme/tensor/random/random.h"
 
 namespace gpt_test {
 

@@ -9,7 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/philox.h"
 #include "trireme/models/model.h"
-#include "trireme/tensor/random.h"
+#include "trireme/tensor/random/random.h"
 
 namespace init_test {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/optim/averaging_plan.h"
+#include "trireme/optim/averaging/averaging_plan.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <limits>
 #include <map>
 
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 
 namespace grad_scaler_test {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/optim/lr_schedule.h"
+#include "trireme/optim/schedule/lr_schedule.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/optim/model_averaging.h"
+#include "trireme/optim/averaging/model_averaging.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include "tests/grad/small_net.h"
 #include "tests/optim/state_visitors.h"
 #include "tests/support/refusals.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 
 namespace trireme::testing::model_averaging_test {
 namespace {
@@ -34,7 +34,7 @@ TEST(optim_model_averaging, ranks_go_apart_and_become_their_mean_every_period) {
                  count = at::ones({1}, at::kLong);
       auto averager = average_periodically(p, g, {.period = 3}, {{"seen", seen}, {"count", count}});
       for (int s = 1; s <= 9; ++s) {
-        expect(averager->apart(), "local SGD is apart from its first step on");
+        expect(averager->steps_locally(), "local SGD steps locally from its first step on");
         move(p, g.rank() + 1);
         averager->step();
         const double mean = (n + 1) / 2.0;
@@ -74,8 +74,8 @@ TEST(optim_model_averaging, until_start_step_nothing_happens_and_gradients_are_o
     auto averager = average_periodically(p, g, {.period = 2, .start_step = 3});
     std::vector<bool> apart;
     for (int s = 0; s < 7; ++s) {
-      apart.push_back(averager->apart());
-      move(p, averager->apart() ? g.rank() : 1);
+      apart.push_back(averager->steps_locally());
+      move(p, averager->steps_locally() ? g.rank() : 1);
       averager->step();
     }
     expect(apart == std::vector<bool>({false, false, false, true, true, true, true}), "apart");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/optim/rule_kernels.h"
+#include "trireme/optim/rules/rule_kernels.h"
 
 #include <gtest/gtest.h>
 #include <hwy/targets.h>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What CUDA parameters use; here on CPU memory against the fused passes.
-#include "trireme/optim/tensor_passes.h"
+#include "trireme/optim/rules/tensor_passes.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "trireme/optim/rule_kernels.h"
+#include "trireme/optim/rules/rule_kernels.h"
 
 namespace tensor_passes_test {
 

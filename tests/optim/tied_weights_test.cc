@@ -12,12 +12,12 @@
 #include "tests/optim/state_visitors.h"
 #include "tests/support/command.h"
 #include "tests/support/refusals.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
+#include "trireme/optim/averaging/model_averaging.h"
 #include "trireme/optim/clip.h"
 #include "trireme/optim/grad_scaler.h"
 #include "trireme/optim/host_optimizer.h"
 #include "trireme/optim/master_weights.h"
-#include "trireme/optim/model_averaging.h"
 #include "trireme/tensor/tied_tensors.h"
 
 namespace tied_weights_test {

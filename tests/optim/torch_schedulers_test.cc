@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/optim/torch_schedulers.h"
+#include "trireme/optim/schedule/torch_schedulers.h"
 
 #include <gtest/gtest.h>
 #include <torch/optim/adagrad.h>
@@ -14,8 +14,8 @@
 #include <sstream>
 
 #include "trireme/base/error.h"
-#include "trireme/optim/lr_schedule.h"
 #include "trireme/optim/optimizer.h"
+#include "trireme/optim/schedule/lr_schedule.h"
 
 namespace torch_schedulers_test {
 

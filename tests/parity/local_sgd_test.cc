@@ -8,7 +8,7 @@
 #include "tests/train/small_runs.h"
 #include "trireme/grad/ddp.h"
 #include "trireme/grad/hooks/local_sgd_hook.h"
-#include "trireme/optim/model_averaging.h"
+#include "trireme/optim/averaging/model_averaging.h"
 #include "trireme/train/evaluate.h"
 
 namespace local_sgd_test {
@@ -129,8 +129,8 @@ TEST(parity_local_sgd, a_loop_of_one_s_own_equals_the_serial_simulation) {
     for (const auto& item : net->named_parameters())
       parameters.emplace_back(item.key(), item.value());
     auto averager = average_periodically(parameters, g, {.period = kPeriod});
-    DistributedDataParallel ddp(net, g,
-                                {.hook = local_sgd_hook([&] { return averager->apart(); })});
+    DistributedDataParallel ddp(
+        net, g, {.hook = local_sgd_hook([&] { return averager->steps_locally(); })});
     torch::optim::SGD sgd(net->parameters(), options);
     for (int s = 0; s < kSteps; ++s) {
       step(net, sgd, s, g.rank());

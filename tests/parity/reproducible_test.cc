@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reproducible mode: the same bits on any power of two of ranks, as threads or as processes.
-#include "trireme/train/reproducible.h"
+#include "trireme/train/setup/reproducible.h"
 
 #include <gtest/gtest.h>
 #include <openssl/evp.h>

@@ -13,7 +13,7 @@
 #include "tests/train/small_runs.h"
 #include "trireme/base/check.h"
 #include "trireme/checkpoint/safetensors.h"
-#include "trireme/tensor/random.h"
+#include "trireme/tensor/random/random.h"
 
 namespace torch_ddp_test {
 

@@ -3,7 +3,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "tests/support/forked.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 #include "trireme/grad/ddp.h"
 #include "trireme/shard/fully_sharded.h"
 #include "trireme/shard/sharded_data_parallel.h"

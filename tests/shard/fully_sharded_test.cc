@@ -10,7 +10,7 @@
 #include "trireme/shard/fully_shard.h"
 #include "trireme/shard/gradient_scatter.h"
 #include "trireme/shard/sharded_optimizer.h"
-#include "trireme/tensor/recompute.h"
+#include "trireme/tensor/recompute/recompute.h"
 
 namespace fully_sharded_test {
 

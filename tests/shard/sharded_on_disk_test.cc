@@ -47,7 +47,7 @@ std::unique_ptr<OffloadedOptimizer> both_on_disk(ShardedTower& net, const std::s
   o.file.folder = folder;
   o.sub_group_bytes = kBlock / 2 / net.sharded.groups().shards.size() * 16;
   o.buffer_count = buffers;
-  o.parameters = net.sharded.home();
+  o.parameters = net.sharded.pager();
   return offload_optimizer(net.sharded.shards(), adamw(), o);
 }
 
@@ -86,7 +86,7 @@ TEST(shard_sharded_on_disk, training_has_the_bits_of_shards_in_memory) {
         {
           ShardedTower net(static_cast<uint64_t>(g.rank()) + 1, g,
                            on_disk(folder.path(), prefetch));
-          auto optimizer = held_optimizer(net.sharded.shards(), adamw(), net.sharded.home());
+          auto optimizer = paged_optimizer(net.sharded.shards(), adamw(), net.sharded.pager());
           train_with(*optimizer, net, g);
           net.expect_same(*want, 0);
         }
@@ -149,7 +149,7 @@ TEST(shard_sharded_on_disk, an_optimizer_in_memory_needs_all_shards_while_it_ste
   PrivateFolder folder;
   run_threads(2, [&](Group g) {
     ShardedTower net(1, g, on_disk(folder.path()));
-    auto optimizer = held_optimizer(net.sharded.shards(), adamw(), net.sharded.home());
+    auto optimizer = paged_optimizer(net.sharded.shards(), adamw(), net.sharded.pager());
     train_with(*optimizer, net, g, 0, 1);
     const ShardFileUse use = net.sharded.stats().file;
     expect(use.most_resident_bytes == tower_elements(2) * 8, "all of them");

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "tests/support/conformance.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 
 namespace trireme::testing {
 namespace {

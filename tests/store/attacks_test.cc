@@ -13,7 +13,7 @@
 #include "trireme/base/log.h"
 #include "trireme/net/connect.h"
 #include "trireme/store/protocol.h"
-#include "trireme/store/tcp_server.h"
+#include "trireme/store/server/tcp_server.h"
 #include "trireme/store/tcp_store.h"
 
 namespace attacks_test {

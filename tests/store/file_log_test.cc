@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/store/file_log.h"
+#include "trireme/store/file/file_log.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "tests/support/refusals.h"
 #include "trireme/base/error.h"
-#include "trireme/store/file_seats.h"
+#include "trireme/store/file/file_seats.h"
 
 namespace file_log_test {
 

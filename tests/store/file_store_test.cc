@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/store/file_store.h"
+#include "trireme/store/file/file_store.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@
 #include "trireme/base/log.h"
 #include "trireme/rendezvous/join.h"
 #include "trireme/rendezvous/rendezvous.h"
-#include "trireme/store/file_lock.h"
+#include "trireme/store/file/file_lock.h"
 
 namespace file_store_test {
 

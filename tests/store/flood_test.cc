@@ -15,7 +15,7 @@
 #include "trireme/net/address.h"
 #include "trireme/net/connect.h"
 #include "trireme/rendezvous/join.h"
-#include "trireme/store/strangers.h"
+#include "trireme/store/server/strangers.h"
 
 namespace flood_test {
 

@@ -5,7 +5,7 @@
 #include "trireme/base/file.h"
 #include "trireme/rendezvous/join.h"
 #include "trireme/rendezvous/rendezvous.h"
-#include "trireme/store/file_store.h"
+#include "trireme/store/file/file_store.h"
 #include "trireme/store/memory_store.h"
 #include "trireme/store/tcp_store.h"
 

@@ -10,8 +10,8 @@
 #include "trireme/base/file.h"
 #include "trireme/base/log.h"
 #include "trireme/net/connect.h"
-#include "trireme/store/file_store.h"
-#include "trireme/store/tcp_server.h"
+#include "trireme/store/file/file_store.h"
+#include "trireme/store/server/tcp_server.h"
 #include "trireme/store/tcp_store.h"
 
 namespace limits_test {

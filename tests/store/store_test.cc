@@ -10,9 +10,9 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/net/secret.h"
-#include "trireme/store/file_store.h"
+#include "trireme/store/file/file_store.h"
 #include "trireme/store/memory_store.h"
-#include "trireme/store/tcp_server.h"
+#include "trireme/store/server/tcp_server.h"
 #include "trireme/store/tcp_store.h"
 
 namespace store_test {

@@ -9,7 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/net/socket.h"
-#include "trireme/store/tcp_server.h"
+#include "trireme/store/server/tcp_server.h"
 #include "trireme/store/tcp_store.h"
 
 // What the tests of strangers at a store have in common.

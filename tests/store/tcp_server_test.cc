@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/store/tcp_server.h"
+#include "trireme/store/server/tcp_server.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -9,9 +9,9 @@
 #include "trireme/base/file.h"
 #include "trireme/net/connect.h"
 #include "trireme/net/secret.h"
-#include "trireme/store/file_store.h"
+#include "trireme/store/file/file_store.h"
 #include "trireme/store/protocol.h"
-#include "trireme/store/tcp_server.h"
+#include "trireme/store/server/tcp_server.h"
 #include "trireme/store/tcp_store.h"
 #include "trireme/store/unix_store.h"
 

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "trireme/base/cgroup.h"
 #include "trireme/base/check.h"
+#include "trireme/base/process/cgroup.h"
 
 namespace trireme::testing {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/tensor/random_kernels.h"
+#include "trireme/tensor/random/random_kernels.h"
 
 #include <gtest/gtest.h>
 #include <hwy/targets.h>

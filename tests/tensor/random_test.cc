@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/tensor/random.h"
+#include "trireme/tensor/random/random.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/tensor/recompute_plan.h"
+#include "trireme/tensor/recompute/recompute_plan.h"
 
 #include <gtest/gtest.h>
 

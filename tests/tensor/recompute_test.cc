@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/tensor/recompute.h"
+#include "trireme/tensor/recompute/recompute.h"
 
 #include <ATen/autocast_mode.h>
 #include <c10/core/CPUAllocator.h>
@@ -19,7 +19,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/tensor/autocast.h"
-#include "trireme/tensor/random.h"
+#include "trireme/tensor/random/random.h"
 #include "trireme/tensor/torch_compat.h"
 
 namespace recompute_test {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/tensor/stock_random.h"
+#include "trireme/tensor/random/stock_random.h"
 
 #include <gtest/gtest.h>
 #include <torch/nn/modules/activation.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the planner predicts is what a run holds.
-#include "trireme/train/measure_memory.h"
+#include "trireme/train/setup/measure_memory.h"
 
 #include <gtest/gtest.h>
 

@@ -59,8 +59,8 @@ void own_step(Gradients& gradients, TiedNet& net, int rank, int64_t rows, double
   for (int micro : {0, 1}) {
     gradients.begin_micro_batch(micro);
     const at::Tensor loss = clipped_loss(net, rank, rows, micro);
-    told.sum += loss.item<double>();
-    told.weight += rows;
+    reports.sum += loss.item<double>();
+    reports.weight += rows;
     gradients.tell(told, 0);
     (loss * scale).backward();
   }

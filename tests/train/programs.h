@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "trireme/data/digits.h"
+#include "trireme/data/sources/digits.h"
 #include "trireme/layers/dropout.h"
 #include "trireme/train/trainer.h"
 

@@ -9,7 +9,7 @@
 #include "tests/train/small_runs.h"
 #include "trireme/base/check.h"
 #include "trireme/tensor/live_bytes.h"
-#include "trireme/tensor/random.h"
+#include "trireme/tensor/random/random.h"
 
 namespace recompute_setup_test {
 

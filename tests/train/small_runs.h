@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "trireme/base/file.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 #include "trireme/config/config.h"
 #include "trireme/shard/fully_sharded.h"
 #include "trireme/train/run.h"

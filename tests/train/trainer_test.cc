@@ -12,7 +12,7 @@
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/folders.h"
 #include "trireme/train/evaluate.h"
-#include "trireme/train/unused_gpu.h"
+#include "trireme/train/setup/unused_gpu.h"
 
 namespace trainer_test {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "trireme/base/process_mark.h"
+#include "trireme/base/process/process_mark.h"
 #include "trireme/comm/call.h"
 #include "trireme/comm/desync/wait_board.h"
 #include "trireme/comm/group.h"

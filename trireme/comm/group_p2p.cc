@@ -115,9 +115,10 @@ void Group::monitored_barrier(Duration timeout, bool wait_all_ranks, CallSite si
     b.abort(why, detail::AbortKind::timeout);
     throw Timeout(why, {b.rank(), -1, "monitored_barrier", 0});
   }
-  std::vector<detail::Token> told;
-  for (int r = 1; r < b.size(); ++r) told.push_back(post_send(b, byte, r, kMonitoredTag, site));
-  for (detail::Token t : told) b.wait(t, b.timeout());
+  std::vector<detail::Token> announced;
+  for (int r = 1; r < b.size(); ++r)
+    announced.push_back(post_send(b, byte, r, kMonitoredTag, site));
+  for (detail::Token t : announced) b.wait(t, b.timeout());
 }
 
 }  // namespace trireme

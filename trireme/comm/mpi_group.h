@@ -29,7 +29,7 @@ TRIREME_API Group mpi_group(const void* comm, size_t bytes, bool is_pointer, Dur
 /// Failure: UsageError (no communicator, an inter-communicator, thread level, this build has no
 /// module for your MPI), Timeout. An error of MPI in a group is an exception here, never the end of
 /// the process.
-/// check: as in InitOptions (comm/run.h). The last calls are recorded and dumped as there.
+/// check: as in InitOptions (comm/start/run.h). The last calls are recorded and dumped as there.
 /// Lifetime: let the groups go before you call MPI_Finalize. One that is older than that is dead
 /// but harmless.
 ///

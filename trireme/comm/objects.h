@@ -4,12 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "trireme/base/codec.h"
+#include "trireme/base/encoding.h"
 #include "trireme/comm/group.h"
 
 // Typed values between ranks: what torch.distributed calls object collectives, by the codec of
-// base/codec.h in place of pickle. For settings and bookkeeping, not for data: each call waits, and
-// copies. Every rank of the group calls it, with the same type: another one is a Mismatch that
+// base/encoding.h in place of pickle. For settings and bookkeeping, not for data: each call waits,
+// and copies. Every rank of the group calls it, with the same type: another one is a Mismatch that
 // names both.
 namespace trireme {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/base/codec.h"
+#include "trireme/base/encoding.h"
 #include "trireme/base/export.h"
 
 namespace trireme::detail {

@@ -12,7 +12,7 @@ constexpr const char* kSteps =
     "many steps there will be";
 constexpr const char* kBlocks =
     "does not know the blocks of your module: call recompute() in its forward "
-    "(tensor/recompute.h)";
+    "(tensor/recompute/recompute.h)";
 constexpr const char* kGenerate = "only trains: `trireme generate` reads it";
 constexpr const char* kBatches =
     "steps on the batches that your loop makes, whose sizes it cannot change: `trireme train` "

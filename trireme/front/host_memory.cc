@@ -6,8 +6,8 @@
 
 #include <fstream>
 
-#include "trireme/base/cgroup.h"
-#include "trireme/comm/local/memory_room.h"
+#include "trireme/base/process/cgroup.h"
+#include "trireme/comm/local/host/memory_room.h"
 
 namespace trireme {
 namespace {

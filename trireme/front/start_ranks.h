@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/launch/options.h"
+#include "trireme/launch/flags/options.h"
 #include "trireme/launch/supervisor.h"
 
 // How a front half, which has read flags and files, starts what does the work.

@@ -6,7 +6,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/front/words.h"
-#include "trireme/launch/options.h"
+#include "trireme/launch/flags/options.h"
 
 namespace trireme {
 namespace {

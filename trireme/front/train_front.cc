@@ -20,7 +20,7 @@
 #include "trireme/front/start_ranks.h"
 #include "trireme/front/train_flags.h"
 #include "trireme/front/words.h"
-#include "trireme/launch/options.h"
+#include "trireme/launch/flags/options.h"
 #include "trireme/launch/sealed_text.h"
 #include "trireme/planner/model_table.h"
 #include "trireme/rendezvous/rank_env.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/front/words.h"
 
-#include "trireme/launch/text.h"
+#include "trireme/launch/flags/text.h"
 
 namespace trireme {
 

@@ -11,7 +11,7 @@
 namespace trireme {
 namespace {
 
-constexpr int kApart = 1 << 16;  // beside a dtype, in BucketItem::kind
+constexpr int kSeparate = 1 << 16;  // beside a dtype, in BucketItem::kind
 
 at::Tensor alias_of(const at::Tensor& flat, int64_t offset, at::IntArrayRef sizes) {
   auto* p =
@@ -80,15 +80,19 @@ void BucketMemory::bind(size_t i) {
 }
 
 void BucketMemory::lay_out(const std::vector<int>& order, const BucketSizes& sizes,
-                           const std::vector<bool>& apart) {
-  auto is_apart = [&](int i) { return !apart.empty() && apart[static_cast<size_t>(i)]; };
+                           const std::vector<bool>& separate) {
+  auto separate_bucket = [&](int i) {
+    return !separate.empty() && separate[static_cast<size_t>(i)];
+  };
   std::vector<int> sequence = order;
-  std::stable_partition(sequence.begin(), sequence.end(), [&](int i) { return !is_apart(i); });
+  std::stable_partition(sequence.begin(), sequence.end(),
+                        [&](int i) { return !separate_bucket(i); });
   std::vector<BucketItem> items;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Kind& kind = kinds_[i];
-    items.push_back({kind.numel, static_cast<size_t>(kind.bytes),
-                     static_cast<int>(kind.dtype) + (is_apart(static_cast<int>(i)) ? kApart : 0)});
+    items.push_back(
+        {kind.numel, static_cast<size_t>(kind.bytes),
+         static_cast<int>(kind.dtype) + (separate_bucket(static_cast<int>(i)) ? kSeparate : 0)});
   }
   auto plan = plan_buckets(items, sequence, sizes);
   if (plan == plan_) return;

@@ -19,11 +19,11 @@ class BucketMemory {
  public:
   BucketMemory(const NamedTensors& parameters, const Group& group);
 
-  /// Buckets in launch order for parameters that come in `order`; those of `apart` (by index; may
-  /// be empty: none) come last, in buckets of their own. What places held moves along, and
+  /// Buckets in launch order for parameters that come in `order`; those of `separate` (by index;
+  /// may be empty: none) come last, in buckets of their own. What places held moves along, and
   /// gradients that were bound are bound again.
   void lay_out(const std::vector<int>& order, const BucketSizes& sizes,
-               const std::vector<bool>& apart);
+               const std::vector<bool>& separate);
 
   struct Bucket {
     std::vector<int> members;

@@ -3,7 +3,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/grad/ddp.h"
-#include "trireme/tensor/stock_random.h"
+#include "trireme/tensor/random/stock_random.h"
 
 namespace trireme {
 namespace {

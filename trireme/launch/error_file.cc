@@ -10,7 +10,7 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
-#include "trireme/launch/text.h"
+#include "trireme/launch/flags/text.h"
 
 namespace trireme::launch {
 namespace {

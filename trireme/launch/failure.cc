@@ -9,8 +9,8 @@
 #include <string_view>
 #include <tuple>
 
-#include "trireme/launch/signals.h"
-#include "trireme/launch/text.h"
+#include "trireme/launch/flags/text.h"
+#include "trireme/launch/process/signals.h"
 
 namespace trireme::launch {
 namespace {

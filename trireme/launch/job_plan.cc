@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/check.h"
-#include "trireme/launch/blas_probe.h"
-#include "trireme/launch/proc_text.h"
-#include "trireme/launch/process.h"
-#include "trireme/launch/text.h"
+#include "trireme/launch/flags/text.h"
+#include "trireme/launch/machine/blas_probe.h"
+#include "trireme/launch/process/proc_text.h"
+#include "trireme/launch/process/process.h"
 
 namespace trireme::launch {
 

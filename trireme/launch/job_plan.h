@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "trireme/base/export.h"
-#include "trireme/launch/cpu.h"
-#include "trireme/launch/options.h"
+#include "trireme/launch/flags/options.h"
+#include "trireme/launch/machine/cpu.h"
 #include "trireme/launch/worker_env.h"
 
 // Everything that is decided before a worker starts. plan_job() is pure.

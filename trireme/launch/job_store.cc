@@ -7,7 +7,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/fd.h"
 #include "trireme/net/secret.h"
-#include "trireme/store/tcp_server.h"
+#include "trireme/store/server/tcp_server.h"
 
 namespace trireme::launch {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "trireme/base/export.h"
-#include "trireme/launch/options.h"
+#include "trireme/launch/flags/options.h"
 #include "trireme/launch/supervisor.h"
 
 // What the verbs call. These own their process: they block signals, become the reaper of orphans,

@@ -9,7 +9,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
-#include "trireme/launch/text.h"
+#include "trireme/launch/flags/text.h"
 
 namespace trireme::launch {
 namespace {

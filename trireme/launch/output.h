@@ -10,8 +10,8 @@
 
 #include "trireme/base/export.h"
 #include "trireme/base/fd.h"
-#include "trireme/launch/options.h"
-#include "trireme/launch/signal_inbox.h"
+#include "trireme/launch/flags/options.h"
+#include "trireme/launch/process/signal_inbox.h"
 
 namespace trireme::launch {
 

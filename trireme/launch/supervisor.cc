@@ -13,13 +13,13 @@
 #include "trireme/base/check.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/log.h"
-#include "trireme/launch/children.h"
 #include "trireme/launch/failure.h"
-#include "trireme/launch/oom.h"
+#include "trireme/launch/machine/oom.h"
 #include "trireme/launch/output.h"
-#include "trireme/launch/process.h"
-#include "trireme/launch/signal_inbox.h"
-#include "trireme/launch/signals.h"
+#include "trireme/launch/process/children.h"
+#include "trireme/launch/process/process.h"
+#include "trireme/launch/process/signal_inbox.h"
+#include "trireme/launch/process/signals.h"
 #include "trireme/net/address.h"
 
 namespace trireme::launch {

@@ -6,8 +6,8 @@
 
 #include "trireme/base/export.h"
 #include "trireme/launch/job_plan.h"
-#include "trireme/launch/keeper.h"
-#include "trireme/launch/signal_inbox.h"
+#include "trireme/launch/process/keeper.h"
+#include "trireme/launch/process/signal_inbox.h"
 
 namespace trireme::launch {
 

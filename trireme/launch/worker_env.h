@@ -5,7 +5,7 @@
 #include <string>
 
 #include "trireme/base/export.h"
-#include "trireme/launch/options.h"
+#include "trireme/launch/flags/options.h"
 
 namespace trireme::launch {
 

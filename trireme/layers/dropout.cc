@@ -4,7 +4,7 @@
 #include <ATen/ops/dropout.h>
 
 #include "trireme/base/check.h"
-#include "trireme/tensor/random.h"
+#include "trireme/tensor/random/random.h"
 
 namespace trireme {
 

@@ -13,10 +13,11 @@
 namespace trireme {
 
 /// Dropout whose mask is a pure function of (seed, module name, call, step, global sample,
-/// element): the same on every world size, and again when recomputed (tensor/random.h). In training
-/// mode inside a RandomScope, it draws from the scope; outside any scope it is at::dropout, so that
-/// the module can be used without the rest of Trireme. In eval mode it is the identity. A scope
-/// needs the module's name: call name_dropouts(model) once, when the model is complete.
+/// element): the same on every world size, and again when recomputed (tensor/random/random.h). In
+/// training mode inside a RandomScope, it draws from the scope; outside any scope it is
+/// at::dropout, so that the module can be used without the rest of Trireme. In eval mode it is the
+/// identity. A scope needs the module's name: call name_dropouts(model) once, when the model is
+/// complete.
 class TRIREME_API DropoutImpl : public torch::nn::Cloneable<DropoutImpl> {
  public:
   explicit DropoutImpl(double p = 0.5);  // throws UsageError outside [0, 1]

@@ -11,8 +11,8 @@
 #include "trireme/layers/bias_gelu.h"
 #include "trireme/layers/causal_attention.h"
 #include "trireme/models/init.h"
-#include "trireme/tensor/recompute.h"
-#include "trireme/tensor/recompute_plan.h"
+#include "trireme/tensor/recompute/recompute.h"
+#include "trireme/tensor/recompute/recompute_plan.h"
 
 namespace trireme {
 namespace {

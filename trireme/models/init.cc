@@ -9,7 +9,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/philox.h"
-#include "trireme/tensor/random.h"
+#include "trireme/tensor/random/random.h"
 
 namespace trireme {
 namespace {

@@ -37,7 +37,7 @@ struct TRIREME_API Model : torch::nn::Module {
   virtual at::Tensor loss_sum(const at::Tensor& output, const at::Tensor& target) = 0;
 
   /// Blocks, all of one kind, whose inner values can be dropped after forward and computed again in
-  /// backward (tensor/recompute.h). 0: the model has none.
+  /// backward (tensor/recompute/recompute.h). 0: the model has none.
   virtual int64_t blocks() const { return 0; }
   /// For each block, whether it is. The same bits either way. UsageError for another number.
   virtual void set_recompute(std::vector<bool> blocks);
@@ -71,7 +71,7 @@ struct GptOptions {
   double dropout = 0.1;
   bool tied_head = false;  // the head is the transposed token embedding
   /// k: the inner values of every k-th block are dropped after its forward and computed again in
-  /// backward (tensor/recompute.h). 0: of none. The same bits either way.
+  /// backward (tensor/recompute/recompute.h). 0: of none. The same bits either way.
   int64_t recompute_every = 0;
 };
 

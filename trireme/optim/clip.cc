@@ -85,7 +85,7 @@ double power_norm(const NamedTensors& tensors, const NormParts& parts, double p)
     x.scalar_type() == at::kFloat ? power_blocks<float>(x, p, out)
                                   : power_blocks<double>(x, p, out);
   }
-  parts.share(blocks);  // a block's number is 0 on all ranks but one
+  parts.add_over_ranks(blocks);  // a block's number is 0 on all ranks but one
   if (!std::isinf(p)) return std::pow(tree_sum(blocks.data(), parts.blocks()), 1 / p);
   double largest = 0;
   for (double b : blocks)
@@ -188,7 +188,7 @@ GradNorm grad_norm(const NamedTensors& tensors, const NormParts& parts, double m
     else
       x.scalar_type() == at::kFloat ? sum_blocks<float>(x, out) : sum_blocks<double>(x, out);
   }
-  parts.share(sums);
+  parts.add_over_ranks(sums);
   GradNorm result;
   result.norm = std::sqrt(tree_sum(sums.data(), parts.blocks())) * std::abs(grad_scale);
   // Squares of finite float64 gradients may overflow: look again before calling them infinite.
@@ -212,7 +212,7 @@ std::string first_non_finite(const NamedTensors& tensors, const NormParts& parts
     if (!(x.scalar_type() == at::kFloat ? all_finite<float>(x) : all_finite<double>(x)))
       bad[parts.index_of(name)] = 1;
   }
-  parts.share(bad);
+  parts.add_over_ranks(bad);
   for (size_t i = 0; i < bad.size(); ++i)
     if (bad[i] != 0) return parts.name(i);
   return "";

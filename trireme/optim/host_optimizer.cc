@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "trireme/base/check.h"
-#include "trireme/optim/float32_twins.h"
+#include "trireme/optim/rules/float32_twins.h"
 #include "trireme/tensor/storage_mark.h"
 
 namespace trireme {

@@ -34,8 +34,8 @@ NormParts::NormParts(const NamedTensors& parameters) {
 }
 
 NormParts::NormParts(std::vector<Whole> parameters, std::map<std::string, int64_t> begins,
-                     Share share)
-    : share_(std::move(share)) {
+                     AddOverRanks add_over_ranks)
+    : add_over_ranks_(std::move(add_over_ranks)) {
   std::vector<size_t> by_name(parameters.size());
   std::iota(by_name.begin(), by_name.end(), size_t{0});
   std::sort(by_name.begin(), by_name.end(),
@@ -70,8 +70,8 @@ int64_t NormParts::first_block(const std::string& tensor) const {
   return ranges_[parameter].first + places_.at(tensor).begin / kNormBlock;
 }
 
-void NormParts::share(std::vector<double>& values) const {
-  if (share_) share_(values.data(), static_cast<int64_t>(values.size()));
+void NormParts::add_over_ranks(std::vector<double>& values) const {
+  if (add_over_ranks_) add_over_ranks_(values.data(), static_cast<int64_t>(values.size()));
 }
 
 }  // namespace trireme

@@ -15,8 +15,8 @@ namespace trireme {
 
 /// Maps the tensors of an optimizer to the parameters of which they are parts, when parameters are
 /// split over ranks (ZeRO). Norms are still those of whole parameters: each rank sums the squares
-/// in each block (optim/norm_kernels.h) that it holds, share() adds the lists over ranks, and since
-/// a block is on one rank only, the tree over blocks gives the same bits as one rank with
+/// in each block (optim/norm_kernels.h) that it holds, add_over_ranks() adds the lists over ranks,
+/// and since a block is on one rank only, the tree over blocks gives the same bits as one rank with
 /// everything.
 ///
 /// Ranks exchange 8 bytes per block of 1,024 elements.
@@ -28,14 +28,15 @@ class TRIREME_API NormParts {
   };
   /// Adds `n` numbers over ranks in place; all ranks call it equally often. A block's number is 0
   /// on all ranks but one, so the addition does not round.
-  using Share = std::function<void(double* values, int64_t n)>;
+  using AddOverRanks = std::function<void(double* values, int64_t n)>;
 
   /// Every tensor is a parameter of its own.
   explicit NormParts(const NamedTensors& parameters);
   /// `parameters`: all of them, in the same order on every rank (blocks are added in the order of
   /// names, whatever that order is). `begins`: by name, the offset of this rank's tensor in its
   /// parameter; a multiple of the block size.
-  NormParts(std::vector<Whole> parameters, std::map<std::string, int64_t> begins, Share share);
+  NormParts(std::vector<Whole> parameters, std::map<std::string, int64_t> begins,
+            AddOverRanks add_over_ranks);
 
   int64_t blocks() const { return blocks_; }  // over all parameters
   size_t parameters() const { return names_.size(); }
@@ -46,8 +47,8 @@ class TRIREME_API NormParts {
   int64_t first_block(const std::string& tensor) const;
   /// The whole parameter's blocks: first, count.
   std::pair<int64_t, int64_t> range(size_t parameter) const { return ranges_[parameter]; }
-  void share(std::vector<double>& values) const;
-  bool shared() const { return static_cast<bool>(share_); }
+  void add_over_ranks(std::vector<double>& values) const;
+  bool shared() const { return static_cast<bool>(add_over_ranks_); }
 
  private:
   struct Place {
@@ -57,7 +58,7 @@ class TRIREME_API NormParts {
   std::vector<std::string> names_;
   std::vector<std::pair<int64_t, int64_t>> ranges_;
   std::map<std::string, Place> places_;
-  Share share_;
+  AddOverRanks add_over_ranks_;
   int64_t blocks_ = 0;
 };
 

@@ -24,7 +24,7 @@
 // as a multiple of the parameters' is: AdamW 2x (with amsgrad 3x), LAMB 2x; Lion and Adagrad 1x;
 // SGD and LARS 1x with momentum, else none; RMSprop 1x, plus 1x each for momentum and `centered`;
 // Adafactor the rows + columns of each matrix. Gradients are read from p.grad(). One thread at a
-// time. Every rank steps by itself; the only communication is NormParts::share.
+// time. Every rank steps by itself; the only communication is NormParts::add_over_ranks.
 namespace trireme {
 
 /// Options for the parameters whose name matches `pattern` (a glob with * and ?); the last match

@@ -131,9 +131,9 @@ class NormPairs {
     b_[at] = b;
   }
   /// Over ranks. After that of() is of whole parameters.
-  void share() {
-    parts_.share(a_);
-    parts_.share(b_);
+  void add_over_ranks() {
+    parts_.add_over_ranks(a_);
+    parts_.add_over_ranks(b_);
   }
   std::pair<double, double> of(const std::string& name) const {
     const auto [first, count] = parts_.range(parts_.index_of(name));

@@ -6,7 +6,7 @@
 #include "trireme/base/check.h"
 #include "trireme/grad/compression/power_sgd_plan.h"
 #include "trireme/grad/compression/top_k_wire.h"
-#include "trireme/optim/averaging_plan.h"
+#include "trireme/optim/averaging/averaging_plan.h"
 #include "trireme/planner/element_bytes.h"
 
 namespace trireme {

@@ -10,7 +10,7 @@
 #include "trireme/net/connect.h"
 #include "trireme/rendezvous/job_ports.h"
 #include "trireme/rendezvous/join.h"
-#include "trireme/store/file_store.h"
+#include "trireme/store/file/file_store.h"
 #include "trireme/store/memory_store.h"
 #include "trireme/store/tcp_store.h"
 #include "trireme/store/unix_store.h"

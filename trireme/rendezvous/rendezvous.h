@@ -7,8 +7,8 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/export.h"
 #include "trireme/rendezvous/rank_env.h"
+#include "trireme/store/server/tcp_server.h"
 #include "trireme/store/store.h"
-#include "trireme/store/tcp_server.h"
 
 namespace trireme {
 
@@ -47,7 +47,8 @@ class TRIREME_API ServerHandle {
 ///   several hosts    rank 0 serves the first free port of MASTER_PORT+1…+8 at MASTER_ADDR, and the
 ///                    others find it by the job id; takes a secret (net/secret.h) or
 ///                    TRIREME_INSECURE=1
-///   file:///path     a file that all ranks reach and that does not exist yet (store/file_store.h);
+///   file:///path     a file that all ranks reach and that does not exist yet
+///   (store/file/file_store.h);
 ///                    no secret: who may write the file may join
 /// `init_method`: "env://" for the first four; "tcp://host:port" names where rank 0 serves (exactly
 /// that port, and TRIREME_STORE is not looked at), with the rank and size in `rank_env` as the

@@ -65,9 +65,9 @@ FlatParameters::FlatParameters(NamedTensors members, const Group& group, const s
     piece.tensor.detach().copy_(members_[piece.member].second.detach().reshape({-1}).narrow(
         0, piece.begin, piece.tensor.numel()));
   for (size_t m = 0; m < members_.size(); ++m) own_storage(m);
-  mark_home();
+  mark_storage();
   holds_ = 1;
-  let_go(Changed::yes);
+  release(Changed::yes);
 }
 
 FlatParameters::FlatParameters(NamedTensors members, const Group& group,
@@ -84,10 +84,10 @@ FlatParameters::FlatParameters(NamedTensors members, const Group& group,
   for (size_t i = 0; i < members_.size(); ++i)
     members_[i].second.set_data(
         alias_of(flat_buffer, plan_.offsets[i], members_[i].second.sizes()));
-  mark_home();
+  mark_storage();
 }
 
-void FlatParameters::mark_home() {
+void FlatParameters::mark_storage() {
   home_.clear();
   shapes_.clear();
   for (const auto& [name, p] : members_) {
@@ -130,7 +130,7 @@ void FlatParameters::hold() {
   ++holds_;
 }
 
-void FlatParameters::let_go(Changed changed) {
+void FlatParameters::release(Changed changed) {
   if (changed == Changed::yes) changed_ = true;
   if (changed == Changed::maybe) maybe_changed_ = true;
   if (--holds_ > 0 || !place_) return;
@@ -209,7 +209,7 @@ void FlatParameters::take_replaced() {
     piece.tensor.detach().copy_(
         members_[piece.member].second.detach().reshape({-1}).narrow(0, piece.begin, n));
   }
-  let_go(Changed::yes);
+  release(Changed::yes);
   for (size_t m = 0; m < members_.size(); ++m) taken_[m] = StorageMark(members_[m].second);
 }
 
@@ -222,7 +222,7 @@ void FlatParameters::return_to(const at::Tensor& flat_buffer, bool fill) {
     if (fill) place.copy_(p.detach());
     p.set_data(place);
   }
-  mark_home();
+  mark_storage();
 }
 
 void FlatParameters::return_to_nothing() {
@@ -231,7 +231,7 @@ void FlatParameters::return_to_nothing() {
     own_storage(i);
     set_data_pointer(members_[i].second, nullptr);
   }
-  mark_home();
+  mark_storage();
 }
 
 void write_flat_buffer(const at::Tensor& flat_buffer, const ShardPlan& plan,

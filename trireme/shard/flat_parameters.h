@@ -73,11 +73,11 @@ class FlatParameters {
   void read_ahead();
   /// The part's values, wherever they are.
   void copy_shard_to(const at::Tensor& into);
-  /// In memory until the same number of let_go().
+  /// In memory until the same number of release().
   void hold();
   /// `changed`: pieces may have new values; `maybe`: they are compared with the file first.
   enum class Changed { no, maybe, yes };
-  void let_go(Changed changed);
+  void release(Changed changed);
 
   /// `flat_buffer` has plan().flat_elements() elements. While it holds everybody's part, members
   /// are whole.
@@ -101,7 +101,7 @@ class FlatParameters {
   void make_pieces();
   void own_storage(size_t member);
   bool replaced(size_t member) const { return home_[member].moved(members_[member].second); }
-  void mark_home();
+  void mark_storage();
   void point_pieces();
 
   NamedTensors members_;

@@ -16,7 +16,7 @@
 #include "trireme/shard/save_guard.h"
 #include "trireme/shard/unit_function.h"
 #include "trireme/shard/unused_after.h"
-#include "trireme/tensor/recompute.h"
+#include "trireme/tensor/recompute/recompute.h"
 #include "trireme/tensor/tensor_overlaps.h"
 #include "trireme/tensor/tied_tensors.h"
 

@@ -36,7 +36,7 @@ struct FullyShardedOptions {
   bool tree = false;                        // reproducible mode
   std::optional<at::ScalarType> wire = {};  // gradients between ranks; none: the parameters' dtype
   /// Keeps this rank's shards in a file between uses; gradients stay in memory. Code other than a
-  /// ShardedOptimizer that reads or steps shards needs home().
+  /// ShardedOptimizer that reads or steps shards needs pager().
   std::optional<ShardFileOptions> file = {};
   /// true: each backward is a round of gradients (for your own loop); false: the caller opens and
   /// closes gradients() and calls end_round().

@@ -34,7 +34,7 @@ class ShardedOptimizer {
       : sharded_(sharded), inner_(sharded.parameters(), std::forward<Options>(options)...) {}
 
   void step() {
-    while_held(sharded_.home().get(), 0, sharded_.shards().size(), true, [&] { step_shards(); });
+    while_held(sharded_.pager().get(), 0, sharded_.shards().size(), true, [&] { step_shards(); });
     sharded_.publish();
   }
   void zero_grad() { sharded_.zero_grad(); }

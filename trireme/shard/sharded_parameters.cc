@@ -35,10 +35,10 @@ class ShardVisitor final : public StateVisitor {
   Find find_;
 };
 
-class HomeOfFlats final : public ParameterHome {
+class FlatPager final : public ParameterPager {
  public:
   /// By shard; null: it has none.
-  explicit HomeOfFlats(std::vector<FlatParameters*> flats) : flats_(std::move(flats)) {}
+  explicit FlatPager(std::vector<FlatParameters*> flats) : flats_(std::move(flats)) {}
   void prefetch(size_t first, size_t count) override {
     for (size_t i = first; i < first + count; ++i)
       if (flats_[i] && (i == first || flats_[i] != flats_[i - 1])) flats_[i]->read_ahead();
@@ -47,10 +47,10 @@ class HomeOfFlats final : public ParameterHome {
     for (size_t i = first; i < first + count; ++i)
       if (flats_[i]) flats_[i]->hold();
   }
-  void let_go(size_t first, size_t count, bool changed) override {
+  void release(size_t first, size_t count, bool changed) override {
     for (size_t i = first; i < first + count; ++i)
       if (flats_[i])
-        flats_[i]->let_go(changed ? FlatParameters::Changed::yes : FlatParameters::Changed::no);
+        flats_[i]->release(changed ? FlatParameters::Changed::yes : FlatParameters::Changed::no);
   }
 
  private:
@@ -119,7 +119,7 @@ void ShardedParameters::set_flats(const std::vector<FlatParameters*>& flats) {
     begins[name] = 0;
     flat_of.push_back(nullptr);
   }
-  if (in_file) home_ = std::make_shared<HomeOfFlats>(std::move(flat_of));
+  if (in_file) pager_ = std::make_shared<FlatPager>(std::move(flat_of));
   parts_ = std::make_shared<const NormParts>(
       std::move(wholes), std::move(begins), [group = groups_.shards](double* p, int64_t n) mutable {
         if (group.size() == 1) return;
@@ -133,9 +133,9 @@ void ShardedParameters::set_flats(const std::vector<FlatParameters*>& flats) {
       });
 }
 
-std::shared_ptr<ParameterHome> ShardedParameters::home() {
+std::shared_ptr<ParameterPager> ShardedParameters::pager() {
   complete();
-  return home_;
+  return pager_;
 }
 
 std::vector<at::Tensor> ShardedParameters::parameters() {
@@ -170,7 +170,7 @@ void ShardedParameters::state(StateVisitor& visitor) {
   for (FlatParameters* flat : all_flats_) {
     flat->hold();
     and_after([&] { std::for_each(flat->shards().begin(), flat->shards().end(), visit); },
-              [&] { flat->let_go(FlatParameters::Changed::maybe); });
+              [&] { flat->release(FlatParameters::Changed::maybe); });
   }
 }
 

@@ -11,7 +11,7 @@
 #include "trireme/base/export.h"
 #include "trireme/comm/group.h"
 #include "trireme/optim/norm_parts.h"
-#include "trireme/shard/parameter_home.h"
+#include "trireme/shard/parameter_pager.h"
 #include "trireme/tensor/parameter_table.h"
 #include "trireme/tensor/state.h"
 #include "trireme/tensor/tied_tensors.h"
@@ -59,9 +59,9 @@ class TRIREME_API ShardedParameters {
     return shards_;
   }
   /// Brings shards that are kept in a file (FullyShardedOptions::file) into memory for code that
-  /// reads or steps them: pass it as OffloadOptions::parameters or to held_optimizer(). Null if
+  /// reads or steps them: pass it as OffloadOptions::parameters or to paged_optimizer(). Null if
   /// they are always in memory.
-  std::shared_ptr<ParameterHome> home();
+  std::shared_ptr<ParameterPager> pager();
   /// shards() without names, for torch::optim.
   std::vector<at::Tensor> parameters();
   /// Call it after the optimizer has stepped: from the next forward on, all ranks compute with the
@@ -113,7 +113,7 @@ class TRIREME_API ShardedParameters {
   std::vector<FlatParameters*> all_flats_;
   NamedTensors shards_;
   TiedNames tied_;
-  std::shared_ptr<ParameterHome> home_;
+  std::shared_ptr<ParameterPager> pager_;
   std::shared_ptr<const NormParts> parts_;
 
  private:

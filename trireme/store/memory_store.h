@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "trireme/base/process_mark.h"
+#include "trireme/base/process/process_mark.h"
 #include "trireme/store/key_table.h"
 #include "trireme/store/store.h"
 

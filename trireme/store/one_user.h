@@ -4,7 +4,7 @@
 #include <atomic>
 
 #include "trireme/base/check.h"
-#include "trireme/base/process_mark.h"
+#include "trireme/base/process/process_mark.h"
 
 namespace trireme::detail {
 

@@ -14,9 +14,9 @@
 #include "trireme/shard/fully_sharded.h"
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/run_parts.h"
-#include "trireme/train/engine_report.h"
 #include "trireme/train/forward_backward.h"
 #include "trireme/train/gradients/gradient_noise.h"
+#include "trireme/train/report/engine_report.h"
 #include "trireme/train/saving.h"
 #include "trireme/train/step.h"
 

@@ -6,7 +6,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
 #include "trireme/grad/rounds/gradient_checks.h"
-#include "trireme/tensor/random.h"
+#include "trireme/tensor/random/random.h"
 
 namespace trireme {
 

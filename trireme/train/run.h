@@ -16,15 +16,15 @@
 #include "trireme/data/step_plan.h"
 #include "trireme/mesh/mesh.h"
 #include "trireme/models/model.h"
-#include "trireme/optim/lr_schedule.h"
 #include "trireme/optim/optimizer.h"
+#include "trireme/optim/schedule/lr_schedule.h"
 #include "trireme/tensor/state.h"
 #include "trireme/train/balance/out_of_memory.h"
 #include "trireme/train/balance/own_time.h"
-#include "trireme/train/compute.h"
 #include "trireme/train/exchange/gradient_sync_strategy.h"
 #include "trireme/train/gradients/gradients.h"
 #include "trireme/train/precision/loss_scaling.h"
+#include "trireme/train/setup/compute.h"
 #include "trireme/train/step_feature.h"
 
 namespace trireme {

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "trireme/base/export.h"
+#include "trireme/train/report/step_report.h"
 #include "trireme/train/run.h"
-#include "trireme/train/step_report.h"
 
 namespace trireme {
 

@@ -11,10 +11,10 @@
 #include "trireme/config/sections/training.h"
 #include "trireme/train/forward_backward.h"
 #include "trireme/train/program/trainer_impl.h"
-#include "trireme/train/run_folder_guard.h"
-#include "trireme/train/run_report.h"
-#include "trireme/train/step_metrics.h"
-#include "trireme/train/unused_gpu.h"
+#include "trireme/train/report/run_report.h"
+#include "trireme/train/report/step_metrics.h"
+#include "trireme/train/setup/run_folder_guard.h"
+#include "trireme/train/setup/unused_gpu.h"
 
 namespace trireme {
 namespace {

@@ -13,7 +13,7 @@
 #include "trireme/config/config.h"
 #include "trireme/data/batch.h"
 #include "trireme/train/program/program.h"
-#include "trireme/train/step_report.h"
+#include "trireme/train/report/step_report.h"
 
 namespace trireme {
 

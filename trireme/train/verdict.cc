@@ -10,21 +10,21 @@
 namespace trireme {
 
 GlobalLoss global_loss(const Run& run) {
-  const Gradients::Told told = run.gradients->told();
+  const Gradients::Reports reports = run.gradients->reports();
   GlobalLoss total;
-  for (size_t r = 0; r < told.sums.size(); ++r) {
-    if (!std::isfinite(told.sums[r]) && total.not_finite < 0)
+  for (size_t r = 0; r < reports.sums.size(); ++r) {
+    if (!std::isfinite(reports.sums[r]) && total.not_finite < 0)
       total.not_finite = static_cast<int>(r);
-    total.sum += told.sums[r];
-    total.weight += static_cast<int64_t>(told.weights[r]);
-    total.stop = std::max(total.stop, static_cast<int>(told.stops[r]));
+    total.sum += reports.sums[r];
+    total.weight += static_cast<int64_t>(reports.weights[r]);
+    total.stop = std::max(total.stop, static_cast<int>(reports.stops[r]));
   }
-  total.gradient_weight = run.exchange->weight(told);
+  total.gradient_weight = run.exchange->weight(reports);
   if (const int r = total.not_finite; r >= 0 && !run.scaling->skips())
     throw NumericError(fmt::format("the loss of rank {} is {} in step {}. Lower the learning "
                                    "rate, clip gradients, or look at this "
                                    "step's data; weights are those of step {}",
-                                   r, told.sums[static_cast<size_t>(r)], run.step + 1, run.step),
+                                   r, reports.sums[static_cast<size_t>(r)], run.step + 1, run.step),
                        {r, -1, "loss", run.step + 1});
   return total;
 }

@@ -9,7 +9,7 @@
 #include "trireme/base/check.h"
 #include "trireme/comm/desync/checked_backend.h"
 #include "trireme/comm/plan/tuning.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 #include "trireme/comm/wrappers/recorded_backend.h"
 #include "trireme/comm/wrappers/tuned_backend.h"
 

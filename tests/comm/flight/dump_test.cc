@@ -50,7 +50,7 @@ struct Rank {
                 .rank = rank,
                 .size = 2,
                 .world_rank = rank + 2,
-                .epoch = 77},
+                .generation = 77},
                folder) {}
   std::unique_ptr<Ring> ring;
   Recorder recorder;
@@ -75,7 +75,7 @@ TEST(comm_flight_dump, what_was_recorded_is_read_back) {
   const History& h = all[0];
   EXPECT_EQ(std::tie(h.group, h.backend, h.why),
             std::make_tuple("world/1", "local", "it was late"));
-  EXPECT_EQ(std::tie(h.rank, h.size, h.world_rank, h.epoch, h.pid),
+  EXPECT_EQ(std::tie(h.rank, h.size, h.world_rank, h.generation, h.pid),
             std::make_tuple(1, 2, 3, uint64_t{77}, ::getpid()));
   ASSERT_EQ(h.calls.size(), 3u);
   EXPECT_EQ(text_of(h.calls[1]), "all_reduce(float32[20], sum) at train.cc:2");

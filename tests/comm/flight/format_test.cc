@@ -18,7 +18,7 @@ TEST(comm_flight_format, version_1_is_read_with_all_its_values) {
     EXPECT_EQ(h.group, "world");
     EXPECT_EQ(h.backend, "local");
     EXPECT_EQ(h.host, "fixture");
-    EXPECT_EQ(h.epoch, 0x0123456789abcdefu);
+    EXPECT_EQ(h.generation, 0x0123456789abcdefu);
     EXPECT_EQ(h.rank, r);
     EXPECT_EQ(h.world_rank, r);
     EXPECT_EQ(h.size, 2);

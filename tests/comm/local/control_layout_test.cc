@@ -28,7 +28,7 @@ std::string layout() {
   FIELD(Control, rank);
   FIELD(Control, size);
   FIELD(Control, pid);
-  FIELD(Control, epoch);
+  FIELD(Control, generation);
   FIELD(Control, bytes);
   FIELD(Control, membarrier);
   FIELD(Control, cpus);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/comm/local/memory_room.h"
+#include "trireme/comm/local/host/memory_room.h"
 
 #include <gtest/gtest.h>
 

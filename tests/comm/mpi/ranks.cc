@@ -16,7 +16,7 @@
 #include "tests/support/forked_group.h"
 #include "trireme/base/check.h"
 #include "trireme/comm/mpi/backend.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 #include "trireme/rendezvous/rendezvous.h"
 
 namespace trireme {

@@ -15,8 +15,8 @@
 #include "trireme/base/export.h"
 #include "trireme/comm/desync/wait_board.h"
 #include "trireme/comm/desync/wait_graph.h"
-#include "trireme/comm/leave_at_exit.h"
 #include "trireme/comm/recent_calls.h"
+#include "trireme/comm/start/leave_at_exit.h"
 
 namespace trireme::detail {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "trireme/base/clock.h"
-#include "trireme/base/codec.h"
+#include "trireme/base/encoding.h"
 #include "trireme/base/export.h"
 #include "trireme/comm/recent_calls.h"
 

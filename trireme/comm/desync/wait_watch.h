@@ -13,7 +13,7 @@
 #include "trireme/base/clock.h"
 #include "trireme/comm/desync/wait_board.h"
 #include "trireme/comm/desync/wait_graph.h"
-#include "trireme/comm/leave_at_exit.h"
+#include "trireme/comm/start/leave_at_exit.h"
 
 namespace trireme::detail {
 

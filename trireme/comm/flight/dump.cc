@@ -181,7 +181,7 @@ Dumper::Dumper(const Ring* ring, const Owner& owner, const std::string& folder)
         h.size = owner.size;
         h.world_rank = owner.world_rank;
         h.pid = ::getpid();
-        h.epoch = owner.epoch;
+        h.generation = owner.generation;
         copy_end(h.backend, sizeof h.backend, owner.backend);
         copy_end(h.group, sizeof h.group, owner.group);
         if (::gethostname(h.host, sizeof h.host - 1) != 0) h.host[0] = '\0';
@@ -225,7 +225,7 @@ void Dumper::path_of(const DumpHeader& h, const char* folder, char* path,
     if (c == '/' || (c > 0 && c < ' ')) c = '.';
   Text text(path, room);
   text << folder << "/" << group << "-";
-  text.hex(h.epoch) << "-rank" << h.rank << ".flight";
+  text.hex(h.generation) << "-rank" << h.rank << ".flight";
 }
 
 bool Dumper::write(const Ring& ring, DumpHeader& h, const char* folder) const noexcept {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "trireme/base/export.h"
-#include "trireme/base/signals.h"
+#include "trireme/base/process/signals.h"
 #include "trireme/comm/flight/ring.h"
 
 // Rings on disk: one file for each rank and group. Written by write(2) alone, so that a signal
@@ -18,7 +18,7 @@
 namespace trireme {
 
 /// Every rank and group of this process writes its last calls into `folder` (made if it is not
-/// there): <group>-<epoch>-rank<r>.flight. How many files that made.
+/// there): <group>-<generation>-rank<r>.flight. How many files that made.
 TRIREME_API int flight_dump(const std::string& folder);
 
 namespace flight {
@@ -43,7 +43,7 @@ struct DumpHeader {
   int32_t rank, size;
   int32_t world_rank;
   int32_t pid;
-  uint64_t epoch;  // one life of one group; 0 where the backend has none
+  uint64_t generation;  // one life of one group; 0 where the backend has none
   uint64_t record_count, pair_count, site_count;
   uint64_t born_ticks;
   int64_t born_ns;  // steady clock
@@ -71,7 +71,7 @@ class Checksum {
 struct Owner {
   std::string backend, group = "world";  // group "": it is never written down
   int rank = 0, size = 1, world_rank = 0;
-  uint64_t epoch = 0;
+  uint64_t generation = 0;
 };
 
 /// TRIREME_FLIGHT_DIR; "" where it is not set: then nothing is written unasked.

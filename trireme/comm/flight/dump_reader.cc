@@ -114,7 +114,7 @@ History read_dump(std::string_view bytes, const std::string& name) {
   history.backend = text_of(h.backend);
   history.host = text_of(h.host);
   history.why = text_of(h.why);
-  history.epoch = h.epoch;
+  history.generation = h.generation;
   history.rank = h.rank;
   history.size = h.size;
   history.world_rank = h.world_rank;
@@ -149,14 +149,15 @@ std::vector<History> read_dumps(const std::string& folder) {
   std::map<std::pair<std::string, int>, std::pair<double, uint64_t>> newest;
   for (const History& h : all) {
     auto& found = newest[{h.group, h.world_rank}];
-    found = std::max(found, {h.written, h.epoch});
+    found = std::max(found, {h.written, h.generation});
   }
   std::set<std::pair<std::string, uint64_t>> over;
   for (const History& h : all)
-    if (newest[{h.group, h.world_rank}].second != h.epoch) over.insert({h.group, h.epoch});
-  std::erase_if(all, [&](const History& h) { return over.count({h.group, h.epoch}) != 0; });
+    if (newest[{h.group, h.world_rank}].second != h.generation)
+      over.insert({h.group, h.generation});
+  std::erase_if(all, [&](const History& h) { return over.count({h.group, h.generation}) != 0; });
   std::sort(all.begin(), all.end(), [](const History& a, const History& b) {
-    return std::tie(a.group, a.epoch, a.rank) < std::tie(b.group, b.epoch, b.rank);
+    return std::tie(a.group, a.generation, a.rank) < std::tie(b.group, b.generation, b.rank);
   });
   return all;
 }

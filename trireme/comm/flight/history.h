@@ -26,7 +26,7 @@ struct Entry {
 /// The last calls of one rank in one group.
 struct History {
   std::string group = "world", backend, host;
-  uint64_t epoch = 0;
+  uint64_t generation = 0;
   int rank = 0, size = 1, world_rank = 0, pid = 0;
   int writer = 0;            // the rank that wrote it down; another one where this rank could not
   int signal = 0;            // that made it write; 0: none

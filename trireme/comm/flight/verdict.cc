@@ -46,7 +46,7 @@ void judge_slowest(const std::vector<Group>& groups, Verdict& v) {
 
 Verdict judge(const std::vector<History>& histories) {
   std::map<std::pair<std::string, uint64_t>, Group> lives;
-  for (const History& h : histories) lives[{h.group, h.epoch}].push_back(&h);
+  for (const History& h : histories) lives[{h.group, h.generation}].push_back(&h);
   std::vector<Group> groups;
   Verdict verdict;
   std::vector<std::string> absent;

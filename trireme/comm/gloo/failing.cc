@@ -12,14 +12,14 @@ void GlooBackend::check_usable() {
 }
 
 void GlooBackend::abort(const std::string& why, AbortKind kind) {
-  const auto [told, own] = give_up(why, kind, rank(), world_rank(rank()), calls_);
+  const auto [reason, own] = give_up(why, kind, rank(), world_rank(rank()), calls_);
   {
     std::lock_guard lock(mutex_);
     if (failure_) return;
     failure_ = own;
   }
   if (size() == 1) return;
-  world_->watch->fail(group_, told);
+  world_->watch->fail(group_, reason);
   messenger_->revoke();
   wake_.notify_all();
 }
@@ -46,7 +46,7 @@ void GlooBackend::fail_now(const Failure& failure) {
 
 Failure GlooBackend::diagnose(const MessageLost& lost, const std::string& where) {
   const int peer = lost.peer < 0 ? -1 : world_rank(lost.peer);
-  if (auto told = world_->watch->cause(group_, peer, kPatience)) return *told;
+  if (auto reason = world_->watch->cause(group_, peer, kPatience)) return *reason;
   if (peer < 0)
     return {Failure::Kind::lost, -1,
             fmt::format("rank {} lost its connections while it waited in {}: {}", rank(), where,

@@ -10,7 +10,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/comm/local/control.h"
-#include "trireme/comm/local/memory_room.h"
+#include "trireme/comm/local/host/memory_room.h"
 #include "trireme/comm/local/refused.h"
 
 namespace trireme::local {

@@ -127,7 +127,7 @@ struct Control {
   int32_t rank;
   int32_t size;
   int32_t pid;
-  uint64_t epoch;       // random; one life of one group
+  uint64_t generation;  // random; one life of one group
   uint64_t bytes;       // of the whole mapping
   uint64_t membarrier;  // 1: this process takes part in membarrier(2); known before peers map this
   Flag cpus[16];  // the CPUs that this rank's thread may run on, as a bit mask; set when alive

@@ -46,7 +46,7 @@ Engine::Engine(std::unique_ptr<Host> host, Duration timeout, Engine* root,
                              .rank = rank_,
                              .size = size_,
                              .world_rank = root ? root_ranks[static_cast<size_t>(rank_)] : rank_,
-                             .epoch = self_->epoch}) {
+                             .generation = self_->generation}) {
   check<UsageError>(size_ <= kMaxRanks, "{} ranks on one host; the local backend takes at most {}",
                     size_, kMaxRanks);
   for (int q = 0; q < size_; ++q) {

@@ -13,7 +13,7 @@
 #include "trireme/base/export.h"
 #include "trireme/comm/flight/dump.h"
 #include "trireme/comm/flight/recorder.h"
-#include "trireme/comm/local/host.h"
+#include "trireme/comm/local/host/host.h"
 #include "trireme/comm/local/ring_queue.h"
 #include "trireme/comm/local/types.h"
 

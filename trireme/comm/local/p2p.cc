@@ -19,7 +19,7 @@ constexpr uint64_t kSourcesKept = 1 << 16;  // of completed recvs of any source
 
 Engine::Pairs::Pairs(Engine& engine)
     : e_(engine), lanes_(static_cast<size_t>(engine.size_)), book_(engine.size_) {
-  probe_ = mix64(e_.self_->epoch + static_cast<uint64_t>(e_.rank_));
+  probe_ = mix64(e_.self_->generation + static_cast<uint64_t>(e_.rank_));
   e_.self_->probe_address = reinterpret_cast<uint64_t>(&probe_);
 }
 

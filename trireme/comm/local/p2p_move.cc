@@ -187,7 +187,7 @@ bool Engine::Pairs::peek_all(Request& r) {
   if (lane.peek == Peek::unknown) {
     uint64_t value = 0;
     const bool works = read_remote(q, &value, e_.peer_[q]->probe_address, sizeof value) &&
-                       value == mix64(e_.self_->epoch + static_cast<uint64_t>(q));
+                       value == mix64(e_.self_->generation + static_cast<uint64_t>(q));
     lane.peek = works ? Peek::works : Peek::refused;
     if (!works) return false;
   }

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "trireme/base/cgroup.h"
+#include "trireme/base/process/cgroup.h"
 
 namespace trireme::local {
 

@@ -8,7 +8,7 @@
 #include <exception>
 
 #include "trireme/base/check.h"
-#include "trireme/base/signals.h"
+#include "trireme/base/process/signals.h"
 #include "trireme/comm/desync/checked_backend.h"
 #include "trireme/comm/dtypes.h"
 #include "trireme/comm/flight/dump.h"

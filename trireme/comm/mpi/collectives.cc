@@ -29,7 +29,7 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
 }
 
 /// `input`, or a copy where MPI would be given the same memory twice.
-at::Tensor apart(const at::Tensor& input, const at::Tensor& output) {
+at::Tensor copy_if_overlapping(const at::Tensor& input, const at::Tensor& output) {
   at::NoGradGuard no_grad;
   return overlap(input, output) ? input.clone() : input;
 }
@@ -207,7 +207,7 @@ Token MpiBackend::all_gather(const Call& call) {
   const at::Tensor &output = *call.output, &input = *call.input;
   const int64_t count = input.numel(), bytes = size_of(input);
   const bool in_place = count && data_of(input) == data_of(output) + rank() * count * bytes;
-  const at::Tensor in = in_place ? input : apart(input, output);
+  const at::Tensor in = in_place ? input : copy_if_overlapping(input, output);
   return launch(call, {in, output}, [&](Pending& p) {
     if (limits_.fit(count, bytes, size()))
       return start_request(p, [&](TriremeMpiRequest* r) {
@@ -235,7 +235,7 @@ Token MpiBackend::reduce_scatter(const Call& call) {
   const at::Tensor &output = *call.output, &input = *call.input;
   const ReduceOp op = call.reduction;
   const int64_t count = output.numel(), bytes = size_of(output);
-  const at::Tensor in = apart(input, output);
+  const at::Tensor in = copy_if_overlapping(input, output);
   return launch(
       call, {in, output},
       [&](Pending& p) {
@@ -267,7 +267,7 @@ Token MpiBackend::gather(const Call& call) {
   const int64_t count = input.numel(), bytes = size_of(input);
   const bool here = rank() == root;
   const bool in_place = here && count && data_of(input) == data_of(output) + root * count * bytes;
-  const at::Tensor in = here && !in_place ? apart(input, output) : input;
+  const at::Tensor in = here && !in_place ? copy_if_overlapping(input, output) : input;
   return launch(call, {in, output}, [&](Pending& p) {
     if (limits_.fit(count, bytes, size()))
       return start_request(p, [&](TriremeMpiRequest* r) {
@@ -288,7 +288,7 @@ Token MpiBackend::scatter(const Call& call) {
   const int64_t count = output.numel(), bytes = size_of(output);
   const bool here = rank() == root;
   const bool in_place = here && count && data_of(output) == data_of(input) + root * count * bytes;
-  const at::Tensor in = here && !in_place ? apart(input, output) : input;
+  const at::Tensor in = here && !in_place ? copy_if_overlapping(input, output) : input;
   return launch(call, {in, output}, [&](Pending& p) {
     if (limits_.fit(count, bytes, size()))
       return start_request(p, [&](TriremeMpiRequest* r) {
@@ -307,7 +307,7 @@ Token MpiBackend::all_to_all(const Call& call) {
   const at::Tensor &output = *call.output, &input = *call.input;
   // Not MPI_Ialltoallv: its ints bound the sum of the parts, and a rank with small parts does not
   // know that another has large ones. Pairs have no such bound, and tell who sent how much.
-  const at::Tensor in = apart(input, output);
+  const at::Tensor in = copy_if_overlapping(input, output);
   return launch(call, {in, output}, [&](Pending& p) {
     return exchange(p, data_of(in), *call.input_counts, data_of(output), *call.output_counts,
                     size_of(in), dtype_of(in));

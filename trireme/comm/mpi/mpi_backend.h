@@ -14,7 +14,7 @@
 #include "trireme/comm/mpi/communicator.h"
 #include "trireme/comm/mpi/large_plan.h"
 #include "trireme/comm/mpi/reports.h"
-#include "trireme/store/tcp_server.h"
+#include "trireme/store/server/tcp_server.h"
 
 namespace trireme::detail {
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "trireme/base/check.h"
-#include "trireme/base/codec.h"
+#include "trireme/base/encoding.h"
 #include "trireme/base/failpoint.h"
 #include "trireme/base/log.h"
 #include "trireme/base/philox.h"
@@ -28,7 +28,7 @@
 #include "trireme/net/hmac.h"
 #include "trireme/net/listener.h"
 #include "trireme/net/secret.h"
-#include "trireme/store/tcp_server.h"
+#include "trireme/store/server/tcp_server.h"
 #include "trireme/store/tcp_store.h"
 
 namespace trireme::detail {

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "trireme/comm/mpi/communicator.h"
+#include "trireme/store/server/tcp_server.h"
 #include "trireme/store/store.h"
-#include "trireme/store/tcp_server.h"
 
 namespace trireme::detail {
 

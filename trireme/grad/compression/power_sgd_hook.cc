@@ -12,7 +12,7 @@
 #include "trireme/grad/compression/codec_kernels.h"
 #include "trireme/grad/compression/gram_schmidt.h"
 #include "trireme/tensor/finite.h"
-#include "trireme/tensor/random.h"
+#include "trireme/tensor/random/random.h"
 #include "trireme/tensor/tied_tensors.h"
 
 namespace trireme {

@@ -13,10 +13,10 @@
 namespace trireme {
 namespace {
 
-/// A parameter's elements in this rank's share of a bucket.
+/// A parameter's elements in this rank's shard of a bucket.
 struct Overlap {
   size_t part = 0;
-  int64_t begin = 0, end = 0;  // in the share
+  int64_t begin = 0, end = 0;  // in the shard
 };
 
 template <class T>
@@ -44,13 +44,13 @@ class Adasum final : public BucketReduction {
         factor_(op == ReduceOp::sum ? group.size() : 1),
         parts_(bucket.parts->size()) {
     const int64_t n = group.size(), numel = result_.numel();
-    share_ = (numel + n - 1) / n;
+    shard_ = (numel + n - 1) / n;
     const auto options = result_.options().requires_grad(false);
-    sent_ = group.empty({n * share_}, options);
-    got_ = group.empty({n * share_}, options);
+    sent_ = group.empty({n * shard_}, options);
+    got_ = group.empty({n * shard_}, options);
     sent_.narrow(0, 0, numel).copy_(result_);
-    sent_.narrow(0, numel, n * share_ - numel).zero_();
-    const int64_t first = share_ * group.rank(), last = first + share_;
+    sent_.narrow(0, numel, n * shard_ - numel).zero_();
+    const int64_t first = shard_ * group.rank(), last = first + shard_;
     for (size_t p = 0; p < parts_; ++p) {
       const GradBucketPart& part = (*bucket.parts)[p];
       const int64_t begin = std::max(first, part.offset),
@@ -84,9 +84,9 @@ class Adasum final : public BucketReduction {
       });
       work_ = group_.all_reduce(products_);
     } else {
-      at::Tensor share = got_.narrow(0, 0, share_);
-      if (factor_ != 1) share.mul_(factor_);
-      work_ = group_.all_gather_into_tensor(sent_, share);
+      at::Tensor shard = got_.narrow(0, 0, shard_);
+      if (factor_ != 1) shard.mul_(factor_);
+      work_ = group_.all_gather_into_tensor(sent_, shard);
       gathering_ = true;
     }
     return true;
@@ -101,7 +101,7 @@ class Adasum final : public BucketReduction {
     size_t pair = 0;
     for (int64_t a = 0; a < group_.size(); a += 2 * distance_, ++pair)
       for (const Overlap& o : mine_)
-        body(rows + a * share_, rows + (a + distance_) * share_, o,
+        body(rows + a * shard_, rows + (a + distance_) * shard_, o,
              products + 3 * (pair * parts_ + o.part));
   }
 
@@ -109,7 +109,7 @@ class Adasum final : public BucketReduction {
   at::Tensor result_, sent_, got_, products_;
   const double factor_;
   const size_t parts_;
-  int64_t share_ = 0, distance_ = 1;
+  int64_t shard_ = 0, distance_ = 1;
   std::vector<Overlap> mine_;
   bool measured_ = false, gathering_ = false;
   Work work_;

@@ -5,10 +5,10 @@
 
 namespace trireme {
 
-CommHook local_sgd_hook(std::function<bool()> apart, Group near, CommHook together) {
-  return [apart = std::move(apart), near = std::move(near), together = std::move(together)](
+CommHook local_sgd_hook(std::function<bool()> local, Group near, CommHook together) {
+  return [local = std::move(local), near = std::move(near), together = std::move(together)](
              Group& group, GradBucket& bucket, ReduceOp op) mutable {
-    if (!apart())
+    if (!local())
       return together ? together(group, bucket, op) : group.all_reduce(bucket.buffer, op);
     return near ? near.all_reduce(bucket.buffer, op) : Work();
   };

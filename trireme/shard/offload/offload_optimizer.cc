@@ -101,10 +101,10 @@ OffloadedOptimizer::Impl::Impl(const NamedTensors& all, const MakeOptimizer& mak
   const NamedTensors parameters = unique_tensors(all, &tied);
   check_options(options, parameters, make);
   std::vector<int64_t> state_bytes, padded;  // by parameter; padded: at most
-  ParameterHome* const home = options.parameters.get();
+  ParameterPager* const pager = options.parameters.get();
   for (size_t i = 0; i < parameters.size(); ++i) {
-    if (home) home->hold(i, 1);
-    if (home && i > 0) home->let_go(i - 1, 1, false);  // neighbours are often brought together
+    if (pager) pager->hold(i, 1);
+    if (pager && i > 0) pager->release(i - 1, 1, false);  // neighbours are often brought together
     const auto probe = made(make, {parameters[i]});
     state_bytes.push_back(0);
     padded.push_back(0);
@@ -113,7 +113,7 @@ OffloadedOptimizer::Impl::Impl(const NamedTensors& all, const MakeOptimizer& mak
       padded.back() += round_up(b, kFileAlignment);
     }
   }
-  if (home) home->let_go(parameters.size() - 1, 1, false);
+  if (pager) pager->release(parameters.size() - 1, 1, false);
   const auto plan = plan_sub_groups(state_bytes, options.sub_group_bytes);
   int64_t total = 0, largest = 0;
   for (const auto& sub : plan) {
@@ -143,7 +143,7 @@ OffloadedOptimizer::Impl::Impl(const NamedTensors& all, const MakeOptimizer& mak
     for (const TiedName& t : tied)
       for (const auto& [name, p] : own)
         if (name == t.first) named.emplace_back(t.name, p);
-    while_held(home, group.begin, group.count, false, [&] { group.inner = made(make, named); });
+    while_held(pager, group.begin, group.count, false, [&] { group.inner = made(make, named); });
     group.state = detail::OffloadStorages(*group.inner, parameters);
     group.offsets = plan_offsets(group.state.bytes(), kFileAlignment);
     group.place = place;

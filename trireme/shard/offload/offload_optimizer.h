@@ -8,7 +8,7 @@
 #include "trireme/optim/master_weights.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/shard/offload/offload_file.h"
-#include "trireme/shard/parameter_home.h"
+#include "trireme/shard/parameter_pager.h"
 
 // An optimizer whose state is kept in a file (ZeRO-Infinity's NVMe path), for states that do not
 // fit into memory. The parameters are divided into sub-groups, each with an inner optimizer of its
@@ -29,10 +29,10 @@ struct OffloadOptions {
   int buffer_count = 3;
   bool pipeline_read = true;   // the next sub-group is read while one steps (2 buffers or more)
   bool pipeline_write = true;  // the one before is written while one steps (2 buffers or more)
-  /// Where to get parameters that are not always in memory, from ShardedParameters::home(): they
-  /// are read together with their sub-group's state. A unit of the home that is divided between
+  /// Where to get parameters that are not always in memory, from ShardedParameters::pager(): they
+  /// are read together with their sub-group's state. A unit of the pager that is divided between
   /// sub-groups is read with each of them.
-  std::shared_ptr<ParameterHome> parameters = {};
+  std::shared_ptr<ParameterPager> parameters = {};
 };
 
 /// Bytes of state. Of the state in the file, a step has at most `buffer_bytes` in memory.

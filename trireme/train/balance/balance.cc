@@ -43,7 +43,7 @@ void Balance::closed(int64_t step) {
   if (step < deal_->since()) return;
   const Shares shares = deal_->at(step);
   for (size_t r = 0; r < ranks_; ++r)
-    // A clock that saw nothing: as fast as can be told.
+    // A clock that saw nothing: as fast as can be reports.
     seconds[r] = std::max(seconds[r], 1e-9) / static_cast<double>(shares[r]);
   window_.push_back(std::move(seconds));
   if (window_.size() < static_cast<size_t>(options_.every)) return;

@@ -9,13 +9,13 @@
 #include "trireme/grad/module_sync.h"
 #include "trireme/train/balance/balance.h"
 #include "trireme/train/balance/memory_backoff.h"
+#include "trireme/train/build/complete_run.h"
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/recompute_setup.h"
 #include "trireme/train/build/run_parts.h"
-#include "trireme/train/build/training_parts.h"
 #include "trireme/train/build/zero_setup.h"
-#include "trireme/train/identity.h"
-#include "trireme/train/reproducible.h"
+#include "trireme/train/setup/identity.h"
+#include "trireme/train/setup/reproducible.h"
 
 // Configuration → the parts of a run.
 namespace trireme {
@@ -158,7 +158,7 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
   if (parts.whole) verify_same(group, run.weights, "parameter", parts.tied);
   run.steps = count_steps(run, training, parts.default_steps);
   run.eval_batches = training.eval_batches;
-  complete_training(
+  complete_run(
       run, c, zero, precision,
       parts.weight_of_step ? parts.weight_of_step : run.batches.train * parts.weight_per_sample,
       parts.tied);

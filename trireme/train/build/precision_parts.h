@@ -7,10 +7,10 @@
 #include "trireme/grad/comm_hook.h"
 #include "trireme/optim/master_weights.h"
 #include "trireme/tensor/tied_tensors.h"
-#include "trireme/train/compute.h"
 #include "trireme/train/gradients/gradients.h"
 #include "trireme/train/precision/loss_scaling.h"
 #include "trireme/train/precision/precision.h"
+#include "trireme/train/setup/compute.h"
 
 // A precision plan → the parts of a run that differ with it. In the order in which a run is built.
 namespace trireme {

@@ -6,7 +6,7 @@
 #include "trireme/base/check.h"
 #include "trireme/config/sections/recompute.h"
 #include "trireme/tensor/live_bytes.h"
-#include "trireme/tensor/random.h"
+#include "trireme/tensor/random/random.h"
 
 namespace trireme {
 namespace {

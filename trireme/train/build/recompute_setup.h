@@ -4,7 +4,7 @@
 #include <string>
 
 #include "trireme/base/export.h"
-#include "trireme/tensor/recompute_plan.h"
+#include "trireme/tensor/recompute/recompute_plan.h"
 #include "trireme/train/run.h"
 
 // training.recompute_every and training.activation_memory_mb → which blocks of the model are

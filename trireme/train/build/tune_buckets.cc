@@ -78,8 +78,8 @@ std::unique_ptr<TuneBuckets> TuneBuckets::make(const Config& c, Group group,
 
 std::string TuneBuckets::news() {
   const BucketTuner* tuner = buckets_->tuner();
-  if (told_ || !tuner || !tuner->done()) return "";
-  told_ = true;
+  if (reported_ || !tuner || !tuner->done()) return "";
+  reported_ = true;
   const BucketsFile found{of_, tuner->best(), 1e3 * tuner->seconds_before(),
                           1e3 * tuner->seconds_after()};
   if (!file_.empty() && rank_ == 0) write_file_atomic(file_, to_text(found));

@@ -34,7 +34,7 @@ class TRIREME_API TuneBuckets final : public StepFeature {
   std::shared_ptr<BucketTuning> buckets_;
   std::string text_, file_, of_;
   int rank_ = 0;
-  bool told_ = false;
+  bool reported_ = false;
 };
 
 /// "4.0 MiB buckets in order of arrival, all_reduce".

@@ -143,10 +143,10 @@ std::unique_ptr<Compute> sharded_compute(std::unique_ptr<Compute> inner, FullySh
 std::unique_ptr<Optimizer> offloaded(const Config& c, const ZeroSetup& zero, Gradients& gradients,
                                      const MakeOptimizer& make) {
   NamedTensors owned = gradients.owned();
-  auto home = gradients.sharded() ? gradients.sharded()->home() : nullptr;
+  auto pager = gradients.sharded() ? gradients.sharded()->pager() : nullptr;
   const auto offload = c.section<OffloadSection>();
   if (!offload.optimizer.on_disk())
-    return home ? held_optimizer(std::move(owned), make, home) : make(std::move(owned));
+    return pager ? paged_optimizer(std::move(owned), make, pager) : make(std::move(owned));
   const std::string type = c.section<OptimizerSection>().type;
   check<UsageError>(zero.groups.shards.size() == 1 || (type != "Lamb" && type != "Lars"),
                     "{}: {} measures parameters that lie on several ranks, and with its state in a "
@@ -155,7 +155,7 @@ std::unique_ptr<Optimizer> offloaded(const Config& c, const ZeroSetup& zero, Gra
                     c.origin("optimizer.type"), type);
   OffloadOptions o;
   o.file = file_options(offload.aio, offload.optimizer.nvme_path);
-  o.parameters = std::move(home);
+  o.parameters = std::move(pager);
   o.buffer_count = static_cast<int>(offload.optimizer.buffer_count);
   o.pipeline_read = offload.optimizer.pipeline_read;
   o.pipeline_write = offload.optimizer.pipeline_write;

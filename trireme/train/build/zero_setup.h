@@ -10,9 +10,9 @@
 #include "trireme/optim/master_weights.h"
 #include "trireme/shard/fully_sharded.h"
 #include "trireme/shard/sharded_parameters.h"
-#include "trireme/train/compute.h"
 #include "trireme/train/gradients/gradients.h"
 #include "trireme/train/precision/precision.h"
+#include "trireme/train/setup/compute.h"
 
 // What a configuration's zero_optimization asks of a run.
 namespace trireme {

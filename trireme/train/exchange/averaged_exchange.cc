@@ -8,7 +8,7 @@
 #include "trireme/config/sections/averaging.h"
 #include "trireme/grad/compression/compression.h"
 #include "trireme/grad/hooks/local_sgd_hook.h"
-#include "trireme/optim/model_averaging.h"
+#include "trireme/optim/averaging/model_averaging.h"
 
 namespace trireme {
 namespace {
@@ -71,7 +71,7 @@ class Averaged final : public GradientSyncStrategy {
   }
 
   CommHook hook() override {
-    return local_sgd_hook([this] { return averager_->apart(); }, near_group_);
+    return local_sgd_hook([this] { return averager_->steps_locally(); }, near_group_);
   }
 
   void attach(const NamedTensors& parameters, const NamedTensors& buffers) override {
@@ -88,11 +88,11 @@ class Averaged final : public GradientSyncStrategy {
       averager_ = average_periodically(parameters, group_, {averaging_.period, start}, buffers);
   }
 
-  double weight(const Gradients::Told& told) const override {
-    if (!apart_in_this_step()) return GradientSyncStrategy::weight(told);
+  double weight(const Gradients::Reports& reports) const override {
+    if (!local_step()) return GradientSyncStrategy::weight(reports);
     double sum = 0;
     const int first = group_.rank() / near_ * near_;
-    for (int r = first; r < first + near_; ++r) sum += told.weights[static_cast<size_t>(r)];
+    for (int r = first; r < first + near_; ++r) sum += reports.weights[static_cast<size_t>(r)];
     return sum;
   }
 
@@ -109,7 +109,7 @@ class Averaged final : public GradientSyncStrategy {
 
  private:
   // The gradients of a step are reduced before its after_optimizer_step().
-  bool apart_in_this_step() const { return averager_->apart(); }
+  bool local_step() const { return averager_->steps_locally(); }
 
   DiLoCoOptions diloco_options(const NamedTensors& parameters) {
     DiLoCoOptions o{averaging_.period, averaging_.start_step, averaging_.outer_lr,

@@ -18,8 +18,8 @@ namespace trireme {
 
 GradientSyncStrategy::~GradientSyncStrategy() = default;
 
-double GradientSyncStrategy::weight(const Gradients::Told& told) const {
-  return std::accumulate(told.weights.begin(), told.weights.end(), 0.0);
+double GradientSyncStrategy::weight(const Gradients::Reports& reports) const {
+  return std::accumulate(reports.weights.begin(), reports.weights.end(), 0.0);
 }
 
 void GradientSyncStrategy::state(StateVisitor& visitor, const StateWalk& of_optimizer) {
@@ -58,7 +58,7 @@ class Compressed final : public GradientSyncStrategy {
                                          c.codec.type == "auto" ? "auto" : hook->describe()),
                              fmt::format("what {} ranks have not sent", ranks)),
         hook_(std::move(hook)),
-        told_(hook_->describe()),
+        described_(hook_->describe()),
         own_(ranks > 1 && clips_before(c)),
         start_step_(c.codec.start_step) {}
   CommHook hook() override { return hook_->hook(); }
@@ -75,13 +75,13 @@ class Compressed final : public GradientSyncStrategy {
   bool sees_buckets() const override { return true; }
   std::string news() override {
     std::string now = hook_->describe();
-    return now == told_ ? "" : "gradients travel as " + (told_ = std::move(now));
+    return now == described_ ? "" : "gradients travel as " + (described_ = std::move(now));
   }
   int64_t wire_bytes() const override { return hook_->wire_bytes(); }
 
  private:
   std::shared_ptr<CompressionHook> hook_;
-  std::string told_;
+  std::string described_;
   const bool own_;
   const int64_t start_step_;
 };

@@ -28,7 +28,7 @@ class TRIREME_API GradientSyncStrategy {
   /// The weights and buffers are there, the same on all ranks; before the first step.
   virtual void attach(const NamedTensors& /*parameters*/, const NamedTensors& /*buffers*/) {}
   /// Of what this rank's gradients are sums over: samples or tokens.
-  virtual double weight(const Gradients::Told& told) const;
+  virtual double weight(const Gradients::Reports& reports) const;
   /// In the open step each rank clips its own gradient, before it is encoded; else the mean is
   /// clipped, as without an exchange. The same on all ranks.
   virtual bool clips_own() const { return false; }

@@ -20,7 +20,7 @@ void Gradients::tell(const LossSum& loss, int stop_asked) {
   stop_asked_ = stop_asked;
 }
 
-Gradients::Told Gradients::told() const {
+Gradients::Reports Gradients::reports() const {
   return {record_->of(sum_), record_->of(weight_), record_->of(stop_)};
 }
 

@@ -73,11 +73,11 @@ class TRIREME_API Gradients {
 
   /// This rank's loss so far, to ride with the last bucket: before each backward.
   void tell(const LossSum& loss, int stop_asked);
-  struct Told {
+  struct Reports {
     std::vector<double> sums, weights, stops;  // by rank
   };
   /// After close(), on every rank.
-  Told told() const;
+  Reports reports() const;
 
   /// The first gradient of the last step that was not finite on its own rank, before the sum: the
   /// same on every rank.

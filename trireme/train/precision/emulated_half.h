@@ -8,7 +8,7 @@
 #include "trireme/tensor/parameter_table.h"
 #include "trireme/tensor/storage_mark.h"
 #include "trireme/tensor/torch_compat.h"
-#include "trireme/train/compute.h"
+#include "trireme/train/setup/compute.h"
 
 namespace trireme {
 

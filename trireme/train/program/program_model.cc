@@ -8,8 +8,8 @@
 #include "trireme/base/philox.h"
 #include "trireme/layers/dropout.h"
 #include "trireme/tensor/autocast.h"
-#include "trireme/tensor/random.h"
-#include "trireme/tensor/recompute.h"
+#include "trireme/tensor/random/random.h"
+#include "trireme/tensor/recompute/recompute.h"
 
 namespace trireme {
 namespace {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "trireme/models/model.h"
-#include "trireme/train/compute.h"
 #include "trireme/train/precision/precision.h"
 #include "trireme/train/program/piece.h"
+#include "trireme/train/setup/compute.h"
 
 namespace trireme {
 

@@ -14,7 +14,7 @@
 #include "trireme/checkpoint/writer.h"
 #include "trireme/comm/objects.h"
 #include "trireme/shard/fully_sharded.h"
-#include "trireme/tensor/random.h"
+#include "trireme/tensor/random/random.h"
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/run_parts.h"
 #include "trireme/train/forward_backward.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "trireme/base/export.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 #include "trireme/config/config.h"
 
 namespace trireme {

@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "trireme/base/check.h"
-#include "trireme/launch/options.h"
+#include "trireme/launch/flags/options.h"
 #include "trireme/planner/memory_plan.h"
 #include "trireme/planner/model_table.h"
 

@@ -8,7 +8,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
-#include "trireme/base/standard_streams.h"
+#include "trireme/base/process/standard_streams.h"
 #include "trireme/front/train_front.h"
 #include "trireme/train/rank/failure.h"
 #include "trireme/train/rank/own_summary.h"

@@ -11,7 +11,7 @@
 #include "trireme/base/log.h"
 #include "trireme/base/rank_label.h"
 #include "trireme/comm/objects.h"
-#include "trireme/comm/run.h"
+#include "trireme/comm/start/run.h"
 #include "trireme/front/run_folder.h"
 #include "trireme/launch/sealed_text.h"
 #include "trireme/rendezvous/rank_env.h"

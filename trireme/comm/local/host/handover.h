@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "trireme/base/clock.h"
+#include "trireme/base/fd.h"
+#include "trireme/comm/local/control.h"
+
+// What travels on the Unix socket between two ranks: a message, always with descriptors beside it.
+namespace trireme::local {
+
+enum class MessageKind : uint32_t { hello = 1, window = 2 };
+
+constexpr uint32_t kMessageMagic = 0x4d657254;  // "TreM"
+
+struct Message {
+  uint32_t magic = kMessageMagic;
+  uint32_t version = kControlVersion;
+  MessageKind kind;
+  int32_t rank;
+  uint64_t generation;
+  uint64_t bytes;   // of the window, or of the control memory
+  uint32_t window;  // its number
+  uint32_t spare = 0;
+  char token[32];
+};
+
+struct Received {
+  Message message;
+  std::vector<UniqueFd> fds;
+  bool cut = false;  // there was no room for all descriptors
+};
+
+/// False where nothing came of it before the deadline.
+bool wait_for(int fd, short events, const Deadline& deadline);
+
+/// False where the socket is full just now. PeerLost.
+bool try_send(int socket, const Message& message, const std::vector<int>& fds, int peer);
+/// Timeout, PeerLost.
+void send_message(int socket, const Message& message, const std::vector<int>& fds, int peer,
+                  Deadline deadline);
+/// Timeout, PeerLost, Corrupt; Mismatch where the peer is of another build.
+Received receive_message(int socket, int peer, Deadline deadline);
+
+}  // namespace trireme::local

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/base/check.h"
+#include "trireme/base/process/signals.h"
+#include "trireme/base/rank_label.h"
+#include "trireme/comm/flight/dump.h"
+#include "trireme/comm/registry.h"
+#include "trireme/comm/start/blas.h"
+#include "trireme/comm/start/run.h"
+#include "trireme/rendezvous/rank_env.h"
+#include "trireme/rendezvous/rendezvous.h"
+#include "trireme/store/memory_store.h"
+
+namespace trireme {
+namespace {
+
+// The last group handle that goes closes the store, after its engine has said that this rank
+// leaves; rank 0 waits for the others.
+struct Meeting {
+  ServerHandle server;
+  std::shared_ptr<Store> store;
+};
+
+RankEnv who_am_i(const InitOptions& options) {
+  RankEnv env = read_rank_env();
+  // A fake world meets nobody: who it is may be said with any init_method.
+  const bool said = options.rank >= 0 || options.world_size >= 0;
+  if (options.init_method == "env://" && !(options.backend == "fake" && said)) {
+    check<UsageError>(options.rank < 0 && options.world_size < 0,
+                      "init_process_group: rank and world_size go with init_method "
+                      "tcp://host:port or file:///path; env:// reads them from the "
+                      "environment");
+    return env;
+  }
+  check<UsageError>(
+      options.rank >= 0 && options.world_size > options.rank,
+      "init_process_group: init_method {} needs rank and world_size (given: {} and {})",
+      options.init_method, options.rank, options.world_size);
+  env.rank = options.rank;
+  env.world_size = options.world_size;
+  return env;
+}
+
+}  // namespace
+
+Group init_process_group(const InitOptions& options) {
+  // Where a dump has a place to go; else SIGUSR2 and the rest mean what they meant before.
+  if (!flight::flight_folder().empty()) install_signal_handlers();
+  mend_blas();
+  const RankEnv env = who_am_i(options);
+  detail::BackendSpec spec;
+  spec.rank = env.rank;
+  spec.size = env.world_size;
+  spec.timeout = options.timeout;
+  spec.across = options.across;
+  spec.check = options.check;
+  spec.tuned = options.tuned;
+  // A fake world meets nobody.
+  if (options.backend != "fake") {
+    auto meeting = std::make_shared<Meeting>();
+    if (env.world_size == 1)
+      meeting->store = std::make_shared<MemoryStore>();
+    else
+      meeting->store =
+          open_store(env, options.init_method, Deadline::after(options.timeout), meeting->server);
+    // The server closes with the last user of its store.
+    spec.store = std::make_shared<PrefixStore>(
+        std::shared_ptr<Store>(meeting, meeting->store.get()), spec.name);
+  }
+  return Group(detail::make_backend(options.backend, spec));
+}
+
+}  // namespace trireme

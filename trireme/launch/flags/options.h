@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/base/clock.h"
+#include "trireme/base/export.h"
+#include "trireme/launch/flags/stream_selection.h"
+#include "trireme/launch/machine/cpu.h"
+#include "trireme/net/secret.h"
+
+// The flags of `trireme run`, which are torchrun's. Each has a dashed and an underscored spelling,
+// takes its value after '=' or as the next word, and falls back to PET_<NAME>. Names are never
+// guessed from prefixes. What one node cannot do is refused in a sentence; nothing is silently
+// ignored.
+namespace trireme::launch {
+
+using net::Getenv;
+using net::process_env;
+
+struct RunOptions {
+  int nproc_per_node = 1;
+  bool standalone = false;
+  std::string rdzv_id = "none";           // becomes TORCHELASTIC_RUN_ID; random with --standalone
+  std::string master_addr = "127.0.0.1";  // for workers that bring their own store (Python)
+  int master_port = 0;                    // 0: a free one, chosen by the kernel
+  std::string role = "default";
+  std::string log_dir;  // "": no files, unless redirects or tee ask for them
+  /// Where ranks write down their last calls when a group fails; made when that happens. "": in the
+  /// log folder, where there is one.
+  std::string flight_dir;
+  StreamSelection redirects;
+  StreamSelection tee;
+  std::vector<int> local_ranks_filter;  // empty: all on the console
+  bool no_python = false;
+  std::vector<int> signals_to_handle;  // forwarded to workers
+  Duration shutdown_timeout = std::chrono::seconds(30);
+  CpuBinding cpu_binding;
+  bool dry_run = false;
+  bool help = false;
+  /// The program and its arguments, from the first word that is not a flag.
+  std::vector<std::string> command;
+  /// Lines for the log: "from PET_…" and what has no effect here.
+  std::vector<std::string> notes;
+  std::vector<std::string> warnings;
+};
+
+/// How many of each this machine offers, for --nproc-per-node auto, cpu and gpu.
+struct LocalDevices {
+  int cpus = 1;
+  int gpus = 0;
+};
+TRIREME_API LocalDevices local_devices(const Getenv& env = process_env);
+
+/// Reads words up to the program's name; the rest is options.command. UsageError names what is
+/// wrong.
+TRIREME_API RunOptions parse_run_options(const std::vector<std::string>& args,
+                                         const Getenv& env = process_env,
+                                         const std::function<LocalDevices()>& devices = {});
+
+/// For verbs that start their own program (`trireme train`): takes the launcher's flags wherever
+/// they stand and leaves every other word in `rest`, in order. -h, -m, --no-python and --run-path
+/// stay there.
+TRIREME_API RunOptions extract_run_options(const std::vector<std::string>& args,
+                                           std::vector<std::string>* rest,
+                                           const Getenv& env = process_env,
+                                           const std::function<LocalDevices()>& devices = {});
+
+/// `known` and the flags that extract_run_options takes, as "--name": for "did you mean".
+TRIREME_API std::vector<std::string> with_run_flags(std::vector<std::string> known);
+
+/// The flags that are meant to be used, one line each, for --help.
+TRIREME_API std::string run_flags_help();
+
+}  // namespace trireme::launch

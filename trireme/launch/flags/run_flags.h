@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/launch/flags/options.h"
+
+// The one table of the launcher's flags: parser, PET_* fall-backs, "did you mean" and --help read
+// it.
+namespace trireme::launch {
+
+/// What is known while words are read; values that depend on each other are settled in finish().
+struct ParseState {
+  RunOptions options;
+  std::string origin;  // "--nnodes" or "PET_NNODES": names the flag in errors
+  std::string nproc = "1";
+  std::string nproc_origin = "--nproc-per-node";
+  std::string rdzv_backend = "static";
+  std::string rdzv_endpoint;
+  std::string binding = "auto";
+  std::vector<std::string> rdzv_given;  // explicit rendezvous flags, which --standalone overrides
+  std::string shutdown_timeout;
+  std::string signals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+  const Getenv* env = nullptr;
+  LocalDevices devices;
+};
+
+struct RunFlag {
+  std::string_view name;  // dashed
+  char short_name = 0;
+  bool takes_value = true;
+  std::string_view value;  // "N", "DIR": for --help
+  std::string_view help;   // "": kept out of --help
+  void (*apply)(ParseState&, const std::string&) = nullptr;
+  bool in_mixed = true;  // read by extract_run_options too
+  std::string_view alias = {};
+};
+
+const std::vector<RunFlag>& run_flags();
+/// Checks what depends on several flags; fills what is derived.
+void finish(ParseState& state);
+
+}  // namespace trireme::launch

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/launch/process/process_id.h"
+
+#include <signal.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "trireme/launch/flags/text.h"
+#include "trireme/launch/process/proc_text.h"
+
+namespace trireme::launch {
+namespace {
+
+std::string own_host() {
+  char name[256] = "";
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+/// A name that many machines have says nothing about which one it is.
+bool is_a_name_of_many(const std::string& host) {
+  return host.empty() || host == "localhost" || host.rfind("localhost.", 0) == 0 ||
+         host == "(none)";
+}
+
+}  // namespace
+
+std::optional<int64_t> start_of_process(int64_t pid) {
+  if (pid <= 0) return std::nullopt;
+  const auto text = read_if_there("/proc/" + std::to_string(pid) + "/stat");
+  if (!text || text->empty()) {  // /proc may hide the processes of others
+    const bool there = ::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM;
+    return there ? std::optional<int64_t>(-1) : std::nullopt;
+  }
+  const auto name_end = text->rfind(')');  // pid (any name) state ppid …: the start is field 22
+  if (name_end == std::string::npos) return -1;
+  const auto fields = split(std::string_view(*text).substr(name_end + 1), ' ');
+  if (fields.size() < 21) return -1;
+  if (fields[1] == "Z" || fields[1] == "X") return std::nullopt;
+  return parse_int(fields[20]).value_or(-1);
+}
+
+ProcessId own_process_id() {
+  ProcessId id;
+  id.host = own_host();
+  id.boot = std::string(trim(read_if_there("/proc/sys/kernel/random/boot_id").value_or("")));
+  std::error_code error;
+  id.pid_space = std::filesystem::read_symlink("/proc/self/ns/pid", error).string();
+  id.pid = ::getpid();
+  id.start = start_of_process(id.pid).value_or(-1);
+  return id;
+}
+
+Presence presence_of(const ProcessId& who, const ProcessId& self,
+                     std::optional<int64_t> start_now) {
+  const bool boot_known = !who.boot.empty() && !self.boot.empty();
+  const bool same_kernel = boot_known ? who.boot == self.boot : who.host == self.host;
+  if (!same_kernel)
+    return who.host == self.host && !is_a_name_of_many(who.host) ? Presence::dead
+                                                                 : Presence::elsewhere;
+  if (who.pid_space != self.pid_space) return Presence::hidden;
+  if (!start_now) return Presence::dead;
+  return *start_now == who.start || *start_now < 0 || who.start < 0 ? Presence::alive
+                                                                    : Presence::dead;
+}
+
+Presence presence_of(const ProcessId& who) {
+  return presence_of(who, own_process_id(), start_of_process(who.pid));
+}
+
+}  // namespace trireme::launch

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/optim/optimizer.h"
+#include "trireme/optim/optimizer_segments.h"
+#include "trireme/optim/rules/option_checks.h"
+#include "trireme/optim/rules/rule_kernels.h"
+#include "trireme/optim/rules/tensor_passes.h"
+
+namespace trireme {
+namespace {
+
+class Adagrad final : public Optimizer {
+ public:
+  Adagrad(NamedTensors parameters, const AdagradOptions& options,
+          const std::vector<OptionGroup>& groups)
+      : Optimizer(std::move(parameters), groups),
+        options_(options),
+        sum_(zeros().fill_(options.initial_accumulator_value)),
+        taken_(table_.size(), 0) {}
+
+  void step(double lr, double grad_scale) override {
+    auto all = segments();
+    ++steps_;
+    for (const auto& s : all) {
+      const auto before = static_cast<double>(taken_[s.index]++);
+      const AdagradScalars scalars{grad_scale, decay_of(s.index, options_.weight_decay),
+                                   options_.eps,
+                                   lr * multiplier_of(s.index) / (1 + before * options_.lr_decay)};
+      if (!s.parameter.is_cpu())
+        adagrad_pass(s.parameter.view({s.numel}), s.gradient.view({s.numel}), s.of(sum_), scalars);
+      else
+        run_ranges(s, [&](auto r) { adagrad_pass(r.p(), r.g(), r.of(sum_), r.n, scalars); });
+    }
+  }
+
+  void state(StateVisitor& visitor) override {
+    visitor.value("optim.step", steps_);
+    visit_steps(visitor, taken_);
+    visit(visitor, "sum", sum_);
+  }
+
+ private:
+  AdagradOptions options_;
+  at::Tensor sum_;
+  std::vector<int64_t> taken_;  // steps of each parameter, for lr_decay
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_adagrad(NamedTensors parameters, const AdagradOptions& options,
+                                        const std::vector<OptionGroup>& groups) {
+  check_not_negative("Adagrad", "lr_decay", options.lr_decay);
+  check_not_negative("Adagrad", "eps", options.eps);
+  check_not_negative("Adagrad", "weight_decay", options.weight_decay);
+  check_not_negative("Adagrad", "initial_accumulator_value", options.initial_accumulator_value);
+  return std::make_unique<Adagrad>(std::move(parameters), options, groups);
+}
+
+}  // namespace trireme

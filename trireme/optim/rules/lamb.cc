@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "trireme/optim/norm_kernels.h"
+#include "trireme/optim/optimizer.h"
+#include "trireme/optim/optimizer_segments.h"
+#include "trireme/optim/rules/moments.h"
+#include "trireme/optim/rules/option_checks.h"
+#include "trireme/optim/rules/rule_kernels.h"
+#include "trireme/optim/rules/tensor_passes.h"
+#include "trireme/optim/rules/trust_ratio.h"
+#include "trireme/tensor/tied_tensors.h"
+
+namespace trireme {
+namespace {
+
+// Two phases: moments and norms of all parameters, then the updates. Between them ranks that hold
+// parts of one parameter add their squares.
+class Lamb final : public MomentOptimizer {
+ public:
+  Lamb(NamedTensors parameters, const LambOptions& options, const std::vector<OptionGroup>& groups,
+       std::shared_ptr<const NormParts> parts)
+      : MomentOptimizer(std::move(parameters), groups),
+        options_(options),
+        parts_(parts ? std::move(parts) : std::make_shared<const NormParts>(parameters_)),
+        adapts_(not_matching(options.no_adapt)) {}
+
+  void step(double lr, double grad_scale) override {
+    auto all = segments();
+    ++steps_;
+    std::vector<LambScalars> scalars;
+    NormPairs squares(*parts_);
+    for (const auto& s : all) {
+      scalars.push_back(scalars_of(s.index, ++taken_[s.index], grad_scale));
+      measure(s, scalars.back(), squares);
+    }
+    squares.add_over_ranks();
+    for (size_t i = 0; i < all.size(); ++i) update(all[i], scalars[i], squares, lr);
+  }
+
+ private:
+  LambScalars scalars_of(size_t parameter, int64_t t, double grad_scale) const {
+    LambScalars s{grad_scale, options_.beta1, options_.beta2, options_.eps,
+                  decay_of(parameter, options_.weight_decay)};
+    if (options_.bias_correction) {
+      s.moment_scale = 1 / (1 - std::pow(options_.beta1, static_cast<double>(t)));
+      s.root_scale = 1 / std::sqrt(1 - std::pow(options_.beta2, static_cast<double>(t)));
+    }
+    return s;
+  }
+
+  const std::string& name(const Segment& s) const { return parameters_[s.index].first; }
+
+  void measure(const Segment& s, const LambScalars& scalars, NormPairs& squares) {
+    const bool adapts = adapts_[s.index];
+    if (!s.parameter.is_cpu()) {
+      lamb_moments(s.gradient.view({s.numel}), s.of(exp_avg_), s.of(exp_avg_sq_), scalars);
+      if (adapts)
+        squares.set(name(s), square_sum(s.parameter),
+                    square_sum(lamb_direction(s.parameter.view({s.numel}), s.of(exp_avg_),
+                                              s.of(exp_avg_sq_), scalars)));
+      return;
+    }
+    squares.measure(s, name(s), [&](auto type, int64_t begin, int64_t n, double* w, double* u) {
+      using T = decltype(type);
+      T *m = s.of<T>(exp_avg_) + begin, *v = s.of<T>(exp_avg_sq_) + begin;
+      for (int64_t i = 0; i < n; i += kNormBlock) {  // what was just written is still in the cache
+        const int64_t count = std::min(kNormBlock, n - i), block = i / kNormBlock;
+        lamb_moments<T>(s.gradients<T>() + begin + i, m + i, v + i, count, scalars);
+        if (adapts)
+          lamb_square_sums<T>(s.parameters<T>() + begin + i, m + i, v + i, count, scalars,
+                              w + block, u + block);
+      }
+    });
+  }
+
+  void update(const Segment& s, const LambScalars& scalars, const NormPairs& squares, double lr) {
+    double step = lr * multiplier_of(s.index);
+    if (adapts_[s.index]) {
+      const auto [w, u] = squares.of(name(s));
+      step *= lamb_ratio(std::sqrt(w), std::sqrt(u), options_.min_coeff, options_.max_coeff);
+    }
+    if (!s.parameter.is_cpu())
+      return lamb_update(s.parameter.view({s.numel}), s.of(exp_avg_), s.of(exp_avg_sq_), scalars,
+                         step);
+    run_ranges(s, [&](auto r) {
+      lamb_update(r.p(), r.of(exp_avg_), r.of(exp_avg_sq_), r.n, scalars, step);
+    });
+  }
+
+  LambOptions options_;
+  std::shared_ptr<const NormParts> parts_;
+  std::vector<bool> adapts_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_lamb(NamedTensors parameters, const LambOptions& options,
+                                     const std::vector<OptionGroup>& groups,
+                                     std::shared_ptr<const NormParts> parts) {
+  check_rate("LAMB", "beta1", options.beta1);
+  check_rate("LAMB", "beta2", options.beta2);
+  check_not_negative("LAMB", "eps", options.eps);
+  check_not_negative("LAMB", "weight_decay", options.weight_decay);
+  check<UsageError>(options.min_coeff >= 0 && options.min_coeff <= options.max_coeff &&
+                        std::isfinite(options.max_coeff) && options.max_coeff > 0,
+                    "LAMB: min_coeff is {} and max_coeff {}: they must be 0 or more, in this order",
+                    options.min_coeff, options.max_coeff);
+  TiedNames tied;
+  unique_tensors(parameters, &tied);
+  LambOptions o = options;
+  o.no_adapt = with_first_names(options.no_adapt, tied);
+  return std::make_unique<Lamb>(std::move(parameters), o, groups, std::move(parts));
+}
+
+}  // namespace trireme

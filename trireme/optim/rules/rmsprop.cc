@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/optim/optimizer.h"
+#include "trireme/optim/optimizer_segments.h"
+#include "trireme/optim/rules/option_checks.h"
+#include "trireme/optim/rules/rule_kernels.h"
+#include "trireme/optim/rules/tensor_passes.h"
+
+namespace trireme {
+namespace {
+
+class Rmsprop final : public Optimizer {
+ public:
+  Rmsprop(NamedTensors parameters, const RmspropOptions& options,
+          const std::vector<OptionGroup>& groups)
+      : Optimizer(std::move(parameters), groups), options_(options), square_avg_(zeros()) {
+    if (options_.centered) grad_avg_ = zeros();
+    if (options_.momentum != 0) momentum_ = zeros();
+  }
+
+  void step(double lr, double grad_scale) override {
+    auto all = segments();
+    ++steps_;
+    for (const auto& s : all) {
+      const RmspropScalars scalars{grad_scale,
+                                   decay_of(s.index, options_.weight_decay),
+                                   options_.alpha,
+                                   options_.eps,
+                                   options_.momentum,
+                                   options_.centered,
+                                   lr * multiplier_of(s.index)};
+      if (!s.parameter.is_cpu())
+        rmsprop_pass(s.parameter.view({s.numel}), s.gradient.view({s.numel}), s.of(square_avg_),
+                     s.of(grad_avg_), s.of(momentum_), scalars);
+      else
+        run_ranges(s, [&](auto r) {
+          rmsprop_pass(r.p(), r.g(), r.of(square_avg_), r.of(grad_avg_), r.of(momentum_), r.n,
+                       scalars);
+        });
+    }
+  }
+
+  void state(StateVisitor& visitor) override {
+    visitor.value("optim.step", steps_);
+    visit(visitor, "square_avg", square_avg_);
+    if (grad_avg_.defined()) visit(visitor, "grad_avg", grad_avg_);
+    if (momentum_.defined()) visit(visitor, "momentum", momentum_);
+  }
+
+ private:
+  RmspropOptions options_;
+  at::Tensor square_avg_, grad_avg_, momentum_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_rmsprop(NamedTensors parameters, const RmspropOptions& options,
+                                        const std::vector<OptionGroup>& groups) {
+  check_rate("RMSprop", "alpha", options.alpha);
+  check_not_negative("RMSprop", "eps", options.eps);
+  check_not_negative("RMSprop", "weight_decay", options.weight_decay);
+  check_not_negative("RMSprop", "momentum", options.momentum);
+  return std::make_unique<Rmsprop>(std::move(parameters), options, groups);
+}
+
+}  // namespace trireme

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <vector>
+
+#include "trireme/base/check.h"
+#include "trireme/optim/optimizer.h"
+#include "trireme/optim/optimizer_segments.h"
+#include "trireme/optim/rules/rule_kernels.h"
+#include "trireme/optim/rules/tensor_passes.h"
+
+namespace trireme {
+namespace {
+
+class Sgd final : public Optimizer {
+ public:
+  Sgd(NamedTensors parameters, const SgdOptions& options, const std::vector<OptionGroup>& groups)
+      : Optimizer(std::move(parameters), groups), options_(options) {
+    if (options_.momentum != 0) momentum_ = zeros();
+    if (dampens()) taken_.assign(table_.size(), 0);
+  }
+
+  void step(double lr, double grad_scale) override {
+    auto all = segments();
+    ++steps_;
+    for (const auto& s : all) {
+      const SgdScalars scalars{
+          grad_scale,        lr * multiplier_of(s.index), decay_of(s.index, options_.weight_decay),
+          options_.momentum, options_.nesterov,           gain_of(s.index)};
+      if (!s.parameter.is_cpu())
+        sgd_pass(s.parameter.view({s.numel}), s.gradient.view({s.numel}), s.of(momentum_), scalars);
+      else
+        run_ranges(s, [&](auto r) { sgd_pass(r.p(), r.g(), r.of(momentum_), r.n, scalars); });
+    }
+  }
+
+  void state(StateVisitor& visitor) override {
+    visitor.value("optim.step", steps_);
+    if (dampens()) visit_steps(visitor, taken_);
+    if (momentum_.defined()) visit(visitor, "momentum", momentum_);
+  }
+
+ private:
+  bool dampens() const { return options_.momentum != 0 && options_.dampening != 0; }
+  // A parameter's first gradient becomes its momentum undampened, as torch's.
+  double gain_of(size_t parameter) {
+    return dampens() && ++taken_[parameter] > 1 ? 1 - options_.dampening : 1;
+  }
+
+  SgdOptions options_;
+  std::vector<int64_t> taken_;  // under dampening: steps of each parameter
+  at::Tensor momentum_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_sgd(NamedTensors parameters, const SgdOptions& options,
+                                    const std::vector<OptionGroup>& groups) {
+  check<UsageError>(options.momentum >= 0 && options.weight_decay >= 0,
+                    "SGD: momentum ({}) and weight_decay ({}) must not be negative",
+                    options.momentum, options.weight_decay);
+  check<UsageError>(std::isfinite(options.dampening), "SGD: dampening is {}: it must be a number",
+                    options.dampening);
+  check<UsageError>(!options.nesterov || (options.momentum > 0 && options.dampening == 0),
+                    "SGD: nesterov needs a momentum above 0 and no dampening, as torch's");
+  return std::make_unique<Sgd>(std::move(parameters), options, groups);
+}
+
+}  // namespace trireme

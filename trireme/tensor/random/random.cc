@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/tensor/random/random.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/lt.h>
+#include <ATen/ops/ones.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <numbers>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+
+#include "trireme/base/check.h"
+#include "trireme/base/philox.h"
+#include "trireme/tensor/random/random_kernels.h"
+
+namespace trireme {
+namespace {
+
+constexpr int64_t kWords = detail::kWordsPerCall;
+
+// fill(words, first, out, n): n <= 64 elements of T from the 64 words that serve elements first …
+// first+63.
+template <class Fill>
+void fill_tensor(at::Tensor& t, const char* op, uint64_t key, Fill fill) {
+  check<UsageError>(t.defined() && t.is_floating_point(),
+                    "{}: fills tensors of a floating-point type only, not {}: convert it first", op,
+                    t.defined() ? c10::toString(t.scalar_type()) : "an undefined one");
+  at::NoGradGuard no_grad;
+  const bool wide = t.scalar_type() == at::kDouble;
+  const bool direct =
+      t.device().is_cpu() && t.is_contiguous() && (wide || t.scalar_type() == at::kFloat);
+  auto flat = direct ? t : at::empty(t.sizes(), at::dtype(wide ? at::kDouble : at::kFloat));
+  const int64_t n = flat.numel();
+  uint32_t words[kWords];
+  auto run = [&](auto* out) {
+    for (int64_t i = 0; i < n; i += kWords) {
+      detail::philox_words(key, static_cast<uint64_t>(i / 4), words);
+      fill(words, out + i, std::min(kWords, n - i));
+    }
+  };
+  if (wide)
+    run(flat.data_ptr<double>());
+  else
+    run(flat.data_ptr<float>());
+  if (!direct) t.copy_(flat);
+}
+
+}  // namespace
+
+void uniform_(at::Tensor t, uint64_t key, double low, double high) {
+  fill_tensor(t, "uniform_", key, [&](const uint32_t* words, auto* out, int64_t n) {
+    using T = std::remove_pointer_t<decltype(out)>;
+    constexpr int kShift = sizeof(T) == 8 ? 0 : 8;  // as many bits as the type holds exactly
+    const T scale = static_cast<T>((high - low) * (kShift ? 0x1p-24 : 0x1p-32));
+    const T base = static_cast<T>(low);
+    for (int64_t i = 0; i < n; ++i) out[i] = base + static_cast<T>(words[i] >> kShift) * scale;
+  });
+}
+
+void normal_(at::Tensor t, uint64_t key, double mean, double std) {
+  fill_tensor(t, "normal_", key, [&](const uint32_t* words, auto* out, int64_t n) {
+    using T = std::remove_pointer_t<decltype(out)>;
+    for (int64_t i = 0; i < n; i += 2) {
+      const double u = (words[i] + 1.0) * 0x1p-32;  // (0, 1]: its logarithm is finite
+      const double radius = std * std::sqrt(-2.0 * std::log(u));
+      const double angle = 2.0 * std::numbers::pi * (words[i + 1] * 0x1p-32);
+      out[i] = static_cast<T>(mean + radius * std::cos(angle));
+      if (i + 1 < n) out[i + 1] = static_cast<T>(mean + radius * std::sin(angle));
+    }
+  });
+}
+
+namespace {
+struct ScopeState {
+  RandomContext context;
+  std::unordered_map<uint64_t, int64_t> calls;
+};
+thread_local ScopeState* current_scope = nullptr;
+}  // namespace
+
+struct RandomScope::State : ScopeState {};
+
+RandomScope::RandomScope(RandomContext context)
+    : state_(new State{{std::move(context), {}}}), before_(static_cast<State*>(current_scope)) {
+  current_scope = state_;
+}
+
+RandomScope::RandomScope(const Snapshot& snapshot)
+    : state_(snapshot.state_ ? new State(*snapshot.state_) : nullptr),
+      before_(static_cast<State*>(current_scope)) {
+  current_scope = state_;
+}
+
+RandomScope::Snapshot RandomScope::snapshot() {
+  Snapshot now;
+  if (current_scope) now.state_ = std::make_shared<State>(*static_cast<State*>(current_scope));
+  return now;
+}
+
+RandomScope::~RandomScope() {
+  current_scope = before_;
+  delete state_;
+}
+
+const RandomContext* RandomScope::current() {
+  return current_scope ? &current_scope->context : nullptr;
+}
+
+int64_t RandomScope::next_call(uint64_t module_key) {
+  check<UsageError>(current_scope,
+                    "random: no RandomScope is set on this thread: set one around the forward");
+  return current_scope->calls[module_key]++;
+}
+
+namespace {
+
+// A probability in 1/65536ths: one Philox block serves eight elements.
+constexpr int64_t kCertain = 65536;
+
+at::Tensor drop(const at::Tensor& x, c10::ArrayRef<int64_t> row_keys, int64_t threshold) {
+  at::NoGradGuard no_grad;
+  const int64_t rows = x.size(0), width = rows ? x.numel() / rows : 0;
+  const float scale = threshold == kCertain
+                          ? 0.0f
+                          : static_cast<float>(double(kCertain) / double(kCertain - threshold));
+  auto run = [&](const float* in, float* out, float factor) {
+    for (int64_t r = 0; r < rows; ++r)
+      detail::dropout_row(in + r * width, out + r * width, width,
+                          static_cast<uint64_t>(row_keys[r]), static_cast<uint32_t>(threshold),
+                          factor);
+  };
+  if (x.device().is_cpu() && x.scalar_type() == at::kFloat) {
+    auto in = x.contiguous();
+    auto out = at::empty_like(in);
+    run(in.data_ptr<float>(), out.data_ptr<float>(), scale);
+    return out;
+  }
+  auto kept = at::ones(x.sizes(), at::dtype(at::kFloat));
+  run(kept.data_ptr<float>(), kept.data_ptr<float>(), 1.0f);
+  auto dropped = at::lt(kept, 0.5).to(x.device());
+  const double exact =
+      threshold == kCertain ? 0.0 : double(kCertain) / double(kCertain - threshold);
+  return x.mul(exact).masked_fill_(dropped, 0);
+}
+
+struct KeyedDropout : torch::autograd::Function<KeyedDropout> {
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x,
+                            std::vector<int64_t> row_keys, int64_t threshold) {
+    auto y = drop(x, row_keys, threshold);
+    ctx->saved_data["row_keys"] = std::move(row_keys);
+    ctx->saved_data["threshold"] = threshold;
+    return y;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list grads) {
+    if (!grads[0].defined()) return {at::Tensor(), at::Tensor(), at::Tensor()};
+    auto keys = ctx->saved_data["row_keys"].toIntVector();
+    auto threshold = ctx->saved_data["threshold"].toInt();
+    // Linear in x, so its own derivative; through apply() it can be differentiated again.
+    return {KeyedDropout::apply(grads[0], std::move(keys), threshold), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor keyed_dropout(const at::Tensor& x, double p, std::string_view module_name) {
+  check<UsageError>(p >= 0 && p <= 1, "dropout '{}': the probability is {}, outside [0, 1]",
+                    module_name, p);
+  if (p == 0) return x;
+  const auto* context = RandomScope::current();
+  check<UsageError>(
+      context, "dropout '{}': no RandomScope is set on this thread: set one around the forward",
+      module_name);
+  const auto samples = static_cast<int64_t>(context->samples.size());
+  check<UsageError>(x.dim() > 0 && x.size(0) == samples,
+                    "dropout '{}': the tensor has {} rows and the RandomScope {} samples: dim 0 of "
+                    "the activation must be the samples of the micro-batch",
+                    module_name, x.dim() > 0 ? x.size(0) : 0, samples);
+  check<UsageError>(x.is_floating_point(),
+                    "dropout '{}': the tensor is of type {}, not a float type", module_name,
+                    c10::toString(x.scalar_type()));
+  const uint64_t module_key = stable_hash(module_name);
+  const auto call = static_cast<uint64_t>(RandomScope::next_call(module_key));
+  std::vector<int64_t> keys;
+  keys.reserve(context->samples.size());
+  for (auto sample : context->samples)
+    keys.push_back(static_cast<int64_t>(
+        stable_hash({context->seed, module_key, call, static_cast<uint64_t>(context->step),
+                     static_cast<uint64_t>(sample)})));
+  // A certainty stays one, and nothing else becomes one.
+  auto threshold = p == 1 ? kCertain : std::min<int64_t>(std::llround(p * kCertain), kCertain - 1);
+  return KeyedDropout::apply(x, std::move(keys), threshold);
+}
+
+void seed_default_generator(uint64_t seed) {
+  auto generator = at::detail::getDefaultCPUGenerator();
+  std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_current_seed(seed);
+}
+
+}  // namespace trireme

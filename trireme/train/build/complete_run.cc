@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/build/complete_run.h"
+
+#include <algorithm>
+
+#include "trireme/base/check.h"
+#include "trireme/config/sections/optimizer.h"
+#include "trireme/config/sections/scheduler.h"
+#include "trireme/config/sections/step.h"
+#include "trireme/train/build/precision_parts.h"
+#include "trireme/train/build/tune_buckets.h"
+#include "trireme/train/gradients/gradient_noise.h"
+
+namespace trireme {
+namespace {
+
+std::vector<OptionGroup> no_decay_groups(const OptimizerSection& s, const TiedNames& tied) {
+  std::vector<OptionGroup> groups;
+  for (const auto& pattern : with_first_names(s.no_decay, tied))
+    groups.push_back({pattern, 0.0, 1});
+  return groups;
+}
+
+std::unique_ptr<Optimizer> build_optimizer(const OptimizerSection& s,
+                                           const NamedTensors& parameters,
+                                           const std::shared_ptr<const NormParts>& parts,
+                                           const TiedNames& tied) {
+  const auto groups = no_decay_groups(s, tied);
+  const auto no_adapt = with_first_names(s.no_adapt, tied);
+  const double decay = s.weight_decay, beta1 = s.betas.at(0), beta2 = s.betas.at(1);
+
+  if (s.type == "SGD")
+    return make_sgd(parameters, {s.momentum, decay, s.nesterov, s.dampening}, groups);
+  if (s.type == "Lion") return make_lion(parameters, {beta1, beta2, decay}, groups);
+  if (s.type == "RMSprop")
+    return make_rmsprop(parameters, {s.alpha, s.eps, decay, s.momentum, s.centered}, groups);
+  if (s.type == "Adagrad")
+    return make_adagrad(parameters, {s.lr_decay, s.eps, decay, s.initial_accumulator_value},
+                        groups);
+  if (s.type == "Lars")
+    return make_lars(parameters, {s.momentum, decay, s.trust_coefficient, s.eps, no_adapt}, groups,
+                     parts);
+  if (s.type == "Lamb")
+    return make_lamb(
+        parameters,
+        {beta1, beta2, s.eps, decay, s.min_coeff, s.max_coeff, s.bias_correction, no_adapt}, groups,
+        parts);
+  if (s.type == "Adafactor")
+    return make_adafactor(parameters,
+                          {s.beta2_decay, s.eps1, s.eps2, s.d, decay, s.scale_parameter}, groups);
+  AdamWOptions o;
+  o.beta1 = beta1;
+  o.beta2 = beta2;
+  o.eps = s.eps;
+  o.weight_decay = decay;
+  o.decoupled = s.adam_w_mode;
+  o.bias_correction = s.bias_correction;
+  o.amsgrad = s.amsgrad;
+  o.freeze_step = s.freeze_step;
+  return make_adamw(parameters, o, groups);
+}
+
+LRScheduler build_schedule(const Config& c, int64_t steps, int64_t batch) {
+  const auto s = c.section<SchedulerSection>();
+  ScheduleOptions o;
+  o.type = s.type;
+  o.lr = c.section<OptimizerSection>().lr;
+  if (s.base_batch_size) o.scale = large_batch_scale(s.lr_scaling, batch, *s.base_batch_size);
+  // Ours begin without a warm-up unless one is asked for.
+  if (o.type.starts_with("Warmup") || !c.is_default("scheduler.params.warmup_num_steps"))
+    o.warmup_num_steps = s.warmup_num_steps;
+  if (s.total_num_steps) {
+    const int64_t total = c.is_default("scheduler.params.total_num_steps") ? 0 : *s.total_num_steps;
+    // A run that is shorter than its warm-up ends in it.
+    o.total_num_steps = total > 0 ? total : std::max(steps, o.warmup_num_steps.value_or(0));
+  }
+  o.min_ratio = s.min_lr_ratio;
+  o.power = s.power;
+  o.decay_num_steps = s.decay_num_steps;
+  o.decay_type = s.decay_type;
+  o.warmup_type = s.warmup_type;
+  o.warmup_min_lr = s.warmup_min_lr;
+  o.warmup_max_lr = s.warmup_max_lr;
+  o.warmup_min_ratio = s.warmup_min_ratio;
+  o.cos_min_ratio = s.cos_min_ratio;
+  o.cycle_min_lr = s.cycle_min_lr;
+  o.cycle_max_lr = s.cycle_max_lr;
+  o.cycle_first_step_size = s.cycle_first_step_size;
+  o.cycle_second_step_size = s.cycle_second_step_size;
+  o.decay_lr_rate = s.decay_lr_rate;
+  o.decay_step_size = s.decay_step_size;
+  o.lr_range_test_min_lr = s.lr_range_test_min_lr;
+  o.lr_range_test_step_size = s.lr_range_test_step_size;
+  o.lr_range_test_step_rate = s.lr_range_test_step_rate;
+  o.lr_range_test_staircase = s.lr_range_test_staircase;
+  o.step_size = s.step_size;
+  if (s.milestones) o.milestones.emplace(s.milestones->begin(), s.milestones->end());
+  o.gamma = s.gamma;
+  o.T_max = s.T_max;
+  o.T_0 = s.T_0;
+  o.T_mult = s.T_mult;
+  o.eta_min = s.eta_min;
+  o.max_lr = s.max_lr;
+  o.pct_start = s.pct_start;
+  o.anneal_strategy = s.anneal_strategy;
+  o.div_factor = s.div_factor;
+  o.final_div_factor = s.final_div_factor;
+  o.three_phase = s.three_phase;
+  o.base_lr = s.base_lr;
+  o.step_size_up = s.step_size_up;
+  o.step_size_down = s.step_size_down;
+  o.mode = s.mode;
+  if (s.total_steps) {
+    o.total_steps = *s.total_steps > 0 ? *s.total_steps : steps;
+    check<UsageError>(*o.total_steps >= steps,
+                      "scheduler.params.total_steps is {}, and the run has {} steps: the cycle "
+                      "would end before the run",
+                      *o.total_steps, steps);
+  }
+  return LRScheduler(o);
+}
+
+}  // namespace
+
+void complete_run(Run& run, const Config& c, ZeroSetup& zero, const PrecisionPlan& precision,
+                  int64_t step_weight, const TiedNames& tied) {
+  run.clip_norm = c.section<StepSection>().gradient_clipping;
+  NamedTensors parameters;
+  for (const auto& [name, w] : run.weights)
+    if (w.requires_grad()) parameters.emplace_back(name, w);
+  const NamedTensors buffers = buffers_of(*run.model);
+  const Group dp = run.data_parallel();
+  run.exchange = make_exchange(c, dp, parameters, hook_for(precision), layout_of(zero));
+  CommHook hook = run.exchange->hook();
+  std::shared_ptr<BucketTuning> tuned;
+  if (std::shared_ptr<TuneBuckets> tuning = TuneBuckets::make(c, dp, parameters)) {
+    tuned = tuning->buckets();
+    hook = tuned->hook();
+    run.features.push_back(std::move(tuning));
+  }
+  if (std::shared_ptr<GradientNoise> noise = gradient_noise(c, dp, run.batches)) {
+    hook = noise->around(hook);
+    run.features.push_back(std::move(noise));
+  }
+  FullySharded* units = zero.sharded.get();
+  const bool clips_own = run.clip_norm > 0 && run.exchange->may_clip_own();
+  run.gradients = gradients_for(zero, c, precision, parameters, buffers, std::move(hook),
+                                std::move(tuned), clips_own);
+  run.exchange->attach(parameters, buffers);
+  run.compute = compute_for(precision, run.model, run.weights, *run.gradients);
+  if (units) run.compute = sharded_compute(std::move(run.compute), *units);
+  run.scaling = scaling_for(precision, run.world(), step_weight);
+  const auto parts = run.gradients->norm_parts();
+  run.optimizer = offloaded(c, zero, *run.gradients, [&](NamedTensors owned) {
+    return optimizer_for(precision, std::move(owned), [&](NamedTensors p) {
+      return build_optimizer(c.section<OptimizerSection>(), p, parts, tied);
+    });
+  });
+  run.schedule.emplace(build_schedule(c, run.steps, run.batches.train));
+}
+
+}  // namespace trireme

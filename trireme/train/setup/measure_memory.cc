@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/setup/measure_memory.h"
+
+#include <algorithm>
+#include <set>
+
+#include "trireme/config/sections/compression.h"
+#include "trireme/config/sections/zero.h"
+#include "trireme/monitor/memory.h"
+#include "trireme/shard/sharded_parameters.h"
+#include "trireme/tensor/live_bytes.h"
+#include "trireme/tensor/state.h"
+#include "trireme/train/run.h"
+#include "trireme/train/step.h"
+
+namespace trireme {
+namespace {
+
+/// Bytes of tensors, each place in memory counted once.
+class Bytes final : public StateVisitor {
+ public:
+  void add(const at::Tensor& t) {
+    if (t.defined() && t.nbytes() > 0 && t.data_ptr() && seen_.insert(t.data_ptr()).second)
+      sum_ += static_cast<int64_t>(t.nbytes());
+  }
+  void tensor(const Slice&, at::Tensor local) override { add(local); }
+  void value(const std::string&, int64_t&) override {}
+  void value(const std::string&, double&) override {}
+  void value(const std::string&, std::string&) override {}
+  int64_t sum() const { return sum_; }
+
+ private:
+  std::set<const void*> seen_;
+  int64_t sum_ = 0;
+};
+
+// Under ZeRO-3 the model's tensors have no bytes of their own; with shared weights ranks have one
+// copy.
+int64_t weights_of(Run& run, const Config& config) {
+  Bytes bytes;
+  for (const auto& [name, w] : run.weights) bytes.add(w);
+  for (const auto& p : run.model->parameters()) bytes.add(p);
+  if (run.collective_forward) run.gradients->sharded()->state(bytes);
+  const bool shared = run.gradients->sharded() && !run.collective_forward &&
+                      config.section<ZeroSection>().share_weights;
+  return bytes.sum() / (shared ? run.world().size() : 1);
+}
+
+}  // namespace
+
+MeasuredMemory measure_memory(const Config& config, Group group) {
+  MeasuredMemory m;
+  const int64_t before = proportional_memory();
+  LiveBytes live;
+  Run run = build_run(config, group);
+  start_data(run, config);
+  train_step(run);  // lays the buckets out anew
+  train_step(run);
+  // Steps without what a codec works in.
+  const CompressionOptions codec = config.section<CompressionSection>().codec;
+  const int64_t more = codec.type == "none" ? 0 : std::min<int64_t>(codec.start_step, 4);
+  for (int64_t step = 1; step < more; ++step) train_step(run);
+  live.reset_peak();
+  const int64_t held = live.now();
+  train_step(run);
+  m.activations = live.peak() - held;
+
+  m.weights = weights_of(run, config);
+  m.gradients = run.gradients->bytes();
+  Bytes states;
+  run.optimizer->state(states);
+  m.optimizer = states.sum();
+  m.shared = run.world().shared_bytes();
+  // The local engine gives gradients, and what ranks share out, memory of its own, which the
+  // allocator knows nothing of.
+  int64_t in_windows = 0;
+  if (group.backend() == "local")
+    in_windows = m.gradients + (run.gradients->sharded() ? m.weights : 0);
+  const int64_t allocated = held - (m.weights + m.gradients + m.optimizer - in_windows);
+  m.buffers = std::max<int64_t>(0, allocated) + std::max<int64_t>(0, m.shared - in_windows);
+  group.barrier();  // peers' pages are there for all
+  const int64_t after = proportional_memory();
+  if (before >= 0 && after >= 0) m.resident = after - before;
+  group.barrier();
+  return m;
+}
+
+}  // namespace trireme
