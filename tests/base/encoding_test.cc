@@ -10,7 +10,7 @@
 #include "trireme/base/file.h"
 #include "trireme/base/philox.h"
 
-namespace trireme::codec_test {
+namespace trireme::encoding_test {
 namespace {
 
 enum class Colour : uint8_t { red, green };
@@ -136,4 +136,4 @@ TEST(base_encoding, version_1_is_read_as_it_was_written) {
 }
 
 }  // namespace
-}  // namespace trireme::codec_test
+}  // namespace trireme::encoding_test

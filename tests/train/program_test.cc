@@ -10,7 +10,7 @@
 #include "tests/support/refusals.h"
 #include "tests/train/programs.h"
 #include "tests/train/small_runs.h"
-#include "trireme/train/program/trainer_impl.h"
+#include "trireme/train/program/make_trainer.h"
 
 namespace program_test {
 

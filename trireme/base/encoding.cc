@@ -3,7 +3,7 @@
 
 #include "trireme/base/check.h"
 
-namespace trireme::codec {
+namespace trireme::encoding {
 namespace {
 
 constexpr char kMagic[4] = {'T', 'R', 'o', 'b'};
@@ -74,4 +74,4 @@ std::string_view without_header(const std::string& type, std::string_view bytes)
 
 void left_over() { fail<Corrupt>("an encoded value is damaged: bytes are left over"); }
 
-}  // namespace trireme::codec
+}  // namespace trireme::encoding

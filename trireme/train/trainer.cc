@@ -10,7 +10,7 @@
 #include "trireme/config/sections/checkpoint.h"
 #include "trireme/config/sections/training.h"
 #include "trireme/train/forward_backward.h"
-#include "trireme/train/program/trainer_impl.h"
+#include "trireme/train/program/make_trainer.h"
 #include "trireme/train/report/run_report.h"
 #include "trireme/train/report/step_metrics.h"
 #include "trireme/train/setup/run_folder_guard.h"

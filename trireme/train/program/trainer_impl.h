@@ -77,14 +77,4 @@ struct Trainer::Impl {
   CheckpointInfo load(const std::string& path);
 };
 
-/// Of a program's pieces. UsageError for what it asks and cannot have, with its name.
-std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& config, Group group);
-/// Of the model and the data that the configuration names.
-std::unique_ptr<Trainer::Impl> make_built_in_trainer(Program& program, const Config& config,
-                                                     Group group);
-/// UsageError for a key about the built-in models or their data that is given.
-void check_no_built_in_keys(const Config& config);
-/// UsageError for what is asked for and needs training or held-out data that the program has not.
-void check_program_keys(const Config& config, const Sources& sources);
-
 }  // namespace trireme

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/planner/model_shape.h"
 #include "trireme/tensor/tied_tensors.h"
-#include "trireme/train/program/trainer_impl.h"
+#include "trireme/train/program/program_keys.h"
 #include "trireme/train/train_main.h"
 
 namespace trireme {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/build/run_parts.h"
+
 #include <algorithm>
 
 #include "trireme/base/check.h"
@@ -12,7 +14,6 @@
 #include "trireme/train/build/complete_run.h"
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/recompute_setup.h"
-#include "trireme/train/build/run_parts.h"
 #include "trireme/train/build/zero_setup.h"
 #include "trireme/train/setup/identity.h"
 #include "trireme/train/setup/reproducible.h"

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "trireme/train/program/program.h"
+
+namespace trireme {
+
+/// The total of a micro-batch's terms. `factors`: what brings each term to the micro-batch's own
+/// weight (empty: nothing). Where there are several terms, each is added to `sums`.
+at::Tensor total_of_terms(const LossTerms& terms, const std::vector<at::Tensor>& values,
+                          const std::map<std::string, double>& factors,
+                          std::map<std::string, double>& sums);
+
+}  // namespace trireme
