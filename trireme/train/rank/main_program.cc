@@ -2,6 +2,7 @@
 #include "trireme/planner/model_shape.h"
 #include "trireme/tensor/tied_tensors.h"
 #include "trireme/train/program/program_keys.h"
+#include "trireme/train/program/program_model.h"
 #include "trireme/train/train_main.h"
 
 namespace trireme {
