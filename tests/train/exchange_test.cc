@@ -100,16 +100,14 @@ TEST(train_exchange, a_checkpoint_of_ranks_apart_holds_the_mean_for_whoever_load
   EXPECT_LT(relative_distance(loaded, mean), 1e-6);
 }
 
-TEST(train_exchange, another_number_of_ranks_is_refused_by_name) {
+TEST(train_exchange, another_number_of_ranks_goes_on) {
   Folders f;
   for (const char* kind : {"averaging.type=local_sgd", "compression.type=int8"}) {
-    const Config config = tiny_gpt(f.corpus, {"training.steps=2", kind});
     const std::string run = f.run(std::string(kind).substr(0, 5));
-    run_on(2, config, run);
-    const std::string said = refusal([&] {
-      run_on(4, tiny_gpt(f.corpus, {"training.steps=4", kind}), run, true);
-    });
-    EXPECT_TRUE(has(said, "2 ranks") && has(said, "4 ranks")) << said;
+    run_on(2, tiny_gpt(f.corpus, {"training.steps=2", kind}), run);
+    const TrainResult result = run_on(4, tiny_gpt(f.corpus, {"training.steps=4", kind}), run, true);
+    EXPECT_EQ(result.steps, 4);
+    EXPECT_LT(result.loss, 6) << kind << ", of 5.5 for bytes at random";
   }
 }
 

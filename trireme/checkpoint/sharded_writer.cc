@@ -162,7 +162,11 @@ void check_call(int64_t step, const ShardedSaveOptions& options) {
 class Saver {
  public:
   Saver(const std::string& run_dir, int64_t step, Group group, const ShardedSaveOptions& options)
-      : run_dir_(run_dir), step_(step), group_(std::move(group)), options_(options) {}
+      : run_dir_(run_dir),
+        step_(step),
+        group_(std::move(group)),
+        options_(options),
+        state_(group_.rank()) {}
 
   void save(const StateWalk& walk) {
     Holding holding;

@@ -16,7 +16,11 @@ namespace trireme {
 /// name twice, memory that is not as its slice says, a dtype that files do not hold.
 class Collector : public StateVisitor {
  public:
+  explicit Collector(int rank = 0) : rank_(rank) {}
   void tensor(const Slice& slice, at::Tensor local) override;
+  void copy_of_rank_0(const std::string& name, at::Tensor whole) override {
+    if (rank_ == 0) StateVisitor::copy_of_rank_0(name, std::move(whole));
+  }
   void value(const std::string& name, int64_t& v) override { take(name, v); }
   void value(const std::string& name, double& v) override { take(name, v); }
   void value(const std::string& name, std::string& v) override { take(name, v); }
@@ -26,6 +30,7 @@ class Collector : public StateVisitor {
 
  private:
   void take(const std::string& name, IndexValue v);
+  const int rank_;
   std::map<std::string, bool> names_;  // of which a whole tensor or a value has been shown
   SameTensors same_;
 };

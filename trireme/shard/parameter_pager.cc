@@ -11,7 +11,7 @@ namespace {
 class PagedOptimizer final : public Optimizer {
  public:
   PagedOptimizer(NamedTensors parameters, const MakeOptimizer& make,
-                std::shared_ptr<ParameterPager> pager)
+                 std::shared_ptr<ParameterPager> pager)
       : pager_(std::move(pager)) {
     parameters_ = unique_tensors(parameters);
     table_ = ParameterTable(parameters_);

@@ -30,6 +30,11 @@ class StateVisitor {
   /// `local` has slice.local_shape() as its sizes (or as many elements) and is contiguous. Written
   /// in place on load. A rank may show several boxes of one name, if they are disjoint.
   virtual void tensor(const Slice& slice, at::Tensor local) = 0;
+  /// A whole tensor of which every rank has a copy, and the copies may differ (running statistics
+  /// of BatchNorm): rank 0's is saved, and every rank loads it.
+  virtual void copy_of_rank_0(const std::string& name, at::Tensor whole) {
+    tensor(Slice::whole(name, whole.sizes().vec()), std::move(whole));
+  }
   /// State that each of `ranks` ranks has for itself: `local`, flat and of the same size on all, is
   /// rank `rank`'s. In files it is a row of a tensor [ranks, numel].
   virtual void rank_tensor(const std::string& name, int rank, int ranks, RankStateRule /*rule*/,
@@ -54,6 +59,9 @@ class ForwardingVisitor : public StateVisitor {
   using StateVisitor::tensor;
   void tensor(const Slice& slice, at::Tensor local) override {
     inner_.tensor(slice, std::move(local));
+  }
+  void copy_of_rank_0(const std::string& name, at::Tensor whole) override {
+    inner_.copy_of_rank_0(name, std::move(whole));
   }
   void rank_tensor(const std::string& name, int rank, int ranks, RankStateRule rule,
                    at::Tensor local) override {

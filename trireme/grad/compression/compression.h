@@ -26,7 +26,7 @@ TRIREME_API void check_compression(const CompressionOptions& options);
 /// that case.
 ///
 /// One object serves one reducer. Save its state(visitor) in the run's checkpoint; the state is
-/// sharded (it differs between ranks) and must be loaded on the same number of ranks.
+/// one that each rank has for itself: another number of ranks keeps the sum.
 TRIREME_API std::shared_ptr<CompressionHook> make_compression(const CompressionOptions& options,
                                                               const NamedTensors& parameters,
                                                               const Group& group);

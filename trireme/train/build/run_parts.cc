@@ -118,7 +118,7 @@ void shard_whole(ZeroSetup& zero, const PrecisionPlan& precision, torch::nn::Mod
 
 void model_state(Model& model, const NamedTensors& weights, StateVisitor& v) {
   for (const auto& [name, w] : weights) v.tensor("model." + name, w.detach());
-  for (const auto& [name, b] : buffers_of(model)) v.tensor("model." + name, b);
+  for (const auto& [name, b] : buffers_of(model)) v.copy_of_rank_0("model." + name, b);
 }
 
 void start_data(Run& run, const Config& config) {

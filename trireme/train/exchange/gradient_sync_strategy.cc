@@ -97,6 +97,10 @@ class FromMaster final : public GradientSyncStrategy {
     weights_ = parameters;
   }
   bool steps_on_this_rank() const override { return group_.rank() == 0; }
+  // The others' optimizers never step.
+  void state(StateVisitor& visitor, const StateWalk& of_optimizer) override {
+    if (group_.rank() == 0) of_optimizer(visitor);
+  }
   void after_optimizer_step() override {
     Span span("exposed_comm", "broadcast weights");
     broadcast_tensors(group_, weights_);

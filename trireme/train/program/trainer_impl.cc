@@ -90,6 +90,9 @@ class Prefixed final : public ForwardingVisitor {
     named.name = of(slice.name);
     inner_.tensor(named, std::move(local));
   }
+  void copy_of_rank_0(const std::string& name, at::Tensor whole) override {
+    inner_.copy_of_rank_0(of(name), std::move(whole));
+  }
   void rank_tensor(const std::string& name, int rank, int ranks, RankStateRule rule,
                    at::Tensor local) override {
     inner_.rank_tensor(of(name), rank, ranks, rule, std::move(local));
