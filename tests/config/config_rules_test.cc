@@ -34,7 +34,7 @@ TEST(config_config_rules, optimizers_and_schedules_take_their_own_keys) {
       {R"({"optimizer": {"type": "Adafactor", "params": {"beta2_decay": 0}}})", "must not be 0"},
       {R"({"optimizer": {"type": "SGD", "params": {"alpha": 0.9}}})", "applies when"},
       {R"({"scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0, "cycle_max_lr": 1}}})",
-       "momentum is not cycled"},
+       "does not cycle momentum"},
       {R"({"scheduler": {"type": "OneCycle", "params": {"cycle_momentum": false,
             "cycle_max_lr": 1}}})",
        "cycle_min_lr is not given"},

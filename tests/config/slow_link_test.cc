@@ -82,7 +82,7 @@ TEST(config_slow_link, what_needs_whole_sums_is_refused_beside_each) {
 
 TEST(config_slow_link, unequal_shares_want_sums_by_samples) {
   for (const char* kind : {"averaging.type=local_sgd", "comm.strategy=adasum"})
-    EXPECT_TRUE(has(said({kind, "balance.mode=throughput"}), "a rank counts as much as any other"))
+    EXPECT_TRUE(has(said({kind, "balance.mode=throughput"}), "every rank counts the same"))
         << kind;
   EXPECT_EQ(said({"compression.type=int8", "balance.mode=throughput"}), "");
 }
