@@ -13,7 +13,7 @@
 namespace trireme {
 namespace {
 
-/// Shows every tensor as this rank's part of one that has a part for each rank.
+/// Presents every tensor as this rank's part of a tensor with one part per rank.
 class OwnParts final : public StateVisitor {
  public:
   OwnParts(StateVisitor& inner, const Group& group)
