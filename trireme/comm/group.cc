@@ -24,7 +24,8 @@ namespace detail {
 // The words of errors are put together where there is an error: a small call takes 0.1 us.
 void refuse_tensor(const Backend& b, const at::Tensor& t, const char* what) {
   check<UsageError>(t.defined(), "{}: undefined tensor", what);
-  check<UsageError>(t.layout() == at::kStrided, "{}: a sparse tensor; make it dense first", what);
+  check<UsageError>(t.layout() == at::kStrided, "{}: the tensor is sparse; make it dense first",
+                    what);
   fail<UsageError>("{}: the {} backend does not take {} on {}", what, b.name(),
                    c10::toString(t.scalar_type()), c10::DeviceTypeName(t.device().type(), true));
 }
@@ -34,7 +35,7 @@ void refuse_reduction(const Backend& b, Reduction r, const at::Tensor& t, const 
       b.supports(r.op, t.scalar_type()), "{}: the {} backend has no {} of {}{}", what, b.name(),
       name_of(r.op), c10::toString(t.scalar_type()),
       r.op == ReduceOp::avg          ? ": it would round; use sum and divide, or a floating type"
-      : t.scalar_type() == at::kBool ? "; bor and band say whether any or all are true"
+      : t.scalar_type() == at::kBool ? "; use bor or band to test whether any or all are true"
                                      : "");
   fail<UsageError>("{}: premul_sum of {} would round; use a floating type", what,
                    c10::toString(t.scalar_type()));
@@ -97,7 +98,7 @@ bool Work::is_completed() {
 }
 int Work::source() {
   if (token_.kind == 0 && token_.peer >= 0) return token_.peer;
-  check<UsageError>(backend_ != nullptr, "source() of something that is no recv");
+  check<UsageError>(backend_ != nullptr, "source() was called on a call that is not a recv");
   return backend_->source(token_);
 }
 
@@ -162,8 +163,8 @@ at::Tensor Group::shared(at::IntArrayRef sizes, at::TensorOptions options, int o
 }
 at::Tensor detail::Backend::shared(at::IntArrayRef, at::TensorOptions, int) {
   fail<UsageError>(
-      "the {} backend has no memory that all ranks share: that is for ranks of one host, on the "
-      "local backend",
+      "the {} backend has no memory shared by all ranks: only the local backend has it, for ranks "
+      "of one host",
       name());
 }
 int64_t Group::shared_bytes() const { return checked().shared_bytes(); }
@@ -293,10 +294,10 @@ Work Group::all_to_all_single(const at::Tensor& output, const at::Tensor& input,
     const int64_t rows = t.dim() ? t.size(0) : 1, row = rows ? t.numel() / rows : 0;
     std::vector<int64_t> out;
     if (splits.empty()) {
-      check<UsageError>(rows % size() == 0,
-                        "all_to_all_single: the {} rows of {} do not divide by {} ranks; give "
-                        "{}_splits",
-                        rows, which, size(), which);
+      check<UsageError>(
+          rows % size() == 0,
+          "all_to_all_single: the {} rows of {} are not divisible by {} ranks; give {}_splits",
+          rows, which, size(), which);
       return std::vector<int64_t>(static_cast<size_t>(size()), rows / size() * row);
     }
     check<UsageError>(static_cast<int>(splits.size()) == size(),

@@ -26,7 +26,7 @@ detail::Token post_recv(detail::Backend& b, const at::Tensor& t, int from, int t
 
 void check_tag(int tag, const char* what) {
   if (tag < 0) [[unlikely]]
-    fail<UsageError>("{}: tag {}; tags are not negative", what, tag);
+    fail<UsageError>("{}: tag {}; tags must not be negative", what, tag);
 }
 
 void check_peer(const detail::Backend& b, int peer, bool any, const char* what) {

@@ -48,7 +48,8 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
 
   at::Tensor empty(at::IntArrayRef sizes, at::TensorOptions options) override {
     check<UsageError>(options.device().is_cpu(),
-                      "the local backend has memory of the CPU, not of {}", options.device().str());
+                      "the local backend provides CPU memory, not {} memory",
+                      options.device().str());
     // After a failure peers may still write to what was handed out: nothing of it is used again.
     engine_.check_usable();
     int64_t numel = 1;
@@ -71,7 +72,8 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
 
   at::Tensor shared(at::IntArrayRef sizes, at::TensorOptions options, int owner) override {
     check<UsageError>(options.device().is_cpu(),
-                      "the local backend has memory of the CPU, not of {}", options.device().str());
+                      "the local backend provides CPU memory, not {} memory",
+                      options.device().str());
     int64_t numel = 1;
     for (auto s : sizes) numel *= s;
     const auto bytes = static_cast<size_t>(numel) * options.dtype().itemsize();
@@ -251,7 +253,7 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
       own = host.allocate(bytes);
       const Deadline deadline = Deadline::after(timeout());
       while (host.describe(own, bytes, slot), slot.flags != local::kAddressable)
-        check<Timeout>(!deadline.expired(), "rank {} could not show its memory to the others",
+        check<Timeout>(!deadline.expired(), "rank {} could not share its memory with the others",
                        rank());
       where = {slot.window, static_cast<int64_t>(slot.address)};
     }

@@ -60,7 +60,7 @@ at::Tensor working_copy(const at::Tensor& tensor, Algorithm algorithm,
 PlanRun::PlanRun(plan::Plan plan, const at::Tensor& flat, ReduceOp op, int tag, CallSite site)
     : plan_(std::move(plan)), flat_(flat), op_(op), tag_(tag), site_(site) {
   check<UsageError>(flat.defined() && flat.dim() == 1 && flat.is_contiguous(),
-                    "run_plan wants a flat contiguous tensor");
+                    "run_plan needs a flat contiguous tensor");
   scratch_ = at::empty({static_cast<int64_t>(plan_.scratch)}, flat.options().requires_grad(false));
   traffic_.rounds = plan_.rounds;
 }

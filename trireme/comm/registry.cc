@@ -66,7 +66,7 @@ std::shared_ptr<Backend> make_backend(const std::string& backend, const BackendS
   if (is_by_device(backend)) return make_by_device(backend, spec);
   const KnownBackend* known = find_backend(backend);
   if (!known)
-    fail<UsageError>("there is no backend '{}': local, gloo, mpi, nccl, hybrid and fake are known",
+    fail<UsageError>("there is no backend '{}': use local, gloo, mpi, nccl, hybrid or fake",
                      backend);
   auto made = known->make(spec);
   if (spec.check.empty() || known->around == Around::nothing) return made;

@@ -55,9 +55,9 @@ void StallWatch::leave(const void* group, bool in_order, const RecentCalls& rece
     keep_own(name, recent);  // those who wait for it in another call see that
     if (board_->outlives_ranks()) board_->say_leaving(encode(own_), last);
   } catch (const UsageError& e) {  // another thread leaves just now
-    log_debug("no word that this rank leaves group {}: {}", name, e.what());
+    log_debug("cannot announce that this rank leaves group {}: {}", name, e.what());
   } catch (const std::exception& e) {  // whoever keeps the board has left before
-    log_debug("no word that this rank leaves group {}: {}", name, e.what());
+    log_debug("cannot announce that this rank leaves group {}: {}", name, e.what());
     board_.reset();
   }
 }
@@ -145,7 +145,7 @@ std::vector<std::optional<RecentCalls>> StallWatch::compare_at_failure(const std
     say();
     return recent_of(heard(), group);
   } catch (const std::exception& e) {
-    log_debug("ranks cannot compare any more what they called: {}", e.what());
+    log_debug("ranks can no longer compare their calls: {}", e.what());
     board_.reset();
     return {};
   }
@@ -168,7 +168,7 @@ void StallWatch::say_free() {
     gather_own({});
     say();
   } catch (const std::exception& e) {
-    log_debug("ranks cannot say any more what they wait in: {}", e.what());
+    log_debug("ranks can no longer report what they wait for: {}", e.what());
     board_.reset();
   }
 }
@@ -220,7 +220,7 @@ StallWatch::Seen StallWatch::look(const Waiting& what, const std::string& group,
     if (tell && seen.mismatch.empty())
       report(is_first_to_wait(records, self) ? late_text(records, self, waited, left) : "");
   } catch (const std::exception& e) {  // whoever keeps it has left, or is gone: others tell of that
-    log_debug("ranks cannot compare any more what they wait in: {}", e.what());
+    log_debug("ranks can no longer compare what they wait for: {}", e.what());
     board_.reset();
     if (tell) report(alone_text(what, waited, left));
   }

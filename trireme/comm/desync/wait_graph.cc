@@ -173,7 +173,7 @@ std::string late_text(const WaitRecords& records, int self, Duration waited, Dur
         "{} rank {} {}", i ? ";" : ":", absent[i],
         record && !record->waiting.text.empty()
             ? "is in " + record->waiting.text
-            : "is in no call that makes it wait: it computes, reads data, is stopped or has ended");
+            : "is not waiting in a call: it computes, reads data, is stopped or has ended");
   }
   if (absent.size() > kNamed) text += fmt::format("; and {} more", absent.size() - kNamed);
   return text + ". " + deadline_text(left);
@@ -181,8 +181,8 @@ std::string late_text(const WaitRecords& records, int self, Duration waited, Dur
 
 std::string alone_text(const Waiting& what, Duration waited, Duration left) {
   return fmt::format(
-      "this rank has waited {:.1f} s in {}, and nothing is heard of the other ranks: the store, in "
-      "which they say what they are in, does not answer. {}",
+      "this rank has waited {:.1f} s in {} without news of the other ranks: the store through "
+      "which they report does not answer. {}",
       seconds(waited), what.text.empty() ? "a call" : what.text, deadline_text(left));
 }
 

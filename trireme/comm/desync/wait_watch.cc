@@ -95,7 +95,7 @@ void WaitWatch::left(const std::string& group) {
   try {
     say({});
   } catch (const std::exception& e) {  // whoever keeps the board has left before
-    log_debug("no word that this rank leaves group {}: {}", group, e.what());
+    log_debug("cannot announce that this rank leaves group {}: {}", group, e.what());
   }
 }
 
@@ -140,7 +140,7 @@ std::optional<WaitWatch::Ended> WaitWatch::look(const Waiting& what, bool said, 
     if (!said) say(what);
     records = heard();
   } catch (const std::exception& e) {  // whoever keeps it has left, or is gone: others tell of that
-    log_debug("ranks cannot say any more what they wait in: {}", e.what());
+    log_debug("ranks can no longer report what they wait for: {}", e.what());
     board_gone_ = true;
     if (late) return Ended{Outcome::late, ""};
     return std::nullopt;

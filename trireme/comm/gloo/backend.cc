@@ -82,9 +82,9 @@ void GlooBackend::connect(const std::string& host, const std::string& interface,
                             silence.empty() ? kAdvice : silence, e.what())});
     }
     fail_now({Failure::Kind::lost, world_rank(rank()),
-              fmt::format("gloo: rank {} did not get connected to the others of the group in "
-                          "{:.3g} s: {}",
-                          rank(), seconds_since(start), e.what())});
+              fmt::format(
+                  "gloo: rank {} could not connect to the others of the group within {:.3g} s: {}",
+                  rank(), seconds_since(start), e.what())});
   }
   check_usable();
   world_->watch->say(connecting_board(), "connected");

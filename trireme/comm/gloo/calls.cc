@@ -14,8 +14,8 @@ namespace trireme::detail {
 using local::DType;
 
 at::Tensor GlooBackend::empty(at::IntArrayRef sizes, at::TensorOptions options) {
-  check<UsageError>(options.device().is_cpu(), "the gloo backend has memory of the CPU, not of {}",
-                    options.device().str());
+  check<UsageError>(options.device().is_cpu(),
+                    "the gloo backend provides CPU memory, not {} memory", options.device().str());
   return at::empty(sizes, options);
 }
 
@@ -177,7 +177,7 @@ bool GlooBackend::completed(Token token) {
 int GlooBackend::source(Token token) {
   if (token.peer != kAnySource) return token.peer;
   const auto at = sources_.find(token.number);
-  check<UsageError>(at != sources_.end(), "source() of a recv that is not complete");
+  check<UsageError>(at != sources_.end(), "source() was called on a recv that is not complete");
   return at->second;
 }
 

@@ -76,8 +76,8 @@ GlooLoop::GlooLoop(std::shared_ptr<::gloo::transport::Device> device)
       timer_fd_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)),
       bell_(std::make_unique<Bell>(this, bell_fd_.get())),
       timer_(std::make_unique<Bell>(this, timer_fd_.get())) {
-  check<ResourceError>(bell_fd_ && timer_fd_, "gloo: no descriptor to wake its thread by: {}",
-                       errno_text());
+  check<ResourceError>(bell_fd_ && timer_fd_,
+                       "gloo: cannot create a descriptor to wake its thread: {}", errno_text());
   auto* const tcp = static_cast<Tcp*>(device_.get());
   calls().add(tcp, bell_fd_.get(), EPOLLIN, bell_.get());
   calls().add(tcp, timer_fd_.get(), EPOLLIN, timer_.get());

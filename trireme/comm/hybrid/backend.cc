@@ -81,7 +81,7 @@ std::shared_ptr<Backend> HybridBackend::subgroup(const std::vector<int>& members
 
 std::shared_ptr<Backend> hybrid_backend(const BackendSpec& spec) {
   check<UsageError>(spec.across == "gloo" || spec.across == "mpi" || spec.across == "nccl",
-                    "the hybrid backend goes across hosts by gloo, mpi or nccl, not by '{}'",
+                    "the hybrid backend uses gloo, mpi or nccl across hosts, not '{}'",
                     spec.across);
   check<UsageError>(spec.store != nullptr, "the hybrid backend needs the job's store");
   return std::make_shared<HybridBackend>(

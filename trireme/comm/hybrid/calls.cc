@@ -97,8 +97,8 @@ Token HybridBackend::whole(const Call& call) {
 Token HybridBackend::message(const Call& call) {
   const int peer = call.root;
   check<UsageError>(call.op == Collective::send || peer != kAnySource,
-                    "recv at {}:{}: the hybrid backend takes no message from just any rank, since "
-                    "they come by two roads; name the rank",
+                    "recv at {}:{}: the hybrid backend cannot receive from any rank, because "
+                    "messages arrive on two paths; name the rank",
                     call.site.file, call.site.line);
   usable();
   const bool here = layout_.host(peer) == layout_.host(rank());

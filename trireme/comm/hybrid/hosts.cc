@@ -62,8 +62,7 @@ std::vector<int> find_hosts(Store& store, int rank, int size, Deadline deadline)
 
   const auto get = [&](const char* what, int q) {
     return get_or_say(store, fmt::format("{}/{}", what, q), deadline, [&] {
-      log_warn("rank {} waits for rank {} of {} to say on which host it runs (3 s so far)", rank, q,
-               size);
+      log_warn("rank {} waits for rank {} of {} to report its host (3 s so far)", rank, q, size);
     });
   };
   store.set(fmt::format("host/{}", rank), id.empty() ? "socket:" + name : "id:" + id);

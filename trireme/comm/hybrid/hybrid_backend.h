@@ -56,7 +56,8 @@ class HybridBackend final : public Backend, public std::enable_shared_from_this<
     return is_complete(token);
   }
   int source(Token token) override {
-    check<UsageError>((token.kind & 0xf) == kPairKind, "source() of something that is no recv");
+    check<UsageError>((token.kind & 0xf) == kPairKind,
+                      "source() was called on a call that is not a recv");
     return token.peer;
   }
   int64_t shared_bytes() const override { return groups_[inside]->shared_bytes(); }

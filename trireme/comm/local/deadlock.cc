@@ -155,10 +155,11 @@ void Engine::report_late(const Ticket& ticket, Duration waited, Duration left) {
       if (++named > kNamed)
         ++more;
       else
-        absent += fmt::format("{} rank {} {}", absent.empty() ? "" : ";", r,
-                              said.waits_for ? "is in " + said.text
-                                             : "is in no call that makes it wait: it computes, "
-                                               "reads data, is stopped or has ended");
+        absent += fmt::format(
+            "{} rank {} {}", absent.empty() ? "" : ";", r,
+            said.waits_for
+                ? "is in " + said.text
+                : "is not waiting in a call: it computes, reads data, is stopped or has ended");
     } else if (said.waits_for && ticket.kind == Ticket::collective &&
                said.text.substr(0, said.text.find(", ")) == call) {
       if (r < w.self) return;

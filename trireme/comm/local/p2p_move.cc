@@ -94,7 +94,7 @@ bool Engine::Pairs::move(uint32_t id) {
 // The sender's side of a move.
 void Engine::Pairs::join(int q, const Packet& p) {
   Request& r = request_at(p.reply.send, q, State::announced);
-  check<Corrupt>(p.reply.move < kMoves, "rank {} sent a packet that makes no sense", q);
+  check<Corrupt>(p.reply.move < kMoves, "rank {} sent an invalid packet", q);
   r.state = State::moving;
   r.move = p.reply.move;
   r.base = p.reply.base;

@@ -13,7 +13,7 @@ class NoDescriptors : public ResourceError {
 };
 
 /// Throws ResourceError because the system refused `call` (errno), with the reason and what helps:
-/// "cannot create memory that ranks share: memfd_create: Operation not permitted. A seccomp profile
+/// "cannot create shared memory: memfd_create: Operation not permitted. A seccomp profile
 /// …".
 [[noreturn]] void refused(const std::string& what, const char* call);
 

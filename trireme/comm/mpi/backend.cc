@@ -68,7 +68,7 @@ bool MpiBackend::supports(Collective, at::ScalarType dtype, at::DeviceType devic
 bool MpiBackend::supports(ReduceOp op, at::ScalarType dtype) const { return reduces(op, dtype); }
 
 at::Tensor MpiBackend::empty(at::IntArrayRef sizes, at::TensorOptions options) {
-  check<UsageError>(options.device().is_cpu(), "the mpi backend has memory of the CPU, not of {}",
+  check<UsageError>(options.device().is_cpu(), "the mpi backend provides CPU memory, not {} memory",
                     options.device().str());
   return at::empty(sizes, options);
 }
@@ -120,7 +120,8 @@ namespace {
 
 /// The ranks of a part of the world, as MPI numbers them.
 std::vector<int> meet(const BackendSpec& spec, int own, int world_size) {
-  check<UsageError>(spec.store != nullptr, "mpi: a part of the world needs a store to meet at");
+  check<UsageError>(spec.store != nullptr,
+                    "mpi: a group of some ranks of the world needs a store to meet in");
   const auto key = [&](int r) { return "mpi/" + std::to_string(r); };
   const Deadline deadline = Deadline::after(spec.timeout);
   spec.store->set(key(spec.rank), std::to_string(own));

@@ -83,7 +83,7 @@ class MpiBoard final : public WaitBoard {
     TriremeMpiRequest request;
     check<ResourceError>(comm_->api.recv(comm_->handle(), buffer->data(), kRecordBytes,
                                          kRecordBytes, kByte, source, 0, &request) == 0,
-                         "MPI does not receive what rank {} says", source);
+                         "MPI does not receive the reports of rank {}", source);
     // Its sender is in MPI's calls as long as it waits.
     const Deadline patience = Deadline::after(std::chrono::seconds(1));
     TriremeMpiStatus status{};
@@ -92,7 +92,7 @@ class MpiBoard final : public WaitBoard {
       if (code == 0 && (done || !patience.expired())) continue;
       comm_->api.abandon(&request, 1);
       [[maybe_unused]] std::string* kept = buffer.release();  // MPI may still write it
-      fail<ResourceError>("what rank {} says does not arrive", source);
+      fail<ResourceError>("the reports of rank {} do not arrive", source);
     }
     buffer->resize(static_cast<size_t>(status.bytes));
     said_[static_cast<size_t>(source)] = std::move(*buffer);

@@ -64,7 +64,7 @@ Token MpiBackend::post(const Call& call) {
     case Collective::barrier:
       return barrier(call);
     default:
-      fail<UsageError>("{}: the mpi backend does not know it", name_of(call.op));
+      fail<UsageError>("{}: the mpi backend does not support it", name_of(call.op));
   }
 }
 

@@ -77,7 +77,7 @@ std::string mpi_module_path(MpiFlavour flavour) {
 const TriremeMpiModule& load_mpi(std::optional<MpiFlavour> given) {
   auto choice = mpi_choice(env, loaded_libraries());
   if (given) choice = std::vector<MpiFlavour>{*given};
-  check<UsageError>(choice.has_value(), "TRIREME_MPI={}: it is openmpi or mpich",
+  check<UsageError>(choice.has_value(), "TRIREME_MPI={}: it must be openmpi or mpich",
                     env("TRIREME_MPI") ? env("TRIREME_MPI") : "");
   std::string file;
   for (MpiFlavour f : *choice)

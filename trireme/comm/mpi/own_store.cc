@@ -84,8 +84,7 @@ class Talk {
                          comm_.rank(), code ? comm_.problem(code).text : "");
     if (comm_.finish(request, deadline_)) return;
     [[maybe_unused]] Words* kept = words_.release();  // MPI still writes it
-    fail<Timeout>("rank {}: not all {} ranks came to make a group in time", comm_.rank(),
-                  comm_.size());
+    fail<Timeout>("rank {}: not all {} ranks joined the group in time", comm_.rank(), comm_.size());
   }
 
   const MpiCommunicator& comm_;
@@ -163,7 +162,7 @@ std::vector<net::Listener> listen(bool one_host) {
   all = listen_on(master_addresses());
   if (all.empty()) all = listen_on(all_addresses());
   if (all.empty()) all = listen_on({"127.0.0.1"});
-  check<ResourceError>(!all.empty(), "this host has no address to listen at");
+  check<ResourceError>(!all.empty(), "this host has no address to listen on");
   return all;
 }
 
@@ -273,8 +272,8 @@ MpiOwnStore open_own_store(const MpiCommunicator& comm, Duration timeout) {
   }
   if (first == comm.rank())
     log_warn(
-        "rank {} does not reach the table in which the ranks of a group say what they wait in: {}. "
-        "They say it through MPI, and a rank that leaves is not heard",
+        "rank {} does not reach the store in which the ranks of a group report what they wait for: "
+        "{}. They report it through MPI instead, and a rank that leaves goes unnoticed",
         first, why);
   return {};
 }

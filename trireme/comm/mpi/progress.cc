@@ -168,7 +168,7 @@ int MpiBackend::source(Token token) {
   if (token.peer >= 0) return token.peer;
   const auto at = sources_.find(token.number);
   check<UsageError>(at != sources_.end(),
-                    "source(): this was no recv from any rank, or too many came after it");
+                    "source(): this was not a recv from any rank, or too many followed it");
   return at->second;
 }
 
@@ -263,7 +263,7 @@ void MpiBackend::time_out(const What& call, Duration waited) {
   const std::vector<int> missing = silent();
   std::string who = elsewhere;
   if (!missing.empty()) who = fmt::format(": {} did not come{}", list(missing), elsewhere);
-  if (who.empty()) who = "; all ranks are there, and MPI moves nothing";
+  if (who.empty()) who = "; all ranks are in it, and MPI makes no progress";
   failure_ = Failure{MpiReport::timeout, -1,
                      fmt::format("group '{}': rank {} waited {:.3g} s in {}{}", identity.name,
                                  rank(), seconds(waited), mine.text, who)};

@@ -194,7 +194,7 @@ class NcclBackend final : public Backend {
       case Collective::barrier:
         return barrier(call);
       default:
-        fail<UsageError>("{}: the nccl backend does not know it", name_of(call.op));
+        fail<UsageError>("{}: the nccl backend does not support it", name_of(call.op));
     }
   }
 

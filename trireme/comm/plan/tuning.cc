@@ -175,7 +175,7 @@ TuningTable TuningTable::parse(std::string_view text, const std::string& path) {
   check<Corrupt>(text.size() <= kFileLimit, "{}: larger than {} bytes", path, kFileLimit);
   const json root = strict_json(text, path);
   check<Corrupt>(root.is_object() && root.contains("magic") && root.at("magic") == kMagic,
-                 "{}: not a tuning table of ours", path);
+                 "{}: not a tuning table of Trireme", path);
   const int64_t version = integer(root, "version", 1, kCountLimit, path);
   check<UsageError>(version <= kVersion,
                     "{} is of version {}, this trireme reads up to {}. Remove it and measure again "
@@ -186,7 +186,7 @@ TuningTable TuningTable::parse(std::string_view text, const std::string& path) {
       {string(s, "cpu", path), static_cast<int>(integer(s, "cores", 1, kCountLimit, path)),
        static_cast<int>(integer(s, "ranks", 1, kCountLimit, path)), string(s, "backend", path)});
   check<Corrupt>(string(root, "hash", path) == table.shape_.hash(),
-                 "{}: the hash is not that of its shape", path);
+                 "{}: its hash does not match its shape", path);
   const json& all = member(root, "measured", path);
   check<Corrupt>(all.is_array() && all.size() <= kMeasurementLimit,
                  "{}: \"measured\" is not a list of at most {}", path, kMeasurementLimit);
@@ -198,7 +198,7 @@ TuningTable TuningTable::parse(std::string_view text, const std::string& path) {
     check<Corrupt>(time.is_number() && time.get<double>() > 0 && std::isfinite(time.get<double>()),
                    "{}: \"seconds\" is not a time", path);
     const std::string op = string(one, "op", path);
-    check<Corrupt>(!op.empty(), "{}: a measurement of no operation", path);
+    check<Corrupt>(!op.empty(), "{}: a measurement without an operation", path);
     table.add({op, static_cast<int>(integer(one, "ranks", 1, kCountLimit, path)),
                static_cast<size_t>(integer(one, "bytes", 0, kBytesLimit, path)), *known,
                time.get<double>()});

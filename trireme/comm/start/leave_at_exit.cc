@@ -27,7 +27,7 @@ void say_last_words(int status, void* words) {
   for (auto& [of, say] : all.say) try {
       say();
     } catch (const std::exception& e) {  // whoever would hear it is gone
-      log_debug("no last words: {}", e.what());
+      log_debug("cannot send this rank's last report: {}", e.what());
     }
 }
 

@@ -178,8 +178,8 @@ void spawn(int n, const std::function<void(Group)>& fn, const SpawnOptions& opti
                               : fmt::format("exit code {}", WEXITSTATUS(c.status));
         if (done)
           why =
-              "it ended without coming to this spawn call: a rank is this program started again, "
-              "and with its arguments it must come by the same call as often";
+              "it ended without reaching this spawn call: a rank is this program started again, "
+              "and with its arguments it must reach the same call as many times";
         if (::access(report_of(r).c_str(), R_OK) == 0) why = read_file(report_of(r));
         const bool consequence = why.rfind("PeerLost", 0) == 0 || why.rfind("Aborted", 0) == 0 ||
                                  why.rfind("Timeout", 0) == 0;

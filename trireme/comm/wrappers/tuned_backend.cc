@@ -70,7 +70,7 @@ class TunedBackend final : public ForwardingBackend {
     return token.kind == kPlanned ? token.number <= complete_ : inner_->completed(token);
   }
   int source(Token token) override {
-    check<UsageError>(token.kind != kPlanned, "source() of something that is no recv");
+    check<UsageError>(token.kind != kPlanned, "source() was called on a call that is not a recv");
     return inner_->source(token);
   }
   void progress() override {

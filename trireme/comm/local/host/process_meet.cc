@@ -83,7 +83,7 @@ void ProcessHost::adopt(int peer, UniqueFd socket, Received hello) {
                      hello.message.bytes == control_bytes(size()) &&
                      ::fstat(hello.fds[0].get(), &st) == 0 &&
                      static_cast<uint64_t>(st.st_size) == hello.message.bytes,
-                 "rank {} introduced itself wrongly (two jobs under one name?)", peer);
+                 "rank {} identified itself wrongly (do two jobs have the same name?)", peer);
   Peer& p = peers_[static_cast<size_t>(peer)];
   p.memory = Window::map(hello.fds[0], hello.message.bytes);
   p.control = reinterpret_cast<Control*>(p.memory.base());
@@ -127,7 +127,7 @@ void ProcessHost::join(const Exchange& exchange, Deadline deadline) {
   self.control = new (self.memory.base()) Control;  // the pages are zero; the atomics start there
   init_control(self.control, rank(), size(), generation_, control_bytes(size()));
   UniqueFd self_pidfd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
-  if (!self_pidfd && errno == EMFILE) refused("cannot watch over the other ranks", "pidfd_open");
+  if (!self_pidfd && errno == EMFILE) refused("cannot monitor the other ranks", "pidfd_open");
 
   Message hello = message(MessageKind::hello);
   hello.bytes = control_bytes(size());
@@ -191,7 +191,7 @@ void ProcessHost::join(const Exchange& exchange, Deadline deadline) {
     const int q = r.message.rank;
     if (std::memcmp(r.message.token, token.data(), token.size()) != 0) continue;
     check<Corrupt>(q > rank() && q < size() && !peers_[static_cast<size_t>(q)].control,
-                   "two processes say that they are rank {}", q);
+                   "two processes claim to be rank {}", q);
     send_message(socket.get(), hello, descriptors, q, deadline);
     adopt(q, std::move(socket), std::move(r));
     --missing;

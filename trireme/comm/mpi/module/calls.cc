@@ -199,7 +199,7 @@ int probe(void* comm, int32_t tag, bool* found, int32_t* source) {
 TriremeMpiError describe(int code, char* text, size_t text_size) {
   std::lock_guard lock(process().one_at_a_time);
   if (!alive()) {
-    std::snprintf(text, text_size, "MPI_Finalize was called before this group was let go");
+    std::snprintf(text, text_size, "MPI_Finalize was called before this group was destroyed");
     return kTriremeMpiOther;
   }
   char words[MPI_MAX_ERROR_STRING + 1] = "";

@@ -115,10 +115,11 @@ bool start(const TriremeMpiHost* host, char* why, size_t why_size) {
     MPI_Query_thread(&level);
   }
   if (level < MPI_THREAD_SERIALIZED) {
-    std::snprintf(why, why_size,
-                  "MPI was initialised at %s, and calls come from one thread at a time, but not "
-                  "always the same: use MPI_Init_thread with MPI_THREAD_SERIALIZED or more",
-                  level_name(level));
+    std::snprintf(
+        why, why_size,
+        "MPI was initialised at %s, and calls come from one thread at a time, but not always from "
+        "the same one: use MPI_Init_thread with MPI_THREAD_SERIALIZED or more",
+        level_name(level));
     return false;
   }
   if (!p.started) {
