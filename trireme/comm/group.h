@@ -95,10 +95,10 @@ struct P2POp {
 /// A child process forked after the group was made is not a rank: its calls throw UsageError
 /// (except rank(), size() and other accessors), and destroying its handles notifies no one.
 ///
-/// Only one thread may use a Group at a time. Calls run in the order in which they are issued, and
-/// every rank must make the same calls in the same order: the first call that differs throws
-/// Mismatch on all ranks, naming both calls. An invalid call (wrong dtype, root or shape) throws
-/// UsageError before anything is sent and leaves the group usable.
+/// Only one thread may use a Group at a time. Calls return a Work at once and run in the order in
+/// which they are issued. Every rank must make the same calls in the same order: the first call
+/// that differs throws Mismatch on all ranks, naming both calls. An invalid call (wrong dtype, root
+/// or shape) throws UsageError before anything is sent and leaves the group usable.
 ///
 /// Reductions add in one fixed order (over ranks, split at the largest power of two), so the result
 /// has the same bits on every rank and in every run. float16 and bfloat16 are added in float32 and
@@ -112,6 +112,7 @@ class TRIREME_API Group {
   int rank() const;
   int size() const;
   const std::string& backend() const;  // "local", …
+  /// The default deadline of a call, counted from its wait().
   Duration timeout() const;
   bool supports(Collective op, at::ScalarType dtype, at::DeviceType device) const;
   bool supports(ReduceOp op, at::ScalarType dtype) const;
@@ -126,6 +127,7 @@ class TRIREME_API Group {
 
   /// Reduces in place; every rank gets the same result.
   Work all_reduce(const at::Tensor& tensor, Reduction op = {}, CallSite site = CallSite::here());
+  /// Copies `root`'s tensor into the tensor of every rank.
   Work broadcast(const at::Tensor& tensor, int root, CallSite site = CallSite::here());
   /// Reduces in place on `root`; the tensors of other ranks are unchanged.
   Work reduce(const at::Tensor& tensor, int root, Reduction op = {},

@@ -78,6 +78,7 @@ class TRIREME_API Engine {
   /// Runs backward. `loss` is a scalar, the mean over this rank's micro-batch; backward() applies
   /// the loss scale if there is one.
   void backward(const at::Tensor& loss);
+  /// Call it after every backward(). At an accumulation boundary it takes an optimizer step.
   void step();
 
   /// Whether the next step() takes an optimizer step.

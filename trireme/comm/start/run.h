@@ -25,6 +25,7 @@ struct InitOptions {
   /// If true and `trireme bench --tune` has measured this kind of host, all_reduce uses the
   /// algorithm that was fastest at its size. If false, it uses the backend's own algorithm.
   bool tuned = true;
+  /// The deadline for joining the world, and for each call of its groups.
   Duration timeout = std::chrono::minutes(10);
   /// env:// reads rank and world size from the variables of torchrun, trireme run, Open MPI, MPICH,
   /// Slurm and others; if none are set, the world has one rank. tcp://host:port and file:///path (a
