@@ -21,7 +21,7 @@ using detail::Dense;
 
 namespace detail {
 
-// The words of errors are put together where there is an error: a small call takes 0.1 us.
+// Error texts are built only when there is an error: a small call takes 0.1 us.
 void refuse_tensor(const Backend& b, const at::Tensor& t, const char* what) {
   check<UsageError>(t.defined(), "{}: undefined tensor", what);
   check<UsageError>(t.layout() == at::kStrided, "{}: the tensor is sparse; make it dense first",
@@ -104,9 +104,8 @@ int Work::source() {
 
 namespace {
 
-/// In a forked child its parent's backend stays as it lies: ending it would say to the peers,
-/// through connections that are the parent's, that the rank left, and wait for threads that the
-/// child has not got.
+/// In a forked child the parent's backend is not destroyed: that would notify peers, through the
+/// parent's connections, that the rank left, and wait for threads that the child does not have.
 class OfThisProcess {
  public:
   explicit OfThisProcess(std::shared_ptr<detail::Backend> backend) : backend_(std::move(backend)) {}
@@ -214,7 +213,7 @@ Work Group::reduce(const at::Tensor& t, int root, Reduction op, CallSite site) {
   check_tensor(b, Collective::reduce, t, "reduce");
   check_reduction(b, op, t, "reduce");
   check_root(b, root, "reduce");
-  // The others' tensors stay as they are: they give a scaled copy.
+  // The tensors of other ranks must not change, so they send a scaled copy.
   at::Tensor scaled = t;
   if (op.factor != 1) {
     at::NoGradGuard no_grad;
@@ -289,7 +288,7 @@ Work Group::all_to_all_single(const at::Tensor& output, const at::Tensor& input,
   check<UsageError>(output.scalar_type() == input.scalar_type(),
                     "all_to_all_single: output is {}, input is {}",
                     c10::toString(output.scalar_type()), c10::toString(input.scalar_type()));
-  // Rows → elements.
+  // Converts rows to elements.
   auto counts = [&](const at::Tensor& t, const std::vector<int64_t>& splits, const char* which) {
     const int64_t rows = t.dim() ? t.size(0) : 1, row = rows ? t.numel() / rows : 0;
     std::vector<int64_t> out;

@@ -6,8 +6,8 @@
 
 #include "trireme/comm/group_check.h"
 
-// Collectives of lists of tensors: packed into one buffer and one call where the parts are equal,
-// else one call a part.
+// Collectives of lists of tensors: packed into one buffer and one call if the parts are equal, else
+// one call per part.
 namespace trireme {
 
 using detail::check_list;

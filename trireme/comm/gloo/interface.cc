@@ -26,7 +26,7 @@ struct Route {
   std::string to, from;  // numeric
 };
 
-/// What the kernel would use to reach it; empty for loopback.
+/// Returns the route that the kernel would use; empty for loopback.
 Route route_to(const net::Address& store) {
   for (const net::SocketAddress& to : net::resolve(store)) {
     if (to.is_loopback()) return {};
@@ -73,7 +73,7 @@ std::string data_address(Store& store, int rank, int size, const std::string& wh
                       name_ranks(missing), size, rank);
       }
     }
-    // This rank sits beside the store, and others come to it over a network: by that address.
+    // This rank is on the store's host, and others reach it over a network, at that address.
     if (host.empty()) host = *theirs;
   }
   return host.empty() ? "127.0.0.1" : host;

@@ -20,7 +20,7 @@ std::unique_ptr<MpiCommunicator> MpiCommunicator::duplicate(Duration timeout) co
     check<ResourceError>(code == 0, "rank {}: MPI cannot make a communicator: {}", rank(),
                          code ? problem(code).text : "");
   };
-  // MPI_Comm_dup waits for everybody and has no deadline: see first that everybody is here.
+  // MPI_Comm_dup waits for all ranks without a deadline, so first check that all have arrived.
   TriremeMpiRequest request;
   well(api.barrier(handle(), &request));
   check<Timeout>(

@@ -51,7 +51,7 @@ void run_threads(int n, const std::function<void(Group)>& fn, const ThreadOption
   mend_blas();
   const MakeGroup make_group = thread_groups(n, options);
   std::mutex mutex;
-  std::exception_ptr first;  // in time: what the others throw follows from it
+  std::exception_ptr first;  // the earliest: later exceptions follow from it
   std::vector<std::thread> threads;
   auto body = [&](int rank) {
     ThreadRankScope label(rank);

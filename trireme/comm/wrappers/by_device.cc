@@ -12,7 +12,7 @@
 namespace trireme::detail {
 namespace {
 
-constexpr int kKindBits = 6;  // of a token's kind are the backend's own, the rest says which it is
+constexpr int kKindBits = 6;  // bits of a token's kind are the backend's own, the rest select it
 
 class ByDevice final : public Backend {
  public:
