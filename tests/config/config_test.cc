@@ -213,8 +213,8 @@ TEST(config_config, torchs_schedules_need_their_own_keys_and_no_others) {
             "mode": "exp_range", "gamma": 0.9, "cycle_momentum": false}}})"})
     EXPECT_EQ(error_of(text), "") << text;
   for (auto [text, part] : std::vector<std::pair<const char*, const char*>>{
-           {R"({"scheduler": {"type": "StepLR"}})", "step_size is not given"},
-           {R"({"scheduler": {"type": "ExponentialLR"}})", "gamma is not given"},
+           {R"({"scheduler": {"type": "StepLR"}})", "step_size is required by the schedule"},
+           {R"({"scheduler": {"type": "ExponentialLR"}})", "gamma is required by the schedule"},
            {R"({"scheduler": {"type": "MultiStepLR", "params": {"milestones": [9, 3]}}})",
             "must be increasing integers"},
            {R"({"scheduler": {"type": "MultiStepLR", "params": {"milestones": [1.5]}}})",

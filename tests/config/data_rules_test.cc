@@ -103,8 +103,8 @@ TEST(config_data_rules, a_device_that_is_not_trained_on_is_refused_at_once) {
 }
 
 TEST(config_data_rules, noise_beside_zero_is_refused_before_ranks_start) {
-  EXPECT_TRUE(has(said({"monitor.gradient_noise_scale=true", "zero_optimization.stage=1"}),
-                  "use stage 0"));
+  EXPECT_TRUE(
+      has(said({"monitor.gradient_noise_scale=true", "zero_optimization.stage=1"}), "use stage 0"));
 }
 
 TEST(config_data_rules, groups_across_hosts_have_their_keys) {

@@ -428,7 +428,7 @@ TEST(train_program, what_is_wrong_is_said_in_a_sentence) {
       return {{"loss", net.run("body", b.input)}};
     }
   };
-  EXPECT_TRUE(has(refusal<Vector>({}), "the term 'loss' is no scalar"));
+  EXPECT_TRUE(has(refusal<Vector>({}), "the term 'loss' is not a scalar"));
   struct Outside final : DigitsProgram {
     void step(Trainer& t) override { t.net().run("body", t.next_batch()[0].input); }
   };
