@@ -17,13 +17,13 @@ namespace trireme::local {
 
 namespace {
 
-// Of a window's pages the tables that map them, and what processes allocate meanwhile.
+// For page tables that map a window, and for what processes allocate meanwhile.
 constexpr size_t kMargin = 4 << 20;
 
-/// Reserves and fills the file. The kernel sets no limit to a memfd: asked for more than there is,
-/// it kills processes instead of refusing. So what is left is looked at first; and since the other
-/// ranks may be asking for the same just now, none takes more than its share of what is left
-/// without looking again.
+/// Reserves and fills the file. The kernel does not limit a memfd: if more is requested than there
+/// is, it kills processes instead of refusing. So the available memory is checked first; and since
+/// the other ranks may be requesting the same now, none takes more than its share of it without
+/// checking again.
 void reserve(int fd, size_t bytes) {
   for (size_t at = 0; at < bytes;) {
     const Room room = memory_room();
@@ -107,7 +107,7 @@ void* Arena::allocate(size_t bytes) {
   check<ResourceError>(bytes <= (size_t{1} << 48), "cannot allocate {} bytes", bytes);
   bytes = round_up(bytes ? bytes : 1, bytes >= (64 << 10) ? kPage : 64);
   auto reusable = free_.lower_bound(bytes);
-  // A block up to a quarter larger is taken as it is.
+  // A block that is up to a quarter larger is reused whole.
   if (reusable != free_.end() && reusable->first <= bytes + bytes / 4) {
     auto [size, p] = *reusable;
     free_.erase(reusable);

@@ -280,15 +280,15 @@ void Engine::Pairs::drain(int q, bool knocked) {
   for (size_t n = 0; n < kPackets; ++n) {
     Packet& p = packets[lane.received % kPackets];
     if (p.stamp.load(std::memory_order_acquire) != lane.received + 1) return;
-    ++lane.received;  // even where what it says is an error
+    ++lane.received;  // even if its content is an error
     take(q, p);
     taken.store(lane.received, std::memory_order_release);
-    // A sender that waits for room is told each quarter.
+    // A sender that waits for room is notified at each quarter.
     if ((lane.unrung += kChannelBytes / kPackets) >= kChannelBytes / 4) {
       lane.unrung = 0;
       bells_ |= bit(q);
     }
-    // Nothing more is expected: to look would take the next packet's line from its sender.
+    // Nothing more is expected: a check would take the next packet's line from its sender.
     if (!knocked && !(watch_ & bit(q))) return;
   }
 }
