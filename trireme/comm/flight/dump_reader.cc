@@ -33,7 +33,7 @@ T take(std::string_view bytes, size_t at) {
   return value;
 }
 
-// Record as it stands in a file.
+// Record as stored in a file.
 struct Times {
   const DumpHeader& h;
   double per_tick;
@@ -146,7 +146,7 @@ std::vector<History> read_dumps(const std::string& folder) {
   std::sort(paths.begin(), paths.end());
   std::vector<History> all;
   for (const std::string& path : paths) all.push_back(read_dump(read_file(path, kMostBytes), path));
-  // A life of a group is over where one of its ranks wrote later as a member of another life.
+  // A life of a group is over if one of its ranks wrote later as a member of another life.
   std::map<std::pair<std::string, int>, std::pair<double, uint64_t>> newest;
   for (const History& h : all) {
     auto& found = newest[{h.group, h.world_rank}];
