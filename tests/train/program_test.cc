@@ -378,8 +378,8 @@ TEST(train_program, what_is_wrong_is_said_in_a_sentence) {
   };
   EXPECT_TRUE(has(key({"gan.noise=0"}), "gan.noise")) << key({"gan.noise=0"});
   EXPECT_TRUE(has(key({"gan.nose=3"}), "gan.noise")) << key({"gan.nose=3"});
-  EXPECT_TRUE(
-      has(refusal<DigitsProgram>({"model.width=12"}), "model.width applies to the built-in models"));
+  EXPECT_TRUE(has(refusal<DigitsProgram>({"model.width=12"}),
+                  "model.width applies to the built-in models"));
   EXPECT_TRUE(
       has(refusal<BanditProgram>({"training.epochs=2"}), "training.epochs needs training data"));
   EXPECT_TRUE(has(refusal<BanditProgram>({"training.reproducible=true"}), "training.reproducible"));

@@ -73,7 +73,8 @@ void expect_all_well(Mpi mpi, int n, const std::string& program, const Arguments
     EXPECT_EQ(status, 0) << job.out << job.err;
   }
   EXPECT_EQ(count(job.out + job.err, "all is well"), n) << job.out << job.err;
-  const std::string unreached = "rank 1 does not reach the store in which the ranks of a group report";
+  const std::string unreached =
+      "rank 1 does not reach the store in which the ranks of a group report";
   EXPECT_EQ(count(job.out + job.err, unreached) > 0, !no_table.empty()) << job.out << job.err;
   EXPECT_NE((job.out + job.err).find(no_table), std::string::npos) << job.out << job.err;
 }
