@@ -147,7 +147,7 @@ TEST(checkpoint_sharded, weights_load_into_every_other_number_of_parts) {
                   [&](StateVisitor& v) {
                     for (auto& [slice, t] : state.tensors) v.tensor(slice, t);
                   },
-                  {.prefix = "model.", .layout = seat.layout(), .rank = rank});
+                  {.prefix = "model.", .partial = true});
         for (size_t i = 0; i < state.tensors.size(); ++i)
           EXPECT_TRUE(state.tensors[i].second.equal(want.tensors[i].second))
               << n << " of " << m << ": " << state.tensors[i].first.name;
@@ -155,67 +155,133 @@ TEST(checkpoint_sharded, weights_load_into_every_other_number_of_parts) {
     }
 }
 
-TEST(checkpoint_sharded, another_layout_is_refused_naming_both_and_nothing_is_touched) {
-  PrivateFolder run;
-  const Seat saved{0, 2, 2, 3};
-  save_split(run.path(), 100, saved);
-  for (Seat other : {Seat{0, 3, 3, 3}, Seat{0, 1, 1, 3}, Seat{1, 4, 2, 3}, Seat{1, 2, 2, 1}}) {
-    SplitState state(other, -1);
-    const std::string text = message_of<UsageError>([&] {
-      load_step(run.path(), std::ref(state), {.layout = other.layout(), .rank = other.rank});
-    });
-    EXPECT_TRUE(contains(text, "[" + saved.layout() + "] of 2 ranks") &&
-                contains(text, "[" + other.layout() + "]") &&
-                contains(text, "resume with the layout with which it was saved"))
-        << text;
-    EXPECT_TRUE(state.same_as(SplitState(other, -1)));
+// 1, 2, 3 and 4 ranks, in shards and replicas, stages 1 and 3, and whole state.
+TEST(checkpoint_sharded, every_layout_loads_into_every_other_bit_for_bit) {
+  std::vector<Seat> seats;
+  for (int stage : {1, 3})
+    for (const auto& [world, shards] : {std::pair{1, 1}, {2, 2}, {3, 3}, {4, 4}, {4, 2}})
+      seats.push_back({0, world, shards, stage});
+  for (const Seat& saved : seats) {
+    PrivateFolder run;
+    save_split(run.path(), 100, saved);
+    for (const Seat& wanted : seats) {
+      EXPECT_TRUE(all_load(run.path(), wanted)) << saved.layout() << " → " << wanted.layout();
+      run_threads(wanted.world, [&](Group g) {
+        const Seat seat{g.rank(), wanted.world, wanted.shards, wanted.stage};
+        SplitState state(seat, -1);
+        const auto info = load_step(run.path(), std::ref(state), {.group = g});
+        EXPECT_TRUE(state.same_as(SplitState(seat, 100)));
+        EXPECT_EQ(info.layout, saved.layout());
+        EXPECT_TRUE(info.notes.empty());
+      });
+    }
   }
 }
 
-TEST(checkpoint_sharded, whole_state_and_split_state_refuse_each_other_by_name) {
-  PrivateFolder split, whole;
-  const Seat seat{0, 2, 2, 1};
-  save_split(split.path(), 1, seat);
-  save(whole.path(), 1);
-  EXPECT_TRUE(contains(message_of<UsageError>([&] { load_mark(split.path()); }),
-                       "[" + seat.layout() + "] of 2 ranks, and this run has layout [replicated]"));
-  EXPECT_TRUE(contains(message_of<UsageError>([&] { loads(whole.path(), seat); }),
-                       "[replicated] of 1 rank, and this run has layout [" + seat.layout()));
+TEST(checkpoint_sharded, what_each_rank_has_for_itself_follows_its_rule_in_another_world) {
+  auto walk = [](int rank, int ranks, at::Tensor sum, at::Tensor mean, at::Tensor anew) {
+    return [=](StateVisitor& v) {
+      v.rank_tensor("hook.error.w", rank, ranks, RankStateRule::add, sum);
+      v.rank_tensor("own.w", rank, ranks, RankStateRule::average, mean);
+      v.rank_tensor("balance.speed", rank, ranks, RankStateRule::begin_anew, anew);
+    };
+  };
+  for (int saved : {1, 2, 3, 4}) {
+    PrivateFolder run;
+    run_threads(saved, [&](Group g) {
+      const at::Tensor t = at::full({3}, static_cast<double>(1 << g.rank()), at::kFloat);
+      save_sharded_step(run.path(), 1, walk(g.rank(), saved, t, t * 3, t.clone()), g, {"ranks"});
+    });
+    for (int now : {1, 2, 3, 4}) {
+      std::vector<double> sums(static_cast<size_t>(now));
+      run_threads(now, [&](Group g) {
+        const auto fresh = [] { return at::full({3}, -7, at::kFloat); };
+        const at::Tensor sum = fresh(), mean = fresh(), anew = fresh();
+        const auto info = load_step(run.path(), walk(g.rank(), now, sum, mean, anew), {.group = g});
+        sums[static_cast<size_t>(g.rank())] = sum[2].item<double>();
+        const double all = (1 << saved) - 1;
+        if (saved == now) {
+          EXPECT_TRUE(sum.eq(1 << g.rank()).all().item<bool>());
+          EXPECT_TRUE(mean.equal(sum * 3) && anew.equal(sum));
+          EXPECT_TRUE(info.notes.empty());
+        } else {
+          EXPECT_NEAR(mean[0].item<double>(), 3 * all / saved, 1e-5);
+          EXPECT_TRUE(anew.equal(fresh()));
+          ASSERT_EQ(info.notes.size(), 3u);
+          EXPECT_TRUE(contains(info.notes[0], "balance.speed of " + std::to_string(saved)) &&
+                      contains(info.notes[0], "begins afresh"))
+              << info.notes[0];
+        }
+      });
+      double total = 0;
+      for (double s : sums) total += s;
+      EXPECT_EQ(total, (1 << saved) - 1) << saved << " → " << now;  // nothing is lost
+    }
+  }
 }
 
-TEST(checkpoint_sharded, parts_that_lie_otherwise_under_the_same_words_are_refused) {
+TEST(checkpoint_sharded, an_error_of_one_rank_s_load_is_every_rank_s_and_names_it) {
   PrivateFolder run;
   save_split(run.path(), 100, {0, 3, 3, 3});
-  SplitState state({1, 2, 2, 3}, -1);
-  const std::string text = message_of<UsageError>([&] {
-    load_step(run.path(), std::ref(state), {.layout = Seat{0, 3, 3, 3}.layout(), .rank = 1});
+  auto outcomes = [&](const std::function<void(SplitState&)>& change_of_1) {
+    Names texts(3);
+    run_threads(3, [&](Group g) {
+      SplitState state({g.rank(), 3, 3, 3}, -1);
+      if (g.rank() == 1) change_of_1(state);
+      try {
+        load_step(run.path(), std::ref(state), {.group = g});
+      } catch (const Error& e) {
+        texts[static_cast<size_t>(g.rank())] = e.what();
+      }
+      g.barrier();  // the group goes on
+    });
+    return texts;
+  };
+  const Names missing = outcomes([](SplitState& s) { s.put(Slice::whole("model.x", {1}), 1); });
+  EXPECT_TRUE(contains(missing[0], "rank 1: ") && contains(missing[0], "'model.x'")) << missing[0];
+  EXPECT_TRUE(contains(missing[1], "has no tensor 'model.x'")) << missing[1];
+  EXPECT_EQ(missing[0], missing[2]);
+  // What no rank shows.
+  Names texts(3);
+  run_threads(3, [&](Group g) {
+    SplitState state({g.rank(), 3, 3, 3}, -1);
+    std::erase_if(state.tensors, [](auto& t) { return t.first.name == "optim.exp_avg.g"; });
+    try {
+      load_step(run.path(), std::ref(state), {.group = g});
+    } catch (const Error& e) {
+      texts[static_cast<size_t>(g.rank())] = e.what();
+    }
   });
-  EXPECT_TRUE(contains(text, "optim.exp_avg.fc.weight") && contains(text, "elements 9 to 14"))
-      << text;
-  EXPECT_TRUE(contains(
-      message_of<UsageError>([&] {
-        SplitState fourth({2, 3, 3, 3}, -1);
-        load_step(run.path(), std::ref(fourth), {.layout = Seat{0, 3, 3, 3}.layout(), .rank = 3});
-      }),
-      "no rank 3"));
+  for (const std::string& text : texts)
+    EXPECT_TRUE(contains(text, "holds tensor 'optim.exp_avg.g'")) << text;
 }
 
-TEST(checkpoint_sharded, a_state_that_knows_more_or_less_is_refused_by_the_rank_that_held_it) {
+TEST(checkpoint_sharded, a_state_that_knows_more_or_less_is_refused) {
   PrivateFolder run;
   const Seat seat{1, 2, 2, 3};
   save_split(run.path(), 100, seat);
   auto refused = [&](auto&& change) {
     SplitState state(seat, -1);
     change(state);
-    return message_of<UsageError>([&] {
-      load_step(run.path(), std::ref(state), {.layout = seat.layout(), .rank = seat.rank});
+    std::string text;
+    run_threads(2, [&](Group g) {
+      SplitState other({g.rank(), 2, 2, 3}, -1);
+      try {
+        load_step(run.path(), g.rank() == 1 ? StateWalk(std::ref(state)) : std::ref(other),
+                  {.group = g});
+      } catch (const UsageError& e) {
+        if (g.rank() == 1) text = e.what();
+      }
     });
+    return text;
   };
   EXPECT_TRUE(contains(refused([](auto& s) { s.put(Slice::whole("model.x", {1}), 1); }),
                        "has no tensor 'model.x'"));
-  EXPECT_TRUE(contains(refused([](auto& s) { s.tensors.pop_back(); }), "tensor 'model.mean'"));
-  EXPECT_TRUE(contains(refused([](auto& s) { s.tensors.erase(s.tensors.begin()); }),
-                       "tensor 'model.fc.weight'"));
+  EXPECT_TRUE(contains(refused([](auto& s) {
+                         std::erase_if(s.tensors,
+                                       [](auto& t) { return t.first.name == "model.g"; });
+                       }),
+                       "tensor 'model.g'"));
   EXPECT_TRUE(
       contains(refused([](auto& s) { s.steps.erase("optim.steps.g"); }), "value 'optim.steps.g'"));
   EXPECT_TRUE(
@@ -250,7 +316,7 @@ TEST(checkpoint_sharded, only_the_last_ones_are_kept_and_a_step_saved_again_is_r
   });
   EXPECT_EQ(names_in(run.path()), (Names{"latest", "step-00000300"}));
   SplitState state(seat, -1);
-  load_step(run.path(), std::ref(state), {.layout = seat.layout()});
+  load_step(run.path(), std::ref(state), {.partial = true});
   EXPECT_EQ(state.step, 999);
 }
 
@@ -269,12 +335,15 @@ TEST(checkpoint_sharded, parts_that_overlap_or_leave_a_hole_are_refused_by_all_r
   expect_all(two(range(10, 0, 0), range(10, 4, 0)), "UsageError", {"no rank holds"});
   expect_all(two(range(10, 0, 5), range(11, 5, 6)), "UsageError", {"another shape", "rank 1"});
   expect_all(two(range(10, 0, 5), range(10, 5, 5, at::kHalf)), "UsageError", {"dtype", "rank 1"});
-  expect_all(two(range(10, 0, 5), range(10, 8, 5)), "UsageError", {"rank 1", "neither whole"});
-  expect_all(two(range(10, 0, 5),
-                 [](StateVisitor& v) {
-                   v.tensor({"model.w", {5, 2}, {3, 0}, {2, 2}}, at::ones({4}));
-                 }),
-             "UsageError", {"neither whole"});
+  expect_all(two(range(10, 0, 5), range(10, 8, 5)), "UsageError",
+             {"rank 1", "do not fit into the size 10"});
+  auto box = [](int64_t row, int64_t rows) {
+    return [=](StateVisitor& v) {
+      v.tensor({"model.w", {5, 2}, {row, 0}, {rows, 2}}, at::ones({2 * rows}));
+    };
+  };
+  expect_all(two(box(0, 3), box(2, 3)), "UsageError", {"'model.w'", "in two parts"});
+  expect_all(two(box(0, 2), box(3, 2)), "UsageError", {"2 of 10 elements are in no part"});
   EXPECT_FALSE(fs::exists(folder));
 }
 
@@ -298,7 +367,7 @@ TEST(checkpoint_sharded, ranks_that_disagree_or_err_are_named_on_all_ranks) {
              "UsageError", {"layout 'one'", "rank 1", "layout 'two'"});
   expect_all(refusals(2, folder, fine, {}, [](int rank) { return 5 + rank; }), "UsageError",
              {"step 5", "step 6"});
-  for (const char* layout : {"", "replicated", "caf\xc3\xa9", "a\nb"})
+  for (const char* layout : {"", "caf\xc3\xa9", "a\nb"})
     expect_all(refusals(2, folder, fine, [=](int) { return ShardedSaveOptions{.layout = layout}; }),
                "UsageError", {"is not the text of a layout"});
   expect_all(refusals(2, folder, fine,
@@ -359,8 +428,9 @@ TEST(checkpoint_sharded, every_flipped_byte_is_detected_and_the_rank_that_needs_
         }
         const Seat mine{rank, 2, 2, 3};
         SplitState state(mine, -1);
-        const std::string text = message_of<Error>(
-            [&] { load_step(folder, std::ref(state), {.layout = seat.layout(), .rank = rank}); });
+        if (name == "state.safetensors") continue;  // nothing is in it
+        const std::string text =
+            message_of<Error>([&] { load_step(folder, std::ref(state), {.partial = true}); });
         EXPECT_TRUE(contains(text, path)) << text;
         EXPECT_TRUE(state.same_as(SplitState(mine, -1)));
       }
@@ -392,12 +462,38 @@ TEST(checkpoint_sharded, a_damaged_rank_file_names_the_good_checkpoint_before) {
   EXPECT_TRUE(loads(run / "step-00000100", seat));
 }
 
-TEST(checkpoint_sharded, whole_state_is_still_written_in_version_1) {
+TEST(checkpoint_sharded, a_slice_is_read_without_the_blocks_beside_it) {
   PrivateFolder run;
-  save(run.path(), 1);
-  EXPECT_TRUE(contains(slurp(run / "step-00000001/trireme.index.json"), "\"version\": 1,"));
-  save_split(run.path(), 2, {0, 2, 2, 3});
-  EXPECT_TRUE(contains(slurp(run / "step-00000002/trireme.index.json"), "\"version\": 2,"));
+  at::Tensor big = at::arange(int64_t{1} << 20, at::kFloat);  // four blocks
+  save_step(run.path(), 1, [&](StateVisitor& v) { v.tensor("model.w", big); });
+  const std::string path = run / "step-00000001/model.safetensors";
+  std::string bytes = slurp(path);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);  // in the last block
+  spill(path, bytes);
+  auto load = [&](int64_t begin, int64_t count) {
+    at::Tensor part = at::zeros({count});
+    load_step(run.path(), [&](StateVisitor& v) {
+      v.tensor(Slice::range("model.w", {int64_t{1} << 20}, begin, count), part);
+    });
+    return part;
+  };
+  EXPECT_TRUE(load(1000, 3 * (1 << 18) - 1000).equal(big.narrow(0, 1000, 3 * (1 << 18) - 1000)));
+  EXPECT_TRUE(contains(message_of<Corrupt>([&] { load(1000, 3 * (1 << 18)); }),
+                       "the checksum of tensor 'w' does not fit (bytes 3145728 to 4194303 of it)"));
+}
+
+TEST(checkpoint_sharded, ranks_write_what_they_hold_alike_together) {
+  PrivateFolder run;
+  run_threads(4, [&](Group g) {
+    at::Tensor w = at::arange(int64_t{3} << 20, at::kFloat).view({3, 1 << 20});
+    save_sharded_step(run.path(), 1, [&](StateVisitor& v) { v.tensor("model.w", w); }, g,
+                      {"replicated"});
+    at::Tensor back = at::zeros_like(w);
+    load_step(run.path(), [&](StateVisitor& v) { v.tensor("model.w", back); }, {.group = g});
+    EXPECT_TRUE(back.equal(w));
+  });
+  EXPECT_EQ(names_in(run / "step-00000001"),
+            (Names{"model.safetensors", "state.safetensors", "trireme.index.json"}));
 }
 
 }  // namespace sharded_test

@@ -37,7 +37,7 @@ inline const std::vector<Parameter>& parameters() {
   return list;
 }
 
-/// What rank `seat.rank` of a model with three parameters (18 elements on one line, dealt evenly)
+/// What rank `seat.rank` of a model with three parameters (18 elements in a row, dealt evenly)
 /// and a buffer shows. Element i of a tensor is a function of its name, i and `mark`.
 struct SplitState {
   SplitState(Seat s, double mark) : seat(s), step(static_cast<int64_t>(mark)) {
@@ -52,9 +52,9 @@ struct SplitState {
       if (s.stage < 3)
         put(Slice::whole("model." + name, p.shape), mark);
       else if (begin < end)
-        put({"model." + name, {numel}, {begin}, {end - begin}}, mark);
+        put(Slice::range("model." + name, p.shape, begin, end - begin), mark);
       if (begin < end) {
-        put({"optim.exp_avg." + name, {numel}, {begin}, {end - begin}}, mark + 0.5);
+        put(Slice::range("optim.exp_avg." + name, p.shape, begin, end - begin), mark + 0.5);
         steps["optim.steps." + name] = static_cast<int64_t>(mark) + numel;
       }
       at += numel;
@@ -65,10 +65,10 @@ struct SplitState {
   static at::Tensor values(const Slice& s, double mark) {
     double key = mark * 1000;
     for (char c : s.name) key += c;
-    int64_t begin = s.is_whole() ? 0 : s.offsets[0];
+    const int64_t begin = s.flat ? s.flat->begin : 0;
     return (at::arange(s.numel(), at::kDouble) + (key + static_cast<double>(begin)))
         .to(at::kFloat)
-        .view(s.lengths);
+        .view(s.local_shape());
   }
   void put(const Slice& slice, double mark) { tensors.emplace_back(slice, values(slice, mark)); }
   void operator()(StateVisitor& v) {
@@ -126,7 +126,7 @@ inline void save_split(const std::string& run, int64_t step, Seat seat, int keep
 /// Does rank `seat.rank` find what it saved?
 inline bool loads(const std::string& path, Seat seat) {
   SplitState state(seat, -1);
-  const auto info = load_step(path, std::ref(state), {.layout = seat.layout(), .rank = seat.rank});
+  const auto info = load_step(path, std::ref(state), {.partial = true});
   return state.same_as(SplitState(seat, static_cast<double>(info.step)));
 }
 inline bool all_load(const std::string& path, Seat seat) {

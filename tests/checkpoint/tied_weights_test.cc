@@ -194,10 +194,7 @@ TEST(checkpoint_tied_weights, of_a_state_that_is_split_over_ranks) {
         fmt::format("{}/step-00000001/model-rank{:05}.safetensors", run.path(), g.rank()));
     expect(file.find("emb") && !file.find("head"), "once");
     at::Tensor got = at::zeros({4});
-    LoadOptions options;
-    options.layout = "halves";
-    options.rank = g.rank();
-    load_step(run.path(), walk(got), options);
+    load_step(run.path(), walk(got), {.group = g});
     expect(got.equal(mine), "my half");
     // Weights load under any layout.
     at::Tensor whole = at::zeros({8}), b = at::zeros({4});

@@ -273,11 +273,7 @@ TEST(shard_tied_weights, a_checkpoint_has_them_once_and_they_stay_tied) {
                           {"two ranks", 1});
       });
       with(2, [&](TiedNet& net, ShardedParameters& p) {
-        LoadOptions options;
-        options.layout = "two ranks";
-        options.rank = g.rank();
-        load_step(
-            folder.path(), [&](StateVisitor& v) { p.state(v); }, options);
+        load_step(folder.path(), [&](StateVisitor& v) { p.state(v); }, {.group = g});
         p.publish();
         if (stage == 2) return expect_tied_as(net, want, 0);
         FullySharded::Gathered whole(static_cast<FullySharded&>(p));

@@ -22,7 +22,8 @@ std::string Checksum::hex() const {
 }
 
 std::string Checksum::of(const void* bytes, size_t size) {
-  return fmt::format("{:016x}", XXH3_64bits(bytes, size));
+  return fmt::format("{:016x}", number_of(bytes, size));
 }
+uint64_t Checksum::number_of(const void* bytes, size_t size) { return XXH3_64bits(bytes, size); }
 
 }  // namespace trireme

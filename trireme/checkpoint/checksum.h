@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -16,6 +17,7 @@ class Checksum {
   std::string hex() const;
 
   static std::string of(const void* bytes, size_t size);
+  static uint64_t number_of(const void* bytes, size_t size);
 
  private:
   struct State;

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/checkpoint/index.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <set>
 
 #include "trireme/base/check.h"
 #include "trireme/checkpoint/checksum.h"
+#include "trireme/checkpoint/safetensors_dtype.h"
 #include "trireme/checkpoint/strict_json.h"
+#include "trireme/checkpoint/tiling.h"
 
 namespace trireme {
 namespace {
@@ -80,6 +85,10 @@ IndexValue value_from(const json& v, const std::string& where) {
   fail<Corrupt>("{}: not an int, double, string or hex value", where);
 }
 
+std::string list_text(const std::vector<int64_t>& list) {
+  return fmt::format("[{}]", fmt::join(list, ","));
+}
+
 // "name": {…} lines between braces.
 template <class Map, class ToJson>
 std::string section(const char* name, const Map& map, const ToJson& to_json) {
@@ -87,7 +96,7 @@ std::string section(const char* name, const Map& map, const ToJson& to_json) {
   bool first = true;
   for (const auto& [key, value] : map) {
     text += first ? "\n " : ",\n ";
-    text += utf8_or_fail(ordered_json(key)) + ": " + utf8_or_fail(to_json(key, value));
+    text += utf8_or_fail(ordered_json(key)) + ": " + to_json(key, value);
     first = false;
   }
   return text + "\n}";
@@ -112,8 +121,11 @@ void check_plain_name(const std::string& file, const std::string& path) {
 
 Slice slice_from(const std::string& name, const std::vector<int64_t>& shape, const json& info,
                  const std::string& where) {
-  return {name, shape, json_sizes(json_member(info, "offsets", where), where, "offsets"),
-          json_sizes(json_member(info, "lengths", where), where, "lengths")};
+  Slice slice{name, shape, json_sizes(json_member(info, "offsets", where), where, "offsets"),
+              json_sizes(json_member(info, "lengths", where), where, "lengths")};
+  const std::string fault = fault_of(slice);
+  check<Corrupt>(fault.empty(), "{}: {}", where, fault);
+  return slice;
 }
 
 std::vector<int64_t> shape_from(const json& info, const std::string& where) {
@@ -125,6 +137,27 @@ std::vector<int64_t> shape_from(const json& info, const std::string& where) {
   return shape;
 }
 
+// `count` checksums of 16 digits each.
+std::vector<uint64_t> blocks_from(const json& info, int64_t count, const std::string& where) {
+  const std::string digits = json_text(json_member(info, "xxh3", where), where, "xxh3");
+  check<Corrupt>(static_cast<int64_t>(digits.size() / 16) == count && digits.size() % 16 == 0,
+                 "{}: has {} digits of checksums for {} blocks", where, digits.size(), count);
+  std::vector<uint64_t> blocks(static_cast<size_t>(count));
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const char* begin = digits.data() + i * 16;
+    const auto [end, error] = std::from_chars(begin, begin + 16, blocks[i], 16);
+    check<Corrupt>(error == std::errc() && end == begin + 16, "{}: a checksum is not hexadecimal",
+                   where);
+  }
+  return blocks;
+}
+
+const json& parts_of(const json& info, const std::string& where) {
+  const json& parts = json_member(info, "parts", where);
+  check<Corrupt>(parts.is_array() && !parts.empty(), "{}: parts are not a list of parts", where);
+  return parts;
+}
+
 IndexTensor tensor_from_version_1(const std::string& name, const json& info,
                                   const std::string& where) {
   IndexTensor t;
@@ -132,18 +165,18 @@ IndexTensor tensor_from_version_1(const std::string& name, const json& info,
   const auto shape = shape_from(info, where);
   part.slice = slice_from(name, shape, info, where);
   check<Corrupt>(part.slice == Slice::whole(name, shape),
-                 "{}: a part of a tensor, which layout '{}' does not have", where,
-                 CheckpointIndex::kReplicated);
+                 "{}: a part of a tensor, which version 1 does not have", where);
   part.file = json_text(json_member(info, "file", where), where, "file");
   t.dtype = json_text(json_member(info, "dtype", where), where, "dtype");
-  part.xxh3 = json_text(json_member(info, "xxh3", where), where, "xxh3");
+  part.blocks = blocks_from(info, 1, where);
   check<Corrupt>(part.file == place_of(name).file, "{}: cannot lie in file '{}'", where, part.file);
   return t;
 }
 
-RankList ranks_from(const json& list, int64_t world, const std::string& where) {
+// Rising ranks below `world`: who held a part or a value in version 2.
+std::vector<int64_t> ranks_from(const json& list, int64_t world, const std::string& where) {
   check<Corrupt>(list.is_array() && !list.empty(), "{}: ranks are not a list of ranks", where);
-  RankList ranks;
+  std::vector<int64_t> ranks;
   for (const auto& item : list) {
     const int64_t rank = json_size(item, where, "a rank");
     check<Corrupt>(rank < world && (ranks.empty() || rank > ranks.back()),
@@ -153,118 +186,97 @@ RankList ranks_from(const json& list, int64_t world, const std::string& where) {
   return ranks;
 }
 
+bool is_range_of_one_dim(const Slice& s) { return s.is_whole() || s.global_shape.size() == 1; }
+
 IndexTensor tensor_from_version_2(const std::string& name, const json& info, int64_t world,
                                   const std::string& where) {
   IndexTensor t;
   t.dtype = json_text(json_member(info, "dtype", where), where, "dtype");
   const auto shape = shape_from(info, where);
-  const json& parts = json_member(info, "parts", where);
-  check<Corrupt>(parts.is_array() && !parts.empty(), "{}: parts are not a list of parts", where);
   std::set<int64_t> holders;
-  for (const auto& item : parts) {
+  for (const auto& item : parts_of(info, where)) {
     IndexPart& part = t.parts.emplace_back();
     part.slice = slice_from(name, shape, item, where);
     part.file = json_text(json_member(item, "file", where), where, "file");
-    part.xxh3 = json_text(json_member(item, "xxh3", where), where, "xxh3");
-    if (item.contains("ranks")) part.ranks = ranks_from(item["ranks"], world, where);
-    for (int64_t rank : part.ranks)
+    part.blocks = blocks_from(item, 1, where);
+    std::vector<int64_t> ranks;
+    if (item.contains("ranks")) ranks = ranks_from(item["ranks"], world, where);
+    for (int64_t rank : ranks)
       check<Corrupt>(holders.insert(rank).second, "{}: rank {} holds two parts", where, rank);
-    check<Corrupt>(
-        is_flat_range(part.slice) &&
-            (part.slice.is_whole() || (part.slice.lengths[0] > 0 && !part.ranks.empty())),
-        "{}: a part that is neither whole nor a range of a tensor of one dim", where);
-    check<Corrupt>(part.file == (part.ranks.empty() ? place_of(name).file
-                                                    : rank_file_of(name, part.ranks.front())),
+    check<Corrupt>(is_range_of_one_dim(part.slice) &&
+                       (part.slice.is_whole() || (part.slice.numel() > 0 && !ranks.empty())),
+                   "{}: a part that is neither whole nor a range of a tensor of one dim", where);
+    check<Corrupt>(part.file == place_of(name, ranks.empty() ? -1 : ranks.front()).file,
                    "{}: cannot lie in file '{}'", where, part.file);
   }
-  const std::string hole = hole_in(t.parts);
-  check<Corrupt>(hole.empty(), "{}: {}", where, hole);
+  return t;
+}
+
+IndexTensor tensor_from_version_3(const std::string& name, const json& info, int64_t block,
+                                  const std::string& where) {
+  IndexTensor t;
+  t.dtype = json_text(json_member(info, "dtype", where), where, "dtype");
+  const int64_t each = safetensors_item_size(t.dtype);
+  check<Corrupt>(each > 0, "{}: dtype '{}' is not one we read", where, t.dtype);
+  const auto shape = shape_from(info, where);
+  const std::string base = place_of(name).file;
+  const std::string begin = base.substr(0, base.find('.'));
+  std::set<std::string> files;
+  for (const auto& item : parts_of(info, where)) {
+    IndexPart& part = t.parts.emplace_back();
+    part.slice = slice_from(name, shape, item, where);
+    part.file = json_text(json_member(item, "file", where), where, "file");
+    check<Corrupt>(part.file == base || part.file.starts_with(begin + "-"),
+                   "{}: cannot lie in file '{}'", where, part.file);
+    check<Corrupt>(files.insert(part.file).second, "{}: two parts in file '{}'", where, part.file);
+    int64_t bytes = 0;
+    check<Corrupt>(!__builtin_mul_overflow(part.slice.numel(), each, &bytes),
+                   "{}: a part of more than 2^63 bytes", where);
+    part.blocks = blocks_from(item, bytes / block + (bytes % block != 0), where);
+  }
   return t;
 }
 
 }  // namespace
 
-TensorPlace place_of(const std::string& name) {
+TensorPlace place_of(const std::string& name, int64_t rank, size_t box) {
   constexpr std::string_view kModel = "model.";
-  if (name.size() > kModel.size() && name.compare(0, kModel.size(), kModel) == 0)
-    return {CheckpointIndex::kModelFile, name.substr(kModel.size())};
-  return {CheckpointIndex::kStateFile, name};
-}
-
-std::string rank_file_of(const std::string& name, int64_t rank) {
-  std::string file = place_of(name).file;
-  return file.insert(file.find('.'), fmt::format("-rank{:05}", rank));
-}
-
-bool is_flat_range(const Slice& s) {
-  return s == Slice::whole(s.name, s.global_shape) ||
-         (s.global_shape.size() == 1 && s.offsets.size() == 1 && s.lengths.size() == 1 &&
-          s.offsets[0] >= 0 && s.lengths[0] >= 0 && s.offsets[0] <= s.global_shape[0] &&
-          s.lengths[0] <= s.global_shape[0] - s.offsets[0]);
-}
-
-int64_t flat_begin(const Slice& s) { return s.is_whole() ? 0 : s.offsets[0]; }
-
-std::string hole_in(const std::vector<IndexPart>& parts) {
-  const Slice& first = parts.front().slice;
-  if (first.is_whole() && parts.size() == 1) return "";
-  int64_t at = 0;
-  auto text = [](int64_t begin, int64_t end, const char* what) {
-    return fmt::format("elements {} to {} are in {}", begin, end - 1, what);
-  };
-  for (const auto& part : parts) {
-    const int64_t begin = flat_begin(part.slice);
-    const int64_t end = begin + part.slice.numel();
-    if (begin > at) return text(at, begin, "none");
-    if (begin < at) return text(begin, std::min(at, end), "two parts");
-    at = end;
-  }
-  int64_t numel = 1;
-  for (int64_t dim : first.global_shape) numel *= dim;
-  return at == numel ? "" : text(at, numel, "none");
+  const bool weight = name.size() > kModel.size() && name.starts_with(kModel);
+  std::string file = weight ? "model" : "state";
+  if (rank >= 0) file += fmt::format("-rank{:05}", rank);
+  if (box > 0) file += fmt::format("-{}", box + 1);
+  return {file + ".safetensors", weight ? name.substr(kModel.size()) : name};
 }
 
 bool is_layout_text(std::string_view layout) {
-  return !layout.empty() && layout.size() <= 200 && layout != CheckpointIndex::kReplicated &&
+  return !layout.empty() && layout.size() <= 200 &&
          std::all_of(layout.begin(), layout.end(), [](char c) { return c >= ' ' && c <= '~'; });
 }
 
 std::string index_text(const CheckpointIndex& index) {
-  const bool replicated = index.layout == CheckpointIndex::kReplicated;
   std::string text = fmt::format("{{\"magic\": \"{}\",\n\"version\": {},\n{}{}\",\n", kMagic,
-                                 replicated ? 1 : 2, kBeforeDigits, kZeros);
-  text += fmt::format("\"step\": {},\n\"world\": {},\n\"layout\": {},\n", index.step, index.world,
-                      utf8_or_fail(ordered_json(index.layout)));
-  text += section("files", index.files, [](const std::string&, const IndexFile& f) {
-    return ordered_json{{"size", f.size}, {"head", f.head}};
-  });
-  auto part_json = [](const IndexPart& part) {
-    ordered_json json{{"file", part.file},
-                      {"offsets", part.slice.offsets},
-                      {"lengths", part.slice.lengths},
-                      {"xxh3", part.xxh3}};
-    if (!part.ranks.empty()) json["ranks"] = part.ranks;
-    return json;
-  };
+                                 CheckpointIndex::kVersion, kBeforeDigits, kZeros);
   text +=
-      ",\n" + section("tensors", index.tensors, [&](const std::string&, const IndexTensor& t) {
-        const IndexPart& part = t.parts.front();
-        if (replicated)
-          return ordered_json{{"file", part.file},
-                              {"dtype", t.dtype},
-                              {"shape", t.shape()},
-                              {"offsets", part.slice.offsets},
-                              {"lengths", part.slice.lengths},
-                              {"xxh3", part.xxh3}};
-        ordered_json parts = ordered_json::array();
-        for (const IndexPart& p : t.parts) parts.push_back(part_json(p));
-        return ordered_json{{"dtype", t.dtype}, {"shape", t.shape()}, {"parts", std::move(parts)}};
-      });
-  text += ",\n" + section("values", index.values, [&](const std::string& name, const auto& value) {
-            ordered_json json = value_json(value);
-            if (auto ranks = index.value_ranks.find(name); ranks != index.value_ranks.end())
-              json["ranks"] = ranks->second;
-            return json;
+      fmt::format("\"step\": {},\n\"world\": {},\n\"layout\": {},\n\"block\": {},\n", index.step,
+                  index.world, utf8_or_fail(ordered_json(index.layout)), index.block);
+  text += section("files", index.files, [](const std::string&, const IndexFile& f) {
+    return utf8_or_fail(ordered_json{{"size", f.size}, {"head", f.head}});
+  });
+  text += ",\n" + section("tensors", index.tensors, [](const std::string&, const IndexTensor& t) {
+            std::string line = fmt::format("{{\"dtype\":\"{}\",\"shape\":{},\"parts\":[", t.dtype,
+                                           list_text(t.shape()));
+            for (const IndexPart& part : t.parts) {
+              if (&part != &t.parts.front()) line += ',';
+              line += fmt::format("{{\"file\":\"{}\",\"offsets\":{},\"lengths\":{},\"xxh3\":\"",
+                                  part.file, list_text(part.slice.offsets),
+                                  list_text(part.slice.lengths));
+              for (uint64_t block : part.blocks) line += fmt::format("{:016x}", block);
+              line += "\"}";
+            }
+            return line + "]}";
+          });
+  text += ",\n" + section("values", index.values, [](const std::string&, const auto& value) {
+            return utf8_or_fail(value_json(value));
           });
   text += "}\n";
   size_t at = 0;
@@ -296,9 +308,12 @@ CheckpointIndex parse_index(std::string_view text, const std::string& path) {
   index.world = json_size(json_member(root, "world", path), path, "world");
   index.layout = json_text(json_member(root, "layout", path), path, "layout");
   check<Corrupt>(
-      version == 1 ? index.layout == CheckpointIndex::kReplicated : is_layout_text(index.layout),
+      version == 1 ? index.layout == "replicated"
+                   : is_layout_text(index.layout) && (version > 2 || index.layout != "replicated"),
       "{}: layout '{}' is not known in version {}", path, index.layout, version);
   check<Corrupt>(version == 1 || index.world >= 1, "{}: saved by {} ranks", path, index.world);
+  index.block = version < 3 ? 0 : json_size(json_member(root, "block", path), path, "block");
+  check<Corrupt>(version < 3 || index.block > 0, "{}: blocks of no bytes", path);
   for (const auto& [file, info] : json_member(root, "files", path).items()) {
     check_plain_name(file, path);
     index.files[file] = {
@@ -308,16 +323,21 @@ CheckpointIndex parse_index(std::string_view text, const std::string& path) {
   for (const auto& [name, info] : json_member(root, "tensors", path).items()) {
     const std::string where = fmt::format("{}: tensor '{}'", path, name);
     const auto& t = index.tensors[name] =
-        version == 1 ? tensor_from_version_1(name, info, where)
-                     : tensor_from_version_2(name, info, index.world, where);
+        version == 1   ? tensor_from_version_1(name, info, where)
+        : version == 2 ? tensor_from_version_2(name, info, index.world, where)
+                       : tensor_from_version_3(name, info, index.block, where);
     for (const auto& part : t.parts)
       check<Corrupt>(index.files.count(part.file), "{}: file '{}' is not listed", where, part.file);
+    std::vector<const Slice*> slices;
+    for (const auto& part : t.parts) slices.push_back(&part.slice);
+    const std::string fault = fault_in_tiling(t.shape(), slices);
+    check<Corrupt>(fault.empty(), "{}: {}", where, fault);
   }
   for (const auto& [name, info] : json_member(root, "values", path).items()) {
     const std::string where = fmt::format("{}: value '{}'", path, name);
     json value = info;
-    if (version > 1 && value.is_object() && value.contains("ranks")) {
-      index.value_ranks[name] = ranks_from(value["ranks"], index.world, where);
+    if (version == 2 && value.is_object() && value.contains("ranks")) {
+      ranks_from(value["ranks"], index.world, where);
       value.erase("ranks");
     }
     index.values[name] = value_from(value, where);

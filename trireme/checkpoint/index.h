@@ -10,29 +10,23 @@
 
 #include "trireme/base/slice.h"
 
-// trireme.index.json: what a step folder holds, and the checksum of every byte of it. The text, one
-// line per tensor:
+// trireme.index.json: what a step folder holds, and the checksums of every byte of it. The text,
+// one line per tensor:
 //
 //   {"magic": "trireme.checkpoint", "version", "checksum": "xxh3:<16 hex>", "step", "world",
-//   "layout",
+//    "layout", "block",
 //    "files":   {"<file>": {"size", "head": "<xxh3 of all before the data>"}},
-//    "tensors": {"<name>": …},
-//    "values":  {"<name>": {"int": n} | {"double": x} | {"string": s} | {"hex": s}}}
+//    "tensors": {"<name>": {"dtype", "shape", "parts": [{"file", "offsets", "lengths", "xxh3"},
+//    …]}}, "values":  {"<name>": {"int": n} | {"double": x} | {"string": s} | {"hex": s}}}
 //
 // `checksum` is of the whole text with its own 16 digits replaced by zeros. The tensor `model.<p>`
-// bears the name `<p>` in its file; the others keep theirs.
+// has the name `<p>` in its files; the others keep theirs. A part is a box of the tensor; the parts
+// are disjoint and together the whole, and no two of them are in one file. "xxh3" has 16 digits for
+// each "block" bytes of the part. What all ranks held is in model.safetensors and
+// state.safetensors, the rest in the file of the first rank that held it
+// (model-rank00003.safetensors); further boxes of a name are in model-rank00003-2.safetensors, ….
 //
-// Version 1, of layout "replicated": every rank holds all of it. A tensor is
-//   {"file", "dtype", "shape", "offsets", "lengths", "xxh3"},
-// whole, in model.safetensors or state.safetensors.
-//
-// Version 2, of every other layout (its text is the run's): a tensor is
-//   {"dtype", "shape", "parts": [{"file", "offsets", "lengths", "xxh3", "ranks": [r, …]}, …]}.
-// "ranks" held the part when it was saved, rising. Without it all ranks held it; then it is whole
-// and in model.safetensors or state.safetensors. The others lie in the file of the first of their
-// ranks (model-rank00003.safetensors, state-rank00003.safetensors) and are whole or ranges of
-// one-dim tensors; they rise, touch each other and are together the whole. A value that only some
-// ranks have has "ranks", too.
+// Versions 1 and 2, which are read: docs/checkpoint_format.md.
 namespace trireme {
 
 using IndexValue = std::variant<int64_t, double, std::string>;
@@ -42,13 +36,10 @@ struct IndexFile {
   std::string head;
 };
 
-using RankList = std::vector<int64_t>;  // rising; empty: all
-
 struct IndexPart {
-  Slice slice;
+  Slice slice;  // a box; in version 2 a range of a tensor of one dim
   std::string file;
-  std::string xxh3;
-  RankList ranks = {};
+  std::vector<uint64_t> blocks = {};  // checksums
 };
 
 struct IndexTensor {
@@ -58,44 +49,37 @@ struct IndexTensor {
 };
 
 struct CheckpointIndex {
-  static constexpr int kVersion = 2;  // the newest that we read
-  static constexpr const char* kReplicated = "replicated";
+  static constexpr int kVersion = 3;  // the one that is written, and the newest that is read
   static constexpr const char* kFileName = "trireme.index.json";
   static constexpr const char* kModelFile = "model.safetensors";
   static constexpr const char* kStateFile = "state.safetensors";
+  static constexpr int64_t kBlock = int64_t{1} << 20;
 
   int64_t step = 0;
   int64_t world = 1;
-  std::string layout = kReplicated;
+  std::string layout = "replicated";  // for people: how the run that saved it was split
+  /// Bytes of a part that one checksum is of; versions 1 and 2: 0, all of it.
+  int64_t block = kBlock;
   std::map<std::string, IndexFile> files;
   std::map<std::string, IndexTensor> tensors;
   std::map<std::string, IndexValue> values;
-  std::map<std::string, RankList> value_ranks;  // of the values that not all ranks have
 };
 
-/// In version 1 where that can say it. UsageError for a name that is not UTF-8.
+/// UsageError for a name that is not UTF-8.
 std::string index_text(const CheckpointIndex& index);
 
-/// Corrupt, naming `path` and what is wrong; UsageError for a version newer than ours, naming both.
+/// Of version 1, 2 or 3. Corrupt, naming `path` and what is wrong; UsageError for a newer version,
+/// naming both.
 CheckpointIndex parse_index(std::string_view text, const std::string& path);
 
-/// The file that holds the tensor of this name when all ranks hold it, and its name in there.
+/// Where a box of a tensor is written: by rank `rank`'s name (-1: all ranks hold it), and which of
+/// the name's boxes in such files it is, from 0.
 struct TensorPlace {
   std::string file, key;
 };
-TensorPlace place_of(const std::string& name);
-/// … and the file for what rank `rank` writes of it: "model-rank00003.safetensors".
-std::string rank_file_of(const std::string& name, int64_t rank);
+TensorPlace place_of(const std::string& name, int64_t rank = -1, size_t box = 0);
 
-/// A range of the flat tensor: all of it, or [offset, offset + length) where it has one dim.
-bool is_flat_range(const Slice& slice);
-/// Its first element in the flat tensor.
-int64_t flat_begin(const Slice& flat_range);
-/// 0 → n, in rising ranges that touch: "" if `parts` are so, else what is wrong: "elements 3 to 5
-/// are in two parts", "… in none".
-std::string hole_in(const std::vector<IndexPart>& parts);
-
-/// What a layout may be called, other than "replicated": printable ASCII, 1 to 200.
+/// What a layout may be called: printable ASCII, 1 to 200.
 bool is_layout_text(std::string_view layout);
 
 }  // namespace trireme

@@ -46,7 +46,6 @@ OpenedStep::OpenedStep(std::string folder, std::string prefix)
     for (const auto& part : t.parts) ++counts_[part.file];
   keep_prefix(index_.tensors, prefix_);
   keep_prefix(index_.values, prefix_);
-  keep_prefix(index_.value_ranks, prefix_);
 }
 
 void OpenedStep::open(const std::set<std::string>& files) {
@@ -79,11 +78,17 @@ std::span<const uint8_t> OpenedStep::bytes(const IndexPart& part) const {
   return file.bytes(*file.find(place_of(part.slice.name).key));
 }
 
-void OpenedStep::verify(const IndexPart& part) const {
-  const auto read = bytes(part);
-  check<Corrupt>(Checksum::of(read.data(), read.size()) == part.xxh3,
-                 "{}/{}: the checksum of tensor '{}' does not fit", folder_, part.file,
-                 place_of(part.slice.name).key);
+void OpenedStep::verify(const IndexPart& part, uint64_t begin, uint64_t end) const {
+  const auto all = bytes(part);
+  if (all.empty()) return;
+  const uint64_t block = index_.block == 0 ? all.size() : static_cast<uint64_t>(index_.block);
+  for (uint64_t b = begin / block; b * block < end; ++b) {
+    const auto read = all.subspan(b * block, std::min<uint64_t>(block, all.size() - b * block));
+    check<Corrupt>(Checksum::number_of(read.data(), read.size()) == part.blocks.at(b),
+                   "{}/{}: the checksum of tensor '{}' does not fit (bytes {} to {} of it)",
+                   folder_, part.file, place_of(part.slice.name).key, b * block,
+                   b * block + read.size() - 1);
+  }
 }
 
 }  // namespace trireme

@@ -26,8 +26,10 @@ class OpenedStep {
   void open_all();
   /// Of an opened file.
   std::span<const uint8_t> bytes(const IndexPart& part) const;
-  /// Reads the part and compares its checksum.
-  void verify(const IndexPart& part) const;
+  /// Reads the blocks of the part that bytes [begin, end) are in, and compares their checksums.
+  void verify(const IndexPart& part, uint64_t begin, uint64_t end) const;
+  /// All of the part.
+  void verify(const IndexPart& part) const { verify(part, 0, bytes(part).size()); }
 
  private:
   std::string folder_, prefix_;

@@ -11,13 +11,16 @@
 
 namespace trireme {
 
-OutputFile::OutputFile(const std::string& path)
-    : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)) {
+OutputFile::OutputFile(const std::string& path, Others others)
+    : path_(path),
+      fd_(::open(path.c_str(),
+                 O_WRONLY | O_CREAT | O_CLOEXEC | (others == Others::none ? O_EXCL : 0), 0644)) {
   check<ResourceError>(static_cast<bool>(fd_), "cannot create {}: {}", path_, errno_text());
 }
 
-void OutputFile::write(const void* bytes, size_t size) {
-  constexpr size_t kMost = size_t{1} << 30;  // write(2) takes less than 2 GiB at once
+void OutputFile::write_at(uint64_t at, const void* bytes, size_t size) {
+  end_ = at + size;
+  constexpr size_t kMost = size_t{1} << 30;  // pwrite(2) takes less than 2 GiB at once
   const char* from = static_cast<const char*>(bytes);
   while (size > 0) {
     int pretend = failpoint("checkpoint.write");
@@ -25,11 +28,12 @@ void OutputFile::write(const void* bytes, size_t size) {
     if (pretend)
       errno = pretend;
     else
-      n = ::write(fd_.get(), from, std::min(size, kMost));
+      n = ::pwrite(fd_.get(), from, std::min(size, kMost), static_cast<off_t>(at));
     if (n < 0 && errno == EINTR) continue;
     check<ResourceError>(n >= 0, "cannot write {} (after {} bytes): {}", path_, written_,
                          errno_text());
-    from += n, size -= static_cast<size_t>(n), written_ += static_cast<uint64_t>(n);
+    from += n, at += static_cast<uint64_t>(n), size -= static_cast<size_t>(n),
+        written_ += static_cast<uint64_t>(n);
   }
 }
 

@@ -8,20 +8,23 @@
 
 namespace trireme {
 
-/// A new file, written from front to back and on disk when finish() returns. Errors are
-/// ResourceError with the path, the system's reason and how far it came. Failpoint
-/// "checkpoint.write" at every write.
+/// A new file, on disk when finish() returns. Errors are ResourceError with the path, the system's
+/// reason and how far it came. Failpoint "checkpoint.write" at every write.
 class OutputFile {
  public:
-  explicit OutputFile(const std::string& path);  // must not exist yet
-  void write(const void* bytes, size_t size);
+  enum class Others { none, write_too };
+  /// The file must not exist yet, unless other ranks write other bytes of it.
+  explicit OutputFile(const std::string& path, Others others = Others::none);
+  /// Behind what was written last.
+  void write(const void* bytes, size_t size) { write_at(end_, bytes, size); }
+  void write_at(uint64_t at, const void* bytes, size_t size);
   void finish();  // fsync and close
   uint64_t written() const { return written_; }
 
  private:
   std::string path_;
   UniqueFd fd_;
-  uint64_t written_ = 0;
+  uint64_t written_ = 0, end_ = 0;
 };
 
 }  // namespace trireme

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "trireme/base/export.h"
+#include "trireme/comm/group.h"
 #include "trireme/tensor/state.h"
 #include "trireme/tensor/tied_tensors.h"
 
@@ -14,39 +17,41 @@ namespace trireme {
 struct CheckpointInfo {
   std::string folder;  // the step folder
   int64_t step = 0;
-  int64_t world = 1;                  // of the run that saved it
-  std::string layout = "replicated";  // … and how its state was split
+  int64_t world = 1;                    // of the run that saved it
+  std::string layout = "replicated";    // … and how its state was split, in words
+  std::vector<std::string> notes = {};  // a sentence for each kind of state that another number of
+                                        // ranks could not take over as it was
 };
 
 struct LoadOptions {
   /// Only names that begin so are looked at: "model." loads a model without the state of its
   /// training.
   std::string prefix = {};
-  /// How the state that is filled is split over ranks, as given to save_sharded_step. "replicated":
-  /// the walk shows all of it.
-  std::string layout = "replicated";
-  int rank = 0;  // of this process in that layout
   /// Names under which the checkpoint may have what the walk shows once, under `first`: of
   /// parameters, so that state of optimizers is found as well ("optim.exp_avg.<name>").
   TiedNames tied = {};
+  /// The ranks that load together. Without it this process loads by itself.
+  std::optional<Group> group = {};
+  /// Without a group: the walk shows only a part of the state (one rank's), so the checkpoint may
+  /// hold more than it knows.
+  bool partial = false;
 };
 
-/// Fills what `walk` shows from a run folder (see find_checkpoint) or a step folder. Nothing is
-/// written before everything has been checked: names, shapes and dtypes must be the same on both
-/// sides, and the checksum of all that is read must fit. A tensor that the walk shows under several
-/// names (tied weights) may lie there under one of them, or under several if they are equal there.
-/// The walk is made twice. Each rank loads by
-/// itself, with `path` on a file system that it sees, and reads only the files that it needs.
+/// Fills what `walk` shows from a run folder (see find_checkpoint) or a step folder, whatever the
+/// number of ranks, the ZeRO stage and the layout with which it was saved. Nothing is written
+/// before everything has been checked: names, shapes and dtypes must be the same on both sides, and
+/// the checksums of all that is read must fit. A flat shape [n] fits every shape of n elements. A
+/// tensor that the walk shows under several names (tied weights) may lie there under one of them,
+/// or under several if they are equal there. The walk is made twice. State that each rank has for
+/// itself follows its rule (RankStateRule) when there are other ranks.
 ///
-/// Another layout: weights ("model.…") fit any. A whole one is put together from its parts, a part
-/// is cut out of what was saved, and a flat shape [n] fits every shape of n elements. All other
-/// state, and so a load whose prefix is not "model." or longer, wants the layout it was saved with.
-/// Where every rank shows a part only, it is not noticed that the checkpoint has weights that no
-/// rank shows, unless its layout is the same.
+/// With a group every rank calls it; rank 0 chooses the step; each reads only the blocks that it
+/// needs; an error of one rank is thrown by all, naming it, and what no rank's walk knows is an
+/// error.
 ///
-/// UsageError, naming the first difference: the state is not the one that was saved; or it has
-/// another layout (both are named); or a newer format. Corrupt, naming the file: take the older
-/// checkpoint that the message names; it is never taken silently.
+/// UsageError, naming the first difference: the state is not the one that was saved, or a newer
+/// format. Corrupt, naming the file: take the older checkpoint that the message names; it is never
+/// taken silently.
 TRIREME_API CheckpointInfo load_step(const std::string& path, const StateWalk& walk,
                                      const LoadOptions& options = {});
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <string_view>
 
 // Inside checkpoint: the dtypes of the format.
 namespace trireme {
@@ -30,6 +31,13 @@ inline constexpr std::array<SafetensorsDtype, 10> kSafetensorsDtypes{{{"I64", at
                                                                       {"I8", at::kChar, 1},
                                                                       {"U8", at::kByte, 1},
                                                                       {"BOOL", at::kBool, 1}}};
+
+/// Bytes of an element of "F32", …; 0 for a name that we do not know.
+inline int64_t safetensors_item_size(std::string_view name) {
+  for (const auto& d : kSafetensorsDtypes)
+    if (name == d.name) return static_cast<int64_t>(d.size);
+  return 0;
+}
 
 inline constexpr uint64_t kSafetensorsMaxHeader = 100'000'000;
 

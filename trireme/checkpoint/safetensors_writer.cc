@@ -8,7 +8,7 @@
 #include "trireme/checkpoint/output_file.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/checkpoint/safetensors_dtype.h"
-#include "trireme/checkpoint/strict_json.h"
+#include "trireme/checkpoint/safetensors_head.h"
 
 namespace trireme {
 namespace {
@@ -17,33 +17,6 @@ const SafetensorsDtype* dtype_of(at::ScalarType dtype) {
   for (const auto& d : kSafetensorsDtypes)
     if (d.dtype == dtype) return &d;
   return nullptr;
-}
-
-// Length and header, padded with spaces so that the data begins 8-aligned.
-std::string head_of(const NamedTensors& tensors, const std::map<std::string, std::string>& metadata,
-                    const std::string& path) {
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
-  uint64_t at = 0;
-  for (const auto& [name, t] : tensors) {
-    const uint64_t end = at + static_cast<uint64_t>(t.numel()) * dtype_of(t.scalar_type())->size;
-    header[name] = {{"dtype", dtype_of(t.scalar_type())->name},
-                    {"shape", t.sizes().vec()},
-                    {"data_offsets", {at, end}}};
-    at = end;
-  }
-  std::string text;
-  try {
-    text = header.dump();
-  } catch (const nlohmann::json::exception&) {
-    fail<UsageError>("{}: a tensor name or a metadata text is not UTF-8", path);
-  }
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  check<UsageError>(text.size() <= kSafetensorsMaxHeader,
-                    "{}: too many tensors for one file: the header has {} bytes", path,
-                    text.size());
-  const uint64_t length = text.size();
-  return std::string(reinterpret_cast<const char*>(&length), 8) + text;
 }
 
 std::string write_tensor(OutputFile& file, const at::Tensor& t) {
@@ -83,7 +56,10 @@ SafetensorsReceipt write_safetensors(const std::string& path, NamedTensors tenso
     const auto *x = dtype_of(a.second.scalar_type()), *y = dtype_of(b.second.scalar_type());
     return x != y ? x < y : a.first < b.first;
   });
-  const std::string head = head_of(tensors, metadata, path);
+  std::vector<SafetensorsTensor> described;
+  for (const auto& [name, t] : tensors)
+    described.push_back({name, dtype_of(t.scalar_type())->name, t.sizes().vec()});
+  const std::string head = safetensors_head(described, metadata, path);
   SafetensorsReceipt receipt;
   receipt.head_checksum = Checksum::of(head.data(), head.size());
   OutputFile file(path);

@@ -18,7 +18,7 @@ class SameTensors {
     if (const auto met = memory_.find(local); met && met->same) {
       const Slice& first = slices_.at(met->name);
       if (first.global_shape == slice.global_shape && first.offsets == slice.offsets &&
-          first.lengths == slice.lengths)
+          first.lengths == slice.lengths && first.flat == slice.flat)
         return met->name;
     }
     memory_.add(slice.name, local);

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "trireme/checkpoint/index.h"
 
-// Who writes what of a step. Pure: what every rank holds → every rank's files, and the index but
-// for the checksums.
+// Who writes what of a step. Pure: what every rank holds → the files, each rank's writes, and the
+// index but for the checksums.
 namespace trireme {
 
 /// What one rank's walk shows.
@@ -21,14 +22,46 @@ struct HeldState {
   std::map<std::string, IndexValue> values;
 };
 
-struct SavePlan {
-  CheckpointIndex index;  // its tensors and values
-  /// files[rank][i]: where that rank writes its i-th tensor; "" where another rank does.
-  std::vector<std::vector<std::string>> files;
+struct PlannedFile {
+  std::string name;
+  std::string head;    // all before the data
+  int64_t size = 0;    // head included
+  size_t creator = 0;  // the rank that writes the head
 };
 
-/// UsageError, naming tensor or value and ranks, where they disagree in shape, dtype or value, or
-/// where parts overlap or leave a hole. A rank names a tensor once.
-SavePlan plan_save(const std::vector<HeldState>& ranks);
+/// Neighbouring bytes of one tensor of a rank that go to a file. They begin at a block of the part
+/// and end at one, or with the part.
+struct PlannedWrite {
+  size_t tensor = 0;  // of the rank's tensors
+  int64_t from = 0;   // byte in the tensor's memory
+  size_t file = 0;    // of SavePlan::files
+  int64_t at = 0;     // byte in the file
+  int64_t bytes = 0;
+  bool operator==(const PlannedWrite&) const = default;
+};
+
+struct SavePlan {
+  CheckpointIndex index;  // blocks are as many as there will be, and 0; files have no entry
+  std::vector<PlannedFile> files;
+  std::vector<std::vector<PlannedWrite>> writes;  // by rank, in the order of files and bytes
+
+  /// Where the checksums of a rank's writes belong, in their order.
+  struct Blocks {
+    IndexPart* part;
+    size_t first, count;
+  };
+  std::vector<std::vector<Blocks>> blocks;
+
+  SavePlan() = default;
+  SavePlan(SavePlan&&) = default;
+  SavePlan& operator=(SavePlan&&) = default;
+  int64_t bytes_of(size_t rank) const;
+};
+
+/// Ranks that hold a box alike share its bytes so that each of them writes about as much; a box is
+/// divided between blocks. `sees[r]` false: rank r does not see the folder, so others write what
+/// it holds. UsageError, naming tensor or value and ranks, where they disagree in shape, dtype or
+/// value, where parts overlap or leave a hole, or where no rank that sees the folder holds a part.
+SavePlan plan_save(const std::vector<HeldState>& ranks, const std::vector<bool>& sees = {});
 
 }  // namespace trireme

@@ -3,60 +3,26 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <optional>
+#include <tuple>
 
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
 #include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/rank_failure.h"
 #include "trireme/checkpoint/run_folder.h"
 #include "trireme/checkpoint/step_files.h"
 #include "trireme/comm/objects.h"
 
-// Two questions of rank 0 (what do you hold? what have you written?), each answered for all ranks
-// at once, so that whatever fails on one of them is thrown by all, at the same place.
+// Three questions of rank 0 (what do you hold? do you see the folder? what have you written?), each
+// answered for all ranks at once, so that whatever fails on one of them is thrown by all, at the
+// same place.
 namespace trireme {
 namespace {
 
-struct Failure {
-  enum Kind : uint8_t { none, usage, resource, corrupt, other };
-  uint8_t kind = none;
-  std::string text;
-  TRIREME_FIELDS(kind, text)
-  explicit operator bool() const { return kind != none; }
-};
-
-// What `body` throws, but for what ends the group: that goes on as it is.
-template <class Body>
-Failure failure_of(const Body& body) {
-  try {
-    body();
-    return {};
-  } catch (const PeerLost&) {
-    throw;
-  } catch (const Timeout&) {
-    throw;
-  } catch (const Aborted&) {
-    throw;
-  } catch (const Mismatch&) {
-    throw;
-  } catch (const UsageError& e) {
-    return {Failure::usage, e.what()};
-  } catch (const ResourceError& e) {
-    return {Failure::resource, e.what()};
-  } catch (const Corrupt& e) {
-    return {Failure::corrupt, e.what()};
-  } catch (const std::exception& e) {
-    return {Failure::other, e.what()};
-  }
-}
-
-void raise(const Failure& f) {
-  if (f.kind == Failure::usage) throw UsageError(f.text);
-  if (f.kind == Failure::resource) throw ResourceError(f.text);
-  if (f.kind == Failure::corrupt) throw Corrupt(f.text);
-  if (f) throw Error(f.text);
-}
+using Failure = RankFailure;
 
 std::string host_name() {
   char name[256] = "";
@@ -86,8 +52,19 @@ struct WireValue {
 
 struct WireTensor {
   std::string name, dtype;
-  std::vector<int64_t> shape, offsets, lengths;
-  TRIREME_FIELDS(name, dtype, shape, offsets, lengths)
+  std::vector<int64_t> shape, offsets, lengths, flat;  // flat: {} or {begin, count}
+  TRIREME_FIELDS(name, dtype, shape, offsets, lengths, flat)
+
+  static WireTensor from(const HeldTensor& t) {
+    WireTensor w{t.slice.name, t.dtype, t.slice.global_shape, t.slice.offsets, t.slice.lengths, {}};
+    if (t.slice.flat) w.flat = {t.slice.flat->begin, t.slice.flat->count};
+    return w;
+  }
+  HeldTensor held() const {
+    HeldTensor t{{name, shape, offsets, lengths}, dtype};
+    if (flat.size() == 2) t.slice.flat = FlatRange{flat[0], flat[1]};
+    return t;
+  }
 };
 
 // Rank → rank 0: what it holds.
@@ -100,45 +77,65 @@ struct Holding {
   TRIREME_FIELDS(failure, host, layout, step, keep, tensors, values)
 
   void take(const HeldState& held) {
-    for (const auto& t : held.tensors)
-      tensors.push_back(
-          {t.slice.name, t.dtype, t.slice.global_shape, t.slice.offsets, t.slice.lengths});
+    for (const auto& t : held.tensors) tensors.push_back(WireTensor::from(t));
     for (const auto& [name, v] : held.values) values[name] = WireValue::from(v);
   }
   HeldState held() const {
     HeldState held;
-    for (const auto& t : tensors)
-      held.tensors.push_back({{t.name, t.shape, t.offsets, t.lengths}, t.dtype});
+    for (const auto& t : tensors) held.tensors.push_back(t.held());
     for (const auto& [name, v] : values) held.values[name] = v.value();
     return held;
   }
 };
 
-// Rank 0 → rank: where it writes what.
+// Rank 0 → all: a folder that rank 0, there, has made in the run folder.
+struct Begun {
+  Failure failure;
+  std::string temporary, host;
+  TRIREME_FIELDS(failure, temporary, host)
+};
+
+// Rank → rank 0.
+struct Seen {
+  bool sees = false;
+  std::string path;  // where it looked
+  TRIREME_FIELDS(sees, path)
+};
+
+// Rank 0 → rank: what it writes where.
 struct Orders {
   Failure failure;
-  std::string temporary, host;  // a folder that rank 0, there, has made in the run folder
-  std::vector<std::string> files;
-  TRIREME_FIELDS(failure, temporary, host, files)
+  std::vector<std::tuple<std::string, std::string>> files;  // name, head
+  std::vector<std::array<int64_t, 5>> writes;
+  TRIREME_FIELDS(failure, files, writes)
+
+  void take(const WriteOrders& o) {
+    for (const PlannedFile& f : o.files) files.emplace_back(f.name, f.head);
+    for (const PlannedWrite& w : o.writes)
+      writes.push_back(
+          {static_cast<int64_t>(w.tensor), w.from, static_cast<int64_t>(w.file), w.at, w.bytes});
+  }
+  WriteOrders orders(const Collector& state) const {
+    WriteOrders o;
+    for (const auto& [name, head] : files) o.files.push_back({name, head, 0, 0});
+    for (const auto& [tensor, from, file, at, bytes] : writes) {
+      check<Corrupt>(tensor >= 0 && file >= 0 && from >= 0 && at >= 0 && bytes >= 0 &&
+                         static_cast<size_t>(tensor) < state.tensors.size() &&
+                         static_cast<size_t>(file) < files.size() &&
+                         static_cast<uint64_t>(from) + static_cast<uint64_t>(bytes) <=
+                             state.tensors[static_cast<size_t>(tensor)].nbytes(),
+                     "checkpoint: rank 0 sent orders that do not fit the tensors of this rank");
+      o.writes.push_back({static_cast<size_t>(tensor), from, static_cast<size_t>(file), at, bytes});
+    }
+    return o;
+  }
 };
 
 // Rank → rank 0: what it has written.
 struct Written {
   Failure failure;
-  std::map<std::string, std::pair<uint64_t, std::string>> files;  // size, checksum of the head
-  std::vector<std::string> checksums;
-  TRIREME_FIELDS(failure, files, checksums)
-
-  void take(const RankFiles& w) {
-    for (const auto& [file, info] : w.files) files[file] = {info.size, info.head};
-    checksums = w.checksums;
-  }
-  RankFiles rank_files() const {
-    RankFiles w;
-    for (const auto& [file, info] : files) w.files[file] = {info.first, info.second};
-    w.checksums = checksums;
-    return w;
-  }
+  std::vector<uint64_t> checksums;
+  TRIREME_FIELDS(failure, checksums)
 };
 
 // The first rank's, with its name.
@@ -158,8 +155,8 @@ void check_call(int64_t step, const ShardedSaveOptions& options) {
                     options.keep);
   check<UsageError>(is_layout_text(options.layout),
                     "save_sharded_step: '{}' is not the text of a layout: 1 to 200 printable ASCII "
-                    "characters, and not '{}'",
-                    options.layout, CheckpointIndex::kReplicated);
+                    "characters",
+                    options.layout);
 }
 
 class Saver {
@@ -178,29 +175,46 @@ class Saver {
     holding.layout = options_.layout, holding.step = step_, holding.keep = options_.keep;
     holdings_ = gather_object(group_, holding, 0);
 
+    const Begun begun = broadcast_object(group_, group_.rank() == 0 ? begin() : Begun{}, 0);
+    raise(begun.failure);
+    Seen seen;
+    seen.path = run_dir_ + "/" + begun.temporary;
+    std::error_code error;
+    seen.sees = std::filesystem::is_directory(seen.path, error);
+    const auto all_seen = gather_object(group_, seen, 0);
+
     const Orders orders =
-        scatter_object(group_, group_.rank() == 0 ? decide() : std::vector<Orders>{}, 0);
+        scatter_object(group_, group_.rank() == 0 ? decide(all_seen) : std::vector<Orders>{}, 0);
     raise(orders.failure);
 
     Written written;
-    written.failure = failure_of([&] { write(orders, written); });
+    written.failure = failure_of([&] {
+      const std::string folder = run_dir_ + "/" + begun.temporary;
+      try {
+        written.checksums = write_step_files(folder, state_, orders.orders(state_));
+      } catch (const ResourceError& e) {
+        int64_t bytes = 0;
+        for (const auto& w : orders.writes) bytes += w[4];
+        fail<ResourceError>("{}.{}", e.what(), space_text(run_dir_, static_cast<uint64_t>(bytes)));
+      }
+    });
     const auto all = gather_object(group_, written, 0);
     raise(broadcast_object(group_, group_.rank() == 0 ? publish(all) : Failure{}, 0));
   }
 
  private:
-  // Rank 0. Nothing on disk has changed where it finds a mistake.
-  std::vector<Orders> decide() {
-    std::vector<Orders> orders(holdings_.size());
-    Failure failure = first_failure(holdings_, holdings_);
-    if (!failure) failure = failure_of([&] { prepare(orders); });
-    if (failure)
-      failure.text = fmt::format("checkpoint of step {} was not saved: {}", step_, failure.text);
-    for (Orders& o : orders) o.failure = failure;
-    return orders;
+  // Rank 0. Nothing on disk has changed where the ranks' calls do not fit together.
+  Begun begin() {
+    Begun begun;
+    begun.failure = first_failure(holdings_, holdings_);
+    if (!begun.failure) begun.failure = failure_of([&] { prepare(); });
+    if (begun.failure) return not_saved(begun);
+    begun.temporary = draft_->name();
+    begun.host = holdings_[0].host;
+    return begun;
   }
 
-  void prepare(std::vector<Orders>& orders) {
+  void prepare() {
     for (size_t r = 1; r < holdings_.size(); ++r) {
       const Holding& h = holdings_[r];
       check<UsageError>(h.step == step_ && h.keep == options_.keep && h.layout == options_.layout,
@@ -208,36 +222,44 @@ class Saver {
                         "{} step {}, keep {}, layout '{}'",
                         step_, options_.keep, options_.layout, r, h.step, h.keep, h.layout);
     }
-    std::vector<HeldState> held;
-    for (const Holding& h : holdings_) held.push_back(h.held());
-    plan_ = plan_save(held);
-    plan_.index.step = step_;
-    plan_.index.world = group_.size();
-    plan_.index.layout = options_.layout;
+    for (const Holding& h : holdings_) held_.push_back(h.held());
+    plan_save(held_);  // refuses what does not fit together
     draft_.emplace(run_dir_, step_);
-    for (size_t r = 0; r < orders.size(); ++r) {
-      orders[r].temporary = draft_->name();
-      orders[r].host = holdings_[0].host;
-      orders[r].files = plan_.files[r];
-    }
   }
 
-  void write(const Orders& orders, Written& written) {
-    const std::string folder = run_dir_ + "/" + orders.temporary;
-    check<Corrupt>(orders.files.size() == state_.tensors.size(),
-                   "checkpoint: rank 0 sent orders for {} tensors; this rank has {}",
-                   orders.files.size(), state_.tensors.size());
-    std::error_code error;
-    check<ResourceError>(std::filesystem::is_directory(folder, error),
-                         "{} is not there, and rank 0 on {} has just made it: the run folder must "
-                         "be one that all hosts share",
-                         folder, orders.host);
-    try {
-      written.take(write_rank_files(folder, state_, orders.files, group_.rank() == 0));
-    } catch (const ResourceError& e) {
-      fail<ResourceError>("{}.{}", e.what(),
-                          space_text(run_dir_, bytes_to_write(state_, orders.files)));
+  std::vector<Orders> decide(const std::vector<Seen>& seen) {
+    std::vector<Orders> orders(holdings_.size());
+    Orders failed;
+    failed.failure = failure_of([&] {
+      std::vector<bool> sees;
+      for (const Seen& s : seen) sees.push_back(s.sees);
+      check<ResourceError>(sees[0], "{} has gone", draft_->folder());
+      plan_ = plan_save(held_, sees);
+      plan_.index.step = step_;
+      plan_.index.world = group_.size();
+      plan_.index.layout = options_.layout;
+      for (size_t r = 0; r < orders.size(); ++r) orders[r].take(orders_for(plan_, r));
+    });
+    if (failed.failure) {
+      for (size_t r = 0; r < seen.size(); ++r)
+        if (!seen[r].sees) {
+          failed.failure.text += fmt::format(
+              " (rank {} on {} does not see {}, which rank 0 on {} "
+              "has just made)",
+              r, holdings_[r].host, seen[r].path, holdings_[0].host);
+          break;
+        }
+      draft_.reset();
+      orders.assign(holdings_.size(), not_saved(failed));
     }
+    return orders;
+  }
+
+  template <class Answer>
+  Answer not_saved(Answer answer) const {
+    answer.failure.text =
+        fmt::format("checkpoint of step {} was not saved: {}", step_, answer.failure.text);
+    return answer;
   }
 
   // Rank 0.
@@ -245,8 +267,7 @@ class Saver {
     Failure failure = first_failure(all, holdings_);
     if (!failure)
       failure = failure_of([&] {
-        for (size_t r = 0; r < all.size(); ++r)
-          add_rank_files(plan_.index, all[r].rank_files(), holdings_[r].held(), plan_.files[r]);
+        for (size_t r = 0; r < all.size(); ++r) add_checksums(plan_, r, all[r].checksums);
         write_index(draft_->folder(), plan_.index);
         draft_->publish();
       });
@@ -275,7 +296,8 @@ class Saver {
   Group group_;
   const ShardedSaveOptions& options_;
   Collector state_;
-  std::vector<Holding> holdings_;  // these three on rank 0
+  std::vector<Holding> holdings_;  // from here on those of rank 0
+  std::vector<HeldState> held_;
   SavePlan plan_;
   std::optional<StepDraft> draft_;
 };

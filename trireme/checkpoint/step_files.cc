@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/checkpoint/step_files.h"
 
+#include <set>
+
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
+#include "trireme/checkpoint/checksum.h"
 #include "trireme/checkpoint/output_file.h"
 #include "trireme/checkpoint/safetensors.h"
 
 namespace trireme {
 
-void Collector::take_name(const std::string& name) {
-  check<UsageError>(!name.empty() && names_.insert(name).second,
+void Collector::take(const std::string& name, IndexValue v) {
+  check<UsageError>(!name.empty() && names_.emplace(name, true).second,
                     "checkpoint: the state names '{}' twice", name);
+  held.values[name] = std::move(v);
 }
 
 void Collector::tensor(const Slice& slice, at::Tensor local) {
-  take_name(slice.name);
+  const auto [at, fresh] = names_.emplace(slice.name, slice.is_whole());
+  check<UsageError>(!slice.name.empty() && (fresh || (!at->second && !slice.is_whole())),
+                    "checkpoint: the state names '{}' twice", slice.name);
   check<UsageError>(local.defined() && local.numel() == slice.numel(),
                     "checkpoint: '{}' has {} elements, its slice says {}", slice.name,
                     local.defined() ? local.numel() : 0, slice.numel());
@@ -23,47 +29,56 @@ void Collector::tensor(const Slice& slice, at::Tensor local) {
                     slice.name, c10::toString(local.scalar_type()));
   if (same_.first_of(slice, local) != slice.name) return;
   held.tensors.push_back({slice, safetensors_dtype_name(local.scalar_type())});
-  tensors.push_back(local.detach().reshape(slice.lengths));
+  tensors.push_back(local.detach());
 }
 
-uint64_t bytes_to_write(const Collector& state, const std::vector<std::string>& files) {
-  uint64_t bytes = 0;
-  for (size_t i = 0; i < files.size(); ++i)
-    if (!files[i].empty()) bytes += state.tensors[i].nbytes();
-  return bytes;
+WriteOrders orders_for(const SavePlan& plan, size_t rank) {
+  WriteOrders orders{plan.files, plan.writes[rank]};
+  for (PlannedFile& file : orders.files)
+    if (file.creator != rank) file.head.clear();
+  return orders;
 }
 
-RankFiles write_rank_files(const std::string& folder, const Collector& state,
-                           const std::vector<std::string>& files, bool whole_files) {
-  static const std::map<std::string, std::string> kMetadata{
-      {"format", "pt"}};  // stock readers ask for it
-  std::map<std::string, NamedTensors> contents;
-  if (whole_files)
-    contents = {{CheckpointIndex::kModelFile, {}}, {CheckpointIndex::kStateFile, {}}};
-  auto key = [&](size_t i) { return place_of(state.held.tensors[i].slice.name).key; };
-  for (size_t i = 0; i < files.size(); ++i)
-    if (!files[i].empty()) contents[files[i]].emplace_back(key(i), state.tensors[i]);
-
-  RankFiles written;
-  written.checksums.resize(files.size());
-  for (auto& [file, tensors] : contents) {
-    const auto receipt = write_safetensors(folder + "/" + file, std::move(tensors), kMetadata);
-    written.files[file] = {receipt.size, receipt.head_checksum};
-    for (size_t i = 0; i < files.size(); ++i)
-      if (files[i] == file) written.checksums[i] = receipt.tensor_checksums.at(key(i));
+std::vector<uint64_t> write_step_files(const std::string& folder, const Collector& state,
+                                       const WriteOrders& orders) {
+  std::vector<uint64_t> checksums;
+  size_t next = 0;
+  size_t at_hand = state.tensors.size();  // the tensor whose bytes are in CPU memory
+  at::Tensor bytes;
+  for (size_t f = 0; f < orders.files.size(); ++f) {
+    const PlannedFile& planned = orders.files[f];
+    const bool writes = next < orders.writes.size() && orders.writes[next].file == f;
+    if (planned.head.empty() && !writes) continue;
+    OutputFile file(folder + "/" + planned.name, OutputFile::Others::write_too);
+    if (!planned.head.empty()) file.write_at(0, planned.head.data(), planned.head.size());
+    for (; next < orders.writes.size() && orders.writes[next].file == f; ++next) {
+      const PlannedWrite& w = orders.writes[next];
+      if (at_hand != w.tensor) {
+        bytes = state.tensors[w.tensor].cpu().contiguous();
+        at_hand = w.tensor;
+      }
+      const char* from = static_cast<const char*>(bytes.data_ptr()) + w.from;
+      for (int64_t done = 0; done < w.bytes;) {
+        // A block is still in the cache when it is written.
+        const int64_t n = std::min(w.bytes - done, CheckpointIndex::kBlock);
+        checksums.push_back(Checksum::number_of(from + done, static_cast<size_t>(n)));
+        file.write_at(static_cast<uint64_t>(w.at + done), from + done, static_cast<size_t>(n));
+        done += n;
+      }
+    }
+    file.finish();
   }
-  return written;
+  return checksums;
 }
 
-void add_rank_files(CheckpointIndex& index, const RankFiles& written, const HeldState& held,
-                    const std::vector<std::string>& files) {
-  check<Corrupt>(files.size() == held.tensors.size() && written.checksums.size() == files.size(),
-                 "checkpoint: a rank answered with {} checksums for {} tensors",
-                 written.checksums.size(), files.size());
-  index.files.insert(written.files.begin(), written.files.end());
-  for (size_t i = 0; i < files.size(); ++i)
-    for (IndexPart& part : index.tensors.at(held.tensors[i].slice.name).parts)
-      if (!files[i].empty() && part.file == files[i]) part.xxh3 = written.checksums[i];
+void add_checksums(SavePlan& plan, size_t rank, const std::vector<uint64_t>& checksums) {
+  size_t next = 0;
+  for (const SavePlan::Blocks& blocks : plan.blocks[rank])
+    for (size_t i = 0; i < blocks.count; ++i, ++next) {
+      check<Corrupt>(next < checksums.size(), "checkpoint: rank {} sent too few checksums", rank);
+      blocks.part->blocks.at(blocks.first + i) = checksums[next];
+    }
+  check<Corrupt>(next == checksums.size(), "checkpoint: rank {} sent too many checksums", rank);
 }
 
 void write_index(const std::string& folder, const CheckpointIndex& index) {

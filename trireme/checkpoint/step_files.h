@@ -25,32 +25,25 @@ class Collector : public StateVisitor {
   std::vector<at::Tensor> tensors;  // of held.tensors, in their order
 
  private:
-  void take_name(const std::string& name);
-  void take(const std::string& name, IndexValue v) {
-    take_name(name);
-    held.values[name] = std::move(v);
-  }
-  std::set<std::string> names_;
+  void take(const std::string& name, IndexValue v);
+  std::map<std::string, bool> names_;  // of which a whole tensor or a value has been shown
   SameTensors same_;
 };
 
-/// The files that one rank wrote.
-struct RankFiles {
-  std::map<std::string, IndexFile> files;
-  std::vector<std::string> checksums;  // of its tensors; "" for those that another rank writes
+/// What one rank does for a step.
+struct WriteOrders {
+  std::vector<PlannedFile> files;  // heads of those alone that this rank creates
+  std::vector<PlannedWrite> writes;
 };
+WriteOrders orders_for(const SavePlan& plan, size_t rank);
 
-/// Bytes of the tensors that have a file.
-uint64_t bytes_to_write(const Collector& state, const std::vector<std::string>& files);
-
-/// Writes and syncs new files in `folder`: state's i-th tensor goes into files[i]. With
-/// `whole_files`, model.safetensors and state.safetensors come to be in any case.
-RankFiles write_rank_files(const std::string& folder, const Collector& state,
-                           const std::vector<std::string>& files, bool whole_files);
+/// Writes and syncs files in `folder`, together with the other ranks that write them. The checksums
+/// of the blocks that this rank wrote, in the order of its writes.
+std::vector<uint64_t> write_step_files(const std::string& folder, const Collector& state,
+                                       const WriteOrders& orders);
 
 /// Takes a rank's checksums into the index.
-void add_rank_files(CheckpointIndex& index, const RankFiles& written, const HeldState& held,
-                    const std::vector<std::string>& files);
+void add_checksums(SavePlan& plan, size_t rank, const std::vector<uint64_t>& checksums);
 
 /// Writes and syncs the index, and the folder.
 void write_index(const std::string& folder, const CheckpointIndex& index);

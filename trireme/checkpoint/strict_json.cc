@@ -56,4 +56,14 @@ std::vector<int64_t> json_sizes(const json& value, const std::string& where, con
   return sizes;
 }
 
+std::string json_quoted(const std::string& text, const std::string& where) {
+  try {
+    return nlohmann::json(text).dump();
+  } catch (const nlohmann::json::exception&) {
+    fail<UsageError>(
+        "{}: a name is not UTF-8 text: {}", where,
+        nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
+  }
+}
+
 }  // namespace trireme

@@ -20,4 +20,7 @@ std::string json_text(const nlohmann::json& value, const std::string& where, con
 std::vector<int64_t> json_sizes(const nlohmann::json& value, const std::string& where,
                                 const char* what);
 
+/// The text as JSON; UsageError, beginning with `where`, if it is not UTF-8.
+std::string json_quoted(const std::string& text, const std::string& where);
+
 }  // namespace trireme

@@ -31,16 +31,14 @@ std::string save_step(const std::string& run_dir, int64_t step, const StateWalk&
   SavePlan plan = plan_save({state.held});
   plan.index.step = step;
   plan.index.world = options.world;
-  const auto& files = plan.files.front();
 
   std::optional<StepDraft> draft(std::in_place, run_dir, step);
   try {
-    const RankFiles written = write_rank_files(draft->folder(), state, files, true);
-    add_rank_files(plan.index, written, state.held, files);
+    add_checksums(plan, 0, write_step_files(draft->folder(), state, orders_for(plan, 0)));
     write_index(draft->folder(), plan.index);
     draft->publish();
   } catch (const ResourceError& e) {
-    const std::string space = space_text(run_dir, bytes_to_write(state, files));
+    const std::string space = space_text(run_dir, static_cast<uint64_t>(plan.bytes_of(0)));
     draft.reset();
     fail<ResourceError>(
         "checkpoint of step {} was not saved: {}.{} Earlier checkpoints are as they were; free "

@@ -17,21 +17,18 @@ namespace trireme {
 namespace {
 
 // Names of shards → places in whole parameters.
-class ShardVisitor final : public StateVisitor {
+class ShardVisitor final : public ForwardingVisitor {
  public:
   using Find = std::function<std::optional<Slice>(const std::string&, int64_t)>;
-  ShardVisitor(StateVisitor& inner, Find find) : inner_(inner), find_(std::move(find)) {}
+  ShardVisitor(StateVisitor& inner, Find find) : ForwardingVisitor(inner), find_(std::move(find)) {}
+  using StateVisitor::tensor;
   void tensor(const Slice& slice, at::Tensor local) override {
     if (local.numel() == 0) return;  // a rank that owns nothing
     const auto part = find_(slice.name, local.numel());
     inner_.tensor(part ? *part : slice, local);
   }
-  void value(const std::string& name, int64_t& v) override { inner_.value(name, v); }
-  void value(const std::string& name, double& v) override { inner_.value(name, v); }
-  void value(const std::string& name, std::string& v) override { inner_.value(name, v); }
 
  private:
-  StateVisitor& inner_;
   Find find_;
 };
 
@@ -162,9 +159,7 @@ void ShardedParameters::state(StateVisitor& visitor) {
   complete();
   const auto visit = [&](const ParameterShard& s) {
     const Place& place = places_.at(s.name);
-    int64_t numel = 1;
-    for (int64_t n : place.shape) numel *= n;
-    visitor.tensor(Slice{"model." + s.name, {numel}, {place.begin}, {s.tensor.numel()}},
+    visitor.tensor(Slice::range("model." + s.name, place.shape, place.begin, s.tensor.numel()),
                    s.tensor.detach());
   };
   for (FlatParameters* flat : all_flats_) {
@@ -181,9 +176,7 @@ void ShardedParameters::sharded_state(StateVisitor& visitor, const StateWalk& wa
         for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
           const auto it = places_.find(name.substr(dot + 1));
           if (it == places_.end()) continue;
-          int64_t numel = 1;
-          for (int64_t n : it->second.shape) numel *= n;
-          return Slice{name, {numel}, {it->second.begin}, {length}};
+          return Slice::range(name, it->second.shape, it->second.begin, length);
         }
         return std::nullopt;
       });

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "trireme/base/slice.h"
 
@@ -15,12 +16,27 @@
 // one walk: "model.blocks.0.attn.qkv.weight", "optim.exp_avg.blocks.0…", "train.step".
 namespace trireme {
 
+/// What becomes of state that every rank has for itself (error feedback, weights of ranks that step
+/// separately) when another number of ranks loads it.
+enum class RankStateRule {
+  add,         // the old ranks' sum is kept: each new rank gets the sum of some of them, or zeros
+  average,     // every new rank gets the mean
+  begin_anew,  // it stays as the new run made it
+};
+
 class StateVisitor {
  public:
   virtual ~StateVisitor() = default;
-  /// `local` has slice.lengths as its sizes (or their product, flat) and is contiguous. Written in
-  /// place on load.
+  /// `local` has slice.local_shape() as its sizes (or as many elements) and is contiguous. Written
+  /// in place on load. A rank may show several boxes of one name, if they are disjoint.
   virtual void tensor(const Slice& slice, at::Tensor local) = 0;
+  /// State that each of `ranks` ranks has for itself: `local`, flat and of the same size on all, is
+  /// rank `rank`'s. In files it is a row of a tensor [ranks, numel].
+  virtual void rank_tensor(const std::string& name, int rank, int ranks, RankStateRule /*rule*/,
+                           at::Tensor local) {
+    const int64_t n = local.numel();
+    tensor(Slice{name, {ranks, n}, {rank, 0}, {1, n}}, std::move(local));
+  }
   virtual void value(const std::string& name, int64_t& v) = 0;
   virtual void value(const std::string& name, double& v) = 0;
   virtual void value(const std::string& name, std::string& v) = 0;
@@ -29,6 +45,26 @@ class StateVisitor {
   void tensor(const std::string& name, at::Tensor whole) {
     tensor(Slice::whole(name, whole.sizes().vec()), whole);
   }
+};
+
+/// Shows another visitor what it is shown; subclasses change some of it.
+class ForwardingVisitor : public StateVisitor {
+ public:
+  explicit ForwardingVisitor(StateVisitor& inner) : inner_(inner) {}
+  using StateVisitor::tensor;
+  void tensor(const Slice& slice, at::Tensor local) override {
+    inner_.tensor(slice, std::move(local));
+  }
+  void rank_tensor(const std::string& name, int rank, int ranks, RankStateRule rule,
+                   at::Tensor local) override {
+    inner_.rank_tensor(name, rank, ranks, rule, std::move(local));
+  }
+  void value(const std::string& name, int64_t& v) override { inner_.value(name, v); }
+  void value(const std::string& name, double& v) override { inner_.value(name, v); }
+  void value(const std::string& name, std::string& v) override { inner_.value(name, v); }
+
+ protected:
+  StateVisitor& inner_;
 };
 
 using StateWalk = std::function<void(StateVisitor&)>;

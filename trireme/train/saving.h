@@ -11,8 +11,7 @@
 // call these functions.
 namespace trireme {
 
-/// Saves the run and returns the step's folder (if state is replicated, rank 0 alone; "" on
-/// others).
+/// Saves the run and returns the folder of the step.
 std::string save_run(Run& run, const std::string& folder, int keep);
 /// Loads a run. `tied`: other names of the weights, under which an older version may have saved
 /// them.

@@ -54,7 +54,7 @@ at::Tensor ErrorFeedback::of(size_t p) const {
 
 void ErrorFeedback::state(StateVisitor& visitor) {
   for (size_t p = 0; p < places_.size(); ++p)
-    show_part(visitor, "hook.error." + places_[p].name, rank_, ranks_, of(p));
+    visitor.rank_tensor("hook.error." + places_[p].name, rank_, ranks_, RankStateRule::add, of(p));
 }
 
 }  // namespace trireme

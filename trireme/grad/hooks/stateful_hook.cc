@@ -41,11 +41,4 @@ void StatefulHook::finish() {
   }
 }
 
-void show_part(StateVisitor& visitor, const std::string& name, int rank, int ranks,
-               const at::Tensor& local) {
-  check<UsageError>(local.dim() == 1 && local.is_contiguous(), "{}: not a flat tensor", name);
-  const int64_t n = local.numel();
-  visitor.tensor(Slice{name, {n * ranks}, {n * rank}, {n}}, local);
-}
-
 }  // namespace trireme

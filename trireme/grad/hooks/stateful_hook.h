@@ -38,8 +38,8 @@ class TRIREME_API StatefulHook : public std::enable_shared_from_this<StatefulHoo
   /// The hook to pass as DdpOptions::hook, or to wrap in another. It keeps this object alive, which
   /// must be owned by a shared_ptr.
   CommHook hook();
-  /// Called between rounds. Per-rank state is shown as that rank's slice of one flat tensor
-  /// (show_part).
+  /// Called between rounds. What each rank has for itself is shown by
+  /// StateVisitor::rank_tensor().
   virtual void state(StateVisitor& visitor) = 0;
 
  protected:
@@ -56,9 +56,5 @@ class TRIREME_API StatefulHook : public std::enable_shared_from_this<StatefulHoo
   void finish();
   std::vector<UnderWay> under_way_;  // in this round; empty between rounds
 };
-
-/// Shows this rank's `local` as slice `rank` of one flat tensor with a slice for each of `ranks`.
-TRIREME_API void show_part(StateVisitor& visitor, const std::string& name, int rank, int ranks,
-                           const at::Tensor& local);
 
 }  // namespace trireme

@@ -13,21 +13,17 @@
 namespace trireme {
 namespace {
 
-/// Presents every tensor as this rank's part of a tensor with one part per rank.
-class OwnParts final : public StateVisitor {
+/// Presents every tensor as one that each rank has for itself.
+class OwnParts final : public ForwardingVisitor {
  public:
   OwnParts(StateVisitor& inner, const Group& group)
-      : inner_(inner), rank_(group.rank()), ranks_(group.size()) {}
+      : ForwardingVisitor(inner), rank_(group.rank()), ranks_(group.size()) {}
   using StateVisitor::tensor;
   void tensor(const Slice& slice, at::Tensor local) override {
-    show_part(inner_, slice.name, rank_, ranks_, local.view({-1}));
+    inner_.rank_tensor(slice.name, rank_, ranks_, RankStateRule::average, local.view({-1}));
   }
-  void value(const std::string& name, int64_t& v) override { inner_.value(name, v); }
-  void value(const std::string& name, double& v) override { inner_.value(name, v); }
-  void value(const std::string& name, std::string& v) override { inner_.value(name, v); }
 
  private:
-  StateVisitor& inner_;
   const int rank_, ranks_;
 };
 
@@ -51,7 +47,7 @@ class Averaged final : public GradientSyncStrategy {
  public:
   Averaged(const Config& c, Group group)
       : GradientSyncStrategy(describe(c.section<AveragingSection>()),
-                             fmt::format("{} ranks apart", group.size())),
+                             fmt::format("{} ranks that step separately", group.size())),
         averaging_(c.section<AveragingSection>()),
         group_(std::move(group)) {
     const int64_t near = averaging_.near;

@@ -11,7 +11,6 @@
 #include "trireme/base/philox.h"
 #include "trireme/base/trace.h"
 #include "trireme/checkpoint/sharded_writer.h"
-#include "trireme/checkpoint/writer.h"
 #include "trireme/comm/objects.h"
 #include "trireme/shard/fully_sharded.h"
 #include "trireme/tensor/random/random.h"
@@ -81,14 +80,19 @@ std::map<std::string, double> factors_of(Program& program, const Batch& batch, G
 }
 
 /// Prefixes the names of an update's state, except those of pieces.
-class Prefixed final : public StateVisitor {
+class Prefixed final : public ForwardingVisitor {
  public:
-  Prefixed(StateVisitor& inner, std::string prefix) : inner_(inner), prefix_(std::move(prefix)) {}
+  Prefixed(StateVisitor& inner, std::string prefix)
+      : ForwardingVisitor(inner), prefix_(std::move(prefix)) {}
   using StateVisitor::tensor;
   void tensor(const Slice& slice, at::Tensor local) override {
     Slice named = slice;
     named.name = of(slice.name);
     inner_.tensor(named, std::move(local));
+  }
+  void rank_tensor(const std::string& name, int rank, int ranks, RankStateRule rule,
+                   at::Tensor local) override {
+    inner_.rank_tensor(of(name), rank, ranks, rule, std::move(local));
   }
   void value(const std::string& name, int64_t& v) override { inner_.value(of(name), v); }
   void value(const std::string& name, double& v) override { inner_.value(of(name), v); }
@@ -98,7 +102,6 @@ class Prefixed final : public StateVisitor {
   std::string of(const std::string& name) const {
     return name.starts_with("model.") ? name : prefix_ + name;
   }
-  StateVisitor& inner_;
   const std::string prefix_;
 };
 
@@ -228,18 +231,14 @@ std::string Trainer::Impl::save(const std::string& folder, int keep) {
   Averaged one;
   for (auto& part : parts) one.emplace_back(*part->run.exchange);
   const StateWalk walk = [&](StateVisitor& v) { state(v); };
-  const std::string& layout = first().exchange->layout();
-  if (layout == "replicated")
-    return save_step(folder, step, walk, {keep, group.rank(), group.size()});
-  return save_sharded_step(folder, step, walk, group, {layout, keep});
+  return save_sharded_step(folder, step, walk, group, {first().exchange->layout(), keep});
 }
 
 CheckpointInfo Trainer::Impl::load(const std::string& path) {
   Averaged loading;
   for (auto& part : parts) loading.emplace_back(*part->run.exchange, true);
   LoadOptions options;
-  options.layout = first().exchange->layout();
-  options.rank = group.rank();
+  options.group = group;
   const CheckpointInfo info = load_step(
       path, [&](StateVisitor& v) { state(v); }, options);
   for (auto& part : parts) part->run.gradients->publish();

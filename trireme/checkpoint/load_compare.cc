@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/load_compare.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "trireme/base/check.h"
+
+namespace trireme {
+namespace {
+
+constexpr std::string_view kWeights = "model.";
+constexpr const char* kTypeNames[] = {"int", "double", "string"};
+
+int64_t numel_of(const std::vector<int64_t>& shape) {
+  int64_t n = 1;
+  for (int64_t size : shape) n *= size;
+  return n;
+}
+
+// State that was saved flat has lost its shape.
+bool shapes_fit(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+  return a == b || ((a.size() == 1 || b.size() == 1) && numel_of(a) == numel_of(b));
+}
+
+// `name` with `to` in the place of `from` at its end, behind a dot; "" if it does not end so.
+std::string renamed(const std::string& name, const std::string& from, const std::string& to) {
+  if (name == from) return to;
+  if (!name.ends_with("." + from)) return "";
+  return name.substr(0, name.size() - from.size()) + to;
+}
+
+}  // namespace
+
+// The tensor that fills `name`; null where it is filled under the name that was shown first, or is
+// missing so far.
+const IndexTensor* Comparer::find(const std::string& name, const std::string& first,
+                                  at::Tensor& local) {
+  const std::string from = saved_name(index_.tensors, name);
+  if (from.empty()) {  // it may be there under another of its names
+    missing_.emplace_back(name, first);
+    return nullptr;
+  }
+  seen_.insert(from);
+  from_[name] = from;
+  const IndexTensor& saved = index_.tensors.at(from);
+  check<UsageError>(safetensors_dtype_name(local.scalar_type()) == saved.dtype,
+                    "{}: tensor '{}' is {} there and {} here", folder_, name, saved.dtype,
+                    c10::toString(local.scalar_type()));
+  return &saved;
+}
+
+void Comparer::tensor(const Slice& slice, at::Tensor local) {
+  const auto [at, fresh] = shown_.emplace(slice.name, slice.is_whole());
+  check<UsageError>(fresh || (!at->second && !slice.is_whole()), "load: the state names '{}' twice",
+                    slice.name);
+  const std::string fault = fault_of(slice);
+  check<UsageError>(fault.empty() && local.defined() && local.numel() == slice.numel(),
+                    "load: '{}' is not a slice of its tensor: {}", slice.name,
+                    fault.empty() ? "its memory has another size" : fault);
+  const std::string first = same_.first_of(slice, local);
+  TensorSource& source = plan.tensors.emplace_back();
+  source.shown = slice.name, source.numel = local.numel();
+  const IndexTensor* saved = find(slice.name, first, local);
+  if (!saved) return;
+  check<UsageError>(shapes_fit(slice.global_shape, saved->shape()),
+                    "{}: tensor '{}' has shape [{}] there and [{}] here: is it of another model?",
+                    folder_, slice.name, fmt::join(saved->shape(), ", "),
+                    fmt::join(slice.global_shape, ", "));
+  const std::string& from = from_.at(slice.name);
+  const auto [filled, is_first] = filled_.emplace(first, from);
+  if (!is_first && first != slice.name) return refuse_other_values(filled->second, from);
+  source.saved = from;
+  source.copies = plan_load(*saved, slice);
+}
+
+void Comparer::rank_tensor(const std::string& name, int rank, int ranks, RankStateRule rule,
+                           at::Tensor local) {
+  check<UsageError>(shown_.emplace(name, true).second, "load: the state names '{}' twice", name);
+  const int64_t n = local.numel();
+  TensorSource& source = plan.tensors.emplace_back();
+  source.shown = name, source.numel = n;
+  const IndexTensor* saved = find(name, name, local);
+  if (!saved) return;
+  const std::vector<int64_t>& shape = saved->shape();
+  const int64_t all = numel_of(shape);
+  check<UsageError>((n == 0) == (all == 0) && (n == 0 || all % n == 0) &&
+                        (shape.size() == 1 || shape.back() == n),
+                    "{}: what each rank has of '{}' has another size there than the {} elements "
+                    "here: is it of another model?",
+                    folder_, name, n);
+  filled_.emplace(name, from_.at(name));
+  source.saved = from_.at(name);
+  if (n == 0) return;
+  source.old_ranks = all / n;
+  auto row = [&](int64_t r) { return plan_load(*saved, Slice::range(name, shape, r * n, n)); };
+  if (source.old_ranks == ranks) {
+    source.copies = row(rank);
+    return;
+  }
+  source.rule = rule;
+  for (int64_t r = 0; r < source.old_ranks; ++r)
+    if (rule == RankStateRule::average || (rule == RankStateRule::add && r % ranks == rank))
+      source.rows.push_back(row(r));
+}
+
+void Comparer::compare(const std::string& name, size_t type) {
+  check<UsageError>(shown_.emplace(name, true).second, "load: the state names '{}' twice", name);
+  const std::string from = saved_name(index_.values, name);
+  if (from.empty()) refuse_missing();  // the first difference is reported
+  check<UsageError>(!from.empty(), "{} has no value '{}', which this state asks for", folder_,
+                    name);
+  const IndexValue& saved = index_.values.at(from);
+  check<UsageError>(saved.index() == type, "{}: the value '{}' is of type {} there and {} here",
+                    folder_, name, kTypeNames[saved.index()], kTypeNames[type]);
+  seen_.insert(from);
+  plan.values[name] = from;
+}
+
+void Comparer::refuse_missing() const {
+  for (const auto& [name, first] : missing_)
+    check<UsageError>(filled_.count(first) > 0,
+                      "{} has no tensor '{}', which this state asks for: is it of "
+                      "another model or optimizer?",
+                      folder_, name);
+}
+
+void Comparer::finish() {
+  refuse_missing();
+  std::map<std::string, std::pair<int64_t, RankStateRule>> kinds;  // kind of state → what became
+  for (const TensorSource& t : plan.tensors)
+    if (t.rule)
+      kinds[t.shown.substr(0, t.shown.find('.', t.shown.find('.') + 1))] = {t.old_ranks, *t.rule};
+  for (const auto& [kind, what] : kinds)
+    plan.notes.push_back(fmt::format(
+        "{} of {} ranks {}", kind, what.first,
+        what.second == RankStateRule::add       ? "is added up over the ranks of this run"
+        : what.second == RankStateRule::average ? "is averaged: each rank begins with the mean"
+                                                : "cannot be divided anew and begins afresh"));
+}
+
+std::vector<bool> Comparer::known() const {
+  std::vector<bool> known;
+  for (const auto& [name, t] : index_.tensors)
+    known.push_back(seen_.count(name) || is_other_name(name));
+  for (const auto& [name, v] : index_.values)
+    known.push_back(seen_.count(name) || !shown_name(name).empty());
+  return known;
+}
+
+void Comparer::refuse_unknown(const std::vector<bool>& known) const {
+  size_t i = 0;
+  for (const auto& [name, t] : index_.tensors)
+    check<UsageError>(known[i++],
+                      "{} holds tensor '{}', which this state does not know: is it of another "
+                      "model or optimizer?",
+                      folder_, name);
+  for (const auto& [name, v] : index_.values)
+    check<UsageError>(known[i++], "{} holds the value '{}', which this state does not know",
+                      folder_, name);
+}
+
+// The checkpoint's name for what the walk shows as `name`: that, or one that is tied to it.
+template <class Saved>
+std::string Comparer::saved_name(const std::map<std::string, Saved>& saved,
+                                 const std::string& name) const {
+  if (saved.count(name)) return name;
+  for (const TiedName& t : tied_)
+    if (const std::string other = renamed(name, t.first, t.name); saved.count(other)) return other;
+  return "";
+}
+
+// What the walk shows for another name of it; "": nothing.
+std::string Comparer::shown_name(const std::string& name) const {
+  for (const TiedName& t : tied_)
+    if (const std::string first = renamed(name, t.name, t.first); shown_.count(first)) return first;
+  return "";
+}
+
+bool Comparer::is_other_name(const std::string& name) const {
+  const std::string first = shown_name(name);
+  if (first.empty()) return false;
+  // State of an optimizer that stepped a tensor under each name may differ; the first one's stays.
+  if (const auto of = from_.find(first); name.starts_with(kWeights) && of != from_.end())
+    refuse_other_values(of->second, name);
+  return true;
+}
+
+void Comparer::refuse_other_values(const std::string& a, const std::string& b) const {
+  const auto &x = index_.tensors.at(a).parts, &y = index_.tensors.at(b).parts;
+  const bool equal = std::equal(
+      x.begin(), x.end(), y.begin(), y.end(), [](const IndexPart& p, const IndexPart& q) {
+        return p.blocks == q.blocks && p.slice.lengths == q.slice.lengths &&
+               p.slice.offsets == q.slice.offsets;
+      });
+  check<UsageError>(equal,
+                    "{}: '{}' and '{}' have different values there, and are one tensor here: it "
+                    "is of a model whose weights are not tied",
+                    folder_, a, b);
+}
+
+}  // namespace trireme

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/checkpoint/load_plan.h"
+#include "trireme/checkpoint/opened.h"
+#include "trireme/checkpoint/reader.h"
+#include "trireme/checkpoint/same_tensors.h"
+#include "trireme/tensor/state.h"
+
+namespace trireme {
+
+/// How one tensor that a walk shows is filled.
+struct TensorSource {
+  std::string shown;  // its name in the walk
+  std::string saved;  // … and in the checkpoint; "": it is filled under another of its names
+  int64_t numel = 0;
+  std::vector<Copy> copies = {};
+  /// Of rank_tensor() for another number of ranks: the copies of each old rank's that are combined.
+  /// Without any it becomes zeros (add) or stays as it is (begin_anew).
+  std::optional<RankStateRule> rule = {};
+  std::vector<std::vector<Copy>> rows = {};
+  int64_t old_ranks = 0;
+};
+
+/// From where everything that a walk shows is filled.
+struct LoadPlan {
+  std::vector<TensorSource> tensors;          // in the walk's order
+  std::map<std::string, std::string> values;  // name shown → name in the checkpoint
+  std::vector<std::string> notes;             // for people: what could not be kept, and why
+};
+
+/// The first walk of a load: does the state ask for what the checkpoint holds, and where is it?
+/// Writes nothing. UsageError, naming the first difference.
+class Comparer : public StateVisitor {
+ public:
+  Comparer(const OpenedStep& opened, const TiedNames& tied)
+      : folder_(opened.folder()), index_(opened.index()), tied_(tied) {}
+
+  void tensor(const Slice& slice, at::Tensor local) override;
+  void rank_tensor(const std::string& name, int rank, int ranks, RankStateRule rule,
+                   at::Tensor local) override;
+  void value(const std::string& name, int64_t&) override { compare(name, 0); }
+  void value(const std::string& name, double&) override { compare(name, 1); }
+  void value(const std::string& name, std::string&) override { compare(name, 2); }
+
+  /// After the walk: everything that it asks for is there.
+  void finish();
+  /// Of the checkpoint's tensors and values, in the order of their names: those that this walk
+  /// reads, or knows under another name.
+  std::vector<bool> known() const;
+  /// UsageError for the first that is not known.
+  void refuse_unknown(const std::vector<bool>& known) const;
+
+  LoadPlan plan;
+
+ private:
+  const IndexTensor* find(const std::string& name, const std::string& first, at::Tensor& local);
+  void compare(const std::string& name, size_t type);
+  void refuse_missing() const;
+  template <class Saved>
+  std::string saved_name(const std::map<std::string, Saved>& saved, const std::string& name) const;
+  std::string shown_name(const std::string& name) const;
+  bool is_other_name(const std::string& name) const;
+  void refuse_other_values(const std::string& a, const std::string& b) const;
+
+  const std::string& folder_;
+  const CheckpointIndex& index_;
+  const TiedNames& tied_;
+  std::map<std::string, bool> shown_;  // by the walk; true: a whole, or a value
+  std::set<std::string> seen_;         // of the checkpoint's names
+  SameTensors same_;
+  std::map<std::string, std::string> from_;    // name shown → name in the checkpoint
+  std::map<std::string, std::string> filled_;  // … of those that were shown first under this name
+  std::vector<std::pair<std::string, std::string>> missing_;  // name shown, name shown first
+};
+
+}  // namespace trireme

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "trireme/checkpoint/load_compare.h"
+
+namespace trireme {
+
+/// Opens the files that the plan reads, and compares the checksums of all that it reads of them.
+void open_and_verify(OpenedStep& opened, const LoadPlan& plan);
+
+/// The second walk of a load: everything fits, now it is written.
+class Filler : public StateVisitor {
+ public:
+  Filler(const OpenedStep& opened, const LoadPlan& plan)
+      : opened_(opened), values_(opened.index().values), plan_(plan) {}
+
+  void tensor(const Slice& slice, at::Tensor local) override;
+  void rank_tensor(const std::string& name, int rank, int ranks, RankStateRule rule,
+                   at::Tensor local) override;
+  void value(const std::string& name, int64_t& v) override { v = saved<int64_t>(name); }
+  void value(const std::string& name, double& v) override { v = saved<double>(name); }
+  void value(const std::string& name, std::string& v) override { v = saved<std::string>(name); }
+
+ private:
+  template <class T>
+  const T& saved(const std::string& name) const {
+    return std::get<T>(values_.at(plan_.values.at(name)));
+  }
+  const TensorSource& next(const std::string& name, const at::Tensor& local);
+  void fill(const std::string& saved, const std::vector<Copy>& copies, at::Tensor local) const;
+  void copy(const std::string& saved, const std::vector<Copy>& copies, at::Tensor& to) const;
+
+  const OpenedStep& opened_;
+  const std::map<std::string, IndexValue>& values_;
+  const LoadPlan& plan_;
+  size_t next_ = 0;
+};
+
+}  // namespace trireme
