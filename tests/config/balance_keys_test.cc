@@ -51,7 +51,7 @@ TEST(config_balance_keys, what_cannot_vary_refuses_it_by_name) {
   EXPECT_TRUE(has(text, "balance.mode") && has(text, "training.reproducible")) << text;
   for (const char* stage : {"zero_optimization.stage=2", "zero_optimization.stage=3"}) {
     text = error_of("{}", on({stage}));
-    EXPECT_TRUE(has(text, "balance.mode") && has(text, "take stage 0 or 1")) << text;
+    EXPECT_TRUE(has(text, "balance.mode") && has(text, "use stage 0 or 1")) << text;
   }
   text = error_of("{}", on({"zero_optimization.stage=1"}));
   EXPECT_TRUE(has(text, "balance.memory_backoff") && has(text, "set it to false")) << text;

@@ -114,10 +114,10 @@ TEST(config_batches, contradiction_names_every_factor) {
 
 TEST(config_batches, a_batch_that_does_not_divide_names_its_neighbours) {
   EXPECT_EQ(error_of({BatchNumber{10, "a"}, {}, {}}, 4),
-            "train_batch_size 10 (a) does not divide by 4 ranks: take 8 or 12");
+            "train_batch_size 10 (a) is not divisible by 4 ranks: use 8 or 12");
   EXPECT_EQ(error_of({BatchNumber{3, "a"}, BatchNumber{2, "b"}, {}}, 2),
-            "train_batch_size 3 (a) does not divide by train_micro_batch_size_per_gpu 2 (b) × 2 "
-            "ranks: take 4");
+            "train_batch_size 3 (a) is not divisible by train_micro_batch_size_per_gpu 2 (b) × 2 "
+            "ranks: use 4");
 }
 
 TEST(config_batches, nothing_given_says_what_to_give) {

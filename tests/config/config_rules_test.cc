@@ -34,13 +34,13 @@ TEST(config_config_rules, optimizers_and_schedules_take_their_own_keys) {
       {R"({"optimizer": {"type": "Adafactor", "params": {"beta2_decay": 0}}})", "must not be 0"},
       {R"({"optimizer": {"type": "SGD", "params": {"alpha": 0.9}}})", "applies when"},
       {R"({"scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0, "cycle_max_lr": 1}}})",
-       "momentum is not cycled"},
+       "does not cycle momentum"},
       {R"({"scheduler": {"type": "OneCycle", "params": {"cycle_momentum": false,
             "cycle_max_lr": 1}}})",
-       "cycle_min_lr is not given"},
-      {R"({"scheduler": {"type": "WSD"}})", "decay_num_steps is not given"},
+       "cycle_min_lr is required by the schedule"},
+      {R"({"scheduler": {"type": "WSD"}})", "decay_num_steps is required by the schedule"},
       {R"({"scheduler": {"type": "polynomial", "params": {"power": 0}}})", "above 0"},
-      {R"({"scheduler": {"lr_scaling": "linear"}})", "base_batch_size is not given"},
+      {R"({"scheduler": {"lr_scaling": "linear"}})", "base_batch_size is required by the schedule"},
       {R"({"scheduler": {"base_batch_size": 256}})", "applies when"}};
   for (auto [text, part] : wrong)
     EXPECT_NE(error_of(text).find(part), std::string::npos) << text << error_of(text);

@@ -81,7 +81,7 @@ TEST(config_data_rules, images_are_evaluated_on_all_that_is_held_out) {
 TEST(config_data_rules, half_a_decay_of_a_cycle_is_refused_before_ranks_start) {
   const Sets cycle = {"scheduler.type=OneCycle", "scheduler.params.cycle_momentum=false",
                       "scheduler.params.cycle_min_lr=0.1", "scheduler.params.cycle_max_lr=0.2"};
-  EXPECT_TRUE(has(said(cycle + Sets{"scheduler.params.decay_lr_rate=1"}), "set both or none"));
+  EXPECT_TRUE(has(said(cycle + Sets{"scheduler.params.decay_lr_rate=1"}), "set both or neither"));
   EXPECT_EQ(said(cycle + Sets{"scheduler.params.decay_step_size=5"}), "");
 }
 
@@ -103,8 +103,8 @@ TEST(config_data_rules, a_device_that_is_not_trained_on_is_refused_at_once) {
 }
 
 TEST(config_data_rules, noise_beside_zero_is_refused_before_ranks_start) {
-  EXPECT_TRUE(has(said({"monitor.gradient_noise_scale=true", "zero_optimization.stage=1"}),
-                  "take stage 0"));
+  EXPECT_TRUE(
+      has(said({"monitor.gradient_noise_scale=true", "zero_optimization.stage=1"}), "use stage 0"));
 }
 
 TEST(config_data_rules, groups_across_hosts_have_their_keys) {

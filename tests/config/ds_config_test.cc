@@ -109,7 +109,7 @@ TEST(config_ds_config, bare_words_fail_with_line_and_column) {
 
 TEST(config_ds_config, accumulation_is_derived_and_a_product_that_fails_names_all_numbers) {
   EXPECT_EQ(check("qanet_onecycle", {}, 4).batches->accumulation, 4);  // 512 / 32 / 4
-  EXPECT_NE(check("qanet_onecycle", {}, 3).batch_error.find("does not divide by"),
+  EXPECT_NE(check("qanet_onecycle", {}, 3).batch_error.find("is not divisible by"),
             std::string::npos);
   try {
     config(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 8,

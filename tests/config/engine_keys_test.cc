@@ -85,10 +85,9 @@ TEST(config_engine_keys, the_sentence_names_file_and_line) {
     check_engine_keys(c);
     ADD_FAILURE();
   } catch (const UsageError& e) {
-    EXPECT_STREQ(
-        e.what(),
-        "ds_config.json:2:27: checkpoint.every is 10, and initialize() saves when you call "
-        "save_checkpoint(): call it every so many steps");
+    EXPECT_STREQ(e.what(),
+                 "ds_config.json:2:27: checkpoint.every is 10, and initialize() saves only when "
+                 "you call save_checkpoint(): call it at the interval you want");
   }
 }
 

@@ -93,7 +93,7 @@ TEST(config_json_reader, a_key_given_twice_is_refused_with_both_places) {
 }
 
 TEST(config_json_reader, mistakes_are_named_where_they_stand) {
-  EXPECT_TRUE(begins(error_of(""), "f.json:1:1: nothing here"));
+  EXPECT_TRUE(begins(error_of(""), "f.json:1:1: the file is empty"));
   EXPECT_TRUE(begins(error_of("{\n \"a\": 1\n"), "f.json:1:1: this \"{\" is never closed"));
   EXPECT_TRUE(begins(error_of("[1, 2"), "f.json:1:1: this \"[\" is never closed"));
   EXPECT_TRUE(begins(error_of("{\"a\": CONFIG_CL_MIN}"),

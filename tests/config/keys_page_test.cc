@@ -32,11 +32,12 @@ TEST(config_keys_page, every_key_that_runs_has_a_line) {
 TEST(config_keys_page, a_row_says_default_values_condition_and_other_names) {
   const std::string page = keys_markdown(*KeyTable::built_in());
   for (const char* row :
-       {"| `steps_per_print`, also `training.log_every` | `10` | 1 to 1000000000 | a progress line "
-        "every so many optimizer steps |\n",
-        "| `comm.across` | `\"gloo\"` | gloo, mpi | what carries collectives between hosts (when "
+       {"| `steps_per_print`, also `training.log_every` | `10` | 1 to 1000000000 | optimizer steps "
+        "between two progress lines |\n",
+        "| `comm.across` | `\"gloo\"` | gloo, mpi | backend for collectives between hosts (when "
         "comm.backend is hybrid) |\n",
-        "| `checkpoint.folder` |  | a string | where; without it, the run's folder |\n"})
+        "| `checkpoint.folder` |  | a string | folder for checkpoints; by default the run's folder "
+        "|\n"})
     EXPECT_NE(page.find(row), std::string::npos) << row;
 }
 

@@ -190,8 +190,8 @@ TEST(config_own_section, a_name_that_is_taken_is_refused) {
   EXPECT_EQ(taken("optimizer.params"),
             "the key optimizer.params of a section of your own is the name of a section");
   EXPECT_EQ(taken("training.steps.least"),
-            "the key training.steps.least of a section of your own stands below training.steps, "
-            "which is a key");
+            "the key training.steps.least of a section of your own is below training.steps, which "
+            "is a key");
   for (const char* path : {"", ".a", "a.", "a..b", "_origins"})
     EXPECT_TRUE(taken(path).ends_with("give it a name such as game.players")) << path;
 }
@@ -205,15 +205,15 @@ TEST(config_own_section, a_row_that_contradicts_itself_is_refused) {
       "the default of the key game.x: must be at least 1, found 0");
   EXPECT_EQ(
       refused({.path = "game.x", .type = KeyType::boolean, .when = "game.sise=9", .help = "h"}),
-      "the key game.x of a section of your own applies when game.sise=9, and game.sise is no key "
-      "with a default");
+      "the key game.x of a section of your own applies when game.sise=9, and game.sise is not a "
+      "key with a default");
   EXPECT_EQ(
       refused(
           {.path = "game.x", .type = KeyType::boolean, .when = "game.board=whist", .help = "h"}),
       "the key game.x of a section of your own applies when game.board=whist, and game.board is "
       "never whist");
   EXPECT_EQ(refused({.path = "game.x", .type = KeyType::boolean, .alias_of = "game.sise"}),
-            "the key game.x of a section of your own stands for game.sise, which is no key");
+            "the key game.x of a section of your own is an alias of game.sise, which is not a key");
 }
 
 }  // namespace own_section_test

@@ -57,10 +57,9 @@ TEST(config_precision, other_spellings_are_read) {
 }
 
 TEST(config_precision, what_contradicts_is_refused_in_one_sentence) {
-  EXPECT_EQ(
-      error_of(R"({"fp16": {"enabled": true}, "bf16": {"enabled": true}})"),
-      "c.json:1:49: bf16.enabled is true, and so is fp16.enabled (c.json:1:22): enable one of "
-      "fp16, bf16, amp and torch_autocast");
+  EXPECT_EQ(error_of(R"({"fp16": {"enabled": true}, "bf16": {"enabled": true}})"),
+            "c.json:1:49: bf16.enabled is true, and so is fp16.enabled (c.json:1:22): enable only "
+            "one of fp16, bf16, amp and torch_autocast");
   struct Row {
     const char* text;
     const char* part;
@@ -69,16 +68,16 @@ TEST(config_precision, what_contradicts_is_refused_in_one_sentence) {
       {R"({"fp16": {"enabled": true}, "amp": {"enabled": true}})", "amp.enabled is true, and so"},
       {R"({"bf16": {"enabled": true}, "torch_autocast": {"enabled": true}})",
        "torch_autocast.enabled is true, and so is bf16.enabled"},
-      {R"({"fp16": {"emulate": true}})", "nothing stores float16"},
-      {R"({"fp16": {"emulate": true}, "bf16": {"enabled": true}})", "nothing stores float16"},
+      {R"({"fp16": {"emulate": true}})", "no parameters are float16"},
+      {R"({"fp16": {"emulate": true}, "bf16": {"enabled": true}})", "no parameters are float16"},
       {R"({"fp16": {"emulate": true}, "amp": {"enabled": true, "opt_level": "O1"}})",
-       "nothing stores float16"},
+       "no parameters are float16"},
       {R"({"fp16": {"emulate": true}, "amp": {"enabled": true, "opt_level": "O2", "dtype": "bf16"}})",
-       "nothing stores float16"},
+       "no parameters are float16"},
       {R"({"fp16": {"enabled": true, "initial_scale_power": 4, "min_loss_scale": 32}})",
-       "fp16.min_loss_scale is above the scale to begin with"},
+       "fp16.min_loss_scale is above the initial scale"},
       {R"({"fp16": {"enabled": true}, "communication_data_type": "bf16"})",
-       "communication_data_type is bf16 and gradients are fp16: give fp16 or fp32"},
+       "communication_data_type is bf16 and gradients are fp16: set it to fp16 or fp32"},
       {R"({"bf16": {"enabled": true}, "training": {"reproducible": true}})",
        "training.reproducible is true, and bf16.enabled"},
       {R"({"fp16": {"enabled": true}, "training": {"reproducible": true}})", "and fp16.enabled"},

@@ -65,7 +65,7 @@ TEST(config_report, works_out_the_batches) {
   EXPECT_EQ(check_of(three).batches->dp, 2);  // the ranks for which the numbers agree
   EXPECT_FALSE(check_of(three, 3).ok());
   auto odd = check_of(R"({"train_batch_size": 7})", 2);
-  EXPECT_TRUE(has(odd.first_error(), "does not divide by 2 ranks"));
+  EXPECT_TRUE(has(odd.first_error(), "is not divisible by 2 ranks"));
   EXPECT_FALSE(check_of("{}").ok());
   EXPECT_EQ(check_of(R"({"train_batch_size": "many"})").errors(), 1);  // not also a missing batch
 }

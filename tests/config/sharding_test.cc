@@ -54,10 +54,10 @@ TEST(config_sharding, what_cannot_be_names_every_number_and_its_place) {
             "parallelism.dp_replicate 3 (b.json:3:4) × dp_shard 2 (a.json:1:2) is not 12 ranks: "
             "change one, or leave one out");
   EXPECT_EQ(refusal({0, {2, "a.json:1:2"}, {}}, 2),
-            "parallelism.dp_shard is 2 (a.json:1:2), and zero_optimization.stage 0 shares nothing "
-            "out: set the stage to 1, 2 or 3, or leave it out");
+            "parallelism.dp_shard is 2 (a.json:1:2), and zero_optimization.stage 0 shards nothing: "
+            "set the stage to 1, 2 or 3, or leave it out");
   EXPECT_EQ(refusal({1, {}, {5, "--set"}}, 4),
-            "parallelism.dp_replicate 5 (--set) does not divide 4 ranks: take a divisor of 4, or "
+            "parallelism.dp_replicate 5 (--set) does not divide 4 ranks: use a divisor of 4, or "
             "leave it out");
 }
 

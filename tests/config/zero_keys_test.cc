@@ -87,7 +87,7 @@ TEST(config_zero_keys, share_weights_is_ours_and_for_stages_1_and_2) {
             "share_weights applies when zero_optimization.stage is 1 or 2"));
   EXPECT_TRUE(has(error_of(R"({"comm": {"backend": "gloo"},
                                "zero_optimization": {"stage": 1, "share_weights": true}})"),
-                  "has no memory that ranks share"));
+                  "has no shared memory"));
 }
 
 TEST(config_zero_keys, offload_to_the_host_moves_nothing_here) {
@@ -103,7 +103,7 @@ TEST(config_zero_keys, offload_to_the_host_moves_nothing_here) {
       const auto* key = find(inspection, path);
       ASSERT_NE(key, nullptr) << path << text;
       EXPECT_EQ(key->verdict, KeyReport::Verdict::without_effect);
-      EXPECT_TRUE(has(key->why, "in host memory already"));
+      EXPECT_TRUE(has(key->why, "already in host memory"));
     }
   }
   EXPECT_EQ(config(section(R"("stage": 3, "cpu_offload": false)"))
@@ -150,15 +150,15 @@ TEST(config_zero_keys, what_excludes_each_other_is_one_sentence_with_its_place) 
       "zero_optimization.offload_optimizer.nvme_path, a folder on a fast disk");
   const std::pair<const char*, const char*> rows[] = {
       {R"({"zero_optimization": {"stage": 1}, "optimizer": {"type": "Adafactor"}})",
-       "cannot be shared out"},
-      {R"({"zero_optimization": {"stage": 1}, "amp": {"enabled": true}})", "know no ZeRO"},
+       "cannot be sharded"},
+      {R"({"zero_optimization": {"stage": 1}, "amp": {"enabled": true}})", "do not support ZeRO"},
       {R"({"zero_optimization": {"stage": 3}, "fp16": {"enabled": true, "emulate": true}})",
        "keeps a float32 copy of every weight"},
       {R"({"zero_optimization": {"stage": 3, "mics_shard_size": 0}})", "or -1 for all"},
       {R"({"zero_optimization": {"stage": 3, "mics_shard_size": 2, "zero_hpz_partition_size": 4}})",
-       "says the same thing"},
+       "sets the same number"},
       {R"({"zero_optimization": {"stage": 3, "mics_shard_size": 2}, "parallelism": {"dp_shard": 4}})",
-       "says the same thing"},
+       "sets the same number"},
       {R"({"zero_optimization": {"stage": 3, "zero_quantized_weights": true}})", "is refused: "},
       {R"({"zero_optimization": {"stage": 2, "zenflow": {"topk_ratio": 0.1}}})", "is refused: "},
       {R"({"zero_optimization": {"stage": 2, "stag": 1}})", "\"zero_optimization.stage\""},
@@ -206,7 +206,7 @@ TEST(config_zero_keys, a_host_that_shares_out_is_dp_shard_by_any_name) {
     FAIL();
   } catch (const UsageError& e) {
     EXPECT_EQ(std::string(e.what()),
-              "parallelism.dp_shard 3 (c.json:1:55) does not divide 4 ranks: take a divisor of 4, "
+              "parallelism.dp_shard 3 (c.json:1:55) does not divide 4 ranks: use a divisor of 4, "
               "or leave it out");
   }
 }

@@ -56,7 +56,7 @@ TEST_F(faults_before_start, config_check_says_what_train_would_refuse) {
       {{"tiny.json", "--set", "zero_optimization.stage=2", "--set", "parallelism.dp_shard=3"},
        {"does not divide 2 ranks"}},
       {{"tiny.json", "--set", "train_batch_size=7"}, {"train_batch_size", "7"}},
-      {{"tiny.json", "--set", "data.type=corpus"}, {"does not feed", "mlp"}},
+      {{"tiny.json", "--set", "data.type=corpus"}, {"does not suit", "mlp"}},
       {{"tiny.json", "--set", "device=cuda"}, {"device = \"cuda\" is refused"}},
       {{"gpt.json"}, {"corpus.txt", "does not exist"}},
   };

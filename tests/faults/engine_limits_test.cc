@@ -227,10 +227,9 @@ TEST(faults_engine_limits, without_memfd_create_it_says_what_is_needed) {
     const auto outcomes = limited(
         3, [&](int) { deny({SYS_memfd_create}, error); }, everything);
     for (const std::string& o : outcomes) {
-      EXPECT_TRUE(
-          has(o, "cannot create memory that ranks share: memfd_create: " + errno_text(error) +
-                     ". A seccomp profile or sandbox denies it: allow memfd_create, run "
-                     "the ranks as threads of one process, or take the gloo backend"))
+      EXPECT_TRUE(has(o, "cannot create shared memory: memfd_create: " + errno_text(error) +
+                             ". A seccomp profile or sandbox denies it: allow memfd_create, run "
+                             "the ranks as threads of one process, or use the gloo backend"))
           << o;
       EXPECT_FALSE(has(o, "late")) << o;
     }
@@ -248,9 +247,9 @@ TEST(faults_engine_limits, a_rank_that_cannot_share_memory_is_named_by_the_other
         everything);
     for (int r = 0; r < 3; ++r) {
       const std::string& o = outcomes[size_t(r)];
-      EXPECT_TRUE(has(o, r == bad ? "ResourceError: cannot create memory that ranks share: "
+      EXPECT_TRUE(has(o, r == bad ? "ResourceError: cannot create shared memory: "
                                   : fmt::format("PeerLost: rank {} could not share memory with the "
-                                                "others: cannot create memory that ranks share: "
+                                                "others: cannot create shared memory: "
                                                 "memfd_create: Operation not permitted",
                                                 bad)) &&
                   !has(o, "late"))
@@ -328,8 +327,8 @@ TEST(faults_engine_limits, more_groups_than_files_are_refused_and_the_others_go_
                              continue;
                            }
                            const char* need =
-                               "this process may open 64 files and has them all. A group of n "
-                               "ranks takes 2n - 1 of each process: raise 'ulimit -n'";
+                               "this process has used all 64 files that it may open. A group of n "
+                               "ranks needs 2n - 1 in each process: raise 'ulimit -n'";
                            if (o.empty()) {  // it had met everybody: its first call says so
                              const std::string later = outcome_of([&] { made.barrier(); });
                              check<Error>(has(later, need) && has(later, "PeerLost: rank "),
@@ -365,8 +364,8 @@ TEST(faults_engine_limits, an_arena_larger_than_the_cgroup_is_refused_and_the_gr
                    [](Group g) {
                      const std::string o = outcome_of([&] { g.empty({256 << 20}, at::kByte); });
                      check<Error>(has(o,
-                                      "ResourceError: no memory for 268435456 bytes that ranks "
-                                      "share: ") &&
+                                      "ResourceError: no memory for 268435456 bytes of "
+                                      "shared memory: ") &&
                                       has(o, " is 67108864; ") && has(o, "raise the limit"),
                                   "{}", o);
                      everything(g);

@@ -128,8 +128,7 @@ inline std::string expect_a_late_rank_is_reported(Group world, const CapturedLog
     const auto begin = line.find(from) + std::string(from).size();
     return line.substr(begin, line.find(to, begin) - begin);
   };
-  const std::string late =
-      fmt::format("rank {} is in no call that makes it wait", world.size() - 1);
+  const std::string late = fmt::format("rank {} is not waiting in a call", world.size() - 1);
   for (const std::string& line : told) {
     all += line + "\n";
     const std::string call = between(line, " s in ", " of group");

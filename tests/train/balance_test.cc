@@ -165,7 +165,7 @@ TEST(train_balance, on_other_ranks_a_checkpoint_goes_on_with_equal_shares) {
     trireme::Run run = build_run(config, g);
     load_run(run, folder.path());
     EXPECT_EQ(run.find<Balance>()->shares(7), (Shares{4, 4, 4}));
-    EXPECT_TRUE(has(run.find<Balance>()->news(), "4/4/4 samples each again"));
+    EXPECT_TRUE(has(run.find<Balance>()->news(), "starting again with 4/4/4 samples each"));
   });
 }
 
@@ -180,7 +180,7 @@ TEST(train_balance, metrics_and_notes_tell_the_shares) {
     train(config, g, options);
   });
   ASSERT_FALSE(said.empty());
-  EXPECT_TRUE(has(said[0], "shares follow throughput, 8/8 to begin with")) << said[0];
+  EXPECT_TRUE(has(said[0], "shares follow throughput, initially 8/8")) << said[0];
   std::istringstream lines(read_file(folder / "metrics.jsonl"));
   int steps = 0;
   for (std::string line; std::getline(lines, line);) {

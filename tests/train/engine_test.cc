@@ -424,13 +424,13 @@ TEST(train_engine, what_it_cannot_do_is_said) {
     Engine engine = initialize(net, ds_config(), g);
     engine.step();
   });
-  EXPECT_NE(late[0].find("no backward came before it"), std::string::npos) << late[0];
+  EXPECT_NE(late[0].find("backward was not called before it"), std::string::npos) << late[0];
   const auto constant = what_ranks_throw(1, [](Group g) {
     Small net = wide(1, at::kFloat);
     Engine engine = initialize(net, ds_config(), g);
     engine.backward(torch::ones({}));
   });
-  EXPECT_NE(constant[0].find("no scalar that depends on the module"), std::string::npos)
+  EXPECT_NE(constant[0].find("not a scalar that depends on the module"), std::string::npos)
       << constant[0];
 }
 

@@ -308,7 +308,7 @@ TEST(train_program, a_torchscript_module_trains_at_every_stage) {
     EXPECT_LT(relative_distance(two.weights, one.weights), 1e-5) << stage;
   }
   EXPECT_TRUE(has(refusal<ScriptProgram>({"training.activation_memory_mb=10"}),
-                  "--set: training.activation_memory_mb is about the built-in models"));
+                  "--set: training.activation_memory_mb applies to the built-in models"));
   script_file = folder / "none.pt";
   EXPECT_TRUE(has(refusal<ScriptProgram>({}), "none.pt is not a TorchScript module"));
 }
@@ -378,8 +378,8 @@ TEST(train_program, what_is_wrong_is_said_in_a_sentence) {
   };
   EXPECT_TRUE(has(key({"gan.noise=0"}), "gan.noise")) << key({"gan.noise=0"});
   EXPECT_TRUE(has(key({"gan.nose=3"}), "gan.noise")) << key({"gan.nose=3"});
-  EXPECT_TRUE(
-      has(refusal<DigitsProgram>({"model.width=12"}), "model.width is about the built-in models"));
+  EXPECT_TRUE(has(refusal<DigitsProgram>({"model.width=12"}),
+                  "model.width applies to the built-in models"));
   EXPECT_TRUE(
       has(refusal<BanditProgram>({"training.epochs=2"}), "training.epochs needs training data"));
   EXPECT_TRUE(has(refusal<BanditProgram>({"training.reproducible=true"}), "training.reproducible"));
@@ -404,7 +404,7 @@ TEST(train_program, what_is_wrong_is_said_in_a_sentence) {
               piece("a.b", [] { return SmallNet(10, 10); })};
     }
   };
-  EXPECT_TRUE(has(refusal<Inside>({}), "'a.b' lies inside of piece 'a'"));
+  EXPECT_TRUE(has(refusal<Inside>({}), "'a.b' is inside piece 'a'"));
   struct Shared final : DigitsProgram {
     SmallNet net{784, 10};
     Pieces make(const Config&) override {
@@ -428,7 +428,7 @@ TEST(train_program, what_is_wrong_is_said_in_a_sentence) {
       return {{"loss", net.run("body", b.input)}};
     }
   };
-  EXPECT_TRUE(has(refusal<Vector>({}), "the term 'loss' is no scalar"));
+  EXPECT_TRUE(has(refusal<Vector>({}), "the term 'loss' is not a scalar"));
   struct Outside final : DigitsProgram {
     void step(Trainer& t) override { t.net().run("body", t.next_batch()[0].input); }
   };
@@ -444,7 +444,7 @@ TEST(train_program, what_is_wrong_is_said_in_a_sentence) {
   struct Unweighed final : DigitsProgram {
     TermWeights weights(const MicroBatch&) override { return {{"lost", 1}}; }
   };
-  EXPECT_TRUE(has(refusal<Unweighed>({}), "names no weight for the term 'loss'"));
+  EXPECT_TRUE(has(refusal<Unweighed>({}), "gives no weight for the term 'loss'"));
 }
 
 }  // namespace program_test

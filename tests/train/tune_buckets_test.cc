@@ -46,8 +46,8 @@ TEST(train_tune_buckets, a_file_of_version_1_is_read_and_written_as_it_was) {
 TEST(train_tune_buckets, what_is_no_such_file_is_named) {
   const std::string text = read_file(kFixture);
   EXPECT_TRUE(has(fault("{"), "Corrupt: t.json"));
-  EXPECT_TRUE(has(fault("[]"), "no file of tuned buckets"));
-  EXPECT_TRUE(has(fault(with(text, "trireme.buckets", "other")), "its magic is another"));
+  EXPECT_TRUE(has(fault("[]"), "not a file of tuned buckets"));
+  EXPECT_TRUE(has(fault(with(text, "trireme.buckets", "other")), "its magic is wrong"));
   EXPECT_TRUE(has(fault(with(text, "\"version\": 1", "\"version\": 7")), "version 7"));
   EXPECT_TRUE(has(fault(with(text, "registration", "backwards")), "order is 'backwards'"));
   EXPECT_TRUE(has(fault(with(text, "1048576", "-1")), "bucket_bytes"));

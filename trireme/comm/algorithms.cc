@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* kWhat = "all_reduce_with";
 
-/// What a reduction means is the same for every algorithm and backend (see Group).
+/// Reductions have the same meaning for every algorithm and backend (see Group).
 void check_op(Reduction r, const at::Tensor& t) {
   const at::ScalarType dtype = t.scalar_type();
   const bool real = at::isFloatingType(dtype), complex = at::isComplexType(dtype);
@@ -52,7 +52,7 @@ PlanTraffic all_reduce_with(Group& group, at::Tensor tensor, Reduction op, Algor
   detail::check_tensor(*group.get(), Collective::send, tensor, kWhat);
   check_op(op, tensor);
   at::NoGradGuard no_grad;
-  // A half is scaled as a half, as Group does.
+  // A half tensor is scaled in half precision, as Group does.
   if (op.factor != 1) tensor.detach().mul_(op.factor);
   const at::Tensor dense = tensor.detach().contiguous();
   detail::PlannedAllReduce call(*group.get(), dense, op.op, algorithm, options, site);

@@ -15,19 +15,20 @@
 
 namespace trireme::detail {
 
-/// Who a group is: its name in the job, and the world rank of each of its ranks.
+/// The identity of a group: its name in the job, and the world rank of each of its ranks.
 struct GroupIdentity {
   std::string name = "world";
   std::vector<int> world_ranks;  // empty: the ranks themselves
-  uint64_t children = 0;         // made so far: equal on every rank, since making one is collective
+  uint64_t children = 0;  // made so far; the same on every rank, since making one is collective
 };
 
-/// What peers of a rank that gives up throw: PeerLost with its text, or the same as it does.
+/// What the peers of a rank that gives up throw: PeerLost with its text, or the same error as that
+/// rank.
 enum class AbortKind : uint8_t { other, mismatch, timeout };
 
-/// What a backend implements; Group checks arguments, makes tensors contiguous and flattens lists
-/// before it calls. Tensors arrive dense and contiguous and are kept alive by the backend until
-/// their call is complete.
+/// The interface of a backend. Group checks arguments, makes tensors contiguous and flattens lists
+/// before it calls. Tensors are dense and contiguous, and the backend keeps them alive until their
+/// call is complete.
 class TRIREME_API Backend {
  public:
   Backend(int rank, int size, Duration timeout) : rank_(rank), size_(size), timeout_(timeout) {}
@@ -37,53 +38,55 @@ class TRIREME_API Backend {
   int size() const { return size_; }
   Duration timeout() const { return timeout_; }
   GroupIdentity identity;
-  /// UsageError in a child that was forked after the group was made.
+  /// Throws UsageError in a child process forked after the group was made.
   void check_process() const { made_in_.check("this group"); }
   bool is_of_this_process() const { return made_in_.is_here(); }
 
   virtual const std::string& name() const = 0;
   virtual bool supports(Collective op, at::ScalarType dtype, at::DeviceType device) const = 0;
-  /// Of the ops that reduce.
+  /// For the ops that reduce.
   virtual bool supports(ReduceOp op, at::ScalarType dtype) const = 0;
   virtual at::Tensor empty(at::IntArrayRef sizes, at::TensorOptions options) = 0;
-  /// One memory for all ranks, of `owner`'s. All call it.
+  /// Memory of `owner` that all ranks share. Every rank must call it.
   virtual at::Tensor shared(at::IntArrayRef sizes, at::TensorOptions options, int owner);
 
-  /// Issues the call and never waits for another rank. Wrappers pass the same Call on or one of
-  /// their own. UsageError: nothing was sent, and the group is as it was.
+  /// Issues the call without waiting for other ranks. Wrappers pass on the same Call or one of
+  /// their own. If it throws UsageError, nothing was sent and the group is unchanged.
   virtual Token post(const Call& call) = 0;
 
   virtual void wait(Token token, Duration timeout) = 0;
   virtual bool completed(Token token) = 0;
-  /// Who sent what a complete recv got.
+  /// The rank that sent the message of a complete recv.
   virtual int source(Token token) = 0;
   virtual int64_t shared_bytes() const = 0;
   virtual void progress() = 0;
   virtual void abort(const std::string& why, AbortKind kind = AbortKind::other) = 0;
-  /// `look` runs on the thread that waits, some times a second, once a call has made it wait for a
-  /// second; what it throws ends that wait. Empty: none. False: this backend runs none.
+  /// Once a call has waited for a second, `look` runs a few times a second on the waiting thread;
+  /// if it throws, the wait ends with that error. An empty function removes it. Returns false if
+  /// this backend does not support it.
   virtual bool on_stall(std::function<void()> /*look*/) { return false; }
-  /// Calls of ranks that differ may meet, and end in an error that does not say so.
+  /// Whether different calls of two ranks may be matched with each other, and fail with an error
+  /// that does not say so.
   virtual bool mixes_up_calls() const { return false; }
-  /// Where the ranks of a group that does not keep the job's store can say what they wait in then.
-  /// All of them call it; null: nowhere.
+  /// For a group that does not keep the job's store: makes a board on which its ranks can report
+  /// what they wait for. Every rank must call it; null if there is none.
   virtual std::unique_ptr<WaitBoard> make_board() { return nullptr; }
   /// Runs `done` on this thread once the call is complete, before wait() returns.
   virtual void when_complete(Token token, std::function<void()> done) = 0;
 
-  /// A group of some of these ranks: members[i] is its rank i, and this rank is among them. All
-  /// members call it, and nobody else; `name` is unique in the job.
+  /// Makes a group of some of these ranks: members[i] becomes rank i, and this rank must be among
+  /// them. Exactly the members call it; `name` is unique in the job.
   virtual std::shared_ptr<Backend> subgroup(const std::vector<int>& members,
                                             const std::string& name) = 0;
 
-  /// Moves the progress_group's others while this backend waits, and is moved by them where it has
-  /// need of that. Groups made of this one are told by whoever makes them.
+  /// Joins a ProgressGroup: this backend makes progress for the others while it waits, and they for
+  /// it if it needs that. The caller handles groups made of this one.
   virtual void join(std::shared_ptr<ProgressGroup> progress_group) {
     progress_group_ = std::move(progress_group);
   }
-  /// Null: nobody else needs to be moved.
+  /// Null if no other backend needs progress from this one.
   const std::shared_ptr<ProgressGroup>& progress_group() const { return progress_group_; }
-  /// completed(), for callers that wait by polling: the others make progress meanwhile.
+  /// As completed(), for callers that poll: the other backends make progress meanwhile.
   bool completed_with_progress(Token token) {
     return completed(token) ||
            (progress_group_ && progress_group_->progress_others() && completed(token));
@@ -96,7 +99,7 @@ class TRIREME_API Backend {
   const Duration timeout_;
 };
 
-/// subgroup(), with its name, its ranks in the world and its progress_group.
+/// Calls subgroup() and sets the result's name, world ranks and progress_group.
 TRIREME_API std::shared_ptr<Backend> make_subgroup(Backend& backend,
                                                    const std::vector<int>& members,
                                                    const std::string& name);

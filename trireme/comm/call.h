@@ -11,21 +11,21 @@
 
 namespace trireme::detail {
 
-/// One call of a Group, as backends are given it. A temporary of the caller: whoever keeps more
-/// than what it points to for the time of post() copies it.
+/// One call of a Group, as passed to backends. It is a temporary of the caller: copy anything that
+/// is needed after post() returns.
 ///   all_reduce, broadcast, reduce, send, recv: one tensor, which is input and output.
-///   all_gather: output has size() times the elements of input. reduce_scatter: the other way.
+///   all_gather: output has size() times the elements of input; reduce_scatter: the reverse.
 ///   gather: output, on the root, has size() × the elements of input, and is undefined elsewhere.
 ///   scatter: input, on the root, has size() × the elements of output, and is undefined elsewhere.
 ///   all_to_all: counts in elements, one for each rank; they need not be equal.
 ///   barrier: no tensor.
 struct Call {
   Collective op = Collective::none;
-  /// What the program called, where that is carried out as `op`: the name of it in errors, in the
-  /// recorder, and in what ranks compare. none: `op` itself.
+  /// The call that the program made, if it is carried out as `op`. Errors, the recorder and
+  /// comparisons between ranks use this name. none: the same as `op`.
   Collective called = Collective::none;
   ReduceOp reduction = ReduceOp::sum;  // premul_sum arrives as sum
-  int root = 0;                        // of a message the peer; of a recv kAnySource, too
+  int root = 0;                        // for a message the peer; for a recv also kAnySource
   int tag = 0;
   const at::Tensor* input = nullptr;
   const at::Tensor* output = nullptr;
@@ -35,7 +35,7 @@ struct Call {
 
   const CollectiveFacts& facts() const { return facts_of(op); }
   Collective named() const { return called == Collective::none ? op : called; }
-  /// The tensor whose elements the call counts and whose device it runs on; null: it has none.
+  /// The tensor whose elements the call counts and whose device it runs on; null if it has none.
   const at::Tensor* counted() const { return facts().counts_output ? output : input; }
 };
 

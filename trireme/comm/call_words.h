@@ -7,8 +7,8 @@
 
 namespace trireme::detail {
 
-/// What a call says to the recorder and to the other ranks. bool is uint8, and so is a dtype that
-/// the recorder does not know.
+/// Describes a call for the recorder and for other ranks. bool, and any dtype that the recorder
+/// does not know, is reported as uint8.
 inline flight::CallWords words_of(const Call& call) {
   flight::CallWords words{
       .op = call.named(), .red = call.reduction, .root = call.root, .tag = call.tag};

@@ -9,8 +9,8 @@
 #include "trireme/comm/group.h"
 #include "trireme/comm/local/types.h"
 
-// LibTorch's dtypes in the words of our own reduction, of the flight recorder and of MPI's modules,
-// and which reductions each has.
+// Maps LibTorch's dtypes to those of our reductions, the flight recorder and MPI's modules, and
+// says which reductions each supports.
 namespace trireme::detail {
 
 constexpr std::optional<local::DType> word_for(at::ScalarType type) {
@@ -33,7 +33,7 @@ constexpr std::optional<local::DType> word_for(at::ScalarType type) {
     case at::kChar:
       return DType::i8;
     case at::kByte:
-    case at::kBool:  // 0 and 1: product, min and max are as they should be
+    case at::kBool:  // for 0 and 1, product, min and max are right
       return DType::u8;
     case at::kComplexFloat:
       return DType::c64;
@@ -44,8 +44,8 @@ constexpr std::optional<local::DType> word_for(at::ScalarType type) {
   }
 }
 
-/// The same by a table: a switch costs a jump that every call would have to guess. nullopt: no
-/// backend of ours carries it.
+/// The same by a table, which avoids a switch that every call would mispredict. nullopt: no backend
+/// of ours carries it.
 inline std::optional<local::DType> dtype_of(at::ScalarType type) {
   constexpr auto n = static_cast<size_t>(at::ScalarType::NumOptions);
   static constexpr auto words = [] {

@@ -15,8 +15,8 @@ using torch::autograd::Function;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-/// What backward needs of the call; saved_data holds only what IValue knows, so it is an argument
-/// of apply() that the node keeps.
+/// What backward needs of the call; saved_data holds only types that IValue supports, so the node
+/// keeps this argument of apply().
 struct Call {
   Group group;
   Reduction op;
@@ -55,7 +55,7 @@ struct AllReduce : Function<AllReduce> {
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     Call& call = kept(ctx);
     at::Tensor grad = fresh_copy(grads[0]);
-    // Each rank's own factor multiplies what comes back to it.
+    // Each rank's own factor multiplies its gradient.
     call.group.all_reduce(grad, call.op.op, call.site).wait();
     if (call.op.factor != 1) grad.mul_(call.op.factor);
     return {grad, Variable()};

@@ -21,10 +21,11 @@ using detail::Dense;
 
 namespace detail {
 
-// The words of errors are put together where there is an error: a small call takes 0.1 us.
+// Error texts are built only when there is an error: a small call takes 0.1 us.
 void refuse_tensor(const Backend& b, const at::Tensor& t, const char* what) {
   check<UsageError>(t.defined(), "{}: undefined tensor", what);
-  check<UsageError>(t.layout() == at::kStrided, "{}: a sparse tensor; make it dense first", what);
+  check<UsageError>(t.layout() == at::kStrided, "{}: the tensor is sparse; make it dense first",
+                    what);
   fail<UsageError>("{}: the {} backend does not take {} on {}", what, b.name(),
                    c10::toString(t.scalar_type()), c10::DeviceTypeName(t.device().type(), true));
 }
@@ -34,7 +35,7 @@ void refuse_reduction(const Backend& b, Reduction r, const at::Tensor& t, const 
       b.supports(r.op, t.scalar_type()), "{}: the {} backend has no {} of {}{}", what, b.name(),
       name_of(r.op), c10::toString(t.scalar_type()),
       r.op == ReduceOp::avg          ? ": it would round; use sum and divide, or a floating type"
-      : t.scalar_type() == at::kBool ? "; bor and band say whether any or all are true"
+      : t.scalar_type() == at::kBool ? "; use bor or band to test whether any or all are true"
                                      : "");
   fail<UsageError>("{}: premul_sum of {} would round; use a floating type", what,
                    c10::toString(t.scalar_type()));
@@ -97,15 +98,14 @@ bool Work::is_completed() {
 }
 int Work::source() {
   if (token_.kind == 0 && token_.peer >= 0) return token_.peer;
-  check<UsageError>(backend_ != nullptr, "source() of something that is no recv");
+  check<UsageError>(backend_ != nullptr, "source() was called on a call that is not a recv");
   return backend_->source(token_);
 }
 
 namespace {
 
-/// In a forked child its parent's backend stays as it lies: ending it would say to the peers,
-/// through connections that are the parent's, that the rank left, and wait for threads that the
-/// child has not got.
+/// In a forked child the parent's backend is not destroyed: that would notify peers, through the
+/// parent's connections, that the rank left, and wait for threads that the child does not have.
 class OfThisProcess {
  public:
   explicit OfThisProcess(std::shared_ptr<detail::Backend> backend) : backend_(std::move(backend)) {}
@@ -162,8 +162,8 @@ at::Tensor Group::shared(at::IntArrayRef sizes, at::TensorOptions options, int o
 }
 at::Tensor detail::Backend::shared(at::IntArrayRef, at::TensorOptions, int) {
   fail<UsageError>(
-      "the {} backend has no memory that all ranks share: that is for ranks of one host, on the "
-      "local backend",
+      "the {} backend has no memory shared by all ranks: only the local backend has it, for ranks "
+      "of one host",
       name());
 }
 int64_t Group::shared_bytes() const { return checked().shared_bytes(); }
@@ -213,7 +213,7 @@ Work Group::reduce(const at::Tensor& t, int root, Reduction op, CallSite site) {
   check_tensor(b, Collective::reduce, t, "reduce");
   check_reduction(b, op, t, "reduce");
   check_root(b, root, "reduce");
-  // The others' tensors stay as they are: they give a scaled copy.
+  // The tensors of other ranks must not change, so they send a scaled copy.
   at::Tensor scaled = t;
   if (op.factor != 1) {
     at::NoGradGuard no_grad;
@@ -288,15 +288,15 @@ Work Group::all_to_all_single(const at::Tensor& output, const at::Tensor& input,
   check<UsageError>(output.scalar_type() == input.scalar_type(),
                     "all_to_all_single: output is {}, input is {}",
                     c10::toString(output.scalar_type()), c10::toString(input.scalar_type()));
-  // Rows → elements.
+  // Converts rows to elements.
   auto counts = [&](const at::Tensor& t, const std::vector<int64_t>& splits, const char* which) {
     const int64_t rows = t.dim() ? t.size(0) : 1, row = rows ? t.numel() / rows : 0;
     std::vector<int64_t> out;
     if (splits.empty()) {
-      check<UsageError>(rows % size() == 0,
-                        "all_to_all_single: the {} rows of {} do not divide by {} ranks; give "
-                        "{}_splits",
-                        rows, which, size(), which);
+      check<UsageError>(
+          rows % size() == 0,
+          "all_to_all_single: the {} rows of {} are not divisible by {} ranks; give {}_splits",
+          rows, which, size(), which);
       return std::vector<int64_t>(static_cast<size_t>(size()), rows / size() * row);
     }
     check<UsageError>(static_cast<int>(splits.size()) == size(),

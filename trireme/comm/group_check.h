@@ -7,7 +7,7 @@
 #include "trireme/base/check.h"
 #include "trireme/comm/backend.h"
 
-// What Group does with tensors before a backend sees them.
+// How Group checks and prepares tensors for backends.
 namespace trireme::detail {
 
 [[noreturn]] void refuse_tensor(const Backend& b, const at::Tensor& t, const char* what);
@@ -15,7 +15,7 @@ namespace trireme::detail {
                                    const char* what);
 [[noreturn]] void refuse_root(const Backend& b, int root, const char* what);
 
-/// UsageError unless the backend takes this tensor for `op`.
+/// Throws UsageError unless the backend accepts this tensor for `op`.
 inline void check_tensor(const Backend& b, Collective op, const at::Tensor& t, const char* what) {
   if (!t.defined() || t.layout() != at::kStrided ||
       !b.supports(op, t.scalar_type(), t.device().type())) [[unlikely]]
@@ -33,7 +33,7 @@ inline void check_root(const Backend& b, int root, const char* what) {
 void check_list(const Backend& b, const std::vector<at::Tensor>& list, const char* what,
                 const char* name);
 
-/// `t` itself, which outlives this, where it is contiguous, else a copy.
+/// Holds `t` itself if it is contiguous, else a copy. `t` must outlive it.
 class Dense {
   const at::Tensor copy_;
 
@@ -48,10 +48,10 @@ class Dense {
   Dense(const Dense&) = delete;
 };
 
-/// A few zeros of int64 where the backend can reach them: CPU, else CUDA.
+/// A few int64 zeros where the backend can reach them: on the CPU, else on CUDA.
 at::Tensor small_tensor(const Backend& b, int64_t count);
 
-/// When the call is complete, `from` goes back to where it was copied from.
+/// When the call is complete, copies `from` back to where it was copied from.
 inline void copy_back(Backend& b, Token token, const at::Tensor& to, const at::Tensor& from) {
   b.when_complete(token, [to = to, from = from] {
     at::NoGradGuard no_grad;
@@ -59,9 +59,9 @@ inline void copy_back(Backend& b, Token token, const at::Tensor& to, const at::T
   });
 }
 
-/// The tensors one after the other, each flattened.
+/// Returns the flattened tensors, concatenated.
 at::Tensor flatten(const std::vector<at::Tensor>& tensors, int64_t extra = 0);
-/// The other way; tensor i has the shape of to[i].
+/// The reverse of flatten(); tensor i has the shape of to[i].
 void unflatten(const at::Tensor& flat, const std::vector<at::Tensor>& to);
 
 }  // namespace trireme::detail

@@ -6,8 +6,8 @@
 
 #include "trireme/comm/group_check.h"
 
-// Collectives of lists of tensors: packed into one buffer and one call where the parts are equal,
-// else one call a part.
+// Collectives of lists of tensors: packed into one buffer and one call if the parts are equal, else
+// one call per part.
 namespace trireme {
 
 using detail::check_list;
@@ -59,7 +59,7 @@ bool equal_shapes(const std::vector<at::Tensor>& list) {
 void check_part(const at::Tensor& part, const at::Tensor& own, const char* what, const char* name,
                 size_t index) {
   check<UsageError>(part.scalar_type() == own.scalar_type() && part.sizes() == own.sizes(),
-                    "{}: {} {} is not of the shape and dtype of this rank's other tensor", what,
+                    "{}: {} {} does not have the shape and dtype of this rank's other tensor", what,
                     name, index);
 }
 
@@ -68,7 +68,7 @@ void check_one_dtype(const std::vector<at::Tensor>& list, const char* what) {
   for (size_t i = 0; i < list.size(); ++i)
     check<UsageError>(list[i].defined() && list[i].scalar_type() == list[0].scalar_type() &&
                           list[i].device() == list[0].device(),
-                      "{}: tensor {} is not of the dtype and device of the first", what, i);
+                      "{}: tensor {} does not have the dtype and device of the first", what, i);
 }
 
 // Several calls as one Work: complete with the last of them.

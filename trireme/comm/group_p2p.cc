@@ -4,7 +4,7 @@
 
 #include "trireme/comm/group_check.h"
 
-// Pairs of ranks, and what is built from pairs.
+// Point-to-point calls, and what is built on them.
 namespace trireme {
 
 using detail::check_tensor;
@@ -13,7 +13,7 @@ using detail::Dense;
 
 namespace {
 
-constexpr int kMonitoredTag = -2;  // tags of users are not negative
+constexpr int kMonitoredTag = -2;  // users' tags are not negative
 
 detail::Token post_send(detail::Backend& b, const at::Tensor& t, int to, int tag, CallSite site) {
   return b.post(
@@ -26,7 +26,7 @@ detail::Token post_recv(detail::Backend& b, const at::Tensor& t, int from, int t
 
 void check_tag(int tag, const char* what) {
   if (tag < 0) [[unlikely]]
-    fail<UsageError>("{}: tag {}; tags are not negative", what, tag);
+    fail<UsageError>("{}: tag {}; tags must not be negative", what, tag);
 }
 
 void check_peer(const detail::Backend& b, int peer, bool any, const char* what) {
@@ -54,7 +54,7 @@ Work Group::recv(const at::Tensor& t, int from, int tag, CallSite site) {
   Dense dense(t);
   auto token = post_recv(b, dense.tensor, from, tag, site);
   if (dense.copied) copy_back(b, token, t, dense.tensor);
-  if (token.kind == 0 && token.peer >= 0) return Work(nullptr, token);  // source() asks
+  if (token.kind == 0 && token.peer >= 0) return Work(nullptr, token);  // for source()
   return Work(backend_, token);
 }
 
@@ -65,7 +65,7 @@ Work Group::irecv(const at::Tensor& t, int from, int tag, CallSite site) {
   return recv(t, from, tag, site);
 }
 
-// Receives first: what arrives meanwhile finds its place. No call waits, so no order can deadlock.
+// Receives first, so that arriving data finds its place. No call waits, so no order can deadlock.
 std::vector<Work> Group::batch_isend_irecv(const std::vector<P2POp>& ops, CallSite site) {
   for (const P2POp& op : ops) {
     const char* what = "batch_isend_irecv";
@@ -90,7 +90,8 @@ void Group::monitored_barrier(Duration timeout, bool wait_all_ranks, CallSite si
   at::Tensor byte = detail::small_tensor(b, 1);
   if (b.rank() != 0) {
     b.wait(post_send(b, byte, 0, kMonitoredTag, site), timeout);
-    // Rank 0 says when all are there. It may need all of the time to know who is not.
+    // Rank 0 reports when all have arrived. It may need all of the time to find out which ranks
+    // have not.
     b.wait(post_recv(b, byte, 0, kMonitoredTag, site), timeout + std::chrono::seconds(2));
     return;
   }

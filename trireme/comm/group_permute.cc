@@ -4,14 +4,14 @@
 
 #include "trireme/comm/group_check.h"
 
-// Each rank gives one tensor and gets one. It is carried out as an all_to_all in which all parts
-// but one of each rank are empty, so every backend has it, and whoever compares what ranks send
-// with what others expect finds permutations that differ.
+// Each rank sends one tensor and receives one. It is carried out as an all_to_all in which all
+// parts but one of each rank are empty, so every backend supports it, and the comparison of what
+// ranks send and expect detects permutations that differ.
 namespace trireme {
 
 namespace {
 
-/// Whose input comes to this rank.
+/// Returns the rank whose input comes to this rank.
 int source_in(const std::vector<int>& to, const detail::Backend& b) {
   check<UsageError>(static_cast<int>(to.size()) == b.size(), "permute: {} targets for {} ranks",
                     to.size(), b.size());

@@ -8,7 +8,7 @@
 #include "trireme/comm/group_check.h"
 #include "trireme/comm/reachable.h"
 
-// Groups of some ranks of a group. Who is in which is agreed on through the group itself.
+// Groups of some ranks of a group. The ranks agree on the members through the group itself.
 namespace trireme {
 
 namespace detail {
@@ -80,7 +80,7 @@ Group Group::new_group(const std::vector<int>& ranks, CallSite site) {
                       b.size());
   check<UsageError>(std::set<int>(ranks.begin(), ranks.end()).size() == ranks.size(),
                     "new_group: a rank is named twice");
-  // Everybody must mean the same group.
+  // All ranks must name the same group.
   int64_t hash = 0;
   for (int r : ranks) hash = hash * 1000003 + r + 1;
   const auto all = detail::gather_rows(b, {hash, static_cast<int64_t>(ranks.size())}, site);

@@ -33,7 +33,7 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
         group_(name),
         engine_(std::move(host), root_->timeout(), &root_->engine_, root_ranks, name) {}
 
-  // Before held_ lets go of tensors that peers may still read.
+  // Before held_ releases tensors that peers may still read.
   ~LocalBackend() override { engine_.leave(); }
 
   const std::string& name() const override {
@@ -48,8 +48,9 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
 
   at::Tensor empty(at::IntArrayRef sizes, at::TensorOptions options) override {
     check<UsageError>(options.device().is_cpu(),
-                      "the local backend has memory of the CPU, not of {}", options.device().str());
-    // After a failure peers may still write to what was handed out: nothing of it is used again.
+                      "the local backend provides CPU memory, not {} memory",
+                      options.device().str());
+    // After a failure peers may still write to memory that was handed out, so none of it is reused.
     engine_.check_usable();
     int64_t numel = 1;
     for (auto s : sizes) numel *= s;
@@ -71,7 +72,8 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
 
   at::Tensor shared(at::IntArrayRef sizes, at::TensorOptions options, int owner) override {
     check<UsageError>(options.device().is_cpu(),
-                      "the local backend has memory of the CPU, not of {}", options.device().str());
+                      "the local backend provides CPU memory, not {} memory",
+                      options.device().str());
     int64_t numel = 1;
     for (auto s : sizes) numel *= s;
     const auto bytes = static_cast<size_t>(numel) * options.dtype().itemsize();
@@ -105,7 +107,7 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
     if (has_in) c.in = call.input->data_ptr();
     if (has_out) c.out = in_place ? const_cast<void*>(c.in) : call.output->data_ptr();
     const local::Ticket t = engine_.post(c);
-    // Done while posting (the other ranks were here before): nothing to hold, nothing to wait for.
+    // Completed while posting (the other ranks were here before): nothing to hold or wait for.
     if (engine_.is_complete(t)) {
       if (!held_.empty()) reap();
       return c.op == Collective::recv ? Token{0, engine_.source(t), 0} : Token{};
@@ -128,7 +130,7 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
   }
   void wait(Token token, Duration timeout) override {
     const local::Ticket t = ticket(token);
-    // The clock is read only where the peers are late.
+    // The clock is read only if the peers are late.
     if (!engine_.poll(t)) engine_.wait(t, Deadline::after(timeout));
     reap();
   }
@@ -187,7 +189,7 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
     return {static_cast<local::Ticket::Kind>(t.kind), t.peer, t.number};
   }
 
-  // Lets go of what complete calls held. Collectives and streams complete independently of each
+  // Releases what complete calls held. Collectives and streams complete independently of each
   // other.
   void reap() {
     for (size_t i = 0; i < held_.size();) {
@@ -203,13 +205,13 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
 
   std::shared_ptr<void> keep_;
   MakeLocalHost make_host_;
-  // What the owner of shared memory tells: where it is.
+  // The place of shared memory, as its owner reports it.
   struct Where {
     int64_t window = 0, address = 0;
   };
   Where tell(Where where, int owner) {
     at::Tensor wire =
-        at::from_blob(&where, {2}, at::TensorOptions(at::kLong)).clone();  // what calls may keep
+        at::from_blob(&where, {2}, at::TensorOptions(at::kLong)).clone();  // which calls may keep
     wait(post({.op = Collective::broadcast,
                .root = owner,
                .input = &wire,
@@ -220,7 +222,7 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
     return {p[0], p[1]};
   }
 
-  // Each rank takes a handle of its own, so that the last one frees it.
+  // Each rank takes its own handle, so that the last one frees the memory.
   std::shared_ptr<void> of_threads(size_t bytes, int owner) {
     using Handles = std::vector<std::shared_ptr<void>>;
     std::unique_ptr<Handles> handles;
@@ -240,7 +242,7 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
     return mine;
   }
 
-  // The owner's block stays in its arena: others may have it after the owner has let go.
+  // The owner's block stays in its arena: others may use it after the owner has released it.
   std::shared_ptr<void> of_processes(size_t bytes, int owner) {
     local::Host& host = engine_.host();
     local::Slot slot{};
@@ -251,7 +253,7 @@ class LocalBackend final : public Backend, public std::enable_shared_from_this<L
       own = host.allocate(bytes);
       const Deadline deadline = Deadline::after(timeout());
       while (host.describe(own, bytes, slot), slot.flags != local::kAddressable)
-        check<Timeout>(!deadline.expired(), "rank {} could not show its memory to the others",
+        check<Timeout>(!deadline.expired(), "rank {} could not share its memory with the others",
                        rank());
       where = {slot.window, static_cast<int64_t>(slot.address)};
     }
@@ -301,7 +303,7 @@ std::shared_ptr<Backend> local_backend(const BackendSpec& spec) {
   if (spec.threads) return of_thread_world(spec.threads, spec, name);
   if (spec.size == 1) return of_thread_world(std::make_shared<local::ThreadWorld>(1), spec, name);
   check<UsageError>(spec.store != nullptr, "the local backend needs the job's store");
-  // Under a name of its own, each group of some of the ranks meets in the same way.
+  // Each group of some of the ranks meets in the same way, under its own name.
   auto make_host = [store = spec.store, timeout = spec.timeout, on_its_own](
                        int rank, int size, const std::string& group) {
     local::Exchange exchange{
@@ -312,7 +314,7 @@ std::shared_ptr<Backend> local_backend(const BackendSpec& spec) {
           return store->get(group + "/" + key, until);
         },
         [&](const std::string& key) { return store->try_get(group + "/" + key); }};
-    // A backend that stands on this one may have left its own will there.
+    // An outer backend may have left its own will there.
     if (on_its_own)
       exchange.will = [&](const std::string& key, const std::string& value) {
         key.empty() ? store->clear_will() : store->set_will(group + "/" + key, value);

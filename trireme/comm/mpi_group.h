@@ -8,7 +8,7 @@
 
 #include "trireme/comm/group.h"
 
-// A Group over the communicator of a program that uses MPI itself.
+// A Group over an MPI communicator, for programs that call MPI themselves.
 //
 //   MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
 //   trireme::Group group = trireme::mpi_group(MPI_COMM_WORLD);
@@ -19,19 +19,18 @@ TRIREME_API Group mpi_group(const void* comm, size_t bytes, bool is_pointer, Dur
                             const std::string& check);
 }
 
-/// The ranks of `comm`, in its order, as a group of the mpi backend; it is that group's world. The
-/// backend works on a duplicate: your messages and ours never meet, and `comm` stays yours.
+/// Makes a group of the mpi backend from the ranks of `comm`, in its order; that group is its
+/// world. The backend works on a duplicate of `comm`, so your messages and the group's never mix,
+/// and you keep ownership of `comm`.
 ///
-/// Threads: MPI must have been initialised at MPI_THREAD_SERIALIZED or MULTIPLE: MPI_Init alone
-/// gives less, and is refused. At SERIALIZED your own MPI calls and the calls of groups must not
-/// run at the same time; groups among themselves see to that.
-/// Ranks: every rank of `comm` calls it, once per group.
-/// Failure: UsageError (no communicator, an inter-communicator, thread level, this build has no
-/// module for your MPI), Timeout. An error of MPI in a group is an exception here, never the end of
-/// the process.
-/// check: as in InitOptions (comm/start/run.h). The last calls are recorded and dumped as there.
-/// Lifetime: let the groups go before you call MPI_Finalize. One that is older than that is dead
-/// but harmless.
+/// Threads: MPI must have been initialised with MPI_THREAD_SERIALIZED or MULTIPLE; MPI_Init alone
+/// provides less and is refused. With SERIALIZED, your own MPI calls and calls on groups must not
+/// run at the same time; groups synchronise among themselves. Ranks: every rank of `comm` must call
+/// it, once per group. Errors: UsageError (no communicator, an inter-communicator, too low a thread
+/// level, no module for your MPI in this build), Timeout. An MPI error in a group throws; it never
+/// ends the process. check: as in InitOptions (comm/start/run.h). The last calls are recorded and
+/// dumped as described there. Lifetime: destroy the groups before you call MPI_Finalize. A group
+/// that outlives MPI_Finalize can no longer be used but does no harm.
 ///
 /// Comm is MPI_Comm: a pointer in Open MPI, an int in MPICH and those that share its ABI.
 template <class Comm>

@@ -15,7 +15,7 @@ namespace {
 
 at::Tensor bytes_of(int64_t n) { return at::empty({n}, at::kByte); }
 
-// Bytes live on the CPU; where the backend wants another device they take a copy each way.
+// Bytes are on the CPU; if the backend needs another device, they are copied there and back.
 at::Device device_of(Group& g) { return reachable_device(g, Collective::all_gather, at::kByte); }
 
 at::Tensor to_wire(Group& g, const std::string& bytes, int64_t room) {

@@ -7,10 +7,10 @@
 #include "trireme/base/encoding.h"
 #include "trireme/comm/group.h"
 
-// Typed values between ranks: what torch.distributed calls object collectives, by the codec of
-// base/encoding.h in place of pickle. For settings and bookkeeping, not for data: each call waits,
-// and copies. Every rank of the group calls it, with the same type: another one is a Mismatch that
-// names both.
+// Collectives for typed C++ values: torch.distributed's object collectives, with the codec of
+// base/encoding.h in place of pickle. Meant for settings and bookkeeping rather than bulk data:
+// each call blocks and copies. Every rank of the group must call with the same type; otherwise
+// Mismatch names both types.
 namespace trireme {
 
 namespace detail {
@@ -18,7 +18,7 @@ TRIREME_API std::vector<std::string> all_gather_bytes(Group& group, const std::s
                                                       CallSite site);
 TRIREME_API std::string broadcast_bytes(Group& group, const std::string& mine, int root,
                                         CallSite site);
-/// By rank on the root, empty elsewhere.
+/// Returns the values ordered by rank on the root, and nothing elsewhere.
 TRIREME_API std::vector<std::string> gather_bytes(Group& group, const std::string& mine, int root,
                                                   CallSite site);
 TRIREME_API std::string scatter_bytes(Group& group, const std::vector<std::string>& all, int root,
@@ -27,7 +27,7 @@ TRIREME_API void send_bytes(Group& group, const std::string& bytes, int to, int 
 TRIREME_API std::string recv_bytes(Group& group, int from, int tag, CallSite site);
 }  // namespace detail
 
-/// Every rank's value, by rank.
+/// Returns every rank's value, ordered by rank, on every rank.
 template <class T>
 std::vector<T> all_gather_object(Group group, const T& mine, CallSite site = CallSite::here()) {
   std::vector<T> all;
@@ -36,13 +36,13 @@ std::vector<T> all_gather_object(Group group, const T& mine, CallSite site = Cal
   return all;
 }
 
-/// The root's value, on every rank.
+/// Returns the root's value on every rank.
 template <class T>
 T broadcast_object(Group group, const T& mine, int root, CallSite site = CallSite::here()) {
   return decode<T>(detail::broadcast_bytes(group, encode(mine), root, site));
 }
 
-/// Every rank's value on the root, nothing elsewhere.
+/// Returns every rank's value, ordered by rank, on the root, and an empty list elsewhere.
 template <class T>
 std::vector<T> gather_object(Group group, const T& mine, int root,
                              CallSite site = CallSite::here()) {
@@ -52,7 +52,7 @@ std::vector<T> gather_object(Group group, const T& mine, int root,
   return all;
 }
 
-/// all[rank()] of the root, which alone needs to have them.
+/// Returns all[rank()] of the root; other ranks may pass an empty list.
 template <class T>
 T scatter_object(Group group, const std::vector<T>& all, int root,
                  CallSite site = CallSite::here()) {
@@ -62,7 +62,7 @@ T scatter_object(Group group, const std::vector<T>& all, int root,
   return decode<T>(detail::scatter_bytes(group, bytes, root, site));
 }
 
-/// Only these two ranks call.
+/// Point-to-point: only the two ranks involved call send_object and recv_object.
 template <class T>
 void send_object(Group group, const T& value, int to, int tag = 0,
                  CallSite site = CallSite::here()) {

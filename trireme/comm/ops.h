@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-// The calls that ranks make and the reductions they ask for: one set of words for groups, backends,
-// the local engine, the flight recorder and its dumps. Their numbers are in dumps and on the wire:
-// new ones go to the end, none changes. No LibTorch here.
+// The calls that ranks make and the reductions they ask for: one vocabulary for groups, backends,
+// the local engine, the flight recorder and its dumps. The numbers are part of dumps and of the
+// wire format: append new ones at the end and never change one. This header does not need LibTorch.
 namespace trireme {
 
 enum class ReduceOp : uint8_t { sum, avg, min, max, product, band, bor, bxor };
@@ -28,15 +28,15 @@ enum class Collective : uint8_t {
   permute
 };
 
-/// What is true of a call whoever carries it out.
+/// Properties of a call that do not depend on the backend.
 struct CollectiveFacts {
   Collective op;
   const char* name;
   bool reduces = false;
   bool has_root = false;
-  bool is_message = false;     // between two ranks; the others know nothing of it
-  bool counts_output = false;  // a call's count is its output's elements; else its input's
-  bool is_uneven = false;      // its counts may differ from rank to rank
+  bool is_message = false;     // between two ranks only
+  bool counts_output = false;  // the count is that of the output's elements; else the input's
+  bool is_uneven = false;      // counts may differ between ranks
 };
 
 constexpr std::array kCollectives{
@@ -64,9 +64,9 @@ static_assert(
         if (static_cast<size_t>(kCollectives[i].op) != i) return false;
       return true;
     }(),
-    "the facts stand in the order of the numbers");
+    "kCollectives must be in the order of the enum's numbers");
 
-/// Of a number that no row has: a dump may come from a newer Trireme.
+/// Stands for an unknown number: a dump may come from a newer Trireme.
 constexpr CollectiveFacts kUnknownCollective{.op = Collective::none, .name = "?"};
 
 constexpr const CollectiveFacts& facts_of(Collective op) {

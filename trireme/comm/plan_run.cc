@@ -45,7 +45,7 @@ void reduce_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, Reduc
 
 bool is_half(at::ScalarType t) { return t == at::kHalf || t == at::kBFloat16; }
 
-// Plans that keep the group's order keep its rounding as well.
+// Plans that keep the group's order also keep its rounding.
 at::Tensor working_copy(const at::Tensor& tensor, Algorithm algorithm,
                         const AlgorithmOptions& options) {
   at::NoGradGuard no_grad;
@@ -60,7 +60,7 @@ at::Tensor working_copy(const at::Tensor& tensor, Algorithm algorithm,
 PlanRun::PlanRun(plan::Plan plan, const at::Tensor& flat, ReduceOp op, int tag, CallSite site)
     : plan_(std::move(plan)), flat_(flat), op_(op), tag_(tag), site_(site) {
   check<UsageError>(flat.defined() && flat.dim() == 1 && flat.is_contiguous(),
-                    "run_plan wants a flat contiguous tensor");
+                    "run_plan needs a flat contiguous tensor");
   scratch_ = at::empty({static_cast<int64_t>(plan_.scratch)}, flat.options().requires_grad(false));
   traffic_.rounds = plan_.rounds;
 }
@@ -70,7 +70,7 @@ at::Tensor PlanRun::view(const plan::Span& s) const {
       .narrow(0, static_cast<int64_t>(s.at.begin), static_cast<int64_t>(s.at.size()));
 }
 
-// Receives first: what arrives meanwhile finds its place. No call waits, so no order can deadlock.
+// Receives first, so that arriving data finds its place. No call waits, so no order can deadlock.
 void PlanRun::post_round(Backend& backend) {
   const auto& steps = plan_.steps;
   round_ = steps[next_].round;

@@ -10,16 +10,16 @@
 
 namespace trireme::detail {
 
-/// One rank's part of a plan under way, over the sends and receives of a backend. Each round posts
+/// One rank's part of a running plan, over the sends and receives of a backend. Each round posts
 /// its receives and sends; when all are complete it reduces, and the next round begins.
 class PlanRun {
  public:
-  /// flat: one-dimensional and contiguous, of as many elements as the plan was made for. For avg
-  /// the plan must be an all_reduce: it adds, and scales once at the end.
+  /// flat: one-dimensional and contiguous, with the number of elements that the plan was made for.
+  /// With avg the plan must be an all_reduce: it adds, and scales once at the end.
   PlanRun(plan::Plan plan, const at::Tensor& flat, ReduceOp op, int tag, CallSite site);
 
-  /// Goes as far as it can without waiting; whether the result is there. Throws as the backend
-  /// does.
+  /// Advances as far as possible without waiting and returns whether the result is complete. Throws
+  /// as the backend does.
   bool advance(Backend& backend);
   void wait(Backend& backend, Duration timeout);
   const PlanTraffic& traffic() const { return traffic_; }
@@ -43,10 +43,11 @@ class PlanRun {
   bool done_ = false;
 };
 
-/// An all_reduce by a plan: what a tensor needs before and after.
+/// An all_reduce by a plan, with the preparation and conversion that a tensor needs before and
+/// after.
 class PlannedAllReduce {
  public:
-  /// `tensor` is dense and contiguous; every rank gives the same arguments.
+  /// `tensor` must be dense and contiguous; every rank must pass the same arguments.
   PlannedAllReduce(Backend& backend, const at::Tensor& tensor, ReduceOp op, Algorithm algorithm,
                    const AlgorithmOptions& options, CallSite site);
   bool advance(Backend& backend);

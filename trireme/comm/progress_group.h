@@ -9,15 +9,16 @@
 
 namespace trireme::detail {
 
-/// A rank's backends that get on only while the rank turns to them (a hybrid group's steps, planned
-/// calls), of a group and the groups made of it. A peer may need this rank's part of one of their
-/// calls before it comes to what this rank waits for: so whoever waits moves the others.
+/// The backends of a rank that make progress only when the rank calls them (a hybrid group's steps,
+/// planned calls), in a group and the groups made of it. A peer may need this rank's part of one of
+/// their calls before it makes the call that this rank waits for, so a waiting backend advances the
+/// others.
 ///
-/// Used by the thread that uses these groups.
+/// Use from the thread that uses these groups.
 class ProgressGroup {
  public:
-  /// move: goes as far as it can without waiting; whether calls are under way. What it throws its
-  /// backend throws again when it is used next.
+  /// `move` advances as far as possible without waiting and returns whether calls are in flight. If
+  /// it throws, its backend throws that again on next use.
   void enter(const void* who, std::function<bool()> move) {
     members_.push_back({who, std::move(move)});
   }
@@ -25,7 +26,7 @@ class ProgressGroup {
     std::erase_if(members_, [&](const Member& m) { return m.who == who; });
   }
 
-  /// Moves all but `self`, who waits; whether any of them has calls under way.
+  /// Advances all except `self`, which is waiting; returns whether any of them has calls in flight.
   bool progress_others(const void* self = nullptr) {
     if (moving_) return true;
     moving_ = true;

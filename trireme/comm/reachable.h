@@ -7,8 +7,8 @@
 
 namespace trireme::detail {
 
-/// Where a few numbers must lie that this group, or backend, is to move: in CPU memory, or, where
-/// it takes CUDA tensors alone, on this thread's current GPU.
+/// Returns the device on which small tensors must be for this group or backend: the CPU or, if it
+/// takes only CUDA tensors, this thread's current GPU.
 template <class Group>
 at::Device reachable_device(const Group& group, Collective op, at::ScalarType dtype) {
   return group.supports(op, dtype, at::kCPU) ? at::kCPU : at::kCUDA;

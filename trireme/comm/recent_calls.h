@@ -14,15 +14,15 @@ namespace trireme::detail {
 /// The last collectives of a rank in one group.
 struct RecentCalls {
   uint64_t last = 0;                 // the number of the last one
-  std::vector<uint64_t> digests;     // of those up to it
+  std::vector<uint64_t> digests;     // of the calls up to it
   std::vector<std::string> texts{};  // of the last of these
   TRIREME_FIELDS(last, digests, texts)
 
-  /// "": not kept.
+  /// Returns "" if it is no longer kept.
   TRIREME_API std::string text(uint64_t number) const;
 };
 
-/// The number of the first call that both have kept and that differs.
+/// Returns the number of the first call that both have kept and that differs.
 TRIREME_API std::optional<uint64_t> first_difference(const RecentCalls& a, const RecentCalls& b);
 
 }  // namespace trireme::detail

@@ -20,9 +20,9 @@ namespace {
 
 bool always() { return true; }
 
-/// What goes around a backend.
+/// The wrappers around a backend.
 enum class Around : uint8_t {
-  nothing,  // it has nobody to compare with, and never hangs
+  nothing,  // it has no other ranks to compare with, and never hangs
   tuning,   // its engine records the calls and compares those of the ranks
   all
 };
@@ -50,7 +50,7 @@ const KnownBackend* find_backend(const std::string& name) {
   return nullptr;
 }
 
-/// Each device's has its own name and its own keys.
+/// Each device's backend has its own name and its own keys.
 std::shared_ptr<Backend> make_by_device(const std::string& text, const BackendSpec& spec) {
   return by_device_backend(text, [&](const std::string& name, const std::string& device) {
     BackendSpec own = spec;
@@ -66,7 +66,7 @@ std::shared_ptr<Backend> make_backend(const std::string& backend, const BackendS
   if (is_by_device(backend)) return make_by_device(backend, spec);
   const KnownBackend* known = find_backend(backend);
   if (!known)
-    fail<UsageError>("there is no backend '{}': local, gloo, mpi, nccl, hybrid and fake are known",
+    fail<UsageError>("there is no backend '{}': use local, gloo, mpi, nccl, hybrid or fake",
                      backend);
   auto made = known->make(spec);
   if (spec.check.empty() || known->around == Around::nothing) return made;
@@ -74,8 +74,8 @@ std::shared_ptr<Backend> make_backend(const std::string& backend, const BackendS
   if (known->around == Around::tuning) return made;
   if (backend == "hybrid" && !made->progress_group()) made->join(std::make_shared<ProgressGroup>());
   std::unique_ptr<WaitBoard> board;
-  // The backend's own first: a world of MPI does not keep the store, so that others can meet beside
-  // it.
+  // The backend's own board first: a world of MPI does not keep the store, so that other groups can
+  // meet in it.
   if (spec.check != "off") board = made->make_board();
   if (!board && spec.store && spec.size > 1) {
     if (spec.check == "hash")

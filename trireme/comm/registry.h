@@ -8,8 +8,8 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/export.h"
 
-// The backends by name. Each has a factory that takes a BackendSpec; one that this build lacks is
-// its no_<name>.cc, whose factory throws UsageError saying what is missing.
+// The backends by name. Each has a factory that takes a BackendSpec; for one that this build lacks,
+// the factory in no_<name>.cc throws UsageError saying what is missing.
 namespace trireme {
 
 class Store;
@@ -21,32 +21,32 @@ namespace detail {
 
 class Backend;
 
-/// What it takes to make a group of a backend.
+/// What is needed to make a group of a backend.
 struct BackendSpec {
   int rank = 0;
   int size = 1;
   Duration timeout{};
-  /// The job's store, for this group's keys alone (they are under its name). Each thread that uses
-  /// it takes a clone().
+  /// The job's store, restricted to this group's keys (under its name). Each thread that uses it
+  /// takes a clone().
   std::shared_ptr<Store> store{};
   std::string name = "world";
-  /// hybrid: what it uses across hosts.
+  /// For hybrid: the backend across hosts.
   std::string across = "gloo";
-  /// How ranks find out that they call different things: each, hash, off (checked_backend.h). "":
-  /// nothing around the backend, not even a recorder: another backend stands on this one.
+  /// How ranks detect that they call different things: each, hash, off (checked_backend.h). "": no
+  /// wrapper, not even a recorder, because an outer backend provides them.
   std::string check = "hash";
-  /// Whether all_reduce goes by the table of `trireme bench --tune`, where there is one.
+  /// Whether all_reduce uses the table of `trireme bench --tune`, if there is one.
   bool tuned = true;
-  /// local: what ranks share that are threads of this process. Null: they are processes, which meet
-  /// through the store.
+  /// For local: what ranks that are threads of this process share. Null: they are processes, which
+  /// meet through the store.
   std::shared_ptr<local::ThreadWorld> threads{};
 };
 
-/// Every rank of the group calls it with the same name. UsageError for a name that is unknown or
-/// not in this build.
+/// Every rank of the group must call it with the same name. Throws UsageError for a name that is
+/// unknown or not in this build.
 std::shared_ptr<Backend> make_backend(const std::string& backend, const BackendSpec& spec);
 
-/// Those that this build has.
+/// Returns the backends that this build has.
 TRIREME_API std::vector<std::string> present_backends();
 
 /// Whether ranks of this backend may be threads of one process.

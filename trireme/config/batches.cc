@@ -25,12 +25,12 @@ int64_t product(int64_t a, int64_t b) {
   return static_cast<int64_t>(p);
 }
 
-/// train / (factor × dp), where `factor_text` names the factor.
+/// Returns train / (factor × dp); `factor_text` names the factor in errors.
 int64_t divide(const BatchNumber& train, int64_t factor, int dp, const std::string& factor_text) {
   int64_t by = product(factor, dp);
   if (train.value % by != 0) {
     int64_t below = train.value / by * by;
-    fail<UsageError>("{} does not divide by {}{}: take {}{}", named(kTrain, train), factor_text,
+    fail<UsageError>("{} is not divisible by {}{}: use {}{}", named(kTrain, train), factor_text,
                      ranks(dp), below > 0 ? fmt::format("{} or ", below) : "",
                      product(below / by + 1, by));
   }
@@ -95,7 +95,7 @@ Batches solve_batches(const BatchInputs& given, int dp) {
     return solve(given, dp);
   } catch (const UsageError&) {
     Batches out = solve(firm, dp);  // what it throws now is about the newer numbers alone
-    out.note = fmt::format("{} does not fit the later batch sizes on {} and was derived anew",
+    out.note = fmt::format("{} does not fit the later batch sizes on {} and was derived again",
                            gave_way, ranks(dp));
     return out;
   }

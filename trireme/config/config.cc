@@ -97,7 +97,7 @@ int Config::level_of(std::string_view path) const {
 const Value& Config::value(std::string_view path, std::initializer_list<KeyType> types) const {
   const KeyInfo& key = row_of(path);
   check<UsageError>(std::find(types.begin(), types.end(), key.type) != types.end(),
-                    "the configuration key {} is read as another type than {}", path,
+                    "the configuration key {} is not read as its type, {}", path,
                     type_name(key.type));
   note(path);
   const Value* found = lookup(path);
@@ -176,7 +176,7 @@ bool Config::applies(std::string_view path) const {
   return false;
 }
 
-/// A batch number of an older level than the newest one.
+/// Whether a batch number is of an older level than the newest one.
 bool Config::is_kept(std::string_view path) const {
   int newest = std::max({level_of("train_batch_size"), level_of("train_micro_batch_size_per_gpu"),
                          level_of("gradient_accumulation_steps")});
@@ -200,11 +200,11 @@ Batches Config::resolve_batches(int dp) const {
   if (leaves > 0 && dp >= 1) {
     std::string where = origin("training.leaves");
     check<UsageError>(leaves % dp == 0,
-                      "training.leaves {} ({}) does not divide by {} ranks: take a power of two of "
-                      "ranks, at most {}",
+                      "training.leaves {} ({}) is not divisible by {} ranks: start a power of two "
+                      "of ranks, at most {}",
                       leaves, where, dp, leaves);
-    // Leaves are counted over all ranks, so that accumulation follows the ranks; an older number
-    // gives way.
+    // Leaves are counted over all ranks, so accumulation follows from the number of ranks; an older
+    // accumulation is dropped.
     bool older = level_of("gradient_accumulation_steps") < level_of("training.leaves");
     check<UsageError>(!inputs.accumulation || older || inputs.accumulation->value == leaves / dp,
                       "gradient_accumulation_steps {} ({}) × {} ranks is not training.leaves {} "
@@ -219,7 +219,7 @@ Batches Config::resolve_batches(int dp) const {
 Sharding Config::resolve_sharding(int dp) const {
   ShardingInputs inputs;
   inputs.stage = static_cast<int>(get_int("zero_optimization.stage"));
-  // A set of DeepSpeed's is said at its own place.
+  // Report a value that came from one of DeepSpeed's keys at that key's place.
   auto origin_of = [&](const char* path) {
     return !is_default(path) ? origin(path)
            : !is_default("zero_optimization.mics_shard_size")

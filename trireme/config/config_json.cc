@@ -28,7 +28,7 @@ std::string Config::to_json(const Batches* batches) const {
         !lookup(path))
       continue;
     if (derived_.contains(path)) derived[path] = to_json_value(*lookup(path));
-    // A default that follows from other values is derived again when this is loaded.
+    // Defaults derived from other values are derived again when this is loaded.
     if (derived_.contains(path) && is_default(path)) continue;
     auto it = given_.find(path);
     at_path(root, path) = to_json_value(it == given_.end() ? *lookup(path) : it->second.value);

@@ -25,7 +25,7 @@ bool contains_word(const std::string& words, std::string_view word) {
   return std::find(list.begin(), list.end(), word) != list.end();
 }
 
-/// A flag's text as a value: JSON where that is meant, else the text itself.
+/// Converts a flag's text to a value: JSON if that is intended, else the text itself.
 Value flag_value(const KeyTable& table, const ConfigOverride& flag) {
   const KeyInfo* key = table.find(flag.key);
   std::string source = flag.origin + " " + flag.key;
@@ -37,7 +37,7 @@ Value flag_value(const KeyTable& table, const ConfigOverride& flag) {
   try {
     return read_json(source, flag.value);
   } catch (const UsageError&) {
-    // A prompt may well begin with a bracket; a list of paths is then a list with a slip in it.
+    // A prompt may begin with a bracket; a list of paths that does is malformed JSON.
     if (bracket && !(key && key->type == KeyType::text)) throw;
     return as_text();
   }
@@ -112,7 +112,7 @@ void ConfigLoader::walk(const std::string& path, const Value& value, const Origi
 void ConfigLoader::leaf(const std::string& path, const KeyInfo& row, const Value& value,
                         bool from_flag) {
   const KeyInfo& key = row.alias_of.empty() ? row : *config_.table().find(row.alias_of);
-  // A "section.*" row stands for many paths.
+  // A "section.*" row covers many paths.
   const std::string& name = key.path.ends_with(".*") ? path : key.path;
   if (!row.alias_true.empty()) {  // an older name that was true or false
     if (!value.is(Value::Kind::boolean) && !is_auto(row, value))
@@ -125,7 +125,7 @@ void ConfigLoader::leaf(const std::string& path, const KeyInfo& row, const Value
     }
   }
   if (is_auto(key, value) || !row.alias_true.empty()) {
-    // Left to us: what an earlier file says stays. A flag takes that away too.
+    // "auto" in a file keeps the value of an earlier file; in a flag it removes that value too.
     if (from_flag) merged_.erase(name);
     return findings_.report(findings_.order(), {.path = name,
                                                 .value = value.text(),
@@ -158,9 +158,9 @@ void ConfigLoader::wrong(const std::string& path, const Value& value, const Orig
   findings_.report(findings_.order(), std::move(entry));
 }
 
-/// The batch rule of design §4, without knowing the ranks yet: what this level gives is believed;
-/// with fewer than two numbers, the first of the older ones (train, micro, accumulation) stays to
-/// fit beside it.
+/// The batch rule of design §4, before the number of ranks is known: the numbers of this level take
+/// precedence; if there are fewer than two, the first of the older ones (train, micro,
+/// accumulation) is kept as long as it fits.
 void ConfigLoader::close_level() {
   int fresh = 0, older = 0;
   for (const char* path : kBatchKeys)
@@ -169,7 +169,7 @@ void ConfigLoader::close_level() {
   for (const char* path : kBatchKeys) {
     auto it = merged_.find(path);
     if (it == merged_.end() || it->second.level == level_) continue;
-    // Two of a level that to_json wrote are already merged: its kept one stays.
+    // A level that to_json wrote is already merged: the number that it kept stays.
     bool stays = it->second.level == level_ - 1 || (fresh < 2 && older == 0);
     ++older;
     if (stays) continue;
@@ -178,7 +178,7 @@ void ConfigLoader::close_level() {
                       .value = it->second.value.text(),
                       .origin = it->second.value.origin,
                       .verdict = KeyReport::Verdict::without_effect,
-                      .why = "a later file or flag gives batch sizes; derived anew from those",
+                      .why = "a later file or flag gives batch sizes, from which it is derived",
                       .deepspeed = true});
     merged_.erase(it);
   }
@@ -219,7 +219,7 @@ void ConfigLoader::check_conditions() {
   for (const auto& [path, given] : merged_) {
     const KeyInfo& key = *given.key;
     if (findings_.broken(path) || config_.applies(path)) continue;
-    // Of each alternative: what was wanted, what is, and where that was chosen.
+    // For each alternative: the required value, the actual value, and where that was chosen.
     int chosen = 0;
     bool unsure = false;
     std::string wanted, is, where;

@@ -14,10 +14,10 @@
 
 namespace trireme {
 
-/// Builds a Config level by level: a level is a file, or all the flags together.
+/// Builds a Config level by level. A level is a file, or all the flags together.
 class ConfigLoader {
  public:
-  /// `table` null: the keys of this version.
+  /// If `table` is null, the keys of this version are used.
   explicit ConfigLoader(std::shared_ptr<const KeyTable> table) {
     config_.table_ = std::move(table);
   }
@@ -49,11 +49,12 @@ class ConfigLoader {
   int level_ = 0;
 };
 
-/// Of the value and of all that is in it.
+/// Sets the origin of the value and of everything in it.
 void set_origin(Value* value, const Origin& origin);
 
-/// `value` as `key` wants it: choices in their spelling, one string as a list of one, numbers in
-/// their kind. Returns an empty string, or what is wrong: "expected an integer, found …".
+/// Converts `value` to the form that `key` requires: choices in their canonical spelling, one
+/// string as a list of one, numbers in their type. Returns an empty string, or the error: "expected
+/// an integer, found …".
 std::string normalise(const KeyInfo& key, const Value& value, Value* out);
 
 }  // namespace trireme

@@ -8,26 +8,26 @@ namespace trireme {
 namespace {
 
 constexpr const char* kSteps =
-    "leaves the loop to you: it counts epochs and evaluates. training.steps tells schedules how "
-    "many steps there will be";
+    "leaves the loop to you, which counts epochs and evaluates. training.steps gives schedules the "
+    "number of steps";
 constexpr const char* kBlocks =
     "does not know the blocks of your module: call recompute() in its forward "
     "(tensor/recompute/recompute.h)";
 constexpr const char* kGenerate = "only trains: `trireme generate` reads it";
 constexpr const char* kBatches =
-    "steps on the batches that your loop makes, whose sizes it cannot change: `trireme train` "
-    "does that";
+    "steps on the batches of your loop and cannot change their sizes: use `trireme train`";
 constexpr const char* kReproducible =
-    "has neither the losses as sums nor the data as leaves: `trireme train` is reproducible";
+    "does not have the losses as sums or the data as leaves: use `trireme train`";
 constexpr const char* kGroup =
-    "is given a group that is there already: say it to init_process_group (InitOptions)";
+    "gets an existing group: pass it to init_process_group (InitOptions)";
 
 }  // namespace
 
 const std::vector<NotOfEngine>& keys_not_of_engine() {
   static const std::vector<NotOfEngine> rows = {
       {"model.*", "trains the module that you give it: remove the key", nullptr},
-      {"data.*", "trains on what your loop gives it: set up your loader instead", nullptr},
+      {"data.*", "trains on the batches that your loop provides: set up your loader instead",
+       nullptr},
       {"training.epochs", kSteps, nullptr},
       {"training.eval_every", kSteps, nullptr},
       {"training.eval_batches", kSteps, nullptr},
@@ -36,7 +36,8 @@ const std::vector<NotOfEngine>& keys_not_of_engine() {
        "DistributedSamplerOptions",
        nullptr},
       {"training.seed",
-       "draws nothing: call torch::manual_seed, and set the seed of DistributedSamplerOptions",
+       "draws no random numbers: call torch::manual_seed, and set the seed of "
+       "DistributedSamplerOptions",
        nullptr},
       {"training.reproducible", kReproducible, nullptr},
       {"training.leaves", kReproducible, nullptr},
@@ -44,10 +45,10 @@ const std::vector<NotOfEngine>& keys_not_of_engine() {
       {"training.activation_memory_mb", kBlocks, nullptr},
       {"balance.*", kBatches, nullptr},
       {"data_efficiency.data_sampling.dynamic_batching.*", kBatches, nullptr},
-      {"checkpoint.every", "saves when you call save_checkpoint(): call it every so many steps",
-       nullptr},
-      {"checkpoint.at_end",
-       "does not know which step is the last: call save_checkpoint() behind it", "false"},
+      {"checkpoint.every",
+       "saves only when you call save_checkpoint(): call it at the interval you want", nullptr},
+      {"checkpoint.at_end", "does not know which step is the last: call save_checkpoint() after it",
+       "false"},
       {"monitor.progress", "draws no progress bar: steps_per_print logs a line", "false"},
       {"generate.*", kGenerate, nullptr},
       {"comm.across", kGroup, nullptr},

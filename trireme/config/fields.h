@@ -17,11 +17,11 @@
 //     f.field({.path = "monitor.progress", .help = "progress on the terminal"}, progress);
 //     …
 //
-// That list is the one home of a key: the table of keys is made from it (KeyTable::add), and
-// Config::section<S>() fills the struct through it.
+// That list is the only definition of a key: the table of keys is built from it (KeyTable::add),
+// and Config::section<S>() fills the struct through it.
 namespace trireme {
 
-/// A member that a key fills. Where the key has no value, or does not apply, an optional member is
+/// A member that a key fills. If the key has no value or does not apply, an optional member is
 /// absent and any other keeps its default.
 using FieldValue =
     std::variant<bool*, int64_t*, double*, std::string*, std::vector<int64_t>*,
@@ -32,23 +32,23 @@ using FieldValue =
 
 class TRIREME_API Fields {
  public:
-  static constexpr double kMany = 1e9;  // more of anything counted here is a slip
+  static constexpr double kMany = 1e9;  // a larger count is taken for a typing error
   static constexpr double kWide = 1e6;
 
   virtual ~Fields() = default;
-  /// A key and the member that holds its value. Type and default are the member's.
+  /// Declares a key and the member that holds its value, which gives its type and default.
   template <class T>
   void field(KeyInfo key, T& member) {
     visit(std::move(key), FieldValue(&member));
   }
-  /// A row without a member: another name of a key, or a key that is refused or without effect.
+  /// Declares a key without a member: an alias, or a key that is refused or without effect.
   virtual void row(KeyInfo key) = 0;
 
  private:
   virtual void visit(KeyInfo key, FieldValue member) = 0;
 };
 
-/// The rows that a section's list makes, with the types and defaults of its members.
+/// Collects the rows of a section's list, with the types and defaults of its members.
 class TRIREME_API FieldRows final : public Fields {
  public:
   void row(KeyInfo key) override { rows.push_back(std::move(key)); }

@@ -15,7 +15,7 @@ bool is_word(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c);
 }
 
-/// Bytes of the well-formed UTF-8 sequence at the start of `text`, 0 if there is none.
+/// Returns the length of the well-formed UTF-8 sequence at the start of `text`, or 0.
 size_t utf8_length(std::string_view text) {
   auto byte = [&](size_t i) -> unsigned {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
@@ -59,7 +59,7 @@ class Reader {
   Value document() {
     if (text_.starts_with("\xEF\xBB\xBF")) text_.remove_prefix(3);
     skip_blank();
-    if (done()) refuse(here(), "nothing here; expected \"{\"");
+    if (done()) refuse(here(), "the file is empty; expected \"{\"");
     Value root = value(0);
     skip_blank();
     if (!done()) refuse(here(), fmt::format("{} after the end of the document", seen()));
@@ -77,7 +77,7 @@ class Reader {
     fail<UsageError>("{}: {}", at.str(), why);
   }
 
-  /// What stands here, for messages.
+  /// Describes the next character for messages.
   std::string seen() const {
     if (done()) return "the end of the file";
     auto rest = text_.substr(at_);
@@ -93,7 +93,7 @@ class Reader {
     return "\"" + std::string(rest.substr(0, n)) + "\"";
   }
 
-  /// One character, with line and column kept.
+  /// Consumes one character and updates line and column.
   void step() {
     size_t n = utf8_length(text_.substr(at_));
     if (n == 0) refuse(here(), seen() + " is not valid UTF-8; save the file as UTF-8");
@@ -129,8 +129,8 @@ class Reader {
     if (depth >= kConfigDepthLimit)
       refuse(here(), fmt::format("nested deeper than {} levels", kConfigDepthLimit));
     if (++values_ > kConfigValueLimit)
-      refuse(here(),
-             fmt::format("more than {} values; this is no configuration", kConfigValueLimit));
+      refuse(here(), fmt::format("more than {} values, which is too many for a configuration",
+                                 kConfigValueLimit));
     Value out;
     Origin origin = here();
     char c = peek();
@@ -196,7 +196,7 @@ class Reader {
     return out;
   }
 
-  /// A comma (true), or the closing character (false, not consumed).
+  /// Returns true after a comma, and false before the closing character, which is not consumed.
   bool separator(char close, const Origin& start) {
     skip_blank();
     if (peek() == ',') {
@@ -301,7 +301,7 @@ class Reader {
       while (is_digit(peek())) step();
     };
     if (peek() == '-') step();
-    if (peek() == '0' && is_digit(peek(1))) refuse(start, "a number does not start with 0");
+    if (peek() == '0' && is_digit(peek(1))) refuse(start, "a number must not start with 0");
     digits();
     if (peek() == '.') integral = false, step(), digits();
     if (peek() == 'e' || peek() == 'E') {

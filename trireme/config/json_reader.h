@@ -10,14 +10,15 @@
 
 #include "trireme/base/export.h"
 
-// JSON as DeepSpeed's users write it → a tree in which every value knows where it stands. Taken
-// beside plain JSON: comments (// # /* */), trailing commas, a byte order mark. Numbers such as 5e8
-// stay numbers; whether one may serve as an integer is asked of the value. Refused with
-// FILE:LINE:COL: two members of one name, invalid UTF-8, more than 64 levels, 16 MiB or 100,000
+// Reads JSON as DeepSpeed's users write it into a tree in which every value knows its position.
+// Accepted beyond plain JSON: comments (// # /* */), trailing commas, a byte order mark. Numbers
+// such as 5e8 stay numbers; Value::to_integer() decides whether one is an integer. Refused with
+// FILE:LINE:COL: duplicate member names, invalid UTF-8, and more than 64 levels, 16 MiB or 100,000
 // values.
 namespace trireme {
 
-/// Where a value was written. Line 0: not in a file (`name` is then "--set" or another flag).
+/// Where a value was written. Line 0 means that it is not in a file (`name` is then "--set" or
+/// another flag).
 struct Origin {
   std::shared_ptr<const std::string> name;
   int line = 0;
@@ -41,15 +42,16 @@ class TRIREME_API Value {
   Origin origin;
 
   bool is(Kind k) const { return kind == k; }
-  /// An integer, or a number such as 5e8 that is one. False beyond ±2^53 for the latter.
+  /// Gets an integer, or a number such as 5e8 that equals one and is within ±2^53; returns false
+  /// for other values.
   bool to_integer(int64_t* out) const;
   bool to_number(double* out) const;
   const Value* find(std::string_view key) const;
-  /// Compact JSON; reading it back gives an equal tree.
+  /// Returns compact JSON; reading it back gives an equal tree.
   std::string text() const;
-  /// "the string \"abc\"", "5", "an array": for messages; long ones are cut.
+  /// Describes the value for messages: "the string \"abc\"", "5", "an array". Long values are cut.
   std::string describe() const;
-  /// Same kind and content; origins do not count.
+  /// Compares kind and content; origins do not count.
   bool operator==(const Value& other) const;
 
   static Value of(bool v);
@@ -68,12 +70,12 @@ inline constexpr size_t kConfigFileLimit = size_t{16} << 20;
 inline constexpr int kConfigDepthLimit = 64;
 inline constexpr size_t kConfigValueLimit = 100'000;
 
-/// `name` is what messages call the text. Throws UsageError.
+/// Parses a JSON text; `name` is its name in messages. Throws UsageError.
 TRIREME_API Value read_json(const std::string& name, std::string_view text);
-/// The same for a file; a file that cannot be read is a UsageError too.
+/// Parses a JSON file. Throws UsageError, also if the file cannot be read.
 TRIREME_API Value read_json_file(const std::string& path);
 
-/// `text` in double quotes, escaped as JSON wants it.
+/// Returns `text` in double quotes, escaped for JSON.
 TRIREME_API std::string json_quote(std::string_view text);
 
 }  // namespace trireme

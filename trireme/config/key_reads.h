@@ -8,9 +8,8 @@
 
 namespace trireme {
 
-/// Which keys were read from the copies of a configuration that Config::noting() made: tests ask
-/// whether a key that is accepted has a reader. A key that was read as a part of its section
-/// counts. From any thread.
+/// Records which keys were read from the copies that Config::noting() made, so that tests can check
+/// that every accepted key has a reader. Reading a section counts as reading its keys. Thread-safe.
 class KeyReads {
  public:
   void add(std::string_view path) {

@@ -49,7 +49,7 @@ void KeyTable::append(KeyInfo row) {
   keys_.push_back(std::move(row));
 }
 
-/// Of a row that is no part of this version.
+/// Checks a row that a program adds.
 void KeyTable::check_new(const KeyInfo& row) const {
   const std::string& path = row.path;
   const auto parts = split_words(path, '.');
@@ -67,16 +67,15 @@ void KeyTable::check_new(const KeyInfo& row) const {
                     "the key {} of a section of your own is the name of a section", path);
   for (auto up = parent(path); !up.empty(); up = parent(up))
     check<UsageError>(!by_path_.contains(std::string(up)),
-                      "the key {} of a section of your own stands below {}, which is a key", path,
-                      up);
+                      "the key {} of a section of your own is below {}, which is a key", path, up);
   check<UsageError>(
       !row.help.empty() || row.status != KeyStatus::supported || !row.alias_of.empty(),
       "the key {} of a section of your own has no help text", path);
   if (!row.alias_of.empty()) {
     const KeyInfo* meant = find(row.alias_of);
     check<UsageError>(meant && meant->alias_of.empty(),
-                      "the key {} of a section of your own stands for {}, which is no key", path,
-                      row.alias_of);
+                      "the key {} of a section of your own is an alias of {}, which is not a key",
+                      path, row.alias_of);
   }
   for (const auto& condition : split_words(row.when, '|')) {
     const auto equals = condition.find('=');
@@ -85,7 +84,7 @@ void KeyTable::check_new(const KeyInfo& row) const {
     check<UsageError>(
         equals != std::string::npos && selector && selector->alias_of.empty() &&
             default_of(*selector),
-        "the key {} of a section of your own applies when {}, and {} is no key with a default",
+        "the key {} of a section of your own applies when {}, and {} is not a key with a default",
         path, condition, name);
     for (const auto& wanted : split_words(std::string_view(condition).substr(equals + 1), ',')) {
       const auto choices = split_words(selector->choices);
@@ -125,8 +124,9 @@ bool KeyTable::is_section(std::string_view path) const {
 }
 
 std::string KeyTable::nearest(std::string_view path) const {
-  // A slip of the pen inside the right section, or a right name in the wrong section: the latter
-  // costs two, so that "lr" finds optimizer.params.lr and "training.stepz" finds training.steps.
+  // Handles a typing error within the right section, and the right name in the wrong section: the
+  // latter costs two, so that "lr" finds optimizer.params.lr and "training.stepz" finds
+  // training.steps.
   size_t best = std::string::npos;
   std::string found;
   auto consider = [&](const std::string& known) {

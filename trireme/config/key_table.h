@@ -16,9 +16,9 @@
 
 namespace trireme {
 
-/// The keys that a configuration may have: the reader checks against them, `trireme config` prints
-/// them. A key that is not in the table is an error. A program that has keys of its own adds its
-/// sections to a copy of the built-in table, and loads its configurations with that:
+/// The keys that a configuration may have: the reader checks against them and `trireme config`
+/// prints them; a key that is not in the table is an error. A program with keys of its own adds its
+/// sections to a copy of the built-in table and loads its configurations with that copy:
 ///
 ///   KeyTable table = KeyTable::built_in_copy();
 ///   table.add<GameSection>();
@@ -33,9 +33,9 @@ class TRIREME_API KeyTable {
   static std::shared_ptr<const KeyTable> built_in();
   static KeyTable built_in_copy() { return *built_in(); }
 
-  /// The keys of a section of the caller's own (config/fields.h). UsageError for a key without a
-  /// help text, with a default that its own bounds refuse, with a condition on a key or a value
-  /// that does not exist, or of a name that is taken: the table is then as it was.
+  /// Adds the keys of a section of the caller's own (config/fields.h). Throws UsageError, leaving
+  /// the table unchanged, for a key without help text, with a default outside its bounds, with a
+  /// condition on an unknown key or value, or whose name is taken.
   template <class Section>
   void add() {
     FieldRows made;
@@ -46,14 +46,13 @@ class TRIREME_API KeyTable {
 
   /// In the order in which `config show` prints them.
   const std::vector<KeyInfo>& keys() const { return keys_; }
-  /// The row of a dotted path (a "section.*" row answers for what is below it); null if there is
-  /// none.
+  /// Returns the row of a dotted path (a "section.*" row covers everything below it), or null.
   const KeyInfo* find(std::string_view path) const;
-  /// True for "optimizer", "optimizer.params": something in the table stands below.
+  /// Whether there are keys below `path`, as for "optimizer" or "optimizer.params".
   bool is_section(std::string_view path) const;
-  /// The known key or section that looks most like `path`.
+  /// Returns the known key or section closest in spelling to `path`.
   std::string nearest(std::string_view path) const;
-  /// Null for a key without a default.
+  /// Returns the default of a key, or null if it has none.
   const Value* default_of(const KeyInfo& key) const;
 
  private:

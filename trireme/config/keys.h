@@ -8,9 +8,10 @@
 
 #include "trireme/base/export.h"
 
-// One key of the configuration, as the table of keys has it (config/key_table.h). Our keys, and
-// those of DeepSpeed that run, stand in config/sections/, one section a file; those of DeepSpeed
-// that we take without effect, or refuse, in config/sections/deepspeed_keys.cc.
+// One key of the configuration, as a row of the key table (config/key_table.h). Our keys, and
+// DeepSpeed's keys that have an effect, are defined in config/sections/, one section per file;
+// DeepSpeed's keys that are accepted without effect or refused, in
+// config/sections/deepspeed_keys.cc.
 namespace trireme {
 
 enum class KeyType { any, boolean, integer, number, text, integers, numbers, texts };
@@ -18,7 +19,7 @@ enum class KeyType { any, boolean, integer, number, text, integers, numbers, tex
 enum class KeyStatus {
   supported,
   without_effect,  // accepted, listed by `config check` with the reason
-  refused,         // with the reason; a value equal to `harmless` asks for nothing and is fine
+  refused,         // with the reason; a value equal to `harmless` requests nothing and is accepted
 };
 
 struct KeyInfo {
@@ -29,10 +30,11 @@ struct KeyInfo {
       -std::numeric_limits<double>::infinity();  // of numbers, and of each element of a list
   double max = std::numeric_limits<double>::infinity();
   std::string choices{};  // of text, separated by spaces; compared without case
-  /// "optimizer.type=SGD", "data.type=digits,dummy", "a=1|b=2" (either): means something only then.
+  /// The condition under which the key applies: "optimizer.type=SGD", "data.type=digits,dummy",
+  /// "a=1|b=2" (either).
   std::string when{};
-  /// Where `when` does not hold the key is accepted without effect, as DeepSpeed takes it; else
-  /// that is an error.
+  /// If `when` does not hold, the key is accepted without effect, as in DeepSpeed, instead of being
+  /// an error.
   bool idle = false;
   std::string help{};
   bool deepspeed = false;
@@ -40,23 +42,23 @@ struct KeyInfo {
   std::string why{};       // for the other two statuses
   std::string harmless{};  // JSON, for refused
   std::string alias_of{};  // another name of that key
-  /// JSON, of an older name that was true or false: what true says of alias_of; false says nothing.
+  /// For an older boolean name: the JSON value that true gives to alias_of; false gives none.
   std::string alias_true{};
-  std::string
-      refused_choices{};  // of text: names that exist elsewhere and do not run here; `why` says why
+  std::string refused_choices{};  // of text: names known elsewhere but not supported here; `why`
+                                  // gives the reason
 };
 
-// Of KeyTable::built_in(), config/key_table.h.
+// These look up KeyTable::built_in() (config/key_table.h).
 TRIREME_API const std::vector<KeyInfo>& all_keys();
 TRIREME_API const KeyInfo* find_key(std::string_view path);
 TRIREME_API bool is_section(std::string_view path);
 TRIREME_API std::string nearest_key(std::string_view path);
 
-/// "an integer", "an array of strings", …
+/// Returns the type's name for messages: "an integer", "an array of strings".
 TRIREME_API std::string_view type_name(KeyType type);
 TRIREME_API std::string_view status_name(KeyStatus status);
 TRIREME_API size_t edit_distance(std::string_view a, std::string_view b);
-/// "a b c" → {"a", "b", "c"}.
+/// Splits "a b c" into {"a", "b", "c"}.
 TRIREME_API std::vector<std::string> split_words(std::string_view words, char separator = ' ');
 
 }  // namespace trireme

@@ -22,7 +22,7 @@ std::string bounds(const KeyInfo& key, double number) {
   return fmt::format("must be between {} and {}, found {}", key.min, key.max, number);
 }
 
-/// One element or the whole value, as an integer (true) or a number.
+/// Converts one element or the whole value, to an integer (true) or a number.
 std::string numeric(const KeyInfo& key, bool whole, const Value& value, Value* out) {
   if (whole) {
     int64_t integer = 0;
@@ -63,7 +63,7 @@ std::string normalise(const KeyInfo& key, const Value& value, Value* out) {
     *out = {};
     out->kind = Value::Kind::array;
     out->origin = value.origin;
-    // A single value is a list of one, except where the table asks for a pair.
+    // A single value counts as a list of one, except if the table asks for a pair.
     std::vector<Value> one;
     if (!value.is(Value::Kind::array)) one.push_back(value);
     for (const auto& item : one.empty() ? value.array : one) {

@@ -40,7 +40,7 @@ std::string cut(std::string text, size_t most) {
   return text + "...";
 }
 
-/// Columns padded to their widest cell, the last one as it is.
+/// Pads columns to their widest cell, except the last.
 template <size_t N>
 std::string columns(const std::vector<std::array<std::string, N>>& rows) {
   std::array<size_t, N> width{};
@@ -63,7 +63,8 @@ std::string batch_line(const Batches& b) {
   return b.note.empty() ? text : text + " (" + b.note + ")";
 }
 
-/// The ranks that make three given numbers agree; else as many as sets of ranks ask for, or one.
+/// Returns the number of ranks for which three given batch numbers agree; otherwise the number that
+/// the sharding keys ask for, or one.
 int implied_world(const Config& config) {
   const auto parallelism = config.section<ParallelismSection>();
   if (parallelism.dp > 0) return static_cast<int>(parallelism.dp);
@@ -79,7 +80,7 @@ int implied_world(const Config& config) {
 
 bool runs(const KeyInfo& key) { return key.status == KeyStatus::supported && key.alias_of.empty(); }
 
-/// "1 to 10000", "gpt, mlp", "true or false".
+/// Returns the allowed values: "1 to 10000", "gpt, mlp", "true or false".
 std::string range_of(const KeyInfo& key) {
   if (!key.choices.empty()) return fmt::to_string(fmt::join(split_words(key.choices), ", "));
   const char* each = key.type == KeyType::integers || key.type == KeyType::numbers ? "each " : "";
@@ -100,7 +101,7 @@ std::string when_of(const KeyInfo& key) {
   return text;
 }
 
-/// Text in a cell of a table.
+/// Escapes text for a cell of a table.
 std::string in_cell(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -155,7 +156,7 @@ CheckReport check_config(const ConfigInputs& inputs, int world,
   try {
     report.batches = config.resolve_batches(world > 0 ? world : implied_world(config));
   } catch (const UsageError& error) {
-    // A batch number that is wrong by itself has been reported.
+    // An invalid batch number has already been reported.
     bool known = false;
     for (const auto& key : report.inspection.keys)
       known |= !key.error.empty() &&

@@ -9,8 +9,8 @@
 
 namespace trireme {
 
-/// What Config::to_json() wrote, handed from process to process: values keep the origins they had
-/// there, so that what is wrong with one names the user's own file, line or flag. UsageError.
+/// Loads the output of Config::to_json(), as passed between processes. Values keep their recorded
+/// origins, so that errors name the user's own file, line or flag. Throws UsageError.
 TRIREME_API Config load_resolved(std::string_view text,
                                  std::shared_ptr<const KeyTable> table = nullptr);
 

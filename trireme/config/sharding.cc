@@ -8,10 +8,10 @@ namespace {
 
 std::string count_of_ranks(int64_t n) { return fmt::format("{} {}", n, n == 1 ? "rank" : "ranks"); }
 
-/// dp / number.
+/// Returns dp / number, or throws UsageError if it does not divide.
 int rest_of(int dp, const char* key, const ShardingInputs::Number& number) {
   check<UsageError>(number.value <= dp && dp % number.value == 0,
-                    "{} {} ({}) does not divide {}: take a divisor of {}, or leave it out", key,
+                    "{} {} ({}) does not divide {}: use a divisor of {}, or leave it out", key,
                     number.value, number.origin, count_of_ranks(dp), dp);
   return static_cast<int>(dp / number.value);
 }
@@ -22,8 +22,8 @@ Sharding solve_sharding(const ShardingInputs& given, int dp) {
   const auto &shard = given.shard, &replicate = given.replicate;
   check<UsageError>(dp >= 1, "sharding needs at least one data-parallel rank, got {}", dp);
   check<UsageError>(given.stage > 0 || shard.value <= 1,
-                    "parallelism.dp_shard is {} ({}), and zero_optimization.stage 0 shares nothing "
-                    "out: set the stage to 1, 2 or 3, or leave it out",
+                    "parallelism.dp_shard is {} ({}), and zero_optimization.stage 0 shards "
+                    "nothing: set the stage to 1, 2 or 3, or leave it out",
                     shard.value, shard.origin);
   Sharding out{given.stage, given.stage > 0 ? dp : 1, given.stage > 0 ? 1 : dp};
   if (shard.value > 0 && given.stage > 0) {

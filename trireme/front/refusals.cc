@@ -27,7 +27,7 @@ std::string wrong_data(const Config& c) {
   const bool from_files = type == "corpus" || type == "documents";
   if (type != "dummy" && (model == "gpt") != from_files)
     return fmt::format(
-        "{}: data.type '{}' does not feed a model of type '{}'; gpt reads corpus, documents or "
+        "{}: data.type '{}' does not suit a model of type '{}'; gpt reads corpus, documents or "
         "dummy, the others read mnist, digits or dummy",
         c.origin("data.type"), type, model);
   if (type == "mnist" && !data.path)

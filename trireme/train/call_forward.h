@@ -10,7 +10,7 @@
 
 #include "trireme/base/error.h"
 
-// A module's forward, whatever its parameters: LibTorch's Module has no virtual one.
+// Calls a module's forward, whatever its parameters; torch::nn::Module has no virtual forward.
 namespace trireme {
 
 namespace detail {
@@ -31,8 +31,8 @@ constexpr bool takes_tensors(std::index_sequence<I...>) {
   return requires(Holder & m, const at::Tensor& x) { m->forward((static_cast<void>(I), x)...); };
 }
 
-/// module->forward(inputs[0], inputs[1], …), or of the list where it takes one. UsageError for a
-/// number of inputs that it does not take.
+/// Calls module->forward(inputs[0], inputs[1], …), or forward(inputs) if it takes a vector. Throws
+/// UsageError if it does not take that many inputs.
 template <size_t N = 1, class Holder>
 std::vector<at::Tensor> call_forward(Holder& module, const std::vector<at::Tensor>& inputs) {
   std::vector<at::Tensor> outputs;

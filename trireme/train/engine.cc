@@ -25,7 +25,7 @@ namespace {
 
 constexpr const char* kPrefix = "module.";
 
-// Somebody's module, as a run sees a model. Its loss is its owner's affair.
+// Adapts the user's module to a run's Model. The caller computes its loss.
 struct ModuleModel final : Model {
   ModuleModel(std::shared_ptr<torch::nn::Module> m, Engine::Forward f)
       : Model("Module"), module(register_module("module", std::move(m))), run(std::move(f)) {}
@@ -56,23 +56,21 @@ TiedNames tied_names(const Model& model) {
     strip_prefix(t.name);
     strip_prefix(t.first);
   }
-  buffers_of(model, &tied);  // which keep theirs
+  buffers_of(model, &tied);  // buffers keep their dtypes
   return tied;
 }
 
-// What the group is, the configuration may say once more, and no other.
+// The configuration may only repeat the group's properties.
 void check_group(const Config& c, const Group& group) {
   const auto comm = c.section<CommSection>();
-  check<UsageError>(
-      c.is_default("comm.backend") || comm.backend == group.backend(),
-      "{}: comm.backend is {}, and the group that initialize() is given is of {}: say it to "
-      "init_process_group (InitOptions)",
-      c.origin("comm.backend"), comm.backend, group.backend());
+  check<UsageError>(c.is_default("comm.backend") || comm.backend == group.backend(),
+                    "{}: comm.backend is {}, and the group passed to initialize() is of {}: set it "
+                    "in init_process_group (InitOptions)",
+                    c.origin("comm.backend"), comm.backend, group.backend());
   const double timeout = std::chrono::duration<double>(group.timeout()).count();
   check<UsageError>(c.is_default("comm.timeout_s") || comm.timeout_s == timeout,
-                    "{}: comm.timeout_s is {:g}, and the group that initialize() is given waits "
-                    "{:g} s: say it to "
-                    "init_process_group (InitOptions)",
+                    "{}: comm.timeout_s is {:g}, and the group passed to initialize() waits {:g} "
+                    "s: set it in init_process_group (InitOptions)",
                     c.origin("comm.timeout_s"), comm.timeout_s, timeout);
 }
 
@@ -85,12 +83,12 @@ struct Engine::Impl {
   std::string folder;  // checkpoint.folder
   int keep = 0;
   int64_t micro = 0;   // backwards done in this step
-  bool begun = false;  // the micro-batch that is next
+  bool begun = false;  // the next micro-batch has begun
   StepReport last;
   LossSum loss;
 
   bool whole() const { return micro == run.batches.accumulation; }
-  /// Once before each backward; at stage 3 before its forward, which the round bounds.
+  /// Called once before each backward; at stage 3 before its forward, where the round begins.
   void begin() {
     if (begun) return;
     begun = true;
@@ -115,7 +113,7 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> module, Forward forward, const
   parts.make_model = [&](const UnitMade&) { return model; };
   parts.names = without_prefix;
   parts.tied = impl_->tied;
-  // Losses are means of micro-batches: a step is the sum of so many, divided by their number.
+  // Losses are means over micro-batches: a step adds them and divides by their number.
   parts.weight_of_step = batches.accumulation * batches.dp;
   parts.default_steps = 1;
   impl_->run = build_run(c, group, parts);
@@ -146,9 +144,9 @@ at::Tensor Engine::only_output(std::vector<at::Tensor> outputs) {
 void Engine::backward(const at::Tensor& loss) {
   Run& run = impl_->run;
   check<UsageError>(loss.defined() && loss.numel() == 1 && loss.requires_grad(),
-                    "Engine::backward: the loss is no scalar that depends on the module");
+                    "Engine::backward: the loss is not a scalar that depends on the module");
   check<UsageError>(!is_gradient_accumulation_boundary(),
-                    "Engine::backward: {} micro-batches are the whole step: call step() first",
+                    "Engine::backward: {} micro-batches complete the step: call step() first",
                     impl_->micro);
   impl_->begin();
   impl_->loss.sum += loss.item<double>();
@@ -163,7 +161,7 @@ void Engine::backward(const at::Tensor& loss) {
 }
 
 void Engine::step() {
-  check<UsageError>(impl_->micro > 0, "Engine::step: no backward came before it");
+  check<UsageError>(impl_->micro > 0, "Engine::step: backward was not called before it");
   if (!is_gradient_accumulation_boundary()) return;
   impl_->micro = 0;
   impl_->last = finish_step(impl_->run);

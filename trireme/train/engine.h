@@ -25,7 +25,7 @@ class Module;
 
 namespace trireme {
 
-/// DeepSpeed's engine around a module of yours: its ds_config.json decides optimizer, schedule,
+/// DeepSpeed's engine around your own module: its ds_config.json determines optimizer, schedule,
 /// batches, clipping, mixed precision, ZeRO and offload.
 ///
 ///   auto engine = trireme::initialize(net, "ds_config.json");
@@ -35,33 +35,34 @@ namespace trireme {
 ///     engine.step();
 ///   }
 ///
-/// As DeepSpeed: losses are means over the micro-batch, and a gradient is the mean over ranks and
-/// micro-batches; backward() and step() are called for each micro-batch, and step() does something
-/// with the last of gradient_accumulation_steps. In half precision inputs of forward() become half,
-/// and so are its outputs.
+/// As in DeepSpeed, losses are means over the micro-batch, and a gradient is the mean over ranks
+/// and micro-batches. Call backward() and step() for each micro-batch; only the last of
+/// gradient_accumulation_steps calls to step() takes an optimizer step. In half precision,
+/// forward() converts its inputs to half and returns half outputs.
 ///
-/// ZeRO takes any module. At stage 3 the module is one unit: its parameters, gradients and
-/// optimizer state lie in shards between steps, and it is whole from the first forward to the end
-/// of backward (units that are whole one after the other: shard/fully_sharded.h). Outside of
-/// forward, at stage 3, parameters are read in gathered().
+/// ZeRO works with any module. At stage 3 the module is one unit: parameters, gradients and
+/// optimizer state are sharded between steps, and the module is whole from the first forward to the
+/// end of backward (shard/fully_sharded.h splits a module into several units). Outside forward(),
+/// read stage 3 parameters inside gathered().
 ///
-/// What the configuration asks and an engine cannot do is refused, with its place: the keys of
-/// config/engine_keys.h, a comm.backend or comm.timeout_s that is not the group's. steps_per_print
-/// logs a line at level info; monitor.metrics is written by rank 0.
+/// Settings that an engine cannot honour are refused with their place in the file: the keys of
+/// config/engine_keys.h, and a comm.backend or comm.timeout_s that differs from the group's.
+/// steps_per_print logs a line at level info; rank 0 writes monitor.metrics.
 ///
-/// Every rank makes the same calls, from one thread. Errors as in train_step: what one rank meets
-/// in its own computation ends the step for all.
-/// Source: deepspeed.initialize, DeepSpeedEngine.
+/// Every rank must make the same calls in the same order, from one thread. As in train_step, an
+/// error in one rank's computation ends the step on all ranks. Source: deepspeed.initialize,
+/// DeepSpeedEngine.
 class TRIREME_API Engine {
  public:
   using Forward = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
-  /// `forward` runs the module. Checks that ranks hold the same parameters and takes rank 0's.
+  /// `forward` runs the module. Checks that all ranks hold the same parameters and broadcasts rank
+  /// 0's values. Every rank must construct it.
   Engine(std::shared_ptr<torch::nn::Module> module, Forward forward, const Config& config,
          Group group);
   ~Engine();
   Engine(Engine&&) noexcept;
 
-  /// The module's forward, which returns one tensor: any number of tensors goes in.
+  /// Runs the module's forward, which takes any number of tensors and returns one.
   template <class... Inputs>
   at::Tensor forward(const Inputs&... inputs) {
     static_assert((std::is_convertible_v<const Inputs&, at::Tensor> && ...),
@@ -72,35 +73,39 @@ class TRIREME_API Engine {
   at::Tensor operator()(const Inputs&... inputs) {
     return forward(inputs...);
   }
-  /// … which returns several: the tensors of its tuple or vector, in order.
+  /// Runs a forward that returns several tensors: those of its tuple or vector, in order.
   std::vector<at::Tensor> forward_list(const std::vector<at::Tensor>& inputs);
-  /// A scalar, the mean over this rank's micro-batch. Scaled here, where there is a loss scale.
+  /// Runs backward. `loss` is a scalar, the mean over this rank's micro-batch; backward() applies
+  /// the loss scale if there is one.
   void backward(const at::Tensor& loss);
+  /// Call it after every backward(). At an accumulation boundary it takes an optimizer step.
   void step();
 
-  /// The next step() takes an optimizer step.
+  /// Whether the next step() takes an optimizer step.
   bool is_gradient_accumulation_boundary() const;
   int64_t global_steps() const;
   int64_t skipped_steps() const;  // overflows
-  double get_lr() const;          // of the last step; before the first: of that
+  double get_lr() const;          // of the last step; before any, of the first
   double get_global_grad_norm() const;
   double loss_scale() const;  // 1 where there is none
-  double loss() const;        // mean over ranks and micro-batches of the last step
-  /// monitor.gradient_noise_scale, in samples; NaN while it is lost in the noise, or not asked for.
+  double loss() const;        // of the last step: mean over ranks and micro-batches
+  /// The value of monitor.gradient_noise_scale, in samples; NaN if it is not enabled or cannot be
+  /// estimated yet.
   double gradient_noise_scale() const;
   int64_t train_micro_batch_size_per_gpu() const;
   int64_t gradient_accumulation_steps() const;
   int64_t train_batch_size() const;
   Group group() const;
 
-  /// <folder>/step-<global steps>/ with all state, at any stage; returns that path. Between steps.
-  /// folder "": checkpoint.folder. Of the newest, checkpoint.keep stay, unless `keep` says another
-  /// number.
+  /// Writes all state to <folder>/step-<global steps>/, at any stage, and returns that path. If
+  /// `folder` is empty, checkpoint.folder is used. Keeps the newest `keep` checkpoints (default:
+  /// checkpoint.keep). Every rank must call it, between steps.
   std::string save_checkpoint(const std::string& folder = "", std::optional<int> keep = {});
-  /// From such a folder or the newest in it. Returns its step.
+  /// Loads a checkpoint from its folder, or the newest one below `path`, and returns its step.
+  /// Every rank must call it, between steps.
   int64_t load_checkpoint(const std::string& path);
-  /// Runs `read` while parameters are whole on every rank, to be read (at stages below 3 they
-  /// always are). Every rank, between steps.
+  /// Runs `read` while all parameters are whole on every rank, so that it can read them (below
+  /// stage 3 they always are). Every rank must call it, between steps.
   void gathered(const std::function<void()>& read);
 
  private:
@@ -109,9 +114,10 @@ class TRIREME_API Engine {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Makes an engine; every rank must call it.
 /// `module`: a holder (`Net net;`) or a shared_ptr; its forward takes up to 8 tensors, or a vector
-/// of them, and gives a tensor, or a vector or tuple of them (forward_list).
-/// `config`: a file's path.
+/// of tensors, and returns a tensor, or a vector or tuple of them (forward_list). `config_file`:
+/// the path of a configuration file.
 template <class Holder>
 Engine initialize(Holder module, const Config& config, Group group) {
   auto forward = [module](const std::vector<at::Tensor>& inputs) mutable {

@@ -18,10 +18,10 @@ void for_held_out(Run& run, const std::function<void(const MicroBatch& micro, bo
   const int64_t size = run.held_out->size(), b = run.batches.micro;
   int64_t batches = (size + b - 1) / b;
   if (run.text && run.eval_batches > 0) batches = std::min(batches, run.eval_batches);
-  // Spread over the whole of it, the same samples whatever the number of ranks.
+  // The samples are spread over all of the data, and are the same for any number of ranks.
   const int64_t stride = std::max<int64_t>(1, size / b / batches);
-  // A forward may be a matter of all ranks (ZeRO-3): each runs as many. Those beyond the last batch
-  // do not count.
+  // A forward may be collective (ZeRO-3), so every rank runs equally many. Those beyond the last
+  // batch do not count.
   const Group dp = run.data_parallel();
   const int64_t ranks = dp.size(), rounds = (batches + ranks - 1) / ranks;
   for (int64_t round = 0; round < rounds; ++round) {

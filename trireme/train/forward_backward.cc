@@ -23,7 +23,7 @@ int contributions(const Run& run, const Batch& batch) {
 
 namespace {
 
-// `i` is the micro-batch that it is at.
+// `i` is set to the current micro-batch.
 void compute(Run& run, const Batch& batch, int stop_asked, size_t& i) {
   LossSum total;
   for (i = 0; i < batch.size(); ++i) {
@@ -36,7 +36,7 @@ void compute(Run& run, const Batch& batch, int stop_asked, size_t& i) {
                       "the loss does not depend on any parameter: nothing can be trained");
     total.sum += loss.item<double>();
     total.weight += micro.weight;
-    run.gradients->tell(total, stop_asked);  // the last bucket may leave in this backward
+    run.gradients->tell(total, stop_asked);  // the last bucket may be sent in this backward
     run.scaling->scale(loss).backward();
     for (const auto& feature : run.features)
       feature->micro_batch_done(run.gradients->parameters(), static_cast<double>(micro.weight));

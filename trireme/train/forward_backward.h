@@ -10,12 +10,14 @@
 namespace trireme {
 
 Batch next_batch(Run& run);
-/// Gradients that each parameter gets from it; Gradients::kAsManyAsCome while that may change.
+/// Returns the number of gradients that each parameter gets from the batch, or
+/// Gradients::kAsManyAsCome while that may change.
 int contributions(const Run& run, const Batch& batch);
-/// Micro-batch by micro-batch. Dropout is keyed by (seed, step, sample), so the split into ranks
-/// and micro-batches does not show. The loss, and stop_asked, ride with the gradients.
+/// Runs forward and backward for each micro-batch. Dropout is keyed by (seed, step, sample), so the
+/// split into ranks and micro-batches does not affect it. The loss and stop_asked travel with the
+/// gradients.
 void forward_backward(Run& run, const Batch& batch, int stop_asked = 0);
-/// What goes wrong in one rank's own computation ends the step for all, with its words.
+/// Runs `own_computation`; if it throws, the step ends on all ranks with the same message.
 void abort_group_on_error(Run& run, const std::function<void()>& own_computation);
 
 }  // namespace trireme

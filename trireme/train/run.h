@@ -30,11 +30,11 @@
 namespace trireme {
 
 struct Run;
-/// The sum of the losses over a micro-batch, a float32 scalar.
+/// Computes the sum of the losses over a micro-batch, a float32 scalar.
 using RunLoss = std::function<at::Tensor(Run& run, const MicroBatch& micro)>;
 
-/// The parts of a training run, built once from the configuration and handed to every step. None of
-/// them is missing in a run that steps, but for the data of a caller that brings its own batches.
+/// The parts of a training run, built once from the configuration and passed to every step. All are
+/// set in a run that steps, except the data of a caller that brings its own batches.
 struct TRIREME_API Run {
   DeviceMesh mesh;
   std::shared_ptr<Model> model;
@@ -55,8 +55,8 @@ struct TRIREME_API Run {
   std::vector<std::shared_ptr<StepFeature>> features;
 
   Batches batches;
-  std::string lr_by_batch = "none";  // how a step's rate follows its samples (batch_lr_factor)
-  int64_t steps = 0;                 // that the run will have
+  std::string lr_by_batch = "none";  // how the rate follows a step's samples (batch_lr_factor)
+  int64_t steps = 0;                 // of the whole run
   int64_t step = 0;                  // done
   int64_t seed = 42;
   double clip_norm = 0;
@@ -66,13 +66,13 @@ struct TRIREME_API Run {
   std::string identity;  // what must be equal for the same bits (reproducible mode)
   std::string data_identity;
   std::vector<std::string> setup;   // for the start line: precision, recomputation, sharding
-  bool collective_forward = false;  // ZeRO-3: every rank runs as many forwards
+  bool collective_forward = false;  // ZeRO-3: every rank runs equally many forwards
 
   /// All ranks of the run.
   Group world() const { return mesh.world(); }
-  /// Those that this rank's gradients are added with.
+  /// The ranks over which this rank's gradients are summed.
   Group data_parallel() const { return mesh.group("dp"); }
-  /// The first feature of that type; null: the run has none.
+  /// Returns the first feature of this type, or null.
   template <class Feature>
   Feature* find() const {
     for (const auto& f : features)
@@ -80,22 +80,22 @@ struct TRIREME_API Run {
     return nullptr;
   }
 
-  /// Of the step that is next, over all ranks.
+  /// The number of samples of the next step, over all ranks.
   int64_t samples_of_step() const { return plan->samples(step); }
   double lr_factor() const;
 
-  /// Everything that a checkpoint holds.
+  /// Visits everything that a checkpoint holds.
   void state(StateVisitor& visitor);
 };
 
-/// Every rank calls it with the same configuration. Throws UsageError for what the configuration
-/// asks and this build cannot do.
+/// Builds a run. Every rank must call it with the same configuration. Throws UsageError for
+/// settings that this build does not support.
 TRIREME_API Run build_run(const Config& config, Group group);
-/// The model alone, as it is born.
+/// Builds the model alone, with its initial weights.
 TRIREME_API std::shared_ptr<Model> build_model(const Config& config,
                                                const UnitMade& unit_made = {});
-/// … with the weights of a checkpoint of such a run, in float32 whatever they were trained in: for
-/// `trireme generate`.
+/// Builds the model with the weights of a checkpoint of such a run, in float32 whatever dtype they
+/// were trained in, for `trireme generate`.
 TRIREME_API std::shared_ptr<Model> load_model(const Config& config, const std::string& checkpoint);
 /// Starts (or, after a resume, restarts) reading data at run.step.
 TRIREME_API void start_data(Run& run, const Config& config);

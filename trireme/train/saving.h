@@ -7,12 +7,14 @@
 #include "trireme/tensor/tied_tensors.h"
 #include "trireme/train/run.h"
 
-// A run to and from a step folder, whatever of it this rank holds. Every rank calls them.
+// Saves and loads a run's step folder, whatever part of the state this rank holds. Every rank must
+// call these functions.
 namespace trireme {
 
-/// Gives the folder of the step.
+/// Saves the run and returns the folder of the step.
 std::string save_run(Run& run, const std::string& folder, int keep);
-/// `tied`: other names of the weights, under which an older version may have saved them as well.
+/// Loads a run. `tied`: other names of the weights, under which an older version may have saved
+/// them.
 CheckpointInfo load_run(Run& run, const std::string& path, const TiedNames& tied = {});
 
 }  // namespace trireme

@@ -9,7 +9,7 @@
 
 namespace trireme {
 
-// One step, top to bottom. Gradients are sums; the one division, by the global weight, is in
+// One step, from start to end. Gradients are sums; the only division, by the global weight, is in
 // grad_scale.
 StepReport train_step(Run& run, int stop_asked) {
   run.own_time->computing();
@@ -19,40 +19,40 @@ StepReport train_step(Run& run, int stop_asked) {
 StepReport train_on(Run& run, const Batch& batch, int stop_asked) {
   failpoint("train.step");
   run.own_time->computing();
-  run.gradients->open(contributions(run, batch));  // that each parameter gets
+  run.gradients->open(contributions(run, batch));  // how many contributions each gradient gets
   forward_backward(run, batch, stop_asked);        // a bucket launches on its last contribution
   return finish_step(run);
 }
 
 StepReport finish_step(Run& run) {
   run.own_time->waiting();
-  // A codec keeps what it does not send: what clipping takes away must be gone before (or else
-  // comes back as a burst, which clipping then takes for an explosion).
+  // A codec keeps what it does not send, so clipping must come first: otherwise the clipped part
+  // would return later as a burst, which clipping would take for an explosion.
   const bool own = run.clip_norm > 0 && run.exchange->clips_own();
   if (own) run.gradients->clip_own(run.clip_norm, run.scaling->inverse());
   run.gradients->close();  // flush and wait: sums over ranks
   run.own_time->computing();
-  GlobalLoss loss = global_loss(run);  // they rode along; all raise alike if one is not finite
+  // Sent along with the gradients; all ranks throw if one is not finite.
+  GlobalLoss loss = global_loss(run);
   for (const auto& feature : run.features) feature->closed(run.step);
   const double grad_scale = run.scaling->inverse() / loss.gradient_weight;  // scaled sums → mean
-  // The same on all ranks; its norm is of the mean.
+  // The verdict is the same on all ranks; its norm is that of the mean.
   Verdict verdict = judge(run, loss, grad_scale, own ? 0 : run.clip_norm);
   const int64_t samples = run.samples_of_step();
   const double lr = run.schedule->lr_at(run.step - run.scaling->skipped()) * run.lr_factor();
   if (verdict.finite()) {
     Span span("optimizer", "step");
     if (run.exchange->steps_on_this_rank())
-      run.optimizer->step(lr,
-                          grad_scale * verdict.norm.coefficient);  // clipping in the same factor
+      run.optimizer->step(lr, grad_scale * verdict.norm.coefficient);  // clipping is in the factor
     run.own_time->waiting();
     run.gradients->publish();              // ZeRO: what this rank owns
-    run.exchange->after_optimizer_step();  // ranks apart: one again, if due
+    run.exchange->after_optimizer_step();  // local steps: one model again, if due
     run.own_time->computing();
   }
   const double scale = run.scaling->loss_scale();
-  run.scaling->update(verdict.gradients);  // a step that overflowed is left out, or ends the run
+  run.scaling->update(verdict.gradients);  // a step that overflowed is skipped, or ends the run
   if (const double now = run.scaling->loss_scale(); scale > 0 && now != scale)
-    run.exchange->rescaled(now / scale);  // what was kept is in the gradients' unit
+    run.exchange->rescaled(now / scale);  // the residual is in units of the gradients
   run.own_time->waiting();
   for (const auto& feature : run.features)
     feature->stepped(

@@ -7,14 +7,14 @@
 
 namespace trireme {
 
-/// One optimizer step on every rank. Throws NumericError on all ranks, naming rank or parameter,
-/// where the loss or a gradient is not a finite number; weights are those of the step before then.
-/// With loss scaling such a step is left out instead, until the scale is at its floor.
-/// `stop_asked`, not 0: this rank wants the run to end after this step.
+/// Takes one optimizer step on every rank. If the loss or a gradient is not finite, throws
+/// NumericError on all ranks, naming rank or parameter, and leaves the weights unchanged; with loss
+/// scaling the step is skipped instead, until the scale reaches its floor. A nonzero `stop_asked`
+/// means that this rank wants the run to end after this step.
 TRIREME_API StepReport train_step(Run& run, int stop_asked = 0);
-/// The same, with a batch that the caller brings.
+/// Takes a step with a batch that the caller provides.
 StepReport train_on(Run& run, const Batch& batch, int stop_asked);
-/// What comes behind the last backward of a step.
+/// Completes a step after its last backward.
 StepReport finish_step(Run& run);
 
 }  // namespace trireme

@@ -12,36 +12,36 @@
 #include "trireme/config/resolved.h"
 #include "trireme/train/trainer.h"
 
-// A program of your own with what `trireme train` has: configuration files and --set, the launcher
-// and its flags, the run folder, --resume, checkpoints on Ctrl-C.
+// What `trireme train` offers, for a program of your own: configuration files and --set, the
+// launcher and its flags, the run folder, --resume, checkpoints on Ctrl-C.
 namespace trireme {
 
 struct ModelShape;  // planner/model_shape.h
 
-/// A whole run on one rank; every rank calls it. What it returns decides the exit code, and
-/// TrainOptions::stop_asked, say, built and run_dir are to be used as train() uses them.
+/// Performs a whole run on one rank; every rank calls it. The result determines the exit code. It
+/// must honour TrainOptions::stop_asked, say, built and run_dir as train() does.
 using TrainFunction = std::function<TrainResult(const Config&, Group, const TrainOptions&)>;
 
 struct MainProgram {
-  /// One sentence: what the program is for. It is the first line of --help.
+  /// One sentence that says what the program is for; the first line of --help.
   std::string purpose = "Train a model from configuration files, on N ranks of this machine.";
   TrainFunction train;
-  /// How a configuration is read: from files, and from what Config::to_json() wrote. A program with
-  /// keys of its own loads with its table in both.
+  /// How a configuration is read, from files or from the output of Config::to_json(). A program
+  /// with its own keys must load with its own table in both.
   std::function<Config(const ConfigInputs&)> load = [](const ConfigInputs& inputs) {
     return Config::load(inputs);
   };
   std::function<Config(std::string_view)> load_resolved = [](std::string_view text) {
     return trireme::load_resolved(text);
   };
-  /// The model, for `PROGRAM summary`; empty: there is no such word.
+  /// Describes the model for `PROGRAM summary`; if empty, there is no such command.
   std::function<ModelShape(const Config&)> shape = {};
-  /// True: `train` builds the model and the data that model.* and data.* describe, so that what
-  /// does not fit into memory or together can be refused beforehand.
+  /// Set to true if `train` builds the model and data described by model.* and data.*, so that a
+  /// combination that does not work or does not fit into memory is refused before ranks start.
   bool built_in_model = false;
 };
 
-/// The whole of main():
+/// The complete main() of a program:
 ///
 ///   int main(int argc, char** argv) { return trireme::train_main(argc, argv, my_program()); }
 ///
@@ -51,22 +51,21 @@ struct MainProgram {
 ///   mpirun -n 2 ./gan gan.json --run-dir runs/gan
 ///   ./gan summary gan.json --nproc-per-node 2
 ///
-/// The first call checks flags and configuration, takes the run folder, and starts this program
-/// again for each rank, with a first word of its own (and with threads, CPUs and core type set,
-/// which BLAS libraries read while they load). Under somebody's launcher it becomes its rank.
-/// Nothing is thrown: errors are printed, once for the job.
+/// The first process checks flags and configuration, takes the run folder, and starts this program
+/// again for each rank, with an internal first argument (and with threads, CPUs and core type set,
+/// which BLAS libraries read while they load). Under another launcher, the process becomes its
+/// rank. Nothing is thrown: errors are printed, once per job.
 ///
-/// Exit code: 0 done, 1 failed, 2 usage or configuration, 130 stopped by Ctrl-C and 75 by SIGTERM,
-/// each after the step and with a checkpoint; 128+n ended by signal n.
+/// Returns the exit code: 0 done; 1 failed; 2 invalid usage or configuration; 130 stopped by Ctrl-C
+/// and 75 by SIGTERM, each after the current step and with a checkpoint; 128+n ended by signal n.
 ///
-/// A library is a guest, but here main() hands its process over: standard streams that are closed
-/// are opened on /dev/null, signals are taken, --help is printed, allocator and denormals are set,
-/// the log level is info. Call it first in main(): what was done before it is done again in every
-/// rank.
+/// Unlike the rest of the library, it takes over the process: it opens closed standard streams on
+/// /dev/null, handles signals, prints --help, configures the allocator and denormals, and sets the
+/// log level to info. Call it first in main(): anything before it also runs in every rank.
 TRIREME_API int train_main(int argc, char** argv, const MainProgram& program);
 
-/// A program (train/program/program.h) as main() runs it. `make` is called once for its keys and
-/// once on each rank.
+/// Wraps a Program (train/program/program.h) for train_main(). `make` is called once to read its
+/// keys and once on each rank.
 TRIREME_API MainProgram main_program(std::function<std::unique_ptr<Program>()> make);
 
 ///   int main(int argc, char** argv) { return trireme::train_main<MyProgram>(argc, argv); }

@@ -32,8 +32,7 @@ void resume_from(Trainer::Impl& trainer, const std::string& path) {
                     info.folder, run.seed, seed);
   check<UsageError>(run.batches.train == train,
                     "{} was trained with {} samples a step, this run asks for {}: its place in the "
-                    "data would be another. Keep "
-                    "train_batch_size, or start a new run",
+                    "data would be different. Keep train_batch_size, or start a new run",
                     info.folder, run.batches.train, train);
   check<UsageError>(run.data_identity == data, "{} was trained on other data ({}; now {})",
                     info.folder, run.data_identity, data);
@@ -45,8 +44,8 @@ void resume_from(Trainer::Impl& trainer, const std::string& path) {
   run.identity = identity;
 }
 
-// A rank listens to its own thread: other ranks of the process may outlive it when it fails. A
-// listener that the program installed stays.
+// A rank traces only its own thread, because other ranks of the process may outlive it if it fails.
+// A listener that the program installed is kept.
 class TraceScope {
  public:
   explicit TraceScope(SpanSink& sink) : ours_(trace_sink() == nullptr) {
@@ -68,7 +67,7 @@ class BuiltIn final : public Program {
   LossTerms loss(Network&, const MicroBatch&) override { return {}; }
 };
 
-/// Steps, with what is saved and evaluated between them.
+/// Runs steps, and saves and evaluates between them.
 class Loop {
  public:
   Loop(Trainer::Impl& trainer, const TrainOptions& options, RunReport& report,
@@ -156,12 +155,12 @@ TrainResult train_with(MakeTrainer* make, Program& program, const Config& config
   if (options.resume) resume_from(t, *options.resume);
   const int64_t steps = t.first().steps;
   check<UsageError>(t.step <= steps,
-                    "the checkpoint has {} steps behind it; training.steps is {}: raise it", t.step,
+                    "the checkpoint has taken {} steps; training.steps is {}: raise it", t.step,
                     steps);
   if (options.resume && t.step == steps) {
     if (options.say && group.rank() == 0)
       options.say(fmt::format(
-          "the run is finished: all {} steps are done. --steps N with a larger N trains on",
+          "the run is finished: all {} steps are done. Use --steps N with a larger N to continue",
           steps));
     group.barrier();
     TrainResult finished;
@@ -186,7 +185,7 @@ TrainResult train_with(MakeTrainer* make, Program& program, const Config& config
   spans.take();
   const TrainResult result = Loop(t, options, report, watch).run(spans);
   report.done();
-  group.barrier();  // the last checkpoint is there when any rank returns
+  group.barrier();  // the last checkpoint exists when any rank returns
   return result;
 }
 

@@ -18,32 +18,34 @@
 namespace trireme {
 
 struct TrainOptions {
-  std::string run_dir;                // made where it is missing; config.json lies there
+  std::string run_dir;                // created if missing; holds config.json
   std::optional<std::string> resume;  // a run folder or a step folder
-  /// Written to run_dir/config.json when nothing refuses the run any more; "": nothing is.
+  /// Written to run_dir/config.json once every check has passed; if empty, nothing is written.
   std::string config_json = {};
-  /// Called when the run is built (and resumed), before its first step.
+  /// Called when the run has been built (and resumed), before its first step.
   std::function<void()> built = {};
-  /// Looked at once a step. Not 0 (a signal, say): finish the step, save, return.
+  /// Polled once per step. A nonzero value (a signal number, say) means: finish the step, save,
+  /// return.
   std::function<int()> stop_asked = {};
-  /// Called when this rank ran out of memory and is about to try with less (balance).
+  /// Called when this rank ran out of memory and is about to retry with a smaller micro-batch
+  /// (balance).
   std::function<void()> memory_short = {};
   std::function<void(const std::string&)> say =
-      {};                // rank 0: lines for people (start, held-out loss, saved, end)
-  int progress_fd = -1;  // rank 0: where the bar or the step lines go; -1: nowhere
+      {};                // rank 0: messages for users (start, held-out loss, saved, end)
+  int progress_fd = -1;  // rank 0: where the progress bar or step lines go; -1: nowhere
 };
 
 struct TrainResult {
   int64_t steps = 0;
   int stopped =
-      0;  // not 0: before the last step, because a rank was asked to; the same on all ranks
-  std::string checkpoint;  // the last one; "" where none was saved
+      0;  // nonzero if a rank was asked to stop before the last step; the same on all ranks
+  std::string checkpoint;  // the last one; "" if none was saved
   double loss = 0;         // of the last step
   double held_out_loss = -1;
 };
 
-/// What a program's step() trains with. Every rank makes the same calls in the same order, from one
-/// thread.
+/// What Program::step() trains with. Every rank must make the same calls in the same order, from
+/// one thread.
 class TRIREME_API Trainer {
  public:
   struct Impl;
@@ -56,20 +58,21 @@ class TRIREME_API Trainer {
   int64_t step() const;  // steps done
   int64_t steps() const;
   Network& net();
-  /// For what the program draws (noise, actions). It, and LibTorch's default generator, are set at
-  /// the start of each step from training.seed, the step and the rank, so that a resumed run draws
-  /// what it would have drawn. Ranks that are threads of one process share the default generator
-  /// and must draw from this one.
+  /// The generator for the program's own random numbers (noise, actions). It and LibTorch's default
+  /// generator are seeded at the start of each step from training.seed, the step and the rank, so
+  /// that a resumed run draws the same numbers. Ranks that are threads of one process share the
+  /// default generator and must use this one.
   at::Generator generator() const;
 
-  /// This rank's micro-batches of the next step of Program::data(). UsageError without data.
+  /// Returns this rank's micro-batches of the next step of Program::data(). Throws UsageError if
+  /// the program has no data.
   Batch next_batch();
   using Loss = std::function<LossTerms(Network&, const MicroBatch&)>;
-  /// One optimizer step of an update's parameters: forward and backward of each micro-batch, with
-  /// the loss scale where there is one; gradients summed over ranks, clipped by gradient_clipping,
-  /// divided by the weights over all ranks. The parameters of other updates are constants
-  /// meanwhile. loss empty: Program::loss(). Each rank needs at least one micro-batch; a rank's own
-  /// may weigh 0.
+  /// Takes one optimizer step on an update's parameters: runs forward and backward of each
+  /// micro-batch (with the loss scale, if any), sums gradients over ranks, divides them by the
+  /// weights over all ranks and applies gradient_clipping. The parameters of other updates are
+  /// constant meanwhile. If `loss` is empty, Program::loss() is used. Each rank needs at least one
+  /// micro-batch, which may have weight 0.
   StepReport update(const std::string& name, const Batch& batch, const Loss& loss = {});
 
   Impl& impl() { return *impl_; }
@@ -78,12 +81,12 @@ class TRIREME_API Trainer {
   std::unique_ptr<Impl> impl_;
 };
 
-/// A whole run: build, resume, steps, evaluation, checkpoints, metrics. Every rank calls it. A run
-/// that is resumed and has all its steps behind it says so and writes nothing.
-/// ResourceError also where the run folder goes away while it trains.
+/// Performs a whole run: build, resume, steps, evaluation, checkpoints, metrics. Every rank must
+/// call it. If the resumed run already has all its steps, it reports so and writes nothing. Throws
+/// ResourceError also if the run folder disappears during training.
 TRIREME_API TrainResult train(Program& program, const Config& config, Group group,
                               const TrainOptions& options);
-/// Of the model and the data that the configuration names.
+/// Trains the model on the data that the configuration names.
 TRIREME_API TrainResult train(const Config& config, Group group, const TrainOptions& options);
 
 }  // namespace trireme

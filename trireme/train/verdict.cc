@@ -39,7 +39,7 @@ std::shared_ptr<const NormParts> norm_parts(Run& run) {
 GradVerdict what_is_not_finite(Run& run, const GlobalLoss& loss, const GradNorm& norm) {
   const Gradients::NotFinite found = run.gradients->not_finite();
   if (found.rank >= 0) return {false, found.rank, found.parameter};
-  // Each rank's part was finite, their sum is not: nobody's in particular.
+  // Each rank's part was finite but their sum is not, so no rank can be named.
   if (!norm.finite) return {false, 0, first_non_finite(run.gradients->owned(), *norm_parts(run))};
   if (loss.not_finite >= 0) return {false, loss.not_finite, "(the loss)"};
   return {};

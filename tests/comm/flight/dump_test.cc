@@ -208,7 +208,7 @@ TEST(comm_flight_dump, a_dump_that_is_cut_anywhere_is_refused_in_one_sentence) {
     EXPECT_EQ(why.rfind("Corrupt: x.flight is ", 0), 0u) << n << ": " << why;
     EXPECT_EQ(why.find('\n'), std::string::npos);
   }
-  EXPECT_TRUE(has(reason([&] { read_dump(bytes + "12345678", "x"); }), "Corrupt: x is cut short"));
+  EXPECT_TRUE(has(reason([&] { read_dump(bytes + "12345678", "x"); }), "Corrupt: x is truncated"));
 }
 
 TEST(comm_flight_dump, a_dump_with_any_byte_changed_is_refused) {

@@ -81,7 +81,7 @@ TEST(comm_flight_trace_verb, bad_files_and_flags_are_one_sentence) {
     return trace({"flight", folder.path()});
   };
   Ran ran = with(bytes.substr(0, 700));
-  EXPECT_TRUE(ran.code == 1 && one_sentence(ran.err) && has(ran.err, "cut short")) << ran.err;
+  EXPECT_TRUE(ran.code == 1 && one_sentence(ran.err) && has(ran.err, "truncated")) << ran.err;
   ran = with("hello");
   EXPECT_TRUE(ran.code == 1 && one_sentence(ran.err) && has(ran.err, "is not a dump")) << ran.err;
   std::string changed = bytes;

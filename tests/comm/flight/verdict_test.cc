@@ -212,7 +212,7 @@ TEST(comm_flight_verdict, groups_called_in_another_order_are_named_as_a_circle) 
   const Verdict v = judge(all);
   EXPECT_EQ(v.kind, Verdict::cycle);
   EXPECT_EQ(v.sentence,
-            "ranks wait for each other in a circle: rank 2 waits in all_reduce(float32[4], sum) at "
+            "ranks wait for each other in a cycle: rank 2 waits in all_reduce(float32[4], sum) at "
             "a.cc:1 of group world/1 for rank 3, rank 3 waits in all_reduce(float32[4], sum) at "
             "a.cc:2 of group world/2 for rank 2; every rank must make its calls in the same order");
 }

@@ -73,7 +73,8 @@ void expect_all_well(Mpi mpi, int n, const std::string& program, const Arguments
     EXPECT_EQ(status, 0) << job.out << job.err;
   }
   EXPECT_EQ(count(job.out + job.err, "all is well"), n) << job.out << job.err;
-  const std::string unreached = "rank 1 does not reach the table in which the ranks of a group say";
+  const std::string unreached =
+      "rank 1 does not reach the store in which the ranks of a group report";
   EXPECT_EQ(count(job.out + job.err, unreached) > 0, !no_table.empty()) << job.out << job.err;
   EXPECT_NE((job.out + job.err).find(no_table), std::string::npos) << job.out << job.err;
 }
@@ -269,7 +270,7 @@ TEST(comm_mpi_ranks, a_process_that_mpirun_did_not_start_is_refused) {
     GTEST_SKIP() << "this build has no MPI";
   expect_refused("mpi_ranks", {}, "is for ranks that mpirun or srun started");
   expect_refused("mpi_ranks", {{"TRIREME_MPI", "mpi3"}},
-                 "TRIREME_MPI=mpi3: it is openmpi or mpich");
+                 "TRIREME_MPI=mpi3: it must be openmpi or mpich");
 }
 
 TEST(comm_mpi_ranks, another_mpi_than_the_launchers_is_refused) {

@@ -68,7 +68,7 @@ TEST_F(train_rank_own_model, its_keys_are_checked_like_all_others) {
   for (const auto& [set, sentence] : std::vector<std::pair<std::string, std::string>>{
            {"gan.noise=0", "gan.noise"},
            {"gan.nois=3", "gan.noise"},
-           {"model.layers=3", "model.layers is about the built-in models"},
+           {"model.layers=3", "model.layers applies to the built-in models"},
            {"training.epochs=\"two\"", "training.epochs"}}) {
     Command wrong = start(run(1, 3, {"--set", set}));
     EXPECT_EQ(wrong.finish(std::chrono::seconds(60)), 2) << set << wrong.err;

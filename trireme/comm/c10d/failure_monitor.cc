@@ -78,8 +78,8 @@ Failure failure_from(const std::string& text) {
   return failure;
 }
 
-// What the thread works on. It outlives the FailureMonitor where the store does not answer: nothing
-// can wake a call that waits in it.
+// The thread's state. It outlives the FailureMonitor if the store does not answer, because a call
+// that waits for the store cannot be woken.
 struct FailureMonitor::Core {
   struct Group {
     std::vector<int> world_ranks;
@@ -90,7 +90,8 @@ struct FailureMonitor::Core {
 
   Core(std::unique_ptr<Store> connection, int rank, int size)
       : rank_(rank), size_(size), store_(std::move(connection)), where_(store_->describe()) {
-    // A store that stands still is no loss: whoever waits has a deadline, and the link is watched.
+    // A store that does not answer is not a loss: callers have deadlines, and the link is
+    // monitored.
     store_->set_answer_limit(kYear);
     where_.resize(std::min(where_.size(), where_.find(" under ")));  // whatever its prefixes are
   }
@@ -113,15 +114,15 @@ struct FailureMonitor::Core {
   const int rank_, size_;
   std::unique_ptr<Store> store_;  // of the thread
   std::string where_;
-  int64_t seen_ = 0;                 // of the thread: news so far
+  int64_t seen_ = 0;                 // used by the thread: news so far
   std::set<int> left_;               // of the thread
   std::map<int, std::string> lost_;  // of the thread
-  std::string store_lost_;           // of the thread: why, once it is
+  std::string store_lost_;           // used by the thread: why the store was lost
 
   std::mutex mutex_;
   std::condition_variable wake_, ended_;
   std::deque<Task> tasks_;
-  std::optional<Clock::time_point> busy_since_;  // the thread asks the store
+  std::optional<Clock::time_point> busy_since_;  // since when the thread has waited for the store
   bool stop_ = false, has_ended_ = false;
 
   std::mutex groups_mutex_;  // held while on_failure runs
@@ -145,7 +146,7 @@ FailureMonitor::~FailureMonitor() {
   if (core_->end())
     thread_.join();
   else
-    thread_.detach();  // it has its core, calls nobody any more, and ends when the store answers
+    thread_.detach();  // it owns its core, makes no more callbacks, and ends when the store answers
 }
 
 void FailureMonitor::join(const std::string& group, std::vector<int> world_ranks,
@@ -176,7 +177,7 @@ std::map<int, std::string> FailureMonitor::words(const std::string& group,
 }
 std::string FailureMonitor::silence() const { return core_->silence(); }
 
-/// Whether the thread comes to its end; else it is stuck in the store.
+/// Whether the thread ends; otherwise it is stuck in the store.
 bool FailureMonitor::Core::end() {
   std::unique_lock lock(mutex_);
   tasks_.push_back([this](Store& store) {
@@ -207,7 +208,7 @@ void FailureMonitor::Core::join(const std::string& group, std::vector<int> world
                                 OnFailure on_failure) {
   std::lock_guard lock(groups_mutex_);
   groups_[group] = {std::move(world_ranks), std::move(on_failure), {}};
-  // What became news before this group was here.
+  // Reread news that arrived before this group joined.
   post([this](Store&) { seen_ = -1; });
 }
 
@@ -223,7 +224,7 @@ void FailureMonitor::Core::leave(const std::string& group, bool in_order) {
 
 Failure FailureMonitor::Core::fail(const std::string& group, const Failure& failure) {
   auto first = std::make_shared<Failure>(failure);
-  // Also where the answer is late the others may have been told.
+  // Even if the answer is late, the others may have been notified.
   if (ask(
           [group, first](Store& store) {
             *first = failure_from(store.compare_set(failed_key(group), "", to_text(*first)));
@@ -275,8 +276,8 @@ void FailureMonitor::Core::post(Task task) {
   wake_.notify_all();
 }
 
-// Whether the task ran, without an error, within the limit. It may still run later: what it needs
-// it must own.
+// Returns whether the task ran without an error within the limit. It may still run later, so it
+// must own everything it needs.
 bool FailureMonitor::Core::ask(Task task, Duration limit) {
   struct Answer {
     std::mutex mutex;
@@ -297,7 +298,7 @@ bool FailureMonitor::Core::ask(Task task, Duration limit) {
     answer->there.notify_all();
   });
   auto until = Clock::now() + limit;
-  {  // The store may be silent since long.
+  {  // The store may have been silent for long.
     std::lock_guard lock(mutex_);
     if (busy_since_) until = std::min(until, *busy_since_ + kAnswer);
   }
@@ -344,7 +345,7 @@ void FailureMonitor::Core::settle(const std::string& name, const Failure& failur
   at->second.on_failure(failure);
 }
 
-// One question while there is no news.
+// A single request while there is no news.
 void FailureMonitor::Core::look() try {
   if (!store_lost_.empty()) return;
   const int64_t count = store_->count_keys("news/");
@@ -363,7 +364,7 @@ void FailureMonitor::Core::look() try {
   const std::set<std::string> absent(missing.begin(), missing.end());
   for (int r = 0; r < size_; ++r) {
     if (!absent.count(left_key(r))) left_.insert(r);
-    // A will that was executed although its owner had said that it leaves: it ended in time.
+    // The will was executed although its owner had announced that it left: the owner ended in time.
     if (!absent.count(lost_key(r)) && !left_.count(r) && !lost_.count(r))
       lost_[r] = store_->try_get(lost_key(r)).value_or("");
   }

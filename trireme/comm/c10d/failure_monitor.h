@@ -18,73 +18,77 @@
 
 namespace trireme::detail {
 
-/// Why a group is finished: the same on every rank.
+/// Why a group failed: the same on every rank.
 struct Failure {
   enum class Kind : uint8_t { lost, mismatch, timeout, resource };
   Kind kind = Kind::lost;
-  int peer = -1;  // the rank of the world that it is about
+  int peer = -1;  // the world rank that it concerns
   std::string text;
 };
-/// Throws the error that a Failure is, on this rank.
+/// Throws the error that a Failure means on this rank.
 [[noreturn]] void raise(const Failure& failure, int rank);
-/// That error, to be kept.
+/// Returns that error as an exception_ptr.
 std::exception_ptr exception_of(const Failure& failure, int rank);
 
-/// Backend::abort(): what a rank tells the others, and what its own next calls throw.
+/// The result of Backend::abort(): what a rank reports to the others, and what its own next calls
+/// throw.
 struct GivenUp {
   Failure told;
   std::exception_ptr own;
 };
-/// rank: of the group; peer: the same rank as the Failure counts it; calls: made so far.
+/// `rank` is in the group; `peer` is the same rank in the numbering of the Failure; `calls` is the
+/// number of calls so far.
 GivenUp give_up(const std::string& why, AbortKind kind, int rank, int peer, uint64_t calls);
 
 std::string to_text(const Failure& failure);
 Failure failure_from(const std::string& text);
 
-/// How the ranks of a world that meet in a store tell each other what goes wrong. A thread with a
-/// connection of its own looks for news a few times a second; the connection's last will says when
-/// this process dies. The first cause of a group's end is kept and is what all its ranks get. Keys:
+/// Exchanges failures between the ranks of a world that meet in a store. A thread with its own
+/// connection polls a few times a second; the connection's will reports the death of this process.
+/// The first cause of a group's failure is stored, and all its ranks get that one. Keys:
 ///   news/lost/<rank>      the text of a rank's will
 ///   news/failed/<group>   the first Failure of a group
-///   news/left/<rank>      this rank of the world has left in order
-///   left/<group>/<rank>   and this one, of the world, that group
-///   words/<group>/<rank>  what a rank that waits for long is doing
-/// Threads: any. A store that is gone is a PeerLost of every group, unless a rank has left before:
-/// then the store may have closed in order. One that does not answer, however long, is no loss; it
-/// holds up nobody for more than two seconds in all, also where this object is destroyed.
+///   news/left/<rank>      this world rank has left in order
+///   left/<group>/<rank>   this world rank has left that group
+///   words/<group>/<rank>  what a rank that has waited for long is doing
+/// Thread-safe. Loss of the store is a PeerLost of every group, unless a rank has left before: the
+/// store may then have closed in order. A store that does not answer is never a loss, and delays
+/// callers, including the destructor, by at most two seconds in all.
 class TRIREME_API FailureMonitor {
  public:
   static constexpr Duration kPeriod = std::chrono::milliseconds(200);
-  /// Runs on the watch's thread; must not call the watch.
+  /// Runs on the monitor's thread and must not call the monitor.
   using OnFailure = std::function<void(const Failure&)>;
 
   FailureMonitor(std::unique_ptr<Store> connection, int rank, int size);
   ~FailureMonitor();
   FailureMonitor(const FailureMonitor&) = delete;
 
-  /// world_ranks: of the group's ranks.
+  /// world_ranks: the world ranks of the group.
   void join(const std::string& group, std::vector<int> world_ranks, OnFailure on_failure);
-  /// No more calls of on_failure. in_order: the others learn that this rank left.
+  /// Stops calls of on_failure. in_order: the others are notified that this rank left.
   void leave(const std::string& group, bool in_order);
 
-  /// Tells the group; returns the first cause, which may be another one. Within about two seconds.
+  /// Notifies the group and returns the first cause, which may be a different one. Takes at most
+  /// about two seconds.
   Failure fail(const std::string& group, const Failure& failure);
-  /// Why the connection to a rank of the world broke: a cause that somebody has told, or that a
-  /// will tells, within `patience`; nullopt at once where that rank (-1: none) has left the group.
+  /// Returns why the connection to a world rank broke: a cause that a rank or a will reports within
+  /// `patience`; nullopt at once if that rank (-1: none) has left the group.
   std::optional<Failure> cause(const std::string& group, int world_rank, Duration patience);
   bool has_left(const std::string& group, int world_rank);
 
-  /// What this rank waits in; for others' words().
+  /// Publishes what this rank waits for; other ranks read it with words().
   void say(const std::string& group, std::string words);
-  /// What the ranks said last, by rank of the world; those who said nothing are missing.
+  /// Returns what the ranks last published, by world rank; ranks that published nothing are
+  /// missing.
   std::map<int, std::string> words(const std::string& group, const std::vector<int>& world_ranks);
-  /// "": the store answers; else that it has not for two seconds, and what that means. The process
-  /// that serves it is stopped, perhaps: nothing is known of anybody.
+  /// Returns "" if the store answers; else a sentence that it has not for two seconds. The process
+  /// that serves it may be stopped, so the state of all ranks is unknown.
   std::string silence() const;
 
  private:
   struct Core;
-  std::shared_ptr<Core> core_;  // the thread's too
+  std::shared_ptr<Core> core_;  // shared with the thread
   std::thread thread_;
 };
 

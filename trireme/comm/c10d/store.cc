@@ -84,11 +84,11 @@ void C10dStore::wait(const std::vector<std::string>& keys) {
         if (deadline_.expired()) throw;
       }
     }
-    std::this_thread::yield();  // somebody else's turn
+    std::this_thread::yield();  // let another thread take its turn
   }
 }
 
-// How long is this object's business: the group's deadline, not the caller's five minutes.
+// This object sets the limit: the group's deadline, not the caller's five minutes.
 void C10dStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) {
   wait(keys);
 }

@@ -13,15 +13,15 @@
 
 namespace trireme::detail {
 
-/// Our store as c10d's, for its process groups to meet in. One connection: calls from several
-/// threads take turns, also those that wait.
+/// Adapts our store to c10d's interface, for its process groups to meet in. It has one connection,
+/// so calls from several threads take turns, including calls that wait.
 class C10dStore final : public c10d::Store {
  public:
-  /// Nothing waits longer than until `deadline`. `look` is called before each wait, and again and
-  /// again during it; it may throw.
+  /// No call waits beyond `deadline`. `look` is called before each wait and repeatedly during it;
+  /// it may throw.
   C10dStore(std::shared_ptr<trireme::Store> store, Deadline deadline, std::function<void()> look);
-  /// Lets go of the store, for a process group that has met and keeps this all the same: UsageError
-  /// from here on.
+  /// Releases the store, for a process group that keeps this object after it has met. Later calls
+  /// throw UsageError.
   void close();
 
   void set(const std::string& key, const std::vector<uint8_t>& value) override;

@@ -10,7 +10,7 @@
 
 namespace trireme::detail {
 
-/// What a group and the groups of some of its ranks have in common.
+/// State that a group shares with the groups made of it.
 struct World {
   std::shared_ptr<Store> store;           // for the world's keys alone; to be cloned
   std::unique_ptr<FailureMonitor> watch;  // null in a world of one

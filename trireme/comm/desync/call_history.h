@@ -12,8 +12,8 @@
 
 namespace trireme::detail {
 
-/// The latest collectives of one rank in one group. Written by the thread that calls; others may
-/// ask for their number.
+/// The latest collectives of one rank in one group. Written by the calling thread; other threads
+/// may read their number.
 class CallHistory {
  public:
   static constexpr size_t kKept = 64;
@@ -21,30 +21,30 @@ class CallHistory {
   explicit CallHistory(std::string group) : group_(std::move(group)) {}
 
   void add(const flight::CallWords& words, CallSite site);
-  /// Of the last call, once it is posted.
+  /// Sets the token of the last call, once it is posted.
   void posted(Token token) { tokens_[(count_ - 1) % kKept] = token; }
-  /// Of the last call: elements for each rank and from each.
+  /// Sets, for the last call, the elements sent to and expected from each rank.
   void add_parts(const std::vector<int64_t>& sends, const std::vector<int64_t>& expects);
 
   uint64_t count() const { return count_; }
-  /// Of all of them.
+  /// A hash of all calls so far.
   uint64_t hash() const { return hash_; }
   const ToldCall& at(uint64_t number) const { return calls_[(number - 1) % kKept]; }
   const ToldCall* all() const { return calls_; }
-  /// The number of the latest that has this token; 0: none.
+  /// The number of the latest call with this token; 0 if there is none.
   uint64_t number_of(Token token) const;
   struct Parts {
-    uint64_t number = 0;  // of the call
+    uint64_t number = 0;  // the call's
     std::vector<int64_t> sends, expects;
   };
-  /// Null: not kept.
+  /// Returns null if they are no longer kept.
   const Parts* parts_of(uint64_t number) const;
 
   RecentCalls recent() const;
   std::string text(uint64_t number) const;
 
  private:
-  static constexpr size_t kTexts = 16;  // of calls, that a rank that is stuck tells
+  static constexpr size_t kTexts = 16;  // calls whose texts a stuck rank reports
   static constexpr size_t kParts = 8;   // calls whose parts are kept
 
   const std::string group_;

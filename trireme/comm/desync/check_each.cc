@@ -32,7 +32,7 @@ class EachCallChecked final : public ComparingBackend {
     if (at == open_.end()) return inner_->wait(token, timeout);
     const Waiting what = std::move(at->second);
     open_.erase(at);
-    // The backend has words of its own for a message that is late.
+    // The backend has its own error for a late message.
     if (!await(what, token, timeout, false)) inner_->wait(token, Duration::zero());
   }
   bool completed(Token token) override {
@@ -79,7 +79,7 @@ class EachCallChecked final : public ComparingBackend {
   using Key = std::tuple<uint8_t, int32_t, uint64_t>;
   static Key key(Token t) { return {t.kind, t.peer, t.number}; }
 
-  /// What each rank sends to each of the others, and what that one expects.
+  /// Compares what each rank sends to each other rank with what that rank expects.
   void compare_parts(const std::vector<int64_t>& output_counts,
                      const std::vector<int64_t>& input_counts) {
     const auto n = static_cast<size_t>(size());
@@ -100,13 +100,13 @@ class EachCallChecked final : public ComparingBackend {
                    static_cast<int>(r));
   }
 
-  /// False: it is late, and, where that is an end, the group ended here.
+  /// Returns false if the call is late; if `late_is_an_end`, the group has then ended.
   bool await(const Waiting& what, Token token, Duration timeout, bool late_is_an_end) {
     WaitWatch::Ended ended;
     try {
       ended = watch_->await(
           what, [&] { return token.kind == 0 || inner_->completed_with_progress(token); }, timeout);
-    } catch (const Mismatch& e) {  // another rank knew it first, or the backend sees who left
+    } catch (const Mismatch& e) {  // another rank found it first, or the backend saw a rank leave
       if (const auto left = watch_->who_left(what)) mismatch(*left, what.ranks.front());
       watch_->end_all(e.what());
       throw;
@@ -126,7 +126,7 @@ class EachCallChecked final : public ComparingBackend {
   }
 
   const std::shared_ptr<WaitWatch> watch_;
-  std::map<Key, Waiting> open_;  // messages under way
+  std::map<Key, Waiting> open_;  // messages in flight
 };
 
 }  // namespace

@@ -10,8 +10,8 @@
 
 namespace trireme::detail {
 
-/// check=each (checked_backend.h). watch: null where the ranks have no board; board_ranks: this
-/// group's ranks as ranks of it.
+/// Implements check=each (checked_backend.h). watch: null if the ranks have no board; board_ranks:
+/// this group's ranks in the board's numbering.
 std::shared_ptr<Backend> check_each(std::shared_ptr<Backend> inner, const std::string& group,
                                     std::shared_ptr<WaitWatch> watch, std::vector<int> board_ranks);
 

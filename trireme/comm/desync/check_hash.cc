@@ -42,7 +42,8 @@ class HashChecked final : public ComparingBackend {
     const bool by_its_user = caller_.load() == std::this_thread::get_id();
     failed_ = true;
     if (stalls_ && by_its_user && inner_->mixes_up_calls() && !std::exchange(compared_, true))
-      stalls_->compare_at_failure(group_, calls_.recent());  // so that nobody waits for these words
+      stalls_->compare_at_failure(group_,
+                                  calls_.recent());  // so that no rank waits for this record
     ComparingBackend::abort(why, kind);
   }
   std::shared_ptr<Backend> subgroup(const std::vector<int>& members,
@@ -75,14 +76,14 @@ class HashChecked final : public ComparingBackend {
     wait_watched(token, timeout());
     compares_ = false;
   }
-  /// A call failed on this rank, or on another one that told of it: perhaps they are not the same.
+  /// A call failed on this rank, or on another that reported it: the calls may differ.
   void look_at_failure(const Error& error) override {
     const bool may_be = dynamic_cast<const Mismatch*>(&error) ||
                         dynamic_cast<const PeerLost*>(&error) ||
                         dynamic_cast<const Aborted*>(&error);
     if (!may_be || !stalls_ || !inner_->mixes_up_calls() || std::exchange(compared_, true)) return;
     const RecentCalls mine = calls_.recent();
-    // The others hear of the failure where they wait.
+    // The others see the failure in their waits.
     for (const Deadline until = Deadline::after(std::chrono::milliseconds(1500));;) {
       const auto said = stalls_->compare_at_failure(group_, mine);
       refuse_difference(mine, said);
@@ -101,7 +102,8 @@ class HashChecked final : public ComparingBackend {
  private:
   void compare_hashes() {
     if (stalls_) stalls_->sweep();
-    // Every rank sees the same numbers, so all of them go on to the calls, or none does.
+    // Every rank sees the same numbers, so either all of them go on to compare the calls or none
+    // does.
     const uint64_t hash = calls_.hash();
     const auto hashes = exchange(&hash, sizeof hash);
     for (int r = 1; r < size(); ++r)
@@ -113,13 +115,13 @@ class HashChecked final : public ComparingBackend {
   void wait_watched(Token token, Duration timeout) {
     const Token outer = std::exchange(waits_, token);
     const Duration outer_limit = std::exchange(limit_, timeout);
-    const bool had_failed = std::exchange(failed_, true);  // until it is through
+    const bool had_failed = std::exchange(failed_, true);  // until it has succeeded
     stalled_since_.reset();
     try {
       inner_->wait(token, timeout);
     } catch (const Error& e) {
       look_at_failure(e);
-      // Ranks of other groups may wait for this one.
+      // Ranks of other groups may be waiting for this rank.
       if (dynamic_cast<const Mismatch*>(&e)) stalls_->end_all(e.what());
       throw;
     }
@@ -129,14 +131,14 @@ class HashChecked final : public ComparingBackend {
     stalls_->goes_on();
   }
 
-  /// For the others: what this rank called here.
+  /// What this rank has called here, for the others.
   GroupCalls so_far() {
     GroupCalls all = messages_.counts();
     all.calls = calls_.count();
     return all;
   }
 
-  /// What makes this rank wait; of no kind where that is none of the latest calls here.
+  /// What this rank waits for; WaitKind::none if it is none of the latest calls here.
   Waiting what_makes_wait() {
     const uint64_t number = compares_ ? calls_.count() : calls_.number_of(waits_);
     if (number) {
@@ -155,7 +157,7 @@ class HashChecked final : public ComparingBackend {
             0};
   }
 
-  /// This rank waits since a second: perhaps for a call that others did not make.
+  /// This rank has waited for a second, perhaps for a call that others did not make.
   void look_at_stall() {
     const auto now = Clock::now();
     if (!stalled_since_) stalled_since_ = now - std::chrono::seconds(1);
@@ -169,7 +171,7 @@ class HashChecked final : public ComparingBackend {
     refuse_difference(mine, seen.recent);
   }
 
-  /// said: by rank of the board; empty: nothing is heard.
+  /// said: by rank of the board; empty if nothing was received.
   void refuse_difference(const RecentCalls& mine,
                          const std::vector<std::optional<RecentCalls>>& said) {
     if (said.empty()) return;
@@ -192,9 +194,9 @@ class HashChecked final : public ComparingBackend {
   bool compared_ = false;                  // with what the others called, after a failure
   MessageHistory messages_;
   Token waits_{};          // what wait() waits for
-  bool compares_ = false;  // it waits for the others' hashes
+  bool compares_ = false;  // waiting for the others' hashes
   Duration limit_{};
-  std::string makes_;  // the group that is being made of this one
+  std::string makes_;  // the group being made of this one
   std::optional<Clock::time_point> stalled_since_;
 };
 

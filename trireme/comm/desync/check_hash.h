@@ -10,8 +10,8 @@
 
 namespace trireme::detail {
 
-/// check=hash (checked_backend.h). stalls: null where the ranks have no board; board_ranks: this
-/// group's ranks as ranks of it.
+/// Implements check=hash (checked_backend.h). stalls: null if the ranks have no board; board_ranks:
+/// this group's ranks in the board's numbering.
 std::shared_ptr<Backend> check_hash(std::shared_ptr<Backend> inner, const std::string& group,
                                     std::shared_ptr<StallWatch> stalls,
                                     std::vector<int> board_ranks);

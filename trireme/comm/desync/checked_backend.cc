@@ -13,8 +13,7 @@ std::shared_ptr<Backend> checked_backend(std::shared_ptr<Backend> inner, const s
                                          const std::string& group,
                                          std::unique_ptr<WaitBoard> board) {
   if (word == "off") return inner;
-  check<UsageError>(word == "each" || word == "hash", "check is '{}'; each, hash and off are known",
-                    word);
+  check<UsageError>(word == "each" || word == "hash", "check is '{}'; use each, hash or off", word);
   std::vector<int> ranks(static_cast<size_t>(inner->size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   if (word == "each")

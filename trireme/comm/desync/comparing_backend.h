@@ -14,11 +14,11 @@
 
 namespace trireme::detail {
 
-/// What both ways of checking have in common (checked_backend.h): the collectives are counted and
-/// kept, and all ranks' are compared by an all_gather of the backend behind.
+/// The common part of both checks (checked_backend.h): counts and keeps collectives, and compares
+/// those of all ranks by an all_gather of the inner backend.
 class ComparingBackend : public ForwardingBackend {
  public:
-  /// board_ranks: this group's ranks as ranks of the board through which ranks that wait talk.
+  /// board_ranks: this group's ranks in the numbering of the board that waiting ranks use.
   ComparingBackend(std::shared_ptr<Backend> inner, const std::string& group,
                    std::vector<int> board_ranks)
       : ForwardingBackend(std::move(inner)),
@@ -34,17 +34,17 @@ class ComparingBackend : public ForwardingBackend {
   }
 
  protected:
-  /// A collective is counted, and about to be posted: the place to compare it.
+  /// Called when a collective has been counted and is about to be posted: compare it here.
   virtual void counted(const Call& call) = 0;
   virtual void message_posted(const Call& call, Token token) = 0;
-  /// Waits for the all_gather that compares.
+  /// Waits for the comparing all_gather.
   virtual void wait_for_others(Token token) = 0;
-  /// The backend threw it while it posted.
+  /// Called with an error that the backend threw while posting.
   virtual void look_at_failure(const Error&) {}
-  /// The words of a mismatch go to the other groups of this rank.
+  /// Ends the other groups of this rank with the text of a mismatch.
   virtual void end_others(const std::string& text) = 0;
 
-  /// A call that throws finishes the group, and what ranks called need not agree any more.
+  /// Runs `post`. If it throws, the group has failed, and calls need not agree any more.
   template <class Post>
   std::invoke_result_t<const Post&> posted(const Post& post) {
     const bool had_failed = std::exchange(failed_, true);
@@ -57,17 +57,17 @@ class ComparingBackend : public ForwardingBackend {
       throw;
     }
   }
-  /// Everybody's bytes, rank after rank.
+  /// Returns the bytes of all ranks, ordered by rank.
   std::vector<char> exchange(const void* mine, size_t bytes);
-  /// The first of these calls that differs is the end.
+  /// Throws Mismatch for the first of these calls that differs between ranks.
   void compare(const ToldCall* mine, size_t count);
-  /// Two ranks called these.
+  /// Throws Mismatch naming the different calls of two ranks.
   [[noreturn]] void refuse(uint64_t number, int rank, const std::string& text, int other,
                            const std::string& others_text);
   [[noreturn]] void mismatch(const std::string& text, int peer);
   int board_rank(int r) const { return board_ranks_[static_cast<size_t>(r)]; }
   std::vector<int> board_ranks_of(const std::vector<int>& members) const;
-  /// Left in order, if this is called by a destructor.
+  /// Whether a destructor that calls this leaves the group in order.
   bool in_order() const { return !failed_ && std::uncaught_exceptions() == 0; }
 
   const std::string group_;

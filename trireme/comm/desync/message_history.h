@@ -12,7 +12,7 @@
 
 namespace trireme::detail {
 
-/// A send or recv, as it is told of when it makes a rank wait.
+/// A send or recv, as reported when it makes a rank wait.
 struct PostedMessage {
   Token token;
   WaitKind kind = WaitKind::none;
@@ -24,15 +24,15 @@ struct PostedMessage {
   Waiting waiting(const std::string& group) const;
 };
 
-/// The messages of one rank in one group: how many there were for each peer and tag, and the latest
-/// of them. Another thread of the rank may ask for the numbers.
+/// The messages of one rank in one group: their number for each peer and tag, and the latest of
+/// them. Other threads of the rank may read the numbers.
 class MessageHistory {
  public:
-  /// peer: of the root group; kAnySource for a recv from any rank.
+  /// `peer` is in the root group, or kAnySource for a recv from any rank.
   void add(WaitKind kind, Token token, const flight::CallWords& words, CallSite site, int peer);
-  /// Null: none of the latest.
+  /// Returns null if it is not among the latest.
   const PostedMessage* find(Token token) const;
-  /// The numbers; collectives are left out.
+  /// Returns the numbers, without those of collectives.
   GroupCalls counts();
 
  private:

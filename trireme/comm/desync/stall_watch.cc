@@ -23,7 +23,7 @@ StallWatch::StallWatch(std::unique_ptr<WaitBoard> board)
 }
 
 void StallWatch::leave_at_exit() {
-  // Whoever is in here now is another thread, which goes on, or calls exit() itself.
+  // Another thread that holds the lock now continues, or calls exit() itself.
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || !board_ || !speaks_for_all()) return;
   gather_own({});
@@ -52,18 +52,19 @@ void StallWatch::leave(const void* group, bool in_order, const RecentCalls& rece
   try {
     if (last) compare_at_the_end();
     own_.waiting = {};
-    keep_own(name, recent);  // those who wait for it in another call see that
+    keep_own(name, recent);  // ranks that wait for it in another call see that
     if (board_->outlives_ranks()) board_->say_leaving(encode(own_), last);
-  } catch (const UsageError& e) {  // another thread leaves just now
-    log_debug("no word that this rank leaves group {}: {}", name, e.what());
-  } catch (const std::exception& e) {  // whoever keeps the board has left before
-    log_debug("no word that this rank leaves group {}: {}", name, e.what());
+  } catch (const UsageError& e) {  // another thread is leaving
+    log_debug("cannot announce that this rank leaves group {}: {}", name, e.what());
+  } catch (const std::exception& e) {  // the rank that serves the board has left before
+    log_debug("cannot announce that this rank leaves group {}: {}", name, e.what());
     board_.reset();
   }
 }
 
-// A call that differed need not make anybody wait: two roots that both send, a sum beside a
-// maximum. The first rank that leaves keeps its calls, and each of the others compares.
+// A call that differed need not make any rank wait: two roots that both send, or a sum on one rank
+// and a maximum on another. The first rank that leaves keeps its calls, and each of the others
+// compares.
 void StallWatch::compare_at_the_end() {
   const char* advice =
       "No rank had to wait for another one because of it, so results may be wrong without an "
@@ -128,7 +129,7 @@ std::vector<std::optional<RecentCalls>> StallWatch::recent_of(const WaitRecords&
     all.emplace_back();
     if (!record) continue;
     const auto theirs = record->recent.find(group);
-    // Digests are those of the last calls: no more of them than calls.
+    // Digests are those of the last calls, so there are no more of them than calls.
     if (theirs != record->recent.end() && theirs->second.digests.size() <= theirs->second.last)
       all.back() = theirs->second;
   }
@@ -140,12 +141,12 @@ std::vector<std::optional<RecentCalls>> StallWatch::compare_at_failure(const std
   std::lock_guard lock(mutex_);
   if (!board_) return {};
   try {
-    gather_own(own_.waiting);  // others may not have seen yet that it closes a circle
+    gather_own(own_.waiting);  // others may not have seen yet that it closes a cycle
     keep_own(group, recent);
     say();
     return recent_of(heard(), group);
   } catch (const std::exception& e) {
-    log_debug("ranks cannot compare any more what they called: {}", e.what());
+    log_debug("ranks can no longer compare their calls: {}", e.what());
     board_.reset();
     return {};
   }
@@ -168,7 +169,7 @@ void StallWatch::say_free() {
     gather_own({});
     say();
   } catch (const std::exception& e) {
-    log_debug("ranks cannot say any more what they wait in: {}", e.what());
+    log_debug("ranks can no longer report what they wait for: {}", e.what());
     board_.reset();
   }
 }
@@ -203,13 +204,13 @@ StallWatch::Seen StallWatch::look(const Waiting& what, const std::string& group,
   WaitRecords records;
   try {
     const bool speaks = speaks_for_all();
-    Waiting words;  // of a rank whose other threads go on: it waits for nobody
+    Waiting words;  // of a rank whose other threads continue: it waits for none
     words.text = what.text + ", and other threads of it go on";
     gather_own(speaks ? what : words);
     keep_own(group, recent);
     say();
     records = heard();
-    own_.waiting = what;  // for this rank's own words, whoever speaks
+    own_.waiting = what;  // for this rank's own report
     records[static_cast<size_t>(board_->rank())]->waiting = what;
     const int self = board_->rank();
     seen.recent = recent_of(records, group);
@@ -219,8 +220,9 @@ StallWatch::Seen StallWatch::look(const Waiting& what, const std::string& group,
         if (text && seen.mismatch.empty()) seen.mismatch = *text;
     if (tell && seen.mismatch.empty())
       report(is_first_to_wait(records, self) ? late_text(records, self, waited, left) : "");
-  } catch (const std::exception& e) {  // whoever keeps it has left, or is gone: others tell of that
-    log_debug("ranks cannot compare any more what they wait in: {}", e.what());
+  } catch (
+      const std::exception& e) {  // its server has left or is gone, which is reported elsewhere
+    log_debug("ranks can no longer compare what they wait for: {}", e.what());
     board_.reset();
     if (tell) report(alone_text(what, waited, left));
   }

@@ -20,51 +20,51 @@
 
 namespace trireme::detail {
 
-/// For check=hash: what one rank waits in, over a group and the groups made of it. Nothing is said
-/// or asked before a call has made the rank wait for a second; then it says in what, on a board
-/// outside the path of the data, and looks a few times a second at what the others say. Ranks that
-/// wait for each other, called different things or have left are a mismatch. A rank that is merely
-/// late is told of once, after three seconds, in a line of the log, and left alone: it may be, for
-/// minutes.
+/// For check=hash: what one rank waits for, over a group and the groups made of it. Nothing is
+/// exchanged until a call has waited for a second. Then the rank publishes what it waits for on a
+/// board, separate from the data path, and reads those of the others a few times a second. Ranks
+/// that wait for each other, called different things or have left are a Mismatch. A rank that is
+/// merely late is reported in the log once, after three seconds; it may be late for minutes.
 ///
-/// A rank whose groups are used by several threads at a time ends nothing: another of its threads
-/// may still do what is awaited. Threads: any.
+/// A rank whose groups are used by several threads at the same time ends nothing, because another
+/// of its threads may still make the awaited call. Thread-safe.
 class StallWatch {
  public:
   explicit StallWatch(std::unique_ptr<WaitBoard> board);
 
-  /// A group of this rank, which tells of itself when it is asked.
+  /// A group of this rank, and how to query it.
   struct Member {
     std::string name;
     std::function<GroupCalls()> calls;
-    std::function<std::thread::id()> caller;  // of its last call; none: there was none
-    /// A mismatch finishes all groups of this rank with the same words, so that ranks that only
-    /// wait for this one get them too.
+    std::function<std::thread::id()> caller;  // of its last call; none if there was none
+    /// Ends the group. A mismatch ends all groups of this rank with the same text, so that ranks
+    /// that wait only for this one get it too.
     std::function<void(const std::string& why)> end;
   };
   void join(const void* group, Member member);
-  /// in_order: the others learn that this rank left; a rank that compares what all called at the
-  /// end finds what nobody had to wait for, and says so in the log.
+  /// in_order: the others are notified that this rank left. A rank that compares all calls at the
+  /// end finds differences that no rank had to wait for, and logs them.
   void leave(const void* group, bool in_order, const RecentCalls& recent);
   void end_all(const std::string& why);
 
   struct Seen {
     std::string mismatch;  // "": none
-    /// Of the group, by rank of the root group.
+    /// The recent calls in the group, by rank of the root group.
     std::vector<std::optional<RecentCalls>> recent;
   };
-  /// Called now and then by the thread that waits in `what`, in `group`. left: until its deadline.
+  /// Called from time to time by the thread that waits for `what` in `group`. left: time to its
+  /// deadline.
   Seen look(const Waiting& what, const std::string& group, const RecentCalls& recent,
             Duration waited, Duration left);
-  /// Of a call that failed, perhaps because others called something else: says what this rank has
-  /// called in `group`, and gives what others have said of that.
+  /// After a call failed, perhaps because ranks called different things: publishes what this rank
+  /// has called in `group`, and returns what the others have published about it.
   std::vector<std::optional<RecentCalls>> compare_at_failure(const std::string& group,
                                                              const RecentCalls& recent);
-  /// The wait is over.
+  /// Call it when the wait is over.
   void goes_on() {
     if (said_waiting_) say_free();
   }
-  /// Now and then, by ranks that never wait: takes in what others say.
+  /// Reads what others publish; call it from time to time on ranks that never wait.
   void sweep();
 
  private:
@@ -81,16 +81,16 @@ class StallWatch {
   void leave_at_exit();
 
   std::mutex mutex_;
-  std::unique_ptr<WaitBoard> board_;  // null: whoever keeps it is gone
+  std::unique_ptr<WaitBoard> board_;  // null: its server is gone
   const Duration look_every_;
   std::map<const void*, Member> members_;
   WaitRecord own_;
   std::map<std::string, RecentCalls> ended_;  // groups that this rank left in order
   std::string said_;
   std::atomic<bool> said_waiting_{false};
-  bool reported_ = false;  // this wait
+  bool reported_ = false;  // during this wait
   Clock::time_point next_look_{};
-  std::unique_ptr<LeaveAtExit> at_exit_;  // where the board asks for it; the first to go
+  std::unique_ptr<LeaveAtExit> at_exit_;  // if the board asks for it; destroyed first
 };
 
 }  // namespace trireme::detail

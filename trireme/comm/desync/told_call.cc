@@ -19,10 +19,10 @@ ToldCall tell(uint64_t seq, const flight::CallWords& w, CallSite at) {
   t.op = static_cast<uint8_t>(w.op);
   t.dtype = static_cast<uint8_t>(w.dtype);
   t.red = static_cast<uint8_t>(w.red);
-  // Parts of an all_to_all may be as uneven as they like.
+  // Parts of an all_to_all may differ between ranks.
   t.digest = stable_hash({seq, t.op, t.dtype, t.red, static_cast<uint32_t>(t.root),
                           facts_of(w.op).is_uneven ? 0 : w.count});
-  // Every call comes by here: no string is made for it.
+  // Every call runs this, so it makes no string.
   if (at.file && *at.file) {
     std::string_view file = at.file;
     char line[16];

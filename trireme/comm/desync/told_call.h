@@ -9,7 +9,7 @@
 
 namespace trireme::detail {
 
-/// A call as ranks tell it to each other, byte for byte.
+/// A call as ranks send it to each other, byte for byte.
 struct ToldCall {
   uint64_t seq, digest, count;  // the digest: of what ranks must agree on
   int32_t root;

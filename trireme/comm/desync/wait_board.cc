@@ -18,7 +18,7 @@ std::string key_of(const std::string& group, int rank) {
 
 class StoreBoard final : public WaitBoard {
  public:
-  /// Its user has a call under way: a store that stands still must not hold that up for long.
+  /// Its user has a call in flight, which an unresponsive store must not delay for long.
   StoreBoard(std::unique_ptr<Store> store, const std::string& group, int rank, int size,
              bool speaks_at_exit)
       : store_(std::move(store)),
@@ -63,7 +63,7 @@ class LazyBoard final : public WaitBoard {
   int size() const override { return size_; }
   void say(const std::string& record) override { board().say(record); }
   std::vector<std::string> heard() override { return board().heard(); }
-  // Not through a connection of its own: whoever serves the store may take no new ones any more.
+  // Not through a connection of its own: the store's server may accept no new ones any more.
   void say_leaving(const std::string& record, bool last) override {
     if (last) store_->set_answer_limit(kAnswer);
     if (board_) return board_->say(record);

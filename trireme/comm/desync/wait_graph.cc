@@ -12,10 +12,10 @@ namespace trireme::detail {
 namespace {
 
 /// Whether rank q's record rules out that it has made, or will be seen to have made, the call that
-/// rank r waits in.
+/// rank r waits for.
 bool has_not_come(const WaitRecord& q, const Waiting& w, int r) {
   const auto at = q.groups.find(w.group);
-  if (at == q.groups.end()) return true;  // no call there yet
+  if (at == q.groups.end()) return true;  // no call in that group yet
   const GroupCalls& calls = at->second;
   if (w.kind == WaitKind::collective) return calls.calls < w.number;
   if (!calls.all_messages || calls.any_source_tags.count(w.tag)) return false;
@@ -100,7 +100,7 @@ std::optional<std::string> find_wrong_part(const WaitRecords& records, int self)
         a.text, w.ranks[from], a.sends[to], w.ranks[to], w.ranks[to], b.expects[from]);
   };
   if (w.kind != WaitKind::collective || !tells(w)) return std::nullopt;
-  // In one order on every rank, so that all find the same.
+  // In the same order on every rank, so that all find the same cycle.
   for (size_t from = 0; from < n; ++from)
     for (size_t to = 0; to < n; ++to)
       if (w.ranks[from] == self || w.ranks[to] == self)
@@ -173,7 +173,7 @@ std::string late_text(const WaitRecords& records, int self, Duration waited, Dur
         "{} rank {} {}", i ? ";" : ":", absent[i],
         record && !record->waiting.text.empty()
             ? "is in " + record->waiting.text
-            : "is in no call that makes it wait: it computes, reads data, is stopped or has ended");
+            : "is not waiting in a call: it computes, reads data, is stopped or has ended");
   }
   if (absent.size() > kNamed) text += fmt::format("; and {} more", absent.size() - kNamed);
   return text + ". " + deadline_text(left);
@@ -181,8 +181,8 @@ std::string late_text(const WaitRecords& records, int self, Duration waited, Dur
 
 std::string alone_text(const Waiting& what, Duration waited, Duration left) {
   return fmt::format(
-      "this rank has waited {:.1f} s in {}, and nothing is heard of the other ranks: the store, in "
-      "which they say what they are in, does not answer. {}",
+      "this rank has waited {:.1f} s in {} without news of the other ranks: the store through "
+      "which they report does not answer. {}",
       seconds(waited), what.text.empty() ? "a call" : what.text, deadline_text(left));
 }
 

@@ -94,8 +94,8 @@ void WaitWatch::left(const std::string& group) {
   if (!board_->outlives_ranks()) return;
   try {
     say({});
-  } catch (const std::exception& e) {  // whoever keeps the board has left before
-    log_debug("no word that this rank leaves group {}: {}", group, e.what());
+  } catch (const std::exception& e) {  // the rank that serves the board has left before
+    log_debug("cannot announce that this rank leaves group {}: {}", group, e.what());
   }
 }
 
@@ -139,8 +139,9 @@ std::optional<WaitWatch::Ended> WaitWatch::look(const Waiting& what, bool said, 
   try {
     if (!said) say(what);
     records = heard();
-  } catch (const std::exception& e) {  // whoever keeps it has left, or is gone: others tell of that
-    log_debug("ranks cannot say any more what they wait in: {}", e.what());
+  } catch (
+      const std::exception& e) {  // its server has left or is gone, which is reported elsewhere
+    log_debug("ranks can no longer report what they wait for: {}", e.what());
     board_gone_ = true;
     if (late) return Ended{Outcome::late, ""};
     return std::nullopt;
@@ -161,7 +162,7 @@ std::optional<std::string> WaitWatch::who_left(const Waiting& what) {
   try {
     own_.waiting = what;
     return find_left(heard(), board_->rank());
-  } catch (const std::exception&) {  // then there are only the backend's words
+  } catch (const std::exception&) {  // then only the backend's error is left
     return std::nullopt;
   }
 }

@@ -17,24 +17,24 @@
 
 namespace trireme::detail {
 
-/// What one rank does in a group and the groups made of it, for check=each. A rank that has waited
-/// for a second says in what, and then looks a few times a second whether the ranks that it needs
-/// wait for it, or have left. So calls in another order, and calls of another group, end in about
-/// 1.2 s. A rank whose groups are used by several threads says nothing: another of its threads may
-/// still do what is awaited. Ranks that are merely late are told of once a wait, in the log, after
-/// three seconds.
+/// For check=each: what one rank does in a group and the groups made of it. A rank that has waited
+/// for a second publishes what it waits for, and then checks a few times a second whether the ranks
+/// that it needs wait for it, or have left. Calls in another order, and calls of another group,
+/// therefore fail after about 1.2 s. A rank whose groups are used by several threads publishes
+/// nothing, because another of its threads may still make the awaited call. Ranks that are merely
+/// late are logged once per wait, after three seconds.
 class WaitWatch {
  public:
   explicit WaitWatch(std::unique_ptr<WaitBoard> board);
 
-  /// A mismatch finishes all groups of this rank with the same words, so that ranks that only wait
-  /// for this one get them too: `end` of each.
+  /// Adds a group. A mismatch calls `end` of every group of this rank with the same text, so that
+  /// ranks that wait only for this one get it too.
   void join(const void* group, std::function<void(const std::string& why)> end);
   void leave(const void* group);
   void end_all(const std::string& why);
 
   void called(const std::string& group, uint64_t number);
-  /// The number of this message among those to, or from, this peer with this tag.
+  /// Returns the number of this message among those to, or from, this peer with this tag.
   uint64_t posted(const std::string& group, WaitKind kind, int peer, int tag);
   void posted_any_source(const std::string& group, int tag);
   void left(const std::string& group);
@@ -42,12 +42,12 @@ class WaitWatch {
   enum class Outcome { done, mismatch, late };
   struct Ended {
     Outcome outcome = Outcome::done;
-    std::string text;  // of a mismatch; of a late call, who did not come
+    std::string text;  // for a mismatch; for a late call, the missing ranks
   };
-  /// Returns when `done` says so, or who waits will wait for ever, or after `timeout`. What `done`
-  /// throws passes through.
+  /// Waits until `done` returns true, a wait is found to be endless, or `timeout` passes.
+  /// Exceptions of `done` pass through.
   Ended await(const Waiting& what, const std::function<bool()>& done, Duration timeout);
-  /// Whom `what` waits for in vain, because that rank has left, as a sentence.
+  /// Returns a sentence about a rank that `what` waits for and that has left.
   std::optional<std::string> who_left(const Waiting& what);
 
  private:
@@ -64,13 +64,13 @@ class WaitWatch {
   const std::unique_ptr<WaitBoard> board_;
   const Duration look_every_;
   WaitRecord own_;
-  std::map<std::string, std::thread::id> callers_;  // who called in a group last
+  std::map<std::string, std::thread::id> callers_;  // the last thread to call in a group
   std::map<const void*, std::function<void(const std::string&)>> ends_;
   std::thread::id waiting_{};
-  bool reported_ = false;  // in the log, of this wait
+  bool reported_ = false;  // in the log, for this wait
   bool at_once_ = false;   // two threads of this rank were seen in calls at the same time
   bool board_gone_ = false;
-  std::unique_ptr<LeaveAtExit> at_exit_;  // where the board asks for it; the first to go
+  std::unique_ptr<LeaveAtExit> at_exit_;  // if the board asks for it; destroyed first
 };
 
 }  // namespace trireme::detail

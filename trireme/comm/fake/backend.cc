@@ -14,7 +14,7 @@ namespace trireme {
 namespace detail {
 namespace {
 
-/// Of one world, by group.
+/// The traffic of one world, by group.
 struct Ledger {
   std::mutex mutex;
   std::map<std::string, FakeTraffic> groups;
@@ -27,7 +27,7 @@ class FakeBackend final : public Backend {
       : Backend(rank, size, timeout), ledger_(std::move(ledger)) {
     identity.name = std::move(name);
     std::lock_guard lock(ledger_->mutex);
-    ledger_->groups[identity.name];  // there even if it is never used
+    ledger_->groups[identity.name];  // listed even if it is never used
   }
 
   const std::string& name() const override {
@@ -100,7 +100,7 @@ class FakeBackend final : public Backend {
     if (!aborted_.empty()) throw Aborted(aborted_, {rank(), -1, "", -1});
   }
 
-  /// Bytes of the tensor of all ranks, where a call has one, else of this rank's.
+  /// Bytes of the tensor of all ranks if a call has one, else of this rank's.
   int64_t bytes_of(const Call& call) const {
     const at::Tensor* t = call.counted();
     if (!t) return 0;
@@ -127,7 +127,7 @@ class FakeBackend final : public Backend {
     output.view({-1}).copy_(input.view({-1}).narrow(0, rank() * output.numel(), output.numel()));
   }
 
-  /// Every rank is this one: what it would send to another it does not get from there either.
+  /// Every rank is a copy of this one, so what it would send elsewhere does not come back either.
   static void common_parts(const Call& call) {
     at::NoGradGuard no_grad;
     const at::Tensor to = call.output->view({-1}), from = call.input->view({-1});

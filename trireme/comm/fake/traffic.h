@@ -7,7 +7,7 @@
 
 #include "trireme/comm/group.h"
 
-// What a fake world was asked to move: for sizing a layout without the ranks.
+// Counts what a fake world was asked to move, to size a layout without running its ranks.
 namespace trireme {
 
 struct FakeTraffic {
@@ -15,9 +15,10 @@ struct FakeTraffic {
     uint64_t calls = 0;
     uint64_t bytes = 0;
   };
-  /// By operation: "all_reduce", "send", …. Bytes are those of nccl-tests' size column: the tensor
-  /// of all_reduce, broadcast, reduce, send and recv; all ranks' parts together of all_gather,
-  /// reduce_scatter, gather and scatter; what this rank gives to all_to_all; none for barrier.
+  /// Counts by operation: "all_reduce", "send" and so on. Bytes are those of nccl-tests' size
+  /// column: the tensor for all_reduce, broadcast, reduce, send and recv; all ranks' parts together
+  /// for all_gather, reduce_scatter, gather and scatter; this rank's input for all_to_all; 0 for
+  /// barrier.
   std::map<std::string, Count> operations;
 
   Count total() const {
@@ -27,9 +28,10 @@ struct FakeTraffic {
   }
 };
 
-/// Of this group alone. UsageError where its backend is not fake.
+/// Returns the traffic of this group alone. Throws UsageError if its backend is not fake.
 TRIREME_API FakeTraffic fake_traffic(const Group& group);
-/// Of this group's whole world, by name of the group: it and all that were made from it.
+/// Returns the traffic of this group's whole world, by group name: the world and every group made
+/// from it.
 TRIREME_API std::map<std::string, FakeTraffic> fake_traffic_by_group(const Group& group);
 
 }  // namespace trireme

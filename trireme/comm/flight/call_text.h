@@ -9,7 +9,7 @@
 
 namespace trireme::flight {
 
-/// "all_reduce(float32[10], sum)", "send(int64[3], to rank 2)", "barrier".
+/// Returns "all_reduce(float32[10], sum)", "send(int64[3], to rank 2)", "barrier" and so on.
 TRIREME_API std::string call_text(Collective op, DType dtype, ReduceOp red, int root,
                                   uint64_t count);
 

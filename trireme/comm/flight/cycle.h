@@ -7,10 +7,10 @@
 
 namespace trireme::flight {
 
-/// waits[r]: whom rank r needs before it can go on; all of them (a rank that any one of several
-/// could free has no entry here). A cycle then never ends by itself. Returns the ranks of a
-/// shortest cycle through `from`, each waiting for the next and the last for the first, `from` in
-/// front; empty: there is none.
+/// waits[r] lists the ranks that rank r needs, all of them, before it can continue (a rank that any
+/// one of several could free has no entry); a cycle then never ends by itself. Returns the ranks of
+/// a shortest cycle through `from`, each waiting for the next and the last for the first, starting
+/// with `from`; empty if there is none.
 inline std::vector<int> cycle_through(const std::vector<std::vector<int>>& waits, int from) {
   std::vector<int> came_from(waits.size(), -1), queue{from};
   for (size_t i = 0; i < queue.size(); ++i) {
@@ -31,7 +31,7 @@ inline std::vector<int> cycle_through(const std::vector<std::vector<int>>& waits
   return {};
 }
 
-/// The same, through the lowest rank that is in one.
+/// Returns a cycle through the lowest rank that is in one.
 inline std::vector<int> first_cycle(const std::vector<std::vector<int>>& waits) {
   for (size_t r = 0; r < waits.size(); ++r)
     if (auto cycle = cycle_through(waits, static_cast<int>(r)); !cycle.empty()) return cycle;

@@ -88,7 +88,7 @@ class Writer {
   Checksum sum_;
 };
 
-// As it stands in a file; the layout of Record without its atomics.
+// The layout of Record in a file, without its atomics.
 struct PlainRecord {
   uint64_t seq, count, posted_ticks, done_ticks;
   uint8_t op, dtype, red, state;
@@ -98,7 +98,7 @@ struct PlainRecord {
 };
 static_assert(sizeof(PlainRecord) == sizeof(Record));
 
-// Records are copied one by one: their owner may be at work.
+// Records are copied one by one, because their owner may be writing.
 PlainRecord snapshot(const Record& r) noexcept {
   constexpr auto acquire = std::memory_order_acquire;
   PlainRecord p{};
@@ -117,7 +117,7 @@ PlainRecord snapshot(const Record& r) noexcept {
   return r.seq.load(std::memory_order_relaxed) == p.seq ? p : PlainRecord{};
 }
 
-/// Up to the last place that was ever used.
+/// Returns the number of places up to the last that was ever used.
 uint64_t used(const Record (&records)[kRecords]) noexcept {
   for (uint64_t n = kRecords; n > 0; --n)
     if (records[n - 1].seq.load(std::memory_order_relaxed)) return n;

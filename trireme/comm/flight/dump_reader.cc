@@ -33,7 +33,7 @@ T take(std::string_view bytes, size_t at) {
   return value;
 }
 
-// Record as it stands in a file.
+// Record as stored in a file.
 struct Times {
   const DumpHeader& h;
   double per_tick;
@@ -84,30 +84,31 @@ History read_dump(std::string_view bytes, const std::string& name) {
                      std::memcmp(bytes.data(), kDumpMagic, sizeof kDumpMagic) == 0,
                  "{} is not a dump of the flight recorder", name);
   const auto version = take<uint32_t>(bytes, 8), order = take<uint32_t>(bytes, 12);
-  check<UsageError>(order == kByteOrder,
-                    "{} was written on a machine of the other byte order; read it on such a one",
-                    name);
+  check<UsageError>(
+      order == kByteOrder,
+      "{} was written on a machine of the other byte order; read it on such a machine", name);
   check<UsageError>(version <= kDumpVersion,
                     "{} has version {} of the recorder's dumps, this Trireme reads up to version "
                     "{}: use the Trireme that wrote it",
                     name, version, kDumpVersion);
   check<Corrupt>(version == kDumpVersion && bytes.size() >= sizeof(DumpHeader) + 8,
-                 "{} is cut short or damaged", name);
+                 "{} is truncated or damaged", name);
   const auto h = take<DumpHeader>(bytes, 0);
   check<Corrupt>(h.header_bytes == sizeof(DumpHeader) && h.record_bytes == sizeof(Record) &&
                      h.site_bytes == sizeof(Site) && h.record_count <= kRecords &&
                      h.pair_count <= kRecords && h.site_count <= kSites && h.size >= 1 &&
                      h.rank >= 0 && h.rank < h.size,
-                 "{} is damaged: its header makes no sense", name);
+                 "{} is damaged: its header is invalid", name);
   const size_t pairs_at = sizeof(DumpHeader) + h.record_count * sizeof(Record),
                sites_at = pairs_at + h.pair_count * sizeof(Record),
                end = sites_at + h.site_count * sizeof(Site);
-  check<Corrupt>(bytes.size() == end + 8, "{} is cut short or damaged: {} bytes where {} belong",
-                 name, bytes.size(), end + 8);
+  check<Corrupt>(bytes.size() == end + 8,
+                 "{} is truncated or damaged: it has {} bytes instead of {}", name, bytes.size(),
+                 end + 8);
   Checksum sum;
   sum.add(bytes.data(), end);
   check<Corrupt>(sum.value() == take<uint64_t>(bytes, end),
-                 "{} is damaged: its checksum does not fit", name);
+                 "{} is damaged: its checksum does not match", name);
 
   History history;
   history.group = text_of(h.group);
@@ -139,13 +140,13 @@ std::vector<History> read_dumps(const std::string& folder) {
     if (entry.path().extension() == ".flight") paths.push_back(entry.path().string());
   check<UsageError>(!error, "cannot read the folder {}: {}", folder, error.message());
   check<UsageError>(!paths.empty(),
-                    "there are no dumps (*.flight) in {}: ranks write them where "
-                    "TRIREME_FLIGHT_DIR says, when a group fails, on SIGUSR2 and on fatal signals",
+                    "there are no dumps (*.flight) in {}: ranks write them to the folder "
+                    "TRIREME_FLIGHT_DIR when a group fails, on SIGUSR2 and on fatal signals",
                     folder);
   std::sort(paths.begin(), paths.end());
   std::vector<History> all;
   for (const std::string& path : paths) all.push_back(read_dump(read_file(path, kMostBytes), path));
-  // A life of a group is over where one of its ranks wrote later as a member of another life.
+  // A life of a group is over if one of its ranks wrote later as a member of another life.
   std::map<std::pair<std::string, int>, std::pair<double, uint64_t>> newest;
   for (const History& h : all) {
     auto& found = newest[{h.group, h.world_rank}];

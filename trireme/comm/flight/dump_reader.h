@@ -10,13 +10,13 @@
 
 namespace trireme::flight {
 
-/// One dump. The bytes may come from anybody: Corrupt where they are cut, changed or not a dump,
-/// UsageError where a newer Trireme wrote them. `name` is for the texts.
+/// Reads one dump from untrusted bytes. Throws Corrupt if they are truncated, changed or not a
+/// dump, and UsageError if a newer Trireme wrote them. `name` is used in errors.
 TRIREME_API History read_dump(std::string_view bytes, const std::string& name);
 
-/// The dumps (*.flight) of a folder. UsageError where there are none. Of one rank in one life of a
-/// group there is one file; where a job was started again in the same folder, the groups' newest
-/// lives are taken.
+/// Reads the dumps (*.flight) of a folder. Throws UsageError if there are none. A rank has one file
+/// for each life of a group; if a job was started again in the same folder, the newest lives are
+/// used.
 TRIREME_API std::vector<History> read_dumps(const std::string& folder);
 
 }  // namespace trireme::flight

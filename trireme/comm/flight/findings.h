@@ -10,27 +10,27 @@
 // The parts of a verdict: each looks for one kind of divergence.
 namespace trireme::flight {
 
-// Ranks that had not come yet when healthy ones were asked to dump are no divergence.
+// A rank that had not arrived when healthy ones were asked to dump does not count as a divergence.
 constexpr double kPatience = 1.0;
 
-using Group = std::vector<const History*>;  // of one life, by rank
+using Group = std::vector<const History*>;  // of one life of a group, by rank
 
 struct Finding {
   Verdict verdict;
   double when = 0;  // when its first call was made
 };
 
-/// The first number under which the ranks' calls differ, or that a rank did not come to.
+/// Finds the first number whose calls differ between ranks, or which a rank did not reach.
 std::optional<Finding> judge_calls(const Group& group);
-/// Messages whose two ends differ, or never met.
+/// Finds messages whose two ends differ, or never met.
 std::optional<Finding> judge_pairs(const Group& group);
-/// Ranks of the world that wait for each other, each in the last call that it made.
+/// Finds world ranks that wait for each other, each in the last call that it made.
 std::optional<Finding> judge_cycle(const std::vector<Group>& groups);
 
 inline uint64_t last_of(const std::vector<Entry>& entries) {
   return entries.empty() ? 0 : entries.back().seq;
 }
-/// The call with this number; nullptr where it is not kept.
+/// Returns the call with this number; nullptr if it is not kept.
 const Entry* find(const std::vector<Entry>& entries, uint64_t seq);
 bool has_failed(const Group& group);
 /// "rank 1", "rank 0 (rank 3 of the world)".

@@ -7,7 +7,7 @@
 
 #include "trireme/comm/flight/ring.h"
 
-// What a dump says, as values.
+// The contents of a dump as values.
 namespace trireme::flight {
 
 struct Entry {
@@ -20,7 +20,7 @@ struct Entry {
   uint64_t count = 0;
   CallState state = CallState::none;
   std::string site;
-  double posted = 0, done = 0;  // seconds since 1970, by the clock of its host; done 0: it is not
+  double posted = 0, done = 0;  // seconds since 1970, by its host's clock; done 0: incomplete
 };
 
 /// The last calls of one rank in one group.
@@ -28,10 +28,10 @@ struct History {
   std::string group = "world", backend, host;
   uint64_t generation = 0;
   int rank = 0, size = 1, world_rank = 0, pid = 0;
-  int writer = 0;            // the rank that wrote it down; another one where this rank could not
-  int signal = 0;            // that made it write; 0: none
+  int writer = 0;            // the rank that wrote it; another one if this rank could not
+  int signal = 0;            // the signal that made it write; 0: none
   double written = 0;        // seconds since 1970
-  std::string why;           // what the rank threw; "" where it had not failed
+  std::string why;           // what the rank threw; "" if it had not failed
   std::vector<Entry> calls;  // collectives, by number
   std::vector<Entry> pairs;  // sends and recvs, by number
 };

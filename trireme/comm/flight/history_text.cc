@@ -6,7 +6,7 @@
 #include "trireme/comm/flight/call_text.h"
 #include "trireme/comm/flight/findings.h"
 
-// What verdicts and tables say about ranks and calls.
+// The texts of verdicts and tables about ranks and calls.
 namespace trireme::flight {
 
 const Entry* find(const std::vector<Entry>& entries, uint64_t seq) {
@@ -28,7 +28,7 @@ bool has_failed(const Group& group) {
                      [](const History* h) { return !h->why.empty() || h->signal > 0; });
 }
 
-/// Its last call of any kind.
+/// Describes the rank's last call of any kind.
 std::string last_words(const History& h) {
   const Entry* last = nullptr;
   for (const auto* entries : {&h.calls, &h.pairs})

@@ -48,7 +48,7 @@ std::optional<Finding> judge_calls(const Group& group) {
       made[words_of(*e)].push_back(h);
       when = std::min(when, e->posted);
     }
-    // A rank that wrote before the others came cannot tell.
+    // A rank that dumped before the others arrived says nothing.
     for (const History* h : group)
       if (last_of(h->calls) < seq && h->written > when) missing.push_back(h);
     Verdict v;

@@ -54,7 +54,7 @@ std::optional<Finding> judge_cycle(const std::vector<Group>& groups) {
         fmt::format("{}rank {} waits in {} of group {} for rank {}", i == 0 ? "" : ", ", cycle[i],
                     text_of(*b.entry), b.history->group, cycle[(i + 1) % cycle.size()]);
   }
-  found.verdict.sentence = "ranks wait for each other in a circle: " + text +
+  found.verdict.sentence = "ranks wait for each other in a cycle: " + text +
                            "; every rank must make its calls in the same order";
   return found;
 }

@@ -11,7 +11,7 @@
 namespace trireme::flight {
 namespace {
 
-/// The messages from one rank to another with one tag, in order, at both ends.
+/// Compares the messages from one rank to another with one tag, in order, at both ends.
 std::optional<Finding> judge_lane(const History& from, const History& to, int tag,
                                   const std::vector<const Entry*>& sends,
                                   const std::vector<const Entry*>& recvs, bool failed) {
@@ -33,7 +33,8 @@ std::optional<Finding> judge_lane(const History& from, const History& to, int ta
   const bool more_sends = sends.size() > both;
   const Entry& e = more_sends ? *sends[both] : *recvs[both];
   const History &waits = more_sends ? from : to, &lacks = more_sends ? to : from;
-  if (e.state == CallState::done) return std::nullopt;  // small messages go without the other end
+  if (e.state == CallState::done)
+    return std::nullopt;  // small messages complete without the other end
   if (lacks.written < e.posted || (!failed && lacks.written - e.posted < kPatience))
     return std::nullopt;
   v.kind = Verdict::missing_message;
@@ -55,7 +56,7 @@ std::optional<Finding> judge_pairs(const Group& group) {
   std::map<int, const History*> ranks;
   for (const History* h : group) {
     if (last_of(h->pairs) >= kRecords)
-      continue;  // it has forgotten its first: no numbers to compare
+      continue;  // its first messages are no longer kept: no numbers to compare
     ranks[h->rank] = h;
     for (const Entry& e : h->pairs) {
       if (e.op == Collective::send)

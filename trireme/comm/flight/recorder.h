@@ -11,10 +11,10 @@
 
 namespace trireme::flight {
 
-/// Whether the time-stamp counter runs at one rate on all cores, asleep or not.
+/// Whether the time-stamp counter runs at one rate on all cores, even while they sleep.
 TRIREME_API bool ticks_are_time();
 
-/// What ranks must agree on in a collective, and what a send or recv says.
+/// The fields that ranks must agree on in a collective, and those of a send or recv.
 struct CallWords {
   Collective op = Collective::none;
   DType dtype = DType::u8;
@@ -24,19 +24,19 @@ struct CallWords {
   uint64_t count = 0;
 };
 
-/// Writes a ring; of the rank's own thread. Some tens of nanoseconds a call, no allocation but for
-/// a call site that is new.
+/// Writes a ring, from the rank's own thread. It takes some tens of nanoseconds per call and
+/// allocates only for a new call site.
 class TRIREME_API Recorder {
  public:
-  /// The ring's memory is zero.
+  /// The ring's memory must be zero.
   explicit Recorder(Ring* ring);
 
-  /// The index of this place in the program; kSites where there is no room for its name.
+  /// Returns the index of a call site, or kSites if there is no room for its name.
   uint32_t site(CallSite at) {
     if (at.file == last_site_.file && at.line == last_site_.line) return last_index_;
     return find_site(at);
   }
-  /// Collective number `seq`.
+  /// Records collective number `seq`.
   void call(uint64_t seq, const CallWords& words, CallSite at) {
     write(ring_->calls[seq % kRecords], seq, words, site(at));
   }
@@ -45,7 +45,7 @@ class TRIREME_API Recorder {
   }
   void done(uint64_t seq) { finish(ring_->calls[seq % kRecords], seq); }
 
-  /// A send or recv, or one that is done already; its number.
+  /// Records a send or recv, which may already be done; returns its number.
   uint64_t pair(const CallWords& words, CallSite at, bool done = false) {
     const uint64_t n = ++pairs_;
     write(ring_->pairs[n % kRecords], n, words, site(at), done);
@@ -58,7 +58,7 @@ class TRIREME_API Recorder {
       r.state.store(CallState::matched, std::memory_order_relaxed);
   }
   void pair_done(uint64_t n) { finish(ring_->pairs[n % kRecords], n); }
-  /// The peer of a recv from any source, once it is known.
+  /// Sets the peer of a recv from any source, once it is known.
   void pair_peer(uint64_t n, int peer) {
     Record& r = ring_->pairs[n % kRecords];
     if (r.seq.load(std::memory_order_relaxed) == n) r.root.store(peer, std::memory_order_relaxed);
@@ -86,7 +86,8 @@ class TRIREME_API Recorder {
     r.seq.store(seq, release);
   }
   void finish(Record& r, uint64_t seq) {
-    if (r.seq.load(std::memory_order_relaxed) != seq) return;  // rewritten: it took that long
+    if (r.seq.load(std::memory_order_relaxed) != seq)
+      return;  // overwritten by a later call meanwhile
     r.done_ticks.store(now(), std::memory_order_relaxed);
     r.state.store(CallState::done, std::memory_order_relaxed);
   }

@@ -7,22 +7,22 @@
 
 #include "trireme/comm/flight/words.h"
 
-// Where the last calls of one rank in one group stand: plain memory, zero at first, that its rank
-// writes and anybody who can reach it reads, be it in the control memory of the local engine (so
-// that survivors read a killed rank's) or private.
+// The last calls of one rank in one group: plain memory, initially zero, that its rank writes and
+// others may read. It is private, or in the control memory of the local engine, so that survivors
+// can read that of a killed rank.
 namespace trireme::flight {
 
-constexpr uint64_t kRecords = 2048;  // calls that are kept, of each kind
+constexpr uint64_t kRecords = 2048;  // calls kept of each kind
 constexpr size_t kSites = 512;
 
 enum class CallState : uint8_t { none = 0, posted = 1, matched = 2, done = 3, failed = 4 };
 
-/// One call. A reader may come while its owner rewrites it for a later call: the owner sets `seq`
-/// to 0 first and to the call's number last; a reader looks at `seq` before and after.
+/// One call. It may be read while its owner overwrites it for a later call: the owner sets `seq` to
+/// 0 first and to the call's number last, and a reader checks `seq` before and after.
 struct alignas(64) Record {
   std::atomic<uint64_t> seq;
   std::atomic<uint64_t> count;
-  std::atomic<uint64_t> posted_ticks;  // Ring::born_* turn them into time
+  std::atomic<uint64_t> posted_ticks;  // Ring::born_* convert them to time
   std::atomic<uint64_t> done_ticks;    // 0: not done
   std::atomic<Collective> op;
   std::atomic<DType> dtype;
@@ -30,21 +30,22 @@ struct alignas(64) Record {
   std::atomic<CallState> state;
   std::atomic<int32_t> root;  // or the peer of send and recv
   std::atomic<int32_t> tag;
-  std::atomic<uint32_t> site;  // index into Ring::sites; kSites: there was no room for its name
+  std::atomic<uint32_t> site;  // index into Ring::sites; kSites: no room for its name
   uint64_t spare[2];
 };
 static_assert(sizeof(Record) == 64 && std::atomic<uint64_t>::is_always_lock_free);
 
 struct Site {
-  char text[128];  // file:line, the end of it where it is longer
+  char text[128];  // file:line; its end, if it is longer
 };
 
 struct Ring {
-  uint64_t born_ticks;  // both clocks when the first call could come: a reader measures the rate of
+  uint64_t born_ticks;  // both clocks before the first call: a reader measures the rate of
   int64_t born_ns;      // the ticks from here to now
   std::atomic<uint64_t> pair_count;  // sends and recvs so far
   std::atomic<uint32_t> site_count;
-  /// Collective number n of the group stands in calls[n % kRecords]: the same number on every rank.
+  /// Collective number n of the group is in calls[n % kRecords]; it has the same number on every
+  /// rank.
   alignas(64) Record calls[kRecords];
   /// Sends and recvs, numbered by this rank from 1.
   alignas(64) Record pairs[kRecords];

@@ -13,7 +13,7 @@
 namespace trireme::flight {
 namespace {
 
-/// Who came last to a call, where it mattered most.
+/// Finds the rank that came last to a call, where it mattered most.
 void judge_slowest(const std::vector<Group>& groups, Verdict& v) {
   double worst = 0;
   std::string who;
@@ -62,7 +62,7 @@ Verdict judge(const std::vector<History>& histories) {
   std::optional<Finding> first;
   auto offer = [&](const std::optional<Finding>& found) {
     if (!found) return;
-    // What differs comes before what is missing: that may only follow from it.
+    // A difference comes before a missing call, which may only follow from it.
     auto order = [](const Finding& f) {
       const int rank_of_kind = f.verdict.kind <= Verdict::different_pair ? 0
                                : f.verdict.kind == Verdict::cycle        ? 1

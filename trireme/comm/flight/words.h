@@ -6,9 +6,9 @@
 
 #include "trireme/comm/ops.h"
 
-// The words for data that the local engine, the recorder and its dumps share; those for calls are
-// in comm/ops.h. Their numbers are in dumps: new ones go to the end, none changes. No LibTorch
-// here.
+// The data types that the local engine, the recorder and its dumps share; those for calls are in
+// comm/ops.h. The numbers are part of dumps: append new ones at the end and never change one. This
+// header does not need LibTorch.
 namespace trireme::flight {
 
 enum class DType : uint8_t { f64, f32, f16, bf16, i64, i32, u8, i16, i8, c64, c128 };

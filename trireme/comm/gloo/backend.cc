@@ -11,7 +11,7 @@
 #include "trireme/rendezvous/join.h"
 #include "trireme/store/store.h"
 
-// How a group comes to be, and how it ends in order.
+// How a group is built, and how it ends in order.
 namespace trireme::detail {
 
 namespace {
@@ -72,7 +72,7 @@ void GlooBackend::connect(const std::string& host, const std::string& interface,
   } catch (const std::exception& e) {
     check_usable();
     world_->watch->say(connecting_board(), kInVain);
-    // A connection is refused before the will of who has died is known.
+    // A connection is refused before the dead rank's will is known.
     if (auto told = world_->watch->cause(group_, -1, kPatience)) fail_now(*told);
     if (const std::vector<int> stuck = not_connecting(); !stuck.empty()) {
       const std::string silence = world_->watch->silence();
@@ -82,9 +82,9 @@ void GlooBackend::connect(const std::string& host, const std::string& interface,
                             silence.empty() ? kAdvice : silence, e.what())});
     }
     fail_now({Failure::Kind::lost, world_rank(rank()),
-              fmt::format("gloo: rank {} did not get connected to the others of the group in "
-                          "{:.3g} s: {}",
-                          rank(), seconds_since(start), e.what())});
+              fmt::format(
+                  "gloo: rank {} could not connect to the others of the group within {:.3g} s: {}",
+                  rank(), seconds_since(start), e.what())});
   }
   check_usable();
   world_->watch->say(connecting_board(), "connected");
@@ -134,7 +134,7 @@ void GlooBackend::leave() {
     std::lock_guard lock(mutex_);
     in_order = !failure_;
   }
-  // Messages that nobody waited for may still be wanted.
+  // Messages without a wait may still be needed by other ranks.
   for (const Deadline patience = Deadline::after(kStall); in_order && !patience.expired();) {
     reap();
     if (std::none_of(held_.begin(), held_.end(),

@@ -8,27 +8,27 @@
 
 namespace trireme::detail {
 
-/// Ranks on several hosts, CPU tensors, over the connections of torch's ProcessGroupGloo. Every
-/// rank of the group calls it.
+/// A backend for CPU tensors of ranks on several hosts, over the connections of torch's
+/// ProcessGroupGloo. Every rank of the group must call it.
 ///
-/// Gloo carries bytes (its send and recv, straight between the tensors' memory); the collectives
-/// and the reductions are ours. So every dtype and op of the local backend is here, with the same
-/// bits: elements are reduced in the same fixed order. Bytes that a rank sends: all_reduce and
-/// reduce of large tensors 2(n-1)/n of the tensor, reduce_scatter and all_gather (n-1)/n of the
-/// larger one. Collectives run one after the other on a thread of the group's; messages between
-/// pairs beside them. Tags of messages go up to 65519.
+/// Gloo only carries bytes (by its send and recv, directly between tensors' memory); the
+/// collectives and reductions are ours. Every dtype and op of the local backend is therefore
+/// supported, with the same bits: elements are reduced in the same fixed order. Bytes that a rank
+/// sends: for all_reduce and reduce of large tensors 2(n-1)/n of the tensor, for reduce_scatter and
+/// all_gather (n-1)/n of the larger one. Collectives run one after the other on the group's thread;
+/// messages between pairs run concurrently. Tags of messages go up to 65519.
 ///
-/// Calls that differ between ranks never move data to the wrong place: messages carry op, dtype,
-/// count and root in their tag. They end in Mismatch after about a second, or in Timeout.
+/// Calls that differ between ranks never move data to the wrong place, because op, dtype, count and
+/// root are part of a message's tag. They end in Mismatch after about a second, or in Timeout.
 ///
-/// Failure: a rank that dies is a PeerLost on every other rank within seconds, also where its host
-/// or its link goes (the store's connection tells); one that is stopped is a Timeout, which names
-/// the ranks that did not arrive. Either ends the group: its connections are closed, and another
-/// group can be built.
+/// Failure: when a rank dies, the others throw PeerLost within seconds, also if its host or link
+/// fails (the store's connection detects it); when one is stopped, they throw Timeout naming the
+/// missing ranks. Either ends the group: its connections are closed, and another group can be
+/// built.
 ///
-/// Data ports are neither authenticated nor encrypted, so they belong on a trusted network. They
-/// are bound to one address: of the interface GLOO_SOCKET_IFNAME, else the one that this host has
-/// on the way to the store's host; where all ranks reach the store without a network, loopback.
+/// Data ports are neither authenticated nor encrypted, so use a trusted network. They are bound to
+/// one address: that of the interface GLOO_SOCKET_IFNAME, or else this host's address on the route
+/// to the store's host; if all ranks reach the store without a network, loopback.
 std::shared_ptr<Backend> gloo_backend(const BackendSpec& spec);
 bool has_gloo();
 

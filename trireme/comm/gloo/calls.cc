@@ -8,14 +8,14 @@
 #include "trireme/comm/gloo/gloo_backend.h"
 #include "trireme/comm/gloo/tags.h"
 
-// Posting, and letting go of what is complete.
+// Posts calls, and releases what complete ones held.
 namespace trireme::detail {
 
 using local::DType;
 
 at::Tensor GlooBackend::empty(at::IntArrayRef sizes, at::TensorOptions options) {
-  check<UsageError>(options.device().is_cpu(), "the gloo backend has memory of the CPU, not of {}",
-                    options.device().str());
+  check<UsageError>(options.device().is_cpu(),
+                    "the gloo backend provides CPU memory, not {} memory", options.device().str());
   return at::empty(sizes, options);
 }
 
@@ -25,7 +25,7 @@ GlooBackend::What GlooBackend::what(const Call& call) {
   return w;
 }
 
-/// What the group's thread does for it.
+/// Returns what the group's thread does for the call.
 GlooBackend::Run GlooBackend::run_of(const Call& call, const What& w) {
   const auto data = [](const at::Tensor* t) { return t && t->defined() ? t->data_ptr() : nullptr; };
   void *const in = data(call.input), *const out = data(call.output);
@@ -143,14 +143,14 @@ void GlooBackend::reap() {
   }
   for (uint64_t number : settled) {
     const auto at = held_.find(number);
-    if (at == held_.end()) continue;  // a done of another one waited for it
+    if (at == held_.end()) continue;  // the callback of another call waited for it
     const auto call = at->second;
     if (call->message) {
       try {
         if (messenger_->wait(call->message, Deadline::after(timeout())) !=
             Messenger::Outcome::complete)
           return;
-      } catch (const MessageLost&) {  // whoever waits for it says so
+      } catch (const MessageLost&) {  // its wait reports it
         return;
       }
     }
@@ -177,7 +177,7 @@ bool GlooBackend::completed(Token token) {
 int GlooBackend::source(Token token) {
   if (token.peer != kAnySource) return token.peer;
   const auto at = sources_.find(token.number);
-  check<UsageError>(at != sources_.end(), "source() of a recv that is not complete");
+  check<UsageError>(at != sources_.end(), "source() was called on a recv that is not complete");
   return at->second;
 }
 

@@ -20,7 +20,7 @@ void GlooBackend::carry() {
     if (!carried) break;
     running_->finished = true;
     running_.reset();
-    // Without the lock, or whoever wakes would sleep again at once.
+    // Without the lock, so that a woken thread need not sleep again at once.
     lock.unlock();
     done_.notify_all();
     lock.lock();

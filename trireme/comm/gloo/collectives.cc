@@ -26,7 +26,7 @@ constexpr size_t kDepth = 4;                  // segments that are on their way 
 constexpr size_t kAhead = 8;                  // segments that this rank offers
 constexpr int kEverybody = -1;                // as root: all have the result
 
-struct Part {  // what a rank gives to another one
+struct Part {  // what a rank sends to another one
   const char* data;
   size_t bytes;
 };
@@ -38,7 +38,7 @@ Range segment(size_t count, size_t each, size_t i) {
 
 }  // namespace
 
-// Messages that are waited for together.
+// Messages that complete together.
 struct Collectives::Batch {
   Messenger* messenger;
   CallKey key;
@@ -64,7 +64,7 @@ char* Collectives::staging(size_t bytes) {
   return static_cast<char*>(staging_.data_ptr());
 }
 
-// Elements that one rank reduces at a time: the memory that peers' parts take has a limit.
+// The number of elements that one rank reduces at a time, which limits the memory for peers' parts.
 size_t Collectives::part_elements(size_t item) const {
   const size_t bytes =
       std::clamp(kPartsBytes / static_cast<size_t>(size_), kPartBytes / 16, kPartBytes);
@@ -98,7 +98,7 @@ void Collectives::reduce_to(CallKey key, DType dtype, ReduceOp op, char* data, s
     scatter_and_return(key, dtype, op, data, count, root);
 }
 
-// Whoever gets the result gets everybody's elements.
+// Each rank that gets the result receives the elements of all ranks.
 void Collectives::exchange_and_reduce(CallKey key, DType dtype, ReduceOp op, char* data,
                                       size_t count, int root) {
   const size_t bytes = count * size_of(dtype);
@@ -118,8 +118,8 @@ void Collectives::exchange_and_reduce(CallKey key, DType dtype, ReduceOp op, cha
   if (gets) local::reduce(dtype, op, parts.data(), size_, &result, 1, count);
 }
 
-// What ranks give is offered before they ask for it, so that it is sent by the thread that moves
-// bytes, as soon as it is asked for; segments are on their way while others are reduced.
+// Data is offered before it is requested, so that the thread that moves bytes sends it on request;
+// segments are in flight while others are reduced.
 template <class PartOf, class Reduce>
 void Collectives::scattered(CallKey key, size_t segments, char* stage, size_t room, PartOf part,
                             Reduce reduce) {
@@ -146,8 +146,8 @@ void Collectives::scattered(CallKey key, size_t segments, char* stage, size_t ro
   }
 }
 
-// Each rank reduces one part of each segment, and gives it to whoever gets the result. A part that
-// comes back may overwrite what was sent: it is made from it.
+// Each rank reduces one part of each segment and sends it to the ranks that get the result. A part
+// that returns may overwrite what was sent, since it was made from it.
 void Collectives::scatter_and_return(CallKey key, DType dtype, ReduceOp op, char* data,
                                      size_t count, int root) {
   const size_t item = size_of(dtype), n = static_cast<size_t>(size_);
@@ -155,7 +155,8 @@ void Collectives::scatter_and_return(CallKey key, DType dtype, ReduceOp op, char
   const bool gets = root == kEverybody || root == rank_;
   const size_t room = (std::min(count, each) / n + 1) * item;
   char* const stage = staging(kDepth * n * room);
-  char* const results = stage + kDepth * (n - 1) * room;  // the others' tensors stay as they are
+  char* const results =
+      stage + kDepth * (n - 1) * room;  // the tensors of other ranks are unchanged
   auto range = [&](size_t s, int r) {
     return part_of(segment(count, each, s), n, static_cast<size_t>(r));
   };
@@ -288,7 +289,7 @@ void Collectives::all_to_all(CallKey key, void* out, const void* in,
   batch.wait();
 }
 
-// In round k everybody tells the rank 2^k further on.
+// In round k every rank sends to the rank 2^k further on.
 void Collectives::barrier(CallKey key) {
   char said = 0, heard = 0;
   for (int step = 1; step < size_; step <<= 1) {

@@ -11,22 +11,23 @@
 
 namespace trireme::detail {
 
-/// What a wait of a group that is finished throws.
+/// Thrown by waits of a group that has failed.
 struct Revoked {};
 
-/// A call under way: what its messages carry so that they meet only those of the same call.
+/// Identifies a call in progress: its messages carry it, so that they match only those of the same
+/// call.
 struct CallKey {
   uint64_t seq = 0;
   uint64_t digest = 0;
 };
 
-/// Collectives over messages: each returns when this rank's part is done. Reductions have the order
-/// of local/reduce_kernels.h. Large tensors go in segments, so that the next one is on its way
-/// while this one is reduced. Used by one thread. Throws MessageLost and Revoked, after which the
-/// group is of no use.
+/// Collectives over messages; each returns when this rank's part is done. Reductions use the order
+/// of local/reduce_kernels.h. Large tensors are sent in segments, so that the next one is in flight
+/// while this one is reduced. Use from one thread. Throws MessageLost and Revoked, after which the
+/// group can no longer be used.
 class Collectives {
  public:
-  /// messenger: null where size is 1.
+  /// messenger: null if size is 1.
   Collectives(Messenger* messenger, int rank, int size)
       : messenger_(messenger), rank_(rank), size_(size) {}
 
@@ -36,11 +37,11 @@ class Collectives {
   void reduce_scatter(CallKey key, local::DType dtype, ReduceOp op, void* out, const void* in,
                       size_t count);
   void broadcast(CallKey key, void* data, size_t bytes, int root);
-  /// Parts of `bytes` each, at each rank's place of the root's buffer.
+  /// Gathers parts of `bytes` each into each rank's place in the root's buffer.
   void gather(CallKey key, void* out, const void* in, size_t bytes, int root);
   void scatter(CallKey key, void* out, const void* in, size_t bytes, int root);
   void all_gather(CallKey key, void* out, const void* in, size_t bytes);
-  /// Bytes from and for each rank, one after the other.
+  /// Exchanges bytes; the parts from and for each rank are consecutive.
   void all_to_all(CallKey key, void* out, const void* in, const std::vector<size_t>& out_bytes,
                   const std::vector<size_t>& in_bytes);
   void barrier(CallKey key);

@@ -12,8 +12,8 @@
 #include "trireme/base/failpoint.h"
 #include "trireme/base/log.h"
 
-// Gloo's own, which does nothing either. LibTorch's libraries need Gloo's; nothing of ours is
-// linked with it by name, and where it is a part of LibTorch's they do not show it.
+// Gloo's own function, which also does nothing. LibTorch's libraries need Gloo's; our code does not
+// link it by name, and where it is a part of LibTorch it is not exported.
 namespace gloo::transport {
 __attribute__((weak)) Device::~Device() {}
 }  // namespace gloo::transport
@@ -40,7 +40,7 @@ struct ConnectingDevice final : ::gloo::transport::Device {
 
 namespace {
 
-// Not getPair(): from 2025 on it connects what is not connected yet, and waits for that.
+// Not getPair(): since 2025 it connects pairs that are not connected yet, and waits for that.
 struct Pairs : ::gloo::transport::Context {
   static auto& of(::gloo::transport::Context& context) { return context.*(&Pairs::pairs_); }
 };
@@ -52,8 +52,8 @@ std::shared_ptr<::gloo::transport::Device> Connecting::on(
   return std::make_shared<ConnectingDevice>(std::move(device), shared_from_this());
 }
 
-// Gloo asks for a context, makes all its pairs, publishes their addresses, and then connects them
-// one by one, looking into the store before each.
+// Gloo requests a context, makes all its pairs, publishes their addresses, and then connects them
+// one by one, reading the store before each.
 void Connecting::proceeds() {
   {
     std::lock_guard lock(mutex_);

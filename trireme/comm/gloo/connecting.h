@@ -11,24 +11,25 @@ class Device;
 
 namespace trireme::detail {
 
-/// Lets another thread end Gloo's connecting: of itself it waits for a peer that has died until its
-/// limit. Gloo makes its connections by a device; the one from on() says what it made. Threads:
-/// any.
+/// Lets another thread cancel Gloo's connecting, which otherwise waits for a dead peer until its
+/// limit. Gloo makes connections through a device; the one from on() keeps track of them.
+/// Thread-safe.
 class Connecting : public std::enable_shared_from_this<Connecting> {
  public:
-  /// To connect with in place of `device`, one group.
+  /// Returns a device to connect one group with, in place of `device`.
   std::shared_ptr<::gloo::transport::Device> on(std::shared_ptr<::gloo::transport::Device> device);
-  /// From the thread that connects, again and again, while Gloo uses the store: what this can
-  /// close is there once it has asked on()'s device for it.
+  /// Called repeatedly from the connecting thread while Gloo uses the store: once on()'s device has
+  /// been asked for a connection, this object can close it.
   void proceeds();
-  /// Closes what is there; whoever waits for a connection stops. Not from the thread that connects.
+  /// Closes existing connections and ends waits for new ones. Must not be called from the
+  /// connecting thread.
   void give_up();
 
  private:
   friend struct ConnectingDevice;
   std::mutex mutex_;
   std::weak_ptr<::gloo::transport::Context> context_;
-  bool ready_ = false;  // has its pairs, whose vector nobody changes any more
+  bool ready_ = false;  // has its pairs, whose vector no longer changes
 };
 
 }  // namespace trireme::detail

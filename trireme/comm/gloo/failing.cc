@@ -32,7 +32,7 @@ void GlooBackend::settle(const Failure& failure) {
     if (messenger_) messenger_->revoke();
     connecting = connecting_;
   }
-  // Without the lock: who connects takes it, to ask whether it may go on.
+  // Without the lock, which the connecting thread takes to ask whether it may continue.
   if (connecting) connecting->give_up();
   wake_.notify_all();
   done_.notify_all();

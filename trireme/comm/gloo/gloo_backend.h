@@ -53,7 +53,7 @@ class GlooBackend final : public Backend {
   bool completed(Token token) override;
   int source(Token token) override;
   int64_t shared_bytes() const override { return 0; }
-  /// The group's thread and Gloo's move the calls; here what they held is let go of.
+  /// The group's thread and Gloo's make progress; this only releases what completed calls held.
   void progress() override { reap(); }
   void when_complete(Token token, std::function<void()> done) override;
 
@@ -65,13 +65,13 @@ class GlooBackend final : public Backend {
   }
 
   // failing.cc
-  /// Throws what ended the group.
+  /// Throws the error that ended the group.
   void check_usable();
   void abort(const std::string& why, AbortKind kind) override;
 
  private:
   enum Kind : uint8_t { collective = 1, message = 2 };
-  /// What a rank called, for texts and for what all ranks must agree on.
+  /// What a rank called, for messages and for what all ranks must agree on.
   struct What : flight::CallWords {
     CallSite site = {};
 
@@ -88,7 +88,7 @@ class GlooBackend final : public Backend {
     std::atomic<bool> finished{false};  // of a collective
     Message message;
     int peer = -1;
-    char byte = 0;  // stands for no elements
+    char byte = 0;  // used when there are no elements
   };
   struct Words {
     uint64_t seq = 0, digest = 0;
@@ -96,11 +96,11 @@ class GlooBackend final : public Backend {
   };
 
   // backend.cc
-  /// Where each rank says that it is connected, or that it tries in vain. One that is stopped does
-  /// neither, and one that is dead is told of in another way.
+  /// The key under which each rank reports that it is connected or that its attempt failed. A
+  /// stopped rank reports neither; a dead one is detected in another way.
   std::string connecting_board() const { return group_ + "/connecting"; }
   std::vector<int> not_connecting();
-  /// Of ranks that did not come to a call, those that wait for the others of them to connect.
+  /// Removes from `missing` those that only wait for other missing ranks to connect.
   void forget_those_in_vain(std::vector<int>& missing);
   void leave();
 
@@ -120,9 +120,9 @@ class GlooBackend final : public Backend {
   void wait_for_message(Posted& call, Duration timeout);
   Messenger::Outcome wait_and_look(Posted& call, Deadline deadline);
   void wait_for_collective(const std::shared_ptr<Posted>& call, Duration timeout);
-  /// Whoever a message from any rank could have come from.
+  /// Names the ranks that a message from any rank could have come from.
   std::string candidates(const Posted& call);
-  /// What each rank of the group said last, by rank here.
+  /// Returns what each rank of the group last published, by rank in this group.
   std::map<int, Words> words();
   static std::string last_words(std::map<int, Words>::const_iterator at,
                                 const std::map<int, Words>& said);
@@ -132,19 +132,20 @@ class GlooBackend final : public Backend {
   // failing.cc, on any thread
   static constexpr const char* kAdvice =
       "Such a rank is stopped, slower than the timeout of the group, or has made other calls";
-  /// The first cause is known.
+  /// Stores the first cause of the failure.
   void settle(const Failure& failure);
   [[noreturn]] void fail_now(const Failure& failure);
-  /// Why a connection broke: what somebody told, else what can be seen from here.
+  /// Returns why a connection broke: what a rank reported, or else what can be seen from here.
   Failure diagnose(const MessageLost& lost, const std::string& where);
 
   // carrier.cc: the group's thread
   void carry();
   bool carry_one(Posted& call);
 
-  static constexpr Duration kStall = std::chrono::seconds(1);  // then a rank says what it waits in
+  static constexpr Duration kStall =
+      std::chrono::seconds(1);  // after which a rank publishes what it waits for
   static constexpr Duration kLookEvery = std::chrono::milliseconds(200);
-  /// For the cause of a broken connection.
+  /// How long to wait for the cause of a broken connection.
   static constexpr Duration kPatience = std::chrono::seconds(2);
   static constexpr size_t kManyHeld = 64;
 
@@ -154,13 +155,13 @@ class GlooBackend final : public Backend {
   uint64_t calls_ = 0, number_ = 0;
   size_t reap_at_ = kManyHeld;
   std::map<uint64_t, int> sources_;  // of messages from any rank
-  std::function<void()> look_;       // at a call that makes this rank wait for long
+  std::function<void()> look_;       // called when this rank waits for long
 
   std::mutex mutex_;
   std::condition_variable wake_;  // the group's thread
-  std::condition_variable done_;  // who waits for a call
+  std::condition_variable done_;  // signals threads that wait for a call
   std::exception_ptr failure_;
-  std::shared_ptr<Connecting> connecting_;  // until there is a messenger
+  std::shared_ptr<Connecting> connecting_;  // null once there is a messenger
   std::unique_ptr<Messenger> messenger_;
   std::optional<Collectives> collectives_;            // of the group's thread
   std::map<uint64_t, std::shared_ptr<Posted>> held_;  // of the user's

@@ -18,7 +18,7 @@ std::string host_of(const net::SocketAddress& address) {
   char host[NI_MAXHOST];
   const int rc =
       ::getnameinfo(address.get(), address.length, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
-  check<ResourceError>(rc == 0, "no text for an address: {}", ::gai_strerror(rc));
+  check<ResourceError>(rc == 0, "cannot format an address: {}", ::gai_strerror(rc));
   return host;
 }
 
@@ -26,7 +26,7 @@ struct Route {
   std::string to, from;  // numeric
 };
 
-/// What the kernel would use to reach it; empty for loopback.
+/// Returns the route that the kernel would use; empty for loopback.
 Route route_to(const net::Address& store) {
   for (const net::SocketAddress& to : net::resolve(store)) {
     if (to.is_loopback()) return {};
@@ -40,7 +40,7 @@ Route route_to(const net::Address& store) {
     if (from.is_loopback()) return {};  // one of this host's own
     return {host_of(to), host_of(from)};
   }
-  fail<ResourceError>("this host has no way to the store at {}", store.text());
+  fail<ResourceError>("this host has no route to the store at {}", store.text());
 }
 
 }  // namespace
@@ -69,11 +69,11 @@ std::string data_address(Store& store, int rank, int size, const std::string& wh
         std::vector<int> missing;
         for (int q = 0; q < size; ++q)
           if (!store.check({fmt::format("address/{}", q)})) missing.push_back(q);
-        fail<Timeout>("gloo: rank {} did not come to the group of {} in time (this is rank {})",
+        fail<Timeout>("gloo: rank {} did not join the group of {} in time (this is rank {})",
                       name_ranks(missing), size, rank);
       }
     }
-    // This rank sits beside the store, and others come to it over a network: by that address.
+    // This rank is on the store's host, and others reach it over a network, at that address.
     if (host.empty()) host = *theirs;
   }
   return host.empty() ? "127.0.0.1" : host;

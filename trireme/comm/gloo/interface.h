@@ -9,10 +9,11 @@
 
 namespace trireme::detail {
 
-/// The address of this host at which the group's other ranks reach it: the one on the way to the
-/// store's host. "127.0.0.1" where all ranks reach the store without a network. The ranks find out
-/// together; every one calls it. `where` says how this one reaches the store (Store::describe()).
-/// `look` is called while it waits, and may throw. Timeout names the ranks that did not come.
+/// Returns the address at which the group's other ranks reach this host: the one on the route to
+/// the store's host, or "127.0.0.1" if all ranks reach the store without a network. The ranks
+/// determine it together, so every one must call it. `where` says how this rank reaches the store
+/// (Store::describe()). `look` is called while it waits, and may throw. Timeout names the missing
+/// ranks.
 std::string data_address(Store& store, int rank, int size, const std::string& where,
                          Deadline deadline, const std::function<void()>& look);
 

@@ -21,8 +21,8 @@ namespace {
 using Tcp = ::gloo::transport::tcp::Device;
 using ::gloo::transport::tcp::Handler;
 
-// Public members of Gloo's Device; looked up, since nothing of ours is linked with Gloo by name and
-// a LibTorch with Gloo inside need not show them.
+// Public members of Gloo's Device. They are looked up at run time, because our code does not link
+// Gloo by name and a LibTorch that contains Gloo need not export them.
 struct Calls {
   void (*add)(Tcp*, int fd, int events, Handler*);
   void (*remove)(Tcp*, int fd, Handler*);
@@ -46,7 +46,7 @@ bool is_tcp(const ::gloo::transport::Device& device) {
 
 }  // namespace
 
-// What Gloo calls with an event; its loop comes along from 2025 on.
+// Called by Gloo with an event; since 2025 its loop is an argument.
 template <class Method>
 struct GlooHandler;
 template <class... Arguments>
@@ -76,8 +76,8 @@ GlooLoop::GlooLoop(std::shared_ptr<::gloo::transport::Device> device)
       timer_fd_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)),
       bell_(std::make_unique<Bell>(this, bell_fd_.get())),
       timer_(std::make_unique<Bell>(this, timer_fd_.get())) {
-  check<ResourceError>(bell_fd_ && timer_fd_, "gloo: no descriptor to wake its thread by: {}",
-                       errno_text());
+  check<ResourceError>(bell_fd_ && timer_fd_,
+                       "gloo: cannot create a descriptor to wake its thread: {}", errno_text());
   auto* const tcp = static_cast<Tcp*>(device_.get());
   calls().add(tcp, bell_fd_.get(), EPOLLIN, bell_.get());
   calls().add(tcp, timer_fd_.get(), EPOLLIN, timer_.get());
@@ -96,7 +96,7 @@ void GlooLoop::run(const void* owner, std::function<void()> work) {
     first = items_.empty();
     items_.push_back({owner, std::move(work)});
   }
-  if (!first) return;  // it has been rung for, or they are being run
+  if (!first) return;  // already signalled, or running
   const uint64_t one = 1;
   [[maybe_unused]] const auto n = ::write(bell_fd_.get(), &one, sizeof one);
 }
@@ -107,7 +107,7 @@ void GlooLoop::run_at(Clock::time_point when, const void* owner, std::function<v
   if (at == later_.begin()) set_timer();
 }
 
-// To the first of those that come later.
+// Sets the timer to the earliest of the timed items.
 void GlooLoop::set_timer() {
   // Zero would stop it.
   const auto left =
@@ -131,7 +131,7 @@ void GlooLoop::drain() {
     running_ = item.owner;
     lock.unlock();
     item.work();
-    item.work = nullptr;  // what it holds ends before anybody hears that it is over
+    item.work = nullptr;  // what it holds is destroyed before its end is visible
     lock.lock();
     running_ = nullptr;
     idle_.notify_all();

@@ -17,23 +17,22 @@ class Device;
 
 namespace trireme::detail {
 
-/// The thread by which a device of Gloo moves bytes, to run things there. It only tries a
-/// connection's lock and spins while another thread has it, which costs that one a slice of the CPU
-/// where both share one; what is posted on the thread itself has the connection to itself.
-/// Threads: any but that one.
+/// The thread on which a Gloo device moves bytes, for running work there. That thread only tries a
+/// connection's lock and spins while another thread holds it, which costs the holder a time slice
+/// if both share a CPU; work on the thread itself avoids that. Callable from any other thread.
 class GlooLoop {
  public:
-  /// Null where this Gloo's thread takes no work.
+  /// Returns null if this Gloo's thread does not accept work.
   static std::shared_ptr<GlooLoop> of(const std::shared_ptr<::gloo::transport::Device>& device);
   ~GlooLoop();
   GlooLoop(const GlooLoop&) = delete;
 
-  /// Soon, one after the other. `work` must neither throw nor wait for anybody who may wait for
-  /// this thread, as those do who close a connection.
+  /// Runs `work` soon, in order. It must not throw, and must not wait for a thread that may wait
+  /// for this one, such as one that is closing a connection.
   void run(const void* owner, std::function<void()> work);
-  /// Once `when` has come.
+  /// Runs `work` at `when`.
   void run_at(Clock::time_point when, const void* owner, std::function<void()> work);
-  /// None of the owner's runs any more.
+  /// Removes the owner's work; none of it runs after this returns.
   void forget(const void* owner);
 
  private:
@@ -53,7 +52,7 @@ class GlooLoop {
   std::condition_variable idle_;
   std::deque<Item> items_;
   std::multimap<Clock::time_point, Item> later_;
-  const void* running_ = nullptr;  // whose
+  const void* running_ = nullptr;  // the owner of the running work
 };
 
 }  // namespace trireme::detail

@@ -24,8 +24,8 @@ struct Flight {
   size_t bytes = 0;
   int peer = -1, tag = 0;
   bool sends = false, soon = false;
-  bool late = false;    // nobody waits for it any more
-  bool posted = false;  // then one of the two is there, or what went wrong
+  bool late = false;    // no longer waited for
+  bool posted = false;  // then one of the two is set, or the error
   c10::intrusive_ptr<ProcessGroupGloo::SendWork> sending;
   c10::intrusive_ptr<ProcessGroupGloo::RecvWork> receiving;
   std::string error;
@@ -42,11 +42,11 @@ struct Messenger::Torch {
 
 namespace {
 
-// No wait of Gloo's ends by itself: deadlines are ours. A year, since Gloo adds it to the clock.
+// Gloo's waits must not end by themselves, because we keep the deadlines. One year, since Gloo adds
+// it to the clock.
 constexpr std::chrono::milliseconds kNeverMs = std::chrono::hours(24 * 365);
 
-/// Gloo writes to connections that may be closed. Threads that are started meanwhile never get the
-/// signal.
+/// Gloo writes to connections that may be closed. Threads started meanwhile never get the signal.
 class NoSigpipe {
  public:
   NoSigpipe() {
@@ -74,8 +74,8 @@ class NoSigpipe {
   bool blocked_ = false, was_pending_ = false;
 };
 
-// Gloo can only wait, and a wait that is over time ends its connections. Whether a message is there
-// is written in its buffer, which it lets derived classes see.
+// Gloo can only wait, and a wait that times out closes its connections. Whether a message is
+// complete is stored in its buffer, which derived classes can access.
 struct SendWorkView : ProcessGroupGloo::SendWork {
   static ::gloo::transport::UnboundBuffer* buffer(ProcessGroupGloo::SendWork& w) {
     return (w.*(&SendWorkView::buffer_)).get();
@@ -126,7 +126,8 @@ void Messenger::connect(std::unique_ptr<C10dStore> store, int rank, int size, Du
                std::chrono::duration_cast<std::chrono::milliseconds>(limit / 5)));
   options->devices.push_back(connecting.on(torch_->device));
   options->threads = 1;  // for collectives of its own, of which there are none
-  // Not reclaim(): it counts on a handle that release() left, and the store would go too early.
+  // Not reclaim(), which expects a handle that release() left; the store would be destroyed too
+  // early.
   C10dStore& ours = *store;
   const c10::intrusive_ptr<c10d::Store> shared{std::unique_ptr<c10d::Store>(std::move(store))};
   torch_->group = c10::make_intrusive<ProcessGroupGloo>(shared, rank, size, options);
@@ -216,9 +217,9 @@ void Messenger::hand_over(const Message* first, size_t count) {
   if (ring) torch_->loop->run(this, [this] { post_handed(); });
 }
 
-// Holds the lock: once revoke() has had it, nothing is posted any more, and memory may go. On this
-// thread nobody else has a connection's lock for long, or waits for this thread while it does:
-// everything is posted here, and only revoke() closes connections, when nothing is posted.
+// Holds the lock: once revoke() has had it, nothing is posted any more, and memory may be freed. On
+// this thread no other thread holds a connection's lock for long, or waits for this thread while it
+// does: everything is posted here, and only revoke() closes connections, when nothing is posted.
 void Messenger::post_handed() {
   {
     std::lock_guard lock(mutex_);
@@ -229,7 +230,7 @@ void Messenger::post_handed() {
   posted_.notify_all();
 }
 
-// A wait of Gloo's own that is over time would close connections, on the thread that waits.
+// A wait of Gloo's own that times out would close connections, on the waiting thread.
 void Messenger::end_late_waits() {
   std::lock_guard lock(mutex_);
   alarm_ = Clock::time_point::max();
@@ -304,8 +305,8 @@ bool Messenger::is_settled(const Message& message) {
 
 int Messenger::source(const Message& message) { return message->work().sourceRank(); }
 
-// A wait of Gloo's that is over time closes all connections of its group, and tells those who wait;
-// but not those whose bytes are half way, so they are told first.
+// A wait of Gloo's that times out closes all connections of its group and notifies waiting threads,
+// but not those whose bytes are half transferred, so they are notified first.
 void Messenger::revoke() {
   {
     std::lock_guard lock(mutex_);

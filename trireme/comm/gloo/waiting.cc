@@ -8,7 +8,7 @@
 #include "trireme/comm/gloo/tags.h"
 #include "trireme/rendezvous/join.h"
 
-// Waiting, and what ranks that wait for long tell each other.
+// Waits for calls, and exchanges what ranks that wait for long report.
 namespace trireme::detail {
 
 namespace {

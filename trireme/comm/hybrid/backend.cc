@@ -8,7 +8,7 @@
 #include "trireme/comm/hybrid/hybrid_backend.h"
 #include "trireme/store/store.h"
 
-// What the group consists of: those inside a host, those across hosts, and one of all.
+// Builds the inner groups: inside a host, across hosts, and one of all ranks.
 namespace trireme::detail {
 
 HybridBackend::HybridBackend(const BackendSpec& spec, HostLayout layout)
@@ -19,7 +19,7 @@ HybridBackend::HybridBackend(const BackendSpec& spec, HostLayout layout)
       ending_(*spec.store, rank(), size(), Deadline::after(timeout())) {
   groups_[inside] = make_inside();
   const auto peers = layout_.peers_across(rank());
-  // Where hosts are uneven only their leaders talk across.
+  // If hosts are uneven, only their leaders communicate across hosts.
   if (even_ || layout_.index(rank()) == 0)
     groups_[across] =
         make_across(peers, fmt::format("across{}", even_ ? layout_.index(rank()) : 0));
@@ -41,7 +41,7 @@ std::shared_ptr<Backend> HybridBackend::make_inside() {
   spec.name = "all";
   spec.size = static_cast<int>(layout_.peers_inside(rank()).size());
   spec.rank = layout_.index(rank());
-  spec.check = "";  // what is checked and recorded are the calls of this group
+  spec.check = "";  // only the calls of this group are checked and recorded
   spec.store =
       std::make_shared<PrefixStore>(spec_.store, fmt::format("inside{}", layout_.host(rank())));
   return make_backend("local", spec);
@@ -81,7 +81,7 @@ std::shared_ptr<Backend> HybridBackend::subgroup(const std::vector<int>& members
 
 std::shared_ptr<Backend> hybrid_backend(const BackendSpec& spec) {
   check<UsageError>(spec.across == "gloo" || spec.across == "mpi" || spec.across == "nccl",
-                    "the hybrid backend goes across hosts by gloo, mpi or nccl, not by '{}'",
+                    "the hybrid backend uses gloo, mpi or nccl across hosts, not '{}'",
                     spec.across);
   check<UsageError>(spec.store != nullptr, "the hybrid backend needs the job's store");
   return std::make_shared<HybridBackend>(

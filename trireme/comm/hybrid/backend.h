@@ -8,7 +8,7 @@
 
 namespace trireme::detail {
 
-/// Local inside each host, another backend across hosts.
+/// A backend that uses local inside each host and another backend across hosts.
 std::shared_ptr<Backend> hybrid_backend(const BackendSpec& spec);
 
 }  // namespace trireme::detail

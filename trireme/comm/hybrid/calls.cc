@@ -6,13 +6,13 @@
 #include "trireme/comm/call_words.h"
 #include "trireme/comm/hybrid/hybrid_backend.h"
 
-// Calls as steps.
+// Divides calls into steps.
 namespace trireme::detail {
 
 namespace {
 
-// What a rank sends across hosts at once, while the next part is reduced inside: it and what it is
-// reduced with stay in the core's cache. (4 MiB segments took 1.2 times as long.)
+// The size that a rank sends across hosts at a time while the next part is reduced inside: it and
+// what it is reduced with stay in the core's cache. (4 MiB segments took 1.2 times as long.)
 constexpr int64_t kPartBytes = 512 << 10;
 
 /// Of one tensor, in place.
@@ -40,7 +40,7 @@ Token post_reduce_scatter(Backend& b, const at::Tensor& output, const at::Tensor
                  .site = site});
 }
 
-/// A call for later: it owns what it points to.
+/// A call that is made later and owns what it points to.
 struct LaterCall {
   explicit LaterCall(const Call& of) : call(of) {
     if (of.input) input = *of.input;
@@ -93,12 +93,12 @@ Token HybridBackend::whole(const Call& call) {
   return launch(std::move(p));
 }
 
-// Messages do not queue behind collectives: only the two ranks know of them.
+// Messages do not queue behind collectives, because only two ranks know of them.
 Token HybridBackend::message(const Call& call) {
   const int peer = call.root;
   check<UsageError>(call.op == Collective::send || peer != kAnySource,
-                    "recv at {}:{}: the hybrid backend takes no message from just any rank, since "
-                    "they come by two roads; name the rank",
+                    "recv at {}:{}: the hybrid backend cannot receive from any rank, because "
+                    "messages arrive on two paths; name the rank",
                     call.site.file, call.site.line);
   usable();
   const bool here = layout_.host(peer) == layout_.host(rank());
@@ -197,7 +197,7 @@ Token HybridBackend::broadcast(const Call& call) {
   p.held = {t};
   auto in = groups_[inside];
   auto out = groups_[across];
-  // First among those of the root's index, then inside each host.
+  // First among the ranks of the root's index, then inside each host.
   std::vector<size_t> ready;
   if (layout_.index(rank()) == layout_.index(root))
     ready = {p.add(across, [=, host = layout_.host(root)] {
@@ -228,7 +228,7 @@ Token HybridBackend::reduce(const Call& call) {
   auto out = groups_[across];
   const int index = layout_.index(root);
   const bool collects = layout_.index(rank()) == index;
-  // Only the root's tensor changes: the others that collect do so in a copy.
+  // Only the root's tensor may change, so other ranks that collect use a copy.
   at::Tensor work = collects && rank() != root ? t.clone() : t;
   p.held = {t, work};
   const size_t first = p.add(inside, [=] { return post_reduce(*in, work, index, below, site); });

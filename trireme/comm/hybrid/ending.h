@@ -13,31 +13,31 @@
 
 namespace trireme::detail {
 
-/// How a hybrid group ends: the first cause that any of its ranks found, equal on all of them and
-/// in the group's own numbers. The groups that it stands on number their ranks in their own ways,
-/// and each hears of a part of the ranks only. Used by the group's thread.
+/// How a hybrid group ends: the first cause that any of its ranks found, the same on all of them
+/// and in the group's own numbering. The inner groups have other numberings, and each sees only
+/// some of the ranks. Used by the group's thread.
 class Ending {
  public:
-  /// `store`: the group's. A world of one has no ending.
+  /// `store` is the group's. A world of one rank has no ending.
   Ending(Store& store, int rank, int size, Deadline deadline);
   ~Ending();
 
-  /// Whether another rank has told a cause, or a rank is gone.
+  /// Whether another rank has reported a cause, or a rank is gone.
   bool is_known() const { return known_.load(std::memory_order_acquire); }
-  /// Once it is.
+  /// The cause. Valid once it is known.
   Failure cause() const;
-  /// Tells the others; the first cause, which may be another one.
+  /// Notifies the others and returns the first cause, which may be a different one.
   Failure tell(const Failure& found);
-  /// tell(), for what one of the groups below has seen: whoever knows more may come first. Where a
-  /// rank was lost, somebody's last will soon says so.
+  /// As tell(), for a failure that an inner group has seen: a rank that knows more may report
+  /// first. If a rank was lost, a will soon reports it.
   Failure explain(const Failure& seen);
 
-  /// That this rank waits in its collective `call`, for the others' timeouts.
+  /// Publishes that this rank waits in its collective `call`, for the others' timeouts.
   void say(uint64_t call, const std::string& text);
-  /// Names the ranks that did not come to `call`.
+  /// Returns a Failure that names the ranks missing from `call`.
   Failure timed_out(uint64_t call, const std::string& text, Duration waited);
 
-  /// No more news. in_order: the others learn that this rank left.
+  /// Stops listening. in_order: the others are notified that this rank left.
   void leave(bool in_order);
 
  private:

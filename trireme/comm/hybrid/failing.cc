@@ -14,7 +14,7 @@ void HybridBackend::abort(const std::string& why, AbortKind kind) {
   end_groups(told);
 }
 
-/// What a group below said, which counts its ranks and calls in its own way.
+/// Converts an inner group's failure, which numbers ranks and calls in its own way.
 Failure HybridBackend::in_own_numbers(const Error& e, Failure::Kind kind) const {
   std::vector<int> ranks;
   if (at_ == inside)
@@ -49,7 +49,7 @@ void HybridBackend::finish(const Failure& cause) {
   std::rethrow_exception(failure_);
 }
 
-/// What is being caught came from a group below.
+/// Handles an exception of an inner group, from inside its catch block.
 void HybridBackend::finish_because() {
   try {
     throw;
@@ -59,7 +59,7 @@ void HybridBackend::finish_because() {
     finish(ending_.explain(in_own_numbers(e, Failure::Kind::timeout)));
   } catch (const Mismatch& e) {
     finish(ending_.explain(in_own_numbers(e, Failure::Kind::mismatch)));
-  } catch (const std::exception& e) {  // this rank's own trouble
+  } catch (const std::exception& e) {  // this rank's own failure
     const auto own = std::current_exception();
     abort(e.what(), AbortKind::other);
     failure_ = own;

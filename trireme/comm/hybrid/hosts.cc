@@ -44,7 +44,7 @@ bool reaches(const std::string& name) {
   check<ResourceError>(static_cast<bool>(fd), "cannot make a Unix socket: {}", errno_text());
   socklen_t length;
   const sockaddr_un a = address_of(name, length);
-  // EAGAIN: it is there, with a full queue.
+  // EAGAIN: it exists, with a full queue.
   return ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&a), length) == 0 || errno == EAGAIN;
 }
 
@@ -58,12 +58,11 @@ std::vector<int> find_hosts(Store& store, int rank, int size, Deadline deadline)
     fail<ResourceError>("no random numbers: {}", errno_text());
   std::string name = "trireme-host-";
   for (unsigned char byte : raw) name += fmt::format("{:02x}", byte);
-  const UniqueFd listener = listen_at(name);  // until everybody has looked
+  const UniqueFd listener = listen_at(name);  // until every rank has looked
 
   const auto get = [&](const char* what, int q) {
     return get_or_say(store, fmt::format("{}/{}", what, q), deadline, [&] {
-      log_warn("rank {} waits for rank {} of {} to say on which host it runs (3 s so far)", rank, q,
-               size);
+      log_warn("rank {} waits for rank {} of {} to report its host (3 s so far)", rank, q, size);
     });
   };
   store.set(fmt::format("host/{}", rank), id.empty() ? "socket:" + name : "id:" + id);

@@ -9,9 +9,9 @@ namespace trireme {
 class Store;
 namespace detail {
 
-/// For each rank the lowest rank on its host. Ranks share a host exactly when one reaches the
-/// other's abstract Unix socket: then they can share memory too. TRIREME_HOST_ID, where it is set,
-/// decides instead. Every rank calls it; Timeout names those that did not.
+/// Returns for each rank the lowest rank on its host. Ranks share a host exactly if one reaches the
+/// other's abstract Unix socket, which means that they can also share memory. TRIREME_HOST_ID
+/// overrides this if set. Every rank must call it; Timeout names those that did not.
 std::vector<int> find_hosts(Store& store, int rank, int size, Deadline deadline);
 
 }  // namespace detail

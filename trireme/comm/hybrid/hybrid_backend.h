@@ -21,15 +21,15 @@
 #include "trireme/comm/hybrid/layout.h"
 #include "trireme/comm/registry.h"
 
-// A call is a list of steps: calls of the three groups below, and copies. A group's steps are
-// posted in one order that every rank follows, the order in which they were planned, whatever
-// completes when; so ranks that run ahead never make a group's calls differ.
+// A call is a list of steps: calls of the three inner groups, and copies. Each group's steps are
+// posted in the order in which they were planned, which is the same on every rank, whatever
+// completes first; so ranks that run ahead never make a group's calls differ.
 namespace trireme::detail {
 
 class HybridBackend final : public Backend, public std::enable_shared_from_this<HybridBackend> {
  public:
   HybridBackend(const BackendSpec& spec, HostLayout layout);
-  /// The groups below leave in the same way after this.
+  /// The inner groups leave in the same way after this.
   ~HybridBackend() override {
     if (progress_group()) progress_group()->leave(this);
     ending_.leave(!failure_);
@@ -56,7 +56,8 @@ class HybridBackend final : public Backend, public std::enable_shared_from_this<
     return is_complete(token);
   }
   int source(Token token) override {
-    check<UsageError>((token.kind & 0xf) == kPairKind, "source() of something that is no recv");
+    check<UsageError>((token.kind & 0xf) == kPairKind,
+                      "source() was called on a call that is not a recv");
     return token.peer;
   }
   int64_t shared_bytes() const override { return groups_[inside]->shared_bytes(); }
@@ -77,13 +78,13 @@ class HybridBackend final : public Backend, public std::enable_shared_from_this<
  private:
   static constexpr uint8_t kCallKind = 1, kPairKind = 2;
 
-  /// Where a step runs; each lane is a group.
+  /// Where a step runs; each lane is one group.
   enum Lane : uint8_t { inside, across, flat, kLanes };
 
   struct Step {
     Lane lane;
     std::function<Token()> post;
-    std::vector<size_t> after;  // steps of this call that it needs, by number
+    std::vector<size_t> after;  // steps of this call that it depends on
     bool posted = false, complete = false;
     Token token;
   };
@@ -142,7 +143,7 @@ class HybridBackend final : public Backend, public std::enable_shared_from_this<
 
   // calls.cc
   static What what(const Call& call) { return {words_of(call), call.site}; }
-  /// One step among all ranks.
+  /// Runs the call as one step among all ranks.
   Token whole(const Call& call);
   Token message(const Call& call);
   Token all_reduce(const Call& call);
@@ -165,8 +166,8 @@ class HybridBackend final : public Backend, public std::enable_shared_from_this<
   std::deque<Pair> pairs_;
   uint64_t calls_ = 0, pair_calls_ = 0;
   uint64_t moves_ = 0;          // steps posted and complete
-  Lane at_ = inside;            // the group that was asked last
-  std::function<void()> look_;  // at a call that makes this rank wait for long
+  Lane at_ = inside;            // the group polled last
+  std::function<void()> look_;  // called when this rank waits for long
   std::exception_ptr failure_;
   Ending ending_;
 };

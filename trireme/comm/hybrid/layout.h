@@ -6,7 +6,8 @@
 #include <map>
 #include <vector>
 
-// Which ranks share a host, and what follows from it. Pure: integers in, values out.
+// The arrangement of ranks on hosts, and how all_reduce is divided over it. Pure functions of
+// integers.
 namespace trireme::detail {
 
 struct HostLayout {
@@ -27,7 +28,7 @@ struct HostLayout {
 
   int hosts() const { return static_cast<int>(ranks_on.size()); }
   int size() const { return static_cast<int>(host_of.size()); }
-  /// Every host has as many ranks as the others.
+  /// Whether all hosts have the same number of ranks.
   bool is_even() const {
     return std::all_of(ranks_on.begin(), ranks_on.end(),
                        [&](const auto& list) { return list.size() == ranks_on[0].size(); });
@@ -36,8 +37,8 @@ struct HostLayout {
   const std::vector<int>& peers_inside(int rank) const {
     return ranks_on[static_cast<size_t>(host_of[static_cast<size_t>(rank)])];
   }
-  /// The ranks of this rank's local index, host by host. Where hosts are uneven, only leaders
-  /// (index 0) have one on every host.
+  /// The ranks with this rank's local index, host by host. If hosts are uneven, only leaders (index
+  /// 0) have one on every host.
   std::vector<int> peers_across(int rank) const {
     const auto index = static_cast<size_t>(local_index[static_cast<size_t>(rank)]);
     std::vector<int> peers;
@@ -52,8 +53,8 @@ struct HostLayout {
   std::vector<std::vector<int>> ranks_on;
 };
 
-/// How an all_reduce of `count` elements goes through `local` ranks a host: whole segments, each of
-/// a multiple of `local` elements, then a tail of fewer than `local`.
+/// How an all_reduce of `count` elements is divided among `local` ranks per host: whole segments,
+/// each a multiple of `local` elements, then a tail of fewer than `local`.
 struct SegmentPlan {
   int64_t segment = 0, segments = 0, tail = 0;
   int64_t begin(int64_t k) const { return k * segment; }

@@ -7,11 +7,12 @@
 #include "trireme/base/check.h"
 #include "trireme/comm/hybrid/hybrid_backend.h"
 
-// Running steps, and waiting for them.
+// Runs steps, and waits for them.
 namespace trireme::detail {
 
 namespace {
-constexpr Duration kStall = std::chrono::seconds(1);  // then a rank says what it waits in
+constexpr Duration kStall =
+    std::chrono::seconds(1);  // after which a rank reports what it waits for
 constexpr Duration kLookEvery = std::chrono::milliseconds(200);
 }  // namespace
 
@@ -31,7 +32,7 @@ bool HybridBackend::is_complete(Token token) const {
   return pending_.empty() || token.number < pending_.front().number;
 }
 
-/// Asks a group below.
+/// Polls an inner group.
 bool HybridBackend::completed_in(Lane lane, Token token) {
   at_ = lane;
   return token.kind == 0 || groups_[lane]->completed(token);
@@ -50,7 +51,7 @@ void HybridBackend::progress() {
   if (ending_.is_known()) finish(ending_.cause());
   try {
     for (Pending& p : pending_) step(p);
-    // Each lane posts in the order of plans: its first step that is not ready holds up those after.
+    // Each lane posts in the planned order: its first step that is not ready delays those after it.
     bool open[kLanes] = {true, true, true};
     for (Pending& p : pending_) {
       for (Step& s : p.steps) {
@@ -124,7 +125,7 @@ void HybridBackend::wait(Token token, Duration timeout) {
       ending_.say(pending_.front().number, pending_.front().what.text());
     }
     if (deadline.expired()) finish(ending_.tell(timed_out(token, timeout)));
-    // A wait that lasts leaves the CPU to the others, and is late by a hundredth.
+    // A long wait yields the CPU to others, at a delay of one percent.
     const auto now = Clock::now();
     if (look_ && now >= next_look) {
       look_();

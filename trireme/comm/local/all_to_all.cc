@@ -28,7 +28,7 @@ uint64_t sum(const uint64_t* v, int n) {
 
 }  // namespace
 
-// The caller's arrays may be gone when the call is published.
+// The caller's arrays may no longer exist when the call is published.
 void Engine::keep_counts(Pending& p) {
   Call& c = p.call;
   const auto n = static_cast<size_t>(size_);
@@ -65,7 +65,7 @@ uint64_t Engine::part(const Pending& p, int from, int to) const {
   return each != kUneven ? each : table_of(peer_[from], p.seq)[to];
 }
 
-/// What a rank sends, where it came with the slot.
+/// Returns what a rank sends, if it came with the slot.
 const unsigned char* Engine::carried(const Pending& p, int rank) const {
   if (rank == rank_) return static_cast<const unsigned char*>(p.call.in);
   const Slot& slot = peer_[rank]->slots[p.seq % kSlots];
@@ -91,7 +91,7 @@ void Engine::check_exchange(const Pending& p) {
         raise_uneven(p, from, to, part(p, from, to), expected(to, from));
 }
 
-// Small where every rank's parts came with its slot; direct where peers can reach the others'.
+// Small if every rank's parts came with its slot; direct if peers can access the others' buffers.
 void Engine::choose_exchange(Pending& p) {
   const size_t item = size_of(p.call.dtype);
   const size_t room = segment_bytes(size_) / item;
@@ -125,7 +125,7 @@ void Engine::run_exchange(const Pending& p) {
     at += part(p, q, rank_) * item;
   }
   auto* out = static_cast<unsigned char*>(p.call.out);
-  // As if all ranks sent as much as this one gets.
+  // Assumes that all ranks send as much as this one receives.
   const bool streamed = 2 * at * static_cast<size_t>(size_) >= stream_from();
   for (int i = 0; i < size_; ++i) {
     const int q = (rank_ + i) % size_;

@@ -17,26 +17,26 @@ namespace trireme::local {
 
 namespace {
 
-// Of a window's pages the tables that map them, and what processes allocate meanwhile.
+// For page tables that map a window, and for what processes allocate meanwhile.
 constexpr size_t kMargin = 4 << 20;
 
-/// Reserves and fills the file. The kernel sets no limit to a memfd: asked for more than there is,
-/// it kills processes instead of refusing. So what is left is looked at first; and since the other
-/// ranks may be asking for the same just now, none takes more than its share of what is left
-/// without looking again.
+/// Reserves and fills the file. The kernel does not limit a memfd: if more is requested than there
+/// is, it kills processes instead of refusing. So the available memory is checked first; and since
+/// the other ranks may be requesting the same now, none takes more than its share of it without
+/// checking again.
 void reserve(int fd, size_t bytes) {
   for (size_t at = 0; at < bytes;) {
     const Room room = memory_room();
     check<ResourceError>(
         bytes - at + kMargin <= room.bytes,
-        "no memory for {} bytes that ranks share: {} of them are missing ({}; {} are free). Free "
+        "no memory for {} bytes of shared memory: {} of them are missing ({}; {} are free). Free "
         "memory, raise the limit, or share less",
         bytes, bytes - at + kMargin - room.bytes, room.limit, room.bytes);
     const size_t share = round_up(std::max<size_t>(room.bytes / kMaxRanks, 256 << 10), kPage);
     const size_t n = std::min(share, bytes - at);
     if (::fallocate(fd, 0, static_cast<off_t>(at), static_cast<off_t>(n)) != 0)
       fail<ResourceError>(
-          "cannot reserve {} bytes that ranks share: {}. Free memory or raise the limit", bytes,
+          "cannot reserve {} bytes of shared memory: {}. Free memory or raise the limit", bytes,
           errno_text());
     at += n;
   }
@@ -60,14 +60,14 @@ Window::~Window() {
 Window Window::create(size_t bytes, UniqueFd& fd_out) {
   bytes = round_up(bytes, kPage);
   UniqueFd fd(::memfd_create("trireme", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd) refused("cannot create memory that ranks share", "memfd_create");
+  if (!fd) refused("cannot create shared memory", "memfd_create");
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
-    refused(fmt::format("cannot size {} bytes that ranks share", bytes), "ftruncate");
+    refused(fmt::format("cannot size {} bytes of shared memory", bytes), "ftruncate");
   // Reserved now, so that a lack of memory is an error here and not a SIGBUS in the middle of a
   // reduction.
   reserve(fd.get(), bytes);
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-    refused("cannot seal memory that ranks share", "fcntl");
+    refused("cannot seal shared memory", "fcntl");
   Window w = map(fd, bytes);
   fd_out = std::move(fd);
   return w;
@@ -75,7 +75,7 @@ Window Window::create(size_t bytes, UniqueFd& fd_out) {
 
 Window Window::map(const UniqueFd& fd, size_t bytes) {
   void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
-  if (p == MAP_FAILED) refused(fmt::format("cannot map {} bytes that ranks share", bytes), "mmap");
+  if (p == MAP_FAILED) refused(fmt::format("cannot map {} bytes of shared memory", bytes), "mmap");
   Window w;
   w.base_ = static_cast<unsigned char*>(p);
   w.bytes_ = bytes;
@@ -107,7 +107,7 @@ void* Arena::allocate(size_t bytes) {
   check<ResourceError>(bytes <= (size_t{1} << 48), "cannot allocate {} bytes", bytes);
   bytes = round_up(bytes ? bytes : 1, bytes >= (64 << 10) ? kPage : 64);
   auto reusable = free_.lower_bound(bytes);
-  // A block up to a quarter larger is taken as it is.
+  // A block that is up to a quarter larger is reused whole.
   if (reusable != free_.end() && reusable->first <= bytes + bytes / 4) {
     auto [size, p] = *reusable;
     free_.erase(reusable);

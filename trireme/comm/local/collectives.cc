@@ -19,7 +19,7 @@
 namespace trireme::local {
 namespace {
 
-// What all ranks read and write in a call that only copies: beyond the caches it is streamed.
+// Whether what all ranks read and write in a copying call exceeds the caches; it is then streamed.
 bool leaves_caches(const Call& c, int size) {
   const size_t one = c.count * size_of(c.dtype), n = static_cast<size_t>(size);
   const size_t bytes = c.op == Collective::all_gather  ? one * n * (n + 1)
@@ -30,7 +30,7 @@ bool leaves_caches(const Call& c, int size) {
 
 }  // namespace
 
-// What peers need before they can choose a path: the data, or where the buffer lies.
+// Publishes what peers need to choose a path: the data, or where the buffer is.
 void Engine::publish_data(const Pending& p, Slot& slot) {
   const Call& c = p.call;
   if (c.op == Collective::all_to_all) return publish_exchange(p, slot);
@@ -94,7 +94,7 @@ void Engine::choose_path(Pending& p) {
 const unsigned char* Engine::small_input(const Pending& p, int rank) {
   const Call& c = p.call;
   const uint64_t at = p.seq % kSlots;
-  // With one rank the payload may be larger than a slot: its own memory serves.
+  // With one rank the payload may be larger than a slot, so its own memory is used.
   if (rank == rank_) return static_cast<const unsigned char*>(c.in);
   return unit_count(c.op, c.count, size_) * size_of(c.dtype) <= kInlineBytes
              ? peer_[rank]->slots[at].inline_data
@@ -159,7 +159,7 @@ void Engine::run_direct(Pending& p) {
       buffer[q] = host_->resolve(q, slot, shown(c.op, c.count, size_, q == c.root).count * item);
   }
   auto* out = static_cast<unsigned char*>(c.out);
-  // No rank touches what another copies; nothing moves where source and target are one.
+  // No rank touches what another copies; nothing moves if source and target are the same.
   const bool streamed = leaves_caches(c, size_);
   auto copy = [this, streamed](void* to, const void* from, size_t n, bool from_peer) {
     if (to != from) copy_block(to, from, n, streamed);
@@ -338,7 +338,7 @@ bool Engine::run_staged(Pending& p) {
                               : staging_of(peer_[q], p.base + k) + mine.begin * item;
         void* dst[2] = {staging_of(self_, p.base + k) + mine.begin * item,
                         out + (seg.begin + mine.begin) * item};
-        // A reduce leaves the other ranks' buffers alone.
+        // A reduce does not change other ranks' buffers.
         const bool keeps = c.op == Collective::all_reduce || is_root;
         local::reduce(c.dtype, c.red, src, size_, dst, keeps ? 2 : 1, mine.size());
         bytes_read_ += mine.size() * item * (n - 1);

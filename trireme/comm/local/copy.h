@@ -12,9 +12,9 @@
 
 namespace trireme::local {
 
-/// From how many bytes on a call of all ranks leaves the last cache: its results would push out
-/// each other, and reading the lines that they are written to is wasted. The last cache of a rented
-/// machine is shared with strangers: of 480 MiB that one named, 100 MiB were felt.
+/// The size in bytes from which a collective call bypasses the last-level cache: its results would
+/// evict each other, and reading the lines that they overwrite is wasted. Rented machines share
+/// that cache with other tenants: of 480 MiB reported by one, about 100 MiB were usable.
 inline size_t stream_from() {
   static const size_t limit = [] {
     constexpr size_t kMost = size_t{96} << 20;
@@ -36,10 +36,10 @@ inline void stream_line(unsigned char* to, const unsigned char* from) {
 }
 #endif
 
-/// As memcpy; `streamed` past the caches.
+/// As memcpy; if `streamed`, it bypasses the caches.
 inline void copy_block(void* to, const void* from, size_t n, bool streamed) {
 #if defined(__SSE2__)
-  // Four pages at a time, a line of each in turn: so many streams the CPU fetches ahead by itself.
+  // Four pages at a time, one line of each in turn: the CPU prefetches that many streams by itself.
   constexpr size_t kPage = 4096, kPages = 4;
   if (streamed && n >= 2 * kPages * kPage) {
     auto* t = static_cast<unsigned char*>(to);

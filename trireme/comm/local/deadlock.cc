@@ -9,11 +9,11 @@
 #include "trireme/comm/local/p2p.h"
 
 // Calls of different groups, sends and receives have no common slot in which ranks could compare
-// them. So a rank that waits for long says on a board which ranks must make a call before it can go
-// on, and after a second looks at the others' boards for a circle. A rank is in one wait at a time
-// and posts nothing meanwhile, so a circle that stands is there for ever. It counts only if all
-// boards say the same after a while during which each of its ranks made two more rounds of all that
-// it has under way, and nothing moved: then nobody was merely late, busy copying, or stopped.
+// them. So a rank that waits for long publishes on a board which ranks must make a call before it
+// can continue, and after a second searches the others' boards for a cycle. A rank is in one wait
+// at a time and posts nothing meanwhile, so a stable cycle never ends. It counts only if all boards
+// are the same after a while in which each of its ranks made two more rounds of all that it has in
+// flight, and nothing moved: then no rank was merely late, busy copying, or stopped.
 namespace trireme::local {
 namespace {
 
@@ -45,7 +45,7 @@ struct Said {
   std::string text;
 };
 
-/// What a board says; nothing where its owner writes just now.
+/// Returns what a board says, or nothing while its owner writes it.
 Said read(const Board& board) {
   Said said;
   const uint64_t version = board.version.load(std::memory_order_acquire);
@@ -93,7 +93,7 @@ void Engine::join_watch(Engine* root) {
   watch_->mine = watch_->boards[static_cast<size_t>(rank_)];
 }
 
-/// The root ranks that must make a call before this one can go on.
+/// Returns the root ranks that must make a call before this one can continue.
 uint64_t Engine::awaited(const Ticket& t) {
   uint64_t mask = 0;
   if (t.kind == Ticket::collective) {
@@ -107,7 +107,7 @@ uint64_t Engine::awaited(const Ticket& t) {
   return mask;
 }
 
-/// Changes whenever anything that this rank has under way gets on.
+/// Changes whenever any call that this rank has in flight makes progress.
 uint64_t Engine::moved() const {
   uint64_t sum = 0;
   for (const Engine* e : *engines_of_rank_) {
@@ -137,8 +137,8 @@ void Engine::say_blocked(const Ticket& t) {
   w.mine->beat.fetch_add(1, std::memory_order_release);
 }
 
-/// A rank may lawfully be late: those that wait for it say so once, in the log, and go on waiting.
-/// The lowest of them speaks for all that wait in the same call.
+/// A rank may legitimately be late: ranks that wait for it log that once and go on waiting. The
+/// lowest of them reports for all that wait in the same call.
 void Engine::report_late(const Ticket& ticket, Duration waited, Duration left) {
   if (complete(ticket)) return;
   const DeadlockDetector& w = *watch_;
@@ -155,10 +155,11 @@ void Engine::report_late(const Ticket& ticket, Duration waited, Duration left) {
       if (++named > kNamed)
         ++more;
       else
-        absent += fmt::format("{} rank {} {}", absent.empty() ? "" : ";", r,
-                              said.waits_for ? "is in " + said.text
-                                             : "is in no call that makes it wait: it computes, "
-                                               "reads data, is stopped or has ended");
+        absent += fmt::format(
+            "{} rank {} {}", absent.empty() ? "" : ";", r,
+            said.waits_for
+                ? "is in " + said.text
+                : "is not waiting in a call: it computes, reads data, is stopped or has ended");
     } else if (said.waits_for && ticket.kind == Ticket::collective &&
                said.text.substr(0, said.text.find(", ")) == call) {
       if (r < w.self) return;
@@ -188,7 +189,7 @@ void Engine::look_for_deadlock(const Ticket& ticket, Duration waited) {
   auto fail_in = [&](const std::string& text) {
     if (!complete(ticket)) raise_deadlock(text, ticket.seq);
   };
-  // Another rank of a circle may have seen it first.
+  // Another rank of the cycle may have seen it first.
   const auto self = static_cast<size_t>(w.self);
   const uint64_t me = uint64_t{1} << self, version = w.mine->version.load();
   for (const Board* board : w.boards)
@@ -220,7 +221,7 @@ void Engine::look_for_deadlock(const Ticket& ticket, Duration waited) {
   }
   if (cycle.empty() || !beats || now - w.since < kStable) return;
 
-  // The same words whichever of them finds it.
+  // The same text whichever rank finds it.
   const size_t lowest =
       static_cast<size_t>(std::min_element(cycle.begin(), cycle.end()) - cycle.begin());
   std::string text = "ranks wait for each other: ";

@@ -75,13 +75,13 @@ void Engine::leave() {
   if (gone_ || ::getpid() != pid_) return;
   if (!idle()) try {
       progress();
-    } catch (...) {  // peers were told
+    } catch (...) {  // peers were notified
       return;
     }
   if (!pending_.empty())
     return fail_with(fmt::format("it left while call {}, {}, was under way", complete_seq_ + 1,
                                  describe(pending_.front().call)));
-  // What lies in a channel can still be received; what waits in a buffer of this rank cannot.
+  // What is in a channel can still be received; what is in a buffer of this rank cannot.
   if (const Call* call = pairs_->unfinished())
     return fail_with(
         fmt::format("it left while {} with tag {} was under way", describe(*call), call->tag));
@@ -131,7 +131,7 @@ void Engine::ring_peers() {
   owes_ring_ = false;
   ++rings_;
   // Our flags first, then their `sleeping`. Half of that order costs a fence here on every call, or
-  // a membarrier where somebody goes to sleep.
+  // a membarrier when a rank goes to sleep.
   if (quiet_)
     compiler_barrier();
   else
@@ -156,7 +156,7 @@ bool Engine::all(Flag Control::*flag, uint64_t at_least) {
   return true;
 }
 
-/// Whether these ranks are through with this call.
+/// Whether these ranks have completed this call.
 bool Engine::through(uint64_t ranks, uint64_t seq) {
   for (; ranks; ranks &= ranks - 1)
     if (peer_[__builtin_ctzll(ranks)]->done.load(std::memory_order_acquire) < seq) return false;
@@ -172,7 +172,7 @@ uint64_t Engine::record_pair(const Call& c, bool done) {
   return recorder_.pair({c.op, c.dtype, c.red, c.root, c.tag, c.count}, c.site, done);
 }
 
-/// False where the slot is still read by a peer; asked again later.
+/// Returns false if a peer still reads the slot; retried later.
 bool Engine::publish(Pending& p) {
   if (p.seq > kSlots && done_by_all_ + kSlots < p.seq) {
     uint64_t low = ~uint64_t{0};
@@ -187,7 +187,7 @@ bool Engine::publish(Pending& p) {
   failpoint("comm.post");
   publish_flag(slot.seq, p.seq);
   prefetch_to_write(&self_->slots[(p.seq + 1) % kSlots]);
-  // After the flag: peers read the record only where the calls differ, and wait for it then.
+  // After the flag: peers read the record only if the calls differ, and then wait for it.
   record(p);
   published_seq_ = p.seq;
   return true;
@@ -236,8 +236,8 @@ bool Engine::advance(Pending& p) {
       break;
   }
   self_->done.store(p.seq, std::memory_order_release);
-  // Otherwise nobody sleeps for it: it only frees the slot, which a peer needs no sooner than this
-  // rank's own publishing of that later call, and that rings.
+  // Otherwise no rank sleeps for it: it only frees the slot, which a peer needs no sooner than this
+  // rank's publishing of that later call, which rings.
   if (p.path == Path::direct) owes_ring_ = true;
   through_seq_ = p.seq;
   return true;
@@ -264,7 +264,8 @@ void Engine::progress() {
   check_usable();
   try {
     step();
-  } catch (const std::exception& e) {  // whatever it was, calls are half done: peers must know
+  } catch (
+      const std::exception& e) {  // whatever the error, calls are half done and peers must know
     if (!failure_) {
       failure_ = std::current_exception();
       fail_with(e.what());
@@ -273,9 +274,9 @@ void Engine::progress() {
   }
 }
 
-// A peer may need this rank's part of a call of another group before it comes to the one that this
-// rank waits in. What goes wrong there is thrown by the next call into that group.
-// True: something is under way that does not ring this rank's bell.
+// A peer may need this rank's part of a call of another group before it reaches the one that this
+// rank waits for. Errors there are thrown by the next call into that group. Returns true if
+// something that does not ring this rank's bell is in flight.
 bool Engine::progress_others() {
   for (Engine* e : *engines_of_rank_) {
     if (e == this || e->failure_ || (e->idle() && !e->pairs_->active())) continue;
@@ -340,11 +341,11 @@ bool Engine::test(const Ticket& ticket) {
   return is_complete(ticket);
 }
 
-// Whether every rank of the host has a CPU of its own. Known once every peer has said where it
-// runs: thread ranks start one by one.
+// Determines whether every rank of the host has its own CPU. This is known once every peer has
+// published where it runs: thread ranks start one by one.
 void Engine::decide_spin() {
   Engine& root =
-      *engines_of_rank_->front();  // its ranks want the CPUs, whatever group they are in just now
+      *engines_of_rank_->front();  // its ranks use the CPUs, whatever group they are in now
   if (&root != this) {
     root.decide_spin();
     spin_us_ = root.spin_us_;
@@ -363,8 +364,8 @@ void Engine::decide_spin() {
   spin_decided_ = true;
 }
 
-/// Where all that this rank can do is to wait for its peers' slots: looks at nothing else for a
-/// moment, so that it sees the last of them as soon as it is there.
+/// If this rank can only wait for its peers' slots, checks nothing else for a moment, so that it
+/// sees the last of them at once.
 void Engine::look_for_slots() {
   if (through_seq_ + 1 == next_seq_) return pairs_->look();
   if (through_seq_ + 2 != next_seq_ || published_seq_ <= through_seq_ || pairs_->active() ||
@@ -383,7 +384,7 @@ void Engine::look_for_slots() {
   }
 }
 
-/// A burst of looks without a clock: many where spinning is right, else a few.
+/// A burst of checks without a clock: many if spinning is right, else a few.
 bool Engine::poll(const Ticket& ticket) {
   for (int i = spin_us_ ? 64 : 4; i > 0; --i) {
     if (complete(ticket)) return true;
@@ -399,10 +400,10 @@ bool Engine::poll(const Ticket& ticket) {
   return false;
 }
 
-// Spin where every rank of the host has a CPU of its own, then yield for a bounded time, then sleep
-// in slices; ten times a second look whether the peers live. Each bit of progress starts it anew:
-// where ranks share CPUs, a yield lets the next one run, and a sleep costs two switches and a
-// wake-up by every peer.
+// Spin if every rank of the host has its own CPU, then yield for a bounded time, then sleep in
+// slices; ten times a second check whether the peers are alive. Any progress starts this again: if
+// ranks share CPUs, a yield lets the next one run, and a sleep costs two switches and a wake-up by
+// every peer.
 void Engine::wait(const Ticket& ticket, Deadline deadline) {
   if (complete(ticket)) return;
   if (!spin_decided_) decide_spin();
@@ -463,7 +464,7 @@ void Engine::wait(const Ticket& ticket, Deadline deadline) {
 
 void Engine::run(const Call& call) {
   const Ticket ticket = post(call);
-  // The clock is read only where the peers are late.
+  // The clock is read only if the peers are late.
   if (!poll(ticket)) wait(ticket, Deadline::after(timeout_));
 }
 

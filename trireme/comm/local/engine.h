@@ -17,37 +17,37 @@
 #include "trireme/comm/local/ring_queue.h"
 #include "trireme/comm/local/types.h"
 
-// The engine inside one host: collectives between ranks that are threads or processes, over shared
+// The engine for one host: collectives between ranks that are threads or processes, over shared
 // memory.
 //
 // A call publishes a digest and the place of its buffer in a slot, waits until every peer has
-// published the same call, moves data straight between buffers, and says that it is through.
+// published the same call, moves data directly between buffers, and publishes that it is done.
 // Ordinary memory of processes goes through staging buffers in segments. The order of every
 // reduction is fixed (reduce_kernels.h).
 //
 // One thread uses an Engine and those that share its root. Calls run in issue order. Posting never
-// waits; progress is made by the caller: at post, at progress(), in wait(). Buffers must stay as
-// they are until the call is complete, and no other call under way may write to them. A
-// reduce_scatter may have its output in its own part of the input, an all_gather its input in its
-// own part of the output.
+// waits; the caller makes progress: at post, at progress(), in wait(). Buffers must not change
+// until the call is complete, and no other call in flight may write to them. The output of a
+// reduce_scatter may be its own part of the input, and the input of an all_gather its own part of
+// the output.
 //
-// After an exception (Mismatch, PeerLost, Timeout, Aborted) the engine is finished: every later
-// call throws it again, buffers of calls under way hold anything, and peers are told. UsageError
-// leaves it as it was.
+// After an exception (Mismatch, PeerLost, Timeout, Aborted) the engine has failed: every later call
+// throws it again, buffers of calls in flight have undefined contents, and peers are notified.
+// UsageError leaves the engine unchanged.
 namespace trireme::local {
 
 /// count: elements. all_reduce, broadcast, reduce: of the buffer `in` (== out). all_gather: of
 /// `in`; out has size() times as many. reduce_scatter: of `out`; `in` has size() times as many.
-/// send, recv: of `in`, `out`; root is the peer, of a recv kAnySource too. A message goes to the
-/// oldest recv of its source and tag; those of one pair and tag keep their order, others may
+/// send, recv: of `in`, `out`; root is the peer, for a recv also kAnySource. A message goes to the
+/// oldest recv of its source and tag; messages of one pair and tag stay in order, others may
 /// overtake. gather: of `in`; out, on the root, has size() times as many. scatter: of `out`; in, on
-/// the root. all_to_all: send_counts[q] elements for rank q lie in `in` after those for q-1,
-/// recv_counts[q] from it in `out`; both arrays have size() values and are copied when posting.
-/// count is unused.
+/// the root, has size() times as many. all_to_all: send_counts[q] elements for rank q follow those
+/// for q-1 in `in`, and recv_counts[q] from it are placed in `out` likewise; both arrays have
+/// size() values and are copied when posting; count is unused.
 constexpr int kAnySource = -1;
 struct Call {
   Collective op = Collective::none;
-  Collective called = Collective::none;  // its name, where the program called another; none: op
+  Collective called = Collective::none;  // the call that the program made; none: op
   DType dtype = DType::u8;
   ReduceOp red = ReduceOp::sum;
   int root = 0;
@@ -62,9 +62,9 @@ struct Call {
   Collective named() const { return called == Collective::none ? op : called; }
 };
 
-/// Names a call of one engine: collectives count from 1 in issue order; each direction of each pair
-/// counts its own, and so do the recvs of any source. Collectives complete in order, the others in
-/// any.
+/// Identifies a call of one engine: collectives count from 1 in issue order; each direction of each
+/// pair has its own count, and so have recvs from any source. Collectives complete in order, the
+/// others in any order.
 struct Ticket {
   enum Kind : uint8_t { none, collective, sending, receiving } kind = none;
   int peer = -1;
@@ -73,8 +73,9 @@ struct Ticket {
 
 class TRIREME_API Engine {
  public:
-  /// root: of a group whose ranks root_ranks these are; it lives longer. All engines of one rank
-  /// make progress together, whichever of them it waits in, and share the root's doorbells.
+  /// root: the engine of a group in which this group's ranks are root_ranks; it must outlive this
+  /// one. All engines of one rank make progress together, whichever of them it waits in, and share
+  /// the root's doorbells.
   Engine(std::unique_ptr<Host> host, Duration timeout, Engine* root = nullptr,
          const std::vector<int>& root_ranks = {}, const std::string& name = "world");
   ~Engine();
@@ -89,33 +90,36 @@ class TRIREME_API Engine {
   Ticket post(const Call& call);
   bool is_complete(const Ticket& ticket) const;
   bool complete(const Ticket& ticket);  // makes progress first
-  /// complete(), for who asks again and again and never waits: throws where a peer is gone.
+  /// As complete(), for callers that poll and never wait: throws if a peer is gone.
   bool test(const Ticket& ticket);
-  /// Who sent what a complete recv got; of any source, until 65,536 more are complete.
+  /// The rank that sent the message of a complete recv; for any source, until 65,536 more are
+  /// complete.
   int source(const Ticket& ticket) const;
-  /// complete(), tried a few times; reads no clock.
+  /// As complete(), tried a few times; does not read the clock.
   bool poll(const Ticket& ticket);
   void wait(const Ticket& ticket, Deadline deadline);
-  /// Post and wait.
+  /// Posts the call and waits for it.
   void run(const Call& call);
   void progress();
-  /// What else is to be moved while this rank waits here; whether anything of it is under way.
+  /// Sets a function that makes progress elsewhere while this rank waits here; it returns whether
+  /// anything is in flight.
   void also_move(std::function<bool()> others) { others_ = std::move(others); }
-  /// Some times a second on the thread that waits here, once it has waited for a second; what it
-  /// throws ends that wait. In place of this engine's own words about ranks that are late.
+  /// Sets a function that runs a few times a second on a thread that has waited here for a second;
+  /// if it throws, the wait ends with that error. It replaces this engine's own reports of late
+  /// ranks.
   void on_stall(std::function<void()> look) { look_ = std::move(look); }
-  /// Throws again what finished this engine.
+  /// Throws the error that ended this engine, if any.
   void check_usable() const {
     if (failure_) std::rethrow_exception(failure_);
   }
-  /// Everything posted is complete.
+  /// Whether everything posted is complete.
   bool idle() const;
 
-  /// Leaves in order: peers that call on are told 'left after call N', not 'died'. Does not wait
-  /// for them. With collectives under way it is a failure: peers must not touch buffers that may
-  /// go.
+  /// Leaves in order, without waiting for peers: those that go on calling get 'left after call N'
+  /// instead of 'died'. With collectives in flight it is a failure, because peers must not access
+  /// buffers that may be freed.
   void leave();
-  /// Leaves because of an error: peers get PeerLost with this text.
+  /// Leaves because of an error: peers throw PeerLost with this text.
   void fail_with(const std::string& why, FailureKind kind = FailureKind::other);
 
   uint64_t calls() const { return next_seq_ - 1; }
@@ -127,7 +131,7 @@ class TRIREME_API Engine {
     Call call;
     uint64_t seq = 0;
     Path path = Path::unknown;
-    uint64_t waits_for = 0;  // bit q: rank q uses this rank's buffer; complete when it is through
+    uint64_t waits_for = 0;  // bit q: rank q uses this rank's buffer; complete when it is done
     bool by_root = false;    // direct gather, scatter: the root copies everything
     uint64_t base = 0;       // staged: number of the first segment
     uint64_t segments = 0, staged = 0, reduced = 0, copied = 0;
@@ -223,15 +227,15 @@ class TRIREME_API Engine {
   std::shared_ptr<std::vector<Engine*>> engines_of_rank_;  // the engines of this rank
   std::function<bool()> others_;
   std::function<void()> look_;
-  const int pid_;  // a forked child holds this object too, and must not speak for the rank
+  const int pid_;  // a forked child has this object too, and must not act for the rank
   bool spin_decided_ = false;
   uint32_t tests_ = 0;
   Clock::time_point look_at_{};
   int spin_us_ = 0;
-  bool owes_ring_ = false;  // a flag was set and nobody was woken for it yet
+  bool owes_ring_ = false;  // a flag was set and its sleepers not woken yet
   uint64_t rings_ = 0;
   bool threads_ = false;
-  bool quiet_ = false;  // sleepers order memory for everybody: publishing needs no fence
+  bool quiet_ = false;  // sleepers order memory for all ranks: publishing needs no fence
 
   uint64_t next_seq_ = 1;
   // complete <= through (own data phase over) <= published (peers see the slot) < next

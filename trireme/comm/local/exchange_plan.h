@@ -5,12 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 
-// all_to_all through staging buffers. Each rank stages its parts for the others as one stream, the
-// one for its right neighbour first, so that at any time the ranks read from different peers. Pure:
-// integers in, ranges out. `part(q)` is how many elements the rank sends to rank q.
+// all_to_all through staging buffers. Each rank stages its parts for the others as one stream,
+// starting with that for its right neighbour, so that at any time the ranks read from different
+// peers. Pure functions of integers. `part(q)` is the number of elements that the rank sends to
+// rank q.
 namespace trireme::local {
 
-/// Where the part of `rank` for `to` begins in the stream of `rank`; for to == rank, its length.
+/// The offset of the part of `rank` for `to` in the stream of `rank`; for to == rank, the stream's
+/// length.
 template <class Part>
 size_t stream_offset(const Part& part, int size, int rank, int to) {
   size_t at = 0;
@@ -19,7 +21,8 @@ size_t stream_offset(const Part& part, int size, int rank, int to) {
   return at;
 }
 
-/// Which of `count` elements that begin at `offset` in the stream lie in segment k of `each`.
+/// Which of `count` elements that begin at `offset` in the stream are in segment k of `each`
+/// elements.
 struct Piece {
   size_t of_part = 0;     // the first of them, in the part
   size_t of_segment = 0;  // and in the segment

@@ -82,7 +82,7 @@ void Engine::Pairs::finish(uint32_t id) {
 // A request that a peer's packet names.
 Engine::Pairs::Request& Engine::Pairs::request_at(uint32_t id, int q, State state) {
   check<Corrupt>(id < requests_.size() && requests_[id].state == state && requests_[id].peer == q,
-                 "rank {} answered a message that rank {} has not under way", q, e_.rank_);
+                 "rank {} answered a message that rank {} does not have in flight", q, e_.rank_);
   return requests_[id];
 }
 
@@ -219,7 +219,7 @@ void Engine::Pairs::take(int q, Packet& p) {
       const uint32_t id = book_.arrive(q, p.tag);
       const bool eager = p.kind == PacketKind::eager;
       check<Corrupt>(size_of(p.dtype) != 0 && (!eager || p.count <= kEagerBytes),
-                     "rank {} sent a packet that makes no sense", q);
+                     "rank {} sent an invalid packet", q);
       const size_t bytes = eager ? p.count * size_of(p.dtype) : 0;
       const unsigned char* from = bytes <= kPacketBytes ? p.data : bytes_of(q, p, bytes);
       if (bytes > kPacketBytes) lanes_[static_cast<size_t>(q)].unrung += bytes;
@@ -270,7 +270,7 @@ void Engine::Pairs::take(int q, Packet& p) {
     case PacketKind::none:
       break;
   }
-  fail<Corrupt>("rank {} sent a packet that makes no sense", q);
+  fail<Corrupt>("rank {} sent an invalid packet", q);
 }
 
 void Engine::Pairs::drain(int q, bool knocked) {
@@ -280,15 +280,15 @@ void Engine::Pairs::drain(int q, bool knocked) {
   for (size_t n = 0; n < kPackets; ++n) {
     Packet& p = packets[lane.received % kPackets];
     if (p.stamp.load(std::memory_order_acquire) != lane.received + 1) return;
-    ++lane.received;  // even where what it says is an error
+    ++lane.received;  // even if its content is an error
     take(q, p);
     taken.store(lane.received, std::memory_order_release);
-    // A sender that waits for room is told each quarter.
+    // A sender that waits for room is notified at each quarter.
     if ((lane.unrung += kChannelBytes / kPackets) >= kChannelBytes / 4) {
       lane.unrung = 0;
       bells_ |= bit(q);
     }
-    // Nothing more is expected: to look would take the next packet's line from its sender.
+    // Nothing more is expected: a check would take the next packet's line from its sender.
     if (!knocked && !(watch_ & bit(q))) return;
   }
 }

@@ -10,19 +10,17 @@
 #include "trireme/comm/local/engine.h"
 #include "trireme/comm/local/p2p_match.h"
 
-// Point to point of one rank. Small messages are eager: they lie in the channel of their pair until
-// the receiver looks at it, and in its private memory until a recv takes them. Large ones are
-// announced and wait in the sender's buffer. Once a recv has taken one, bytes go the shortest way
-// that the two buffers allow:
-//   both can be reached     both ends copy blocks, whoever comes: the receiver reads, the sender
-//                           writes;
-//   the sender's only       the receiver reads all of it;
-//   the receiver's only     the sender writes all of it;
-//   none                    through the ring of bytes, both ends copying at the same time; where
-//   ranks
-//                           share CPUs, the receiver reads a very large one with process_vm_readv
-//                           if the system lets it.
-// Which messages go to which recv: p2p_match.h. Packets: control.h.
+// Point-to-point messages of one rank. Small messages are eager: they stay in the channel of their
+// pair until the receiver reads it, and in its private memory until a recv takes them. Large ones
+// are announced and wait in the sender's buffer. Once a recv has taken one, bytes take the shortest
+// path that the two buffers allow. Which can be reached by the peer:
+//   both              both ends copy blocks, whichever is free: the receiver reads, the sender
+//                     writes
+//   the sender's      the receiver reads all of it
+//   the receiver's    the sender writes all of it
+//   neither           through the ring of bytes, both ends copying at the same time; if ranks share
+//                     CPUs, the receiver reads a very large one with process_vm_readv if permitted
+// p2p_match.h decides which messages go to which recv; control.h defines the packets.
 namespace trireme::local {
 
 class Engine::Pairs {
@@ -32,27 +30,27 @@ class Engine::Pairs {
   Ticket post(const Call& call);
   bool is_complete(const Ticket& ticket) const;
   int source(const Ticket& ticket) const;
-  /// There may be something to do.
+  /// Whether there may be something to do.
   bool active() const {
     return watch_ || ready_.size() || e_.self_->knocks.load(std::memory_order_relaxed);
   }
   void advance();
-  /// Looks whether the packet that this rank waits for is there, and at nothing else for a moment.
+  /// Checks only, for a moment, whether the packet that this rank waits for has arrived.
   void look();
   bool idle() const { return under_way_ == 0; }
   bool owes_bells() const { return bells_ != 0; }
   void ring_bells();
 
-  /// Of a call that is under way; nullptr where it is not.
+  /// Returns the Call of a ticket that is in flight, else nullptr.
   const Call* call_of(const Ticket& ticket) const;
-  /// The peer that this call waits for; kAnySource where any will do.
+  /// Returns the peer that this call waits for; kAnySource if any peer will do.
   int peer_of(const Ticket& ticket) const;
-  /// The peer that must make a call before this one can go on: nothing has come for a recv, nobody
-  /// has taken a send. -1: none, or whoever.
+  /// Returns the peer that must make a call before this one can continue, because nothing has
+  /// arrived for a recv or no recv has taken a send. -1 if there is none, or any peer will do.
   int waits_for(const Ticket& ticket) const;
   /// Grows with every packet either way and every call that comes or goes.
   uint64_t events() const;
-  /// A call that peers count on, so that this rank cannot leave; nullptr where there is none.
+  /// Returns a call that peers depend on, so that this rank cannot leave; nullptr if there is none.
   const Call* unfinished() const;
 
  private:
@@ -71,7 +69,7 @@ class Engine::Pairs {
     uint32_t window = 0, flags = 0, send = 0;
     size_t bytes() const { return call.count * size_of(call.dtype); }
   };
-  struct Message {  // came before its recv
+  struct Message {  // arrived before its recv
     int source = 0;
     Packet packet{};
     std::unique_ptr<unsigned char[]> bytes;
@@ -85,16 +83,16 @@ class Engine::Pairs {
   struct Lane {  // to and from one peer
     Lane() : space(kChannelBytes) {}
     DoneNumbers sends, recvs;
-    int requests = 0;  // under way with this peer
+    int requests = 0;  // in flight with this peer
     // out
     uint64_t sent = 0, taken = 0;  // packets; taken: as last seen
     RingSpace space;
     uint64_t end_of[kPackets] = {};    // of a packet's bytes in the ring
     uint64_t eager = 0, released = 0;  // bytes; released: as last seen
     bool knocked = false;
-    RingQueue<Reply> replies;     // that found no room
+    RingQueue<Reply> replies;     // those that found no room
     RingQueue<uint32_t> queue;    // sends that found no room, in order
-    RingQueue<uint32_t> streams;  // the first of them goes through the ring now
+    RingQueue<uint32_t> streams;  // the first of them is using the ring
     // in
     uint64_t received = 0, released_here = 0;
     size_t unrung = 0;            // bytes and packets taken since the sender's bell was last rung
@@ -112,7 +110,7 @@ class Engine::Pairs {
   void finish(uint32_t id);
 
   // Packets out (p2p_packets.cc).
-  /// What a message costs of the memory that the receiver lends its sender.
+  /// How much a message uses of the memory that the receiver lends its sender.
   static uint64_t eager_cost(size_t bytes) { return sizeof(Packet) + bytes; }
   Packet* room(int q, size_t bytes, bool reply, unsigned char*& ring);
   void commit(int q, Packet& p);
@@ -154,13 +152,13 @@ class Engine::Pairs {
   std::vector<uint32_t> free_messages_;
   RingQueue<std::pair<uint32_t, uint32_t>> ready_;  // recvs and the messages that waited for them
   uint64_t under_way_ = 0;                          // requests
-  uint64_t watch_ = 0;  // bit q: something may come from rank q, or waits for room there
-  uint64_t bells_ = 0;  // bit q: rank q may sleep and has not been told
-  int any_posted_ = 0;  // recvs of any source that nothing has come for yet
+  uint64_t watch_ = 0;  // bit q: something may arrive from rank q, or waits for room there
+  uint64_t bells_ = 0;  // bit q: rank q may sleep and has not been notified
+  int any_posted_ = 0;  // recvs of any source without a message yet
   DoneNumbers any_;
   std::vector<uint8_t> any_source_;  // of the last recvs of any source, by number
   uint64_t any_last_ = 0;
-  uint64_t probe_ = 0;  // what peers that may read this process find
+  uint64_t probe_ = 0;  // read by peers to test whether they may read this process
 };
 
 }  // namespace trireme::local

@@ -8,14 +8,14 @@
 
 #include "trireme/comm/local/ring_queue.h"
 
-// The thinking of point to point: integers in, values out. Which message goes to which recv, which
-// calls are complete, where a message lies in a ring of bytes, in which blocks a large one is
-// copied.
+// The logic of point-to-point messages, as pure functions of integers: which message goes to which
+// recv, which calls are complete, where a message is in a ring of bytes, and in which blocks a
+// large one is copied.
 namespace trireme::local {
 
-/// MPI's rule: a message goes to the oldest posted recv of its source (or of any source) and tag; a
-/// recv takes the message that arrived first of those that fit. Recvs and messages are the caller's
-/// numbers.
+/// MPI's rule: a message goes to the oldest posted recv of its source (or of any source) and tag,
+/// and a recv takes the matching message that arrived first. Recvs and messages are numbered by the
+/// caller.
 class MatchBook {
  public:
   static constexpr uint32_t kNone = ~uint32_t{0};
@@ -24,7 +24,7 @@ class MatchBook {
   explicit MatchBook(int sources)
       : recvs_(static_cast<size_t>(sources)), messages_(static_cast<size_t>(sources)) {}
 
-  /// The kept message that this recv takes, or kNone: then the recv waits.
+  /// Returns the kept message that this recv takes, or kNone if the recv must wait.
   uint32_t post(int source, int tag, uint32_t recv) {
     RingQueue<Entry>* from = nullptr;
     size_t at = 0;
@@ -41,7 +41,7 @@ class MatchBook {
     return kNone;
   }
 
-  /// The recv that takes a message which arrives now, or kNone: then keep() it.
+  /// Returns the recv that takes an arriving message, or kNone: then call keep().
   uint32_t arrive(int source, int tag) {
     auto& own = recvs_[static_cast<size_t>(source)];
     const size_t i = first(own, tag), j = first(any_, tag);
@@ -75,8 +75,8 @@ class MatchBook {
   uint64_t order_ = 0;
 };
 
-/// Numbers 1, 2, … that are given out in order and done in any order; remembers which are done
-/// without remembering each.
+/// Numbers 1, 2, … that are issued in order and completed in any order. It knows which are done
+/// without storing each of them.
 class DoneNumbers {
  public:
   uint64_t issue() { return ++issued_; }
@@ -98,11 +98,11 @@ class DoneNumbers {
   RingQueue<uint8_t> later_;         // those after it, up to the last that is done
 };
 
-/// The sender's view of a ring of bytes. Positions only grow; no piece wraps around the end.
+/// The sender's view of a ring of bytes. Positions only grow; no piece wraps around.
 class RingSpace {
  public:
   explicit RingSpace(size_t capacity) : capacity_(capacity) {}
-  /// Room for n bytes (at most half of the ring: such a piece always fits an empty ring).
+  /// Reserves n bytes (at most half of the ring: such a piece always fits into an empty ring).
   bool reserve(size_t n, uint64_t& at) {
     n = (n + 63) / 64 * 64;
     const size_t place = head_ % capacity_, skip = place + n > capacity_ ? capacity_ - place : 0;

@@ -11,16 +11,16 @@
 #include "trireme/comm/local/copy.h"
 #include "trireme/comm/local/p2p.h"
 
-// How the bytes of a large message move once a recv has taken it. The receiver decides, and tells
-// the sender in one packet.
+// How the bytes of a large message move once a recv has taken it. The receiver decides, and
+// notifies the sender in one packet.
 namespace trireme::local {
 namespace {
 
-// Below it the sender's help comes too late to be worth asking for.
+// Below this size the sender's help comes too late to be worth requesting.
 constexpr size_t kJoinBytes = 16 << 10;
 
-// Where ranks share CPUs, one copy without the sender beats two that take turns, from here on. With
-// a CPU for each, two copies at the same time are up to four times as fast as process_vm_readv.
+// If ranks share CPUs, from this size one copy without the sender beats two that alternate. With a
+// CPU for each, two concurrent copies are up to four times as fast as process_vm_readv.
 constexpr size_t kPeekBytes = 2 << 20;
 
 }  // namespace
@@ -36,7 +36,7 @@ void Engine::Pairs::begin(uint32_t id, int q, const Packet& p) {
   if (!move(id)) lanes_[static_cast<size_t>(q)].waiting.push(id);
 }
 
-/// False where all moves of the pair are in use.
+/// Returns false if all moves of the pair are in use.
 bool Engine::Pairs::move(uint32_t id) {
   Request& r = requests_[id];
   const int q = r.peer;
@@ -94,7 +94,7 @@ bool Engine::Pairs::move(uint32_t id) {
 // The sender's side of a move.
 void Engine::Pairs::join(int q, const Packet& p) {
   Request& r = request_at(p.reply.send, q, State::announced);
-  check<Corrupt>(p.reply.move < kMoves, "rank {} sent a packet that makes no sense", q);
+  check<Corrupt>(p.reply.move < kMoves, "rank {} sent an invalid packet", q);
   r.state = State::moving;
   r.move = p.reply.move;
   r.base = p.reply.base;
@@ -106,7 +106,7 @@ void Engine::Pairs::join(int q, const Packet& p) {
   copy_blocks(r, static_cast<const unsigned char*>(r.call.in), e_.host_->resolve(q, to, r.bytes()));
 }
 
-/// Copies blocks that nobody has claimed until there are none.
+/// Copies unclaimed blocks until there are none.
 void Engine::Pairs::copy_blocks(Request& r, const unsigned char* from, unsigned char* to) {
   const bool sends = r.ticket.kind == Ticket::sending;
   Move& move = sends ? e_.peer_[r.peer]->channels[e_.rank_].moves[r.move]
@@ -149,8 +149,8 @@ void Engine::Pairs::advance_moves(int q) {
   while (!lane.waiting.empty() && move(lane.waiting.front())) lane.waiting.pop();
 }
 
-// In one address space a failing rank must not free what a peer copies: it waits until nobody is in
-// here, and who comes after it failed is turned away.
+// In one address space a failing rank must not free what a peer copies: it waits until no rank is
+// in this section, and ranks that come after it failed are turned away.
 void Engine::Pairs::enter_data(const Request& r) {
   if (!e_.threads_) return;
   e_.self_->in_data.store(1, std::memory_order_seq_cst);
@@ -176,8 +176,9 @@ bool Engine::Pairs::read_remote(int q, void* to, uint64_t address, size_t bytes)
   return true;
 }
 
-/// Reads the whole message out of the sender's process, where the system lets this one. Found out
-/// by reading a number that only the right process holds: pids may mean others here.
+/// Reads the whole message from the sender's process, if the system permits that. This is tested by
+/// reading a number that only the right process holds, because pids may refer to other processes
+/// here.
 bool Engine::Pairs::peek_all(Request& r) {
   Lane& lane = lanes_[static_cast<size_t>(r.peer)];
   const int q = r.peer;
@@ -192,7 +193,7 @@ bool Engine::Pairs::peek_all(Request& r) {
     if (!works) return false;
   }
   Span span("comm", name_of(r.call.op));
-  // Dead while we read: another process may have got its pid.
+  // It died while we read: another process may have got its pid.
   if (!read_remote(q, r.call.out, r.address, r.bytes()) || !e_.host_->alive(q)) {
     lane.peek = Peek::refused;
     return false;

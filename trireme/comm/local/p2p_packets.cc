@@ -5,20 +5,21 @@
 #include "trireme/comm/local/p2p.h"
 #include "trireme/comm/local/waiter.h"
 
-// Packets of point to point on their way out.
+// Outgoing packets of point-to-point messages.
 namespace trireme::local {
 namespace {
 
-// Eager messages of one pair that no recv has got may take this much of the receiver's memory;
-// beyond it small messages are announced too.
+// Eager messages of one pair without a recv may take this much of the receiver's memory; beyond it
+// small messages are announced too.
 constexpr uint64_t kEagerCredit = 4 << 20;
 
-// Data leaves this many packets to answers, so that no flood of messages can hold them up.
+// Data leaves this many packets free for answers, so that no flood of messages can delay them.
 constexpr uint64_t kReplyPackets = 32;
 
 }  // namespace
 
-/// The next packet to this peer, and place for `bytes` in the ring; nullptr where there is no room.
+/// Returns the next packet to this peer, and space for `bytes` in the ring; nullptr if there is no
+/// room.
 Packet* Engine::Pairs::room(int q, size_t bytes, bool reply, unsigned char*& ring) {
   Lane& lane = lanes_[static_cast<size_t>(q)];
   const uint64_t limit = reply ? kPackets : kPackets - kReplyPackets;
@@ -50,7 +51,8 @@ void Engine::Pairs::commit(int q, Packet& p) {
   bells_ |= bit(q);
 }
 
-/// The receiver looks only where it expects something: it is told that somebody waits for room.
+/// The receiver checks only where it expects something, so it is notified that a sender waits for
+/// room.
 bool Engine::Pairs::out_of_room(int q) {
   Lane& lane = lanes_[static_cast<size_t>(q)];
   if (!lane.knocked) {
@@ -145,7 +147,7 @@ void Engine::Pairs::flush(int q) {
   }
 }
 
-// Sleepers among the peers that got something are woken once for all of it.
+// Sleeping peers that received something are woken once for all of it.
 void Engine::Pairs::ring_bells() {
   // Our packets first, then their `sleeping`: as in ring_peers().
   if (e_.quiet_)

@@ -37,7 +37,7 @@ struct Plain {
   using V = hn::Vec<D>;
   static HWY_INLINE V load(const Stored* p) { return hn::LoadU(D(), p); }
   static HWY_INLINE void store(V v, Stored* p) { hn::StoreU(v, D(), p); }
-  // Masked where the machine has it: a padded copy is a wide load behind narrow stores, which
+  // Masked if the machine supports it: a padded copy is a wide load behind narrow stores, which
   // stalls.
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
   static constexpr bool kMasked = sizeof(T) >= 4;
@@ -354,8 +354,8 @@ void many(const typename E::Stored* const* src, int n, typename E::Stored* const
   }
 }
 
-// Every instance costs its compile time once a target. Three to eight sources go through registers
-// where training sums (`hot`), else through blocks.
+// Every instance costs compile time once per target. Three to eight sources go through registers if
+// training sums them (`hot`), else through blocks.
 template <class E, class Op, bool Scale = false, bool hot = false>
 void run(const void* const* src, int n, void* const* dst, int m, size_t count) {
   auto s = reinterpret_cast<const typename E::Stored* const*>(src);

@@ -18,7 +18,8 @@ namespace trireme::local {
 TRIREME_API void reduce(DType dtype, ReduceOp op, const void* const* src, int n, void* const* dst,
                         int m, size_t count);
 
-/// The instruction set in use: "AVX3", "AVX2", "SSE2", …: part of a reproducible run's identity.
+/// Returns the instruction set in use: "AVX3", "AVX2", "SSE2", and so on; part of a reproducible
+/// run's identity.
 TRIREME_API const char* reduce_target();
 
 }  // namespace trireme::local

@@ -13,8 +13,8 @@ std::string no_descriptors() {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   return fmt::format(
-      "this process may open {} files and has them all. A group of n ranks takes 2n - 1 of each "
-      "process: raise 'ulimit -n', or make fewer groups",
+      "this process has used all {} files that it may open. A group of n ranks needs 2n - 1 in "
+      "each process: raise 'ulimit -n', or make fewer groups",
       limit.rlim_cur);
 }
 
@@ -28,8 +28,7 @@ void refused(const std::string& what, const char* call) {
     case ENOSYS:
       fail<ResourceError>(
           "{}: {}: {}. A seccomp profile or sandbox denies it: allow {}, run the ranks as threads "
-          "of "
-          "one process, or take the gloo backend",
+          "of one process, or use the gloo backend",
           what, call, errno_text(code), call);
     case ENOMEM:
       fail<ResourceError>("{}: {}: {}. See 'ulimit -v' and vm.max_map_count, or run fewer ranks",

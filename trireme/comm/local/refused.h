@@ -12,11 +12,12 @@ class NoDescriptors : public ResourceError {
   using ResourceError::ResourceError;
 };
 
-/// Throws ResourceError: the system refused `call` (errno); why, and what helps. "cannot create
-/// memory that ranks share: memfd_create: Operation not permitted. A seccomp profile …".
+/// Throws ResourceError because the system refused `call` (errno), with the reason and what helps:
+/// "cannot create shared memory: memfd_create: Operation not permitted. A seccomp profile
+/// …".
 [[noreturn]] void refused(const std::string& what, const char* call);
 
-/// Of a descriptor that was sent and could not be taken.
+/// Returns the text for a descriptor that was sent but could not be received.
 std::string no_descriptors();
 
 }  // namespace trireme::local

@@ -10,13 +10,14 @@
 #include "trireme/comm/flight/call_text.h"
 #include "trireme/comm/local/p2p.h"
 
-// What an engine says when a call cannot go on: who did what, and where in the program.
+// The errors of an engine when a call cannot continue: which rank did what, and where in the
+// program.
 namespace trireme::local {
 namespace {
 
 constexpr size_t kMaxCount = size_t{1} << 48;  // times 16 bytes times 64 ranks still is a size_t
 
-// Elements in all; the counts of one rank for each.
+// The total number of elements; `counts` are those of one rank for each rank.
 size_t total_of(const uint64_t* counts, int size) {
   check<UsageError>(counts != nullptr, "all_to_all: no counts");
   size_t total = 0;
@@ -47,7 +48,7 @@ std::string Engine::describe(const Call& c) const {
   return text;
 }
 
-/// A send or recv that is under way.
+/// Describes a send or recv in flight.
 std::string Engine::describe_pair(const Ticket& ticket) const {
   const Call* call = pairs_->call_of(ticket);
   return call ? fmt::format("{} with tag {}", describe(*call), call->tag)
@@ -60,7 +61,7 @@ std::string Engine::describe_record(int rank, uint64_t seq) {
   const flight::Ring& ring = peer_[rank]->ring;
   const flight::Record& r = ring.calls[seq % flight::kRecords];
   constexpr auto acquire = std::memory_order_acquire;
-  // It is written right after the flag that brought us here; a rank may die in between.
+  // It is written right after the flag that led here; a rank may die in between.
   for (Deadline patience = Deadline::after(std::chrono::milliseconds(50));
        seq && r.seq.load(acquire) < seq && arrived(rank, seq) && !patience.expired();)
     ::sched_yield();
@@ -103,13 +104,13 @@ void Engine::raise_deadlock(const std::string& text, uint64_t seq) {
   raise<Mismatch>(text, -1, seq, FailureKind::mismatch);
 }
 
-/// What this rank did last in all its groups, for `trireme trace flight`; and what those did that
-/// cannot write it down.
+/// Dumps what this rank did last in all its groups, for `trireme trace flight`, and what those
+/// ranks did that can no longer dump it.
 void Engine::write_down(FailureKind kind) {
   const std::string folder = flight::flight_folder();
   if (folder.empty() || name_.empty()) return;
-  // A rank that gives up for a reason of its own has said it; its calls tell nothing. But where
-  // others found a reason to write, all do.
+  // A rank that gives up for its own reason has reported it, and its calls add nothing. But if
+  // others had a reason to dump, all do.
   bool own_reason = kind == FailureKind::other;
   for (int q = 0; q < size_; ++q)
     own_reason = own_reason ||
@@ -162,7 +163,7 @@ bool Engine::behind(int peer, const Ticket& t) {
   return peer_[peer]->done.load(std::memory_order_acquire) < t.seq;
 }
 
-/// Throws where a peer that this call waits for will never come.
+/// Throws if a peer that this call waits for will never come.
 void Engine::look_at_peers(const Ticket& ticket) {
   auto gone = [&](int q) { return !host_->alive(q); };
   auto state_of = [&](int q) { return peer_[q]->state.load(std::memory_order_acquire); };
@@ -181,7 +182,7 @@ void Engine::look_at_peers(const Ticket& ticket) {
       if (!behind(q, ticket)) continue;
       if (!(round == 0 ? gone(q) && !finished(q) && state_of(q) != RankState::left : finished(q)))
         continue;
-      // It may have done its part before it went.
+      // It may have done its part before it left.
       if (complete(ticket)) return;
       if (behind(q, ticket)) raise_lost(q, ticket);
     }
@@ -238,8 +239,8 @@ void Engine::raise_timeout(const Ticket& ticket, Duration waited) {
                                words, advice),
                    pairs_->peer_of(ticket), ticket.seq, FailureKind::timeout);
   }
-  // Those that never came. Where all came, those stuck in their data phase: whoever waits for
-  // somebody has done all that it can without, so who has done the least waits for nobody.
+  // Names the ranks that never came. If all came, those stuck in their data phase: a waiting rank
+  // has done all that it can, so the rank that has done the least waits for none.
   bool all_came = true;
   for (int q = 0; q < size_; ++q) all_came = all_came && arrived(q, ticket.seq);
   const auto progress = [&](int q) {
@@ -256,14 +257,14 @@ void Engine::raise_timeout(const Ticket& ticket, Duration waited) {
     words += fmt::format("{}rank {}: {}", who.empty() ? "" : "; ", q, last_words(q));
     who += (who.empty() ? "" : ", ") + std::to_string(q);
   }
-  if (who.empty()) who = std::to_string(rank_);  // the others are through by now
+  if (who.empty()) who = std::to_string(rank_);  // the others have completed by now
   raise<Timeout>(fmt::format("call {}, {}: rank {} did not {} {} ({}). {}", ticket.seq,
                              describe_record(rank_, ticket.seq), who,
                              all_came ? "get through" : "arrive", within, words, advice),
                  -1, ticket.seq, FailureKind::timeout);
 }
 
-// Every call comes by here: the words are put together where there is an error.
+// Every call runs this, so texts are built only for errors.
 void Engine::validate(const Call& c) const {
   const bool rooted = c.root >= 0 && c.root < size_;
   switch (c.op) {

@@ -7,8 +7,8 @@
 
 namespace trireme::local {
 
-/// A queue in one block of memory that only grows: pushing and popping in turn allocates nothing,
-/// as std::deque does. A push may move what is in it.
+/// A queue in one block of memory that only grows: unlike std::deque, alternating push and pop does
+/// not allocate. A push may move its elements.
 template <class T>
 class RingQueue {
  public:
@@ -21,7 +21,8 @@ class RingQueue {
     if (size_ == capacity_) grow();
     return (*this)[size_++] = std::move(item);
   }
-  /// What stood in this place before, for the caller to write over: nothing is moved.
+  /// Returns the new last element with its old contents, for the caller to overwrite; nothing is
+  /// moved.
   T& extend() {
     if (size_ == capacity_) grow();
     return (*this)[size_++];
@@ -30,7 +31,7 @@ class RingQueue {
     head_ = (head_ + 1) & (capacity_ - 1);
     --size_;
   }
-  /// Keeps the order of the others; costs as much as there stands before it.
+  /// Keeps the order of the others; the cost is linear in the number of elements before it.
   void erase(size_t i) {
     for (; i > 0; --i) (*this)[i] = std::move((*this)[i - 1]);
     pop();

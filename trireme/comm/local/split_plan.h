@@ -8,7 +8,7 @@
 #include "trireme/comm/local/control.h"
 #include "trireme/comm/local/types.h"
 
-// Who works on which part of a buffer. Pure: integers in, ranges out.
+// Which rank works on which part of a buffer. Pure functions of integers.
 namespace trireme::local {
 
 struct Range {
@@ -17,9 +17,9 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-/// Rank r's chunk of `count` elements of `item` bytes: chunks follow on from each other, cover all,
-/// differ by at most one cache line, and begin on whole cache lines of the buffer (64 bytes), so
-/// that no line is written by two ranks.
+/// Rank r's chunk of `count` elements of `item` bytes: chunks are consecutive, cover all elements,
+/// differ by at most one cache line, and begin on cache lines of the buffer (64 bytes), so that no
+/// line is written by two ranks.
 constexpr Range chunk_of(size_t count, size_t item, int size, int rank) {
   const size_t per_line = 64 / item;
   const size_t lines = (count + per_line - 1) / per_line;
@@ -35,7 +35,8 @@ constexpr bool has_parts(Collective op) {
   return op == Collective::reduce_scatter || op == Collective::scatter;
 }
 
-/// Elements that a rank would have to put into its slot: what decides between slot and direct.
+/// The number of elements that a rank would put into its slot: decides between slot and direct
+/// path.
 constexpr size_t unit_count(Collective op, size_t count, int size) {
   return has_parts(op) ? count * static_cast<size_t>(size) : count;
 }
@@ -51,8 +52,8 @@ constexpr Shown shown(Collective op, size_t count, int size, bool is_root) {
   return {false, unit_count(op, count, size)};
 }
 
-/// Elements of `count` that one segment of the staged path carries. reduce_scatter and scatter
-/// stage one part for each rank at once.
+/// The number of elements of `count` that one segment of the staged path carries. reduce_scatter
+/// and scatter stage one part for each rank at once.
 constexpr size_t segment_elements(Collective op, size_t item, int size) {
   const size_t room = segment_bytes(size) / item;
   return has_parts(op) ? std::max<size_t>(1, room / static_cast<size_t>(size)) : room;

@@ -6,7 +6,7 @@
 
 #include "trireme/comm/flight/words.h"
 
-// The local engine's words for data: those of the recorder.
+// The local engine's data types, which are those of the recorder.
 namespace trireme::local {
 
 using flight::DType;

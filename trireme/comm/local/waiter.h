@@ -23,8 +23,8 @@ inline void cpu_relax() {
 #endif
 }
 
-/// The cache line that is written next, taken from the peers who read it: later the store would
-/// wait for that.
+/// Fetches the cache line that is written next from the peers that read it, so that the later store
+/// does not wait for it.
 inline void prefetch_to_write(const void* line) {
 #if defined(__x86_64__)
   // __builtin_prefetch means this only where the compiler's target has it; a CPU that lacks it does
@@ -36,7 +36,7 @@ inline void prefetch_to_write(const void* line) {
 }
 
 /// Orders every store before it with every load after it. (A sanitizer does not model it and need
-/// not: only the question whether to wake a sleeper hangs on it.)
+/// not: only the decision whether to wake a sleeper depends on it.)
 inline void full_fence() {
 #if defined(__SANITIZE_THREAD__)
 #pragma GCC diagnostic push
@@ -51,19 +51,18 @@ inline void full_fence() {
 inline void compiler_barrier() { std::atomic_signal_fence(std::memory_order_seq_cst); }
 
 /// Lets other processes' and threads' membarrier_everywhere() order this process's memory too.
-/// False where the kernel or a seccomp filter refuses.
+/// Returns false if the kernel or a seccomp filter refuses.
 inline bool join_membarrier() {
   return ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 }
-/// A full fence here and, as it were, on every thread of the processes that joined: what they
-/// stored before is seen after it, and they see what was stored here before. Under half a
-/// microsecond.
+/// Acts as a full fence here and on every thread of the processes that joined: their earlier stores
+/// are seen after it, and they see earlier stores from here. It takes less than half a microsecond.
 inline void membarrier_everywhere() {
   if (::syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) != 0) full_fence();
 }
 
-/// Sleeps while *word == seen, at most `ms`. The raw shared futex: works between processes,
-/// survives a killed owner.
+/// Sleeps while *word == seen, for at most `ms`. It is the raw shared futex, which works between
+/// processes and survives a killed owner.
 inline void futex_wait(std::atomic<uint32_t>* word, uint32_t seen, int ms) {
   timespec t{ms / 1000, (ms % 1000) * 1000000L};
   ::syscall(SYS_futex, word, FUTEX_WAIT, seen, &t, nullptr, 0);
@@ -73,11 +72,11 @@ inline void futex_wake(std::atomic<uint32_t>* word) {
   ::syscall(SYS_futex, word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
-/// What cgroups (v2 cpu.max, v1 cfs_quota_us) leave this process, in CPUs; 1e9 where there is no
-/// limit. Files are looked for under `root`.
+/// Returns the CPUs that cgroups (v2 cpu.max, v1 cfs_quota_us) allow this process; 1e9 without a
+/// limit. Files are read below `root`.
 TRIREME_API double cgroup_cpus(const std::string& root = "");
 
-/// The CPUs that the calling thread may run on, as a bit mask.
+/// Reads the CPUs that the calling thread may run on, as a bit mask.
 TRIREME_API void read_cpu_mask(uint64_t (&mask)[16]);
 
 }  // namespace trireme::local

@@ -4,19 +4,19 @@
 #include <cstddef>
 #include <cstdint>
 
-// What libtrireme and a module libtrireme_mpi_<flavour>.so know of each other. libtrireme links no
-// MPI and a module links no LibTorch: pointers, counts, dtypes and ops (the numbers of
-// local::DType and ReduceOp) cross here. Functions return MPI's error code (0: well) unless it
-// says otherwise; none of them throws. They may be called from any thread: a module lets one in at
-// a time, so that MPI_THREAD_SERIALIZED is enough.
+// The interface between libtrireme and a module libtrireme_mpi_<flavour>.so. libtrireme does not
+// link MPI, and a module does not link LibTorch: only pointers, counts, dtypes and ops (the numbers
+// of local::DType and ReduceOp) cross this boundary. Unless stated otherwise, functions return
+// MPI's error code (0: success); none throws. They may be called from any thread: a module admits
+// one at a time, so that MPI_THREAD_SERIALIZED suffices.
 extern "C" {
 
 constexpr uint32_t kTriremeMpiAbi = 1;
 
-/// What a module calls back. Lives until the process ends.
+/// Callbacks for a module. They live until the process ends.
 struct TriremeMpiHost {
   uint32_t abi;
-  /// inout[i] = in[i] ∘ inout[i], for the dtypes that MPI does not know.
+  /// inout[i] = in[i] ∘ inout[i], for dtypes that MPI does not support.
   void (*reduce)(uint8_t dtype, uint8_t op, const void* in, void* inout, size_t count);
 };
 
@@ -26,7 +26,7 @@ struct TriremeMpiComm {
   int32_t rank, size, max_tag;
 };
 
-/// Of a request that is complete: who sent, and how much.
+/// The status of a complete request: the sender, and the size.
 struct TriremeMpiStatus {
   int32_t source;
   int64_t bytes;
@@ -34,7 +34,7 @@ struct TriremeMpiStatus {
 
 enum TriremeMpiError : int32_t {
   kTriremeMpiOther,
-  kTriremeMpiTruncated,  // more arrived than was asked for
+  kTriremeMpiTruncated,  // more arrived than was requested
   kTriremeMpiPeerLost,
   kTriremeMpiNoMemory,
 };
@@ -48,26 +48,25 @@ struct TriremeMpiModule {
 
   /// Whether the program has called MPI_Init.
   bool (*initialized)();
-  /// Calls MPI_Init_thread where nobody has, and then finalizes at exit. False: `why` says what is
-  /// wrong. Once per process; further calls see that all is well.
+  /// Calls MPI_Init_thread if the program has not, and then finalizes at exit. If it returns false,
+  /// `why` says what is wrong. Takes effect once per process; further calls check that all is well.
   bool (*start)(const TriremeMpiHost* host, char* why, size_t why_size);
-  /// Up to `seconds` the end of this process waits for the other ranks' before it goes without
-  /// them.
+  /// The end of this process waits up to `seconds` for that of the other ranks.
   void (*set_exit_patience)(double seconds);
-  /// These requests will not be waited for.
+  /// Marks requests that will not be waited for.
   void (*abandon)(const TriremeMpiRequest* requests, size_t count);
 
-  /// The communicator of these bytes (null: MPI_COMM_WORLD), which stays its owner's.
+  /// Gets the communicator in these bytes (null: MPI_COMM_WORLD), which stays its owner's.
   bool (*adopt)(const void* comm, size_t bytes, TriremeMpiComm* out, char* why, size_t why_size);
-  /// Collective: a communicator of our own with the same ranks. Waits for all of them.
+  /// Collective: makes our own communicator of the same ranks. Waits for all of them.
   int (*duplicate)(void* comm, TriremeMpiComm* out);
   /// Collective over `ranks` (of `comm`). Waits for all of them.
   int (*create)(void* comm, const int32_t* ranks, int32_t count, int32_t tag, TriremeMpiComm* out);
-  /// Of a duplicate, an adopted or a created one. `keep`: calls on it are not complete, and the
-  /// libraries do not survive that it is freed: only the handle goes.
+  /// Releases a duplicated, adopted or created communicator. `keep`: calls on it are incomplete,
+  /// and the libraries do not survive freeing it, so only the handle is released.
   void (*release)(void* comm, bool keep);
 
-  /// All of these start a request. in == null: the data is in place (MPI_IN_PLACE).
+  /// Each of these starts a request. in == null: the data is in place (MPI_IN_PLACE).
   int (*barrier)(void* comm, TriremeMpiRequest* request);
   int (*all_reduce)(void* comm, void* data, int32_t count, uint8_t dtype, uint8_t op,
                     TriremeMpiRequest* request);
@@ -84,21 +83,22 @@ struct TriremeMpiModule {
   /// out == null: in place, on the root.
   int (*scatter)(void* comm, const void* in, void* out, int32_t count, uint8_t dtype, int32_t root,
                  TriremeMpiRequest* request);
-  /// Of any count: above `limit` elements it is one element of a type made for it. from == -1: any.
+  /// For any count: above `limit` elements it is sent as one element of a derived type. from == -1:
+  /// any.
   int (*send)(void* comm, const void* data, int64_t count, int64_t limit, uint8_t dtype, int32_t to,
               int32_t tag, TriremeMpiRequest* request);
   int (*recv)(void* comm, void* data, int64_t count, int64_t limit, uint8_t dtype, int32_t from,
               int32_t tag, TriremeMpiRequest* request);
 
-  /// Moves everything of this process forward.
+  /// Makes progress on all requests of this process.
   int (*test)(TriremeMpiRequest* request, bool* done, TriremeMpiStatus* status);
-  /// Is there a message with this tag, and from whom?
+  /// Checks for a message with this tag, and from which rank.
   int (*probe)(void* comm, int32_t tag, bool* found, int32_t* source);
 
   TriremeMpiError (*describe)(int code, char* text, size_t text_size);
 };
 
-/// `trireme_mpi_module`: null where the module speaks another version than `abi`.
+/// `trireme_mpi_module`: returns null if the module has a version other than `abi`.
 using TriremeMpiEntry = const TriremeMpiModule* (*)(uint32_t abi);
 
 }  // extern "C"

@@ -31,7 +31,7 @@ MpiBackend::MpiBackend(std::unique_ptr<MpiCommunicator> comm, Duration timeout,
   comm_->api.set_exit_patience(std::chrono::duration<double>(timeout).count());
 }
 
-// Calls under way are MPI's, and so is their memory: what is not complete soon stays behind.
+// Calls in flight and their memory belong to MPI: what does not complete soon is left behind.
 MpiBackend::~MpiBackend() {
   try {
     const bool unwinding = std::uncaught_exceptions() > 0;
@@ -45,7 +45,7 @@ MpiBackend::~MpiBackend() {
       abort(unwinding ? "it left its group because of an exception"
                       : "it left its group while calls were under way",
             AbortKind::other);
-  } catch (const std::exception&) {  // a rank that leaves need not know how the others fare
+  } catch (const std::exception&) {  // a rank that leaves need not know about the others
   }
   if (failure_) comm_->set_broken();
   for (auto& [number, p] : pending_) {
@@ -68,7 +68,7 @@ bool MpiBackend::supports(Collective, at::ScalarType dtype, at::DeviceType devic
 bool MpiBackend::supports(ReduceOp op, at::ScalarType dtype) const { return reduces(op, dtype); }
 
 at::Tensor MpiBackend::empty(at::IntArrayRef sizes, at::TensorOptions options) {
-  check<UsageError>(options.device().is_cpu(), "the mpi backend has memory of the CPU, not of {}",
+  check<UsageError>(options.device().is_cpu(), "the mpi backend provides CPU memory, not {} memory",
                     options.device().str());
   return at::empty(sizes, options);
 }
@@ -78,14 +78,14 @@ std::unique_ptr<WaitBoard> MpiBackend::make_board() {
   MpiOwnStore own = open_own_store(*comm_, timeout());
   if (!own.store) return mpi_board(comm_->duplicate(timeout()));
   board_server_ = std::move(own.server);
-  // MPI's end waits for all ranks: the process of one that has ended without a word stays.
+  // MPI_Finalize waits for all ranks, so the process of a rank that ended silently would remain.
   return own_store_board(std::move(own.store), rank(), size(), /*speaks_at_exit=*/true);
 }
 
 std::shared_ptr<Backend> MpiBackend::subgroup(const std::vector<int>& members,
                                               const std::string& name) {
-  // MPI_Comm_create_group waits for the members and has no deadline: they see first that all are
-  // here, through the first of them.
+  // MPI_Comm_create_group waits for the members without a deadline, so they first check through the
+  // first of them that all have arrived.
   constexpr int kHere = -MpiCommunicator::kOwnTags;
   const CallSite site{name.c_str(), 0};
   const int first = members.front();
@@ -118,9 +118,10 @@ std::shared_ptr<Backend> MpiBackend::subgroup(const std::vector<int>& members,
 
 namespace {
 
-/// The ranks of a part of the world, as MPI numbers them.
+/// Returns the ranks of a part of the world, in MPI's numbering.
 std::vector<int> meet(const BackendSpec& spec, int own, int world_size) {
-  check<UsageError>(spec.store != nullptr, "mpi: a part of the world needs a store to meet at");
+  check<UsageError>(spec.store != nullptr,
+                    "mpi: a group of some ranks of the world needs a store to meet in");
   const auto key = [&](int r) { return "mpi/" + std::to_string(r); };
   const Deadline deadline = Deadline::after(spec.timeout);
   spec.store->set(key(spec.rank), std::to_string(own));

@@ -29,11 +29,11 @@ class MpiBoard final : public WaitBoard {
   int size() const override { return comm_->size(); }
 
   void say(const std::string& record) override {
-    // More than that nobody could read; silence only means that this rank's waits go unseen.
+    // Larger records could not be read; without one, this rank's waits just go unseen.
     const bool fits = static_cast<int64_t>(record.size()) <= kRecordBytes;
     auto sent = std::make_unique<Sent>();
     sent->record = fits ? record : "";
-    comm_->set_broken();  // messages that nobody reads stay behind: it is not freed
+    comm_->set_broken();  // unread messages stay behind, so it is not freed
     for (int r = 0; r < size(); ++r) {
       if (r == rank()) continue;
       TriremeMpiRequest request;
@@ -56,7 +56,7 @@ class MpiBoard final : public WaitBoard {
   void sweep() override {
     try {
       heard();
-    } catch (const Error&) {  // whoever looks at what was said sees it
+    } catch (const Error&) {  // the readers of the reports see it
     }
   }
 
@@ -83,8 +83,8 @@ class MpiBoard final : public WaitBoard {
     TriremeMpiRequest request;
     check<ResourceError>(comm_->api.recv(comm_->handle(), buffer->data(), kRecordBytes,
                                          kRecordBytes, kByte, source, 0, &request) == 0,
-                         "MPI does not receive what rank {} says", source);
-    // Its sender is in MPI's calls as long as it waits.
+                         "MPI does not receive the reports of rank {}", source);
+    // Its sender is inside MPI calls as long as it waits.
     const Deadline patience = Deadline::after(std::chrono::seconds(1));
     TriremeMpiStatus status{};
     for (bool done = false; !done; ::sched_yield()) {
@@ -92,7 +92,7 @@ class MpiBoard final : public WaitBoard {
       if (code == 0 && (done || !patience.expired())) continue;
       comm_->api.abandon(&request, 1);
       [[maybe_unused]] std::string* kept = buffer.release();  // MPI may still write it
-      fail<ResourceError>("what rank {} says does not arrive", source);
+      fail<ResourceError>("the reports of rank {} do not arrive", source);
     }
     buffer->resize(static_cast<size_t>(status.bytes));
     said_[static_cast<size_t>(source)] = std::move(*buffer);

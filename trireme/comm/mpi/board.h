@@ -8,9 +8,9 @@
 
 namespace trireme::detail {
 
-/// For groups whose ranks do not reach a store of their own (own_store.h): what a rank says goes to
-/// all others as a message. A rank says something once a call that waits for a second, and it reads
-/// when it does, and by sweep(): messages that nobody reads are few and small.
+/// A board for groups whose ranks have no store of their own (own_store.h): a rank sends its
+/// records to all others as messages. It sends one per call that waits for a second, and reads when
+/// it waits and in sweep(); unread messages are few and small.
 std::unique_ptr<WaitBoard> mpi_board(std::unique_ptr<MpiCommunicator> comm);
 
 }  // namespace trireme::detail

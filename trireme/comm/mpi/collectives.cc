@@ -7,11 +7,11 @@
 #include "trireme/comm/dtypes.h"
 #include "trireme/comm/mpi/mpi_backend.h"
 
-// Each call of a group as calls of MPI that do not wait.
+// Maps each call of a group to nonblocking MPI calls.
 namespace trireme::detail {
 namespace {
 
-char nothing;  // MPI takes a null pointer for a wish
+char nothing;  // MPI gives null pointers a meaning
 
 char* data_of(const at::Tensor& t) {
   return t.defined() && t.numel() ? static_cast<char*>(t.data_ptr()) : &nothing;
@@ -28,7 +28,7 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
   return x < y + b.numel() * size_of(b) && y < x + a.numel() * size_of(a);
 }
 
-/// `input`, or a copy where MPI would be given the same memory twice.
+/// Returns `input`, or a copy if MPI would get the same memory twice.
 at::Tensor copy_if_overlapping(const at::Tensor& input, const at::Tensor& output) {
   at::NoGradGuard no_grad;
   return overlap(input, output) ? input.clone() : input;
@@ -64,7 +64,7 @@ Token MpiBackend::post(const Call& call) {
     case Collective::barrier:
       return barrier(call);
     default:
-      fail<UsageError>("{}: the mpi backend does not know it", name_of(call.op));
+      fail<UsageError>("{}: the mpi backend does not support it", name_of(call.op));
   }
 }
 
@@ -88,7 +88,7 @@ Token MpiBackend::launch(const Call& call, std::vector<at::Tensor> keep,
   if (const int code = start(p)) give_up(what, code);
   if (!advance(p)) return token;
   complete(at);
-  return call.op == Collective::recv ? token : Token{};  // source() asks
+  return call.op == Collective::recv ? token : Token{};  // for source()
 }
 
 int MpiBackend::start_request(Pending& p, const std::function<int(TriremeMpiRequest*)>& start,
@@ -305,8 +305,8 @@ Token MpiBackend::scatter(const Call& call) {
 
 Token MpiBackend::all_to_all(const Call& call) {
   const at::Tensor &output = *call.output, &input = *call.input;
-  // Not MPI_Ialltoallv: its ints bound the sum of the parts, and a rank with small parts does not
-  // know that another has large ones. Pairs have no such bound, and tell who sent how much.
+  // Not MPI_Ialltoallv: its ints limit the sum of the parts, and a rank with small parts does not
+  // know that another has large ones. Pairs have no such limit, and report who sent how much.
   const at::Tensor in = copy_if_overlapping(input, output);
   return launch(call, {in, output}, [&](Pending& p) {
     return exchange(p, data_of(in), *call.input_counts, data_of(output), *call.output_counts,

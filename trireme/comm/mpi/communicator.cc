@@ -20,13 +20,13 @@ std::unique_ptr<MpiCommunicator> MpiCommunicator::duplicate(Duration timeout) co
     check<ResourceError>(code == 0, "rank {}: MPI cannot make a communicator: {}", rank(),
                          code ? problem(code).text : "");
   };
-  // MPI_Comm_dup waits for everybody and has no deadline: see first that everybody is here.
+  // MPI_Comm_dup waits for all ranks without a deadline, so first check that all have arrived.
   TriremeMpiRequest request;
   well(api.barrier(handle(), &request));
-  check<Timeout>(finish(request, Deadline::after(timeout)),
-                 "rank {}: not all {} ranks of the communicator came to make a group of it within "
-                 "{:.3g} s",
-                 rank(), size(), std::chrono::duration<double>(timeout).count());
+  check<Timeout>(
+      finish(request, Deadline::after(timeout)),
+      "rank {}: not all {} ranks of the communicator joined a group of it within {:.3g} s", rank(),
+      size(), std::chrono::duration<double>(timeout).count());
   TriremeMpiComm made{};
   well(api.duplicate(handle(), &made));
   return std::unique_ptr<MpiCommunicator>(new MpiCommunicator(api, made));
@@ -35,7 +35,7 @@ std::unique_ptr<MpiCommunicator> MpiCommunicator::duplicate(Duration timeout) co
 bool MpiCommunicator::finish(TriremeMpiRequest& request, Deadline deadline) const {
   for (bool done = false; !done;) {
     const int code = api.test(&request, &done, nullptr);
-    check<ResourceError>(code == 0, "rank {}: a call of MPI fails: {}", rank(),
+    check<ResourceError>(code == 0, "rank {}: an MPI call failed: {}", rank(),
                          code ? problem(code).text : "");
     if (done) break;
     if (deadline.expired()) {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-// Which MPI this process speaks: the one that is in it, the one whose launcher started it, or what
-// TRIREME_MPI says.
+// Which MPI this process uses: the one that is loaded, the one whose launcher started it, or the
+// one that TRIREME_MPI names.
 namespace trireme::detail {
 
 enum class MpiFlavour : unsigned char { openmpi, mpich };
@@ -19,7 +19,7 @@ constexpr const char* debian_package_of(MpiFlavour f) {
   return f == MpiFlavour::openmpi ? "libopenmpi-dev" : "libmpich-dev";
 }
 
-/// As std::getenv; null or "": not set.
+/// As std::getenv; null or "" means not set.
 using MpiGetenv = std::function<const char*(const char*)>;
 
 inline bool is_set(const MpiGetenv& env, const char* name) {
@@ -27,7 +27,7 @@ inline bool is_set(const MpiGetenv& env, const char* name) {
   return value && *value;
 }
 
-/// By the file names of the libraries in a process.
+/// Recognises the MPI from the file names of the libraries in a process.
 inline std::optional<MpiFlavour> mpi_among(const std::vector<std::string>& libraries) {
   for (const std::string& path : libraries) {
     const std::string file = path.substr(path.rfind('/') + 1);
@@ -39,7 +39,8 @@ inline std::optional<MpiFlavour> mpi_among(const std::vector<std::string>& libra
   return std::nullopt;
 }
 
-/// By the variables of a launcher. PMIx alone (srun --mpi=pmix) does not tell.
+/// Recognises the MPI from a launcher's variables. PMIx alone (srun --mpi=pmix) does not identify
+/// it.
 inline std::optional<MpiFlavour> mpi_launcher(const MpiGetenv& env) {
   if (is_set(env, "OMPI_COMM_WORLD_RANK")) return MpiFlavour::openmpi;
   for (const char* name : {"PMI_RANK", "PMI_FD", "HYDI_CONTROL_FD", "MV2_COMM_WORLD_RANK",
@@ -48,7 +49,7 @@ inline std::optional<MpiFlavour> mpi_launcher(const MpiGetenv& env) {
   return std::nullopt;
 }
 
-/// Did something start this process that MPI_Init can find the other ranks through?
+/// Whether this process was started in a way that lets MPI_Init find the other ranks.
 inline bool started_for_mpi(const MpiGetenv& env) {
   if (mpi_launcher(env)) return true;
   for (const char* name : {"PMIX_RANK", "SLURM_STEP_ID", "FLUX_TASK_RANK", "JSM_NAMESPACE_RANK"})
@@ -56,8 +57,8 @@ inline bool started_for_mpi(const MpiGetenv& env) {
   return false;
 }
 
-/// In which order to look for a module. TRIREME_MPI, or an MPI that is in the process, leaves no
-/// choice; nullopt: TRIREME_MPI is neither.
+/// The order in which to look for a module. TRIREME_MPI, or an MPI that is loaded, leaves no
+/// choice; nullopt: TRIREME_MPI is invalid.
 inline std::optional<std::vector<MpiFlavour>> mpi_choice(
     const MpiGetenv& env, const std::vector<std::string>& libraries) {
   if (is_set(env, "TRIREME_MPI")) {

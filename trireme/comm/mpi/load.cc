@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The library or program that holds this function.
+/// Returns the library or program that contains this function.
 fs::path own_file() {
   struct Search {
     uintptr_t address;
@@ -36,7 +36,7 @@ fs::path own_file() {
       },
       &search);
   std::error_code error;
-  // The program itself has no name there.
+  // The program itself has no name in that list.
   return fs::canonical(search.found.empty() ? "/proc/self/exe" : search.found, error);
 }
 
@@ -64,8 +64,8 @@ std::vector<std::string> loaded_libraries() {
 std::string mpi_module_path(MpiFlavour flavour) {
   const fs::path here = own_file().parent_path();
   const std::string name = fmt::format("libtrireme_mpi_{}.so", name_of(flavour));
-  // Beside the library; or seen from programs of ours, in bin/ and libexec/trireme/ of an
-  // installation, or from anywhere in a build tree.
+  // Next to the library; or relative to our programs, in bin/ and libexec/trireme/ of an
+  // installation, or anywhere in a build tree.
   for (const char* way : {".", "..", "../..", "../" TRIREME_LIBDIR, "../../" TRIREME_LIBDIR}) {
     std::error_code error;
     const fs::path file = here / way / name;
@@ -77,7 +77,7 @@ std::string mpi_module_path(MpiFlavour flavour) {
 const TriremeMpiModule& load_mpi(std::optional<MpiFlavour> given) {
   auto choice = mpi_choice(env, loaded_libraries());
   if (given) choice = std::vector<MpiFlavour>{*given};
-  check<UsageError>(choice.has_value(), "TRIREME_MPI={}: it is openmpi or mpich",
+  check<UsageError>(choice.has_value(), "TRIREME_MPI={}: it must be openmpi or mpich",
                     env("TRIREME_MPI") ? env("TRIREME_MPI") : "");
   std::string file;
   for (MpiFlavour f : *choice)

@@ -50,14 +50,14 @@ class MpiBackend final : public Backend {
                                     const std::string& name) override;
 
  private:
-  /// What a text says of a call.
+  /// What messages say about a call.
   struct What {
     Collective op = Collective::none;
     CallSite site;
     at::ScalarType dtype = at::kByte;
     int64_t count = 0;
     int peer = -1;          // of a pair
-    uint64_t sequence = 0;  // of a collective; 0: a pair's
+    uint64_t sequence = 0;  // of a collective; 0: a message
   };
   struct Request {
     TriremeMpiRequest bits;
@@ -69,18 +69,18 @@ class MpiBackend final : public Backend {
     std::vector<Request> requests;
     std::vector<at::Tensor> keep;
     int source = -1;
-    std::function<void()> finish;  // ours, then the group's
+    std::function<void()> finish;  // our own, then the group's
     std::function<void()> done;
   };
   using Table = std::map<uint64_t, std::unique_ptr<Pending>>;
   struct Failure {
     MpiReport::Kind kind;
-    int peer;  // who told us; -1: this rank found out, or gave up
+    int peer;  // the rank that reported it; -1: this rank found it, or gave up
     std::string text;
   };
 
   // collectives.cc
-  /// A call under way; `start` adds its requests and returns MPI's code.
+  /// Starts a call; `start` adds its requests and returns MPI's code.
   Token launch(const Call& call, std::vector<at::Tensor> keep,
                const std::function<int(Pending&)>& start, std::function<void()> finish = {});
   Token all_reduce(const Call& call);
@@ -99,7 +99,8 @@ class MpiBackend final : public Backend {
                  int tag);
   int start_recv(Pending& p, char* data, int64_t count, int64_t size, uint8_t dtype, int from,
                  int tag);
-  /// Parts of one rank for another, as messages of pairs; a count of kNoMessage: no message.
+  /// Parts of one rank for another, sent as messages of pairs; a count of kNoMessage means no
+  /// message.
   static constexpr int64_t kNoMessage = -1;
   int exchange(Pending& p, const char* in, const std::vector<int64_t>& in_counts, char* out,
                const std::vector<int64_t>& out_counts, int64_t size, uint8_t dtype);
@@ -108,14 +109,14 @@ class MpiBackend final : public Backend {
   // progress.cc
   void check_usable() const;
   [[noreturn]] void rethrow() const;
-  /// The group is finished; the others hear it.
+  /// Ends the group and notifies the others.
   [[noreturn]] void give_up(MpiReport::Kind kind, const std::string& text);
   [[noreturn]] void give_up(const What& call, int code);
   [[noreturn]] void time_out(const What& call, Duration waited);
-  /// True when all its requests are complete.
+  /// Returns true when all its requests are complete.
   bool advance(Pending& p);
   void complete(Table::iterator at);
-  /// What others have said, now and then.
+  /// Reads the others' reports from time to time.
   void listen(const Pending* waiting, Duration waited);
   std::string text_of(const What& call) const;
 
@@ -125,11 +126,11 @@ class MpiBackend final : public Backend {
   const MpiLimits limits_;
   Table pending_;
   uint64_t posted_ = 0, collectives_ = 0;
-  std::map<uint64_t, int> sources_;  // of complete receives from anybody, the latest of them
+  std::map<uint64_t, int> sources_;  // of the latest complete receives from any rank
   std::optional<Failure> failure_;
   std::map<int, MpiReport> heard_;
   Clock::time_point next_listen_{};
-  std::function<void()> look_;  // at a call that makes this rank wait for long
+  std::function<void()> look_;  // called when this rank waits for long
 };
 
 }  // namespace trireme::detail

@@ -37,14 +37,14 @@ namespace {
 constexpr Duration kEnter = std::chrono::seconds(10);
 constexpr size_t kMostPlaces = 16;
 
-/// What rank 0 tells the others through MPI.
+/// What rank 0 sends to the others through MPI.
 struct Invitation {
   std::vector<std::string> places;
   std::string job, random;
   TRIREME_FIELDS(places, job, random)
 };
 
-/// Small exchanges of all ranks, before the group has calls of its own.
+/// Small exchanges between all ranks, before the group has calls of its own.
 class Talk {
  public:
   Talk(const MpiCommunicator& comm, Deadline deadline)
@@ -84,8 +84,7 @@ class Talk {
                          comm_.rank(), code ? comm_.problem(code).text : "");
     if (comm_.finish(request, deadline_)) return;
     [[maybe_unused]] Words* kept = words_.release();  // MPI still writes it
-    fail<Timeout>("rank {}: not all {} ranks came to make a group in time", comm_.rank(),
-                  comm_.size());
+    fail<Timeout>("rank {}: not all {} ranks joined the group in time", comm_.rank(), comm_.size());
   }
 
   const MpiCommunicator& comm_;
@@ -93,7 +92,8 @@ class Talk {
   std::unique_ptr<Words> words_;
 };
 
-/// Ranks that have the same can meet at an abstract Unix socket: one kernel, one network namespace.
+/// Ranks with the same value can meet at an abstract Unix socket: one kernel, one network
+/// namespace.
 int64_t this_host() {
   std::string id;
   if (const char* given = std::getenv("TRIREME_HOST_ID"); given && *given) {
@@ -110,7 +110,7 @@ std::string numeric(const net::SocketAddress& address) {
   return net::parse_address(address.text()).host;
 }
 
-/// The addresses that MASTER_ADDR stands for, as far as others can mean them.
+/// Returns the addresses of MASTER_ADDR that are valid on other hosts.
 std::vector<std::string> master_addresses() {
   const auto master = net::process_env("MASTER_ADDR");
   std::vector<std::string> found;
@@ -136,7 +136,7 @@ std::vector<std::string> all_addresses() {
     net::SocketAddress address;
     address.length = v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
     std::memcpy(&address.storage, at->ifa_addr, address.length);
-    // One of a link means nothing to another host.
+    // A link-local address is not valid on another host.
     if (v6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<sockaddr_in6&>(address.storage).sin6_addr))
       continue;
     found.push_back(numeric(address));
@@ -163,13 +163,13 @@ std::vector<net::Listener> listen(bool one_host) {
   all = listen_on(master_addresses());
   if (all.empty()) all = listen_on(all_addresses());
   if (all.empty()) all = listen_on({"127.0.0.1"});
-  check<ResourceError>(!all.empty(), "this host has no address to listen at");
+  check<ResourceError>(!all.empty(), "this host has no address to listen on");
   return all;
 }
 
 net::Credentials credentials_of(const Invitation& invitation, bool one_host) {
   net::Credentials made{invitation.job, std::nullopt};
-  if (one_host) return made;  // the kernel says whose process comes
+  if (one_host) return made;  // the kernel reports whose process connects
   std::string mixed = invitation.random;
   if (const auto admission = net::load_admission(); admission.secret) {
     const std::string raw = net::hmac_sha256(admission.secret->bytes(), mixed);
@@ -180,8 +180,8 @@ net::Credentials credentials_of(const Invitation& invitation, bool one_host) {
   return made;
 }
 
-/// Of groups that rank 0 has left and others have not: their servers end with the last of those,
-/// and are put away when the next group comes or goes. At exit() MPI waits for all ranks.
+/// The servers of groups that rank 0 has left and others have not. They end with the last of those
+/// ranks, and are removed when the next group is made or left. At exit() MPI waits for all ranks.
 class LeftServers {
  public:
   static LeftServers& of_this_process() {
@@ -190,7 +190,7 @@ class LeftServers {
   }
   void keep(std::unique_ptr<StoreServer> server) {
     server->end_with_the_last_client();
-    // Most often all leave together.
+    // Usually all ranks leave together.
     server->wait_until_clients_left(Deadline::after(std::chrono::milliseconds(100)));
     std::lock_guard lock(mutex_);
     servers_.push_back(std::move(server));
@@ -222,7 +222,7 @@ std::unique_ptr<Store> enter(const Invitation& invitation, bool one_host, Deadli
   const net::Credentials credentials = credentials_of(invitation, one_host);
   net::BackOff back_off;
   std::string why;
-  // Not all of a host's addresses need be reached from here: at first none gets much time.
+  // Not all of a host's addresses may be reachable from here, so at first none gets much time.
   Duration limit = std::chrono::milliseconds(500);
   do {
     bool refused = true;
@@ -273,8 +273,8 @@ MpiOwnStore open_own_store(const MpiCommunicator& comm, Duration timeout) {
   }
   if (first == comm.rank())
     log_warn(
-        "rank {} does not reach the table in which the ranks of a group say what they wait in: {}. "
-        "They say it through MPI, and a rank that leaves is not heard",
+        "rank {} does not reach the store in which the ranks of a group report what they wait for: "
+        "{}. They report it through MPI instead, and a rank that leaves goes unnoticed",
         first, why);
   return {};
 }

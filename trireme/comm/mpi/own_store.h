@@ -9,20 +9,21 @@
 
 namespace trireme::detail {
 
-/// A store that the ranks of a communicator have to themselves. The job's own is not theirs to
-/// keep: a world of MPI has none, or left its place in it to those who meet there later.
+/// A store that only the ranks of a communicator use. They cannot keep the job's store: a world of
+/// MPI has none, or has left its place in it to groups that meet there later.
 struct MpiOwnStore {
-  /// Of rank 0: goes after the store, and at once. What it serves the others keep until the last of
-  /// them has left.
+  /// On rank 0: destroyed after the store, and at once. The others keep what it serves until the
+  /// last of them has left.
   std::shared_ptr<StoreServer> server;
   std::unique_ptr<Store> store;
 };
 
 /// Collective. Rank 0 serves: on one host at an abstract Unix socket, to processes of this user;
-/// else at a port that the kernel chooses of the address that MASTER_ADDR names, or of all of this
-/// host's, to whoever proves a secret that rank 0 draws, mixed with the job's where there is one.
-/// Where it is met goes through MPI. Empty on all ranks where one of them does not get there in ten
-/// seconds; that one says so in the log. Timeout where MPI does not bring them together.
+/// otherwise at a port that the kernel chooses, on the address that MASTER_ADDR names or on all of
+/// this host's, to clients that prove a secret that rank 0 draws, mixed with the job's if there is
+/// one. The address is sent through MPI. Returns an empty result on all ranks if one of them does
+/// not connect in ten seconds; that one logs it. Throws Timeout if MPI does not bring them
+/// together.
 MpiOwnStore open_own_store(const MpiCommunicator& comm, Duration timeout);
 
 }  // namespace trireme::detail

@@ -4,15 +4,15 @@
 #include "trireme/base/check.h"
 #include "trireme/comm/mpi/mpi_backend.h"
 
-// Waiting, and what becomes of a group that fails. MPI has no wait with a deadline and does not say
-// who is missing: the ranks ask each other.
+// Waits for calls, and handles failed groups. MPI has no wait with a deadline and does not say
+// which rank is missing, so the ranks ask each other.
 namespace trireme::detail {
 namespace {
 
 constexpr auto kListenEvery = std::chrono::milliseconds(20);
-constexpr auto kStall = std::chrono::seconds(1);  // then a wait is looked at
+constexpr auto kStall = std::chrono::seconds(1);  // after which a wait is examined
 constexpr auto kLookEvery = std::chrono::milliseconds(200);
-/// A rank that waits answers within kListenEvery, unless its CPU is busy with others.
+/// A waiting rank answers within kListenEvery, unless its CPU is busy.
 constexpr auto kAnswerWithin = std::chrono::milliseconds(500);
 
 double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
@@ -168,7 +168,7 @@ int MpiBackend::source(Token token) {
   if (token.peer >= 0) return token.peer;
   const auto at = sources_.find(token.number);
   check<UsageError>(at != sources_.end(),
-                    "source(): this was no recv from any rank, or too many came after it");
+                    "source(): this was not a recv from any rank, or too many followed it");
   return at->second;
 }
 
@@ -192,7 +192,7 @@ void MpiBackend::abort(const std::string& why, AbortKind kind) {
   if (failure_) return;
   try {
     give_up(kind_of(kind), why);
-  } catch (const Error&) {  // it is for those who use the group from here on
+  } catch (const Error&) {  // reported to later calls on the group
   }
 }
 
@@ -250,7 +250,7 @@ void MpiBackend::time_out(const What& call, Duration waited) {
   std::string elsewhere;
   for (const auto& [r, report] : heard_) {
     if (report.sequence == call.sequence && report.op == mine.op) continue;
-    // The same place in the order of calls, and another call: that is a program to mend.
+    // A different call at the same place in the order: the program is wrong.
     if (call.sequence && report.sequence == call.sequence) {
       failure_ = Failure{MpiReport::mismatch, r,
                          fmt::format("group '{}': rank {} called {}, rank {} called {}: every rank "
@@ -263,7 +263,7 @@ void MpiBackend::time_out(const What& call, Duration waited) {
   const std::vector<int> missing = silent();
   std::string who = elsewhere;
   if (!missing.empty()) who = fmt::format(": {} did not come{}", list(missing), elsewhere);
-  if (who.empty()) who = "; all ranks are there, and MPI moves nothing";
+  if (who.empty()) who = "; all ranks are in it, and MPI makes no progress";
   failure_ = Failure{MpiReport::timeout, -1,
                      fmt::format("group '{}': rank {} waited {:.3g} s in {}{}", identity.name,
                                  rank(), seconds(waited), mine.text, who)};

@@ -34,7 +34,7 @@ std::optional<std::pair<int, MpiReport>> MpiReports::next() {
   if (api.recv(comm_.handle(), got.get(), sizeof *got, sizeof *got, kByteType, source, tag,
                &request))
     return std::nullopt;
-  // It is here: MPI keeps messages of this size until they are asked for.
+  // It has arrived: MPI buffers messages of this size until they are received.
   const Deadline patience = Deadline::after(std::chrono::seconds(1));
   TriremeMpiStatus status{};
   for (bool done = false; !done; ::sched_yield()) {

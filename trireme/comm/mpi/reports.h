@@ -13,15 +13,15 @@
 
 namespace trireme::detail {
 
-/// What a rank that waited in vain, or that gives up, tells the others: MPI says of nobody where
-/// they are. One message of this size; it goes at once, whether or not anybody listens.
+/// What a rank that waited in vain, or that gives up, reports to the others, since MPI does not say
+/// where ranks are. A message of this fixed size, sent at once whether or not it is read.
 struct MpiReport {
   enum Kind : uint8_t { waiting, failed, mismatch, timeout };
   uint32_t magic = 0x504d5254;  // "TRMP"
   uint16_t version = 2;
   Kind kind = waiting;
   uint8_t op = 0;         // waiting: Collective
-  uint64_t sequence = 0;  // waiting: the number of the collective; 0: a pair's
+  uint64_t sequence = 0;  // waiting: the number of the collective; 0: a message
   char text[2000] = "";
 
   void say(const std::string& words) { words.copy(text, sizeof text - 1); }
@@ -33,9 +33,9 @@ class MpiReports {
   ~MpiReports();
   MpiReports(const MpiReports&) = delete;
 
-  /// To all other ranks.
+  /// Sends to all other ranks.
   void send(const MpiReport& report);
-  /// One that has come, with its sender.
+  /// Returns a report that has arrived, with its sender.
   std::optional<std::pair<int, MpiReport>> next();
 
  private:

@@ -3,10 +3,10 @@
 
 #include <string>
 
-// What to do about what NCCL and CUDA say, in words.
+// Advice for errors of NCCL and CUDA.
 namespace trireme::detail {
 
-/// Why no group over NCCL can be made. `visible`: CUDA_VISIBLE_DEVICES, or null.
+/// Says why no group over NCCL can be made. `visible`: CUDA_VISIBLE_DEVICES, or null.
 inline std::string no_gpu_text(const char* visible) {
   std::string text = "the nccl backend moves tensors between GPUs, and this process sees no GPU: ";
   if (visible)
@@ -17,7 +17,7 @@ inline std::string no_gpu_text(const char* visible) {
   return text + ". Tensors of the CPU: the local, gloo and mpi backends";
 }
 
-/// An advice for an error of NCCL's, or "".
+/// Returns advice for an error of NCCL, or "".
 inline std::string nccl_advice(const std::string& error) {
   if (error.find("Duplicate GPU detected") != std::string::npos)
     return "Two ranks of one host use the same GPU, and NCCL takes a GPU for each rank: make each "

@@ -25,7 +25,7 @@ namespace {
 using c10d::ProcessGroupNCCL;
 using TorchWork = c10::intrusive_ptr<c10d::Work>;
 
-/// NCCL reduces this type; complex ones as pairs of reals, bool as uint8.
+/// Whether NCCL reduces this type; complex types as pairs of reals, bool as uint8.
 bool reduces_type(at::ScalarType t) {
   switch (t) {
     case at::kDouble:
@@ -60,16 +60,16 @@ c10d::ReduceOp reduce_op(ReduceOp op) {
   }
 }
 
-/// As NCCL adds it.
+/// The tensor as NCCL reduces it.
 at::Tensor as_numbers(const at::Tensor& t) {
   at::Tensor flat = t.view(-1);
   if (t.is_complex()) return at::view_as_real(flat).view(-1);
   return t.scalar_type() == at::kBool ? flat.view(at::kByte) : flat;
 }
-/// As it moves.
+/// The tensor as NCCL moves it.
 at::Tensor as_bytes(const at::Tensor& t) { return t.defined() ? t.view(-1).view(at::kByte) : t; }
 
-/// Newer LibTorch can end communicators that are under way; in older it is their destructor's work.
+/// Newer LibTorch can abort running communicators; in older versions their destructor does.
 template <class Group>
 void end_communicators(Group& group) {
   if constexpr (requires { group.abort(); }) group.abort();
@@ -194,7 +194,7 @@ class NcclBackend final : public Backend {
       case Collective::barrier:
         return barrier(call);
       default:
-        fail<UsageError>("{}: the nccl backend does not know it", name_of(call.op));
+        fail<UsageError>("{}: the nccl backend does not support it", name_of(call.op));
     }
   }
 
@@ -213,7 +213,7 @@ class NcclBackend final : public Backend {
     } catch (const std::exception& e) {
       broken(at->second, e.what());
     }
-    // What runs now goes to the current stream, behind the call.
+    // What runs now goes to the current stream, after the call.
     if (auto done = std::exchange(at->second.done, nullptr)) done();
     reap();
   }
@@ -304,7 +304,7 @@ class NcclBackend final : public Backend {
     const char* const op = name_of(call.named());
     const at::Tensor& counted = *call.counted();
     check_device(op, counted.device());
-    // Nowhere any elements. Where parts may be uneven, empty here need not be empty there.
+    // No rank has elements. If parts may be uneven, empty here does not mean empty elsewhere.
     if (!call.facts().is_uneven && counted.numel() == 0) return {};
     Launched launched{op, call.site, Clock::now(), {}, {}, false, {}};
     for (const at::Tensor* t : {call.output, call.input})
@@ -319,7 +319,7 @@ class NcclBackend final : public Backend {
     return token;
   }
 
-  // NCCL would make a communicator for each GPU, and ranks that disagree on which would hang.
+  // NCCL would make a communicator for each GPU, and ranks that use different ones would hang.
   void check_device(const char* op, at::Device device) {
     if (!device_) device_ = device;
     check<UsageError>(*device_ == device,
@@ -329,7 +329,7 @@ class NcclBackend final : public Backend {
                       op, device.str(), rank(), device_->str());
   }
 
-  /// Whether the GPU has finished it. Throws what went wrong.
+  /// Whether the GPU has finished the call. Throws its error.
   bool is_done(Launched& call) {
     check_usable();
     if (!call.work->isCompleted()) {
@@ -346,7 +346,7 @@ class NcclBackend final : public Backend {
     return true;
   }
 
-  // Lets go of what the GPU has finished, oldest first: NCCL's calls complete in order.
+  // Releases what the GPU has finished, oldest first: NCCL's calls complete in order.
   void reap() {
     while (!held_.empty()) {
       const auto first = held_.begin();
@@ -368,7 +368,7 @@ class NcclBackend final : public Backend {
                           std::chrono::duration<double>(limit).count(), rank())});
   }
 
-  /// NCCL's error; the cause of it, where another rank is it, is known to the store.
+  /// Throws NCCL's error; if another rank caused it, the store knows the cause.
   [[noreturn]] void broken(const Launched& call, const std::string& error) {
     if (world_->watch)
       if (auto told = world_->watch->cause(group_, -1, std::chrono::seconds(2))) fail_now(*told);
@@ -414,7 +414,7 @@ std::shared_ptr<Backend> nccl_backend(const BackendSpec& spec) {
   const auto* cuda = c10::impl::device_guard_impl_registry[static_cast<size_t>(at::kCUDA)].load();
   check<UsageError>(cuda && cuda->deviceCount() > 0, "{}",
                     no_gpu_text(std::getenv("CUDA_VISIBLE_DEVICES")));
-  // Torch would end the process where a call fails or is late: that is the program's decision.
+  // Torch would end the process if a call fails or is late, which is the program's decision.
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 0);
   ::setenv("TORCH_NCCL_ENABLE_MONITORING", "0", 0);
   std::vector<int> ranks;

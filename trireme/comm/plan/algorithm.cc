@@ -52,7 +52,7 @@ plan::Plan make_plan(Algorithm algorithm, int rank, int n, size_t count,
                      const std::vector<int>& hosts) {
   check<UsageError>(n >= 1 && rank >= 0 && rank < n, "rank {} is not in a group of {}", rank, n);
   check<UsageError>(hosts.empty() || hosts.size() == static_cast<size_t>(n),
-                    "hosts of {} ranks for a group of {}", hosts.size(), n);
+                    "hosts has {} entries for a group of {} ranks", hosts.size(), n);
   switch (algorithm) {
     case Algorithm::direct:
       return plan::direct_plan(rank, n, count);

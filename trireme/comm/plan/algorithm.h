@@ -10,11 +10,11 @@
 #include "trireme/base/export.h"
 #include "trireme/comm/plan/plan.h"
 
-// The algorithms of all_reduce. Which one a group takes: comm/wrappers/tuned_backend.h.
+// The algorithms of all_reduce. comm/wrappers/tuned_backend.h decides which one a group uses.
 namespace trireme {
 
 /// direct, halving_doubling, tree and (on well-ordered hosts) two_level add in the group's order
-/// and give the bits of its all_reduce; ring and double_tree have orders of their own.
+/// and give the same bits as its all_reduce; ring and double_tree add in orders of their own.
 enum class Algorithm : uint8_t { direct, ring, halving_doubling, tree, double_tree, two_level };
 
 inline constexpr Algorithm kAlgorithms[] = {Algorithm::direct,           Algorithm::ring,
@@ -24,12 +24,12 @@ inline constexpr Algorithm kAlgorithms[] = {Algorithm::direct,           Algorit
 TRIREME_API const char* name_of(Algorithm algorithm);  // "halving_doubling"
 TRIREME_API std::optional<Algorithm> algorithm_named(std::string_view name);
 
-/// Whether it gives the same bits as the group's all_reduce. hosts[r]: where rank r runs; empty:
-/// one host.
+/// Whether the algorithm gives the same bits as the group's all_reduce. hosts[r] is the host of
+/// rank r; empty: all ranks on one host.
 TRIREME_API bool keeps_order(Algorithm algorithm, const std::vector<int>& hosts);
 
-/// The plan of `rank` for an all_reduce of `count` elements over n ranks. UsageError where hosts is
-/// neither empty nor of n entries, or rank is not in the group.
+/// Makes the plan of `rank` for an all_reduce of `count` elements over n ranks. Throws UsageError
+/// if hosts has neither 0 nor n entries, or rank is not in the group.
 TRIREME_API plan::Plan make_plan(Algorithm algorithm, int rank, int n, size_t count,
                                  const std::vector<int>& hosts = {});
 

@@ -5,8 +5,8 @@
 
 namespace trireme::plan {
 
-/// One round: the first `owners` of the party each get their part of `whole` from all the others
-/// and add them in the group's order. Scratch: the parts of the others.
+/// One round: each of the first `owners` of the party receives its part of `whole` from all others
+/// and adds them in the group's order. Scratch: the parts of the others.
 inline void direct_reduce_scatter(Builder& b, const Party& party, int owners, Range whole,
                                   int round) {
   if (party.me < 0) return;
@@ -39,7 +39,7 @@ inline void direct_reduce_scatter(Builder& b, const Party& party, int owners, Ra
   }
 }
 
-/// One round: the first `owners` give their part of `whole` to all the others.
+/// One round: the first `owners` send their part of `whole` to all others.
 inline void direct_all_gather(Builder& b, const Party& party, int owners, Range whole, int round) {
   if (party.me < 0) return;
   auto part = [&](int i) {
@@ -53,8 +53,8 @@ inline void direct_all_gather(Builder& b, const Party& party, int owners, Range 
   }
 }
 
-/// Direct all-reduce: everybody sends each chunk to its owner, who adds in the group's order and
-/// sends the result to everybody. Two rounds of n − 1 messages, 2(n−1)/n · count. Same bits as the
+/// Direct all-reduce: every rank sends each chunk to its owner, which adds in the group's order and
+/// sends the result to all. Two rounds of n − 1 messages, 2(n−1)/n · count. Same bits as the
 /// group's all_reduce.
 inline Plan direct_plan(int rank, int n, size_t count) {
   Builder b;

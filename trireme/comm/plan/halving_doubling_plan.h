@@ -5,12 +5,12 @@
 
 // Recursive halving and doubling for any number of ranks, in the group's order of reduction.
 //
-// A power of two: in round k a rank and the one whose bit k differs exchange halves of what they
-// still hold and add; then the way back. Other numbers: the largest power of two on the left, the
-// rest on the right, each for itself; then each right owner sends its sums to the left owners of
-// those elements, who add them on the right, and the results come back on the same way. That is the
-// group's split of the ranks, so the bits are those of its all_reduce. (Thakur, Rabenseifner &
-// Gropp, 2005, who fold the rest in first, which would give other bits.)
+// For a power of two, in round k a rank and the one whose bit k differs exchange halves of what
+// they still hold and add; all_gather reverses this. For other numbers, the largest power of two
+// forms the left part and the rest the right part, each on its own; then each right owner sends its
+// sums to the left owners of those elements, which add them on the right, and the results return
+// the same way. This is the group's split of the ranks, so the bits are those of its all_reduce.
+// (Thakur, Rabenseifner & Gropp, 2005, fold the rest in first, which would give other bits.)
 namespace trireme::plan {
 
 namespace halving {
@@ -30,18 +30,19 @@ inline int reduce_rounds(int n) {
   return rest ? std::max(log2_of(p), reduce_rounds(rest)) + 1 : log2_of(p);
 }
 
-/// Half `upper` of a range. Edges nest: what a rank of 2p owns is inside what one of p owns.
+/// Returns the lower or `upper` half of a range. Edges nest: what a rank of 2p owns is inside what
+/// one of p owns.
 inline Range half(Range r, bool upper) {
   const size_t middle = r.begin + (r.size() + 1) / 2;
   return upper ? Range{middle, r.end} : Range{r.begin, middle};
 }
-/// What rank i holds after `steps` halvings.
+/// Returns what rank i holds after `steps` halvings.
 inline Range held(Range whole, int i, int steps) {
   for (int k = 0; k < steps; ++k) whole = half(whole, i >> k & 1);
   return whole;
 }
 
-/// Ranks [lo, lo + n) of the party; afterwards the first left_size(n) of them own the sums.
+/// Covers ranks [lo, lo + n) of the party; afterwards the first left_size(n) of them own the sums.
 inline void reduce_scatter(Builder& b, const Party& party, int lo, int n, Range whole, int round) {
   const int p = left_size(n), rest = n - p, me = party.me - lo;
   auto rank = [&](int i) { return party.ranks[static_cast<size_t>(lo + i)]; };
@@ -71,7 +72,7 @@ inline void reduce_scatter(Builder& b, const Party& party, int lo, int n, Range 
   }
 }
 
-/// The way back; as many rounds.
+/// The reverse, in as many rounds.
 inline void all_gather(Builder& b, const Party& party, int lo, int n, Range whole, int round) {
   const int p = left_size(n), rest = n - p, me = party.me - lo;
   auto rank = [&](int i) { return party.ranks[static_cast<size_t>(lo + i)]; };
@@ -99,8 +100,8 @@ inline void all_gather(Builder& b, const Party& party, int lo, int n, Range whol
 
 }  // namespace halving
 
-/// Recursive halving and doubling: 2·log2(n) rounds (two or so more where n is no power of two) and
-/// 2(n−1)/n · count for a power of two; else at most 2 · count. Same bits as the group's
+/// Recursive halving and doubling: 2·log2(n) rounds (about two more if n is not a power of two) and
+/// 2(n−1)/n · count for a power of two, else at most 2 · count. Same bits as the group's
 /// all_reduce.
 inline Plan halving_doubling_plan(int rank, int n, size_t count) {
   Builder b;

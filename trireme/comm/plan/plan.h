@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-// A collective as data: what one rank sends, receives and adds, round after round. Pure: integers
-// in, lists out. Counts are in elements; nothing here knows dtypes, tensors or sockets.
+// A collective as data: what one rank sends, receives and adds in each round. These are pure
+// functions of integers; counts are in elements, and dtypes, tensors and sockets play no part.
 namespace trireme::plan {
 
 struct Range {
@@ -18,8 +18,7 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-/// Part `i` of `n` parts that follow on from each other, cover all and differ by at most one
-/// element.
+/// Part `i` of `n` consecutive parts that cover `whole` and differ in size by at most one element.
 constexpr Range part_of(Range whole, size_t n, size_t i) {
   const size_t base = whole.size() / n, rest = whole.size() % n;
   const size_t begin = whole.begin + i * base + std::min(i, rest);
@@ -31,7 +30,7 @@ constexpr Range intersect(Range a, Range b) {
   return begin < end ? Range{begin, end} : Range{begin, begin};
 }
 
-/// Elements of the caller's tensor, or of the plan's scratch.
+/// A range of elements of the caller's tensor or of the plan's scratch buffer.
 struct Span {
   bool scratch = false;
   Range at;
@@ -47,16 +46,16 @@ struct Step {
   bool other_first = false;
 };
 
-/// Steps in the order in which they are done. Within a round sends and receives go together and
-/// touch different elements; the reductions follow when all have arrived. The k-th message from a
-/// to b in a round is the k-th that b receives from a in that round, of the same size: a rank that
+/// Steps in execution order. Within a round, sends and receives run together and touch different
+/// elements; the reductions follow when all messages have arrived. The k-th message from a to b in
+/// a round is the k-th that b receives from a in that round and has the same size: a rank that
 /// posts a round, waits for it and goes on cannot deadlock.
 struct Plan {
   std::vector<Step> steps;
   size_t scratch = 0;  // elements
-  int rounds = 0;      // of all ranks: the same number on each
+  int rounds = 0;      // the same number on every rank
 
-  /// Elements that this rank sends; receives.
+  /// The number of elements that this rank sends or receives.
   size_t sent() const { return moved(Step::send); }
   size_t received() const { return moved(Step::recv); }
 
@@ -69,8 +68,8 @@ struct Plan {
   }
 };
 
-/// Some ranks that do a part of a collective together, in their order; `me` is the place of the
-/// rank whose plan is made, -1 if it is not among them.
+/// The ranks that perform a part of a collective together, in order; `me` is the index of the rank
+/// whose plan is being made, or -1 if it is not among them.
 struct Party {
   std::vector<int> ranks;
   int me = -1;
@@ -89,7 +88,7 @@ struct Party {
   }
 };
 
-/// Collects the steps of one rank. Empty messages are left out, at both ends alike.
+/// Collects the steps of one rank. Empty messages are left out at both ends.
 class Builder {
  public:
   void send(int round, int peer, Span span) { add({Step::send, round, peer, span, {}, false}); }
@@ -97,7 +96,7 @@ class Builder {
   void reduce(int round, Span into, Span other, bool other_first) {
     add({Step::reduce, round, -1, into, other, other_first});
   }
-  /// Receives what belongs to `range` of the tensor into scratch from `offset` on, then adds it.
+  /// Receives a peer's values for `range` of the tensor into scratch at `offset`, then adds them.
   void recv_reduce(int round, int peer, Range range, size_t offset, bool peer_first) {
     const Span from{true, {offset, offset + range.size()}};
     recv(round, peer, from);
@@ -123,9 +122,9 @@ class Builder {
   Plan plan_;
 };
 
-/// The group's one order of reduction over n ranks (split at the largest power of two below n,
-/// recurse), as merges (i, j): what stands at j is added on the right of what stands at i. The
-/// result is at 0.
+/// The group's order of reduction over n ranks (split at the largest power of two below n,
+/// recurse), as merges (i, j): the value at j is added on the right of the value at i. The result
+/// is at 0.
 inline std::vector<std::pair<int, int>> pairwise_order(int n) {
   std::vector<std::pair<int, int>> merges;
   for (int64_t stride = 1; stride < n; stride *= 2)

@@ -5,10 +5,11 @@
 
 namespace trireme::plan {
 
-/// Ring all-reduce: n − 1 rounds in which each chunk goes once around and gathers its sum, n − 1 in
-/// which the sums go around. A rank talks to its two neighbours alone and sends 2(n−1)/n · count,
-/// the least there is. Each chunk is added in an order of its own, beginning with another rank: the
-/// bits are equal on all ranks, but not those of the group's order. (Patarasu & Yuan, 2009)
+/// Ring all-reduce: n − 1 rounds in which each chunk travels around and collects its sum, and n − 1
+/// in which the sums travel around. A rank communicates only with its two neighbours and sends
+/// 2(n−1)/n · count, the minimum. Each chunk is added in its own order, starting at a different
+/// rank: the bits are equal on all ranks, but not those of the group's order. (Patarasu & Yuan,
+/// 2009)
 inline Plan ring_plan(int rank, int n, size_t count) {
   Builder b;
   const int right = (rank + 1) % n, left = (rank + n - 1) % n;

@@ -5,9 +5,9 @@
 
 namespace trireme::plan {
 
-/// Binomial tree: sums go up to rank 0 and the result comes down, 2·log2(n) rounds. Everything goes
-/// whole: 2(n−1) messages of `count` in all, the fewest there are; rank 0 alone handles log2(n) of
-/// them each way. For small calls. Same bits as the group's all_reduce.
+/// Binomial tree: sums go up to rank 0 and the result comes down, in 2·log2(n) rounds. Tensors are
+/// sent whole: 2(n−1) messages of `count` in all, the minimum; rank 0 handles log2(n) of them each
+/// way. For small calls. Same bits as the group's all_reduce.
 inline Plan tree_plan(int rank, int n, size_t count) {
   Builder b;
   const Range whole{0, count};
@@ -29,7 +29,7 @@ inline Plan tree_plan(int rank, int n, size_t count) {
 
 namespace binary_tree {
 
-/// A binary tree over 0 … n−1 in which odd numbers are leaves: the parent of r, -1 for the root 0.
+/// A binary tree over 0 … n−1 whose odd numbers are leaves: the parent of r, or -1 for the root 0.
 inline int parent(int r, int n) {
   if (r == 0) return -1;
   const int lowest = r & -r;
@@ -59,14 +59,15 @@ inline std::vector<Node> nodes(int n) {
   return all;
 }
 
-/// Rank → its number in the second tree, and back: leaves of the first are inner in the second.
+/// Maps a rank to its number in the second tree, and back: leaves of the first are inner nodes of
+/// the second.
 inline int second(int rank, int n) { return n % 2 ? (rank + n - 1) % n : n - 1 - rank; }
 inline int second_rank(int label, int n) { return n % 2 ? (label + 1) % n : n - 1 - label; }
 
 }  // namespace binary_tree
 
-/// Two binary trees over halves of the elements; who is inner in one is a leaf in the other (but
-/// for one rank where n is odd), so that every rank sends about 2 · count. About 2·log2(n) rounds.
+/// Two binary trees over halves of the elements; an inner node of one is a leaf of the other
+/// (except one rank if n is odd), so that every rank sends about 2 · count. About 2·log2(n) rounds.
 /// The order of reduction is that of the trees: equal bits on all ranks, but not those of the
 /// group's order. (Sanders, Speck & Träff, 2009)
 inline Plan double_tree_plan(int rank, int n, size_t count) {
@@ -78,7 +79,7 @@ inline Plan double_tree_plan(int rank, int n, size_t count) {
     const Range half = part_of({0, count}, 2, static_cast<size_t>(t));
     auto rank_of = [&](int label) { return t ? binary_tree::second_rank(label, n) : label; };
     const auto& me = tree[static_cast<size_t>(t ? binary_tree::second(rank, n) : rank)];
-    // Down in the mirror image of the way up.
+    // The way down mirrors the way up.
     auto down = [&](const binary_tree::Node& child) { return 2 * height - 1 - child.height; };
     for (int label : me.children) {
       const auto& child = tree[static_cast<size_t>(label)];

@@ -28,7 +28,7 @@ constexpr int64_t kCountLimit = int64_t{1} << 20;  // cores, ranks
 constexpr int64_t kBytesLimit = int64_t{1} << 53;  // exact in every JSON reader
 constexpr int kDepthLimit = 4;
 
-/// JSON without members of one name and without deep nesting.
+/// Parses JSON without duplicate member names or deep nesting.
 json strict_json(std::string_view text, const std::string& path) {
   std::vector<std::set<std::string>> keys;
   try {
@@ -102,7 +102,8 @@ std::string cpu_name(std::string_view cpuinfo) {
 HostShape HostShape::here(int ranks, std::string backend) {
   std::ifstream file("/proc/cpuinfo");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  // Not those that this process is bound to: a rank with a binding and one without share a table.
+  // Not the cores that this process is bound to: a rank with a binding and one without share a
+  // table.
   const auto cores = static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
   return {cpu_name(text), cores, ranks, std::move(backend)};
 }
@@ -134,7 +135,7 @@ std::vector<TuningTable::Measurement> TuningTable::measurements() const {
 
 std::optional<Algorithm> TuningTable::choose(std::string_view op, int ranks, size_t bytes,
                                              const std::function<bool(Algorithm)>& allowed) const {
-  // Nearest in ratio; of two as near, the smaller.
+  // The nearest in ratio; of two equally near, the smaller.
   auto distance = [bytes](size_t other) {
     return std::abs(std::log2(static_cast<double>(other) + 1) -
                     std::log2(static_cast<double>(bytes) + 1));
@@ -158,7 +159,7 @@ std::string TuningTable::text() const {
                    {"bytes", m.bytes},
                    {"algorithm", name_of(m.algorithm)},
                    {"seconds", m.seconds}});
-  // One measurement a line, for people and for diff.
+  // One measurement per line, for readers and for diff.
   std::string lines;
   for (const json& one : all) lines += (lines.empty() ? "\n  " : ",\n  ") + one.dump();
   const json shape{{"cpu", shape_.cpu},
@@ -175,7 +176,7 @@ TuningTable TuningTable::parse(std::string_view text, const std::string& path) {
   check<Corrupt>(text.size() <= kFileLimit, "{}: larger than {} bytes", path, kFileLimit);
   const json root = strict_json(text, path);
   check<Corrupt>(root.is_object() && root.contains("magic") && root.at("magic") == kMagic,
-                 "{}: not a tuning table of ours", path);
+                 "{}: not a tuning table of Trireme", path);
   const int64_t version = integer(root, "version", 1, kCountLimit, path);
   check<UsageError>(version <= kVersion,
                     "{} is of version {}, this trireme reads up to {}. Remove it and measure again "
@@ -186,7 +187,7 @@ TuningTable TuningTable::parse(std::string_view text, const std::string& path) {
       {string(s, "cpu", path), static_cast<int>(integer(s, "cores", 1, kCountLimit, path)),
        static_cast<int>(integer(s, "ranks", 1, kCountLimit, path)), string(s, "backend", path)});
   check<Corrupt>(string(root, "hash", path) == table.shape_.hash(),
-                 "{}: the hash is not that of its shape", path);
+                 "{}: its hash does not match its shape", path);
   const json& all = member(root, "measured", path);
   check<Corrupt>(all.is_array() && all.size() <= kMeasurementLimit,
                  "{}: \"measured\" is not a list of at most {}", path, kMeasurementLimit);
@@ -198,7 +199,7 @@ TuningTable TuningTable::parse(std::string_view text, const std::string& path) {
     check<Corrupt>(time.is_number() && time.get<double>() > 0 && std::isfinite(time.get<double>()),
                    "{}: \"seconds\" is not a time", path);
     const std::string op = string(one, "op", path);
-    check<Corrupt>(!op.empty(), "{}: a measurement of no operation", path);
+    check<Corrupt>(!op.empty(), "{}: a measurement without an operation", path);
     table.add({op, static_cast<int>(integer(one, "ranks", 1, kCountLimit, path)),
                static_cast<size_t>(integer(one, "bytes", 0, kBytesLimit, path)), *known,
                time.get<double>()});

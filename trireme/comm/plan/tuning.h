@@ -13,32 +13,32 @@
 #include "trireme/base/export.h"
 #include "trireme/comm/plan/algorithm.h"
 
-// Which algorithm was fastest on this kind of host: measured once (trireme bench --tune), kept in
-// the user's cache.
+// Which algorithm was fastest on this kind of host. `trireme bench --tune` measures it once and
+// stores it in the user's cache.
 //
 // The file is JSON:
 //   {"magic": "trireme.tuning", "version": 1,
 //    "shape": {"cpu", "cores", "ranks", "backend"}, "hash": "<16 hex>",
 //    "measured": [{"op", "ranks", "bytes", "algorithm", "seconds"}, …]}
-// `hash` is of the shape and names the file. Bytes of it are not trusted: at most 1 MiB and 10,000
-// measurements.
+// `hash` is computed from the shape and is part of the file's name. The file is untrusted: at most
+// 1 MiB and 10,000 measurements.
 namespace trireme {
 
-/// What a table holds for. Hosts of the same shape share one.
+/// The kind of host that a table describes. Hosts of the same shape share one table.
 struct TRIREME_API HostShape {
-  std::string cpu;  // "Intel(R) Xeon(R) …", as the system says
+  std::string cpu;  // "Intel(R) Xeon(R) …", as the system reports it
   int cores = 1;    // CPUs of the machine
   int ranks = 1;    // on this host
   std::string backend = "local";
 
-  /// Of this machine and process.
+  /// The shape of this machine and process.
   static HostShape here(int ranks, std::string backend);
   /// 16 hexadecimal digits (FNV-1a of all four).
   std::string hash() const;
   bool operator==(const HostShape&) const = default;
 };
 
-/// The first model name in the text of /proc/cpuinfo, "unknown" without one.
+/// Returns the first model name in the text of /proc/cpuinfo, or "unknown".
 TRIREME_API std::string cpu_name(std::string_view cpuinfo);
 
 class TRIREME_API TuningTable {
@@ -56,32 +56,33 @@ class TRIREME_API TuningTable {
   explicit TuningTable(HostShape shape) : shape_(std::move(shape)) {}
   const HostShape& shape() const { return shape_; }
 
-  /// In place of an earlier one of the same op, ranks, bytes and algorithm. UsageError for what
-  /// cannot be a measurement.
+  /// Replaces an earlier measurement of the same op, ranks, bytes and algorithm. Throws UsageError
+  /// for values that cannot be a measurement.
   void add(const Measurement& m);
   std::vector<Measurement> measurements() const;  // sorted
   bool empty() const { return measured_.empty(); }
 
-  /// The fastest algorithm at the size that is nearest to `bytes` in ratio, of what is allowed;
-  /// nothing where nothing allowed was measured for this op and number of ranks.
+  /// Returns the fastest allowed algorithm at the measured size nearest to `bytes` in ratio, or
+  /// nothing if no allowed one was measured for this op and number of ranks.
   std::optional<Algorithm> choose(std::string_view op, int ranks, size_t bytes,
                                   const std::function<bool(Algorithm)>& allowed = {}) const;
 
   std::string text() const;
-  /// Corrupt, naming `path` and what is wrong; UsageError for a newer version, naming both.
+  /// Throws Corrupt naming `path` and what is wrong, or UsageError naming both versions if the file
+  /// is newer.
   static TuningTable parse(std::string_view text, const std::string& path);
 
-  /// $XDG_CACHE_HOME/trireme/tuning-<hash>.json, else under ~/.cache; ResourceError where neither
-  /// variable is an absolute path. `env` is for tests.
+  /// Returns $XDG_CACHE_HOME/trireme/tuning-<hash>.json, or the same under ~/.cache. Throws
+  /// ResourceError if neither variable is an absolute path. `env` is for tests.
   static std::string path_for(const HostShape& shape,
                               const std::function<const char*(const char*)>& env = {});
-  /// Whether there is a table of any shape where path_for() puts them.
+  /// Whether the folder of path_for() holds a table of any shape.
   static bool any_in_cache();
-  /// Makes the folder (0700) and replaces the file as a whole.
+  /// Creates the folder (mode 0700) and replaces the file atomically.
   void save(const std::string& path) const;
   void save() const { save(path_for(shape_)); }
-  /// Nothing where there is no file; errors as parse(), and Corrupt where the file is of another
-  /// shape.
+  /// Returns nothing if there is no file. Throws as parse() does, and Corrupt if the file is of
+  /// another shape.
   static std::optional<TuningTable> load(const HostShape& shape, const std::string& path);
   static std::optional<TuningTable> load(const HostShape& shape) {
     return load(shape, path_for(shape));

@@ -8,8 +8,8 @@
 
 namespace trireme::plan {
 
-/// Ranks by host: hosts[r] is any number that says where rank r runs. In order of each host's first
-/// rank.
+/// Groups ranks by host, in the order of each host's first rank; hosts[r] is any number that
+/// identifies the host of rank r.
 inline std::vector<std::vector<int>> ranks_by_host(const std::vector<int>& hosts) {
   std::vector<std::vector<int>> ranks;
   std::map<int, size_t> place;
@@ -21,9 +21,9 @@ inline std::vector<std::vector<int>> ranks_by_host(const std::vector<int>& hosts
   return ranks;
 }
 
-/// Two levels: reduce-scatter inside each host (direct), all-reduce across hosts between the equal
+/// Two levels: reduce-scatter inside each host (direct), all-reduce across hosts between equal
 /// local ranks (halving and doubling), all-gather inside. With k ranks on the smallest host, k
-/// parts cross the network at once, each 2(H−1)/H · count/k a rank for H hosts.
+/// parts cross the network at once, each 2(H−1)/H · count/k per rank for H hosts.
 inline Plan two_level_plan(int rank, const std::vector<int>& hosts, size_t count) {
   Builder b;
   const auto by_host = ranks_by_host(hosts);
@@ -50,7 +50,7 @@ inline Plan two_level_plan(int rank, const std::vector<int>& hosts, size_t count
 }
 
 /// Whether two_level_plan adds in the group's order: hosts hold blocks of neighbouring ranks, all
-/// but the last of one power of two, the last of no more.
+/// but the last of the same power of two, and the last of no more.
 inline bool two_level_keeps_order(const std::vector<int>& hosts) {
   const auto by_host = ranks_by_host(hosts);
   if (by_host.size() <= 1) return true;

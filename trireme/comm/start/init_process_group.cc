@@ -13,8 +13,8 @@
 namespace trireme {
 namespace {
 
-// The last group handle that goes closes the store, after its engine has said that this rank
-// leaves; rank 0 waits for the others.
+// The last group handle to be destroyed closes the store, after its engine has announced that this
+// rank leaves; rank 0 waits for the others.
 struct Meeting {
   ServerHandle server;
   std::shared_ptr<Store> store;
@@ -22,7 +22,7 @@ struct Meeting {
 
 RankEnv who_am_i(const InitOptions& options) {
   RankEnv env = read_rank_env();
-  // A fake world meets nobody: who it is may be said with any init_method.
+  // A fake world has no other ranks to meet, so any init_method may give its rank and size.
   const bool said = options.rank >= 0 || options.world_size >= 0;
   if (options.init_method == "env://" && !(options.backend == "fake" && said)) {
     check<UsageError>(options.rank < 0 && options.world_size < 0,
@@ -43,7 +43,8 @@ RankEnv who_am_i(const InitOptions& options) {
 }  // namespace
 
 Group init_process_group(const InitOptions& options) {
-  // Where a dump has a place to go; else SIGUSR2 and the rest mean what they meant before.
+  // Only if there is a folder for dumps; otherwise SIGUSR2 and the other signals keep their
+  // meaning.
   if (!flight::flight_folder().empty()) install_signal_handlers();
   mend_blas();
   const RankEnv env = who_am_i(options);
@@ -54,7 +55,7 @@ Group init_process_group(const InitOptions& options) {
   spec.across = options.across;
   spec.check = options.check;
   spec.tuned = options.tuned;
-  // A fake world meets nobody.
+  // A fake world has no other ranks to meet.
   if (options.backend != "fake") {
     auto meeting = std::make_shared<Meeting>();
     if (env.world_size == 1)

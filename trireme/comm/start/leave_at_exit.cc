@@ -13,7 +13,7 @@
 namespace trireme::detail {
 namespace {
 
-/// Of this process: exit() is one.
+/// One per process, as there is one exit().
 struct LastWords {
   const ProcessMark made_in;
   std::mutex mutex;
@@ -26,14 +26,14 @@ void say_last_words(int status, void* words) {
   std::lock_guard lock(all.mutex);
   for (auto& [of, say] : all.say) try {
       say();
-    } catch (const std::exception& e) {  // whoever would hear it is gone
-      log_debug("no last words: {}", e.what());
+    } catch (const std::exception& e) {  // its receiver is gone
+      log_debug("cannot send this rank's last report: {}", e.what());
     }
 }
 
 LastWords& last_words() {
   static LastWords* const all = [] {
-    auto* made = new LastWords;  // static objects may hold groups, and go at exit()
+    auto* made = new LastWords;  // static objects may hold groups, and are destroyed at exit()
     ::on_exit(say_last_words, made);
     return made;
   }();

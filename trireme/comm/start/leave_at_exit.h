@@ -5,14 +5,14 @@
 
 namespace trireme::detail {
 
-/// What is still to be said when the program ends by exit(0), which destroys none of the groups
-/// that its functions hold. Another status says enough: whoever started the ranks ends the others.
-/// `say` runs on the thread that calls exit(), before whatever was registered earlier; what it
-/// throws is dropped. Not in a child of a fork. Threads: any.
+/// Runs `say` when the program ends by exit(0), which destroys none of the groups that its
+/// functions hold. Any other status needs no message: the launcher ends the other ranks. `say` runs
+/// on the thread that calls exit(), before anything registered earlier; its exceptions are dropped.
+/// It does not run in a forked child. Thread-safe.
 class LeaveAtExit {
  public:
   explicit LeaveAtExit(std::function<void()> say);
-  /// `say` is not running any more.
+  /// `say` is no longer running after this.
   ~LeaveAtExit();
   LeaveAtExit(const LeaveAtExit&) = delete;
 };

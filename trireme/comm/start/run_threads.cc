@@ -22,7 +22,7 @@ using MakeGroup = std::function<Group(int rank)>;
 
 MakeGroup thread_groups(int n, const ThreadOptions& options) {
   check<UsageError>(detail::takes_threads(options.backend),
-                    "run_threads: the backend {} wants ranks that are processes", options.backend);
+                    "run_threads: the backend {} needs ranks that are processes", options.backend);
   std::shared_ptr<Store> store = std::make_shared<MemoryStore>();
   auto world = std::make_shared<local::ThreadWorld>(n);
   return [n, options, store, world](int rank) {
@@ -51,7 +51,7 @@ void run_threads(int n, const std::function<void(Group)>& fn, const ThreadOption
   mend_blas();
   const MakeGroup make_group = thread_groups(n, options);
   std::mutex mutex;
-  std::exception_ptr first;  // in time: what the others throw follows from it
+  std::exception_ptr first;  // the earliest: later exceptions follow from it
   std::vector<std::thread> threads;
   auto body = [&](int rank) {
     ThreadRankScope label(rank);
@@ -68,7 +68,7 @@ void run_threads(int n, const std::function<void(Group)>& fn, const ThreadOption
       if (group) group.abort(e.what());
     } catch (...) {
       keep_first();
-      if (group) group.abort("an exception that is no std::exception");
+      if (group) group.abort("an exception that is not a std::exception");
     }
   };
   for (int r = 0; r < n; ++r) threads.emplace_back(body, r);

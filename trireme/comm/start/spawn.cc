@@ -22,13 +22,13 @@
 
 extern char** environ;
 
-// spawn(): this program started again, once a rank. A rank knows itself by TRIREME_SPAWN = "<call
-// number>:<report file>", runs up to the same spawn call, does its part there and exits. Nothing is
-// forked and kept running: whatever threads and locks this process has, an exec leaves behind.
+// spawn(): starts this program again, once per rank. A rank recognises itself by TRIREME_SPAWN =
+// "<call number>:<report file>", runs up to the same spawn call, does its part there and exits. No
+// forked process goes on running this program's code: the exec leaves its threads and locks behind.
 namespace trireme {
 namespace {
 
-// Names a spawn call of the program: where it stands, and the how-manieth time it is reached.
+// Names a spawn call of the program by its place and by how often it has been reached.
 std::string name_of_call(CallSite site) {
   static std::mutex mutex;
   static std::map<std::string, int> reached;
@@ -37,7 +37,7 @@ std::string name_of_call(CallSite site) {
   return fmt::format("{}#{}", place, reached[place]++);
 }
 
-/// Beside a rank's report: it came to its spawn call.
+/// A file next to a rank's report, which says that it reached its spawn call.
 std::string reached_mark(const std::string& report) { return report + ".reached"; }
 
 std::vector<std::string> arguments_of_this_program() {
@@ -70,7 +70,7 @@ std::vector<std::string> arguments_of_this_program() {
     why = e.what();
   }
   if (!why.empty()) write_file_atomic(report, why);
-  // This process exists for fn alone; what main would do after spawn() is the parent's.
+  // This process exists only to run fn; the parent does what main() does after spawn().
   std::exit(why.empty() ? kExitDone : kExitFailed);
 }
 
@@ -178,8 +178,8 @@ void spawn(int n, const std::function<void(Group)>& fn, const SpawnOptions& opti
                               : fmt::format("exit code {}", WEXITSTATUS(c.status));
         if (done)
           why =
-              "it ended without coming to this spawn call: a rank is this program started again, "
-              "and with its arguments it must come by the same call as often";
+              "it ended without reaching this spawn call: a rank is this program started again, "
+              "and with its arguments it must reach the same call as many times";
         if (::access(report_of(r).c_str(), R_OK) == 0) why = read_file(report_of(r));
         const bool consequence = why.rfind("PeerLost", 0) == 0 || why.rfind("Aborted", 0) == 0 ||
                                  why.rfind("Timeout", 0) == 0;

@@ -12,7 +12,7 @@
 namespace trireme::detail {
 namespace {
 
-constexpr int kKindBits = 6;  // of a token's kind are the backend's own, the rest says which it is
+constexpr int kKindBits = 6;  // bits of a token's kind are the backend's own, the rest select it
 
 class ByDevice final : public Backend {
  public:
@@ -77,7 +77,8 @@ class ByDevice final : public Backend {
   size_t index_of(at::DeviceType device) const {
     for (size_t i = 0; i < parts_.size(); ++i)
       if (parts_[i].device == device) return i;
-    fail<UsageError>("the backends {} have none for {}", name_, c10::DeviceTypeName(device, true));
+    fail<UsageError>("the backends {} include none for {}", name_,
+                     c10::DeviceTypeName(device, true));
   }
   static Token marked(Token token, size_t index) {
     if (token.kind) token.kind |= static_cast<uint8_t>(index << kKindBits);
@@ -119,8 +120,7 @@ std::shared_ptr<Backend> by_device_backend(const std::string& text, const MakeFo
     try {
       device = c10::Device(w.device).type();
     } catch (const std::exception&) {
-      fail<UsageError>("backend '{}': there is no device '{}'; cpu and cuda are known", text,
-                       w.device);
+      fail<UsageError>("backend '{}': there is no device '{}'; use cpu or cuda", text, w.device);
     }
     for (const auto& part : parts)
       check<UsageError>(part.device != device, "backend '{}': two for {}", text, w.device);

@@ -9,16 +9,17 @@
 
 namespace trireme::detail {
 
-/// "cpu:local,cuda:nccl": a backend for each device, and not the name of one.
+/// Whether the text, such as "cpu:local,cuda:nccl", names a backend per device instead of one
+/// backend.
 bool is_by_device(const std::string& backend);
 
-/// Makes one of the backends in it; `device` is "cpu", "cuda", ….
+/// Makes one of the backends; `device` is "cpu", "cuda" and so on.
 using MakeForDevice =
     std::function<std::shared_ptr<Backend>(const std::string& backend, const std::string& device)>;
 
-/// A backend that gives each call to the one for its tensor's device. What has no tensor (barrier)
-/// goes to the first. A reduction counts as supported where all of them have it. UsageError for a
-/// text that is not DEVICE:BACKEND,…
+/// A backend that passes each call to the backend for its tensor's device; calls without a tensor
+/// (barrier) go to the first. A reduction counts as supported if all of them support it. Throws
+/// UsageError if the text is not DEVICE:BACKEND,…
 std::shared_ptr<Backend> by_device_backend(const std::string& text, const MakeForDevice& make);
 
 }  // namespace trireme::detail

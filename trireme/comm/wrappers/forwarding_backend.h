@@ -11,8 +11,7 @@
 
 namespace trireme::detail {
 
-/// A backend in front of another one, which does the work. What decorates overrides what it cares
-/// about.
+/// A backend that forwards to an inner one. Wrappers override only what they change.
 class ForwardingBackend : public Backend {
  public:
   explicit ForwardingBackend(std::shared_ptr<Backend> inner)

@@ -25,7 +25,7 @@ class RecordedBackend final : public ForwardingBackend {
                               .size = size(),
                               .world_rank = world_rank}) {}
 
-  // After a UsageError nothing was sent: a collective's number is free again.
+  // After a UsageError nothing was sent, so a collective's number is free again.
   Token post(const Call& call) override {
     const bool pair = call.facts().is_message;
     uint64_t number = calls_ + 1;
@@ -69,7 +69,7 @@ class RecordedBackend final : public ForwardingBackend {
     bool pair;
   };
 
-  /// Writes down what goes wrong for good; what is wrong with a call alone goes by.
+  /// Dumps on errors that end the group; an error of one call alone passes.
   template <class Body>
   auto guarded(const Body& body) -> decltype(body()) {
     try {
@@ -91,7 +91,7 @@ class RecordedBackend final : public ForwardingBackend {
   void opened(const Open& open) {
     if (open.token.kind == 0) return close(open);
     open_.push(open);
-    // Nobody ever asked for these; the ring has forgotten them.
+    // These were never waited for, and the ring has dropped them.
     if (open_.size() > 2 * flight::kRecords) open_.erase(0);
   }
   void finish(Token token) {

@@ -8,9 +8,8 @@
 
 namespace trireme::detail {
 
-/// A flight recorder for a backend that has none of its own: the same calls, written down in
-/// private memory; dumped where a call fails, on SIGUSR2 and on fatal signals. So are the groups
-/// that are made of it.
+/// Adds a flight recorder to a backend without one, and to the groups made of it: calls are
+/// recorded in private memory and dumped if a call fails, on SIGUSR2 and on fatal signals.
 TRIREME_API std::shared_ptr<Backend> recorded_backend(std::shared_ptr<Backend> inner,
                                                       const std::string& group, int world_rank);
 

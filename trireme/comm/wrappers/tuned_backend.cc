@@ -14,8 +14,8 @@
 namespace trireme::detail {
 namespace {
 
-constexpr uint8_t kPlanned = 0x3f;  // of a token: a call of ours, not of the backend's
-constexpr int kPlanTag = -3;        // tags of users are not negative
+constexpr uint8_t kPlanned = 0x3f;  // kind of a token: a call of this class, not of the backend
+constexpr int kPlanTag = -3;        // users' tags are not negative
 
 class TunedBackend final : public ForwardingBackend {
  public:
@@ -55,8 +55,8 @@ class TunedBackend final : public ForwardingBackend {
     ForwardingBackend::join(std::move(progress_group));
   }
 
-  // What the backend waits for it waits for as it does for calls of its own: it knows who is
-  // missing, and meanwhile moves the progress_group.
+  // The backend waits for its own calls itself: it knows which ranks are missing, and meanwhile
+  // advances the progress_group.
   void wait(Token token, Duration timeout) override {
     if (token.kind != kPlanned) return inner_->wait(token, timeout);
     const Deadline deadline = Deadline::after(timeout);
@@ -70,7 +70,7 @@ class TunedBackend final : public ForwardingBackend {
     return token.kind == kPlanned ? token.number <= complete_ : inner_->completed(token);
   }
   int source(Token token) override {
-    check<UsageError>(token.kind != kPlanned, "source() of something that is no recv");
+    check<UsageError>(token.kind != kPlanned, "source() was called on a call that is not a recv");
     return inner_->source(token);
   }
   void progress() override {
@@ -108,9 +108,9 @@ class TunedBackend final : public ForwardingBackend {
     moving_ = false;
   }
 
-  // One after the other: their messages have one tag.
+  // One after the other, because their messages share one tag.
   void advance() {
-    if (moving_) return;  // one of them waits, and the progress_group asks
+    if (moving_) return;  // one of them waits, and the progress_group calls this
     guarded([&] {
       while (!calls_.empty() && calls_.front().run->advance(*inner_)) {
         Planned call = std::move(calls_.front());
@@ -143,8 +143,8 @@ bool always_direct(const TuningTable& table, const Backend& backend,
 
 }  // namespace
 
-// The all_reduces of local and gloo are in the order of the tree. That of hybrid depends on the
-// hosts, and MPI's on the library.
+// The all_reduces of local and gloo add in the order of the tree. That of hybrid depends on the
+// hosts, and that of MPI on the library.
 bool may_serve(Algorithm algorithm, const std::string& backend, const std::vector<int>& hosts) {
   if (algorithm == Algorithm::direct) return true;
   return (backend == "local" || backend == "gloo") && keeps_order(algorithm, hosts);
@@ -163,11 +163,11 @@ std::shared_ptr<Backend> tuned_by_cache(std::shared_ptr<Backend> inner,
   if (size == 1 || !all) return inner;
   const Deadline deadline = Deadline::after(inner->timeout());
   PrefixStore store(all, "tuning");
-  // Most users never measured: they pay one look into the cache.
+  // Most users have no measurements: they pay one look into the cache.
   if (rank == 0) store.set("any", TuningTable::any_in_cache() ? "yes" : "no");
   if (store.get("any", deadline) == "no") return inner;
   const std::vector<int> hosts = find_hosts(store, rank, size, deadline);
-  // What rank 0 found, so that all ranks do the same.
+  // Publishes what rank 0 found, so that all ranks do the same.
   const std::string kNone = "-", kWrong = "!";
   if (rank == 0) {
     const auto here = static_cast<int>(std::count(hosts.begin(), hosts.end(), 0));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What balance between unequal ranks means beside other keys.
+// Rules for balance between unequal ranks.
 #include <fmt/core.h>
 
 #include "trireme/config/rules/rules.h"
@@ -15,19 +15,18 @@ void balance_rules(const Config& c, Findings& f) {
     return fmt::format("{} {} ({})", path, *c.value_text(path), c.origin(path));
   };
   if (!f.broken("training.reproducible") && c.section<TrainingSection>().reproducible)
-    f.complain(mode,
-               fmt::format("gives ranks micro-batches of other shapes as their speed changes, "
-                           "and {} is the promise that no shape does: take one of them",
-                           at("training.reproducible")));
+    f.complain(mode, fmt::format("changes the shapes of micro-batches with the ranks' speed, and "
+                                 "{} needs fixed shapes: remove one of them",
+                                 at("training.reproducible")));
   if (f.broken(stage)) return;
   if (c.get_int(stage) >= 2)
-    f.complain(mode, fmt::format("gives ranks different numbers of micro-batches, and at {} each "
-                                 "micro-batch is a call of all ranks: take stage 0 or 1",
+    f.complain(mode, fmt::format("gives ranks different numbers of micro-batches, and with {} each "
+                                 "micro-batch is a collective call: use stage 0 or 1",
                                  at(stage)));
   else if (c.get_int(stage) == 1 && !f.broken(backoff) && c.get_bool(backoff))
     f.complain(backoff,
-               fmt::format("begins a rank's part of a step again, and at {} gradients lie in "
-                           "memory that ranks share out: set it to false, or take stage 0",
+               fmt::format("repeats a rank's part of a step, which {} does not allow because "
+                           "gradients are sharded: set it to false, or use stage 0",
                            at(stage)));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which data feeds which model.
+// Rules on which data suits which model.
 #include <fmt/core.h>
 
 #include "trireme/config/rules/rules.h"
@@ -19,8 +19,8 @@ void data_rules(const Config& c, Findings& f) {
     const bool text_model = model.type == "gpt";
     if (data.type != "dummy" && text_model != (data.type == "corpus" || data.type == "documents"))
       f.complain("data.type",
-                 fmt::format("{} does not feed model.type {}: it takes {}", json_quote(data.type),
-                             at("model.type"),
+                 fmt::format("{} does not suit model.type {}, which takes {}",
+                             json_quote(data.type), at("model.type"),
                              text_model ? "corpus, documents or dummy" : "mnist, digits or dummy"));
     else if (data.type == "mnist" && !c.has("data.path"))
       f.complain("data.type", "\"mnist\" needs data.path, the folder with the IDX files");
@@ -35,10 +35,9 @@ void data_rules(const Config& c, Findings& f) {
   }
   if (f.fine({"data.train_samples", "data.type"}) && data.train_samples == 0 &&
       data.type != "dummy")
-    f.complain("data.train_samples",
-               fmt::format("is 0, which only data.type dummy can be: {} are so many at least as a "
-                           "step has",
-                           at("data.type")));
+    f.complain("data.train_samples", fmt::format("is 0, which only data.type dummy allows: with {} "
+                                                 "there must be at least as many as a step has",
+                                                 at("data.type")));
   if (f.fine({"data.paths"}) && data.paths.empty())
     f.complain("data.paths", "is empty: name files, folders or globs of the corpus");
 
@@ -47,7 +46,7 @@ void data_rules(const Config& c, Findings& f) {
       f.complain("model.heads",
                  fmt::format("{} does not divide model.width {}", model.heads, at("model.width")));
     else
-      f.complain("model.width", fmt::format("{} does not divide by model.heads {}", model.width,
+      f.complain("model.width", fmt::format("{} is not divisible by model.heads {}", model.width,
                                             at("model.heads")));
   }
 }

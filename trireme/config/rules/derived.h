@@ -16,10 +16,10 @@ class Derived {
   explicit Derived(Config& config) : config_(config) {}
 
   void set(std::string_view path, Value value);
-  /// The same, chosen as late as the latest of `from`: keys that do not apply any more, of an
-  /// earlier file, then give way.
+  /// Sets a value that counts as chosen at the latest level of `from`, so that keys of an earlier
+  /// file that no longer apply give way.
   void set(std::string_view path, Value value, std::initializer_list<const char*> from);
-  /// The level of the file or the flags that chose the value; 0: a default.
+  /// Returns the level of the file or the flags that chose the value; 0 for a default.
   int level_of(std::string_view path) const;
 
  private:

@@ -12,22 +12,22 @@
 
 namespace trireme {
 
-/// What is right and wrong about each key that was given, in the order in which they were given.
+/// Collects what is valid or wrong about each given key, in the order in which they were given.
 class Findings {
  public:
   explicit Findings(const Config& config) : config_(config) {}
 
-  /// `order`: of order(), one for each key as it is read.
+  /// `order` comes from order(), once for each key as it is read.
   void report(size_t order, KeyReport entry);
   size_t order() { return order_++; }
 
-  /// Wrong by itself: its default then says nothing about the user's intent.
+  /// Whether the key's own value is invalid; its default then says nothing about the user's intent.
   bool broken(std::string_view path) const;
-  /// Each of them applies and is right by itself.
+  /// Whether each of the keys applies and has a valid value of its own.
   bool fine(std::initializer_list<const char*> paths) const;
-  /// An error about a key that was fine by itself: "PATH WHY".
+  /// Reports an error about a key whose own value is valid: "PATH WHY".
   void complain(std::string_view path, const std::string& why);
-  /// Fine by itself, and of no effect beside other values.
+  /// Reports that a valid key has no effect beside other values.
   void idle(std::string_view path, const std::string& why);
 
   std::vector<KeyReport> take();

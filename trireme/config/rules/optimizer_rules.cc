@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What numbers of an optimizer mean together.
+// Rules for an optimizer's parameters.
 #include <fmt/core.h>
 
 #include "trireme/config/rules/rules.h"
@@ -37,7 +37,8 @@ void optimizer_rules(const Config& c, Findings& f) {
     f.complain("optimizer.params.min_coeff", fmt::format("is above optimizer.params.max_coeff {}",
                                                          at("optimizer.params.max_coeff")));
   if (f.fine({"optimizer.params.trust_coefficient"}) && o.trust_coefficient == 0)
-    f.complain("optimizer.params.trust_coefficient", "must be above 0: nothing would move");
+    f.complain("optimizer.params.trust_coefficient",
+               "must be above 0, or no parameter would change");
   for (const char* path :
        {"optimizer.params.beta2_decay", "optimizer.params.eps1", "optimizer.params.d"})
     if (f.fine({path}) && c.get_double(path) == 0) f.complain(path, "must not be 0");

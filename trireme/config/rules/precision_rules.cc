@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What keys of mixed precision mean together.
+// Rules for the keys of mixed precision.
 #include <cmath>
 
 #include "trireme/base/check.h"
@@ -18,42 +18,44 @@ void precision_rules(const Config& c, Findings& f) {
        {"fp16.enabled", "bf16.enabled", "amp.enabled", "torch_autocast.enabled"}) {
     if (!on(path)) continue;
     if (first) {
-      f.complain(path, fmt::format("is true, and so is {}: enable one of fp16, bf16, amp and "
-                                   "torch_autocast",
-                                   at(first)));
+      f.complain(path,
+                 fmt::format(
+                     "is true, and so is {}: enable only one of fp16, bf16, amp and torch_autocast",
+                     at(first)));
       return;
     }
     first = path;
   }
-  // O0 of amp and no section at all are float32.
+  // Apex's O0, like no section at all, means float32.
   const std::string amp =
       on("amp.enabled") && !f.broken("amp.opt_level") ? p.amp.opt_level : std::string();
   const bool amp_fp16 = amp.size() && !f.broken("amp.dtype") && p.amp.dtype == "fp16";
   const bool fp16_model = on("fp16.enabled") || (amp_fp16 && (amp == "O2" || amp == "O3"));
   const bool bf16_model = on("bf16.enabled") || (!amp_fp16 && (amp == "O2" || amp == "O3"));
   if (on("fp16.emulate") && !fp16_model)
-    f.complain("fp16.emulate",
-               "is true, and nothing stores float16: set fp16.enabled, or amp.opt_level O2 or O3");
+    f.complain(
+        "fp16.emulate",
+        "is true, and no parameters are float16: set fp16.enabled, or amp.opt_level O2 or O3");
   if (on("fp16.enabled") && p.fp16.loss_scale == 0 &&
       p.fp16.min_loss_scale > std::exp2(static_cast<double>(p.fp16.initial_scale_power)))
     f.complain("fp16.min_loss_scale",
-               fmt::format("is above the scale to begin with, 2 to the power of {}",
+               fmt::format("is above the initial scale, 2 to the power of {}",
                            at("fp16.initial_scale_power")));
 
-  // Half-precision gradients that are grown on their way: to the other half type is a mistake.
+  // Sending half-precision gradients as the other half type is a mistake; sending them as fp32 is
+  // not.
   const std::string wire = p.communication_data_type.value_or("");
   if ((fp16_model && wire == "bf16") || (bf16_model && wire == "fp16"))
     f.complain("communication_data_type",
-               fmt::format("is {} and gradients are {}: give {} or fp32", wire,
+               fmt::format("is {} and gradients are {}: set it to {} or fp32", wire,
                            fp16_model ? "fp16" : "bf16", fp16_model ? "fp16" : "bf16"));
 
   const std::string kept = fp16_model ? "fp16" : bf16_model ? "bf16" : "fp32";
   if (p.grad_accum_dtype && p.grad_accum_dtype != kept)
-    f.complain(
-        "data_types.grad_accum_dtype",
-        fmt::format("is {}, and gradients are kept and added in {}: a second copy of them in "
-                    "another type is not in this version",
-                    *p.grad_accum_dtype, kept));
+    f.complain("data_types.grad_accum_dtype",
+               fmt::format("is {}, and gradients are kept and added in {}: this version does not "
+                           "keep a second copy in another type",
+                           *p.grad_accum_dtype, kept));
 
   if (on("training.reproducible")) {
     const char* half = on("fp16.enabled")                   ? "fp16.enabled"
@@ -64,7 +66,7 @@ void precision_rules(const Config& c, Findings& f) {
     if (half)
       f.complain("training.reproducible",
                  fmt::format("is true, and {} makes gradient buckets half precision, whose sums "
-                             "depend on the split: take torch_autocast, or turn one of them off",
+                             "depend on the split: use torch_autocast, or turn one of them off",
                              at(half)));
   }
 }

@@ -9,13 +9,14 @@
 
 namespace trireme {
 
-/// What keys mean together: values that exclude each other, and values without effect beside
-/// others. A rule looks at the keys that are right by themselves.
+/// Rules about combinations of keys: values that exclude each other, and values without effect
+/// beside others. A rule looks at keys whose own values are valid.
 using Rule = void (*)(const Config& config, Findings& findings);
-/// In the order in which they run: of two complaints about one key the later one is told.
+/// Returns the rules in the order in which they run; of two complaints about one key the later is
+/// reported.
 const std::vector<Rule>& all_rules();
 
-/// Defaults that follow from other values; before the rules.
+/// Set defaults that follow from other values. They run before the rules.
 void derive_values(const Config& config, Derived& derived);
 void derive_zero(const Config& config, const Findings& findings, Derived& derived);
 
@@ -32,7 +33,7 @@ void zero_rules(const Config&, Findings&);
 void offload_rules(const Config&, Findings&);
 void slow_link_rules(const Config&, Findings&);
 
-/// Where DeepSpeed's meaning surprises those who come from elsewhere.
+/// Returns notes on where DeepSpeed's semantics may surprise users of other frameworks.
 std::vector<std::string> deepspeed_surprises(const Config& config);
 
 }  // namespace trireme

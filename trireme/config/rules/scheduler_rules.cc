@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What numbers of a schedule mean together, and which it needs.
+// Rules for a schedule's parameters, including which of them it requires.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -18,25 +18,25 @@ void scheduler_rules(const Config& c, Findings& f) {
   };
 
   if (f.fine({"scheduler.params.cycle_momentum", "scheduler.type"}) && *s.cycle_momentum)
-    f.complain(
-        "scheduler.params.cycle_momentum",
-        "is true, as in DeepSpeed and torch when it is not given: momentum is not cycled in this "
-        "version, set it to false");
+    f.complain("scheduler.params.cycle_momentum",
+               "is true, the default of DeepSpeed and torch, but this version does not cycle "
+               "momentum: set it to false");
   for (const char* path :
        {"scheduler.params.cycle_min_lr", "scheduler.params.cycle_max_lr",
         "scheduler.params.decay_num_steps", "scheduler.base_batch_size",
         "scheduler.params.step_size", "scheduler.params.milestones", "scheduler.params.T_max",
         "scheduler.params.T_0", "scheduler.params.max_lr", "scheduler.params.base_lr"})
-    if (f.fine({path}) && !c.has(path)) f.complain(path, "is not given, and the schedule needs it");
+    if (f.fine({path}) && !c.has(path))
+      f.complain(path, "is required by the schedule and not given");
   if (f.fine({"scheduler.params.gamma", "scheduler.type"}) && s.type == "ExponentialLR" &&
       c.is_default("scheduler.params.gamma"))
-    f.complain("scheduler.params.gamma", "is not given, and the schedule needs it");
+    f.complain("scheduler.params.gamma", "is required by the schedule and not given");
   if (f.fine({"scheduler.params.milestones"}) && s.milestones) {
     const auto& milestones = *s.milestones;
     if (!std::is_sorted(milestones.begin(), milestones.end()) ||
         std::any_of(milestones.begin(), milestones.end(),
                     [](double m) { return m != std::floor(m); }))
-      f.complain("scheduler.params.milestones", "must be whole numbers that increase");
+      f.complain("scheduler.params.milestones", "must be increasing integers");
   }
   for (const char* path : {"scheduler.params.div_factor", "scheduler.params.final_div_factor"})
     if (f.fine({path}) && c.get_double(path) == 0) f.complain(path, "must be above 0");
@@ -47,11 +47,10 @@ void scheduler_rules(const Config& c, Findings& f) {
                            at("training.steps")));
   if (f.fine({"scheduler.params.decay_lr_rate", "scheduler.params.decay_step_size"}) &&
       *s.decay_lr_rate > 0 && *s.decay_step_size == 0)
-    f.complain(
-        "scheduler.params.decay_lr_rate",
-        fmt::format("is {}, and scheduler.params.decay_step_size 0: nothing would decay, set "
-                    "both or none",
-                    *s.decay_lr_rate));
+    f.complain("scheduler.params.decay_lr_rate",
+               fmt::format("is {}, and scheduler.params.decay_step_size is 0, so nothing would "
+                           "decay: set both or neither",
+                           *s.decay_lr_rate));
   if (f.fine({"scheduler.params.power"}) && *s.power == 0)
     f.complain("scheduler.params.power", "must be above 0");
 

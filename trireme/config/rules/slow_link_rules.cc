@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What compression, averaging and comm.strategy mean beside other keys: each changes what a step's
-// gradients are on a rank, so there is one of them, and parts that need whole sums refuse them.
+// Rules for compression, averaging and comm.strategy. Each changes what a rank's gradients are, so
+// only one may be given, and features that need whole sums refuse them.
 #include "trireme/base/check.h"
 #include "trireme/config/rules/rules.h"
 #include "trireme/config/sections/averaging.h"
@@ -11,17 +11,17 @@
 namespace trireme {
 namespace {
 
-/// Tuning lays out and reduces buckets itself.
+/// Tuning lays out and reduces the buckets itself.
 void tuning_rules(const Config& c, Findings& f, const char* strategy) {
   for (const char* path : {"comm.tune_buckets", "comm.buckets_file"}) {
     if (f.broken(path) || c.is_default(path)) continue;
     if (std::string_view(path) == "comm.tune_buckets" ? !c.get_bool(path) : !c.has(path)) continue;
     const std::string value = *c.value_text(path);
     auto refuse = [&](const char* other) {
-      f.complain(path,
-                 fmt::format("is {}, and buckets are not plain sums with {} {} ({}): remove one "
-                             "of them",
-                             value, other, *c.value_text(other), c.origin(other)));
+      f.complain(
+          path,
+          fmt::format("is {}, and with {} {} ({}) buckets are not plain sums: remove one of them",
+                      value, other, *c.value_text(other), c.origin(other)));
     };
     if (strategy)
       refuse(strategy);
@@ -53,10 +53,11 @@ void slow_link_rules(const Config& c, Findings& f) {
     const std::string value = c.get_string(path);
     if (value == "none" || value == "all_reduce") continue;
     if (first) {
-      f.complain(path,
-                 fmt::format("is \"{}\", and {} already says how ranks become one: give one of "
-                             "them",
-                             value, at(first)));
+      f.complain(
+          path,
+          fmt::format(
+              "is \"{}\", and {} already determines how ranks are combined: remove one of them",
+              value, at(first)));
       return;
     }
     first = path;
@@ -65,9 +66,9 @@ void slow_link_rules(const Config& c, Findings& f) {
   if (!first) return;
   const std::string value = c.get_string(first);
   if (!f.broken("zero_optimization.stage") && c.section<ZeroSection>().stage > 0)
-    f.complain(first, fmt::format("is \"{}\", and {} reduces gradients straight into shards: take "
-                                  "stage 0",
-                                  value, at("zero_optimization.stage")));
+    f.complain(first,
+               fmt::format("is \"{}\", and {} reduces gradients directly into shards: use stage 0",
+                           value, at("zero_optimization.stage")));
   if (on("training.reproducible"))
     f.complain(
         "training.reproducible",
@@ -76,7 +77,7 @@ void slow_link_rules(const Config& c, Findings& f) {
                     at(first)));
   if (precision.communication_data_type.value_or("fp32") != "fp32")
     f.complain("communication_data_type",
-               fmt::format("is \"{}\", and {} says what travels: remove one of them",
+               fmt::format("is \"{}\", and {} already determines what is sent: remove one of them",
                            *precision.communication_data_type, at(first)));
   // Apex's O0 and O1 keep float32 weights and gradients.
   const std::string amp =
@@ -85,13 +86,13 @@ void slow_link_rules(const Config& c, Findings& f) {
   if (half && (first == averaging || value == "adasum" || value == "broadcast_parameters"))
     f.complain(
         first,
-        fmt::format("is \"{}\" and needs float32 weights and gradients on every rank, and {} "
-                    "keeps them in halves: take torch_autocast, which computes in bfloat16 on "
-                    "float32 weights",
-                    value,
-                    on("fp16.enabled")   ? at("fp16.enabled")
-                    : on("bf16.enabled") ? at("bf16.enabled")
-                                         : at("amp.enabled")));
+        fmt::format(
+            "is \"{}\" and needs float32 weights and gradients on every rank, and {} keeps them in "
+            "half precision: use torch_autocast, which computes in bfloat16 on float32 weights",
+            value,
+            on("fp16.enabled")   ? at("fp16.enabled")
+            : on("bf16.enabled") ? at("bf16.enabled")
+                                 : at("amp.enabled")));
   if (first != compression && on("monitor.gradient_noise_scale"))
     f.complain(
         "monitor.gradient_noise_scale",
@@ -101,18 +102,16 @@ void slow_link_rules(const Config& c, Findings& f) {
   const char* balance = "balance.mode";
   if ((first == averaging || value == "adasum") && !f.broken(balance) &&
       c.get_string(balance) != "none")
-    f.complain(balance,
-               fmt::format("is \"{}\", and with {} a rank counts as much as any other however "
-                           "many samples it had: turn one of them off",
-                           c.get_string(balance), at(first)));
+    f.complain(balance, fmt::format("is \"{}\", and with {} every rank counts the same, however "
+                                    "many samples it had: turn one of them off",
+                                    c.get_string(balance), at(first)));
   if (value == "hierarchical" && !f.broken("averaging.group_sizes") &&
       !f.broken("averaging.periods") &&
       (levels.group_sizes.empty() || levels.group_sizes.size() != levels.periods.size()))
-    f.complain(
-        "averaging.group_sizes",
-        fmt::format("has {} entries and averaging.periods {}: give as many of each, one for a "
-                    "level",
-                    levels.group_sizes.size(), levels.periods.size()));
+    f.complain("averaging.group_sizes",
+               fmt::format("has {} entries and averaging.periods has {}: give the same number of "
+                           "each, one per level",
+                           levels.group_sizes.size(), levels.periods.size()));
 }
 
 }  // namespace trireme

@@ -16,8 +16,7 @@ std::vector<std::string> deepspeed_surprises(const Config& c) {
   if (given("optimizer.type") && optimizer.type == "Adam" && optimizer.adam_w_mode)
     notes.push_back(
         "optimizer.type Adam is AdamW, as in DeepSpeed: optimizer.params.adam_w_mode is true "
-        "unless it is "
-        "set to false");
+        "unless set to false");
   if (given("optimizer.type") && optimizer.type.starts_with("Adam") &&
       !given("optimizer.params.weight_decay"))
     notes.push_back(
@@ -26,26 +25,25 @@ std::vector<std::string> deepspeed_surprises(const Config& c) {
   if (optimizer.weight_decay > 0 && !given("optimizer.params.no_decay"))
     notes.push_back(
         "biases and norms do not decay (optimizer.params.no_decay); DeepSpeed decays every "
-        "parameter unless "
-        "the program makes groups, [] does the same here");
+        "parameter unless the program makes groups; [] does so here");
   if (!given("gradient_clipping"))
     notes.push_back(
-        "gradient_clipping is 1.0, the default since DeepSpeed 0.19 (0, no clipping, before); 0 "
-        "switches it off");
+        "gradient_clipping is 1.0, the default since DeepSpeed 0.19 (before, it was 0, no "
+        "clipping); 0 turns it off");
   if (!given("training.drop_last"))
     notes.push_back(
         "training.drop_last is true: the last samples of an epoch that do not fill a step are left "
         "out (DeepSpeed's dataloader_drop_last is false)");
   if (c.section<PrecisionSection>().bf16.enabled)
     notes.push_back(
-        "bf16 adds the gradients of micro-batches in bfloat16; DeepSpeed without ZeRO keeps a "
-        "float32 sum beside them, 4 bytes a parameter more");
+        "bf16 adds the gradients of micro-batches in bfloat16; DeepSpeed without ZeRO also keeps a "
+        "float32 sum, 4 more bytes per parameter");
   const auto scheduler = c.section<SchedulerSection>();
   const std::string& schedule = scheduler.type;
   if (schedule.starts_with("Warmup") && !given("scheduler.params.warmup_type"))
     notes.push_back(
-        fmt::format("{} warms up logarithmically, as in DeepSpeed; scheduler.params.warmup_type "
-                    "\"linear\" is the other",
+        fmt::format("{} warms up logarithmically, as in DeepSpeed; the alternative is "
+                    "scheduler.params.warmup_type \"linear\"",
                     schedule));
   if (schedule.starts_with("Warmup") && !given("scheduler.params.warmup_num_steps"))
     notes.push_back(fmt::format("{} warms up for 1000 steps, DeepSpeed's default", schedule));

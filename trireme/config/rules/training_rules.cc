@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ends a run, and what a reproducible one is made of.
+// Rules on what ends a run and on reproducible runs.
 #include <fmt/core.h>
 
 #include "trireme/config/rules/rules.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What keys of ZeRO and of offload mean together.
+// Rules for ZeRO and offload.
 #include "trireme/base/check.h"
 #include "trireme/config/rules/rules.h"
 #include "trireme/config/sections/comm.h"
@@ -22,7 +22,7 @@ std::string at(const Config& c, const char* path) {
 
 }  // namespace
 
-/// Both of DeepSpeed's ways to share out inside a host are ours, said by parallelism.dp_shard.
+/// parallelism.dp_shard covers both of DeepSpeed's ways to shard inside a host.
 void derive_zero(const Config& c, const Findings& f, Derived& derived) {
   if (f.broken(kStage) || f.broken(kMics) || f.broken(kHpz) || f.broken(kShard)) return;
   const auto zero = c.section<ZeroSection>();
@@ -36,46 +36,45 @@ void zero_rules(const Config& c, Findings& f) {
   if (f.broken(kStage)) return;
   const int64_t stage = c.get_int(kStage);
   if (!f.broken(kMics) && c.applies(kMics) && c.get_int(kMics) == 0)
-    f.complain(kMics, "is 0: give the ranks of a set, or -1 for all");
+    f.complain(kMics, "is 0: give the number of ranks in a set, or -1 for all");
   if (stage == 0) return;
 
-  // Three names of one number.
+  // All three keys set the same number.
   const char* first = nullptr;
   for (const char* path : {kShard, kMics, kHpz}) {
     if (f.broken(path) || c.is_default(path) || !c.applies(path)) continue;
     const int64_t ranks = c.get_int(path);
-    if (ranks < (path == kHpz ? 2 : 1)) continue;  // says nothing
+    if (ranks < (path == kHpz ? 2 : 1)) continue;  // the default: requests nothing
     if (!first)
       first = path;
     else if (c.get_int(first) != ranks)
-      f.complain(path, fmt::format("is {}, and {} says the same thing: give one of them", ranks,
+      f.complain(path, fmt::format("is {}, and {} sets the same number: remove one of them", ranks,
                                    at(c, first)));
   }
   if (!f.broken("optimizer.type") && c.section<OptimizerSection>().type == "Adafactor")
-    f.complain(kStage,
-               fmt::format("is {}, and optimizer.type is \"Adafactor\" ({}), whose state is "
-                           "factored over whole matrices and cannot be shared out: take "
-                           "stage 0, or another optimizer",
-                           stage, c.origin("optimizer.type")));
+    f.complain(
+        kStage,
+        fmt::format("is {}, and optimizer.type is \"Adafactor\" ({}), whose state is factored over "
+                    "whole matrices and cannot be sharded: use stage 0, or another optimizer",
+                    stage, c.origin("optimizer.type")));
   const char* noise = "monitor.gradient_noise_scale";
   if (!f.broken(noise) && c.get_bool(noise))
     f.complain(noise,
-               fmt::format("compares whole gradients, which no rank has with {}: take stage 0",
+               fmt::format("compares whole gradients, which no rank has with {}: use stage 0",
                            at(c, kStage)));
   if (!f.broken("amp.enabled") && c.section<PrecisionSection>().amp.enabled)
-    f.complain("amp.enabled",
-               fmt::format("is true, and {}: Apex's presets know no ZeRO; enable fp16 "
-                           "or bf16 in their place",
-                           at(c, kStage)));
-  if (stage == 3 && !f.broken("fp16.emulate") && c.section<PrecisionSection>().fp16.emulate)
     f.complain(
-        "fp16.emulate",
-        fmt::format("is true and keeps a float32 copy of every weight, and {} is to keep none "
-                    "whole: take stage 2, or bf16.enabled",
-                    at(c, kStage)));
+        "amp.enabled",
+        fmt::format(
+            "is true, and {}: Apex's presets do not support ZeRO; enable fp16 or bf16 instead",
+            at(c, kStage)));
+  if (stage == 3 && !f.broken("fp16.emulate") && c.section<PrecisionSection>().fp16.emulate)
+    f.complain("fp16.emulate", fmt::format("is true and keeps a float32 copy of every weight, and "
+                                           "{} keeps none whole: use stage 2, or bf16.enabled",
+                                           at(c, kStage)));
   if (!f.broken(kShare) && c.applies(kShare) && c.get_bool(kShare) && !f.broken("comm.backend") &&
       c.section<CommSection>().backend != "local")
-    f.complain(kShare, fmt::format("is true, and {} has no memory that ranks share: take \"local\"",
+    f.complain(kShare, fmt::format("is true, and {} has no shared memory: use \"local\"",
                                    at(c, "comm.backend")));
 }
 
@@ -92,7 +91,7 @@ void offload_rules(const Config& c, Findings& f) {
                                      "the stage to 3, or remove offload_param",
                                      where, at(c, kStage)));
     else if (where == "cpu")
-      f.idle(device, "training is on the CPU: it is in host memory already");
+      f.idle(device, "training is on the CPU: it is already in host memory");
     else if (!f.broken(path) && (!c.has(path) || c.get_string(path).empty()))
       f.complain(device, fmt::format("is \"nvme\" and needs {}, a folder on a fast disk", path));
   }

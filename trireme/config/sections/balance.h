@@ -19,8 +19,8 @@ struct BalanceSection {
     const char* on = "balance.mode=throughput";
     f.field({.path = "balance.mode",
              .choices = "none throughput",
-             .help = "how a step's samples are dealt to ranks: none: as many to each; throughput: "
-                     "as each is fast"},
+             .help = "how a step's samples are distributed: none: equally; throughput: in "
+                     "proportion to each rank's speed"},
             mode);
     f.field({.path = "balance.every",
              .min = 1,
@@ -32,7 +32,7 @@ struct BalanceSection {
              .min = 0,
              .max = 0.9,
              .when = on,
-             .help = "shares change when that makes the step shorter by more than this part"},
+             .help = "shares change only if the step becomes shorter by more than this fraction"},
             hysteresis);
     f.field({.path = "balance.min_samples",
              .min = 1,
@@ -44,19 +44,19 @@ struct BalanceSection {
              .min = 0,
              .max = 1,
              .when = on,
-             .help = "largest part of a step's samples that one rank may get; 1: no limit"},
+             .help = "largest fraction of a step's samples that one rank may get; 1: no limit"},
             max_share);
     f.field({.path = "balance.max_samples",
              .min = 1,
              .max = f.kMany,
              .when = on,
-             .help = "memory cap: most samples of a micro-batch, one number for all ranks or one a "
-                     "rank; []: train_micro_batch_size_per_gpu"},
+             .help = "memory limit: largest micro-batch in samples, one number for all ranks or "
+                     "one per rank; []: train_micro_batch_size_per_gpu"},
             max_samples);
     f.field({.path = "balance.memory_backoff",
              .when = on,
-             .help = "a rank that runs out of memory halves its micro-batch and goes on (else that "
-                     "ends the run)"},
+             .help = "a rank that runs out of memory halves its micro-batch and continues; "
+                     "otherwise the run ends"},
             memory_backoff);
   }
 };

@@ -7,9 +7,9 @@
 
 namespace trireme {
 
-/// The keys of this version: those of every section, and behind them what deepspeed_keys() adds.
+/// Returns the keys of this version: those of every section, followed by deepspeed_keys().
 std::vector<KeyInfo> built_in_keys();
-/// Keys that a ds_config.json may hold and that do not run here.
+/// Returns keys that a ds_config.json may hold but that have no effect here or are refused.
 std::vector<KeyInfo> deepspeed_keys();
 
 }  // namespace trireme

@@ -5,7 +5,7 @@
 
 namespace trireme {
 
-/// When checkpoints are written, where, and how many stay.
+/// When and where checkpoints are written, and how many are kept.
 struct CheckpointSection {
   int64_t every = 0;
   int64_t keep = 2;
@@ -16,15 +16,18 @@ struct CheckpointSection {
     f.field({.path = "checkpoint.every",
              .min = 0,
              .max = f.kMany,
-             .help = "a checkpoint every so many steps; 0: at the end only"},
+             .help = "steps between two checkpoints; 0: only at the end"},
             every);
     f.field({.path = "checkpoint.keep",
              .min = 1,
              .max = f.kMany,
-             .help = "how many of the last checkpoints stay"},
+             .help = "number of most recent checkpoints to keep"},
             keep);
-    f.field({.path = "checkpoint.at_end", .help = "a checkpoint after the last step"}, at_end);
-    f.field({.path = "checkpoint.folder", .help = "where; without it, the run's folder"}, folder);
+    f.field({.path = "checkpoint.at_end", .help = "write a checkpoint after the last step"},
+            at_end);
+    f.field({.path = "checkpoint.folder",
+             .help = "folder for checkpoints; by default the run's folder"},
+            folder);
   }
 };
 

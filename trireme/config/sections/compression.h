@@ -6,8 +6,8 @@
 
 namespace trireme {
 
-/// What gradients are on their way between ranks. Numbers that the codec does not look at keep
-/// their defaults. docs/compression.md.
+/// How gradients are encoded between ranks. Fields that the codec does not use keep their defaults.
+/// See docs/compression.md.
 struct CompressionSection {
   CompressionOptions codec;
   std::string clip = "auto";
@@ -16,8 +16,8 @@ struct CompressionSection {
     const char* any_codec = "compression.type=int8,topk,sign,powersgd,auto";
     f.field({.path = "compression.type",
              .choices = "none int8 topk sign powersgd auto",
-             .help = "what gradients are on their way between ranks; auto measures the link and "
-                     "chooses for each bucket"},
+             .help = "encoding of gradients between ranks; auto measures the link and chooses for "
+                     "each bucket"},
             codec.type);
     f.field({.path = "compression.block",
              .min = compression_limits::kLeastBlock,
@@ -29,51 +29,51 @@ struct CompressionSection {
              .min = compression_limits::kLeastDensity,
              .max = compression_limits::kMostDensity,
              .when = "compression.type=topk,auto",
-             .help = "part of each parameter's elements that travels"},
+             .help = "fraction of each parameter's elements that is sent"},
             codec.density);
     f.field({.path = "compression.rank",
              .min = 1,
              .max = compression_limits::kMostRank,
              .when = "compression.type=powersgd,auto",
-             .help = "of the two factors that travel in a matrix's place"},
+             .help = "rank of the two factors that are sent in place of a matrix"},
             codec.rank);
     f.field({.path = "compression.min_compression",
              .min = 1,
              .max = f.kWide,
              .when = "compression.type=powersgd,auto",
-             .help = "matrices that the two factors make fewer times smaller travel as they are"},
+             .help = "a matrix that the two factors shrink by less than this is sent uncompressed"},
             codec.min_compression);
     f.field({.path = "compression.start_step",
              .min = 0,
              .max = 1e15,
              .when = any_codec,
-             .help = "steps whose gradients travel as they are, to begin with"},
+             .help = "initial steps with uncompressed gradients"},
             codec.start_step);
     f.field({.path = "compression.clip",
              .choices = "auto own mean",
              .when = any_codec,
-             .help = "what gradient_clipping clips: each rank's own gradient before it is encoded, "
-                     "or the mean of what arrived; auto: the mean under sign, else its own"},
+             .help = "what gradient_clipping clips; own: each rank's own gradient before it is "
+                     "encoded; mean: the mean of what arrived; auto: the mean with sign, else own"},
             clip);
     f.field({.path = "compression.error_feedback",
              .when = any_codec,
-             .help = "what was not sent is added to the next gradient"},
+             .help = "add what was not sent to the next gradient"},
             codec.error_feedback);
     f.field({.path = "compression.max_residual",
              .min = compression_limits::kLeastResidual,
              .max = compression_limits::kMostResidual,
              .when = "compression.type=auto",
-             .help = "part of a bucket's energy that a codec may leave"},
+             .help = "fraction of a bucket's energy that a codec may leave out"},
             codec.max_residual);
     f.field({.path = "compression.decide_every",
              .min = compression_limits::kLeastDecideEvery,
              .max = 1e15,
              .when = "compression.type=auto",
-             .help = "steps from one choice to the next"},
+             .help = "steps between two choices"},
             codec.decide_every);
     f.field({.path = "compression.warm_start",
              .when = "compression.type=powersgd,auto",
-             .help = "factors begin where those of the last step ended"},
+             .help = "start from the factors of the last step"},
             codec.warm_start);
   }
 };

@@ -25,43 +25,43 @@ struct DataSection {
             type);
     f.field({.path = "data.paths",
              .when = text,
-             .help = "files, folders (with all below) and globs of the corpus"},
+             .help = "files, folders (searched recursively) and globs of the corpus"},
             paths);
-    f.field({.path = "data.extensions",
-             .when = text,
-             .help = "endings of the files taken from folders; \"\": names without an ending; []: "
-                     "every file"},
-            extensions);
+    f.field(
+        {.path = "data.extensions",
+         .when = text,
+         .help = "extensions of files taken from folders; \"\": files without one; []: every file"},
+        extensions);
     f.field({.path = "data.validation_fraction",
              .min = 0,
              .max = 0.5,
              .when = text,
-             .help = "part of the corpus held out for the validation loss"},
+             .help = "fraction of the corpus held out for the validation loss"},
             validation_fraction);
     f.field({.path = "data.path",
              .when = "data.type=mnist",
              .help = "folder with the four MNIST IDX files"},
             path);
-    f.field({.path = "data.train_samples",
-             .min = 0,
-             .max = f.kMany,
-             .when = "data.type=digits,dummy",
-             .help = "samples of an epoch; 0, the default of dummy and for it alone: no sample "
-                     "comes twice"},
-            train_samples);
+    f.field(
+        {.path = "data.train_samples",
+         .min = 0,
+         .max = f.kMany,
+         .when = "data.type=digits,dummy",
+         .help =
+             "samples per epoch; 0, allowed for dummy only and its default: no sample is repeated"},
+        train_samples);
     f.field({.path = "data.validation_samples",
              .min = 0,
              .max = f.kMany,
              .when = "data.type=digits",
              .help = "held-out samples; 0: nothing is held out"},
             validation_samples);
-    f.field(
-        {.path = "data.workers",
-         .min = 0,
-         .max = 256,
-         .help = "threads that prepare batches ahead, in the same order whatever their number; 0: "
-                 "the training thread does it; without it: 1 where the rank has a core to spare"},
-        workers);
+    f.field({.path = "data.workers",
+             .min = 0,
+             .max = 256,
+             .help = "threads that prepare batches ahead, in the same order whatever their number; "
+                     "0: the training thread does it; default: 1 if the rank has a core to spare"},
+            workers);
   }
 };
 

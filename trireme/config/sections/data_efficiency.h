@@ -5,7 +5,7 @@
 
 namespace trireme {
 
-/// Batches by a budget of tokens: DeepSpeed's data_efficiency.data_sampling.dynamic_batching.
+/// Batches sized by a budget of tokens: DeepSpeed's data_efficiency.data_sampling.dynamic_batching.
 struct DataEfficiencySection {
   bool enabled = false;
   bool sampling_enabled = false;
@@ -19,19 +19,19 @@ struct DataEfficiencySection {
   void fields(Fields& f) {
     const char* on = "data_efficiency.data_sampling.dynamic_batching.enabled=true";
     f.field({.path = "data_efficiency.enabled",
-             .help = "the section data_efficiency is read",
+             .help = "read the section data_efficiency",
              .deepspeed = true},
             enabled);
     f.field({.path = "data_efficiency.data_sampling.enabled",
              .when = "data_efficiency.enabled=true",
              .idle = true,
-             .help = "its part data_sampling is read",
+             .help = "read its subsection data_sampling",
              .deepspeed = true},
             sampling_enabled);
     f.field({.path = "data_efficiency.data_sampling.dynamic_batching.enabled",
              .when = "data_efficiency.data_sampling.enabled=true",
              .idle = true,
-             .help = "micro-batches by a budget of tokens; needs data.type documents",
+             .help = "size micro-batches by a budget of tokens; needs data.type documents",
              .deepspeed = true},
             batching_enabled);
     f.field({.path = "data_efficiency.data_sampling.dynamic_batching.max_tokens",
@@ -39,14 +39,14 @@ struct DataEfficiencySection {
              .max = 1e12,
              .when = on,
              .idle = true,
-             .help = "tokens of a micro-batch: its sequences × the longest of them",
+             .help = "tokens per micro-batch: number of sequences × length of the longest",
              .deepspeed = true},
             max_tokens);
     f.field({.path = "data_efficiency.data_sampling.dynamic_batching.lr_scaling_method",
              .choices = "linear sqrt none",
              .when = on,
              .idle = true,
-             .help = "how a step's learning rate follows its samples ÷ train_batch_size",
+             .help = "how the learning rate scales with a step's samples ÷ train_batch_size",
              .deepspeed = true},
             lr_scaling_method);
     f.field({.path = "data_efficiency.data_sampling.dynamic_batching.min_batch_size",
@@ -54,7 +54,7 @@ struct DataEfficiencySection {
              .max = f.kMany,
              .when = on,
              .idle = true,
-             .help = "fewest sequences of a micro-batch; smaller ones are left out",
+             .help = "fewest sequences per micro-batch; smaller ones are left out",
              .deepspeed = true},
             min_batch_size);
     f.field({.path = "data_efficiency.data_sampling.dynamic_batching.max_batch_size",
@@ -62,17 +62,17 @@ struct DataEfficiencySection {
              .max = f.kMany,
              .when = on,
              .idle = true,
-             .help = "most sequences of a micro-batch; 0: no limit",
+             .help = "most sequences per micro-batch; 0: no limit",
              .deepspeed = true},
             max_batch_size);
-    f.field(
-        {.path = "data_efficiency.data_sampling.dynamic_batching.sequence_picking_order",
-         .choices = "dataloader random seqlen",
-         .when = on,
-         .idle = true,
-         .help = "which sequences come together: as the data has them, shuffled, or of one length",
-         .deepspeed = true},
-        sequence_picking_order);
+    f.field({.path = "data_efficiency.data_sampling.dynamic_batching.sequence_picking_order",
+             .choices = "dataloader random seqlen",
+             .when = on,
+             .idle = true,
+             .help = "which sequences are batched together: in the order of the data, shuffled, or "
+                     "of similar length",
+             .deepspeed = true},
+            sequence_picking_order);
   }
 };
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys that a ds_config.json may hold and that do not run here. Accepted are those whose absence
-// changes no weight: what they would have printed, timed or tuned. Whatever would change the
-// training is refused.
+// Keys that a ds_config.json may hold but that are not implemented. Those that only print, time or
+// tune are accepted without effect, because they change no weight. Those that would change the
+// training are refused.
 #include "trireme/config/sections/built_in.h"
 
 namespace trireme {
 namespace {
 
-/// Many names of one section with one reason. "*" stands for everything below.
+/// Several keys of one section with the same reason. "*" stands for everything below.
 struct Family {
   const char* section;
   const char* names;
@@ -18,7 +18,7 @@ struct Family {
 struct Refusal {
   const char* path;
   KeyType type;
-  const char* harmless;  // "" = no value is
+  const char* harmless;  // "" = no value is harmless
   const char* why;
 };
 
@@ -30,31 +30,32 @@ constexpr Family kWithoutEffect[] = {
     {"", "log_level", "the environment variable TRIREME_LOG_LEVEL sets it"},
     {"", "managed_gradient_accumulation", "the trainer always manages accumulation"},
     {"", "prescale_gradients gradient_predivide_factor",
-     "moves the division before the sum against overflow in float16; losses are divided before "
-     "backward there"},
-    {"", "sparse_gradients", "gradients of embeddings are reduced dense: the same sums"},
+     "divides before the sum to avoid overflow in float16; here losses are divided before "
+     "backward"},
+    {"", "sparse_gradients",
+     "gradients of embeddings are reduced as dense tensors, with the same sums"},
     {"", "disable_allgather",
      "chooses between an all-gather and broadcasts; the weights are the same"},
     {"", "zero_allow_untested_optimizer",
-     "ZeRO takes every optimizer of the table but Adafactor, which it refuses by name"},
+     "ZeRO supports every optimizer in the table except Adafactor, which is refused by name"},
     {"", "zero_force_ds_cpu_optimizer",
-     "chooses DeepSpeed's kernel for the CPU; ours is the one for the CPU"},
+     "chooses DeepSpeed's kernel for the CPU; ours always runs on the CPU"},
     {"", "seq_parallel_communication_data_type",
      "there is no sequence parallelism to communicate for"},
     {"", "use_data_before_expert_parallelism", "there is no expert parallelism to order"},
-    {"", "graph_harvesting", "captures CUDA graphs; the same results without"},
+    {"", "graph_harvesting", "captures CUDA graphs, which does not change results"},
     {"", "vocabulary_size", "DeepSpeed only warns about its alignment; model.vocab sets the size"},
     {"optimizer", "legacy_fusion",
      "chooses between DeepSpeed's kernels; our optimizers are always fused"},
     {"optimizer.params", "torch_adam fused foreach capturable",
      "chooses between implementations of the same step; ours is always fused"},
     {"optimizer.params", "max_grad_norm",
-     "is DeepSpeed's older name with fp16; gradient_clipping clips"},
+     "is DeepSpeed's older name for fp16; gradient_clipping sets the limit"},
     {"scheduler.params", "last_batch_iteration verbose",
      "a resumed run continues its schedule by itself"},
     {"scheduler.params", "cycle_min_mom cycle_max_mom decay_mom_rate",
-     "is read with cycle_momentum only, which must be false"},
-    {"fp16", "auto_cast", "inputs always become the model's type"},
+     "is read only with cycle_momentum, which must be false"},
+    {"fp16", "auto_cast", "inputs are always converted to the model's type"},
     {"fp16", "fp16_opt_level opt_level", "is Apex's; amp.opt_level sets it"},
     {"bf16", "immediate_grad_update", "gradients are always where the optimizer reads them"},
     {"bf16", "check_grad_overflow", "a gradient that is not finite always ends a bfloat16 run"},
@@ -63,27 +64,27 @@ constexpr Family kWithoutEffect[] = {
     {"amp", "verbosity", "changes what Apex prints"},
     {"amp", "num_losses", "a step has one loss"},
     {"activation_checkpointing", "partition_activations",
-     "splits kept inputs over model-parallel ranks, of which there is one"},
+     "splits saved inputs over model-parallel ranks, and there is only one"},
     {"activation_checkpointing", "cpu_checkpointing",
-     "moves kept inputs to the CPU's memory, where they are here"},
+     "moves saved inputs to CPU memory, where they already are"},
     {"activation_checkpointing", "contiguous_memory_optimization",
-     "copies kept inputs into one buffer against fragments; the same results without"},
+     "copies saved inputs into one buffer to avoid fragmentation, which does not change results"},
     {"activation_checkpointing", "number_checkpoints",
      "sizes the buffer of contiguous_memory_optimization; training.recompute_every chooses blocks"},
     {"activation_checkpointing", "synchronize_checkpoint_boundary",
-     "waits for the GPU at each boundary; the same results without"},
+     "waits for the GPU at each boundary, which does not change results"},
     {"activation_checkpointing", "profile",
      "prints DeepSpeed's own timings; metrics.jsonl has ours"},
     {"zero_optimization", "contiguous_gradients",
-     "gradients always lie in contiguous buckets and shards"},
+     "gradients are always in contiguous buckets and shards"},
     {"zero_optimization", "reduce_scatter",
-     "a gradient's sum always goes to its owner alone; the same sums"},
+     "a gradient's sum always goes only to its owner, with the same value"},
     {"zero_optimization", "overlap_comm",
-     "communication always goes on beside backward; the same sums"},
+     "communication always overlaps backward, with the same sums"},
     {"zero_optimization", "use_multi_rank_bucket_allreduce allgather_partitions",
      "chooses between ways to the same sums and weights"},
     {"zero_optimization", "allgather_bucket_size",
-     "bounds the buffer in which weights are gathered; ours are gathered in place"},
+     "limits the buffer in which weights are gathered; here they are gathered in place"},
     {"zero_optimization", "load_from_fp32_weights",
      "a checkpoint's float32 weights are always the ones loaded"},
     {"zero_optimization", "elastic_checkpoint", "is about DeepSpeed's checkpoint format"},
@@ -91,18 +92,18 @@ constexpr Family kWithoutEffect[] = {
     {"zero_optimization", "round_robin_gradients",
      "spreads copies to the host over ranks; gradients are in host memory already"},
     {"zero_optimization", "stage3_model_persistence_threshold model_persistence_threshold",
-     "bounds what persists; stage3_param_persistence_threshold alone decides here"},
+     "limits what persists; here only stage3_param_persistence_threshold decides"},
     {"zero_optimization", "stage3_max_reuse_distance max_reuse_distance",
      "a unit is released after its forward and after its backward; stage3_max_live_parameters "
-     "bounds what is whole"},
+     "limits what is whole"},
     {"zero_optimization",
      "stage3_gather_16bit_weights_on_model_save gather_16bit_weights_on_model_save "
      "stage3_gather_fp16_weights_on_model_save",
-     "each rank writes its slices of the weights into the checkpoint; nothing is gathered to be "
-     "saved"},
+     "each rank writes its slices of the weights into the checkpoint; nothing needs to be "
+     "gathered"},
     {"zero_optimization",
      "stage3_module_granularity_threshold module_granularity_threshold leaf_module.*",
-     "the model says what its units are"},
+     "the model defines its units"},
     {"zero_optimization",
      "stage3_use_all_reduce_for_fetch_params use_all_reduce_for_fetch_params "
      "stage3_allgather_sequential allgather_sequential",
@@ -128,7 +129,7 @@ constexpr Family kWithoutEffect[] = {
     {"zero_optimization.offload_param", "pin_memory",
      "pins host memory for copies to a GPU; training is on the CPU"},
     {"zero_optimization.offload_optimizer", "fast_init",
-     "a new file of state begins as a hole that reads as zeros: always fast"},
+     "a new state file is sparse and reads as zeros, so initialisation is always fast"},
     {"zero_optimization.offload_optimizer", "ratio",
      "divides the update between a GPU and its host; training is on the CPU"},
     {"zero_optimization.offload_optimizer", "super_offload",
@@ -136,9 +137,9 @@ constexpr Family kWithoutEffect[] = {
     {"zero_optimization.offload_optimizer", "cpuadam_cores_perc",
      "the launcher divides cores among ranks (OMP_NUM_THREADS)"},
     {"aio", "intra_op_parallelism thread_count",
-     "is of threads; one submits to the kernel, which has queue_depth of them under way"},
-    {"aio", "single_submit", "chooses how requests are handed over; the same bytes"},
-    {"aio", "overlap_events", "requests are always handed over before older ones end"},
+     "sets threads; here one thread submits to the kernel, with queue_depth requests in flight"},
+    {"aio", "single_submit", "chooses how requests are submitted, which does not change the bytes"},
+    {"aio", "overlap_events", "requests are always submitted before older ones complete"},
     {"aio", "use_gds", "reads into a GPU's memory; training is on the CPU"},
     {"elasticity",
      "max_train_batch_size micro_batch_sizes min_gpus max_gpus min_time prefer_larger_batch "
@@ -147,22 +148,24 @@ constexpr Family kWithoutEffect[] = {
     {"autotuning", "*", kDisabled},
     {"curriculum_learning", "*", kDisabled},
     {"data_efficiency", "*",
-     "is of parts of data_efficiency that are off, or that training.seed and data.workers say"},
+     "belongs to parts of data_efficiency that are off, or is replaced by training.seed and "
+     "data.workers"},
     {"progressive_layer_drop", "theta gamma", kDisabled},
     {"hybrid_engine", "*", kDisabled},
     {"pipeline",
      "partition seed_layers activation_checkpoint_interval pipe_partitioned grad_partitioned",
-     "is read by a pipeline of several stages only"},
+     "is read only by a pipeline of several stages"},
     {"tensor_parallel",
      "dtype tp_overlap_comm injection_policy_tuple partition_config preset_model "
      "keep_module_on_host "
      "replace_with_kernel_inject",
-     "is read by tensor parallelism only"},
+     "is read only by tensor parallelism"},
     {"checkpoint",
      "tag_validation load_universal use_node_local_storage checkpoint_serialization "
      "parallel_write.* "
      "writer.*",
-     "is about DeepSpeed's checkpoint format; ours checks its tags and publishes in one step"},
+     "is about DeepSpeed's checkpoint format; ours always checks its tags and publishes "
+     "atomically"},
     {"nebula", "*", "is about DeepSpeed's checkpoint service"},
     {"datastates_ckpt", "*", "is about DeepSpeed's checkpoint service"},
     {"tensorboard", "enabled output_path job_name",
@@ -196,8 +199,8 @@ constexpr Refusal kRefused[] = {
      "the preset sets it; fp16.enabled takes fp16.loss_scale"},
     {"amp.master_weights", KeyType::any, "", "the preset sets it: amp.opt_level O2 or O3"},
     {"amp.keep_batchnorm_fp32", KeyType::any, "",
-     "norms compute as LibTorch does for the model's type"},
-    {"amp.cast_model_type", KeyType::any, "", "amp.dtype says fp16 or bf16"},
+     "norms are computed as LibTorch does for the model's type"},
+    {"amp.cast_model_type", KeyType::any, "", "set amp.dtype to fp16 or bf16"},
     {"amp.min_loss_scale", KeyType::any, "",
      "the preset sets it; fp16.enabled takes fp16.min_loss_scale"},
     {"amp.max_loss_scale", KeyType::any, "", "the scale grows as far as float32 goes"},
@@ -210,13 +213,13 @@ constexpr Refusal kRefused[] = {
     {"data_efficiency.data_sampling.curriculum_learning.enabled", KeyType::boolean, "false",
      "a curriculum and dropped tokens change what is learned"},
     {"zero_optimization.zero_quantized_weights", KeyType::boolean, "false",
-     "rounding what travels changes what is learned"},
+     "rounding what is sent changes what is learned"},
     {"zero_optimization.zero_quantized_nontrainable_weights", KeyType::boolean, "false",
-     "rounding what travels changes what is learned"},
+     "rounding what is sent changes what is learned"},
     {"zero_optimization.zero_quantized_gradients", KeyType::boolean, "false",
-     "rounding what travels changes what is learned"},
+     "rounding what is sent changes what is learned"},
     {"zero_optimization.zenflow.*", KeyType::any, "",
-     "updating a part of the weights later changes what is learned"},
+     "delaying the update of some weights changes what is learned"},
     {"sequence_parallel_size", KeyType::integer, "1",
      "sequence parallelism is not in this version"},
     {"tensor_parallel.autotp_size", KeyType::integer, "0",
@@ -229,7 +232,7 @@ constexpr Refusal kRefused[] = {
     {"elasticity.enabled", KeyType::boolean, "false",
      "elastic batches are not in this version; give the batch sizes"},
     {"autotuning.enabled", KeyType::boolean, "false",
-     "tuning runs are DeepSpeed's; give the values it found"},
+     "DeepSpeed performs tuning runs; give the values that it found"},
     {"curriculum_learning.enabled", KeyType::boolean, "false",
      "a curriculum changes what is learned"},
     {"progressive_layer_drop.enabled", KeyType::boolean, "false",
@@ -250,7 +253,7 @@ constexpr Family kOtherParams[] = {
      "local_step_scaler local_step_clipper muon_lr adam_lr ns_method",
      "belongs to an optimizer that is not in this version"},
     {"scheduler.params", "cycle_first_stair_count cycle_second_stair_count",
-     "stairs of a cycle are not in this version"},
+     "this version does not have stairs in a cycle"},
 };
 
 void add(std::vector<KeyInfo>* keys, const Family& family, KeyStatus status) {

@@ -13,18 +13,18 @@ struct GenerateSection {
   int64_t top_k = 0;
 
   void fields(Fields& f) {
-    f.field({.path = "generate.prompt", .help = "text that generated text goes on from"}, prompt);
+    f.field({.path = "generate.prompt", .help = "text to continue"}, prompt);
     f.field({.path = "generate.tokens", .min = 1, .max = f.kMany, .help = "bytes to generate"},
             tokens);
     f.field({.path = "generate.temperature",
              .min = 0,
              .max = 100,
-             .help = "0: always the likeliest byte"},
+             .help = "sampling temperature; 0: always the likeliest byte"},
             temperature);
     f.field({.path = "generate.top_k",
              .min = 0,
              .max = f.kWide,
-             .help = "draw from the k likeliest bytes; 0: from all"},
+             .help = "sample from the k likeliest bytes; 0: from all"},
             top_k);
   }
 };

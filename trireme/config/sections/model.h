@@ -52,13 +52,13 @@ struct ModelSection {
              .min = 0,
              .max = 0.99,
              .when = gpt,
-             .help = "part of the activations dropped while training"},
+             .help = "fraction of the activations dropped during training"},
             dropout);
     f.field({.path = "model.vocab",
              .min = 256,
              .max = f.kWide,
              .when = gpt,
-             .help = "token values; text is bytes, so at least 256"},
+             .help = "number of token values; text is bytes, so at least 256"},
             vocab);
     f.field({.path = "model.tied_head",
              .when = gpt,

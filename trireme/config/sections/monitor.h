@@ -13,11 +13,11 @@ struct MonitorSection {
 
   void fields(Fields& f) {
     f.field({.path = "monitor.metrics",
-             .help = "a second copy of metrics.jsonl (one is always in the run's folder)"},
+             .help = "file for a second copy of metrics.jsonl (one is always in the run's folder)"},
             metrics);
-    f.field({.path = "monitor.progress", .help = "progress on the terminal"}, progress);
+    f.field({.path = "monitor.progress", .help = "show progress on the terminal"}, progress);
     f.field({.path = "monitor.gradient_noise_scale",
-             .help = "measure the batch size at which steps and samples balance; needs 2 ranks or "
+             .help = "measure the batch size that balances steps against samples; needs 2 ranks or "
                      "micro-batches"},
             gradient_noise_scale);
   }

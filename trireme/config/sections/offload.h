@@ -6,7 +6,8 @@
 namespace trireme {
 
 /// What ZeRO keeps on disk instead of in memory: DeepSpeed's offload_optimizer, offload_param and
-/// aio. This version trains on the CPU, where "cpu" moves nothing (rules/zero_rules.cc says so).
+/// aio. This version trains on the CPU, where "cpu" has no effect (rules/zero_rules.cc reports
+/// that).
 struct OffloadSection {
   struct Optimizer {
     std::string device = "none";
@@ -41,8 +42,8 @@ struct OffloadSection {
              .choices = "none cpu nvme",
              .when = sharded,
              .idle = true,
-             .help = "where optimizer state and master weights are between steps: nvme is a file "
-                     "in nvme_path",
+             .help = "where optimizer state and master weights are kept between steps; nvme: in a "
+                     "file in nvme_path",
              .deepspeed = true},
             optimizer.device);
     f.field({.path = "zero_optimization.offload_optimizer.nvme_path",
@@ -62,13 +63,13 @@ struct OffloadSection {
     f.field({.path = "zero_optimization.offload_optimizer.pipeline_read",
              .when = states,
              .idle = true,
-             .help = "the next part is read while one is stepped",
+             .help = "read the next part while one is being stepped",
              .deepspeed = true},
             optimizer.pipeline_read);
     f.field({.path = "zero_optimization.offload_optimizer.pipeline_write",
              .when = states,
              .idle = true,
-             .help = "a part is written while the next is stepped",
+             .help = "write a part while the next is being stepped",
              .deepspeed = true},
             optimizer.pipeline_write);
     f.field({.path = "zero_optimization.sub_group_size",
@@ -79,15 +80,14 @@ struct OffloadSection {
              .help = "elements that the optimizer reads, steps and writes at once",
              .deepspeed = true},
             sub_group_size);
-    f.field(
-        {.path = "zero_optimization.offload_param.device",
-         .choices = "none cpu nvme",
-         .when = sharded,
-         .idle = true,
-         .help =
-             "where shards of parameters are while no unit needs them: nvme is a file in nvme_path",
-         .deepspeed = true},
-        parameters.device);
+    f.field({.path = "zero_optimization.offload_param.device",
+             .choices = "none cpu nvme",
+             .when = sharded,
+             .idle = true,
+             .help = "where parameter shards are kept while no unit needs them; nvme: in a file in "
+                     "nvme_path",
+             .deepspeed = true},
+            parameters.device);
     f.field({.path = "zero_optimization.offload_param.nvme_path",
              .when = parameters_there,
              .idle = true,
@@ -102,32 +102,31 @@ struct OffloadSection {
              .help = "buffers between the file and the units",
              .deepspeed = true},
             parameters.buffer_count);
-    f.field(
-        {.path = "zero_optimization.offload_param.buffer_size",
-         .min = 1,
-         .max = 0x1p53,
-         .when = parameters_there,
-         .idle = true,
-         .help =
-             "elements that such a buffer may have: as many as a rank's shard of the largest unit",
-         .deepspeed = true},
-        parameters.buffer_size);
-    // DeepSpeed's default, 1e9, leaves all parameters of most models in memory: whoever names a
-    // disk wants them there.
-    f.field({.path = "zero_optimization.offload_param.max_in_cpu",
-             .min = 0,
+    f.field({.path = "zero_optimization.offload_param.buffer_size",
+             .min = 1,
              .max = 0x1p53,
              .when = parameters_there,
              .idle = true,
-             .help = "elements of a rank's shards that stay in memory: the first units",
+             .help = "elements per buffer; at least a rank's shard of the largest unit",
              .deepspeed = true},
-            parameters.max_in_cpu);
+            parameters.buffer_size);
+    // DeepSpeed's default, 1e9, leaves all parameters of most models in memory; users who name a
+    // disk want them there.
+    f.field(
+        {.path = "zero_optimization.offload_param.max_in_cpu",
+         .min = 0,
+         .max = 0x1p53,
+         .when = parameters_there,
+         .idle = true,
+         .help = "elements of a rank's shards that stay in memory, beginning with the first units",
+         .deepspeed = true},
+        parameters.max_in_cpu);
     f.field({.path = "aio.block_size",
              .min = 4096,
              .max = 0x1p31,
              .when = either,
              .idle = true,
-             .help = "bytes of one read or write",
+             .help = "bytes per read or write",
              .deepspeed = true},
             aio.block_size);
     f.field({.path = "aio.queue_depth",
@@ -135,7 +134,7 @@ struct OffloadSection {
              .max = 4096,
              .when = either,
              .idle = true,
-             .help = "reads and writes under way at once",
+             .help = "reads and writes in flight at the same time",
              .deepspeed = true},
             aio.queue_depth);
     f.row({.path = "zero_optimization.cpu_offload",

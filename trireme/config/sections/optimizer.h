@@ -5,7 +5,7 @@
 
 namespace trireme {
 
-/// The optimizer and its numbers.
+/// The optimizer and its parameters.
 struct OptimizerSection {
   std::string type = "AdamW";
   double lr = 0.001;
@@ -46,11 +46,11 @@ struct OptimizerSection {
     f.field(
         {.path = "optimizer.type",
          .choices = "Adam AdamW SGD Lamb Lars Lion Adafactor RMSprop Adagrad",
-         .help = "Adam is AdamW unless optimizer.params.adam_w_mode is false",
+         .help = "optimizer; Adam is AdamW unless optimizer.params.adam_w_mode is false",
          .deepspeed = true,
-         .why = "this optimizer is not in this version; Adam, AdamW, SGD, Lamb, Lars, Lion, "
-                "Adafactor, RMSprop and Adagrad are (AdamW with freeze_step and "
-                "compression.type=sign is 1-bit Adam's like)",
+         .why = "this version does not have this optimizer; choose Adam, AdamW, SGD, Lamb, Lars, "
+                "Lion, Adafactor, RMSprop or Adagrad (AdamW with freeze_step and "
+                "compression.type=sign resembles 1-bit Adam)",
          .refused_choices = "Muon OneBitAdam OneBitLamb ZeroOneAdam MuAdam MuAdamW MuSGD LBFGS"},
         type);
     f.field({.path = "optimizer.params.lr",
@@ -60,22 +60,23 @@ struct OptimizerSection {
             lr);
     f.field({.path = "optimizer.params.weight_decay",
              .min = 0,
-             .help = "weight decay of parameters that no pattern of no_decay names",
+             .help = "weight decay of parameters that match no pattern in no_decay",
              .deepspeed = true},
             weight_decay);
     f.field({.path = "optimizer.params.betas",
              .min = 0,
              .max = 1,
              .when = with_betas,
-             .help = "decay of the two moments, each below 1 (Lion: [0.9, 0.99])",
+             .help = "decay rates of the two moments, each below 1 (Lion: [0.9, 0.99])",
              .deepspeed = true},
             betas);
-    f.field({.path = "optimizer.params.eps",
-             .min = 0,
-             .when = "optimizer.type=Adam,AdamW,Lamb,Lars,RMSprop,Adagrad",
-             .help = "added to the root of the second moment (Adagrad: 1e-10), Lars: to norms",
-             .deepspeed = true},
-            eps);
+    f.field(
+        {.path = "optimizer.params.eps",
+         .min = 0,
+         .when = "optimizer.type=Adam,AdamW,Lamb,Lars,RMSprop,Adagrad",
+         .help = "added to the root of the second moment (Adagrad: 1e-10); for Lars added to norms",
+         .deepspeed = true},
+        eps);
     f.field({.path = "optimizer.params.adam_w_mode",
              .when = adam,
              .help = "decay weights directly (AdamW); false: add the decay to the gradient (L2)",
@@ -85,7 +86,7 @@ struct OptimizerSection {
              .min = 0,
              .max = 1e15,
              .when = adam,
-             .help = "steps after which the second moment stays as it is (1-bit Adam's; 0: never)"},
+             .help = "steps after which the second moment is frozen (as in 1-bit Adam); 0: never"},
             freeze_step);
     f.field({.path = "optimizer.params.bias_correction",
              .when = "optimizer.type=Adam,AdamW,Lamb",
@@ -111,19 +112,19 @@ struct OptimizerSection {
             nesterov);
     f.field({.path = "optimizer.params.dampening",
              .when = sgd,
-             .help = "the part of each gradient that momentum leaves out",
+             .help = "fraction of each gradient that is left out of the momentum",
              .deepspeed = true},
             dampening);
     f.field({.path = "optimizer.params.alpha",
              .min = 0,
              .max = 1,
              .when = rmsprop,
-             .help = "decay of the mean square, below 1",
+             .help = "decay rate of the mean square, below 1",
              .deepspeed = true},
             alpha);
     f.field({.path = "optimizer.params.centered",
              .when = rmsprop,
-             .help = "divide by the spread around the mean gradient",
+             .help = "divide by the standard deviation of the gradient",
              .deepspeed = true},
             centered);
     f.field({.path = "optimizer.params.lr_decay",
@@ -135,7 +136,7 @@ struct OptimizerSection {
     f.field({.path = "optimizer.params.initial_accumulator_value",
              .min = 0,
              .when = adagrad,
-             .help = "where sums of squares begin",
+             .help = "initial value of the sums of squares",
              .deepspeed = true},
             initial_accumulator_value);
     f.field({.path = "optimizer.params.max_coeff",
@@ -147,13 +148,13 @@ struct OptimizerSection {
     f.field({.path = "optimizer.params.min_coeff",
              .min = 0,
              .when = lamb,
-             .help = "least trust ratio",
+             .help = "smallest trust ratio",
              .deepspeed = true},
             min_coeff);
     f.field({.path = "optimizer.params.trust_coefficient",
              .min = 0,
              .when = "optimizer.type=Lars",
-             .help = "a layer's step as a part of its norm, times lr; above 0"},
+             .help = "step of a layer as a fraction of its norm, times lr; above 0"},
             trust_coefficient);
     f.field({.path = "optimizer.params.beta2_decay",
              .max = 0,
@@ -169,17 +170,17 @@ struct OptimizerSection {
     f.field({.path = "optimizer.params.eps2",
              .min = 0,
              .when = adafactor,
-             .help = "least scale of a parameter (the second of torch's pair eps)"},
+             .help = "smallest scale of a parameter (the second of torch's pair eps)"},
             eps2);
     f.field({.path = "optimizer.params.d",
              .min = 0,
              .when = adafactor,
-             .help = "root mean square to which a step is clipped, above 0",
+             .help = "root mean square at which a step is clipped, above 0",
              .deepspeed = true},
             d);
     f.field({.path = "optimizer.params.scale_parameter",
              .when = adafactor,
-             .help = "steps are parts of the parameter's root mean square"},
+             .help = "scale steps by the parameter's root mean square"},
             scale_parameter);
     f.field({.path = "optimizer.params.no_adapt",
              .when = "optimizer.type=Lamb,Lars",

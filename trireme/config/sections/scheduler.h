@@ -5,7 +5,7 @@
 
 namespace trireme {
 
-/// How the learning rate moves. What the chosen type does not use is absent.
+/// The learning-rate schedule. Values that the chosen type does not use are absent.
 struct SchedulerSection {
   std::string type = "constant";
   std::string lr_scaling = "none";
@@ -65,26 +65,28 @@ struct SchedulerSection {
              .choices = "constant linear cosine polynomial inverse_sqrt WSD WarmupLR WarmupDecayLR "
                         "WarmupCosineLR OneCycle LRRangeTest StepLR MultiStepLR ExponentialLR "
                         "CosineAnnealingLR CosineAnnealingWarmRestarts OneCycleLR CyclicLR",
-             .help = "how the learning rate moves; the first six warm up linearly, those from "
-                     "StepLR on are torch's, an epoch of theirs being a step",
+             .help = "learning-rate schedule; the first six warm up linearly, and those from "
+                     "StepLR on are torch's, with a step as their epoch",
              .deepspeed = true},
             type);
-    f.field({.path = "scheduler.lr_scaling",
-             .choices = "none linear sqrt",
-             .help = "multiplies every rate by the batch / scheduler.base_batch_size, or its root"},
-            lr_scaling);
+    f.field(
+        {.path = "scheduler.lr_scaling",
+         .choices = "none linear sqrt",
+         .help =
+             "multiplies every rate by batch / scheduler.base_batch_size, or by its square root"},
+        lr_scaling);
     f.field({.path = "scheduler.base_batch_size",
              .min = 1,
              .max = f.kMany,
              .when = "scheduler.lr_scaling=linear,sqrt",
-             .help = "samples of a step for which the rates were found"},
+             .help = "samples per step for which the rates were found"},
             base_batch_size);
     f.field({.path = "scheduler.params.warmup_num_steps",
              .min = 0,
              .max = f.kMany,
              .when = "scheduler.type=constant,linear,cosine,polynomial,inverse_sqrt,WSD,WarmupLR,"
                      "WarmupDecayLR,WarmupCosineLR",
-             .help = "steps of warm-up (default 0 but for DeepSpeed's)",
+             .help = "steps of warm-up (default 0, except for DeepSpeed's schedules)",
              .deepspeed = true},
             warmup_num_steps);
     f.field({.path = "scheduler.params.total_num_steps",
@@ -98,7 +100,7 @@ struct SchedulerSection {
              .min = 0,
              .max = 1,
              .when = "scheduler.type=linear,cosine,polynomial,inverse_sqrt,WSD",
-             .help = "where the decay ends, as a part of optimizer.params.lr (inverse_sqrt: 0)"},
+             .help = "final rate as a fraction of optimizer.params.lr (inverse_sqrt: 0)"},
             min_lr_ratio);
     f.field({.path = "scheduler.params.power",
              .min = 0,
@@ -110,7 +112,7 @@ struct SchedulerSection {
              .min = 1,
              .max = f.kMany,
              .when = wsd,
-             .help = "the last steps, in which the rate decays; before them it stays"},
+             .help = "number of last steps in which the rate decays; it is constant before"},
             decay_num_steps);
     f.field({.path = "scheduler.params.decay_type",
              .choices = "linear cosine exponential minus_sqrt",
@@ -140,14 +142,14 @@ struct SchedulerSection {
              .min = 0,
              .max = 1,
              .when = warmup_cosine,
-             .help = "start of the warm-up, as a part of optimizer.params.lr",
+             .help = "rate at the start of the warm-up, as a fraction of optimizer.params.lr",
              .deepspeed = true},
             warmup_min_ratio);
     f.field({.path = "scheduler.params.cos_min_ratio",
              .min = 0,
              .max = 1,
              .when = warmup_cosine,
-             .help = "where the cosine ends, as a part of optimizer.params.lr",
+             .help = "rate at the end of the cosine, as a fraction of optimizer.params.lr",
              .deepspeed = true},
             cos_min_ratio);
     f.field({.path = "scheduler.params.cycle_min_lr",
@@ -166,14 +168,14 @@ struct SchedulerSection {
              .min = 1,
              .max = f.kMany,
              .when = one_cycle,
-             .help = "steps of the way up",
+             .help = "steps of the rise",
              .deepspeed = true},
             cycle_first_step_size);
     f.field({.path = "scheduler.params.cycle_second_step_size",
              .min = 1,
              .max = f.kMany,
              .when = one_cycle,
-             .help = "steps of the way down (default: as up)",
+             .help = "steps of the fall (default: as for the rise)",
              .deepspeed = true},
             cycle_second_step_size);
     f.field(
@@ -187,13 +189,13 @@ struct SchedulerSection {
              .min = 0,
              .max = f.kMany,
              .when = one_cycle,
-             .help = "0: no decay after the cycle",
+             .help = "steps per unit of decay after the cycle; 0: no decay",
              .deepspeed = true},
             decay_step_size);
     f.field({.path = "scheduler.params.cycle_momentum",
              .when = "scheduler.type=OneCycle,OneCycleLR,CyclicLR",
-             .help = "DeepSpeed and torch move momentum against the rate; false, the only one "
-                     "here, leaves it",
+             .help = "DeepSpeed and torch vary momentum against the rate; here it must be false, "
+                     "which keeps momentum constant",
              .deepspeed = true},
             cycle_momentum);
     f.field({.path = "scheduler.params.lr_range_test_min_lr",
@@ -206,18 +208,18 @@ struct SchedulerSection {
              .min = 1,
              .max = f.kMany,
              .when = range_test,
-             .help = "steps of one rise",
+             .help = "steps per rise",
              .deepspeed = true},
             lr_range_test_step_size);
     f.field({.path = "scheduler.params.lr_range_test_step_rate",
              .min = 0,
              .when = range_test,
-             .help = "a rise, as a part of lr_range_test_min_lr",
+             .help = "size of a rise, as a fraction of lr_range_test_min_lr",
              .deepspeed = true},
             lr_range_test_step_rate);
     f.field({.path = "scheduler.params.lr_range_test_staircase",
              .when = range_test,
-             .help = "rise at the end of each step size, not all the way",
+             .help = "rise at the end of each step size instead of continuously",
              .deepspeed = true},
             lr_range_test_staircase);
     f.field({.path = "scheduler.params.step_size",
@@ -235,13 +237,14 @@ struct SchedulerSection {
     f.field({.path = "scheduler.params.gamma",
              .min = 0,
              .when = "scheduler.type=StepLR,MultiStepLR,ExponentialLR,CyclicLR",
-             .help = "factor of the rate (ExponentialLR: required; CyclicLR, of exp_range: 1)"},
+             .help = "factor of the rate (required for ExponentialLR; 1 by default for CyclicLR, "
+                     "whose exp_range uses it)"},
             gamma);
     f.field({.path = "scheduler.params.T_max",
              .min = 1,
              .max = f.kMany,
              .when = "scheduler.type=CosineAnnealingLR",
-             .help = "steps of half a cosine"},
+             .help = "steps of half a cosine period"},
             T_max);
     f.field({.path = "scheduler.params.T_0",
              .min = 1,
@@ -253,12 +256,12 @@ struct SchedulerSection {
              .min = 1,
              .max = f.kMany,
              .when = restarts,
-             .help = "each period is so many times as long as the one before"},
+             .help = "factor by which each period is longer than the one before"},
             T_mult);
     f.field({.path = "scheduler.params.eta_min",
              .min = 0,
              .when = cosines,
-             .help = "least learning rate"},
+             .help = "smallest learning rate"},
             eta_min);
     f.field({.path = "scheduler.params.max_lr",
              .min = 0,
@@ -275,28 +278,28 @@ struct SchedulerSection {
              .min = 0,
              .max = 1,
              .when = one_cycle_lr,
-             .help = "part of the cycle in which the rate rises"},
+             .help = "fraction of the cycle in which the rate rises"},
             pct_start);
     f.field({.path = "scheduler.params.anneal_strategy",
              .choices = "cos linear",
              .when = one_cycle_lr,
-             .help = "how the rate goes from one point of the cycle to the next"},
+             .help = "how the rate moves between the points of the cycle"},
             anneal_strategy);
     f.field({.path = "scheduler.params.div_factor",
              .min = 0,
              .max = 1e15,
              .when = one_cycle_lr,
-             .help = "the cycle begins at max_lr / div_factor; above 0"},
+             .help = "the cycle starts at max_lr / div_factor; above 0"},
             div_factor);
     f.field({.path = "scheduler.params.final_div_factor",
              .min = 0,
              .max = 1e15,
              .when = one_cycle_lr,
-             .help = "the cycle ends at its first rate / final_div_factor; above 0"},
+             .help = "the cycle ends at its initial rate / final_div_factor; above 0"},
             final_div_factor);
     f.field({.path = "scheduler.params.three_phase",
              .when = one_cycle_lr,
-             .help = "fall as long as it rose, then on to the last rate"},
+             .help = "fall for as many steps as the rise took, then fall to the final rate"},
             three_phase);
     f.field({.path = "scheduler.params.base_lr",
              .min = 0,
@@ -307,18 +310,18 @@ struct SchedulerSection {
              .min = 1,
              .max = f.kMany,
              .when = cyclic,
-             .help = "steps of the way up"},
+             .help = "steps of the rise"},
             step_size_up);
     f.field({.path = "scheduler.params.step_size_down",
              .min = 1,
              .max = f.kMany,
              .when = cyclic,
-             .help = "steps of the way down (default: as up)"},
+             .help = "steps of the fall (default: as for the rise)"},
             step_size_down);
     f.field({.path = "scheduler.params.mode",
              .choices = "triangular triangular2 exp_range",
              .when = cyclic,
-             .help = "how cycles shrink: not, by half each, or by gamma each step"},
+             .help = "how cycles shrink: not at all, by half each, or by gamma each step"},
             mode);
   }
 };

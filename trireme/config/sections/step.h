@@ -5,8 +5,8 @@
 
 namespace trireme {
 
-/// DeepSpeed's keys that stand outside every section: what a step is made of. What the batch
-/// numbers come to is Config::resolve_batches()'s to say.
+/// DeepSpeed's top-level keys, which describe a step. Config::resolve_batches() derives the missing
+/// batch sizes.
 struct StepSection {
   std::optional<int64_t> train_batch_size;
   std::optional<int64_t> train_micro_batch_size_per_gpu;
@@ -19,20 +19,20 @@ struct StepSection {
     f.field({.path = "train_batch_size",
              .min = 1,
              .max = f.kMany,
-             .help = "samples of one optimizer step over all ranks = micro × accumulation × ranks; "
+             .help = "samples per optimizer step over all ranks = micro × accumulation × ranks; "
                      "derived when absent",
              .deepspeed = true},
             train_batch_size);
     f.field({.path = "train_micro_batch_size_per_gpu",
              .min = 1,
              .max = f.kMany,
-             .help = "samples of one forward and backward on one rank; derived when absent",
+             .help = "samples per forward and backward on one rank; derived when absent",
              .deepspeed = true},
             train_micro_batch_size_per_gpu);
     f.field({.path = "gradient_accumulation_steps",
              .min = 1,
              .max = f.kMany,
-             .help = "micro-batches of one optimizer step on one rank; derived when absent",
+             .help = "micro-batches per optimizer step on one rank; derived when absent",
              .deepspeed = true},
             gradient_accumulation_steps);
     f.field({.path = "gradient_clipping",
@@ -43,7 +43,7 @@ struct StepSection {
     f.field({.path = "steps_per_print",
              .min = 1,
              .max = f.kMany,
-             .help = "a progress line every so many optimizer steps",
+             .help = "optimizer steps between two progress lines",
              .deepspeed = true},
             steps_per_print);
     f.row({.path = "dataloader_drop_last",
@@ -52,7 +52,7 @@ struct StepSection {
            .alias_of = "training.drop_last"});
     f.field({.path = "gradient_allreduce_op",
              .choices = "mean",
-             .help = "how ranks' gradients are put together",
+             .help = "how the gradients of ranks are combined",
              .deepspeed = true,
              .why = "gradients are averaged over samples; scale the learning rate to get a sum",
              .refused_choices = "sum"},

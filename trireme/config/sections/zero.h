@@ -5,8 +5,8 @@
 
 namespace trireme {
 
-/// What ranks share out: DeepSpeed's section zero_optimization. What the stage does not use is
-/// absent.
+/// What is sharded over ranks: DeepSpeed's section zero_optimization. Values that the stage does
+/// not use are absent.
 struct ZeroSection {
   int64_t stage = 0;
   bool share_weights = false;
@@ -23,13 +23,13 @@ struct ZeroSection {
     f.field({.path = "zero_optimization.stage",
              .min = 0,
              .max = 3,
-             .help = "what ranks share out: 1: optimizer state; 2: and gradients; 3: and "
-                     "parameters (true in place of the section is 1)",
+             .help = "what is sharded over ranks; 1: optimizer state; 2: also gradients; 3: also "
+                     "parameters (true in place of the section means 1)",
              .deepspeed = true},
             stage);
     f.field({.path = "zero_optimization.share_weights",
              .when = flat,
-             .help = "ranks of one host keep one copy of the weights in shared memory, in which "
+             .help = "the ranks of a host keep one copy of the weights in shared memory, in which "
                      "each updates its shard"},
             share_weights);
     f.field({.path = "zero_optimization.reduce_bucket_size",
@@ -37,7 +37,7 @@ struct ZeroSection {
              .max = 0x1p53,
              .when = flat,
              .idle = true,
-             .help = "elements of a bucket of gradients; without it comm.bucket_mb (DeepSpeed: "
+             .help = "elements per gradient bucket; by default comm.bucket_mb decides (DeepSpeed: "
                      "5e8, one bucket of 2 GB)",
              .deepspeed = true},
             reduce_bucket_size);
@@ -46,7 +46,7 @@ struct ZeroSection {
              .max = 0x1p53,
              .when = units,
              .idle = true,
-             .help = "elements that are gathered ahead of the unit that computes; 0: none",
+             .help = "elements gathered ahead of the unit that is computing; 0: none",
              .deepspeed = true},
             prefetch_bucket_size);
     f.field({.path = "zero_optimization.stage3_param_persistence_threshold",
@@ -62,7 +62,7 @@ struct ZeroSection {
              .max = 0x1p53,
              .when = units,
              .idle = true,
-             .help = "elements of units that may be whole at once",
+             .help = "elements of units that may be whole at the same time",
              .deepspeed = true},
             max_live_parameters);
     f.field({.path = "zero_optimization.zero_hpz_partition_size",
@@ -70,8 +70,8 @@ struct ZeroSection {
              .max = f.kWide,
              .when = units,
              .idle = true,
-             .help = "ranks of a host that share parameters out between them: "
-                     "parallelism.dp_shard; 1: all ranks do",
+             .help = "ranks of a host that shard parameters among themselves, as "
+                     "parallelism.dp_shard; 1: all ranks",
              .deepspeed = true},
             hpz_partition_size);
     f.field({.path = "zero_optimization.mics_shard_size",

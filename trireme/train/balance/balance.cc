@@ -39,11 +39,11 @@ Balance::Balance(const BalanceOptions& options, int ranks, RoundRecord& record, 
 void Balance::closed(int64_t step) {
   deal_->forget_before(step);
   std::vector<double> seconds = record_.of(time_);
-  // Steps before a change has come are of the shares before it.
+  // Steps before a change takes effect still use the old shares.
   if (step < deal_->since()) return;
   const Shares shares = deal_->at(step);
   for (size_t r = 0; r < ranks_; ++r)
-    // A clock that saw nothing: as fast as can be reports.
+    // If the clock saw no time, assume the fastest rank that can be reported.
     seconds[r] = std::max(seconds[r], 1e-9) / static_cast<double>(shares[r]);
   window_.push_back(std::move(seconds));
   if (window_.size() < static_cast<size_t>(options_.every)) return;
@@ -76,7 +76,7 @@ void Balance::decide(int64_t step, const std::vector<double>& seconds) {
 
 std::string Balance::news() { return std::exchange(news_, {}); }
 
-// Hexadecimal, so that the same bits come back.
+// Hexadecimal preserves all bits.
 std::string Balance::window_text() const {
   std::string text;
   for (const auto& of_step : window_)
@@ -111,18 +111,19 @@ void Balance::state(StateVisitor& v) {
   v.value("balance.deal", deal);
   v.value("balance.seconds", times);
   if (deal == deal_before && times == times_before) return;
-  // Of other ranks: they are measured anew.
+  // If the ranks differ, they are measured again.
   if (deal_->restore(deal)) {
     restore_window(times);
   } else {
     window_.clear();
-    news_ = fmt::format("balance: the checkpoint is of other ranks: {} samples each again",
-                        shares_text(deal_->newest()));
+    news_ = fmt::format(
+        "balance: the checkpoint is of other ranks: starting again with {} samples each",
+        shares_text(deal_->newest()));
   }
 }
 
 std::string Balance::describe(int64_t step) const {
-  return fmt::format("shares follow throughput, {} to begin with", shares_text(shares(step)));
+  return fmt::format("shares follow throughput, initially {}", shares_text(shares(step)));
 }
 
 void Balance::metrics(int64_t step, const AddMetric& add) const {
@@ -148,8 +149,8 @@ BalanceOptions balance_options(const Config& c, const Batches& batches) {
   if (part < 1) {
     o.most = static_cast<int64_t>(part * static_cast<double>(batches.train));
     check<UsageError>(o.most >= (batches.train + batches.dp - 1) / batches.dp,
-                      "{}: balance.max_share {:g} leaves {} of {} samples to a rank, and {} ranks "
-                      "must do them all: raise it",
+                      "{}: balance.max_share {:g} allows a rank {} of {} samples, and {} ranks "
+                      "must cover them all: raise it",
                       c.origin("balance.max_share"), part, o.most, batches.train, batches.dp);
   }
   check<UsageError>(batches.train >= batches.dp * o.least,
@@ -162,10 +163,10 @@ BalanceOptions balance_options(const Config& c, const Batches& batches) {
 int64_t most_at_once(const Config& c, const Batches& batches, int rank) {
   const auto list = c.section<BalanceSection>().max_samples;
   if (list.empty()) return batches.micro;
-  check<UsageError>(list.size() == 1 || list.size() == static_cast<size_t>(batches.dp),
-                    "{}: balance.max_samples lists {} numbers for {} ranks: give one for all, or "
-                    "one a rank",
-                    c.origin("balance.max_samples"), list.size(), batches.dp);
+  check<UsageError>(
+      list.size() == 1 || list.size() == static_cast<size_t>(batches.dp),
+      "{}: balance.max_samples lists {} numbers for {} ranks: give one for all, or one per rank",
+      c.origin("balance.max_samples"), list.size(), batches.dp);
   return list[list.size() == 1 ? 0 : static_cast<size_t>(rank)];
 }
 

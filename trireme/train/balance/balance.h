@@ -20,31 +20,31 @@ struct BalanceOptions {
   int64_t samples = 0;                       // of a step, over all ranks
   int64_t every = 10;                        // steps measured before a decision
   double hysteresis = 0.05;                  // a step must become shorter by more than this part
-  int64_t least = 1;                         // samples of a rank
+  int64_t least = 1;                         // fewest samples of a rank
   int64_t most = 0;                          // 0: no limit
   int loader_depth = LoaderOptions{}.depth;  // batches that a loader may have ahead
 };
 
-/// Shares of a step's samples that follow the ranks' throughput (docs/balance.md). Each rank tells
-/// its own time with the gradients' record, so all ranks take the same decision from the same
-/// numbers, without a call of their own.
+/// Shares of a step's samples that follow the ranks' throughput (docs/balance.md). Each rank
+/// reports its own time with the gradients' record, so all ranks make the same decision from the
+/// same numbers, without an extra collective.
 ///
-/// A rank's measure is its seconds for a sample, the median of `every` steps: that of its whole own
-/// time (optimizer included), so shares are right when all ranks need equally long between two
-/// meetings. State: "balance.*", the same on all ranks.
+/// A rank's measure is its seconds per sample, the median over `every` steps of its whole own time
+/// (optimizer included): shares are right when all ranks need equally long between two collectives.
+/// State: "balance.*", the same on all ranks.
 class TRIREME_API Balance final : public StepFeature {
  public:
-  /// Before the first round; the record and the time outlive this object.
+  /// Must be made before the first round. `record` and `time` must outlive this object.
   Balance(const BalanceOptions& options, int ranks, RoundRecord& record, OwnTime& time);
 
   std::shared_ptr<const ShareDeal> deal() const { return deal_; }
-  /// Samples of each rank in a step.
+  /// The number of samples of each rank in a step.
   Shares shares(int64_t step) const { return deal_->at(step); }
   void closed(int64_t step) override;
   std::string news() override;
   void state(StateVisitor& visitor) override;
   std::string describe(int64_t step) const override;
-  /// Of few ranks each one's samples; of many the least and the most.
+  /// Reports the samples of each rank, or the least and the most if there are many ranks.
   void metrics(int64_t step, const AddMetric& add) const override;
 
  private:
@@ -61,12 +61,13 @@ class TRIREME_API Balance final : public StepFeature {
   std::string news_;
 };
 
-/// "24/8"; of many ranks "8 to 24".
+/// Returns "24/8", or "8 to 24" if there are many ranks.
 TRIREME_API std::string shares_text(const Shares& shares);
 
-/// balance.mode throughput: what this configuration asks for, checked against the ranks there are.
+/// Returns the options for balance.mode throughput, checked against the number of ranks.
 TRIREME_API BalanceOptions balance_options(const Config& config, const Batches& batches);
-/// Most samples of a micro-batch, of this rank: balance.max_samples, else the micro-batch size.
+/// Returns this rank's largest micro-batch in samples: balance.max_samples, else the micro-batch
+/// size.
 TRIREME_API int64_t most_at_once(const Config& config, const Batches& batches, int rank);
 
 }  // namespace trireme

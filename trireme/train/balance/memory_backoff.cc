@@ -47,7 +47,7 @@ int MemoryBackoff::contributions(const Batch& batch) const {
 
 void MemoryBackoff::run(Run& run, const Batch& batch, const Compute& compute) {
   failed_ = 0;
-  // Holes that the last step left are no room for what fitted then.
+  // Memory fragmented by the last step may not fit what fitted before.
   if (limit_ > 0 && give_back_) give_back_();
   Batch parts = batch;
   for (;;) {
@@ -60,17 +60,17 @@ void MemoryBackoff::run(Run& run, const Batch& batch, const Compute& compute) {
       if (!is_out_of_memory(e)) throw;
       const int64_t size = rows(parts.at(at));
       check<ResourceError>(run.gradients->can_reopen(),
-                           "rank {} ran out of memory at {} samples in step {}, in a size that had "
-                           "fitted before, when some of its gradients had left already. Lower "
-                           "balance.max_samples for it and go on from the last checkpoint: {}",
+                           "rank {} ran out of memory at {} samples in step {}, a size that had "
+                           "fitted before, after some of its gradients had been sent. Lower "
+                           "balance.max_samples for it and resume from the last checkpoint: {}",
                            rank_, size, run.step + 1, brief(e));
       check<ResourceError>(size > 1,
-                           "rank {} ran out of memory at one sample in step {}: give it more, or "
-                           "make the model smaller: {}",
+                           "rank {} ran out of memory at one sample in step {}: give it more "
+                           "memory, or make the model smaller: {}",
                            rank_, run.step + 1, brief(e));
       failed_ = size;
       limit_ = size / 2;
-      proven_ = 0;  // what fitted while there was more is no proof now
+      proven_ = 0;  // what fitted with more memory proves nothing now
     }
     for (auto& p : run.model->parameters()) p.mutable_grad() = at::Tensor();
     if (give_back_) give_back_();
@@ -103,11 +103,11 @@ void MemoryBackoff::state(StateVisitor& v) {
     int64_t n = -1;
     const auto [stop, error] = std::from_chars(at, end, n);
     check<Corrupt>(error == std::errc() && n >= 0 && (stop == end || *stop == ','),
-                   "balance: the saved limits of memory cannot be read: '{}'", text);
+                   "balance: the saved memory limits cannot be read: '{}'", text);
     read.push_back(n);
     at = stop == end ? end : stop + 1;
   }
-  if (read.size() != limits_.size()) return;  // other ranks find their own
+  if (read.size() != limits_.size()) return;  // with other ranks, limits are found again
   limits_ = std::move(read);
   limit_ = limits_[static_cast<size_t>(rank_)];
 }

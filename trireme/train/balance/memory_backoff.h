@@ -15,29 +15,29 @@
 
 namespace trireme {
 
-/// A rank that runs out of memory does its part of the step again, in micro-batches of half the
-/// size, and stays with those; down to one sample. Nothing of a step has left the rank then: until
-/// a size of micro-batch has been through forward and backward once, buckets wait for the end of
+/// A rank that runs out of memory repeats its part of the step in micro-batches of half the size,
+/// and keeps that size from then on, down to one sample. Nothing of the step has been sent by then:
+/// until a micro-batch size has been through forward and backward once, buckets wait for the end of
 /// the rank's part (train/gradients/gradients.h).
 ///
-/// What cannot be mended ends the run with a ResourceError: one sample is too much, or memory is
-/// lost in a size that had fitted and a part of the gradients has left. On Linux that promises
-/// memory that is not there (overcommit) a process is killed instead of told; a limit (ulimit -v,
-/// -d) makes it an error. State: "balance.limits".
+/// The run ends with a ResourceError if one sample is too much, or if memory runs out at a size
+/// that had fitted and some gradients have already been sent. Where Linux overcommits memory, a
+/// process is killed instead of getting an error; a limit (ulimit -v, -d) avoids that. State:
+/// "balance.limits".
 class TRIREME_API MemoryBackoff final : public StepFeature, public OutOfMemoryPolicy {
  public:
   MemoryBackoff(int rank, int ranks, RoundRecord& record);
 
-  /// The same samples in micro-batches that this rank has memory for, as far as it knows.
+  /// Splits the batch into micro-batches that fit this rank's memory, as far as it is known.
   Batch before_backward(Batch batch) override { return cut(batch); }
   int contributions(const Batch& batch) const override;
-  /// run.gradients are opened again as often as it takes.
+  /// Runs `compute`, reopening run.gradients for every retry.
   void run(Run& run, const Batch& batch, const Compute& compute) override;
   void when_short(std::function<void()> give_back) override { give_back_ = std::move(give_back); }
   void closed(int64_t step) override;
   /// "rank 1 ran out of memory …"
   std::string news() override;
-  /// Most samples of a micro-batch, of each rank; 0: as the deal says.
+  /// The largest micro-batch of each rank, in samples; 0 means no limit beyond the deal's.
   const std::vector<int64_t>& limits() const { return limits_; }
   void state(StateVisitor& visitor) override;
 
@@ -47,7 +47,7 @@ class TRIREME_API MemoryBackoff final : public StepFeature, public OutOfMemoryPo
   int rank_;
   RoundRecord& record_;
   int64_t limit_ = 0;   // of this rank
-  int64_t proven_ = 0;  // the largest micro-batch that went through since memory was short
+  int64_t proven_ = 0;  // the largest micro-batch that succeeded since memory ran out
   int64_t failed_ = 0;  // the size that did not fit, since the last step
   RoundRecord::Fact limit_fact_, failed_fact_;
   std::vector<int64_t> limits_;

@@ -13,7 +13,7 @@ OutOfMemoryPolicy::~OutOfMemoryPolicy() = default;
 
 bool is_out_of_memory(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error)) return true;
-  if (dynamic_cast<const Error*>(&error)) return false;  // ours say what they mean
+  if (dynamic_cast<const Error*>(&error)) return false;  // our errors name their cause
   const std::string_view text = error.what();
   for (const char* words : {"not enough memory", "can't allocate memory", "out of memory"})
     if (text.find(words) != text.npos) return true;

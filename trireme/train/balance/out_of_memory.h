@@ -12,28 +12,28 @@ namespace trireme {
 
 struct Run;
 
-/// std::bad_alloc, and what LibTorch's allocators throw when there is no memory.
+/// Whether an error is std::bad_alloc or an out-of-memory error of LibTorch's allocators.
 TRIREME_API bool is_out_of_memory(const std::exception& error);
 
-/// What becomes of a rank's part of a step when memory runs out in it.
+/// Decides what happens when memory runs out in a rank's part of a step.
 class TRIREME_API OutOfMemoryPolicy {
  public:
   OutOfMemoryPolicy() = default;
   virtual ~OutOfMemoryPolicy();
   OutOfMemoryPolicy(const OutOfMemoryPolicy&) = delete;
 
-  /// For Gradients::open().
+  /// Returns the number of contributions for Gradients::open().
   virtual int contributions(const Batch& batch) const = 0;
-  /// `compute` does the rank's part of a step; it notes in its second argument the micro-batch that
-  /// it is at. run.gradients are open.
+  /// Runs `compute`, which does the rank's part of a step and stores the index of the current
+  /// micro-batch in its second argument. run.gradients must be open.
   using Compute = std::function<void(const Batch&, size_t& at)>;
   virtual void run(Run& run, const Batch& batch, const Compute& compute) = 0;
-  /// Called where memory was short and all of the attempt is freed, and before each step from then
-  /// on: the process may keep less. A policy that does not try again does not call it.
+  /// Sets a function that returns free memory to the system. It is called after a failed attempt
+  /// has been freed, and before each later step. A policy that does not retry never calls it.
   virtual void when_short(std::function<void()> /*give_back*/) {}
 };
 
-/// ResourceError on every rank, with what can be done.
+/// Returns a policy that throws ResourceError on every rank, with advice.
 TRIREME_API std::shared_ptr<OutOfMemoryPolicy> end_on_out_of_memory();
 
 }  // namespace trireme

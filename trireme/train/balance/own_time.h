@@ -10,13 +10,13 @@
 
 namespace trireme {
 
-/// Time in which the calling thread ran or wanted to run (it was in a queue for a CPU), without
-/// that in which it slept: Linux's schedstat; wall time where there is none.
+/// Time for which the calling thread ran or waited for a CPU, excluding sleep: Linux's schedstat,
+/// or wall time where that is missing.
 TRIREME_API int64_t runnable_ns();
 
-/// A rank's own time: that in which it computed or waited for a CPU, without that in which it
-/// waited for others, wherever it did (inside backward, too). Not CPU time: who shares a core with
-/// somebody is slower. One thread.
+/// Measures a rank's own time: time spent computing or waiting for a CPU, but not waiting for other
+/// ranks, including inside backward. This is not CPU time, because a rank that shares a core is
+/// slower. Use from one thread.
 class OwnTime {
  public:
   using NowNs = std::function<int64_t()>;
@@ -29,7 +29,7 @@ class OwnTime {
     if (since_ >= 0) sum_ += now_() - since_;
     since_ = -1;
   }
-  /// Since the last take().
+  /// Returns the seconds since the last take().
   double take() {
     if (since_ >= 0) {
       const int64_t now = now_();

@@ -66,7 +66,7 @@ LRScheduler build_schedule(const Config& c, int64_t steps, int64_t batch) {
   o.type = s.type;
   o.lr = c.section<OptimizerSection>().lr;
   if (s.base_batch_size) o.scale = large_batch_scale(s.lr_scaling, batch, *s.base_batch_size);
-  // Ours begin without a warm-up unless one is asked for.
+  // Our schedules have no warm-up unless one is set.
   if (o.type.starts_with("Warmup") || !c.is_default("scheduler.params.warmup_num_steps"))
     o.warmup_num_steps = s.warmup_num_steps;
   if (s.total_num_steps) {

@@ -11,9 +11,9 @@
 
 namespace trireme {
 
-/// Configuration → everything of a run that steps, around a model and weights that are there:
-/// gradients, compute, loss scaling, optimizer, schedule. `step_weight`: samples or tokens of a
-/// step, over which losses are sums.
+/// Adds to a run with a model and weights everything that a step needs: gradients, compute, loss
+/// scaling, optimizer and schedule. `step_weight` is the number of samples or tokens per step, over
+/// which losses are sums.
 void complete_run(Run& run, const Config& config, ZeroSetup& zero, const PrecisionPlan& precision,
                   int64_t step_weight, const TiedNames& tied = {});
 

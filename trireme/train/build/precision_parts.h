@@ -12,17 +12,17 @@
 #include "trireme/train/precision/precision.h"
 #include "trireme/train/setup/compute.h"
 
-// A precision plan → the parts of a run that differ with it. In the order in which a run is built.
+// The parts of a run that depend on its precision plan, in the order in which a run is built.
 namespace trireme {
 
-/// What the run trains and saves: the model's parameters, cast where the plan says so
-/// (fp16.emulate: float16 tensors beside the model's own).
+/// Returns what the run trains and saves: the model's parameters, cast as the plan says (with
+/// fp16.emulate, float16 tensors beside the model's own).
 NamedTensors stored_weights(Model& model, const PrecisionPlan& plan);
-/// The model's buffers, each once, without what is a parameter as well.
+/// Returns the model's buffers, each once, except those that are also parameters.
 NamedTensors buffers_of(const Model& model, TiedNames* tied = nullptr);
-/// The other way: loaded `weights` into the model, in float32.
+/// Copies loaded `weights` into the model, in float32.
 void restore_model(Model& model, const NamedTensors& weights, const PrecisionPlan& plan);
-/// Empty where gradients travel as they are kept.
+/// Returns an empty hook if gradients travel in the dtype in which they are stored.
 CommHook hook_for(const PrecisionPlan& plan);
 std::unique_ptr<Compute> compute_for(const PrecisionPlan& plan, std::shared_ptr<Model> model,
                                      const NamedTensors& weights, Gradients& gradients);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kMiB = 1048576;
 
-// Of one forward and its loss, as long as the loss is there.
+// The bytes that one forward holds while its loss exists.
 int64_t bytes_of_forward(Run& run, const std::vector<bool>& recompute) {
   std::vector<int64_t> ids;
   for (int64_t i = 0; i < run.batches.micro; ++i) ids.push_back(i % run.train_data->size());

@@ -18,7 +18,7 @@
 #include "trireme/train/setup/identity.h"
 #include "trireme/train/setup/reproducible.h"
 
-// Configuration → the parts of a run.
+// Makes the parts of a run from its configuration.
 namespace trireme {
 namespace {
 
@@ -51,7 +51,7 @@ void plan_steps(Run& run, const Config& c, const TrainingSection& training, Deal
     return;
   }
   if (!training.drop_last)
-    run.data_identity += ", the last of an epoch too";  // another place in it
+    run.data_identity += ", the last of an epoch too";  // the position in the data differs
   const auto d = c.section<DataEfficiencySection>();
   if (!d.batching_enabled) {
     run.plan = leaf_plan(batch_options(run, training), deal);
@@ -75,8 +75,8 @@ LoaderOptions loader_options(const Run& run, const Config& c) {
   LoaderOptions o;
   o.first_step = run.step;
   o.timeout = run.world().timeout();
-  // Left to us, a thread reads ahead where the rank has a core to spare: else it takes time from
-  // the one that trains.
+  // By default a thread reads ahead if the rank has a core to spare; otherwise it would slow down
+  // the training thread.
   const int64_t workers =
       c.section<DataSection>().workers.value_or(spare_cpus(run.world().size()) > 0 ? 1 : 0);
   o.background = workers > 0;
@@ -85,7 +85,7 @@ LoaderOptions loader_options(const Run& run, const Config& c) {
   return o;
 }
 
-// Shares of ranks that follow their throughput, and what a rank without memory does.
+// Sets up shares that follow throughput, and what a rank does without memory.
 void set_up_balance(Run& run, const Config& c, const TrainingSection& training) {
   const auto section = c.section<BalanceSection>();
   if (section.mode == "none") return;
@@ -103,8 +103,8 @@ void set_up_balance(Run& run, const Config& c, const TrainingSection& training) 
   run.features.push_back(std::move(backoff));
 }
 
-// The module as one unit, the root, with rank 0's values. Before anybody holds its parameters'
-// memory.
+// Shards the module as one unit, the root, with rank 0's values. Call it before anything refers to
+// its parameters' memory.
 void shard_whole(ZeroSetup& zero, const PrecisionPlan& precision, torch::nn::Module& module) {
   if (!zero.sharded) return;
   if (precision.stored != at::kFloat) cast_parameters(module, precision.stored);

@@ -16,31 +16,32 @@
 
 namespace trireme {
 
-/// What differs between the runs that one builder makes: of a built-in model, of a program's pieces
-/// (train/program/program.h), and of a module whose loop is its owner's (train/engine.h).
+/// What differs between the kinds of runs: of a built-in model, of a program's pieces
+/// (train/program/program.h), and of a module whose loop the caller owns (train/engine.h).
 struct RunParts {
-  /// Sets train_data, held_out and data_identity; empty: the caller brings its batches.
+  /// Sets train_data, held_out and data_identity. If empty, the caller brings its batches.
   std::function<void(Run&)> open_data = {};
-  /// Makes the model, telling of each unit.
+  /// Makes the model and calls the UnitMade function for each unit.
   std::function<std::shared_ptr<Model>(const UnitMade&)> make_model;
-  /// Instead of units: this module is there already, and at stage 3 it is one unit, the root.
+  /// A module that already exists, instead of make_model; at stage 3 it is one unit, the root.
   std::shared_ptr<torch::nn::Module> whole = nullptr;
   /// The names under which the model's tensors are saved.
   std::function<NamedTensors(NamedTensors)> names = {};
   TiedNames tied = {};
   RunLoss loss = {};
-  /// What a step's loss is a mean over: so much for each of its samples, or (not 0) so much in all.
+  /// What a step's loss is a mean over: a weight for each of its samples, or, if not 0, one for the
+  /// whole step.
   int64_t weight_per_sample = 1, weight_of_step = 0;
-  /// Steps where neither training.steps nor training.epochs says it.
+  /// The number of steps if neither training.steps nor training.epochs is given.
   int64_t default_steps = 1000;
 };
 
-/// Every rank calls it with the same configuration. UsageError for what it asks and this build
-/// cannot do.
+/// Builds a run. Every rank must call it with the same configuration. Throws UsageError for
+/// settings that this build does not support.
 TRIREME_API Run build_run(const Config& config, Group group, const RunParts& parts);
-/// Of the model and the data that the configuration names.
+/// Returns the parts for the model and the data that the configuration names.
 RunParts built_in_parts(const Config& config);
-/// What a checkpoint holds of a model.
+/// Visits what a checkpoint holds of a model.
 void model_state(Model& model, const NamedTensors& weights, StateVisitor& visitor);
 
 }  // namespace trireme

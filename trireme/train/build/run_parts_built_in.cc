@@ -56,7 +56,7 @@ void open_data(Run& run, const Config& c) {
   const auto seed = static_cast<uint64_t>(run.seed);
   const bool from_files = d.type == "corpus" || d.type == "documents";
   check<UsageError>(gpt == from_files || d.type == "dummy",
-                    "{}: data.type '{}' does not feed a model of type '{}'; gpt reads corpus, "
+                    "{}: data.type '{}' does not suit a model of type '{}'; gpt reads corpus, "
                     "documents or dummy, the others read mnist, digits or dummy",
                     c.origin("data.type"), d.type, m.type);
   if (from_files) {

@@ -14,7 +14,7 @@
 namespace trireme {
 namespace {
 
-/// What a finding holds for.
+/// Identifies the kind of run for which a result is valid.
 std::string identity_of(const Group& group, const NamedTensors& parameters,
                         const Batches& batches) {
   uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
@@ -55,11 +55,10 @@ std::unique_ptr<TuneBuckets> TuneBuckets::make(const Config& c, Group group,
       t->buckets_ = std::make_shared<BucketTuning>(found.setting, std::nullopt, sizes.first_bytes);
       return t;
     }
-    check<UsageError>(
-        tune,
-        "{}: comm.buckets_file {} is for {}; this run is {}: set comm.tune_buckets to tune "
-        "anew, or remove the file",
-        c.origin("comm.buckets_file"), path, found.of, t->of_);
+    check<UsageError>(tune,
+                      "{}: comm.buckets_file {} is for {}; this run is {}: set comm.tune_buckets "
+                      "to tune again, or remove the file",
+                      c.origin("comm.buckets_file"), path, found.of, t->of_);
   }
   check<UsageError>(tune,
                     "{}: comm.buckets_file {} is not there: set comm.tune_buckets to make one",

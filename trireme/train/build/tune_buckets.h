@@ -13,20 +13,20 @@
 
 namespace trireme {
 
-/// comm.tune_buckets and comm.buckets_file of a run: buckets whose size, order and algorithm are
-/// tried out while it trains, and the file that keeps what was found.
+/// Implements comm.tune_buckets and comm.buckets_file: tries out the size, order and algorithm of
+/// buckets during training, and stores the result in the file.
 class TRIREME_API TuneBuckets final : public StepFeature {
  public:
-  /// Null unless the configuration asks. Every rank calls it; rank 0 reads the file. UsageError, on
-  /// all, for one that is of another run while nothing is to be tried; Corrupt for one that is no
-  /// such file.
+  /// Returns null unless enabled. Every rank must call it; rank 0 reads the file. Throws on all
+  /// ranks: UsageError if the file belongs to another run and tuning is off, Corrupt if it is not a
+  /// valid file.
   static std::unique_ptr<TuneBuckets> make(const Config& config, Group group,
                                            const NamedTensors& parameters);
 
   const std::shared_ptr<BucketTuning>& buckets() const { return buckets_; }
   /// "buckets as tuned: …", "tuning buckets".
   std::string describe(int64_t /*step*/) const override { return text_; }
-  /// Once, when all has been tried: rank 0 writes the file, and this is what was found.
+  /// When tuning ends, rank 0 writes the file; returns the result once.
   std::string news() override;
 
  private:
@@ -40,15 +40,15 @@ class TRIREME_API TuneBuckets final : public StepFeature {
 /// "4.0 MiB buckets in order of arrival, all_reduce".
 TRIREME_API std::string describe(const BucketSetting& setting);
 
-/// The file: JSON, {"magic": "trireme.buckets", "version": 1, "of", "bucket_bytes", "order",
-/// "algorithm", "ms_before", "ms_after"}; `of` says for which run.
+/// The contents of the file: JSON, {"magic": "trireme.buckets", "version": 1, "of", "bucket_bytes",
+/// "order", "algorithm", "ms_before", "ms_after"}; `of` identifies the run.
 struct BucketsFile {
   std::string of;
   BucketSetting setting;
-  double ms_before = 0, ms_after = 0;  // of a step; 0: the start was the best
+  double ms_before = 0, ms_after = 0;  // per step; 0: the initial setting was the best
 };
 TRIREME_API std::string to_text(const BucketsFile& file);
-/// Corrupt, with `where`, for anything else.
+/// Parses the file. Throws Corrupt, naming `where`, if it is invalid.
 TRIREME_API BucketsFile buckets_of_text(std::string_view text, const std::string& where);
 
 }  // namespace trireme

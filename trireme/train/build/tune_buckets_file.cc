@@ -49,13 +49,13 @@ std::string to_text(const BucketsFile& file) {
 
 BucketsFile buckets_of_text(std::string_view text, const std::string& where) {
   const nlohmann::json json = parse_strict_json(text, where, 4);
-  check<Corrupt>(json.is_object(), "{}: no file of tuned buckets: it does not begin with {{",
+  check<Corrupt>(json.is_object(), "{}: not a file of tuned buckets: it does not begin with {{",
                  where);
   check<Corrupt>(json_text(json_member(json, "magic", where), where, "magic") == kMagic,
-                 "{}: no file of tuned buckets: its magic is another", where);
+                 "{}: not a file of tuned buckets: its magic is wrong", where);
   const int64_t version = json_size(json_member(json, "version", where), where, "version");
   check<UsageError>(version <= kVersion,
-                    "{}: version {} of the format; this program reads up to {}: take a newer one",
+                    "{}: version {} of the format; this program reads up to {}: use a newer one",
                     where, version, kVersion);
   BucketsFile file;
   file.of = json_text(json_member(json, "of", where), where, "of");

@@ -76,8 +76,8 @@ ZeroSetup set_up_zero(const Config& c, Group group, const PrecisionPlan& precisi
   if (zero.stage == ZeroStage::none) return zero;
   check<UsageError>(
       plan.stage == 3 || !c.section<ZeroSection>().share_weights || group.backend() == "local",
-      "{}: zero_optimization.share_weights is for ranks of one host, and the {} "
-      "backend joins others: turn it off",
+      "{}: zero_optimization.share_weights is for ranks of one host, and the {} backend is not: "
+      "turn it off",
       c.origin("zero_optimization.share_weights"), group.backend());
   if (plan.dp_replicate > 1) {
     Group shards = group.split(group.rank() / plan.dp_shard);
@@ -149,9 +149,9 @@ std::unique_ptr<Optimizer> offloaded(const Config& c, const ZeroSetup& zero, Gra
     return pager ? paged_optimizer(std::move(owned), make, pager) : make(std::move(owned));
   const std::string type = c.section<OptimizerSection>().type;
   check<UsageError>(zero.groups.shards.size() == 1 || (type != "Lamb" && type != "Lars"),
-                    "{}: {} measures parameters that lie on several ranks, and with its state in a "
-                    "file each rank steps them at a time of its own: take another optimizer, or no "
-                    "offload_optimizer",
+                    "{}: {} measures parameters that are spread over several ranks, but with its "
+                    "state in a file each rank steps them at a different time: use another "
+                    "optimizer, or remove offload_optimizer",
                     c.origin("optimizer.type"), type);
   OffloadOptions o;
   o.file = file_options(offload.aio, offload.optimizer.nvme_path);
@@ -159,7 +159,7 @@ std::unique_ptr<Optimizer> offloaded(const Config& c, const ZeroSetup& zero, Gra
   o.buffer_count = static_cast<int>(offload.optimizer.buffer_count);
   o.pipeline_read = offload.optimizer.pipeline_read;
   o.pipeline_write = offload.optimizer.pipeline_write;
-  // DeepSpeed counts elements; ours are what a float32 moment of them takes, twice.
+  // DeepSpeed counts elements; this is the size of two float32 moments.
   o.sub_group_bytes = offload.sub_group_size * 8;
   return offload_optimizer(std::move(owned), make, o);
 }

@@ -14,34 +14,37 @@
 #include "trireme/train/precision/precision.h"
 #include "trireme/train/setup/compute.h"
 
-// What a configuration's zero_optimization asks of a run.
+// Sets up a run as the section zero_optimization asks.
 namespace trireme {
 
 struct ZeroSetup {
   ZeroStage stage = ZeroStage::none;
   ShardGroups groups;
-  std::unique_ptr<FullySharded> sharded;  // stage 3: from its making until gradients take it over
+  std::unique_ptr<FullySharded> sharded;  // stage 3, until gradients_for() takes it over
 };
 
-/// Every rank calls it. UsageError for what this build or this combination cannot do.
+/// Every rank must call it. Throws UsageError for unsupported settings or combinations.
 ZeroSetup set_up_zero(const Config& config, Group group, const PrecisionPlan& precision);
-/// Stage 3: the model is made unit by unit, each sharded before the next. `make` makes it.
+/// Stage 3: makes the model with `make`, unit by unit, sharding each before the next.
 std::shared_ptr<Model> made_sharded(
     ZeroSetup& zero, const PrecisionPlan& precision,
     const std::function<std::shared_ptr<Model>(const UnitMade&)>& make);
-/// Takes zero.sharded over. clips_own: stage 0 alone.
+/// Makes the run's gradients; takes over zero.sharded. clips_own is for stage 0 only.
 std::unique_ptr<Gradients> gradients_for(ZeroSetup& zero, const Config& config,
                                          const PrecisionPlan& precision, NamedTensors parameters,
                                          const NamedTensors& buffers, CommHook hook,
                                          std::shared_ptr<BucketTuning> tuning, bool clips_own);
-/// Stage 3: forwards run in the root of `sharded`.
+/// Stage 3: wraps `inner` so that forwards run inside the root of `sharded`.
 std::unique_ptr<Compute> sharded_compute(std::unique_ptr<Compute> inner, FullySharded& sharded);
-/// Of what `gradients` own; with its state in a file, where the configuration asks for it.
+/// Makes the optimizer for what `gradients` own, with its state in a file if the configuration asks
+/// for it.
 std::unique_ptr<Optimizer> offloaded(const Config& config, const ZeroSetup& zero,
                                      Gradients& gradients, const MakeOptimizer& make);
-/// "zero stage 3, dp_shard 2, dp_replicate 1"; "replicated" at stage 0: of checkpoints.
+/// Describes the layout in checkpoints: "zero stage 3, dp_shard 2, dp_replicate 1", or "replicated"
+/// at stage 0.
 std::string layout_of(const ZeroSetup& zero);
-/// "ZeRO stage 2 over 4 ranks, optimizer state in /nvme"; "" at stage 0.
+/// Describes the setup for users: "ZeRO stage 2 over 4 ranks, optimizer state in /nvme", or "" at
+/// stage 0.
 std::string describe(const ZeroSetup& zero, const Config& config);
 
 }  // namespace trireme

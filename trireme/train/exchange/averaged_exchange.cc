@@ -13,7 +13,7 @@
 namespace trireme {
 namespace {
 
-/// Shows every tensor as one that each rank has for itself.
+/// Presents every tensor as one that each rank has for itself.
 class OwnParts final : public ForwardingVisitor {
  public:
   OwnParts(StateVisitor& inner, const Group& group)

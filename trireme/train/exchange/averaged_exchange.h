@@ -7,9 +7,9 @@
 
 namespace trireme {
 
-/// The configuration's `averaging`: ranks step on their own gradients and average weights.
-/// Checkpoints hold the mean of the weights under the model's names, which every reader sees, and
-/// each rank's own weights and optimizer state beside it, from which the same ranks go on.
+/// Implements the section `averaging`: ranks step on their own gradients and average weights. A
+/// checkpoint holds the mean of the weights under the model's names, which every reader sees, and
+/// also each rank's own weights and optimizer state, from which the same number of ranks resumes.
 std::unique_ptr<GradientSyncStrategy> averaged_exchange(const Config& config, Group group);
 
 }  // namespace trireme

@@ -45,12 +45,12 @@ class Hooked final : public GradientSyncStrategy {
   CommHook hook_;
 };
 
-// Signs alone lose more that way: docs/compression.md has the figures.
+// With signs alone, clipping first loses more: see docs/compression.md.
 bool clips_before(const CompressionSection& c) {
   return c.clip == "own" || (c.clip == "auto" && c.codec.type != "sign");
 }
 
-/// Each rank remembers what it has not sent.
+/// Compressed gradients; each rank keeps what it has not sent.
 class Compressed final : public GradientSyncStrategy {
  public:
   Compressed(std::shared_ptr<CompressionHook> hook, const CompressionSection& c, int ranks)
@@ -67,7 +67,7 @@ class Compressed final : public GradientSyncStrategy {
     hook_->state(visitor);
   }
   bool may_clip_own() const override { return own_; }
-  // Of what travels as it is nothing is kept.
+  // Nothing is kept of uncompressed gradients.
   bool clips_own() const override { return own_ && hook_->rounds() >= start_step_; }
   void rescaled(double factor) override {
     if (ErrorFeedback* kept = hook_->errors()) kept->scale(factor);

@@ -15,50 +15,53 @@
 
 namespace trireme {
 
-/// How the ranks of a run stay one model: by plain sums of all gradients in every step, or in
-/// another way (comm.strategy, compression, averaging; at stage 0). Every rank makes the same
+/// How the ranks of a run keep one model: by plain sums of all gradients in every step, or in
+/// another way (comm.strategy, compression, averaging; at stage 0). Every rank must make the same
 /// calls.
 class TRIREME_API GradientSyncStrategy {
  public:
   virtual ~GradientSyncStrategy();
   GradientSyncStrategy(const GradientSyncStrategy&) = delete;
 
-  /// How buckets are reduced.
+  /// Returns the hook that reduces buckets.
   virtual CommHook hook() = 0;
-  /// The weights and buffers are there, the same on all ranks; before the first step.
+  /// Called before the first step, when weights and buffers are the same on all ranks.
   virtual void attach(const NamedTensors& /*parameters*/, const NamedTensors& /*buffers*/) {}
-  /// Of what this rank's gradients are sums over: samples or tokens.
+  /// The number of samples or tokens that this rank's gradients are sums over.
   virtual double weight(const Gradients::Reports& reports) const;
-  /// In the open step each rank clips its own gradient, before it is encoded; else the mean is
-  /// clipped, as without an exchange. The same on all ranks.
+  /// Whether each rank clips its own gradient in the open step, before it is encoded; otherwise the
+  /// mean is clipped, as without an exchange. The same on all ranks.
   virtual bool clips_own() const { return false; }
-  /// In some steps it does.
+  /// Whether clips_own() is true in some steps.
   virtual bool may_clip_own() const { return false; }
-  /// This rank's optimizer steps.
+  /// Whether this rank's optimizer takes steps.
   virtual bool steps_on_this_rank() const { return true; }
-  /// It has, on every rank that does: the weights become one, if that is due.
+  /// Called after the optimizer has stepped on every rank that does; synchronises the weights when
+  /// due.
   virtual void after_optimizer_step() {}
-  /// The state of this, and of what steps on a rank.
+  /// Visits the state of this object and of the rank's optimizer.
   virtual void state(StateVisitor& visitor, const StateWalk& of_optimizer);
-  /// Gradients of later steps come scaled by so much more than before (a loss scale that moved).
+  /// Called when the loss scale changed: gradients of later steps are scaled by `factor` more than
+  /// before.
   virtual void rescaled(double /*factor*/) {}
-  /// Which gradients share a bucket shows in the bits.
+  /// Whether the assignment of gradients to buckets affects the result's bits.
   virtual bool sees_buckets() const { return false; }
-  /// After a step, for people: what has changed by itself; "".
+  /// Returns what changed during the last step, for users; "" if nothing.
   virtual std::string news() { return {}; }
-  /// Bytes of gradients that this rank sent in the last step, as their codec counts them; -1: there
-  /// is none.
+  /// Bytes of gradients that this rank sent in the last step, as counted by the codec; -1 without
+  /// one.
   virtual int64_t wire_bytes() const { return -1; }
-  /// How state lies on ranks, for checkpoint/sharded_writer.h; "replicated".
+  /// How state is laid out on ranks, for checkpoint/sharded_writer.h; for example "replicated".
   const std::string& layout() const { return layout_; }
-  /// For the start line: "gradients travel as int8"; "": plain sums.
+  /// For the start line: "gradients travel as int8"; "" for plain sums.
   const std::string& text() const { return text_; }
 
-  /// While it lives, ranks that stepped apart hold the mean of their weights; then their own again.
+  /// While a guard exists, ranks that stepped separately hold the mean of their weights; afterwards
+  /// each holds its own again.
   class TRIREME_API AveragedWeightsGuard {
    public:
-    /// loading: the weights are about to be filled from a checkpoint, and so is what each rank goes
-    /// on from.
+    /// loading: the weights, and the state from which each rank resumes, are about to be loaded
+    /// from a checkpoint.
     explicit AveragedWeightsGuard(GradientSyncStrategy& exchange, bool loading = false);
     ~AveragedWeightsGuard();
     AveragedWeightsGuard(const AveragedWeightsGuard&) = delete;
@@ -77,9 +80,9 @@ class TRIREME_API GradientSyncStrategy {
   std::string text_, layout_;
 };
 
-/// What the configuration asks for. `parameters`: those that are trained; `plain`: what reduces
-/// buckets where that is plain sums (empty: all_reduce), of state that lies on ranks as `layout`
-/// says. Every rank calls it. UsageError for what these ranks cannot do.
+/// Makes the strategy of the configuration. `parameters`: those that are trained; `plain`: the hook
+/// for plain sums (empty: all_reduce); `layout`: how state is then laid out on ranks. Every rank
+/// must call it. Throws UsageError for settings that these ranks do not support.
 TRIREME_API std::unique_ptr<GradientSyncStrategy> make_exchange(const Config& config, Group group,
                                                                 const NamedTensors& parameters,
                                                                 CommHook plain, std::string layout);

@@ -39,7 +39,7 @@ class OfMicroBatches : public GradientNoise {
  public:
   CommHook around(CommHook inner) override { return inner; }
 
-  // The gradients hold the sum of all micro-batches so far; what came last is the difference.
+  // The gradients hold the sum of all micro-batches so far; the last one is the difference.
   void micro_batch_done(const NamedTensors& parameters, double weight) override {
     Span span("compute", "gradient noise");
     at::NoGradGuard no_grad;
@@ -50,7 +50,7 @@ class OfMicroBatches : public GradientNoise {
       if (!grad.defined()) continue;
       at::Tensor& before = before_[i];
       if (!before.defined()) before = at::zeros_like(grad);
-      // What stands there is of no further use: first the negative difference, then the new sum.
+      // Reuses the memory: first the negative difference, then the new sum.
       before.sub_(grad);
       add_squares(before.reshape({-1}), squares);
       before.copy_(grad);
@@ -98,7 +98,7 @@ std::unique_ptr<GradientNoise> gradient_noise(const Config& config, const Group&
   if (group.size() > 1) return std::make_unique<OfRanks>(group);
   check<UsageError>(
       batches.accumulation > 1,
-      "{}: {} holds gradients of parts of a batch against the whole, and a step of this run has "
+      "{}: {} compares gradients of parts of a batch with the whole, and a step of this run has "
       "one part: 1 rank with 1 micro-batch. Start more ranks, raise gradient_accumulation_steps, "
       "or turn it off",
       config.origin(key), key);

@@ -13,30 +13,31 @@
 
 namespace trireme {
 
-/// monitor.gradient_noise_scale in the training step: its parts are the ranks' gradients, measured
-/// as buckets are reduced; on one rank the micro-batches' (one more copy of the gradients). Begins
-/// anew when a run is resumed.
+/// Implements monitor.gradient_noise_scale in the training step. It compares the ranks' gradients
+/// as buckets are reduced, or on one rank those of the micro-batches (which takes one more copy of
+/// the gradients). It starts afresh when a run is resumed.
 class TRIREME_API GradientNoise : public StepFeature {
  public:
   ~GradientNoise() override;
-  /// The hook that reduces buckets, measuring.
+  /// Wraps the hook that reduces buckets so that it also measures.
   virtual CommHook around(CommHook inner) = 0;
   void stepped(const FinishedStep& step) final {
     if (step.finite) end_step(step.grad_scale, step.norm, step.samples);
   }
   void metrics(int64_t step, const AddMetric& add) const final;
-  /// What batch size the noise advises.
+  /// Returns the batch size that the noise suggests, as a sentence.
   std::string summary(int64_t samples_per_step) const final;
 
   const NoiseScale& noise() const { return noise_; }
 
  protected:
-  /// Every rank, after the gradients are reduced. scale: sums of gradients → mean; norm: of that.
+  /// Called on every rank after the gradients are reduced. scale turns sums of gradients into their
+  /// mean; norm is that of the mean.
   virtual void end_step(double scale, double norm, double samples) = 0;
   NoiseScale noise_;
 };
 
-/// Null unless the configuration asks. UsageError where a step has one part only.
+/// Returns null unless enabled. Throws UsageError if a step has only one part.
 TRIREME_API std::unique_ptr<GradientNoise> gradient_noise(const Config& config, const Group& group,
                                                           const Batches& batches);
 

@@ -46,11 +46,11 @@ int64_t Gradients::bytes() {
 }
 
 void Gradients::reopen(int) {
-  fail<UsageError>("these gradients leave a rank micro-batch by micro-batch: there is no way back");
+  fail<UsageError>("these gradients are sent after each micro-batch and cannot be reopened");
 }
 
 void Gradients::clip_own(double, double) {
-  fail<UsageError>("these gradients leave a rank during backward: it cannot clip its own");
+  fail<UsageError>("these gradients are sent during backward: a rank cannot clip its own");
 }
 
 const Reducer& Gradients::reducer() const {

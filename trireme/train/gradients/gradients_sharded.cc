@@ -14,7 +14,8 @@
 namespace trireme {
 namespace {
 
-// Stage 1: a step is one round. Else a micro-batch is one: its gradients leave before the next.
+// In stage 1 a step is one round. Otherwise each micro-batch is one: its gradients are sent before
+// the next begins.
 class RoundsOfAStep {
  public:
   RoundsOfAStep(GradientScatter& scatter, bool one) : scatter_(scatter), one_(one) {}
@@ -24,7 +25,7 @@ class RoundsOfAStep {
     scatter_.begin_step(one_ ? 1 : micro_batches);
     if (one_) scatter_.open();
   }
-  /// `between`: what is to be done when a round has ended.
+  /// `between` runs when a round has ended.
   template <class Between>
   void begin_micro_batch(int i, const Between& between) {
     if (one_) return;
@@ -86,7 +87,7 @@ class ShardedGradients final : public Gradients {
     unused_();
   }
   NotFinite not_finite() const override { return name_of(scatter()); }
-  // Stage 1 has whole ones until the step ends.
+  // Stage 1 keeps whole gradients until the step ends.
   int64_t bytes() override {
     const GradientScatter::Stats stats = scatter().stats();
     return stats.shard_bytes > 0 ? stats.shard_bytes : stats.gather_buffer_bytes;
@@ -123,7 +124,7 @@ class FullyShardedGradients final : public Gradients {
     rounds_.begin_micro_batch(i, [&] { sharded_->end_round(); });
   }
   void ready(size_t) override {
-    fail<UsageError>("stage 3 of ZeRO learns of gradients from autograd alone");
+    fail<UsageError>("ZeRO stage 3 takes gradients only from autograd");
   }
   void close() override {
     rounds_.close();

@@ -17,7 +17,7 @@
 #include "trireme/optim/clip.h"
 #include "trireme/train/gradients/gradients.h"
 
-// Data parallelism undivided: every rank has all gradients.
+// Plain data parallelism: every rank has all gradients.
 namespace trireme {
 namespace {
 
@@ -40,17 +40,17 @@ class WholeGradients final : public Gradients {
         hooks_(round(), HookAdapter::Rounds::driven),
         replaced_("the module", parameters_, {}, reducer_.group(), reducer_.record()),
         unused_(o.find_unused ? name_unused(group.rank()) : refuse_unused()) {
-    check<UsageError>(!(clips_own_ && leaves_),
-                      "gradients of leaves are added along a tree: no rank has one of its own that "
-                      "it could clip");
+    check<UsageError>(
+        !(clips_own_ && leaves_),
+        "gradients of leaves are added along a tree: no rank has one of its own to clip");
     ride_on(reducer_.record());
     watch_.attach(reducer_.record());
     if (tuning_) tuning_->attach(reducer_.record());
   }
 
   void open(int micro_batches) override {
-    // Set to none rather than zeroed: the first contribution is then taken over without a pass that
-    // adds it to zeros.
+    // Set to none instead of zero, so that the first contribution is taken over without adding it
+    // to zeros.
     for (auto& [name, p] : parameters_) p.mutable_grad() = at::Tensor();
     if (!replaced_.look()) {
       const std::string why =
@@ -67,7 +67,7 @@ class WholeGradients final : public Gradients {
 
   bool can_reopen() const override { return reducer_.is_open() && !reducer_.any_left(); }
   void reopen(int micro_batches) override {
-    check<UsageError>(can_reopen(), "a step of which gradients have left cannot begin again");
+    check<UsageError>(can_reopen(), "a step whose gradients have been sent cannot start again");
     hooks_.reset();
     open(micro_batches);
   }
@@ -82,9 +82,8 @@ class WholeGradients final : public Gradients {
 
   void clip_own(double max_norm, double inverse_scale) override {
     check<UsageError>(clips_own_,
-                      "GradientOptions::clips_own is not set: gradients leave a rank "
-                      "during backward");
-    if (own_weight() <= 0) return;  // of no samples, so zeros
+                      "GradientOptions::clips_own is not set: gradients are sent during backward");
+    if (own_weight() <= 0) return;  // without samples the gradients are zeros
     const GradNorm own =
         grad_norm(parameters_, max_norm * std::sqrt(static_cast<double>(reducer_.group().size())),
                   inverse_scale / static_cast<double>(own_weight()));
@@ -102,7 +101,7 @@ class WholeGradients final : public Gradients {
     const int ranks = reducer_.group().size();
     for (size_t i = 0; i < parameters_.size(); ++i)
       if (const int used = reducer_.record().used_by(i);
-          used < ranks && parameters_[i].second.requires_grad())  // not frozen since
+          used < ranks && parameters_[i].second.requires_grad())  // and has not been frozen since
         list.push_back({parameters_[i].first, used});
     unused_(list, ranks);
   }

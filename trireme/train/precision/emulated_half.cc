@@ -37,16 +37,15 @@ EmulatedHalf::EmulatedHalf(std::shared_ptr<Model> model, const NamedTensors& par
   }
 }
 
-// torch::load() puts another storage under a copy, and autograd forgets its hook with it. Another
-// storage for the parameter, so that whoever keeps a master or a shard of it follows in turn.
+// torch::load() gives a copy new storage, and autograd then drops its hook. The parameter gets new
+// storage too, so that holders of a master copy or shard of it follow.
 void EmulatedHalf::follow() {
   for (auto& [half, copy, mark] : all_) {
     if (!mark.moved(copy)) continue;
-    check<UsageError>(
-        mark.fits(copy),
-        "fp16.emulate: a parameter of the model is {} with {} elements now: load what "
-        "has the model's own shapes, in float32",
-        c10::toString(copy.scalar_type()), copy.numel());
+    check<UsageError>(mark.fits(copy),
+                      "fp16.emulate: a parameter of the model is {} with {} elements now: load "
+                      "values of the model's own shapes, in float32",
+                      c10::toString(copy.scalar_type()), copy.numel());
     half.set_data(copy.detach().to(at::kHalf));
     mark = StorageMark(copy);
   }

@@ -12,20 +12,20 @@
 
 namespace trireme {
 
-/// fp16.emulate: parameters and gradients are float16, arithmetic is float32, where LibTorch has no
-/// float16 kernels. The model's own tensors are the float32 copies: filled from the parameters
-/// before each forward; a gradient that reaches one is rounded to float16, added to the parameter's
-/// and dropped. Values that are loaded into the model (torch::load()) are rounded into the
-/// parameters before the next forward. Bytes: 4 a parameter beside the float16 ones, and one
-/// gradient in float32.
+/// Implements fp16.emulate: parameters and gradients are float16 and arithmetic is float32, for a
+/// LibTorch without float16 kernels. The model's own tensors are float32 copies, filled from the
+/// parameters before each forward; a gradient of such a copy is rounded to float16, added to the
+/// parameter's gradient and freed. Values loaded into the model (torch::load()) are rounded into
+/// the parameters before the next forward. Memory: 4 bytes per parameter besides the float16 ones,
+/// and one gradient in float32.
 class TRIREME_API EmulatedHalf final : public Compute {
  public:
-  /// The float16 parameters of a float32 model: rounded once, requiring what the model's require.
-  /// The model's values are rounded with them.
+  /// Returns the float16 parameters of a float32 model, rounded once, with the model's
+  /// requires_grad. The model's own values are rounded as well.
   static NamedTensors round_parameters(Model& model);
 
-  /// `parameters` are those, `ready(i)` is told that the gradient of the i-th of those that require
-  /// one has got a contribution. One thread.
+  /// `parameters` come from round_parameters(). `ready(i)` is called when the gradient of the i-th
+  /// parameter that requires one has received a contribution. Use from one thread.
   EmulatedHalf(std::shared_ptr<Model> model, const NamedTensors& parameters,
                std::function<void(size_t)> ready);
   ~EmulatedHalf() override;

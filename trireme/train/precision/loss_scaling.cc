@@ -40,10 +40,10 @@ class Scaled final : public LossScaling {
     scaler_.state(visitor);
     int64_t skipped = skipped_;
     visitor.value("scaler.skipped_steps", skipped);
-    check<Corrupt>(skipped >= 0 && skipped <= scaler_.steps(),
-                   "loss scaler: the saved state counts {} skipped steps of {}: take another "
-                   "checkpoint",
-                   skipped, scaler_.steps());
+    check<Corrupt>(
+        skipped >= 0 && skipped <= scaler_.steps(),
+        "loss scaler: the saved state counts {} skipped steps of {}: use another checkpoint",
+        skipped, scaler_.steps());
     skipped_ = skipped;
   }
 

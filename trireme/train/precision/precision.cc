@@ -34,7 +34,7 @@ void apex_preset(const PrecisionSection::Amp& amp, PrecisionPlan* plan) {
   if (level == "O1") plan->autocast = half;
   if (level == "O2" || level == "O3") plan->stored = plan->compute = half;
   plan->masters = level == "O2";
-  // bfloat16 has float32's range: nothing to scale. O3's scale is 1 for good.
+  // bfloat16 has float32's range and needs no scale. O3's scale is always 1.
   if (half == at::kHalf && (level == "O1" || level == "O2")) plan->scale = apex_scale();
 }
 
@@ -90,11 +90,11 @@ void check_precision(const PrecisionPlan& plan, at::DeviceType device) {
   if (plan.autocast) check_autocast(device, *plan.autocast);
   if (plan.compute != at::kHalf || device != at::kCPU) return;
   const std::string& lacks = detail::cpu_half_lacks();
-  check<UsageError>(lacks.empty(),
-                    "{}: LibTorch {} has no float16 kernels on a CPU for {}. Set fp16.emulate to "
-                    "true (float16 parameters and gradients, float32 arithmetic), or take bfloat16 "
-                    "(bf16.enabled)",
-                    plan.asked, TORCH_VERSION, lacks);
+  check<UsageError>(
+      lacks.empty(),
+      "{}: LibTorch {} has no float16 kernels on a CPU for {}. Set fp16.emulate to "
+      "true (float16 parameters and gradients, float32 arithmetic), or use bfloat16 (bf16.enabled)",
+      plan.asked, TORCH_VERSION, lacks);
 }
 
 }  // namespace trireme

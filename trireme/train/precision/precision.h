@@ -11,29 +11,30 @@
 #include "trireme/config/config.h"
 #include "trireme/optim/loss_scale.h"
 
-// What a run stores, computes and sends in which dtype: DeepSpeed's sections and Apex's presets as
-// one plan. Values in, values out.
+// The dtypes in which a run stores, computes and communicates: one plan for DeepSpeed's sections
+// and Apex's presets. Pure functions.
 namespace trireme {
 
 struct PrecisionPlan {
   std::string asked;                    // "bf16.enabled", "amp.opt_level O2": for messages
   at::ScalarType stored = at::kFloat;   // parameters and gradients
-  at::ScalarType compute = at::kFloat;  // forward and backward; another than stored: emulated
+  at::ScalarType compute = at::kFloat;  // forward and backward; emulated if it differs from stored
   std::optional<at::ScalarType> autocast;
   bool masters = false;              // float32 copies that the optimizer steps on
   at::ScalarType wire = at::kFloat;  // gradients between ranks
   std::optional<LossScaleOptions> scale;
 
   bool emulated() const { return compute != stored; }
-  /// float16 is on a gradient's way: its range asks for losses near one.
+  /// Whether gradients pass through float16, whose range needs losses near one.
   bool narrow() const;
 };
 
-/// The configuration was checked: at most one of fp16, bf16, amp and torch_autocast is enabled.
+/// Makes the plan of a checked configuration: at most one of fp16, bf16, amp and torch_autocast is
+/// enabled.
 TRIREME_API PrecisionPlan plan_precision(const Config& config);
-/// "bfloat16 parameters, float32 masters"; "" for float32 throughout.
+/// Returns "bfloat16 parameters, float32 masters", or "" for float32 throughout.
 TRIREME_API std::string describe(const PrecisionPlan& plan);
-/// UsageError, with the reason and the way out, for what this LibTorch cannot compute on the
+/// Throws UsageError, with the reason and what to do, if this LibTorch cannot run the plan on the
 /// device.
 TRIREME_API void check_precision(const PrecisionPlan& plan, at::DeviceType device);
 

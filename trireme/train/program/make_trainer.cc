@@ -77,7 +77,7 @@ std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& conf
       return std::find(u.pieces.begin(), u.pieces.end(), path) != u.pieces.end();
     });
     taken.insert(taken.end(), u.pieces.begin(), u.pieces.end());
-    // One data source for all of them: the first reads.
+    // All updates share one data source, which the first reads.
     part->run = build_run(config_of_update(config, u.sets), group,
                           parts_of(*trainer, *part, own, sources, precision, seed));
     place(own, part->model.get(), &part->run);

@@ -7,9 +7,10 @@
 
 namespace trireme {
 
-/// Of a program's pieces. UsageError for what it asks and cannot have, with its name.
+/// Makes a trainer for a program's pieces. Throws UsageError, naming the key, for unsupported
+/// settings.
 std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& config, Group group);
-/// Of the model and the data that the configuration names.
+/// Makes a trainer for the model and the data that the configuration names.
 std::unique_ptr<Trainer::Impl> make_built_in_trainer(Program& program, const Config& config,
                                                      Group group);
 

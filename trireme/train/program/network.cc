@@ -23,7 +23,7 @@ std::vector<at::Tensor> Network::run_list(const std::string& path,
                                           const std::vector<at::Tensor>& inputs) {
   const Impl::Place& place = place_of(impl_, path);
   ProgramModel& model = *place.model;
-  // Of another update its parameters are whole already, and constants.
+  // A piece of another update has whole parameters, which are constants.
   if (model.is_open() || impl_.training || !place.run) return model.run(place.piece, inputs);
   check<UsageError>(!at::GradMode::is_enabled(),
                     "piece '{}' was run outside of a loss with gradients switched on: put "

@@ -18,23 +18,24 @@ class Module;
 
 namespace trireme {
 
-/// A part of a program's model: any module. Pieces are what a run can treat one by one: with ZeRO
-/// stage 3 each is a unit that is whole only while it computes, and training.recompute_every counts
-/// them. No tensor may be a parameter of two pieces.
+/// A part of a program's model: any module. The run handles pieces separately: with ZeRO stage 3
+/// each is a unit that is whole only while it computes, and training.recompute_every counts them. A
+/// tensor must not be a parameter of two pieces.
 struct Piece {
   using Forward = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
   struct Made {
     std::shared_ptr<torch::nn::Module> module;
     Forward forward;
   };
-  std::string path;  // "generator", "blocks.3": what its parameters' names begin with
-  /// Called once, on every rank, in the order of the list. At stage 3 a piece is split over the
-  /// ranks before the next one is made.
+  std::string path;  // "generator", "blocks.3": the prefix of its parameters' names
+  /// Makes the module. Called once on every rank, in the order of the list. At stage 3 a piece is
+  /// sharded before the next one is made.
   std::function<Made()> make;
 };
 
-/// `make` returns a holder (`Net net; return net;`) or a shared_ptr of a module whose forward takes
-/// up to 8 tensors or a vector of them, and returns a tensor, or a vector or tuple of them.
+/// Makes a Piece. `make` returns a holder (`Net net; return net;`) or a shared_ptr to a module
+/// whose forward takes up to 8 tensors or a vector of them, and returns a tensor, or a vector or
+/// tuple of them.
 template <class Make>
 Piece piece(std::string path, Make make) {
   return {std::move(path), [make = std::move(make)]() -> Piece::Made {
@@ -49,8 +50,8 @@ Piece piece(std::string path, Make make) {
           }};
 }
 
-/// A TorchScript module from a file that torch.jit.save wrote, as one piece: its parameters are
-/// trained, and saved under their own names. UsageError for a file that cannot be read.
+/// Makes a piece of a TorchScript module from a file that torch.jit.save wrote. Its parameters are
+/// trained, and saved under their own names. Throws UsageError if the file cannot be read.
 TRIREME_API Piece script_piece(std::string path, std::string file);
 
 }  // namespace trireme

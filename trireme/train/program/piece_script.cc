@@ -8,7 +8,7 @@
 namespace trireme {
 namespace {
 
-/// A TorchScript module's parameters and buffers where LibTorch's own modules have theirs.
+/// Registers a TorchScript module's parameters and buffers as LibTorch's own modules do.
 struct ScriptPart : torch::nn::Module {
   explicit ScriptPart(const torch::jit::Module& script) {
     for (const auto& p : script.named_parameters(/*recurse=*/false))
@@ -36,7 +36,7 @@ std::vector<at::Tensor> tensors_of(const c10::IValue& value) {
     for (const auto& part : value.toTupleRef().elements())
       for (at::Tensor& t : tensors_of(part)) all.push_back(std::move(t));
   check<UsageError>(!all.empty(),
-                    "a TorchScript module returned {}: its forward is to return a tensor, or a "
+                    "a TorchScript module returned {}: its forward must return a tensor, or a "
                     "tuple or list of them",
                     value.tagKind());
   return all;

@@ -14,7 +14,7 @@
 namespace trireme {
 
 void check_no_built_in_keys(const Config& c) {
-  // A run's config.json has every value: what says nothing is what equals the default.
+  // A run's config.json has every value: those equal to the default request nothing.
   const Config defaults =
       Config::from_text("defaults", "{}", {}, std::make_shared<const KeyTable>(c.table()));
   for (const KeyInfo& key : c.table().keys()) {
@@ -22,10 +22,10 @@ void check_no_built_in_keys(const Config& c) {
     const bool theirs = key.path.starts_with("model.") || key.path.starts_with("generate.") ||
                         (key.path.starts_with("data.") && key.path != "data.workers") ||
                         key.path == "training.activation_memory_mb";
-    check<UsageError>(!theirs || c.value_text(key.path) == defaults.value_text(key.path),
-                      "{}: {} is about the built-in models, and this program brings its own: "
-                      "remove the key",
-                      c.origin(key.path), key.path);
+    check<UsageError>(
+        !theirs || c.value_text(key.path) == defaults.value_text(key.path),
+        "{}: {} applies to the built-in models, and this program has its own: remove the key",
+        c.origin(key.path), key.path);
   }
 }
 
@@ -41,7 +41,7 @@ void check_program_keys(const Config& c, const Sources& sources) {
   for (const Refusal& r : std::vector<Refusal>{
            {"training.epochs", none && training.epochs > 0, wants_data},
            {"training.reproducible", none && training.reproducible,
-            "deals leaves of training data to ranks: return it from Program::data()"},
+            "distributes leaves of training data to ranks: return it from Program::data()"},
            {"balance.mode", none && c.section<BalanceSection>().mode != "none", wants_data},
            {"data_efficiency.data_sampling.dynamic_batching.enabled",
             none && c.section<DataEfficiencySection>().batching_enabled, wants_data},

@@ -4,12 +4,13 @@
 #include "trireme/config/config.h"
 #include "trireme/train/program/program.h"
 
-// Keys that a program of one's own cannot have.
+// Refuses keys that do not apply to a program of one's own.
 namespace trireme {
 
-/// UsageError for a key about the built-in models or their data that is given.
+/// Throws UsageError if a key about the built-in models or their data is given.
 void check_no_built_in_keys(const Config& config);
-/// UsageError for what is asked for and needs training or held-out data that the program has not.
+/// Throws UsageError for settings that need training or held-out data that the program does not
+/// have.
 void check_program_keys(const Config& config, const Sources& sources);
 
 }  // namespace trireme

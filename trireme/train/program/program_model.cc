@@ -39,7 +39,7 @@ bool is_path(const std::string& path) {
              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") == path.npos;
 }
 
-/// Ranks that are threads have one default generator: each piece is drawn by one of them at a time.
+/// Ranks that are threads share the default generator, so only one of them makes a piece at a time.
 Piece::Made made(const Piece& piece, uint64_t seed) {
   static std::mutex one_at_a_time;
   std::lock_guard lock(one_at_a_time);
@@ -64,8 +64,7 @@ void check_pieces(const std::vector<Piece>& pieces) {
       const std::string& other = pieces[j].path;
       check<UsageError>(path != other, "two pieces of the program have the path '{}'", path);
       check<UsageError>(!path.starts_with(other + ".") && !other.starts_with(path + "."),
-                        "piece '{}' lies inside of piece '{}': give them paths of their own", path,
-                        other);
+                        "piece '{}' is inside piece '{}': give them separate paths", path, other);
     }
   }
 }
@@ -114,7 +113,7 @@ std::vector<at::Tensor> ProgramModel::forward_list(const std::vector<at::Tensor>
     explicit Open(int& c) : count(c) { ++count; }
     ~Open() { --count; }
   } open(open_);
-  // Losses are float32; each piece turns autocast on for itself.
+  // Losses are float32; each piece enables autocast for itself.
   std::optional<AutocastGuard> off;
   if (autocast_) off.emplace(at::kCPU, std::nullopt);
   return body();

@@ -14,22 +14,22 @@
 
 namespace trireme {
 
-/// The pieces of one update as the model of a run. A micro-batch's loss, whatever pieces it runs,
-/// is the model's forward: within() takes it through the run's Compute, so that ZeRO's root is
-/// whole around it, and each piece's own forward is in the plan's precision.
+/// The pieces of one update as the model of a run. The model's forward is a micro-batch's loss,
+/// whatever pieces it runs: within() runs it through the run's Compute, so that ZeRO's root is
+/// whole around it and each piece's own forward has the plan's precision.
 class ProgramModel final : public Model {
  public:
-  /// What a piece draws from LibTorch's default generator while it is made is a function of `seed`
-  /// and its path.
+  /// The random numbers that a piece draws from LibTorch's default generator while it is made
+  /// depend only on `seed` and its path.
   ProgramModel(const std::vector<const Piece*>& pieces, const PrecisionPlan& precision,
                const UnitMade& unit_made, uint64_t seed);
 
   using Body = std::function<std::vector<at::Tensor>()>;
-  /// body() with the model's parameters to be computed with; the pieces that it runs are of this
-  /// model or of others that are open.
+  /// Runs body() with the model's parameters ready for computation. The pieces that it runs must
+  /// belong to this model or to others that are open.
   std::vector<at::Tensor> within(Compute& compute, const Body& body);
   bool is_open() const { return open_ > 0; }
-  /// A piece by its place in the list. Outside of within(): its parameters must be whole.
+  /// Runs a piece, given by its index. Outside within() its parameters must be whole.
   std::vector<at::Tensor> run(size_t piece, const std::vector<at::Tensor>& inputs);
   torch::nn::Module& module(size_t piece) { return *pieces_.at(piece).made.module; }
 
@@ -53,8 +53,8 @@ class ProgramModel final : public Model {
   int open_ = 0;
 };
 
-/// UsageError for pieces that cannot be one model: no path, the same path twice, one inside of
-/// another's, the same tensor in two.
+/// Throws UsageError if the pieces cannot form a model: an empty path, the same path twice, one
+/// path inside another, or the same tensor in two pieces.
 void check_pieces(const std::vector<Piece>& pieces);
 
 }  // namespace trireme

@@ -12,15 +12,15 @@ at::Tensor total_of_terms(const LossTerms& terms, const std::vector<at::Tensor>&
   for (size_t i = 0; i < terms.size(); ++i) {
     const std::string& name = terms[i].first;
     at::Tensor value = values[i];
-    check<UsageError>(value.defined() && value.numel() == 1,
-                      "Program::loss(): the term '{}' is no scalar: return its sum over the "
-                      "micro-batch",
-                      name);
+    check<UsageError>(
+        value.defined() && value.numel() == 1,
+        "Program::loss(): the term '{}' is not a scalar: return its sum over the micro-batch",
+        name);
     value = value.reshape({}).to(at::kFloat);
     if (!factors.empty()) {
       const auto factor = factors.find(name);
       check<UsageError>(factor != factors.end(),
-                        "Program::weights() names no weight for the term '{}'", name);
+                        "Program::weights() gives no weight for the term '{}'", name);
       if (factor->second != 1) value = value * factor->second;
     }
     if (terms.size() > 1) sums[name] += value.item<double>();

@@ -11,8 +11,8 @@
 
 namespace trireme {
 
-/// The total of a micro-batch's terms. `factors`: what brings each term to the micro-batch's own
-/// weight (empty: nothing). Where there are several terms, each is added to `sums`.
+/// Returns the total of a micro-batch's terms. `factors` convert each term to the micro-batch's own
+/// weight (empty: no conversion). If there are several terms, each is added to `sums`.
 at::Tensor total_of_terms(const LossTerms& terms, const std::vector<at::Tensor>& values,
                           const std::map<std::string, double>& factors,
                           std::map<std::string, double>& sums);

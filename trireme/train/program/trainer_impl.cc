@@ -22,7 +22,7 @@
 namespace trireme {
 namespace {
 
-/// While it lives, the parameters of the other updates are whole and constants.
+/// While it exists, the parameters of other updates are whole and constant.
 class OthersAreConstants {
  public:
   OthersAreConstants(const std::vector<std::unique_ptr<Trainer::Impl::Part>>& parts,
@@ -48,8 +48,8 @@ class OthersAreConstants {
   std::vector<at::Tensor> frozen_;
 };
 
-/// What each term is multiplied with, so that the one division by the micro-batches' weight makes
-/// each a mean over its own weight. {}: they all weigh what the micro-batches do.
+/// Returns the factor of each term, so that dividing by the micro-batches' weight makes each term a
+/// mean over its own weight. {}: all terms have the micro-batches' weight.
 std::map<std::string, double> factors_of(Program& program, const Batch& batch, Group dp) {
   std::vector<std::string> names;
   std::vector<double> sums{0};
@@ -79,7 +79,7 @@ std::map<std::string, double> factors_of(Program& program, const Batch& batch, G
   return factors;
 }
 
-/// Names of an update's own, except for the pieces'.
+/// Prefixes the names of an update's state, except those of pieces.
 class Prefixed final : public ForwardingVisitor {
  public:
   Prefixed(StateVisitor& inner, std::string prefix)
@@ -158,8 +158,8 @@ int Trainer::Impl::take_step(int stop_asked_here) {
   stop_asked = stop_asked_here;
   done.clear();
   if (!built_in) {
-    // What a program draws (noise, actions) is a function of the step, so that a resumed run goes
-    // on as it would have.
+    // The program's random numbers (noise, actions) depend on the step, so that a resumed run draws
+    // the same ones.
     const uint64_t seed =
         stable_hash({static_cast<uint64_t>(first().seed), static_cast<uint64_t>(step),
                      static_cast<uint64_t>(group.rank())});
@@ -187,7 +187,7 @@ std::vector<HeldOutSums::Sum> Trainer::Impl::evaluate() {
   HeldOutSums mine;
   for_held_out(first(), [&](const MicroBatch& micro, bool counts) {
     HeldOutSums sums;
-    // Every part's scope around the one before: pieces of all of them are whole.
+    // Nests the scopes of all parts, so that the pieces of all of them are whole.
     ProgramModel::Body body = [&] {
       program.evaluate(net, micro, sums);
       return std::vector<at::Tensor>();

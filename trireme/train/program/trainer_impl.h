@@ -16,10 +16,10 @@
 #include "trireme/train/run.h"
 #include "trireme/train/trainer.h"
 
-// Inside of a Trainer: one run for each update, and what holds them together.
+// The implementation of Trainer: one run per update, and what they share.
 namespace trireme {
 
-/// What an update of the step that is under way came to.
+/// The result of an update in the current step.
 struct UpdateDone {
   std::string name;
   Run* run = nullptr;
@@ -31,10 +31,10 @@ struct Network::Impl {
   struct Place {
     ProgramModel* model = nullptr;
     size_t piece = 0;
-    Run* run = nullptr;  // null: of no update
+    Run* run = nullptr;  // null: in no update
   };
   std::map<std::string, Place> places;
-  bool training = false;  // an update is under way
+  bool training = false;  // an update is running
 };
 
 struct Trainer::Impl {
@@ -42,7 +42,7 @@ struct Trainer::Impl {
     std::string name;
     Run run;
     std::shared_ptr<ProgramModel> model;          // null: a built-in model
-    Loss loss;                                    // of the update that is under way
+    Loss loss;                                    // of the running update
     std::map<std::string, double> factors, sums;  // of its terms
   };
 
@@ -67,11 +67,11 @@ struct Trainer::Impl {
   const Run& first() const { return parts.front()->run; }
 
   StepReport update(const std::string& name, const Batch& batch, const Loss& loss);
-  /// A step of the program. The largest that a rank asked to stop with.
+  /// Takes a step of the program; returns the largest stop request of any rank.
   int take_step(int stop_asked_here);
   std::optional<Evaluation> built_in_evaluation();
   std::vector<HeldOutSums::Sum> evaluate();
-  /// Everything that a checkpoint holds.
+  /// Visits everything that a checkpoint holds.
   void state(StateVisitor& visitor);
   std::string save(const std::string& folder, int keep);
   CheckpointInfo load(const std::string& path);

@@ -46,7 +46,8 @@ std::vector<Update> updates_of(Program& program, const Config& config,
 Config config_of_update(const Config& config, const std::vector<std::string>& sets) {
   if (sets.empty()) return config;
   auto table = std::make_shared<const KeyTable>(config.table());
-  // What the update's own choices make meaningless (the betas of another optimizer) is no mistake.
+  // Keys that the update's own settings make meaningless (the betas of another optimizer) are no
+  // error.
   std::vector<std::string> choices;
   for (const std::string& set : sets)
     for (const KeyInfo& key : table->keys())

@@ -9,17 +9,17 @@
 #include "trireme/train/precision/precision.h"
 #include "trireme/train/program/program.h"
 
-// The updates of a program: which pieces each of them steps, and with which configuration.
+// The updates of a program: the pieces that each one trains, and its configuration.
 namespace trireme {
 
-/// What the program says, or one update of all pieces. UsageError unless every name is there once
-/// and every piece is known and in at most one update.
+/// Returns the program's updates, or one update of all pieces. Throws UsageError unless names are
+/// unique and every piece is known and in at most one update.
 std::vector<Update> updates_of(Program& program, const Config& config,
                                const std::vector<Piece>& pieces);
-/// The configuration with an update's own keys set (Update::sets).
+/// Returns the configuration with an update's own keys set (Update::sets).
 Config config_of_update(const Config& config, const std::vector<std::string>& sets);
-/// UsageError for a key whose feature follows the steps of one optimizer, or keeps one file for
-/// them, in a program that has several updates.
+/// Throws UsageError if the program has several updates and a key is given whose feature follows
+/// the steps of one optimizer or keeps one file for them.
 void check_keys_of_one_update(const Config& config, const PrecisionPlan& precision, size_t updates);
 
 }  // namespace trireme

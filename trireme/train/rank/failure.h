@@ -7,11 +7,11 @@
 
 namespace trireme {
 
-/// The last thing that a rank which failed does: says why, and returns the exit code for main().
-/// Under a launcher (TORCHELASTIC_ERROR_FILE) the text goes to the file that it reads, because it
-/// prints one report for the job; without one this process prints it. SIGTERM is ignored from here
-/// on: the launcher ends the ranks when one has failed, and this report is not lost to that.
-/// `built_in_model` is failure_text()'s.
+/// Reports the failure of a rank, as its last action, and returns the exit code for main(). Under a
+/// launcher (TORCHELASTIC_ERROR_FILE) the text goes to the file that the launcher reads, which
+/// prints one report for the job; otherwise this process prints it. SIGTERM is ignored from here
+/// on, so that the launcher cannot end the rank before the report is written. `built_in_model` is
+/// as in failure_text().
 TRIREME_API int report_failure(const std::exception& error, bool built_in_model = true);
 
 }  // namespace trireme

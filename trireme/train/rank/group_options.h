@@ -7,7 +7,7 @@
 
 namespace trireme {
 
-/// What comm.* asks of init_process_group.
+/// Returns the options that comm.* gives for init_process_group.
 TRIREME_API InitOptions init_options(const Config& config);
 
 }  // namespace trireme

@@ -6,8 +6,8 @@
 
 namespace trireme {
 
-/// Log lines go to stderr and, as {"time","level","text"}, to the end of this file, while the
-/// object lives. The file is not made before open(): a run that is refused leaves none.
+/// While the object exists, log lines go to stderr and, as {"time","level","text"}, to the end of
+/// this file. open() creates the file, so that a run that is refused leaves none.
 class LogFile {
  public:
   explicit LogFile(const std::string& path);

@@ -8,7 +8,7 @@
 namespace trireme {
 namespace {
 
-/// The pieces as the planner counts: each is a module, and a unit of its own.
+/// Describes the pieces to the planner: each is a module and a unit of its own.
 ModelShape shape_of(const std::vector<Piece>& pieces) {
   check_pieces(pieces);
   ModelShape shape;

@@ -15,7 +15,7 @@
 namespace trireme {
 namespace {
 
-/// LibTorch's allocators throw a c10::Error; its text is all there is to know it by.
+/// LibTorch's allocators throw a c10::Error, which only its text identifies.
 bool is_torchs(const std::string& text) {
   return text.find("can't allocate memory") != std::string::npos ||
          text.find("not enough memory") != std::string::npos ||
@@ -44,7 +44,7 @@ std::string limits() {
 }  // namespace
 
 std::string failure_text(const std::exception& error, bool built_in_model) {
-  if (dynamic_cast<const Error*>(&error)) return brief(error);  // ours say what to do
+  if (dynamic_cast<const Error*>(&error)) return brief(error);  // our errors say what to do
   const std::string what = error.what();
   const int rank = thread_rank();
   const std::string who = rank < 0 ? "this process" : fmt::format("rank {}", rank);

@@ -8,9 +8,9 @@
 
 namespace trireme {
 
-/// What an error says, for people: brief(), and of memory that could not be had one sentence with
-/// the rank, what it asked for, the limit it is under, and what to do. `trireme
-/// summary` can say what is needed of a `built_in_model` alone.
+/// Returns an error's text for users: brief(), and if memory ran out, one sentence with the rank,
+/// the size requested, the limit in force and what to do. It refers to `trireme summary` only for a
+/// `built_in_model`.
 TRIREME_API std::string failure_text(const std::exception& error, bool built_in_model = true);
 
 }  // namespace trireme

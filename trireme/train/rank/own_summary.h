@@ -8,9 +8,9 @@
 
 namespace trireme {
 
-/// `PROGRAM summary CONFIG …`: what `trireme summary` prints, for a model of the program's own.
-/// `typed` is the program as a person names it; `words` follow "summary". The exit code;
-/// UsageError.
+/// Implements `PROGRAM summary CONFIG …`, which prints for the program's own model what `trireme
+/// summary` prints. `typed` is the program's name as typed; `words` follow "summary". Returns the
+/// exit code; throws UsageError.
 int own_summary(const MainProgram& program, const std::string& typed, const Words& words);
 
 }  // namespace trireme

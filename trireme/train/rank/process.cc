@@ -16,8 +16,8 @@ namespace {
 volatile std::sig_atomic_t asked_by = 0;
 volatile int64_t asked_at_ms = 0;
 
-// A launcher forwards what its workers may have got themselves (Ctrl-C on a terminal, scancel): one
-// request, not two.
+// A launcher forwards signals that its workers may have received themselves (Ctrl-C on a terminal,
+// scancel): this is one request, not two.
 constexpr int64_t kSameRequestMs = 500;
 
 int64_t now_ms() {
@@ -40,8 +40,8 @@ void on_stop_signal(int signal) {
 }  // namespace
 
 void tune_worker_process() {
-  // Activations come back every step: kept, not returned to the kernel and faulted in again (GPT
-  // step 740 → 698 ms).
+  // Activations are allocated in every step: they are kept instead of being returned to the kernel
+  // and faulted in again (GPT step 740 → 698 ms).
   ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
   ::mallopt(M_TRIM_THRESHOLD, 2047 << 20);
   ::mallopt(M_TOP_PAD, 64 << 20);

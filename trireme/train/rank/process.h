@@ -3,21 +3,21 @@
 
 #include "trireme/base/export.h"
 
-// Settings of the process that a rank is alone in. They are for main(): a library that is a guest
-// changes none of them.
+// Settings of a process that runs one rank. They are for main(): as a library in another program,
+// Trireme changes none of them.
 namespace trireme {
 
-/// Makes this process a good home for training: allocator thresholds, denormals flushed to zero.
+/// Configures this process for training: allocator thresholds, denormals flushed to zero.
 TRIREME_API void tune_worker_process();
-/// Memory ran out: what is free goes back to the kernel, and large blocks do so from now on. Kept
-/// ones have holes between them, which a limit counts.
+/// Called when memory ran out: returns free memory to the kernel, now and for large blocks from now
+/// on. Blocks that are kept leave holes, which count towards a limit.
 TRIREME_API void give_memory_back();
 
-/// SIGINT and SIGTERM end the process until this is called: there is nothing to save while a run is
-/// built. From then on the first asks the task to stop after its step, the second ends the process
-/// at once.
+/// Until this is called, SIGINT and SIGTERM end the process, because there is nothing to save while
+/// a run is built. Afterwards the first signal asks the task to stop after its step, and the second
+/// ends the process at once.
 TRIREME_API void stop_after_the_step();
-/// 0, or the signal that asked.
+/// Returns the signal that asked to stop, or 0.
 TRIREME_API int stop_signal();
 
 }  // namespace trireme

@@ -15,7 +15,7 @@ const char* this_program() { return program_invocation_short_name; }
 TaskOptions::TaskOptions(const Words& words) {
   check<UsageError>(words.size() % 2 == 0, "{}: an option without a value", this_program());
   for (size_t i = 0; i < words.size(); i += 2) {
-    check<UsageError>(words[i].rfind("--", 0) == 0, "{}: '{}' is no option", this_program(),
+    check<UsageError>(words[i].rfind("--", 0) == 0, "{}: '{}' is not an option", this_program(),
                       words[i]);
     values_[words[i].substr(2)] = words[i + 1];
   }

@@ -12,8 +12,8 @@ namespace trireme {
 
 using Words = std::vector<std::string>;
 
-/// "--name value" pairs, as a front half writes them for the rank that it starts. UsageError names
-/// this program: people do not write these words, so they were not written for it.
+/// "--name value" pairs, as a front half writes them for the rank that it starts. Throws UsageError
+/// naming this program, since users do not type these arguments.
 class TRIREME_API TaskOptions {
  public:
   explicit TaskOptions(const Words& words);

@@ -17,7 +17,7 @@
 namespace trireme {
 namespace {
 
-/// The first word of a process that is a rank; no flag and no file is called so.
+/// The first argument of a process that is a rank; no flag or file has this name.
 const char kRankWord[] = "--trireme-rank";
 
 constexpr char kOwnHelp[] = R"({purpose}
@@ -35,8 +35,8 @@ Examples:
   {program} --resume runs/config/20261121-101500      # that run, as it was configured
 {summary})";
 
-/// This program's file, so that ranks run what is running here whatever the current folder and PATH
-/// are.
+/// Returns this program's file, so that ranks run the same program whatever the current folder and
+/// PATH.
 std::string own_file() {
   std::error_code error;
   const auto path = std::filesystem::read_symlink("/proc/self/exe", error);

@@ -23,7 +23,7 @@
 namespace trireme {
 namespace {
 
-/// Ranks that mpirun or srun started have each read their own files, on their own hosts.
+/// Ranks started by mpirun or srun have each read their own files, on their own hosts.
 void check_same_configuration(const Config& config, Group world) {
   const auto hashes = all_gather_object(world, config.hash());
   for (size_t rank = 1; rank < hashes.size(); ++rank)
@@ -33,7 +33,7 @@ void check_same_configuration(const Config& config, Group world) {
                       rank, hashes[rank], hashes[0]);
 }
 
-/// The run folder, where no launcher of ours that outlives this process holds it.
+/// The run folder, if no launcher of ours that outlives this process holds it.
 class OwnFolder {
  public:
   OwnFolder(const TaskOptions& given, int rank) : run_dir_(given.get("run-dir")) {
@@ -42,7 +42,7 @@ class OwnFolder {
       lock_.emplace(launch::RunLock::adopt(run_dir_, std::stoi(*fd)));
     if (const auto fd = given.find("steps-lock-fd"))
       steps_lock_.emplace(launch::RunLock::adopt(given.get("steps"), std::stoi(*fd)));
-    // Started by hand, without `trireme train` before it.
+    // The rank was started by hand, without `trireme train`.
     if (!lock_ && !given.find("config-fd") && rank == 0) {
       std::error_code error;
       std::filesystem::create_directories(run_dir_, error);
@@ -66,8 +66,9 @@ class OwnFolder {
 int train_rank(const Words& words, const MainProgram& program) {
   const TaskOptions given(words);
   tune_worker_process();
-  ::signal(SIGPIPE, SIG_IGN);  // nobody reads the progress any more: the run goes on
-  // What the front half resolved comes by descriptor: a file in the run folder may be rewritten.
+  ::signal(SIGPIPE, SIG_IGN);  // if nothing reads the progress any more, the run continues
+  // The resolved configuration comes by descriptor, because a file in the run folder may be
+  // overwritten.
   std::string resolved;
   if (const auto fd = given.find("config-fd")) resolved = launch::take_sealed_text(std::stoi(*fd));
   const Config config = resolved.empty() ? program.load(ConfigInputs::from({given.get("config")}))
@@ -75,7 +76,7 @@ int train_rank(const Words& words, const MainProgram& program) {
   const std::string run_dir = given.get("run-dir");
   const OwnFolder folder(given, read_rank_env().rank);
   Group world = init_process_group(init_options(config));
-  set_thread_rank(world.rank());  // under mpirun and srun RANK does not say it
+  set_thread_rank(world.rank());  // under mpirun and srun RANK does not give it
 
   std::optional<LogFile> log_file;
   if (world.rank() == 0) log_file.emplace(run_dir + "/log.jsonl");
@@ -100,7 +101,7 @@ int train_rank(const Words& words, const MainProgram& program) {
     throw;
   }
   if (!result.stopped) return kExitDone;
-  // Asked to stop: by a person (130), or by whoever will start us again.
+  // Asked to stop by a user (130), or by a system that will start us again.
   return result.stopped == SIGTERM ? kExitSavedStartAgain : kExitSignalBase + SIGINT;
 }
 

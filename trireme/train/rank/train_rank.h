@@ -5,16 +5,15 @@
 #include "trireme/train/rank/task_options.h"
 #include "trireme/train/train_main.h"
 
-// The half of a training command that is one of its ranks. front/train_front.h starts it.
+// The part of a training command that runs as one rank. front/train_front.h starts it.
 namespace trireme {
 
-/// One rank of a run from its first line to its last: group, log.jsonl, program.train, stop
-/// signals, the run folder's lock. `words` are what the front half wrote behind
-/// TrainFront::rank_command. The exit code; errors leave by throwing, after the other ranks know of
-/// them (report_failure()).
+/// Runs one rank from start to end: group, log.jsonl, program.train, stop signals, the run folder's
+/// lock. `words` are what the front half wrote after TrainFront::rank_command. Returns the exit
+/// code; throws errors after the other ranks have been notified (report_failure()).
 ///
-/// For main() alone, on its thread: it tunes the process, ignores SIGPIPE, and takes SIGINT and
-/// SIGTERM once the run is built.
+/// Call it only from main(), on its thread: it configures the process, ignores SIGPIPE, and handles
+/// SIGINT and SIGTERM once the run is built.
 TRIREME_API int train_rank(const Words& words, const MainProgram& program);
 
 }  // namespace trireme

@@ -12,14 +12,14 @@
 
 namespace trireme {
 
-/// What an engine says of its steps: a line to the log (level info) every steps_per_print, a line
-/// of metrics in monitor.metrics, what tuning and exchange have found. Rank 0 speaks.
+/// Reports an engine's steps: a log line (level info) every steps_per_print, a line of metrics in
+/// monitor.metrics, and the results of tuning and exchange. Only rank 0 reports.
 class EngineReport {
  public:
   EngineReport(const Config& config, const Run& run);
-  /// A checkpoint was loaded: metrics go on.
+  /// Called after a checkpoint was loaded: metrics are appended.
   void resumed() { mode_ = MetricsMode::resume; }
-  /// Every rank, after each step.
+  /// Every rank must call it after each step.
   void step(const Run& run, const StepReport& report);
 
  private:

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kCategories[] = {"compute", "exposed_comm", "optimizer", "data"};
 
-// Of several updates each one's numbers, under its name.
+// With several updates, adds each one's numbers under its name.
 void add_updates(StepMetrics& m, const std::vector<UpdateDone>& done) {
   for (const UpdateDone& u : done) {
     const bool alone = done.size() == 1;

@@ -13,13 +13,13 @@
 
 namespace trireme {
 
-/// What rank 0 shows and writes about a run; nothing on the other ranks.
+/// What rank 0 shows and writes about a run; it does nothing on other ranks.
 class RunReport {
  public:
   RunReport(const Trainer::Impl& trainer, const TrainOptions& options);
 
   void step(double seconds, const StepTimes& times);
-  /// A line for people.
+  /// Shows a line to the user.
   void note(const std::string& text);
   void held_out(const Evaluation& e);
   void held_out(const std::vector<HeldOutSums::Sum>& sums);
@@ -35,7 +35,7 @@ class RunReport {
   double seconds_ = 0;
 };
 
-/// "25,450 parameters on 2 ranks; …": what a run is.
+/// Describes the run for its start line: "25,450 parameters on 2 ranks; …".
 std::string start_line(const Trainer::Impl& trainer);
 
 }  // namespace trireme

@@ -7,11 +7,11 @@
 
 namespace trireme {
 
-/// A step that is done as a line of metrics; `more` are its first numbers behind the fixed ones.
+/// Returns the metrics of a completed step; `more` are placed first after the fixed ones.
 StepMetrics step_metrics(const Run& run, const StepReport& report, double seconds,
                          std::vector<std::pair<std::string, double>> more = {});
 
-/// What has changed by itself in the step that is done, a line each. Every rank calls it, once a
+/// Returns what changed during the last step, one line each. Every rank must call it, once per
 /// step.
 std::vector<std::string> news_of(const Run& run);
 

@@ -11,9 +11,9 @@ struct StepReport {
   double lr = 0;
   int64_t weight = 0;   // samples or tokens of the global batch
   int64_t samples = 0;  // of the global batch
-  int stop = 0;  // not 0: a rank was asked to stop; the largest of what they said, the same on all
-  double loss_scale = 0;  // of this step; 0: there is none
-  bool skipped = false;   // an overflow: weights and optimizer state are as before
+  int stop = 0;  // nonzero if a rank was asked to stop: the ranks' largest value, the same on all
+  double loss_scale = 0;  // of this step; 0 without loss scaling
+  bool skipped = false;   // an overflow: weights and optimizer state are unchanged
 };
 
 }  // namespace trireme

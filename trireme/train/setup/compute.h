@@ -12,8 +12,8 @@
 
 namespace trireme {
 
-/// How a run calls its model's forward, while training and on held-out data: the seam of mixed
-/// precision. The loss is not in it: models compute that in float32.
+/// How a run calls its model's forward, in training and on held-out data; mixed precision is
+/// implemented here. The loss is not included: models compute it in float32.
 class TRIREME_API Compute {
  public:
   Compute() = default;
@@ -23,17 +23,17 @@ class TRIREME_API Compute {
   virtual std::vector<at::Tensor> forward_list(const std::vector<at::Tensor>& inputs) = 0;
 };
 
-/// As the model is.
+/// Runs the model unchanged.
 TRIREME_API std::unique_ptr<Compute> plain_compute(std::shared_ptr<Model> model);
-/// A model of half-precision parameters: floating inputs become of that dtype.
+/// For a model with half-precision parameters: converts floating-point inputs to that dtype.
 TRIREME_API std::unique_ptr<Compute> half_compute(std::shared_ptr<Model> model,
                                                   at::ScalarType dtype);
-/// float32 parameters under LibTorch's autocast. Backward runs outside.
+/// For float32 parameters: runs forward under LibTorch's autocast. Backward runs outside it.
 TRIREME_API std::unique_ptr<Compute> autocast_compute(std::shared_ptr<Model> model,
                                                       at::ScalarType dtype);
 
-/// Makes each parameter of that dtype, in place and for good: tensors keep their identity. Before
-/// anybody holds their gradients or memory.
+/// Converts each parameter to that dtype, permanently and in place: tensors keep their identity.
+/// Call it before anything refers to their gradients or memory.
 TRIREME_API void cast_parameters(torch::nn::Module& model, at::ScalarType dtype);
 
 }  // namespace trireme

@@ -30,7 +30,7 @@ int spare_cpus(int ranks) {
   local::read_cpu_mask(mask);
   int mine = 0;
   for (uint64_t m : mask) mine += __builtin_popcountll(m);
-  // Ranks may share the mask or be bound to parts of it; the worse case counts.
+  // Ranks may share the mask or be bound to parts of it; assume the worse case.
   return static_cast<int>(
              std::min<double>(mine / std::max(1, ranks), local::cgroup_cpus() / ranks)) -
          1;

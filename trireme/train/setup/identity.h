@@ -8,12 +8,12 @@
 
 namespace trireme {
 
-/// What must be equal for two runs to end with the same bits, whatever their number of ranks: leaf
-/// shape and count, LibTorch, BLAS kernels and threads, vector instructions. One line, "name=value"
-/// parts.
+/// Returns what must be equal for two runs to end with the same bits on any number of ranks: leaf
+/// shape and count, LibTorch, BLAS kernels and threads, vector instructions. One line of
+/// "name=value" parts.
 TRIREME_API std::string run_identity(int64_t leaf_size, int64_t leaves);
 
-/// CPUs that a rank of `ranks` on this host may use beyond the one it computes on.
+/// The number of CPUs that a rank of `ranks` on this host may use besides the one it computes on.
 TRIREME_API int spare_cpus(int ranks);
 
 }  // namespace trireme

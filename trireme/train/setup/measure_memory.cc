@@ -16,7 +16,7 @@
 namespace trireme {
 namespace {
 
-/// Bytes of tensors, each place in memory counted once.
+/// Counts the bytes of tensors, each memory location once.
 class Bytes final : public StateVisitor {
  public:
   void add(const at::Tensor& t) {
@@ -54,9 +54,9 @@ MeasuredMemory measure_memory(const Config& config, Group group) {
   LiveBytes live;
   Run run = build_run(config, group);
   start_data(run, config);
-  train_step(run);  // lays the buckets out anew
+  train_step(run);  // changes the bucket layout
   train_step(run);
-  // Steps without what a codec works in.
+  // Steps without a codec's working memory.
   const CompressionOptions codec = config.section<CompressionSection>().codec;
   const int64_t more = codec.type == "none" ? 0 : std::min<int64_t>(codec.start_step, 4);
   for (int64_t step = 1; step < more; ++step) train_step(run);
@@ -71,14 +71,14 @@ MeasuredMemory measure_memory(const Config& config, Group group) {
   run.optimizer->state(states);
   m.optimizer = states.sum();
   m.shared = run.world().shared_bytes();
-  // The local engine gives gradients, and what ranks share out, memory of its own, which the
-  // allocator knows nothing of.
+  // The local engine has its own memory for gradients and for what ranks share, which the allocator
+  // does not know.
   int64_t in_windows = 0;
   if (group.backend() == "local")
     in_windows = m.gradients + (run.gradients->sharded() ? m.weights : 0);
   const int64_t allocated = held - (m.weights + m.gradients + m.optimizer - in_windows);
   m.buffers = std::max<int64_t>(0, allocated) + std::max<int64_t>(0, m.shared - in_windows);
-  group.barrier();  // peers' pages are there for all
+  group.barrier();  // all ranks see their peers' pages
   const int64_t after = proportional_memory();
   if (before >= 0 && after >= 0) m.resident = after - before;
   group.barrier();

@@ -9,23 +9,24 @@
 
 namespace trireme {
 
-/// What a rank of a run holds, by LibTorch's allocator and the group's shared memory: never RSS,
-/// which counts peers' pages and the libraries'. Bytes.
+/// Memory of one rank in bytes, as reported by LibTorch's allocator and the group's shared memory.
+/// RSS is not used: it counts pages of peers and of libraries.
 struct MeasuredMemory {
-  int64_t weights = 0;      // parameters as they are trained, and copies that computing needs
-  int64_t gradients = 0;    // as they lie after a step
+  int64_t weights = 0;      // parameters as trained, and copies needed to compute
+  int64_t gradients = 0;    // as held after a step
   int64_t optimizer = 0;    // its tensors
-  int64_t activations = 0;  // the most that a step holds beside what stays after it
-  int64_t buffers = 0;      // what stays and is none of these: the group's, the data source's
-  int64_t shared = 0;       // of all these, in the rank's own windows of shared memory
-  int64_t resident = -1;    // proportional set size, less the process before the run; -1: unknown
+  int64_t activations = 0;  // peak during a step, beyond what remains after it
+  int64_t buffers = 0;      // the rest: the group's, the data source's
+  int64_t shared = 0;       // the part of all these in the rank's own shared memory
+  int64_t resident = -1;    // proportional set size, minus that before the run; -1: unknown
 
   int64_t total() const { return weights + gradients + optimizer + activations + buffers; }
 };
 
-/// Builds the run of `config` and makes three steps of it: the last is measured, when buckets lie
-/// as they stay and every state is there. Every rank calls it; each gets its own figures. Where
-/// ranks are threads of one process, `resident` is of all. Throws what build_run and train_step do.
+/// Builds the run of `config` and takes three steps, of which it measures the last, when the bucket
+/// layout is final and all state exists. Every rank must call it; each gets its own figures. If
+/// ranks are threads of one process, `resident` covers all of them. Throws what build_run and
+/// train_step throw.
 TRIREME_API MeasuredMemory measure_memory(const Config& config, Group group);
 
 }  // namespace trireme

@@ -17,8 +17,8 @@ void check_reproducible(const Group& group, int64_t leaves, const PrecisionPlan&
                     "training.reproducible: {} leaves on {} ranks; both must be powers of two",
                     leaves, group.size());
   check<UsageError>(group.size() == 1 || group.backend() == "local",
-                    "training.reproducible: the {} backend adds in an order of its own; ranks of "
-                    "one host on the local backend add along the tree",
+                    "training.reproducible: the {} backend adds in an order of its own; use the "
+                    "local backend, whose ranks, all on one host, add along the tree",
                     group.backend());
   check<UsageError>(plan.stored == at::kFloat && plan.wire == at::kFloat,
                     "training.reproducible: {} makes gradient buckets half precision, and sums of "

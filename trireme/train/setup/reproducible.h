@@ -10,9 +10,9 @@
 
 namespace trireme {
 
-/// training.reproducible: UsageError, on every rank, for what has no place in the tree of sums
-/// (design §3): numbers of leaves or ranks that are no powers of two, a backend that adds in an
-/// order of its own, half-precision buckets, running statistics, and modules that draw from
+/// Checks training.reproducible. Throws UsageError on every rank for what does not fit the tree of
+/// sums (design §3): a number of leaves or ranks that is not a power of two, a backend that adds in
+/// an order of its own, half-precision buckets, running statistics, and modules that draw from
 /// LibTorch's generator.
 TRIREME_API void check_reproducible(const Group& group, int64_t leaves, const PrecisionPlan& plan,
                                     const Model& model);

@@ -29,7 +29,8 @@ void RunFolderGuard::check_now() {
   looked_ = Clock::now();
   struct stat st {};
   const bool there = ::stat(folder_.c_str(), &st) == 0;
-  // Only these say that it is gone: a network file system may be slow, or refuse for a while.
+  // Only these errors mean that it is gone: a network file system may be slow, or refuse for a
+  // while.
   if (!there && errno != ENOENT && errno != ENOTDIR) return;
   trireme::check<ResourceError>(
       there && st.st_dev == device_ && st.st_ino == inode_,

@@ -10,14 +10,14 @@
 
 namespace trireme {
 
-/// Notices that a run's folder was deleted, moved or replaced while the run trains. Nothing else
-/// would: files that are open can be written to after their deletion, and saving a checkpoint makes
-/// a folder that is missing.
+/// Detects that a run's folder was deleted, moved or replaced during training. Nothing else would:
+/// open files can be written to after their deletion, and saving a checkpoint creates a missing
+/// folder.
 class TRIREME_API RunFolderGuard {
  public:
-  /// "": watches nothing.
+  /// If `folder` is empty, nothing is watched.
   explicit RunFolderGuard(std::string folder);
-  /// ResourceError. Looks at most once a second.
+  /// Throws ResourceError if the folder is gone. Checks at most once a second.
   void check();
   void check_now();
 

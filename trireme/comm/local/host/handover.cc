@@ -75,7 +75,7 @@ Received receive_message(int socket, int peer, Deadline deadline) {
       }
     }
     check<Corrupt>(n == sizeof r.message && r.message.magic == kMessageMagic,
-                   "rank {} sent something that is not ours on the shared-memory socket", peer);
+                   "rank {} sent an invalid message on the shared-memory socket", peer);
     check<Mismatch>(r.message.version == kControlVersion,
                     "rank {} speaks version {} of the shared-memory protocol, this process version "
                     "{}: use one build",

@@ -8,7 +8,7 @@
 #include "trireme/base/fd.h"
 #include "trireme/comm/local/control.h"
 
-// What travels on the Unix socket between two ranks: a message, always with descriptors beside it.
+// The messages on the Unix socket between two ranks, which always carry descriptors.
 namespace trireme::local {
 
 enum class MessageKind : uint32_t { hello = 1, window = 2 };
@@ -33,15 +33,15 @@ struct Received {
   bool cut = false;  // there was no room for all descriptors
 };
 
-/// False where nothing came of it before the deadline.
+/// Returns false if nothing happened before the deadline.
 bool wait_for(int fd, short events, const Deadline& deadline);
 
-/// False where the socket is full just now. PeerLost.
+/// Returns false if the socket is full. Throws PeerLost.
 bool try_send(int socket, const Message& message, const std::vector<int>& fds, int peer);
-/// Timeout, PeerLost.
+/// Throws Timeout or PeerLost.
 void send_message(int socket, const Message& message, const std::vector<int>& fds, int peer,
                   Deadline deadline);
-/// Timeout, PeerLost, Corrupt; Mismatch where the peer is of another build.
+/// Throws Timeout, PeerLost or Corrupt, and Mismatch if the peer is of another build.
 Received receive_message(int socket, int peer, Deadline deadline);
 
 }  // namespace trireme::local

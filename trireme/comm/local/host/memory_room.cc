@@ -12,14 +12,14 @@
 namespace trireme::local {
 namespace {
 
-/// The number in a file; false where there is none ("max").
+/// Reads the number in a file; false if there is none ("max").
 bool read_number(const std::string& path, size_t& value) {
   std::ifstream file(path);
   return static_cast<bool>(file >> value);
 }
 
-/// A cgroup's files are taken for its own until it needs the memory; those in use count half, as
-/// the kernel does for the machine.
+/// A cgroup's cached files count as its memory until it needs that; those in use count half, as the
+/// kernel counts them for the machine.
 size_t reclaimable(const std::string& folder, const std::string& prefix) {
   size_t bytes = 0, value = 0;
   std::ifstream file(folder + "/memory.stat");

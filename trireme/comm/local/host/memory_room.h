@@ -8,14 +8,14 @@
 
 namespace trireme::local {
 
-/// What can still be had of this machine and of the cgroups that this process is in.
+/// The memory still available on this machine and in this process's cgroups.
 struct Room {
   size_t bytes = 0;
-  std::string limit;  // what sets it, for a text: "memory.max of /sys/fs/cgroup/job is 67108864"
+  std::string limit;  // what limits it: "memory.max of /sys/fs/cgroup/job is 67108864"
 };
 
-/// Files are looked for under `root`. What the kernel would give up first (files that it keeps in
-/// memory) counts as room.
+/// Files are read below `root`. Memory that the kernel would reclaim first (cached files) counts as
+/// available.
 TRIREME_API Room memory_room(const std::string& root = "");
 
 }  // namespace trireme::local

@@ -20,8 +20,8 @@ void* ProcessHost::allocate(size_t bytes) {
   } catch (const NoDescriptors&) {
     exchange_windows();
     if (!unsent_) throw;
-    // Those that this process has wait for peers to take them. Meanwhile ordinary memory serves:
-    // it is staged.
+    // The remaining announcements wait for peers to take them. Meanwhile ordinary memory is used,
+    // which is staged.
     p = std::aligned_alloc(kPage, round_up(bytes ? bytes : 1, kPage));
     check<ResourceError>(p != nullptr, "cannot allocate {} bytes", bytes);
     ordinary_.insert(p);
@@ -58,7 +58,7 @@ unsigned char* ProcessHost::resolve(int peer, const Slot& slot, size_t bytes) {
 bool ProcessHost::alive(int peer) {
   Peer& p = peers_[static_cast<size_t>(peer)];
   if (!p.socket) return true;
-  // Where the system has no pidfds, or denies them, the socket tells too; unless a child of the
+  // If the system has no pidfds, or denies them, the socket shows it too, unless a child of the
   // peer holds it.
   pollfd f{p.pidfd ? p.pidfd.get() : p.socket.get(), static_cast<short>(p.pidfd ? POLLIN : 0), 0};
   return ::poll(&f, 1, 0) <= 0;
@@ -77,13 +77,13 @@ void ProcessHost::announce(uint32_t window, const UniqueFd& fd, size_t bytes) {
   }
 }
 
-// Sends what there is room for, and takes what peers have sent, so that two ranks that both
-// allocate do not fill each other's sockets. Waits for nobody.
+// Sends what there is room for, and receives what peers have sent, so that two ranks that both
+// allocate do not fill each other's sockets. It never waits.
 void ProcessHost::exchange_windows() {
   for (int q = 0; q < size(); ++q) {
     Peer& p = peers_[static_cast<size_t>(q)];
     if (q == rank()) continue;
-    // A peer that is gone is reported by the next collective, with its name and the call; not here.
+    // The next collective reports a peer that is gone, with its name and the call.
     try {
       while (!p.outbox.empty()) {
         auto& [m, fd] = p.outbox.front();

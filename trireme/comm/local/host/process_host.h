@@ -17,14 +17,14 @@
 
 namespace trireme::local {
 
-/// Ranks as processes: each maps what the others share.
+/// The Host of ranks that are processes: each maps what the others share.
 class ProcessHost final : public Host {
  public:
   ProcessHost(int rank, int size) : Host(rank, size), peers_(static_cast<size_t>(size)) {}
 
   // process_meet.cc
   void join(const Exchange& exchange, Deadline deadline);
-  /// For peers that have met this rank already.
+  /// Notifies peers that have already met this rank.
   void give_up(const std::string& why);
 
   Control* control(int rank) override { return peers_[static_cast<size_t>(rank)].control; }
@@ -44,13 +44,13 @@ class ProcessHost final : public Host {
     Window memory;  // control, staging, channels
     struct Theirs {
       Window window;
-      std::string why;  // it could not be taken
+      std::string why;  // why it could not be received
     };
     std::vector<Theirs> windows;
     UniqueFd socket;
     UniqueFd pidfd;  // may be missing
     // Announcements that its socket had no room for yet. Until they are sent, calls in these
-    // windows take the staged path: a peer that is busy elsewhere holds up nobody.
+    // windows take the staged path, so a busy peer does not delay others.
     std::deque<std::pair<Message, std::shared_ptr<UniqueFd>>> outbox;
   };
 
@@ -72,7 +72,7 @@ class ProcessHost final : public Host {
   uint64_t generation_ = 0;
   size_t unsent_ = 0;  // entries of all outboxes
   std::set<void*> ordinary_;
-  UniqueFd spare_;  // its place is for the next window of a peer
+  UniqueFd spare_;  // reserves a descriptor for a peer's next window
   Arena arena_{
       [this](uint32_t window, const UniqueFd& fd, size_t bytes) { announce(window, fd, bytes); }};
 };

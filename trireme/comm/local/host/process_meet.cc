@@ -15,7 +15,7 @@
 #include "trireme/comm/local/host/process_host.h"
 #include "trireme/comm/local/refused.h"
 
-// How the processes of a host meet, and who says what if they do not.
+// How the processes of a host meet, and how failures to do so are reported.
 namespace trireme::local {
 namespace {
 
@@ -37,18 +37,18 @@ sockaddr_un abstract_address(const std::string& name, socklen_t& length) {
   return a;
 }
 
-// Under a rank's key once it gives up: this, the kind of its error, and its words.
+// Under a rank's key once it gives up: this mark, the kind of its error, and its text.
 constexpr char kGaveUp = '!';
 std::string key_of(int rank) { return fmt::format("local/{}", rank); }
 
-/// Throws what a rank says that gave up.
+/// Throws the error of a rank that gave up.
 const std::string& checked(const std::string& value) {
   if (value.size() < 2 || value[0] != kGaveUp) return value;
   if (value[1] == 't') throw Timeout(value.substr(2));
   throw PeerLost(value.substr(2));
 }
 
-/// A rank that gives up closes its sockets first, and then says why.
+/// A rank that gives up closes its sockets first, and then publishes why.
 std::string last_words(const Exchange& exchange, int rank, int size, const std::string& otherwise) {
   if (!exchange.try_get) return otherwise;
   for (const Deadline patience = Deadline::after(std::chrono::seconds(1)); !patience.expired();) {
@@ -83,7 +83,7 @@ void ProcessHost::adopt(int peer, UniqueFd socket, Received hello) {
                      hello.message.bytes == control_bytes(size()) &&
                      ::fstat(hello.fds[0].get(), &st) == 0 &&
                      static_cast<uint64_t>(st.st_size) == hello.message.bytes,
-                 "rank {} introduced itself wrongly (two jobs under one name?)", peer);
+                 "rank {} identified itself wrongly (do two jobs have the same name?)", peer);
   Peer& p = peers_[static_cast<size_t>(peer)];
   p.memory = Window::map(hello.fds[0], hello.message.bytes);
   p.control = reinterpret_cast<Control*>(p.memory.base());
@@ -127,7 +127,7 @@ void ProcessHost::join(const Exchange& exchange, Deadline deadline) {
   self.control = new (self.memory.base()) Control;  // the pages are zero; the atomics start there
   init_control(self.control, rank(), size(), generation_, control_bytes(size()));
   UniqueFd self_pidfd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
-  if (!self_pidfd && errno == EMFILE) refused("cannot watch over the other ranks", "pidfd_open");
+  if (!self_pidfd && errno == EMFILE) refused("cannot monitor the other ranks", "pidfd_open");
 
   Message hello = message(MessageKind::hello);
   hello.bytes = control_bytes(size());
@@ -160,7 +160,7 @@ void ProcessHost::join(const Exchange& exchange, Deadline deadline) {
   const auto start = Clock::now();
   bool said = false;
   for (int missing = size() - 1 - rank(); missing > 0;) {
-    // The deadline counts, however many strangers knock.
+    // The deadline holds, however many foreign processes connect.
     if (deadline.expired() ||
         !wait_for(listener.get(), POLLIN,
                   Deadline::after(std::min(look_each, deadline.remaining())))) {
@@ -186,12 +186,12 @@ void ProcessHost::join(const Exchange& exchange, Deadline deadline) {
     socklen_t size_of_cred = sizeof cred;
     if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &cred, &size_of_cred) != 0 ||
         cred.uid != ::geteuid())
-      continue;  // another user knocks: not ours
+      continue;  // a process of another user: not ours
     Received r = receive_message(socket.get(), -1, deadline);
     const int q = r.message.rank;
     if (std::memcmp(r.message.token, token.data(), token.size()) != 0) continue;
     check<Corrupt>(q > rank() && q < size() && !peers_[static_cast<size_t>(q)].control,
-                   "two processes say that they are rank {}", q);
+                   "two processes claim to be rank {}", q);
     send_message(socket.get(), hello, descriptors, q, deadline);
     adopt(q, std::move(socket), std::move(r));
     --missing;

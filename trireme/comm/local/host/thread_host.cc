@@ -13,7 +13,7 @@
 
 namespace trireme::local {
 
-// Of the calling thread, which need not be the one that made the control memory.
+// Publishes the CPUs of the calling thread, which need not be the one that made the control memory.
 static void publish_cpus(Control* c) {
   uint64_t mask[16];
   read_cpu_mask(mask);
@@ -39,8 +39,8 @@ ThreadWorld::ThreadWorld(int size) : size_(size), memory_(nullptr, std::free) {
   auto* p =
       static_cast<unsigned char*>(std::aligned_alloc(kPage, each * static_cast<size_t>(size)));
   check<ResourceError>(p != nullptr, "no memory for {} thread ranks", size);
-  // Only Control and packets must be zero; staging and rings stay untouched pages until somebody
-  // needs them.
+  // Only Control and packets must be zero; staging and rings stay untouched pages until they are
+  // needed.
   for (int r = 0; r < size; ++r) std::memset(p + each * static_cast<size_t>(r), 0, sizeof(Control));
   memory_.reset(p);
   for (int r = 0; r < size; ++r)
@@ -96,7 +96,7 @@ class ThreadHost final : public Host {
   unsigned char* resolve(int, const Slot& slot, size_t) override {
     return reinterpret_cast<unsigned char*>(slot.address);
   }
-  bool alive(int) override { return true; }  // a thread says when it leaves or fails
+  bool alive(int) override { return true; }  // a thread reports when it leaves or fails
   size_t window_bytes() const override { return 0; }
 
  private:

@@ -11,7 +11,7 @@ using local::DType;
 
 namespace {
 
-/// MPI has no 2-byte floats: they travel as uint16, and our own kernels reduce them.
+/// MPI has no 2-byte floats: they are sent as uint16, and our own kernels reduce them.
 template <DType dtype, ReduceOp op>
 void fold(void* in, void* inout, int* count, MPI_Datatype*) {
   process().host->reduce(static_cast<uint8_t>(dtype), static_cast<uint8_t>(op), in, inout,
@@ -109,7 +109,8 @@ int scatter(void* comm, const void* in, void* out, int32_t count, uint8_t dtype,
   });
 }
 
-/// `count` elements as how many of which type; `made`: it is the caller's to free.
+/// Describes `count` elements as a number of elements of a type; `made`: the caller must free the
+/// type.
 struct Shape {
   int count;
   MPI_Datatype type;
@@ -199,7 +200,7 @@ int probe(void* comm, int32_t tag, bool* found, int32_t* source) {
 TriremeMpiError describe(int code, char* text, size_t text_size) {
   std::lock_guard lock(process().one_at_a_time);
   if (!alive()) {
-    std::snprintf(text, text_size, "MPI_Finalize was called before this group was let go");
+    std::snprintf(text, text_size, "MPI_Finalize was called before this group was destroyed");
     return kTriremeMpiOther;
   }
   char words[MPI_MAX_ERROR_STRING + 1] = "";

@@ -30,7 +30,7 @@ bool adopt(const void* bytes, size_t count, TriremeMpiComm* out, char* why, size
   std::lock_guard lock(process().one_at_a_time);
   MPI_Comm comm = MPI_COMM_WORLD;
   if (bytes && count != sizeof comm) {
-    std::snprintf(why, why_size, "this is no MPI_Comm of " TRIREME_MPI_LIBRARY);
+    std::snprintf(why, why_size, "this is not an MPI_Comm of " TRIREME_MPI_LIBRARY);
     return false;
   }
   if (bytes) std::memcpy(&comm, bytes, sizeof comm);
@@ -46,7 +46,7 @@ bool adopt(const void* bytes, size_t count, TriremeMpiComm* out, char* why, size
     return false;
   }
   if (describe_comm(comm, false, out) == MPI_SUCCESS) return true;
-  std::snprintf(why, why_size, "this is no communicator");
+  std::snprintf(why, why_size, "this is not a communicator");
   return false;
 }
 

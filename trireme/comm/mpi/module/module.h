@@ -9,12 +9,12 @@
 
 #include "trireme/comm/mpi/abi.h"
 
-// libtrireme_mpi_<flavour>.so: the only code that links MPI, built once for each MPI there is.
+// libtrireme_mpi_<flavour>.so: the only code that links MPI, built once for each MPI installed.
 namespace trireme::mpi_module {
 
 static_assert(sizeof(MPI_Request) <= sizeof(TriremeMpiRequest));
 
-/// MPI is one per process, and so is this.
+/// The state of MPI in this process; there is one.
 struct Process {
   std::mutex one_at_a_time;
   const TriremeMpiHost* host = nullptr;

@@ -20,7 +20,7 @@ bool complete(MPI_Request& request) {
   return MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done;
 }
 
-/// False: not all of them within `seconds`.
+/// Returns false if not all of them complete within `seconds`.
 bool complete(std::vector<MPI_Request> requests, double seconds) {
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
   for (MPI_Request& request : requests)
@@ -31,8 +31,8 @@ bool complete(std::vector<MPI_Request> requests, double seconds) {
   return true;
 }
 
-/// MPI_Finalize waits for all ranks and has no deadline; this gives it one. A rank that has failed
-/// leaves without it: its launcher sees that and ends the job, instead of two sides that wait for
+/// MPI_Finalize waits for all ranks without a deadline; this gives it one. A rank that has failed
+/// leaves without it: its launcher sees that and ends the job, instead of two sides waiting for
 /// each other.
 void at_exit(int status, void* pid) {
   if (reinterpret_cast<intptr_t>(pid) != ::getpid()) return;  // a child of a fork
@@ -44,7 +44,7 @@ void at_exit(int status, void* pid) {
   if (MPI_Ibarrier(MPI_COMM_WORLD, &all_here) != MPI_SUCCESS) return;
   if (!complete({all_here}, p.exit_patience)) return;
 #ifndef OPEN_MPI
-  // MPICH's would wait for these calls; its launcher takes an exit with 0 for an end.
+  // MPICH's would wait for these calls; its launcher accepts an exit with 0 as the end.
   if (!complete(p.abandoned, 0.1)) return;
 #endif
   std::thread([status, patience = std::chrono::duration<double>(p.exit_patience)] {
@@ -61,10 +61,10 @@ const char* level_name(int level) {
                                           : "MPI_THREAD_MULTIPLE";
 }
 
-/// Open MPI makes every MPI_Iallreduce in place of a reduce and a broadcast. Between two ranks
-/// Rabenseifner's algorithm takes a third to a half of the time from 4 KiB on (figures:
-/// docs/communication.md). What the user chose stays; an Open MPI that does not know the variable
-/// does not read it.
+/// Open MPI implements every MPI_Iallreduce as a reduce and a broadcast. Between two ranks
+/// Rabenseifner's algorithm takes a third to a half of the time from 4 KiB up (figures:
+/// docs/communication.md). The user's own choice is kept; an Open MPI that does not know the
+/// variable does not read it.
 void choose_all_reduce() {
 #ifdef OPEN_MPI
   const char* size = std::getenv("OMPI_COMM_WORLD_SIZE");
@@ -107,7 +107,7 @@ bool start(const TriremeMpiHost* host, char* why, size_t why_size) {
       std::snprintf(why, why_size, "MPI_Init_thread failed");
       return false;
     }
-    // Open MPI takes an error of a nonblocking collective, whatever its communicator, to this one's
+    // Open MPI passes an error of a nonblocking collective, on whatever communicator, to this one's
     // handler, and the default ends the job.
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     ::on_exit(at_exit, reinterpret_cast<void*>(static_cast<intptr_t>(::getpid())));
@@ -115,10 +115,11 @@ bool start(const TriremeMpiHost* host, char* why, size_t why_size) {
     MPI_Query_thread(&level);
   }
   if (level < MPI_THREAD_SERIALIZED) {
-    std::snprintf(why, why_size,
-                  "MPI was initialised at %s, and calls come from one thread at a time, but not "
-                  "always the same: use MPI_Init_thread with MPI_THREAD_SERIALIZED or more",
-                  level_name(level));
+    std::snprintf(
+        why, why_size,
+        "MPI was initialised at %s, and calls come from one thread at a time, but not always from "
+        "the same one: use MPI_Init_thread with MPI_THREAD_SERIALIZED or more",
+        level_name(level));
     return false;
   }
   if (!p.started) {
