@@ -13,9 +13,9 @@
 namespace trireme {
 
 struct ShardedSaveOptions {
-  /// How state is split, in words: "zero stage 3, dp_shard 2, dp_replicate 1". What load_step
-  /// compares and what its errors say. Printable ASCII, at most 200; not "replicated".
-  std::string layout;
+  /// How state is split, in words, for people: "zero stage 3, dp_shard 2, dp_replicate 1".
+  /// Printable ASCII, at most 200.
+  std::string layout = "replicated";
   int keep = 2;  // checkpoints that stay, this one included, as in SaveOptions
 };
 

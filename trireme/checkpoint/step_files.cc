@@ -39,12 +39,21 @@ WriteOrders orders_for(const SavePlan& plan, size_t rank) {
   return orders;
 }
 
-std::vector<uint64_t> write_step_files(const std::string& folder, const Collector& state,
-                                       const WriteOrders& orders) {
+BytesOfWrite bytes_in(const Collector& state, const WriteOrders& orders) {
+  return [&state, &orders, at_hand = state.tensors.size(), bytes = at::Tensor()](size_t i) mutable {
+    const PlannedWrite& w = orders.writes[i];
+    if (at_hand != w.tensor) {
+      bytes = state.tensors[w.tensor].cpu().contiguous();
+      at_hand = w.tensor;
+    }
+    return static_cast<const void*>(static_cast<const char*>(bytes.data_ptr()) + w.from);
+  };
+}
+
+std::vector<uint64_t> write_step_files(const std::string& folder, const WriteOrders& orders,
+                                       const BytesOfWrite& bytes_of) {
   std::vector<uint64_t> checksums;
   size_t next = 0;
-  size_t at_hand = state.tensors.size();  // the tensor whose bytes are in CPU memory
-  at::Tensor bytes;
   for (size_t f = 0; f < orders.files.size(); ++f) {
     const PlannedFile& planned = orders.files[f];
     const bool writes = next < orders.writes.size() && orders.writes[next].file == f;
@@ -53,11 +62,7 @@ std::vector<uint64_t> write_step_files(const std::string& folder, const Collecto
     if (!planned.head.empty()) file.write_at(0, planned.head.data(), planned.head.size());
     for (; next < orders.writes.size() && orders.writes[next].file == f; ++next) {
       const PlannedWrite& w = orders.writes[next];
-      if (at_hand != w.tensor) {
-        bytes = state.tensors[w.tensor].cpu().contiguous();
-        at_hand = w.tensor;
-      }
-      const char* from = static_cast<const char*>(bytes.data_ptr()) + w.from;
+      const char* from = static_cast<const char*>(bytes_of(next));
       for (int64_t done = 0; done < w.bytes;) {
         // A block is still in the cache when it is written.
         const int64_t n = std::min(w.bytes - done, CheckpointIndex::kBlock);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -42,10 +43,15 @@ struct WriteOrders {
 };
 WriteOrders orders_for(const SavePlan& plan, size_t rank);
 
+/// The bytes of the i-th write of the orders; valid until the next call.
+using BytesOfWrite = std::function<const void*(size_t i)>;
+/// From the tensors of a walk, which are brought to CPU memory one by one.
+BytesOfWrite bytes_in(const Collector& state, const WriteOrders& orders);
+
 /// Writes and syncs files in `folder`, together with the other ranks that write them. The checksums
 /// of the blocks that this rank wrote, in the order of its writes.
-std::vector<uint64_t> write_step_files(const std::string& folder, const Collector& state,
-                                       const WriteOrders& orders);
+std::vector<uint64_t> write_step_files(const std::string& folder, const WriteOrders& orders,
+                                       const BytesOfWrite& bytes_of);
 
 /// Takes a rank's checksums into the index.
 void add_checksums(SavePlan& plan, size_t rank, const std::vector<uint64_t>& checksums);

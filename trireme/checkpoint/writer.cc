@@ -34,7 +34,8 @@ std::string save_step(const std::string& run_dir, int64_t step, const StateWalk&
 
   std::optional<StepDraft> draft(std::in_place, run_dir, step);
   try {
-    add_checksums(plan, 0, write_step_files(draft->folder(), state, orders_for(plan, 0)));
+    const WriteOrders orders = orders_for(plan, 0);
+    add_checksums(plan, 0, write_step_files(draft->folder(), orders, bytes_in(state, orders)));
     write_index(draft->folder(), plan.index);
     draft->publish();
   } catch (const ResourceError& e) {

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/async_saver.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include "trireme/base/check.h"
+#include "trireme/base/file.h"
+#include "trireme/base/log.h"
+#include "trireme/base/rank_label.h"
+#include "trireme/base/trace.h"
+#include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/snapshot.h"
+#include "trireme/checkpoint/step_save.h"
+#include "trireme/comm/objects.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+/// What a rank leaves in the temporary folder when its files are on disk, or could not be written.
+std::string fragment_name(int rank) { return fmt::format("written-rank{:05}", rank); }
+
+constexpr size_t kMaxFragment = size_t{1} << 30;
+
+/// A thread that no signal of its host's is delivered to.
+template <class Body>
+std::thread quiet_thread(Body body) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread(std::move(body));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+/// One save under way: the thread and what it comes to.
+class UnderWay {
+ public:
+  UnderWay(std::unique_ptr<StepSave> save, Snapshot snapshot, int rank, int ranks)
+      : save_(std::move(save)), snapshot_(std::move(snapshot)), rank_(rank), ranks_(ranks) {
+    thread_ = quiet_thread([this, label = thread_rank()] {
+      set_thread_rank(label);
+      run();
+    });
+  }
+  ~UnderWay() {
+    cancel();
+    join();
+  }
+  UnderWay(const UnderWay&) = delete;
+
+  /// This rank's files are written, or have failed.
+  RankFailure written() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return mine_done_; });
+    return mine_.failure;
+  }
+  bool busy() const { return !done_; }
+  /// Rank 0's thread waits for nobody any more.
+  void cancel() {
+    cancelled_ = true;
+    std::lock_guard lock(mutex_);
+    changed_.notify_all();
+  }
+  void join() {
+    if (thread_.joinable()) thread_.join();
+  }
+  /// Rank 0: until the step is published or has failed; false: not within that time.
+  bool finished_within(std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, time, [&] { return done_.load(); });
+  }
+  /// After join(): rank 0's outcome for all.
+  const RankFailure& outcome() const { return outcome_; }
+
+ private:
+  void run() {
+    WrittenFiles written;
+    {
+      Span span("checkpoint", "write");
+      written = save_->write([this](size_t i) { return snapshot_[i]; });
+    }
+    if (rank_ > 0) {
+      const RankFailure left = failure_of([&] {
+        write_file_atomic(save_->folder() + "/" + fragment_name(rank_), encode(written));
+      });
+      if (!written.failure) written.failure = left;
+    }
+    {
+      std::lock_guard lock(mutex_);
+      mine_ = written;
+      mine_done_ = true;
+      changed_.notify_all();
+    }
+    if (rank_ == 0) outcome_ = publish(std::move(written));
+    std::lock_guard lock(mutex_);
+    done_ = true;
+    changed_.notify_all();
+  }
+
+  RankFailure publish(WrittenFiles own) {
+    std::vector<WrittenFiles> all(static_cast<size_t>(ranks_));
+    all[0] = std::move(own);
+    for (int r = 1; r < ranks_; ++r) {
+      const std::string path = save_->folder() + "/" + fragment_name(r);
+      if (!await(path)) {
+        save_->give_up();
+        return {RankFailure::other, "the save was given up"};
+      }
+      WrittenFiles& of_rank = all[static_cast<size_t>(r)];
+      RankFailure unread = failure_of([&] {
+        of_rank = decode<WrittenFiles>(read_file(path, kMaxFragment));
+        fs::remove(path);
+      });
+      if (unread) of_rank.failure = std::move(unread);
+    }
+    return save_->publish(all);
+  }
+
+  // Until the file is there; false: cancelled. Between looks it waits longer and longer.
+  bool await(const std::string& path) {
+    std::error_code error;
+    auto pause = 1ms;
+    while (!fs::exists(path, error)) {
+      std::unique_lock lock(mutex_);
+      if (changed_.wait_for(lock, pause, [&] { return cancelled_.load(); })) return false;
+      pause = std::min(2 * pause, 50ms);
+    }
+    return true;
+  }
+
+  const std::unique_ptr<StepSave> save_;
+  const Snapshot snapshot_;
+  const int rank_, ranks_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  WrittenFiles mine_;
+  bool mine_done_ = false;
+  std::atomic<bool> done_ = false, cancelled_ = false;
+  RankFailure outcome_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+struct AsyncSaver::Impl {
+  std::string run_dir;
+  Group group;
+  std::array<SnapshotMemory, 2> memory;
+  size_t turn = 0;
+  std::unique_ptr<UnderWay> under_way;
+  int64_t step = 0;  // of the save under way
+};
+
+AsyncSaver::AsyncSaver(std::string run_dir, Group group)
+    : impl_(new Impl{std::move(run_dir), std::move(group), {}, 0, nullptr, 0}) {}
+
+AsyncSaver::~AsyncSaver() {
+  if (!impl_->under_way) return;
+  try {
+    UnderWay& save = *impl_->under_way;
+    RankFailure failure = save.written();
+    if (impl_->group.rank() == 0) {
+      if (!save.finished_within(
+              std::chrono::duration_cast<std::chrono::milliseconds>(impl_->group.timeout())))
+        save.cancel();
+      save.join();
+      failure = save.outcome();
+    }
+    if (failure) log_warn("the checkpoint of step {}: {}", impl_->step, failure.text);
+  } catch (const std::exception& e) {
+    log_warn("the checkpoint of step {}: {}", impl_->step, e.what());
+  }
+}
+
+void AsyncSaver::save(int64_t step, const StateWalk& walk, const ShardedSaveOptions& options) {
+  wait();
+  Span span("checkpoint", "snapshot");
+  Group& group = impl_->group;
+  auto save = std::make_unique<StepSave>(impl_->run_dir, step, group, options);
+  save->agree(walk);
+  Snapshot snapshot;
+  const RankFailure failure = failure_of(
+      [&] { snapshot = take(save->state(), save->orders(), impl_->memory[impl_->turn]); });
+  // A rank without memory for its copy ends the save for all before anything is written.
+  const auto all = all_gather_object(group, failure);
+  for (size_t r = 0; r < all.size(); ++r)
+    if (all[r]) {
+      save->give_up();
+      raise({all[r].kind, fmt::format("checkpoint of step {} was not saved: rank {}: {}", step, r,
+                                      all[r].text)});
+    }
+  save->forget_state();
+  impl_->turn = 1 - impl_->turn;
+  impl_->step = step;
+  impl_->under_way =
+      std::make_unique<UnderWay>(std::move(save), std::move(snapshot), group.rank(), group.size());
+}
+
+std::string AsyncSaver::wait() {
+  if (!impl_->under_way) return "";
+  const std::unique_ptr<UnderWay> save = std::move(impl_->under_way);
+  Group& group = impl_->group;
+  // An error of the group cancels rank 0's waiting: `save` ends.
+  const auto all = gather_object(group, save->written(), 0);
+  RankFailure outcome;
+  if (group.rank() == 0) {
+    // A rank that failed may not have been able to leave word of it beside the files.
+    if (std::any_of(all.begin(), all.end(), [](const RankFailure& f) { return bool(f); })) {
+      if (!save->finished_within(1s)) save->cancel();
+    }
+    save->join();
+    outcome = save->outcome();
+    for (size_t r = 0; r < all.size() && outcome.kind == RankFailure::other; ++r)
+      if (all[r])
+        outcome = {all[r].kind, fmt::format("checkpoint of step {} was not saved: rank {}: {}",
+                                            impl_->step, r, all[r].text)};
+  }
+  raise(broadcast_object(group, outcome, 0));
+  return impl_->run_dir + "/" + step_folder_name(impl_->step);
+}
+
+bool AsyncSaver::busy() const { return impl_->under_way && impl_->under_way->busy(); }
+
+int64_t AsyncSaver::memory_bytes() const {
+  return static_cast<int64_t>(impl_->memory[0].bytes() + impl_->memory[1].bytes());
+}
+
+}  // namespace trireme

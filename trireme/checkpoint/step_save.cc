@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/step_save.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "trireme/base/check.h"
+#include "trireme/checkpoint/step_save_wire.h"
+#include "trireme/comm/objects.h"
+
+namespace trireme {
+namespace {
+
+using step_save::Begun;
+using step_save::Holding;
+using step_save::Orders;
+using step_save::Seen;
+
+std::string host_name() {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// The first rank's, with its name.
+template <class Answer>
+RankFailure first_failure(const std::vector<Answer>& answers,
+                          const std::vector<std::string>& hosts) {
+  for (size_t r = 0; r < answers.size(); ++r)
+    if (answers[r].failure)
+      return {answers[r].failure.kind,
+              fmt::format("rank {} on {}: {}", r, hosts[r], answers[r].failure.text)};
+  return {};
+}
+
+void check_call(int64_t step, const ShardedSaveOptions& options) {
+  check<UsageError>(step >= 0, "save_sharded_step: step {} is negative", step);
+  check<UsageError>(options.keep >= 1,
+                    "save_sharded_step: keep is {}: at least the new checkpoint must stay",
+                    options.keep);
+  check<UsageError>(is_layout_text(options.layout),
+                    "save_sharded_step: '{}' is not the text of a layout: 1 to 200 printable ASCII "
+                    "characters",
+                    options.layout);
+}
+
+// All that the ranks hold fits together, and they make the same call.
+std::vector<HeldState> held_by_all(const std::vector<Holding>& holdings) {
+  const Holding& first = holdings[0];
+  std::vector<HeldState> held;
+  for (size_t r = 0; r < holdings.size(); ++r) {
+    const Holding& h = holdings[r];
+    check<UsageError>(h.step == first.step && h.keep == first.keep && h.layout == first.layout,
+                      "save_sharded_step: rank 0 saves step {}, keep {}, layout '{}', and rank {} "
+                      "step {}, keep {}, layout '{}'",
+                      first.step, first.keep, first.layout, r, h.step, h.keep, h.layout);
+    held.push_back(h.held());
+  }
+  return held;
+}
+
+std::string who_does_not_see(const std::vector<Seen>& seen, const std::vector<std::string>& hosts) {
+  for (size_t r = 0; r < seen.size(); ++r)
+    if (!seen[r].sees)
+      return fmt::format(" (rank {} on {} does not see {}, which rank 0 on {} has just made)", r,
+                         hosts[r], seen[r].path, hosts[0]);
+  return "";
+}
+
+}  // namespace
+
+StepSave::StepSave(std::string run_dir, int64_t step, Group group, ShardedSaveOptions options)
+    : run_dir_(std::move(run_dir)),
+      step_(step),
+      group_(std::move(group)),
+      options_(std::move(options)),
+      state_(std::in_place, group_.rank()) {}
+
+std::string StepSave::not_saved(const std::string& why) const {
+  return fmt::format("checkpoint of step {} was not saved: {}", step_, why);
+}
+
+void StepSave::agree(const StateWalk& walk) {
+  const bool first = group_.rank() == 0;
+  Holding holding;
+  holding.failure = failure_of([&] {
+    check_call(step_, options_);
+    walk(*state_);
+    holding.take(state_->held);
+  });
+  holding.host = host_name();
+  holding.layout = options_.layout, holding.step = step_, holding.keep = options_.keep;
+  const std::vector<Holding> holdings = gather_object(group_, holding, 0);
+
+  // Nothing on disk has changed where the ranks' calls do not fit together.
+  Begun begun;
+  std::vector<HeldState> held;
+  if (first) {
+    for (const Holding& h : holdings) hosts_.push_back(h.host);
+    begun.failure = first_failure(holdings, hosts_);
+    if (!begun.failure)
+      begun.failure = failure_of([&] {
+        held = held_by_all(holdings);
+        plan_save(held);
+        draft_.emplace(run_dir_, step_);
+        begun.temporary = draft_->name();
+      });
+    if (begun.failure) begun.failure.text = not_saved(begun.failure.text);
+  }
+  begun = broadcast_object(group_, begun, 0);
+  raise(begun.failure);
+  folder_ = run_dir_ + "/" + begun.temporary;
+
+  Seen mine;
+  mine.path = folder_;
+  std::error_code error;
+  mine.sees = std::filesystem::is_directory(folder_, error);
+  const std::vector<Seen> seen = gather_object(group_, mine, 0);
+  std::vector<Orders> all(first ? seen.size() : 0);
+  if (first) {
+    RankFailure failure = failure_of([&] {
+      std::vector<bool> sees;
+      for (const Seen& s : seen) sees.push_back(s.sees);
+      check<ResourceError>(sees[0], "{} has gone", folder_);
+      plan_ = plan_save(held, sees);
+      plan_.index.step = step_;
+      plan_.index.world = group_.size();
+      plan_.index.layout = options_.layout;
+      for (size_t r = 0; r < all.size(); ++r) all[r].take(orders_for(plan_, r));
+    });
+    if (failure) {
+      failure.text = not_saved(failure.text + who_does_not_see(seen, hosts_));
+      draft_.reset();
+      for (Orders& o : all) o.failure = failure;
+    }
+  }
+  const Orders orders = scatter_object(group_, all, 0);
+  raise(orders.failure);
+  orders_ = orders.orders(*state_);
+}
+
+WrittenFiles StepSave::write(const BytesOfWrite& bytes_of) {
+  WrittenFiles written;
+  written.failure = failure_of([&] {
+    try {
+      written.checksums = write_step_files(folder_, orders_, bytes_of);
+    } catch (const ResourceError& e) {
+      uint64_t bytes = 0;
+      for (const PlannedWrite& w : orders_.writes) bytes += static_cast<uint64_t>(w.bytes);
+      fail<ResourceError>("{}.{}", e.what(), space_text(run_dir_, bytes));
+    }
+  });
+  return written;
+}
+
+RankFailure StepSave::publish(const std::vector<WrittenFiles>& all) {
+  RankFailure failure = first_failure(all, hosts_);
+  if (!failure)
+    failure = failure_of([&] {
+      for (size_t r = 0; r < all.size(); ++r) add_checksums(plan_, r, all[r].checksums);
+      write_index(draft_->folder(), plan_.index);
+      draft_->publish();
+    });
+  if (failure) {
+    draft_.reset();  // before the others hear of it
+    failure.text =
+        not_saved(failure.text + (failure.kind == RankFailure::resource
+                                      ? " Earlier checkpoints are as they were; free some space or "
+                                        "choose another --run-dir"
+                                      : ""));
+    return failure;
+  }
+  failure = failure_of([&] { draft_->settle(options_.keep); });
+  if (failure)
+    failure.text = fmt::format(
+        "checkpoint of step {} is in {}, but its run folder could not be "
+        "brought up to date: {}",
+        step_, run_dir_, failure.text);
+  draft_.reset();
+  return failure;
+}
+
+}  // namespace trireme
