@@ -8,7 +8,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/checkpoint/checksum.h"
-#include "trireme/checkpoint/strict_json.h"
+#include "trireme/interop/strict_json.h"
 
 namespace trireme {
 namespace {

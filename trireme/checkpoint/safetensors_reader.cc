@@ -9,7 +9,7 @@
 #include "trireme/base/mapped_file.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/checkpoint/safetensors_dtype.h"
-#include "trireme/checkpoint/strict_json.h"
+#include "trireme/interop/strict_json.h"
 
 namespace trireme {
 

@@ -5,10 +5,10 @@
 
 #include "trireme/base/check.h"
 #include "trireme/checkpoint/checksum.h"
-#include "trireme/checkpoint/output_file.h"
+#include "trireme/base/output_file.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/checkpoint/safetensors_dtype.h"
-#include "trireme/checkpoint/strict_json.h"
+#include "trireme/interop/strict_json.h"
 
 namespace trireme {
 namespace {

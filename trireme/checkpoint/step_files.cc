@@ -3,7 +3,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
-#include "trireme/checkpoint/output_file.h"
+#include "trireme/base/output_file.h"
 #include "trireme/checkpoint/safetensors.h"
 
 namespace trireme {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "trireme/base/export.h"
 #include "trireme/base/fd.h"
 
 namespace trireme {
@@ -11,7 +12,7 @@ namespace trireme {
 /// A new file, written from front to back and on disk when finish() returns. Errors are
 /// ResourceError with the path, the system's reason and how far it came. Failpoint
 /// "checkpoint.write" at every write.
-class OutputFile {
+class TRIREME_API OutputFile {
  public:
   explicit OutputFile(const std::string& path);  // must not exist yet
   void write(const void* bytes, size_t size);
