@@ -12,8 +12,8 @@
 #include "trireme/base/check.h"
 #include "trireme/checkpoint/checksum.h"
 #include "trireme/checkpoint/safetensors_dtype.h"
-#include "trireme/checkpoint/strict_json.h"
 #include "trireme/checkpoint/tiling.h"
+#include "trireme/interop/strict_json.h"
 
 namespace trireme {
 namespace {

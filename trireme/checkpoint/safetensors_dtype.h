@@ -39,6 +39,4 @@ inline int64_t safetensors_item_size(std::string_view name) {
   return 0;
 }
 
-inline constexpr uint64_t kSafetensorsMaxHeader = 100'000'000;
-
 }  // namespace trireme

@@ -8,7 +8,8 @@
 
 #include "trireme/base/check.h"
 #include "trireme/checkpoint/safetensors_dtype.h"
-#include "trireme/checkpoint/strict_json.h"
+#include "trireme/interop/safetensors_header.h"
+#include "trireme/interop/strict_json.h"
 
 namespace trireme {
 namespace {
@@ -53,7 +54,7 @@ std::string safetensors_head(const std::vector<SafetensorsTensor>& tensors,
   }
   text += '}';
   text.resize((text.size() + 7) / 8 * 8, ' ');
-  check<UsageError>(text.size() <= kSafetensorsMaxHeader,
+  check<UsageError>(text.size() <= interop::kMostSafetensorsHeader,
                     "{}: too many tensors for one file: the header has {} bytes", where,
                     text.size());
   const uint64_t length = text.size();

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "trireme/base/check.h"
+#include "trireme/base/output_file.h"
 #include "trireme/checkpoint/checksum.h"
-#include "trireme/checkpoint/output_file.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/checkpoint/safetensors_dtype.h"
 #include "trireme/checkpoint/safetensors_head.h"

@@ -12,9 +12,9 @@
 #include "trireme/checkpoint/checksum.h"
 #include "trireme/checkpoint/safetensors_dtype.h"
 #include "trireme/checkpoint/safetensors_head.h"
-#include "trireme/checkpoint/strict_json.h"
 #include "trireme/checkpoint/tiling.h"
 #include "trireme/checkpoint/write_deal.h"
+#include "trireme/interop/strict_json.h"
 
 namespace trireme {
 namespace {

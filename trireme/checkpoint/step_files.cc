@@ -5,8 +5,8 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
+#include "trireme/base/output_file.h"
 #include "trireme/checkpoint/checksum.h"
-#include "trireme/checkpoint/output_file.h"
 #include "trireme/checkpoint/safetensors.h"
 
 namespace trireme {

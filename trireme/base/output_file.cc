@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/checkpoint/output_file.h"
+#include "trireme/base/output_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -4,13 +4,14 @@
 #include <cstdint>
 #include <string>
 
+#include "trireme/base/export.h"
 #include "trireme/base/fd.h"
 
 namespace trireme {
 
 /// A new file, on disk when finish() returns. Errors are ResourceError with the path, the system's
 /// reason and how far it came. Failpoint "checkpoint.write" at every write.
-class OutputFile {
+class TRIREME_API OutputFile {
  public:
   enum class Others { none, write_too };
   /// The file must not exist yet, unless other ranks write other bytes of it.

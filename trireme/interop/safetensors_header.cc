@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/interop/safetensors_header.h"
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+
+#include "trireme/base/check.h"
+#include "trireme/interop/dtype.h"
+#include "trireme/interop/strict_json.h"
+
+namespace trireme::interop {
+namespace {
+
+/// Its begin and end count from the start of the data, as the header has them.
+NamedArray read_described(const std::string& name, const nlohmann::json& info,
+                          const std::string& path) {
+  const std::string where = fmt::format("{}: tensor '{}'", path, name);
+  check<Corrupt>(info.is_object() && info.size() == 3,
+                 "{}: not a description of dtype, shape and data_offsets", where);
+  NamedArray array;
+  array.name = name;
+  array.file = path;
+  array.dtype = json_text(json_member(info, "dtype", where), where, "dtype");
+  const Dtype* known = find_dtype(array.dtype);
+  check<Corrupt>(known != nullptr, "{}: dtype '{}' is not one we read", where, array.dtype);
+  array.shape = json_sizes(json_member(info, "shape", where), where, "shape");
+  const auto offsets = json_sizes(json_member(info, "data_offsets", where), where, "data_offsets");
+  check<Corrupt>(offsets.size() == 2 && offsets[0] <= offsets[1],
+                 "{}: data_offsets are not [begin, end]", where);
+  array.begin = static_cast<uint64_t>(offsets[0]);
+  array.end = static_cast<uint64_t>(offsets[1]);
+  uint64_t size = known->size;
+  bool empty = false;
+  for (int64_t dim : array.shape) empty = empty || dim == 0;
+  if (empty) size = 0;
+  for (int64_t dim : array.shape)
+    check<Corrupt>(empty || !__builtin_mul_overflow(size, static_cast<uint64_t>(dim), &size),
+                   "{}: a shape of more than 2^64 bytes", where);
+  check<Corrupt>(array.end - array.begin == size, "{}: has {} bytes, its shape needs {}", where,
+                 array.end - array.begin, size);
+  // What readers of an array may rely on; an empty one could still have lengths beyond it.
+  check<Corrupt>(element_count(array.shape) >= 0, "{}: a shape of more than 2^63 elements", where);
+  array.strides = row_major(array.shape);
+  return array;
+}
+
+}  // namespace
+
+SafetensorsHeader read_safetensors_header(std::span<const uint8_t> bytes, const std::string& path) {
+  check<Corrupt>(bytes.size() >= 8, "{}: {} bytes, too few for a safetensors file", path,
+                 bytes.size());
+  uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), 8);
+  check<Corrupt>(length <= kMostSafetensorsHeader,
+                 "{}: says its header has {} bytes; the most is {}", path, length,
+                 kMostSafetensorsHeader);
+  check<Corrupt>(length <= bytes.size() - 8, "{}: ends inside its header ({} bytes of {})", path,
+                 bytes.size() - 8, length);
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, length);
+  check<Corrupt>(!text.empty() && text.front() == '{', "{}: the header does not begin with '{{'",
+                 path);
+  const auto json = parse_strict_json(text, path + ": header", 4);
+
+  SafetensorsHeader header;
+  header.data = 8 + length;
+  for (const auto& [name, info] : json.items()) {
+    if (name == "__metadata__") {
+      check<Corrupt>(info.is_object(), "{}: __metadata__ is not an object", path);
+      for (const auto& [key, value] : info.items())
+        header.metadata[key] = json_text(value, path, "a value of __metadata__");
+    } else {
+      header.arrays.push_back(read_described(name, info, path));
+    }
+  }
+  std::sort(header.arrays.begin(), header.arrays.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  });
+  uint64_t at = 0;
+  const uint64_t present = bytes.size() - header.data;
+  for (NamedArray& array : header.arrays) {
+    check<Corrupt>(
+        array.begin == at,
+        "{}: tensor '{}' begins at byte {} of the data, but the one before it ends at {}", path,
+        array.name, array.begin, at);
+    at = array.end;
+    array.begin += header.data;
+    array.end += header.data;
+  }
+  check<Corrupt>(at == present, "{}: has {} bytes of data, but its header declares {}{}", path,
+                 present, at, at > present ? ": it was cut short" : "");
+  return header;
+}
+
+}  // namespace trireme::interop

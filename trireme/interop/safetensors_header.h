@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/base/export.h"
+#include "trireme/interop/named_array.h"
+
+namespace trireme::interop {
+
+inline constexpr uint64_t kMostSafetensorsHeader = 100'000'000;  // bytes; the reference's bound
+
+struct SafetensorsHeader {
+  uint64_t data = 0;               // where the tensors' bytes begin
+  std::vector<NamedArray> arrays;  // in the order of their bytes, which leave no holes
+  std::map<std::string, std::string> metadata;
+};
+
+/// Of the whole file in `bytes`. Corrupt, naming `path` and what is wrong, for whatever does not
+/// hold together.
+TRIREME_API SafetensorsHeader read_safetensors_header(std::span<const uint8_t> bytes,
+                                                      const std::string& path);
+
+}  // namespace trireme::interop
