@@ -2,17 +2,17 @@
 #include "trireme/checkpoint/output_file.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 
 #include "trireme/base/check.h"
 #include "trireme/base/failpoint.h"
+#include "trireme/base/file/file_calls.h"
 
 namespace trireme {
 
 OutputFile::OutputFile(const std::string& path)
-    : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)) {
+    : path_(path), fd_(file_calls::open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)) {
   check<ResourceError>(static_cast<bool>(fd_), "cannot create {}: {}", path_, errno_text());
 }
 
@@ -25,7 +25,7 @@ void OutputFile::write(const void* bytes, size_t size) {
     if (pretend)
       errno = pretend;
     else
-      n = ::write(fd_.get(), from, std::min(size, kMost));
+      n = file_calls::write(fd_.get(), from, std::min(size, kMost));
     if (n < 0 && errno == EINTR) continue;
     check<ResourceError>(n >= 0, "cannot write {} (after {} bytes): {}", path_, written_,
                          errno_text());
@@ -34,8 +34,10 @@ void OutputFile::write(const void* bytes, size_t size) {
 }
 
 void OutputFile::finish() {
-  if (::fsync(fd_.get()) != 0) fail<ResourceError>("cannot sync {}: {}", path_, errno_text());
-  if (::close(fd_.release()) != 0) fail<ResourceError>("cannot close {}: {}", path_, errno_text());
+  if (file_calls::fsync(fd_.get()) != 0)
+    fail<ResourceError>("cannot sync {}: {}", path_, errno_text());
+  if (file_calls::close(fd_.release()) != 0)
+    fail<ResourceError>("cannot close {}: {}", path_, errno_text());
 }
 
 }  // namespace trireme

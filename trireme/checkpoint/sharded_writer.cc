@@ -3,10 +3,10 @@
 
 #include <unistd.h>
 
-#include <filesystem>
 #include <optional>
 
 #include "trireme/base/check.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/base/trace.h"
 #include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/run_folder.h"
@@ -227,8 +227,7 @@ class Saver {
     check<Corrupt>(orders.files.size() == state_.tensors.size(),
                    "checkpoint: rank 0 sent orders for {} tensors; this rank has {}",
                    orders.files.size(), state_.tensors.size());
-    std::error_code error;
-    check<ResourceError>(std::filesystem::is_directory(folder, error),
+    check<ResourceError>(path_kind(folder) == PathKind::folder,
                          "{} is not there, and rank 0 on {} has just made it: the run folder must "
                          "be one that all hosts share",
                          folder, orders.host);
