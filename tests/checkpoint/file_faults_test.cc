@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "tests/checkpoint/test_state.h"
+#include "tests/support/file_log.h"
+#include "tests/support/power_cut.h"
+#include "trireme/checkpoint/folders.h"
+
+// Saving, pruning and resuming where the job ends, or the disk fails, at each of their file calls.
+// A sample of the calls; all of them with TRIREME_SOAK=1 (scripts/soak --files).
+namespace file_faults_test {
+
+using namespace trireme;
+using namespace trireme::test;
+using namespace trireme::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+bool every_call() { return std::getenv("TRIREME_SOAK") != nullptr; }
+
+/// Of 1 … count: all, or some twelve that differ with `salt`.
+std::vector<size_t> sample(size_t count, size_t salt) {
+  const size_t stride = every_call() ? 1 : (count + 11) / 12;
+  std::vector<size_t> chosen;
+  for (size_t n = 1 + salt * 5 % stride; n <= count; n += stride) chosen.push_back(n);
+  return chosen;
+}
+
+/// What is done to a run folder, and what stands there before.
+struct Scene {
+  const char* name;
+  std::vector<int64_t> before;
+  int64_t saves;
+  int keep;
+  bool can_exchange = true;
+  std::string folder = "/run";
+
+  int64_t old_step() const { return before.empty() ? -1 : before.back(); }
+};
+
+const Scene kScenes[] = {
+    {"the first step of a new folder", {}, 100, 2, true, "/a/b/run"},
+    {"a step, and an older one is deleted", {100, 200}, 300, 2},
+    {"a step that is there already", {100}, 100, 1},
+    {"a step that is there already, where names cannot be exchanged", {100}, 100, 1, false},
+};
+
+/// A run folder in the state before.
+class Stage {
+ public:
+  explicit Stage(const Scene& scene) : scene_(scene) {
+    if (scene.before.empty()) return;
+    fs::create_directories(run());
+    for (int64_t step : scene.before) save(run(), step, {.keep = 5});
+  }
+  std::string root() const { return disk_.path(); }
+  std::string run() const { return disk_.path() + scene_.folder; }
+  void act() const { save(run(), scene_.saves, {.keep = scene_.keep}); }
+  /// Of a plan: which calls count, and which ones always fail.
+  std::string plan() const {
+    std::string text = "only=" + root();
+    if (scene_.can_exchange) return text;
+    PrivateFolder logs;
+    const Scene able{"", scene_.before, scene_.saves, scene_.keep};
+    const Stage other(able);
+    for (const LoggedCall& call : calls_of(other.root(), [&] { other.act(); }))
+      if (call.kind == "exchange") text += "," + std::to_string(call.number) + ":EINVAL";
+    return text;
+  }
+
+ private:
+  const Scene& scene_;
+  PrivateFolder disk_{"trireme-disk"};
+};
+
+std::vector<LoggedCall> counted(const Scene& scene, const std::string& plan_of_scene) {
+  const Stage stage(scene);
+  PrivateFolder logs;
+  const std::string only = "only=" + stage.root();
+  const FileFaults faults(only + plan_of_scene + ",count=" + (logs / "log"));
+  stage.act();
+  return read_file_log(logs / "log");
+}
+
+/// The plan of a scene without its `only`, which is another for each stage.
+std::string always_failing(const Scene& scene) {
+  const std::string plan = Stage(scene).plan();
+  const size_t comma = plan.find(',');
+  return comma == std::string::npos ? "" : plan.substr(comma);
+}
+
+/// Whatever shows as a step is whole; what resumes is the old step or the new one (-1: nothing, if
+/// that is the old); the next save succeeds and leaves no temporaries. The step that resumes.
+int64_t expect_sound(const std::string& run, const Scene& scene, const std::string& where) {
+  SCOPED_TRACE(where);
+  int64_t resumed = -1;
+  try {
+    for (int64_t step : list_steps(run)) verify_checkpoint(run + "/" + step_folder_name(step));
+    if (!list_steps(run).empty() || scene.old_step() >= 0) resumed = load_mark(run);
+    EXPECT_TRUE(resumed == scene.old_step() || resumed == scene.saves) << resumed;
+    save(run, 400, {.keep = 2});
+    EXPECT_EQ(load_mark(run), 400);
+    if (scene.old_step() >= 0) {
+      EXPECT_EQ(list_steps(run).size(), 2u) << "the older checkpoint is gone";
+    }
+    for (const auto& item : fs::directory_iterator(run)) {
+      const std::string name = item.path().filename().string();
+      EXPECT_TRUE(name == "latest" || step_of_folder(name) >= 0) << name << " is left";
+    }
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << e.what();
+  }
+  return resumed;
+}
+
+bool names_a_path_and(const std::string& text, const std::string& root, const std::string& reason) {
+  return text.starts_with("ResourceError: ") && contains(text, root) && contains(text, reason);
+}
+
+constexpr std::pair<const char*, const char*> kErrors[] = {{"ENOSPC", "No space left on device"},
+                                                           {"EIO", "Input/output error"},
+                                                           {"EROFS", "Read-only file system"},
+                                                           {"EDQUOT", "Disk quota exceeded"},
+                                                           {"fsync-fails", "Input/output error"}};
+
+std::string label(const Scene& scene, const LoggedCall& call, const std::string& what) {
+  return fmt::format("{}: {} at call {}, {} {} {}", scene.name, what, call.number, call.kind,
+                     call.path, call.to);
+}
+
+}  // namespace
+
+TEST(checkpoint_file_faults,
+     killed_before_or_after_any_call_of_a_save_the_old_step_or_the_new_is_whole) {
+  for (const Scene& scene : kScenes) {
+    const std::string more = always_failing(scene);
+    const auto calls = counted(scene, more);
+    ASSERT_GT(calls.size(), 20u);
+    size_t salt = 0;
+    for (const char* fault : {"kill-before", "kill-after"})
+      for (size_t n : sample(calls.size(), salt++)) {
+        const Stage stage(scene);
+        const std::string where = label(scene, calls[n - 1], fault);
+        EXPECT_EQ(end_of_child(fmt::format("only={}{},{}:{}", stage.root(), more, n, fault),
+                               [&] { stage.act(); }),
+                  "killed")
+            << where;
+        expect_sound(stage.run(), scene, where);
+      }
+  }
+}
+
+TEST(checkpoint_file_faults, any_call_of_a_save_that_fails_is_told_or_does_no_harm) {
+  for (const Scene& scene : kScenes) {
+    const std::string more = always_failing(scene);
+    const auto calls = counted(scene, more);
+    size_t salt = 0;
+    for (const auto& [fault, reason] : kErrors)
+      for (const char* sign : {":", "+:"})
+        for (size_t n : sample(calls.size(), salt++)) {
+          const bool sync = std::string(fault) == "fsync-fails";
+          if (sync && (!calls[n - 1].syncs() || std::string(sign) == "+:")) continue;
+          const Stage stage(scene);
+          const std::string where = label(scene, calls[n - 1], fault) + sign;
+          const std::string text =
+              end_of_child(fmt::format("only={}{},{}{}{}", stage.root(), more, n, sign, fault),
+                           [&] { stage.act(); });
+          EXPECT_TRUE(text.empty() || names_a_path_and(text, stage.root(), reason))
+              << where << ": " << text;
+          const int64_t resumed = expect_sound(stage.run(), scene, where);
+          if (text.empty()) {
+            EXPECT_EQ(resumed, scene.saves) << where;
+          }
+        }
+  }
+}
+
+TEST(checkpoint_file_faults, short_writes_and_reads_are_continued) {
+  for (const Scene& scene : kScenes) {
+    const std::string more = always_failing(scene);
+    for (const LoggedCall& call : counted(scene, more)) {
+      if (!call.moves_bytes()) continue;
+      const Stage stage(scene);
+      EXPECT_EQ(end_of_child(fmt::format("only={}{},{}:short", stage.root(), more, call.number),
+                             [&] { stage.act(); }),
+                "");
+      EXPECT_EQ(expect_sound(stage.run(), scene, label(scene, call, "short")), scene.saves);
+    }
+  }
+}
+
+TEST(checkpoint_file_faults, any_call_of_a_resume_that_fails_is_told_and_no_other_step_is_taken) {
+  PrivateFolder folder;
+  const std::string run = folder / "run";
+  for (int64_t step : {100, 200, 300}) save(run, step, {.keep = 5});
+  write_file_atomic(run + "/latest", "step-00000200\n");  // as after a resume from there
+  const auto calls = calls_of(run, [&] { load_mark(run); });
+  ASSERT_GT(calls.size(), 10u);
+  for (const LoggedCall& call : calls) {
+    const std::string where = fmt::format("{} {} {}", call.number, call.kind, call.path);
+    const std::string text = end_of_child(fmt::format("only={},{}:EIO", run, call.number), [&] {
+      const int64_t step = load_mark(run);
+      check<Error>(step == 200, "step {} was loaded", step);
+    });
+    EXPECT_TRUE(names_a_path_and(text, run, "Input/output error")) << where << ": " << text;
+    if (call.moves_bytes()) {
+      const FileFaults faults(fmt::format("only={},{}:short", run, call.number));
+      EXPECT_EQ(load_mark(run), 200) << where;
+    }
+  }
+}
+
+TEST(checkpoint_file_faults, after_a_power_cut_the_old_step_or_the_new_is_whole) {
+  for (const Scene& scene : kScenes) {
+    const std::string more = always_failing(scene);
+    const Stage stage(scene);
+    PrivateFolder logs, cuts;
+    RecordedDisk disk(stage.root(), logs / "record");
+    {
+      const FileFaults faults("only=" + stage.root() + more + ",record=" + (logs / "record"));
+      stage.act();
+    }
+    disk.read();
+    std::vector<size_t> counts = sample(disk.calls.size(), 0);
+    counts.push_back(disk.calls.size());
+    const unsigned seeds = every_call() ? 20 : 2;
+    for (size_t n : counts)
+      for (unsigned variant = 0; variant < 2 + seeds; ++variant) {
+        const Survives survives = variant == 0   ? Survives::synced
+                                  : variant == 1 ? Survives::names
+                                                 : Survives::some;
+        const std::string root = cuts / fmt::format("{}-{}", n, variant);
+        const DiskModel left = disk.after(n);
+        left.rebuild(root, survives, variant + 100 * static_cast<unsigned>(n));
+        const int64_t resumed =
+            expect_sound(root + scene.folder, scene,
+                         label(scene, disk.calls[n - 1], fmt::format("cut {}", variant)));
+        if (n == disk.calls.size()) {
+          EXPECT_EQ(resumed, scene.saves) << "what was saved is lost: " << scene.name;
+        }
+        fs::remove_all(root);
+      }
+  }
+}
+
+TEST(checkpoint_file_faults,
+     a_step_that_stood_aside_when_its_saver_was_killed_is_loaded_and_put_back) {
+  const Scene& scene = kScenes[3];
+  const std::string more = always_failing(scene);
+  size_t second = 0;  // the rename that follows the one which steps aside
+  for (const LoggedCall& call : counted(scene, more))
+    if (call.kind == "rename" && contains(call.to, "-old-"))
+      second = static_cast<size_t>(call.number) + 1;
+  ASSERT_GT(second, 0u);
+  const Stage stage(scene);
+  EXPECT_EQ(end_of_child(fmt::format("only={}{},{}:kill-before", stage.root(), more, second),
+                         [&] { stage.act(); }),
+            "killed");
+  EXPECT_TRUE(list_steps(stage.run()).empty());
+  EXPECT_EQ(load_mark(stage.run()), 100);
+  save(stage.run(), 200, {.keep = 2});
+  EXPECT_EQ(list_steps(stage.run()), (std::vector<int64_t>{100, 200}));
+  EXPECT_EQ(load_mark(stage.run() + "/step-00000100"), 100);
+}
+
+TEST(checkpoint_file_faults,
+     what_a_damaged_step_is_told_with_does_not_hide_in_a_folder_that_cannot_be_listed) {
+  PrivateFolder run;
+  save(run.path(), 100);
+  spill(run / "step-00000100/state.safetensors", "x");
+  std::string text;
+  size_t lists = 0;
+  for (const LoggedCall& call :
+       calls_of(run.path(), [&] { text = message_of<Corrupt>([&] { load_mark(run.path()); }); }))
+    if (call.kind == "opendir") lists = static_cast<size_t>(call.number);
+  ASSERT_GT(lists, 0u);
+  const FileFaults faults(fmt::format("only={},{}:EIO", run.path(), lists));
+  text = message_of<Corrupt>([&] { load_mark(run.path()); });
+  EXPECT_TRUE(contains(text, "state.safetensors has 1 bytes") && contains(text, "is not known") &&
+              contains(text, "Input/output error"))
+      << text;
+}
+
+}  // namespace file_faults_test
