@@ -134,6 +134,15 @@ TEST(base_file_calls, a_disk_that_is_full_from_a_number_on_still_reads_and_delet
   EXPECT_TRUE(list_folder(folder.path()).empty());
 }
 
+TEST(base_file_calls, all_calls_of_a_kind_fail) {
+  PrivateFolder folder;
+  const FileFaults faults("rename:EINVAL,only=" + folder.path());
+  for (int i = 0; i < 2; ++i)
+    EXPECT_TRUE(thrown_by([&] {
+                  write_file_atomic(folder / "file", "x");
+                }).ends_with("/file: Invalid argument"));
+}
+
 TEST(base_file_calls, paths_and_ranks_that_are_not_asked_for_are_not_numbered) {
   PrivateFolder folder, other;
   const FileFaults faults("1:EIO,rank=3,only=" + folder.path());
@@ -190,7 +199,8 @@ TEST(base_file_calls, a_plan_that_cannot_be_read_is_refused_in_a_sentence) {
         {"99999999999999999999:EIO", "is not a number"},
         {"1:", "unknown fault"},
         {"1:EPERM", "unknown fault; use kill-before"},
-        {"1+:short", "'+' goes with an error of the system, not with short"},
+        {"1+:short", "only an error of the system goes with '+', not short"},
+        {"rename:kill-after", "goes with a kind of calls, not kill-after"},
         {"only=", "nothing behind the '='"},
         {"only=x", "name no fault, no count and no record"},
         {"rank=-1,1:EIO", "is not a number"},

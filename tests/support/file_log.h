@@ -88,6 +88,8 @@ inline std::string end_of_child(const std::string& faults, const std::function<v
   }
   int status = 0;
   check<Error>(::waitpid(pid, &status, 0) == pid, "waitpid: {}", errno_text());
+  if (WIFEXITED(status) && WEXITSTATUS(status) != 0)
+    return fmt::format("exit {}", WEXITSTATUS(status));
   if (WIFSIGNALED(status))
     return WTERMSIG(status) == SIGKILL ? "killed" : fmt::format("signal {}", WTERMSIG(status));
   return read_file(file);

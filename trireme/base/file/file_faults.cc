@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <mutex>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,7 @@ struct FileFault {
   enum Act { kill_before, kill_after, group_before, group_after, give_error, shorten, fail_sync };
   int64_t number = 0;
   bool onwards = false;
+  std::string kind;  // "": by number
   Act act = give_error;
   int error = 0;
 };
@@ -48,7 +50,7 @@ FileFaultState& file_fault_state() {
   return *s;
 }
 
-constexpr const char* kFileCallNames[] = {
+constexpr std::string_view kFileCallNames[] = {
     "open",  "create",   "write",    "pwrite", "read",    "pread", "fsync",   "fdatasync",
     "close", "rename",   "exchange", "mkdir",  "unlink",  "rmdir", "opendir", "readdir",
     "stat",  "truncate", "allocate", "lock",   "statvfs", "map"};
@@ -90,15 +92,20 @@ FileFault fault_in(const std::string& item) {
   std::string_view number(item.data(), colon), what(item);
   what.remove_prefix(colon + 1);
   FileFault fault;
-  fault.onwards = !number.empty() && number.back() == '+';
-  if (fault.onwards) number.remove_suffix(1);
-  fault.number = count_in(number, item, 1);
+  if (std::find(std::begin(kFileCallNames), std::end(kFileCallNames), number) !=
+      std::end(kFileCallNames)) {
+    fault.kind = number;
+  } else {
+    fault.onwards = !number.empty() && number.back() == '+';
+    if (fault.onwards) number.remove_suffix(1);
+    fault.number = count_in(number, item, 1);
+  }
   for (const auto& known : kFileFaultNames) {
     if (known.name != what) continue;
     fault.act = known.act, fault.error = known.error;
-    check<UsageError>(!fault.onwards || fault.act == FileFault::give_error,
-                      "file fault '{}': '+' goes with an error of the system, not with {}", item,
-                      what);
+    check<UsageError>((!fault.onwards && fault.kind.empty()) || fault.act == FileFault::give_error,
+                      "file fault '{}': only an error of the system goes with {}, not {}", item,
+                      fault.onwards ? "'+'" : "a kind of calls", what);
     return fault;
   }
   fail<UsageError>(
@@ -188,6 +195,7 @@ bool syncs(FileCallKind kind) {
 }
 
 bool hits(const FileFault& fault, int64_t number, const detail::FileCall& call) {
+  if (!fault.kind.empty()) return fault.kind == name_of(call.kind);
   if (number < fault.number) return false;
   switch (fault.act) {
     case FileFault::shorten:
@@ -217,7 +225,7 @@ void append(int fd, std::string_view text) {
 
 }  // namespace
 
-const char* name_of(FileCallKind kind) { return kFileCallNames[static_cast<size_t>(kind)]; }
+const char* name_of(FileCallKind kind) { return kFileCallNames[static_cast<size_t>(kind)].data(); }
 
 void set_file_faults(const std::string& text) {
   FaultPlan plan;

@@ -13,6 +13,7 @@
 //   17:kill-group-before  …-after          … with its whole process group: all ranks at once
 //   17:ENOSPC (EDQUOT, EIO, EROFS, EINVAL) the call is not made and fails so; 17+: and all later
 //                                          ones that such a disk would refuse
+//   exchange:EINVAL                        all calls of that kind (name_of below) fail so
 //   17:short                               from number 17 on, the first read or write moves half
 //   17:fsync-fails                         from number 17 on, the first fsync or fdatasync gives
 //   EIO only=TEXT                              numbers only calls on paths that contain TEXT rank=R
@@ -20,7 +21,8 @@
 //   each numbered call to PATH record=PATH                            … and what it wrote to
 //   PATH.data: enough to make the
 //                                          calls again
-// Calls are numbered from 1 in each process, in the order in which they begin.
+// Calls are numbered from 1 in each process, in the order in which they begin. Of faults that fit a
+// call the first of the list acts.
 namespace trireme {
 
 /// Replaces the plan, for this process, and begins to count anew. "" disarms. Throws UsageError for
