@@ -27,8 +27,7 @@ enum class Survives {
 };
 
 /// POSIX promises no more than this: a file's bytes are durable after a sync of that file, a name
-/// (made, renamed, removed) after a sync of the folder that holds it, and nothing else is ordered
-/// but the changes of one folder.
+/// (made, renamed, removed) after a sync of the folder that holds it, and nothing else is ordered.
 class DiskModel {
  public:
   /// What is in `root` now, all of it durable.
@@ -172,8 +171,8 @@ class DiskModel {
     }
     Names names = survives == Survives::names ? node.names : node.synced_names;
     if (survives == Survives::some)
-      for (size_t kept = random() % (node.pending.size() + 1), i = 0; i < kept; ++i)
-        apply_to(names, node.pending[i]);
+      for (const Change& change : node.pending)
+        if (random() % 2) apply_to(names, change);
     std::filesystem::create_directory(into);
     for (const auto& [name, child] : names) put(child, into + "/" + name, survives, random);
   }
