@@ -87,7 +87,7 @@ inline std::string end_of_child(const std::string& faults, const std::function<v
     ::_exit(0);
   }
   int status = 0;
-  check<Error>(::waitpid(pid, &status, 0) == pid, "waitpid: {}", errno_text());
+  if (::waitpid(pid, &status, 0) != pid) fail<Error>("waitpid: {}", errno_text());
   if (WIFEXITED(status) && WEXITSTATUS(status) != 0)
     return fmt::format("exit {}", WEXITSTATUS(status));
   if (WIFSIGNALED(status))
