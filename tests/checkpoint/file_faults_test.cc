@@ -273,7 +273,7 @@ TEST_F(checkpoint_file_faults,
   const Scene& scene = kScenes[3];
   size_t second = 0;  // the rename that follows the one which steps aside
   for (const LoggedCall& call : counted(scene))
-    if (call.kind == "rename" && contains(call.to, "-old-"))
+    if (call.kind == "rename" && contains(call.to, "-aside-"))
       second = static_cast<size_t>(call.number) + 1;
   ASSERT_GT(second, 0u);
   const Stage stage(scene);

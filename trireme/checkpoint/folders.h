@@ -25,7 +25,7 @@ TRIREME_API std::vector<int64_t> list_steps(const std::string& run_dir);
 TRIREME_API std::string find_checkpoint(const std::string& path);
 
 /// Marks the temporary name of a step that is whole and has stepped aside.
-inline constexpr const char* kPutAside = "old";
+inline constexpr const char* kPutAside = "aside";
 /// The name of the step which stepped aside as `name`, if there is no such step now; else "".
 std::string step_put_aside(const std::string& run_dir, const std::string& name);
 
