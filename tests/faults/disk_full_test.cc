@@ -37,6 +37,23 @@ TEST(faults_disk_full, the_system_says_ENOSPC) {
   expect_resumable(run);
 }
 
+TEST(faults_disk_full,
+     a_disk_that_fails_at_one_file_call_ends_the_job_and_the_run_goes_on_after_it) {
+  PrivateFolder folder;
+  const std::string config = write(folder / "tiny.json", kTinyMlp), run = folder / "run";
+  Command first(trireme({"train", config, "--nproc-per-node", "2", "--run-dir", run}));
+  ASSERT_EQ(first.finish(), 0) << first.err;
+  Command second(trireme({"train", "--resume", run, "--nproc-per-node", "2", "--steps", "20"}),
+                 {{{"TRIREME_FILE_FAULTS", "only=/.tmp-step-00000020,rank=0,fsync:EIO"}}, {}});
+  expect_refusal(
+      second, 1,
+      {"checkpoint of step 20 was not saved", "cannot sync " + run + "/.tmp-step-00000020",
+       "Input/output error", "Earlier checkpoints are as they were"});
+  expect_only_whole_steps(run, {"step-00000006"});
+  EXPECT_EQ(latest_step(run), 6);
+  expect_resumable(run);
+}
+
 /// A file system of its own, gone with the object.
 class SmallDisk {
  public:

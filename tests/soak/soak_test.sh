@@ -36,6 +36,16 @@ said=$(scripts/soak --seed 5 --rounds 2 --build "$(realpath --relative-to=. "$TM
 ((code == 1)) || fail "failures end with $code"
 [[ $said == *"repeat it: scripts/soak --seed 5 --round 1"* && $said == *"2 failed (rounds 0, 1)"* ]] || fail "failures say: $said"
 
+# The sweep over file calls runs the tests with all of them.
+files() { printf '#!/bin/sh\n%s\n' "$1" >"$TMPDIR/broken/tests/test_checkpoint"; chmod +x "$TMPDIR/broken/tests/test_checkpoint"
+  scripts/soak --files --build "$(realpath --relative-to=. "$TMPDIR/broken")" 2>&1; }
+# shellcheck disable=SC2016
+said=$(files '[ "$TRIREME_SOAK $*" = "1 --gtest_filter=checkpoint_file_faults*" ]') || fail "--files says: $said"
+code=0
+said=$(files 'echo why; exit 3') || code=$?
+((code == 1)) || fail "a sweep that fails ends with $code"
+[[ $said == *"ended with 3"* && $said == *why* ]] || fail "a sweep that fails says: $said"
+
 # Ctrl-C ends the round with the process that it started, and still gives the summary.
 printf '#!/bin/sh\necho $$ >"%s/pid"\nexec sleep 100\n' "$TMPDIR" >"$TMPDIR/broken/tests/soak_collectives"
 scripts/soak --seed 5 --build "$(realpath --relative-to=. "$TMPDIR/broken")" >"$TMPDIR/said" &

@@ -12,12 +12,14 @@
 #include "trireme/base/check.h"
 #include "trireme/base/failpoint.h"
 #include "trireme/base/fd.h"
+#include "trireme/base/file/file_calls.h"
+#include "trireme/base/file/folder.h"
 
 namespace trireme {
 namespace {
 
 UniqueFd open_or_fail(const std::string& path, int flags, mode_t mode = 0644) {
-  UniqueFd fd(::open(path.c_str(), flags | O_CLOEXEC, mode));
+  UniqueFd fd(file_calls::open(path, flags | O_CLOEXEC, mode));
   check<ResourceError>(static_cast<bool>(fd), "cannot open {}: {}", path, errno_text());
   return fd;
 }
@@ -27,12 +29,13 @@ UniqueFd open_or_fail(const std::string& path, int flags, mode_t mode = 0644) {
 std::string read_file(const std::string& path, size_t limit) {
   UniqueFd fd = open_or_fail(path, O_RDONLY);
   struct stat st {};
-  if (::fstat(fd.get(), &st) != 0) fail<ResourceError>("cannot stat {}: {}", path, errno_text());
+  if (file_calls::fstat(fd.get(), &st) != 0)
+    fail<ResourceError>("cannot stat {}: {}", path, errno_text());
   check<ResourceError>(!S_ISDIR(st.st_mode), "{} is a folder, not a file", path);
   std::string bytes;
   char buffer[1 << 16];
   while (true) {
-    ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
+    ssize_t n = file_calls::read(fd.get(), buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;
     check<ResourceError>(n >= 0, "cannot read {}: {}", path, errno_text());
     if (n == 0) return bytes;
@@ -44,7 +47,8 @@ std::string read_file(const std::string& path, size_t limit) {
 
 void fsync_path(const std::string& path) {
   UniqueFd fd = open_or_fail(path, O_RDONLY);
-  if (::fsync(fd.get()) != 0) fail<ResourceError>("cannot sync {}: {}", path, errno_text());
+  if (file_calls::fsync(fd.get()) != 0)
+    fail<ResourceError>("cannot sync {}: {}", path, errno_text());
 }
 
 void write_file_atomic(const std::string& path, std::string_view bytes) {
@@ -56,20 +60,22 @@ void write_file_atomic(const std::string& path, std::string_view bytes) {
         errno = pretend;
         fail<ResourceError>("cannot write {}: {}", path, errno_text());
       }
-      ssize_t n = ::write(fd.get(), bytes.data(), bytes.size());
+      ssize_t n = file_calls::write(fd.get(), bytes.data(), bytes.size());
       if (n < 0 && errno == EINTR) continue;
       check<ResourceError>(n >= 0, "cannot write {}: {}", path, errno_text());
       bytes.remove_prefix(static_cast<size_t>(n));
     }
-    if (::fsync(fd.get()) != 0) fail<ResourceError>("cannot sync {}: {}", path, errno_text());
-    if (::rename(temporary.c_str(), path.c_str()) != 0)
+    if (file_calls::fsync(fd.get()) != 0)
+      fail<ResourceError>("cannot sync {}: {}", path, errno_text());
+    if (file_calls::close(fd.release()) != 0)
+      fail<ResourceError>("cannot close {}: {}", path, errno_text());
+    if (file_calls::rename(temporary, path) != 0)
       fail<ResourceError>("cannot rename {} to {}: {}", temporary, path, errno_text());
   } catch (...) {
-    ::unlink(temporary.c_str());
+    file_calls::unlink(temporary);
     throw;
   }
-  auto slash = path.rfind('/');
-  fsync_path(slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash));
+  fsync_path(parent_folder(path));
 }
 
 PrivateFolder::PrivateFolder(std::string_view prefix) {

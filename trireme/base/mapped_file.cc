@@ -10,12 +10,13 @@
 #include "trireme/base/check.h"
 #include "trireme/base/failpoint.h"
 #include "trireme/base/fd.h"
+#include "trireme/base/file/file_calls.h"
 
 namespace trireme {
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   // O_NONBLOCK: opening a FIFO must not wait for a writer.
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  UniqueFd fd(file_calls::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (const int pretended = failpoint("file.open")) {
     fd.reset();
     errno = pretended;
@@ -28,12 +29,12 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
                         errno_text(code));
   }
   struct stat info {};
-  if (::fstat(fd.get(), &info) != 0)
+  if (file_calls::fstat(fd.get(), &info) != 0)
     fail<ResourceError>("cannot stat file '{}': {}", path, errno_text());
   check<UsageError>(S_ISREG(info.st_mode), "'{}' is not a regular file", path);
   size_ = static_cast<size_t>(info.st_size);
   if (size_ == 0) return;
-  void* p = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd.get(), 0);
+  void* p = file_calls::map(fd.get(), size_, 0);
   check<ResourceError>(p != MAP_FAILED,
                        "cannot map file '{}' ({} bytes): {}: the limit may be vm.max_map_count "
                        "(one map for each file)",

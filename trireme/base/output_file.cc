@@ -2,19 +2,19 @@
 #include "trireme/base/output_file.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 
 #include "trireme/base/check.h"
 #include "trireme/base/failpoint.h"
+#include "trireme/base/file/file_calls.h"
 
 namespace trireme {
 
 OutputFile::OutputFile(const std::string& path, Others others)
     : path_(path),
-      fd_(::open(path.c_str(),
-                 O_WRONLY | O_CREAT | O_CLOEXEC | (others == Others::none ? O_EXCL : 0), 0644)) {
+      fd_(file_calls::open(
+          path, O_WRONLY | O_CREAT | O_CLOEXEC | (others == Others::none ? O_EXCL : 0), 0644)) {
   check<ResourceError>(static_cast<bool>(fd_), "cannot create {}: {}", path_, errno_text());
 }
 
@@ -28,7 +28,7 @@ void OutputFile::write_at(uint64_t at, const void* bytes, size_t size) {
     if (pretend)
       errno = pretend;
     else
-      n = ::pwrite(fd_.get(), from, std::min(size, kMost), static_cast<off_t>(at));
+      n = file_calls::pwrite(fd_.get(), from, std::min(size, kMost), static_cast<off_t>(at));
     if (n < 0 && errno == EINTR) continue;
     check<ResourceError>(n >= 0, "cannot write {} (after {} bytes): {}", path_, written_,
                          errno_text());
@@ -38,8 +38,10 @@ void OutputFile::write_at(uint64_t at, const void* bytes, size_t size) {
 }
 
 void OutputFile::finish() {
-  if (::fsync(fd_.get()) != 0) fail<ResourceError>("cannot sync {}: {}", path_, errno_text());
-  if (::close(fd_.release()) != 0) fail<ResourceError>("cannot close {}: {}", path_, errno_text());
+  if (file_calls::fsync(fd_.get()) != 0)
+    fail<ResourceError>("cannot sync {}: {}", path_, errno_text());
+  if (file_calls::close(fd_.release()) != 0)
+    fail<ResourceError>("cannot close {}: {}", path_, errno_text());
 }
 
 }  // namespace trireme

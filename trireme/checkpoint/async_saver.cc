@@ -10,12 +10,13 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <filesystem>
 #include <mutex>
 #include <thread>
 
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
+#include "trireme/base/file/file_calls.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/base/log.h"
 #include "trireme/base/rank_label.h"
 #include "trireme/base/trace.h"
@@ -27,7 +28,6 @@
 namespace trireme {
 namespace {
 
-namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 /// What a rank leaves in the temporary folder when its files are on disk, or could not be written.
@@ -116,15 +116,19 @@ class UnderWay {
     all[0] = std::move(own);
     for (int r = 1; r < ranks_; ++r) {
       const std::string path = save_->folder() + "/" + fragment_name(r);
-      if (!await(path)) {
+      WrittenFiles& of_rank = all[static_cast<size_t>(r)];
+      bool there = true;
+      RankFailure unread = failure_of([&] {
+        there = await(path);
+        if (!there) return;
+        of_rank = decode<WrittenFiles>(read_file(path, kMaxFragment));
+        check<ResourceError>(file_calls::unlink(path) == 0, "cannot remove {}: {}", path,
+                             errno_text());
+      });
+      if (!there) {
         save_->give_up();
         return {RankFailure::other, "the save was given up"};
       }
-      WrittenFiles& of_rank = all[static_cast<size_t>(r)];
-      RankFailure unread = failure_of([&] {
-        of_rank = decode<WrittenFiles>(read_file(path, kMaxFragment));
-        fs::remove(path);
-      });
       if (unread) of_rank.failure = std::move(unread);
     }
     return save_->publish(all);
@@ -132,9 +136,8 @@ class UnderWay {
 
   // Until the file is there; false: cancelled. Between looks it waits longer and longer.
   bool await(const std::string& path) {
-    std::error_code error;
     auto pause = 1ms;
-    while (!fs::exists(path, error)) {
+    while (path_kind(path) != PathKind::file) {
       std::unique_lock lock(mutex_);
       if (changed_.wait_for(lock, pause, [&] { return cancelled_.load(); })) return false;
       pause = std::min(2 * pause, 50ms);

@@ -2,21 +2,18 @@
 #include "trireme/checkpoint/folders.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/checkpoint/index.h"
 
 namespace trireme {
 
-namespace fs = std::filesystem;
-
 namespace {
 
 bool is_step_folder(const std::string& folder) {
-  std::error_code ignored;
-  return fs::is_regular_file(fs::path(folder) / CheckpointIndex::kFileName, ignored);
+  return path_kind(folder + "/" + CheckpointIndex::kFileName) == PathKind::file;
 }
 
 }  // namespace
@@ -38,29 +35,39 @@ int64_t step_of_folder(const std::string& folder) {
 
 std::vector<int64_t> list_steps(const std::string& run_dir) {
   std::vector<int64_t> steps;
-  std::error_code error;
-  for (fs::directory_iterator it(run_dir, error), end; !error && it != end; it.increment(error)) {
-    const int64_t step = step_of_folder(it->path().filename().string());
-    if (step >= 0 && is_step_folder(it->path().string())) steps.push_back(step);
+  for (const std::string& name : list_folder(run_dir)) {
+    const int64_t step = step_of_folder(name);
+    if (step >= 0 && is_step_folder(run_dir + "/" + name)) steps.push_back(step);
   }
   std::sort(steps.begin(), steps.end());
   return steps;
 }
 
+std::string step_put_aside(const std::string& run_dir, const std::string& name) {
+  constexpr std::string_view kBegin = ".tmp-";
+  const size_t end = name.find(fmt::format("-{}-", kPutAside));
+  if (!name.starts_with(kBegin) || end == std::string::npos) return "";
+  const std::string step = name.substr(kBegin.size(), end - kBegin.size());
+  if (step_of_folder(step) < 0 || path_kind(run_dir + "/" + step) != PathKind::nothing) return "";
+  return is_step_folder(run_dir + "/" + name) ? step : "";
+}
+
 std::string find_checkpoint(const std::string& path) {
   if (is_step_folder(path)) return path;
-  std::error_code ignored;
-  check<UsageError>(fs::is_directory(path, ignored), "no checkpoint at {}: it is not a folder",
+  check<UsageError>(path_kind(path) == PathKind::folder, "no checkpoint at {}: it is not a folder",
                     path);
   const auto steps = list_steps(path);
   const std::string latest = path + "/latest";
-  if (fs::exists(latest, ignored)) {
+  if (path_kind(latest) != PathKind::nothing) {
     std::string name = read_file(latest, 4096);
     check<Corrupt>(!name.empty() && name.back() == '\n' &&
                        step_of_folder(name.substr(0, name.size() - 1)) >= 0,
                    "{} does not hold the name of a step folder", latest);
     name.pop_back();
     const std::string folder = path + "/" + name;
+    if (path_kind(folder) == PathKind::nothing)
+      for (const std::string& aside : list_folder(path))
+        if (step_put_aside(path, aside) == name) return path + "/" + aside;
     check<Corrupt>(
         is_step_folder(folder), "{} names {}, which is not there or has no index; {}", latest, name,
         steps.empty()

@@ -15,11 +15,18 @@ namespace trireme {
 TRIREME_API std::string step_folder_name(int64_t step);
 /// The step of such a name (a path's last part); -1 for any other.
 TRIREME_API int64_t step_of_folder(const std::string& folder);
-/// Steps published in a run folder, rising. Empty when the folder is not there.
+/// Steps published in a run folder, rising. Empty when the folder is not there; ResourceError when
+/// it cannot be read.
 TRIREME_API std::vector<int64_t> list_steps(const std::string& run_dir);
 /// `path` itself when it is a step folder; of a run folder the one that `latest` names, else (no
-/// `latest`) the newest. UsageError where there is none; Corrupt when `latest` names what is not
-/// there.
+/// `latest`) the newest. Where a saver was killed while the step that `latest` names had stepped
+/// aside for a new one, what stepped aside. UsageError where there is none; Corrupt when `latest`
+/// names what is not there; ResourceError when it cannot be read.
 TRIREME_API std::string find_checkpoint(const std::string& path);
+
+/// Marks the temporary name of a step that is whole and has stepped aside.
+inline constexpr const char* kPutAside = "aside";
+/// The name of the step which stepped aside as `name`, if there is no such step now; else "".
+std::string step_put_aside(const std::string& run_dir, const std::string& name);
 
 }  // namespace trireme

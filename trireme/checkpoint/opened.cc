@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/checkpoint/opened.h"
 
-#include <filesystem>
-
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/checkpoint/checksum.h"
 #include "trireme/checkpoint/folders.h"
 
 namespace trireme {
 namespace {
-
-namespace fs = std::filesystem;
 
 template <class Map>
 void keep_prefix(Map& map, const std::string& prefix) {
@@ -19,10 +16,9 @@ void keep_prefix(Map& map, const std::string& prefix) {
 }
 
 SafetensorsFile open_file(const std::string& path, const IndexFile& expected) {
-  std::error_code error;
-  check<Corrupt>(fs::is_regular_file(path, error), "{} is missing", path);
-  const auto size = fs::file_size(path, error);
-  check<Corrupt>(!error && size == expected.size, "{} has {} bytes; the index says {}", path, size,
+  uint64_t size = 0;
+  check<Corrupt>(path_kind(path, &size) == PathKind::file, "{} is missing", path);
+  check<Corrupt>(size == expected.size, "{} has {} bytes; the index says {}", path, size,
                  expected.size);
   SafetensorsFile file(path);
   const auto head = file.head();
@@ -36,8 +32,7 @@ SafetensorsFile open_file(const std::string& path, const IndexFile& expected) {
 OpenedStep::OpenedStep(std::string folder, std::string prefix)
     : folder_(std::move(folder)), prefix_(std::move(prefix)) {
   const std::string path = folder_ + "/" + CheckpointIndex::kFileName;
-  std::error_code error;
-  check<Corrupt>(fs::is_regular_file(path, error), "{} is missing", path);
+  check<Corrupt>(path_kind(path) == PathKind::file, "{} is missing", path);
   index_ = parse_index(read_file(path, size_t{1} << 28), path);
   const int64_t named = step_of_folder(folder_);
   check<Corrupt>(named < 0 || named == index_.step, "{} holds step {}: was the folder renamed?",

@@ -31,7 +31,12 @@ std::string advice(const std::string& folder) {
   if (step < 0) return "";
   const fs::path parent = fs::path(folder).parent_path();
   const std::string run_dir = parent.empty() ? "." : parent.string();
-  const auto steps = list_steps(run_dir);
+  std::vector<int64_t> steps;
+  try {
+    steps = list_steps(run_dir);
+  } catch (const ResourceError& e) {
+    return fmt::format(". Which checkpoints are before it is not known: {}", e.what());
+  }
   for (auto it = steps.rbegin(); it != steps.rend(); ++it) {
     if (*it >= step) continue;
     const std::string candidate = run_dir + "/" + step_folder_name(*it);

@@ -3,35 +3,47 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <filesystem>
+#include <cerrno>
 #include <random>
 #include <vector>
 
 #include "trireme/base/check.h"
 #include "trireme/base/failpoint.h"
 #include "trireme/base/file.h"
+#include "trireme/base/file/file_calls.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/base/log.h"
 #include "trireme/checkpoint/folders.h"
 
 namespace trireme {
 namespace {
 
-namespace fs = std::filesystem;
+// What a saver does beside making its step: it may fail without harm, and is tried again by the
+// next.
+template <class Body>
+void tidy(const char* what, const Body& body) {
+  try {
+    body();
+  } catch (const ResourceError& e) {
+    log_warn("{}: {}", what, e.what());
+  }
+}
 
 void remove_temporaries(const std::string& run_dir) {
-  std::error_code error;
-  std::vector<fs::path> found;
-  for (fs::directory_iterator it(run_dir, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    if (name.starts_with(".tmp-step-") || name.starts_with("latest.tmp."))
-      found.push_back(it->path());
+  for (const std::string& name : list_folder(run_dir)) {
+    if (!name.starts_with(".tmp-step-") && !name.starts_with("latest.tmp.")) continue;
+    const std::string path = run_dir + "/" + name;
+    if (const std::string step = step_put_aside(run_dir, name); !step.empty()) {
+      const std::string back = run_dir + "/" + step;
+      if (file_calls::rename(path, back) != 0)
+        fail<ResourceError>("cannot rename {} to {}: {}", path, back, errno_text());
+    } else {
+      remove_tree(path);
+    }
   }
-  for (const auto& path : found) fs::remove_all(path, error);
 }
 
 std::string temporary_name(int64_t step, const char* why) {
@@ -39,14 +51,18 @@ std::string temporary_name(int64_t step, const char* why) {
   return fmt::format(".tmp-{}-{}-{}-{:08x}", step_folder_name(step), why, ::getpid(), random());
 }
 
-// First out of sight, then away: a half-deleted checkpoint never bears a step's name.
-void retire(const std::string& run_dir, int64_t step) {
-  const std::string path = run_dir + "/" + step_folder_name(step);
-  const std::string aside = run_dir + "/" + temporary_name(step, "old");
-  std::error_code error;
-  fs::rename(path, aside, error);
-  if (!error) fs::remove_all(aside, error);
-  if (error) log_warn("the old checkpoint {} could not be deleted: {}", path, error.message());
+// First out of sight, then away: a half-deleted checkpoint never bears a step's name, also where a
+// disk that lost its power kept what was deleted in it and not its new name.
+void retire(const std::string& run_dir, const std::vector<int64_t>& steps) {
+  std::vector<std::string> asides;
+  for (int64_t step : steps) {
+    const std::string path = run_dir + "/" + step_folder_name(step);
+    asides.push_back(run_dir + "/" + temporary_name(step, "gone"));
+    if (file_calls::rename(path, asides.back()) != 0)
+      fail<ResourceError>("cannot rename {} to {}: {}", path, asides.back(), errno_text());
+  }
+  if (!asides.empty()) fsync_path(run_dir);
+  for (const std::string& aside : asides) remove_tree(aside);
 }
 
 }  // namespace
@@ -55,30 +71,32 @@ StepDraft::StepDraft(const std::string& run_dir, int64_t step)
     : run_dir_(run_dir),
       step_(step),
       name_(temporary_name(step, "new")),
-      aside_(run_dir + "/" + temporary_name(step, "old")) {
-  std::error_code error;
-  const bool made = fs::create_directories(run_dir, error);
-  check<ResourceError>(!error, "cannot make the run folder {}: {}", run_dir, error.message());
-  if (made) fsync_path(run_dir + "/..");
+      aside_(run_dir + "/" + temporary_name(step, kPutAside)) {
+  try {
+    make_folders(run_dir);
+  } catch (const ResourceError& e) {
+    fail<ResourceError>("cannot make the run folder {}: {}", run_dir, e.what());
+  }
   lock();
-  remove_temporaries(run_dir);
-  if (::mkdir(folder().c_str(), 0777) != 0)
+  tidy("what dead runs left could not be removed", [&] { remove_temporaries(run_dir); });
+  if (file_calls::mkdir(folder(), 0777) != 0)
     fail<ResourceError>("cannot make {}: {}", folder(), errno_text());
 }
 
 StepDraft::~StepDraft() {
-  std::error_code ignored;  // after publishing there is nothing, or the step that was replaced
-  fs::remove_all(folder(), ignored);
+  // After publishing there is nothing, or the step that was replaced.
+  tidy("a temporary folder could not be removed", [&] { remove_tree(folder()); });
 }
 
 void StepDraft::lock() {
-  lock_ = UniqueFd(::open(run_dir_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  lock_ = UniqueFd(file_calls::open(run_dir_, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   check<ResourceError>(static_cast<bool>(lock_), "cannot open {}: {}", run_dir_, errno_text());
   // A file system without such locks (some NFS) is used without.
-  check<ResourceError>(::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK,
-                       "another process is saving a checkpoint in {}: give each run a folder of "
-                       "its own (--run-dir)",
-                       run_dir_);
+  check<ResourceError>(
+      file_calls::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK,
+      "another process is saving a checkpoint in {}: give each run a folder of "
+      "its own (--run-dir)",
+      run_dir_);
 }
 
 // A step that stands there already (a run resumed from an earlier one) changes places with the new
@@ -87,19 +105,17 @@ void StepDraft::publish() {
   const std::string temporary = folder(), final_path = run_dir_ + "/" + step_folder_name(step_);
   int error = failpoint("checkpoint.before_publish");
   if (!error) {
-    if (::rename(temporary.c_str(), final_path.c_str()) == 0) return;
+    if (file_calls::rename(temporary, final_path) == 0) return;
     error = errno;
   }
   if (error == EEXIST || error == ENOTEMPTY) {
-    if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final_path.c_str(), RENAME_EXCHANGE) ==
-        0)
-      return;
+    if (file_calls::exchange(temporary, final_path) == 0) return;
     error = 0;
-    if (::rename(final_path.c_str(), aside_.c_str()) != 0) error = errno;
-    if (!error && ::rename(temporary.c_str(), final_path.c_str()) == 0) return;
+    if (file_calls::rename(final_path, aside_) != 0) error = errno;
+    if (!error && file_calls::rename(temporary, final_path) == 0) return;
     if (!error) {
       error = errno;
-      ::rename(aside_.c_str(), final_path.c_str());
+      file_calls::rename(aside_, final_path);
     }
   }
   fail<ResourceError>("cannot publish {}: {}", final_path, errno_text(error));
@@ -110,18 +126,21 @@ void StepDraft::settle(int keep) {
   failpoint("checkpoint.after_publish");
   write_file_atomic(run_dir_ + "/latest", step_folder_name(step_) + "\n");
 
-  std::error_code error;
-  fs::remove_all(folder(), error);  // the replaced one, after an exchange
-  fs::remove_all(aside_, error);
-  auto steps = list_steps(run_dir_);
-  int kept = 1;
-  for (auto it = steps.rbegin(); it != steps.rend(); ++it)
-    if (*it < step_ && ++kept > keep) retire(run_dir_, *it);
+  tidy("old checkpoints could not be deleted", [&] {
+    remove_tree(folder());  // the replaced one, after an exchange
+    remove_tree(aside_);
+    const auto steps = list_steps(run_dir_);
+    std::vector<int64_t> old;
+    int kept = 1;
+    for (auto it = steps.rbegin(); it != steps.rend(); ++it)
+      if (*it < step_ && ++kept > keep) old.push_back(*it);
+    retire(run_dir_, old);
+  });
 }
 
 std::string space_text(const std::string& run_dir, uint64_t needed) {
   struct statvfs v {};
-  if (::statvfs(run_dir.c_str(), &v) != 0) return "";
+  if (file_calls::statvfs(run_dir, &v) != 0) return "";
   return fmt::format(" The checkpoint needs {} bytes, the disk has {} free.", needed,
                      static_cast<uint64_t>(v.f_bavail) * v.f_frsize);
 }

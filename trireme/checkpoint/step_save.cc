@@ -3,9 +3,8 @@
 
 #include <unistd.h>
 
-#include <filesystem>
-
 #include "trireme/base/check.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/checkpoint/step_save_wire.h"
 #include "trireme/comm/objects.h"
 
@@ -114,8 +113,9 @@ void StepSave::agree(const StateWalk& walk) {
 
   Seen mine;
   mine.path = folder_;
-  std::error_code error;
-  mine.sees = std::filesystem::is_directory(folder_, error);
+  const RankFailure unseen =
+      failure_of([&] { mine.sees = path_kind(folder_) == PathKind::folder; });
+  if (unseen) mine.path += " (" + unseen.text + ")";
   const std::vector<Seen> seen = gather_object(group_, mine, 0);
   std::vector<Orders> all(first ? seen.size() : 0);
   if (first) {

@@ -16,6 +16,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/failpoint.h"
 #include "trireme/base/fd.h"
+#include "trireme/base/file/file_calls.h"
 #include "trireme/base/rank_label.h"
 #include "trireme/base/trace.h"
 #include "trireme/shard/offload/offload_queue.h"
@@ -44,16 +45,16 @@ void check_options(const OffloadFileOptions& o) {
 // O_TMPFILE never has a name; where the file system lacks it, the name is gone at once.
 UniqueFd open_nameless(const std::string& folder) {
   struct stat s {};
-  const bool there = ::stat(folder.c_str(), &s) == 0;
+  const bool there = file_calls::stat(folder, &s) == 0;
   check<ResourceError>(there, "offload folder {}: {}", folder, errno_text());
   check<ResourceError>(S_ISDIR(s.st_mode), "offload folder {} is not a folder", folder);
-  UniqueFd fd(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | O_EXCL, 0600));
+  UniqueFd fd(file_calls::open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC | O_EXCL, 0600));
   if (!fd && (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT || errno == EINVAL)) {
     std::random_device random;
     const std::string path =
         fmt::format("{}/.trireme-offload-{}-{:08x}", folder, ::getpid(), random());
-    fd.reset(::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
-    if (fd) ::unlink(path.c_str());
+    fd.reset(file_calls::open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
+    if (fd) file_calls::unlink(path);
   }
   check<ResourceError>(static_cast<bool>(fd),
                        "cannot make an offload file in {}: {}. Name a folder that this user may "
@@ -73,14 +74,14 @@ void reserve(int fd, const std::string& folder, uint64_t from, uint64_t end) {
                        "of {} at most: raise 'ulimit -f'",
                        end, folder, limit.rlim_cur);
   struct statvfs v {};
-  const bool known = ::fstatvfs(fd, &v) == 0;
+  const bool known = file_calls::fstatvfs(fd, &v) == 0;
   const uint64_t free = static_cast<uint64_t>(v.f_bavail) * v.f_frsize;
   int error = failpoint("offload.reserve");
   // Asked first, so that a disk which is too small is not filled up on the way to the error.
   if (!error && known && free < bytes) error = ENOSPC;
   const auto offset = static_cast<off64_t>(from), size = static_cast<off64_t>(bytes);
-  if (!error && ::fallocate64(fd, 0, offset, size) != 0) error = errno;
-  if (error == EOPNOTSUPP || error == ENOSYS) error = ::posix_fallocate64(fd, offset, size);
+  if (!error && file_calls::fallocate(fd, offset, size) != 0) error = errno;
+  if (error == EOPNOTSUPP || error == ENOSYS) error = file_calls::posix_fallocate(fd, offset, size);
   if (error == ENOSPC || error == EDQUOT)
     fail<ResourceError>(
         "offload needs {} bytes in {}, the disk has {} free ({}): free some space or name another "
@@ -95,7 +96,8 @@ bool try_direct(int fd, uint64_t bytes) {
   const int flags = ::fcntl(fd, F_GETFL);
   if (bytes < kAlignment || ::fcntl(fd, F_SETFL, flags | O_DIRECT) != 0) return false;
   const auto memory = offload_memory(kAlignment);
-  if (::pread(fd, memory.get(), kAlignment, 0) == static_cast<ssize_t>(kAlignment)) return true;
+  if (file_calls::pread(fd, memory.get(), kAlignment, 0) == static_cast<ssize_t>(kAlignment))
+    return true;
   ::fcntl(fd, F_SETFL, flags);
   return false;
 }
@@ -209,8 +211,7 @@ std::shared_ptr<const void> OffloadFile::map(uint64_t offset, size_t bytes) cons
   const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   const uint64_t before = offset % page;  // pages may be larger than our alignment
   const size_t length = bytes + before;
-  void* at = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, impl_->queue->fd(),
-                    static_cast<off_t>(offset - before));
+  void* at = file_calls::map(impl_->queue->fd(), length, static_cast<off_t>(offset - before));
   check<ResourceError>(at != MAP_FAILED, "offload: cannot map {} bytes of the file in {}: {}",
                        bytes, impl_->options.folder, errno_text());
   return {static_cast<const char*>(at) + before,

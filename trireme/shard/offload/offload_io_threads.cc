@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <unistd.h>
-
 #include <cerrno>
 
+#include "trireme/base/file/file_calls.h"
 #include "trireme/shard/offload/offload_io.h"
 
 namespace trireme::detail {
@@ -19,8 +18,8 @@ class ThreadIo final : public OffloadIo {
     IoBlock& b = *block_;
     const auto offset = static_cast<off_t>(b.offset);
     do {
-      b.result = b.write ? ::pwrite(fd_, b.memory, b.bytes, offset)
-                         : ::pread(fd_, b.memory, b.bytes, offset);
+      b.result = b.write ? file_calls::pwrite(fd_, b.memory, b.bytes, offset)
+                         : file_calls::pread(fd_, b.memory, b.bytes, offset);
     } while (b.result < 0 && errno == EINTR);
     if (b.result < 0) b.result = -errno;
     return block_;

@@ -2,9 +2,12 @@
 #include <liburing.h>
 
 #include <cerrno>
+#include <map>
+#include <memory>
 #include <thread>
 
 #include "trireme/base/check.h"
+#include "trireme/base/file/file_calls.h"
 #include "trireme/shard/offload/offload_io.h"
 
 namespace trireme::detail {
@@ -18,9 +21,21 @@ class UringIo final : public OffloadIo {
   int depth() const override { return depth_; }
 
   void submit(IoBlock* b) override {
+    size_t size = b->bytes;
+    if (auto visit =
+            file_calls::before({.kind = b->write ? FileCallKind::pwrite : FileCallKind::pread,
+                                .fd = fd_,
+                                .bytes = b->write ? b->memory : nullptr,
+                                .size = size,
+                                .offset = static_cast<int64_t>(b->offset)})) {
+      size = visit->size();
+      visits_[b] = std::move(visit);
+    }
+    if (const auto visit = visits_.find(b); visit != visits_.end() && visit->second->error())
+      return;
     io_uring_sqe* entry = ::io_uring_get_sqe(&ring_);  // the ring has `depth` of them
     check<ResourceError>(entry != nullptr, "io_uring: more than {} blocks in flight", depth_);
-    const auto bytes = static_cast<unsigned>(b->bytes);
+    const auto bytes = static_cast<unsigned>(size);
     if (b->write)
       ::io_uring_prep_write(entry, fd_, b->memory, bytes, b->offset);
     else
@@ -29,6 +44,11 @@ class UringIo final : public OffloadIo {
   }
 
   IoBlock* wait() override {
+    for (auto& [b, visit] : visits_)  // those that never reached the kernel
+      if (visit->error()) {
+        b->result = -visit->error();
+        return came_back(b);
+      }
     io_uring_cqe* done = nullptr;
     for (;;) {
       const int n = ::io_uring_submit_and_wait(&ring_, 1);
@@ -41,12 +61,22 @@ class UringIo final : public OffloadIo {
     auto* b = static_cast<IoBlock*>(::io_uring_cqe_get_data(done));
     b->result = done->res;
     ::io_uring_cqe_seen(&ring_, done);
-    return b;
+    return came_back(b);
   }
 
  private:
+  IoBlock* came_back(IoBlock* b) {
+    if (visits_.empty()) return b;
+    if (const auto visit = visits_.find(b); visit != visits_.end()) {
+      visit->second->done(b->result);
+      visits_.erase(visit);
+    }
+    return b;
+  }
+
   int fd_, depth_;
   io_uring ring_;
+  std::map<IoBlock*, std::unique_ptr<trireme::detail::FileVisit>> visits_;  // empty but for tests
 };
 
 bool reads_and_writes(io_uring& ring) {

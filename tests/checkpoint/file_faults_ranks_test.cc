@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "tests/checkpoint/file_faults.h"
+#include "tests/checkpoint/split_state.h"
+#include "tests/support/ranks.h"
+#include "trireme/checkpoint/folders.h"
+#include "trireme/comm/local_backend.h"
+
+// Two ranks that save together, where both end, or one, or one's disk fails, at each of their file
+// calls. A sample of the calls; all of them with TRIREME_SOAK=1 (scripts/soak --files).
+namespace file_faults_ranks_test {
+
+using namespace trireme;
+using namespace trireme::test;
+using namespace trireme::testing;
+
+namespace {
+
+constexpr Seat kSeat{0, 2, 2, 3};
+
+using checkpoint_file_faults_ranks = OnMemoryDisk;
+
+/// Two processes in a group of their own (the caller has no other threads), which save step 200
+/// under a plan of file faults: what each threw, "killed", or "".
+Outcomes save_by_processes(const std::string& run, const std::string& faults) {
+  constexpr Duration kLimit = std::chrono::seconds(30);
+  PrivateFolder meeting, said;
+  std::vector<pid_t> pids;
+  for (int r = 0; r < kSeat.world; ++r) {
+    const pid_t pid = ::fork();
+    check<Error>(pid >= 0, "fork: {}", errno_text());
+    if (pid == 0) {
+      ::setpgid(0, pids.empty() ? 0 : pids.front());
+      ::alarm(60);
+      ThreadRankScope label(r);
+      const std::string outcome = outcome_of([&] {
+        Group group(trireme::detail::local_backend(
+            local::process_host(r, kSeat.world, folder_exchange(meeting.path()),
+                                Deadline::after(kLimit)),
+            kLimit));
+        set_file_faults(faults);
+        const std::string inner =
+            outcome_of([&] { save_split(run, 200, group, seat_of(group, kSeat.shards), 1); });
+        set_file_faults("");
+        if (!inner.empty()) group.abort(inner);
+        spill(said / std::to_string(r), inner);
+      });
+      ::_exit(outcome.empty() ? 0 : 1);
+    }
+    ::setpgid(pid, pids.empty() ? pid : pids.front());  // whoever of the two comes first
+    pids.push_back(pid);
+  }
+  Outcomes outcomes;
+  for (int r = 0; r < kSeat.world; ++r) {
+    int status = 0;
+    EXPECT_EQ(::waitpid(pids[static_cast<size_t>(r)], &status, 0), pids[static_cast<size_t>(r)]);
+    outcomes.push_back(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
+                           ? "killed"
+                           : fmt::format("{}{}", status ? fmt::format("status {} ", status) : "",
+                                         slurp(said / std::to_string(r))));
+  }
+  return outcomes;
+}
+
+std::vector<LoggedCall> counted(int rank) {
+  PrivateFolder run, logs;
+  save_split(run.path(), 100, kSeat, 1);
+  EXPECT_EQ(save_by_processes(run.path(), fmt::format("rank={},only={},count={}", rank, run.path(),
+                                                      logs / "log")),
+            (Outcomes{"", ""}));
+  return read_file_log(logs / "log");
+}
+
+/// Every step that shows is whole; the old one or the new one resumes, on every rank; the next save
+/// succeeds and leaves no temporaries.
+void expect_sound_split(const std::string& run, const std::string& where) {
+  try {
+    const auto steps = list_steps(run);
+    EXPECT_FALSE(steps.empty()) << where;
+    for (int64_t step : steps) {
+      EXPECT_TRUE(step == 100 || step == 200) << where;
+      verify_checkpoint(run + "/" + step_folder_name(step));
+    }
+    EXPECT_TRUE(all_load(run, kSeat)) << where;
+    save_split(run, 200, kSeat, 1);
+    EXPECT_EQ(names_in(run), (std::vector<std::string>{"latest", "step-00000200"})) << where;
+    EXPECT_TRUE(all_load(run, kSeat)) << where;
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << where << ": " << e.what();
+  }
+}
+
+std::string label(int rank, const LoggedCall& call, const std::string& what) {
+  return fmt::format("{} on rank {} at call {}, {} {} {}", what, rank, call.number, call.kind,
+                     call.path, call.to);
+}
+
+}  // namespace
+
+TEST_F(checkpoint_file_faults_ranks, where_one_rank_or_all_end_the_old_step_or_the_new_is_whole) {
+  for (int rank = 0; rank < kSeat.world; ++rank) {
+    const auto calls = counted(rank);
+    ASSERT_GE(calls.size(), 4u);
+    size_t salt = 0;
+    for (const char* fault : {"kill-before", "kill-after", "kill-group-before", "kill-group-after"})
+      for (size_t n : sample(calls.size(), 4, salt++)) {
+        PrivateFolder run;
+        save_split(run.path(), 100, kSeat, 1);
+        const std::string where = label(rank, calls[n - 1], fault);
+        const Outcomes ends = save_by_processes(
+            run.path(), fmt::format("rank={},only={},{}:{}", rank, run.path(), n, fault));
+        const std::string &own = ends[static_cast<size_t>(rank)],
+                          &other = ends[static_cast<size_t>(1 - rank)];
+        EXPECT_EQ(own, "killed") << where;
+        // The other may have come to its end before.
+        EXPECT_TRUE(other.empty() || other == "killed" || other.starts_with("PeerLost: "))
+            << where << ": " << other;
+        expect_sound_split(run.path(), where);
+      }
+  }
+}
+
+TEST_F(checkpoint_file_faults_ranks, what_fails_on_one_rank_is_told_alike_by_all_or_does_no_harm) {
+  for (int rank = 0; rank < kSeat.world; ++rank) {
+    const auto calls = counted(rank);
+    size_t salt = 0;
+    for (const auto& [fault, reason] : {std::pair{"EIO", "Input/output error"},
+                                        {"ENOSPC", "No space left on device"},
+                                        {"EROFS", "Read-only file system"}})
+      for (const char* sign : {":", "+:"})
+        for (size_t n : sample(calls.size(), 4, salt++)) {
+          PrivateFolder run;
+          save_split(run.path(), 100, kSeat, 1);
+          const std::string where = label(rank, calls[n - 1], fault) + sign;
+          const Outcomes said = save_by_processes(
+              run.path(), fmt::format("rank={},only={},{}{}{}", rank, run.path(), n, sign, fault));
+          EXPECT_EQ(said[0], said[1]) << where;
+          EXPECT_TRUE(said[0].empty() || names_a_path_and(said[0], run.path(), reason))
+              << where << ": " << said[0];
+          if (said[0].empty()) {
+            EXPECT_EQ(list_steps(run.path()).back(), 200) << where;
+          }
+          expect_sound_split(run.path(), where);
+        }
+  }
+}
+
+TEST_F(checkpoint_file_faults_ranks, after_a_power_cut_the_old_step_or_the_new_is_whole) {
+  PrivateFolder run, logs, cuts;
+  save_split(run.path(), 100, kSeat, 1);
+  RecordedDisk disk(run.path(), logs / "record");
+  ASSERT_EQ(
+      save_by_processes(run.path(), fmt::format("only={},record={}", run.path(), logs / "record")),
+      (Outcomes{"", ""}));
+  disk.read();
+  std::vector<size_t> counts = sample(disk.calls.size(), 8, 0);
+  counts.push_back(disk.calls.size());
+  for (size_t n : counts)
+    for (unsigned variant = 0; variant < 4; ++variant) {
+      const std::string cut = cuts / fmt::format("{}-{}", n, variant);
+      rebuild(disk.after(n), cut, variant);
+      const std::string where = label(disk.calls[n - 1].rank, disk.calls[n - 1], "a cut");
+      if (n == disk.calls.size()) {
+        EXPECT_TRUE(loads(cut + "/step-00000200", kSeat)) << "what was saved is lost";
+      }
+      expect_sound_split(cut, where);
+    }
+}
+
+}  // namespace file_faults_ranks_test
