@@ -10,10 +10,10 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
-#include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/rank_failure.h"
-#include "trireme/checkpoint/run_folder.h"
 #include "trireme/checkpoint/step_files.h"
+#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/run_folder.h"
 #include "trireme/comm/objects.h"
 
 // Three questions of rank 0 (what do you hold? do you see the folder? what have you written?), each

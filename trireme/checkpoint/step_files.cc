@@ -5,9 +5,9 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
-#include "trireme/checkpoint/checksum.h"
 #include "trireme/checkpoint/output_file.h"
 #include "trireme/checkpoint/safetensors.h"
+#include "trireme/checkpoint/steps/checksum.h"
 
 namespace trireme {
 

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "trireme/base/check.h"
-#include "trireme/checkpoint/strict_json.h"
+#include "trireme/checkpoint/steps/strict_json.h"
 #include "trireme/train/build/tune_buckets.h"
 
 namespace trireme {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/checkpoint/strict_json.h"
+#include "trireme/checkpoint/steps/strict_json.h"
 
 #include <limits>
 #include <set>

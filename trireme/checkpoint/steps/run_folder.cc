@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/checkpoint/run_folder.h"
+#include "trireme/checkpoint/steps/run_folder.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -16,7 +16,7 @@
 #include "trireme/base/failpoint.h"
 #include "trireme/base/file.h"
 #include "trireme/base/log.h"
-#include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/steps/folders.h"
 
 namespace trireme {
 namespace {
@@ -71,14 +71,20 @@ StepDraft::~StepDraft() {
   fs::remove_all(folder(), ignored);
 }
 
+std::optional<UniqueFd> try_lock_run_folder(const std::string& run_dir) {
+  UniqueFd lock(::open(run_dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  check<ResourceError>(static_cast<bool>(lock), "cannot open {}: {}", run_dir, errno_text());
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return {};
+  return lock;
+}
+
 void StepDraft::lock() {
-  lock_ = UniqueFd(::open(run_dir_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  check<ResourceError>(static_cast<bool>(lock_), "cannot open {}: {}", run_dir_, errno_text());
-  // A file system without such locks (some NFS) is used without.
-  check<ResourceError>(::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK,
+  auto lock = try_lock_run_folder(run_dir_);
+  check<ResourceError>(lock.has_value(),
                        "another process is saving a checkpoint in {}: give each run a folder of "
                        "its own (--run-dir)",
                        run_dir_);
+  lock_ = std::move(*lock);
 }
 
 // A step that stands there already (a run resumed from an earlier one) changes places with the new
@@ -118,6 +124,8 @@ void StepDraft::settle(int keep) {
   for (auto it = steps.rbegin(); it != steps.rend(); ++it)
     if (*it < step_ && ++kept > keep) retire(run_dir_, *it);
 }
+
+void retire_step(const std::string& run_dir, int64_t step) { retire(run_dir, step); }
 
 std::string space_text(const std::string& run_dir, uint64_t needed) {
   struct statvfs v {};

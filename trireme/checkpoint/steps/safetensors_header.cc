@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/steps/safetensors_header.h"
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+
+#include "trireme/base/check.h"
+#include "trireme/checkpoint/steps/element_size.h"
+#include "trireme/checkpoint/steps/strict_json.h"
+
+namespace trireme {
+namespace {
+
+// Its begin and end count from the start of the data, as the header has them.
+SafetensorsArray read_array(const std::string& name, const nlohmann::json& info,
+                            const std::string& path) {
+  const std::string where = fmt::format("{}: tensor '{}'", path, name);
+  check<Corrupt>(info.is_object() && info.size() == 3,
+                 "{}: not a description of dtype, shape and data_offsets", where);
+  SafetensorsArray array;
+  array.name = name;
+  array.dtype = json_text(json_member(info, "dtype", where), where, "dtype");
+  uint64_t size = static_cast<uint64_t>(safetensors_item_size(array.dtype));
+  check<Corrupt>(size > 0, "{}: dtype '{}' is not one we read", where, array.dtype);
+  array.shape = json_sizes(json_member(info, "shape", where), where, "shape");
+  const auto offsets = json_sizes(json_member(info, "data_offsets", where), where, "data_offsets");
+  check<Corrupt>(offsets.size() == 2 && offsets[0] <= offsets[1],
+                 "{}: data_offsets are not [begin, end]", where);
+  array.begin = static_cast<uint64_t>(offsets[0]);
+  array.end = static_cast<uint64_t>(offsets[1]);
+  bool empty = false;
+  for (int64_t dim : array.shape) empty = empty || dim == 0;
+  if (empty) size = 0;
+  for (int64_t dim : array.shape)
+    check<Corrupt>(empty || !__builtin_mul_overflow(size, static_cast<uint64_t>(dim), &size),
+                   "{}: a shape of more than 2^64 bytes", where);
+  check<Corrupt>(array.end - array.begin == size, "{}: has {} bytes, its shape needs {}", where,
+                 array.end - array.begin, size);
+  return array;
+}
+
+}  // namespace
+
+uint64_t safetensors_head_size(std::span<const uint8_t> first, uint64_t file_size,
+                               const std::string& path) {
+  check<Corrupt>(file_size >= 8 && first.size() >= 8,
+                 "{}: {} bytes, too few for a safetensors file", path, file_size);
+  uint64_t length = 0;
+  std::memcpy(&length, first.data(), 8);
+  check<Corrupt>(length <= kSafetensorsMaxHeader,
+                 "{}: says its header has {} bytes; the most is {}", path, length,
+                 kSafetensorsMaxHeader);
+  check<Corrupt>(length <= file_size - 8, "{}: ends inside its header ({} bytes of {})", path,
+                 file_size - 8, length);
+  return 8 + length;
+}
+
+SafetensorsHeader read_safetensors_header(std::span<const uint8_t> head, uint64_t file_size,
+                                          const std::string& path) {
+  SafetensorsHeader header;
+  header.data = head.size();
+  const std::string_view text(reinterpret_cast<const char*>(head.data()) + 8, head.size() - 8);
+  check<Corrupt>(!text.empty() && text.front() == '{', "{}: the header does not begin with '{{'",
+                 path);
+  const auto json = parse_strict_json(text, path + ": header", 4);
+  for (const auto& [name, info] : json.items()) {
+    if (name == "__metadata__") {
+      check<Corrupt>(info.is_object(), "{}: __metadata__ is not an object", path);
+      for (const auto& [key, value] : info.items())
+        header.metadata[key] = json_text(value, path, "a value of __metadata__");
+    } else {
+      header.arrays.push_back(read_array(name, info, path));
+    }
+  }
+  std::sort(header.arrays.begin(), header.arrays.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  });
+  uint64_t at = 0;
+  for (SafetensorsArray& array : header.arrays) {
+    check<Corrupt>(
+        array.begin == at,
+        "{}: tensor '{}' begins at byte {} of the data, but the one before it ends at {}", path,
+        array.name, array.begin, at);
+    at = array.end;
+    array.begin += header.data;
+    array.end += header.data;
+  }
+  const uint64_t present = file_size - header.data;
+  check<Corrupt>(at == present, "{}: has {} bytes of data, but its header declares {}{}", path,
+                 present, at, at > present ? ": it was cut short" : "");
+  return header;
+}
+
+}  // namespace trireme
