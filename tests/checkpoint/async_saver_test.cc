@@ -8,8 +8,8 @@
 #include "tests/checkpoint/split_state.h"
 #include "tests/support/ranks.h"
 #include "trireme/base/failpoint.h"
-#include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/snapshot.h"
+#include "trireme/checkpoint/steps/folders.h"
 
 namespace async_saver_test {
 

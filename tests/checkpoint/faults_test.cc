@@ -15,8 +15,8 @@
 #include "trireme/base/failpoint.h"
 #include "trireme/base/fd.h"
 #include "trireme/base/file.h"
-#include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/reader.h"
+#include "trireme/checkpoint/steps/folders.h"
 #include "trireme/checkpoint/writer.h"
 
 namespace faults_test {

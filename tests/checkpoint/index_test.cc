@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/checkpoint/index.h"
+#include "trireme/checkpoint/steps/index.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include "tests/checkpoint/test_state.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
-#include "trireme/checkpoint/checksum.h"
+#include "trireme/checkpoint/steps/checksum.h"
 
 namespace index_test {
 

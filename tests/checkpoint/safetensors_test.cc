@@ -8,7 +8,7 @@
 #include "tests/checkpoint/test_state.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
-#include "trireme/checkpoint/checksum.h"
+#include "trireme/checkpoint/steps/checksum.h"
 
 namespace safetensors_test {
 

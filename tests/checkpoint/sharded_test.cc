@@ -6,9 +6,9 @@
 #include "tests/checkpoint/split_state.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
-#include "trireme/checkpoint/folders.h"
-#include "trireme/checkpoint/index.h"
 #include "trireme/checkpoint/safetensors.h"
+#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/index.h"
 
 namespace sharded_test {
 

@@ -20,9 +20,9 @@
 #include "trireme/base/log.h"
 #include "trireme/base/rank_label.h"
 #include "trireme/base/trace.h"
-#include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/snapshot.h"
 #include "trireme/checkpoint/step_save.h"
+#include "trireme/checkpoint/steps/folders.h"
 #include "trireme/comm/objects.h"
 
 namespace trireme {

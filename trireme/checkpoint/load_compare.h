@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "trireme/checkpoint/load_plan.h"
 #include "trireme/checkpoint/opened.h"
 #include "trireme/checkpoint/reader.h"
 #include "trireme/checkpoint/same_tensors.h"
+#include "trireme/checkpoint/steps/load_plan.h"
 #include "trireme/tensor/state.h"
 
 namespace trireme {

@@ -2,10 +2,8 @@
 #include "trireme/checkpoint/opened.h"
 
 #include "trireme/base/check.h"
-#include "trireme/base/file.h"
-#include "trireme/base/file/folder.h"
-#include "trireme/checkpoint/checksum.h"
-#include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/steps/checksum.h"
+#include "trireme/checkpoint/steps/step_file.h"
 
 namespace trireme {
 namespace {
@@ -15,11 +13,11 @@ void keep_prefix(Map& map, const std::string& prefix) {
   std::erase_if(map, [&](const auto& item) { return !item.first.starts_with(prefix); });
 }
 
-SafetensorsFile open_file(const std::string& path, const IndexFile& expected) {
-  uint64_t size = 0;
-  check<Corrupt>(path_kind(path, &size) == PathKind::file, "{} is missing", path);
-  check<Corrupt>(size == expected.size, "{} has {} bytes; the index says {}", path, size,
-                 expected.size);
+SafetensorsFile open_file(const std::string& folder, const std::string& name,
+                          const IndexFile& expected) {
+  const std::string path = folder + "/" + name;
+  const std::string fault = fault_at_sight(folder, name, expected);
+  check<Corrupt>(fault.empty(), "{} {}", path, fault);
   SafetensorsFile file(path);
   const auto head = file.head();
   check<Corrupt>(Checksum::of(head.data(), head.size()) == expected.head,
@@ -31,12 +29,7 @@ SafetensorsFile open_file(const std::string& path, const IndexFile& expected) {
 
 OpenedStep::OpenedStep(std::string folder, std::string prefix)
     : folder_(std::move(folder)), prefix_(std::move(prefix)) {
-  const std::string path = folder_ + "/" + CheckpointIndex::kFileName;
-  check<Corrupt>(path_kind(path) == PathKind::file, "{} is missing", path);
-  index_ = parse_index(read_file(path, size_t{1} << 28), path);
-  const int64_t named = step_of_folder(folder_);
-  check<Corrupt>(named < 0 || named == index_.step, "{} holds step {}: was the folder renamed?",
-                 folder_, index_.step);
+  index_ = read_step_index(folder_);
   for (const auto& [name, t] : index_.tensors)
     for (const auto& part : t.parts) ++counts_[part.file];
   keep_prefix(index_.tensors, prefix_);
@@ -46,7 +39,7 @@ OpenedStep::OpenedStep(std::string folder, std::string prefix)
 void OpenedStep::open(const std::set<std::string>& files) {
   for (const auto& name : files) {
     const auto& file =
-        files_.emplace(name, open_file(folder_ + "/" + name, index_.files.at(name))).first->second;
+        files_.emplace(name, open_file(folder_, name, index_.files.at(name))).first->second;
     check<Corrupt>(file.entries().size() == counts_[name], "{}: has {} tensors; the index says {}",
                    file.path(), file.entries().size(), counts_[name]);
   }

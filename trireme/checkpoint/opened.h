@@ -6,8 +6,8 @@
 #include <span>
 #include <string>
 
-#include "trireme/checkpoint/index.h"
 #include "trireme/checkpoint/safetensors.h"
+#include "trireme/checkpoint/steps/index.h"
 
 namespace trireme {
 

@@ -7,11 +7,11 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
-#include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/load_compare.h"
 #include "trireme/checkpoint/load_fill.h"
 #include "trireme/checkpoint/opened.h"
 #include "trireme/checkpoint/rank_failure.h"
+#include "trireme/checkpoint/steps/folders.h"
 #include "trireme/comm/objects.h"
 
 namespace trireme {

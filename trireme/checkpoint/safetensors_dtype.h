@@ -5,8 +5,6 @@
 
 #include <array>
 #include <bit>
-#include <cstdint>
-#include <string_view>
 
 // Inside checkpoint: the dtypes of the format.
 namespace trireme {
@@ -17,26 +15,17 @@ static_assert(std::endian::native == std::endian::little,
 struct SafetensorsDtype {
   const char* name;
   at::ScalarType dtype;
-  uint64_t size;
 };
 
-/// In the order in which a file holds them: falling alignment, so that every tensor starts aligned.
-inline constexpr std::array<SafetensorsDtype, 10> kSafetensorsDtypes{{{"I64", at::kLong, 8},
-                                                                      {"F64", at::kDouble, 8},
-                                                                      {"F32", at::kFloat, 4},
-                                                                      {"I32", at::kInt, 4},
-                                                                      {"BF16", at::kBFloat16, 2},
-                                                                      {"F16", at::kHalf, 2},
-                                                                      {"I16", at::kShort, 2},
-                                                                      {"I8", at::kChar, 1},
-                                                                      {"U8", at::kByte, 1},
-                                                                      {"BOOL", at::kBool, 1}}};
-
-/// Bytes of an element of "F32", …; 0 for a name that we do not know.
-inline int64_t safetensors_item_size(std::string_view name) {
-  for (const auto& d : kSafetensorsDtypes)
-    if (name == d.name) return static_cast<int64_t>(d.size);
-  return 0;
-}
+inline constexpr std::array<SafetensorsDtype, 10> kSafetensorsDtypes{{{"I64", at::kLong},
+                                                                      {"F64", at::kDouble},
+                                                                      {"F32", at::kFloat},
+                                                                      {"I32", at::kInt},
+                                                                      {"BF16", at::kBFloat16},
+                                                                      {"F16", at::kHalf},
+                                                                      {"I16", at::kShort},
+                                                                      {"I8", at::kChar},
+                                                                      {"U8", at::kByte},
+                                                                      {"BOOL", at::kBool}}};
 
 }  // namespace trireme

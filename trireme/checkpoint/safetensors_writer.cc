@@ -6,10 +6,10 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/output_file.h"
-#include "trireme/checkpoint/checksum.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/checkpoint/safetensors_dtype.h"
-#include "trireme/checkpoint/safetensors_head.h"
+#include "trireme/checkpoint/steps/checksum.h"
+#include "trireme/checkpoint/steps/safetensors_head.h"
 
 namespace trireme {
 namespace {

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "trireme/base/check.h"
-#include "trireme/checkpoint/checksum.h"
-#include "trireme/checkpoint/safetensors_dtype.h"
-#include "trireme/checkpoint/safetensors_head.h"
-#include "trireme/checkpoint/tiling.h"
+#include "trireme/checkpoint/steps/checksum.h"
+#include "trireme/checkpoint/steps/element_size.h"
+#include "trireme/checkpoint/steps/safetensors_head.h"
+#include "trireme/checkpoint/steps/tiling.h"
 #include "trireme/checkpoint/write_deal.h"
 #include "trireme/interop/strict_json.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/checkpoint/index.h"
+#include "trireme/checkpoint/steps/index.h"
 
 // Who writes what of a step. Pure: what every rank holds → the files, each rank's writes, and the
 // index but for the checksums.

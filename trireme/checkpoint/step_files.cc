@@ -6,8 +6,8 @@
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
 #include "trireme/base/output_file.h"
-#include "trireme/checkpoint/checksum.h"
 #include "trireme/checkpoint/safetensors.h"
+#include "trireme/checkpoint/steps/checksum.h"
 
 namespace trireme {
 

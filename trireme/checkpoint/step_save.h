@@ -8,9 +8,9 @@
 
 #include "trireme/base/encoding.h"
 #include "trireme/checkpoint/rank_failure.h"
-#include "trireme/checkpoint/run_folder.h"
 #include "trireme/checkpoint/sharded_writer.h"
 #include "trireme/checkpoint/step_files.h"
+#include "trireme/checkpoint/steps/run_folder.h"
 #include "trireme/comm/group.h"
 
 namespace trireme {

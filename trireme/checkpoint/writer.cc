@@ -5,9 +5,9 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
-#include "trireme/checkpoint/folders.h"
-#include "trireme/checkpoint/run_folder.h"
 #include "trireme/checkpoint/step_files.h"
+#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/run_folder.h"
 
 namespace trireme {
 

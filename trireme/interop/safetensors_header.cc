@@ -47,23 +47,34 @@ NamedArray read_described(const std::string& name, const nlohmann::json& info,
 
 }  // namespace
 
-SafetensorsHeader read_safetensors_header(std::span<const uint8_t> bytes, const std::string& path) {
-  check<Corrupt>(bytes.size() >= 8, "{}: {} bytes, too few for a safetensors file", path,
-                 bytes.size());
+uint64_t safetensors_head_size(std::span<const uint8_t> first, uint64_t file_size,
+                               const std::string& path) {
+  check<Corrupt>(file_size >= 8 && first.size() >= 8,
+                 "{}: {} bytes, too few for a safetensors file", path, file_size);
   uint64_t length = 0;
-  std::memcpy(&length, bytes.data(), 8);
+  std::memcpy(&length, first.data(), 8);
   check<Corrupt>(length <= kMostSafetensorsHeader,
                  "{}: says its header has {} bytes; the most is {}", path, length,
                  kMostSafetensorsHeader);
-  check<Corrupt>(length <= bytes.size() - 8, "{}: ends inside its header ({} bytes of {})", path,
-                 bytes.size() - 8, length);
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, length);
+  check<Corrupt>(length <= file_size - 8, "{}: ends inside its header ({} bytes of {})", path,
+                 file_size - 8, length);
+  return 8 + length;
+}
+
+SafetensorsHeader read_safetensors_header(std::span<const uint8_t> bytes, const std::string& path) {
+  return read_safetensors_header(bytes.first(safetensors_head_size(bytes, bytes.size(), path)),
+                                 bytes.size(), path);
+}
+
+SafetensorsHeader read_safetensors_header(std::span<const uint8_t> head, uint64_t file_size,
+                                          const std::string& path) {
+  const std::string_view text(reinterpret_cast<const char*>(head.data()) + 8, head.size() - 8);
   check<Corrupt>(!text.empty() && text.front() == '{', "{}: the header does not begin with '{{'",
                  path);
   const auto json = parse_strict_json(text, path + ": header", 4);
 
   SafetensorsHeader header;
-  header.data = 8 + length;
+  header.data = head.size();
   for (const auto& [name, info] : json.items()) {
     if (name == "__metadata__") {
       check<Corrupt>(info.is_object(), "{}: __metadata__ is not an object", path);
@@ -77,7 +88,7 @@ SafetensorsHeader read_safetensors_header(std::span<const uint8_t> bytes, const 
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });
   uint64_t at = 0;
-  const uint64_t present = bytes.size() - header.data;
+  const uint64_t present = file_size - header.data;
   for (NamedArray& array : header.arrays) {
     check<Corrupt>(
         array.begin == at,

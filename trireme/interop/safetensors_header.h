@@ -20,6 +20,12 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
+/// Bytes of length and header, from the first bytes (at least 8, or all) of a file of `file_size`.
+TRIREME_API uint64_t safetensors_head_size(std::span<const uint8_t> first, uint64_t file_size,
+                                           const std::string& path);
+/// `head`: that many bytes, of a file of `file_size`. Corrupt as below.
+TRIREME_API SafetensorsHeader read_safetensors_header(std::span<const uint8_t> head,
+                                                      uint64_t file_size, const std::string& path);
 /// Of the whole file in `bytes`. Corrupt, naming `path` and what is wrong, for whatever does not
 /// hold together.
 TRIREME_API SafetensorsHeader read_safetensors_header(std::span<const uint8_t> bytes,

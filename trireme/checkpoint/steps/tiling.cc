@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/checkpoint/tiling.h"
+#include "trireme/checkpoint/steps/tiling.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/checkpoint/load_plan.h"
+#include "trireme/checkpoint/steps/load_plan.h"
 
 #include <algorithm>
 #include <optional>

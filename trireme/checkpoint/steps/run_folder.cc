@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/checkpoint/run_folder.h"
+#include "trireme/checkpoint/steps/run_folder.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -16,7 +16,7 @@
 #include "trireme/base/file/file_calls.h"
 #include "trireme/base/file/folder.h"
 #include "trireme/base/log.h"
-#include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/steps/folders.h"
 
 namespace trireme {
 namespace {
@@ -88,15 +88,21 @@ StepDraft::~StepDraft() {
   tidy("a temporary folder could not be removed", [&] { remove_tree(folder()); });
 }
 
-void StepDraft::lock() {
-  lock_ = UniqueFd(file_calls::open(run_dir_, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  check<ResourceError>(static_cast<bool>(lock_), "cannot open {}: {}", run_dir_, errno_text());
+std::optional<UniqueFd> try_lock_run_folder(const std::string& run_dir) {
+  UniqueFd lock(file_calls::open(run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  check<ResourceError>(static_cast<bool>(lock), "cannot open {}: {}", run_dir, errno_text());
   // A file system without such locks (some NFS) is used without.
-  check<ResourceError>(
-      file_calls::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK,
-      "another process is saving a checkpoint in {}: give each run a folder of "
-      "its own (--run-dir)",
-      run_dir_);
+  if (file_calls::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return {};
+  return lock;
+}
+
+void StepDraft::lock() {
+  auto lock = try_lock_run_folder(run_dir_);
+  check<ResourceError>(lock.has_value(),
+                       "another process is saving a checkpoint in {}: give each run a folder of "
+                       "its own (--run-dir)",
+                       run_dir_);
+  lock_ = std::move(*lock);
 }
 
 // A step that stands there already (a run resumed from an earlier one) changes places with the new
@@ -137,6 +143,8 @@ void StepDraft::settle(int keep) {
     retire(run_dir_, old);
   });
 }
+
+void retire_step(const std::string& run_dir, int64_t step) { retire(run_dir, {step}); }
 
 std::string space_text(const std::string& run_dir, uint64_t needed) {
   struct statvfs v {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/checkpoint/index.h"
+#include "trireme/checkpoint/steps/index.h"
 
 #include <fmt/ranges.h>
 
@@ -10,9 +10,9 @@
 #include <set>
 
 #include "trireme/base/check.h"
-#include "trireme/checkpoint/checksum.h"
-#include "trireme/checkpoint/safetensors_dtype.h"
-#include "trireme/checkpoint/tiling.h"
+#include "trireme/checkpoint/steps/checksum.h"
+#include "trireme/checkpoint/steps/element_size.h"
+#include "trireme/checkpoint/steps/tiling.h"
 #include "trireme/interop/strict_json.h"
 
 namespace trireme {
@@ -304,6 +304,7 @@ CheckpointIndex parse_index(std::string_view text, const std::string& path) {
                  "{}: its checksum does not fit its content", path);
 
   CheckpointIndex index;
+  index.version = version;
   index.step = json_size(json_member(root, "step", path), path, "step");
   index.world = json_size(json_member(root, "world", path), path, "world");
   index.layout = json_text(json_member(root, "layout", path), path, "layout");

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/export.h"
+
 namespace trireme {
 
 struct SafetensorsTensor {
@@ -15,13 +17,13 @@ struct SafetensorsTensor {
 };
 
 /// The order in which files hold tensors: falling alignment, then names.
-bool comes_before(const SafetensorsTensor& a, const SafetensorsTensor& b);
+TRIREME_API bool comes_before(const SafetensorsTensor& a, const SafetensorsTensor& b);
 
 /// Length and header of a file with these tensors in this order, padded with spaces so that the
 /// data begins 8-aligned. UsageError, beginning with `where`, for a text that is not UTF-8 or too
 /// long a header.
-std::string safetensors_head(const std::vector<SafetensorsTensor>& tensors,
-                             const std::map<std::string, std::string>& metadata,
-                             const std::string& where);
+TRIREME_API std::string safetensors_head(const std::vector<SafetensorsTensor>& tensors,
+                                         const std::map<std::string, std::string>& metadata,
+                                         const std::string& where);
 
 }  // namespace trireme

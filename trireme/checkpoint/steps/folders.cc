@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/steps/folders.h"
 
 #include <algorithm>
 
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
 #include "trireme/base/file/folder.h"
-#include "trireme/checkpoint/index.h"
+#include "trireme/checkpoint/steps/index.h"
 
 namespace trireme {
 

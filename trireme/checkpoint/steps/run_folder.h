@@ -2,15 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "trireme/base/export.h"
 #include "trireme/base/fd.h"
 
 namespace trireme {
 
 /// A step on its way into a run folder: made under a temporary name while a lock keeps other savers
 /// out, seen by one rename. What was not published goes with the object. Used by one rank.
-class StepDraft {
+class TRIREME_API StepDraft {
  public:
   /// Makes the run folder if need be, locks it, removes temporaries of dead runs and makes a new
   /// one. ResourceError.
@@ -39,7 +41,14 @@ class StepDraft {
   std::string name_, aside_;
 };
 
+/// The lock that a saver holds; nothing while another process has it. Where the file system has no
+/// such locks (some NFS), a handle of the folder. ResourceError.
+TRIREME_API std::optional<UniqueFd> try_lock_run_folder(const std::string& run_dir);
+
+/// Deletes a step, under the lock. One that cannot be deleted is a warning.
+TRIREME_API void retire_step(const std::string& run_dir, int64_t step);
+
 /// " The checkpoint needs N bytes, the disk has M free.", or "".
-std::string space_text(const std::string& run_dir, uint64_t needed);
+TRIREME_API std::string space_text(const std::string& run_dir, uint64_t needed);
 
 }  // namespace trireme

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "trireme/base/export.h"
 #include "trireme/base/slice.h"
 
 // trireme.index.json: what a step folder holds, and the checksums of every byte of it. The text,
@@ -63,23 +64,24 @@ struct CheckpointIndex {
   std::map<std::string, IndexFile> files;
   std::map<std::string, IndexTensor> tensors;
   std::map<std::string, IndexValue> values;
+  int64_t version = kVersion;  // of the text that was read
 };
 
 /// UsageError for a name that is not UTF-8.
-std::string index_text(const CheckpointIndex& index);
+TRIREME_API std::string index_text(const CheckpointIndex& index);
 
 /// Of version 1, 2 or 3. Corrupt, naming `path` and what is wrong; UsageError for a newer version,
 /// naming both.
-CheckpointIndex parse_index(std::string_view text, const std::string& path);
+TRIREME_API CheckpointIndex parse_index(std::string_view text, const std::string& path);
 
 /// Where a box of a tensor is written: by rank `rank`'s name (-1: all ranks hold it), and which of
 /// the name's boxes in such files it is, from 0.
 struct TensorPlace {
   std::string file, key;
 };
-TensorPlace place_of(const std::string& name, int64_t rank = -1, size_t box = 0);
+TRIREME_API TensorPlace place_of(const std::string& name, int64_t rank = -1, size_t box = 0);
 
 /// What a layout may be called: printable ASCII, 1 to 200.
-bool is_layout_text(std::string_view layout);
+TRIREME_API bool is_layout_text(std::string_view layout);
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/checkpoint/safetensors_head.h"
+#include "trireme/checkpoint/steps/safetensors_head.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "trireme/base/check.h"
-#include "trireme/checkpoint/safetensors_dtype.h"
+#include "trireme/checkpoint/steps/element_size.h"
 #include "trireme/interop/safetensors_header.h"
 #include "trireme/interop/strict_json.h"
 
@@ -16,7 +16,7 @@ namespace {
 
 size_t place_of_dtype(const std::string& name) {
   size_t i = 0;
-  while (i < kSafetensorsDtypes.size() && name != kSafetensorsDtypes[i].name) ++i;
+  while (i < kElementSizes.size() && name != kElementSizes[i].dtype) ++i;
   return i;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/checkpoint/checksum.h"
+#include "trireme/checkpoint/steps/checksum.h"
 
 #define XXH_INLINE_ALL
 #include <fmt/core.h>
@@ -17,9 +17,8 @@ Checksum::~Checksum() = default;
 void Checksum::add(const void* bytes, size_t size) {
   XXH3_64bits_update(&state_->xxh3, bytes, size);
 }
-std::string Checksum::hex() const {
-  return fmt::format("{:016x}", XXH3_64bits_digest(&state_->xxh3));
-}
+std::string Checksum::hex() const { return fmt::format("{:016x}", number()); }
+uint64_t Checksum::number() const { return XXH3_64bits_digest(&state_->xxh3); }
 
 std::string Checksum::of(const void* bytes, size_t size) {
   return fmt::format("{:016x}", number_of(bytes, size));

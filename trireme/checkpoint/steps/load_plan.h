@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "trireme/base/export.h"
-#include "trireme/checkpoint/index.h"
+#include "trireme/checkpoint/steps/index.h"
 
 // From which parts that were saved a wanted slice is put together. Pure; counts elements.
 namespace trireme {

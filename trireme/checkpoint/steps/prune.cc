@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/steps/prune.h"
+
+#include <algorithm>
+
+#include "trireme/base/check.h"
+#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/run_folder.h"
+#include "trireme/checkpoint/steps/verify_step.h"
+
+namespace trireme {
+namespace {
+
+// A step of a newer version is not ours to judge.
+bool is_good_at_sight(const std::string& folder) {
+  try {
+    return glance_at_step(folder).good();
+  } catch (const UsageError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+PrunePlan plan_prune(const std::vector<int64_t>& good, int64_t latest, const PruneRule& rule) {
+  PrunePlan plan;
+  plan.latest = latest;
+  std::vector<int64_t> falling = good;
+  std::sort(falling.rbegin(), falling.rend());
+  int64_t counted = 0;
+  for (int64_t step : falling) {
+    const bool newest = step <= latest && counted++ < rule.keep;
+    const bool stays = newest || step >= latest || (rule.every > 0 && step % rule.every == 0);
+    (stays ? plan.keep : plan.go).push_back(step);
+  }
+  std::reverse(plan.keep.begin(), plan.keep.end());
+  std::reverse(plan.go.begin(), plan.go.end());
+  return plan;
+}
+
+PrunePlan prune_run(const std::string& run_dir, const PruneRule& rule, bool rehearsal) {
+  std::optional<UniqueFd> lock;
+  if (!rehearsal) {
+    lock = try_lock_run_folder(run_dir);
+    check<ResourceError>(lock.has_value(),
+                         "another process is saving a checkpoint in {}: nothing was deleted; try "
+                         "again when it is done",
+                         run_dir);
+  }
+  const std::vector<int64_t> steps = list_steps(run_dir);
+  if (steps.empty()) return {};
+  const int64_t latest = step_of_folder(find_checkpoint(run_dir));
+  std::vector<int64_t> good, damaged;
+  for (int64_t step : steps)
+    (is_good_at_sight(run_dir + "/" + step_folder_name(step)) ? good : damaged).push_back(step);
+  PrunePlan plan = plan_prune(good, latest, rule);
+  plan.damaged = damaged;
+  if (rehearsal) return plan;
+  for (int64_t step : plan.go) retire_step(run_dir, step);
+  const std::vector<int64_t> left = list_steps(run_dir);
+  for (int64_t step : plan.go)
+    check<ResourceError>(!std::binary_search(left.begin(), left.end(), step),
+                         "{}/{} could not be deleted", run_dir, step_folder_name(step));
+  return plan;
+}
+
+}  // namespace trireme

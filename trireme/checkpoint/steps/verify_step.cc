@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/steps/verify_step.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "trireme/base/check.h"
+#include "trireme/checkpoint/steps/checksum.h"
+#include "trireme/checkpoint/steps/step_file.h"
+
+namespace trireme {
+namespace {
+
+constexpr uint64_t kPiece = uint64_t{1} << 20;  // what is read at once
+
+using PartOfTensor = std::pair<const IndexTensor*, const IndexPart*>;
+
+std::string blocks_text(int64_t first, int64_t last) {
+  return first == last ? fmt::format("block {} does not fit its checksum", first)
+                       : fmt::format("blocks {} to {} do not fit their checksums", first, last);
+}
+
+class FileVerifier {
+ public:
+  FileVerifier(const std::string& folder, std::string name, const CheckpointIndex& index,
+               StepVerdict* verdict)
+      : name_(std::move(name)),
+        block_(static_cast<uint64_t>(index.block)),
+        file_(folder, name_, index.files.at(name_)),
+        verdict_(verdict) {
+    verdict_->bytes_read += file_.head_size();
+  }
+
+  void verify(const std::vector<PartOfTensor>& parts) {
+    check<Corrupt>(file_.count() == parts.size(), "{} has {} tensors; the index says {}",
+                   file_.path(), file_.count(), parts.size());
+    for (const auto& [tensor, part] : parts) {
+      try {
+        verify(*part, file_.find(*part, tensor->dtype));
+      } catch (const Corrupt& e) {
+        verdict_->faults.push_back({.file = name_, .tensor = part->slice.name, .what = e.what()});
+      }
+    }
+  }
+
+ private:
+  void verify(const IndexPart& part, const interop::NamedArray& array) {
+    const uint64_t size = array.end - array.begin;
+    if (size == 0) return;
+    const uint64_t block = block_ == 0 ? size : block_;
+    for (uint64_t begin = 0, i = 0; begin < size; ++i) {
+      const uint64_t end = begin + std::min(block, size - begin);
+      const auto fault = fault_in(array.begin + begin, end - begin, part.blocks.at(i));
+      if (fault) add(part, static_cast<int64_t>(i), begin, end, *fault);
+      begin = end;
+    }
+  }
+
+  // Why the bytes could not be read; "" if the checksum does not fit.
+  std::optional<std::string> fault_in(uint64_t at, uint64_t size, uint64_t expected) {
+    Checksum checksum;
+    try {
+      while (size > 0) {
+        const size_t n = static_cast<size_t>(std::min(size, kPiece));
+        buffer_.resize(n);
+        file_.read(at, buffer_);
+        checksum.add(buffer_.data(), n);
+        verdict_->bytes_read += n;
+        at += n, size -= n;
+      }
+    } catch (const ResourceError& e) {
+      return e.what();
+    }
+    if (checksum.number() == expected) return {};
+    return "";
+  }
+
+  // Neighbours are one fault: a file that was overwritten has as many bad blocks as it is long.
+  void add(const IndexPart& part, int64_t block, uint64_t begin, uint64_t end,
+           const std::string& unread) {
+    auto& faults = verdict_->faults;
+    const bool goes_on = !faults.empty() && unread == last_unread_ && faults.back().file == name_ &&
+                         faults.back().tensor == part.slice.name &&
+                         faults.back().last_block == block - 1;
+    if (!goes_on)
+      faults.push_back(
+          {.file = name_, .tensor = part.slice.name, .first_block = block, .begin = begin});
+    StepFault& fault = faults.back();
+    fault.last_block = block;
+    fault.end = end;
+    fault.what = fmt::format("{}: tensor '{}': {} (bytes {} to {} of the {} here)", file_.path(),
+                             place_of(part.slice.name).key,
+                             unread.empty() ? blocks_text(fault.first_block, block) : unread,
+                             fault.begin, end - 1, part.slice.is_whole() ? "tensor" : "part");
+    last_unread_ = unread;
+  }
+
+  std::string name_;
+  uint64_t block_;
+  StepFile file_;
+  StepVerdict* verdict_;
+  std::vector<uint8_t> buffer_;
+  std::string last_unread_;
+};
+
+StepVerdict read_index(const std::string& folder) {
+  StepVerdict verdict;
+  try {
+    verdict.index = read_step_index(folder);
+  } catch (const UsageError&) {
+    throw;
+  } catch (const Error& e) {
+    verdict.faults.push_back({.file = CheckpointIndex::kFileName, .what = e.what()});
+  }
+  return verdict;
+}
+
+}  // namespace
+
+StepVerdict glance_at_step(const std::string& folder) {
+  StepVerdict verdict = read_index(folder);
+  if (!verdict.index) return verdict;
+  for (const auto& [name, expected] : verdict.index->files)
+    if (const std::string fault = fault_at_sight(folder, name, expected); !fault.empty())
+      verdict.faults.push_back(
+          {.file = name, .what = fmt::format("{}/{} {}", folder, name, fault)});
+  return verdict;
+}
+
+StepVerdict verify_step(const std::string& folder) {
+  StepVerdict verdict = read_index(folder);
+  if (!verdict.index) return verdict;
+  const CheckpointIndex& index = *verdict.index;
+  std::map<std::string, std::vector<PartOfTensor>> parts;
+  for (const auto& [name, t] : index.tensors)
+    for (const auto& part : t.parts) parts[part.file].emplace_back(&t, &part);
+  for (const auto& [name, expected] : index.files) {
+    try {
+      FileVerifier(folder, name, index, &verdict).verify(parts[name]);
+    } catch (const Error& e) {
+      verdict.faults.push_back({.file = name, .what = e.what()});
+    }
+  }
+  return verdict;
+}
+
+}  // namespace trireme
