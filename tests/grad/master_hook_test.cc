@@ -55,19 +55,19 @@ TEST(grad_master_hook, a_master_that_is_not_there_is_refused_on_every_rank) {
     EXPECT_TRUE(has(s, "master 2 is not in a group of 2")) << s;
 }
 
-TEST(grad_apart_hook, gradients_stay_on_their_rank_or_among_the_near_ones) {
+TEST(grad_local_sgd_hook, gradients_stay_on_their_rank_or_among_the_near_ones) {
   run_threads(4, [](Group g) {
     bool steps_locally = false;
     Group near = g.split(g.rank() / 2);
     Small plain = make(3), own = make(3), pair = make(3), alone = make(3), two = make(3);
     backward(plain, {}, g);
-    backward(own, local_sgd_hook([&] { return apart; }, near), g);
+    backward(own, local_sgd_hook([&] { return steps_locally; }, near), g);
     expect(same_gradients(plain, own), "together they are of all");
-    apart = true;
-    backward(own, local_sgd_hook([&] { return apart; }), g);
+    steps_locally = true;
+    backward(own, local_sgd_hook([&] { return steps_locally; }), g);
     alone->forward(input(4) + g.rank()).pow(2).mean().backward();
-    expect(same_gradients(own, alone), "apart each has its own");
-    backward(pair, local_sgd_hook([&] { return apart; }, near), g);
+    expect(same_gradients(own, alone), "steps_locally each has its own");
+    backward(pair, local_sgd_hook([&] { return steps_locally; }, near), g);
     backward(two, {}, near);
     // Other ranks' inputs: the near group's numbers are 0 and 1.
     two->zero_grad();

@@ -55,13 +55,13 @@ std::vector<at::Tensor> clipped_by_torch(int r, int ranks, int64_t rows, double 
 void own_step(Gradients& gradients, TiedNet& net, int rank, int64_t rows, double scale,
               double max_norm) {
   gradients.open(2);
-  LossSum told;
+  LossSum own;
   for (int micro : {0, 1}) {
     gradients.begin_micro_batch(micro);
     const at::Tensor loss = clipped_loss(net, rank, rows, micro);
-    reports.sum += loss.item<double>();
-    reports.weight += rows;
-    gradients.tell(told, 0);
+    own.sum += loss.item<double>();
+    own.weight += rows;
+    gradients.tell(own, 0);
     (loss * scale).backward();
   }
   expect(!gradients.reducer().any_left(), "a bucket has left before its rank was clipped");
