@@ -113,10 +113,14 @@ void StepDraft::settle(int keep) {
   std::error_code error;
   fs::remove_all(folder(), error);  // the replaced one, after an exchange
   fs::remove_all(aside_, error);
-  auto steps = list_steps(run_dir_);
-  int kept = 1;
-  for (auto it = steps.rbegin(); it != steps.rend(); ++it)
-    if (*it < step_ && ++kept > keep) retire(run_dir_, *it);
+  std::vector<SavedStep> steps;
+  for (int64_t step : list_steps(run_dir_)) steps.push_back({step});
+  prune_steps(run_dir_, steps, step_, {.keep = keep});
+}
+
+void prune_steps(const std::string& run_dir, const std::vector<SavedStep>& steps, int64_t current,
+                 const RetentionRule& rule) {
+  for (int64_t step : steps_to_delete(steps, current, rule)) retire(run_dir, step);
 }
 
 std::string space_text(const std::string& run_dir, uint64_t needed) {

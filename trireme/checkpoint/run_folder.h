@@ -3,8 +3,11 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "trireme/base/export.h"
 #include "trireme/base/fd.h"
+#include "trireme/checkpoint/retention.h"
 
 namespace trireme {
 
@@ -38,6 +41,11 @@ class StepDraft {
   UniqueFd lock_;
   std::string name_, aside_;
 };
+
+/// Deletes the steps that the rule does not keep, now that `current` is saved; `steps` are those of
+/// the folder. One that cannot be deleted is a warning.
+TRIREME_API void prune_steps(const std::string& run_dir, const std::vector<SavedStep>& steps,
+                             int64_t current, const RetentionRule& rule);
 
 /// " The checkpoint needs N bytes, the disk has M free.", or "".
 std::string space_text(const std::string& run_dir, uint64_t needed);

@@ -10,6 +10,7 @@ namespace {
 constexpr const char* kSteps =
     "leaves the loop to you: it counts epochs and evaluates. training.steps tells schedules how "
     "many steps there will be";
+constexpr const char* kSaves = "saves when you call save_checkpoint(): call it when it is time";
 constexpr const char* kBlocks =
     "does not know the blocks of your module: call recompute() in its forward "
     "(tensor/recompute/recompute.h)";
@@ -46,6 +47,17 @@ const std::vector<NotOfEngine>& keys_not_of_engine() {
       {"data_efficiency.data_sampling.dynamic_batching.*", kBatches, nullptr},
       {"checkpoint.every", "saves when you call save_checkpoint(): call it every so many steps",
        nullptr},
+      {"checkpoint.every_minutes", kSaves, nullptr},
+      {"checkpoint.auto", kSaves, nullptr},
+      {"checkpoint.budget", kSaves, nullptr},
+      {"checkpoint.keep_best", kSteps, nullptr},
+      {"checkpoint.keep_every",
+       "saves when you call save_checkpoint(): give the steps that are to stay a folder of their "
+       "own",
+       nullptr},
+      {"checkpoint.on_error",
+       "throws what a save_checkpoint() that fails has to say: catch ResourceError to go on",
+       "\"stop\""},
       {"checkpoint.at_end",
        "does not know which step is the last: call save_checkpoint() behind it", "false"},
       {"monitor.progress", "draws no progress bar: steps_per_print logs a line", "false"},

@@ -10,9 +10,19 @@
 // A run to and from a step folder, whatever of it this rank holds. Every rank calls them.
 namespace trireme {
 
-/// Gives the folder of the step (where state is undivided: rank 0 alone, the others "").
+/// The value of a step that was evaluated before it was saved.
+inline constexpr const char* kHeldOutLoss = "train.held_out_loss";
+
+/// Gives the folder of the step (where state is undivided: rank 0 alone, the others ""). What fails
+/// on one rank all throw, in its words.
 std::string save_run(Run& run, const std::string& folder, int keep);
 /// `tied`: other names of the weights, under which an older version may have saved them as well.
 CheckpointInfo load_run(Run& run, const std::string& path, const TiedNames& tied = {});
+
+/// The same of state that several runs have together.
+std::string save_state(Group world, const std::string& folder, int64_t step,
+                       const std::string& layout, const StateWalk& walk, int keep);
+CheckpointInfo load_state(const std::string& path, const StateWalk& walk,
+                          const LoadOptions& options);
 
 }  // namespace trireme

@@ -47,6 +47,7 @@ struct MainProgram {
 ///
 ///   ./gan gan.json --nproc-per-node 2 --set training.steps=500
 ///   ./gan gan.json --resume
+///   ./gan gan.json --run-dir runs/gan --resume auto
 ///   trireme run --nproc-per-node 2 ./gan gan.json --run-dir runs/gan
 ///   mpirun -n 2 ./gan gan.json --run-dir runs/gan
 ///   ./gan summary gan.json --nproc-per-node 2
@@ -57,7 +58,7 @@ struct MainProgram {
 /// Nothing is thrown: errors are printed, once for the job.
 ///
 /// Exit code: 0 done, 1 failed, 2 usage or configuration, 130 stopped by Ctrl-C and 75 by SIGTERM,
-/// each after the step and with a checkpoint; 128+n ended by signal n.
+/// SIGHUP or SIGUSR1, each after the step and with a checkpoint; 128+n ended by signal n.
 ///
 /// A library is a guest, but here main() hands its process over: standard streams that are closed
 /// are opened on /dev/null, signals are taken, --help is printed, allocator and denormals are set,

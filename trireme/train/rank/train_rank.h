@@ -13,8 +13,8 @@ namespace trireme {
 /// TrainFront::rank_command. The exit code; errors leave by throwing, after the other ranks know of
 /// them (report_failure()).
 ///
-/// For main() alone, on its thread: it tunes the process, ignores SIGPIPE, and takes SIGINT and
-/// SIGTERM once the run is built.
+/// For main() alone, on its thread: it tunes the process, ignores SIGPIPE, and takes SIGINT,
+/// SIGTERM, SIGHUP and SIGUSR1 once the run is built.
 TRIREME_API int train_rank(const Words& words, const MainProgram& program);
 
 }  // namespace trireme
