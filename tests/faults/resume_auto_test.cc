@@ -157,7 +157,8 @@ TEST_F(faults_resume_auto, without_a_folder_it_takes_the_newest_run_of_the_confi
 }
 
 TEST_F(faults_resume_auto, the_folder_alone_is_enough_once_the_run_is_there) {
-  const Arguments words{"train", "--resume", "auto", "--run-dir", run_, "--steps", "9"};
+  const Arguments words{"train", "--resume",         "auto", "--run-dir", run_, "--steps",
+                        "9",     "--nproc-per-node", "2"};
   Command too_early(trireme(words), {{}, folder_.path()});
   expect_refusal(too_early, 2, {"there is no run in " + run_, "name the configuration"});
   EXPECT_FALSE(fs::exists(run_));
