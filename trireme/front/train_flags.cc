@@ -32,8 +32,8 @@ and those of `trireme run`:
 )";
 
 const char kTrainAfterFlags[] = R"(
-Ctrl-C finishes the step, saves and exits with 130; a second one stops at once. SIGTERM, SIGHUP and SIGUSR1, to this process or
-to any rank, do the same and exit with 75.
+Ctrl-C finishes the step, saves and exits with 130; a second one stops at once. SIGTERM, SIGHUP or SIGUSR1, to this process or
+to any rank, does the same and exits with 75.
 Exit code: 0 done, 1 failed (the block on stderr names the first cause), 2 usage or configuration.
 )";
 

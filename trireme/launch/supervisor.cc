@@ -230,7 +230,8 @@ class Supervisor {
       Duration wait = failed->saved_and_left()               ? std::min(grace, kFollow)
                       : as_failure(*failed).is_consequence() ? std::min(grace, kSettle)
                                                              : Duration::zero();
-      kill_at_ = Deadline::after(failed->saved_and_left() ? wait + grace : grace);
+      kill_at_ = Deadline::after(
+          failed->saved_and_left() ? std::max(wait + grace, options_.shutdown_timeout) : grace);
       term_at_ = Deadline::after(wait);
       stage_ = Stage::stopping;
     }
