@@ -70,6 +70,13 @@ TEST(config_data_rules, dummy_data_has_nothing_held_out) {
   EXPECT_TRUE(has(eval->why, "no held-out part")) << eval->why;
 }
 
+TEST(config_data_rules, the_best_checkpoints_need_evaluations) {
+  EXPECT_TRUE(has(said({"checkpoint.keep_best=2"}), "training.eval_every is 0"));
+  EXPECT_EQ(said({"checkpoint.keep_best=2", "training.eval_every=5"}), "");
+  EXPECT_TRUE(has(said({"checkpoint.keep_best=2", "training.eval_every=5", "data.type=dummy"}),
+                  "dummy, which has no held-out part"));
+}
+
 TEST(config_data_rules, images_are_evaluated_on_all_that_is_held_out) {
   const Inspection seen =
       Config::inspect(ConfigInputs::from({}, {"model.type=mlp", "training.eval_batches=5"}));

@@ -21,9 +21,13 @@ namespace {
 // What a key that is served needs beside it to be read at all is in its `when`; these are checked
 // against each other, too.
 const std::map<std::string, std::vector<std::string>> kBeside = {
-    {"data.train_samples", {"model.type=mlp"}}, {"data.validation_samples", {"model.type=mlp"}},
-    {"data.path", {"model.type=mlp"}},          {"model.width", {"model.heads=2"}},
-    {"model.inputs", {"data.type=dummy"}},      {"model.outputs", {"data.type=dummy"}},
+    {"data.train_samples", {"model.type=mlp"}},
+    {"data.validation_samples", {"model.type=mlp"}},
+    {"data.path", {"model.type=mlp"}},
+    {"model.width", {"model.heads=2"}},
+    {"model.inputs", {"data.type=dummy"}},
+    {"model.outputs", {"data.type=dummy"}},
+    {"checkpoint.keep_best", {"training.eval_every=1"}},
 };
 
 }  // namespace
@@ -55,8 +59,9 @@ TEST(config_engine_keys, what_an_engine_does_not_serve_is_refused_with_its_place
     if (key.path.find("dynamic_batching") != std::string::npos)
       sets.insert(sets.end(), {"data.type=documents",
                                "data_efficiency.data_sampling.dynamic_batching.max_tokens=512"});
-    // "true" of a key whose harmless value is false is its default, given.
-    const std::string value = row->fine                 ? "true"
+    // "true" of a key whose harmless value is false is its default, given; so is "warn".
+    const std::string value = key.path == "checkpoint.on_error" ? "warn"
+                              : row->fine                       ? "true"
                               : key.path == "data.type" ? "documents"  // corpus follows from gpt
                                                         : other_value(key);
     std::erase_if(sets, [&](const std::string& s) { return s.starts_with(key.path + "="); });

@@ -39,7 +39,38 @@ TEST(front_run_folder, what_may_start_in_what_was_found) {
     EXPECT_EQ(refused(row.found, FolderUse::fresh), row.fresh);
     EXPECT_EQ(refused(row.found, FolderUse::overwrite), row.overwrite);
     EXPECT_FALSE(refused(row.found, FolderUse::resume));
+    EXPECT_EQ(refused(row.found, FolderUse::resume_or_begin), !row.found.foreign.empty());
   }
+}
+
+TEST(front_run_folder, damaged_steps_are_a_runs_and_go_with_it) {
+  PrivateFolder folder;
+  const std::string run = folder / "run";
+  fs::create_directories(run + "/damaged-step-00000009");
+  write(run + "/config.json", "{\"_origins\": {}}");
+  const FolderFound found = look_into(run);
+  EXPECT_EQ(found.damaged, std::vector<std::string>{"damaged-step-00000009"});
+  EXPECT_TRUE(found.steps.empty());
+  const std::string said = refusal_of(found, FolderUse::fresh, "run");
+  EXPECT_NE(said.find("damaged checkpoints"), std::string::npos) << said;
+  remove_unbegun_run(run, run);
+  EXPECT_TRUE(fs::exists(run + "/config.json")) << "it was begun";
+  delete_run(run);
+  EXPECT_TRUE(fs::is_empty(run));
+}
+
+TEST(front_run_folder, the_newest_run_with_steps_may_have_damaged_ones_alone) {
+  PrivateFolder runs, elsewhere;
+  EXPECT_EQ(newest_run_with_steps(runs / "none"), "");
+  for (const char* name : {"20260101-000000/step-00000003", "20260102-000000/damaged-step-00000003",
+                           "20260103-000000/flight"})
+    fs::create_directories(runs / name);
+  EXPECT_EQ(newest_run_with_steps(runs.path()), runs / "20260102-000000");
+  write(runs / "20260103-000000/config.json",
+        "{\"_origins\": {}, \"checkpoint\": {\"folder\": \"" + elsewhere.path() + "\"}}");
+  EXPECT_EQ(newest_run_with_steps(runs.path()), runs / "20260102-000000");
+  fs::create_directory(elsewhere / "step-00000003");
+  EXPECT_EQ(newest_run_with_steps(runs.path()), runs / "20260103-000000");
 }
 
 TEST(front_run_folder, an_editors_config_json_is_no_runs) {

@@ -148,7 +148,8 @@ TEST(launch_options, redirects_name_streams_for_all_or_some_ranks) {
 }
 
 TEST(launch_options, signals_are_named_and_those_that_cannot_be_forwarded_refused) {
-  EXPECT_EQ(parse({"p"}).signals_to_handle, (std::vector<int>{SIGTERM, SIGINT, SIGHUP, SIGQUIT}));
+  EXPECT_EQ(parse({"p"}).signals_to_handle,
+            (std::vector<int>{SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1}));
   EXPECT_EQ(parse({"--signals-to-handle=SIGTERM,USR1", "p"}).signals_to_handle,
             (std::vector<int>{SIGTERM, SIGUSR1}));
   EXPECT_SAYS(refusal({"--signals-to-handle=SIGKILL", "p"}), "cannot be forwarded");

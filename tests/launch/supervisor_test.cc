@@ -224,6 +224,48 @@ TEST(launch_supervisor, workers_that_saved_to_be_started_again_say_75) {
   EXPECT_EQ(job.wait(), 75);
 }
 
+TEST(launch_supervisor, workers_that_were_signalled_themselves_say_75_or_130_one_after_another) {
+  for (int code : {75, 130}) {
+    JobProcess job({"--nproc-per-node=2"},
+                   "[ $RANK = 1 ] && sleep 0.5; exit " + std::to_string(code));
+    EXPECT_EQ(job.wait(), code);
+    EXPECT_EQ(job.err_text, "");
+  }
+}
+
+TEST(launch_supervisor, one_worker_that_says_75_alone_has_failed) {
+  auto start = Clock::now();
+  JobProcess job({"--nproc-per-node=2"},
+                 "[ $RANK = 1 ] && exit 75; trap 'echo leaving; exit 0' TERM; "
+                 "while :; do sleep 0.02; done");
+  EXPECT_EQ(job.wait(), 1);
+  EXPECT_EQ(job.out_text, "leaving\n");
+  EXPECT_LT(seconds_since(start), 5 * kSlack);
+  EXPECT_NE(job.err_text.find("exitcode  : 75"), std::string::npos) << job.err_text;
+}
+
+TEST(launch_supervisor, a_failure_beside_one_that_says_75_stops_the_others_at_once) {
+  auto start = Clock::now();
+  JobProcess job({"--nproc-per-node=3"},
+                 "[ $RANK = 1 ] && exit 75; [ $RANK = 2 ] && { sleep 0.2; exit 3; }; "
+                 "while :; do sleep 0.02; done");
+  EXPECT_EQ(job.wait(), 1);
+  EXPECT_LT(seconds_since(start), 2.5);
+  EXPECT_NE(job.err_text.find("exitcode  : 3"), std::string::npos) << job.err_text;
+}
+
+TEST(launch_supervisor, SIGHUP_again_is_the_same_request) {
+  JobProcess job({"--nproc-per-node=1", "--shutdown-timeout=300"},
+                 "trap 'echo heard; sleep 0.5; exit 75' HUP; echo ready; while :; do sleep 0.02; "
+                 "done");
+  ASSERT_TRUE(job.wait_for("ready\n"));
+  job.send(SIGHUP);
+  ASSERT_TRUE(job.wait_for("heard\n"));
+  ::usleep(150'000);  // longer than what counts as one request of any signal
+  job.send(SIGHUP);
+  EXPECT_EQ(job.wait(), 75) << job.err_text;
+}
+
 TEST(launch_supervisor, a_program_under_a_script_that_the_signal_ended_may_still_save) {
   JobProcess job({"--nproc-per-node=1"},
                  R"(/bin/sh -c 'trap "sleep 0.3; echo saved; exit 0" TERM; echo ready

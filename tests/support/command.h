@@ -95,13 +95,14 @@ class Command {
   /// The process of `rank`, once it runs the worker; -1: not within `patience`. `variable` says how
   /// its launcher numbers ranks.
   pid_t rank(int rank, const std::string& variable = "RANK",
-             Duration patience = std::chrono::seconds(20)) const {
+             Duration patience = std::chrono::seconds(20),
+             const std::string& program = "trireme-worker") const {
     const std::string assignment = variable + "=" + std::to_string(rank);
     pid_t found = -1;
     eventually(
         [&] {
           for (pid_t pid : living())
-            if (program_of(pid) == "trireme-worker" && has_variable(pid, assignment)) found = pid;
+            if (program_of(pid) == program && has_variable(pid, assignment)) found = pid;
           return found > 0;
         },
         patience);

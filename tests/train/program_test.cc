@@ -58,7 +58,7 @@ Ran run_program(const Config& config, Group g, int64_t steps) {
   Ran ran;
   ran.before = weights_in(t);
   for (int64_t i = 0; i < steps; ++i) {
-    t.take_step(0);
+    t.take_step({});
     ran.losses.emplace_back();
     for (const UpdateDone& u : t.done) ran.losses.back()[u.name] = u.report.loss;
   }
@@ -231,7 +231,7 @@ TEST(train_program, a_policy_learns_from_what_it_collected) {
         Trainer trainer(make_trainer(program, config, g));
         Trainer::Impl& t = trainer.impl();
         const NamedTensors before = weights_in(t);
-        for (int i = 0; i < 80; ++i) t.take_step(0);
+        for (int i = 0; i < 80; ++i) t.take_step({});
         EXPECT_GT(program.average, 0.8) << "chance is 0.25";
         EXPECT_EQ(t.first().step, 160) << "two updates a step";
         EXPECT_EQ(t.step, 80);
@@ -329,8 +329,8 @@ TEST(train_program, a_run_that_is_resumed_ends_with_the_same_bits) {
             Trainer::Impl& t = trainer.impl();
             if (mode == "rest") t.load(folder.path());
             start_data(t.first(), config);
-            while (t.step < trainer.steps()) t.take_step(0);
-            if (mode == "half") t.save(folder.path(), 1);
+            while (t.step < trainer.steps()) t.take_step({});
+            if (mode == "half") t.save(folder.path(), {});
             NamedTensors end = weights_in(t);
             if (g.rank() == 0) ends[mode] = std::move(end);
             g.barrier();

@@ -10,6 +10,8 @@ namespace {
 constexpr const char* kSteps =
     "leaves the loop to you, which counts epochs and evaluates. training.steps gives schedules the "
     "number of steps";
+constexpr const char* kSaves =
+    "saves only when you call save_checkpoint(): call it at the interval you want";
 constexpr const char* kBlocks =
     "does not know the blocks of your module: call recompute() in its forward "
     "(tensor/recompute/recompute.h)";
@@ -45,8 +47,18 @@ const std::vector<NotOfEngine>& keys_not_of_engine() {
       {"training.activation_memory_mb", kBlocks, nullptr},
       {"balance.*", kBatches, nullptr},
       {"data_efficiency.data_sampling.dynamic_batching.*", kBatches, nullptr},
-      {"checkpoint.every",
-       "saves only when you call save_checkpoint(): call it at the interval you want", nullptr},
+      {"checkpoint.every", kSaves, nullptr},
+      {"checkpoint.every_minutes", kSaves, nullptr},
+      {"checkpoint.auto", kSaves, nullptr},
+      {"checkpoint.budget", kSaves, nullptr},
+      {"checkpoint.keep_best", kSteps, nullptr},
+      {"checkpoint.keep_every",
+       "saves only when you call save_checkpoint(): give the steps that are to stay a folder of "
+       "their own",
+       nullptr},
+      {"checkpoint.on_error",
+       "throws the error of a save_checkpoint() that fails: catch ResourceError to continue",
+       "\"stop\""},
       {"checkpoint.at_end", "does not know which step is the last: call save_checkpoint() after it",
        "false"},
       {"monitor.progress", "draws no progress bar: steps_per_print logs a line", "false"},

@@ -10,8 +10,32 @@ namespace trireme {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+/// The run may be there, or not yet.
+Resume resume_unattended(const TrainFront& front, TrainFlags& flags) {
+  check<UsageError>(!flags.files.empty() || !flags.run_dir.empty(),
+                    "{} --resume auto: name the run (--run-dir), or the configuration whose newest "
+                    "run to go on with",
+                    front.name);
+  const std::string run =
+      flags.run_dir.empty() ? newest_run_with_steps(runs_of(flags.files[0])) : flags.run_dir;
+  const std::string config = run + "/config.json";
+  if (flags.files.empty()) {
+    check<UsageError>(fs::exists(config),
+                      "{} --resume auto: there is no run in {} yet: name the configuration that it "
+                      "begins with, as in '{}'",
+                      front.name, run, front.example);
+    flags.files = {config};
+  }
+  return {Resume::kAuto, run};
+}
+
+}  // namespace
+
 Resume what_to_resume(const TrainFront& front, TrainFlags& flags) {
   if (!flags.resume) return {};
+  if (flags.resume_auto) return resume_unattended(front, flags);
   if (flags.resume_path.empty() && !flags.run_dir.empty()) {
     flags.resume_path = flags.run_dir;
   } else if (flags.resume_path.empty()) {
@@ -42,17 +66,18 @@ void Claims::hand_over(std::vector<std::string>* command) const {
 Claims claim(const TrainFront& front, const TrainFlags& flags, const Resume& resume,
              const Config& config) {
   std::error_code error;
-  const bool goes_on =
-      flags.resume && (flags.run_dir.empty() || fs::equivalent(flags.run_dir, resume.run, error));
+  const bool goes_on = flags.resume && (flags.run_dir.empty() || flags.resume_auto ||
+                                        fs::equivalent(flags.run_dir, resume.run, error));
   check<UsageError>(
       !goes_on || !flags.overwrite,
       "{}: --resume goes on with the run in {} and --overwrite deletes it: give one of "
       "them",
-      front.name, resume.run);
+      front.name, resume.run.empty() ? "its folder" : resume.run);
   ClaimOptions options;
-  options.use = goes_on           ? FolderUse::resume
-                : flags.overwrite ? FolderUse::overwrite
-                                  : FolderUse::fresh;
+  options.use = flags.resume_auto && goes_on ? FolderUse::resume_or_begin
+                : goes_on                    ? FolderUse::resume
+                : flags.overwrite            ? FolderUse::overwrite
+                                             : FolderUse::fresh;
   options.take_over = flags.take_over;
   const std::string folder = flags.run_dir.empty() ? resume.run : flags.run_dir;
   // Asked before the old run is deleted.
@@ -65,10 +90,13 @@ Claims claim(const TrainFront& front, const TrainFlags& flags, const Resume& res
   const std::string& steps = *asked;
   if (fs::equivalent(steps, claims.run.path(), error)) return claims;
   const bool old_runs = fs::equivalent(steps, old_steps, error);
+  // Of a run that begins they would be another's.
+  if (options.use == FolderUse::resume_or_begin && !claims.run.was_there())
+    options.use = FolderUse::fresh;
   try {
     claims.steps.emplace(RunFolder::for_steps(steps, options, old_runs));
   } catch (...) {
-    if (!goes_on) claims.run.remove_unbegun();
+    claims.run.remove_unbegun();
     throw;
   }
   return claims;

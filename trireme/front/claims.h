@@ -14,8 +14,10 @@ namespace trireme {
 
 /// From where a run goes on; empty where it does not.
 struct Resume {
-  std::string from;  // a step folder, or a folder of steps
-  std::string run;   // the folder of the run that it is of
+  /// What follows --resume in a rank's words, where rank 0 is to choose the step.
+  static constexpr const char* kAuto = "auto";
+  std::string from;  // a step folder, a folder of steps, or kAuto
+  std::string run;   // the folder of the run that it is of; "": of a run that begins
 };
 
 /// Fills in what --resume leaves out: the run, and the configuration it had. UsageError.

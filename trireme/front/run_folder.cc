@@ -28,11 +28,14 @@ bool is_step_name(const std::string& name) {
          name.find_first_not_of("0123456789", 5) == std::string::npos;
 }
 
+/// What a start with --resume auto set aside (checkpoint/newest_good.h).
+bool is_damaged_step(const std::string& name) { return name.rfind("damaged-step-", 0) == 0; }
+
 /// What trireme writes in a run folder beside config.json, metrics.jsonl and steps.
 bool is_run_file(const std::string& name) {
   return name == "log.jsonl" || name == "latest" || name == "flight" ||
          name.rfind(".tmp-step-", 0) == 0 || name.rfind("latest.tmp.", 0) == 0 ||
-         name.rfind("config.json.tmp.", 0) == 0;
+         name.rfind("config.json.tmp.", 0) == 0 || is_damaged_step(name);
 }
 
 nlohmann::json read_config(const std::string& folder) {
@@ -112,6 +115,20 @@ std::string newest_run(const std::string& runs) {
   return std::max_element(found.begin(), found.end())->string();  // names are times
 }
 
+std::string newest_run_with_steps(const std::string& runs) {
+  std::error_code error;
+  std::string newest;
+  for (const auto& run : fs::directory_iterator(runs, error)) {
+    bool holds = false;
+    for (const auto& entry : fs::directory_iterator(steps_folder_of(run.path().string()), error)) {
+      const std::string name = entry.path().filename().string();
+      holds |= is_step_name(name) || is_damaged_step(name);
+    }
+    if (holds) newest = std::max(newest, run.path().string());  // names are times
+  }
+  return newest;
+}
+
 std::string run_folder_of(const std::string& path) {
   fs::path p = fs::absolute(path).lexically_normal();
   if (!p.has_filename()) p = p.parent_path();
@@ -138,6 +155,8 @@ FolderFound look_into(const std::string& folder) {
     std::error_code ignored;
     if (is_step_name(name) && fs::exists(it->path() / "trireme.index.json", ignored))
       found.steps.push_back(name);
+    else if (is_damaged_step(name))
+      found.damaged.push_back(name);
     else if (name != launch::kRunLockName && name != "config.json" && name != "metrics.jsonl")
       found.has_other = true;
   }
@@ -165,15 +184,17 @@ std::string refusal_of(const FolderFound& found, FolderUse use, const std::strin
         "{}/{} is not a file that trireme wrote, and a run would write over it: choose another "
         "--run-dir",
         folder, found.foreign);
-  const bool holds = !found.steps.empty() || found.has_metrics;
+  if (use == FolderUse::resume_or_begin) return "";
+  const bool holds = !found.steps.empty() || !found.damaged.empty() || found.has_metrics;
   if (use == FolderUse::fresh && holds)
     return fmt::format(
         "{} holds a run already ({}): --resume --run-dir {} goes on with it, --overwrite deletes "
         "it and begins anew; or choose another --run-dir",
         folder,
-        found.steps.empty() ? "its metrics"
-                            : fmt::format("{} checkpoint{}, the newest {}", found.steps.size(),
-                                          found.steps.size() == 1 ? "" : "s", found.steps.back()),
+        found.steps.empty() && found.has_metrics ? "its metrics"
+        : found.steps.empty()                    ? "damaged checkpoints"
+                              : fmt::format("{} checkpoint{}, the newest {}", found.steps.size(),
+                                            found.steps.size() == 1 ? "" : "s", found.steps.back()),
         folder);
   if (use == FolderUse::overwrite && !found.is_run && (holds || found.has_other))
     return fmt::format(
@@ -235,7 +256,8 @@ RunFolder::RunFolder(const std::string& folder, const ClaimOptions& options) {
     const FolderFound found = look_into(path_);
     const std::string refusal = refusal_of(found, options.use, folder);
     check<UsageError>(refusal.empty(), "{}", refusal);
-    was_there_ = options.use == FolderUse::resume;
+    was_there_ = options.use == FolderUse::resume ||
+                 (options.use == FolderUse::resume_or_begin && found.is_run);
     if (options.use == FolderUse::overwrite && found.is_run) {
       delete_run(path_);
       log_info("deleted the run that was in {}", path_);
@@ -277,8 +299,12 @@ RunFolder RunFolder::for_steps(const std::string& path, const ClaimOptions& opti
   folder.make(path);
   folder.take(options);
   try {
-    const auto steps = look_into(folder.path_).steps;
-    if (options.use == FolderUse::resume || steps.empty()) return folder;
+    const FolderFound found = look_into(folder.path_);
+    std::vector<std::string> steps = found.steps;
+    steps.insert(steps.end(), found.damaged.begin(), found.damaged.end());
+    const bool goes_on =
+        options.use == FolderUse::resume || options.use == FolderUse::resume_or_begin;
+    if (goes_on || steps.empty()) return folder;
     check<UsageError>(options.use == FolderUse::overwrite && are_the_old_runs,
                       "checkpoint.folder {} holds checkpoints of another run (the newest is {}), "
                       "which this one would delete: name another folder, or go on with that run "
@@ -301,7 +327,8 @@ void RunFolder::remove_unbegun() {
 
 void remove_unbegun_run(const std::string& folder, const std::string& made) {
   const FolderFound found = look_into(folder);
-  if (!found.steps.empty() || found.has_metrics || !found.foreign.empty()) return;
+  const bool begun = !found.steps.empty() || !found.damaged.empty() || found.has_metrics;
+  if (begun || !found.foreign.empty()) return;
   std::error_code ignored;
   if (found.is_run || !made.empty()) {
     fs::remove(folder + "/metrics.jsonl", ignored);

@@ -16,6 +16,8 @@ namespace trireme {
 std::string runs_of(const std::string& config_file);
 /// The newest run below `runs` that holds a checkpoint. UsageError where there is none.
 std::string newest_run(const std::string& runs);
+/// The newest run below `runs` that holds a step, damaged ones included; "": there is none.
+std::string newest_run_with_steps(const std::string& runs);
 /// The run folder that a run folder or one of its step folders belongs to. UsageError for anything
 /// else.
 std::string run_folder_of(const std::string& path);
@@ -24,15 +26,16 @@ std::string steps_folder_of(const std::string& run_folder);
 
 /// What a folder holds, as far as a run that starts in it is concerned.
 struct FolderFound {
-  bool is_run = false;             // a config.json or metrics.jsonl that trireme wrote
-  std::vector<std::string> steps;  // names of step folders, rising
-  bool has_metrics = false;        // of at least one step
-  bool has_other = false;          // anything else, but for a lock
-  std::string foreign;             // what a run would write over and trireme did not write; or ""
+  bool is_run = false;               // a config.json or metrics.jsonl that trireme wrote
+  std::vector<std::string> steps;    // names of step folders, rising
+  std::vector<std::string> damaged;  // … and of those that --resume auto has set aside
+  bool has_metrics = false;          // of at least one step
+  bool has_other = false;            // anything else, but for a lock
+  std::string foreign;               // what a run would write over and trireme did not write; or ""
 };
 FolderFound look_into(const std::string& folder);
 
-enum class FolderUse { fresh, overwrite, resume };
+enum class FolderUse { fresh, overwrite, resume, resume_or_begin };
 /// Why a run may not start in a folder where that was found; "" where it may. Pure.
 std::string refusal_of(const FolderFound& found, FolderUse use, const std::string& folder);
 
@@ -58,6 +61,8 @@ class RunFolder {
   RunFolder(RunFolder&&) = default;
 
   const std::string& path() const { return path_; }  // absolute
+  /// A run that this one goes on with.
+  bool was_there() const { return was_there_; }
   const launch::RunLock& lock() const { return *lock_; }
   /// The folder nearest to the root that had to be made; "": all were there.
   const std::string& made() const { return made_; }
@@ -71,7 +76,7 @@ class RunFolder {
   void take(const ClaimOptions& options);
 
   std::string path_, made_;
-  bool was_there_ = false;  // a run that this one goes on with
+  bool was_there_ = false;
   std::optional<launch::RunLock> lock_;
 };
 

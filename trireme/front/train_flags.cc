@@ -13,12 +13,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
+const char kAuto[] = "auto";
+
 const char kTrainFlags[] = R"(Flags:
   --set KEY=VALUE      set one key (trireme config show lists them); may be given often
   --steps N            training.steps
   --run-dir DIR        the run's folder [runs/<config>/<UTC time>]; one that holds a run already is refused
   --resume [PATH]      go on from a run folder or a step folder; without PATH, from --run-dir, else from the newest run of
                        this configuration
+  --resume auto        for a job that nobody watches: from the newest good step of --run-dir (else of the newest run of this
+                       configuration), or anew where there is none; a damaged step is set aside
   --overwrite          delete the run that --run-dir holds, and nothing else there, and begin anew
   --force              start although the machine has less memory than the run will need
   --take-over          the job on another host that had the folder is gone: take it
@@ -28,7 +32,8 @@ and those of `trireme run`:
 )";
 
 const char kTrainAfterFlags[] = R"(
-Ctrl-C finishes the step, saves and exits with 130; a second one stops at once. SIGTERM does the same and exits with 75.
+Ctrl-C finishes the step, saves and exits with 130; a second one stops at once. SIGTERM, SIGHUP or SIGUSR1, to this process or
+to any rank, does the same and exits with 75.
 Exit code: 0 done, 1 failed (the block on stderr names the first cause), 2 usage or configuration.
 )";
 
@@ -68,6 +73,8 @@ TrainFlags parse_train_flags(const TrainFront& front, const std::vector<std::str
       // An optional value: a word that is no flag and no configuration file.
       if (has_value)
         f.resume_path = value;
+      else if (i + 1 < words.size() && words[i + 1] == kAuto)
+        f.resume_path = words[++i];
       else if (i + 1 < words.size() && words[i + 1].rfind("-", 0) != 0 &&
                fs::is_directory(words[i + 1]))
         f.resume_path = words[++i];
@@ -84,6 +91,8 @@ TrainFlags parse_train_flags(const TrainFront& front, const std::vector<std::str
       f.metrics = next();
     }
   }
+  f.resume_auto = f.resume_path == kAuto;
+  if (f.resume_auto) f.resume_path.clear();
   return f;
 }
 

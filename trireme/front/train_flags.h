@@ -14,6 +14,8 @@ struct TrainFlags {
   std::string run_dir, metrics;
   bool resume = false, overwrite = false, take_over = false, force = false, help = false;
   std::string resume_path;
+  /// --resume auto: from the newest good step of the run folder, or anew where it has none.
+  bool resume_auto = false;
 };
 
 /// Of the words that are not the launcher's. UsageError.

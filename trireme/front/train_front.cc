@@ -67,7 +67,7 @@ int train_front(const TrainFront& front, int argc, char** argv) {
   // Under mpirun or srun this process is a rank already: it becomes its worker and starts nobody.
   const RankEnv self = read_rank_env();
   const bool is_rank = self.world_size > 1;
-  check<UsageError>(!is_rank || !flags.run_dir.empty() || flags.resume,
+  check<UsageError>(!is_rank || !flags.run_dir.empty() || (flags.resume && !flags.resume_auto),
                     "{}: this process is rank {} of {} ({}): name the run folder with "
                     "--run-dir, so that all ranks use one",
                     front.name, self.rank, self.world_size, self.source);

@@ -34,6 +34,8 @@ constexpr Duration kFailureGrace = seconds(4);  // with what is left to do, all 
 constexpr Duration kSettle = milliseconds(250);
 constexpr Duration kReapPatience =
     seconds(5);  // after SIGKILL: what then remains hangs in the kernel
+// One that saved and left has met the others before: they follow it by themselves.
+constexpr Duration kFollow = seconds(3);
 // A worker that stays stopped keeps all of them from saving: it is not waited for as long.
 constexpr Duration kStoppedPatience = seconds(4);
 constexpr Duration kStoppedLook = milliseconds(500);
@@ -53,6 +55,12 @@ struct Worker {
   bool killed = false;           // SIGKILL of ours
   bool ended_by_itself = false;  // before anybody asked the job to end
 
+  /// By a signal that came to a worker and not to the launcher: it asks to be started again, or was
+  /// interrupted.
+  bool saved_and_left() const {
+    return ended && !stop_requested && !report &&
+           (code == kExitSavedStartAgain || code == kExitSignalBase + SIGINT);
+  }
   bool failed() const {
     if (!ended || code == 0) return false;
     if (!stop_requested) return true;
@@ -137,6 +145,9 @@ class Supervisor {
     log_debug("worker {} is process {}", worker.rank, worker.pid);
   }
 
+  /// Nobody sends these in impatience: a terminal that goes away and a batch system repeat them.
+  static bool says_the_same_again(int n) { return n == SIGHUP || n == SIGUSR1; }
+
   bool all_ended() const {
     return std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.ended; });
   }
@@ -158,7 +169,9 @@ class Supervisor {
   }
 
   void on_signal(int n) {
-    if (first_signal_ && n == first_signal_ && Clock::now() - signal_at_ < kSameRequest) return;
+    if (first_signal_ && n == first_signal_ &&
+        (Clock::now() - signal_at_ < kSameRequest || says_the_same_again(n)))
+      return;
     if (!first_signal_) {
       first_signal_ = n;
       signal_at_ = Clock::now();
@@ -214,9 +227,12 @@ class Supervisor {
                                  [](const Worker& w) { return w.failed(); });
       if (failed == workers_.end()) return;
       Duration grace = std::min(options_.shutdown_timeout, kFailureGrace);
-      kill_at_ = Deadline::after(grace);
-      term_at_ = Deadline::after(as_failure(*failed).is_consequence() ? std::min(grace, kSettle)
-                                                                      : Duration::zero());
+      Duration wait = failed->saved_and_left()               ? std::min(grace, kFollow)
+                      : as_failure(*failed).is_consequence() ? std::min(grace, kSettle)
+                                                             : Duration::zero();
+      kill_at_ = Deadline::after(
+          failed->saved_and_left() ? std::max(wait + grace, options_.shutdown_timeout) : grace);
+      term_at_ = Deadline::after(wait);
       stage_ = Stage::stopping;
     }
     if (stage_ == Stage::stopping && !term_sent_ && (term_at_.expired() || has_first_cause())) {
@@ -258,7 +274,7 @@ class Supervisor {
 
   bool has_first_cause() const {
     return std::any_of(workers_.begin(), workers_.end(), [this](const Worker& w) {
-      return w.failed() && !as_failure(w).is_consequence();
+      return w.failed() && !w.saved_and_left() && !as_failure(w).is_consequence();
     });
   }
 
@@ -325,9 +341,14 @@ class Supervisor {
       bool tell = worker.ended_by_itself || (worker.report && !as_failure(worker).is_consequence());
       if (worker.failed() && tell) failures.push_back(as_failure(worker));
     }
+    // What all of them say themselves.
+    for (int own : {kExitSignalBase + SIGINT, static_cast<int>(kExitSavedStartAgain)})
+      if (std::all_of(workers_.begin(), workers_.end(),
+                      [own](auto& w) { return w.code == own && !w.report; }))
+        return own;
     if (!failures.empty() && spec_.report == FailureReport::one_line) {
       const WorkerFailure& cause = failures[first_cause(failures)];
-      if (cause.exit_code > 0 && cause.report && !first_signal_) {
+      if (cause.exit_code > 0 && cause.report) {
         // "UsageError: what": the kind is in the exit code, and said in words.
         std::string text = cause.report->message;
         if (!cause.report->type.empty() && text.rfind(cause.report->type + ": ", 0) == 0)
@@ -341,9 +362,6 @@ class Supervisor {
       [[maybe_unused]] auto written = ::write(STDERR_FILENO, block.data(), block.size());
     }
     if (!first_signal_) return failures.empty() ? kExitDone : kExitFailed;
-    for (int own : {kExitSignalBase + SIGINT, static_cast<int>(kExitSavedStartAgain)})
-      if (std::all_of(workers_.begin(), workers_.end(), [own](auto& w) { return w.code == own; }))
-        return own;
     return kExitSignalBase + first_signal_;
   }
 

@@ -2,14 +2,33 @@
 #include "trireme/train/saving.h"
 
 #include "trireme/checkpoint/sharded_writer.h"
+#include "trireme/checkpoint/steps/folders.h"
 
 namespace trireme {
 
+std::string save_state(Group world, const std::string& folder, int64_t step,
+                       const std::string& layout, const StateWalk& walk, int keep) {
+  return save_sharded_step(folder, step, walk, std::move(world), {layout, keep});
+}
+
+CheckpointInfo load_state(const std::string& path, const StateWalk& walk,
+                          const LoadOptions& options) {
+  const bool evaluated = number_in_step(find_checkpoint(path), kHeldOutLoss).has_value();
+  double loss = 0;  // of the step, not of the state
+  return load_step(
+      path,
+      [&](StateVisitor& v) {
+        walk(v);
+        if (evaluated) v.value(kHeldOutLoss, loss);
+      },
+      options);
+}
+
 std::string save_run(Run& run, const std::string& folder, int keep) {
   const GradientSyncStrategy::AveragedWeightsGuard one(*run.exchange);
-  const StateWalk walk = [&](StateVisitor& v) { run.state(v); };
-  const Group world = run.world();
-  return save_sharded_step(folder, run.step, walk, world, {run.exchange->layout(), keep});
+  return save_state(
+      run.world(), folder, run.step, run.exchange->layout(), [&](StateVisitor& v) { run.state(v); },
+      keep);
 }
 
 CheckpointInfo load_run(Run& run, const std::string& path, const TiedNames& tied) {
@@ -17,7 +36,7 @@ CheckpointInfo load_run(Run& run, const std::string& path, const TiedNames& tied
   LoadOptions options;
   options.group = run.world();
   options.tied = tied;
-  const CheckpointInfo info = load_step(
+  const CheckpointInfo info = load_state(
       path, [&](StateVisitor& v) { run.state(v); }, options);
   run.gradients->publish();
   return info;

@@ -11,10 +11,19 @@
 // call these functions.
 namespace trireme {
 
-/// Saves the run and returns the folder of the step.
+/// The value of a step that was evaluated before it was saved.
+inline constexpr const char* kHeldOutLoss = "train.held_out_loss";
+
+/// Saves the run and returns the folder of the step. An error of one rank is thrown by all.
 std::string save_run(Run& run, const std::string& folder, int keep);
 /// Loads a run. `tied`: other names of the weights, under which an older version may have saved
 /// them.
 CheckpointInfo load_run(Run& run, const std::string& path, const TiedNames& tied = {});
+
+/// The same of state that several runs have together.
+std::string save_state(Group world, const std::string& folder, int64_t step,
+                       const std::string& layout, const StateWalk& walk, int keep);
+CheckpointInfo load_state(const std::string& path, const StateWalk& walk,
+                          const LoadOptions& options);
 
 }  // namespace trireme

@@ -47,6 +47,7 @@ struct MainProgram {
 ///
 ///   ./gan gan.json --nproc-per-node 2 --set training.steps=500
 ///   ./gan gan.json --resume
+///   ./gan gan.json --run-dir runs/gan --resume auto
 ///   trireme run --nproc-per-node 2 ./gan gan.json --run-dir runs/gan
 ///   mpirun -n 2 ./gan gan.json --run-dir runs/gan
 ///   ./gan summary gan.json --nproc-per-node 2
@@ -57,7 +58,8 @@ struct MainProgram {
 /// rank. Nothing is thrown: errors are printed, once per job.
 ///
 /// Returns the exit code: 0 done; 1 failed; 2 invalid usage or configuration; 130 stopped by Ctrl-C
-/// and 75 by SIGTERM, each after the current step and with a checkpoint; 128+n ended by signal n.
+/// and 75 by SIGTERM, SIGHUP or SIGUSR1, each after the current step and with a checkpoint; 128+n
+/// ended by signal n.
 ///
 /// Unlike the rest of the library, it takes over the process: it opens closed standard streams on
 /// /dev/null, handles signals, prints --help, configures the allocator and denormals, and sets the

@@ -13,6 +13,7 @@
 #include "trireme/train/program/make_trainer.h"
 #include "trireme/train/report/run_report.h"
 #include "trireme/train/report/step_metrics.h"
+#include "trireme/train/run_saves.h"
 #include "trireme/train/setup/run_folder_guard.h"
 #include "trireme/train/setup/unused_gpu.h"
 
@@ -77,43 +78,53 @@ class Loop {
         report_(report),
         watch_(watch),
         checkpoint_(t_.config.section<CheckpointSection>()),
+        saves_(trainer, checkpoint_, options.run_dir, report, watch),
         eval_every_(t_.config.section<TrainingSection>().eval_every) {}
 
   TrainResult run(SpanSink& spans) {
     const int64_t steps = t_.first().steps;
     auto begin = Clock::now();
     while (t_.step < steps && !result_.stopped) {
-      const int stop = t_.take_step(options_.stop_asked ? options_.stop_asked() : 0);
+      const int stop = options_.stop_asked ? options_.stop_asked() : 0;
+      const StepWish asked = t_.take_step(saves_.wish(stop));
       if (!t_.done.empty()) result_.loss = t_.done.front().report.loss;
-      const auto now = Clock::now();
+      const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
       watch_.check();
-      report_.step(std::chrono::duration<double>(now - begin).count(), spans.take());
+      report_.step(seconds, spans.take());
+      saves_.step_done(seconds);
       for (const auto& part : t_.parts)
         for (const std::string& line : news_of(part->run)) report_.note(line);
-      result_.stopped = t_.step < steps ? stop : 0;
-      if (result_.stopped || (checkpoint_.every > 0 && t_.step % checkpoint_.every == 0)) save();
-      if (!result_.stopped && eval_every_ > 0 && t_.step % eval_every_ == 0) {
-        held_out();
-        spans.take();
-      }
+      result_.stopped = t_.step < steps ? asked.stop : 0;
+      between_steps(asked);
+      spans.take();
       begin = Clock::now();
     }
     if (!result_.stopped) {
       held_out();
-      if (checkpoint_.at_end) save();
+      if (checkpoint_.at_end) saves_.save(RunSaves::must_succeed, loss_of_step());
     }
     result_.steps = t_.step;
+    result_.checkpoint = saves_.last();
     return result_;
   }
 
  private:
-  void save() {
-    if (saved_at_ == t_.step) return;
-    watch_.check_now();
-    result_.checkpoint =
-        t_.save(checkpoint_.folder.value_or(options_.run_dir), static_cast<int>(checkpoint_.keep));
-    saved_at_ = t_.step;
-    report_.note(fmt::format("saved {}", result_.checkpoint));
+  void between_steps(StepWish asked) {
+    if (result_.stopped) return saves_.save(RunSaves::must_succeed, loss_of_step());
+    const bool evaluates = eval_every_ > 0 && t_.step % eval_every_ == 0;
+    bool due = saves_.due(asked);
+    // The loss decides whether the step stays, and lies in it: evaluated first. Else what is safe
+    // comes first.
+    if (checkpoint_.keep_best > 0 && (evaluates || t_.step == t_.first().steps)) {
+      held_out();
+      if (saves_.is_among_best(result_.held_out_loss)) due = true;
+    }
+    if (due) saves_.save(RunSaves::as_configured, loss_of_step());
+    if (evaluates) held_out();
+  }
+
+  std::optional<double> loss_of_step() const {
+    return evaluated_at_ == t_.step ? std::optional(result_.held_out_loss) : std::nullopt;
   }
 
   void held_out() {
@@ -133,8 +144,9 @@ class Loop {
   RunReport& report_;
   RunFolderGuard& watch_;
   const CheckpointSection checkpoint_;
+  RunSaves saves_;
   const int64_t eval_every_;
-  int64_t saved_at_ = -1, evaluated_at_ = -1;
+  int64_t evaluated_at_ = -1;
   TrainResult result_;
 };
 
@@ -152,6 +164,11 @@ TrainResult train_with(MakeTrainer* make, Program& program, const Config& config
   Trainer trainer(make(program, config, group));
   Trainer::Impl& t = trainer.impl();
   for (auto& part : t.parts) part->run.out_of_memory->when_short(options.memory_short);
+  const int64_t keep_best = config.section<CheckpointSection>().keep_best;
+  check<UsageError>(keep_best == 0 || t.first().held_out != nullptr,
+                    "checkpoint.keep_best is {}, and this run has no held-out data: no step has a "
+                    "loss to compare",
+                    keep_best);
   if (options.resume) resume_from(t, *options.resume);
   const int64_t steps = t.first().steps;
   check<UsageError>(t.step <= steps,

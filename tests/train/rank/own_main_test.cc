@@ -120,6 +120,34 @@ TEST_F(train_rank_own_main, SIGINT_finishes_the_step_saves_and_gives_130) {
 
 TEST_F(train_rank_own_main, SIGTERM_saves_and_gives_75) { expect_a_save_and(75, SIGTERM); }
 
+TEST_F(train_rank_own_main, SIGUSR1_to_one_rank_saves_and_gives_75) {
+  Arguments words = endless();
+  words.insert(words.end(), {"--nproc-per-node", "2"});
+  Command job = start(words, kSlowSteps);
+  ASSERT_TRUE(job.wait_for("step:  5")) << job.err;
+  ASSERT_TRUE(send_signal(job.rank(1, "RANK", seconds(20), "own_main"), SIGUSR1));
+  EXPECT_EQ(job.finish(), 75) << job.err;
+  EXPECT_EQ(error_lines(job.err), 0) << job.err;
+  EXPECT_TRUE(job.left_nothing());
+  EXPECT_GE(latest_step(run_), 5);
+}
+
+TEST_F(train_rank_own_main, resume_auto_begins_and_goes_on_with_a_good_step) {
+  const auto unattended = [&](const char* steps) {
+    return start({"tiny.json", "--run-dir", run_, "--resume", "auto", "--nproc-per-node", "2",
+                  "--steps", steps, "--set", "checkpoint.every=2"});
+  };
+  Command first = unattended("6");
+  ASSERT_EQ(first.finish(), 0) << first.err;
+  expect_trained(2, 6);
+  fs::resize_file(run_ + "/step-00000006/state.safetensors", 20);
+  Command again = unattended("9");
+  ASSERT_EQ(again.finish(), 0) << again.err;
+  EXPECT_NE(again.err.find("going on after step 4"), std::string::npos) << again.err;
+  EXPECT_TRUE(fs::exists(run_ + "/damaged-step-00000006"));
+  expect_trained(2, 9);
+}
+
 TEST_F(train_rank_own_main, a_rank_that_fails_is_reported_once) {
   Command job = start({"tiny.json", "--run-dir", run_, "--nproc-per-node", "2"},
                       {{"TRIREME_FAILPOINTS", "train.step@3#1=throw"}});
@@ -165,11 +193,17 @@ TEST_F(train_rank_own_main, trireme_run_starts_its_ranks) {
   EXPECT_TRUE(job.left_nothing());
   Arguments words = endless();
   words.push_back("--overwrite");
-  Command stopped = under_run(words, kSlowSteps);
-  ASSERT_TRUE(stopped.wait_for("step:  5")) << stopped.err;
-  stopped.send(SIGTERM);
-  EXPECT_EQ(stopped.finish(), 75) << stopped.err;
-  EXPECT_GE(latest_step(run_), 5);
+  for (const auto& [signal, to_rank] :
+       {std::pair{SIGTERM, false}, {SIGUSR1, false}, {SIGHUP, true}, {SIGUSR1, true}}) {
+    Command stopped = under_run(words, kSlowSteps);
+    ASSERT_TRUE(stopped.wait_for("step:  5")) << stopped.err;
+    const pid_t target = to_rank ? stopped.rank(1, "RANK", seconds(20), "own_main") : stopped.pid();
+    ASSERT_TRUE(send_signal(target, signal));
+    EXPECT_EQ(stopped.finish(), 75) << stopped.err;
+    EXPECT_EQ(stopped.err.find("FAILED"), std::string::npos) << stopped.err;
+    EXPECT_GE(latest_step(run_), 5);
+    EXPECT_TRUE(stopped.left_nothing());
+  }
 }
 
 TEST_F(train_rank_own_main, mpirun_starts_its_ranks) {

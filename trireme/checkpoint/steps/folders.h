@@ -2,13 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "trireme/base/export.h"
 
 // A run folder: step-00000100/, step-00000200/, …, and `latest`, a file with the name of the newest
-// published one. A step folder appears whole, by one rename; a temporary begins with ".tmp-".
+// published one. A step folder appears whole, by one rename; a temporary begins with ".tmp-", and a
+// step that was found damaged is called damaged-step-00000100.
 namespace trireme {
 
 /// "step-00000100"
@@ -23,6 +25,10 @@ TRIREME_API std::vector<int64_t> list_steps(const std::string& run_dir);
 /// aside for a new one, what stepped aside. UsageError where there is none; Corrupt when `latest`
 /// names what is not there; ResourceError when it cannot be read.
 TRIREME_API std::string find_checkpoint(const std::string& path);
+/// A number that was saved as a value in a step folder; nothing where there is none of this name,
+/// or no index that can be read.
+TRIREME_API std::optional<double> number_in_step(const std::string& folder,
+                                                 const std::string& name);
 
 /// Marks the temporary name of a step that is whole and has stepped aside.
 inline constexpr const char* kPutAside = "aside";

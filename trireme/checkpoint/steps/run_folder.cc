@@ -135,13 +135,15 @@ void StepDraft::settle(int keep) {
   tidy("old checkpoints could not be deleted", [&] {
     remove_tree(folder());  // the replaced one, after an exchange
     remove_tree(aside_);
-    const auto steps = list_steps(run_dir_);
-    std::vector<int64_t> old;
-    int kept = 1;
-    for (auto it = steps.rbegin(); it != steps.rend(); ++it)
-      if (*it < step_ && ++kept > keep) old.push_back(*it);
-    retire(run_dir_, old);
+    std::vector<SavedStep> steps;
+    for (int64_t step : list_steps(run_dir_)) steps.push_back({step});
+    prune_steps(run_dir_, steps, step_, {.keep = keep});
   });
+}
+
+void prune_steps(const std::string& run_dir, const std::vector<SavedStep>& steps, int64_t current,
+                 const RetentionRule& rule) {
+  retire(run_dir, steps_to_delete(steps, current, rule));
 }
 
 void retire_step(const std::string& run_dir, int64_t step) { retire(run_dir, {step}); }

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trireme/base/export.h"
 #include "trireme/base/fd.h"
+#include "trireme/checkpoint/steps/retention.h"
 
 namespace trireme {
 
@@ -47,6 +49,10 @@ TRIREME_API std::optional<UniqueFd> try_lock_run_folder(const std::string& run_d
 
 /// Deletes a step, under the lock. One that cannot be deleted is a warning.
 TRIREME_API void retire_step(const std::string& run_dir, int64_t step);
+/// Deletes the steps that the rule does not keep, now that `current` is saved; `steps` are those of
+/// the folder. One that cannot be deleted is a warning.
+TRIREME_API void prune_steps(const std::string& run_dir, const std::vector<SavedStep>& steps,
+                             int64_t current, const RetentionRule& rule);
 
 /// " The checkpoint needs N bytes, the disk has M free.", or "".
 TRIREME_API std::string space_text(const std::string& run_dir, uint64_t needed);

@@ -29,6 +29,7 @@ void recompute_rules(const Config&, Findings&);
 void balance_rules(const Config&, Findings&);
 void data_efficiency_rules(const Config&, Findings&);
 void held_out_rules(const Config&, Findings&);
+void checkpoint_rules(const Config&, Findings&);
 void zero_rules(const Config&, Findings&);
 void offload_rules(const Config&, Findings&);
 void slow_link_rules(const Config&, Findings&);

@@ -8,23 +8,62 @@ namespace trireme {
 /// When and where checkpoints are written, and how many are kept.
 struct CheckpointSection {
   int64_t every = 0;
+  double every_minutes = 0;
+  bool automatic = false;
+  double budget = 0.02;
   int64_t keep = 2;
+  int64_t keep_best = 0;
+  int64_t keep_every = 0;
   bool at_end = true;
+  std::string on_error = "warn";
   std::optional<std::string> folder;
 
   void fields(Fields& f) {
     f.field({.path = "checkpoint.every",
              .min = 0,
              .max = f.kMany,
-             .help = "steps between two checkpoints; 0: only at the end"},
+             .help = "steps between two checkpoints; 0: not at an interval of steps"},
             every);
+    f.field({.path = "checkpoint.every_minutes",
+             .min = 0,
+             .max = f.kWide,
+             .help = "a checkpoint when the last one is so many minutes old, by rank 0's clock; 0: "
+                     "not by the clock"},
+            every_minutes);
+    f.field({.path = "checkpoint.auto",
+             .help = "a checkpoint as often as checkpoint.budget allows, by what the last one "
+                     "cost; the first is after two steps, the others at least ten seconds apart"},
+            automatic);
+    f.field({.path = "checkpoint.budget",
+             .min = 1e-4,
+             .max = 0.5,
+             .when = "checkpoint.auto=true",
+             .help = "the share of the run's time that may go into waiting for checkpoints"},
+            budget);
     f.field({.path = "checkpoint.keep",
              .min = 1,
              .max = f.kMany,
              .help = "number of most recent checkpoints to keep"},
             keep);
+    f.field({.path = "checkpoint.keep_best",
+             .min = 0,
+             .max = f.kMany,
+             .help = "number of checkpoints with the lowest held-out loss to keep as well; an "
+                     "evaluation that is among them saves its step; needs training.eval_every"},
+            keep_best);
+    f.field({.path = "checkpoint.keep_every",
+             .min = 0,
+             .max = f.kMany,
+             .help = "steps between two checkpoints that are kept for ever; 0: none"},
+            keep_every);
     f.field({.path = "checkpoint.at_end", .help = "write a checkpoint after the last step"},
             at_end);
+    f.field(
+        {.path = "checkpoint.on_error",
+         .choices = "warn stop",
+         .help = "when a checkpoint during the run cannot be written: warn and continue, or stop; "
+                 "one after the last step or on a signal that fails always ends the run"},
+        on_error);
     f.field({.path = "checkpoint.folder",
              .help = "folder for checkpoints; by default the run's folder"},
             folder);

@@ -146,7 +146,8 @@ const std::vector<RunFlag>& table() {
       {"no-python", 0, false, "", "start a target that ends in .py as it is",
        [](S& s, V) { s.options.no_python = true; }, false},
       {"signals-to-handle", 0, true, "SIG,…",
-       "forwarded to workers [SIGTERM,SIGINT,SIGHUP,SIGQUIT]", [](S& s, V v) { s.signals = v; }},
+       "forwarded to workers [SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1]",
+       [](S& s, V v) { s.signals = v; }},
       {"shutdown-timeout", 0, true, "SECONDS", "from a forwarded signal to SIGKILL [30]",
        [](S& s, V v) {
          s.shutdown_timeout = v;

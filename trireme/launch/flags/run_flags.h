@@ -22,7 +22,7 @@ struct ParseState {
   std::string binding = "auto";
   std::vector<std::string> rdzv_given;  // explicit rendezvous flags, which --standalone overrides
   std::string shutdown_timeout;
-  std::string signals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+  std::string signals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1";
   const Getenv* env = nullptr;
   LocalDevices devices;
 };

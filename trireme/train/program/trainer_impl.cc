@@ -5,22 +5,26 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <limits>
 #include <list>
 
 #include "trireme/base/check.h"
 #include "trireme/base/philox.h"
 #include "trireme/base/trace.h"
-#include "trireme/checkpoint/sharded_writer.h"
 #include "trireme/comm/objects.h"
 #include "trireme/shard/fully_sharded.h"
 #include "trireme/tensor/random/random.h"
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/run_parts.h"
 #include "trireme/train/forward_backward.h"
+#include "trireme/train/saving.h"
 #include "trireme/train/step.h"
 
 namespace trireme {
 namespace {
+
+// Which steps are deleted is decided after the new one is there (train/run_saves.h).
+constexpr int kAllStay = std::numeric_limits<int>::max();
 
 /// While it exists, the parameters of other updates are whole and constant.
 class OthersAreConstants {
@@ -119,7 +123,7 @@ StepReport Trainer::Impl::update(const std::string& name, const Batch& batch, co
   Part& part = **found;
   if (built_in) {
     check<UsageError>(!loss, "the built-in models have a loss of their own");
-    const StepReport report = train_on(part.run, batch, stop_asked);
+    const StepReport report = heard_in(train_on(part.run, batch, wish.code()));
     done.push_back({part.name, &part.run, report, {}});
     return report;
   }
@@ -137,7 +141,7 @@ StepReport Trainer::Impl::update(const std::string& name, const Batch& batch, co
       explicit Training(bool& flag) : on(flag) { on = true; }
       ~Training() { on = false; }
     } training(network.training);
-    report = train_on(part.run, batch, stop_asked);
+    report = heard_in(train_on(part.run, batch, wish.code()));
   }
   UpdateDone result{name, &part.run, report, {}};
   if (!part.sums.empty()) {
@@ -154,8 +158,15 @@ StepReport Trainer::Impl::update(const std::string& name, const Batch& batch, co
   return report;
 }
 
-int Trainer::Impl::take_step(int stop_asked_here) {
-  stop_asked = stop_asked_here;
+StepReport Trainer::Impl::heard_in(StepReport report) {
+  heard = std::max(heard, report.stop);
+  report.stop = StepWish::of(report.stop).stop;
+  return report;
+}
+
+StepWish Trainer::Impl::take_step(StepWish wish_here) {
+  wish = wish_here;
+  heard = 0;
   done.clear();
   if (!built_in) {
     // The program's random numbers (noise, actions) depend on the step, so that a resumed run draws
@@ -169,14 +180,12 @@ int Trainer::Impl::take_step(int stop_asked_here) {
   Trainer* self = owner;
   program.step(*self);
   ++step;
-  int stop = 0;
-  for (const UpdateDone& u : done) stop = std::max(stop, u.report.stop);
-  if (!done.empty()) return stop;
+  if (!done.empty()) return StepWish::of(heard);
   at::Tensor asked = at::empty({1}, at::kLong);
-  *static_cast<int64_t*>(asked.data_ptr()) = stop_asked_here;
+  *static_cast<int64_t*>(asked.data_ptr()) = wish_here.code();
   Group all = group;
   all.all_reduce(asked, ReduceOp::max).wait();
-  return static_cast<int>(*static_cast<const int64_t*>(asked.data_ptr()));
+  return StepWish::of(static_cast<int>(*static_cast<const int64_t*>(asked.data_ptr())));
 }
 
 std::vector<HeldOutSums::Sum> Trainer::Impl::evaluate() {
@@ -230,11 +239,14 @@ void Trainer::Impl::state(StateVisitor& visitor) {
   visitor.value("trainer.step", step);
 }
 
-std::string Trainer::Impl::save(const std::string& folder, int keep) {
+std::string Trainer::Impl::save(const std::string& folder, std::optional<double> held_out_loss) {
   Averaged one;
   for (auto& part : parts) one.emplace_back(*part->run.exchange);
-  const StateWalk walk = [&](StateVisitor& v) { state(v); };
-  return save_sharded_step(folder, step, walk, group, {first().exchange->layout(), keep});
+  const StateWalk walk = [&](StateVisitor& v) {
+    state(v);
+    if (held_out_loss) v.value(kHeldOutLoss, *held_out_loss);
+  };
+  return save_state(group, folder, step, first().exchange->layout(), walk, kAllStay);
 }
 
 CheckpointInfo Trainer::Impl::load(const std::string& path) {
@@ -242,7 +254,7 @@ CheckpointInfo Trainer::Impl::load(const std::string& path) {
   for (auto& part : parts) loading.emplace_back(*part->run.exchange, true);
   LoadOptions options;
   options.group = group;
-  const CheckpointInfo info = load_step(
+  const CheckpointInfo info = load_state(
       path, [&](StateVisitor& v) { state(v); }, options);
   for (auto& part : parts) part->run.gradients->publish();
   if (built_in) step = first().step;

@@ -14,6 +14,7 @@
 #include "trireme/train/evaluate.h"
 #include "trireme/train/program/program_model.h"
 #include "trireme/train/run.h"
+#include "trireme/train/save_schedule.h"
 #include "trireme/train/trainer.h"
 
 // The implementation of Trainer: one run per update, and what they share.
@@ -60,20 +61,24 @@ struct Trainer::Impl {
   Trainer* owner = nullptr;
   at::Generator generator = at::detail::createCPUGenerator();
   int64_t step = 0;
-  int stop_asked = 0;            // of this rank, in this step
+  StepWish wish;                 // of this rank, in this step
+  int heard = 0;                 // from all ranks with the updates of this step: a wish's code
   std::vector<UpdateDone> done;  // in this step
 
   Run& first() { return parts.front()->run; }
   const Run& first() const { return parts.front()->run; }
 
   StepReport update(const std::string& name, const Batch& batch, const Loss& loss);
-  /// Takes a step of the program; returns the largest stop request of any rank.
-  int take_step(int stop_asked_here);
+  /// Takes a step of the program, with what this rank wishes; returns what all ranks together do.
+  StepWish take_step(StepWish wish_here);
   std::optional<Evaluation> built_in_evaluation();
   std::vector<HeldOutSums::Sum> evaluate();
+  /// Takes the ranks' wish out of an update's report.
+  StepReport heard_in(StepReport report);
   /// Visits everything that a checkpoint holds.
   void state(StateVisitor& visitor);
-  std::string save(const std::string& folder, int keep);
+  /// No older step is deleted. What fails on one rank all throw, in its words.
+  std::string save(const std::string& folder, std::optional<double> held_out_loss);
   CheckpointInfo load(const std::string& path);
 };
 

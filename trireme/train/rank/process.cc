@@ -20,6 +20,9 @@ volatile int64_t asked_at_ms = 0;
 // scancel): this is one request, not two.
 constexpr int64_t kSameRequestMs = 500;
 
+// Nobody sends these in impatience: a terminal that goes away and a batch system repeat them.
+bool says_the_same_again(int signal) { return signal == SIGHUP || signal == SIGUSR1; }
+
 int64_t now_ms() {
   timespec t{};
   ::clock_gettime(CLOCK_MONOTONIC, &t);  // async-signal-safe
@@ -28,7 +31,7 @@ int64_t now_ms() {
 
 void on_stop_signal(int signal) {
   if (asked_by != 0) {
-    if (now_ms() - asked_at_ms < kSameRequestMs) return;
+    if (says_the_same_again(signal) || now_ms() - asked_at_ms < kSameRequestMs) return;
     ::signal(signal, SIG_DFL);
     ::raise(signal);  // delivered when this handler returns
     return;
@@ -61,8 +64,18 @@ void stop_after_the_step() {
   action.sa_flags = SA_RESTART;
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
+  for (int signal : {SIGHUP, SIGUSR1}) {
+    struct sigaction now {};
+    const bool is_free = ::sigaction(signal, nullptr, &now) == 0 && !(now.sa_flags & SA_SIGINFO) &&
+                         now.sa_handler == SIG_DFL;
+    if (is_free) ::sigaction(signal, &action, nullptr);
+  }
 }
 
 int stop_signal() { return asked_by; }
+
+void deaf_to_stop_signals() {
+  for (int signal : {SIGTERM, SIGHUP, SIGUSR1}) ::signal(signal, SIG_IGN);
+}
 
 }  // namespace trireme

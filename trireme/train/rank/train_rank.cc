@@ -10,8 +10,11 @@
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
 #include "trireme/base/rank_label.h"
+#include "trireme/checkpoint/newest_good.h"
 #include "trireme/comm/objects.h"
 #include "trireme/comm/start/run.h"
+#include "trireme/config/sections/checkpoint.h"
+#include "trireme/front/claims.h"
 #include "trireme/front/run_folder.h"
 #include "trireme/launch/sealed_text.h"
 #include "trireme/rendezvous/rank_env.h"
@@ -19,6 +22,7 @@
 #include "trireme/train/rank/log_file.h"
 #include "trireme/train/rank/out_of_memory.h"
 #include "trireme/train/rank/process.h"
+#include "trireme/train/rank_zero.h"
 
 namespace trireme {
 namespace {
@@ -61,6 +65,14 @@ class OwnFolder {
   std::optional<launch::RunLock> lock_, steps_lock_;
 };
 
+/// What rank 0 finds to go on from; nothing: the run begins.
+std::optional<std::string> step_to_resume(const std::string& steps, Group world) {
+  const std::string found = from_rank_0(world, [&] { return newest_good_step(steps); });
+  if (!found.empty()) return found;
+  if (world.rank() == 0) log_info("there is no checkpoint in {}: the run begins", steps);
+  return std::nullopt;
+}
+
 }  // namespace
 
 int train_rank(const Words& words, const MainProgram& program) {
@@ -95,14 +107,18 @@ int train_rank(const Words& words, const MainProgram& program) {
   TrainResult result;
   try {
     check_same_configuration(config, world);
+    if (options.resume == Resume::kAuto)
+      options.resume =
+          step_to_resume(config.section<CheckpointSection>().folder.value_or(run_dir), world);
     result = program.train(config, world, options);
   } catch (const std::exception& error) {
     world.abort(failure_text(error, program.built_in_model));
     throw;
   }
   if (!result.stopped) return kExitDone;
+  deaf_to_stop_signals();
   // Asked to stop by a user (130), or by a system that will start us again.
-  return result.stopped == SIGTERM ? kExitSavedStartAgain : kExitSignalBase + SIGINT;
+  return result.stopped == SIGINT ? kExitSignalBase + SIGINT : kExitSavedStartAgain;
 }
 
 }  // namespace trireme

@@ -13,7 +13,7 @@ namespace trireme {
 /// code; throws errors after the other ranks have been notified (report_failure()).
 ///
 /// Call it only from main(), on its thread: it configures the process, ignores SIGPIPE, and handles
-/// SIGINT and SIGTERM once the run is built.
+/// SIGINT, SIGTERM, SIGHUP and SIGUSR1 once the run is built.
 TRIREME_API int train_rank(const Words& words, const MainProgram& program);
 
 }  // namespace trireme

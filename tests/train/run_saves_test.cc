@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// When a run saves, which steps stay, and what an error of the disk does.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/support/refusals.h"
+#include "tests/train/run_folders.h"
+#include "trireme/base/error.h"
+#include "trireme/base/failpoint.h"
+#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/train/saving.h"
+#include "trireme/train/trainer.h"
+
+namespace run_saves_test {
+
+using namespace trireme;
+using namespace trireme::testing;
+
+namespace {
+
+using Steps = std::set<int64_t>;
+
+/// On two thread ranks; what each of them threw, or "". `stop_after` > 0: rank 1 asks to stop then.
+std::vector<std::string> train_on_two(const Config& config, const std::string& run_dir,
+                                      bool resume = false, int stop_after = 0) {
+  std::vector<std::string> thrown(2);
+  run_threads(
+      2,
+      [&](Group g) {
+        TrainOptions options;
+        options.run_dir = run_dir;
+        if (resume) options.resume = run_dir;
+        int looks = 0;
+        if (stop_after > 0 && g.rank() == 1)
+          options.stop_asked = [&looks, stop_after] { return ++looks == stop_after ? 15 : 0; };
+        try {
+          train(config, g, options);
+        } catch (const ResourceError& e) {
+          thrown[static_cast<size_t>(g.rank())] = e.what();
+        }
+      },
+      std::chrono::seconds(120));
+  return thrown;
+}
+
+Steps saved_in(const std::string& run_dir) {
+  const auto steps = list_steps(run_dir);
+  return {steps.begin(), steps.end()};
+}
+
+/// The held-out loss of each step, as the metrics tell it.
+std::map<int64_t, double> losses_in(const std::string& run_dir) {
+  std::map<int64_t, double> losses;
+  std::ifstream in(run_dir + "/metrics.jsonl");
+  for (std::string line; std::getline(in, line);) {
+    const auto json = nlohmann::json::parse(line);
+    if (json.value("event", "") == "eval") losses[json.at("step")] = json.at("held_out_loss");
+  }
+  return losses;
+}
+
+Steps best_of(const std::map<int64_t, double>& losses, size_t count) {
+  std::vector<std::pair<double, int64_t>> order;
+  for (const auto& [step, loss] : losses) order.emplace_back(loss, -step);
+  std::sort(order.begin(), order.end());
+  Steps best;
+  for (size_t i = 0; i < count; ++i) best.insert(-order.at(i).second);
+  return best;
+}
+
+/// A rate at which the held-out loss goes up and down.
+Config jumping(const std::string& corpus, Sets sets = {}) {
+  sets.insert(sets.begin(),
+              {"training.steps=8", "training.eval_every=1", "training.eval_batches=2",
+               "optimizer.params.lr=0.3", "checkpoint.keep=1", "checkpoint.keep_best=2"});
+  return tiny_gpt(corpus, sets);
+}
+
+struct Failpoints {
+  explicit Failpoints(const std::string& text) { set_failpoints(text); }
+  ~Failpoints() { set_failpoints(""); }
+};
+
+const Sets kLayouts[] = {{}, {"zero_optimization.stage=2"}, {"zero_optimization.stage=3"}};
+
+}  // namespace
+
+TEST(train_run_saves, the_best_by_held_out_loss_stay_and_an_evaluation_saves_them) {
+  for (const Sets& sets : kLayouts) {
+    Folders f;
+    train_on_two(jumping(f.corpus, sets), f.run("a"));
+    const auto losses = losses_in(f.run("a"));
+    ASSERT_EQ(losses.size(), 8u);
+    Steps wanted = best_of(losses, 2);
+    wanted.insert(8);
+    EXPECT_EQ(saved_in(f.run("a")), wanted);
+    EXPECT_EQ(find_checkpoint(f.run("a")), f.run("a") + "/" + step_folder_name(8));
+    for (int64_t step : wanted)
+      EXPECT_EQ(number_in_step(f.run("a") + "/" + step_folder_name(step), kHeldOutLoss),
+                losses.at(step));
+  }
+}
+
+TEST(train_run_saves, the_losses_of_steps_survive_a_restart) {
+  for (const Sets& sets : {kLayouts[0], kLayouts[1]}) {
+    Folders f;
+    const Config config = jumping(f.corpus, sets);
+    train_on_two(config, f.run("whole"));
+    for (int stop : {3, 6}) {
+      const std::string run = f.run("stopped" + std::to_string(stop));
+      train_on_two(config, run, false, stop);
+      EXPECT_TRUE(saved_in(run).contains(stop)) << "asked to stop, it is saved";
+      train_on_two(config, run, true);
+      // The step at which it stopped was not evaluated, and is the only one that may be missing.
+      auto losses = losses_in(f.run("whole"));
+      losses.erase(stop);
+      Steps wanted = best_of(losses, 2);
+      wanted.insert(8);
+      EXPECT_EQ(saved_in(run), wanted) << "stopped after " << stop;
+    }
+  }
+}
+
+TEST(train_run_saves, keep_best_without_held_out_data_is_refused) {
+  Folders f;
+  const Config config = digits(
+      "mlp", {"data.validation_samples=0", "training.eval_every=2", "checkpoint.keep_best=1"});
+  try {
+    train_on_two(config, f.run("a"));
+    ADD_FAILURE();
+  } catch (const UsageError& e) {
+    EXPECT_TRUE(has(e.what(), "checkpoint.keep_best is 1")) << e.what();
+  }
+}
+
+TEST(train_run_saves, every_nth_step_is_saved_and_stays_for_ever) {
+  Folders f;
+  const Sets sets = {"training.steps=11", "checkpoint.every=3", "checkpoint.keep=2",
+                     "checkpoint.keep_every=4"};
+  train_on_two(digits("mlp", sets), f.run("a"));
+  EXPECT_EQ(saved_in(f.run("a")), (Steps{4, 8, 9, 11}));
+}
+
+TEST(train_run_saves, rank_0s_clock_decides_for_all_ranks) {
+  for (const Sets& sets : kLayouts) {
+    Folders f;
+    Sets more = {"checkpoint.keep=99", "checkpoint.at_end=false", "checkpoint.every_minutes=1e-9"};
+    more.insert(more.end(), sets.begin(), sets.end());
+    train_on_two(tiny_gpt(f.corpus, more), f.run("all"));
+    EXPECT_EQ(saved_in(f.run("all")), (Steps{1, 2, 3, 4, 5, 6}));
+    more[2] = "checkpoint.every_minutes=60";
+    train_on_two(tiny_gpt(f.corpus, more), f.run("none"));
+    EXPECT_EQ(saved_in(f.run("none")), Steps{});
+    more[2] = "checkpoint.auto=true";
+    train_on_two(tiny_gpt(f.corpus, more), f.run("auto"));
+    EXPECT_EQ(saved_in(f.run("auto")), Steps{2}) << "the one that measures";
+  }
+}
+
+TEST(train_run_saves, a_save_that_fails_is_a_warning_or_the_end_of_all_ranks_as_configured) {
+  for (const Sets& sets : kLayouts) {
+    Folders f;
+    Sets more = {"checkpoint.every=2", "checkpoint.keep=9", "checkpoint.on_error=warn"};
+    more.insert(more.end(), sets.begin(), sets.end());
+    {
+      const Failpoints full("checkpoint.write@1=error(28)");
+      EXPECT_EQ(train_on_two(tiny_gpt(f.corpus, more), f.run("warned")),
+                (std::vector<std::string>{"", ""}));
+      EXPECT_EQ(saved_in(f.run("warned")), (Steps{4, 6}));
+    }
+    more[2] = "checkpoint.on_error=stop";
+    const Failpoints full("checkpoint.write@1=error(28)");
+    const auto thrown = train_on_two(tiny_gpt(f.corpus, more), f.run("stopped"));
+    EXPECT_TRUE(has(thrown[0], "checkpoint of step 2 was not saved")) << thrown[0];
+    EXPECT_TRUE(has(thrown[0], "No space left on device")) << thrown[0];
+    EXPECT_EQ(thrown[0], thrown[1]) << "the same on all ranks";
+    EXPECT_EQ(saved_in(f.run("stopped")), Steps{});
+  }
+}
+
+TEST(train_run_saves, a_save_at_the_end_or_on_a_signal_must_succeed) {
+  for (const Sets& sets : kLayouts)
+    for (int stop_after : {0, 3}) {
+      Folders f;
+      const Failpoints full("checkpoint.write=error(28)");
+      const auto thrown = train_on_two(tiny_gpt(f.corpus, sets), f.run("a"), false, stop_after);
+      EXPECT_TRUE(has(thrown[0], stop_after ? "checkpoint of step 3 was not saved"
+                                            : "checkpoint of step 6 was not saved"))
+          << thrown[0];
+      EXPECT_EQ(thrown[0], thrown[1]);
+    }
+}
+
+}  // namespace run_saves_test

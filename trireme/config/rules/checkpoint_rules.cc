@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The best checkpoints are those of evaluations.
+#include <fmt/core.h>
+
+#include "trireme/config/rules/rules.h"
+#include "trireme/config/sections/checkpoint.h"
+#include "trireme/config/sections/training.h"
+
+namespace trireme {
+
+void checkpoint_rules(const Config& c, Findings& f) {
+  const char* best = "checkpoint.keep_best";
+  if (!f.fine({best, "training.eval_every"})) return;
+  const auto keep_best = c.section<CheckpointSection>().keep_best;
+  if (keep_best == 0) return;
+  if (c.section<TrainingSection>().eval_every == 0)
+    f.complain(best, fmt::format("is {}, and training.eval_every is 0: no step has a held-out loss "
+                                 "to compare. Set training.eval_every",
+                                 keep_best));
+  else if (c.applies("data.type") && *c.value_text("data.type") == "\"dummy\"")
+    f.complain(best, fmt::format("is {}, and data.type is dummy, which has no held-out part: no "
+                                 "step has a loss to compare",
+                                 keep_best));
+}
+
+}  // namespace trireme

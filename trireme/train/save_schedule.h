@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "trireme/base/export.h"
+
+// When a run saves. Pure: steps and seconds in, save or not out.
+namespace trireme {
+
+struct SaveRules {
+  int64_t every = 0;         // steps; 0: not by number
+  int64_t every_too = 0;     // the same, of another key
+  double every_seconds = 0;  // 0: not by the clock
+  bool automatic = false;    // as often as `budget` allows
+  double budget = 0.02;      // share of the time that goes into saving
+};
+
+/// Seconds are of one clock that began with the run. One rank asks by_clock(), because clocks
+/// differ, and tells the others with its next step; by_number() every rank asks for itself.
+class TRIREME_API SaveSchedule {
+ public:
+  /// Automatic saves are no closer than this, however cheap they are.
+  static constexpr double kLeastSeconds = 10;
+  /// The first automatic save is after this step of the process: it measures what a save costs,
+  /// and finds out early that the folder takes one.
+  static constexpr int64_t kFirstStep = 2;
+
+  explicit SaveSchedule(const SaveRules& rules) : rules_(rules) {}
+
+  /// The step with this number is to be saved.
+  bool by_number(int64_t step) const;
+  /// The step that begins at `now` is to be saved when it is done: with it, the last save is
+  /// `every_seconds` ago; or a save that costs what the last one did leaves the time spent on
+  /// saving, since the run began, at `budget` of all time or less.
+  bool by_clock(double now) const;
+  /// A step took so long.
+  void step_done(double seconds);
+  /// A save that ended at `now`, well or not, held the run up for so long.
+  void saved(double now, double seconds);
+
+ private:
+  SaveRules rules_;
+  int64_t steps_ = 0;
+  double step_seconds_ = 0, last_end_ = 0, spent_ = 0;
+  std::optional<double> cost_;  // of the last save
+};
+
+/// What ranks ask for with a step, as one number that rides with it. Of several ranks' the largest
+/// holds: a request to stop, which implies a save, before a save.
+struct StepWish {
+  int stop = 0;  // the signal, say; 0: go on
+  bool save = false;
+  int code() const { return 2 * stop + save; }
+  static StepWish of(int code) { return {code / 2, code != 0}; }
+};
+
+}  // namespace trireme
