@@ -39,6 +39,13 @@ inline int64_t safetensors_item_size(std::string_view name) {
   return 0;
 }
 
+/// Undefined for a name that we do not know.
+inline at::ScalarType safetensors_scalar_type(std::string_view name) {
+  for (const auto& d : kSafetensorsDtypes)
+    if (name == d.name) return d.dtype;
+  return at::ScalarType::Undefined;
+}
+
 inline constexpr uint64_t kSafetensorsMaxHeader = 100'000'000;
 
 }  // namespace trireme

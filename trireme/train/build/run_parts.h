@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "trireme/base/export.h"
 #include "trireme/comm/group.h"
@@ -31,6 +33,10 @@ struct RunParts {
   RunLoss loss = {};
   /// What a step's loss is a mean over: so much for each of its samples, or (not 0) so much in all.
   int64_t weight_per_sample = 1, weight_of_step = 0;
+  /// The run is a new one, and begins with the weights of checkpoint.init if that is given, which
+  /// may hold names of these patterns besides.
+  bool init = false;
+  std::vector<std::string> elsewhere = {};
   /// Steps where neither training.steps nor training.epochs says it.
   int64_t default_steps = 1000;
 };

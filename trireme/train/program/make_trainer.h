@@ -8,9 +8,10 @@
 namespace trireme {
 
 /// Of a program's pieces. UsageError for what it asks and cannot have, with its name.
-std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& config, Group group);
+std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& config, Group group,
+                                            bool fresh = true);
 /// Of the model and the data that the configuration names.
 std::unique_ptr<Trainer::Impl> make_built_in_trainer(Program& program, const Config& config,
-                                                     Group group);
+                                                     Group group, bool fresh = true);
 
 }  // namespace trireme
