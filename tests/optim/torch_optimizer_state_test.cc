@@ -16,7 +16,18 @@
 namespace trireme::testing::torch_optimizer_state_test {
 namespace {
 
-using namespace torch::optim;
+using torch::optim::Adagrad;
+using torch::optim::AdagradOptions;
+using torch::optim::Adam;
+using torch::optim::AdamOptions;
+using torch::optim::AdamW;
+using torch::optim::AdamWOptions;
+using torch::optim::LBFGS;
+using torch::optim::OptimizerParamGroup;
+using torch::optim::RMSprop;
+using torch::optim::RMSpropOptions;
+using torch::optim::SGD;
+using torch::optim::SGDOptions;
 using Optimizers = std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)>;
 
 struct NetImpl : torch::nn::Module {

@@ -17,7 +17,16 @@ namespace own_checkpoint_test {
 
 using namespace trireme;
 using namespace trireme::testing;
-using namespace torch::optim;
+using torch::optim::Adagrad;
+using torch::optim::AdagradOptions;
+using torch::optim::Adam;
+using torch::optim::AdamOptions;
+using torch::optim::AdamW;
+using torch::optim::AdamWOptions;
+using torch::optim::RMSprop;
+using torch::optim::RMSpropOptions;
+using torch::optim::SGD;
+using torch::optim::SGDOptions;
 
 namespace {
 
