@@ -30,6 +30,7 @@
 #include "trireme/tensor/random/stock_random.h"              // finds modules that draw from LibTorch's generator
 #include "trireme/layers/sync_batch_norm.h"           // BatchNorm over the samples of all ranks
 #include "trireme/tensor/tied_tensors.h"              // a module's parameters, each listed once
+#include "trireme/tensor/module_state.h"              // a module's state for a checkpoint
 #include "trireme/tensor/autocast.h"                  // mixed precision within a scope
 #include "trireme/tensor/recompute/recompute.h"                 // activations that are recomputed in backward
 
@@ -54,6 +55,7 @@
 #include "trireme/optim/optimizer.h"                  // SGD, AdamW, Lion, RMSprop, Adagrad, LARS, LAMB, Adafactor
 #include "trireme/optim/schedule/lr_schedule.h"                // the learning rate as a function of the step
 #include "trireme/optim/schedule/torch_schedulers.h"           // torch.optim.lr_scheduler: StepLR … ChainedScheduler
+#include "trireme/optim/torch_optimizer_state.h"      // a torch::optim optimizer's state for a checkpoint
 #include "trireme/optim/master_weights.h"             // optimizers for half-precision parameters
 #include "trireme/optim/host_optimizer.h"             // optimizer state in host memory for parameters on a GPU
 
@@ -64,6 +66,10 @@
 #include "trireme/shard/parameter_pager.h"             // parameters that are in memory only during a step
 #include "trireme/shard/offload/offload_optimizer.h"  // optimizer state kept in a file
 #include "trireme/shard/offload/offload_params.h"     // tensors kept in a file
+
+#include "trireme/checkpoint/own_state.h"             // save and load in a loop of your own
+#include "trireme/checkpoint/load_weights.h"          // weights alone, with other names or some missing
+#include "trireme/checkpoint/steps/folders.h"               // the steps of a run folder
 
 #include "trireme/train/engine.h"                     // DeepSpeed's engine: a module and a ds_config.json
 #include "trireme/train/train_main.h"                 // your own model with all that `trireme train` has

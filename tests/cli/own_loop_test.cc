@@ -7,6 +7,7 @@
 
 #include "tests/support/command.h"
 #include "tests/support/ports.h"
+#include "trireme/base/file.h"
 
 namespace trireme::testing::own_loop_test {
 namespace {
@@ -57,6 +58,49 @@ TEST_F(cli_own_loop, reproducible_mode_prints_the_same_digits_on_1_2_4_and_8_ran
   const std::string one = said("reproducible", 1);
   EXPECT_EQ(one.rfind("weights ", 0), 0u) << one;
   for (int ranks : {2, 4, 8}) EXPECT_EQ(said("reproducible", ranks), one) << ranks;
+}
+
+/// What `own_loop_checkpoint` says: the line of its loss, and the digits of its weights.
+struct Result {
+  std::string step, weights;
+  double loss = 0;
+};
+
+class cli_own_loop_checkpoint : public cli_own_loop {
+ protected:
+  Result ran(const std::string& mode, int ranks, const std::string& run_dir, int steps) {
+    const std::string out = said("checkpoint", ranks, {mode, run_dir, std::to_string(steps)});
+    const size_t step = out.find("step " + std::to_string(steps) + ", loss "),
+                 weights = out.find("weights ");
+    EXPECT_TRUE(step != std::string::npos && weights != std::string::npos) << out;
+    if (step == std::string::npos || weights == std::string::npos) return {};
+    return {out.substr(step, out.find('\n', step) - step), out.substr(weights), last_loss(out)};
+  }
+  PrivateFolder folder_;
+};
+
+// Epochs have 16 steps: 10, 20 and 30 are in the middle of one.
+TEST_F(cli_own_loop_checkpoint, a_resumed_program_ends_with_the_bits_of_one_that_was_not) {
+  for (const char* mode : {"ddp", "zero2", "zero3"}) {
+    const std::string whole = folder_ / (std::string(mode) + "-whole"),
+                      parts = folder_ / (std::string(mode) + "-parts");
+    const Result want = ran(mode, 2, whole, 40);
+    ran(mode, 2, parts, 20);
+    ran(mode, 2, parts, 30);
+    const Result got = ran(mode, 2, parts, 40);
+    EXPECT_EQ(got.step, want.step) << mode;
+    EXPECT_EQ(got.weights, want.weights) << mode;
+  }
+}
+
+TEST_F(cli_own_loop_checkpoint, a_program_goes_on_under_another_stage_on_1_2_and_4_ranks) {
+  const Result want = ran("ddp", 1, folder_ / "whole", 50);
+  const std::string run_dir = folder_ / "moved";
+  ran("zero3", 2, run_dir, 10);
+  ran("ddp", 4, run_dir, 20);
+  ran("zero2", 1, run_dir, 30);
+  ran("zero3", 4, run_dir, 40);
+  EXPECT_NEAR(ran("zero2", 2, run_dir, 50).loss, want.loss, 1e-3);
 }
 
 // Two ranks that nobody watches: the program itself says what happened to the other.

@@ -245,7 +245,8 @@ TEST(optim_torch_schedulers, refuse_what_torch_refuses_and_schedules_of_differen
   std::stringstream file;
   torch::save(*c, file);
   ExponentialLR other(sgd, 0.9);
-  EXPECT_TRUE(contains(refusal([&] { torch::load(other, file); }), "belongs to a StepLR"));
+  EXPECT_TRUE(contains(refusal([&] { torch::load(other, file); }),
+                       "'lr_scheduler.type' is 'StepLR' there"));
 }
 
 // LRScheduler, which trireme train uses, has the same schedules as functions of the step.

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "trireme/base/check.h"
+#include "trireme/checkpoint/safetensors_dtype.h"
 
 namespace trireme {
 namespace {
@@ -31,6 +32,16 @@ std::string renamed(const std::string& name, const std::string& from, const std:
   return name.substr(0, name.size() - from.size()) + to;
 }
 
+// " (nor 'b', 'c', 'd', 'e' and 3 more)" of the names behind the first.
+std::string others(const std::vector<std::string>& names) {
+  if (names.size() < 2) return "";
+  const size_t shown = std::min<size_t>(names.size(), 5);
+  std::string text = fmt::format(
+      " (nor '{}'", fmt::join(names.begin() + 1, names.begin() + static_cast<long>(shown), "', '"));
+  if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
+  return text + ")";
+}
+
 }  // namespace
 
 // The tensor that fills `name`; null where it is filled under the name that was shown first, or is
@@ -45,7 +56,9 @@ const IndexTensor* Comparer::find(const std::string& name, const std::string& fi
   seen_.insert(from);
   from_[name] = from;
   const IndexTensor& saved = index_.tensors.at(from);
-  check<UsageError>(safetensors_dtype_name(local.scalar_type()) == saved.dtype,
+  check<UsageError>(safetensors_dtype_name(local.scalar_type()) == saved.dtype ||
+                        (options_.convert && local.is_floating_point() &&
+                         c10::isFloatingType(safetensors_scalar_type(saved.dtype))),
                     "{}: tensor '{}' is {} there and {} here", folder_, name, saved.dtype,
                     c10::toString(local.scalar_type()));
   return &saved;
@@ -118,12 +131,29 @@ void Comparer::compare(const std::string& name, size_t type) {
   plan.values[name] = from;
 }
 
+void Comparer::constant(const std::string& name, const std::string& v) {
+  compare(name, 2);
+  const auto& saved = std::get<std::string>(index_.values.at(plan.values.at(name)));
+  check<UsageError>(saved == v, "{}: '{}' is '{}' there and '{}' here", folder_, name, saved, v);
+}
+
 void Comparer::refuse_missing() const {
+  std::vector<std::string> names;
   for (const auto& [name, first] : missing_)
-    check<UsageError>(filled_.count(first) > 0,
-                      "{} has no tensor '{}', which this state asks for: is it of "
-                      "another model or optimizer?",
-                      folder_, name);
+    if (!filled_.count(first) && !excepted(name)) names.push_back(name);
+  check<UsageError>(names.empty(),
+                    "{} has no tensor '{}', which this state asks for{}: is it of another model or "
+                    "optimizer?",
+                    folder_, names.empty() ? "" : names[0], others(names));
+}
+
+// Named by LoadOptions::except.
+bool Comparer::excepted(const std::string& name) const {
+  const std::string_view whole = name;
+  return std::any_of(options_.except.begin(), options_.except.end(), [&](const std::string& p) {
+    return glob_match(p, whole) ||
+           (whole.starts_with(kWeights) && glob_match(p, whole.substr(kWeights.size())));
+  });
 }
 
 void Comparer::finish() {
@@ -151,14 +181,17 @@ std::vector<bool> Comparer::known() const {
 
 void Comparer::refuse_unknown(const std::vector<bool>& known) const {
   size_t i = 0;
+  std::vector<std::string> tensors, values;
   for (const auto& [name, t] : index_.tensors)
-    check<UsageError>(known[i++],
-                      "{} holds tensor '{}', which this state does not know: is it of another "
-                      "model or optimizer?",
-                      folder_, name);
+    if (!known[i++] && !excepted(name)) tensors.push_back(name);
   for (const auto& [name, v] : index_.values)
-    check<UsageError>(known[i++], "{} holds the value '{}', which this state does not know",
-                      folder_, name);
+    if (!known[i++]) values.push_back(name);
+  check<UsageError>(tensors.empty(),
+                    "{} holds tensor '{}', which this state does not know{}: is it of another "
+                    "model or optimizer?",
+                    folder_, tensors.empty() ? "" : tensors[0], others(tensors));
+  check<UsageError>(values.empty(), "{} holds the value '{}', which this state does not know{}",
+                    folder_, values.empty() ? "" : values[0], others(values));
 }
 
 // The checkpoint's name for what the walk shows as `name`: that, or one that is tied to it.

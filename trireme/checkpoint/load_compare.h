@@ -40,8 +40,8 @@ struct LoadPlan {
 /// Writes nothing. UsageError, naming the first difference.
 class Comparer : public StateVisitor {
  public:
-  Comparer(const OpenedStep& opened, const TiedNames& tied)
-      : folder_(opened.folder()), index_(opened.index()), tied_(tied) {}
+  Comparer(const OpenedStep& opened, const LoadOptions& options)
+      : folder_(opened.folder()), index_(opened.index()), options_(options), tied_(options.tied) {}
 
   void tensor(const Slice& slice, at::Tensor local) override;
   void rank_tensor(const std::string& name, int rank, int ranks, RankStateRule rule,
@@ -49,13 +49,15 @@ class Comparer : public StateVisitor {
   void value(const std::string& name, int64_t&) override { compare(name, 0); }
   void value(const std::string& name, double&) override { compare(name, 1); }
   void value(const std::string& name, std::string&) override { compare(name, 2); }
+  void constant(const std::string& name, const std::string& v) override;
+  Purpose purpose() const override { return Purpose::compare; }
 
   /// After the walk: everything that it asks for is there.
   void finish();
   /// Of the checkpoint's tensors and values, in the order of their names: those that this walk
   /// reads, or knows under another name.
   std::vector<bool> known() const;
-  /// UsageError for the first that is not known.
+  /// UsageError for those that are not known, naming up to five of them.
   void refuse_unknown(const std::vector<bool>& known) const;
 
   LoadPlan plan;
@@ -67,11 +69,13 @@ class Comparer : public StateVisitor {
   template <class Saved>
   std::string saved_name(const std::map<std::string, Saved>& saved, const std::string& name) const;
   std::string shown_name(const std::string& name) const;
+  bool excepted(const std::string& name) const;
   bool is_other_name(const std::string& name) const;
   void refuse_other_values(const std::string& a, const std::string& b) const;
 
   const std::string& folder_;
   const CheckpointIndex& index_;
+  const LoadOptions& options_;
   const TiedNames& tied_;
   std::map<std::string, bool> shown_;  // by the walk; true: a whole, or a value
   std::set<std::string> seen_;         // of the checkpoint's names

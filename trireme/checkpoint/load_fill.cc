@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "trireme/base/check.h"
+#include "trireme/checkpoint/safetensors_dtype.h"
 
 namespace trireme {
 namespace {
@@ -66,12 +67,13 @@ void Filler::copy(const std::string& saved, const std::vector<Copy>& copies, at:
 void Filler::fill(const std::string& saved, const std::vector<Copy>& copies,
                   at::Tensor local) const {
   if (local.numel() == 0) return;
-  if (local.is_cpu() && local.is_contiguous()) {
+  const at::ScalarType dtype = safetensors_scalar_type(opened_.index().tensors.at(saved).dtype);
+  if (local.is_cpu() && local.is_contiguous() && local.scalar_type() == dtype) {
     copy(saved, copies, local);
     if (!local.is_inference()) local.unsafeGetTensorImpl()->bump_version();
     return;
   }
-  at::Tensor staged = at::detail::empty_cpu(local.sizes(), local.scalar_type());
+  at::Tensor staged = at::detail::empty_cpu(local.sizes(), dtype);
   copy(saved, copies, staged);
   local.copy_(staged);
 }
@@ -87,7 +89,8 @@ void Filler::rank_tensor(const std::string& name, int, int, RankStateRule, at::T
   if (!source.rule) return fill(source.saved, source.copies, std::move(local));
   at::Tensor sum = at::detail::empty_cpu(local.sizes(), local.scalar_type());
   sum.zero_();
-  at::Tensor row = at::detail::empty_cpu(local.sizes(), local.scalar_type());
+  at::Tensor row = at::detail::empty_cpu(
+      local.sizes(), safetensors_scalar_type(opened_.index().tensors.at(source.saved).dtype));
   for (const auto& copies : source.rows) {
     copy(source.saved, copies, row);
     sum.add_(row);

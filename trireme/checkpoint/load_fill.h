@@ -20,6 +20,8 @@ class Filler : public StateVisitor {
   void value(const std::string& name, int64_t& v) override { v = saved<int64_t>(name); }
   void value(const std::string& name, double& v) override { v = saved<double>(name); }
   void value(const std::string& name, std::string& v) override { v = saved<std::string>(name); }
+  void constant(const std::string&, const std::string&) override {}  // it was compared
+  Purpose purpose() const override { return Purpose::load; }
 
  private:
   template <class T>

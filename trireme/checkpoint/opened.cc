@@ -36,6 +36,21 @@ OpenedStep::OpenedStep(std::string folder, std::string prefix)
   keep_prefix(index_.values, prefix_);
 }
 
+void OpenedStep::rename(const std::string& from, const std::string& to) {
+  std::map<std::string, IndexTensor> all;
+  size_t renamed = 0;
+  for (auto& [name, t] : index_.tensors) {
+    const bool begins = name.starts_with(from);
+    renamed += begins;
+    const std::string now = begins ? to + name.substr(from.size()) : name;
+    check<UsageError>(all.emplace(now, std::move(t)).second,
+                      "{}: with '{}' for '{}' two tensors have the name '{}'", folder_, to, from,
+                      now);
+  }
+  check<UsageError>(renamed > 0, "{} has no tensor whose name begins with '{}'", folder_, from);
+  index_.tensors = std::move(all);
+}
+
 void OpenedStep::open(const std::set<std::string>& files) {
   for (const auto& name : files) {
     const auto& file =
@@ -47,11 +62,11 @@ void OpenedStep::open(const std::set<std::string>& files) {
     for (const auto& part : t.parts) {
       if (!files.count(part.file)) continue;
       const auto& file = files_.at(part.file);
-      const auto* entry = file.find(place_of(name).key);
+      const std::string key = place_of(part.slice.name).key;
+      const auto* entry = file.find(key);
       check<Corrupt>(entry && entry->shape == part.slice.lengths &&
                          safetensors_dtype_name(entry->dtype) == t.dtype,
-                     "{}: tensor '{}' is missing or not as the index says", file.path(),
-                     place_of(name).key);
+                     "{}: tensor '{}' is missing or not as the index says", file.path(), key);
     }
 }
 

@@ -20,6 +20,10 @@ class OpenedStep {
   const std::string& folder() const { return folder_; }
   const CheckpointIndex& index() const { return index_; }
 
+  /// Gives tensors whose names begin with `from` names that begin with `to`. UsageError for none,
+  /// and for two of one name.
+  void rename(const std::string& from, const std::string& to);
+
   /// Maps these files and compares their headers with the index.
   void open(const std::set<std::string>& files);
   /// All that the index lists.

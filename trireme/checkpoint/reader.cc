@@ -80,7 +80,8 @@ class Load {
     Compared mine;
     mine.failure = with_advice([&] {
       opened.emplace(folder_, options_.prefix);
-      comparer.emplace(*opened, options_.tied);
+      for (const auto& [from, to] : options_.renamed) opened->rename(from, to);
+      comparer.emplace(*opened, options_);
       walk(*comparer);
       comparer->finish();
       mine.known = comparer->known();

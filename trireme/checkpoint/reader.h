@@ -35,6 +35,17 @@ struct LoadOptions {
   /// Without a group: the walk shows only a part of the state (one rank's), so the checkpoint may
   /// hold more than it knows.
   bool partial = false;
+  /// Tensors whose names begin with `from` in the checkpoint are taken for ones that begin with
+  /// `to`. UsageError for one that no name begins with.
+  struct Prefix {
+    std::string from, to;
+  };
+  std::vector<Prefix> renamed = {};
+  /// Patterns (* and ?) of tensors that the checkpoint may lack, which stay as they are, or have
+  /// besides; they match names with or without "model.".
+  std::vector<std::string> except = {};
+  /// Floating-point tensors may have another dtype there: they are converted.
+  bool convert = false;
 };
 
 /// Fills what `walk` shows from a run folder (see find_checkpoint) or a step folder, whatever the

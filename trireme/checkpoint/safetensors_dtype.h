@@ -28,4 +28,11 @@ inline constexpr std::array<SafetensorsDtype, 10> kSafetensorsDtypes{{{"I64", at
                                                                       {"U8", at::kByte},
                                                                       {"BOOL", at::kBool}}};
 
+/// Undefined for a name that we do not know.
+inline at::ScalarType safetensors_scalar_type(std::string_view name) {
+  for (const auto& d : kSafetensorsDtypes)
+    if (name == d.name) return d.dtype;
+  return at::ScalarType::Undefined;
+}
+
 }  // namespace trireme

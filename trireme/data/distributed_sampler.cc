@@ -113,14 +113,19 @@ detail::SamplerBatch DistributedSampler::next(size_t batch_size) {
   return batch;
 }
 
-void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
+void DistributedSampler::check_known(const char* call) const {
   const auto& s = *state_;
   check<UsageError>(
       s.reported || s.index == s.taken,
-      "DistributedSampler::save: {} samples of epoch {} have been drawn, and it is not known how "
+      "DistributedSampler::{}: {} samples of epoch {} have been drawn, and it is not known how "
       "many of them the loop has taken, since a loader with workers draws ahead. Loop over "
       "counted(*loader, sampler), or call sampler.consumed(samples) for each batch",
-      s.index - s.taken, s.epoch);
+      call, s.index - s.taken, s.epoch);
+}
+
+void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
+  check_known("save");
+  const auto& s = *state_;
   auto write = [&](const char* key, size_t value) {
     archive.write(key, c10::IValue(static_cast<int64_t>(value)));
   };
@@ -164,27 +169,48 @@ void DistributedSampler::load(torch::serialize::InputArchive& archive) {
                       "DistributedSampler: the archive holds the place in another order: its seed "
                       "is not this sampler's, {}",
                       s.options.seed);
-    // Ranks have taken the first world × index positions of the order.
-    const auto world = static_cast<int64_t>(s.world), theirs = number(archive, "world");
-    check<Corrupt>(theirs >= 1 && index <= (static_cast<int64_t>(s.size) + theirs - 1) / theirs,
-                   "DistributedSampler: the archive holds no place in an order of {} samples",
-                   s.size);
-    const bool over =
-        index == (s.options.drop_last ? static_cast<int64_t>(s.size) / theirs
-                                      : (static_cast<int64_t>(s.size) + theirs - 1) / theirs);
-    check<UsageError>(over || index * theirs % world == 0,
-                      "DistributedSampler: {} ranks have taken {} samples each of the epoch, which "
-                      "{} ranks cannot continue from: use {} ranks, or save at the end of an epoch",
-                      theirs, index, world, theirs);
-    index = over ? static_cast<int64_t>(num_samples()) : index * theirs / world;
+    return continue_from(epoch, index, number(archive, "world"));
   }
+  continue_from(epoch, index, static_cast<int64_t>(s.world));
+}
+
+// Each of so many ranks had taken `index` samples: together the first ranks × index of the order.
+void DistributedSampler::continue_from(int64_t epoch, int64_t index, int64_t ranks) {
+  auto& s = *state_;
+  const auto world = static_cast<int64_t>(s.world), size = static_cast<int64_t>(s.size);
+  check<Corrupt>(epoch >= 0 && index >= 0 && ranks >= 1 && ranks <= INT32_MAX &&
+                     index <= (size + ranks - 1) / ranks,
+                 "DistributedSampler: what is loaded holds no place in an order of {} samples",
+                 s.size);
+  const bool over = index == (s.options.drop_last ? size / ranks : (size + ranks - 1) / ranks);
+  check<UsageError>(over || index * ranks % world == 0,
+                    "DistributedSampler: {} ranks have taken {} samples each of the epoch, which "
+                    "{} ranks cannot continue from: use {} ranks, or save at the end of an epoch",
+                    ranks, index, world, ranks);
+  index = over ? static_cast<int64_t>(num_samples()) : index * ranks / world;
   check<Corrupt>(index <= static_cast<int64_t>(num_samples()),
-                 "DistributedSampler: the archive holds no place of a sampler of {} samples a rank",
+                 "DistributedSampler: what is loaded holds no place of a sampler of {} samples a "
+                 "rank",
                  num_samples());
   s.epoch = static_cast<size_t>(epoch);
   s.index = s.taken = static_cast<size_t>(index);
   s.epoch_is_set = s.reported = s.named = false;
   s.loaded = true;
+}
+
+void DistributedSampler::state(StateVisitor& visitor) {
+  auto& s = *state_;
+  if (visitor.saving()) check_known("state");
+  visitor.constant("sampler.size", std::to_string(s.size));
+  visitor.constant("sampler.seed", std::to_string(s.options.seed));
+  visitor.constant("sampler.shuffle", s.options.shuffle ? "true" : "false");
+  visitor.constant("sampler.drop_last", s.options.drop_last ? "true" : "false");
+  auto epoch = static_cast<int64_t>(s.epoch), index = static_cast<int64_t>(s.taken),
+       world = static_cast<int64_t>(s.world);
+  visitor.value("sampler.epoch", epoch);
+  visitor.value("sampler.index", index);
+  visitor.value("sampler.world", world);
+  if (visitor.loading()) continue_from(epoch, index, world);
 }
 
 }  // namespace trireme

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trireme/base/export.h"
+#include "trireme/tensor/state.h"
 
 namespace trireme {
 
@@ -42,7 +43,8 @@ struct DistributedSamplerOptions {
 /// and the position, so set_epoch() and save() on your copy also apply to the loader's. Not
 /// thread-safe (the loader calls it on the caller's thread).
 ///
-/// Checkpoints: save() writes the epoch and how many samples of it the loop has taken. A loader
+/// Checkpoints: state_of(sampler) for save() and load() (checkpoint/own_state.h), or torch::save.
+/// Both write the epoch and how many samples of it the loop has taken. A loader
 /// with workers draws indices ahead of its loop, so the loop has to report what it takes: it either
 /// iterates over counted(*loader, sampler) (data/counted.h) or calls consumed(). After load(), the
 /// first reset() continues from the saved position, even if set_epoch() is called with the epoch
@@ -70,6 +72,9 @@ class TRIREME_API DistributedSampler : public torch::data::samplers::Sampler<> {
   detail::SamplerBatch next(size_t batch_size) override;
   /// UsageError if samples of this epoch have been drawn and consumed() was never called for it.
   void save(torch::serialize::OutputArchive& archive) const override;
+  /// The same for a checkpoint: visits "sampler.epoch", "sampler.index", "sampler.world" and what
+  /// the order depends on.
+  void state(StateVisitor& visitor);
   /// UsageError if the saved position belongs to a different order: a different data set size,
   /// seed, shuffle or drop_last, or a number of ranks for which no rank is at that position.
   /// Corrupt if the archive holds no valid position.
@@ -77,6 +82,8 @@ class TRIREME_API DistributedSampler : public torch::data::samplers::Sampler<> {
 
  private:
   struct State;
+  void check_known(const char* call) const;
+  void continue_from(int64_t epoch, int64_t index, int64_t ranks);
   std::shared_ptr<State> state_;
 };
 

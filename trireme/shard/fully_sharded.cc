@@ -16,6 +16,7 @@
 #include "trireme/shard/save_guard.h"
 #include "trireme/shard/unit_function.h"
 #include "trireme/shard/unused_after.h"
+#include "trireme/tensor/module_state.h"
 #include "trireme/tensor/recompute/recompute.h"
 #include "trireme/tensor/tensor_overlaps.h"
 #include "trireme/tensor/tied_tensors.h"
@@ -55,6 +56,7 @@ struct FullySharded::Impl : std::enable_shared_from_this<FullySharded::Impl> {
   };
   std::map<at::TensorImpl*, Taken> taken;  // parameters
   TiedNames tied;                          // of all units
+  NamedTensors buffers;                    // of all units, by their full names
   TensorOverlaps memory;                   // of the parameters taken, as it was
   std::unique_ptr<GradientScatter> scatter;
   std::unique_ptr<HookAdapter> hooks;
@@ -144,6 +146,7 @@ FullySharded::Unit& FullySharded::Impl::add(const std::string& name, torch::nn::
     if (taken.count(b.unsafeGetTensorImpl())) continue;  // a parameter as well
     memory.refuse("FullySharded", name.empty() ? key : name + "." + key, b);
     buffers.emplace_back(key, b);
+    this->buffers.emplace_back(name.empty() ? key : name + "." + key, b);
   }
   const TiedNames of_unit(tied.begin() + static_cast<long>(tied_before), tied.end());
   verify_same(groups.world, all, "parameter", of_unit);
@@ -502,6 +505,17 @@ GradientScatter& FullySharded::gradients() {
 }
 
 void FullySharded::end_round() { impl_->end_round(); }
+
+const NamedTensors& FullySharded::buffers() const { return impl_->buffers; }
+
+StateWalk state_of(FullySharded& sharded) {
+  return [&sharded](StateVisitor& v) {
+    state_of(static_cast<ShardedParameters&>(sharded))(v);
+    for (const auto& [name, b] : unique_tensors(sharded.buffers()))
+      show_contiguous(b.detach(),
+                      [&](at::Tensor t) { v.first_ranks_tensor("model." + name, std::move(t)); });
+  };
+}
 
 FullySharded::Stats FullySharded::stats() const {
   Stats s = impl_->stats;

@@ -149,11 +149,17 @@ class TRIREME_API FullySharded final : public ShardedParameters {
     ShardFileUse file;
   };
   Stats stats() const;
+  /// The buffers of all units and of the root, which every rank has whole.
+  const NamedTensors& buffers() const;
 
  private:
   void complete() override;
   struct Impl;
   std::shared_ptr<Impl> impl_;
 };
+
+/// The parameters, by shards, and the buffers of the network: what state_of(module) shows where
+/// nothing is sharded.
+TRIREME_API StateWalk state_of(FullySharded& sharded);
 
 }  // namespace trireme

@@ -42,6 +42,8 @@ struct ShardedDataParallelOptions {
 /// of the mean has been added to its gradient. Stage 1 keeps memory for whole gradients, which
 /// contains each rank's part; stage 2 keeps memory for the part and two buckets.
 ///
+/// Checkpoints: state_of(module), as without ZeRO, and state_of(optimizer) of the ShardedOptimizer.
+///
 /// Construction, ranks, threads and errors: as for DistributedDataParallel. The module's parameters
 /// move into memory that peers can read; buffers are set to rank 0's at construction and are each
 /// rank's own afterwards (use SyncBatchNorm if they must agree).

@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "trireme/optim/torch_optimizer_state.h"
 #include "trireme/shard/sharded_parameters.h"
 
 namespace torch::optim {
@@ -20,9 +21,10 @@ namespace trireme {
 ///
 /// step() also publishes, so every rank must call it. Shards that are kept in a file are all in
 /// memory during a step (offload_optimizer reads one sub-group at a time). `sharded` must outlive
-/// it. UsageError if a state was loaded that does not fit, from another rank's file or from an
-/// optimizer of whole parameters. (For LAMB and LARS, use make_lamb and make_lars with
-/// ShardedParameters::norm_parts.)
+/// it. Its state is the one that the optimizer would have of whole parameters: save() and load()
+/// move it between numbers of ranks, stages, and optimizers that are not sharded. torch::save()
+/// writes one rank's; a step after torch::load() of what does not fit is a UsageError. (For LAMB
+/// and LARS, use make_lamb and make_lars with ShardedParameters::norm_parts.)
 template <class TorchOptimizer>
 class ShardedOptimizer {
   static_assert(!std::is_same_v<TorchOptimizer, torch::optim::LBFGS>,
@@ -38,6 +40,13 @@ class ShardedOptimizer {
     sharded_.publish();
   }
   void zero_grad() { sharded_.zero_grad(); }
+  /// Visits what state_of() (optim/torch_optimizer_state.h) shows of the optimizer, as parts of
+  /// whole parameters' state.
+  void state(StateVisitor& visitor) {
+    const NamedTensors& shards = sharded_.shards();
+    sharded_.sharded_state(visitor,
+                           [&](StateVisitor& v) { visit_torch_optimizer(inner_, shards, v); });
+  }
   /// The wrapped optimizer, for its options and learning rate.
   TorchOptimizer& torch_optimizer() { return inner_; }
 

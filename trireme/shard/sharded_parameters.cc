@@ -11,6 +11,7 @@
 #include "trireme/base/check.h"
 #include "trireme/comm/reachable.h"
 #include "trireme/optim/clip.h"
+#include "trireme/optim/torch_optimizer_state.h"
 #include "trireme/shard/flat_parameters.h"
 
 namespace trireme {
@@ -181,6 +182,21 @@ void ShardedParameters::sharded_state(StateVisitor& visitor, const StateWalk& wa
         return std::nullopt;
       });
   walk(sliced);
+}
+
+StateWalk state_of(ShardedParameters& sharded) {
+  return [&sharded](StateVisitor& v) {
+    sharded.state(v);
+    if (v.loading()) sharded.publish();
+  };
+}
+
+StateWalk state_of(torch::optim::Optimizer& optimizer, ShardedParameters& sharded) {
+  return [&](StateVisitor& v) {
+    const NamedTensors& shards = sharded.shards();
+    sharded.sharded_state(
+        v, [&](StateVisitor& parts) { visit_torch_optimizer(optimizer, shards, parts); });
+  };
 }
 
 }  // namespace trireme

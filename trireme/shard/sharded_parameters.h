@@ -16,6 +16,10 @@
 #include "trireme/tensor/state.h"
 #include "trireme/tensor/tied_tensors.h"
 
+namespace torch::optim {
+class Optimizer;
+}
+
 namespace trireme {
 
 /// What is split over ranks (ZeRO, Rajbhandari et al. 2020). With AdamW in float32, the bytes per
@@ -123,5 +127,10 @@ class TRIREME_API ShardedParameters {
   };
   std::map<std::string, Place> places_;
 };
+
+/// The parameters, as state() visits them; after a load all ranks have the new values.
+TRIREME_API StateWalk state_of(ShardedParameters& sharded);
+/// The state of an optimizer that was made from sharded.parameters().
+TRIREME_API StateWalk state_of(torch::optim::Optimizer& optimizer, ShardedParameters& sharded);
 
 }  // namespace trireme

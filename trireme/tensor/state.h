@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "trireme/base/error.h"
 #include "trireme/base/slice.h"
 
 // How every component with state exposes it: state(visitor) names its tensors (with the slice of
@@ -46,6 +47,25 @@ class StateVisitor {
   virtual void value(const std::string& name, double& v) = 0;
   virtual void value(const std::string& name, std::string& v) = 0;
 
+  /// A value that must be the same where it is loaded ("optim.type"): a load compares it before it
+  /// writes anything.
+  virtual void constant(const std::string& name, const std::string& v) {
+    std::string copy = v;
+    value(name, copy);
+    if (copy != v) throw UsageError("'" + name + "' is '" + copy + "' there and '" + v + "' here");
+  }
+  /// A whole tensor that ranks may hold with different values (BatchNorm's statistics): a save
+  /// takes the first rank's, a load gives it to all.
+  virtual void first_ranks_tensor(const std::string& name, at::Tensor whole) {
+    tensor(name, std::move(whole));
+  }
+  /// Why it walks. A load first compares all that is shown, and then, in a second walk, writes it:
+  /// that is when a component takes over what follows from its state.
+  enum class Purpose { save, compare, load };
+  virtual Purpose purpose() const { return Purpose::save; }
+  bool saving() const { return purpose() == Purpose::save; }
+  bool loading() const { return purpose() == Purpose::load; }
+
   /// The common case: this rank holds the whole tensor.
   void tensor(const std::string& name, at::Tensor whole) {
     tensor(Slice::whole(name, whole.sizes().vec()), whole);
@@ -70,11 +90,26 @@ class ForwardingVisitor : public StateVisitor {
   void value(const std::string& name, int64_t& v) override { inner_.value(name, v); }
   void value(const std::string& name, double& v) override { inner_.value(name, v); }
   void value(const std::string& name, std::string& v) override { inner_.value(name, v); }
+  void constant(const std::string& name, const std::string& v) override {
+    inner_.constant(name, v);
+  }
+  void first_ranks_tensor(const std::string& name, at::Tensor whole) override {
+    inner_.first_ranks_tensor(name, std::move(whole));
+  }
+  Purpose purpose() const override { return inner_.purpose(); }
 
  protected:
   StateVisitor& inner_;
 };
 
 using StateWalk = std::function<void(StateVisitor&)>;
+
+/// The state of an object that shows it (a schedule, a sampler, a loss scale, an optimizer of
+/// ours), which must outlive the walk.
+template <class Component>
+requires requires(Component& c, StateVisitor& v) { c.state(v); }
+StateWalk state_of(Component& component) {
+  return [&component](StateVisitor& v) { component.state(v); };
+}
 
 }  // namespace trireme

@@ -10,6 +10,8 @@
 
 #include <functional>
 #include <memory>
+#include <sstream>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -87,6 +89,19 @@ class TensorHook {
   at::Tensor p_;
   unsigned key_ = 0;
 };
+
+/// Where a torch::optim optimizer keeps its state of p: under p's address, up to 2.0 as digits.
+template <class States>
+typename States::key_type optimizer_key(const at::Tensor& p) {
+  void* const address = p.unsafeGetTensorImpl();
+  if constexpr (std::is_same_v<typename States::key_type, std::string>) {
+    std::ostringstream text;
+    text << address;
+    return text.str();
+  } else {
+    return address;
+  }
+}
 
 /// f runs at the end of the backward that is under way; legal only inside one (from a hook).
 inline void on_backward_end(std::function<void()> f) {

@@ -116,6 +116,7 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> module, Forward forward, const
   // Losses are means over micro-batches: a step adds them and divides by their number.
   parts.weight_of_step = batches.accumulation * batches.dp;
   parts.default_steps = 1;
+  parts.init = true;
   impl_->run = build_run(c, group, parts);
   Run& run = impl_->run;
   impl_->last.lr = run.schedule->lr_at(0);

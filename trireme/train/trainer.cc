@@ -150,7 +150,7 @@ class Loop {
   TrainResult result_;
 };
 
-using MakeTrainer = std::unique_ptr<Trainer::Impl>(Program&, const Config&, Group);
+using MakeTrainer = std::unique_ptr<Trainer::Impl>(Program&, const Config&, Group, bool fresh);
 
 TrainResult train_with(MakeTrainer* make, Program& program, const Config& config, Group group,
                        const TrainOptions& options) {
@@ -161,7 +161,7 @@ TrainResult train_with(MakeTrainer* make, Program& program, const Config& config
                          error.message());
   }
   failpoint("train.build");
-  Trainer trainer(make(program, config, group));
+  Trainer trainer(make(program, config, group, !options.resume));
   Trainer::Impl& t = trainer.impl();
   for (auto& part : t.parts) part->run.out_of_memory->when_short(options.memory_short);
   const int64_t keep_best = config.section<CheckpointSection>().keep_best;

@@ -17,6 +17,9 @@ struct CheckpointSection {
   bool at_end = true;
   std::string on_error = "warn";
   std::optional<std::string> folder;
+  std::optional<std::string> init;
+  std::vector<std::string> init_map;
+  std::vector<std::string> init_except;
 
   void fields(Fields& f) {
     f.field({.path = "checkpoint.every",
@@ -67,6 +70,16 @@ struct CheckpointSection {
     f.field({.path = "checkpoint.folder",
              .help = "folder for checkpoints; by default the run's folder"},
             folder);
+    f.field(
+        {.path = "checkpoint.init",
+         .help = "run or step folder whose weights a new run starts with; all names must match"},
+        init);
+    f.field({.path = "checkpoint.init_map",
+             .help = "prefixes of names there and here: old.prefix=new.prefix"},
+            init_map);
+    f.field({.path = "checkpoint.init_except",
+             .help = "patterns (* and ?) of names that may be missing there, or superfluous"},
+            init_except);
   }
 };
 

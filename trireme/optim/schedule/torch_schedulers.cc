@@ -60,6 +60,7 @@ class ToArchive final : public StateVisitor {
 class FromArchive final : public StateVisitor {
  public:
   explicit FromArchive(torch::serialize::InputArchive& archive) : archive_(archive) {}
+  Purpose purpose() const override { return Purpose::load; }
   void tensor(const Slice&, at::Tensor) override {}
   void value(const std::string& name, int64_t& v) override {
     const c10::IValue found = read(name);
@@ -127,18 +128,16 @@ std::vector<double> Scheduler::scaled(double factor) const {
 std::vector<double> Scheduler::first_rates() { return next_rates(); }
 
 void Scheduler::state(StateVisitor& visitor) {
+  const std::vector<double> before = last_lr_;
   visit(visitor, "lr_scheduler.");
   loaded();
-  // A saving visitor changed nothing; after a loading one the groups follow.
+  // After a load the groups follow; a save leaves rates that other code has set.
+  if (!visitor.loading() && last_lr_ == before) return;
   for (size_t i = 0; i < last_lr_.size(); ++i) groups_.set_lr(i, last_lr_[i]);
 }
 
 void Scheduler::visit(StateVisitor& visitor, const std::string& prefix) {
-  std::string type = type_;
-  visitor.value(prefix + "type", type);
-  check<UsageError>(type == type_,
-                    "learning-rate schedule: the state belongs to a {}, and this is a {}", type,
-                    type_);
+  visitor.constant(prefix + "type", type_);
   int64_t groups = static_cast<int64_t>(groups_.size());
   visitor.value(prefix + "groups", groups);
   check<UsageError>(

@@ -12,6 +12,7 @@
 #include "trireme/train/balance/balance.h"
 #include "trireme/train/balance/memory_backoff.h"
 #include "trireme/train/build/complete_run.h"
+#include "trireme/train/build/initial_weights.h"
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/recompute_setup.h"
 #include "trireme/train/build/zero_setup.h"
@@ -103,6 +104,20 @@ void set_up_balance(Run& run, const Config& c, const TrainingSection& training) 
   run.features.push_back(std::move(backoff));
 }
 
+// Loads the weights of checkpoint.init, before masters, shards and averages are made of them.
+std::string begin_with_weights(Run& run, const Config& c, const ZeroSetup& zero,
+                               const PrecisionPlan& precision, const RunParts& parts) {
+  const std::string text = load_initial_weights(
+      c,
+      [&](StateVisitor& v) {
+        if (zero.sharded) zero.sharded->state(v);
+        model_state(*run.model, zero.sharded ? NamedTensors() : run.weights, v);
+      },
+      run.world(), parts.tied, parts.elsewhere);
+  if (!text.empty() && precision.emulated()) restore_model(*run.model, run.weights, precision);
+  return text;
+}
+
 // Shards the module as one unit, the root, with rank 0's values. Call it before anything refers to
 // its parameters' memory.
 void shard_whole(ZeroSetup& zero, const PrecisionPlan& precision, torch::nn::Module& module) {
@@ -157,6 +172,8 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
   run.weights = stored_weights(*run.model, precision);
   if (parts.names) run.weights = parts.names(std::move(run.weights));
   if (parts.whole) verify_same(group, run.weights, "parameter", parts.tied);
+  const std::string about_weights =
+      parts.init ? begin_with_weights(run, c, zero, precision, parts) : "";
   run.steps = count_steps(run, training, parts.default_steps);
   run.eval_batches = training.eval_batches;
   complete_run(
@@ -166,6 +183,7 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
   set_up_balance(run, c, training);
   run.identity = run_identity(run.batches.micro, leaves);
   run.setup = {describe(precision), set_up_recompute(run, c), about_zero};
+  if (!about_weights.empty()) run.setup.push_back(about_weights);
   return run;
 }
 

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "trireme/base/export.h"
 #include "trireme/comm/group.h"
@@ -32,6 +34,10 @@ struct RunParts {
   /// What a step's loss is a mean over: a weight for each of its samples, or, if not 0, one for the
   /// whole step.
   int64_t weight_per_sample = 1, weight_of_step = 0;
+  /// The run is a new one and starts with the weights of checkpoint.init, if that is given.
+  bool init = false;
+  /// Patterns of names that those weights may hold besides.
+  std::vector<std::string> elsewhere = {};
   /// The number of steps if neither training.steps nor training.epochs is given.
   int64_t default_steps = 1000;
 };

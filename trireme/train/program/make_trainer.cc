@@ -5,6 +5,7 @@
 
 #include "trireme/config/sections/training.h"
 #include "trireme/grad/module_sync.h"
+#include "trireme/train/build/initial_weights.h"
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/run_parts.h"
 #include "trireme/train/program/program_keys.h"
@@ -48,7 +49,8 @@ RunParts parts_of(Trainer::Impl& trainer, Trainer::Impl::Part& part,
 
 }  // namespace
 
-std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& config, Group group) {
+std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& config, Group group,
+                                            bool fresh) {
   const Sources sources = program.data(config);
   check_no_built_in_keys(config);
   check_program_keys(config, sources);
@@ -69,6 +71,13 @@ std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& conf
       if (wanted(p.path)) list.push_back(&p);
     return list;
   };
+  // Patterns of the parameters of all other pieces.
+  auto others = [&](const std::vector<const Piece*>& list) {
+    std::vector<std::string> patterns;
+    for (const Piece& p : pieces)
+      if (std::find(list.begin(), list.end(), &p) == list.end()) patterns.push_back(p.path + ".*");
+    return patterns;
+  };
   std::vector<std::string> taken;
   for (const Update& u : updates) {
     auto part = std::make_unique<Trainer::Impl::Part>();
@@ -78,8 +87,10 @@ std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& conf
     });
     taken.insert(taken.end(), u.pieces.begin(), u.pieces.end());
     // All updates share one data source, which the first reads.
-    part->run = build_run(config_of_update(config, u.sets), group,
-                          parts_of(*trainer, *part, own, sources, precision, seed));
+    RunParts parts = parts_of(*trainer, *part, own, sources, precision, seed);
+    parts.init = fresh;
+    parts.elsewhere = others(own);
+    part->run = build_run(config_of_update(config, u.sets), group, parts);
     place(own, part->model.get(), &part->run);
     trainer->parts.push_back(std::move(part));
   }
@@ -92,18 +103,27 @@ std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& conf
     if (precision.stored != at::kFloat) cast_parameters(*trainer->fixed, precision.stored);
     broadcast_tensors(group, named_parameters(*trainer->fixed));
     broadcast_tensors(group, buffers_of(*trainer->fixed));
+    if (fresh)
+      load_initial_weights(
+          config,
+          [&](StateVisitor& v) {
+            model_state(*trainer->fixed, named_parameters(*trainer->fixed), v);
+          },
+          group, {}, others(rest));
     place(rest, trainer->fixed.get(), nullptr);
   }
   return trainer;
 }
 
 std::unique_ptr<Trainer::Impl> make_built_in_trainer(Program& program, const Config& config,
-                                                     Group group) {
+                                                     Group group, bool fresh) {
   auto trainer = std::make_unique<Trainer::Impl>(program, config, group);
   trainer->built_in = true;
   auto part = std::make_unique<Trainer::Impl::Part>();
   part->name = "all";
-  part->run = build_run(config, std::move(group));
+  RunParts parts = built_in_parts(config);
+  parts.init = fresh;
+  part->run = build_run(config, std::move(group), parts);
   trainer->parts.push_back(std::move(part));
   return trainer;
 }

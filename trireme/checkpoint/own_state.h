@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <concepts>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "trireme/base/error.h"
+#include "trireme/base/export.h"
+#include "trireme/checkpoint/reader.h"
+#include "trireme/checkpoint/sharded_writer.h"
+#include "trireme/tensor/module_state.h"
+#include "trireme/tensor/state.h"
+
+// Checkpoints of a loop of one's own.
+//
+//   const StateWalk state = all_of({state_of(model), state_of(optimizer, model),
+//   state_of(schedule),
+//                                   state_of(sampler), state_of("epoch", epoch)});
+//   if (const auto saved = load_if_any(run_dir, state, group)) step = saved->step;
+//   …
+//   save(run_dir, step, state, group);
+//
+// state_of() exists for modules, for torch::optim optimizers (optim/torch_optimizer_state.h), for
+// what shard/ wraps, and for all that has state(StateVisitor&): ShardedOptimizer, Optimizer, a
+// schedule, a GradScaler, a DistributedSampler. What a walk shows must outlive it.
+namespace trireme {
+
+/// Shows these one after the other. No two of them may show one name: see named().
+TRIREME_API StateWalk all_of(std::vector<StateWalk> walks);
+/// Puts "<name>." before every name, for the second model or optimizer of a program.
+TRIREME_API StateWalk named(std::string name, StateWalk walk);
+
+/// A value of the loop's own, under that name. Ranks that save together have the same value.
+TRIREME_API StateWalk state_of(std::string name, int64_t& value);
+TRIREME_API StateWalk state_of(std::string name, double& value);
+TRIREME_API StateWalk state_of(std::string name, std::string& value);
+/// A tensor that every rank has whole; a save takes rank 0's.
+TRIREME_API StateWalk state_of(std::string name, at::Tensor& value);
+template <class Number>
+requires(std::is_arithmetic_v<Number>) StateWalk state_of(std::string name, Number& value) {
+  return [name = std::move(name), &value](StateVisitor& v) {
+    using Stored = std::conditional_t<std::is_floating_point_v<Number>, double, int64_t>;
+    auto stored = static_cast<Stored>(value);
+    v.value(name, stored);
+    if constexpr (std::integral<Number>)
+      if (static_cast<int64_t>(static_cast<Number>(stored)) != stored)
+        throw UsageError("load: the value '" + name + "' is " + std::to_string(stored) +
+                         ", which the variable that it is loaded into cannot hold");
+    value = static_cast<Number>(stored);
+  };
+}
+
+/// Saves a step of what the ranks of `group` show to <run_dir>/step-<step>/, as save_sharded_step
+/// (every rank of the group calls it) with the layout "own loop" where the options name none.
+/// Without a group this process saves alone what it holds: whole tensors, as under DDP.
+TRIREME_API std::string save(const std::string& run_dir, int64_t step, const StateWalk& walk,
+                             const Group& group = {}, ShardedSaveOptions options = {});
+
+/// load_step(): the newest step of a run folder, or a step folder, into any number of ranks, every
+/// one of which calls it. `options.group` is set to `group`.
+TRIREME_API CheckpointInfo load(const std::string& path, const StateWalk& walk,
+                                const Group& group = {}, LoadOptions options = {});
+/// Nothing where rank 0 sees no step in the run folder: the loop begins anew.
+TRIREME_API std::optional<CheckpointInfo> load_if_any(const std::string& run_dir,
+                                                      const StateWalk& walk,
+                                                      const Group& group = {},
+                                                      LoadOptions options = {});
+
+}  // namespace trireme

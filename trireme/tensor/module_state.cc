@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/tensor/module_state.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/nn/module.h>
+
+#include <unordered_set>
+
+#include "trireme/base/check.h"
+#include "trireme/tensor/parameter_table.h"
+
+namespace trireme {
+namespace {
+
+void show_module(const NamedTensors& parameters, const NamedTensors& buffers, StateVisitor& v) {
+  std::unordered_set<const at::TensorImpl*> shown;
+  for (const auto& [name, p] : parameters) {
+    if (!p.defined()) continue;
+    check<UsageError>(p.numel() == 0 || p.storage().data_ptr().get() != nullptr,
+                      "state_of: parameter '{}' has no bytes here, since a FullySharded holds its "
+                      "shards: show state_of(sharded) in place of the module's state",
+                      name);
+    shown.insert(p.unsafeGetTensorImpl());
+    show_contiguous(p.detach(), [&](at::Tensor t) { v.tensor("model." + name, std::move(t)); });
+  }
+  for (const auto& [name, b] : buffers)  // one that is a parameter as well is shown
+    if (b.defined() && !shown.count(b.unsafeGetTensorImpl()))
+      show_contiguous(b.detach(),
+                      [&](at::Tensor t) { v.first_ranks_tensor("model." + name, std::move(t)); });
+}
+
+}  // namespace
+
+void show_contiguous(const at::Tensor& t, const std::function<void(at::Tensor)>& show) {
+  if (t.is_contiguous()) return show(t);
+  at::Tensor copy = t.contiguous();
+  const auto before = copy._version();
+  show(copy);
+  if (copy._version() == before) return;
+  at::NoGradGuard no_grad;
+  at::Tensor(t).copy_(copy);
+}
+
+StateWalk state_of(const torch::nn::Module& module) {
+  return [&module](StateVisitor& v) {
+    NamedTensors parameters, buffers;
+    for (const auto& item : module.named_parameters())
+      parameters.emplace_back(item.key(), item.value());
+    for (const auto& item : module.named_buffers()) buffers.emplace_back(item.key(), item.value());
+    show_module(parameters, buffers, v);
+  };
+}
+
+StateWalk state_of(const torch::jit::Module& module) {
+  return [module](StateVisitor& v) {
+    NamedTensors parameters, buffers;
+    for (const auto& item : module.named_parameters())
+      parameters.emplace_back(item.name, item.value);
+    for (const auto& item : module.named_buffers()) buffers.emplace_back(item.name, item.value);
+    show_module(parameters, buffers, v);
+  };
+}
+
+}  // namespace trireme
