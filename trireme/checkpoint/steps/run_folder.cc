@@ -125,7 +125,13 @@ void StepDraft::settle(int keep) {
     if (*it < step_ && ++kept > keep) retire(run_dir_, *it);
 }
 
-void retire_step(const std::string& run_dir, int64_t step) { retire(run_dir, step); }
+std::string hide_step(const std::string& run_dir, int64_t step) {
+  const std::string path = run_dir + "/" + step_folder_name(step);
+  const std::string hidden = run_dir + "/" + temporary_name(step, "gone");
+  check<ResourceError>(::rename(path.c_str(), hidden.c_str()) == 0, "cannot delete {}: {}", path,
+                       errno_text());
+  return hidden;
+}
 
 std::string space_text(const std::string& run_dir, uint64_t needed) {
   struct statvfs v {};

@@ -45,8 +45,9 @@ class TRIREME_API StepDraft {
 /// such locks (some NFS), a handle of the folder. ResourceError.
 TRIREME_API std::optional<UniqueFd> try_lock_run_folder(const std::string& run_dir);
 
-/// Deletes a step, under the lock. One that cannot be deleted is a warning.
-TRIREME_API void retire_step(const std::string& run_dir, int64_t step);
+/// Under the lock: gives a step the name of a temporary, which is returned and may then be deleted
+/// without the lock. ResourceError.
+TRIREME_API std::string hide_step(const std::string& run_dir, int64_t step);
 
 /// " The checkpoint needs N bytes, the disk has M free.", or "".
 TRIREME_API std::string space_text(const std::string& run_dir, uint64_t needed);
