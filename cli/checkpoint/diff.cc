@@ -50,8 +50,8 @@ Finding compare_one(StepReader& a, StepReader& b, const std::string& name, doubl
   return {
       name,
       "bytes",
-      fmt::format("{}: {} elements differ, by at most {}; the first{} is at {}", shown(name),
-                  found.differing, found.largest,
+      fmt::format("{}: {} {}, by at most {}; the first{} is at {}", shown(name), found.differing,
+                  found.differing == 1 ? "element differs" : "elements differ", found.largest,
                   tolerance > 0 && !found.within ? " beyond --atol" : "", list_text(found.first)),
       {{"elements", found.differing},
        {"largest", number_json(found.largest)},

@@ -98,7 +98,9 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
   for (const auto& row : rows) {
     for (size_t i = 0; i + 1 < row.size(); ++i)
       text += fmt::format("{:<{}}", row[i], widths[i] + 2);
-    text += row.back() + "\n";
+    text += row.back();
+    text.erase(text.find_last_not_of(' ') + 1);
+    text += '\n';
   }
   return text;
 }

@@ -22,7 +22,7 @@ std::string shown(std::string_view text);
 void deliver(const CheckpointFlags& flags, const std::string& text,
              const nlohmann::ordered_json& json);
 
-/// Columns as wide as their widest cell, two spaces apart; the last is not padded.
+/// Columns as wide as their widest cell, two spaces apart.
 std::string table(const std::vector<std::vector<std::string>>& rows);
 
 /// "[5, 3]"

@@ -18,11 +18,11 @@ struct KindTotal {
 
 uint64_t sum(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
 
-// "model", "own"; of the others the first two words: "optim.exp_avg", "hook.error".
+// "model", "own", "data"; of two kinds the first two words: "optim.exp_avg", "hook.error".
 std::string kind_of(const std::string& name) {
   const size_t dot = name.find('.');
   const std::string first = name.substr(0, dot);
-  if (dot == std::string::npos || first == "model" || first == "own") return first;
+  if (dot == std::string::npos || (first != "optim" && first != "hook")) return first;
   return name.substr(0, name.find('.', dot + 1));
 }
 
