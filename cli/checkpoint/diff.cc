@@ -47,17 +47,17 @@ Finding compare_one(StepReader& a, StepReader& b, const std::string& name, doubl
   if (x.dtype != y.dtype) return of_two(name, "dtypes", x.dtype, y.dtype);
   const TensorComparison found = compare_tensors(a, b, name, tolerance);
   if (found.differing == 0) return {name, "", "", {}};
-  return {
-      name,
-      "bytes",
-      fmt::format("{}: {} {}, by at most {}; the first{} is at {}", shown(name), found.differing,
-                  found.differing == 1 ? "element differs" : "elements differ", found.largest,
-                  tolerance > 0 && !found.within ? " beyond --atol" : "", list_text(found.first)),
-      {{"elements", found.differing},
-       {"largest", number_json(found.largest)},
-       {"first", found.first},
-       {"within", tolerance > 0 && found.within}},
-      tolerance > 0 && found.within};
+  return {name,
+          "bytes",
+          fmt::format("{}: {} {}, by at most {:.6g}; the first{} is at {}", shown(name),
+                      found.differing, found.differing == 1 ? "element differs" : "elements differ",
+                      found.largest, tolerance > 0 && !found.within ? " beyond --atol" : "",
+                      list_text(found.first)),
+          {{"elements", found.differing},
+           {"largest", number_json(found.largest)},
+           {"first", found.first},
+           {"within", tolerance > 0 && found.within}},
+          tolerance > 0 && found.within};
 }
 
 bool same_value(const IndexValue& a, const IndexValue& b) {

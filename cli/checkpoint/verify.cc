@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -45,9 +46,10 @@ Verified verify(const std::string& folder) {
 
 std::string verified_text(const Verified& v) {
   const double rate = static_cast<double>(v.verdict.bytes_read) / std::max(v.seconds, 1e-9);
+  const size_t n = v.verdict.faults.size();
   std::string text = fmt::format(
       "{}: {}; {} read in {:.3g} s ({}/s)\n", shown(v.folder),
-      v.verdict.good() ? "good" : fmt::format("damaged, {} faults", v.verdict.faults.size()),
+      v.verdict.good() ? "good" : fmt::format("damaged, {} {}", n, n == 1 ? "fault" : "faults"),
       bytes_text(v.verdict.bytes_read), v.seconds, bytes_text(static_cast<uint64_t>(rate)));
   for (const StepFault& fault : v.verdict.faults) text += "  " + shown(fault.what) + "\n";
   return text;
@@ -88,8 +90,10 @@ int checkpoint_verify(const CheckpointFlags& flags) {
     steps.push_back(verified_json(v));
   }
   deliver(flags, text, {{"good", damaged == 0}, {"steps", steps}});
-  if (damaged > 0)
-    log_error("{} of the {} checkpoints that were read {} damaged", damaged, steps.size(),
+  if (damaged > 0 && steps.size() == 1)
+    log_error("{} is damaged", shown(steps[0]["folder"].get<std::string>()));
+  else if (damaged > 0)
+    log_error("{} of {} checkpoints {} damaged", damaged, steps.size(),
               damaged == 1 ? "is" : "are");
   return damaged > 0 ? kExitFailed : kExitDone;
 }

@@ -126,7 +126,7 @@ TEST(cli_checkpoint, verify_names_file_and_tensor_of_a_flipped_byte) {
   EXPECT_EQ(verify.code, 1);
   EXPECT_TRUE(has(verify.out,
                   "model-rank00001.safetensors: tensor 'fc.weight': block 0 does not "
-                  "fit its checksum (bytes 0 to 11 of the part here)"))
+                  "fit its checksum (bytes 0 to 11 of 12)"))
       << verify.out;
   EXPECT_TRUE(has(verify.out, "state-rank00000.safetensors: tensor 'optim.exp_avg.fc.weight'"));
   verify = checkpoint({"verify", run.path(), "--all", "--json"});

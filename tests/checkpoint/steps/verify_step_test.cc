@@ -43,7 +43,8 @@ TEST(checkpoint_steps_verify, every_fault_is_named_and_neighbouring_blocks_are_o
                   &small = verdict.faults[2];
   EXPECT_EQ(missing.file, "model-rank00000.safetensors");
   EXPECT_EQ(missing.tensor, "");
-  EXPECT_EQ(missing.what, folder + "/model-rank00000.safetensors is missing");
+  EXPECT_EQ(missing.what,
+            folder + "/model-rank00000.safetensors is missing; a tensor in it was not read");
   EXPECT_EQ(blocks.file, "model-rank00001.safetensors");
   EXPECT_EQ(blocks.tensor, "model.w");
   EXPECT_EQ(blocks.first_block, 1);
@@ -63,7 +64,8 @@ TEST(checkpoint_steps_verify, a_damaged_header_or_index_is_a_fault_of_that_file)
   flip_byte(path, read_file(path).size() - 12);
   auto verdict = verify_step(folder);
   ASSERT_EQ(verdict.faults.size(), 1u);
-  EXPECT_EQ(verdict.faults[0].what, path + ": the checksum of its header does not fit");
+  EXPECT_EQ(verdict.faults[0].what,
+            path + ": the checksum of its header does not fit; a tensor in it was not read");
   flip_byte(folder + "/" + CheckpointIndex::kFileName, 10);
   verdict = verify_step(folder);
   ASSERT_EQ(verdict.faults.size(), 1u);
