@@ -5,7 +5,7 @@
 #include "cli/checkpoint/flags.h"
 #include "cli/checkpoint/output.h"
 #include "cli/verbs.h"
-#include "trireme/base/error.h"
+#include "trireme/base/check.h"
 #include "trireme/base/log.h"
 
 namespace trireme {
@@ -74,7 +74,6 @@ int checkpoint_main(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber)
       ->type_name("X");
   prune->add_option("--keep", flags.keep, "so many of the newest stay")
-      ->required()
       ->check(CLI::Range(int64_t{1}, kMany))
       ->type_name("K");
   prune->add_option("--keep-every", flags.keep_every, "and those whose number is a multiple of N")
@@ -89,7 +88,11 @@ int checkpoint_main(int argc, char** argv) {
     if (*ls) return checkpoint_ls(flags);
     if (*show) return checkpoint_show(flags);
     if (*verify) return checkpoint_verify(flags);
-    if (*prune) return checkpoint_prune(flags);
+    if (*prune) {
+      // Not required(): that is found before a mistyped --keep is.
+      check<UsageError>(flags.keep > 0, "--keep K is required: so many steps stay");
+      return checkpoint_prune(flags);
+    }
     return checkpoint_diff(flags);
   } catch (const CLI::CallForHelp&) {
     std::fputs(app.help().c_str(), stdout);

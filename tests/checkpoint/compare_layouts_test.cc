@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/checkpoint/split_state.h"
+#include "trireme/base/file.h"
 #include "trireme/checkpoint/steps/compare_tensors.h"
 #include "trireme/checkpoint/steps/verify_step.h"
 

@@ -44,13 +44,14 @@ std::string write_replicated(const std::string& run, int64_t step) {
   return write_test_step(run, step, kTensors, kValues);
 }
 
-/// The same state, of more ranks: weights split by rows, by columns and with a rank that has none.
+/// The same state, of more ranks: weights split by columns, or in boxes of all kinds.
 std::string write_split(const std::string& run, int64_t step, int64_t world) {
   auto tensors = kTensors;
-  tensors[0].boxes =
-      world == 2 ? std::vector<Box>{{{0, 0}, {3, 1}}, {{0, 1}, {3, 1}}}
-                 : std::vector<Box>{
-                       {{0, 0}, {1, 2}}, {{1, 0}, {1, 1}}, {{1, 1}, {1, 1}}, {{2, 0}, {1, 2}}};
+  std::vector<Box>& weight = tensors[0].boxes;
+  if (world == 2)
+    weight = {{{0, 0}, {3, 1}}, {{0, 1}, {3, 1}}};
+  else
+    weight = {{{0, 0}, {1, 2}}, {{1, 0}, {1, 1}}, {{1, 1}, {1, 1}}, {{2, 0}, {1, 2}}};
   tensors[2].boxes = {{{0, 0}, {1, 2}}, {{1, 0}, {2, 2}}};
   return write_test_step(run, step, tensors, kValues, world);
 }
@@ -282,7 +283,7 @@ TEST(cli_checkpoint, usage_is_one_sentence_and_code_2) {
       {{"show", run.path(), "--tensors", "none*"}, "no tensor of"},
       {{"diff", step}, "B is required"},
       {{"diff", step, step, "--atol", "-1"}, "--atol"},
-      {{"prune", run.path()}, "--keep is required"},
+      {{"prune", run.path()}, "--keep K is required"},
       {{"prune", run.path(), "--keep", "0"}, "--keep"},
       {{"list", run.path()}, "list"},
   };

@@ -128,8 +128,8 @@ void StepDraft::settle(int keep) {
 std::string hide_step(const std::string& run_dir, int64_t step) {
   const std::string path = run_dir + "/" + step_folder_name(step);
   const std::string hidden = run_dir + "/" + temporary_name(step, "gone");
-  check<ResourceError>(::rename(path.c_str(), hidden.c_str()) == 0, "cannot delete {}: {}", path,
-                       errno_text());
+  if (::rename(path.c_str(), hidden.c_str()) != 0)
+    fail<ResourceError>("cannot delete {}: {}", path, errno_text());
   return hidden;
 }
 
