@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <string>
+#include <vector>
 
 #include "cli/checkpoint/flags.h"
 #include "cli/checkpoint/output.h"
@@ -82,6 +87,11 @@ int checkpoint_main(int argc, char** argv) {
   prune->add_flag("--dry-run", flags.dry_run, "say what would be deleted, and delete nothing");
   for (auto* verb : {ls, show, verify, diff, prune}) add_json(verb, &flags);
   try {
+    const std::vector<std::string> verbs{"ls", "show", "verify", "diff", "prune"};
+    const std::string word = argc > 1 ? argv[1] : "-";
+    check<UsageError>(word.starts_with('-') || std::count(verbs.begin(), verbs.end(), word) > 0,
+                      "trireme checkpoint has no '{}'{}; it has {}", word,
+                      did_you_mean(word, verbs), fmt::join(verbs, ", "));
     app.parse(argc, argv);
     for (auto* verb : {ls, show, verify, diff, prune})
       if (*verb && verb->get_option("--json")->count() > 0 && flags.json.empty()) flags.json = "-";

@@ -88,19 +88,22 @@ void deliver(const CheckpointFlags& flags, const std::string& text,
 }
 
 std::string table(const std::vector<std::vector<std::string>>& rows) {
+  const auto width_of = [](const std::string& cell) {  // in characters
+    return static_cast<size_t>(
+        std::count_if(cell.begin(), cell.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+  };
   std::vector<size_t> widths;
-  for (const auto& row : rows)
-    for (size_t i = 0; i + 1 < row.size(); ++i) {
-      if (i >= widths.size()) widths.push_back(0);
-      widths[i] = std::max(widths[i], row[i].size());
-    }
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
+  }
   std::string text;
   for (const auto& row : rows) {
-    for (size_t i = 0; i + 1 < row.size(); ++i)
-      text += fmt::format("{:<{}}", row[i], widths[i] + 2);
-    text += row.back();
-    text.erase(text.find_last_not_of(' ') + 1);
-    text += '\n';
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i)
+      line += row[i] + std::string(widths[i] + 2 - width_of(row[i]), ' ');
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
   }
   return text;
 }

@@ -285,7 +285,7 @@ TEST(cli_checkpoint, usage_is_one_sentence_and_code_2) {
       {{"diff", step, step, "--atol", "-1"}, "--atol"},
       {{"prune", run.path()}, "--keep K is required"},
       {{"prune", run.path(), "--keep", "0"}, "--keep"},
-      {{"list", run.path()}, "list"},
+      {{"lss", run.path()}, "did you mean ls?"},
   };
   for (const auto& [words, part] : rows) {
     const auto answer = checkpoint(words);
