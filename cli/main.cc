@@ -32,6 +32,7 @@ const Verb kVerbs[] = {
     {"bench", bench_main, "time collectives and messages against Gloo and MPI"},
     {"config", config_main, "check and show configuration files"},
     {"summary", summary_main, "a model's parameters, and what each rank will hold in memory"},
+    {"checkpoint", checkpoint_main, "list, show, verify, compare and delete checkpoints"},
     {"trace", trace_main, "which rank diverged first, from what ranks wrote down"},
     {"doctor", doctor_main, "what this machine and its links offer, and what to mend"},
     {"version", version_main, "versions"},
@@ -55,7 +56,7 @@ Examples:
 
 std::string help_text() {
   std::string verbs;
-  for (const Verb& verb : kVerbs) verbs += fmt::format("  {:<10}{}\n", verb.name, verb.summary);
+  for (const Verb& verb : kVerbs) verbs += fmt::format("  {:<12}{}\n", verb.name, verb.summary);
   std::string text = kHelp;
   launch::replace_all(text, "{}", verbs);
   return text;

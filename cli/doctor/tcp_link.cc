@@ -14,7 +14,7 @@
 namespace trireme::doctor {
 namespace {
 
-constexpr size_t kLargeBytes = size_t{4} << 20;
+constexpr size_t kLargeTcpBytes = size_t{4} << 20;
 constexpr int kTcpEchoes = 200, kTcpLarge = 8;
 
 double wall_seconds() {
@@ -34,11 +34,11 @@ uint64_t recv_number(net::Socket& socket, Deadline deadline) {
 }
 
 void serve(net::Socket& socket, Deadline deadline) {
-  std::vector<char> buffer(kLargeBytes);
+  std::vector<char> buffer(kLargeTcpBytes);
   while (true) {
     const uint64_t bytes = recv_number(socket, deadline);
     if (bytes == UINT64_MAX) return;  // done
-    check<Corrupt>(bytes <= kLargeBytes, "{} asks for {} bytes", socket.peer(), bytes);
+    check<Corrupt>(bytes <= kLargeTcpBytes, "{} asks for {} bytes", socket.peer(), bytes);
     if (bytes > 0) socket.recv_all(buffer.data(), bytes, deadline);
     send_number(socket, static_cast<uint64_t>(wall_seconds() * 1e9), deadline);
   }
@@ -79,17 +79,17 @@ LinkFigures ask_link(const std::string& endpoint, const std::string& token, Dead
       echoes.push_back(echo);
       shortest = std::min(shortest, seconds_since(begin));
     }
-    const std::string large(kLargeBytes, 't');
+    const std::string large(kLargeTcpBytes, 't');
     double moved = 1e9;
     for (int i = 0; i < kTcpLarge; ++i) {
       const auto begin = Clock::now();
-      send_number(socket, kLargeBytes, deadline);
+      send_number(socket, kLargeTcpBytes, deadline);
       socket.send_all(large, deadline);
       recv_number(socket, deadline);
       moved = std::min(moved, seconds_since(begin) - shortest / 2);
     }
     send_number(socket, UINT64_MAX, deadline);
-    figures.model = link_model(shortest / 2, moved, static_cast<double>(kLargeBytes));
+    figures.model = link_model(shortest / 2, moved, static_cast<double>(kLargeTcpBytes));
     figures.clock = clock_difference(echoes);
   } catch (const Error& e) {
     figures.error = e.what();

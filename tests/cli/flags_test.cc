@@ -22,6 +22,7 @@ TEST(cli_flags, a_mistyped_flag_of_any_verb_names_the_nearest) {
       {{"bench", "all_reduce", "--cpu-bindin", "2"}, "did you mean --cpu-binding?"},
       {{"doctor", "--quik"}, "did you mean --quick?"},
       {{"trace", "flight", "--allow-incomplet", "x"}, "did you mean --allow-incomplete?"},
+      {{"checkpoint", "prune", "x", "--kep", "2"}, "did you mean --keep?"},
       {{"version", "--jso", "-"}, "did you mean --json?"},
       {{"run", "--nproc-per-nod", "2", "true"}, "did you mean --nproc-per-node?"},
   };

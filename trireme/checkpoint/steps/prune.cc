@@ -2,6 +2,8 @@
 #include "trireme/checkpoint/steps/prune.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <optional>
 
 #include "trireme/base/check.h"
 #include "trireme/checkpoint/steps/folders.h"
@@ -10,6 +12,8 @@
 
 namespace trireme {
 namespace {
+
+namespace fs = std::filesystem;
 
 // A step of a newer version is not ours to judge.
 bool is_good_at_sight(const std::string& folder) {
@@ -56,11 +60,14 @@ PrunePlan prune_run(const std::string& run_dir, const PruneRule& rule, bool rehe
   PrunePlan plan = plan_prune(good, latest, rule);
   plan.damaged = damaged;
   if (rehearsal) return plan;
-  for (int64_t step : plan.go) retire_step(run_dir, step);
-  const std::vector<int64_t> left = list_steps(run_dir);
-  for (int64_t step : plan.go)
-    check<ResourceError>(!std::binary_search(left.begin(), left.end(), step),
-                         "{}/{} could not be deleted", run_dir, step_folder_name(step));
+  std::vector<std::string> hidden;
+  for (int64_t step : plan.go) hidden.push_back(hide_step(run_dir, step));
+  lock.reset();  // a save need not wait for the disk
+  for (const std::string& folder : hidden) {
+    std::error_code error;
+    fs::remove_all(folder, error);
+    check<ResourceError>(!error, "cannot delete {}: {}", folder, error.message());
+  }
   return plan;
 }
 

@@ -146,7 +146,13 @@ void prune_steps(const std::string& run_dir, const std::vector<SavedStep>& steps
   retire(run_dir, steps_to_delete(steps, current, rule));
 }
 
-void retire_step(const std::string& run_dir, int64_t step) { retire(run_dir, {step}); }
+std::string hide_step(const std::string& run_dir, int64_t step) {
+  const std::string path = run_dir + "/" + step_folder_name(step);
+  const std::string hidden = run_dir + "/" + temporary_name(step, "gone");
+  if (file_calls::rename(path, hidden) != 0)
+    fail<ResourceError>("cannot delete {}: {}", path, errno_text());
+  return hidden;
+}
 
 std::string space_text(const std::string& run_dir, uint64_t needed) {
   struct statvfs v {};

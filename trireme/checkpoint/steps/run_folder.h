@@ -47,12 +47,13 @@ class TRIREME_API StepDraft {
 /// such locks (some NFS), a handle of the folder. ResourceError.
 TRIREME_API std::optional<UniqueFd> try_lock_run_folder(const std::string& run_dir);
 
-/// Deletes a step, under the lock. One that cannot be deleted is a warning.
-TRIREME_API void retire_step(const std::string& run_dir, int64_t step);
 /// Deletes the steps that the rule does not keep, now that `current` is saved; `steps` are those of
 /// the folder. One that cannot be deleted is a warning.
 TRIREME_API void prune_steps(const std::string& run_dir, const std::vector<SavedStep>& steps,
                              int64_t current, const RetentionRule& rule);
+/// Under the lock: gives a step the name of a temporary, which is returned and may then be deleted
+/// without the lock. ResourceError.
+TRIREME_API std::string hide_step(const std::string& run_dir, int64_t step);
 
 /// " The checkpoint needs N bytes, the disk has M free.", or "".
 TRIREME_API std::string space_text(const std::string& run_dir, uint64_t needed);

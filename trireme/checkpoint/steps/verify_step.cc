@@ -52,7 +52,7 @@ class FileVerifier {
     for (uint64_t begin = 0, i = 0; begin < size; ++i) {
       const uint64_t end = begin + std::min(block, size - begin);
       const auto fault = fault_in(array.begin + begin, end - begin, part.blocks.at(i));
-      if (fault) add(part, static_cast<int64_t>(i), begin, end, *fault);
+      if (fault) add(part, static_cast<int64_t>(i), begin, end, size, *fault);
       begin = end;
     }
   }
@@ -77,7 +77,7 @@ class FileVerifier {
   }
 
   // Neighbours are one fault: a file that was overwritten has as many bad blocks as it is long.
-  void add(const IndexPart& part, int64_t block, uint64_t begin, uint64_t end,
+  void add(const IndexPart& part, int64_t block, uint64_t begin, uint64_t end, uint64_t size,
            const std::string& unread) {
     auto& faults = verdict_->faults;
     const bool goes_on = !faults.empty() && unread == last_unread_ && faults.back().file == name_ &&
@@ -89,10 +89,10 @@ class FileVerifier {
     StepFault& fault = faults.back();
     fault.last_block = block;
     fault.end = end;
-    fault.what = fmt::format("{}: tensor '{}': {} (bytes {} to {} of the {} here)", file_.path(),
+    fault.what = fmt::format("{}: tensor '{}': {} (bytes {} to {} of {})", file_.path(),
                              place_of(part.slice.name).key,
                              unread.empty() ? blocks_text(fault.first_block, block) : unread,
-                             fault.begin, end - 1, part.slice.is_whole() ? "tensor" : "part");
+                             fault.begin, end - 1, size);
     last_unread_ = unread;
   }
 
@@ -139,7 +139,12 @@ StepVerdict verify_step(const std::string& folder) {
     try {
       FileVerifier(folder, name, index, &verdict).verify(parts[name]);
     } catch (const Error& e) {
-      verdict.faults.push_back({.file = name, .what = e.what()});
+      const size_t n = parts[name].size();
+      verdict.faults.push_back(
+          {.file = name,
+           .what = fmt::format("{}; {} in it {} not read", e.what(),
+                               n == 1 ? "a tensor" : fmt::format("{} tensors", n),
+                               n == 1 ? "was" : "were")});
     }
   }
   return verdict;

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cli/checkpoint/output.h"
+#include "trireme/base/check.h"
+#include "trireme/base/clock.h"
+#include "trireme/base/log.h"
+#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/verify_step.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Verified {
+  std::string folder;
+  StepVerdict verdict;
+  double seconds = 0;
+};
+
+std::vector<std::string> folders_to_verify(const CheckpointFlags& flags) {
+  if (!flags.all) return {step_folder_at(flags.path)};
+  check_folder(flags.path);
+  std::vector<std::string> folders;
+  for (int64_t step : list_steps(flags.path))
+    folders.push_back(flags.path + "/" + step_folder_name(step));
+  check<UsageError>(!folders.empty(), "no checkpoint in {}", flags.path);
+  return folders;
+}
+
+Verified verify(const std::string& folder) {
+  const auto begin = Clock::now();
+  Verified v{folder, verify_step(folder), 0};
+  v.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  // Its run may have deleted it as an old one.
+  std::error_code error;
+  check<ResourceError>(v.verdict.good() || fs::exists(folder, error),
+                       "{} was deleted while it was read", folder);
+  return v;
+}
+
+std::string verified_text(const Verified& v) {
+  const double rate = static_cast<double>(v.verdict.bytes_read) / std::max(v.seconds, 1e-9);
+  const size_t n = v.verdict.faults.size();
+  std::string text = fmt::format(
+      "{}: {}; {} read in {:.3g} s ({}/s)\n", shown(v.folder),
+      v.verdict.good() ? "good" : fmt::format("damaged, {} {}", n, n == 1 ? "fault" : "faults"),
+      bytes_text(v.verdict.bytes_read), v.seconds, bytes_text(static_cast<uint64_t>(rate)));
+  for (const StepFault& fault : v.verdict.faults) text += "  " + shown(fault.what) + "\n";
+  return text;
+}
+
+nlohmann::ordered_json fault_json(const StepFault& fault) {
+  nlohmann::ordered_json json{{"file", fault.file}};
+  json["tensor"] =
+      fault.tensor.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(fault.tensor);
+  if (fault.first_block >= 0) {
+    json["blocks"] = {fault.first_block, fault.last_block};
+    json["bytes"] = {fault.begin, fault.end};
+  }
+  json["what"] = fault.what;
+  return json;
+}
+
+nlohmann::ordered_json verified_json(const Verified& v) {
+  auto faults = nlohmann::ordered_json::array();
+  for (const StepFault& fault : v.verdict.faults) faults.push_back(fault_json(fault));
+  return {{"folder", v.folder},
+          {"good", v.verdict.good()},
+          {"bytes_read", v.verdict.bytes_read},
+          {"seconds", v.seconds},
+          {"faults", faults}};
+}
+
+}  // namespace
+
+int checkpoint_verify(const CheckpointFlags& flags) {
+  std::string text;
+  auto steps = nlohmann::ordered_json::array();
+  size_t damaged = 0;
+  for (const std::string& folder : folders_to_verify(flags)) {
+    const Verified v = verify(folder);
+    damaged += !v.verdict.good();
+    text += verified_text(v);
+    steps.push_back(verified_json(v));
+  }
+  deliver(flags, text, {{"good", damaged == 0}, {"steps", steps}});
+  if (damaged > 0 && steps.size() == 1)
+    log_error("{} is damaged", shown(steps[0]["folder"].get<std::string>()));
+  else if (damaged > 0)
+    log_error("{} of {} checkpoints {} damaged", damaged, steps.size(),
+              damaged == 1 ? "is" : "are");
+  return damaged > 0 ? kExitFailed : kExitDone;
+}
+
+}  // namespace trireme
