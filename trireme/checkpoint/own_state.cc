@@ -30,24 +30,12 @@ class Prefixing final : public ForwardingVisitor {
   void constant(const std::string& name, const std::string& v) override {
     inner_.constant(prefix_ + name, v);
   }
-  void first_ranks_tensor(const std::string& name, at::Tensor whole) override {
-    inner_.first_ranks_tensor(prefix_ + name, std::move(whole));
+  void copy_of_rank_0(const std::string& name, at::Tensor whole) override {
+    inner_.copy_of_rank_0(prefix_ + name, std::move(whole));
   }
 
  private:
   const std::string& prefix_;
-};
-
-// Of what ranks may hold with different values, rank 0's alone is saved.
-class FirstRanks final : public ForwardingVisitor {
- public:
-  FirstRanks(StateVisitor& inner, int rank) : ForwardingVisitor(inner), rank_(rank) {}
-  void first_ranks_tensor(const std::string& name, at::Tensor whole) override {
-    if (rank_ == 0) inner_.first_ranks_tensor(name, std::move(whole));
-  }
-
- private:
-  int rank_;
 };
 
 template <class T>
@@ -89,8 +77,7 @@ StateWalk state_of(std::string name, std::string& value) {
 StateWalk state_of(std::string name, at::Tensor& value) {
   return [name = std::move(name), &value](StateVisitor& v) {
     check<UsageError>(value.defined(), "state_of: the tensor '{}' is undefined", name);
-    show_contiguous(value.detach(),
-                    [&](at::Tensor t) { v.first_ranks_tensor(name, std::move(t)); });
+    show_contiguous(value.detach(), [&](at::Tensor t) { v.copy_of_rank_0(name, std::move(t)); });
   };
 }
 
@@ -101,12 +88,7 @@ std::string save(const std::string& run_dir, int64_t step, const StateWalk& walk
     alone.keep = options.keep;
     return save_step(run_dir, step, walk, alone);
   }
-  if (options.layout.empty()) options.layout = "own loop";
-  const StateWalk once = [&](StateVisitor& v) {
-    FirstRanks first(v, group.rank());
-    walk(first);
-  };
-  return save_sharded_step(run_dir, step, once, group, options);
+  return save_sharded_step(run_dir, step, walk, group, options);
 }
 
 CheckpointInfo load(const std::string& path, const StateWalk& walk, const Group& group,

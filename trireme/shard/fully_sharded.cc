@@ -513,7 +513,7 @@ StateWalk state_of(FullySharded& sharded) {
     state_of(static_cast<ShardedParameters&>(sharded))(v);
     for (const auto& [name, b] : unique_tensors(sharded.buffers()))
       show_contiguous(b.detach(),
-                      [&](at::Tensor t) { v.first_ranks_tensor("model." + name, std::move(t)); });
+                      [&](at::Tensor t) { v.copy_of_rank_0("model." + name, std::move(t)); });
   };
 }
 

@@ -27,7 +27,7 @@ void show_module(const NamedTensors& parameters, const NamedTensors& buffers, St
   for (const auto& [name, b] : buffers)  // one that is a parameter as well is shown
     if (b.defined() && !shown.count(b.unsafeGetTensorImpl()))
       show_contiguous(b.detach(),
-                      [&](at::Tensor t) { v.first_ranks_tensor("model." + name, std::move(t)); });
+                      [&](at::Tensor t) { v.copy_of_rank_0("model." + name, std::move(t)); });
 }
 
 }  // namespace

@@ -54,11 +54,6 @@ class StateVisitor {
     value(name, copy);
     if (copy != v) throw UsageError("'" + name + "' is '" + copy + "' there and '" + v + "' here");
   }
-  /// A whole tensor that ranks may hold with different values (BatchNorm's statistics): a save
-  /// takes the first rank's, a load gives it to all.
-  virtual void first_ranks_tensor(const std::string& name, at::Tensor whole) {
-    tensor(name, std::move(whole));
-  }
   /// Why it walks. A load first compares all that is shown, and then, in a second walk, writes it:
   /// that is when a component takes over what follows from its state.
   enum class Purpose { save, compare, load };
@@ -92,9 +87,6 @@ class ForwardingVisitor : public StateVisitor {
   void value(const std::string& name, std::string& v) override { inner_.value(name, v); }
   void constant(const std::string& name, const std::string& v) override {
     inner_.constant(name, v);
-  }
-  void first_ranks_tensor(const std::string& name, at::Tensor whole) override {
-    inner_.first_ranks_tensor(name, std::move(whole));
   }
   Purpose purpose() const override { return inner_.purpose(); }
 

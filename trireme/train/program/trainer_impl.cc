@@ -104,6 +104,9 @@ class Prefixed final : public ForwardingVisitor {
   void value(const std::string& name, int64_t& v) override { inner_.value(of(name), v); }
   void value(const std::string& name, double& v) override { inner_.value(of(name), v); }
   void value(const std::string& name, std::string& v) override { inner_.value(of(name), v); }
+  void constant(const std::string& name, const std::string& v) override {
+    inner_.constant(of(name), v);
+  }
 
  private:
   std::string of(const std::string& name) const {
