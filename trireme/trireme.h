@@ -68,6 +68,7 @@
 #include "trireme/shard/offload/offload_params.h"     // tensors kept in a file
 
 #include "trireme/checkpoint/own_state.h"             // save and load in a loop of your own
+#include "trireme/checkpoint/async_saver.h" // the same while training goes on
 #include "trireme/checkpoint/load_weights.h"          // weights alone, with other names or some missing
 #include "trireme/checkpoint/steps/folders.h"               // the steps of a run folder
 
