@@ -89,9 +89,11 @@ int checkpoint_main(int argc, char** argv) {
   try {
     const std::vector<std::string> verbs{"ls", "show", "verify", "diff", "prune"};
     const std::string word = argc > 1 ? argv[1] : "-";
-    check<UsageError>(word.starts_with('-') || std::count(verbs.begin(), verbs.end(), word) > 0,
-                      "trireme checkpoint has no '{}'{}; it has {}", word,
-                      did_you_mean(word, verbs), fmt::join(verbs, ", "));
+    if (!word.starts_with('-') && std::count(verbs.begin(), verbs.end(), word) == 0) {
+      const std::string near = did_you_mean(word, verbs);
+      fail<UsageError>("trireme checkpoint has no '{}'{}", word,
+                       near.empty() ? fmt::format("; it has {}", fmt::join(verbs, ", ")) : near);
+    }
     app.parse(argc, argv);
     for (auto* verb : {ls, show, verify, diff, prune})
       if (*verb && verb->get_option("--json")->count() > 0 && flags.json.empty()) flags.json = "-";

@@ -111,6 +111,10 @@ TEST(cli_checkpoint, show_says_kinds_tensors_boxes_and_values) {
   EXPECT_EQ(all["tensors"]["optim.exp_avg.fc.weight"]["parts"][1]["offsets"], (json{1, 0}));
   EXPECT_EQ(all["kinds"]["model"]["bytes"], 32);
   EXPECT_FALSE(all.contains("values"));
+  PrivateFolder other;
+  show = checkpoint({"show", run.path(), "--json=" + (other / "show.json")});
+  EXPECT_TRUE(has(show.out, "step 100"));
+  EXPECT_EQ(json::parse(read_file(other / "show.json"))["step"], 100);
 }
 
 TEST(cli_checkpoint, verify_names_file_and_tensor_of_a_flipped_byte) {
@@ -138,6 +142,18 @@ TEST(cli_checkpoint, verify_names_file_and_tensor_of_a_flipped_byte) {
   ASSERT_EQ(all["steps"][1]["faults"].size(), 2u);
   EXPECT_EQ(all["steps"][1]["faults"][0]["tensor"], "model.fc.weight");
   EXPECT_EQ(all["steps"][1]["faults"][0]["blocks"], (json{0, 0}));
+}
+
+TEST(cli_checkpoint, steps_of_older_versions_are_shown_verified_and_compared) {
+  for (const char* version : {"1", "2"}) {
+    const std::string folder =
+        std::string(TRIREME_SOURCE_DIR) + "/tests/formats/checkpoint-v" + version;
+    const auto show = checkpoint({"show", folder, "--json"});
+    ASSERT_EQ(show.code, 0) << show.err;
+    EXPECT_EQ(std::to_string(show.parsed()["version"].get<int>()), version);
+    EXPECT_EQ(checkpoint({"verify", folder}).code, 0);
+    EXPECT_EQ(checkpoint({"diff", folder, folder}).code, 0);
+  }
 }
 
 TEST(cli_checkpoint, diff_of_two_layouts_is_empty) {
