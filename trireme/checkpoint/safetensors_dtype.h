@@ -31,6 +31,4 @@ inline constexpr std::array<SafetensorsDtype, 10> kSafetensorsDtypes{{{"I64", at
                                                                       {"U8", at::kByte, 1},
                                                                       {"BOOL", at::kBool, 1}}};
 
-inline constexpr uint64_t kSafetensorsMaxHeader = 100'000'000;
-
 }  // namespace trireme

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "trireme/base/check.h"
-#include "trireme/checkpoint/checksum.h"
 #include "trireme/base/output_file.h"
+#include "trireme/checkpoint/checksum.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/checkpoint/safetensors_dtype.h"
-#include "trireme/interop/strict_json.h"
+#include "trireme/interop/safetensors_header.h"
 
 namespace trireme {
 namespace {
@@ -39,7 +40,7 @@ std::string head_of(const NamedTensors& tensors, const std::map<std::string, std
     fail<UsageError>("{}: a tensor name or a metadata text is not UTF-8", path);
   }
   text.resize((text.size() + 7) / 8 * 8, ' ');
-  check<UsageError>(text.size() <= kSafetensorsMaxHeader,
+  check<UsageError>(text.size() <= interop::kMostSafetensorsHeader,
                     "{}: too many tensors for one file: the header has {} bytes", path,
                     text.size());
   const uint64_t length = text.size();

@@ -17,7 +17,7 @@
 namespace trireme::interop {
 namespace {
 
-constexpr size_t kMostDims = 64, kMostAttributes = 64, kMostPath = 1024;
+constexpr size_t kMostAttributes = 64, kMostPath = 1024;
 
 /// A tensor's name and the offset of a chunk; for what is no tensor, no offset.
 using DcpKey = std::pair<std::string, std::vector<int64_t>>;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -9,6 +10,8 @@
 #include "trireme/base/export.h"
 
 namespace trireme::interop {
+
+inline constexpr size_t kMostDims = 64;
 
 /// Where a tensor lies in a file: element i, j, … is at byte
 /// begin + (i × strides[0] + j × strides[1] + …) × size of an element. Little-endian. Whoever made

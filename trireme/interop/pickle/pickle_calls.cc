@@ -10,7 +10,7 @@
 namespace trireme::interop {
 namespace {
 
-constexpr size_t kMostDims = 64, kMostArguments = 256, kMostWord = 4096, kMostArrays = 1'000'000;
+constexpr size_t kMostArguments = 256, kMostWord = 4096, kMostArrays = 1'000'000;
 
 Meaning meaning_of_node(const Node& node) {
   return node.kind == Kind::symbol ? static_cast<Meaning>(node.integer) : Meaning::refused;
