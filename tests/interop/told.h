@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -23,8 +22,12 @@ inline nlohmann::json told(const std::string& path) {
 }
 
 inline std::string hex_of(std::span<const uint8_t> bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
   std::string out;
-  for (uint8_t byte : bytes) out += fmt::format("{:02x}", byte);
+  for (uint8_t byte : bytes) {
+    out += kDigits[byte >> 4];
+    out += kDigits[byte & 15];
+  }
   return out;
 }
 inline std::string hex_of(const NamedArray& array) {

@@ -15,7 +15,8 @@ inline constexpr size_t kMostDims = 64;
 
 /// Where a tensor lies in a file: element i, j, … is at byte
 /// begin + (i × strides[0] + j × strides[1] + …) × size of an element. Little-endian. Whoever made
-/// it has checked that every element lies in [begin, end), and that in the file.
+/// it has checked that every element lies in [begin, end), and that in the file. Bytes may lie at
+/// any address: copy_elements copies them.
 struct TRIREME_API NamedArray {
   std::string name;
   std::string dtype;  // as safetensors names it: F32, BF16, I64, BOOL, …
