@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/fuzz/python_targets.h"
 #include "trireme/base/error.h"
 #include "trireme/base/philox.h"
 #include "trireme/net/auth.h"
@@ -237,10 +238,9 @@ struct Target {
   const char* name;
   void (*run)(std::string_view);
 };
-inline constexpr Target kTargets[] = {{"frames", frames},
-                                      {"requests", requests},
-                                      {"handshake", handshake},
-                                      {"sealed", sealed},
-                                      {"file_log", file_log}};
+inline constexpr Target kTargets[] = {{"frames", frames},         {"requests", requests},
+                                      {"handshake", handshake},   {"sealed", sealed},
+                                      {"file_log", file_log},     {"pickle", pickle},
+                                      {"torch_file", torch_file}, {"dcp_metadata", dcp_metadata}};
 
 }  // namespace trireme::fuzz

@@ -86,6 +86,23 @@ TEST(interop_dcp, the_layout_of_2_x_is_read) {
   EXPECT_EQ(hex_of(found.arrays[0].boxes[1].at), "0000404000008040");
 }
 
+// By Python's own pickle, protocol 4, of classes with these names.
+TEST(interop_dcp, the_layout_of_2_x_is_read_from_newer_pickles) {
+  const DcpMetadata found =
+      read(read_file(TRIREME_SOURCE_DIR "/tests/fuzz/corpus/dcp_metadata/layout_of_2_x.bin"));
+  ASSERT_EQ(found.tensors.size(), 2u);
+  EXPECT_EQ(found.tensors[0].name, "model.w");
+  EXPECT_EQ(found.tensors[0].dtype, "F32");
+  EXPECT_EQ(found.tensors[0].shape, (std::vector<int64_t>{4, 2}));
+  ASSERT_EQ(found.tensors[0].chunks.size(), 2u);
+  EXPECT_EQ(found.tensors[0].chunks[1].offsets, (std::vector<int64_t>{2, 0}));
+  EXPECT_EQ(found.tensors[0].chunks[1].item.file, "__1_0.distcp");
+  EXPECT_EQ(found.tensors[1].chunks[0].item.offset, 700u);
+  ASSERT_EQ(found.values.size(), 1u);
+  EXPECT_EQ(found.values[0].name, "step");
+  EXPECT_EQ(found.values[0].item.length, 400u);
+}
+
 TEST(interop_dcp, a_piece_that_is_not_as_described_is_refused) {
   const std::string whole_tensor = saved({0, 1, 2});
   const auto says = [&](const std::string& described, const std::string& places) {
