@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "trireme/base/check.h"
+#include "trireme/interop/pickle/pickle_shape.h"
 #include "trireme/interop/shown.h"
 
 namespace trireme::interop {
@@ -18,6 +19,7 @@ class Flattening {
   Flattening(const Tree& tree, const std::string& where) : tree_(tree), where_(where) {}
 
   std::vector<NamedNode> run() {
+    check_shape(tree_, where_);  // what is below recurses
     // One value may be in many places, so that a small tree can have very many names.
     check<UsageError>(leaves_below(tree_.root) <= kMostLeaves, "{}: more than {} values have names",
                       where_, kMostLeaves);

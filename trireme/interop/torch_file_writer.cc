@@ -34,8 +34,9 @@ class Unfinished {
 void write_torch_file(const std::string& path, const Tree& tree,
                       const std::function<std::span<const uint8_t>(size_t)>& bytes_of) {
   const std::string values = write_pickle(tree);
-  const Unfinished unfinished(path + "." + std::to_string(::getpid()) + ".unfinished");
-  OutputFile file(unfinished.path());
+  const std::string beside = path + "." + std::to_string(::getpid()) + ".unfinished";
+  OutputFile file(beside);
+  const Unfinished unfinished(beside);  // from here on it is ours to take away
   ZipWriter zip([&](const void* bytes, size_t size) { file.write(bytes, size); });
   zip.add("archive/data.pkl", bytes_of_text(values));
   zip.add("archive/byteorder", bytes_of_text("little"));

@@ -24,7 +24,6 @@ constexpr KnownName kKnownNames[] = {
     {"torch._utils", "_rebuild_parameter", Meaning::parameter},
     {"torch._utils", "_rebuild_parameter_with_state", Meaning::parameter},
     {"torch.storage", "UntypedStorage", Meaning::storage},
-    {"torch.storage", "TypedStorage", Meaning::storage},
     {"torch", "Size", Meaning::size},
     {"torch", "device", Meaning::text},
     {"torch.serialization", "_get_layout", Meaning::text},

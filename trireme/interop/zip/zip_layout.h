@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
 // The numbers of the zip format (PKWARE's APPNOTE, sections 4.3 and 4.5). All little-endian.
 namespace trireme::interop {
+
+static_assert(std::endian::native == std::endian::little,
+              "numbers are copied as they lie in a file");
 
 inline constexpr uint32_t kLocalMark = 0x04034b50, kCentralMark = 0x02014b50, kEndMark = 0x06054b50,
                           kEnd64Mark = 0x06064b50, kLocatorMark = 0x07064b50;
