@@ -280,6 +280,10 @@ TEST(interop_torch_file, elements_are_copied_in_order_whatever_the_strides) {
   std::vector<uint8_t> out(6);
   copy_elements(array, file, out);
   EXPECT_EQ(out, (std::vector<uint8_t>{0, 3, 1, 4, 2, 5}));
+  array.shape = {3, 1, 2};
+  array.strides = {1, INT64_MAX, 3};
+  copy_elements(array, file, out);
+  EXPECT_EQ(out, (std::vector<uint8_t>{0, 3, 1, 4, 2, 5}));
   array.end = 9;
   EXPECT_SAYS(said([&] { copy_elements(array, file, out); }),
               "'x' ends at byte 9 of f, which has 8");

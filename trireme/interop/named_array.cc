@@ -63,6 +63,7 @@ void copy_elements(const NamedArray& array, std::span<const uint8_t> file, std::
   for (uint64_t done = 0; done < bytes; done += size) {
     std::memcpy(out.data() + done, from + static_cast<uint64_t>(element) * size, size);
     for (size_t dim = at.size(); dim-- > 0;) {
+      if (array.shape[dim] == 1) continue;  // such a dim's stride may be any number
       element += array.strides[dim];
       if (++at[dim] < array.shape[dim]) break;
       element -= array.strides[dim] * array.shape[dim];
