@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/checkpoint/newest_good.h"
+#include "trireme/checkpoint/steps/newest_good.h"
 
 #include <gtest/gtest.h>
 

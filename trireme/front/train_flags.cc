@@ -21,8 +21,8 @@ const char kTrainFlags[] = R"(Flags:
   --run-dir DIR        the run's folder [runs/<config>/<UTC time>]; one that holds a run already is refused
   --resume [PATH]      go on from a run folder or a step folder; without PATH, from --run-dir, else from the newest run of
                        this configuration
-  --resume auto        for a job that nobody watches: from the newest good step of --run-dir (else of the newest run of this
-                       configuration), or anew where there is none; a damaged step is set aside
+  --resume auto        for unattended jobs: resume from the newest good step of --run-dir (or of the newest run of this
+                       configuration), or start anew if there is none; a damaged step is set aside
   --overwrite          delete the run that --run-dir holds, and nothing else there, and begin anew
   --force              start although the machine has less memory than the run will need
   --take-over          the job on another host that had the folder is gone: take it

@@ -26,6 +26,6 @@ TRIREME_API std::vector<int64_t> json_sizes(const nlohmann::json& value, const s
                                             const char* what);
 
 /// The text as JSON; UsageError, beginning with `where`, if it is not UTF-8.
-std::string json_quoted(const std::string& text, const std::string& where);
+TRIREME_API std::string json_quoted(const std::string& text, const std::string& where);
 
 }  // namespace trireme

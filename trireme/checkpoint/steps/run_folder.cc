@@ -137,13 +137,17 @@ void StepDraft::settle(int keep) {
     remove_tree(aside_);
     std::vector<SavedStep> steps;
     for (int64_t step : list_steps(run_dir_)) steps.push_back({step});
-    prune_steps(run_dir_, steps, step_, {.keep = keep});
+    retire(run_dir_, steps_to_delete(steps, step_, {.keep = keep}));
   });
 }
 
 void prune_steps(const std::string& run_dir, const std::vector<SavedStep>& steps, int64_t current,
                  const RetentionRule& rule) {
-  retire(run_dir, steps_to_delete(steps, current, rule));
+  tidy("old checkpoints could not be deleted", [&] {
+    // A process that has the lock deletes as well, or is followed by the next saver.
+    if (const auto lock = try_lock_run_folder(run_dir))
+      retire(run_dir, steps_to_delete(steps, current, rule));
+  });
 }
 
 std::string hide_step(const std::string& run_dir, int64_t step) {

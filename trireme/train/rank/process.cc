@@ -74,7 +74,7 @@ void stop_after_the_step() {
 
 int stop_signal() { return asked_by; }
 
-void deaf_to_stop_signals() {
+void ignore_stop_signals() {
   for (int signal : {SIGTERM, SIGHUP, SIGUSR1}) ::signal(signal, SIG_IGN);
 }
 

@@ -22,6 +22,6 @@ TRIREME_API void stop_after_the_step();
 TRIREME_API int stop_signal();
 /// The run has stopped and is saved: what asks again, a launcher that saw another rank leave, finds
 /// nothing to stop.
-TRIREME_API void deaf_to_stop_signals();
+TRIREME_API void ignore_stop_signals();
 
 }  // namespace trireme

@@ -10,7 +10,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
 #include "trireme/base/rank_label.h"
-#include "trireme/checkpoint/newest_good.h"
+#include "trireme/checkpoint/steps/newest_good.h"
 #include "trireme/comm/objects.h"
 #include "trireme/comm/start/run.h"
 #include "trireme/config/sections/checkpoint.h"
@@ -116,7 +116,7 @@ int train_rank(const Words& words, const MainProgram& program) {
     throw;
   }
   if (!result.stopped) return kExitDone;
-  deaf_to_stop_signals();
+  ignore_stop_signals();
   // Asked to stop by a user (130), or by a system that will start us again.
   return result.stopped == SIGINT ? kExitSignalBase + SIGINT : kExitSavedStartAgain;
 }

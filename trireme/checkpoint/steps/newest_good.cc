@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/checkpoint/newest_good.h"
+#include "trireme/checkpoint/steps/newest_good.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -8,9 +8,9 @@
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
 #include "trireme/base/log.h"
-#include "trireme/checkpoint/reader.h"
 #include "trireme/checkpoint/steps/folders.h"
 #include "trireme/checkpoint/steps/index.h"
+#include "trireme/checkpoint/steps/verify_step.h"
 
 namespace trireme {
 namespace {
@@ -46,7 +46,21 @@ int64_t step_of_latest(const std::string& run_dir) {
   }
 }
 
+// Steps that had stepped aside for new ones when their saver was killed get their names back.
+void put_back(const std::string& run_dir) {
+  std::error_code error;
+  std::vector<std::pair<fs::path, std::string>> aside;
+  for (fs::directory_iterator it(run_dir, error), end; !error && it != end; it.increment(error))
+    if (auto step = step_put_aside(run_dir, it->path().filename().string()); !step.empty())
+      aside.emplace_back(it->path(), run_dir + "/" + step);
+  for (const auto& [from, to] : aside) {
+    fs::rename(from, to, error);
+    check<ResourceError>(!error, "cannot rename {} to {}: {}", from.string(), to, error.message());
+  }
+}
+
 Found look_through(const std::string& run_dir) {
+  put_back(run_dir);
   Found found;
   std::error_code error;
   for (fs::directory_iterator it(run_dir, error), end; !error && it != end; it.increment(error)) {
@@ -90,12 +104,8 @@ void set_aside(const std::string& run_dir, int64_t step, const std::string& why)
 
 /// "" where the step is whole; else what is wrong with it.
 std::string damage_of(const std::string& folder) {
-  try {
-    verify_checkpoint(folder);
-    return "";
-  } catch (const Corrupt& e) {
-    return e.what();
-  }
+  const StepVerdict verdict = verify_step(folder);
+  return verdict.good() ? "" : verdict.faults.front().what;
 }
 
 }  // namespace
