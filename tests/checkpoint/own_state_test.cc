@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include "tests/support/refusals.h"
+#include "trireme/base/check.h"
 #include "trireme/base/file.h"
 #include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/safetensors.h"
