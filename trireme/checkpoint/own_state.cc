@@ -95,13 +95,15 @@ StateWalk state_of(std::string name, at::Tensor& value) {
 }
 
 std::string save(const std::string& run_dir, int64_t step, const StateWalk& walk,
-                 const Group& group, ShardedSaveOptions options) {
+                 const Group& group, ShardedSaveOptions options, CallSite site) {
   if (!group) {
     SaveOptions alone;
     alone.keep = options.keep;
     return save_step(run_dir, step, walk, alone);
   }
   if (options.layout.empty()) options.layout = "own loop";
+  Group ranks = group;
+  ranks.barrier(site);
   const StateWalk once = [&](StateVisitor& v) {
     FirstRanks first(v, group.rank());
     walk(first);
