@@ -174,8 +174,8 @@ TEST(shard_own_checkpoint, a_resumed_loop_has_the_bits_of_one_that_was_not_inter
 
 TEST(shard_own_checkpoint, any_stage_on_any_ranks_goes_on_from_any_other) {
   expect_to_go_on_anywhere<AdamW>("AdamW", AdamWOptions(0.01));
-  expect_to_go_on_anywhere<SGD>("SGD", SGDOptions(0.05).momentum(0.9).nesterov(true));
-  expect_to_go_on_anywhere<RMSprop>("RMSprop", RMSpropOptions(0.01).centered(true).momentum(0.5));
+  expect_to_go_on_anywhere<SGD>("SGD", SGDOptions(1e-3).momentum(0.9).nesterov(true));
+  expect_to_go_on_anywhere<RMSprop>("RMSprop", RMSpropOptions(1e-3).centered(true).momentum(0.5));
   expect_to_go_on_anywhere<Adagrad>("Adagrad", AdagradOptions(0.05).initial_accumulator_value(0.1));
 }
 
