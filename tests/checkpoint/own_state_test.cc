@@ -236,7 +236,7 @@ TEST(checkpoint_own_state,
     text = std::string(e.kind()) + ": " + e.what();
   }
   EXPECT_TRUE(has(text, "Mismatch: ")) << text;
-  EXPECT_TRUE(has(text, "rank 0 called barrier() at ") && has(text, "own_state_test.cc")) << text;
+  EXPECT_TRUE(has(text, "rank 0 called barrier at ") && has(text, "own_state_test.cc")) << text;
   EXPECT_TRUE(has(text, "rank 1 called all_reduce(")) << text;
   EXPECT_TRUE(list_steps(folder.path()).empty());
 }
