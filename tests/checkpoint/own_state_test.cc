@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include "tests/support/refusals.h"
+#include "trireme/base/check.h"
 #include "trireme/base/file.h"
 #include "trireme/checkpoint/steps/folders.h"
 #include "trireme/checkpoint/safetensors.h"
@@ -217,7 +218,8 @@ TEST(checkpoint_own_state, rank_0_may_save_alone_what_it_holds_whole) {
 }
 
 // if (rank == 0) save(…, group): the others go on to a collective of the next step.
-TEST(checkpoint_own_state, a_save_of_one_rank_of_the_group_ends_with_an_error_that_says_so) {
+TEST(checkpoint_own_state,
+     a_save_of_one_rank_of_the_group_ends_with_a_mismatch_that_names_both_lines) {
   PrivateFolder folder;
   std::string text;
   try {
@@ -233,13 +235,13 @@ TEST(checkpoint_own_state, a_save_of_one_rank_of_the_group_ends_with_an_error_th
   } catch (const Error& e) {
     text = std::string(e.kind()) + ": " + e.what();
   }
-  EXPECT_TRUE(has(text, "Mismatch")) << text;
-  EXPECT_TRUE(has(text, "save")) << text;
+  EXPECT_TRUE(has(text, "Mismatch: ")) << text;
+  EXPECT_TRUE(has(text, "rank 0 called barrier at ") && has(text, "own_state_test.cc")) << text;
+  EXPECT_TRUE(has(text, "rank 1 called all_reduce(")) << text;
   EXPECT_TRUE(list_steps(folder.path()).empty());
 }
 
-// The others wait for nothing: the save ends with the group's timeout.
-TEST(checkpoint_own_state, a_save_that_the_others_never_come_to_ends_with_the_groups_timeout) {
+TEST(checkpoint_own_state, a_save_that_the_others_never_come_to_ends_and_names_them) {
   PrivateFolder folder;
   std::string text;
   run_threads(

@@ -82,12 +82,14 @@ StateWalk state_of(std::string name, at::Tensor& value) {
 }
 
 std::string save(const std::string& run_dir, int64_t step, const StateWalk& walk,
-                 const Group& group, ShardedSaveOptions options) {
+                 const Group& group, ShardedSaveOptions options, CallSite site) {
   if (!group) {
     SaveOptions alone;
     alone.keep = options.keep;
     return save_step(run_dir, step, walk, alone);
   }
+  Group ranks = group;
+  ranks.barrier(site);  // names the line, where another rank does something else
   return save_sharded_step(run_dir, step, walk, group, options);
 }
 

@@ -56,9 +56,12 @@ requires(std::is_arithmetic_v<Number>) StateWalk state_of(std::string name, Numb
 
 /// Saves a step of what the ranks of `group` show to <run_dir>/step-<step>/, as save_sharded_step
 /// (every rank of the group calls it) with the layout "own loop" where the options name none.
-/// Without a group this process saves alone what it holds: whole tensors, as under DDP.
+/// Without a group this process saves alone what it holds: whole tensors, as under DDP. It begins
+/// with a barrier, so that where one rank calls it alone (`if (rank == 0)`) the Mismatch, PeerLost
+/// or Timeout names that line and what the other rank did.
 TRIREME_API std::string save(const std::string& run_dir, int64_t step, const StateWalk& walk,
-                             const Group& group = {}, ShardedSaveOptions options = {});
+                             const Group& group = {}, ShardedSaveOptions options = {},
+                             CallSite site = CallSite::here());
 
 /// load_step(): the newest step of a run folder, or a step folder, into any number of ranks, every
 /// one of which calls it. `options.group` is set to `group`.

@@ -18,8 +18,8 @@ struct CheckpointSection {
   std::string on_error = "warn";
   std::optional<std::string> folder;
   std::optional<std::string> init;
-  std::vector<std::string> init_map;
-  std::vector<std::string> init_except;
+  std::optional<std::vector<std::string>> init_map;
+  std::optional<std::vector<std::string>> init_except;
 
   void fields(Fields& f) {
     f.field({.path = "checkpoint.every",

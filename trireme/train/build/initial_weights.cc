@@ -20,7 +20,9 @@ std::string load_initial_weights(const Config& config, const StateWalk& walk, co
                         config.origin(key), key);
     return "";
   }
-  WeightOptions options{checkpoint.init_map, checkpoint.init_except, tied};
+  const std::vector<std::string> none;
+  WeightOptions options{checkpoint.init_map.value_or(none), checkpoint.init_except.value_or(none),
+                        tied};
   options.except.insert(options.except.end(), elsewhere.begin(), elsewhere.end());
   try {
     return "weights of " + load_weights(*checkpoint.init, walk, group, options).folder;
