@@ -15,7 +15,7 @@ namespace trireme {
 struct ShardedSaveOptions {
   /// How state is split, in words, for people: "zero stage 3, dp_shard 2, dp_replicate 1".
   /// Printable ASCII, at most 200.
-  std::string layout = "replicated";
+  std::string layout = "own loop";
   int keep = 2;  // checkpoints that stay, this one included, as in SaveOptions
 };
 
