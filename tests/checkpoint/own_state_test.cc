@@ -8,8 +8,8 @@
 #include "tests/support/refusals.h"
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
-#include "trireme/checkpoint/steps/folders.h"
 #include "trireme/checkpoint/safetensors.h"
+#include "trireme/checkpoint/steps/folders.h"
 #include "trireme/comm/start/run.h"
 #include "trireme/grad/ddp.h"
 
@@ -44,8 +44,8 @@ TEST(checkpoint_own_state, parameters_and_running_statistics_come_back) {
   PrivateFolder folder;
   Net a(1), b(2);
   a->forward(torch::randn({8, 3}));
-  EXPECT_EQ(save(folder.path(), 7, state_of(a)), folder / "step-00000007");
-  EXPECT_EQ(load(folder.path(), state_of(b)).step, 7);
+  EXPECT_EQ(save(folder.path(), 7, trireme::state_of(a)), folder / "step-00000007");
+  EXPECT_EQ(load(folder.path(), trireme::state_of(b)).step, 7);
   expect_same(*b, *a);
   EXPECT_EQ(b->norm->num_batches_tracked.item<int64_t>(), 1);
 }
@@ -60,9 +60,10 @@ TEST(checkpoint_own_state, values_of_the_loop_come_back_in_their_types) {
   std::string note = "a\nb";
   at::Tensor average = torch::arange(6.).view({2, 3}).t();  // not contiguous
   const StateWalk state =
-      all_of({state_of("epoch", epoch), state_of("warm", warm), state_of("rate", rate),
-              state_of("seen", seen), state_of("best", best), state_of("note", note),
-              state_of("average", average)});
+      all_of({trireme::state_of("epoch", epoch), trireme::state_of("warm", warm),
+              trireme::state_of("rate", rate), trireme::state_of("seen", seen),
+              trireme::state_of("best", best), trireme::state_of("note", note),
+              trireme::state_of("average", average)});
   save(folder.path(), 0, state);
   epoch = 0, warm = false, rate = 0, seen = 0, best = 0, note = "", average.zero_();
   load(folder.path(), state);
@@ -79,8 +80,8 @@ TEST(checkpoint_own_state, a_value_that_its_variable_cannot_hold_is_refused) {
   PrivateFolder folder;
   int64_t large = int64_t{1} << 40;
   int small = 0;
-  save(folder.path(), 0, state_of("n", large));
-  EXPECT_TRUE(has(refusal([&] { load(folder.path(), state_of("n", small)); }),
+  save(folder.path(), 0, trireme::state_of("n", large));
+  EXPECT_TRUE(has(refusal([&] { load(folder.path(), trireme::state_of("n", small)); }),
                   "the value 'n' is 1099511627776"));
 }
 
@@ -88,11 +89,11 @@ TEST(checkpoint_own_state, a_name_twice_is_refused_unless_it_is_put_under_anothe
   PrivateFolder folder;
   Net a(1), b(2), c(3), d(4);
   EXPECT_TRUE(has(refusal([&] {
-                    save(folder.path(), 0, all_of({state_of(a), state_of(b)}));
+                    save(folder.path(), 0, all_of({trireme::state_of(a), trireme::state_of(b)}));
                   }),
                   "names 'model.in.weight' twice"));
-  save(folder.path(), 0, all_of({state_of(a), named("teacher", state_of(b))}));
-  load(folder.path(), all_of({state_of(c), named("teacher", state_of(d))}));
+  save(folder.path(), 0, all_of({trireme::state_of(a), named("teacher", trireme::state_of(b))}));
+  load(folder.path(), all_of({trireme::state_of(c), named("teacher", trireme::state_of(d))}));
   expect_same(*c, *a);
   expect_same(*d, *b);
 }
@@ -100,18 +101,19 @@ TEST(checkpoint_own_state, a_name_twice_is_refused_unless_it_is_put_under_anothe
 TEST(checkpoint_own_state, another_model_is_refused_by_name_before_anything_is_written) {
   PrivateFolder folder;
   Net net(1);
-  save(folder.path(), 0, state_of(net));
+  save(folder.path(), 0, trireme::state_of(net));
   torch::nn::Linear other(3, 4);
   const at::Tensor before = other->weight.detach().clone();
-  EXPECT_TRUE(has(refusal([&] { load(folder.path(), state_of(other)); }), "'model.weight'"));
+  EXPECT_TRUE(
+      has(refusal([&] { load(folder.path(), trireme::state_of(other)); }), "'model.weight'"));
   EXPECT_TRUE(torch::equal(other->weight, before));
   Net wide(1);
   wide->out = wide->replace_module("out", torch::nn::Linear(4, 3));
-  EXPECT_TRUE(has(refusal([&] { load(folder.path(), state_of(wide)); }),
+  EXPECT_TRUE(has(refusal([&] { load(folder.path(), trireme::state_of(wide)); }),
                   "'model.out.weight' has shape [2, 4] there and [3, 4] here"));
   Net half(1);
   half->in->to(at::kBFloat16);
-  EXPECT_TRUE(has(refusal([&] { load(folder.path(), state_of(half)); }),
+  EXPECT_TRUE(has(refusal([&] { load(folder.path(), trireme::state_of(half)); }),
                   "'model.in.weight' is F32 there and BFloat16 here"));
 }
 
@@ -125,8 +127,8 @@ TEST(checkpoint_own_state, bfloat16_and_channels_last_parameters_come_back) {
   };
   torch::nn::Conv2d a = make(), b = make();
   ASSERT_FALSE(a->weight.is_contiguous());
-  save(folder.path(), 0, state_of(a));
-  load(folder.path(), state_of(b));
+  save(folder.path(), 0, trireme::state_of(a));
+  load(folder.path(), trireme::state_of(b));
   EXPECT_TRUE(torch::equal(a->weight, b->weight));
   EXPECT_FALSE(b->weight.is_contiguous());
 }
@@ -143,10 +145,10 @@ TEST(checkpoint_own_state, tied_weights_lie_once_and_load_into_models_that_tie_t
     std::shared_ptr<torch::nn::Module> head = std::make_shared<torch::nn::Module>("head");
   };
   Net a, b;
-  save(folder.path(), 0, state_of(a));
+  save(folder.path(), 0, trireme::state_of(a));
   SafetensorsFile file(folder / "step-00000000/model.safetensors");
   EXPECT_EQ(file.entries().size(), 1u);
-  load(folder.path(), state_of(b));
+  load(folder.path(), trireme::state_of(b));
   EXPECT_TRUE(torch::equal(a.weight, b.weight));
 }
 
@@ -154,12 +156,12 @@ TEST(checkpoint_own_state, a_module_is_loaded_before_or_after_ddp_wraps_it) {
   PrivateFolder folder;
   Net saved(1);
   saved->forward(torch::randn({8, 3}));
-  save(folder.path(), 4, state_of(saved));
+  save(folder.path(), 4, trireme::state_of(saved));
   run_threads(2, [&](Group g) {
     Net before(2 + g.rank()), after(5 + g.rank());
-    load(folder.path(), state_of(before), g);
+    load(folder.path(), trireme::state_of(before), g);
     DistributedDataParallel first(before, g), second(after, g);
-    load(folder.path(), state_of(after), g);
+    load(folder.path(), trireme::state_of(after), g);
     expect_same(*before, *saved);
     expect_same(*after, *saved);
     for (Net net : {before, after}) net->forward(torch::ones({2, 3})).sum().backward();
@@ -174,9 +176,9 @@ TEST(checkpoint_own_state, of_buffers_that_differ_between_ranks_rank_0s_are_save
     Net net(1), loaded(2);
     net->norm->running_mean.fill_(10 + g.rank());
     at::Tensor own = torch::full({3}, static_cast<double>(g.rank()));
-    const StateWalk state = all_of({state_of(net), state_of("own", own)});
+    const StateWalk state = all_of({trireme::state_of(net), trireme::state_of("own", own)});
     save(folder.path(), 0, state, g);
-    load(folder.path(), all_of({state_of(loaded), state_of("own", own)}), g);
+    load(folder.path(), all_of({trireme::state_of(loaded), trireme::state_of("own", own)}), g);
     check<Error>(torch::equal(loaded->norm->running_mean, torch::full({4}, 10.0F)), "mean {}",
                  loaded->norm->running_mean[0].item<float>());
     check<Error>(torch::equal(own, torch::zeros({3})), "a tensor of the loop's own");
@@ -187,7 +189,8 @@ TEST(checkpoint_own_state, values_that_ranks_have_differently_are_refused_by_nam
   PrivateFolder folder;
   run_threads(2, [&](Group g) {
     int epoch = g.rank();
-    const std::string text = refusal([&] { save(folder.path(), 0, state_of("epoch", epoch), g); });
+    const std::string text =
+        refusal([&] { save(folder.path(), 0, trireme::state_of("epoch", epoch), g); });
     check<Error>(has(text, "'epoch'"), "{}", text);
   });
   EXPECT_TRUE(list_steps(folder.path()).empty());
@@ -197,7 +200,7 @@ TEST(checkpoint_own_state, a_loop_without_a_checkpoint_begins_anew) {
   PrivateFolder folder;
   run_threads(2, [&](Group g) {
     int64_t step = 5;
-    const StateWalk state = state_of("step", step);
+    const StateWalk state = trireme::state_of("step", step);
     check<Error>(!load_if_any(folder / "none", state, g), "something was loaded");
     check<Error>(step == 5, "step {}", step);
     save(folder / "run", 6, state, g);
@@ -210,9 +213,9 @@ TEST(checkpoint_own_state, rank_0_may_save_alone_what_it_holds_whole) {
   PrivateFolder folder;
   run_threads(2, [&](Group g) {
     Net net(1), loaded(2);
-    if (g.rank() == 0) save(folder.path(), 3, state_of(net));
+    if (g.rank() == 0) save(folder.path(), 3, trireme::state_of(net));
     g.barrier();
-    load(folder.path(), state_of(loaded), g);
+    load(folder.path(), trireme::state_of(loaded), g);
     expect_same(*loaded, *net);
   });
 }
@@ -227,7 +230,7 @@ TEST(checkpoint_own_state,
         2,
         [&](Group g) {
           Net net(1);
-          if (g.rank() == 0) save(folder.path(), 3, state_of(net), g);
+          if (g.rank() == 0) save(folder.path(), 3, trireme::state_of(net), g);
           at::Tensor next = torch::ones({4});
           g.all_reduce(next).wait();
         },
@@ -250,7 +253,7 @@ TEST(checkpoint_own_state, a_save_that_the_others_never_come_to_ends_and_names_t
         Net net(1);
         if (g.rank() != 0) return;
         try {
-          save(folder.path(), 3, state_of(net), g);
+          save(folder.path(), 3, trireme::state_of(net), g);
         } catch (const Error& e) {
           text = std::string(e.kind()) + ": " + e.what();
         }

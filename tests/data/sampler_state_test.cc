@@ -34,7 +34,8 @@ void train(int ranks, const std::string& run_dir, int batches, Seen& seen) {
         DistributedSampler sampler(kSamples, static_cast<size_t>(g.size()),
                                    static_cast<size_t>(g.rank()));
         int64_t step = 0;
-        const StateWalk state = all_of({state_of(sampler), state_of("step", step)});
+        const StateWalk state =
+            all_of({trireme::state_of(sampler), trireme::state_of("step", step)});
         load_if_any(run_dir, state, g);
         auto loader = torch::data::make_data_loader(
             Numbers(), sampler, torch::data::DataLoaderOptions(kBatch).workers(2));
@@ -81,9 +82,9 @@ TEST(data_sampler_state, an_interrupted_epoch_has_each_sample_once_on_any_number
 TEST(data_sampler_state, a_sampler_of_another_order_is_refused_by_what_differs) {
   PrivateFolder folder;
   DistributedSampler sampler = one_rank({});
-  save(folder.path(), 0, state_of(sampler));
+  save(folder.path(), 0, trireme::state_of(sampler));
   const auto refused = [&](DistributedSampler other) {
-    return refusal([&] { load(folder.path(), state_of(other)); });
+    return refusal([&] { load(folder.path(), trireme::state_of(other)); });
   };
   EXPECT_EQ(refused(one_rank({})), "");
   EXPECT_TRUE(has(refused(one_rank({.seed = 3})), "'sampler.seed' is '0' there and '3' here"));
@@ -98,21 +99,21 @@ TEST(data_sampler_state, a_place_that_is_none_of_so_many_ranks_is_refused) {
   sampler.reset();
   sampler.next(5);
   sampler.consumed(5);
-  save(folder.path(), 0, state_of(sampler));
+  save(folder.path(), 0, trireme::state_of(sampler));
   DistributedSampler half(kSamples, 2, 0);
-  EXPECT_TRUE(has(refusal([&] { load(folder.path(), state_of(half)); }),
+  EXPECT_TRUE(has(refusal([&] { load(folder.path(), trireme::state_of(half)); }),
                   "which 2 ranks cannot continue from"));
 }
 
 TEST(data_sampler_state, what_nobody_has_counted_is_not_saved_and_can_be_loaded_over) {
   PrivateFolder folder;
   DistributedSampler sampler = one_rank({});
-  save(folder.path(), 0, state_of(sampler));
+  save(folder.path(), 0, trireme::state_of(sampler));
   sampler.reset();
   sampler.next(5);
-  EXPECT_TRUE(has(refusal([&] { save(folder.path(), 1, state_of(sampler)); }),
+  EXPECT_TRUE(has(refusal([&] { save(folder.path(), 1, trireme::state_of(sampler)); }),
                   "counted(*loader, sampler)"));
-  EXPECT_EQ(load(folder.path(), state_of(sampler)).step, 0);
+  EXPECT_EQ(load(folder.path(), trireme::state_of(sampler)).step, 0);
   EXPECT_EQ(sampler.index(), 0u);
 }
 

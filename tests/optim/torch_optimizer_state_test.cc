@@ -83,7 +83,7 @@ void expect_same_bits(const Net& got, const Net& want, const std::string& what) 
 }
 
 StateWalk both(Net& net, torch::optim::Optimizer& optimizer) {
-  return all_of({state_of(net), state_of(optimizer, net)});
+  return all_of({trireme::state_of(net), trireme::state_of(optimizer, net)});
 }
 
 }  // namespace
@@ -158,8 +158,8 @@ TEST(optim_torch_optimizer_state, options_are_restored_by_group_and_so_is_a_sche
     steps(a, first, step, step + 1);
     schedule.step();
   }
-  save(folder.path(), 3, all_of({both(a, first), state_of(schedule)}));
-  load(folder.path(), all_of({both(b, second), state_of(other)}));
+  save(folder.path(), 3, all_of({both(a, first), trireme::state_of(schedule)}));
+  load(folder.path(), all_of({both(b, second), trireme::state_of(other)}));
   EXPECT_EQ(rate(second, 0), 0.005);
   EXPECT_EQ(rate(second, 1), 0.05);
   const auto& options = static_cast<AdamWOptions&>(second.param_groups()[1].options());
@@ -177,7 +177,7 @@ TEST(optim_torch_optimizer_state, a_save_leaves_rates_that_the_loop_has_set_itse
   SGD optimizer(net->parameters(), SGDOptions(1.0));
   lr_scheduler::StepLR schedule(optimizer, 10);
   optimizer.param_groups()[0].options().set_lr(0.25);
-  save(folder.path(), 0, state_of(schedule));
+  save(folder.path(), 0, trireme::state_of(schedule));
   EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(), 0.25);
 }
 
