@@ -85,7 +85,7 @@ TEST(checkpoint_async_saver, a_failed_write_of_one_rank_is_every_rank_s_error_at
       AsyncSaver saver(run.path(), g);
       SplitState state(seat_of(g, 3), 200);
       if (g.rank() == 0)
-        set_failpoints(fmt::format("checkpoint.write@{}=error({})", failing, ENOSPC));
+        set_failpoints(fmt::format("checkpoint.write#{}=error({})", failing, ENOSPC));
       g.barrier();
       saver.save(200, std::ref(state), options_of(state.seat));
       texts[static_cast<size_t>(g.rank())] = trireme::testing::outcome_of([&] { saver.wait(); });

@@ -34,7 +34,8 @@ class StateVisitor {
   /// A whole tensor of which every rank has a copy, and the copies may differ (running statistics
   /// of BatchNorm): rank 0's is saved, and every rank loads it.
   virtual void copy_of_rank_0(const std::string& name, at::Tensor whole) {
-    tensor(Slice::whole(name, whole.sizes().vec()), std::move(whole));
+    const Slice slice = Slice::whole(name, whole.sizes().vec());
+    tensor(slice, std::move(whole));
   }
   /// State that each of `ranks` ranks has for itself: `local`, flat and of the same size on all, is
   /// rank `rank`'s. In files it is a row of a tensor [ranks, numel].

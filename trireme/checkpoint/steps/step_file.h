@@ -18,7 +18,7 @@ namespace trireme {
 TRIREME_API CheckpointIndex read_step_index(const std::string& folder);
 
 /// What is wrong with a file of a step folder at first sight ("is missing", "has 3 bytes; the index
-/// says 4"), or "".
+/// says 4"), or "". ResourceError when it cannot be looked at.
 TRIREME_API std::string fault_at_sight(const std::string& folder, const std::string& name,
                                        const IndexFile& expected);
 

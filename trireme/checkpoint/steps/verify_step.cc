@@ -121,10 +121,13 @@ StepVerdict read_index(const std::string& folder) {
 StepVerdict glance_at_step(const std::string& folder) {
   StepVerdict verdict = read_index(folder);
   if (!verdict.index) return verdict;
-  for (const auto& [name, expected] : verdict.index->files)
-    if (const std::string fault = fault_at_sight(folder, name, expected); !fault.empty())
-      verdict.faults.push_back(
-          {.file = name, .what = fmt::format("{}/{} {}", folder, name, fault)});
+  for (const auto& [name, expected] : verdict.index->files) try {
+      if (const std::string fault = fault_at_sight(folder, name, expected); !fault.empty())
+        verdict.faults.push_back(
+            {.file = name, .what = fmt::format("{}/{} {}", folder, name, fault)});
+    } catch (const ResourceError& e) {
+      verdict.faults.push_back({.file = name, .what = e.what()});
+    }
   return verdict;
 }
 
