@@ -13,6 +13,7 @@
 #include "trireme/base/file.h"
 #include "trireme/checkpoint/reader.h"
 #include "trireme/checkpoint/safetensors.h"
+#include "trireme/comm/start/run.h"
 
 namespace checkpoint_test {
 
@@ -101,7 +102,72 @@ struct SplitFixture {
   std::string data;
 };
 
+// checkpoint-v3/ was written by save_sharded_step(…, 42, BoxFixture) on three ranks when version 3
+// landed: flat ranges of a matrix, columns of another, what each rank has for itself, and what all
+// hold. It, too, must load for ever.
+const std::string kBoxFixture = TRIREME_SOURCE_DIR "/tests/formats/checkpoint-v3";
+
+struct BoxFixture {
+  BoxFixture(int r, int n, bool filled) : rank(r), ranks(n) {
+    if (!filled) return;
+    const at::Tensor all = at::arange(15, at::kFloat) / 8 - 0.5;
+    range.copy_(all.narrow(0, 5 * rank, 5));
+    columns.copy_((at::arange(12, at::kDouble) / 3).view({2, 6}).narrow(1, 2 * rank, 2));
+    error.fill_(1 << rank);
+    seen.fill_(int64_t{1} << 40), mask.copy_(at::tensor({1, 0, 1}, at::kInt));
+    step = 42, scale = -0.0, data = "grüße";
+  }
+  bool operator==(const BoxFixture& o) const {
+    return range.equal(o.range) && columns.equal(o.columns) && error.equal(o.error) &&
+           seen.equal(o.seen) && mask.equal(o.mask) && step == o.step &&
+           std::signbit(scale) == std::signbit(o.scale) && data == o.data;
+  }
+  void operator()(StateVisitor& v) {
+    v.tensor(Slice::range("model.fc.weight", {5, 3}, 5 * rank, 5), range);
+    v.tensor({"optim.exp_avg.qkv", {2, 6}, {0, 2 * rank}, {2, 2}}, columns);
+    v.rank_tensor("hook.error.fc.weight", rank, ranks, RankStateRule::add, error);
+    v.copy_of_rank_0("model.norm.mask", mask);
+    v.tensor("data.seen", seen);
+    v.tensor("data.nothing", nothing);
+    v.value("train.step", step);
+    v.value("train.scale", scale);
+    v.value("train.data", data);
+  }
+
+  int rank, ranks;
+  at::Tensor range = at::zeros({5}), columns = at::zeros({2, 2}, at::kDouble);
+  at::Tensor error = at::zeros({4}), mask = at::zeros({3}, at::kBool);
+  at::Tensor seen = at::zeros({}, at::kLong), nothing = at::zeros({0, 4});
+  int64_t step = 0;
+  double scale = 1;
+  std::string data;
+};
+
 }  // namespace
+
+TEST(formats_checkpoint, version_3_loads_on_every_rank_with_all_its_values) {
+  run_threads(3, [](Group g) {
+    BoxFixture s(g.rank(), 3, false);
+    const auto info = load_step(kBoxFixture, std::ref(s), {.group = g});
+    EXPECT_EQ(info.step, 42);
+    EXPECT_EQ(info.layout, "three banks");
+    EXPECT_TRUE(s == BoxFixture(g.rank(), 3, true)) << g.rank();
+  });
+  EXPECT_EQ(verify_checkpoint(kBoxFixture).world, 3);
+}
+
+TEST(formats_checkpoint, version_3_gives_its_tensors_whole) {
+  at::Tensor weight = at::zeros({5, 3}), mask = at::zeros({3}, at::kBool);
+  load_step(kBoxFixture,
+            [&](StateVisitor& v) {
+              v.tensor("model.fc.weight", weight);
+              v.tensor("model.norm.mask", mask);
+            },
+            {.prefix = "model."});
+  EXPECT_TRUE(weight.flatten().equal(at::arange(15, at::kFloat) / 8 - 0.5));
+  EXPECT_TRUE(mask.equal(at::tensor({1, 0, 1}, at::kInt).to(at::kBool)));
+  EXPECT_EQ(SafetensorsFile(kBoxFixture + "/model-rank00001-2.safetensors").entries().size(), 1u);
+}
 
 TEST(formats_checkpoint, version_2_loads_on_every_rank_with_all_its_values) {
   for (int rank = 0; rank < 4; ++rank) {
