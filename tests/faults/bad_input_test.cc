@@ -238,12 +238,12 @@ TEST_F(faults_bad_input, a_newer_checkpoint_names_both_versions) {
   train_once();
   const std::string index = path("run/step-00000006/trireme.index.json");
   std::string text = read_file(index);
-  const std::string version = "\"version\": 1,";
+  const std::string version = "\"version\": 3,";
   ASSERT_NE(text.find(version), std::string::npos);
   text.replace(text.find(version), version.size(), "\"version\": 7,");
   write(index, text);
   Command again = start({"train", "--resume", "run", "--nproc-per-node", "2", "--steps", "9"});
-  expect_refusal(again, 2, {"trireme.index.json", "version 7", "version 2", "newer trireme"});
+  expect_refusal(again, 2, {"trireme.index.json", "version 7", "version 3", "newer trireme"});
 }
 
 TEST_F(faults_bad_input, a_checkpoint_of_another_model) {

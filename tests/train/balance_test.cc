@@ -241,7 +241,7 @@ TEST(train_balance, what_does_not_fit_the_ranks_is_refused_on_every_rank) {
     for (const auto& text : said) EXPECT_TRUE(has(text, part)) << text;
   };
   refused({"balance.min_samples=5"}, "balance.min_samples is 5, and a step of 16 samples");
-  refused({"balance.max_share=0.2"}, "balance.max_share 0.2 leaves 3 of 16 samples");
+  refused({"balance.max_share=0.2"}, "balance.max_share 0.2 allows a rank 3 of 16 samples");
   refused({"balance.max_samples=[4,4]"}, "lists 2 numbers for 4 ranks");
 }
 
