@@ -8,8 +8,7 @@
 #include "trireme/comm/group.h"
 #include "trireme/tensor/state.h"
 
-// Saving a step of a run whose state is split over ranks (ZeRO): each rank writes what it alone
-// holds.
+// Saving a step by all ranks of a group, whatever part of the state each of them holds.
 namespace trireme {
 
 struct ShardedSaveOptions {
@@ -28,10 +27,12 @@ struct ShardedSaveOptions {
 /// and syncs them; rank 0 writes the index and publishes. The calls wait for the slowest disk, up
 /// to the group's timeout.
 ///
-/// A tensor is whole on a rank, or a range of its flat elements ({numel}, {begin}, {length}); the
-/// ranks' parts of a name are disjoint and together all of it. What several ranks show alike
-/// (replicas) the lowest of them writes: what all show whole goes into rank 0's model.safetensors
-/// and state.safetensors, the rest into model-rank00003.safetensors, state-rank00003.safetensors.
+/// A rank shows boxes of a tensor or flat ranges of them (base/slice.h), several of one name if it
+/// likes; the ranks' parts of a name are disjoint or the same, and together all of it. What several
+/// ranks show alike they share in writing, so it must be equal on them
+/// (StateVisitor::copy_of_rank_0 is for what may differ): what all ranks show goes into
+/// model.safetensors and state.safetensors, the rest into the files of the first rank that shows it
+/// (docs/checkpoint_format.md). A rank that does not see the folder leaves its bytes to the others.
 /// An empty part counts as not shown. A value may be shown by some ranks only; those that show it
 /// agree on it.
 ///
