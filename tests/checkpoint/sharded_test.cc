@@ -301,6 +301,8 @@ TEST(checkpoint_sharded, a_model_with_another_parameter_is_refused_also_in_weigh
   EXPECT_TRUE(contains(refused([](auto& t) { t["model.h"] = at::ones({1}); }), "'model.h'"));
   EXPECT_TRUE(contains(refused([](auto& t) { t["model.fc.bias"] = at::ones({3}); }),
                        "[2] there and [3] here"));
+  EXPECT_TRUE(contains(refused([](auto& t) { t["model.fc.weight"] = at::ones({15}); }),
+                       "[5, 3] there and [15] here"));
   EXPECT_TRUE(contains(refused([](auto& t) { t["model.mean"] = at::ones({3}, at::kDouble); }),
                        "F32 there and Double"));
 }

@@ -20,9 +20,9 @@ int64_t numel_of(const std::vector<int64_t>& shape) {
   return n;
 }
 
-// State that was saved flat has lost its shape.
-bool shapes_fit(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
-  return a == b || ((a.size() == 1 || b.size() == 1) && numel_of(a) == numel_of(b));
+// Versions 1 and 2, whose flat state has lost its shape, have no blocks.
+bool shapes_fit(const std::vector<int64_t>& a, const std::vector<int64_t>& b, bool may_be_flat) {
+  return a == b || (may_be_flat && (a.size() == 1 || b.size() == 1) && numel_of(a) == numel_of(b));
 }
 
 // `name` with `to` in the place of `from` at its end, behind a dot; "" if it does not end so.
@@ -77,7 +77,7 @@ void Comparer::tensor(const Slice& slice, at::Tensor local) {
   source.shown = slice.name, source.numel = local.numel();
   const IndexTensor* saved = find(slice.name, first, local);
   if (!saved) return;
-  check<UsageError>(shapes_fit(slice.global_shape, saved->shape()),
+  check<UsageError>(shapes_fit(slice.global_shape, saved->shape(), index_.block == 0),
                     "{}: tensor '{}' has shape [{}] there and [{}] here: is it of another model?",
                     folder_, slice.name, fmt::join(saved->shape(), ", "),
                     fmt::join(slice.global_shape, ", "));

@@ -51,10 +51,10 @@ struct LoadOptions {
 /// Fills what `walk` shows from a run folder (see find_checkpoint) or a step folder, whatever the
 /// number of ranks, the ZeRO stage and the layout with which it was saved. Nothing is written
 /// before everything has been checked: names, shapes and dtypes must be the same on both sides, and
-/// the checksums of all that is read must fit. A flat shape [n] fits every shape of n elements. A
-/// tensor that the walk shows under several names (tied weights) may lie there under one of them,
-/// or under several if they are equal there. The walk is made twice. State that each rank has for
-/// itself follows its rule (RankStateRule) when there are other ranks.
+/// the checksums of all that is read must fit. In steps of versions 1 and 2 a flat shape [n] fits
+/// every shape of n elements. A tensor that the walk shows under several names (tied weights) may
+/// lie there under one of them, or under several if they are equal there. The walk is made twice.
+/// State that each rank has for itself follows its rule (RankStateRule) when there are other ranks.
 ///
 /// With a group every rank calls it; rank 0 chooses the step; each reads only the blocks that it
 /// needs; an error of one rank is thrown by all, naming it, and what no rank's walk knows is an
