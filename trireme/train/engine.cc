@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "trireme/base/check.h"
+#include "trireme/base/log.h"
 #include "trireme/config/engine_keys.h"
 #include "trireme/config/sections/checkpoint.h"
 #include "trireme/config/sections/comm.h"
@@ -202,7 +203,9 @@ std::string Engine::save_checkpoint(const std::string& folder, std::optional<int
 }
 
 int64_t Engine::load_checkpoint(const std::string& path) {
-  load_run(impl_->run, path, impl_->tied);
+  const CheckpointInfo info = load_run(impl_->run, path, impl_->tied);
+  if (group().rank() == 0)
+    for (const std::string& note : info.notes) log_info("{}: {}", info.folder, note);
   impl_->report->resumed();
   return impl_->run.step;
 }
