@@ -156,7 +156,8 @@ class Loop {
   TrainResult result_;
 };
 
-using MakeTrainer = std::unique_ptr<Trainer::Impl>(Program&, const Config&, Group, const RunStart&);
+using MakeTrainer = std::unique_ptr<Trainer::Impl>(Program&, const Config&, Group,
+                                                   const TrainerStart&);
 
 std::vector<std::string> going_on(const Trainer::Impl& t, const DataPlace& place,
                                   const CheckpointInfo& resumed) {

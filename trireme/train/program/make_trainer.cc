@@ -50,7 +50,7 @@ RunParts parts_of(Trainer::Impl& trainer, Trainer::Impl::Part& part,
 }  // namespace
 
 std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& config, Group group,
-                                            const RunStart& start) {
+                                            const TrainerStart& start) {
   const Sources sources = program.data(config);
   check_no_built_in_keys(config);
   check_program_keys(config, sources);
@@ -117,7 +117,7 @@ std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& conf
 }
 
 std::unique_ptr<Trainer::Impl> make_built_in_trainer(Program& program, const Config& config,
-                                                     Group group, const RunStart& start) {
+                                                     Group group, const TrainerStart& start) {
   auto trainer = std::make_unique<Trainer::Impl>(program, config, group);
   trainer->built_in = true;
   auto part = std::make_unique<Trainer::Impl::Part>();

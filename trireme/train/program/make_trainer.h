@@ -8,7 +8,7 @@
 namespace trireme {
 
 /// How a run begins.
-struct RunStart {
+struct TrainerStart {
   bool fresh = true;                           // it is a new one, so checkpoint.init applies
   std::optional<DataOrigin> data_origin = {};  // of the one that it resumes
 };
@@ -16,9 +16,9 @@ struct RunStart {
 /// Makes a trainer for a program's pieces. Throws UsageError, naming the key, for unsupported
 /// settings.
 std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& config, Group group,
-                                            const RunStart& start = {});
+                                            const TrainerStart& start = {});
 /// Makes a trainer for the model and the data that the configuration names.
 std::unique_ptr<Trainer::Impl> make_built_in_trainer(Program& program, const Config& config,
-                                                     Group group, const RunStart& start = {});
+                                                     Group group, const TrainerStart& start = {});
 
 }  // namespace trireme
