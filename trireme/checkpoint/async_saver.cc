@@ -115,7 +115,7 @@ class UnderWay {
     {
       Span span("checkpoint", "write");
       written = save_->write([this](size_t i) {
-        check<ResourceError>(!cancelled_, "the save was given up");
+        check<Error>(!cancelled_, "the save was given up");
         return snapshot_[i];
       });
     }
