@@ -136,6 +136,34 @@ TEST(train_async_saves, in_every_layout_the_files_are_those_of_saves_that_wait) 
   }
 }
 
+// 172 parameters of three ranks: the last one owns none.
+TEST(train_async_saves, a_rank_that_owns_nothing_saves_and_resumes_with_the_others) {
+  for (const char* stage : {"1", "2", "3"})
+    for (const char* async : {"false", "true"}) {
+      PrivateFolder run;
+      const auto steps = [&](const char* n) {
+        return Config::from_text("tiny.json", R"({
+              "model": {"type": "mlp", "inputs": 16, "hidden": [8], "outputs": 4},
+              "data": {"type": "dummy"}, "train_micro_batch_size_per_gpu": 4,
+              "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}})",
+                                 {std::string("zero_optimization.stage=") + stage,
+                                  std::string("checkpoint.async=") + async, "checkpoint.every=1",
+                                  std::string("training.steps=") + n});
+      };
+      for (const char* n : {"3", "5"}) {
+        const Config config = steps(n);
+        run_threads(3, [&](Group g) {
+          TrainOptions options;
+          options.run_dir = run.path();
+          if (n[0] == '5') options.resume = run.path();
+          train(config, g, options);
+        });
+      }
+      EXPECT_EQ(list_steps(run.path()), (Steps{4, 5}));
+      verify_checkpoint(run / "step-00000005");
+    }
+}
+
 TEST(train_async_saves, training_goes_on_while_a_step_is_written_and_tells_when_it_is_there) {
   Folders f;
   const FailpointsHere slow("checkpoint.write@1=sleep(1500)");  // of the first step alone

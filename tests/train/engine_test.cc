@@ -366,7 +366,7 @@ struct FailpointScope {
 TEST(train_engine, an_asynchronous_checkpoint_is_there_once_it_was_waited_for) {
   PrivateFolder folder;
   const Config config = ds_config(R"(, "checkpoint": {"async": true, "keep": 1})");
-  const FailpointScope slow("checkpoint.write=sleep(200)");
+  const FailpointScope slow("checkpoint.write=sleep(40)");
   run_threads(2, [&](Group g) {
     Small net = wide(1, at::kFloat);
     Engine engine = initialize(net, config, g);
