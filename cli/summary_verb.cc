@@ -26,7 +26,8 @@ Usage: trireme summary CONFIG [CONFIG …] [FLAGS]
 
 The table is PyTorch Lightning's. The plan below it is computed from the configuration, for as many ranks as asked for;
 with --measure those ranks make three steps, and what they held stands beside it (the rank that held the most; its
-buffers include what the data source keeps, which the plan does not know).
+buffers include what the data source keeps, which the plan does not know). They save nothing: the two snapshots that
+checkpoint.async keeps of what a rank writes are in the plan alone.
 
 Examples:
   trireme summary examples/convnet.json
@@ -128,6 +129,9 @@ std::string plan_text(const MemoryPlan& plan, const std::optional<Measured>& mea
   out += fmt::format("{:<12}{:>12}{}\n", "", "predicted", measured ? "    measured" : "");
   for (const Row& row : kRows)
     line(row.name, plan.rank.*row.planned, measured ? measured->rank.*row.planned : 0);
+  if (plan.rank.snapshots > 0)
+    out += fmt::format("{:<12}{:>12}{}\n", "snapshots", mebibytes(plan.rank.snapshots),
+                       measured ? "           -" : "");
   line("total", plan.rank.total(), measured ? measured->rank.total() : 0);
   if (measured) out += fmt::format("\nof that in shared memory: {}\n", mebibytes(measured->shared));
   if (measured && measured->resident >= 0)
@@ -149,6 +153,7 @@ nlohmann::ordered_json plan_json(const MemoryPlan& plan, const MemoryVerdict& ve
   auto figures = [](const RankMemory& m) {
     nlohmann::ordered_json json;
     for (const Row& row : kRows) json[row.name] = m.*row.planned;
+    if (m.snapshots > 0) json["snapshots"] = m.snapshots;
     json["total"] = m.total();
     return json;
   };

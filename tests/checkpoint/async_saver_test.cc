@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/checkpoint/async_saver.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <atomic>
 #include <cerrno>
 
 #include "tests/checkpoint/split_state.h"
+#include "tests/support/processes.h"
 #include "tests/support/ranks.h"
 #include "trireme/base/failpoint.h"
 #include "trireme/checkpoint/snapshot.h"
 #include "trireme/checkpoint/steps/folders.h"
+#include "trireme/tensor/file_view.h"
 
 namespace async_saver_test {
 
@@ -26,6 +31,51 @@ struct Armed {
 };
 
 ShardedSaveOptions options_of(const Seat& seat, int keep = 2) { return {seat.layout(), keep}; }
+
+/// What a rank shows: a range of a weight, and a number.
+struct Part {
+  std::string name = "model.w";
+  int64_t begin = 0, count = 0;
+  at::ScalarType dtype = at::kFloat;
+  int64_t number = 0;
+
+  at::Tensor values() const { return at::arange(begin, begin + count, at::kDouble).to(dtype); }
+  StateWalk walk(const at::Tensor& t) {
+    return [this, t](StateVisitor& v) {
+      v.tensor(Slice::range(name, {10}, begin, count), t);
+      v.value("number", number);
+    };
+  }
+};
+
+/// Floats in a file, seen as offloaded state is.
+class InFile {
+ public:
+  InFile(const std::string& path, int64_t numel, float value)
+      : bytes_(static_cast<size_t>(numel) * sizeof(float)), path_(path) {
+    fill(value);
+    const int fd = ::open(path_.c_str(), O_RDONLY);
+    void* at = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, fd, 0);
+    ::close(fd);
+    if (at == MAP_FAILED) throw std::runtime_error("mmap");
+    const std::shared_ptr<const void> owner(
+        at, [n = bytes_](const void* p) { ::munmap(const_cast<void*>(p), n); });
+    tensor = at::empty({numel}, at::kFloat);
+    tensor.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(file_view(at, owner));
+  }
+  /// In place, as the next step of an optimizer does.
+  void fill(float value) const {
+    const std::vector<float> values(bytes_ / sizeof(float), value);
+    UniqueFd fd(::open(path_.c_str(), O_RDWR | O_CREAT, 0600));
+    if (::pwrite(fd.get(), values.data(), bytes_, 0) != static_cast<ssize_t>(bytes_))
+      throw std::runtime_error("pwrite");
+  }
+  at::Tensor tensor;
+
+ private:
+  const size_t bytes_;
+  const std::string path_;
+};
 
 }  // namespace
 
@@ -153,6 +203,182 @@ TEST(checkpoint_async_saver, it_keeps_two_buffers_of_what_the_rank_writes) {
     EXPECT_EQ(saver.memory_bytes(), 4 << 20);
     saver.wait();
   });
+}
+
+// Other values are not another plan; another name, dtype or part is, on whichever rank.
+TEST(checkpoint_async_saver, who_writes_what_is_decided_again_when_a_rank_holds_something_else) {
+  PrivateFolder run;
+  run_threads(2, [&](Group g) {
+    AsyncSaver saver(run.path(), g);
+    Part part{.begin = 5 * g.rank(), .count = 5};
+    int64_t step = 0;
+    const auto saved = [&] {
+      part.number = ++step;
+      saver.save(step, part.walk(part.values() + static_cast<double>(step)));
+      const std::string folder = saver.wait();
+      at::Tensor whole = at::zeros({10}, at::kDouble).to(part.dtype);
+      int64_t number = 0;
+      load_step(folder, [&](StateVisitor& v) {
+        v.tensor(part.name, whole);
+        v.value("number", number);
+      });
+      EXPECT_EQ(number, step);
+      EXPECT_TRUE(whole.equal((at::arange(10, at::kDouble) + step).to(part.dtype))) << step;
+      return saver.plans();
+    };
+    EXPECT_EQ(saved(), 1);
+    EXPECT_EQ(saved(), 1);
+    EXPECT_EQ(saved(), 1);
+    part.name = "model.v";
+    EXPECT_EQ(saved(), 2);
+    part.dtype = at::kDouble;
+    EXPECT_EQ(saved(), 3);
+    EXPECT_EQ(saved(), 3);
+    part.begin = g.rank() == 0 ? 0 : 3;
+    part.count = g.rank() == 0 ? 3 : 7;
+    EXPECT_EQ(saved(), 4);
+    if (g.rank() == 1) part.begin = 0, part.count = 10;  // rank 0's 3 are two ranks' now
+    if (g.rank() == 0) part.begin = 0, part.count = 10;
+    EXPECT_EQ(saved(), 5);
+    EXPECT_EQ(saved(), 5);
+  });
+}
+
+TEST(checkpoint_async_saver, what_does_not_fit_together_is_refused_also_where_it_did_before) {
+  PrivateFolder run;
+  run_threads(2, [&](Group g) {
+    AsyncSaver saver(run.path(), g);
+    Part part{.begin = 5 * g.rank(), .count = 5, .number = 1};
+    const auto save = [&](int64_t step) {
+      saver.save(step, part.walk(part.values()));
+      saver.wait();
+    };
+    save(1);
+    part.number = 1 + g.rank();
+    std::string text = trireme::testing::outcome_of([&] { save(2); });
+    EXPECT_TRUE(contains(text, "UsageError") &&
+                contains(text, "the value 'number' is 1 on rank 0 and 2 on rank 1"))
+        << text;
+    part.number = 3;
+    if (g.rank() == 1) part.count = 4;  // nobody holds element 9
+    text = trireme::testing::outcome_of([&] { save(3); });
+    EXPECT_TRUE(contains(text, "UsageError") && contains(text, "elements 9 to 9 are in none"))
+        << text;
+    part.count = 5;
+    save(4);
+    save(5);
+    EXPECT_EQ(saver.plans(), 2) << "the refusals began it anew, once";
+    EXPECT_EQ(list_steps(run.path()), (Steps{4, 5}));
+  });
+}
+
+TEST(checkpoint_async_saver, what_lies_in_a_file_is_not_copied_into_memory) {
+  constexpr int64_t kNumel = 3 << 18;  // 3 MiB: blocks, and neighbours in the step's file
+  PrivateFolder run, disk;
+  run_threads(2, [&](Group g) {
+    const std::string mine = "optim.m" + std::to_string(g.rank());
+    InFile state(disk / mine, kNumel, 7);
+    at::Tensor beside = at::full({100}, 3.F);
+    AsyncSaver saver(run.path(), g);
+    const StateWalk walk = [&](StateVisitor& v) {
+      v.tensor(mine, state.tensor);
+      v.tensor("own" + std::to_string(g.rank()), beside);
+    };
+    for (int64_t step : {1, 2, 3}) {
+      state.fill(static_cast<float>(10 * step + g.rank()));
+      saver.save(step, walk);
+      state.fill(-1);  // training goes on
+      beside.fill_(static_cast<float>(step));
+    }
+    saver.wait();
+    EXPECT_LT(saver.memory_bytes(), 2 * 4096 + 1) << "the 3 MiB are not among them";
+    EXPECT_EQ(saver.plans(), 1);
+    g.barrier();
+    for (int rank : {0, 1}) {
+      at::Tensor loaded = at::zeros({kNumel}), other = at::zeros({100});
+      load_step(run / "step-00000003",
+                [&](StateVisitor& v) {
+                  v.tensor("optim.m" + std::to_string(rank), loaded);
+                  v.tensor("own" + std::to_string(rank), other);
+                },
+                {.partial = true});
+      EXPECT_TRUE(loaded.equal(at::full({kNumel}, 30.F + rank)));
+      EXPECT_TRUE(other.equal(at::full({100}, 2.F)));
+    }
+  });
+  verify_checkpoint(run / "step-00000003");
+}
+
+TEST(checkpoint_async_saver, a_disk_without_room_for_what_lies_in_a_file_is_every_rank_s_error) {
+  PrivateFolder run, disk;
+  run_threads(2, [&](Group g) {
+    InFile state(disk / std::to_string(g.rank()), 1000, 1);
+    AsyncSaver saver(run.path(), g);
+    const StateWalk walk = [&](StateVisitor& v) {
+      v.tensor("optim.m" + std::to_string(g.rank()), state.tensor);
+    };
+    if (g.rank() == 0) set_failpoints(fmt::format("checkpoint.write#1=error({})", ENOSPC));
+    g.barrier();
+    const std::string text = trireme::testing::outcome_of([&] { saver.save(1, walk); });
+    g.barrier();
+    if (g.rank() == 0) set_failpoints("");
+    EXPECT_TRUE(contains(text, "ResourceError: checkpoint of step 1 was not saved: rank 1: ") &&
+                contains(text, "cannot write " + run.path()) && contains(text, "No space left"))
+        << text;
+    EXPECT_FALSE(saver.busy());
+    g.barrier();
+    saver.save(2, walk);
+    EXPECT_EQ(saver.wait(), run / "step-00000002");
+    EXPECT_EQ(hidden_files(run.path()), 0u);
+  });
+}
+
+TEST(checkpoint_async_saver, rank_0_hears_by_itself_when_its_step_is_published) {
+  PrivateFolder run;
+  run_threads(2, [&](Group g) {
+    AsyncSaver saver(run.path(), g);
+    EXPECT_FALSE(saver.ended());
+    std::atomic<int> calls = 0;
+    bool there = false;
+    SplitState state(seat_of(g, 2), 5);
+    saver.save(5, std::ref(state), options_of(state.seat), [&] {
+      there = std::filesystem::exists(run / "step-00000005");
+      ++calls;
+    });
+    if (g.rank() == 0) {
+      EXPECT_TRUE(trireme::testing::eventually([&] { return saver.ended(); }));
+      EXPECT_FALSE(saver.busy());
+    }
+    saver.wait();
+    EXPECT_FALSE(saver.ended()) << "none is under way";
+    EXPECT_EQ(calls, g.rank() == 0 ? 1 : 0);
+    EXPECT_EQ(there, g.rank() == 0);
+  });
+}
+
+// Its thread would wait for a file that nobody writes any more.
+TEST(checkpoint_async_saver, its_end_does_not_wait_for_ranks_that_are_lost) {
+  PrivateFolder run;
+  save_split(run.path(), 1, Seat{0, 2, 2, 3});
+  const Armed slow("checkpoint.write#1=sleep(4000)");
+  std::atomic<double> waited = -1;
+  EXPECT_ANY_THROW(run_threads(2, [&](Group g) {
+    SplitState state(seat_of(g, 2), 5);
+    auto saver = std::make_unique<AsyncSaver>(run.path(), g);
+    saver->save(5, std::ref(state), options_of(state.seat));
+    if (g.rank() == 1) {
+      g.abort("out of luck");
+      return;
+    }
+    EXPECT_THROW(g.barrier(), PeerLost);
+    const auto begin = Clock::now();
+    saver.reset();
+    waited = seconds_since(begin);
+    throw std::runtime_error("as a program would");
+  }));
+  EXPECT_GE(waited, 0);
+  EXPECT_LT(waited, 3);
+  EXPECT_EQ(list_steps(run.path()), (Steps{1}));
 }
 
 TEST(checkpoint_async_saver, memory_that_is_not_there_is_an_error_that_names_its_size) {

@@ -103,6 +103,23 @@ TEST_F(cli_own_loop_checkpoint, a_program_goes_on_under_another_stage_on_1_2_and
   EXPECT_NEAR(ran("zero2", 2, run_dir, 50).loss, want.loss, 1e-3);
 }
 
+TEST_F(cli_own_loop_checkpoint, what_is_saved_while_training_goes_on_resumes_with_the_same_bits) {
+  const std::string whole = folder_ / "whole", parts = folder_ / "parts";
+  const std::string want = said("async", 2, {whole, "40"});
+  EXPECT_NE(want.find("saved " + whole + "/step-00000040"), std::string::npos) << want;
+  said("async", 2, {parts, "20"});
+  const std::string got = said("async", 2, {parts, "40"});
+  EXPECT_NE(got.find("resumed at step 20\n"), std::string::npos) << got;
+  EXPECT_EQ(got.substr(got.find("step 40, loss ")), want.substr(want.find("step 40, loss ")));
+  EXPECT_LT(last_loss(got), 1.0) << "1.39 is what guessing gives";
+  for (const std::string& run : {whole, parts}) {
+    Command verify(trireme({"checkpoint", "verify", run}));
+    EXPECT_EQ(verify.finish(), 0) << verify.out << verify.err;
+  }
+  EXPECT_EQ(read_file(whole + "/step-00000040/model.safetensors"),
+            read_file(parts + "/step-00000040/model.safetensors"));
+}
+
 // Two ranks that nobody watches: the program itself says what happened to the other.
 TEST_F(cli_own_loop, a_lost_rank_is_caught_by_name) {
   const std::string port = std::to_string(free_tcp_port());

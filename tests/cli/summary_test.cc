@@ -35,6 +35,30 @@ TEST(cli_summary, prints_lightnings_table_and_the_plan) {
   EXPECT_FALSE(has(command.out, "measured"));
 }
 
+TEST(cli_summary, counts_the_snapshots_of_asynchronous_checkpoints) {
+  for (const bool async : {false, true}) {
+    Arguments words{kExamples + "convnet.json", "--set", "checkpoint.every=10", "--set",
+                    std::string("checkpoint.async=") + (async ? "true" : "false")};
+    Command text(summary(words));
+    ASSERT_EQ(text.finish(), 0) << text.err;
+    EXPECT_EQ(has(text.out, "\nsnapshots "), async) << text.out;
+    EXPECT_EQ(has(text.out, "checkpoints while training goes on"), async) << text.out;
+    words.insert(words.end(), {"--json", "-"});
+    Command json_of(summary(words));
+    ASSERT_EQ(json_of.finish(), 0) << json_of.err;
+    const auto m = nlohmann::json::parse(json_of.out).at("predicted");
+    int64_t sum = 0;
+    for (const char* row : {"weights", "gradients", "optimizer", "activations", "buffers"})
+      sum += m.at(row).get<int64_t>();
+    EXPECT_EQ(m.contains("snapshots"), async);
+    const int64_t snapshots = m.value("snapshots", int64_t{0});
+    EXPECT_EQ(m.at("total"), sum + snapshots);
+    if (async) {
+      EXPECT_EQ(snapshots, 2 * (m.at("weights").get<int64_t>() + m.at("optimizer").get<int64_t>()));
+    }
+  }
+}
+
 TEST(cli_summary, plans_for_more_ranks_than_this_machine_has) {
   Command command(
       summary({kExamples + "gpt.json", "--nproc-per-node", "64", "--set",

@@ -77,6 +77,19 @@ TEST(config_data_rules, the_best_checkpoints_need_evaluations) {
                   "dummy, which has no held-out part"));
 }
 
+TEST(config_data_rules, asynchronous_saving_is_without_effect_where_nothing_is_saved_meanwhile) {
+  const auto seen = [](std::vector<std::string> sets) {
+    sets.push_back("checkpoint.async=true");
+    const Inspection all = Config::inspect(ConfigInputs::from({}, sets));
+    return *find(all, "checkpoint.async");
+  };
+  EXPECT_EQ(seen({}).verdict, KeyReport::Verdict::without_effect);
+  EXPECT_TRUE(has(seen({}).why, "nothing says when to save during the run")) << seen({}).why;
+  for (const char* when : {"checkpoint.every=5", "checkpoint.every_minutes=5",
+                           "checkpoint.auto=true", "checkpoint.keep_every=5"})
+    EXPECT_EQ(seen({when}).verdict, KeyReport::Verdict::supported) << when;
+}
+
 TEST(config_data_rules, images_are_evaluated_on_all_that_is_held_out) {
   const Inspection seen =
       Config::inspect(ConfigInputs::from({}, {"model.type=mlp", "training.eval_batches=5"}));

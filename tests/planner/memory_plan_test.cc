@@ -74,6 +74,34 @@ TEST(planner_memory_plan, bytes_are_written_for_people) {
   EXPECT_EQ(mebibytes(int64_t{5} << 30), "5.00 GiB");
 }
 
+TEST(planner_memory_plan, two_copies_of_what_a_rank_saves_are_counted) {
+  const int64_t n = plan({}).model.numel();
+  const auto bytes = [](std::vector<std::string> sets, int ranks = 2) {
+    sets.push_back("checkpoint.async=true");
+    if (sets.size() == 1 || sets[0].find("checkpoint.") != 0) sets.push_back("checkpoint.every=9");
+    const RankMemory m = plan(sets, ranks).rank;
+    EXPECT_EQ(m.total(),
+              m.weights + m.gradients + m.optimizer + m.activations + m.buffers + m.snapshots);
+    return m.snapshots;
+  };
+  EXPECT_EQ(plan({"checkpoint.every=9"}).rank.snapshots, 0);
+  EXPECT_EQ(bytes({}), 2 * 12 * n / 2);
+  EXPECT_EQ(bytes({}, 4), 2 * 12 * n / 4) << "ranks share in writing";
+  for (const char* stage : {"1", "2", "3"})
+    EXPECT_EQ(bytes({std::string("zero_optimization.stage=") + stage}, 4), 2 * 12 * n / 4);
+  EXPECT_EQ(bytes({"bf16.enabled=true"}), 2 * 14 * n / 2) << "2 a weight, 12 of masters and AdamW";
+  const std::vector<std::string> disk = {"zero_optimization.stage=3",
+                                         "zero_optimization.offload_optimizer.device=nvme",
+                                         "zero_optimization.offload_optimizer.nvme_path=/x"};
+  EXPECT_EQ(bytes(disk), 2 * 4 * n / 2) << "what lies in a file is not copied";
+  EXPECT_EQ(bytes({"averaging.type=local_sgd"}), 2 * (4 * n / 2 + 12 * n))
+      << "the mean, and its own";
+  EXPECT_EQ(bytes({"compression.type=int8"}), 2 * (12 * n / 2 + 4 * n)) << "what was not sent";
+  EXPECT_EQ(bytes({"checkpoint.every=0"}), 0) << "nothing is saved while it trains";
+  EXPECT_GT(bytes({"checkpoint.every_minutes=1"}), 0);
+  EXPECT_GT(bytes({"checkpoint.auto=true"}), 0);
+}
+
 TEST(planner_memory_plan, compression_and_averaging_are_counted) {
   const auto plain = plan({});
   const double n = static_cast<double>(plain.model.numel());

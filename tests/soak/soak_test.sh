@@ -40,11 +40,18 @@ said=$(scripts/soak --seed 5 --rounds 2 --build "$(realpath --relative-to=. "$TM
 files() { printf '#!/bin/sh\n%s\n' "$1" >"$TMPDIR/broken/tests/test_checkpoint"; chmod +x "$TMPDIR/broken/tests/test_checkpoint"
   scripts/soak --files --build "$(realpath --relative-to=. "$TMPDIR/broken")" 2>&1; }
 # shellcheck disable=SC2016
-said=$(files '[ "$TRIREME_SOAK $*" = "1 --gtest_filter=checkpoint_file_faults*" ]') || fail "--files says: $said"
+said=$(files '[ "$TRIREME_SOAK $*" = "1 --gtest_filter=*checkpoint_file_faults*" ]') || fail "--files says: $said"
 code=0
 said=$(files 'echo why; exit 3') || code=$?
 ((code == 1)) || fail "a sweep that fails ends with $code"
 [[ $said == *"ended with 3"* && $said == *why* ]] || fail "a sweep that fails says: $said"
+
+# The sweep of kills runs the test with more of them.
+cp "$TMPDIR/broken/tests/test_checkpoint" "$TMPDIR/broken/tests/test_faults"
+# shellcheck disable=SC2016
+printf '#!/bin/sh\n[ "$TRIREME_SOAK_KILLS $*" = "200 --gtest_filter=*faults_async_saves_killed*" ]\n' >"$TMPDIR/broken/tests/test_faults"
+said=$(scripts/soak --kills --build "$(realpath --relative-to=. "$TMPDIR/broken")" 2>&1) || fail "--kills says: $said"
+[[ $said == *"200 kills"*passed* ]] || fail "--kills says: $said"
 
 # Ctrl-C ends the round with the process that it started, and still gives the summary.
 printf '#!/bin/sh\necho $$ >"%s/pid"\nexec sleep 100\n' "$TMPDIR" >"$TMPDIR/broken/tests/soak_collectives"

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "tests/shard/sharded_nets.h"
+#include "trireme/base/failpoint.h"
 #include "trireme/base/file.h"
 #include "trireme/base/log.h"
 
@@ -327,10 +328,11 @@ TEST(train_engine, half_precision_of_the_configuration_trains) {
 }
 
 TEST(train_engine, a_checkpoint_goes_on_with_the_same_bits) {
-  for (int stage : {0, 2, 3}) {
+  for (const auto& [stage, async] :
+       {std::pair{0, false}, {2, false}, {3, false}, {0, true}, {2, true}, {3, true}}) {
     PrivateFolder folder;
-    const Config config =
-        ds_config(fmt::format(R"(, "zero_optimization": {{"stage": {}}})", stage));
+    const Config config = ds_config(fmt::format(
+        R"(, "zero_optimization": {{"stage": {}}}, "checkpoint": {{"async": {}}})", stage, async));
     run_threads(2, [&](Group g) {
       Small whole = wide(1, at::kFloat), halves = wide(2, at::kFloat);
       std::vector<at::Tensor> wanted;
@@ -352,6 +354,58 @@ TEST(train_engine, a_checkpoint_goes_on_with_the_same_bits) {
       });
     });
   }
+}
+
+namespace {
+struct FailpointScope {
+  explicit FailpointScope(const std::string& text) { set_failpoints(text); }
+  ~FailpointScope() { set_failpoints(""); }
+};
+}  // namespace
+
+TEST(train_engine, an_asynchronous_checkpoint_is_there_once_it_was_waited_for) {
+  PrivateFolder folder;
+  const Config config = ds_config(R"(, "checkpoint": {"async": true, "keep": 1})");
+  const FailpointScope slow("checkpoint.write=sleep(40)");
+  run_threads(2, [&](Group g) {
+    Small net = wide(1, at::kFloat);
+    Engine engine = initialize(net, config, g);
+    steps_of(engine, g, 0, 1);
+    const std::string path = engine.save_checkpoint(folder / "a");
+    expect(path == folder / "a/step-00000001", path);
+    expect(!std::filesystem::exists(path), "it waited for the disk");
+    engine.wait_for_checkpoint();
+    expect(std::filesystem::exists(path), "it is published");
+    steps_of(engine, g, 1, 2);
+    engine.save_checkpoint(folder / "a");
+    steps_of(engine, g, 2, 3);
+    engine.save_checkpoint(folder / "b");  // another folder waits for the first one
+    expect(std::filesystem::exists(folder / "a/step-00000002"), "the one before");
+    g.barrier();
+    expect(!std::filesystem::exists(path), "keep is 1");
+    expect(engine.load_checkpoint(folder / "b") == 3, "a load waits");
+  });
+}
+
+TEST(train_engine, an_asynchronous_checkpoint_that_fails_is_thrown_by_the_next_call) {
+  PrivateFolder folder;
+  const Config config = ds_config(R"(, "checkpoint": {"async": true})");
+  const FailpointScope full("checkpoint.write@1=error(28)");
+  run_threads(2, [&](Group g) {
+    Small net = wide(1, at::kFloat);
+    Engine engine = initialize(net, config, g);
+    steps_of(engine, g, 0, 1);
+    engine.save_checkpoint(folder.path());
+    try {
+      engine.save_checkpoint(folder.path());
+      expect(false, "no error");
+    } catch (const ResourceError& e) {
+      expect(std::string(e.what()).find("checkpoint of step 1 was not saved") == 0, e.what());
+    }
+    engine.save_checkpoint(folder.path());
+    engine.wait_for_checkpoint();
+    expect(std::filesystem::exists(folder / "step-00000001"), "again, it is saved");
+  });
 }
 
 TEST(train_engine, torch_load_after_initialize_is_followed_at_every_stage) {

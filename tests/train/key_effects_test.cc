@@ -357,6 +357,9 @@ std::vector<Row> rows() {
       named("checkpoint.on_error",
             "train_run_saves.a_save_that_fails_is_a_warning_or_the_end_of_all_ranks_as_configured"),
       {"checkpoint.at_end", files, "true", "false"},
+      named(
+          "checkpoint.async",
+          "train_async_saves.training_goes_on_while_a_step_is_written_and_tells_when_it_is_there"),
       named("checkpoint.folder", "train_resume.checkpoints_go_where_the_configuration_says"),
       named("checkpoint.init", "train_initial_weights.a_new_run_begins_with_them_in_every_layout"),
       named("checkpoint.init_map", "train_initial_weights.names_are_mapped_and_some_excepted"),

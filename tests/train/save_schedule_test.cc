@@ -152,4 +152,19 @@ TEST(train_save_schedule, the_largest_wish_of_several_ranks_holds_what_all_need)
         }
 }
 
+// A rank that knows it says so with each step; a stop or a save waits for the one under way anyway.
+TEST(train_save_schedule, that_a_save_has_ended_is_heard_unless_ranks_stop_or_save) {
+  for (int stop : {0, 15})
+    for (bool save : {false, true})
+      for (bool ended : {false, true}) {
+        const StepWish other{stop, save}, mine{0, false, ended};
+        const StepWish both = StepWish::of(std::max(other.code(), mine.code()));
+        EXPECT_EQ(both.stop, stop);
+        EXPECT_EQ(both.save, save || stop);
+        EXPECT_EQ(both.ended, ended && !stop && !save);
+        const StepWish one = StepWish::of(StepWish{stop, save, ended}.code());
+        EXPECT_EQ(one.ended, ended) << "what a rank wishes itself is not lost";
+      }
+}
+
 }  // namespace save_schedule_test

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "trireme/base/check.h"
+#include "trireme/base/clock.h"
 #include "trireme/base/file.h"
 #include "trireme/base/file/file_calls.h"
 #include "trireme/base/file/folder.h"
@@ -46,11 +47,28 @@ std::thread quiet_thread(Body body) {
   return thread;
 }
 
+/// Whether an error has ended the group; only calls into it tell.
+bool is_over(Group& group) {
+  try {
+    group.progress();
+    return false;
+  } catch (const std::exception&) {
+    return true;
+  }
+}
+
+constexpr auto kGrace = 1s;  // for files of ranks that may be gone
+
 /// One save under way: the thread and what it comes to.
 class UnderWay {
  public:
-  UnderWay(std::unique_ptr<StepSave> save, Snapshot snapshot, int rank, int ranks)
-      : save_(std::move(save)), snapshot_(std::move(snapshot)), rank_(rank), ranks_(ranks) {
+  UnderWay(std::unique_ptr<StepSave> save, Snapshot snapshot, const Group& group,
+           AsyncSaver::Published published)
+      : save_(std::move(save)),
+        snapshot_(std::move(snapshot)),
+        published_(std::move(published)),
+        rank_(group.rank()),
+        ranks_(group.size()) {
     thread_ = quiet_thread([this, label = thread_rank()] {
       set_thread_rank(label);
       run();
@@ -68,8 +86,13 @@ class UnderWay {
     changed_.wait(lock, [&] { return mine_done_; });
     return mine_.failure;
   }
+  bool written_within(std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, time, [&] { return mine_done_; });
+  }
   bool busy() const { return !done_; }
-  /// Rank 0's thread waits for nobody any more.
+  bool ended() const { return rank_ == 0 ? done_.load() : failed_.load(); }
+  /// What is not written yet is not, and rank 0's thread waits for nobody any more.
   void cancel() {
     cancelled_ = true;
     std::lock_guard lock(mutex_);
@@ -91,7 +114,10 @@ class UnderWay {
     WrittenFiles written;
     {
       Span span("checkpoint", "write");
-      written = save_->write([this](size_t i) { return snapshot_[i]; });
+      written = save_->write([this](size_t i) {
+        check<Error>(!cancelled_, "the save was given up");
+        return snapshot_[i];
+      });
     }
     if (rank_ > 0) {
       const RankFailure left = failure_of([&] {
@@ -103,6 +129,7 @@ class UnderWay {
       std::lock_guard lock(mutex_);
       mine_ = written;
       mine_done_ = true;
+      failed_ = bool(written.failure);
       changed_.notify_all();
     }
     if (rank_ == 0) outcome_ = publish(std::move(written));
@@ -131,13 +158,23 @@ class UnderWay {
       }
       if (unread) of_rank.failure = std::move(unread);
     }
-    return save_->publish(all);
+    RankFailure failure = save_->publish(all);
+    if (!failure && published_) {
+      try {
+        published_();
+      } catch (const std::exception& e) {
+        log_warn("after a checkpoint was published: {}", e.what());
+      }
+    }
+    return failure;
   }
 
   // Until the file is there; false: cancelled. Between looks it waits longer and longer.
   bool await(const std::string& path) {
     auto pause = 1ms;
     while (path_kind(path) != PathKind::file) {
+      check<ResourceError>(path_kind(save_->folder()) == PathKind::folder, "{} has gone",
+                           save_->folder());
       std::unique_lock lock(mutex_);
       if (changed_.wait_for(lock, pause, [&] { return cancelled_.load(); })) return false;
       pause = std::min(2 * pause, 50ms);
@@ -147,12 +184,13 @@ class UnderWay {
 
   const std::unique_ptr<StepSave> save_;
   const Snapshot snapshot_;
+  const AsyncSaver::Published published_;
   const int rank_, ranks_;
   std::mutex mutex_;
   std::condition_variable changed_;
   WrittenFiles mine_;
   bool mine_done_ = false;
-  std::atomic<bool> done_ = false, cancelled_ = false;
+  std::atomic<bool> done_ = false, failed_ = false, cancelled_ = false;
   RankFailure outcome_;
   std::thread thread_;
 };
@@ -164,41 +202,52 @@ struct AsyncSaver::Impl {
   Group group;
   std::array<SnapshotMemory, 2> memory;
   size_t turn = 0;
+  std::shared_ptr<SaveMemo> memo = std::make_shared<SaveMemo>();
   std::unique_ptr<UnderWay> under_way;
   int64_t step = 0;  // of the save under way
+  bool lost = false;
 };
 
-AsyncSaver::AsyncSaver(std::string run_dir, Group group)
-    : impl_(new Impl{std::move(run_dir), std::move(group), {}, 0, nullptr, 0}) {}
+AsyncSaver::AsyncSaver(std::string run_dir, Group group) : impl_(std::make_unique<Impl>()) {
+  impl_->run_dir = std::move(run_dir);
+  impl_->group = std::move(group);
+}
 
 AsyncSaver::~AsyncSaver() {
   if (!impl_->under_way) return;
   try {
     UnderWay& save = *impl_->under_way;
-    RankFailure failure = save.written();
-    if (impl_->group.rank() == 0) {
-      if (!save.finished_within(
-              std::chrono::duration_cast<std::chrono::milliseconds>(impl_->group.timeout())))
-        save.cancel();
-      save.join();
-      failure = save.outcome();
-    }
-    if (failure) log_warn("the checkpoint of step {}: {}", impl_->step, failure.text);
+    const bool leads = impl_->group.rank() == 0;
+    const auto ends_within = [&](std::chrono::milliseconds time) {
+      return leads ? save.finished_within(time) : save.written_within(time);
+    };
+    const Deadline deadline = leads ? Deadline::after(impl_->group.timeout()) : Deadline::never();
+    while (!ends_within(50ms))
+      if (impl_->lost || deadline.expired() || is_over(impl_->group)) {
+        if (!ends_within(kGrace)) save.cancel();
+        break;
+      }
+    save.join();
+    if (const RankFailure failure = leads ? save.outcome() : save.written())
+      log_warn("the checkpoint of step {}: {}", impl_->step, failure.text);
   } catch (const std::exception& e) {
     log_warn("the checkpoint of step {}: {}", impl_->step, e.what());
   }
 }
 
-void AsyncSaver::save(int64_t step, const StateWalk& walk, const ShardedSaveOptions& options) {
+void AsyncSaver::save(int64_t step, const StateWalk& walk, const ShardedSaveOptions& options,
+                      Published published) {
   wait();
   Span span("checkpoint", "snapshot");
   Group& group = impl_->group;
-  auto save = std::make_unique<StepSave>(impl_->run_dir, step, group, options);
+  auto save = std::make_unique<StepSave>(impl_->run_dir, step, group, options, impl_->memo);
   save->agree(walk);
   Snapshot snapshot;
-  const RankFailure failure = failure_of(
-      [&] { snapshot = take(save->state(), save->orders(), impl_->memory[impl_->turn]); });
-  // A rank without memory for its copy ends the save for all before anything is written.
+  const RankFailure failure = failure_of([&] {
+    save->write_file_views();
+    snapshot = take(save->state(), save->orders(), impl_->memory[impl_->turn]);
+  });
+  // A rank that cannot make its copy ends the save for all.
   const auto all = all_gather_object(group, failure);
   for (size_t r = 0; r < all.size(); ++r)
     if (all[r]) {
@@ -210,7 +259,7 @@ void AsyncSaver::save(int64_t step, const StateWalk& walk, const ShardedSaveOpti
   impl_->turn = 1 - impl_->turn;
   impl_->step = step;
   impl_->under_way =
-      std::make_unique<UnderWay>(std::move(save), std::move(snapshot), group.rank(), group.size());
+      std::make_unique<UnderWay>(std::move(save), std::move(snapshot), group, std::move(published));
 }
 
 std::string AsyncSaver::wait() {
@@ -223,7 +272,7 @@ std::string AsyncSaver::wait() {
   if (group.rank() == 0) {
     // A rank that failed may not have been able to leave word of it beside the files.
     if (std::any_of(all.begin(), all.end(), [](const RankFailure& f) { return bool(f); })) {
-      if (!save->finished_within(1s)) save->cancel();
+      if (!save->finished_within(kGrace)) save->cancel();
     }
     save->join();
     outcome = save->outcome();
@@ -237,6 +286,12 @@ std::string AsyncSaver::wait() {
 }
 
 bool AsyncSaver::busy() const { return impl_->under_way && impl_->under_way->busy(); }
+
+bool AsyncSaver::ended() const { return impl_->under_way && impl_->under_way->ended(); }
+
+void AsyncSaver::ranks_are_lost() { impl_->lost = true; }
+
+int64_t AsyncSaver::plans() const { return impl_->memo->plans; }
 
 int64_t AsyncSaver::memory_bytes() const {
   return static_cast<int64_t>(impl_->memory[0].bytes() + impl_->memory[1].bytes());

@@ -51,8 +51,7 @@ class Planner {
       for (size_t i = 0; i < ranks_[r].tensors.size(); ++i)
         holders[ranks_[r].tensors[i].slice.name].push_back({r, i, 0});
     for (const auto& [name, list] : holders) tensor(name, list);
-    for (size_t r = 0; r < ranks_.size(); ++r)
-      for (const auto& [name, v] : ranks_[r].values) value(name, v, r);
+    plan_.index.values = agreed_values(ranks_);
     lay_out_files();
     deal();
     return std::move(plan_);
@@ -204,33 +203,39 @@ class Planner {
     blocks = std::move(sorted_blocks);
   }
 
-  void value(const std::string& name, const IndexValue& v, size_t rank) {
-    const auto [at, fresh] = plan_.index.values.emplace(name, v);
-    if (fresh) value_holder_[name] = rank;
-    check<UsageError>(fresh || same(at->second, v),
-                      "checkpoint: the value '{}' is {} on rank {} and {} on rank {}", name,
-                      text_of(at->second), value_holder_[name], text_of(v), rank);
-  }
-
-  static bool same(const IndexValue& a, const IndexValue& b) {
-    const auto *x = std::get_if<double>(&a), *y = std::get_if<double>(&b);
-    return x && y ? std::bit_cast<uint64_t>(*x) == std::bit_cast<uint64_t>(*y) : a == b;
-  }
-  static std::string text_of(const IndexValue& v) {
-    if (const auto* i = std::get_if<int64_t>(&v)) return fmt::format("{}", *i);
-    if (const auto* d = std::get_if<double>(&v)) return fmt::format("{:.17g}", *d);
-    const auto& s = std::get<std::string>(v);
-    return s.size() <= 100 ? "'" + s + "'" : fmt::format("a text of {} bytes", s.size());
-  }
-
   const std::vector<HeldState>& ranks_;
   std::vector<bool> sees_;
   std::vector<Box> boxes_;
-  std::map<std::string, size_t> value_holder_;
   SavePlan plan_;
 };
 
+bool same(const IndexValue& a, const IndexValue& b) {
+  const auto *x = std::get_if<double>(&a), *y = std::get_if<double>(&b);
+  return x && y ? std::bit_cast<uint64_t>(*x) == std::bit_cast<uint64_t>(*y) : a == b;
+}
+
+std::string text_of(const IndexValue& v) {
+  if (const auto* i = std::get_if<int64_t>(&v)) return fmt::format("{}", *i);
+  if (const auto* d = std::get_if<double>(&v)) return fmt::format("{:.17g}", *d);
+  const auto& s = std::get<std::string>(v);
+  return s.size() <= 100 ? "'" + s + "'" : fmt::format("a text of {} bytes", s.size());
+}
+
 }  // namespace
+
+std::map<std::string, IndexValue> agreed_values(const std::vector<HeldState>& ranks) {
+  std::map<std::string, IndexValue> values;
+  std::map<std::string, size_t> holder;
+  for (size_t r = 0; r < ranks.size(); ++r)
+    for (const auto& [name, v] : ranks[r].values) {
+      const auto [at, fresh] = values.emplace(name, v);
+      if (fresh) holder[name] = r;
+      check<UsageError>(fresh || same(at->second, v),
+                        "checkpoint: the value '{}' is {} on rank {} and {} on rank {}", name,
+                        text_of(at->second), holder[name], text_of(v), r);
+    }
+  return values;
+}
 
 int64_t SavePlan::bytes_of(size_t rank) const {
   int64_t bytes = 0;

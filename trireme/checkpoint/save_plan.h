@@ -64,4 +64,8 @@ struct SavePlan {
 /// value, where parts overlap or leave a hole, or where no rank that sees the folder holds a part.
 SavePlan plan_save(const std::vector<HeldState>& ranks, const std::vector<bool>& sees = {});
 
+/// The values of the ranks, each once: those of plan_save's index. UsageError, naming the value and
+/// two ranks, where they disagree.
+std::map<std::string, IndexValue> agreed_values(const std::vector<HeldState>& ranks);
+
 }  // namespace trireme

@@ -59,19 +59,22 @@ struct Holding {
   RankFailure failure;
   std::string host, layout;
   int64_t step = 0, keep = 0;
+  bool as_before = false;  // its tensors are those of its last save, and are not here
   std::vector<WireTensor> tensors;
   std::map<std::string, WireValue> values;
-  TRIREME_FIELDS(failure, host, layout, step, keep, tensors, values)
+  TRIREME_FIELDS(failure, host, layout, step, keep, as_before, tensors, values)
 
-  void take(const HeldState& held) {
-    for (const auto& t : held.tensors) tensors.push_back(WireTensor::from(t));
+  void take_values(const HeldState& held) {
     for (const auto& [name, v] : held.values) values[name] = WireValue::from(v);
   }
-  HeldState held() const {
-    HeldState held;
-    for (const auto& t : tensors) held.tensors.push_back(t.held());
+  /// Into what rank 0 knows of the rank.
+  void put_into(HeldState& held) const {
+    if (!as_before) {
+      held.tensors.clear();
+      for (const auto& t : tensors) held.tensors.push_back(t.held());
+    }
+    held.values.clear();
     for (const auto& [name, v] : values) held.values[name] = v.value();
-    return held;
   }
 };
 
@@ -92,9 +95,10 @@ struct Seen {
 // Rank 0 → rank: what it writes where.
 struct Orders {
   RankFailure failure;
+  bool as_before = false;  // what it wrote in its last save, and that is not here
   std::vector<std::tuple<std::string, std::string>> files;  // name, head
   std::vector<std::array<int64_t, 5>> writes;
-  TRIREME_FIELDS(failure, files, writes)
+  TRIREME_FIELDS(failure, as_before, files, writes)
 
   void take(const WriteOrders& o) {
     for (const PlannedFile& f : o.files) files.emplace_back(f.name, f.head);

@@ -140,6 +140,7 @@ RankMemory rank_memory(const MemoryQuestion& q) {
   RankMemory m = q.stage == 0 ? whole(q, s) : shared_out(q, s);
   m.activations = q.activation_bytes;
   m.buffers += q.exchange_bytes;
+  m.snapshots = q.snapshot_bytes;
   return m;
 }
 

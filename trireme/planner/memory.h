@@ -20,9 +20,9 @@
 //   stage 3   w Ψ/n  + g Ψ/n  + s Ψ/n
 //
 // and what moves: activations, and buffers (gradients on their way, units that are whole, parts of
-// states on their way to a disk, what compression keeps). What is shared out is in flat buffers,
-// where each parameter begins at a multiple of kAlign elements and each unit is padded to n ×
-// kAlign; Ψ above then counts the padding.
+// states on their way to a disk, what compression keeps), snapshots of checkpoints. What is shared
+// out is in flat buffers, where each parameter begins at a multiple of kAlign elements and each
+// unit is padded to n × kAlign; Ψ above then counts the padding.
 namespace trireme {
 
 /// Which optimizer, for its state: float32 numbers beside the parameters (optim/optimizer.h).
@@ -49,12 +49,15 @@ struct MemoryQuestion {
   int64_t prefetch_elements = 0, persistence_threshold = 0, live_elements = 0;  // of stage 3
   int64_t group_bytes = 0;     // that the group of ranks keeps for itself
   int64_t exchange_bytes = 0;  // of compression and averaging: planner/exchange_memory.h
+  int64_t snapshot_bytes = 0;  // of checkpoint.async: planner/snapshot_memory.h
   int64_t activation_kept = 0, activation_bytes = 0;  // planner/activations.h: kept, peak
 };
 
 struct RankMemory {
-  int64_t weights = 0, gradients = 0, optimizer = 0, activations = 0, buffers = 0;
-  int64_t total() const { return weights + gradients + optimizer + activations + buffers; }
+  int64_t weights = 0, gradients = 0, optimizer = 0, activations = 0, buffers = 0, snapshots = 0;
+  int64_t total() const {
+    return weights + gradients + optimizer + activations + buffers + snapshots;
+  }
   /// What a stage may share out.
   int64_t states() const { return weights + gradients + optimizer; }
 };

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "trireme/config/sections/averaging.h"
+#include "trireme/config/sections/checkpoint.h"
 #include "trireme/config/sections/comm.h"
 #include "trireme/config/sections/compression.h"
 #include "trireme/config/sections/offload.h"
@@ -15,6 +16,7 @@
 #include "trireme/config/sections/recompute.h"
 #include "trireme/config/sections/zero.h"
 #include "trireme/planner/exchange_memory.h"
+#include "trireme/planner/snapshot_memory.h"
 
 namespace trireme {
 namespace {
@@ -114,7 +116,11 @@ MemoryPlan plan_memory(const Config& c, int ranks, ModelShape model) {
   read_precision(c, &q);
   read_zero(c, &q);
   q.group_bytes = group_bytes(c, ranks);
-  q.exchange_bytes = exchange_bytes(exchange_of(c, q, ranks), q.parameters);
+  const ExchangeShape exchange = exchange_of(c, q, ranks);
+  q.exchange_bytes = exchange_bytes(exchange, q.parameters);
+  const auto checkpoint = c.section<CheckpointSection>();
+  if (checkpoint.async && checkpoint.saves_during_run())
+    q.snapshot_bytes = snapshot_bytes(q, exchange);
   plan.rank = rank_memory(q);
   return plan;
 }
@@ -149,6 +155,7 @@ std::string MemoryPlan::describe() const {
   text += fmt::format("; {} {} at once", batches.micro, batches.micro == 1 ? "sample" : "samples");
   if (q.exchange_bytes > 0)
     text += fmt::format("; {} for compression or averaging", mebibytes(q.exchange_bytes));
+  if (q.snapshot_bytes > 0) text += "; checkpoints while training goes on";
   if (recomputed > 0) text += fmt::format(", {} blocks recomputed", recomputed);
   return text;
 }

@@ -25,12 +25,13 @@ MemoryVerdict judge_memory(const RankMemory& rank, int ranks, const HostMemory& 
   // In double: what is impossible may be beyond 64 bits.
   const double one = static_cast<double>(rank.weights) + static_cast<double>(rank.gradients) +
                      static_cast<double>(rank.optimizer) + static_cast<double>(rank.activations) +
-                     static_cast<double>(rank.buffers);
+                     static_cast<double>(rank.buffers) + static_cast<double>(rank.snapshots);
   const double all = one * ranks;
-  // States are counted, not estimated.
-  const double least_of_one = std::max(kPredicted * one, static_cast<double>(rank.weights) +
-                                                             static_cast<double>(rank.gradients) +
-                                                             static_cast<double>(rank.optimizer));
+  // States and copies of them are counted, not estimated.
+  const double least_of_one =
+      std::max(kPredicted * one,
+               static_cast<double>(rank.weights) + static_cast<double>(rank.gradients) +
+                   static_cast<double>(rank.optimizer) + static_cast<double>(rank.snapshots));
   MemoryVerdict v;
   v.text = ranks == 1 ? fmt::format("1 rank needs {}", size(one))
                       : fmt::format("{} ranks need {} ({} each)", ranks, size(all), size(one));

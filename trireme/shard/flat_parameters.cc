@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "trireme/base/check.h"
+#include "trireme/tensor/file_view.h"
 
 namespace trireme {
 namespace {
@@ -145,8 +146,7 @@ void FlatParameters::release(Changed changed) {
 
 // At the shard, or at what there is without one.
 void FlatParameters::point_pieces() {
-  using View = std::shared_ptr<const void>;
-  View view;
+  std::shared_ptr<const void> view;
   for (ParameterShard& piece : pieces_) {
     c10::StorageImpl* storage = piece.tensor.storage().unsafeGetStorageImpl();
     const at::Device device = storage->device();
@@ -156,10 +156,9 @@ void FlatParameters::point_pieces() {
       storage->set_data_ptr_noswap(at::DataPtr(nullptr, device));
     } else {
       if (!view) view = place_->view();
-      auto* at = static_cast<char*>(const_cast<void*>(view.get())) +
-                 piece.offset * static_cast<int64_t>(piece.tensor.element_size());
-      storage->set_data_ptr_noswap(at::DataPtr(
-          at, new View(view), [](void* v) { delete static_cast<View*>(v); }, device));
+      const auto* at = static_cast<const char*>(view.get()) +
+                       piece.offset * static_cast<int64_t>(piece.tensor.element_size());
+      storage->set_data_ptr_noswap(file_view(at, view, device));
     }
   }
 }

@@ -21,16 +21,25 @@ namespace {
 class ShardVisitor final : public ForwardingVisitor {
  public:
   using Find = std::function<std::optional<Slice>(const std::string&, int64_t)>;
-  ShardVisitor(StateVisitor& inner, Find find) : ForwardingVisitor(inner), find_(std::move(find)) {}
+  /// `stand_in`: the parameter of the optimizer of a rank that owns nothing; "" on others.
+  ShardVisitor(StateVisitor& inner, Find find, const std::string& stand_in)
+      : ForwardingVisitor(inner), find_(std::move(find)), stand_in_("." + stand_in) {}
+  using ForwardingVisitor::value;
   using StateVisitor::tensor;
   void tensor(const Slice& slice, at::Tensor local) override {
     if (local.numel() == 0) return;  // a rank that owns nothing
     const auto part = find_(slice.name, local.numel());
     inner_.tensor(part ? *part : slice, local);
   }
+  // The stand-in never gets a gradient, so that its count of steps is not the parameter's.
+  void value(const std::string& name, int64_t& v) override {
+    if (saving() && stand_in_.size() > 1 && name.ends_with(stand_in_)) return;
+    inner_.value(name, v);
+  }
 
  private:
   Find find_;
+  const std::string stand_in_;
 };
 
 class FlatPager final : public ParameterPager {
@@ -171,8 +180,10 @@ void ShardedParameters::state(StateVisitor& visitor) {
 }
 
 void ShardedParameters::sharded_state(StateVisitor& visitor, const StateWalk& walk) const {
+  const bool owns_nothing = shards_.size() == 1 && !places_.contains(shards_[0].first);
   ShardVisitor sliced(
-      visitor, [this](const std::string& name, int64_t length) -> std::optional<Slice> {
+      visitor,
+      [this](const std::string& name, int64_t length) -> std::optional<Slice> {
         // "optim.exp_avg.blocks.0.weight": the longest ending that is a parameter's name.
         for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
           const auto it = places_.find(name.substr(dot + 1));
@@ -180,7 +191,8 @@ void ShardedParameters::sharded_state(StateVisitor& visitor, const StateWalk& wa
           return Slice::range(name, it->second.shape, it->second.begin, length);
         }
         return std::nullopt;
-      });
+      },
+      owns_nothing ? shards_[0].first : "");
   walk(sliced);
 }
 

@@ -8,6 +8,8 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
+#include "trireme/checkpoint/async_saver.h"
+#include "trireme/checkpoint/steps/folders.h"
 #include "trireme/config/engine_keys.h"
 #include "trireme/config/sections/checkpoint.h"
 #include "trireme/config/sections/comm.h"
@@ -83,10 +85,16 @@ struct Engine::Impl {
   std::optional<EngineReport> report;
   std::string folder;  // checkpoint.folder
   int keep = 0;
+  bool async = false;
+  std::unique_ptr<AsyncSaver> saver;  // of saver_folder; null: nothing was saved so yet
+  std::string saver_folder;
   int64_t micro = 0;   // backwards done in this step
   bool begun = false;  // the next micro-batch has begun
   StepReport last;
   LossSum loss;
+
+  /// Saves the step while training goes on; returns the path that it will have.
+  std::string save_behind(const std::string& where, int stays);
 
   bool whole() const { return micro == run.batches.accumulation; }
   /// Called once before each backward; at stage 3 before its forward, where the round begins.
@@ -125,6 +133,7 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> module, Forward forward, const
   const auto checkpoint = c.section<CheckpointSection>();
   impl_->folder = checkpoint.folder.value_or("");
   impl_->keep = static_cast<int>(checkpoint.keep);
+  impl_->async = checkpoint.async;
 }
 
 Engine::~Engine() = default;
@@ -197,12 +206,29 @@ std::string Engine::save_checkpoint(const std::string& folder, std::optional<int
                     "Engine::save_checkpoint: {} micro-batches of a step are done: save between "
                     "steps",
                     impl_->micro);
+  if (impl_->async) return impl_->save_behind(where, keep.value_or(impl_->keep));
   const std::string path = save_run(impl_->run, where, keep.value_or(impl_->keep));
   impl_->run.world().barrier();
   return path;
 }
 
+std::string Engine::Impl::save_behind(const std::string& where, int stays) {
+  if (saver && saver_folder != where) {
+    saver->wait();
+    saver.reset();
+  }
+  if (!saver) saver = std::make_unique<AsyncSaver>(where, run.world());
+  saver_folder = where;
+  save_run(run, *saver, stays);
+  return where + "/" + step_folder_name(run.step);
+}
+
+void Engine::wait_for_checkpoint() {
+  if (impl_->saver) impl_->saver->wait();
+}
+
 int64_t Engine::load_checkpoint(const std::string& path) {
+  wait_for_checkpoint();
   const CheckpointInfo info = load_run(impl_->run, path, impl_->tied);
   if (group().rank() == 0)
     for (const std::string& note : info.notes) log_info("{}: {}", info.folder, note);

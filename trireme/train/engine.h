@@ -100,7 +100,13 @@ class TRIREME_API Engine {
   /// Writes all state to <folder>/step-<global steps>/, at any stage, and returns that path. If
   /// `folder` is empty, checkpoint.folder is used. Keeps the newest `keep` checkpoints (default:
   /// checkpoint.keep). Every rank must call it, between steps.
+  ///
+  /// With checkpoint.async it returns when the state is copied, and the step is published while
+  /// training goes on (checkpoint/async_saver.h). Its errors are thrown by the next call of this,
+  /// wait_for_checkpoint() or load_checkpoint(); the engine's end waits, and logs them.
   std::string save_checkpoint(const std::string& folder = "", std::optional<int> keep = {});
+  /// Waits until the last save_checkpoint() is published. Every rank must call it.
+  void wait_for_checkpoint();
   /// Loads a checkpoint from its folder, or the newest one below `path`, and returns its step.
   /// Every rank must call it, between steps.
   int64_t load_checkpoint(const std::string& path);

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/run_saves.h"
 
+#include <utility>
+
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
-#include "trireme/checkpoint/steps/folders.h"
-#include "trireme/checkpoint/steps/run_folder.h"
 #include "trireme/train/rank_zero.h"
-#include "trireme/train/saving.h"
 
 namespace trireme {
 namespace {
@@ -28,7 +27,10 @@ RunSaves::RunSaves(Trainer::Impl& trainer, const CheckpointSection& section,
       folder_(section.folder.value_or(run_dir)),
       report_(report),
       watch_(watch),
-      schedule_(save_rules(section)) {}
+      schedule_(save_rules(section)),
+      kept_(folder_, section) {
+  if (section.async) saver_.emplace(folder_, trainer.group);
+}
 
 double RunSaves::now() const {
   return std::chrono::duration<double>(Clock::now() - begin_).count();
@@ -36,54 +38,85 @@ double RunSaves::now() const {
 
 bool RunSaves::leads() const { return trainer_.group.rank() == 0; }
 
-StepWish RunSaves::wish(int stop) const { return {stop, leads() && schedule_.by_clock(now())}; }
+StepWish RunSaves::wish(int stop) const {
+  return {stop, leads() && schedule_.by_clock(now()), saver_ && saver_->ended()};
+}
 
-void RunSaves::step_done(double seconds) { schedule_.step_done(seconds); }
+void RunSaves::step_done(double seconds, StepWish asked) {
+  schedule_.step_done(seconds);
+  if (asked.ended) finish(as_configured);
+}
 
 bool RunSaves::due(StepWish asked) const {
   return asked.save || schedule_.by_number(trainer_.step);
 }
 
-std::vector<SavedStep> RunSaves::saved_steps() {
-  std::vector<SavedStep> steps;
-  for (int64_t step : list_steps(folder_)) {
-    if (section_.keep_best > 0 && !losses_.contains(step))
-      losses_[step] = number_in_step(folder_ + "/" + step_folder_name(step), kHeldOutLoss);
-    steps.push_back({step, section_.keep_best > 0 ? losses_[step] : std::nullopt});
-  }
-  return steps;
-}
-
 bool RunSaves::is_among_best(double loss) {
   const std::string answer = from_rank_0(trainer_.group, [&] {
-    std::vector<SavedStep> before = saved_steps();
-    std::erase_if(before, [&](const SavedStep& s) { return s.step >= trainer_.step; });
-    return trireme::is_among_best(before, loss, section_.keep_best) ? "yes" : "no";
+    std::optional<SavedStep> coming;
+    if (under_way_) coming = SavedStep{under_way_->step, under_way_->held_out_loss};
+    return kept_.is_among_best(trainer_.step, loss, coming) ? "yes" : "no";
   });
   return answer == "yes";
+}
+
+template <class Body>
+bool RunSaves::attempt(Failure failure, const Body& body) {
+  try {
+    body();
+    return true;
+  } catch (const ResourceError& e) {
+    if (failure == must_succeed || section_.on_error == "stop") throw;
+    if (leads()) log_warn("{}. The run goes on (checkpoint.on_error is warn)", e.what());
+    return false;
+  }
 }
 
 void RunSaves::save(Failure failure, std::optional<double> held_out_loss) {
   const int64_t step = trainer_.step;
   if (saved_at_ == step) return;
+  if (under_way_ && under_way_->step == step && failure == as_configured) return;
+  const double begun = now();
+  finish(as_configured);
+  if (saved_at_ == step) return;  // it was being saved
   from_rank_0(trainer_.group, [&] {
     watch_.check_now();
     return "";
   });
-  const double begin = now();
-  try {
-    last_ = trainer_.save(folder_, held_out_loss);
-    saved_at_ = step;
-  } catch (const ResourceError& e) {
-    if (failure == must_succeed || section_.on_error == "stop") throw;
-    if (leads()) log_warn("{}. The run goes on (checkpoint.on_error is warn)", e.what());
-  }
-  schedule_.saved(now(), now() - begin);
-  if (saved_at_ != step || !leads()) return;
-  losses_[step] = held_out_loss;
-  prune_steps(folder_, saved_steps(), step,
-              {section_.keep, section_.keep_best, section_.keep_every});
-  report_.note(fmt::format("saved {}", last_));
+  // One that must succeed would be waited for: it needs no copy, nor memory for one.
+  if (saver_ && failure == as_configured)
+    begin(held_out_loss);
+  else
+    write(failure, held_out_loss);
+  schedule_.saved(now(), now() - begun);
+}
+
+void RunSaves::write(Failure failure, std::optional<double> held_out_loss) {
+  if (!attempt(failure, [&] { last_ = trainer_.save(folder_, held_out_loss); })) return;
+  if (leads()) kept_.published(trainer_.step, held_out_loss);
+  published(trainer_.step);
+}
+
+void RunSaves::begin(std::optional<double> held_out_loss) {
+  const int64_t step = trainer_.step;
+  const auto in_folder = [this, step, held_out_loss] { kept_.published(step, held_out_loss); };
+  if (attempt(as_configured, [&] { trainer_.save(*saver_, held_out_loss, in_folder); }))
+    under_way_ = Begun{step, held_out_loss};
+}
+
+void RunSaves::finish(Failure failure) {
+  if (!under_way_) return;
+  const int64_t step = std::exchange(under_way_, std::nullopt)->step;
+  if (attempt(failure, [&] { last_ = saver_->wait(); })) published(step);
+}
+
+void RunSaves::ranks_are_lost() {
+  if (saver_) saver_->ranks_are_lost();
+}
+
+void RunSaves::published(int64_t step) {
+  saved_at_ = step;
+  if (leads()) report_.note(fmt::format("saved {}", last_));
 }
 
 }  // namespace trireme

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 
 #include "trireme/base/clock.h"
-#include "trireme/checkpoint/steps/retention.h"
+#include "trireme/checkpoint/async_saver.h"
 #include "trireme/config/sections/checkpoint.h"
+#include "trireme/train/kept_steps.h"
 #include "trireme/train/report/run_report.h"
 #include "trireme/train/save_schedule.h"
 #include "trireme/train/setup/run_folder_guard.h"
@@ -16,34 +16,52 @@
 namespace trireme {
 
 /// The checkpoints of a run while it trains: when the next one is due, writing it, and which older
-/// ones go. Every rank has one and makes the same calls; rank 0's clock and rank 0's view of the
-/// folder decide for all.
+/// ones go. With checkpoint.async one save is under way while steps are taken; the step counts as
+/// saved when it is published. Every rank has one and makes the same calls; rank 0's clock and rank
+/// 0's view of the folder decide for all.
 class RunSaves {
  public:
   RunSaves(Trainer::Impl& trainer, const CheckpointSection& section, const std::string& run_dir,
            RunReport& report, RunFolderGuard& watch);
 
+  enum Failure {
+    as_configured,  // checkpoint.on_error says whether an error of the disk ends the run
+    must_succeed,   // an error is thrown, on all ranks
+  };
+
   /// What this rank tells the others with the step that begins now. `stop` is its own request.
   StepWish wish(int stop) const;
-  void step_done(double seconds);
+  /// After a step with which ranks asked so. Takes note of a save that has ended meanwhile.
+  void step_done(double seconds, StepWish asked);
   /// After a step with which ranks asked so: it is to be saved.
   bool due(StepWish asked) const;
   /// The step has this held-out loss, and is one of those that stay for it. Asks rank 0.
   bool is_among_best(double loss);
 
-  enum Failure {
-    as_configured,  // checkpoint.on_error says whether an error of the disk ends the run
-    must_succeed,   // an error is thrown, on all ranks
-  };
-  /// Saves the step, unless it is saved already, and deletes what no rule keeps any more.
+  /// Saves the step, unless it is saved already or being saved, and deletes what no rule keeps any
+  /// more. One that must succeed is published when it returns.
   void save(Failure failure, std::optional<double> held_out_loss);
-  /// The folder of the last save; "" where there was none (of undivided state: on all but rank 0).
+  /// Waits until no save is under way.
+  void finish(Failure failure);
+  /// The group has ended with an error.
+  void ranks_are_lost();
+  /// The folder of the last step that was published; "" if there is none.
   const std::string& last() const { return last_; }
 
  private:
+  struct Begun {
+    int64_t step;
+    std::optional<double> held_out_loss;
+  };
   double now() const;
   bool leads() const;
-  std::vector<SavedStep> saved_steps();
+  /// Runs what ends or begins a save. Whether it succeeded: an error of the disk that does not end
+  /// the run is a warning.
+  template <class Body>
+  bool attempt(Failure failure, const Body& body);
+  void write(Failure failure, std::optional<double> held_out_loss);
+  void begin(std::optional<double> held_out_loss);
+  void published(int64_t step);
 
   Trainer::Impl& trainer_;
   const CheckpointSection section_;
@@ -54,7 +72,9 @@ class RunSaves {
   const Clock::time_point begin_ = Clock::now();
   int64_t saved_at_ = -1;
   std::string last_;
-  std::map<int64_t, std::optional<double>> losses_;  // of steps in the folder; rank 0
+  KeptSteps kept_;
+  std::optional<Begun> under_way_;
+  std::optional<AsyncSaver> saver_;  // checkpoint.async; ends first, as its thread calls kept_
 };
 
 }  // namespace trireme

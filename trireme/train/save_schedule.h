@@ -48,12 +48,14 @@ class TRIREME_API SaveSchedule {
 };
 
 /// What ranks ask for with a step, as one number that rides with it. Of several ranks' the largest
-/// holds: a request to stop, which implies a save, before a save.
+/// holds: a request to stop, which implies a save, before a save, before the news that the save
+/// under way has ended (which may be lost: the next save waits for that one).
 struct StepWish {
   int stop = 0;  // the signal, say; 0: go on
   bool save = false;
-  int code() const { return 2 * stop + save; }
-  static StepWish of(int code) { return {code / 2, code != 0}; }
+  bool ended = false;
+  int code() const { return 4 * stop + 2 * save + ended; }
+  static StepWish of(int code) { return {code / 4, code / 2 != 0, code % 2 != 0}; }
 };
 
 }  // namespace trireme

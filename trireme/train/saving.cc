@@ -38,6 +38,11 @@ std::string save_run(Run& run, const std::string& folder, int keep) {
       keep);
 }
 
+void save_run(Run& run, AsyncSaver& saver, int keep) {
+  const GradientSyncStrategy::AveragedWeightsGuard one(*run.exchange);
+  saver.save(run.step, [&](StateVisitor& v) { run.state(v); }, {run.exchange->layout(), keep});
+}
+
 CheckpointInfo load_run(Run& run, const std::string& path, const TiedNames& tied) {
   const GradientSyncStrategy::AveragedWeightsGuard loading(*run.exchange, true);
   LoadOptions options;

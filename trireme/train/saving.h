@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "trireme/checkpoint/async_saver.h"
 #include "trireme/checkpoint/reader.h"
 #include "trireme/tensor/tied_tensors.h"
 #include "trireme/train/run.h"
@@ -16,6 +17,8 @@ inline constexpr const char* kHeldOutLoss = "train.held_out_loss";
 
 /// Saves the run and returns the folder of the step. An error of one rank is thrown by all.
 std::string save_run(Run& run, const std::string& folder, int keep);
+/// The same by `saver`, which has its folder and the run's ranks: returns when the copy is made.
+void save_run(Run& run, AsyncSaver& saver, int keep);
 /// Loads a run. `tied`: other names of the weights, under which an older version may have saved
 /// them.
 CheckpointInfo load_run(Run& run, const std::string& path, const TiedNames& tied = {});

@@ -74,6 +74,11 @@ class BuiltIn final : public Program {
   LossTerms loss(Network&, const MicroBatch&) override { return {}; }
 };
 
+bool ends_group(const Error& e) {
+  return dynamic_cast<const PeerLost*>(&e) || dynamic_cast<const Timeout*>(&e) ||
+         dynamic_cast<const Aborted*>(&e) || dynamic_cast<const Mismatch*>(&e);
+}
+
 /// Runs steps, and saves and evaluates between them.
 class Loop {
  public:
@@ -88,6 +93,16 @@ class Loop {
         eval_every_(t_.config.section<TrainingSection>().eval_every) {}
 
   TrainResult run(SpanSink& spans) {
+    try {
+      return take_steps(spans);
+    } catch (const Error& e) {
+      if (ends_group(e)) saves_.ranks_are_lost();
+      throw;
+    }
+  }
+
+ private:
+  TrainResult take_steps(SpanSink& spans) {
     const int64_t steps = t_.first().steps;
     auto begin = Clock::now();
     while (t_.step < steps && !result_.stopped) {
@@ -97,7 +112,7 @@ class Loop {
       const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
       watch_.check();
       report_.step(seconds, spans.take());
-      saves_.step_done(seconds);
+      saves_.step_done(seconds, asked);
       for (const auto& part : t_.parts)
         for (const std::string& line : news_of(part->run)) report_.note(line);
       result_.stopped = t_.step < steps ? asked.stop : 0;
@@ -109,12 +124,12 @@ class Loop {
       held_out();
       if (checkpoint_.at_end) saves_.save(RunSaves::must_succeed, loss_of_step());
     }
+    saves_.finish(RunSaves::as_configured);
     result_.steps = t_.step;
     result_.checkpoint = saves_.last();
     return result_;
   }
 
- private:
   void between_steps(StepWish asked) {
     if (result_.stopped) return saves_.save(RunSaves::must_succeed, loss_of_step());
     const bool evaluates = eval_every_ > 0 && t_.step % eval_every_ == 0;

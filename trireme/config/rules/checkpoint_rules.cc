@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The best checkpoints are those of evaluations.
+// The best checkpoints are those of evaluations; what is written while training goes on is not the
+// last.
 #include <fmt/core.h>
 
 #include "trireme/config/rules/rules.h"
@@ -7,8 +8,22 @@
 #include "trireme/config/sections/training.h"
 
 namespace trireme {
+namespace {
+
+void async_rule(const Config& c, Findings& f) {
+  const char* async = "checkpoint.async";
+  const auto s = c.section<CheckpointSection>();
+  if (!f.fine({async}) || !s.async) return;
+  if (!s.saves_during_run())
+    f.idle(async,
+           "nothing says when to save during the run (checkpoint.every, every_minutes, auto, "
+           "keep_every, keep_best), and the checkpoint after the last step is waited for");
+}
+
+}  // namespace
 
 void checkpoint_rules(const Config& c, Findings& f) {
+  async_rule(c, f);
   const char* best = "checkpoint.keep_best";
   if (!f.fine({best, "training.eval_every"})) return;
   const auto keep_best = c.section<CheckpointSection>().keep_best;

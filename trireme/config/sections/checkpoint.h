@@ -15,11 +15,17 @@ struct CheckpointSection {
   int64_t keep_best = 0;
   int64_t keep_every = 0;
   bool at_end = true;
+  bool async = false;
   std::string on_error = "warn";
   std::optional<std::string> folder;
   std::optional<std::string> init;
   std::optional<std::vector<std::string>> init_map;
   std::optional<std::vector<std::string>> init_except;
+
+  /// Whether steps are saved beside the last one and those on a signal.
+  bool saves_during_run() const {
+    return every > 0 || every_minutes > 0 || automatic || keep_every > 0 || keep_best > 0;
+  }
 
   void fields(Fields& f) {
     f.field({.path = "checkpoint.every",
@@ -61,6 +67,10 @@ struct CheckpointSection {
             keep_every);
     f.field({.path = "checkpoint.at_end", .help = "write a checkpoint after the last step"},
             at_end);
+    f.field({.path = "checkpoint.async",
+             .help = "write checkpoints while training goes on: it waits for a copy in memory, of "
+                     "which each rank keeps two; the last one is waited for"},
+            async);
     f.field(
         {.path = "checkpoint.on_error",
          .choices = "warn stop",

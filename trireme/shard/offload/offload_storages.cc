@@ -6,6 +6,7 @@
 #include <string>
 
 #include "trireme/base/check.h"
+#include "trireme/tensor/file_view.h"
 
 namespace trireme::detail {
 namespace {
@@ -52,14 +53,10 @@ bool OffloadStorages::shared() const {
 
 void OffloadStorages::place(const void* base, const std::vector<int64_t>& offsets,
                             const std::shared_ptr<const void>& owner) const {
-  using Owner = std::shared_ptr<const void>;
   for (size_t i = 0; i < entries_.size(); ++i) {
     auto* at = const_cast<char*>(static_cast<const char*>(base)) + offsets[i];
-    const at::Device cpu(at::kCPU);
     entries_[i].storage.unsafeGetStorageImpl()->set_data_ptr_noswap(
-        owner ? at::DataPtr(
-                    at, new Owner(owner), [](void* o) { delete static_cast<Owner*>(o); }, cpu)
-              : at::DataPtr(at, cpu));
+        owner ? file_view(at, owner) : at::DataPtr(at, at::Device(at::kCPU)));
   }
 }
 

@@ -24,7 +24,8 @@ class OffloadStorages {
   std::vector<int64_t> bytes() const;
   /// Handles of them are held by somebody else.
   bool shared() const;
-  /// Their bytes from now on: base + offsets[i]. `owner` lives as long as they are used.
+  /// Their bytes from now on: base + offsets[i]. With an owner, which lives as long as they are
+  /// used, they are a view of the file.
   void place(const void* base, const std::vector<int64_t>& offsets,
              const std::shared_ptr<const void>& owner = {}) const;
   void copy_to(void* base, const std::vector<int64_t>& offsets) const;

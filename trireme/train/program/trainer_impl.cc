@@ -247,14 +247,26 @@ void Trainer::Impl::state(StateVisitor& visitor) {
   visitor.value("trainer.step", step);
 }
 
+void Trainer::Impl::state(StateVisitor& visitor, std::optional<double> held_out_loss) {
+  state(visitor);
+  if (held_out_loss) visitor.value(kHeldOutLoss, *held_out_loss);
+}
+
 std::string Trainer::Impl::save(const std::string& folder, std::optional<double> held_out_loss) {
   Averaged one;
   for (auto& part : parts) one.emplace_back(*part->run.exchange);
-  const StateWalk walk = [&](StateVisitor& v) {
-    state(v);
-    if (held_out_loss) v.value(kHeldOutLoss, *held_out_loss);
-  };
-  return save_state(group, folder, step, first().exchange->layout(), walk, kAllStay);
+  return save_state(
+      group, folder, step, first().exchange->layout(),
+      [&](StateVisitor& v) { state(v, held_out_loss); }, kAllStay);
+}
+
+void Trainer::Impl::save(AsyncSaver& saver, std::optional<double> held_out_loss,
+                         AsyncSaver::Published published) {
+  Averaged one;
+  for (auto& part : parts) one.emplace_back(*part->run.exchange);
+  saver.save(
+      step, [&](StateVisitor& v) { state(v, held_out_loss); },
+      {first().exchange->layout(), kAllStay}, std::move(published));
 }
 
 CheckpointInfo Trainer::Impl::load(const std::string& path) {

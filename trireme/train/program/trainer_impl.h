@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/checkpoint/async_saver.h"
 #include "trireme/checkpoint/reader.h"
 #include "trireme/train/evaluate.h"
 #include "trireme/train/program/program_model.h"
@@ -77,8 +78,13 @@ struct Trainer::Impl {
   StepReport heard_in(StepReport report);
   /// Visits everything that a checkpoint holds.
   void state(StateVisitor& visitor);
+  /// The same with the loss of a step that was evaluated.
+  void state(StateVisitor& visitor, std::optional<double> held_out_loss);
   /// No older step is deleted. What fails on one rank all throw, in its words.
   std::string save(const std::string& folder, std::optional<double> held_out_loss);
+  /// The same by `saver`, which has its folder: returns when the copy is made.
+  void save(AsyncSaver& saver, std::optional<double> held_out_loss,
+            AsyncSaver::Published published);
   CheckpointInfo load(const std::string& path);
 };
 

@@ -51,12 +51,13 @@ int own_summary(const MainProgram& program, const std::string& typed, const Word
   const MemoryPlan plan = plan_memory(config, options.nproc_per_node, program.shape(config));
   std::string text = model_table(plan.model) + "\nMemory of each rank: " + plan.describe() +
                      "; without activations\n\n";
-  for (const auto& [name, bytes] :
-       std::vector<std::pair<const char*, int64_t>>{{"weights", plan.rank.weights},
+  std::vector<std::pair<const char*, int64_t>> rows{{"weights", plan.rank.weights},
                                                     {"gradients", plan.rank.gradients},
                                                     {"optimizer", plan.rank.optimizer},
-                                                    {"buffers", plan.rank.buffers},
-                                                    {"total", plan.rank.total()}})
+                                                    {"buffers", plan.rank.buffers}};
+  if (plan.rank.snapshots > 0) rows.emplace_back("snapshots", plan.rank.snapshots);
+  rows.emplace_back("total", plan.rank.total());
+  for (const auto& [name, bytes] : rows)
     text += fmt::format("{:<12}{:>12}\n", name, mebibytes(bytes));
   std::fputs(text.c_str(), stdout);
   return kExitDone;
