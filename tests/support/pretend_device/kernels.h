@@ -8,10 +8,8 @@
 namespace trireme::pretend {
 
 c10::Allocator& device_allocator();
+at::Tensor for_kernels(const at::Tensor& t);  // pretend_device.h
 inline bool is_ours(const at::Tensor& t) { return t.device().type() == c10::kPrivateUse1; }
-
-/// The bytes of a device's tensor as a tensor that a CPU's kernel may touch. It does not keep them.
-at::Tensor for_kernels(const at::Tensor& t);
 
 // The kernels of the PrivateUse1 key, as LibTorch declares them (kernels of the CPU are not).
 at::Tensor empty(at::IntArrayRef sizes, c10::optional<at::ScalarType> dtype,

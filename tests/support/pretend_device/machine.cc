@@ -38,10 +38,8 @@ void Machine::reseed(uint64_t seed) {
   for (auto& next : next_) next = 0;
 }
 
-// Twice: what one stream waits for may have been enqueued on an earlier one meanwhile.
 void Machine::drain() {
-  for (int round = 0; round < 2; ++round)
-    for (auto& queue : queues_) queue->drain();
+  for (auto& queue : queues_) queue->drain();
 }
 
 void Machine::note_fallback(const std::string& op) {

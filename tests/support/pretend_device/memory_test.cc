@@ -9,6 +9,7 @@
 
 #include "tests/support/forked.h"
 #include "tests/support/pretend_device/pretend_device.h"
+#include "trireme/train/balance/out_of_memory.h"
 
 namespace trireme::pretend::memory_test {
 namespace {
@@ -60,6 +61,14 @@ TEST(support_pretend_device_memory, crosses_to_the_device_and_back) {
     EXPECT_EQ(y.device(), device(index));
     EXPECT_TRUE(y.cpu().equal(x));
   }
+}
+
+TEST(support_pretend_device_memory, may_be_anothers_where_its_device_is_named) {
+  const at::Tensor x = at::arange(6, at::kFloat).to(device(1));
+  const at::Tensor same = at::from_blob(
+      x.data_ptr(), {2, 3}, {3, 1}, [x](void*) {}, x.options(), device(1));
+  same.add_(1);
+  EXPECT_TRUE(x.cpu().equal(at::arange(1, 7, at::kFloat)));
 }
 
 TEST(support_pretend_device_memory, is_not_a_number_until_somebody_writes_it) {
@@ -117,6 +126,7 @@ TEST(support_pretend_device_memory, fails_at_its_limit_as_a_gpu_does) {
   synchronize();
   const MemoryLimit limit(size_t{4} << 20, 3);
   at::Tensor x = kib(3 * 1024, 3);
+  const uint64_t before = memory_counts(3).out_of_memory;
   try {
     kib(2 * 1024, 3);
     ADD_FAILURE() << "5 MiB of 4 were taken";
@@ -126,8 +136,9 @@ TEST(support_pretend_device_memory, fails_at_its_limit_as_a_gpu_does) {
                   "3.00 MiB already allocated; 1.00 MiB free; 3.00 MiB reserved in total)"),
               std::string::npos)
         << e.what();
+    EXPECT_TRUE(is_out_of_memory(e));  // what a rank that backs off asks
   }
-  EXPECT_EQ(memory_counts(3).out_of_memory, 1u);
+  EXPECT_EQ(memory_counts(3).out_of_memory, before + 1);
   x.reset();
   EXPECT_NO_THROW(kib(4 * 1024, 3));  // in one piece again
 }

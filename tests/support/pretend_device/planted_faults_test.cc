@@ -34,6 +34,7 @@ void expect_found(const Program& program) {
     wrong += !program(true);
     synchronize();
   });
+  ::testing::Test::RecordProperty("seeds", wrong);
   EXPECT_GT(wrong, 0) << "the fault was never seen";
 }
 
@@ -132,6 +133,19 @@ TEST(support_pretend_device_planted_faults, an_event_that_the_wrong_stream_waits
     sends.synchronize();
     loads.synchronize();
     return sent.cpu().equal(numbers());
+  });
+}
+
+TEST(support_pretend_device_planted_faults, a_collective_read_before_its_wait_is_found) {
+  expect_found([](bool faulty) {
+    const c10::Stream main = default_stream(), comm = stream_from_pool();
+    at::Tensor gradient = on_device();
+    order(main, comm);
+    launch(comm, [sum = for_kernels(gradient)] { sum.mul_(2); });  // of two equal ranks
+    if (!faulty) order(comm, main);
+    const bool right = gradient.add(1).cpu().equal(numbers() * 2 + 1);
+    comm.synchronize();
+    return right;
   });
 }
 
@@ -246,6 +260,22 @@ TEST(support_pretend_device_planted_faults, a_hook_that_blocks_is_found) {
   names("Stream::synchronize()", [](const at::Tensor&) { default_stream().synchronize(); });
   names("a copy to the host", [](const at::Tensor& g) { g.cpu(); });
   names("a copy to the device", [](const at::Tensor& g) { numbers().to(g.device()); });
+}
+
+TEST(support_pretend_device_planted_faults, a_hook_that_blocks_is_counted) {
+  const auto waits = [](const std::function<void(const at::Tensor&)>& in_hook) {
+    at::Tensor x = on_device().requires_grad_();
+    uint64_t counted = 0;
+    x.register_hook([&](const at::Tensor& gradient) {
+      const uint64_t before = host_waits_of_this_thread();
+      in_hook(gradient);
+      counted = host_waits_of_this_thread() - before;
+    });
+    x.sum().backward();
+    return counted;
+  };
+  EXPECT_EQ(waits([](const at::Tensor& g) { g.mul(2).sum(); }), 0u);
+  EXPECT_EQ(waits([](const at::Tensor& g) { g.isfinite().all().item<bool>(); }), 1u);
 }
 
 TEST(support_pretend_device_planted_faults, a_copy_without_pinning_is_found) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "tests/support/pretend_device/kernels.h"
 #include "tests/support/pretend_device/machine.h"
 
@@ -29,6 +31,10 @@ c10::Stream default_stream(int index) { return c10::Stream(c10::Stream::DEFAULT,
 
 c10::Stream stream_from_pool(int index) {
   return c10::Stream(c10::Stream::UNSAFE, device(index), Machine::of_process().next_stream(index));
+}
+
+void launch(const c10::Stream& stream, std::function<void()> work) {
+  Machine::of_process().queue(stream).enqueue(std::move(work));
 }
 
 Hold::Hold(const c10::Stream& stream) : open_(std::make_shared<std::atomic<bool>>(false)) {

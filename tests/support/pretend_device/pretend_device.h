@@ -35,6 +35,12 @@ c10::Stream default_stream(int device = 0);
 /// Of the device's pool of 8, in turn.
 c10::Stream stream_from_pool(int device = 0);
 
+/// Work of a test's own, a collective perhaps: late, in the stream's order, on one of its threads.
+void launch(const c10::Stream& stream, std::function<void()> work);
+/// What such work reads and writes: the bytes of a device's tensor as a tensor of the CPU. It does
+/// not keep them, as no kernel does.
+at::Tensor for_kernels(const at::Tensor& t);
+
 /// A stream stands still between construction and release(), or the end of the scope.
 class Hold {
  public:
