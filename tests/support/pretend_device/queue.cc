@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/pretend_device/queue.h"
 
-#include <chrono>
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -40,6 +40,8 @@ Ticket Queue::newest() const {
 void Queue::wait(uint64_t number) {
   if (done(number)) return;
   std::unique_lock lock(mutex_);
+  wanted_ = std::max(wanted_, number);
+  changed_.notify_all();
   changed_.wait(lock, [&] { return done(number); });
 }
 
@@ -65,15 +67,25 @@ void Queue::work_for_ever() {
     changed_.wait(lock, [&] { return !entries_.empty(); });
     Entry entry = std::move(entries_.front());
     entries_.pop_front();
-    const auto delay =
-        entry.late ? delay_of(seed_, device_, stream_, draws_++) : std::chrono::microseconds(0);
+    if (entry.late) be_late(lock);
     lock.unlock();
-    if (delay.count() > 0) std::this_thread::sleep_for(delay);
     entry.work();
     entry.work = nullptr;  // what it holds goes before anybody hears that it is done
     lock.lock();
     done_.fetch_add(1, std::memory_order_release);
     changed_.notify_all();
+  }
+}
+
+void Queue::be_late(std::unique_lock<std::mutex>& lock) {
+  const Delay delay = delay_of(seed_, device_, stream_, draws_++);
+  const uint64_t mine = done_.load() + 1;
+  if (delay.until_waited_for) {
+    changed_.wait_for(lock, delay.at_most, [&] { return wanted_ >= mine; });
+  } else if (delay.at_most.count() > 0) {
+    lock.unlock();
+    std::this_thread::sleep_for(delay.at_most);
+    lock.lock();
   }
 }
 

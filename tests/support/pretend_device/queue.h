@@ -22,9 +22,9 @@ struct Ticket {
   bool operator==(const Ticket&) const = default;
 };
 
-/// What is behind a stream: work in order, done late by a thread of its own. How late is drawn from
-/// the seed, the stream, and the number of draws since the seed was set. Any thread may call.
-/// Queues live as long as the process, and so do their threads.
+/// What is behind a stream: work in order, done late by a thread of its own. How late (delays.h) is
+/// drawn from the seed, the stream, and the number of draws since the seed was set. Any thread may
+/// call. Queues live as long as the process, and so do their threads.
 class Queue {
  public:
   using Work = std::function<void()>;
@@ -58,6 +58,7 @@ class Queue {
   };
   Ticket push(Work work, bool late);
   void work_for_ever();
+  void be_late(std::unique_lock<std::mutex>& lock);
 
   const int device_;
   const int64_t stream_;
@@ -65,7 +66,8 @@ class Queue {
   std::condition_variable changed_;
   std::deque<Entry> entries_;
   bool has_thread_ = false;
-  uint64_t newest_ = 0, seed_ = 0, draws_ = 0;
+  uint64_t newest_ = 0, wanted_ = 0;  // the last number that anybody waits for
+  uint64_t seed_ = 0, draws_ = 0;
   std::atomic<uint64_t> done_{0};
 };
 

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <set>
 #include <string>
 #include <thread>
@@ -20,9 +21,9 @@ namespace {
 
 c10::Event new_event() { return c10::Event(c10::kPrivateUse1); }
 
-std::vector<int64_t> delays(uint64_t seed, int64_t stream) {
-  std::vector<int64_t> all;
-  for (uint64_t n = 0; n < 1000; ++n) all.push_back(delay_of(seed, 0, stream, n).count());
+std::vector<Delay> delays(uint64_t seed, int64_t stream) {
+  std::vector<Delay> all;
+  for (uint64_t n = 0; n < 1000; ++n) all.push_back(delay_of(seed, 0, stream, n));
   return all;
 }
 
@@ -32,16 +33,27 @@ TEST(support_pretend_device_streams, are_as_late_as_their_seed_says) {
   EXPECT_EQ(delays(7, 1), delays(7, 1));
   EXPECT_NE(delays(7, 1), delays(8, 1));
   EXPECT_NE(delays(7, 1), delays(7, 2));
-  int64_t none = 0, longest = 0;
-  for (const int64_t delay : delays(7, 1)) {
-    none += delay == 0;
-    longest = std::max(longest, delay);
-  }
-  EXPECT_GT(none, 400);
-  EXPECT_LT(none, 600);
-  EXPECT_GT(longest, 1500);
-  EXPECT_LT(longest, 2000);
-  EXPECT_EQ(delays(0, 1), std::vector<int64_t>(1000, 0));
+  const std::vector<Delay> drawn = delays(7, 1);
+  const auto until_waited_for =
+      std::count_if(drawn.begin(), drawn.end(), [](const Delay& d) { return d.until_waited_for; });
+  const auto never = std::count(drawn.begin(), drawn.end(), Delay{});
+  EXPECT_GT(until_waited_for, 400);
+  EXPECT_LT(until_waited_for, 600);
+  EXPECT_GT(never, 150);
+  EXPECT_LT(never, 350);
+  EXPECT_EQ(delays(0, 1), std::vector<Delay>(1000));
+}
+
+TEST(support_pretend_device_streams, do_their_work_also_where_nobody_waits) {
+  for_seeds(5, [] {
+    const c10::Stream side = stream_from_pool();
+    c10::Event event = new_event();
+    std::atomic<int> done{0};
+    for (int i = 0; i < 3; ++i) launch(side, [&] { ++done; });
+    event.record(side);
+    while (!event.query()) std::this_thread::yield();
+    EXPECT_EQ(done, 3);
+  });
 }
 
 TEST(support_pretend_device_streams, begin_anew_with_each_seed) {
