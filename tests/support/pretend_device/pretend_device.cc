@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <exception>
 #include <utility>
 
 #include "tests/support/pretend_device/kernels.h"
@@ -20,7 +21,11 @@ void for_seeds(int n, const std::function<void()>& body) {
   for (int seed = 1; seed <= n; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     reseed(static_cast<uint64_t>(seed));
-    body();
+    try {
+      body();
+    } catch (const std::exception& e) {
+      ADD_FAILURE() << e.what();
+    }
   }
   reseed(0);
 }

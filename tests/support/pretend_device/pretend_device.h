@@ -18,15 +18,16 @@
 // GPUs for tests, without a GPU: LibTorch's devices PrivateUse1:0 to 3 of this process. Their
 // memory cannot be read or written by its address; their streams are threads that are late by a
 // seed; their operators are the CPU's, with its bits. What they do not show: a GPU's rounding,
-// speed, and kernels that are late (operators wait for their stream and run at once; copies, events
-// and what follows them are late).
+// speed, and kernels that are late (operators wait for their stream and run at once; copies,
+// events, and the collectives of group.h are late).
 namespace trireme::pretend {
 
 c10::Device device(int index = 0);
 
 /// All streams are idle, and from here on as late as the seed says. 0: never late.
 void reseed(uint64_t seed);
-/// body() under each of the seeds 1 to n, then with no delays again.
+/// body() under each of the seeds 1 to n, then with no delays again. What fails or throws is a
+/// failure of the test, which names the seed.
 void for_seeds(int n, const std::function<void()>& body);
 /// All streams of all devices have done what they had to do. Not counted as a host wait.
 void synchronize();

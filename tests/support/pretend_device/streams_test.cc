@@ -4,6 +4,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -60,6 +61,12 @@ TEST(support_pretend_device_streams, begin_anew_with_each_seed) {
   std::vector<int64_t> ids;
   for_seeds(3, [&] { ids.push_back(stream_from_pool(1).id()); });
   EXPECT_EQ(ids, (std::vector<int64_t>{1, 1, 1}));
+}
+
+TEST(support_pretend_device_streams, fail_by_the_name_of_their_seed) {
+  int run = 0;
+  EXPECT_NONFATAL_FAILURE(for_seeds(3, [&] { TORCH_CHECK(++run != 2, "the second"); }), "seed 2");
+  EXPECT_EQ(run, 3);
 }
 
 TEST(support_pretend_device_streams, of_the_pool_come_in_turn) {
