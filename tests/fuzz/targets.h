@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/fuzz/checkpoint_targets.h"
 #include "tests/fuzz/python_targets.h"
 #include "trireme/base/error.h"
 #include "trireme/base/philox.h"
@@ -238,9 +239,15 @@ struct Target {
   const char* name;
   void (*run)(std::string_view);
 };
-inline constexpr Target kTargets[] = {{"frames", frames},         {"requests", requests},
-                                      {"handshake", handshake},   {"sealed", sealed},
-                                      {"file_log", file_log},     {"pickle", pickle},
-                                      {"torch_file", torch_file}, {"dcp_metadata", dcp_metadata}};
+inline constexpr Target kTargets[] = {{"frames", frames},
+                                      {"requests", requests},
+                                      {"handshake", handshake},
+                                      {"sealed", sealed},
+                                      {"file_log", file_log},
+                                      {"pickle", pickle},
+                                      {"torch_file", torch_file},
+                                      {"dcp_metadata", dcp_metadata},
+                                      {"checkpoint_index", checkpoint_index},
+                                      {"safetensors", safetensors}};
 
 }  // namespace trireme::fuzz

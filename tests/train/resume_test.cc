@@ -173,7 +173,6 @@ TEST(train_resume, what_would_silently_train_something_else_is_refused_by_name) 
     for (const auto& part : parts) EXPECT_TRUE(has(text, part)) << part << " is not in: " << text;
     EXPECT_TRUE(has(text, run_dir)) << text;
   };
-  refused({"train_batch_size=32"}, {"train_batch_size", "16", "32"});
   refused({"training.seed=7"}, {"training.seed", "42", "7"});
   refused({"data.validation_fraction=0.2"}, {"other data"});
   refused({"model.width=64"}, {"model.wte.weight", "[256, 32]", "[256, 64]"});

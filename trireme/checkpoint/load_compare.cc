@@ -12,6 +12,7 @@ namespace trireme {
 namespace {
 
 constexpr std::string_view kWeights = "model.";
+constexpr std::string_view kMasters = "optim.master.";
 constexpr const char* kTypeNames[] = {"int", "double", "string"};
 
 int64_t numel_of(const std::vector<int64_t>& shape) {
@@ -44,11 +45,46 @@ std::string others(const std::vector<std::string>& names) {
 
 }  // namespace
 
+// A run in another precision: which tensor has the most exact values of what the walk shows as
+// `name`; `from` is the one of that name, "" if it is not there.
+std::string Comparer::in_other_precision(const std::string& name, const std::string& from,
+                                         const at::Tensor& local) {
+  if (const size_t at = name.find(kMasters); from.empty() && at != std::string::npos)
+    return saved_name(index_.tensors, std::string(kWeights) + name.substr(at + kMasters.size()));
+  const std::string here = safetensors_dtype_name(local.scalar_type());
+  if (!from.starts_with(kWeights) || index_.tensors.at(from).dtype == here) return from;
+  // Masters of a program with several updates have the update's name before them.
+  const std::string master = std::string(kMasters) + from.substr(kWeights.size());
+  const auto it = std::find_if(index_.tensors.begin(), index_.tensors.end(), [&](const auto& t) {
+    return t.first == master || t.first.ends_with("." + master);
+  });
+  if (converted_.empty())
+    converted_ = fmt::format("the weights ({} here, {} there{}) are converted", here,
+                             index_.tensors.at(from).dtype,
+                             it == index_.tensors.end() ? "" : " with float32 masters");
+  if (it == index_.tensors.end()) return from;
+  seen_.insert(from);
+  return it->first;
+}
+
+// A master that is not asked for, because the weight is.
+bool Comparer::master_of_known(const std::string& name) const {
+  const size_t at = name.find(kMasters);
+  return options_.other_precision && at != std::string::npos &&
+         seen_.count(std::string(kWeights) + name.substr(at + kMasters.size()));
+}
+
+bool Comparer::begins_anew(const std::string& value) const {
+  return options_.other_precision &&
+         (value.starts_with("scaler.") || value.find(".scaler.") != std::string::npos);
+}
+
 // The tensor that fills `name`; null where it is filled under the name that was shown first, or is
 // missing so far.
 const IndexTensor* Comparer::find(const std::string& name, const std::string& first,
                                   at::Tensor& local) {
-  const std::string from = saved_name(index_.tensors, name);
+  std::string from = saved_name(index_.tensors, name);
+  if (options_.other_precision) from = in_other_precision(name, from, local);
   if (from.empty()) {  // it may be there under another of its names
     missing_.emplace_back(name, first);
     return nullptr;
@@ -56,11 +92,12 @@ const IndexTensor* Comparer::find(const std::string& name, const std::string& fi
   seen_.insert(from);
   from_[name] = from;
   const IndexTensor& saved = index_.tensors.at(from);
-  check<UsageError>(safetensors_dtype_name(local.scalar_type()) == saved.dtype ||
-                        (options_.convert && local.is_floating_point() &&
-                         c10::isFloatingType(safetensors_scalar_type(saved.dtype))),
-                    "{}: tensor '{}' is {} there and {} here", folder_, name, saved.dtype,
-                    c10::toString(local.scalar_type()));
+  check<UsageError>(
+      safetensors_dtype_name(local.scalar_type()) == saved.dtype ||
+          ((options_.convert || options_.other_precision) && local.is_floating_point() &&
+           c10::isFloatingType(safetensors_scalar_type(saved.dtype))),
+      "{}: tensor '{}' is {} there and {} here", folder_, name, saved.dtype,
+      c10::toString(local.scalar_type()));
   return &saved;
 }
 
@@ -121,6 +158,7 @@ void Comparer::rank_tensor(const std::string& name, int rank, int ranks, RankSta
 void Comparer::compare(const std::string& name, size_t type) {
   check<UsageError>(shown_.emplace(name, true).second, "load: the state names '{}' twice", name);
   const std::string from = saved_name(index_.values, name);
+  if (from.empty() && begins_anew(name)) return;
   if (from.empty()) refuse_missing();  // the first difference is reported
   check<UsageError>(!from.empty(), "{} has no value '{}', which this state asks for", folder_,
                     name);
@@ -158,6 +196,7 @@ bool Comparer::excepted(const std::string& name) const {
 
 void Comparer::finish() {
   refuse_missing();
+  if (!converted_.empty()) plan.notes.push_back(converted_);
   std::map<std::string, std::pair<int64_t, RankStateRule>> kinds;  // kind of state → what became
   for (const TensorSource& t : plan.tensors)
     if (t.rule)
@@ -173,9 +212,9 @@ void Comparer::finish() {
 std::vector<bool> Comparer::known() const {
   std::vector<bool> known;
   for (const auto& [name, t] : index_.tensors)
-    known.push_back(seen_.count(name) || is_other_name(name));
+    known.push_back(seen_.count(name) || is_other_name(name) || master_of_known(name));
   for (const auto& [name, v] : index_.values)
-    known.push_back(seen_.count(name) || !shown_name(name).empty());
+    known.push_back(seen_.count(name) || !shown_name(name).empty() || begins_anew(name));
   return known;
 }
 

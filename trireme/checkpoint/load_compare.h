@@ -32,8 +32,9 @@ struct TensorSource {
 /// From where everything that a walk shows is filled.
 struct LoadPlan {
   std::vector<TensorSource> tensors;          // in the walk's order
-  std::map<std::string, std::string> values;  // name shown → name in the checkpoint
-  std::vector<std::string> notes;             // for people: what could not be kept, and why
+  std::map<std::string, std::string> values;  // name shown → name in the checkpoint; not there: it
+                                              // stays as it is
+  std::vector<std::string> notes;  // for people: what could not be kept, and why
 };
 
 /// The first walk of a load: does the state ask for what the checkpoint holds, and where is it?
@@ -64,6 +65,10 @@ class Comparer : public StateVisitor {
 
  private:
   const IndexTensor* find(const std::string& name, const std::string& first, at::Tensor& local);
+  std::string in_other_precision(const std::string& name, const std::string& from,
+                                 const at::Tensor& local);
+  bool master_of_known(const std::string& name) const;
+  bool begins_anew(const std::string& value) const;
   void compare(const std::string& name, size_t type);
   void refuse_missing() const;
   template <class Saved>
@@ -80,6 +85,7 @@ class Comparer : public StateVisitor {
   std::map<std::string, bool> shown_;  // by the walk; true: a whole, or a value
   std::set<std::string> seen_;         // of the checkpoint's names
   SameTensors same_;
+  std::string converted_;  // the first weight that is taken from another precision, and how
   std::map<std::string, std::string> from_;    // name shown → name in the checkpoint
   std::map<std::string, std::string> filled_;  // … of those that were shown first under this name
   std::vector<std::pair<std::string, std::string>> missing_;  // name shown, name shown first

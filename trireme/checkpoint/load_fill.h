@@ -17,16 +17,17 @@ class Filler : public StateVisitor {
   void tensor(const Slice& slice, at::Tensor local) override;
   void rank_tensor(const std::string& name, int rank, int ranks, RankStateRule rule,
                    at::Tensor local) override;
-  void value(const std::string& name, int64_t& v) override { v = saved<int64_t>(name); }
-  void value(const std::string& name, double& v) override { v = saved<double>(name); }
-  void value(const std::string& name, std::string& v) override { v = saved<std::string>(name); }
+  void value(const std::string& name, int64_t& v) override { fill(name, v); }
+  void value(const std::string& name, double& v) override { fill(name, v); }
+  void value(const std::string& name, std::string& v) override { fill(name, v); }
   void constant(const std::string&, const std::string&) override {}  // it was compared
   Purpose purpose() const override { return Purpose::load; }
 
  private:
   template <class T>
-  const T& saved(const std::string& name) const {
-    return std::get<T>(values_.at(plan_.values.at(name)));
+  void fill(const std::string& name, T& v) const {
+    if (const auto it = plan_.values.find(name); it != plan_.values.end())
+      v = std::get<T>(values_.at(it->second));
   }
   const TensorSource& next(const std::string& name, const at::Tensor& local);
   void fill(const std::string& saved, const std::vector<Copy>& copies, at::Tensor local) const;

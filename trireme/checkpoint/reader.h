@@ -46,6 +46,10 @@ struct LoadOptions {
   std::vector<std::string> except = {};
   /// Floating-point tensors may have another dtype there: they are converted.
   bool convert = false;
+  /// The run may train in another precision than the one that saved: as `convert`; weights whose
+  /// dtype differs are taken from their float32 masters ("optim.master.<p>") where those are there,
+  /// masters that are missing from the weights; a loss scale ("scaler.…") begins anew.
+  bool other_precision = false;
 };
 
 /// Fills what `walk` shows from a run folder (see find_checkpoint) or a step folder, whatever the

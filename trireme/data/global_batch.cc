@@ -8,7 +8,8 @@
 
 namespace trireme {
 
-GlobalBatch::GlobalBatch(const GlobalBatchOptions& options) : options_(options) {
+namespace {
+const GlobalBatchOptions& checked(const GlobalBatchOptions& options) {
   check<UsageError>(options.leaf_size >= 1 && options.leaves >= 1,
                     "global batch: {} micro-batches of {} samples a step: both must be at least 1",
                     options.leaves, options.leaf_size);
@@ -19,7 +20,14 @@ GlobalBatch::GlobalBatch(const GlobalBatchOptions& options) : options_(options) 
                     "samples): give more "
                     "data or make the batch smaller",
                     options.dataset_size, options.leaves, options.leaf_size);
+  return options;
 }
+}  // namespace
+
+GlobalBatch::GlobalBatch(const GlobalBatchOptions& options)
+    : options_(checked(options)),
+      positions_(options.dataset_size, options.leaf_size * options.leaves, options.drop_last,
+                 options.origin) {}
 
 Permutation GlobalBatch::order_of(int64_t epoch) const {
   return Permutation(options_.dataset_size,
@@ -28,8 +36,9 @@ Permutation GlobalBatch::order_of(int64_t epoch) const {
 
 Leaf GlobalBatch::part_in(const Permutation& order, int64_t step, int64_t begin,
                           int64_t count) const {
-  const int64_t first = (step % steps_per_epoch()) * samples_per_step() + begin;  // in the epoch
-  Leaf part{0, step * samples_per_step() + begin, {}};
+  const DataOrigin at = positions_.origin_at(step);
+  const int64_t first = at.at.sample + begin;
+  Leaf part{0, at.number + begin, {}};
   part.ids.reserve(static_cast<size_t>(count));
   for (int64_t i = first; i < first + count; ++i)
     part.ids.push_back(options_.shuffle ? order(i) : i);
@@ -37,8 +46,7 @@ Leaf GlobalBatch::part_in(const Permutation& order, int64_t step, int64_t begin,
 }
 
 int64_t GlobalBatch::samples_of(int64_t step) const {
-  const int64_t before = step % steps_per_epoch() * samples_per_step();
-  return std::min(samples_per_step(), options_.dataset_size - before);
+  return std::min(samples_per_step(), options_.dataset_size - positions_.of(step).sample);
 }
 
 Leaf GlobalBatch::leaf_in(const Permutation& order, int64_t step, int64_t g) const {
@@ -49,14 +57,15 @@ Leaf GlobalBatch::leaf_in(const Permutation& order, int64_t step, int64_t g) con
 }
 
 Leaf GlobalBatch::part(int64_t step, int64_t begin, int64_t count) const {
-  check<UsageError>(step >= 0 && begin >= 0 && count >= 0 && count <= samples_of(step) - begin,
+  const int64_t samples = samples_of(step);
+  check<UsageError>(begin >= 0 && count >= 0 && count <= samples - begin,
                     "global batch: there are no samples {} to {} of step {}: it has {}", begin,
-                    begin + count, step, step < 0 ? 0 : samples_of(step));
+                    begin + count, step, samples);
   return part_in(order_of(epoch_of(step)), step, begin, count);
 }
 
 Leaf GlobalBatch::leaf(int64_t step, int64_t g) const {
-  check<UsageError>(step >= 0 && g >= 0 && g < options_.leaves,
+  check<UsageError>(g >= 0 && g < options_.leaves,
                     "global batch: there is no leaf {} of step {}: a step has {} leaves", g, step,
                     options_.leaves);
   return leaf_in(order_of(epoch_of(step)), step, g);
@@ -70,7 +79,6 @@ std::vector<Leaf> GlobalBatch::leaves_of(int rank, int world, int64_t step, Deal
       "{} micro-batches a step cannot be dealt to {} ranks evenly: choose a number of "
       "micro-batches that the ranks divide",
       options_.leaves, world);
-  check<UsageError>(step >= 0, "global batch: there is no step {}", step);
   const int64_t each = options_.leaves / world;
   const auto order = order_of(epoch_of(step));
   std::vector<Leaf> leaves;

@@ -141,7 +141,8 @@ PrefetchingLoader::MakeBatch leaf_batches(std::shared_ptr<const DataSource> sour
   check<UsageError>(plan.options().dataset_size == source->size(),
                     "data loader: the plan is for {} samples and the source has {}",
                     plan.options().dataset_size, source->size());
-  plan.leaves_of(rank, world, 0, deal);  // says now what it would say at step 0
+  // Says now what it would say at the first step.
+  plan.leaves_of(rank, world, plan.options().origin.step, deal);
   return [source = std::move(source), plan, rank, world, deal](int64_t step) {
     Batch batch;
     for (auto& leaf : plan.leaves_of(rank, world, step, deal)) {

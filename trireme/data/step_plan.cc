@@ -12,7 +12,12 @@ namespace {
 class LeafPlan final : public StepPlan {
  public:
   LeafPlan(const GlobalBatchOptions& options, Deal deal) : plan_(options), deal_(deal) {}
-  int64_t steps_per_epoch() const override { return plan_.steps_per_epoch(); }
+  int64_t first_step_of(int64_t epoch) const override {
+    return plan_.positions().first_step_of(epoch);
+  }
+  std::optional<DataOrigin> origin_at(int64_t step) const override {
+    return plan_.positions().origin_at(step);
+  }
   int64_t samples(int64_t step) const override { return plan_.samples_of(step); }
   PrefetchingLoader::MakeBatch batches(std::shared_ptr<const DataSource> source, int rank,
                                        int world) const override {
@@ -28,7 +33,12 @@ class SharePlan final : public StepPlan {
  public:
   SharePlan(const GlobalBatchOptions& options, std::shared_ptr<const ShareDeal> deal, int64_t most)
       : plan_(options), deal_(std::move(deal)), most_(most) {}
-  int64_t steps_per_epoch() const override { return plan_.steps_per_epoch(); }
+  int64_t first_step_of(int64_t epoch) const override {
+    return plan_.positions().first_step_of(epoch);
+  }
+  std::optional<DataOrigin> origin_at(int64_t step) const override {
+    return plan_.positions().origin_at(step);
+  }
   int64_t samples(int64_t step) const override { return plan_.samples_of(step); }
   PrefetchingLoader::MakeBatch batches(std::shared_ptr<const DataSource> source, int rank,
                                        int /*world*/) const override {
@@ -44,13 +54,17 @@ class SharePlan final : public StepPlan {
 class CallersPlan final : public StepPlan {
  public:
   explicit CallersPlan(int64_t samples) : samples_(samples) {}
-  int64_t steps_per_epoch() const override { return 0; }
+  int64_t first_step_of(int64_t) const override { refuse(); }
+  std::optional<DataOrigin> origin_at(int64_t) const override { return {}; }
   int64_t samples(int64_t) const override { return samples_; }
   PrefetchingLoader::MakeBatch batches(std::shared_ptr<const DataSource>, int, int) const override {
-    fail<UsageError>("this run has no data of its own: its caller brings the batches");
+    refuse();
   }
 
  private:
+  [[noreturn]] static void refuse() {
+    fail<UsageError>("this run has no data of its own: its caller brings the batches");
+  }
   int64_t samples_;
 };
 

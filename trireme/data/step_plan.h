@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "trireme/base/export.h"
@@ -22,8 +23,11 @@ class TRIREME_API StepPlan {
   virtual ~StepPlan();
   StepPlan(const StepPlan&) = delete;
 
-  /// 0: there are no epochs.
-  virtual int64_t steps_per_epoch() const = 0;
+  /// The first step that begins in this epoch or a later one. UsageError where there are no epochs.
+  virtual int64_t first_step_of(int64_t epoch) const = 0;
+  /// What a run that continues with this step, in steps of any size, has to know; nothing where the
+  /// caller brings the batches.
+  virtual std::optional<DataOrigin> origin_at(int64_t step) const = 0;
   /// Of a step, over all ranks.
   virtual int64_t samples(int64_t step) const = 0;
   /// What makes this rank's batches, for a loader.
@@ -45,7 +49,12 @@ TRIREME_API std::unique_ptr<StepPlan> share_plan(const GlobalBatchOptions& optio
 class TRIREME_API TokenPlan final : public StepPlan {
  public:
   explicit TokenPlan(std::shared_ptr<const TokenSteps> steps) : steps_(std::move(steps)) {}
-  int64_t steps_per_epoch() const override { return steps_->steps_per_epoch(); }
+  int64_t first_step_of(int64_t epoch) const override {
+    return steps_->positions().first_step_of(epoch);
+  }
+  std::optional<DataOrigin> origin_at(int64_t step) const override {
+    return steps_->positions().origin_at(step);
+  }
   int64_t samples(int64_t step) const override { return steps_->samples(step); }
   PrefetchingLoader::MakeBatch batches(std::shared_ptr<const DataSource> source, int rank,
                                        int world) const override;

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/data/token_steps.h"
 
+#include <algorithm>
+
 #include "trireme/base/check.h"
 
 namespace trireme {
 
 TokenSteps::TokenSteps(const std::vector<int32_t>& lengths, const TokenBatchOptions& options,
-                       int64_t per_step)
-    : batches_(lengths, options), max_tokens_(options.max_tokens), per_step_(per_step) {
+                       int64_t per_step, const DataOrigin& origin)
+    : batches_(lengths, options),
+      max_tokens_(options.max_tokens),
+      per_step_(std::max<int64_t>(1, per_step)),
+      positions_(std::max(batches_.size(), per_step_), per_step_, true, origin) {
   check<UsageError>(per_step >= 1 && batches_.size() >= per_step,
                     "the data makes {} micro-batches of up to {} tokens, fewer than one step reads "
                     "({}): give more data or a smaller budget",
@@ -15,9 +20,10 @@ TokenSteps::TokenSteps(const std::vector<int32_t>& lengths, const TokenBatchOpti
 }
 
 std::vector<int64_t> TokenSteps::ids(int64_t step, int64_t g) const {
-  check<UsageError>(step >= 0 && g >= 0 && g < per_step_,
-                    "there is no micro-batch {} of step {}: a step has {}", g, step, per_step_);
-  return batches_.of(epoch_of(step), step % steps_per_epoch() * per_step_ + g);
+  check<UsageError>(g >= 0 && g < per_step_, "there is no micro-batch {} of step {}: a step has {}",
+                    g, step, per_step_);
+  const Position at = positions_.of(step);
+  return batches_.of(at.epoch, at.sample + g);
 }
 
 int64_t TokenSteps::samples(int64_t step) const {

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "trireme/base/check.h"
+#include "trireme/base/log.h"
 #include "trireme/checkpoint/async_saver.h"
 #include "trireme/checkpoint/steps/folders.h"
 #include "trireme/config/engine_keys.h"
@@ -228,7 +229,9 @@ void Engine::wait_for_checkpoint() {
 
 int64_t Engine::load_checkpoint(const std::string& path) {
   wait_for_checkpoint();
-  load_run(impl_->run, path, impl_->tied);
+  const CheckpointInfo info = load_run(impl_->run, path, impl_->tied);
+  if (group().rank() == 0)
+    for (const std::string& note : info.notes) log_info("{}: {}", info.folder, note);
   impl_->report->resumed();
   return impl_->run.step;
 }

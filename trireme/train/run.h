@@ -41,6 +41,7 @@ struct TRIREME_API Run {
   NamedTensors weights;  // the model's parameters as they are trained and saved
                          // (train/precision/precision.h)
   std::shared_ptr<const DataSource> train_data, held_out;
+  std::optional<DataOrigin> data_origin;  // where this process begins to read; else at `step`
   std::unique_ptr<StepPlan> plan;
   std::unique_ptr<PrefetchingLoader> loader;
   std::unique_ptr<GradientSyncStrategy> exchange;
@@ -80,8 +81,8 @@ struct TRIREME_API Run {
     return nullptr;
   }
 
-  /// The number of samples of the next step, over all ranks.
-  int64_t samples_of_step() const { return plan->samples(step); }
+  /// The number of samples of the step that is being taken, over all ranks.
+  int64_t samples_of_step() const;
   double lr_factor() const;
 
   /// Visits everything that a checkpoint holds.
@@ -97,7 +98,7 @@ TRIREME_API std::shared_ptr<Model> build_model(const Config& config,
 /// Builds the model with the weights of a checkpoint of such a run, in float32 whatever dtype they
 /// were trained in, for `trireme generate`.
 TRIREME_API std::shared_ptr<Model> load_model(const Config& config, const std::string& checkpoint);
-/// Starts (or, after a resume, restarts) reading data at run.step.
+/// Starts (or, after a resume, restarts) reading data at run.data_origin or run.step.
 TRIREME_API void start_data(Run& run, const Config& config);
 
 }  // namespace trireme

@@ -3,6 +3,7 @@
 
 #include "trireme/checkpoint/sharded_writer.h"
 #include "trireme/checkpoint/steps/folders.h"
+#include "trireme/train/data_place.h"
 
 namespace trireme {
 
@@ -13,15 +14,21 @@ std::string save_state(Group world, const std::string& folder, int64_t step,
 
 CheckpointInfo load_state(const std::string& path, const StateWalk& walk,
                           const LoadOptions& options) {
-  const bool evaluated = number_in_step(find_checkpoint(path), kHeldOutLoss).has_value();
-  double loss = 0;  // of the step, not of the state
+  // What a step says besides its state.
+  const std::string folder = find_checkpoint(path);
+  const bool evaluated = number_in_step(folder, kHeldOutLoss).has_value();
+  const bool placed = integer_in_step(folder, data_origin_names()[0]).has_value();
+  double loss = 0;
+  LoadOptions any = options;
+  any.other_precision = true;
   return load_step(
       path,
       [&](StateVisitor& v) {
         walk(v);
         if (evaluated) v.value(kHeldOutLoss, loss);
+        if (placed) show_data_origin(v, {});
       },
-      options);
+      any);
 }
 
 std::string save_run(Run& run, const std::string& folder, int keep) {

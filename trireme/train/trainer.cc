@@ -9,6 +9,7 @@
 #include "trireme/base/trace.h"
 #include "trireme/config/sections/checkpoint.h"
 #include "trireme/config/sections/training.h"
+#include "trireme/train/data_place.h"
 #include "trireme/train/forward_backward.h"
 #include "trireme/train/program/make_trainer.h"
 #include "trireme/train/report/run_report.h"
@@ -21,20 +22,24 @@ namespace trireme {
 namespace {
 
 // Restores what `path` holds and refuses what would silently train something else.
-void resume_from(Trainer::Impl& trainer, const std::string& path) {
+CheckpointInfo resume_from(Trainer::Impl& trainer, const std::string& path,
+                           const DataPlace& place) {
   Run& run = trainer.first();
   const auto seed = run.seed;
-  const auto train = run.batches.train;
   const std::string identity = run.identity, data = run.data_identity;
   const CheckpointInfo info = trainer.load(path);
+  check<UsageError>(info.folder == place.folder,
+                    "{} was replaced by {} while it was being read: another run saves there",
+                    place.folder, info.folder);
   check<UsageError>(run.seed == seed,
                     "{} was trained with training.seed {}, this run asks for {}: the order of the "
                     "data would change",
                     info.folder, run.seed, seed);
-  check<UsageError>(run.batches.train == train,
-                    "{} was trained with {} samples a step, this run asks for {}: its place in the "
-                    "data would be different. Keep train_batch_size, or start a new run",
-                    info.folder, run.batches.train, train);
+  check<UsageError>(place.origin || !run.train_data || place.samples_per_step == run.batches.train,
+                    "{} was trained with {} samples a step, this run asks for {}, and an old "
+                    "version that saved it did not write down its place in the data. Keep "
+                    "train_batch_size, or start a new run",
+                    info.folder, place.samples_per_step, run.batches.train);
   check<UsageError>(run.data_identity == data, "{} was trained on other data ({}; now {})",
                     info.folder, run.data_identity, data);
   check<UsageError>(!run.reproducible || run.identity == identity,
@@ -43,6 +48,7 @@ void resume_from(Trainer::Impl& trainer, const std::string& path) {
                     "training.reproducible off",
                     info.folder, run.identity, identity);
   run.identity = identity;
+  return info;
 }
 
 // A rank traces only its own thread, because other ranks of the process may outlive it if it fails.
@@ -165,7 +171,21 @@ class Loop {
   TrainResult result_;
 };
 
-using MakeTrainer = std::unique_ptr<Trainer::Impl>(Program&, const Config&, Group, bool fresh);
+using MakeTrainer = std::unique_ptr<Trainer::Impl>(Program&, const Config&, Group,
+                                                   const TrainerStart&);
+
+std::vector<std::string> going_on(const Trainer::Impl& t, const DataPlace& place,
+                                  const CheckpointInfo& resumed) {
+  const Run& run = t.first();
+  std::string text = fmt::format("going on after step {}", t.step);
+  if (place.origin && place.samples_per_step != run.batches.train)
+    text += fmt::format(" with {} samples a step (until now {}), {} of epoch {} being done",
+                        run.batches.train, place.samples_per_step, place.origin->at.sample,
+                        place.origin->at.epoch);
+  std::vector<std::string> lines{text};
+  for (const std::string& note : resumed.notes) lines.push_back(resumed.folder + ": " + note);
+  return lines;
+}
 
 TrainResult train_with(MakeTrainer* make, Program& program, const Config& config, Group group,
                        const TrainOptions& options) {
@@ -176,7 +196,9 @@ TrainResult train_with(MakeTrainer* make, Program& program, const Config& config
                          error.message());
   }
   failpoint("train.build");
-  Trainer trainer(make(program, config, group, !options.resume));
+  std::optional<DataPlace> place;
+  if (options.resume) place = data_place_of(*options.resume, group);
+  Trainer trainer(make(program, config, group, {!place, place ? place->origin : std::nullopt}));
   Trainer::Impl& t = trainer.impl();
   for (auto& part : t.parts) part->run.out_of_memory->when_short(options.memory_short);
   const int64_t keep_best = config.section<CheckpointSection>().keep_best;
@@ -184,7 +206,8 @@ TrainResult train_with(MakeTrainer* make, Program& program, const Config& config
                     "checkpoint.keep_best is {}, and this run has no held-out data: no step has a "
                     "loss to compare",
                     keep_best);
-  if (options.resume) resume_from(t, *options.resume);
+  CheckpointInfo resumed;
+  if (place) resumed = resume_from(t, *options.resume, *place);
   const int64_t steps = t.first().steps;
   check<UsageError>(t.step <= steps,
                     "the checkpoint has taken {} steps; training.steps is {}: raise it", t.step,
@@ -213,7 +236,7 @@ TrainResult train_with(MakeTrainer* make, Program& program, const Config& config
     if (has_gpu()) options.say(kUnusedGpu);
   }
   if (options.resume && options.say && group.rank() == 0)
-    options.say(fmt::format("going on after step {}", t.step));
+    for (const std::string& line : going_on(t, *place, resumed)) options.say(line);
   spans.take();
   const TrainResult result = Loop(t, options, report, watch).run(spans);
   report.done();

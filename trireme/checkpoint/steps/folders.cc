@@ -81,16 +81,25 @@ std::string find_checkpoint(const std::string& path) {
   return path + "/" + step_folder_name(steps.back());
 }
 
-std::optional<double> number_in_step(const std::string& folder, const std::string& name) {
+template <class T>
+static std::optional<T> value_in_step(const std::string& folder, const std::string& name) {
   const std::string path = folder + "/" + CheckpointIndex::kFileName;
   try {
     const CheckpointIndex index = parse_index(read_file(path, size_t{1} << 28), path);
     const auto it = index.values.find(name);
-    if (it == index.values.end() || !std::holds_alternative<double>(it->second)) return {};
-    return std::get<double>(it->second);
+    if (it == index.values.end() || !std::holds_alternative<T>(it->second)) return {};
+    return std::get<T>(it->second);
   } catch (const Error&) {
     return {};
   }
+}
+
+std::optional<double> number_in_step(const std::string& folder, const std::string& name) {
+  return value_in_step<double>(folder, name);
+}
+
+std::optional<int64_t> integer_in_step(const std::string& folder, const std::string& name) {
+  return value_in_step<int64_t>(folder, name);
 }
 
 }  // namespace trireme

@@ -29,6 +29,9 @@ TRIREME_API std::string find_checkpoint(const std::string& path);
 /// or no index that can be read.
 TRIREME_API std::optional<double> number_in_step(const std::string& folder,
                                                  const std::string& name);
+/// The same of an integer.
+TRIREME_API std::optional<int64_t> integer_in_step(const std::string& folder,
+                                                   const std::string& name);
 
 /// Marks the temporary name of a step that is whole and has stepped aside.
 inline constexpr const char* kPutAside = "aside";

@@ -30,6 +30,7 @@ GlobalBatchOptions batch_options(const Run& run, const TrainingSection& training
   o.leaves = run.batches.accumulation * run.batches.dp;
   o.seed = static_cast<uint64_t>(run.seed);
   o.drop_last = training.drop_last;
+  o.origin = run.data_origin.value_or(DataOrigin());
   return o;
 }
 
@@ -60,7 +61,8 @@ void plan_steps(Run& run, const Config& c, const TrainingSection& training, Deal
   }
   const TokenBatchOptions o = token_options(run, d);
   run.plan = std::make_unique<TokenPlan>(std::make_shared<TokenSteps>(
-      run.train_data->lengths(), o, run.batches.accumulation * run.batches.dp));
+      run.train_data->lengths(), o, run.batches.accumulation * run.batches.dp,
+      run.data_origin.value_or(DataOrigin())));
   run.lr_by_batch = d.lr_scaling_method;
   run.data_identity += fmt::format(" in {} tokens, {} to {} sequences, {}", o.max_tokens,
                                    o.min_rows, o.max_rows, d.sequence_picking_order);
@@ -68,13 +70,13 @@ void plan_steps(Run& run, const Config& c, const TrainingSection& training, Deal
 
 int64_t count_steps(const Run& run, const TrainingSection& training, int64_t otherwise) {
   if (training.epochs == 0) return training.steps ? training.steps : otherwise;
-  const int64_t by_epochs = training.epochs * run.plan->steps_per_epoch();
+  const int64_t by_epochs = run.plan->first_step_of(training.epochs);
   return training.steps ? std::min(training.steps, by_epochs) : by_epochs;
 }
 
 LoaderOptions loader_options(const Run& run, const Config& c) {
   LoaderOptions o;
-  o.first_step = run.step;
+  o.first_step = run.data_origin ? run.data_origin->step : run.step;
   o.timeout = run.world().timeout();
   // By default a thread reads ahead if the rank has a core to spare; otherwise it would slow down
   // the training thread.
@@ -153,6 +155,7 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
   run.batches = c.resolve_batches(group.size());
   run.reproducible = training.reproducible;
   run.loss = parts.loss;
+  run.data_origin = parts.data_origin;
   const int64_t leaves = run.batches.accumulation * run.batches.dp;
   const PrecisionPlan precision = plan_precision(c);
   check_precision(precision, at::kCPU);
@@ -187,6 +190,13 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
   return run;
 }
 
+int64_t Run::samples_of_step() const {
+  // A program may take several batches for one step of the optimizer, or none.
+  if (!loader) return plan->samples(step);
+  const int64_t first = data_origin ? data_origin->step : 0;
+  return plan->samples(std::max(loader->step() - 1, first));
+}
+
 double Run::lr_factor() const {
   return batch_lr_factor(lr_by_batch, static_cast<double>(samples_of_step()),
                          static_cast<double>(batches.train));
@@ -211,7 +221,8 @@ void Run::state(StateVisitor& v) {
   v.value("train.seed", seed);
   v.value("train.identity", identity);
   v.value("train.data", data_identity);
-  v.value("train.samples_per_step", batches.train);
+  int64_t samples = batches.train;  // of this process, whatever the checkpoint was saved with
+  v.value("train.samples_per_step", samples);
 }
 
 }  // namespace trireme

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,8 @@ struct RunParts {
   /// What a step's loss is a mean over: a weight for each of its samples, or, if not 0, one for the
   /// whole step.
   int64_t weight_per_sample = 1, weight_of_step = 0;
+  /// Where the data goes on, for a run that is resumed.
+  std::optional<DataOrigin> data_origin = {};
   /// The run is a new one and starts with the weights of checkpoint.init, if that is given.
   bool init = false;
   /// Patterns of names that those weights may hold besides.

@@ -50,7 +50,7 @@ RunParts parts_of(Trainer::Impl& trainer, Trainer::Impl::Part& part,
 }  // namespace
 
 std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& config, Group group,
-                                            bool fresh) {
+                                            const TrainerStart& start) {
   const Sources sources = program.data(config);
   check_no_built_in_keys(config);
   check_program_keys(config, sources);
@@ -88,7 +88,8 @@ std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& conf
     taken.insert(taken.end(), u.pieces.begin(), u.pieces.end());
     // All updates share one data source, which the first reads.
     RunParts parts = parts_of(*trainer, *part, own, sources, precision, seed);
-    parts.init = fresh;
+    parts.init = start.fresh;
+    if (trainer->parts.empty()) parts.data_origin = start.data_origin;
     parts.elsewhere = others(own);
     part->run = build_run(config_of_update(config, u.sets), group, parts);
     place(own, part->model.get(), &part->run);
@@ -103,7 +104,7 @@ std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& conf
     if (precision.stored != at::kFloat) cast_parameters(*trainer->fixed, precision.stored);
     broadcast_tensors(group, named_parameters(*trainer->fixed));
     broadcast_tensors(group, buffers_of(*trainer->fixed));
-    if (fresh)
+    if (start.fresh)
       load_initial_weights(
           config,
           [&](StateVisitor& v) {
@@ -116,13 +117,14 @@ std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& conf
 }
 
 std::unique_ptr<Trainer::Impl> make_built_in_trainer(Program& program, const Config& config,
-                                                     Group group, bool fresh) {
+                                                     Group group, const TrainerStart& start) {
   auto trainer = std::make_unique<Trainer::Impl>(program, config, group);
   trainer->built_in = true;
   auto part = std::make_unique<Trainer::Impl::Part>();
   part->name = "all";
   RunParts parts = built_in_parts(config);
-  parts.init = fresh;
+  parts.init = start.fresh;
+  parts.data_origin = start.data_origin;
   part->run = build_run(config, std::move(group), parts);
   trainer->parts.push_back(std::move(part));
   return trainer;

@@ -7,12 +7,18 @@
 
 namespace trireme {
 
+/// How a run begins.
+struct TrainerStart {
+  bool fresh = true;                           // it is a new one, so checkpoint.init applies
+  std::optional<DataOrigin> data_origin = {};  // of the one that it resumes
+};
+
 /// Makes a trainer for a program's pieces. Throws UsageError, naming the key, for unsupported
-/// settings. `fresh`: the run is a new one, so checkpoint.init applies.
+/// settings.
 std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& config, Group group,
-                                            bool fresh = true);
+                                            const TrainerStart& start = {});
 /// Makes a trainer for the model and the data that the configuration names.
 std::unique_ptr<Trainer::Impl> make_built_in_trainer(Program& program, const Config& config,
-                                                     Group group, bool fresh = true);
+                                                     Group group, const TrainerStart& start = {});
 
 }  // namespace trireme

@@ -16,6 +16,7 @@
 #include "trireme/tensor/random/random.h"
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/run_parts.h"
+#include "trireme/train/data_place.h"
 #include "trireme/train/forward_backward.h"
 #include "trireme/train/saving.h"
 #include "trireme/train/step.h"
@@ -231,6 +232,10 @@ std::optional<Evaluation> Trainer::Impl::built_in_evaluation() {
 }
 
 void Trainer::Impl::state(StateVisitor& visitor) {
+  // A load takes it before the run is built (train/data_place.h).
+  if (const Run& run = first(); visitor.saving() && run.loader)
+    if (const auto origin = run.plan->origin_at(run.loader->step()))
+      show_data_origin(visitor, *origin);
   if (built_in) return first().state(visitor);
   for (auto& part : parts) {
     Prefixed own(visitor, parts.size() > 1 ? "updates." + part->name + "." : "");

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+# GPUs for tests that have none (pretend_device.h). Who uses them adds $<TARGET_OBJECTS:pretend_device> to its sources: LibTorch hears of
+# them while the program starts. Seen with LibTorch 1.13 alone so far; compat.h says what differs in 2.x.
+if(NOT TRIREME_TORCH_DIR AND Torch_VERSION VERSION_LESS 2)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.cc)
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  add_library(pretend_device OBJECT ${sources})
+  target_link_libraries(pretend_device PRIVATE trireme_static test_options)
+  # As the programs that it becomes a part of, whose precompiled header it shares.
+  set_target_properties(pretend_device PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(pretend_device PRIVATE -fPIE)
+  trireme_test_headers(pretend_device)
+  trireme_tests(support/pretend_device LIBS trireme_static)
+  target_sources(test_support_pretend_device PRIVATE $<TARGET_OBJECTS:pretend_device>)
+endif()

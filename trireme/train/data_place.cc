@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/data_place.h"
+
+#include <array>
+#include <functional>
+#include <string_view>
+
+#include "trireme/base/check.h"
+#include "trireme/base/encoding.h"
+#include "trireme/base/file.h"
+#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/index.h"
+#include "trireme/train/rank_zero.h"
+
+namespace trireme {
+namespace {
+
+using OriginVisitor = std::function<void(const char* name, int64_t& value)>;
+
+void visit_origin(DataOrigin& origin, const OriginVisitor& visit) {
+  visit("data.step", origin.step);
+  visit("data.epoch", origin.at.epoch);
+  visit("data.sample", origin.at.sample);
+  visit("data.number", origin.number);
+}
+
+struct Wire {
+  std::string folder;
+  bool known = false;
+  std::array<int64_t, 4> origin = {};
+  int64_t samples = 0;
+  TRIREME_FIELDS(folder, known, origin, samples)
+};
+
+Wire read_place(const std::string& path) {
+  Wire wire;
+  std::string_view plain = path;
+  while (plain.size() > 1 && plain.back() == '/') plain.remove_suffix(1);
+  wire.folder = find_checkpoint(std::string(plain));
+  const std::string file = wire.folder + "/" + CheckpointIndex::kFileName;
+  CheckpointIndex index;
+  try {
+    index = parse_index(read_file(file, size_t{1} << 28), file);
+  } catch (const Error&) {
+    return wire;  // the load says what is wrong, and which checkpoint to take instead
+  }
+  DataOrigin origin;
+  size_t found = 0;
+  visit_origin(origin, [&](const char* name, int64_t& value) {
+    const auto it = index.values.find(name);
+    if (it == index.values.end()) return;
+    const auto* number = std::get_if<int64_t>(&it->second);
+    check<Corrupt>(number != nullptr, "{}: '{}' is no integer", file, name);
+    value = *number;
+    wire.origin[found++] = value;
+  });
+  wire.known = found == wire.origin.size();
+  try {
+    origin.check_possible();
+  } catch (const Corrupt& e) {
+    fail<Corrupt>("{}: {}", file, e.what());
+  }
+  for (const auto& [name, value] : index.values)
+    if (const auto* number = std::get_if<int64_t>(&value);
+        number && name.ends_with("train.samples_per_step"))
+      wire.samples = *number;
+  return wire;
+}
+
+}  // namespace
+
+DataPlace data_place_of(const std::string& path, const Group& world) {
+  const auto wire = decode<Wire>(from_rank_0(world, [&] { return encode(read_place(path)); }));
+  DataPlace place{wire.folder, {}, wire.samples};
+  if (!wire.known) return place;
+  size_t i = 0;
+  visit_origin(place.origin.emplace(),
+               [&](const char*, int64_t& value) { value = wire.origin[i++]; });
+  return place;
+}
+
+void show_data_origin(StateVisitor& visitor, DataOrigin origin) {
+  visit_origin(origin, [&](const char* name, int64_t& value) { visitor.value(name, value); });
+}
+
+std::vector<std::string> data_origin_names() {
+  std::vector<std::string> names;
+  DataOrigin none;
+  visit_origin(none, [&](const char* name, int64_t&) { names.emplace_back(name); });
+  return names;
+}
+
+}  // namespace trireme
