@@ -319,7 +319,7 @@ TEST(train_async_saves, a_run_without_a_checkpoint_at_its_end_waits_for_the_one_
 TEST(train_async_saves, a_run_folder_that_disappears_ends_the_run_as_it_does_else) {
   Folders f;
   const std::string run = f.run("a");
-  const FailpointsHere slow("checkpoint.write=sleep(100)");
+  const FailpointsHere slow("checkpoint.write=sleep(20)");
   Watch watch;
   watch.before_step = [&](int64_t done) {
     if (done == 3) std::filesystem::rename(run, run + "-moved");

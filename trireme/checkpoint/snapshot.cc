@@ -44,10 +44,11 @@ uint8_t* SnapshotMemory::reserve(size_t bytes) {
   };
   // Filling memory that is not there would end processes before fallocate() refuses.
   const local::Room room = local::memory_room();
-  check<ResourceError>(size <= room.bytes,
-                       "a snapshot of {} bytes does not fit into the {} bytes of memory that are "
-                       "left ({}): save without AsyncSaver, or on more ranks",
-                       size, room.bytes, room.limit);
+  check<ResourceError>(
+      size <= room.bytes,
+      "a snapshot of {} bytes does not fit into the {} bytes of memory that are "
+      "left ({}): save without AsyncSaver (checkpoint.async=false), or on more ranks",
+      size, room.bytes, room.limit);
   UniqueFd fd(::memfd_create("trireme-snapshot", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) refuse();
   // With pages behind all of it: a write into a hole that cannot be filled would be a SIGBUS.
