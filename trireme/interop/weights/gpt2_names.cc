@@ -156,21 +156,22 @@ void take_gpt2_names(WeightSource& source, TiedHead tied,
 }
 
 std::string gpt2_config_json(const Gpt2Config& c) {
-  const nlohmann::ordered_json json{{"model_type", "gpt2"},
-                                    {"architectures", nlohmann::ordered_json::array({"GPT2LMHeadModel"})},
-                                    {"n_layer", c.layers},
-                                    {"n_embd", c.width},
-                                    {"n_head", c.heads},
-                                    {"n_positions", c.context},
-                                    {"vocab_size", c.vocab},
-                                    {"activation_function", "gelu_new"},
-                                    {"layer_norm_epsilon", 1e-5},
-                                    {"attn_pdrop", 0.0},
-                                    {"embd_pdrop", 0.0},
-                                    {"resid_pdrop", 0.0},
-                                    {"tie_word_embeddings", c.tied_head},
-                                    {"bos_token_id", nullptr},
-                                    {"eos_token_id", nullptr}};
+  const nlohmann::ordered_json json{
+      {"model_type", "gpt2"},
+      {"architectures", nlohmann::ordered_json::array({"GPT2LMHeadModel"})},
+      {"n_layer", c.layers},
+      {"n_embd", c.width},
+      {"n_head", c.heads},
+      {"n_positions", c.context},
+      {"vocab_size", c.vocab},
+      {"activation_function", "gelu_new"},
+      {"layer_norm_epsilon", 1e-5},
+      {"attn_pdrop", 0.0},
+      {"embd_pdrop", 0.0},
+      {"resid_pdrop", 0.0},
+      {"tie_word_embeddings", c.tied_head},
+      {"bos_token_id", nullptr},
+      {"eos_token_id", nullptr}};
   return json.dump(2) + "\n";
 }
 

@@ -67,9 +67,10 @@ void keep_container(WeightSource& source, const std::string& prefix) {
   std::erase_if(source.arrays,
                 [&](const SourceArray& a) { return !a.array.name.starts_with(prefix); });
   take_off(source, prefix);
-  source.notes.push_back(fmt::format("the weights are those under '{}'; {} other tensors were left",
+  const size_t left = all - source.arrays.size();
+  source.notes.push_back(fmt::format("the weights are those under '{}'{}",
                                      prefix.substr(0, prefix.size() - 1),
-                                     all - source.arrays.size()));
+                                     left > 0 ? fmt::format("; {} others were left", left) : ""));
 }
 
 // A dict below the root, which a module's own names cannot be taken for.
