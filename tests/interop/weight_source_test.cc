@@ -97,6 +97,25 @@ TEST(interop_weight_source, archives_of_cpp_and_folders_of_dcp_are_read) {
   }
 }
 
+// Of tests/interop/dcp_2x.py, on the PyTorch that dcp_2x.json names.
+TEST(interop_weight_source, both_kinds_of_folders_of_todays_dcp_are_read_to_the_bit) {
+  const auto expected = told(kFixtures + "dcp_2x.json");
+  EXPECT_EQ(expected["torch"], "2.14.1+debian");
+  for (const char* kind : {"dcp_2x", "dcp_hf"}) {
+    const WeightSource source = open_weights(kFixtures + kind);
+    ASSERT_EQ(source.arrays.size(), expected["tensors"].size());
+    for (const SourceArray& a : source.arrays) {
+      const auto& tensor = expected["tensors"][a.array.name];
+      EXPECT_EQ(a.array.dtype, tensor["dtype"]) << kind;
+      EXPECT_EQ(a.array.shape, tensor["shape"].get<std::vector<int64_t>>()) << kind;
+      ArrayReader reader;
+      reader.verify(a.array);
+      EXPECT_EQ(hex_of(reader.elements(a.array)), tensor["hex"]) << kind << a.array.name;
+    }
+    EXPECT_EQ(source.find("model.fc.weight")->array.boxes.size(), 2u) << kind;
+  }
+}
+
 TEST(interop_weight_source, what_is_no_weights_is_refused_in_a_sentence) {
   const PrivateFolder folder;
   write_bytes(folder / "notes.txt", "hello, these are no weights");
