@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/export.h"
+
 // The command line of whatever takes configurations, beside the launcher's flags.
 namespace trireme {
 
@@ -27,8 +29,8 @@ struct ConfigWords {
 /// `words` are those that are not the launcher's. Calls `set` of each flag that is given.
 /// UsageError that begins with `name`, for an unknown flag or a value that is missing or too many;
 /// `help` is what the user types for a list ("trireme train --help").
-ConfigWords read_config_words(const std::string& name, const std::string& help,
-                              const std::vector<OwnFlag>& flags,
-                              const std::vector<std::string>& words);
+TRIREME_API ConfigWords read_config_words(const std::string& name, const std::string& help,
+                                          const std::vector<OwnFlag>& flags,
+                                          const std::vector<std::string>& words);
 
 }  // namespace trireme

@@ -17,7 +17,7 @@ struct SourceArray {
   bool transposed = false;  // the file has rows and columns the other way round
 };
 
-struct WeightSource {
+struct TRIREME_API WeightSource {
   std::string path;
   std::string kind;                  // "a file of torch.save", … for messages
   std::vector<SourceArray> arrays;   // by name
