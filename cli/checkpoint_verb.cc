@@ -30,11 +30,46 @@ void add_json(CLI::App* verb, CheckpointFlags* flags) {
       ->type_name("[FILE]");
 }
 
+void add_exchange(CLI::App* exporting, CLI::App* importing, CheckpointFlags* flags) {
+  exporting->add_option("OUT", flags->other, "the file or folder to write")->required();
+  importing->add_option("SOURCE", flags->path, "a file or folder of weights")->required();
+  importing->add_option("RUN", flags->other, "a run folder, which is made")->required();
+  exporting
+      ->add_option("--format", flags->format,
+                   "safetensors (a folder) or torch (a file) [by OUT: torch for .pt, .pth, .bin]")
+      ->check(CLI::IsMember({"safetensors", "torch"}));
+  exporting
+      ->add_option("--max-shard-size", flags->max_shard,
+                   "safetensors: a file has no more than that, as in 500MB, 2GiB [5GB]")
+      ->type_name("SIZE");
+  exporting->add_option("--names", flags->names, "plain (as in the step) or gpt2 [plain]")
+      ->check(CLI::IsMember({"plain", "gpt2"}));
+  importing
+      ->add_option("--names", flags->names,
+                   "plain (as in SOURCE), gpt2, or auto: gpt2 where they are its names [auto]")
+      ->check(CLI::IsMember({"plain", "gpt2", "auto"}));
+  exporting->add_flag("--state", flags->state, "the state of training, too, under its names");
+  exporting
+      ->add_option("--heads", flags->heads,
+                   "of --names gpt2: the attention heads [of config.json beside the step]")
+      ->check(CLI::Range(int64_t{1}, kMany))
+      ->type_name("N");
+  for (auto* verb : {exporting, importing})
+    verb->add_option("--map", flags->map,
+                     "names that begin with OLD shall begin with NEW; may be given often")
+        ->type_name("OLD=NEW")
+        ->allow_extra_args(false);
+  exporting->add_flag("--force", flags->force, "replace what an export has written there");
+  importing->add_flag("--force", flags->force, "also into a folder that has steps");
+}
+
 }  // namespace
 
 int checkpoint_main(int argc, char** argv) {
-  CLI::App app("Look at the checkpoints of a run, compare them, and delete old ones.",
-               "trireme checkpoint");
+  CLI::App app(
+      "Look at the checkpoints of a run, compare them, delete old ones, and exchange weights with "
+      "PyTorch for Python.",
+      "trireme checkpoint");
   app.require_subcommand(1);
   app.footer(
       "RUN is a run folder; STEP a step folder in it, or a run folder for the step that its "
@@ -46,6 +81,9 @@ int checkpoint_main(int argc, char** argv) {
       "  trireme checkpoint verify runs/gpt --all\n"
       "  trireme checkpoint diff runs/a/step-00000100 runs/b/step-00000100\n"
       "  trireme checkpoint prune runs/gpt --keep 3 --dry-run\n"
+      "  trireme checkpoint export runs/gpt gpt.pt\n"
+      "  trireme checkpoint export runs/gpt gpt-hf --names gpt2 --max-shard-size 2GB\n"
+      "  trireme checkpoint import downloads/gpt2 runs/gpt2-weights\n"
       "Exit code: 0 fine, 1 something is wrong or differs, 2 usage; of diff: 0 equal, 1 different, "
       "2 any error.");
   CheckpointFlags flags;
@@ -62,8 +100,19 @@ int checkpoint_main(int argc, char** argv) {
   prune->footer(
       "The step that `latest` names and later ones stay. Damaged steps are neither counted nor "
       "deleted.");
+  auto* exporting = app.add_subcommand("export", "write a step's weights for PyTorch for Python");
+  exporting->footer(
+      "OUT is a .pt file, which torch.load(weights_only=True) opens, or a folder of safetensors "
+      "files as Hugging Face has them. Every checksum is compared, and OUT appears when it is "
+      "complete. --names gpt2 gives the names, the layout and the config.json of GPT2LMHeadModel.");
+  auto* importing = app.add_subcommand("import", "make a step of weights that others saved");
+  importing->footer(
+      "SOURCE is a file of torch.save (a state_dict, or a dict with one), a LibTorch archive, a "
+      "safetensors file, a folder of those (Hugging Face), or a folder of "
+      "torch.distributed.checkpoint. RUN becomes a run folder with step-00000000, whose weights a "
+      "run starts with by checkpoint.init=RUN. Nothing in SOURCE is run.");
   for (auto* verb : {ls, prune}) verb->add_option("RUN", flags.path, "a run folder")->required();
-  for (auto* verb : {show, verify})
+  for (auto* verb : {show, verify, exporting})
     verb->add_option("STEP", flags.path, "a step folder, or a run folder for its latest step")
         ->required();
   diff->add_option("A", flags.path, "a step folder, or a run folder for its latest step")
@@ -84,10 +133,12 @@ int checkpoint_main(int argc, char** argv) {
   prune->add_option("--keep-every", flags.keep_every, "and those whose number is a multiple of N")
       ->check(CLI::Range(int64_t{1}, kMany))
       ->type_name("N");
+  add_exchange(exporting, importing, &flags);
   prune->add_flag("--dry-run", flags.dry_run, "say what would be deleted, and delete nothing");
-  for (auto* verb : {ls, show, verify, diff, prune}) add_json(verb, &flags);
+  for (auto* verb : {ls, show, verify, diff, prune, exporting, importing}) add_json(verb, &flags);
   try {
-    const std::vector<std::string> verbs{"ls", "show", "verify", "diff", "prune"};
+    const std::vector<std::string> verbs{"ls",    "show",   "verify", "diff",
+                                         "prune", "export", "import"};
     const std::string word = argc > 1 ? argv[1] : "-";
     if (!word.starts_with('-') && std::count(verbs.begin(), verbs.end(), word) == 0) {
       const std::string near = did_you_mean(word, verbs);
@@ -95,11 +146,13 @@ int checkpoint_main(int argc, char** argv) {
                        near.empty() ? fmt::format("; it has {}", fmt::join(verbs, ", ")) : near);
     }
     app.parse(argc, argv);
-    for (auto* verb : {ls, show, verify, diff, prune})
+    for (auto* verb : {ls, show, verify, diff, prune, exporting, importing})
       if (*verb && verb->get_option("--json")->count() > 0 && flags.json.empty()) flags.json = "-";
     if (*ls) return checkpoint_ls(flags);
     if (*show) return checkpoint_show(flags);
     if (*verify) return checkpoint_verify(flags);
+    if (*exporting) return checkpoint_export(flags);
+    if (*importing) return checkpoint_import(flags);
     if (*prune) {
       // Not required(): that is found before a mistyped --keep is.
       check<UsageError>(flags.keep > 0, "--keep K is required: so many steps stay");

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,6 +9,7 @@
 #include "cli/worker_program.h"
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
+#include "trireme/front/config_words.h"
 #include "trireme/front/host_memory.h"
 #include "trireme/front/start_ranks.h"
 #include "trireme/launch/flags/options.h"
@@ -51,39 +51,12 @@ struct SummaryFlags {
 
 SummaryFlags parse_summary_flags(const std::vector<std::string>& words) {
   SummaryFlags f;
-  const std::vector<std::string> known = {"--set", "--measure", "--json", "--help"};
-  for (size_t i = 0; i < words.size(); ++i) {
-    std::string word = words[i], value;
-    if (word == "-h" || word == "--help") {
-      f.help = true;
-      return f;
-    }
-    if (word.rfind("-", 0) != 0) {
-      f.files.push_back(word);
-      continue;
-    }
-    const auto equals = word.find('=');
-    const bool has_value = equals != std::string::npos;
-    if (has_value) value = word.substr(equals + 1), word.resize(equals);
-    if (std::find(known.begin(), known.end(), word) == known.end()) {
-      const std::string near = did_you_mean(word, launch::with_run_flags(known));
-      fail<UsageError>("summary: there is no flag {}{}; 'trireme summary --help' lists them", word,
-                       near);
-    }
-    if (word == "--measure") {
-      check<UsageError>(!has_value, "summary: --measure takes no value");
-      f.measure = true;
-      continue;
-    }
-    if (!has_value) {
-      check<UsageError>(i + 1 < words.size(), "summary: {} needs a value", word);
-      value = words[++i];
-    }
-    if (word == "--set")
-      f.sets.push_back(value);
-    else
-      f.json = value;
-  }
+  ConfigWords read = read_config_words(
+      "summary", "trireme summary --help",
+      {{"--measure", OwnFlag::nothing, [&](const std::string&) { f.measure = true; }},
+       {"--json", OwnFlag::a_value, [&](const std::string& v) { f.json = v; }}},
+      words);
+  f.files = std::move(read.files), f.sets = std::move(read.sets), f.help = read.help;
   return f;
 }
 

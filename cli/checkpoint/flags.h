@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 // The verbs of `trireme checkpoint`. Each returns the exit code; errors leave by throwing.
 namespace trireme {
@@ -16,6 +17,11 @@ struct CheckpointFlags {
   double tolerance = 0;
   int64_t keep = 0, keep_every = 0;
   bool dry_run = false;
+  // export, import. `other` is where to.
+  std::string format, names, max_shard;
+  std::vector<std::string> map;  // "old=new"
+  bool state = false, force = false;
+  int64_t heads = 0;
 };
 
 int checkpoint_ls(const CheckpointFlags& flags);
@@ -23,5 +29,7 @@ int checkpoint_show(const CheckpointFlags& flags);
 int checkpoint_verify(const CheckpointFlags& flags);
 int checkpoint_diff(const CheckpointFlags& flags);
 int checkpoint_prune(const CheckpointFlags& flags);
+int checkpoint_export(const CheckpointFlags& flags);
+int checkpoint_import(const CheckpointFlags& flags);
 
 }  // namespace trireme

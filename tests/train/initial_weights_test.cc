@@ -5,8 +5,10 @@
 
 #include <filesystem>
 
+#include "tests/interop/weight_files.h"
 #include "tests/support/refusals.h"
 #include "tests/train/run_folders.h"
+#include "trireme/checkpoint/load_weights.h"
 #include "trireme/checkpoint/writer.h"
 #include "trireme/tensor/tied_tensors.h"
 #include "trireme/train/trainer.h"
@@ -66,6 +68,34 @@ TEST(train_initial_weights, a_new_run_begins_with_them_in_every_layout) {
     run_on(2, config, f.run(sets));
     expect_weights(weights_of(config, f.run(sets)), want, sets[0] == 'b' ? 1e-2 : 1e-6, sets);
   }
+}
+
+TEST(train_initial_weights, of_hugging_faces_gpt2_are_taken_in_every_layout) {
+  Folders f;
+  auto tensors = interop::testing::small_gpt2("transformer.", {32, 256, 16});
+  for (auto& t : tensors) t.scale = 1e-4f;
+  const std::string path = f.folder / "model.safetensors", pt = f.folder / "ddp.pt";
+  interop::testing::write_bytes(path, interop::testing::safetensors_text(tensors));
+  for (auto& t : tensors) t.name = "module." + t.name;
+  interop::testing::write_pt(pt, tensors, {"state_dict"});
+  const auto config_of = [&](Sets sets) {
+    sets.insert(sets.begin(), {"training.steps=1", "optimizer.params.lr=1e-30",
+                               "optimizer.params.weight_decay=0", "model.dropout=0"});
+    return tiny_gpt(f.corpus, sets);
+  };
+  const auto model = build_model(config_of({}));
+  const NamedTensors want = named_parameters(*model);
+  load_weights(path, [&](StateVisitor& v) {
+    for (const auto& [name, p] : want) v.tensor("model." + name, p.detach());
+  });
+  for (const std::string stage : {"0", "1", "2", "3"})
+    for (const int ranks : {1, 2}) {
+      const std::string name = "stage " + stage + " on " + std::to_string(ranks);
+      const Config config = config_of(
+          {"zero_optimization.stage=" + stage, "checkpoint.init=" + (ranks == 1 ? pt : path)});
+      run_on(ranks, config, f.run(name));
+      expect_weights(weights_of(config, f.run(name)), want, 1e-12, name);
+    }
 }
 
 TEST(train_initial_weights, names_are_mapped_and_some_excepted) {

@@ -92,12 +92,12 @@ const IndexTensor* Comparer::find(const std::string& name, const std::string& fi
   seen_.insert(from);
   from_[name] = from;
   const IndexTensor& saved = index_.tensors.at(from);
-  check<UsageError>(
-      safetensors_dtype_name(local.scalar_type()) == saved.dtype ||
-          ((options_.convert || options_.other_precision) && local.is_floating_point() &&
-           c10::isFloatingType(safetensors_scalar_type(saved.dtype))),
-      "{}: tensor '{}' is {} there and {} here", folder_, name, saved.dtype,
-      c10::toString(local.scalar_type()));
+  check<UsageError>(safetensors_dtype_name(local.scalar_type()) == saved.dtype ||
+                        ((options_.convert || options_.other_precision) &&
+                         local.is_floating_point() &&
+                         c10::isFloatingType(safetensors_scalar_type(saved.dtype))),
+                    "{} is {} there and {} here", opened_.described(from), saved.dtype,
+                    c10::toString(local.scalar_type()));
   return &saved;
 }
 
@@ -115,8 +115,8 @@ void Comparer::tensor(const Slice& slice, at::Tensor local) {
   const IndexTensor* saved = find(slice.name, first, local);
   if (!saved) return;
   check<UsageError>(shapes_fit(slice.global_shape, saved->shape(), index_.block == 0),
-                    "{}: tensor '{}' has shape [{}] there and [{}] here: is it of another model?",
-                    folder_, slice.name, fmt::join(saved->shape(), ", "),
+                    "{} has shape [{}] there and [{}] here: is it of another model?",
+                    opened_.described(from_.at(slice.name)), fmt::join(saved->shape(), ", "),
                     fmt::join(slice.global_shape, ", "));
   const std::string& from = from_.at(slice.name);
   const auto [filled, is_first] = filled_.emplace(first, from);
@@ -260,13 +260,7 @@ bool Comparer::is_other_name(const std::string& name) const {
 }
 
 void Comparer::refuse_other_values(const std::string& a, const std::string& b) const {
-  const auto &x = index_.tensors.at(a).parts, &y = index_.tensors.at(b).parts;
-  const bool equal = std::equal(
-      x.begin(), x.end(), y.begin(), y.end(), [](const IndexPart& p, const IndexPart& q) {
-        return p.blocks == q.blocks && p.slice.lengths == q.slice.lengths &&
-               p.slice.offsets == q.slice.offsets;
-      });
-  check<UsageError>(equal,
+  check<UsageError>(opened_.same_values(a, b),
                     "{}: '{}' and '{}' have different values there, and are one tensor here: it "
                     "is of a model whose weights are not tied",
                     folder_, a, b);

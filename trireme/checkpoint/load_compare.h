@@ -42,7 +42,11 @@ struct LoadPlan {
 class Comparer : public StateVisitor {
  public:
   Comparer(const OpenedStep& opened, const LoadOptions& options)
-      : folder_(opened.folder()), index_(opened.index()), options_(options), tied_(options.tied) {}
+      : opened_(opened),
+        folder_(opened.folder()),
+        index_(opened.index()),
+        options_(options),
+        tied_(options.tied) {}
 
   void tensor(const Slice& slice, at::Tensor local) override;
   void rank_tensor(const std::string& name, int rank, int ranks, RankStateRule rule,
@@ -78,6 +82,7 @@ class Comparer : public StateVisitor {
   bool is_other_name(const std::string& name) const;
   void refuse_other_values(const std::string& a, const std::string& b) const;
 
+  const OpenedStep& opened_;
   const std::string& folder_;
   const CheckpointIndex& index_;
   const LoadOptions& options_;

@@ -8,6 +8,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/checkpoint/safetensors_dtype.h"
+#include "trireme/checkpoint/steps/element_size.h"
 
 namespace trireme {
 namespace {
@@ -36,7 +37,7 @@ void open_and_verify(OpenedStep& opened, const LoadPlan& plan) {
   std::map<const IndexPart*, std::pair<uint64_t, uint64_t>> ranges;
   for_each_copy(plan, index, [&](const IndexTensor& t, const Copy& copy) {
     const IndexPart& part = t.parts[copy.part];
-    const uint64_t each = opened.bytes(part).size() / static_cast<uint64_t>(part.slice.numel());
+    const auto each = static_cast<uint64_t>(safetensors_item_size(t.dtype));
     const uint64_t begin = static_cast<uint64_t>(copy.from) * each;
     const uint64_t end = static_cast<uint64_t>(copy.from_end()) * each;
     const auto [at, fresh] = ranges.emplace(&part, std::pair(begin, end));

@@ -12,6 +12,7 @@ CheckpointInfo load_weights(const std::string& path, const StateWalk& walk, cons
   load.tied = options.tied;
   load.except = options.except;
   load.convert = true;
+  load.python_files = true;
   if (group) load.group = group;
   for (const std::string& rule : options.map) {
     const size_t equals = rule.find('=');

@@ -20,9 +20,10 @@ struct WeightOptions {
 };
 
 /// Fills the parameters and buffers that `walk` shows (state_of(model)) from a step or run folder,
-/// whatever else that holds: where a training begins from the weights of another. Strict: what is
-/// missing there, or left over, and is not excepted is a UsageError that names up to five. Floats
-/// of another dtype are converted. With a group every rank calls it.
+/// whatever else that holds, or from Python's files (LoadOptions::python_files): where a training
+/// begins from the weights of another. Strict: what is missing there, or left over, and is not
+/// excepted is a UsageError that names up to five. Floats of another dtype are converted. With a
+/// group every rank calls it.
 TRIREME_API CheckpointInfo load_weights(const std::string& path, const StateWalk& walk,
                                         const Group& group = {}, const WeightOptions& options = {});
 

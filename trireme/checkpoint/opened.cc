@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/checkpoint/opened.h"
 
+#include <algorithm>
+
 #include "trireme/base/check.h"
 #include "trireme/checkpoint/steps/checksum.h"
 #include "trireme/checkpoint/steps/step_file.h"
@@ -36,6 +38,34 @@ OpenedStep::OpenedStep(std::string folder, std::string prefix)
   keep_prefix(index_.values, prefix_);
 }
 
+OpenedStep::OpenedStep(interop::WeightSource source, std::string prefix)
+    : folder_(source.path),
+      prefix_(std::move(prefix)),
+      foreign_(std::make_unique<ForeignWeights>(std::move(source))) {
+  index_ = foreign_->index();
+  keep_prefix(index_.tensors, prefix_);
+}
+
+std::string OpenedStep::described(const std::string& name) const {
+  if (foreign_) return foreign_->described(name, index_.tensors.at(name));
+  return fmt::format("{}: tensor '{}'", folder_, name);
+}
+
+bool OpenedStep::same_values(const std::string& a, const std::string& b) const {
+  const IndexTensor &first = index_.tensors.at(a), &second = index_.tensors.at(b);
+  if (foreign_) return foreign_->same_values(first, second);
+  const auto &x = first.parts, &y = second.parts;
+  return std::equal(x.begin(), x.end(), y.begin(), y.end(),
+                    [](const IndexPart& p, const IndexPart& q) {
+                      return p.blocks == q.blocks && p.slice.lengths == q.slice.lengths &&
+                             p.slice.offsets == q.slice.offsets;
+                    });
+}
+
+std::vector<std::string> OpenedStep::notes() const {
+  return foreign_ ? foreign_->source().notes : std::vector<std::string>();
+}
+
 void OpenedStep::rename(const std::string& from, const std::string& to) {
   std::map<std::string, IndexTensor> all;
   size_t renamed = 0;
@@ -52,6 +82,7 @@ void OpenedStep::rename(const std::string& from, const std::string& to) {
 }
 
 void OpenedStep::open(const std::set<std::string>& files) {
+  if (foreign_) return;  // it opens what is read
   for (const auto& name : files) {
     const auto& file =
         files_.emplace(name, open_file(folder_, name, index_.files.at(name))).first->second;
@@ -77,11 +108,13 @@ void OpenedStep::open_all() {
 }
 
 std::span<const uint8_t> OpenedStep::bytes(const IndexPart& part) const {
+  if (foreign_) return foreign_->bytes(part);
   const SafetensorsFile& file = files_.at(part.file);
   return file.bytes(*file.find(place_of(part.slice.name).key));
 }
 
 void OpenedStep::verify(const IndexPart& part, uint64_t begin, uint64_t end) const {
+  if (foreign_) return foreign_->verify(part);
   const auto all = bytes(part);
   if (all.empty()) return;
   const uint64_t block = index_.block == 0 ? all.size() : static_cast<uint64_t>(index_.block);

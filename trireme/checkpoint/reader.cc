@@ -13,6 +13,7 @@
 #include "trireme/checkpoint/rank_failure.h"
 #include "trireme/checkpoint/steps/folders.h"
 #include "trireme/comm/objects.h"
+#include "trireme/interop/weights/gpt2_names.h"
 
 namespace trireme {
 namespace {
@@ -58,6 +59,7 @@ std::string without_slashes(std::string path) {
 
 CheckpointInfo info_of(const OpenedStep& opened, std::vector<std::string> notes = {}) {
   const CheckpointIndex& index = opened.index();
+  for (std::string& note : opened.notes()) notes.push_back(std::move(note));
   return {opened.folder(), index.step, index.world, index.layout, std::move(notes)};
 }
 
@@ -68,6 +70,30 @@ struct Compared {
   TRIREME_FIELDS(failure, known)
 };
 
+// Of the names that a walk shows, what decides how a GPT-2's names are taken.
+class GptShown : public StateVisitor {
+ public:
+  using StateVisitor::tensor;
+  void tensor(const Slice& slice, at::Tensor) override {
+    blocks = blocks || slice.name.starts_with("model.blocks.");
+    head = head || slice.name == "model.head.weight";
+  }
+  void value(const std::string&, int64_t&) override {}
+  void value(const std::string&, double&) override {}
+  void value(const std::string&, std::string&) override {}
+  void constant(const std::string&, const std::string&) override {}
+  Purpose purpose() const override { return Purpose::compare; }
+
+  bool blocks = false, head = false;
+};
+
+// Rank → all: a rank of ZeRO shows a part of the names.
+struct ShownByRank {
+  RankFailure failure;
+  bool blocks = false, head = false;
+  TRIREME_FIELDS(failure, blocks, head)
+};
+
 // One load, by one process or by all ranks of a group.
 class Load {
  public:
@@ -75,11 +101,12 @@ class Load {
 
   CheckpointInfo run(const StateWalk& walk) {
     agree(failure_of([&] { find(); }));
+    const ShownByRank shown = options_.python_files ? shown_by_all(walk) : ShownByRank();
     std::optional<OpenedStep> opened;
     std::optional<Comparer> comparer;
     Compared mine;
     mine.failure = with_advice([&] {
-      opened.emplace(folder_, options_.prefix);
+      open(opened, shown);
       for (const auto& [from, to] : options_.renamed) opened->rename(from, to);
       comparer.emplace(*opened, options_);
       walk(*comparer);
@@ -101,8 +128,42 @@ class Load {
 
   // Rank 0 chooses: `latest` may change while others look.
   void find() {
-    if (!together() || options_.group->rank() == 0)
-      folder_ = without_slashes(find_checkpoint(without_slashes(path_)));
+    if (together() && options_.group->rank() != 0) return;
+    folder_ = without_slashes(path_);
+    if (!is_foreign()) folder_ = without_slashes(find_checkpoint(folder_));
+  }
+
+  bool is_foreign() const { return options_.python_files && interop::is_weight_source(folder_); }
+
+  ShownByRank shown_by_all(const StateWalk& walk) const {
+    ShownByRank mine;
+    mine.failure = failure_of([&] {
+      GptShown names;
+      walk(names);
+      mine.blocks = names.blocks, mine.head = names.head;
+    });
+    const std::vector<ShownByRank> all = of_all(mine);
+    raise_first(all, mine.failure);
+    for (const ShownByRank& rank : all) {
+      mine.blocks = mine.blocks || rank.blocks;
+      mine.head = mine.head || rank.head;
+    }
+    return mine;
+  }
+
+  void open(std::optional<OpenedStep>& opened, const ShownByRank& shown) const {
+    if (!is_foreign()) {
+      opened.emplace(folder_, options_.prefix);
+      return;
+    }
+    interop::WeightSource source = interop::open_weights(folder_);
+    if (shown.blocks && interop::has_gpt2_names(source)) {
+      interop::ArrayReader reader;
+      interop::take_gpt2_names(source,
+                               shown.head ? interop::TiedHead::copied : interop::TiedHead::dropped,
+                               [&](const auto& a, const auto& b) { return reader.same(a, b); });
+    }
+    opened.emplace(std::move(source), options_.prefix);
   }
 
   template <class Body>
@@ -112,7 +173,8 @@ class Load {
     return failure;
   }
 
-  std::vector<Compared> of_all(const Compared& mine) const {
+  template <class Answer>
+  std::vector<Answer> of_all(const Answer& mine) const {
     if (!together()) return {mine};
     Group group = *options_.group;
     return all_gather_object(group, mine);
@@ -128,7 +190,8 @@ class Load {
     folder_ = broadcast_object(group, folder_, 0);
   }
 
-  void raise_first(const std::vector<Compared>& all, const RankFailure& mine) const {
+  template <class Answer>
+  void raise_first(const std::vector<Answer>& all, const RankFailure& mine) const {
     raise(mine);
     for (size_t r = 0; r < all.size(); ++r)
       if (all[r].failure)

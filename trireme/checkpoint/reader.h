@@ -50,6 +50,10 @@ struct LoadOptions {
   /// dtype differs are taken from their float32 masters ("optim.master.<p>") where those are there,
   /// masters that are missing from the weights; a loss scale ("scaler.…") begins anew.
   bool other_precision = false;
+  /// The path may be weights that others saved: a file of torch.save, safetensors, a folder of
+  /// either or of torch.distributed.checkpoint. Their names begin with "model." here; those of
+  /// Hugging Face's GPT-2 are mapped if the walk shows blocks of a `gpt`. The walk is made thrice.
+  bool python_files = false;
 };
 
 /// Fills what `walk` shows from a run folder (see find_checkpoint) or a step folder, whatever the

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/front/train_flags.h"
 
-#include <algorithm>
 #include <filesystem>
 
-#include "trireme/base/check.h"
-#include "trireme/front/words.h"
+#include "trireme/front/config_words.h"
 #include "trireme/launch/flags/options.h"
 
 namespace trireme {
@@ -41,56 +39,25 @@ Exit code: 0 done, 1 failed (the block on stderr names the first cause), 2 usage
 
 TrainFlags parse_train_flags(const TrainFront& front, const std::vector<std::string>& words) {
   TrainFlags f;
-  const std::vector<std::string> known = {"--set",    "--steps",     "--run-dir",
-                                          "--resume", "--overwrite", "--take-over",
-                                          "--force",  "--metrics",   "--help"};
-  for (size_t i = 0; i < words.size(); ++i) {
-    std::string word = words[i], value;
-    if (word == "-h" || word == "--help") {
-      f.help = true;
-      return f;
-    }
-    if (word.rfind("-", 0) != 0) {
-      f.files.push_back(word);
-      continue;
-    }
-    const auto equals = word.find('=');
-    const bool has_value = equals != std::string::npos;
-    if (has_value) value = word.substr(equals + 1), word.resize(equals);
-    std::replace(word.begin(), word.end(), '_', '-');
-    if (std::find(known.begin(), known.end(), word) == known.end()) {
-      const std::string near = did_you_mean(word, launch::with_run_flags(known));
-      fail<UsageError>("{}: there is no flag {}{}; '{} --help' lists them", front.name, word, near,
-                       front.program);
-    }
-    auto next = [&] {
-      if (has_value) return value;
-      check<UsageError>(i + 1 < words.size(), "{}: {} needs a value", front.name, word);
-      return words[++i];
-    };
-    if (word == "--resume") {
-      f.resume = true;
-      // An optional value: a word that is no flag and no configuration file.
-      if (has_value)
-        f.resume_path = value;
-      else if (i + 1 < words.size() && words[i + 1] == kAuto)
-        f.resume_path = words[++i];
-      else if (i + 1 < words.size() && words[i + 1].rfind("-", 0) != 0 &&
-               fs::is_directory(words[i + 1]))
-        f.resume_path = words[++i];
-    } else if (word == "--overwrite" || word == "--take-over" || word == "--force") {
-      check<UsageError>(!has_value, "{}: {} takes no value", front.name, word);
-      (word == "--overwrite" ? f.overwrite : word == "--take-over" ? f.take_over : f.force) = true;
-    } else if (word == "--set") {
-      f.sets.push_back(next());
-    } else if (word == "--steps") {
-      f.sets.push_back("training.steps=" + next());
-    } else if (word == "--run-dir") {
-      f.run_dir = next();
-    } else {
-      f.metrics = next();
-    }
-  }
+  const auto yes = [](bool& flag) { return [&flag](const std::string&) { flag = true; }; };
+  const auto to = [](std::string& text) { return [&text](const std::string& v) { text = v; }; };
+  ConfigWords read = read_config_words(
+      front.name, front.program + " --help",
+      {{"--steps", OwnFlag::a_value, {}, {}, "training.steps"},
+       {"--run-dir", OwnFlag::a_value, to(f.run_dir)},
+       {"--resume", OwnFlag::perhaps_a_value,
+        [&](const std::string& v) { f.resume = true, f.resume_path = v; },
+        // A word that is no flag and no configuration file.
+        [](const std::string& word) {
+          return word == kAuto || (!word.starts_with('-') && fs::is_directory(word));
+        }},
+       {"--overwrite", OwnFlag::nothing, yes(f.overwrite)},
+       {"--take-over", OwnFlag::nothing, yes(f.take_over)},
+       {"--force", OwnFlag::nothing, yes(f.force)},
+       {"--metrics", OwnFlag::a_value, to(f.metrics)}},
+      words);
+  f.help = read.help;
+  f.files = std::move(read.files), f.sets = std::move(read.sets);
   f.resume_auto = f.resume_path == kAuto;
   if (f.resume_auto) f.resume_path.clear();
   return f;

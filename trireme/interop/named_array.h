@@ -24,6 +24,14 @@ struct TRIREME_API NamedArray {
   std::vector<int64_t> strides;  // in elements
   std::string file;
   uint64_t begin = 0, end = 0;
+  /// What a checksum is of, and the elements lie in: bytes [begin, end) of the file. Empty: the
+  /// file has none.
+  struct Record {
+    uint64_t begin = 0, end = 0;
+    uint32_t crc = 0;
+    bool operator==(const Record&) const = default;
+  };
+  Record record = {};
 
   int64_t elements() const;
   uint64_t bytes() const;  // of all elements; less than end - begin where there are gaps

@@ -111,7 +111,9 @@ NamedArray TorchFile::located(const Array& array, std::string name) const {
                    .strides = array.strides,
                    .file = path_};
   const uint64_t size = find_dtype(array.dtype)->size;
-  found.begin = begin_ + storages_[array.storage]->begin;
+  const ZipRecord& record = *storages_[array.storage];
+  found.begin = begin_ + record.begin;
+  found.record = {begin_ + record.begin, begin_ + record.end, record.crc};
   if (element_count(array.shape) > 0) {
     // That this fits was checked when the tensor was read.
     uint64_t last = 0;

@@ -82,7 +82,9 @@ struct CheckpointSection {
             folder);
     f.field(
         {.path = "checkpoint.init",
-         .help = "run or step folder whose weights a new run starts with; all names must match"},
+         .help = "run or step folder whose weights a new run starts with, or a .pt, a safetensors "
+                 "file, or a folder of Hugging Face or of torch.distributed.checkpoint; all names "
+                 "must match, and GPT-2's are mapped"},
         init);
     f.field({.path = "checkpoint.init_map",
              .help = "prefixes of names there and here: old.prefix=new.prefix"},

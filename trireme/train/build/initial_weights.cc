@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/build/initial_weights.h"
 
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include "trireme/base/check.h"
 #include "trireme/checkpoint/load_weights.h"
@@ -25,7 +25,9 @@ std::string load_initial_weights(const Config& config, const StateWalk& walk, co
                         tied};
   options.except.insert(options.except.end(), elsewhere.begin(), elsewhere.end());
   try {
-    return "weights of " + load_weights(*checkpoint.init, walk, group, options).folder;
+    const CheckpointInfo from = load_weights(*checkpoint.init, walk, group, options);
+    return fmt::format("weights of {}{}{}", from.folder, from.notes.empty() ? "" : ": ",
+                       fmt::join(from.notes, "; "));
   } catch (const UsageError& e) {
     fail<UsageError>(
         "checkpoint.init: {}. checkpoint.init_map renames, checkpoint.init_except lets "

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "trireme/base/check.h"
+#include "trireme/front/config_words.h"
 #include "trireme/launch/flags/options.h"
 #include "trireme/planner/memory_plan.h"
 #include "trireme/planner/model_table.h"
@@ -26,28 +27,14 @@ The model is built once, in this process. Activations are not in the figures: th
 int own_summary(const MainProgram& program, const std::string& typed, const Words& words) {
   std::vector<std::string> rest;
   const auto options = launch::extract_run_options(words, &rest);
-  std::vector<std::string> files, sets;
-  for (size_t i = 0; i < rest.size(); ++i) {
-    const std::string& word = rest[i];
-    if (word == "-h" || word == "--help") {
-      std::fputs(fmt::format(kHelp, fmt::arg("program", typed)).c_str(), stdout);
-      return kExitDone;
-    }
-    if (word.rfind("--set=", 0) == 0) {
-      sets.push_back(word.substr(6));
-    } else if (word == "--set") {
-      check<UsageError>(i + 1 < rest.size(), "summary: --set needs a value");
-      sets.push_back(rest[++i]);
-    } else {
-      check<UsageError>(word.rfind("-", 0) != 0,
-                        "summary: there is no flag {}; '{} summary --help' lists them", word,
-                        typed);
-      files.push_back(word);
-    }
+  const ConfigWords read = read_config_words("summary", typed + " summary --help", {}, rest);
+  if (read.help) {
+    std::fputs(fmt::format(kHelp, fmt::arg("program", typed)).c_str(), stdout);
+    return kExitDone;
   }
-  check<UsageError>(!files.empty(), "summary: name a configuration, as in '{} summary config.json'",
-                    typed);
-  const Config config = program.load(ConfigInputs::from(files, sets));
+  check<UsageError>(!read.files.empty(),
+                    "summary: name a configuration, as in '{} summary config.json'", typed);
+  const Config config = program.load(ConfigInputs::from(read.files, read.sets));
   const MemoryPlan plan = plan_memory(config, options.nproc_per_node, program.shape(config));
   std::string text = model_table(plan.model) + "\nMemory of each rank: " + plan.describe() +
                      "; without activations\n\n";
