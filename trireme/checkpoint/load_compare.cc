@@ -92,12 +92,12 @@ const IndexTensor* Comparer::find(const std::string& name, const std::string& fi
   seen_.insert(from);
   from_[name] = from;
   const IndexTensor& saved = index_.tensors.at(from);
-  check<UsageError>(safetensors_dtype_name(local.scalar_type()) == saved.dtype ||
-                        ((options_.convert || options_.other_precision) &&
-                         local.is_floating_point() &&
-                         c10::isFloatingType(safetensors_scalar_type(saved.dtype))),
-                    "{} is {} there and {} here", opened_.described(from), saved.dtype,
-                    c10::toString(local.scalar_type()));
+  check<UsageError>(
+      safetensors_dtype_name(local.scalar_type()) == saved.dtype ||
+          ((options_.convert || options_.other_precision) && local.is_floating_point() &&
+           c10::isFloatingType(safetensors_scalar_type(saved.dtype))),
+      "{} is {} there and {} here", opened_.described(from), saved.dtype,
+      c10::toString(local.scalar_type()));
   return &saved;
 }
 
