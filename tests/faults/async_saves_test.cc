@@ -103,9 +103,10 @@ TEST_P(faults_async_saves_killed, at_random_moments_it_ends_with_the_bits_of_a_c
   const auto kills = kills_of(
       18 + static_cast<uint32_t>(layout.ranks) * 100 + static_cast<uint32_t>(layout.sets.size()),
       kills_a_layout(), layout.ranks);
-  // Far more steps than the kills leave time for.
-  const auto steps = static_cast<int64_t>(60 * kills.size());
-  const Environment paced{{"TRIREME_FAILPOINTS", "train.step=sleep(4)"}};
+  // More steps than the kills leave time for: at most 17 each.
+  const auto steps = static_cast<int64_t>(18 * kills.size());
+  const Environment paced{{"TRIREME_FAILPOINTS", "train.step=sleep(15)"}};
+  const auto patience = seconds(100 + steps);  // every step may wait for a slow disk
   int killed = 0;
   for (const Kill& kill : kills) {
     Command job(words(layout, run_, steps), {paced, {}});
@@ -127,9 +128,9 @@ TEST_P(faults_async_saves_killed, at_random_moments_it_ends_with_the_bits_of_a_c
   const int64_t last = latest_step(run_);
   EXPECT_GT(last, 0) << "no save was ever published";
   Command rest(words(layout, run_, steps));
-  ASSERT_EQ(rest.finish(seconds(120)), 0) << rest.err;
+  ASSERT_EQ(rest.finish(patience), 0) << rest.err;
   Command calm(words(layout, folder_ / "calm", steps));
-  ASSERT_EQ(calm.finish(seconds(120)), 0) << calm.err;
+  ASSERT_EQ(calm.finish(patience), 0) << calm.err;
 
   const std::string name = "/" + step_folder_name(steps);
   const auto got = tensors_of(run_ + name), wanted = tensors_of(folder_ / "calm" + name);
