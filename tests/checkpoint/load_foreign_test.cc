@@ -104,6 +104,7 @@ TEST(checkpoint_load_foreign, names_are_mapped_excepted_and_compared_as_those_of
   const std::string path = folder / "x.pt";
   write_pt(path, {{"net.weight", {2, 3}}, {"net.bias", {2}, 10}, {"old.head", {1}}});
   const Tensors to = for_two();
+  EXPECT_TRUE(has(refused(folder / "nothing.pt", to), "there is nothing at " + folder.path()));
   EXPECT_TRUE(has(refused(path, to), "has no tensor 'model.fc.bias', which this state asks for"));
   EXPECT_TRUE(has(refused(path, to, {.map = {"net.=fc."}}), "holds tensor 'model.old.head'"));
   load_weights(path, of(to), {}, {.map = {"net.=fc."}, .except = {"old.*"}});

@@ -3,7 +3,7 @@
 """A small GPT-2 in plain tensor operations, named and laid out as Hugging Face's GPT2LMHeadModel: what its weights are
 and what it computes, for tests that read and write such weights. Usage:
   gpt2.py make FOLDER            FOLDER/gpt2.pt, gpt2.safetensors, untied.pt, and expected.pt (input, logits of both)
-  gpt2.py compare PT OTHER       exits with 0 where OTHER (.pt, or a folder of safetensors) has PT's tensors to the bit
+  gpt2.py compare PT OTHER …     exits with 0 where each OTHER (.pt, or a folder of safetensors) has PT's tensors to the bit
 Exits with 77 without PyTorch."""
 import collections
 import json
@@ -124,4 +124,7 @@ def compare(a, b):
 
 
 if __name__ == "__main__":
-    make(*sys.argv[2:]) if sys.argv[1] == "make" else compare(*sys.argv[2:])
+    if sys.argv[1] == "make":
+        make(sys.argv[2])
+    for other in sys.argv[3:]:
+        compare(sys.argv[2], other)

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "trireme/base/check.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/base/trace.h"
 #include "trireme/checkpoint/load_compare.h"
 #include "trireme/checkpoint/load_fill.h"
@@ -130,6 +131,10 @@ class Load {
   void find() {
     if (together() && options_.group->rank() != 0) return;
     folder_ = without_slashes(path_);
+    check<UsageError>(!options_.python_files || path_kind(folder_) != PathKind::nothing,
+                      "there is nothing at {}: name a run folder, a step folder, or a file or "
+                      "folder of weights",
+                      folder_);
     if (!is_foreign()) folder_ = without_slashes(find_checkpoint(folder_));
   }
 
