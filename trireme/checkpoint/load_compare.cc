@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "trireme/base/check.h"
+#include "trireme/checkpoint/safetensors.h"
 #include "trireme/checkpoint/safetensors_dtype.h"
 
 namespace trireme {
@@ -48,7 +49,7 @@ std::string others(const std::vector<std::string>& names) {
 // missing so far.
 const IndexTensor* Comparer::find(const std::string& name, const std::string& first,
                                   at::Tensor& local) {
-  const std::string from = saved_name(index_.tensors, name);
+  std::string from = saved_name(index_.tensors, name);
   if (from.empty()) {  // it may be there under another of its names
     missing_.emplace_back(name, first);
     return nullptr;

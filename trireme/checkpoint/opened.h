@@ -3,16 +3,22 @@
 
 #include <map>
 #include <set>
-#include <span>
 #include <string>
 
-#include "trireme/checkpoint/safetensors.h"
 #include "trireme/checkpoint/steps/index.h"
+#include "trireme/checkpoint/steps/step_file.h"
 
 namespace trireme {
 
+/// Where a part's bytes are.
+struct PartBytes {
+  const StepFile* file;
+  uint64_t begin, size;  // in the file
+};
+
 /// A step folder: its index, of which only names with the prefix stay, and those files that were
-/// opened. What is opened agrees with the index. Errors are Corrupt, naming the file.
+/// opened. What is opened agrees with the index. Errors are Corrupt, naming the file; ResourceError
+/// where it cannot be read.
 class OpenedStep {
  public:
   OpenedStep(std::string folder, std::string prefix);
@@ -24,22 +30,16 @@ class OpenedStep {
   /// and for two of one name.
   void rename(const std::string& from, const std::string& to);
 
-  /// Maps these files and compares their headers with the index.
+  /// Opens these files and compares their headers with the index.
   void open(const std::set<std::string>& files);
-  /// All that the index lists.
-  void open_all();
   /// Of an opened file.
-  std::span<const uint8_t> bytes(const IndexPart& part) const;
-  /// Reads the blocks of the part that bytes [begin, end) are in, and compares their checksums.
-  void verify(const IndexPart& part, uint64_t begin, uint64_t end) const;
-  /// All of the part.
-  void verify(const IndexPart& part) const { verify(part, 0, bytes(part).size()); }
+  PartBytes bytes(const IndexTensor& tensor, const IndexPart& part) const;
 
  private:
   std::string folder_, prefix_;
   CheckpointIndex index_;
   std::map<std::string, size_t> counts_;  // tensors in each file
-  std::map<std::string, SafetensorsFile> files_;
+  std::map<std::string, StepFile> files_;
 };
 
 }  // namespace trireme
