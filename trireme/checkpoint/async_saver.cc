@@ -196,8 +196,10 @@ void AsyncSaver::save(int64_t step, const StateWalk& walk, const ShardedSaveOpti
   auto save = std::make_unique<StepSave>(impl_->run_dir, step, group, options);
   save->agree(walk);
   Snapshot snapshot;
-  const RankFailure failure = failure_of(
-      [&] { snapshot = take(save->state(), save->orders(), impl_->memory[impl_->turn]); });
+  const RankFailure failure = failure_of([&] {
+    snapshot = take(save->state(), save->orders(), impl_->memory[impl_->turn]);
+    impl_->memory[1 - impl_->turn].reserve(snapshot.bytes());  // so that the next one finds it warm
+  });
   // A rank without memory for its copy ends the save for all before anything is written.
   const auto all = all_gather_object(group, failure);
   for (size_t r = 0; r < all.size(); ++r)
