@@ -45,18 +45,18 @@ void write_plainly(const std::string& path, const char* bytes, int64_t size, int
   const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | more, 0644));
   for (int64_t done = 0; done < size; done += kPiece) {
     const auto n = std::min<size_t>(kPiece, static_cast<size_t>(size - done));
-    check<Error>(::pwrite(fd.get(), bytes + done, n, at + done) == static_cast<ssize_t>(n),
-                 "{}: {}", path, errno_text());
+    if (::pwrite(fd.get(), bytes + done, n, at + done) != static_cast<ssize_t>(n))
+      fail<Error>("{}: {}", path, errno_text());
   }
-  check<Error>(::fsync(fd.get()) == 0, "{}: {}", path, errno_text());
+  if (::fsync(fd.get()) != 0) fail<Error>("{}: {}", path, errno_text());
 }
 
 void read_plainly(const std::string& path, char* into, int64_t size) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   for (int64_t done = 0; done < size; done += kPiece) {
     const auto n = std::min<size_t>(kPiece, static_cast<size_t>(size - done));
-    check<Error>(::pread(fd.get(), into + done, n, done) == static_cast<ssize_t>(n), "{}: {}", path,
-                 errno_text());
+    if (::pread(fd.get(), into + done, n, done) != static_cast<ssize_t>(n))
+      fail<Error>("{}: {}", path, errno_text());
   }
 }
 

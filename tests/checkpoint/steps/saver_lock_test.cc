@@ -45,7 +45,7 @@ class HolderProcess {
  public:
   HolderProcess(const std::string& run, const std::string& faults) {
     int said[2];
-    check<Error>(::pipe(said) == 0, "pipe: {}", errno_text());
+    if (::pipe(said) != 0) fail<Error>("pipe: {}", errno_text());
     pid_ = ::fork();
     if (pid_ == 0) {
       ::alarm(60);
