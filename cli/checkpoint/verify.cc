@@ -49,7 +49,9 @@ std::string verified_text(const Verified& v) {
   const size_t n = v.verdict.faults.size();
   std::string text = fmt::format(
       "{}: {}; {} read in {:.3g} s ({}/s)\n", shown(v.folder),
-      v.verdict.good() ? "good" : fmt::format("damaged, {} {}", n, n == 1 ? "fault" : "faults"),
+      v.verdict.good() ? "good"
+                       : fmt::format("{}, {} {}", v.verdict.unread() ? "not read" : "damaged", n,
+                                     n == 1 ? "fault" : "faults"),
       bytes_text(v.verdict.bytes_read), v.seconds, bytes_text(static_cast<uint64_t>(rate)));
   for (const StepFault& fault : v.verdict.faults) text += "  " + shown(fault.what) + "\n";
   return text;
@@ -63,6 +65,7 @@ nlohmann::ordered_json fault_json(const StepFault& fault) {
     json["blocks"] = {fault.first_block, fault.last_block};
     json["bytes"] = {fault.begin, fault.end};
   }
+  if (fault.unread) json["unread"] = true;
   json["what"] = fault.what;
   return json;
 }
@@ -82,20 +85,27 @@ nlohmann::ordered_json verified_json(const Verified& v) {
 int checkpoint_verify(const CheckpointFlags& flags) {
   std::string text;
   auto steps = nlohmann::ordered_json::array();
-  size_t damaged = 0;
+  size_t damaged = 0, unread = 0;
   for (const std::string& folder : folders_to_verify(flags)) {
     const Verified v = verify(folder);
-    damaged += !v.verdict.good();
+    const bool not_read = v.verdict.unread() != nullptr;
+    unread += not_read;
+    damaged += !not_read && !v.verdict.good();
     text += verified_text(v);
     steps.push_back(verified_json(v));
   }
-  deliver(flags, text, {{"good", damaged == 0}, {"steps", steps}});
+  deliver(flags, text, {{"good", damaged + unread == 0}, {"steps", steps}});
+  if (unread > 0)
+    log_error(
+        "the disk or its file system failed while {} of {} checkpoints {} read, which does "
+        "not show that {} damaged",
+        unread, steps.size(), unread == 1 ? "was" : "were", unread == 1 ? "it is" : "they are");
   if (damaged > 0 && steps.size() == 1)
     log_error("{} is damaged", shown(steps[0]["folder"].get<std::string>()));
   else if (damaged > 0)
     log_error("{} of {} checkpoints {} damaged", damaged, steps.size(),
               damaged == 1 ? "is" : "are");
-  return damaged > 0 ? kExitFailed : kExitDone;
+  return damaged + unread > 0 ? kExitFailed : kExitDone;
 }
 
 }  // namespace trireme

@@ -8,6 +8,7 @@
 
 #include "tests/support/command.h"
 #include "tests/support/file_log.h"
+#include "trireme/base/clock.h"
 #include "trireme/base/fd.h"
 #include "trireme/base/file/folder.h"
 #include "trireme/base/rank_label.h"
@@ -202,9 +203,11 @@ TEST(base_file_calls, a_plan_that_cannot_be_read_is_refused_in_a_sentence) {
         {"1+:short", "only an error of the system goes with '+', not short"},
         {"rename:kill-after", "goes with a kind of calls, not kill-after"},
         {"only=", "nothing behind the '='"},
-        {"only=x", "name no fault, no count and no record"},
+        {"only=x", "name no fault, no rate, no count and no record"},
         {"rank=-1,1:EIO", "is not a number"},
-        {"where=x", "unknown word; use only, rank, count or record"},
+        {"where=x", "unknown word; use only, rank, slow, count or record"},
+        {"slow=0", "'0' is not a number from 1"},
+        {"slow=1MB", "is not a number"},
         {"count=a,record=b", "leave count out"}}) {
     const std::string said = thrown_by([&, t = std::string(text)] { set_file_faults(t); });
     EXPECT_TRUE(said.starts_with("UsageError: file fault") && said.find(why) != std::string::npos)
@@ -277,6 +280,37 @@ TEST(base_file_calls, folders_are_made_with_their_parents_each_synced_and_remove
   for (const auto& [path, parent] :
        {std::pair{"a", "."}, {"/a", "/"}, {"a/b", "a"}, {"a/b/", "a"}, {"/", "/"}, {"a//", "."}})
     EXPECT_EQ(parent_folder(path), parent) << path;
+}
+
+TEST(base_file_calls, a_slow_disk_takes_writes_at_its_rate_and_those_on_others_at_once) {
+  PrivateFolder slow, quick;
+  const FileFaults faults("only=" + slow.path() + ",slow=1000000");
+  const std::string bytes(100'000, 'x');
+  auto begin = Clock::now();
+  for (int i = 0; i < 3; ++i) write_file_atomic(slow / "file", bytes);
+  EXPECT_GE(seconds_since(begin), 0.3);
+  EXPECT_EQ(read_file(slow / "file"), bytes);
+  write_file_atomic(slow / "file", std::string(1'000'000, 'y'));
+  begin = Clock::now();
+  write_file_atomic(quick / "file", std::string(1'000'000, 'y'));
+  EXPECT_LT(seconds_since(begin), 0.9) << "it did not wait for the other's second";
+}
+
+TEST(base_file_calls, links_and_touches_are_numbered_and_fail_like_others) {
+  PrivateFolder folder;
+  write_file_atomic(folder / "a", "bytes");
+  const auto calls = calls_of(folder.path(), [&] {
+    EXPECT_EQ(file_calls::link(folder / "a", folder / "b"), 0);
+    EXPECT_EQ(file_calls::touch(folder / "b"), 0);
+  });
+  EXPECT_EQ(kinds_of(calls), (Kinds{"link", "touch"}));
+  EXPECT_EQ(calls[0].to, folder / "b");
+  const FileFaults faults("link:EOPNOTSUPP,touch:EROFS,lock:ENOLCK,only=" + folder.path());
+  EXPECT_EQ(file_calls::link(folder / "a", folder / "c"), -1);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  EXPECT_EQ(file_calls::touch(folder / "a"), -1);
+  EXPECT_EQ(errno, EROFS);
+  EXPECT_FALSE(std::filesystem::exists(folder / "c"));
 }
 
 }  // namespace file_calls_test

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/index.h"
 
 // Saving, pruning and resuming where the job ends, or the disk fails, at each of their file calls.
 // A sample of the calls; all of them with TRIREME_SOAK=1 (scripts/soak --files).
@@ -26,17 +27,22 @@ struct Scene {
   std::vector<int64_t> before;
   int64_t saves;
   int keep;
-  bool can_exchange = true;
+  const char* disk = "";  // what it cannot do
   std::string folder = "/run";
 
   int64_t old_step() const { return before.empty() ? -1 : before.back(); }
 };
 
 const Scene kScenes[] = {
-    {"the first step of a new folder", {}, 100, 2, true, "/a/b/run"},
+    {"the first step of a new folder", {}, 100, 2, "", "/a/b/run"},
     {"a step, and an older one is deleted", {100, 200}, 300, 2},
     {"a step that is there already", {100}, 100, 1},
-    {"a step that is there already, where names cannot be exchanged", {100}, 100, 1, false},
+    {"a step that is there already, where names cannot be exchanged",
+     {100},
+     100,
+     1,
+     ",exchange:EINVAL"},
+    {"a step, and an older one is deleted, without locks", {100, 200}, 300, 2, ",lock:ENOLCK"},
 };
 
 /// A run folder in the state before.
@@ -51,7 +57,7 @@ class Stage {
   std::string run() const { return disk_.path() + scene_.folder; }
   void act() const { save(run(), scene_.saves, {.keep = scene_.keep}); }
   std::string plan(const std::string& faults) const {
-    return "only=" + root() + "," + faults + (scene_.can_exchange ? "" : ",exchange:EINVAL");
+    return "only=" + root() + "," + faults + scene_.disk;
   }
 
  private:
@@ -188,7 +194,12 @@ TEST_F(checkpoint_file_faults, any_call_of_a_resume_that_fails_is_told_and_no_ot
       const int64_t step = load_mark(run);
       check<Error>(step == 200, "step {} was loaded", step);
     });
-    EXPECT_TRUE(names_a_path_and(text, run, "Input/output error")) << where << ": " << text;
+    // A read is made again where it fails once, and the whole of the index is.
+    const bool again =
+        call.kind.ends_with("read") || contains(call.path, CheckpointIndex::kFileName);
+    if (!text.empty() || !again) {
+      EXPECT_TRUE(names_a_path_and(text, run, "Input/output error")) << where << ": " << text;
+    }
     if (call.moves_bytes()) {
       const FileFaults faults(fmt::format("only={},{}:short", run, call.number));
       EXPECT_EQ(load_mark(run), 200) << where;

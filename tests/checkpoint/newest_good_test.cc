@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tests/checkpoint/test_state.h"
+#include "tests/support/file_log.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/checkpoint/steps/folders.h"
@@ -17,6 +18,7 @@ namespace newest_good_test {
 
 using namespace trireme;
 using namespace trireme::test;
+using namespace trireme::testing;
 namespace fs = std::filesystem;
 
 namespace {
@@ -155,6 +157,38 @@ TEST_F(checkpoint_newest_good, a_newer_format_is_no_damage) {
   std::ofstream(at(6) + "/trireme.index.json", std::ios::binary) << index;
   EXPECT_THROW(newest_good_step(run_.path()), UsageError);
   EXPECT_TRUE(fs::exists(at(6)));
+}
+
+TEST_F(checkpoint_newest_good, a_disk_that_fails_is_no_damage_and_nothing_is_renamed) {
+  save({3, 6});
+  const Names before = names();
+  for (const char* faults : {"pread:EIO", "read:EIO", "open:EIO", "stat:EIO"}) {
+    const FileFaults disk("only=" + at(6) + "," + faults);
+    std::string text;
+    try {
+      newest_good_step(run_.path());
+    } catch (const ResourceError& e) {
+      text = e.what();
+    }
+    EXPECT_NE(text.find(at(6)), std::string::npos) << faults << ": " << text;
+    EXPECT_NE(text.find("Input/output error"), std::string::npos) << faults << ": " << text;
+    EXPECT_NE(text.find("nothing was renamed"), std::string::npos) << faults << ": " << text;
+    EXPECT_EQ(names(), before) << faults;
+  }
+  EXPECT_EQ(newest_good_step(run_.path()), at(6));
+}
+
+TEST_F(checkpoint_newest_good, a_read_that_fails_once_is_made_again) {
+  save({3, 6});
+  size_t reads = 0;
+  for (const LoggedCall& call : calls_of(at(6), [&] { newest_good_step(run_.path()); })) {
+    if (!call.kind.ends_with("read")) continue;
+    ++reads;
+    const FileFaults disk(fmt::format("only={},{}:EIO", at(6), call.number));
+    EXPECT_EQ(newest_good_step(run_.path()), at(6)) << call.path;
+  }
+  EXPECT_GT(reads, 4u);
+  EXPECT_EQ(list_steps(run_.path()), (std::vector<int64_t>{3, 6}));
 }
 
 TEST_F(checkpoint_newest_good, damaged_steps_are_not_counted_when_steps_are_deleted) {

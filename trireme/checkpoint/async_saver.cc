@@ -246,6 +246,7 @@ void AsyncSaver::save(int64_t step, const StateWalk& walk, const ShardedSaveOpti
   const RankFailure failure = failure_of([&] {
     save->write_file_views();
     snapshot = take(save->state(), save->orders(), impl_->memory[impl_->turn]);
+    impl_->memory[1 - impl_->turn].reserve(snapshot.bytes());  // so that the next one finds it warm
   });
   // A rank that cannot make its copy ends the save for all.
   const auto all = all_gather_object(group, failure);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "trireme/base/check.h"
+#include "trireme/checkpoint/safetensors.h"
 #include "trireme/checkpoint/safetensors_dtype.h"
 
 namespace trireme {

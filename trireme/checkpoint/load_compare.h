@@ -3,8 +3,9 @@
 
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -87,12 +88,13 @@ class Comparer : public StateVisitor {
   const CheckpointIndex& index_;
   const LoadOptions& options_;
   const TiedNames& tied_;
-  std::map<std::string, bool> shown_;  // by the walk; true: a whole, or a value
-  std::set<std::string> seen_;         // of the checkpoint's names
+  std::unordered_map<std::string, bool> shown_;  // by the walk; true: a whole, or a value
+  std::unordered_set<std::string> seen_;         // of the checkpoint's names
   SameTensors same_;
   std::string converted_;  // the first weight that is taken from another precision, and how
-  std::map<std::string, std::string> from_;    // name shown → name in the checkpoint
-  std::map<std::string, std::string> filled_;  // … of those that were shown first under this name
+  std::unordered_map<std::string, std::string> from_;  // name shown → name in the checkpoint
+  std::unordered_map<std::string, std::string>
+      filled_;  // … of those that were shown first under this name
   std::vector<std::pair<std::string, std::string>> missing_;  // name shown, name shown first
 };
 

@@ -5,10 +5,8 @@
 
 namespace trireme {
 
-/// Opens the files that the plan reads, and compares the checksums of all that it reads of them.
-void open_and_verify(OpenedStep& opened, const LoadPlan& plan);
-
-/// The second walk of a load: everything fits, now it is written.
+/// The second walk of a load: everything fits, now it is written. ResourceError when the disk
+/// fails.
 class Filler : public StateVisitor {
  public:
   Filler(const OpenedStep& opened, const LoadPlan& plan)
@@ -32,6 +30,7 @@ class Filler : public StateVisitor {
   const TensorSource& next(const std::string& name, const at::Tensor& local);
   void fill(const std::string& saved, const std::vector<Copy>& copies, at::Tensor local) const;
   void copy(const std::string& saved, const std::vector<Copy>& copies, at::Tensor& to) const;
+  void convert(const std::string& saved, const std::vector<Copy>& copies, at::Tensor& to) const;
 
   const OpenedStep& opened_;
   const std::map<std::string, IndexValue>& values_;

@@ -4,8 +4,6 @@
 #include <algorithm>
 
 #include "trireme/base/check.h"
-#include "trireme/checkpoint/steps/checksum.h"
-#include "trireme/checkpoint/steps/step_file.h"
 
 namespace trireme {
 namespace {
@@ -13,18 +11,6 @@ namespace {
 template <class Map>
 void keep_prefix(Map& map, const std::string& prefix) {
   std::erase_if(map, [&](const auto& item) { return !item.first.starts_with(prefix); });
-}
-
-SafetensorsFile open_file(const std::string& folder, const std::string& name,
-                          const IndexFile& expected) {
-  const std::string path = folder + "/" + name;
-  const std::string fault = fault_at_sight(folder, name, expected);
-  check<Corrupt>(fault.empty(), "{} {}", path, fault);
-  SafetensorsFile file(path);
-  const auto head = file.head();
-  check<Corrupt>(Checksum::of(head.data(), head.size()) == expected.head,
-                 "{}: the checksum of its header does not fit", path);
-  return file;
 }
 
 }  // namespace
@@ -84,47 +70,25 @@ void OpenedStep::rename(const std::string& from, const std::string& to) {
 void OpenedStep::open(const std::set<std::string>& files) {
   if (foreign_) return;  // it opens what is read
   for (const auto& name : files) {
-    const auto& file =
-        files_.emplace(name, open_file(folder_, name, index_.files.at(name))).first->second;
-    check<Corrupt>(file.entries().size() == counts_[name], "{}: has {} tensors; the index says {}",
-                   file.path(), file.entries().size(), counts_[name]);
+    const StepFile& file =
+        files_.try_emplace(name, folder_, name, index_.files.at(name)).first->second;
+    check<Corrupt>(file.count() == counts_[name], "{}: has {} tensors; the index says {}",
+                   file.path(), file.count(), counts_[name]);
   }
   for (const auto& [name, t] : index_.tensors)
-    for (const auto& part : t.parts) {
-      if (!files.count(part.file)) continue;
-      const auto& file = files_.at(part.file);
-      const std::string key = place_of(part.slice.name).key;
-      const auto* entry = file.find(key);
-      check<Corrupt>(entry && entry->shape == part.slice.lengths &&
-                         safetensors_dtype_name(entry->dtype) == t.dtype,
-                     "{}: tensor '{}' is missing or not as the index says", file.path(), key);
-    }
+    for (const auto& part : t.parts)
+      if (const auto file = files_.find(part.file); file != files_.end())
+        file->second.find(part, t.dtype);
 }
 
-void OpenedStep::open_all() {
-  std::set<std::string> all;
-  for (const auto& [name, info] : index_.files) all.insert(name);
-  open(all);
-}
-
-std::span<const uint8_t> OpenedStep::bytes(const IndexPart& part) const {
-  if (foreign_) return foreign_->bytes(part);
-  const SafetensorsFile& file = files_.at(part.file);
-  return file.bytes(*file.find(place_of(part.slice.name).key));
-}
-
-void OpenedStep::verify(const IndexPart& part, uint64_t begin, uint64_t end) const {
-  if (foreign_) return foreign_->verify(part);
-  const auto all = bytes(part);
-  if (all.empty()) return;
-  const uint64_t block = index_.block == 0 ? all.size() : static_cast<uint64_t>(index_.block);
-  for (uint64_t b = begin / block; b * block < end; ++b) {
-    const auto read = all.subspan(b * block, std::min<uint64_t>(block, all.size() - b * block));
-    check<Corrupt>(Checksum::number_of(read.data(), read.size()) == part.blocks.at(b),
-                   "{}/{}: the checksum of tensor '{}' does not fit (bytes {} to {} of it)",
-                   folder_, part.file, place_of(part.slice.name).key, b * block,
-                   b * block + read.size() - 1);
+PartBytes OpenedStep::bytes(const IndexTensor& tensor, const IndexPart& part) const {
+  if (foreign_) {
+    const auto bytes = foreign_->bytes(part);
+    return {nullptr, bytes.data(), 0, bytes.size()};
   }
+  const StepFile& file = files_.at(part.file);
+  const interop::NamedArray& array = file.find(part, tensor.dtype);
+  return {&file, nullptr, array.begin, array.end - array.begin};
 }
 
 }  // namespace trireme

@@ -4,18 +4,24 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <span>
 #include <string>
 
 #include "trireme/checkpoint/foreign_weights.h"
-#include "trireme/checkpoint/safetensors.h"
 #include "trireme/checkpoint/steps/index.h"
+#include "trireme/checkpoint/steps/step_file.h"
 
 namespace trireme {
 
+/// Where a part's bytes are.
+struct PartBytes {
+  const StepFile* file;   // null: in memory
+  const uint8_t* memory;  // of Python's files, perhaps valid only until the next call
+  uint64_t begin, size;   // in the file
+};
+
 /// A step folder, or weights in Python's files: its index, of which only names with the prefix
 /// stay, and those files that were opened. What is opened agrees with the index. Errors are
-/// Corrupt, naming the file.
+/// Corrupt, naming the file; ResourceError where it cannot be read.
 class OpenedStep {
  public:
   OpenedStep(std::string folder, std::string prefix);
@@ -33,22 +39,20 @@ class OpenedStep {
   /// What to say of how the names of Python's files were taken.
   std::vector<std::string> notes() const;
 
-  /// Maps these files and compares their headers with the index.
+  /// Opens these files and compares their headers with the index.
   void open(const std::set<std::string>& files);
-  /// All that the index lists.
-  void open_all();
-  /// Of an opened file. Of Python's files perhaps only valid until the next call.
-  std::span<const uint8_t> bytes(const IndexPart& part) const;
-  /// Reads the blocks of the part that bytes [begin, end) are in, and compares their checksums.
-  void verify(const IndexPart& part, uint64_t begin, uint64_t end) const;
-  /// All of the part.
-  void verify(const IndexPart& part) const { verify(part, 0, bytes(part).size()); }
+  /// Of an opened file.
+  PartBytes bytes(const IndexTensor& tensor, const IndexPart& part) const;
+  /// Weights in Python's files, which have no blocks with checksums of ours.
+  bool is_foreign() const { return foreign_ != nullptr; }
+  /// Corrupt where a file of Python's has a checksum of the part that does not fit.
+  void verify_foreign(const IndexPart& part) const { foreign_->verify(part); }
 
  private:
   std::string folder_, prefix_;
   CheckpointIndex index_;
   std::map<std::string, size_t> counts_;  // tensors in each file
-  std::map<std::string, SafetensorsFile> files_;
+  std::map<std::string, StepFile> files_;
   std::unique_ptr<ForeignWeights> foreign_;  // null for a step
 };
 

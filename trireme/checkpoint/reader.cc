@@ -10,6 +10,7 @@
 #include "trireme/base/trace.h"
 #include "trireme/checkpoint/load_compare.h"
 #include "trireme/checkpoint/load_fill.h"
+#include "trireme/checkpoint/load_verify.h"
 #include "trireme/checkpoint/opened.h"
 #include "trireme/checkpoint/rank_failure.h"
 #include "trireme/checkpoint/steps/folders.h"
@@ -20,12 +21,6 @@ namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
-
-void verify_all(OpenedStep& opened) {
-  opened.open_all();
-  for (const auto& [name, t] : opened.index().tensors)
-    for (const auto& part : t.parts) opened.verify(part);
-}
 
 // What to use instead of a damaged checkpoint.
 std::string advice(const std::string& folder) {
@@ -117,14 +112,29 @@ class Load {
     const std::vector<Compared> all = of_all(mine);
     raise_first(all, mine.failure);
     refuse_unknown(*comparer, all);
-    agree(with_advice([&] { open_and_verify(*opened, comparer->plan); }));
-    c10::AutoGradMode no_grad(false);
-    Filler filler(*opened, comparer->plan);
-    walk(filler);
+    verify(*opened, comparer->plan);
+    agree(failure_of([&] {
+      c10::AutoGradMode no_grad(false);
+      Filler filler(*opened, comparer->plan);
+      walk(filler);
+    }));
     return info_of(*opened, std::move(comparer->plan.notes));
   }
 
  private:
+  // The ranks of a host share the reading.
+  void verify(OpenedStep& opened, const LoadPlan& plan) {
+    if (opened.is_foreign()) return agree(with_advice([&] { verify_foreign(opened, plan); }));
+    std::vector<BlocksWanted> all{blocks_wanted(opened, plan, together())};
+    size_t rank = 0;
+    if (together()) {
+      Group group = *options_.group;
+      all = all_gather_object(group, all[0]);
+      rank = static_cast<size_t>(group.rank());
+    }
+    agree(with_advice([&] { open_and_verify(opened, all, rank); }));
+  }
+
   bool together() const { return options_.group && options_.group->size() > 1; }
 
   // Rank 0 chooses: `latest` may change while others look.
@@ -230,7 +240,7 @@ CheckpointInfo load_step(const std::string& path, const StateWalk& walk,
 
 CheckpointInfo verify_checkpoint(const std::string& folder) {
   OpenedStep opened(without_slashes(folder), "");
-  verify_all(opened);
+  verify_all_blocks(opened);
   return info_of(opened);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <map>
 #include <string>
+#include <unordered_map>
 
 #include "trireme/base/slice.h"
 #include "trireme/tensor/tensor_overlaps.h"
@@ -28,7 +28,7 @@ class SameTensors {
 
  private:
   TensorOverlaps memory_;
-  std::map<std::string, Slice> slices_;
+  std::unordered_map<std::string, Slice> slices_;
 };
 
 }  // namespace trireme

@@ -10,7 +10,12 @@
 #include <cstring>
 
 #include "trireme/base/check.h"
+#include "trireme/comm/local/copy.h"
 #include "trireme/comm/local/host/memory_room.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
 
 namespace trireme {
 namespace {
@@ -52,25 +57,30 @@ uint8_t* SnapshotMemory::reserve(size_t bytes) {
   UniqueFd fd(::memfd_create("trireme-snapshot", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) refuse();
   // With pages behind all of it: a write into a hole that cannot be filled would be a SIGBUS.
-  if (::ftruncate(fd.get(), static_cast<off_t>(size)) != 0 ||
-      ::fallocate(fd.get(), 0, 0, static_cast<off_t>(size)) != 0 ||
-      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-    refuse();
+  if (::ftruncate(fd.get(), static_cast<off_t>(size)) != 0) refuse();
   void* mapped = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (mapped == MAP_FAILED) refuse();
   fd_ = std::move(fd);
   begin_ = static_cast<uint8_t*>(mapped);
   bytes_ = size;
+  // In large pages, if the machine gives them to who asks, and entered into this process's table of
+  // pages: else each is a fault while training waits for the copy.
+  ::madvise(mapped, size, MADV_HUGEPAGE);
+  ::madvise(mapped, size, MADV_POPULATE_WRITE);
+  if (::fallocate(fd_.get(), 0, 0, static_cast<off_t>(size)) != 0 ||
+      ::fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    const int error = errno;
+    release();
+    errno = error;
+    refuse();
+  }
   return begin_;
 }
 
 Snapshot take(const Collector& state, const WriteOrders& orders, SnapshotMemory& memory) {
   Snapshot snapshot;
-  for (const PlannedWrite& w : orders.writes) {
-    snapshot.offsets_.push_back(snapshot.bytes_);
-    // Each begins at a cache line of its own.
-    snapshot.bytes_ += (static_cast<size_t>(w.bytes) + 63) / 64 * 64;
-  }
+  snapshot.offsets_ = memory_layout(orders);
+  snapshot.bytes_ = snapshot.offsets_.back();
   uint8_t* const begin = memory.reserve(snapshot.bytes_);
   snapshot.begin_ = begin;
   std::vector<CopyPiece> pieces;
@@ -88,10 +98,12 @@ Snapshot take(const Collector& state, const WriteOrders& orders, SnapshotMemory&
       pieces.push_back(
           {from + done, to + done, std::min(kPiece, static_cast<size_t>(w.bytes) - done)});
   }
+  // What is written later need not be in the caches of who goes on training.
+  const bool streamed = snapshot.bytes_ >= local::stream_from();
   at::parallel_for(0, static_cast<int64_t>(pieces.size()), 1, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       const CopyPiece& piece = pieces[static_cast<size_t>(i)];
-      std::memcpy(piece.to, piece.from, piece.bytes);
+      local::copy_block(piece.to, piece.from, piece.bytes, streamed);
     }
   });
   return snapshot;

@@ -49,9 +49,14 @@ using BytesOfWrite = std::function<const void*(size_t i)>;
 BytesOfWrite bytes_in(const Collector& state, const WriteOrders& orders);
 
 /// Writes and syncs files in `folder`, together with the other ranks that write them. The checksums
-/// of the blocks that this rank wrote, in the order of its writes.
+/// of the blocks that this rank wrote, in the order of its writes. What lies as memory_layout()
+/// says goes to the disk past the page cache, if it can.
 std::vector<uint64_t> write_step_files(const std::string& folder, const WriteOrders& orders,
                                        const BytesOfWrite& bytes_of);
+
+/// Where a copy of the bytes of each write is best laid in memory that begins with a page: as the
+/// file's pages lie. One more than there are writes: the last is the size of it all.
+std::vector<size_t> memory_layout(const WriteOrders& orders);
 
 /// Takes a rank's checksums into the index.
 void add_checksums(SavePlan& plan, size_t rank, const std::vector<uint64_t>& checksums);

@@ -2,7 +2,8 @@
 #include "trireme/interop/strict_json.h"
 
 #include <limits>
-#include <set>
+#include <utility>
+#include <vector>
 
 #include "trireme/base/check.h"
 
@@ -10,22 +11,82 @@ namespace trireme {
 
 using nlohmann::json;
 
-json parse_strict_json(std::string_view text, const std::string& where, int max_depth) {
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
-  auto look = [&](int depth, json::parse_event_t event, json& parsed) {
-    check<Corrupt>(depth <= max_depth, "{}: nested more than {} deep", where, max_depth);
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key)
-      check<Corrupt>(keys.back().insert(parsed.get_ref<const std::string&>()).second,
-                     "{}: key '{}' occurs twice", where, parsed.get_ref<const std::string&>());
+namespace {
+
+/// Builds the value as the parser goes, and refuses at once what must not be there.
+class StrictBuilder {
+ public:
+  StrictBuilder(const std::string& where, int max_depth)
+      : where_(where), max_depth_(static_cast<size_t>(max_depth)) {}
+  json& root() { return root_; }
+
+  bool null() { return add(nullptr); }
+  bool boolean(bool v) { return add(v); }
+  bool number_integer(json::number_integer_t v) { return add(v); }
+  bool number_unsigned(json::number_unsigned_t v) { return add(v); }
+  bool number_float(json::number_float_t v, const std::string&) { return add(v); }
+  bool string(std::string& v) { return add(std::move(v)); }
+  bool binary(json::binary_t&) { return false; }  // not in JSON
+  bool start_object(size_t) { return open(json::value_t::object); }
+  bool start_array(size_t) { return open(json::value_t::array); }
+  bool end_object() { return close(); }
+  bool end_array() { return close(); }
+  bool key(std::string& name) {
+    check_depth();
+    auto& object = open_.back()->get_ref<json::object_t&>();
+    // Our own files name most keys in order.
+    const size_t before = object.size();
+    const auto at = object.emplace_hint(object.end(), name, nullptr);
+    check<Corrupt>(object.size() > before, "{}: key '{}' occurs twice", where_, name);
+    slot_ = &at->second;
     return true;
-  };
+  }
+  bool parse_error(size_t, const std::string&, const json::exception& e) {
+    fail<Corrupt>("{}: not JSON ({})", where_, e.what());
+  }
+
+ private:
+  void check_depth() const {
+    check<Corrupt>(open_.size() <= max_depth_, "{}: nested more than {} deep", where_, max_depth_);
+  }
+  json* place(json value) {
+    check_depth();
+    if (open_.empty()) return &(root_ = std::move(value));
+    if (open_.back()->is_object()) return &(*slot_ = std::move(value));
+    auto& array = open_.back()->get_ref<json::array_t&>();
+    array.push_back(std::move(value));
+    return &array.back();
+  }
+  bool add(json value) {
+    place(std::move(value));
+    return true;
+  }
+  bool open(json::value_t kind) {
+    open_.push_back(place(json(kind)));
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  const std::string& where_;
+  const size_t max_depth_;
+  json root_;
+  std::vector<json*> open_;  // what is open; nothing is added to what contains it meanwhile
+  json* slot_ = nullptr;     // of the key that was read last
+};
+
+}  // namespace
+
+json parse_strict_json(std::string_view text, const std::string& where, int max_depth) {
+  StrictBuilder builder(where, max_depth);
   try {
-    return json::parse(text.begin(), text.end(), look);
+    json::sax_parse(text.begin(), text.end(), &builder);
   } catch (const json::exception& e) {
     fail<Corrupt>("{}: not JSON ({})", where, e.what());
   }
+  return std::move(builder.root());
 }
 
 const json& json_member(const json& object, const char* key, const std::string& where) {

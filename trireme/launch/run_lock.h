@@ -8,7 +8,7 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/export.h"
 #include "trireme/base/fd.h"
-#include "trireme/launch/process/process_id.h"
+#include "trireme/base/process/process_id.h"
 
 // A folder that one job owns. Two jobs in one folder overwrite each other's configuration, metrics
 // and checkpoints without either noticing.

@@ -64,6 +64,24 @@ TEST(checkpoint_steps_prune, a_damaged_step_is_neither_counted_nor_deleted) {
   EXPECT_EQ(list_steps(run.path()), (Steps{1, 2, 3, 4}));
 }
 
+TEST(checkpoint_steps_prune, it_is_the_rule_of_the_run_and_what_it_cannot_know_is_refused) {
+  for (int64_t latest : {10, 30, 60})
+    for (int64_t keep : {1, 2, 9})
+      for (int64_t every : {0, 20}) {
+        const Steps all{10, 20, 30, 40, 50, 60};
+        std::vector<SavedStep> steps;
+        for (int64_t step : all) steps.push_back({step});
+        const RetentionRule rule{.keep = keep, .every = every};
+        const PrunePlan plan = plan_prune(all, latest, rule);
+        EXPECT_EQ(plan.go, steps_to_delete(steps, latest, rule));
+        EXPECT_EQ(plan.go.size() + plan.keep.size(), all.size());
+      }
+  PrivateFolder run;
+  write_steps(run.path(), {1, 2});
+  EXPECT_THROW(prune_run(run.path(), {.keep = 1, .best = 1}, false), UsageError);
+  EXPECT_EQ(list_steps(run.path()), (Steps{1, 2}));
+}
+
 TEST(checkpoint_steps_prune, a_latest_that_names_nothing_stops_it) {
   PrivateFolder run;
   write_steps(run.path(), {1, 2});

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/checkpoint/steps/written_step.h"
+#include "tests/support/file_log.h"
 #include "trireme/base/error.h"
 
 namespace trireme::test::verify_step_test {
@@ -55,6 +56,19 @@ TEST(checkpoint_steps_verify, every_fault_is_named_and_neighbouring_blocks_are_o
   EXPECT_EQ(small.tensor, "optim.m.w");
   EXPECT_EQ(small.first_block, 0);
   EXPECT_EQ(small.end, 12u);
+}
+
+TEST(checkpoint_steps_verify, what_the_disk_does_not_give_is_unread_and_not_wrong) {
+  PrivateFolder run;
+  const std::string folder = write_two_parts(run.path());
+  flip_byte(folder + "/state.safetensors", 5);
+  EXPECT_EQ(verify_step(folder).unread(), nullptr);
+  for (const char* faults : {"model-rank00001,pread:EIO", "trireme.index.json,read:EIO"}) {
+    const trireme::testing::FileFaults disk("only=" + std::string(faults));
+    const auto verdict = verify_step(folder);
+    ASSERT_NE(verdict.unread(), nullptr) << faults;
+    EXPECT_NE(verdict.unread()->what.find("Input/output error"), std::string::npos) << faults;
+  }
 }
 
 TEST(checkpoint_steps_verify, a_damaged_header_or_index_is_a_fault_of_that_file) {

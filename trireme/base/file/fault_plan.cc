@@ -17,7 +17,7 @@ using detail::FileFault;
 constexpr std::string_view kFileCallNames[] = {
     "open",  "create",   "write",    "pwrite", "read",    "pread", "fsync",   "fdatasync",
     "close", "rename",   "exchange", "mkdir",  "unlink",  "rmdir", "opendir", "readdir",
-    "stat",  "truncate", "allocate", "lock",   "statvfs", "map"};
+    "stat",  "truncate", "allocate", "lock",   "statvfs", "map",   "link",    "touch"};
 
 constexpr struct {
   std::string_view name;
@@ -32,6 +32,8 @@ constexpr struct {
                        {"EIO", FileFault::give_error, EIO},
                        {"EROFS", FileFault::give_error, EROFS},
                        {"EINVAL", FileFault::give_error, EINVAL},
+                       {"ENOLCK", FileFault::give_error, ENOLCK},
+                       {"EOPNOTSUPP", FileFault::give_error, EOPNOTSUPP},
                        {"short", FileFault::shorten, 0},
                        {"fsync-fails", FileFault::fail_sync, EIO}};
 
@@ -50,8 +52,8 @@ int64_t count_in(std::string_view text, const std::string& item, int64_t least) 
 FileFault fault_in(const std::string& item) {
   const auto colon = item.find(':');
   check<UsageError>(colon != std::string::npos,
-                    "file fault '{}': write NUMBER:WHAT, only=TEXT, rank=R, count=PATH or "
-                    "record=PATH",
+                    "file fault '{}': write NUMBER:WHAT, only=TEXT, rank=R, slow=BYTES, count=PATH "
+                    "or record=PATH",
                     item);
   std::string_view number(item.data(), colon), what(item);
   what.remove_prefix(colon + 1);
@@ -74,7 +76,8 @@ FileFault fault_in(const std::string& item) {
   }
   fail<UsageError>(
       "file fault '{}': unknown fault; use kill-before, kill-after, kill-group-before, "
-      "kill-group-after, ENOSPC, EDQUOT, EIO, EROFS, EINVAL, short or fsync-fails",
+      "kill-group-after, ENOSPC, EDQUOT, EIO, EROFS, EINVAL, ENOLCK, EOPNOTSUPP, short or "
+      "fsync-fails",
       item);
 }
 
@@ -92,9 +95,11 @@ void take_item(FaultPlan& plan, const std::string& item) {
     plan.count = value;
   } else if (name == "record") {
     plan.record = value;
+  } else if (name == "slow") {
+    plan.bytes_a_second = count_in(value, item, 1);
   } else {
     check<UsageError>(name == "rank",
-                      "file fault '{}': unknown word; use only, rank, count or record", item);
+                      "file fault '{}': unknown word; use only, rank, slow, count or record", item);
     plan.rank = static_cast<int>(count_in(value, item, 0));
   }
 }
@@ -106,6 +111,7 @@ bool refused_by_such_a_disk(const detail::FileCall& call, int error) {
     case FileCallKind::write:
     case FileCallKind::pwrite:
     case FileCallKind::mkdir:
+    case FileCallKind::link:
     case FileCallKind::rename:
     case FileCallKind::exchange:
     case FileCallKind::allocate:
@@ -113,6 +119,7 @@ bool refused_by_such_a_disk(const detail::FileCall& call, int error) {
     case FileCallKind::unlink:
     case FileCallKind::rmdir:
     case FileCallKind::truncate:
+    case FileCallKind::touch:
       return error == EROFS || error == EIO;
     default:
       return error == EIO;
@@ -142,7 +149,7 @@ FaultPlan parse_fault_plan(const std::string& text) {
     begin = end + 1;
   }
   check<UsageError>(text.empty() || !plan.empty(),
-                    "file faults '{}' name no fault, no count and no record", text);
+                    "file faults '{}' name no fault, no rate, no count and no record", text);
   check<UsageError>(plan.count.empty() || plan.record.empty(),
                     "file faults '{}': record counts as well; leave count out", text);
   return plan;

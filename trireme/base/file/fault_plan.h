@@ -22,8 +22,11 @@ struct FileFault {
 struct FaultPlan {
   std::vector<FileFault> faults;
   std::string only, count, record;
-  int rank = -1;  // any
-  bool empty() const { return faults.empty() && count.empty() && record.empty(); }
+  int rank = -1;               // any
+  int64_t bytes_a_second = 0;  // at most, of writes; 0: as fast as the disk is
+  bool empty() const {
+    return faults.empty() && count.empty() && record.empty() && bytes_a_second == 0;
+  }
 };
 
 /// UsageError for text that it cannot read.

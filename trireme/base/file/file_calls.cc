@@ -106,6 +106,18 @@ int exchange(const std::string& a, const std::string& b) {
   return visited<int>({.kind = Kind::exchange, .path = a, .to = b}, -1, call);
 }
 
+int link(const std::string& from, const std::string& to) {
+  if (!armed()) return ::link(from.c_str(), to.c_str());
+  return visited<int>({.kind = Kind::link, .path = from, .to = to}, -1,
+                      [&](size_t) { return ::link(from.c_str(), to.c_str()); });
+}
+
+int touch(const std::string& path) {
+  const auto call = [&](size_t) { return ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0); };
+  if (!armed()) return call(0);
+  return visited<int>({.kind = Kind::touch, .path = path}, -1, call);
+}
+
 int mkdir(const std::string& path, mode_t mode) {
   if (!armed()) return ::mkdir(path.c_str(), mode);
   return visited<int>({.kind = Kind::mkdir, .path = path}, -1,

@@ -6,14 +6,17 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
 #include <string_view>
+#include <thread>
 
 #include "trireme/base/check.h"
+#include "trireme/base/clock.h"
 #include "trireme/base/file/fault_plan.h"
 #include "trireme/base/rank_label.h"
 
@@ -29,6 +32,7 @@ struct FileFaultState {
   std::mutex mutex;
   FaultPlan plan;
   int64_t calls = 0;
+  Clock::time_point slow_until{};  // what was written so far keeps a slow disk at work until then
 };
 
 FileFaultState& file_fault_state() {
@@ -88,6 +92,7 @@ void set_file_faults(const std::string& text) {
   std::lock_guard lock(state.mutex);
   state.plan = std::move(plan);
   state.calls = 0;
+  state.slow_until = {};
   state.armed = !state.plan.empty();
 }
 
@@ -123,6 +128,7 @@ FileVisit::FileVisit(FileCall call) : call_(std::move(call)), size_(call_.size) 
       break;
     }
   }
+  if (!error_) wait_for_slow_disk();
   if (act == FileFault::kill_before || act == FileFault::group_before)
     end_by_kill(act == FileFault::group_before);
   if (act == FileFault::kill_after) end_after_ = -1;
@@ -130,6 +136,22 @@ FileVisit::FileVisit(FileCall call) : call_(std::move(call)), size_(call_.size) 
   if (call_.kind == FileCallKind::write) call_.offset = ::lseek(call_.fd, 0, SEEK_CUR);
   if (!log_path_.empty() && !call_.comes_back_later) open_log();
   errno = code;
+}
+
+void FileVisit::wait_for_slow_disk() const {
+  if (call_.kind != FileCallKind::write && call_.kind != FileCallKind::pwrite) return;
+  FileFaultState& state = file_fault_state();
+  Clock::time_point until;
+  {
+    std::lock_guard lock(state.mutex);
+    if (state.plan.bytes_a_second == 0) return;
+    const auto seconds = std::chrono::duration<double>(
+        static_cast<double>(size_) / static_cast<double>(state.plan.bytes_a_second));
+    state.slow_until = std::max(state.slow_until, Clock::now()) +
+                       std::chrono::duration_cast<Clock::duration>(seconds);
+    until = state.slow_until;
+  }
+  std::this_thread::sleep_until(until);
 }
 
 void FileVisit::open_log() {

@@ -9,20 +9,24 @@
 
 // What a test makes the file system do to this process. Off unless TRIREME_FILE_FAULTS (or
 // set_file_faults) says so; then a list, separated by commas:
-//   17:kill-before  17:kill-after          this process ends by SIGKILL at its call number 17
-//   17:kill-group-before  …-after          … with its whole process group: all ranks at once
-//   17:ENOSPC (EDQUOT, EIO, EROFS, EINVAL) the call is not made and fails so; 17+: and all later
-//                                          ones that such a disk would refuse
-//   exchange:EINVAL                        all calls of that kind (name_of below) fail so
-//   17:short                               from number 17 on, the first read or write moves half
-//   17:fsync-fails                         from number 17 on, the first fsync or fdatasync gives
-//   EIO only=TEXT                              numbers only calls on paths that contain TEXT rank=R
-//   … of this rank (base/rank_label.h) count=PATH                             appends a line for
-//   each numbered call to PATH record=PATH                            … and what it wrote to
-//   PATH.data: enough to make the
-//                                          calls again
+//
+//   17:kill-before  17:kill-after   this process ends by SIGKILL at its call number 17
+//   17:kill-group-before  …-after   … with its whole process group: all ranks at once
+//   17:EIO                          the call is not made and fails so (also ENOSPC, EDQUOT, EROFS,
+//                                   EINVAL, ENOLCK, EOPNOTSUPP); 17+: and all later ones that such
+//                                   a disk would refuse
+//   exchange:EINVAL                 all calls of that kind (name_of below) fail so
+//   17:short                        from number 17 on, the first read or write moves half
+//   17:fsync-fails                  from number 17 on, the first fsync or fdatasync gives EIO
+//   slow=1000000                    writes wait, so that together they take so many bytes a second
+//   only=TEXT                       numbers only calls on paths that contain TEXT
+//   rank=R                          … of this rank (base/rank_label.h)
+//   count=PATH                      appends a line for each numbered call to PATH
+//   record=PATH                     … and what it wrote to PATH.data: enough to make them again
+//
 // Calls are numbered from 1 in each process, in the order in which they begin. Of faults that fit a
-// call the first of the list acts.
+// call the first of the list acts. A slow disk is slow to this process alone: others' writes, and
+// calls that are not numbered, do not wait.
 namespace trireme {
 
 /// Replaces the plan, for this process, and begins to count anew. "" disarms. Throws UsageError for
@@ -51,7 +55,9 @@ enum class FileCallKind {
   allocate,
   lock,
   statvfs,
-  map
+  map,
+  link,
+  touch  // utimensat: a new time of change
 };
 TRIREME_API const char* name_of(FileCallKind kind);
 
@@ -84,6 +90,7 @@ class TRIREME_API FileVisit {
   void done(int64_t result);
 
  private:
+  void wait_for_slow_disk() const;
   void open_log();
   void append_to_log(int64_t result);
 

@@ -43,6 +43,14 @@ std::optional<Copy> overlap(const PlacedBox& saved, const PlacedBox& wanted) {
   return copy;
 }
 
+bool touch(const Slice& box, const PlacedBox& wanted) {
+  for (size_t d = 0; d < wanted.lengths.size(); ++d)
+    if (box.offsets[d] >= wanted.offsets[d] + wanted.lengths[d] ||
+        wanted.offsets[d] >= box.offsets[d] + box.lengths[d])
+      return false;
+  return true;
+}
+
 }  // namespace
 
 Slice reshaped(const Slice& s, const std::vector<int64_t>& shape) {
@@ -53,18 +61,29 @@ Slice reshaped(const Slice& s, const std::vector<int64_t>& shape) {
 }
 
 std::vector<Copy> plan_load(const IndexTensor& saved, const Slice& wanted) {
+  // Most state of most runs is one part that is wanted as it was saved.
+  if (saved.parts.size() == 1 && wanted.is_whole() && saved.parts[0].slice.is_whole() &&
+      wanted.global_shape == saved.shape() && wanted.numel() > 0)
+    return {{.run = wanted.numel()}};
   // Of [n] and a shape of n elements the flat one is seen in the other's shape.
   const bool wanted_is_flat = wanted.global_shape.size() == 1;
   const std::vector<int64_t>& shape = wanted_is_flat ? saved.shape() : wanted.global_shape;
   const std::vector<PlacedBox> targets = boxes_of(reshaped(wanted, shape));
   std::vector<Copy> copies;
-  for (size_t i = 0; i < saved.parts.size(); ++i)
-    for (const PlacedBox& box : boxes_of(reshaped(saved.parts[i].slice, shape)))
+  for (size_t i = 0; i < saved.parts.size(); ++i) {
+    const Slice& part = saved.parts[i].slice;
+    // Of thousands of parts a rank wants a few: those that it does not are passed over at once.
+    if (part.global_shape == shape && !part.flat &&
+        std::none_of(targets.begin(), targets.end(),
+                     [&](const PlacedBox& target) { return touch(part, target); }))
+      continue;
+    for (const PlacedBox& box : boxes_of(reshaped(part, shape)))
       for (const PlacedBox& target : targets)
         if (auto copy = overlap(box, target)) {
           copy->part = i;
           copies.push_back(std::move(*copy));
         }
+  }
   return copies;
 }
 

@@ -102,9 +102,17 @@ void set_aside(const std::string& run_dir, int64_t step, const std::string& why)
            why);
 }
 
-/// "" where the step is whole; else what is wrong with it.
+/// "" where the step is whole; else what is wrong with it. A disk that does not give its bytes says
+/// nothing about them.
 std::string damage_of(const std::string& folder) {
   const StepVerdict verdict = verify_step(folder);
+  if (const StepFault* unread = verdict.unread())
+    fail<ResourceError>(
+        "{}. The disk or its file system failed, which does not show that the checkpoint is "
+        "damaged: "
+        "nothing was renamed. See to the disk and start again, or resume from an older step by its "
+        "path",
+        unread->what);
   return verdict.good() ? "" : verdict.faults.front().what;
 }
 

@@ -17,7 +17,8 @@ namespace trireme {
 /// meanwhile.
 ///
 /// Corrupt: all that the folder holds is damaged. Beginning anew would give up that work without a
-/// word. UsageError: a step of a newer format. ResourceError: the disk fails.
+/// word. UsageError: a step of a newer format. ResourceError: the disk fails,
+/// also when it is asked a second time; what it did not give is not called damaged.
 TRIREME_API std::string newest_good_step(const std::string& run_dir);
 
 }  // namespace trireme

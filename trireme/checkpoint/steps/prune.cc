@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 
 #include "trireme/base/check.h"
@@ -26,26 +27,22 @@ bool is_good_at_sight(const std::string& folder) {
 
 }  // namespace
 
-PrunePlan plan_prune(const std::vector<int64_t>& good, int64_t latest, const PruneRule& rule) {
+PrunePlan plan_prune(const std::vector<int64_t>& good, int64_t latest, const RetentionRule& rule) {
   PrunePlan plan;
   plan.latest = latest;
-  std::vector<int64_t> falling = good;
-  std::sort(falling.rbegin(), falling.rend());
-  int64_t counted = 0;
-  for (int64_t step : falling) {
-    const bool newest = step <= latest && counted++ < rule.keep;
-    const bool stays = newest || step >= latest || (rule.every > 0 && step % rule.every == 0);
-    (stays ? plan.keep : plan.go).push_back(step);
-  }
-  std::reverse(plan.keep.begin(), plan.keep.end());
-  std::reverse(plan.go.begin(), plan.go.end());
+  std::vector<SavedStep> steps;
+  for (int64_t step : good) steps.push_back({step});
+  plan.go = steps_to_delete(steps, latest, rule);
+  std::set_difference(good.begin(), good.end(), plan.go.begin(), plan.go.end(),
+                      std::back_inserter(plan.keep));
   return plan;
 }
 
-PrunePlan prune_run(const std::string& run_dir, const PruneRule& rule, bool rehearsal) {
-  std::optional<UniqueFd> lock;
+PrunePlan prune_run(const std::string& run_dir, const RetentionRule& rule, bool rehearsal) {
+  check<UsageError>(rule.best == 0, "prune_run: the best steps of {} are not known here", run_dir);
+  std::optional<SaverLock> lock;
   if (!rehearsal) {
-    lock = try_lock_run_folder(run_dir);
+    lock = SaverLock::try_take(run_dir);
     check<ResourceError>(lock.has_value(),
                          "another process is saving a checkpoint in {}: nothing was deleted; try "
                          "again when it is done",

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/checkpoint/steps/run_folder.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -34,7 +32,9 @@ void tidy(const char* what, const Body& body) {
 
 void remove_temporaries(const std::string& run_dir) {
   for (const std::string& name : list_folder(run_dir)) {
-    if (!name.starts_with(".tmp-step-") && !name.starts_with("latest.tmp.")) continue;
+    if (!name.starts_with(".tmp-step-") && !name.starts_with("latest.tmp.") &&
+        !name.starts_with(std::string(SaverLock::kFileName) + "."))
+      continue;
     const std::string path = run_dir + "/" + name;
     if (const std::string step = step_put_aside(run_dir, name); !step.empty()) {
       const std::string back = run_dir + "/" + step;
@@ -88,26 +88,19 @@ StepDraft::~StepDraft() {
   tidy("a temporary folder could not be removed", [&] { remove_tree(folder()); });
 }
 
-std::optional<UniqueFd> try_lock_run_folder(const std::string& run_dir) {
-  UniqueFd lock(file_calls::open(run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  check<ResourceError>(static_cast<bool>(lock), "cannot open {}: {}", run_dir, errno_text());
-  // A file system without such locks (some NFS) is used without.
-  if (file_calls::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return {};
-  return lock;
-}
-
 void StepDraft::lock() {
-  auto lock = try_lock_run_folder(run_dir_);
-  check<ResourceError>(lock.has_value(),
-                       "another process is saving a checkpoint in {}: give each run a folder of "
+  std::string holder;
+  lock_ = SaverLock::try_take(run_dir_, &holder);
+  check<ResourceError>(lock_.has_value(),
+                       "another process is saving a checkpoint in {}{}: give each run a folder of "
                        "its own (--run-dir)",
-                       run_dir_);
-  lock_ = std::move(*lock);
+                       run_dir_, holder.empty() ? "" : " (" + holder + ")");
 }
 
 // A step that stands there already (a run resumed from an earlier one) changes places with the new
 // one; where the file system cannot exchange, it steps aside first.
 void StepDraft::publish() {
+  lock_->check_ours();
   const std::string temporary = folder(), final_path = run_dir_ + "/" + step_folder_name(step_);
   int error = failpoint("checkpoint.before_publish");
   if (!error) {
@@ -145,7 +138,7 @@ void prune_steps(const std::string& run_dir, const std::vector<SavedStep>& steps
                  const RetentionRule& rule) {
   tidy("old checkpoints could not be deleted", [&] {
     // A process that has the lock deletes as well, or is followed by the next saver.
-    if (const auto lock = try_lock_run_folder(run_dir))
+    if (const auto lock = SaverLock::try_take(run_dir))
       retire(run_dir, steps_to_delete(steps, current, rule));
   });
 }

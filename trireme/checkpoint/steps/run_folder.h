@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "trireme/base/export.h"
-#include "trireme/base/fd.h"
 #include "trireme/checkpoint/steps/retention.h"
+#include "trireme/checkpoint/steps/saver_lock.h"
 
 namespace trireme {
 
@@ -25,7 +25,8 @@ class TRIREME_API StepDraft {
   /// The temporary folder's name in the run folder. It holds the files of the step.
   const std::string& name() const { return name_; }
   std::string folder() const { return run_dir_ + "/" + name_; }
-  /// Shows the folder as the step; ResourceError: it is not shown.
+  /// Shows the folder as the step; ResourceError: it is not shown (or another saver, which took
+  /// this one for dead, has the folder).
   void publish();
   /// Then: makes that durable, replaces `latest`, deletes all but the `keep` newest up to this
   /// step (later ones belong to a run that this one has branched off). ResourceError: the step is
@@ -34,18 +35,14 @@ class TRIREME_API StepDraft {
 
  private:
   // One saver at a time in a run folder, so that every temporary found under the lock is a dead
-  // run's. The kernel gives it back however the holder ends.
+  // run's.
   void lock();
 
   std::string run_dir_;
   int64_t step_;
-  UniqueFd lock_;
+  std::optional<SaverLock> lock_;
   std::string name_, aside_;
 };
-
-/// The lock that a saver holds; nothing while another process has it. Where the file system has no
-/// such locks (some NFS), a handle of the folder. ResourceError.
-TRIREME_API std::optional<UniqueFd> try_lock_run_folder(const std::string& run_dir);
 
 /// Deletes the steps that the rule does not keep, now that `current` is saved; `steps` are those of
 /// the folder. One that cannot be deleted is a warning.

@@ -2,9 +2,12 @@
 #include "trireme/checkpoint/steps/step_file.h"
 
 #include <fcntl.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/check.h"
@@ -16,10 +19,24 @@
 
 namespace trireme {
 
+namespace {
+
+// A disk that fails once may answer the second time.
+std::string read_twice(const std::string& path) {
+  constexpr size_t kMost = size_t{1} << 28;
+  try {
+    return read_file(path, kMost);
+  } catch (const ResourceError&) {
+    return read_file(path, kMost);
+  }
+}
+
+}  // namespace
+
 CheckpointIndex read_step_index(const std::string& folder) {
   const std::string path = folder + "/" + CheckpointIndex::kFileName;
   check<Corrupt>(path_kind(path) == PathKind::file, "{} is missing", path);
-  CheckpointIndex index = parse_index(read_file(path, size_t{1} << 28), path);
+  CheckpointIndex index = parse_index(read_twice(path), path);
   const int64_t named = step_of_folder(folder);
   check<Corrupt>(named < 0 || named == index.step, "{} holds step {}: was the folder renamed?",
                  folder, index.step);
@@ -61,10 +78,34 @@ const interop::NamedArray& StepFile::find(const IndexPart& part, const std::stri
   return header_.arrays[found->second];
 }
 
+void StepFile::will_read(uint64_t at, uint64_t bytes) const {
+  ::posix_fadvise(fd_.get(), static_cast<off_t>(at), static_cast<off_t>(bytes),
+                  POSIX_FADV_WILLNEED);
+}
+
+void StepFile::read_again(uint64_t at, std::span<uint8_t> to) const {
+  constexpr size_t kPiece = size_t{64} << 10;
+  while (!to.empty()) {
+    const iovec into{to.data(), to.size()};
+    const ssize_t n = ::preadv2(fd_.get(), &into, 1, static_cast<off_t>(at), RWF_NOWAIT);
+    if (n == 0 || (n < 0 && errno != EAGAIN)) break;  // not here, or not on this file system
+    auto moved = static_cast<size_t>(std::max<ssize_t>(n, 0));
+    if (n < 0) {  // these pages have gone, or the kernel would read on behind them
+      moved = std::min(kPiece, to.size());
+      read(at, to.first(moved));
+    }
+    at += moved;
+    to = to.subspan(moved);
+  }
+  read(at, to);
+}
+
 void StepFile::read(uint64_t at, std::span<uint8_t> to) const {
+  bool failed = false;
   while (!to.empty()) {
     const ssize_t n = file_calls::pread(fd_.get(), to.data(), to.size(), static_cast<off_t>(at));
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EIO && !std::exchange(failed, true)) continue;
     check<ResourceError>(n >= 0, "cannot read {}: {}", path_, errno_text());
     check<ResourceError>(n > 0, "cannot read {}: it ended at byte {} while it was read", path_, at);
     at += static_cast<uint64_t>(n);

@@ -34,8 +34,14 @@ class TRIREME_API StepFile {
   size_t count() const { return header_.arrays.size(); }
   /// The bytes of a part. Corrupt when they are not in the file as the index says.
   const interop::NamedArray& find(const IndexPart& part, const std::string& dtype) const;
-  /// ResourceError with the system's reason.
+  /// ResourceError with the system's reason, also for a file that has become shorter. Where the
+  /// disk fails (EIO) it is asked a second time. Threads may read together.
   void read(uint64_t at, std::span<uint8_t> to) const;
+  /// These bytes are read soon: the disk may begin.
+  void will_read(uint64_t at, uint64_t bytes) const;
+  /// As read(), for what was read before: it comes from the page cache and, but for what has gone
+  /// from there meanwhile, without the disk.
+  void read_again(uint64_t at, std::span<uint8_t> to) const;
 
  private:
   std::string path_;

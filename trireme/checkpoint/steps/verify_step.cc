@@ -84,8 +84,11 @@ class FileVerifier {
                          faults.back().tensor == part.slice.name &&
                          faults.back().last_block == block - 1;
     if (!goes_on)
-      faults.push_back(
-          {.file = name_, .tensor = part.slice.name, .first_block = block, .begin = begin});
+      faults.push_back({.file = name_,
+                        .tensor = part.slice.name,
+                        .first_block = block,
+                        .begin = begin,
+                        .unread = !unread.empty()});
     StepFault& fault = faults.back();
     fault.last_block = block;
     fault.end = end;
@@ -104,6 +107,8 @@ class FileVerifier {
   std::string last_unread_;
 };
 
+bool is_of_the_disk(const Error& e) { return dynamic_cast<const ResourceError*>(&e) != nullptr; }
+
 StepVerdict read_index(const std::string& folder) {
   StepVerdict verdict;
   try {
@@ -111,7 +116,8 @@ StepVerdict read_index(const std::string& folder) {
   } catch (const UsageError&) {
     throw;
   } catch (const Error& e) {
-    verdict.faults.push_back({.file = CheckpointIndex::kFileName, .what = e.what()});
+    verdict.faults.push_back(
+        {.file = CheckpointIndex::kFileName, .what = e.what(), .unread = is_of_the_disk(e)});
   }
   return verdict;
 }
@@ -126,7 +132,7 @@ StepVerdict glance_at_step(const std::string& folder) {
         verdict.faults.push_back(
             {.file = name, .what = fmt::format("{}/{} {}", folder, name, fault)});
     } catch (const ResourceError& e) {
-      verdict.faults.push_back({.file = name, .what = e.what()});
+      verdict.faults.push_back({.file = name, .what = e.what(), .unread = true});
     }
   return verdict;
 }
@@ -147,7 +153,8 @@ StepVerdict verify_step(const std::string& folder) {
           {.file = name,
            .what = fmt::format("{}; {} in it {} not read", e.what(),
                                n == 1 ? "a tensor" : fmt::format("{} tensors", n),
-                               n == 1 ? "was" : "were")});
+                               n == 1 ? "was" : "were"),
+           .unread = is_of_the_disk(e)});
     }
   }
   return verdict;

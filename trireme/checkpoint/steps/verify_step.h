@@ -20,6 +20,7 @@ struct StepFault {
   int64_t first_block = -1, last_block = -1;
   uint64_t begin = 0, end = 0;
   std::string what = {};  // a sentence, with the path
+  bool unread = false;    // the bytes could not be read, so nothing is known of them
 };
 
 struct StepVerdict {
@@ -27,6 +28,13 @@ struct StepVerdict {
   std::vector<StepFault> faults;
   uint64_t bytes_read = 0;
   bool good() const { return faults.empty(); }
+  /// The first fault that is of the disk (or of a file's permissions) and not of the bytes; null:
+  /// none.
+  const StepFault* unread() const {
+    for (const StepFault& fault : faults)
+      if (fault.unread) return &fault;
+    return nullptr;
+  }
 };
 
 /// The index, and that its files are there and as long as it says.

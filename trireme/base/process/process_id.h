@@ -8,7 +8,7 @@
 #include "trireme/base/export.h"
 
 // A process as a file can name it, so that who reads the file later knows whether it still lives.
-namespace trireme::launch {
+namespace trireme {
 
 struct ProcessId {
   std::string host;       // what the machine calls itself
@@ -39,4 +39,4 @@ TRIREME_API Presence presence_of(const ProcessId& who);
 /// Nothing: no such process, or one that has ended and waits for its parent to notice.
 TRIREME_API std::optional<int64_t> start_of_process(int64_t pid);
 
-}  // namespace trireme::launch
+}  // namespace trireme

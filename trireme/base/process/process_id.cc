@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/launch/process/process_id.h"
+#include "trireme/base/process/process_id.h"
 
 #include <signal.h>
 #include <sys/types.h>
@@ -7,12 +7,17 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 
-#include "trireme/launch/flags/text.h"
-#include "trireme/launch/process/proc_text.h"
-
-namespace trireme::launch {
+namespace trireme {
 namespace {
+
+std::string all_of(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
 
 std::string own_host() {
   char name[256] = "";
@@ -29,23 +34,26 @@ bool is_a_name_of_many(const std::string& host) {
 
 std::optional<int64_t> start_of_process(int64_t pid) {
   if (pid <= 0) return std::nullopt;
-  const auto text = read_if_there("/proc/" + std::to_string(pid) + "/stat");
-  if (!text || text->empty()) {  // /proc may hide the processes of others
+  const std::string text = all_of("/proc/" + std::to_string(pid) + "/stat");
+  if (text.empty()) {  // /proc may hide the processes of others
     const bool there = ::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM;
     return there ? std::optional<int64_t>(-1) : std::nullopt;
   }
-  const auto name_end = text->rfind(')');  // pid (any name) state ppid …: the start is field 22
+  const auto name_end = text.rfind(')');  // pid (any name) state ppid …: the start is field 22
   if (name_end == std::string::npos) return -1;
-  const auto fields = split(std::string_view(*text).substr(name_end + 1), ' ');
-  if (fields.size() < 21) return -1;
-  if (fields[1] == "Z" || fields[1] == "X") return std::nullopt;
-  return parse_int(fields[20]).value_or(-1);
+  std::istringstream fields(text.substr(name_end + 1));
+  std::string state, skipped;
+  fields >> state;
+  for (int field = 4; field < 22; ++field) fields >> skipped;
+  if (state == "Z" || state == "X") return std::nullopt;
+  int64_t start = -1;
+  return fields >> start ? start : -1;
 }
 
 ProcessId own_process_id() {
   ProcessId id;
   id.host = own_host();
-  id.boot = std::string(trim(read_if_there("/proc/sys/kernel/random/boot_id").value_or("")));
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id.boot);
   std::error_code error;
   id.pid_space = std::filesystem::read_symlink("/proc/self/ns/pid", error).string();
   id.pid = ::getpid();
@@ -70,4 +78,4 @@ Presence presence_of(const ProcessId& who) {
   return presence_of(who, own_process_id(), start_of_process(who.pid));
 }
 
-}  // namespace trireme::launch
+}  // namespace trireme

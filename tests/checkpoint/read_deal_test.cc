@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/read_deal.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace read_deal_test {
+
+using namespace trireme;
+
+namespace {
+
+using Ranges = std::vector<BlockRange>;
+
+std::vector<int> counts_of(const Ranges& ranges, int64_t blocks) {
+  std::vector<int> counts(static_cast<size_t>(blocks), 0);
+  for (const BlockRange& range : ranges)
+    for (int64_t b = range.begin; b < range.end; ++b) ++counts.at(static_cast<size_t>(b));
+  return counts;
+}
+
+int64_t total(const Ranges& ranges) {
+  int64_t n = 0;
+  for (const BlockRange& range : ranges) n += range.end - range.begin;
+  return n;
+}
+
+}  // namespace
+
+TEST(checkpoint_read_deal, what_all_want_is_dealt_in_equal_runs) {
+  const Ranges all{{0, 100}};
+  EXPECT_EQ(deal_reads({all, all, all, all}),
+            (std::vector<Ranges>{{{0, 25}}, {{25, 50}}, {{50, 75}}, {{75, 100}}}));
+  EXPECT_EQ(deal_reads({all}), std::vector<Ranges>{all});
+  EXPECT_EQ(deal_reads({{}, {}}), (std::vector<Ranges>{{}, {}}));
+}
+
+TEST(checkpoint_read_deal, what_one_wants_alone_it_reads_and_others_take_more_of_the_rest) {
+  const auto dealt = deal_reads({{{0, 10}, {50, 60}}, {{0, 10}}});
+  EXPECT_EQ(total(dealt[0]), 10);
+  EXPECT_EQ(dealt[1], (Ranges{{0, 10}}));
+}
+
+TEST(checkpoint_read_deal, ranges_are_joined_where_they_touch) {
+  EXPECT_EQ(joined({{5, 7}, {0, 2}, {2, 3}, {4, 4}, {6, 9}, {1, 2}}), (Ranges{{0, 3}, {5, 9}}));
+}
+
+TEST(checkpoint_read_deal, each_block_that_is_wanted_is_read_once_by_a_rank_that_wants_it) {
+  std::mt19937 random(3);
+  for (int trial = 0; trial < 500; ++trial) {
+    const int64_t blocks = 1 + static_cast<int64_t>(random() % 60);
+    std::vector<Ranges> wanted(1 + random() % 5);
+    std::vector<int> wanters(static_cast<size_t>(blocks), 0);
+    for (Ranges& ranges : wanted) {
+      for (size_t i = random() % 4; i > 0; --i) {
+        const auto begin = static_cast<int64_t>(random() % static_cast<uint64_t>(blocks));
+        ranges.push_back(
+            {begin,
+             begin + 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(blocks - begin))});
+      }
+      ranges = joined(std::move(ranges));
+      const auto counts = counts_of(ranges, blocks);
+      for (size_t b = 0; b < counts.size(); ++b) wanters[b] += counts[b];
+    }
+    const auto dealt = deal_reads(wanted);
+    ASSERT_EQ(dealt.size(), wanted.size());
+    std::vector<int> read(static_cast<size_t>(blocks), 0);
+    for (size_t r = 0; r < dealt.size(); ++r) {
+      const auto mine = counts_of(dealt[r], blocks), own = counts_of(wanted[r], blocks);
+      for (size_t b = 0; b < mine.size(); ++b) {
+        EXPECT_LE(mine[b], own[b]) << "it does not want it";
+        read[b] += mine[b];
+      }
+    }
+    for (size_t b = 0; b < read.size(); ++b) EXPECT_EQ(read[b], wanters[b] > 0) << b;
+  }
+}
+
+}  // namespace read_deal_test

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+// Which of the ranks that want the same blocks of a step reads which of them from the disk. Pure.
+namespace trireme {
+
+/// Blocks [begin, end) of a step, whose blocks are numbered through.
+struct BlockRange {
+  int64_t begin = 0, end = 0;
+  bool operator==(const BlockRange&) const = default;
+};
+
+/// Sorted, without overlaps, neighbours joined.
+std::vector<BlockRange> joined(std::vector<BlockRange> ranges);
+
+/// `wanted` by rank, each as joined() gives them → what each reads: of what it wants itself, and
+/// each block that somebody wants once.
+std::vector<std::vector<BlockRange>> deal_reads(const std::vector<std::vector<BlockRange>>& wanted);
+
+}  // namespace trireme
