@@ -3,6 +3,8 @@
 
 #include <fmt/ranges.h>
 
+#include <string_view>
+
 #include "trireme/base/check.h"
 #include "trireme/checkpoint/load_weights.h"
 #include "trireme/config/sections/checkpoint.h"
@@ -29,10 +31,11 @@ std::string load_initial_weights(const Config& config, const StateWalk& walk, co
     return fmt::format("weights of {}{}{}", from.folder, from.notes.empty() ? "" : ": ",
                        fmt::join(from.notes, "; "));
   } catch (const UsageError& e) {
+    const std::string_view text = e.what();
     fail<UsageError>(
-        "checkpoint.init: {}. checkpoint.init_map renames, checkpoint.init_except lets "
+        "checkpoint.init: {}{} checkpoint.init_map renames, checkpoint.init_except lets "
         "names be missing or left over",
-        e.what());
+        text, text.ends_with('?') ? "" : ".");
   }
 }
 
