@@ -154,4 +154,44 @@ TEST(train_resume_precision, a_run_goes_on_training_in_it_and_says_so) {
   }));
 }
 
+// A program's own state is not the trainer's, whatever it is called.
+TEST(train_resume_precision, state_that_is_no_weight_keeps_its_names_and_dtypes) {
+  PrivateFolder folder;
+  run_threads(1, [&](Group g) {
+    at::Tensor weight = at::ones({4}), seen = at::ones({2}, at::kDouble);
+    double mean = 3;
+    const StateWalk saved = [&](StateVisitor& v) {
+      v.tensor("model.w", weight);
+      v.tensor("program.seen", seen);
+      v.value("program.scaler.mean", mean);
+    };
+    save_state(g, folder.path(), 1, "replicated", saved, 2);
+    auto refusal = [&](const StateWalk& walk) {
+      try {
+        load_state(folder.path(), walk, {});
+      } catch (const UsageError& e) {
+        return std::string(e.what());
+      }
+      return std::string("nothing");
+    };
+    at::Tensor single = at::zeros({2});
+    const std::string dtype = refusal([&](StateVisitor& v) {
+      v.tensor("model.w", weight);
+      v.tensor("program.seen", single);
+      v.value("program.scaler.mean", mean);
+    });
+    EXPECT_TRUE(has(dtype, "'program.seen' is F64 there")) << dtype;
+    const std::string superfluous = refusal([&](StateVisitor& v) {
+      v.tensor("model.w", weight);
+      v.tensor("program.seen", seen);
+    });
+    EXPECT_TRUE(has(superfluous, "holds the value 'program.scaler.mean'")) << superfluous;
+    const std::string missing = refusal([&](StateVisitor& v) {
+      saved(v);
+      v.value("program.scaler.spread", mean);
+    });
+    EXPECT_TRUE(has(missing, "has no value 'program.scaler.spread'")) << missing;
+  });
+}
+
 }  // namespace resume_precision_test

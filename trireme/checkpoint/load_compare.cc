@@ -56,9 +56,10 @@ std::string Comparer::in_other_precision(const std::string& name, const std::str
   if (!from.starts_with(kWeights) || index_.tensors.at(from).dtype == here) return from;
   // Masters of a program with several updates have the update's name before them.
   const std::string master = std::string(kMasters) + from.substr(kWeights.size());
-  const auto it = std::find_if(index_.tensors.begin(), index_.tensors.end(), [&](const auto& t) {
-    return t.first == master || t.first.ends_with("." + master);
-  });
+  auto it = index_.tensors.find(master);
+  if (it == index_.tensors.end())
+    it = std::find_if(index_.tensors.lower_bound("updates."), index_.tensors.end(),
+                      [&](const auto& t) { return t.first.ends_with("." + master); });
   if (converted_.empty())
     converted_ = fmt::format("the weights ({} here, {} there{}) are converted", here,
                              index_.tensors.at(from).dtype,
@@ -75,9 +76,18 @@ bool Comparer::master_of_known(const std::string& name) const {
          seen_.count(std::string(kWeights) + name.substr(at + kMasters.size()));
 }
 
+// State that is no weight keeps its dtype, or is refused.
+bool Comparer::is_weight_in_other_precision(const std::string& name) const {
+  return options_.other_precision &&
+         (name.starts_with(kWeights) || name.find(kMasters) != std::string::npos);
+}
+
+// The trainer's own loss scale; of a program with several updates it has the update's name before
+// it. What a program calls "program.scaler.mean" is the program's.
 bool Comparer::begins_anew(const std::string& value) const {
   return options_.other_precision &&
-         (value.starts_with("scaler.") || value.find(".scaler.") != std::string::npos);
+         (value.starts_with("scaler.") ||
+          (value.starts_with("updates.") && value.find(".scaler.") != std::string::npos));
 }
 
 // The tensor that fills `name`; null where it is filled under the name that was shown first, or is
@@ -95,7 +105,7 @@ const IndexTensor* Comparer::find(const std::string& name, const std::string& fi
   const IndexTensor& saved = index_.tensors.at(from);
   check<UsageError>(
       safetensors_dtype_name(local.scalar_type()) == saved.dtype ||
-          ((options_.convert || options_.other_precision) && local.is_floating_point() &&
+          ((options_.convert || is_weight_in_other_precision(name)) && local.is_floating_point() &&
            c10::isFloatingType(safetensors_scalar_type(saved.dtype))),
       "{} is {} there and {} here", opened_.described(from), saved.dtype,
       c10::toString(local.scalar_type()));

@@ -74,6 +74,7 @@ class Comparer : public StateVisitor {
                                  const at::Tensor& local);
   bool master_of_known(const std::string& name) const;
   bool begins_anew(const std::string& value) const;
+  bool is_weight_in_other_precision(const std::string& name) const;
   void compare(const std::string& name, size_t type);
   void refuse_missing() const;
   template <class Saved>
