@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// check<E>(::call() == 0, "…{}", errno_text()) names an older error: arguments are evaluated in any
-// order. if (::call() != 0) fail<E>(…) and check<E>(ok, …) with an earlier `ok` do not.
+// check<E>(::call() == 0, "…{}", errno_text()) may name an older error: arguments are evaluated in
+// any order, and a function of ours that makes the call is no different. if (::call() != 0)
+// fail<E>(…) and check<E>(ok, …) with an earlier `ok` do not.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,13 +41,13 @@ std::pair<std::string, std::string> condition_and_rest(const std::string& text, 
 /// Line numbers at which errno is read beside the call that sets it.
 std::vector<long> unordered_errnos(const std::string& text) {
   static const std::regex check(R"(\bcheck<\w+>\()"),
-      system_call(R"((^|[^\w>]|\bstd)::[a-z]\w*\()");
+      call(R"((^|[^\w.>])(?!static_cast|sizeof)(\w*::)*[a-z]\w*\()");
   std::vector<long> lines;
   for (std::sregex_iterator it(text.begin(), text.end(), check), end; it != end; ++it) {
     const auto [condition, rest] =
         condition_and_rest(text, static_cast<size_t>(it->position() + it->length()));
     if (rest.find("errno_text()") == std::string::npos) continue;
-    if (std::regex_search(condition, system_call))
+    if (std::regex_search(condition, call))
       lines.push_back(1 + std::count(text.begin(), text.begin() + it->position(), '\n'));
   }
   return lines;
@@ -57,6 +58,9 @@ TEST(house_errno, the_search_finds_such_a_line_and_no_other) {
             std::vector<long>{2});
   EXPECT_EQ(unordered_errnos("check<E>(fd && std::fflush(f) == 0, \"{}\", errno_text());").size(),
             1u);
+  EXPECT_EQ(unordered_errnos("check<E>(calls::unlink(p) == 0, \"{}\", errno_text());").size(), 1u);
+  EXPECT_EQ(unordered_errnos("check<E>(remove_it(), \"{}\", errno_text());").size(), 1u);
+  EXPECT_EQ(unordered_errnos("check<E>(static_cast<bool>(fd), \"{}\", errno_text());").size(), 0u);
   EXPECT_EQ(unordered_errnos("check<E>(ok, \"{}\", errno_text()); check<E>(::f(), \"no\");"),
             std::vector<long>{});
   EXPECT_EQ(unordered_errnos("check<E>(code == 0, \"{}\", code ? errno_text() : ::name(code));"),

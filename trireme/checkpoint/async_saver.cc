@@ -149,8 +149,8 @@ class UnderWay {
         there = await(path);
         if (!there) return;
         of_rank = decode<WrittenFiles>(read_file(path, kMaxFragment));
-        check<ResourceError>(file_calls::unlink(path) == 0, "cannot remove {}: {}", path,
-                             errno_text());
+        if (file_calls::unlink(path) != 0)
+          fail<ResourceError>("cannot remove {}: {}", path, errno_text());
       });
       if (!there) {
         save_->give_up();

@@ -105,8 +105,8 @@ detail::FileSeat FileStore::try_enter(const Member& member, Deadline deadline) {
       state_, member, [&](uint32_t client) { return lives(client); }, path_);
   if (seat.verdict == FileVerdict::enter) enter(member.rank, "");
   if (seat.verdict == FileVerdict::take_over) {
-    trireme::check<ResourceError>(remove_file(), "cannot remove {}, which is no longer in use: {}",
-                                  path_, errno_text());
+    if (!remove_file())
+      fail<ResourceError>("cannot remove {}, which is no longer in use: {}", path_, errno_text());
     return {FileVerdict::come_again, "what an earlier group left behind was removed just now"};
   }
   return seat;
