@@ -12,8 +12,8 @@
 #include "bench/checkpoint_state.h"
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
-#include "trireme/checkpoint/load_compare.h"
-#include "trireme/checkpoint/load_verify.h"
+#include "trireme/checkpoint/load/compare.h"
+#include "trireme/checkpoint/load/verify.h"
 
 using namespace trireme;
 using namespace trireme::bench;

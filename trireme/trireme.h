@@ -70,7 +70,7 @@
 #include "trireme/checkpoint/own_state.h"             // save and load in a loop of your own
 #include "trireme/checkpoint/async_saver.h" // the same while training goes on
 #include "trireme/checkpoint/load_weights.h"          // weights alone, with other names or some missing
-#include "trireme/checkpoint/steps/folders.h"               // the steps of a run folder
+#include "trireme/checkpoint/steps/run_folder/folders.h"               // the steps of a run folder
 
 #include "trireme/train/engine.h"                     // DeepSpeed's engine: a module and a ds_config.json
 #include "trireme/train/train_main.h"                 // your own model with all that `trireme train` has

@@ -10,7 +10,7 @@
 #include "cli/checkpoint/output.h"
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
-#include "trireme/checkpoint/steps/export_weights.h"
+#include "trireme/checkpoint/steps/exchange/export_weights.h"
 #include "trireme/interop/weights/gpt2_names.h"
 
 namespace trireme {

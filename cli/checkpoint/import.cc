@@ -6,8 +6,8 @@
 #include "cli/checkpoint/exchange.h"
 #include "cli/checkpoint/output.h"
 #include "trireme/base/check.h"
-#include "trireme/checkpoint/steps/folders.h"
-#include "trireme/checkpoint/steps/import_weights.h"
+#include "trireme/checkpoint/steps/exchange/import_weights.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/interop/weights/array_reader.h"
 #include "trireme/interop/weights/gpt2_names.h"
 

@@ -18,7 +18,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
 #include "trireme/checkpoint/steps/element_size.h"
-#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/planner/memory_plan.h"
 
 namespace trireme {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/checkpoint/steps/prune.h"
+#include "trireme/checkpoint/steps/run_folder/prune.h"
 
 #include <fmt/core.h>
 
@@ -9,7 +9,7 @@
 #include "cli/checkpoint/output.h"
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
-#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 
 namespace trireme {
 namespace {

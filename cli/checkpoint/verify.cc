@@ -9,7 +9,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/log.h"
-#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/checkpoint/steps/verify_step.h"
 
 namespace trireme {

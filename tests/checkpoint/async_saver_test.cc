@@ -12,8 +12,8 @@
 #include "tests/support/processes.h"
 #include "tests/support/ranks.h"
 #include "trireme/base/failpoint.h"
-#include "trireme/checkpoint/snapshot.h"
-#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/save/snapshot.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/tensor/file_view.h"
 
 namespace async_saver_test {

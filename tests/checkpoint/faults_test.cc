@@ -16,7 +16,7 @@
 #include "trireme/base/fd.h"
 #include "trireme/base/file.h"
 #include "trireme/checkpoint/reader.h"
-#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/checkpoint/writer.h"
 
 namespace faults_test {

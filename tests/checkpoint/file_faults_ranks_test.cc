@@ -9,7 +9,7 @@
 #include "tests/checkpoint/split_state.h"
 #include "tests/support/ranks.h"
 #include "trireme/checkpoint/async_saver.h"
-#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/comm/local_backend.h"
 
 // Two ranks that save together, where both end, or one, or one's disk fails, at each of their file

@@ -5,8 +5,8 @@
 
 #include <filesystem>
 
-#include "trireme/checkpoint/steps/folders.h"
 #include "trireme/checkpoint/steps/index.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 
 // Saving, pruning and resuming where the job ends, or the disk fails, at each of their file calls.
 // A sample of the calls; all of them with TRIREME_SOAK=1 (scripts/soak --files).

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/checkpoint/steps/newest_good.h"
+#include "trireme/checkpoint/steps/run_folder/newest_good.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@
 #include "tests/support/file_log.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
-#include "trireme/checkpoint/steps/folders.h"
-#include "trireme/checkpoint/steps/run_folder.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
+#include "trireme/checkpoint/steps/run_folder/run_folder.h"
 
 namespace newest_good_test {
 

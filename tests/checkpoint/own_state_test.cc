@@ -9,7 +9,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
 #include "trireme/checkpoint/safetensors.h"
-#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/comm/start/run.h"
 #include "trireme/grad/ddp.h"
 

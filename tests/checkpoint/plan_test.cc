@@ -8,10 +8,10 @@
 
 #include "tests/checkpoint/test_state.h"
 #include "trireme/base/error.h"
-#include "trireme/checkpoint/save_plan.h"
+#include "trireme/checkpoint/save/save_plan.h"
+#include "trireme/checkpoint/save/write_deal.h"
 #include "trireme/checkpoint/steps/load_plan.h"
 #include "trireme/checkpoint/steps/tiling.h"
-#include "trireme/checkpoint/write_deal.h"
 
 namespace plan_test {
 

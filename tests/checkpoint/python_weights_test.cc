@@ -8,7 +8,7 @@
 #include "tests/support/command.h"
 #include "trireme/base/mapped_file.h"
 #include "trireme/checkpoint/load_weights.h"
-#include "trireme/checkpoint/steps/import_weights.h"
+#include "trireme/checkpoint/steps/exchange/import_weights.h"
 #include "trireme/interop/torch_file.h"
 #include "trireme/interop/weights/array_reader.h"
 #include "trireme/interop/weights/gpt2_names.h"

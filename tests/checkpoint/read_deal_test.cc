@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/checkpoint/read_deal.h"
+#include "trireme/checkpoint/load/read_deal.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/checkpoint/steps/retention.h"
+#include "trireme/checkpoint/steps/run_folder/retention.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include "trireme/base/file.h"
 #include "trireme/checkpoint/reader.h"
 #include "trireme/checkpoint/safetensors.h"
-#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/checkpoint/writer.h"
 
 namespace save_load_test {

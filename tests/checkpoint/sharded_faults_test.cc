@@ -11,7 +11,7 @@
 #include "trireme/base/failpoint.h"
 #include "trireme/base/fd.h"
 #include "trireme/base/file.h"
-#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/comm/local_backend.h"
 
 namespace sharded_faults_test {

@@ -7,8 +7,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/checkpoint/safetensors.h"
-#include "trireme/checkpoint/steps/folders.h"
 #include "trireme/checkpoint/steps/index.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 
 namespace sharded_test {
 

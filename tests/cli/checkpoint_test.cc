@@ -6,7 +6,7 @@
 #include "tests/checkpoint/steps/written_step.h"
 #include "tests/support/command.h"
 #include "tests/support/refusals.h"
-#include "trireme/checkpoint/steps/run_folder.h"
+#include "trireme/checkpoint/steps/run_folder/run_folder.h"
 
 namespace trireme::testing::checkpoint_test {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "tests/faults/job.h"
 #include "trireme/base/file.h"
-#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 
 // Checkpoints that are written while training goes on (checkpoint.async), in jobs that are killed,
 // stopped and starved.

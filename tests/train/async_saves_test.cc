@@ -16,7 +16,7 @@
 #include "trireme/base/failpoint.h"
 #include "trireme/checkpoint/async_saver.h"
 #include "trireme/checkpoint/reader.h"
-#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/planner/memory_plan.h"
 #include "trireme/train/saving.h"
 #include "trireme/train/trainer.h"

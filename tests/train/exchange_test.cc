@@ -9,7 +9,7 @@
 #include "tests/support/processes.h"
 #include "tests/support/refusals.h"
 #include "tests/train/run_folders.h"
-#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/train/exchange/gradient_sync_strategy.h"
 #include "trireme/train/trainer.h"
 

@@ -12,7 +12,7 @@
 
 #include "tests/train/run_folders.h"
 #include "trireme/base/error.h"
-#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/train/evaluate.h"
 #include "trireme/train/trainer.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/train/small_runs.h"
-#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 
 // Folders of runs, and what checkpoints in them hold.
 namespace trireme::testing {

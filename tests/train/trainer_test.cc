@@ -10,7 +10,7 @@
 
 #include "tests/train/small_runs.h"
 #include "trireme/base/error.h"
-#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/train/evaluate.h"
 #include "trireme/train/setup/unused_gpu.h"
 

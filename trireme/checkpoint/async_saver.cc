@@ -21,9 +21,9 @@
 #include "trireme/base/log.h"
 #include "trireme/base/rank_label.h"
 #include "trireme/base/trace.h"
-#include "trireme/checkpoint/snapshot.h"
-#include "trireme/checkpoint/step_save.h"
-#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/save/snapshot.h"
+#include "trireme/checkpoint/save/step_save.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/comm/objects.h"
 
 namespace trireme {

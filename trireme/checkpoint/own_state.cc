@@ -3,7 +3,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/checkpoint/rank_failure.h"
-#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/checkpoint/writer.h"
 #include "trireme/comm/objects.h"
 

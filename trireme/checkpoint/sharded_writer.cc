@@ -2,8 +2,8 @@
 #include "trireme/checkpoint/sharded_writer.h"
 
 #include "trireme/base/trace.h"
-#include "trireme/checkpoint/step_save.h"
-#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/save/step_save.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/comm/objects.h"
 
 namespace trireme {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "trireme/checkpoint/same_tensors.h"
-#include "trireme/checkpoint/save_plan.h"
+#include "trireme/checkpoint/save/same_tensors.h"
+#include "trireme/checkpoint/save/save_plan.h"
 #include "trireme/tensor/state.h"
 
 namespace trireme {

@@ -6,8 +6,8 @@
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
 #include "trireme/checkpoint/step_files.h"
-#include "trireme/checkpoint/steps/folders.h"
-#include "trireme/checkpoint/steps/run_folder.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
+#include "trireme/checkpoint/steps/run_folder/run_folder.h"
 
 namespace trireme {
 

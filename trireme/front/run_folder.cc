@@ -28,7 +28,7 @@ bool is_step_name(const std::string& name) {
          name.find_first_not_of("0123456789", 5) == std::string::npos;
 }
 
-/// What a start with --resume auto set aside (checkpoint/steps/newest_good.h).
+/// What a start with --resume auto set aside (checkpoint/steps/run_folder/newest_good.h).
 bool is_damaged_step(const std::string& name) { return name.rfind("damaged-step-", 0) == 0; }
 
 /// What trireme writes in a run folder beside config.json, metrics.jsonl and steps.

@@ -8,8 +8,8 @@
 #include "trireme/base/check.h"
 #include "trireme/base/encoding.h"
 #include "trireme/base/file.h"
-#include "trireme/checkpoint/steps/folders.h"
 #include "trireme/checkpoint/steps/index.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/train/rank_zero.h"
 
 namespace trireme {

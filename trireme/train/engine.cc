@@ -9,7 +9,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
 #include "trireme/checkpoint/async_saver.h"
-#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/config/engine_keys.h"
 #include "trireme/config/sections/checkpoint.h"
 #include "trireme/config/sections/comm.h"

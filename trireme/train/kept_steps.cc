@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "trireme/checkpoint/steps/folders.h"
-#include "trireme/checkpoint/steps/run_folder.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
+#include "trireme/checkpoint/steps/run_folder/run_folder.h"
 #include "trireme/train/saving.h"
 
 namespace trireme {

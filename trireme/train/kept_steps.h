@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/checkpoint/steps/retention.h"
+#include "trireme/checkpoint/steps/run_folder/retention.h"
 #include "trireme/config/sections/checkpoint.h"
 
 namespace trireme {

@@ -2,7 +2,7 @@
 #include "trireme/train/saving.h"
 
 #include "trireme/checkpoint/sharded_writer.h"
-#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/train/data_place.h"
 
 namespace trireme {

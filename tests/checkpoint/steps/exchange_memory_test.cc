@@ -6,8 +6,8 @@
 #include "tests/support/forked.h"
 #include "tests/support/memory_limit.h"
 #include "tests/support/sanitized.h"
-#include "trireme/checkpoint/steps/export_weights.h"
-#include "trireme/checkpoint/steps/import_weights.h"
+#include "trireme/checkpoint/steps/exchange/export_weights.h"
+#include "trireme/checkpoint/steps/exchange/import_weights.h"
 
 namespace trireme::test::exchange_memory_test {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/checkpoint/steps/export_weights.h"
+#include "trireme/checkpoint/steps/exchange/export_weights.h"
 
 #include <gtest/gtest.h>
 

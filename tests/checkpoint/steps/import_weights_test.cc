@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/checkpoint/steps/import_weights.h"
+#include "trireme/checkpoint/steps/exchange/import_weights.h"
 
 #include <gtest/gtest.h>
 

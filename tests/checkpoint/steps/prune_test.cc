@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/checkpoint/steps/prune.h"
+#include "trireme/checkpoint/steps/run_folder/prune.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/checkpoint/steps/written_step.h"
 #include "trireme/base/error.h"
-#include "trireme/checkpoint/steps/run_folder.h"
+#include "trireme/checkpoint/steps/run_folder/run_folder.h"
 
 namespace trireme::test::prune_test {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/checkpoint/steps/saver_lock.h"
+#include "trireme/checkpoint/steps/run_folder/saver_lock.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -15,8 +15,8 @@
 #include "tests/support/file_log.h"
 #include "trireme/base/file/file_calls.h"
 #include "trireme/base/process/process_id.h"
-#include "trireme/checkpoint/steps/run_folder.h"
-#include "trireme/checkpoint/steps/saver_lock_file.h"
+#include "trireme/checkpoint/steps/run_folder/run_folder.h"
+#include "trireme/checkpoint/steps/run_folder/saver_lock_file.h"
 
 // Two savers of one run folder, on file systems with and without locks.
 namespace trireme::test::saver_lock_test {

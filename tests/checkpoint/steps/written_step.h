@@ -12,8 +12,8 @@
 #include "trireme/base/file.h"
 #include "trireme/checkpoint/steps/checksum.h"
 #include "trireme/checkpoint/steps/element_size.h"
-#include "trireme/checkpoint/steps/folders.h"
 #include "trireme/checkpoint/steps/index.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/checkpoint/steps/safetensors_head.h"
 
 // Steps written without LibTorch, for tests of what reads them.

@@ -15,7 +15,7 @@
 #include "trireme/base/file/file_calls.h"
 #include "trireme/base/file/folder.h"
 #include "trireme/checkpoint/steps/checksum.h"
-#include "trireme/checkpoint/steps/folders.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 
 namespace trireme {
 

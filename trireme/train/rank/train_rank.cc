@@ -10,7 +10,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
 #include "trireme/base/rank_label.h"
-#include "trireme/checkpoint/steps/newest_good.h"
+#include "trireme/checkpoint/steps/run_folder/newest_good.h"
 #include "trireme/comm/objects.h"
 #include "trireme/comm/start/run.h"
 #include "trireme/config/sections/checkpoint.h"

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/load/opened.h"
+
+#include <algorithm>
+
+#include "trireme/base/check.h"
+
+namespace trireme {
+namespace {
+
+template <class Map>
+void keep_prefix(Map& map, const std::string& prefix) {
+  std::erase_if(map, [&](const auto& item) { return !item.first.starts_with(prefix); });
+}
+
+}  // namespace
+
+OpenedStep::OpenedStep(std::string folder, std::string prefix)
+    : folder_(std::move(folder)), prefix_(std::move(prefix)) {
+  index_ = read_step_index(folder_);
+  for (const auto& [name, t] : index_.tensors)
+    for (const auto& part : t.parts) ++counts_[part.file];
+  keep_prefix(index_.tensors, prefix_);
+  keep_prefix(index_.values, prefix_);
+}
+
+OpenedStep::OpenedStep(interop::WeightSource source, std::string prefix)
+    : folder_(source.path),
+      prefix_(std::move(prefix)),
+      foreign_(std::make_unique<ForeignWeights>(std::move(source))) {
+  index_ = foreign_->index();
+  keep_prefix(index_.tensors, prefix_);
+}
+
+std::string OpenedStep::described(const std::string& name) const {
+  if (foreign_) return foreign_->described(name, index_.tensors.at(name));
+  return fmt::format("{}: tensor '{}'", folder_, name);
+}
+
+bool OpenedStep::same_values(const std::string& a, const std::string& b) const {
+  const IndexTensor &first = index_.tensors.at(a), &second = index_.tensors.at(b);
+  if (foreign_) return foreign_->same_values(first, second);
+  const auto &x = first.parts, &y = second.parts;
+  return std::equal(x.begin(), x.end(), y.begin(), y.end(),
+                    [](const IndexPart& p, const IndexPart& q) {
+                      return p.blocks == q.blocks && p.slice.lengths == q.slice.lengths &&
+                             p.slice.offsets == q.slice.offsets;
+                    });
+}
+
+std::vector<std::string> OpenedStep::notes() const {
+  return foreign_ ? foreign_->source().notes : std::vector<std::string>();
+}
+
+void OpenedStep::rename(const std::string& from, const std::string& to) {
+  std::map<std::string, IndexTensor> all;
+  size_t renamed = 0;
+  for (auto& [name, t] : index_.tensors) {
+    const bool begins = name.starts_with(from);
+    renamed += begins;
+    const std::string now = begins ? to + name.substr(from.size()) : name;
+    check<UsageError>(all.emplace(now, std::move(t)).second,
+                      "{}: with '{}' for '{}' two tensors have the name '{}'", folder_, to, from,
+                      now);
+  }
+  check<UsageError>(renamed > 0, "{} has no tensor whose name begins with '{}'", folder_, from);
+  index_.tensors = std::move(all);
+}
+
+void OpenedStep::open(const std::set<std::string>& files) {
+  if (foreign_) return;  // it opens what is read
+  for (const auto& name : files) {
+    const StepFile& file =
+        files_.try_emplace(name, folder_, name, index_.files.at(name)).first->second;
+    check<Corrupt>(file.count() == counts_[name], "{}: has {} tensors; the index says {}",
+                   file.path(), file.count(), counts_[name]);
+  }
+  for (const auto& [name, t] : index_.tensors)
+    for (const auto& part : t.parts)
+      if (const auto file = files_.find(part.file); file != files_.end())
+        file->second.find(part, t.dtype);
+}
+
+PartBytes OpenedStep::bytes(const IndexTensor& tensor, const IndexPart& part) const {
+  if (foreign_) {
+    const auto bytes = foreign_->bytes(part);
+    return {nullptr, bytes.data(), 0, bytes.size()};
+  }
+  const StepFile& file = files_.at(part.file);
+  const interop::NamedArray& array = file.find(part, tensor.dtype);
+  return {&file, nullptr, array.begin, array.end - array.begin};
+}
+
+}  // namespace trireme

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/save/snapshot.h"
+
+#include <ATen/Parallel.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "trireme/base/check.h"
+#include "trireme/comm/local/copy.h"
+#include "trireme/comm/local/host/memory_room.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace trireme {
+namespace {
+
+constexpr size_t kPiece = size_t{1} << 20;  // what a thread copies at a time
+
+struct CopyPiece {
+  const uint8_t* from;
+  uint8_t* to;
+  size_t bytes;
+};
+
+}  // namespace
+
+SnapshotMemory::~SnapshotMemory() { release(); }
+
+void SnapshotMemory::release() {
+  if (begin_) ::munmap(begin_, bytes_);
+  begin_ = nullptr, bytes_ = 0;
+  fd_ = UniqueFd();
+}
+
+uint8_t* SnapshotMemory::reserve(size_t bytes) {
+  if (bytes <= bytes_) return begin_;
+  release();
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t size = (bytes + page - 1) / page * page;
+  auto refuse = [&] {
+    fail<ResourceError>("a snapshot of {} bytes does not fit into this machine's memory: {}", size,
+                        errno_text());
+  };
+  // Filling memory that is not there would end processes before fallocate() refuses.
+  const local::Room room = local::memory_room();
+  check<ResourceError>(
+      size <= room.bytes,
+      "a snapshot of {} bytes does not fit into the {} bytes of memory that are "
+      "left ({}): save without AsyncSaver (checkpoint.async=false), or on more ranks",
+      size, room.bytes, room.limit);
+  UniqueFd fd(::memfd_create("trireme-snapshot", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) refuse();
+  // With pages behind all of it: a write into a hole that cannot be filled would be a SIGBUS.
+  if (::ftruncate(fd.get(), static_cast<off_t>(size)) != 0) refuse();
+  void* mapped = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (mapped == MAP_FAILED) refuse();
+  fd_ = std::move(fd);
+  begin_ = static_cast<uint8_t*>(mapped);
+  bytes_ = size;
+  // In large pages, if the machine gives them to who asks, and entered into this process's table of
+  // pages: else each is a fault while training waits for the copy.
+  ::madvise(mapped, size, MADV_HUGEPAGE);
+  ::madvise(mapped, size, MADV_POPULATE_WRITE);
+  if (::fallocate(fd_.get(), 0, 0, static_cast<off_t>(size)) != 0 ||
+      ::fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    const int error = errno;
+    release();
+    errno = error;
+    refuse();
+  }
+  return begin_;
+}
+
+Snapshot take(const Collector& state, const WriteOrders& orders, SnapshotMemory& memory) {
+  Snapshot snapshot;
+  snapshot.offsets_ = memory_layout(orders);
+  snapshot.bytes_ = snapshot.offsets_.back();
+  uint8_t* const begin = memory.reserve(snapshot.bytes_);
+  snapshot.begin_ = begin;
+  std::vector<CopyPiece> pieces;
+  const BytesOfWrite elsewhere = bytes_in(state, orders);
+  for (size_t i = 0; i < orders.writes.size(); ++i) {
+    const PlannedWrite& w = orders.writes[i];
+    const at::Tensor& t = state.tensors[w.tensor];
+    uint8_t* to = begin + snapshot.offsets_[i];
+    if (!t.is_cpu() || !t.is_contiguous()) {
+      std::memcpy(to, elsewhere(i), static_cast<size_t>(w.bytes));
+      continue;
+    }
+    const auto* from = static_cast<const uint8_t*>(t.data_ptr()) + w.from;
+    for (size_t done = 0; done < static_cast<size_t>(w.bytes); done += kPiece)
+      pieces.push_back(
+          {from + done, to + done, std::min(kPiece, static_cast<size_t>(w.bytes) - done)});
+  }
+  // What is written later need not be in the caches of who goes on training.
+  const bool streamed = snapshot.bytes_ >= local::stream_from();
+  at::parallel_for(0, static_cast<int64_t>(pieces.size()), 1, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const CopyPiece& piece = pieces[static_cast<size_t>(i)];
+      local::copy_block(piece.to, piece.from, piece.bytes, streamed);
+    }
+  });
+  return snapshot;
+}
+
+}  // namespace trireme

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/steps/run_folder/folders.h"
+
+#include <algorithm>
+
+#include "trireme/base/check.h"
+#include "trireme/base/file.h"
+#include "trireme/base/file/folder.h"
+#include "trireme/checkpoint/steps/index.h"
+
+namespace trireme {
+
+namespace {
+
+bool is_step_folder(const std::string& folder) {
+  return path_kind(folder + "/" + CheckpointIndex::kFileName) == PathKind::file;
+}
+
+}  // namespace
+
+std::string step_folder_name(int64_t step) { return fmt::format("step-{:08}", step); }
+
+int64_t step_of_folder(const std::string& folder) {
+  std::string name = folder;
+  while (name.size() > 1 && name.back() == '/') name.pop_back();
+  if (auto slash = name.rfind('/'); slash != std::string::npos) name.erase(0, slash + 1);
+  if (name.size() < 13 || name.size() > 23 || name.compare(0, 5, "step-") != 0) return -1;
+  int64_t step = 0;
+  for (size_t i = 5; i < name.size(); ++i) {
+    if (name[i] < '0' || name[i] > '9') return -1;
+    step = step * 10 + (name[i] - '0');
+  }
+  return step_folder_name(step) == name ? step : -1;
+}
+
+std::vector<int64_t> list_steps(const std::string& run_dir) {
+  std::vector<int64_t> steps;
+  for (const std::string& name : list_folder(run_dir)) {
+    const int64_t step = step_of_folder(name);
+    if (step >= 0 && is_step_folder(run_dir + "/" + name)) steps.push_back(step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+std::string step_put_aside(const std::string& run_dir, const std::string& name) {
+  constexpr std::string_view kBegin = ".tmp-";
+  const size_t end = name.find(fmt::format("-{}-", kPutAside));
+  if (!name.starts_with(kBegin) || end == std::string::npos) return "";
+  const std::string step = name.substr(kBegin.size(), end - kBegin.size());
+  if (step_of_folder(step) < 0 || path_kind(run_dir + "/" + step) != PathKind::nothing) return "";
+  return is_step_folder(run_dir + "/" + name) ? step : "";
+}
+
+std::string find_checkpoint(const std::string& path) {
+  if (is_step_folder(path)) return path;
+  check<UsageError>(path_kind(path) == PathKind::folder, "no checkpoint at {}: it is not a folder",
+                    path);
+  const auto steps = list_steps(path);
+  const std::string latest = path + "/latest";
+  if (path_kind(latest) != PathKind::nothing) {
+    std::string name = read_file(latest, 4096);
+    check<Corrupt>(!name.empty() && name.back() == '\n' &&
+                       step_of_folder(name.substr(0, name.size() - 1)) >= 0,
+                   "{} does not hold the name of a step folder", latest);
+    name.pop_back();
+    const std::string folder = path + "/" + name;
+    if (path_kind(folder) == PathKind::nothing)
+      for (const std::string& aside : list_folder(path))
+        if (step_put_aside(path, aside) == name) return path + "/" + aside;
+    check<Corrupt>(
+        is_step_folder(folder), "{} names {}, which is not there or has no index; {}", latest, name,
+        steps.empty()
+            ? "there is no other checkpoint"
+            : fmt::format("the newest that exists: {}/{}", path, step_folder_name(steps.back())));
+    return folder;
+  }
+  check<UsageError>(!steps.empty(),
+                    "no checkpoint in {}: there is neither {} nor a step-… folder with one", path,
+                    CheckpointIndex::kFileName);
+  return path + "/" + step_folder_name(steps.back());
+}
+
+template <class T>
+static std::optional<T> value_in_step(const std::string& folder, const std::string& name) {
+  const std::string path = folder + "/" + CheckpointIndex::kFileName;
+  try {
+    const CheckpointIndex index = parse_index(read_file(path, size_t{1} << 28), path);
+    const auto it = index.values.find(name);
+    if (it == index.values.end() || !std::holds_alternative<T>(it->second)) return {};
+    return std::get<T>(it->second);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+std::optional<double> number_in_step(const std::string& folder, const std::string& name) {
+  return value_in_step<double>(folder, name);
+}
+
+std::optional<int64_t> integer_in_step(const std::string& folder, const std::string& name) {
+  return value_in_step<int64_t>(folder, name);
+}
+
+}  // namespace trireme

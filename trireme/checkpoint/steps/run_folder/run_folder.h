@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/base/export.h"
+#include "trireme/checkpoint/steps/run_folder/retention.h"
+#include "trireme/checkpoint/steps/run_folder/saver_lock.h"
+
+namespace trireme {
+
+/// A step on its way into a run folder: made under a temporary name while a lock keeps other savers
+/// out, seen by one rename. What was not published goes with the object. Used by one rank.
+class TRIREME_API StepDraft {
+ public:
+  /// Makes the run folder if need be, locks it, removes temporaries of dead runs and makes a new
+  /// one. ResourceError.
+  StepDraft(const std::string& run_dir, int64_t step);
+  ~StepDraft();
+  StepDraft(const StepDraft&) = delete;
+
+  /// The temporary folder's name in the run folder. It holds the files of the step.
+  const std::string& name() const { return name_; }
+  std::string folder() const { return run_dir_ + "/" + name_; }
+  /// Shows the folder as the step; ResourceError: it is not shown (or another saver, which took
+  /// this one for dead, has the folder).
+  void publish();
+  /// Then: makes that durable, replaces `latest`, deletes all but the `keep` newest up to this
+  /// step (later ones belong to a run that this one has branched off). ResourceError: the step is
+  /// there, but `latest` may name the one before, and nothing was deleted.
+  void settle(int keep);
+
+ private:
+  // One saver at a time in a run folder, so that every temporary found under the lock is a dead
+  // run's.
+  void lock();
+
+  std::string run_dir_;
+  int64_t step_;
+  std::optional<SaverLock> lock_;
+  std::string name_, aside_;
+};
+
+/// Deletes the steps that the rule does not keep, now that `current` is saved; `steps` are those of
+/// the folder. One that cannot be deleted is a warning.
+TRIREME_API void prune_steps(const std::string& run_dir, const std::vector<SavedStep>& steps,
+                             int64_t current, const RetentionRule& rule);
+/// Under the lock: gives a step the name of a temporary, which is returned and may then be deleted
+/// without the lock. ResourceError.
+TRIREME_API std::string hide_step(const std::string& run_dir, int64_t step);
+
+/// " The checkpoint needs N bytes, the disk has M free.", or "".
+TRIREME_API std::string space_text(const std::string& run_dir, uint64_t needed);
+
+}  // namespace trireme

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/steps/run_folder/saver_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "trireme/base/check.h"
+#include "trireme/base/fd.h"
+#include "trireme/base/file/file_calls.h"
+#include "trireme/checkpoint/steps/run_folder/saver_lock_file.h"
+
+namespace trireme {
+
+class SaverLock::Holding {
+ public:
+  explicit Holding(UniqueFd folder) : folder_(std::move(folder)) {}
+  explicit Holding(std::unique_ptr<SaverLockFile> file) : file_(std::move(file)) {}
+  void check_ours() const {
+    if (file_) file_->check_ours();
+  }
+
+ private:
+  UniqueFd folder_;
+  std::unique_ptr<SaverLockFile> file_;
+};
+
+SaverLock::SaverLock(std::unique_ptr<Holding> holding) : holding_(std::move(holding)) {}
+SaverLock::SaverLock(SaverLock&&) noexcept = default;
+SaverLock& SaverLock::operator=(SaverLock&&) noexcept = default;
+SaverLock::~SaverLock() = default;
+
+void SaverLock::check_ours() const { holding_->check_ours(); }
+
+std::optional<SaverLock> SaverLock::try_take(const std::string& run_dir, std::string* holder,
+                                             const Times& times) {
+  UniqueFd folder(file_calls::open(run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  check<ResourceError>(static_cast<bool>(folder), "cannot open {}: {}", run_dir, errno_text());
+  const std::string path = run_dir + "/" + kFileName;
+  if (file_calls::flock(folder.get(), LOCK_EX | LOCK_NB) == 0) {
+    // Who came to the folder another way may have had no locks.
+    if (!SaverLockFile::is_free(path, times.silence, holder)) return {};
+    return SaverLock(std::make_unique<Holding>(std::move(folder)));
+  }
+  if (errno == EWOULDBLOCK) return {};
+  auto file = SaverLockFile::try_take(path, times.beat, times.silence, holder);
+  if (!file) return {};
+  return SaverLock(std::make_unique<Holding>(std::move(file)));
+}
+
+}  // namespace trireme
