@@ -41,17 +41,12 @@ if(TRIREME_MPI_FLAVOURS)
 else()
   trireme_backend(mpi FALSE)
 endif()
-# nccl: LibTorch has CUDA, and the headers of CUDA and NCCL are there. Beside pip's torch they are in nvidia/, CUDA 13's in nvidia/cu13.
-if(TARGET torch_cuda OR EXISTS ${TRIREME_TORCH_DIR}/lib/libtorch_cuda.so)
-  set(beside "")
-  if(TRIREME_TORCH_DIR)
-    file(GLOB beside ${TRIREME_TORCH_DIR}/../nvidia/*/include)
-  endif()
-  find_path(TRIREME_NCCL_INCLUDE nccl.h HINTS ${beside} PATHS /usr/local/cuda/include DOC "Where NCCL's header is")
-  find_path(TRIREME_CUDA_INCLUDE cuda_runtime_api.h HINTS ${beside} PATHS /usr/local/cuda/include DOC "Where CUDA's headers are")
-  if(NOT TRIREME_NCCL_INCLUDE OR NOT TRIREME_CUDA_INCLUDE)
-    message(WARNING "LibTorch has CUDA, but nccl.h or cuda_runtime_api.h was not found: this build is without the nccl backend. "
-                    "-DTRIREME_NCCL_INCLUDE=DIR and -DTRIREME_CUDA_INCLUDE=DIR say where they are")
+# nccl: LibTorch has CUDA (TriremeCuda), and the header of NCCL is there.
+if(TRIREME_CUDA_INCLUDE)
+  find_path(TRIREME_NCCL_INCLUDE nccl.h HINTS ${TRIREME_CUDA_BESIDE} PATHS /usr/local/cuda/include DOC "Where NCCL's header is")
+  if(NOT TRIREME_NCCL_INCLUDE)
+    message(WARNING "LibTorch has CUDA, but nccl.h was not found: this build is without the nccl backend. "
+                    "-DTRIREME_NCCL_INCLUDE=DIR says where it is")
   endif()
 endif()
 if(TRIREME_NCCL_INCLUDE AND TRIREME_CUDA_INCLUDE)

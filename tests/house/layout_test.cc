@@ -236,7 +236,8 @@ TEST(house_layout, every_folder_is_in_the_drawing) {
     if (entry.is_directory()) {
       EXPECT_TRUE(known.count(entry.path().filename())) << entry.path();
     }
-  known.insert({"support", "parity", "faults", "formats", "fuzz", "gpu", "house", "soak", "cli"});
+  known.insert(
+      {"support", "device", "parity", "faults", "formats", "fuzz", "gpu", "house", "soak", "cli"});
   for (const auto& entry : fs::directory_iterator(kRoot / "tests"))
     if (entry.is_directory()) {
       EXPECT_TRUE(known.count(entry.path().filename())) << entry.path();
