@@ -12,6 +12,7 @@
 #include "trireme/train/balance/balance.h"
 #include "trireme/train/balance/memory_backoff.h"
 #include "trireme/train/build/complete_run.h"
+#include "trireme/train/build/half_products_setup.h"
 #include "trireme/train/build/initial_weights.h"
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/recompute_setup.h"
@@ -186,7 +187,8 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
   set_up_balance(run, c, training);
   run.identity = run_identity(run.batches.micro, leaves);
   run.setup = {describe(precision), set_up_recompute(run, c), about_zero};
-  if (!about_weights.empty()) run.setup.push_back(about_weights);
+  for (const std::string& line : {about_weights, set_up_half_products(run, precision, group)})
+    if (!line.empty()) run.setup.push_back(line);
   return run;
 }
 
