@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ATen/Parallel.h>
+
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +11,7 @@
 namespace trireme {
 
 int half_rate_task(const Words&) {
+  at::set_num_threads(1);
   const ProductRates rates = measure_product_rates(1024, 0.25);
   const nlohmann::ordered_json text{{"float32", rates.float32}, {"bfloat16", rates.bfloat16}};
   std::puts(text.dump().c_str());

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/layers/half_products.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
@@ -19,12 +18,6 @@ namespace trireme {
 namespace {
 
 using torch::autograd::variable_list;
-
-struct OneThread {
-  OneThread() { at::set_num_threads(1); }
-  ~OneThread() { at::set_num_threads(before); }
-  const int before = at::get_num_threads();
-};
 
 double gflops_of(at::ScalarType type, int64_t size, double seconds) {
   const at::Tensor a = at::ones({size, size}, at::dtype(type)),
@@ -75,7 +68,6 @@ bool half_on_cpu(const at::Tensor& t) {
 
 ProductRates measure_product_rates(int64_t size, double seconds) {
   at::NoGradGuard no_grad;
-  const OneThread one_thread;
   return {gflops_of(at::kFloat, size, seconds), gflops_of(at::kBFloat16, size, seconds)};
 }
 

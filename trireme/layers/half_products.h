@@ -19,13 +19,13 @@ enum class HalfProducts : uint8_t {
   widened  // factors are widened to float32, multiplied, and the product is rounded
 };
 
-/// Of one thread, in GFLOP/s.
+/// In GFLOP/s.
 struct ProductRates {
   double float32 = 0, bfloat16 = 0;
   double ratio() const { return float32 > 0 ? bfloat16 / float32 : 0; }
 };
-/// Multiplies square matrices of this size on one thread for `seconds` per type, after a first call
-/// in which LibTorch may compile its kernel. It sets LibTorch's number of threads to 1 meanwhile.
+/// Multiplies square matrices of this size for `seconds` per type, on as many threads as LibTorch
+/// now has, after a first call in which it may compile its kernel.
 TRIREME_API ProductRates measure_product_rates(int64_t size, double seconds);
 TRIREME_API HalfProducts faster_products(const ProductRates& rates);
 /// "bfloat16 products run at 2.2 × float32's rate on this CPU".
