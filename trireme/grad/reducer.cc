@@ -11,6 +11,7 @@
 #include "trireme/base/trace.h"
 #include "trireme/grad/bucket_memory.h"
 #include "trireme/grad/rounds/gradient_checks.h"
+#include "trireme/tensor/device.h"
 
 namespace trireme {
 
@@ -84,7 +85,7 @@ void Reducer::ready(size_t i) {
   if (s.got == 1 && s.expected == kAtClose) arrival_.push_back(static_cast<int>(i));
   if (s.got < s.expected) return;
   arrival_.push_back(static_cast<int>(i));
-  if (--flights_[memory_->bucket_index(i)].waiting == 0) launch_full();
+  if (--flights_[memory_->bucket_index(i)].waiting == 0) launch_full(false);
   group_.progress();
 }
 
@@ -99,9 +100,12 @@ void Reducer::refuse_more(size_t i) {
   throw UsageError(what);
 }
 
-void Reducer::launch_full() {
+void Reducer::launch_full(bool closing) {
   while (launched_ < flights_.size() && flights_[launched_].waiting == 0) launch(launched_++);
   if (launched_ < flights_.size() || record_sent_) return;
+  // What it says of gradients on a device is known when the device has come to it, and a hook does
+  // not wait for that.
+  if (!closing && is_asynchronous(parameters_.front().second.device())) return;
   record_sent_ = true;
   std::vector<bool> used;
   // A gradient that was dropped since is none.
@@ -163,7 +167,7 @@ void Reducer::settle(size_t i) {
 void Reducer::close() {
   check<UsageError>(open_, "close() without open()");
   for (Flight& f : flights_) f.waiting = 0;
-  launch_full();
+  launch_full(true);
   {
     Span span("exposed_comm", "wait for gradients");
     for (Flight& f : flights_) f.work.wait();

@@ -105,7 +105,7 @@ class TRIREME_API Reducer final : public GradientRound {
   };
 
   [[noreturn]] void refuse_more(size_t parameter);
-  void launch_full();
+  void launch_full(bool closing);
   void launch(size_t bucket);
   void reduce(size_t bucket);
   void fill(size_t parameter);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trireme/base/export.h"
 #include "trireme/tensor/device.h"
@@ -27,6 +28,8 @@ struct DeviceKind {
 /// one counts; devices are LibTorch's, one set for the process, and so are their kinds. Any thread.
 TRIREME_API void set_device_kind(at::DeviceType type, std::shared_ptr<const DeviceKind> kind);
 TRIREME_API std::shared_ptr<const DeviceKind> device_kind(at::DeviceType type);
+/// The kinds but the CPU of which this process sees a device.
+TRIREME_API std::vector<at::DeviceType> asynchronous_kinds();
 
 namespace detail {
 std::shared_ptr<const DeviceKind> cuda_kind();  // cuda.cc or no_cuda.cc
