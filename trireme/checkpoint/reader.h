@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,8 @@
 
 // Loading a checkpoint in place.
 namespace trireme {
+
+class HeldStep;
 
 struct CheckpointInfo {
   std::string folder;  // the step folder
@@ -75,6 +78,12 @@ struct LoadOptions {
 /// never taken silently.
 TRIREME_API CheckpointInfo load_step(const std::string& path, const StateWalk& walk,
                                      const LoadOptions& options = {});
+
+/// The same from a step that is in memory alone (checkpoint/steps/snapshot/): what it would fill
+/// from the step's folder. With a group, each rank has the
+/// snapshots of all ranks, in an object of its own.
+TRIREME_API CheckpointInfo load_snapshot(std::shared_ptr<HeldStep> step, const StateWalk& walk,
+                                         const LoadOptions& options = {});
 
 /// Reads every byte of a step folder, of all ranks' files, against its index. Corrupt, naming the
 /// file (and tensor) that does not fit.

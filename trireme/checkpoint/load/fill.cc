@@ -29,7 +29,7 @@ struct Run {
 
 /// Bytes that lie together in a file, with the runs in them.
 struct Window {
-  const StepFile* file;
+  const PartSource* file;
   uint64_t begin, end;
   size_t first, last;  // runs
 };
@@ -67,14 +67,14 @@ class Windows {
   }
 
  private:
-  bool fits_last(const StepFile* file, const Run& run) const {
+  bool fits_last(const PartSource* file, const Run& run) const {
     if (windows_.empty()) return false;
     const Window& last = windows_.back();
     // What lies between two runs is read as well: no block that neither of them is in.
     return last.file == file && run.from >= last.begin && run.from <= last.end + kGap &&
            run.from + run.bytes - last.begin <= kWindow;
   }
-  void add(const StepFile* file, const Run& run, bool fits) {
+  void add(const PartSource* file, const Run& run, bool fits) {
     if (!fits || windows_.empty())
       windows_.push_back({file, run.from, run.from, runs_.size(), runs_.size()});
     runs_.push_back(run);

@@ -34,12 +34,13 @@ SnapshotMemory::~SnapshotMemory() { release(); }
 
 void SnapshotMemory::release() {
   if (begin_) ::munmap(begin_, bytes_);
-  begin_ = nullptr, bytes_ = 0;
+  begin_ = nullptr, bytes_ = 0, plan_ = 0;
   fd_ = UniqueFd();
 }
 
-uint8_t* SnapshotMemory::reserve(size_t bytes) {
+uint8_t* SnapshotMemory::reserve(size_t bytes, const std::function<void()>& gives_up) {
   if (bytes <= bytes_) return begin_;
+  if (begin_ && gives_up) gives_up();
   release();
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   const size_t size = (bytes + page - 1) / page * page;
@@ -77,12 +78,21 @@ uint8_t* SnapshotMemory::reserve(size_t bytes) {
   return begin_;
 }
 
-Snapshot take(const Collector& state, const WriteOrders& orders, SnapshotMemory& memory) {
+void Snapshot::put_checksums(const std::vector<uint64_t>& checksums) const {
+  trireme::put_checksums(begin_, layout_, checksums);
+}
+
+Snapshot Snapshot::take(const Collector& state, const WriteOrders& orders,
+                        const SnapshotLabel& label, SnapshotMemory& memory) {
   Snapshot snapshot;
-  snapshot.offsets_ = memory_layout(orders);
-  snapshot.bytes_ = snapshot.offsets_.back();
-  uint8_t* const begin = memory.reserve(snapshot.bytes_);
-  snapshot.begin_ = begin;
+  snapshot.offsets_ = label.offsets();
+  snapshot.layout_ = label.layout();
+  snapshot.bytes_ = label.layout().size;
+  snapshot.begin_ = memory.reserve(snapshot.bytes_);
+  label.put_into(snapshot.begin_, memory.plan_);
+  memory.plan_ = snapshot.layout_.plan_sum;
+  uint8_t* const begin = snapshot.begin_ + snapshot.layout_.data_at;
+  snapshot.data_ = begin;
   std::vector<CopyPiece> pieces;
   const BytesOfWrite elsewhere = bytes_in(state, orders);
   for (size_t i = 0; i < orders.writes.size(); ++i) {
@@ -99,13 +109,14 @@ Snapshot take(const Collector& state, const WriteOrders& orders, SnapshotMemory&
           {from + done, to + done, std::min(kPiece, static_cast<size_t>(w.bytes) - done)});
   }
   // What is written later need not be in the caches of who goes on training.
-  const bool streamed = snapshot.bytes_ >= local::stream_from();
+  const bool streamed = snapshot.layout_.data_bytes >= local::stream_from();
   at::parallel_for(0, static_cast<int64_t>(pieces.size()), 1, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       const CopyPiece& piece = pieces[static_cast<size_t>(i)];
       local::copy_block(piece.to, piece.from, piece.bytes, streamed);
     }
   });
+  mark_snapshot(snapshot.begin_, true);
   return snapshot;
 }
 
