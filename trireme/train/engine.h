@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <cstdint>
 #include <functional>
@@ -48,6 +49,10 @@ namespace trireme {
 /// Settings that an engine cannot honour are refused with their place in the file: the keys of
 /// config/engine_keys.h, and a comm.backend or comm.timeout_s that differs from the group's.
 /// steps_per_print logs a line at level info; rank 0 writes monitor.metrics.
+///
+/// `device`: a module on the CPU goes where it says, in place; with auto, the default, a module
+/// stays where it is, on any device. Inputs of forward() must be there (device()). Calls make it
+/// the thread's current device and use its current stream.
 ///
 /// Every rank must make the same calls in the same order, from one thread. As in train_step, an
 /// error in one rank's computation ends the step on all ranks. Source: deepspeed.initialize,
@@ -96,6 +101,7 @@ class TRIREME_API Engine {
   int64_t gradient_accumulation_steps() const;
   int64_t train_batch_size() const;
   Group group() const;
+  at::Device device() const;
 
   /// Writes all state to <folder>/step-<global steps>/, at any stage, and returns that path. If
   /// `folder` is empty, checkpoint.folder is used. Keeps the newest `keep` checkpoints (default:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Generator.h>
+#include <c10/core/Device.h>
 
 #include <functional>
 #include <memory>
@@ -58,6 +59,9 @@ class TRIREME_API Trainer {
   int64_t step() const;  // steps done
   int64_t steps() const;
   Network& net();
+  /// Where this rank computes (`device`); it is the thread's current device during train(). The
+  /// pieces and the batches of next_batch() are there, and update() brings its batches there.
+  at::Device device() const;
   /// The generator for the program's own random numbers (noise, actions). It and LibTorch's default
   /// generator are seeded at the start of each step from training.seed, the step and the rank, so
   /// that a resumed run draws the same numbers. Ranks that are threads of one process share the

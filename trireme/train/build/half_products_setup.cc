@@ -14,7 +14,7 @@ constexpr double kProductSeconds = 0.02;
 
 std::string set_up_half_products(Run& run, const PrecisionPlan& plan, Group group) {
   const bool stored = plan.compute == at::kBFloat16, cast = plan.autocast == at::kBFloat16;
-  if (!stored && !cast) return "";
+  if (!run.device.is_cpu() || (!stored && !cast)) return "";
   ProductRates rates;
   if (group.rank() == 0) rates = measure_product_rates(kProductSize, kProductSeconds);
   const at::Tensor wire = at::tensor({rates.float32, rates.bfloat16}, at::kDouble);

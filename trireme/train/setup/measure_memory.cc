@@ -11,6 +11,7 @@
 #include "trireme/tensor/live_bytes.h"
 #include "trireme/tensor/state.h"
 #include "trireme/train/run.h"
+#include "trireme/train/setup/run_device.h"
 #include "trireme/train/step.h"
 
 namespace trireme {
@@ -51,7 +52,9 @@ int64_t weights_of(Run& run, const Config& config) {
 MeasuredMemory measure_memory(const Config& config, Group group) {
   MeasuredMemory m;
   const int64_t before = proportional_memory();
-  LiveBytes live;
+  const at::Device device = run_device(config, group);
+  const CurrentDevice current(device);
+  LiveBytes live(device.type());
   Run run = build_run(config, group);
   start_data(run, config);
   train_step(run);  // changes the bucket layout
