@@ -55,8 +55,8 @@ class TRIREME_API Reducer final : public GradientRound {
   void expect(int contributions);
   void open() override;
   bool is_open() const override { return open_; }
-  /// A bucket of the open round has been launched: what it holds is other ranks' too.
-  bool any_left() const { return launched_ > 0; }
+  /// Whether a bucket of the open round has been launched, so the round can no longer be restarted.
+  bool any_launched() const { return launched_ > 0; }
   /// The bucket's, while the parameter has no gradient in it.
   GradientPlace offer(size_t parameter) override;
   /// A gradient that is not the bucket's (undefined before, or replaced by the user) is copied
