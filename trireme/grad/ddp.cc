@@ -304,9 +304,10 @@ DistributedDataParallel::NoSync::NoSync(DistributedDataParallel& ddp)
 }
 DistributedDataParallel::NoSync::~NoSync() { ddp_.impl_->hooks->set_paused(before_); }
 
-void DistributedDataParallel::weigh(double weight) {
-  check<UsageError>(impl_->options.mean == GradientMean::of_weights,
-                    "weigh() needs DdpOptions::mean = GradientMean::of_weights, on every rank");
+void DistributedDataParallel::set_weight(double weight) {
+  check<UsageError>(
+      impl_->options.mean == GradientMean::of_weights,
+      "set_weight() needs DdpOptions::mean = GradientMean::of_weights, on every rank");
   check<UsageError>(weight >= 0, "a loss over {} samples", weight);
   impl_->weight += weight;
 }

@@ -31,9 +31,10 @@ enum class BufferPolicy {
 };
 
 enum class GradientMean {
-  of_ranks,    // p.grad() is the mean of the ranks' gradients, as in torch
-  of_weights,  // losses are sums; p.grad() is the gradients' sum ÷ the total that ranks gave to
-               // weigh()
+  of_ranks,  // p.grad() is the mean of the ranks' gradients, as in torch
+  /// Losses are sums; p.grad() is the sum of the gradients ÷ the total weight passed by all ranks
+  /// to set_weight().
+  of_weights,
 };
 
 /// Names and defaults are torch's for the options that torch has.
@@ -132,9 +133,9 @@ class TRIREME_API DistributedDataParallel {
 
   /// For GradientMean::of_weights: the number of samples or tokens over which the next backward's
   /// loss is a sum. Call it before each backward, including those inside no_sync(), and zero or
-  /// drop the gradients between rounds. Accumulation and ranks with unequal batches then give the
-  /// same result as one batch of all samples.
-  void weigh(double weight);
+  /// drop the gradients between rounds. The weights of a round add up, so accumulation and ranks
+  /// with unequal batches give the same result as one batch of all samples.
+  void set_weight(double weight);
   /// The weight of the last round, summed over all ranks.
   double total_weight() const;
 
