@@ -152,7 +152,7 @@ class TRIREME_API Optimizer {
   void visit_steps(StateVisitor& visitor, std::vector<int64_t>& taken);
   /// For each parameter, whether none of the patterns matches its name.
   std::vector<bool> not_matching(const std::vector<std::string>& patterns) const;
-  double decay_of(size_t parameter, double otherwise) const;
+  double decay_of(size_t parameter, double default_decay) const;
   double multiplier_of(size_t parameter) const;
 
   NamedTensors parameters_;
