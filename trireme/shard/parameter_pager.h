@@ -24,28 +24,30 @@ class TRIREME_API ParameterPager {
   virtual void release(size_t first, size_t count, bool changed) = 0;
 };
 
-/// Calls body(), then after() even if body throws; if both throw, body's exception is rethrown.
-template <class Body, class After>
-void and_after(Body&& body, After&& after) {
+namespace detail {
+/// Calls body(), then cleanup() even if body throws; if both throw, body's exception is rethrown.
+template <class Body, class Cleanup>
+void with_finally(Body&& body, Cleanup&& cleanup) {
   try {
     body();
   } catch (...) {
     try {
-      after();
+      cleanup();
     } catch (...) {  // the first error is more informative
     }
     throw;
   }
-  after();
+  cleanup();
 }
+}  // namespace detail
 
-/// Calls body() while the pager holds these parameters. With a null pager they are in memory
-/// anyway.
+/// Calls body() while the pager holds these parameters. A null pager means that they are always in
+/// memory.
 template <class Body>
 void while_held(ParameterPager* pager, size_t first, size_t count, bool changes, Body&& body) {
   if (!pager) return body();
   pager->hold(first, count);
-  and_after(body, [&] { pager->release(first, count, changes); });
+  detail::with_finally(body, [&] { pager->release(first, count, changes); });
 }
 
 /// Wraps the optimizer that `make` returns: the pager holds all of `parameters` during its
