@@ -520,7 +520,7 @@ StateWalk state_of(FullySharded& sharded) {
 FullySharded::Stats FullySharded::stats() const {
   Stats s = impl_->stats;
   s.gather_buffer_bytes = impl_->gather_buffers.bytes();
-  if (impl_->file) s.file = impl_->file->use();
+  if (impl_->file) s.file = impl_->file->usage();
   return s;
 }
 

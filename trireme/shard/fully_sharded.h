@@ -146,7 +146,7 @@ class TRIREME_API FullySharded final : public ShardedParameters {
   struct Stats {
     int64_t gathers = 0, prefetched = 0;
     int64_t gather_buffer_bytes = 0;  // memory of whole units
-    ShardFileUse file;
+    ShardFileUsage file;
   };
   Stats stats() const;
   /// The buffers of all units and of the root, which every rank has whole.

@@ -24,7 +24,7 @@ struct ShardFileOptions {
 };
 
 /// Bytes of parameters on this rank.
-struct ShardFileUse {
+struct ShardFileUsage {
   int64_t stored_bytes = 0;    // in the file
   int64_t kept_bytes = 0;      // always in memory
   int64_t resident_bytes = 0;  // stored ones that are in memory now (an optimizer steps, a
@@ -47,7 +47,7 @@ class TRIREME_API ShardFile {
   std::optional<OffloadedTensor> add(const std::string& name, int64_t numel, at::ScalarType dtype);
   /// Memory for a shard that is read back, counted as resident until its last tensor is destroyed.
   at::Tensor memory(int64_t numel, const at::TensorOptions& options);
-  ShardFileUse use() const;
+  ShardFileUsage usage() const;
 
  private:
   struct Resident {

@@ -36,7 +36,7 @@ struct OffloadOptions {
 };
 
 /// Bytes of state. Of the state in the file, a step has at most `buffer_bytes` in memory.
-struct OffloadUse {
+struct OffloadUsage {
   int sub_groups = 0;
   int64_t state_bytes = 0;     // in the file
   int64_t buffer_bytes = 0;    // buffers, allocated for the life of the optimizer
@@ -70,7 +70,7 @@ class TRIREME_API OffloadedOptimizer final : public Optimizer {
   void step(double lr, double grad_scale = 1) override;
   void state(StateVisitor& visitor) override;
 
-  OffloadUse use() const;
+  OffloadUsage usage() const;
   /// Null if the inner optimizers have no state.
   const OffloadFile* file() const;
 
