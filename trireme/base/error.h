@@ -57,12 +57,12 @@ TRIREME_ERROR_KIND(Corrupt);        // the bytes are damaged: take another copy
 /// The message of an error, without the stack trace that LibTorch appends to it.
 TRIREME_API std::string brief(const std::exception& error);
 
-/// Exit codes of our binaries (design §4).
+/// Exit codes of our binaries (docs/design.md, section 4).
 enum ExitCode : int {
   kExitDone = 0,
   kExitFailed = 1,
   kExitUsage = 2,
-  kExitSavedStartAgain = 75,
+  kExitSavedRestart = 75,  // interrupted after saving; restart to resume
   kExitSignalBase = 128,
 };
 
