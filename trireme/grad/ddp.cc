@@ -127,7 +127,7 @@ DistributedDataParallel::Impl::Impl(DdpTensors t, Group g, DdpOptions o,
   if (options.leaves)
     round = (leaves = std::make_unique<LeafBackwards>(reducer, options.leaves)).get();
   hooks = std::make_unique<HookAdapter>(*round, HookAdapter::Rounds::automatic);
-  hooks->on_open([this] { return look(); });
+  hooks->contribute_if([this] { return look(); });
   if (options.before_reducing)
     hooks->on_end([this] {
       const auto abort_with = [this](const std::string& what) {
