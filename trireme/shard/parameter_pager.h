@@ -10,14 +10,14 @@
 
 namespace trireme {
 
-/// Where an optimizer's parameters are while it is not stepping: they need not be in memory then
-/// (ZeRO-3 with parameters in a file). Ranges are indices of the optimizer's parameters.
+/// Keeps an optimizer's parameters, which need not be in memory while it is not stepping (ZeRO-3
+/// with parameters in a file). Ranges are indices of the optimizer's parameters.
 class TRIREME_API ParameterPager {
  public:
   virtual ~ParameterPager();
-  /// Announces that they will be held soon. Does not wait.
+  /// Announces that these parameters will be held soon. Does not wait.
   virtual void prefetch(size_t first, size_t count) = 0;
-  /// Brings them into memory and keeps them there. Holds nest.
+  /// Reads them into memory and keeps them there. Holds nest.
   virtual void hold(size_t first, size_t count) = 0;
   /// Ends a hold. `changed`: true if the values in memory must be saved; false if they are
   /// unchanged.

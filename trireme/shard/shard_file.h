@@ -25,10 +25,11 @@ struct ShardFileOptions {
 
 /// Bytes of parameters on this rank.
 struct ShardFileUsage {
-  int64_t stored_bytes = 0;    // in the file
-  int64_t kept_bytes = 0;      // always in memory
-  int64_t resident_bytes = 0;  // stored ones that are in memory now (an optimizer steps, a
-                               // checkpoint is written), not counting the units' gather buffers
+  int64_t stored_bytes = 0;  // in the file
+  int64_t kept_bytes = 0;    // always in memory
+  /// Stored ones that are in memory now (while an optimizer steps or a checkpoint is written), not
+  /// counting the units' gather buffers.
+  int64_t resident_bytes = 0;
   int64_t most_resident_bytes = 0;  // maximum of resident_bytes so far
   int64_t buffer_bytes = 0;
 };

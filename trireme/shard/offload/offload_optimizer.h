@@ -45,8 +45,9 @@ struct OffloadUsage {
 };
 
 /// Weights and state equal those of one inner optimizer over all parameters, bit for bit, for every
-/// optimizer in optim/optimizer.h, because its elements do not depend on each other. Only the state
-/// that the inner optimizers show in state() is offloaded; it must be in CPU memory.
+/// optimizer in optim/optimizer.h, because parameters are updated independently and a sub-group
+/// never splits one. Only the state that the inner optimizers visit in state() is offloaded; it
+/// must be in CPU memory.
 ///
 /// state(visitor) reads one sub-group after another and writes back those that the visitor changed;
 /// names and values are those of one inner optimizer over all parameters, so checkpoints do not
