@@ -11,7 +11,7 @@
 // Which samples each rank reads in each step. Pure: integers in, integers out.
 namespace trireme {
 
-/// One micro-batch of fixed shape: the unit of reproducible mode (design §3).
+/// One micro-batch of fixed shape: the unit of reproducible mode (docs/design.md, section 3).
 struct Leaf {
   int64_t index = 0;         // g, in the step
   int64_t first = 0;         // number of its first sample in the run: (step * M + g) * b
