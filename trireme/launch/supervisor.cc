@@ -59,7 +59,7 @@ struct Worker {
   /// interrupted.
   bool saved_and_left() const {
     return ended && !stop_requested && !report &&
-           (code == kExitSavedStartAgain || code == kExitSignalBase + SIGINT);
+           (code == kExitSavedRestart || code == kExitSignalBase + SIGINT);
   }
   bool failed() const {
     if (!ended || code == 0) return false;
@@ -354,7 +354,7 @@ class Supervisor {
       if (worker.failed() && tell) failures.push_back(as_failure(worker));
     }
     // What all of them say themselves.
-    for (int own : {kExitSignalBase + SIGINT, static_cast<int>(kExitSavedStartAgain)})
+    for (int own : {kExitSignalBase + SIGINT, static_cast<int>(kExitSavedRestart)})
       if (std::all_of(workers_.begin(), workers_.end(),
                       [own](auto& w) { return w.code == own && !w.report; }))
         return own;

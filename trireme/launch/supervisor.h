@@ -35,7 +35,7 @@ struct SuperviseSpec {
 /// - A handled signal is forwarded once; workers have --shutdown-timeout to save and leave. A
 /// second one kills, unless it is SIGHUP or SIGUSR1 again. Returns 128+n, or what all workers said
 /// themselves.
-/// - Workers that all end with 130 (interrupted) or all with 75 (saved, start again), asked by this
+/// - Workers that all end with 130 (interrupted) or all with 75 (saved, restart), asked by this
 /// launcher or not: returns that. After the first of them the others have seconds to follow it.
 /// - What the workers started and left behind is killed.
 /// - Where a worker failed, the step that they left in memory alone is written to its run folder,

@@ -120,7 +120,7 @@ int train_rank(const Words& words, const MainProgram& program) {
   if (!result.stopped) return kExitDone;
   ignore_stop_signals();
   // Asked to stop by a user (130), or by a system that will start us again.
-  return result.stopped == SIGINT ? kExitSignalBase + SIGINT : kExitSavedStartAgain;
+  return result.stopped == SIGINT ? kExitSignalBase + SIGINT : kExitSavedRestart;
 }
 
 }  // namespace trireme
