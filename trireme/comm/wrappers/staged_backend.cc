@@ -219,9 +219,10 @@ class StagedBackend final : public ForwardingBackend {
   void complete(StagedCall& call) {
     if (call.state == State::back) return;
     if (call.call().op == Collective::recv) {
-      sources_[call.number] = call.token.kind == 0 && call.token.peer >= 0
-                                  ? call.token.peer
-                                  : inner_->source(call.token);
+      const bool told = call.token.kind == 0 && call.token.peer >= 0;
+      sources_[call.number] = call.call().root != kAnySource ? call.call().root
+                              : told                         ? call.token.peer
+                                                             : inner_->source(call.token);
       if (sources_.size() > kSources) sources_.erase(sources_.begin());
     }
     const at::NoGradGuard no_grad;
