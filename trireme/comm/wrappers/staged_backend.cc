@@ -52,6 +52,7 @@ class StagedBackend final : public ForwardingBackend {
     ++number_;
     ++unposted_;
     advance();
+    if (StagedCall* mine = find(number_); mine && mine->error) finish(*mine);  // throws
     return {number_, -1, kStaged};
   }
 
@@ -64,7 +65,7 @@ class StagedBackend final : public ForwardingBackend {
     advance();
     wait_for_posts([&] { return is_settled(token.number); }, deadline.remaining(), token);
     StagedCall* call = find(token.number);
-    if (call && call->state == State::posted) {
+    if (call && !call->error && call->state == State::posted) {
       guarded([&] { inner_->wait(call->token, deadline.remaining()); });
       guarded([&] { complete(*call); });
       advance();
