@@ -212,6 +212,34 @@ TEST(device_groups_train, a_gradient_that_is_not_finite_is_named_with_its_rank) 
   }
 }
 
+TEST(device_groups_train, parameters_that_are_exchanged_are_followed_or_named) {
+  same_as_on_the_cpu([](Small& net, Group g, at::Device where) {
+    DistributedDataParallel ddp(net, g, small_buckets());
+    torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(1e-2));
+    for (int step = 0; step < kSteps; ++step) {
+      optimizer.zero_grad();
+      if (step == 2) net->b->weight.set_data(net->b->weight.detach() * 0.5);
+      backward_without_waits([&](const at::Tensor& x) { return mean_square(net->forward(x)); },
+                             batch(step, g, where));
+      optimizer.step();
+    }
+  });
+  std::vector<std::string> said(2);
+  run(2, "local", [&](Group g) {
+    const at::Device device = pretend::device(g.rank());
+    const CurrentDevice current(device);
+    Small net = testing::wide();
+    pretend::move_to(*net, device);
+    DistributedDataParallel ddp(net, g);
+    testing::mean_loss(net, batch(0, g, device)).backward();
+    net->b->weight.set_data(net->b->weight.detach() * (g.rank() + 2));
+    said[static_cast<size_t>(g.rank())] =
+        outcome_of([&] { testing::mean_loss(net, batch(1, g, device)).backward(); });
+  });
+  for (const std::string& text : said)
+    EXPECT_NE(text.find("Mismatch: parameter 'b.weight' was exchanged"), std::string::npos) << text;
+}
+
 TEST(device_groups_train, zero_1_and_2_end_with_the_cpus_bits_and_their_hooks_wait_for_nothing) {
   for (const ZeroStage stage : {ZeroStage::optimizer, ZeroStage::gradients})
     same_as_on_the_cpu([&](Small& net, Group g, at::Device where) {

@@ -63,7 +63,7 @@ class StagedBackend final : public ForwardingBackend {
     }
     const Deadline deadline = Deadline::after(timeout);
     advance();
-    wait_for_posts([&] { return is_settled(token.number); }, deadline.remaining(), token);
+    wait_for_posts([&] { return is_settled(token.number); }, timeout, token);
     StagedCall* call = find(token.number);
     if (call && !call->error && call->state == State::posted) {
       guarded([&] { inner_->wait(call->token, deadline.remaining()); });
@@ -247,19 +247,19 @@ class StagedBackend final : public ForwardingBackend {
     for (auto pause = std::chrono::microseconds(2);; pause = std::min(pause * 2, kLongest)) {
       advance();
       if (unposted_ == 0 || settled()) return;
-      if (deadline.expired()) stream_is_late(token);
+      if (deadline.expired()) stream_is_late(token, timeout);
       if (progress_group()) progress_group()->progress_others(this);
       std::this_thread::sleep_for(pause);
     }
   }
-  [[noreturn]] void stream_is_late(Token token) {
+  [[noreturn]] void stream_is_late(Token token, Duration timeout) {
     const StagedCall& first = *calls_[calls_.size() - unposted_];
     const Call& call = first.call();
     const std::string why = fmt::format(
         "rank {} did not send {} at {}:{} within {:.3g} s: its device's stream has not come to it; "
         "look for work on the device that does not end",
         rank(), name_of(call.named()), call.site.file, call.site.line,
-        std::chrono::duration<double>(timeout()).count());
+        std::chrono::duration<double>(timeout).count());
     failure_ = std::make_exception_ptr(
         Timeout(why, {rank(), -1, name_of(call.named()), static_cast<int64_t>(token.number)}));
     inner_->abort(why, AbortKind::timeout);
