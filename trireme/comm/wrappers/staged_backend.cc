@@ -52,6 +52,7 @@ class StagedBackend final : public ForwardingBackend {
     ++number_;
     ++unposted_;
     advance();
+    if (StagedCall* mine = find(number_); mine && mine->error) finish(*mine);  // throws
     return {number_, -1, kStaged};
   }
 
@@ -62,9 +63,9 @@ class StagedBackend final : public ForwardingBackend {
     }
     const Deadline deadline = Deadline::after(timeout);
     advance();
-    wait_for_posts([&] { return is_settled(token.number); }, deadline.remaining(), token);
+    wait_for_posts([&] { return is_settled(token.number); }, timeout, token);
     StagedCall* call = find(token.number);
-    if (call && call->state == State::posted) {
+    if (call && !call->error && call->state == State::posted) {
       guarded([&] { inner_->wait(call->token, deadline.remaining()); });
       guarded([&] { complete(*call); });
       advance();
@@ -219,9 +220,10 @@ class StagedBackend final : public ForwardingBackend {
   void complete(StagedCall& call) {
     if (call.state == State::back) return;
     if (call.call().op == Collective::recv) {
-      sources_[call.number] = call.token.kind == 0 && call.token.peer >= 0
-                                  ? call.token.peer
-                                  : inner_->source(call.token);
+      const bool told = call.token.kind == 0 && call.token.peer >= 0;
+      sources_[call.number] = call.call().root != kAnySource ? call.call().root
+                              : told                         ? call.token.peer
+                                                             : inner_->source(call.token);
       if (sources_.size() > kSources) sources_.erase(sources_.begin());
     }
     const at::NoGradGuard no_grad;
@@ -245,19 +247,19 @@ class StagedBackend final : public ForwardingBackend {
     for (auto pause = std::chrono::microseconds(2);; pause = std::min(pause * 2, kLongest)) {
       advance();
       if (unposted_ == 0 || settled()) return;
-      if (deadline.expired()) stream_is_late(token);
+      if (deadline.expired()) stream_is_late(token, timeout);
       if (progress_group()) progress_group()->progress_others(this);
       std::this_thread::sleep_for(pause);
     }
   }
-  [[noreturn]] void stream_is_late(Token token) {
+  [[noreturn]] void stream_is_late(Token token, Duration timeout) {
     const StagedCall& first = *calls_[calls_.size() - unposted_];
     const Call& call = first.call();
     const std::string why = fmt::format(
         "rank {} did not send {} at {}:{} within {:.3g} s: its device's stream has not come to it; "
         "look for work on the device that does not end",
         rank(), name_of(call.named()), call.site.file, call.site.line,
-        std::chrono::duration<double>(timeout()).count());
+        std::chrono::duration<double>(timeout).count());
     failure_ = std::make_exception_ptr(
         Timeout(why, {rank(), -1, name_of(call.named()), static_cast<int64_t>(token.number)}));
     inner_->abort(why, AbortKind::timeout);

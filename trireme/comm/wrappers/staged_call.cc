@@ -48,6 +48,8 @@ StagedCall::StagedCall(uint64_t number, const Call& call, int rank, CopyStreams*
       call_(call),
       streams_(streams),
       pool_(pool),
+      issued_on_(streams ? DeviceStream::current(streams->device)
+                         : DeviceStream::current(at::kCPU)),
       input_(same_memory(call.input)),
       output_(call.output == call.input ? input_ : same_memory(call.output)) {
   const bool in_place = call.input == call.output;
@@ -57,7 +59,7 @@ StagedCall::StagedCall(uint64_t number, const Call& call, int rank, CopyStreams*
   output_here_ = output_;
   if (streams_) {
     returns_ = output_.defined() && writes(call, rank);
-    issued_ = DeviceStream::current(streams_->device).record();
+    issued_ = issued_on_.record();
     input_here_ = to_host(input_, reads(call, rank));
     output_here_ = in_place ? input_here_ : to_host(output_, false);
   }
@@ -66,8 +68,13 @@ StagedCall::StagedCall(uint64_t number, const Call& call, int rank, CopyStreams*
 }
 
 StagedCall::~StagedCall() {
+  if (!streams_) return;
+  // Whoever gets the tensors' memory next comes behind the copies. (They may be aliases of it, of
+  // which the device's allocator knows nothing.)
+  for (const DeviceEvent* event : {&here_, &back_})
+    if (!event->reached()) issued_on_.wait(*event);
   // Given up before it was complete, perhaps while a peer uses the memory: it goes to nobody else.
-  if (!streams_ || state != State::back) return;
+  if (state != State::back) return;
   if (input_here_.defined() && !input_here_.is_same(output_here_)) pool_.give(input_here_, here_);
   if (output_here_.defined()) pool_.give(output_here_, back_);
 }
@@ -79,7 +86,6 @@ at::Tensor StagedCall::to_host(const at::Tensor& t, bool copied) {
   streams_->out.wait(issued_);
   const StreamScope scope(streams_->out);
   copy_in_stream_order(here, t.view(-1));
-  streams_->out.uses(t);
   here_ = streams_->out.record();
   return here;
 }
@@ -91,7 +97,6 @@ void StagedCall::copy_back() {
   streams_->in.wait(issued_);
   const StreamScope scope(streams_->in);
   copy_in_stream_order(output_.view(-1), output_here_);
-  streams_->in.uses(output_);
   back_ = streams_->in.record();
 }
 

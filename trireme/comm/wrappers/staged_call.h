@@ -57,6 +57,7 @@ class StagedCall {
   Call call_;
   CopyStreams* const streams_;
   HostPool& pool_;
+  const DeviceStream issued_on_;
   at::Tensor input_, output_;            // the program's
   at::Tensor input_here_, output_here_;  // the inner backend's
   std::vector<int64_t> input_counts_, output_counts_;
