@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "trireme/config/sections/checkpoint.h"
 #include "trireme/config/sections/compression.h"
 #include "trireme/config/sections/zero.h"
 #include "trireme/monitor/memory.h"
@@ -11,6 +12,7 @@
 #include "trireme/tensor/live_bytes.h"
 #include "trireme/tensor/state.h"
 #include "trireme/train/run.h"
+#include "trireme/train/saving.h"
 #include "trireme/train/setup/run_device.h"
 #include "trireme/train/step.h"
 
@@ -85,6 +87,7 @@ MeasuredMemory measure_memory(const Config& config, Group group) {
   const int64_t after = proportional_memory();
   if (before >= 0 && after >= 0) m.resident = after - before;
   group.barrier();
+  if (config.section<CheckpointSection>().async) m.snapshots = measure_run_snapshots(run);
   return m;
 }
 
