@@ -149,8 +149,7 @@ void start_data(Run& run, const Config& config) {
     run.device_batches = std::make_unique<DeviceBatches>(run.device);
     make = run.device_batches->ahead(std::move(make));
   }
-  run.loader =
-      std::make_unique<PrefetchingLoader>(std::move(make), loader_options(run, config));
+  run.loader = std::make_unique<PrefetchingLoader>(std::move(make), loader_options(run, config));
 }
 
 Run build_run(const Config& c, Group group, const RunParts& parts) {
@@ -197,7 +196,8 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
       parts.tied);
   set_up_balance(run, c, training);
   run.identity = run_identity(run.batches.micro, leaves, run.device);
-  run.setup = {describe_device(run.device), describe(precision), set_up_recompute(run, c), about_zero};
+  run.setup = {describe_device(run.device), describe(precision), set_up_recompute(run, c),
+               about_zero};
   if (!about_weights.empty()) run.setup.push_back(about_weights);
   return run;
 }
@@ -212,6 +212,13 @@ int64_t Run::samples_of_step() const {
 double Run::lr_factor() const {
   return batch_lr_factor(lr_by_batch, static_cast<double>(samples_of_step()),
                          static_cast<double>(batches.train));
+}
+
+void Run::loaded() {
+  // Shards lie in the memory of parameters that were loaded under another version counter: who
+  // keeps a copy of them (optim/host_optimizer.h) must see that they are others.
+  for (const auto& [name, p] : gradients->owned()) p.unsafeGetTensorImpl()->bump_version();
+  gradients->publish();
 }
 
 void Run::state(StateVisitor& v) {
