@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <torch/csrc/jit/api/module.h>
 
 #include "tests/device/train_runs.h"
 #include "tests/support/ranks.h"
 #include "tests/train/programs.h"
 #include "trireme/base/error.h"
+#include "trireme/models/gpt.h"
+#include "trireme/models/sampling.h"
+#include "trireme/tensor/module_device.h"
 
 // train() on a device whose copies, events and collectives are late, and whose memory the CPU
 // cannot touch. Networks of LibTorch's operators whose optimizer steps in the host's memory compute
@@ -157,6 +161,47 @@ TEST(device_train, a_run_goes_on_from_the_other_kind_of_device_with_the_same_bit
             << all;
       });
     }
+}
+
+struct ScriptProgram final : DigitsProgram {
+  explicit ScriptProgram(std::string f) : file(std::move(f)) {}
+  Pieces make(const Config&) override { return {script_piece("script", file)}; }
+  LossTerms loss(Network& net, const MicroBatch& b) override {
+    return {{"loss", cross_entropy_sum(net.run("script", b.input), b.target)}};
+  }
+  std::string file;
+};
+
+TEST(device_train, a_torchscript_module_ends_with_the_cpus_bits) {
+  PrivateFolder folder;
+  const std::string file = folder / "net.pt";
+  torch::jit::Module m("net");
+  m.register_parameter("w", (at::arange(7840).sin() * 0.02).view({784, 10}).requires_grad_(),
+                       false);
+  m.register_parameter("b", at::zeros({10}).requires_grad_(), false);
+  m.define("def forward(self, x):\n  return torch.matmul(x.flatten(1), self.w) + self.b\n");
+  m.save(file);
+  expect_cpus_bits(
+      [&](const Sets& sets) {
+        ScriptProgram program(file);
+        return program_config(program, sets);
+      },
+      1, host_optimizer("2"), [&] { return std::make_unique<ScriptProgram>(file); });
+}
+
+TEST(device_train, a_model_writes_on_the_device_what_it_writes_on_the_cpu) {
+  Folders folders;
+  const std::string run = folders.run("run");
+  run_of(tiny_gpt(folders.corpus, {"training.steps=2"}), 1, run);
+  SamplingOptions options;
+  options.count = 12;
+  options.temperature = 0;
+  const auto text = [&](const Sets& sets) {
+    const auto model = load_model(tiny_gpt(folders.corpus, sets), run);
+    EXPECT_EQ(device_of(*model), sets.empty() ? at::Device(at::kCPU) : pretend::device());
+    return generate(dynamic_cast<Gpt&>(*model), "oar", options, {});
+  };
+  EXPECT_EQ(text({kOnDevice}), text({}));
 }
 
 TEST(device_train, says_where_it_computes_and_shows_that_memory) {
