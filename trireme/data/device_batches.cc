@@ -46,9 +46,8 @@ Batch on_device(Batch batch, at::Device device) {
 
 bool is_on(const Batch& batch, at::Device device) {
   bool all = true;
-  for_each_tensor(batch, [&](const at::Tensor& t) {
-    all = all && (!t.defined() || t.device() == device);
-  });
+  for_each_tensor(
+      batch, [&](const at::Tensor& t) { all = all && (!t.defined() || t.device() == device); });
   return all;
 }
 

@@ -34,8 +34,8 @@ void check_device(at::DeviceType device) {
 // By trying: what a build lacks does not follow from its version alone.
 std::string try_half_on(at::Device device) {
   c10::AutoGradMode no_grad(false);
-  c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKeySet(
-      {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA}));
+  c10::impl::ExcludeDispatchKeyGuard no_autocast(
+      c10::DispatchKeySet({c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA}));
   std::string lacks;
   auto attempt = [&](const char* name, auto op) {
     try {

@@ -12,9 +12,9 @@
 namespace trireme {
 
 /// Counts the bytes of tensors that this thread allocates and frees while the object lives: what a
-/// forward keeps for backward, what a step needs at most. All devices whose allocators report, by LibTorch's own reports;
-/// memory from Group::empty() is not among them. In a scope of its own on one thread, not in
-/// LibTorch's profiler; an inner one hides the outer.
+/// forward keeps for backward, what a step needs at most. All devices whose allocators report, by
+/// LibTorch's own reports; memory from Group::empty() is not among them. In a scope of its own on
+/// one thread, not in LibTorch's profiler; an inner one hides the outer.
 class TRIREME_API LiveBytes {
  public:
   LiveBytes() : LiveBytes(std::nullopt) {}

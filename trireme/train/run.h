@@ -90,6 +90,8 @@ struct TRIREME_API Run {
 
   /// Visits everything that a checkpoint holds.
   void state(StateVisitor& visitor);
+  /// After a load through state(): ranks compute with what was loaded.
+  void loaded();
 };
 
 /// Builds a run. Every rank must call it with the same configuration. Throws UsageError for
@@ -99,7 +101,7 @@ TRIREME_API Run build_run(const Config& config, Group group);
 TRIREME_API std::shared_ptr<Model> build_model(const Config& config,
                                                const UnitMade& unit_made = {});
 /// Builds the model with the weights of a checkpoint of such a run, in float32 whatever dtype they
-/// were trained in, for `trireme generate`.
+/// were trained in, on the device that the configuration names, for `trireme generate`.
 TRIREME_API std::shared_ptr<Model> load_model(const Config& config, const std::string& checkpoint);
 /// Starts (or, after a resume, restarts) reading data at run.data_origin or run.step.
 TRIREME_API void start_data(Run& run, const Config& config);

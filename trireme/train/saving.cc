@@ -56,7 +56,7 @@ CheckpointInfo load_run(Run& run, const std::string& path, const TiedNames& tied
   options.tied = tied;
   const CheckpointInfo info = load_state(
       path, [&](StateVisitor& v) { run.state(v); }, options);
-  run.gradients->publish();
+  run.loaded();
   return info;
 }
 

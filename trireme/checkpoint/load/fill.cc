@@ -12,6 +12,7 @@
 #include "trireme/base/check.h"
 #include "trireme/checkpoint/safetensors_dtype.h"
 #include "trireme/checkpoint/steps/element_size.h"
+#include "trireme/tensor/device.h"
 
 namespace trireme {
 namespace {
@@ -155,6 +156,11 @@ void Filler::fill(const std::string& saved, const std::vector<Copy>& copies,
                                      [&](const Copy& copy) { return copy.run * each >= kLongRun; });
   if (local.is_contiguous() && long_runs && local.numel() * each > kSmall)
     return convert(saved, copies, local);
+  if (is_asynchronous(local.device()) && local.scalar_type() == dtype) {
+    at::Tensor staged = host_buffer(local.sizes(), dtype, local.device());
+    copy(saved, copies, staged);
+    return copy_in_stream_order(local, staged);
+  }
   at::Tensor staged = at::detail::empty_cpu(local.sizes(), dtype);
   copy(saved, copies, staged);
   local.copy_(staged);

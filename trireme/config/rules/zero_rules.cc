@@ -98,8 +98,7 @@ void offload_rules(const Config& c, Findings& f) {
         f.idle(device, "training is on the CPU: it is already in host memory");
       else if (trains_on == "auto")
         f.idle(device, "where training is on the CPU, it is already in host memory");
-    }
-    else if (!f.broken(path) && (!c.has(path) || c.get_string(path).empty()))
+    } else if (!f.broken(path) && (!c.has(path) || c.get_string(path).empty()))
       f.complain(device, fmt::format("is \"nvme\" and needs {}, a folder on a fast disk", path));
   }
 }

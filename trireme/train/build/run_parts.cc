@@ -216,6 +216,13 @@ double Run::lr_factor() const {
                          static_cast<double>(batches.train));
 }
 
+void Run::loaded() {
+  // Shards lie in the memory of parameters that were loaded under another version counter: who
+  // keeps a copy of them (optim/host_optimizer.h) must see that they are others.
+  for (const auto& [name, p] : gradients->owned()) p.unsafeGetTensorImpl()->bump_version();
+  gradients->publish();
+}
+
 void Run::state(StateVisitor& v) {
   ShardedParameters* sharded = gradients->sharded();
   if (collective_forward) {

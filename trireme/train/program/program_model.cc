@@ -70,8 +70,7 @@ void check_pieces(const std::vector<Piece>& pieces) {
 }
 
 ProgramModel::ProgramModel(const std::vector<const Piece*>& pieces, const PrecisionPlan& precision,
-                           at::DeviceType device, const UnitMade& unit_made,
-                           uint64_t seed)
+                           at::DeviceType device, const UnitMade& unit_made, uint64_t seed)
     : Model("Program"), device_(device) {
   if (precision.stored != at::kFloat && !precision.emulated()) stored_ = precision.stored;
   autocast_ = precision.autocast;

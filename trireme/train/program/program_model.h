@@ -48,7 +48,7 @@ class ProgramModel final : public Model {
   std::vector<at::Tensor> forward_of(Held& piece, const std::vector<at::Tensor>& inputs);
 
   std::vector<Held> pieces_;
-  const at::DeviceType device_;  // autocast's
+  const at::DeviceType device_;                      // autocast's
   std::optional<at::ScalarType> stored_, autocast_;  // in half precision
   const Body* body_ = nullptr;
   int open_ = 0;

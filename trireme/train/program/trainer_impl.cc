@@ -280,7 +280,7 @@ CheckpointInfo Trainer::Impl::load(const std::string& path) {
   options.group = group;
   const CheckpointInfo info = load_state(
       path, [&](StateVisitor& v) { state(v); }, options);
-  for (auto& part : parts) part->run.gradients->publish();
+  for (auto& part : parts) part->run.loaded();
   if (built_in) step = first().step;
   return info;
 }

@@ -44,10 +44,10 @@ struct Trainer::Impl {
   struct Part {
     std::string name;
     Run run;
-    std::shared_ptr<ProgramModel> model;          // null: a built-in model
-    Loss loss;                                    // of the running update
-    std::map<std::string, double> factors;        // of its terms
-    std::map<std::string, HostScalars> sums;      // of its terms, by micro-batch
+    std::shared_ptr<ProgramModel> model;      // null: a built-in model
+    Loss loss;                                // of the running update
+    std::map<std::string, double> factors;    // of its terms
+    std::map<std::string, HostScalars> sums;  // of its terms, by micro-batch
   };
 
   Impl(Program& p, const Config& c, Group g)

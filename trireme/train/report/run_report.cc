@@ -39,8 +39,7 @@ RunReport::RunReport(const Trainer::Impl& trainer, const TrainOptions& options)
   if (!speaks_) return;
   const auto monitor = trainer.config.section<MonitorSection>();
   const Run& run = trainer.first();
-  const RunStart start{trainer.group.size(), static_cast<uint64_t>(run.seed),
-                       trainer.config.hash(),
+  const RunStart start{trainer.group.size(), static_cast<uint64_t>(run.seed), trainer.config.hash(),
                        run.device.is_cpu() ? "" : device_text(run.device)};
   const auto mode = options.resume ? MetricsMode::resume : MetricsMode::fresh;
   metrics_.emplace_back(
@@ -70,8 +69,7 @@ void RunReport::step(double seconds, const StepTimes& times) {
   add_updates(m, trainer_.done);
   for (auto& file : metrics_) file->step(m);
   if (progress_)
-    progress_->step({trainer_.step, last.loss, last.grad_norm,
-                     memory_of(trainer_), m.samples_per_s,
+    progress_->step({trainer_.step, last.loss, last.grad_norm, memory_of(trainer_), m.samples_per_s,
                      m.tokens_per_s});
 }
 

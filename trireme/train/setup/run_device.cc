@@ -28,7 +28,7 @@ int local_rank_in(const Group& group) {
 void check_backend(const Config& config, const Group& group, at::Device device) {
   check<UsageError>(group.supports(Collective::all_reduce, at::kFloat, device.type()),
                     "{}: training on {} needs a group that takes its tensors, and the {} backend "
-                    "does not: set comm.backend to one that does, or device to cpu",
+                    "does not: set device to cpu, or use another backend",
                     config.origin("device"), device_text(device), group.backend());
 }
 
