@@ -5,9 +5,9 @@
 #include <map>
 #include <mutex>
 
+#include "tests/device/seeds.h"
 #include "tests/grad/codec_rounds.h"
 #include "tests/support/pretend_device/group.h"
-#include "tests/support/pretend_device/pretend_device.h"
 #include "tests/support/ranks.h"
 #include "trireme/comm/wrappers/forwarding_backend.h"
 #include "trireme/grad/compression/host_calls.h"
@@ -113,7 +113,7 @@ std::vector<Case> cases() {
 TEST(device_compression, every_codec_gives_the_cpus_bits_and_its_hook_does_not_block) {
   for (const Case& c : cases()) {
     const Trails want = on_the_cpu(c);
-    pretend::for_seeds(2, [&] {
+    pretend::for_some_seeds(2, [&] {
       expect_same_bits(trails(c, [](const auto& body) { pretend::run_on_devices(kRanks, body); }),
                        want, c.name());
     });
@@ -199,7 +199,7 @@ class DevicesAlone final : public detail::ForwardingBackend {
 }  // namespace
 
 TEST(device_compression, bytes_of_the_host_travel_through_a_group_that_takes_the_devices_alone) {
-  pretend::for_seeds(4, [] {
+  pretend::for_some_seeds(4, [] {
     pretend::run_on_devices(kRanks, [](Group late, at::Device device) {
       Group group(std::make_shared<DevicesAlone>(
           std::shared_ptr<detail::Backend>(std::shared_ptr<void>(), late.get())));

@@ -8,9 +8,9 @@
 
 #include <cmath>
 
+#include "tests/device/seeds.h"
 #include "tests/optim/state_visitors.h"
 #include "tests/optim/twins.h"
-#include "tests/support/pretend_device/pretend_device.h"
 #include "tests/support/ranks.h"
 #include "trireme/optim/clip.h"
 #include "trireme/optim/grad_scaler.h"
@@ -94,7 +94,7 @@ uint64_t host_waits() { return pretend::counters().host_waits; }
 TEST(device_optim, every_optimizer_steps_and_keeps_state_as_on_the_cpu) {
   for (const at::ScalarType type : {at::kFloat, at::kDouble})
     for (const Maker& m : kMakers)
-      pretend::for_seeds(2, [&] {
+      pretend::for_some_seeds(2, [&] {
         NamedTensors there = parameters(type, pretend::device()), here = parameters(type, at::kCPU);
         auto far = m.make(there), near = m.make(here);
         for (int step = 0; step < 4; ++step) {
@@ -198,7 +198,7 @@ TEST(device_optim, the_norm_of_gradients_has_the_cpus_bits_and_costs_one_wait) {
                          at::zeros({2050, 1030}, list->front().second.options()).requires_grad_());
     give_gradients(there, 3);
     give_gradients(here, 3);
-    pretend::for_seeds(2, [&] {
+    pretend::for_some_seeds(2, [&] {
       const uint64_t before = host_waits();
       const GradNorm far = grad_norm(there, 1, 0.5);
       EXPECT_EQ(host_waits() - before, 1u);

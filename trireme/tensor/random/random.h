@@ -58,8 +58,8 @@ class TRIREME_API RandomScope {
 };
 
 /// Drops elements of x with probability p and scales the rest by 1/(1-p). x: [samples, …], of a
-/// float dtype. Differentiable; the mask is recomputed in backward, not stored, and drawn on x's
-/// device. Throws UsageError
+/// float dtype. Differentiable; the mask is recomputed in backward, not stored. A large one is
+/// drawn on x's device, a small one on the CPU, with the same result. Throws UsageError
 /// if x.size(0) is not the number of samples in the scope.
 TRIREME_API at::Tensor keyed_dropout(const at::Tensor& x, double p, std::string_view module_name);
 
