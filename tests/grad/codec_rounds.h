@@ -49,13 +49,18 @@ inline std::vector<std::vector<int64_t>> mixed_shapes() {
 
 struct Rounds {
   Rounds(Group g, const MakeHook& make, std::vector<std::vector<int64_t>> shapes,
-         ReduceOp op = ReduceOp::sum, at::ScalarType type = at::kFloat, size_t bucket_bytes = 2500)
+         ReduceOp op = ReduceOp::sum, at::ScalarType type = at::kFloat, size_t bucket_bytes = 2500,
+         at::Device device = at::kCPU, const std::function<CommHook(CommHook)>& within = {})
       : group(g) {
     for (size_t p = 0; p < shapes.size(); ++p)
-      parameters.emplace_back("p" + std::to_string(p), at::zeros(shapes[p], type).requires_grad_());
+      parameters.emplace_back(
+          "p" + std::to_string(p),
+          at::zeros(shapes[p], at::dtype(type).device(device)).requires_grad_());
     hook = make(parameters, g);
     reducer = std::make_unique<Reducer>(
-        parameters, g, ReducerOptions{{bucket_bytes, bucket_bytes}, op, hook->hook(), {}});
+        parameters, g,
+        ReducerOptions{
+            {bucket_bytes, bucket_bytes}, op, within ? within(hook->hook()) : hook->hook(), {}});
   }
 
   /// Rank r's gradient of parameter p in a round: normal, and partly the same on all ranks.
@@ -74,7 +79,7 @@ struct Rounds {
     reducer->open();
     for (size_t p = parameters.size(); p-- > 0;) {
       at::Tensor& t = parameters[p].second;
-      at::Tensor g = gradient(group.rank(), number, p, t.sizes()).to(t.scalar_type());
+      at::Tensor g = gradient(group.rank(), number, p, t.sizes()).to(t.device(), t.scalar_type());
       if (change) change(p, g);
       t.mutable_grad() = g;
       reducer->ready(p);
@@ -85,7 +90,7 @@ struct Rounds {
   /// What the last round gave, flat.
   at::Tensor result() const {
     std::vector<at::Tensor> all;
-    for (const auto& [name, p] : parameters) all.push_back(p.grad().flatten().to(at::kFloat));
+    for (const auto& [name, p] : parameters) all.push_back(p.grad().cpu().flatten().to(at::kFloat));
     return at::cat(all).clone();
   }
   /// What this rank keeps, flat, in the same order.

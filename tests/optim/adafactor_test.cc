@@ -8,7 +8,7 @@
 #include "tests/optim/papers.h"
 #include "tests/optim/state_visitors.h"
 #include "trireme/optim/optimizer.h"
-#include "trireme/optim/rules/tensor_passes.h"
+#include "trireme/optim/rules/rule_aten.h"
 
 namespace adafactor_test {
 

@@ -7,32 +7,43 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <map>
 #include <set>
 
 #include "trireme/base/check.h"
+#include "trireme/optim/norm_aten.h"
 #include "trireme/optim/norm_kernels.h"
+#include "trireme/tensor/finite.h"
 #include "trireme/tensor/half_cast.h"
+#include "trireme/tensor/host_data.h"
 #include "trireme/tensor/tied_tensors.h"
 
 namespace trireme {
 namespace {
 
-// Float32, float64 or bfloat16 in CPU memory, contiguous: the gradient itself in the usual case.
-at::Tensor readable(const std::string& name, const at::Tensor& g) {
+// Dense, real and contiguous, where it is: the gradient itself in the usual case.
+at::Tensor plain(const std::string& name, const at::Tensor& g) {
   check<UsageError>(g.layout() == at::kStrided,
                     "gradient norm: the gradient of '{}' is sparse: only dense gradients", name);
-  if (g.is_complex()) return readable(name, g.detach().abs());
+  if (g.is_complex()) return plain(name, g.detach().abs());
   check<UsageError>(g.is_floating_point(),
                     "gradient norm: the gradient of '{}' is {}, not a float dtype", name,
                     c10::toString(g.scalar_type()));
-  const auto own = g.scalar_type();
+  return g.detach().contiguous();
+}
+
+// Float32, float64 or bfloat16 in CPU memory.
+at::Tensor readable(const std::string& name, const at::Tensor& g) {
+  const at::Tensor x = plain(name, g);
+  const auto own = x.scalar_type();
   const auto dtype = own == at::kDouble || own == at::kBFloat16 ? own : at::kFloat;
-  return g.detach().to(at::TensorOptions().dtype(dtype).device(at::kCPU)).contiguous();
+  return x.to(at::TensorOptions().dtype(dtype).device(at::kCPU));
 }
 
 template <class T>
 void sum_blocks(const at::Tensor& g, double* out) {
-  const T* x = g.data_ptr<T>();
+  const T* x = host_data<T>(g);
   const int64_t n = g.numel();
   at::parallel_for(0, norm_blocks(n), 64, [&](int64_t begin, int64_t end) {
     block_square_sums(x + begin * kNormBlock, std::min(n, end * kNormBlock) - begin * kNormBlock,
@@ -42,7 +53,7 @@ void sum_blocks(const at::Tensor& g, double* out) {
 
 // A block at a time, so that no float32 copy of the gradient is made.
 void sum_bfloat16_blocks(const at::Tensor& g, double* out) {
-  const auto* x = static_cast<const uint16_t*>(g.data_ptr());
+  const auto* x = host_bits<const uint16_t>(g);
   const int64_t n = g.numel();
   at::parallel_for(0, norm_blocks(n), 64, [&](int64_t begin, int64_t end) {
     float block[kNormBlock];
@@ -57,7 +68,7 @@ void sum_bfloat16_blocks(const at::Tensor& g, double* out) {
 // Per block: Σ|x|^p, or the largest |x| where p is infinite. NaN goes on to the result.
 template <class T>
 void power_blocks(const at::Tensor& g, double p, double* out) {
-  const T* x = g.data_ptr<T>();
+  const T* x = host_data<T>(g);
   const int64_t n = g.numel();
   at::parallel_for(0, norm_blocks(n), 64, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
@@ -91,12 +102,6 @@ double power_norm(const NamedTensors& tensors, const NormParts& parts, double p)
   for (double b : blocks)
     if (!(b <= largest)) largest = std::isnan(largest) ? largest : b;
   return largest;
-}
-
-template <class T>
-bool all_finite(const at::Tensor& g) {
-  const T* x = g.data_ptr<T>();
-  return std::all_of(x, x + g.numel(), [](T v) { return std::isfinite(v); });
 }
 
 // Names for messages, and so that blocks are added in the order of the list. A tensor that is
@@ -175,6 +180,7 @@ GradNorm grad_norm(const NamedTensors& tensors, const NormParts& parts, double m
                     max_norm);
   c10::AutoGradMode no_grad(false);
   std::vector<double> sums(static_cast<size_t>(parts.blocks()), 0.0);
+  DeviceSquareSums late;
   for (const auto& [name, p] : unique_tensors(tensors)) {
     const at::Tensor& g = p.grad();
     if (!g.defined()) continue;
@@ -182,12 +188,17 @@ GradNorm grad_norm(const NamedTensors& tensors, const NormParts& parts, double m
                       "gradient norm: the gradient of '{}' has {} elements, the parameter {}", name,
                       g.numel(), p.numel());
     double* out = sums.data() + parts.first_block(name);
-    at::Tensor x = readable(name, g);
+    if (!g.device().is_cpu()) {
+      late.add(plain(name, g), out);
+      continue;
+    }
+    const at::Tensor x = readable(name, g);
     if (x.scalar_type() == at::kBFloat16)
       sum_bfloat16_blocks(x, out);
     else
       x.scalar_type() == at::kFloat ? sum_blocks<float>(x, out) : sum_blocks<double>(x, out);
   }
+  late.fetch();
   parts.add_over_ranks(sums);
   GradNorm result;
   result.norm = std::sqrt(tree_sum(sums.data(), parts.blocks())) * std::abs(grad_scale);
@@ -205,13 +216,20 @@ std::string first_non_finite(const NamedTensors& parameters) {
 std::string first_non_finite(const NamedTensors& tensors, const NormParts& parts) {
   c10::AutoGradMode no_grad(false);
   std::vector<double> bad(parts.parameters(), 0.0);
+  std::map<size_t, at::Tensor> late;  // not the CPU's: the first of them is enough
   for (const auto& [name, p] : tensors) {
     if (!p.grad().defined()) continue;
-    at::Tensor x = readable(name, p.grad());
-    if (x.scalar_type() == at::kBFloat16) x = x.to(at::kFloat);
-    if (!(x.scalar_type() == at::kFloat ? all_finite<float>(x) : all_finite<double>(x)))
-      bad[parts.index_of(name)] = 1;
+    const at::Tensor x = plain(name, p.grad());
+    if (x.device().is_cpu()) {
+      if (!all_finite(x)) bad[parts.index_of(name)] = 1;
+      continue;
+    }
+    late.emplace(parts.index_of(name), x);
   }
+  std::vector<at::Tensor> values;
+  for (const auto& [number, x] : late) values.push_back(x);
+  if (const int64_t first = first_not_finite(values); first >= 0)
+    bad[std::next(late.begin(), first)->first] = 1;
   parts.add_over_ranks(bad);
   for (size_t i = 0; i < bad.size(); ++i)
     if (bad[i] != 0) return parts.name(i);

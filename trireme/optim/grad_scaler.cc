@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/optim/grad_scaler.h"
 
-#include <ATen/ops/isfinite.h>
-#include <ATen/ops/stack.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
@@ -15,6 +14,8 @@
 #include "trireme/base/log.h"
 #include "trireme/comm/reachable.h"
 #include "trireme/optim/clip.h"
+#include "trireme/tensor/finite.h"
+#include "trireme/tensor/host_data.h"
 #include "trireme/tensor/tied_tensors.h"
 
 namespace trireme {
@@ -27,20 +28,13 @@ at::Tensor values_of(const at::Tensor& grad) {
   return grad.is_sparse() ? grad._values() : grad.detach();
 }
 
-// One transfer for all of them: gradients of a GPU stay there.
+// One transfer for all of them: gradients of a device stay there.
 std::string first_by_device(const NamedTensors& parameters) {
-  std::vector<at::Tensor> flags;
-  std::vector<const std::string*> names;
-  for (const auto& [name, p] : parameters) {
-    if (!p.grad().defined()) continue;
-    const at::Tensor flag = at::isfinite(values_of(p.grad())).all();
-    flags.push_back(flags.empty() ? flag : flag.to(flags[0].device()));
-    names.push_back(&name);
-  }
-  const at::Tensor ok = at::stack(flags).to(at::kCPU);
-  const bool* each = ok.data_ptr<bool>();
-  const bool* bad = std::find(each, each + flags.size(), false);
-  return bad == each + flags.size() ? "" : *names[static_cast<size_t>(bad - each)];
+  std::vector<at::Tensor> values;
+  for (const auto& [name, p] : parameters)
+    values.push_back(p.grad().defined() ? values_of(p.grad()) : at::Tensor());
+  const int64_t bad = first_not_finite(values);
+  return bad < 0 ? "" : parameters[static_cast<size_t>(bad)].first;
 }
 
 std::string first_bad(const NamedTensors& parameters) {
@@ -86,9 +80,8 @@ GradVerdict GradScaler::decide(const std::string& not_finite) {
   c10::AutoGradMode no_grad(false);
   const int none = group_.size();
   const at::Device device = detail::reachable_device(group_, Collective::all_reduce, at::kLong);
-  at::Tensor lowest = at::zeros({1}, at::kLong);
-  lowest.data_ptr<int64_t>()[0] = not_finite.empty() ? none : group_.rank();
-  lowest = lowest.to(device);
+  const at::Tensor lowest = at::full({1}, not_finite.empty() ? none : group_.rank(),
+                                     at::TensorOptions(at::kLong).device(device));
   group_.all_reduce(lowest, ReduceOp::min).wait();
   const auto bad = static_cast<int>(lowest.item<int64_t>());
   if (bad == none) return verdict;
@@ -98,13 +91,13 @@ GradVerdict GradScaler::decide(const std::string& not_finite) {
   if (bad == group_.rank())
     std::copy_n(not_finite.begin(),
                 std::min(not_finite.size(), static_cast<size_t>(kNameBytes - 1)),
-                name.data_ptr<uint8_t>());
+                host_data<uint8_t>(name));
   name = name.to(device);
   group_.broadcast(name, bad).wait();
   name = name.to(at::kCPU);
   verdict.finite = false;
   verdict.rank = bad;
-  verdict.parameter = reinterpret_cast<const char*>(name.data_ptr<uint8_t>());
+  verdict.parameter = reinterpret_cast<const char*>(host_data<uint8_t>(name));
   return verdict;
 }
 

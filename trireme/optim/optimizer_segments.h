@@ -7,9 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/optim/norm_aten.h"
 #include "trireme/optim/norm_kernels.h"
 #include "trireme/optim/norm_parts.h"
 #include "trireme/optim/optimizer.h"
+#include "trireme/tensor/host_data.h"
 
 // Inside optim: what one step does to one parameter.
 namespace trireme {
@@ -23,11 +25,11 @@ struct Optimizer::Segment {
 
   template <class T>
   T* parameters() const {
-    return parameter.data_ptr<T>();
+    return host_data<T>(parameter);
   }
   template <class T>
   const T* gradients() const {
-    return gradient.data_ptr<T>();
+    return host_data<T>(gradient);
   }
   /// Its part of a flat buffer; undefined or null where there is no such buffer.
   at::Tensor of(const at::Tensor& flat) const {
@@ -35,7 +37,7 @@ struct Optimizer::Segment {
   }
   template <class T>
   T* of(const at::Tensor& flat) const {
-    return flat.defined() ? flat.data_ptr<T>() + offset : nullptr;
+    return flat.defined() ? host_data<T>(flat) + offset : nullptr;
   }
 };
 
@@ -124,14 +126,16 @@ class NormPairs {
     };
     segment.parameter.scalar_type() == at::kFloat ? as(float()) : as(double());
   }
-  /// For a segment that is not in CPU memory: its two sums, in place of its blocks'.
-  void set(const std::string& name, double a, double b) {
+  /// For a segment that is not in CPU memory: those of two of its tensors, contiguous, as they are
+  /// now. The device is waited for once, in add_over_ranks().
+  void measure(const std::string& name, const at::Tensor& a, const at::Tensor& b) {
     const auto at = static_cast<size_t>(parts_.first_block(name));
-    a_[at] = a;
-    b_[at] = b;
+    late_.add(a, a_.data() + at);
+    late_.add(b, b_.data() + at);
   }
   /// Over ranks. After that of() is of whole parameters.
   void add_over_ranks() {
+    late_.fetch();
     parts_.add_over_ranks(a_);
     parts_.add_over_ranks(b_);
   }
@@ -143,6 +147,7 @@ class NormPairs {
  private:
   const NormParts& parts_;
   std::vector<double> a_, b_;
+  DeviceSquareSums late_;
 };
 
 }  // namespace trireme

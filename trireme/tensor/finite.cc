@@ -3,10 +3,13 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/stack.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "trireme/tensor/finite_kernels.h"
+#include "trireme/tensor/host_data.h"
 
 namespace trireme {
 namespace {
@@ -24,8 +27,8 @@ bool has_kernel(at::ScalarType type) {
 template <class T>
 bool look(const at::Tensor& from, const at::Tensor* to,
           bool (*kernel)(const T*, T*, size_t, at::ScalarType)) {
-  const auto* p = static_cast<const T*>(from.data_ptr());
-  T* q = to ? static_cast<T*>(to->data_ptr()) : nullptr;
+  const auto* p = host_bits<const T>(from);
+  T* q = to ? host_bits<T>(*to) : nullptr;
   std::atomic<bool> finite{true};
   at::parallel_for(0, from.numel(), kGrain, [&](int64_t begin, int64_t end) {
     if (!kernel(p + begin, q ? q + begin : nullptr, static_cast<size_t>(end - begin),
@@ -59,6 +62,31 @@ bool look(const at::Tensor& from, const at::Tensor* to) {
 bool all_finite(const at::Tensor& t) {
   if (plain(t) && has_kernel(t.scalar_type())) return look(t, nullptr);
   return at::isfinite(t).all().item<bool>();
+}
+
+int64_t first_not_finite(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> flags;
+  std::vector<int64_t> numbers;
+  auto first = static_cast<int64_t>(tensors.size());
+  for (int64_t i = 0; i < first; ++i) {
+    const at::Tensor& t = tensors[static_cast<size_t>(i)];
+    if (!t.defined()) continue;
+    if (t.device().is_cpu()) {
+      if (!all_finite(t)) first = i;
+      continue;
+    }
+    const at::Tensor flag = at::isfinite(t.detach()).all();
+    flags.push_back(flags.empty() ? flag : flag.to(flags[0].device()));
+    numbers.push_back(i);
+  }
+  if (!flags.empty()) {
+    const at::Tensor ok = at::stack(flags).to(at::kCPU);
+    const bool* each = host_data<bool>(ok);
+    const bool* bad = std::find(each, each + flags.size(), false);
+    if (bad != each + flags.size())
+      first = std::min(first, numbers[static_cast<size_t>(bad - each)]);
+  }
+  return first == static_cast<int64_t>(tensors.size()) ? -1 : first;
 }
 
 bool copy_all_finite(const at::Tensor& to, const at::Tensor& from) {

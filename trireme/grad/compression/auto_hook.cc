@@ -12,6 +12,8 @@
 #include "trireme/base/check.h"
 #include "trireme/base/clock.h"
 #include "trireme/grad/compression/codec_choice.h"
+#include "trireme/grad/compression/host_calls.h"
+#include "trireme/tensor/host_data.h"
 
 namespace trireme {
 namespace {
@@ -20,9 +22,9 @@ constexpr int64_t kProbe = int64_t{1} << 18;  // floats: more than a link's buff
 constexpr const char* kState = "hook.auto";
 
 // Seconds of one all_reduce, on this rank.
-double timed(Group& group, const at::Tensor& t) {
+double timed(Group& group, const at::Tensor& t, at::Device device) {
   const Clock::time_point begun = Clock::now();
-  group.all_reduce(t).wait();
+  host_calls::all_reduce(group, t, device).wait();
   return seconds_since(begun);
 }
 
@@ -85,12 +87,12 @@ class AutoHook final : public CompressionHook {
   // The slowest rank and the one that leaves most count.
   void agree(Group& group, std::vector<CodecCost>& seen, bool good) {
     at::Tensor both = at::empty({2 * static_cast<int64_t>(seen.size())}, at::kDouble);
-    auto* p = both.data_ptr<double>();
+    auto* p = host_data<double>(both);
     for (size_t b = 0; b < seen.size(); ++b) {
       p[2 * b] = seen[b].seconds;
       p[2 * b + 1] = seen[b].residual;
     }
-    group.all_reduce(both, ReduceOp::max).wait();
+    host_calls::all_reduce(group, both, device(), ReduceOp::max).wait();
     for (size_t b = 0; b < seen.size(); ++b) {
       seen[b].seconds = p[2 * b];
       // Nothing was learnt from gradients that were not finite: not in this period.
@@ -101,17 +103,17 @@ class AutoHook final : public CompressionHook {
   void decide(Group& group) {
     at::Tensor probe = group.empty({kProbe}, at::kFloat).zero_();
     const at::Tensor small = probe.narrow(0, 0, 1);
-    timed(group, small);  // ranks come together
-    const double once = std::min(timed(group, small), timed(group, small));
-    const double large = (timed(group, probe) + timed(group, probe)) / 2;
+    timed(group, small, device());  // ranks come together
+    const double once = std::min(timed(group, small, device()), timed(group, small, device()));
+    const double large = (timed(group, probe, device()) + timed(group, probe, device())) / 2;
     at::Tensor times = at::empty({2}, at::kDouble);
-    times.data_ptr<double>()[0] = once;
-    times.data_ptr<double>()[1] = large;
-    group.all_reduce(times, ReduceOp::max).wait();
+    host_data<double>(times)[0] = once;
+    host_data<double>(times)[1] = large;
+    host_calls::all_reduce(group, times, device(), ReduceOp::max).wait();
     const double share = 2.0 * (group.size() - 1) / group.size();
     const LinkCost link =
-        link_cost(4 * share, times.data_ptr<double>()[0], 4 * share * static_cast<double>(kProbe),
-                  times.data_ptr<double>()[1]);
+        link_cost(4 * share, host_data<double>(times)[0], 4 * share * static_cast<double>(kProbe),
+                  host_data<double>(times)[1]);
     choice_.assign(measured_[0].size(), 0);
     for (size_t b = 0; b < choice_.size(); ++b) {
       std::vector<CodecCost> costs;

@@ -5,7 +5,10 @@
 #include <limits>
 
 #include "trireme/grad/compression/codec_kernels.h"
+#include "trireme/grad/compression/host_calls.h"
+#include "trireme/tensor/device.h"
 #include "trireme/tensor/finite.h"
+#include "trireme/tensor/host_data.h"
 
 namespace trireme {
 namespace {
@@ -13,19 +16,18 @@ namespace {
 class PlainEncoded final : public Encoded {
  public:
   explicit PlainEncoded(const CodecInput& in) : x_(in.x), factor_(in.factor) {
-    Group group = in.group;
-    const int64_t n = group.size();
+    const int64_t n = in.group.size();
     bytes = 2 * (n - 1) * x_.numel() * 4 / n;
     // Told apart from a sum that is not finite by nobody: both are nobody's result.
     if (!in.usable) x_.fill_(std::numeric_limits<float>::quiet_NaN());
-    work_ = group.all_reduce(x_);
+    work_ = host_calls::all_reduce(in.group, x_, in.device);
   }
   bool arrive() override {
     work_.wait();
     return all_finite(x_);
   }
   void decode(int64_t begin, int64_t end, float* error) override {
-    float* x = x_.data_ptr<float>() + begin;
+    float* x = host_data<float>(x_) + begin;
     if (factor_ != 1) codec_kernels::scale(x, end - begin, factor_, x);
     if (error) std::fill_n(error, end - begin, 0.0f);
   }
@@ -62,6 +64,14 @@ at::Tensor WireMemory::bytes(const Group& group, int bucket, int slot, int64_t n
 
 at::Tensor WireMemory::floats(const Group& group, int bucket, int slot, int64_t n) {
   return bytes(group, bucket, slot, 4 * n).view(at::kFloat);
+}
+
+at::Tensor WireMemory::staging(int bucket, int slot, int64_t n, at::ScalarType dtype,
+                               at::Device device) {
+  at::Tensor& mine = kept_[{bucket, slot}];
+  if (!mine.defined() || mine.numel() < n || mine.scalar_type() != dtype)
+    mine = host_buffer({n}, dtype, device);
+  return mine.narrow(0, 0, n);
 }
 
 }  // namespace trireme

@@ -15,8 +15,9 @@
 #include "trireme/tensor/state.h"
 
 // A codec: a way to sum a bucket of float32 over ranks in fewer bytes. Error feedback, dtypes,
-// means and non-finite gradients are not its concern; the hook around it handles them
-// (grad/compression/compression_hook.h).
+// means, devices and non-finite gradients are not its concern; the hook around it handles them
+// (grad/compression/compression_hook.h). What it sends is the same on every device, for it computes
+// in host memory on all of them.
 namespace trireme {
 
 /// Buffers for what is sent and received, and for intermediate results: allocated once and kept for
@@ -26,6 +27,8 @@ class TRIREME_API WireMemory {
   /// Memory that peers can access, for each bucket and slot (purpose); the contents are preserved.
   at::Tensor bytes(const Group& group, int bucket, int slot, int64_t n);
   at::Tensor floats(const Group& group, int bucket, int slot, int64_t n);
+  /// Host memory for a bucket's copies from and to its device; not accessed by peers.
+  at::Tensor staging(int bucket, int slot, int64_t n, at::ScalarType dtype, at::Device device);
 
  private:
   std::map<std::pair<int, int>, at::Tensor> kept_;
@@ -48,6 +51,7 @@ struct CodecInput {
   float factor;  // multiplied into the sum over ranks to give the result
   int64_t round;
   WireMemory& memory;
+  at::Device device;  // of the gradients; x is in host memory on all of them (host_calls.h)
 };
 
 /// A bucket in transit. Call, in this order: arrive(), finish(), decode() piece by piece over all

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/clock.h"
 #include "trireme/grad/compression/codec_kernels.h"
+#include "trireme/tensor/host_data.h"
 #include "trireme/tensor/tied_tensors.h"
 
 namespace trireme {
@@ -19,6 +21,7 @@ namespace {
 
 constexpr int64_t kChunk = 8192;  // elements that stay in the cache from decoding to keeping
 constexpr int kWorkSlot = 100;    // of a half bucket, in float32
+constexpr int kStagingSlot = 101;
 
 // What `ranks` such summands cannot overflow, nor their factors.
 float largest_allowed(at::ScalarType type, int ranks, ReduceOp op) {
@@ -50,35 +53,35 @@ class CompressionHook::Whole final : public BucketReduction {
   bool is_last_;
 };
 
-/// A bucket in a codec. The first advance() of every bucket comes before the second of any: whether
+/// A bucket in a codec. What is not the CPU's is encoded in its first advance(), and the rest of
+/// its way is one later. The n-th advance() of every bucket comes before the next of any: whether
 /// the round is good is known before the first thing is kept.
 class CompressionHook::Compressed final : public BucketReduction {
  public:
   Compressed(CompressionHook& hook, Group& group, const GradBucket& bucket, ReduceOp op)
-      : hook_(hook), group_(group), buffer_(bucket.buffer) {
-    const Clock::time_point begun = Clock::now();
+      : hook_(hook), group_(group), buffer_(bucket.buffer), op_(op) {
     report_.bucket = bucket.index;
     report_.is_last = bucket.is_last;
     report_.elements = buffer_.numel();
     for (const GradBucketPart& part : *bucket.parts)
       parts_.push_back({part.parameter, part.offset, part.gradient.numel()});
-    x_ = buffer_;
-    if (buffer_.scalar_type() != at::kFloat) {
-      x_ = hook_.memory_.floats(group, bucket.index, kWorkSlot, buffer_.numel());
-      x_.copy_(buffer_);
-    }
-    const bool usable = add_kept(largest_allowed(buffer_.scalar_type(), group.size(), op));
-    if (!usable) x_.zero_();
-    if (hook_.measuring()) report_.energy = codec_kernels::energy(x_.data_ptr<float>(), x_.numel());
-    const float factor = op == ReduceOp::avg ? 1.0f / static_cast<float>(group.size()) : 1.0f;
-    encoded_ =
-        hook_.codec_for(bucket.index)
-            .start({group, bucket.index, x_, parts_, usable, factor, hook_.rounds_, hook_.memory_});
-    report_.seconds = seconds_since(begun);
+    here_ = buffer_;
+    if (is_asynchronous(buffer_.device()))
+      leave();
+    else
+      encode();
   }
 
   bool advance() override {
     at::NoGradGuard no_grad;
+    if (!encoded_) {
+      check<Timeout>(left_.wait_on_host(Deadline::after(group_.timeout())),
+                     "compression: bucket {} was not computed on {} within {:.0f} s",
+                     report_.bucket, device_text(buffer_.device()),
+                     std::chrono::duration<double>(group_.timeout()).count());
+      encode();
+      return true;
+    }
     if (!arrived_) {
       arrived_ = true;
       usable_ = encoded_->arrive();
@@ -91,8 +94,37 @@ class CompressionHook::Compressed final : public BucketReduction {
   }
 
  private:
+  // To the host, late.
+  void leave() {
+    const DeviceStream stream = DeviceStream::current(buffer_.device());
+    const auto b = static_cast<size_t>(report_.bucket);
+    if (hook_.returned_.size() <= b) hook_.returned_.resize(b + 1);
+    stream.wait(hook_.returned_[b]);  // perhaps on another stream
+    here_ = hook_.memory_.staging(report_.bucket, kStagingSlot, buffer_.numel(),
+                                  buffer_.scalar_type(), buffer_.device());
+    copy_in_stream_order(here_, buffer_);
+    left_ = stream.record();
+  }
+
+  void encode() {
+    const Clock::time_point begun = Clock::now();
+    x_ = here_;
+    if (here_.scalar_type() != at::kFloat) {
+      x_ = hook_.memory_.floats(group_, report_.bucket, kWorkSlot, here_.numel());
+      x_.copy_(here_);
+    }
+    const bool usable = add_kept(largest_allowed(here_.scalar_type(), group_.size(), op_));
+    if (!usable) x_.zero_();
+    if (hook_.measuring()) report_.energy = codec_kernels::energy(host_data<float>(x_), x_.numel());
+    const float factor = op_ == ReduceOp::avg ? 1.0f / static_cast<float>(group_.size()) : 1.0f;
+    encoded_ = hook_.codec_for(report_.bucket)
+                   .start({group_, report_.bucket, x_, parts_, usable, factor, hook_.rounds_,
+                           hook_.memory_, buffer_.device()});
+    report_.seconds = seconds_since(begun);
+  }
+
   bool add_kept(float limit) {
-    auto* x = x_.data_ptr<float>();
+    auto* x = host_data<float>(x_);
     bool usable = true;
     for (const CodecPart& part : parts_) {
       float* at = x + part.offset;
@@ -108,7 +140,7 @@ class CompressionHook::Compressed final : public BucketReduction {
     const bool keep = hook_.good_ && hook_.errors_;
     if (!usable_) {
       for (const CodecPart& part : parts_)
-        std::fill_n(x_.data_ptr<float>() + part.offset, part.numel,
+        std::fill_n(host_data<float>(x_) + part.offset, part.numel,
                     std::numeric_limits<float>::quiet_NaN());
     } else {
       const bool wanted = keep || hook_.measuring();
@@ -123,7 +155,12 @@ class CompressionHook::Compressed final : public BucketReduction {
       }
     }
     if (hook_.good_) encoded_->commit();
-    if (!x_.is_same(buffer_)) buffer_.copy_(x_);
+    if (!x_.is_same(here_)) here_.copy_(x_);
+    if (!here_.is_same(buffer_)) {
+      copy_in_stream_order(buffer_, here_);
+      hook_.returned_[static_cast<size_t>(report_.bucket)] =
+          DeviceStream::current(buffer_.device()).record();
+    }
     report_.good = hook_.good_;
     report_.bytes = encoded_->bytes;
     report_.seconds += encoded_->seconds + seconds_since(begun);
@@ -149,8 +186,10 @@ class CompressionHook::Compressed final : public BucketReduction {
   }
 
   CompressionHook& hook_;
-  Group& group_;
-  at::Tensor buffer_, x_;
+  Group group_;
+  at::Tensor buffer_, here_, x_;  // the bucket; in host memory; and in float32
+  const ReduceOp op_;
+  DeviceEvent left_;  // the copy to the host
   std::vector<CodecPart> parts_;
   std::unique_ptr<Encoded> encoded_;
   BucketReport report_;
@@ -161,9 +200,11 @@ CompressionHook::CompressionHook(const NamedTensors& parameters, const Group& gr
                                  CompressionCommon common)
     : start_step_(common.start_step), ranks_(group.size()) {
   for (const auto& [name, p] : unique_tensors(parameters)) {
-    check<UsageError>(p.device().is_cpu(),
-                      "compression: parameter '{}' is on {}: codecs work on the CPU", name,
-                      c10::DeviceTypeName(p.device().type(), true));
+    check<UsageError>(parameters_.empty() || p.device() == device_,
+                      "compression: parameter '{}' is on {}, and '{}' on {}: move the model to one "
+                      "device",
+                      name, p.device().str(), parameters_.front().first, device_.str());
+    device_ = p.device();
     parameters_.emplace_back(name, p.numel());
   }
   if (common.error_feedback) errors_ = std::make_unique<ErrorFeedback>(parameters, group);
@@ -177,9 +218,10 @@ std::unique_ptr<BucketReduction> CompressionHook::start(Group& group, GradBucket
   check<UsageError>(type == at::kFloat || type == at::kHalf || type == at::kBFloat16,
                     "compression: bucket {} is {}: gradients are float32, float16 or bfloat16",
                     bucket.index, c10::toString(type));
-  check<UsageError>(bucket.buffer.device().is_cpu(),
-                    "compression: bucket {} is on {}: codecs work on the CPU", bucket.index,
-                    c10::DeviceTypeName(bucket.buffer.device().type(), true));
+  check<UsageError>(bucket.buffer.device() == device_,
+                    "compression: bucket {} is on {}, and the hook was made for parameters on {}: "
+                    "make it after the model is moved",
+                    bucket.index, bucket.buffer.device().str(), device_.str());
   check<UsageError>(op == ReduceOp::sum || op == ReduceOp::avg,
                     "compression: gradients can only be summed or averaged over ranks");
   check<UsageError>(group.size() == ranks_,

@@ -10,6 +10,7 @@
 #include "trireme/grad/compression/codec.h"
 #include "trireme/grad/compression/error_feedback.h"
 #include "trireme/grad/hooks/stateful_hook.h"
+#include "trireme/tensor/device.h"
 #include "trireme/tensor/parameter_table.h"
 
 namespace trireme {
@@ -23,9 +24,14 @@ struct CompressionCommon {
 /// What every compressing hook has in common: it adds the error feedback, encodes, and stores the
 /// new error feedback once the round is known to have succeeded.
 ///
-/// Buckets are float32, float16 or bfloat16 on the CPU; half-precision buckets are processed in
-/// float32. The result has the same bits on every rank. With one rank nothing is lost and nothing
-/// is kept.
+/// Buckets are float32, float16 or bfloat16; half-precision buckets are processed in float32. The
+/// result has the same bits on every rank. With one rank nothing is lost and nothing is kept.
+///
+/// On any device: codecs compute in host memory, so that the bytes are the CPU's. A bucket of
+/// another device is copied to pinned memory in the order of the stream that is current in the
+/// gradient hook, which does not block. It is encoded when the round closes, all buckets in order:
+/// unlike the CPU's, its calls do not begin while backward still runs. The result is copied back in
+/// the order of the stream that is current then. Error feedback is in host memory.
 ///
 /// A gradient that is not finite (or so large that a sum over ranks might not be) makes its bucket
 /// NaN on all ranks, and no rank's error feedback changes in that round, so a step that loss
@@ -58,6 +64,8 @@ class TRIREME_API CompressionHook : public StatefulHook {
   virtual bool measuring() const { return false; }
   /// Called after each bucket of a round that compresses, in bucket order.
   virtual void settled(Group&, const BucketReport&) {}
+  /// Where the gradients are.
+  at::Device device() const { return device_; }
 
  private:
   class Compressed;
@@ -68,10 +76,12 @@ class TRIREME_API CompressionHook : public StatefulHook {
   std::unique_ptr<ErrorFeedback> errors_;
   const int64_t start_step_;
   const int ranks_;
+  at::Device device_ = at::kCPU;
   int64_t rounds_ = 0, wire_bytes_ = 0, sent_ = 0;
   double seconds_ = 0, spent_ = 0;
   bool good_ = true;  // this round has succeeded so far
   WireMemory memory_;
+  std::vector<DeviceEvent> returned_;  // by bucket: its result was copied to its device
   std::vector<float> chunk_;
 };
 

@@ -9,6 +9,7 @@
 #include "trireme/base/check.h"
 #include "trireme/grad/compression/codec_kernels.h"
 #include "trireme/grad/hooks/stateful_hook.h"
+#include "trireme/tensor/host_data.h"
 #include "trireme/tensor/tied_tensors.h"
 
 namespace trireme {
@@ -25,7 +26,7 @@ ErrorFeedback::ErrorFeedback(const NamedTensors& parameters, const Group& group)
 
 float ErrorFeedback::add_to(size_t p, float* x) {
   const Place& place = places_[p];
-  const auto most = codec_kernels::add_kept(x, flat_.data_ptr<float>() + place.offset, place.numel);
+  const auto most = codec_kernels::add_kept(x, host_data<float>(flat_) + place.offset, place.numel);
   check<NumericError>(std::isfinite(most.kept),
                       "what rank {} kept of the gradients of '{}' (error feedback) is not finite: "
                       "start from a checkpoint before it broke",
@@ -34,7 +35,7 @@ float ErrorFeedback::add_to(size_t p, float* x) {
 }
 
 void ErrorFeedback::keep(size_t p, int64_t offset, int64_t n, const float* error) {
-  float* to = flat_.data_ptr<float>() + places_[p].offset + offset;
+  float* to = host_data<float>(flat_) + places_[p].offset + offset;
   // So much is out of the cache again before the next round reads it.
   constexpr int64_t kLarge = int64_t{1} << 20;
   if (flat_.numel() >= kLarge)
@@ -44,7 +45,7 @@ void ErrorFeedback::keep(size_t p, int64_t offset, int64_t n, const float* error
 }
 
 void ErrorFeedback::scale(double factor) {
-  auto* flat = flat_.data_ptr<float>();
+  auto* flat = host_data<float>(flat_);
   codec_kernels::scale(flat, flat_.numel(), static_cast<float>(factor), flat);
 }
 

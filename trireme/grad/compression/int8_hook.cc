@@ -9,6 +9,8 @@
 #include "trireme/base/check.h"
 #include "trireme/base/clock.h"
 #include "trireme/grad/compression/codec_kernels.h"
+#include "trireme/grad/compression/host_calls.h"
+#include "trireme/tensor/host_data.h"
 
 namespace trireme {
 namespace {
@@ -41,6 +43,7 @@ class Int8Encoded final : public Encoded {
  public:
   Int8Encoded(const CodecInput& in, int64_t block)
       : group_(in.group),
+        device_(in.device),
         x_(in.x),
         factor_(in.factor),
         block_(block),
@@ -57,11 +60,11 @@ class Int8Encoded final : public Encoded {
       char* p = at(sent_, r);
       std::memset(p, 0, kHeader);
       Payload::flag(p) = in.usable ? 0 : 1;
-      k::quantize(x_.data_ptr<float>() + begin_of(r), length_of(r), block_, Payload::scales_of(p),
+      k::quantize(host_data<float>(x_) + begin_of(r), length_of(r), block_, Payload::scales_of(p),
                   payload_.values_of(p));
     }
     bytes = 2 * (ranks_ - 1) * payload_.bytes;
-    work_ = group_.all_to_all_single(got_, sent_);
+    work_ = host_calls::all_to_all(group_, got_, sent_, device_);
   }
 
   bool arrive() override {
@@ -72,14 +75,14 @@ class Int8Encoded final : public Encoded {
     bool usable = true;
     for (int64_t r = 0; r < ranks_; ++r) usable &= Payload::flag(at(got_, r)) == 0;
     seconds = seconds_since(begun);
-    work_ = group_.all_gather_into_tensor(all_, own_);
+    work_ = host_calls::all_gather(group_, all_, own_, device_);
     return usable;
   }
 
   void finish() override { work_.wait(); }
 
   void decode(int64_t begin, int64_t end, float* error) override {
-    float* x = x_.data_ptr<float>();
+    float* x = host_data<float>(x_);
     for (int64_t r = begin / share_; r < ranks_ && begin_of(r) < end; ++r) {
       const int64_t from = std::max(begin, begin_of(r)) - begin_of(r);
       const int64_t to = std::min(end, begin_of(r) + length_of(r)) - begin_of(r);
@@ -91,7 +94,7 @@ class Int8Encoded final : public Encoded {
         k::dequantize_subtract(payload_.values_of(p), Payload::scales_of(p), block_, from, to, here,
                                left);
         // What the sum lost when it was rounded is its owner's to send again.
-        if (r == group_.rank()) k::add_to(sum_.data_ptr<float>() + from, to - from, left);
+        if (r == group_.rank()) k::add_to(host_data<float>(sum_) + from, to - from, left);
       }
       char* p = at(all_, r);
       k::dequantize(payload_.values_of(p), Payload::scales_of(p), block_, from, to, factor_, here);
@@ -101,14 +104,12 @@ class Int8Encoded final : public Encoded {
  private:
   int64_t begin_of(int64_t r) const { return std::min(r * share_, x_.numel()); }
   int64_t length_of(int64_t r) const { return std::min(share_, x_.numel() - begin_of(r)); }
-  char* at(const at::Tensor& t, int64_t r) const {
-    return static_cast<char*>(t.data_ptr()) + r * payload_.bytes;
-  }
+  char* at(const at::Tensor& t, int64_t r) const { return host_bits<char>(t) + r * payload_.bytes; }
 
   // This rank's share: sum, rounded sum into own_, and what that lost stays in sum_.
   void add_up() {
-    float* sum = sum_.data_ptr<float>();
-    char* own = static_cast<char*>(own_.data_ptr());
+    float* sum = host_data<float>(sum_);
+    char* own = host_bits<char>(own_);
     std::memset(own, 0, kHeader);
     const int64_t n = length_of(group_.rank());
     const int64_t chunk = std::max<int64_t>(1, 8192 / block_) * block_;
@@ -128,6 +129,7 @@ class Int8Encoded final : public Encoded {
   }
 
   Group group_;
+  const at::Device device_;
   at::Tensor x_;
   const float factor_;
   const int64_t block_, ranks_, share_;

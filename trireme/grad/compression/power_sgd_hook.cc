@@ -11,7 +11,9 @@
 #include "trireme/base/philox.h"
 #include "trireme/grad/compression/codec_kernels.h"
 #include "trireme/grad/compression/gram_schmidt.h"
+#include "trireme/grad/compression/host_calls.h"
 #include "trireme/tensor/finite.h"
+#include "trireme/tensor/host_data.h"
 #include "trireme/tensor/random/random.h"
 #include "trireme/tensor/tied_tensors.h"
 
@@ -43,7 +45,7 @@ class PowerSgdCodec final : public Codec {
     for (size_t p = 0; p < shapes_.size(); ++p)
       if (shapes_[p].compressed)
         for (int64_t j = 0; j < rank(); ++j)
-          draw(p, j, 0, q_.data_ptr<float>() + begins_[p] + j * shapes_[p].cols);
+          draw(p, j, 0, host_data<float>(q_) + begins_[p] + j * shapes_[p].cols);
   }
 
   std::unique_ptr<Encoded> start(const CodecInput& in) override;
@@ -77,7 +79,7 @@ class PowerSgdCodec final : public Codec {
       return true;
     });
   }
-  float* kept(size_t p) { return q_.data_ptr<float>() + begins_[p]; }
+  float* kept(size_t p) { return host_data<float>(q_) + begins_[p]; }
 
  private:
   void draw(size_t p, int64_t vector, int64_t round, float* to) const {
@@ -86,7 +88,7 @@ class PowerSgdCodec final : public Codec {
                                       static_cast<uint64_t>(round)});
     at::Tensor t = at::zeros({shapes_[p].cols}, at::kFloat);
     normal_(t, key, 0, 1);
-    std::copy_n(t.data_ptr<float>(), t.numel(), to);
+    std::copy_n(host_data<float>(t), t.numel(), to);
   }
 
   const PowerSgdOptions options_;
@@ -101,6 +103,7 @@ class PowerSgdEncoded final : public Encoded {
   PowerSgdEncoded(PowerSgdCodec& codec, const CodecInput& in)
       : codec_(codec),
         group_(in.group),
+        device_(in.device),
         x_(in.x),
         parts_(in.parts),
         factor_(in.factor),
@@ -115,9 +118,9 @@ class PowerSgdEncoded final : public Encoded {
     }
     left_ = in.memory.floats(group_, in.bucket, PowerSgdSlot::kFirst, first);
     right_ = in.memory.floats(group_, in.bucket, PowerSgdSlot::kSecond, second);
-    float* left = left_.data_ptr<float>();
-    float* right = right_.data_ptr<float>();
-    const float* x = x_.data_ptr<float>();
+    float* left = host_data<float>(left_);
+    float* right = host_data<float>(right_);
+    const float* x = host_data<float>(x_);
     std::fill_n(left, kFlag, 0.0f);
     left[0] = in.usable ? 0 : 1;
     for (size_t i = 0; i < parts_.size(); ++i) {
@@ -132,32 +135,32 @@ class PowerSgdEncoded final : public Encoded {
       }
     }
     bytes = 2 * (group_.size() - 1) * 4 * (first + second) / group_.size();
-    work_ = group_.all_reduce(left_);
+    work_ = host_calls::all_reduce(group_, left_, device_);
   }
 
   bool arrive() override {
     work_.wait();
     const Clock::time_point begun = Clock::now();
-    float* left = left_.data_ptr<float>();
+    float* left = host_data<float>(left_);
     const bool usable = left[0] == 0 && all_finite(left_);
-    const float* x = x_.data_ptr<float>();
+    const float* x = host_data<float>(x_);
     for (size_t i = 0; usable && i < parts_.size(); ++i) {
       const PowerSgdShape& s = codec_.shape(parts_[i].parameter);
       if (!s.compressed) continue;
       gram_schmidt(left + first_[i], codec_.rank(), s.rows, codec_.epsilon(),
                    [](int64_t, float*) { return false; });
       k::project_cols(x + parts_[i].offset, s.rows, s.cols, left + first_[i], codec_.rank(),
-                      right_.data_ptr<float>() + second_[i]);
+                      host_data<float>(right_) + second_[i]);
     }
     seconds = seconds_since(begun);
-    if (usable && right_.numel() > 0) work_ = group_.all_reduce(right_);
+    if (usable && right_.numel() > 0) work_ = host_calls::all_reduce(group_, right_, device_);
     return usable;
   }
 
   void finish() override { work_.wait(); }
 
   void decode(int64_t begin, int64_t end, float* error) override {
-    float* x = x_.data_ptr<float>();
+    float* x = host_data<float>(x_);
     if (error) std::fill_n(error, end - begin, 0.0f);
     auto part = std::partition_point(parts_.begin(), parts_.end(), [&](const CodecPart& p) {
       return p.offset + p.numel <= begin;
@@ -172,7 +175,7 @@ class PowerSgdEncoded final : public Encoded {
       if (codec_.shape(part->parameter).compressed)
         multiply(i, from, to, here, left_over);
       else
-        k::scale(left_.data_ptr<float>() + first_[i] + from, to - from, factor_, here);
+        k::scale(host_data<float>(left_) + first_[i] + from, to - from, factor_, here);
     }
   }
 
@@ -180,7 +183,7 @@ class PowerSgdEncoded final : public Encoded {
     for (size_t i = 0; i < parts_.size(); ++i) {
       const PowerSgdShape& s = codec_.shape(parts_[i].parameter);
       if (s.compressed)
-        k::scale(right_.data_ptr<float>() + second_[i], codec_.rank() * s.cols, mean_,
+        k::scale(host_data<float>(right_) + second_[i], codec_.rank() * s.cols, mean_,
                  codec_.kept(parts_[i].parameter));
     }
   }
@@ -189,8 +192,8 @@ class PowerSgdEncoded final : public Encoded {
   // Elements [from, to) of part i, row by row.
   void multiply(size_t i, int64_t from, int64_t to, float* x, float* error) {
     const PowerSgdShape& s = codec_.shape(parts_[i].parameter);
-    const float* left = left_.data_ptr<float>() + first_[i];
-    const float* right = right_.data_ptr<float>() + second_[i];
+    const float* left = host_data<float>(left_) + first_[i];
+    const float* right = host_data<float>(right_) + second_[i];
     row_.resize(static_cast<size_t>(std::min(s.cols, to - from)));
     for (int64_t e = from; e < to;) {
       const int64_t row = e / s.cols, col = e % s.cols, n = std::min(to - e, s.cols - col);
@@ -203,6 +206,7 @@ class PowerSgdEncoded final : public Encoded {
 
   PowerSgdCodec& codec_;
   Group group_;
+  const at::Device device_;
   at::Tensor x_;
   const std::vector<CodecPart>& parts_;
   const float factor_, mean_;

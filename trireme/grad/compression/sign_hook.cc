@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "trireme/grad/compression/codec_kernels.h"
+#include "trireme/grad/compression/host_calls.h"
+#include "trireme/tensor/host_data.h"
 
 namespace trireme {
 namespace {
@@ -28,20 +30,20 @@ class SignEncoded final : public Encoded {
         each_(head_ + (x_.numel() + 127) / 128 * 16),
         own_(in.memory.bytes(group_, in.bucket, SignSlot::kOwn, each_)),
         all_(in.memory.bytes(group_, in.bucket, SignSlot::kAll, ranks_ * each_)) {
-    char* own = static_cast<char*>(own_.data_ptr());
+    char* own = host_bits<char>(own_);
     std::memset(own, 0, static_cast<size_t>(head_));
     std::memset(own + each_ - 16, 0, 16);
     auto* head = reinterpret_cast<float*>(own);
     auto* bits = reinterpret_cast<uint8_t*>(own + head_);
     head[0] = in.usable ? 0 : 1;
-    const float* x = x_.data_ptr<float>();
+    const float* x = host_data<float>(x_);
     for (size_t p = 0; p < parts_.size(); ++p) {
       const double n = static_cast<double>(std::max<int64_t>(1, parts_[p].numel));
       head[p + 1] = static_cast<float>(k::magnitude(x + parts_[p].offset, parts_[p].numel) / n);
       k::pack_signs(x + parts_[p].offset, parts_[p].numel, bits + parts_[p].offset / 8);
     }
     bytes = (ranks_ - 1) * each_;
-    work_ = group_.all_gather_into_tensor(all_, own_);
+    work_ = host_calls::all_gather(group_, all_, own_, in.device);
   }
 
   bool arrive() override {
@@ -52,7 +54,7 @@ class SignEncoded final : public Encoded {
   }
 
   void decode(int64_t begin, int64_t end, float* error) override {
-    float* x = x_.data_ptr<float>();
+    float* x = host_data<float>(x_);
     const auto behind = std::partition_point(parts_.begin(), parts_.end(), [&](const CodecPart& p) {
       return p.offset + p.numel <= begin;
     });
@@ -73,11 +75,10 @@ class SignEncoded final : public Encoded {
 
  private:
   const float* scales_of(int64_t r) const {
-    return reinterpret_cast<const float*>(static_cast<const char*>(all_.data_ptr()) + r * each_) +
-           1;
+    return reinterpret_cast<const float*>(host_bits<const char>(all_) + r * each_) + 1;
   }
   const uint8_t* bits_of(int64_t r) const {
-    return static_cast<const uint8_t*>(all_.data_ptr()) + r * each_ + head_;
+    return host_bits<const uint8_t>(all_) + r * each_ + head_;
   }
 
   Group group_;

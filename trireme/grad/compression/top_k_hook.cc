@@ -12,8 +12,10 @@
 #include "trireme/base/check.h"
 #include "trireme/base/philox.h"
 #include "trireme/grad/compression/codec_kernels.h"
+#include "trireme/grad/compression/host_calls.h"
 #include "trireme/grad/compression/top_k_wire.h"
 #include "trireme/tensor/half_cast.h"
+#include "trireme/tensor/host_data.h"
 
 namespace trireme {
 namespace {
@@ -79,12 +81,12 @@ class TopKEncoded final : public Encoded {
         each_(kTopKHeader + layout_.bytes),
         own_(in.memory.bytes(group_, in.bucket, TopKSlot::kOwn, each_)),
         all_(in.memory.bytes(group_, in.bucket, TopKSlot::kAll, ranks_ * each_)) {
-    char* own = static_cast<char*>(own_.data_ptr());
+    char* own = host_bits<char>(own_);
     std::memset(own, 0, kTopKHeader);
     *reinterpret_cast<float*>(own) = in.usable ? 0 : 1;
     top_k::Writer writer(layout_, own + kTopKHeader);
     uint16_t* value = writer.values();
-    const float* x = x_.data_ptr<float>();
+    const float* x = host_data<float>(x_);
     std::vector<float> exact;
     for (const CodecPart& part : in.parts) {
       exact.clear();
@@ -97,7 +99,7 @@ class TopKEncoded final : public Encoded {
       value += exact.size();
     }
     bytes = (ranks_ - 1) * each_;
-    work_ = group_.all_gather_into_tensor(all_, own_);
+    work_ = host_calls::all_gather(group_, all_, own_, in.device);
   }
 
   bool arrive() override {
@@ -114,7 +116,7 @@ class TopKEncoded final : public Encoded {
   }
 
   void decode(int64_t begin, int64_t end, float* error) override {
-    float* x = x_.data_ptr<float>();
+    float* x = host_data<float>(x_);
     if (error) std::copy_n(x + begin, end - begin, error);
     std::fill_n(x + begin, end - begin, 0.0f);
     for (int64_t r = 0; r < ranks_; ++r) {
@@ -129,7 +131,7 @@ class TopKEncoded final : public Encoded {
   }
 
  private:
-  const char* at(int64_t r) const { return static_cast<const char*>(all_.data_ptr()) + r * each_; }
+  const char* at(int64_t r) const { return host_bits<const char>(all_) + r * each_; }
 
   Group group_;
   at::Tensor x_;

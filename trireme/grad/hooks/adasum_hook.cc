@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "trireme/base/check.h"
-#include "trireme/grad/hooks/adasum.h"
+#include "trireme/grad/hooks/adasum_pair.h"
+#include "trireme/tensor/device.h"
 
 namespace trireme {
 namespace {
@@ -19,23 +20,6 @@ struct Overlap {
   int64_t begin = 0, end = 0;  // in the shard
 };
 
-template <class T>
-struct Products {
-  static void add(const T* a, const T* b, int64_t n, double* out) {
-    double ab = 0, aa = 0, bb = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      const double x = static_cast<double>(a[i]), y = static_cast<double>(b[i]);
-      ab += x * y, aa += x * x, bb += y * y;
-    }
-    out[0] += ab, out[1] += aa, out[2] += bb;
-  }
-  static void combine(T* a, const T* b, int64_t n, AdasumFactors f) {
-    for (int64_t i = 0; i < n; ++i)
-      a[i] = static_cast<T>(f.a * static_cast<double>(a[i]) + f.b * static_cast<double>(b[i]));
-  }
-};
-
-template <class T>
 class Adasum final : public BucketReduction {
  public:
   Adasum(Group& group, const GradBucket& bucket, ReduceOp op)
@@ -58,30 +42,28 @@ class Adasum final : public BucketReduction {
       if (begin < end) mine_.push_back({p, begin - first, end - first});
     }
     products_ = at::empty({3 * std::max<int64_t>(1, n / 2) * static_cast<int64_t>(parts_)},
-                          at::TensorOptions(at::kDouble));
+                          options.dtype(at::kDouble));
     work_ = group.all_to_all_single(got_, sent_);
   }
 
   bool advance() override {
     at::NoGradGuard no_grad;
+    // They were made in the gradient hook, perhaps on another stream than what follows runs on.
+    const DeviceStream stream = DeviceStream::current(result_.device());
+    for (const at::Tensor& t : {sent_, got_, products_}) stream.uses(t);
     work_.wait();
     if (gathering_) {
       result_.copy_(sent_.narrow(0, 0, result_.numel()));
       return false;
     }
     if (measured_) {
-      walk([](const T* a, const T* b, const Overlap& o, double* p) {
-        Products<T>::combine(const_cast<T*>(a) + o.begin, b + o.begin, o.end - o.begin,
-                             adasum_factors(p[0], p[1], p[2]));
-      });
+      walk(adasum::combine);
       distance_ *= 2;
     }
     measured_ = distance_ < group_.size();
     if (measured_) {
       products_.zero_();
-      walk([](const T* a, const T* b, const Overlap& o, double* p) {
-        Products<T>::add(a + o.begin, b + o.begin, o.end - o.begin, p);
-      });
+      walk(adasum::add_products);
       work_ = group_.all_reduce(products_);
     } else {
       at::Tensor shard = got_.narrow(0, 0, shard_);
@@ -94,15 +76,12 @@ class Adasum final : public BucketReduction {
 
  private:
   // The pairs of this level, and a parameter's part of each.
-  template <class Do>
-  void walk(const Do& body) {
-    T* rows = static_cast<T*>(got_.data_ptr());
-    double* products = static_cast<double*>(products_.data_ptr());
-    size_t pair = 0;
+  void walk(void (*pass)(const adasum::Pair&)) {
+    int64_t pair = 0;
     for (int64_t a = 0; a < group_.size(); a += 2 * distance_, ++pair)
       for (const Overlap& o : mine_)
-        body(rows + a * shard_, rows + (a + distance_) * shard_, o,
-             products + 3 * (pair * parts_ + o.part));
+        pass({got_, a * shard_ + o.begin, (a + distance_) * shard_ + o.begin, o.end - o.begin,
+              products_, 3 * (pair * static_cast<int64_t>(parts_) + static_cast<int64_t>(o.part))});
   }
 
   Group group_;
@@ -126,18 +105,13 @@ class AdasumHook final : public StatefulHook {
                       "Adasum adds ranks in pairs, and there are {}: start a power of two", n);
     check<UsageError>(op == ReduceOp::sum || op == ReduceOp::avg,
                       "Adasum is asked for another reduction than sum or avg");
-    check<UsageError>(bucket.buffer.device().is_cpu(),
-                      "Adasum: the gradients are on {}: it computes on the CPU. Take the default "
-                      "hook (all_reduce) for a GPU's",
-                      bucket.buffer.device().str());
     at::NoGradGuard no_grad;
-    if (bucket.buffer.scalar_type() == at::kFloat)
-      return std::make_unique<Adasum<float>>(group, bucket, op);
-    check<UsageError>(bucket.buffer.scalar_type() == at::kDouble,
+    const at::ScalarType type = bucket.buffer.scalar_type();
+    check<UsageError>(type == at::kFloat || type == at::kDouble,
                       "Adasum takes float32 and float64 gradients; these are {}: turn fp16 and "
                       "bf16 off (torch_autocast keeps float32 gradients)",
-                      c10::toString(bucket.buffer.scalar_type()));
-    return std::make_unique<Adasum<double>>(group, bucket, op);
+                      c10::toString(type));
+    return std::make_unique<Adasum>(group, bucket, op);
   }
 };
 

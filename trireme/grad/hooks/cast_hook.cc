@@ -10,6 +10,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/comm/backend.h"
+#include "trireme/tensor/host_data.h"
 
 namespace trireme {
 namespace {
@@ -60,7 +61,7 @@ class Caster {
   // of a hook may serve several reducers, and those of rank threads at the same time.
   at::Tensor memory(Group& group, const at::Tensor& bucket) {
     std::lock_guard lock(mutex_);
-    at::Tensor& mine = memory_[bucket.data_ptr()];
+    at::Tensor& mine = memory_[memory_of(bucket)];
     if (!mine.defined() || mine.numel() < bucket.numel() || mine.device() != bucket.device())
       mine = group.empty({bucket.numel()}, bucket.options().dtype(wire_).requires_grad(false));
     return mine.narrow(0, 0, bucket.numel());

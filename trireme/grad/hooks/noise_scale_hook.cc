@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "trireme/comm/reachable.h"
+#include "trireme/tensor/host_data.h"
 
 namespace trireme {
 
@@ -54,7 +55,7 @@ GradientParts NoiseScaleHook::take(Group& group, double weight, double scale, do
                                    double samples) {
   const double mine = state_->squares.defined() ? state_->squares.item<double>() : 0;
   at::Tensor sums = at::empty({3}, at::kDouble);
-  auto* s = sums.data_ptr<double>();
+  auto* s = host_data<double>(sums);
   s[0] = weight > 0 ? mine / weight : 0;
   s[1] = weight;
   s[2] = weight > 0;
@@ -62,7 +63,7 @@ GradientParts NoiseScaleHook::take(Group& group, double weight, double scale, do
   sums = sums.to(detail::reachable_device(group, Collective::all_reduce, at::kDouble));
   group.all_reduce(sums).wait();
   sums = sums.to(at::kCPU);
-  s = sums.data_ptr<double>();
+  s = host_data<double>(sums);
   // Part r's mean gradient is what it gave × scale × total ÷ its weight, its share weight ÷ total.
   return {scale * scale * s[1] * s[0], norm * norm, static_cast<int64_t>(s[2]), samples};
 }

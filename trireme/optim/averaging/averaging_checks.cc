@@ -6,6 +6,7 @@
 #include "trireme/base/check.h"
 #include "trireme/comm/reachable.h"
 #include "trireme/tensor/finite.h"
+#include "trireme/tensor/host_data.h"
 #include "trireme/tensor/tensor_overlaps.h"
 
 namespace trireme {
@@ -28,16 +29,16 @@ void check_averaged(const NamedTensors& parameters) {
 }
 
 void refuse_not_finite(Group& group, const NamedTensors& tensors) {
-  double first = 0;
-  for (size_t i = 0; i < tensors.size() && first == 0; ++i)
-    if (!all_finite(tensors[i].second.detach())) first = static_cast<double>(i + 1);
+  std::vector<at::Tensor> values;
+  for (const auto& [name, t] : tensors) values.push_back(t.detach());
+  const auto first = static_cast<double>(first_not_finite(values) + 1);
   const auto options =
       at::TensorOptions(at::kDouble)
           .device(detail::reachable_device(group, Collective::all_gather, at::kDouble));
   at::Tensor mine = at::empty({1}, options).fill_(first), all = at::empty({group.size()}, options);
   group.all_gather_into_tensor(all, mine).wait();
   all = all.cpu();
-  const auto* of = static_cast<const double*>(all.data_ptr());
+  const auto* of = host_bits<const double>(all);
   for (int r = 0; r < group.size(); ++r) {
     if (of[r] == 0) continue;
     const std::string& name = tensors[static_cast<size_t>(of[r]) - 1].first;

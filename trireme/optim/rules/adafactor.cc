@@ -6,7 +6,8 @@
 #include "trireme/optim/optimizer.h"
 #include "trireme/optim/optimizer_segments.h"
 #include "trireme/optim/rules/option_checks.h"
-#include "trireme/optim/rules/tensor_passes.h"
+#include "trireme/optim/rules/rule_aten.h"
+#include "trireme/tensor/host_data.h"
 
 namespace trireme {
 namespace {
@@ -138,7 +139,7 @@ class Adafactor final : public Optimizer {
                                   (sum * square / static_cast<double>(count) + scalars.eps1));
     };
     if (m.rows > 1) {
-      T* row = row_.data_ptr<T>() + m.row_at;
+      T* row = host_data<T>(row_) + m.row_at;
       std::vector<double> sums(static_cast<size_t>(m.rows * m.blocks()));
       for_units(m, [&](int64_t unit, int64_t r, int64_t column, int64_t count) {
         block_square_sums(g + r * m.columns + column, count, &sums[static_cast<size_t>(unit)]);
@@ -146,7 +147,7 @@ class Adafactor final : public Optimizer {
       for (int64_t r = 0; r < m.rows; ++r)
         decay(row[r], tree_sum(sums.data() + r * m.blocks(), m.blocks()), m.columns);
     }
-    T* column = column_.data_ptr<T>() + m.column_at;
+    T* column = host_data<T>(column_) + m.column_at;
     at::parallel_for(0, m.columns, std::max<int64_t>(64, 65536 / m.rows),
                      [&](int64_t begin, int64_t end) {
                        std::vector<double> sums(static_cast<size_t>(end - begin), 0.0);
@@ -170,11 +171,11 @@ class Adafactor final : public Optimizer {
   Factors<T> factors(const Segment& s, double grad_scale) const {
     const Matrix& m = matrices_[s.index];
     Factors<T> f{{static_cast<T>(grad_scale)}, std::vector<T>(static_cast<size_t>(m.columns))};
-    const T* column = column_.data_ptr<T>() + m.column_at;
+    const T* column = host_data<T>(column_) + m.column_at;
     for (size_t c = 0; c < f.column.size(); ++c)
       f.column[c] = static_cast<T>(1 / std::sqrt(static_cast<double>(column[c])));
     if (m.rows == 1) return f;
-    const T* row = row_.data_ptr<T>() + m.row_at;
+    const T* row = host_data<T>(row_) + m.row_at;
     double mean = 0;
     for (int64_t r = 0; r < m.rows; ++r) mean += static_cast<double>(row[r]);
     mean /= static_cast<double>(m.rows);

@@ -7,8 +7,8 @@
 #include "trireme/optim/optimizer_segments.h"
 #include "trireme/optim/rules/moments.h"
 #include "trireme/optim/rules/option_checks.h"
+#include "trireme/optim/rules/rule_aten.h"
 #include "trireme/optim/rules/rule_kernels.h"
-#include "trireme/optim/rules/tensor_passes.h"
 #include "trireme/optim/rules/trust_ratio.h"
 #include "trireme/tensor/tied_tensors.h"
 
@@ -57,9 +57,9 @@ class Lamb final : public MomentOptimizer {
     if (!s.parameter.is_cpu()) {
       lamb_moments(s.gradient.view({s.numel}), s.of(exp_avg_), s.of(exp_avg_sq_), scalars);
       if (adapts)
-        squares.set(name(s), square_sum(s.parameter),
-                    square_sum(lamb_direction(s.parameter.view({s.numel}), s.of(exp_avg_),
-                                              s.of(exp_avg_sq_), scalars)));
+        squares.measure(name(s), s.parameter,
+                        lamb_direction(s.parameter.view({s.numel}), s.of(exp_avg_),
+                                       s.of(exp_avg_sq_), scalars));
       return;
     }
     squares.measure(s, name(s), [&](auto type, int64_t begin, int64_t n, double* w, double* u) {

@@ -5,8 +5,8 @@
 #include "trireme/optim/optimizer.h"
 #include "trireme/optim/optimizer_segments.h"
 #include "trireme/optim/rules/option_checks.h"
+#include "trireme/optim/rules/rule_aten.h"
 #include "trireme/optim/rules/rule_kernels.h"
-#include "trireme/optim/rules/tensor_passes.h"
 #include "trireme/optim/rules/trust_ratio.h"
 #include "trireme/tensor/tied_tensors.h"
 
@@ -45,8 +45,7 @@ class Lars final : public Optimizer {
   const std::string& name(const Segment& s) const { return parameters_[s.index].first; }
 
   void measure(const Segment& s, NormPairs& squares) const {
-    if (!s.parameter.is_cpu())
-      return squares.set(name(s), square_sum(s.parameter), square_sum(s.gradient));
+    if (!s.parameter.is_cpu()) return squares.measure(name(s), s.parameter, s.gradient);
     squares.measure(s, name(s), [&](auto type, int64_t begin, int64_t n, double* w, double* g) {
       using T = decltype(type);
       block_square_sums(s.parameters<T>() + begin, n, w);

@@ -2,8 +2,8 @@
 #include "trireme/optim/optimizer.h"
 #include "trireme/optim/optimizer_segments.h"
 #include "trireme/optim/rules/option_checks.h"
+#include "trireme/optim/rules/rule_aten.h"
 #include "trireme/optim/rules/rule_kernels.h"
-#include "trireme/optim/rules/tensor_passes.h"
 
 namespace trireme {
 namespace {

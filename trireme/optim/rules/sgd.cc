@@ -5,8 +5,8 @@
 #include "trireme/base/check.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/optim/optimizer_segments.h"
+#include "trireme/optim/rules/rule_aten.h"
 #include "trireme/optim/rules/rule_kernels.h"
-#include "trireme/optim/rules/tensor_passes.h"
 
 namespace trireme {
 namespace {

@@ -13,11 +13,12 @@
 // Random tensors that are a pure function of a key, whatever the number of ranks, threads or
 // micro-batches (docs/design.md, section 3). Initialisation is keyed by (seed, parameter name,
 // element); dropout by (seed, module name, call number in this forward, step, global sample,
-// element).
+// element). The same numbers on every device.
 namespace trireme {
 
 /// Fills a tensor of a float dtype in place. `key` selects the stream; element i uses word i%4 of
-/// block i/4.
+/// block i/4. Drawn on the CPU; for another device, in pinned memory that is copied in the order of
+/// its current stream.
 TRIREME_API void uniform_(at::Tensor t, uint64_t key, double low, double high);
 /// Likewise, by the Box–Muller transform, computed in float64.
 TRIREME_API void normal_(at::Tensor t, uint64_t key, double mean, double std);
@@ -57,7 +58,8 @@ class TRIREME_API RandomScope {
 };
 
 /// Drops elements of x with probability p and scales the rest by 1/(1-p). x: [samples, …], of a
-/// float dtype. Differentiable; the mask is recomputed in backward, not stored. Throws UsageError
+/// float dtype. Differentiable; the mask is recomputed in backward, not stored. A large one is
+/// drawn on x's device, a small one on the CPU, with the same result. Throws UsageError
 /// if x.size(0) is not the number of samples in the scope.
 TRIREME_API at::Tensor keyed_dropout(const at::Tensor& x, double p, std::string_view module_name);
 

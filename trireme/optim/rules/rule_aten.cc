@@ -1,27 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/optim/rules/tensor_passes.h"
+#include "trireme/optim/rules/rule_aten.h"
 
 #include <ATen/ops/maximum.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <cmath>
 
 namespace trireme {
 
+// add_() with a factor may be fused; a product and a sum are not, so that every line below rounds
+// as its line in rule_kernels.cc does.
 namespace {
+
+at::Tensor scaled_gradient(const at::Tensor& p, const at::Tensor& g, double scale, double l2) {
+  at::Tensor grad = g.mul(scale);
+  if (l2 != 0) grad.add_(p.mul(l2));
+  return grad;
+}
+
+// moment × rate + rest × x
+void decay(at::Tensor& moment, double rate, double rest, const at::Tensor& x) {
+  moment.mul_(rate).add_(x.mul(rest));
+}
+void decay_square(at::Tensor& moment, double rate, double rest, const at::Tensor& x) {
+  moment.mul_(rate).add_(x.mul(rest).mul_(x));
+}
 
 // `most` is undefined without amsgrad.
 void adam(at::Tensor& p, const at::Tensor& g, at::Tensor& m, at::Tensor& v, at::Tensor most,
           const AdamWScalars& s) {
   c10::AutoGradMode no_grad(false);
-  at::Tensor grad = g.mul(s.grad_scale);
-  if (s.l2 != 0) grad.add_(p, s.l2);
-  m.mul_(s.beta1).add_(grad, 1 - s.beta1);
-  v.mul_(s.beta2).addcmul_(grad, grad, 1 - s.beta2);
+  const at::Tensor grad = scaled_gradient(p, g, s.grad_scale, s.l2);
+  decay(m, s.beta1, 1 - s.beta1, grad);
+  decay_square(v, s.beta2, 1 - s.beta2, grad);
   if (most.defined()) most.copy_(at::maximum(most, v));
-  at::Tensor root = (most.defined() ? most : v).sqrt().mul_(s.root_scale).add_(s.eps);
-  p.mul_(s.keep).addcdiv_(m, root, -s.step_size);
+  const at::Tensor root = (most.defined() ? most : v).sqrt().mul_(s.root_scale).add_(s.eps);
+  p.mul_(s.keep).sub_(m.div(root).mul_(s.step_size));
 }
 
 }  // namespace
@@ -38,76 +52,82 @@ void amsgrad_pass(at::Tensor p, const at::Tensor& g, at::Tensor m, at::Tensor v,
 
 void sgd_pass(at::Tensor p, const at::Tensor& g, at::Tensor m, const SgdScalars& s) {
   c10::AutoGradMode no_grad(false);
-  at::Tensor grad = g.mul(s.grad_scale);
-  if (s.weight_decay != 0) grad.add_(p, s.weight_decay);
+  at::Tensor grad = scaled_gradient(p, g, s.grad_scale, s.weight_decay);
   if (s.momentum != 0) {
-    m.mul_(s.momentum).add_(grad, s.gain);
+    decay(m, s.momentum, s.gain, grad);
     if (s.nesterov)
-      grad.add_(m, s.momentum);
+      grad.add_(m.mul(s.momentum));
     else
       grad = m;
   }
-  p.add_(grad, -s.lr);
+  p.sub_(grad.mul(s.lr));
 }
 
 void lion_pass(at::Tensor p, const at::Tensor& g, at::Tensor m, const LionScalars& s) {
   c10::AutoGradMode no_grad(false);
-  at::Tensor grad = g.mul(s.grad_scale);
-  at::Tensor direction = m.mul(s.beta1).add_(grad, 1 - s.beta1).sign_();
-  p.mul_(s.keep).add_(direction, -s.lr);
-  m.mul_(s.beta2).add_(grad, 1 - s.beta2);
+  const at::Tensor grad = g.mul(s.grad_scale);
+  const at::Tensor direction = m.mul(s.beta1).add_(grad.mul(1 - s.beta1)).sign_();
+  p.mul_(s.keep).sub_(direction.mul(s.lr));
+  decay(m, s.beta2, 1 - s.beta2, grad);
 }
 
 void rmsprop_pass(at::Tensor p, const at::Tensor& g, at::Tensor v, at::Tensor mean,
                   at::Tensor buffer, const RmspropScalars& s) {
   c10::AutoGradMode no_grad(false);
-  at::Tensor grad = g.mul(s.grad_scale);
-  if (s.l2 != 0) grad.add_(p, s.l2);
-  v.mul_(s.alpha).addcmul_(grad, grad, 1 - s.alpha);
+  at::Tensor grad = scaled_gradient(p, g, s.grad_scale, s.l2);
+  decay_square(v, s.alpha, 1 - s.alpha, grad);
   at::Tensor spread = v;
   if (s.centered) {
-    mean.mul_(s.alpha).add_(grad, 1 - s.alpha);
-    spread = v.sub(mean.square()).clamp_min_(0);
+    decay(mean, s.alpha, 1 - s.alpha, grad);
+    spread = v.sub(mean.mul(mean)).clamp_min_(0);
   }
   at::Tensor step = grad.div_(spread.sqrt().add_(s.eps));
   if (s.momentum != 0) step = buffer.mul_(s.momentum).add_(step);
-  p.add_(step, -s.lr);
+  p.sub_(step.mul(s.lr));
 }
 
 void adagrad_pass(at::Tensor p, const at::Tensor& g, at::Tensor sum, const AdagradScalars& s) {
   c10::AutoGradMode no_grad(false);
-  at::Tensor grad = g.mul(s.grad_scale);
-  if (s.l2 != 0) grad.add_(p, s.l2);
-  sum.addcmul_(grad, grad, 1);
-  p.addcdiv_(grad, sum.sqrt().add_(s.eps), -s.lr);
+  const at::Tensor grad = scaled_gradient(p, g, s.grad_scale, s.l2);
+  sum.add_(grad.mul(grad));
+  p.sub_(grad.div(sum.sqrt().add_(s.eps)).mul_(s.lr));
 }
 
 void lars_pass(at::Tensor p, const at::Tensor& g, at::Tensor buffer, const LarsScalars& s) {
   c10::AutoGradMode no_grad(false);
-  at::Tensor step = g.mul(s.grad_scale).add_(p, s.weight_decay).mul_(s.rate);
+  at::Tensor step = g.mul(s.grad_scale).add_(p.mul(s.weight_decay)).mul_(s.rate);
   if (s.momentum != 0) step = buffer.mul_(s.momentum).add_(step);
   p.sub_(step);
 }
 
 void lamb_moments(const at::Tensor& g, at::Tensor m, at::Tensor v, const LambScalars& s) {
   c10::AutoGradMode no_grad(false);
-  at::Tensor grad = g.mul(s.grad_scale);
-  m.mul_(s.beta1).add_(grad, 1 - s.beta1);
-  v.mul_(s.beta2).addcmul_(grad, grad, 1 - s.beta2);
+  const at::Tensor grad = g.mul(s.grad_scale);
+  decay(m, s.beta1, 1 - s.beta1, grad);
+  decay_square(v, s.beta2, 1 - s.beta2, grad);
 }
 
 at::Tensor lamb_direction(const at::Tensor& p, const at::Tensor& m, const at::Tensor& v,
                           const LambScalars& s) {
   c10::AutoGradMode no_grad(false);
-  at::Tensor root = v.sqrt().mul_(s.root_scale).add_(s.eps);
-  return m.mul(s.moment_scale).div_(root).add_(p, s.weight_decay);
+  const at::Tensor root = v.sqrt().mul_(s.root_scale).add_(s.eps);
+  return m.mul(s.moment_scale).div_(root).add_(p.mul(s.weight_decay));
 }
 
 void lamb_update(at::Tensor p, const at::Tensor& m, const at::Tensor& v, const LambScalars& s,
                  double step) {
   c10::AutoGradMode no_grad(false);
-  p.sub_(lamb_direction(p, m, v, s), step);
+  p.sub_(lamb_direction(p, m, v, s).mul_(step));
 }
+
+namespace {
+
+at::Tensor root_mean_square(const at::Tensor& x) {
+  const double n = static_cast<double>(std::max<int64_t>(1, x.numel()));
+  return x.detach().to(at::kDouble).square().sum().div_(n).sqrt_();
+}
+
+}  // namespace
 
 void adafactor_pass(at::Tensor p, const at::Tensor& g, at::Tensor row, at::Tensor column,
                     const AdafactorScalars& s) {
@@ -120,14 +140,10 @@ void adafactor_pass(at::Tensor p, const at::Tensor& g, at::Tensor row, at::Tenso
     u.mul_(row.div(row.mean()).rsqrt_().unsqueeze(1));
   }
   u.mul_(column.rsqrt());
-  const double n = static_cast<double>(std::max<int64_t>(1, p.numel()));
-  const double step = s.step(std::sqrt(square_sum(p) / n), std::sqrt(square_sum(u) / n));
-  p.mul_(s.keep).sub_(u, step);
-}
-
-double square_sum(const at::Tensor& x) {
-  c10::AutoGradMode no_grad(false);
-  return x.detach().to(at::kDouble).square().sum().item<double>();
+  // AdafactorScalars::step(), of numbers that stay where they are.
+  at::Tensor step = root_mean_square(u).div_(s.clip).clamp_min_(1).reciprocal_().mul_(s.lr);
+  if (s.scale_parameter) step.mul_(root_mean_square(p).clamp_min_(s.eps2));
+  p.mul_(s.keep).sub_(u.mul_(step));
 }
 
 }  // namespace trireme

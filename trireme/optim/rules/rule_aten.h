@@ -6,8 +6,10 @@
 #include "trireme/optim/rules/adafactor_scalars.h"
 #include "trireme/optim/rules/rule_kernels.h"
 
-// The passes of rule_kernels.h as LibTorch operations, for parameters that are
-// not in CPU memory.
+// The passes of rule_kernels.h as LibTorch operators, for parameters on any device: the same
+// numbers, rounded in the same places, so that where a device's operators round as IEEE says the
+// bits are the CPU's. Adafactor's alone are near them, because its means are added in another
+// order. None waits for the device.
 namespace trireme {
 
 void adamw_pass(at::Tensor p, const at::Tensor& g, at::Tensor m, at::Tensor v,
@@ -28,6 +30,5 @@ void lamb_update(at::Tensor p, const at::Tensor& m, const at::Tensor& v, const L
 /// The whole step of one parameter, seen as a matrix; `row` is undefined where it has one row.
 void adafactor_pass(at::Tensor p, const at::Tensor& g, at::Tensor row, at::Tensor column,
                     const AdafactorScalars& s);
-double square_sum(const at::Tensor& x);  // in float64
 
 }  // namespace trireme

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/optim/norm_aten.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+#include "trireme/optim/norm_kernels.h"
+#include "trireme/tensor/host_data.h"
+
+namespace trireme {
+namespace {
+
+constexpr int64_t kRows = 2048;  // blocks that are reduced together: 16 MiB
+constexpr int64_t kPartials = 16;
+
+// Sixteen partial sums over a block, added pairwise. Float64 on the CPU too.
+at::Tensor sums_of(const at::Tensor& rows) {
+  const at::Tensor squares = rows.mul(rows).view({rows.size(0), kNormBlock / kPartials, kPartials});
+  at::Tensor sum = squares.select(1, 0).clone();
+  for (int64_t i = 1; i < squares.size(1); ++i) sum.add_(squares.select(1, i));
+  for (int64_t width = kPartials / 2; width > 0; width /= 2)
+    sum = sum.narrow(1, 0, width).add(sum.narrow(1, width, width));
+  return sum.select(1, 0);
+}
+
+}  // namespace
+
+void DeviceSquareSums::add(const at::Tensor& x, double* out) {
+  c10::AutoGradMode no_grad(false);
+  const int64_t n = x.numel();
+  if (n == 0) return;
+  const at::Tensor flat = x.detach().view({n});
+  if (rows_.defined() && rows_.device() != x.device()) reduce();
+  if (!rows_.defined() || rows_.device() != x.device())
+    rows_ = at::zeros({kRows, kNormBlock}, x.options().dtype(at::kDouble).requires_grad(false));
+  for (int64_t begin = 0; begin < n;) {
+    if (used_ == kRows) reduce();
+    const int64_t count = std::min(n - begin, (kRows - used_) * kNormBlock);
+    rows_.view({-1}).narrow(0, used_ * kNormBlock, count).copy_(flat.narrow(0, begin, count));
+    used_ += norm_blocks(count);
+    begin += count;
+  }
+  places_.push_back({out, norm_blocks(n)});
+}
+
+void DeviceSquareSums::reduce() {
+  if (used_ == 0) return;
+  const at::Tensor rows = rows_.narrow(0, 0, used_);
+  sums_.push_back(sums_of(rows));
+  rows.zero_();
+  used_ = 0;
+}
+
+void DeviceSquareSums::fetch() {
+  c10::AutoGradMode no_grad(false);
+  reduce();
+  if (places_.empty()) return;
+  for (at::Tensor& t : sums_) t = t.to(sums_[0].device());
+  const at::Tensor here = at::cat(sums_).to(at::kCPU);
+  const double* from = host_data<double>(here);
+  for (const Place& p : places_) {
+    std::copy_n(from, p.blocks, p.out);
+    from += p.blocks;
+  }
+  rows_ = at::Tensor();
+  sums_.clear();
+  places_.clear();
+}
+
+}  // namespace trireme
