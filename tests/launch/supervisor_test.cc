@@ -42,6 +42,15 @@ TEST(launch_supervisor, workers_that_end_well_give_0) {
   EXPECT_EQ(job.err_text, "");
 }
 
+// It costs them a socket, and nothing is said.
+TEST(launch_supervisor, programs_that_know_nothing_of_snapshots_may_fail_as_they_like) {
+  JobProcess job({"--nproc-per-node=2"}, "test -S \"$TRIREME_SNAPSHOTS\" && echo held; exit 3");
+  EXPECT_EQ(job.wait(), 1) << job.err_text;
+  EXPECT_GE(JobProcess::count(job.out_text, "held\n"), 1) << job.out_text;
+  EXPECT_EQ(JobProcess::count(job.err_text, "memory"), 0) << job.err_text;
+  EXPECT_EQ(JobProcess::count(job.err_text, "snapshot"), 0) << job.err_text;
+}
+
 TEST(launch_supervisor, a_failing_worker_stops_the_others_within_five_seconds) {
   auto start = Clock::now();
   JobProcess job({"--nproc-per-node=3"},

@@ -21,10 +21,12 @@ std::optional<TensorOverlaps::Entry> TensorOverlaps::entry_of(const std::string&
 }
 
 std::optional<TensorOverlaps::Met> TensorOverlaps::find(const at::Tensor& t) const {
-  const auto entry = entry_of("", t);
-  if (!entry) return std::nullopt;
+  // Most tensors have a storage of their own: that is known before anything is described.
+  if (!t.defined() || !t.has_storage()) return std::nullopt;
   const auto it = storages_.find(t.storage().unsafeGetStorageImpl());
   if (it == storages_.end() || it->second.alive.expired()) return std::nullopt;
+  const auto entry = entry_of("", t);
+  if (!entry) return std::nullopt;
   std::optional<Met> met;
   for (const Entry& e : it->second.entries) {
     if (e.end <= entry->begin || entry->end <= e.begin) continue;

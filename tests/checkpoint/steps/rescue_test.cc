@@ -157,9 +157,17 @@ TEST_F(checkpoint_steps_rescue, each_run_folder_gets_its_own_step) {
     w.run_dir = folder_ / "other";
     hand(w);
   }
+  fs::create_directory(folder_ / "other");
   text();
   EXPECT_EQ(saved_, 2);
   EXPECT_EQ(list_steps(folder_ / "other"), Steps{4});
+}
+
+TEST_F(checkpoint_steps_rescue, a_run_folder_that_somebody_removed_is_not_made_again) {
+  hand_step(7);
+  fs::remove(run_);
+  EXPECT_NE(text().find("the run folder has gone"), std::string::npos);
+  EXPECT_FALSE(fs::exists(run_));
 }
 
 TEST_F(checkpoint_steps_rescue, a_full_disk_is_one_sentence_and_older_steps_stay) {

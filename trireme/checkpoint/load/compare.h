@@ -47,7 +47,13 @@ class Comparer : public StateVisitor {
         folder_(opened.folder()),
         index_(opened.index()),
         options_(options),
-        tied_(options.tied) {}
+        tied_(options.tied) {
+    const size_t most = index_.tensors.size();  // a walk of one rank of many shows fewer
+    for (auto* names : {&from_, &filled_}) names->reserve(most);
+    shown_.reserve(most + index_.values.size());
+    seen_.reserve(most + index_.values.size());
+    plan.tensors.reserve(most);
+  }
 
   void tensor(const Slice& slice, at::Tensor local) override;
   void rank_tensor(const std::string& name, int rank, int ranks, RankStateRule rule,

@@ -27,6 +27,10 @@ BlocksWanted blocks_wanted(const OpenedStep& opened, const LoadPlan& plan, bool 
 /// this rank reads its share, and compares their checksums. From then on they are in the host's
 /// page cache, from which every rank takes what it wants. Corrupt, naming the tensor;
 /// ResourceError.
+///
+/// Filling is a pass of its own, from that cache: in one pass the first blocks would be in the
+/// state before the last one is known to be good, on this rank and on all others, and a load that
+/// fails must leave the state as it was. A copy of it to fall back on is memory that nobody has.
 void open_and_verify(OpenedStep& opened, const std::vector<BlocksWanted>& all, size_t rank);
 
 /// Of Python's files: the parts that the plan reads. Corrupt.

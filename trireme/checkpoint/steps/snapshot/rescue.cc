@@ -24,6 +24,7 @@ using SaveKey = std::tuple<std::string, int64_t, std::string>;  // run folder, s
 
 /// Of what is left of a save on disk: its temporary folder is renamed to the step, or removed.
 bool is_published(const SnapshotNote& note) {
+  check<ResourceError>(path_kind(note.run_dir) == PathKind::folder, "the run folder has gone");
   if (path_kind(note.run_dir + "/" + note.save) == PathKind::folder) return false;
   const std::vector<int64_t> steps = list_steps(note.run_dir);
   if (std::find(steps.begin(), steps.end(), note.step) != steps.end()) return true;

@@ -38,7 +38,7 @@ struct SnapshotPlan {
   TRIREME_FIELDS(files, writes, index)
 };
 
-struct SnapshotValue {
+struct TRIREME_API SnapshotValue {
   std::optional<int64_t> i;
   std::optional<double> d;
   std::optional<std::string> s;
