@@ -9,6 +9,7 @@
 #include "trireme/models/gpt.h"
 #include "trireme/models/sampling.h"
 #include "trireme/tensor/module_device.h"
+#include "trireme/train/setup/measure_memory.h"
 
 // train() on a device whose copies, events and collectives are late, and whose memory the CPU
 // cannot touch. Networks of LibTorch's operators whose optimizer steps in the host's memory compute
@@ -46,14 +47,14 @@ void expect_cpus_bits(const Make& config, int ranks, const Sets& sets,
   });
 }
 
-void expect_near_the_cpu(const Make& config, int ranks, const Sets& sets) {
+void expect_near_the_cpu(const Make& config, int ranks, const Sets& sets, double near = 1e-4) {
   Folders folders;
   const Sets there = with(sets, {kOnDevice});
   const RunOf cpu = run_of(config(sets), ranks, folders.run("cpu"));
   const RunOf in_time = run_of(config(there), ranks, folders.run("in_time"));
-  EXPECT_NEAR(in_time.result.loss, cpu.result.loss, 1e-4 * cpu.result.loss);
+  EXPECT_NEAR(in_time.result.loss, cpu.result.loss, near * cpu.result.loss);
   EXPECT_NEAR(in_time.result.held_out_loss, cpu.result.held_out_loss,
-              1e-4 * cpu.result.held_out_loss);
+              near * cpu.result.held_out_loss);
   int seed = 0;
   pretend::for_seeds(seeds(), [&] {
     const RunOf late = run_of(config(there), ranks, folders.run("late" + std::to_string(++seed)));
@@ -106,6 +107,15 @@ TEST(device_train, a_gpt_is_near_the_cpus_in_every_setting) {
         Sets{"training.activation_memory_mb=100"},
         Sets{"training.reproducible=true", "training.leaves=4"}})
     expect_near_the_cpu(gpt, 1, with(base, more));
+}
+
+TEST(device_train, half_precision_is_near_the_cpus) {
+  const Folders folders;
+  for (const Sets& half :
+       {Sets{"bf16.enabled=true"}, Sets{"bf16.enabled=true", "zero_optimization.stage=2"},
+        Sets{"fp16.enabled=true", "fp16.emulate=true"}})
+    expect_near_the_cpu([&](const Sets& sets) { return tiny_gpt(folders.corpus, sets); }, 1,
+                        with({"training.steps=3", "training.eval_batches=2"}, half), 1e-2);
 }
 
 Config program_config(Program& program, const Sets& sets) {
@@ -202,6 +212,20 @@ TEST(device_train, a_model_writes_on_the_device_what_it_writes_on_the_cpu) {
     return generate(dynamic_cast<Gpt&>(*model), "oar", options, {});
   };
   EXPECT_EQ(text({kOnDevice}), text({}));
+}
+
+TEST(device_train, memory_is_measured_on_the_device) {
+  const auto measured = [](const Sets& sets) {
+    MeasuredMemory m;
+    const Config config = digits("net", sets);
+    on_ranks(1, config, [&](Group g) { m = measure_memory(config, g); });
+    return m;
+  };
+  const MeasuredMemory cpu = measured({}), there = measured({kOnDevice});
+  EXPECT_EQ(there.weights, cpu.weights);
+  EXPECT_EQ(there.gradients, cpu.gradients);
+  EXPECT_EQ(there.optimizer, cpu.optimizer);
+  EXPECT_GT(there.activations, 16 * 20 * 24 * 24 * 4) << "what conv1 gives is among them";
 }
 
 TEST(device_train, says_where_it_computes_and_shows_that_memory) {
