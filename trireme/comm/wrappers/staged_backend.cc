@@ -57,12 +57,12 @@ class StagedBackend final : public ForwardingBackend {
   }
 
   void wait(Token token, Duration timeout) override {
-    if (token.kind != kStaged) {
-      if (!calls_.empty()) wait_for_posts([&] { return inner_->completed(token); }, timeout, token);
-      return inner_->wait(token, timeout);
-    }
+    if (token.kind != kStaged && calls_.empty()) return inner_->wait(token, timeout);
     const Deadline deadline = Deadline::after(timeout);
-    advance();
+    if (token.kind != kStaged) {
+      wait_for_posts([&] { return inner_->completed(token); }, timeout, token);
+      return inner_->wait(token, deadline.remaining());
+    }
     wait_for_posts([&] { return is_settled(token.number); }, timeout, token);
     StagedCall* call = find(token.number);
     if (call && !call->error && call->state == State::posted) {
