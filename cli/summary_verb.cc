@@ -26,8 +26,8 @@ Usage: trireme summary CONFIG [CONFIG …] [FLAGS]
 
 The table is PyTorch Lightning's. The plan below it is computed from the configuration, for as many ranks as asked for;
 with --measure those ranks make three steps, and what they held stands beside it (the rank that held the most; its
-buffers include what the data source keeps, which the plan does not know). They save nothing: the two snapshots that
-checkpoint.async keeps of what a rank writes are in the plan alone.
+buffers include what the data source keeps, which the plan does not know). They save nothing: with checkpoint.async
+they make the two snapshots of what a rank writes, and let go of them.
 
 Examples:
   trireme summary examples/convnet.json
@@ -87,6 +87,7 @@ std::optional<Measured> measure(const Config& config, const Batches& batches,
   const auto json = nlohmann::json::parse(read_file(out));
   Measured m;
   for (const Row& row : kRows) m.rank.*row.planned = json.at(row.name).get<int64_t>();
+  m.rank.snapshots = json.at("snapshots").get<int64_t>();
   m.shared = json.at("shared").get<int64_t>();
   m.resident = json.at("resident").get<int64_t>();
   return m;
@@ -103,8 +104,7 @@ std::string plan_text(const MemoryPlan& plan, const std::optional<Measured>& mea
   for (const Row& row : kRows)
     line(row.name, plan.rank.*row.planned, measured ? measured->rank.*row.planned : 0);
   if (plan.rank.snapshots > 0)
-    out += fmt::format("{:<12}{:>12}{}\n", "snapshots", mebibytes(plan.rank.snapshots),
-                       measured ? "           -" : "");
+    line("snapshots", plan.rank.snapshots, measured ? measured->rank.snapshots : 0);
   line("total", plan.rank.total(), measured ? measured->rank.total() : 0);
   if (measured) out += fmt::format("\nof that in shared memory: {}\n", mebibytes(measured->shared));
   if (measured && measured->resident >= 0)

@@ -5,73 +5,73 @@
 // a module needs; gradients, optimizers and sharding; and the engine and the trainer that combine
 // all of it.
 // clang-format off
-#include "trireme/base/error.h"                       // errors, classified by what you can do next
+#include "trireme/base/error.h"                           // errors, by what you can do next
 
-#include "trireme/comm/start/run.h"                         // init_process_group, run_threads, spawn
-#include "trireme/comm/group.h"                       // groups of ranks and their collectives
-#include "trireme/comm/functional.h"                  // differentiable collectives
-#include "trireme/comm/objects.h"                     // collectives for typed C++ values
-#include "trireme/comm/mpi_group.h"                   // a group from your MPI_Comm (compiles without MPI)
-#include "trireme/comm/algorithms.h"                  // all_reduce by a named algorithm
-#include "trireme/comm/plan/tuning.h"                 // the fastest algorithms measured on a kind of host
-#include "trireme/comm/fake/traffic.h"                // the traffic of a simulated world
-#include "trireme/mesh/mesh.h"                        // ranks on named axes, with a group for each axis
-#include "trireme/mesh/placement.h"                   // which axes stay within hosts
+#include "trireme/comm/start/run.h"                       // init_process_group, run_threads, spawn
+#include "trireme/comm/group.h"                           // groups of ranks and their collectives
+#include "trireme/comm/functional.h"                      // differentiable collectives
+#include "trireme/comm/objects.h"                         // collectives for typed C++ values
+#include "trireme/comm/mpi_group.h"                       // a group made from your MPI_Comm
+#include "trireme/comm/algorithms.h"                      // all_reduce by a named algorithm
+#include "trireme/comm/plan/tuning.h"                     // algorithms chosen by measurement
+#include "trireme/comm/fake/traffic.h"                    // the traffic of a simulated world
+#include "trireme/mesh/mesh.h"                            // ranks on named axes, with their groups
+#include "trireme/mesh/placement.h"                       // which axes stay within hosts
 
-#include "trireme/data/distributed_sampler.h"         // the samples of this rank, for LibTorch's loader
-#include "trireme/data/counted.h"                     // a data loop that can be saved and resumed
-#include "trireme/data/source.h"                      // the interface of data sets: samples by number
-#include "trireme/data/batch.h"                       // the samples of one rank in one step
-#include "trireme/data/global_batch.h"                // the samples of a step on any number of ranks
-#include "trireme/data/loader.h"                      // batches prepared ahead of time
+#include "trireme/data/distributed_sampler.h"             // the samples of this rank in an epoch
+#include "trireme/data/counted.h"                         // a data loop that can be resumed
+#include "trireme/data/source.h"                          // the interface of data sets
+#include "trireme/data/batch.h"                           // the samples of one rank in one step
+#include "trireme/data/global_batch.h"                    // a step's samples on any number of ranks
+#include "trireme/data/loader.h"                          // batches prepared ahead of time
 
-#include "trireme/tensor/random/random.h"                    // random tensors that depend only on a key
-#include "trireme/layers/dropout.h"                   // dropout with the same mask on any number of ranks
-#include "trireme/tensor/random/stock_random.h"              // finds modules that draw from LibTorch's generator
-#include "trireme/layers/sync_batch_norm.h"           // BatchNorm over the samples of all ranks
-#include "trireme/tensor/tied_tensors.h"              // a module's parameters, each listed once
-#include "trireme/tensor/module_state.h"              // a module's state for a checkpoint
-#include "trireme/tensor/autocast.h"                  // mixed precision within a scope
-#include "trireme/tensor/recompute/recompute.h"                 // activations that are recomputed in backward
+#include "trireme/tensor/random/random.h"                 // random tensors as functions of a key
+#include "trireme/layers/dropout.h"                       // the same dropout on any number of ranks
+#include "trireme/tensor/random/stock_random.h"           // finds uses of LibTorch's own generator
+#include "trireme/layers/sync_batch_norm.h"               // BatchNorm over the samples of all ranks
+#include "trireme/tensor/tied_tensors.h"                  // a module's parameters, each listed once
+#include "trireme/tensor/module_state.h"                  // a module's state for a checkpoint
+#include "trireme/tensor/autocast.h"                      // mixed precision within a scope
+#include "trireme/tensor/recompute/recompute.h"           // activations recomputed in backward
 
-#include "trireme/grad/ddp.h"                         // data parallelism: gradients reduced during backward
-#include "trireme/grad/join.h"                        // ranks with fewer batches than others
-#include "trireme/grad/tuning/bucket_tuning.h"        // bucket sizes tuned during training
-#include "trireme/grad/hooks/noise_scale_hook.h"      // measures the batch size that training can use
-#include "trireme/grad/hooks/cast_hook.h"             // gradients reduced in another dtype
-#include "trireme/grad/compression/compression.h"     // gradient compression selected by name
-#include "trireme/grad/compression/int8_hook.h"       // gradients compressed to 8-bit integers
-#include "trireme/grad/compression/power_sgd_hook.h"  // gradients compressed to low-rank factors
-#include "trireme/grad/compression/sign_hook.h"       // gradients compressed to their signs
-#include "trireme/grad/compression/top_k_hook.h"      // gradients compressed to their largest elements
-#include "trireme/grad/compression/auto_hook.h"       // compression chosen per bucket for the link at hand
-#include "trireme/grad/hooks/master_hook.h"           // gradients collected on one rank
-#include "trireme/grad/hooks/adasum_hook.h"           // gradients combined by adaptive summation
-#include "trireme/grad/hooks/local_sgd_hook.h"        // gradients that stay on their rank
-#include "trireme/optim/averaging/model_averaging.h"            // local SGD and DiLoCo: weights averaged now and then
+#include "trireme/grad/ddp.h"                             // data-parallel training of any module
+#include "trireme/grad/join.h"                            // ranks with fewer batches than others
+#include "trireme/grad/tuning/bucket_tuning.h"            // bucket sizes tuned during training
+#include "trireme/grad/hooks/noise_scale_hook.h"          // estimates the useful batch size
+#include "trireme/grad/hooks/cast_hook.h"                 // gradients reduced in another dtype
+#include "trireme/grad/compression/compression.h"         // gradient compression selected by name
+#include "trireme/grad/compression/int8_hook.h"           // gradients sent as 8-bit integers
+#include "trireme/grad/compression/power_sgd_hook.h"      // gradients sent as low-rank factors
+#include "trireme/grad/compression/sign_hook.h"           // gradients sent as their signs
+#include "trireme/grad/compression/top_k_hook.h"          // gradients sent as their top-k elements
+#include "trireme/grad/compression/auto_hook.h"           // compression chosen for each bucket
+#include "trireme/grad/hooks/master_hook.h"               // gradients collected on one rank
+#include "trireme/grad/hooks/adasum_hook.h"               // gradients combined by Adasum
+#include "trireme/grad/hooks/local_sgd_hook.h"            // gradients that stay on their rank
+#include "trireme/optim/averaging/model_averaging.h"      // local SGD and DiLoCo: averaged weights
 
-#include "trireme/optim/grad_scaler.h"                // dynamic loss scaling, decided once for all ranks
-#include "trireme/optim/clip.h"                       // gradient clipping by norm or by value
-#include "trireme/optim/optimizer.h"                  // SGD, AdamW, Lion, RMSprop, Adagrad, LARS, LAMB, Adafactor
-#include "trireme/optim/schedule/lr_schedule.h"                // the learning rate as a function of the step
-#include "trireme/optim/schedule/torch_schedulers.h"           // torch.optim.lr_scheduler: StepLR … ChainedScheduler
-#include "trireme/optim/torch_optimizer_state.h"      // a torch::optim optimizer's state for a checkpoint
-#include "trireme/optim/master_weights.h"             // optimizers for half-precision parameters
-#include "trireme/optim/host_optimizer.h"             // optimizer state in host memory for parameters on a GPU
+#include "trireme/optim/grad_scaler.h"                    // loss scaling, decided for all ranks
+#include "trireme/optim/clip.h"                           // gradient clipping by norm or by value
+#include "trireme/optim/optimizer.h"                      // SGD, AdamW, LAMB and five others
+#include "trireme/optim/schedule/lr_schedule.h"           // the learning rate of each step
+#include "trireme/optim/schedule/torch_schedulers.h"      // torch.optim.lr_scheduler's schedules
+#include "trireme/optim/torch_optimizer_state.h"          // a torch::optim optimizer's state
+#include "trireme/optim/master_weights.h"                 // optimizers for half-precision weights
+#include "trireme/optim/host_optimizer.h"                 // optimizers that step in host memory
 
-#include "trireme/shard/sharded_data_parallel.h"      // ZeRO stages 1 and 2 for any module
-#include "trireme/shard/fully_shard.h"                // ZeRO stage 3: blocks that are whole only while they compute
-#include "trireme/shard/sharded_optimizer.h"          // torch::optim optimizers on shards
-#include "trireme/shard/shard_file.h"                 // parameter shards kept in a file
-#include "trireme/shard/parameter_pager.h"             // parameters that are in memory only during a step
-#include "trireme/shard/offload/offload_optimizer.h"  // optimizer state kept in a file
-#include "trireme/shard/offload/offload_params.h"     // tensors kept in a file
+#include "trireme/shard/sharded_data_parallel.h"          // ZeRO stages 1 and 2 for any module
+#include "trireme/shard/fully_shard.h"                    // ZeRO stage 3, block by block
+#include "trireme/shard/sharded_optimizer.h"              // torch::optim optimizers on shards
+#include "trireme/shard/shard_file.h"                     // parameter shards kept in a file
+#include "trireme/shard/parameter_pager.h"                // parameters in memory only during a step
+#include "trireme/shard/offload/offload_optimizer.h"      // optimizer state kept in a file
+#include "trireme/shard/offload/offload_params.h"         // tensors kept in a file
 
-#include "trireme/checkpoint/own_state.h"             // save and load in a loop of your own
-#include "trireme/checkpoint/async_saver.h" // the same while training goes on
-#include "trireme/checkpoint/load_weights.h"          // weights alone, with other names or some missing
-#include "trireme/checkpoint/steps/run_folder/folders.h"               // the steps of a run folder
+#include "trireme/checkpoint/own_state.h"                 // save and load in your own loop
+#include "trireme/checkpoint/async_saver.h"               // saves while training continues
+#include "trireme/checkpoint/load_weights.h"              // weights alone, renamed or incomplete
+#include "trireme/checkpoint/steps/run_folder/folders.h"  // the steps of a run folder
 
-#include "trireme/train/engine.h"                     // DeepSpeed's engine: a module and a ds_config.json
-#include "trireme/train/train_main.h"                 // your own model with all that `trireme train` has
+#include "trireme/train/engine.h"                         // DeepSpeed's engine for a ds_config.json
+#include "trireme/train/train_main.h"                     // a program with all of `trireme train`
 // clang-format on

@@ -26,7 +26,7 @@ int measure_task(const Words& words) {
     const MeasuredMemory m = measure_memory(config, world);
     all = all_gather_object(
         world, std::vector<int64_t>{m.weights, m.gradients, m.optimizer, m.activations, m.buffers,
-                                    m.resident, m.shared});
+                                    m.resident, m.shared, m.snapshots});
   } catch (const std::exception& error) {
     world.abort(failure_text(error));
     throw;
@@ -43,6 +43,7 @@ int measure_task(const Words& words) {
     for (const auto& m : all) resident = resident < 0 || m[5] < 0 ? -1 : resident + m[5];
     out["resident"] = resident;
     out["shared"] = most[6];
+    out["snapshots"] = most[7];
     write_file_atomic(given.get("out"), out.dump() + "\n");
   }
   world.barrier();

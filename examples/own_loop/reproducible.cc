@@ -39,7 +39,7 @@ int main() try {
       auto losses = torch::nn::functional::cross_entropy(
           net->forward(data.points.index_select(0, ids)), data.classes.index_select(0, ids),
           torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
-      ddp.weigh(kLeafSize);
+      ddp.set_weight(kLeafSize);
       losses.backward();  // the last one of the step reduces
     }
     optimizer.step();

@@ -199,7 +199,7 @@ TEST(checkpoint_async_saver, it_keeps_two_buffers_of_what_the_rank_writes) {
     // Halves of 4 MiB, which lie in memory as in their file's pages.
     const int64_t both = saver.memory_bytes();
     EXPECT_GE(both, 4 << 20);
-    EXPECT_LE(both, (4 << 20) + 4 * 4096);
+    EXPECT_LE(both, (4 << 20) + 2 * (32 << 10)) << "beside what each says of itself";
     for (int64_t step : {2, 3}) {
       saver.save(step, walk);
       EXPECT_EQ(saver.memory_bytes(), both);
@@ -294,7 +294,7 @@ TEST(checkpoint_async_saver, what_lies_in_a_file_is_not_copied_into_memory) {
       beside.fill_(static_cast<float>(step));
     }
     saver.wait();
-    EXPECT_LT(saver.memory_bytes(), 2 * 4096 + 1) << "the 3 MiB are not among them";
+    EXPECT_LE(saver.memory_bytes(), 2 * (32 << 10)) << "the 3 MiB are not among them";
     EXPECT_EQ(saver.plans(), 1);
     g.barrier();
     for (int rank : {0, 1}) {

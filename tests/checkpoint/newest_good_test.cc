@@ -173,6 +173,7 @@ TEST_F(checkpoint_newest_good, a_disk_that_fails_is_no_damage_and_nothing_is_ren
     EXPECT_NE(text.find(at(6)), std::string::npos) << faults << ": " << text;
     EXPECT_NE(text.find("Input/output error"), std::string::npos) << faults << ": " << text;
     EXPECT_NE(text.find("nothing was renamed"), std::string::npos) << faults << ": " << text;
+    EXPECT_NE(text.find("with --resume " + at(3)), std::string::npos) << faults << ": " << text;
     EXPECT_EQ(names(), before) << faults;
   }
   EXPECT_EQ(newest_good_step(run_.path()), at(6));

@@ -114,6 +114,22 @@ TEST(cli_summary, measures_what_it_predicts) {
   EXPECT_TRUE(command.left_nothing());
 }
 
+TEST(cli_summary, measures_the_snapshots_that_a_rank_makes) {
+  if (!std::filesystem::exists(worker_program())) GTEST_SKIP() << "this build has no LibTorch";
+  for (const char* stage : {"zero_optimization.stage=0", "zero_optimization.stage=2"}) {
+    Command command(
+        summary({kExamples + "gpt_small.json", "--set", "data.type=dummy", "--set",
+                 "model.width=256", "--set", "train_micro_batch_size_per_gpu=1", "--set",
+                 "gradient_accumulation_steps=1", "--set", stage, "--set", "checkpoint.async=true",
+                 "--nproc-per-node", "2", "--measure", "--json", "-"}));
+    ASSERT_EQ(command.finish(), 0) << command.err;
+    const auto json = nlohmann::json::parse(command.out);
+    const double predicted = json.at("predicted").at("snapshots"),
+                 measured = json.at("measured").at("snapshots");
+    EXPECT_NEAR(measured / predicted, 1, 0.05) << stage;
+  }
+}
+
 TEST(cli_summary, measures_what_compression_and_averaging_keep) {
   if (!std::filesystem::exists(worker_program())) GTEST_SKIP() << "this build has no LibTorch";
   for (const char* kind : {"compression.type=int8", "averaging.type=diloco"}) {

@@ -114,7 +114,8 @@ TEST(config_config, values_out_of_range_are_refused) {
             "c.json:1:33: optimizer.params.lr: must be at least 0, found -1");
   EXPECT_NE(error_of(R"({"model": {"type": "mlp", "hidden": [8, 0]}})"), "");
   EXPECT_EQ(error_of(R"({"device": "tpu"})"),
-            "c.json:1:12: device: \"tpu\" is not one of auto, cpu");
+            "c.json:1:12: device is \"tpu\": use auto, cpu, cuda, cuda:N, privateuseone or "
+            "privateuseone:N");
 }
 
 TEST(config_config, choices_are_compared_without_case) {

@@ -115,11 +115,13 @@ TEST(config_data_rules, the_resolved_file_keeps_what_was_left_open) {
   }
 }
 
-TEST(config_data_rules, a_device_that_is_not_trained_on_is_refused_at_once) {
-  const std::string text = said({"device=cuda"});
-  EXPECT_TRUE(has(text, "--set: device = \"cuda\" is refused: this version trains on the CPU"))
-      << text;
-  EXPECT_EQ(said({"device=auto"}), "");
+TEST(config_data_rules, a_word_that_is_no_device_is_refused_at_once) {
+  for (const char* wrong : {"gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:01", "cpu:0", "CUDA", "tpu"})
+    EXPECT_TRUE(has(said({std::string("device=") + wrong}),
+                    std::string("--set: device is \"") + wrong + "\": use auto, cpu, cuda, cuda:N"))
+        << said({std::string("device=") + wrong});
+  for (const char* fine : {"auto", "cpu", "cuda", "cuda:0", "cuda:12", "privateuseone:3"})
+    EXPECT_EQ(said({std::string("device=") + fine}), "") << fine;
 }
 
 TEST(config_data_rules, noise_beside_zero_is_refused_before_ranks_start) {

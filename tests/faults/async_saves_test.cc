@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <random>
 
@@ -192,10 +193,12 @@ TEST_F(faults_async_saves, a_full_disk_is_one_warning_a_save_and_the_run_goes_on
 TEST_F(faults_async_saves, with_on_error_stop_a_full_disk_ends_the_job_with_one_sentence) {
   Command job(words({"", 2, 2, {"checkpoint.on_error=stop"}}, run_, 100000),
               {{{"TRIREME_FAILPOINTS", "train.step=sleep(5)"},
-                {"TRIREME_FILE_FAULTS", "only=/.tmp-step-00000004,rank=1,pwrite:ENOSPC"}},
+                {"TRIREME_FILE_FAULTS", "only=/.tmp-step-00000004,pwrite:ENOSPC"}},
                {}});
   expect_refusal(job, 1,
-                 {"checkpoint of step 4 was not saved", "rank 1 on ", "No space left on device"});
+                 {"checkpoint of step 4 was not saved", "rank 0 on ", "No space left on device"});
+  EXPECT_TRUE(holds_all(job.err, {"step 4 of " + run_ + " was in the memory of the workers",
+                                  "could not be saved", "Earlier checkpoints are as they were"}));
   EXPECT_EQ(latest_step(run_), 2);
   expect_resumable(run_);
 }
@@ -231,8 +234,53 @@ TEST_F(faults_async_saves, a_second_ctrl_c_does_not_wait_for_the_disk) {
   job.send(SIGINT);
   EXPECT_EQ(job.finish(), 130) << job.err;
   EXPECT_LT(seconds_since(start), 5 * kSlack);
-  EXPECT_EQ(latest_step(run_), 10);
+  EXPECT_EQ(latest_step(run_), 20) << "the launcher has saved what they had in memory";
   EXPECT_TRUE(job.left_nothing());
+  expect_resumable(run_);
+}
+
+// Between the snapshot and the rename that would show the step.
+TEST_F(faults_async_saves, workers_that_are_killed_leave_their_snapshot_as_a_step) {
+  const int64_t steps = 6;
+  Command calm(words({"", 2, 2, {"zero_optimization.stage=2"}}, folder_ / "calm", steps));
+  ASSERT_EQ(calm.finish(seconds(60)), 0) << calm.err;
+  for (const bool all : {false, true}) {
+    fs::remove_all(run_);
+    const char* at = all ? "checkpoint.before_publish@2#0=sleep(60000),train.step=sleep(20)"
+                         : "checkpoint.before_publish@2#0=kill";
+    Command job(words({"", 2, 2, {"zero_optimization.stage=2"}}, run_, all ? 100000 : steps),
+                {{{"TRIREME_FAILPOINTS", at}}, {}});
+    if (all) {
+      ASSERT_TRUE(job.wait_for("step:  5/")) << job.err;  // step 4 is in memory
+      EXPECT_EQ(latest_step(run_), 2);
+      const std::array<pid_t, 2> ranks{job.rank(0), job.rank(1)};
+      for (pid_t rank : ranks) ASSERT_TRUE(rank > 0 && send_signal(rank, SIGKILL));
+    }
+    EXPECT_EQ(job.finish(), 1) << job.err;
+    EXPECT_TRUE(job.left_nothing());
+    EXPECT_TRUE(holds_all(job.err, {"step 4 of " + run_ + " was only in the memory of the workers",
+                                    "it is saved in " + run_ + "/step-00000004"}));
+    EXPECT_EQ(latest_step(run_), 4);
+    Command verify(trireme({"checkpoint", "verify", run_}));
+    EXPECT_EQ(verify.finish(), 0) << verify.out << verify.err;
+    Command rest(words({"", 2, 2, {"zero_optimization.stage=2"}}, run_, steps));
+    ASSERT_EQ(rest.finish(seconds(60)), 0) << rest.err;
+    EXPECT_TRUE(holds_all(rest.err, {"going on after step 4"}));
+    const std::string name = "/" + step_folder_name(steps);
+    EXPECT_TRUE(tensors_of(run_ + name) == tensors_of(folder_ / "calm" + name));
+  }
+}
+
+TEST_F(faults_async_saves, with_their_launcher_the_snapshot_is_gone_and_the_step_before_is_good) {
+  Command job(
+      words({"", 2, 2, {}}, run_, 100000),
+      {{{"TRIREME_FAILPOINTS", "checkpoint.before_publish@2#0=sleep(60000),train.step=sleep(20)"}},
+       {}});
+  ASSERT_TRUE(job.wait_for("step:  5/")) << job.err;
+  ASSERT_TRUE(send_signal(job.pid(), SIGKILL));
+  EXPECT_EQ(job.finish(), 128 + SIGKILL) << job.err;
+  EXPECT_TRUE(job.left_nothing());
+  EXPECT_EQ(step_folders(run_), std::vector<std::string>{"step-00000002"});
   expect_resumable(run_);
 }
 

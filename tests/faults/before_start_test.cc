@@ -57,7 +57,7 @@ TEST_F(faults_before_start, config_check_says_what_train_would_refuse) {
        {"does not divide 2 ranks"}},
       {{"tiny.json", "--set", "train_batch_size=7"}, {"train_batch_size", "7"}},
       {{"tiny.json", "--set", "data.type=corpus"}, {"does not suit", "mlp"}},
-      {{"tiny.json", "--set", "device=cuda"}, {"device = \"cuda\" is refused"}},
+      {{"tiny.json", "--set", "device=gpu"}, {"device is \"gpu\": use auto, cpu, cuda"}},
       {{"gpt.json"}, {"corpus.txt", "does not exist"}},
   };
   for (const auto& [words, parts] : rows) {

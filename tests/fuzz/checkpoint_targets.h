@@ -2,6 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
+#include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -10,6 +13,7 @@
 #include "trireme/checkpoint/steps/checksum.h"
 #include "trireme/checkpoint/steps/index.h"
 #include "trireme/checkpoint/steps/load_plan.h"
+#include "trireme/checkpoint/steps/snapshot/snapshot_format.h"
 #include "trireme/interop/safetensors_header.h"
 
 // Fuzz targets for the files of a step folder, as those of targets.h.
@@ -50,6 +54,36 @@ inline void checkpoint_index(std::string_view bytes) {
   const std::string once = index_text(index);
   if (index_text(parse_index(once, "fuzz, written")) != once)
     throw std::logic_error("an index is written otherwise than it is read");
+}
+
+/// The first byte: 0 for memory as it is; else its head gets a checksum, and so do the texts that
+/// it names.
+inline void snapshot(std::string_view bytes) {
+  if (bytes.empty()) return;
+  std::string memory(bytes.substr(1));
+  if (bytes[0] != 0 && memory.size() >= 4096) {
+    const auto number = [&](size_t i) {
+      uint64_t v;
+      std::memcpy(&v, memory.data() + 16 + 8 * i, 8);
+      return v;
+    };
+    const auto put = [&](size_t i, uint64_t v) { std::memcpy(memory.data() + 16 + 8 * i, &v, 8); };
+    for (size_t text : {size_t{1}, size_t{4}})
+      if (number(text) <= memory.size() && number(text + 1) <= memory.size() - number(text))
+        put(text + 2, Checksum::number_of(memory.data() + number(text), number(text + 1)));
+    put(11, Checksum::number_of(memory.data() + 16, 88));
+  }
+  const std::span span(reinterpret_cast<const uint8_t*>(memory.data()), memory.size());
+  std::optional<ParsedSnapshot> parsed;
+  if (!accepted([&] { parsed = parse_snapshot(span); }) || !parsed) return;
+  uint64_t blocks = 0;
+  for (const auto& [file, at, count, offset] : parsed->plan.writes) {
+    blocks += blocks_in_write(count);
+    if (parsed->layout.data_at + static_cast<uint64_t>(offset + count) > memory.size())
+      throw std::logic_error("a write from beyond the memory");
+  }
+  if (parsed->layout.sums_at + 8 * blocks > memory.size())
+    throw std::logic_error("checksums beyond the memory");
 }
 
 inline void safetensors(std::string_view bytes) {

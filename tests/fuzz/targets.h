@@ -248,6 +248,7 @@ inline constexpr Target kTargets[] = {{"frames", frames},
                                       {"torch_file", torch_file},
                                       {"dcp_metadata", dcp_metadata},
                                       {"checkpoint_index", checkpoint_index},
-                                      {"safetensors", safetensors}};
+                                      {"safetensors", safetensors},
+                                      {"snapshot", snapshot}};
 
 }  // namespace trireme::fuzz

@@ -133,6 +133,7 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
   }
   Stream getStream(c10::Device d) const noexcept override { return Stream(Stream::DEFAULT, d); }
   Stream getDefaultStream(c10::Device d) const override { return Stream(Stream::DEFAULT, d); }
+  Stream getStreamFromGlobalPool(c10::Device d, bool) const override { return getStream(d); }
   Stream exchangeStream(Stream s) const noexcept override { return s; }
   void record(void**, const Stream&, const DeviceIndex, const c10::EventFlag) const override {}
   void block(void*, const Stream&) const override {}
@@ -361,12 +362,18 @@ at::Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides,
                                            c10::dtype_or_default(dtype));
 }
 
+// Nothing is late here, so any memory of the host will do.
+bool is_pinned(const at::Tensor&, c10::optional<at::Device>) { return false; }
+at::Tensor pin_memory(const at::Tensor& t, c10::optional<at::Device>) { return t.clone(); }
+
 TORCH_LIBRARY_IMPL(_, CUDA, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_kernel>());
 }
 TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("empty.memory_format", empty);
   m.impl("empty_strided", empty_strided);
+  m.impl("is_pinned", is_pinned);
+  m.impl("_pin_memory", pin_memory);
   for (const char* op : {"copy_", "index.Tensor", "index_put_", "_index_put_impl_"})
     m.impl(op, torch::CppFunction::makeFromBoxedFunction<&run_mixing>());
 }

@@ -35,7 +35,7 @@ TEST(grad_accumulation, unequal_micro_batches_equal_the_big_batch_with_one_reduc
         for (int m = 0; m < kMicro; ++m) {
           auto backward = [&] {
             const at::Tensor x = rows(g.rank(), m + step);
-            ddp.weigh(static_cast<double>(x.size(0)));
+            ddp.set_weight(static_cast<double>(x.size(0)));
             net->forward(x).pow(2).sum().backward();
           };
           if (m + 1 < kMicro) {
@@ -64,7 +64,7 @@ TEST(grad_accumulation, weights_are_exact_beyond_what_a_half_gradient_can_hold) 
   run_threads(2, [](Group g) {
     Small net = make(1, at::kBFloat16);
     DistributedDataParallel ddp(net, g, {.mean = GradientMean::of_weights});
-    ddp.weigh(100003 + g.rank());
+    ddp.set_weight(100003 + g.rank());
     net->forward(input(4, at::kBFloat16)).sum().backward();
     expect(ddp.total_weight() == 200007, "total_weight()");
   });
@@ -74,9 +74,9 @@ TEST(grad_accumulation, weigh_without_the_option_is_refused) {
   const auto said = what_ranks_throw(1, [](Group g) {
     Small net = make(1);
     DistributedDataParallel ddp(net, g);
-    ddp.weigh(3);
+    ddp.set_weight(3);
   });
-  EXPECT_NE(said[0].find("UsageError: weigh() needs DdpOptions::mean"), std::string::npos)
+  EXPECT_NE(said[0].find("UsageError: set_weight() needs DdpOptions::mean"), std::string::npos)
       << said[0];
 }
 

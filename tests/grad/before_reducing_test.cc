@@ -62,7 +62,7 @@ TEST(grad_before_reducing, clipping_each_rank_s_own_gradient_equals_the_serial_s
       DistributedDataParallel ddp(
           net, g, {.bucket_bytes = 1, .first_bucket_bytes = 1, .before_reducing = [&] {
                      ++calls;
-                     expect(!self->reducer().any_left(), "a bucket has left");
+                     expect(!self->reducer().any_launched(), "a bucket was launched");
                      torch::nn::utils::clip_grad_norm_(net->parameters(), kOwnLimit);
                    }});
       self = &ddp;

@@ -125,7 +125,7 @@ TEST(grad_bucket_tuning, a_reducer_s_order_is_state_and_the_next_rounds_buckets)
     } catch (const Corrupt& e) {
       said = e.what();
     }
-    expect(has(said, "reducer.order is not an order"), said);
+    expect(has(said, "reducer.order is not a permutation"), said);
   });
 }
 

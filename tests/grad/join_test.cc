@@ -47,7 +47,7 @@ void equals_the_serial_run(const std::vector<int>& counts, bool shadow_step) {
           for (int step = 0; step < mine; ++step) {
             ours.zero_grad();
             const at::Tensor batch = batch_of(g.rank(), step);
-            ddp.weigh(static_cast<double>(batch.size(0)));
+            ddp.set_weight(static_cast<double>(batch.size(0)));
             net->forward(batch).pow(2).sum(1).sum().backward();
             ours.step();
             net->seen.fill_(100 * g.rank() + step);
@@ -142,9 +142,9 @@ TEST(grad_join, two_models_that_train_in_turn) {
     join({&a, &b}, [&] {
       for (int step = 0; step < 2 + g.rank(); ++step) {
         for (auto* m : {&one, &two, &plain_one, &plain_two}) (*m)->zero_grad();
-        a.weigh(4);
+        a.set_weight(4);
         one->forward(input(4) + g.rank()).pow(2).sum().backward();
-        b.weigh(4);
+        b.set_weight(4);
         two->forward(one->forward(input(4) + g.rank()).detach().sum() + input(4)).sum().backward();
         for (int r = 0; r < 2; ++r) {
           if (step >= 2 + r) continue;

@@ -71,7 +71,7 @@ at::Tensor trained(int ranks, bool leaves) {
         RandomScope random({1, step, leaf.ids});
         std::optional<DistributedDataParallel::NoSync> accumulating;
         if (!leaves && leaf.index % mine != mine - 1) accumulating.emplace(ddp);
-        ddp.weigh(kLeafSize);
+        ddp.set_weight(kLeafSize);
         net->forward(data.index_select(0, torch::tensor(leaf.ids))).pow(2).sum().backward();
       }
       optimizer.step();

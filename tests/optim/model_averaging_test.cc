@@ -41,7 +41,7 @@ TEST(optim_model_averaging, ranks_go_apart_and_become_their_mean_every_period) {
         const double want = s % 3 == 0 ? mean * s : mean * (s / 3 * 3) + (g.rank() + 1) * (s % 3);
         expect(std::abs(value_of(p) - want) < 1e-12,
                fmt::format("{} after step {}", value_of(p), s));
-        expect(averager->together() == (n == 1 || s % 3 == 0), "together");
+        expect(averager->in_sync() == (n == 1 || s % 3 == 0), "in sync");
       }
       expect(seen[1].item<double>() == (n - 1) / 2.0, "floating buffers are averaged");
       expect(count.item<int64_t>() == 1, "others are left alone");
@@ -93,7 +93,7 @@ TEST(optim_model_averaging, levels_average_neighbours_often_and_all_seldom) {
       const double pair = g.rank() < 2 ? 0.5 : 2.5;
       const double want = s % 3 == 0 ? 1.5 * s : 1.5 * (s / 3 * 3) + pair * (s % 3);
       expect(std::abs(value_of(p) - want) < 1e-12, fmt::format("{} after step {}", value_of(p), s));
-      expect(averager->together() == (s % 3 == 0), "together");
+      expect(averager->in_sync() == (s % 3 == 0), "in sync");
     }
   });
 }
@@ -114,7 +114,7 @@ TEST(optim_model_averaging, diloco_s_outer_step_is_torch_s_sgd_on_the_mean_way) 
         twin.mutable_grad() = at::full({1}, 0.01 * (2 * s - 1) * 1.5, at::kDouble);
         outer.step();
         expect(std::abs(value_of(p) - twin.item<double>()) < 1e-12, "the outer step");
-        expect(averager->together(), "all go on from it");
+        expect(averager->in_sync(), "all go on from it");
       }
     });
 }

@@ -221,7 +221,7 @@ TEST(optim_torch_optimizer_state, lbfgs_and_tensors_of_another_module_are_refuse
   EXPECT_TRUE(has(refusal([&] { save(folder.path(), 0, both(net, lbfgs)); }), "LBFGS"));
   SGD sgd(other->parameters(), SGDOptions(0.1));
   EXPECT_TRUE(has(refusal([&] { save(folder.path(), 0, both(net, sgd)); }),
-                  "tensor 0 of the optimizer's group 0 is no parameter of the module"));
+                  "tensor 0 of the optimizer's group 0 is not a parameter of the module"));
 }
 
 TEST(optim_torch_optimizer_state, frozen_parameters_have_no_state_and_keep_their_weights) {

@@ -54,7 +54,7 @@ at::Tensor part_of(const at::Tensor& all, int rank, int n, bool unequal) {
 }
 
 void by_weight(DistributedDataParallel& ddp, Small& net, const at::Tensor& x) {
-  ddp.weigh(static_cast<double>(x.size(0)));
+  ddp.set_weight(static_cast<double>(x.size(0)));
   net->forward(x).pow(2).sum().backward();
 }
 

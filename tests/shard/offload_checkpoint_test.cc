@@ -61,12 +61,12 @@ TEST(shard_offload_checkpoint, its_bytes_are_those_of_state_in_memory) {
   Model plain(""), away(disk.path());
   plain.train(3, 9);
   away.train(3, 9);
-  ASSERT_GT(away.offloaded().use().sub_groups, 2);
+  ASSERT_GT(away.offloaded().usage().sub_groups, 2);
   const std::string a = save_step(runs / "plain", 3, plain.walk());
   const std::string b = save_step(runs / "away", 3, away.walk());
   // The writer kept what it was shown until the files were there.
-  EXPECT_EQ(away.offloaded().use().mapped_bytes, away.offloaded().use().state_bytes);
-  EXPECT_EQ(away.offloaded().use().resident_bytes, 0);
+  EXPECT_EQ(away.offloaded().usage().mapped_bytes, away.offloaded().usage().state_bytes);
+  EXPECT_EQ(away.offloaded().usage().resident_bytes, 0);
   // Tensors of a file lie in the order of the walk, so file by file is not asked for here.
   Model from_plain(disk.path(), 5), from_away("", 6);
   load_step(a, from_plain.walk());
@@ -79,7 +79,7 @@ TEST(shard_offload_checkpoint, its_bytes_are_those_of_state_in_memory) {
   expect_same(plain, away, "went on");
   expect_same(plain, from_plain, "saved in memory, loaded onto disk");
   expect_same(plain, from_away, "saved from disk, loaded into memory");
-  EXPECT_EQ(away.offloaded().use().mapped_bytes, 0);
+  EXPECT_EQ(away.offloaded().usage().mapped_bytes, 0);
 }
 
 TEST(shard_offload_checkpoint, saving_twice_and_between_steps_changes_nothing) {

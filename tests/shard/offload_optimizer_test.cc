@@ -68,7 +68,8 @@ TEST(shard_offload_optimizer, ten_steps_and_the_state_have_the_bits_of_the_inner
         auto inner = make(plain);
         auto optimizer = offload_optimizer(away, make, options);
         if (name != "SGD") {
-          EXPECT_TRUE(limit == 200 || optimizer->use().sub_groups == (limit == 1 ? 4 : 1)) << what;
+          EXPECT_TRUE(limit == 200 || optimizer->usage().sub_groups == (limit == 1 ? 4 : 1))
+              << what;
         }
         for (int t = 0; t < 10; ++t) {
           draw_gradients(plain);
@@ -88,7 +89,7 @@ TEST(shard_offload_optimizer, ten_steps_and_the_state_have_the_bits_of_the_inner
         for (const auto& [key, tensor] : expected.tensors)
           EXPECT_TRUE(found.tensors.count(key) && tensor.equal(found.tensors.at(key)))
               << what << ' ' << key;
-        EXPECT_EQ(optimizer->use().resident_bytes, 0);
+        EXPECT_EQ(optimizer->usage().resident_bytes, 0);
         if (HasFailure()) return;
       }
 }
@@ -98,8 +99,8 @@ TEST(shard_offload_optimizer, what_has_no_state_makes_no_file) {
   auto optimizer = offload_optimizer(
       start(torch::kFloat), [](NamedTensors p) { return make_sgd(std::move(p)); }, small(folder));
   EXPECT_EQ(optimizer->file(), nullptr);
-  EXPECT_EQ(optimizer->use().state_bytes, 0);
-  EXPECT_EQ(optimizer->use().buffer_bytes, 0);
+  EXPECT_EQ(optimizer->usage().state_bytes, 0);
+  EXPECT_EQ(optimizer->usage().buffer_bytes, 0);
 }
 
 const MakeOptimizer kAdamW = [](NamedTensors p) { return make_adamw(std::move(p)); };
@@ -119,11 +120,11 @@ TEST(shard_offload_optimizer, construction_holds_one_sub_group_of_state_at_a_tim
   auto optimizer = offload_optimizer(parameters, kAdamW, small(folder, 256 << 10));
   EXPECT_LE(live.peak(), 260 << 10);
   EXPECT_LE(live.now(), 4 << 10);
-  const OffloadUse use = optimizer->use();
-  EXPECT_EQ(use.sub_groups, 4);
-  EXPECT_EQ(use.state_bytes, 8 * (128 << 10));
-  EXPECT_EQ(use.buffer_bytes, 3 * (256 << 10));
-  EXPECT_EQ(use.resident_bytes, 0);
+  const OffloadUsage usage = optimizer->usage();
+  EXPECT_EQ(usage.sub_groups, 4);
+  EXPECT_EQ(usage.state_bytes, 8 * (128 << 10));
+  EXPECT_EQ(usage.buffer_bytes, 3 * (256 << 10));
+  EXPECT_EQ(usage.resident_bytes, 0);
   // Nor does a step make any.
   draw_gradients(parameters);
   const int64_t before = live.now();
@@ -137,7 +138,7 @@ struct Watch : StateVisitor {
   using StateVisitor::tensor;
   explicit Watch(const OffloadedOptimizer& o, bool keep = false) : optimizer(o), keep(keep) {}
   void tensor(const Slice& slice, at::Tensor local) override {
-    most = std::max(most, optimizer.use().resident_bytes);
+    most = std::max(most, optimizer.usage().resident_bytes);
     (void)local.sum().item<double>();
     if (keep) kept.emplace_back(slice.name, local.detach());
   }
@@ -157,8 +158,8 @@ TEST(shard_offload_optimizer, a_walk_brings_in_one_sub_group_after_the_other) {
   Watch watch(*optimizer);
   optimizer->state(watch);
   EXPECT_EQ(watch.most, 64 << 10);
-  EXPECT_EQ(optimizer->use().resident_bytes, 0);
-  EXPECT_EQ(optimizer->use().mapped_bytes, 0);
+  EXPECT_EQ(optimizer->usage().resident_bytes, 0);
+  EXPECT_EQ(optimizer->usage().mapped_bytes, 0);
 }
 
 TEST(shard_offload_optimizer, tensors_kept_after_a_walk_see_the_file_as_long_as_they_are_kept) {
@@ -169,7 +170,7 @@ TEST(shard_offload_optimizer, tensors_kept_after_a_walk_see_the_file_as_long_as_
   {
     Watch watch(*optimizer, true);
     optimizer->state(watch);
-    EXPECT_EQ(optimizer->use().mapped_bytes, optimizer->use().state_bytes);
+    EXPECT_EQ(optimizer->usage().mapped_bytes, optimizer->usage().state_bytes);
     for (int t = 0; t < 3; ++t) {
       draw_gradients(plain);
       copy_gradients(plain, away);
@@ -183,7 +184,7 @@ TEST(shard_offload_optimizer, tensors_kept_after_a_walk_see_the_file_as_long_as_
   }
   draw_gradients(away);
   optimizer->step(kLr);
-  EXPECT_EQ(optimizer->use().mapped_bytes, 0);
+  EXPECT_EQ(optimizer->usage().mapped_bytes, 0);
 }
 
 TEST(shard_offload_optimizer, a_restored_state_is_written_back_and_an_unchanged_one_is_not) {
@@ -280,7 +281,7 @@ TEST(shard_offload_optimizer, a_flipped_bit_stops_the_step_naming_parameters_fil
   auto optimizer = offload_optimizer(parameters, kAdamW, small(folder, 32 << 10));
   draw_gradients(parameters);
   optimizer->step(kLr);
-  ASSERT_EQ(optimizer->use().sub_groups, 3);
+  ASSERT_EQ(optimizer->usage().sub_groups, 3);
   flip_byte(folder.path(), 33000);  // of the second of them
   const std::string o = outcome_of([&] { optimizer->step(kLr); });
   EXPECT_TRUE(has(o,
@@ -402,7 +403,7 @@ TEST(shard_offload_optimizer, the_neighbours_are_read_and_written_while_a_sub_gr
       options.file.engine = engine;
       options.pipeline_read = options.pipeline_write = pipelined;
       auto optimizer = offload_optimizer(parameters, make, options);
-      ASSERT_EQ(optimizer->use().sub_groups, kLayers);
+      ASSERT_EQ(optimizer->usage().sub_groups, kLayers);
       draw_gradients(parameters);
       set_thread_trace_sink(&timeline);
       const std::string o = outcome_of([&] { optimizer->step(kLr); });

@@ -46,7 +46,7 @@ TEST(shard_offload_params, what_was_put_is_brought_whatever_was_prefetched) {
       }
       if (what == 2) {
         at::Tensor into = at::empty({list[i].numel}, list[i].dtype);
-        pool[i].bring(into);
+        pool[i].read_into(into);
         ASSERT_TRUE(into.equal(expected[i])) << buffers << " buffers, turn " << t;
       }
     }
@@ -63,7 +63,7 @@ TEST(shard_offload_params, a_prefetch_is_read_once) {
   pool[0].prefetch();
   at::Tensor into = at::empty({1000});
   set_failpoints("offload.read@2=error(5)");  // a second read would meet it
-  pool[0].bring(into);
+  pool[0].read_into(into);
   set_failpoints("");
   EXPECT_TRUE(into.eq(1).all().item<bool>());
 }
@@ -83,7 +83,7 @@ TEST(shard_offload_params, wrong_tensors_damage_and_a_failing_disk_are_named) {
     const std::string o = outcome_of(call);
     EXPECT_TRUE(has(o, "UsageError: ") && has(o, part)) << o;
   };
-  refused([&] { pool[0].bring(t); }, "'block0' is asked for before it was put");
+  refused([&] { pool[0].read_into(t); }, "'block0' is asked for before it was put");
   refused([&] { pool[0].prefetch(); }, "'block0' is asked for before it was put");
   refused([&] { pool[0].put(at::ones({999})); }, "'block0' is 1000 elements of Float");
   refused([&] { pool[1].put(at::ones({1700})); }, "'block1' is 1700 elements of BFloat16");
@@ -97,12 +97,12 @@ TEST(shard_offload_params, wrong_tensors_damage_and_a_failing_disk_are_named) {
   const std::string full = outcome_of([&] { pool.wait(); });
   set_failpoints("");
   EXPECT_TRUE(has(full, "ResourceError: ") && has(full, "No space left")) << full;
-  EXPECT_TRUE(has(outcome_of([&] { pool[0].bring(t); }), "writing them had failed"));
+  EXPECT_TRUE(has(outcome_of([&] { pool[0].read_into(t); }), "writing them had failed"));
   pool[0].put(t);
   pool.wait();
-  pool[0].bring(t);
+  pool[0].read_into(t);
   flip_byte(folder.path(), 77);
-  EXPECT_TRUE(has(outcome_of([&] { pool[0].bring(t); }), "Corrupt: "));
+  EXPECT_TRUE(has(outcome_of([&] { pool[0].read_into(t); }), "Corrupt: "));
 }
 
 }  // namespace

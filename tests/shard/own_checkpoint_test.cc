@@ -196,7 +196,8 @@ TEST(shard_own_checkpoint, a_module_whose_parameters_are_sharded_is_refused_by_n
   run_threads(2, [&](Group g) {
     ShardedTower tower(1, g);
     const std::string text = refusal([&] { save(folder.path(), 1, state_of(*tower.tower), g); });
-    expect(has(text, "has no bytes here") && has(text, "state_of(sharded)"), text);
+    expect(has(text, "has been freed because a FullySharded") && has(text, "state_of(sharded)"),
+           text);
   });
 }
 

@@ -118,10 +118,10 @@ TEST(shard_sharded_on_disk, between_uses_no_byte_of_a_shard_is_in_memory) {
     const int64_t all = tower_elements(2) * 8, block = kBlock / 2 * 8;
     auto optimizer = both_on_disk(net, folder.path());
     auto nothing = [&](const char* when) {
-      const ShardFileUse use = net.sharded.stats().file;
-      expect(use.resident_bytes == 0 && use.kept_bytes == 0, when);
-      expect(use.stored_bytes == all, "stored " + std::to_string(use.stored_bytes));
-      expect(use.buffer_bytes == 2 * block, "buffers " + std::to_string(use.buffer_bytes));
+      const ShardFileUsage usage = net.sharded.stats().file;
+      expect(usage.resident_bytes == 0 && usage.kept_bytes == 0, when);
+      expect(usage.stored_bytes == all, "stored " + std::to_string(usage.stored_bytes));
+      expect(usage.buffer_bytes == 2 * block, "buffers " + std::to_string(usage.buffer_bytes));
       for (const auto& [name, t] : net.sharded.shards())
         expect(t.data_ptr() == nullptr, std::string(when) + ": " + name);
     };
@@ -138,7 +138,7 @@ TEST(shard_sharded_on_disk, between_uses_no_byte_of_a_shard_is_in_memory) {
       nothing("after the step");
       net.sharded.publish();
     }
-    expect(optimizer->use().sub_groups > 8, "the step had many parts");
+    expect(optimizer->usage().sub_groups > 8, "the step had many parts");
     // While it is made, the flats of neighbours are held at once.
     const int64_t most = net.sharded.stats().file.most_resident_bytes;
     expect(most >= block && most <= 2 * block, "at most " + std::to_string(most));
@@ -151,9 +151,9 @@ TEST(shard_sharded_on_disk, an_optimizer_in_memory_needs_all_shards_while_it_ste
     ShardedTower net(1, g, on_disk(folder.path()));
     auto optimizer = paged_optimizer(net.sharded.shards(), adamw(), net.sharded.pager());
     train_with(*optimizer, net, g, 0, 1);
-    const ShardFileUse use = net.sharded.stats().file;
-    expect(use.most_resident_bytes == tower_elements(2) * 8, "all of them");
-    expect(use.resident_bytes == 0, "and then none");
+    const ShardFileUsage usage = net.sharded.stats().file;
+    expect(usage.most_resident_bytes == tower_elements(2) * 8, "all of them");
+    expect(usage.resident_bytes == 0, "and then none");
   });
 }
 
@@ -166,9 +166,9 @@ TEST(shard_sharded_on_disk, the_first_shards_stay_in_memory_if_that_is_asked_for
     ShardedTower net(1, g, options);
     auto optimizer = both_on_disk(net, folder.path());
     train_with(*optimizer, net, g);
-    const ShardFileUse use = net.sharded.stats().file;
-    expect(use.kept_bytes == kBlock * 8, "kept " + std::to_string(use.kept_bytes));
-    expect(use.stored_bytes == (tower_elements(2) - kBlock) * 8, "stored");
+    const ShardFileUsage usage = net.sharded.stats().file;
+    expect(usage.kept_bytes == kBlock * 8, "kept " + std::to_string(usage.kept_bytes));
+    expect(usage.stored_bytes == (tower_elements(2) - kBlock) * 8, "stored");
     net.expect_same(*want, 0);
   });
 }

@@ -299,7 +299,7 @@ TEST(shard_tied_weights, an_optimizer_in_a_file_steps_them_once) {
   options.sub_group_bytes = 1;
   auto away = offload_optimizer(twice, make, options);
   auto here = make_adamw(once, {}, {{"w", 0.0, 0.5}});
-  EXPECT_EQ(away->use().sub_groups, 2);
+  EXPECT_EQ(away->usage().sub_groups, 2);
   for (int t = 0; t < 3; ++t) {
     for (auto* l : {&twice, &once})
       for (size_t i = 0; i < 2; ++i)

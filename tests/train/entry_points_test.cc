@@ -33,7 +33,6 @@ bool runs(const KeyInfo& key) { return key.status == KeyStatus::supported && key
 // What the command reads before ranks start, or in their main(): key or keys, and the file.
 const std::map<std::string, const char*> kBeforeTraining = {
     {"generate.*", "cli/generate_verb.cc"},
-    {"device", "trireme/front/refusals.cc"},
     {"comm.across", "trireme/train/rank/group_options.cc"},
     {"comm.check", "trireme/train/rank/group_options.cc"},
 };
@@ -141,7 +140,7 @@ TEST(train_entry_points, initialize_reads_or_refuses_every_key) {
         std::chrono::seconds(60));
   const Paths read = reads->paths();
   for (const KeyInfo& key : all_keys())
-    if (runs(key) && !not_of_engine(key.path) && key.path != "device") {
+    if (runs(key) && !not_of_engine(key.path)) {
       EXPECT_TRUE(read.contains(key.path) || needs_no_reader(key))
           << key.path << ": initialize() neither reads it nor says that it does not serve it";
     }

@@ -64,7 +64,7 @@ void own_step(Gradients& gradients, TiedNet& net, int rank, int64_t rows, double
     gradients.tell(own, 0);
     (loss * scale).backward();
   }
-  expect(!gradients.reducer().any_left(), "a bucket has left before its rank was clipped");
+  expect(!gradients.reducer().any_launched(), "a bucket was launched before its rank was clipped");
   gradients.clip_own(max_norm, 1 / scale);
   gradients.close();
 }

@@ -119,6 +119,15 @@ TEST(train_resume_precision, weights_masters_and_moments_are_those_that_were_sav
       EXPECT_EQ(info.notes.empty(), same) << row.what;
       if (!same) {
         EXPECT_TRUE(has(info.notes[0], "are converted")) << info.notes[0];
+        // Of the two runs one scales its loss, and says what becomes of that.
+        const bool scale = (row.saved == kFp16) != (row.loaded == kFp16);
+        ASSERT_EQ(info.notes.size(), scale ? 2u : 1u) << row.what;
+        if (scale) {
+          EXPECT_EQ(info.notes[1], row.loaded == kFp16
+                                       ? "the loss scale begins anew: the run that saved had none"
+                                       : "the loss scale that was saved is left out: this run has "
+                                         "none");
+        }
       }
     }
 }

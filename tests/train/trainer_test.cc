@@ -12,7 +12,6 @@
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/train/evaluate.h"
-#include "trireme/train/setup/unused_gpu.h"
 
 namespace trainer_test {
 
@@ -228,20 +227,29 @@ TEST(train_trainer, evaluation_is_the_same_for_any_number_of_ranks) {
   }
 }
 
-TEST(train_trainer, device_auto_says_that_a_gpu_is_not_used) {
+TEST(train_trainer, the_start_line_names_a_device_that_is_not_the_cpu_alone) {
   PrivateFolder folder;
-  const std::string there = folder / "nvidia0";
-  write_file_atomic(there, "");
-  EXPECT_TRUE(has_gpu(there.c_str()));
-  EXPECT_NE(std::string(kUnusedGpu).find("trains on the CPU"), std::string::npos);
   std::vector<std::string> said;
   run_threads(1, [&](Group g) {
     TrainOptions options;
     options.run_dir = folder.path();
     options.say = [&](const std::string& line) { said.push_back(line); };
-    train(digits("mlp", {"training.steps=1"}), g, options);
+    train(digits("mlp", {"training.steps=1", "device=cpu"}), g, options);
   });
-  EXPECT_EQ(std::count(said.begin(), said.end(), kUnusedGpu), has_gpu());
+  ASSERT_FALSE(said.empty());
+  EXPECT_EQ(said[0].find("; on "), std::string::npos) << said[0];
+}
+
+TEST(train_trainer, a_gpu_that_is_not_there_is_refused_in_one_sentence) {
+  if (device_count(at::kCUDA) > 0) GTEST_SKIP() << "LibTorch sees a GPU";
+  run_threads(1, [&](Group g) {
+    try {
+      build_run(digits("mlp", {"device=cuda:1"}), g);
+      FAIL() << "device cuda:1 was found";
+    } catch (const UsageError& e) {
+      EXPECT_EQ(std::string(e.what()).find("--set: device 'cuda:1': "), 0u) << e.what();
+    }
+  });
 }
 
 TEST(train_trainer, data_that_does_not_fit_the_model_is_refused) {

@@ -46,23 +46,23 @@ class TRIREME_API Error : public std::runtime_error {
 
 TRIREME_ERROR_KIND(UsageError);     // fix the call or the configuration
 TRIREME_ERROR_KIND(Mismatch);       // ranks made different calls: fix the program
-TRIREME_ERROR_KIND(PeerLost);       // a rank died: the group is finished, rebuild or stop
+TRIREME_ERROR_KIND(PeerLost);       // a peer died or failed: the group is finished, rebuild or stop
 TRIREME_ERROR_KIND(Timeout);        // a rank did not arrive in time: the group is finished
-TRIREME_ERROR_KIND(Aborted);        // another rank failed first: the group is finished
+TRIREME_ERROR_KIND(Aborted);        // this rank aborted the group earlier: the group is finished
 TRIREME_ERROR_KIND(ResourceError);  // disk, memory, port, limit: free it, then retry
-TRIREME_ERROR_KIND(NumericError);   // not a finite number: rank, parameter, step
+TRIREME_ERROR_KIND(NumericError);   // a NaN or an infinity: names rank, parameter, step
 TRIREME_ERROR_KIND(Corrupt);        // the bytes are damaged: take another copy
 #undef TRIREME_ERROR_KIND
 
 /// The message of an error, without the stack trace that LibTorch appends to it.
 TRIREME_API std::string brief(const std::exception& error);
 
-/// Exit codes of our binaries (design §4).
+/// Exit codes of our binaries (docs/design.md, section 4).
 enum ExitCode : int {
   kExitDone = 0,
   kExitFailed = 1,
   kExitUsage = 2,
-  kExitSavedStartAgain = 75,
+  kExitSavedRestart = 75,  // interrupted after saving; restart to resume
   kExitSignalBase = 128,
 };
 

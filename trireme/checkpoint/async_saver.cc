@@ -24,6 +24,7 @@
 #include "trireme/checkpoint/save/snapshot.h"
 #include "trireme/checkpoint/save/step_save.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
+#include "trireme/checkpoint/steps/snapshot/handover.h"
 #include "trireme/comm/objects.h"
 
 namespace trireme {
@@ -114,10 +115,13 @@ class UnderWay {
     WrittenFiles written;
     {
       Span span("checkpoint", "write");
-      written = save_->write([this](size_t i) {
-        check<Error>(!cancelled_, "the save was given up");
-        return snapshot_[i];
-      });
+      written = save_->write(
+          [this](size_t i) {
+            check<Error>(!cancelled_, "the save was given up");
+            return snapshot_[i];
+          },
+          BytesLast::to_the_end,
+          [this](const std::vector<uint64_t>& checksums) { snapshot_.put_checksums(checksums); });
     }
     if (rank_ > 0) {
       const RankFailure left = failure_of([&] {
@@ -204,17 +208,35 @@ struct AsyncSaver::Impl {
   size_t turn = 0;
   std::shared_ptr<SaveMemo> memo = std::make_shared<SaveMemo>();
   std::unique_ptr<UnderWay> under_way;
-  int64_t step = 0;  // of the save under way
-  bool lost = false;
+  int64_t step = 0;                   // of the save under way
+  bool lost = false, failed = false;  // the last save
+  SnapshotHandover launcher;
+
+  Impl(std::string folder, Group ranks)
+      : run_dir(std::move(folder)), group(std::move(ranks)), launcher(group.rank()) {}
+
+  /// The launcher holds what this process has, and lets go of what it gives up.
+  void reserve(size_t slot, size_t bytes) {
+    SnapshotMemory& of_slot = memory[slot];
+    const size_t before = of_slot.bytes();
+    of_slot.reserve(bytes, [&] { launcher.hold(static_cast<int>(slot), -1); });
+    if (of_slot.bytes() != before) launcher.hold(static_cast<int>(slot), of_slot.fd());
+  }
+  /// No step is in memory alone.
+  void take_back() {
+    for (size_t slot = 0; slot < memory.size(); ++slot)
+      if (memory[slot].bytes() > 0) launcher.hold(static_cast<int>(slot), -1);
+  }
 };
 
-AsyncSaver::AsyncSaver(std::string run_dir, Group group) : impl_(std::make_unique<Impl>()) {
-  impl_->run_dir = std::move(run_dir);
-  impl_->group = std::move(group);
-}
+AsyncSaver::AsyncSaver(std::string run_dir, Group group)
+    : impl_(std::make_unique<Impl>(std::move(run_dir), std::move(group))) {}
 
 AsyncSaver::~AsyncSaver() {
-  if (!impl_->under_way) return;
+  if (!impl_->under_way) {
+    if (!impl_->failed) impl_->take_back();
+    return;
+  }
   try {
     UnderWay& save = *impl_->under_way;
     const bool leads = impl_->group.rank() == 0;
@@ -230,6 +252,8 @@ AsyncSaver::~AsyncSaver() {
     save.join();
     if (const RankFailure failure = leads ? save.outcome() : save.written())
       log_warn("the checkpoint of step {}: {}", impl_->step, failure.text);
+    else if (leads)
+      impl_->take_back();  // what other ranks have left in memory is nothing without it
   } catch (const std::exception& e) {
     log_warn("the checkpoint of step {}: {}", impl_->step, e.what());
   }
@@ -245,8 +269,10 @@ void AsyncSaver::save(int64_t step, const StateWalk& walk, const ShardedSaveOpti
   Snapshot snapshot;
   const RankFailure failure = failure_of([&] {
     save->write_file_views();
-    snapshot = take(save->state(), save->orders(), impl_->memory[impl_->turn]);
-    impl_->memory[1 - impl_->turn].reserve(snapshot.bytes());  // so that the next one finds it warm
+    const SnapshotLabel& label = save->label();
+    impl_->reserve(impl_->turn, label.layout().size);
+    snapshot = Snapshot::take(save->state(), save->orders(), label, impl_->memory[impl_->turn]);
+    impl_->reserve(1 - impl_->turn, label.layout().size);  // so that the next one finds it warm
   });
   // A rank that cannot make its copy ends the save for all.
   const auto all = all_gather_object(group, failure);
@@ -266,6 +292,7 @@ void AsyncSaver::save(int64_t step, const StateWalk& walk, const ShardedSaveOpti
 std::string AsyncSaver::wait() {
   if (!impl_->under_way) return "";
   const std::unique_ptr<UnderWay> save = std::move(impl_->under_way);
+  impl_->failed = true;  // until all know better
   Group& group = impl_->group;
   // An error of the group cancels rank 0's waiting: `save` ends.
   const auto all = gather_object(group, save->written(), 0);
@@ -283,6 +310,7 @@ std::string AsyncSaver::wait() {
                                             impl_->step, r, all[r].text)};
   }
   raise(broadcast_object(group, outcome, 0));
+  impl_->failed = false;
   return impl_->run_dir + "/" + step_folder_name(impl_->step);
 }
 

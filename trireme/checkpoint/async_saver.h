@@ -13,51 +13,55 @@
 
 namespace trireme {
 
-/// Saves steps while training goes on: save() copies what this rank writes into shared memory and
-/// returns; a thread of this rank writes the files, and rank 0's publishes the step when all ranks'
-/// are on disk. That thread uses no group: ranks leave what they have written beside the files.
+/// Saves steps while training continues. save() copies what this rank writes into shared memory and
+/// returns; a thread of this rank then writes the files, and rank 0's thread publishes the step
+/// when all ranks' files are on disk. These threads do not use the group: each rank leaves a record
+/// of what it has written next to its files.
 ///
 ///   AsyncSaver saver("run", group);
-///   … saver.save(step, walk);   // every rank; waits for the copy alone
+///   … saver.save(step, walk);   // every rank; waits only for the copy
 ///   saver.wait();               // every rank, before the program ends
 ///
-/// What lies in a file (offloaded state) is not copied into memory: save() waits until it has gone
-/// from that file to the step's.
+/// Offloaded state is not copied into memory; save() waits until it has been copied from its file
+/// into the step's.
 ///
-/// The files, and what becomes of a step that fails, are as for save_sharded_step. As long as the
-/// ranks hold the same tensors (names, dtypes, slices), who writes what is decided once. One thread
-/// at a time.
+/// The files are those of save_sharded_step, and failure handling is as for save_sharded_step. The
+/// write plan is computed once and reused while the ranks' tensors (names, dtypes, slices) stay the
+/// same. One thread at a time.
 class TRIREME_API AsyncSaver {
  public:
   AsyncSaver(std::string run_dir, Group group);
-  /// Waits for this rank's files, and on rank 0 for at most the group's timeout until the step is
-  /// published, or for a second where ranks are lost; errors go to the log.
+  /// Waits for this rank's files and, on rank 0, for at most the group's timeout until the step is
+  /// published; if ranks are lost, waits for about a second. Errors are logged.
   ~AsyncSaver();
   AsyncSaver(const AsyncSaver&) = delete;
 
-  /// What rank 0 does when a step is published, on its saver's thread and before wait() returns:
-  /// deleting other steps, say. What it throws goes to the log.
+  /// Called on rank 0 when a step is published, on the saver's thread and before wait() returns;
+  /// for example to delete other steps. Its exceptions are logged.
   using Published = std::function<void()>;
-  /// Every rank calls it. Waits for the save under way, if there is one, and throws its error on
-  /// all ranks; nothing of the new one has begun then. Its own errors until the copy is made are
-  /// thrown on all ranks, too.
+  /// Every rank calls it. First waits for the save in progress, if there is one, and throws its
+  /// error on all ranks; the new save has not begun then. Errors of the new save before its copy is
+  /// complete are thrown on all ranks, too.
   void save(int64_t step, const StateWalk& walk, const ShardedSaveOptions& options = {},
             Published published = {});
-  /// Every rank calls it. Waits until the step is published and returns its folder; "" if none is
-  /// under way. Throws its error, naming the rank, on all ranks; after that none is under way.
+  /// Every rank calls it. Waits until the step is published and returns its folder, or "" if no
+  /// save is in progress. If the save failed, throws its error, naming the rank, on all ranks; no
+  /// save is in progress afterwards.
   std::string wait();
-  /// Whether this rank's thread is at work.
+  /// Whether this rank's thread is working on a save.
   bool busy() const;
-  /// Whether this rank knows that wait() would wait no more: on rank 0 that the step is published
-  /// or has failed, on others that it has failed there. Asks nobody; false if none is under way.
+  /// Whether, as far as this rank knows, wait() would return at once: on rank 0, the step is
+  /// published or has failed; on other ranks, their own writing has failed. Does not communicate;
+  /// false if no save is in progress.
   bool ended() const;
-  /// A call into the group threw that it has ended (PeerLost, Timeout, Aborted, Mismatch): files of
-  /// ranks that are lost will not come. The step is published if all are there or nearly so. Only
-  /// the destructor may follow.
+  /// Call this after the group has failed (a call into it threw PeerLost, Timeout, Aborted or
+  /// Mismatch). Files from lost ranks will not arrive; the step is published only if the files of
+  /// all ranks are complete within about a second of the destructor's call. Only the destructor may
+  /// be called afterwards.
   void ranks_are_lost();
-  /// Bytes of this rank's two buffers, which are used in turn.
+  /// The bytes of this rank's two buffers, which are used alternately.
   int64_t memory_bytes() const;
-  /// How often the ranks have decided who writes what.
+  /// The number of times that the write plan has been computed.
   int64_t plans() const;
 
  private:

@@ -15,30 +15,30 @@
 #include "trireme/tensor/module_state.h"
 #include "trireme/tensor/state.h"
 
-// Checkpoints of a loop of one's own.
+// Checkpoints for your own training loop.
 //
-//   const StateWalk state = all_of({state_of(model), state_of(optimizer, model),
-//   state_of(schedule),
-//                                   state_of(sampler), state_of("epoch", epoch)});
+//   const StateWalk state = all_of({
+//       state_of(model), state_of(optimizer, model), state_of(schedule), state_of(sampler),
+//       state_of("epoch", epoch)});
 //   if (const auto saved = load_if_any(run_dir, state, group)) step = saved->step;
 //   …
 //   save(run_dir, step, state, group);
 //
 // state_of() exists for modules, for torch::optim optimizers (optim/torch_optimizer_state.h), for
-// what shard/ wraps, and for all that has state(StateVisitor&): ShardedOptimizer, Optimizer, a
-// schedule, a GradScaler, a DistributedSampler. What a walk shows must outlive it.
+// the classes of shard/, and for every class with a method state(StateVisitor&): ShardedOptimizer,
+// Optimizer, schedules, GradScaler, DistributedSampler. What a walk visits must outlive it.
 namespace trireme {
 
-/// Shows these one after the other. No two of them may show one name: see named().
+/// Visits the state of these walks in turn. No two of them may visit the same name: see named().
 TRIREME_API StateWalk all_of(std::vector<StateWalk> walks);
 /// Puts "<name>." before every name, for the second model or optimizer of a program.
 TRIREME_API StateWalk named(std::string name, StateWalk walk);
 
-/// A value of the loop's own, under that name. Ranks that save together have the same value.
+/// A value of your loop, under this name. Ranks that save together must hold the same value.
 TRIREME_API StateWalk state_of(std::string name, int64_t& value);
 TRIREME_API StateWalk state_of(std::string name, double& value);
 TRIREME_API StateWalk state_of(std::string name, std::string& value);
-/// A tensor that every rank has whole; a save takes rank 0's.
+/// A tensor that every rank holds whole; a save takes rank 0's copy.
 TRIREME_API StateWalk state_of(std::string name, at::Tensor& value);
 template <class Number>
 requires(std::is_arithmetic_v<Number>) StateWalk state_of(std::string name, Number& value) {
@@ -54,20 +54,21 @@ requires(std::is_arithmetic_v<Number>) StateWalk state_of(std::string name, Numb
   };
 }
 
-/// Saves a step of what the ranks of `group` show to <run_dir>/step-<step>/, as save_sharded_step
-/// (every rank of the group calls it) with the layout "own loop" where the options name none.
-/// Without a group this process saves alone what it holds: whole tensors, as under DDP. It begins
-/// with a barrier, so that where one rank calls it alone (`if (rank == 0)`) the Mismatch, PeerLost
-/// or Timeout names that line and what the other rank did.
+/// Saves the state visited on the ranks of `group` as <run_dir>/step-<step>/, as save_sharded_step
+/// does; every rank of the group calls it. Without a group, this process saves its own state, which
+/// must be whole, as under DDP. With a group it begins with a barrier, so that if only one rank
+/// calls it (`if (rank == 0)`), the Mismatch, PeerLost or Timeout names that line and what the
+/// other rank did.
 TRIREME_API std::string save(const std::string& run_dir, int64_t step, const StateWalk& walk,
                              const Group& group = {}, ShardedSaveOptions options = {},
                              CallSite site = CallSite::here());
 
-/// load_step(): the newest step of a run folder, or a step folder, into any number of ranks, every
-/// one of which calls it. `options.group` is set to `group`.
+/// Loads the newest step of a run folder, or a step folder, as load_step() does, into any number of
+/// ranks, every one of which calls it. `group`, if given, replaces options.group.
 TRIREME_API CheckpointInfo load(const std::string& path, const StateWalk& walk,
                                 const Group& group = {}, LoadOptions options = {});
-/// Nothing where rank 0 sees no step in the run folder: the loop begins anew.
+/// Likewise; if rank 0 finds no step in the run folder, loads nothing and returns nullopt, so that
+/// the loop starts from scratch.
 TRIREME_API std::optional<CheckpointInfo> load_if_any(const std::string& run_dir,
                                                       const StateWalk& walk,
                                                       const Group& group = {},

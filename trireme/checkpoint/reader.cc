@@ -94,6 +94,8 @@ struct ShownByRank {
 class Load {
  public:
   Load(std::string path, const LoadOptions& options) : path_(std::move(path)), options_(options) {}
+  Load(std::shared_ptr<const HeldStep> held, const LoadOptions& options)
+      : path_(held->name()), options_(options), held_(std::move(held)) {}
 
   CheckpointInfo run(const StateWalk& walk) {
     agree(failure_of([&] { find(); }));
@@ -141,6 +143,7 @@ class Load {
   void find() {
     if (together() && options_.group->rank() != 0) return;
     folder_ = without_slashes(path_);
+    if (held_) return;
     check<UsageError>(!options_.python_files || path_kind(folder_) != PathKind::nothing,
                       "there is nothing at {}: name a run folder, a step folder, or a file or "
                       "folder of weights",
@@ -148,7 +151,9 @@ class Load {
     if (!is_foreign()) folder_ = without_slashes(find_checkpoint(folder_));
   }
 
-  bool is_foreign() const { return options_.python_files && interop::is_weight_source(folder_); }
+  bool is_foreign() const {
+    return !held_ && options_.python_files && interop::is_weight_source(folder_);
+  }
 
   ShownByRank shown_by_all(const StateWalk& walk) const {
     ShownByRank mine;
@@ -167,6 +172,10 @@ class Load {
   }
 
   void open(std::optional<OpenedStep>& opened, const ShownByRank& shown) const {
+    if (held_) {
+      opened.emplace(held_, options_.prefix);
+      return;
+    }
     if (!is_foreign()) {
       opened.emplace(folder_, options_.prefix);
       return;
@@ -227,6 +236,7 @@ class Load {
 
   const std::string path_;
   const LoadOptions& options_;
+  const std::shared_ptr<const HeldStep> held_;  // null: from files
   std::string folder_;
 };
 
@@ -236,6 +246,14 @@ CheckpointInfo load_step(const std::string& path, const StateWalk& walk,
                          const LoadOptions& options) {
   Span span("checkpoint", "load");
   return Load(path, options).run(walk);
+}
+
+CheckpointInfo load_snapshot(std::shared_ptr<HeldStep> step, const StateWalk& walk,
+                             const LoadOptions& options) {
+  check<UsageError>(step != nullptr, "load_snapshot: there is no step");
+  Span span("checkpoint", "load");
+  step->sum_blocks();
+  return Load(std::move(step), options).run(walk);
 }
 
 CheckpointInfo verify_checkpoint(const std::string& folder) {

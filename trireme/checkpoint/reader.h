@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,70 +15,82 @@
 // Loading a checkpoint in place.
 namespace trireme {
 
+class HeldStep;
+
 struct CheckpointInfo {
   std::string folder;  // the step folder
   int64_t step = 0;
-  int64_t world = 1;                    // of the run that saved it
-  std::string layout = "replicated";    // … and how its state was split, in words
-  std::vector<std::string> notes = {};  // a sentence for each kind of state that another number of
-                                        // ranks could not take over as it was
+  int64_t world = 1;                  // of the run that saved it
+  std::string layout = "replicated";  // how that run split its state, in words
+  /// One sentence for each kind of state that could not be restored exactly on a different number
+  /// of ranks.
+  std::vector<std::string> notes = {};
 };
 
 struct LoadOptions {
-  /// Only names that begin so are looked at: "model." loads a model without the state of its
-  /// training.
+  /// Only names with this prefix are considered: "model." loads a model without the rest of its
+  /// training state.
   std::string prefix = {};
-  /// Names under which the checkpoint may have what the walk shows once, under `first`: of
-  /// parameters, so that state of optimizers is found as well ("optim.exp_avg.<name>").
+  /// Further names under which the checkpoint may hold what the walk visits once, under `first`.
+  /// These are names of parameters; they also apply to optimizer state ("optim.exp_avg.<name>").
   TiedNames tied = {};
-  /// The ranks that load together. Without it this process loads by itself.
+  /// The ranks that load together. Without a group, this process loads by itself.
   std::optional<Group> group = {};
-  /// Without a group: the walk shows only a part of the state (one rank's), so the checkpoint may
-  /// hold more than it knows.
+  /// Without a group: the walk visits only a part of the state (that of one rank), so the
+  /// checkpoint may hold more.
   bool partial = false;
-  /// Tensors whose names begin with `from` in the checkpoint are taken for ones that begin with
-  /// `to`. UsageError for one that no name begins with.
+  /// Tensors whose names begin with `from` in the checkpoint are loaded as if they began with `to`.
+  /// UsageError if no name begins with `from`.
   struct Prefix {
     std::string from, to;
   };
   std::vector<Prefix> renamed = {};
-  /// Patterns (* and ?) of tensors that the checkpoint may lack, which stay as they are, or have
-  /// besides; they match names with or without "model.".
+  /// Patterns (* and ?) of tensors that may be absent from the checkpoint (they keep their values)
+  /// or from the walk (they are skipped); they match names with or without "model.".
   std::vector<std::string> except = {};
-  /// Floating-point tensors may have another dtype there: they are converted.
+  /// Floating-point tensors may have another dtype in the checkpoint: they are converted.
   bool convert = false;
-  /// The run may train in another precision than the one that saved: as `convert`; weights whose
-  /// dtype differs are taken from their float32 masters ("optim.master.<p>") where those are there,
-  /// masters that are missing from the weights; a loss scale ("scaler.…") begins anew.
+  /// The run may train in another precision than the one that saved. Weights are converted as with
+  /// `convert`. Weights whose dtype differs are taken from their float32 masters
+  /// ("optim.master.<p>") if the checkpoint has them; missing masters are taken from the weights.
+  /// The loss scale ("scaler.…") starts from its initial value.
   bool other_precision = false;
-  /// The path may be weights that others saved: a file of torch.save, safetensors, a folder of
-  /// either or of torch.distributed.checkpoint. Their names begin with "model." here; those of
-  /// Hugging Face's GPT-2 are mapped if the walk shows blocks of a `gpt`. The walk is made thrice.
+  /// The path may also be weights saved by other programs: a file of torch.save, a safetensors
+  /// file, a folder of either, or one of torch.distributed.checkpoint. Their names get the prefix
+  /// "model."; those of Hugging Face's GPT-2 are mapped if the walk visits blocks of a `gpt`. The
+  /// walk then runs three times.
   bool python_files = false;
 };
 
-/// Fills what `walk` shows from a run folder (see find_checkpoint) or a step folder, whatever the
-/// number of ranks, the ZeRO stage and the layout with which it was saved. Nothing is written
-/// before everything has been checked: names, shapes and dtypes must be the same on both sides, and
-/// the checksums of all that is read must fit. In steps of versions 1 and 2 a flat shape [n] fits
-/// every shape of n elements. A tensor that the walk shows under several names (tied weights) may
-/// lie there under one of them, or under several if they are equal there. The walk is made twice.
-/// State that each rank has for itself follows its rule (RankStateRule) when there are other ranks.
+/// Loads the state visited by `walk` from a run folder (see find_checkpoint) or a step folder,
+/// whatever the number of ranks, the ZeRO stage and the layout with which it was saved. Nothing is
+/// written before everything has been checked: names, shapes and dtypes must be the same on both
+/// sides, and the checksums of everything that is read must match. In steps of format versions 1
+/// and 2, a flat shape [n] matches every shape of n elements. A tensor that the walk visits under
+/// several names (tied weights) may be stored under one of them, or under several if they are equal
+/// there. The walk runs twice. State that differs between ranks follows its rule (RankStateRule) if
+/// the number of ranks has changed.
 ///
-/// With a group every rank calls it; rank 0 chooses the step; the ranks of a host read only the
-/// blocks that they need, each block once; an error of one rank is thrown by all, naming it, and
-/// what no rank's walk knows is an error. Beside the state it takes some 40 MiB of memory, and the
-/// index.
+/// With a group, every rank calls it; rank 0 chooses the step; the ranks of a host read only the
+/// blocks that they need, each block once; an error on one rank is thrown on all, naming that rank;
+/// and anything in the checkpoint that no rank's walk visits is an error. Apart from the state, it
+/// needs about 40 MiB of memory, plus the index.
 ///
-/// ResourceError: the disk fails; where that was while bytes were copied, the state is part old and
-/// part new. UsageError, naming the first difference: the state is not the one that was saved, or a
-/// newer format. Corrupt, naming the file: take the older checkpoint that the message names; it is
-/// never taken silently.
+/// ResourceError: the disk fails; if it failed while bytes were copied, the state is part old and
+/// part new. UsageError, naming the first difference: the state is not the one that was saved, or
+/// the format is newer. Corrupt, naming the file: load the older checkpoint that the message names;
+/// it is never loaded silently.
 TRIREME_API CheckpointInfo load_step(const std::string& path, const StateWalk& walk,
                                      const LoadOptions& options = {});
 
-/// Reads every byte of a step folder, of all ranks' files, against its index. Corrupt, naming the
-/// file (and tensor) that does not fit.
+/// The same from a step that is in memory alone (checkpoint/steps/snapshot/): what it would fill
+/// from the step's folder. With a group, each rank has the snapshots of all ranks, in an object of
+/// its own.
+TRIREME_API CheckpointInfo load_snapshot(std::shared_ptr<HeldStep> step, const StateWalk& walk,
+                                         const LoadOptions& options = {});
+
+/// Reads every byte of a step folder, including the files of all ranks, and compares it with the
+/// index. Corrupt, naming the file (and tensor) that does not match.
 TRIREME_API CheckpointInfo verify_checkpoint(const std::string& folder);
 
 }  // namespace trireme

@@ -9,6 +9,7 @@
 
 #include "trireme/checkpoint/save/same_tensors.h"
 #include "trireme/checkpoint/save/save_plan.h"
+#include "trireme/checkpoint/steps/step_writer.h"
 #include "trireme/tensor/state.h"
 
 namespace trireme {
@@ -36,32 +37,13 @@ class Collector : public StateVisitor {
   SameTensors same_;
 };
 
-/// What one rank does for a step.
-struct WriteOrders {
-  std::vector<PlannedFile> files;  // heads of those alone that this rank creates
-  std::vector<PlannedWrite> writes;
-};
 WriteOrders orders_for(const SavePlan& plan, size_t rank);
 
-/// The bytes of the i-th write of the orders; valid until the next call.
-using BytesOfWrite = std::function<const void*(size_t i)>;
-/// From the tensors of a walk, which are brought to CPU memory one by one.
+/// From the tensors of a walk, which are brought to CPU memory one by one: valid until the next
+/// call.
 BytesOfWrite bytes_in(const Collector& state, const WriteOrders& orders);
-
-/// Writes and syncs files in `folder`, together with the other ranks that write them. The checksums
-/// of the blocks that this rank wrote, in the order of its writes. What lies as memory_layout()
-/// says goes to the disk past the page cache, if it can.
-std::vector<uint64_t> write_step_files(const std::string& folder, const WriteOrders& orders,
-                                       const BytesOfWrite& bytes_of);
-
-/// Where a copy of the bytes of each write is best laid in memory that begins with a page: as the
-/// file's pages lie. One more than there are writes: the last is the size of it all.
-std::vector<size_t> memory_layout(const WriteOrders& orders);
 
 /// Takes a rank's checksums into the index.
 void add_checksums(SavePlan& plan, size_t rank, const std::vector<uint64_t>& checksums);
-
-/// Writes and syncs the index, and the folder.
-void write_index(const std::string& folder, const CheckpointIndex& index);
 
 }  // namespace trireme

@@ -10,7 +10,8 @@
 
 // Differentiable collectives: each rank's output is a function of every rank's input, and backward
 // runs the collective that carries gradients the other way. The scalar being differentiated is the
-// sum of all ranks' losses, so a rank's gradient is its input's contribution to all of them.
+// sum of all ranks' losses, so the gradient of a rank's input is the derivative of that total with
+// respect to it.
 //
 // They return new tensors and block. Every rank must run them, forward and backward, in the same
 // order.

@@ -48,7 +48,7 @@ class Dense {
   Dense(const Dense&) = delete;
 };
 
-/// A few int64 zeros where the backend can reach them: on the CPU, else on CUDA.
+/// A few int64 zeros where the backend can reach them: on the CPU if it can.
 at::Tensor small_tensor(const Backend& b, int64_t count);
 
 /// When the call is complete, copies `from` back to where it was copied from.

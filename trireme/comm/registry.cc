@@ -11,6 +11,7 @@
 #include "trireme/comm/nccl/backend.h"
 #include "trireme/comm/wrappers/by_device.h"
 #include "trireme/comm/wrappers/recorded_backend.h"
+#include "trireme/comm/wrappers/staged_backend.h"
 #include "trireme/comm/wrappers/tuned_backend.h"
 #include "trireme/store/store.h"
 
@@ -55,6 +56,7 @@ std::shared_ptr<Backend> make_by_device(const std::string& text, const BackendSp
   return by_device_backend(text, [&](const std::string& name, const std::string& device) {
     BackendSpec own = spec;
     own.name += "/" + device;
+    own.staged = device != "cpu";
     if (spec.store) own.store = std::make_shared<PrefixStore>(spec.store, device);
     return make_backend(name, own);
   });
@@ -71,6 +73,9 @@ std::shared_ptr<Backend> make_backend(const std::string& backend, const BackendS
   auto made = known->make(spec);
   if (spec.check.empty() || known->around == Around::nothing) return made;
   if (spec.tuned) made = tuned_by_cache(std::move(made), spec.store);
+  // nccl takes tensors of its device alone.
+  if (spec.staged && made->supports(Collective::broadcast, at::kByte, at::kCPU))
+    made = staged_backend(std::move(made));
   if (known->around == Around::tuning) return made;
   if (backend == "hybrid" && !made->progress_group()) made->join(std::make_shared<ProgressGroup>());
   std::unique_ptr<WaitBoard> board;

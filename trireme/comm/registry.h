@@ -37,6 +37,8 @@ struct BackendSpec {
   std::string check = "hash";
   /// Whether all_reduce uses the table of `trireme bench --tune`, if there is one.
   bool tuned = true;
+  /// Whether tensors of other devices go through the host's memory, where it takes the CPU's alone.
+  bool staged = true;
   /// For local: what ranks that are threads of this process share. Null: they are processes, which
   /// meet through the store.
   std::shared_ptr<local::ThreadWorld> threads{};

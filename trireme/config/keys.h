@@ -26,8 +26,8 @@ struct KeyInfo {
   std::string path{};  // dotted; "comet.*" stands for everything below comet
   KeyType type = KeyType::any;
   std::string default_json{};  // "" = none
-  double min =
-      -std::numeric_limits<double>::infinity();  // of numbers, and of each element of a list
+  /// The bounds of a number, and of each element of a list.
+  double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
   std::string choices{};  // of text, separated by spaces; compared without case
   /// The condition under which the key applies: "optimizer.type=SGD", "data.type=digits,dummy",

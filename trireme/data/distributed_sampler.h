@@ -44,11 +44,10 @@ struct DistributedSamplerOptions {
 /// thread-safe (the loader calls it on the caller's thread).
 ///
 /// Checkpoints: state_of(sampler) for save() and load() (checkpoint/own_state.h), or torch::save.
-/// Both write the epoch and how many samples of it the loop has taken. A loader
-/// with workers draws indices ahead of its loop, so the loop has to report what it takes: it either
-/// iterates over counted(*loader, sampler) (data/counted.h) or calls consumed(). After load(), the
-/// first reset() continues from the saved position, even if set_epoch() is called with the epoch
-/// that was loaded.
+/// Both write the epoch and how many samples of it the loop has taken. A loader with workers draws
+/// indices ahead of its loop, so the loop has to report what it takes: it either iterates over
+/// counted(*loader, sampler) (data/counted.h) or calls consumed(). After load(), the first reset()
+/// continues from the saved position, even if set_epoch() is called with the epoch that was loaded.
 class TRIREME_API DistributedSampler : public torch::data::samplers::Sampler<> {
  public:
   using Options = DistributedSamplerOptions;

@@ -11,7 +11,7 @@
 // Which samples each rank reads in each step. Pure: integers in, integers out.
 namespace trireme {
 
-/// One micro-batch of fixed shape: the unit of reproducible mode (design §3).
+/// One micro-batch of fixed shape: the unit of reproducible mode (docs/design.md, section 3).
 struct Leaf {
   int64_t index = 0;         // g, in the step
   int64_t first = 0;         // number of its first sample in the run: (step * M + g) * b
@@ -36,8 +36,8 @@ struct GlobalBatchOptions {
 
 /// Leaf g of step s holds samples [(s*M + g)*b, +b) of the epoch's permutation, whatever the world
 /// size is, so every world size sees the same samples, in the same order, in each step. Epochs
-/// follow one another without a gap. A run that goes on with steps of another size counts from its
-/// origin (data/position.h), so that an epoch's samples are still read once. A tail of an epoch
+/// follow one another without a gap. A run that continues with steps of another size counts from
+/// its origin (data/position.h), so that an epoch's samples are still read once. A tail of an epoch
 /// that is shorter than a step is dropped (different samples in each epoch, because the order
 /// differs) or, with drop_last false, becomes a step whose leaves divide its r samples as evenly as
 /// possible: leaf g holds [g*r/M, (g+1)*r/M) of them, which may be none where r < M. PyTorch's

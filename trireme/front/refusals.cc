@@ -16,11 +16,6 @@ namespace {
 
 bool power_of_two(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
 
-std::string wrong_device(const Config& c) {
-  if (c.section<TrainingSection>().device != "cuda") return "";
-  return fmt::format("{}: device is cuda; this version trains on the CPU", c.origin("device"));
-}
-
 std::string wrong_data(const Config& c) {
   const auto data = c.section<DataSection>();
   const std::string &type = data.type, model = c.section<ModelSection>().type;
@@ -56,8 +51,7 @@ std::string wrong_leaves(const Config& c, int ranks) {
 std::vector<std::string> refusals_of(const Config& config, int ranks, bool built_in_model) {
   std::vector<std::string> all;
   for (const std::string& sentence :
-       {wrong_device(config), built_in_model ? wrong_data(config) : "",
-        wrong_leaves(config, ranks)})
+       {built_in_model ? wrong_data(config) : "", wrong_leaves(config, ranks)})
     if (!sentence.empty()) all.push_back(sentence);
   return all;
 }
@@ -68,6 +62,9 @@ std::string MemoryCheck::refusal() const {
 
 MemoryCheck check_memory(const Config& config, int ranks, int here) {
   MemoryCheck check;
+  // The memory of a device that is not the CPU is known to its ranks alone.
+  const std::string device = config.section<TrainingSection>().device;
+  if (device != "auto" && device != "cpu") return check;
   try {
     check.plan = plan_memory(config, ranks);
     check.known = true;

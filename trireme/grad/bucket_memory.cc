@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "trireme/tensor/finite.h"
+#include "trireme/grad/rounds/non_finite.h"
 
 namespace trireme {
 namespace {
@@ -75,7 +75,7 @@ void BucketMemory::bind(size_t i) {
   }
   at::NoGradGuard no_grad;
   at::Tensor& grad = parameters_[i].second.mutable_grad();
-  part(i).finite = copy_all_finite(places_[i], grad);
+  part(i).finite = copy_and_look(places_[i], grad);
   grad = places_[i];
 }
 

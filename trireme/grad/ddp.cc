@@ -127,7 +127,7 @@ DistributedDataParallel::Impl::Impl(DdpTensors t, Group g, DdpOptions o,
   if (options.leaves)
     round = (leaves = std::make_unique<LeafBackwards>(reducer, options.leaves)).get();
   hooks = std::make_unique<HookAdapter>(*round, HookAdapter::Rounds::automatic);
-  hooks->on_open([this] { return look(); });
+  hooks->contribute_if([this] { return look(); });
   if (options.before_reducing)
     hooks->on_end([this] {
       const auto abort_with = [this](const std::string& what) {
@@ -304,9 +304,10 @@ DistributedDataParallel::NoSync::NoSync(DistributedDataParallel& ddp)
 }
 DistributedDataParallel::NoSync::~NoSync() { ddp_.impl_->hooks->set_paused(before_); }
 
-void DistributedDataParallel::weigh(double weight) {
-  check<UsageError>(impl_->options.mean == GradientMean::of_weights,
-                    "weigh() needs DdpOptions::mean = GradientMean::of_weights, on every rank");
+void DistributedDataParallel::set_weight(double weight) {
+  check<UsageError>(
+      impl_->options.mean == GradientMean::of_weights,
+      "set_weight() needs DdpOptions::mean = GradientMean::of_weights, on every rank");
   check<UsageError>(weight >= 0, "a loss over {} samples", weight);
   impl_->weight += weight;
 }

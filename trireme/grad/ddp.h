@@ -31,9 +31,10 @@ enum class BufferPolicy {
 };
 
 enum class GradientMean {
-  of_ranks,    // p.grad() is the mean of the ranks' gradients, as in torch
-  of_weights,  // losses are sums; p.grad() is the gradients' sum ÷ the total that ranks gave to
-               // weigh()
+  of_ranks,  // p.grad() is the mean of the ranks' gradients, as in torch
+  /// Losses are sums; p.grad() is the sum of the gradients ÷ the total weight passed by all ranks
+  /// to set_weight().
+  of_weights,
 };
 
 /// Names and defaults are torch's for the options that torch has.
@@ -44,8 +45,8 @@ struct DdpOptions {
   CommHook hook{};  // empty: all_reduce
   /// false: a parameter that some rank did not use is a UsageError on all ranks, with its name.
   /// true: its gradient counts as zeros on that rank, and a parameter that no rank used keeps its
-  /// gradient; rank 0 logs the names. Free of cost: ranks exchange which parameters they used in
-  /// every round anyway.
+  /// gradient; rank 0 logs the names. At no extra cost: ranks exchange which parameters they used
+  /// in every round anyway.
   bool find_unused_parameters = false;
   bool static_graph = false;  // grad/rounds/static_graph.h; finds unused parameters by itself
   GradientMean mean = GradientMean::of_ranks;
@@ -92,9 +93,9 @@ struct DdpOptions {
 /// backward(create_graph=true) is a UsageError. An exception from backward leaves gradients
 /// undefined: call reset() on every rank before the next one.
 ///
-/// What all ranks refuse together (an unused parameter, a NaN, differing forward counts) is thrown
-/// by backward() on every rank in that step; gradients have been reduced, and the next backward is
-/// not affected.
+/// Errors that all ranks detect together (an unused parameter, a NaN, differing forward counts) are
+/// thrown by backward() on every rank in that step; gradients have been reduced, and the next
+/// backward is not affected.
 ///
 /// Source: torch.nn.parallel.DistributedDataParallel.
 class TRIREME_API DistributedDataParallel {
@@ -132,18 +133,18 @@ class TRIREME_API DistributedDataParallel {
 
   /// For GradientMean::of_weights: the number of samples or tokens over which the next backward's
   /// loss is a sum. Call it before each backward, including those inside no_sync(), and zero or
-  /// drop the gradients between rounds. Accumulation and ranks with unequal batches then give the
-  /// same result as one batch of all samples.
-  void weigh(double weight);
+  /// drop the gradients between rounds. The weights of a round add up, so accumulation and ranks
+  /// with unequal batches give the same result as one batch of all samples.
+  void set_weight(double weight);
   /// The weight of the last round, summed over all ranks.
   double total_weight() const;
 
   /// Calls module->forward(args…) and counts it if gradients are being recorded. If every rank uses
-  /// it, the next backward detects a rank that ran a different number of forwards (because its loss
-  /// did not depend on the module, say): Mismatch on all ranks, with the counts. With static_graph,
-  /// the round is that of the backward that reaches this output (tensors, nested like an LSTM's),
-  /// even if the first gradient comes from a nested backward; such an output cannot be changed in
-  /// place.
+  /// it, the next backward detects a rank that ran a different number of forwards (for example
+  /// because its loss did not depend on the module): Mismatch on all ranks, with the counts. With
+  /// static_graph, the round is that of the backward that reaches this output (tensors, nested like
+  /// an LSTM's), even if the first gradient comes from a nested backward; such an output cannot be
+  /// changed in place.
   template <class Holder, class... Args>
   auto forward(Holder& module, Args&&... args) {
     count_forward();
@@ -158,6 +159,7 @@ class TRIREME_API DistributedDataParallel {
   /// in LibTorch 1.13 cannot do that.
   void zero_grad();
 
+  /// Call it on every rank after an exception from backward.
   void reset();
   const Reducer& reducer() const;
 

@@ -25,7 +25,7 @@ struct DistributedDataParallel::Impl {
   Impl(DdpTensors tensors, Group group, DdpOptions options,
        std::function<NamedTensors()> again = {});
 
-  /// After a round: the mean, buffers, then what ranks refuse together.
+  /// After a round: the mean, buffers, then the errors that all ranks detect together.
   void settle();
   /// Join: a round without a batch. False: no rank had one.
   bool shadow_round();

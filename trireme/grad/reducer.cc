@@ -11,6 +11,7 @@
 #include "trireme/base/trace.h"
 #include "trireme/grad/bucket_memory.h"
 #include "trireme/grad/rounds/gradient_checks.h"
+#include "trireme/tensor/device.h"
 
 namespace trireme {
 
@@ -27,7 +28,7 @@ Reducer::Reducer(NamedTensors parameters, Group group, ReducerOptions options)
     options_.hook = [](Group& g, GradBucket& bucket, ReduceOp op) {
       return g.all_reduce(bucket.buffer, op);
     };
-  // Until the true order is known: last parameters get their gradients first.
+  // Until the real order is known: the last parameters get their gradients first.
   std::vector<int> order(parameters_.size());
   std::iota(order.rbegin(), order.rend(), 0);
   memory_->lay_out(order, options_.sizes, options_.delayed);
@@ -62,7 +63,8 @@ void Reducer::open() {
   }
 }
 
-// Nothing may be written to a bucket that is under way, nor over what came before.
+// Nothing may be written to a bucket in flight, because other ranks may already have summed it, nor
+// over a gradient that is already there.
 GradientPlace Reducer::offer(size_t i) {
   Slot& s = slots_[i];
   if (s.lent || (open_ && (s.got > 0 || memory_->bucket_index(i) < launched_))) return {};
@@ -77,18 +79,19 @@ void Reducer::ready(size_t i) {
   if (s.got >= s.expected) [[unlikely]]
     refuse_more(i);
   check_gradient(name(i), parameter(i).grad(), gradient(i));
-  // From the first contribution on, so that what follows accumulates in the bucket and there is no
+  // From the first contribution on, so that later ones accumulate in the bucket and there is no
   // second copy of the gradients.
   memory_->bind(i);
   ++s.got;
   if (s.got == 1 && s.expected == kAtClose) arrival_.push_back(static_cast<int>(i));
   if (s.got < s.expected) return;
   arrival_.push_back(static_cast<int>(i));
-  if (--flights_[memory_->bucket_index(i)].waiting == 0) launch_full();
+  if (--flights_[memory_->bucket_index(i)].waiting == 0) launch_full(false);
   group_.progress();
 }
 
-// The bucket may be under way, and what was added to it now is in somebody's sum: no way back.
+// The gradient has been added to a bucket that may be in flight: other ranks may already have
+// summed it, so this cannot be undone.
 void Reducer::refuse_more(size_t i) {
   const std::string what = fmt::format(
       "parameter '{}' got more gradients in this round than the {} expected: two backwards in one "
@@ -99,12 +102,15 @@ void Reducer::refuse_more(size_t i) {
   throw UsageError(what);
 }
 
-void Reducer::launch_full() {
+void Reducer::launch_full(bool closing) {
   while (launched_ < flights_.size() && flights_[launched_].waiting == 0) launch(launched_++);
   if (launched_ < flights_.size() || record_sent_) return;
+  // What it says of gradients on a device is known when the device has come to it, and a hook does
+  // not wait for that.
+  if (!closing && is_asynchronous(parameters_.front().second.device())) return;
   record_sent_ = true;
   std::vector<bool> used;
-  // A gradient that was dropped since is none.
+  // A gradient that has been dropped since then does not count.
   for (size_t i = 0; i < size(); ++i)
     used.push_back(slots_[i].got > 0 || (slots_[i].outside && parameter(i).grad().defined()));
   record_.send(used);
@@ -128,14 +134,14 @@ void Reducer::reduce(size_t index) {
   GradBucket bucket{static_cast<int>(index), index + 1 == flights_.size(), b.flat, &b.parts};
   flights_[index].work = options_.hook(group_, bucket, options_.op);
   check<UsageError>(bucket.buffer.is_same(b.flat) && b.flat.numel() == b.elements,
-                    "the communication hook put another tensor into the place of bucket {}, or "
-                    "changed its shape: it must write its result into bucket.buffer",
+                    "the communication hook replaced the tensor of bucket {} or changed its shape; "
+                    "write the result into bucket.buffer",
                     index);
   ++stats_.launches;
   stats_.bytes += static_cast<int64_t>(b.flat.nbytes());
 }
 
-// A parameter without a complete gradient on this rank gives what it has, else zeros.
+// A parameter without a complete gradient on this rank contributes what it has, else zeros.
 void Reducer::fill(size_t i) {
   Slot& s = slots_[i];
   if (s.got == s.expected && s.got > 0) return;
@@ -163,7 +169,7 @@ void Reducer::settle(size_t i) {
 void Reducer::close() {
   check<UsageError>(open_, "close() without open()");
   for (Flight& f : flights_) f.waiting = 0;
-  launch_full();
+  launch_full(true);
   {
     Span span("exposed_comm", "wait for gradients");
     for (Flight& f : flights_) f.work.wait();
@@ -175,7 +181,8 @@ void Reducer::close() {
   if (stats_.rounds++ == 0) lay_out_in_rank0_order();
 }
 
-// Parameters arrive in an order that only the first backward shows. Rank 0's counts for all.
+// The order in which gradients arrive is known only after the first backward; every rank takes that
+// of rank 0.
 void Reducer::lay_out_in_rank0_order() {
   std::vector<bool> seen(size());
   std::vector<int> order;
@@ -219,7 +226,7 @@ void Reducer::state(StateVisitor& visitor) {
   std::sort(sorted.begin(), sorted.end());
   for (size_t i = 0; i < size(); ++i)
     check<Corrupt>(sorted[i] == static_cast<int>(i),
-                   "reducer.order is not an order of {} parameters: use another checkpoint",
+                   "reducer.order is not a permutation of {} parameters: use another checkpoint",
                    size());
   order_ = std::move(now);
   memory_->lay_out(order_, options_.sizes, options_.delayed);

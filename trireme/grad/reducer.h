@@ -29,15 +29,16 @@ struct ReducerOptions {
   std::vector<bool> delayed{};
 };
 
-/// Reduces gradients bucket by bucket while they become ready. Knows no autograd: somebody calls
-/// open(), then ready(p) for each contribution of each parameter, then close(). Buckets launch in
-/// index order on every rank, whatever order they fill in.
+/// Reduces gradients bucket by bucket as they become ready. It knows nothing of autograd: its
+/// caller calls open(), then ready(p) for each contribution to each parameter's gradient, then
+/// close(). Buckets are launched in index order on every rank, whatever the order in which they
+/// fill.
 ///
-/// Gradients live in the buckets: from its first contribution on p.grad() is an alias of its place
-/// there (memory from Group::empty, so peers reduce it in place). Between the launch of a bucket
-/// and close() it belongs to the collective.
+/// Gradients live in the buckets: from the first contribution on, p.grad() is an alias of its slot
+/// there (memory from Group::empty, so peers reduce it in place). From its launch to close(), a
+/// bucket belongs to the collective.
 ///
-/// Ranks: the same parameters in the same order; open and close equally often. One thread.
+/// Ranks hold the same parameters in the same order, and open and close equally often. One thread.
 class TRIREME_API Reducer final : public GradientRound {
  public:
   Reducer(NamedTensors parameters, Group group, ReducerOptions options);
@@ -48,40 +49,44 @@ class TRIREME_API Reducer final : public GradientRound {
   const at::Tensor& parameter(size_t i) const override { return parameters_[i].second; }
   const std::string& name(size_t i) const override { return parameters_[i].first; }
 
-  /// Contributions that complete a gradient, by parameter, in the rounds to come; 1 each until it
-  /// is called. 0: none will come. kAtClose: as many as do.
+  /// Sets the number of contributions that complete each parameter's gradient in the coming rounds;
+  /// 1 each until it is called. 0: none will come. kAtClose: any number; the gradient is complete
+  /// when the round closes.
   static constexpr int kAtClose = std::numeric_limits<int>::max();
   void expect(std::vector<int> contributions);
   void expect(int contributions);
   void open() override;
   bool is_open() const override { return open_; }
-  /// A bucket of the open round has been launched: what it holds is other ranks' too.
-  bool any_left() const { return launched_ > 0; }
-  /// The bucket's, while the parameter has no gradient in it.
+  /// Whether a bucket of the open round has been launched, so the round can no longer be restarted.
+  bool any_launched() const { return launched_ > 0; }
+  /// Offers the parameter's slot in its bucket, once per round, if no gradient has been written
+  /// there and the bucket has not been launched.
   GradientPlace offer(size_t parameter) override;
-  /// A gradient that is not the bucket's (undefined before, or replaced by the user) is copied
-  /// there and rebound. Launches what is full; never waits.
+  /// A gradient that does not live in the bucket (it was undefined before, or the user replaced it)
+  /// is copied there and rebound. Launches full buckets; never waits.
   void ready(size_t parameter) override;
   void accumulated_outside(size_t parameter) override { slots_[parameter].outside = true; }
-  /// Launches the buckets that are not full, waits for all, and gives parameters that no rank used
-  /// back what they had. The first close lays the buckets out anew in rank 0's order of arrival.
+  /// Launches the buckets that are not full, waits for all of them, and restores the previous
+  /// gradient of parameters that no rank used. The first close rearranges the buckets in the order
+  /// in which rank 0's gradients arrived.
   void close() override;
-  /// Collectives under way must not be broken off (the group is finished then).
+  /// Waits for the collectives in flight, because cancelling one would end the group.
   void reset() override;
 
-  /// Other buckets from the next round on; gradients that are there move along. Between rounds, on
-  /// every rank alike.
+  /// Rearranges the buckets from the next round on; existing gradients move along. Call it between
+  /// rounds, with the same arguments on every rank.
   void lay_out(const BucketSizes& sizes, BucketOrder order);
-  /// In which order parameters are laid out ("reducer.order"): for hooks whose bits depend on which
-  /// elements share a bucket. A loaded one is the next round's. Corrupt if it is no such order.
+  /// Visits the order in which parameters are laid out ("reducer.order"), for hooks whose bits
+  /// depend on which elements share a bucket. A loaded order applies from the next round on.
+  /// Corrupt if it is not a permutation.
   void state(StateVisitor& visitor);
 
-  /// p's place in its bucket, in p's shape; not a view for autograd.
+  /// The parameter's slot in its bucket, in the parameter's shape; to autograd it is not a view.
   const at::Tensor& gradient(size_t i) const;
-  /// What ranks told each other in the last round.
+  /// What ranks exchanged in the last round in addition to gradients.
   RoundRecord& record() { return record_; }
   const RoundRecord& record() const { return record_; }
-  /// Multiplies the gradients that the last round made.
+  /// Multiplies the gradients of the last round by `factor`.
   void scale(double factor);
   Group& group() { return group_; }
 
@@ -95,9 +100,9 @@ class TRIREME_API Reducer final : public GradientRound {
  private:
   struct Slot {  // a parameter, in this round
     int expected = 1, got = 0;
-    bool lent = false;     // its place, since the last round
+    bool lent = false;     // its slot was offered since the last round
     bool outside = false;  // its gradient has a contribution from before this round
-    at::Tensor before;     // what an unused parameter had
+    at::Tensor before;     // the previous gradient of an unused parameter
   };
   struct Flight {  // a bucket, in this round
     size_t waiting = 0;
@@ -105,7 +110,7 @@ class TRIREME_API Reducer final : public GradientRound {
   };
 
   [[noreturn]] void refuse_more(size_t parameter);
-  void launch_full();
+  void launch_full(bool closing);
   void launch(size_t bucket);
   void reduce(size_t bucket);
   void fill(size_t parameter);

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
@@ -81,6 +82,13 @@ int launch_workers(const RunOptions& options, const std::vector<std::string>& co
   job.secret_file = secret_file;
   job.store = store.address();
   job.master_port = free_port(options.master_port);
+  std::optional<SnapshotHolder> snapshots;
+  try {
+    snapshots.emplace(own / "snapshots");
+    job.snapshots = own / "snapshots";
+  } catch (const ResourceError& e) {
+    log_warn("steps in the memory of workers that die will be lost: {}", e.what());
+  }
   JobPlan plan = plan_job(options, command, machine, job, process_env);
   log_debug("CPUs: {}", plan.why_cpus);
 
@@ -90,6 +98,7 @@ int launch_workers(const RunOptions& options, const std::vector<std::string>& co
   spec.folder_stays = logs.stays;
   spec.inbox = &inbox;
   spec.keeper = &keeper;
+  spec.snapshots = snapshots ? &*snapshots : nullptr;
   spec.report = report;
   return supervise(options, plan, spec);
 }
@@ -100,6 +109,7 @@ std::string dry_run(const RunOptions& options, const std::vector<std::string>& c
   job.run_id = options.standalone ? "<random>" : options.rdzv_id;
   job.store = "127.0.0.1:<port>";
   job.secret_file = "<private folder>/secret";
+  job.snapshots = "<private folder>/snapshots";
   job.error_file = "<log folder>/error.json";
   job.master_port = options.master_port;
   JobPlan plan = plan_job(options, command, read_machine(), job, process_env);

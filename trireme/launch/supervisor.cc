@@ -59,7 +59,7 @@ struct Worker {
   /// interrupted.
   bool saved_and_left() const {
     return ended && !stop_requested && !report &&
-           (code == kExitSavedStartAgain || code == kExitSignalBase + SIGINT);
+           (code == kExitSavedRestart || code == kExitSignalBase + SIGINT);
   }
   bool failed() const {
     if (!ended || code == 0) return false;
@@ -108,6 +108,7 @@ class Supervisor {
     if (first_signal_) wait_for_their_children();
     clean_up();
     output_.finish(inbox_);
+    rescue();
     return verdict();
   }
 
@@ -162,8 +163,10 @@ class Supervisor {
   void wait(Deadline deadline) {
     std::vector<pollfd> fds{{inbox_.fd(), POLLIN, 0}};
     output_.add_to(fds);
+    if (spec_.snapshots) spec_.snapshots->add_to(fds);
     ::poll(fds.data(), fds.size(), deadline.poll_ms(60'000));
     output_.serve(fds);
+    if (spec_.snapshots) spec_.snapshots->serve();
     for (int n : inbox_.take())
       if (n != SIGCHLD) on_signal(n);
   }
@@ -321,6 +324,15 @@ class Supervisor {
     log_error("process {} survives SIGKILL (it hangs in the kernel); leaving without it", left[0]);
   }
 
+  /// What workers had in memory of a step, and could not bring to the disk any more.
+  void rescue() {
+    if (!spec_.snapshots ||
+        std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.code == 0; }))
+      return;
+    for (const RescueReport& report : rescue_snapshots(spec_.snapshots->take_all()))
+      report.saved ? log_info("{}", report.text) : log_warn("{}", report.text);
+  }
+
   WorkerFailure as_failure(const Worker& worker) const {
     WorkerFailure failure;
     failure.rank = failure.local_rank = worker.rank;
@@ -342,7 +354,7 @@ class Supervisor {
       if (worker.failed() && tell) failures.push_back(as_failure(worker));
     }
     // What all of them say themselves.
-    for (int own : {kExitSignalBase + SIGINT, static_cast<int>(kExitSavedStartAgain)})
+    for (int own : {kExitSignalBase + SIGINT, static_cast<int>(kExitSavedRestart)})
       if (std::all_of(workers_.begin(), workers_.end(),
                       [own](auto& w) { return w.code == own && !w.report; }))
         return own;

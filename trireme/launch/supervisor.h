@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "trireme/base/export.h"
+#include "trireme/checkpoint/steps/snapshot/handover.h"
 #include "trireme/launch/job_plan.h"
 #include "trireme/launch/process/keeper.h"
 #include "trireme/launch/process/signal_inbox.h"
@@ -24,6 +25,7 @@ struct SuperviseSpec {
   bool folder_stays = false;     // else the error block names no file in it
   SignalInbox* inbox = nullptr;  // made before any thread of the launcher
   Keeper* keeper = nullptr;
+  SnapshotHolder* snapshots = nullptr;  // null: none are held
   FailureReport report = FailureReport::block;
 };
 
@@ -33,9 +35,11 @@ struct SuperviseSpec {
 /// - A handled signal is forwarded once; workers have --shutdown-timeout to save and leave. A
 /// second one kills, unless it is SIGHUP or SIGUSR1 again. Returns 128+n, or what all workers said
 /// themselves.
-/// - Workers that all end with 130 (interrupted) or all with 75 (saved, start again), asked by this
+/// - Workers that all end with 130 (interrupted) or all with 75 (saved, restart), asked by this
 /// launcher or not: returns that. After the first of them the others have seconds to follow it.
 /// - What the workers started and left behind is killed.
+/// - Where a worker failed, the step that they left in memory alone is written to its run folder,
+/// with a line that says so.
 /// The calling thread must be the one that lives longest: the kernel kills workers when it ends.
 /// UsageError: a program that cannot be started.
 TRIREME_API int supervise(const RunOptions& options, const JobPlan& plan,

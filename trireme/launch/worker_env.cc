@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include "trireme/checkpoint/steps/snapshot/handover.h"
+
 namespace trireme::launch {
 
 EnvMap math_env(int threads, const std::string& coretype, const Getenv& user) {
@@ -39,6 +41,7 @@ EnvMap worker_env(const JobEnv& job, int local_rank, const Getenv& user) {
   if (!job.flight_dir.empty() && !user("TRIREME_FLIGHT_DIR"))
     env["TRIREME_FLIGHT_DIR"] = job.flight_dir;
   if (!job.store.empty()) env["TRIREME_STORE"] = job.store;
+  if (!job.snapshots.empty()) env[kSnapshotsVariable] = job.snapshots;
   if (!job.secret_file.empty()) env["TRIREME_SECRET_FILE"] = job.secret_file;
   return env;
 }

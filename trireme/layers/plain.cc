@@ -4,9 +4,8 @@
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/layer_norm.h>
-#include <ATen/ops/linear.h>
 
+#include "trireme/layers/half_layer_norm.h"
 #include "trireme/layers/placed_linear.h"
 
 namespace trireme {
@@ -20,7 +19,7 @@ Linear::Linear(int64_t in, int64_t out, bool with_bias) {
 }
 at::Tensor Linear::forward(const at::Tensor& x) const {
   if (detail::takes_place(x, weight, bias)) return detail::placed_linear(x, weight, bias);
-  return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
+  return linear_rows(x, weight, bias);
 }
 
 LayerNorm::LayerNorm(int64_t width) {
@@ -28,7 +27,7 @@ LayerNorm::LayerNorm(int64_t width) {
   bias = register_parameter("bias", uninitialised({width}));
 }
 at::Tensor LayerNorm::forward(const at::Tensor& x) const {
-  return at::layer_norm(x, weight.sizes(), weight, bias, 1e-5);
+  return layer_norm(x, weight, bias, 1e-5);
 }
 
 Embedding::Embedding(int64_t count, int64_t width) {

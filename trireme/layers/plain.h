@@ -7,14 +7,17 @@
 #include <cstdint>
 
 #include "trireme/base/export.h"
+#include "trireme/layers/half_products.h"
 
 // The plain layers of our models: parameters under the names that PyTorch's modules give them, and
 // one operator. They are born uninitialised: models/init.h fills them by name.
 namespace trireme {
 
-struct TRIREME_API Linear : torch::nn::Module {
+struct TRIREME_API Linear : torch::nn::Module, MultipliesHalf {
   Linear(int64_t in, int64_t out, bool with_bias = true);
   at::Tensor forward(const at::Tensor& x) const;
+  /// Without the bias, which the next layer adds.
+  at::Tensor product(const at::Tensor& x) const { return linear_rows(x, weight); }
   at::Tensor weight, bias;  // [out, in], [out]
 };
 

@@ -3,7 +3,6 @@
 
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/linear.h>
 
 #include <string>
 
@@ -35,7 +34,7 @@ struct FeedForward : torch::nn::Module {
         down(register_module("down", std::make_shared<Linear>(4 * o.width, o.width))) {}
   at::Tensor forward(const at::Tensor& x) {
     // The bias of `up` rides in the GELU's pass.
-    return down->forward(bias_gelu(at::linear(x, up->weight), up->bias));
+    return down->forward(bias_gelu(up->product(x), up->bias));
   }
   std::shared_ptr<Linear> up, down;
 };
@@ -126,7 +125,7 @@ at::Tensor Gpt::hidden(const at::Tensor& input) {
 }
 
 at::Tensor Gpt::logits(const at::Tensor& x) const {
-  return at::linear(ln_f_->forward(x), head_ ? head_->weight : wte_->weight);
+  return linear_rows(ln_f_->forward(x), head_ ? head_->weight : wte_->weight);
 }
 
 at::Tensor Gpt::forward(const at::Tensor& input) { return logits(hidden(input)); }

@@ -22,7 +22,7 @@ struct GptBlock;
 /// Parameters: wte.weight, wpe.weight, blocks.N.{ln1, attn.qkv, attn.proj, ln2, mlp.up,
 /// mlp.down}.{weight, bias}, ln_f.{weight, bias}, head.weight (absent when tied). attn.qkv: queries
 /// of all heads, then keys, then values.
-struct TRIREME_API Gpt : Model {
+struct TRIREME_API Gpt : Model, MultipliesHalf {
   /// Throws UsageError for sizes below 1 or heads that do not divide the width.
   /// Units: the blocks.
   Gpt(const GptOptions& options, uint64_t seed, const UnitMade& unit_made = {});

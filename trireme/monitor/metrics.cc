@@ -91,11 +91,13 @@ MetricsFile::MetricsFile(const std::string& path, const RunStart& start, Metrics
     if (::ftruncate(fd_.get(), mode == MetricsMode::fresh ? 0 : keep) != 0)
       fail<ResourceError>("{}: {}", path, errno_text());
   }
-  write_line(line_of(Json{{"event", "start"},
-                          {"schema", kMetricsSchema},
-                          {"world", start.world},
-                          {"seed", start.seed},
-                          {"config_hash", start.config_hash}}));
+  Json line{{"event", "start"},
+            {"schema", kMetricsSchema},
+            {"world", start.world},
+            {"seed", start.seed},
+            {"config_hash", start.config_hash}};
+  if (!start.device.empty()) line["device"] = start.device;
+  write_line(line_of(line));
 }
 
 void MetricsFile::step(const StepMetrics& m) {

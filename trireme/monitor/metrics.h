@@ -29,6 +29,7 @@ struct RunStart {
   int world = 1;
   uint64_t seed = 0;
   std::string config_hash;
+  std::string device = {};  // "cuda:0"; "", the CPU: the line does not name it
 };
 
 struct StepMetrics {

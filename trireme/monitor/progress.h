@@ -40,8 +40,9 @@ struct ProgressOptions {
   int fd = 2;         // where it goes: the program decides; not owned
   int64_t steps = 0;  // how many there will be; 0: nobody knows
   int64_t first = 0;  // steps done before (a resumed run)
-  int64_t every =
-      10;  // a line each so many steps, where no bar is drawn; also after the first and the last
+  /// If no bar is drawn: the number of steps from one line to the next. The first and the last step
+  /// always get a line.
+  int64_t every = 10;
   enum class Style {
     automatic,
     bar,

@@ -25,9 +25,9 @@ TRIREME_API double clip_grad_norm_(const std::vector<at::Tensor>& parameters, do
                                    double norm_type = 2, bool error_if_nonfinite = false);
 TRIREME_API double clip_grad_norm_(const NamedTensors& parameters, double max_norm,
                                    double norm_type = 2, bool error_if_nonfinite = false);
-/// Of whole parameters, where `tensors` are the parts of them that this rank holds: the same on
-/// every rank, and for norm_type 2 and infinity bit for bit what one rank with everything gets. All
-/// of them call it.
+/// The same for whole parameters of which `tensors` are the parts that this rank holds. The result
+/// is the same on every rank, and for norm_type 2 and infinity it is bit-identical to that of one
+/// rank that holds everything. Every rank calls it.
 TRIREME_API double clip_grad_norm_(const NamedTensors& tensors, const NormParts& parts,
                                    double max_norm, double norm_type, bool error_if_nonfinite);
 
@@ -52,15 +52,16 @@ struct GradNorm {
 /// gradient.
 TRIREME_API GradNorm grad_norm(const NamedTensors& parameters, double max_norm = 0,
                                double grad_scale = 1);
-/// Of whole parameters, where `tensors` are the parts of them that this rank holds: the same on
-/// every rank, and bit for bit what one rank with everything gets. All of them call it.
+/// The same for whole parameters of which `tensors` are the parts that this rank holds. The result
+/// is the same on every rank, and bit-identical to that of one rank that holds everything. Every
+/// rank calls it.
 TRIREME_API GradNorm grad_norm(const NamedTensors& tensors, const NormParts& parts, double max_norm,
                                double grad_scale);
 
 /// The name of the first parameter whose gradient contains a NaN or an infinity; "" if there is
 /// none.
 TRIREME_API std::string first_non_finite(const NamedTensors& parameters);
-/// The same over all ranks; all of them call it.
+/// The same over all ranks; every rank calls it.
 TRIREME_API std::string first_non_finite(const NamedTensors& tensors, const NormParts& parts);
 
 }  // namespace trireme

@@ -19,8 +19,9 @@ namespace trireme {
 /// The decision that all ranks of the group reached.
 struct GradVerdict {
   bool finite = true;
-  int rank =
-      -1;  // the lowest rank that saw a NaN or an infinity (after a reduction all ranks do, so 0)
+  /// The lowest rank that saw a NaN or an infinity, or -1. After a reduction all ranks see it, so
+  /// it is 0.
+  int rank = -1;
   std::string parameter;  // its first such parameter; names beyond 255 bytes are cut
 };
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/optim/host_optimizer.h"
 
-#include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
 #include <utility>
@@ -9,14 +8,11 @@
 
 #include "trireme/base/check.h"
 #include "trireme/optim/rules/float32_twins.h"
+#include "trireme/tensor/device.h"
 #include "trireme/tensor/storage_mark.h"
 
 namespace trireme {
 namespace {
-
-at::TensorOptions host_memory(const at::Tensor& partner, at::ScalarType dtype) {
-  return at::TensorOptions().dtype(dtype).device(at::kCPU).pinned_memory(partner.is_cuda());
-}
 
 NamedTensors host_twins(const NamedTensors& parameters) {
   detail::check_there("host optimizer", parameters);
@@ -33,7 +29,8 @@ NamedTensors host_twins(const NamedTensors& parameters) {
                       name, c10::toString(type), p.device().str(), first_name,
                       c10::toString(first.scalar_type()), first.device().str());
   }
-  return detail::float32_twins(parameters, host_memory(first, at::kFloat));
+  return detail::float32_twins(
+      parameters, host_buffer({detail::twins_numel(parameters)}, at::kFloat, first.device()));
 }
 
 // The base class holds the twins: parameters_.
@@ -128,7 +125,7 @@ class HostOptimizer final : public Optimizer {
     if (!g.defined() || g.is_cpu()) return g;
     at::Tensor& mine = gradients_[i];
     if (!mine.defined() || mine.scalar_type() != g.scalar_type())
-      mine = at::empty(g.sizes(), host_memory(g, g.scalar_type()));
+      mine = host_buffer(g.sizes(), g.scalar_type(), g.device());
     return mine.copy_(g);
   }
 

@@ -126,8 +126,8 @@ std::vector<bool> Optimizer::not_matching(const std::vector<std::string>& patter
   return found;
 }
 
-double Optimizer::decay_of(size_t parameter, double otherwise) const {
-  return groups_[table_[parameter].option_group].weight_decay.value_or(otherwise);
+double Optimizer::decay_of(size_t parameter, double default_decay) const {
+  return groups_[table_[parameter].option_group].weight_decay.value_or(default_decay);
 }
 
 double Optimizer::multiplier_of(size_t parameter) const {

@@ -14,9 +14,9 @@
 
 // Optimizers that keep each kind of state in one flat buffer, addressed by the ParameterTable, and
 // step in one fused pass over each parameter (LARS and LAMB: one pass that measures and one that
-// updates; Adafactor: two that measure). Results agree with those of torch::optim, if it has the
-// optimizer, to 1e-6; elements do not depend on each other, so any split of the flat buffer gives
-// the same bits (LARS and LAMB: with NormParts; Adafactor's rows and columns cannot be split).
+// updates; Adafactor: two that measure). Results match torch::optim's to 1e-6 where it has that
+// optimizer. Each element is updated independently, so any split of the flat buffer gives the same
+// bits (LARS and LAMB need NormParts for that; Adafactor's rows and columns cannot be split).
 //
 // Parameters: all float32 or all float64, contiguous, on one device (half-precision ones: see
 // optim/master_weights.h). A parameter that is listed under two names is stepped once; patterns
@@ -152,7 +152,7 @@ class TRIREME_API Optimizer {
   void visit_steps(StateVisitor& visitor, std::vector<int64_t>& taken);
   /// For each parameter, whether none of the patterns matches its name.
   std::vector<bool> not_matching(const std::vector<std::string>& patterns) const;
-  double decay_of(size_t parameter, double otherwise) const;
+  double decay_of(size_t parameter, double default_decay) const;
   double multiplier_of(size_t parameter) const;
 
   NamedTensors parameters_;

@@ -25,7 +25,7 @@ namespace {
 
 using TorchStates = std::decay_t<decltype(std::declval<torch::optim::Optimizer&>().state())>;
 
-// Calls f(name, tensor) for what a step keeps of a parameter, given the options of its group.
+// Calls f(name, tensor) for the state that a step keeps of a parameter, given its group's options.
 template <class State, class Options, class F>
 void each_kept_tensor(State& s, const Options& o, const F& f) {
   if constexpr (requires { s.exp_avg(); }) {
@@ -42,7 +42,7 @@ void each_kept_tensor(State& s, const Options& o, const F& f) {
   if constexpr (requires { s.sum(); }) f("sum", s.sum());
 }
 
-// How often the state was stepped; SGD's, which does not count, is there from its first step on.
+// The number of steps of this state; SGD does not count them, but its state exists after the first.
 template <class State>
 int64_t steps_of(const State& s) {
   if constexpr (requires { s.step(); })
@@ -79,7 +79,7 @@ void visit_options(Options& o, const std::string& group, StateVisitor& v) {
   if constexpr (requires { o.lr_decay(); }) number("lr_decay", o.lr_decay());
 }
 
-// Of one parameter. While it is shown, what is not there yet is zeros that nobody keeps.
+// Visits one parameter's state. For state that does not exist yet, temporary zeros are visited.
 template <class State, class Options>
 void visit_parameter(TorchStates& states, const at::Tensor& p, const std::string& name,
                      const Options& o, StateVisitor& v) {
@@ -127,9 +127,9 @@ void visit_groups(torch::optim::Optimizer& optimizer, const NamedTensors& parame
       const at::Tensor& p = groups[g].params()[i];
       const auto name = names.find(p.unsafeGetTensorImpl());
       check<UsageError>(name != names.end(),
-                        "state_of: tensor {} of the optimizer's group {} is no parameter of the "
-                        "module: give the module of which the optimizer was made, or for a "
-                        "ShardedOptimizer show state_of(optimizer) alone",
+                        "state_of: tensor {} of the optimizer's group {} is not a parameter of the "
+                        "module: pass the module from which the optimizer was made, or for a "
+                        "ShardedOptimizer use state_of(optimizer) alone",
                         i, g);
       if (p.numel() > 0 && visited.insert(p.unsafeGetTensorImpl()).second)
         visit_parameter<State>(optimizer.state(), p, *name->second, options, v);

@@ -16,15 +16,16 @@ class Optimizer;
 
 namespace trireme {
 
-/// The state of a torch::optim SGD, Adam, AdamW, RMSprop or Adagrad by the names of the parameters:
+/// Visits the state of a torch::optim SGD, Adam, AdamW, RMSprop or Adagrad by parameter name:
 /// "optim.exp_avg.<parameter>", "optim.steps.<parameter>", and the options of each group
-/// ("optim.groups.0.lr"), all of which a load restores. Before the first step there are zeros where
-/// the state will be; a load makes state that is not there yet. Frozen parameters have none.
+/// ("optim.groups.0.lr"), all of which a load restores. Before the first step, zeros (for Adagrad,
+/// the initial accumulator value) stand in for the state; loading creates missing state. Frozen
+/// parameters have none.
 ///
-/// The step after a load has the bits of a run that was not interrupted. A load refuses, by name,
-/// the state of another type of optimizer, of other groups, and of other amsgrad or centered.
+/// A resumed run is bit-identical to an uninterrupted one. A load rejects state with a different
+/// optimizer type, group layout, or amsgrad or centered setting, and names the difference.
 ///
-/// UsageError for another type (LBFGS), and for a parameter that the module does not have.
+/// UsageError for any other type (LBFGS), and for a parameter that the module does not have.
 TRIREME_API StateWalk state_of(torch::optim::Optimizer& optimizer, const torch::nn::Module& module);
 template <class Holder>
 requires requires(const Holder& h) { static_cast<const torch::nn::Module&>(*h); }
@@ -32,7 +33,7 @@ StateWalk state_of(torch::optim::Optimizer& optimizer, const Holder& module) {
   return state_of(optimizer, static_cast<const torch::nn::Module&>(*module));
 }
 
-/// The same for an optimizer of any tensors, which have these names.
+/// The same for an optimizer of arbitrary tensors, whose names `parameters` gives.
 TRIREME_API void visit_torch_optimizer(torch::optim::Optimizer& optimizer,
                                        const NamedTensors& parameters, StateVisitor& visitor);
 

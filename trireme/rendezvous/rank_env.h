@@ -22,8 +22,8 @@ struct TRIREME_API RankEnv {
   std::string job_id;          // the same on every rank of a job; may be ""
   int attempt = 0;             // how often the job was started again
   std::string store_endpoint;  // TRIREME_STORE: our launcher serves a store there; "": it does not
-  std::string source =
-      "none";  // "torchrun variables", "Open MPI", "MVAPICH", "PMI", "Slurm", "none"
+  /// "torchrun variables", "Open MPI", "MVAPICH", "PMI", "Slurm" or "none".
+  std::string source = "none";
 
   /// All ranks on this host: the counts say so, or, where they are not known, a loopback
   /// master_addr does.

@@ -116,7 +116,7 @@ void FlatParameters::copy_shard_to(const at::Tensor& into) {
   if (shard_.defined())
     at::Tensor(into).copy_(shard_);
   else
-    place_->bring(into);
+    place_->read_into(into);
 }
 
 void FlatParameters::hold() {
@@ -125,7 +125,7 @@ void FlatParameters::hold() {
     return;
   }
   const at::Tensor memory = file_->memory(plan_.shard, options());
-  place_->bring(memory);
+  place_->read_into(memory);
   shard_ = memory;
   point_pieces();
   ++holds_;

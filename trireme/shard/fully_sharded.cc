@@ -206,7 +206,7 @@ void FullySharded::Impl::complete(FullySharded& self) {
       (flat->requires_grad() ? trains : frozen).push_back(member);
   replaced = std::make_unique<ReplacedParameters>(
       "FullySharded", std::move(trains), std::move(frozen), groups.world, scatter->record());
-  hooks->on_open([this] { return replaced->look(); });
+  hooks->contribute_if([this] { return replaced->look(); });
 }
 
 // Replaced parameters give their values to the shards before anything is gathered; the others are
@@ -222,7 +222,7 @@ void FullySharded::Impl::follow() {
   for (const auto& u : units)
     if (u->state_->params->replaced()) u->state_->params->take_replaced();
   replaced->accept();
-  hooks->follow();
+  hooks->rehook_replaced_accumulators();
 }
 
 // ── Forward ─────────────────────────────────────────────────────────────────────────────────────
@@ -520,7 +520,7 @@ StateWalk state_of(FullySharded& sharded) {
 FullySharded::Stats FullySharded::stats() const {
   Stats s = impl_->stats;
   s.gather_buffer_bytes = impl_->gather_buffers.bytes();
-  if (impl_->file) s.file = impl_->file->use();
+  if (impl_->file) s.file = impl_->file->usage();
   return s;
 }
 

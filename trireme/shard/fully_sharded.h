@@ -27,8 +27,8 @@ struct FullyShardedOptions {
   bool reshard_after_forward = true;
   /// Units are gathered ahead of the one that computes, up to this many elements in total; 0: none.
   int64_t prefetch_elements = int64_t{50} << 20;
-  int64_t max_live_elements =
-      int64_t{1} << 30;  // gathered or being gathered, without the root; limits prefetching
+  /// Limits prefetching: the elements that are gathered or being gathered, without the root.
+  int64_t max_live_elements = int64_t{1} << 30;
   /// Parameters with fewer elements belong to the root, which is gathered once per step.
   int64_t persistence_threshold = 0;
   bool find_unused_parameters = true;  // like DeepSpeed's ignore_unused_parameters
@@ -60,11 +60,11 @@ struct FullyShardedOptions {
 /// data: reading one is a read of address 0 (Gathered makes them readable), and torch::save of the
 /// module is a UsageError (thrown by a child module that units and the root are given).
 ///
-/// Gradients: when backward() returns, p.grad() of the parameters is undefined, and each shard's
-/// part of the mean has been added to its gradient. A forward after a backward without an optimizer
-/// step in between (no shard and no shard's gradient has changed) is a UsageError: the optimizer
-/// was probably made from the module's parameters. For accumulation, call accumulate() with the
-/// number of backwards per step.
+/// Gradients: when backward() returns, p.grad() of the parameters is undefined, and this rank's
+/// slice of the averaged gradient has been accumulated into grad() of the tensors of shards(). A
+/// forward after a backward without an optimizer step in between (no shard and no shard's gradient
+/// has changed) is a UsageError: the optimizer was probably made from the module's parameters. For
+/// accumulation, call accumulate() with the number of backwards per step.
 ///
 /// Memory per rank: (parameters + gradients + states)/n + the root + the units that are whole at
 /// the same time (the one that computes and those gathered ahead) + the gradients of two units and
@@ -99,7 +99,7 @@ class TRIREME_API FullySharded final : public ShardedParameters {
     std::shared_ptr<State> state_;
   };
 
-  /// Makes the module's parameters, with rank 0's values, a unit and frees their memory. `name`:
+  /// Makes a unit of the module's parameters, with rank 0's values, and frees their memory. `name`:
   /// the module's path in the network, which prefixes its parameters' names. The handle is valid as
   /// long as this object.
   Unit& unit(const std::string& name, torch::nn::Module& module);
@@ -146,7 +146,7 @@ class TRIREME_API FullySharded final : public ShardedParameters {
   struct Stats {
     int64_t gathers = 0, prefetched = 0;
     int64_t gather_buffer_bytes = 0;  // memory of whole units
-    ShardFileUse file;
+    ShardFileUsage file;
   };
   Stats stats() const;
   /// The buffers of all units and of the root, which every rank has whole.
@@ -158,8 +158,8 @@ class TRIREME_API FullySharded final : public ShardedParameters {
   std::shared_ptr<Impl> impl_;
 };
 
-/// The parameters, by shards, and the buffers of the network: what state_of(module) shows where
-/// nothing is sharded.
+/// Visits the parameters, as slices, and the buffers of the network, under the names that
+/// state_of(module) uses for an unsharded module.
 TRIREME_API StateWalk state_of(FullySharded& sharded);
 
 }  // namespace trireme

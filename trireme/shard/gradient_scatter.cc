@@ -10,7 +10,6 @@
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
 #include "trireme/grad/rounds/gradient_checks.h"
-#include "trireme/tensor/finite.h"
 
 namespace trireme {
 namespace {
@@ -33,7 +32,7 @@ GradientScatter::GradientScatter(std::vector<FlatParameters*> flats, Group group
       group_(std::move(group)),
       options_(std::move(options)),
       record_(options_.world ? options_.world : group_, parameters_of(flats_), device_of(flats_)),
-      not_finite_(record_.add([this] { return first_bad_; })),
+      not_finite_(record_.add([this] { return first_bad_.first(); })),
       pool_(group_) {
   for (size_t l = 0; l < flats_.size(); ++l) {
     buffers_.emplace_back().first = slots_.size();
@@ -81,7 +80,7 @@ void GradientScatter::open() {
   next_ = 0;
   if (round_ == rounds_) round_ = 0;
   if (round_++ == 0) {
-    first_bad_ = 0;
+    first_bad_.clear();
     for (Slot& s : slots_) s.used = false;
     for (FlatBuffer& buffer : buffers_) buffer.filled = false;
     if (tree_) tree_->open(rounds_);
@@ -167,7 +166,7 @@ void GradientScatter::ready(size_t i) {
   ++s.got;
   const bool last = s.got == expected_;
   if (grad.data_ptr() != place.data_ptr() && (last || place.scalar_type() == grad.scalar_type())) {
-    s.finite = copy_all_finite(place, grad);
+    s.finite = copy_and_look(place, grad);
     grad = last ? at::Tensor() : place;  // what follows accumulates there
   } else if (last) {
     s.finite.reset();
@@ -197,7 +196,9 @@ void GradientScatter::launch_when_full(size_t buffer) {
 
 void GradientScatter::leave_full() {
   while (next_ < buffers_.size() && buffers_[next_].waiting == 0) leave(next_++);
-  if (next_ == buffers_.size()) send_record();
+  // What the record says of gradients on a device is known when the device has come to it, and a
+  // hook does not wait for that: close() sends it.
+  if (next_ == buffers_.size() && !is_asynchronous(device_of(flats_))) send_record();
 }
 
 void GradientScatter::send_record() {
@@ -216,7 +217,7 @@ void GradientScatter::fill(size_t i) {
   at::Tensor& grad = parameter(i).mutable_grad();
   if (s.got < expected_) {
     if (grad.defined() && grad.data_ptr() != place.data_ptr()) {
-      s.finite = copy_all_finite(place, grad);
+      s.finite = copy_and_look(place, grad);
       s.got = expected_;
     } else if (s.got == 0) {
       place.zero_();
@@ -225,8 +226,7 @@ void GradientScatter::fill(size_t i) {
     grad = at::Tensor();
   }
   s.used = s.used || s.got > 0;
-  if (first_bad_ == 0 && !(s.finite ? *s.finite : all_finite(place)))
-    first_bad_ = static_cast<double>(i + 1);
+  first_bad_.look(i, s.finite, place);
 }
 
 void GradientScatter::leave(size_t l) {

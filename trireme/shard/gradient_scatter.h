@@ -135,8 +135,8 @@ class GradientScatter final : public GradientRound {
   std::deque<size_t> under_way_;
   int expected_ = 1, rounds_ = 1, round_ = 0;
   bool open_ = false, record_sent_ = false;
-  size_t next_ = 0;       // when_full: the flat buffer that leaves next
-  double first_bad_ = 0;  // this rank's first parameter that was not finite, its index + 1
+  size_t next_ = 0;           // when_full: the flat buffer that leaves next
+  FirstNonFinite first_bad_;  // of this rank, in this step
   Stats stats_;
 };
 

@@ -10,42 +10,44 @@
 
 namespace trireme {
 
-/// Where an optimizer's parameters are while it is not stepping: they need not be in memory then
-/// (ZeRO-3 with parameters in a file). Ranges are indices of the optimizer's parameters.
+/// Keeps an optimizer's parameters, which need not be in memory while it is not stepping (ZeRO-3
+/// with parameters in a file). Ranges are indices of the optimizer's parameters.
 class TRIREME_API ParameterPager {
  public:
   virtual ~ParameterPager();
-  /// Announces that they will be held soon. Does not wait.
+  /// Announces that these parameters will be held soon. Does not wait.
   virtual void prefetch(size_t first, size_t count) = 0;
-  /// Brings them into memory and keeps them there. Holds nest.
+  /// Reads them into memory and keeps them there. Holds nest.
   virtual void hold(size_t first, size_t count) = 0;
   /// Ends a hold. `changed`: true if the values in memory must be saved; false if they are
   /// unchanged.
   virtual void release(size_t first, size_t count, bool changed) = 0;
 };
 
-/// Calls body(), then after() even if body throws; if both throw, body's exception is rethrown.
-template <class Body, class After>
-void and_after(Body&& body, After&& after) {
+namespace detail {
+/// Calls body(), then cleanup() even if body throws; if both throw, body's exception is rethrown.
+template <class Body, class Cleanup>
+void with_finally(Body&& body, Cleanup&& cleanup) {
   try {
     body();
   } catch (...) {
     try {
-      after();
+      cleanup();
     } catch (...) {  // the first error is more informative
     }
     throw;
   }
-  after();
+  cleanup();
 }
+}  // namespace detail
 
-/// Calls body() while the pager holds these parameters. With a null pager they are in memory
-/// anyway.
+/// Calls body() while the pager holds these parameters. A null pager means that they are always in
+/// memory.
 template <class Body>
 void while_held(ParameterPager* pager, size_t first, size_t count, bool changes, Body&& body) {
   if (!pager) return body();
   pager->hold(first, count);
-  and_after(body, [&] { pager->release(first, count, changes); });
+  detail::with_finally(body, [&] { pager->release(first, count, changes); });
 }
 
 /// Wraps the optimizer that `make` returns: the pager holds all of `parameters` during its

@@ -56,7 +56,7 @@ at::Tensor ShardFile::memory(int64_t numel, const at::TensorOptions& options) {
       options.requires_grad(false));
 }
 
-ShardFileUse ShardFile::use() const {
+ShardFileUsage ShardFile::usage() const {
   return {stored_bytes_, kept_bytes_, resident_->now, resident_->most,
           pool_ ? pool_->buffer_bytes() : 0};
 }

@@ -24,11 +24,12 @@ struct ShardFileOptions {
 };
 
 /// Bytes of parameters on this rank.
-struct ShardFileUse {
-  int64_t stored_bytes = 0;    // in the file
-  int64_t kept_bytes = 0;      // always in memory
-  int64_t resident_bytes = 0;  // stored ones that are in memory now (an optimizer steps, a
-                               // checkpoint is written), not counting the units' gather buffers
+struct ShardFileUsage {
+  int64_t stored_bytes = 0;  // in the file
+  int64_t kept_bytes = 0;    // always in memory
+  /// Stored ones that are in memory now (while an optimizer steps or a checkpoint is written), not
+  /// counting the units' gather buffers.
+  int64_t resident_bytes = 0;
   int64_t most_resident_bytes = 0;  // maximum of resident_bytes so far
   int64_t buffer_bytes = 0;
 };
@@ -47,7 +48,7 @@ class TRIREME_API ShardFile {
   std::optional<OffloadedTensor> add(const std::string& name, int64_t numel, at::ScalarType dtype);
   /// Memory for a shard that is read back, counted as resident until its last tensor is destroyed.
   at::Tensor memory(int64_t numel, const at::TensorOptions& options);
-  ShardFileUse use() const;
+  ShardFileUsage usage() const;
 
  private:
   struct Resident {

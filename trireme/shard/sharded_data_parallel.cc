@@ -13,7 +13,7 @@ struct ShardedDataParallel::Impl {
       : parameters(tensors, groups,
                    {o.stage, o.bucket_bytes, ReduceOp::avg, false, {}, o.share_weights}),
         hooks(parameters.gradients(), HookAdapter::Rounds::automatic) {
-    hooks.on_open([this] { return parameters.look(); });
+    hooks.contribute_if([this] { return parameters.look(); });
     hooks.on_close([this, unused = unused_after(parameters.gradients(), groups.world,
                                                 o.find_unused_parameters)] {
       parameters.follow();

@@ -38,9 +38,10 @@ struct ShardedDataParallelOptions {
 ///         loss(net->forward(x), y).backward();
 ///         optimizer.step();
 ///
-/// When backward() returns, p.grad() of the module's parameters is undefined, and each shard's part
-/// of the mean has been added to its gradient. Stage 1 keeps memory for whole gradients, which
-/// contains each rank's part; stage 2 keeps memory for the part and two buckets.
+/// When backward() returns, p.grad() of the module's parameters is undefined, and this rank's slice
+/// of the averaged gradient has been accumulated into grad() of the tensors of sharded().shards().
+/// Stage 1 allocates whole gradients, which contain that slice; stage 2 allocates the slice plus
+/// two buckets.
 ///
 /// Checkpoints: state_of(module), as without ZeRO, and state_of(optimizer) of the ShardedOptimizer.
 ///

@@ -19,12 +19,14 @@ namespace trireme {
 ///
 ///   ShardedOptimizer<torch::optim::AdamW> optimizer(sharded, torch::optim::AdamWOptions(1e-3));
 ///
-/// step() also publishes, so every rank must call it. Shards that are kept in a file are all in
-/// memory during a step (offload_optimizer reads one sub-group at a time). `sharded` must outlive
-/// it. Its state is the one that the optimizer would have of whole parameters: save() and load()
-/// move it between numbers of ranks, stages, and optimizers that are not sharded. torch::save()
-/// writes one rank's; a step after torch::load() of what does not fit is a UsageError. (For LAMB
-/// and LARS, use make_lamb and make_lars with ShardedParameters::norm_parts.)
+/// step() also makes the updated shards available to the other ranks
+/// (ShardedParameters::publish()), so every rank must call it. Shards that are kept in a file are
+/// all in memory during a step (offload_optimizer reads one sub-group at a time). `sharded` must
+/// outlive it. (For LAMB and LARS, use make_lamb and make_lars with ShardedParameters::norm_parts.)
+///
+/// Its saved state is that of an unsharded optimizer, so it can be loaded on a different number of
+/// ranks, at a different ZeRO stage, and into an unsharded optimizer. torch::save() writes only
+/// this rank's part; a step after torch::load() of state that does not fit is a UsageError.
 template <class TorchOptimizer>
 class ShardedOptimizer {
   static_assert(!std::is_same_v<TorchOptimizer, torch::optim::LBFGS>,
@@ -40,8 +42,8 @@ class ShardedOptimizer {
     sharded_.publish();
   }
   void zero_grad() { sharded_.zero_grad(); }
-  /// Visits what state_of() (optim/torch_optimizer_state.h) shows of the optimizer, as parts of
-  /// whole parameters' state.
+  /// Visits the state that state_of() (optim/torch_optimizer_state.h) visits, as slices of the
+  /// state of whole parameters.
   void state(StateVisitor& visitor) {
     const NamedTensors& shards = sharded_.shards();
     sharded_.sharded_state(visitor,

@@ -174,8 +174,9 @@ void ShardedParameters::state(StateVisitor& visitor) {
   };
   for (FlatParameters* flat : all_flats_) {
     flat->hold();
-    and_after([&] { std::for_each(flat->shards().begin(), flat->shards().end(), visit); },
-              [&] { flat->release(FlatParameters::Changed::maybe); });
+    detail::with_finally(
+        [&] { std::for_each(flat->shards().begin(), flat->shards().end(), visit); },
+        [&] { flat->release(FlatParameters::Changed::maybe); });
   }
 }
 

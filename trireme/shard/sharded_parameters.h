@@ -62,7 +62,7 @@ class TRIREME_API ShardedParameters {
     complete();
     return shards_;
   }
-  /// Brings shards that are kept in a file (FullyShardedOptions::file) into memory for code that
+  /// Reads shards that are kept in a file (FullyShardedOptions::file) into memory for code that
   /// reads or steps them: pass it as OffloadOptions::parameters or to paged_optimizer(). Null if
   /// they are always in memory.
   std::shared_ptr<ParameterPager> pager();

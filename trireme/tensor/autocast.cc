@@ -32,9 +32,10 @@ void check_device(at::DeviceType device) {
 }
 
 // By trying: what a build lacks does not follow from its version alone.
-std::string try_half_on_cpu() {
+std::string try_half_on(at::Device device) {
   c10::AutoGradMode no_grad(false);
-  c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
+  c10::impl::ExcludeDispatchKeyGuard no_autocast(
+      c10::DispatchKeySet({c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA}));
   std::string lacks;
   auto attempt = [&](const char* name, auto op) {
     try {
@@ -43,7 +44,7 @@ std::string try_half_on_cpu() {
       lacks += (lacks.empty() ? "" : ", ") + std::string(name);
     }
   };
-  const auto half = at::TensorOptions().dtype(at::kHalf);
+  const auto half = at::TensorOptions().dtype(at::kHalf).device(device);
   const at::Tensor square = at::ones({2, 2}, half), image = at::ones({1, 1, 2, 2}, half);
   attempt("mm", [&] { at::mm(square, square); });
   attempt("conv2d", [&] { at::conv2d(image, image); });
@@ -54,9 +55,11 @@ std::string try_half_on_cpu() {
 }  // namespace
 
 const std::string& detail::cpu_half_lacks() {
-  static const std::string lacks = try_half_on_cpu();
+  static const std::string lacks = try_half_on(at::kCPU);
   return lacks;
 }
+
+std::string detail::half_lacks(at::Device device) { return try_half_on(device); }
 
 void check_autocast(at::DeviceType device, at::ScalarType dtype) {
   check_device(device);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <c10/core/DeviceType.h>
+#include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 #include <optional>
@@ -59,6 +59,8 @@ namespace detail {
 /// The operations that this LibTorch lacks for float16 on a CPU, e.g. "mm, conv2d, layer_norm"; ""
 /// if none is missing.
 TRIREME_API const std::string& cpu_half_lacks();
+/// The same of any device, tried anew.
+TRIREME_API std::string half_lacks(at::Device device);
 }  // namespace detail
 
 }  // namespace trireme

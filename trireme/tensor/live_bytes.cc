@@ -19,11 +19,13 @@ struct Totals<void (C::*)(void*, int64_t, T, T, c10::Device)> {
 using Total = Totals<decltype(&c10::MemoryReportingInfoBase::reportMemoryUsage)>::type;
 
 struct Counter : c10::MemoryReportingInfoBase {
-  void reportMemoryUsage(void*, int64_t size, Total, Total, c10::Device) override {
+  void reportMemoryUsage(void*, int64_t size, Total, Total, c10::Device device) override {
+    if (only && *only != device.type()) return;
     now += size;
     peak = std::max(peak, now);
   }
   bool memoryProfilingEnabled() const override { return true; }
+  std::optional<at::DeviceType> only;
   int64_t now = 0, peak = 0;
 };
 
@@ -34,7 +36,9 @@ struct LiveBytes::Impl {
   c10::DebugInfoGuard guard{c10::DebugInfoKind::PROFILER_STATE, counter};
 };
 
-LiveBytes::LiveBytes() : impl_(std::make_unique<Impl>()) {}
+LiveBytes::LiveBytes(std::optional<at::DeviceType> only) : impl_(std::make_unique<Impl>()) {
+  impl_->counter->only = only;
+}
 LiveBytes::~LiveBytes() = default;
 int64_t LiveBytes::now() const { return impl_->counter->now; }
 int64_t LiveBytes::peak() const { return impl_->counter->peak; }

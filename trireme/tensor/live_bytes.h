@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <c10/core/DeviceType.h>
+
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "trireme/base/export.h"
 
 namespace trireme {
 
 /// Counts the bytes of tensors that this thread allocates and frees while the object lives: what a
-/// forward keeps for backward, what a step needs at most. CPU and CUDA, by LibTorch's own reports;
-/// memory from Group::empty() is not among them. In a scope of its own on one thread, not in
-/// LibTorch's profiler; an inner one hides the outer.
+/// forward keeps for backward, what a step needs at most. All devices whose allocators report, by
+/// LibTorch's own reports; memory from Group::empty() is not among them. In a scope of its own on
+/// one thread, not in LibTorch's profiler; an inner one hides the outer.
 class TRIREME_API LiveBytes {
  public:
-  LiveBytes();
+  LiveBytes() : LiveBytes(std::nullopt) {}
+  /// On devices of this kind alone.
+  explicit LiveBytes(std::optional<at::DeviceType> only);
   ~LiveBytes();
   LiveBytes(const LiveBytes&) = delete;
 

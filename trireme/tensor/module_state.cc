@@ -17,14 +17,15 @@ void show_module(const NamedTensors& parameters, const NamedTensors& buffers, St
   std::unordered_set<const at::TensorImpl*> shown;
   for (const auto& [name, p] : parameters) {
     if (!p.defined()) continue;
-    check<UsageError>(p.numel() == 0 || p.storage().data_ptr().get() != nullptr,
-                      "state_of: parameter '{}' has no bytes here, since a FullySharded holds its "
-                      "shards: show state_of(sharded) in place of the module's state",
-                      name);
+    check<UsageError>(
+        p.numel() == 0 || p.storage().data_ptr().get() != nullptr,
+        "state_of: the storage of parameter '{}' has been freed because a "
+        "FullySharded holds its shards: use state_of(sharded) instead of the module's",
+        name);
     shown.insert(p.unsafeGetTensorImpl());
     show_contiguous(p.detach(), [&](at::Tensor t) { v.tensor("model." + name, std::move(t)); });
   }
-  for (const auto& [name, b] : buffers)  // one that is a parameter as well is shown
+  for (const auto& [name, b] : buffers)  // one that is also a parameter has been visited
     if (b.defined() && !shown.count(b.unsafeGetTensorImpl()))
       show_contiguous(b.detach(),
                       [&](at::Tensor t) { v.copy_of_rank_0("model." + name, std::move(t)); });

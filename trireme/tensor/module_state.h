@@ -13,10 +13,11 @@ struct Module;
 
 namespace trireme {
 
-/// Parameters and buffers as "model.<name>": tied weights under each of their names, buffers as
-/// tensors of which a save takes rank 0's. A module that DistributedDataParallel or
-/// ShardedDataParallel wraps is shown like any other, before or after it was wrapped. UsageError
-/// for parameters without bytes, which a FullySharded holds: show state_of(sharded).
+/// Visits parameters and buffers as "model.<name>", tied weights under each of their names; of
+/// buffers, a save takes rank 0's copies. A module that is wrapped by DistributedDataParallel or
+/// ShardedDataParallel is visited like any other, before or after wrapping. UsageError for
+/// parameters whose storage has been freed because a FullySharded holds them; use
+/// state_of(sharded).
 TRIREME_API StateWalk state_of(const torch::nn::Module& module);
 TRIREME_API StateWalk state_of(const torch::jit::Module& module);
 template <class Holder>
@@ -25,7 +26,7 @@ StateWalk state_of(const Holder& module) {
   return state_of(static_cast<const torch::nn::Module&>(*module));
 }
 
-/// Shows `t`, or a contiguous copy of it that is written back where it was loaded.
+/// Passes `t` to `show`, or a contiguous copy of it, which is copied back if `show` writes to it.
 TRIREME_API void show_contiguous(const at::Tensor& t, const std::function<void(at::Tensor)>& show);
 
 }  // namespace trireme

@@ -17,19 +17,19 @@
 // one walk: "model.blocks.0.attn.qkv.weight", "optim.exp_avg.blocks.0…", "train.step".
 namespace trireme {
 
-/// What becomes of state that every rank has for itself (error feedback, weights of ranks that step
-/// separately) when another number of ranks loads it.
+/// What happens to state that differs between ranks (error feedback, weights of ranks that step
+/// separately) when it is loaded on a different number of ranks.
 enum class RankStateRule {
-  add,         // the old ranks' sum is kept: each new rank gets the sum of some of them, or zeros
+  add,         // the sum over ranks is preserved: a new rank gets the sum of old ones, or zeros
   average,     // every new rank gets the mean
-  begin_anew,  // it stays as the new run made it
+  begin_anew,  // every new rank keeps the values that it has
 };
 
 class StateVisitor {
  public:
   virtual ~StateVisitor() = default;
   /// `local` has slice.local_shape() as its sizes (or as many elements) and is contiguous. Written
-  /// in place on load. A rank may show several boxes of one name, if they are disjoint.
+  /// in place on load. A rank may visit several boxes under one name if they are disjoint.
   virtual void tensor(const Slice& slice, at::Tensor local) = 0;
   /// A whole tensor of which every rank has a copy, and the copies may differ (running statistics
   /// of BatchNorm): rank 0's is saved, and every rank loads it.
@@ -37,8 +37,8 @@ class StateVisitor {
     const Slice slice = Slice::whole(name, whole.sizes().vec());
     tensor(slice, std::move(whole));
   }
-  /// State that each of `ranks` ranks has for itself: `local`, flat and of the same size on all, is
-  /// rank `rank`'s. In files it is a row of a tensor [ranks, numel].
+  /// State that differs between ranks: `local` is that of rank `rank` out of `ranks`, flat and of
+  /// the same size on all of them. In files it is a row of a tensor [ranks, numel].
   virtual void rank_tensor(const std::string& name, int rank, int ranks, RankStateRule /*rule*/,
                            at::Tensor local) {
     const int64_t n = local.numel();
@@ -48,15 +48,15 @@ class StateVisitor {
   virtual void value(const std::string& name, double& v) = 0;
   virtual void value(const std::string& name, std::string& v) = 0;
 
-  /// A value that must be the same where it is loaded ("optim.type"): a load compares it before it
-  /// writes anything.
+  /// A value that cannot be loaded but must equal the saved one ("optim.type"): a load compares it
+  /// before it writes anything.
   virtual void constant(const std::string& name, const std::string& v) {
     std::string copy = v;
     value(name, copy);
     if (copy != v) throw UsageError("'" + name + "' is '" + copy + "' there and '" + v + "' here");
   }
-  /// Why it walks. A load first compares all that is shown, and then, in a second walk, writes it:
-  /// that is when a component takes over what follows from its state.
+  /// The purpose of this walk. A load walks twice: it first compares everything that is visited and
+  /// then writes it. Only in the second walk may a component update what it derives from its state.
   enum class Purpose { save, compare, load };
   virtual Purpose purpose() const { return Purpose::save; }
   bool saving() const { return purpose() == Purpose::save; }
@@ -68,7 +68,7 @@ class StateVisitor {
   }
 };
 
-/// Shows another visitor what it is shown; subclasses change some of it.
+/// Forwards everything to another visitor; subclasses change some of it.
 class ForwardingVisitor : public StateVisitor {
  public:
   explicit ForwardingVisitor(StateVisitor& inner) : inner_(inner) {}
@@ -97,8 +97,8 @@ class ForwardingVisitor : public StateVisitor {
 
 using StateWalk = std::function<void(StateVisitor&)>;
 
-/// The state of an object that shows it (a schedule, a sampler, a loss scale, an optimizer of
-/// ours), which must outlive the walk.
+/// The state of an object with a method state(visitor) (a schedule, a sampler, a GradScaler, one of
+/// our optimizers), which must outlive the walk.
 template <class Component>
 requires requires(Component& c, StateVisitor& v) { c.state(v); }
 StateWalk state_of(Component& component) {

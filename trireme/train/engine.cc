@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <limits>
+#include <numeric>
 #include <optional>
 
 #include "trireme/base/check.h"
@@ -15,6 +16,7 @@
 #include "trireme/config/sections/comm.h"
 #include "trireme/grad/module_sync.h"
 #include "trireme/shard/fully_sharded.h"
+#include "trireme/tensor/host_scalars.h"
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/run_parts.h"
 #include "trireme/train/forward_backward.h"
@@ -92,6 +94,7 @@ struct Engine::Impl {
   bool begun = false;  // the next micro-batch has begun
   StepReport last;
   LossSum loss;
+  HostScalars losses;  // of the step's micro-batches
 
   /// Saves the step while training goes on; returns the path that it will have.
   std::string save_behind(const std::string& where, int stays);
@@ -103,6 +106,7 @@ struct Engine::Impl {
     begun = true;
     if (micro == 0) {
       loss = {};
+      losses.clear();
       run.gradients->open(static_cast<int>(run.batches.accumulation));
     }
     run.gradients->begin_micro_batch(static_cast<int>(micro));
@@ -140,6 +144,16 @@ Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;
 
 std::vector<at::Tensor> Engine::forward_list(const std::vector<at::Tensor>& inputs) {
+  const at::Device device = impl_->run.device;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const at::Tensor& t = inputs[i];
+    // LibTorch takes numbers of the CPU everywhere.
+    check<UsageError>(!t.defined() || t.device() == device || (t.is_cpu() && t.dim() == 0),
+                      "Engine::forward: input {} is on {}, and the module is on {}: bring it there "
+                      "with to(engine.device())",
+                      i, device_text(t.device()), device_text(device));
+  }
+  const CurrentDevice current(device);
   if (impl_->run.collective_forward && at::GradMode::is_enabled() && !impl_->whole())
     impl_->begin();
   return impl_->run.compute->forward_list(inputs);
@@ -154,14 +168,20 @@ at::Tensor Engine::only_output(std::vector<at::Tensor> outputs) {
 
 void Engine::backward(const at::Tensor& loss) {
   Run& run = impl_->run;
+  const CurrentDevice current(run.device);
   check<UsageError>(loss.defined() && loss.numel() == 1 && loss.requires_grad(),
                     "Engine::backward: the loss is not a scalar that depends on the module");
   check<UsageError>(!is_gradient_accumulation_boundary(),
                     "Engine::backward: {} micro-batches complete the step: call step() first",
                     impl_->micro);
   impl_->begin();
-  impl_->loss.sum += loss.item<double>();
+  impl_->losses.add(loss);
   impl_->loss.weight += 1;
+  // A device is waited for once a step, before what may send the sum with the last bucket.
+  if (impl_->micro + 1 == run.batches.accumulation) {
+    const auto& all = impl_->losses.read();
+    impl_->loss.sum = std::accumulate(all.begin(), all.end(), 0.0);
+  }
   run.gradients->tell(impl_->loss, 0);
   abort_group_on_error(run,
                        [&] { run.scaling->scale(loss.reshape({}).to(at::kFloat)).backward(); });
@@ -175,6 +195,7 @@ void Engine::step() {
   check<UsageError>(impl_->micro > 0, "Engine::step: backward was not called before it");
   if (!is_gradient_accumulation_boundary()) return;
   impl_->micro = 0;
+  const CurrentDevice current(impl_->run.device);
   impl_->last = finish_step(impl_->run);
   abort_group_on_error(impl_->run, [&] { impl_->report->step(impl_->run, impl_->last); });
 }
@@ -196,6 +217,7 @@ double Engine::gradient_noise_scale() const {
 int64_t Engine::train_micro_batch_size_per_gpu() const { return impl_->run.batches.micro; }
 int64_t Engine::gradient_accumulation_steps() const { return impl_->run.batches.accumulation; }
 int64_t Engine::train_batch_size() const { return impl_->run.batches.train; }
+at::Device Engine::device() const { return impl_->run.device; }
 Group Engine::group() const { return impl_->run.world(); }
 
 std::string Engine::save_checkpoint(const std::string& folder, std::optional<int> keep) {
@@ -206,6 +228,7 @@ std::string Engine::save_checkpoint(const std::string& folder, std::optional<int
                     "Engine::save_checkpoint: {} micro-batches of a step are done: save between "
                     "steps",
                     impl_->micro);
+  const CurrentDevice current(impl_->run.device);
   if (impl_->async) return impl_->save_behind(where, keep.value_or(impl_->keep));
   const std::string path = save_run(impl_->run, where, keep.value_or(impl_->keep));
   impl_->run.world().barrier();
@@ -229,6 +252,7 @@ void Engine::wait_for_checkpoint() {
 
 int64_t Engine::load_checkpoint(const std::string& path) {
   wait_for_checkpoint();
+  const CurrentDevice current(impl_->run.device);
   const CheckpointInfo info = load_run(impl_->run, path, impl_->tied);
   if (group().rank() == 0)
     for (const std::string& note : info.notes) log_info("{}: {}", info.folder, note);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <cstdint>
 #include <functional>
@@ -28,7 +29,7 @@ namespace trireme {
 /// DeepSpeed's engine around your own module: its ds_config.json determines optimizer, schedule,
 /// batches, clipping, mixed precision, ZeRO and offload.
 ///
-///   auto engine = trireme::initialize(net, "ds_config.json");
+///   auto engine = trireme::initialize(net, "ds_config.json", world);
 ///   for (auto& batch : *loader) {
 ///     auto loss = cross_entropy(engine.forward(batch.data), batch.target);
 ///     engine.backward(loss);
@@ -49,9 +50,12 @@ namespace trireme {
 /// config/engine_keys.h, and a comm.backend or comm.timeout_s that differs from the group's.
 /// steps_per_print logs a line at level info; rank 0 writes monitor.metrics.
 ///
-/// Every rank must make the same calls in the same order, from one thread. As in train_step, an
-/// error in one rank's computation ends the step on all ranks. Source: deepspeed.initialize,
-/// DeepSpeedEngine.
+/// `device`: a module on the CPU goes where it says, in place; with auto, the default, a module
+/// stays where it is, on any device. Inputs of forward() must be there (device()). Calls make it
+/// the thread's current device and use its current stream.
+///
+/// Every rank must make the same calls in the same order, from one thread. An error in one rank's
+/// computation ends the step on all ranks. Source: deepspeed.initialize, DeepSpeedEngine.
 class TRIREME_API Engine {
  public:
   using Forward = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
@@ -85,9 +89,9 @@ class TRIREME_API Engine {
   bool is_gradient_accumulation_boundary() const;
   int64_t global_steps() const;
   int64_t skipped_steps() const;  // overflows
-  double get_lr() const;          // of the last step; before any, of the first
+  double get_lr() const;          // of the last step; before any step, that of the first
   double get_global_grad_norm() const;
-  double loss_scale() const;  // 1 where there is none
+  double loss_scale() const;  // 1 without loss scaling
   double loss() const;        // of the last step: mean over ranks and micro-batches
   /// The value of monitor.gradient_noise_scale, in samples; NaN if it is not enabled or cannot be
   /// estimated yet.
@@ -96,14 +100,16 @@ class TRIREME_API Engine {
   int64_t gradient_accumulation_steps() const;
   int64_t train_batch_size() const;
   Group group() const;
+  at::Device device() const;
 
   /// Writes all state to <folder>/step-<global steps>/, at any stage, and returns that path. If
   /// `folder` is empty, checkpoint.folder is used. Keeps the newest `keep` checkpoints (default:
   /// checkpoint.keep). Every rank must call it, between steps.
   ///
-  /// With checkpoint.async it returns when the state is copied, and the step is published while
-  /// training goes on (checkpoint/async_saver.h). Its errors are thrown by the next call of this,
-  /// wait_for_checkpoint() or load_checkpoint(); the engine's end waits, and logs them.
+  /// With checkpoint.async it returns as soon as the state has been copied, and the step is
+  /// published while training continues (checkpoint/async_saver.h). Its errors are thrown by the
+  /// next call of save_checkpoint(), wait_for_checkpoint() or load_checkpoint(); the engine's
+  /// destructor waits and logs them.
   std::string save_checkpoint(const std::string& folder = "", std::optional<int> keep = {});
   /// Waits until the last save_checkpoint() is published. Every rank must call it.
   void wait_for_checkpoint();

@@ -5,9 +5,11 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
+#include "trireme/tensor/host_scalars.h"
 
 namespace trireme {
 
@@ -30,22 +32,29 @@ void for_held_out(Run& run, const std::function<void(const MicroBatch& micro, bo
     const int64_t i = counts ? round * ranks + dp.rank() : 0;
     std::vector<int64_t> ids;
     for (int64_t k = i * stride * b; k < std::min(size, i * stride * b + b); ++k) ids.push_back(k);
-    look(run.held_out->get(ids), counts);
+    look(on_device(run.held_out->get(ids), run.device), counts);
   }
 }
 
 Evaluation evaluate(Run& run) {
+  const CurrentDevice current(run.device);
   run.model->eval();
+  HostScalars losses, right;
   at::Tensor sums = at::empty({3}, at::kDouble);
   auto* s = static_cast<double*>(sums.data_ptr());
   std::fill_n(s, 3, 0.0);
   for_held_out(run, [&](const MicroBatch& micro, bool counts) {
     at::Tensor output = run.compute->forward(micro.input);
     if (!counts) return;
-    s[0] += run.model->loss_sum(output, micro.target).item<double>();
-    s[1] += static_cast<double>(output.argmax(-1).eq(micro.target).sum().item<int64_t>());
+    losses.add(run.model->loss_sum(output, micro.target));
+    right.add(output.argmax(-1).eq(micro.target).sum());
     s[2] += static_cast<double>(micro.weight);
   });
+  const auto total = [](HostScalars& all) {
+    return std::accumulate(all.read().begin(), all.read().end(), 0.0);
+  };
+  s[0] = total(losses);
+  s[1] = total(right);
   run.data_parallel().all_reduce(sums).wait();
   run.model->train();
   return {s[0] / s[2], s[1] / s[2], static_cast<int64_t>(s[2])};

@@ -3,16 +3,21 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <numeric>
+
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
 #include "trireme/grad/rounds/gradient_checks.h"
+#include "trireme/tensor/host_scalars.h"
 #include "trireme/tensor/random/random.h"
 
 namespace trireme {
 
 Batch next_batch(Run& run) {
   Span span("data", "next batch");
+  const int64_t step = run.loader->step();
   Batch batch = run.loader->next();
+  if (run.device_batches) batch = run.device_batches->arrived(step, std::move(batch));
   for (const auto& feature : run.features) batch = feature->before_backward(std::move(batch));
   return batch;
 }
@@ -26,6 +31,7 @@ namespace {
 // `i` is set to the current micro-batch.
 void compute(Run& run, const Batch& batch, int stop_asked, size_t& i) {
   LossSum total;
+  HostScalars losses;
   for (i = 0; i < batch.size(); ++i) {
     const MicroBatch& micro = batch[i];
     RandomScope random({static_cast<uint64_t>(run.seed), run.step, micro.samples});
@@ -34,9 +40,14 @@ void compute(Run& run, const Batch& batch, int stop_asked, size_t& i) {
     if (micro.weight == 0) loss = loss * 0;  // a rank without samples takes part with zeros
     check<UsageError>(loss.requires_grad(),
                       "the loss does not depend on any parameter: nothing can be trained");
-    total.sum += loss.item<double>();
+    losses.add(loss);
     total.weight += micro.weight;
-    run.gradients->tell(total, stop_asked);  // the last bucket may be sent in this backward
+    // With the last bucket, which may be sent in this backward. A device is waited for once a step.
+    if (i + 1 == batch.size()) {
+      const auto& all = losses.read();
+      total.sum = std::accumulate(all.begin(), all.end(), 0.0);
+    }
+    run.gradients->tell(total, stop_asked);
     run.scaling->scale(loss).backward();
     for (const auto& feature : run.features)
       feature->micro_batch_done(run.gradients->parameters(), static_cast<double>(micro.weight));

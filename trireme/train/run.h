@@ -11,6 +11,7 @@
 #include "trireme/base/export.h"
 #include "trireme/comm/group.h"
 #include "trireme/config/config.h"
+#include "trireme/data/device_batches.h"
 #include "trireme/data/loader.h"
 #include "trireme/data/source.h"
 #include "trireme/data/step_plan.h"
@@ -37,12 +38,14 @@ using RunLoss = std::function<at::Tensor(Run& run, const MicroBatch& micro)>;
 /// set in a run that steps, except the data of a caller that brings its own batches.
 struct TRIREME_API Run {
   DeviceMesh mesh;
+  at::Device device = at::kCPU;  // of this rank: where it computes, with its weights and state
   std::shared_ptr<Model> model;
   NamedTensors weights;  // the model's parameters as they are trained and saved
                          // (train/precision/precision.h)
   std::shared_ptr<const DataSource> train_data, held_out;
   std::optional<DataOrigin> data_origin;  // where this process begins to read; else at `step`
   std::unique_ptr<StepPlan> plan;
+  std::unique_ptr<DeviceBatches> device_batches;  // null: the device is the CPU
   std::unique_ptr<PrefetchingLoader> loader;
   std::unique_ptr<GradientSyncStrategy> exchange;
   std::unique_ptr<Gradients> gradients;
@@ -87,6 +90,8 @@ struct TRIREME_API Run {
 
   /// Visits everything that a checkpoint holds.
   void state(StateVisitor& visitor);
+  /// After a load through state(): ranks compute with what was loaded.
+  void loaded();
 };
 
 /// Builds a run. Every rank must call it with the same configuration. Throws UsageError for
@@ -96,7 +101,7 @@ TRIREME_API Run build_run(const Config& config, Group group);
 TRIREME_API std::shared_ptr<Model> build_model(const Config& config,
                                                const UnitMade& unit_made = {});
 /// Builds the model with the weights of a checkpoint of such a run, in float32 whatever dtype they
-/// were trained in, for `trireme generate`.
+/// were trained in, on the device that the configuration names, for `trireme generate`.
 TRIREME_API std::shared_ptr<Model> load_model(const Config& config, const std::string& checkpoint);
 /// Starts (or, after a resume, restarts) reading data at run.data_origin or run.step.
 TRIREME_API void start_data(Run& run, const Config& config);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/saving.h"
 
+#include "trireme/checkpoint/save/measure_snapshots.h"
 #include "trireme/checkpoint/sharded_writer.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/train/data_place.h"
@@ -43,6 +44,11 @@ void save_run(Run& run, AsyncSaver& saver, int keep) {
   saver.save(run.step, [&](StateVisitor& v) { run.state(v); }, {run.exchange->layout(), keep});
 }
 
+int64_t measure_run_snapshots(Run& run) {
+  const GradientSyncStrategy::AveragedWeightsGuard one(*run.exchange);
+  return measure_snapshots([&](StateVisitor& v) { run.state(v); }, run.world());
+}
+
 CheckpointInfo load_run(Run& run, const std::string& path, const TiedNames& tied) {
   const GradientSyncStrategy::AveragedWeightsGuard loading(*run.exchange, true);
   LoadOptions options;
@@ -50,7 +56,7 @@ CheckpointInfo load_run(Run& run, const std::string& path, const TiedNames& tied
   options.tied = tied;
   const CheckpointInfo info = load_state(
       path, [&](StateVisitor& v) { run.state(v); }, options);
-  run.gradients->publish();
+  run.loaded();
   return info;
 }
 

@@ -19,6 +19,8 @@ inline constexpr const char* kHeldOutLoss = "train.held_out_loss";
 std::string save_run(Run& run, const std::string& folder, int keep);
 /// The same by `saver`, which has its folder and the run's ranks: returns when the copy is made.
 void save_run(Run& run, AsyncSaver& saver, int keep);
+/// Bytes of the buffers that such a saver keeps on this rank (checkpoint/save/measure_snapshots.h).
+int64_t measure_run_snapshots(Run& run);
 /// Loads a run. `tied`: other names of the weights, under which an older version may have saved
 /// them.
 CheckpointInfo load_run(Run& run, const std::string& path, const TiedNames& tied = {});

@@ -12,6 +12,7 @@ namespace trireme {
 // One step, from start to end. Gradients are sums; the only division, by the global weight, is in
 // grad_scale.
 StepReport train_step(Run& run, int stop_asked) {
+  const CurrentDevice current(run.device);
   run.own_time->computing();
   return train_on(run, next_batch(run), stop_asked);  // micro-batches, with global sample ids
 }

@@ -19,7 +19,7 @@ namespace trireme {
 struct ModelShape;  // planner/model_shape.h
 
 /// Performs a whole run on one rank; every rank calls it. The result determines the exit code. It
-/// must honour TrainOptions::stop_asked, say, built and run_dir as train() does.
+/// must honour `stop_asked`, `say`, `built` and `run_dir` of TrainOptions, as train() does.
 using TrainFunction = std::function<TrainResult(const Config&, Group, const TrainOptions&)>;
 
 struct MainProgram {

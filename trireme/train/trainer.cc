@@ -16,7 +16,6 @@
 #include "trireme/train/report/step_metrics.h"
 #include "trireme/train/run_saves.h"
 #include "trireme/train/setup/run_folder_guard.h"
-#include "trireme/train/setup/unused_gpu.h"
 
 namespace trireme {
 namespace {
@@ -200,6 +199,7 @@ TrainResult train_with(MakeTrainer* make, Program& program, const Config& config
   if (options.resume) place = data_place_of(*options.resume, group);
   Trainer trainer(make(program, config, group, {!place, place ? place->origin : std::nullopt}));
   Trainer::Impl& t = trainer.impl();
+  const CurrentDevice current(t.first().device);
   for (auto& part : t.parts) part->run.out_of_memory->when_short(options.memory_short);
   const int64_t keep_best = config.section<CheckpointSection>().keep_best;
   check<UsageError>(keep_best == 0 || t.first().held_out != nullptr,
@@ -231,10 +231,7 @@ TrainResult train_with(MakeTrainer* make, Program& program, const Config& config
     write_file_atomic(options.run_dir + "/config.json", options.config_json);
   if (options.built) options.built();
   RunFolderGuard watch(group.rank() == 0 ? options.run_dir : "");
-  if (options.say && group.rank() == 0) {
-    options.say(start_line(t));
-    if (has_gpu()) options.say(kUnusedGpu);
-  }
+  if (options.say && group.rank() == 0) options.say(start_line(t));
   if (options.resume && options.say && group.rank() == 0)
     for (const std::string& line : going_on(t, *place, resumed)) options.say(line);
   spans.take();
@@ -253,6 +250,7 @@ const Config& Trainer::config() const { return impl_->config; }
 Group Trainer::group() const { return impl_->group; }
 int64_t Trainer::step() const { return impl_->step; }
 int64_t Trainer::steps() const { return impl_->first().steps; }
+at::Device Trainer::device() const { return impl_->first().device; }
 at::Generator Trainer::generator() const { return impl_->generator; }
 Network& Trainer::net() { return impl_->net; }
 

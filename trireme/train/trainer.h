@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Generator.h>
+#include <c10/core/Device.h>
 
 #include <functional>
 #include <memory>
@@ -24,21 +25,21 @@ struct TrainOptions {
   std::string config_json = {};
   /// Called when the run has been built (and resumed), before its first step.
   std::function<void()> built = {};
-  /// Polled once per step. A nonzero value (a signal number, say) means: finish the step, save,
-  /// return.
+  /// Polled once per step. A nonzero value (such as a signal number) means: finish the step, save
+  /// and return.
   std::function<int()> stop_asked = {};
   /// Called when this rank ran out of memory and is about to retry with a smaller micro-batch
   /// (balance).
   std::function<void()> memory_short = {};
-  std::function<void(const std::string&)> say =
-      {};                // rank 0: messages for users (start, held-out loss, saved, end)
-  int progress_fd = -1;  // rank 0: where the progress bar or step lines go; -1: nowhere
+  /// On rank 0: receives messages for users (start, held-out loss, saved, end).
+  std::function<void(const std::string&)> say = {};
+  int progress_fd = -1;  // on rank 0: where the progress bar or step lines go; -1: nowhere
 };
 
 struct TrainResult {
   int64_t steps = 0;
-  int stopped =
-      0;  // nonzero if a rank was asked to stop before the last step; the same on all ranks
+  /// Nonzero if a rank was asked to stop before the last step; the same on all ranks.
+  int stopped = 0;
   std::string checkpoint;  // the last one; "" if none was saved
   double loss = 0;         // of the last step
   double held_out_loss = -1;
@@ -58,6 +59,9 @@ class TRIREME_API Trainer {
   int64_t step() const;  // steps done
   int64_t steps() const;
   Network& net();
+  /// Where this rank computes (`device`); it is the thread's current device during train(). The
+  /// pieces and the batches of next_batch() are there, and update() brings its batches there.
+  at::Device device() const;
   /// The generator for the program's own random numbers (noise, actions). It and LibTorch's default
   /// generator are seeded at the start of each step from training.seed, the step and the rank, so
   /// that a resumed run draws the same numbers. Ranks that are threads of one process share the

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/pretend_device/device_memory.h"
 
+#include <c10/core/Allocator.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
@@ -87,6 +88,7 @@ void* DeviceMemory::cut(FreeRanges::iterator range, size_t size, Queue& stream) 
   counts_.allocated += size;
   ++counts_.blocks_taken;
   count();
+  report(p, static_cast<int64_t>(size));
   return p;
 }
 
@@ -107,6 +109,13 @@ void DeviceMemory::give_back(void* p) {
   free_[offset] = std::move(range);
   counts_.allocated -= block.size;
   count();
+  report(p, -static_cast<int64_t>(block.size));
+}
+
+void DeviceMemory::report(void* p, int64_t bytes) const {
+  if (c10::memoryProfilingEnabled())
+    c10::reportMemoryUsageToProfiler(p, bytes, counts_.allocated, counts_.reserved,
+                                     {c10::kPrivateUse1, static_cast<c10::DeviceIndex>(device_)});
 }
 
 void DeviceMemory::used_on(const void* p, Queue& stream) {

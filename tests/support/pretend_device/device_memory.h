@@ -56,6 +56,8 @@ class DeviceMemory {
   void* cut(FreeRanges::iterator range, size_t size, Queue& stream);
   void wait_for_what_is_free(std::unique_lock<std::mutex>& lock);
   void count();
+  /// To LibTorch's profiler, as its own allocators do.
+  void report(void* p, int64_t bytes) const;
   [[noreturn]] void fail(size_t bytes);
 
   const Mapping& mapping_;

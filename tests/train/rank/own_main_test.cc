@@ -72,7 +72,7 @@ TEST_F(train_rank_own_main, a_wrong_command_line_is_one_sentence_and_leaves_no_f
       {{}, {"own_main: name a configuration", kOwnMain + " config.json"}},
       {{"tiny.json", "--set", "optimizer.params.lrr=1"}, {"optimizer.params.lrr"}},
       {{"missing.json"}, {"missing.json"}},
-      {{"tiny.json", "--set", "device=cuda"}, {"device", "cuda"}},
+      {{"tiny.json", "--set", "device=gpu"}, {"device is \"gpu\": use auto, cpu, cuda"}},
   };
   for (const Case& wrong : cases) {
     Arguments words = wrong.words;

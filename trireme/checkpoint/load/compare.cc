@@ -169,7 +169,10 @@ void Comparer::rank_tensor(const std::string& name, int rank, int ranks, RankSta
 void Comparer::compare(const std::string& name, size_t type) {
   check<UsageError>(shown_.emplace(name, true).second, "load: the state names '{}' twice", name);
   const std::string from = saved_name(index_.values, name);
-  if (from.empty() && begins_anew(name)) return;
+  if (from.empty() && begins_anew(name)) {
+    scale_begins_anew_ = true;
+    return;
+  }
   if (from.empty()) refuse_missing();  // the first difference is reported
   check<UsageError>(!from.empty(), "{} has no value '{}', which this state asks for", folder_,
                     name);
@@ -208,6 +211,12 @@ bool Comparer::excepted(const std::string& name) const {
 void Comparer::finish() {
   refuse_missing();
   if (!converted_.empty()) plan.notes.push_back(converted_);
+  if (scale_begins_anew_)
+    plan.notes.push_back("the loss scale begins anew: the run that saved had none");
+  else if (std::any_of(index_.values.begin(), index_.values.end(), [&](const auto& value) {
+             return begins_anew(value.first) && !seen_.count(value.first);
+           }))
+    plan.notes.push_back("the loss scale that was saved is left out: this run has none");
   std::map<std::string, std::pair<int64_t, RankStateRule>> kinds;  // kind of state → what became
   for (const TensorSource& t : plan.tensors)
     if (t.rule)

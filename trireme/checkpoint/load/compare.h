@@ -92,6 +92,7 @@ class Comparer : public StateVisitor {
   std::unordered_map<std::string, bool> shown_;  // by the walk; true: a whole, or a value
   std::unordered_set<std::string> seen_;         // of the checkpoint's names
   SameTensors same_;
+  bool scale_begins_anew_ = false;
   std::string converted_;  // the first weight that is taken from another precision, and how
   std::unordered_map<std::string, std::string> from_;  // name shown → name in the checkpoint
   std::unordered_map<std::string, std::string>

@@ -12,6 +12,7 @@
 #include "trireme/base/check.h"
 #include "trireme/checkpoint/safetensors_dtype.h"
 #include "trireme/checkpoint/steps/element_size.h"
+#include "trireme/tensor/device.h"
 
 namespace trireme {
 namespace {
@@ -29,7 +30,7 @@ struct Run {
 
 /// Bytes that lie together in a file, with the runs in them.
 struct Window {
-  const StepFile* file;
+  const PartSource* file;
   uint64_t begin, end;
   size_t first, last;  // runs
 };
@@ -67,14 +68,14 @@ class Windows {
   }
 
  private:
-  bool fits_last(const StepFile* file, const Run& run) const {
+  bool fits_last(const PartSource* file, const Run& run) const {
     if (windows_.empty()) return false;
     const Window& last = windows_.back();
     // What lies between two runs is read as well: no block that neither of them is in.
     return last.file == file && run.from >= last.begin && run.from <= last.end + kGap &&
            run.from + run.bytes - last.begin <= kWindow;
   }
-  void add(const StepFile* file, const Run& run, bool fits) {
+  void add(const PartSource* file, const Run& run, bool fits) {
     if (!fits || windows_.empty())
       windows_.push_back({file, run.from, run.from, runs_.size(), runs_.size()});
     runs_.push_back(run);
@@ -155,6 +156,11 @@ void Filler::fill(const std::string& saved, const std::vector<Copy>& copies,
                                      [&](const Copy& copy) { return copy.run * each >= kLongRun; });
   if (local.is_contiguous() && long_runs && local.numel() * each > kSmall)
     return convert(saved, copies, local);
+  if (is_asynchronous(local.device()) && local.scalar_type() == dtype) {
+    at::Tensor staged = host_buffer(local.sizes(), dtype, local.device());
+    copy(saved, copies, staged);
+    return copy_in_stream_order(local, staged);
+  }
   at::Tensor staged = at::detail::empty_cpu(local.sizes(), dtype);
   copy(saved, copies, staged);
   local.copy_(staged);

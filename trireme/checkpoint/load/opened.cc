@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "trireme/base/check.h"
+#include "trireme/checkpoint/steps/step_file.h"
 
 namespace trireme {
 namespace {
@@ -17,7 +18,16 @@ void keep_prefix(Map& map, const std::string& prefix) {
 
 OpenedStep::OpenedStep(std::string folder, std::string prefix)
     : folder_(std::move(folder)), prefix_(std::move(prefix)) {
-  index_ = read_step_index(folder_);
+  take(read_step_index(folder_));
+}
+
+OpenedStep::OpenedStep(std::shared_ptr<const HeldStep> step, std::string prefix)
+    : folder_(step->name()), prefix_(std::move(prefix)), held_(std::move(step)) {
+  take(held_->index());
+}
+
+void OpenedStep::take(CheckpointIndex index) {
+  index_ = std::move(index);
   for (const auto& [name, t] : index_.tensors)
     for (const auto& part : t.parts) ++counts_[part.file];
   keep_prefix(index_.tensors, prefix_);
@@ -70,15 +80,17 @@ void OpenedStep::rename(const std::string& from, const std::string& to) {
 void OpenedStep::open(const std::set<std::string>& files) {
   if (foreign_) return;  // it opens what is read
   for (const auto& name : files) {
-    const StepFile& file =
-        files_.try_emplace(name, folder_, name, index_.files.at(name)).first->second;
+    std::unique_ptr<PartSource>& opened = files_[name];
+    if (!opened && held_) opened = held_->open(name);
+    if (!opened) opened = std::make_unique<StepFile>(folder_, name, index_.files.at(name));
+    const PartSource& file = *opened;
     check<Corrupt>(file.count() == counts_[name], "{}: has {} tensors; the index says {}",
                    file.path(), file.count(), counts_[name]);
   }
   for (const auto& [name, t] : index_.tensors)
     for (const auto& part : t.parts)
       if (const auto file = files_.find(part.file); file != files_.end())
-        file->second.find(part, t.dtype);
+        file->second->find(part, t.dtype);
 }
 
 PartBytes OpenedStep::bytes(const IndexTensor& tensor, const IndexPart& part) const {
@@ -86,7 +98,7 @@ PartBytes OpenedStep::bytes(const IndexTensor& tensor, const IndexPart& part) co
     const auto bytes = foreign_->bytes(part);
     return {nullptr, bytes.data(), 0, bytes.size()};
   }
-  const StepFile& file = files_.at(part.file);
+  const PartSource& file = *files_.at(part.file);
   const interop::NamedArray& array = file.find(part, tensor.dtype);
   return {&file, nullptr, array.begin, array.end - array.begin};
 }

@@ -8,24 +8,26 @@
 
 #include "trireme/checkpoint/load/foreign_weights.h"
 #include "trireme/checkpoint/steps/index.h"
-#include "trireme/checkpoint/steps/step_file.h"
+#include "trireme/checkpoint/steps/part_source.h"
+#include "trireme/checkpoint/steps/snapshot/held_step.h"
 
 namespace trireme {
 
 /// Where a part's bytes are.
 struct PartBytes {
-  const StepFile* file;   // null: in memory
-  const uint8_t* memory;  // of Python's files, perhaps valid only until the next call
-  uint64_t begin, size;   // in the file
+  const PartSource* file;  // null: in memory
+  const uint8_t* memory;   // of Python's files, perhaps valid only until the next call
+  uint64_t begin, size;    // in the file
 };
 
-/// A step folder, or weights in Python's files: its index, of which only names with the prefix
-/// stay, and those files that were opened. What is opened agrees with the index. Errors are
-/// Corrupt, naming the file; ResourceError where it cannot be read.
+/// A step folder, what ranks hold of a step in memory, or weights in Python's files: its index, of
+/// which only names with the prefix stay, and those files that were opened. What is opened agrees
+/// with the index. Errors are Corrupt, naming the file; ResourceError where it cannot be read.
 class OpenedStep {
  public:
   OpenedStep(std::string folder, std::string prefix);
   OpenedStep(interop::WeightSource source, std::string prefix);
+  OpenedStep(std::shared_ptr<const HeldStep> step, std::string prefix);
 
   const std::string& folder() const { return folder_; }
   const CheckpointIndex& index() const { return index_; }
@@ -49,10 +51,13 @@ class OpenedStep {
   void verify_foreign(const IndexPart& part) const { foreign_->verify(part); }
 
  private:
+  void take(CheckpointIndex index);
+
   std::string folder_, prefix_;
   CheckpointIndex index_;
   std::map<std::string, size_t> counts_;  // tensors in each file
-  std::map<std::string, StepFile> files_;
+  std::map<std::string, std::unique_ptr<PartSource>> files_;
+  std::shared_ptr<const HeldStep> held_;     // null for a folder
   std::unique_ptr<ForeignWeights> foreign_;  // null for a step
 };
 

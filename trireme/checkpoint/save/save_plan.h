@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trireme/checkpoint/steps/index.h"
+#include "trireme/checkpoint/steps/step_writer.h"
 
 // Who writes what of a step. Pure: what every rank holds → the files, each rank's writes, and the
 // index but for the checksums.
@@ -20,24 +21,6 @@ struct HeldTensor {
 struct HeldState {
   std::vector<HeldTensor> tensors;
   std::map<std::string, IndexValue> values;
-};
-
-struct PlannedFile {
-  std::string name;
-  std::string head;    // all before the data
-  int64_t size = 0;    // head included
-  size_t creator = 0;  // the rank that writes the head
-};
-
-/// Neighbouring bytes of one tensor of a rank that go to a file. They begin at a block of the part
-/// and end at one, or with the part.
-struct PlannedWrite {
-  size_t tensor = 0;  // of the rank's tensors
-  int64_t from = 0;   // byte in the tensor's memory
-  size_t file = 0;    // of SavePlan::files
-  int64_t at = 0;     // byte in the file
-  int64_t bytes = 0;
-  bool operator==(const PlannedWrite&) const = default;
 };
 
 struct SavePlan {

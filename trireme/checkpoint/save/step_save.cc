@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <filesystem>
 #include <utility>
 
 #include "trireme/base/check.h"
@@ -177,11 +178,42 @@ void StepSave::agree(const StateWalk& walk) {
   memo_->known = true;
 }
 
-WrittenFiles StepSave::write(const BytesOfWrite& bytes_of) {
+const SnapshotLabel& StepSave::label() {
+  SaveMemo& memo = *memo_;
+  // What lies in files may become memory, and the other way round, from one save to the next.
+  const bool partial = orders().writes.size() < memo.orders.writes.size();
+  if (memo.label_of != memo.plans || memo.label_partial || partial) {
+    std::string index;
+    if (group_.rank() == 0) {
+      CheckpointIndex shown = memo.plan.index;
+      shown.values.clear();
+      index = index_text(shown);
+    }
+    memo.label = SnapshotLabel(orders(), std::move(index));
+    memo.label_of = memo.plans;
+    memo.label_partial = partial;
+  }
+  SnapshotNote note;
+  note.save = folder_.substr(folder_.rfind('/') + 1);
+  note.run_dir = std::filesystem::absolute(run_dir_).lexically_normal().string();
+  note.step = step_, note.rank = group_.rank(), note.world = group_.size();
+  note.keep = options_.keep;
+  note.partial = partial;
+  note.layout = options_.layout;
+  if (group_.rank() == 0)
+    for (const auto& [name, value] : memo.plan.index.values)
+      note.values[name] = SnapshotValue::from(value);
+  memo.label.set_note(note);
+  return memo.label;
+}
+
+WrittenFiles StepSave::write(const BytesOfWrite& bytes_of, BytesLast last,
+                             const Checksums& checksums) {
   WrittenFiles written;
   written.failure = failure_of([&] {
     try {
-      written.checksums = write_step_files(folder_, orders(), bytes_of);
+      written.checksums = write_step_files(folder_, orders(), bytes_of, last);
+      if (checksums) checksums(written.checksums);
       if (!early_) return;
       early_->finish();
       written.checksums = early_->with(written.checksums);

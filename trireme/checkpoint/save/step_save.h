@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "trireme/checkpoint/sharded_writer.h"
 #include "trireme/checkpoint/step_files.h"
 #include "trireme/checkpoint/steps/run_folder/run_folder.h"
+#include "trireme/checkpoint/steps/snapshot/snapshot_format.h"
 #include "trireme/comm/group.h"
 
 namespace trireme {
@@ -31,6 +33,9 @@ struct SaveMemo {
   uint64_t digest = 0;  // of the tensors that this rank held
   WriteOrders orders;
   int64_t plans = 0;  // how often they were made
+  SnapshotLabel label;
+  int64_t label_of = 0;  // plans then
+  bool label_partial = false;
   // rank 0's
   std::vector<HeldState> held;
   std::vector<bool> sees;
@@ -58,8 +63,15 @@ class StepSave {
   /// Lets go of the walk's tensors, for a save that has copied them.
   void forget_state() { state_.reset(); }
 
-  /// Writes and syncs this rank's files; does not throw.
-  WrittenFiles write(const BytesOfWrite& bytes_of);
+  /// What a snapshot of the orders says of itself, when agree() has ended and file views are
+  /// written.
+  const SnapshotLabel& label();
+
+  /// Writes and syncs this rank's files; does not throw. `checksums`, if it is set, is given those
+  /// of the orders' blocks.
+  using Checksums = std::function<void(const std::vector<uint64_t>&)>;
+  WrittenFiles write(const BytesOfWrite& bytes_of, BytesLast last = BytesLast::until_the_next,
+                     const Checksums& checksums = {});
   /// Rank 0: writes the index and publishes the step, or removes what there is of it where a rank
   /// has failed. By rank; does not throw.
   RankFailure publish(const std::vector<WrittenFiles>& all);

@@ -14,8 +14,8 @@
 #include "trireme/base/file.h"
 #include "trireme/base/file/file_calls.h"
 #include "trireme/base/file/folder.h"
-#include "trireme/checkpoint/steps/checksum.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
+#include "trireme/interop/safetensors_header.h"
 
 namespace trireme {
 
@@ -53,29 +53,16 @@ std::string fault_at_sight(const std::string& folder, const std::string& name,
 }
 
 StepFile::StepFile(const std::string& folder, const std::string& name, const IndexFile& expected)
-    : path_(folder + "/" + name) {
+    : PartSource(folder + "/" + name) {
   const std::string fault = fault_at_sight(folder, name, expected);
-  check<Corrupt>(fault.empty(), "{} {}", path_, fault);
-  fd_.reset(file_calls::open(path_, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  check<ResourceError>(static_cast<bool>(fd_), "cannot open {}: {}", path_, errno_text());
+  check<Corrupt>(fault.empty(), "{} {}", path(), fault);
+  fd_.reset(file_calls::open(path(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  check<ResourceError>(static_cast<bool>(fd_), "cannot open {}: {}", path(), errno_text());
   std::vector<uint8_t> head(std::min<uint64_t>(expected.size, 8));
   read(0, head);
-  head.resize(interop::safetensors_head_size(head, expected.size, path_));
+  head.resize(interop::safetensors_head_size(head, expected.size, path()));
   read(0, head);
-  check<Corrupt>(Checksum::of(head.data(), head.size()) == expected.head,
-                 "{}: the checksum of its header does not fit", path_);
-  header_ = interop::read_safetensors_header(head, expected.size, path_);
-  for (size_t i = 0; i < header_.arrays.size(); ++i) by_name_[header_.arrays[i].name] = i;
-}
-
-const interop::NamedArray& StepFile::find(const IndexPart& part, const std::string& dtype) const {
-  const std::string key = place_of(part.slice.name).key;
-  const auto found = by_name_.find(key);
-  check<Corrupt>(found != by_name_.end() &&
-                     header_.arrays[found->second].shape == part.slice.lengths &&
-                     header_.arrays[found->second].dtype == dtype,
-                 "{}: tensor '{}' is missing or not as the index says", path_, key);
-  return header_.arrays[found->second];
+  take_head(head, expected);
 }
 
 void StepFile::will_read(uint64_t at, uint64_t bytes) const {
@@ -106,8 +93,9 @@ void StepFile::read(uint64_t at, std::span<uint8_t> to) const {
     const ssize_t n = file_calls::pread(fd_.get(), to.data(), to.size(), static_cast<off_t>(at));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EIO && !std::exchange(failed, true)) continue;
-    check<ResourceError>(n >= 0, "cannot read {}: {}", path_, errno_text());
-    check<ResourceError>(n > 0, "cannot read {}: it ended at byte {} while it was read", path_, at);
+    check<ResourceError>(n >= 0, "cannot read {}: {}", path(), errno_text());
+    check<ResourceError>(n > 0, "cannot read {}: it ended at byte {} while it was read", path(),
+                         at);
     at += static_cast<uint64_t>(n);
     to = to.subspan(static_cast<size_t>(n));
   }

@@ -2,14 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <span>
 #include <string>
 
 #include "trireme/base/export.h"
 #include "trireme/base/fd.h"
 #include "trireme/checkpoint/steps/index.h"
-#include "trireme/interop/safetensors_header.h"
+#include "trireme/checkpoint/steps/part_source.h"
 
 namespace trireme {
 
@@ -24,30 +23,22 @@ TRIREME_API std::string fault_at_sight(const std::string& folder, const std::str
 
 /// One file of a step, read piece by piece, so that neither its size nor a disk that fails takes
 /// the process along.
-class TRIREME_API StepFile {
+class TRIREME_API StepFile : public PartSource {
  public:
   /// Reads the header. Corrupt, naming the file, when that is not as the index says.
   StepFile(const std::string& folder, const std::string& name, const IndexFile& expected);
 
-  const std::string& path() const { return path_; }
-  uint64_t head_size() const { return header_.data; }
-  size_t count() const { return header_.arrays.size(); }
-  /// The bytes of a part. Corrupt when they are not in the file as the index says.
-  const interop::NamedArray& find(const IndexPart& part, const std::string& dtype) const;
   /// ResourceError with the system's reason, also for a file that has become shorter. Where the
-  /// disk fails (EIO) it is asked a second time. Threads may read together.
-  void read(uint64_t at, std::span<uint8_t> to) const;
-  /// These bytes are read soon: the disk may begin.
-  void will_read(uint64_t at, uint64_t bytes) const;
-  /// As read(), for what was read before: it comes from the page cache and, but for what has gone
-  /// from there meanwhile, without the disk.
-  void read_again(uint64_t at, std::span<uint8_t> to) const;
+  /// disk fails (EIO) it is asked a second time.
+  void read(uint64_t at, std::span<uint8_t> to) const override;
+  /// The disk may begin.
+  void will_read(uint64_t at, uint64_t bytes) const override;
+  /// What was read before comes from the page cache and, but for what has gone from there
+  /// meanwhile, without the disk.
+  void read_again(uint64_t at, std::span<uint8_t> to) const override;
 
  private:
-  std::string path_;
   UniqueFd fd_;
-  interop::SafetensorsHeader header_;
-  std::map<std::string, size_t> by_name_;
 };
 
 }  // namespace trireme

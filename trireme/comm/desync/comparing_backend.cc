@@ -16,7 +16,10 @@ Token ComparingBackend::post(const Call& call) {
     message_posted(call, token);
     return token;
   }
-  if (const at::Tensor* t = call.counted()) device_ = t->device();
+  // What ranks compare goes through the CPU's memory where it can, beside what their devices do.
+  if (const at::Tensor* t = call.counted())
+    device_ =
+        inner_->supports(Collective::all_gather, at::kByte, at::kCPU) ? at::kCPU : t->device();
   site_ = call.site;
   calls_.add(words_of(call), call.site);
   counted(call);

@@ -142,8 +142,8 @@ class GlooBackend final : public Backend {
   void carry();
   bool carry_one(Posted& call);
 
-  static constexpr Duration kStall =
-      std::chrono::seconds(1);  // after which a rank publishes what it waits for
+  /// A rank that has waited this long publishes what it is waiting for.
+  static constexpr Duration kStall = std::chrono::seconds(1);
   static constexpr Duration kLookEvery = std::chrono::milliseconds(200);
   /// How long to wait for the cause of a broken connection.
   static constexpr Duration kPatience = std::chrono::seconds(2);

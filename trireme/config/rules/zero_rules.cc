@@ -5,6 +5,7 @@
 #include "trireme/config/sections/comm.h"
 #include "trireme/config/sections/optimizer.h"
 #include "trireme/config/sections/precision.h"
+#include "trireme/config/sections/training.h"
 #include "trireme/config/sections/zero.h"
 
 namespace trireme {
@@ -90,9 +91,14 @@ void offload_rules(const Config& c, Findings& f) {
       f.complain(device, fmt::format("is \"{}\", and {} keeps parameters whole on every rank: set "
                                      "the stage to 3, or remove offload_param",
                                      where, at(c, kStage)));
-    else if (where == "cpu")
-      f.idle(device, "training is on the CPU: it is already in host memory");
-    else if (!f.broken(path) && (!c.has(path) || c.get_string(path).empty()))
+    else if (where == "cpu") {
+      // Where training is, ranks know.
+      const std::string trains_on = c.section<TrainingSection>().device;
+      if (trains_on == "cpu")
+        f.idle(device, "training is on the CPU: it is already in host memory");
+      else if (trains_on == "auto")
+        f.idle(device, "where training is on the CPU, it is already in host memory");
+    } else if (!f.broken(path) && (!c.has(path) || c.get_string(path).empty()))
       f.complain(device, fmt::format("is \"nvme\" and needs {}, a folder on a fast disk", path));
   }
 }

@@ -68,12 +68,10 @@ struct TrainingSection {
             leaves);
     f.field(
         {.path = "device",
-         .choices = "auto cpu",
-         .help =
-             "where training runs: on the CPU; auto also selects the CPU, even if there is a GPU",
-         .why = "this version trains on the CPU: set it to cpu or auto; in your own training loop, "
-                "DistributedDataParallel accepts CUDA tensors",
-         .refused_choices = "cuda"},
+         .help = "where training runs: cpu; cuda: the GPU with the rank's number on its host "
+                 "(LOCAL_RANK); cuda:N: that one; privateuseone, privateuseone:N: a device that a "
+                 "library added to LibTorch; auto: as cuda if LibTorch sees a GPU, else cpu. "
+                 "initialize() with auto leaves the module where it is"},
         device);
   }
 };

@@ -25,8 +25,8 @@ TRIREME_API void check_compression(const CompressionOptions& options);
 /// PowerSGD rank that is larger than any matrix among the parameters allows; auto omits PowerSGD in
 /// that case.
 ///
-/// One object serves one reducer. Save its state(visitor) in the run's checkpoint; the state is
-/// one that each rank has for itself: another number of ranks keeps the sum.
+/// One object serves one reducer. Save its state(visitor) in the run's checkpoint. Error feedback
+/// is per rank; if it is loaded on a different number of ranks, its sum over ranks is preserved.
 TRIREME_API std::shared_ptr<CompressionHook> make_compression(const CompressionOptions& options,
                                                               const NamedTensors& parameters,
                                                               const Group& group);

@@ -8,7 +8,7 @@ namespace trireme {
 HookAdapter::HookAdapter(GradientRound& round, Rounds rounds) : round_(round), rounds_(rounds) {
   for (size_t i = 0; i < round_.size(); ++i) {
     attached_.push_back(attach(i));
-    arriving_.emplace_back(round_.parameter(i), [this, i] { arriving(i); });
+    arriving_.emplace_back(round_.parameter(i), [this, i] { on_gradient_arriving(i); });
   }
 }
 
@@ -29,23 +29,23 @@ void HookAdapter::begin() {
     compat::on_backward_end([this, token, alive = std::weak_ptr<int>(alive_)] {
       if (!alive.expired() && round_.is_open()) end();
     });
-    giving_ = !gives_ || gives_();
-    if (!giving_) drop_gradients();  // of a shape that autograd cannot add to any more
+    contributing_ = !contributes_ || contributes_();
+    if (!contributing_) drop_gradients();  // their shapes may no longer match the parameters'
   }
   if (backward_.expired()) [[unlikely]]
     fail<UsageError>(
-        "the last backward was broken off by an exception, and ranks may differ since: call "
+        "the last backward was interrupted by an exception, so ranks may be out of sync: call "
         "reset() on DistributedDataParallel on every rank before the next one");
 }
 
 void HookAdapter::end() {
-  hand_over();
-  if (!giving_)
+  deliver_unseen();
+  if (!contributing_)
     drop_gradients();
   else if (before_close_)
     before_close_();
   round_.close();
-  if (!giving_) drop_gradients();
+  if (!contributing_) drop_gradients();
   if (after_close_) after_close_();
 }
 
@@ -64,14 +64,14 @@ void HookAdapter::accumulated(size_t i) {
   if (rounds_ == Rounds::automatic) {
     begin();
   } else if (!round_.is_open()) {
-    return;  // a backward of somebody else's
+    return;  // not a backward of ours
   }
-  if (giving_) round_.ready(i);
+  if (contributing_) round_.ready(i);
 }
 
-// Before p.grad() has the gradient. The engine asked whether there are hooks before it came here:
-// one that is added now may be called in this pass, or not. So it is added behind the backward.
-void HookAdapter::arriving(size_t i) {
+// Runs before p.grad() has the gradient. The engine has already looked for hooks by then: one that
+// is added now may or may not run in this pass, so it is added after the backward.
+void HookAdapter::on_gradient_arriving(size_t i) {
   if (attached_[i]->hook.is_on(round_.parameter(i))) return;
   if (paused_) return round_.accumulated_outside(i);
   if (rounds_ == Rounds::automatic) {
@@ -80,22 +80,22 @@ void HookAdapter::arriving(size_t i) {
     return;
   } else if (unseen_.empty()) {
     compat::on_backward_end([this, alive = std::weak_ptr<int>(alive_)] {
-      if (!alive.expired()) hand_over();
+      if (!alive.expired()) deliver_unseen();
     });
   }
   unseen_.push_back(i);
 }
 
-void HookAdapter::hand_over() {
+void HookAdapter::deliver_unseen() {
   const std::vector<size_t> unseen = std::move(unseen_);
   unseen_.clear();
   for (size_t i : unseen)
     if (!attached_[i]->hook.is_on(round_.parameter(i))) attached_[i] = attach(i);
   for (size_t i : unseen)
-    if (giving_ && round_.is_open()) round_.ready(i);
+    if (contributing_ && round_.is_open()) round_.ready(i);
 }
 
-void HookAdapter::follow() {
+void HookAdapter::rehook_replaced_accumulators() {
   for (size_t i = 0; i < attached_.size(); ++i) {
     const at::Tensor& p = round_.parameter(i);
     if (p.requires_grad() && !attached_[i]->hook.is_on(p)) attached_[i] = attach(i);

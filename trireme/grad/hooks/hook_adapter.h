@@ -11,19 +11,21 @@
 
 namespace trireme {
 
-/// Tells a GradientRound what autograd does: one hook on each parameter's gradient accumulator; and
-/// offers the round's memory to layers that can write a gradient there.
+/// Connects autograd to a GradientRound: a hook on each parameter's gradient accumulator tells the
+/// round of each contribution, and layers that can write a gradient in place are offered the
+/// round's memory.
 ///
-/// An accumulator that autograd replaced (torch::load() into a module does it, Module::to(),
-/// set_data()) is noticed by a second hook, on the parameter: its gradient is handed over at the
-/// end of that backward, and hooks lie on the new accumulator from then on.
+/// autograd replaces an accumulator after torch::load() into a module, Module::to() or set_data().
+/// A second hook, on the parameter, notices that: the gradient is delivered at the end of that
+/// backward, and the new accumulator gets a hook of its own.
 ///
-/// Hooks go with this object. The round must outlive it. Used by the thread that runs backward.
+/// The destructor removes the hooks. The round must outlive this object. Used by the thread that
+/// runs backward.
 class TRIREME_API HookAdapter {
  public:
   enum class Rounds {
     automatic,  // a backward is a round: opened by its first hook, closed at its end
-    driven,     // somebody else opens and closes (train/step.cc)
+    driven,     // the caller opens and closes it (train/step.cc)
   };
   HookAdapter(GradientRound& round, Rounds rounds);
   ~HookAdapter();
@@ -32,19 +34,20 @@ class TRIREME_API HookAdapter {
   /// While true, backwards accumulate into p.grad() and nothing is reduced (no_sync).
   void set_paused(bool paused) { paused_ = paused; }
   bool paused() const { return paused_; }
-  /// Automatic rounds: asked as one opens. False: this rank gives nothing to it, and its gradients
-  /// are dropped.
-  void on_open(std::function<bool()> f) { gives_ = std::move(f); }
-  /// Automatic rounds: what runs before close(), where this rank gives something to the round.
+  /// Automatic rounds: asked as one opens. False: this rank contributes nothing to it, and its
+  /// gradients are dropped.
+  void contribute_if(std::function<bool()> f) { contributes_ = std::move(f); }
+  /// Automatic rounds: runs before close(), if this rank contributes to the round.
   void on_end(std::function<void()> f) { before_close_ = std::move(f); }
-  /// Automatic rounds: what runs after close(), before backward() returns.
+  /// Automatic rounds: runs after close(), before backward() returns.
   void on_close(std::function<void()> f) { after_close_ = std::move(f); }
-  /// Automatic rounds: to be called inside a backward, opens a round that ends with it, unless one
-  /// is open. Does nothing once this object has gone.
+  /// Automatic rounds: returns a function to be called inside a backward. It opens a round that
+  /// ends with that backward, unless one is open, and does nothing once this object is destroyed.
   std::function<void()> beginning();
-  /// Between backwards: hooks accumulators that are new, so that no backward finds them first.
-  void follow();
-  /// Forgets a backward that an exception broke off.
+  /// Between backwards: hooks the accumulators that autograd has replaced, so that the next
+  /// backward finds hooks on all of them.
+  void rehook_replaced_accumulators();
+  /// Discards a backward that was interrupted by an exception.
   void reset();
 
  private:
@@ -55,17 +58,18 @@ class TRIREME_API HookAdapter {
   std::unique_ptr<Attached> attach(size_t i);
   void begin();
   void end();
-  void arriving(size_t i);
+  void on_gradient_arriving(size_t i);
   void accumulated(size_t i);
-  void hand_over();
+  void deliver_unseen();
   void drop_gradients();
 
   GradientRound& round_;
   const Rounds rounds_;
-  bool paused_ = false, giving_ = true;
-  std::function<bool()> gives_;
+  bool paused_ = false, contributing_ = true;
+  std::function<bool()> contributes_;
   std::function<void()> before_close_, after_close_;
-  // Lives in the callback of the backward under way: gone with an open round, it was broken off.
+  // Owned by the callback of the current backward: if it has expired while a round is open, that
+  // backward was interrupted.
   std::weak_ptr<int> backward_;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
   std::vector<std::unique_ptr<Attached>> attached_;

@@ -5,12 +5,13 @@
 
 namespace trireme {
 
-CommHook local_sgd_hook(std::function<bool()> local, Group near, CommHook together) {
-  return [local = std::move(local), near = std::move(near), together = std::move(together)](
-             Group& group, GradBucket& bucket, ReduceOp op) mutable {
-    if (!local())
-      return together ? together(group, bucket, op) : group.all_reduce(bucket.buffer, op);
-    return near ? near.all_reduce(bucket.buffer, op) : Work();
+CommHook local_sgd_hook(std::function<bool()> is_local, Group inner_group, CommHook global_hook) {
+  return [is_local = std::move(is_local), inner_group = std::move(inner_group),
+          global_hook = std::move(global_hook)](Group& group, GradBucket& bucket,
+                                                ReduceOp op) mutable {
+    if (!is_local())
+      return global_hook ? global_hook(group, bucket, op) : group.all_reduce(bucket.buffer, op);
+    return inner_group ? inner_group.all_reduce(bucket.buffer, op) : Work();
   };
 }
 

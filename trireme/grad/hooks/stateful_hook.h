@@ -38,7 +38,7 @@ class TRIREME_API StatefulHook : public std::enable_shared_from_this<StatefulHoo
   /// The hook to pass as DdpOptions::hook, or to wrap in another. It keeps this object alive, which
   /// must be owned by a shared_ptr.
   CommHook hook();
-  /// Called between rounds. What each rank has for itself is shown by
+  /// Called between rounds. State that differs between ranks is visited with
   /// StateVisitor::rank_tensor().
   virtual void state(StateVisitor& visitor) = 0;
 

@@ -11,9 +11,9 @@
 
 namespace trireme {
 
-/// One round of gradients, as whoever drives backward sees it: open(), ready(i) for each
+/// One round of gradients, as the code that drives backward sees it: open(), ready(i) for each
 /// contribution to parameter i's gradient, close(). The Reducer is one; decorators add what some
-/// models need (GradientTree's leaves, StaticGraph, SparseGradients) and pass the rest on.
+/// models need (GradientTree's leaves, StaticGraph, SparseGradients) and forward the rest.
 class TRIREME_API GradientRound {
  public:
   virtual ~GradientRound() = default;
@@ -22,17 +22,17 @@ class TRIREME_API GradientRound {
   virtual const std::string& name(size_t i) const = 0;
   virtual void open() = 0;
   virtual bool is_open() const = 0;
-  /// Where parameter i's next contribution may be written, if its gradient lives in memory of this
-  /// round's: once in a round, before its first ready(i), open or not yet.
+  /// Where parameter i's next contribution may be written, if its gradient lives in memory of the
+  /// round: once per round, before its first ready(i), whether or not the round is open yet.
   virtual GradientPlace offer(size_t /*i*/) { return {}; }
-  /// One contribution is complete and lies in p.grad(). Never waits.
+  /// One contribution is complete in p.grad(). Never waits.
   virtual void ready(size_t i) = 0;
-  /// A contribution to p.grad() comes outside of a round (no_sync): this rank has used the
-  /// parameter when the next round closes, whether or not that round's backward comes to it.
+  /// A contribution to p.grad() was made outside a round (no_sync): when the next round closes,
+  /// this rank has used the parameter, even if that round's backward does not reach it.
   virtual void accumulated_outside(size_t i) = 0;
   /// Returns when every gradient is reduced.
   virtual void close() = 0;
-  /// Forgets a round that an exception broke off.
+  /// Discards a round that was interrupted by an exception.
   virtual void reset() = 0;
 };
 

@@ -28,8 +28,7 @@ class TRIREME_API NonFiniteDetector {
   Found found(const RoundRecord& record) const;
 
  private:
-  std::shared_ptr<double>
-      first_;  // this rank's first in this round: the parameter's index + 1, or 0
+  std::shared_ptr<FirstNonFinite> first_;  // this rank's, in this round
   RoundRecord::Fact fact_ = 0;
 };
 

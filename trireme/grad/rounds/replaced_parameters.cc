@@ -11,6 +11,7 @@
 #include "trireme/base/lines.h"
 #include "trireme/base/philox.h"
 #include "trireme/comm/objects.h"
+#include "trireme/tensor/device.h"
 
 namespace trireme {
 namespace {
@@ -77,7 +78,11 @@ bool ReplacedParameters::look(const NamedTensors& now) {
       continue;
     }
     if (w.mark.moved(w.tensor)) {
-      found_.push_back(fmt::format("{} = {:016x}", w.name, hash_of(w.tensor)));
+      // A hook does not wait for a device: what lies there is read in check().
+      if (is_asynchronous(w.tensor.device()))
+        found_.push_back({w.name, w.tensor.variable_data()});
+      else
+        found_.push_back({fmt::format("{} = {:016x}", w.name, hash_of(w.tensor)), {}});
       w.mark = StorageMark(w.tensor);
     }
     if (!w.trained && w.tensor.requires_grad())
@@ -86,7 +91,8 @@ bool ReplacedParameters::look(const NamedTensors& now) {
                             wrapper_));
     if (w.trained && w.frozen_since == w.tensor.requires_grad()) {
       w.frozen_since = !w.frozen_since;
-      found_.push_back(fmt::format("{} = {}", w.name, w.frozen_since ? "frozen" : "trained again"));
+      found_.push_back(
+          {fmt::format("{} = {}", w.name, w.frozen_since ? "frozen" : "trained again"), {}});
     }
   }
   return refusal_.empty();
@@ -100,7 +106,9 @@ bool ReplacedParameters::check(const std::vector<bool>& has_batch) {
   if (!mismatch_.empty()) throw Mismatch(mismatch_);
   if (record_.sum(news_) == 0) return false;
   std::string mine = refusal_.empty() ? "" : kRefused + refusal_ + "\n";
-  for (const std::string& line : found_) mine += line + "\n";
+  for (const Found& f : found_)
+    mine +=
+        f.line + (f.values.defined() ? fmt::format(" = {:016x}", hash_of(f.values)) : "") + "\n";
   found_.clear();
   const auto texts = detail::all_gather_bytes(group_, mine, CallSite::here());
   std::optional<size_t> first;

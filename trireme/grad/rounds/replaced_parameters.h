@@ -61,9 +61,13 @@ class TRIREME_API ReplacedParameters {
   Group group_;
   RoundRecord& record_;
   RoundRecord::Fact news_;
-  std::vector<std::string> found_;  // since the last check(), one line each
-  std::string refusal_;             // this rank's
-  std::string mismatch_;            // all ranks'
+  struct Found {
+    std::string line;   // of its values all but the hash
+    at::Tensor values;  // or undefined
+  };
+  std::vector<Found> found_;  // since the last check()
+  std::string refusal_;       // this rank's
+  std::string mismatch_;      // all ranks'
 };
 
 }  // namespace trireme

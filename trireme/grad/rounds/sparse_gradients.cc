@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "trireme/base/check.h"
+#include "trireme/comm/reachable.h"
 
 namespace trireme {
 namespace {
@@ -59,7 +60,9 @@ void SparseGradients::close() {
   // One exchange says who has how many rows of what; a parameter that a rank did not use has none,
   // but what is left from before counts as it does for dense ones.
   const auto n = static_cast<size_t>(group_.size()), count = sparse_.size();
-  const auto options = at::TensorOptions(at::kDouble).device(sparse_[0].second.device());
+  const auto options =
+      at::TensorOptions(at::kDouble)
+          .device(detail::reachable_device(group_, Collective::all_gather, at::kDouble));
   std::vector<double> mine(2 * count);
   for (size_t k = 0; k < count; ++k) {
     at::Tensor& grad = sparse_[k].second.mutable_grad();

@@ -16,9 +16,9 @@ class Reducer;
 
 /// Tunes a reducer's buckets during training (grad/tuning/bucket_tuner.h). Ranks exchange the time
 /// of each step in the round's record; the slowest counts, so all ranks arrive at the same setting
-/// in the same step. On backends whose sums depend on how buckets are cut, another setting gives
-/// gradients with other bits; the `local` backend's do not. Use from one thread; it must live as
-/// long as the reducer.
+/// in the same step. On backends whose sums depend on bucket boundaries, a different setting
+/// changes the low-order bits of gradients; the `local` backend's sums do not depend on them. Use
+/// from one thread; it must live as long as the reducer.
 class TRIREME_API BucketTuning {
  public:
   /// `tuner`: nullopt for a fixed setting. The first bucket has at most `first_bytes`, so that
@@ -27,7 +27,7 @@ class TRIREME_API BucketTuning {
   /// The hook that reduces buckets.
   CommHook hook() const;
   void attach(RoundRecord& record);
-  /// To be called after each close(): arranges the buckets for the next step.
+  /// Call it after each close(): it arranges the buckets for the next step.
   void closed(Reducer& reducer);
 
   const BucketSetting& setting() const { return *setting_; }

@@ -67,9 +67,9 @@ class DiLoCo final : public ModelAverager {
     }
   }
 
-  bool taken(int64_t steps) override {
+  bool after_local_steps(int64_t n) override {
     refuse_replaced();
-    if (steps % options_.period) return group_.size() == 1;
+    if (n % options_.period) return group_.size() == 1;
     at::NoGradGuard no_grad;
     refuse_not_finite(group_, parameters_);
     for (size_t i = 0; i < parameters_.size(); ++i)

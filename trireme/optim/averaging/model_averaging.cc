@@ -19,14 +19,14 @@ void ModelAverager::step() {
   if (steps_ == start_) begin();
   if (steps_ <= start_) return;
   Span span("exposed_comm", "average weights");
-  together_ = taken(steps_ - start_);
+  in_sync_ = after_local_steps(steps_ - start_);
 }
 
 void ModelAverager::state(StateVisitor& visitor) {
   visitor.value("averaging.steps", steps_);
-  int64_t one = together_;
+  int64_t one = in_sync_;
   visitor.value("averaging.together", one);
-  together_ = one != 0;
+  in_sync_ = one != 0;
 }
 
 void average_tensors(Group& group, const NamedTensors& tensors) {
@@ -64,8 +64,8 @@ class Periodic final : public ModelAverager {
   }
 
  private:
-  bool taken(int64_t steps) override {
-    const int level = due_level(levels_, steps);
+  bool after_local_steps(int64_t n) override {
+    const int level = due_level(levels_, n);
     if (level < 0) return world_.size() == 1;
     Group& group = groups_[static_cast<size_t>(level)];
     refuse_not_finite(group, tensors_);

@@ -17,7 +17,7 @@
 // gradients per step.
 namespace trireme {
 
-/// Averages the weights after a step when it is time. For the first `start_step` steps, gradients
+/// Averages the weights after a step if that is due. For the first `start_step` steps, gradients
 /// are reduced over all ranks (post-local SGD); steps_locally() says when that is over:
 ///
 ///   auto averager = average_periodically(parameters, world, {.period = 8, .start_step = 100});
@@ -28,8 +28,8 @@ namespace trireme {
 /// Parameters: float32 or float64 leaves, all of one dtype, with the same values on every rank at
 /// construction; they are written in place. Every rank calls step() after each optimizer step, on
 /// one thread. PeerLost if a rank died and Timeout if one does not arrive, as for any collective;
-/// the weights are then this rank's own. NumericError on every rank, naming the first rank whose
-/// weights are not finite.
+/// weights that were not averaged before that are still this rank's unaveraged ones. NumericError
+/// on every rank, naming the first rank whose weights are not finite.
 class TRIREME_API ModelAverager {
  public:
   virtual ~ModelAverager();
@@ -37,10 +37,10 @@ class TRIREME_API ModelAverager {
 
   /// Call it after each step of the optimizer.
   void step();
-  /// Whether ranks do not reduce gradients in the next step.
+  /// Whether the next step is local: its gradients are not reduced over all ranks.
   bool steps_locally() const { return steps_ >= start_; }
-  /// Whether ranks hold the same weights now.
-  bool together() const { return together_; }
+  /// Whether all ranks hold the same weights now.
+  bool in_sync() const { return in_sync_; }
   int64_t steps() const { return steps_; }
   /// State that is the same on all ranks; saving the weights is the caller's task.
   virtual void state(StateVisitor& visitor);
@@ -49,14 +49,14 @@ class TRIREME_API ModelAverager {
   explicit ModelAverager(int64_t start) : start_(start) {}
   /// Called after the last step with reduced gradients (not if start is 0).
   virtual void begin() {}
-  /// Called after this many separate steps: averages if that is due. True: all ranks hold the same
-  /// weights again.
-  virtual bool taken(int64_t steps) = 0;
+  /// Called after `n` local steps: averages if that is due. Returns whether all ranks hold the
+  /// same weights again.
+  virtual bool after_local_steps(int64_t n) = 0;
 
  private:
   const int64_t start_;
   int64_t steps_ = 0;
-  bool together_ = true;
+  bool in_sync_ = true;
 };
 
 struct PeriodicOptions {

@@ -14,14 +14,16 @@
 // Inside optim.
 namespace trireme::detail {
 
-/// One flat float32 buffer, a view for each parameter under its name, not filled yet. A parameter
-/// under two names has one twin under both, so that whoever is made of twins knows the names.
-/// `options`: where.
-inline NamedTensors float32_twins(const NamedTensors& parameters,
-                                  const at::TensorOptions& options) {
+inline int64_t twins_numel(const NamedTensors& parameters) {
   int64_t numel = 0;
   for (const auto& [name, p] : unique_tensors(parameters)) numel += p.numel();
-  const at::Tensor flat = at::empty({numel}, options.dtype(at::kFloat).requires_grad(false));
+  return numel;
+}
+
+/// One flat float32 buffer of twins_numel(), a view for each parameter under its name, not filled
+/// yet. A parameter under two names has one twin under both, so that whoever is made of twins knows
+/// the names.
+inline NamedTensors float32_twins(const NamedTensors& parameters, const at::Tensor& flat) {
   NamedTensors twins;
   std::unordered_map<const at::TensorImpl*, at::Tensor> twin_of;
   int64_t offset = 0;
@@ -34,6 +36,12 @@ inline NamedTensors float32_twins(const NamedTensors& parameters,
     twins.emplace_back(name, twin);
   }
   return twins;
+}
+/// `options`: where.
+inline NamedTensors float32_twins(const NamedTensors& parameters,
+                                  const at::TensorOptions& options) {
+  return float32_twins(parameters, at::empty({twins_numel(parameters)},
+                                             options.dtype(at::kFloat).requires_grad(false)));
 }
 
 /// UsageError for no parameters, for undefined ones, and for two in one memory, of which only one

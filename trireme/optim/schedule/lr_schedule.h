@@ -13,8 +13,8 @@
 // optimizer's groups in your own loop, see optim/schedule/torch_schedulers.h.)
 namespace trireme {
 
-/// Keys have DeepSpeed's names, those of torch's types torch's. Keys that a type does not use must
-/// be unset: a key without effect is a UsageError.
+/// Keys use DeepSpeed's names, except those of torch's schedules, which use torch's. Keys that a
+/// type does not use must be unset: a key without effect is a UsageError.
 struct ScheduleOptions {
   /// Ours: "constant", "linear", "cosine", "polynomial", "inverse_sqrt", "WSD". DeepSpeed's:
   /// "WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "OneCycle", "LRRangeTest". torch's: "StepLR",
@@ -84,7 +84,7 @@ struct ScheduleOptions {
 ///   (1 + cos πy)/2, 2·0.5^y - 1 or 1 - sqrt(y).
 ///
 /// DeepSpeed's schedules advance after the optimizer, so step s uses the formula at t = s-1, and
-/// the first step the start value (warmup_min_lr; 0 for WarmupCosineLR); w is at least 2:
+/// the first step uses the start value (warmup_min_lr; 0 for WarmupCosineLR); w is at least 2:
 ///   t < w: γ = log(t+1)/log(w), or t/w for "linear"; WarmupLR then stays at γ = 1; WarmupDecayLR:
 ///   γ = max(0, (n-t)/max(1, n-w)); both: min_lr + (max_lr - min_lr) γ. WarmupCosineLR: lr times
 ///   m + (1-m) γ in warm-up, then c + (1-c) (1 + cos(π min(1, (t-w+1)/max(1, n-w))))/2.

@@ -296,16 +296,16 @@ void OffloadedOptimizer::state(StateVisitor& visitor) {
   steps_ = impl_->groups.front().inner->steps();
 }
 
-OffloadUse OffloadedOptimizer::use() const {
-  OffloadUse use;
-  use.sub_groups = static_cast<int>(impl_->groups.size());
-  use.buffer_bytes = static_cast<int64_t>(impl_->buffer_bytes * impl_->buffers.size());
+OffloadUsage OffloadedOptimizer::usage() const {
+  OffloadUsage usage;
+  usage.sub_groups = static_cast<int>(impl_->groups.size());
+  usage.buffer_bytes = static_cast<int64_t>(impl_->buffer_bytes * impl_->buffers.size());
   for (const auto& group : impl_->groups) {
-    use.state_bytes += group.state_bytes;
-    if (group.resident) use.resident_bytes += group.state_bytes;
-    if (group.mapped) use.mapped_bytes += group.state_bytes;
+    usage.state_bytes += group.state_bytes;
+    if (group.resident) usage.resident_bytes += group.state_bytes;
+    if (group.mapped) usage.mapped_bytes += group.state_bytes;
   }
-  return use;
+  return usage;
 }
 
 const OffloadFile* OffloadedOptimizer::file() const { return impl_->file.get(); }

@@ -36,7 +36,7 @@ struct OffloadOptions {
 };
 
 /// Bytes of state. Of the state in the file, a step has at most `buffer_bytes` in memory.
-struct OffloadUse {
+struct OffloadUsage {
   int sub_groups = 0;
   int64_t state_bytes = 0;     // in the file
   int64_t buffer_bytes = 0;    // buffers, allocated for the life of the optimizer
@@ -45,8 +45,9 @@ struct OffloadUse {
 };
 
 /// Weights and state equal those of one inner optimizer over all parameters, bit for bit, for every
-/// optimizer in optim/optimizer.h, because its elements do not depend on each other. Only the state
-/// that the inner optimizers show in state() is offloaded; it must be in CPU memory.
+/// optimizer in optim/optimizer.h, because parameters are updated independently and a sub-group
+/// never splits one. Only the state that the inner optimizers visit in state() is offloaded; it
+/// must be in CPU memory.
 ///
 /// state(visitor) reads one sub-group after another and writes back those that the visitor changed;
 /// names and values are those of one inner optimizer over all parameters, so checkpoints do not
@@ -70,7 +71,7 @@ class TRIREME_API OffloadedOptimizer final : public Optimizer {
   void step(double lr, double grad_scale = 1) override;
   void state(StateVisitor& visitor) override;
 
-  OffloadUse use() const;
+  OffloadUsage usage() const;
   /// Null if the inner optimizers have no state.
   const OffloadFile* file() const;
 

@@ -126,7 +126,7 @@ struct OffloadPool::Impl {
     if (Buffer* b = buffer()) read(*b, i);
   }
 
-  void bring(size_t i, const at::Tensor& into) {
+  void read_into(size_t i, const at::Tensor& into) {
     check_tensor(i, into);
     check_put(i);
     Buffer* b = reading(i);
@@ -177,7 +177,7 @@ struct OffloadPool::Impl {
 const std::string& OffloadedTensor::name() const { return pool_->impl_->entries[index_].name; }
 int64_t OffloadedTensor::numel() const { return pool_->impl_->entries[index_].numel; }
 void OffloadedTensor::prefetch() { pool_->impl_->prefetch(index_); }
-void OffloadedTensor::bring(at::Tensor into) { pool_->impl_->bring(index_, into); }
+void OffloadedTensor::read_into(at::Tensor into) { pool_->impl_->read_into(index_, into); }
 void OffloadedTensor::put(const at::Tensor& from) { pool_->impl_->put(index_, from, false); }
 void OffloadedTensor::put_if_changed(const at::Tensor& from) {
   pool_->impl_->put(index_, from, true);

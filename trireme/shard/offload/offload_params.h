@@ -17,7 +17,7 @@
 //   OffloadPool pool({{"blocks.0", n, at::kFloat}, …}, {.file = {.folder = "/nvme"}});
 //   pool[0].put(shard);            // at the start, and after each optimizer step
 //   pool[0].prefetch();            // when it is known to be needed next
-//   pool[0].bring(shard);          // before the all_gather
+//   pool[0].read_into(shard);      // before the all_gather
 namespace trireme {
 
 struct OffloadPoolOptions {
@@ -32,13 +32,13 @@ class TRIREME_API OffloadedTensor {
  public:
   const std::string& name() const;
   int64_t numel() const;
-  /// Starts reading ahead of `bring`. Does nothing if reading has started already, or if all
-  /// buffers hold tensors that were prefetched but not brought yet.
+  /// Starts reading ahead of `read_into`. Does nothing if reading has started already, or if all
+  /// buffers hold tensors that were prefetched but not yet read into a tensor.
   void prefetch();
-  /// Copies the bytes last put into `into`. Waits.
-  void bring(at::Tensor into);
+  /// Waits for the bytes last put and copies them to `into`.
+  void read_into(at::Tensor into);
   /// Stores a copy of `from`, which may change once this returns. Writing continues in the
-  /// background; its errors are thrown by a later call that needs the buffer, by `bring` or by
+  /// background; its errors are thrown by a later call that needs the buffer, by `read_into` or by
   /// OffloadPool::wait().
   void put(const at::Tensor& from);
   /// Like put(), but writes nothing if the file already holds these bytes (by checksum).
@@ -55,8 +55,8 @@ class TRIREME_API OffloadedTensor {
 };
 
 /// Tensors passed in must be contiguous, of any shape, in CPU memory, with the entry's dtype and
-/// number of elements. One thread at a time. UsageError for any other tensor, or for bring() before
-/// the first put(). ResourceError, Corrupt and Timeout as in offload_file.h.
+/// number of elements. One thread at a time. UsageError for any other tensor, or for read_into()
+/// before the first put(). ResourceError, Corrupt and Timeout as in offload_file.h.
 class TRIREME_API OffloadPool {
  public:
   struct Entry {

@@ -39,4 +39,11 @@ std::shared_ptr<const DeviceKind> device_kind(at::DeviceType type) {
   return kind;
 }
 
+std::vector<at::DeviceType> asynchronous_kinds() {
+  std::vector<at::DeviceType> present;
+  for (const at::DeviceType type : {at::kCUDA, at::kPrivateUse1})
+    if (device_count(type) > 0) present.push_back(type);
+  return present;
+}
+
 }  // namespace trireme

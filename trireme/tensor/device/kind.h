@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trireme/base/export.h"
 #include "trireme/tensor/device.h"
@@ -21,14 +22,14 @@ struct DeviceKind {
   virtual std::optional<DeviceMemoryUse> memory_use(at::Device) const { return std::nullopt; }
   virtual void reset_peak_memory(at::Device) const {}
   virtual void release_cached_memory(at::Device) const {}
-  /// LibTorch has pinned host memory for it.
-  virtual bool has_pinned_memory() const { return true; }
 };
 
 /// For a library that teaches LibTorch a device: what Trireme then knows of its memory. The last
 /// one counts; devices are LibTorch's, one set for the process, and so are their kinds. Any thread.
 TRIREME_API void set_device_kind(at::DeviceType type, std::shared_ptr<const DeviceKind> kind);
 TRIREME_API std::shared_ptr<const DeviceKind> device_kind(at::DeviceType type);
+/// The kinds but the CPU of which this process sees a device.
+TRIREME_API std::vector<at::DeviceType> asynchronous_kinds();
 
 namespace detail {
 std::shared_ptr<const DeviceKind> cuda_kind();  // cuda.cc or no_cuda.cc

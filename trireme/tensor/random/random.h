@@ -11,17 +11,17 @@
 #include "trireme/base/export.h"
 
 // Random tensors that are a pure function of a key, whatever the number of ranks, threads or
-// micro-batches (design §3). Initialisation is keyed by (seed, parameter name, element); dropout by
-// (seed, module name, call number in this forward, step, global sample, element). The same numbers
-// on every device.
+// micro-batches (docs/design.md, section 3). Initialisation is keyed by (seed, parameter name,
+// element); dropout by (seed, module name, call number in this forward, step, global sample,
+// element). The same numbers on every device.
 namespace trireme {
 
 /// Fills a tensor of a float dtype in place. `key` selects the stream; element i uses word i%4 of
 /// block i/4. Drawn on the CPU; for another device, in pinned memory that is copied in the order of
 /// its current stream.
 TRIREME_API void uniform_(at::Tensor t, uint64_t key, double low, double high);
-TRIREME_API void normal_(at::Tensor t, uint64_t key, double mean,
-                         double std);  // Box–Muller, float64 inside
+/// Likewise, by the Box–Muller transform, computed in float64.
+TRIREME_API void normal_(at::Tensor t, uint64_t key, double mean, double std);
 
 /// Identifies what the current forward computes. The trainer sets it around each forward (and each
 /// recomputation); rows of dim 0 of an activation are the samples. Thread-local.

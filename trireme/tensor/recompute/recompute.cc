@@ -22,6 +22,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/tensor/autocast.h"
+#include "trireme/tensor/device.h"
 #include "trireme/tensor/random/random.h"
 #include "trireme/tensor/torch_compat.h"
 
@@ -57,14 +58,27 @@ std::optional<size_t> first_difference(const std::vector<int64_t>& a,
   return static_cast<size_t>(at - a.begin());
 }
 
-// LibTorch's generators, of the CPU and of the tensors' GPUs.
+// A kind of device that a library added may draw from the CPU's; LibTorch throws where it knows
+// none.
+bool has_generator(at::Device device) {
+  static const bool added = [] {
+    try {
+      return at::globalContext().defaultGenerator(at::Device(at::kPrivateUse1, 0)).defined();
+    } catch (const c10::Error&) {
+      return false;
+    }
+  }();
+  return is_asynchronous(device) && (device.type() != at::kPrivateUse1 || added);
+}
+
+// LibTorch's generators, of the CPU and of the tensors' devices where those have their own.
 class Generators {
  public:
   Generators() = default;
   explicit Generators(at::TensorList tensors) {
     add(at::Device(at::kCPU));
     for (const at::Tensor& t : tensors)
-      if (t.defined() && t.is_cuda()) add(t.device());
+      if (t.defined() && has_generator(t.device())) add(t.device());
   }
   Generators now() const {
     Generators other;

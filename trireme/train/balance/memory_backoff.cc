@@ -48,7 +48,11 @@ int MemoryBackoff::contributions(const Batch& batch) const {
 void MemoryBackoff::run(Run& run, const Batch& batch, const Compute& compute) {
   failed_ = 0;
   // Memory fragmented by the last step may not fit what fitted before.
-  if (limit_ > 0 && give_back_) give_back_();
+  const auto give_back = [&] {
+    if (give_back_) give_back_();
+    release_cached_memory(run.device);
+  };
+  if (limit_ > 0) give_back();
   Batch parts = batch;
   for (;;) {
     size_t at = 0;
@@ -73,7 +77,7 @@ void MemoryBackoff::run(Run& run, const Batch& batch, const Compute& compute) {
       proven_ = 0;  // what fitted with more memory proves nothing now
     }
     for (auto& p : run.model->parameters()) p.mutable_grad() = at::Tensor();
-    if (give_back_) give_back_();
+    give_back();
     for (const auto& feature : run.features) feature->begin_again();
     parts = cut(batch);
     run.gradients->reopen(contributions(parts));

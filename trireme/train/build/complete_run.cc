@@ -151,11 +151,10 @@ void complete_run(Run& run, const Config& c, ZeroSetup& zero, const PrecisionPla
   if (units) run.compute = sharded_compute(std::move(run.compute), *units);
   run.scaling = scaling_for(precision, run.world(), step_weight);
   const auto parts = run.gradients->norm_parts();
-  run.optimizer = offloaded(c, zero, *run.gradients, [&](NamedTensors owned) {
-    return optimizer_for(precision, std::move(owned), [&](NamedTensors p) {
-      return build_optimizer(c.section<OptimizerSection>(), p, parts, tied);
-    });
-  });
+  const MakeOptimizer make = [&](NamedTensors p) {
+    return build_optimizer(c.section<OptimizerSection>(), p, parts, tied);
+  };
+  run.optimizer = offloaded(c, zero, precision, run.device, *run.gradients, make);
   run.schedule.emplace(build_schedule(c, run.steps, run.batches.train));
 }
 

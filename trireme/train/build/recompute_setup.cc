@@ -17,10 +17,10 @@ constexpr double kMiB = 1048576;
 int64_t bytes_of_forward(Run& run, const std::vector<bool>& recompute) {
   std::vector<int64_t> ids;
   for (int64_t i = 0; i < run.batches.micro; ++i) ids.push_back(i % run.train_data->size());
-  const MicroBatch micro = run.train_data->get(ids);
+  const MicroBatch micro = on_device(run.train_data->get(ids), run.device);
   run.model->set_recompute(recompute);
   RandomScope random({static_cast<uint64_t>(run.seed), run.step, micro.samples});
-  LiveBytes live;
+  LiveBytes live(run.device.type());
   const at::Tensor loss = run.loss(run, micro);
   return live.now();
 }

@@ -9,15 +9,18 @@
 #include "trireme/config/sections/data_efficiency.h"
 #include "trireme/config/sections/training.h"
 #include "trireme/grad/module_sync.h"
+#include "trireme/tensor/module_device.h"
 #include "trireme/train/balance/balance.h"
 #include "trireme/train/balance/memory_backoff.h"
 #include "trireme/train/build/complete_run.h"
+#include "trireme/train/build/half_products_setup.h"
 #include "trireme/train/build/initial_weights.h"
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/recompute_setup.h"
 #include "trireme/train/build/zero_setup.h"
 #include "trireme/train/setup/identity.h"
 #include "trireme/train/setup/reproducible.h"
+#include "trireme/train/setup/run_device.h"
 
 // Makes the parts of a run from its configuration.
 namespace trireme {
@@ -79,9 +82,9 @@ LoaderOptions loader_options(const Run& run, const Config& c) {
   o.first_step = run.data_origin ? run.data_origin->step : run.step;
   o.timeout = run.world().timeout();
   // By default a thread reads ahead if the rank has a core to spare; otherwise it would slow down
-  // the training thread.
-  const int64_t workers =
-      c.section<DataSection>().workers.value_or(spare_cpus(run.world().size()) > 0 ? 1 : 0);
+  // the training thread. What a device computes takes none.
+  const bool spare = is_asynchronous(run.device) || spare_cpus(run.world().size()) > 0;
+  const int64_t workers = c.section<DataSection>().workers.value_or(spare ? 1 : 0);
   o.background = workers > 0;
   o.threads = std::max(1, static_cast<int>(workers));
   o.depth = std::max(o.depth, o.threads);
@@ -141,13 +144,20 @@ void model_state(Model& model, const NamedTensors& weights, StateVisitor& v) {
 void start_data(Run& run, const Config& config) {
   if (!run.train_data) return;
   const Group dp = run.data_parallel();
-  run.loader = std::make_unique<PrefetchingLoader>(
-      run.plan->batches(run.train_data, dp.rank(), dp.size()), loader_options(run, config));
+  auto make = run.plan->batches(run.train_data, dp.rank(), dp.size());
+  run.loader.reset();
+  if (is_asynchronous(run.device)) {
+    run.device_batches = std::make_unique<DeviceBatches>(run.device);
+    make = run.device_batches->ahead(std::move(make));
+  }
+  run.loader = std::make_unique<PrefetchingLoader>(std::move(make), loader_options(run, config));
 }
 
 Run build_run(const Config& c, Group group, const RunParts& parts) {
   const auto training = c.section<TrainingSection>();
   Run run;
+  run.device = parts.whole ? engine_device(c, *parts.whole, group) : run_device(c, group);
+  const CurrentDevice current(run.device);
   const Sharding sharding = c.resolve_sharding(group.size());
   run.mesh = DeviceMesh(
       group, parallel_axes({.dp_replicate = sharding.dp_replicate, .dp_shard = sharding.dp_shard}));
@@ -158,7 +168,8 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
   run.data_origin = parts.data_origin;
   const int64_t leaves = run.batches.accumulation * run.batches.dp;
   const PrecisionPlan precision = plan_precision(c);
-  check_precision(precision, at::kCPU);
+  check_precision(precision, run.device);
+  check_device(c, run.device);
   if (parts.open_data) parts.open_data(run);
   ZeroSetup zero = set_up_zero(c, group, precision);
   run.collective_forward = zero.stage == ZeroStage::parameters;
@@ -166,10 +177,11 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
   plan_steps(run, c, training,
              run.reproducible && zero.stage != ZeroStage::none ? Deal::strided : Deal::blocks);
   if (parts.whole) {
+    move_module(*parts.whole, run.device);
     shard_whole(zero, precision, *parts.whole);
     run.model = parts.make_model({});
   } else {
-    run.model = made_sharded(zero, precision, parts.make_model);
+    run.model = made_sharded(zero, precision, run.device, parts.make_model);
   }
   if (run.reproducible) check_reproducible(group, leaves, precision, *run.model);
   run.weights = stored_weights(*run.model, precision);
@@ -184,9 +196,11 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
       parts.weight_of_step ? parts.weight_of_step : run.batches.train * parts.weight_per_sample,
       parts.tied);
   set_up_balance(run, c, training);
-  run.identity = run_identity(run.batches.micro, leaves);
-  run.setup = {describe(precision), set_up_recompute(run, c), about_zero};
-  if (!about_weights.empty()) run.setup.push_back(about_weights);
+  run.identity = run_identity(run.batches.micro, leaves, run.device);
+  run.setup = {describe_device(run.device), describe(precision), set_up_recompute(run, c),
+               about_zero};
+  for (const std::string& line : {about_weights, set_up_half_products(run, precision, group)})
+    if (!line.empty()) run.setup.push_back(line);
   return run;
 }
 
@@ -200,6 +214,13 @@ int64_t Run::samples_of_step() const {
 double Run::lr_factor() const {
   return batch_lr_factor(lr_by_batch, static_cast<double>(samples_of_step()),
                          static_cast<double>(batches.train));
+}
+
+void Run::loaded() {
+  // Shards lie in the memory of parameters that were loaded under another version counter: who
+  // keeps a copy of them (optim/host_optimizer.h) must see that they are others.
+  for (const auto& [name, p] : gradients->owned()) p.unsafeGetTensorImpl()->bump_version();
+  gradients->publish();
 }
 
 void Run::state(StateVisitor& v) {

@@ -10,9 +10,11 @@
 #include "trireme/data/sources/dummy.h"
 #include "trireme/data/sources/idx.h"
 #include "trireme/layers/dropout.h"
+#include "trireme/tensor/module_device.h"
 #include "trireme/tensor/random/random.h"
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/run_parts.h"
+#include "trireme/train/setup/run_device.h"
 
 // The models and the data that a configuration can name.
 namespace trireme {
@@ -120,6 +122,7 @@ std::shared_ptr<Model> load_model(const Config& config, const std::string& check
   const NamedTensors weights = stored_weights(*model, plan);
   load_step(checkpoint, [&](StateVisitor& v) { model_state(*model, weights, v); }, {"model."});
   restore_model(*model, weights, plan);
+  move_module(*model, run_device(config));
   return model;
 }
 

@@ -7,7 +7,10 @@
 #include "trireme/config/sections/optimizer.h"
 #include "trireme/config/sections/training.h"
 #include "trireme/config/sections/zero.h"
+#include "trireme/optim/host_optimizer.h"
 #include "trireme/shard/offload/offload_optimizer.h"
+#include "trireme/tensor/device.h"
+#include "trireme/tensor/module_device.h"
 #include "trireme/train/build/precision_parts.h"
 
 namespace trireme {
@@ -90,14 +93,20 @@ ZeroSetup set_up_zero(const Config& c, Group group, const PrecisionPlan& precisi
 }
 
 std::shared_ptr<Model> made_sharded(
-    ZeroSetup& zero, const PrecisionPlan& precision,
+    ZeroSetup& zero, const PrecisionPlan& precision, at::Device device,
     const std::function<std::shared_ptr<Model>(const UnitMade&)>& make) {
-  if (!zero.sharded) return make({});
+  if (!zero.sharded) {
+    auto model = make({});
+    move_module(*model, device);
+    return model;
+  }
   std::vector<FullySharded::Unit*> units;
   auto model = make([&](int64_t, const std::string& path, torch::nn::Module& module) {
+    move_module(module, device);
     if (precision.stored != at::kFloat) cast_parameters(module, precision.stored);
     units.push_back(&zero.sharded->unit(path, module));
   });
+  move_module(*model, device);
   if (precision.stored != at::kFloat) cast_parameters(*model, precision.stored);
   zero.sharded->root(*model);
   model->set_unit_runner(
@@ -140,10 +149,11 @@ std::unique_ptr<Compute> sharded_compute(std::unique_ptr<Compute> inner, FullySh
   return std::make_unique<ShardedCompute>(std::move(inner), sharded);
 }
 
-std::unique_ptr<Optimizer> offloaded(const Config& c, const ZeroSetup& zero, Gradients& gradients,
-                                     const MakeOptimizer& make) {
-  NamedTensors owned = gradients.owned();
-  auto pager = gradients.sharded() ? gradients.sharded()->pager() : nullptr;
+namespace {
+
+std::unique_ptr<Optimizer> on_this_cpu(const Config& c, const ZeroSetup& zero,
+                                       std::shared_ptr<ParameterPager> pager, NamedTensors owned,
+                                       const MakeOptimizer& make) {
   const auto offload = c.section<OffloadSection>();
   if (!offload.optimizer.on_disk())
     return pager ? paged_optimizer(std::move(owned), make, pager) : make(std::move(owned));
@@ -162,6 +172,27 @@ std::unique_ptr<Optimizer> offloaded(const Config& c, const ZeroSetup& zero, Gra
   // DeepSpeed counts elements; this is the size of two float32 moments.
   o.sub_group_bytes = offload.sub_group_size * 8;
   return offload_optimizer(std::move(owned), make, o);
+}
+
+}  // namespace
+
+std::unique_ptr<Optimizer> offloaded(const Config& c, const ZeroSetup& zero,
+                                     const PrecisionPlan& precision, at::Device device,
+                                     Gradients& gradients, const MakeOptimizer& make) {
+  auto pager = gradients.sharded() ? gradients.sharded()->pager() : nullptr;
+  const auto offload = c.section<OffloadSection>();
+  if (device.is_cpu() || offload.optimizer.device == "none" ||
+      !c.applies("zero_optimization.offload_optimizer.device"))
+    return on_this_cpu(c, zero, std::move(pager), gradients.owned(), [&](NamedTensors owned) {
+      return optimizer_for(precision, std::move(owned), make);
+    });
+  check<UsageError>(precision.stored == at::kFloat || precision.masters,
+                    "{}: {} steps on the half-precision weights themselves, and offload_optimizer "
+                    "keeps float32 masters of a device's: remove one of the two",
+                    c.origin("zero_optimization.offload_optimizer.device"), precision.asked);
+  return host_optimizer(gradients.owned(), [&](NamedTensors in_host_memory) {
+    return on_this_cpu(c, zero, nullptr, std::move(in_host_memory), make);
+  });
 }
 
 std::string layout_of(const ZeroSetup& zero) {

@@ -25,9 +25,10 @@ struct ZeroSetup {
 
 /// Every rank must call it. Throws UsageError for unsupported settings or combinations.
 ZeroSetup set_up_zero(const Config& config, Group group, const PrecisionPlan& precision);
-/// Stage 3: makes the model with `make`, unit by unit, sharding each before the next.
+/// Makes the model with `make`, on the CPU, and moves it to the device. Stage 3: unit by unit,
+/// moving and sharding each before the next.
 std::shared_ptr<Model> made_sharded(
-    ZeroSetup& zero, const PrecisionPlan& precision,
+    ZeroSetup& zero, const PrecisionPlan& precision, at::Device device,
     const std::function<std::shared_ptr<Model>(const UnitMade&)>& make);
 /// Makes the run's gradients; takes over zero.sharded. clips_own is for stage 0 only.
 std::unique_ptr<Gradients> gradients_for(ZeroSetup& zero, const Config& config,
@@ -36,9 +37,10 @@ std::unique_ptr<Gradients> gradients_for(ZeroSetup& zero, const Config& config,
                                          std::shared_ptr<BucketTuning> tuning, bool clips_own);
 /// Stage 3: wraps `inner` so that forwards run inside the root of `sharded`.
 std::unique_ptr<Compute> sharded_compute(std::unique_ptr<Compute> inner, FullySharded& sharded);
-/// Makes the optimizer for what `gradients` own, with its state in a file if the configuration asks
-/// for it.
+/// Makes the optimizer for what `gradients` own, with its state in a file, or that of parameters on
+/// a device in the host's memory, if the configuration asks for it.
 std::unique_ptr<Optimizer> offloaded(const Config& config, const ZeroSetup& zero,
+                                     const PrecisionPlan& precision, at::Device device,
                                      Gradients& gradients, const MakeOptimizer& make);
 /// Describes the layout in checkpoints: "zero stage 3, dp_shard 2, dp_replicate 1", or "replicated"
 /// at stage 0.

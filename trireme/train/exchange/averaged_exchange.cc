@@ -130,7 +130,7 @@ class Averaged final : public GradientSyncStrategy {
   void begin_as_one(bool loading) override {
     at::NoGradGuard no_grad;
     for (const auto& [name, t] : tensors_) own_.push_back(t.detach().clone());
-    if (!loading && !averager_->together()) average_tensors(group_, tensors_);
+    if (!loading && !averager_->in_sync()) average_tensors(group_, tensors_);
   }
   void end_as_one() override {
     at::NoGradGuard no_grad;

@@ -65,7 +65,7 @@ class WholeGradients final : public Gradients {
     round().open();
   }
 
-  bool can_reopen() const override { return reducer_.is_open() && !reducer_.any_left(); }
+  bool can_reopen() const override { return reducer_.is_open() && !reducer_.any_launched(); }
   void reopen(int micro_batches) override {
     check<UsageError>(can_reopen(), "a step whose gradients have been sent cannot start again");
     hooks_.reset();

@@ -6,6 +6,7 @@
 #include "trireme/base/check.h"
 #include "trireme/config/sections/precision.h"
 #include "trireme/tensor/autocast.h"
+#include "trireme/tensor/device.h"
 
 namespace trireme {
 namespace {
@@ -86,9 +87,21 @@ std::string describe(const PrecisionPlan& plan) {
   return text;
 }
 
-void check_precision(const PrecisionPlan& plan, at::DeviceType device) {
-  if (plan.autocast) check_autocast(device, *plan.autocast);
-  if (plan.compute != at::kHalf || device != at::kCPU) return;
+void check_precision(const PrecisionPlan& plan, at::Device device) {
+  check<UsageError>(!plan.autocast || device.is_cpu() || device.is_cuda(),
+                    "{}: there is no autocast on {}: use bfloat16 parameters (bf16.enabled), or "
+                    "float32",
+                    plan.asked, device_text(device));
+  if (plan.autocast) check_autocast(device.type(), *plan.autocast);
+  if (plan.compute != at::kHalf) return;
+  if (!device.is_cpu()) {
+    const std::string lacks = detail::half_lacks(device);
+    check<UsageError>(lacks.empty(),
+                      "{}: {} has no float16 kernels for {}: use bfloat16 (bf16.enabled), or "
+                      "fp16.emulate (float16 parameters and gradients, float32 arithmetic)",
+                      plan.asked, device_text(device), lacks);
+    return;
+  }
   const std::string& lacks = detail::cpu_half_lacks();
   check<UsageError>(
       lacks.empty(),

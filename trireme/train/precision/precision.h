@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <c10/core/DeviceType.h>
+#include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 #include <optional>
@@ -35,7 +35,7 @@ TRIREME_API PrecisionPlan plan_precision(const Config& config);
 /// Returns "bfloat16 parameters, float32 masters", or "" for float32 throughout.
 TRIREME_API std::string describe(const PrecisionPlan& plan);
 /// Throws UsageError, with the reason and what to do, if this LibTorch cannot run the plan on the
-/// device.
-TRIREME_API void check_precision(const PrecisionPlan& plan, at::DeviceType device);
+/// device. Tries there what it needs.
+TRIREME_API void check_precision(const PrecisionPlan& plan, at::Device device);
 
 }  // namespace trireme

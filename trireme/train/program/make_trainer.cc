@@ -3,14 +3,17 @@
 
 #include <algorithm>
 
+#include "trireme/base/check.h"
 #include "trireme/config/sections/training.h"
 #include "trireme/grad/module_sync.h"
+#include "trireme/tensor/module_device.h"
 #include "trireme/train/build/initial_weights.h"
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/run_parts.h"
 #include "trireme/train/program/program_keys.h"
 #include "trireme/train/program/term_total.h"
 #include "trireme/train/program/updates.h"
+#include "trireme/train/setup/run_device.h"
 
 namespace trireme {
 namespace {
@@ -30,7 +33,7 @@ RunLoss loss_of(Trainer::Impl& trainer, Trainer::Impl::Part& part) {
 
 RunParts parts_of(Trainer::Impl& trainer, Trainer::Impl::Part& part,
                   const std::vector<const Piece*>& pieces, const Sources& sources,
-                  const PrecisionPlan& precision, uint64_t seed) {
+                  const PrecisionPlan& precision, at::Device device, uint64_t seed) {
   RunParts parts;
   parts.open_data = [&sources](Run& run) {
     run.train_data = sources.train;
@@ -39,8 +42,8 @@ RunParts parts_of(Trainer::Impl& trainer, Trainer::Impl::Part& part,
     run.text = sources.weight_per_sample > 1;
   };
   parts.weight_per_sample = sources.weight_per_sample;
-  parts.make_model = [&part, pieces, precision, seed](const UnitMade& made) {
-    part.model = std::make_shared<ProgramModel>(pieces, precision, made, seed);
+  parts.make_model = [&part, pieces, precision, device, seed](const UnitMade& made) {
+    part.model = std::make_shared<ProgramModel>(pieces, precision, device.type(), made, seed);
     return part.model;
   };
   parts.loss = loss_of(trainer, part);
@@ -58,6 +61,7 @@ std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& conf
   check_pieces(pieces);
   const std::vector<Update> updates = updates_of(program, config, pieces);
   const PrecisionPlan precision = plan_precision(config);
+  const at::Device device = run_device(config, group);
   if (updates.size() > 1) check_keys_of_one_update(config, precision, updates.size());
   const auto seed = static_cast<uint64_t>(config.section<TrainingSection>().seed);
   auto trainer = std::make_unique<Trainer::Impl>(program, config, group);
@@ -87,11 +91,15 @@ std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& conf
     });
     taken.insert(taken.end(), u.pieces.begin(), u.pieces.end());
     // All updates share one data source, which the first reads.
-    RunParts parts = parts_of(*trainer, *part, own, sources, precision, seed);
+    RunParts parts = parts_of(*trainer, *part, own, sources, precision, device, seed);
     parts.init = start.fresh;
     if (trainer->parts.empty()) parts.data_origin = start.data_origin;
     parts.elsewhere = others(own);
     part->run = build_run(config_of_update(config, u.sets), group, parts);
+    check<UsageError>(part->run.device == device,
+                      "Program::updates(): '{}' sets device, which all updates have in common: set "
+                      "it in the configuration",
+                      u.name);
     place(own, part->model.get(), &part->run);
     trainer->parts.push_back(std::move(part));
   }
@@ -99,7 +107,9 @@ std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& conf
     return std::find(taken.begin(), taken.end(), path) == taken.end();
   });
   if (!rest.empty()) {
-    trainer->fixed = std::make_shared<ProgramModel>(rest, precision, UnitMade(), seed);
+    trainer->fixed =
+        std::make_shared<ProgramModel>(rest, precision, device.type(), UnitMade(), seed);
+    move_module(*trainer->fixed, device);
     for (auto& p : trainer->fixed->parameters()) p.set_requires_grad(false);
     if (precision.stored != at::kFloat) cast_parameters(*trainer->fixed, precision.stored);
     broadcast_tensors(group, named_parameters(*trainer->fixed));

@@ -70,8 +70,8 @@ void check_pieces(const std::vector<Piece>& pieces) {
 }
 
 ProgramModel::ProgramModel(const std::vector<const Piece*>& pieces, const PrecisionPlan& precision,
-                           const UnitMade& unit_made, uint64_t seed)
-    : Model("Program") {
+                           at::DeviceType device, const UnitMade& unit_made, uint64_t seed)
+    : Model("Program"), device_(device) {
   if (precision.stored != at::kFloat && !precision.emulated()) stored_ = precision.stored;
   autocast_ = precision.autocast;
   std::map<const void*, std::string> owner;
@@ -115,7 +115,7 @@ std::vector<at::Tensor> ProgramModel::forward_list(const std::vector<at::Tensor>
   } open(open_);
   // Losses are float32; each piece enables autocast for itself.
   std::optional<AutocastGuard> off;
-  if (autocast_) off.emplace(at::kCPU, std::nullopt);
+  if (autocast_) off.emplace(device_, std::nullopt);
   return body();
 }
 
@@ -142,7 +142,7 @@ std::vector<at::Tensor> ProgramModel::forward_of(Held& piece,
       if (t.defined() && t.is_floating_point()) t = t.to(*stored_);
   {
     std::optional<AutocastGuard> on;
-    if (autocast_) on.emplace(at::kCPU, *autocast_);
+    if (autocast_) on.emplace(device_, *autocast_);
     out = piece.made.forward(in);
   }
   if (stored_ || autocast_)

@@ -22,7 +22,7 @@ class ProgramModel final : public Model {
   /// The random numbers that a piece draws from LibTorch's default generator while it is made
   /// depend only on `seed` and its path.
   ProgramModel(const std::vector<const Piece*>& pieces, const PrecisionPlan& precision,
-               const UnitMade& unit_made, uint64_t seed);
+               at::DeviceType device, const UnitMade& unit_made, uint64_t seed);
 
   using Body = std::function<std::vector<at::Tensor>()>;
   /// Runs body() with the model's parameters ready for computation. The pieces that it runs must
@@ -48,6 +48,7 @@ class ProgramModel final : public Model {
   std::vector<at::Tensor> forward_of(Held& piece, const std::vector<at::Tensor>& inputs);
 
   std::vector<Held> pieces_;
+  const at::DeviceType device_;                      // autocast's
   std::optional<at::ScalarType> stored_, autocast_;  // in half precision
   const Body* body_ = nullptr;
   int open_ = 0;

@@ -7,7 +7,7 @@ namespace trireme {
 
 at::Tensor total_of_terms(const LossTerms& terms, const std::vector<at::Tensor>& values,
                           const std::map<std::string, double>& factors,
-                          std::map<std::string, double>& sums) {
+                          std::map<std::string, HostScalars>& sums) {
   at::Tensor total;
   for (size_t i = 0; i < terms.size(); ++i) {
     const std::string& name = terms[i].first;
@@ -23,7 +23,7 @@ at::Tensor total_of_terms(const LossTerms& terms, const std::vector<at::Tensor>&
                         "Program::weights() gives no weight for the term '{}'", name);
       if (factor->second != 1) value = value * factor->second;
     }
-    if (terms.size() > 1) sums[name] += value.item<double>();
+    if (terms.size() > 1) sums[name].add(value);
     total = total.defined() ? total + value : value;
   }
   check<UsageError>(total.defined(), "Program::loss() returned no term");

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/tensor/host_scalars.h"
 #include "trireme/train/program/program.h"
 
 namespace trireme {
@@ -15,6 +16,6 @@ namespace trireme {
 /// weight (empty: no conversion). If there are several terms, each is added to `sums`.
 at::Tensor total_of_terms(const LossTerms& terms, const std::vector<at::Tensor>& values,
                           const std::map<std::string, double>& factors,
-                          std::map<std::string, double>& sums);
+                          std::map<std::string, HostScalars>& sums);
 
 }  // namespace trireme

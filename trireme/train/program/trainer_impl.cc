@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 #include <list>
+#include <numeric>
 
 #include "trireme/base/check.h"
 #include "trireme/base/philox.h"
@@ -121,6 +122,8 @@ using Averaged = std::list<GradientSyncStrategy::AveragedWeightsGuard>;
 }  // namespace
 
 StepReport Trainer::Impl::update(const std::string& name, const Batch& batch, const Loss& loss) {
+  if (is_asynchronous(first().device) && !is_on(batch, first().device))
+    return update(name, on_device(batch, first().device), loss);  // the program's own batches
   const auto found = std::find_if(parts.begin(), parts.end(),
                                   [&](const auto& part) { return part->name == name; });
   check<UsageError>(found != parts.end(), "Trainer::update(): there is no update '{}'", name);
@@ -152,10 +155,11 @@ StepReport Trainer::Impl::update(const std::string& name, const Batch& batch, co
     at::Tensor wire = at::empty({static_cast<int64_t>(part.sums.size())}, at::kDouble);
     auto* sums = static_cast<double*>(wire.data_ptr());
     size_t i = 0;
-    for (const auto& [term, sum] : part.sums) sums[i++] = sum;
+    for (auto& [term, all] : part.sums)
+      sums[i++] = std::accumulate(all.read().begin(), all.read().end(), 0.0);
     dp.all_reduce(wire).wait();
     i = 0;
-    for (const auto& [term, sum] : part.sums)
+    for (const auto& [term, all] : part.sums)
       result.terms.emplace_back(term, sums[i++] / static_cast<double>(report.weight));
   }
   done.push_back(std::move(result));
@@ -276,7 +280,7 @@ CheckpointInfo Trainer::Impl::load(const std::string& path) {
   options.group = group;
   const CheckpointInfo info = load_state(
       path, [&](StateVisitor& v) { state(v); }, options);
-  for (auto& part : parts) part->run.gradients->publish();
+  for (auto& part : parts) part->run.loaded();
   if (built_in) step = first().step;
   return info;
 }

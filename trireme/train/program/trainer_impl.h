@@ -12,6 +12,7 @@
 
 #include "trireme/checkpoint/async_saver.h"
 #include "trireme/checkpoint/reader.h"
+#include "trireme/tensor/host_scalars.h"
 #include "trireme/train/evaluate.h"
 #include "trireme/train/program/program_model.h"
 #include "trireme/train/run.h"
@@ -43,9 +44,10 @@ struct Trainer::Impl {
   struct Part {
     std::string name;
     Run run;
-    std::shared_ptr<ProgramModel> model;          // null: a built-in model
-    Loss loss;                                    // of the running update
-    std::map<std::string, double> factors, sums;  // of its terms
+    std::shared_ptr<ProgramModel> model;      // null: a built-in model
+    Loss loss;                                // of the running update
+    std::map<std::string, double> factors;    // of its terms
+    std::map<std::string, HostScalars> sums;  // of its terms, by micro-batch
   };
 
   Impl(Program& p, const Config& c, Group g)

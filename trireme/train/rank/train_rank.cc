@@ -23,6 +23,7 @@
 #include "trireme/train/rank/out_of_memory.h"
 #include "trireme/train/rank/process.h"
 #include "trireme/train/rank_zero.h"
+#include "trireme/train/setup/run_device.h"
 
 namespace trireme {
 namespace {
@@ -87,6 +88,7 @@ int train_rank(const Words& words, const MainProgram& program) {
                                          : program.load_resolved(resolved);
   const std::string run_dir = given.get("run-dir");
   const OwnFolder folder(given, read_rank_env().rank);
+  run_device(config);  // refuses one that is not there before ranks wait for each other
   Group world = init_process_group(init_options(config));
   set_thread_rank(world.rank());  // under mpirun and srun RANK does not give it
 
@@ -118,7 +120,7 @@ int train_rank(const Words& words, const MainProgram& program) {
   if (!result.stopped) return kExitDone;
   ignore_stop_signals();
   // Asked to stop by a user (130), or by a system that will start us again.
-  return result.stopped == SIGINT ? kExitSignalBase + SIGINT : kExitSavedStartAgain;
+  return result.stopped == SIGINT ? kExitSignalBase + SIGINT : kExitSavedRestart;
 }
 
 }  // namespace trireme

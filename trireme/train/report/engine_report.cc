@@ -12,7 +12,8 @@ namespace trireme {
 EngineReport::EngineReport(const Config& c, const Run& run)
     : every_(c.section<StepSection>().steps_per_print),
       metrics_path_(c.section<MonitorSection>().metrics.value_or("")),
-      start_{run.world().size(), static_cast<uint64_t>(run.seed), c.hash()} {
+      start_{run.world().size(), static_cast<uint64_t>(run.seed), c.hash(),
+             run.device.is_cpu() ? "" : device_text(run.device)} {
   if (run.world().rank() != 0) return;
   const char* key = "steps_per_print";
   if (!c.is_default(key) && !log_enabled(LogLevel::info))

@@ -12,6 +12,13 @@ namespace {
 
 constexpr const char* kCategories[] = {"compute", "exposed_comm", "optimizer", "data"};
 
+// A device's own memory, and that of the host, which the CPU computes with.
+int64_t memory_of(const Trainer::Impl& trainer) {
+  const at::Device device = trainer.first().device;
+  if (const auto use = device.is_cpu() ? std::nullopt : memory_use(device)) return use->allocated;
+  return memory_use(trainer.group.shared_bytes()).total();
+}
+
 // With several updates, adds each one's numbers under its name.
 void add_updates(StepMetrics& m, const std::vector<UpdateDone>& done) {
   for (const UpdateDone& u : done) {
@@ -32,8 +39,8 @@ RunReport::RunReport(const Trainer::Impl& trainer, const TrainOptions& options)
   if (!speaks_) return;
   const auto monitor = trainer.config.section<MonitorSection>();
   const Run& run = trainer.first();
-  const RunStart start{trainer.group.size(), static_cast<uint64_t>(run.seed),
-                       trainer.config.hash()};
+  const RunStart start{trainer.group.size(), static_cast<uint64_t>(run.seed), trainer.config.hash(),
+                       run.device.is_cpu() ? "" : device_text(run.device)};
   const auto mode = options.resume ? MetricsMode::resume : MetricsMode::fresh;
   metrics_.emplace_back(
       std::make_unique<MetricsFile>(options.run_dir + "/metrics.jsonl", start, mode));
@@ -62,8 +69,7 @@ void RunReport::step(double seconds, const StepTimes& times) {
   add_updates(m, trainer_.done);
   for (auto& file : metrics_) file->step(m);
   if (progress_)
-    progress_->step({trainer_.step, last.loss, last.grad_norm,
-                     memory_use(trainer_.group.shared_bytes()).total(), m.samples_per_s,
+    progress_->step({trainer_.step, last.loss, last.grad_norm, memory_of(trainer_), m.samples_per_s,
                      m.tokens_per_s});
 }
 

@@ -22,6 +22,11 @@ StepMetrics step_metrics(const Run& run, const StepReport& r, double seconds,
   }
   if (const int64_t bytes = run.exchange->wire_bytes(); bytes >= 0)
     m.more.emplace_back("wire_bytes", static_cast<double>(bytes));
+  if (const auto use = run.device.is_cpu() ? std::nullopt : memory_use(run.device)) {
+    m.more.emplace_back("device_allocated_bytes", static_cast<double>(use->allocated));
+    m.more.emplace_back("device_peak_bytes", static_cast<double>(use->peak_allocated));
+    m.more.emplace_back("device_reserved_bytes", static_cast<double>(use->reserved));
+  }
   for (const auto& feature : run.features)
     feature->metrics(run.step - 1, [&](const std::string& name, double value) {
       m.more.emplace_back(name, value);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "trireme/config/sections/checkpoint.h"
 #include "trireme/config/sections/compression.h"
 #include "trireme/config/sections/zero.h"
 #include "trireme/monitor/memory.h"
@@ -11,6 +12,8 @@
 #include "trireme/tensor/live_bytes.h"
 #include "trireme/tensor/state.h"
 #include "trireme/train/run.h"
+#include "trireme/train/saving.h"
+#include "trireme/train/setup/run_device.h"
 #include "trireme/train/step.h"
 
 namespace trireme {
@@ -51,7 +54,9 @@ int64_t weights_of(Run& run, const Config& config) {
 MeasuredMemory measure_memory(const Config& config, Group group) {
   MeasuredMemory m;
   const int64_t before = proportional_memory();
-  LiveBytes live;
+  const at::Device device = run_device(config, group);
+  const CurrentDevice current(device);
+  LiveBytes live(device.type());
   Run run = build_run(config, group);
   start_data(run, config);
   train_step(run);  // changes the bucket layout
@@ -82,6 +87,7 @@ MeasuredMemory measure_memory(const Config& config, Group group) {
   const int64_t after = proportional_memory();
   if (before >= 0 && after >= 0) m.resident = after - before;
   group.barrier();
+  if (config.section<CheckpointSection>().async) m.snapshots = measure_run_snapshots(run);
   return m;
 }
 

@@ -17,10 +17,13 @@ struct MeasuredMemory {
   int64_t optimizer = 0;    // its tensors
   int64_t activations = 0;  // peak during a step, beyond what remains after it
   int64_t buffers = 0;      // the rest: the group's, the data source's
-  int64_t shared = 0;       // the part of all these in the rank's own shared memory
+  int64_t snapshots = 0;    // of checkpoint.async: made once, after everything else is measured
+  int64_t shared = 0;       // the part of the five before them in the rank's own shared memory
   int64_t resident = -1;    // proportional set size, minus that before the run; -1: unknown
 
-  int64_t total() const { return weights + gradients + optimizer + activations + buffers; }
+  int64_t total() const {
+    return weights + gradients + optimizer + activations + buffers + snapshots;
+  }
 };
 
 /// Builds the run of `config` and takes three steps, of which it measures the last, when the bucket

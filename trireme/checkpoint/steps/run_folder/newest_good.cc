@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <span>
 #include <vector>
 
 #include "trireme/base/check.h"
@@ -102,17 +103,26 @@ void set_aside(const std::string& run_dir, int64_t step, const std::string& why)
            why);
 }
 
+/// Of the steps that would be tried next: the first that is whole, as advice. A person decides to
+/// take it: a file system that comes back in a minute is no reason to give up work.
+std::string older_step(const std::string& run_dir, std::span<const int64_t> steps) {
+  for (int64_t step : steps) {
+    const std::string folder = run_dir + "/" + step_folder_name(step);
+    if (verify_step(folder).good())
+      return fmt::format("or give up what came after step {} with --resume {}", step, folder);
+  }
+  return "no older step that could be read is whole";
+}
+
 /// "" where the step is whole; else what is wrong with it. A disk that does not give its bytes says
-/// nothing about them.
-std::string damage_of(const std::string& folder) {
-  const StepVerdict verdict = verify_step(folder);
+/// nothing about them. `older`: what would be tried after it.
+std::string damage_of(const std::string& run_dir, int64_t step, std::span<const int64_t> older) {
+  const StepVerdict verdict = verify_step(run_dir + "/" + step_folder_name(step));
   if (const StepFault* unread = verdict.unread())
     fail<ResourceError>(
         "{}. The disk or its file system failed, which does not show that the checkpoint is "
-        "damaged: "
-        "nothing was renamed. See to the disk and start again, or resume from an older step by its "
-        "path",
-        unread->what);
+        "damaged: nothing was renamed. See to the disk and start again, {}",
+        unread->what, older_step(run_dir, older));
   return verdict.good() ? "" : verdict.faults.front().what;
 }
 
@@ -124,7 +134,7 @@ std::string newest_good_step(const std::string& run_dir) {
   int damaged = found.damaged;
   for (auto it = found.steps.begin(); it != found.steps.end() && good.empty(); ++it) {
     const std::string folder = run_dir + "/" + step_folder_name(*it);
-    const std::string why = damage_of(folder);
+    const std::string why = damage_of(run_dir, *it, {it + 1, found.steps.end()});
     if (why.empty()) {
       good = folder;
       if (step_of_latest(run_dir) != *it)

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include "tests/device/train_runs.h"
+#include "tests/support/ranks.h"
+#include "tests/train/programs.h"
+#include "trireme/base/error.h"
+#include "trireme/models/gpt.h"
+#include "trireme/models/sampling.h"
+#include "trireme/tensor/module_device.h"
+
+// train() on a device whose copies, events and collectives are late, and whose memory the CPU
+// cannot touch. Networks of LibTorch's operators whose optimizer steps in the host's memory compute
+// as on the CPU: what they save has its bits. Our fused passes have an equivalent of LibTorch's
+// operators there, which rounds in another way: such runs are near the CPU's, and have the bits of
+// a device that is never late.
+namespace trireme::device_train_test {
+namespace {
+
+using namespace trireme::testing;
+
+Sets with(Sets sets, const Sets& more) {
+  sets.insert(sets.end(), more.begin(), more.end());
+  return sets;
+}
+
+Sets host_optimizer(const std::string& stage) {
+  return {"zero_optimization.stage=" + stage, "zero_optimization.offload_optimizer.device=cpu"};
+}
+
+using Make = std::function<Config(const Sets&)>;
+
+void expect_cpus_bits(const Make& config, int ranks, const Sets& sets,
+                      const MakeProgram& program = {}) {
+  Folders folders;
+  const RunOf cpu = run_of(config(sets), ranks, folders.run("cpu"), {}, program);
+  ASSERT_FALSE(cpu.bytes.empty());
+  int seed = 0;
+  pretend::for_seeds(seeds(), [&] {
+    const RunOf there = run_of(config(with(sets, {kOnDevice})), ranks,
+                               folders.run("there" + std::to_string(++seed)), {}, program);
+    EXPECT_TRUE(there.bytes == cpu.bytes) << ::testing::PrintToString(sets);
+    EXPECT_EQ(there.result.loss, cpu.result.loss);
+    EXPECT_EQ(there.result.held_out_loss, cpu.result.held_out_loss);
+  });
+}
+
+void expect_near_the_cpu(const Make& config, int ranks, const Sets& sets) {
+  Folders folders;
+  const Sets there = with(sets, {kOnDevice});
+  const RunOf cpu = run_of(config(sets), ranks, folders.run("cpu"));
+  const RunOf in_time = run_of(config(there), ranks, folders.run("in_time"));
+  EXPECT_NEAR(in_time.result.loss, cpu.result.loss, 1e-4 * cpu.result.loss);
+  EXPECT_NEAR(in_time.result.held_out_loss, cpu.result.held_out_loss,
+              1e-4 * cpu.result.held_out_loss);
+  int seed = 0;
+  pretend::for_seeds(seeds(), [&] {
+    const RunOf late = run_of(config(there), ranks, folders.run("late" + std::to_string(++seed)));
+    EXPECT_TRUE(late.bytes == in_time.bytes) << ::testing::PrintToString(sets);
+    EXPECT_EQ(late.result.loss, in_time.result.loss);
+  });
+}
+
+TEST(device_train, networks_of_libtorchs_operators_end_with_the_cpus_bits) {
+  for (const char* model : {"mlp", "net", "convnet"})
+    expect_cpus_bits([&](const Sets& sets) { return digits(model, sets); }, 1,
+                     with(host_optimizer("1"), {"training.steps=3", "training.eval_every=2"}));
+}
+
+TEST(device_train, every_stage_of_zero_ends_with_the_cpus_bits_on_one_rank_and_on_two) {
+  for (const char* stage : {"1", "2", "3"})
+    for (const int ranks : {1, 2})
+      expect_cpus_bits(
+          [&](const Sets& sets) { return digits("mlp", sets); }, ranks,
+          with(host_optimizer(stage), {"training.steps=3", "gradient_accumulation_steps=2"}));
+}
+
+TEST(device_train, a_step_without_zero_has_the_cpus_loss_and_norm) {
+  const auto first = [](const Sets& sets) {
+    Trained trained;
+    const Config config = digits("net", sets);
+    on_ranks(1, config, [&](Group g) { trained = train_on(config, g, 1); });
+    return trained;
+  };
+  const Trained cpu = first({});
+  pretend::for_seeds(seeds(), [&] {
+    const Trained there = first({kOnDevice});
+    EXPECT_EQ(there.losses, cpu.losses);
+    EXPECT_EQ(there.norms, cpu.norms);
+    NamedTensors gradients;
+    for (const auto& [name, t] : there.first_gradients) gradients.emplace_back(name, t.cpu());
+    EXPECT_EQ(first_difference(gradients, cpu.first_gradients), "");
+  });
+}
+
+TEST(device_train, a_gpt_is_near_the_cpus_in_every_setting) {
+  const Folders folders;
+  const Sets base{"training.steps=3", "training.eval_batches=2"};
+  const auto gpt = [&](const Sets& sets) { return tiny_gpt(folders.corpus, sets); };
+  expect_near_the_cpu(gpt, 2, with(base, {"zero_optimization.stage=0"}));
+  for (const char* stage : {"1", "2", "3"})
+    expect_near_the_cpu(gpt, 1, with(base, {std::string("zero_optimization.stage=") + stage}));
+  for (const Sets& more :
+       {Sets{"gradient_accumulation_steps=4", "data.workers=0"}, Sets{"training.recompute_every=1"},
+        Sets{"training.activation_memory_mb=100"},
+        Sets{"training.reproducible=true", "training.leaves=4"}})
+    expect_near_the_cpu(gpt, 1, with(base, more));
+}
+
+Config program_config(Program& program, const Sets& sets) {
+  auto table = std::make_shared<KeyTable>(*KeyTable::built_in());
+  program.keys(*table);
+  return Config::from_text("program.json",
+                           R"({"train_batch_size": 16, "gradient_clipping": 0.5,
+                               "optimizer": {"type": "Adam"}, "training": {"steps": 3}})",
+                           sets, table);
+}
+
+TEST(device_train, programs_of_pieces_and_of_two_updates_end_with_the_cpus_bits) {
+  for (const char* stage : {"1", "3"}) {
+    expect_cpus_bits(
+        [](const Sets& sets) {
+          RingGan program;
+          return program_config(program, sets);
+        },
+        1, host_optimizer(stage), [] { return std::make_unique<RingGan>(); });
+    expect_cpus_bits(
+        [](const Sets& sets) {
+          DigitsProgram program;
+          return program_config(program, sets);
+        },
+        1, host_optimizer(stage), [] { return std::make_unique<DigitsProgram>(); });
+  }
+}
+
+TEST(device_train, a_run_goes_on_from_the_other_kind_of_device_with_the_same_bits) {
+  const Folders folders;
+  for (const char* async : {"true", "false"})
+    for (const char* stage : {"1", "3"}) {
+      const auto config = [&](const Sets& more) {
+        return digits("mlp", with(with(host_optimizer(stage), more),
+                                  {std::string("checkpoint.async=") + async, "training.steps=4",
+                                   "checkpoint.every=2"}));
+      };
+      const std::string name = std::string(async) + stage;
+      const std::string cpu = folders.run("cpu" + name);
+      const RunOf whole = run_of(config({}), 1, cpu);
+      int seed = 0;
+      pretend::for_seeds(seeds(), [&] {
+        const std::string all = name + "_" + std::to_string(++seed);
+        const std::string there = folders.run("there" + all);
+        run_of(config({kOnDevice}), 1, there);
+        EXPECT_TRUE(
+            run_of(config({}), 1, folders.run("to_cpu" + all), there + "/step-00000002").bytes ==
+            whole.bytes)
+            << all;
+        EXPECT_TRUE(
+            run_of(config({kOnDevice}), 1, folders.run("to_device" + all), cpu + "/step-00000002")
+                .bytes == whole.bytes)
+            << all;
+      });
+    }
+}
+
+struct ScriptProgram final : DigitsProgram {
+  explicit ScriptProgram(std::string f) : file(std::move(f)) {}
+  Pieces make(const Config&) override { return {script_piece("script", file)}; }
+  LossTerms loss(Network& net, const MicroBatch& b) override {
+    return {{"loss", cross_entropy_sum(net.run("script", b.input), b.target)}};
+  }
+  std::string file;
+};
+
+TEST(device_train, a_torchscript_module_ends_with_the_cpus_bits) {
+  PrivateFolder folder;
+  const std::string file = folder / "net.pt";
+  torch::jit::Module m("net");
+  m.register_parameter("w", (at::arange(7840).sin() * 0.02).view({784, 10}).requires_grad_(),
+                       false);
+  m.register_parameter("b", at::zeros({10}).requires_grad_(), false);
+  m.define("def forward(self, x):\n  return torch.matmul(x.flatten(1), self.w) + self.b\n");
+  m.save(file);
+  expect_cpus_bits(
+      [&](const Sets& sets) {
+        ScriptProgram program(file);
+        return program_config(program, sets);
+      },
+      1, host_optimizer("2"), [&] { return std::make_unique<ScriptProgram>(file); });
+}
+
+TEST(device_train, a_model_writes_on_the_device_what_it_writes_on_the_cpu) {
+  Folders folders;
+  const std::string run = folders.run("run");
+  run_of(tiny_gpt(folders.corpus, {"training.steps=2"}), 1, run);
+  SamplingOptions options;
+  options.count = 12;
+  options.temperature = 0;
+  const auto text = [&](const Sets& sets) {
+    const auto model = load_model(tiny_gpt(folders.corpus, sets), run);
+    EXPECT_EQ(device_of(*model), sets.empty() ? at::Device(at::kCPU) : pretend::device());
+    return generate(dynamic_cast<Gpt&>(*model), "oar", options, {});
+  };
+  EXPECT_EQ(text({kOnDevice}), text({}));
+}
+
+TEST(device_train, says_where_it_computes_and_shows_that_memory) {
+  Folders folders;
+  const std::string folder = folders.run("there");
+  const RunOf run = run_of(digits("mlp", {"training.steps=2", kOnDevice}), 1, folder);
+  ASSERT_FALSE(run.lines.empty());
+  EXPECT_NE(run.lines[0].find("; on privateuseone:0"), std::string::npos) << run.lines[0];
+  const std::string metrics = read_file(folder + "/metrics.jsonl");
+  EXPECT_NE(metrics.find(R"("device":"privateuseone:0"})"), std::string::npos) << metrics;
+  EXPECT_NE(metrics.find(R"("device_allocated_bytes":)"), std::string::npos) << metrics;
+}
+
+// Steps wait for the device as often with eight micro-batches as with two.
+TEST(device_train, a_step_waits_once_for_all_losses) {
+  const auto waits = [](const char* accumulation) {
+    uint64_t count = 0;
+    const Config config =
+        digits("mlp", {"train_batch_size=16",
+                       std::string("gradient_accumulation_steps=") + accumulation, kOnDevice});
+    pretend::run_on_devices(1, [&](Group g, c10::Device) {
+      trireme::Run run = build_run(config, g);
+      start_data(run, config);
+      train_step(run);
+      const uint64_t before = pretend::counters().host_waits;
+      for (int i = 0; i < 3; ++i) train_step(run);
+      count = pretend::counters().host_waits - before;
+    });
+    return count;
+  };
+  EXPECT_EQ(waits("2"), waits("8"));
+}
+
+TEST(device_train, a_rank_without_device_memory_halves_its_micro_batches) {
+  const auto bytes_of_step = [](const Sets& sets) {
+    size_t peak = 0;
+    const Config config = digits("net", sets);
+    pretend::run_on_devices(1, [&](Group g, c10::Device) {
+      trireme::Run run = build_run(config, g);
+      start_data(run, config);
+      for (int i = 0; i < 2; ++i) train_step(run);
+      peak = pretend::memory_counts().peak_allocated;
+    });
+    return peak;
+  };
+  const Sets wide{"train_batch_size=64", "balance.mode=throughput", "balance.every=100000",
+                  "data.workers=0", kOnDevice};
+  pretend::synchronize();
+  pretend::reset_memory_peaks();
+  const size_t all = bytes_of_step(wide);
+  pretend::synchronize();
+  const pretend::MemoryLimit limit(all - (size_t{1} << 20));
+  Folders folders;
+  const RunOf run =
+      run_of(digits("net", with(wide, {"training.steps=3"})), 1, folders.run("there"));
+  const std::string said = ::testing::PrintToString(run.lines);
+  EXPECT_NE(said.find("rank 0 ran out of memory at 64 samples: micro-batches of 32 from here on"),
+            std::string::npos)
+      << said;
+  EXPECT_EQ(run.result.steps, 3);
+}
+
+TEST(device_train, what_cannot_run_there_is_one_sentence_before_the_first_step) {
+  Folders folders;
+  const auto refusal = [&](const Sets& sets, bool gpt = false) {
+    return outcome_of([&] {
+      pretend::run_on_devices(1, [&](Group g, c10::Device) {
+        build_run(gpt ? tiny_gpt(folders.corpus, sets) : digits("mlp", sets), g);
+      });
+    });
+  };
+  const auto expect = [&](const Sets& sets, const std::string& said) {
+    EXPECT_NE(refusal(sets).find(said), std::string::npos) << refusal(sets);
+  };
+  expect({"device=privateuseone:7"},
+         "--set: device 'privateuseone:7' is not there: this process sees 4");
+  expect({kOnDevice, "torch_autocast.enabled=true"},
+         "torch_autocast.enabled: there is no autocast on privateuseone:0");
+  expect({kOnDevice, "fp16.enabled=true"}, "fp16.enabled: privateuseone:0 has no float16 kernels");
+  expect({kOnDevice, "zero_optimization.stage=3", "zero_optimization.offload_param.device=cpu"},
+         "zero_optimization.offload_param.device keeps parameters where the CPU computes");
+  expect({kOnDevice, "zero_optimization.stage=1", "zero_optimization.share_weights=true"},
+         "zero_optimization.share_weights keeps one copy in the memory of the CPU");
+}
+
+}  // namespace
+}  // namespace trireme::device_train_test

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+
+#include "trireme/base/export.h"
+#include "trireme/checkpoint/steps/index.h"
+#include "trireme/interop/safetensors_header.h"
+
+namespace trireme {
+
+/// What the bytes of parts are read from: a file of a step, or what ranks hold of one in memory
+/// before it is there. Threads may read together.
+class TRIREME_API PartSource {
+ public:
+  virtual ~PartSource() = default;
+
+  const std::string& path() const { return path_; }  // for messages
+  uint64_t head_size() const { return header_.data; }
+  size_t count() const { return header_.arrays.size(); }
+  /// The bytes of a part. Corrupt when they are not in the file as the index says.
+  const interop::NamedArray& find(const IndexPart& part, const std::string& dtype) const;
+
+  /// ResourceError with the system's reason.
+  virtual void read(uint64_t at, std::span<uint8_t> to) const = 0;
+  /// These bytes are read soon.
+  virtual void will_read(uint64_t, uint64_t) const {}
+  /// As read(), for what was read before.
+  virtual void read_again(uint64_t at, std::span<uint8_t> to) const { read(at, to); }
+
+ protected:
+  explicit PartSource(std::string path) : path_(std::move(path)) {}
+  /// All before the data. Corrupt, naming the path, when that is not as the index says.
+  void take_head(std::span<const uint8_t> head, const IndexFile& expected);
+
+ private:
+  std::string path_;
+  interop::SafetensorsHeader header_;
+  std::map<std::string, size_t> by_name_;
+};
+
+}  // namespace trireme

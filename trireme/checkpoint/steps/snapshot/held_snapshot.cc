@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/steps/snapshot/held_snapshot.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "trireme/base/check.h"
+
+namespace trireme {
+
+std::string fault_in_memory(int fd) {
+  // Only memory can be sealed, so that this alone tells pipes, devices and files on a disk.
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  constexpr int kNeeded = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  struct stat info {};
+  if (seals < 0 || ::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
+    return "is no shared memory without a name";
+  if ((seals & kNeeded) != kNeeded) return "is not of a sealed size";
+  // Reading where no page is would ask the machine for one, and end the reader if it has none.
+  if (info.st_blocks < info.st_size / 512)
+    return "has " + std::to_string(info.st_size) + " bytes, of which " +
+           std::to_string(info.st_blocks * 512) + " are there";
+  return "";
+}
+
+std::unique_ptr<const HeldSnapshot> HeldSnapshot::open(int fd) {
+  const std::string fault = fault_in_memory(fd);
+  check<Corrupt>(fault.empty(), "what a worker handed over {}", fault);
+  struct stat info {};
+  ::fstat(fd, &info);
+  if (info.st_size == 0) return nullptr;
+  const auto size = static_cast<size_t>(info.st_size);
+  void* mapped = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
+  check<ResourceError>(mapped != MAP_FAILED, "cannot map a snapshot of {} bytes: {}", size,
+                       errno_text());
+  std::unique_ptr<HeldSnapshot> held(new HeldSnapshot(static_cast<const uint8_t*>(mapped), size));
+  auto parsed = parse_snapshot({held->begin_, size});
+  if (!parsed) return nullptr;
+  held->parsed_ = std::move(*parsed);
+  return held;
+}
+
+HeldSnapshot::~HeldSnapshot() { ::munmap(const_cast<uint8_t*>(begin_), size_); }
+
+uint64_t HeldSnapshot::checksum(size_t i) const {
+  uint64_t sum;
+  std::memcpy(&sum, begin_ + parsed_.layout.sums_at + 8 * i, sizeof sum);
+  return sum;
+}
+
+}  // namespace trireme

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/steps/write_behind.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <utility>
+
+#include "trireme/base/rank_label.h"
+
+namespace trireme {
+
+WriteBehind::~WriteBehind() {
+  if (!thread_.joinable()) return;
+  {
+    std::lock_guard lock(mutex_);
+    ends_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+void WriteBehind::write(OutputFile& file, uint64_t at, const void* bytes, size_t size) {
+  wait();
+  if (!thread_.joinable()) {
+    sigset_t all, before;  // no signal of the program's comes to this thread
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::thread([this, label = thread_rank()] {
+      set_thread_rank(label);
+      run();
+    });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  std::lock_guard lock(mutex_);
+  piece_ = Piece{&file, at, bytes, size};
+  changed_.notify_all();
+}
+
+void WriteBehind::wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !piece_; });
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void WriteBehind::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return piece_ || ends_; });
+    if (!piece_) return;
+    const Piece piece = *piece_;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      piece.file->write_at(piece.at, piece.bytes, piece.size);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    error_ = error;
+    piece_.reset();
+    changed_.notify_all();
+  }
+}
+
+}  // namespace trireme
