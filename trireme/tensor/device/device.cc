@@ -153,7 +153,6 @@ StreamScope::~StreamScope() {
 at::Tensor host_buffer(at::IntArrayRef sizes, at::ScalarType dtype, at::Device partner) {
   const at::Tensor t = at::empty(sizes, at::TensorOptions().dtype(dtype).device(at::kCPU));
   if (!is_asynchronous(partner) || t.numel() == 0) return t;
-  if (!device_kind(partner.type())->has_pinned_memory()) return t;  // copies then block
   return t.pin_memory(at::Device(partner.type()));
 }
 

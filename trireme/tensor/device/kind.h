@@ -22,8 +22,6 @@ struct DeviceKind {
   virtual std::optional<DeviceMemoryUse> memory_use(at::Device) const { return std::nullopt; }
   virtual void reset_peak_memory(at::Device) const {}
   virtual void release_cached_memory(at::Device) const {}
-  /// LibTorch has pinned host memory for it.
-  virtual bool has_pinned_memory() const { return true; }
 };
 
 /// For a library that teaches LibTorch a device: what Trireme then knows of its memory. The last

@@ -9,7 +9,6 @@ struct NoCuda final : DeviceKind {
     return "this build's LibTorch has no CUDA: build against one that has "
            "(scripts/build --torch DIR)";
   }
-  bool has_pinned_memory() const override { return false; }
 };
 
 }  // namespace
