@@ -87,7 +87,8 @@ MeasuredMemory measure_memory(const Config& config, Group group) {
   const int64_t after = proportional_memory();
   if (before >= 0 && after >= 0) m.resident = after - before;
   group.barrier();
-  if (config.section<CheckpointSection>().async) m.snapshots = measure_run_snapshots(run);
+  const auto checkpoint = config.section<CheckpointSection>();
+  if (checkpoint.async && checkpoint.saves_during_run()) m.snapshots = measure_run_snapshots(run);
   return m;
 }
 
