@@ -117,11 +117,26 @@ TEST(cli_summary, measures_what_it_predicts) {
 TEST(cli_summary, measures_the_snapshots_that_a_rank_makes) {
   if (!std::filesystem::exists(worker_program())) GTEST_SKIP() << "this build has no LibTorch";
   for (const char* stage : {"zero_optimization.stage=0", "zero_optimization.stage=2"}) {
-    Command command(
-        summary({kExamples + "gpt_small.json", "--set", "data.type=dummy", "--set",
-                 "model.width=256", "--set", "train_micro_batch_size_per_gpu=1", "--set",
-                 "gradient_accumulation_steps=1", "--set", stage, "--set", "checkpoint.async=true",
-                 "--nproc-per-node", "2", "--measure", "--json", "-"}));
+    Command command(summary({kExamples + "gpt_small.json",
+                             "--set",
+                             "data.type=dummy",
+                             "--set",
+                             "model.width=256",
+                             "--set",
+                             "train_micro_batch_size_per_gpu=1",
+                             "--set",
+                             "gradient_accumulation_steps=1",
+                             "--set",
+                             stage,
+                             "--set",
+                             "checkpoint.async=true",
+                             "--set",
+                             "checkpoint.every=9",
+                             "--nproc-per-node",
+                             "2",
+                             "--measure",
+                             "--json",
+                             "-"}));
     ASSERT_EQ(command.finish(), 0) << command.err;
     const auto json = nlohmann::json::parse(command.out);
     const double predicted = json.at("predicted").at("snapshots"),
