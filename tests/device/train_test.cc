@@ -65,8 +65,38 @@ void expect_near_the_cpu(const Make& config, int ranks, const Sets& sets, double
 
 TEST(device_train, networks_of_libtorchs_operators_end_with_the_cpus_bits) {
   for (const char* model : {"mlp", "net", "convnet"})
-    expect_cpus_bits([&](const Sets& sets) { return digits(model, sets); }, 1,
-                     with(host_optimizer("1"), {"training.steps=3", "training.eval_every=2"}));
+    for (const Sets& where : {host_optimizer("1"), Sets{"zero_optimization.stage=0"}})
+      expect_cpus_bits([&](const Sets& sets) { return digits(model, sets); }, 1,
+                       with(where, {"training.steps=3", "training.eval_every=2"}));
+}
+
+TEST(device_train, over_groups_of_the_cpu_a_run_ends_with_the_cpus_bits) {
+  const Folders folders;
+  for (const char* backend : {"local", "gloo"})
+    for (const char* stage : {"0", "2", "3"}) {
+      const auto bytes_of = [&](const std::string& name, const Sets& more) {
+        const std::string folder = folders.run(std::string(backend) + stage + name);
+        const Config config =
+            digits("mlp", with({"training.steps=3", std::string("zero_optimization.stage=") + stage,
+                                std::string("comm.backend=") + backend},
+                               more));
+        run_threads(
+            2,
+            [&](Group g) {
+              TrainOptions options;
+              options.run_dir = folder;
+              train(config, g, options);
+            },
+            ThreadOptions{std::chrono::seconds(60), backend});
+        return all_bytes_of(folder);
+      };
+      const std::string cpu = bytes_of("cpu", {});
+      int seed = 0;
+      pretend::for_seeds(seeds(), [&] {
+        EXPECT_TRUE(bytes_of("there" + std::to_string(++seed), {kOnDevice}) == cpu)
+            << backend << " stage " << stage;
+      });
+    }
 }
 
 TEST(device_train, every_stage_of_zero_ends_with_the_cpus_bits_on_one_rank_and_on_two) {

@@ -13,7 +13,7 @@
 namespace trireme {
 namespace {
 
-constexpr int64_t kRows = 2048;  // blocks that are reduced together: 16 MiB
+constexpr int64_t kFewestRows = 64, kMostRows = 2048;  // blocks reduced together: 0.5 to 16 MiB
 constexpr int64_t kPartials = 16;
 
 // Sixteen partial sums over a block, added pairwise. Float64 on the CPU too.
@@ -33,17 +33,26 @@ void DeviceSquareSums::add(const at::Tensor& x, double* out) {
   const int64_t n = x.numel();
   if (n == 0) return;
   const at::Tensor flat = x.detach().view({n});
-  if (rows_.defined() && rows_.device() != x.device()) reduce();
-  if (!rows_.defined() || rows_.device() != x.device())
-    rows_ = at::zeros({kRows, kNormBlock}, x.options().dtype(at::kDouble).requires_grad(false));
+  make_room(norm_blocks(n), x.options().dtype(at::kDouble).requires_grad(false));
   for (int64_t begin = 0; begin < n;) {
-    if (used_ == kRows) reduce();
-    const int64_t count = std::min(n - begin, (kRows - used_) * kNormBlock);
+    if (used_ == rows_.size(0)) reduce();
+    const int64_t count = std::min(n - begin, (rows_.size(0) - used_) * kNormBlock);
     rows_.view({-1}).narrow(0, used_ * kNormBlock, count).copy_(flat.narrow(0, begin, count));
     used_ += norm_blocks(count);
     begin += count;
   }
   places_.push_back({out, norm_blocks(n)});
+}
+
+// A small model takes little memory for it, a large one few operators.
+void DeviceSquareSums::make_room(int64_t blocks, const at::TensorOptions& options) {
+  const bool there = rows_.defined() && rows_.device() == options.device();
+  const int64_t have = there ? rows_.size(0) : 0;
+  if (there && (used_ + blocks <= have || have == kMostRows)) return;
+  if (rows_.defined()) reduce();
+  rows_ = at::Tensor();
+  rows_ = at::zeros({std::clamp(std::max(blocks, 2 * have), kFewestRows, kMostRows), kNormBlock},
+                    options);
 }
 
 void DeviceSquareSums::reduce() {

@@ -23,6 +23,7 @@ class DeviceSquareSums {
     double* out;
     int64_t blocks;
   };
+  void make_room(int64_t blocks, const at::TensorOptions& options);
   void reduce();
   at::Tensor rows_;  // a block each, in float64, zeros behind the end of a tensor
   int64_t used_ = 0;
