@@ -12,10 +12,10 @@
 #include "trireme/train/setup/measure_memory.h"
 
 // train() on a device whose copies, events and collectives are late, and whose memory the CPU
-// cannot touch. Networks of LibTorch's operators whose optimizer steps in the host's memory compute
-// as on the CPU: what they save has its bits. Our fused passes have an equivalent of LibTorch's
-// operators there, which rounds in another way: such runs are near the CPU's, and have the bits of
-// a device that is never late.
+// cannot touch. Networks of LibTorch's operators compute as on the CPU, and so do our optimizers:
+// what such runs save has its bits. Our fused layers have an equivalent of LibTorch's operators
+// there, which rounds in another way: a GPT is near the CPU's, and has the bits of a device that is
+// never late.
 namespace trireme::device_train_test {
 namespace {
 
