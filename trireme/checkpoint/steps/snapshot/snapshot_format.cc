@@ -151,8 +151,10 @@ void put_layout(uint8_t* memory, const SnapshotLayout& layout) {
 }
 
 void mark_snapshot(uint8_t* memory, bool complete) {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  std::atomic_ref(*reinterpret_cast<uint32_t*>(memory + kMarkAt)).store(complete ? 1 : 0);
+  // Nothing moves past it, in either direction: what was written before is there with the mark, and
+  // what is written after it is gone is not.
+  std::atomic_ref(*reinterpret_cast<uint32_t*>(memory + kMarkAt))
+      .exchange(complete ? 1 : 0, std::memory_order_acq_rel);
 }
 
 void put_checksums(uint8_t* memory, const SnapshotLayout& layout,
