@@ -83,7 +83,7 @@ TEST(checkpoint_faults, killed_at_any_write_the_one_before_is_whole_and_the_next
     EXPECT_EQ(hidden_files(run.path()), 0u);
     EXPECT_EQ(load_mark(run.path()), 200);
   }
-  EXPECT_GE(kills, 7);  // two heads, five tensors with bytes, the index
+  EXPECT_GE(kills, 3);  // two files, whose small tensors leave together, and the index
 }
 
 TEST(checkpoint_faults, killed_before_publishing_the_one_before_is_loaded) {
@@ -134,7 +134,7 @@ TEST(checkpoint_faults, killed_while_a_step_is_saved_again_the_first_is_whole) {
 TEST(checkpoint_faults,
      a_full_disk_or_a_failing_one_leaves_nothing_visible_and_says_what_is_needed) {
   for (int error : {ENOSPC, EIO, EDQUOT})
-    for (int visit : {1, 2, 5, 7}) {
+    for (int visit : {1, 2, 3}) {
       PrivateFolder run;
       save(run.path(), 100);
       Failpoints armed("checkpoint.write@" + std::to_string(visit) + "=error(" +
