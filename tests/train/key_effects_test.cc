@@ -91,7 +91,7 @@ class Effects {
     std::ostringstream text;
     switch (row.seen) {
       case Seen::rates:
-        for (int64_t s = 0; s < 40; ++s) text << run.schedule->lr_at(s) << " ";
+        for (int64_t s = 0; s < 40; ++s) text << run.lr->lr_at(s) << " ";
         break;
       case Seen::steps:
         text << run.steps;

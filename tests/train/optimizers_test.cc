@@ -50,7 +50,7 @@ std::vector<double> rates(const Sets& sets, int64_t steps) {
   std::vector<double> found;
   run_threads(1, [&](Group g) {
     Run run = build_run(config, g);
-    for (int64_t step = 0; step < steps; ++step) found.push_back(run.schedule->lr_at(step));
+    for (int64_t step = 0; step < steps; ++step) found.push_back(run.lr->lr_at(step));
   });
   return found;
 }

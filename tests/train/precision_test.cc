@@ -254,8 +254,8 @@ TEST(train_precision, the_learning_rate_waits_for_steps_that_were_skipped) {
     *on = false;
     const double c = train_step(run).lr;
     EXPECT_LT(a, b);
-    EXPECT_EQ(c, run.schedule->lr_at(2));
-    EXPECT_NE(c, run.schedule->lr_at(3));
+    EXPECT_EQ(c, run.lr->lr_at(2));
+    EXPECT_NE(c, run.lr->lr_at(3));
   });
 }
 

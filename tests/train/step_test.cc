@@ -253,7 +253,7 @@ TEST(train_step, the_report_is_of_the_global_batch) {
       EXPECT_EQ(r.samples, 16);
       EXPECT_EQ(r.weight, 16 * 16);  // tokens
       EXPECT_EQ(s.run.step, step + 1);
-      EXPECT_DOUBLE_EQ(r.lr, s.run.schedule->lr_at(step));
+      EXPECT_DOUBLE_EQ(r.lr, s.run.lr->lr_at(step));
       EXPECT_FALSE(r.stop);
     }
   });

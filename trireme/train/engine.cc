@@ -132,7 +132,7 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> module, Forward forward, const
   parts.init = true;
   impl_->run = build_run(c, group, parts);
   Run& run = impl_->run;
-  impl_->last.lr = run.schedule->lr_at(0);
+  impl_->last.lr = run.lr->lr_at(0);
   impl_->report.emplace(c, run);
   const auto checkpoint = c.section<CheckpointSection>();
   impl_->folder = checkpoint.folder.value_or("");

@@ -55,7 +55,7 @@ struct TRIREME_API Run {
   std::shared_ptr<OutOfMemoryPolicy> out_of_memory = end_on_out_of_memory();
   std::shared_ptr<OwnTime> own_time = std::make_shared<OwnTime>();  // computing, not waiting
   std::unique_ptr<Optimizer> optimizer;
-  std::optional<LRScheduler> schedule;
+  std::optional<LRScheduler> lr;
   std::vector<std::shared_ptr<StepFeature>> features;
 
   Batches batches;

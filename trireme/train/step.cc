@@ -40,7 +40,7 @@ StepReport finish_step(Run& run) {
   // The verdict is the same on all ranks; its norm is that of the mean.
   Verdict verdict = judge(run, loss, grad_scale, own ? 0 : run.clip_norm);
   const int64_t samples = run.samples_of_step();
-  const double lr = run.schedule->lr_at(run.step - run.scaling->skipped()) * run.lr_factor();
+  const double lr = run.lr->lr_at(run.step - run.scaling->skipped()) * run.lr_factor();
   if (verdict.finite()) {
     Span span("optimizer", "step");
     if (run.exchange->steps_on_this_rank())

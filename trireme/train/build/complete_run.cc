@@ -155,7 +155,7 @@ void complete_run(Run& run, const Config& c, ZeroSetup& zero, const PrecisionPla
     return build_optimizer(c.section<OptimizerSection>(), p, parts, tied);
   };
   run.optimizer = offloaded(c, zero, precision, run.device, *run.gradients, make);
-  run.schedule.emplace(build_schedule(c, run.steps, run.batches.train));
+  run.lr.emplace(build_schedule(c, run.steps, run.batches.train));
 }
 
 }  // namespace trireme
