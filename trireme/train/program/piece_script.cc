@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>
+#include <torch/nn/module.h>
 
 #include "trireme/base/check.h"
 #include "trireme/train/program/piece.h"
