@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/program/term_total.h"
 
+#include <ATen/TensorOperators.h>
+
 #include "trireme/base/check.h"
 
 namespace trireme {
