@@ -14,29 +14,29 @@ enum class Fault : uint8_t {
   empty_table,
   stage_without_rank,
   stage_on_two_ranks,
-  repeated_action,       // the same action twice
-  two_backwards,         // B beside I or W of the same stage and micro-batch
-  dependent_pair,        // an overlapped pair of which one waits for the other
+  repeated_action,  // the same action twice
+  two_backwards,    // B beside I or W of the same stage and micro-batch
+  dependent_pair,   // an overlapped pair of which one waits for the other
   missing_forward,
-  missing_backward,      // neither B nor I
+  missing_backward,  // neither B nor I
   missing_weight_gradient,
   backward_before_forward,
-  weight_before_input,   // W before I
-  handed_over_late,      // both stages are on this rank, and the first computes later
-  needless_message,      // between stages of one rank, or beyond the first or last stage
+  weight_before_input,  // W before I
+  handed_over_late,     // both stages are on this rank, and the first computes later
+  needless_message,     // between stages of one rank, or beyond the first or last stage
   missing_receive,
   missing_send,
   received_after_use,
   sent_before_computed,
   deadlock,
-  rendezvous_deadlock,   // only where a send returns when the other rank receives
+  rendezvous_deadlock,  // only where a send returns when the other rank receives
   tag_clash,
   too_many_activations,
   too_many_weight_gradients,
-  unit_not_whole,        // computes with parameters that are not gathered
+  unit_not_whole,  // computes with parameters that are not gathered
   unit_gathered_twice,
-  unit_not_dropped,      // or dropped without having been gathered
-  reduced_too_early,     // before the stage's last weight gradient
+  unit_not_dropped,   // or dropped without having been gathered
+  reduced_too_early,  // before the stage's last weight gradient
   reduced_not_once
 };
 
@@ -58,12 +58,12 @@ struct Finding {
 };
 
 /// Proves a complete table (one with its sends and receives; place_messages() adds them): each
-/// forward and each backward (B, or I and W) of each stage and micro-batch is there once; F is before
-/// B and I, and I before W; messages are sent after they are computed, received before they are used,
-/// and matched; no rank waits for ever, whatever the ranks' speeds; no two messages that may be under
-/// way at the same time have the same sender, receiver, direction and tag; memory is within the
-/// bounds; and where units are gathered and dropped, they are whole whenever they compute. Nothing
-/// where all of this holds, else the first fault, in the order of the list above.
+/// forward and each backward (B, or I and W) of each stage and micro-batch is there once; F is
+/// before B and I, and I before W; messages are sent after they are computed, received before they
+/// are used, and matched; no rank waits for ever, whatever the ranks' speeds; no two messages that
+/// may be under way at the same time have the same sender, receiver, direction and tag; memory is
+/// within the bounds; and where units are gathered and dropped, they are whole whenever they
+/// compute. Nothing where all of this holds, else the first fault, in the order of the list above.
 TRIREME_API std::optional<Finding> check_schedule(const Schedule& schedule,
                                                   const CheckOptions& options = {});
 

@@ -11,10 +11,10 @@ namespace {
 constexpr size_t kMostDigits = 6;
 
 constexpr ActionKind kActionKinds[] = {
-    ActionKind::forward,         ActionKind::input_gradient, ActionKind::weight_gradient,
-    ActionKind::backward,        ActionKind::send_forward,   ActionKind::recv_forward,
-    ActionKind::send_backward,   ActionKind::recv_backward,  ActionKind::unshard,
-    ActionKind::reshard,         ActionKind::reduce_gradients};
+    ActionKind::forward,       ActionKind::input_gradient,  ActionKind::weight_gradient,
+    ActionKind::backward,      ActionKind::send_forward,    ActionKind::recv_forward,
+    ActionKind::send_backward, ActionKind::recv_backward,   ActionKind::unshard,
+    ActionKind::reshard,       ActionKind::reduce_gradients};
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -40,7 +40,8 @@ class Reader {
   std::vector<std::vector<Action>> rows() {
     std::vector<std::vector<Action>> rows;
     while (!text_.empty() && (text_.back() == '\n' || text_.back() == '\r')) text_.remove_suffix(1);
-    check<UsageError>(!trimmed(text_).empty(), "{} is empty: a table has one line for each rank", file_);
+    check<UsageError>(!trimmed(text_).empty(), "{} is empty: a table has one line for each rank",
+                      file_);
     for (size_t begin = 0; begin <= text_.size();) {
       const size_t end = std::min(text_.find('\n', begin), text_.size());
       check<UsageError>(rows.size() < static_cast<size_t>(kMostRanks),
@@ -97,8 +98,9 @@ class Reader {
     const auto* kind = std::find_if(std::begin(kActionKinds), std::end(kActionKinds),
                                     [&](ActionKind k) { return word == word_of(k); });
     if (kind == std::end(kActionKinds))
-      refuse(cell, "the kind is one of F, I, W, B, SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, "
-                   "RESHARD, REDUCE_GRAD");
+      refuse(cell,
+             "the kind is one of F, I, W, B, SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, "
+             "RESHARD, REDUCE_GRAD");
     action.kind = *kind;
     rest.remove_prefix(end);
     if (is_of_unit(action.kind)) {

@@ -53,7 +53,8 @@ Schedule generate_schedule(const std::string& name, const ScheduleSize& size) {
     return schedule;
   }
   std::string names;
-  for (const ScheduleKind& kind : kKinds) names += std::string(names.empty() ? "" : ", ") + kind.name;
+  for (const ScheduleKind& kind : kKinds)
+    names += std::string(names.empty() ? "" : ", ") + kind.name;
   fail<UsageError>("there is no pipeline schedule '{}': choose one of {}", name, names);
 }
 

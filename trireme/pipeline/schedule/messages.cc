@@ -37,8 +37,9 @@ struct Group {
 class Placer {
  public:
   explicit Placer(const Schedule& schedule) : in_(schedule) {
-    check<UsageError>(!in_.has_messages(), "the table has sends and receives already: give one of "
-                                           "what is computed, or check it as it is");
+    check<UsageError>(!in_.has_messages(),
+                      "the table has sends and receives already: give one of "
+                      "what is computed, or check it as it is");
     for (int stage = 0; stage < in_.stages(); ++stage)
       check<UsageError>(in_.rank_of_stage[static_cast<size_t>(stage)] >= 0,
                         "no rank computes stage {}: give every stage from 0 to {} a row", stage,
@@ -101,8 +102,9 @@ class Placer {
         order_[rank].push_back(now++);
         --left, moved = true;
       }
-      check<UsageError>(moved, "the actions of '{}' wait for each other in a circle, so that no "
-                               "order of messages helps: 'trireme plan schedule --table' shows it",
+      check<UsageError>(moved,
+                        "the actions of '{}' wait for each other in a circle, so that no "
+                        "order of messages helps: 'trireme plan schedule --table' shows it",
                         in_.name);
     }
   }
@@ -133,8 +135,7 @@ class Placer {
     const auto r = static_cast<size_t>(rank);
     std::vector<std::tuple<long, Message>> arriving;
     for (const auto& [m, when] : sent_)
-      if (in_.rank_of_stage[static_cast<size_t>(m.target)] == rank)
-        arriving.emplace_back(when, m);
+      if (in_.rank_of_stage[static_cast<size_t>(m.target)] == rank) arriving.emplace_back(when, m);
     // Both messages of a pair go at once: in the order in which their sender lists them.
     std::stable_sort(arriving.begin(), arriving.end(), [](const auto& a, const auto& b) {
       return std::tuple(std::get<0>(a), !std::get<1>(a).forward) <

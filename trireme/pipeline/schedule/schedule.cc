@@ -18,11 +18,14 @@ bool any_action(const Schedule& schedule, Test test) {
 int Schedule::source_of(const Action& a) const {
   switch (a.kind) {
     case ActionKind::forward:
-    case ActionKind::recv_forward: return a.stage - 1;
+    case ActionKind::recv_forward:
+      return a.stage - 1;
     case ActionKind::input_gradient:
     case ActionKind::backward:
-    case ActionKind::recv_backward: return a.stage + 1 < stages() ? a.stage + 1 : -1;
-    default: return -1;
+    case ActionKind::recv_backward:
+      return a.stage + 1 < stages() ? a.stage + 1 : -1;
+    default:
+      return -1;
   }
 }
 

@@ -16,9 +16,10 @@ using K = ActionKind;
 
 void check_costs(const Schedule& schedule, const Costs& costs) {
   const size_t stages = static_cast<size_t>(schedule.stages());
-  check<UsageError>(costs.stages.size() == 1 || costs.stages.size() == stages,
-                    "costs of {} stages were given, and there are {}: give one for all, or one each",
-                    costs.stages.size(), stages);
+  check<UsageError>(
+      costs.stages.size() == 1 || costs.stages.size() == stages,
+      "costs of {} stages were given, and there are {}: give one for all, or one each",
+      costs.stages.size(), stages);
   const auto good = [](double t) { return std::isfinite(t) && t >= 0 && t <= 1e12; };
   for (const StageCost& c : costs.stages)
     check<UsageError>(good(c.forward) && good(c.input_gradient) && good(c.weight_gradient) &&
@@ -31,18 +32,25 @@ void check_costs(const Schedule& schedule, const Costs& costs) {
 
 double time_of(K kind, const StageCost& c) {
   switch (kind) {
-    case K::forward: return c.forward;
-    case K::input_gradient: return c.input_gradient;
-    case K::weight_gradient: return c.weight_gradient;
-    case K::backward: return c.input_gradient + c.weight_gradient;
-    default: return 0;
+    case K::forward:
+      return c.forward;
+    case K::input_gradient:
+      return c.input_gradient;
+    case K::weight_gradient:
+      return c.weight_gradient;
+    case K::backward:
+      return c.input_gradient + c.weight_gradient;
+    default:
+      return 0;
   }
 }
 
 class Simulation {
  public:
   Simulation(const Schedule& schedule, const Costs& costs)
-      : schedule_(schedule), costs_(costs), at_(schedule.actions.size(), 0),
+      : schedule_(schedule),
+        costs_(costs),
+        at_(schedule.actions.size(), 0),
         clock_(schedule.actions.size(), 0) {
     timing_.ranks.resize(schedule.actions.size());
   }

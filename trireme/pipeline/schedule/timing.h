@@ -25,7 +25,7 @@ struct Span {
 };
 
 struct RankTiming {
-  std::vector<Span> spans;   // in the order of its list
+  std::vector<Span> spans;    // in the order of its list
   double start = 0, end = 0;  // of its first and its last action
   double busy = 0;
   int activations = 0;       // at most this many forwards wait for their input gradient,
@@ -52,11 +52,12 @@ struct Timing {
   double span_bubble() const;
 };
 
-/// Carries a table out in time. A rank does one action after the other (an overlapped pair in turn);
-/// sends and receives take it no time, and an action that needs a message starts when it has arrived.
-/// B takes as long as I and W together. Where there are no messages, each is sent as soon as it can
-/// be. Exact: no randomness, no contention. Throws UsageError for costs that are negative, not
-/// finite, or as many as neither 1 nor the stages, and where the table cannot be carried out.
+/// Carries a table out in time. A rank does one action after the other (an overlapped pair in
+/// turn); sends and receives take it no time, and an action that needs a message starts when it has
+/// arrived. B takes as long as I and W together. Where there are no messages, each is sent as soon
+/// as it can be. Exact: no randomness, no contention. Throws UsageError for costs that are
+/// negative, not finite, or as many as neither 1 nor the stages, and where the table cannot be
+/// carried out.
 TRIREME_API Timing simulate(const Schedule& schedule, const Costs& costs);
 
 }  // namespace trireme::pipeline

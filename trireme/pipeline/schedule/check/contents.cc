@@ -79,7 +79,8 @@ Result check_complete(const Schedule& schedule, const Index& index) {
                                    where(schedule, half), full.position + 1));
       }
       if (full.there()) continue;
-      if (!input.there()) return missing(Fault::missing_backward, stage, k, "the backward (B or I)");
+      if (!input.there())
+        return missing(Fault::missing_backward, stage, k, "the backward (B or I)");
       if (!weight.there())
         return missing(Fault::missing_weight_gradient, stage, k, "the weight gradient (W)");
     }

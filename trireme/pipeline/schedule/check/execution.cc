@@ -7,8 +7,8 @@
 #include "trireme/pipeline/schedule/check/parts.h"
 
 // Carries a table out without computing: each rank goes as far as it can. What is left when nobody
-// can move is a deadlock, and since no action of a rank can be undone by another's, it is one at any
-// speed of the ranks. On the way, vector clocks say which messages may be under way together.
+// can move is a deadlock, and since no action of a rank can be undone by another's, it is one at
+// any speed of the ranks. On the way, vector clocks say which messages may be under way together.
 namespace trireme::pipeline::checking {
 namespace {
 
@@ -16,10 +16,14 @@ using K = ActionKind;
 
 Place counterpart(const Index& index, const Action& a) {
   switch (a.kind) {
-    case K::send_forward: return index.at(K::recv_forward, a.stage + 1, a.micro_batch);
-    case K::recv_forward: return index.at(K::send_forward, a.stage - 1, a.micro_batch);
-    case K::send_backward: return index.at(K::recv_backward, a.stage - 1, a.micro_batch);
-    default: return index.at(K::send_backward, a.stage + 1, a.micro_batch);
+    case K::send_forward:
+      return index.at(K::recv_forward, a.stage + 1, a.micro_batch);
+    case K::recv_forward:
+      return index.at(K::send_forward, a.stage - 1, a.micro_batch);
+    case K::send_backward:
+      return index.at(K::recv_backward, a.stage - 1, a.micro_batch);
+    default:
+      return index.at(K::send_backward, a.stage + 1, a.micro_batch);
   }
 }
 
@@ -76,12 +80,13 @@ class Execution {
     return {};
   }
 
-  // An earlier message with the same tag may still be under way unless the sender has heard, directly
-  // or through others, from its receiver since.
+  // An earlier message with the same tag may still be under way unless the sender has heard,
+  // directly or through others, from its receiver since.
   Result send(int rank, const Action& a) {
     const Place received = counterpart(index_, a);
     const Action receive =
-        schedule_.actions[static_cast<size_t>(received.rank)][static_cast<size_t>(received.position)];
+        schedule_
+            .actions[static_cast<size_t>(received.rank)][static_cast<size_t>(received.position)];
     const auto& clock = clocks_[static_cast<size_t>(rank)];
     const Place here{rank, at_[static_cast<size_t>(rank)]};
     long tag = tag_of(schedule_, receive);
@@ -89,8 +94,9 @@ class Execution {
       tag %= options_.tags;
       const auto [last, first] = tags_.try_emplace({rank, received.rank, a.kind, tag}, here);
       if (!first) {
-        const Action& before = schedule_.actions[static_cast<size_t>(rank)]
-                                                [static_cast<size_t>(last->second.position)];
+        const Action& before =
+            schedule_
+                .actions[static_cast<size_t>(rank)][static_cast<size_t>(last->second.position)];
         const Place taken = counterpart(index_, before);
         if (clock[static_cast<size_t>(received.rank)] <= taken.position)
           return finding(schedule_, Fault::tag_clash, here,

@@ -15,11 +15,20 @@ Result check_memory(const Schedule& schedule, const CheckOptions& options) {
     for (size_t i = 0; i < list.size(); ++i) {
       const Place here{rank, static_cast<int>(i)};
       switch (list[i].kind) {
-        case ActionKind::forward: ++activations; break;
-        case ActionKind::backward: --activations; break;
-        case ActionKind::input_gradient: --activations, ++weights; break;
-        case ActionKind::weight_gradient: --weights; break;
-        default: break;
+        case ActionKind::forward:
+          ++activations;
+          break;
+        case ActionKind::backward:
+          --activations;
+          break;
+        case ActionKind::input_gradient:
+          --activations, ++weights;
+          break;
+        case ActionKind::weight_gradient:
+          --weights;
+          break;
+        default:
+          break;
       }
       if (options.most_activations > 0 && activations > options.most_activations)
         return finding(schedule, Fault::too_many_activations, here,
@@ -53,11 +62,13 @@ Result check_units(const Schedule& schedule) {
         return finding(schedule, f, here, where(schedule, here) + " " + what);
       };
       if (is_compute(a.kind) && !unit.whole)
-        return fault(Fault::unit_not_whole, "computes while its stage's parameters are not gathered");
+        return fault(Fault::unit_not_whole,
+                     "computes while its stage's parameters are not gathered");
       if (is_compute(a.kind)) unit.last = here;
       if (gives_weight_gradient(a.kind)) ++unit.weights;
       if (a.kind == ActionKind::unshard) {
-        if (unit.whole) return fault(Fault::unit_gathered_twice, "gathers what is gathered already");
+        if (unit.whole)
+          return fault(Fault::unit_gathered_twice, "gathers what is gathered already");
         unit.whole = true, unit.gathered = here;
       } else if (a.kind == ActionKind::reshard) {
         if (!unit.whole) return fault(Fault::unit_not_dropped, "drops what is not gathered");

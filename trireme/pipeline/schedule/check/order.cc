@@ -49,9 +49,9 @@ Result check_edge(const Schedule& schedule, const Index& index, const Edge& e) {
   const Place received = index.at(e.receive, e.to, e.micro_batch);
   const auto text = [&](K kind, int stage) { return text_of({kind, stage, e.micro_batch}); };
   if (!received.there())
-    return finding(schedule, Fault::missing_receive, e.consumer,
-                   fmt::format("{} has no {} before it", where(schedule, e.consumer),
-                               text(e.receive, e.to)));
+    return finding(
+        schedule, Fault::missing_receive, e.consumer,
+        fmt::format("{} has no {} before it", where(schedule, e.consumer), text(e.receive, e.to)));
   if (!sent.there())
     return finding(schedule, Fault::missing_send, received,
                    fmt::format("{} waits for {}, which rank {} never sends",

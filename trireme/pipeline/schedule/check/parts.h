@@ -38,8 +38,7 @@ class Index {
 
  private:
   size_t slot(ActionKind kind, int stage, int micro_batch) const {
-    return (static_cast<size_t>(kind) * static_cast<size_t>(stages_) +
-            static_cast<size_t>(stage)) *
+    return (static_cast<size_t>(kind) * static_cast<size_t>(stages_) + static_cast<size_t>(stage)) *
                static_cast<size_t>(micro_batches_) +
            static_cast<size_t>(micro_batch);
   }
@@ -56,10 +55,10 @@ Finding finding(const Schedule& schedule, Fault fault, Place place, const std::s
 /// With several places in brackets, one a rank at most.
 std::string draw_lists(const Schedule& schedule, const std::vector<Place>& marked);
 
-Result fill(const Schedule& schedule, Index& index);                       // each action once
-Result check_complete(const Schedule& schedule, const Index& index);       // and none missing
-Result check_order(const Schedule& schedule, const Index& index);          // within each rank
-Result check_messages(const Schedule& schedule, const Index& index);       // matched, in place
+Result fill(const Schedule& schedule, Index& index);                  // each action once
+Result check_complete(const Schedule& schedule, const Index& index);  // and none missing
+Result check_order(const Schedule& schedule, const Index& index);     // within each rank
+Result check_messages(const Schedule& schedule, const Index& index);  // matched, in place
 Result check_execution(const Schedule& schedule, const Index& index, const CheckOptions& options);
 Result check_memory(const Schedule& schedule, const CheckOptions& options);
 Result check_units(const Schedule& schedule);

@@ -4,8 +4,9 @@
 #include "trireme/pipeline/schedule/generators/lists.h"
 
 // Interleaved 1F1B (Narayanan et al. 2021, Megatron-LM): v stages a rank in a loop. Micro-batches
-// pass in rounds of about p: a rank computes a round with its first stage, then with its second, and
-// so on. As in torch.distributed.pipelining (and Llama 3's report), a round may have more than p.
+// pass in rounds of about p: a rank computes a round with its first stage, then with its second,
+// and so on. As in torch.distributed.pipelining (and Llama 3's report), a round may have more than
+// p.
 namespace trireme::pipeline {
 namespace {
 
@@ -17,7 +18,8 @@ struct Place {
 
 Schedule interleaved(const ScheduleSize& size) {
   const int p = size.ranks, m = size.micro_batches, v = size.stages_per_rank;
-  check<UsageError>(v >= 2, "interleaved_1f1b needs two or more stages on each rank: choose -v 2, or 1f1b");
+  check<UsageError>(v >= 2,
+                    "interleaved_1f1b needs two or more stages on each rank: choose -v 2, or 1f1b");
   const int rounds = std::max(1, m / p), round = m / rounds;
   check<UsageError>(m % rounds == 0,
                     "interleaved_1f1b passes {} micro-batches through {} ranks in {} equal rounds, "

@@ -33,7 +33,8 @@ constexpr int kDown = 0, kUp = 1;
 Schedule zb_v(const ScheduleSize& size) {
   check_two_stages_a_rank("zb_v", size);
   const int p = size.ranks;
-  // The pattern fills the pipeline with 2p−1 micro-batches; of those, what is not there is left out.
+  // The pattern fills the pipeline with 2p−1 micro-batches; of those, what is not there is left
+  // out.
   const int m = std::max(size.micro_batches, 2 * p - 1);
   Schedule schedule{"zb_v", size.micro_batches, v_placement(p), {}};
   for (int rank = 0; rank < p; ++rank) {
