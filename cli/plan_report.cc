@@ -104,9 +104,9 @@ nlohmann::ordered_json schedule_json(const Schedule& schedule, const Timing& tim
 
 std::string schedule_list() {
   std::string out =
-      fmt::format("{:<18}{:<17}{:<9}{}\n", "name", "bubble", "kept", "conditions; source");
+      fmt::format("{:<18}{:<20}{:<8}{}\n", "name", "bubble", "kept", "conditions; source");
   for (const pipeline::ScheduleKind& k : pipeline::schedule_kinds())
-    out += fmt::format("{:<18}{:<17}{:<9}{}; {}\n", k.name, k.bubble, k.memory, k.conditions,
+    out += fmt::format("{:<18}{:<20}{:<8}{}; {}\n", k.name, k.bubble, k.memory, k.conditions,
                        k.source);
   return out;
 }

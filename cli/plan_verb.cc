@@ -223,6 +223,7 @@ Tables read(const std::string& file) {
 
 pipeline::TextStyle terminal_style() {
   pipeline::TextStyle style;
+  style.columns = 120;
   const char* columns = std::getenv("COLUMNS");
   if (const int given = columns ? std::atoi(columns) : 0; given > 0) style.columns = given;
   if (::isatty(STDOUT_FILENO) != 1) return style;
