@@ -32,6 +32,7 @@ const Verb kVerbs[] = {
     {"bench", bench_main, "time collectives and messages against Gloo and MPI"},
     {"config", config_main, "check and show configuration files"},
     {"summary", summary_main, "a model's parameters, and what each rank will hold in memory"},
+    {"plan", plan_main, "pipeline schedules: drawn, timed, checked"},
     {"checkpoint", checkpoint_main, "list, show, verify, compare and delete checkpoints"},
     {"trace", trace_main, "which rank diverged first, from what ranks wrote down"},
     {"doctor", doctor_main, "what this machine and its links offer, and what to mend"},

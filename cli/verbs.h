@@ -23,6 +23,7 @@ int bench_main(int argc, char** argv);
 int run_main(int argc, char** argv);
 int doctor_main(int argc, char** argv);
 int summary_main(int argc, char** argv);
+int plan_main(int argc, char** argv);
 int checkpoint_main(int argc, char** argv);
 int trace_main(int argc, char** argv);
 int version_main(int argc, char** argv);

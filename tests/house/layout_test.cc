@@ -159,15 +159,16 @@ TEST(house_layout, the_page_has_the_house_that_these_tests_read) {
   const House house = read_house();
   EXPECT_EQ(house.folders.front(), "front");
   EXPECT_EQ(house.folders.back(), "base");
-  EXPECT_EQ(house.folders.size(), 21u);
+  EXPECT_EQ(house.folders.size(), 22u);
   EXPECT_EQ(house.torch_free,
             (std::set<std::string>{"base", "checkpoint/steps", "comm/flight", "comm/local",
                                    "comm/plan", "config", "front", "interop", "launch", "net",
-                                   "planner", "rendezvous", "store"}));
+                                   "pipeline/schedule", "planner", "rendezvous", "store"}));
   EXPECT_EQ(house.may.at("comm/local"),
             (std::vector<std::string>{"comm/flight", "comm/ops.h", "base"}));
   EXPECT_EQ(house.may.at("comm/flight"), (std::vector<std::string>{"comm/ops.h", "base"}));
   EXPECT_EQ(house.may.at("comm/plan"), std::vector<std::string>{"base"});
+  EXPECT_EQ(house.may.at("pipeline/schedule"), std::vector<std::string>{"base"});
   EXPECT_EQ(house.may.at("launch"),
             (std::vector<std::string>{"checkpoint/steps", "config", "store", "net", "base"}));
   EXPECT_EQ(house.may.at("planner").front(), "trireme/shard/*_plan*");
