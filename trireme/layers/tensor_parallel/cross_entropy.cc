@@ -95,17 +95,18 @@ struct VocabCrossEntropy : Function<VocabCrossEntropy> {
     const at::Tensor below =
         highest.masked_fill(highest.eq(-std::numeric_limits<double>::infinity()), 0);
     const at::Tensor sum = all.select(1, 1).mul(all.select(1, 0).sub(below).exp()).sum(0);
-    const at::Tensor log_sum = sum.log().add(highest);
-    at::Tensor losses = log_sum.sub(all.select(1, 2).sum(0));
+    // Differences first: logits of 10,000 leave float32 no digits for a logarithm added to them.
+    const at::Tensor log_sum = sum.log();
+    at::Tensor losses = log_sum.add(highest.sub(all.select(1, 2).sum(0)));
     if (loss.smoothing > 0) {
-      // Σ over the vocabulary of log_sum − logit, from each rank's sum below its own maximum.
+      // Σ over the vocabulary of the losses, from each rank's sum below its own maximum.
       const auto n = split_evenly(loss.vocabulary, loss.group.size());
       at::Tensor spread = log_sum.mul(static_cast<double>(loss.vocabulary));
       for (int64_t r = 0; r < all.size(0); ++r) {
         const at::Tensor own =
             all[r][0].masked_fill(all[r][0].eq(-std::numeric_limits<double>::infinity()), 0);
-        spread = spread.sub(all[r][3]).sub(
-            own.mul(static_cast<double>(n[static_cast<size_t>(r)].length)));
+        const auto length = static_cast<double>(n[static_cast<size_t>(r)].length);
+        spread = spread.sub(all[r][3]).add(highest.sub(own).mul(length));
       }
       losses = losses.mul(1 - loss.smoothing)
                    .add(spread.mul(loss.smoothing / static_cast<double>(loss.vocabulary)));
@@ -115,7 +116,7 @@ struct VocabCrossEntropy : Function<VocabCrossEntropy> {
     losses.masked_fill_(
         ignored.logical_not().logical_and(target.lt(0).logical_or(target.ge(loss.vocabulary))),
         std::numeric_limits<double>::quiet_NaN());
-    ctx->save_for_backward({logits, target, log_sum});
+    ctx->save_for_backward({logits, target, highest, log_sum});
     detail::keep(ctx, std::move(loss));
     return losses;
   }
@@ -128,7 +129,8 @@ struct VocabCrossEntropy : Function<VocabCrossEntropy> {
                       "create_graph");
     const Loss& loss = detail::kept<Loss>(ctx);
     const auto saved = ctx->get_saved_variables();
-    const at::Tensor &logits = saved[0], &target = saved[1], &log_sum = saved[2];
+    const at::Tensor &logits = saved[0], &target = saved[1], &highest = saved[2],
+                     &log_sum = saved[3];
     const Place at = place_of(target, loss.part);
     const at::Tensor ignored = target.eq(loss.ignored);
     const at::Tensor row = grads[0].to(log_sum.scalar_type()).masked_fill(ignored, 0);
@@ -136,7 +138,8 @@ struct VocabCrossEntropy : Function<VocabCrossEntropy> {
     const at::Tensor gradient = at::empty(logits.sizes(), logits.options().requires_grad(false));
     each_rows(logits, [&](int64_t begin, int64_t n) {
       const auto rows = [&](const at::Tensor& t) { return t.narrow(0, begin, n).unsqueeze(1); };
-      at::Tensor g = logits.narrow(0, begin, n).to(log_sum.scalar_type()).sub(rows(log_sum)).exp_();
+      at::Tensor g = logits.narrow(0, begin, n).to(log_sum.scalar_type()).sub(rows(highest));
+      g.sub_(rows(log_sum)).exp_();
       if (loss.smoothing > 0) g.sub_(loss.smoothing / static_cast<double>(loss.vocabulary));
       g.mul_(rows(row));
       g.scatter_add_(1, rows(at.column), rows(of_target));

@@ -25,7 +25,7 @@ struct CrossEntropyOptions {
 /// ranks, in float32 (float64 for float64 logits), in which everything is added.
 ///
 /// One exchange of three numbers a row and rank forward, none backward; kept for backward are the
-/// logits and one number a row. Can be differentiated once. Every rank calls it. UsageError for
+/// logits and two numbers a row. Can be differentiated once. Every rank calls it. UsageError for
 /// logits that are not this rank's part (whole ones would add log(ranks) to the loss), and on every
 /// rank for a target outside of the vocabulary; on a device such a row is NaN.
 /// (Megatron-LM's vocab_parallel_cross_entropy; torch's loss_parallel.)

@@ -80,7 +80,8 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b,
 at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
                            bool widened) {
   const at::Tensor rows = rows_of(dy).t(), columns = rows_of(x);
-  GradientPlace place = take_gradient_place(weight);
+  GradientPlace place;
+  if (weight.is_leaf() && has_gradient_place(weight)) place = take_gradient_place(weight);
   at::Tensor out = place.memory.defined() && place.memory.scalar_type() == dy.scalar_type()
                        ? std::move(place.memory)
                        : at::empty(weight.sizes(), dy.options().requires_grad(false));
