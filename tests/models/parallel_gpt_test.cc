@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/check.h"
+#include "trireme/base/file.h"
 #include "trireme/base/philox.h"
+#include "trireme/checkpoint/own_state.h"
 #include "trireme/comm/start/run.h"
 #include "trireme/layers/tensor_parallel/gradients.h"
 #include "trireme/models/gpt.h"
@@ -104,6 +106,35 @@ TEST(models_parallel_gpt, loss_and_gradients_are_the_gpts_with_dropout) {
                   "{} of rank {} of {}", name, g.rank(), ranks);
           });
   }
+}
+
+TEST(models_parallel_gpt, a_checkpoint_of_one_split_loads_into_any_other_and_into_the_gpt) {
+  const PrivateFolder folder;
+  auto options = small(false);
+  options.kv_heads = 2;  // shared by ranks where there are 4
+  const auto filled = [&](Group g, uint64_t seed) {
+    return std::make_shared<ParallelGpt>(TensorParallel(g), options, seed);
+  };
+  for (const int from : {1, 2, 4})
+    for (const int to : {1, 2, 4}) {
+      const std::string path = folder / fmt::format("{}-{}", from, to);
+      run_threads(from, [&](Group g) { save(path, 1, state_of(*filled(g, kSeed)), g); });
+      run_threads(to, [&](Group g) {
+        const auto loaded = filled(g, kSeed + 1), expected = filled(g, kSeed);
+        load(path, state_of(*loaded), g);
+        for (const auto& item : expected->named_parameters())
+          trireme::check<Error>(loaded->named_parameters()[item.key()].equal(item.value()),
+                                "{} from {} ranks to {}", item.key(), from, to);
+      });
+    }
+  options.kv_heads = 0;
+  const std::string path = folder / "whole";
+  run_threads(3, [&](Group g) { save(path, 1, state_of(*filled(g, kSeed)), g); });
+  Gpt loaded(options, kSeed + 1);
+  const Gpt expected(options, kSeed);
+  load(path, state_of(loaded));
+  for (const auto& item : expected.named_parameters())
+    EXPECT_TRUE(loaded.named_parameters()[item.key()].equal(item.value())) << item.key();
 }
 
 }  // namespace parallel_gpt_test

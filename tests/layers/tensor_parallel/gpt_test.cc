@@ -110,17 +110,21 @@ void compare(const nlohmann::json& expected, int ranks, bool sequence, at::Scala
 }  // namespace
 
 TEST(layers_tensor_parallel_gpt, twenty_clipped_steps_are_those_of_pytorch_on_one_process) {
-  int compared = 0;
-  for (const auto& run : torch_runs())
-    for (const int ranks : {1, 2, 3, 4}) {
-      const int64_t kv = run.at("kv_heads");
-      if (kv >= ranks ? kv % ranks != 0 : ranks % kv != 0) continue;
-      SCOPED_TRACE(fmt::format("{} ranks, {} key/value heads", ranks, kv));
-      for (const bool sequence : {false, true})
-        EXPECT_NO_THROW(compare(run, ranks, sequence, at::kDouble, 1e-10)) << sequence;
-      ++compared;
-    }
-  EXPECT_EQ(compared, 18);
+  // Every number of ranks with and without sequence_parallel once; the other models in turn.
+  int compared = 0, model = 0;
+  for (const auto& run : torch_runs()) {
+    for (const int ranks : {1, 2, 3, 4})
+      for (const bool sequence : {false, true}) {
+        const int64_t kv = run.at("kv_heads");
+        if (kv >= ranks ? kv % ranks != 0 : ranks % kv != 0) continue;
+        if (model > 0 && sequence != ((model + ranks) % 2 == 0)) continue;
+        EXPECT_NO_THROW(compare(run, ranks, sequence, at::kDouble, 1e-10))
+            << ranks << " ranks, " << kv << " key/value heads, sequence_parallel " << sequence;
+        ++compared;
+      }
+    ++model;
+  }
+  EXPECT_EQ(compared, 8 + 14);
 }
 
 TEST(layers_tensor_parallel_gpt, in_float32_they_are_to_1e_5) {

@@ -8,6 +8,7 @@
 
 #include "tests/layers/tensor_parallel/gpt.h"
 #include "trireme/base/check.h"
+#include "trireme/comm/fake/traffic.h"
 #include "trireme/comm/start/run.h"
 #include "trireme/layers/tensor_parallel/gradients.h"
 #include "trireme/layers/tensor_parallel/regions.h"
@@ -303,6 +304,50 @@ TEST(layers_tensor_parallel_layers, the_norm_counts_shared_heads_once) {
         EXPECT_NEAR(clip_grad_norm(attention, tp, 10.0), 1.0, 1e-5) << "and now it is not clipped";
         EXPECT_NEAR(attention.proj->bias.grad()[0].item<double>(), 1 / norm, 1e-6);
       });
+}
+
+TEST(layers_tensor_parallel_layers, a_block_sends_what_its_page_says) {
+  // A world that moves nothing and counts.
+  for (const bool sequence : {false, true}) {
+    const Group g = init_process_group({.backend = "fake", .rank = 0, .world_size = 2});
+    const TensorParallel tp(g, {.sequence_parallel = sequence});
+    ParallelBlock block(tp, {.width = 24, .heads = 4});
+    const uint64_t bytes = 2 * 6 * 24 * sizeof(float);  // [batch, positions, width]
+    const auto count = [&](const char* op) { return fake_traffic(g).operations[op]; };
+    const at::Tensor x = at::zeros({2, sequence ? 3 : 6, 24}).requires_grad_(true);
+    const at::Tensor y = block.forward(x);
+    EXPECT_EQ(count("all_reduce").calls, sequence ? 0u : 2u);
+    EXPECT_EQ(count("all_reduce").bytes, sequence ? 0u : 2 * bytes);
+    EXPECT_EQ(count("all_gather").calls, sequence ? 2u : 0u);
+    EXPECT_EQ(count("all_gather").bytes, sequence ? 2 * bytes : 0u);
+    EXPECT_EQ(count("reduce_scatter").calls, sequence ? 2u : 0u);
+    y.sum().backward();
+    EXPECT_EQ(count("all_reduce").calls, sequence ? 0u : 4u);
+    EXPECT_EQ(count("all_gather").calls, sequence ? 6u : 0u);
+    EXPECT_EQ(count("reduce_scatter").calls, sequence ? 4u : 0u);
+    EXPECT_EQ(count("reduce_scatter").bytes, sequence ? 4 * bytes : 0u);
+    EXPECT_EQ(fake_traffic(g).operations.size(), sequence ? 2u : 1u);
+  }
+}
+
+TEST(layers_tensor_parallel_layers, what_is_added_lies_in_memory_of_the_group) {
+  run_threads(2, [](Group g) {
+    const TensorParallel tp(g);
+    const auto made = [&](const at::Tensor& t) {
+      // From Group::empty() the deleter is the group's; LibTorch's own allocator gives the other.
+      return t.storage().data_ptr().get_deleter() !=
+             at::empty({1}).storage().data_ptr().get_deleter();
+    };
+    Pair pair(tp);
+    const at::Tensor x = numbers({2, 6}, 1).requires_grad_(true);
+    const at::Tensor hidden = pair.up->forward(x);
+    EXPECT_FALSE(made(hidden)) << "nobody adds it";
+    EXPECT_TRUE(made(pair.down->forward(hidden)));
+    at::Tensor gradient;
+    x.register_hook([&](const at::Tensor& g_of_x) { gradient = g_of_x; });
+    hidden.sum().backward();
+    EXPECT_TRUE(made(gradient)) << "the input's gradient, which is added in backward";
+  });
 }
 
 TEST(layers_tensor_parallel_layers, bfloat16_layers_are_near_float32s_widened_or_not) {
