@@ -29,6 +29,13 @@
 #include "trireme/layers/dropout.h"                       // the same dropout on any number of ranks
 #include "trireme/tensor/random/stock_random.h"           // finds uses of LibTorch's own generator
 #include "trireme/layers/sync_batch_norm.h"               // BatchNorm over the samples of all ranks
+#include "trireme/tensor/parameter_layout.h"              // which part of a parameter a rank has
+#include "trireme/tensor/random/random_boxes.h"           // parts of random tensors
+#include "trireme/layers/tensor_parallel/block.h"         // transformer blocks divided over ranks
+#include "trireme/layers/tensor_parallel/embedding.h"     // embeddings divided by vocabulary
+#include "trireme/layers/tensor_parallel/cross_entropy.h" // the loss of divided logits
+#include "trireme/layers/tensor_parallel/gradients.h"     // their gradients in your own loop
+#include "trireme/layers/tensor_parallel/regions.h"       // layers of your own divided over ranks
 #include "trireme/tensor/tied_tensors.h"                  // a module's parameters, each listed once
 #include "trireme/tensor/module_state.h"                  // a module's state for a checkpoint
 #include "trireme/tensor/autocast.h"                      // mixed precision within a scope

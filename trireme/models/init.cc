@@ -9,7 +9,9 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/philox.h"
+#include "trireme/tensor/parameter_layout.h"
 #include "trireme/tensor/random/random.h"
+#include "trireme/tensor/random/random_boxes.h"
 
 namespace trireme {
 namespace {
@@ -31,6 +33,7 @@ std::string_view module_of(std::string_view name) {
 void init_uniform_fan_in(torch::nn::Module& module, uint64_t seed, const std::string& path) {
   at::NoGradGuard no_grad;
   const auto parameters = module.named_parameters();
+  const auto layouts = layouts_of(module);
   for (const auto& item : parameters) {
     const auto& name = item.key();
     // A bias has the fan-in of the weight beside it.
@@ -38,13 +41,22 @@ void init_uniform_fan_in(torch::nn::Module& module, uint64_t seed, const std::st
     const auto* w = parameters.find(weight);
     check<UsageError>(w && w->dim() >= 2 && w->numel() > 0,
                       "init: parameter '{}' is not of a Linear or Conv2d", name);
-    const double bound = 1 / std::sqrt(static_cast<double>(w->numel() / w->size(0)));
-    uniform_(item.value(), key_of(seed, path + name), -bound, bound);
+    // Of the whole weight, of which this rank may hold some of the inputs.
+    int64_t fan_in = 1;
+    const auto& shape = layouts.at(weight).shape;
+    for (size_t d = 1; d < shape.size(); ++d) fan_in *= shape[d];
+    const double bound = 1 / std::sqrt(static_cast<double>(fan_in));
+    const uint64_t key = key_of(seed, path + name);
+    if (const auto& layout = layouts.at(name); layout.is_whole())
+      uniform_(item.value(), key, -bound, bound);
+    else
+      uniform_(item.value(), key, -bound, bound, layout);
   }
 }
 
 void init_gpt(torch::nn::Module& part, uint64_t seed, int64_t layers, const std::string& path) {
   at::NoGradGuard no_grad;
+  const auto layouts = layouts_of(part);
   for (const auto& item : part.named_parameters()) {
     const std::string name = path + item.key();
     auto p = item.value();
@@ -56,7 +68,11 @@ void init_gpt(torch::nn::Module& part, uint64_t seed, int64_t layers, const std:
     } else {
       const bool residual = module == "proj" || module == "down";
       const double scale = residual ? 1 / std::sqrt(2.0 * static_cast<double>(layers)) : 1;
-      normal_(p, key_of(seed, name), 0, 0.02 * scale);
+      const auto& layout = layouts.at(item.key());
+      if (layout.is_whole())
+        normal_(p, key_of(seed, name), 0, 0.02 * scale);
+      else
+        normal_(p, key_of(seed, name), 0, 0.02 * scale, layout);
     }
   }
 }

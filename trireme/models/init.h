@@ -8,7 +8,8 @@
 
 #include "trireme/base/export.h"
 
-// How parameters are born: each from a stream of its own, keyed by (seed, its dotted name).
+// How parameters are born: each from a stream of its own, keyed by (seed, its dotted name). A rank
+// that holds a part (tensor/parameter_layout.h) gets that part's bits of the whole.
 namespace trireme {
 
 // `path` is put before the names of the module's parameters: a part of a network gets what the

@@ -8,12 +8,26 @@
 #include <unordered_set>
 
 #include "trireme/base/check.h"
+#include "trireme/tensor/parameter_layout.h"
 #include "trireme/tensor/parameter_table.h"
 
 namespace trireme {
 namespace {
 
-void show_module(const NamedTensors& parameters, const NamedTensors& buffers, StateVisitor& v) {
+// A parameter of which this rank holds a part, box by box: they lie one after another in dim 0.
+void show_parts(const std::string& name, const at::Tensor& p, const ParameterLayout& layout,
+                StateVisitor& v) {
+  show_contiguous(p, [&](at::Tensor t) {
+    int64_t row = 0;
+    for (const Slice& slice : slices_of(name, layout)) {
+      v.tensor(slice, t.narrow(0, row, slice.lengths[0]));
+      row += slice.lengths[0];
+    }
+  });
+}
+
+void show_module(const NamedTensors& parameters, const NamedTensors& buffers, StateVisitor& v,
+                 const ParameterLayouts& layouts = {}) {
   std::unordered_set<const at::TensorImpl*> shown;
   for (const auto& [name, p] : parameters) {
     if (!p.defined()) continue;
@@ -23,6 +37,11 @@ void show_module(const NamedTensors& parameters, const NamedTensors& buffers, St
         "FullySharded holds its shards: use state_of(sharded) instead of the module's",
         name);
     shown.insert(p.unsafeGetTensorImpl());
+    const auto layout = layouts.find(name);
+    if (layout != layouts.end() && !layout->second.is_whole()) {
+      show_parts("model." + name, p.detach(), layout->second, v);
+      continue;
+    }
     show_contiguous(p.detach(), [&](at::Tensor t) { v.tensor("model." + name, std::move(t)); });
   }
   for (const auto& [name, b] : buffers)  // one that is also a parameter has been visited
@@ -49,7 +68,7 @@ StateWalk state_of(const torch::nn::Module& module) {
     for (const auto& item : module.named_parameters())
       parameters.emplace_back(item.key(), item.value());
     for (const auto& item : module.named_buffers()) buffers.emplace_back(item.key(), item.value());
-    show_module(parameters, buffers, v);
+    show_module(parameters, buffers, v, layouts_of(module));
   };
 }
 

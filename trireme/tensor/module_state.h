@@ -14,10 +14,12 @@ struct Module;
 namespace trireme {
 
 /// Visits parameters and buffers as "model.<name>", tied weights under each of their names; of
-/// buffers, a save takes rank 0's copies. A module that is wrapped by DistributedDataParallel or
-/// ShardedDataParallel is visited like any other, before or after wrapping. UsageError for
-/// parameters whose storage has been freed because a FullySharded holds them; use
-/// state_of(sharded).
+/// buffers, a save takes rank 0's copies. A parameter of which this rank holds a part
+/// (tensor/parameter_layout.h) is visited as the slices of the whole that it is, so that a
+/// checkpoint loads into any other split, and into a model that is not divided. A module that is
+/// wrapped by DistributedDataParallel or ShardedDataParallel is visited like any other, before or
+/// after wrapping. UsageError for parameters whose storage has been freed because a FullySharded
+/// holds them; use state_of(sharded).
 TRIREME_API StateWalk state_of(const torch::nn::Module& module);
 TRIREME_API StateWalk state_of(const torch::jit::Module& module);
 template <class Holder>

@@ -52,7 +52,7 @@ at::Tensor below(const at::Tensor& first, const at::Tensor& second, int64_t thre
 
 at::Tensor dropout_mask(c10::ArrayRef<int64_t> row_keys, int64_t width, int64_t threshold,
                         at::Device device) {
-  constexpr int64_t kGroup = 8 * kBlocksPerCall;
+  constexpr int64_t kGroup = kDropoutGroup;
   const auto rows = static_cast<int64_t>(row_keys.size());
   const int64_t groups = (width + kGroup - 1) / kGroup;
   const at::TensorOptions options = at::TensorOptions(at::kLong).device(device);

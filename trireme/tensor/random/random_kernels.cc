@@ -81,9 +81,9 @@ void philox_words(uint64_t key, uint64_t first, uint32_t* out) {
   }
 }
 
-void dropout_row(const float* x, float* y, int64_t n, uint64_t key, uint32_t threshold,
-                 float scale) {
-  constexpr int64_t kGroup = 8 * kBlocksPerCall;
+void dropout_row(const float* x, float* y, int64_t n, uint64_t key, uint32_t threshold, float scale,
+                 int64_t first) {
+  constexpr int64_t kGroup = kDropoutGroup;
   const hn::CappedTag<float, 64> df;
   const hn::RebindToSigned<decltype(df)> di;
   const hn::Rebind<uint16_t, decltype(df)> d16;
@@ -93,7 +93,7 @@ void dropout_row(const float* x, float* y, int64_t n, uint64_t key, uint32_t thr
   uint16_t numbers[kGroup];
   float tail_in[kGroup], tail_out[kGroup];
   for (int64_t begin = 0; begin < n; begin += kGroup) {
-    philox_call(key, static_cast<uint64_t>(begin / 8), bits);
+    philox_call(key, static_cast<uint64_t>((first + begin) / 8), bits);
     std::memcpy(numbers, bits, sizeof numbers);
     const int64_t left = std::min(kGroup, n - begin);
     const bool whole = left == kGroup;
@@ -123,9 +123,9 @@ void philox_words(uint64_t key, uint64_t first_block, uint32_t* out) {
   HWY_DYNAMIC_DISPATCH(philox_words)(key, first_block, out);
 }
 
-void dropout_row(const float* x, float* y, int64_t n, uint64_t key, uint32_t threshold,
-                 float scale) {
-  HWY_DYNAMIC_DISPATCH(dropout_row)(x, y, n, key, threshold, scale);
+void dropout_row(const float* x, float* y, int64_t n, uint64_t key, uint32_t threshold, float scale,
+                 int64_t first) {
+  HWY_DYNAMIC_DISPATCH(dropout_row)(x, y, n, key, threshold, scale, first);
 }
 
 }  // namespace trireme::detail

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/models/parallel_gpt.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "trireme/base/check.h"
+#include "trireme/base/file.h"
+#include "trireme/base/philox.h"
+#include "trireme/checkpoint/own_state.h"
+#include "trireme/comm/start/run.h"
+#include "trireme/layers/tensor_parallel/gradients.h"
+#include "trireme/models/gpt.h"
+#include "trireme/models/init.h"
+#include "trireme/tensor/parameter_layout.h"
+#include "trireme/tensor/random/random.h"
+#include "trireme/tensor/tied_tensors.h"
+
+namespace parallel_gpt_test {
+
+using namespace trireme;
+
+namespace {
+
+ParallelGptOptions small(bool tied) {
+  ParallelGptOptions o;
+  o.layers = 2, o.width = 24, o.heads = 12, o.context = 8, o.vocab = 29, o.dropout = 0.2;
+  o.tied_head = tied;
+  return o;
+}
+
+constexpr uint64_t kSeed = 11;
+const int kRanks[] = {1, 2, 3, 4};
+
+}  // namespace
+
+TEST(models_parallel_gpt, its_parameters_have_the_names_and_bits_of_the_gpts) {
+  for (const bool tied : {false, true}) {
+    const Gpt whole(small(tied), kSeed);
+    const auto expected = whole.named_parameters();
+    for (const int ranks : kRanks)
+      run_threads(ranks, [&](Group g) {
+        const ParallelGpt gpt(TensorParallel(g), small(tied), kSeed);
+        const auto parameters = gpt.named_parameters();
+        const auto layouts = layouts_of(gpt);
+        trireme::check<Error>(parameters.size() == expected.size(), "{} parameters instead of {}",
+                              parameters.size(), expected.size());
+        for (const auto& item : parameters) {
+          const at::Tensor part = part_of(expected[item.key()], layouts.at(item.key()));
+          trireme::check<Error>(item.value().equal(part), "{} differs", item.key());
+        }
+      });
+  }
+}
+
+TEST(models_parallel_gpt, uniform_weights_keep_the_fan_in_of_the_whole) {
+  run_threads(3, [](Group g) {
+    const TensorParallel tp(g);
+    ParallelGeluMlp mlp(tp, 8, 40);
+    init_uniform_fan_in(mlp, kSeed);
+    for (const auto& [name, layout] : layouts_of(mlp)) {
+      at::Tensor whole = at::empty(layout.shape);
+      const double bound = 1 / std::sqrt(name.starts_with("up") ? 8.0 : 40.0);
+      uniform_(whole, stable_hash({kSeed, stable_hash(name)}), -bound, bound);
+      trireme::check<Error>(mlp.named_parameters()[name].equal(part_of(whole, layout)), "{}", name);
+    }
+  });
+}
+
+TEST(models_parallel_gpt, loss_and_gradients_are_the_gpts_with_dropout) {
+  const at::Tensor ids = at::arange(21, at::kLong).mul(5).remainder(29).view({3, 7});
+  const at::Tensor target = at::arange(21, at::kLong).mul(3).add(1).remainder(29).view({3, 7});
+  const RandomContext context{3, 5, {7, 8, 9}};
+  for (const bool tied : {false, true}) {
+    Gpt whole(small(tied), kSeed);
+    whole.to(at::kDouble);
+    at::Tensor expected;
+    {
+      const RandomScope scope(context);
+      // In float64: the network's own loss is of float32.
+      const at::Tensor logits = whole.forward(ids).view({-1, 29});
+      expected = at::cross_entropy_loss(logits, target.view({-1}), {}, at::Reduction::Sum);
+    }
+    expected.backward();
+    const auto gradients = whole.named_parameters();
+    for (const int ranks : kRanks)
+      for (const bool sequence : {false, true})
+        for (const int64_t recomputed : {0, 1})
+          run_threads(ranks, [&](Group g) {
+            const TensorParallel tp(g, {.sequence_parallel = sequence});
+            auto options = small(tied);
+            options.recompute_every = recomputed;
+            ParallelGpt gpt(tp, options, kSeed);
+            gpt.to(at::kDouble);
+            const RandomScope scope(context);
+            const at::Tensor loss = gpt.loss_sum(gpt.forward(ids), target);
+            const double off = std::abs(loss.item<double>() - expected.item<double>());
+            trireme::check<Error>(off < 1e-9, "the loss is off by {}", off);
+            loss.backward();
+            add_shared_gradients(gpt, tp);
+            const auto layouts = layouts_of(gpt);
+            for (const auto& [name, p] : named_parameters(gpt))
+              trireme::check<Error>(
+                  at::allclose(p.grad(), part_of(gradients[name].grad(), layouts.at(name)), 1e-9,
+                               1e-11),
+                  "{} of rank {} of {}", name, g.rank(), ranks);
+          });
+  }
+}
+
+TEST(models_parallel_gpt, a_checkpoint_of_one_split_loads_into_any_other_and_into_the_gpt) {
+  const PrivateFolder folder;
+  auto options = small(false);
+  options.kv_heads = 2;  // shared by ranks where there are 4
+  const auto filled = [&](Group g, uint64_t seed) {
+    return std::make_shared<ParallelGpt>(TensorParallel(g), options, seed);
+  };
+  for (const int from : {1, 2, 4})
+    for (const int to : {1, 2, 4}) {
+      const std::string path = folder / fmt::format("{}-{}", from, to);
+      run_threads(from, [&](Group g) { save(path, 1, state_of(*filled(g, kSeed)), g); });
+      run_threads(to, [&](Group g) {
+        const auto loaded = filled(g, kSeed + 1), expected = filled(g, kSeed);
+        load(path, state_of(*loaded), g);
+        for (const auto& item : expected->named_parameters())
+          trireme::check<Error>(loaded->named_parameters()[item.key()].equal(item.value()),
+                                "{} from {} ranks to {}", item.key(), from, to);
+      });
+    }
+  options.kv_heads = 0;
+  const std::string path = folder / "whole";
+  run_threads(3, [&](Group g) { save(path, 1, state_of(*filled(g, kSeed)), g); });
+  Gpt loaded(options, kSeed + 1);
+  const Gpt expected(options, kSeed);
+  load(path, state_of(loaded));
+  for (const auto& item : expected.named_parameters())
+    EXPECT_TRUE(loaded.named_parameters()[item.key()].equal(item.value())) << item.key();
+}
+
+}  // namespace parallel_gpt_test

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/layers/tensor_parallel/gradients.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <cmath>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "trireme/base/check.h"
+#include "trireme/tensor/parameter_layout.h"
+#include "trireme/tensor/tied_tensors.h"
+
+namespace trireme {
+namespace {
+
+NamedTensors shared_of(const torch::nn::Module& module, const TensorParallel& tp) {
+  const auto layouts = layouts_of(module);
+  NamedTensors shared;
+  for (const auto& [name, p] : named_parameters(module))
+    if (p.requires_grad() && layouts.at(name).on(tp.axis()) == OnAxis::sum)
+      shared.emplace_back(name, p);
+  return shared;
+}
+
+// The squares of a gradient that are counted here.
+at::Tensor counted_squares(const at::Tensor& grad, const ParameterLayout& layout) {
+  const at::Tensor wide = grad.detach().to(at::kDouble);
+  at::Tensor sum = at::zeros({}, wide.options());
+  int64_t row = 0;
+  for (const Box& box : layout.boxes) {
+    const at::Tensor part = layout.boxes.size() == 1 ? wide : wide.narrow(0, row, box.lengths[0]);
+    if (box.counted) sum.add_(part.mul(part).sum());
+    if (!box.lengths.empty()) row += box.lengths[0];
+  }
+  return sum;
+}
+
+}  // namespace
+
+void add_shared_gradients(const torch::nn::Module& module, const TensorParallel& tp) {
+  if (tp.size() == 1) return;
+  at::NoGradGuard no_grad;
+  const auto shared = shared_of(module, tp);
+  if (shared.empty()) return;
+  // Which of them each rank has used: one that no rank has used stays without.
+  const auto device = shared[0].second.device();
+  const auto count = static_cast<int64_t>(shared.size());
+  at::Tensor used = at::zeros({count}, at::kInt);
+  for (int64_t i = 0; i < count; ++i)
+    if (shared[static_cast<size_t>(i)].second.grad().defined()) used[i].fill_(1);
+  used = used.to(device);
+  Group group = tp.group();
+  group.all_reduce(used).wait();
+  used = used.cpu();
+  std::map<at::ScalarType, std::vector<at::Tensor>> by_dtype;
+  for (int64_t i = 0; i < count; ++i) {
+    at::Tensor p = shared[static_cast<size_t>(i)].second;
+    if (used[i].item<int>() == 0) continue;
+    if (!p.grad().defined()) p.mutable_grad() = at::zeros_like(p);
+    check<UsageError>(!p.grad().is_sparse(),
+                      "add_shared_gradients: the gradient of '{}' is sparse: make it dense",
+                      shared[static_cast<size_t>(i)].first);
+    by_dtype[p.scalar_type()].push_back(p.grad());
+  }
+  for (const auto& [dtype, gradients] : by_dtype)
+    group.all_reduce_coalesced(gradients, ReduceOp::sum).wait();
+}
+
+double clip_grad_norm(const torch::nn::Module& module, const TensorParallel& tp, double max_norm) {
+  check<UsageError>(max_norm >= 0, "clip_grad_norm: the limit is {}, and must not be negative",
+                    max_norm);
+  at::NoGradGuard no_grad;
+  const auto layouts = layouts_of(module);
+  const auto parameters = named_parameters(module);
+  if (parameters.empty()) return 0;
+  // Added over the ranks: what is split. Equal on all of them: the rest.
+  const auto options = at::TensorOptions(at::kDouble).device(parameters[0].second.device());
+  at::Tensor split = at::zeros({}, options), whole = at::zeros({}, options);
+  for (const auto& [name, p] : parameters) {
+    if (!p.grad().defined()) continue;
+    const auto& layout = layouts.at(name);
+    (layout.on(tp.axis()) == OnAxis::split ? split : whole).add_(counted_squares(p.grad(), layout));
+  }
+  if (tp.size() > 1) {
+    Group group = tp.group();
+    group.all_reduce(split).wait();
+  }
+  const double norm = std::sqrt(split.add(whole).item<double>());
+  const double scale = max_norm / (norm + 1e-6);
+  if (!(scale >= 1))
+    for (const auto& [name, p] : parameters)
+      if (p.grad().defined()) p.grad().mul_(scale);
+  return norm;
+}
+
+}  // namespace trireme

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "trireme/base/export.h"
+#include "trireme/layers/tensor_parallel/block.h"
+#include "trireme/layers/tensor_parallel/cross_entropy.h"
+#include "trireme/layers/tensor_parallel/embedding.h"
+#include "trireme/models/model.h"
+
+namespace trireme {
+
+struct ParallelGptOptions : GptOptions {
+  int64_t kv_heads = 0;  // 0: heads
+  int64_t hidden = 0;    // of the feed-forward blocks; 0: 4 · width
+  bool swiglu = false;   // else GELU
+};
+
+/// The network of models/gpt.h divided over the ranks of a tensor-parallel group. With the same
+/// options and seed its parameters have the names of Gpt's and, put together, the same bits; so do
+/// the masks of its dropout. Parameters of any split load into any other (layouts_of()).
+///
+/// input [b, t] int64, the same on all ranks; output: this rank's part of the logits, [b, t, part
+/// of vocab], which never exist whole; loss: the sum over tokens, equal on all ranks. Every rank
+/// makes it and calls it. In training with dropout it needs a RandomScope.
+struct TRIREME_API ParallelGpt : Model {
+  /// Throws UsageError for sizes that cannot be divided, with the numbers.
+  ParallelGpt(TensorParallel tp, const ParallelGptOptions& options, uint64_t seed,
+              const UnitMade& unit_made = {});
+  at::Tensor forward(const at::Tensor& input) override;
+  at::Tensor loss_sum(const at::Tensor& output, const at::Tensor& target) override;
+  int64_t blocks() const override { return options_.layers; }
+  void set_recompute(std::vector<bool> blocks) override;
+
+ private:
+  TensorParallel tp_;
+  ParallelGptOptions options_;
+  std::shared_ptr<VocabParallelEmbedding> wte_;
+  std::shared_ptr<ParallelPositions> wpe_;
+  Dropout drop_{nullptr};
+  std::vector<std::shared_ptr<ParallelBlock>> blocks_;
+  std::vector<bool> recompute_;
+  std::shared_ptr<ParallelLayerNorm> ln_f_;
+  std::shared_ptr<ColumnParallelLinear> head_;  // null when tied
+};
+
+}  // namespace trireme
