@@ -36,6 +36,8 @@
 #include "trireme/layers/tensor_parallel/cross_entropy.h" // the loss of divided logits
 #include "trireme/layers/tensor_parallel/gradients.h"     // their gradients in your own loop
 #include "trireme/layers/tensor_parallel/regions.h"       // layers of your own divided over ranks
+#include "trireme/models/init.h"                          // how the reference networks begin
+#include "trireme/pipeline/pipeline.h"                    // stages of a network on different ranks
 #include "trireme/tensor/tied_tensors.h"                  // a module's parameters, each listed once
 #include "trireme/tensor/module_state.h"                  // a module's state for a checkpoint
 #include "trireme/tensor/autocast.h"                      // mixed precision within a scope

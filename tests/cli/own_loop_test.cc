@@ -60,6 +60,27 @@ TEST_F(cli_own_loop, reproducible_mode_prints_the_same_digits_on_1_2_4_and_8_ran
   for (int ranks : {2, 4, 8}) EXPECT_EQ(said("reproducible", ranks), one) << ranks;
 }
 
+TEST_F(cli_own_loop, three_axes_learn_alike_in_every_layout) {
+  auto after_10_steps = [](const std::string& out) {
+    return std::atof(out.c_str() + out.find("loss ") + 5);
+  };
+  const std::string alone = said("three_axes", 1);
+  EXPECT_LT(last_loss(alone), 1.5) << alone;  // 4.16 is what guessing gives
+  struct Layout {
+    int ranks;
+    Arguments words;
+  };
+  for (const auto& [ranks, words] : std::vector<Layout>{{2, {"1", "1"}},
+                                                        {2, {"1", "2"}},
+                                                        {2, {"2", "1", "zb_h1"}},
+                                                        {4, {"4", "1", "gpipe"}},
+                                                        {8, {"2", "2", "1f1b"}}}) {
+    const std::string out = said("three_axes", ranks, words);
+    EXPECT_NEAR(after_10_steps(out), after_10_steps(alone), 2e-3) << out << alone;
+    EXPECT_NEAR(last_loss(out), last_loss(alone), 0.1) << out << alone;
+  }
+}
+
 /// What `own_loop_checkpoint` says: the line of its loss, and the digits of its weights.
 struct Result {
   std::string step, weights;
