@@ -102,7 +102,7 @@ std::string draw_svg(const Schedule& schedule, const Timing& timing) {
       out += rectangle(x, y, w, kRow, paint_of(s.action.kind).fill);
       std::string text = with_stage ? text_of(s.action)
                                     : word_of(s.action.kind) + std::to_string(s.action.micro_batch);
-      const double size = std::min(11.0, w / (0.62 * static_cast<double>(text.size())));
+      const double size = std::min(11.0, w / (0.85 * static_cast<double>(text.size())));
       if (size >= 3) out += label(x + w / 2, y + kRow / 2.0 + size * 0.36, size, "middle", text);
       out += "\n";
     }
