@@ -9,7 +9,9 @@
 #include "trireme/base/philox.h"
 #include "trireme/checkpoint/own_state.h"
 #include "trireme/comm/start/run.h"
+#include "trireme/grad/ddp.h"
 #include "trireme/layers/tensor_parallel/gradients.h"
+#include "trireme/mesh/mesh.h"
 #include "trireme/models/gpt.h"
 #include "trireme/models/init.h"
 #include "trireme/tensor/parameter_layout.h"
@@ -106,6 +108,46 @@ TEST(models_parallel_gpt, loss_and_gradients_are_the_gpts_with_dropout) {
                   "{} of rank {} of {}", name, g.rank(), ranks);
           });
   }
+}
+
+TEST(models_parallel_gpt, with_ddp_over_another_axis_gradients_and_norm_are_those_of_one_process) {
+  const at::Tensor ids = at::arange(28, at::kLong).mul(5).remainder(29).view({4, 7});
+  const at::Tensor target = at::arange(28, at::kLong).mul(3).add(1).remainder(29).view({4, 7});
+  std::map<std::string, at::Tensor> expected;
+  double norm = 0;
+  const auto backward = [&](ParallelGpt& gpt, int64_t first, int64_t count) {
+    std::vector<int64_t> samples;
+    for (int64_t i = first; i < first + count; ++i) samples.push_back(100 + i);
+    const RandomScope scope({3, 5, samples});
+    const at::Tensor logits = gpt.forward(ids.narrow(0, first, count));
+    gpt.loss_sum(logits, target.narrow(0, first, count)).div(7 * count).backward();
+  };
+  run_threads(1, [&](Group g) {
+    const TensorParallel tp(g);
+    ParallelGpt gpt(tp, small(true), kSeed);
+    gpt.to(at::kDouble);
+    backward(gpt, 0, 4);
+    norm = clip_grad_norm(gpt, tp, 0.3);
+    for (const auto& [name, p] : named_parameters(gpt)) expected[name] = p.grad();
+  });
+  for (const bool sequence : {false, true})
+    run_threads(4, [&](Group world) {
+      const DeviceMesh mesh(world, parallel_axes({.dp_shard = 2, .tp = 2}));
+      const Group dp = mesh.group("dp");
+      const TensorParallel tp(mesh.group("tp"), {.sequence_parallel = sequence});
+      ParallelGpt gpt(tp, small(true), kSeed);
+      gpt.to(at::kDouble);
+      const DistributedDataParallel ddp(gpt, dp);
+      backward(gpt, 2 * dp.rank(), 2);
+      add_shared_gradients(gpt, tp);
+      const double own = clip_grad_norm(gpt, tp, 0.3);
+      trireme::check<Error>(std::abs(own - norm) < 1e-10, "a norm of {} and {}", own, norm);
+      const auto layouts = layouts_of(gpt);
+      for (const auto& [name, p] : named_parameters(gpt))
+        trireme::check<Error>(
+            at::allclose(p.grad(), part_of(expected.at(name), layouts.at(name)), 1e-9, 1e-12),
+            "{} of rank {}", name, world.rank());
+    });
 }
 
 TEST(models_parallel_gpt, a_checkpoint_of_one_split_loads_into_any_other_and_into_the_gpt) {

@@ -284,6 +284,51 @@ TEST(layers_tensor_parallel_layers, shared_gradients_stay_undefined_where_no_ran
   });
 }
 
+TEST(layers_tensor_parallel_layers, a_plain_norm_between_divided_positions_is_found) {
+  struct WithPlainNorm : torch::nn::Module {
+    explicit WithPlainNorm(const TensorParallel& tp)
+        : pair(register_module("pair", std::make_shared<Pair>(tp))),
+          norm(register_module("norm", std::make_shared<LayerNorm>(6))) {
+      load_formula(*this);
+    }
+    std::shared_ptr<Pair> pair;
+    std::shared_ptr<LayerNorm> norm;
+  };
+  std::atomic<int> told = 0;
+  run_threads(3, [&](Group g) {
+    for (const bool sequence : {false, true}) {
+      const TensorParallel tp(g, {.sequence_parallel = sequence});
+      WithPlainNorm net(tp);
+      const at::Tensor whole = numbers({2, 7, 6}, 1);
+      const at::Tensor x = sequence ? regions::scatter_to(whole, g, 1) : whole;
+      check_replicas(net, tp);
+      net.pair->forward(net.norm->forward(x), 7).pow(2).sum().backward();
+      add_shared_gradients(net, tp);
+      try {
+        check_replicas(net, tp);
+        trireme::check<Error>(!sequence, "nobody noticed");
+      } catch (const UsageError& e) {
+        trireme::check<Error>(sequence, "{}", e.what());
+        has(e.what(), "the gradient of 'norm.weight' differs between ranks 1 and 0 of axis 'tp'");
+        ++told;
+      }
+    }
+    const TensorParallel tp(g);
+    Pair pair(tp);
+    if (g.rank() == 2) {
+      at::NoGradGuard no_grad;
+      pair.down->bias[1] += 1e-15;
+    }
+    try {
+      check_replicas(pair, tp);
+    } catch (const UsageError& e) {
+      has(e.what(), "parameter 'down.bias' differs between ranks 2 and 0");
+      ++told;
+    }
+  });
+  EXPECT_EQ(told, 6);
+}
+
 TEST(layers_tensor_parallel_layers, the_norm_counts_shared_heads_once) {
   // Gradients of ones: the norm is √(elements of the whole model).
   for (const int64_t kv : {1, 2, 4})

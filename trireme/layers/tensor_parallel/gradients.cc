@@ -2,12 +2,14 @@
 #include "trireme/layers/tensor_parallel/gradients.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/full.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -96,6 +98,37 @@ double clip_grad_norm(const torch::nn::Module& module, const TensorParallel& tp,
     for (const auto& [name, p] : parameters)
       if (p.grad().defined()) p.grad().mul_(scale);
   return norm;
+}
+
+void check_replicas(const torch::nn::Module& module, const TensorParallel& tp) {
+  if (tp.size() == 1) return;
+  at::NoGradGuard no_grad;
+  const auto layouts = layouts_of(module);
+  std::vector<std::string> what;
+  std::vector<int64_t> digests;
+  at::Device device = at::kCPU;
+  for (const auto& [name, p] : named_parameters(module)) {
+    if (layouts.at(name).on(tp.axis()) == OnAxis::split) continue;
+    device = p.device();
+    what.push_back("parameter '" + name + "'");
+    digests.push_back(detail::digest_of(p));
+    what.push_back("the gradient of '" + name + "'");
+    digests.push_back(p.grad().defined() ? detail::digest_of(p.grad()) : 0);
+  }
+  if (digests.empty()) return;
+  const auto count = static_cast<int64_t>(digests.size());
+  const at::Tensor mine = at::tensor(digests, at::kLong).to(device);
+  const at::Tensor gathered = at::empty({tp.size(), count}, mine.options());
+  Group group = tp.group();
+  group.all_gather_into_tensor(gathered, mine).wait();
+  const at::Tensor all = gathered.cpu();
+  for (int64_t i = 0; i < count; ++i)
+    for (int r = 1; r < tp.size(); ++r)
+      check<UsageError>(all[r][i].equal(all[0][i]),
+                        "{} differs between ranks {} and 0 of axis '{}', and its layout says that "
+                        "it is equal: let a LaysOutParameters say what it is, and initialise it "
+                        "alike on all ranks",
+                        what[static_cast<size_t>(i)], r, tp.axis());
 }
 
 }  // namespace trireme

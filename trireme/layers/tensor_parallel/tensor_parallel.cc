@@ -11,18 +11,14 @@
 #include "trireme/tensor/host_data.h"
 
 namespace trireme {
-namespace {
 
-// Shape, dtype and bits in one number.
-int64_t digest_of(const at::Tensor& t) {
+int64_t detail::digest_of(const at::Tensor& t) {
   uint64_t shape = stable_hash({static_cast<uint64_t>(t.scalar_type())});
   for (const int64_t size : t.sizes()) shape = stable_hash({shape, static_cast<uint64_t>(size)});
   const at::Tensor here = t.detach().contiguous().cpu();
   const std::string_view bytes(host_bits<const char>(here), here.nbytes());
   return static_cast<int64_t>(stable_hash({shape, stable_hash(bytes)}));
 }
-
-}  // namespace
 
 TensorParallel::TensorParallel(Group group) : TensorParallel(std::move(group), Options()) {}
 
@@ -50,7 +46,7 @@ void TensorParallel::check_equal(const at::Tensor& t, const char* what, CallSite
   if (!options_.check_inputs || size() == 1) return;
   at::NoGradGuard no_grad;
   const auto on = t.options().dtype(at::kLong).requires_grad(false);
-  const at::Tensor mine = at::full({1}, digest_of(t), on);
+  const at::Tensor mine = at::full({1}, detail::digest_of(t), on);
   const at::Tensor all = at::empty({size()}, on);
   Group group = group_;
   group.all_gather_into_tensor(all, mine, site).wait();

@@ -66,4 +66,9 @@ class TRIREME_API TensorParallel {
   std::shared_ptr<std::map<int, Group>> sharers_;
 };
 
+namespace detail {
+/// A hash of a tensor's shape, dtype and bits, which ranks compare. Waits for the tensor's device.
+int64_t digest_of(const at::Tensor& t);
+}  // namespace detail
+
 }  // namespace trireme
