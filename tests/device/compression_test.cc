@@ -7,13 +7,15 @@
 
 #include "tests/device/seeds.h"
 #include "tests/grad/codec_rounds.h"
+#include "tests/grad/small_net.h"
 #include "tests/support/pretend_device/group.h"
 #include "tests/support/ranks.h"
 #include "trireme/comm/wrappers/forwarding_backend.h"
 #include "trireme/grad/compression/host_calls.h"
+#include "trireme/tensor/device.h"
 
-// Codecs on a device whose copies are late: what the CPU's give, to the last bit, and gradient
-// hooks that do not block.
+// Codecs on a device whose copies are late: what the CPU's give, to the last bit (but for the
+// scales of signs), and gradient hooks that do not block.
 namespace trireme::device_compression_test {
 namespace {
 
@@ -31,6 +33,8 @@ struct Case {
   at::ScalarType type = at::kFloat;
   int rounds = 4;
   Rounds::Change change = {};
+  /// Of signs: the CPU adds magnitudes in float32.
+  double near() const { return options.type == "sign" ? 1e-5 : 0; }
   std::string name() const {
     return options.type + " of " + c10::toString(type) + (op == ReduceOp::sum ? " sums" : " means");
   }
@@ -82,14 +86,14 @@ Trails on_the_cpu(const Case& c) {
   });
 }
 
-void expect_same_bits(const Trails& got, const Trails& want, const std::string& what) {
+void expect_same(const Trails& got, const Trails& want, const Case& c) {
   ASSERT_EQ(got.size(), want.size());
   for (const auto& [rank, trail] : want) {
     const Trail& mine = got.at(rank);
     ASSERT_EQ(mine.size(), trail.size());
     for (size_t i = 0; i < trail.size(); ++i)
-      EXPECT_TRUE(mine[i].allclose(trail[i], 0, 0, /*equal_nan=*/true))
-          << what << ", rank " << rank << ", round " << i / 3
+      EXPECT_TRUE(mine[i].allclose(trail[i], c.near(), c.near(), /*equal_nan=*/true))
+          << c.name() << ", rank " << rank << ", round " << i / 3
           << (i % 3 == 0   ? ": another result"
               : i % 3 == 1 ? ": other error feedback"
                            : ": other bytes");
@@ -114,9 +118,73 @@ TEST(device_compression, every_codec_gives_the_cpus_bits_and_its_hook_does_not_b
   for (const Case& c : cases()) {
     const Trails want = on_the_cpu(c);
     pretend::for_some_seeds(2, [&] {
-      expect_same_bits(trails(c, [](const auto& body) { pretend::run_on_devices(kRanks, body); }),
-                       want, c.name());
+      expect_same(trails(c, [](const auto& body) { pretend::run_on_devices(kRanks, body); }), want,
+                  c);
     });
+  }
+}
+
+namespace {
+
+struct Crossed {
+  size_t pinned;  // bytes of the host's memory, for the rounds of all ranks
+  bool error_feedback_is_there;
+};
+
+Crossed what_crosses(const CompressionOptions& options) {
+  Crossed seen{};
+  pretend::run_on_devices(kRanks, [&](Group group, at::Device device) {
+    Rounds r(group, hook_of(options), {{300, 100}, {50}}, ReduceOp::sum, at::kFloat, 1 << 20,
+             device, without_host_waits);
+    group.barrier();
+    const size_t before = pretend::pinned_bytes();
+    group.barrier();
+    for (int round = 0; round < 3; ++round) r.round(round);
+    group.barrier();
+    if (group.rank() == 0)
+      seen = {pretend::pinned_bytes() - std::min(before, pretend::pinned_bytes()),
+              r.hook->errors()->of(0).device() == device};
+    group.barrier();
+  });
+  return seen;
+}
+
+}  // namespace
+
+TEST(device_compression, int8_and_signs_stay_on_the_device_and_the_others_cross) {
+  for (const CompressionOptions& options : every_codec(0)) {
+    const bool stays = options.type == "int8" || options.type == "sign";
+    const Crossed seen = what_crosses(options);
+    EXPECT_EQ(seen.error_feedback_is_there, stays) << options.type;
+    if (stays)
+      EXPECT_LT(seen.pinned, 4096u) << options.type;
+    else
+      EXPECT_GE(seen.pinned, 30000u * 4) << options.type;
+  }
+}
+
+TEST(device_compression, error_feedback_on_the_device_changes_its_unit_and_is_refused_if_broken) {
+  for (const char* type : {"int8", "sign"}) {
+    CompressionOptions options = every_codec(0)[0];
+    options.type = type;
+    const auto said = what_ranks_throw(2, [&](Group group) {
+      const at::Device device = pretend::device(group.rank());
+      const CurrentDevice current(device);
+      Rounds r(group, hook_of(options), mixed_shapes(), ReduceOp::sum, at::kFloat, 2500, device);
+      r.round(0);
+      const at::Tensor before = r.kept();
+      EXPECT_GT(before.abs().sum().item<float>(), 0);
+      r.hook->errors()->scale(0.25);
+      EXPECT_TRUE(r.kept().equal(before * 0.25f)) << type;
+      if (group.rank() == 1)
+        r.hook->errors()->of(4).narrow(0, 17, 1).fill_(std::numeric_limits<float>::quiet_NaN());
+      r.round(1);
+      r.round(2);  // sign has one call a round: the others hear of it in their next
+    });
+    EXPECT_EQ(said[1].rfind("NumericError: what rank 1 kept of the gradients of 'p4'", 0), 0u)
+        << type << ": " << said[1];
+    EXPECT_NE(said[0].find("what rank 1 kept of the gradients of 'p4'"), std::string::npos)
+        << type << ": " << said[0];
   }
 }
 
@@ -129,8 +197,8 @@ TEST(device_compression, a_gradient_that_is_not_finite_makes_its_bucket_nan_and_
     const Trails want = on_the_cpu(c);
     EXPECT_TRUE(want.at(0)[0].isnan().any().item<bool>());
     EXPECT_EQ(want.at(0)[1].abs().sum().item<float>(), 0);
-    expect_same_bits(trails(c, [](const auto& body) { pretend::run_on_devices(kRanks, body); }),
-                     want, c.name());
+    expect_same(trails(c, [](const auto& body) { pretend::run_on_devices(kRanks, body); }), want,
+                c);
   }
 }
 

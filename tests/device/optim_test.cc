@@ -11,6 +11,7 @@
 #include "tests/device/seeds.h"
 #include "tests/optim/state_visitors.h"
 #include "tests/optim/twins.h"
+#include "tests/support/parameters.h"
 #include "tests/support/ranks.h"
 #include "trireme/optim/clip.h"
 #include "trireme/optim/grad_scaler.h"
@@ -22,28 +23,12 @@
 namespace trireme::device_optim_test {
 namespace {
 
+using trireme::testing::give_gradients;
 using trireme::testing::outcome_of;
+using trireme::testing::some_parameters;
 
 NamedTensors parameters(at::ScalarType type, at::Device device) {
-  NamedTensors all;
-  for (const std::vector<int64_t>& shape :
-       std::vector<std::vector<int64_t>>{{33, 170}, {5}, {2, 3, 4}, {1}, {1024}, {0}}) {
-    int64_t n = 1;
-    for (auto s : shape) n *= s;
-    all.emplace_back(
-        "p" + std::to_string(all.size()),
-        at::arange(n, at::kFloat).mul(0.37).sin().view(shape).to(device, type).requires_grad_());
-  }
-  return all;
-}
-
-void give_gradients(const NamedTensors& to, int step) {
-  for (const auto& [name, p] : to)
-    p.mutable_grad() = at::arange(step, step + p.numel(), at::kFloat)
-                           .mul(0.9)
-                           .cos()
-                           .view(p.sizes())
-                           .to(p.device(), p.scalar_type());
+  return some_parameters(type, device, {{33, 170}, {5}, {2, 3, 4}, {1}, {1024}, {0}});
 }
 
 struct Maker {
@@ -87,6 +72,17 @@ void expect_equal(const at::Tensor& got, const at::Tensor& want, const Maker& m,
     EXPECT_TRUE(here.allclose(want.detach(), m.near, m.near)) << m.name << " " << what;
 }
 
+/// The step of an optimizer of `count` parameters, launched on the device.
+uint64_t operators_of_a_step(const Maker& m, size_t count) {
+  const NamedTensors all =
+      some_parameters(at::kFloat, pretend::device(), testing::Shapes(count, {7, 30}));
+  auto optimizer = m.make(all);
+  give_gradients(all, 1);
+  const uint64_t before = pretend::counters().operators;
+  optimizer->step(0.01, 0.5);
+  return pretend::counters().operators - before;
+}
+
 uint64_t host_waits() { return pretend::counters().host_waits; }
 
 }  // namespace
@@ -121,6 +117,73 @@ TEST(device_optim, every_optimizer_steps_and_keeps_state_as_on_the_cpu) {
           expect_equal(far_state.tensors.at(key), t, m, key);
         }
       });
+}
+
+TEST(device_optim, a_step_of_forty_parameters_launches_what_a_step_of_one_does) {
+  for (const Maker& m : kMakers) {
+    const uint64_t one = operators_of_a_step(m, 1), forty = operators_of_a_step(m, 40);
+    EXPECT_GT(one, 1u) << m.name;
+    if (m.waits > 0) {  // the norms, 64 blocks at a time
+      EXPECT_LE(forty, 4 * one) << m.name;
+    } else if (m.near == 0) {  // Adafactor's rows and columns are of one parameter
+      EXPECT_EQ(forty, one) << m.name;
+      EXPECT_LE(forty, 24u) << m.name;
+    }
+  }
+}
+
+// More elements than one list may have, parameters without elements among them, and options of
+// their own: in lists, and each by itself.
+TEST(device_optim, lists_end_where_they_are_large_and_parameters_keep_their_options) {
+  const auto make = [](NamedTensors p) {
+    return make_adamw(std::move(p), {.weight_decay = 0.1, .decoupled = false},
+                      {{"p0", 0.0, 2.0}, {"p3", 0.3}, {"p4", 0.0}});
+  };
+  const testing::Shapes shapes = {{0}, {1 << 23}, {1 << 23}, {5}, {0}, {(1 << 24) + 8}, {3}, {0}};
+  NamedTensors there = some_parameters(at::kFloat, pretend::device(), shapes),
+               here = some_parameters(at::kFloat, at::kCPU, shapes);
+  auto far = make(there), near = make(here);
+  for (int step = 0; step < 2; ++step) {
+    give_gradients(there, step);
+    give_gradients(here, step);
+    far->step(0.01, 0.5);
+    near->step(0.01, 0.5);
+  }
+  for (size_t i = 0; i < here.size(); ++i)
+    EXPECT_TRUE(there[i].second.detach().cpu().equal(here[i].second.detach())) << i;
+}
+
+TEST(device_optim, a_graph_that_has_saved_a_parameter_notices_the_step) {
+  const NamedTensors all = some_parameters(at::kFloat, pretend::device(), {{4}, {3}});
+  give_gradients(all, 1);
+  for (const Maker& m : kMakers) {
+    const at::Tensor loss = (all[1].second * all[1].second).sum();
+    m.make(all)->step(0.01);
+    EXPECT_NE(outcome_of([&] { loss.backward(); }).find("modified by an inplace operation"),
+              std::string::npos)
+        << m.name;
+  }
+}
+
+TEST(device_optim, half_gradients_of_float32_parameters_step_as_on_the_cpu) {
+  for (const Maker& m : kMakers) {
+    NamedTensors there = parameters(at::kFloat, pretend::device()),
+                 here = parameters(at::kFloat, at::kCPU);
+    auto far = m.make(there), near = m.make(here);
+    for (int step = 0; step < 2; ++step) {
+      for (auto* list : {&there, &here}) {
+        give_gradients(*list, step);
+        for (const size_t i : {0u, 1u, 4u}) {
+          at::Tensor& g = (*list)[i].second.mutable_grad();
+          g = g.to(i == 4 ? at::kHalf : at::kBFloat16);
+        }
+      }
+      far->step(0.01, 0.5);
+      near->step(0.01, 0.5);
+    }
+    for (size_t i = 0; i < here.size(); ++i)
+      expect_equal(there[i].second, here[i].second, m, here[i].first);
+  }
 }
 
 TEST(device_optim, masters_of_half_weights_step_as_on_the_cpu) {

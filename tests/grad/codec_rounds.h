@@ -96,7 +96,7 @@ struct Rounds {
   /// What this rank keeps, flat, in the same order.
   at::Tensor kept() const {
     std::vector<at::Tensor> all;
-    for (size_t p = 0; p < parameters.size(); ++p) all.push_back(hook->errors()->of(p));
+    for (size_t p = 0; p < parameters.size(); ++p) all.push_back(hook->errors()->of(p).cpu());
     return at::cat(all).clone();
   }
   /// Σ over ranks of the gradients of a round, in float64.

@@ -5,12 +5,15 @@
 #include <gtest/gtest.h>
 
 #include "tests/optim/state_visitors.h"
+#include "tests/support/parameters.h"
 #include "trireme/base/error.h"
 #include "trireme/tensor/state.h"
 
 namespace host_optimizer_test {
 
 using namespace trireme;
+using trireme::testing::give_gradients;
+using trireme::testing::some_parameters;
 
 namespace {
 
@@ -27,34 +30,6 @@ const std::vector<std::pair<const char*, MakeOptimizer>> kMakers = {
     {"Adafactor", [](NamedTensors p) { return make_adafactor(std::move(p)); }},
 };
 
-NamedTensors parameters(at::ScalarType type, at::Device device) {
-  NamedTensors all;
-  int64_t first = 0;
-  for (const std::vector<int64_t>& shape :
-       std::vector<std::vector<int64_t>>{{33, 17}, {5}, {2, 3, 4}}) {
-    int64_t n = 1;
-    for (auto s : shape) n *= s;
-    all.emplace_back("p" + std::to_string(first), at::arange(first, first + n, at::kFloat)
-                                                      .mul(0.37)
-                                                      .sin()
-                                                      .view(shape)
-                                                      .to(device, type)
-                                                      .requires_grad_());
-    first += n;
-  }
-  return all;
-}
-
-void give_gradients(const NamedTensors& to, int step) {
-  for (const auto& [name, p] : to)
-    p.mutable_grad() = at::arange(step, step + p.numel(), at::kFloat)
-                           .mul(0.9)
-                           .cos()
-                           .view(p.sizes())
-                           .to(at::kBFloat16)
-                           .to(p.device(), p.scalar_type());
-}
-
 /// The CPU stands for a device everywhere; a GPU is one where it is.
 class optim_host_optimizer : public ::testing::TestWithParam<const char*> {
  protected:
@@ -69,12 +44,12 @@ class optim_host_optimizer : public ::testing::TestWithParam<const char*> {
 TEST_P(optim_host_optimizer, every_optimizer_steps_with_the_bits_of_one_on_the_cpu) {
   for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf})
     for (const auto& [name, make] : kMakers) {
-      NamedTensors away = parameters(type, device()), here = parameters(type, at::kCPU);
+      NamedTensors away = some_parameters(type, device()), here = some_parameters(type, at::kCPU);
       auto ours = host_optimizer(away, make);
       auto plain = type == at::kFloat ? make(here) : with_master_weights(here, make);
       for (int step = 0; step < 5; ++step) {
-        give_gradients(away, step);
-        give_gradients(here, step);
+        give_gradients(away, step, at::kBFloat16);
+        give_gradients(here, step, at::kBFloat16);
         ours->step(0.01, 0.5);
         plain->step(0.01, 0.5);
       }
@@ -92,11 +67,12 @@ TEST_P(optim_host_optimizer, every_optimizer_steps_with_the_bits_of_one_on_the_c
 
 // Loading a checkpoint, a broadcast, averaging.
 TEST_P(optim_host_optimizer, what_others_write_to_a_float32_parameter_counts) {
-  NamedTensors away = parameters(at::kFloat, device()), here = parameters(at::kFloat, at::kCPU);
+  NamedTensors away = some_parameters(at::kFloat, device()),
+               here = some_parameters(at::kFloat, at::kCPU);
   auto ours = host_optimizer(away, kAdamW), plain = kAdamW(here);
   for (int step = 0; step < 4; ++step) {
-    give_gradients(away, step);
-    give_gradients(here, step);
+    give_gradients(away, step, at::kBFloat16);
+    give_gradients(here, step, at::kBFloat16);
     at::NoGradGuard no_grad;
     if (step == 1)
       for (auto* all : {&away, &here}) (*all)[0].second.mul_(0.5);
@@ -114,9 +90,9 @@ TEST_P(optim_host_optimizer, what_others_write_to_a_float32_parameter_counts) {
 
 TEST_P(optim_host_optimizer, all_it_keeps_is_in_host_memory_and_continues_elsewhere) {
   for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    NamedTensors a = parameters(type, device());
+    NamedTensors a = some_parameters(type, device());
     auto first = host_optimizer(a, kAdamW);
-    for (int i = 0; i < 3; ++i) give_gradients(a, i), first->step(0.01);
+    for (int i = 0; i < 3; ++i) give_gradients(a, i, at::kBFloat16), first->step(0.01);
     struct OnCpu : Collect {
       using Collect::tensor;
       void tensor(const Slice& slice, at::Tensor local) override {
@@ -132,8 +108,8 @@ TEST_P(optim_host_optimizer, all_it_keeps_is_in_host_memory_and_continues_elsewh
     second->state(restore);
     EXPECT_EQ(second->steps(), 3);
     for (int i = 3; i < 6; ++i) {
-      give_gradients(a, i), first->step(0.01);
-      give_gradients(b, i), second->step(0.01);
+      give_gradients(a, i, at::kBFloat16), first->step(0.01);
+      give_gradients(b, i, at::kBFloat16), second->step(0.01);
     }
     for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(a[i].second.equal(b[i].second));
   }
@@ -141,9 +117,9 @@ TEST_P(optim_host_optimizer, all_it_keeps_is_in_host_memory_and_continues_elsewh
 
 TEST_P(optim_host_optimizer,
        a_parameter_without_a_gradient_keeps_its_bits_and_zero_grad_is_theirs) {
-  NamedTensors away = parameters(at::kFloat, device());
+  NamedTensors away = some_parameters(at::kFloat, device());
   auto optimizer = host_optimizer(away, kAdamW);
-  give_gradients(away, 0);
+  give_gradients(away, 0, at::kBFloat16);
   away[1].second.mutable_grad() = at::Tensor();
   const at::Tensor before = away[1].second.detach().clone();
   optimizer->step(0.01);

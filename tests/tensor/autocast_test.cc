@@ -146,6 +146,9 @@ TEST(tensor_autocast, what_this_machine_cannot_do_is_refused_with_the_reason) {
   EXPECT_NE(refused(at::kMeta, at::kBFloat16).find("the device is META"), std::string::npos)
       << refused(at::kMeta, at::kBFloat16);
   EXPECT_EQ(refused(at::kCPU, at::kBFloat16), "");
+  // No library has added a device to this program.
+  EXPECT_FALSE(has_autocast(at::kPrivateUse1));
+  EXPECT_NE(refused(at::kPrivateUse1, at::kBFloat16).find("privateuseone"), std::string::npos);
   if (!at::hasCUDA()) {
     EXPECT_NE(refused(at::kCUDA, at::kHalf).find("sees no CUDA device"), std::string::npos);
   } else {

@@ -5,6 +5,7 @@
 #include <ATen/ops/add.h>
 
 #include "trireme/base/check.h"
+#include "trireme/tensor/host_data.h"
 
 namespace trireme {
 
@@ -65,7 +66,7 @@ bool GradientTree::finish(size_t p, const at::Tensor& out) {
   at::Tensor sum = std::move(n.levels.back());
   n.levels.back() = at::Tensor();
   if (!sum.defined()) return false;
-  if (sum.data_ptr() != out.data_ptr()) out.copy_(sum);
+  if (!same_memory(sum, out)) out.copy_(sum);
   return true;
 }
 

@@ -11,6 +11,7 @@
 #include "trireme/base/philox.h"
 #include "trireme/comm/objects.h"
 #include "trireme/comm/reachable.h"
+#include "trireme/tensor/host_data.h"
 
 namespace trireme {
 namespace {
@@ -41,7 +42,7 @@ void verify_same(Group& group, const NamedTensors& tensors, const std::string& w
              hashes = at::empty({group.size()}, options);
   group.all_gather_into_tensor(hashes, hash).wait();
   hashes = hashes.cpu();
-  const auto* h = static_cast<const int64_t*>(hashes.data_ptr());
+  const auto* h = host_bits<const int64_t>(hashes);
   if (std::all_of(h, h + group.size(), [&](int64_t x) { return x == h[0]; })) return;
   const auto texts = detail::all_gather_bytes(group, mine, CallSite::here());
   const auto ours = lines_of(texts[0]);

@@ -12,6 +12,7 @@
 #include "trireme/grad/bucket_memory.h"
 #include "trireme/grad/rounds/gradient_checks.h"
 #include "trireme/tensor/device.h"
+#include "trireme/tensor/host_data.h"
 
 namespace trireme {
 
@@ -195,7 +196,7 @@ void Reducer::lay_out_in_rank0_order() {
   at::Tensor wire = at::tensor(order, at::TensorOptions(at::kInt).device(record_.device()));
   group_.broadcast(wire, 0).wait();
   wire = wire.cpu();
-  std::copy_n(static_cast<const int*>(wire.data_ptr()), order.size(), order.begin());
+  std::copy_n(host_bits<const int>(wire), order.size(), order.begin());
   order_ = std::move(order);
   memory_->lay_out(order_, options_.sizes, options_.delayed);
 }
@@ -219,8 +220,7 @@ void Reducer::state(StateVisitor& visitor) {
   }
   at::Tensor wire = at::tensor(shown, at::kInt);
   visitor.tensor("reducer.order", wire);
-  std::vector<int> now(static_cast<const int*>(wire.data_ptr()),
-                       static_cast<const int*>(wire.data_ptr()) + size());
+  std::vector<int> now(host_bits<const int>(wire), host_bits<const int>(wire) + size());
   if (now == shown) return;
   std::vector<int> sorted = now;
   std::sort(sorted.begin(), sorted.end());

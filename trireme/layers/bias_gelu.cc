@@ -12,6 +12,7 @@
 #include "trireme/base/check.h"
 #include "trireme/layers/kernels.h"
 #include "trireme/tensor/half_cast.h"
+#include "trireme/tensor/host_data.h"
 
 namespace trireme {
 namespace {
@@ -23,10 +24,10 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
     auto y = at::empty_like(x);
     const int64_t columns = b.numel(), rows = columns ? x.numel() / columns : 0;
     if (x.scalar_type() == at::kFloat)
-      detail::bias_gelu(x.data_ptr<float>(), b.data_ptr<float>(), y.data_ptr<float>(), rows,
+      detail::bias_gelu(host_data<float>(x), host_data<float>(b), host_data<float>(y), rows,
                         columns);
     else
-      detail::bias_gelu(x.data_ptr<double>(), b.data_ptr<double>(), y.data_ptr<double>(), rows,
+      detail::bias_gelu(host_data<double>(x), host_data<double>(b), host_data<double>(y), rows,
                         columns);
     ctx->save_for_backward({x, b});
     return y;
@@ -41,11 +42,11 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
     auto dx = at::empty_like(x), db = at::zeros_like(b);
     const int64_t columns = b.numel(), rows = columns ? x.numel() / columns : 0;
     if (x.scalar_type() == at::kFloat)
-      detail::bias_gelu_backward(x.data_ptr<float>(), b.data_ptr<float>(), dy.data_ptr<float>(),
-                                 dx.data_ptr<float>(), db.data_ptr<float>(), rows, columns);
+      detail::bias_gelu_backward(host_data<float>(x), host_data<float>(b), host_data<float>(dy),
+                                 host_data<float>(dx), host_data<float>(db), rows, columns);
     else
-      detail::bias_gelu_backward(x.data_ptr<double>(), b.data_ptr<double>(), dy.data_ptr<double>(),
-                                 dx.data_ptr<double>(), db.data_ptr<double>(), rows, columns);
+      detail::bias_gelu_backward(host_data<double>(x), host_data<double>(b), host_data<double>(dy),
+                                 host_data<double>(dx), host_data<double>(db), rows, columns);
     return {dx, db};
   }
 };
@@ -55,9 +56,7 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
 struct HalfBiasGelu : torch::autograd::Function<HalfBiasGelu> {
   static constexpr int64_t kElements = 4096;  // of a piece, in the nearest cache
 
-  static const uint16_t* bits(const at::Tensor& t) {
-    return static_cast<const uint16_t*>(t.data_ptr());
-  }
+  static const uint16_t* bits(const at::Tensor& t) { return host_bits<const uint16_t>(t); }
 
   /// f(first element, rows) for each piece.
   template <class F>
@@ -74,8 +73,8 @@ struct HalfBiasGelu : torch::autograd::Function<HalfBiasGelu> {
     std::vector<float> wide(static_cast<size_t>(std::max(kElements, columns)));
     pieces(rows, columns, [&](int64_t at, int64_t n) {
       widen_bfloat16(bits(x) + at, wide.data(), n * columns);
-      detail::bias_gelu(wide.data(), b.data_ptr<float>(), wide.data(), n, columns);
-      round_to_bfloat16(wide.data(), static_cast<uint16_t*>(y.data_ptr()) + at, n * columns);
+      detail::bias_gelu(wide.data(), host_data<float>(b), wide.data(), n, columns);
+      round_to_bfloat16(wide.data(), host_bits<uint16_t>(y) + at, n * columns);
     });
     ctx->save_for_backward({x, bias});
     return y;
@@ -94,9 +93,9 @@ struct HalfBiasGelu : torch::autograd::Function<HalfBiasGelu> {
     pieces(rows, columns, [&](int64_t at, int64_t n) {
       widen_bfloat16(bits(x) + at, in.data(), n * columns);
       widen_bfloat16(bits(dy) + at, up.data(), n * columns);
-      detail::bias_gelu_backward(in.data(), b.data_ptr<float>(), up.data(), down.data(),
-                                 db.data_ptr<float>(), n, columns);
-      round_to_bfloat16(down.data(), static_cast<uint16_t*>(dx.data_ptr()) + at, n * columns);
+      detail::bias_gelu_backward(in.data(), host_data<float>(b), up.data(), down.data(),
+                                 host_data<float>(db), n, columns);
+      round_to_bfloat16(down.data(), host_bits<uint16_t>(dx) + at, n * columns);
     });
     return {dx, db.to(bias.scalar_type())};
   }

@@ -17,6 +17,9 @@
 #include "trireme/base/check.h"
 #include "trireme/layers/gemm.h"
 #include "trireme/layers/kernels.h"
+#include "trireme/tensor/attention_compat.h"
+#include "trireme/tensor/device.h"
+#include "trireme/tensor/host_data.h"
 
 namespace trireme {
 namespace {
@@ -121,9 +124,9 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
       });
     };
     if (qkv.scalar_type() == at::kFloat)
-      run(qkv.data_ptr<float>(), out.data_ptr<float>(), logs.data_ptr<float>());
+      run(host_data<float>(qkv), host_data<float>(out), host_data<float>(logs));
     else
-      run(qkv.data_ptr<double>(), out.data_ptr<double>(), logs.data_ptr<double>());
+      run(host_data<double>(qkv), host_data<double>(out), host_data<double>(logs));
     out = out.to(kept.scalar_type());
     ctx->save_for_backward({kept, out, logs});
     ctx->saved_data["heads"] = heads;
@@ -148,14 +151,28 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
       });
     };
     if (dqkv.scalar_type() == at::kFloat)
-      run(qkv.data_ptr<float>(), out.data_ptr<float>(), dout.data_ptr<float>(),
-          logs.data_ptr<float>(), dqkv.data_ptr<float>());
+      run(host_data<float>(qkv), host_data<float>(out), host_data<float>(dout),
+          host_data<float>(logs), host_data<float>(dqkv));
     else
-      run(qkv.data_ptr<double>(), out.data_ptr<double>(), dout.data_ptr<double>(),
-          logs.data_ptr<double>(), dqkv.data_ptr<double>());
+      run(host_data<double>(qkv), host_data<double>(out), host_data<double>(dout),
+          host_data<double>(logs), host_data<double>(dqkv));
     return {dqkv.to(type), at::Tensor()};
   }
 };
+
+/// Queries, keys and values as [batch, heads, time, width], where they lie.
+struct Heads {
+  Heads(const at::Tensor& qkv, const Shape& s)
+      : parts(qkv.view({s.batch, s.time, 3, s.heads, s.width}).permute({2, 0, 3, 1, 4})),
+        q(parts.select(0, 0)),
+        k(parts.select(0, 1)),
+        v(parts.select(0, 2)) {}
+  at::Tensor parts, q, k, v;
+};
+
+at::Tensor side_by_side(const at::Tensor& out, const Shape& s) {
+  return out.transpose(1, 2).reshape({s.batch, s.time, s.out_row()});
+}
 
 }  // namespace
 
@@ -163,18 +180,25 @@ at::Tensor causal_attention(const at::Tensor& qkv, int64_t heads) {
   const bool ours = qkv.device().is_cpu() &&
                     (qkv.scalar_type() == at::kFloat || qkv.scalar_type() == at::kDouble ||
                      qkv.scalar_type() == at::kBFloat16);
-  if (!ours || qkv.numel() == 0) return plain_causal_attention(qkv, heads);
-  return CausalAttention::apply(qkv, heads);
+  if (qkv.numel() == 0) return plain_causal_attention(qkv, heads);
+  if (ours) return CausalAttention::apply(qkv, heads);
+  if (is_asynchronous(qkv.device())) {
+    const Shape s = shape_of(qkv, heads);
+    const Heads h(qkv, s);
+    if (const auto out = compat::fused_causal_attention(h.q, h.k, h.v))
+      return side_by_side(*out, s);
+  }
+  return plain_causal_attention(qkv, heads);
 }
 
 at::Tensor plain_causal_attention(const at::Tensor& qkv, int64_t heads) {
   const auto s = shape_of(qkv, heads);
-  auto parts = qkv.view({s.batch, s.time, 3, s.heads, s.width}).permute({2, 0, 3, 1, 4});
-  auto q = parts.select(0, 0), k = parts.select(0, 1), v = parts.select(0, 2);
-  auto scores = at::matmul(q, k.transpose(-2, -1)).mul(1 / std::sqrt(static_cast<double>(s.width)));
+  const Heads h(qkv, s);
+  auto scores =
+      at::matmul(h.q, h.k.transpose(-2, -1)).mul(1 / std::sqrt(static_cast<double>(s.width)));
   auto hidden = at::ones({s.time, s.time}, qkv.options().dtype(at::kBool)).triu(1);
   auto p = at::softmax(scores.masked_fill(hidden, -std::numeric_limits<double>::infinity()), -1);
-  return at::matmul(p, v).transpose(1, 2).reshape({s.batch, s.time, s.out_row()});
+  return side_by_side(at::matmul(p, h.v), s);
 }
 
 }  // namespace trireme

@@ -15,9 +15,10 @@ namespace trireme {
 ///
 /// float32, float64 and bfloat16 (computed in float32) on the CPU: tiles of rows that leave out the
 /// invisible half, read and written where they lie, and instead of the [time, time] probabilities
-/// one number a row is kept for backward. Other dtypes and devices: LibTorch's operators. Can be
-/// differentiated once. Runs on the calling thread. (Rabe & Staats 2021; Dao et al.,
-/// FlashAttention, 2022.)
+/// one number a row is kept for backward. Other devices: LibTorch's fused attention, from 2.0 on
+/// and unless deterministic algorithms are asked for (tensor/attention_compat.h). Else LibTorch's
+/// operators. Can be differentiated once. Runs on the calling thread. (Rabe & Staats 2021; Dao et
+/// al., FlashAttention, 2022.)
 TRIREME_API at::Tensor causal_attention(const at::Tensor& qkv, int64_t heads);
 
 /// The same from LibTorch's operators, on every dtype and device.

@@ -14,6 +14,7 @@
 #include "trireme/tensor/autocast_compat.h"
 #include "trireme/tensor/finite_kernels.h"
 #include "trireme/tensor/gradient_place.h"
+#include "trireme/tensor/host_data.h"
 
 namespace trireme::detail {
 namespace {
@@ -29,12 +30,12 @@ bool weight_gradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor
   constexpr int64_t kElements = 1 << 18, kFewest = 16;
   int64_t panel = std::max(kElements / std::max<int64_t>(columns, 1), kFewest);
   if (at::get_num_threads() > 1) panel = rows;  // threads share a whole one better
-  auto* out = dw.data_ptr<float>();
+  auto* out = host_data<float>(dw);
   bool finite = true;
   for (int64_t row = 0; row < rows;) {
     const int64_t n = rows - row < 2 * panel ? rows - row : panel;
-    gemm<float>(true, false, n, columns, batch, 1, dy.data_ptr<float>() + row, rows,
-                x.data_ptr<float>(), columns, 0, out + row * columns, columns);
+    gemm<float>(true, false, n, columns, batch, 1, host_data<float>(dy) + row, rows,
+                host_data<float>(x), columns, 0, out + row * columns, columns);
     finite &= finite_bits32(reinterpret_cast<const int32_t*>(out + row * columns), nullptr,
                             static_cast<size_t>(n * columns));
     row += n;

@@ -11,6 +11,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/philox.h"
+#include "trireme/tensor/host_data.h"
 
 namespace trireme {
 namespace {
@@ -68,9 +69,9 @@ std::string generate(Gpt& model, std::string_view prompt, const SamplingOptions&
     const auto length = std::min(text.size(), static_cast<size_t>(model.options().context));
     auto input = at::empty({1, static_cast<int64_t>(length)}, at::dtype(at::kLong));
     std::transform(text.end() - static_cast<std::ptrdiff_t>(length), text.end(),
-                   input.data_ptr<int64_t>(), [](char c) { return static_cast<uint8_t>(c); });
+                   host_data<int64_t>(input), [](char c) { return static_cast<uint8_t>(c); });
     const auto logits = model.next_logits(input.to(device)).to(at::kCPU, at::kDouble).contiguous();
-    const auto* p = logits.data_ptr<double>();
+    const auto* p = host_data<double>(logits);
     text.push_back(static_cast<char>(pick({p, p + 256}, options, i)));
     if (on_byte && !on_byte(text.back())) break;
   }

@@ -9,6 +9,7 @@
 #include "trireme/base/check.h"
 #include "trireme/optim/rules/float32_twins.h"
 #include "trireme/tensor/device.h"
+#include "trireme/tensor/host_data.h"
 #include "trireme/tensor/storage_mark.h"
 
 namespace trireme {
@@ -92,7 +93,7 @@ class HostOptimizer final : public Optimizer {
   struct Seen {
     const void* data = nullptr;
     int64_t version = -1;
-    static Seen of(const at::Tensor& p) { return {p.data_ptr(), p._version()}; }
+    static Seen of(const at::Tensor& p) { return {memory_of(p), p._version()}; }
     bool operator!=(const Seen& o) const { return data != o.data || version != o.version; }
   };
 

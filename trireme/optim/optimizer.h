@@ -126,7 +126,7 @@ class TRIREME_API Optimizer {
   /// Performs one update in place. Each gradient is multiplied by `grad_scale` as it is read:
   /// 1/(global weight), the inverse loss scale and the clip coefficient in one factor. A parameter
   /// without a gradient is left unchanged, as in torch. A float32 parameter's gradient may be
-  /// float16 or bfloat16: it is converted to float32, one parameter at a time. UsageError (nothing
+  /// float16 or bfloat16: it is converted to float32, a few parameters at once. UsageError (nothing
   /// has changed) for a gradient that is sparse or has another dtype, size or device.
   virtual void step(double lr, double grad_scale = 1) = 0;
   /// "optim.<kind>.<parameter>" tensors and "optim.step"; optimizers whose formula uses a

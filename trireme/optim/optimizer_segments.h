@@ -11,6 +11,7 @@
 #include "trireme/optim/norm_kernels.h"
 #include "trireme/optim/norm_parts.h"
 #include "trireme/optim/optimizer.h"
+#include "trireme/tensor/device.h"
 #include "trireme/tensor/host_data.h"
 
 // Inside optim: what one step does to one parameter.
@@ -48,6 +49,12 @@ class Optimizer::Segments {
   explicit Segments(std::vector<Segment> found) : found_(std::move(found)) {}
   size_t size() const { return found_.size(); }
   Segment operator[](size_t i) const;
+  /// Not made ready: its gradient may be half-precision.
+  const Segment& given(size_t i) const { return found_[i]; }
+  /// All of them are where the parameters are.
+  bool on_device() const {
+    return !found_.empty() && is_asynchronous(found_.front().parameter.device());
+  }
 
   struct Iterator {
     const Segments* all;

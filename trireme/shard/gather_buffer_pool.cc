@@ -2,6 +2,7 @@
 #include "trireme/shard/gather_buffer_pool.h"
 
 #include "trireme/base/check.h"
+#include "trireme/tensor/host_data.h"
 
 namespace trireme {
 
@@ -20,7 +21,7 @@ at::Tensor GatherBufferPool::take(int64_t elements, const at::TensorOptions& opt
 
 void GatherBufferPool::give_back(const at::Tensor& gather_buffer) {
   for (GatherBuffer& s : gather_buffers_)
-    if (s.used && s.memory.data_ptr() == gather_buffer.data_ptr()) {
+    if (s.used && same_memory(s.memory, gather_buffer)) {
       s.used = false;
       --in_use_;
       return;

@@ -10,6 +10,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
 #include "trireme/grad/rounds/gradient_checks.h"
+#include "trireme/tensor/host_data.h"
 
 namespace trireme {
 namespace {
@@ -113,7 +114,7 @@ void GradientScatter::prepare(size_t l) {
     const at::Tensor place = buffer.home.narrow(0, s.offset, s.tensor.numel());
     if (!grad.defined())
       place.zero_();
-    else if (grad.data_ptr() != place.data_ptr())
+    else if (!same_memory(grad, place))
       place.copy_(grad.reshape({-1}));
   }
   if (options_.keep_gather_buffers) buffer.before = buffer.home.clone();
@@ -165,7 +166,7 @@ void GradientScatter::ready(size_t i) {
   check_gradient(name(i), grad, parameter(i));
   ++s.got;
   const bool last = s.got == expected_;
-  if (grad.data_ptr() != place.data_ptr() && (last || place.scalar_type() == grad.scalar_type())) {
+  if (!same_memory(grad, place) && (last || place.scalar_type() == grad.scalar_type())) {
     s.finite = copy_and_look(place, grad);
     grad = last ? at::Tensor() : place;  // what follows accumulates there
   } else if (last) {
@@ -216,7 +217,7 @@ void GradientScatter::fill(size_t i) {
   const at::Tensor& place = buffers_[s.buffer].places[s.member];
   at::Tensor& grad = parameter(i).mutable_grad();
   if (s.got < expected_) {
-    if (grad.defined() && grad.data_ptr() != place.data_ptr()) {
+    if (grad.defined() && !same_memory(grad, place)) {
       s.finite = copy_and_look(place, grad);
       s.got = expected_;
     } else if (s.got == 0) {
@@ -266,9 +267,9 @@ void GradientScatter::settle(size_t l) {
   if (tree_) {
     tree_->add(l, buffer.out.to(buffer.home.scalar_type()), buffer.home);
   } else if (buffer.before.defined()) {
-    if (buffer.out.data_ptr() != buffer.home.data_ptr()) buffer.home.copy_(buffer.out);
+    if (!same_memory(buffer.out, buffer.home)) buffer.home.copy_(buffer.out);
     buffer.home.add_(buffer.before);
-  } else if (buffer.out.data_ptr() != buffer.home.data_ptr()) {
+  } else if (!same_memory(buffer.out, buffer.home)) {
     buffer.adds ? buffer.home.add_(buffer.out) : buffer.home.copy_(buffer.out);
   }
   buffer.before = buffer.out = at::Tensor();

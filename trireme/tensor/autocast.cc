@@ -2,6 +2,7 @@
 #include "trireme/tensor/autocast.h"
 
 #include <ATen/Context.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/mm.h>
@@ -16,6 +17,7 @@ namespace trireme {
 namespace {
 
 AutocastState::Device device_state(at::DeviceType device) {
+  if (device == at::kPrivateUse1 && !compat::kHasPrivateAutocast) return {};
   const compat::DeviceAutocast now = compat::autocast_of(device);
   return {now.enabled, now.dtype};
 }
@@ -23,19 +25,26 @@ AutocastState::Device device_state(at::DeviceType device) {
 void set(const AutocastState& to) {
   compat::set_autocast(at::kCPU, {to.cpu.enabled, to.cpu.dtype});
   compat::set_autocast(at::kCUDA, {to.cuda.enabled, to.cuda.dtype});
+  if (compat::kHasPrivateAutocast)
+    compat::set_autocast(at::kPrivateUse1, {to.privateuseone.enabled, to.privateuseone.dtype});
   at::autocast::set_autocast_cache_enabled(to.cache);
 }
 
 void check_device(at::DeviceType device) {
-  check<UsageError>(device == at::kCPU || device == at::kCUDA,
-                    "autocast: the device is {}: give CPU or CUDA", c10::DeviceTypeName(device));
+  if (device == at::kPrivateUse1)
+    check<UsageError>(has_autocast(device), "autocast: {}: give CPU or CUDA",
+                      compat::kHasPrivateAutocast
+                          ? "the library of the device privateuseone has registered no operators"
+                          : "LibTorch " TORCH_VERSION " has none of the device privateuseone");
+  else
+    check<UsageError>(device == at::kCPU || device == at::kCUDA,
+                      "autocast: the device is {}: give CPU or CUDA", c10::DeviceTypeName(device));
 }
 
 // By trying: what a build lacks does not follow from its version alone.
 std::string try_half_on(at::Device device) {
   c10::AutoGradMode no_grad(false);
-  c10::impl::ExcludeDispatchKeyGuard no_autocast(
-      c10::DispatchKeySet({c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA}));
+  c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   std::string lacks;
   auto attempt = [&](const char* name, auto op) {
     try {
@@ -61,6 +70,14 @@ const std::string& detail::cpu_half_lacks() {
 
 std::string detail::half_lacks(at::Device device) { return try_half_on(device); }
 
+// Otherwise a guard would have no effect.
+bool has_autocast(at::DeviceType device) {
+  if (device != at::kPrivateUse1) return device == at::kCPU || device == at::kCUDA;
+  const auto mm = c10::Dispatcher::singleton().findSchema({"aten::mm", ""});
+  return compat::kHasPrivateAutocast && mm &&
+         mm->hasKernelForDispatchKey(compat::kPrivateAutocastKey);
+}
+
 void check_autocast(at::DeviceType device, at::ScalarType dtype) {
   check_device(device);
   check<UsageError>(dtype == at::kBFloat16 || dtype == at::kHalf,
@@ -70,7 +87,7 @@ void check_autocast(at::DeviceType device, at::ScalarType dtype) {
   if (device == at::kCUDA) {
     check<UsageError>(at::globalContext().hasCUDA(),
                       "autocast: this LibTorch sees no CUDA device: give CPU");
-  } else if (dtype == at::kHalf) {
+  } else if (device == at::kCPU && dtype == at::kHalf) {
     const std::string& lacks = detail::cpu_half_lacks();
     check<UsageError>(lacks.empty(),
                       "autocast: LibTorch {} has no float16 kernels on a CPU for {}: take "
@@ -80,7 +97,7 @@ void check_autocast(at::DeviceType device, at::ScalarType dtype) {
 }
 
 AutocastState AutocastState::current() {
-  return {device_state(at::kCPU), device_state(at::kCUDA),
+  return {device_state(at::kCPU), device_state(at::kCUDA), device_state(at::kPrivateUse1),
           at::autocast::is_autocast_cache_enabled()};
 }
 
@@ -89,7 +106,9 @@ AutocastGuard::AutocastGuard(at::DeviceType device, std::optional<at::ScalarType
   check_device(device);
   if (dtype) check_autocast(device, *dtype);
   AutocastState inside = before_;
-  AutocastState::Device& mine = device == at::kCPU ? inside.cpu : inside.cuda;
+  AutocastState::Device& mine = device == at::kCPU    ? inside.cpu
+                                : device == at::kCUDA ? inside.cuda
+                                                      : inside.privateuseone;
   mine.enabled = dtype.has_value();
   if (dtype) mine.dtype = *dtype;
   inside.cache = cache;

@@ -21,7 +21,7 @@ struct AutocastState {
     at::ScalarType dtype = at::kBFloat16;
     bool operator==(const Device&) const = default;
   };
-  Device cpu, cuda;
+  Device cpu, cuda, privateuseone;
   bool cache = true;  // each weight is cast once per region, not once per use
   bool operator==(const AutocastState&) const = default;
 
@@ -37,9 +37,9 @@ struct AutocastState {
 ///   loss.backward();
 class TRIREME_API AutocastGuard {
  public:
-  /// `device`: kCPU or kCUDA. `dtype`: kBFloat16 or kHalf; nullopt turns autocast off inside the
-  /// guard. Throws UsageError for what check_autocast() refuses, leaving the thread's state
-  /// unchanged.
+  /// `device`: kCPU, kCUDA, or kPrivateUse1 where has_autocast() says so. `dtype`: kBFloat16 or
+  /// kHalf; nullopt turns autocast off inside the guard. Throws UsageError for what
+  /// check_autocast() refuses, leaving the thread's state unchanged.
   AutocastGuard(at::DeviceType device, std::optional<at::ScalarType> dtype, bool cache = true);
   /// Applies settings captured elsewhere with AutocastState::current().
   explicit AutocastGuard(const AutocastState& state);
@@ -49,6 +49,10 @@ class TRIREME_API AutocastGuard {
  private:
   AutocastState before_;
 };
+
+/// Whether LibTorch can compute so on that kind of device: the CPU, CUDA; from LibTorch 2.4 on a
+/// library's own (kPrivateUse1), if that has registered its operators for it.
+TRIREME_API bool has_autocast(at::DeviceType device);
 
 /// Throws UsageError with the reason if this build of LibTorch cannot compute that way on this
 /// machine: an unsupported device or dtype, CUDA without a GPU, or float16 on a CPU in a version

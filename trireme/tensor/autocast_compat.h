@@ -14,7 +14,11 @@ struct DeviceAutocast {
   at::ScalarType dtype = at::kBFloat16;
 };
 
+/// Of devices that a library added to LibTorch.
+constexpr bool kHasPrivateAutocast = TRIREME_TORCH_AT_LEAST(2, 4);
+
 #if TRIREME_TORCH_AT_LEAST(2, 4)
+constexpr c10::DispatchKey kPrivateAutocastKey = c10::DispatchKey::AutocastPrivateUse1;
 inline DeviceAutocast autocast_of(at::DeviceType device) {
   return {at::autocast::is_autocast_enabled(device), at::autocast::get_autocast_dtype(device)};
 }
@@ -23,6 +27,7 @@ inline void set_autocast(at::DeviceType device, DeviceAutocast to) {
   at::autocast::set_autocast_dtype(device, to.dtype);
 }
 #else
+constexpr c10::DispatchKey kPrivateAutocastKey = c10::DispatchKey::Undefined;
 inline DeviceAutocast autocast_of(at::DeviceType device) {
   if (device == at::kCPU)
     return {at::autocast::is_cpu_enabled(), at::autocast::get_autocast_cpu_dtype()};

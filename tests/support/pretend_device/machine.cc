@@ -43,6 +43,7 @@ void Machine::drain() {
 }
 
 void Machine::note_fallback(const std::string& op) {
+  ++operators;
   std::lock_guard lock(mutex_);
   fallbacks_.insert(op);
 }

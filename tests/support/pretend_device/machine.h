@@ -38,7 +38,7 @@ class Machine {
   void reseed(uint64_t seed);
   void drain();
 
-  std::atomic<uint64_t> async_copies{0}, staged_copies{0}, host_waits{0};
+  std::atomic<uint64_t> async_copies{0}, staged_copies{0}, host_waits{0}, operators{0};
   void note_fallback(const std::string& op);
   std::set<std::string> fallbacks() const;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
-#include <c10/util/accumulate.h>
 #include <gtest/gtest.h>
 #include <torch/optim/adamw.h>
 
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "tests/checkpoint/test_state.h"
+#include "tests/support/parameters.h"
 #include "tests/support/pretend_device/modules.h"
 #include "tests/support/pretend_device/pretend_device.h"
 #include "trireme/base/file.h"
@@ -26,25 +26,8 @@
 namespace trireme::pretend::parts_test {
 namespace {
 
-NamedTensors parameters(c10::Device where) {
-  NamedTensors all;
-  for (const std::vector<int64_t>& sizes :
-       std::vector<std::vector<int64_t>>{{33, 17}, {5}, {2, 3, 4}}) {
-    const int64_t n = c10::multiply_integers(sizes);
-    const at::Tensor p = at::arange(n, at::kFloat).mul(0.37).sin().view(sizes).to(where);
-    all.emplace_back("p" + std::to_string(all.size()), p.clone().requires_grad_());
-  }
-  return all;
-}
-
-void give_gradients(const NamedTensors& to, int step) {
-  for (const auto& [name, p] : to)
-    p.mutable_grad() = at::arange(step, step + p.numel(), at::kFloat)
-                           .mul(0.9)
-                           .cos()
-                           .view(p.sizes())
-                           .to(p.device());
-}
+using trireme::testing::give_gradients;
+using trireme::testing::some_parameters;
 
 std::vector<double> gpt_losses(c10::Device where) {
   Gpt net({.layers = 2, .width = 32, .heads = 4, .context = 16, .vocab = 31, .dropout = 0}, 1);
@@ -81,7 +64,8 @@ TEST(support_pretend_device_parts, optimizers_step_as_on_the_cpu) {
       {"Adafactor", [](NamedTensors p) { return make_adafactor(std::move(p)); }}};
   for (const auto& [name, make] : makers) {
     SCOPED_TRACE(name);
-    NamedTensors there = parameters(device(1)), here = parameters(at::kCPU);
+    NamedTensors there = some_parameters(at::kFloat, device(1)),
+                 here = some_parameters(at::kFloat, at::kCPU);
     auto far = make(there), near = make(here);
     for (int step = 0; step < 4; ++step) {
       give_gradients(there, step);
@@ -97,7 +81,8 @@ TEST(support_pretend_device_parts, optimizers_step_as_on_the_cpu) {
 }
 
 TEST(support_pretend_device_parts, norms_and_what_is_not_finite_are_as_on_the_cpu) {
-  NamedTensors there = parameters(device()), here = parameters(at::kCPU);
+  NamedTensors there = some_parameters(at::kFloat, device()),
+               here = some_parameters(at::kFloat, at::kCPU);
   give_gradients(there, 1);
   give_gradients(here, 1);
   EXPECT_NEAR(grad_norm(there, 1, 0.5).norm, grad_norm(here, 1, 0.5).norm, 1e-5);

@@ -55,7 +55,7 @@ void Hold::release() {
 
 Counters counters() {
   const Machine& machine = Machine::of_process();
-  return {machine.async_copies, machine.staged_copies, machine.host_waits};
+  return {machine.async_copies, machine.staged_copies, machine.host_waits, machine.operators};
 }
 
 std::set<std::string> fallbacks() { return Machine::of_process().fallbacks(); }

@@ -59,6 +59,7 @@ struct Counters {
   uint64_t async_copies;   // non_blocking, of pinned memory: they were late
   uint64_t staged_copies;  // non_blocking was asked for, but the host's memory was not pinned
   uint64_t host_waits;     // a thread of the host blocked on a stream
+  uint64_t operators;      // that ran by the CPU's kernel: what a GPU would have launched
 };
 Counters counters();
 /// Operators that ran by the CPU's kernel so far, "aten::add.Tensor".

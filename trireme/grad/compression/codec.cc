@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "trireme/base/check.h"
 #include "trireme/grad/compression/codec_kernels.h"
 #include "trireme/grad/compression/host_calls.h"
 #include "trireme/tensor/device.h"
@@ -52,18 +53,25 @@ class Plain final : public Codec {
 
 Encoded::~Encoded() = default;
 Codec::~Codec() = default;
+DeviceEncoded::~DeviceEncoded() = default;
+
+std::unique_ptr<DeviceEncoded> Codec::start_on_device(const DeviceCodecInput&) {
+  fail<UsageError>("compression: {} encodes in host memory alone", name());
+}
 
 std::unique_ptr<Codec> plain_codec() { return std::make_unique<Plain>(); }
 
-at::Tensor WireMemory::bytes(const Group& group, int bucket, int slot, int64_t n) {
+at::Tensor WireMemory::bytes(const Group& group, int bucket, int slot, int64_t n,
+                             at::Device device) {
   at::Tensor& mine = kept_[{bucket, slot}];
   if (!mine.defined() || mine.numel() < n)
-    mine = group.empty({std::max<int64_t>(n, 64)}, at::kByte);
+    mine = group.empty({std::max<int64_t>(n, 64)}, at::TensorOptions(at::kByte).device(device));
   return mine.narrow(0, 0, n);
 }
 
-at::Tensor WireMemory::floats(const Group& group, int bucket, int slot, int64_t n) {
-  return bytes(group, bucket, slot, 4 * n).view(at::kFloat);
+at::Tensor WireMemory::floats(const Group& group, int bucket, int slot, int64_t n,
+                              at::Device device) {
+  return bytes(group, bucket, slot, 4 * n, device).view(at::kFloat);
 }
 
 at::Tensor WireMemory::staging(int bucket, int slot, int64_t n, at::ScalarType dtype,

@@ -15,9 +15,10 @@
 #include "trireme/tensor/state.h"
 
 // A codec: a way to sum a bucket of float32 over ranks in fewer bytes. Error feedback, dtypes,
-// means, devices and non-finite gradients are not its concern; the hook around it handles them
-// (grad/compression/compression_hook.h). What it sends is the same on every device, for it computes
-// in host memory on all of them.
+// means and non-finite gradients are not its concern; the hook around it handles them
+// (grad/compression/compression_hook.h). Every codec encodes in host memory, for gradients on any
+// device; one that also has start_on_device() encodes where the gradients are, and only its bytes
+// cross.
 namespace trireme {
 
 /// Buffers for what is sent and received, and for intermediate results: allocated once and kept for
@@ -25,8 +26,10 @@ namespace trireme {
 class TRIREME_API WireMemory {
  public:
   /// Memory that peers can access, for each bucket and slot (purpose); the contents are preserved.
-  at::Tensor bytes(const Group& group, int bucket, int slot, int64_t n);
-  at::Tensor floats(const Group& group, int bucket, int slot, int64_t n);
+  at::Tensor bytes(const Group& group, int bucket, int slot, int64_t n,
+                   at::Device device = at::kCPU);
+  at::Tensor floats(const Group& group, int bucket, int slot, int64_t n,
+                    at::Device device = at::kCPU);
   /// Host memory for a bucket's copies from and to its device; not accessed by peers.
   at::Tensor staging(int bucket, int slot, int64_t n, at::ScalarType dtype, at::Device device);
 
@@ -75,10 +78,44 @@ class TRIREME_API Encoded {
   double seconds = 0;  // spent working inside arrive(), without waiting
 };
 
+/// One bucket for a codec that encodes on the device: CodecInput's, but that nothing of it is known
+/// to the host yet.
+struct DeviceCodecInput {
+  const Group& group;
+  int bucket;
+  at::Tensor x;  // flat float32 on the device. Finite, zeros between the parts
+  const std::vector<CodecPart>& parts;
+  at::Tensor unusable;  // one bool of the device: x was not finite and is zeros now
+  float factor;
+  WireMemory& memory;
+};
+
+/// Such a bucket in transit; every operation is in the order of the current stream. Call, in this
+/// order: arrive(), finish(), decode(). What is kept between them is in WireMemory, so that they
+/// may be called on several streams, each ordered behind the other.
+class TRIREME_API DeviceEncoded {
+ public:
+  virtual ~DeviceEncoded();
+  /// Orders the stream behind the first call, issues the second, if there is one, and blocks until
+  /// the host knows: false, on all ranks, if some rank's part was not usable.
+  virtual bool arrive() = 0;
+  /// Orders the stream behind the second call.
+  virtual void finish() {}
+  /// Overwrites x with the result. Returns the part of x that did not enter the sum, if that is
+  /// wanted; else an undefined tensor.
+  virtual at::Tensor decode(bool error_wanted) = 0;
+
+  int64_t bytes = 0;  // that this rank sends
+};
+
 class TRIREME_API Codec {
  public:
   virtual ~Codec();
   virtual std::unique_ptr<Encoded> start(const CodecInput& input) = 0;
+  /// Whether there is start_on_device().
+  virtual bool works_on_device() const { return false; }
+  /// Encodes where x is, and issues the first call; blocks neither on a stream nor on a peer.
+  virtual std::unique_ptr<DeviceEncoded> start_on_device(const DeviceCodecInput& input);
   virtual void state(StateVisitor&) {}
   /// The number of calls per bucket.
   virtual int calls() const = 0;

@@ -23,14 +23,13 @@ constexpr int64_t kChunk = 8192;  // elements that stay in the cache from decodi
 constexpr int kWorkSlot = 100;    // of a half bucket, in float32
 constexpr int kStagingSlot = 101;
 
-// What `ranks` such summands cannot overflow, nor their factors.
-float largest_allowed(at::ScalarType type, int ranks, ReduceOp op) {
+}  // namespace
+
+float CompressionHook::largest_allowed(at::ScalarType type, int ranks, ReduceOp op) {
   const float n = static_cast<float>(ranks);
   if (type == at::kHalf) return op == ReduceOp::avg ? 65000.0f : 65000.0f / n;
   return std::numeric_limits<float>::max() / 4 / n;
 }
-
-}  // namespace
 
 /// A bucket that travels as it is.
 class CompressionHook::Whole final : public BucketReduction {
@@ -53,9 +52,9 @@ class CompressionHook::Whole final : public BucketReduction {
   bool is_last_;
 };
 
-/// A bucket in a codec. What is not the CPU's is encoded in its first advance(), and the rest of
-/// its way is one later. The n-th advance() of every bucket comes before the next of any: whether
-/// the round is good is known before the first thing is kept.
+/// A bucket in a codec in host memory. What is not the CPU's is encoded in its first advance(), and
+/// the rest of its way is one later. The n-th advance() of every bucket comes before the next of
+/// any: whether the round is good is known before the first thing is kept.
 class CompressionHook::Compressed final : public BucketReduction {
  public:
   Compressed(CompressionHook& hook, Group& group, const GradBucket& bucket, ReduceOp op)
@@ -197,7 +196,7 @@ class CompressionHook::Compressed final : public BucketReduction {
 };
 
 CompressionHook::CompressionHook(const NamedTensors& parameters, const Group& group,
-                                 CompressionCommon common)
+                                 CompressionCommon common, bool works_on_device)
     : start_step_(common.start_step), ranks_(group.size()) {
   for (const auto& [name, p] : unique_tensors(parameters)) {
     check<UsageError>(parameters_.empty() || p.device() == device_,
@@ -207,7 +206,10 @@ CompressionHook::CompressionHook(const NamedTensors& parameters, const Group& gr
     device_ = p.device();
     parameters_.emplace_back(name, p.numel());
   }
-  if (common.error_feedback) errors_ = std::make_unique<ErrorFeedback>(parameters, group);
+  on_device_ = works_on_device && is_asynchronous(device_);
+  if (common.error_feedback)
+    errors_ = std::make_unique<ErrorFeedback>(parameters, group, on_device_ ? device_ : at::kCPU);
+  if (on_device_) settled_ = DeviceStream::current(device_).record();
 }
 
 CompressionHook::~CompressionHook() = default;
@@ -252,6 +254,7 @@ std::unique_ptr<BucketReduction> CompressionHook::start(Group& group, GradBucket
     sent_ += 2 * (group.size() - 1) * static_cast<int64_t>(bucket.buffer.nbytes()) / group.size();
     return std::make_unique<Whole>(*this, group.all_reduce(bucket.buffer, op), bucket.is_last);
   }
+  if (on_device_) return start_on_device(group, bucket, op);
   return std::make_unique<Compressed>(*this, group, bucket, op);
 }
 
@@ -266,7 +269,8 @@ class OneCodecHook final : public CompressionHook {
  public:
   OneCodecHook(std::unique_ptr<Codec> codec, const NamedTensors& parameters, const Group& group,
                CompressionCommon common)
-      : CompressionHook(parameters, group, common), codec_(std::move(codec)) {}
+      : CompressionHook(parameters, group, common, codec->works_on_device()),
+        codec_(std::move(codec)) {}
   void state(StateVisitor& visitor) override {
     CompressionHook::state(visitor);
     codec_->state(visitor);

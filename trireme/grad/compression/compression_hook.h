@@ -27,16 +27,18 @@ struct CompressionCommon {
 /// Buckets are float32, float16 or bfloat16; half-precision buckets are processed in float32. The
 /// result has the same bits on every rank. With one rank nothing is lost and nothing is kept.
 ///
-/// On any device: codecs compute in host memory, so that the bytes are the CPU's. A bucket of
-/// another device is copied to pinned memory in the order of the stream that is current in the
-/// gradient hook, which does not block. It is encoded when the round closes, all buckets in order:
-/// unlike the CPU's, its calls do not begin while backward still runs. The result is copied back in
-/// the order of the stream that is current then. Error feedback is in host memory.
+/// On any device, and the gradient hook never blocks. int8 and sign encode and decode on the
+/// device, in the order of the stream that is current in the gradient hook; their calls begin while
+/// backward still runs, and error feedback is on the device. The others compute in host memory, so
+/// that their bytes are the CPU's: a bucket is copied to pinned memory in the order of that stream,
+/// encoded when the round closes, all buckets in order, and the result is copied back in the order
+/// of the stream that is current then; error feedback is in host memory. Of several codecs (auto)
+/// all compute in host memory.
 ///
 /// A gradient that is not finite (or so large that a sum over ranks might not be) makes its bucket
 /// NaN on all ranks, and no rank's error feedback changes in that round, so a step that loss
 /// scaling skips leaves no trace. A NaN or an infinity in the error feedback is a NumericError that
-/// names the parameter and the rank when it is next used; the other ranks get the same message.
+/// names the parameter and the rank when it is next used; the others get it by their next call.
 ///
 /// If no rank used a parameter in a round, what was sent of its error feedback is lost.
 class TRIREME_API CompressionHook : public StatefulHook {
@@ -50,13 +52,16 @@ class TRIREME_API CompressionHook : public StatefulHook {
   /// Bytes that this rank sent in the last round (a plain all_reduce counts as 2(n−1)/n of the
   /// buffer).
   int64_t wire_bytes() const { return wire_bytes_; }
-  /// Seconds that this rank spent encoding and decoding in the last round, without waiting.
+  /// Seconds that this rank spent encoding and decoding in the last round, without waiting. On a
+  /// device: 0, for the host spends none.
   double seconds() const { return seconds_; }
   /// The error feedback; nullptr if this hook has none.
   ErrorFeedback* errors() { return errors_.get(); }
 
  protected:
-  CompressionHook(const NamedTensors& parameters, const Group& group, CompressionCommon common);
+  /// `works_on_device`: codec_for() gives codecs that encode where the gradients are.
+  CompressionHook(const NamedTensors& parameters, const Group& group, CompressionCommon common,
+                  bool works_on_device = false);
   /// The codec for a bucket in a round that compresses; the same on every rank. The hook keeps
   /// ownership.
   virtual Codec& codec_for(int bucket) = 0;
@@ -69,7 +74,11 @@ class TRIREME_API CompressionHook : public StatefulHook {
 
  private:
   class Compressed;
+  class CompressedOnDevice;
   class Whole;
+  /// What `ranks` such summands cannot overflow, nor their factors.
+  static float largest_allowed(at::ScalarType type, int ranks, ReduceOp op);
+  std::unique_ptr<BucketReduction> start_on_device(Group& group, GradBucket& bucket, ReduceOp op);
   std::unique_ptr<BucketReduction> start(Group& group, GradBucket& bucket, ReduceOp op) final;
 
   std::vector<std::pair<std::string, int64_t>> parameters_;  // name, elements
@@ -77,11 +86,13 @@ class TRIREME_API CompressionHook : public StatefulHook {
   const int64_t start_step_;
   const int ranks_;
   at::Device device_ = at::kCPU;
+  bool on_device_ = false;  // where it encodes, and keeps the error feedback
   int64_t rounds_ = 0, wire_bytes_ = 0, sent_ = 0;
   double seconds_ = 0, spent_ = 0;
   bool good_ = true;  // this round has succeeded so far
   WireMemory memory_;
   std::vector<DeviceEvent> returned_;  // by bucket: its result was copied to its device
+  DeviceEvent settled_;                // on_device_: what the last round wrote is there
   std::vector<float> chunk_;
 };
 

@@ -8,7 +8,9 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/clock.h"
+#include "trireme/grad/compression/codec_aten.h"
 #include "trireme/grad/compression/codec_kernels.h"
+#include "trireme/grad/compression/codec_wire.h"
 #include "trireme/grad/compression/host_calls.h"
 #include "trireme/tensor/host_data.h"
 
@@ -21,21 +23,15 @@ struct Int8Slot {
   enum : int { kSent = 0, kGot, kOwn, kAll, kSum };
 };
 
-constexpr int64_t kHeader = 16;  // a float: 1 where the sender's part is not usable
-
-// One rank's share of a bucket as bytes: header, scales, values.
-struct Payload {
-  Payload(int64_t elements, int64_t block)
-      : scales((elements + block - 1) / block),
-        bytes((kHeader + 4 * scales + elements + 15) / 16 * 16) {}
-  int64_t scales, bytes;
-
+// One rank's share of a bucket as bytes.
+struct Payload : codec_wire::Int8 {
+  using Int8::Int8;
   static float& flag(void* p) { return *static_cast<float*>(p); }
   static float* scales_of(void* p) {
     return reinterpret_cast<float*>(static_cast<char*>(p) + kHeader);
   }
   int8_t* values_of(void* p) const {
-    return reinterpret_cast<int8_t*>(static_cast<char*>(p) + kHeader + 4 * scales);
+    return reinterpret_cast<int8_t*>(static_cast<char*>(p) + values());
   }
 };
 
@@ -48,9 +44,8 @@ class Int8Encoded final : public Encoded {
         factor_(in.factor),
         block_(block),
         ranks_(group_.size()),
-        // Shares of whole cache lines, so that no two ranks' blocks begin within one.
-        share_(((x_.numel() + ranks_ - 1) / ranks_ + 15) / 16 * 16),
-        payload_(share_, block),
+        payload_(x_.numel(), ranks_, block),
+        share_(payload_.share),
         sent_(in.memory.bytes(group_, in.bucket, Int8Slot::kSent, ranks_ * payload_.bytes)),
         got_(in.memory.bytes(group_, in.bucket, Int8Slot::kGot, ranks_ * payload_.bytes)),
         own_(in.memory.bytes(group_, in.bucket, Int8Slot::kOwn, payload_.bytes)),
@@ -58,7 +53,7 @@ class Int8Encoded final : public Encoded {
         sum_(in.memory.floats(group_, in.bucket, Int8Slot::kSum, share_)) {
     for (int64_t r = 0; r < ranks_; ++r) {
       char* p = at(sent_, r);
-      std::memset(p, 0, kHeader);
+      std::memset(p, 0, Payload::kHeader);
       Payload::flag(p) = in.usable ? 0 : 1;
       k::quantize(host_data<float>(x_) + begin_of(r), length_of(r), block_, Payload::scales_of(p),
                   payload_.values_of(p));
@@ -102,15 +97,15 @@ class Int8Encoded final : public Encoded {
   }
 
  private:
-  int64_t begin_of(int64_t r) const { return std::min(r * share_, x_.numel()); }
-  int64_t length_of(int64_t r) const { return std::min(share_, x_.numel() - begin_of(r)); }
+  int64_t begin_of(int64_t r) const { return payload_.begin_of(r); }
+  int64_t length_of(int64_t r) const { return payload_.length_of(r); }
   char* at(const at::Tensor& t, int64_t r) const { return host_bits<char>(t) + r * payload_.bytes; }
 
   // This rank's share: sum, rounded sum into own_, and what that lost stays in sum_.
   void add_up() {
     float* sum = host_data<float>(sum_);
     char* own = host_bits<char>(own_);
-    std::memset(own, 0, kHeader);
+    std::memset(own, 0, Payload::kHeader);
     const int64_t n = length_of(group_.rank());
     const int64_t chunk = std::max<int64_t>(1, 8192 / block_) * block_;
     for (int64_t begin = 0; begin < n; begin += chunk) {
@@ -132,8 +127,9 @@ class Int8Encoded final : public Encoded {
   const at::Device device_;
   at::Tensor x_;
   const float factor_;
-  const int64_t block_, ranks_, share_;
+  const int64_t block_, ranks_;
   const Payload payload_;
+  const int64_t share_;
   at::Tensor sent_, got_, own_, all_, sum_;
   Work work_;
 };
@@ -143,6 +139,10 @@ class Int8Codec final : public Codec {
   explicit Int8Codec(int64_t block) : block_(block) {}
   std::unique_ptr<Encoded> start(const CodecInput& in) override {
     return std::make_unique<Int8Encoded>(in, block_);
+  }
+  bool works_on_device() const override { return true; }
+  std::unique_ptr<DeviceEncoded> start_on_device(const DeviceCodecInput& in) override {
+    return codec_aten::int8(in, block_);
   }
   int calls() const override { return 2; }
   std::string describe() const override { return fmt::format("int8, blocks of {}", block_); }

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "trireme/grad/compression/codec_aten.h"
 #include "trireme/grad/compression/codec_kernels.h"
+#include "trireme/grad/compression/codec_wire.h"
 #include "trireme/grad/compression/host_calls.h"
 #include "trireme/tensor/host_data.h"
 
@@ -17,7 +19,6 @@ struct SignSlot {
   enum : int { kOwn = 10, kAll };
 };
 
-// Floats: a flag (1: not usable), one scale for each part; then the bits, by place in the bucket.
 class SignEncoded final : public Encoded {
  public:
   explicit SignEncoded(const CodecInput& in)
@@ -26,8 +27,9 @@ class SignEncoded final : public Encoded {
         parts_(in.parts),
         factor_(in.factor),
         ranks_(group_.size()),
-        head_((static_cast<int64_t>(parts_.size()) + 1 + 3) / 4 * 16),
-        each_(head_ + (x_.numel() + 127) / 128 * 16),
+        wire_(x_.numel(), static_cast<int64_t>(parts_.size())),
+        head_(wire_.head),
+        each_(wire_.bytes),
         own_(in.memory.bytes(group_, in.bucket, SignSlot::kOwn, each_)),
         all_(in.memory.bytes(group_, in.bucket, SignSlot::kAll, ranks_ * each_)) {
     char* own = host_bits<char>(own_);
@@ -85,7 +87,9 @@ class SignEncoded final : public Encoded {
   at::Tensor x_;
   const std::vector<CodecPart>& parts_;
   const float factor_;
-  const int64_t ranks_, head_, each_;
+  const int64_t ranks_;
+  const codec_wire::Sign wire_;
+  const int64_t head_, each_;
   at::Tensor own_, all_;
   Work work_;
 };
@@ -94,6 +98,10 @@ class SignCodec final : public Codec {
  public:
   std::unique_ptr<Encoded> start(const CodecInput& in) override {
     return std::make_unique<SignEncoded>(in);
+  }
+  bool works_on_device() const override { return true; }
+  std::unique_ptr<DeviceEncoded> start_on_device(const DeviceCodecInput& in) override {
+    return codec_aten::sign(in);
   }
   int calls() const override { return 1; }
   std::string describe() const override { return "signs"; }

@@ -2,6 +2,7 @@
 #include "trireme/grad/rounds/leaf_round.h"
 
 #include "trireme/base/check.h"
+#include "trireme/tensor/host_data.h"
 
 namespace trireme {
 
@@ -17,7 +18,7 @@ void LeafRound::ready(size_t i) {
   const at::Tensor& out = inner_.gradient(i);
   if (!leaf.defined() || leaf.requires_grad()) [[unlikely]]
     fail<UsageError>("reproducible mode: no plain gradient of '{}'", name(i));
-  if (leaf.data_ptr() == out.data_ptr()) [[unlikely]]
+  if (same_memory(leaf, out)) [[unlikely]]
     fail<UsageError>(
         "reproducible mode: the gradient of '{}' was not set to none before the leaf (in a loop of "
         "your own: zero_grad() of the DistributedDataParallel, not of the optimizer)",
@@ -32,7 +33,7 @@ void LeafRound::close() {
   for (size_t i = 0; i < size(); ++i) {
     at::Tensor& grad = parameter(i).mutable_grad();
     const at::Tensor& out = inner_.gradient(i);
-    if (grad.defined() && grad.data_ptr() == out.data_ptr()) continue;
+    if (grad.defined() && same_memory(grad, out)) continue;
     if (!tree_.finish(i, out)) continue;
     grad = out;
     inner_.ready(i);

@@ -5,6 +5,8 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/stack.h>
 
+#include "trireme/tensor/host_data.h"
+
 namespace trireme {
 
 void FirstNonFinite::look(size_t parameter, std::optional<bool> finite,
@@ -24,7 +26,7 @@ double FirstNonFinite::first() {
   if (asked_.empty()) return first_;
   const at::NoGradGuard no_grad;
   const at::Tensor here = at::stack(answers_).cpu();
-  const auto* finite = static_cast<const bool*>(here.data_ptr());
+  const auto* finite = host_bits<const bool>(here);
   for (size_t i = 0; i < asked_.size(); ++i)
     if (!finite[i]) found(asked_[i]);
   asked_.clear();

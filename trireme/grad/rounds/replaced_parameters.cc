@@ -12,6 +12,7 @@
 #include "trireme/base/philox.h"
 #include "trireme/comm/objects.h"
 #include "trireme/tensor/device.h"
+#include "trireme/tensor/host_data.h"
 
 namespace trireme {
 namespace {
@@ -20,7 +21,7 @@ constexpr const char* kRefused = "refused: ";  // the first line of a rank that 
 
 uint64_t hash_of(const at::Tensor& t) {
   const at::Tensor bytes = t.detach().cpu().contiguous();
-  return stable_hash(std::string_view(static_cast<const char*>(bytes.data_ptr()), bytes.nbytes()));
+  return stable_hash(std::string_view(host_bits<const char>(bytes), bytes.nbytes()));
 }
 
 // "a.weight = 1f…" → "a.weight"

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "trireme/tensor/host_data.h"
+
 namespace trireme {
 
 RoundRecord::RoundRecord(Group group, size_t parameters, at::Device device)
@@ -27,7 +29,7 @@ void RoundRecord::send(const std::vector<bool>& used) {
   if (!wire_.defined() || wire_.numel() != length)
     wire_ = group_.empty({length}, at::TensorOptions(at::kDouble).device(device_));
   if (device_ == at::kCPU)
-    std::copy(all_.begin(), all_.end(), static_cast<double*>(wire_.data_ptr()));
+    std::copy(all_.begin(), all_.end(), host_bits<double>(wire_));
   else
     wire_.copy_(at::from_blob(all_.data(), {length}, at::kDouble));
   work_ = group_.all_reduce(wire_);
@@ -37,7 +39,7 @@ void RoundRecord::read() {
   work_.wait();
   work_ = Work();
   const at::Tensor here = wire_.cpu();  // itself, where it is there
-  const auto* p = static_cast<const double*>(here.data_ptr());
+  const auto* p = host_bits<const double>(here);
   all_.assign(p, p + here.numel());
 }
 

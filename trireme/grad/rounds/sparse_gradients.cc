@@ -6,6 +6,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/comm/reachable.h"
+#include "trireme/tensor/host_data.h"
 
 namespace trireme {
 namespace {
@@ -76,7 +77,7 @@ void SparseGradients::close() {
   group_.all_gather_into_tensor(all, at::from_blob(mine.data(), {width}, at::kDouble).to(options))
       .wait();
   all = all.cpu();
-  const auto* table = static_cast<const double*>(all.data_ptr());
+  const auto* table = host_bits<const double>(all);
   for (size_t k = 0; k < count; ++k) {
     std::vector<double> rows;
     used_by_[k] = 0;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <vector>
+
 #include "trireme/optim/optimizer.h"
 #include "trireme/optim/optimizer_segments.h"
 #include "trireme/optim/rules/option_checks.h"
 #include "trireme/optim/rules/rule_aten.h"
 #include "trireme/optim/rules/rule_kernels.h"
+#include "trireme/optim/rules/segment_lists.h"
 
 namespace trireme {
 namespace {
@@ -20,16 +23,19 @@ class Adagrad final : public Optimizer {
   void step(double lr, double grad_scale) override {
     auto all = segments();
     ++steps_;
-    for (const auto& s : all) {
-      const auto before = static_cast<double>(taken_[s.index]++);
-      const AdagradScalars scalars{grad_scale, decay_of(s.index, options_.weight_decay),
-                                   options_.eps,
-                                   lr * multiplier_of(s.index) / (1 + before * options_.lr_decay)};
-      if (!s.parameter.is_cpu())
-        adagrad_pass(s.parameter.view({s.numel}), s.gradient.view({s.numel}), s.of(sum_), scalars);
-      else
-        run_ranges(s, [&](auto r) { adagrad_pass(r.p(), r.g(), r.of(sum_), r.n, scalars); });
+    std::vector<AdagradScalars> scalars;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const size_t parameter = all.given(i).index;
+      const auto before = static_cast<double>(taken_[parameter]++);
+      scalars.push_back({grad_scale, decay_of(parameter, options_.weight_decay), options_.eps,
+                         lr * multiplier_of(parameter) / (1 + before * options_.lr_decay)});
     }
+    if (all.on_device())
+      for_lists(all, [&](const auto& l) { adagrad_pass(l.p, l.g, l.of(sum_), l.of(scalars)); });
+    else
+      for (size_t i = 0; i < all.size(); ++i)
+        run_ranges(all[i],
+                   [&](auto r) { adagrad_pass(r.p(), r.g(), r.of(sum_), r.n, scalars[i]); });
   }
 
   void state(StateVisitor& visitor) override {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
+#include <vector>
 
 #include "trireme/base/check.h"
 #include "trireme/optim/optimizer.h"
@@ -7,6 +8,7 @@
 #include "trireme/optim/rules/moments.h"
 #include "trireme/optim/rules/rule_aten.h"
 #include "trireme/optim/rules/rule_kernels.h"
+#include "trireme/optim/rules/segment_lists.h"
 
 namespace trireme {
 namespace {
@@ -27,25 +29,28 @@ class AdamW final : public MomentOptimizer {
   void step(double lr, double grad_scale) override {
     auto all = segments();
     ++steps_;
-    for (const auto& s : all) {
-      const AdamWScalars scalars = scalars_of(s.index, ++taken_[s.index], lr, grad_scale);
-      options_.amsgrad ? amsgrad(s, scalars) : plain(s, scalars);
+    std::vector<AdamWScalars> scalars;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const size_t parameter = all.given(i).index;
+      scalars.push_back(scalars_of(parameter, ++taken_[parameter], lr, grad_scale));
     }
+    if (all.on_device())
+      for_lists(all, [&](const auto& l) {
+        adamw_pass(l.p, l.g, l.of(exp_avg_), l.of(exp_avg_sq_), l.of(max_exp_avg_sq_),
+                   l.of(scalars));
+      });
+    else
+      for (size_t i = 0; i < all.size(); ++i)
+        options_.amsgrad ? amsgrad(all[i], scalars[i]) : plain(all[i], scalars[i]);
   }
 
  private:
   void plain(const Segment& s, const AdamWScalars& scalars) {
-    if (!s.parameter.is_cpu())
-      return adamw_pass(s.parameter.view({s.numel}), s.gradient.view({s.numel}), s.of(exp_avg_),
-                        s.of(exp_avg_sq_), scalars);
     run_ranges(s, [&](auto r) {
       adamw_pass(r.p(), r.g(), r.of(exp_avg_), r.of(exp_avg_sq_), r.n, scalars);
     });
   }
   void amsgrad(const Segment& s, const AdamWScalars& scalars) {
-    if (!s.parameter.is_cpu())
-      return amsgrad_pass(s.parameter.view({s.numel}), s.gradient.view({s.numel}), s.of(exp_avg_),
-                          s.of(exp_avg_sq_), s.of(max_exp_avg_sq_), scalars);
     run_ranges(s, [&](auto r) {
       amsgrad_pass(r.p(), r.g(), r.of(exp_avg_), r.of(exp_avg_sq_), r.of(max_exp_avg_sq_), r.n,
                    scalars);

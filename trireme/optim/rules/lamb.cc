@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "trireme/optim/norm_kernels.h"
 #include "trireme/optim/optimizer.h"
@@ -9,6 +10,7 @@
 #include "trireme/optim/rules/option_checks.h"
 #include "trireme/optim/rules/rule_aten.h"
 #include "trireme/optim/rules/rule_kernels.h"
+#include "trireme/optim/rules/segment_lists.h"
 #include "trireme/optim/rules/trust_ratio.h"
 #include "trireme/tensor/tied_tensors.h"
 
@@ -31,12 +33,27 @@ class Lamb final : public MomentOptimizer {
     ++steps_;
     std::vector<LambScalars> scalars;
     NormPairs squares(*parts_);
-    for (const auto& s : all) {
-      scalars.push_back(scalars_of(s.index, ++taken_[s.index], grad_scale));
-      measure(s, scalars.back(), squares);
+    for (size_t i = 0; i < all.size(); ++i) {
+      const size_t parameter = all.given(i).index;
+      scalars.push_back(scalars_of(parameter, ++taken_[parameter], grad_scale));
     }
+    if (all.on_device())
+      for_lists(all, [&](const auto& l) { measure_lists(all, l, l.of(scalars), squares); });
+    else
+      for (size_t i = 0; i < all.size(); ++i) measure(all[i], scalars[i], squares);
     squares.add_over_ranks();
-    for (size_t i = 0; i < all.size(); ++i) update(all[i], scalars[i], squares, lr);
+    std::vector<double> steps;
+    for (size_t i = 0; i < all.size(); ++i)
+      steps.push_back(step_of(all.given(i).index, squares, lr));
+    if (all.on_device())
+      for_lists(all, [&](const auto& l) {
+        lamb_update(l.p, l.of(exp_avg_), l.of(exp_avg_sq_), l.of(scalars), l.of(steps));
+      });
+    else
+      for (size_t i = 0; i < all.size(); ++i)
+        run_ranges(all[i], [&](auto r) {
+          lamb_update(r.p(), r.of(exp_avg_), r.of(exp_avg_sq_), r.n, scalars[i], steps[i]);
+        });
   }
 
  private:
@@ -54,14 +71,6 @@ class Lamb final : public MomentOptimizer {
 
   void measure(const Segment& s, const LambScalars& scalars, NormPairs& squares) {
     const bool adapts = adapts_[s.index];
-    if (!s.parameter.is_cpu()) {
-      lamb_moments(s.gradient.view({s.numel}), s.of(exp_avg_), s.of(exp_avg_sq_), scalars);
-      if (adapts)
-        squares.measure(name(s), s.parameter,
-                        lamb_direction(s.parameter.view({s.numel}), s.of(exp_avg_),
-                                       s.of(exp_avg_sq_), scalars));
-      return;
-    }
     squares.measure(s, name(s), [&](auto type, int64_t begin, int64_t n, double* w, double* u) {
       using T = decltype(type);
       T *m = s.of<T>(exp_avg_) + begin, *v = s.of<T>(exp_avg_sq_) + begin;
@@ -75,18 +84,23 @@ class Lamb final : public MomentOptimizer {
     });
   }
 
-  void update(const Segment& s, const LambScalars& scalars, const NormPairs& squares, double lr) {
-    double step = lr * multiplier_of(s.index);
-    if (adapts_[s.index]) {
-      const auto [w, u] = squares.of(name(s));
-      step *= lamb_ratio(std::sqrt(w), std::sqrt(u), options_.min_coeff, options_.max_coeff);
+  template <class Lists>
+  void measure_lists(const Segments& all, const Lists& l, const std::vector<LambScalars>& scalars,
+                     NormPairs& squares) {
+    const std::vector<at::Tensor> m = l.of(exp_avg_), v = l.of(exp_avg_sq_);
+    lamb_moments(l.g, m, v, scalars);
+    const std::vector<at::Tensor> direction = lamb_direction(l.p, m, v, scalars);
+    for (size_t i = 0; i < l.places().size(); ++i) {
+      const Segment& s = all.given(l.places()[i]);
+      if (adapts_[s.index]) squares.measure(name(s), l.p[i], direction[i]);
     }
-    if (!s.parameter.is_cpu())
-      return lamb_update(s.parameter.view({s.numel}), s.of(exp_avg_), s.of(exp_avg_sq_), scalars,
-                         step);
-    run_ranges(s, [&](auto r) {
-      lamb_update(r.p(), r.of(exp_avg_), r.of(exp_avg_sq_), r.n, scalars, step);
-    });
+  }
+
+  double step_of(size_t parameter, const NormPairs& squares, double lr) const {
+    const double step = lr * multiplier_of(parameter);
+    if (!adapts_[parameter]) return step;
+    const auto [w, u] = squares.of(parameters_[parameter].first);
+    return step * lamb_ratio(std::sqrt(w), std::sqrt(u), options_.min_coeff, options_.max_coeff);
   }
 
   LambOptions options_;

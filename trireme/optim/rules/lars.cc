@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
+#include <vector>
 
 #include "trireme/optim/norm_kernels.h"
 #include "trireme/optim/optimizer.h"
@@ -7,6 +8,7 @@
 #include "trireme/optim/rules/option_checks.h"
 #include "trireme/optim/rules/rule_aten.h"
 #include "trireme/optim/rules/rule_kernels.h"
+#include "trireme/optim/rules/segment_lists.h"
 #include "trireme/optim/rules/trust_ratio.h"
 #include "trireme/tensor/tied_tensors.h"
 
@@ -33,7 +35,15 @@ class Lars final : public Optimizer {
     for (const auto& s : all)
       if (adapts_[s.index]) measure(s, squares);
     squares.add_over_ranks();
-    for (const auto& s : all) update(s, squares, lr, grad_scale);
+    std::vector<LarsScalars> scalars;
+    for (size_t i = 0; i < all.size(); ++i)
+      scalars.push_back(scalars_of(all.given(i).index, squares, lr, grad_scale));
+    if (all.on_device())
+      for_lists(all, [&](const auto& l) { lars_pass(l.p, l.g, l.of(momentum_), l.of(scalars)); });
+    else
+      for (size_t i = 0; i < all.size(); ++i)
+        run_ranges(all[i],
+                   [&](auto r) { lars_pass(r.p(), r.g(), r.of(momentum_), r.n, scalars[i]); });
   }
 
   void state(StateVisitor& visitor) override {
@@ -53,20 +63,16 @@ class Lars final : public Optimizer {
     });
   }
 
-  void update(const Segment& s, const NormPairs& squares, double lr, double grad_scale) {
-    const double decay = decay_of(s.index, options_.weight_decay);
+  LarsScalars scalars_of(size_t parameter, const NormPairs& squares, double lr,
+                         double grad_scale) const {
+    const double decay = decay_of(parameter, options_.weight_decay);
     double ratio = 1;
-    if (adapts_[s.index]) {
-      const auto [w, g] = squares.of(name(s));
+    if (adapts_[parameter]) {
+      const auto [w, g] = squares.of(parameters_[parameter].first);
       ratio = lars_ratio(std::sqrt(w), std::sqrt(g) * std::abs(grad_scale), decay,
                          options_.trust_coefficient, options_.eps);
     }
-    const LarsScalars scalars{grad_scale, decay, options_.momentum,
-                              lr * multiplier_of(s.index) * ratio};
-    if (!s.parameter.is_cpu())
-      return lars_pass(s.parameter.view({s.numel}), s.gradient.view({s.numel}), s.of(momentum_),
-                       scalars);
-    run_ranges(s, [&](auto r) { lars_pass(r.p(), r.g(), r.of(momentum_), r.n, scalars); });
+    return {grad_scale, decay, options_.momentum, lr * multiplier_of(parameter) * ratio};
   }
 
   LarsOptions options_;

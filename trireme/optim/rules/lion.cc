@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <vector>
+
 #include "trireme/optim/optimizer.h"
 #include "trireme/optim/optimizer_segments.h"
 #include "trireme/optim/rules/option_checks.h"
 #include "trireme/optim/rules/rule_aten.h"
 #include "trireme/optim/rules/rule_kernels.h"
+#include "trireme/optim/rules/segment_lists.h"
 
 namespace trireme {
 namespace {
@@ -16,15 +19,19 @@ class Lion final : public Optimizer {
   void step(double lr, double grad_scale) override {
     auto all = segments();
     ++steps_;
-    for (const auto& s : all) {
-      const double rate = lr * multiplier_of(s.index);
-      const LionScalars scalars{grad_scale, 1 - rate * decay_of(s.index, options_.weight_decay),
-                                options_.beta1, options_.beta2, rate};
-      if (!s.parameter.is_cpu())
-        lion_pass(s.parameter.view({s.numel}), s.gradient.view({s.numel}), s.of(exp_avg_), scalars);
-      else
-        run_ranges(s, [&](auto r) { lion_pass(r.p(), r.g(), r.of(exp_avg_), r.n, scalars); });
+    std::vector<LionScalars> scalars;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const size_t parameter = all.given(i).index;
+      const double rate = lr * multiplier_of(parameter);
+      scalars.push_back({grad_scale, 1 - rate * decay_of(parameter, options_.weight_decay),
+                         options_.beta1, options_.beta2, rate});
     }
+    if (all.on_device())
+      for_lists(all, [&](const auto& l) { lion_pass(l.p, l.g, l.of(exp_avg_), l.of(scalars)); });
+    else
+      for (size_t i = 0; i < all.size(); ++i)
+        run_ranges(all[i],
+                   [&](auto r) { lion_pass(r.p(), r.g(), r.of(exp_avg_), r.n, scalars[i]); });
   }
 
   void state(StateVisitor& visitor) override {

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <vector>
+
 #include "trireme/optim/optimizer.h"
 #include "trireme/optim/optimizer_segments.h"
 #include "trireme/optim/rules/option_checks.h"
 #include "trireme/optim/rules/rule_aten.h"
 #include "trireme/optim/rules/rule_kernels.h"
+#include "trireme/optim/rules/segment_lists.h"
 
 namespace trireme {
 namespace {
@@ -20,23 +23,23 @@ class Rmsprop final : public Optimizer {
   void step(double lr, double grad_scale) override {
     auto all = segments();
     ++steps_;
-    for (const auto& s : all) {
-      const RmspropScalars scalars{grad_scale,
-                                   decay_of(s.index, options_.weight_decay),
-                                   options_.alpha,
-                                   options_.eps,
-                                   options_.momentum,
-                                   options_.centered,
-                                   lr * multiplier_of(s.index)};
-      if (!s.parameter.is_cpu())
-        rmsprop_pass(s.parameter.view({s.numel}), s.gradient.view({s.numel}), s.of(square_avg_),
-                     s.of(grad_avg_), s.of(momentum_), scalars);
-      else
-        run_ranges(s, [&](auto r) {
-          rmsprop_pass(r.p(), r.g(), r.of(square_avg_), r.of(grad_avg_), r.of(momentum_), r.n,
-                       scalars);
-        });
+    std::vector<RmspropScalars> scalars;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const size_t parameter = all.given(i).index;
+      scalars.push_back({grad_scale, decay_of(parameter, options_.weight_decay), options_.alpha,
+                         options_.eps, options_.momentum, options_.centered,
+                         lr * multiplier_of(parameter)});
     }
+    if (all.on_device())
+      for_lists(all, [&](const auto& l) {
+        rmsprop_pass(l.p, l.g, l.of(square_avg_), l.of(grad_avg_), l.of(momentum_), l.of(scalars));
+      });
+    else
+      for (size_t i = 0; i < all.size(); ++i)
+        run_ranges(all[i], [&](auto r) {
+          rmsprop_pass(r.p(), r.g(), r.of(square_avg_), r.of(grad_avg_), r.of(momentum_), r.n,
+                       scalars[i]);
+        });
   }
 
   void state(StateVisitor& visitor) override {

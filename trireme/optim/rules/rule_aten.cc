@@ -1,123 +1,211 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/optim/rules/rule_aten.h"
 
-#include <ATen/ops/maximum.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_div.h>
+#include <ATen/ops/_foreach_maximum.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_sqrt.h>
+#include <ATen/ops/_foreach_sub.h>
+#include <ATen/ops/cat.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <functional>
 
 namespace trireme {
 
 // add_() with a factor may be fused; a product and a sum are not, so that every line below rounds
-// as its line in rule_kernels.cc does.
+// as its line in rule_kernels.cc does. That is why _fused_adamw_ is not used.
 namespace {
 
-at::Tensor scaled_gradient(const at::Tensor& p, const at::Tensor& g, double scale, double l2) {
-  at::Tensor grad = g.mul(scale);
-  if (l2 != 0) grad.add_(p.mul(l2));
+using Tensors = std::vector<at::Tensor>;
+using Numbers = std::vector<at::Scalar>;
+
+/// One number of each.
+template <class S, class F>
+Numbers each(c10::ArrayRef<S> scalars, const F& number) {
+  Numbers numbers;
+  for (const S& s : scalars) numbers.emplace_back(std::invoke(number, s));
+  return numbers;
+}
+template <class S>
+Numbers rest(c10::ArrayRef<S> scalars, double S::*rate) {
+  return each(scalars, [rate](const S& s) { return 1 - s.*rate; });
+}
+
+template <class S>
+Tensors scaled_gradients(at::TensorList p, at::TensorList g, c10::ArrayRef<S> scalars,
+                         double S::*l2) {
+  Tensors grad = at::_foreach_mul(g, each(scalars, &S::grad_scale));
+  // Zero times a parameter is not nothing if that is infinite.
+  Tensors decayed, towards;
+  Numbers factors;
+  for (size_t i = 0; i < p.size(); ++i) {
+    if (scalars[i].*l2 == 0) continue;
+    decayed.push_back(grad[i]);
+    towards.push_back(p[i]);
+    factors.emplace_back(scalars[i].*l2);
+  }
+  if (!decayed.empty()) at::_foreach_add_(decayed, at::_foreach_mul(towards, factors));
   return grad;
 }
 
-// moment × rate + rest × x
-void decay(at::Tensor& moment, double rate, double rest, const at::Tensor& x) {
-  moment.mul_(rate).add_(x.mul(rest));
+// moment × rate + gain × x
+void decay(at::TensorList moment, const Numbers& rate, const Numbers& gain, at::TensorList x) {
+  at::_foreach_mul_(moment, rate);
+  at::_foreach_add_(moment, at::_foreach_mul(x, gain));
 }
-void decay_square(at::Tensor& moment, double rate, double rest, const at::Tensor& x) {
-  moment.mul_(rate).add_(x.mul(rest).mul_(x));
+void decay_square(at::TensorList moment, const Numbers& rate, const Numbers& gain,
+                  at::TensorList x) {
+  Tensors square = at::_foreach_mul(x, gain);
+  at::_foreach_mul_(square, x);
+  at::_foreach_mul_(moment, rate);
+  at::_foreach_add_(moment, square);
 }
 
-// `most` is undefined without amsgrad.
-void adam(at::Tensor& p, const at::Tensor& g, at::Tensor& m, at::Tensor& v, at::Tensor most,
-          const AdamWScalars& s) {
-  c10::AutoGradMode no_grad(false);
-  const at::Tensor grad = scaled_gradient(p, g, s.grad_scale, s.l2);
-  decay(m, s.beta1, 1 - s.beta1, grad);
-  decay_square(v, s.beta2, 1 - s.beta2, grad);
-  if (most.defined()) most.copy_(at::maximum(most, v));
-  const at::Tensor root = (most.defined() ? most : v).sqrt().mul_(s.root_scale).add_(s.eps);
-  p.mul_(s.keep).sub_(m.div(root).mul_(s.step_size));
+/// sqrt(x) × scale + eps; without a scale where there are none.
+Tensors roots(at::TensorList x, const Numbers& scale, const Numbers& eps) {
+  Tensors root = at::_foreach_sqrt(x);
+  if (!scale.empty()) at::_foreach_mul_(root, scale);
+  at::_foreach_add_(root, eps);
+  return root;
+}
+
+// p -= step × rate; `step` is nobody else's.
+void move(at::TensorList p, at::TensorList step, const Numbers& rate) {
+  at::_foreach_mul_(step, rate);
+  at::_foreach_sub_(p, step);
+}
+
+/// One flat tensor as a list of the shapes of `like`, which are flat themselves.
+Tensors as_list(const at::Tensor& flat, at::TensorList like) {
+  std::vector<int64_t> sizes;
+  for (const at::Tensor& t : like) sizes.push_back(t.numel());
+  return flat.split_with_sizes(sizes);
 }
 
 }  // namespace
 
-void adamw_pass(at::Tensor p, const at::Tensor& g, at::Tensor m, at::Tensor v,
-                const AdamWScalars& s) {
-  adam(p, g, m, v, {}, s);
-}
-
-void amsgrad_pass(at::Tensor p, const at::Tensor& g, at::Tensor m, at::Tensor v, at::Tensor most,
-                  const AdamWScalars& s) {
-  adam(p, g, m, v, most, s);
-}
-
-void sgd_pass(at::Tensor p, const at::Tensor& g, at::Tensor m, const SgdScalars& s) {
+void adamw_pass(at::TensorList p, at::TensorList g, at::TensorList m, at::TensorList v,
+                at::TensorList most, c10::ArrayRef<AdamWScalars> s) {
+  using S = AdamWScalars;
   c10::AutoGradMode no_grad(false);
-  at::Tensor grad = scaled_gradient(p, g, s.grad_scale, s.weight_decay);
-  if (s.momentum != 0) {
-    decay(m, s.momentum, s.gain, grad);
-    if (s.nesterov)
-      grad.add_(m.mul(s.momentum));
-    else
-      grad = m;
+  {
+    const Tensors grad = scaled_gradients(p, g, s, &S::l2);
+    decay(m, each(s, &S::beta1), rest(s, &S::beta1), grad);
+    decay_square(v, each(s, &S::beta2), rest(s, &S::beta2), grad);
   }
-  p.sub_(grad.mul(s.lr));
+  if (!most.empty()) at::_foreach_maximum_(most, v);
+  Tensors step = at::_foreach_div(
+      m, roots(most.empty() ? v : most, each(s, &S::root_scale), each(s, &S::eps)));
+  at::_foreach_mul_(p, each(s, &S::keep));
+  move(p, step, each(s, &S::step_size));
 }
 
-void lion_pass(at::Tensor p, const at::Tensor& g, at::Tensor m, const LionScalars& s) {
+void sgd_pass(at::TensorList p, at::TensorList g, at::TensorList m, c10::ArrayRef<SgdScalars> s) {
+  using S = SgdScalars;
   c10::AutoGradMode no_grad(false);
-  const at::Tensor grad = g.mul(s.grad_scale);
-  const at::Tensor direction = m.mul(s.beta1).add_(grad.mul(1 - s.beta1)).sign_();
-  p.mul_(s.keep).sub_(direction.mul(s.lr));
-  decay(m, s.beta2, 1 - s.beta2, grad);
-}
-
-void rmsprop_pass(at::Tensor p, const at::Tensor& g, at::Tensor v, at::Tensor mean,
-                  at::Tensor buffer, const RmspropScalars& s) {
-  c10::AutoGradMode no_grad(false);
-  at::Tensor grad = scaled_gradient(p, g, s.grad_scale, s.l2);
-  decay_square(v, s.alpha, 1 - s.alpha, grad);
-  at::Tensor spread = v;
-  if (s.centered) {
-    decay(mean, s.alpha, 1 - s.alpha, grad);
-    spread = v.sub(mean.mul(mean)).clamp_min_(0);
+  Tensors step = scaled_gradients(p, g, s, &S::weight_decay);
+  if (s[0].momentum != 0) {
+    decay(m, each(s, &S::momentum), each(s, &S::gain), step);
+    if (s[0].nesterov) {
+      at::_foreach_add_(step, at::_foreach_mul(m, each(s, &S::momentum)));
+    } else {
+      at::_foreach_sub_(p, at::_foreach_mul(m, each(s, &S::lr)));
+      return;
+    }
   }
-  at::Tensor step = grad.div_(spread.sqrt().add_(s.eps));
-  if (s.momentum != 0) step = buffer.mul_(s.momentum).add_(step);
-  p.sub_(step.mul(s.lr));
+  move(p, step, each(s, &S::lr));
 }
 
-void adagrad_pass(at::Tensor p, const at::Tensor& g, at::Tensor sum, const AdagradScalars& s) {
+void lion_pass(at::TensorList p, at::TensorList g, at::TensorList m, c10::ArrayRef<LionScalars> s) {
+  using S = LionScalars;
   c10::AutoGradMode no_grad(false);
-  const at::Tensor grad = scaled_gradient(p, g, s.grad_scale, s.l2);
-  sum.add_(grad.mul(grad));
-  p.sub_(grad.div(sum.sqrt().add_(s.eps)).mul_(s.lr));
+  const Tensors grad = at::_foreach_mul(g, each(s, &S::grad_scale));
+  Tensors direction = at::_foreach_mul(m, each(s, &S::beta1));
+  at::_foreach_add_(direction, at::_foreach_mul(grad, rest(s, &S::beta1)));
+  // There is no _foreach_sign before LibTorch 2.1.
+  direction = as_list(at::cat(direction).sign_(), direction);
+  at::_foreach_mul_(p, each(s, &S::keep));
+  move(p, direction, each(s, &S::lr));
+  decay(m, each(s, &S::beta2), rest(s, &S::beta2), grad);
 }
 
-void lars_pass(at::Tensor p, const at::Tensor& g, at::Tensor buffer, const LarsScalars& s) {
+void rmsprop_pass(at::TensorList p, at::TensorList g, at::TensorList v, at::TensorList mean,
+                  at::TensorList buffer, c10::ArrayRef<RmspropScalars> s) {
+  using S = RmspropScalars;
   c10::AutoGradMode no_grad(false);
-  at::Tensor step = g.mul(s.grad_scale).add_(p.mul(s.weight_decay)).mul_(s.rate);
-  if (s.momentum != 0) step = buffer.mul_(s.momentum).add_(step);
-  p.sub_(step);
+  const Numbers gain = rest(s, &S::alpha), eps = each(s, &S::eps);
+  Tensors step = scaled_gradients(p, g, s, &S::l2);
+  decay_square(v, each(s, &S::alpha), gain, step);
+  if (s[0].centered) {
+    decay(mean, each(s, &S::alpha), gain, step);
+    Tensors spread = at::_foreach_sub(v, at::_foreach_mul(mean, mean));
+    // There is no _foreach_clamp_min before LibTorch 2.0.
+    spread = as_list(at::cat(spread).clamp_min_(0), spread);
+    at::_foreach_div_(step, roots(spread, {}, eps));
+  } else {
+    at::_foreach_div_(step, roots(v, {}, eps));
+  }
+  if (s[0].momentum != 0) {
+    at::_foreach_mul_(buffer, each(s, &S::momentum));
+    at::_foreach_add_(buffer, step);
+    at::_foreach_sub_(p, at::_foreach_mul(buffer, each(s, &S::lr)));
+  } else {
+    move(p, step, each(s, &S::lr));
+  }
 }
 
-void lamb_moments(const at::Tensor& g, at::Tensor m, at::Tensor v, const LambScalars& s) {
+void adagrad_pass(at::TensorList p, at::TensorList g, at::TensorList sum,
+                  c10::ArrayRef<AdagradScalars> s) {
+  using S = AdagradScalars;
   c10::AutoGradMode no_grad(false);
-  const at::Tensor grad = g.mul(s.grad_scale);
-  decay(m, s.beta1, 1 - s.beta1, grad);
-  decay_square(v, s.beta2, 1 - s.beta2, grad);
+  Tensors step = scaled_gradients(p, g, s, &S::l2);
+  at::_foreach_add_(sum, at::_foreach_mul(step, step));
+  at::_foreach_div_(step, roots(sum, {}, each(s, &S::eps)));
+  move(p, step, each(s, &S::lr));
 }
 
-at::Tensor lamb_direction(const at::Tensor& p, const at::Tensor& m, const at::Tensor& v,
-                          const LambScalars& s) {
+void lars_pass(at::TensorList p, at::TensorList g, at::TensorList buffer,
+               c10::ArrayRef<LarsScalars> s) {
+  using S = LarsScalars;
   c10::AutoGradMode no_grad(false);
-  const at::Tensor root = v.sqrt().mul_(s.root_scale).add_(s.eps);
-  return m.mul(s.moment_scale).div_(root).add_(p.mul(s.weight_decay));
+  Tensors step = at::_foreach_mul(g, each(s, &S::grad_scale));
+  at::_foreach_add_(step, at::_foreach_mul(p, each(s, &S::weight_decay)));
+  at::_foreach_mul_(step, each(s, &S::rate));
+  if (s[0].momentum != 0) {
+    at::_foreach_mul_(buffer, each(s, &S::momentum));
+    at::_foreach_add_(buffer, step);
+    at::_foreach_sub_(p, buffer);
+  } else {
+    at::_foreach_sub_(p, step);
+  }
 }
 
-void lamb_update(at::Tensor p, const at::Tensor& m, const at::Tensor& v, const LambScalars& s,
-                 double step) {
+void lamb_moments(at::TensorList g, at::TensorList m, at::TensorList v,
+                  c10::ArrayRef<LambScalars> s) {
+  using S = LambScalars;
   c10::AutoGradMode no_grad(false);
-  p.sub_(lamb_direction(p, m, v, s).mul_(step));
+  const Tensors grad = at::_foreach_mul(g, each(s, &S::grad_scale));
+  decay(m, each(s, &S::beta1), rest(s, &S::beta1), grad);
+  decay_square(v, each(s, &S::beta2), rest(s, &S::beta2), grad);
+}
+
+Tensors lamb_direction(at::TensorList p, at::TensorList m, at::TensorList v,
+                       c10::ArrayRef<LambScalars> s) {
+  using S = LambScalars;
+  c10::AutoGradMode no_grad(false);
+  Tensors direction = at::_foreach_mul(m, each(s, &S::moment_scale));
+  at::_foreach_div_(direction, roots(v, each(s, &S::root_scale), each(s, &S::eps)));
+  at::_foreach_add_(direction, at::_foreach_mul(p, each(s, &S::weight_decay)));
+  return direction;
+}
+
+void lamb_update(at::TensorList p, at::TensorList m, at::TensorList v, c10::ArrayRef<LambScalars> s,
+                 c10::ArrayRef<double> step) {
+  c10::AutoGradMode no_grad(false);
+  move(p, lamb_direction(p, m, v, s), Numbers(step.begin(), step.end()));
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #include "trireme/optim/optimizer_segments.h"
 #include "trireme/optim/rules/rule_aten.h"
 #include "trireme/optim/rules/rule_kernels.h"
+#include "trireme/optim/rules/segment_lists.h"
 
 namespace trireme {
 namespace {
@@ -22,15 +23,19 @@ class Sgd final : public Optimizer {
   void step(double lr, double grad_scale) override {
     auto all = segments();
     ++steps_;
-    for (const auto& s : all) {
-      const SgdScalars scalars{
-          grad_scale,        lr * multiplier_of(s.index), decay_of(s.index, options_.weight_decay),
-          options_.momentum, options_.nesterov,           gain_of(s.index)};
-      if (!s.parameter.is_cpu())
-        sgd_pass(s.parameter.view({s.numel}), s.gradient.view({s.numel}), s.of(momentum_), scalars);
-      else
-        run_ranges(s, [&](auto r) { sgd_pass(r.p(), r.g(), r.of(momentum_), r.n, scalars); });
+    std::vector<SgdScalars> scalars;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const size_t parameter = all.given(i).index;
+      scalars.push_back({grad_scale, lr * multiplier_of(parameter),
+                         decay_of(parameter, options_.weight_decay), options_.momentum,
+                         options_.nesterov, gain_of(parameter)});
     }
+    if (all.on_device())
+      for_lists(all, [&](const auto& l) { sgd_pass(l.p, l.g, l.of(momentum_), l.of(scalars)); });
+    else
+      for (size_t i = 0; i < all.size(); ++i)
+        run_ranges(all[i],
+                   [&](auto r) { sgd_pass(r.p(), r.g(), r.of(momentum_), r.n, scalars[i]); });
   }
 
   void state(StateVisitor& visitor) override {

@@ -9,6 +9,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
 #include "trireme/shard/offload/offload_plan.h"
+#include "trireme/tensor/host_data.h"
 
 namespace trireme {
 
@@ -136,7 +137,7 @@ struct OffloadPool::Impl {
     }
     Span span("offload", "wait for read");
     release(*b);
-    std::memcpy(into.data_ptr(), b->memory.get(), bytes(i));
+    std::memcpy(host_bits(into), b->memory.get(), bytes(i));
   }
 
   void put(size_t i, const at::Tensor& from, bool if_changed) {
@@ -144,7 +145,7 @@ struct OffloadPool::Impl {
     if (Buffer* stale = reading(i)) release(*stale);
     Buffer& b = any_buffer();
     char* const memory = static_cast<char*>(b.memory.get());
-    std::memcpy(memory, from.data_ptr(), bytes(i));
+    std::memcpy(memory, host_bits(from), bytes(i));
     std::memset(memory + bytes(i), 0, padded(i) - bytes(i));  // checksums cover it
     if (if_changed && was_put[i]) {
       wait();

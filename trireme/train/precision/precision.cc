@@ -88,7 +88,7 @@ std::string describe(const PrecisionPlan& plan) {
 }
 
 void check_precision(const PrecisionPlan& plan, at::Device device) {
-  check<UsageError>(!plan.autocast || device.is_cpu() || device.is_cuda(),
+  check<UsageError>(!plan.autocast || has_autocast(device.type()),
                     "{}: there is no autocast on {}: use bfloat16 parameters (bf16.enabled), or "
                     "float32",
                     plan.asked, device_text(device));
