@@ -19,8 +19,8 @@ namespace trireme {
 
 /// Of `device`, for this rank: the number of a GPU is the rank's local one, as its launcher says
 /// (LOCAL_RANK), or among ranks that are threads of one process, its rank. Refuses a group whose
-/// backend does not take the device's tensors, and ranks of which one has a GPU and another the CPU:
-/// all ranks call, and get the same sentence.
+/// backend does not take the device's tensors, and ranks of which one has a GPU and another the
+/// CPU: all ranks call, and get the same sentence.
 TRIREME_API at::Device run_device(const Config& config, const Group& group);
 /// The same before there is a group, so that no rank waits for one that cannot come.
 TRIREME_API at::Device run_device(const Config& config);
