@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/ask_worker.h"
 #include "cli/verbs.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
@@ -56,17 +57,27 @@ int complain(std::string_view text, int code) {
   return code;
 }
 
+/// What `trireme train` would refuse on this machine. With --world the ranks are elsewhere.
+std::vector<std::string> refused_here(const Options& options, const Config& config, int ranks) {
+  if (options.world > 0) return {};
+  std::vector<std::string> refused;
+  const bool given = !options.ranks.empty();
+  if (given) refused = refusals_of(config, ranks);
+  const DeviceAnswer device = find_device(config, {.ranks = given ? ranks : 1}, ask_worker);
+  if (!device.refusal.empty()) refused.push_back(device.refusal);
+  if (!given || device.kind != "cpu") return refused;
+  const MemoryCheck memory = check_memory(config, ranks, ranks);
+  if (memory.impossible()) refused.push_back(memory.refusal());
+  return refused;
+}
+
 int check_verb(const Options& options) {
   int ranks = options.world;
   if (!options.ranks.empty())
     ranks = launch::parse_run_options({"--nproc-per-node", options.ranks}).nproc_per_node;
   auto report = check_config(ConfigInputs::from(options.files, options.sets), ranks);
   // With an error in it, what is left of a configuration may be refused for that alone.
-  if (!options.ranks.empty() && report.ok()) {
-    report.refused = refusals_of(report.inspection.config, ranks);
-    const MemoryCheck memory = check_memory(report.inspection.config, ranks, ranks);
-    if (memory.impossible()) report.refused.push_back(memory.refusal());
-  }
+  if (report.ok()) report.refused = refused_here(options, report.inspection.config, ranks);
   deliver(options, check_text(report), options.json.empty() ? "" : check_json(report));
   if (report.ok()) return kExitDone;
   int more = report.errors() - 1;

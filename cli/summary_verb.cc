@@ -5,14 +5,17 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "cli/ask_worker.h"
 #include "cli/verbs.h"
 #include "cli/worker_program.h"
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
+#include "trireme/config/sections/training.h"
 #include "trireme/front/config_words.h"
 #include "trireme/front/host_memory.h"
 #include "trireme/front/start_ranks.h"
 #include "trireme/launch/flags/options.h"
+#include "trireme/planner/device_memory.h"
 #include "trireme/planner/memory_plan.h"
 #include "trireme/planner/model_table.h"
 
@@ -28,6 +31,9 @@ The table is PyTorch Lightning's. The plan below it is computed from the configu
 with --measure those ranks make three steps, and what they held stands beside it (the rank that held the most; its
 buffers include what the data source keeps, which the plan does not know). They save nothing: with checkpoint.async
 they make the two snapshots of what a rank writes, and let go of them.
+
+Where ranks compute on a device (the key device), its memory and the host's have a column each, what is measured is the
+device's, and each is compared with what there is.
 
 Examples:
   trireme summary examples/convnet.json
@@ -71,8 +77,17 @@ constexpr Row kRows[] = {{"weights", &RankMemory::weights},
                          {"buffers", &RankMemory::buffers}};
 
 struct Measured {
-  RankMemory rank;
+  RankMemory rank;  // on its device
   int64_t shared = 0, resident = -1;
+  int64_t host_optimizer = 0, device_total = 0;
+};
+
+/// What a rank computes on, and where its memory then lies.
+struct Where {
+  DeviceAnswer found;
+  std::string kind;  // "cuda"; "": the CPU, and the rest says nothing
+  PlacedMemory memory;
+  MemoryVerdict verdict;  // of the device
 };
 
 /// Starts the ranks; nothing where they fail (they said why) and the exit code in `code`.
@@ -90,7 +105,30 @@ std::optional<Measured> measure(const Config& config, const Batches& batches,
   m.rank.snapshots = json.at("snapshots").get<int64_t>();
   m.shared = json.at("shared").get<int64_t>();
   m.resident = json.at("resident").get<int64_t>();
+  m.host_optimizer = json.at("host_optimizer").get<int64_t>();
+  m.device_total = json.at("device_total").get<int64_t>();
   return m;
+}
+
+Where where_of(const Config& config, const MemoryPlan& plan) {
+  Where where;
+  where.found = find_device(config, {.memory = true}, ask_worker);
+  const std::string asked = config.section<TrainingSection>().device;
+  where.kind = where.found.kind.empty() ? asked.substr(0, asked.find(':')) : where.found.kind;
+  if (where.kind == "cpu" || where.kind == "auto") where.kind.clear();
+  if (!where.kind.empty()) where.memory = place_memory(config, plan);
+  return where;
+}
+
+std::string placed_text(const MemoryPlan& plan, const Where& where,
+                        const std::optional<Measured>& measured) {
+  std::string out =
+      "\nMemory of each rank: " + plan.describe() + "\n\n" +
+      placed_table(where.memory, where.kind, true, measured ? &measured->rank : nullptr);
+  if (measured)
+    out += fmt::format("\nmeasured in host memory: optimizer {}, snapshots {}\n",
+                       mebibytes(measured->host_optimizer), mebibytes(measured->rank.snapshots));
+  return out;
 }
 
 std::string plan_text(const MemoryPlan& plan, const std::optional<Measured>& measured) {
@@ -113,8 +151,13 @@ std::string plan_text(const MemoryPlan& plan, const std::optional<Measured>& mea
   return out;
 }
 
+const char* name_of(MemoryVerdict::Fit fit) {
+  using Fit = MemoryVerdict::Fit;
+  return fit == Fit::fits ? "fits" : fit == Fit::tight ? "tight" : "impossible";
+}
+
 nlohmann::ordered_json plan_json(const MemoryPlan& plan, const MemoryVerdict& verdict,
-                                 const std::optional<Measured>& measured) {
+                                 const Where& where, const std::optional<Measured>& measured) {
   nlohmann::ordered_json out;
   out["parameters"] = plan.model.numel();
   out["modules"] = nlohmann::ordered_json::array();
@@ -131,15 +174,22 @@ nlohmann::ordered_json plan_json(const MemoryPlan& plan, const MemoryVerdict& ve
     return json;
   };
   out["predicted"] = figures(plan.rank);
-  using Fit = MemoryVerdict::Fit;
-  out["on_this_machine"] = {{"fit", verdict.fit == Fit::fits    ? "fits"
-                                    : verdict.fit == Fit::tight ? "tight"
-                                                                : "impossible"},
-                            {"why", verdict.text}};
+  out["on_this_machine"] = {{"fit", name_of(verdict.fit)}, {"why", verdict.text}};
+  if (!where.kind.empty())
+    out["device"] = {{"kind", where.kind},
+                     {"refused", where.found.refusal},
+                     {"on_device", figures(where.memory.device)},
+                     {"in_host_memory", figures(where.memory.host)},
+                     {"fit", name_of(where.verdict.fit)},
+                     {"why", where.verdict.text}};
   if (measured) {
     out["measured"] = figures(measured->rank);
     out["measured"]["shared"] = measured->shared;
     out["measured"]["resident_of_all_ranks"] = measured->resident;
+    if (!where.kind.empty()) {
+      out["measured"]["host_optimizer"] = measured->host_optimizer;
+      out["measured"]["device_total"] = measured->device_total;
+    }
   }
   return out;
 }
@@ -159,17 +209,37 @@ int summary_main(int argc, char** argv) {
                     "summary: name a configuration, as in 'trireme summary examples/gpt.json'");
   const Config config = Config::load(ConfigInputs::from(flags.files, flags.sets));
   const MemoryPlan plan = plan_memory(config, launch_options.nproc_per_node);
-  const MemoryVerdict verdict =
-      judge_memory(plan.rank, launch_options.nproc_per_node, host_memory());
+  Where where = where_of(config, plan);
+  const bool on_cpu = where.kind.empty();
+  const MemoryVerdict verdict = judge_memory(on_cpu ? plan.rank : where.memory.host,
+                                             launch_options.nproc_per_node, host_memory());
+  if (flags.measure) {
+    const DeviceAnswer there =
+        on_cpu ? where.found
+               : find_device(config, {.ranks = launch_options.nproc_per_node}, ask_worker);
+    check<UsageError>(there.refusal.empty(), "{}", there.refusal);
+  }
   std::optional<Measured> measured;
   int code = kExitDone;
   if (flags.measure) measured = measure(config, plan.batches, launch_options, &code);
   if (code != kExitDone || (flags.measure && !measured)) return code;
-  if (!flags.json.empty()) write_json(flags.json, plan_json(plan, verdict, measured));
+  if (!on_cpu) {
+    const int64_t capacity =
+        measured && measured->device_total > 0 ? measured->device_total : where.found.memory;
+    where.verdict = judge_device_memory(where.memory.device, where.kind, capacity);
+  }
+  if (!flags.json.empty()) write_json(flags.json, plan_json(plan, verdict, where, measured));
   if (flags.json == "-") return kExitDone;
-  std::string text =
-      model_table(plan.model) + plan_text(plan, measured) + "\nOn this machine: " + verdict.text;
-  if (verdict.fit != MemoryVerdict::Fit::fits)
+  std::string text = model_table(plan.model) +
+                     (on_cpu ? plan_text(plan, measured) : placed_text(plan, where, measured));
+  if (!on_cpu)
+    text += where.found.refusal.empty()
+                ? "\nOn the device: " + where.verdict.text
+                : "\nOn the device: `trireme train` refuses it: " + where.found.refusal;
+  text += (on_cpu ? "\nOn this machine: " : "\nIn host memory: ") + verdict.text;
+  if (!on_cpu && verdict.fit != MemoryVerdict::Fit::fits)
+    text += ": free memory, or take fewer ranks";
+  else if (verdict.fit != MemoryVerdict::Fit::fits)
     text += (verdict.fit == MemoryVerdict::Fit::tight ? ". " : ": `trireme train` refuses it. ") +
             memory_advice(plan);
   text += "\n";

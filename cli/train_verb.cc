@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cli/ask_worker.h"
 #include "cli/verbs.h"
 #include "cli/worker_program.h"
 #include "trireme/front/train_front.h"
@@ -28,6 +29,7 @@ int train_main(int argc, char** argv) {
   TrainFront front;
   front.help = kTrainHelp;
   front.rank_command = [] { return std::vector<std::string>{worker_program(), "train"}; };
+  front.ask_device = ask_worker;
   return train_front(front, argc, argv);
 }
 

@@ -31,6 +31,7 @@ int dispatch(const Words& words) {
   if (words[0] == "generate") return generate_task(rest);
   if (words[0] == "bench") return bench_task(rest);
   if (words[0] == "about") return about_task(rest);
+  if (words[0] == "device") return device_task(rest);
   if (words[0] == "measure") return measure_task(rest);
   if (words[0] == "half-rate") return half_rate_task(rest);
   fail<UsageError>("trireme-worker: no task '{}'", words[0]);

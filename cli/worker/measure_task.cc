@@ -25,8 +25,9 @@ int measure_task(const Words& words) {
   try {
     const MeasuredMemory m = measure_memory(config, world);
     all = all_gather_object(
-        world, std::vector<int64_t>{m.weights, m.gradients, m.optimizer, m.activations, m.buffers,
-                                    m.resident, m.shared, m.snapshots});
+        world,
+        std::vector<int64_t>{m.weights, m.gradients, m.optimizer, m.activations, m.buffers,
+                             m.resident, m.shared, m.snapshots, m.host_optimizer, m.device_total});
   } catch (const std::exception& error) {
     world.abort(failure_text(error));
     throw;
@@ -44,6 +45,8 @@ int measure_task(const Words& words) {
     out["resident"] = resident;
     out["shared"] = most[6];
     out["snapshots"] = most[7];
+    out["host_optimizer"] = most[8];
+    out["device_total"] = most[9];
     write_file_atomic(given.get("out"), out.dump() + "\n");
   }
   world.barrier();

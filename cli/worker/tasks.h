@@ -14,6 +14,8 @@ int generate_task(const Words& words);
 int bench_task(const Words& words);
 /// One JSON object on stdout: LibTorch, its BLAS, the backends of this build. For `trireme doctor`.
 int about_task(const Words& words);
+/// What ranks would find for a configuration's device (front/device_check.h), as JSON on stdout.
+int device_task(const Words& words);
 /// Steps of a run, and what the rank that held the most held, as JSON into a file: for `trireme
 /// summary --measure`.
 int measure_task(const Words& words);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -49,6 +51,53 @@ inline RunOf run_of(const Config& config, int ranks, const std::string& folder,
   });
   run.bytes = all_bytes_of(folder);
   return run;
+}
+
+inline Sets with(Sets sets, const Sets& more) {
+  sets.insert(sets.end(), more.begin(), more.end());
+  return sets;
+}
+
+inline Sets host_optimizer(const std::string& stage) {
+  return {"zero_optimization.stage=" + stage, "zero_optimization.offload_optimizer.device=cpu"};
+}
+
+using MakeConfig = std::function<Config(const Sets&)>;
+
+/// What the runs save has the CPU's bits, under every seed: of networks of LibTorch's operators,
+/// which compute as on the CPU, as our optimizers do.
+inline void expect_cpus_bits(const MakeConfig& config, int ranks, const Sets& sets,
+                             const MakeProgram& program = {}) {
+  Folders folders;
+  const RunOf cpu = run_of(config(sets), ranks, folders.run("cpu"), {}, program);
+  ASSERT_FALSE(cpu.bytes.empty());
+  int seed = 0;
+  pretend::for_seeds(seeds(), [&] {
+    const RunOf there = run_of(config(with(sets, {kOnDevice})), ranks,
+                               folders.run("there" + std::to_string(++seed)), {}, program);
+    EXPECT_TRUE(there.bytes == cpu.bytes) << ::testing::PrintToString(sets);
+    EXPECT_EQ(there.result.loss, cpu.result.loss);
+    EXPECT_EQ(there.result.held_out_loss, cpu.result.held_out_loss);
+  });
+}
+
+/// Our fused layers have an equivalent of LibTorch's operators on devices, which rounds in another
+/// way: such a run is near the CPU's, and has the bits of a device that is never late.
+inline void expect_near_the_cpu(const MakeConfig& config, int ranks, const Sets& sets,
+                                double near = 1e-4) {
+  Folders folders;
+  const Sets there = with(sets, {kOnDevice});
+  const RunOf cpu = run_of(config(sets), ranks, folders.run("cpu"));
+  const RunOf in_time = run_of(config(there), ranks, folders.run("in_time"));
+  EXPECT_NEAR(in_time.result.loss, cpu.result.loss, near * cpu.result.loss);
+  EXPECT_NEAR(in_time.result.held_out_loss, cpu.result.held_out_loss,
+              near * cpu.result.held_out_loss);
+  int seed = 0;
+  pretend::for_seeds(seeds(), [&] {
+    const RunOf late = run_of(config(there), ranks, folders.run("late" + std::to_string(++seed)));
+    EXPECT_TRUE(late.bytes == in_time.bytes) << ::testing::PrintToString(sets);
+    EXPECT_EQ(late.result.loss, in_time.result.loss);
+  });
 }
 
 }  // namespace trireme::testing

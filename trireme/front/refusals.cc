@@ -62,9 +62,6 @@ std::string MemoryCheck::refusal() const {
 
 MemoryCheck check_memory(const Config& config, int ranks, int here) {
   MemoryCheck check;
-  // The memory of a device that is not the CPU is known to its ranks alone.
-  const std::string device = config.section<TrainingSection>().device;
-  if (device != "auto" && device != "cpu") return check;
   try {
     check.plan = plan_memory(config, ranks);
     check.known = true;

@@ -16,7 +16,8 @@ namespace trireme {
 /// model and its data, and nothing is said of model.* and data.*.
 std::vector<std::string> refusals_of(const Config& config, int ranks, bool built_in_model = true);
 
-/// The plan of one rank against this machine, `here` of the ranks being on it.
+/// The plan of one rank that computes on the CPU against this machine, `here` of the ranks being on
+/// it.
 struct MemoryCheck {
   bool known = false;  // the planner knows such a run
   MemoryPlan plan;

@@ -75,11 +75,16 @@ int train_front(const TrainFront& front, int argc, char** argv) {
   const Batches batches = config.resolve_batches(ranks);
   for (const auto& sentence : refusals_of(config, ranks, front.built_in_model))
     fail<UsageError>("{}", sentence);
+  const DeviceAnswer device =
+      find_device(config, {.first = is_rank ? self.local_rank : 0, .ranks = is_rank ? 1 : ranks},
+                  front.ask_device);
+  check<UsageError>(device.refusal.empty(), "{}", device.refusal);
   if (!batches.note.empty()) log_info("{}", batches.note);
   std::vector<std::string> command = front.rank_command();
 
   MemoryCheck memory;
-  if (front.built_in_model)
+  // The memory of a device is known to its ranks alone.
+  if (front.built_in_model && device.kind == "cpu")
     memory = check_memory(config, ranks, is_rank ? std::max(1, self.local_world_size) : ranks);
   check<ResourceError>(!memory.impossible() || flags.force, "{}", memory.refusal());
 

@@ -7,6 +7,7 @@
 
 #include "trireme/base/export.h"
 #include "trireme/config/config.h"
+#include "trireme/front/device_check.h"
 
 // The half of a training command that comes before its ranks: it reads flags and configuration,
 // refuses what would fail later, takes the run folder, and starts the ranks and watches them.
@@ -27,6 +28,8 @@ struct TrainFront {
   /// False: the program brings its model and its data. model.* and data.* do not speak of them, and
   /// the planner cannot know whether they fit.
   bool built_in_model = true;
+  /// Who knows which devices ranks will find; without, they see for themselves.
+  AskDevice ask_device = {};
 };
 
 /// Reads argv[1…], and comes back with the exit code when the job has ended. Where this process is

@@ -34,6 +34,13 @@ std::vector<std::string> checked_patterns(const DdpTensors& t,
   return with_first_names(patterns, t.tied);
 }
 
+NamedTensors part(const DdpTensors& t, const DdpOptions& o, bool sparse) {
+  NamedTensors list;
+  for (const auto& p : t.parameters)
+    if ((matches(p.first, o.sparse) || matches(p.first, t.sparse)) == sparse) list.push_back(p);
+  return list;
+}
+
 DdpOptions for_first_names(const Group& group, DdpOptions o, const DdpTensors& t) {
   check<UsageError>(!t.parameters.empty(),
                     "DistributedDataParallel: no parameter requires a gradient, so there is "
@@ -41,6 +48,7 @@ DdpOptions for_first_names(const Group& group, DdpOptions o, const DdpTensors& t
   check_leaves(group, o, t);
   o.delayed = checked_patterns(t, o.delayed, "delayed");
   o.sparse = checked_patterns(t, o.sparse, "sparse");
+  refuse_sparse(part(t, o, true));
   return o;
 }
 
@@ -49,13 +57,6 @@ const DdpTensors& synchronised(Group& group, const DdpTensors& t) {
       group, {{t.parameters, "parameter"}, {t.frozen, "frozen parameter"}, {t.buffers, "buffer"}},
       t.tied);
   return t;
-}
-
-NamedTensors part(const DdpTensors& t, const DdpOptions& o, bool sparse) {
-  NamedTensors list;
-  for (const auto& p : t.parameters)
-    if ((matches(p.first, o.sparse) || matches(p.first, t.sparse)) == sparse) list.push_back(p);
-  return list;
 }
 
 ReduceOp op_of(const DdpOptions& o) {

@@ -2,6 +2,7 @@
 #include "trireme/grad/module_sync.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <sstream>
@@ -31,6 +32,22 @@ std::string description_of(const NamedTensors& tensors, const TiedNames& tied) {
   return text;
 }
 
+constexpr int64_t kNone = -1;  // no tensor, no device
+
+/// `of`: two numbers of each rank, of which the second is the kind of its device.
+void check_one_kind(const Group& group, const int64_t* of, const std::string& what) {
+  for (int r = 1; r < group.size(); ++r)
+    if (of[2 * r + 1] != of[1]) {
+      const auto name = [&](int rank) {
+        return c10::DeviceTypeName(static_cast<at::DeviceType>(of[2 * rank + 1]), true);
+      };
+      throw Mismatch(fmt::format("rank 0 has its {}s on {} and rank {} on {}: put the model on the "
+                                 "same kind of device on every rank",
+                                 what, name(0), r, name(r)),
+                     {group.rank(), r, "verify", -1});
+    }
+}
+
 }  // namespace
 
 void verify_same(Group& group, const NamedTensors& tensors, const std::string& what,
@@ -38,12 +55,16 @@ void verify_same(Group& group, const NamedTensors& tensors, const std::string& w
   const std::string mine = description_of(tensors, tied);
   const auto options = at::TensorOptions(at::kLong).device(
       detail::reachable_device(group, Collective::all_gather, at::kLong));
-  at::Tensor hash = at::empty({1}, options).fill_(static_cast<int64_t>(stable_hash(mine))),
-             hashes = at::empty({group.size()}, options);
-  group.all_gather_into_tensor(hashes, hash).wait();
-  hashes = hashes.cpu();
-  const auto* h = host_bits<const int64_t>(hashes);
-  if (std::all_of(h, h + group.size(), [&](int64_t x) { return x == h[0]; })) return;
+  const int64_t kind =
+      tensors.empty() ? kNone : static_cast<int64_t>(tensors[0].second.device().type());
+  at::Tensor own = at::tensor({static_cast<int64_t>(stable_hash(mine)), kind}).to(options),
+             all = at::empty({group.size() * 2}, options);
+  group.all_gather_into_tensor(all, own).wait();
+  all = all.cpu();
+  const auto* of = host_bits<const int64_t>(all);
+  bool same = true;
+  for (int r = 0; r < group.size(); ++r) same = same && of[2 * r] == of[0];
+  if (same) return check_one_kind(group, of, what);
   const auto texts = detail::all_gather_bytes(group, mine, CallSite::here());
   const auto ours = lines_of(texts[0]);
   for (int r = 1; r < group.size(); ++r) {

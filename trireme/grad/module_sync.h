@@ -13,7 +13,9 @@
 namespace trireme {
 
 /// Throws Mismatch on every rank, naming the first difference (name, shape, dtype, count, order)
-/// and the ranks, where they do not hold the same list, or its tensors have other names beside.
+/// and the ranks, where they do not hold the same list, or its tensors have other names beside, or
+/// where they are on a GPU on one rank and on the CPU on another: such ranks would make other calls
+/// in a step (a codec computes where the gradients are).
 TRIREME_API void verify_same(Group& group, const NamedTensors& tensors, const std::string& what,
                              const TiedNames& tied = {});
 /// Rank `root`'s values, written in place without touching version counters.

@@ -10,8 +10,6 @@
 namespace trireme {
 namespace {
 
-constexpr double kPredicted = 0.8;  // of a prediction: the least that may be needed
-
 std::string size(double bytes) {
   constexpr double kTiB = 1099511627776.0;
   return bytes < 1e18 && bytes < kTiB ? mebibytes(static_cast<int64_t>(bytes))

@@ -10,6 +10,9 @@
 // What ranks will hold, against what their host has. Pure.
 namespace trireme {
 
+/// Of a prediction: the least that may be needed.
+constexpr double kPredicted = 0.8;
+
 /// Bytes. 0: not known, or no limit.
 struct HostMemory {
   int64_t capacity = 0;   // memory and swap, or the limit of the cgroup where that is less

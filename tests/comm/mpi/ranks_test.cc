@@ -4,8 +4,7 @@
 
 #include <fstream>
 
-#include "tests/support/command.h"
-#include "tests/support/ports.h"
+#include "tests/support/mpirun.h"
 #include "trireme/base/file.h"
 #include "trireme/comm/flight/dump_reader.h"
 #include "trireme/comm/flight/verdict.h"
@@ -15,37 +14,6 @@
 namespace trireme::testing::ranks_test {
 namespace {
 
-enum class Mpi { open, mpich };
-
-std::string name_of(Mpi mpi) { return mpi == Mpi::open ? "openmpi" : "mpich"; }
-
-/// "": it is there.
-std::string why_not(Mpi mpi) {
-  if (!std::filesystem::exists(TRIREME_BUILD_DIR "/libtrireme_mpi_" + name_of(mpi) + ".so"))
-    return "this build has no module for " + name_of(mpi);
-  for (const char* folder : {"/usr/bin/", "/usr/local/bin/"})
-    if (std::filesystem::exists(folder + ("mpirun." + name_of(mpi)))) return "";
-  return "mpirun." + name_of(mpi) + " is not installed";
-}
-
-Arguments ranks(Mpi mpi, int n, const std::string& program, Arguments facts) {
-  Arguments words{"mpirun." + name_of(mpi), "-n", std::to_string(n)};
-  if (mpi == Mpi::open) {
-    words.push_back("--oversubscribe");
-    if (::geteuid() == 0) words.push_back("--allow-run-as-root");
-  }
-  words.push_back(TRIREME_BUILD_DIR "/tests/" + program);
-  words.insert(words.end(), facts.begin(), facts.end());
-  return words;
-}
-
-/// A job of its own: others of this user may run beside it.
-Environment own_job(Environment env = {}) {
-  env["MASTER_PORT"] = std::to_string(free_tcp_port());
-  env["OMP_NUM_THREADS"] = "1";
-  return env;
-}
-
 const Arguments kSound{"every_collective", "conformance", "pairs", "groups", "large"};
 const Arguments kFaults{"mismatch", "timeout", "different_calls", "aborted"};
 const Arguments kStalled{"stalled"}, kDesync{"desync"}, kByDefault{"desync_by_default"},
@@ -53,17 +21,11 @@ const Arguments kStalled{"stalled"}, kDesync{"desync"}, kByDefault{"desync_by_de
 /// As where a firewall stands between the hosts.
 const Environment kNoTable{{"TRIREME_FAILPOINTS", "comm.mpi_own_store=error(113)"}};
 
-int count(const std::string& text, const std::string& part) {
-  int n = 0;
-  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
-  return n;
-}
-
 /// no_table: why the ranks' own store is not reached; "": it is.
 void expect_all_well(Mpi mpi, int n, const std::string& program, const Arguments& facts,
                      const Environment& env = {}, const std::string& no_table = "") {
   if (const auto why = why_not(mpi); !why.empty()) GTEST_SKIP() << why;
-  Command job(ranks(mpi, n, program, facts), {own_job(env), {}});
+  Command job(mpi_ranks(mpi, n, program, facts), {own_job(env), {}});
   const int status = job.finish(std::chrono::seconds(60));
   // After faults MPI_Finalize may have no end: a rank whose patience is over leaves without it, and
   // MPICH's launcher then kills those that still wait in theirs.
@@ -82,7 +44,7 @@ void expect_all_well(Mpi mpi, int n, const std::string& program, const Arguments
 void expect_the_launcher_ends_it(Mpi mpi, const std::string& fact) {
   if (const auto why = why_not(mpi); !why.empty()) GTEST_SKIP() << why;
   const auto start = Clock::now();
-  Command job(ranks(mpi, 2, "mpi_ranks", {fact}), {own_job(), {}});
+  Command job(mpi_ranks(mpi, 2, "mpi_ranks", {fact}), {own_job(), {}});
   EXPECT_GT(job.finish(std::chrono::seconds(30)), 0) << job.out << job.err;
   EXPECT_LT(seconds_since(start), 10);
   EXPECT_EQ(count(job.out + job.err, "all is well"), 0);
@@ -248,8 +210,8 @@ TEST(comm_mpi_ranks, two_jobs_of_one_user_under_mpich_do_not_meet) {
   const Environment env{{"OMP_NUM_THREADS", "1"}, {"MASTER_PORT", std::to_string(free_tcp_port())}};
   std::vector<std::unique_ptr<Command>> jobs;
   for (int i = 0; i < 2; ++i)
-    jobs.push_back(std::make_unique<Command>(ranks(Mpi::mpich, 2, "mpi_ranks", {"beside_another"}),
-                                             CommandOptions{env, {}}));
+    jobs.push_back(std::make_unique<Command>(
+        mpi_ranks(Mpi::mpich, 2, "mpi_ranks", {"beside_another"}), CommandOptions{env, {}}));
   for (auto& job : jobs) {
     EXPECT_EQ(job->finish(std::chrono::seconds(30)), 0) << job->out << job->err;
     EXPECT_EQ(count(job->out + job->err, "all is well"), 2) << job->out << job->err;
@@ -276,7 +238,7 @@ TEST(comm_mpi_ranks, a_process_that_mpirun_did_not_start_is_refused) {
 TEST(comm_mpi_ranks, another_mpi_than_the_launchers_is_refused) {
   for (Mpi mpi : {Mpi::open, Mpi::mpich})
     if (const auto why = why_not(mpi); !why.empty()) GTEST_SKIP() << why;
-  Command job(ranks(Mpi::open, 2, "mpi_ranks", {}), {own_job({{"TRIREME_MPI", "mpich"}}), {}});
+  Command job(mpi_ranks(Mpi::open, 2, "mpi_ranks", {}), {own_job({{"TRIREME_MPI", "mpich"}}), {}});
   EXPECT_EQ(job.finish(), 1) << job.out << job.err;
   EXPECT_NE(job.err.find("this job has 2 ranks, but MPICH"), std::string::npos) << job.err;
 }

@@ -73,6 +73,8 @@ TEST_F(train_rank_own_main, a_wrong_command_line_is_one_sentence_and_leaves_no_f
       {{"tiny.json", "--set", "optimizer.params.lrr=1"}, {"optimizer.params.lrr"}},
       {{"missing.json"}, {"missing.json"}},
       {{"tiny.json", "--set", "device=gpu"}, {"device is \"gpu\": use auto, cpu, cuda"}},
+      {{"tiny.json", "--set", "device=privateuseone"},
+       {"--set: device 'privateuseone': no library has added a device 'privateuseone'"}},
   };
   for (const Case& wrong : cases) {
     Arguments words = wrong.words;

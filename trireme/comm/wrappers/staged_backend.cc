@@ -11,6 +11,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/comm/wrappers/forwarding_backend.h"
+#include "trireme/comm/wrappers/moving_calls.h"
 #include "trireme/comm/wrappers/staged_call.h"
 #include "trireme/tensor/device/kind.h"
 
@@ -43,7 +44,7 @@ class StagedBackend final : public ForwardingBackend {
     if (!t) t = off_cpu(call.output);
     if (!t && calls_.empty()) [[likely]]
       return inner_->post(call);
-    rethrow();
+    calls_move_.rethrow();
     check_one_device(call);
     if (!t && (advance(), unposted_ == 0)) return inner_->post(call);
     const at::NoGradGuard no_grad;
@@ -66,8 +67,8 @@ class StagedBackend final : public ForwardingBackend {
     wait_for_posts([&] { return is_settled(token.number); }, timeout, token);
     StagedCall* call = find(token.number);
     if (call && !call->error && call->state == State::posted) {
-      guarded([&] { inner_->wait(call->token, deadline.remaining()); });
-      guarded([&] { complete(*call); });
+      calls_move_.move([&] { inner_->wait(call->token, deadline.remaining()); });
+      calls_move_.move([&] { complete(*call); });
       advance();
       call = find(token.number);
     }
@@ -123,7 +124,7 @@ class StagedBackend final : public ForwardingBackend {
   /// Of a progress group that the inner backend has joined.
   void enter(ProgressGroup& progress_group) {
     progress_group.enter(this, [this] {
-      if (failure_ || moving_ || unposted_ == 0) return false;
+      if (calls_move_.failed() || calls_move_.moving() || unposted_ == 0) return false;
       advance();
       return unposted_ > 0;
     });
@@ -162,29 +163,9 @@ class StagedBackend final : public ForwardingBackend {
     return !call || call->error || call->state == State::back;
   }
 
-  void rethrow() const {
-    if (failure_) std::rethrow_exception(failure_);
-  }
-  template <class Body>
-  void guarded(const Body& body) {
-    rethrow();
-    moving_ = true;
-    try {
-      body();
-    } catch (const UsageError&) {  // of one call: the group goes on
-      moving_ = false;
-      throw;
-    } catch (...) {
-      moving_ = false;
-      failure_ = std::current_exception();
-      throw;
-    }
-    moving_ = false;
-  }
-
   void advance() {
-    if (moving_) return;  // the inner backend waits, and the progress_group calls this
-    guarded([&] {
+    if (calls_move_.moving()) return;  // the inner backend waits, and the progress_group calls this
+    calls_move_.move([&] {
       const at::NoGradGuard no_grad;
       post_what_is_here();
       for (const auto& call : calls_)
@@ -252,7 +233,7 @@ class StagedBackend final : public ForwardingBackend {
       std::this_thread::sleep_for(pause);
     }
   }
-  [[noreturn]] void stream_is_late(Token token, Duration timeout) {
+  void stream_is_late(Token token, Duration timeout) {
     const StagedCall& first = *calls_[calls_.size() - unposted_];
     const Call& call = first.call();
     const std::string why = fmt::format(
@@ -260,10 +241,10 @@ class StagedBackend final : public ForwardingBackend {
         "look for work on the device that does not end",
         rank(), name_of(call.named()), call.site.file, call.site.line,
         std::chrono::duration<double>(timeout).count());
-    failure_ = std::make_exception_ptr(
-        Timeout(why, {rank(), -1, name_of(call.named()), static_cast<int64_t>(token.number)}));
+    calls_move_.fail(std::make_exception_ptr(
+        Timeout(why, {rank(), -1, name_of(call.named()), static_cast<int64_t>(token.number)})));
     inner_->abort(why, AbortKind::timeout);
-    std::rethrow_exception(failure_);
+    calls_move_.rethrow();
   }
   static constexpr std::chrono::microseconds kLongest{100};
 
@@ -274,8 +255,8 @@ class StagedBackend final : public ForwardingBackend {
   size_t unposted_ = 0;  // the last ones of calls_
   uint64_t number_ = 0;
   std::map<uint64_t, int> sources_;
-  std::exception_ptr failure_;
-  bool moving_ = false, aborted_ = false;
+  MovingCalls calls_move_{MovingCalls::UsageErrors::are_of_one};
+  bool aborted_ = false;
 };
 
 }  // namespace

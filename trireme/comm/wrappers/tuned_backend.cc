@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <deque>
-#include <exception>
 
 #include "trireme/base/check.h"
 #include "trireme/comm/hybrid/hosts.h"
 #include "trireme/comm/plan_run.h"
 #include "trireme/comm/wrappers/forwarding_backend.h"
+#include "trireme/comm/wrappers/moving_calls.h"
 #include "trireme/store/store.h"
 
 namespace trireme::detail {
@@ -37,7 +37,7 @@ class TunedBackend final : public ForwardingBackend {
         t.numel() && inner_->supports(Collective::send, t.scalar_type(), t.device().type());
     if (!fits || fastest.value_or(Algorithm::direct) == Algorithm::direct)
       return inner_->post(call);
-    if (failure_) std::rethrow_exception(failure_);
+    calls_move_.rethrow();
     calls_.push_back({++number_,
                       std::make_unique<PlannedAllReduce>(*inner_, t, call.reduction, *fastest,
                                                          options_, call.site),
@@ -48,7 +48,7 @@ class TunedBackend final : public ForwardingBackend {
 
   void join(std::shared_ptr<ProgressGroup> progress_group) override {
     progress_group->enter(this, [this] {
-      if (failure_ || calls_.empty()) return false;
+      if (calls_move_.failed() || calls_.empty()) return false;
       advance();
       return true;
     });
@@ -61,7 +61,7 @@ class TunedBackend final : public ForwardingBackend {
     if (token.kind != kPlanned) return inner_->wait(token, timeout);
     const Deadline deadline = Deadline::after(timeout);
     while (token.number > complete_) {
-      guarded([&] { calls_.front().run->wait(*inner_, deadline.remaining()); });
+      calls_move_.move([&] { calls_.front().run->wait(*inner_, deadline.remaining()); });
       advance();
     }
   }
@@ -94,24 +94,10 @@ class TunedBackend final : public ForwardingBackend {
     std::function<void()> done;
   };
 
-  template <class Body>
-  void guarded(const Body& body) {
-    if (failure_) std::rethrow_exception(failure_);
-    moving_ = true;
-    try {
-      body();
-    } catch (...) {
-      moving_ = false;
-      failure_ = std::current_exception();
-      throw;
-    }
-    moving_ = false;
-  }
-
   // One after the other, because their messages share one tag.
   void advance() {
-    if (moving_) return;  // one of them waits, and the progress_group calls this
-    guarded([&] {
+    if (calls_move_.moving()) return;  // one of them waits, and the progress_group calls this
+    calls_move_.move([&] {
       while (!calls_.empty() && calls_.front().run->advance(*inner_)) {
         Planned call = std::move(calls_.front());
         calls_.pop_front();
@@ -126,8 +112,7 @@ class TunedBackend final : public ForwardingBackend {
   AlgorithmOptions options_;
   std::deque<Planned> calls_;
   uint64_t number_ = 0, complete_ = 0;
-  std::exception_ptr failure_;
-  bool moving_ = false;
+  MovingCalls calls_move_{MovingCalls::UsageErrors::end_all};
 };
 
 bool always_direct(const TuningTable& table, const Backend& backend,

@@ -15,6 +15,18 @@ constexpr double kDense = -1;  // instead of a number of rows
 
 }  // namespace
 
+void refuse_sparse(const NamedTensors& sparse) {
+  for (const auto& [name, p] : sparse) try {
+      at::empty({0}, p.options().layout(at::kSparse));
+    } catch (const c10::Error&) {
+      fail<UsageError>(
+          "DistributedDataParallel: the gradient of '{}' is sparse, and this LibTorch has no "
+          "sparse "
+          "tensors on {}: make the embedding with sparse(false), or train it on the CPU",
+          name, p.device().str());
+    }
+}
+
 SparseGradients::SparseGradients(GradientRound& inner, NamedTensors sparse, Group group,
                                  ReduceOp op)
     : RoundDecorator(inner),

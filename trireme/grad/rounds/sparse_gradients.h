@@ -10,6 +10,10 @@
 
 namespace trireme {
 
+/// UsageError for the first of the parameters that is on a device of which LibTorch has no sparse
+/// tensors (those of a library, in LibTorch 1.13), since backward() would fail on it.
+TRIREME_API void refuse_sparse(const NamedTensors& parameters);
+
 /// Adds parameters with sparse gradients (Embedding with sparse(true)) behind another round's. When
 /// the round closes, each rank's rows (indices and values, as many as it has) are gathered, and
 /// p.grad() becomes their coalesced sum, or mean: the same on every rank, whose rows are ordered by

@@ -6,10 +6,12 @@
 #include <cstdio>
 
 #include "trireme/base/check.h"
+#include "trireme/config/sections/training.h"
 #include "trireme/front/config_words.h"
 #include "trireme/launch/flags/options.h"
-#include "trireme/planner/memory_plan.h"
+#include "trireme/planner/device_memory.h"
 #include "trireme/planner/model_table.h"
+#include "trireme/train/rank/ask_device.h"
 
 namespace trireme {
 namespace {
@@ -38,6 +40,16 @@ int own_summary(const MainProgram& program, const std::string& typed, const Word
   const MemoryPlan plan = plan_memory(config, options.nproc_per_node, program.shape(config));
   std::string text = model_table(plan.model) + "\nMemory of each rank: " + plan.describe() +
                      "; without activations\n\n";
+  const DeviceAnswer found = find_device(config, {}, ask_device);
+  if (!found.refusal.empty() || (!found.kind.empty() && found.kind != "cpu")) {
+    const std::string asked = config.section<TrainingSection>().device;
+    const std::string kind = found.kind.empty() ? asked.substr(0, asked.find(':')) : found.kind;
+    text += placed_table(place_memory(config, plan), kind, false);
+    if (!found.refusal.empty())
+      text += "\nOn the device: this program refuses to train: " + found.refusal + "\n";
+    std::fputs(text.c_str(), stdout);
+    return kExitDone;
+  }
   std::vector<std::pair<const char*, int64_t>> rows{{"weights", plan.rank.weights},
                                                     {"gradients", plan.rank.gradients},
                                                     {"optimizer", plan.rank.optimizer},

@@ -10,6 +10,7 @@
 #include "trireme/base/log.h"
 #include "trireme/base/process/standard_streams.h"
 #include "trireme/front/train_front.h"
+#include "trireme/train/rank/ask_device.h"
 #include "trireme/train/rank/failure.h"
 #include "trireme/train/rank/own_summary.h"
 #include "trireme/train/rank/train_rank.h"
@@ -63,6 +64,7 @@ TrainFront front_of(const MainProgram& program, const std::string& typed) {
   front.rank_command = [] { return Words{own_file(), kRankWord}; };
   front.load = program.load;
   front.built_in_model = program.built_in_model;
+  front.ask_device = ask_device;
   return front;
 }
 

@@ -9,6 +9,7 @@
 #include "trireme/config/sections/zero.h"
 #include "trireme/monitor/memory.h"
 #include "trireme/shard/sharded_parameters.h"
+#include "trireme/tensor/device.h"
 #include "trireme/tensor/live_bytes.h"
 #include "trireme/tensor/state.h"
 #include "trireme/train/run.h"
@@ -19,28 +20,31 @@
 namespace trireme {
 namespace {
 
-/// Counts the bytes of tensors, each memory location once.
+/// Counts the bytes of tensors, each memory location once; those of another kind of device apart.
 class Bytes final : public StateVisitor {
  public:
+  explicit Bytes(at::Device device) : device_(device) {}
   void add(const at::Tensor& t) {
     if (t.defined() && t.nbytes() > 0 && t.data_ptr() && seen_.insert(t.data_ptr()).second)
-      sum_ += static_cast<int64_t>(t.nbytes());
+      (t.device().type() == device_.type() ? sum_ : elsewhere_) += static_cast<int64_t>(t.nbytes());
   }
   void tensor(const Slice&, at::Tensor local) override { add(local); }
   void value(const std::string&, int64_t&) override {}
   void value(const std::string&, double&) override {}
   void value(const std::string&, std::string&) override {}
   int64_t sum() const { return sum_; }
+  int64_t elsewhere() const { return elsewhere_; }
 
  private:
+  const at::Device device_;
   std::set<const void*> seen_;
-  int64_t sum_ = 0;
+  int64_t sum_ = 0, elsewhere_ = 0;
 };
 
 // Under ZeRO-3 the model's tensors have no bytes of their own; with shared weights ranks have one
 // copy.
 int64_t weights_of(Run& run, const Config& config) {
-  Bytes bytes;
+  Bytes bytes(run.device);
   for (const auto& [name, w] : run.weights) bytes.add(w);
   for (const auto& p : run.model->parameters()) bytes.add(p);
   if (run.collective_forward) run.gradients->sharded()->state(bytes);
@@ -72,17 +76,23 @@ MeasuredMemory measure_memory(const Config& config, Group group) {
 
   m.weights = weights_of(run, config);
   m.gradients = run.gradients->bytes();
-  Bytes states;
+  Bytes states(device);
   run.optimizer->state(states);
   m.optimizer = states.sum();
+  m.host_optimizer = states.elsewhere();
+  if (!device.is_cpu()) {
+    const auto use = memory_use(device);
+    m.device_total = use ? use->total : 0;
+  }
   m.shared = run.world().shared_bytes();
-  // The local engine has its own memory for gradients and for what ranks share, which the allocator
-  // does not know.
+  // The local engine has its own memory for the CPU's gradients and for what ranks share, which the
+  // allocator does not know.
   int64_t in_windows = 0;
-  if (group.backend() == "local")
+  if (group.backend() == "local" && device.is_cpu())
     in_windows = m.gradients + (run.gradients->sharded() ? m.weights : 0);
   const int64_t allocated = held - (m.weights + m.gradients + m.optimizer - in_windows);
-  m.buffers = std::max<int64_t>(0, allocated) + std::max<int64_t>(0, m.shared - in_windows);
+  m.buffers = std::max<int64_t>(0, allocated);
+  if (device.is_cpu()) m.buffers += std::max<int64_t>(0, m.shared - in_windows);
   group.barrier();  // all ranks see their peers' pages
   const int64_t after = proportional_memory();
   if (before >= 0 && after >= 0) m.resident = after - before;

@@ -2,6 +2,7 @@
 #include "trireme/train/setup/run_device.h"
 
 #include "trireme/base/check.h"
+#include "trireme/comm/objects.h"
 #include "trireme/config/sections/offload.h"
 #include "trireme/config/sections/training.h"
 #include "trireme/config/sections/zero.h"
@@ -25,6 +26,20 @@ int local_rank_in(const Group& group) {
   return env.world_size > 1 ? env.local_rank : group.rank();
 }
 
+/// Ranks of different kinds make different calls: refused before the first of them.
+void check_one_kind(const Config& config, const Group& group, at::Device device) {
+  if (group.size() == 1) return;
+  const auto all = all_gather_object(group, device_text(device));
+  const std::string origin = config.origin("device"),
+                    place = origin == "default" ? "device" : origin;
+  const auto kind = [](const std::string& text) { return text.substr(0, text.find(':')); };
+  for (size_t rank = 1; rank < all.size(); ++rank)
+    check<UsageError>(kind(all[rank]) == kind(all[0]),
+                      "{}: rank 0 computes on {} and rank {} on {}: give all ranks of a run the "
+                      "same kind of device (auto is the CPU on a host without a GPU)",
+                      place, all[0], rank, all[rank]);
+}
+
 void check_backend(const Config& config, const Group& group, at::Device device) {
   check<UsageError>(group.supports(Collective::all_reduce, at::kFloat, device.type()),
                     "{}: training on {} needs a group that takes its tensors, and the {} backend "
@@ -39,6 +54,7 @@ at::Device run_device(const Config& config) { return chosen(config, read_rank_en
 at::Device run_device(const Config& config, const Group& group) {
   const at::Device device = chosen(config, local_rank_in(group));
   check_backend(config, group, device);
+  check_one_kind(config, group, device);
   return device;
 }
 
@@ -55,6 +71,7 @@ at::Device engine_device(const Config& config, const torch::nn::Module& module,
     device = wanted;
   }
   check_backend(config, group, device);
+  check_one_kind(config, group, device);
   return device;
 }
 

@@ -19,13 +19,14 @@ namespace trireme {
 
 /// Of `device`, for this rank: the number of a GPU is the rank's local one, as its launcher says
 /// (LOCAL_RANK), or among ranks that are threads of one process, its rank. Refuses a group whose
-/// backend does not take the device's tensors.
+/// backend does not take the device's tensors, and ranks of which one has a GPU and another the
+/// CPU: all ranks call, and get the same sentence.
 TRIREME_API at::Device run_device(const Config& config, const Group& group);
 /// The same before there is a group, so that no rank waits for one that cannot come.
 TRIREME_API at::Device run_device(const Config& config);
 /// For a module of the caller's own: a module that is on a device stays there, and one that is on
 /// the CPU goes where `device` says, if that is not auto. Refuses a module on two devices, or on
-/// another one than `device` says.
+/// another one than `device` says, and ranks of different kinds, as above.
 TRIREME_API at::Device engine_device(const Config& config, const torch::nn::Module& module,
                                      const Group& group);
 
