@@ -206,7 +206,7 @@ Tables generated(const PlanFlags& f) {
     if (f.name == kind.name && size.stages_per_rank == 0)
       size.stages_per_rank = kind.stages_per_rank;
   size.stages_per_rank = std::max(size.stages_per_rank, 1);
-  Schedule compute = pipeline::generate_schedule(f.name, size);
+  Schedule compute = pipeline::generate_schedule(f.name, size, f.costs);
   const auto receives =
       f.check.rendezvous ? pipeline::Receives::when_sent : pipeline::Receives::one_ahead;
   return {compute, pipeline::place_messages(pipeline::place_units(compute), receives)};

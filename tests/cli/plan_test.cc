@@ -186,9 +186,9 @@ TEST(cli_plan, a_list_names_every_schedule_with_its_source) {
   const Said s = said({"--list"});
   ASSERT_EQ(s.code, 0);
   for (const char* name : {"gpipe", "1f1b", "interleaved_1f1b", "breadth_first", "zb_h1", "zb_h2",
-                           "zb_v", "dualpipe_v"})
+                           "zb_2p", "zb_v", "dualpipe_v"})
     EXPECT_TRUE(has(s.out, std::string("\n") + name + " ")) << name;
-  EXPECT_EQ(std::count(s.out.begin(), s.out.end(), '\n'), 9);
+  EXPECT_EQ(std::count(s.out.begin(), s.out.end(), '\n'), 10);
 }
 
 }  // namespace

@@ -97,7 +97,7 @@ TEST(pipeline_schedule_generators, say_in_one_sentence_what_they_need) {
             "micro-batches, or zb_v");
   EXPECT_EQ(of("pipedream", {4, 8, 1}),
             "there is no pipeline schedule 'pipedream': choose one of gpipe, 1f1b, "
-            "interleaved_1f1b, breadth_first, zb_h1, zb_h2, zb_v, dualpipe_v");
+            "interleaved_1f1b, breadth_first, zb_h1, zb_h2, zb_2p, zb_v, dualpipe_v");
   EXPECT_EQ(of("1f1b", {0, 8, 1}), "0 ranks: choose 1 to 1024");
   EXPECT_EQ(of("1f1b", {4, -1, 1}), "-1 micro-batches: choose 1 to 65536");
   EXPECT_EQ(of("1f1b", {1024, 65536, 1}),
@@ -122,11 +122,11 @@ TEST(pipeline_schedule_generators, exist_for_every_size_within_their_conditions)
       h2 += m >= 2 * p - 1, dual += m >= 2 * p;
     }
   const std::map<std::string, int> expected{
-      {"gpipe", 128},         {"1f1b", 128},       {"interleaved_1f1b", 3 * rounds},
-      {"breadth_first", 512}, {"zb_h1", 128},      {"zb_h2", h2},
-      {"zb_v", 128},          {"dualpipe_v", dual}};
+      {"gpipe", 128},         {"1f1b", 128},  {"interleaved_1f1b", 3 * rounds},
+      {"breadth_first", 512}, {"zb_h1", 128}, {"zb_h2", h2},
+      {"zb_2p", 128},         {"zb_v", 128},  {"dualpipe_v", dual}};
   EXPECT_EQ(sizes, expected);
-  EXPECT_EQ(all, 128 * 4 + 512 + 3 * rounds + h2 + dual);
+  EXPECT_EQ(all, 128 * 5 + 512 + 3 * rounds + h2 + dual);
 }
 
 }  // namespace

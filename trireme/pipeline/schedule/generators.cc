@@ -8,20 +8,28 @@
 namespace trireme::pipeline {
 namespace {
 
+/// For the row of an order that does not depend on costs.
+template <Schedule (*generate)(const ScheduleSize&)>
+Schedule at_any_cost(const ScheduleSize& size, const Costs&) {
+  return generate(size);
+}
+
 const ScheduleKind kKinds[] = {
-    {"gpipe", gpipe, 1, "v = 1", "(p-1)(F+B)", "m", "GPipe, arXiv:1811.06965"},
-    {"1f1b", one_forward_one_backward, 1, "v = 1", "(p-1)(F+B)", "p",
+    {"gpipe", at_any_cost<gpipe>, 1, "v = 1", "(p-1)(F+B)", "m", "GPipe, arXiv:1811.06965"},
+    {"1f1b", at_any_cost<one_forward_one_backward>, 1, "v = 1", "(p-1)(F+B)", "p",
      "PipeDream-Flush, arXiv:2006.09503"},
-    {"interleaved_1f1b", interleaved, 2, "v >= 2, m < 2p or a multiple of m / p rounded down",
-     "(p-1)(F+B)", "pv+p-1", "Megatron-LM, arXiv:2104.04473"},
-    {"breadth_first", breadth_first, 2, "none", "(p-1)(F+B)", "mv",
+    {"interleaved_1f1b", at_any_cost<interleaved>, 2,
+     "v >= 2, m < 2p or a multiple of m / p rounded down", "(p-1)(F+B)", "pv+p-1",
+     "Megatron-LM, arXiv:2104.04473"},
+    {"breadth_first", at_any_cost<breadth_first>, 2, "none", "(p-1)(F+B)", "mv",
      "Breadth-First Pipeline Parallelism, arXiv:2211.05953"},
-    {"zb_h1", zb_h1, 1, "v = 1", "(p-1)(F+I-W)", "p", "Zero Bubble, arXiv:2401.10241"},
-    {"zb_h2", zb_h2, 1, "v = 1, m >= 2p-1", "(p-1)(F+I-2W)", "2p-1",
+    {"zb_h1", at_any_cost<zb_h1>, 1, "v = 1", "(p-1)(F+I-W)", "p", "Zero Bubble, arXiv:2401.10241"},
+    {"zb_h2", at_any_cost<zb_h2>, 1, "v = 1, m >= 2p-1", "(p-1)(F+I-2W)", "2p-1",
      "Zero Bubble, arXiv:2401.10241"},
-    {"zb_v", zb_v, 2, "v = 2", "0 where F = I = W", "2p",
+    {"zb_2p", zb_2p, 1, "v = 1", "about 0", "2p", "Zero Bubble, arXiv:2401.10241, section 3"},
+    {"zb_v", at_any_cost<zb_v>, 2, "v = 2", "0 where F = I = W", "2p",
      "Zero Bubble, arXiv:2401.10241, section 6"},
-    {"dualpipe_v", dualpipe_v, 2, "v = 2, m >= 2p", "(p-1)(F+2B-3W)", "2p+1",
+    {"dualpipe_v", at_any_cost<dualpipe_v>, 2, "v = 2, m >= 2p", "(p-1)(F+2B-3W)", "2p+1",
      "DualPipeV, DeepSeek-V3, arXiv:2412.19437"},
 };
 
@@ -44,11 +52,12 @@ void check_size(const ScheduleSize& size) {
 
 std::span<const ScheduleKind> schedule_kinds() { return kKinds; }
 
-Schedule generate_schedule(const std::string& name, const ScheduleSize& size) {
+Schedule generate_schedule(const std::string& name, const ScheduleSize& size, const Costs& costs) {
   for (const ScheduleKind& kind : kKinds) {
     if (name != kind.name) continue;
     check_size(size);
-    Schedule schedule = kind.generate(size);
+    check_costs(size.ranks * size.stages_per_rank, costs);
+    Schedule schedule = kind.generate(size, costs);
     schedule.name = name;
     return schedule;
   }

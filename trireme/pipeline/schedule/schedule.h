@@ -24,9 +24,9 @@ struct Schedule {
   }
   /// The stage that a message or an input comes from, of which `a` is the receive or the consumer;
   /// -1 where there is none (the first stage's forward, the last stage's backward, W).
-  int source_of(const Action& a) const;
-  bool has_messages() const;  // complete, or only what is computed
-  bool has_units() const;
+  TRIREME_API int source_of(const Action& a) const;
+  TRIREME_API bool has_messages() const;  // complete, or only what is computed
+  TRIREME_API bool has_units() const;
 };
 
 /// What may be asked for, so that no table takes gigabytes: a bound on stages × micro-batches, and

@@ -4,19 +4,10 @@
 #include <vector>
 
 #include "trireme/base/export.h"
+#include "trireme/pipeline/schedule/costs.h"
 #include "trireme/pipeline/schedule/schedule.h"
 
 namespace trireme::pipeline {
-
-/// Times of one stage for one micro-batch, in any one unit.
-struct StageCost {
-  double forward = 1, input_gradient = 1, weight_gradient = 1;
-};
-
-struct Costs {
-  std::vector<StageCost> stages{{}};  // one a stage, or one for all of them
-  double transfer = 0;                // from the end of a send to the end of its receive
-};
 
 /// One computation of a rank.
 struct Span {
