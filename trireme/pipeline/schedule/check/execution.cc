@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 
@@ -34,14 +35,15 @@ class Execution {
         index_(index),
         options_(options),
         at_(schedule.actions.size(), 0),
-        clocks_(schedule.actions.size(), std::vector<int>(schedule.actions.size(), 0)) {}
+        clocks_(options.tags > 0 ? schedule.actions.size() : 0,
+                std::vector<int>(schedule.actions.size(), 0)) {}
 
   Result run() {
     for (bool moved = true; moved;) {
       moved = false;
       for (int rank = 0; rank < schedule_.ranks(); ++rank)
         while (const Action* a = next(rank)) {
-          if (is_message(a->kind) && !ready(rank, *a)) break;
+          if (is_message(a->kind) && !ready(*a)) break;
           if (Result r = step(rank, *a)) return r;
           moved = true;
         }
@@ -59,7 +61,7 @@ class Execution {
     return at < list.size() ? &list[at] : nullptr;
   }
 
-  bool ready(int, const Action& a) const {
+  bool ready(const Action& a) const {
     const Place other = counterpart(index_, a);
     const int reached = at_[static_cast<size_t>(other.rank)];
     if (is_receive(a.kind)) return reached > other.position;
@@ -67,11 +69,16 @@ class Execution {
   }
 
   Result step(int rank, const Action& a) {
-    auto& clock = clocks_[static_cast<size_t>(rank)];
-    if (is_send(a.kind)) {
-      if (Result r = send(rank, a)) return r;
+    const auto r = static_cast<size_t>(rank);
+    if (options_.tags == 0) {
+      ++at_[r];
+      return {};
     }
-    clock[static_cast<size_t>(rank)] = ++at_[static_cast<size_t>(rank)];
+    if (is_send(a.kind)) {
+      if (Result clash = send(rank, a)) return clash;
+    }
+    std::vector<int>& clock = clocks_[r];
+    clock[r] = ++at_[r];
     if (is_receive(a.kind)) {
       const auto sent = under_way_.find({a.kind, a.stage, a.micro_batch});
       for (size_t i = 0; i < clock.size(); ++i) clock[i] = std::max(clock[i], sent->second[i]);
@@ -89,23 +96,19 @@ class Execution {
             .actions[static_cast<size_t>(received.rank)][static_cast<size_t>(received.position)];
     const auto& clock = clocks_[static_cast<size_t>(rank)];
     const Place here{rank, at_[static_cast<size_t>(rank)]};
-    long tag = tag_of(schedule_, receive);
-    if (options_.tags > 0) {
-      tag %= options_.tags;
-      const auto [last, first] = tags_.try_emplace({rank, received.rank, a.kind, tag}, here);
-      if (!first) {
-        const Action& before =
-            schedule_
-                .actions[static_cast<size_t>(rank)][static_cast<size_t>(last->second.position)];
-        const Place taken = counterpart(index_, before);
-        if (clock[static_cast<size_t>(received.rank)] <= taken.position)
-          return finding(schedule_, Fault::tag_clash, here,
-                         fmt::format("{} has tag {} while {} may still be on its way to rank {} "
-                                     "with that tag: use more than {} tags",
-                                     where(schedule_, here), tag, text_of(before), received.rank,
-                                     options_.tags));
-        last->second = here;
-      }
+    const long tag = tag_of(schedule_, receive) % options_.tags;
+    const auto [last, first] = tags_.try_emplace({rank, received.rank, a.kind, tag}, here);
+    if (!first) {
+      const Action& before =
+          schedule_.actions[static_cast<size_t>(rank)][static_cast<size_t>(last->second.position)];
+      const Place taken = counterpart(index_, before);
+      if (clock[static_cast<size_t>(received.rank)] <= taken.position)
+        return finding(schedule_, Fault::tag_clash, here,
+                       fmt::format("{} has tag {} while {} may still be on its way to rank {} with "
+                                   "that tag: use more than {} tags",
+                                   where(schedule_, here), tag, text_of(before), received.rank,
+                                   options_.tags));
+      last->second = here;
     }
     std::vector<int>& sent = under_way_[{receive.kind, receive.stage, receive.micro_batch}];
     sent = clock;
