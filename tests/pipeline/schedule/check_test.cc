@@ -37,7 +37,7 @@ struct Broken {
 };
 
 // Each is a small right table with one thing wrong.
-TEST(pipeline_schedule_check, each_of_thirty_broken_tables_is_refused_by_its_own_reason) {
+TEST(pipeline_schedule_check, each_broken_table_is_refused_by_its_own_reason) {
   const Broken broken[] = {
       {Fault::empty_table, ",,\n,\n", "the table computes nothing: give each rank a row"},
       {Fault::stage_without_rank, "0F0,0B0\n2F0,2B0\n",
