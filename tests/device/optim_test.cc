@@ -12,6 +12,7 @@
 #include "tests/optim/state_visitors.h"
 #include "tests/optim/twins.h"
 #include "tests/support/ranks.h"
+#include "tests/support/stepped_parameters.h"
 #include "trireme/optim/clip.h"
 #include "trireme/optim/grad_scaler.h"
 #include "trireme/optim/master_weights.h"
@@ -22,28 +23,11 @@
 namespace trireme::device_optim_test {
 namespace {
 
+using trireme::testing::give_gradients;
 using trireme::testing::outcome_of;
 
 NamedTensors parameters(at::ScalarType type, at::Device device) {
-  NamedTensors all;
-  for (const std::vector<int64_t>& shape :
-       std::vector<std::vector<int64_t>>{{33, 170}, {5}, {2, 3, 4}, {1}, {1024}, {0}}) {
-    int64_t n = 1;
-    for (auto s : shape) n *= s;
-    all.emplace_back(
-        "p" + std::to_string(all.size()),
-        at::arange(n, at::kFloat).mul(0.37).sin().view(shape).to(device, type).requires_grad_());
-  }
-  return all;
-}
-
-void give_gradients(const NamedTensors& to, int step) {
-  for (const auto& [name, p] : to)
-    p.mutable_grad() = at::arange(step, step + p.numel(), at::kFloat)
-                           .mul(0.9)
-                           .cos()
-                           .view(p.sizes())
-                           .to(p.device(), p.scalar_type());
+  return testing::parameters_on(device, type, {{33, 170}, {5}, {2, 3, 4}, {1}, {1024}, {0}});
 }
 
 struct Maker {

@@ -7,6 +7,7 @@
 #include "tests/gpu/stand_in.h"
 #include "tests/grad/small_net.h"
 #include "tests/optim/state_visitors.h"
+#include "tests/support/stepped_parameters.h"
 #include "trireme/optim/clip.h"
 #include "trireme/optim/grad_scaler.h"
 #include "trireme/optim/host_optimizer.h"
@@ -20,25 +21,7 @@ using namespace trireme::testing;
 namespace {
 
 NamedTensors parameters(at::ScalarType type, at::Device device) {
-  NamedTensors all;
-  for (const std::vector<int64_t>& shape :
-       std::vector<std::vector<int64_t>>{{33, 17}, {5}, {2, 3, 4}}) {
-    int64_t n = 1;
-    for (auto s : shape) n *= s;
-    all.emplace_back(
-        "p" + std::to_string(all.size()),
-        at::arange(n, at::kFloat).mul(0.37).sin().view(shape).to(device, type).requires_grad_());
-  }
-  return all;
-}
-
-void give_gradients(const NamedTensors& to, int step) {
-  for (const auto& [name, p] : to)
-    p.mutable_grad() = at::arange(step, step + p.numel(), at::kFloat)
-                           .mul(0.9)
-                           .cos()
-                           .view(p.sizes())
-                           .to(p.device(), p.scalar_type());
+  return parameters_on(device, type, {{33, 17}, {5}, {2, 3, 4}});
 }
 
 const std::vector<std::pair<const char*, MakeOptimizer>> kMakers = {
