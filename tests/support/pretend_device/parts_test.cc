@@ -3,31 +3,21 @@
 #include <gtest/gtest.h>
 #include <torch/optim/adamw.h>
 
-#include <cmath>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "tests/checkpoint/test_state.h"
-#include "tests/support/parameters.h"
 #include "tests/support/pretend_device/modules.h"
 #include "tests/support/pretend_device/pretend_device.h"
 #include "trireme/base/file.h"
-#include "trireme/layers/dropout.h"
 #include "trireme/models/gpt.h"
-#include "trireme/optim/clip.h"
-#include "trireme/optim/master_weights.h"
-#include "trireme/optim/optimizer.h"
-#include "trireme/tensor/random/random.h"
 #include "trireme/tensor/recompute/recompute.h"
 
-// Parts of ours that are not for the CPU alone, on a device that is not it.
+// Parts of ours that are not for the CPU alone, on a device that is not it. More are in
+// tests/device.
 namespace trireme::pretend::parts_test {
 namespace {
-
-using trireme::testing::give_gradients;
-using trireme::testing::some_parameters;
 
 std::vector<double> gpt_losses(c10::Device where) {
   Gpt net({.layers = 2, .width = 32, .heads = 4, .context = 16, .vocab = 31, .dropout = 0}, 1);
@@ -48,57 +38,6 @@ std::vector<double> gpt_losses(c10::Device where) {
 }
 
 }  // namespace
-
-TEST(support_pretend_device_parts, optimizers_step_as_on_the_cpu) {
-  const std::vector<std::pair<const char*, MakeOptimizer>> makers{
-      {"SGD",
-       [](NamedTensors p) {
-         return make_sgd(std::move(p), {0.9, 0.01, true});
-       }},
-      {"AdamW", [](NamedTensors p) { return make_adamw(std::move(p)); }},
-      {"Lion", [](NamedTensors p) { return make_lion(std::move(p)); }},
-      {"RMSprop", [](NamedTensors p) { return make_rmsprop(std::move(p)); }},
-      {"Adagrad", [](NamedTensors p) { return make_adagrad(std::move(p)); }},
-      {"LARS", [](NamedTensors p) { return make_lars(std::move(p)); }},
-      {"LAMB", [](NamedTensors p) { return make_lamb(std::move(p)); }},
-      {"Adafactor", [](NamedTensors p) { return make_adafactor(std::move(p)); }}};
-  for (const auto& [name, make] : makers) {
-    SCOPED_TRACE(name);
-    NamedTensors there = some_parameters(at::kFloat, device(1)),
-                 here = some_parameters(at::kFloat, at::kCPU);
-    auto far = make(there), near = make(here);
-    for (int step = 0; step < 4; ++step) {
-      give_gradients(there, step);
-      give_gradients(here, step);
-      far->step(0.01, 0.5);
-      near->step(0.01, 0.5);
-    }
-    for (size_t i = 0; i < here.size(); ++i)
-      EXPECT_LE(
-          (there[i].second.detach().cpu() - here[i].second.detach()).abs().max().item<float>(),
-          1e-5);
-  }
-}
-
-TEST(support_pretend_device_parts, norms_and_what_is_not_finite_are_as_on_the_cpu) {
-  NamedTensors there = some_parameters(at::kFloat, device()),
-               here = some_parameters(at::kFloat, at::kCPU);
-  give_gradients(there, 1);
-  give_gradients(here, 1);
-  EXPECT_NEAR(grad_norm(there, 1, 0.5).norm, grad_norm(here, 1, 0.5).norm, 1e-5);
-  EXPECT_EQ(first_non_finite(there), "");
-  there[1].second.mutable_grad().fill_(NAN);
-  EXPECT_EQ(first_non_finite(there), "p1");
-}
-
-TEST(support_pretend_device_parts, keyed_dropout_drops_what_it_drops_on_the_cpu) {
-  const auto dropped = [](c10::Device where) {
-    const RandomScope scope(RandomContext{3, 5, {2, 3, 4, 9, 8, 7}});
-    const at::Tensor x = at::ones({6, 40}, at::TensorOptions(at::kFloat).device(where));
-    return keyed_dropout(x, 0.3, "drop").cpu();
-  };
-  EXPECT_TRUE(dropped(device()).equal(dropped(at::kCPU)));
-}
 
 TEST(support_pretend_device_parts, recompute_gives_the_gradients_of_a_plain_run) {
   const at::Tensor weight = at::arange(64, at::kFloat).sin().view({8, 8}).to(device(1));
