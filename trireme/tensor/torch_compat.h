@@ -16,7 +16,7 @@
 #include <utility>
 
 // Where LibTorch 1.13 and 2.x differ under us. Nothing else in the tree asks for a version, but for
-// autocast_compat.h, which is this file's second half.
+// autocast_compat.h and attention_compat.h, which are parts of this file.
 #define TRIREME_TORCH_AT_LEAST(major, minor) \
   (TORCH_VERSION_MAJOR > (major) ||          \
    (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # GPUs for tests that have none (pretend_device.h). Who uses them adds $<TARGET_OBJECTS:pretend_device> to its sources: LibTorch hears of
-# them while the program starts. Seen with LibTorch 1.13 alone so far; compat.h says what differs in 2.x.
-if(NOT TRIREME_TORCH_DIR AND Torch_VERSION VERSION_LESS 2)
+# them while the program starts. compat.h, hooks.cc and autocast.cc say what differs between LibTorch 1.13 and 2.x.
+if(NOT TRIREME_TORCH_DIR)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.cc)
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
   add_library(pretend_device OBJECT ${sources})
