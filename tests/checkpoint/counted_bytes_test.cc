@@ -17,6 +17,7 @@
 #include "trireme/checkpoint/async_saver.h"
 #include "trireme/checkpoint/sharded_writer.h"
 #include "trireme/checkpoint/steps/step_file.h"
+#include "trireme/comm/start/run.h"
 
 // What a save and a load move, counted at their file calls, and the memory that a load takes.
 namespace counted_bytes_test {
