@@ -199,8 +199,8 @@ TEST(checkpoint_counted_bytes, a_host_reads_each_byte_once_and_no_more_than_two_
         });
       });
       const Moved moved(calls, "pread", heads_of(folder));
-      // What the kernel does not give from the cache at once is asked for again: some pages, more of
-      // them while others fill the cache. Twice would be far more.
+      // What the kernel does not give from the cache at once is asked for again: some pages, more
+      // of them while others fill the cache. Twice would be far more.
       EXPECT_GE(moved.all, whole) << what;
       EXPECT_LE(moved.all, whole + whole / 8) << what;
       EXPECT_LE(static_cast<double>(moved.fullest()),
