@@ -36,7 +36,7 @@ void all_of_it(Group g, at::Device device) {
     pretend::reseed(seed);
     testing::conform(g, {at::kFloat}, {{4, 150}}, any_source, device);
     for (const char* sets : {"zero_optimization.stage=0", "zero_optimization.stage=2",
-                             "zero_optimization.stage=3", "compression.type=sign"}) {
+                             "zero_optimization.stage=3", "compression.type=topk"}) {
       const auto run = [&](const char* where) {
         return testing::train_on(testing::digits("mlp", {sets, std::string("device=") + where}), g,
                                  3);
