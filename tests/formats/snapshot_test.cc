@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/checkpoint/steps/pretend_worker.h"
+#include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/checkpoint/steps/snapshot/held_step.h"
 

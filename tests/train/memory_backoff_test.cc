@@ -9,6 +9,7 @@
 #include "tests/train/small_runs.h"
 #include "trireme/base/error.h"
 #include "trireme/train/forward_backward.h"
+#include "trireme/train/gradients/gradient_noise.h"
 #include "trireme/train/saving.h"
 
 namespace memory_backoff_test {

@@ -8,6 +8,7 @@
 #include "tests/train/run_folders.h"
 #include "tests/train/small_runs.h"
 #include "trireme/train/saving.h"
+#include "trireme/train/trainer.h"
 
 namespace resume_precision_test {
 
