@@ -59,6 +59,8 @@ void train(trireme::Group world, int pp, int tp, const std::string& schedule) {
   trireme::Group replicas = mesh.group("dp_shard"), stages = mesh.group("pp");
   const trireme::TensorParallel parts(mesh.group("tp"), {.sequence_parallel = true});
   const int each = kMicroBatches / replicas.size();
+  if (each * replicas.size() != kMicroBatches)
+    throw trireme::UsageError("8 micro-batches do not divide by the replicas: start other ranks");
 
   auto stage = std::make_shared<Stage>(parts, stages.rank(), pp);
   torch::optim::AdamW optimizer(stage->parameters(), torch::optim::AdamWOptions(3e-3));
