@@ -183,12 +183,16 @@ bool Config::is_kept(std::string_view path) const {
   return level_of(path) > 0 && level_of(path) < newest;
 }
 
-Batches Config::resolve_batches(int dp) const {
-  if (int64_t wanted = get_int("parallelism.dp"); wanted != 0)
-    check<UsageError>(wanted == dp,
-                      "parallelism.dp is {} ({}), and there are {} ranks: start {} or leave it out",
-                      wanted, origin("parallelism.dp"), dp, wanted);
-  resolve_sharding(dp);
+Degrees Config::resolve_degrees(int world) const {
+  const auto number = [&](const char* path) {
+    return DegreeInputs::Number{get_int(path), origin(path)};
+  };
+  return solve_degrees({number("parallelism.dp"), number("parallelism.tp")}, world);
+}
+
+Batches Config::resolve_batches(int world) const {
+  const int dp = resolve_degrees(world).dp;
+  resolve_sharding(world);
   BatchInputs inputs;
   auto take = [&](const char* path, std::optional<BatchNumber>* number) {
     if (!is_default(path)) *number = {get_int(path), origin(path), is_kept(path)};
@@ -216,7 +220,8 @@ Batches Config::resolve_batches(int dp) const {
   return solve_batches(inputs, dp);
 }
 
-Sharding Config::resolve_sharding(int dp) const {
+Sharding Config::resolve_sharding(int world) const {
+  const int dp = resolve_degrees(world).dp;
   ShardingInputs inputs;
   inputs.stage = static_cast<int>(get_int("zero_optimization.stage"));
   // Report a value that came from one of DeepSpeed's keys at that key's place.

@@ -12,6 +12,7 @@
 
 #include "trireme/base/export.h"
 #include "trireme/config/batches.h"
+#include "trireme/config/degrees.h"
 #include "trireme/config/fields.h"
 #include "trireme/config/json_reader.h"
 #include "trireme/config/keys.h"
@@ -110,15 +111,17 @@ class TRIREME_API Config {
   /// Returns false for keys of a model, optimizer or other choice that is not the selected one.
   bool applies(std::string_view path) const;
 
+  /// Solves world = dp × tp. Throws UsageError with every factor if there is no solution.
+  Degrees resolve_degrees(int world) const;
   /// Solves train = micro × accumulation × dp for the numbers that are not given. The newest file
   /// (or the flags) with batch numbers takes precedence; if it gives fewer than two, one older
   /// number (train before micro before accumulation) is kept as long as it fits. If set,
   /// training.leaves must equal accumulation × dp. Throws UsageError with every factor if there is
   /// no solution.
-  Batches resolve_batches(int dp) const;
+  Batches resolve_batches(int world) const;
   /// Solves dp = dp_replicate × dp_shard for the number that is not given; resolve_batches() checks
   /// it too. Throws UsageError with every factor if there is no solution.
-  Sharding resolve_sharding(int dp) const;
+  Sharding resolve_sharding(int world) const;
 
   /// Returns the text of the run's config.json: resolved values, "_origins" and, with `batches`,
   /// "_derived". Loading it gives the same values and hash.

@@ -20,6 +20,9 @@ constexpr const char* kBatches =
     "steps on the batches of your loop and cannot change their sizes: use `trireme train`";
 constexpr const char* kReproducible =
     "does not have the losses as sums or the data as leaves: use `trireme train`";
+constexpr const char* kWhole =
+    "trains the module that you give it, which every rank holds whole: use `trireme train`, or the "
+    "layers of docs/tensor_parallel.md in a loop of your own";
 constexpr const char* kGroup =
     "gets an existing group: pass it to init_process_group (InitOptions)";
 
@@ -63,6 +66,8 @@ const std::vector<NotOfEngine>& keys_not_of_engine() {
        "false"},
       {"monitor.progress", "draws no progress bar: steps_per_print logs a line", "false"},
       {"generate.*", kGenerate, nullptr},
+      {"parallelism.tp", kWhole, "1"},
+      {"parallelism.sequence_parallel", kWhole, "false"},
       {"comm.across", kGroup, nullptr},
       {"comm.check", kGroup, nullptr},
   };

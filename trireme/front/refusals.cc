@@ -41,9 +41,9 @@ std::string wrong_leaves(const Config& c, int ranks) {
   if (!c.section<TrainingSection>().reproducible) return "";
   const Batches batches = c.resolve_batches(ranks);
   const int64_t leaves = batches.accumulation * batches.dp;
-  if (power_of_two(leaves) && power_of_two(ranks)) return "";
+  if (power_of_two(leaves) && power_of_two(batches.dp)) return "";
   return fmt::format("training.reproducible: {} leaves on {} ranks; both must be powers of two",
-                     leaves, ranks);
+                     leaves, batches.dp);
 }
 
 }  // namespace

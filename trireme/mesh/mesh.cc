@@ -45,6 +45,12 @@ const DeviceMesh::State& DeviceMesh::checked() const {
 const MeshShape& DeviceMesh::shape() const { return checked().shape; }
 Group DeviceMesh::world() const { return checked().world; }
 
+void DeviceMesh::abort(const std::string& why) const {
+  const State& s = checked();
+  Group(s.world).abort(why);
+  for (const auto& [set, group] : s.groups) Group(group).abort(why);
+}
+
 uint64_t DeviceMesh::within(uint64_t set) const {
   check<UsageError>(!view_ || !(set & ~view_), "{} is not in this sub-mesh of {}",
                     shape().describe_set(set & ~view_), shape().describe_set(view_));

@@ -64,6 +64,9 @@ class TRIREME_API DeviceMesh {
 
   const MeshShape& shape() const;
   Group world() const;
+  /// Group::abort() of the world and of every group that was made of the mesh: a rank that fails
+  /// does not know in which of them its peers wait for it.
+  void abort(const std::string& why) const;
   /// The factors, this rank's coordinates, and the ranks of each axis' groups.
   std::string describe() const;
 

@@ -16,6 +16,10 @@ std::vector<at::Tensor> Model::forward_list(const std::vector<at::Tensor>& input
   return {forward(inputs[0])};
 }
 
+at::Tensor Model::count_right(const at::Tensor& output, const at::Tensor& target) {
+  return output.argmax(-1).eq(target).sum();
+}
+
 void Model::set_recompute(std::vector<bool> recompute) {
   check<UsageError>(recompute.empty(),
                     "{} has no blocks that could be computed again in backward: it keeps its "

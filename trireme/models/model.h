@@ -36,6 +36,10 @@ struct TRIREME_API Model : torch::nn::Module {
   /// global weight.
   virtual at::Tensor loss_sum(const at::Tensor& output, const at::Tensor& target) = 0;
 
+  /// The number of right answers in the micro-batch, an integer scalar: the largest score is the
+  /// target's.
+  virtual at::Tensor count_right(const at::Tensor& output, const at::Tensor& target);
+
   /// Blocks, all of one kind, whose inner values can be dropped after forward and computed again in
   /// backward (tensor/recompute/recompute.h). 0: the model has none.
   virtual int64_t blocks() const { return 0; }

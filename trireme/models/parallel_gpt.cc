@@ -89,4 +89,8 @@ at::Tensor ParallelGpt::loss_sum(const at::Tensor& output, const at::Tensor& tar
                                       {.reduction = LossReduction::sum});
 }
 
+at::Tensor ParallelGpt::count_right(const at::Tensor& output, const at::Tensor& target) {
+  return vocab_parallel_argmax(output, options_.vocab, tp_).eq(target).sum();
+}
+
 }  // namespace trireme

@@ -31,6 +31,7 @@ struct TRIREME_API ParallelGpt : Model {
               const UnitMade& unit_made = {});
   at::Tensor forward(const at::Tensor& input) override;
   at::Tensor loss_sum(const at::Tensor& output, const at::Tensor& target) override;
+  at::Tensor count_right(const at::Tensor& output, const at::Tensor& target) override;
   int64_t blocks() const override { return options_.layers; }
   void set_recompute(std::vector<bool> blocks) override;
 

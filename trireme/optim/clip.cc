@@ -96,7 +96,7 @@ double power_norm(const NamedTensors& tensors, const NormParts& parts, double p)
     x.scalar_type() == at::kFloat ? power_blocks<float>(x, p, out)
                                   : power_blocks<double>(x, p, out);
   }
-  parts.add_over_ranks(blocks);  // a block's number is 0 on all ranks but one
+  parts.add_blocks_over_ranks(blocks);  // a block's number is 0 on all ranks but one
   if (!std::isinf(p)) return std::pow(tree_sum(blocks.data(), parts.blocks()), 1 / p);
   double largest = 0;
   for (double b : blocks)
@@ -199,7 +199,7 @@ GradNorm grad_norm(const NamedTensors& tensors, const NormParts& parts, double m
       x.scalar_type() == at::kFloat ? sum_blocks<float>(x, out) : sum_blocks<double>(x, out);
   }
   late.fetch();
-  parts.add_over_ranks(sums);
+  parts.add_blocks_over_ranks(sums);
   GradNorm result;
   result.norm = std::sqrt(tree_sum(sums.data(), parts.blocks())) * std::abs(grad_scale);
   // Squares of finite float64 gradients may overflow: look again before calling them infinite.

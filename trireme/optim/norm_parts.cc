@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/optim/norm_parts.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
 #include <algorithm>
 #include <numeric>
 #include <set>
 
 #include "trireme/base/check.h"
+#include "trireme/comm/reachable.h"
 #include "trireme/optim/norm_kernels.h"
 #include "trireme/tensor/tied_tensors.h"
 
@@ -70,8 +74,44 @@ int64_t NormParts::first_block(const std::string& tensor) const {
   return ranges_[parameter].first + places_.at(tensor).begin / kNormBlock;
 }
 
-void NormParts::add_over_ranks(std::vector<double>& values) const {
-  if (add_over_ranks_) add_over_ranks_(values.data(), static_cast<int64_t>(values.size()));
+NormParts::NormParts(std::vector<Whole> parameters, std::map<std::string, int64_t> begins,
+                     AddOverRanks add_over_ranks, std::set<std::string> counted_elsewhere,
+                     bool one_number_each)
+    : NormParts(std::move(parameters), std::move(begins), std::move(add_over_ranks)) {
+  for (const std::string& name : counted_elsewhere) counted_elsewhere_.push_back(index_of(name));
+  one_number_each_ = one_number_each;
+}
+
+void NormParts::add_over_ranks(std::vector<double>& of_parameters) const {
+  if (add_over_ranks_)
+    add_over_ranks_(of_parameters.data(), static_cast<int64_t>(of_parameters.size()));
+}
+
+void NormParts::add_blocks_over_ranks(std::vector<double>& of_blocks) const {
+  for (const size_t parameter : counted_elsewhere_) {
+    const auto [first, count] = ranges_[parameter];
+    std::fill_n(of_blocks.begin() + first, count, 0.0);
+  }
+  if (!one_number_each_) return add_over_ranks(of_blocks);
+  std::vector<double> sums;
+  for (const auto& [first, count] : ranges_) {
+    sums.push_back(tree_sum(of_blocks.data() + first, count));
+    std::fill_n(of_blocks.begin() + first, count, 0.0);
+  }
+  add_over_ranks(sums);
+  for (size_t i = 0; i < sums.size(); ++i)
+    of_blocks[static_cast<size_t>(ranges_[i].first)] = sums[i];
+}
+
+NormParts::AddOverRanks add_over(Group group) {
+  return [group = std::move(group)](double* p, int64_t n) mutable {
+    if (group.size() == 1) return;
+    const at::Device device = detail::reachable_device(group, Collective::all_reduce, at::kDouble);
+    const at::Tensor here = at::from_blob(p, {n}, at::kDouble);
+    at::Tensor values = group.empty({n}, at::TensorOptions(at::kDouble).device(device)).copy_(here);
+    group.all_reduce(values).wait();
+    here.copy_(values);
+  };
 }
 
 }  // namespace trireme

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "trireme/base/export.h"
+#include "trireme/comm/group.h"
 #include "trireme/tensor/parameter_table.h"
 
 namespace trireme {
@@ -37,6 +39,12 @@ class TRIREME_API NormParts {
   /// parameter; a multiple of the block size.
   NormParts(std::vector<Whole> parameters, std::map<std::string, int64_t> begins,
             AddOverRanks add_over_ranks);
+  /// The same for models whose layers are divided over ranks, which may hold copies of a tensor:
+  /// `counted_elsewhere` are those of which another rank's copy counts. With `one_number_each`,
+  /// ranks exchange 8 bytes per parameter, and the bits depend on how it is divided.
+  NormParts(std::vector<Whole> parameters, std::map<std::string, int64_t> begins,
+            AddOverRanks add_over_ranks, std::set<std::string> counted_elsewhere,
+            bool one_number_each);
 
   int64_t blocks() const { return blocks_; }  // over all parameters
   size_t parameters() const { return names_.size(); }
@@ -47,7 +55,10 @@ class TRIREME_API NormParts {
   int64_t first_block(const std::string& tensor) const;
   /// The whole parameter's blocks: first, count.
   std::pair<int64_t, int64_t> range(size_t parameter) const { return ranges_[parameter]; }
-  void add_over_ranks(std::vector<double>& values) const;
+  /// Adds one number per parameter.
+  void add_over_ranks(std::vector<double>& of_parameters) const;
+  /// Adds one number per block.
+  void add_blocks_over_ranks(std::vector<double>& of_blocks) const;
   bool shared() const { return static_cast<bool>(add_over_ranks_); }
 
  private:
@@ -59,7 +70,12 @@ class TRIREME_API NormParts {
   std::vector<std::pair<int64_t, int64_t>> ranges_;
   std::map<std::string, Place> places_;
   AddOverRanks add_over_ranks_;
+  std::vector<size_t> counted_elsewhere_;
+  bool one_number_each_ = false;
   int64_t blocks_ = 0;
 };
+
+/// Adds over the ranks of a group; nothing is sent in a group of one.
+TRIREME_API NormParts::AddOverRanks add_over(Group group);
 
 }  // namespace trireme

@@ -143,8 +143,8 @@ class NormPairs {
   /// Over ranks. After that of() is of whole parameters.
   void add_over_ranks() {
     late_.fetch();
-    parts_.add_over_ranks(a_);
-    parts_.add_over_ranks(b_);
+    parts_.add_blocks_over_ranks(a_);
+    parts_.add_blocks_over_ranks(b_);
   }
   std::pair<double, double> of(const std::string& name) const {
     const auto [first, count] = parts_.range(parts_.index_of(name));

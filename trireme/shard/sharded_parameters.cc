@@ -3,13 +3,11 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <optional>
 
 #include "trireme/base/check.h"
-#include "trireme/comm/reachable.h"
 #include "trireme/optim/clip.h"
 #include "trireme/optim/torch_optimizer_state.h"
 #include "trireme/shard/flat_parameters.h"
@@ -127,17 +125,8 @@ void ShardedParameters::set_flats(const std::vector<FlatParameters*>& flats) {
     flat_of.push_back(nullptr);
   }
   if (in_file) pager_ = std::make_shared<FlatPager>(std::move(flat_of));
-  parts_ = std::make_shared<const NormParts>(
-      std::move(wholes), std::move(begins), [group = groups_.shards](double* p, int64_t n) mutable {
-        if (group.size() == 1) return;
-        const at::Device device =
-            detail::reachable_device(group, Collective::all_reduce, at::kDouble);
-        const at::Tensor here = at::from_blob(p, {n}, at::kDouble);
-        at::Tensor values =
-            group.empty({n}, at::TensorOptions(at::kDouble).device(device)).copy_(here);
-        group.all_reduce(values).wait();
-        here.copy_(values);
-      });
+  parts_ = std::make_shared<const NormParts>(std::move(wholes), std::move(begins),
+                                             add_over(groups_.shards));
 }
 
 std::shared_ptr<ParameterPager> ShardedParameters::pager() {

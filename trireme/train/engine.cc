@@ -123,7 +123,7 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> module, Forward forward, const
   impl_->tied = tied_names(*model);
   RunParts parts;
   parts.whole = std::move(module);
-  parts.make_model = [&](const UnitMade&) { return model; };
+  parts.make_model = [&](const DeviceMesh&, const UnitMade&) { return model; };
   parts.names = without_prefix;
   parts.tied = impl_->tied;
   // Losses are means over micro-batches: a step adds them and divides by their number.

@@ -47,7 +47,7 @@ Evaluation evaluate(Run& run) {
     at::Tensor output = run.compute->forward(micro.input);
     if (!counts) return;
     losses.add(run.model->loss_sum(output, micro.target));
-    right.add(output.argmax(-1).eq(micro.target).sum());
+    right.add(run.model->count_right(output, micro.target));
     s[2] += static_cast<double>(micro.weight);
   });
   const auto total = [](HostScalars& all) {

@@ -66,7 +66,7 @@ void forward_backward(Run& run, const Batch& batch, int stop_asked) {
 
 void abort_group_on_error(Run& run, const std::function<void()>& own_computation) {
   auto tell = [&](const std::string& what) {
-    run.world().abort(
+    run.mesh.abort(
         fmt::format("rank {} failed in step {}: {}", run.world().rank(), run.step + 1, what));
   };
   try {

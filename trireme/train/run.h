@@ -17,13 +17,16 @@
 #include "trireme/data/step_plan.h"
 #include "trireme/mesh/mesh.h"
 #include "trireme/models/model.h"
+#include "trireme/optim/norm_parts.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/optim/schedule/lr_schedule.h"
+#include "trireme/tensor/parameter_layout.h"
 #include "trireme/tensor/state.h"
 #include "trireme/train/balance/out_of_memory.h"
 #include "trireme/train/balance/own_time.h"
 #include "trireme/train/exchange/gradient_sync_strategy.h"
 #include "trireme/train/gradients/gradients.h"
+#include "trireme/train/model_axes/tally.h"
 #include "trireme/train/precision/loss_scaling.h"
 #include "trireme/train/setup/compute.h"
 #include "trireme/train/step_feature.h"
@@ -40,8 +43,9 @@ struct TRIREME_API Run {
   DeviceMesh mesh;
   at::Device device = at::kCPU;  // of this rank: where it computes, with its weights and state
   std::shared_ptr<Model> model;
-  NamedTensors weights;  // the model's parameters as they are trained and saved
-                         // (train/precision/precision.h)
+  NamedTensors weights;      // the model's parameters as they are trained and saved
+                             // (train/precision/precision.h)
+  ParameterLayouts layouts;  // of models whose layers are divided over ranks; else empty
   std::shared_ptr<const DataSource> train_data, held_out;
   std::optional<DataOrigin> data_origin;  // where this process begins to read; else at `step`
   std::unique_ptr<StepPlan> plan;
@@ -49,6 +53,8 @@ struct TRIREME_API Run {
   std::unique_ptr<PrefetchingLoader> loader;
   std::unique_ptr<GradientSyncStrategy> exchange;
   std::unique_ptr<Gradients> gradients;
+  std::shared_ptr<const NormParts> norm_parts;  // for norms of the whole model
+  std::unique_ptr<Tally> tally;                 // makes facts of some ranks those of all
   std::unique_ptr<Compute> compute;
   RunLoss loss;
   std::unique_ptr<LossScaling> scaling;
@@ -74,7 +80,7 @@ struct TRIREME_API Run {
 
   /// All ranks of the run.
   Group world() const { return mesh.world(); }
-  /// The ranks over which this rank's gradients are summed.
+  /// The ranks over which this rank's gradients are summed: those that read other samples.
   Group data_parallel() const { return mesh.group("dp"); }
   /// Returns the first feature of this type, or null.
   template <class Feature>

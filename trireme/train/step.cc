@@ -34,11 +34,12 @@ StepReport finish_step(Run& run) {
   run.gradients->close();  // flush and wait: sums over ranks
   run.own_time->computing();
   // Sent along with the gradients; all ranks throw if one is not finite.
-  GlobalLoss loss = global_loss(run);
+  const StepFacts facts = facts_of_step(run);
+  GlobalLoss loss = global_loss(run, facts);
   for (const auto& feature : run.features) feature->closed(run.step);
   const double grad_scale = run.scaling->inverse() / loss.gradient_weight;  // scaled sums → mean
   // The verdict is the same on all ranks; its norm is that of the mean.
-  Verdict verdict = judge(run, loss, grad_scale, own ? 0 : run.clip_norm);
+  Verdict verdict = judge(run, facts, loss, grad_scale, own ? 0 : run.clip_norm);
   const int64_t samples = run.samples_of_step();
   const double lr = run.lr->lr_at(run.step - run.scaling->skipped()) * run.lr_factor();
   if (verdict.finite()) {

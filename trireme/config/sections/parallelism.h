@@ -10,6 +10,8 @@ struct ParallelismSection {
   int64_t dp = 0;
   int64_t dp_shard = 0;
   int64_t dp_replicate = 0;
+  int64_t tp = 1;
+  bool sequence_parallel = false;
 
   void fields(Fields& f) {
     f.field({.path = "parallelism.dp",
@@ -28,12 +30,25 @@ struct ParallelismSection {
              .max = f.kWide,
              .help = "number of such sets of ranks: dp = dp_replicate × dp_shard; 0: derived"},
             dp_replicate);
-    for (const char* axis : {"tensor", "pipeline", "context", "expert"})
+    f.field({.path = "parallelism.tp",
+             .min = 1,
+             .max = f.kWide,
+             .help = "neighbouring ranks that hold a part of each layer (tensor parallelism); the "
+                     "rest of the ranks divide the batch"},
+            tp);
+    f.field({.path = "parallelism.sequence_parallel",
+             .help = "with tp: norms, dropout and residuals are divided over positions too"},
+            sequence_parallel);
+    f.row({.path = "parallelism.tensor",
+           .type = KeyType::integer,
+           .min = 1,
+           .alias_of = "parallelism.tp"});
+    for (const char* axis : {"pp", "pipeline", "cp", "context", "ep", "expert"})
       f.row({.path = std::string("parallelism.") + axis,
              .type = KeyType::integer,
              .min = 1,
              .status = KeyStatus::refused,
-             .why = "this version has only data parallelism",
+             .why = "this version has data and tensor parallelism",
              .harmless = "1"});
   }
 };

@@ -3,6 +3,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/log.h>
+#include <ATen/ops/stack.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -197,6 +198,30 @@ at::Tensor vocab_parallel_cross_entropy(const at::Tensor& logits, const at::Tens
   const at::Tensor sum = losses.sum();
   if (options.reduction == LossReduction::sum) return sum;
   return sum.div(rows.ne(options.ignore_index).sum().to(sum.scalar_type()));
+}
+
+at::Tensor vocab_parallel_argmax(const at::Tensor& logits, int64_t vocabulary,
+                                 const TensorParallel& tp) {
+  const Part part = split_evenly(vocabulary, tp.size())[static_cast<size_t>(tp.rank())];
+  check<UsageError>(logits.dim() >= 1 && logits.size(-1) == part.length,
+                    "vocab_parallel_argmax: the logits have {} columns, and rank {}'s part of a "
+                    "vocabulary of {} is {}",
+                    logits.dim() ? logits.size(-1) : 0, tp.rank(), vocabulary, part.length);
+  const auto [highest, column] = logits.detach().reshape({-1, part.length}).max(1);
+  // Ids are exact in float64, and so is every logit.
+  const at::Tensor mine =
+      at::stack({highest.to(at::kDouble), column.add(part.begin).to(at::kDouble)});
+  at::Tensor all = mine.unsqueeze(0);
+  if (tp.size() > 1) {
+    all = at::empty({tp.size(), 2, mine.size(1)}, mine.options());
+    Group(tp.group()).all_gather_into_tensor(all, mine).wait();
+  }
+  const at::Tensor speaker = all.select(1, 0).argmax(0, true);
+  return all.select(1, 1)
+      .gather(0, speaker)
+      .squeeze(0)
+      .to(at::kLong)
+      .reshape(logits.sizes().slice(0, logits.dim() - 1));
 }
 
 }  // namespace trireme

@@ -34,4 +34,10 @@ TRIREME_API at::Tensor vocab_parallel_cross_entropy(const at::Tensor& logits,
                                                     const TensorParallel& tp,
                                                     CrossEntropyOptions options = {});
 
+/// The vocabulary's id of the largest logit of each row, the lowest of them if several are equal:
+/// logits.argmax(-1) of the whole logits, which do not exist. Equal on all ranks. One exchange of
+/// two numbers a row and rank. Every rank calls it.
+TRIREME_API at::Tensor vocab_parallel_argmax(const at::Tensor& logits, int64_t vocabulary,
+                                             const TensorParallel& tp);
+
 }  // namespace trireme

@@ -10,6 +10,8 @@
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/tune_buckets.h"
 #include "trireme/train/gradients/gradient_noise.h"
+#include "trireme/train/model_axes/mesh_norms.h"
+#include "trireme/train/model_axes/shared_sums.h"
 
 namespace trireme {
 namespace {
@@ -147,10 +149,14 @@ void complete_run(Run& run, const Config& c, ZeroSetup& zero, const PrecisionPla
   run.gradients = gradients_for(zero, c, precision, parameters, buffers, std::move(hook),
                                 std::move(tuned), clips_own);
   run.exchange->attach(parameters, buffers);
+  run.norm_parts = mesh_norm_parts(run.mesh, *run.gradients, run.layouts, run.reproducible);
+  run.tally = make_tally(run.mesh, run.norm_parts);
+  if (auto sums = shared_sums(run.mesh, *run.gradients, run.layouts))
+    run.features.push_back(std::move(sums));
   run.compute = compute_for(precision, run.model, run.weights, *run.gradients);
   if (units) run.compute = sharded_compute(std::move(run.compute), *units);
   run.scaling = scaling_for(precision, run.world(), step_weight);
-  const auto parts = run.gradients->norm_parts();
+  const auto parts = run.norm_parts;
   const MakeOptimizer make = [&](NamedTensors p) {
     return build_optimizer(c.section<OptimizerSection>(), p, parts, tied);
   };

@@ -7,8 +7,10 @@
 #include "trireme/config/sections/balance.h"
 #include "trireme/config/sections/data.h"
 #include "trireme/config/sections/data_efficiency.h"
+#include "trireme/config/sections/parallelism.h"
 #include "trireme/config/sections/training.h"
 #include "trireme/grad/module_sync.h"
+#include "trireme/tensor/layout_state.h"
 #include "trireme/tensor/module_device.h"
 #include "trireme/train/balance/balance.h"
 #include "trireme/train/balance/memory_backoff.h"
@@ -18,6 +20,7 @@
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/recompute_setup.h"
 #include "trireme/train/build/zero_setup.h"
+#include "trireme/train/model_axes/model_group.h"
 #include "trireme/train/setup/identity.h"
 #include "trireme/train/setup/reproducible.h"
 #include "trireme/train/setup/run_device.h"
@@ -25,6 +28,9 @@
 // Makes the parts of a run from its configuration.
 namespace trireme {
 namespace {
+
+const std::vector<std::vector<std::string>> kGroupsOfSeveralAxes = {
+    {"dp_replicate", "dp_shard"}, {"pp", "tp"}, {"dp_shard", "tp"}, {"pp", "dp_shard", "tp"}};
 
 GlobalBatchOptions batch_options(const Run& run, const TrainingSection& training) {
   GlobalBatchOptions o;
@@ -109,14 +115,23 @@ void set_up_balance(Run& run, const Config& c, const TrainingSection& training) 
   run.features.push_back(std::move(backoff));
 }
 
+std::string describe_model_axes(const DeviceMesh& mesh, const Config& c) {
+  const int tp = mesh.size("tp");
+  if (tp == 1) return "";
+  return fmt::format(
+      "layers over {} ranks{}", tp,
+      c.section<ParallelismSection>().sequence_parallel ? ", positions between them too" : "");
+}
+
 // Loads the weights of checkpoint.init, before masters, shards and averages are made of them.
 std::string begin_with_weights(Run& run, const Config& c, const ZeroSetup& zero,
                                const PrecisionPlan& precision, const RunParts& parts) {
   const std::string text = load_initial_weights(
       c,
       [&](StateVisitor& v) {
-        if (zero.sharded) zero.sharded->state(v);
-        model_state(*run.model, zero.sharded ? NamedTensors() : run.weights, v);
+        LayoutVisitor whole(v, run.layouts);
+        if (zero.sharded) zero.sharded->state(whole);
+        model_state(*run.model, zero.sharded ? NamedTensors() : run.weights, whole);
       },
       run.world(), parts.tied, parts.elsewhere);
   if (!text.empty() && precision.emulated()) restore_model(*run.model, run.weights, precision);
@@ -153,14 +168,24 @@ void start_data(Run& run, const Config& config) {
   run.loader = std::make_unique<PrefetchingLoader>(std::move(make), loader_options(run, config));
 }
 
+DeviceMesh mesh_of(const Config& c, const Group& group) {
+  const Degrees degrees = c.resolve_degrees(group.size());
+  const Sharding sharding = c.resolve_sharding(group.size());
+  DeviceMesh mesh(group, parallel_axes({.dp_replicate = sharding.dp_replicate,
+                                        .dp_shard = sharding.dp_shard,
+                                        .tp = degrees.tp}));
+  // All at once, in an order that does not depend on who needs which of them first.
+  mesh.make_groups();
+  for (const auto& axes : kGroupsOfSeveralAxes) mesh.group(axes);
+  return mesh;
+}
+
 Run build_run(const Config& c, Group group, const RunParts& parts) {
   const auto training = c.section<TrainingSection>();
   Run run;
   run.device = parts.whole ? engine_device(c, *parts.whole, group) : run_device(c, group);
   const CurrentDevice current(run.device);
-  const Sharding sharding = c.resolve_sharding(group.size());
-  run.mesh = DeviceMesh(
-      group, parallel_axes({.dp_replicate = sharding.dp_replicate, .dp_shard = sharding.dp_shard}));
+  run.mesh = mesh_of(c, group);
   run.seed = training.seed;
   run.batches = c.resolve_batches(group.size());
   run.reproducible = training.reproducible;
@@ -171,7 +196,7 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
   check_precision(precision, run.device);
   check_device(c, run.device);
   if (parts.open_data) parts.open_data(run);
-  ZeroSetup zero = set_up_zero(c, group, precision);
+  ZeroSetup zero = set_up_zero(c, run.mesh, precision);
   run.collective_forward = zero.stage == ZeroStage::parameters;
   const std::string about_zero = describe(zero, c);
   plan_steps(run, c, training,
@@ -179,11 +204,14 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
   if (parts.whole) {
     move_module(*parts.whole, run.device);
     shard_whole(zero, precision, *parts.whole);
-    run.model = parts.make_model({});
+    run.model = parts.make_model(run.mesh, {});
   } else {
-    run.model = made_sharded(zero, precision, run.device, parts.make_model);
+    run.model = made_sharded(zero, precision, run.device, [&](const UnitMade& made) {
+      return parts.make_model(run.mesh, made);
+    });
   }
-  if (run.reproducible) check_reproducible(group, leaves, precision, *run.model);
+  if (model_group(run.mesh).size() > 1) run.layouts = layouts_of(*run.model);
+  if (run.reproducible) check_reproducible(run.data_parallel(), leaves, precision, *run.model);
   run.weights = stored_weights(*run.model, precision);
   if (parts.names) run.weights = parts.names(std::move(run.weights));
   if (parts.whole) verify_same(group, run.weights, "parameter", parts.tied);
@@ -196,9 +224,9 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
       parts.weight_of_step ? parts.weight_of_step : run.batches.train * parts.weight_per_sample,
       parts.tied);
   set_up_balance(run, c, training);
-  run.identity = run_identity(run.batches.micro, leaves, run.device);
+  run.identity = run_identity(run.batches.micro, leaves, run.device, run.mesh.size("tp"));
   run.setup = {describe_device(run.device), describe(precision), set_up_recompute(run, c),
-               about_zero};
+               about_zero, describe_model_axes(run.mesh, c)};
   for (const std::string& line : {about_weights, set_up_half_products(run, precision, group)})
     if (!line.empty()) run.setup.push_back(line);
   return run;
@@ -223,7 +251,8 @@ void Run::loaded() {
   gradients->publish();
 }
 
-void Run::state(StateVisitor& v) {
+void Run::state(StateVisitor& visitor) {
+  LayoutVisitor v(visitor, layouts);
   ShardedParameters* sharded = gradients->sharded();
   if (collective_forward) {
     sharded->state(v);

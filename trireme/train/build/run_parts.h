@@ -24,8 +24,9 @@ namespace trireme {
 struct RunParts {
   /// Sets train_data, held_out and data_identity. If empty, the caller brings its batches.
   std::function<void(Run&)> open_data = {};
-  /// Makes the model and calls the UnitMade function for each unit.
-  std::function<std::shared_ptr<Model>(const UnitMade&)> make_model;
+  /// Makes what this rank of the mesh has of the model, and calls the UnitMade function for each
+  /// unit.
+  std::function<std::shared_ptr<Model>(const DeviceMesh&, const UnitMade&)> make_model;
   /// A module that already exists, instead of make_model; at stage 3 it is one unit, the root.
   std::shared_ptr<torch::nn::Module> whole = nullptr;
   /// The names under which the model's tensors are saved.

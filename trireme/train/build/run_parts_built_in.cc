@@ -3,6 +3,7 @@
 #include "trireme/checkpoint/reader.h"
 #include "trireme/config/sections/data.h"
 #include "trireme/config/sections/model.h"
+#include "trireme/config/sections/parallelism.h"
 #include "trireme/config/sections/training.h"
 #include "trireme/data/sources/corpus.h"
 #include "trireme/data/sources/digits.h"
@@ -10,6 +11,7 @@
 #include "trireme/data/sources/dummy.h"
 #include "trireme/data/sources/idx.h"
 #include "trireme/layers/dropout.h"
+#include "trireme/models/parallel_gpt.h"
 #include "trireme/tensor/module_device.h"
 #include "trireme/tensor/random/random.h"
 #include "trireme/train/build/precision_parts.h"
@@ -88,13 +90,30 @@ void open_data(Run& run, const Config& c) {
   run.text = gpt;
 }
 
+// This rank's part of the model.
+std::shared_ptr<Model> divided_model(const Config& c, const DeviceMesh& mesh,
+                                     const UnitMade& unit_made) {
+  const auto seed = static_cast<uint64_t>(c.section<TrainingSection>().seed);
+  const ModelOptions options = model_options(c);
+  check<UsageError>(options.type == "gpt",
+                    "{}: a model of type '{}' cannot be divided over {} ranks: only gpt can",
+                    c.origin("parallelism.tp"), options.type, mesh.size("tp"));
+  const TensorParallel tp(mesh.group("tp"),
+                          {.sequence_parallel = c.section<ParallelismSection>().sequence_parallel});
+  ParallelGptOptions gpt;
+  static_cast<GptOptions&>(gpt) = options.gpt;
+  return std::make_shared<ParallelGpt>(tp, gpt, seed, unit_made);
+}
+
 }  // namespace
 
 RunParts built_in_parts(const Config& config) {
   const auto model = config.section<ModelSection>();
   RunParts parts;
   parts.open_data = [&config](Run& run) { open_data(run, config); };
-  parts.make_model = [&config](const UnitMade& made) { return build_model(config, made); };
+  parts.make_model = [&config](const DeviceMesh& mesh, const UnitMade& made) {
+    return mesh.size("tp") > 1 ? divided_model(config, mesh, made) : build_model(config, made);
+  };
   parts.weight_per_sample = model.type == "gpt" ? model.context : 1;
   parts.loss = [](Run& run, const MicroBatch& micro) {
     return run.model->loss_sum(run.compute->forward(micro.input), micro.target);

@@ -73,20 +73,18 @@ class ShardedCompute final : public Compute {
 
 }  // namespace
 
-ZeroSetup set_up_zero(const Config& c, Group group, const PrecisionPlan& precision) {
-  const Sharding plan = c.resolve_sharding(group.size());
-  ZeroSetup zero{static_cast<ZeroStage>(plan.stage), group, nullptr};
+ZeroSetup set_up_zero(const Config& c, const DeviceMesh& mesh, const PrecisionPlan& precision) {
+  const Group dp = mesh.group("dp");
+  ZeroSetup zero{static_cast<ZeroStage>(c.section<ZeroSection>().stage), dp, nullptr};
   if (zero.stage == ZeroStage::none) return zero;
   check<UsageError>(
-      plan.stage == 3 || !c.section<ZeroSection>().share_weights || group.backend() == "local",
+      zero.stage == ZeroStage::parameters || !c.section<ZeroSection>().share_weights ||
+          dp.backend() == "local",
       "{}: zero_optimization.share_weights is for ranks of one host, and the {} backend is not: "
       "turn it off",
-      c.origin("zero_optimization.share_weights"), group.backend());
-  if (plan.dp_replicate > 1) {
-    Group shards = group.split(group.rank() / plan.dp_shard);
-    Group replicas = group.split(group.rank() % plan.dp_shard);
-    zero.groups = ShardGroups(shards, replicas, group);
-  }
+      c.origin("zero_optimization.share_weights"), dp.backend());
+  if (mesh.size("dp_replicate") > 1)
+    zero.groups = ShardGroups(mesh.group("dp_shard"), mesh.group("dp_replicate"), dp);
   if (zero.stage == ZeroStage::parameters)
     zero.sharded = std::make_unique<FullySharded>(zero.groups, fully_sharded_options(c, precision));
   return zero;

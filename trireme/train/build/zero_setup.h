@@ -6,6 +6,7 @@
 
 #include "trireme/comm/group.h"
 #include "trireme/config/config.h"
+#include "trireme/mesh/mesh.h"
 #include "trireme/models/model.h"
 #include "trireme/optim/master_weights.h"
 #include "trireme/shard/fully_sharded.h"
@@ -24,7 +25,7 @@ struct ZeroSetup {
 };
 
 /// Every rank must call it. Throws UsageError for unsupported settings or combinations.
-ZeroSetup set_up_zero(const Config& config, Group group, const PrecisionPlan& precision);
+ZeroSetup set_up_zero(const Config& config, const DeviceMesh& mesh, const PrecisionPlan& precision);
 /// Makes the model with `make`, on the CPU, and moves it to the device. Stage 3: unit by unit,
 /// moving and sharding each before the next.
 std::shared_ptr<Model> made_sharded(

@@ -42,7 +42,8 @@ RunParts parts_of(Trainer::Impl& trainer, Trainer::Impl::Part& part,
     run.text = sources.weight_per_sample > 1;
   };
   parts.weight_per_sample = sources.weight_per_sample;
-  parts.make_model = [&part, pieces, precision, device, seed](const UnitMade& made) {
+  parts.make_model = [&part, pieces, precision, device, seed](const DeviceMesh&,
+                                                              const UnitMade& made) {
     part.model = std::make_shared<ProgramModel>(pieces, precision, device.type(), made, seed);
     return part.model;
   };

@@ -15,15 +15,17 @@
 
 namespace trireme {
 
-std::string run_identity(int64_t leaf_size, int64_t leaves, at::Device device) {
+std::string run_identity(int64_t leaf_size, int64_t leaves, at::Device device, int tp) {
   using CoreName = char* (*)();
   auto core = reinterpret_cast<CoreName>(::dlsym(RTLD_DEFAULT, "openblas_get_corename"));
   const char* capability = std::getenv("ATEN_CPU_CAPABILITY");
-  const std::string text = fmt::format(
+  std::string text = fmt::format(
       "leaf={} leaves={} torch={}.{}.{} blas={} threads={} aten={} simd={}", leaf_size, leaves,
       TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH, core ? core() : "other",
       at::get_num_threads(), capability ? capability : "default", local::reduce_target());
-  return device.is_cpu() ? text : text + " device=" + c10::DeviceTypeName(device.type(), true);
+  if (!device.is_cpu()) text += " device=" + c10::DeviceTypeName(device.type(), true);
+  if (tp > 1) text += fmt::format(" tp={}", tp);
+  return text;
 }
 
 int spare_cpus(int ranks) {

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "trireme/base/export.h"
+#include "trireme/tensor/parameter_layout.h"
+#include "trireme/tensor/state.h"
+
+namespace trireme {
+
+/// Shows the state of a rank that holds parts of parameters as parts of the whole ones: what is
+/// visited under a name that ends in a parameter's ("model.head.weight",
+/// "optim.exp_avg.head.weight") and has that parameter's sizes here, or is a flat range of it
+/// (ZeRO), goes on as the boxes of its layout. Everything else goes on as it is. A checkpoint
+/// written so loads under any other layout.
+///
+/// `layouts` is by the parameters' names and outlives the visitor. Throws UsageError for a tensor
+/// under a divided parameter's name that has other sizes: nothing says where its elements belong.
+class TRIREME_API LayoutVisitor final : public ForwardingVisitor {
+ public:
+  LayoutVisitor(StateVisitor& inner, const ParameterLayouts& layouts)
+      : ForwardingVisitor(inner), layouts_(layouts) {}
+  using StateVisitor::tensor;
+  void tensor(const Slice& slice, at::Tensor local) override;
+
+ private:
+  const ParameterLayout* layout_for(const std::string& name) const;
+  const ParameterLayouts& layouts_;
+};
+
+}  // namespace trireme

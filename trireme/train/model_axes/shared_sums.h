@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "trireme/mesh/mesh.h"
+#include "trireme/tensor/parameter_layout.h"
+#include "trireme/train/gradients/gradients.h"
+#include "trireme/train/step_feature.h"
+
+namespace trireme {
+
+/// With sequence_parallel, norms, positions and the biases of row-parallel layers see a part of the
+/// positions on each tensor-parallel rank: once a step's round is closed, their gradients are added
+/// over that axis, in one message. Null where there is nothing to add. `gradients` outlives it.
+/// Every rank of the mesh must call it.
+std::shared_ptr<StepFeature> shared_sums(const DeviceMesh& mesh, Gradients& gradients,
+                                         const ParameterLayouts& layouts);
+
+}  // namespace trireme
