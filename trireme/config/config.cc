@@ -187,7 +187,10 @@ Degrees Config::resolve_degrees(int world) const {
   const auto number = [&](const char* path) {
     return DegreeInputs::Number{get_int(path), origin(path)};
   };
-  return solve_degrees({number("parallelism.dp"), number("parallelism.tp")}, world);
+  return solve_degrees({.dp = number("parallelism.dp"),
+                        .tp = number("parallelism.tp"),
+                        .pp = number("parallelism.pp")},
+                       world);
 }
 
 Batches Config::resolve_batches(int world) const {

@@ -111,7 +111,7 @@ class TRIREME_API Config {
   /// Returns false for keys of a model, optimizer or other choice that is not the selected one.
   bool applies(std::string_view path) const;
 
-  /// Solves world = dp × tp. Throws UsageError with every factor if there is no solution.
+  /// Solves world = pp × dp × tp. Throws UsageError with every factor if there is no solution.
   Degrees resolve_degrees(int world) const;
   /// Solves train = micro × accumulation × dp for the numbers that are not given. The newest file
   /// (or the flags) with batch numbers takes precedence; if it gives fewer than two, one older

@@ -8,27 +8,40 @@ namespace {
 
 std::string count_of_ranks(int64_t n) { return fmt::format("{} {}", n, n == 1 ? "rank" : "ranks"); }
 
+/// "parallelism.pp 2 (a.json:1:5) × tp 3 (--set)": the factors that are not 1.
+std::string factors(const DegreeInputs& given) {
+  std::string text;
+  const auto add = [&](const char* name, const DegreeInputs::Number& number, int64_t nothing) {
+    if (number.value == nothing) return;
+    text += fmt::format("{}{} {} ({})", text.empty() ? "parallelism." : " × ", name, number.value,
+                        number.origin);
+  };
+  add("pp", given.pp, 1);
+  add("dp", given.dp, 0);
+  add("tp", given.tp, 1);
+  return text;
+}
+
 }  // namespace
 
 Degrees solve_degrees(const DegreeInputs& given, int world) {
-  const auto &dp = given.dp, &tp = given.tp;
+  const auto &dp = given.dp, &tp = given.tp, &pp = given.pp;
   check<UsageError>(world >= 1, "parallelism needs at least one rank, got {}", world);
-  if (tp.value > 1)
-    check<UsageError>(tp.value <= world && world % tp.value == 0,
-                      "parallelism.tp {} ({}) does not divide {}: use a divisor of {}, or start a "
-                      "multiple of {} ranks",
-                      tp.value, tp.origin, count_of_ranks(world), world, tp.value);
-  Degrees d;
-  d.tp = static_cast<int>(tp.value);
-  d.dp = world / d.tp;
-  if (dp.value == 0 || dp.value == d.dp) return d;
-  if (d.model() == 1)
-    fail<UsageError>("parallelism.dp is {} ({}), and there are {} ranks: start {} or leave it out",
-                     dp.value, dp.origin, world, dp.value);
-  fail<UsageError>(
-      "parallelism.dp {} ({}) × tp {} ({}) = {}, and there are {} ranks: start {}, or leave "
-      "parallelism.dp out",
-      dp.value, dp.origin, tp.value, tp.origin, dp.value * tp.value, world, dp.value * tp.value);
+  const int64_t wide = tp.value * pp.value;  // each is at most a million
+  if (wide <= world && world % wide == 0) {
+    const int64_t left = world / wide;
+    if (dp.value == 0 || dp.value == left)
+      return {static_cast<int>(left), static_cast<int>(tp.value), static_cast<int>(pp.value)};
+  }
+  if (wide == 1)
+    fail<UsageError>("parallelism.dp is {} ({}), and there are {}: start {} or leave it out",
+                     dp.value, dp.origin, count_of_ranks(world), dp.value);
+  if (dp.value == 0)
+    fail<UsageError>("{} {} divide {}: start a multiple of {} ranks, or change {}", factors(given),
+                     tp.value > 1 && pp.value > 1 ? "do not" : "does not", count_of_ranks(world),
+                     wide, tp.value > 1 && pp.value > 1 ? "one of them" : "it");
+  fail<UsageError>("{} = {} ranks, and there are {}: start as many, or leave parallelism.dp out",
+                   factors(given), wide * dp.value, world);
 }
 
 }  // namespace trireme

@@ -6,14 +6,16 @@
 
 #include "trireme/base/export.h"
 
-// Solves world = dp × tp: how many ways each kind of parallelism divides the ranks. Pure functions.
+// Solves world = pp × dp × tp: how many ways each kind of parallelism divides the ranks. Pure
+// functions.
 namespace trireme {
 
 struct Degrees {
   int dp = 1;  // ranks that read different samples
   int tp = 1;  // ranks that hold parts of the same layers, and read the same samples
-  /// Ranks that compute on the same samples.
-  int model() const { return tp; }
+  int pp = 1;  // ranks that hold different layers, and read the same samples
+  /// Ranks that hold one copy of the model together.
+  int model() const { return tp * pp; }
 };
 
 struct DegreeInputs {
@@ -22,7 +24,7 @@ struct DegreeInputs {
     std::string origin;
   };
   Number dp{0, ""};  // 0: what is left
-  Number tp;
+  Number tp, pp;
 };
 
 /// Throws UsageError with every factor and its origin if the product cannot be `world`.

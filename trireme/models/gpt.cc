@@ -75,27 +75,35 @@ struct GptBlock : torch::nn::Module {
 };
 
 Gpt::Gpt(const GptOptions& options, uint64_t seed, const UnitMade& unit_made)
-    : Model("Gpt"),
-      options_(checked(options)),
-      wte_(register_module("wte", std::make_shared<Embedding>(options.vocab, options.width))),
-      wpe_(register_module("wpe", std::make_shared<Embedding>(options.context, options.width))),
-      drop_(register_module("drop", Dropout(options.dropout))) {
-  init_gpt(*wte_, seed, options.layers, "wte.");
-  init_gpt(*wpe_, seed, options.layers, "wpe.");
+    : Model("Gpt"), options_(checked(options)), stages_(options_) {
+  const int64_t layers = options.layers;
+  if (stages_.has_first() || (stages_.has_last() && options.tied_head)) {
+    wte_ = register_module("wte", std::make_shared<Embedding>(options.vocab, options.width));
+    init_gpt(*wte_, seed, layers, "wte.");
+  }
+  if (stages_.has_first()) {
+    wpe_ = register_module("wpe", std::make_shared<Embedding>(options.context, options.width));
+    init_gpt(*wpe_, seed, layers, "wpe.");
+    drop_ = register_module("drop", Dropout(options.dropout));
+  }
   auto list = register_module("blocks", std::make_shared<List>());
-  for (int64_t i = 0; i < options.layers; ++i) {
+  for (const int64_t i : stages_.blocks()) {
+    const std::string path = "blocks." + std::to_string(i);
     blocks_.push_back(
         list->register_module(std::to_string(i), std::make_shared<GptBlock>(options)));
-    const std::string path = "blocks." + std::to_string(i);
-    init_gpt(*blocks_.back(), seed, options.layers, path + ".");
-    if (unit_made) unit_made(i, path, *blocks_.back());
+    init_gpt(*blocks_.back(), seed, layers, path + ".");
+    if (unit_made) unit_made(blocks() - 1, path, *blocks_.back());
   }
-  ln_f_ = register_module("ln_f", std::make_shared<LayerNorm>(options.width));
-  if (!options.tied_head)
-    head_ = register_module("head", std::make_shared<Linear>(options.width, options.vocab, false));
-  init_gpt(*ln_f_, seed, options.layers, "ln_f.");
-  if (head_) init_gpt(*head_, seed, options.layers, "head.");
-  recompute_ = every_kth(options.layers, options.recompute_every);
+  if (stages_.has_last()) {
+    ln_f_ = register_module("ln_f", std::make_shared<LayerNorm>(options.width));
+    init_gpt(*ln_f_, seed, layers, "ln_f.");
+    if (!options.tied_head) {
+      head_ =
+          register_module("head", std::make_shared<Linear>(options.width, options.vocab, false));
+      init_gpt(*head_, seed, layers, "head.");
+    }
+  }
+  recompute_ = every_kth(blocks(), options.recompute_every);
   name_dropouts(*this);
 }
 
@@ -106,13 +114,17 @@ void Gpt::set_recompute(std::vector<bool> blocks) {
   recompute_ = std::move(blocks);
 }
 
-at::Tensor Gpt::hidden(const at::Tensor& input) {
+void Gpt::select_stage(size_t stage) { stages_.select(stage); }
+
+at::Tensor Gpt::embed(const at::Tensor& input) {
   check<UsageError>(input.dim() == 2 && input.size(1) >= 1 && input.size(1) <= options_.context,
                     "gpt: the input must be [b, t] with 1 <= t <= {}, the model's context",
                     options_.context);
-  auto x = wte_->forward(input).add(wpe_->weight.narrow(0, 0, input.size(1)));
-  x = drop_->forward(x);
-  for (size_t i = 0; i < blocks_.size(); ++i) {
+  return drop_->forward(wte_->forward(input).add(wpe_->weight.narrow(0, 0, input.size(1))));
+}
+
+at::Tensor Gpt::run_blocks(at::Tensor x) {
+  for (size_t i = stages_.begin(); i < stages_.end(); ++i) {
     const auto& block = blocks_[i];
     auto compute = [&block, again = recompute_[i]](const at::Tensor& in) {
       if (!again) return block->forward(in);
@@ -122,6 +134,21 @@ at::Tensor Gpt::hidden(const at::Tensor& input) {
     x = run_unit(static_cast<int64_t>(i), compute, x);
   }
   return x;
+}
+
+at::Tensor Gpt::hidden(const at::Tensor& input) {
+  check<UsageError>(stages_.is_whole(),
+                    "gpt: this rank has stages of the network, which forward_list() computes");
+  return run_blocks(embed(input));
+}
+
+std::vector<at::Tensor> Gpt::forward_list(const std::vector<at::Tensor>& inputs) {
+  const pipeline::StageBlocks& stage = stages_.selected();
+  const size_t wanted = stage.first ? 1 : 2;
+  check<UsageError>(inputs.size() == wanted, "gpt: a stage that takes {} inputs was given {}",
+                    wanted, inputs.size());
+  const at::Tensor x = run_blocks(stage.first ? embed(inputs[0]) : inputs[0]);
+  return {stage.last ? logits(x) : x};
 }
 
 at::Tensor Gpt::logits(const at::Tensor& x) const {

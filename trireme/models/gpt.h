@@ -7,6 +7,7 @@
 #include "trireme/base/export.h"
 #include "trireme/layers/dropout.h"
 #include "trireme/layers/plain.h"
+#include "trireme/models/gpt_stages.h"
 #include "trireme/models/model.h"
 
 namespace trireme {
@@ -24,27 +25,33 @@ struct GptBlock;
 /// of all heads, then keys, then values.
 struct TRIREME_API Gpt : Model, MultipliesHalf {
   /// Throws UsageError for sizes below 1 or heads that do not divide the width.
-  /// Units: the blocks.
+  /// Units: the blocks of this rank.
   Gpt(const GptOptions& options, uint64_t seed, const UnitMade& unit_made = {});
   at::Tensor forward(const at::Tensor& input) override;
+  std::vector<at::Tensor> forward_list(const std::vector<at::Tensor>& inputs) override;
+  void select_stage(size_t stage) override;
   at::Tensor loss_sum(const at::Tensor& output, const at::Tensor& target) override;
   /// Scores of the token after the last one: [b, vocab].
   at::Tensor next_logits(const at::Tensor& input);
-  int64_t blocks() const override { return options_.layers; }
+  /// Those of this rank.
+  int64_t blocks() const override { return static_cast<int64_t>(blocks_.size()); }
   void set_recompute(std::vector<bool> blocks) override;
   const GptOptions& options() const { return options_; }
 
  private:
+  at::Tensor embed(const at::Tensor& input);
+  at::Tensor run_blocks(at::Tensor x);
   at::Tensor hidden(const at::Tensor& input);
   at::Tensor logits(const at::Tensor& x) const;
 
   GptOptions options_;
-  std::shared_ptr<Embedding> wte_, wpe_;
+  GptStages stages_;
+  std::shared_ptr<Embedding> wte_, wpe_;  // null on ranks without the stages that use them
   Dropout drop_{nullptr};
   std::vector<std::shared_ptr<GptBlock>> blocks_;
   std::vector<bool> recompute_;  // for each block
   std::shared_ptr<LayerNorm> ln_f_;
-  std::shared_ptr<Linear> head_;  // null when tied
+  std::shared_ptr<Linear> head_;  // null when tied, and without the last stage
 };
 
 }  // namespace trireme

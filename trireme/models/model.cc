@@ -20,6 +20,10 @@ at::Tensor Model::count_right(const at::Tensor& output, const at::Tensor& target
   return output.argmax(-1).eq(target).sum();
 }
 
+void Model::select_stage(size_t) {
+  fail<UsageError>("{} cannot be divided into stages of a pipeline", name());
+}
+
 void Model::set_recompute(std::vector<bool> recompute) {
   check<UsageError>(recompute.empty(),
                     "{} has no blocks that could be computed again in backward: it keeps its "

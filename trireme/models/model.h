@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "trireme/base/export.h"
+#include "trireme/pipeline/schedule/stage_blocks.h"
 
 namespace trireme {
 
@@ -35,6 +36,11 @@ struct TRIREME_API Model : torch::nn::Module {
   /// The *sum* of the losses over the micro-batch, a float32 scalar: the mean is taken once, by the
   /// global weight.
   virtual at::Tensor loss_sum(const at::Tensor& output, const at::Tensor& target) = 0;
+
+  /// For a network of which this rank has stages of a pipeline: which of them, in their order, the
+  /// next forward_list() computes. Its inputs are then what the stage before gave (nothing for the
+  /// first) and, last, the micro-batch's input. UsageError for a network that has no stages.
+  virtual void select_stage(size_t stage);
 
   /// The number of right answers in the micro-batch, an integer scalar: the largest score is the
   /// target's.
@@ -69,6 +75,7 @@ struct TRIREME_API Model : torch::nn::Module {
   UnitRunner runner_;
 };
 
+/// The options of the network as a whole; `stages` says what of it is made.
 struct GptOptions {
   int64_t layers = 6, width = 384, heads = 6, context = 256;
   int64_t vocab = 256;  // bytes
@@ -77,6 +84,9 @@ struct GptOptions {
   /// k: the inner values of every k-th block are dropped after its forward and computed again in
   /// backward (tensor/recompute/recompute.h). 0: of none. The same bits either way.
   int64_t recompute_every = 0;
+  /// What this rank has of the network, by stage, first to last; empty: all of it. Parameters keep
+  /// the names and values that they have in the whole.
+  std::vector<pipeline::StageBlocks> stages{};
 };
 
 struct ModelOptions {

@@ -30,31 +30,37 @@ ParallelGpt::ParallelGpt(TensorParallel tp, const ParallelGptOptions& options, u
     : Model("ParallelGpt"),
       tp_(std::move(tp)),
       options_(checked_parallel(options)),
-      wte_(register_module(
-          "wte", std::make_shared<VocabParallelEmbedding>(tp_, options.vocab, options.width))),
-      wpe_(register_module(
-          "wpe", std::make_shared<ParallelPositions>(tp_, options.context, options.width))),
-      drop_(register_module("drop", Dropout(options.dropout))) {
+      stages_(options_) {
   const auto& o = options_;
-  init_gpt(*wte_, seed, o.layers, "wte.");
-  init_gpt(*wpe_, seed, o.layers, "wpe.");
+  if (stages_.has_first() || (stages_.has_last() && o.tied_head)) {
+    wte_ = register_module("wte", std::make_shared<VocabParallelEmbedding>(tp_, o.vocab, o.width));
+    init_gpt(*wte_, seed, o.layers, "wte.");
+  }
+  if (stages_.has_first()) {
+    wpe_ = register_module("wpe", std::make_shared<ParallelPositions>(tp_, o.context, o.width));
+    init_gpt(*wpe_, seed, o.layers, "wpe.");
+    drop_ = register_module("drop", Dropout(o.dropout));
+  }
   auto list = register_module("blocks", std::make_shared<Blocks>());
   const ParallelBlockOptions block{o.width, o.heads, o.kv_heads, o.hidden, o.swiglu, o.dropout};
-  for (int64_t i = 0; i < o.layers; ++i) {
+  for (const int64_t i : stages_.blocks()) {
+    const std::string path = "blocks." + std::to_string(i);
     blocks_.push_back(
         list->register_module(std::to_string(i), std::make_shared<ParallelBlock>(tp_, block)));
-    const std::string path = "blocks." + std::to_string(i);
     init_gpt(*blocks_.back(), seed, o.layers, path + ".");
-    if (unit_made) unit_made(i, path, *blocks_.back());
+    if (unit_made) unit_made(blocks() - 1, path, *blocks_.back());
   }
-  ln_f_ = register_module("ln_f", std::make_shared<ParallelLayerNorm>(tp_, o.width));
-  if (!o.tied_head)
-    head_ =
-        register_module("head", std::make_shared<ColumnParallelLinear>(
-                                    tp_, o.width, o.vocab, ParallelLinearOptions{.bias = false}));
-  init_gpt(*ln_f_, seed, o.layers, "ln_f.");
-  if (head_) init_gpt(*head_, seed, o.layers, "head.");
-  recompute_ = every_kth(o.layers, o.recompute_every);
+  if (stages_.has_last()) {
+    ln_f_ = register_module("ln_f", std::make_shared<ParallelLayerNorm>(tp_, o.width));
+    init_gpt(*ln_f_, seed, o.layers, "ln_f.");
+    if (!o.tied_head) {
+      head_ =
+          register_module("head", std::make_shared<ColumnParallelLinear>(
+                                      tp_, o.width, o.vocab, ParallelLinearOptions{.bias = false}));
+      init_gpt(*head_, seed, o.layers, "head.");
+    }
+  }
+  recompute_ = every_kth(blocks(), o.recompute_every);
   name_dropouts(*this);
 }
 
@@ -65,13 +71,29 @@ void ParallelGpt::set_recompute(std::vector<bool> blocks) {
   recompute_ = std::move(blocks);
 }
 
+void ParallelGpt::select_stage(size_t stage) { stages_.select(stage); }
+
 at::Tensor ParallelGpt::forward(const at::Tensor& input) {
-  check<UsageError>(input.dim() == 2 && input.size(1) >= 1 && input.size(1) <= options_.context,
+  check<UsageError>(stages_.is_whole(),
+                    "gpt: this rank has stages of the network, which forward_list() computes");
+  return forward_list({input})[0];
+}
+
+// The micro-batch's ids are the last input of every stage: how many positions there are is not to
+// be seen from a part of them.
+std::vector<at::Tensor> ParallelGpt::forward_list(const std::vector<at::Tensor>& inputs) {
+  const pipeline::StageBlocks& stage = stages_.selected();
+  const size_t wanted = stage.first ? 1 : 2;
+  check<UsageError>(inputs.size() == wanted, "gpt: a stage that takes {} inputs was given {}",
+                    wanted, inputs.size());
+  const at::Tensor& ids = inputs.back();
+  check<UsageError>(ids.dim() == 2 && ids.size(1) >= 1 && ids.size(1) <= options_.context,
                     "gpt: the input must be [b, t] with 1 <= t <= {}, the model's context",
                     options_.context);
-  const int64_t time = input.size(1);
-  at::Tensor x = parallel_dropout(*drop_, wpe_->forward(wte_->forward(input), time), tp_, time);
-  for (size_t i = 0; i < blocks_.size(); ++i) {
+  const int64_t time = ids.size(1);
+  at::Tensor x = inputs[0];
+  if (stage.first) x = parallel_dropout(*drop_, wpe_->forward(wte_->forward(ids), time), tp_, time);
+  for (size_t i = stages_.begin(); i < stages_.end(); ++i) {
     const auto& block = blocks_[i];
     auto compute = [&block, time, again = recompute_[i]](const at::Tensor& in) {
       if (!again) return block->forward(in, time);
@@ -80,8 +102,9 @@ at::Tensor ParallelGpt::forward(const at::Tensor& input) {
     };
     x = run_unit(static_cast<int64_t>(i), compute, x);
   }
+  if (!stage.last) return {x};
   x = ln_f_->forward(x);
-  return head_ ? head_->forward(x, time) : wte_->logits(x, time);
+  return {head_ ? head_->forward(x, time) : wte_->logits(x, time)};
 }
 
 at::Tensor ParallelGpt::loss_sum(const at::Tensor& output, const at::Tensor& target) {

@@ -8,6 +8,7 @@
 #include "trireme/layers/tensor_parallel/block.h"
 #include "trireme/layers/tensor_parallel/cross_entropy.h"
 #include "trireme/layers/tensor_parallel/embedding.h"
+#include "trireme/models/gpt_stages.h"
 #include "trireme/models/model.h"
 
 namespace trireme {
@@ -24,27 +25,31 @@ struct ParallelGptOptions : GptOptions {
 ///
 /// input [b, t] int64, the same on all ranks; output: this rank's part of the logits, [b, t, part
 /// of vocab], which never exist whole; loss: the sum over tokens, equal on all ranks. Every rank
-/// makes it and calls it. In training with dropout it needs a RandomScope.
+/// makes it and calls it, and its ranks have the same stages of a pipeline. In training with
+/// dropout it needs a RandomScope.
 struct TRIREME_API ParallelGpt : Model {
   /// Throws UsageError for sizes that cannot be divided, with the numbers.
   ParallelGpt(TensorParallel tp, const ParallelGptOptions& options, uint64_t seed,
               const UnitMade& unit_made = {});
   at::Tensor forward(const at::Tensor& input) override;
+  std::vector<at::Tensor> forward_list(const std::vector<at::Tensor>& inputs) override;
+  void select_stage(size_t stage) override;
   at::Tensor loss_sum(const at::Tensor& output, const at::Tensor& target) override;
   at::Tensor count_right(const at::Tensor& output, const at::Tensor& target) override;
-  int64_t blocks() const override { return options_.layers; }
+  int64_t blocks() const override { return static_cast<int64_t>(blocks_.size()); }
   void set_recompute(std::vector<bool> blocks) override;
 
  private:
   TensorParallel tp_;
   ParallelGptOptions options_;
+  GptStages stages_;
   std::shared_ptr<VocabParallelEmbedding> wte_;
   std::shared_ptr<ParallelPositions> wpe_;
   Dropout drop_{nullptr};
   std::vector<std::shared_ptr<ParallelBlock>> blocks_;
   std::vector<bool> recompute_;
   std::shared_ptr<ParallelLayerNorm> ln_f_;
-  std::shared_ptr<ColumnParallelLinear> head_;  // null when tied
+  std::shared_ptr<ColumnParallelLinear> head_;  // null when tied, and without the last stage
 };
 
 }  // namespace trireme

@@ -114,6 +114,13 @@ struct Pipeline::Impl {
       throw;
     }
   }
+  template <class Body>
+  void compute(const Action& a, const Body& body) const {
+    if (options.around && is_compute(a.kind))
+      options.around(a, body);
+    else
+      body();
+  }
   void tell(int stage, int micro_batch, const std::string& what) {
     group.abort(fmt::format("rank {} failed in stage {}, micro-batch {}: {}", group.rank(), stage,
                             micro_batch, what));
@@ -150,7 +157,7 @@ Step::Step(Pipeline::Impl& pipeline, const Pipeline::Inputs& inputs, const Pipel
 void Step::walk() {
   c10::AutoGradMode grad(true);
   for (const Action& a : p_.table.actions[static_cast<size_t>(p_.group.rank())]) {
-    p_.for_all(a.stage, a.micro_batch, [&] { act(a); });
+    p_.for_all(a.stage, a.micro_batch, [&] { p_.compute(a, [&] { act(a); }); });
     messages_.progress();
   }
   messages_.finish();
@@ -249,12 +256,16 @@ std::vector<at::Tensor> Pipeline::step(const Inputs& inputs, const Loss& loss) {
 
 // One micro-batch after the other through this rank's stages: every rank meets them in that order.
 std::vector<Pipeline::Tensors> Pipeline::evaluate(const Inputs& inputs) {
+  return evaluate(inputs, impl_->table.micro_batches);
+}
+
+std::vector<Pipeline::Tensors> Pipeline::evaluate(const Inputs& inputs, int micro_batches) {
   check<UsageError>(!has_first_stage() || inputs, "pipeline: the first stage's rank needs inputs");
   Impl& p = *impl_;
   c10::AutoGradMode no_grad(false);
   TensorMessages messages(p.group, p.options.device);
   std::vector<Tensors> results;
-  for (int i = 0; i < p.table.micro_batches; ++i) {
+  for (int i = 0; i < micro_batches; ++i) {
     Tensors passed;  // from a stage of this rank to the next
     for (const auto& [s, stage] : p.stages)
       p.for_all(s, i, [&, s = s, &stage = stage] {
@@ -263,7 +274,7 @@ std::vector<Pipeline::Tensors> Pipeline::evaluate(const Inputs& inputs) {
           passed = inputs(i);
         else if (!p.here(s - 1))
           passed = messages.recv(p.rank_of(s - 1), p.tag(s, i, forwards));
-        passed = stage.forward(passed, i);
+        p.compute({ActionKind::forward, s, i}, [&] { passed = stage.forward(passed, i); });
         if (s == p.last())
           results.push_back(passed);
         else if (!p.here(s + 1))

@@ -27,6 +27,10 @@ struct PipelineOptions {
   /// Called where the schedule says so, with the stage: ZeRO's gathers and drops, and the reduction
   /// of a stage's gradients over its replicas once they are complete. Empty: nothing to do.
   std::function<void(int stage)> unshard = {}, reshard = {}, reduce_gradients = {};
+  /// Runs each computation (F, B, I, W; in evaluate() F): must call `body` once. Empty: it is
+  /// called as it is.
+  std::function<void(const pipeline::Action& action, const std::function<void()>& body)> around =
+      {};
 };
 
 /// Trains a network whose stages lie on different ranks, one micro-batch behind another, by a
@@ -66,8 +70,10 @@ class TRIREME_API Pipeline {
   /// Forward and backward of all micro-batches. Returns the losses by micro-batch on the rank of
   /// the last stage, and nothing on others. Returns when this rank is done, perhaps before others.
   std::vector<at::Tensor> step(const Inputs& inputs, const Loss& loss);
-  /// Forward alone, without gradients. Returns the last stage's outputs by micro-batch on its rank.
+  /// Forward alone, without gradients, of the schedule's number of micro-batches or another one,
+  /// the same on all ranks. Returns the last stage's outputs by micro-batch on its rank.
   std::vector<Tensors> evaluate(const Inputs& inputs);
+  std::vector<Tensors> evaluate(const Inputs& inputs, int micro_batches);
 
   bool has_first_stage() const;
   bool has_last_stage() const;

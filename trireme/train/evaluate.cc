@@ -44,10 +44,10 @@ Evaluation evaluate(Run& run) {
   auto* s = static_cast<double*>(sums.data_ptr());
   std::fill_n(s, 3, 0.0);
   for_held_out(run, [&](const MicroBatch& micro, bool counts) {
-    at::Tensor output = run.compute->forward(micro.input);
-    if (!counts) return;
-    losses.add(run.model->loss_sum(output, micro.target));
-    right.add(run.model->count_right(output, micro.target));
+    const std::optional<at::Tensor> output = run.computation->output(run, micro);
+    if (!counts || !output) return;
+    losses.add(run.model->loss_sum(*output, micro.target));
+    right.add(run.model->count_right(*output, micro.target));
     s[2] += static_cast<double>(micro.weight);
   });
   const auto total = [](HostScalars& all) {
@@ -55,7 +55,7 @@ Evaluation evaluate(Run& run) {
   };
   s[0] = total(losses);
   s[1] = total(right);
-  run.data_parallel().all_reduce(sums).wait();
+  run.mesh.group({"pp", "dp_replicate", "dp_shard"}).all_reduce(sums).wait();
   run.model->train();
   return {s[0] / s[2], s[1] / s[2], static_cast<int64_t>(s[2])};
 }

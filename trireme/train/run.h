@@ -24,6 +24,7 @@
 #include "trireme/tensor/state.h"
 #include "trireme/train/balance/out_of_memory.h"
 #include "trireme/train/balance/own_time.h"
+#include "trireme/train/batch_computation.h"
 #include "trireme/train/exchange/gradient_sync_strategy.h"
 #include "trireme/train/gradients/gradients.h"
 #include "trireme/train/model_axes/tally.h"
@@ -56,6 +57,7 @@ struct TRIREME_API Run {
   std::shared_ptr<const NormParts> norm_parts;  // for norms of the whole model
   std::unique_ptr<Tally> tally;                 // makes facts of some ranks those of all
   std::unique_ptr<Compute> compute;
+  std::shared_ptr<BatchComputation> computation = compute_in_turn();
   RunLoss loss;
   std::unique_ptr<LossScaling> scaling;
   std::shared_ptr<OutOfMemoryPolicy> out_of_memory = end_on_out_of_memory();

@@ -6,59 +6,114 @@
 #include "trireme/config/sections/balance.h"
 #include "trireme/config/sections/comm.h"
 #include "trireme/config/sections/compression.h"
+#include "trireme/config/sections/data_efficiency.h"
 #include "trireme/config/sections/model.h"
 #include "trireme/config/sections/offload.h"
 #include "trireme/config/sections/optimizer.h"
 #include "trireme/config/sections/parallelism.h"
 #include "trireme/config/sections/precision.h"
+#include "trireme/config/sections/recompute.h"
 #include "trireme/config/sections/training.h"
+#include "trireme/config/sections/zero.h"
 
 namespace trireme {
 namespace {
 
 constexpr const char* kTp = "parallelism.tp";
+constexpr const char* kPp = "parallelism.pp";
 constexpr const char* kSequence = "parallelism.sequence_parallel";
+
+/// Complains about what is given beside an axis on which it is not to be used.
+class Beside {
+ public:
+  Beside(const Config& c, Findings& f, const char* axis)
+      : c_(c), f_(f), beside_(fmt::format("{} {} ({})", axis, c.get_int(axis), c.origin(axis))) {}
+  void refuse(const char* path, bool given, const std::string& why) const {
+    if (given && f_.fine({path}))
+      f_.complain(path, fmt::format("is {}, and {}: {}", *c_.value_text(path), beside_, why));
+  }
+
+ private:
+  const Config& c_;
+  Findings& f_;
+  const std::string beside_;
+};
+
+// What is for models that each rank holds whole.
+void divided_model_rules(const Config& c, const Beside& axis) {
+  axis.refuse("model.type", c.section<ModelSection>().type != "gpt",
+              "only gpt can be divided over ranks; use it, or 1");
+  axis.refuse("compression.type", c.section<CompressionSection>().codec.type != "none",
+              "codecs are for ranks with the same parameters; use none");
+  axis.refuse("averaging.type", c.section<AveragingSection>().type != "none",
+              "ranks of one model cannot step separately; use none");
+  axis.refuse("balance.mode", c.section<BalanceSection>().mode != "none",
+              "ranks of one model cannot take different shares; use none");
+  const auto comm = c.section<CommSection>();
+  axis.refuse("comm.tune_buckets", comm.tune_buckets,
+              "ranks of one model have different buckets; use false");
+  axis.refuse("comm.strategy", comm.strategy != "all_reduce",
+              "ranks of one model have different parameters; use all_reduce");
+  axis.refuse("monitor.gradient_noise_scale", c.get_bool("monitor.gradient_noise_scale"),
+              "it compares gradients of the whole model, of which ranks hold parts; use false");
+  axis.refuse("training.find_unused_parameters",
+              c.section<TrainingSection>().find_unused_parameters,
+              "the parts of the built-in models are all used; use false");
+  const auto precision = c.section<PrecisionSection>();
+  axis.refuse("fp16.emulate", precision.fp16.enabled && precision.fp16.emulate,
+              "it copies the weights beside the model; use bf16, or fp16 without emulate");
+  axis.refuse("zero_optimization.offload_param.device",
+              c.section<OffloadSection>().parameters.on_disk(),
+              "files hold whole parameters, of which ranks hold parts; use none");
+}
+
+void tensor_parallel_rules(const Config& c, Findings& f) {
+  const Beside tp(c, f, kTp);
+  divided_model_rules(c, tp);
+  tp.refuse("optimizer.type", c.section<OptimizerSection>().type == "Adafactor",
+            "its state is factored over whole matrices, of which ranks hold parts; use another "
+            "optimizer");
+}
+
+void pipeline_rules(const Config& c, Findings& f) {
+  const Beside pp(c, f, kPp);
+  divided_model_rules(c, pp);
+  const auto parallelism = c.section<ParallelismSection>();
+  const std::string& schedule = parallelism.schedule;
+  const bool in_order = schedule == "gpipe" || schedule == "1f1b" || schedule == "zb_h1" ||
+                        schedule == "zb_h2" || schedule == "zb_2p";
+  const bool one_stage = parallelism.virtual_stages <= 1 && in_order;
+  const int64_t stage = c.section<ZeroSection>().stage;
+  pp.refuse("zero_optimization.stage", stage == 3,
+            "a stage of the pipeline stays whole from its first forward to its last backward; use "
+            "stage 1 or 2");
+  pp.refuse("zero_optimization.stage", stage == 2 && !one_stage,
+            fmt::format("gradients are sharded after each micro-batch, and with \"{}\" a rank has "
+                        "several stages under way; use stage 1",
+                        schedule));
+  pp.refuse("training.reproducible", c.section<TrainingSection>().reproducible && !one_stage,
+            fmt::format("the micro-batches of a step are added in their order, and \"{}\" has "
+                        "another; use 1f1b",
+                        schedule));
+  pp.refuse("training.activation_memory_mb", c.section<RecomputeSection>().activation_memory_mb > 0,
+            "how many micro-batches a rank keeps depends on its stage; use recompute_every");
+  const char* batching = "data_efficiency.data_sampling.dynamic_batching.enabled";
+  pp.refuse(batching, c.section<DataEfficiencySection>().batching_enabled,
+            "the schedule is for one number of micro-batches; use false");
+}
 
 }  // namespace
 
 void parallelism_rules(const Config& c, Findings& f) {
-  if (!f.fine({kTp, kSequence})) return;
+  if (!f.fine({kTp, kPp, kSequence})) return;
   const auto parallelism = c.section<ParallelismSection>();
-  if (parallelism.tp == 1) {
-    if (parallelism.sequence_parallel) f.idle(kSequence, "has no effect without parallelism.tp");
-    return;
-  }
-  const std::string beside = fmt::format("{} {} ({})", kTp, parallelism.tp, c.origin(kTp));
-  const auto refuse = [&](const char* path, bool given, const std::string& why) {
-    if (given && f.fine({path}))
-      f.complain(path, fmt::format("is {}, and {}: {}", *c.value_text(path), beside, why));
-  };
-  refuse("model.type", c.has("model.type") && c.section<ModelSection>().type != "gpt",
-         "only gpt can be divided; use it, or parallelism.tp 1");
-  refuse("optimizer.type", c.section<OptimizerSection>().type == "Adafactor",
-         "its state is factored over whole matrices, of which ranks hold parts; use another "
-         "optimizer");
-  refuse("compression.type", c.section<CompressionSection>().codec.type != "none",
-         "codecs are not seen beside divided layers; use none");
-  refuse("averaging.type", c.section<AveragingSection>().type != "none",
-         "ranks that step separately are not seen beside divided layers; use none");
-  refuse("balance.mode", c.section<BalanceSection>().mode != "none",
-         "ranks of one model cannot take different shares; use none");
-  const auto comm = c.section<CommSection>();
-  refuse("comm.tune_buckets", comm.tune_buckets,
-         "ranks of one model have different buckets; use false");
-  refuse("comm.strategy", comm.strategy != "all_reduce",
-         "only all_reduce is seen beside divided layers");
-  refuse("monitor.gradient_noise_scale", c.get_bool("monitor.gradient_noise_scale"),
-         "it compares whole gradients, of which ranks hold parts; use false");
-  refuse("training.find_unused_parameters", c.section<TrainingSection>().find_unused_parameters,
-         "the parts of the built-in models are all used; use false");
-  const auto precision = c.section<PrecisionSection>();
-  refuse("fp16.emulate", precision.fp16.enabled && precision.fp16.emulate,
-         "it copies the weights beside the model; use bf16, or fp16 without emulate");
-  const auto offload = c.section<OffloadSection>();
-  refuse("zero_optimization.offload_param.device", offload.parameters.on_disk(),
-         "files hold whole parameters, of which ranks hold parts; use none");
+  if (parallelism.tp > 1) tensor_parallel_rules(c, f);
+  if (parallelism.pp > 1) pipeline_rules(c, f);
+  if (parallelism.tp == 1) f.idle(kSequence, "has no effect without parallelism.tp");
+  if (parallelism.pp > 1) return;
+  for (const char* path :
+       {"parallelism.schedule", "parallelism.virtual_stages", "parallelism.stages"})
+    f.idle(path, "has no effect without parallelism.pp");
 }
 
 }  // namespace trireme

@@ -11,6 +11,10 @@ struct ParallelismSection {
   int64_t dp_shard = 0;
   int64_t dp_replicate = 0;
   int64_t tp = 1;
+  int64_t pp = 1;
+  std::string schedule = "1f1b";
+  int64_t virtual_stages = 0;
+  std::optional<std::vector<int64_t>> stages;
   bool sequence_parallel = false;
 
   void fields(Fields& f) {
@@ -43,12 +47,38 @@ struct ParallelismSection {
            .type = KeyType::integer,
            .min = 1,
            .alias_of = "parallelism.tp"});
-    for (const char* axis : {"pp", "pipeline", "cp", "context", "ep", "expert"})
+    f.field({.path = "parallelism.pp",
+             .min = 1,
+             .max = f.kWide,
+             .help = "ranks that hold different layers, through which micro-batches pass (pipeline "
+                     "parallelism)"},
+            pp);
+    f.row({.path = "parallelism.pipeline",
+           .type = KeyType::integer,
+           .min = 1,
+           .alias_of = "parallelism.pp"});
+    f.field({.path = "parallelism.schedule",
+             .choices = "gpipe 1f1b interleaved_1f1b breadth_first zb_h1 zb_h2 zb_2p zb_v "
+                        "dualpipe_v",
+             .help = "with pp: in which order a rank computes its micro-batches; `trireme plan "
+                     "schedule` draws it"},
+            schedule);
+    f.field({.path = "parallelism.virtual_stages",
+             .min = 0,
+             .max = f.kWide,
+             .help = "with pp: stages of the model on each rank; 0: as many as the schedule needs"},
+            virtual_stages);
+    f.field({.path = "parallelism.stages",
+             .min = 1,
+             .max = f.kWide,
+             .help = "with pp: blocks of each stage, first to last; by default equally many"},
+            stages);
+    for (const char* axis : {"cp", "context", "ep", "expert"})
       f.row({.path = std::string("parallelism.") + axis,
              .type = KeyType::integer,
              .min = 1,
              .status = KeyStatus::refused,
-             .why = "this version has data and tensor parallelism",
+             .why = "this version has data, tensor and pipeline parallelism",
              .harmless = "1"});
   }
 };

@@ -153,6 +153,8 @@ void complete_run(Run& run, const Config& c, ZeroSetup& zero, const PrecisionPla
   run.tally = make_tally(run.mesh, run.norm_parts);
   if (auto sums = shared_sums(run.mesh, *run.gradients, run.layouts))
     run.features.push_back(std::move(sums));
+  if (auto sums = tied_stage_sums(run.mesh, *run.gradients))
+    run.features.push_back(std::move(sums));
   run.compute = compute_for(precision, run.model, run.weights, *run.gradients);
   if (units) run.compute = sharded_compute(std::move(run.compute), *units);
   run.scaling = scaling_for(precision, run.world(), step_weight);

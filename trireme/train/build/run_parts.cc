@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/build/run_parts.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "trireme/base/check.h"
@@ -30,7 +32,11 @@ namespace trireme {
 namespace {
 
 const std::vector<std::vector<std::string>> kGroupsOfSeveralAxes = {
-    {"dp_replicate", "dp_shard"}, {"pp", "tp"}, {"dp_shard", "tp"}, {"pp", "dp_shard", "tp"}};
+    {"dp_replicate", "dp_shard"},
+    {"pp", "tp"},
+    {"dp_shard", "tp"},
+    {"pp", "dp_shard", "tp"},
+    {"pp", "dp_replicate", "dp_shard"}};
 
 GlobalBatchOptions batch_options(const Run& run, const TrainingSection& training) {
   GlobalBatchOptions o;
@@ -173,7 +179,8 @@ DeviceMesh mesh_of(const Config& c, const Group& group) {
   const Sharding sharding = c.resolve_sharding(group.size());
   DeviceMesh mesh(group, parallel_axes({.dp_replicate = sharding.dp_replicate,
                                         .dp_shard = sharding.dp_shard,
-                                        .tp = degrees.tp}));
+                                        .tp = degrees.tp,
+                                        .pp = degrees.pp}));
   // All at once, in an order that does not depend on who needs which of them first.
   mesh.make_groups();
   for (const auto& axes : kGroupsOfSeveralAxes) mesh.group(axes);
@@ -223,6 +230,7 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
       run, c, zero, precision,
       parts.weight_of_step ? parts.weight_of_step : run.batches.train * parts.weight_per_sample,
       parts.tied);
+  if (parts.computation) run.computation = parts.computation(run);
   set_up_balance(run, c, training);
   run.identity = run_identity(run.batches.micro, leaves, run.device, run.mesh.size("tp"));
   run.setup = {describe_device(run.device), describe(precision), set_up_recompute(run, c),

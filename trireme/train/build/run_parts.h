@@ -33,6 +33,9 @@ struct RunParts {
   std::function<NamedTensors(NamedTensors)> names = {};
   TiedNames tied = {};
   RunLoss loss = {};
+  /// How micro-batches are computed; empty: the whole model on each, one after another. Every rank
+  /// of the mesh calls it.
+  std::function<std::shared_ptr<BatchComputation>(const Run&)> computation = {};
   /// What a step's loss is a mean over: a weight for each of its samples, or, if not 0, one for the
   /// whole step.
   int64_t weight_per_sample = 1, weight_of_step = 0;

@@ -16,6 +16,7 @@
 #include "trireme/tensor/random/random.h"
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/run_parts.h"
+#include "trireme/train/model_axes/through_stages.h"
 #include "trireme/train/setup/run_device.h"
 
 // The models and the data that a configuration can name.
@@ -90,19 +91,35 @@ void open_data(Run& run, const Config& c) {
   run.text = gpt;
 }
 
-// This rank's part of the model.
-std::shared_ptr<Model> divided_model(const Config& c, const DeviceMesh& mesh,
-                                     const UnitMade& unit_made) {
+pipeline::PipelinePlan pipeline_of(const Config& c, const DeviceMesh& mesh) {
+  const auto parallelism = c.section<ParallelismSection>();
+  return pipeline::plan_pipeline(
+      {.schedule = parallelism.schedule,
+       .ranks = mesh.size("pp"),
+       .stages_per_rank = static_cast<int>(parallelism.virtual_stages),
+       .micro_batches = static_cast<int>(c.resolve_batches(mesh.size()).accumulation),
+       .blocks = c.section<ModelSection>().layers,
+       .counts = parallelism.stages.value_or(std::vector<int64_t>())});
+}
+
+// What this rank of the mesh has of the model.
+std::shared_ptr<Model> model_here(const Config& c, const DeviceMesh& mesh,
+                                  const UnitMade& unit_made) {
+  const int tp = mesh.size("tp"), pp = mesh.size("pp");
+  if (tp * pp == 1) return build_model(c, unit_made);
   const auto seed = static_cast<uint64_t>(c.section<TrainingSection>().seed);
-  const ModelOptions options = model_options(c);
+  ModelOptions options = model_options(c);
+  options.unit_made = unit_made;
   check<UsageError>(options.type == "gpt",
-                    "{}: a model of type '{}' cannot be divided over {} ranks: only gpt can",
-                    c.origin("parallelism.tp"), options.type, mesh.size("tp"));
-  const TensorParallel tp(mesh.group("tp"),
-                          {.sequence_parallel = c.section<ParallelismSection>().sequence_parallel});
+                    "{}: a model of type '{}' cannot be divided over ranks: only gpt can",
+                    c.origin("model.type"), options.type);
+  if (pp > 1) options.gpt.stages = stages_here(pipeline_of(c, mesh), mesh.coordinate("pp"));
+  if (tp == 1) return make_model(options, seed);
+  const TensorParallel group(
+      mesh.group("tp"), {.sequence_parallel = c.section<ParallelismSection>().sequence_parallel});
   ParallelGptOptions gpt;
   static_cast<GptOptions&>(gpt) = options.gpt;
-  return std::make_shared<ParallelGpt>(tp, gpt, seed, unit_made);
+  return std::make_shared<ParallelGpt>(group, gpt, seed, unit_made);
 }
 
 }  // namespace
@@ -112,8 +129,12 @@ RunParts built_in_parts(const Config& config) {
   RunParts parts;
   parts.open_data = [&config](Run& run) { open_data(run, config); };
   parts.make_model = [&config](const DeviceMesh& mesh, const UnitMade& made) {
-    return mesh.size("tp") > 1 ? divided_model(config, mesh, made) : build_model(config, made);
+    return model_here(config, mesh, made);
   };
+  if (config.section<ParallelismSection>().pp > 1)
+    parts.computation = [&config](const Run& run) {
+      return compute_through_stages(run.mesh, pipeline_of(config, run.mesh), run.device);
+    };
   parts.weight_per_sample = model.type == "gpt" ? model.context : 1;
   parts.loss = [](Run& run, const MicroBatch& micro) {
     return run.model->loss_sum(run.compute->forward(micro.input), micro.target);

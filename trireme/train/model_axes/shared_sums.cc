@@ -4,9 +4,12 @@
 #include <ATen/core/grad_mode.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "trireme/comm/objects.h"
 #include "trireme/train/model_axes/owned_places.h"
 
 namespace trireme {
@@ -65,6 +68,28 @@ std::shared_ptr<StepFeature> shared_sums(const DeviceMesh& mesh, Gradients& grad
       sizes[name] = p.numel();
   const Group over = gradients.sharded() ? mesh.group({"dp_shard", "tp"}) : mesh.group("tp");
   if (sizes.empty() || mesh.size("tp") == 1) return nullptr;
+  return std::make_shared<SharedSums>(over, gradients, sizes);
+}
+
+std::shared_ptr<StepFeature> tied_stage_sums(const DeviceMesh& mesh, Gradients& gradients) {
+  if (mesh.size("pp") == 1) return nullptr;
+  std::vector<std::string> own;
+  for (const auto& [name, p] : gradients.parameters()) own.push_back(name);
+  Group stages = mesh.group("pp");
+  std::map<std::string, std::set<int>> holders;
+  const auto all = all_gather_object(stages, own);
+  for (int r = 0; r < stages.size(); ++r)
+    for (const std::string& name : all[static_cast<size_t>(r)]) holders[name].insert(r);
+  std::set<int> sharing;
+  std::map<std::string, int64_t> sizes;
+  for (const auto& [name, ranks] : holders)
+    if (ranks.size() > 1) sharing.insert(ranks.begin(), ranks.end());
+  for (const auto& [name, p] : gradients.parameters())
+    if (holders.at(name).size() > 1) sizes[name] = p.numel();
+  if (sharing.empty()) return nullptr;
+  Group together = gradients.sharded() ? mesh.group({"pp", "dp_shard"}) : stages;
+  const Group over = together.split(sharing.count(stages.rank()) > 0 ? 0 : -1);
+  if (sizes.empty()) return nullptr;
   return std::make_shared<SharedSums>(over, gradients, sizes);
 }
 

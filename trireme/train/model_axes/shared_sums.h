@@ -17,4 +17,9 @@ namespace trireme {
 std::shared_ptr<StepFeature> shared_sums(const DeviceMesh& mesh, Gradients& gradients,
                                          const ParameterLayouts& layouts);
 
+/// With stages, a weight that several of them use (a head tied to the embedding) is a parameter of
+/// each, and its gradients are added over the ranks that have it. Null on other ranks, and where
+/// there is none. `gradients` outlives it. Every rank of the mesh must call it.
+std::shared_ptr<StepFeature> tied_stage_sums(const DeviceMesh& mesh, Gradients& gradients);
+
 }  // namespace trireme

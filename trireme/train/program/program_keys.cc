@@ -50,6 +50,9 @@ void check_program_keys(const Config& c, const Sources& sources) {
            {"parallelism.tp", parallelism.tp > 1,
             "divides the layers of the built-in gpt, and this program has pieces of its own: leave "
             "it out, or divide them in a loop of your own (docs/tensor_parallel.md)"},
+           {"parallelism.pp", parallelism.pp > 1,
+            "divides the built-in gpt into stages, and this program has pieces of its own: leave "
+            "it out, or run them as stages in a loop of your own (docs/model_parallel.md)"},
            {"training.eval_every", !sources.held_out && training.eval_every > 0,
             "needs held-out data: return it from Program::data()"}})
     check<UsageError>(!r.asked, "{}: {} {}", c.origin(r.key), r.key, r.why);

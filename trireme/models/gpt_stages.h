@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/base/check.h"
+#include "trireme/models/model.h"
+
+namespace trireme {
+
+/// Which blocks of a decoder this rank has, by stage, and which stage is computed next.
+class GptStages {
+ public:
+  explicit GptStages(const GptOptions& o)
+      : stages_(o.stages.empty() ? std::vector<pipeline::StageBlocks>{{0, o.layers, true, true}}
+                                 : o.stages) {
+    for (const auto& s : stages_) {
+      check<UsageError>(0 <= s.begin && s.begin <= s.end && s.end <= o.layers,
+                        "gpt: a stage of blocks {} to {}, and there are {}", s.begin, s.end,
+                        o.layers);
+      starts_.push_back(numbers_.size());
+      for (int64_t b = s.begin; b < s.end; ++b) numbers_.push_back(b);
+    }
+  }
+
+  /// The numbers, in the whole network, of this rank's blocks.
+  const std::vector<int64_t>& blocks() const { return numbers_; }
+  bool has_first() const { return stages_.front().first; }
+  bool has_last() const { return stages_.back().last; }
+  bool is_whole() const { return stages_.size() == 1 && has_first() && has_last(); }
+
+  void select(size_t stage) {
+    check<UsageError>(stage < stages_.size(), "gpt: stage {} of this rank, which has {}", stage,
+                      stages_.size());
+    selected_ = stage;
+  }
+  const pipeline::StageBlocks& selected() const { return stages_[selected_]; }
+  /// The selected stage's part of blocks().
+  size_t begin() const { return starts_[selected_]; }
+  size_t end() const { return begin() + static_cast<size_t>(selected().end - selected().begin); }
+
+ private:
+  std::vector<pipeline::StageBlocks> stages_;
+  std::vector<int64_t> numbers_;
+  std::vector<size_t> starts_;
+  size_t selected_ = 0;
+};
+
+}  // namespace trireme

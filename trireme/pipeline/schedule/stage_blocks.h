@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/base/export.h"
+#include "trireme/pipeline/schedule/schedule.h"
+
+// Which blocks of a network each stage of a pipeline has. Pure.
+namespace trireme::pipeline {
+
+/// Blocks [begin, end) of a network. The first stage also has what is before the blocks (the
+/// embedding), the last one what is behind them (the head and the loss).
+struct StageBlocks {
+  int64_t begin = 0, end = 0;
+  bool first = true, last = true;
+  bool operator==(const StageBlocks&) const = default;
+};
+
+/// One entry for each stage. `counts`: how many blocks each has; empty: equally many, and the first
+/// stages one more where that does not divide. Throws UsageError, with the numbers, for more stages
+/// than blocks, and for counts that are not of these stages or do not add up.
+TRIREME_API std::vector<StageBlocks> divide_blocks(int64_t blocks, int stages,
+                                                   const std::vector<int64_t>& counts = {});
+
+/// What is asked for of a pipeline.
+struct PipelineShape {
+  std::string schedule = "1f1b";
+  int ranks = 1;
+  int stages_per_rank = 0;  // 0: as many as the schedule has unless somebody says it
+  int micro_batches = 1;
+  int64_t blocks = 1;                // of the network
+  std::vector<int64_t> counts = {};  // of blocks, by stage
+};
+struct PipelinePlan {
+  Schedule schedule;                // what is computed
+  std::vector<StageBlocks> stages;  // of all ranks
+};
+/// Throws UsageError in one sentence where the schedule's conditions do not hold, or the blocks do
+/// not suit the stages.
+TRIREME_API PipelinePlan plan_pipeline(const PipelineShape& shape);
+
+}  // namespace trireme::pipeline

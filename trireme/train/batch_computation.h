@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+
+#include "trireme/data/batch.h"
+
+namespace trireme {
+
+struct Run;
+
+/// How a rank computes its micro-batches: all of the model, one micro-batch after another, or the
+/// stages that it has, as a pipeline's schedule says.
+class BatchComputation {
+ public:
+  BatchComputation() = default;
+  virtual ~BatchComputation() = default;
+  BatchComputation(const BatchComputation&) = delete;
+
+  /// Forward and backward of all micro-batches. The loss and stop_asked travel with the gradients,
+  /// which are open. Stores the index of the current micro-batch in `at`.
+  virtual void train(Run& run, const Batch& batch, int stop_asked, size_t& at) = 0;
+  /// The model's output for a micro-batch of held-out data, on ranks that compute it; nothing on
+  /// others.
+  virtual std::optional<at::Tensor> output(Run& run, const MicroBatch& micro) = 0;
+};
+
+std::unique_ptr<BatchComputation> compute_in_turn();
+
+}  // namespace trireme
