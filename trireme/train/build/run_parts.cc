@@ -122,11 +122,14 @@ void set_up_balance(Run& run, const Config& c, const TrainingSection& training) 
 }
 
 std::string describe_model_axes(const DeviceMesh& mesh, const Config& c) {
-  const int tp = mesh.size("tp");
-  if (tp == 1) return "";
-  return fmt::format(
-      "layers over {} ranks{}", tp,
-      c.section<ParallelismSection>().sequence_parallel ? ", positions between them too" : "");
+  const int tp = mesh.size("tp"), pp = mesh.size("pp");
+  const auto parallelism = c.section<ParallelismSection>();
+  std::vector<std::string> axes;
+  if (pp > 1) axes.push_back(fmt::format("a pipeline of {} ranks by {}", pp, parallelism.schedule));
+  if (tp > 1)
+    axes.push_back(fmt::format("layers over {} ranks{}", tp,
+                               parallelism.sequence_parallel ? ", positions too" : ""));
+  return fmt::format("{}", fmt::join(axes, ", "));
 }
 
 // Loads the weights of checkpoint.init, before masters, shards and averages are made of them.

@@ -29,9 +29,10 @@ std::vector<Held> held_here(const Gradients& gradients, const ParameterLayouts& 
 }
 
 struct Whole {
-  int64_t numel = 0;  // parts are padded to blocks, but for the last
-  int64_t own_begin = 0;
-  int first_rank = -1;
+  int64_t numel = 0;            // parts are padded to blocks, but for the last
+  int first_rank = -1;          // of the model that has it
+  std::vector<int64_t> begins;  // of the parts, by coordinate on tp; of one stage: others that have
+                                // it as well (a tied head) have the same
 };
 
 }  // namespace
@@ -44,15 +45,16 @@ std::shared_ptr<const NormParts> mesh_norm_parts(const DeviceMesh& mesh, Gradien
     return parts ? parts : std::make_shared<const NormParts>(gradients.owned());
   }
   std::map<std::string, Whole> wholes;
+  const int tp = mesh.size("tp");
   const auto by_rank = all_gather_object(model, held_here(gradients, layouts));
   for (int r = 0; r < model.size(); ++r)
     for (const auto& [name, part] : by_rank[static_cast<size_t>(r)]) {
       const auto& [numel, split] = part;
       Whole& whole = wholes[name];
       if (whole.first_rank < 0) whole.first_rank = r;
-      const int64_t before = split ? norm_blocks(whole.numel) * kNormBlock : 0;
-      if (r == model.rank()) whole.own_begin = before;
-      whole.numel = before + numel;
+      if (r / tp != whole.first_rank / tp) continue;
+      whole.begins.push_back(split ? norm_blocks(whole.numel) * kNormBlock : 0);
+      whole.numel = whole.begins.back() + numel;
     }
   std::vector<NormParts::Whole> list;
   for (const auto& [name, whole] : wholes) list.push_back({name, whole.numel});
@@ -60,10 +62,11 @@ std::shared_ptr<const NormParts> mesh_norm_parts(const DeviceMesh& mesh, Gradien
   std::set<std::string> counted_elsewhere;
   for (const auto& [name, begin] : owned_places(gradients)) {
     const Whole& whole = wholes.at(name);
-    begins[name] = whole.own_begin + begin;
+    begins[name] = whole.begins.at(static_cast<size_t>(model.rank() % tp)) + begin;
     const auto layout = layouts.find(name);
     const bool split = layout != layouts.end() && layout->second.on("tp") == OnAxis::split;
-    if (!split && whole.first_rank != model.rank()) counted_elsewhere.insert(name);
+    const int counted_by = split ? whole.first_rank / tp : whole.first_rank;
+    if (counted_by != (split ? model.rank() / tp : model.rank())) counted_elsewhere.insert(name);
   }
   const Group over =
       gradients.sharded() ? mesh.group({"pp", "dp_shard", "tp"}) : mesh.group({"pp", "tp"});
