@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of models that are divided over ranks: every dp × tp × pp of at most 8 ranks against
+// one process that has the whole model, then ZeRO stages, schedules, recomputation, precision, tied
+// heads and optimizers in pairs. What is compared is the checkpoint that the ranks write together,
+// loaded by one process; so each row shows the layouts of state too.
+#include <gtest/gtest.h>
+
+#include "tests/train/run_folders.h"
+#include "trireme/base/check.h"
+#include "trireme/train/saving.h"
+
+namespace model_axes_test {
+
+using namespace trireme;
+using namespace trireme::testing;
+
+namespace {
+
+constexpr int64_t kSteps = 20;
+
+struct Row {
+  int dp = 1, tp = 1, pp = 1;
+  Sets sets = {};           // of the divided run alone
+  Sets of_both = {};        // of the plain run too
+  double tolerance = 1e-5;  // ‖a - b‖ / ‖b‖ of a parameter
+  int ranks() const { return dp * tp * pp; }
+};
+
+std::string text_of(const Row& r) {
+  std::string text = fmt::format("dp{}_tp{}_pp{}", r.dp, r.tp, r.pp);
+  for (const Sets* sets : {&r.sets, &r.of_both})
+    for (std::string set : *sets) {
+      set = set.substr(set.rfind('.') + 1);
+      for (char& c : set)
+        if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+      text += "_" + set;
+    }
+  return text;
+}
+
+std::string name_of(const ::testing::TestParamInfo<Row>& info) { return text_of(info.param); }
+void PrintTo(const Row& row, std::ostream* out) { *out << text_of(row); }
+
+// Two leaves for each stage of the pipeline on each data-parallel rank; SGD, because Adam hides a
+// wrong factor of the gradient.
+Config config_of(const Row& row, const std::string& corpus, const Sets& more) {
+  Sets sets = {"optimizer.type=SGD",
+               "optimizer.params.lr=0.2",
+               "optimizer.params.momentum=0.9",
+               "model.heads=" + std::to_string(row.tp == 1 ? 2 : row.tp),
+               "model.width=" + std::to_string(8 * (row.tp == 1 ? 2 : row.tp)),
+               "model.layers=" + std::to_string(std::max(2, 2 * row.pp)),
+               "model.vocab=259",
+               "train_batch_size=" + std::to_string(4 * row.pp * row.dp)};
+  sets.insert(sets.end(), row.of_both.begin(), row.of_both.end());
+  sets.insert(sets.end(), more.begin(), more.end());
+  return tiny_gpt(corpus, sets);
+}
+
+struct Result {
+  NamedTensors weights;
+  std::vector<double> losses, norms;
+};
+
+Result train_and_save(int ranks, const Config& config, const Config& plain,
+                      const std::string& folder, int64_t steps = kSteps) {
+  Result result;
+  run_threads(
+      ranks,
+      [&](Group g) {
+        Run run = build_run(config, g);
+        start_data(run, config);
+        for (int64_t i = 0; i < steps; ++i) {
+          const StepReport r = train_step(run);
+          if (g.rank() > 0) continue;
+          result.losses.push_back(r.loss);
+          result.norms.push_back(r.grad_norm);
+        }
+        save_run(run, folder);
+      },
+      std::chrono::seconds(60));
+  for (const auto& item : load_model(plain, folder)->named_parameters())
+    result.weights.emplace_back(item.key(), item.value().detach());
+  return result;
+}
+
+Result divided(const Row& row, const Folders& folders) {
+  Sets sets = row.sets;
+  sets.push_back("parallelism.tp=" + std::to_string(row.tp));
+  sets.push_back("parallelism.pp=" + std::to_string(row.pp));
+  if (row.pp > 1) sets.push_back("train_micro_batch_size_per_gpu=2");
+  return train_and_save(row.ranks(), config_of(row, folders.corpus, sets),
+                        config_of(row, folders.corpus, {}), folders.run("divided"));
+}
+
+Result plain(const Row& row, const Folders& folders) {
+  const Config config = config_of(row, folders.corpus, {});
+  return train_and_save(1, config, config, folders.run("plain"));
+}
+
+void expect_near(const std::vector<double>& a, const std::vector<double>& b, double tolerance) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], tolerance * b[i]) << "step " << i;
+}
+
+// The plain model as the one on which differences show: it learns, and the norm is clipped.
+void expect_a_reference(const Result& want) {
+  EXPECT_LT(want.losses.back(), want.losses.front());
+  EXPECT_GT(*std::max_element(want.norms.begin(), want.norms.end()), 0.5);
+}
+
+std::vector<Row> degrees() {
+  std::vector<Row> rows;
+  for (int dp = 1; dp <= 8; ++dp)
+    for (int tp = 1; dp * tp <= 8; ++tp)
+      for (int pp = 1; dp * tp * pp <= 8; ++pp)
+        if (tp * pp > 1) rows.push_back({dp, tp, pp});
+  return rows;
+}
+
+std::vector<Row> pairs() {
+  const std::string zero = "zero_optimization.stage=", schedule = "parallelism.schedule=";
+  const std::string whole_units = "zero_optimization.stage3_param_persistence_threshold=0";
+  const std::string sequence = "parallelism.sequence_parallel=true";
+  const std::string again = "training.recompute_every=1", tied = "model.tied_head=true";
+  const std::string lamb = "optimizer.type=Lamb", adam = "optimizer.type=AdamW";
+  const std::string slow = "optimizer.params.lr=0.001";
+  return {
+      // Tensor parallelism.
+      {1, 2, 1, {sequence}},
+      {1, 3, 1, {sequence, again}},
+      {1, 2, 1, {sequence}, {tied}},
+      {1, 4, 1, {again}, {tied}},
+      {2, 2, 1, {zero + "1", sequence}},
+      {2, 2, 1, {zero + "2", again}},
+      {2, 2, 1, {zero + "3", whole_units}},
+      {2, 2, 1, {zero + "3", whole_units, sequence, again}, {tied}},
+      {4, 2, 1, {zero + "2", "parallelism.dp_shard=2", sequence}},
+      {4, 2, 1, {zero + "3", "parallelism.dp_shard=2"}},
+      {2, 2, 1, {zero + "2", sequence}, {lamb, slow}, 1e-3},
+      {1, 2, 1, {}, {lamb, slow, tied}, 1e-3},
+      {2, 2, 1, {zero + "1"}, {adam, slow}, 1e-2},
+      {2, 2, 1, {zero + "2", sequence}, {"bf16.enabled=true"}, 0.1},
+      {1, 2, 1, {sequence}, {"torch_autocast.enabled=true"}, 0.1},
+      // Pipelines.
+      {1, 1, 2, {schedule + "gpipe"}},
+      {1, 1, 4, {schedule + "zb_h1"}},
+      {1, 1, 2, {schedule + "zb_h2"}},
+      {1, 1, 2, {schedule + "zb_2p"}},
+      {1, 1, 2, {schedule + "interleaved_1f1b"}},
+      {1, 1, 2, {schedule + "breadth_first", "parallelism.virtual_stages=2"}},
+      {1, 1, 2, {schedule + "zb_v"}},
+      {1, 1, 2, {schedule + "dualpipe_v"}},
+      {1, 1, 2, {schedule + "zb_v"}, {tied}},
+      {1, 1, 4, {"parallelism.stages=[1,3,2,2]", again}},
+      {2, 1, 2, {zero + "1"}, {tied}},
+      {2, 1, 2, {zero + "2"}},
+      {2, 1, 2, {zero + "2", schedule + "zb_h1", again}, {tied}},
+      {2, 1, 2, {zero + "1", schedule + "interleaved_1f1b"}},
+      {2, 1, 2, {zero + "1"}, {lamb, slow}, 1e-3},
+      {4, 1, 2, {zero + "2", "parallelism.dp_shard=2"}, {tied}},
+      {1, 1, 2, {}, {"bf16.enabled=true"}, 0.1},
+      {1, 1, 2, {schedule + "zb_h1"}, {"torch_autocast.enabled=true"}, 0.1},
+      // All of them.
+      {2, 2, 2, {zero + "1", sequence, schedule + "zb_h1"}},
+      {2, 2, 2, {zero + "2", sequence}, {tied}},
+      {2, 2, 2, {schedule + "interleaved_1f1b", sequence, again}, {tied}},
+      {2, 2, 2, {zero + "2", again}, {lamb, slow}, 1e-3},
+  };
+}
+
+class parity_model_axes : public ::testing::TestWithParam<Row> {};
+
+TEST_P(parity_model_axes, weights_after_20_steps_are_those_of_one_process) {
+  const Row row = GetParam();
+  const Folders folders;
+  const Result want = plain(row, folders), got = divided(row, folders);
+  expect_a_reference(want);
+  EXPECT_LT(relative_distance(got.weights, want.weights), row.tolerance);
+  expect_near(got.losses, want.losses, row.tolerance);
+  expect_near(got.norms, want.norms, 10 * row.tolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(degrees, parity_model_axes, ::testing::ValuesIn(degrees()), name_of);
+INSTANTIATE_TEST_SUITE_P(pairs, parity_model_axes, ::testing::ValuesIn(pairs()), name_of);
+
+TEST(parity_model_axes_bits, pipelines_and_zero_over_stages_are_one_process_to_the_bit) {
+  const Folders folders;
+  const auto config = [&](const Sets& more) {
+    Sets sets = {"train_batch_size=16", "training.reproducible=true", "training.leaves=8",
+                 "model.layers=4"};
+    sets.insert(sets.end(), more.begin(), more.end());
+    return tiny_gpt(folders.corpus, sets);
+  };
+  const Config alone = config({});
+  const Result want = train_and_save(1, alone, alone, folders.run("plain"));
+  for (const char* schedule : {"gpipe", "1f1b", "zb_h1", "zb_h2", "zb_2p"})
+    for (int dp : {1, 2})
+      for (int stage : {0, 1, 2}) {
+        if (stage > 0 && dp == 1) continue;
+        const int pp = std::string(schedule) == "zb_h2" && dp == 2 ? 2 : 4;
+        const std::string name = fmt::format("{}_dp{}_stage{}", schedule, dp, stage);
+        const Config c = config({fmt::format("parallelism.pp={}", pp),
+                                 std::string("parallelism.schedule=") + schedule,
+                                 fmt::format("zero_optimization.stage={}", stage)});
+        const Result got = train_and_save(dp * pp, c, alone, folders.run(name));
+        EXPECT_EQ(first_difference(got.weights, want.weights), "") << name;
+        EXPECT_EQ(got.losses, want.losses) << name;
+        EXPECT_EQ(got.norms, want.norms) << name;
+      }
+}
+
+// Every layout writes, and every other goes on from there, to where it would have come alone.
+TEST(parity_model_axes_resume, every_layout_goes_on_from_every_other) {
+  const std::vector<Row> rows = {{1, 1, 1},
+                                 {2, 1, 1, {"zero_optimization.stage=3"}},
+                                 {1, 2, 1, {"parallelism.sequence_parallel=true"}},
+                                 {1, 1, 2},
+                                 {2, 2, 1, {"zero_optimization.stage=2"}},
+                                 {1, 2, 2, {"parallelism.schedule=zb_h1"}},
+                                 {2, 2, 2, {"zero_optimization.stage=1"}}};
+  const Folders folders;
+  const auto config = [&](const Row& row) {
+    Sets sets = {"train_batch_size=16",
+                 "model.layers=4",
+                 "train_micro_batch_size_per_gpu=" + std::to_string(row.pp > 1 ? 2 : 4),
+                 "optimizer.params.lr=0.001",
+                 "parallelism.tp=" + std::to_string(row.tp),
+                 "parallelism.pp=" + std::to_string(row.pp)};
+    sets.insert(sets.end(), row.sets.begin(), row.sets.end());
+    return tiny_gpt(folders.corpus, sets);
+  };
+  const Config alone = config(rows[0]);
+  const auto train = [&](const Row& row, const std::string& from, const std::string& to,
+                         int64_t until) {
+    const Config c = config(row);
+    run_threads(
+        row.ranks(),
+        [&](Group g) {
+          Run run = build_run(c, g);
+          if (!from.empty()) load_run(run, from);
+          start_data(run, c);
+          while (run.step < until) train_step(run);
+          save_run(run, to);
+        },
+        std::chrono::seconds(60));
+  };
+  const auto weights_in = [&](const std::string& folder) {
+    NamedTensors all;
+    for (const auto& item : load_model(alone, folder)->named_parameters())
+      all.emplace_back(item.key(), item.value().detach());
+    return all;
+  };
+  train(rows[0], "", folders.run("calm"), 6);
+  const NamedTensors want = weights_in(folders.run("calm"));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::string half = folders.run(fmt::format("half_{}", i));
+    train(rows[i], "", half, 3);
+    for (size_t j = 0; j < rows.size(); ++j) {
+      const std::string end = folders.run(fmt::format("end_{}_{}", i, j));
+      train(rows[j], half, end, 6);
+      EXPECT_LT(relative_distance(weights_in(end), want), 2e-3)
+          << text_of(rows[i]) << " -> " << text_of(rows[j]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace model_axes_test
