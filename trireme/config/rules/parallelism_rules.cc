@@ -106,6 +106,13 @@ void pipeline_rules(const Config& c, Findings& f) {
 
 void parallelism_rules(const Config& c, Findings& f) {
   if (!f.fine({kTp, kPp, kSequence})) return;
+  const char* replicas = "training.check_replicas";
+  if (f.fine({replicas, "averaging.type"}) && c.get_int(replicas) > 0 &&
+      c.section<AveragingSection>().type != "none")
+    f.complain(replicas, fmt::format("is {}, and averaging.type is {} ({}): ranks that step "
+                                     "separately hold different parameters; use 0",
+                                     *c.value_text(replicas), *c.value_text("averaging.type"),
+                                     c.origin("averaging.type")));
   const auto parallelism = c.section<ParallelismSection>();
   if (parallelism.tp > 1) tensor_parallel_rules(c, f);
   if (parallelism.pp > 1) pipeline_rules(c, f);

@@ -14,6 +14,7 @@ struct TrainingSection {
   int64_t eval_batches = 20;
   bool drop_last = true;
   bool find_unused_parameters = false;
+  int64_t check_replicas = 0;
   bool reproducible = false;
   int64_t leaves = 0;
   std::string device = "auto";
@@ -56,6 +57,12 @@ struct TrainingSection {
              .help = "allow parameters that get no gradient in a step; otherwise the run ends with "
                      "their names"},
             find_unused_parameters);
+    f.field({.path = "training.check_replicas",
+             .min = 0,
+             .max = f.kMany,
+             .help = "steps between two comparisons of the parameters that ranks should hold "
+                     "alike; a difference ends the run and names parameter and ranks; 0: never"},
+            check_replicas);
     f.field({.path = "training.reproducible",
              .help = "give the same bits on any number of ranks (powers of two)"},
             reproducible);

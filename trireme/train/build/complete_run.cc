@@ -10,6 +10,7 @@
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/tune_buckets.h"
 #include "trireme/train/gradients/gradient_noise.h"
+#include "trireme/train/model_axes/check_replicas.h"
 #include "trireme/train/model_axes/mesh_norms.h"
 #include "trireme/train/model_axes/shared_sums.h"
 
@@ -163,6 +164,7 @@ void complete_run(Run& run, const Config& c, ZeroSetup& zero, const PrecisionPla
     return build_optimizer(c.section<OptimizerSection>(), p, parts, tied);
   };
   run.optimizer = offloaded(c, zero, precision, run.device, *run.gradients, make);
+  if (auto check = check_replicas_feature(c, run)) run.features.push_back(std::move(check));
   run.lr.emplace(build_schedule(c, run.steps, run.batches.train));
 }
 
