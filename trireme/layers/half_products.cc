@@ -52,10 +52,13 @@ struct WidenedLinear : torch::autograd::Function<WidenedLinear> {
     const at::Tensor &x = saved[0], &weight = saved[1];
     const at::Tensor dy = grads[0].to(at::kFloat);
     const at::Tensor rows_of_dy = dy.reshape({-1, dy.size(-1)});
-    result[0] = at::matmul(dy, weight.to(at::kFloat)).to(x.scalar_type());
-    result[1] =
-        rows_of_dy.t().mm(x.to(at::kFloat).reshape({-1, x.size(-1)})).to(weight.scalar_type());
-    if (bias) result[2] = rows_of_dy.sum(0).to(weight.scalar_type());
+    // The two halves of a pipeline's backward (pipeline/split_backward.h) want one product each.
+    if (ctx->needs_input_grad(0))
+      result[0] = at::matmul(dy, weight.to(at::kFloat)).to(x.scalar_type());
+    if (ctx->needs_input_grad(1))
+      result[1] =
+          rows_of_dy.t().mm(x.to(at::kFloat).reshape({-1, x.size(-1)})).to(weight.scalar_type());
+    if (bias && ctx->needs_input_grad(2)) result[2] = rows_of_dy.sum(0).to(weight.scalar_type());
     return result;
   }
 };

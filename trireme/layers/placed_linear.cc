@@ -60,9 +60,11 @@ struct PlacedLinear : torch::autograd::Function<PlacedLinear> {
     if (!grads[0].defined()) return result;
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1], &dy = grads[0];
-    if (ctx->saved_data["wants_x"].toBool()) result[0] = dy.mm(weight);
-    result[1] = of_weight(dy, x, weight);
-    if (result.size() == 3 && bias->second.toBool()) result[2] = dy.sum(0);
+    // The two halves of a pipeline's backward (pipeline/split_backward.h) want one product each.
+    if (ctx->saved_data["wants_x"].toBool() && ctx->needs_input_grad(0)) result[0] = dy.mm(weight);
+    if (ctx->needs_input_grad(1)) result[1] = of_weight(dy, x, weight);
+    if (result.size() == 3 && bias->second.toBool() && ctx->needs_input_grad(2))
+      result[2] = dy.sum(0);
     return result;
   }
 

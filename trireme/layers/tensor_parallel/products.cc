@@ -96,6 +96,16 @@ variable_list gradients(const Product& p, at::Tensor dx, at::Tensor dw, at::Tens
   return all;
 }
 
+// What this backward is to compute: the two halves of a pipeline's (pipeline/split_backward.h) want
+// one gradient each.
+Product wanted_now(AutogradContext* ctx) {
+  Product p = detail::kept<Product>(ctx);
+  p.wants_x = p.wants_x && ctx->needs_input_grad(0);
+  p.wants_weight = p.wants_weight && ctx->needs_input_grad(1);
+  p.wants_bias = p.wants_bias && ctx->needs_input_grad(2);
+  return p;
+}
+
 struct ColumnProduct : Function<ColumnProduct> {
   // x, weight, and bias where there is one.
   static at::Tensor forward(AutogradContext* ctx, at::TensorList tensors, Product p) {
@@ -108,7 +118,7 @@ struct ColumnProduct : Function<ColumnProduct> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    Product& p = detail::kept<Product>(ctx);
+    const Product p = wanted_now(ctx);
     const at::Tensor& dy = grads[0];
     if (!dy.defined()) return gradients(p, {}, {}, {});
     const auto saved = ctx->get_saved_variables();
@@ -183,7 +193,7 @@ struct RowProduct : Function<RowProduct> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    Product& p = detail::kept<Product>(ctx);
+    const Product p = wanted_now(ctx);
     if (!grads[0].defined()) return gradients(p, {}, {}, {});
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1];
