@@ -279,7 +279,7 @@ void asleep(Group g, int rounds) {
         {known.name,
          [run] {
            run->step(
-               [](int) { return PipelineStage::Tensors{at::ones({16}).requires_grad_(true)}; },
+               [](int) { return PipelineStage::Tensors{at::ones({16})}; },
                [](const auto& out, int) { return out[0].sum(); });
          },
          watch,
