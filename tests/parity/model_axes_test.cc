@@ -194,15 +194,17 @@ TEST(parity_model_axes_bits, pipelines_and_zero_over_stages_are_one_process_to_t
   };
   const Config alone = config({});
   const Result want = train_and_save(1, alone, alone, folders.run("plain"));
-  for (const char* schedule : {"gpipe", "1f1b", "zb_h1", "zb_h2", "zb_2p"})
+  for (const std::string schedule :
+       {"gpipe", "1f1b", "zb_h1", "zb_h2", "zb_2p", "interleaved_1f1b", "zb_v", "dualpipe_v"})
     for (int dp : {1, 2})
       for (int stage : {0, 1, 2}) {
-        if (stage > 0 && dp == 1) continue;
-        const int pp = std::string(schedule) == "zb_h2" && dp == 2 ? 2 : 4;
+        const bool folded = schedule == "interleaved_1f1b" || schedule.ends_with("_v");
+        if (stage > 0 && (dp == 1 || folded)) continue;
+        const int pp = folded || (schedule == "zb_h2" && dp == 2) ? 2 : 4;
         const std::string name = fmt::format("{}_dp{}_stage{}", schedule, dp, stage);
-        const Config c = config({fmt::format("parallelism.pp={}", pp),
-                                 std::string("parallelism.schedule=") + schedule,
-                                 fmt::format("zero_optimization.stage={}", stage)});
+        const Config c =
+            config({fmt::format("parallelism.pp={}", pp), "parallelism.schedule=" + schedule,
+                    fmt::format("zero_optimization.stage={}", stage)});
         const Result got = train_and_save(dp * pp, c, alone, folders.run(name));
         EXPECT_EQ(first_difference(got.weights, want.weights), "") << name;
         EXPECT_EQ(got.losses, want.losses) << name;

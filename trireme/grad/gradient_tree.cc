@@ -24,8 +24,7 @@ void GradientTree::open(int leaves) {
 }
 
 void GradientTree::begin_leaf(int leaf) {
-  check<UsageError>(leaf < leaves_ && (leaf == 0 || leaf == leaf_ + 1),
-                    "leaf {} after leaf {} of {}", leaf, leaf_, leaves_);
+  check<UsageError>(0 <= leaf && leaf < leaves_, "leaf {} of {}", leaf, leaves_);
   leaf_ = leaf;
 }
 

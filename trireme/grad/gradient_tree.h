@@ -21,7 +21,8 @@ class TRIREME_API GradientTree {
   /// Throws UsageError unless `leaves` is a power of two.
   void open(int leaves);
   int leaves() const { return leaves_; }
-  /// Leaves are visited in order, each once.
+  /// Each parameter gets its gradients in the order of the leaves. Different ones may be in
+  /// different leaves: a pipeline's stages on one rank take turns.
   void begin_leaf(int leaf);
   /// p's gradient from the current leaf (not shared with anybody, float32 or float64). With the
   /// last leaf the sum is written to `out`: true.

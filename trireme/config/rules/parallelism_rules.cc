@@ -91,9 +91,13 @@ void pipeline_rules(const Config& c, Findings& f) {
             fmt::format("gradients are sharded after each micro-batch, and with \"{}\" a rank has "
                         "several stages under way; use stage 1",
                         schedule));
-  pp.refuse("training.reproducible", c.section<TrainingSection>().reproducible && !one_stage,
-            fmt::format("the micro-batches of a step are added in their order, and \"{}\" has "
-                        "another; use 1f1b",
+  const bool reproducible = c.section<TrainingSection>().reproducible;
+  pp.refuse("training.reproducible", reproducible && schedule == "breadth_first",
+            "the micro-batches of a step are added in their order, and \"breadth_first\" has "
+            "another; use interleaved_1f1b");
+  pp.refuse("training.reproducible", reproducible && stage > 0 && !one_stage,
+            fmt::format("ZeRO shards each micro-batch then, and with \"{}\" a rank has several "
+                        "stages under way; use stage 0 or 1f1b",
                         schedule));
   pp.refuse("training.activation_memory_mb", c.section<RecomputeSection>().activation_memory_mb > 0,
             "how many micro-batches a rank keeps depends on its stage; use recompute_every");
