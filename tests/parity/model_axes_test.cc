@@ -45,8 +45,8 @@ void PrintTo(const Row& row, std::ostream* out) { *out << text_of(row); }
 // wrong factor of the gradient.
 Config config_of(const Row& row, const std::string& corpus, const Sets& more) {
   Sets sets = {"optimizer.type=SGD",
-               "optimizer.params.lr=0.2",
-               "optimizer.params.momentum=0.9",
+               "optimizer.params.lr=0.5",
+               "model.tied_head=false",
                "model.heads=" + std::to_string(row.tp == 1 ? 2 : row.tp),
                "model.width=" + std::to_string(8 * (row.tp == 1 ? 2 : row.tp)),
                "model.layers=" + std::to_string(std::max(2, 2 * row.pp)),
@@ -68,7 +68,7 @@ Result train_and_save(int ranks, const Config& config, const Config& plain,
   run_threads(
       ranks,
       [&](Group g) {
-        Run run = build_run(config, g);
+        trireme::Run run = build_run(config, g);
         start_data(run, config);
         for (int64_t i = 0; i < steps; ++i) {
           const StepReport r = train_step(run);
@@ -76,7 +76,7 @@ Result train_and_save(int ranks, const Config& config, const Config& plain,
           result.losses.push_back(r.loss);
           result.norms.push_back(r.grad_norm);
         }
-        save_run(run, folder);
+        save_run(run, folder, 1);
       },
       std::chrono::seconds(60));
   for (const auto& item : load_model(plain, folder)->named_parameters())
@@ -151,7 +151,7 @@ std::vector<Row> pairs() {
       {1, 1, 2, {schedule + "breadth_first", "parallelism.virtual_stages=2"}},
       {1, 1, 2, {schedule + "zb_v"}},
       {1, 1, 2, {schedule + "dualpipe_v"}},
-      {1, 1, 2, {schedule + "zb_v"}, {tied}},
+      {1, 1, 2, {schedule + "interleaved_1f1b"}, {tied, "optimizer.params.momentum=0.9"}},
       {1, 1, 4, {"parallelism.stages=[1,3,2,2]", again}},
       {2, 1, 2, {zero + "1"}, {tied}},
       {2, 1, 2, {zero + "2"}},
@@ -188,7 +188,7 @@ TEST(parity_model_axes_bits, pipelines_and_zero_over_stages_are_one_process_to_t
   const Folders folders;
   const auto config = [&](const Sets& more) {
     Sets sets = {"train_batch_size=16", "training.reproducible=true", "training.leaves=8",
-                 "model.layers=4"};
+                 "model.layers=4", "model.tied_head=false"};
     sets.insert(sets.end(), more.begin(), more.end());
     return tiny_gpt(folders.corpus, sets);
   };
@@ -239,11 +239,11 @@ TEST(parity_model_axes_resume, every_layout_goes_on_from_every_other) {
     run_threads(
         row.ranks(),
         [&](Group g) {
-          Run run = build_run(c, g);
+          trireme::Run run = build_run(c, g);
           if (!from.empty()) load_run(run, from);
           start_data(run, c);
           while (run.step < until) train_step(run);
-          save_run(run, to);
+          save_run(run, to, 1);
         },
         std::chrono::seconds(60));
   };

@@ -4,6 +4,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
 #include "trireme/grad/rounds/gradient_checks.h"
+#include "trireme/train/model_axes/model_group.h"
 
 namespace trireme {
 
@@ -43,6 +44,11 @@ void abort_group_on_error(Run& run, const std::function<void()>& own_computation
     tell(brief(e));
     throw;
   }
+}
+
+void pass_on(Run& run, const Error& error) {
+  if (is_fact_of_the_group(error) && model_group(run.mesh).size() > 1)
+    run.mesh.abort(error.what());
 }
 
 }  // namespace trireme

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "trireme/base/error.h"
 #include "trireme/data/batch.h"
 #include "trireme/train/run.h"
 
@@ -19,5 +20,8 @@ int contributions(const Run& run, const Batch& batch);
 void forward_backward(Run& run, const Batch& batch, int stop_asked = 0);
 /// Runs `own_computation`; if it throws, the step ends on all ranks with the same message.
 void abort_group_on_error(Run& run, const std::function<void()>& own_computation);
+/// After an error that one of the mesh's groups had: tells it in the other groups too, whose ranks
+/// do not wait for the one that failed. Nothing for other errors, which all ranks have.
+void pass_on(Run& run, const Error& error);
 
 }  // namespace trireme

@@ -17,12 +17,15 @@ StepReport train_step(Run& run, int stop_asked) {
   return train_on(run, next_batch(run), stop_asked);  // micro-batches, with global sample ids
 }
 
-StepReport train_on(Run& run, const Batch& batch, int stop_asked) {
+StepReport train_on(Run& run, const Batch& batch, int stop_asked) try {
   failpoint("train.step");
   run.own_time->computing();
   run.gradients->open(contributions(run, batch));  // how many contributions each gradient gets
   forward_backward(run, batch, stop_asked);        // a bucket launches on its last contribution
   return finish_step(run);
+} catch (const Error& error) {
+  pass_on(run, error);
+  throw;
 }
 
 StepReport finish_step(Run& run) {

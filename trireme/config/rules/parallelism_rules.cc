@@ -83,6 +83,12 @@ void pipeline_rules(const Config& c, Findings& f) {
   const bool in_order = schedule == "gpipe" || schedule == "1f1b" || schedule == "zb_h1" ||
                         schedule == "zb_h2" || schedule == "zb_2p";
   const bool one_stage = parallelism.virtual_stages <= 1 && in_order;
+  const bool one_rank_has_both_ends = schedule == "zb_v" || schedule == "dualpipe_v";
+  pp.refuse(
+      "model.tied_head", c.section<ModelSection>().tied_head && one_rank_has_both_ends,
+      fmt::format("with \"{}\" the first and the last stage are on one rank, where the shared "
+                  "weight would get two gradients a micro-batch; use false, or 1f1b",
+                  schedule));
   const int64_t stage = c.section<ZeroSection>().stage;
   pp.refuse("zero_optimization.stage", stage == 3,
             "a stage of the pipeline stays whole from its first forward to its last backward; use "

@@ -118,7 +118,7 @@ struct ColumnProduct : Function<ColumnProduct> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const Product p = wanted_now(ctx);
+    Product p = wanted_now(ctx);
     const at::Tensor& dy = grads[0];
     if (!dy.defined()) return gradients(p, {}, {}, {});
     const auto saved = ctx->get_saved_variables();
@@ -193,7 +193,7 @@ struct RowProduct : Function<RowProduct> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const Product p = wanted_now(ctx);
+    Product p = wanted_now(ctx);
     if (!grads[0].defined()) return gradients(p, {}, {}, {});
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1];

@@ -28,7 +28,8 @@ class DividedModels final : public Tally {
         names_(std::move(names)) {
     std::vector<double> own;
     for (const int r : mesh.ranks({"dp_replicate", "dp_shard"})) own.push_back(r);
-    for (const double r : gather(own)[static_cast<size_t>(speaker_)])
+    const auto ranks = gather(own);
+    for (const double r : ranks[static_cast<size_t>(speaker_)])
       told_by_.push_back(static_cast<int>(r));
     for (const double r : own) dp_ranks_.push_back(static_cast<int>(r));
   }
