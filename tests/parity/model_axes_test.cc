@@ -162,6 +162,9 @@ std::vector<Row> pairs() {
       {1, 1, 2, {}, {"bf16.enabled=true"}, 0.1},
       {1, 1, 2, {schedule + "zb_h1"}, {"torch_autocast.enabled=true"}, 0.1},
       // All of them.
+      {1, 2, 2, {schedule + "zb_h1"}},
+      {1, 2, 2, {schedule + "zb_h1", sequence}},
+      {1, 2, 2, {schedule + "zb_v"}},
       {2, 2, 2, {zero + "1", sequence, schedule + "zb_h1"}},
       {2, 2, 2, {zero + "2", sequence}, {tied}},
       {2, 2, 2, {schedule + "interleaved_1f1b", sequence, again}, {tied}},

@@ -219,6 +219,48 @@ TEST(pipeline_split_backward, hooks_of_parameters_run_in_the_second_half_once) {
   EXPECT_TRUE(at::equal(w.grad(), 2 * at::ones({8, 4}).matmul(x.detach())));
 }
 
+// A layer of which ranks hold parts calls the other ranks there: with the nodes of a graph in the
+// order of their addresses, ranks added gradients of different layers.
+TEST(pipeline_split_backward, the_second_half_goes_through_the_layers_as_a_backward_does) {
+  struct Scale : torch::autograd::Function<Scale> {
+    static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x,
+                              const at::Tensor& w, std::vector<int>* order, int layer) {
+      ctx->save_for_backward({x, w});
+      ctx->saved_data["order"] = reinterpret_cast<int64_t>(order);
+      ctx->saved_data["layer"] = layer;
+      return x * w;
+    }
+    static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                   torch::autograd::variable_list grads) {
+      const auto saved = ctx->get_saved_variables();
+      at::Tensor dx, dw;
+      if (ctx->needs_input_grad(0)) dx = grads[0] * saved[1];
+      if (ctx->needs_input_grad(1)) {
+        dw = (grads[0] * saved[0]).sum();
+        reinterpret_cast<std::vector<int>*>(ctx->saved_data["order"].toInt())
+            ->push_back(static_cast<int>(ctx->saved_data["layer"].toInt()));
+      }
+      return {dx, dw, at::Tensor(), at::Tensor()};
+    }
+  };
+  for (int n = 2; n < 40; ++n) {
+    std::vector<int> order, expected;
+    const at::Tensor input = torch::ones({3}).requires_grad_(true);
+    at::Tensor x = input;
+    Tensors weights;
+    for (int i = 0; i < n; ++i) {
+      weights.push_back(torch::full({}, 1.5).requires_grad_(true));
+      x = Scale::apply(x, weights.back(), &order, i);
+      expected.insert(expected.begin(), i);
+    }
+    SplitBackward split({x}, {input});
+    split.input_gradients({torch::ones({3})});
+    EXPECT_TRUE(order.empty());
+    split.weight_gradients();
+    EXPECT_EQ(order, expected);
+  }
+}
+
 TEST(pipeline_split_backward, the_graph_is_gone_after_the_second_half) {
   const at::Tensor x = leaf({4, 8}), w = leaf({8, 8});
   at::Tensor hidden = at::linear(x, w);

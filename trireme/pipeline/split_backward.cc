@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
 
+#include <algorithm>
 #include <memory>
 #include <unordered_map>
 #include <unordered_set>
@@ -65,6 +66,11 @@ class Graph {
       for (const Edge& next : node->next_edges()) add_leaves(next, seen, root);
       if (!root.leaves.empty()) all.push_back(std::move(root));
     }
+    // As a backward goes through them: layers of which ranks hold parts call each other there, and
+    // must do so in one order on all ranks.
+    std::sort(all.begin(), all.end(), [](const Root& a, const Root& b) {
+      return a.node->sequence_nr() > b.node->sequence_nr();
+    });
     return all;
   }
   bool leads_to_inputs(Node* node) const { return on_path_.count(node) > 0; }

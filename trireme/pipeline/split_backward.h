@@ -33,8 +33,8 @@ class TRIREME_API SplitBackward {
   /// the outputs do not depend on. `gradients`: of each output; undefined for the 1 of a scalar.
   /// Call it once, first.
   std::vector<at::Tensor> input_gradients(const std::vector<at::Tensor>& gradients);
-  /// Accumulates into grad() of the parameters, as backward() does, and lets go of the graph. Call
-  /// it once, after input_gradients().
+  /// Accumulates into grad() of the parameters, as backward() does and in its order, and lets go of
+  /// the graph. Call it once, after input_gradients().
   void weight_gradients();
 
  private:

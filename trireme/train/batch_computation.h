@@ -23,6 +23,8 @@ class BatchComputation {
   /// Forward and backward of all micro-batches. The loss and stop_asked travel with the gradients,
   /// which are open. Stores the index of the current micro-batch in `at`.
   virtual void train(Run& run, const Batch& batch, int stop_asked, size_t& at) = 0;
+  /// Whether this rank computes the loss.
+  virtual bool computes_loss() const { return true; }
   /// The model's output for a micro-batch of held-out data, on ranks that compute it; nothing on
   /// others.
   virtual std::optional<at::Tensor> output(Run& run, const MicroBatch& micro) = 0;

@@ -151,7 +151,7 @@ void complete_run(Run& run, const Config& c, ZeroSetup& zero, const PrecisionPla
                                 std::move(tuned), clips_own);
   run.exchange->attach(parameters, buffers);
   run.norm_parts = mesh_norm_parts(run.mesh, *run.gradients, run.layouts, run.reproducible);
-  run.tally = make_tally(run.mesh, run.norm_parts);
+  run.tally = make_tally(run.mesh, run.norm_parts, run.computation->computes_loss());
   if (auto sums = shared_sums(run.mesh, *run.gradients, run.layouts))
     run.features.push_back(std::move(sums));
   if (auto sums = tied_stage_sums(run.mesh, *run.gradients))

@@ -229,11 +229,11 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
       parts.init ? begin_with_weights(run, c, zero, precision, parts) : "";
   run.steps = count_steps(run, training, parts.default_steps);
   run.eval_batches = training.eval_batches;
+  if (parts.computation) run.computation = parts.computation(run);
   complete_run(
       run, c, zero, precision,
       parts.weight_of_step ? parts.weight_of_step : run.batches.train * parts.weight_per_sample,
       parts.tied);
-  if (parts.computation) run.computation = parts.computation(run);
   set_up_balance(run, c, training);
   run.identity = run_identity(run.batches.micro, leaves, run.device, run.mesh.size("tp"));
   run.setup = {describe_device(run.device), describe(precision), set_up_recompute(run, c),

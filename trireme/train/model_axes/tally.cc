@@ -22,16 +22,15 @@ class WholeModels final : public Tally {
 
 class DividedModels final : public Tally {
  public:
-  DividedModels(const DeviceMesh& mesh, std::shared_ptr<const NormParts> names)
-      : model_(model_group(mesh)),
-        speaker_(model_.size() - mesh.size("tp")),
-        names_(std::move(names)) {
-    std::vector<double> own;
-    for (const int r : mesh.ranks({"dp_replicate", "dp_shard"})) own.push_back(r);
-    const auto ranks = gather(own);
-    for (const double r : ranks[static_cast<size_t>(speaker_)])
-      told_by_.push_back(static_cast<int>(r));
-    for (const double r : own) dp_ranks_.push_back(static_cast<int>(r));
+  DividedModels(const DeviceMesh& mesh, std::shared_ptr<const NormParts> names, bool computes_loss)
+      : model_(model_group(mesh)), names_(std::move(names)) {
+    for (const int r : mesh.ranks({"dp_replicate", "dp_shard"})) dp_ranks_.push_back(r);
+    std::vector<double> own{computes_loss ? 1.0 : 0.0};
+    own.insert(own.end(), dp_ranks_.begin(), dp_ranks_.end());
+    const auto rows = gather(own);
+    while (rows.at(static_cast<size_t>(speaker_))[0] == 0) ++speaker_;
+    const auto& told = rows[static_cast<size_t>(speaker_)];
+    for (size_t r = 1; r < told.size(); ++r) told_by_.push_back(static_cast<int>(told[r]));
   }
 
   StepFacts agree(StepFacts own) override {
@@ -86,16 +85,17 @@ class DividedModels final : public Tally {
   }
 
   Group model_;
-  int speaker_;
+  int speaker_ = 0;
   std::shared_ptr<const NormParts> names_;
   std::vector<int> told_by_, dp_ranks_;  // as ranks of the world: of the speakers, and of our own
 };
 
 }  // namespace
 
-std::unique_ptr<Tally> make_tally(const DeviceMesh& mesh, std::shared_ptr<const NormParts> names) {
+std::unique_ptr<Tally> make_tally(const DeviceMesh& mesh, std::shared_ptr<const NormParts> names,
+                                  bool computes_loss) {
   if (model_group(mesh).size() == 1) return std::make_unique<WholeModels>();
-  return std::make_unique<DividedModels>(mesh, std::move(names));
+  return std::make_unique<DividedModels>(mesh, std::move(names), computes_loss);
 }
 
 }  // namespace trireme

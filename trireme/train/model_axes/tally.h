@@ -16,8 +16,8 @@ struct StepFacts {
 };
 
 /// Makes the facts of a step, which ranks that reduce gradients with each other have in common, the
-/// facts of all ranks of the mesh. One rank of each copy of the model speaks for its loss: the last
-/// stage's, with the first part of its layers.
+/// facts of all ranks of the mesh. One rank of each copy of the model speaks for its loss: the
+/// first that computes it.
 class Tally {
  public:
   virtual ~Tally() = default;
@@ -27,8 +27,9 @@ class Tally {
   virtual int world_rank(int dp_rank) const = 0;
 };
 
-/// `names`: lists the parameters of the whole model, in one order on all ranks. Every rank must
-/// call it.
-std::unique_ptr<Tally> make_tally(const DeviceMesh& mesh, std::shared_ptr<const NormParts> names);
+/// `names`: lists the parameters of the whole model, in one order on all ranks. `computes_loss`:
+/// this rank does. Every rank must call it.
+std::unique_ptr<Tally> make_tally(const DeviceMesh& mesh, std::shared_ptr<const NormParts> names,
+                                  bool computes_loss);
 
 }  // namespace trireme

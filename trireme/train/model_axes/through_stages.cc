@@ -53,6 +53,8 @@ class ThroughStages final : public BatchComputation {
                     [&](const Tensors& outputs, int i) { return loss(outputs, i); });
   }
 
+  bool computes_loss() const override { return pipeline_->has_last_stage(); }
+
   std::optional<at::Tensor> output(Run& run, const MicroBatch& micro) override {
     const Batch one{micro};
     const Now now(*this, run, one, nullptr);
