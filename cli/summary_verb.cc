@@ -120,11 +120,16 @@ Where where_of(const Config& config, const MemoryPlan& plan) {
   return where;
 }
 
+/// Ranks of a divided model differ: by a row, or by a stage of a pipeline.
+std::string heading(const MemoryPlan& plan) {
+  return fmt::format("\nMemory of {} rank: {}\n\n",
+                     plan.degrees.model() > 1 ? "the fullest" : "each", plan.describe());
+}
+
 std::string placed_text(const MemoryPlan& plan, const Where& where,
                         const std::optional<Measured>& measured) {
-  std::string out =
-      "\nMemory of each rank: " + plan.describe() + "\n\n" +
-      placed_table(where.memory, where.kind, true, measured ? &measured->rank : nullptr);
+  std::string out = heading(plan) + placed_table(where.memory, where.kind, true,
+                                                 measured ? &measured->rank : nullptr);
   if (measured)
     out += fmt::format("\nmeasured in host memory: optimizer {}, snapshots {}\n",
                        mebibytes(measured->host_optimizer), mebibytes(measured->rank.snapshots));
@@ -132,7 +137,7 @@ std::string placed_text(const MemoryPlan& plan, const Where& where,
 }
 
 std::string plan_text(const MemoryPlan& plan, const std::optional<Measured>& measured) {
-  std::string out = "\nMemory of each rank: " + plan.describe() + "\n\n";
+  std::string out = heading(plan);
   auto line = [&](const std::string& name, int64_t planned, int64_t found) {
     out += fmt::format("{:<12}{:>12}", name, mebibytes(planned));
     if (measured) out += fmt::format("{:>12}", mebibytes(found));
@@ -163,6 +168,9 @@ nlohmann::ordered_json plan_json(const MemoryPlan& plan, const MemoryVerdict& ve
   out["modules"] = nlohmann::ordered_json::array();
   for (const auto& m : plan.model.modules)
     out["modules"].push_back({{"name", m.name}, {"type", m.type}, {"parameters", m.parameters}});
+  out["dp"] = plan.degrees.dp;
+  out["tp"] = plan.degrees.tp;
+  out["pp"] = plan.degrees.pp;
   out["zero_stage"] = plan.sharding.stage;
   out["dp_shard"] = plan.sharding.dp_shard;
   out["dp_replicate"] = plan.sharding.dp_replicate;
@@ -211,7 +219,7 @@ int summary_main(int argc, char** argv) {
   const MemoryPlan plan = plan_memory(config, launch_options.nproc_per_node);
   Where where = where_of(config, plan);
   const bool on_cpu = where.kind.empty();
-  const MemoryVerdict verdict = judge_memory(on_cpu ? plan.rank : where.memory.host,
+  const MemoryVerdict verdict = judge_memory(on_cpu ? plan.mean : where.memory.host,
                                              launch_options.nproc_per_node, host_memory());
   if (flags.measure) {
     const DeviceAnswer there =

@@ -72,6 +72,32 @@ TEST(cli_summary, plans_for_more_ranks_than_this_machine_has) {
               12.0 * 7 * 1024);  // padding of seven units
 }
 
+TEST(cli_summary, says_how_the_ranks_divide_the_model_and_what_a_rank_then_holds) {
+  const auto figures = [](int ranks, const char* tp) {
+    Command command(summary({kExamples + "gpt.json", "--nproc-per-node", std::to_string(ranks),
+                             "--set", std::string("parallelism.tp=") + tp, "--json", "-"}));
+    EXPECT_EQ(command.finish(), 0) << command.err;
+    return nlohmann::json::parse(command.out);
+  };
+  const auto whole = figures(1, "1"), divided = figures(4, "2");
+  EXPECT_EQ(whole.at("tp"), 1);
+  EXPECT_EQ(divided.at("dp"), 2);
+  EXPECT_EQ(divided.at("tp"), 2);
+  EXPECT_EQ(divided.at("pp"), 1);
+  EXPECT_EQ(divided.at("parameters"), whole.at("parameters"));
+  for (const char* row : {"weights", "gradients", "optimizer"}) {
+    const double part = divided.at("predicted").at(row), all = whole.at("predicted").at(row);
+    EXPECT_NEAR(part / all, 0.5, 0.02) << row;
+  }
+  Command text(summary({kExamples + "gpt.json", "--nproc-per-node", "4", "--set",
+                        "parallelism.tp=2", "--set", "parallelism.sequence_parallel=true"}));
+  ASSERT_EQ(text.finish(), 0) << text.err;
+  EXPECT_TRUE(has(text.out,
+                  "\nMemory of the fullest rank: 2 ranks of data parallelism × 2 of tensor and "
+                  "sequence parallelism; no ZeRO; "))
+      << text.out;
+}
+
 TEST(cli_summary, what_is_wrong_is_one_sentence_and_code_2) {
   const std::pair<Arguments, const char*> rows[] = {
       {{}, "name a configuration"},
@@ -83,6 +109,10 @@ TEST(cli_summary, what_is_wrong_is_one_sentence_and_code_2) {
       {{kExamples + "gpt.json", "--nproc-per-node", "4", "--set", "zero_optimization.stage=2",
         "--set", "parallelism.dp_shard=3"},
        "does not divide 4 ranks"},
+      {{kExamples + "gpt.json", "--nproc-per-node", "4", "--set", "parallelism.tp=4"},
+       "parallelism.tp 4 (--set): 6 query heads do not divide among 4 tensor-parallel ranks"},
+      {{kExamples + "gpt.json", "--nproc-per-node", "3", "--set", "parallelism.tp=2"},
+       "parallelism.tp 2 (--set) does not divide 3 ranks"},
   };
   for (const auto& [words, part] : rows) {
     Command command(summary(words));

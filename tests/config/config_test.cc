@@ -175,7 +175,7 @@ TEST(config_config, what_is_not_built_is_refused_and_its_absence_is_fine) {
        {R"({"zero_optimization": {"zero_quantized_gradients": true}})",
         R"({"fp16": {"fp16_master_weights_and_grads": true}})",
         R"({"bf16": {"bf16_optimizer_states": true}})", R"({"amp": {"loss_scale": "128"}})",
-        R"({"parallelism": {"tensor": 2}})", R"({"parallelism": {"pipeline": 2}})",
+        R"({"parallelism": {"context": 2}})", R"({"parallelism": {"expert": 2}})",
         R"({"sparse_attention": {"mode": "fixed"}})", R"({"data_types": {"param_dtype": "bf16"}})",
         R"({"optimizer": {"type": "Muon"}})",
         R"({"optimizer": {"type": "OneBitLamb", "params": {"freeze_step": 1}}})",
@@ -231,7 +231,7 @@ TEST(config_config, torchs_schedules_need_their_own_keys_and_no_others) {
 }
 
 TEST(config_config, only_the_value_that_wins_is_judged) {
-  EXPECT_EQ(error_of(R"({"parallelism": {"tensor": 2}})", {"parallelism.tensor=1"}), "");
+  EXPECT_EQ(error_of(R"({"parallelism": {"expert": 2}})", {"parallelism.expert=1"}), "");
 }
 
 TEST(config_config, keys_without_effect_are_accepted_and_listed) {

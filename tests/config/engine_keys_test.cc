@@ -60,8 +60,9 @@ TEST(config_engine_keys, what_an_engine_does_not_serve_is_refused_with_its_place
       sets.insert(sets.end(), {"data.type=documents",
                                "data_efficiency.data_sampling.dynamic_batching.max_tokens=512"});
     // "true" of a key whose harmless value is false is its default, given; so is "warn".
+    const bool harmless_false = row->fine && row->fine == std::string("false");
     const std::string value = key.path == "checkpoint.on_error" ? "warn"
-                              : row->fine                       ? "true"
+                              : harmless_false                  ? "true"
                               : key.path == "data.type" ? "documents"  // corpus follows from gpt
                                                         : other_value(key);
     std::erase_if(sets, [&](const std::string& s) { return s.starts_with(key.path + "="); });

@@ -60,6 +60,12 @@ TEST(config_report, tells_deepspeeds_surprises) {
 TEST(config_report, works_out_the_batches) {
   EXPECT_TRUE(has(check_text(check_of(R"({"train_batch_size": 8})", 2)),
                   "batch: 8 = 4 per rank × 1 accumulated × 2 ranks"));
+  EXPECT_TRUE(has(
+      check_text(check_of(R"({"train_micro_batch_size_per_gpu": 2, "parallelism": {"tp": 2}})", 6)),
+      "batch: 6 = 2 per rank × 1 accumulated × 3 data-parallel ranks"));
+  EXPECT_EQ(check_of(R"({"train_batch_size": 12, "parallelism": {"dp": 3, "tp": 2, "pp": 2}})")
+                .batches->dp,
+            3);
   auto three =
       R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": 4})";
   EXPECT_EQ(check_of(three).batches->dp, 2);  // the ranks for which the numbers agree

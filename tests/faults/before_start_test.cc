@@ -59,6 +59,16 @@ TEST_F(faults_before_start, config_check_says_what_train_would_refuse) {
       {{"tiny.json", "--set", "data.type=corpus"}, {"does not suit", "mlp"}},
       {{"tiny.json", "--set", "device=gpu"}, {"device is \"gpu\": use auto, cpu, cuda"}},
       {{"gpt.json"}, {"corpus.txt", "does not exist"}},
+      {{"gpt.json", "--set", "data.type=dummy", "--set", "parallelism.tp=4"},
+       {"parallelism.tp 4 (--set) does not divide 2 ranks"}},
+      {{"gpt.json", "--set", "data.type=dummy", "--set", "parallelism.tp=2", "--set",
+        "model.heads=1"},
+       {"parallelism.tp 2 (--set): 1 query heads do not divide among 2 tensor-parallel ranks"}},
+      {{"gpt.json", "--set", "data.type=dummy", "--set", "parallelism.pp=2", "--set",
+        "model.layers=1"},
+       {"parallelism.pp 2 (--set)", "2 stages, and the model has 1 blocks"}},
+      {{"tiny.json", "--set", "parallelism.tp=2"},
+       {"model.type is \"mlp\"", "parallelism.tp 2 (--set)", "only gpt can be divided"}},
   };
   for (const auto& [words, parts] : rows) {
     for (const char* verb : {"check", "train"}) {

@@ -63,8 +63,68 @@ TEST(planner_memory_plan, recomputation_is_planned_as_it_is_trained) {
   EXPECT_LE(half.activations.peak, all.activations.peak / 2);
 }
 
+TEST(planner_memory_plan, a_divided_model_is_planned_for_the_rank_with_the_most) {
+  const auto whole = plan({}, 1), divided = plan({"parallelism.tp=2"}, 4);
+  EXPECT_EQ(divided.model.numel(), whole.model.numel()) << "the table shows the network";
+  EXPECT_EQ(divided.batches.dp, 2);
+  EXPECT_EQ(divided.degrees.tp, 2);
+  int64_t numel = 0;
+  for (const auto& p : divided.question.parameters) numel += p.numel();
+  EXPECT_EQ(divided.rank.weights, 4 * numel);
+  EXPECT_EQ(divided.rank.optimizer, 8 * numel);
+  EXPECT_LT(divided.rank.weights, whole.rank.weights * 6 / 10);
+  EXPECT_GT(divided.rank.weights, whole.rank.weights / 2);
+  EXPECT_LT(divided.rank.activations, whole.rank.activations * 7 / 10);
+  const auto sequence = plan({"parallelism.tp=2", "parallelism.sequence_parallel=true"}, 4);
+  EXPECT_LT(sequence.rank.activations, divided.rank.activations);
+  EXPECT_EQ(sequence.rank.weights, divided.rank.weights);
+  EXPECT_GT(divided.question.group_bytes, plan({}, 4).question.group_bytes)
+      << "the world, and each axis";
+  const auto zero = plan({"parallelism.tp=2", "zero_optimization.stage=3"}, 4);
+  EXPECT_EQ(zero.question.dp_shard, 2);
+  EXPECT_LT(zero.rank.optimizer, divided.rank.optimizer * 55 / 100);
+}
+
+TEST(planner_memory_plan, a_pipeline_is_planned_for_its_fullest_rank_and_on_average) {
+  const std::vector<std::string> sets = {"parallelism.pp=2", "gradient_accumulation_steps=4"};
+  const auto p = plan(sets, 2);
+  EXPECT_EQ(p.degrees.pp, 2);
+  EXPECT_LT(p.mean.total(), p.rank.total());
+  EXPECT_GT(2 * p.mean.total(), p.rank.total());
+  const auto gpipe = plan({sets[0], sets[1], "parallelism.schedule=gpipe"}, 2);
+  EXPECT_GT(gpipe.rank.activations, p.rank.activations) << "all four micro-batches";
+  const auto again = plan({sets[0], sets[1], "training.recompute_every=1"}, 2);
+  EXPECT_EQ(again.recomputed, 3);
+  EXPECT_LT(again.rank.activations, p.rank.activations);
+  const auto one = plan({});
+  EXPECT_EQ(one.mean.total(), one.rank.total());
+}
+
+TEST(planner_memory_plan, the_degrees_are_written_for_people) {
+  const auto begins = [](const std::vector<std::string>& sets, int ranks) {
+    const std::string text = plan(sets, ranks).describe();
+    return text.substr(0, text.find("; AdamW"));
+  };
+  const std::string tp = "parallelism.tp=2", pp = "parallelism.pp=2",
+                    micro = "gradient_accumulation_steps=2";
+  EXPECT_EQ(begins({}, 2), "2 ranks, no ZeRO");
+  EXPECT_EQ(begins({tp}, 4), "2 ranks of data parallelism × 2 of tensor parallelism; no ZeRO");
+  EXPECT_EQ(begins({tp, "zero_optimization.stage=1"}, 2),
+            "1 rank of data parallelism × 2 of tensor parallelism; ZeRO-1 over 1 rank");
+  EXPECT_EQ(begins({tp, "parallelism.sequence_parallel=true"}, 2),
+            "1 rank of data parallelism × 2 of tensor and sequence parallelism; no ZeRO");
+  EXPECT_EQ(begins({tp, pp, micro, "zero_optimization.stage=2", "parallelism.dp_shard=2"}, 16),
+            "4 ranks of data parallelism × 2 of tensor parallelism × 2 of pipeline parallelism; "
+            "ZeRO-2 over 2 ranks, 2 times");
+}
+
 TEST(planner_memory_plan, impossible_ranks_are_refused) {
   EXPECT_THROW(plan({"zero_optimization.stage=3", "parallelism.dp_shard=3"}, 4), UsageError);
+  EXPECT_THROW(plan({"parallelism.tp=4"}, 4), UsageError) << "six heads";
+  EXPECT_THROW(plan({"parallelism.tp=2"}, 3), UsageError);
+  const Config c =
+      Config::from_text("c.json", R"({"train_micro_batch_size_per_gpu": 4})", {"parallelism.tp=2"});
+  EXPECT_THROW(plan_memory(c, 2, ModelShape()), UsageError) << "a model of a program's own";
 }
 
 TEST(planner_memory_plan, bytes_are_written_for_people) {

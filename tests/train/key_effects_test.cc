@@ -205,6 +205,7 @@ std::vector<Row> rows() {
     return Sets{"zero_optimization.stage=" + std::to_string(stage)} + more;
   };
   const auto adafactor = [&] { return optimizer("Adafactor"); };
+  const Sets stages = {"parallelism.pp=2", "model.layers=4", "train_micro_batch_size_per_gpu=4"};
 
   std::vector<Row> all = {
       {"model.type", weights, "mlp", "net"},
@@ -248,6 +249,8 @@ std::vector<Row> rows() {
        {"training.steps=0", "training.epochs=1", "data.train_samples=250"}},
       named("training.find_unused_parameters",
             "train_step.a_parameter_that_gets_no_gradient_is_named_on_every_rank_in_that_step"),
+      named("training.check_replicas",
+            "train_model_axes.what_replicas_should_hold_alike_is_compared_every_so_many_steps"),
       named("training.reproducible",
             "parity_reproducible.without_it_another_split_agrees_within_rounding"),
       {"training.leaves", batches, "4", "8", {"training.reproducible=true", "train_batch_size=16"}},
@@ -344,6 +347,13 @@ std::vector<Row> rows() {
       {"parallelism.dp", refused, "1", "3"},
       on(2, {"parallelism.dp_shard", words, "1", "2", zero(1)}),
       on(2, {"parallelism.dp_replicate", words, "1", "2", zero(1)}),
+      on(2, gpt({"parallelism.tp", words, "1", "2"})),
+      on(2, gpt({"parallelism.sequence_parallel", words, "false", "true", {"parallelism.tp=2"}})),
+      on(2, gpt({"parallelism.pp", words, "1", "2", {"train_micro_batch_size_per_gpu=4"}})),
+      on(2, gpt({"parallelism.schedule", words, "1f1b", "gpipe", stages})),
+      on(2, gpt({"parallelism.virtual_stages", weights, "1", "2",
+                 stages + Sets{"parallelism.schedule=breadth_first"}})),
+      on(2, gpt({"parallelism.stages", weights, "[1,3]", "[3,1]", stages})),
       {"checkpoint.every", files, "0", "2", {"checkpoint.keep=9"}},
       {"checkpoint.every_minutes", files, "0", "1e-9", {"checkpoint.keep=9"}},
       {"checkpoint.auto", files, "false", "true", {"checkpoint.keep=9"}},

@@ -61,6 +61,20 @@ TEST(train_measure_memory, a_gpt_holds_what_was_predicted) {
   agree("dropout", gpt({"model.dropout=0.1"}), 1);
 }
 
+TEST(train_measure_memory, parts_of_layers_hold_what_was_predicted) {
+  for (const char* sequence : {"false", "true"})
+    for (const char* recompute : {"0", "1"}) {
+      const std::vector<std::string> sets = {
+          "parallelism.tp=2", std::string("parallelism.sequence_parallel=") + sequence,
+          std::string("training.recompute_every=") + recompute};
+      agree("sequence_parallel " + std::string(sequence) + ", every " + recompute, gpt(sets), 2);
+    }
+  agree("beside dp", gpt({"parallelism.tp=2"}), 4);
+  agree("uneven", gpt({"parallelism.tp=3", "model.width=132", "model.heads=6", "model.vocab=301"}),
+        3);
+  agree("bf16", gpt({"parallelism.tp=2", "bf16.enabled=true"}), 2, 0.2);
+}
+
 TEST(train_measure_memory, half_precision_holds_what_was_predicted) {
   agree("bf16", gpt({"bf16.enabled=true"}), 2, 0.2);
   agree("bf16 of another width", gpt({"bf16.enabled=true", "model.width=64"}), 1, 0.2);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -57,16 +58,18 @@ std::string columns(const std::vector<std::array<std::string, N>>& rows) {
   return out;
 }
 
-std::string batch_line(const Batches& b) {
-  std::string text = fmt::format("{} = {} per rank × {} accumulated × {} {}", b.train, b.micro,
-                                 b.accumulation, b.dp, b.dp == 1 ? "rank" : "ranks");
+std::string batch_line(const Batches& b, const Config& config) {
+  const auto parallelism = config.section<ParallelismSection>();
+  const bool divided = parallelism.tp * parallelism.pp > 1;  // ranks of a model read one batch
+  std::string text =
+      fmt::format("{} = {} per rank × {} accumulated × {} {}{}", b.train, b.micro, b.accumulation,
+                  b.dp, divided ? "data-parallel " : "", b.dp == 1 ? "rank" : "ranks");
   return b.note.empty() ? text : text + " (" + b.note + ")";
 }
 
-/// Returns the number of ranks for which three given batch numbers agree; otherwise the number that
-/// the sharding keys ask for, or one.
-int implied_world(const Config& config) {
-  const auto parallelism = config.section<ParallelismSection>();
+/// Returns the number of data-parallel ranks for which three given batch numbers agree; otherwise
+/// the number that the sharding keys ask for, or one.
+int implied_dp(const Config& config, const ParallelismSection& parallelism) {
   if (parallelism.dp > 0) return static_cast<int>(parallelism.dp);
   const auto step = config.section<StepSection>();
   const auto &micro = step.train_micro_batch_size_per_gpu,
@@ -76,6 +79,13 @@ int implied_world(const Config& config) {
                             std::max<int64_t>(1, parallelism.dp_replicate));
   const int64_t local = *micro * *accumulation, train = *step.train_batch_size;
   return train % local == 0 && train / local <= 1'000'000 ? static_cast<int>(train / local) : 1;
+}
+
+int implied_world(const Config& config) {
+  const auto parallelism = config.section<ParallelismSection>();
+  constexpr int64_t kMost = std::numeric_limits<int>::max();
+  const int64_t model = std::min(kMost, parallelism.tp * parallelism.pp);
+  return static_cast<int>(std::min(kMost, model * implied_dp(config, parallelism)));
 }
 
 bool runs(const KeyInfo& key) { return key.status == KeyStatus::supported && key.alias_of.empty(); }
@@ -175,7 +185,8 @@ std::string check_text(const CheckReport& report) {
   std::string out =
       rows.empty() ? std::string("  nothing given: every value is a default\n") : columns(rows);
   for (const auto& note : report.inspection.notes) out += "note: " + note + "\n";
-  if (report.batches) out += "batch: " + batch_line(*report.batches) + "\n";
+  if (report.batches)
+    out += "batch: " + batch_line(*report.batches, report.inspection.config) + "\n";
   if (!report.batch_error.empty()) out += "batch: " + report.batch_error + "\n";
   for (const auto& sentence : report.refused) out += "train: " + sentence + "\n";
   out += report.ok()
@@ -224,7 +235,7 @@ std::string show_text(const Config& config, const std::optional<Batches>& batche
       rows.push_back({key.path, *text, config.origin(key.path)});
   }
   std::string out = columns(rows);
-  if (batches) out += "batch: " + batch_line(*batches) + "\n";
+  if (batches) out += "batch: " + batch_line(*batches, config) + "\n";
   return out + "hash: " + config.hash() + "\n";
 }
 

@@ -50,7 +50,8 @@ HostMemory host_memory(const std::string& root) {
 
 std::string memory_advice(const MemoryPlan& plan) {
   std::string text = "Take a smaller model or train_micro_batch_size_per_gpu";
-  if (plan.sharding.stage < 3) text += ", zero_optimization.stage=3 over more hosts";
+  if (plan.sharding.stage < 3 && plan.degrees.pp == 1)
+    text += ", zero_optimization.stage=3 over more hosts";
   if (!plan.question.states_on_disk) text += ", offload_optimizer to a disk";
   if (plan.question.snapshot_bytes > 0) text += ", checkpoint.async=false";
   return text;

@@ -8,10 +8,9 @@
 #include "trireme/base/error.h"
 #include "trireme/config/sections/data.h"
 #include "trireme/config/sections/model.h"
-#include "trireme/config/sections/parallelism.h"
 #include "trireme/config/sections/training.h"
 #include "trireme/front/host_memory.h"
-#include "trireme/pipeline/schedule/stage_blocks.h"
+#include "trireme/planner/model_part.h"
 
 namespace trireme {
 namespace {
@@ -48,33 +47,13 @@ std::string wrong_leaves(const Config& c, int ranks) {
                      leaves, batches.dp);
 }
 
-std::string wrong_pipeline(const Config& c, int ranks) {
-  const auto parallelism = c.section<ParallelismSection>();
-  if (parallelism.pp == 1) return "";
-  try {
-    pipeline::plan_pipeline(
-        {.schedule = parallelism.schedule,
-         .ranks = static_cast<int>(parallelism.pp),
-         .stages_per_rank = static_cast<int>(parallelism.virtual_stages),
-         .micro_batches = static_cast<int>(c.resolve_batches(ranks).accumulation),
-         .blocks = c.section<ModelSection>().layers,
-         .counts = parallelism.stages.value_or(std::vector<int64_t>())});
-  } catch (const UsageError& e) {
-    return fmt::format(
-        "parallelism.pp {} ({}), and gradient_accumulation_steps are its "
-        "micro-batches: {}",
-        parallelism.pp, c.origin("parallelism.pp"), e.what());
-  }
-  return "";
-}
-
 }  // namespace
 
 std::vector<std::string> refusals_of(const Config& config, int ranks, bool built_in_model) {
   std::vector<std::string> all;
   for (const std::string& sentence :
        {built_in_model ? wrong_data(config) : "", wrong_leaves(config, ranks),
-        built_in_model ? wrong_pipeline(config, ranks) : ""})
+        built_in_model ? fault_of_division(config, ranks) : ""})
     if (!sentence.empty()) all.push_back(sentence);
   return all;
 }
@@ -91,7 +70,7 @@ MemoryCheck check_memory(const Config& config, int ranks, int here) {
   } catch (const UsageError&) {
     return check;  // what the planner does not know may well train
   }
-  check.verdict = judge_memory(check.plan.rank, here, host_memory());
+  check.verdict = judge_memory(check.plan.mean, here, host_memory());
   return check;
 }
 

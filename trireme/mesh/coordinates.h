@@ -65,6 +65,15 @@ struct ParallelSizes {
   bool ep_is_an_axis = false;  // ep is an axis like the others, not folded over dp_shard × cp × tp
 };
 
+/// The sets of several axes of which a training run makes groups, beside a group for each axis.
+inline std::vector<std::vector<std::string>> groups_of_several_axes() {
+  return {{"dp_replicate", "dp_shard"},
+          {"pp", "tp"},
+          {"dp_shard", "tp"},
+          {"pp", "dp_shard", "tp"},
+          {"pp", "dp_replicate", "dp_shard"}};
+}
+
 /// pp, dp_replicate, dp_shard, (ep,) cp, tp: tensor-parallel ranks are neighbours and therefore on
 /// one host; pipeline stages are farthest from each other. With a folded ep > 1 there are also
 /// "edp", "ep" and "etp". (The order of torchtitan's ParallelDims and, except for pp, of Megatron's
@@ -155,6 +164,14 @@ class MeshShape {
     return static_cast<int>(product);
   }
   int size(const std::string& name) const { return size(set_of(name)); }
+
+  /// Axes of one rank change nothing: sets that differ in them are the same groups.
+  uint64_t without_ones(uint64_t set) const {
+    uint64_t rest = 0;
+    for (size_t i = 0; i < axes_.size(); ++i)
+      if (set >> i & 1 && axes_[i].axis.size > 1) rest |= uint64_t{1} << i;
+    return rest;
+  }
 
   /// The position on an axis; on several axes, numbered with the last of them fastest.
   int coordinate(int rank, uint64_t set) const {

@@ -16,19 +16,6 @@ struct DeviceMesh::State {
   std::map<uint64_t, Group> groups;
 };
 
-namespace {
-
-/// Axes of one rank change nothing: sets that differ in them share a group.
-uint64_t without_ones(const MeshShape& shape, uint64_t set) {
-  uint64_t rest = 0;
-  const auto axes = shape.axes();
-  for (size_t i = 0; i < axes.size(); ++i)
-    if (set >> i & 1 && axes[i].size > 1) rest |= uint64_t{1} << i;
-  return rest;
-}
-
-}  // namespace
-
 DeviceMesh::DeviceMesh(Group world, const MeshAxes& axes) {
   check<UsageError>(static_cast<bool>(world),
                     "a mesh of no group: call init_process_group() first");
@@ -91,7 +78,7 @@ Group DeviceMesh::group(const std::vector<std::string>& axes, CallSite site) con
 
 Group DeviceMesh::group_of(uint64_t set, CallSite site) const {
   State& s = *state_;
-  set = without_ones(s.shape, set);
+  set = s.shape.without_ones(set);
   if (const auto made = s.groups.find(set); made != s.groups.end()) return made->second;
   const int me = s.world.rank();
   const std::vector<int> members = s.shape.members(me, set);

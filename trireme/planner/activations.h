@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "trireme/base/export.h"
+#include "trireme/pipeline/schedule/schedule.h"
 #include "trireme/planner/model_shape.h"
 
 // What a micro-batch's forward and backward hold beside weights and gradients. Pure.
@@ -13,6 +15,14 @@
 // and the block's own output (w), w = width: 16 w numbers; the attention's sums (one a head) and
 // the norms' means and deviations (4) are float32. Recomputed, it keeps its output alone. Dropout
 // keeps nothing: its mask is computed again.
+//
+// Of t ranks that divide the layers, each computes between the layers on 1/t of what those give:
+// 12 w / t of the 16 w, and the sums of its heads. The other 4 w (the norms' outputs and the
+// stream) are whole on every rank, and 1/t of the positions with sequence_parallel. Of the scores
+// each rank has its part of the vocabulary, in the model's own type, until their gradient is there.
+//
+// A stage of a pipeline has its blocks, the first one the embedding and the last one the scores; a
+// rank keeps what the micro-batches that are under way at once need, as the schedule has it.
 namespace trireme {
 
 struct ActivationQuestion {
@@ -20,6 +30,7 @@ struct ActivationQuestion {
   int64_t micro_batch = 1;  // samples
   int element_bytes = 4;    // of what the model computes in
   int64_t recomputed = 0;   // blocks
+  ModelPart part = {};      // stages: one at most, whose blocks are all there are
 };
 
 struct ActivationMemory {
@@ -31,5 +42,10 @@ TRIREME_API ActivationMemory activation_memory(const ActivationQuestion& questio
 
 /// The fewest blocks with which the peak is within `budget` bytes; all of them where none suffice.
 TRIREME_API int64_t blocks_to_recompute(ActivationQuestion question, int64_t budget);
+
+/// Of one rank of a pipeline. `of_a_stage`: of one micro-batch, one entry for each stage of all
+/// ranks. A stage keeps what it needs until the micro-batch's weight gradient.
+TRIREME_API ActivationMemory pipeline_activations(const pipeline::Schedule& schedule, int rank,
+                                                  const std::vector<ActivationMemory>& of_a_stage);
 
 }  // namespace trireme

@@ -5,24 +5,28 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
+#include "trireme/base/check.h"
 #include "trireme/config/sections/averaging.h"
 #include "trireme/config/sections/checkpoint.h"
 #include "trireme/config/sections/comm.h"
 #include "trireme/config/sections/compression.h"
 #include "trireme/config/sections/offload.h"
 #include "trireme/config/sections/optimizer.h"
+#include "trireme/config/sections/parallelism.h"
 #include "trireme/config/sections/precision.h"
 #include "trireme/config/sections/recompute.h"
 #include "trireme/config/sections/zero.h"
 #include "trireme/planner/exchange_memory.h"
+#include "trireme/planner/group_memory.h"
 #include "trireme/planner/snapshot_memory.h"
 
 namespace trireme {
 namespace {
 
 constexpr double kMiB = 1048576;
-constexpr int64_t kControl = 471040, kPair = 139264, kSmallBlocks = 4 << 20;
 
 int bytes_of(const std::string& type) { return type == "fp32" ? 4 : 2; }
 
@@ -52,12 +56,11 @@ void read_precision(const Config& c, MemoryQuestion* q) {
   q->compute_bytes = type == "fp16" && precision.fp16.emulate ? 4 : 0;
 }
 
-/// The local engine's control memory (comm/local/control.h) and its window for small blocks, of a
-/// rank that is a process.
-int64_t group_bytes(const Config& c, int64_t ranks) {
-  if (ranks < 2 || c.section<CommSection>().backend != "local") return 0;
-  const int64_t staging = ranks <= 2 ? 256 : ranks <= 4 ? 512 : 1024;
-  return kControl + ranks * kPair + 2 * staging * 1024 + kSmallBlocks;
+MeshShape mesh_of(const MemoryPlan& plan, int world) {
+  return MeshShape(world, parallel_axes({.dp_replicate = plan.sharding.dp_replicate,
+                                         .dp_shard = plan.sharding.dp_shard,
+                                         .tp = plan.degrees.tp,
+                                         .pp = plan.degrees.pp}));
 }
 
 void read_zero(const Config& c, MemoryQuestion* q) {
@@ -101,51 +104,135 @@ int64_t recomputed_blocks(const Config& c, const ActivationQuestion& q) {
   return every > 0 ? q.model.layers / every : 0;
 }
 
-}  // namespace
-
-MemoryPlan plan_memory(const Config& c, int ranks, ModelShape model) {
+MemoryPlan plan_states(const Config& c, int world, ModelShape model,
+                       std::vector<ParameterShape> of_a_rank) {
   MemoryPlan plan;
-  plan.batches = c.resolve_batches(ranks);
-  plan.sharding = c.resolve_sharding(ranks);
+  plan.degrees = c.resolve_degrees(world);
+  plan.batches = c.resolve_batches(world);
+  plan.sharding = c.resolve_sharding(world);
+  plan.sequence_parallel = plan.degrees.tp > 1 && c.section<ParallelismSection>().sequence_parallel;
   plan.model = std::move(model);
   MemoryQuestion& q = plan.question;
-  q.parameters = plan.model.parameters;
+  q.parameters = std::move(of_a_rank);
   q.optimizer = optimizer_of(c.section<OptimizerSection>());
   q.stage = plan.sharding.stage;
   q.dp_shard = plan.sharding.dp_shard;
   read_precision(c, &q);
   read_zero(c, &q);
-  q.group_bytes = group_bytes(c, ranks);
-  const ExchangeShape exchange = exchange_of(c, q, ranks);
+  if (c.section<CommSection>().backend == "local")
+    q.group_bytes = local_group_bytes(mesh_of(plan, world));
+  // Of a divided model, what each of its ranks has whole counts as if each of them saved it.
+  const ExchangeShape exchange = exchange_of(c, q, plan.degrees.dp);
   q.exchange_bytes = exchange_bytes(exchange, q.parameters);
   const auto checkpoint = c.section<CheckpointSection>();
   if (checkpoint.async && checkpoint.saves_during_run())
     q.snapshot_bytes = snapshot_bytes(q, exchange);
-  plan.rank = rank_memory(q);
+  plan.rank = plan.mean = rank_memory(q);
   return plan;
 }
 
-MemoryPlan plan_memory(const Config& c, int ranks) {
+/// A micro-batch's, of a rank that computes all blocks.
+void add_activations(const Config& c, ActivationQuestion a, MemoryPlan* plan) {
+  plan->recomputed = a.recomputed = recomputed_blocks(c, a);
+  plan->activations = activation_memory(a);
+}
+
+/// Those under way at once on a rank of a pipeline.
+void add_activations(const Config& c, ActivationQuestion a, const pipeline::PipelinePlan& stages,
+                     int rank, MemoryPlan* plan) {
+  const int64_t every = c.section<RecomputeSection>().recompute_every;
+  std::vector<ActivationMemory> of_a_stage(stages.stages.size());
+  int64_t blocks = 0;  // of this rank, every so many of which are recomputed
+  for (size_t s = 0; s < stages.stages.size(); ++s) {
+    if (stages.schedule.rank_of_stage[s] != rank) continue;
+    const pipeline::StageBlocks& stage = stages.stages[s];
+    const int64_t before = blocks;
+    blocks += stage.end - stage.begin;
+    a.part.stages = {stage};
+    a.recomputed = every > 0 ? blocks / every - before / every : 0;
+    plan->recomputed += a.recomputed;
+    of_a_stage[s] = activation_memory(a);
+  }
+  plan->activations = pipeline_activations(stages.schedule, rank, of_a_stage);
+}
+
+/// The plan of the rank with the most, and what they have on average.
+MemoryPlan fullest_of(std::vector<MemoryPlan> ranks) {
+  const auto total = [](const MemoryPlan& p) { return p.rank.total(); };
+  RankMemory mean;
+  for (int64_t RankMemory::*row :
+       {&RankMemory::weights, &RankMemory::gradients, &RankMemory::optimizer,
+        &RankMemory::activations, &RankMemory::buffers, &RankMemory::snapshots}) {
+    for (const MemoryPlan& p : ranks) mean.*row += p.rank.*row;
+    mean.*row /= static_cast<int64_t>(ranks.size());
+  }
+  MemoryPlan fullest = *std::max_element(
+      ranks.begin(), ranks.end(),
+      [&](const MemoryPlan& x, const MemoryPlan& y) { return total(x) < total(y); });
+  fullest.mean = mean;
+  return fullest;
+}
+
+std::string count_of_ranks(int64_t n) { return fmt::format("{} {}", n, n == 1 ? "rank" : "ranks"); }
+
+/// "2 ranks of data parallelism × 2 of tensor parallelism; "; "" for a model that is not divided.
+std::string describe_degrees(const MemoryPlan& plan) {
+  const Degrees& d = plan.degrees;
+  if (d.model() == 1) return "";
+  std::string text = fmt::format("{} of data parallelism", count_of_ranks(d.dp));
+  if (d.tp > 1)
+    text += fmt::format(" × {} of tensor {}parallelism", d.tp,
+                        plan.sequence_parallel ? "and sequence " : "");
+  if (d.pp > 1) text += fmt::format(" × {} of pipeline parallelism", d.pp);
+  return text + "; ";
+}
+
+std::string describe_zero(const MemoryPlan& plan) {
+  const MemoryQuestion& q = plan.question;
+  if (q.stage == 0)
+    return plan.degrees.model() > 1 ? "no ZeRO"
+                                    : fmt::format("{}, no ZeRO", count_of_ranks(plan.batches.dp));
+  std::string text = fmt::format("ZeRO-{} over {}", q.stage, count_of_ranks(q.dp_shard));
+  if (plan.sharding.dp_replicate > 1) text += fmt::format(", {} times", plan.sharding.dp_replicate);
+  return text;
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const Config& c, int world, ModelShape model) {
+  check<UsageError>(c.resolve_degrees(world).model() == 1,
+                    "parallelism.tp and parallelism.pp divide the built-in gpt alone: leave them "
+                    "out");
+  std::vector<ParameterShape> all = model.parameters;
+  return plan_states(c, world, std::move(model), std::move(all));
+}
+
+MemoryPlan plan_memory(const Config& c, int world) {
   const ModelGeometry geometry = geometry_of(c);
-  MemoryPlan plan = plan_memory(c, ranks, model_shape(geometry));
-  MemoryQuestion& q = plan.question;
-  ActivationQuestion a{geometry, plan.batches.micro, q.compute_bytes ? 4 : q.weight_bytes, 0};
-  plan.recomputed = a.recomputed = recomputed_blocks(c, a);
-  plan.activations = activation_memory(a);
-  q.activation_kept = plan.activations.kept;
-  q.activation_bytes = plan.activations.peak;
-  plan.rank = rank_memory(q);
-  return plan;
+  c.resolve_degrees(world);  // what is wrong with them is said before what follows from it
+  const std::vector<ModelPart> parts = fullest_parts(c, world);
+  std::vector<MemoryPlan> ranks;
+  for (const ModelPart& part : parts) {
+    MemoryPlan plan =
+        plan_states(c, world, model_shape(geometry), model_shape(geometry, part).parameters);
+    MemoryQuestion& q = plan.question;
+    const ActivationQuestion a{geometry, plan.batches.micro, q.compute_bytes ? 4 : q.weight_bytes,
+                               0, part};
+    if (parts.size() == 1)
+      add_activations(c, a, &plan);
+    else
+      add_activations(c, a, pipeline_of(c, world), static_cast<int>(ranks.size()), &plan);
+    q.activation_kept = plan.activations.kept;
+    q.activation_bytes = plan.activations.peak;
+    plan.rank = rank_memory(q);
+    ranks.push_back(std::move(plan));
+  }
+  return fullest_of(std::move(ranks));
 }
 
 std::string MemoryPlan::describe() const {
   const auto& q = question;
-  std::string text =
-      q.stage == 0 ? fmt::format("{} {}, no ZeRO", batches.dp, batches.dp == 1 ? "rank" : "ranks")
-                   : fmt::format("ZeRO-{} over {} {}", q.stage, q.dp_shard,
-                                 q.dp_shard == 1 ? "rank" : "ranks");
-  if (q.stage > 0 && sharding.dp_replicate > 1)
-    text += fmt::format(", {} times", sharding.dp_replicate);
+  std::string text = describe_degrees(*this) + describe_zero(*this);
   text += fmt::format("; {}; {} bytes a weight, {} a gradient", q.optimizer.type, q.weight_bytes,
                       q.gradient_bytes);
   if (q.master_bytes) text += ", float32 masters";

@@ -11,16 +11,20 @@
 // A configuration on so many ranks → what each of them will hold.
 namespace trireme {
 
+/// Of a model that is divided over ranks, what is said of a rank is said of the one with the most.
 struct MemoryPlan {
-  ModelShape model;
+  ModelShape model;  // whole
   Batches batches;
   Sharding sharding;
+  Degrees degrees;
+  bool sequence_parallel = false;
   MemoryQuestion question;
   ActivationMemory activations;
   int64_t recomputed = 0;  // blocks
   RankMemory rank;
+  RankMemory mean;  // over the ranks of a pipeline, which differ; without one: rank
   /// "ZeRO-2 over 4 ranks, AdamW, bfloat16 with float32 masters, 8 samples at once, 3 of 6 blocks
-  /// recomputed".
+  /// recomputed"; before it, "2 ranks of data parallelism × 2 of tensor parallelism".
   TRIREME_API std::string describe() const;
 };
 

@@ -43,30 +43,48 @@ class Builder {
   int unit_ = 0;
 };
 
-ModelShape gpt(const ModelGeometry& g) {
+/// qkv and up have a rank's outputs, with their biases; proj and down have its inputs, and the
+/// whole bias. What is on a rank whole is the same on all of them.
+void gpt_block(Builder& b, const std::string& block, const ModelGeometry& g, const ModelPart& p) {
+  const int64_t heads = split_heads(g.heads, g.heads, p.tp, p.tp_rank).queries.length;
+  const int64_t attended = g.width * heads / g.heads, units = p.part_of(4 * g.width);
+  b.norm(block + "ln1", g.width);
+  b.norm(block + "ln2", g.width);
+  b.linear(block + "attn.qkv", g.width, 3 * attended);
+  b.linear(block + "attn.proj", attended, g.width);
+  b.linear(block + "mlp.up", g.width, units);
+  b.linear(block + "mlp.down", units, g.width);
+}
+
+ModelShape gpt(const ModelGeometry& g, const ModelPart& p) {
+  const auto stages =
+      p.stages.empty() ? std::vector<pipeline::StageBlocks>{{0, g.layers, true, true}} : p.stages;
+  const bool first = stages.front().first, last = stages.back().last;
+  const int64_t vocab = p.part_of(g.vocab);
   Builder b;
-  b.module("wte", "Embedding");
-  b.parameter("wte.weight", {g.vocab, g.width});
-  b.module("wpe", "Embedding");
-  b.parameter("wpe.weight", {g.context, g.width});
-  b.module("drop", "Dropout");
-  b.module("blocks", "ModuleList");
-  for (int64_t i = 0; i < g.layers; ++i) {
-    const std::string block = "blocks." + std::to_string(i) + ".";
-    b.unit(static_cast<int>(i + 1));
-    b.norm(block + "ln1", g.width);
-    b.norm(block + "ln2", g.width);
-    b.linear(block + "attn.qkv", g.width, 3 * g.width);
-    b.linear(block + "attn.proj", g.width, g.width);
-    b.linear(block + "mlp.up", g.width, 4 * g.width);
-    b.linear(block + "mlp.down", 4 * g.width, g.width);
+  if (first || (last && g.tied_head)) {  // the last stage computes logits with it
+    b.module("wte", "Embedding");
+    b.parameter("wte.weight", {vocab, g.width});
   }
+  if (first) {
+    b.module("wpe", "Embedding");
+    b.parameter("wpe.weight", {g.context, g.width});
+    b.module("drop", "Dropout");
+  }
+  b.module("blocks", "ModuleList");
+  int unit = 0;
+  for (const auto& stage : stages)
+    for (int64_t i = stage.begin; i < stage.end; ++i) {
+      b.unit(++unit);
+      gpt_block(b, "blocks." + std::to_string(i) + ".", g, p);
+    }
   b.unit(0);
+  if (!last) return b.take();
   b.module("ln_f", "LayerNorm");
   b.norm("ln_f", g.width);
   if (!g.tied_head) {
     b.module("head", "Linear");
-    b.linear("head", g.width, g.vocab, false);
+    b.linear("head", g.width, vocab, false);
   }
   return b.take();
 }
@@ -131,8 +149,12 @@ ModelGeometry::ModelGeometry(const ModelSection& model)
 
 ModelGeometry geometry_of(const Config& c) { return ModelGeometry(c.section<ModelSection>()); }
 
-ModelShape model_shape(const ModelGeometry& g) {
-  if (g.type == "gpt") return gpt(g);
+ModelShape model_shape(const ModelGeometry& g) { return model_shape(g, {}); }
+
+ModelShape model_shape(const ModelGeometry& g, const ModelPart& part) {
+  if (g.type == "gpt") return gpt(g, part);
+  check<UsageError>(part.tp == 1 && part.stages.empty(),
+                    "a model of type '{}' cannot be divided over ranks: only gpt can", g.type);
   if (g.type == "mlp") return mlp(g);
   if (g.type == "net") return net();
   if (g.type == "convnet") return convnet();

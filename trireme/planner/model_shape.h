@@ -8,6 +8,7 @@
 #include "trireme/base/export.h"
 #include "trireme/config/config.h"
 #include "trireme/config/sections/model.h"
+#include "trireme/planner/model_part.h"
 
 // The networks of trireme/models as numbers: which parameters of which shapes they have, without
 // building them. A test holds them against the real ones.
@@ -49,5 +50,7 @@ struct ModelShape {
 };
 
 TRIREME_API ModelShape model_shape(const ModelGeometry& geometry);
+/// What one rank has of it. Only gpt can be divided.
+TRIREME_API ModelShape model_shape(const ModelGeometry& geometry, const ModelPart& part);
 
 }  // namespace trireme

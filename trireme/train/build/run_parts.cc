@@ -31,13 +31,6 @@
 namespace trireme {
 namespace {
 
-const std::vector<std::vector<std::string>> kGroupsOfSeveralAxes = {
-    {"dp_replicate", "dp_shard"},
-    {"pp", "tp"},
-    {"dp_shard", "tp"},
-    {"pp", "dp_shard", "tp"},
-    {"pp", "dp_replicate", "dp_shard"}};
-
 GlobalBatchOptions batch_options(const Run& run, const TrainingSection& training) {
   GlobalBatchOptions o;
   o.dataset_size = run.train_data->size();
@@ -186,7 +179,7 @@ DeviceMesh mesh_of(const Config& c, const Group& group) {
                                         .pp = degrees.pp}));
   // All at once, in an order that does not depend on who needs which of them first.
   mesh.make_groups();
-  for (const auto& axes : kGroupsOfSeveralAxes) mesh.group(axes);
+  for (const auto& axes : groups_of_several_axes()) mesh.group(axes);
   return mesh;
 }
 

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// What does not go with a model that is divided over ranks, and what is said.
+#include <gtest/gtest.h>
+
+#include "tests/config/small_configs.h"
+#include "tests/support/refusals.h"
+
+namespace parallelism_rules_test {
+
+using namespace trireme;
+using namespace trireme::testing;
+using trireme::testing::has;
+
+namespace {
+
+const char kBase[] = R"({"train_batch_size": 8})";
+
+Sets operator+(Sets a, const Sets& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+struct Refused {
+  Sets sets;
+  std::string is;   // "compression.type is "int8""
+  std::string why;  // behind the axis
+};
+
+const std::vector<Refused>& of_both_axes() {
+  static const std::vector<Refused> rows = {
+      {{"model.type=mlp"},
+       R"(model.type is "mlp")",
+       "only gpt can be divided over ranks; use it, or 1"},
+      {{"compression.type=int8"},
+       R"(compression.type is "int8")",
+       "codecs are for ranks with the same parameters; use none"},
+      {{"averaging.type=local_sgd"},
+       R"(averaging.type is "local_sgd")",
+       "ranks of one model cannot step separately; use none"},
+      {{"balance.mode=throughput"},
+       R"(balance.mode is "throughput")",
+       "ranks of one model cannot take different shares; use none"},
+      {{"comm.tune_buckets=true"},
+       "comm.tune_buckets is true",
+       "ranks of one model have different buckets; use false"},
+      {{"comm.strategy=adasum"},
+       R"(comm.strategy is "adasum")",
+       "ranks of one model have different parameters; use all_reduce"},
+      {{"monitor.gradient_noise_scale=true"},
+       "monitor.gradient_noise_scale is true",
+       "it compares gradients of the whole model, of which ranks hold parts; use false"},
+      {{"training.find_unused_parameters=true"},
+       "training.find_unused_parameters is true",
+       "the parts of the built-in models are all used; use false"},
+      {{"fp16.enabled=true", "fp16.emulate=true"},
+       "fp16.emulate is true",
+       "it copies the weights beside the model; use bf16, or fp16 without emulate"},
+  };
+  return rows;
+}
+
+const Sets kParametersInFiles = {"zero_optimization.stage=3",
+                                 "zero_optimization.offload_param.device=nvme",
+                                 "zero_optimization.offload_param.nvme_path=/x",
+                                 "zero_optimization.offload_optimizer.device=nvme",
+                                 "zero_optimization.offload_optimizer.nvme_path=/x"};
+
+const Sets kDocuments = {"data.type=documents", "data_efficiency.enabled=true",
+                         "data_efficiency.data_sampling.enabled=true",
+                         "data_efficiency.data_sampling.dynamic_batching.enabled=true",
+                         "data_efficiency.data_sampling.dynamic_batching.max_tokens=512"};
+
+void expect_refused(const std::string& axis, const Refused& row) {
+  EXPECT_EQ(error_of(kBase, row.sets), "") << row.is << " alone";
+  const Sets sets = row.sets + Sets{axis + "=2"};
+  const std::string text = error_of(kBase, sets);
+  EXPECT_TRUE(has(text, "--set: " + row.is + ", and " + axis + " 2 (--set): " + row.why))
+      << row.is << "\n"
+      << text;
+  EXPECT_EQ(error_of(kBase, row.sets + Sets{axis + "=1"}), "") << row.is;
+}
+
+}  // namespace
+
+TEST(config_parallelism_rules, what_is_for_whole_models_is_refused_beside_each_axis) {
+  for (const char* axis : {"parallelism.tp", "parallelism.pp"})
+    for (const Refused& row : of_both_axes()) expect_refused(axis, row);
+}
+
+TEST(config_parallelism_rules, what_is_for_whole_matrices_is_refused_beside_tp_alone) {
+  expect_refused("parallelism.tp",
+                 {{"optimizer.type=Adafactor"},
+                  R"(optimizer.type is "Adafactor")",
+                  "its state is factored over whole matrices, of which ranks hold parts; use "
+                  "another optimizer"});
+  expect_refused("parallelism.tp",
+                 {kParametersInFiles, R"(zero_optimization.offload_param.device is "nvme")",
+                  "files hold whole parameters, of which ranks hold parts; use none"});
+  EXPECT_EQ(error_of(kBase, {"optimizer.type=Adafactor", "parallelism.pp=2"}), "");
+  for (const char* stage : {"1", "2", "3"})
+    EXPECT_EQ(
+        error_of(kBase, {std::string("zero_optimization.stage=") + stage, "parallelism.tp=2"}), "");
+  EXPECT_EQ(error_of(kBase, {"training.activation_memory_mb=64", "parallelism.tp=2"}), "");
+  EXPECT_EQ(error_of(kBase, kDocuments + Sets{"parallelism.tp=2"}), "");
+}
+
+TEST(config_parallelism_rules, what_a_schedule_cannot_do_is_refused_beside_pp) {
+  const std::string pp = "parallelism.pp";
+  expect_refused(pp, {{"zero_optimization.stage=3"},
+                      "zero_optimization.stage is 3",
+                      "a stage of the pipeline stays whole from its first forward to its last "
+                      "backward; use stage 1 or 2"});
+  expect_refused(pp, {{"training.activation_memory_mb=64"},
+                      "training.activation_memory_mb is 64.0",
+                      "how many micro-batches a rank keeps depends on its stage; use "
+                      "recompute_every"});
+  expect_refused(pp, {kDocuments, "data_efficiency.data_sampling.dynamic_batching.enabled is true",
+                      "the schedule is for one number of micro-batches; use false"});
+  for (const char* schedule : {"interleaved_1f1b", "breadth_first", "zb_v", "dualpipe_v"}) {
+    const std::string name = std::string("parallelism.schedule=") + schedule;
+    expect_refused(pp, {{name, "zero_optimization.stage=2"},
+                        "zero_optimization.stage is 2",
+                        std::string("gradients are sharded after each micro-batch, and with \"") +
+                            schedule + "\" a rank has several stages under way; use stage 1"});
+    EXPECT_EQ(error_of(kBase, {name, "zero_optimization.stage=1", "parallelism.pp=2"}), "");
+  }
+  expect_refused(pp, {{"parallelism.schedule=breadth_first", "training.reproducible=true"},
+                      "training.reproducible is true",
+                      "the micro-batches of a step are added in their order, and "
+                      "\"breadth_first\" has another; use interleaved_1f1b"});
+  for (const char* schedule : {"interleaved_1f1b", "zb_v", "dualpipe_v"}) {
+    const Sets sets = {std::string("parallelism.schedule=") + schedule,
+                       "training.reproducible=true"};
+    EXPECT_EQ(error_of(kBase, sets + Sets{"parallelism.pp=2"}), "") << schedule;
+    expect_refused(pp, {sets + Sets{"zero_optimization.stage=1"}, "training.reproducible is true",
+                        std::string("ZeRO shards each micro-batch then, and with \"") + schedule +
+                            "\" a rank has several stages under way; use stage 0 or 1f1b"});
+  }
+  for (const char* schedule : {"gpipe", "1f1b", "zb_h1", "zb_h2", "zb_2p"}) {
+    const std::string name = std::string("parallelism.schedule=") + schedule;
+    for (const char* set : {"zero_optimization.stage=2", "training.reproducible=true"})
+      EXPECT_EQ(error_of(kBase, {name, set, "parallelism.pp=2"}), "") << schedule << " " << set;
+  }
+}
+
+TEST(config_parallelism_rules, replicas_that_step_separately_are_not_compared) {
+  EXPECT_TRUE(has(error_of(kBase, {"training.check_replicas=10", "averaging.type=diloco"}),
+                  "training.check_replicas is 10, and averaging.type is \"diloco\" (--set): ranks "
+                  "that step separately hold different parameters; use 0"));
+  EXPECT_EQ(error_of(kBase, {"training.check_replicas=10"}), "");
+}
+
+TEST(config_parallelism_rules, keys_of_an_axis_without_it_have_no_effect_and_that_is_said) {
+  const Files files{R"({"train_batch_size": 8, "parallelism": {"sequence_parallel": true,
+                        "schedule": "zb_h1", "virtual_stages": 1, "stages": [3, 3]}})"};
+  const auto idle = [&](const char* key, const Sets& sets) {
+    const auto inspection = files.inspect(sets);
+    EXPECT_TRUE(inspection.ok());
+    const KeyReport* report = find(inspection, key);
+    return report && report->verdict == KeyReport::Verdict::without_effect ? report->why : "";
+  };
+  for (const char* key :
+       {"parallelism.schedule", "parallelism.virtual_stages", "parallelism.stages"}) {
+    EXPECT_EQ(idle(key, {}), "has no effect without parallelism.pp");
+    EXPECT_EQ(idle(key, {"parallelism.pp=2"}), "");
+  }
+  EXPECT_EQ(idle("parallelism.sequence_parallel", {}), "has no effect without parallelism.tp");
+  EXPECT_EQ(idle("parallelism.sequence_parallel", {"parallelism.tp=2"}), "");
+}
+
+}  // namespace parallelism_rules_test

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/planner/model_part.h"
+
+#include "trireme/base/check.h"
+#include "trireme/config/sections/model.h"
+#include "trireme/config/sections/parallelism.h"
+
+namespace trireme {
+namespace {
+
+std::string fault_of_layers(const Config& c) {
+  const auto parallelism = c.section<ParallelismSection>();
+  const auto model = c.section<ModelSection>();
+  const int64_t tp = parallelism.tp;
+  if (tp == 1) return "";
+  std::string fault = fault_of_heads(model.heads, model.heads, tp);
+  if (fault.empty()) fault = fault_of_split("a vocabulary", model.vocab, tp);
+  if (fault.empty()) fault = fault_of_split("a width", model.width, tp);
+  if (fault.empty() && parallelism.sequence_parallel)
+    fault = fault_of_split("a context", model.context, tp);
+  return fault.empty()
+             ? ""
+             : fmt::format("parallelism.tp {} ({}): {}", tp, c.origin("parallelism.tp"), fault);
+}
+
+}  // namespace
+
+pipeline::PipelinePlan pipeline_of(const Config& c, int world) {
+  const auto parallelism = c.section<ParallelismSection>();
+  return pipeline::plan_pipeline(
+      {.schedule = parallelism.schedule,
+       .ranks = static_cast<int>(parallelism.pp),
+       .stages_per_rank = static_cast<int>(parallelism.virtual_stages),
+       .micro_batches = static_cast<int>(c.resolve_batches(world).accumulation),
+       .blocks = c.section<ModelSection>().layers,
+       .counts = parallelism.stages.value_or(std::vector<int64_t>())});
+}
+
+std::string fault_of_division(const Config& c, int world) {
+  const std::string fault = fault_of_layers(c);
+  const auto parallelism = c.section<ParallelismSection>();
+  if (!fault.empty() || parallelism.pp == 1) return fault;
+  try {
+    pipeline_of(c, world);
+  } catch (const UsageError& e) {
+    return fmt::format(
+        "parallelism.pp {} ({}), and gradient_accumulation_steps are its micro-batches: {}",
+        parallelism.pp, c.origin("parallelism.pp"), e.what());
+  }
+  return "";
+}
+
+std::vector<ModelPart> fullest_parts(const Config& c, int world) {
+  const auto parallelism = c.section<ParallelismSection>();
+  const std::string fault = fault_of_division(c, world);
+  check<UsageError>(fault.empty(), "{}", fault);
+  ModelPart part;
+  part.tp = static_cast<int>(parallelism.tp);
+  part.tp_rank = part.tp - 1;
+  part.sequence_parallel = part.tp > 1 && parallelism.sequence_parallel;
+  if (parallelism.pp == 1) return {part};
+  const pipeline::PipelinePlan plan = pipeline_of(c, world);
+  std::vector<ModelPart> parts(static_cast<size_t>(parallelism.pp), part);
+  for (size_t s = 0; s < plan.stages.size(); ++s)
+    parts[static_cast<size_t>(plan.schedule.rank_of_stage[s])].stages.push_back(plan.stages[s]);
+  return parts;
+}
+
+}  // namespace trireme
