@@ -33,13 +33,15 @@ TEST(device_model_axes, layers_over_two_devices) {
 TEST(device_model_axes, stages_on_two_devices) {
   expect_near(2, {"parallelism.pp=2"});
   expect_near(2, {"parallelism.pp=2", "parallelism.schedule=zb_h1", "model.tied_head=true"});
-  expect_near(2, {"parallelism.pp=2", "parallelism.schedule=zb_v", "training.recompute_every=1"});
+  expect_near(2, {"parallelism.pp=2", "parallelism.schedule=zb_v", "training.recompute_every=1",
+                  "model.tied_head=false"});
   expect_near(4, {"parallelism.pp=2", "zero_optimization.stage=2", "training.check_replicas=1"});
 }
 
-TEST(device_model_axes, stages_of_divided_layers_and_replicas) {
-  expect_near(8, {"parallelism.pp=2", "parallelism.tp=2", "parallelism.sequence_parallel=true",
-                  "zero_optimization.stage=1", "parallelism.schedule=interleaved_1f1b"});
+TEST(device_model_axes, stages_of_divided_layers) {
+  expect_near(4, {"parallelism.pp=2", "parallelism.tp=2", "parallelism.sequence_parallel=true",
+                  "parallelism.schedule=interleaved_1f1b"});
+  expect_near(4, {"parallelism.pp=2", "parallelism.tp=2", "parallelism.schedule=zb_h1"});
 }
 
 }  // namespace
