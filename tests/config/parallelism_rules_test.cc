@@ -118,24 +118,32 @@ TEST(config_parallelism_rules, what_a_schedule_cannot_do_is_refused_beside_pp) {
                       "the schedule is for one number of micro-batches; use false"});
   for (const char* schedule : {"interleaved_1f1b", "breadth_first", "zb_v", "dualpipe_v"}) {
     const std::string name = std::string("parallelism.schedule=") + schedule;
-    expect_refused(pp, {{name, "zero_optimization.stage=2"},
+    expect_refused(pp, {{name, "model.tied_head=false", "zero_optimization.stage=2"},
                         "zero_optimization.stage is 2",
                         std::string("gradients are sharded after each micro-batch, and with \"") +
                             schedule + "\" a rank has several stages under way; use stage 1"});
-    EXPECT_EQ(error_of(kBase, {name, "zero_optimization.stage=1", "parallelism.pp=2"}), "");
+    EXPECT_EQ(error_of(kBase, {name, "model.tied_head=false", "zero_optimization.stage=1",
+                               "parallelism.pp=2"}),
+              "");
   }
   expect_refused(pp, {{"parallelism.schedule=breadth_first", "training.reproducible=true"},
                       "training.reproducible is true",
                       "the micro-batches of a step are added in their order, and "
                       "\"breadth_first\" has another; use interleaved_1f1b"});
   for (const char* schedule : {"interleaved_1f1b", "zb_v", "dualpipe_v"}) {
-    const Sets sets = {std::string("parallelism.schedule=") + schedule,
+    const Sets sets = {std::string("parallelism.schedule=") + schedule, "model.tied_head=false",
                        "training.reproducible=true"};
     EXPECT_EQ(error_of(kBase, sets + Sets{"parallelism.pp=2"}), "") << schedule;
     expect_refused(pp, {sets + Sets{"zero_optimization.stage=1"}, "training.reproducible is true",
                         std::string("ZeRO shards each micro-batch then, and with \"") + schedule +
                             "\" a rank has several stages under way; use stage 0 or 1f1b"});
   }
+  for (const char* schedule : {"zb_v", "dualpipe_v"})
+    expect_refused(pp, {{std::string("parallelism.schedule=") + schedule, "model.tied_head=true"},
+                        "model.tied_head is true",
+                        std::string("with \"") + schedule +
+                            "\" the first and the last stage are on one rank, where the shared "
+                            "weight would get two gradients a micro-batch; use false, or 1f1b"});
   for (const char* schedule : {"gpipe", "1f1b", "zb_h1", "zb_h2", "zb_2p"}) {
     const std::string name = std::string("parallelism.schedule=") + schedule;
     for (const char* set : {"zero_optimization.stage=2", "training.reproducible=true"})

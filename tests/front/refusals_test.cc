@@ -59,7 +59,8 @@ TEST(front_refusals, pipelines_that_cannot_be_are_one_sentence) {
                 "ranks or stages");
   for (const Sets& more :
        {Sets{"parallelism.stages=[6]"}, Sets{"parallelism.stages=[1,2]"},
-        Sets{"parallelism.schedule=zb_h2"}, Sets{"parallelism.schedule=dualpipe_v"},
+        Sets{"parallelism.schedule=zb_h2"},
+        Sets{"model.tied_head=false", "parallelism.schedule=dualpipe_v"},
         Sets{"parallelism.schedule=gpipe", "parallelism.virtual_stages=2"},
         Sets{"parallelism.virtual_stages=4", "parallelism.schedule=interleaved_1f1b"}}) {
     Sets sets = more;

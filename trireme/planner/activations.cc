@@ -63,11 +63,14 @@ ActivationMemory gpt_activations(const ActivationQuestion& q) {
 
   // Beside what is kept: the scores' gradients; then, in the last block, the stream's gradient and
   // both sides of GELU, when the scores and the values behind GELU are gone. The sums that ranks
-  // exchange are of all positions; with sequence_parallel the input is gathered once more for them.
-  const int64_t gathered = q.part.tp > 1 ? n.whole * (q.part.sequence_parallel ? 2 : 1) : 0;
+  // exchange are of all positions; with sequence_parallel their inputs are gathered anew, and so is
+  // the stream's gradient, beside GELU's.
+  const bool sequence = q.part.sequence_parallel;
+  const int64_t gathered = q.part.tp > 1 ? n.whole * (sequence ? 2 : 1) : 0;
+  const int64_t beside = sequence ? n.whole : 0;
   const int64_t inner = q.recomputed > 0 ? n.block() - n.stream : 0;
   const int64_t gone = stage.last ? end : 0;
-  int64_t in_block = inner + n.stream + std::max(n.units, gathered - n.units) - gone;
+  int64_t in_block = inner + n.stream + std::max(n.units + beside, gathered - n.units) - gone;
   if (q.element_bytes == 2) {  // attention computes in float32: q, k, v, output, and the gradients
     const int64_t wide = 8 * n.attended / q.element_bytes * kFloatBytes;
     in_block = std::max(in_block,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trireme/comm/reachable.h"
+#include "trireme/tensor/host_data.h"
 #include "trireme/train/model_axes/model_group.h"
 
 namespace trireme {
@@ -74,11 +75,11 @@ class DividedModels final : public Tally {
         at::TensorOptions(at::kDouble)
             .device(detail::reachable_device(model_, Collective::all_gather, at::kDouble));
     at::Tensor in = at::empty({n}, options.device(at::kCPU));
-    std::copy(own.begin(), own.end(), static_cast<double*>(in.data_ptr()));
+    std::copy(own.begin(), own.end(), host_data<double>(in));
     at::Tensor out = at::empty({n * model_.size()}, options);
     model_.all_gather_into_tensor(out, in.to(options.device())).wait();
     out = out.cpu();
-    const auto* p = static_cast<const double*>(out.data_ptr());
+    const double* p = host_data<double>(out);
     std::vector<std::vector<double>> rows;
     for (int r = 0; r < model_.size(); ++r) rows.emplace_back(p + r * n, p + (r + 1) * n);
     return rows;
