@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
 
 #include "trireme/config/sections/checkpoint.h"
 #include "trireme/config/sections/compression.h"
@@ -53,6 +54,19 @@ int64_t weights_of(Run& run, const Config& config) {
   return bytes.sum() / (shared ? run.world().size() : 1);
 }
 
+// Each group of a mesh has windows of its own.
+int64_t shared_bytes(const DeviceMesh& mesh) {
+  std::set<std::string> seen;
+  int64_t bytes = 0;
+  const auto add = [&](const Group& group) {
+    if (seen.insert(group.name()).second) bytes += group.shared_bytes();
+  };
+  add(mesh.world());
+  for (const MeshAxis& axis : mesh.shape().axes()) add(mesh.group(axis.name));
+  for (const auto& axes : groups_of_several_axes()) add(mesh.group(axes));
+  return bytes;
+}
+
 }  // namespace
 
 MeasuredMemory measure_memory(const Config& config, Group group) {
@@ -84,7 +98,7 @@ MeasuredMemory measure_memory(const Config& config, Group group) {
     const auto use = memory_use(device);
     m.device_total = use ? use->total : 0;
   }
-  m.shared = run.world().shared_bytes();
+  m.shared = shared_bytes(run.mesh);
   // The local engine has its own memory for the CPU's gradients and for what ranks share, which the
   // allocator does not know.
   int64_t in_windows = 0;
