@@ -51,7 +51,7 @@ int64_t weights_of(Run& run, const Config& config) {
   if (run.collective_forward) run.gradients->sharded()->state(bytes);
   const bool shared = run.gradients->sharded() && !run.collective_forward &&
                       config.section<ZeroSection>().share_weights;
-  return bytes.sum() / (shared ? run.world().size() : 1);
+  return bytes.sum() / (shared ? run.mesh.size("dp_shard") : 1);
 }
 
 // Each group of a mesh has windows of its own.
