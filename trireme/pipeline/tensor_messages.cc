@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 
 #include "trireme/base/check.h"
+#include "trireme/base/trace.h"
 #include "trireme/tensor/host_data.h"
 
 namespace trireme::pipeline {
@@ -54,6 +55,13 @@ at::Tensor line_of(const std::vector<at::Tensor>& tensors) {
 TensorMessages::TensorMessages(Group group, at::Device device)
     : group_(std::move(group)), device_(device) {}
 
+// A copy in memory that the peer reads in place, where the group has such memory: this rank goes on
+// to compute, and would not pass on the rest of a message meanwhile.
+at::Tensor TensorMessages::readable(const at::Tensor& tensor) const {
+  if (!tensor.device().is_cpu()) return tensor.contiguous();
+  return group_.empty(tensor.sizes(), tensor.options()).copy_(tensor);
+}
+
 void TensorMessages::post(at::Tensor tensor, int to, int tag) {
   Work work = group_.send(tensor, to, tag);
   sent_.push_back({std::move(tensor), std::move(work)});
@@ -66,10 +74,11 @@ void TensorMessages::send(const std::vector<at::Tensor>& tensors, int to, int ta
 
 void TensorMessages::send_known(const std::vector<at::Tensor>& tensors, int to, int tag) {
   for (const at::Tensor& t : tensors)
-    if (t.numel() > 0) post(t.detach().contiguous(), to, tag);
+    if (t.numel() > 0) post(readable(t.detach()), to, tag);
 }
 
 std::vector<at::Tensor> TensorMessages::recv(int from, int tag) {
+  const Span span("exposed_comm", "wait for a stage");
   at::Tensor line = at::empty({kNumbers}, at::kLong);
   group_.recv(line, from, tag).wait();
   const auto* n = host_data<int64_t>(line);
@@ -104,6 +113,7 @@ std::vector<at::Tensor> TensorMessages::recv(int from, int tag) {
 
 std::vector<at::Tensor> TensorMessages::recv_like(const std::vector<at::Tensor>& like, int from,
                                                   int tag) {
+  const Span span("exposed_comm", "wait for a stage");
   std::vector<at::Tensor> tensors;
   std::vector<Work> works;
   for (const at::Tensor& t : like) {
@@ -119,6 +129,7 @@ void TensorMessages::progress() {
 }
 
 void TensorMessages::finish() {
+  const Span span("exposed_comm", "wait for a stage");
   for (; !sent_.empty(); sent_.pop_front()) sent_.front().work.wait();
 }
 

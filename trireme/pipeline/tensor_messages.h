@@ -40,6 +40,7 @@ class TensorMessages {
     at::Tensor tensor;
     Work work;
   };
+  at::Tensor readable(const at::Tensor& tensor) const;
   void post(at::Tensor tensor, int to, int tag);
 
   Group group_;

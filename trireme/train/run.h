@@ -68,6 +68,7 @@ struct TRIREME_API Run {
 
   Batches batches;
   std::string lr_by_batch = "none";  // how the rate follows a step's samples (batch_lr_factor)
+  int64_t parameters = 0;            // trained ones, of the whole model
   int64_t steps = 0;                 // of the whole run
   int64_t step = 0;                  // done
   int64_t seed = 42;

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "trireme/base/check.h"
+#include "trireme/base/trace.h"
 #include "trireme/layers/tensor_parallel/kept.h"
 #include "trireme/layers/tensor_parallel/split_plan.h"
 #include "trireme/tensor/device.h"
@@ -89,6 +90,7 @@ struct VocabCrossEntropy : Function<VocabCrossEntropy> {
     at::Tensor all = mine.unsqueeze(0);
     if (loss.group.size() > 1) {
       all = at::empty({loss.group.size(), mine.size(0), mine.size(1)}, mine.options());
+      const Span span("exposed_comm", "wait for parts of a loss");
       loss.group.all_gather_into_tensor(all, mine, loss.site).wait();
     }
     // Ranks are added in their order, so that the loss has the same bits on all of them.

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include "trireme/base/trace.h"
+
 namespace trireme::detail {
 namespace {
 
@@ -50,6 +52,7 @@ at::Tensor gather_parts(const at::Tensor& part, Group group, int64_t dim,
     const at::Tensor out = at::empty(before == 1 ? with_size(part.sizes(), dim, whole)
                                                  : with_ranks(group.size(), part.sizes().vec()),
                                      part.options().requires_grad(false));
+    const Span span("exposed_comm", "wait for parts of layers");
     group.all_gather_into_tensor(out, dense, site).wait();
     if (before == 1) return out;
     const at::Tensor in_order = at::empty(with_size(part.sizes(), dim, whole), out.options());
@@ -63,6 +66,7 @@ at::Tensor gather_parts(const at::Tensor& part, Group group, int64_t dim,
   for (const Part& p : parts)
     outputs.push_back(
         at::empty(with_size(part.sizes(), dim, p.length), part.options().requires_grad(false)));
+  const Span span("exposed_comm", "wait for parts of layers");
   group.all_gather(outputs, dense, site).wait();
   return at::cat(outputs, dim);
 }
@@ -94,6 +98,7 @@ void ReduceScatter::post(CallSite site) {
 }
 
 at::Tensor ReduceScatter::result() {
+  const Span span("exposed_comm", "wait for parts of layers");
   work_.wait();
   buffer_ = at::Tensor();
   const int64_t length = parts_[static_cast<size_t>(group_.rank())].length;

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/check.h"
+#include "trireme/base/trace.h"
 #include "trireme/layers/tensor_parallel/exchange.h"
 #include "trireme/layers/tensor_parallel/kept.h"
 #include "trireme/layers/tensor_parallel/linear.h"
@@ -145,10 +146,12 @@ struct ColumnProduct : Function<ColumnProduct> {
     }
     const at::Tensor dw =
         p.wants_weight ? weight_gradient(dy, whole, weight, p.widened) : at::Tensor();
-    if (scattered)
+    if (scattered) {
       dx = scattered->result();
-    else
+    } else {
+      const Span span("exposed_comm", "wait for parts of layers");
       sum.wait();
+    }
     return gradients(p, dx, dw, db);
   }
 
@@ -186,6 +189,7 @@ struct RowProduct : Function<RowProduct> {
     } else {
       out = detail::reachable_empty(p.group, sizes, x);
       multiply(out.view({-1, out.size(-1)}), rows_of(x), weight.t(), p.widened);
+      const Span span("exposed_comm", "wait for parts of layers");
       p.group.all_reduce(out, ReduceOp::sum, p.site).wait();
     }
     if (p.has_bias) out.add_(tensors[2]);  // once, to the sum

@@ -123,6 +123,14 @@ LRScheduler build_schedule(const Config& c, int64_t steps, int64_t batch) {
   return LRScheduler(o);
 }
 
+// In checkpoints, behind how replicas lay out their state.
+std::string layout_of(const DeviceMesh& mesh) {
+  std::string text;
+  for (const char* axis : {"pp", "tp"})
+    if (mesh.size(axis) > 1) text += fmt::format(", {} {}", axis, mesh.size(axis));
+  return text;
+}
+
 }  // namespace
 
 void complete_run(Run& run, const Config& c, ZeroSetup& zero, const PrecisionPlan& precision,
@@ -133,7 +141,8 @@ void complete_run(Run& run, const Config& c, ZeroSetup& zero, const PrecisionPla
     if (w.requires_grad()) parameters.emplace_back(name, w);
   const NamedTensors buffers = buffers_of(*run.model);
   const Group dp = run.data_parallel();
-  run.exchange = make_exchange(c, dp, parameters, hook_for(precision), layout_of(zero));
+  run.exchange =
+      make_exchange(c, dp, parameters, hook_for(precision), layout_of(zero) + layout_of(run.mesh));
   CommHook hook = run.exchange->hook();
   std::shared_ptr<BucketTuning> tuned;
   if (std::shared_ptr<TuneBuckets> tuning = TuneBuckets::make(c, dp, parameters)) {
@@ -151,6 +160,7 @@ void complete_run(Run& run, const Config& c, ZeroSetup& zero, const PrecisionPla
                                 std::move(tuned), clips_own);
   run.exchange->attach(parameters, buffers);
   run.norm_parts = mesh_norm_parts(run.mesh, *run.gradients, run.layouts, run.reproducible);
+  run.parameters = model_numel(run.mesh, *run.gradients, run.layouts);
   run.tally = make_tally(run.mesh, run.norm_parts, run.computation->computes_loss());
   if (auto sums = shared_sums(run.mesh, *run.gradients, run.layouts))
     run.features.push_back(std::move(sums));

@@ -2,7 +2,9 @@
 #include "trireme/train/model_axes/mesh_norms.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -36,6 +38,22 @@ struct Whole {
 };
 
 }  // namespace
+
+int64_t model_numel(const DeviceMesh& mesh, const Gradients& gradients,
+                    const ParameterLayouts& layouts) {
+  std::map<std::string, int> first_stage;
+  Group model = model_group(mesh);
+  const auto by_rank = all_gather_object(model, held_here(gradients, layouts));
+  int64_t sum = 0;
+  for (int r = 0; r < model.size(); ++r)
+    for (const auto& [name, part] : by_rank[static_cast<size_t>(r)]) {
+      const auto& [numel, split] = part;
+      const int stage = r / mesh.size("tp");
+      const auto [first, is_new] = first_stage.emplace(name, stage);
+      if (is_new || (split && first->second == stage)) sum += numel;
+    }
+  return sum;
+}
 
 std::shared_ptr<const NormParts> mesh_norm_parts(const DeviceMesh& mesh, Gradients& gradients,
                                                  const ParameterLayouts& layouts, bool exact) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "trireme/mesh/mesh.h"
@@ -17,5 +18,9 @@ namespace trireme {
 /// must call it.
 std::shared_ptr<const NormParts> mesh_norm_parts(const DeviceMesh& mesh, Gradients& gradients,
                                                  const ParameterLayouts& layouts, bool exact);
+
+/// The number of trained parameters of the whole model. Every rank of the mesh must call it.
+int64_t model_numel(const DeviceMesh& mesh, const Gradients& gradients,
+                    const ParameterLayouts& layouts);
 
 }  // namespace trireme

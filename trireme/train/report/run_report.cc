@@ -121,8 +121,7 @@ void RunReport::done() {
 std::string start_line(const Trainer::Impl& trainer) {
   const Run& run = trainer.first();
   int64_t parameters = 0;
-  for (const auto& part : trainer.parts)
-    for (const auto& [name, p] : part->run.gradients->parameters()) parameters += p.numel();
+  for (const auto& part : trainer.parts) parameters += part->run.parameters;
   const int ranks = trainer.group.size();
   std::string text =
       fmt::format("{} parameters on {} rank{}; {}; {} × {} × {} = {} samples a step",
