@@ -275,17 +275,15 @@ void asleep(Group g, int rounds) {
         PipelineOptions{.around = [watch](const pipeline::Action& a, const auto& body) {
           watch->time(a, body);
         }});
-    kinds.push_back(
-        {known.name,
-         [run] {
-           run->step(
-               [](int) { return PipelineStage::Tensors{at::ones({16})}; },
-               [](const auto& out, int) { return out[0].sum(); });
-         },
-         watch,
-         run->schedule(),
-         {},
-         {}});
+    kinds.push_back({known.name,
+                     [run] {
+                       run->step([](int) { return PipelineStage::Tensors{at::ones({16})}; },
+                                 [](const auto& out, int) { return out[0].sum(); });
+                     },
+                     watch,
+                     run->schedule(),
+                     {},
+                     {}});
   }
   measure(g, kinds, rounds);
   if (g.rank() == 0)
