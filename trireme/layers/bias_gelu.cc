@@ -17,6 +17,26 @@
 namespace trireme {
 namespace {
 
+// A backward in two halves (pipeline/split_backward.h) asks for the input's gradient first, and for
+// the bias's later, of the same gradient: the first pass has both.
+struct LaterHalf {
+  static void keep(torch::autograd::AutogradContext* ctx, const at::Tensor& bias,
+                   const at::Tensor& dy, const at::Tensor& db) {
+    if (!bias.requires_grad() || !ctx->needs_input_grad(0) || ctx->needs_input_grad(1)) return;
+    ctx->saved_data["later_dy"] = dy;
+    ctx->saved_data["later_db"] = db;
+  }
+  /// Undefined where it was not kept.
+  static at::Tensor take(torch::autograd::AutogradContext* ctx, const at::Tensor& dy) {
+    if (ctx->needs_input_grad(0) || !ctx->needs_input_grad(1)) return {};
+    const auto of = ctx->saved_data.find("later_dy");
+    if (of == ctx->saved_data.end() || !of->second.toTensor().is_same(dy)) return {};
+    at::Tensor db = ctx->saved_data.at("later_db").toTensor();
+    ctx->saved_data.clear();
+    return db;
+  }
+};
+
 struct BiasGelu : torch::autograd::Function<BiasGelu> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& input,
                             const at::Tensor& bias) {
@@ -36,6 +56,7 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  torch::autograd::variable_list grads) {
     if (!grads[0].defined()) return {at::Tensor(), at::Tensor()};
+    if (at::Tensor db = LaterHalf::take(ctx, grads[0]); db.defined()) return {at::Tensor(), db};
     const auto saved = ctx->get_saved_variables();
     const auto &x = saved[0], &b = saved[1];
     auto dy = grads[0].contiguous();
@@ -47,6 +68,7 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
     else
       detail::bias_gelu_backward(host_data<double>(x), host_data<double>(b), host_data<double>(dy),
                                  host_data<double>(dx), host_data<double>(db), rows, columns);
+    LaterHalf::keep(ctx, b, grads[0], db);
     return {dx, db};
   }
 };
@@ -83,6 +105,7 @@ struct HalfBiasGelu : torch::autograd::Function<HalfBiasGelu> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  torch::autograd::variable_list grads) {
     if (!grads[0].defined()) return {at::Tensor(), at::Tensor()};
+    if (at::Tensor db = LaterHalf::take(ctx, grads[0]); db.defined()) return {at::Tensor(), db};
     const auto saved = ctx->get_saved_variables();
     const auto &x = saved[0], &bias = saved[1];
     const auto dy = grads[0].contiguous(), b = bias.to(at::kFloat).contiguous();
@@ -97,7 +120,9 @@ struct HalfBiasGelu : torch::autograd::Function<HalfBiasGelu> {
                                  host_data<float>(db), n, columns);
       round_to_bfloat16(down.data(), host_bits<uint16_t>(dx) + at, n * columns);
     });
-    return {dx, db.to(bias.scalar_type())};
+    db = db.to(bias.scalar_type());
+    LaterHalf::keep(ctx, bias, grads[0], db);
+    return {dx, db};
   }
 };
 

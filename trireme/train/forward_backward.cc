@@ -47,7 +47,7 @@ void abort_group_on_error(Run& run, const std::function<void()>& own_computation
 }
 
 void pass_on(Run& run, const Error& error) {
-  if (is_fact_of_the_group(error) && model_group(run.mesh).size() > 1) run.mesh.abort(error.what());
+  if (is_fact_of_the_group(error) && is_divided(run.mesh)) run.mesh.abort(error.what());
 }
 
 }  // namespace trireme

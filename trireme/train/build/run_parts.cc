@@ -177,9 +177,12 @@ DeviceMesh mesh_of(const Config& c, const Group& group) {
                                         .dp_shard = sharding.dp_shard,
                                         .tp = degrees.tp,
                                         .pp = degrees.pp}));
-  // All at once, in an order that does not depend on who needs which of them first.
-  mesh.make_groups();
-  for (const auto& axes : groups_of_several_axes()) mesh.group(axes);
+  // All at once, in an order that does not depend on who needs which of them first. None of one
+  // rank: it would have memory of its own, and nobody calls it.
+  auto all = groups_of_several_axes();
+  for (const char* axis : {"pp", "dp_replicate", "dp_shard", "tp"}) all.push_back({axis});
+  for (const auto& axes : all)
+    if (mesh.ranks(axes).size() > 1) mesh.group(axes);
   return mesh;
 }
 
@@ -213,7 +216,7 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
       return parts.make_model(run.mesh, made);
     });
   }
-  if (model_group(run.mesh).size() > 1) run.layouts = layouts_of(*run.model);
+  if (is_divided(run.mesh)) run.layouts = layouts_of(*run.model);
   if (run.reproducible) check_reproducible(run.data_parallel(), leaves, precision, *run.model);
   run.weights = stored_weights(*run.model, precision);
   if (parts.names) run.weights = parts.names(std::move(run.weights));

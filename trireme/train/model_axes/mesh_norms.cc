@@ -42,9 +42,13 @@ struct Whole {
 int64_t model_numel(const DeviceMesh& mesh, const Gradients& gradients,
                     const ParameterLayouts& layouts) {
   std::map<std::string, int> first_stage;
+  int64_t sum = 0;
+  if (!is_divided(mesh)) {
+    for (const auto& [name, p] : gradients.parameters()) sum += p.numel();
+    return sum;
+  }
   Group model = model_group(mesh);
   const auto by_rank = all_gather_object(model, held_here(gradients, layouts));
-  int64_t sum = 0;
   for (int r = 0; r < model.size(); ++r)
     for (const auto& [name, part] : by_rank[static_cast<size_t>(r)]) {
       const auto& [numel, split] = part;
@@ -57,11 +61,11 @@ int64_t model_numel(const DeviceMesh& mesh, const Gradients& gradients,
 
 std::shared_ptr<const NormParts> mesh_norm_parts(const DeviceMesh& mesh, Gradients& gradients,
                                                  const ParameterLayouts& layouts, bool exact) {
-  Group model = model_group(mesh);
-  if (model.size() == 1) {
+  if (!is_divided(mesh)) {
     auto parts = gradients.norm_parts();
     return parts ? parts : std::make_shared<const NormParts>(gradients.owned());
   }
+  Group model = model_group(mesh);
   std::map<std::string, Whole> wholes;
   const int tp = mesh.size("tp");
   const auto by_rank = all_gather_object(model, held_here(gradients, layouts));

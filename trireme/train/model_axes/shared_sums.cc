@@ -66,8 +66,8 @@ std::shared_ptr<StepFeature> shared_sums(const DeviceMesh& mesh, Gradients& grad
     if (const auto it = layouts.find(name);
         it != layouts.end() && it->second.on("tp") == OnAxis::sum)
       sizes[name] = p.numel();
-  const Group over = gradients.sharded() ? mesh.group({"dp_shard", "tp"}) : mesh.group("tp");
   if (sizes.empty() || mesh.size("tp") == 1) return nullptr;
+  const Group over = gradients.sharded() ? mesh.group({"dp_shard", "tp"}) : mesh.group("tp");
   return std::make_shared<SharedSums>(over, gradients, sizes);
 }
 

@@ -95,7 +95,7 @@ class DividedModels final : public Tally {
 
 std::unique_ptr<Tally> make_tally(const DeviceMesh& mesh, std::shared_ptr<const NormParts> names,
                                   bool computes_loss) {
-  if (model_group(mesh).size() == 1) return std::make_unique<WholeModels>();
+  if (!is_divided(mesh)) return std::make_unique<WholeModels>();
   return std::make_unique<DividedModels>(mesh, std::move(names), computes_loss);
 }
 
