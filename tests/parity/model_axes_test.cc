@@ -159,6 +159,17 @@ std::vector<Row> pairs() {
       {2, 1, 2, {zero + "1", schedule + "interleaved_1f1b"}},
       {2, 1, 2, {zero + "1"}, {lamb, slow}, 1e-3},
       {4, 1, 2, {zero + "2", "parallelism.dp_shard=2"}, {tied}},
+      {2, 1, 2, {zero + "2", schedule + "interleaved_1f1b"}, {tied}},
+      {2, 1, 2, {zero + "2", schedule + "zb_v", again}},
+      {2, 1, 2, {zero + "3"}, {tied}},
+      {2, 1, 2, {zero + "3", whole_units, again}},
+      {2, 1, 2, {zero + "3", whole_units, schedule + "zb_h1"}},
+      {2, 1, 2, {zero + "3", whole_units, schedule + "interleaved_1f1b", again}},
+      {2, 1, 2, {zero + "3", schedule + "breadth_first", "parallelism.virtual_stages=2"}, {tied}},
+      {2, 1, 2, {zero + "3", whole_units, schedule + "dualpipe_v"}},
+      {4, 1, 2, {zero + "3", whole_units, "parallelism.dp_shard=2"}},
+      {2, 1, 2, {zero + "3", whole_units}, {lamb, slow}, 1e-3},
+      {2, 1, 2, {zero + "3", whole_units}, {"bf16.enabled=true"}, 0.1},
       {1, 1, 2, {}, {"bf16.enabled=true"}, 0.1},
       {1, 1, 2, {schedule + "zb_h1"}, {"torch_autocast.enabled=true"}, 0.1},
       // All of them.
@@ -169,6 +180,8 @@ std::vector<Row> pairs() {
       {2, 2, 2, {zero + "2", sequence}, {tied}},
       {2, 2, 2, {schedule + "interleaved_1f1b", sequence, again}, {tied}},
       {2, 2, 2, {zero + "2", again}, {lamb, slow}, 1e-3},
+      {2, 2, 2, {zero + "3", whole_units, sequence, schedule + "zb_h1"}, {tied}},
+      {2, 2, 2, {zero + "3", schedule + "zb_v", again}},
   };
 }
 
@@ -197,12 +210,13 @@ TEST(parity_model_axes_bits, pipelines_and_zero_over_stages_are_one_process_to_t
   };
   const Config alone = config({});
   const Result want = train_and_save(1, alone, alone, folders.run("plain"));
-  for (const std::string schedule :
-       {"gpipe", "1f1b", "zb_h1", "zb_h2", "zb_2p", "interleaved_1f1b", "zb_v", "dualpipe_v"})
+  for (const std::string schedule : {"gpipe", "1f1b", "zb_h1", "zb_h2", "zb_2p", "interleaved_1f1b",
+                                     "breadth_first", "zb_v", "dualpipe_v"})
     for (int dp : {1, 2})
-      for (int stage : {0, 1, 2}) {
-        const bool folded = schedule == "interleaved_1f1b" || schedule.ends_with("_v");
-        if (stage > 0 && (dp == 1 || folded)) continue;
+      for (int stage : {0, 1, 2, 3}) {
+        const bool folded = schedule == "interleaved_1f1b" || schedule == "breadth_first" ||
+                            schedule.ends_with("_v");
+        if (stage > 0 && dp == 1) continue;
         const int pp = folded || (schedule == "zb_h2" && dp == 2) ? 2 : 4;
         const std::string name = fmt::format("{}_dp{}_stage{}", schedule, dp, stage);
         const Config c =
@@ -223,6 +237,7 @@ TEST(parity_model_axes_resume, every_layout_goes_on_from_every_other) {
                                  {1, 1, 2},
                                  {2, 2, 1, {"zero_optimization.stage=2"}},
                                  {1, 2, 2, {"parallelism.schedule=zb_h1"}},
+                                 {2, 1, 2, {"zero_optimization.stage=3"}},
                                  {2, 2, 2, {"zero_optimization.stage=1"}}};
   const Folders folders;
   const auto config = [&](const Row& row) {

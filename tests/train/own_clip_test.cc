@@ -57,7 +57,7 @@ void own_step(Gradients& gradients, TiedNet& net, int rank, int64_t rows, double
   gradients.open(2);
   LossSum own;
   for (int micro : {0, 1}) {
-    gradients.begin_micro_batch(micro);
+    gradients.begin_backward(0, micro);
     const at::Tensor loss = clipped_loss(net, rank, rows, micro);
     own.sum += loss.item<double>();
     own.weight += rows;

@@ -33,6 +33,21 @@ class GptStages {
   bool has_last() const { return stages_.back().last; }
   bool is_whole() const { return stages_.size() == 1 && has_first() && has_last(); }
 
+  int count() const { return static_cast<int>(stages_.size()); }
+  /// Which of this rank's stages a parameter belongs to.
+  int stage_of(const std::string& parameter) const {
+    if (parameter.starts_with("blocks.")) {
+      const int64_t block = std::stoll(parameter.substr(7));
+      for (int s = 0; s < count(); ++s)
+        if (stages_[static_cast<size_t>(s)].begin <= block &&
+            block < stages_[static_cast<size_t>(s)].end)
+          return s;
+    }
+    // A tied head's weight has the embedding's name, also where only the head is here.
+    const bool embedding = parameter.starts_with("wte.") || parameter.starts_with("wpe.");
+    return embedding && has_first() ? 0 : count() - 1;
+  }
+
   void select(size_t stage) {
     check<UsageError>(stage < stages_.size(), "gpt: stage {} of this rank, which has {}", stage,
                       stages_.size());

@@ -86,9 +86,16 @@ RankMemory shared_out(const MemoryQuestion& q, const Sums& s) {
     m.buffers += std::min(q.parameter_buffer_elements, shard) * q.weight_bytes;
   // What is outside of blocks is whole from the first layer to the last; one unit's gradients are.
   const int64_t widest = largest(units, 1);
+  const int64_t gradient_bytes = std::max(q.gradient_bytes, q.wire_bytes);
+  if (q.whole_for_step) {
+    // The outside's gradients are complete last, while two blocks' are on their way.
+    const auto blocks = std::min<int64_t>(2, static_cast<int64_t>(units.size()) - 1);
+    m.buffers += flat * q.weight_bytes + (units[0] + blocks * widest) * gradient_bytes;
+    return m;
+  }
   m.buffers += (units[0] + widest * units_in_flight(units, q.prefetch_elements, q.live_elements)) *
                q.weight_bytes;
-  m.buffers += std::max(units[0], widest) * std::max(q.gradient_bytes, q.wire_bytes);
+  m.buffers += std::max(units[0], widest) * gradient_bytes;
   return m;
 }
 

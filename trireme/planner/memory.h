@@ -47,9 +47,10 @@ struct MemoryQuestion {
   int64_t parameter_buffer_elements = 0;  // with parameters_on_disk
   int64_t bucket_elements = 0;            // of gradients that travel together; stages 0 to 2
   int64_t prefetch_elements = 0, persistence_threshold = 0, live_elements = 0;  // of stage 3
-  int64_t group_bytes = 0;     // that the group of ranks keeps for itself
-  int64_t exchange_bytes = 0;  // of compression and averaging: planner/exchange_memory.h
-  int64_t snapshot_bytes = 0;  // of checkpoint.async: planner/snapshot_memory.h
+  bool whole_for_step = false;  // stage 3 of a pipeline: all units are whole until the step ends
+  int64_t group_bytes = 0;      // that the group of ranks keeps for itself
+  int64_t exchange_bytes = 0;   // of compression and averaging: planner/exchange_memory.h
+  int64_t snapshot_bytes = 0;   // of checkpoint.async: planner/snapshot_memory.h
   int64_t activation_kept = 0, activation_bytes = 0;  // planner/activations.h: kept, peak
 };
 

@@ -117,6 +117,7 @@ MemoryPlan plan_states(const Config& c, int world, ModelShape model,
   q.optimizer = optimizer_of(c.section<OptimizerSection>());
   q.stage = plan.sharding.stage;
   q.dp_shard = plan.sharding.dp_shard;
+  q.whole_for_step = q.stage == 3 && plan.degrees.pp > 1;
   read_precision(c, &q);
   read_zero(c, &q);
   if (c.section<CommSection>().backend == "local")

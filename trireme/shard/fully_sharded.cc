@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "trireme/base/check.h"
 #include "trireme/grad/hooks/hook_adapter.h"
@@ -117,7 +118,7 @@ FullySharded::Unit& FullySharded::Impl::add(const std::string& name, torch::nn::
                     is_root ? "a second root" : "unit '" + name + "'");
   NamedTensors all;
   const size_t tied_before = tied.size();
-  std::map<std::pair<at::ScalarType, bool>, NamedTensors> kinds;
+  std::map<std::tuple<at::ScalarType, bool, int>, NamedTensors> kinds;
   for (const auto& item : module.named_parameters()) {
     const std::string full = name.empty() ? item.key() : name + "." + item.key();
     at::TensorImpl* p = item.value().unsafeGetTensorImpl();
@@ -139,7 +140,8 @@ FullySharded::Unit& FullySharded::Impl::add(const std::string& name, torch::nn::
     memory.add(full, item.value());
     taken[p] = {name, {full}};
     all.emplace_back(full, item.value());
-    kinds[{item.value().scalar_type(), item.value().requires_grad()}].push_back(all.back());
+    kinds[{item.value().scalar_type(), item.value().requires_grad(), options.stages(full)}]
+        .push_back(all.back());
   }
   NamedTensors buffers;
   for (const auto& [key, b] : named_buffers(module, &tied)) {
@@ -163,7 +165,8 @@ FullySharded::Unit& FullySharded::Impl::add(const std::string& name, torch::nn::
                                              groups.shards, gather_buffers);
   unit->owner = weak_from_this();
   unit->index = units.size();
-  unit->reshard_after_forward = options.reshard_after_forward && !is_root;
+  unit->reshard_after_forward =
+      options.reshard_after_forward && !options.whole_for_step && !is_root;
   units.push_back(std::unique_ptr<Unit>(new Unit(std::move(unit))));
   if (is_root) root = units.back().get();
   return *units.back();
@@ -175,19 +178,28 @@ void FullySharded::Impl::complete(FullySharded& self) {
                     "FullySharded: call root(network) after the units: it takes the parameters "
                     "that no unit holds");
   std::vector<FlatParameters*> all, trained;
-  // Backward comes to the last units first.
-  for (auto it = units.rbegin(); it != units.rend(); ++it)
-    for (FlatParameters* flat : (*it)->state_->params->flats()) {
+  ScatterOptions s;
+  const auto take = [&](UnitState& unit) {
+    for (FlatParameters* flat : unit.params->flats()) {
       all.push_back(flat);
       if (!flat->requires_grad()) continue;
-      (*it)->state_->buffers.push_back(trained.size());
+      unit.buffers.push_back(trained.size());
       trained.push_back(flat);
+      if (options.stages.count > 1)
+        s.stages.push_back(options.stages(flat->members().front().first));
     }
+  };
+  // Backward comes to the last units first. The root has what is used before all units, too: where
+  // flat buffers leave in this order, it is the last one.
+  if (!options.whole_for_step) take(*root->state_);
+  for (auto it = units.rbegin(); it != units.rend(); ++it)
+    if (it->get() != root) take(*(*it)->state_);
+  if (options.whole_for_step) take(*root->state_);
   check<UsageError>(!trained.empty(),
                     "FullySharded: no parameter requires a gradient, so there is nothing to train");
-  ScatterOptions s;
   s.op = options.op;
-  s.leave = ScatterOptions::Leave::when_launched;
+  s.leave = options.whole_for_step ? ScatterOptions::Leave::when_full
+                                   : ScatterOptions::Leave::when_launched;
   s.tree = options.tree;
   s.replicas = groups.replicas;
   s.world = groups.world;
@@ -262,6 +274,8 @@ void FullySharded::Impl::forward_begins(UnitState& unit, bool recorded) {
       order_now.clear();
       backward_began = false;
     }
+    // A unit's first forward in this step; further ones find it whole.
+    if (options.whole_for_step && unit.params->is_whole()) return;
     order_now.push_back(unit.index);
   }
   make_whole(unit);
@@ -359,6 +373,7 @@ std::vector<at::Tensor> FullySharded::Impl::run(const std::shared_ptr<UnitState>
 // ── Backward ────────────────────────────────────────────────────────────────────────────────────
 
 void FullySharded::Impl::backward_at_outputs(UnitState& unit) {
+  if (options.whole_for_step) return make_whole(unit);  // it is already, but after an exception
   backward_began = true;
   if (options.automatic) hooks->beginning()();
   // Inside no_sync() for the next round, which may not come to this unit.
@@ -370,6 +385,7 @@ void FullySharded::Impl::backward_at_outputs(UnitState& unit) {
 }
 
 void FullySharded::Impl::backward_at_inputs(UnitState& unit, bool second_run) {
+  if (options.whole_for_step) return;
   if (unit.open_ends > 0 || unit.endless) return;  // more comes, by the end of backward at last
   bool all_came = true;
   if (scatter->is_open() && !hooks->paused())
@@ -387,6 +403,10 @@ void FullySharded::Impl::backward_at_inputs(UnitState& unit, bool second_run) {
 }
 
 void FullySharded::Impl::end_round() {
+  if (options.whole_for_step) {
+    if (!scatter->step_done()) return;
+    backward_began = true;
+  }
   for (const auto& u : units) {
     drop(*u->state_);
     u->state_->endless = false;
@@ -407,6 +427,9 @@ FullySharded::FullySharded(ShardGroups groups, FullyShardedOptions options)
                     "persistence_threshold {}: none may be negative",
                     options.prefetch_elements, options.max_live_elements,
                     options.persistence_threshold);
+  check<UsageError>(!(options.automatic && options.whole_for_step),
+                    "FullySharded: with whole_for_step the caller opens and closes the rounds of "
+                    "a step: set automatic to false");
   impl_ = std::make_shared<Impl>(groups_, std::move(options));
 }
 
@@ -503,6 +526,8 @@ GradientScatter& FullySharded::gradients() {
   complete();
   return *impl_->scatter;
 }
+
+int FullySharded::stages() const { return impl_->options.stages.count; }
 
 void FullySharded::end_round() { impl_->end_round(); }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trireme/base/export.h"
+#include "trireme/shard/model_stages.h"
 #include "trireme/shard/shard_file.h"
 #include "trireme/shard/sharded_parameters.h"
 
@@ -41,6 +42,10 @@ struct FullyShardedOptions {
   /// true: each backward is a round of gradients (for your own loop); false: the caller opens and
   /// closes gradients() and calls end_round().
   bool automatic = true;
+  /// For stages of a pipeline, of which several micro-batches are under way: units stay whole from
+  /// their first forward to the end of the step's last round. Not with `automatic`.
+  bool whole_for_step = false;
+  ModelStages stages = {};  // of the pipeline that this rank has
 };
 
 /// ZeRO stage 3: parameters, gradients and optimizer state are split over ranks. A *unit* (a block)
@@ -140,6 +145,7 @@ class TRIREME_API FullySharded final : public ShardedParameters {
   void reset();
 
   GradientScatter& gradients();
+  int stages() const;  // FullyShardedOptions::stages
   /// If not automatic, call it after gradients().close().
   void end_round();
 

@@ -67,13 +67,17 @@ void GradientScatter::expect(int contributions) {
   expected_ = contributions;
 }
 
-void GradientScatter::begin_step(int rounds) {
-  check<UsageError>(rounds > 0, "a step of {} rounds of gradients", rounds);
-  rounds_ = rounds;
+void GradientScatter::begin_step(int leaves, int stages) {
+  check<UsageError>(leaves > 0 && stages > 0, "a step of {} rounds of gradients of {} stages",
+                    leaves, stages);
+  leaves_ = leaves;
+  rounds_ = leaves * stages;
   round_ = 0;
 }
 
-void GradientScatter::open() {
+void GradientScatter::open() { open(0, round_ == rounds_ ? 0 : round_); }
+
+void GradientScatter::open(int stage, int leaf) {
   check<UsageError>(
       !open_, "a round of gradients is open already: close() it, or reset() after an exception");
   open_ = true;
@@ -84,14 +88,21 @@ void GradientScatter::open() {
     first_bad_.clear();
     for (Slot& s : slots_) s.used = false;
     for (FlatBuffer& buffer : buffers_) buffer.filled = false;
-    if (tree_) tree_->open(rounds_);
+    if (tree_) tree_->open(leaves_);
   }
-  if (tree_) tree_->begin_leaf(round_ - 1);
+  if (tree_) tree_->begin_leaf(leaf);
   for (Slot& s : slots_) {
     s.got = 0;
     s.finite.reset();
   }
-  for (size_t l = 0; l < buffers_.size(); ++l) prepare(l);
+  for (size_t l = 0; l < buffers_.size(); ++l) {
+    if (stage_of(l) == stage) {
+      prepare(l);
+    } else {  // takes no part
+      buffers_[l].waiting = 0;
+      buffers_[l].launched = true;
+    }
+  }
 }
 
 // What this rank's part holds already, and whether it is added to.
@@ -196,7 +207,8 @@ void GradientScatter::launch_when_full(size_t buffer) {
 }
 
 void GradientScatter::leave_full() {
-  while (next_ < buffers_.size() && buffers_[next_].waiting == 0) leave(next_++);
+  for (; next_ < buffers_.size() && buffers_[next_].waiting == 0; ++next_)
+    if (!buffers_[next_].launched) leave(next_);
   // What the record says of gradients on a device is known when the device has come to it, and a
   // hook does not wait for that: close() sends it.
   if (next_ == buffers_.size() && !is_asynchronous(device_of(flats_))) send_record();

@@ -30,6 +30,9 @@ struct ScatterOptions {
   size_t gather_buffers_in_flight = 2;  // flat buffers in flight before the oldest is waited for
   /// Reproducible mode: rounds of a step are leaves, added along the tree of design §3.
   bool tree = false;
+  /// The stage of each flat buffer, where a rank has several (model_stages.h); none: all are of
+  /// stage 0.
+  std::vector<int> stages = {};
   /// Ranks that hold the same shard (hybrid sharding); none: a group of one.
   Group replicas{};
   Group world{};                         // all ranks, for the record; none: the group
@@ -40,8 +43,8 @@ struct ScatterOptions {
 /// has its part of the sum (or mean), added to the previous grad() of its shards
 /// (FlatParameters::shards), and p.grad() of the parameters is undefined.
 ///
-/// A step may have several rounds (begin_step): micro-batches. Ranks exchange the record in the
-/// last one.
+/// A step may have several rounds (begin_step): micro-batches, and of each the stages of a pipeline
+/// that this rank has, in any order. Ranks exchange the record in the last one.
 ///
 /// Ranks: the same flat buffers in the same order; open and close equally often; with when_launched
 /// the same calls of launch(). One thread. Source: ZeRO, Rajbhandari et al. 2020.
@@ -57,8 +60,11 @@ class GradientScatter final : public GradientRound {
 
   /// Contributions that complete a gradient, of every parameter, in each round to come.
   void expect(int contributions);
-  /// The next `rounds` rounds make up one step.
-  void begin_step(int rounds);
+  /// The next `leaves` rounds of each of `stages` stages make up one step.
+  void begin_step(int leaves, int stages = 1);
+  /// The next round of one stage. A stage has its rounds in the order of `leaf`.
+  void open(int stage, int leaf);
+  /// The next round, where there is one stage.
   void open() override;
   bool is_open() const override { return open_; }
   void ready(size_t i) override;
@@ -111,6 +117,9 @@ class GradientScatter final : public GradientRound {
   };
 
   at::ScalarType wire_of(size_t buffer) const;
+  int stage_of(size_t buffer) const {
+    return options_.stages.empty() ? 0 : options_.stages[buffer];
+  }
   void take_gather_buffer(size_t buffer);
   void prepare(size_t buffer);
   void fill(size_t i);
@@ -133,7 +142,7 @@ class GradientScatter final : public GradientRound {
   std::vector<FlatBuffer> buffers_;
   std::vector<Slot> slots_;
   std::deque<size_t> under_way_;
-  int expected_ = 1, rounds_ = 1, round_ = 0;
+  int expected_ = 1, leaves_ = 1, rounds_ = 1, round_ = 0;
   bool open_ = false, record_sent_ = false;
   size_t next_ = 0;           // when_full: the flat buffer that leaves next
   FirstNonFinite first_bad_;  // of this rank, in this step

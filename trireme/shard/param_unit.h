@@ -29,6 +29,7 @@ class ParamUnit {
 
   const std::string& name() const { return name_; }
   State state() const { return state_; }
+  bool is_whole() const { return state_ == State::whole || state_ == State::whole_in_recompute; }
   std::vector<FlatParameters*> flats() const;
   int64_t elements() const;  // of a flat buffer, padding included
 

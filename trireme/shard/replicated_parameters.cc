@@ -15,15 +15,17 @@ namespace trireme {
 namespace {
 
 // Buckets as a Reducer has them at first: the last parameters get their gradients first. They are
-// not laid out anew later, since the optimizer's state lies along them.
+// not laid out anew later, since the optimizer's state lies along them. A bucket has parameters of
+// one stage.
 std::vector<NamedTensors> lay_out(const NamedTensors& parameters, const ShardGroups& groups,
-                                  size_t bytes) {
+                                  size_t bytes, const ModelStages& stages) {
   std::vector<BucketItem> items;
   std::vector<int> order(parameters.size());
   std::iota(order.rbegin(), order.rend(), 0);
   for (const auto& [name, p] : parameters)
-    items.push_back(
-        {p.numel(), static_cast<size_t>(p.element_size()), static_cast<int>(p.scalar_type())});
+    items.push_back({p.numel(), static_cast<size_t>(p.element_size()),
+                     stages(name) * static_cast<int>(at::ScalarType::NumOptions) +
+                         static_cast<int>(p.scalar_type())});
   std::vector<NamedTensors> buckets;
   for (const auto& bucket : plan_buckets(items, order, bucket_sizes_for(groups.shards, bytes, 0))) {
     buckets.emplace_back();
@@ -53,14 +55,15 @@ ReplicatedParameters::ReplicatedParameters(const DdpTensors& t, ShardGroups grou
       t.tied);
 
   std::vector<FlatParameters*> flats;
+  ScatterOptions s;
   shared_ = options.share_weights;
-  for (auto& members : lay_out(t.parameters, groups_, options.bucket_bytes)) {
+  for (auto& members : lay_out(t.parameters, groups_, options.bucket_bytes, options.stages)) {
+    if (options.stages.count > 1) s.stages.push_back(options.stages(members.front().first));
     const at::Tensor memory = make_flat_buffer(members);
     auto flat = std::make_unique<FlatParameters>(std::move(members), groups_.shards, memory);
     flats.push_back(flat.get());
     buffers_.push_back({std::move(flat), memory});
   }
-  ScatterOptions s;
   s.op = options.op;
   s.keep_gather_buffers = options.stage == ZeroStage::optimizer && !options.tree;
   s.tree = options.tree;

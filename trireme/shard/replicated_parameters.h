@@ -9,6 +9,7 @@
 #include "trireme/grad/rounds/replaced_parameters.h"
 #include "trireme/shard/flat_parameters.h"
 #include "trireme/shard/gradient_scatter.h"
+#include "trireme/shard/model_stages.h"
 #include "trireme/shard/sharded_parameters.h"
 
 namespace trireme {
@@ -19,6 +20,7 @@ struct ReplicatedOptions {
   ReduceOp op = ReduceOp::avg;
   bool tree = false;                        // reproducible mode: each round a leaf, in both stages
   std::optional<at::ScalarType> wire = {};  // gradients between ranks; none: the parameters' dtype
+  ModelStages stages = {};                  // of the pipeline that this rank has
   /// One copy of the parameters for all ranks of the host, in which each updates its part.
   bool share_weights = false;
 };

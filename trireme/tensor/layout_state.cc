@@ -17,7 +17,12 @@ const ParameterLayout* LayoutVisitor::layout_for(const std::string& name) const 
 
 void LayoutVisitor::tensor(const Slice& slice, at::Tensor local) {
   const ParameterLayout* layout = layout_for(slice.name);
-  if (!layout || layout->is_whole()) return inner_.tensor(slice, std::move(local));
+  const auto elsewhere = [&](const Box& box) { return saving() && !box.counted; };
+  if (!layout) return inner_.tensor(slice, std::move(local));
+  if (layout->is_whole()) {
+    if (!elsewhere(layout->boxes[0])) inner_.tensor(slice, std::move(local));
+    return;
+  }
   check<UsageError>(
       slice.global_shape == layout->local_shape() && slice.lengths == slice.global_shape,
       "'{}' is state of a parameter of which this rank holds a part, and has other "
@@ -28,7 +33,7 @@ void LayoutVisitor::tensor(const Slice& slice, at::Tensor local) {
   int64_t at = 0;  // of the box, among this rank's elements
   for (const Box& box : layout->boxes) {
     const int64_t begin = std::max(first, at), end = std::min(first + count, at + box.numel());
-    if (begin < end) {
+    if (begin < end && !elsewhere(box)) {
       Slice part{slice.name, layout->shape, box.offsets, box.lengths};
       if (end - begin < box.numel()) part.flat = FlatRange{begin - at, end - begin};
       inner_.tensor(part, elements.narrow(0, begin - first, end - begin));

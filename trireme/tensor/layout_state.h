@@ -12,8 +12,9 @@ namespace trireme {
 /// Shows the state of a rank that holds parts of parameters as parts of the whole ones: what is
 /// visited under a name that ends in a parameter's ("model.head.weight",
 /// "optim.exp_avg.head.weight") and has that parameter's sizes here, or is a flat range of it
-/// (ZeRO), goes on as the boxes of its layout. Everything else goes on as it is. A checkpoint
-/// written so loads under any other layout.
+/// (ZeRO), goes on as the boxes of its layout. A save leaves out boxes that are counted elsewhere:
+/// ZeRO may own other ranges there, which would overlap. Everything else goes on as it is. A
+/// checkpoint written so loads under any other layout.
 ///
 /// `layouts` is by the parameters' names and outlives the visitor. Throws UsageError for a tensor
 /// under a divided parameter's name that has other sizes: nothing says where its elements belong.

@@ -26,8 +26,8 @@ namespace trireme {
 struct Box {
   std::vector<int64_t> offsets, lengths;
   /// False where a lower rank of a split axis holds the same box (a key/value head that several
-  /// ranks share): norms, updates by norm and checkpoints take each element once, from where it is
-  /// counted.
+  /// ranks share), or an earlier stage of a pipeline (a tied head): norms, updates by norm and
+  /// checkpoints take each element once, from where it is counted.
   bool counted = true;
 
   int64_t numel() const {

@@ -19,7 +19,7 @@ class InTurn final : public BatchComputation {
     for (i = 0; i < batch.size(); ++i) {
       const MicroBatch& micro = batch[i];
       RandomScope random({static_cast<uint64_t>(run.seed), run.step, micro.samples});
-      run.gradients->begin_micro_batch(static_cast<int>(i));
+      run.gradients->begin_backward(0, static_cast<int>(i));
       at::Tensor loss = run.loss(run, micro);
       if (micro.weight == 0) loss = loss * 0;  // a rank without samples takes part with zeros
       check<UsageError>(loss.requires_grad(),

@@ -109,7 +109,7 @@ struct Engine::Impl {
       losses.clear();
       run.gradients->open(static_cast<int>(run.batches.accumulation));
     }
-    run.gradients->begin_micro_batch(static_cast<int>(micro));
+    run.gradients->begin_backward(0, static_cast<int>(micro));
   }
 };
 

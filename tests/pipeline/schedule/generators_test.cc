@@ -105,6 +105,21 @@ TEST(pipeline_schedule_generators, say_in_one_sentence_what_they_need) {
             "have: choose fewer micro-batches");
 }
 
+// Reproducible mode adds them along a tree, which has the same bits from either end.
+TEST(pipeline_schedule_generators, compute_a_stages_weight_gradients_in_order_or_backwards) {
+  for_all_schedules([&](const Schedule& s, const ScheduleSize& size) {
+    std::map<int, std::vector<int>> orders;
+    for (const auto& actions : s.actions)
+      for (const Action& a : actions)
+        if (gives_weight_gradient(a.kind)) orders[a.stage].push_back(a.micro_batch);
+    for (auto& [stage, order] : orders) {
+      const bool in_order = std::is_sorted(order.begin(), order.end());
+      EXPECT_TRUE(in_order || std::is_sorted(order.rbegin(), order.rend()))
+          << described(s, size) << ", stage " << stage;
+    }
+  });
+}
+
 // What they refuse is what their conditions say, and nothing else.
 TEST(pipeline_schedule_generators, exist_for_every_size_within_their_conditions) {
   std::map<std::string, int> sizes;

@@ -14,7 +14,6 @@
 #include "trireme/config/sections/precision.h"
 #include "trireme/config/sections/recompute.h"
 #include "trireme/config/sections/training.h"
-#include "trireme/config/sections/zero.h"
 
 namespace trireme {
 namespace {
@@ -80,31 +79,12 @@ void pipeline_rules(const Config& c, Findings& f) {
   divided_model_rules(c, pp);
   const auto parallelism = c.section<ParallelismSection>();
   const std::string& schedule = parallelism.schedule;
-  const bool in_order = schedule == "gpipe" || schedule == "1f1b" || schedule == "zb_h1" ||
-                        schedule == "zb_h2" || schedule == "zb_2p";
-  const bool one_stage = parallelism.virtual_stages <= 1 && in_order;
   const bool one_rank_has_both_ends = schedule == "zb_v" || schedule == "dualpipe_v";
   pp.refuse(
       "model.tied_head", c.section<ModelSection>().tied_head && one_rank_has_both_ends,
       fmt::format("with \"{}\" the first and the last stage are on one rank, where the shared "
                   "weight would get two gradients a micro-batch; use false, or 1f1b",
                   schedule));
-  const int64_t stage = c.section<ZeroSection>().stage;
-  pp.refuse("zero_optimization.stage", stage == 3,
-            "a stage of the pipeline stays whole from its first forward to its last backward; use "
-            "stage 1 or 2");
-  pp.refuse("zero_optimization.stage", stage == 2 && !one_stage,
-            fmt::format("gradients are sharded after each micro-batch, and with \"{}\" a rank has "
-                        "several stages under way; use stage 1",
-                        schedule));
-  const bool reproducible = c.section<TrainingSection>().reproducible;
-  pp.refuse("training.reproducible", reproducible && schedule == "breadth_first",
-            "the micro-batches of a step are added in their order, and \"breadth_first\" has "
-            "another; use interleaved_1f1b");
-  pp.refuse("training.reproducible", reproducible && stage > 0 && !one_stage,
-            fmt::format("ZeRO shards each micro-batch then, and with \"{}\" a rank has several "
-                        "stages under way; use stage 0 or 1f1b",
-                        schedule));
   pp.refuse("training.activation_memory_mb", c.section<RecomputeSection>().activation_memory_mb > 0,
             "how many micro-batches a rank keeps depends on its stage; use recompute_every");
   const char* batching = "data_efficiency.data_sampling.dynamic_batching.enabled";

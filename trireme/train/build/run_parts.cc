@@ -23,6 +23,7 @@
 #include "trireme/train/build/recompute_setup.h"
 #include "trireme/train/build/zero_setup.h"
 #include "trireme/train/model_axes/model_group.h"
+#include "trireme/train/model_axes/shared_sums.h"
 #include "trireme/train/setup/identity.h"
 #include "trireme/train/setup/reproducible.h"
 #include "trireme/train/setup/run_device.h"
@@ -202,7 +203,8 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
   check_precision(precision, run.device);
   check_device(c, run.device);
   if (parts.open_data) parts.open_data(run);
-  ZeroSetup zero = set_up_zero(c, run.mesh, precision);
+  ZeroSetup zero =
+      set_up_zero(c, run.mesh, precision, parts.stages ? parts.stages(run.mesh) : ModelStages{});
   run.collective_forward = zero.stage == ZeroStage::parameters;
   const std::string about_zero = describe(zero, c);
   plan_steps(run, c, training,
@@ -216,7 +218,10 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
       return parts.make_model(run.mesh, made);
     });
   }
-  if (is_divided(run.mesh)) run.layouts = layouts_of(*run.model);
+  if (is_divided(run.mesh)) {
+    run.layouts = layouts_of(*run.model);
+    count_tied_stages_once(run.mesh, run.layouts);
+  }
   if (run.reproducible) check_reproducible(run.data_parallel(), leaves, precision, *run.model);
   run.weights = stored_weights(*run.model, precision);
   if (parts.names) run.weights = parts.names(std::move(run.weights));

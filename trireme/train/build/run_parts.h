@@ -14,6 +14,7 @@
 #include "trireme/comm/group.h"
 #include "trireme/config/config.h"
 #include "trireme/models/model.h"
+#include "trireme/shard/model_stages.h"
 #include "trireme/tensor/tied_tensors.h"
 #include "trireme/train/run.h"
 
@@ -36,6 +37,8 @@ struct RunParts {
   /// How micro-batches are computed; empty: the whole model on each, one after another. Every rank
   /// of the mesh calls it.
   std::function<std::shared_ptr<BatchComputation>(const Run&)> computation = {};
+  /// This rank's stages of a pipeline; empty: the model is one.
+  std::function<ModelStages(const DeviceMesh&)> stages = {};
   /// What a step's loss is a mean over: a weight for each of its samples, or, if not 0, one for the
   /// whole step.
   int64_t weight_per_sample = 1, weight_of_step = 0;

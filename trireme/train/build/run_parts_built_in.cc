@@ -11,6 +11,7 @@
 #include "trireme/data/sources/dummy.h"
 #include "trireme/data/sources/idx.h"
 #include "trireme/layers/dropout.h"
+#include "trireme/models/gpt_stages.h"
 #include "trireme/models/parallel_gpt.h"
 #include "trireme/tensor/module_device.h"
 #include "trireme/tensor/random/random.h"
@@ -102,6 +103,12 @@ pipeline::PipelinePlan pipeline_of(const Config& c, const DeviceMesh& mesh) {
        .counts = parallelism.stages.value_or(std::vector<int64_t>())});
 }
 
+GptOptions gpt_options(const Config& c, const DeviceMesh& mesh) {
+  GptOptions o = model_options(c).gpt;
+  if (mesh.size("pp") > 1) o.stages = stages_here(pipeline_of(c, mesh), mesh.coordinate("pp"));
+  return o;
+}
+
 // What this rank of the mesh has of the model.
 std::shared_ptr<Model> model_here(const Config& c, const DeviceMesh& mesh,
                                   const UnitMade& unit_made) {
@@ -113,7 +120,7 @@ std::shared_ptr<Model> model_here(const Config& c, const DeviceMesh& mesh,
   check<UsageError>(options.type == "gpt",
                     "{}: a model of type '{}' cannot be divided over ranks: only gpt can",
                     c.origin("model.type"), options.type);
-  if (pp > 1) options.gpt.stages = stages_here(pipeline_of(c, mesh), mesh.coordinate("pp"));
+  options.gpt = gpt_options(c, mesh);
   if (tp == 1) return make_model(options, seed);
   const TensorParallel group(
       mesh.group("tp"), {.sequence_parallel = c.section<ParallelismSection>().sequence_parallel});
@@ -131,10 +138,16 @@ RunParts built_in_parts(const Config& config) {
   parts.make_model = [&config](const DeviceMesh& mesh, const UnitMade& made) {
     return model_here(config, mesh, made);
   };
-  if (config.section<ParallelismSection>().pp > 1)
+  if (config.section<ParallelismSection>().pp > 1) {
     parts.computation = [&config](const Run& run) {
       return compute_through_stages(run.mesh, pipeline_of(config, run.mesh), run.device);
     };
+    parts.stages = [&config](const DeviceMesh& mesh) {
+      const GptStages here(gpt_options(config, mesh));
+      return ModelStages{here.count(),
+                         [here](const std::string& name) { return here.stage_of(name); }};
+    };
+  }
   parts.weight_per_sample = model.type == "gpt" ? model.context : 1;
   parts.loss = [](Run& run, const MicroBatch& micro) {
     return run.model->loss_sum(run.compute->forward(micro.input), micro.target);

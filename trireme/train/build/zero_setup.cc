@@ -39,7 +39,8 @@ ShardFileOptions shard_file_options(const OffloadSection& offload) {
   return o;
 }
 
-FullyShardedOptions fully_sharded_options(const Config& c, const PrecisionPlan& plan) {
+FullyShardedOptions fully_sharded_options(const Config& c, const PrecisionPlan& plan,
+                                          const ModelStages& stages, bool pipeline) {
   const auto zero = c.section<ZeroSection>();
   const auto training = c.section<TrainingSection>();
   const auto offload = c.section<OffloadSection>();
@@ -52,6 +53,8 @@ FullyShardedOptions fully_sharded_options(const Config& c, const PrecisionPlan& 
   o.tree = training.reproducible;
   o.wire = wire_of(plan);
   o.automatic = false;
+  o.whole_for_step = pipeline;
+  o.stages = stages;
   if (offload.parameters.on_disk()) o.file = shard_file_options(offload);
   return o;
 }
@@ -73,9 +76,10 @@ class ShardedCompute final : public Compute {
 
 }  // namespace
 
-ZeroSetup set_up_zero(const Config& c, const DeviceMesh& mesh, const PrecisionPlan& precision) {
+ZeroSetup set_up_zero(const Config& c, const DeviceMesh& mesh, const PrecisionPlan& precision,
+                      const ModelStages& stages) {
   const Group dp = mesh.group("dp");
-  ZeroSetup zero{static_cast<ZeroStage>(c.section<ZeroSection>().stage), dp, nullptr};
+  ZeroSetup zero{static_cast<ZeroStage>(c.section<ZeroSection>().stage), dp, stages, nullptr};
   if (zero.stage == ZeroStage::none) return zero;
   check<UsageError>(
       zero.stage == ZeroStage::parameters || !c.section<ZeroSection>().share_weights ||
@@ -86,7 +90,8 @@ ZeroSetup set_up_zero(const Config& c, const DeviceMesh& mesh, const PrecisionPl
   if (mesh.size("dp_replicate") > 1)
     zero.groups = ShardGroups(mesh.group("dp_shard"), mesh.group("dp_replicate"), dp);
   if (zero.stage == ZeroStage::parameters)
-    zero.sharded = std::make_unique<FullySharded>(zero.groups, fully_sharded_options(c, precision));
+    zero.sharded = std::make_unique<FullySharded>(
+        zero.groups, fully_sharded_options(c, precision, stages, mesh.size("pp") > 1));
   return zero;
 }
 
@@ -134,7 +139,8 @@ std::unique_ptr<Gradients> gradients_for(ZeroSetup& zero, const Config& c,
                                training.reproducible,
                                training.find_unused_parameters,
                                wire_of(precision),
-                               section.share_weights};
+                               section.share_weights,
+                               zero.stages};
       if (section.reduce_bucket_size)
         o.bucket_bytes =
             static_cast<size_t>(*section.reduce_bucket_size) * at::elementSize(precision.stored);

@@ -10,6 +10,7 @@
 #include "trireme/models/model.h"
 #include "trireme/optim/master_weights.h"
 #include "trireme/shard/fully_sharded.h"
+#include "trireme/shard/model_stages.h"
 #include "trireme/shard/sharded_parameters.h"
 #include "trireme/train/gradients/gradients.h"
 #include "trireme/train/precision/precision.h"
@@ -21,11 +22,13 @@ namespace trireme {
 struct ZeroSetup {
   ZeroStage stage = ZeroStage::none;
   ShardGroups groups;
+  ModelStages stages;                     // of the pipeline that this rank has
   std::unique_ptr<FullySharded> sharded;  // stage 3, until gradients_for() takes it over
 };
 
 /// Every rank must call it. Throws UsageError for unsupported settings or combinations.
-ZeroSetup set_up_zero(const Config& config, const DeviceMesh& mesh, const PrecisionPlan& precision);
+ZeroSetup set_up_zero(const Config& config, const DeviceMesh& mesh, const PrecisionPlan& precision,
+                      const ModelStages& stages);
 /// Makes the model with `make`, on the CPU, and moves it to the device. Stage 3: unit by unit,
 /// moving and sharding each before the next.
 std::shared_ptr<Model> made_sharded(

@@ -12,6 +12,7 @@
 #include "trireme/comm/group.h"
 #include "trireme/grad/comm_hook.h"
 #include "trireme/optim/norm_parts.h"
+#include "trireme/shard/model_stages.h"
 #include "trireme/shard/sharded_parameters.h"
 #include "trireme/tensor/parameter_table.h"
 
@@ -56,7 +57,10 @@ class TRIREME_API Gradients {
   /// rank's part of the step starts again. Other ranks are not involved. Stage 0 only.
   virtual bool can_reopen() const { return false; }
   virtual void reopen(int micro_batches);
-  virtual void begin_micro_batch(int i) = 0;
+  /// The backward of one micro-batch through one of this rank's stages (model_stages.h) begins,
+  /// or, at ZeRO stage 3 without stages, its forward. `leaf`: the how-manieth of that stage in this
+  /// step. Micro-batches may come last first: the tree of reproducible mode has the same bits then.
+  virtual void begin_backward(int stage, int leaf) = 0;
   /// For callers that accumulate into p.grad() without autograd (fp16.emulate): reports that the
   /// gradient of the i-th parameter has received a contribution.
   virtual void ready(size_t i) = 0;
@@ -140,6 +144,7 @@ struct ShardedGradientOptions {
   bool find_unused = false;
   std::optional<at::ScalarType> wire{};  // dtype between ranks; none: the parameters'
   bool share_weights = false;            // one copy for all ranks of the host
+  ModelStages stages{};
 };
 /// Makes the gradients of ZeRO stages 1 and 2. In reproducible mode leaves are distributed in
 /// strides (data/global_batch.h).

@@ -14,32 +14,34 @@
 namespace trireme {
 namespace {
 
-// In stage 1 a step is one round. Otherwise each micro-batch is one: its gradients are sent before
+// In stage 1 a step is one round. Otherwise each backward is one: its gradients are sent before
 // the next begins.
 class RoundsOfAStep {
  public:
-  RoundsOfAStep(GradientScatter& scatter, bool one) : scatter_(scatter), one_(one) {}
+  RoundsOfAStep(GradientScatter& scatter, bool one, int stages)
+      : scatter_(scatter), one_(one), stages_(stages) {}
 
   void open(int micro_batches) {
     scatter_.expect(one_ ? micro_batches : 1);
-    scatter_.begin_step(one_ ? 1 : micro_batches);
+    scatter_.begin_step(one_ ? 1 : micro_batches, one_ ? 1 : stages_);
     if (one_) scatter_.open();
   }
   /// `between` runs when a round has ended.
   template <class Between>
-  void begin_micro_batch(int i, const Between& between) {
+  void begin_backward(int stage, int leaf, const Between& between) {
     if (one_) return;
-    if (i > 0) {
+    if (scatter_.is_open()) {
       scatter_.close();
       between();
     }
-    scatter_.open();
+    scatter_.open(stage, leaf);
   }
   void close() { scatter_.close(); }
 
  private:
   GradientScatter& scatter_;
-  bool one_;
+  const bool one_;
+  const int stages_;
 };
 
 Gradients::NotFinite name_of(const GradientScatter& scatter) {
@@ -50,15 +52,19 @@ Gradients::NotFinite name_of(const GradientScatter& scatter) {
 
 int levels(int micro_batches) { return 1 + __builtin_ctz(static_cast<unsigned>(micro_batches)); }
 
+bool one_round(const ShardedGradientOptions& o) {
+  return o.stage == ZeroStage::optimizer && !o.reproducible;
+}
+
 class ShardedGradients final : public Gradients {
  public:
   ShardedGradients(NamedTensors parameters, const NamedTensors& buffers, const ShardGroups& groups,
                    const ShardedGradientOptions& o)
       : Gradients(std::move(parameters)),
-        replicated_(
-            ddp_tensors(parameters_, buffers), groups,
-            {o.stage, o.bucket_bytes, ReduceOp::sum, o.reproducible, o.wire, o.share_weights}),
-        rounds_(scatter(), o.stage == ZeroStage::optimizer && !o.reproducible),
+        replicated_(ddp_tensors(parameters_, buffers), groups,
+                    {o.stage, o.bucket_bytes, ReduceOp::sum, o.reproducible, o.wire,
+                     one_round(o) ? ModelStages{} : o.stages, o.share_weights}),
+        rounds_(scatter(), one_round(o), o.stages.count),
         hooks_(scatter(), HookAdapter::Rounds::driven),
         unused_(unused_after(scatter(), groups.world, o.find_unused)),
         tree_(o.reproducible) {
@@ -75,8 +81,8 @@ class ShardedGradients final : public Gradients {
     replicated_.zero_grad();
     rounds_.open(micro_batches);
   }
-  void begin_micro_batch(int i) override {
-    rounds_.begin_micro_batch(i, [] {});
+  void begin_backward(int stage, int leaf) override {
+    rounds_.begin_backward(stage, leaf, [] {});
   }
   void ready(size_t i) override {
     if (scatter().is_open()) scatter().ready(index_[i]);
@@ -112,7 +118,7 @@ class FullyShardedGradients final : public Gradients {
   FullyShardedGradients(NamedTensors parameters, std::unique_ptr<FullySharded> sharded)
       : Gradients(std::move(parameters)),
         sharded_(std::move(sharded)),
-        rounds_(sharded_->gradients(), false) {
+        rounds_(sharded_->gradients(), false, sharded_->stages()) {
     ride_on(sharded_->gradients().record());
   }
 
@@ -120,8 +126,8 @@ class FullyShardedGradients final : public Gradients {
     sharded_->zero_grad();
     rounds_.open(micro_batches);
   }
-  void begin_micro_batch(int i) override {
-    rounds_.begin_micro_batch(i, [&] { sharded_->end_round(); });
+  void begin_backward(int stage, int leaf) override {
+    rounds_.begin_backward(stage, leaf, [&] { sharded_->end_round(); });
   }
   void ready(size_t) override {
     fail<UsageError>("ZeRO stage 3 takes gradients only from autograd");

@@ -72,8 +72,8 @@ class WholeGradients final : public Gradients {
     open(micro_batches);
   }
 
-  void begin_micro_batch(int i) override {
-    if (leaves_) leaves_->begin_leaf(i);
+  void begin_backward(int, int leaf) override {
+    if (leaves_) leaves_->begin_leaf(leaf);
   }
 
   void ready(size_t i) override {

@@ -71,6 +71,17 @@ std::shared_ptr<StepFeature> shared_sums(const DeviceMesh& mesh, Gradients& grad
   return std::make_shared<SharedSums>(over, gradients, sizes);
 }
 
+void count_tied_stages_once(const DeviceMesh& mesh, ParameterLayouts& layouts) {
+  if (mesh.size("pp") == 1) return;
+  std::vector<std::string> own;
+  for (const auto& [name, layout] : layouts) own.push_back(name);
+  const auto all = all_gather_object(mesh.group("pp"), own);
+  for (int r = 0; r < mesh.coordinate("pp"); ++r)
+    for (const std::string& name : all[static_cast<size_t>(r)])
+      if (const auto it = layouts.find(name); it != layouts.end())
+        for (Box& box : it->second.boxes) box.counted = false;
+}
+
 std::shared_ptr<StepFeature> tied_stage_sums(const DeviceMesh& mesh, Gradients& gradients) {
   if (mesh.size("pp") == 1) return nullptr;
   std::vector<std::string> own;

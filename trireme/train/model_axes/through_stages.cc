@@ -26,6 +26,7 @@ class ThroughStages final : public BatchComputation {
     std::vector<PipelineStage> stages;
     for (int s = 0; s < plan.schedule.stages(); ++s) {
       if (plan.schedule.rank_of_stage[static_cast<size_t>(s)] != group.rank()) continue;
+      own_[s] = static_cast<int>(stages.size());
       stages.push_back({s, [this, s, own = stages.size()](const Tensors& inputs, int i) {
                           return forward(s, own, inputs, i);
                         }});
@@ -46,6 +47,7 @@ class ThroughStages final : public BatchComputation {
     const Now now(*this, run, batch, &at);
     stop_asked_ = stop_asked;
     backwards_left_ = backwards_;
+    backwards_of_.assign(own_.size(), 0);
     losses_.emplace();
     total_ = {};
     for (const MicroBatch& micro : batch) total_.weight += micro.weight;
@@ -96,7 +98,8 @@ class ThroughStages final : public BatchComputation {
     *at_ = static_cast<size_t>(a.micro_batch);
     RandomScope random({static_cast<uint64_t>(run_->seed), run_->step, micro.samples});
     if (!gives_weight_gradient(a.kind)) return body();
-    run_->gradients->begin_micro_batch(a.micro_batch);
+    const int own = own_.at(a.stage);
+    run_->gradients->begin_backward(own, backwards_of_[static_cast<size_t>(own)]++);
     // The last backward of a rank comes after all forwards of its last stage. A device is waited
     // for once a step.
     if (--backwards_left_ == 0) {
@@ -110,6 +113,8 @@ class ThroughStages final : public BatchComputation {
   }
 
   const size_t micro_batches_;
+  std::map<int, int> own_;         // this rank's stages, by their numbers in the network
+  std::vector<int> backwards_of_;  // so far in this step
   size_t backwards_ = 0, backwards_left_ = 0;
   std::unique_ptr<Pipeline> pipeline_;
   Run* run_ = nullptr;
