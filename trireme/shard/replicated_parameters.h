@@ -20,9 +20,9 @@ struct ReplicatedOptions {
   ReduceOp op = ReduceOp::avg;
   bool tree = false;                        // reproducible mode: each round a leaf, in both stages
   std::optional<at::ScalarType> wire = {};  // gradients between ranks; none: the parameters' dtype
-  ModelStages stages = {};                  // of the pipeline that this rank has
   /// One copy of the parameters for all ranks of the host, in which each updates its part.
   bool share_weights = false;
+  ModelStages stages = {};  // of the pipeline that this rank has
 };
 
 /// Stages 1 and 2 without who drives backward: parameters are whole on every rank and lie bucket by

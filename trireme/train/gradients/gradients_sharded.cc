@@ -63,7 +63,7 @@ class ShardedGradients final : public Gradients {
       : Gradients(std::move(parameters)),
         replicated_(ddp_tensors(parameters_, buffers), groups,
                     {o.stage, o.bucket_bytes, ReduceOp::sum, o.reproducible, o.wire,
-                     one_round(o) ? ModelStages{} : o.stages, o.share_weights}),
+                     o.share_weights, one_round(o) ? ModelStages{} : o.stages}),
         rounds_(scatter(), one_round(o), o.stages.count),
         hooks_(scatter(), HookAdapter::Rounds::driven),
         unused_(unused_after(scatter(), groups.world, o.find_unused)),
