@@ -4,6 +4,7 @@
 # the same options and precompiled header; then it compiles the source. Parsing ends at an error of our own, before the compiler
 # instantiates what LibTorch's headers left pending: 0.2 s a header in place of 3.5.
 set -euo pipefail
+export LC_ALL=C  # the compiler's messages are read
 
 command=("$@") options=() source=
 while (($#)); do  # what launches the compiler, and the compiler
@@ -32,12 +33,12 @@ trap 'rm -rf "$folder"' EXIT
 bad=()
 for header in "${headers[@]}"; do
   printf '#include <%s>\n#include <%s>\nstatic_assert(false, "the end of the header");\n' "$header" "$header" >"$folder/alone.cc"
-  if ! "${options[@]}" -Wfatal-errors -fsyntax-only "$folder/alone.cc" >"$folder/said" 2>&1 &&
-    grep -q 'error: .*the end of the header' "$folder/said" && (($(grep -c 'error' "$folder/said") == 2)); then
+  if ! "${options[@]}" -Wfatal-errors -fsyntax-only "$folder/alone.cc" >"$folder/messages" 2>&1 &&
+    grep -q 'error: .*the end of the header' "$folder/messages" && (($(grep -c 'error: ' "$folder/messages") == 1)); then
     continue
   fi
   bad+=("$header")
-  cat "$folder/said" >&2
+  cat "$folder/messages" >&2
 done
 if ((${#bad[@]})); then
   printf '%s does not compile alone: it must include what it uses\n' "${bad[@]}" >&2

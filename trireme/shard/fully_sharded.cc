@@ -527,8 +527,6 @@ GradientScatter& FullySharded::gradients() {
   return *impl_->scatter;
 }
 
-int FullySharded::stages() const { return impl_->options.stages.count; }
-
 void FullySharded::end_round() { impl_->end_round(); }
 
 const NamedTensors& FullySharded::buffers() const { return impl_->buffers; }

@@ -145,7 +145,6 @@ class TRIREME_API FullySharded final : public ShardedParameters {
   void reset();
 
   GradientScatter& gradients();
-  int stages() const;  // FullyShardedOptions::stages
   /// If not automatic, call it after gradients().close().
   void end_round();
 

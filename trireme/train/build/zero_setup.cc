@@ -132,7 +132,8 @@ std::unique_ptr<Gradients> gradients_for(ZeroSetup& zero, const Config& c,
                              {bucket_bytes, training.reproducible, training.find_unused_parameters,
                               std::move(hook), clips_own, std::move(tuning)});
     case ZeroStage::parameters:
-      return fully_sharded_gradients(std::move(parameters), std::move(zero.sharded));
+      return fully_sharded_gradients(std::move(parameters), std::move(zero.sharded),
+                                     zero.stages.count);
     default: {
       ShardedGradientOptions o{zero.stage,
                                bucket_bytes,

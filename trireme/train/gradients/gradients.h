@@ -57,9 +57,10 @@ class TRIREME_API Gradients {
   /// rank's part of the step starts again. Other ranks are not involved. Stage 0 only.
   virtual bool can_reopen() const { return false; }
   virtual void reopen(int micro_batches);
-  /// The backward of one micro-batch through one of this rank's stages (model_stages.h) begins,
-  /// or, at ZeRO stage 3 without stages, its forward. `leaf`: the how-manieth of that stage in this
-  /// step. Micro-batches may come last first: the tree of reproducible mode has the same bits then.
+  /// Call it before the backward of each micro-batch through each of this rank's stages
+  /// (model_stages.h); at ZeRO stage 3 without a pipeline, before its forward. `leaf` counts the
+  /// backwards of that stage in this step, from 0. Micro-batches may come in reverse order: the
+  /// tree of reproducible mode has the same bits then.
   virtual void begin_backward(int stage, int leaf) = 0;
   /// For callers that accumulate into p.grad() without autograd (fp16.emulate): reports that the
   /// gradient of the i-th parameter has received a contribution.
@@ -153,8 +154,8 @@ TRIREME_API std::unique_ptr<Gradients> sharded_gradients(NamedTensors parameters
                                                          ShardGroups groups,
                                                          const ShardedGradientOptions& options);
 /// Makes the gradients of ZeRO stage 3. `sharded` has the model's units and root, and is not
-/// automatic.
+/// automatic; `stages`: how many of a pipeline this rank has.
 TRIREME_API std::unique_ptr<Gradients> fully_sharded_gradients(
-    NamedTensors parameters, std::unique_ptr<FullySharded> sharded);
+    NamedTensors parameters, std::unique_ptr<FullySharded> sharded, int stages);
 
 }  // namespace trireme

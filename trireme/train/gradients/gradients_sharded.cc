@@ -22,6 +22,9 @@ class RoundsOfAStep {
       : scatter_(scatter), one_(one), stages_(stages) {}
 
   void open(int micro_batches) {
+    check<UsageError>(!scatter_.is_open(),
+                      "the last step was interrupted by an exception while its gradients were "
+                      "being reduced, so ranks may be out of sync: build the run again");
     scatter_.expect(one_ ? micro_batches : 1);
     scatter_.begin_step(one_ ? 1 : micro_batches, one_ ? 1 : stages_);
     if (one_) scatter_.open();
@@ -115,10 +118,10 @@ class ShardedGradients final : public Gradients {
 
 class FullyShardedGradients final : public Gradients {
  public:
-  FullyShardedGradients(NamedTensors parameters, std::unique_ptr<FullySharded> sharded)
+  FullyShardedGradients(NamedTensors parameters, std::unique_ptr<FullySharded> sharded, int stages)
       : Gradients(std::move(parameters)),
         sharded_(std::move(sharded)),
-        rounds_(sharded_->gradients(), false, sharded_->stages()) {
+        rounds_(sharded_->gradients(), false, stages) {
     ride_on(sharded_->gradients().record());
   }
 
@@ -154,8 +157,9 @@ std::unique_ptr<Gradients> sharded_gradients(NamedTensors parameters, const Name
 }
 
 std::unique_ptr<Gradients> fully_sharded_gradients(NamedTensors parameters,
-                                                   std::unique_ptr<FullySharded> sharded) {
-  return std::make_unique<FullyShardedGradients>(std::move(parameters), std::move(sharded));
+                                                   std::unique_ptr<FullySharded> sharded,
+                                                   int stages) {
+  return std::make_unique<FullyShardedGradients>(std::move(parameters), std::move(sharded), stages);
 }
 
 }  // namespace trireme
