@@ -41,6 +41,27 @@ TEST(launch_failure, an_earlier_stamp_in_an_error_file_wins_over_being_seen_firs
             1u);
 }
 
+TEST(launch_failure, a_failure_is_one_line_of_printable_text) {
+  EXPECT_EQ(failure_sentence(failure(1, 3, 0)), "rank 1 (pid 1001) failed with exit code 3");
+  EXPECT_EQ(failure_sentence(failure(0, -9, 0)), "rank 0 (pid 1000) was ended by SIGKILL");
+  auto killed = failure(0, -9, 0);
+  killed.note = "the kernel was out of memory";
+  EXPECT_EQ(failure_sentence(killed),
+            "rank 0 (pid 1000) was ended by SIGKILL (the kernel was out of memory)");
+  auto said = with_report(failure(2, 1, 0), "ValueError", 0);
+  said.report->message = "ValueError: batch 3\x1b[31m\nTraceback: many lines";
+  EXPECT_EQ(failure_sentence(said),
+            "rank 2 (pid 1002) failed with exit code 1: ValueError: batch 3[31m");
+}
+
+TEST(launch_failure, a_step_that_is_named_is_seen) {
+  for (const char* text :
+       {"'w' on rank 1 is not finite in step 7", "step 12: no", "step x, step 3"})
+    EXPECT_TRUE(names_a_step(text)) << text;
+  for (const char* text : {"", "step", "step ", "a step of 3", "steps 7", "in step_7"})
+    EXPECT_FALSE(names_a_step(text)) << text;
+}
+
 TEST(launch_failure, losing_a_peer_is_never_the_first_cause_beside_another) {
   for (const char* type : {"PeerLost", "Aborted", "Timeout"}) {
     EXPECT_EQ(first_cause({with_report(failure(0, 1, 10), type, 5), failure(1, -11, 400)}), 1u)

@@ -106,11 +106,18 @@ TEST(launch_options, what_one_node_cannot_do_is_refused_in_a_sentence) {
   for (const char* word : {"--nnodes=2", "--nnodes=1:4", "--node-rank=1", "--rdzv-backend=etcd",
                            "--rdzv-endpoint=far.example:29400"})
     EXPECT_SAYS(refusal({word, "p"}), "elastic launcher") << word;
-  EXPECT_SAYS(refusal({"--max-restarts=3", "p"}), "does not restart");
   EXPECT_SAYS(refusal({"-m", "module"}), "python3 -m");
   EXPECT_SAYS(refusal({"--logs-specs=x", "p"}), "plug-in");
   EXPECT_SAYS(refusal({"--numa-binding=node", "p"}), "--cpu-binding");
   EXPECT_SAYS(refusal({"--virtual-local-rank", "p"}), "LOCAL_RANK");
+}
+
+TEST(launch_options, restarts_are_counted_from_none) {
+  EXPECT_EQ(parse({"p"}).max_restarts, 0);
+  EXPECT_EQ(parse({"--max_restarts", "3", "p"}).max_restarts, 3);
+  EXPECT_EQ(parse({"p"}, {{"PET_MAX_RESTARTS", "2"}}).max_restarts, 2);
+  for (const char* bad : {"-1", "many", "1.5", "99999999999"})
+    EXPECT_SAYS(refusal({std::string("--max-restarts=") + bad, "p"}), "--max-restarts=");
 }
 
 TEST(launch_options, a_cluster_wiki_line_for_one_node_is_accepted) {

@@ -147,6 +147,17 @@ std::string steps_folder_of(const std::string& run_folder) {
   return section["folder"].get<std::string>();
 }
 
+std::optional<std::string> latest_beside(const std::string& path) {
+  fs::path step(path);
+  if (!step.has_filename()) step = step.parent_path();
+  if (!is_step_name(step.filename().string())) return std::nullopt;
+  try {
+    return read_file((step.parent_path() / "latest").string(), kMostConfigBytes);
+  } catch (const Error&) {
+    return "-";
+  }
+}
+
 FolderFound look_into(const std::string& folder) {
   FolderFound found;
   std::error_code error;

@@ -24,6 +24,10 @@ std::string run_folder_of(const std::string& path);
 /// Where a run's steps are: what its config.json calls checkpoint.folder, else the folder itself.
 std::string steps_folder_of(const std::string& run_folder);
 
+/// What the file `latest` beside a step folder says ("-" where there is none); nullopt for a path
+/// that is no step folder.
+TRIREME_API std::optional<std::string> latest_beside(const std::string& path);
+
 /// What a folder holds, as far as a run that starts in it is concerned.
 struct FolderFound {
   bool is_run = false;               // a config.json or metrics.jsonl that trireme wrote

@@ -94,6 +94,23 @@ size_t first_cause(const std::vector<WorkerFailure>& failures) {
   return best;
 }
 
+std::string failure_sentence(const WorkerFailure& f) {
+  std::string text = fmt::format("rank {} (pid {}) ", f.rank, f.pid);
+  text += f.exit_code < 0 ? fmt::format("was ended by {}", signal_name(-f.exit_code))
+                          : fmt::format("failed with exit code {}", f.exit_code);
+  if (!f.note.empty()) text += " (" + f.note + ")";
+  if (!f.report) return text;
+  const std::string message = as_field(f.report->message);
+  return text + ": " + message.substr(0, message.find('\n'));
+}
+
+bool names_a_step(const std::string& message) {
+  for (size_t at = message.find("step "); at != std::string::npos;
+       at = message.find("step ", at + 1))
+    if (at + 5 < message.size() && message[at + 5] >= '0' && message[at + 5] <= '9') return true;
+  return false;
+}
+
 std::string format_error_block(const std::string& name, const std::string& host,
                                const std::vector<WorkerFailure>& failures) {
   if (failures.empty()) return "";

@@ -33,6 +33,13 @@ struct WorkerFailure {
 /// earliest.
 TRIREME_API size_t first_cause(const std::vector<WorkerFailure>& failures);
 
+/// The same in one line: "rank 1 (pid 4711) was ended by SIGKILL", "rank 0 (pid 4710) failed with
+/// exit code 1: ValueError: batch 3".
+TRIREME_API std::string failure_sentence(const WorkerFailure& failure);
+
+/// "… in step 7", "step 7: …": what fails so again did not fail by chance.
+TRIREME_API bool names_a_step(const std::string& message);
+
 /// torch's block, with the others by time. `name` is the program.
 TRIREME_API std::string format_error_block(const std::string& name, const std::string& host,
                                            const std::vector<WorkerFailure>& failures);

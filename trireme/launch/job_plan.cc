@@ -37,6 +37,7 @@ JobPlan plan_job(const RunOptions& options, const std::vector<std::string>& comm
   CpuPlan cpu = plan_cpus(machine.cpus, machine.quota, options.nproc_per_node, options.cpu_binding);
   job.nproc = options.nproc_per_node;
   job.role = options.role;
+  job.max_restarts = options.max_restarts;
   job.master_addr = options.master_addr;
   job.threads = cpu.threads;
   job.coretype = choose_coretype(machine.model, machine.blas_corename);

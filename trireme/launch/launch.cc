@@ -30,25 +30,29 @@ std::string run_id(const RunOptions& options) {
 }
 
 struct LogFolder {
-  std::string path;
+  std::string path;  // of all attempts
   bool stays = false;
+  std::string of_attempt(int restarts) const {
+    return path + "/attempt_" + std::to_string(restarts);
+  }
 };
 
-// DIR/<id>_<random>/attempt_0, as torchrun has it.
+// DIR/<id>_<random>, with attempt_0, attempt_1, … in it, as torchrun has it.
 LogFolder make_log_folder(const RunOptions& options, const std::string& id,
                           const PrivateFolder& own) {
   bool wants_files = options.redirects.any() || options.tee.any();
-  if (options.log_dir.empty() && !wants_files) return {own / "attempt_0", false};
+  if (options.log_dir.empty() && !wants_files) return {own.path(), false};
   std::string base = options.log_dir;
   if (base.empty()) {
     const char* temporary = ::getenv("TMPDIR");
     base = std::string(temporary && *temporary ? temporary : "/tmp") + "/trireme_logs";
   }
-  LogFolder folder{base + "/" + id + "_" + net::random_token().substr(0, 8) + "/attempt_0", true};
+  LogFolder folder{base + "/" + id + "_" + net::random_token().substr(0, 8), true};
   std::error_code error;
-  std::filesystem::create_directories(folder.path, error);
-  check<ResourceError>(!error, "cannot make the log folder {}: {}", folder.path, error.message());
-  log_info("logs: {}", folder.path);
+  const std::string first = folder.of_attempt(0);
+  std::filesystem::create_directories(first, error);
+  check<ResourceError>(!error, "cannot make the log folder {}: {}", first, error.message());
+  log_info("logs: {}", first);
   return folder;
 }
 
@@ -75,13 +79,9 @@ int launch_workers(const RunOptions& options, const std::vector<std::string>& co
   mark_owner(own.path());
   sweep_leftovers(std::filesystem::path(own.path()).parent_path().string());
   LogFolder logs = make_log_folder(options, job.run_id, own);
-  job.flight_dir = options.flight_dir;
-  if (job.flight_dir.empty() && logs.stays)
-    job.flight_dir = std::filesystem::absolute(logs.path + "/flight").string();
   JobStore store(job.run_id, secret_file, static_cast<int>(ranks));
   job.secret_file = secret_file;
   job.store = store.address();
-  job.master_port = free_port(options.master_port);
   std::optional<SnapshotHolder> snapshots;
   try {
     snapshots.emplace(own / "snapshots");
@@ -89,18 +89,30 @@ int launch_workers(const RunOptions& options, const std::vector<std::string>& co
   } catch (const ResourceError& e) {
     log_warn("steps in the memory of workers that die will be lost: {}", e.what());
   }
-  JobPlan plan = plan_job(options, command, machine, job, process_env);
-  log_debug("CPUs: {}", plan.why_cpus);
 
   SuperviseSpec spec;
   spec.name = command.front();
-  spec.folder = logs.path;
   spec.folder_stays = logs.stays;
   spec.inbox = &inbox;
   spec.keeper = &keeper;
   spec.snapshots = snapshots ? &*snapshots : nullptr;
   spec.report = report;
-  return supervise(options, plan, spec);
+  while (true) {
+    spec.folder = logs.of_attempt(job.restarts);
+    job.flight_dir = options.flight_dir;
+    if (job.flight_dir.empty() && logs.stays)
+      job.flight_dir = std::filesystem::absolute(spec.folder + "/flight").string();
+    job.master_port = free_port(options.master_port);
+    JobPlan plan = plan_job(options, command, machine, job, process_env);
+    log_debug("CPUs: {}", plan.why_cpus);
+    spec.restarts_left = options.max_restarts - job.restarts;
+    const JobEnd end = supervise(options, plan, spec);
+    if (end.restart_after.empty()) return end.code;
+    spec.cause_before = end.cause;
+    ++job.restarts;
+    log_warn("{}: all workers start again (restart {} of {})", end.restart_after, job.restarts,
+             options.max_restarts);
+  }
 }
 
 std::string dry_run(const RunOptions& options, const std::vector<std::string>& command) {

@@ -98,7 +98,7 @@ class Supervisor {
 
   ~Supervisor() { clean_up(); }
 
-  int run() {
+  JobEnd run() {
     for (const WorkerPlan& worker : plan_.workers) start(worker);
     while (!all_ended()) {
       wait(next_deadline());
@@ -109,7 +109,9 @@ class Supervisor {
     clean_up();
     output_.finish(inbox_);
     rescue();
-    return verdict();
+    if (const auto cause = cause_to_restart_after())
+      return {0, failure_sentence(*cause), cause->report ? cause->report->message : ""};
+    return {verdict(), "", ""};
   }
 
  private:
@@ -316,12 +318,17 @@ class Supervisor {
         pid_t result = ::waitpid(pid, nullptr, WNOHANG);
         return result == pid || (result < 0 && errno == ECHILD);
       });
-      if (left.empty()) return;
+      if (left.empty()) return forget_all();
       pollfd child{inbox_.fd(), POLLIN, 0};
       ::poll(&child, 1, 10);
       inbox_.take();
     } while (!deadline.expired());
     log_error("process {} survives SIGKILL (it hangs in the kernel); leaving without it", left[0]);
+  }
+
+  void forget_all() {
+    if (!spec_.keeper) return;
+    for (const Worker& worker : workers_) spec_.keeper->forget(worker.pid);
   }
 
   /// What workers had in memory of a step, and could not bring to the disk any more.
@@ -345,7 +352,7 @@ class Supervisor {
     return failure;
   }
 
-  int verdict() const {
+  std::vector<WorkerFailure> failures_to_tell() const {
     std::vector<WorkerFailure> failures;
     for (const Worker& worker : workers_) {
       // After a signal, leaving with any code is what was asked for; a report of its own is still
@@ -353,11 +360,34 @@ class Supervisor {
       bool tell = worker.ended_by_itself || (worker.report && !as_failure(worker).is_consequence());
       if (worker.failed() && tell) failures.push_back(as_failure(worker));
     }
-    // What all of them say themselves.
+    return failures;
+  }
+
+  /// What all of them say themselves: that they were interrupted, or saved to be started again.
+  std::optional<int> code_of_all() const {
     for (int own : {kExitSignalBase + SIGINT, static_cast<int>(kExitSavedRestart)})
       if (std::all_of(workers_.begin(), workers_.end(),
                       [own](auto& w) { return w.code == own && !w.report; }))
         return own;
+    return std::nullopt;
+  }
+
+  std::optional<WorkerFailure> cause_to_restart_after() const {
+    const std::vector<WorkerFailure> failures = failures_to_tell();
+    if (spec_.restarts_left == 0 || first_signal_ || code_of_all() || failures.empty()) return {};
+    const WorkerFailure& cause = failures[first_cause(failures)];
+    if (!cause.report) return cause;
+    if (cause.report->type == "UsageError") return {};
+    if (names_a_step(cause.report->message) && cause.report->message == spec_.cause_before) {
+      log_warn("the same failure at the same step for the second time: not started again");
+      return {};
+    }
+    return cause;
+  }
+
+  int verdict() const {
+    if (const auto code = code_of_all()) return *code;
+    const std::vector<WorkerFailure> failures = failures_to_tell();
     if (!failures.empty() && spec_.report == FailureReport::one_line) {
       const WorkerFailure& cause = failures[first_cause(failures)];
       if (cause.exit_code > 0 && cause.report) {
@@ -397,7 +427,7 @@ class Supervisor {
 
 }  // namespace
 
-int supervise(const RunOptions& options, const JobPlan& plan, const SuperviseSpec& spec) {
+JobEnd supervise(const RunOptions& options, const JobPlan& plan, const SuperviseSpec& spec) {
   return Supervisor(options, plan, spec).run();
 }
 

@@ -27,9 +27,20 @@ struct SuperviseSpec {
   Keeper* keeper = nullptr;
   SnapshotHolder* snapshots = nullptr;  // null: none are held
   FailureReport report = FailureReport::block;
+  int restarts_left = 0;
+  std::string cause_before = "";  // JobEnd::cause of the attempt before this one
 };
 
-/// Starts the workers, watches them and returns the job's exit code when no process of it is left.
+/// How the workers ended.
+struct JobEnd {
+  int code = 0;  // of the job
+  /// What failed, in one line, where they are to be started again; nothing more is said then. "":
+  /// the job has ended.
+  std::string restart_after;
+  std::string cause;  // what it reported by itself; "": nothing
+};
+
+/// Starts the workers, watches them and returns when no process of theirs is left.
 /// - A worker that fails (non-zero, or a signal): the others get SIGTERM at once and SIGKILL after
 ///   min(--shutdown-timeout, 4 s); torch's error block names the first cause on stderr; returns 1.
 /// - A handled signal is forwarded once; workers have --shutdown-timeout to save and leave. A
@@ -37,12 +48,15 @@ struct SuperviseSpec {
 /// themselves.
 /// - Workers that all end with 130 (interrupted) or all with 75 (saved, restart), asked by this
 /// launcher or not: returns that. After the first of them the others have seconds to follow it.
+/// - With restarts left, a worker that failed by itself ends the attempt and not the job, unless
+/// the next attempt would meet the same: it reported a UsageError, or for the second time the same
+/// failure of the same step.
 /// - What the workers started and left behind is killed.
 /// - Where a worker failed, the step that they left in memory alone is written to its run folder,
 /// with a line that says so.
 /// The calling thread must be the one that lives longest: the kernel kills workers when it ends.
 /// UsageError: a program that cannot be started.
-TRIREME_API int supervise(const RunOptions& options, const JobPlan& plan,
-                          const SuperviseSpec& spec);
+TRIREME_API JobEnd supervise(const RunOptions& options, const JobPlan& plan,
+                             const SuperviseSpec& spec);
 
 }  // namespace trireme::launch

@@ -31,8 +31,8 @@ EnvMap worker_env(const JobEnv& job, int local_rank, const Getenv& user) {
   env["ROLE_NAME"] = job.role;
   env["MASTER_ADDR"] = job.master_addr;
   env["MASTER_PORT"] = std::to_string(job.master_port);
-  env["TORCHELASTIC_RESTART_COUNT"] = "0";
-  env["TORCHELASTIC_MAX_RESTARTS"] = "0";
+  env["TORCHELASTIC_RESTART_COUNT"] = std::to_string(job.restarts);
+  env["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(job.max_restarts);
   env["TORCHELASTIC_RUN_ID"] = job.run_id;
   // MASTER_PORT is free: rank 0 of a Python job opens its own store there.
   env["TORCHELASTIC_USE_AGENT_STORE"] = "False";

@@ -22,7 +22,8 @@ struct JobEnv {
   std::string snapshots;    // TRIREME_SNAPSHOTS; "": not set
   std::string error_file;   // TORCHELASTIC_ERROR_FILE of this rank; "": not set
   int threads = 1;
-  std::string coretype;  // OPENBLAS_CORETYPE; "": not set
+  std::string coretype;                // OPENBLAS_CORETYPE; "": not set
+  int restarts = 0, max_restarts = 0;  // so far, and at most
 };
 
 using EnvMap = std::map<std::string, std::string>;

@@ -38,6 +38,7 @@ struct RunOptions {
   bool no_python = false;
   std::vector<int> signals_to_handle;  // forwarded to workers
   Duration shutdown_timeout = std::chrono::seconds(30);
+  int max_restarts = 0;  // of all workers, after one of them failed
   CpuBinding cpu_binding;
   bool dry_run = false;
   bool help = false;

@@ -74,11 +74,7 @@ void set_rdzv_id(S& s, V v) {
 }
 
 void set_max_restarts(S& s, V v) {
-  if (whole(s, v, 0, 1 << 20) > 0)
-    fail<UsageError>(
-        "{}={}: this launcher does not restart workers yet (the elastic launcher "
-        "will). Leave it at 0 and start again with 'trireme train … --resume'",
-        s.origin, v);
+  s.options.max_restarts = static_cast<int>(whole(s, v, 0, 1 << 20));
 }
 
 void set_master_addr(S& s, V v) {
@@ -130,8 +126,8 @@ const std::vector<RunFlag>& table() {
       {"master-addr", 0, true, "ADDR", "MASTER_ADDR of the workers [127.0.0.1]", set_master_addr},
       {"master-port", 0, true, "PORT", "MASTER_PORT of the workers [a free one]",
        [](S& s, V v) { s.options.master_port = static_cast<int>(whole(s, v, 0, 65535)); }},
-      {"max-restarts", 0, true, "0", "restarts of failed workers; more than 0 is refused for now",
-       set_max_restarts},
+      {"max-restarts", 0, true, "N",
+       "how often all workers start again after one of them failed [0]", set_max_restarts},
       {"role", 0, true, "NAME", "name in ROLE_NAME and in the prefix of console lines [default]",
        [](S& s, V v) { s.options.role = v; }},
       {"log-dir", 0, true, "DIR", "keep logs under DIR/<id>_<random>/attempt_0/<local rank>/",

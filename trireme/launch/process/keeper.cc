@@ -43,7 +43,10 @@ constexpr pid_t kAllIsWell = 0;
     if (n < 0 && errno == EINTR) continue;
     if (n == static_cast<ssize_t>(sizeof order)) {
       if (order == kAllIsWell) ::_exit(0);
-      groups.push_back(order);
+      if (order > 0)
+        groups.push_back(order);
+      else
+        std::erase(groups, -order);
       continue;
     }
     break;  // the launcher is gone
@@ -98,9 +101,12 @@ Keeper::Keeper(std::string cookie, std::string folder) {
   orders_ = std::move(ours);
 }
 
-void Keeper::watch(pid_t process_group) {
-  if (::send(orders_.get(), &process_group, sizeof process_group, MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(sizeof process_group))
+void Keeper::watch(pid_t process_group) { send(process_group); }
+void Keeper::forget(pid_t process_group) { send(-process_group); }
+
+void Keeper::send(pid_t order) {
+  if (::send(orders_.get(), &order, sizeof order, MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(sizeof order))
     fail<ResourceError>("the launcher's keeper process (pid {}) is gone: {}", pid_, errno_text());
 }
 

@@ -30,9 +30,12 @@ class TRIREME_API Keeper {
   ~Keeper();
   Keeper(const Keeper&) = delete;
   void watch(pid_t process_group);
+  /// It is gone, and its number may come to mean somebody else's.
+  void forget(pid_t process_group);
   pid_t pid() const { return pid_; }
 
  private:
+  void send(pid_t order);
   pid_t pid_ = -1;
   UniqueFd orders_;
 };

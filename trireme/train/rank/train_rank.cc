@@ -74,6 +74,16 @@ std::optional<std::string> step_to_resume(const std::string& steps, Group world)
   return std::nullopt;
 }
 
+/// From where to go on. Ranks that were started again go on from the newest step, and where the job
+/// was told to go back to an earlier one, from there until it has saved a step of its own.
+std::optional<std::string> resume_of(const TaskOptions& given, int attempt) {
+  const auto from = given.find("resume");
+  if (attempt == 0) return from;
+  const auto before = given.find("latest-before");
+  if (from && before && before == latest_beside(*from)) return from;
+  return Resume::kAuto;
+}
+
 }  // namespace
 
 int train_rank(const Words& words, const MainProgram& program) {
@@ -96,7 +106,7 @@ int train_rank(const Words& words, const MainProgram& program) {
   if (world.rank() == 0) log_file.emplace(run_dir + "/log.jsonl");
   TrainOptions options;
   options.run_dir = run_dir;
-  options.resume = given.find("resume");
+  options.resume = resume_of(given, read_rank_env().attempt);
   options.stop_asked = [] { return stop_signal(); };
   options.say = [](const std::string& line) { log_line(LogLevel::info, line); };
   options.memory_short = give_memory_back;
