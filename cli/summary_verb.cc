@@ -126,6 +126,12 @@ std::string heading(const MemoryPlan& plan) {
                      plan.degrees.model() > 1 ? "the fullest" : "each", plan.describe());
 }
 
+std::string of_each_stage(const MemoryPlan& plan) {
+  return plan.pipeline.empty()
+             ? ""
+             : "\nEach rank of the pipeline, predicted:\n\n" + pipeline_table(plan);
+}
+
 std::string placed_text(const MemoryPlan& plan, const Where& where,
                         const std::optional<Measured>& measured) {
   std::string out = heading(plan) + placed_table(where.memory, where.kind, true,
@@ -133,7 +139,7 @@ std::string placed_text(const MemoryPlan& plan, const Where& where,
   if (measured)
     out += fmt::format("\nmeasured in host memory: optimizer {}, snapshots {}\n",
                        mebibytes(measured->host_optimizer), mebibytes(measured->rank.snapshots));
-  return out;
+  return out + of_each_stage(plan);
 }
 
 std::string plan_text(const MemoryPlan& plan, const std::optional<Measured>& measured) {
@@ -153,7 +159,7 @@ std::string plan_text(const MemoryPlan& plan, const std::optional<Measured>& mea
   if (measured && measured->resident >= 0)
     out += fmt::format("resident, all ranks together (PSS, less the bare processes): {}\n",
                        mebibytes(measured->resident));
-  return out;
+  return out + of_each_stage(plan);
 }
 
 const char* name_of(MemoryVerdict::Fit fit) {
@@ -182,6 +188,14 @@ nlohmann::ordered_json plan_json(const MemoryPlan& plan, const MemoryVerdict& ve
     return json;
   };
   out["predicted"] = figures(plan.rank);
+  if (!plan.pipeline.empty()) {
+    out["pipeline"] = nlohmann::ordered_json::array();
+    for (const PipelineRank& rank : plan.pipeline) {
+      nlohmann::ordered_json row{{"blocks", rank.blocks}};
+      row.update(figures(rank.memory));
+      out["pipeline"].push_back(std::move(row));
+    }
+  }
   out["on_this_machine"] = {{"fit", name_of(verdict.fit)}, {"why", verdict.text}};
   if (!where.kind.empty())
     out["device"] = {{"kind", where.kind},

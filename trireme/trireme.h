@@ -83,4 +83,5 @@
 
 #include "trireme/train/engine.h"                         // DeepSpeed's engine for a ds_config.json
 #include "trireme/train/train_main.h"                     // a program with all of `trireme train`
+#include "trireme/train/program/chain_program.h"          // such a program, as a pipeline too
 // clang-format on

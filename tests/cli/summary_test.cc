@@ -98,6 +98,27 @@ TEST(cli_summary, says_how_the_ranks_divide_the_model_and_what_a_rank_then_holds
       << text.out;
 }
 
+TEST(cli_summary, each_rank_of_a_pipeline_has_a_row) {
+  const Arguments words{
+      kExamples + "gpt.json",         "--nproc-per-node", "2", "--set", "parallelism.pp=2", "--set",
+      "gradient_accumulation_steps=4"};
+  Command text(summary(words));
+  ASSERT_EQ(text.finish(), 0) << text.err;
+  const size_t table = text.out.find("\nEach rank of the pipeline, predicted:\n\npp rank blocks");
+  ASSERT_NE(table, std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("\n0       embedding, 0-2", table), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("\n1       3-5, head", table), std::string::npos) << text.out;
+  Arguments as_json = words;
+  as_json.insert(as_json.end(), {"--json", "-"});
+  Command json(summary(as_json));
+  ASSERT_EQ(json.finish(), 0) << json.err;
+  const auto rows = nlohmann::json::parse(json.out).at("pipeline");
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[1].at("blocks"), "3-5, head");
+  EXPECT_GT(rows[0].at("activations"), rows[1].at("activations").get<int64_t>() / 2);
+  EXPECT_GT(rows[0].at("total"), 0);
+}
+
 TEST(cli_summary, what_is_wrong_is_one_sentence_and_code_2) {
   const std::pair<Arguments, const char*> rows[] = {
       {{}, "name a configuration"},

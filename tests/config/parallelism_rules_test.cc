@@ -141,17 +141,29 @@ TEST(config_parallelism_rules, replicas_that_step_separately_are_not_compared) {
   EXPECT_EQ(error_of(kBase, {"training.check_replicas=10"}), "");
 }
 
+TEST(config_parallelism_rules, stages_are_given_or_measured) {
+  const Sets measured = {"parallelism.pp=2", "parallelism.partition_method=measured"};
+  EXPECT_EQ(error_of(kBase, measured), "");
+  Sets both = measured;
+  both.push_back("parallelism.stages=[2,4]");
+  EXPECT_TRUE(has(error_of(kBase, both),
+                  "parallelism.partition_method is measured, and parallelism.stages (--set) says "
+                  "which blocks each stage has: leave one of them out"))
+      << error_of(kBase, both);
+}
+
 TEST(config_parallelism_rules, keys_of_an_axis_without_it_have_no_effect_and_that_is_said) {
   const Files files{R"({"train_batch_size": 8, "parallelism": {"sequence_parallel": true,
-                        "schedule": "zb_h1", "virtual_stages": 1, "stages": [3, 3]}})"};
+                        "schedule": "zb_h1", "virtual_stages": 1, "stages": [3, 3],
+                        "partition_method": "uniform"}})"};
   const auto idle = [&](const char* key, const Sets& sets) {
     const auto inspection = files.inspect(sets);
     EXPECT_TRUE(inspection.ok());
     const KeyReport* report = find(inspection, key);
     return report && report->verdict == KeyReport::Verdict::without_effect ? report->why : "";
   };
-  for (const char* key :
-       {"parallelism.schedule", "parallelism.virtual_stages", "parallelism.stages"}) {
+  for (const char* key : {"parallelism.schedule", "parallelism.virtual_stages",
+                          "parallelism.stages", "parallelism.partition_method"}) {
     EXPECT_EQ(idle(key, {}), "has no effect without parallelism.pp");
     EXPECT_EQ(idle(key, {"parallelism.pp=2"}), "");
   }

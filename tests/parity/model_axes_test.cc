@@ -125,6 +125,7 @@ std::vector<Row> pairs() {
   const std::string again = "training.recompute_every=1", tied = "model.tied_head=true";
   const std::string lamb = "optimizer.type=Lamb", adam = "optimizer.type=AdamW";
   const std::string slow = "optimizer.params.lr=0.001";
+  const std::string measured = "parallelism.partition_method=measured";
   return {
       // Tensor parallelism.
       {1, 2, 1, {sequence}},
@@ -153,6 +154,8 @@ std::vector<Row> pairs() {
       {1, 1, 2, {schedule + "dualpipe_v"}},
       {1, 1, 2, {schedule + "interleaved_1f1b"}, {tied, "optimizer.params.momentum=0.9"}},
       {1, 1, 4, {"parallelism.stages=[1,3,2,2]", again}},
+      {1, 1, 2, {measured}, {tied}},
+      {1, 1, 2, {measured, schedule + "interleaved_1f1b"}, {"bf16.enabled=true"}, 0.1},
       {2, 1, 2, {zero + "1"}, {tied}},
       {2, 1, 2, {zero + "2"}},
       {2, 1, 2, {zero + "2", schedule + "zb_h1", again}, {tied}},
@@ -182,6 +185,7 @@ std::vector<Row> pairs() {
       {2, 2, 2, {zero + "2", again}, {lamb, slow}, 1e-3},
       {2, 2, 2, {zero + "3", whole_units, sequence, schedule + "zb_h1"}, {tied}},
       {2, 2, 2, {zero + "3", schedule + "zb_v", again}},
+      {2, 2, 2, {measured, sequence}},
   };
 }
 

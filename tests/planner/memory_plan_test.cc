@@ -100,6 +100,66 @@ TEST(planner_memory_plan, a_pipeline_is_planned_for_its_fullest_rank_and_on_aver
   EXPECT_EQ(one.mean.total(), one.rank.total());
 }
 
+TEST(planner_memory_plan, each_rank_of_a_pipeline_has_a_row) {
+  const std::string micro = "gradient_accumulation_steps=4";
+  const auto p = plan({"parallelism.pp=2", micro}, 2);
+  ASSERT_EQ(p.pipeline.size(), 2u);
+  EXPECT_EQ(p.pipeline[0].blocks, "embedding, 0-2");
+  EXPECT_EQ(p.pipeline[1].blocks, "3-5, head");
+  int64_t weights = 0, most = 0, sum = 0;
+  for (const PipelineRank& rank : p.pipeline) {
+    weights += rank.memory.weights;
+    sum += rank.memory.total();
+    most = std::max(most, rank.memory.total());
+  }
+  EXPECT_EQ(weights - plan({}, 1).rank.weights, 4 * 256 * 384) << "the tied head's";
+  EXPECT_EQ(most, p.rank.total());
+  EXPECT_NEAR(static_cast<double>(sum) / 2, static_cast<double>(p.mean.total()), 8);
+  const auto v = plan({"parallelism.pp=2", micro, "parallelism.schedule=zb_v",
+                       "parallelism.stages=[1,2,1,2]", "model.tied_head=false"},
+                      2);
+  EXPECT_EQ(v.pipeline[0].blocks, "embedding, 0; 4-5, head");
+  EXPECT_EQ(v.pipeline[1].blocks, "1-2; 3");
+  const std::string table = pipeline_table(v);
+  EXPECT_EQ(table.substr(0, 16), "pp rank blocks  ");
+  EXPECT_NE(table.find("\n0       embedding, 0; 4-5, head "), std::string::npos) << table;
+  EXPECT_NE(table.find("\n1       1-2; 3 "), std::string::npos) << table;
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 3);
+  EXPECT_TRUE(plan({}, 2).pipeline.empty());
+  EXPECT_EQ(pipeline_table(plan({}, 2)), "");
+}
+
+TEST(planner_memory_plan, the_pieces_of_a_program_are_the_blocks_of_its_pipeline) {
+  ModelShape shape;
+  for (int i = 0; i < 4; ++i) {
+    const std::string name = "p" + std::to_string(i);
+    shape.modules.push_back({name, "Linear", 1000 * (i + 1), i == 3 ? 9.0 : 1.0});
+    shape.parameters.push_back({name + ".weight", {1000 * (i + 1)}, i + 1});
+  }
+  const auto on = [&](const std::vector<std::string>& sets, int ranks) {
+    return plan_memory(
+        Config::from_text("c.json", R"({"train_micro_batch_size_per_gpu": 4})", sets), ranks,
+        shape);
+  };
+  const auto p = on({"parallelism.pp=2", "gradient_accumulation_steps=2"}, 4);
+  ASSERT_EQ(p.pipeline.size(), 2u);
+  EXPECT_EQ(p.pipeline[0].blocks, "p0 to p2") << "the last piece costs more than all others";
+  EXPECT_EQ(p.pipeline[1].blocks, "p3");
+  EXPECT_EQ(p.pipeline[0].memory.weights, 4 * 6000);
+  EXPECT_EQ(p.pipeline[1].memory.weights, 4 * 4000);
+  EXPECT_EQ(p.rank.weights, 4 * 6000);
+  EXPECT_EQ(p.model.numel(), 10000);
+  const auto v =
+      on({"parallelism.pp=2", "gradient_accumulation_steps=4", "parallelism.schedule=zb_v",
+          "zero_optimization.stage=3", "model.tied_head=false"},
+         4);
+  EXPECT_EQ(v.pipeline[0].blocks, "p0; p3");
+  EXPECT_EQ(v.pipeline[1].blocks, "p1; p2");
+  EXPECT_TRUE(on({}, 2).pipeline.empty());
+  EXPECT_THROW(on({"parallelism.tp=2"}, 2), UsageError);
+  EXPECT_THROW(on({"parallelism.pp=5", "gradient_accumulation_steps=5"}, 5), UsageError);
+}
+
 TEST(planner_memory_plan, the_degrees_are_written_for_people) {
   const auto begins = [](const std::vector<std::string>& sets, int ranks) {
     const std::string text = plan(sets, ranks).describe();

@@ -354,6 +354,7 @@ std::vector<Row> rows() {
       on(2, gpt({"parallelism.virtual_stages", weights, "1", "2",
                  stages + Sets{"parallelism.schedule=breadth_first"}})),
       on(2, gpt({"parallelism.stages", weights, "[1,3]", "[3,1]", stages})),
+      on(2, gpt({"parallelism.partition_method", words, "uniform", "measured", stages})),
       {"checkpoint.every", files, "0", "2", {"checkpoint.keep=9"}},
       {"checkpoint.every_minutes", files, "0", "1e-9", {"checkpoint.keep=9"}},
       {"checkpoint.auto", files, "false", "true", {"checkpoint.keep=9"}},

@@ -70,6 +70,7 @@ const std::vector<NotOfEngine>& keys_not_of_engine() {
       {"parallelism.schedule", kWhole, nullptr},
       {"parallelism.virtual_stages", kWhole, "0"},
       {"parallelism.stages", kWhole, nullptr},
+      {"parallelism.partition_method", kWhole, "\"uniform\""},
       {"parallelism.tp", kWhole, "1"},
       {"parallelism.sequence_parallel", kWhole, "false"},
       {"comm.across", kGroup, nullptr},

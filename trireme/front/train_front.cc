@@ -17,6 +17,7 @@
 #include "trireme/front/claims.h"
 #include "trireme/front/host_memory.h"
 #include "trireme/front/refusals.h"
+#include "trireme/front/run_folder.h"
 #include "trireme/front/start_ranks.h"
 #include "trireme/front/train_flags.h"
 #include "trireme/front/words.h"
@@ -56,6 +57,10 @@ int train_front(const TrainFront& front, int argc, char** argv) {
     return kExitDone;
   }
 
+  const RankEnv self = read_rank_env();
+  // A launcher (torchrun, `trireme run`) starts its ranks again: they go on with what they began.
+  if (self.attempt > 0 && !flags.resume && !flags.run_dir.empty())
+    flags.resume = flags.resume_auto = true, flags.overwrite = false;
   const Resume resume = what_to_resume(front, flags);
   check<UsageError>(!flags.files.empty(), "{}: name a configuration, as in '{}'", front.name,
                     front.example);
@@ -65,7 +70,6 @@ int train_front(const TrainFront& front, int argc, char** argv) {
   // What is wrong with the configuration is said here, once, and not by every rank.
   const Config config = front.load(ConfigInputs::from(flags.files, flags.sets));
   // Under mpirun or srun this process is a rank already: it becomes its worker and starts nobody.
-  const RankEnv self = read_rank_env();
   const bool is_rank = self.world_size > 1;
   check<UsageError>(!is_rank || !flags.run_dir.empty() || (flags.resume && !flags.resume_auto),
                     "{}: this process is rank {} of {} ({}): name the run folder with "
@@ -75,6 +79,8 @@ int train_front(const TrainFront& front, int argc, char** argv) {
   const Batches batches = config.resolve_batches(ranks);
   for (const auto& sentence : refusals_of(config, ranks, front.built_in_model))
     fail<UsageError>("{}", sentence);
+  const std::string fault = front.fault ? front.fault(config, ranks) : "";
+  check<UsageError>(fault.empty(), "{}", fault);
   const DeviceAnswer device =
       find_device(config, {.first = is_rank ? self.local_rank : 0, .ranks = is_rank ? 1 : ranks},
                   front.ask_device);
@@ -108,6 +114,9 @@ int train_front(const TrainFront& front, int argc, char** argv) {
                  {"--config-fd", sealed ? std::to_string(sealed.get()) : "<descriptor>",
                   "--run-dir", run_dir});
   if (flags.resume) command.insert(command.end(), {"--resume", resume.from});
+  // Ranks that start again tell by it whether the job has saved a step of its own.
+  if (const auto latest = flags.resume ? latest_beside(resume.from) : std::nullopt)
+    command.insert(command.end(), {"--latest-before", *latest});
   launch_options.flight_dir = run_dir + "/flight";
   if (is_rank && !launch_options.dry_run) {
     ::setenv("TRIREME_FLIGHT_DIR", launch_options.flight_dir.c_str(), 0);

@@ -25,6 +25,8 @@ struct TrainFront {
   std::function<Config(const ConfigInputs&)> load = [](const ConfigInputs& inputs) {
     return Config::load(inputs);
   };
+  /// Why the program cannot train so on so many ranks; "" if it can. Empty: nothing to say.
+  std::function<std::string(const Config&, int ranks)> fault = {};
   /// False: the program brings its model and its data. model.* and data.* do not speak of them, and
   /// the planner cannot know whether they fit.
   bool built_in_model = true;

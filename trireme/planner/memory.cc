@@ -81,7 +81,9 @@ RankMemory shared_out(const MemoryQuestion& q, const Sums& s) {
     if (q.wire_bytes != q.gradient_bytes) m.buffers += bucket * q.wire_bytes;
     return m;
   }
-  m.weights = (q.parameters_on_disk ? 0 : shard * q.weight_bytes) + s.small * q.weight_bytes;
+  // Small units stay whole from step to step, but not where all are dropped at a step's end.
+  const int64_t stays = q.whole_for_step ? 0 : s.small;
+  m.weights = (q.parameters_on_disk ? 0 : shard * q.weight_bytes) + stays * q.weight_bytes;
   if (q.parameters_on_disk)
     m.buffers += std::min(q.parameter_buffer_elements, shard) * q.weight_bytes;
   // What is outside of blocks is whole from the first layer to the last; one unit's gradients are.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -157,6 +158,23 @@ void add_activations(const Config& c, ActivationQuestion a, const pipeline::Pipe
   plan->activations = pipeline_activations(stages.schedule, rank, of_a_stage);
 }
 
+/// What people call the blocks of a rank.
+std::string blocks_text(const std::vector<pipeline::StageBlocks>& stages,
+                        const std::function<std::string(const pipeline::StageBlocks&)>& name) {
+  std::string text;
+  for (const auto& stage : stages) text += (text.empty() ? "" : "; ") + name(stage);
+  return text;
+}
+
+std::string text_of_gpt(const pipeline::StageBlocks& stage) {
+  std::string text = stage.end - stage.begin == 1
+                         ? std::to_string(stage.begin)
+                         : fmt::format("{}-{}", stage.begin, stage.end - 1);
+  if (stage.first) text = "embedding, " + text;
+  if (stage.last) text += ", head";
+  return text;
+}
+
 /// The plan of the rank with the most, and what they have on average.
 MemoryPlan fullest_of(std::vector<MemoryPlan> ranks) {
   const auto total = [](const MemoryPlan& p) { return p.rank.total(); };
@@ -167,10 +185,14 @@ MemoryPlan fullest_of(std::vector<MemoryPlan> ranks) {
     for (const MemoryPlan& p : ranks) mean.*row += p.rank.*row;
     mean.*row /= static_cast<int64_t>(ranks.size());
   }
+  std::vector<PipelineRank> pipeline;
+  for (MemoryPlan& p : ranks)
+    for (PipelineRank& own : p.pipeline) pipeline.push_back({std::move(own.blocks), p.rank});
   MemoryPlan fullest = *std::max_element(
       ranks.begin(), ranks.end(),
       [&](const MemoryPlan& x, const MemoryPlan& y) { return total(x) < total(y); });
   fullest.mean = mean;
+  fullest.pipeline = std::move(pipeline);
   return fullest;
 }
 
@@ -201,11 +223,40 @@ std::string describe_zero(const MemoryPlan& plan) {
 }  // namespace
 
 MemoryPlan plan_memory(const Config& c, int world, ModelShape model) {
-  check<UsageError>(c.resolve_degrees(world).model() == 1,
-                    "parallelism.tp and parallelism.pp divide the built-in gpt alone: leave them "
-                    "out");
-  std::vector<ParameterShape> all = model.parameters;
-  return plan_states(c, world, std::move(model), std::move(all));
+  const Degrees degrees = c.resolve_degrees(world);
+  check<UsageError>(degrees.tp == 1, "parallelism.tp divides the built-in gpt alone: leave it out");
+  if (degrees.pp == 1) {
+    std::vector<ParameterShape> all = model.parameters;
+    return plan_states(c, world, std::move(model), std::move(all));
+  }
+  std::vector<double> costs;
+  for (const ModuleShape& m : model.modules) costs.push_back(m.cost);
+  const pipeline::PipelinePlan stages = pipeline_of(c, world, costs);
+  const auto text_of = [&](const pipeline::StageBlocks& stage) {
+    const std::string& first = model.modules[static_cast<size_t>(stage.begin)].name;
+    const std::string& last = model.modules[static_cast<size_t>(stage.end - 1)].name;
+    return stage.end - stage.begin == 1 ? first : first + " to " + last;
+  };
+  std::vector<MemoryPlan> ranks;
+  for (int rank = 0; rank < degrees.pp; ++rank) {
+    int blocks = 0;
+    std::vector<pipeline::StageBlocks> own;
+    std::vector<ParameterShape> parameters;
+    for (size_t s = 0; s < stages.stages.size(); ++s) {
+      if (stages.schedule.rank_of_stage[s] != rank) continue;
+      const auto before = static_cast<int>(stages.stages[s].begin) - blocks;
+      for (ParameterShape p : model.parameters) {
+        if (p.unit <= stages.stages[s].begin || p.unit > stages.stages[s].end) continue;
+        p.unit -= before;  // units of a rank are numbered from its first block
+        parameters.push_back(std::move(p));
+      }
+      own.push_back(stages.stages[s]);
+      blocks += static_cast<int>(own.back().end - own.back().begin);
+    }
+    ranks.push_back(plan_states(c, world, model, std::move(parameters)));
+    ranks.back().pipeline = {{blocks_text(own, text_of), {}}};
+  }
+  return fullest_of(std::move(ranks));
 }
 
 MemoryPlan plan_memory(const Config& c, int world) {
@@ -226,6 +277,7 @@ MemoryPlan plan_memory(const Config& c, int world) {
     q.activation_kept = plan.activations.kept;
     q.activation_bytes = plan.activations.peak;
     plan.rank = rank_memory(q);
+    if (parts.size() > 1) plan.pipeline = {{blocks_text(part.stages, text_of_gpt), {}}};
     ranks.push_back(std::move(plan));
   }
   return fullest_of(std::move(ranks));
@@ -245,6 +297,23 @@ std::string MemoryPlan::describe() const {
     text += fmt::format("; {} for compression or averaging", mebibytes(q.exchange_bytes));
   if (q.snapshot_bytes > 0) text += "; checkpoints while training goes on";
   if (recomputed > 0) text += fmt::format(", {} blocks recomputed", recomputed);
+  return text;
+}
+
+std::string pipeline_table(const MemoryPlan& plan) {
+  if (plan.pipeline.empty()) return "";
+  size_t widest = 6;
+  for (const PipelineRank& rank : plan.pipeline) widest = std::max(widest, rank.blocks.size());
+  std::string text =
+      fmt::format("{:<8}{:<{}}{:>12}{:>12}{:>12}{:>13}{:>12}{:>12}\n", "pp rank", "blocks", widest,
+                  "weights", "gradients", "optimizer", "activations", "buffers", "total");
+  for (size_t r = 0; r < plan.pipeline.size(); ++r) {
+    const RankMemory& m = plan.pipeline[r].memory;
+    text += fmt::format("{:<8}{:<{}}{:>12}{:>12}{:>12}{:>13}{:>12}{:>12}\n", r,
+                        plan.pipeline[r].blocks, widest, mebibytes(m.weights),
+                        mebibytes(m.gradients), mebibytes(m.optimizer), mebibytes(m.activations),
+                        mebibytes(m.buffers + m.snapshots), mebibytes(m.total()));
+  }
   return text;
 }
 

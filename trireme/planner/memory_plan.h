@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "trireme/base/export.h"
 #include "trireme/config/config.h"
@@ -10,6 +11,12 @@
 
 // A configuration on so many ranks → what each of them will hold.
 namespace trireme {
+
+/// A rank of a pipeline.
+struct PipelineRank {
+  std::string blocks;  // "embedding, 0-2", "3-5, head"; of a program "stem to blocks.2"
+  RankMemory memory;
+};
 
 /// Of a model that is divided over ranks, what is said of a rank is said of the one with the most.
 struct MemoryPlan {
@@ -23,6 +30,7 @@ struct MemoryPlan {
   int64_t recomputed = 0;  // blocks
   RankMemory rank;
   RankMemory mean;  // over the ranks of a pipeline, which differ; without one: rank
+  std::vector<PipelineRank> pipeline;  // in the order of its ranks; empty without one
   /// "ZeRO-2 over 4 ranks, AdamW, bfloat16 with float32 masters, 8 samples at once, 3 of 6 blocks
   /// recomputed"; before it, "2 ranks of data parallelism × 2 of tensor parallelism".
   TRIREME_API std::string describe() const;
@@ -30,9 +38,12 @@ struct MemoryPlan {
 
 /// UsageError for what the configuration cannot be on so many ranks.
 TRIREME_API MemoryPlan plan_memory(const Config& config, int ranks);
-/// The same for a model that the configuration does not describe. Its activations are unknown: the
-/// plan has none.
+/// The same for a model that the configuration does not describe, whose modules are the blocks of a
+/// pipeline. Its activations are unknown: the plan has none.
 TRIREME_API MemoryPlan plan_memory(const Config& config, int ranks, ModelShape model);
+
+/// A row for each rank of the pipeline; "" without one.
+TRIREME_API std::string pipeline_table(const MemoryPlan& plan);
 
 /// "4.58 MiB", "512 B".
 TRIREME_API std::string mebibytes(int64_t bytes);

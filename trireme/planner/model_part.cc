@@ -26,14 +26,20 @@ std::string fault_of_layers(const Config& c) {
 }  // namespace
 
 pipeline::PipelinePlan pipeline_of(const Config& c, int world) {
+  const auto layers = static_cast<size_t>(c.section<ModelSection>().layers);
+  return pipeline_of(c, world, std::vector<double>(layers, 1));
+}
+
+pipeline::PipelinePlan pipeline_of(const Config& c, int world, const std::vector<double>& costs) {
   const auto parallelism = c.section<ParallelismSection>();
   return pipeline::plan_pipeline(
       {.schedule = parallelism.schedule,
        .ranks = static_cast<int>(parallelism.pp),
        .stages_per_rank = static_cast<int>(parallelism.virtual_stages),
        .micro_batches = static_cast<int>(c.resolve_batches(world).accumulation),
-       .blocks = c.section<ModelSection>().layers,
-       .counts = parallelism.stages.value_or(std::vector<int64_t>())});
+       .blocks = static_cast<int64_t>(costs.size()),
+       .counts = parallelism.stages.value_or(std::vector<int64_t>()),
+       .costs = costs});
 }
 
 std::string fault_of_division(const Config& c, int world) {

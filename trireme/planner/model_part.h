@@ -28,8 +28,12 @@ struct ModelPart {
 /// what to do; "" if it can be. For degrees that have been resolved.
 TRIREME_API std::string fault_of_division(const Config& config, int world);
 
-/// The schedule and the stages of the configured pipeline. UsageError where it cannot be.
+/// The schedule and the stages of the configured pipeline. UsageError where it cannot be. What is
+/// measured at start (parallelism.partition_method) is not known here: the blocks count as equal.
 TRIREME_API pipeline::PipelinePlan pipeline_of(const Config& config, int world);
+/// The same for a model that the configuration does not describe: the cost of each of its blocks.
+TRIREME_API pipeline::PipelinePlan pipeline_of(const Config& config, int world,
+                                               const std::vector<double>& costs);
 
 /// The parts of the ranks of the pipeline, one of them without a pipeline. Of the ranks that hold
 /// parts of the same layers it is the last one's, who has the most: parts may differ by one row.

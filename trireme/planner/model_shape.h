@@ -41,6 +41,7 @@ struct ModuleShape {
   std::string name;  // "conv1"
   std::string type;  // as PyTorch calls it: "Conv2d", "ModuleList"
   int64_t parameters = 0;
+  double cost = 1;  // of a program's piece: Piece::cost
 };
 
 struct ModelShape {

@@ -42,4 +42,9 @@ void LayoutVisitor::tensor(const Slice& slice, at::Tensor local) {
   }
 }
 
+void LayoutVisitor::copy_of_rank_0(const std::string& name, at::Tensor whole) {
+  if (!first_replica_) return inner_.copy_of_rank_0(name, std::move(whole));
+  if (!saving() || *first_replica_) StateVisitor::tensor(name, std::move(whole));
+}
+
 }  // namespace trireme

@@ -39,8 +39,8 @@ class InTurn final : public BatchComputation {
     }
   }
 
-  std::optional<at::Tensor> output(Run& run, const MicroBatch& micro) override {
-    return run.compute->forward(micro.input);
+  std::optional<std::vector<at::Tensor>> outputs(Run& run, const MicroBatch& micro) override {
+    return run.compute->forward_list({micro.input});
   }
 };
 

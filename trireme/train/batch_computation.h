@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "trireme/data/batch.h"
 
@@ -25,9 +26,9 @@ class BatchComputation {
   virtual void train(Run& run, const Batch& batch, int stop_asked, size_t& at) = 0;
   /// Whether this rank computes the loss.
   virtual bool computes_loss() const { return true; }
-  /// The model's output for a micro-batch of held-out data, on ranks that compute it; nothing on
+  /// The model's outputs for a micro-batch of held-out data, on ranks that compute them; nothing on
   /// others.
-  virtual std::optional<at::Tensor> output(Run& run, const MicroBatch& micro) = 0;
+  virtual std::optional<std::vector<at::Tensor>> outputs(Run& run, const MicroBatch& micro) = 0;
 };
 
 std::unique_ptr<BatchComputation> compute_in_turn();

@@ -44,10 +44,11 @@ Evaluation evaluate(Run& run) {
   auto* s = static_cast<double*>(sums.data_ptr());
   std::fill_n(s, 3, 0.0);
   for_held_out(run, [&](const MicroBatch& micro, bool counts) {
-    const std::optional<at::Tensor> output = run.computation->output(run, micro);
-    if (!counts || !output) return;
-    losses.add(run.model->loss_sum(*output, micro.target));
-    right.add(run.model->count_right(*output, micro.target));
+    const auto outputs = run.computation->outputs(run, micro);
+    if (!counts || !outputs) return;
+    const at::Tensor& output = outputs->at(0);
+    losses.add(run.model->loss_sum(output, micro.target));
+    right.add(run.model->count_right(output, micro.target));
     s[2] += static_cast<double>(micro.weight);
   });
   const auto total = [](HostScalars& all) {

@@ -34,6 +34,9 @@ struct MainProgram {
   std::function<Config(std::string_view)> load_resolved = [](std::string_view text) {
     return trireme::load_resolved(text);
   };
+  /// Returns why this program cannot train so on so many ranks, and what to do; "" if it can.
+  /// Called before ranks start. If empty, the ranks find out.
+  std::function<std::string(const Config&, int ranks)> fault = {};
   /// Describes the model for `PROGRAM summary`; if empty, there is no such command.
   std::function<ModelShape(const Config&)> shape = {};
   /// Set to true if `train` builds the model and data described by model.* and data.*, so that a

@@ -64,8 +64,9 @@ class TRIREME_API Trainer {
   at::Device device() const;
   /// The generator for the program's own random numbers (noise, actions). It and LibTorch's default
   /// generator are seeded at the start of each step from training.seed, the step and the rank, so
-  /// that a resumed run draws the same numbers. Ranks that are threads of one process share the
-  /// default generator and must use this one.
+  /// that a resumed run draws the same numbers. The ranks of one pipeline draw the same from this
+  /// one, as they see the same batch, and others from the default one. Ranks that are threads of
+  /// one process share the default generator and must use this one.
   at::Generator generator() const;
 
   /// Returns this rank's micro-batches of the next step of Program::data(). Throws UsageError if

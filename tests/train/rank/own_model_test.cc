@@ -9,13 +9,16 @@ namespace {
 
 class train_rank_own_model : public ::testing::Test {
  protected:
-  Command start(Arguments words) const {
-    words.insert(words.begin(), TRIREME_BUILD_DIR "/tests/gan");
+  Command start(Arguments words, const std::string& program = "gan") const {
+    words.insert(words.begin(), TRIREME_BUILD_DIR "/tests/" + program);
     return Command(words, {{}, folder_.path()});
   }
   Arguments run(int ranks, int steps, const Arguments& more = {}) const {
-    Arguments words{kGan, "--nproc-per-node", std::to_string(ranks), "--run-dir",
-                    run_, "--steps",          std::to_string(steps)};
+    return run_of(kGan, ranks, steps, more);
+  }
+  Arguments run_of(const std::string& config, int ranks, int steps, const Arguments& more) const {
+    Arguments words{config, "--nproc-per-node", std::to_string(ranks), "--run-dir",
+                    run_,   "--steps",          std::to_string(steps)};
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
@@ -27,6 +30,7 @@ class train_rank_own_model : public ::testing::Test {
   }
 
   const std::string kGan = TRIREME_SOURCE_DIR "/examples/own_model/gan.json";
+  const std::string kDeep = TRIREME_SOURCE_DIR "/examples/own_model/deep.json";
   PrivateFolder folder_;
   std::string run_ = folder_ / "run";
 };
@@ -74,6 +78,65 @@ TEST_F(train_rank_own_model, its_keys_are_checked_like_all_others) {
     EXPECT_EQ(wrong.finish(std::chrono::seconds(60)), 2) << set << wrong.err;
     EXPECT_NE(wrong.err.find(sentence), std::string::npos) << set << "\n" << wrong.err;
     EXPECT_FALSE(std::filesystem::exists(run_)) << set;
+  }
+}
+
+TEST_F(train_rank_own_model, a_chain_of_pieces_is_a_pipeline_and_goes_on_as_one_rank) {
+  Command first =
+      start(run_of(kDeep, 2, 30,
+                   {"--set", "parallelism.pp=2", "--set", "parallelism.partition_method=measured"}),
+            "deep");
+  ASSERT_EQ(first.finish(std::chrono::seconds(60)), 0) << first.err;
+  EXPECT_NE(first.err.find("a pipeline of 2 ranks by 1f1b"), std::string::npos) << first.err;
+  EXPECT_NE(first.err.find("pieces, which take "), std::string::npos) << first.err;
+  const nlohmann::json step = last_step();
+  EXPECT_EQ(step.at("step"), 30);
+  Command again = start(
+      {"--resume", run_, "--nproc-per-node", "1", "--steps", "40", "--set", "parallelism.pp=1"},
+      "deep");
+  ASSERT_EQ(again.finish(std::chrono::seconds(60)), 0) << again.err;
+  EXPECT_NE(again.err.find("going on after step 30"), std::string::npos) << again.err;
+  EXPECT_LT(last_step().at("loss").get<double>(), step.at("loss").get<double>());
+}
+
+TEST_F(train_rank_own_model, summary_has_a_row_for_each_rank_of_a_pipeline) {
+  Command summary =
+      start({"summary", kDeep, "--nproc-per-node", "2", "--set", "parallelism.pp=2"}, "deep");
+  ASSERT_EQ(summary.finish(std::chrono::seconds(60)), 0) << summary.err;
+  for (const char* part : {"Memory of the fullest rank: 1 rank of data parallelism × 2 of pipeline",
+                           "in to blocks.2", "blocks.3 to out"})
+    EXPECT_NE(summary.out.find(part), std::string::npos) << part << "\n" << summary.out;
+}
+
+TEST_F(train_rank_own_model, a_pipeline_that_cannot_be_is_refused_before_ranks_start) {
+  struct Row {
+    std::string program, config;
+    Arguments sets;
+    int ranks;
+    std::string sentence;
+  };
+  for (const Row& row : std::vector<Row>{
+           {"gan", kGan, {"--set", "parallelism.pp=2"}, 2, "Derive it from trireme::ChainProgram"},
+           {"deep",
+            kDeep,
+            {"--set", "parallelism.pp=4", "--set", "deep.blocks=1"},
+            4,
+            "4 stages, and the model has 3 blocks"},
+           {"deep",
+            kDeep,
+            {"--set", "parallelism.pp=2", "--set", "parallelism.stages=[4,5]"},
+            2,
+            "the stages have 9 blocks together, and the model has 8"},
+           {"deep",
+            kDeep,
+            {"--set", "parallelism.tp=2"},
+            2,
+            "parallelism.tp 2 (--set) divides the layers"}}) {
+    Command wrong = start(run_of(row.config, row.ranks, 3, row.sets), row.program);
+    EXPECT_EQ(wrong.finish(std::chrono::seconds(60)), 2) << row.sentence << wrong.err;
+    EXPECT_NE(wrong.err.find(row.sentence), std::string::npos) << wrong.err;
+    EXPECT_EQ(wrong.err.find("rank 1"), std::string::npos) << wrong.err;
+    EXPECT_FALSE(std::filesystem::exists(run_)) << row.sentence;
   }
 }
 

@@ -80,11 +80,19 @@ void pipeline_rules(const Config& c, Findings& f) {
   const auto parallelism = c.section<ParallelismSection>();
   const std::string& schedule = parallelism.schedule;
   const bool one_rank_has_both_ends = schedule == "zb_v" || schedule == "dualpipe_v";
+  // A program with keys of its own has pieces of its own, which share no parameter.
+  const bool built_in = &c.table() == KeyTable::built_in().get();
   pp.refuse(
-      "model.tied_head", c.section<ModelSection>().tied_head && one_rank_has_both_ends,
+      "model.tied_head", built_in && c.section<ModelSection>().tied_head && one_rank_has_both_ends,
       fmt::format("with \"{}\" the first and the last stage are on one rank, where the shared "
                   "weight would get two gradients a micro-batch; use false, or 1f1b",
                   schedule));
+  const char* method = "parallelism.partition_method";
+  if (f.fine({method, "parallelism.stages"}) && parallelism.partition_method == "measured" &&
+      parallelism.stages)
+    f.complain(method, fmt::format("is measured, and parallelism.stages ({}) says which blocks "
+                                   "each stage has: leave one of them out",
+                                   c.origin("parallelism.stages")));
   pp.refuse("training.activation_memory_mb", c.section<RecomputeSection>().activation_memory_mb > 0,
             "how many micro-batches a rank keeps depends on its stage; use recompute_every");
   const char* batching = "data_efficiency.data_sampling.dynamic_batching.enabled";
@@ -108,8 +116,8 @@ void parallelism_rules(const Config& c, Findings& f) {
   if (parallelism.pp > 1) pipeline_rules(c, f);
   if (parallelism.tp == 1) f.idle(kSequence, "has no effect without parallelism.tp");
   if (parallelism.pp > 1) return;
-  for (const char* path :
-       {"parallelism.schedule", "parallelism.virtual_stages", "parallelism.stages"})
+  for (const char* path : {"parallelism.schedule", "parallelism.virtual_stages",
+                           "parallelism.stages", "parallelism.partition_method"})
     f.idle(path, "has no effect without parallelism.pp");
 }
 

@@ -16,6 +16,7 @@ struct ParallelismSection {
   int64_t virtual_stages = 0;
   std::optional<std::vector<int64_t>> stages;
   bool sequence_parallel = false;
+  std::string partition_method = "uniform";
 
   void fields(Fields& f) {
     f.field({.path = "parallelism.dp",
@@ -71,8 +72,14 @@ struct ParallelismSection {
     f.field({.path = "parallelism.stages",
              .min = 1,
              .max = f.kWide,
-             .help = "with pp: blocks of each stage, first to last; by default equally many"},
+             .help = "with pp: blocks of each stage, first to last; by default as "
+                     "partition_method says"},
             stages);
+    f.field({.path = "parallelism.partition_method",
+             .choices = "uniform measured",
+             .help = "with pp: equally many blocks a stage (of a program: equal sums of "
+                     "Piece::cost), or by the time that each takes, measured at start"},
+            partition_method);
     for (const char* axis : {"cp", "context", "ep", "expert"})
       f.row({.path = std::string("parallelism.") + axis,
              .type = KeyType::integer,

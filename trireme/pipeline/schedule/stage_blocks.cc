@@ -2,20 +2,96 @@
 #include "trireme/pipeline/schedule/stage_blocks.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "trireme/base/check.h"
 #include "trireme/pipeline/schedule/generators.h"
 
 namespace trireme::pipeline {
+namespace {
 
-std::vector<StageBlocks> divide_blocks(int64_t blocks, int stages,
-                                       const std::vector<int64_t>& counts) {
+void check_stages(int64_t blocks, int stages) {
   check<UsageError>(stages >= 1, "a pipeline of {} stages", stages);
   check<UsageError>(stages <= blocks,
                     "{} stages, and the model has {} blocks: each stage needs one, so use fewer "
                     "ranks or stages",
                     stages, blocks);
+}
+
+// Sums of the costs before each block, in parts of 2^28 of the whole, so that comparisons are exact
+// and squares of sums fit.
+std::vector<int64_t> sums_before(const std::vector<double>& costs) {
+  double total = 0;
+  for (size_t b = 0; b < costs.size(); ++b) {
+    check<UsageError>(std::isfinite(costs[b]) && costs[b] >= 0,
+                      "block {} costs {}: a cost is a number that is not negative", b, costs[b]);
+    total += costs[b];
+  }
+  check<UsageError>(std::isfinite(total), "the costs of the blocks have no finite sum");
+  std::vector<int64_t> sums{0};
+  for (const double c : costs)
+    sums.push_back(sums.back() + (total > 0 ? std::llround(c / total * (1 << 28)) : 1));
+  return sums;
+}
+
+// How many stages the blocks need if none may take longer than `most`, which each block fits into.
+size_t stages_within(const std::vector<int64_t>& sums, int64_t most) {
+  size_t stages = 1, begin = 0;
+  for (size_t end = 1; end < sums.size(); ++end)
+    if (sums[end] - sums[begin] > most) ++stages, begin = end - 1;
+  return stages;
+}
+
+// The least that the slowest stage can take.
+int64_t least_most(const std::vector<int64_t>& sums, size_t stages) {
+  int64_t low = 0, high = sums.back();
+  for (size_t b = 0; b + 1 < sums.size(); ++b) low = std::max(low, sums[b + 1] - sums[b]);
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (stages_within(sums, middle) <= stages)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
+}  // namespace
+
+std::vector<int64_t> counts_by_cost(const std::vector<double>& costs, int stages) {
+  check_stages(static_cast<int64_t>(costs.size()), stages);
+  const std::vector<int64_t> sums = sums_before(costs);
+  const size_t blocks = costs.size(), count = static_cast<size_t>(stages);
+  // Costs that are equal may have been rounded differently.
+  const int64_t most = least_most(sums, count) + static_cast<int64_t>(blocks);
+  // For the blocks from `b` on in the last `s` stages: the least sum of squares where none takes
+  // longer than `most`, and where the first of these stages ends.
+  constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+  using Table = std::vector<std::vector<int64_t>>;
+  Table squares(count + 1, std::vector<int64_t>(blocks + 1, kNever)), ends = squares;
+  squares[0][blocks] = 0;
+  for (size_t s = 1; s <= count; ++s)
+    for (size_t b = count - s; b + s <= blocks; ++b)
+      for (size_t end = b + 1; end + s - 1 <= blocks && sums[end] - sums[b] <= most; ++end) {
+        if (squares[s - 1][end] == kNever) continue;
+        const int64_t cost = sums[end] - sums[b], sum = cost * cost + squares[s - 1][end];
+        if (sum <= squares[s][b]) squares[s][b] = sum, ends[s][b] = static_cast<int64_t>(end);
+      }
+  std::vector<int64_t> counts;
+  size_t begin = 0;
+  for (size_t s = count; s > 0; --s) {
+    const auto end = static_cast<size_t>(ends[s][begin]);
+    counts.push_back(static_cast<int64_t>(end - begin));
+    begin = end;
+  }
+  return counts;
+}
+
+std::vector<StageBlocks> divide_blocks(int64_t blocks, int stages,
+                                       const std::vector<int64_t>& counts) {
+  check_stages(blocks, stages);
   std::vector<int64_t> each = counts;
   if (each.empty())
     for (int s = 0; s < stages; ++s) each.push_back(blocks / stages + (s < blocks % stages));
@@ -44,7 +120,13 @@ PipelinePlan plan_pipeline(const PipelineShape& shape) {
                                                        .micro_batches = shape.micro_batches,
                                                        .stages_per_rank = std::max(each, 1)}),
                     {}};
-  plan.stages = divide_blocks(shape.blocks, plan.schedule.stages(), shape.counts);
+  const int stages = plan.schedule.stages();
+  const bool by_cost = shape.counts.empty() && !shape.costs.empty();
+  check<UsageError>(!by_cost || static_cast<int64_t>(shape.costs.size()) == shape.blocks,
+                    "the costs of {} blocks are given, and the model has {}", shape.costs.size(),
+                    shape.blocks);
+  plan.stages = divide_blocks(shape.blocks, stages,
+                              by_cost ? counts_by_cost(shape.costs, stages) : shape.counts);
   return plan;
 }
 

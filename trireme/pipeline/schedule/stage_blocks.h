@@ -25,6 +25,12 @@ struct StageBlocks {
 TRIREME_API std::vector<StageBlocks> divide_blocks(int64_t blocks, int stages,
                                                    const std::vector<int64_t>& counts = {});
 
+/// How many blocks each stage gets so that the slowest stage is as fast as can be, and then the
+/// others as equal as can be; of several such divisions the one whose first stages have more.
+/// `costs`: of each block in any unit, not negative; with equal ones the stages get equally many.
+/// Throws UsageError for more stages than blocks, and for costs that are no such numbers.
+TRIREME_API std::vector<int64_t> counts_by_cost(const std::vector<double>& costs, int stages);
+
 /// What is asked for of a pipeline.
 struct PipelineShape {
   std::string schedule = "1f1b";
@@ -33,6 +39,7 @@ struct PipelineShape {
   int micro_batches = 1;
   int64_t blocks = 1;                // of the network
   std::vector<int64_t> counts = {};  // of blocks, by stage
+  std::vector<double> costs = {};    // of each block, if `counts` is empty; empty: equal
 };
 struct PipelinePlan {
   Schedule schedule;                // what is computed

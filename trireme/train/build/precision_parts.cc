@@ -31,14 +31,18 @@ CommHook hook_for(const PrecisionPlan& plan) {
   return plan.wire == plan.stored ? CommHook() : cast_hook(plan.wire);
 }
 
+std::unique_ptr<Compute> compute_for(const PrecisionPlan& plan, std::shared_ptr<Model> model) {
+  if (plan.autocast) return autocast_compute(std::move(model), *plan.autocast);
+  if (plan.compute != at::kFloat) return half_compute(std::move(model), plan.compute);
+  return plain_compute(std::move(model));
+}
+
 std::unique_ptr<Compute> compute_for(const PrecisionPlan& plan, std::shared_ptr<Model> model,
                                      const NamedTensors& weights, Gradients& gradients) {
   if (plan.emulated())
     return std::make_unique<EmulatedHalf>(std::move(model), weights,
                                           [&gradients](size_t i) { gradients.ready(i); });
-  if (plan.autocast) return autocast_compute(std::move(model), *plan.autocast);
-  if (plan.compute != at::kFloat) return half_compute(std::move(model), plan.compute);
-  return plain_compute(std::move(model));
+  return compute_for(plan, std::move(model));
 }
 
 std::unique_ptr<LossScaling> scaling_for(const PrecisionPlan& plan, Group group,

@@ -24,6 +24,8 @@ NamedTensors buffers_of(const Model& model, TiedNames* tied = nullptr);
 void restore_model(Model& model, const NamedTensors& weights, const PrecisionPlan& plan);
 /// Returns an empty hook if gradients travel in the dtype in which they are stored.
 CommHook hook_for(const PrecisionPlan& plan);
+/// Without fp16.emulate, which needs gradients.
+std::unique_ptr<Compute> compute_for(const PrecisionPlan& plan, std::shared_ptr<Model> model);
 std::unique_ptr<Compute> compute_for(const PrecisionPlan& plan, std::shared_ptr<Model> model,
                                      const NamedTensors& weights, Gradients& gradients);
 std::unique_ptr<LossScaling> scaling_for(const PrecisionPlan& plan, Group group,

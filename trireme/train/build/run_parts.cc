@@ -132,7 +132,7 @@ std::string begin_with_weights(Run& run, const Config& c, const ZeroSetup& zero,
   const std::string text = load_initial_weights(
       c,
       [&](StateVisitor& v) {
-        LayoutVisitor whole(v, run.layouts);
+        LayoutVisitor whole(v, run.layouts, first_replica(run.mesh));
         if (zero.sharded) zero.sharded->state(whole);
         model_state(*run.model, zero.sharded ? NamedTensors() : run.weights, whole);
       },
@@ -239,7 +239,8 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
   run.identity = run_identity(run.batches.micro, leaves, run.device, run.mesh.size("tp"));
   run.setup = {describe_device(run.device), describe(precision), set_up_recompute(run, c),
                about_zero, describe_model_axes(run.mesh, c)};
-  for (const std::string& line : {about_weights, set_up_half_products(run, precision, group)})
+  for (const std::string& line : {parts.about_stages ? parts.about_stages() : "", about_weights,
+                                  set_up_half_products(run, precision, group)})
     if (!line.empty()) run.setup.push_back(line);
   return run;
 }
@@ -264,7 +265,7 @@ void Run::loaded() {
 }
 
 void Run::state(StateVisitor& visitor) {
-  LayoutVisitor v(visitor, layouts);
+  LayoutVisitor v(visitor, layouts, first_replica(mesh));
   ShardedParameters* sharded = gradients->sharded();
   if (collective_forward) {
     sharded->state(v);

@@ -37,8 +37,11 @@ struct RunParts {
   /// How micro-batches are computed; empty: the whole model on each, one after another. Every rank
   /// of the mesh calls it.
   std::function<std::shared_ptr<BatchComputation>(const Run&)> computation = {};
-  /// This rank's stages of a pipeline; empty: the model is one.
+  /// This rank's stages of a pipeline; empty: the model is one. Called before the functions above;
+  /// every rank of the mesh calls it.
   std::function<ModelStages(const DeviceMesh&)> stages = {};
+  /// How the model is divided into them, for the start line; empty: nothing to say.
+  std::function<std::string()> about_stages = {};
   /// What a step's loss is a mean over: a weight for each of its samples, or, if not 0, one for the
   /// whole step.
   int64_t weight_per_sample = 1, weight_of_step = 0;

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ATen/ops/arange.h>
+
+#include <numeric>
+#include <optional>
+
 #include "trireme/base/check.h"
 #include "trireme/checkpoint/reader.h"
 #include "trireme/config/sections/data.h"
@@ -17,6 +22,7 @@
 #include "trireme/tensor/random/random.h"
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/run_parts.h"
+#include "trireme/train/model_axes/stage_costs.h"
 #include "trireme/train/model_axes/through_stages.h"
 #include "trireme/train/setup/run_device.h"
 
@@ -92,36 +98,18 @@ void open_data(Run& run, const Config& c) {
   run.text = gpt;
 }
 
-pipeline::PipelinePlan pipeline_of(const Config& c, const DeviceMesh& mesh) {
-  const auto parallelism = c.section<ParallelismSection>();
-  return pipeline::plan_pipeline(
-      {.schedule = parallelism.schedule,
-       .ranks = mesh.size("pp"),
-       .stages_per_rank = static_cast<int>(parallelism.virtual_stages),
-       .micro_batches = static_cast<int>(c.resolve_batches(mesh.size()).accumulation),
-       .blocks = c.section<ModelSection>().layers,
-       .counts = parallelism.stages.value_or(std::vector<int64_t>())});
-}
-
-GptOptions gpt_options(const Config& c, const DeviceMesh& mesh) {
-  GptOptions o = model_options(c).gpt;
-  if (mesh.size("pp") > 1) o.stages = stages_here(pipeline_of(c, mesh), mesh.coordinate("pp"));
-  return o;
-}
-
-// What this rank of the mesh has of the model.
-std::shared_ptr<Model> model_here(const Config& c, const DeviceMesh& mesh,
-                                  const UnitMade& unit_made) {
-  const int tp = mesh.size("tp"), pp = mesh.size("pp");
-  if (tp * pp == 1) return build_model(c, unit_made);
+// What this rank of the mesh has of the model: the blocks of `stages`, parts of them.
+std::shared_ptr<Model> divided_gpt(const Config& c, const DeviceMesh& mesh,
+                                   std::vector<pipeline::StageBlocks> stages,
+                                   const UnitMade& unit_made) {
   const auto seed = static_cast<uint64_t>(c.section<TrainingSection>().seed);
   ModelOptions options = model_options(c);
   options.unit_made = unit_made;
   check<UsageError>(options.type == "gpt",
                     "{}: a model of type '{}' cannot be divided over ranks: only gpt can",
                     c.origin("model.type"), options.type);
-  options.gpt = gpt_options(c, mesh);
-  if (tp == 1) return make_model(options, seed);
+  options.gpt.stages = std::move(stages);
+  if (mesh.size("tp") == 1) return make_model(options, seed);
   const TensorParallel group(
       mesh.group("tp"), {.sequence_parallel = c.section<ParallelismSection>().sequence_parallel});
   ParallelGptOptions gpt;
@@ -129,24 +117,105 @@ std::shared_ptr<Model> model_here(const Config& c, const DeviceMesh& mesh,
   return std::make_shared<ParallelGpt>(group, gpt, seed, unit_made);
 }
 
+// The seconds that each block takes, the first with the embedding and the last with the head and
+// the loss. All blocks are alike: one of them is made, and what is around them.
+std::vector<double> measured_gpt(const Config& c, const DeviceMesh& mesh) {
+  const at::Device device = run_device(c, mesh.world());
+  const int64_t layers = c.section<ModelSection>().layers;
+  const PrecisionPlan precision = plan_precision(c);
+  const auto model = divided_gpt(
+      c, mesh, {{0, 0, true, false}, {0, 1, false, false}, {layers, layers, false, true}}, {});
+  move_module(*model, device);
+  stored_weights(*model, precision);
+  const auto compute = compute_for(precision, model);
+  const GptOptions sizes = model_options(c).gpt;
+  const int64_t rows = c.resolve_batches(mesh.size()).micro;
+  const at::Tensor ids = at::arange(rows * sizes.context, at::TensorOptions(at::kLong))
+                             .remainder(sizes.vocab)
+                             .view({rows, sizes.context})
+                             .to(device);
+  std::vector<int64_t> samples(static_cast<size_t>(rows));
+  std::iota(samples.begin(), samples.end(), 0);
+  const RandomScope random({static_cast<uint64_t>(c.section<TrainingSection>().seed), 0, samples});
+  std::vector<at::Tensor> passed;
+  std::vector<double> seconds;
+  for (size_t stage = 0; stage < 3; ++stage) {
+    const auto inputs = as_stage_inputs(passed);
+    seconds.push_back(time_of(
+        [&]() -> std::vector<at::Tensor> {
+          model->select_stage(stage);
+          auto all = inputs;
+          all.push_back(ids);
+          passed = compute->forward_list(all);
+          if (stage < 2) return passed;
+          return {model->loss_sum(passed.at(0), ids)};
+        },
+        device));
+  }
+  seconds = mean_over_ranks(seconds, mesh.world());
+  std::vector<double> costs(static_cast<size_t>(layers), seconds[1]);
+  costs.front() += seconds[0];
+  costs.back() += seconds[2];
+  return costs;
+}
+
+// The pipeline of a run, planned when its mesh is there.
+class BuiltInPipeline {
+ public:
+  explicit BuiltInPipeline(const Config& config) : config_(config) {}
+
+  const pipeline::PipelinePlan& on(const DeviceMesh& mesh) {
+    if (plan_) return *plan_;
+    const auto parallelism = config_.section<ParallelismSection>();
+    if (parallelism.partition_method == "measured") costs_ = measured_gpt(config_, mesh);
+    plan_ = pipeline::plan_pipeline(
+        {.schedule = parallelism.schedule,
+         .ranks = mesh.size("pp"),
+         .stages_per_rank = static_cast<int>(parallelism.virtual_stages),
+         .micro_batches = static_cast<int>(config_.resolve_batches(mesh.size()).accumulation),
+         .blocks = config_.section<ModelSection>().layers,
+         .counts = parallelism.stages.value_or(std::vector<int64_t>()),
+         .costs = costs_});
+    return *plan_;
+  }
+  std::vector<pipeline::StageBlocks> here(const DeviceMesh& mesh) {
+    return stages_here(on(mesh), mesh.coordinate("pp"));
+  }
+  std::string describe() const {
+    return costs_.empty() ? "" : describe_stages(plan_.value().stages, costs_, "blocks");
+  }
+
+ private:
+  const Config& config_;
+  std::optional<pipeline::PipelinePlan> plan_;
+  std::vector<double> costs_;  // measured ones
+};
+
 }  // namespace
 
 RunParts built_in_parts(const Config& config) {
   const auto model = config.section<ModelSection>();
   RunParts parts;
   parts.open_data = [&config](Run& run) { open_data(run, config); };
-  parts.make_model = [&config](const DeviceMesh& mesh, const UnitMade& made) {
-    return model_here(config, mesh, made);
+  const auto divided = std::make_shared<BuiltInPipeline>(config);
+  parts.make_model = [&config, divided](const DeviceMesh& mesh, const UnitMade& made) {
+    const int tp = mesh.size("tp"), pp = mesh.size("pp");
+    if (tp * pp == 1) return build_model(config, made);
+    return divided_gpt(config, mesh,
+                       pp > 1 ? divided->here(mesh) : std::vector<pipeline::StageBlocks>(), made);
   };
   if (config.section<ParallelismSection>().pp > 1) {
-    parts.computation = [&config](const Run& run) {
-      return compute_through_stages(run.mesh, pipeline_of(config, run.mesh), run.device);
+    parts.computation = [divided](const Run& run) {
+      return compute_through_stages(run.mesh, divided->on(run.mesh), run.device, stages_of_model());
     };
-    parts.stages = [&config](const DeviceMesh& mesh) {
-      const GptStages here(gpt_options(config, mesh));
+    parts.stages = [&config, divided](const DeviceMesh& mesh) {
+      GptOptions options = model_options(config).gpt;
+      options.stages = divided->here(mesh);
+      const GptStages here(options);
       return ModelStages{here.count(),
                          [here](const std::string& name) { return here.stage_of(name); }};
     };
+    parts.about_stages = [divided] { return divided->describe(); };
   }
   parts.weight_per_sample = model.type == "gpt" ? model.context : 1;
   parts.loss = [](Run& run, const MicroBatch& micro) {

@@ -20,8 +20,10 @@ using Tensors = std::vector<at::Tensor>;
 
 class ThroughStages final : public BatchComputation {
  public:
-  ThroughStages(const DeviceMesh& mesh, const PipelinePlan& plan, at::Device device)
-      : micro_batches_(static_cast<size_t>(plan.schedule.micro_batches)) {
+  ThroughStages(const DeviceMesh& mesh, const PipelinePlan& plan, at::Device device,
+                StageFunctions functions)
+      : functions_(std::move(functions)),
+        micro_batches_(static_cast<size_t>(plan.schedule.micro_batches)) {
     const Group group = mesh.group("pp");
     std::vector<PipelineStage> stages;
     for (int s = 0; s < plan.schedule.stages(); ++s) {
@@ -51,18 +53,18 @@ class ThroughStages final : public BatchComputation {
     losses_.emplace();
     total_ = {};
     for (const MicroBatch& micro : batch) total_.weight += micro.weight;
-    pipeline_->step([&](int i) { return Tensors{micro_batch(i).input}; },
+    pipeline_->step([](int) { return Tensors(); },
                     [&](const Tensors& outputs, int i) { return loss(outputs, i); });
   }
 
   bool computes_loss() const override { return pipeline_->has_last_stage(); }
 
-  std::optional<at::Tensor> output(Run& run, const MicroBatch& micro) override {
+  std::optional<Tensors> outputs(Run& run, const MicroBatch& micro) override {
     const Batch one{micro};
     const Now now(*this, run, one, nullptr);
-    const auto outputs = pipeline_->evaluate([&](int) { return Tensors{micro.input}; }, 1);
-    if (outputs.empty()) return std::nullopt;
-    return outputs[0].at(0);
+    auto all = pipeline_->evaluate([](int) { return Tensors(); }, 1);
+    if (all.empty()) return std::nullopt;
+    return std::move(all[0]);
   }
 
  private:
@@ -78,15 +80,12 @@ class ThroughStages final : public BatchComputation {
   const MicroBatch& micro_batch(int i) const { return batch_->at(static_cast<size_t>(i)); }
 
   Tensors forward(int stage, size_t own, const Tensors& inputs, int i) {
-    run_->model->select_stage(own);
-    Tensors all = inputs;
-    if (stage > 0) all.push_back(micro_batch(i).input);
-    return run_->compute->forward_list(all);
+    return functions_.forward(*run_, stage, own, inputs, micro_batch(i));
   }
 
   at::Tensor loss(const Tensors& outputs, int i) {
     const MicroBatch& micro = micro_batch(i);
-    at::Tensor sum = run_->model->loss_sum(outputs.at(0), micro.target);
+    at::Tensor sum = functions_.loss(*run_, outputs, micro);
     if (micro.weight == 0) sum = sum * 0;  // a rank without samples takes part with zeros
     losses_->add(sum);
     return run_->scaling->scale(sum);
@@ -112,6 +111,7 @@ class ThroughStages final : public BatchComputation {
       feature->micro_batch_done(run_->gradients->parameters(), static_cast<double>(micro.weight));
   }
 
+  const StageFunctions functions_;
   const size_t micro_batches_;
   std::map<int, int> own_;         // this rank's stages, by their numbers in the network
   std::vector<int> backwards_of_;  // so far in this step
@@ -127,10 +127,23 @@ class ThroughStages final : public BatchComputation {
 
 }  // namespace
 
+StageFunctions stages_of_model() {
+  return {[](Run& run, int, size_t own, const Tensors& inputs, const MicroBatch& micro) {
+            run.model->select_stage(own);
+            Tensors all = inputs;
+            all.push_back(micro.input);
+            return run.compute->forward_list(all);
+          },
+          [](Run& run, const Tensors& outputs, const MicroBatch& micro) {
+            return run.model->loss_sum(outputs.at(0), micro.target);
+          }};
+}
+
 std::shared_ptr<BatchComputation> compute_through_stages(const DeviceMesh& mesh,
                                                          const PipelinePlan& plan,
-                                                         at::Device device) {
-  return std::make_shared<ThroughStages>(mesh, plan, device);
+                                                         at::Device device,
+                                                         StageFunctions functions) {
+  return std::make_shared<ThroughStages>(mesh, plan, device, std::move(functions));
 }
 
 std::vector<pipeline::StageBlocks> stages_here(const PipelinePlan& plan, int rank) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "trireme/base/check.h"
+#include "trireme/config/sections/parallelism.h"
 #include "trireme/config/sections/training.h"
 #include "trireme/grad/module_sync.h"
 #include "trireme/tensor/module_device.h"
@@ -11,6 +12,7 @@
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/run_parts.h"
 #include "trireme/train/program/program_keys.h"
+#include "trireme/train/program/program_stages.h"
 #include "trireme/train/program/term_total.h"
 #include "trireme/train/program/updates.h"
 #include "trireme/train/setup/run_device.h"
@@ -42,12 +44,24 @@ RunParts parts_of(Trainer::Impl& trainer, Trainer::Impl::Part& part,
     run.text = sources.weight_per_sample > 1;
   };
   parts.weight_per_sample = sources.weight_per_sample;
-  parts.make_model = [&part, pieces, precision, device, seed](const DeviceMesh&,
-                                                              const UnitMade& made) {
-    part.model = std::make_shared<ProgramModel>(pieces, precision, device.type(), made, seed);
+  parts.make_model = [&trainer, &part, pieces, precision, device, seed](const DeviceMesh&,
+                                                                        const UnitMade& made) {
+    part.model = std::make_shared<ProgramModel>(trainer.stages ? trainer.stages->here() : pieces,
+                                                precision, device.type(), made, seed);
+    if (trainer.stages) trainer.stages->check_trained(*part.model);
     return part.model;
   };
   parts.loss = loss_of(trainer, part);
+  if (!trainer.stages) return parts;
+  parts.stages = [&trainer, &sources, precision, device](const DeviceMesh& mesh) {
+    trainer.stages->divide(mesh, precision, device, sources.train.get());
+    return trainer.stages->model_stages();
+  };
+  parts.computation = [&trainer, &part](const Run& run) {
+    return compute_through_stages(run.mesh, trainer.stages->plan(), run.device,
+                                  trainer.stages->functions(part));
+  };
+  parts.about_stages = [&trainer] { return trainer.stages->describe(); };
   return parts;
 }
 
@@ -66,6 +80,10 @@ std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& conf
   if (updates.size() > 1) check_keys_of_one_update(config, precision, updates.size());
   const auto seed = static_cast<uint64_t>(config.section<TrainingSection>().seed);
   auto trainer = std::make_unique<Trainer::Impl>(program, config, group);
+  const std::string fault = fault_of_axes(program, config, pieces, group.size());
+  check<UsageError>(fault.empty(), "{}", fault);
+  if (config.section<ParallelismSection>().pp > 1)
+    trainer->stages = std::make_shared<ProgramStages>(*trainer, pieces);
   auto place = [&](const std::vector<const Piece*>& list, ProgramModel* model, Run* run) {
     for (size_t i = 0; i < list.size(); ++i)
       trainer->network.places[list[i]->path] = {model, i, run};
@@ -96,12 +114,18 @@ std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& conf
     parts.init = start.fresh;
     if (trainer->parts.empty()) parts.data_origin = start.data_origin;
     parts.elsewhere = others(own);
-    part->run = build_run(config_of_update(config, u.sets), group, parts);
+    const Config of_update = config_of_update(config, u.sets);
+    for (const char* key : {"parallelism.tp", "parallelism.pp"})
+      check<UsageError>(of_update.get_int(key) == config.get_int(key),
+                        "Program::updates(): '{}' sets {}, which all updates have in common: set "
+                        "it in the configuration",
+                        u.name, key);
+    part->run = build_run(of_update, group, parts);
     check<UsageError>(part->run.device == device,
                       "Program::updates(): '{}' sets device, which all updates have in common: set "
                       "it in the configuration",
                       u.name);
-    place(own, part->model.get(), &part->run);
+    place(trainer->stages ? trainer->stages->here() : own, part->model.get(), &part->run);
     trainer->parts.push_back(std::move(part));
   }
   const auto rest = pieces_of([&](const std::string& path) {
@@ -124,6 +148,10 @@ std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& conf
           group, {}, others(rest));
     place(rest, trainer->fixed.get(), nullptr);
   }
+  Network::Impl& network = trainer->network;
+  for (const Piece& p : pieces)
+    if (network.places.contains(p.path)) network.paths.push_back(p.path);
+  network.divided = trainer->stages != nullptr;
   return trainer;
 }
 

@@ -2,6 +2,7 @@
 #include "trireme/train/program/network.h"
 
 #include <ATen/core/grad_mode.h>
+#include <fmt/ranges.h>
 
 #include "trireme/base/check.h"
 #include "trireme/train/program/trainer_impl.h"
@@ -12,9 +13,8 @@ namespace {
 const Network::Impl::Place& place_of(const Network::Impl& impl, const std::string& path) {
   const auto found = impl.places.find(path);
   if (found != impl.places.end()) return found->second;
-  std::string paths;
-  for (const auto& [name, place] : impl.places) paths += (paths.empty() ? "" : ", ") + name;
-  fail<UsageError>("there is no piece '{}': Program::make() made {}", path, paths);
+  fail<UsageError>("there is no piece '{}'{}: {} {}", path, impl.divided ? " on this rank" : "",
+                   impl.divided ? "it has" : "Program::make() made", fmt::join(impl.paths, ", "));
 }
 
 }  // namespace
@@ -31,6 +31,8 @@ std::vector<at::Tensor> Network::run_list(const std::string& path,
                     path);
   return model.within(*place.run->compute, [&] { return model.run(place.piece, inputs); });
 }
+
+const std::vector<std::string>& Network::paths() const { return impl_.paths; }
 
 torch::nn::Module& Network::module(const std::string& path) {
   const Impl::Place& place = place_of(impl_, path);

@@ -39,6 +39,9 @@ class TRIREME_API Network {
   std::vector<at::Tensor> run_list(const std::string& path, const std::vector<at::Tensor>& inputs);
   /// Returns the piece's module. Its parameters can be read between steps, at stages below 3.
   torch::nn::Module& module(const std::string& path);
+  /// The pieces that this rank has, in the order of Program::make(): all of them, or in a pipeline
+  /// those of its stages.
+  const std::vector<std::string>& paths() const;
 
  private:
   static at::Tensor only(const std::string& path, std::vector<at::Tensor> outputs);

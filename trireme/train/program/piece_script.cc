@@ -45,8 +45,9 @@ std::vector<at::Tensor> tensors_of(const c10::IValue& value) {
 
 }  // namespace
 
-Piece script_piece(std::string path, std::string file) {
-  return {std::move(path), [file = std::move(file)]() -> Piece::Made {
+Piece script_piece(std::string path, std::string file, double cost) {
+  return {std::move(path),
+          [file = std::move(file)]() -> Piece::Made {
             std::shared_ptr<ScriptModule> module;
             try {
               module = std::make_shared<ScriptModule>(torch::jit::load(file));
@@ -57,7 +58,8 @@ Piece script_piece(std::string path, std::string file) {
             return {module, [module](const std::vector<at::Tensor>& inputs) {
                       return tensors_of(module->script.forward({inputs.begin(), inputs.end()}));
                     }};
-          }};
+          },
+          cost};
 }
 
 }  // namespace trireme

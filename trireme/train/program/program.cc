@@ -16,8 +16,12 @@ std::string set_key(const std::string& path, double value) {
 void Program::step(Trainer& trainer) { trainer.update("all", trainer.next_batch()); }
 
 void Program::evaluate(Network& net, const MicroBatch& batch, HeldOutSums& sums) {
+  add_terms(loss(net, batch), batch, sums);
+}
+
+void Program::add_terms(const LossTerms& terms, const MicroBatch& batch, HeldOutSums& sums) {
   const TermWeights weights = this->weights(batch);
-  for (const auto& [name, sum] : loss(net, batch)) {
+  for (const auto& [name, sum] : terms) {
     double weight = static_cast<double>(batch.weight);
     for (const auto& [term, w] : weights)
       if (term == name) weight = w;

@@ -91,6 +91,10 @@ class TRIREME_API Program {
   /// Visits what a checkpoint holds besides pieces, optimizers and the step (a replay buffer,
   /// running statistics). It must be the same on every rank.
   virtual void state(StateVisitor& /*visitor*/) {}
+
+ protected:
+  /// Adds each term as "held_out_NAME", with the weight that weights() or the micro-batch gives it.
+  void add_terms(const LossTerms& terms, const MicroBatch& batch, HeldOutSums& sums);
 };
 
 /// Named sums over the held-out data and all ranks.

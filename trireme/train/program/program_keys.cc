@@ -9,7 +9,6 @@
 #include "trireme/config/key_table.h"
 #include "trireme/config/sections/balance.h"
 #include "trireme/config/sections/data_efficiency.h"
-#include "trireme/config/sections/parallelism.h"
 #include "trireme/config/sections/training.h"
 
 namespace trireme {
@@ -39,7 +38,6 @@ void check_program_keys(const Config& c, const Sources& sources) {
     const char* why;
   };
   const bool none = !sources.train;
-  const auto parallelism = c.section<ParallelismSection>();
   for (const Refusal& r : std::vector<Refusal>{
            {"training.epochs", none && training.epochs > 0, wants_data},
            {"training.reproducible", none && training.reproducible,
@@ -47,12 +45,6 @@ void check_program_keys(const Config& c, const Sources& sources) {
            {"balance.mode", none && c.section<BalanceSection>().mode != "none", wants_data},
            {"data_efficiency.data_sampling.dynamic_batching.enabled",
             none && c.section<DataEfficiencySection>().batching_enabled, wants_data},
-           {"parallelism.tp", parallelism.tp > 1,
-            "divides the layers of the built-in gpt, and this program has pieces of its own: leave "
-            "it out, or divide them in a loop of your own (docs/tensor_parallel.md)"},
-           {"parallelism.pp", parallelism.pp > 1,
-            "divides the built-in gpt into stages, and this program has pieces of its own: leave "
-            "it out, or run them as stages in a loop of your own (docs/model_parallel.md)"},
            {"training.eval_every", !sources.held_out && training.eval_every > 0,
             "needs held-out data: return it from Program::data()"}})
     check<UsageError>(!r.asked, "{}: {} {}", c.origin(r.key), r.key, r.why);

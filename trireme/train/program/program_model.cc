@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/program/program_model.h"
 
+#include <cmath>
 #include <map>
 #include <mutex>
 
@@ -60,6 +61,9 @@ void check_pieces(const std::vector<Piece>& pieces) {
                       i, path);
     check<UsageError>(static_cast<bool>(pieces[i].make),
                       "piece '{}' cannot be made: its make is empty", path);
+    check<UsageError>(std::isfinite(pieces[i].cost) && pieces[i].cost >= 0,
+                      "piece '{}' costs {}: a cost is a number that is not negative", path,
+                      pieces[i].cost);
     for (size_t j = 0; j < i; ++j) {
       const std::string& other = pieces[j].path;
       check<UsageError>(path != other, "two pieces of the program have the path '{}'", path);

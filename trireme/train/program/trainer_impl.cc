@@ -19,6 +19,7 @@
 #include "trireme/train/build/run_parts.h"
 #include "trireme/train/data_place.h"
 #include "trireme/train/forward_backward.h"
+#include "trireme/train/program/chain_program.h"
 #include "trireme/train/saving.h"
 #include "trireme/train/step.h"
 
@@ -136,6 +137,10 @@ StepReport Trainer::Impl::update(const std::string& name, const Batch& batch, co
   }
   check<UsageError>(!network.training, "Trainer::update() was called inside of a loss");
   check<UsageError>(!batch.empty(), "Trainer::update('{}'): the batch has no micro-batch", name);
+  check<UsageError>(!stages || !loss,
+                    "Trainer::update('{}'): the loss of a pipeline is ChainProgram::loss_of(): "
+                    "give no other one",
+                    name);
   part.loss = loss;
   part.sums.clear();
   Group dp = part.run.data_parallel();
@@ -150,20 +155,28 @@ StepReport Trainer::Impl::update(const std::string& name, const Batch& batch, co
     } training(network.training);
     report = heard_in(train_on(part.run, batch, wish.code()));
   }
-  UpdateDone result{name, &part.run, report, {}};
+  done.push_back({name, &part.run, report, means_of_terms(part, report.weight)});
+  return report;
+}
+
+std::vector<std::pair<std::string, double>> Trainer::Impl::means_of_terms(Part& part,
+                                                                          int64_t weight) {
+  std::vector<std::pair<std::string, double>> means;
   if (!part.sums.empty()) {
     at::Tensor wire = at::empty({static_cast<int64_t>(part.sums.size())}, at::kDouble);
     auto* sums = static_cast<double*>(wire.data_ptr());
     size_t i = 0;
     for (auto& [term, all] : part.sums)
       sums[i++] = std::accumulate(all.read().begin(), all.read().end(), 0.0);
-    dp.all_reduce(wire).wait();
+    part.run.data_parallel().all_reduce(wire).wait();
     i = 0;
     for (const auto& [term, all] : part.sums)
-      result.terms.emplace_back(term, sums[i++] / static_cast<double>(report.weight));
+      means.emplace_back(term, sums[i++] / static_cast<double>(weight));
   }
-  done.push_back(std::move(result));
-  return report;
+  if (stages)  // the ranks of the last stage know them
+    for (auto& of_rank : all_gather_object(part.run.mesh.group("pp"), means))
+      if (!of_rank.empty()) means = std::move(of_rank);
+  return means;
 }
 
 StepReport Trainer::Impl::heard_in(StepReport report) {
@@ -181,9 +194,10 @@ StepWish Trainer::Impl::take_step(StepWish wish_here) {
     // the same ones.
     const uint64_t seed =
         stable_hash({static_cast<uint64_t>(first().seed), static_cast<uint64_t>(step),
-                     static_cast<uint64_t>(group.rank())});
+                     static_cast<uint64_t>(first().data_parallel().rank())});
     generator.set_current_seed(seed);
-    seed_default_generator(seed);
+    const auto stage = stages ? static_cast<uint64_t>(first().mesh.coordinate("pp")) : 0;
+    seed_default_generator(stage ? stable_hash({seed, stage}) : seed);
   }
   Trainer* self = owner;
   program.step(*self);
@@ -196,6 +210,24 @@ StepWish Trainer::Impl::take_step(StepWish wish_here) {
   return StepWish::of(static_cast<int>(*static_cast<const int64_t*>(asked.data_ptr())));
 }
 
+void Trainer::Impl::evaluate(const MicroBatch& micro, HeldOutSums& sums) {
+  if (stages) {
+    if (const auto outputs = first().computation->outputs(first(), micro))
+      dynamic_cast<ChainProgram&>(program).evaluate_outputs(*outputs, micro, sums);
+    return;
+  }
+  // Nests the scopes of all parts, so that the pieces of all of them are whole.
+  ProgramModel::Body body = [&] {
+    program.evaluate(net, micro, sums);
+    return std::vector<at::Tensor>();
+  };
+  for (auto& part : parts)
+    body = [&part, inner = std::move(body)] {
+      return part->model->within(*part->run.compute, inner);
+    };
+  body();
+}
+
 std::vector<HeldOutSums::Sum> Trainer::Impl::evaluate() {
   Averaged one;
   for (auto& part : parts) one.emplace_back(*part->run.exchange);
@@ -204,16 +236,7 @@ std::vector<HeldOutSums::Sum> Trainer::Impl::evaluate() {
   HeldOutSums mine;
   for_held_out(first(), [&](const MicroBatch& micro, bool counts) {
     HeldOutSums sums;
-    // Nests the scopes of all parts, so that the pieces of all of them are whole.
-    ProgramModel::Body body = [&] {
-      program.evaluate(net, micro, sums);
-      return std::vector<at::Tensor>();
-    };
-    for (auto& part : parts)
-      body = [&part, inner = std::move(body)] {
-        return part->model->within(*part->run.compute, inner);
-      };
-    body();
+    evaluate(micro, sums);
     if (!counts) return;
     for (const auto& s : sums.all()) mine.add(s.name, s.sum, s.weight);
   });

@@ -37,8 +37,13 @@ struct Network::Impl {
     Run* run = nullptr;  // null: in no update
   };
   std::map<std::string, Place> places;
-  bool training = false;  // an update is running
+  std::vector<std::string> paths;  // of those, in the order of Program::make()
+  bool divided = false;            // other ranks have other pieces
+  bool training = false;           // an update is running
 };
+
+class ChainProgram;
+class ProgramStages;
 
 struct Trainer::Impl {
   struct Part {
@@ -59,6 +64,7 @@ struct Trainer::Impl {
   bool built_in = false;
   std::vector<std::unique_ptr<Part>> parts;  // the first is the one that reads data
   std::shared_ptr<ProgramModel> fixed;       // pieces in no update; null: there are none
+  std::shared_ptr<ProgramStages> stages;     // of a pipeline; null: each rank has all pieces
   Network::Impl network;
   Network net;
   Trainer* owner = nullptr;
@@ -76,6 +82,10 @@ struct Trainer::Impl {
   StepWish take_step(StepWish wish_here);
   std::optional<Evaluation> built_in_evaluation();
   std::vector<HeldOutSums::Sum> evaluate();
+  /// The means of an update's terms over all ranks, if there are several.
+  std::vector<std::pair<std::string, double>> means_of_terms(Part& part, int64_t weight);
+  /// Evaluates a micro-batch of held-out data.
+  void evaluate(const MicroBatch& micro, HeldOutSums& sums);
   /// Takes the ranks' wish out of an update's report.
   StepReport heard_in(StepReport report);
   /// Visits everything that a checkpoint holds.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "trireme/config/sections/parallelism.h"
 #include "trireme/planner/model_shape.h"
 #include "trireme/tensor/tied_tensors.h"
 #include "trireme/train/program/program_keys.h"
 #include "trireme/train/program/program_model.h"
+#include "trireme/train/program/program_stages.h"
 #include "trireme/train/train_main.h"
 
 namespace trireme {
@@ -14,7 +16,7 @@ ModelShape shape_of(const std::vector<Piece>& pieces) {
   ModelShape shape;
   for (size_t i = 0; i < pieces.size(); ++i) {
     const auto module = pieces[i].make().module;
-    ModuleShape row{pieces[i].path, module->name(), 0};
+    ModuleShape row{pieces[i].path, module->name(), 0, pieces[i].cost};
     for (const auto& [name, p] : named_parameters(*module)) {
       row.parameters += p.numel();
       shape.parameters.push_back(
@@ -39,6 +41,14 @@ MainProgram main_program(std::function<std::unique_ptr<Program>()> make) {
   };
   main.load_resolved = [table](std::string_view text) { return load_resolved(text, table); };
   main.shape = [make](const Config& config) { return shape_of(make()->make(config)); };
+  main.fault = [make](const Config& config, int ranks) {
+    const auto parallelism = config.section<ParallelismSection>();
+    if (parallelism.pp * parallelism.tp == 1) return std::string();
+    const std::unique_ptr<Program> program = make();
+    const std::vector<Piece> pieces = program->make(config);
+    check_pieces(pieces);
+    return fault_of_axes(*program, config, pieces, ranks);
+  };
   main.train = [make](const Config& config, Group group, const TrainOptions& options) {
     const std::unique_ptr<Program> program = make();
     return train(*program, config, std::move(group), options);

@@ -38,8 +38,9 @@ int own_summary(const MainProgram& program, const std::string& typed, const Word
                     "summary: name a configuration, as in '{} summary config.json'", typed);
   const Config config = program.load(ConfigInputs::from(read.files, read.sets));
   const MemoryPlan plan = plan_memory(config, options.nproc_per_node, program.shape(config));
-  std::string text = model_table(plan.model) + "\nMemory of each rank: " + plan.describe() +
-                     "; without activations\n\n";
+  std::string text = model_table(plan.model) + "\nMemory of " +
+                     (plan.pipeline.empty() ? "each" : "the fullest") +
+                     " rank: " + plan.describe() + "; without activations\n\n";
   const DeviceAnswer found = find_device(config, {}, ask_device);
   if (!found.refusal.empty() || (!found.kind.empty() && found.kind != "cpu")) {
     const std::string asked = config.section<TrainingSection>().device;
@@ -58,6 +59,7 @@ int own_summary(const MainProgram& program, const std::string& typed, const Word
   rows.emplace_back("total", plan.rank.total());
   for (const auto& [name, bytes] : rows)
     text += fmt::format("{:<12}{:>12}\n", name, mebibytes(bytes));
+  if (!plan.pipeline.empty()) text += "\nEach rank of the pipeline:\n\n" + pipeline_table(plan);
   std::fputs(text.c_str(), stdout);
   return kExitDone;
 }

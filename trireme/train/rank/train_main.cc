@@ -63,6 +63,7 @@ TrainFront front_of(const MainProgram& program, const std::string& typed) {
                                         : ""));
   front.rank_command = [] { return Words{own_file(), kRankWord}; };
   front.load = program.load;
+  front.fault = program.fault;
   front.built_in_model = program.built_in_model;
   front.ask_device = ask_device;
   return front;
