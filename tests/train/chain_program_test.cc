@@ -117,7 +117,6 @@ TEST(train_chain_program, a_pipeline_trains_what_one_rank_trains) {
            {2, pipeline(2, "dualpipe_v")},
            {2, pipeline(2) + Sets{"parallelism.stages=[3,5]"}},
            {2, pipeline(2) + Sets{"parallelism.partition_method=measured"}},
-           {2, pipeline(2) + Sets{"training.recompute_every=2"}},
            {4, pipeline(2) + zero(1)},
            {4, pipeline(2) + zero(2)},
            {4, pipeline(2) + zero(3)},

@@ -99,6 +99,21 @@ TEST_F(train_rank_own_model, a_chain_of_pieces_is_a_pipeline_and_goes_on_as_one_
   EXPECT_LT(last_step().at("loss").get<double>(), step.at("loss").get<double>());
 }
 
+// With ranks that are processes: threads share LibTorch's generator, which every rank seeds when it
+// begins a step and whose state a recomputed piece must find as it was.
+TEST_F(train_rank_own_model, recomputed_pieces_of_a_pipeline_give_the_same_loss) {
+  const auto loss = [&](int ranks, const Arguments& more) {
+    std::filesystem::remove_all(run_);
+    Command job = start(run_of(kDeep, ranks, 20, more), "deep");
+    EXPECT_EQ(job.finish(std::chrono::seconds(60)), 0) << job.err;
+    return last_step().at("loss").get<double>();
+  };
+  const double plain = loss(1, {}), pipeline = loss(2, {"--set", "parallelism.pp=2"});
+  EXPECT_NEAR(pipeline / plain, 1, 1e-4);
+  EXPECT_EQ(loss(2, {"--set", "parallelism.pp=2", "--set", "training.recompute_every=1"}),
+            pipeline);
+}
+
 TEST_F(train_rank_own_model, summary_has_a_row_for_each_rank_of_a_pipeline) {
   Command summary =
       start({"summary", kDeep, "--nproc-per-node", "2", "--set", "parallelism.pp=2"}, "deep");
