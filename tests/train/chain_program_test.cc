@@ -3,6 +3,7 @@
 // of them.
 #include "trireme/train/program/chain_program.h"
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <map>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rules for models that are divided over ranks: what does not compose with that.
 #include "trireme/base/check.h"
+#include "trireme/config/key_table.h"
 #include "trireme/config/rules/rules.h"
 #include "trireme/config/sections/averaging.h"
 #include "trireme/config/sections/balance.h"
