@@ -22,7 +22,8 @@ Getenv from(const EnvMap& variables) {
 
 JobEnv job_of(int nproc) {
   JobEnv job;
-  job.nproc = nproc;
+  job.workers_of_nodes = {nproc};
+  job.master_addr = "127.0.0.1";
   job.run_id = "id9";
   job.master_port = 4711;
   job.store = "127.0.0.1:5";
@@ -57,7 +58,7 @@ TEST(launch_job_plan, a_worker_gets_torchruns_environment_and_ours) {
                   {"TRIREME_SECRET_FILE", "/s"},
                   {"OMP_NUM_THREADS", "3"},
                   {"OPENBLAS_NUM_THREADS", "3"}};
-  EXPECT_EQ(worker_env(job_of(4), 2, from({})), expected);
+  EXPECT_EQ(worker_env(job_of(4), place({4}, 0, 2), from({})), expected);
 }
 
 TEST(launch_job_plan, what_the_user_set_of_threads_and_core_type_stays) {

@@ -102,14 +102,63 @@ TEST(launch_options, nproc_takes_a_number_or_what_the_machine_has) {
   EXPECT_SAYS(refusal({"p"}, {{"PET_NPROC_PER_NODE", "x"}}), "PET_NPROC_PER_NODE=x");
 }
 
-TEST(launch_options, what_one_node_cannot_do_is_refused_in_a_sentence) {
-  for (const char* word : {"--nnodes=2", "--nnodes=1:4", "--node-rank=1", "--rdzv-backend=etcd",
-                           "--rdzv-endpoint=far.example:29400"})
-    EXPECT_SAYS(refusal({word, "p"}), "elastic launcher") << word;
+TEST(launch_options, what_is_not_supported_is_refused_in_a_sentence) {
+  EXPECT_SAYS(refusal({"--nnodes=1:4", "p"}), "--nnodes=1");
+  EXPECT_SAYS(refusal({"--rdzv-backend=etcd", "p"}), "c10d needs no server");
+  EXPECT_SAYS(refusal({"--rdzv-endpoint=far.example:29400", "p"}), "is not this host");
   EXPECT_SAYS(refusal({"-m", "module"}), "python3 -m");
   EXPECT_SAYS(refusal({"--logs-specs=x", "p"}), "plug-in");
   EXPECT_SAYS(refusal({"--numa-binding=node", "p"}), "--cpu-binding");
   EXPECT_SAYS(refusal({"--virtual-local-rank", "p"}), "LOCAL_RANK");
+}
+
+TEST(launch_options, several_nodes_meet_at_node_0_or_at_an_endpoint) {
+  auto fixed = parse({"--nnodes=2:2", "--node_rank=1", "--master_addr=h0", "p"});
+  EXPECT_EQ(fixed.nodes, 2);
+  EXPECT_EQ(fixed.node_rank, 1);
+  EXPECT_EQ(fixed.rdzv_backend, "static");
+  EXPECT_EQ(fixed.master_port, 29500);
+  EXPECT_EQ(fixed.meeting_host, "h0");
+  EXPECT_EQ(fixed.meeting_port, 29501);
+  auto by_endpoint = parse({"--nnodes=2", "--rdzv-endpoint=h0:1234", "p"});
+  EXPECT_EQ(by_endpoint.master_addr, "h0");
+  EXPECT_EQ(by_endpoint.meeting_port, 1235);
+  auto kubeflow = parse({"p"}, {{"PET_NNODES", "3"},
+                                {"PET_NPROC_PER_NODE", "4"},
+                                {"PET_NODE_RANK", "2"},
+                                {"PET_MASTER_ADDR", "job-node-0-0.job"},
+                                {"PET_MASTER_PORT", "29400"}});
+  EXPECT_EQ(kubeflow.nodes, 3);
+  EXPECT_EQ(kubeflow.node_rank, 2);
+  EXPECT_EQ(kubeflow.meeting_host, "job-node-0-0.job");
+  auto c10d = parse({"--nnodes=4", "--rdzv-backend=c10d", "--rdzv-endpoint=h7",
+                     "--rdzv-conf=join_timeout=5,is_host=true", "--local-addr=10.0.0.2", "p"});
+  EXPECT_EQ(c10d.meeting_host, "h7");
+  EXPECT_EQ(c10d.meeting_port, 29400);
+  EXPECT_EQ(c10d.join_timeout, std::chrono::seconds(5));
+  EXPECT_EQ(c10d.rdzv_is_host, true);
+  EXPECT_EQ(c10d.local_addr, "10.0.0.2");
+}
+
+TEST(launch_options, what_several_nodes_need_is_asked_for) {
+  EXPECT_SAYS(refusal({"--nnodes=2", "p"}), "--master-addr");
+  EXPECT_SAYS(refusal({"--nnodes=2", "--rdzv-backend=c10d", "p"}), "--rdzv-endpoint=HOST:29400");
+  EXPECT_SAYS(refusal({"--nnodes=2", "--master-addr=h", "--node-rank=2", "p"}), "0 to 1");
+  EXPECT_SAYS(refusal({"--node-rank=1", "p"}), "--nnodes is 1");
+  EXPECT_SAYS(refusal({"--nnodes=2", "--standalone", "p"}), "--standalone is for one node");
+  EXPECT_SAYS(refusal({"--nnodes=0", "p"}), "--nnodes=0");
+  EXPECT_SAYS(refusal({"--nnodes=two", "p"}), "--nnodes=two");
+  EXPECT_SAYS(refusal({"--nnodes=2", "--master-addr=h", "--master-port=65535", "p"}), "1 to 65534");
+  EXPECT_SAYS(refusal({"--nnodes=2", "--master-addr=h", "--rdzv-conf=join_timeout=x", "p"}),
+              "join_timeout=x");
+  EXPECT_SAYS(refusal({"--nnodes=2", "--master-addr=h", "--rdzv-conf=is_host", "p"}), "KEY=VALUE");
+  std::vector<std::string> rest;
+  try {
+    extract_run_options({"--nnodes=2", "--master-addr=h", "a.json"}, &rest, from({}));
+    ADD_FAILURE() << "accepted";
+  } catch (const UsageError& error) {
+    EXPECT_SAYS(std::string(error.what()), "'trireme run --nnodes=2");
+  }
 }
 
 TEST(launch_options, restarts_are_counted_from_none) {

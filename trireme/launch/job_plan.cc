@@ -35,10 +35,10 @@ JobPlan plan_job(const RunOptions& options, const std::vector<std::string>& comm
   std::string program = find_program(words[0]);
 
   CpuPlan cpu = plan_cpus(machine.cpus, machine.quota, options.nproc_per_node, options.cpu_binding);
-  job.nproc = options.nproc_per_node;
+  if (options.nodes == 1) job.workers_of_nodes = {options.nproc_per_node};
   job.role = options.role;
   job.max_restarts = options.max_restarts;
-  job.master_addr = options.master_addr;
+  if (job.master_addr.empty()) job.master_addr = options.master_addr;
   job.threads = cpu.threads;
   job.coretype = choose_coretype(machine.model, machine.blas_corename);
 
@@ -50,7 +50,7 @@ JobPlan plan_job(const RunOptions& options, const std::vector<std::string>& comm
     worker.program = program;
     worker.argv = words;
     for (auto& word : worker.argv) replace_all(word, "${local_rank}", std::to_string(rank));
-    worker.env = worker_env(job, rank, user);
+    worker.env = worker_env(job, place(job.workers_of_nodes, job.node_rank, rank), user);
     worker.cpus = cpu.cpus[static_cast<size_t>(rank)];
     plan.workers.push_back(std::move(worker));
   }

@@ -10,16 +10,13 @@
 #include "trireme/store/server/tcp_server.h"
 
 namespace trireme::launch {
-namespace {
 
-void write_secret(const std::string& path, const std::string& secret) {
+void write_secret(const std::string& path, std::string_view secret) {
   UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   check<ResourceError>(static_cast<bool>(fd), "cannot make {}: {}", path, errno_text());
   if (::write(fd.get(), secret.data(), secret.size()) != static_cast<ssize_t>(secret.size()))
     fail<ResourceError>("cannot write {}: {}", path, errno_text());
 }
-
-}  // namespace
 
 struct JobStore::Server {
   StoreServer store;

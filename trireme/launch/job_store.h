@@ -3,10 +3,14 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "trireme/base/export.h"
 
 namespace trireme::launch {
+
+/// Into a new file of mode 0600. ResourceError.
+void write_secret(const std::string& path, std::string_view secret);
 
 /// The job's store: served on loopback, on a port of the kernel's choice, to whoever knows the
 /// fresh secret that this writes to `secret_file` (mode 0600). It lives in the launcher, so that it

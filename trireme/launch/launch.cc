@@ -2,6 +2,7 @@
 #include "trireme/launch/launch.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -12,9 +13,8 @@
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
 #include "trireme/base/log.h"
-#include "trireme/launch/free_port.h"
 #include "trireme/launch/job_plan.h"
-#include "trireme/launch/job_store.h"
+#include "trireme/launch/nodes/nodes.h"
 #include "trireme/launch/process/keeper.h"
 #include "trireme/launch/process/leftovers.h"
 #include "trireme/launch/process/process.h"
@@ -61,6 +61,34 @@ void say_notes(const RunOptions& options) {
   for (const auto& warning : options.warnings) log_warn("{}", warning);
 }
 
+/// For what is wrong with the command, whatever the other nodes say.
+JobEnv planned_alone(const RunOptions& options, JobEnv job) {
+  job.workers_of_nodes = {options.nproc_per_node};
+  return job;
+}
+
+Nodes::End ended_as(const JobEnd& end, int node) {
+  // Workers that saved and left expect those of other nodes to have done so, too.
+  return {.well = end.code == kExitDone,
+          .otherwise = {
+              node, fmt::format("the workers of node {} ended with exit code {}", node, end.code)}};
+}
+
+/// Workers that ended well here start again, too, where others did not. `cause`: of the attempt,
+/// when all nodes have ended it.
+JobEnd with_the_others(JobEnd here, const std::optional<StopCause>& cause, int restarts_left,
+                       int stop_signal) {
+  if (stop_signal != 0) return {kExitSignalBase + stop_signal, "", ""};
+  if (!cause) return here;
+  const bool restart = cause->may_restart && restarts_left > 0;
+  if (!here.restart_after.empty() || here.code == kExitDone) {
+    if (restart) return {0, cause->sentence, cause->reported};
+    log_error("{}: the job ends", cause->sentence);
+    return {kExitFailed, "", ""};
+  }
+  return here;
+}
+
 }  // namespace
 
 int launch_workers(const RunOptions& options, const std::vector<std::string>& command,
@@ -70,7 +98,7 @@ int launch_workers(const RunOptions& options, const std::vector<std::string>& co
   JobEnv job;
   job.run_id = run_id(options);
   // What is wrong with it is wrong now.
-  const auto ranks = plan_job(options, command, machine, job, process_env).workers.size();
+  plan_job(options, command, machine, planned_alone(options, job), process_env);
 
   PrivateFolder own("trireme");
   std::string secret_file = own / "secret";
@@ -79,9 +107,20 @@ int launch_workers(const RunOptions& options, const std::vector<std::string>& co
   mark_owner(own.path());
   sweep_leftovers(std::filesystem::path(own.path()).parent_path().string());
   LogFolder logs = make_log_folder(options, job.run_id, own);
-  JobStore store(job.run_id, secret_file, static_cast<int>(ranks));
+  int stop_signal = 0;
+  const auto asked_to_stop = [&] {
+    for (const int n : inbox.take())
+      if (n != SIGCHLD && stop_signal == 0) stop_signal = n;
+    return stop_signal != 0;
+  };
+  const std::unique_ptr<Nodes> nodes =
+      options.nodes == 1 ? one_node(options, job.run_id, secret_file)
+                         : meet_nodes(options, job.run_id, secret_file, asked_to_stop);
+  if (!nodes) return kExitSignalBase + stop_signal;
   job.secret_file = secret_file;
-  job.store = store.address();
+  job.store = nodes->store_address();
+  job.workers_of_nodes = nodes->workers_of_nodes();
+  job.node_rank = nodes->node_rank();
   std::optional<SnapshotHolder> snapshots;
   try {
     snapshots.emplace(own / "snapshots");
@@ -96,17 +135,22 @@ int launch_workers(const RunOptions& options, const std::vector<std::string>& co
   spec.inbox = &inbox;
   spec.keeper = &keeper;
   spec.snapshots = snapshots ? &*snapshots : nullptr;
+  spec.nodes = nodes.get();
   spec.report = report;
   while (true) {
     spec.folder = logs.of_attempt(job.restarts);
     job.flight_dir = options.flight_dir;
     if (job.flight_dir.empty() && logs.stays)
       job.flight_dir = std::filesystem::absolute(spec.folder + "/flight").string();
-    job.master_port = free_port(options.master_port);
+    const Nodes::Master master = nodes->begin(job.restarts);
+    job.master_addr = master.address;
+    job.master_port = master.port;
     JobPlan plan = plan_job(options, command, machine, job, process_env);
     log_debug("CPUs: {}", plan.why_cpus);
     spec.restarts_left = options.max_restarts - job.restarts;
-    const JobEnd end = supervise(options, plan, spec);
+    JobEnd end = supervise(options, plan, spec);
+    const auto cause = nodes->finish(ended_as(end, nodes->node_rank()), asked_to_stop);
+    end = with_the_others(std::move(end), cause, spec.restarts_left, stop_signal);
     if (end.restart_after.empty()) return end.code;
     spec.cause_before = end.cause;
     ++job.restarts;
@@ -124,6 +168,8 @@ std::string dry_run(const RunOptions& options, const std::vector<std::string>& c
   job.snapshots = "<private folder>/snapshots";
   job.error_file = "<log folder>/error.json";
   job.master_port = options.master_port;
+  job.workers_of_nodes.assign(static_cast<size_t>(options.nodes), options.nproc_per_node);
+  job.node_rank = options.node_rank;
   JobPlan plan = plan_job(options, command, read_machine(), job, process_env);
   if (options.master_port == 0)
     for (auto& worker : plan.workers) worker.env["MASTER_PORT"] = "<free port>";

@@ -50,15 +50,19 @@ void Console::write_some() {
   }
 }
 
-std::string line_prefix(std::string text, const std::string& role, int local_rank) {
+std::string line_prefix(std::string text, const std::string& role, int local_rank, int rank) {
   replace_all(text, "${role_name}", role);
   replace_all(text, "${local_rank}", std::to_string(local_rank));
-  replace_all(text, "${rank}", std::to_string(local_rank));  // one node
+  replace_all(text, "${rank}", std::to_string(rank));
   return text;
 }
 
-Output::Output(const RunOptions& options, std::string folder, const std::string& prefix_template)
-    : options_(options), folder_(std::move(folder)), prefix_template_(prefix_template) {}
+Output::Output(const RunOptions& options, std::string folder, const std::string& prefix_template,
+               int first_rank)
+    : options_(options),
+      folder_(std::move(folder)),
+      prefix_template_(prefix_template),
+      first_rank_(first_rank) {}
 
 Output::Ends Output::open(int local_rank) {
   return {open_stream(local_rank, StreamSelection::kStdout),
@@ -89,7 +93,8 @@ UniqueFd Output::open_stream(int local_rank, int which) {
   stream->pipe = std::move(in);
   stream->file = std::move(file);
   stream->path = path;
-  stream->prefix = line_prefix(prefix_template_, options_.role, local_rank);
+  stream->prefix =
+      line_prefix(prefix_template_, options_.role, local_rank, first_rank_ + local_rank);
   stream->console = &consoles_[which == StreamSelection::kStdout ? 0 : 1];
   streams_.push_back(std::move(stream));
   return out;

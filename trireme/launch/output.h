@@ -38,7 +38,9 @@ class Console {
 class TRIREME_API Output {
  public:
   /// `folder` holds <local rank>/{stdout,stderr}.log; "": neither --redirects nor --tee was given.
-  Output(const RunOptions& options, std::string folder, const std::string& prefix_template);
+  /// `first_rank`: of this node.
+  Output(const RunOptions& options, std::string folder, const std::string& prefix_template,
+         int first_rank);
 
   struct Ends {
     UniqueFd out;  // empty: inherit
@@ -70,11 +72,13 @@ class TRIREME_API Output {
   const RunOptions& options_;
   std::string folder_;
   std::string prefix_template_;
+  int first_rank_;
   std::array<Console, 2> consoles_{Console(1), Console(2)};
   std::vector<std::unique_ptr<Stream>> streams_;
 };
 
 /// "${role_name} ${local_rank} ${rank}" filled in.
-TRIREME_API std::string line_prefix(std::string text, const std::string& role, int local_rank);
+TRIREME_API std::string line_prefix(std::string text, const std::string& role, int local_rank,
+                                    int rank);
 
 }  // namespace trireme::launch

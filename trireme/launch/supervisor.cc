@@ -92,7 +92,8 @@ class Supervisor {
         inbox_(*spec.inbox),
         output_(options, spec.folder,
                 process_env("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")
-                    .value_or("[${role_name}${local_rank}]:")),
+                    .value_or("[${role_name}${local_rank}]:"),
+                place(spec.nodes->workers_of_nodes(), spec.nodes->node_rank(), 0).rank),
         oom_before_(read_oom_count()),
         not_ours_(children_of_this_process()) {}
 
@@ -109,9 +110,12 @@ class Supervisor {
     clean_up();
     output_.finish(inbox_);
     rescue();
-    if (const auto cause = cause_to_restart_after())
-      return {0, failure_sentence(*cause), cause->report ? cause->report->message : ""};
-    return {verdict(), "", ""};
+    if (const auto failure = to_tell()) tell(*failure);
+    if (first_signal_ && !told_ && !code_of_all()) tell_of_the_signal();
+    const std::optional<StopCause> cause = spec_.nodes->stopped();
+    if (cause && cause->may_restart && spec_.restarts_left > 0 && !first_signal_)
+      return {0, cause->sentence, cause->reported};
+    return {verdict(cause), "", ""};
   }
 
  private:
@@ -165,6 +169,8 @@ class Supervisor {
   void wait(Deadline deadline) {
     std::vector<pollfd> fds{{inbox_.fd(), POLLIN, 0}};
     output_.add_to(fds);
+    if (spec_.nodes->fd() >= 0 && stage_ == Stage::running)
+      fds.push_back({spec_.nodes->fd(), POLLIN, 0});
     if (spec_.snapshots) spec_.snapshots->add_to(fds);
     ::poll(fds.data(), fds.size(), deadline.poll_ms(60'000));
     output_.serve(fds);
@@ -230,7 +236,7 @@ class Supervisor {
     if (stage_ == Stage::running) {
       auto failed = std::find_if(workers_.begin(), workers_.end(),
                                  [](const Worker& w) { return w.failed(); });
-      if (failed == workers_.end()) return;
+      if (failed == workers_.end()) return stop_with_the_others();
       Duration grace = std::min(options_.shutdown_timeout, kFailureGrace);
       Duration wait = failed->saved_and_left()               ? std::min(grace, kFollow)
                       : as_failure(*failed).is_consequence() ? std::min(grace, kSettle)
@@ -241,12 +247,10 @@ class Supervisor {
       stage_ = Stage::stopping;
     }
     if (stage_ == Stage::stopping && !term_sent_ && (term_at_.expired() || has_first_cause())) {
-      term_sent_ = true;
-      for (Worker& worker : workers_) {
-        if (worker.ended) continue;
-        worker.stop_requested = true;
-        wake(worker, SIGTERM);
-      }
+      // The other nodes are not asked to wait until our workers are gone.
+      if (spec_.nodes->workers_of_nodes().size() > 1)
+        if (const auto failure = to_tell()) tell(*failure);
+      ask_all_to_end();
     }
     if (stage_ == Stage::leaving) see_who_is_stopped();
     if ((stage_ == Stage::stopping || stage_ == Stage::leaving) && kill_at_.expired()) {
@@ -256,6 +260,23 @@ class Supervisor {
                    worker.pid);
       kill_all();
     }
+  }
+
+  void ask_all_to_end() {
+    term_sent_ = true;
+    for (Worker& worker : workers_) {
+      if (worker.ended) continue;
+      worker.stop_requested = true;
+      wake(worker, SIGTERM);
+    }
+  }
+
+  /// Another node ended the attempt.
+  void stop_with_the_others() {
+    if (!spec_.nodes->stopped()) return;
+    kill_at_ = Deadline::after(std::min(options_.shutdown_timeout, kFailureGrace));
+    stage_ = Stage::stopping;
+    ask_all_to_end();
   }
 
   /// A stopped one would not hear a signal.
@@ -342,7 +363,10 @@ class Supervisor {
 
   WorkerFailure as_failure(const Worker& worker) const {
     WorkerFailure failure;
-    failure.rank = failure.local_rank = worker.rank;
+    const Placement at =
+        place(spec_.nodes->workers_of_nodes(), spec_.nodes->node_rank(), worker.rank);
+    failure.rank = at.rank;
+    failure.local_rank = at.local_rank;
     failure.pid = worker.pid;
     failure.exit_code = worker.code;
     failure.observed_ns = worker.ended_ns;
@@ -372,21 +396,44 @@ class Supervisor {
     return std::nullopt;
   }
 
-  std::optional<WorkerFailure> cause_to_restart_after() const {
+  /// What ended the attempt, as this node sees it; nothing: no failure, or it is told already.
+  std::optional<WorkerFailure> to_tell() const {
     const std::vector<WorkerFailure> failures = failures_to_tell();
-    if (spec_.restarts_left == 0 || first_signal_ || code_of_all() || failures.empty()) return {};
-    const WorkerFailure& cause = failures[first_cause(failures)];
-    if (!cause.report) return cause;
-    if (cause.report->type == "UsageError") return {};
-    if (names_a_step(cause.report->message) && cause.report->message == spec_.cause_before) {
-      log_warn("the same failure at the same step for the second time: not started again");
-      return {};
-    }
-    return cause;
+    if (told_ || code_of_all() || failures.empty()) return std::nullopt;
+    return failures[first_cause(failures)];
   }
 
-  int verdict() const {
+  void tell(const WorkerFailure& failure) {
+    told_ = true;
+    spec_.nodes->stop({spec_.nodes->node_rank(), failure_sentence(failure),
+                       failure.report ? failure.report->message : "",
+                       !first_signal_ && may_go_better(failure)});
+  }
+
+  void tell_of_the_signal() {
+    told_ = true;
+    spec_.nodes->stop({spec_.nodes->node_rank(),
+                       fmt::format("node {} ({}) was asked to stop by {}", spec_.nodes->node_rank(),
+                                   net::host_name(), signal_name(first_signal_)),
+                       "", false});
+  }
+
+  bool may_go_better(const WorkerFailure& failure) const {
+    if (!failure.report) return true;
+    if (failure.report->type == "UsageError") return false;
+    if (!names_a_step(failure.report->message) || failure.report->message != spec_.cause_before)
+      return true;
+    if (spec_.restarts_left > 0)
+      log_warn("the same failure at the same step for the second time: not started again");
+    return false;
+  }
+
+  int verdict(const std::optional<StopCause>& cause) const {
     if (const auto code = code_of_all()) return *code;
+    if (cause && cause->node != spec_.nodes->node_rank() && !first_signal_) {
+      log_error("{}: the workers of this node were ended, too", cause->sentence);
+      return kExitFailed;
+    }
     const std::vector<WorkerFailure> failures = failures_to_tell();
     if (!failures.empty() && spec_.report == FailureReport::one_line) {
       const WorkerFailure& cause = failures[first_cause(failures)];
@@ -422,6 +469,7 @@ class Supervisor {
   Deadline term_at_ = Deadline::never();
   Deadline kill_at_ = Deadline::never();
   bool term_sent_ = false;
+  bool told_ = false;
   bool cleaned_ = false;
 };
 

@@ -7,6 +7,7 @@
 #include "trireme/base/export.h"
 #include "trireme/checkpoint/steps/snapshot/handover.h"
 #include "trireme/launch/job_plan.h"
+#include "trireme/launch/nodes/nodes.h"
 #include "trireme/launch/process/keeper.h"
 #include "trireme/launch/process/signal_inbox.h"
 
@@ -26,6 +27,7 @@ struct SuperviseSpec {
   SignalInbox* inbox = nullptr;  // made before any thread of the launcher
   Keeper* keeper = nullptr;
   SnapshotHolder* snapshots = nullptr;  // null: none are held
+  Nodes* nodes = nullptr;               // an attempt has begun
   FailureReport report = FailureReport::block;
   int restarts_left = 0;
   std::string cause_before = "";  // JobEnd::cause of the attempt before this one
@@ -40,7 +42,8 @@ struct JobEnd {
   std::string cause;  // what it reported by itself; "": nothing
 };
 
-/// Starts the workers, watches them and returns when no process of theirs is left.
+/// Starts the workers of this node, watches them and returns when no process of theirs is left.
+/// - What ends the attempt here ends it on all nodes, and the other way round.
 /// - A worker that fails (non-zero, or a signal): the others get SIGTERM at once and SIGKILL after
 ///   min(--shutdown-timeout, 4 s); torch's error block names the first cause on stderr; returns 1.
 /// - A handled signal is forwarded once; workers have --shutdown-timeout to save and leave. A

@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <initializer_list>
+
 #include "trireme/checkpoint/steps/snapshot/handover.h"
 
 namespace trireme::launch {
@@ -19,15 +21,17 @@ EnvMap math_env(int threads, const std::string& coretype, const Getenv& user) {
   return env;
 }
 
-EnvMap worker_env(const JobEnv& job, int local_rank, const Getenv& user) {
+EnvMap worker_env(const JobEnv& job, const Placement& at, const Getenv& user) {
   EnvMap env = math_env(job.threads, job.coretype, user);
-  std::string rank = std::to_string(local_rank), world = std::to_string(job.nproc);
-  // One node: the rank in the world, on the node and in the role are the same number.
-  for (const char* name : {"RANK", "LOCAL_RANK", "ROLE_RANK"}) env[name] = rank;
-  for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE", "LOCAL_SIZE"})
-    env[name] = world;
-  for (const char* name : {"GROUP_RANK", "CROSS_RANK"}) env[name] = "0";
-  for (const char* name : {"GROUP_WORLD_SIZE", "CROSS_SIZE"}) env[name] = "1";
+  const auto put = [&env](std::initializer_list<const char*> names, int value) {
+    for (const char* name : names) env[name] = std::to_string(value);
+  };
+  put({"RANK", "ROLE_RANK"}, at.rank);
+  put({"WORLD_SIZE", "ROLE_WORLD_SIZE"}, at.world);
+  put({"LOCAL_RANK"}, at.local_rank);
+  put({"LOCAL_WORLD_SIZE", "LOCAL_SIZE"}, at.local_world);
+  put({"GROUP_RANK", "CROSS_RANK"}, at.node_rank);
+  put({"GROUP_WORLD_SIZE", "CROSS_SIZE"}, at.nodes);
   env["ROLE_NAME"] = job.role;
   env["MASTER_ADDR"] = job.master_addr;
   env["MASTER_PORT"] = std::to_string(job.master_port);

@@ -3,18 +3,21 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "trireme/base/export.h"
 #include "trireme/launch/flags/options.h"
+#include "trireme/launch/placement.h"
 
 namespace trireme::launch {
 
 /// What the workers of a job share.
 struct JobEnv {
-  int nproc = 1;
+  std::vector<int> workers_of_nodes = {1};
+  int node_rank = 0;
   std::string role = "default";
   std::string run_id = "none";
-  std::string master_addr = "127.0.0.1";
+  std::string master_addr;  // "": as the options have it
   int master_port = 0;
   std::string store;        // TRIREME_STORE; "": not set
   std::string secret_file;  // TRIREME_SECRET_FILE; "": not set
@@ -31,7 +34,7 @@ using EnvMap = std::map<std::string, std::string>;
 /// What a worker's environment gets beside what it inherits. torchrun's names and values,
 /// LOCAL_SIZE and CROSS_* (Horovod's and DeepSpeed's), ours, and threads and core type where `user`
 /// has not chosen them. Pure.
-TRIREME_API EnvMap worker_env(const JobEnv& job, int local_rank, const Getenv& user);
+TRIREME_API EnvMap worker_env(const JobEnv& job, const Placement& at, const Getenv& user);
 
 /// The part that concerns math libraries alone: for a single process as well.
 TRIREME_API EnvMap math_env(int threads, const std::string& coretype, const Getenv& user);

@@ -67,6 +67,15 @@ net::Listener listen_at_first_free(const std::string& host, PortRange ports) {
                       ports.text(), interface);
 }
 
+std::optional<net::Listener> listen_if_own_address(const std::string& host, int port) {
+  for (const auto& found : net::resolve({host, 0})) {
+    const auto numeric = net::parse_address(found.text()).host;
+    if (found.is_loopback() == net::is_loopback(host) && is_own_address(numeric))
+      return net::Listener::if_free(endpoint(numeric, port));
+  }
+  return std::nullopt;
+}
+
 namespace {
 
 /// What the ports of one round answered, for texts.

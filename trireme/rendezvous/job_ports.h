@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "trireme/base/export.h"
 #include "trireme/net/auth.h"
 #include "trireme/net/endpoint.h"
 #include "trireme/net/listener.h"
@@ -23,7 +25,11 @@ PortRange ports_beside(int master_port);
 /// At the one interface of this host that `host` names. Where it names none (an address in front of
 /// this host, or Debian's 127.0.1.1 for one's own name) at all of them, with a log line.
 /// ResourceError when every port is taken.
-net::Listener listen_at_first_free(const std::string& host, PortRange ports);
+TRIREME_API net::Listener listen_at_first_free(const std::string& host, PortRange ports);
+
+/// At this port of the interface that `host` names; nullopt where it is of another host, or
+/// somebody listens there already.
+TRIREME_API std::optional<net::Listener> listen_if_own_address(const std::string& host, int port);
 
 /// The job's store, found and entered.
 struct JobStoreFound {

@@ -181,7 +181,12 @@ RunOptions parse_run_options(const std::vector<std::string>& args, const Getenv&
 
 RunOptions extract_run_options(const std::vector<std::string>& args, std::vector<std::string>* rest,
                                const Getenv& env, const std::function<LocalDevices()>& devices) {
-  return Parser(args, env, devices).run(rest);
+  RunOptions options = Parser(args, env, devices).run(rest);
+  check<UsageError>(options.nodes == 1,
+                    "--nnodes={}: this verb starts the ranks of one node. 'trireme run --nnodes={} "
+                    "… PROGRAM' starts your own program on several; mpirun and srun start this one",
+                    options.nodes, options.nodes);
+  return options;
 }
 
 std::vector<std::string> with_run_flags(std::vector<std::string> known) {

@@ -47,6 +47,15 @@ struct RunOptions {
   /// Lines for the log: "from PET_…" and what has no effect here.
   std::vector<std::string> notes;
   std::vector<std::string> warnings;
+  // Several nodes.
+  int nodes = 1;
+  int node_rank = 0;                    // static; c10d numbers nodes as they come
+  std::string rdzv_backend = "static";  // or c10d
+  std::string meeting_host;             // where the launchers' store is
+  int meeting_port = 0;
+  std::optional<bool> rdzv_is_host;  // c10d: keep the store here, or do not; else by the address
+  std::string local_addr;            // c10d: this node's, as others reach it; "": its name
+  Duration join_timeout = std::chrono::seconds(600);
 };
 
 /// How many of each this machine offers, for --nproc-per-node auto, cpu and gpu.

@@ -17,9 +17,9 @@ using S = ParseState;
 using V = const std::string&;
 
 constexpr int kMostWorkers = 4096;
-constexpr std::string_view kOneNode =
-    "this launcher starts one node; several come with the elastic launcher. Until then start every "
-    "rank with mpirun or srun, which our programs understand";
+constexpr int kMostNodes = 1024;
+constexpr int kStaticPort = 29500;  // torchrun's
+constexpr int kC10dPort = 29400;
 
 int64_t whole(const S& s, V value, int64_t low, int64_t high) {
   auto n = parse_int(value);
@@ -42,18 +42,27 @@ void set_nproc(S& s, V v) {
 }
 
 void set_nnodes(S& s, V v) {
-  if (v != "1" && v != "1:1") fail<UsageError>("{}={}: {}", s.origin, v, kOneNode);
+  const auto colon = v.find(':');
+  const std::string low = v.substr(0, colon);
+  check<UsageError>(
+      colon == std::string::npos || v.substr(colon + 1) == low,
+      "{}={}: a number of nodes that changes while the job runs is not supported yet; "
+      "write one number, as in --nnodes={}",
+      s.origin, v, low);
+  s.options.nodes = static_cast<int>(whole(s, low, 1, kMostNodes));
 }
 
 void set_node_rank(S& s, V v) {
-  if (v != "0") fail<UsageError>("{}={}: {}", s.origin, v, kOneNode);
+  s.options.node_rank = static_cast<int>(whole(s, v, 0, kMostNodes - 1));
+  s.node_rank_given = true;
 }
 
 void set_rdzv_backend(S& s, V v) {
   check<UsageError>(v == "static" || v == "c10d" || v.empty(),
-                    "{}={}: one node needs 'static' or 'c10d' (the default does); {}", s.origin, v,
-                    kOneNode);
-  s.rdzv_backend = v.empty() ? "static" : v;
+                    "{}={}: not supported; c10d needs no server beside the launchers, and static "
+                    "(the default) no more than --master-addr and --node-rank",
+                    s.origin, v);
+  s.options.rdzv_backend = v.empty() ? "static" : v;
   s.rdzv_given.push_back(s.origin);
 }
 
@@ -80,6 +89,7 @@ void set_max_restarts(S& s, V v) {
 void set_master_addr(S& s, V v) {
   check<UsageError>(!v.empty(), "{} is empty: name the address that workers meet at", s.origin);
   s.options.master_addr = v;
+  s.master_addr_given = true;
 }
 
 void set_filter(S& s, V v) {
@@ -117,12 +127,19 @@ const std::vector<RunFlag>& table() {
        "workers to start: a number, auto (GPUs, else CPUs), cpu, gpu [1]", set_nproc},
       {"standalone", 0, false, "", "a single node on its own, with a fresh job id",
        [](S& s, V) { s.options.standalone = true; }},
-      {"nnodes", 0, true, "1", "nodes; more than 1 is refused for now", set_nnodes},
-      {"node-rank", 0, true, "0", "this node's number; 0 is the only one", set_node_rank},
+      {"nnodes", 0, true, "N", "nodes; start the same line on each [1]", set_nnodes},
+      {"node-rank", 0, true, "K", "this node's number from 0; c10d numbers them as they come [0]",
+       set_node_rank},
       {"rdzv-id", 0, true, "ID", "job id, TORCHELASTIC_RUN_ID of the workers [none]", set_rdzv_id},
-      {"rdzv-backend", 0, true, "NAME", "static or c10d; the same on one node", set_rdzv_backend},
-      {"rdzv-endpoint", 0, true, "HOST[:PORT]", "must be this host; static takes it as master",
-       set_rdzv_endpoint},
+      {"rdzv-backend", 0, true, "NAME",
+       "static: node 0 is at --master-addr; c10d: nodes meet at --rdzv-endpoint [static]",
+       set_rdzv_backend},
+      {"rdzv-endpoint", 0, true, "HOST[:PORT]",
+       "where the nodes meet; one of them has this address", set_rdzv_endpoint},
+      {"rdzv-conf", 0, true, "K=V,…", "join_timeout=SECONDS [600], is_host=true|false",
+       [](S& s, V v) { s.rdzv_conf = v; }},
+      {"local-addr", 0, true, "ADDR", "this node's address, as other nodes reach it [its name]",
+       [](S& s, V v) { s.options.local_addr = v; }},
       {"master-addr", 0, true, "ADDR", "MASTER_ADDR of the workers [127.0.0.1]", set_master_addr},
       {"master-port", 0, true, "PORT", "MASTER_PORT of the workers [a free one]",
        [](S& s, V v) { s.options.master_port = static_cast<int>(whole(s, v, 0, 65535)); }},
@@ -164,12 +181,6 @@ const std::vector<RunFlag>& table() {
        [](S& s, V) { no_effect(s, "it names a Python plug-in"); }},
       {"run-path", 0, false, "", "",
        [](S& s, V) { no_effect(s, "a .py target is started with python3 -u"); }, false},
-      {"local-addr", 0, true, "ADDR", "",
-       [](S& s, V) { no_effect(s, "one node publishes no address"); }},
-      {"rdzv-conf", 0, true, "K=V,…", "",
-       [](S& s, V v) {
-         if (!v.empty()) no_effect(s, "one node needs no rendezvous");
-       }},
 
       // torchrun's, refused because ignoring them would change what the user gets.
       {"module", 'm', false, "", "",
@@ -234,8 +245,97 @@ void settle_nproc(S& s) {
   }
 }
 
+struct HostPort {
+  std::string host;
+  int port = 0;  // 0: not said
+};
+
+HostPort parse_endpoint(const S& s) {
+  std::string_view host = s.rdzv_endpoint, port;
+  const auto colon = host.rfind(':');
+  const bool bracketed = colon != std::string_view::npos && colon > 0 && host[colon - 1] == ']';
+  if (colon != std::string_view::npos && (host.find(':') == colon || bracketed)) {
+    port = host.substr(colon + 1);
+    host = host.substr(0, colon);
+  }
+  const auto number = parse_int(port.empty() ? "0" : port);
+  check<UsageError>(number && *number >= 0 && *number <= 65535,
+                    "--rdzv-endpoint={}: '{}' is not a port", s.rdzv_endpoint, port);
+  return {std::string(host), static_cast<int>(*number)};
+}
+
+void settle_conf(S& s) {
+  if (s.rdzv_conf.empty()) return;
+  auto& o = s.options;
+  if (o.nodes == 1) {
+    o.warnings.push_back("--rdzv-conf has no effect here: one node needs no rendezvous");
+    return;
+  }
+  for (const auto part : split(s.rdzv_conf, ',')) {
+    const auto equals = part.find('=');
+    check<UsageError>(equals != std::string_view::npos, "--rdzv-conf={}: '{}' is not KEY=VALUE",
+                      s.rdzv_conf, part);
+    const auto name = trim(part.substr(0, equals)), value = trim(part.substr(equals + 1));
+    if (name == "join_timeout" || name == "timeout") {
+      const auto seconds = parse_number(value);
+      check<UsageError>(seconds && *seconds > 0 && *seconds <= 1e6,
+                        "--rdzv-conf: {}={} is not a number of seconds", name, value);
+      o.join_timeout =
+          std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*seconds));
+    } else if (name == "is_host") {
+      const bool yes = value == "1" || value == "true" || value == "True";
+      check<UsageError>(yes || value == "0" || value == "false" || value == "False",
+                        "--rdzv-conf: is_host={} is neither true nor false", value);
+      o.rdzv_is_host = yes;
+    } else {
+      o.warnings.push_back(fmt::format("--rdzv-conf: {} has no effect here", name));
+    }
+  }
+}
+
+/// Where the launchers of several nodes meet.
+void settle_meeting(S& s) {
+  auto& o = s.options;
+  check<UsageError>(!o.standalone,
+                    "--standalone is for one node, and --nnodes says {}: leave one of them out",
+                    o.nodes);
+  const HostPort endpoint = parse_endpoint(s);
+  if (o.rdzv_backend == "c10d") {
+    check<UsageError>(!endpoint.host.empty(),
+                      "--nnodes={} with c10d: name the host where the nodes meet, as in "
+                      "--rdzv-endpoint=HOST:{}",
+                      o.nodes, kC10dPort);
+    if (s.node_rank_given)
+      o.warnings.push_back("--node-rank has no effect here: c10d numbers nodes as they come");
+    if (s.master_addr_given)
+      o.warnings.push_back("--master-addr has no effect here: c10d takes the first node's address");
+    o.meeting_host = endpoint.host;
+    o.meeting_port = endpoint.port ? endpoint.port : kC10dPort;
+    return;
+  }
+  if (!endpoint.host.empty()) {
+    o.master_addr = endpoint.host;
+    if (endpoint.port) o.master_port = endpoint.port;
+  }
+  check<UsageError>(!endpoint.host.empty() || s.master_addr_given,
+                    "--nnodes={}: name node 0's host with --master-addr, the same on every node",
+                    o.nodes);
+  check<UsageError>(o.node_rank < o.nodes, "--node-rank={}: {} nodes have the numbers 0 to {}",
+                    o.node_rank, o.nodes, o.nodes - 1);
+  if (o.master_port == 0) o.master_port = kStaticPort;
+  check<UsageError>(o.master_port < 65535,
+                    "--master-port={}: the launchers meet at the port after it; choose 1 to 65534",
+                    o.master_port);
+  o.meeting_host = o.master_addr;
+  o.meeting_port = o.master_port + 1;
+}
+
 void settle_rendezvous(S& s) {
   auto& o = s.options;
+  settle_conf(s);
+  if (o.nodes > 1) return settle_meeting(s);
+  check<UsageError>(o.node_rank == 0, "--node-rank={}: --nnodes is 1, so the only node is 0",
+                    o.node_rank);
   if (o.standalone) {
     if (!s.rdzv_given.empty())
       o.notes.push_back(s.rdzv_given.front() +
@@ -244,23 +344,13 @@ void settle_rendezvous(S& s) {
     return;
   }
   if (s.rdzv_endpoint.empty()) return;
-  std::string_view host = s.rdzv_endpoint, port;
-  auto colon = host.rfind(':');
-  if (colon != std::string_view::npos && host.find(':') == colon) {
-    port = host.substr(colon + 1);
-    host = host.substr(0, colon);
-  } else if (colon != std::string_view::npos && colon > 0 && host[colon - 1] == ']') {
-    port = host.substr(colon + 1);
-    host = host.substr(0, colon);
-  }
-  check<UsageError>(is_this_host(host), "--rdzv-endpoint={}: {} is not this host; {}",
-                    s.rdzv_endpoint, host, kOneNode);
-  auto number = parse_int(port.empty() ? "0" : port);
-  check<UsageError>(number && *number >= 0 && *number <= 65535,
-                    "--rdzv-endpoint={}: '{}' is not a port", s.rdzv_endpoint, port);
-  if (s.rdzv_backend == "static") {
-    o.master_addr = host.empty() ? "127.0.0.1" : std::string(host);
-    o.master_port = static_cast<int>(*number);
+  const HostPort endpoint = parse_endpoint(s);
+  check<UsageError>(is_this_host(endpoint.host),
+                    "--rdzv-endpoint={}: {} is not this host, and --nnodes is 1", s.rdzv_endpoint,
+                    endpoint.host);
+  if (o.rdzv_backend == "static") {
+    o.master_addr = endpoint.host.empty() ? "127.0.0.1" : endpoint.host;
+    o.master_port = endpoint.port;
   } else {
     o.notes.push_back("--rdzv-endpoint is not needed: one node meets inside this launcher");
   }

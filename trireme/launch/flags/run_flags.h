@@ -17,8 +17,10 @@ struct ParseState {
   std::string origin;  // "--nnodes" or "PET_NNODES": names the flag in errors
   std::string nproc = "1";
   std::string nproc_origin = "--nproc-per-node";
-  std::string rdzv_backend = "static";
   std::string rdzv_endpoint;
+  std::string rdzv_conf;
+  bool node_rank_given = false;
+  bool master_addr_given = false;
   std::string binding = "auto";
   std::vector<std::string> rdzv_given;  // explicit rendezvous flags, which --standalone overrides
   std::string shutdown_timeout;

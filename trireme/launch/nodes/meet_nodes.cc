@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys of the job's store, all under "nodes/":
+//   terms              what must be the same on all nodes; the first one's counts
+//   arrived            how many node numbers were given (c10d)
+//   node/<k>           "<workers> <host> <token>" of the launcher that is node k
+//   join               "ok", when all are there
+//   lost/<k>           node k's launcher has gone without a word (its last will)
+//   <n>/master         MASTER_ADDR and MASTER_PORT of attempt n, said by node 0
+//   <n>/over           a StopCause, or kAllDone
+//   <n>/ended          how many nodes have no worker of attempt n any more
+//   <n>/all_ended      all of them
+#include <poll.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "trireme/base/check.h"
+#include "trireme/base/log.h"
+#include "trireme/base/version.h"
+#include "trireme/launch/free_port.h"
+#include "trireme/launch/job_store.h"
+#include "trireme/launch/nodes/nodes.h"
+#include "trireme/launch/nodes/over_watch.h"
+#include "trireme/net/address.h"
+#include "trireme/rendezvous/job_ports.h"
+#include "trireme/rendezvous/join.h"
+#include "trireme/store/server/tcp_server.h"
+#include "trireme/store/tcp_store.h"
+
+namespace trireme::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr const char* kProtocol = "trireme nodes 1";
+constexpr const char* kAllDone = "all done";
+constexpr Duration kSlice = milliseconds(300);  // how long a signal may go unseen
+constexpr Duration kSayAfter = seconds(3);
+// All nodes stop their workers within this: a grace of 4 s and 5 s for what hangs in the kernel.
+constexpr Duration kAllStop = seconds(30);
+// Workers that save and leave do so on all nodes at one step.
+constexpr Duration kFollow = seconds(3);
+constexpr Duration kBegin = seconds(60);
+constexpr Duration kStoreAnswers = seconds(5);
+constexpr Duration kOthersLeave = seconds(10);
+
+std::string node_key(int node) { return fmt::format("nodes/node/{}", node); }
+std::string lost_key(int node) { return fmt::format("nodes/lost/{}", node); }
+
+/// The store, and its server where this launcher keeps it.
+struct Meeting {
+  std::unique_ptr<StoreServer> server;
+  std::shared_ptr<Store> store;
+  std::string address;  // of the store, for every node
+};
+
+std::string interface_text(const std::string& host, int port) {
+  return net::Address{host, static_cast<uint16_t>(port)}.text();
+}
+
+/// nullopt: the address is not of this host, or another launcher of this host serves there.
+std::optional<net::Listener> listen_if_ours(const RunOptions& options) {
+  const detail::PortRange port{options.meeting_port, options.meeting_port};
+  const bool static_nodes = options.rdzv_backend == "static";
+  if (static_nodes && options.node_rank > 0) return std::nullopt;
+  if (static_nodes || options.rdzv_is_host.value_or(false))
+    return detail::listen_at_first_free(options.meeting_host, port);
+  if (options.rdzv_is_host) return std::nullopt;
+  return detail::listen_if_own_address(options.meeting_host, options.meeting_port);
+}
+
+std::optional<Meeting> open_meeting(const RunOptions& options, const net::Credentials& credentials,
+                                    Deadline deadline, const std::function<bool()>& asked_to_stop) {
+  Meeting meeting;
+  if (auto listener = listen_if_ours(options)) {
+    StoreServer::Options served;
+    served.credentials = credentials;
+    served.max_pending = StoreServer::most_strangers(options.nodes * options.nproc_per_node);
+    std::vector<net::Listener> listeners;
+    listeners.push_back(std::move(*listener));
+    meeting.server = std::make_unique<StoreServer>(std::move(served), std::move(listeners));
+    meeting.store = meeting.server->local_store();
+    const int port = meeting.server->endpoints().at(0).address.port;
+    meeting.address = interface_text(options.meeting_host, port);
+    return meeting;
+  }
+  meeting.address = interface_text(options.meeting_host, options.meeting_port);
+  const auto at = net::Endpoint::parse(meeting.address);
+  const Clock::time_point start = Clock::now();
+  bool said = false;
+  while (true) {
+    try {
+      const auto slice = std::min<Duration>(kSlice, deadline.remaining());
+      meeting.store = TcpStore::connect(at, credentials, Deadline::after(slice));
+      return meeting;
+    } catch (const Timeout& error) {
+      if (asked_to_stop()) return std::nullopt;
+      if (deadline.expired()) throw;
+      if (!said && Clock::now() - start > kSayAfter)
+        log_warn("waiting for the launcher that keeps the job's store: {}", error.what());
+      said |= Clock::now() - start > kSayAfter;
+    }
+  }
+}
+
+struct NodeSeat {
+  int workers = 0;
+  std::string host;
+};
+NodeSeat parse_seat(const std::string& text) {
+  NodeSeat seat;
+  std::istringstream in(text);
+  in >> seat.workers >> seat.host;
+  check<Corrupt>(!in.fail() && seat.workers >= 1 && seat.workers <= 4096,
+                 "the job's store says of a node: '{}'", text);
+  return seat;
+}
+
+class ManyNodes final : public Nodes {
+ public:
+  ManyNodes(const RunOptions& options, Meeting meeting)
+      : options_(options),
+        server_(std::move(meeting.server)),
+        store_(std::move(meeting.store)),
+        address_(std::move(meeting.address)) {}
+
+  ~ManyNodes() override {
+    try {
+      leave();
+    } catch (const std::exception& error) {
+      log_debug("left the other nodes without a word: {}", error.what());
+    }
+  }
+
+  /// False: asked to stop.
+  bool join(Deadline deadline, const std::function<bool()>& asked_to_stop) {
+    agree_on_terms();
+    take_seat();
+    const Clock::time_point start = Clock::now();
+    bool said = false;
+    while (true) {
+      const auto missing = missing_nodes();
+      if (missing.empty()) break;
+      if (asked_to_stop()) return false;
+      const std::string who = fmt::format("{} {} of {}", missing.size() == 1 ? "node" : "nodes",
+                                          detail::name_ranks(missing), options_.nodes);
+      check<Timeout>(!deadline.expired(),
+                     "{} did not come to {} within {:.0f} s: start 'trireme run' with the same "
+                     "flags there{}, or see why it ended",
+                     who, address_, seconds_since(start), turned_away());
+      if (!said && Clock::now() - start > kSayAfter) {
+        said = true;
+        log_warn("node {} waits for {} to come to {}", node_, who, address_);
+      }
+      try {
+        store_->get(node_key(missing.front()), Deadline::after(kSlice));
+      } catch (const Timeout&) {
+      }
+    }
+    store_->compare_set("nodes/join", "", "ok");
+    for (int k = 0; k < options_.nodes; ++k) {
+      const NodeSeat seat = parse_seat(store_->get(node_key(k), Deadline::after(kStoreAnswers)));
+      workers_.push_back(seat.workers);
+      hosts_.push_back(seat.host);
+    }
+    return true;
+  }
+
+  int node_rank() const override { return node_; }
+  const std::vector<int>& workers_of_nodes() const override { return workers_; }
+  std::string store_address() const override { return address_; }
+
+  Master begin(int attempt) override {
+    watch_.reset();
+    attempt_ = attempt;
+    cause_.reset();
+    ended_ = false;
+    watch_ = std::make_unique<OverWatch>(
+        server_ ? server_->local_store() : store_->clone(Deadline::after(kBegin)), key("over"),
+        server_ ? std::function<void(Store&)>([this](Store& store) { see_who_is_lost(store); })
+                : std::function<void(Store&)>(),
+        [this](const std::string& why) { return to_text(store_is_lost(why)); });
+    if (node_ == 0) {
+      const Master master{own_address(), free_port(options_.master_port)};
+      store_->set(key("master"), fmt::format("{} {}", master.port, master.address));
+      return master;
+    }
+    Master master;
+    std::istringstream in(store_->get(key("master"), Deadline::after(kBegin)));
+    in >> master.port >> master.address;
+    return master;
+  }
+
+  int fd() const override { return watch_->fd(); }
+
+  std::optional<StopCause> stopped() override {
+    if (!cause_ && watch_) note(watch_->value());
+    return cause_;
+  }
+
+  StopCause stop(const StopCause& ours) override {
+    try {
+      note(store_->compare_set(key("over"), "", to_text(ours)));
+    } catch (const Error& error) {
+      if (!cause_) cause_ = store_is_lost(error.what());
+    }
+    // All had ended well before: what happened since is ours alone.
+    return cause_.value_or(ours);
+  }
+
+  std::optional<StopCause> finish(const End& here,
+                                  const std::function<bool()>& asked_to_stop) override {
+    ended_ = true;
+    const auto follow = here.well ? Deadline::never() : Deadline::after(kFollow);
+    try {
+      if (store_->add(key("ended"), 1) == options_.nodes) {
+        store_->compare_set(key("over"), "", kAllDone);
+        store_->set(key("all_ended"), "ok");
+      }
+      while (!stopped() && watch_->value().empty()) {
+        pollfd fds[] = {{watch_->fd(), POLLIN, 0}};
+        ::poll(fds, 1, static_cast<int>(kSlice / milliseconds(1)));
+        if (follow.expired()) stop(here.otherwise);
+        if (asked_to_stop()) return stop({node_, asked_sentence(), "", false});
+      }
+      if (cause_) wait_until_all_ended();
+    } catch (const Error& error) {
+      if (!cause_) cause_ = store_is_lost(error.what());
+      cause_->may_restart = false;
+    }
+    return cause_;
+  }
+
+ private:
+  std::string key(const char* name) const { return fmt::format("nodes/{}/{}", attempt_, name); }
+  std::string asked_sentence() const {
+    return fmt::format("node {} ({}) was asked to stop", node_, net::host_name());
+  }
+  std::string turned_away() const {
+    const std::string who = server_ ? server_->turned_away() : "";
+    return who.empty() ? "" : fmt::format(" ({})", who);
+  }
+  std::string own_address() const {
+    if (options_.rdzv_backend == "static") return options_.master_addr;
+    if (!options_.local_addr.empty()) return options_.local_addr;
+    return server_ ? options_.meeting_host : net::host_name();
+  }
+
+  /// What would make ranks disagree later is said now.
+  void agree_on_terms() {
+    const std::string ours =
+        fmt::format("{}; version {}; --nnodes={}; --max-restarts={}; --rdzv-backend={}", kProtocol,
+                    version(), options_.nodes, options_.max_restarts, options_.rdzv_backend);
+    const std::string first = store_->compare_set("nodes/terms", "", ours);
+    check<UsageError>(first == ours,
+                      "the nodes of this job were started differently. Here: {}. At the node that "
+                      "came first: {}. Start 'trireme run' alike on all of them",
+                      ours, first);
+  }
+
+  void take_seat() {
+    token_ =
+        fmt::format("{} {} {}", options_.nproc_per_node, net::host_name(), net::random_token());
+    if (options_.rdzv_backend == "static") {
+      node_ = options_.node_rank;
+      check<UsageError>(try_seat(node_),
+                        "node {} of this job is taken already, by a launcher on {}: give each node "
+                        "its own --node-rank, and two jobs at the same time different ports",
+                        node_, parse_seat(store_->try_get(node_key(node_)).value_or("1 ?")).host);
+    } else {
+      node_ = 0;
+      while (node_ < options_.nodes && !try_seat(node_)) ++node_;
+      check<UsageError>(node_ < options_.nodes,
+                        "all {} nodes of this job have come already: start {} launchers, and give "
+                        "two jobs at the same time different values of --rdzv-endpoint",
+                        options_.nodes, options_.nodes);
+    }
+    store_->set_will(lost_key(node_), "1");
+    seated_ = true;
+  }
+
+  /// The seat of a launcher that went before all had come is free again.
+  bool try_seat(int node) {
+    if (store_->compare_set(node_key(node), "", token_) == token_) return true;
+    if (store_->try_get("nodes/join") || !store_->try_get(lost_key(node))) return false;
+    const std::string before = store_->try_get(node_key(node)).value_or("");
+    if (store_->compare_set(node_key(node), before, token_) != token_) return false;
+    store_->delete_key(lost_key(node));
+    return true;
+  }
+
+  /// Those that went before all had come are missing, too.
+  std::vector<int> missing_nodes() {
+    std::vector<std::string> seats, losses;
+    for (int k = 0; k < options_.nodes; ++k) {
+      seats.push_back(node_key(k));
+      losses.push_back(lost_key(k));
+    }
+    const auto no_seat = store_->missing(seats), no_loss = store_->missing(losses);
+    std::vector<int> missing;
+    for (int k = 0; k < options_.nodes; ++k)
+      if (std::count(no_seat.begin(), no_seat.end(), seats[k]) ||
+          !std::count(no_loss.begin(), no_loss.end(), losses[k]))
+        missing.push_back(k);
+    return missing;
+  }
+
+  /// By the watch's thread of the node that keeps the store: a launcher that is gone takes its
+  /// workers with it.
+  void see_who_is_lost(Store& store) {
+    for (int k = 0; k < options_.nodes; ++k) {
+      if (!store.try_get(lost_key(k))) continue;
+      const StopCause cause{
+          k,
+          fmt::format("node {} ({}) is gone: its launcher ended without a word, or its host or the "
+                      "network to it did",
+                      k, hosts_.at(static_cast<size_t>(k))),
+          "", false};
+      store.compare_set(key("over"), "", to_text(cause));
+      store.compare_set(key("all_ended"), "", "lost");
+      return;
+    }
+  }
+
+  StopCause store_is_lost(const std::string& why) const {
+    return {node_,
+            fmt::format("the launcher that keeps the job's store at {} is gone: {}", address_, why),
+            "", false};
+  }
+
+  void note(const std::string& over) {
+    if (cause_ || over.empty() || over == kAllDone) return;
+    cause_ = read_stop_cause(over);
+  }
+
+  void wait_until_all_ended() {
+    try {
+      if (store_->get(key("all_ended"), Deadline::after(kAllStop)) != "ok")
+        cause_->may_restart = false;
+    } catch (const Timeout&) {
+      log_warn("the workers of some nodes did not end within {:.0f} s",
+               std::chrono::duration<double>(kAllStop).count());
+      cause_->may_restart = false;
+    }
+  }
+
+  void leave() {
+    watch_.reset();
+    store_->set_answer_limit(kStoreAnswers);
+    if (seated_ && workers_.empty() && !store_->try_get("nodes/join"))
+      store_->delete_key(node_key(node_));
+    else if (attempt_ >= 0 && !ended_)  // by an exception
+      stop({node_, fmt::format("the launcher of node {} ({}) gave up", node_, net::host_name()), "",
+            false});
+    if (!server_ || workers_.empty()) return;
+    server_->stop_listening();
+    server_->wait_until_clients_left(Deadline::after(kOthersLeave));
+  }
+
+  const RunOptions& options_;
+  std::unique_ptr<StoreServer> server_;
+  std::shared_ptr<Store> store_;
+  const std::string address_;
+  std::string token_;
+  int node_ = 0;
+  bool seated_ = false;
+  std::vector<int> workers_;
+  std::vector<std::string> hosts_;
+  int attempt_ = -1;
+  bool ended_ = false;
+  std::optional<StopCause> cause_;
+  std::unique_ptr<OverWatch> watch_;
+};
+
+}  // namespace
+
+std::unique_ptr<Nodes> meet_nodes(const RunOptions& options, const std::string& job_id,
+                                  const std::string& secret_file,
+                                  const std::function<bool()>& asked_to_stop, const Getenv& env) {
+  const net::Admission admission = net::load_admission(env);
+  check<UsageError>(admission.secret.has_value(),
+                    "several nodes meet over TCP, and that takes a secret{}: put the same one on "
+                    "every node (umask 077; openssl rand -hex 32 > ~/.config/trireme/secret), or "
+                    "name its file in TRIREME_SECRET_FILE",
+                    admission.insecure ? ", also with TRIREME_INSECURE=1" : "");
+  write_secret(secret_file, admission.secret->bytes());
+  const auto deadline = Deadline::after(options.join_timeout);
+  auto meeting = open_meeting(options, {job_id, admission.secret}, deadline, asked_to_stop);
+  if (!meeting) return nullptr;
+  auto nodes = std::make_unique<ManyNodes>(options, std::move(*meeting));
+  if (!nodes->join(deadline, asked_to_stop)) return nullptr;
+  log_info("node {} of {}: {}", nodes->node_rank(), options.nodes, nodes->store_address());
+  return nodes;
+}
+
+}  // namespace trireme::launch
