@@ -135,9 +135,16 @@ TEST(launch_nodes, a_failure_on_one_ends_all_and_each_says_which_rank) {
 
 TEST(launch_nodes, start_all_their_workers_again_after_a_failure_on_one) {
   const Cluster cluster;
-  const char* script =
+  const std::string script =
       "echo attempt $TORCHELASTIC_RESTART_COUNT rank $RANK; "
-      "if [ $RANK = 1 ] && [ $TORCHELASTIC_RESTART_COUNT -lt 2 ]; then exit 3; fi; "
+      "echo x > " +
+      cluster.path("$RANK.$TORCHELASTIC_RESTART_COUNT") +
+      "; "
+      "if [ $RANK = 1 ] && [ $TORCHELASTIC_RESTART_COUNT -lt 2 ]; then "
+      "while [ ! -e " +
+      cluster.path("0.$TORCHELASTIC_RESTART_COUNT") +
+      " ]; do sleep 0.02; done; "
+      "exit 3; fi; "
       "if [ $TORCHELASTIC_RESTART_COUNT -lt 2 ]; then sleep 1000; fi";
   const Words more{"--max-restarts=2"};
   JobProcess zero = cluster.start(Cluster::with(cluster.at_static(2, 0, 1), more), script);

@@ -38,7 +38,7 @@ TEST(launch_output, a_late_sigchld_does_not_cut_the_output_short) {
   JobProcess job([&] {
     SignalInbox inbox({SIGINT});
     RunOptions options = parse_run_options({"--nproc-per-node=1", "--tee=3"});
-    Output output(options, logs.path(), "${local_rank}:");
+    Output output(options, logs.path(), "${local_rank}:", 0);
     {
       Output::Ends ends = output.open(0);
       if (::write(ends.out.get(), "last\n", 5) != 5) return 1;

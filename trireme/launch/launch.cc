@@ -69,9 +69,9 @@ JobEnv planned_alone(const RunOptions& options, JobEnv job) {
 
 Nodes::End ended_as(const JobEnd& end, int node) {
   // Workers that saved and left expect those of other nodes to have done so, too.
-  return {.well = end.code == kExitDone,
-          .otherwise = {
-              node, fmt::format("the workers of node {} ended with exit code {}", node, end.code)}};
+  return {end.code == kExitDone,
+          {node, fmt::format("the workers of node {} ended with exit code {}", node, end.code), "",
+           false}};
 }
 
 /// Workers that ended well here start again, too, where others did not. `cause`: of the attempt,

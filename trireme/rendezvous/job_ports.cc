@@ -107,7 +107,8 @@ bool may_be_ours(const net::Refused& refused) {
 }  // namespace
 
 JobStoreFound find_job_store(const std::string& host, PortRange ports,
-                             const net::Credentials& credentials, Deadline deadline) {
+                             const net::Credentials& credentials, Deadline deadline,
+                             const std::function<bool()>& give_up) {
   auto start = Clock::now();
   net::BackOff back_off;
   bool warned = false;
@@ -120,6 +121,7 @@ JobStoreFound find_job_store(const std::string& host, PortRange ports,
   while (true) {
     Round round;
     for (int port = ports.first; port <= ports.last && !deadline.expired(); ++port) {
+      check<Timeout>(!give_up || !give_up(), "asked to stop looking for the job's store");
       auto at = endpoint(host, port);
       auto one = connect_and_authenticate(at, credentials, deadline, patience);
       if (is_relayed(one, port, ports)) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -20,7 +21,7 @@ struct PortRange {
   int last = 0;  // inclusive
   std::string text() const;
 };
-PortRange ports_beside(int master_port);
+TRIREME_API PortRange ports_beside(int master_port);
 
 /// At the one interface of this host that `host` names. Where it names none (an address in front of
 /// this host, or Debian's 127.0.1.1 for one's own name) at all of them, with a log line.
@@ -43,8 +44,10 @@ inline constexpr Duration kRefusalPatience = std::chrono::seconds(10);
 /// strangers behind some of the ports do no harm: who passes us on to the store at another of them
 /// is passed over, unless that is the only way; who says that our secret is wrong is not believed
 /// before all ports have been asked for kRefusalPatience (where there is one port: at once). Then
-/// UsageError. Timeout naming rank 0, host and ports.
-JobStoreFound find_job_store(const std::string& host, PortRange ports,
-                             const net::Credentials& credentials, Deadline deadline);
+/// UsageError. Timeout naming rank 0, host and ports; also where `give_up`, which is asked every
+/// two seconds at the latest, says so.
+TRIREME_API JobStoreFound find_job_store(const std::string& host, PortRange ports,
+                                         const net::Credentials& credentials, Deadline deadline,
+                                         const std::function<bool()>& give_up = {});
 
 }  // namespace trireme::detail

@@ -323,11 +323,11 @@ void settle_meeting(S& s) {
   check<UsageError>(o.node_rank < o.nodes, "--node-rank={}: {} nodes have the numbers 0 to {}",
                     o.node_rank, o.nodes, o.nodes - 1);
   if (o.master_port == 0) o.master_port = kStaticPort;
-  check<UsageError>(o.master_port < 65535,
-                    "--master-port={}: the launchers meet at the port after it; choose 1 to 65534",
-                    o.master_port);
+  check<UsageError>(
+      o.master_port < 65535,
+      "--master-port={}: the launchers meet at one of the ports after it; choose 1 to 65534",
+      o.master_port);
   o.meeting_host = o.master_addr;
-  o.meeting_port = o.master_port + 1;
 }
 
 void settle_rendezvous(S& s) {

@@ -55,21 +55,23 @@ struct Meeting {
   std::string address;  // of the store, for every node
 };
 
-std::string interface_text(const std::string& host, int port) {
-  return net::Address{host, static_cast<uint16_t>(port)}.text();
+/// MASTER_PORT itself is for rank 0 of a Python job; an endpoint is meant as it stands.
+detail::PortRange ports_of(const RunOptions& options) {
+  if (options.rdzv_backend == "static") return detail::ports_beside(options.master_port);
+  return {options.meeting_port, options.meeting_port};
 }
 
 /// nullopt: the address is not of this host, or another launcher of this host serves there.
 std::optional<net::Listener> listen_if_ours(const RunOptions& options) {
-  const detail::PortRange port{options.meeting_port, options.meeting_port};
   const bool static_nodes = options.rdzv_backend == "static";
   if (static_nodes && options.node_rank > 0) return std::nullopt;
   if (static_nodes || options.rdzv_is_host.value_or(false))
-    return detail::listen_at_first_free(options.meeting_host, port);
+    return detail::listen_at_first_free(options.meeting_host, ports_of(options));
   if (options.rdzv_is_host) return std::nullopt;
   return detail::listen_if_own_address(options.meeting_host, options.meeting_port);
 }
 
+/// nullopt: asked to stop.
 std::optional<Meeting> open_meeting(const RunOptions& options, const net::Credentials& credentials,
                                     Deadline deadline, const std::function<bool()>& asked_to_stop) {
   Meeting meeting;
@@ -81,26 +83,21 @@ std::optional<Meeting> open_meeting(const RunOptions& options, const net::Creden
     listeners.push_back(std::move(*listener));
     meeting.server = std::make_unique<StoreServer>(std::move(served), std::move(listeners));
     meeting.store = meeting.server->local_store();
-    const int port = meeting.server->endpoints().at(0).address.port;
-    meeting.address = interface_text(options.meeting_host, port);
+    net::Address address = meeting.server->endpoints().at(0).address;
+    address.host = options.meeting_host;  // and not the interface, which may be all of them
+    meeting.address = address.text();
     return meeting;
   }
-  meeting.address = interface_text(options.meeting_host, options.meeting_port);
-  const auto at = net::Endpoint::parse(meeting.address);
-  const Clock::time_point start = Clock::now();
-  bool said = false;
-  while (true) {
-    try {
-      const auto slice = std::min<Duration>(kSlice, deadline.remaining());
-      meeting.store = TcpStore::connect(at, credentials, Deadline::after(slice));
-      return meeting;
-    } catch (const Timeout& error) {
-      if (asked_to_stop()) return std::nullopt;
-      if (deadline.expired()) throw;
-      if (!said && Clock::now() - start > kSayAfter)
-        log_warn("waiting for the launcher that keeps the job's store: {}", error.what());
-      said |= Clock::now() - start > kSayAfter;
-    }
+  try {
+    auto found = detail::find_job_store(options.meeting_host, ports_of(options), credentials,
+                                        deadline, asked_to_stop);
+    meeting.address = found.at.address.text();
+    meeting.store = std::make_shared<TcpStore>(std::move(found.socket), std::move(found.session),
+                                               found.at, credentials);
+    return meeting;
+  } catch (const Timeout&) {
+    if (deadline.expired()) throw;
+    return std::nullopt;
   }
 }
 
