@@ -9,7 +9,7 @@ namespace trireme {
 namespace {
 
 const char kRunHelp[] =
-    R"(Start a program as N ranks on this machine, watch them, stop them all when one fails.
+    R"(Start a program as N ranks on this machine, or on several, watch them, stop them all when one fails.
 
 Usage: trireme run [FLAGS] PROGRAM [ARGUMENTS …]
 
@@ -18,6 +18,8 @@ Examples:
   trireme run --standalone --nproc_per_node=auto train.py       # python3 -u train.py, as torchrun does
   trireme run --nproc-per-node 4 --tee 3 --log-dir logs ./my_program
   trireme run --nproc-per-node 2 --dry-run ./my_program          # what would be started, as JSON
+  trireme run --nnodes 2 --node-rank 0 --master-addr host0 --nproc-per-node 4 ./my_program   # on host0; on the other
+                                                                                  # host the same with --node-rank 1
 
 Flags (dashes or underscores; --flag value or --flag=value; [default]):
 )";

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/base/check.h"
+#include "trireme/base/log.h"
 #include "trireme/base/process/signals.h"
 #include "trireme/base/rank_label.h"
 #include "trireme/comm/flight/dump.h"
@@ -40,6 +41,16 @@ RankEnv who_am_i(const InitOptions& options) {
   return env;
 }
 
+/// Shared memory reaches no other host, so what the launcher says of hosts decides.
+std::string backend_for(const InitOptions& options, const RankEnv& env) {
+  const bool several_hosts = options.init_method == "env://" && env.local_world_size > 0 &&
+                             env.local_world_size < env.world_size;
+  if (options.backend != "local" || !several_hosts) return options.backend;
+  if (env.rank == 0)
+    log_info("ranks are on several hosts: backend hybrid, {} between hosts", options.across);
+  return "hybrid";
+}
+
 }  // namespace
 
 Group init_process_group(const InitOptions& options) {
@@ -67,7 +78,7 @@ Group init_process_group(const InitOptions& options) {
     spec.store = std::make_shared<PrefixStore>(
         std::shared_ptr<Store>(meeting, meeting->store.get()), spec.name);
   }
-  return Group(detail::make_backend(options.backend, spec));
+  return Group(detail::make_backend(backend_for(options, env), spec));
 }
 
 }  // namespace trireme

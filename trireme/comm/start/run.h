@@ -11,7 +11,7 @@
 namespace trireme {
 
 struct InitOptions {
-  /// The backend. "local": ranks of one host. "gloo", "mpi": ranks on several hosts. "hybrid":
+  /// The backend. "local": ranks of one host (else hybrid). "gloo", "mpi": several hosts. "hybrid":
   /// local inside each host, `across` between hosts. "nccl": CUDA tensors. "fake": moves no data.
   /// "cpu:local,cuda:nccl": one backend per device type.
   std::string backend = "local";

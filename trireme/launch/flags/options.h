@@ -52,9 +52,9 @@ struct RunOptions {
   int node_rank = 0;                    // static; c10d numbers nodes as they come
   std::string rdzv_backend = "static";  // or c10d
   std::string meeting_host;             // where the launchers' store is
-  int meeting_port = 0;  // c10d; static: one of those after master_port
-  std::optional<bool> rdzv_is_host;  // c10d: keep the store here, or do not; else by the address
-  std::string local_addr;            // c10d: this node's, as others reach it; "": its name
+  int meeting_port = 0;                 // c10d; static: one of those after master_port
+  std::optional<bool> rdzv_is_host;     // c10d: keep the store here, or do not; else by the address
+  std::string local_addr;               // c10d: this node's, as others reach it; "": its name
   Duration join_timeout = std::chrono::seconds(600);
 };
 
