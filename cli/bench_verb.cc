@@ -133,6 +133,7 @@ std::string cpu_lists(const launch::CpuPlan& plan) {
 int bench_main(int argc, char** argv) {
   std::vector<std::string> rest;
   auto options = launch::extract_run_options(with_our_meaning(words_of(argc, argv)), &rest);
+  launch::refuse_several_nodes(options);
   CLI::App app(
       "Time collectives of ours and of peers, alternating in one run. nccl-tests' flags and "
       "columns.",

@@ -136,6 +136,7 @@ int run_as_rank(const DoctorFlags& flags, doctor::PeerOptions peers) {
 int doctor_main(int argc, char** argv) {
   std::vector<std::string> rest;
   auto launch_options = launch::extract_run_options(words_of(argc, argv), &rest);
+  launch::refuse_several_nodes(launch_options);
   DoctorFlags flags = parse_doctor_flags(rest);
   if (flags.help) {
     std::fputs(kDoctorHelp, stdout);

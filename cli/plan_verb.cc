@@ -19,6 +19,7 @@
 #include "trireme/pipeline/schedule/drawing.h"
 #include "trireme/pipeline/schedule/generators.h"
 #include "trireme/pipeline/schedule/messages.h"
+#include "trireme/pipeline/schedule/table_file.h"
 #include "trireme/pipeline/schedule/units.h"
 
 namespace trireme {
@@ -213,12 +214,8 @@ Tables generated(const PlanFlags& f) {
 }
 
 Tables read(const std::string& file) {
-  Schedule table = pipeline::read_table(read_file(file), file);
-  if (table.has_messages()) return {pipeline::only_compute(table), table};
-  // Of an order that no messages help, the checker says why: it wants them to be there.
-  bool placed = true;
-  for (const int rank : table.rank_of_stage) placed = placed && rank >= 0;
-  return {pipeline::only_compute(table), placed ? pipeline::place_messages(table) : table};
+  pipeline::TableFile table = pipeline::read_table_file(file);
+  return {pipeline::only_compute(std::move(table.given)), std::move(table.complete)};
 }
 
 pipeline::TextStyle terminal_style() {

@@ -221,6 +221,7 @@ nlohmann::ordered_json plan_json(const MemoryPlan& plan, const MemoryVerdict& ve
 int summary_main(int argc, char** argv) {
   std::vector<std::string> rest;
   auto launch_options = launch::extract_run_options(words_of(argc, argv), &rest);
+  launch::refuse_several_nodes(launch_options);
   const SummaryFlags flags = parse_summary_flags(rest);
   if (flags.help) {
     std::fputs(kSummaryHelp, stdout);

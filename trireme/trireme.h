@@ -40,6 +40,7 @@
 #include "trireme/pipeline/pipeline.h"                    // stages of a network on different ranks
 #include "trireme/tensor/tied_tensors.h"                  // a module's parameters, each listed once
 #include "trireme/tensor/module_state.h"                  // a module's state for a checkpoint
+#include "trireme/tensor/layout_state.h"                  // state of divided layers
 #include "trireme/tensor/autocast.h"                      // mixed precision within a scope
 #include "trireme/tensor/recompute/recompute.h"           // activations recomputed in backward
 
@@ -71,6 +72,7 @@
 #include "trireme/shard/sharded_data_parallel.h"          // ZeRO stages 1 and 2 for any module
 #include "trireme/shard/fully_shard.h"                    // ZeRO stage 3, block by block
 #include "trireme/shard/sharded_optimizer.h"              // torch::optim optimizers on shards
+#include "trireme/shard/divided_shards.h"                 // ZeRO beside tensor parallelism
 #include "trireme/shard/shard_file.h"                     // parameter shards kept in a file
 #include "trireme/shard/parameter_pager.h"                // parameters in memory only during a step
 #include "trireme/shard/offload/offload_optimizer.h"      // optimizer state kept in a file
@@ -81,6 +83,7 @@
 #include "trireme/checkpoint/load_weights.h"              // weights alone, renamed or incomplete
 #include "trireme/checkpoint/steps/run_folder/folders.h"  // the steps of a run folder
 
+#include "trireme/train/setup/model_mesh.h"               // the ranks as a configuration says
 #include "trireme/train/engine.h"                         // DeepSpeed's engine for a ds_config.json
 #include "trireme/train/train_main.h"                     // a program with all of `trireme train`
 #include "trireme/train/program/chain_program.h"          // such a program, as a pipeline too

@@ -124,10 +124,9 @@ class Report {
   ordered_json list_ = ordered_json::array();
 };
 
-}  // namespace
-
-int checkpoint_diff(const CheckpointFlags& flags) {
-  StepReader a(step_folder_at(flags.path)), b(step_folder_at(flags.other));
+int diff_steps(const std::string& folder_a, const std::string& folder_b,
+               const CheckpointFlags& flags) {
+  StepReader a(folder_a), b(folder_b);
   const auto names = names_in(a.index().tensors, b.index().tensors, flags.tensors);
   check<UsageError>(flags.tensors.empty() || !names.empty(), "no tensor of {} or {} matches '{}'",
                     a.folder(), b.folder(), flags.tensors);
@@ -141,6 +140,13 @@ int checkpoint_diff(const CheckpointFlags& flags) {
   json.update(report.json());
   deliver(flags, side_text("A", a) + side_text("B", b) + report.text(), json);
   return report.equal() ? kExitDone : kExitFailed;
+}
+
+}  // namespace
+
+int checkpoint_diff(const CheckpointFlags& flags) {
+  const std::string a = step_folder_at(flags.path), b = step_folder_at(flags.other);
+  return reading_steps({a, b}, [&] { return diff_steps(a, b, flags); });
 }
 
 }  // namespace trireme

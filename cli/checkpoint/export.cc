@@ -132,13 +132,9 @@ ExportPlan plan_of(const StepReader& step, const CheckpointFlags& flags, bool to
   return plan;
 }
 
-}  // namespace
-
-int checkpoint_export(const CheckpointFlags& flags) {
-  const bool torch = is_torch(flags);
-  check_flags(flags, torch);
+int export_step(const std::string& folder, const CheckpointFlags& flags, bool torch) {
   const uint64_t most = flags.max_shard.empty() ? kDefaultShard : size_of_text(flags.max_shard);
-  StepReader step(step_folder_at(flags.path));
+  StepReader step(folder);
   const ExportPlan plan = plan_of(step, flags, torch);
   verify_exported(step, plan);
   const Exported out = torch ? export_torch(step, plan, flags.other, flags.force)
@@ -155,6 +151,15 @@ int checkpoint_export(const CheckpointFlags& flags) {
            {"bytes", out.bytes},
            {"files", out.files}});
   return kExitDone;
+}
+
+}  // namespace
+
+int checkpoint_export(const CheckpointFlags& flags) {
+  const bool torch = is_torch(flags);
+  check_flags(flags, torch);
+  const std::string folder = step_folder_at(flags.path);
+  return reading_steps({folder}, [&] { return export_step(folder, flags, torch); });
 }
 
 }  // namespace trireme

@@ -155,7 +155,14 @@ void check_folder(const std::string& path) {
 
 std::string step_folder_at(const std::string& path) {
   check_folder(path);
-  return find_checkpoint(path);
+  try {
+    return find_checkpoint(path);
+  } catch (const Error&) {
+    // A run may just have deleted it, or saved another step and deleted the one that `latest`
+    // named.
+    check_not_deleted(path);
+    return find_checkpoint(path);
+  }
 }
 
 std::string name_of(const std::string& path) { return fs::path(path).filename().string(); }

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "cli/checkpoint/flags.h"
+#include "trireme/base/error.h"
 #include "trireme/checkpoint/steps/index.h"
+#include "trireme/checkpoint/steps/verify_step.h"
 
 // What the verbs of `trireme checkpoint` print. Names of files and tensors are strangers' words.
 namespace trireme {
@@ -41,6 +43,19 @@ nlohmann::ordered_json number_json(double x);
 void check_folder(const std::string& path);
 /// A run folder's step that `latest` names, or the step folder itself.
 std::string step_folder_at(const std::string& path);
+/// Does `body`, which reads the steps. Where it finds a fault and a folder is gone, that one was
+/// deleted meanwhile, which is said in place of the fault.
+template <class Body>
+auto reading_steps(const std::vector<std::string>& folders, const Body& body) {
+  try {
+    return body();
+  } catch (const UsageError&) {
+    throw;
+  } catch (const Error&) {
+    for (const std::string& folder : folders) check_not_deleted(folder);
+    throw;
+  }
+}
 /// The last part of a path.
 std::string name_of(const std::string& path);
 bool matches(const std::string& glob, const std::string& name);

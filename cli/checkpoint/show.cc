@@ -103,7 +103,7 @@ nlohmann::ordered_json show_json(const std::string& folder, const CheckpointInde
 
 int checkpoint_show(const CheckpointFlags& flags) {
   const std::string folder = step_folder_at(flags.path);
-  const CheckpointIndex index = read_step_index(folder);
+  const CheckpointIndex index = reading_steps({folder}, [&] { return read_step_index(folder); });
   std::vector<std::string> names;
   for (const auto& [name, t] : index.tensors)
     if (matches(flags.tensors, name)) names.push_back(name);

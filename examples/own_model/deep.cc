@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A network whose pieces follow each other, and which therefore trains as a pipeline too: each rank
-// makes and computes some of its blocks.
+// A network whose pieces follow each other, and which therefore trains as a pipeline too, and whose
+// wide layers are divided over ranks: each rank makes and computes some of its blocks, or a part of
+// each of them, or both.
 //   ./deep deep.json
 //   ./deep deep.json --nproc-per-node 2 --set parallelism.pp=2
-//   ./deep deep.json --nproc-per-node 4 --set parallelism.pp=2 --set zero_optimization.stage=1
+//   ./deep deep.json --nproc-per-node 2 --set parallelism.tp=2
+//   ./deep deep.json --nproc-per-node 4 --set parallelism.pp=2 --set parallelism.tp=2
+//   ./deep deep.json --nproc-per-node 4 --set parallelism.tp=2 --set zero_optimization.stage=1
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 #include <torch/types.h>
@@ -25,14 +28,13 @@ struct Waves : DataSource {  // samples by number
 };
 
 struct BlockImpl : torch::nn::Module {
-  explicit BlockImpl(int64_t width) {
+  BlockImpl(const TensorParallel& tp, int64_t width) {
     norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
-    up = register_module("up", torch::nn::Linear(width, 4 * width));
-    down = register_module("down", torch::nn::Linear(4 * width, width));
+    mlp = register_module("mlp", std::make_shared<ParallelGeluMlp>(tp, width, 4 * width));
   }
-  at::Tensor forward(const at::Tensor& x) { return x + down(torch::gelu(up(norm(x)))); }
-  torch::nn::LayerNorm norm{nullptr};
-  torch::nn::Linear up{nullptr}, down{nullptr};
+  at::Tensor forward(const at::Tensor& x) { return x + mlp->forward(norm(x)); }
+  torch::nn::LayerNorm norm{nullptr};    // on every rank
+  std::shared_ptr<ParallelGeluMlp> mlp;  // of which each rank has some of the hidden units
 };
 TORCH_MODULE(Block);
 
@@ -47,13 +49,15 @@ struct DeepSection {  // keys of your own, checked like all others
 struct Deep : ChainProgram {
   void keys(KeyTable& table) override { table.add<DeepSection>(); }
   Sources data(const Config&) override { return {std::make_shared<Waves>(), nullptr, "waves"}; }
-  Pieces make(const Config& config) override {
+  // Without parallelism.tp, `tp` is one rank, and the layers are whole.
+  Pieces make_divided(const Config& config, const TensorParallel& tp) override {
     const auto [width, blocks] = config.section<DeepSection>();
     // A cost says how a pipeline divides the pieces: both ends are cheap beside a block.
     Pieces all{piece(
         "in", [width = width] { return torch::nn::Linear(1, width); }, 0.1)};
     for (int64_t i = 0; i < blocks; ++i)
-      all.push_back(piece("blocks." + std::to_string(i), [width = width] { return Block(width); }));
+      all.push_back(
+          piece("blocks." + std::to_string(i), [tp, width = width] { return Block(tp, width); }));
     all.push_back(piece(
         "out", [width = width] { return torch::nn::Linear(width, 1); }, 0.1));
     return all;

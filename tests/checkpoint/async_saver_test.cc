@@ -7,6 +7,9 @@
 
 #include <atomic>
 #include <cerrno>
+#include <mutex>
+#include <set>
+#include <thread>
 
 #include "tests/checkpoint/split_state.h"
 #include "tests/support/processes.h"
@@ -14,6 +17,7 @@
 #include "trireme/base/failpoint.h"
 #include "trireme/checkpoint/save/snapshot.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
+#include "trireme/comm/wrappers/forwarding_backend.h"
 #include "trireme/tensor/file_view.h"
 
 namespace async_saver_test {
@@ -357,6 +361,66 @@ TEST(checkpoint_async_saver, rank_0_hears_by_itself_when_its_step_is_published) 
     EXPECT_EQ(calls, g.rank() == 0 ? 1 : 0);
     EXPECT_EQ(there, g.rank() == 0);
   });
+}
+
+namespace {
+
+/// Notes the threads that call into a group.
+class WatchedBackend final : public trireme::detail::ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+  trireme::detail::Token post(const trireme::detail::Call& call) override {
+    note();
+    return ForwardingBackend::post(call);
+  }
+  void wait(trireme::detail::Token token, Duration timeout) override {
+    note();
+    ForwardingBackend::wait(token, timeout);
+  }
+  bool completed(trireme::detail::Token token) override {
+    note();
+    return ForwardingBackend::completed(token);
+  }
+  void progress() override {
+    note();
+    ForwardingBackend::progress();
+  }
+  std::set<std::thread::id> threads() const {
+    std::lock_guard lock(mutex_);
+    return threads_;
+  }
+
+ private:
+  void note() {
+    std::lock_guard lock(mutex_);
+    threads_.insert(std::this_thread::get_id());
+  }
+  mutable std::mutex mutex_;
+  std::set<std::thread::id> threads_;
+};
+
+}  // namespace
+
+TEST(checkpoint_async_saver, its_thread_never_uses_the_group) {
+  PrivateFolder run;
+  run_threads(2, [&](Group plain) {
+    const auto watched = std::make_shared<WatchedBackend>(
+        std::shared_ptr<trireme::detail::Backend>(std::shared_ptr<void>(), plain.get()));
+    std::thread::id by;  // who publishes
+    {
+      AsyncSaver saver(run.path(), Group(watched));
+      SplitState state(seat_of(plain, 2), 5);
+      for (int64_t step : {5, 6})
+        saver.save(step, std::ref(state), options_of(state.seat),
+                   [&] { by = std::this_thread::get_id(); });
+      saver.wait();
+    }
+    EXPECT_EQ(watched->threads(), std::set{std::this_thread::get_id()});
+    if (plain.rank() == 0) {
+      EXPECT_NE(by, std::thread::id());
+    }
+  });
+  EXPECT_EQ(list_steps(run.path()), (Steps{5, 6}));
 }
 
 // Its thread would wait for a file that nobody writes any more.

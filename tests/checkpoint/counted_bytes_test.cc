@@ -11,6 +11,7 @@
 #include <map>
 
 #include "tests/checkpoint/file_faults.h"
+#include "tests/checkpoint/rank_processes.h"
 #include "tests/support/ranks.h"
 #include "trireme/base/fd.h"
 #include "trireme/base/rank_label.h"
@@ -250,19 +251,34 @@ int64_t resident(const std::string& what) {
   fail<Error>("no {}", what);
 }
 
+/// Throws if the memory of this process rises by more while it loads.
+void load_within(int64_t most, const std::function<void()>& load) {
+  std::ofstream("/proc/self/clear_refs") << "5";  // the most so far is forgotten
+  const int64_t before = resident("VmRSS");
+  load();
+  const int64_t more = resident("VmHWM") - before;
+  check<Error>(more <= most, "{} MiB beside the state", more / kMiB);
+  check<Error>(more > 0, "nothing was measured");
+}
+
 /// By how much the memory that a child has rises while it loads; `make` makes its state.
 std::string load_in_child(const std::string& folder, int64_t most,
                           const std::function<at::Tensor()>& make) {
   return end_of_child("", [&] {
     at::Tensor state = make();
-    std::ofstream("/proc/self/clear_refs") << "5";  // the most so far is forgotten
-    const int64_t before = resident("VmRSS");
-    load_step(folder, [&](StateVisitor& v) { v.tensor("model.w", state); }, {.convert = true});
-    const int64_t more = resident("VmHWM") - before;
+    load_within(most, [&] {
+      load_step(folder, [&](StateVisitor& v) { v.tensor("model.w", state); }, {.convert = true});
+    });
     check<Error>(state.view({-1})[-1].item<double>() == 7, "it is not what was saved");
-    check<Error>(more <= most, "{} MiB beside the state", more / kMiB);
-    check<Error>(more > 0, "nothing was measured");
   });
+}
+
+/// Small whole numbers, which every dtype holds.
+at::Tensor small_numbers(const std::vector<int64_t>& shape) {
+  return at::arange(Slice::whole("", shape).numel(), at::kInt)
+      .remainder(251)
+      .to(at::kFloat)
+      .view(shape);
 }
 
 }  // namespace
@@ -279,6 +295,33 @@ TEST(checkpoint_counted_bytes, a_load_takes_64_MiB_beside_the_state_also_where_i
                             return at::zeros({48, kMiB}, at::kBFloat16);
                           }),
             "");
+}
+
+// The runs that a rank wants are of 128 bytes.
+TEST(checkpoint_counted_bytes, ranks_that_load_columns_of_saved_rows_take_64_MiB_each) {
+  const std::vector<int64_t> shape{40 * kMiB / 64, 64};  // 160 MiB
+  const int64_t rows = shape[0] / 2, columns = shape[1] / 2;
+  PrivateFolder run;
+  run_threads(2, [&](Group g) {
+    const Slice slice{"model.w", shape, {g.rank() * rows, 0}, {rows, shape[1]}};
+    at::Tensor mine = small_numbers(shape).narrow(0, g.rank() * rows, rows);
+    save_sharded_step(run.path(), 1, [&](StateVisitor& v) { v.tensor(slice, mine); }, g,
+                      {.layout = "rows"});
+  });
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const auto outcomes = outcomes_by_processes(2, [&](Group g) {
+      const Slice slice{"model.w", shape, {0, g.rank() * columns}, {shape[0], columns}};
+      at::Tensor mine = at::zeros(slice.lengths, dtype);
+      load_within(64 * kMiB, [&] {
+        load_step(run.path(), [&](StateVisitor& v) { v.tensor(slice, mine); },
+                  {.group = g, .convert = true});
+      });
+      check<Error>(
+          mine.equal(small_numbers(shape).narrow(1, g.rank() * columns, columns).to(dtype)),
+          "other values were loaded");
+    });
+    EXPECT_EQ(outcomes, (std::vector<std::string>{"", ""})) << dtype;
+  }
 }
 
 }  // namespace counted_bytes_test

@@ -172,8 +172,8 @@ TEST(checkpoint_faults, two_savers_in_one_run_folder_are_refused) {
   PrivateFolder run;
   UniqueFd other(::open(run.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
-  EXPECT_TRUE(
-      contains(message_of<ResourceError>([&] { save(run.path(), 100); }), "another process"));
+  EXPECT_TRUE(contains(message_of<ResourceError>([&] { save(run.path(), 100); }),
+                       "another saver of this process"));
   other.reset();
   save(run.path(), 100);
   EXPECT_EQ(load_mark(run.path()), 100);

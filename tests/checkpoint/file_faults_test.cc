@@ -7,6 +7,8 @@
 
 #include "trireme/checkpoint/steps/index.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
+#include "trireme/checkpoint/steps/run_folder/newest_good.h"
+#include "trireme/checkpoint/steps/run_folder/prune.h"
 
 // Saving, pruning and resuming where the job ends, or the disk fails, at each of their file calls.
 // A sample of the calls; all of them with TRIREME_SOAK=1 (scripts/soak --files).
@@ -25,10 +27,12 @@ using checkpoint_file_faults = OnMemoryDisk;
 struct Scene {
   const char* name;
   std::vector<int64_t> before;
-  int64_t saves;
+  int64_t saves;  // the newest of `before`: older ones are pruned, and nothing is saved
   int keep;
   const char* disk = "";  // what it cannot do
   std::string folder = "/run";
+
+  bool prunes() const { return !before.empty() && before.size() > 1 && saves == before.back(); }
 
   int64_t old_step() const { return before.empty() ? -1 : before.back(); }
 };
@@ -43,6 +47,7 @@ const Scene kScenes[] = {
      1,
      ",exchange:EINVAL"},
     {"a step, and an older one is deleted, without locks", {100, 200}, 300, 2, ",lock:ENOLCK"},
+    {"no step, and older ones are pruned", {100, 200, 300}, 300, 1},
 };
 
 /// A run folder in the state before.
@@ -55,7 +60,12 @@ class Stage {
   }
   std::string root() const { return disk_.path(); }
   std::string run() const { return disk_.path() + scene_.folder; }
-  void act() const { save(run(), scene_.saves, {.keep = scene_.keep}); }
+  void act() const {
+    if (scene_.prunes())
+      prune_run(run(), {.keep = scene_.keep}, /*rehearsal=*/false);
+    else
+      save(run(), scene_.saves, {.keep = scene_.keep});
+  }
   std::string plan(const std::string& faults) const {
     return "only=" + root() + "," + faults + scene_.disk;
   }
@@ -256,27 +266,121 @@ TEST_F(checkpoint_file_faults, after_a_power_cut_the_old_step_or_the_new_is_whol
 
 // Otherwise the test above would not notice one that is forgotten.
 TEST_F(checkpoint_file_faults, a_power_cut_finds_out_where_a_sync_is_left_out) {
-  const Scene& scene = kScenes[1];
-  size_t syncs = 0;
-  const size_t count = Recorded(scene).calls().size();
-  for (size_t sync = 0; sync < count; ++sync) {
-    Recorded recorded(scene);
-    LoggedCall& left_out = recorded.calls()[sync];
-    if (!left_out.syncs()) continue;
-    ++syncs;
-    left_out.result = -1;
-    bool found = false;
-    for (unsigned variant = 0; variant < 20 && !found; ++variant)
-      for (size_t n = sync; n <= count && !found; ++n) try {
-          found = recorded.after_cut(n, variant) != scene.saves && n == count;
-        } catch (const std::exception&) {
-          found = true;
-        }
-    for (size_t n = sync + 1; n < count && !found; ++n)  // another one makes up for it
-      found = recorded.calls()[n].syncs() && recorded.calls()[n].path == left_out.path;
-    EXPECT_TRUE(found) << label(scene, left_out, "left out");
+  for (const auto& [scene, least] : {std::pair(kScenes[1], 8u), std::pair(kScenes[5], 1u)}) {
+    size_t syncs = 0;
+    const size_t count = Recorded(scene).calls().size();
+    for (size_t sync = 0; sync < count; ++sync) {
+      Recorded recorded(scene);
+      LoggedCall& left_out = recorded.calls()[sync];
+      if (!left_out.syncs()) continue;
+      ++syncs;
+      left_out.result = -1;
+      bool found = false;
+      for (unsigned variant = 0; variant < 20 && !found; ++variant)
+        for (size_t n = sync; n <= count && !found; ++n) try {
+            found = recorded.after_cut(n, variant) != scene.saves && n == count;
+          } catch (const std::exception&) {
+            found = true;
+          }
+      for (size_t n = sync + 1; n < count && !found; ++n)  // another one makes up for it
+        found = recorded.calls()[n].syncs() && recorded.calls()[n].path == left_out.path;
+      EXPECT_TRUE(found) << label(scene, left_out, "left out");
+    }
+    EXPECT_GE(syncs, least) << scene.name;
   }
-  EXPECT_GE(syncs, 8u);
+}
+
+namespace {
+
+/// A run that nobody watches: its newest step is damaged, the one before stood aside for a new one
+/// when its saver was killed. It goes on from that one, and nothing is lost.
+class Unwatched {
+ public:
+  Unwatched() {
+    for (int64_t step : {100, 200, 300}) save(run(), step, {.keep = 5});
+    fs::rename(run() + "/step-00000200", run() + "/.tmp-step-00000200-aside-1-00000000");
+    spill(run() + "/step-00000300/state.safetensors", "x");
+  }
+  std::string root() const { return disk_.path(); }
+  std::string run() const { return disk_.path() + "/run"; }
+
+ private:
+  PrivateFolder disk_{"trireme-disk"};
+};
+
+/// "" if the run goes on from step 200 with the damaged one aside; else what is wrong.
+std::string goes_on(const std::string& run) {
+  try {
+    const std::string found = newest_good_step(run);
+    check<Error>(found == run + "/step-00000200", "it goes on from '{}'", found);
+    check<Error>(load_mark(run) == 200, "`latest` names another step");
+    check<Error>(fs::exists(run + "/damaged-step-00000300/state.safetensors"),
+                 "the damaged step is lost");
+    check<Error>(list_steps(run) == std::vector<int64_t>({100, 200}), "other steps show");
+    return "";
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
+}  // namespace
+
+TEST_F(checkpoint_file_faults, killed_before_or_after_any_call_an_unwatched_run_goes_on_as_before) {
+  size_t count = 0;
+  {
+    const Unwatched run;
+    count = calls_of(run.root(), [&] { newest_good_step(run.run()); }).size();
+  }
+  ASSERT_GT(count, 20u);
+  for (const char* fault : {"kill-before", "kill-after"})
+    for (size_t n : sample(count, 40, 0)) {
+      const Unwatched run;
+      EXPECT_EQ(end_of_child(fmt::format("only={},{}:{}", run.root(), n, fault),
+                             [&] { newest_good_step(run.run()); }),
+                "killed")
+          << n;
+      EXPECT_EQ(goes_on(run.run()), "") << fault << " at call " << n;
+    }
+}
+
+TEST_F(checkpoint_file_faults, any_call_of_an_unwatched_resume_that_fails_is_told_or_does_no_harm) {
+  std::vector<LoggedCall> calls;
+  {
+    const Unwatched run;
+    calls = calls_of(run.root(), [&] { newest_good_step(run.run()); });
+  }
+  for (const auto& [fault, reason] : kErrors)
+    for (const char* sign : {":", "+:"})
+      for (size_t n : sample(calls.size(), 12, 1)) {
+        const Unwatched run;
+        const std::string where =
+            fmt::format("{}{}{} {} {}", n, sign, fault, calls[n - 1].kind, calls[n - 1].path);
+        const std::string text =
+            end_of_child(fmt::format("only={},{}{}{}", run.root(), n, sign, fault), [&] {
+              const std::string found = newest_good_step(run.run());
+              check<Error>(found == run.run() + "/step-00000200", "it goes on from '{}'", found);
+            });
+        EXPECT_TRUE(text.empty() || names_a_path_and(text, run.root(), reason))
+            << where << ": " << text;
+        EXPECT_EQ(goes_on(run.run()), "") << where;
+      }
+}
+
+TEST_F(checkpoint_file_faults, after_a_power_cut_an_unwatched_run_goes_on_as_before) {
+  const Unwatched run;
+  PrivateFolder logs;
+  RecordedDisk disk(run.root(), logs / "record");
+  {
+    const FileFaults faults("only=" + run.root() + ",record=" + (logs / "record"));
+    newest_good_step(run.run());
+  }
+  disk.read();
+  for (size_t n = 0; n <= disk.calls.size(); ++n)
+    for (unsigned variant = 0; variant < (every_call() ? 22 : 3); ++variant) {
+      const PrivateFolder cut;
+      rebuild(disk.after(n), cut / "disk", variant);
+      EXPECT_EQ(goes_on(cut / "disk/run"), "") << "call " << n << ", cut " << variant;
+    }
 }
 
 TEST_F(checkpoint_file_faults,

@@ -63,14 +63,20 @@ StateWalk weights_of(Gpt& gpt) {
 
 }  // namespace
 
-TEST(checkpoint_load_foreign, a_pt_a_safetensors_file_and_a_folder_are_taken_as_they_are) {
+TEST(checkpoint_load_foreign, a_pt_a_safetensors_file_and_folders_are_taken_as_they_are) {
   PrivateFolder folder;
   write_pt(folder / "x.pt", kTwo, {"state_dict"});
   write_bytes(folder / "x.safetensors", safetensors_text(kTwo));
   std::filesystem::create_directory(folder / "hf");
   write_bytes(folder / "hf/model-00001-of-00002.safetensors", safetensors_text({kTwo[0]}));
   write_bytes(folder / "hf/model-00002-of-00002.safetensors", safetensors_text({kTwo[1]}));
-  for (const char* name : {"x.pt", "x.safetensors", "hf", "hf/"}) {
+  std::filesystem::create_directory(folder / "bin");
+  write_pt(folder / "bin/pytorch_model-00001-of-00002.bin", {kTwo[0]});
+  write_pt(folder / "bin/pytorch_model-00002-of-00002.bin", {kTwo[1]});
+  write_bytes(folder / "bin/pytorch_model.bin.index.json",
+              R"({"weight_map":{"fc.weight":"pytorch_model-00001-of-00002.bin",)"
+              R"("fc.bias":"pytorch_model-00002-of-00002.bin"}})");
+  for (const char* name : {"x.pt", "x.safetensors", "hf", "hf/", "bin"}) {
     const Tensors to = for_two();
     const CheckpointInfo info = load_weights(folder / name, of(to));
     EXPECT_TRUE(at::equal(to.at("model.fc.weight"), numbers(0, {2, 3}))) << name;

@@ -149,6 +149,24 @@ TEST_F(checkpoint_newest_good, only_damaged_steps_are_refused_now_and_at_the_nex
   EXPECT_EQ(refusal(), first);
 }
 
+TEST_F(checkpoint_newest_good, steps_that_are_gone_are_missed_and_a_new_folder_is_not) {
+  EXPECT_EQ(newest_good_step(run_.path()), "");
+  save({3});
+  fs::remove_all(at(3));
+  EXPECT_TRUE(
+      contains(refusal(), "latest names step-00000003, and there is no step in that folder"))
+      << refusal();
+  fs::remove(run_ / "latest");
+  EXPECT_EQ(newest_good_step(run_.path()), "");
+}
+
+TEST_F(checkpoint_newest_good, what_latest_names_is_not_guessed_when_the_disk_does_not_say) {
+  save({3, 6});
+  write_file_atomic(run_ / "latest", "step-00000003\n");
+  const FileFaults disk("only=" + (run_ / "latest") + ",read:EIO");
+  EXPECT_THROW(newest_good_step(run_.path()), ResourceError);
+}
+
 TEST_F(checkpoint_newest_good, a_newer_format_is_no_damage) {
   save({3, 6});
   std::string index = read_file(at(6) + "/trireme.index.json");

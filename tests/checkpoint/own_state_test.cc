@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <filesystem>
+
 #include "tests/support/refusals.h"
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
@@ -207,6 +209,44 @@ TEST(checkpoint_own_state, a_loop_without_a_checkpoint_begins_anew) {
     const auto saved = load_if_any(folder / "run", state, g);
     check<Error>(saved && saved->step == 6 && saved->layout == "own loop", "not loaded");
   });
+}
+
+TEST(checkpoint_own_state, a_loop_goes_on_from_a_step_that_was_being_replaced) {
+  PrivateFolder folder;
+  int64_t epoch = 3;
+  const StateWalk state = trireme::state_of("epoch", epoch);
+  save(folder.path(), 7, state);
+  // As a saver leaves it that is killed between two renames.
+  const std::string aside = folder / ".tmp-step-00000007-aside-1-00000000";
+  std::filesystem::rename(folder / "step-00000007", aside);
+  for (const char* latest : {"there", "never written"}) {
+    epoch = 0;
+    const auto saved = load_if_any(folder.path(), state);
+    ASSERT_TRUE(saved) << latest;
+    EXPECT_EQ(saved->step, 7);
+    EXPECT_EQ(epoch, 3);
+    std::filesystem::remove(folder / "latest");
+  }
+}
+
+TEST(checkpoint_own_state, a_loop_whose_steps_are_gone_is_told_instead_of_beginning_anew) {
+  PrivateFolder folder;
+  int64_t epoch = 3;
+  const StateWalk state = trireme::state_of("epoch", epoch);
+  save(folder.path(), 7, state);
+  std::filesystem::remove_all(folder / "step-00000007");
+  std::string text;
+  try {
+    load_if_any(folder.path(), state);
+  } catch (const Corrupt& e) {
+    text = e.what();
+  }
+  EXPECT_TRUE(has(text,
+                  "latest names step-00000007, which is not there or has no index; there is no "
+                  "other checkpoint: bring it back, or remove that file to begin anew"))
+      << text;
+  std::filesystem::remove(folder / "latest");
+  EXPECT_FALSE(load_if_any(folder.path(), state));
 }
 
 TEST(checkpoint_own_state, rank_0_may_save_alone_what_it_holds_whole) {

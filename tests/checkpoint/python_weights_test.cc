@@ -56,7 +56,7 @@ TEST(checkpoint_python_weights, a_gpt2_of_python_gives_the_same_logits_here) {
   if (status == kWithout) GTEST_SKIP() << "python3-torch is not installed";
   ASSERT_EQ(status, 0) << python.err;
   const std::string expected = folder / "expected.pt";
-  for (const char* tied : {"gpt2.pt", "plain.pt", "gpt2.safetensors"})
+  for (const char* tied : {"gpt2.pt", "plain.pt", "gpt2.safetensors", "bin"})
     EXPECT_LT(distance_of_logits(folder / tied, true, expected), 1e-5) << tied;
   EXPECT_LT(distance_of_logits(folder / "untied.pt", false, expected), 1e-5);
 

@@ -5,14 +5,15 @@
 
 #include <filesystem>
 
+#include "tests/checkpoint/rank_processes.h"
 #include "tests/checkpoint/split_state.h"
+#include "tests/checkpoint/steps/written_step.h"
 #include "tests/support/ranks.h"
 #include "trireme/base/error.h"
 #include "trireme/base/failpoint.h"
 #include "trireme/base/fd.h"
 #include "trireme/base/file.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
-#include "trireme/comm/local_backend.h"
 
 namespace sharded_faults_test {
 
@@ -38,39 +39,6 @@ Names outcomes_by_threads(Seat seat, const std::function<void(Group)>& save) {
     g.barrier();
   });
   return texts;
-}
-
-/// n processes, forked (the caller has no other threads): what `body` threw in each, and which were
-/// killed.
-Names outcomes_by_processes(int n, const std::function<void(Group)>& body) {
-  PrivateFolder meeting, said;
-  constexpr Duration kLimit = std::chrono::seconds(30);
-  std::vector<pid_t> pids;
-  for (int r = 0; r < n; ++r) {
-    const pid_t pid = ::fork();
-    if (pid == 0) {
-      ThreadRankScope label(r);
-      const std::string outcome = trireme::testing::outcome_of([&] {
-        Group group(trireme::detail::local_backend(
-            local::process_host(r, n, trireme::testing::folder_exchange(meeting.path()),
-                                Deadline::after(kLimit)),
-            kLimit));
-        const std::string inner = trireme::testing::outcome_of([&] { body(group); });
-        if (!inner.empty()) group.abort(inner);
-        spill(said / std::to_string(r), inner);
-      });
-      ::_exit(outcome.empty() ? 0 : 1);
-    }
-    pids.push_back(pid);
-  }
-  Names outcomes;
-  for (int r = 0; r < n; ++r) {
-    int status = 0;
-    EXPECT_EQ(::waitpid(pids[static_cast<size_t>(r)], &status, 0), pids[static_cast<size_t>(r)]);
-    outcomes.push_back(WIFSIGNALED(status) ? "signal " + std::to_string(WTERMSIG(status))
-                                           : slurp(said / std::to_string(r)));
-  }
-  return outcomes;
 }
 
 }  // namespace
@@ -161,7 +129,9 @@ TEST(checkpoint_sharded_faults, another_saver_or_a_folder_that_cannot_be_made_is
     ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
     for (const auto& text :
          outcomes_by_threads(seat, [&](Group g) { save_split(run.path(), 1, g, seat_of(g, 2)); }))
-      EXPECT_TRUE(contains(text, "ResourceError") && contains(text, "another process")) << text;
+      EXPECT_TRUE(contains(text, "ResourceError") &&
+                  contains(text, "another saver of this process"))
+          << text;
   }
   spill(run / "file", "x");
   for (const auto& text : outcomes_by_threads(
@@ -208,6 +178,63 @@ TEST(checkpoint_sharded_faults, killed_after_publishing_both_are_whole) {
   EXPECT_TRUE(all_load(run / "step-00000200", seat));
   save_split(run.path(), 200, seat, 1);
   EXPECT_EQ(names_in(run.path()), (Names{"latest", "step-00000200"}));
+}
+
+TEST(checkpoint_sharded_faults, files_of_two_ranks_that_were_exchanged_are_refused_and_named) {
+  PrivateFolder run;
+  const auto rows = [](Group g, double first) {
+    return [=](StateVisitor& v) {
+      at::Tensor mine = at::arange(8, at::kFloat).view({2, 4}) + (8 * g.rank() + first);
+      v.tensor({"model.w", {4, 4}, {2 * g.rank(), 0}, {2, 4}}, mine);
+    };
+  };
+  for (const int64_t step : {1, 2})
+    run_threads(2, [&](Group g) {
+      save_sharded_step(run.path(), step, rows(g, static_cast<double>(step)), g,
+                        {.layout = "zero stage 3", .keep = 5});
+    });
+  const std::string folder = run / "step-00000002", a = folder + "/model-rank00000.safetensors",
+                    b = folder + "/model-rank00001.safetensors";
+  ASSERT_EQ(fs::file_size(a), fs::file_size(b));
+  fs::rename(a, a + ".other");
+  fs::rename(b, a);
+  fs::rename(a + ".other", b);
+  const auto expect_refused = [&](const std::string& text) {
+    EXPECT_TRUE(contains(text, a) || contains(text, b)) << text;
+    EXPECT_TRUE(contains(text, "the checksum of its header does not fit") &&
+                contains(text, "The newest good checkpoint before it is " + run / "step-00000001"))
+        << text;
+  };
+  at::Tensor whole = at::full({4, 4}, -1, at::kFloat);
+  expect_refused(message_of<Corrupt>(
+      [&] { load_step(run.path(), [&](StateVisitor& v) { v.tensor("model.w", whole); }); }));
+  EXPECT_TRUE(whole.eq(-1).all().item<bool>());
+  run_threads(2, [&](Group g) {
+    at::Tensor mine = at::full({2, 4}, -1, at::kFloat);
+    const Slice slice{"model.w", {4, 4}, {2 * g.rank(), 0}, {2, 4}};
+    const std::string text = message_of<Corrupt>([&] {
+      load_step(run.path(), [&](StateVisitor& v) { v.tensor(slice, mine); }, {.group = g});
+    });
+    expect_refused(text);
+    EXPECT_TRUE(mine.eq(-1).all().item<bool>());
+  });
+}
+
+TEST(checkpoint_sharded_faults, exchanged_files_with_equal_headers_are_refused_by_their_blocks) {
+  PrivateFolder run;
+  WrittenTensor w{"model.w", "F32", {8}, counted(8), {{{0}, {4}}, {{4}, {4}}}};
+  const std::string folder = write_test_step(run.path(), 1, {w}, {}, 2),
+                    a = folder + "/model-rank00000.safetensors",
+                    b = folder + "/model-rank00001.safetensors";
+  fs::rename(a, a + ".other");
+  fs::rename(b, a);
+  fs::rename(a + ".other", b);
+  at::Tensor whole = at::full({8}, -1, at::kFloat);
+  const std::string text = message_of<Corrupt>(
+      [&] { load_step(run.path(), [&](StateVisitor& v) { v.tensor("model.w", whole); }); });
+  const std::string fault = ": the checksum of tensor 'w' does not fit (bytes 0 to 15 of it)";
+  EXPECT_TRUE(contains(text, a + fault) || contains(text, b + fault)) << text;
+  EXPECT_TRUE(whole.eq(-1).all().item<bool>());
 }
 
 }  // namespace sharded_faults_test

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "tests/support/command.h"
 #include "tests/support/ports.h"
@@ -70,14 +71,36 @@ TEST_F(cli_own_loop, three_axes_learn_alike_in_every_layout) {
     int ranks;
     Arguments words;
   };
-  for (const auto& [ranks, words] : std::vector<Layout>{{2, {"1", "1"}},
-                                                        {2, {"1", "2"}},
-                                                        {2, {"2", "1", "zb_h1"}},
-                                                        {4, {"4", "1", "gpipe"}},
-                                                        {8, {"2", "2", "1f1b"}}}) {
+  for (const auto& [ranks, words] :
+       std::vector<Layout>{{2, {"1", "2"}}, {4, {"4", "1", "gpipe"}}, {8, {"2", "2", "zb_h1"}}}) {
     const std::string out = said("three_axes", ranks, words);
     EXPECT_NEAR(after_10_steps(out), after_10_steps(alone), 2e-3) << out << alone;
     EXPECT_NEAR(last_loss(out), last_loss(alone), 0.1) << out << alone;
+  }
+}
+
+TEST_F(cli_own_loop, a_divided_transformer_has_the_losses_of_torch_nns) {
+  const auto losses_of = [](const std::string& out) {
+    std::vector<double> losses;
+    for (size_t at = out.find("loss "); at != std::string::npos; at = out.find("loss ", at + 1))
+      losses.push_back(std::atof(out.c_str() + at + 5));
+    return losses;
+  };
+  const std::string whole = said("from_transformer", 1, {"whole"});
+  const auto want = losses_of(whole);
+  ASSERT_EQ(want.size(), 15u) << whole;
+  EXPECT_LT(want.back(), want.front() - 0.5) << whole;
+  struct Layout {
+    int ranks;
+    Arguments words;
+  };
+  for (const auto& [ranks, words] :
+       std::vector<Layout>{{1, {}}, {2, {"1", "2"}}, {8, {"2", "2"}}}) {
+    const std::string out = said("from_transformer", ranks, words);
+    const auto got = losses_of(out);
+    ASSERT_EQ(got.size(), want.size()) << out;
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(got[i], want[i], 5e-5) << "step " << i + 1 << " on " << ranks << " ranks";
   }
 }
 

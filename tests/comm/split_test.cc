@@ -165,4 +165,24 @@ TEST(comm_split, monitored_barrier_names_every_rank_that_did_not_come) {
   EXPECT_EQ(told, 2);
 }
 
+TEST(comm_split, monitored_barrier_of_a_group_names_ranks_of_the_world) {
+  std::atomic<bool> over{false};
+  run_threads(4, [&](Group g) {
+    Group some = g.new_group({1, 3});
+    if (g.rank() == 1) {
+      std::string what;
+      try {
+        some.monitored_barrier(std::chrono::milliseconds(200));
+      } catch (const Timeout& e) {
+        what = e.what();
+      }
+      over = true;
+      trireme::check<Error>(what.find("rank 3 did not come") != std::string::npos, "{}", what);
+    }
+    const auto patience = Deadline::after(std::chrono::seconds(20));
+    while (!over && !patience.expired()) std::this_thread::yield();
+  });
+  EXPECT_TRUE(over);
+}
+
 }  // namespace split_test

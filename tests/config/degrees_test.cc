@@ -79,10 +79,11 @@ TEST(config_degrees, what_cannot_be_names_every_number_and_its_place) {
   EXPECT_TRUE(has(refused(1'000'000, 1'000'000, 1'000'000, 8), "= 1000000000000000000 ranks"));
 }
 
-TEST(config_degrees, are_read_from_the_configuration_by_both_names) {
+TEST(config_degrees, are_read_from_the_configuration_by_each_of_their_names) {
   const std::string batch = R"({"train_micro_batch_size_per_gpu": 2, )";
-  for (const char* keys : {R"("parallelism": {"tp": 2, "pp": 2}})",
-                           R"("parallelism": {"tensor": 2, "pipeline": 2}})"}) {
+  for (const char* keys :
+       {R"("parallelism": {"tp": 2, "pp": 2}})", R"("parallelism": {"tensor": 2, "pipeline": 2}})",
+        R"("parallelism": {"pp": 2}, "tensor_parallel": {"autotp_size": 2}})"}) {
     const Config c = config(batch + keys);
     EXPECT_EQ(c.get_int("parallelism.tp"), 2);
     EXPECT_EQ(c.get_int("parallelism.pp"), 2);
@@ -110,14 +111,51 @@ TEST(config_degrees, sharding_divides_the_ranks_that_read_different_samples) {
   EXPECT_TRUE(has(refusal([&] { half.resolve_sharding(6); }), "does not divide 3 ranks"));
 }
 
+TEST(config_degrees, a_deepspeed_file_that_turns_tensor_parallelism_off_says_nothing_about_tp) {
+  const Files files{R"({"train_batch_size": 8, "tensor_parallel": {"autotp_size": 0},
+                        "parallelism": {"tp": 2}})"};
+  EXPECT_EQ(files.load().get_int("parallelism.tp"), 2);
+  EXPECT_EQ(files.load({"tensor_parallel.autotp_size=0"}).get_int("parallelism.tp"), 1);
+  EXPECT_EQ(files.load({"tensor_parallel.autotp_size=4"}).get_int("parallelism.tp"), 4);
+  EXPECT_EQ(error_of(R"({"tensor_parallel": {"autotp_size": 2}, "parallelism": {"tp": 2}})"),
+            "c.json:1:63: parallelism.tp is given twice (first at c.json:1:37); remove one");
+  EXPECT_EQ(error_of("{}", {"tensor_parallel.autotp_size=-1"}),
+            "--set: tensor_parallel.autotp_size: must be between 1 and 1000000, found -1");
+}
+
 TEST(config_degrees, axes_of_no_version_may_be_one) {
-  for (const std::string axis : {"cp", "context", "ep", "expert"}) {
-    const std::string key = "parallelism." + axis;
-    EXPECT_EQ(error_of("{}", {key + "=1"}), "") << axis;
-    EXPECT_EQ(error_of("{}", {key + "=2"}),
-              "--set: " + key +
-                  " = 2 is refused: this version has data, tensor and pipeline parallelism");
+  for (auto [axis, name] : {std::pair{"cp", "context"}, std::pair{"ep", "expert"}})
+    for (const std::string key : {axis, name}) {
+      EXPECT_EQ(error_of("{}", {"parallelism." + key + "=1"}), "") << key;
+      EXPECT_EQ(error_of("{}", {"parallelism." + key + "=2"}),
+                std::string("--set: parallelism.") + axis +
+                    " = 2 is refused: this version has data, tensor and pipeline parallelism");
+    }
+  EXPECT_EQ(error_of(R"({"parallelism": {"cp": 1, "context": 1}})"),
+            "c.json:1:38: parallelism.context is given twice (first at c.json:1:24, as "
+            "parallelism.cp); remove one");
+}
+
+TEST(config_degrees, deepspeeds_keys_of_divided_models_say_which_key_to_use) {
+  const std::pair<const char*, const char*> rows[] = {
+      {"pipeline.stages=2", "parallelism.pp is it"},
+      {"sequence_parallel_size=2", "parallelism.tp with parallelism.sequence_parallel"},
+      {"tensor_parallel.tp.tp_size=2", "parallelism.tp, or tensor_parallel.autotp_size"},
+      {"tensor_parallel.tensor_parallel.tp_size=2",
+       "parallelism.tp, or tensor_parallel.autotp_size"},
+      {"tensor_parallel.tp.tp_grain_size=64", "parallelism.tp counts"}};
+  for (const auto& [set, use] : rows) {
+    const std::string text = error_of("{}", {set});
+    EXPECT_TRUE(has(text, "is refused: ")) << set << text;
+    EXPECT_TRUE(has(text, use)) << set << text;
   }
+  for (const char* set : {"pipeline.stages=1", "pipeline.stages=auto", "sequence_parallel_size=1",
+                          "tensor_parallel.tp.tp_size=1", "tensor_parallel.autotp_size=1"})
+    EXPECT_EQ(error_of("{}", {set}), "") << set;
+  for (const KeyInfo& key : all_keys())
+    for (const char* axis : {"tensor", "pipeline", "sequence"})
+      EXPECT_FALSE(has(key.why, std::string(axis) + " parallelism is not in this version"))
+          << key.path << ": " << key.why;
 }
 
 }  // namespace degrees_test

@@ -4,6 +4,7 @@
 
 #include "tests/config/small_configs.h"
 #include "tests/support/refusals.h"
+#include "trireme/config/resolved.h"
 
 namespace parallelism_rules_test {
 
@@ -121,15 +122,10 @@ TEST(config_parallelism_rules, what_a_schedule_cannot_do_is_refused_beside_pp) {
                                    std::string("training.reproducible=") + reproducible}),
                   "")
             << schedule << ", stage " << stage;
-  for (const char* schedule : {"zb_v", "dualpipe_v"})
-    expect_refused(pp, {{std::string("parallelism.schedule=") + schedule, "model.tied_head=true"},
-                        "model.tied_head is true",
-                        std::string("with \"") + schedule +
-                            "\" the first and the last stage are on one rank, where the shared "
-                            "weight would get two gradients a micro-batch; use false, or 1f1b"});
-  for (const char* schedule : {"gpipe", "1f1b", "zb_h1", "zb_h2", "zb_2p"}) {
+  for (const char* schedule : {"gpipe", "1f1b", "zb_h1", "zb_h2", "zb_2p", "zb_v", "dualpipe_v"}) {
     const std::string name = std::string("parallelism.schedule=") + schedule;
-    for (const char* set : {"zero_optimization.stage=2", "training.reproducible=true"})
+    for (const char* set :
+         {"zero_optimization.stage=2", "training.reproducible=true", "model.tied_head=true"})
       EXPECT_EQ(error_of(kBase, {name, set, "parallelism.pp=2"}), "") << schedule << " " << set;
   }
 }
@@ -152,6 +148,24 @@ TEST(config_parallelism_rules, stages_are_given_or_measured) {
       << error_of(kBase, both);
 }
 
+TEST(config_parallelism_rules, a_table_says_all_of_a_schedule) {
+  const Sets file = {"parallelism.pp=2", "parallelism.schedule_file=t.csv"};
+  EXPECT_EQ(error_of(kBase, file), "");
+  EXPECT_EQ(error_of(kBase, file + Sets{"parallelism.virtual_stages=0"}), "");
+  for (const auto& [key, value] :
+       std::vector<std::pair<std::string, std::string>>{{"parallelism.schedule", "\"gpipe\""},
+                                                        {"parallelism.schedule", "\"1f1b\""},
+                                                        {"parallelism.virtual_stages", "2"}}) {
+    const std::string text = error_of(kBase, file + Sets{key + "=" + value});
+    EXPECT_TRUE(has(text, "parallelism.schedule_file is \"t.csv\", and " + key + " is " + value +
+                              " (--set): a table says all of a schedule, so leave one of them out"))
+        << text;
+  }
+  // Ranks get every key, also those that nobody gave.
+  const Config given = config(kBase, file);
+  EXPECT_EQ(load_resolved(given.to_json()).value_text("parallelism.schedule_file"), "\"t.csv\"");
+}
+
 TEST(config_parallelism_rules, keys_of_an_axis_without_it_have_no_effect_and_that_is_said) {
   const Files files{R"({"train_batch_size": 8, "parallelism": {"sequence_parallel": true,
                         "schedule": "zb_h1", "virtual_stages": 1, "stages": [3, 3],
@@ -167,6 +181,8 @@ TEST(config_parallelism_rules, keys_of_an_axis_without_it_have_no_effect_and_tha
     EXPECT_EQ(idle(key, {}), "has no effect without parallelism.pp");
     EXPECT_EQ(idle(key, {"parallelism.pp=2"}), "");
   }
+  EXPECT_EQ(idle("parallelism.schedule_file", {"parallelism.schedule_file=t.csv"}),
+            "has no effect without parallelism.pp");
   EXPECT_EQ(idle("parallelism.sequence_parallel", {}), "has no effect without parallelism.tp");
   EXPECT_EQ(idle("parallelism.sequence_parallel", {"parallelism.tp=2"}), "");
 }

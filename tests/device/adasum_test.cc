@@ -5,8 +5,8 @@
 #include <map>
 #include <mutex>
 
-#include "tests/device/seeds.h"
 #include "tests/support/pretend_device/group.h"
+#include "tests/support/pretend_device/seeds.h"
 #include "trireme/comm/start/run.h"
 #include "trireme/grad/hooks/adasum_hook.h"
 #include "trireme/grad/hooks/cast_hook.h"

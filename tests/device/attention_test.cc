@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "tests/device/seeds.h"
+#include "tests/support/pretend_device/seeds.h"
 #include "trireme/layers/causal_attention.h"
 
 // Attention on a device: LibTorch's fused one where it has that (from 2.0 on), else its operators.

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/api/include/torch/version.h>
 
-#include "tests/device/seeds.h"
+#include "tests/support/pretend_device/seeds.h"
 #include "trireme/tensor/recompute/recompute.h"
 
 // Autocast on a device that a library added to LibTorch: what it is on the CPU.

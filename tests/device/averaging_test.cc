@@ -5,8 +5,8 @@
 #include <map>
 #include <mutex>
 
-#include "tests/device/seeds.h"
 #include "tests/support/pretend_device/group.h"
+#include "tests/support/pretend_device/seeds.h"
 #include "tests/support/ranks.h"
 #include "trireme/comm/start/run.h"
 #include "trireme/optim/averaging/model_averaging.h"

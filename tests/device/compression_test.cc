@@ -5,10 +5,10 @@
 #include <map>
 #include <mutex>
 
-#include "tests/device/seeds.h"
 #include "tests/grad/codec_rounds.h"
 #include "tests/grad/small_net.h"
 #include "tests/support/pretend_device/group.h"
+#include "tests/support/pretend_device/seeds.h"
 #include "tests/support/ranks.h"
 #include "trireme/comm/wrappers/forwarding_backend.h"
 #include "trireme/grad/compression/host_calls.h"

@@ -74,7 +74,7 @@ TEST(device_engine, every_stage_ends_with_the_cpus_bits_on_one_rank_and_on_two) 
         const std::string more =
             std::string(R"(, "zero_optimization": {"stage": )") + stage + optimizer + "}";
         const Ended cpu = train_module(ranks, more, false);
-        pretend::for_seeds(seeds(), [&] {
+        pretend::for_some_seeds(1, [&] {
           const Ended there = train_module(ranks, more, true);
           EXPECT_EQ(first_difference(there.weights, cpu.weights), "") << more << ", " << ranks;
           EXPECT_EQ(there.losses, cpu.losses);

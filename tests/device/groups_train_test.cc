@@ -2,21 +2,24 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <cstdlib>
 #include <functional>
+#include <future>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "tests/shard/sharded_nets.h"
+#include "tests/support/pretend_device/group.h"
 #include "tests/support/pretend_device/modules.h"
 #include "tests/support/pretend_device/pretend_device.h"
+#include "tests/support/pretend_device/seeds.h"
 #include "tests/support/ranks.h"
+#include "trireme/shard/gradient_scatter.h"
 #include "trireme/tensor/device.h"
 #include "trireme/trireme.h"
 
-// Data parallelism and sharding on groups of the CPU (local, gloo) with a device for each rank: the
-// CPU's bits, and hooks that wait for nothing.
+// Data parallelism and sharding with a device for each rank, on groups of the CPU (local, gloo) and
+// on one of devices: the CPU's bits, and hooks that wait for nothing.
 namespace trireme::device_groups_train_test {
 namespace {
 
@@ -27,10 +30,15 @@ using testing::Small;
 
 using Train = std::function<void(Small&, Group, at::Device)>;
 
-int seeds() { return std::getenv("TRIREME_SOAK") ? 20 : 1; }
+const std::string kDevices = "devices";  // moves devices' tensors by itself, like NCCL
 
 void run(int n, const std::string& backend, const std::function<void(Group)>& fn) {
   run_threads(n, fn, ThreadOptions{std::chrono::seconds(60), backend});
+}
+void run_with_devices(int n, const std::string& backend,
+                      const std::function<void(Group, at::Device)>& fn) {
+  if (backend == kDevices) return pretend::run_on_devices(n, fn);
+  run(n, backend, [&](Group g) { fn(g, pretend::device(g.rank())); });
 }
 
 std::vector<at::Tensor> weights_of(const Small& net) {
@@ -39,21 +47,22 @@ std::vector<at::Tensor> weights_of(const Small& net) {
   return weights;
 }
 
+const std::vector<std::string> kAll{"local", "gloo", kDevices};
+
 /// Each rank's network after `train` on devices has the bits that the CPU's has, which trains on
-/// the same backend.
+/// the same backend (for a group of devices: on the local one).
 void same_as_on_the_cpu(const Train& train, int ranks = 2,
                         const std::vector<std::string>& backends = {"local", "gloo"}) {
   for (const std::string& backend : backends) {
     SCOPED_TRACE(backend);
     std::vector<at::Tensor> expected;
-    run(ranks, backend, [&](Group g) {
+    run(ranks, backend == kDevices ? "local" : backend, [&](Group g) {
       Small net = testing::wide();
       train(net, g, at::kCPU);
       if (g.rank() == 0) expected = weights_of(net);
     });
-    pretend::for_seeds(seeds(), [&] {
-      run(ranks, backend, [&](Group g) {
-        const at::Device device = pretend::device(g.rank());
+    pretend::for_some_seeds(1, [&] {
+      run_with_devices(ranks, backend, [&](Group g, at::Device device) {
         const CurrentDevice current(device);
         Small net = testing::wide();
         pretend::move_to(*net, device);
@@ -108,7 +117,8 @@ DdpOptions small_buckets() {
 
 TEST(device_groups_train, ddp_ends_with_the_cpus_bits_and_its_hooks_wait_for_nothing) {
   same_as_on_the_cpu(
-      [](Small& net, Group g, at::Device where) { train_ddp(net, g, where, small_buckets()); });
+      [](Small& net, Group g, at::Device where) { train_ddp(net, g, where, small_buckets()); }, 2,
+      kAll);
 }
 
 TEST(device_groups_train, ddp_with_its_options_ends_with_the_cpus_bits) {
@@ -242,21 +252,80 @@ TEST(device_groups_train, parameters_that_are_exchanged_are_followed_or_named) {
 
 TEST(device_groups_train, zero_1_and_2_end_with_the_cpus_bits_and_their_hooks_wait_for_nothing) {
   for (const ZeroStage stage : {ZeroStage::optimizer, ZeroStage::gradients})
-    same_as_on_the_cpu([&](Small& net, Group g, at::Device where) {
-      ShardedDataParallel zero(net, g, {.stage = stage, .bucket_bytes = 512});
-      ShardedOptimizer<torch::optim::AdamW> optimizer(zero.sharded(),
-                                                      torch::optim::AdamWOptions(1e-2));
-      for (int step = 0; step < kSteps; ++step) {
-        optimizer.zero_grad();
-        {
-          auto pause = zero.no_sync();
-          testing::mean_loss(net, batch(step + 7, g, where)).backward();
-        }
-        backward_without_waits([&](const at::Tensor& x) { return mean_square(net->forward(x)); },
-                               batch(step, g, where));
-        zero.sharded().clip_grad_norm_(0.5);
-        optimizer.step();
-      }
+    same_as_on_the_cpu(
+        [&](Small& net, Group g, at::Device where) {
+          ShardedDataParallel zero(net, g, {.stage = stage, .bucket_bytes = 512});
+          ShardedOptimizer<torch::optim::AdamW> optimizer(zero.sharded(),
+                                                          torch::optim::AdamWOptions(1e-2));
+          for (int step = 0; step < kSteps; ++step) {
+            optimizer.zero_grad();
+            {
+              auto pause = zero.no_sync();
+              testing::mean_loss(net, batch(step + 7, g, where)).backward();
+            }
+            backward_without_waits(
+                [&](const at::Tensor& x) { return mean_square(net->forward(x)); },
+                batch(step, g, where));
+            zero.sharded().clip_grad_norm_(0.5);
+            optimizer.step();
+          }
+        },
+        2, kAll);
+}
+
+namespace {
+
+using Loss = std::function<at::Tensor(const at::Tensor&)>;
+using StepOf = std::function<void(Small&, Group, const std::function<void(const Loss&)>& backward)>;
+
+/// Rank 0's backward comes to the beginning of its graph while rank 1 waits to begin its own.
+void expect_no_wait_for_a_peer(const StepOf& step) {
+  for (const std::string& backend : kAll) {
+    SCOPED_TRACE(backend);
+    std::promise<void> came;
+    bool alone = false;
+    run_with_devices(2, backend, [&](Group g, at::Device device) {
+      const CurrentDevice current(device);
+      Small net = testing::wide();
+      pretend::move_to(*net, device);
+      step(net, g, [&](const Loss& loss_of) {
+        const at::Tensor leaf = batch(0, g, device).requires_grad_();
+        const at::Tensor loss = loss_of(leaf * 1);
+        if (g.rank() == 0)
+          leaf.register_hook([&](const at::Tensor&) { came.set_value(); });
+        else
+          alone = came.get_future().wait_for(std::chrono::seconds(2)) == std::future_status::ready;
+        loss.backward();
+      });
+    });
+    EXPECT_TRUE(alone) << "a hook waited for rank 1";
+  }
+}
+
+}  // namespace
+
+TEST(device_groups_train, hooks_of_ddp_do_not_wait_for_a_peer) {
+  expect_no_wait_for_a_peer([](Small& net, Group g, const auto& backward) {
+    DistributedDataParallel ddp(net, g, small_buckets());
+    backward([&](const at::Tensor& x) { return mean_square(net->forward(x)); });
+  });
+}
+
+// Beyond two buckets under way, ZeRO-2 waits for the oldest: it has no memory for a third. ZeRO-3
+// waits where it gathers a unit to compute with it, except over a group of devices.
+TEST(device_groups_train, hooks_of_zero_1_and_2_do_not_wait_for_a_peer) {
+  struct Case {
+    ZeroStage stage;
+    size_t bucket_bytes;
+    int buckets;
+  };
+  for (const Case& c :
+       {Case{ZeroStage::optimizer, 512, 5}, Case{ZeroStage::gradients, 32 << 10, 2}})
+    expect_no_wait_for_a_peer([&](Small& net, Group g, const auto& backward) {
+      ShardedDataParallel zero(net, g, {.stage = c.stage, .bucket_bytes = c.bucket_bytes});
+      backward([&](const at::Tensor& x) { return mean_square(net->forward(x)); });
+      expect(zero.gradients().stats().launches == c.buckets,
+             std::to_string(zero.gradients().stats().launches) + " buckets");
     });
 }
 
@@ -298,15 +367,16 @@ void train_zero_3(Small& net, ShardGroups groups, const Group& g, at::Device whe
 
 }  // namespace
 
-TEST(device_groups_train, zero_3_ends_with_the_cpus_bits) {
+TEST(device_groups_train, zero_3_ends_with_the_cpus_bits_and_its_hooks_wait_for_no_stream) {
   same_as_on_the_cpu(
-      [](Small& net, Group g, at::Device where) { train_zero_3(net, {g}, g, where, false); });
+      [](Small& net, Group g, at::Device where) { train_zero_3(net, {g}, g, where, false); }, 2,
+      kAll);
 }
 
 TEST(device_groups_train, zero_3_with_recomputed_units_ends_with_the_cpus_bits) {
   same_as_on_the_cpu(
       [](Small& net, Group g, at::Device where) { train_zero_3(net, {g}, g, where, true); }, 2,
-      {"local"});
+      {"local", kDevices});
 }
 
 TEST(device_groups_train, shards_with_replicas_end_with_the_cpus_bits) {
@@ -360,7 +430,7 @@ TEST(device_groups_train, a_host_optimizer_steps_in_pinned_memory_to_the_cpus_bi
     const at::Tensor w = train(g, at::kCPU);
     if (g.rank() == 0) expected = w;
   });
-  pretend::for_seeds(seeds(), [&] {
+  pretend::for_some_seeds(1, [&] {
     run(2, "local", [&](Group g) {
       const CurrentDevice current(pretend::device(g.rank()));
       expect(train(g, pretend::device(g.rank())).equal(expected), "other bits");
@@ -388,7 +458,7 @@ TEST(device_groups_train, batch_norm_over_ranks_has_the_cpus_bits) {
   for (const char* backend : {"local", "gloo"}) {
     std::vector<std::vector<at::Tensor>> expected(2);
     run(2, backend, [&](Group g) { expected[static_cast<size_t>(g.rank())] = train(g, at::kCPU); });
-    pretend::for_seeds(seeds(), [&] {
+    pretend::for_some_seeds(1, [&] {
       run(2, backend, [&](Group g) {
         const CurrentDevice current(pretend::device(g.rank()));
         const auto got = train(g, pretend::device(g.rank()));

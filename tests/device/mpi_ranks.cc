@@ -9,6 +9,7 @@
 
 #include "tests/support/conformance.h"
 #include "tests/support/pretend_device/pretend_device.h"
+#include "tests/support/pretend_device/seeds.h"
 #include "tests/train/small_runs.h"
 #include "trireme/base/check.h"
 #include "trireme/comm/start/run.h"
@@ -31,7 +32,7 @@ void all_of_it(Group g, at::Device device) {
   testing::conform(g, {at::kFloat, at::kBFloat16, at::kBool}, {{0}, {5001}}, any_source, device);
   Group half = g.split(0, -g.rank());
   testing::conform(half, {at::kLong}, {{3, 5}}, any_source, device);
-  const uint64_t seeds = std::getenv("TRIREME_SOAK") ? 20 : 1;
+  const auto seeds = static_cast<uint64_t>(pretend::some_seeds(1));
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     pretend::reseed(seed);
     testing::conform(g, {at::kFloat}, {{4, 150}}, any_source, device);

@@ -8,10 +8,10 @@
 
 #include <cmath>
 
-#include "tests/device/seeds.h"
 #include "tests/optim/state_visitors.h"
 #include "tests/optim/twins.h"
 #include "tests/support/parameters.h"
+#include "tests/support/pretend_device/seeds.h"
 #include "tests/support/ranks.h"
 #include "trireme/optim/clip.h"
 #include "trireme/optim/grad_scaler.h"
@@ -143,12 +143,10 @@ TEST(device_optim, lists_end_where_they_are_large_and_parameters_keep_their_opti
   NamedTensors there = some_parameters(at::kFloat, pretend::device(), shapes),
                here = some_parameters(at::kFloat, at::kCPU, shapes);
   auto far = make(there), near = make(here);
-  for (int step = 0; step < 2; ++step) {
-    give_gradients(there, step);
-    give_gradients(here, step);
-    far->step(0.01, 0.5);
-    near->step(0.01, 0.5);
-  }
+  give_gradients(there, 0);
+  give_gradients(here, 0);
+  far->step(0.01, 0.5);
+  near->step(0.01, 0.5);
   for (size_t i = 0; i < here.size(); ++i)
     EXPECT_TRUE(there[i].second.detach().cpu().equal(here[i].second.detach())) << i;
 }

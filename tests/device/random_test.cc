@@ -6,8 +6,8 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-#include "tests/device/seeds.h"
 #include "tests/support/pretend_device/modules.h"
+#include "tests/support/pretend_device/seeds.h"
 #include "trireme/layers/dropout.h"
 #include "trireme/models/init.h"
 

@@ -6,9 +6,9 @@
 
 #include <mutex>
 
-#include "tests/device/seeds.h"
 #include "tests/support/pretend_device/group.h"
 #include "tests/support/pretend_device/modules.h"
+#include "tests/support/pretend_device/seeds.h"
 #include "tests/support/ranks.h"
 #include "trireme/tensor/device.h"
 #include "trireme/trireme.h"

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <functional>
 #include <string>
 #include <thread>
@@ -13,6 +12,7 @@
 #include "tests/support/backends.h"
 #include "tests/support/conformance.h"
 #include "tests/support/pretend_device/pretend_device.h"
+#include "tests/support/pretend_device/seeds.h"
 #include "tests/support/ranks.h"
 #include "trireme/comm/objects.h"
 #include "trireme/comm/start/run.h"
@@ -30,8 +30,6 @@ using trireme::testing::Sizes;
 
 const std::vector<Sizes> kFew{{}, {0}, {3, 5}, {5001}}, kPair{{3, 5}, {1501}};
 const std::vector<const char*> kThreadBackends{"local", "gloo"};
-
-int seeds() { return std::getenv("TRIREME_SOAK") ? 20 : 1; }
 
 using Body = std::function<void(Group, at::Device)>;
 
@@ -74,7 +72,7 @@ TEST(device_staged, every_call_and_dtype_on_gloo_conforms) {
 
 // A call in which a copy is late takes 30 ms, so these are fewer.
 TEST(device_staged, every_call_conforms_while_copies_are_late) {
-  pretend::for_seeds(seeds(), [] {
+  pretend::for_some_seeds(1, [] {
     for (const char* backend : kThreadBackends)
       on_devices(2, backend, [](Group g, at::Device d) {
         conform(g, {at::kBFloat16}, {{4, 150}}, true, d);
@@ -172,7 +170,7 @@ TEST(device_staged, posting_waits_for_no_stream_and_no_peer) {
 
 // Otherwise one rank's call of the CPU would meet another's of the device.
 TEST(device_staged, calls_keep_their_order_among_those_of_the_cpu) {
-  pretend::for_seeds(seeds() * 4, [] {
+  pretend::for_some_seeds(4, [] {
     for (const char* backend : kThreadBackends)
       on_devices(2, backend, [](Group g, at::Device device) {
         std::vector<at::Tensor> tensors;
@@ -195,7 +193,7 @@ TEST(device_staged, calls_keep_their_order_among_those_of_the_cpu) {
 }
 
 TEST(device_staged, memory_freed_after_the_call_is_still_its_own) {
-  pretend::for_seeds(seeds() * 4, [] {
+  pretend::for_some_seeds(4, [] {
     on_devices(2, "local", [](Group g, at::Device device) {
       at::Tensor out = at::empty({8192}, on(device));
       Work gathered;
@@ -217,7 +215,7 @@ TEST(device_staged, memory_freed_after_the_call_is_still_its_own) {
 }
 
 TEST(device_staged, each_stream_that_waits_is_ordered_behind_the_result) {
-  pretend::for_seeds(seeds() * 4, [] {
+  pretend::for_some_seeds(4, [] {
     on_devices(2, "local", [](Group g, at::Device device) {
       at::Tensor t = numbers(g.rank()).to(device);
       Work work = g.all_reduce(t);
@@ -238,7 +236,7 @@ TEST(device_staged, each_stream_that_waits_is_ordered_behind_the_result) {
 }
 
 TEST(device_staged, polling_alone_completes_a_call_and_puts_a_strided_result_in_place) {
-  pretend::for_seeds(seeds(), [] {
+  pretend::for_some_seeds(1, [] {
     on_devices(2, "local", [](Group g, at::Device device) {
       at::Tensor t = numbers(g.rank()).to(device).view({64, 64}).t();
       Work work = g.all_reduce(t);

@@ -3,13 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <string>
 
 #include "tests/support/pretend_device/group.h"
 #include "tests/support/pretend_device/pretend_device.h"
+#include "tests/support/pretend_device/seeds.h"
 #include "tests/train/run_folders.h"
 #include "trireme/train/trainer.h"
 
@@ -17,8 +17,6 @@
 namespace trireme::testing {
 
 inline const std::string kOnDevice = "device=privateuseone";
-
-inline int seeds() { return std::getenv("TRIREME_SOAK") ? 20 : 1; }
 
 /// body(group) as n ranks on threads, on a device each if the configuration says so.
 inline void on_ranks(int n, const Config& config, const std::function<void(Group)>& body) {
@@ -72,7 +70,7 @@ inline void expect_cpus_bits(const MakeConfig& config, int ranks, const Sets& se
   const RunOf cpu = run_of(config(sets), ranks, folders.run("cpu"), {}, program);
   ASSERT_FALSE(cpu.bytes.empty());
   int seed = 0;
-  pretend::for_seeds(seeds(), [&] {
+  pretend::for_some_seeds(1, [&] {
     const RunOf there = run_of(config(with(sets, {kOnDevice})), ranks,
                                folders.run("there" + std::to_string(++seed)), {}, program);
     EXPECT_TRUE(there.bytes == cpu.bytes) << ::testing::PrintToString(sets);
@@ -93,7 +91,7 @@ inline void expect_near_the_cpu(const MakeConfig& config, int ranks, const Sets&
   EXPECT_NEAR(in_time.result.held_out_loss, cpu.result.held_out_loss,
               near * cpu.result.held_out_loss);
   int seed = 0;
-  pretend::for_seeds(seeds(), [&] {
+  pretend::for_some_seeds(1, [&] {
     const RunOf late = run_of(config(there), ranks, folders.run("late" + std::to_string(++seed)));
     EXPECT_TRUE(late.bytes == in_time.bytes) << ::testing::PrintToString(sets);
     EXPECT_EQ(late.result.loss, in_time.result.loss);

@@ -27,16 +27,6 @@ std::vector<nlohmann::json> metrics_of(const std::string& folder) {
   return lines;
 }
 
-std::string write_documents(const Folders& folders) {
-  std::string text;
-  for (int i = 0; i < 400; ++i) {
-    for (int k = 0; k <= i * 7 % 11; ++k) text += static_cast<char>('a' + (i + k) % 26);
-    text += "\n\n";
-  }
-  write_file_atomic(folders.folder / "documents.txt", text);
-  return folders.folder / "documents.txt";
-}
-
 }  // namespace
 
 // On a device the gradients of a layer arrive in another order, and so lie in their bucket. int8
@@ -46,7 +36,7 @@ TEST(device_train_settings, every_codec_has_the_cpus_results_or_is_near_them) {
        {Sets{"compression.type=topk", "compression.density=0.05"}, Sets{"compression.type=sign"},
         Sets{"compression.type=powersgd", "compression.rank=2"},
         Sets{"compression.type=sign", "gradient_clipping=0.5"}})
-    expect_near_the_cpu(mlp, 2, codec, 0);
+    expect_near_the_cpu(mlp, 2, codec, 1e-5);  // products in panels, as in train_test.cc
   for (const Sets& codec :
        {Sets{"compression.type=int8"},
         Sets{"compression.type=int8", "gradient_clipping=0.5", "compression.error_feedback=false"}})
@@ -130,7 +120,7 @@ TEST(device_train_settings, state_of_the_optimizer_in_a_file_has_the_cpus_bits) 
 
 TEST(device_train_settings, batches_by_tokens_are_near_the_cpus) {
   const Folders folders;
-  const std::string path = write_documents(folders);
+  const std::string path = write_short_documents(folders.folder);
   const std::string section = "data_efficiency.data_sampling.dynamic_batching.";
   for (const int ranks : {1, 2})
     expect_near_the_cpu(
@@ -169,7 +159,7 @@ TEST(device_train_settings, ranks_of_unequal_speed_share_every_step_as_on_the_cp
     EXPECT_EQ(cpu.first.front(), (Shares{8, 8}));
     EXPECT_EQ(cpu.first.back(), (Shares{12, 4}));
     int seed = 0;
-    pretend::for_seeds(seeds(), [&] {
+    pretend::for_some_seeds(1, [&] {
       const auto there = shared({kOnDevice});
       EXPECT_EQ(there.first, cpu.first) << "stage " << stage << ", seed " << ++seed;
       EXPECT_EQ(there.second, cpu.second) << "stage " << stage;
@@ -195,8 +185,8 @@ TEST(device_train_settings, the_best_checkpoints_are_the_cpus) {
   const auto cpu = kept("cpu", {});
   EXPECT_GE(cpu.size(), 2u);
   int seed = 0;
-  pretend::for_seeds(seeds(),
-                     [&] { EXPECT_EQ(kept("there" + std::to_string(++seed), {kOnDevice}), cpu); });
+  pretend::for_some_seeds(
+      1, [&] { EXPECT_EQ(kept("there" + std::to_string(++seed), {kOnDevice}), cpu); });
 }
 
 // As `trireme train --resume` finds where to go on, with SIGTERM after the third step.
@@ -204,7 +194,7 @@ TEST(device_train_settings, a_run_stopped_by_sigterm_goes_on_with_the_cpus_bits_
   const Folders folders;
   const RunOf whole = run_of(mlp({}), 2, folders.run("whole"));
   int seed = 0;
-  pretend::for_seeds(seeds(), [&] {
+  pretend::for_some_seeds(1, [&] {
     const std::string all = std::to_string(++seed);
     for (const char* async : {"true", "false"})
       for (const bool begins_there : {true, false}) {

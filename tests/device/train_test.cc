@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
 
@@ -6,6 +7,7 @@
 #include "tests/support/ranks.h"
 #include "tests/train/programs.h"
 #include "trireme/base/error.h"
+#include "trireme/base/fd.h"
 #include "trireme/models/gpt.h"
 #include "trireme/models/sampling.h"
 #include "trireme/planner/device_memory.h"
@@ -20,11 +22,15 @@ namespace {
 
 using namespace trireme::testing;
 
-TEST(device_train, networks_of_libtorchs_operators_end_with_the_cpus_bits) {
-  for (const char* model : {"mlp", "net", "convnet"})
-    for (const Sets& where : {host_optimizer("1"), Sets{"zero_optimization.stage=0"}})
-      expect_cpus_bits([&](const Sets& sets) { return digits(model, sets); }, 1,
-                       with(where, {"training.steps=3", "training.eval_every=2"}));
+TEST(device_train, networks_of_libtorchs_operators_end_with_the_cpus_bits_or_near_them) {
+  for (const char* model : {"mlp", "net", "convnet"}) {
+    const auto config = [&](const Sets& sets) { return digits(model, sets); };
+    const Sets steps{"training.steps=3", "training.eval_every=2"};
+    expect_cpus_bits(config, 1, with(host_optimizer("1"), steps));
+    // A weight's gradient that goes into its bucket is a product in panels on the CPU
+    // (layers/placed_linear.cc): BLAS kernels of some processors (Haswell's) round those otherwise.
+    expect_near_the_cpu(config, 1, with({"zero_optimization.stage=0"}, steps), 1e-5);
+  }
 }
 
 TEST(device_train, over_groups_of_the_cpu_a_run_ends_with_the_cpus_bits) {
@@ -49,7 +55,7 @@ TEST(device_train, over_groups_of_the_cpu_a_run_ends_with_the_cpus_bits) {
       };
       const std::string cpu = bytes_of("cpu", {});
       int seed = 0;
-      pretend::for_seeds(seeds(), [&] {
+      pretend::for_some_seeds(1, [&] {
         EXPECT_TRUE(bytes_of("there" + std::to_string(++seed), {kOnDevice}) == cpu)
             << backend << " stage " << stage;
       });
@@ -72,7 +78,7 @@ TEST(device_train, a_step_without_zero_has_the_cpus_loss_and_norm) {
     return trained;
   };
   const Trained cpu = first({});
-  pretend::for_seeds(seeds(), [&] {
+  pretend::for_some_seeds(1, [&] {
     const Trained there = first({kOnDevice});
     EXPECT_EQ(there.losses, cpu.losses);
     EXPECT_EQ(there.norms, cpu.norms);
@@ -144,7 +150,7 @@ TEST(device_train, a_run_goes_on_from_the_other_kind_of_device_with_the_same_bit
       const std::string cpu = folders.run("cpu" + name);
       const RunOf whole = run_of(config({}), 1, cpu);
       int seed = 0;
-      pretend::for_seeds(seeds(), [&] {
+      pretend::for_some_seeds(1, [&] {
         const std::string all = name + "_" + std::to_string(++seed);
         const std::string there = folders.run("there" + all);
         run_of(config({kOnDevice}), 1, there);
@@ -255,6 +261,32 @@ TEST(device_train, says_where_it_computes_and_shows_that_memory) {
   const std::string metrics = read_file(folder + "/metrics.jsonl");
   EXPECT_NE(metrics.find(R"("device":"privateuseone:0"})"), std::string::npos) << metrics;
   EXPECT_NE(metrics.find(R"("device_allocated_bytes":)"), std::string::npos) << metrics;
+}
+
+// A process with LibTorch in it takes more than what a line shows as 0.00 GiB.
+TEST(device_train, the_progress_line_shows_the_devices_memory) {
+  const auto shown = [](const Sets& sets) {
+    const Folders folders;
+    const std::string file = folders.folder / "progress";
+    const UniqueFd progress(::open(file.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    const Config config = digits("mlp", with({"training.steps=2"}, sets));
+    on_ranks(1, config, [&](Group g) {
+      TrainOptions options;
+      options.run_dir = folders.run("run");
+      options.progress_fd = progress.get();
+      train(config, g, options);
+    });
+    const std::string text = read_file(file);
+    const size_t at = text.rfind("memory:");
+    EXPECT_NE(at, std::string::npos) << text;
+    return at == std::string::npos ? -1 : std::atof(text.c_str() + at + 7);
+  };
+  EXPECT_GE(shown({}), 0.01) << "of the host, where the CPU computes";
+  EXPECT_EQ(shown({kOnDevice}), 0);
+  const at::Tensor more =
+      at::empty({96 << 20}, at::TensorOptions(at::kByte).device(pretend::device(0)));
+  const double with_more = shown({kOnDevice});
+  EXPECT_TRUE(with_more == 0.09 || with_more == 0.10) << with_more;
 }
 
 // Steps wait for the device as often with eight micro-batches as with two.

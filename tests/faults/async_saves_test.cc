@@ -97,6 +97,40 @@ std::map<std::string, std::string> tensors_of(const std::string& step) {
 class faults_async_saves_killed : public faults_async_saves,
                                   public ::testing::WithParamInterface<Layout> {};
 
+/// A loop of one's own, examples/own_loop/async.cc, which saves every 5 steps. The parameter is the
+/// rank that is killed.
+class faults_async_saves_of_own_loop : public faults_async_saves,
+                                       public ::testing::WithParamInterface<int> {
+ protected:
+  static constexpr const char* kProgram = TRIREME_BUILD_DIR "/tests/own_loop_async";
+  static constexpr int64_t kSteps = 20;
+
+  void SetUp() override {
+    if (!fs::exists(kProgram)) GTEST_SKIP() << "this build has no LibTorch";
+  }
+  static Arguments loop(const std::string& run, const Arguments& more = {}) {
+    Arguments words = trireme({"run", "--nproc-per-node", "2"});
+    words.insert(words.end(), more.begin(), more.end());
+    words.insert(words.end(), {kProgram, run, std::to_string(kSteps)});
+    return words;
+  }
+  /// Of step 10 the rank has written nothing: it is killed at its first write into its new folder,
+  /// behind looking for it and making a file there, and on rank 0 making the folder.
+  static CommandOptions killed(int rank) {
+    return {{{"TRIREME_FILE_FAULTS", "only=/.tmp-step-00000010-new,rank=" + std::to_string(rank) +
+                                         "," + std::to_string(4 - rank) + ":kill-before"}},
+            {}};
+  }
+  void expect_end_of_a_calm_run() const {
+    Command calm(loop(folder_ / "calm"));
+    ASSERT_EQ(calm.finish(seconds(60)), 0) << calm.err;
+    const std::string name = "/" + step_folder_name(kSteps);
+    const auto wanted = tensors_of(folder_ / "calm" + name);
+    ASSERT_FALSE(wanted.empty());
+    EXPECT_TRUE(tensors_of(run_ + name) == wanted);
+  }
+};
+
 }  // namespace
 
 TEST_P(faults_async_saves_killed, at_random_moments_it_ends_with_the_bits_of_a_calm_run) {
@@ -283,6 +317,33 @@ TEST_F(faults_async_saves, with_their_launcher_the_snapshot_is_gone_and_the_step
   EXPECT_EQ(step_folders(run_), std::vector<std::string>{"step-00000002"});
   expect_resumable(run_);
 }
+
+TEST_P(faults_async_saves_of_own_loop, its_next_start_goes_on_from_what_a_killed_rank_had_copied) {
+  Command job(loop(run_), killed(GetParam()));
+  EXPECT_EQ(job.finish(seconds(60)), 1) << job.err;
+  EXPECT_TRUE(job.left_nothing());
+  EXPECT_TRUE(holds_all(job.err, {"step 10 of " + run_ + " was only in the memory of the workers",
+                                  "it is saved in " + run_ + "/step-00000010", "SIGKILL"}));
+  EXPECT_EQ(latest_step(run_), 10);
+  Command verify(trireme({"checkpoint", "verify", run_}));
+  EXPECT_EQ(verify.finish(), 0) << verify.out << verify.err;
+  Command rest(loop(run_));
+  ASSERT_EQ(rest.finish(seconds(60)), 0) << rest.err;
+  EXPECT_TRUE(holds_all(rest.out, {"resumed at step 10\n"}));
+  expect_end_of_a_calm_run();
+}
+
+TEST_P(faults_async_saves_of_own_loop, a_restart_goes_on_from_it_too) {
+  Command job(loop(run_, {"--max-restarts", "1"}), killed(GetParam()));
+  ASSERT_EQ(job.finish(seconds(60)), 0) << job.err;
+  EXPECT_TRUE(job.left_nothing());
+  EXPECT_TRUE(holds_all(job.err, {"it is saved in " + run_ + "/step-00000010"}));
+  EXPECT_TRUE(holds_all(job.out, {"resumed at step 10\n"}));
+  expect_end_of_a_calm_run();
+}
+
+INSTANTIATE_TEST_SUITE_P(rank, faults_async_saves_of_own_loop, ::testing::Values(0, 1),
+                         ::testing::PrintToStringParamName());
 
 TEST_F(faults_async_saves, what_does_not_fit_into_memory_is_refused_before_ranks_start) {
   Command job(

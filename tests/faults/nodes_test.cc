@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// `trireme run --nnodes` on hosts of their own: what a program computes there, and a host that is
-// cut off.
+// `trireme run --nnodes` and `trireme train --nnodes` on hosts of their own: what is computed
+// there, and a host that is cut off.
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -11,6 +12,8 @@
 
 #include "tests/faults/job.h"
 #include "tests/support/namespaces.h"
+#include "trireme/base/error.h"
+#include "trireme/base/file.h"
 #include "trireme/launch/job_store.h"
 #include "trireme/net/secret.h"
 
@@ -38,6 +41,34 @@ class faults_nodes : public ::testing::Test {
         hosts_.on(node, words), CommandOptions{{{"TRIREME_SECRET_FILE", folder_ / "secret"}}, ""});
   }
 
+  /// `trireme train` on one host, one rank on each.
+  std::unique_ptr<Command> trainer(int node, const std::string& run, const Arguments& more = {},
+                                   const std::string& failpoints = "") {
+    Arguments words =
+        trireme({"train", write(folder_ / "tiny.json", kTinyMlp), "--nnodes=2",
+                 "--node-rank=" + std::to_string(node), "--master-addr=" + Hosts::address(0),
+                 "--master-port=29500", "--steps=60", "--set", "checkpoint.every=10", "--set",
+                 "steps_per_print=1000000"});
+    if (!run.empty()) words.insert(words.end(), {"--run-dir", run});
+    words.insert(words.end(), more.begin(), more.end());
+    Environment environment{{"TRIREME_SECRET_FILE", folder_ / "secret"}};
+    if (!failpoints.empty()) environment["TRIREME_FAILPOINTS"] = failpoints;
+    return std::make_unique<Command>(hosts_.on(node, words),
+                                     CommandOptions{environment, folder_.path()});
+  }
+  std::string weights_of(const std::string& run) const {
+    return read_file(run + "/step-00000060/model.safetensors") +
+           read_file(run + "/step-00000060/state.safetensors");
+  }
+  /// What two ranks of one host come to.
+  std::string on_one_host() const {
+    const std::string run = folder_ / "one-host";
+    Command job(trireme({"train", write(folder_ / "tiny.json", kTinyMlp), "--nproc-per-node=2",
+                         "--steps=60", "--run-dir", run}));
+    EXPECT_EQ(job.finish(kPatience), 0) << job.err;
+    return weights_of(run);
+  }
+
   Hosts hosts_{2};
   PrivateFolder folder_{"trireme-test"};
 };
@@ -59,6 +90,56 @@ TEST_F(faults_nodes, a_program_on_two_hosts_of_unequal_size_learns_as_on_one) {
   EXPECT_EQ(zero->finish(kPatience), 0) << zero->err;
   EXPECT_EQ(one->finish(kPatience), 0) << one->err;
   EXPECT_NEAR(last_loss(zero->out), last_loss(alone.out), 0.02) << zero->out << alone.out;
+}
+
+TEST_F(faults_nodes, trireme_train_on_two_hosts_has_the_bits_of_one_and_goes_on) {
+  const std::string run = folder_ / "run";
+  {
+    const auto one = trainer(1, run, {"--steps=30"}), zero = trainer(0, run, {"--steps=30"});
+    EXPECT_EQ(zero->finish(kPatience), 0) << zero->err;
+    EXPECT_EQ(one->finish(kPatience), 0) << one->err;
+    EXPECT_NE(zero->err.find("run folder " + run), std::string::npos) << zero->err;
+  }
+  const auto zero = trainer(0, run, {"--resume"}), one = trainer(1, run, {"--resume"});
+  EXPECT_EQ(zero->finish(kPatience), 0) << zero->err;
+  EXPECT_EQ(one->finish(kPatience), 0) << one->err;
+  EXPECT_NE(zero->err.find("going on after step 30"), std::string::npos) << zero->err;
+  EXPECT_EQ(weights_of(run), on_one_host());
+  EXPECT_TRUE(zero->left_nothing());
+  EXPECT_TRUE(one->left_nothing());
+}
+
+TEST_F(faults_nodes, trireme_train_starts_a_killed_rank_of_another_host_again) {
+  const std::string run = folder_ / "run";
+  const auto zero = trainer(0, run, {"--max-restarts=2"});
+  const auto one = trainer(1, run, {"--max-restarts=2"}, "train.step@25#1=kill");
+  EXPECT_EQ(zero->finish(kPatience), 0) << zero->err;
+  EXPECT_EQ(one->finish(kPatience), 0) << one->err;
+  EXPECT_NE(zero->err.find("was ended by SIGKILL"), std::string::npos) << zero->err;
+  EXPECT_NE(zero->err.find("going on after step 20"), std::string::npos) << zero->err;
+  EXPECT_NE(zero->err.find("going on after step 40"), std::string::npos) << zero->err;
+  EXPECT_EQ(weights_of(run), on_one_host());
+}
+
+TEST_F(faults_nodes, a_signal_to_one_launcher_of_trireme_train_saves_on_all_hosts) {
+  const std::string run = folder_ / "run";
+  const Arguments endless{"--steps=1000000", "--set", "steps_per_print=1"};
+  const auto zero = trainer(0, run, endless), one = trainer(1, run, endless);
+  ASSERT_TRUE(zero->wait_for("step: 20/", kPatience)) << zero->err << zero->out;
+  one->send(SIGTERM);
+  EXPECT_EQ(one->finish(kPatience), 75) << one->err;
+  EXPECT_EQ(zero->finish(kPatience), 75) << zero->err;
+  EXPECT_GE(latest_step(run), 20);
+}
+
+TEST_F(faults_nodes, what_trireme_train_refuses_it_refuses_on_each_host_in_one_sentence) {
+  const auto nowhere = trainer(0, "");
+  expect_refusal(*nowhere, kExitUsage, {"--nnodes=2", "--run-dir", "all nodes see"});
+  const Arguments three{"--set", "train_batch_size=3", "--set", "gradient_accumulation_steps=1"};
+  const auto zero = trainer(0, folder_ / "run", three), one = trainer(1, folder_ / "run", three);
+  expect_refusal(*zero, kExitUsage, {"train_batch_size", "3"}, kPatience);
+  expect_refusal(*one, kExitUsage, {"train_batch_size", "3"}, kPatience);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
 }
 
 TEST_F(faults_nodes, a_host_that_is_cut_off_is_named_and_both_sides_end) {

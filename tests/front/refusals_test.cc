@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "tests/support/refusals.h"
+#include "trireme/base/file.h"
 
 namespace trireme::testing::refusals_test {
 namespace {
@@ -67,6 +68,33 @@ TEST(front_refusals, pipelines_that_cannot_be_are_one_sentence) {
     sets.push_back("parallelism.pp=2");
     EXPECT_TRUE(refused(sets, 2).starts_with(begins)) << more.back() << ": " << refused(sets, 2);
   }
+}
+
+TEST(front_refusals, tables_that_cannot_be_are_one_sentence) {
+  const PrivateFolder folder;
+  const std::string file = folder / "t.csv", begins = "parallelism.schedule_file (--set): ";
+  const auto of_file = [&](const std::string& path, int ranks, const Sets& more = {}) {
+    Sets sets = {"parallelism.schedule_file=" + path, "gradient_accumulation_steps=2",
+                 "parallelism.pp=" + std::to_string(ranks)};
+    sets.insert(sets.end(), more.begin(), more.end());
+    return refused(sets, ranks);
+  };
+  EXPECT_EQ(of_file(file, 2), begins + "there is no file " + file);
+  EXPECT_EQ(of_file(folder.path(), 2), begins + folder.path() + " is not a file");
+  write_file_atomic(file, "0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n");
+  EXPECT_EQ(of_file(file, 2), "");
+  EXPECT_EQ(of_file(file, 2, {"training.reproducible=true"}), "");
+  const std::string p = "parallelism.pp ";
+  EXPECT_EQ(of_file(file, 3),
+            p + "3 (--set), and gradient_accumulation_steps are its micro-batches: " + file +
+                " is for 2 ranks, one a line, and the pipeline has 3");
+  EXPECT_EQ(of_file(file, 2, {"gradient_accumulation_steps=3"}),
+            p + "2 (--set), and gradient_accumulation_steps are its micro-batches: " + file +
+                " is for 2 micro-batches, and a step has 3");
+  EXPECT_TRUE(has(of_file(file, 2, {"model.layers=1"}), "2 stages, and the model has 1 blocks"));
+  write_file_atomic(file, "0F0,0F1,0B0,0B1\n1F0,1F1,1B1,1F1,1B0\n");
+  EXPECT_TRUE(of_file(file, 2).starts_with(begins + file + ": rank 1, action 4 (1F1)"))
+      << of_file(file, 2);
 }
 
 TEST(front_refusals, leaves_are_counted_over_ranks_that_read_different_samples) {

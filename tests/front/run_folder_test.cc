@@ -2,6 +2,7 @@
 #include "trireme/front/run_folder.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -91,6 +92,14 @@ TEST(front_run_folder, metrics_without_a_step_are_no_run_yet) {
   EXPECT_TRUE(look_into(folder.path()).has_metrics);
   write(folder / "metrics.jsonl", "time,loss\n");
   EXPECT_EQ(look_into(folder.path()).foreign, "metrics.jsonl");
+}
+
+TEST(front_run_folder, a_named_pipe_is_refused_and_nobody_waits_for_it) {
+  for (const char* name : {"metrics.jsonl", "config.json"}) {
+    PrivateFolder folder;
+    ASSERT_EQ(::mkfifo((folder / name).c_str(), 0600), 0);
+    EXPECT_EQ(look_into(folder.path()).foreign, name);
+  }
 }
 
 TEST(front_run_folder, a_run_is_deleted_by_name_and_links_are_not_followed) {

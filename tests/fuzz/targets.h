@@ -11,6 +11,7 @@
 
 #include "tests/fuzz/checkpoint_targets.h"
 #include "tests/fuzz/python_targets.h"
+#include "tests/fuzz/schedule_targets.h"
 #include "trireme/base/error.h"
 #include "trireme/base/philox.h"
 #include "trireme/net/auth.h"
@@ -249,6 +250,7 @@ inline constexpr Target kTargets[] = {{"frames", frames},
                                       {"dcp_metadata", dcp_metadata},
                                       {"checkpoint_index", checkpoint_index},
                                       {"safetensors", safetensors},
-                                      {"snapshot", snapshot}};
+                                      {"snapshot", snapshot},
+                                      {"schedule_table", schedule_table}};
 
 }  // namespace trireme::fuzz

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <fmt/core.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -77,10 +79,11 @@ inline void expect_tied_as(TiedNet& got, TiedNet& want, double tolerance,
                            const std::string& where = "") {
   const auto wanted = want->named_parameters();
   for (const auto& item : got->named_parameters()) {
-    const double difference =
-        (item.value().detach() - wanted[item.key()].detach()).abs().max().item<double>();
-    expect(difference <= tolerance,
-           where + item.key() + " differs by " + std::to_string(difference));
+    const at::Tensor as = wanted[item.key()].detach();
+    const double difference = (item.value().detach() - as).abs().max().item<double>();
+    const double scale = std::max(1.0, as.abs().max().item<double>());
+    expect(difference <= tolerance * scale,
+           fmt::format("{}{} differs by {:g}, of {:g}", where, item.key(), difference, scale));
   }
   const auto mine = got->named_parameters();
   expect(mine["emb.weight"].is_same(mine["head"]) &&

@@ -96,5 +96,17 @@ TEST(interop_damage, of_a_safetensors_folder_is_refused_or_read_within_bounds) {
   EXPECT_GT(damage(folder.path(), folder / "model.safetensors.index.json", false), 500);
 }
 
+TEST(interop_damage, of_a_folder_of_pickled_files_is_refused_or_read_within_bounds) {
+  const PrivateFolder folder;
+  write_pt(folder / "pytorch_model-00001-of-00002.bin", {{"fc.weight", {3, 4}}, {"fc.bias", {3}}});
+  write_pt(folder / "pytorch_model-00002-of-00002.bin", {{"out.weight", {2, 3}}});
+  write_bytes(folder / "pytorch_model.bin.index.json",
+              R"({"metadata":{"total_size":84},"weight_map":{"fc.weight":)"
+              R"("pytorch_model-00001-of-00002.bin","fc.bias":"pytorch_model-00001-of-00002.bin",)"
+              R"("out.weight":"pytorch_model-00002-of-00002.bin"}})");
+  EXPECT_GT(damage(folder.path(), folder / "pytorch_model-00001-of-00002.bin", true), 400);
+  EXPECT_GT(damage(folder.path(), folder / "pytorch_model.bin.index.json", false), 500);
+}
+
 }  // namespace
 }  // namespace trireme::interop::damage_test

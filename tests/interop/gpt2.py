@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small GPT-2 in plain tensor operations, named and laid out as Hugging Face's GPT2LMHeadModel: what its weights are
 and what it computes, for tests that read and write such weights. Usage:
-  gpt2.py make FOLDER            FOLDER/gpt2.pt, gpt2.safetensors, untied.pt, and expected.pt (input, logits of both)
+  gpt2.py make FOLDER            FOLDER/gpt2.pt, plain.pt, gpt2.safetensors, bin (a folder of files of torch.save with
+                                 their index), untied.pt, and expected.pt (input, logits of both)
   gpt2.py compare PT OTHER …     exits with 0 where each OTHER (.pt, or a folder of safetensors) has PT's tensors to the bit
 Exits with 77 without PyTorch."""
 import collections
@@ -97,6 +98,18 @@ def read(path):
     return {name: shards[file][name] for name, file in files.items()}
 
 
+def write_bin_folder(folder, tensors):
+    os.mkdir(folder)
+    names, where = list(tensors), {}
+    for n, part in enumerate((names[0::2], names[1::2]), 1):
+        file = f"pytorch_model-{n:05}-of-00002.bin"
+        torch.save(collections.OrderedDict((name, tensors[name]) for name in part), os.path.join(folder, file))
+        where.update((name, file) for name in part)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    with open(os.path.join(folder, "pytorch_model.bin.index.json"), "w") as file:
+        json.dump({"metadata": {"total_size": size}, "weight_map": where}, file, indent=2)
+
+
 def make(folder):
     ids = torch.tensor([[1, 4, 10, 0, 7], [3, 3, 2, 9, 5]])
     tied = weights()
@@ -106,6 +119,7 @@ def make(folder):
     own["lm_head.weight"] = torch.randn(VOCAB, WIDTH)
     torch.save({"model": tied, "epoch": 4}, os.path.join(folder, "gpt2.pt"))
     torch.save(tied, os.path.join(folder, "plain.pt"))
+    write_bin_folder(os.path.join(folder, "bin"), tied)
     torch.save(collections.OrderedDict(("module." + name, t) for name, t in own.items()),
                os.path.join(folder, "untied.pt"))
     torch.save({"input": ids, "tied": logits(tied, ids), "untied": logits(own, ids)},

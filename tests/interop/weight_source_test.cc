@@ -82,6 +82,104 @@ TEST(interop_weight_source, safetensors_files_and_folders_and_old_names_of_files
   EXPECT_FALSE(is_weight_source(folder / "hf"));  // a run folder of ours
 }
 
+TEST(interop_weight_source, the_index_of_pytorch_model_bin_tells_which_file_has_a_tensor) {
+  const PrivateFolder folder;
+  const std::string one = "pytorch_model-00001-of-00002.bin",
+                    two = "pytorch_model-00002-of-00002.bin",
+                    index = folder / "pytorch_model.bin.index.json";
+  write_pt(folder / one, {kTwo[0], {"old", {3}}});
+  write_pt(folder / two, {kTwo[1], {"fc.weight", {2}, 70}});
+  EXPECT_FALSE(is_weight_source(folder.path()));
+  const auto write_index = [&](const std::string& map) {
+    write_bytes(index, R"({"metadata":{"total_size":32},"weight_map":{)" + map + "}}");
+  };
+  const auto refused = [&] { return said([&] { open_weights(folder.path()); }); };
+  write_index(R"("fc.weight":")" + one + R"(","fc.bias":")" + two + "\"");
+  EXPECT_TRUE(is_weight_source(folder.path()));
+  const WeightSource source = open_weights(folder.path());
+  EXPECT_EQ(source.kind, "a folder of files of torch.save");
+  EXPECT_EQ(names_of(source), (Names{"fc.bias", "fc.weight"}));
+  for (const Floats& t : kTwo) {
+    EXPECT_EQ(source.find(t.name)->array.shape, t.shape);
+    EXPECT_EQ(floats_of(*source.find(t.name)), t.values());
+  }
+  EXPECT_SAYS(described(*source.find("fc.bias")), folder / two + ": tensor 'fc.bias'");
+
+  write_index(R"("fc.weight":")" + one + R"(","more":")" + two + "\"");
+  EXPECT_SAYS(refused(), "Corrupt: " + index + ": tensor 'more' is not in " + two);
+  write_index(R"("fc.weight":")" + one + R"(","more":"pytorch_model-00003-of-00003.bin")");
+  EXPECT_SAYS(refused(), index +
+                             " names pytorch_model-00003-of-00003.bin, which is not there: "
+                             "fetch that file too");
+  write_index(R"("fc.weight":"../)" + one + "\"");
+  EXPECT_SAYS(refused(),
+              "Corrupt: " + index + ": names a file '../" + one + "', which is not in its folder");
+  write_index(R"("fc.weight":")" + one + R"(","fc.weight":")" + two + "\"");
+  EXPECT_SAYS(refused(), "Corrupt: " + index);
+  write_index("");
+  EXPECT_SAYS(refused(), folder.path() + " holds no tensors");
+  for (const std::string text :
+       {R"({"weight_map":[]})", R"({"weight_map":{"a":1}})", "{}", "", "{"})
+    EXPECT_SAYS((write_bytes(index, text), refused()), "Corrupt: " + index);
+  write_bytes(index,
+              R"({"weight_map":)" + std::string(100'000, '[') + std::string(100'000, ']') + "}");
+  EXPECT_SAYS(refused(), "Corrupt: " + index);
+  // What is newer is taken before it.
+  write_pt(folder / "pytorch_model.bin", {kTwo[0]});
+  EXPECT_EQ(open_weights(folder.path()).arrays.size(), 1u);
+}
+
+TEST(interop_weight_source, a_part_of_a_strided_tensor_is_read_as_of_the_whole) {
+  const PrivateFolder folder;
+  Tree tree;
+  tree.root = tree.dict();
+  tree.set(tree.root, "w", tree.array("I16", {3, 4, 5}));
+  tree.arrays[0].shape = {5, 3, 1, 4};
+  tree.arrays[0].strides = {1, 20, 7, 5};
+  std::vector<int16_t> values(60);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int16_t>(i);
+  write_torch_file(folder / "x.pt", tree, [&](size_t) -> std::span<const uint8_t> {
+    return {reinterpret_cast<const uint8_t*>(values.data()), 120};
+  });
+  const WeightSource source = open_weights(folder / "x.pt");
+  const NamedArray& box = source.find("w")->array.boxes[0].at;
+  ArrayReader reader;
+  const auto elements = reader.elements(box);
+  const std::vector<uint8_t> whole(elements.begin(), elements.end());
+  EXPECT_EQ(whole[2 * 13], 6);  // element [1, 0, 0, 1]
+  for (size_t at = 0; at < 120; at += 2)
+    for (size_t size = 0; at + size <= 120; size += 2) {
+      std::vector<uint8_t> part(size);
+      copy_range(box, reader.file_of(box), at, part);
+      ASSERT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + static_cast<long>(at)))
+          << at << " " << size;
+    }
+}
+
+TEST(interop_weight_source, tensors_are_the_same_where_their_elements_are_however_they_lie) {
+  const PrivateFolder folder;
+  Tree tree;
+  tree.root = tree.dict();
+  for (const char* name : {"plain", "turned", "other"})
+    tree.set(tree.root, name, tree.array("F32", {600, 700}));
+  tree.arrays[1].strides = {1, 600};
+  std::vector<float> values(600 * 700);
+  write_torch_file(folder / "x.pt", tree, [&](size_t storage) -> std::span<const uint8_t> {
+    for (size_t i = 0; i < values.size(); ++i)
+      values[storage == 1 ? i % 700 * 600 + i / 700 : i] = static_cast<float>(i);
+    if (storage == 2) values.back() = -1;
+    return {reinterpret_cast<const uint8_t*>(values.data()), values.size() * sizeof(float)};
+  });
+  const WeightSource source = open_weights(folder / "x.pt");
+  ArrayReader reader;
+  const auto& plain = source.find("plain")->array;
+  EXPECT_TRUE(reader.same(plain, source.find("turned")->array));
+  EXPECT_TRUE(reader.same(source.find("turned")->array, plain));
+  EXPECT_TRUE(reader.same(plain, plain));
+  EXPECT_FALSE(reader.same(plain, source.find("other")->array));
+  EXPECT_FALSE(reader.same(source.find("turned")->array, source.find("other")->array));
+}
+
 TEST(interop_weight_source, archives_of_cpp_and_folders_of_dcp_are_read) {
   const WeightSource module = open_weights(kFixtures + "cpp_module.pt");
   EXPECT_EQ(module.kind, "an archive of LibTorch");

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
@@ -96,6 +97,106 @@ TEST(launch_cpu, none_and_lists_do_what_they_say) {
     EXPECT_THROW(CpuBinding::parse(bad), UsageError) << bad;
 }
 
+// `nodes` of `caches` caches of `cores` cores of two hardware threads; two nodes are a package.
+std::vector<Cpu> numa_machine(int nodes, int caches, int cores) {
+  std::vector<Cpu> cpus;
+  for (int t = 0; t < 2; ++t)
+    for (int n = 0; n < nodes; ++n)
+      for (int c = 0; c < caches * cores; ++c) {
+        Cpu cpu;
+        cpu.id = static_cast<int>(cpus.size());
+        cpu.package = n / 2;
+        cpu.core = (n % 2) * caches * cores + c;
+        cpu.node = 10 + n;
+        cpu.cache = n * caches + c / cores;
+        cpus.push_back(cpu);
+      }
+  return cpus;
+}
+
+CpuPlan numa(const std::vector<Cpu>& cpus, int ranks, const char* kind,
+             const std::vector<int>& near = {}) {
+  return plan_cpus(cpus, std::nullopt, ranks, CpuBinding::parse_numa(kind), near);
+}
+
+TEST(launch_cpu, ranks_are_bound_to_nodes_as_evenly_as_they_go) {
+  for (int nodes : {1, 2, 4})
+    for (int caches : {1, 2})
+      for (int cores = 1; cores <= 3; ++cores)
+        for (int ranks = 1; ranks <= 9; ++ranks)
+          for (const char* kind : {"node", "socket", "exclusive", "core-complex"}) {
+            SCOPED_TRACE(::testing::Message() << nodes << "x" << caches << "x" << cores << " / "
+                                              << ranks << " " << kind);
+            const auto cpus = numa_machine(nodes, caches, cores);
+            const int most = (ranks + nodes - 1) / nodes;
+            if (kind == std::string("exclusive") && most > caches * cores) {
+              EXPECT_THROW(numa(cpus, ranks, kind), UsageError);
+              continue;
+            }
+            const CpuPlan plan = numa(cpus, ranks, kind);
+            ASSERT_EQ(plan.cpus.size(), static_cast<size_t>(ranks));
+            std::map<int, int> ranks_of_node, takers;
+            int last = 0;
+            for (const auto& list : plan.cpus) {
+              ASSERT_FALSE(list.empty());
+              const auto of = [&](int id) { return cpus[static_cast<size_t>(id)]; };
+              std::set<int> own_nodes, own_packages, own_caches;
+              for (int id : list) {
+                own_nodes.insert(of(id).node);
+                own_packages.insert(of(id).package);
+                own_caches.insert(of(id).cache);
+                ++takers[id];
+                // Both threads of a core, or neither.
+                const int half = static_cast<int>(cpus.size()) / 2;
+                EXPECT_TRUE(std::count(list.begin(), list.end(), (id + half) % (2 * half)));
+              }
+              EXPECT_EQ(own_packages.size(), 1u);
+              if (kind != std::string("socket")) {
+                EXPECT_EQ(own_nodes.size(), 1u);
+              }
+              if (kind == std::string("core-complex")) {
+                EXPECT_EQ(own_caches.size(), 1u);
+              }
+              EXPECT_GE(*own_nodes.begin(), last) << "neighbours share a node";
+              last = *own_nodes.begin();
+              ++ranks_of_node[last];
+            }
+            for (const auto& [node, count] : ranks_of_node)
+              EXPECT_TRUE(count <= most || kind == std::string("socket")) << node;
+            for (const auto& [id, count] : takers)
+              EXPECT_TRUE(count == 1 || kind != std::string("exclusive")) << id;
+            EXPECT_GE(plan.threads, 1);
+            const int all = nodes * caches * cores;
+            EXPECT_LE(plan.threads * ranks, std::max(all, ranks));
+          }
+}
+
+TEST(launch_cpu, the_kinds_are_a_node_its_socket_cores_of_it_and_a_cache_of_it) {
+  const auto cpus = numa_machine(2, 2, 2);  // node 10: CPUs 0-3 and 8-11; caches 0-1, 2-3
+  using Lists = std::vector<std::vector<int>>;
+  EXPECT_EQ(numa(cpus, 2, "node").cpus,
+            (Lists{{0, 1, 2, 3, 8, 9, 10, 11}, {4, 5, 6, 7, 12, 13, 14, 15}}));
+  EXPECT_EQ(numa(cpus, 1, "socket").cpus[0].size(), 16u);
+  EXPECT_EQ(numa(cpus, 4, "exclusive").cpus,
+            (Lists{{0, 1, 8, 9}, {2, 3, 10, 11}, {4, 5, 12, 13}, {6, 7, 14, 15}}));
+  EXPECT_EQ(numa(cpus, 3, "core-complex").cpus,
+            (Lists{{0, 1, 8, 9}, {2, 3, 10, 11}, {4, 5, 12, 13}}));
+  EXPECT_EQ(numa(cpus, 2, "node").threads, 4);
+  EXPECT_EQ(numa(cpus, 4, "node").threads, 2) << "two ranks share a node";
+  EXPECT_EQ(plan_cpus(cpus, 4.0, 4, CpuBinding::parse_numa("node")).threads, 1);
+  for (const char* bad : {"", "nodes", "auto", "0-3", "core_complex"})
+    EXPECT_THROW(CpuBinding::parse_numa(bad), UsageError) << bad;
+}
+
+TEST(launch_cpu, a_rank_goes_to_the_node_of_its_gpu) {
+  const auto cpus = numa_machine(2, 1, 2);
+  const auto plan = numa(cpus, 4, "exclusive", {11, 10, 11, 10});
+  EXPECT_EQ(plan.cpus, (std::vector<std::vector<int>>{{2, 6}, {0, 4}, {3, 7}, {1, 5}}));
+  // Where the node of a GPU is unknown, or outside of what this process may use.
+  EXPECT_EQ(numa(cpus, 2, "node", {-1, 99}).cpus, numa(cpus, 2, "node").cpus);
+  EXPECT_THROW(numa(cpus, 3, "exclusive", {10, 10, 10}), UsageError);
+}
+
 TEST(launch_cpu, a_core_type_is_chosen_only_where_detection_fell_back) {
   CpuModel emerald_rapids{
       "GenuineIntel", "", 6, 207, {"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}};
@@ -134,6 +235,26 @@ TEST(launch_cpu, the_mask_of_this_process_is_read_whole) {
 void put(const std::string& path, const std::string& text) {
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());
   std::ofstream(path) << text;
+}
+
+TEST(launch_cpu, nodes_and_caches_are_read_as_the_kernel_shows_them) {
+  PrivateFolder sys;
+  const int id = inherited_affinity().front();
+  const std::string cpu = sys / ("cpu" + std::to_string(id));
+  EXPECT_EQ(read_cpus(sys.path()).front().node, 0) << "nothing is shown";
+  put(cpu + "/topology/physical_package_id", "1\n");
+  put(cpu + "/topology/core_id", "5\n");
+  put(cpu + "/node3/cpulist", "0-3\n");
+  put(cpu + "/cache/index0/level", "1\n");
+  put(cpu + "/cache/index0/shared_cpu_list", "0\n");
+  put(cpu + "/cache/index1/level", "3\n");
+  put(cpu + "/cache/index1/shared_cpu_list", "0-3\n");
+  const Cpu read = read_cpus(sys.path()).front();
+  EXPECT_EQ(read.package, 1);
+  EXPECT_EQ(read.core, 5);
+  EXPECT_EQ(read.node, 3);
+  const auto cpus = read_cpus(sys.path());
+  for (size_t i = 1; i < cpus.size(); ++i) EXPECT_NE(cpus[i].cache, read.cache);
 }
 
 TEST(launch_cpu, the_least_quota_up_the_cgroup_tree_counts) {

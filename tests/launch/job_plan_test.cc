@@ -54,6 +54,7 @@ TEST(launch_job_plan, a_worker_gets_torchruns_environment_and_ours) {
                   {"TORCHELASTIC_USE_AGENT_STORE", "False"},
                   {"TORCHELASTIC_ERROR_FILE", "/e"},
                   {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+                  {"TRIREME_ATTEMPT", "0"},
                   {"TRIREME_STORE", "127.0.0.1:5"},
                   {"TRIREME_SECRET_FILE", "/s"},
                   {"OMP_NUM_THREADS", "3"},
@@ -79,11 +80,12 @@ TEST(launch_job_plan, changes_replace_what_is_inherited) {
 }
 
 JobPlan plan(const std::vector<std::string>& command, const RunOptions& options,
-             const EnvMap& user = {}) {
+             const EnvMap& user = {}, const std::vector<Gpu>& gpus = {}) {
   Machine machine;
   for (int i = 0; i < 4; ++i) machine.cpus.push_back({i, 0, i});
   machine.model.flags = {"avx2", "fma"};
   machine.blas_corename = "Prescott";
+  machine.gpus = gpus;
   return plan_job(options, command, machine, job_of(0), from(user));
 }
 
@@ -98,6 +100,42 @@ TEST(launch_job_plan, each_rank_has_its_command_environment_and_cpus) {
   EXPECT_EQ(job.workers[1].env.at("OMP_NUM_THREADS"), "2");
   EXPECT_EQ(job.workers[1].env.at("OPENBLAS_CORETYPE"), "Haswell");
   EXPECT_EQ(job.workers[1].cpus, (std::vector<int>{2, 3}));
+}
+
+TEST(launch_job_plan, with_a_virtual_local_rank_each_worker_sees_one_gpu_as_its_first) {
+  RunOptions options;
+  options.nproc_per_node = 2;
+  options.virtual_local_rank = true;
+  const auto job = plan({"/bin/echo", "shard-${local_rank}.bin"}, options, {}, {{"3"}, {"GPU-7"}});
+  for (int rank : {0, 1}) {
+    const auto& env = job.workers[static_cast<size_t>(rank)].env;
+    EXPECT_EQ(env.at("LOCAL_RANK"), "0");
+    EXPECT_EQ(env.at("RANK"), std::to_string(rank));
+    EXPECT_EQ(env.at("LOCAL_WORLD_SIZE"), "2");
+    EXPECT_EQ(env.at("CUDA_VISIBLE_DEVICES"), rank ? "GPU-7" : "3");
+  }
+  EXPECT_EQ(job.workers[1].argv[1], "shard-1.bin") << "a file each";
+  EXPECT_EQ(plan({"/bin/echo"}, options).workers[1].env.count("CUDA_VISIBLE_DEVICES"), 0u)
+      << "a machine without GPUs";
+  try {
+    plan({"/bin/echo"}, options, {}, {{"3"}});
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("there are 1 for 2 workers"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(launch_job_plan, workers_are_bound_near_their_gpus) {
+  RunOptions options;
+  options.nproc_per_node = 2;
+  options.cpu_binding = CpuBinding::parse_numa("node");
+  Machine machine;
+  for (int i = 0; i < 4; ++i) machine.cpus.push_back({i, 0, i, i / 2});
+  machine.gpus = {{"0", 1}, {"1", 0}};
+  const auto job = plan_job(options, {"/bin/echo"}, machine, job_of(0), from({}));
+  EXPECT_EQ(job.workers[0].cpus, (std::vector<int>{2, 3}));
+  EXPECT_EQ(job.workers[1].cpus, (std::vector<int>{0, 1}));
 }
 
 TEST(launch_job_plan, a_python_script_gets_its_interpreter_unless_told_otherwise) {

@@ -66,12 +66,11 @@ class JobProcess {
   /// Reads until stdout holds `text` `times` times; false: not within `patience`.
   bool wait_for(const std::string& text, int times = 1,
                 Duration patience = std::chrono::seconds(15)) {
-    auto deadline = Deadline::after(patience);
-    while (count(out_text, text) < times) {
-      if (deadline.expired() || (!out_ && !err_)) return false;
-      read_some(deadline.poll_ms(100));
-    }
-    return true;
+    return read_until(out_text, text, times, patience);
+  }
+  /// The same of stderr.
+  bool wait_for_error(const std::string& text, Duration patience = std::chrono::seconds(15)) {
+    return read_until(err_text, text, 1, patience);
   }
 
   /// True when nobody holds the streams any more: the launcher and all that it started are gone.
@@ -103,6 +102,15 @@ class JobProcess {
   std::string out_text, err_text;
 
  private:
+  bool read_until(const std::string& stream, const std::string& text, int times,
+                  Duration patience) {
+    auto deadline = Deadline::after(patience);
+    while (count(stream, text) < times) {
+      if (deadline.expired() || (!out_ && !err_)) return false;
+      read_some(deadline.poll_ms(100));
+    }
+    return true;
+  }
   void read_some(int ms) {
     pollfd fds[] = {{out_ ? out_.get() : -1, POLLIN, 0}, {err_ ? err_.get() : -1, POLLIN, 0}};
     if (::poll(fds, 2, ms) <= 0) return;

@@ -10,9 +10,8 @@
 #include <chrono>
 #include <fstream>
 
-#include "tests/launch/job_process.h"
+#include "tests/launch/cluster.h"
 #include "trireme/base/file.h"
-#include "trireme/launch/free_port.h"
 #include "trireme/launch/job_store.h"
 #include "trireme/launch/placement.h"
 #include "trireme/net/secret.h"
@@ -21,7 +20,6 @@ namespace trireme::launch::nodes_test {
 namespace {
 
 using std::chrono::seconds;
-using Words = std::vector<std::string>;
 
 constexpr Duration kPatience = seconds(45);
 
@@ -52,44 +50,6 @@ TEST(launch_stop_cause, comes_back_as_it_was_sent_and_other_words_are_refused) {
   for (const char* bad : {"", "{}", "all done", "[1]", R"({"node": "x"})"})
     EXPECT_THROW(read_stop_cause(bad), Corrupt) << bad;
 }
-
-/// The same secret for every launcher, unless a test says otherwise.
-class Cluster {
- public:
-  Cluster() { write_secret(folder_ / "secret", net::generate_secret()); }
-
-  std::string secret() const { return folder_ / "secret"; }
-  Words at_static(int nodes, int node, int workers) const {
-    return {"--nnodes=" + std::to_string(nodes),           "--node-rank=" + std::to_string(node),
-            "--nproc-per-node=" + std::to_string(workers), "--master-addr=127.0.0.1",
-            "--master-port=" + std::to_string(port_),      "--rdzv-id=cluster"};
-  }
-  Words at_c10d(int nodes, int workers) const {
-    return {"--nnodes=" + std::to_string(nodes),
-            "--nproc-per-node=" + std::to_string(workers),
-            "--rdzv-backend=c10d",
-            "--rdzv-endpoint=127.0.0.1:" + std::to_string(port_),
-            "--rdzv-id=cluster",
-            "--local-addr=127.0.0.1"};
-  }
-  static Words with(Words words, const Words& more) {
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
-  JobProcess start(const Words& flags, const std::string& script,
-                   const std::string& secret_file = "") const {
-    const std::string file = secret_file.empty() ? secret() : secret_file;
-    return JobProcess([flags, script, file] {
-      ::setenv("TRIREME_SECRET_FILE", file.c_str(), 1);
-      return launch_workers(parse_run_options(flags), {"/bin/sh", "-c", script});
-    });
-  }
-  std::string path(const std::string& name) const { return folder_ / name; }
-
- private:
-  PrivateFolder folder_{"trireme"};
-  const int port_ = free_port();
-};
 
 const char* const kSayWho =
     "echo rank $RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE, node $GROUP_RANK of "
@@ -232,9 +192,10 @@ TEST(launch_nodes, workers_that_saved_and_left_on_all_nodes_end_the_job_with_the
 
 TEST(launch_nodes, that_do_not_come_are_named_when_the_time_is_over) {
   const Cluster cluster;
-  const Words more{"--rdzv-conf=join_timeout=4"};
+  // Node 2 is more patient: who has given up by then is missing, too.
+  const Words more{"--rdzv-conf=join_timeout=4"}, longer{"--rdzv-conf=join_timeout=60"};
   JobProcess zero = cluster.start(Cluster::with(cluster.at_static(3, 0, 1), more), "echo started");
-  JobProcess two = cluster.start(Cluster::with(cluster.at_static(3, 2, 1), more), "echo started");
+  JobProcess two = cluster.start(Cluster::with(cluster.at_static(3, 2, 1), longer), "echo started");
   EXPECT_EQ(zero.wait(kPatience), 99);
   two.wait(kPatience);
   EXPECT_NE(zero.err_text.find("node 1 of 3 did not come to 127.0.0.1:"), std::string::npos)

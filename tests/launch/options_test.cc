@@ -103,13 +103,46 @@ TEST(launch_options, nproc_takes_a_number_or_what_the_machine_has) {
 }
 
 TEST(launch_options, what_is_not_supported_is_refused_in_a_sentence) {
-  EXPECT_SAYS(refusal({"--nnodes=1:4", "p"}), "--nnodes=1");
   EXPECT_SAYS(refusal({"--rdzv-backend=etcd", "p"}), "c10d needs no server");
   EXPECT_SAYS(refusal({"--rdzv-endpoint=far.example:29400", "p"}), "is not this host");
   EXPECT_SAYS(refusal({"-m", "module"}), "python3 -m");
   EXPECT_SAYS(refusal({"--logs-specs=x", "p"}), "plug-in");
-  EXPECT_SAYS(refusal({"--numa-binding=node", "p"}), "--cpu-binding");
-  EXPECT_SAYS(refusal({"--virtual-local-rank", "p"}), "LOCAL_RANK");
+}
+
+TEST(launch_options, cpus_are_bound_by_node_as_torchrun_does) {
+  EXPECT_EQ(parse({"p"}).cpu_binding.kind, CpuBinding::kAuto);
+  EXPECT_EQ(parse({"--numa-binding=node", "p"}).cpu_binding.kind, CpuBinding::kNode);
+  EXPECT_EQ(parse({"--numa_binding", "core-complex", "p"}).cpu_binding.kind,
+            CpuBinding::kCoreComplex);
+  EXPECT_EQ(parse({"p"}, {{"PET_NUMA_BINDING", "exclusive"}}).cpu_binding.kind,
+            CpuBinding::kExclusive);
+  EXPECT_SAYS(refusal({"--numa-binding=nodes", "p"}), "node, socket, exclusive or core-complex");
+  EXPECT_SAYS(refusal({"--numa-binding=", "p"}), "node, socket, exclusive or core-complex");
+  EXPECT_SAYS(refusal({"--numa-binding=node", "--cpu-binding=none", "p"}), "leave one of them out");
+  EXPECT_FALSE(parse({"p"}).virtual_local_rank);
+  EXPECT_TRUE(parse({"--virtual-local-rank", "p"}).virtual_local_rank);
+  EXPECT_TRUE(parse({"p"}, {{"PET_VIRTUAL_LOCAL_RANK", "1"}}).virtual_local_rank);
+}
+
+TEST(launch_options, nodes_that_come_and_go_meet_at_an_endpoint) {
+  const auto o = parse({"--nnodes=1:4", "--rdzv-backend=c10d", "--rdzv-endpoint=h0",
+                        "--rdzv-conf=last_call_timeout=5,join_timeout=60", "p"});
+  EXPECT_EQ(o.least_nodes, 1);
+  EXPECT_EQ(o.nodes, 4);
+  EXPECT_EQ(o.last_call, std::chrono::seconds(5));
+  EXPECT_EQ(o.join_timeout, std::chrono::seconds(60));
+  EXPECT_EQ(o.warnings, std::vector<std::string>{});
+  EXPECT_EQ(parse({"--nnodes=1:4", "--rdzv-backend=c10d", "--rdzv-endpoint=h0", "p"}).last_call,
+            std::chrono::seconds(30));
+  EXPECT_EQ(parse({"--nnodes=3", "--rdzv-backend=c10d", "--rdzv-endpoint=h0", "p"}).least_nodes, 3);
+  EXPECT_SAYS(refusal({"--nnodes=1:4", "--master-addr=h0", "p"}), "--rdzv-backend=c10d");
+  EXPECT_SAYS(refusal({"--nnodes=4:2", "p"}), "the smaller number first");
+  EXPECT_SAYS(refusal({"--nnodes=1:4", "--standalone", "p"}), "--standalone");
+  for (const char* bad : {"0:2", "1:", ":2", "1:2:3", "1:99999999"})
+    EXPECT_SAYS(refusal({std::string("--nnodes=") + bad, "p"}), "--nnodes");
+  EXPECT_SAYS(refusal({"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=h0",
+                       "--rdzv-conf=last_call_timeout=-1", "p"}),
+              "last_call_timeout=-1 is not a number of seconds");
 }
 
 TEST(launch_options, several_nodes_meet_at_node_0_or_at_an_endpoint) {
@@ -153,10 +186,11 @@ TEST(launch_options, what_several_nodes_need_is_asked_for) {
   EXPECT_SAYS(refusal({"--nnodes=2", "--master-addr=h", "--rdzv-conf=is_host", "p"}), "KEY=VALUE");
   std::vector<std::string> rest;
   try {
-    extract_run_options({"--nnodes=2", "--master-addr=h", "a.json"}, &rest, from({}));
+    refuse_several_nodes(
+        extract_run_options({"--nnodes=2", "--master-addr=h", "a.json"}, &rest, from({})));
     ADD_FAILURE() << "accepted";
   } catch (const UsageError& error) {
-    EXPECT_SAYS(std::string(error.what()), "'trireme run --nnodes=2");
+    EXPECT_SAYS(std::string(error.what()), "--nnodes=2: this verb starts the ranks of one node");
   }
 }
 

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <set>
 #include <sstream>
 
 #include "tests/launch/job_process.h"
@@ -389,6 +390,23 @@ TEST(launch_supervisor, bound_workers_run_on_their_cpus) {
   EXPECT_NE(job.out_text.find("0: Cpus_allowed_list: " + first + "\n"), std::string::npos);
   EXPECT_NE(job.out_text.find("1: Cpus_allowed_list: " + second + "\n"), std::string::npos)
       << job.out_text;
+}
+
+TEST(launch_supervisor, workers_bound_to_a_socket_with_a_virtual_local_rank_are_the_first_there) {
+  JobProcess job({"--nproc-per-node=2", "--numa-binding=socket", "--virtual-local-rank"},
+                 "echo $RANK, $LOCAL_RANK of $LOCAL_WORLD_SIZE: $(grep Cpus_allowed_list "
+                 "/proc/self/status)");
+  JobProcess alone({"--numa-binding=socket"}, "grep Cpus_allowed_list /proc/self/status");
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_EQ(alone.wait(), 0);
+  // On one socket both have what a worker alone has; on two, each has another.
+  std::set<int> sockets;
+  for (const Cpu& cpu : read_cpus()) sockets.insert(cpu.package);
+  std::string cpus = alone.out_text.substr(alone.out_text.find(':') + 1);
+  cpus = " Cpus_allowed_list:" + (sockets.size() == 1 ? " " + cpus.substr(1) : std::string());
+  for (const char* rank : {"0", "1"})
+    EXPECT_NE(job.out_text.find(std::string(rank) + ", 0 of 2:" + cpus), std::string::npos)
+        << job.out_text << alone.out_text;
 }
 
 }  // namespace

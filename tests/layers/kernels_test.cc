@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/layers/kernels.h"
-
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
 #include <cmath>
 #include <functional>
 #include <vector>
+
+#include "trireme/layers/bias_gelu_kernels.h"
+#include "trireme/layers/causal_attention_kernels.h"
 
 namespace kernels_test {
 

@@ -24,13 +24,16 @@ namespace {
 
 /// A layer whose weight has a place, as a bucket would offer it.
 struct Placed {
-  Placed(int64_t in, int64_t out, bool with_bias = true) : layer(in, out, with_bias) {
+  Placed(int64_t in, int64_t out, bool with_bias = true, at::ScalarType dtype = at::kFloat)
+      : layer(in, out, with_bias) {
+    layer.to(dtype);
     at::NoGradGuard no_grad;
     for (auto& p : layer.parameters()) p.copy_(at::randn_like(p));
-    memory = at::full({out, in}, 7.0f);
+    memory = at::full({out, in}, 7.0f, at::dtype(dtype));
     offer = std::make_unique<GradientPlaceOffer>(layer.weight, [this] {
       ++asked;
-      return GradientPlace{at::from_blob(memory.data_ptr(), memory.sizes()), &finite};
+      return GradientPlace{at::from_blob(memory.data_ptr(), memory.sizes(), memory.options()),
+                           &finite};
     });
   }
   bool in_place() const {
@@ -71,6 +74,41 @@ TEST(layers_placed_linear, has_the_gradients_of_linear_and_writes_into_the_place
           EXPECT_TRUE(mine.layer.bias.grad().equal(b.grad())) << shape;
         }
         EXPECT_EQ(mine.finite, true) << shape;
+      }
+}
+
+// Of other shapes and dtypes it is one product, and has the bits of autograd's.
+TEST(layers_placed_linear, takes_every_dtype_and_any_leading_dims) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16})
+    for (const bool with_bias : {true, false})
+      for (const std::vector<int64_t>& leading :
+           std::vector<std::vector<int64_t>>{{5}, {3, 4}, {1, 1}, {2, 3, 4}, {2, 1, 3, 2}}) {
+        Placed mine(12, 7, with_bias, dtype);
+        mine.layer.set_half_products(HalfProducts::native);
+        std::vector<int64_t> in = leading, out = leading;
+        in.push_back(12);
+        out.push_back(7);
+        const at::Tensor data = at::randn(in).to(dtype), seed = at::randn(out).to(dtype);
+        at::Tensor x = data.clone().requires_grad_(), y = data.clone().requires_grad_();
+        at::Tensor w = mine.layer.weight.detach().clone().requires_grad_(), b;
+        if (with_bias) b = mine.layer.bias.detach().clone().requires_grad_();
+        const at::Tensor got = mine.layer.forward(x);
+        const at::Tensor want = with_bias ? at::linear(y, w, b) : at::linear(y, w);
+        const std::string what =
+            fmt::format("{} of {} dims, bias {}", c10::toString(dtype), in.size(), with_bias);
+        EXPECT_TRUE(got.equal(want)) << what;
+        got.backward(seed);
+        want.backward(seed);
+        EXPECT_TRUE(mine.in_place()) << what;
+        const bool panels = dtype == at::kFloat && in.size() == 2;
+        EXPECT_TRUE(panels ? at::allclose(mine.layer.weight.grad(), w.grad(), 1e-5, 1e-5)
+                           : mine.layer.weight.grad().equal(w.grad()))
+            << what;
+        EXPECT_TRUE(x.grad().equal(y.grad())) << what;
+        if (with_bias) {
+          EXPECT_TRUE(mine.layer.bias.grad().equal(b.grad())) << what;
+        }
+        EXPECT_EQ(mine.finite.has_value(), panels) << what;
       }
 }
 

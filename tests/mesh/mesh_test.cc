@@ -5,7 +5,9 @@
 #include <torch/types.h>
 
 #include <atomic>
+#include <functional>
 #include <mutex>
+#include <thread>
 
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
@@ -156,6 +158,48 @@ TEST(mesh_mesh, groups_of_disjoint_and_crossing_axes_work_at_once) {
       THAT(tensors[i].eq(static_cast<int64_t>(i / 3) * 2 + 1).all().item<bool>());
     }
   });
+}
+
+// A rank that fails does not know in which group its peers wait for it.
+TEST(mesh_mesh, aborting_a_mesh_ends_what_waits_in_any_of_its_groups) {
+  for (const char* backend : {"local", "gloo"}) {
+    std::atomic<int> posted{0};
+    std::vector<std::string> said(4), later(4);
+    const auto error_of = [](const std::function<void()>& call) -> std::string {
+      try {
+        call();
+      } catch (const Error& e) {
+        return e.what();
+      }
+      return "";
+    };
+    run_threads(4,
+                [&](Group world) {
+                  const DeviceMesh mesh(world, {{"pp", 2}, {"tp", 2}});
+                  mesh.make_groups();
+                  const int me = world.rank();
+                  // Ranks 1 and 2 are rank 0's peers, in two groups; rank 3 is in neither of these.
+                  Group with[] = {world, mesh.group("tp"), mesh.group("pp"), world};
+                  Group& mine = with[me];
+                  at::Tensor t = at::ones({4});
+                  if (me == 0) {
+                    while (posted < 3) std::this_thread::yield();
+                    DeviceMesh(mesh).abort("the pump is broken");
+                  } else {
+                    Work work = mine.all_reduce(t);
+                    ++posted;
+                    said[size_t(me)] = error_of([&] { work.wait(); });
+                  }
+                  later[size_t(me)] = error_of([&] { mine.all_reduce(t).wait(); });
+                },
+                {.timeout = std::chrono::seconds(20), .backend = backend});
+    for (size_t r = 0; r < 4; ++r) {
+      if (r > 0) {
+        EXPECT_NE(said[r].find("the pump is broken"), std::string::npos) << r << ": " << said[r];
+      }
+      EXPECT_NE(later[r].find("the pump is broken"), std::string::npos) << r << ": " << later[r];
+    }
+  }
 }
 
 TEST(mesh_mesh, a_mesh_of_a_group_of_some_ranks) {

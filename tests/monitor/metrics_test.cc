@@ -11,6 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/support/file_log.h"
+#include "tests/support/file_size_limit.h"
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
 
@@ -38,6 +40,24 @@ std::string message_of(const std::function<void()>& body) {
 const RunStart kStart{2, 42, "abc"};
 constexpr const char* kStartLine =
     R"({"event":"start","schema":1,"world":2,"seed":42,"config_hash":"abc"})";
+
+TEST(monitor_metrics, a_line_beyond_the_limit_on_file_sizes_is_an_error_and_not_the_end) {
+  PrivateFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  const std::string end = testing::end_of_child("", [&] {
+    const testing::FileSizeLimit limit(2000);
+    MetricsFile file(path, kStart);
+    for (int i = 1; i <= 100; ++i) {
+      StepMetrics m;
+      m.step = i;
+      file.step(m);
+    }
+  });
+  EXPECT_EQ(end, "ResourceError: " + path +
+                     ": cannot write the metrics: the file would become larger than this process "
+                     "may write (ulimit -f)");
+  EXPECT_EQ(read_file(path).back(), '\n');
+}
 
 TEST(monitor_metrics, a_run_is_start_steps_and_done) {
   PrivateFolder folder;

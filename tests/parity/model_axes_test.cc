@@ -5,7 +5,7 @@
 // loaded by one process; so each row shows the layouts of state too.
 #include <gtest/gtest.h>
 
-#include "tests/train/run_folders.h"
+#include "tests/parity/model_axes_rows.h"
 #include "trireme/base/check.h"
 #include "trireme/train/saving.h"
 
@@ -13,49 +13,9 @@ namespace model_axes_test {
 
 using namespace trireme;
 using namespace trireme::testing;
+using namespace trireme::testing::model_axes;
 
 namespace {
-
-constexpr int64_t kSteps = 20;
-
-struct Row {
-  int dp = 1, tp = 1, pp = 1;
-  Sets sets = {};           // of the divided run alone
-  Sets of_both = {};        // of the plain run too
-  double tolerance = 1e-5;  // ‖a - b‖ / ‖b‖ of a parameter
-  int ranks() const { return dp * tp * pp; }
-};
-
-std::string text_of(const Row& r) {
-  std::string text = fmt::format("dp{}_tp{}_pp{}", r.dp, r.tp, r.pp);
-  for (const Sets* sets : {&r.sets, &r.of_both})
-    for (std::string set : *sets) {
-      set = set.substr(set.rfind('.') + 1);
-      for (char& c : set)
-        if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
-      text += "_" + set;
-    }
-  return text;
-}
-
-std::string name_of(const ::testing::TestParamInfo<Row>& info) { return text_of(info.param); }
-void PrintTo(const Row& row, std::ostream* out) { *out << text_of(row); }
-
-// Two leaves for each stage of the pipeline on each data-parallel rank; SGD, because Adam hides a
-// wrong factor of the gradient.
-Config config_of(const Row& row, const std::string& corpus, const Sets& more) {
-  Sets sets = {"optimizer.type=SGD",
-               "optimizer.params.lr=0.5",
-               "model.tied_head=false",
-               "model.heads=" + std::to_string(row.tp == 1 ? 2 : row.tp),
-               "model.width=" + std::to_string(8 * (row.tp == 1 ? 2 : row.tp)),
-               "model.layers=" + std::to_string(std::max(2, 2 * row.pp)),
-               "model.vocab=259",
-               "train_batch_size=" + std::to_string(4 * row.pp * row.dp)};
-  sets.insert(sets.end(), row.of_both.begin(), row.of_both.end());
-  sets.insert(sets.end(), more.begin(), more.end());
-  return tiny_gpt(corpus, sets);
-}
 
 struct Result {
   NamedTensors weights;
@@ -85,28 +45,13 @@ Result train_and_save(int ranks, const Config& config, const Config& plain,
 }
 
 Result divided(const Row& row, const Folders& folders) {
-  Sets sets = row.sets;
-  sets.push_back("parallelism.tp=" + std::to_string(row.tp));
-  sets.push_back("parallelism.pp=" + std::to_string(row.pp));
-  if (row.pp > 1) sets.push_back("train_micro_batch_size_per_gpu=2");
-  return train_and_save(row.ranks(), config_of(row, folders.corpus, sets),
-                        config_of(row, folders.corpus, {}), folders.run("divided"));
+  return train_and_save(row.ranks(), divided_config(row, folders), plain_config(row, folders),
+                        folders.run("divided"));
 }
 
 Result plain(const Row& row, const Folders& folders) {
-  const Config config = config_of(row, folders.corpus, {});
+  const Config config = plain_config(row, folders);
   return train_and_save(1, config, config, folders.run("plain"));
-}
-
-void expect_near(const std::vector<double>& a, const std::vector<double>& b, double tolerance) {
-  ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], tolerance * b[i]) << "step " << i;
-}
-
-// The plain model as the one on which differences show: it learns, and the norm is clipped.
-void expect_a_reference(const Result& want) {
-  EXPECT_LT(want.losses.back(), want.losses.front());
-  EXPECT_GT(*std::max_element(want.norms.begin(), want.norms.end()), 0.5);
 }
 
 std::vector<Row> degrees() {
@@ -126,6 +71,11 @@ std::vector<Row> pairs() {
   const std::string lamb = "optimizer.type=Lamb", adam = "optimizer.type=AdamW";
   const std::string slow = "optimizer.params.lr=0.001";
   const std::string measured = "parallelism.partition_method=measured";
+  // Micro-batches of different lengths, whose tokens are fewer than their places.
+  const std::string documents = "data.type=documents";
+  const std::string alike = "training.check_replicas=1";
+  const std::string undecayed = R"(optimizer.params.no_decay=["wte.weight"])",
+                    unadapted = R"(optimizer.params.no_adapt=["wte.weight"])";
   return {
       // Tensor parallelism.
       {1, 2, 1, {sequence}},
@@ -175,6 +125,19 @@ std::vector<Row> pairs() {
       {2, 1, 2, {zero + "3", whole_units}, {"bf16.enabled=true"}, 0.1},
       {1, 1, 2, {}, {"bf16.enabled=true"}, 0.1},
       {1, 1, 2, {schedule + "zb_h1"}, {"torch_autocast.enabled=true"}, 0.1},
+      // A tied head whose ends are on one rank.
+      {1, 1, 2, {schedule + "zb_v", alike}, {tied}},
+      {1, 1, 2, {schedule + "dualpipe_v", alike}, {tied, "optimizer.params.momentum=0.9"}},
+      {2, 1, 2, {zero + "1", schedule + "zb_v", alike}, {tied, adam, slow, undecayed}, 1e-2},
+      {2, 1, 2, {zero + "1", schedule + "dualpipe_v", alike}, {tied}},
+      {2, 1, 2, {zero + "2", schedule + "zb_v", again, alike}, {tied}},
+      {2, 1, 2, {zero + "2", schedule + "dualpipe_v", alike}, {tied, lamb, slow}, 1e-3},
+      {2, 1, 2, {zero + "3", whole_units, schedule + "zb_v"}, {tied}},
+      {2, 1, 2, {zero + "3", schedule + "dualpipe_v"}, {tied, lamb, slow, unadapted}, 1e-3},
+      {4, 1, 2, {zero + "2", "parallelism.dp_shard=2", schedule + "zb_v", alike}, {tied}},
+      {1, 2, 2, {schedule + "zb_v", sequence, alike}, {tied}},
+      {2, 2, 2, {zero + "3", schedule + "dualpipe_v", sequence}, {tied}},
+      {1, 1, 2, {schedule + "zb_v", alike}, {tied, "bf16.enabled=true"}, 0.1},
       // All of them.
       {1, 2, 2, {schedule + "zb_h1"}},
       {1, 2, 2, {schedule + "zb_h1", sequence}},
@@ -186,6 +149,15 @@ std::vector<Row> pairs() {
       {2, 2, 2, {zero + "3", whole_units, sequence, schedule + "zb_h1"}, {tied}},
       {2, 2, 2, {zero + "3", schedule + "zb_v", again}},
       {2, 2, 2, {measured, sequence}},
+      // Lengths and weights that differ.
+      {1, 2, 1, {}, {documents}},
+      {2, 2, 1, {sequence, again}, {documents, tied}},
+      {1, 1, 2, {}, {documents}},
+      {1, 1, 2, {schedule + "breadth_first", "parallelism.virtual_stages=2"}, {documents}},
+      {2, 1, 2, {zero + "1"}, {documents}},
+      {2, 1, 2, {zero + "3", whole_units}, {documents}},
+      {1, 2, 2, {schedule + "zb_h1", sequence}, {documents, tied}},
+      {2, 2, 2, {}, {documents}},
   };
 }
 
@@ -195,14 +167,14 @@ TEST_P(parity_model_axes, weights_after_20_steps_are_those_of_one_process) {
   const Row row = GetParam();
   const Folders folders;
   const Result want = plain(row, folders), got = divided(row, folders);
-  expect_a_reference(want);
+  expect_a_reference(want.losses, want.norms);
   EXPECT_LT(relative_distance(got.weights, want.weights), row.tolerance);
   expect_near(got.losses, want.losses, row.tolerance);
   expect_near(got.norms, want.norms, 10 * row.tolerance);
 }
 
-INSTANTIATE_TEST_SUITE_P(degrees, parity_model_axes, ::testing::ValuesIn(degrees()), name_of);
-INSTANTIATE_TEST_SUITE_P(pairs, parity_model_axes, ::testing::ValuesIn(pairs()), name_of);
+INSTANTIATE_TEST_SUITE_P(degrees, parity_model_axes, ::testing::ValuesIn(degrees()), row_name);
+INSTANTIATE_TEST_SUITE_P(pairs, parity_model_axes, ::testing::ValuesIn(pairs()), row_name);
 
 TEST(parity_model_axes_bits, pipelines_and_zero_over_stages_are_one_process_to_the_bit) {
   const Folders folders;
@@ -242,6 +214,7 @@ TEST(parity_model_axes_resume, every_layout_goes_on_from_every_other) {
                                  {2, 2, 1, {"zero_optimization.stage=2"}},
                                  {1, 2, 2, {"parallelism.schedule=zb_h1"}},
                                  {2, 1, 2, {"zero_optimization.stage=3"}},
+                                 {1, 1, 2, {"parallelism.schedule=zb_v"}},
                                  {2, 2, 2, {"zero_optimization.stage=1"}}};
   const Folders folders;
   const auto config = [&](const Row& row) {

@@ -105,7 +105,8 @@ TEST(planner_model_part, stages_have_each_block_once_and_a_tied_embedding_twice)
       for (const ModelPart& part : fullest_parts(c, 2))
         for (const std::string& name : of_rank(gpt(tied), part)) ++seen[name];
       const bool ends_meet = std::string(schedule) == "zb_v";  // both ends are on rank 0
-      const auto whole = shapes(model_shape(gpt(tied)));
+      auto whole = shapes(model_shape(gpt(tied)));
+      if (tied && ends_meet) whole["wte_of_head.weight"] = whole.at("wte.weight");
       EXPECT_EQ(seen.size(), whole.size());
       for (const auto& [name, times] : seen) {
         EXPECT_TRUE(whole.count(name)) << name;

@@ -53,6 +53,32 @@ printf '#!/bin/sh\n[ "$TRIREME_SOAK_KILLS $*" = "200 --gtest_filter=*faults_asyn
 said=$(scripts/soak --kills --build "$(realpath --relative-to=. "$TMPDIR/broken")" 2>&1) || fail "--kills says: $said"
 [[ $said == *"200 kills"*passed* ]] || fail "--kills says: $said"
 
+# The tests of devices run with 20 seeds, both programs.
+devices() { for program in test_support_pretend_device test_device; do
+    printf '#!/bin/sh\necho %s >>"%s/ran"\n%s\n' "$program" "$TMPDIR" "$1" >"$TMPDIR/broken/tests/$program"
+    chmod +x "$TMPDIR/broken/tests/$program"
+  done
+  scripts/soak --devices --build "$(realpath --relative-to=. "$TMPDIR/broken")" 2>&1; }
+# shellcheck disable=SC2016
+said=$(devices '[ "$TRIREME_SOAK $OMP_NUM_THREADS $*" = "1 1 " ]') || fail "--devices says: $said"
+[[ $said == *"20 seeds"*passed* ]] || fail "--devices says: $said"
+[[ $(cat "$TMPDIR/ran") == $'test_support_pretend_device\ntest_device' ]] || fail "--devices ran: $(cat "$TMPDIR/ran")"
+code=0
+said=$(devices 'echo seed 17; exit 3') || code=$?
+((code == 1)) || fail "a sweep of devices that fails ends with $code"
+[[ $said == *"seed 17"* ]] || fail "a sweep of devices that fails says: $said"
+rm "$TMPDIR/broken/tests/test_device"
+code=0
+said=$(scripts/soak --devices --build "$(realpath --relative-to=. "$TMPDIR/broken")" 2>&1) || code=$?
+((code == 2)) || fail "--devices without its programs ends with $code"
+[[ $said == *"tests/test_device is not there: run scripts/build --tests all" ]] || fail "--devices without its programs says: $said"
+for pair in "--files --kills" "--kills --devices"; do
+  code=0
+  # shellcheck disable=SC2086
+  said=$(scripts/soak $pair 2>&1) || code=$?
+  ((code == 2)) || fail "$pair ends with $code: $said"
+done
+
 # Ctrl-C ends the round with the process that it started, and still gives the summary.
 printf '#!/bin/sh\necho $$ >"%s/pid"\nexec sleep 100\n' "$TMPDIR" >"$TMPDIR/broken/tests/soak_collectives"
 scripts/soak --seed 5 --build "$(realpath --relative-to=. "$TMPDIR/broken")" >"$TMPDIR/said" &

@@ -128,15 +128,15 @@ TEST(tensor_autocast, is_the_state_of_one_thread) {
 TEST(tensor_autocast, the_state_of_a_gpu_is_set_and_read_too) {
   const auto before = AutocastState::current();
   AutocastState wanted = before;
-  wanted.cuda = {true, at::kHalf};
+  wanted.of(at::kCUDA) = {true, at::kHalf};
   {
     AutocastGuard guard(wanted);
     EXPECT_EQ(AutocastState::current(), wanted);
     AutocastGuard cpu(at::kCPU, at::kBFloat16);
-    EXPECT_EQ(AutocastState::current().cuda, wanted.cuda);
+    EXPECT_EQ(AutocastState::current().of(at::kCUDA), wanted.of(at::kCUDA));
     AutocastGuard off(at::kCUDA, std::nullopt);
-    EXPECT_FALSE(AutocastState::current().cuda.enabled);
-    EXPECT_TRUE(AutocastState::current().cpu.enabled);
+    EXPECT_FALSE(AutocastState::current().of(at::kCUDA).enabled);
+    EXPECT_TRUE(AutocastState::current().of(at::kCPU).enabled);
   }
   EXPECT_EQ(AutocastState::current(), before);
 }

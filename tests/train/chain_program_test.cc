@@ -311,8 +311,9 @@ TEST(train_chain_program, what_a_pipeline_cannot_have_is_said_in_a_sentence) {
   EXPECT_TRUE(has(refusal<DeepProgram>(pipeline(9, "1f1b", 1), 9),
                   "the pieces of the program are the blocks and gradient_accumulation_steps are "
                   "the micro-batches: 9 stages, and the model has 8 blocks"));
-  EXPECT_TRUE(has(refusal<DeepProgram>({"parallelism.tp=2"}, 2),
-                  "parallelism.tp 2 (--set) divides the layers of"));
+  EXPECT_TRUE(
+      has(refusal<DeepProgram>({"parallelism.tp=2"}, 2),
+          "parallelism.tp 2 (--set): every rank would hold the pieces of this program whole"));
   struct Half : DeepProgram {
     std::vector<Update> updates(const Config&) override { return {{"top", {"top"}}}; }
   };

@@ -351,6 +351,8 @@ std::vector<Row> rows() {
       on(2, gpt({"parallelism.sequence_parallel", words, "false", "true", {"parallelism.tp=2"}})),
       on(2, gpt({"parallelism.pp", words, "1", "2", {"train_micro_batch_size_per_gpu=4"}})),
       on(2, gpt({"parallelism.schedule", words, "1f1b", "gpipe", stages})),
+      named("parallelism.schedule_file",
+            "train_schedule_file.a_table_trains_to_the_bits_of_its_schedule"),
       on(2, gpt({"parallelism.virtual_stages", weights, "1", "2",
                  stages + Sets{"parallelism.schedule=breadth_first"}})),
       on(2, gpt({"parallelism.stages", weights, "[1,3]", "[3,1]", stages})),

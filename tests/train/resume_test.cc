@@ -2,10 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <filesystem>
 
 #include "tests/support/refusals.h"
 #include "tests/train/run_folders.h"
+#include "tests/train/same_steps.h"
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/train/trainer.h"
@@ -154,13 +157,37 @@ TEST(train_resume, momentum_and_the_place_in_the_data_come_back) {
   EXPECT_TRUE(bytes_of(f.run("b")) == bytes_of(f.run("a")));
 }
 
-TEST(train_resume, a_reproducible_run_goes_on_with_the_same_bits_on_another_number_of_ranks) {
+// Three steps in one layout, three in another. 16 pairs: each layout saves once and goes on once,
+// each stage is followed by each stage, and each number of ranks by each. All 256 with
+// TRIREME_SOAK=1.
+TEST(train_resume, a_reproducible_run_goes_on_with_the_same_bits_in_every_layout) {
   Folders f;
-  const Config config = ten_steps(f.corpus, {"training.reproducible=true", "training.leaves=4"});
-  run_on(1, config, into(f.run("whole")));
-  run_on(4, config, into(f.run("halves")), 5);
-  run_on(2, config, into(f.run("halves"), f.run("halves")));
-  EXPECT_TRUE(bytes_of(f.run("halves")) == bytes_of(f.run("whole")));
+  constexpr std::array<int, 4> kRanks{1, 2, 4, 8};
+  const auto config = [&](int stage) {
+    return tiny_gpt(f.corpus,
+                    {"training.reproducible=true", "training.leaves=8", "training.eval_batches=1",
+                     "model.width=8", "model.context=8", "train_batch_size=8",
+                     fmt::format("zero_optimization.stage={}", stage),
+                     "zero_optimization.stage3_param_persistence_threshold=0"});
+  };
+  const auto name = [](int ranks, int stage) { return fmt::format("{}_stage_{}", ranks, stage); };
+  run_on(1, config(0), into(f.run("calm")));
+  StepReader calm(find_checkpoint(f.run("calm")));
+  const bool all = std::getenv("TRIREME_SOAK") != nullptr;
+  for (int stage : {0, 1, 2, 3})
+    for (size_t i : {0, 1, 2, 3}) {
+      const std::string half = f.run("half_" + name(kRanks[i], stage));
+      EXPECT_EQ(run_on(kRanks[i], config(stage), into(half), 3).steps, 3);
+      for (int next : {0, 1, 2, 3})
+        for (size_t j : {0, 1, 2, 3}) {
+          const auto step = static_cast<size_t>(stage);
+          if (!all && (j != (i + step) % 4 || next != static_cast<int>(i))) continue;
+          const std::string pair = name(kRanks[i], stage) + "_to_" + name(kRanks[j], next);
+          EXPECT_EQ(run_on(kRanks[j], config(next), into(f.run(pair), half)).steps, 6);
+          StepReader end(find_checkpoint(f.run(pair)));
+          EXPECT_EQ(differences(calm, end), "") << pair;
+        }
+    }
 }
 
 TEST(train_resume, what_would_silently_train_something_else_is_refused_by_name) {

@@ -22,6 +22,18 @@ struct Folders {
   }
 };
 
+/// 400 documents of `shortest` to `shortest` + 10 tokens in one file: letters that follow each
+/// other.
+inline std::string write_short_documents(const PrivateFolder& folder, int shortest = 1) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) {
+    for (int k = 0; k < shortest + i * 7 % 11; ++k) text += static_cast<char>('a' + (i + k) % 26);
+    text += "\n\n";
+  }
+  write_file_atomic(folder / "documents.txt", text);
+  return folder / "documents.txt";
+}
+
 /// Every file of a run's last checkpoint but the index, as bytes.
 inline std::string all_bytes_of(const std::string& run_dir) {
   std::vector<std::string> files;

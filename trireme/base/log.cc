@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 
+#include "trireme/base/file/size_limit.h"
 #include "trireme/base/rank_label.h"
 
 // Process-wide by nature (design §4): one sink, one level. A line is one write(2), so that the
@@ -72,6 +73,8 @@ void log_line(LogLevel level, std::string_view text) {
   if (s.sink) return s.sink(level, text);
   std::string line = format_log_line(level, text);
   line += '\n';
+  // A line is not worth the end of the process (ulimit -f).
+  if (!may_grow(STDERR_FILENO, line.size())) return;
   [[maybe_unused]] auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 

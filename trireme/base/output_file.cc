@@ -9,6 +9,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/failpoint.h"
 #include "trireme/base/file/file_calls.h"
+#include "trireme/base/file/size_limit.h"
 
 namespace trireme {
 
@@ -20,6 +21,7 @@ OutputFile::OutputFile(const std::string& path, Others others)
 }
 
 void OutputFile::write_at(uint64_t at, const void* bytes, size_t size) {
+  check_file_size(path_, at + size);
   if (at != end_) waits_from_ = at;
   end_ = at + size;
   const char* from = static_cast<const char*>(bytes);

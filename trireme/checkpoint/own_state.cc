@@ -103,7 +103,7 @@ std::optional<CheckpointInfo> load_if_any(const std::string& run_dir, const Stat
                                           const Group& group, LoadOptions options) {
   StepFound answer;
   if (!group || group.rank() == 0)
-    answer.failure = failure_of([&] { answer.found = !list_steps(run_dir).empty(); });
+    answer.failure = failure_of([&] { answer.found = holds_checkpoint(run_dir); });
   if (group && group.size() > 1) {
     Group ranks = group;
     answer = broadcast_object(ranks, answer, 0);

@@ -67,8 +67,9 @@ TRIREME_API std::string save(const std::string& run_dir, int64_t step, const Sta
 /// ranks, every one of which calls it. `group`, if given, replaces options.group.
 TRIREME_API CheckpointInfo load(const std::string& path, const StateWalk& walk,
                                 const Group& group = {}, LoadOptions options = {});
-/// Likewise; if rank 0 finds no step in the run folder, loads nothing and returns nullopt, so that
-/// the loop starts from scratch.
+/// Likewise; if rank 0 finds no step in the run folder, nor a trace of one (`latest`, or a step
+/// that was being replaced), loads nothing and returns nullopt, so that the loop starts from
+/// scratch.
 TRIREME_API std::optional<CheckpointInfo> load_if_any(const std::string& run_dir,
                                                       const StateWalk& walk,
                                                       const Group& group = {},

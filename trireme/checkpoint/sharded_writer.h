@@ -40,7 +40,7 @@ struct ShardedSaveOptions {
 /// step is visible then, older checkpoints are kept, and the group can still be used, except after
 /// an error of the group itself (if a rank dies, the others get PeerLost). UsageError: a name
 /// visited twice on a rank, a dtype that the files cannot hold, parts that overlap or leave a gap,
-/// ranks that disagree. ResourceError: a disk is full or fails, another process is saving here, or
+/// ranks that disagree. ResourceError: a disk is full or fails, somebody else is saving here, or
 /// a host does not see the folder.
 TRIREME_API std::string save_sharded_step(const std::string& run_dir, int64_t step,
                                           const StateWalk& walk, Group group,

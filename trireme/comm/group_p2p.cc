@@ -101,12 +101,13 @@ void Group::monitored_barrier(Duration timeout, bool wait_all_ranks, CallSite si
     bytes.push_back(detail::small_tensor(b, 1));
     came.push_back(post_recv(b, bytes.back(), r, kMonitoredTag, site));
   }
+  const std::vector<int> of_world = world_ranks();
   std::string missing;
   auto is_here = [&](size_t i) { return b.completed(came[i]); };
   for (size_t i = 0; i < came.size(); ++i) {
     while (!is_here(i) && !deadline.expired()) ::sched_yield();
     if (is_here(i)) continue;
-    missing += (missing.empty() ? "" : ", ") + std::to_string(i + 1);
+    missing += (missing.empty() ? "" : ", ") + std::to_string(of_world[i + 1]);
     if (!wait_all_ranks) break;
   }
   if (!missing.empty()) {

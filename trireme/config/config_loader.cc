@@ -20,6 +20,14 @@ bool is_auto(const KeyInfo& key, const Value& value) {
   return !choices.empty() && std::find(choices.begin(), choices.end(), "auto") == choices.end();
 }
 
+/// Whether this is the value of the key that requests nothing.
+bool asks_nothing(const KeyInfo& key, const Value& value) {
+  Value given, harmless;
+  return !key.harmless.empty() && normalise(key, value, &given).empty() &&
+         normalise(key, read_json("the table of keys", key.harmless), &harmless).empty() &&
+         given == harmless;
+}
+
 bool contains_word(const std::string& words, std::string_view word) {
   auto list = split_words(words);
   return std::find(list.begin(), list.end(), word) != list.end();
@@ -124,7 +132,8 @@ void ConfigLoader::leaf(const std::string& path, const KeyInfo& row, const Value
       return leaf(name, key, meant, from_flag);
     }
   }
-  if (is_auto(key, value) || !row.alias_true.empty()) {
+  const bool nothing = !row.alias_of.empty() && asks_nothing(row, value);
+  if (is_auto(key, value) || !row.alias_true.empty() || nothing) {
     // "auto" in a file keeps the value of an earlier file; in a flag it removes that value too.
     if (from_flag) merged_.erase(name);
     return findings_.report(findings_.order(), {.path = name,
@@ -201,11 +210,7 @@ void ConfigLoader::judge(const std::string& path, const Given& given) {
     entry.why = key.why;
     config_.ignored_[path] = given.value;
   } else if (key.status == KeyStatus::refused) {
-    Value harmless;
-    bool fine = !key.harmless.empty() &&
-                normalise(key, read_json("the table of keys", key.harmless), &harmless).empty() &&
-                harmless == given.value;
-    if (!fine) refuse();
+    if (!asks_nothing(key, given.value)) refuse();
   } else if (given.value.is(Value::Kind::string) &&
              contains_word(key.refused_choices, given.value.string)) {
     refuse();

@@ -20,9 +20,9 @@ constexpr const char* kBatches =
     "steps on the batches of your loop and cannot change their sizes: use `trireme train`";
 constexpr const char* kReproducible =
     "does not have the losses as sums or the data as leaves: use `trireme train`";
-constexpr const char* kWhole =
-    "trains the module that you give it, which every rank holds whole: use `trireme train`, or the "
-    "layers of docs/tensor_parallel.md in a loop of your own";
+constexpr const char* kStages =
+    "runs the whole of the module that you give it: write a ChainProgram (docs/your_own_model.md), "
+    "or take the stages of docs/model_parallel.md in a loop of your own";
 constexpr const char* kGroup =
     "gets an existing group: pass it to init_process_group (InitOptions)";
 
@@ -66,13 +66,12 @@ const std::vector<NotOfEngine>& keys_not_of_engine() {
        "false"},
       {"monitor.progress", "draws no progress bar: steps_per_print logs a line", "false"},
       {"generate.*", kGenerate, nullptr},
-      {"parallelism.pp", kWhole, "1"},
-      {"parallelism.schedule", kWhole, nullptr},
-      {"parallelism.virtual_stages", kWhole, "0"},
-      {"parallelism.stages", kWhole, nullptr},
-      {"parallelism.partition_method", kWhole, "\"uniform\""},
-      {"parallelism.tp", kWhole, "1"},
-      {"parallelism.sequence_parallel", kWhole, "false"},
+      {"parallelism.pp", kStages, "1"},
+      {"parallelism.schedule", kStages, nullptr},
+      {"parallelism.schedule_file", kStages, nullptr},
+      {"parallelism.virtual_stages", kStages, "0"},
+      {"parallelism.stages", kStages, nullptr},
+      {"parallelism.partition_method", kStages, "\"uniform\""},
       {"comm.across", kGroup, nullptr},
       {"comm.check", kGroup, nullptr},
   };

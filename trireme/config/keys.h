@@ -39,8 +39,10 @@ struct KeyInfo {
   std::string help{};
   bool deepspeed = false;
   KeyStatus status = KeyStatus::supported;
-  std::string why{};       // for the other two statuses
-  std::string harmless{};  // JSON, for refused
+  std::string why{};  // for the other two statuses
+  /// JSON. Of a refused key: the value that requests nothing. Of an alias: the value that leaves
+  /// alias_of as if it were not given.
+  std::string harmless{};
   std::string alias_of{};  // another name of that key
   /// For an older boolean name: the JSON value that true gives to alias_of; false gives none.
   std::string alias_true{};

@@ -13,6 +13,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/base/log.h"
 
 namespace trireme {
@@ -60,6 +61,8 @@ struct MetricsFound {
 
 MetricsFound look_at_metrics(const std::string& path) {
   MetricsFound found;
+  // A named pipe would keep who opens it waiting.
+  if (path_kind(path) != PathKind::file) return found;
   std::ifstream file(path, std::ios::binary);
   std::string line;
   for (int lines = 0; lines < 1000 && std::getline(file, line); ++lines) {
@@ -168,7 +171,8 @@ FolderFound look_into(const std::string& folder) {
       found.steps.push_back(name);
     else if (is_damaged_step(name))
       found.damaged.push_back(name);
-    else if (name != launch::kRunLockName && name != "config.json" && name != "metrics.jsonl")
+    else if (!name.starts_with(launch::kRunLockName) && name != "config.json" &&
+             name != "metrics.jsonl")
       found.has_other = true;
   }
   std::sort(found.steps.begin(), found.steps.end());

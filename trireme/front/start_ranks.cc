@@ -9,8 +9,9 @@
 namespace trireme {
 
 int start_ranks(const launch::RunOptions& options, const std::vector<std::string>& command,
-                launch::FailureReport report) {
-  if (!options.dry_run) return launch::launch_workers(options, command, report);
+                launch::FailureReport report,
+                const std::function<void(const std::vector<int>&)>& met) {
+  if (!options.dry_run) return launch::launch_workers(options, command, report, met);
   std::puts(launch::dry_run(options, command).c_str());
   return kExitDone;
 }

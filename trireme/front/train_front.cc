@@ -45,6 +45,34 @@ void announce(const Config& config, const MemoryCheck& memory) {
            count_text(memory.plan.model.numel()), fits ? "; " + memory.verdict.text : "");
 }
 
+/// What is wrong with a configuration on so many ranks; UsageError.
+Batches check_on_ranks(const TrainFront& front, const Config& config, int ranks) {
+  Batches batches = config.resolve_batches(ranks);
+  for (const auto& sentence : refusals_of(config, ranks, front.built_in_model))
+    fail<UsageError>("{}", sentence);
+  const std::string fault = front.fault ? front.fault(config, ranks) : "";
+  check<UsageError>(fault.empty(), "{}", fault);
+  return batches;
+}
+
+/// One node of several. Each of its ranks is this command again, as under torchrun, srun or mpirun:
+/// it reads the configuration by itself, and rank 0 takes the run folder.
+int start_node(const TrainFront& front, const launch::RunOptions& options, const TrainFlags& flags,
+               const Config& config, const std::vector<std::string>& words) {
+  check<UsageError>(!flags.run_dir.empty() || (flags.resume && !flags.resume_auto),
+                    "{}: --nnodes={}: name the run folder with --run-dir, in a file system that "
+                    "all nodes see, so that all ranks use one",
+                    front.name, options.nodes);
+  std::vector<std::string> command = front.own_command();
+  command.insert(command.end(), words.begin(), words.end());
+  return start_ranks(options, command, launch::FailureReport::one_line,
+                     [&](const std::vector<int>& workers_of_nodes) {
+                       int ranks = 0;
+                       for (int workers : workers_of_nodes) ranks += workers;
+                       check_on_ranks(front, config, ranks);
+                     });
+}
+
 }  // namespace
 
 int train_front(const TrainFront& front, int argc, char** argv) {
@@ -71,16 +99,14 @@ int train_front(const TrainFront& front, int argc, char** argv) {
   const Config config = front.load(ConfigInputs::from(flags.files, flags.sets));
   // Under mpirun or srun this process is a rank already: it becomes its worker and starts nobody.
   const bool is_rank = self.world_size > 1;
+  if (launch_options.nodes > 1 && !is_rank)
+    return start_node(front, launch_options, flags, config, rest);
   check<UsageError>(!is_rank || !flags.run_dir.empty() || (flags.resume && !flags.resume_auto),
                     "{}: this process is rank {} of {} ({}): name the run folder with "
                     "--run-dir, so that all ranks use one",
                     front.name, self.rank, self.world_size, self.source);
   const int ranks = is_rank ? self.world_size : launch_options.nproc_per_node;
-  const Batches batches = config.resolve_batches(ranks);
-  for (const auto& sentence : refusals_of(config, ranks, front.built_in_model))
-    fail<UsageError>("{}", sentence);
-  const std::string fault = front.fault ? front.fault(config, ranks) : "";
-  check<UsageError>(fault.empty(), "{}", fault);
+  const Batches batches = check_on_ranks(front, config, ranks);
   const DeviceAnswer device =
       find_device(config, {.first = is_rank ? self.local_rank : 0, .ranks = is_rank ? 1 : ranks},
                   front.ask_device);

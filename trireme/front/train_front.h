@@ -13,7 +13,7 @@
 // refuses what would fail later, takes the run folder, and starts the ranks and watches them.
 namespace trireme {
 
-/// Which command that is. As it stands: `trireme train`, but for `help` and `rank_command`.
+/// Which command that is. As it stands: `trireme train`, but for `help` and the commands.
 struct TrainFront {
   std::string program = "trireme train";  // what a person types: messages say "'PROGRAM --help'"
   std::string name = "train";             // in front of what is wrong with a flag
@@ -22,6 +22,9 @@ struct TrainFront {
   /// What becomes a rank: a program and its first words, which "--config-fd N --run-dir DIR" and
   /// the like follow. Asked when nothing refuses the run; may throw.
   std::function<std::vector<std::string>()> rank_command;
+  /// This command itself: a program and its first words, which flags and files follow. What the
+  /// launchers of several nodes start, and what becomes a rank then.
+  std::function<std::vector<std::string>()> own_command;
   std::function<Config(const ConfigInputs&)> load = [](const ConfigInputs& inputs) {
     return Config::load(inputs);
   };

@@ -99,7 +99,8 @@ void Reducer::refuse_more(size_t i) {
       "round, or a part of the graph that runs backward by itself. DdpOptions::static_graph counts "
       "them in the first round",
       name(i), slots_[i].expected);
-  group_.abort(fmt::format("rank {}: {}", group_.rank(), what));
+  const int rank = group_.world_ranks()[static_cast<size_t>(group_.rank())];
+  group_.abort(fmt::format("rank {}: {}", rank, what));
   throw UsageError(what);
 }
 

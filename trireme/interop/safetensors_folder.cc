@@ -4,13 +4,13 @@
 #include <map>
 
 #include "trireme/base/check.h"
-#include "trireme/base/file.h"
 #include "trireme/base/mapped_file.h"
 #include "trireme/interop/array_folder.h"
 #include "trireme/interop/boxes.h"
 #include "trireme/interop/safetensors_header.h"
 #include "trireme/interop/shown.h"
 #include "trireme/interop/strict_json.h"
+#include "trireme/interop/weight_map.h"
 
 namespace trireme::interop {
 namespace {
@@ -46,21 +46,6 @@ std::map<std::string, std::vector<int64_t>> saved_offsets(const SafetensorsHeade
   return offsets;
 }
 
-/// Which file the index has for each tensor; empty without an index.
-std::map<std::string, std::string> weight_map(const std::string& folder) {
-  std::map<std::string, std::string> files;
-  const std::string path = folder + "/" + kIndex;
-  if (!std::filesystem::exists(path)) return files;
-  const auto json = parse_strict_json(read_file(path), path, 64);
-  const auto& map = json_member(json, "weight_map", path);
-  check<Corrupt>(map.is_object(), "{}: weight_map is not an object", path);
-  for (const auto& [name, file] : map.items()) {
-    files[name] = json_text(file, path, "a file of weight_map");
-    path_inside(folder, files[name], path);
-  }
-  return files;
-}
-
 void add_box(BoxedArray& array, const NamedArray& piece, std::vector<int64_t> offsets) {
   check<Corrupt>(offsets.size() == piece.shape.size(), "{}: tensor '{}' has {} dims and {} offsets",
                  piece.file, shown(piece.name), piece.shape.size(), offsets.size());
@@ -84,7 +69,8 @@ void add_box(BoxedArray& array, const NamedArray& piece, std::vector<int64_t> of
 }  // namespace
 
 ArrayFolder read_safetensors_folder(const std::string& folder) {
-  const auto in_index = weight_map(folder);
+  std::map<std::string, std::string> in_index;
+  if (std::filesystem::exists(folder + "/" + kIndex)) in_index = read_weight_map(folder, kIndex);
   std::map<std::string, BoxedArray> arrays;
   for (const std::string& name : safetensors_of(folder)) {
     const MappedFile file(folder + "/" + name);

@@ -15,6 +15,7 @@ Machine read_machine(const Getenv& user) {
   Machine machine;
   machine.cpus = read_cpus();
   machine.quota = cgroup_cpu_quota();
+  machine.gpus = visible_gpus(user);
   machine.model = parse_cpuinfo(read_if_there("/proc/cpuinfo").value_or(""));
   if (!user("OPENBLAS_CORETYPE") && machine.model.has("avx2"))
     machine.blas_corename = probe_openblas().corename;
@@ -34,7 +35,16 @@ JobPlan plan_job(const RunOptions& options, const std::vector<std::string>& comm
   }
   std::string program = find_program(words[0]);
 
-  CpuPlan cpu = plan_cpus(machine.cpus, machine.quota, options.nproc_per_node, options.cpu_binding);
+  std::vector<int> near;
+  for (const Gpu& gpu : machine.gpus) near.push_back(gpu.node);
+  CpuPlan cpu =
+      plan_cpus(machine.cpus, machine.quota, options.nproc_per_node, options.cpu_binding, near);
+  const auto gpus = static_cast<int>(machine.gpus.size());
+  check<UsageError>(
+      !options.virtual_local_rank || gpus == 0 || gpus >= options.nproc_per_node,
+      "--virtual-local-rank gives each worker a GPU, and there are {} for {} workers: "
+      "start fewer, or leave it out",
+      gpus, options.nproc_per_node);
   if (options.nodes == 1) job.workers_of_nodes = {options.nproc_per_node};
   job.role = options.role;
   job.max_restarts = options.max_restarts;
@@ -51,6 +61,11 @@ JobPlan plan_job(const RunOptions& options, const std::vector<std::string>& comm
     worker.argv = words;
     for (auto& word : worker.argv) replace_all(word, "${local_rank}", std::to_string(rank));
     worker.env = worker_env(job, place(job.workers_of_nodes, job.node_rank, rank), user);
+    if (options.virtual_local_rank) {
+      worker.env["LOCAL_RANK"] = "0";
+      if (gpus > 0)
+        worker.env["CUDA_VISIBLE_DEVICES"] = machine.gpus[static_cast<size_t>(rank)].name;
+    }
     worker.cpus = cpu.cpus[static_cast<size_t>(rank)];
     plan.workers.push_back(std::move(worker));
   }

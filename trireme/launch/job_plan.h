@@ -8,6 +8,7 @@
 #include "trireme/base/export.h"
 #include "trireme/launch/flags/options.h"
 #include "trireme/launch/machine/cpu.h"
+#include "trireme/launch/machine/gpu.h"
 #include "trireme/launch/worker_env.h"
 
 // Everything that is decided before a worker starts. plan_job() is pure.
@@ -18,6 +19,7 @@ struct Machine {
   std::optional<double> quota;
   CpuModel model;
   std::string blas_corename;  // what OpenBLAS detects by itself; "": not asked, or not there
+  std::vector<Gpu> gpus;      // those that workers may use
 };
 /// OpenBLAS is asked only where its answer could matter: the user has not chosen a core type.
 TRIREME_API Machine read_machine(const Getenv& user = process_env);

@@ -80,8 +80,11 @@ JobEnd with_the_others(JobEnd here, const std::optional<StopCause>& cause, int r
                        int stop_signal) {
   if (stop_signal != 0) return {kExitSignalBase + stop_signal, "", ""};
   if (!cause) return here;
-  const bool restart = cause->may_restart && restarts_left > 0;
-  if (!here.restart_after.empty() || here.code == kExitDone) {
+  const bool restart = goes_on_after(*cause, restarts_left);
+  // Where nodes come or go, workers save and leave.
+  const bool left =
+      here.code == kExitSavedRestart && cause->may_restart && !cause->counts && !here.asked_to_stop;
+  if (!here.restart_after.empty() || here.code == kExitDone || left) {
     if (restart) return {0, cause->sentence, cause->reported};
     log_error("{}: the job ends", cause->sentence);
     return {kExitFailed, "", ""};
@@ -92,7 +95,7 @@ JobEnd with_the_others(JobEnd here, const std::optional<StopCause>& cause, int r
 }  // namespace
 
 int launch_workers(const RunOptions& options, const std::vector<std::string>& command,
-                   FailureReport report) {
+                   FailureReport report, const std::function<void(const std::vector<int>&)>& met) {
   say_notes(options);
   Machine machine = read_machine();
   JobEnv job;
@@ -119,8 +122,6 @@ int launch_workers(const RunOptions& options, const std::vector<std::string>& co
   if (!nodes) return kExitSignalBase + stop_signal;
   job.secret_file = secret_file;
   job.store = nodes->store_address();
-  job.workers_of_nodes = nodes->workers_of_nodes();
-  job.node_rank = nodes->node_rank();
   std::optional<SnapshotHolder> snapshots;
   try {
     snapshots.emplace(own / "snapshots");
@@ -138,13 +139,20 @@ int launch_workers(const RunOptions& options, const std::vector<std::string>& co
   spec.nodes = nodes.get();
   spec.report = report;
   while (true) {
-    spec.folder = logs.of_attempt(job.restarts);
+    const Nodes::Begun begun = nodes->begin(job.restarts, asked_to_stop);
+    if (stop_signal != 0) return kExitSignalBase + stop_signal;
+    if (begun.exit_code) return *begun.exit_code;
+    job.attempt = begun.attempt;
+    job.restarts = begun.restarts;
+    job.master_addr = begun.master_address;
+    job.master_port = begun.master_port;
+    job.workers_of_nodes = nodes->workers_of_nodes();
+    job.node_rank = nodes->node_rank();
+    if (met) met(job.workers_of_nodes);
+    spec.folder = logs.of_attempt(job.attempt);
     job.flight_dir = options.flight_dir;
     if (job.flight_dir.empty() && logs.stays)
       job.flight_dir = std::filesystem::absolute(spec.folder + "/flight").string();
-    const Nodes::Master master = nodes->begin(job.restarts);
-    job.master_addr = master.address;
-    job.master_port = master.port;
     JobPlan plan = plan_job(options, command, machine, job, process_env);
     log_debug("CPUs: {}", plan.why_cpus);
     spec.restarts_left = options.max_restarts - job.restarts;
@@ -153,6 +161,10 @@ int launch_workers(const RunOptions& options, const std::vector<std::string>& co
     end = with_the_others(std::move(end), cause, spec.restarts_left, stop_signal);
     if (end.restart_after.empty()) return end.code;
     spec.cause_before = end.cause;
+    if (cause && !cause->counts) {
+      log_warn("{}: all workers start again on the nodes that are there", end.restart_after);
+      continue;
+    }
     ++job.restarts;
     log_warn("{}: all workers start again (restart {} of {})", end.restart_after, job.restarts,
              options.max_restarts);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,11 +13,15 @@
 // write to stderr. Call them from main's thread.
 namespace trireme::launch {
 
-/// The whole of a job on one host: private folder and secret, store on loopback, environment, CPUs,
-/// workers, watching, cleaning up. Returns the exit code; UsageError or ResourceError before
-/// anything ran. Notes and warnings of the options go to the log first.
+/// The whole of a job on one host, or this host's part of it: private folder and secret, store on
+/// loopback, environment, CPUs, workers, watching, cleaning up. Returns the exit code; UsageError
+/// or ResourceError before anything ran. Notes and warnings of the options go to the log first.
+///
+/// `met`, if given, hears how many workers each node has, each time before the first of them
+/// starts: nodes may have come or gone. What it throws ends the launcher.
 TRIREME_API int launch_workers(const RunOptions& options, const std::vector<std::string>& command,
-                               FailureReport report = FailureReport::block);
+                               FailureReport report = FailureReport::block,
+                               const std::function<void(const std::vector<int>&)>& met = {});
 
 /// What launch_workers would start, as JSON; starts nothing. Port, store and secret are shown as
 /// "<…>" where they are made at start.

@@ -7,9 +7,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/check.h"
+#include "trireme/base/file/file_calls.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/base/log.h"
 
 namespace trireme::launch {
@@ -29,23 +32,51 @@ std::string utc_now() {
   return text;
 }
 
-std::string contents(int fd) {
+std::string contents(int fd, const std::string& path) {
   std::string text(kLongest + 1, '\0');
-  const ssize_t n = ::pread(fd, text.data(), text.size(), 0);
-  text.resize(n > 0 ? static_cast<size_t>(n) : 0);
+  const ssize_t n = file_calls::pread(fd, text.data(), text.size(), 0);
+  check<ResourceError>(n >= 0, "cannot read {}: {}", path, errno_text());
+  text.resize(static_cast<size_t>(n));
   return text;
 }
 
+/// False: that file has gone, or another is in its place.
 bool is_at(int fd, const std::string& path) {
   struct stat here {
   }, there{};
-  return ::fstat(fd, &here) == 0 && ::stat(path.c_str(), &there) == 0 &&
-         here.st_ino == there.st_ino && here.st_dev == there.st_dev;
+  if (file_calls::fstat(fd, &here) != 0 || file_calls::stat(path, &there) != 0) {
+    const int error = errno;
+    check<ResourceError>(error == ENOENT || error == ESTALE, "cannot look at {}: {}", path,
+                         errno_text(error));
+    return false;
+  }
+  check<ResourceError>(S_ISREG(here.st_mode), "{} is not a regular file: remove it", path);
+  return here.st_ino == there.st_ino && here.st_dev == there.st_dev;
 }
 
 std::string described(const LockOwner& owner) {
   return fmt::format("process {} on {} since {}", owner.process.pid, owner.process.host,
                      owner.since);
+}
+
+/// Nothing: nobody, or nobody's words.
+std::optional<LockOwner> owner_in(const std::string& text) {
+  try {
+    return read_lock(text, kRunLockName);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+std::string owner_text(const std::string& text) {
+  const auto owner = owner_in(text);
+  return owner ? described(*owner) : "another process";
+}
+
+/// What dead launchers left on their way to a name.
+void remove_leftovers(const std::string& folder) {
+  for (const std::string& name : list_folder(folder))
+    if (name.starts_with(std::string(kRunLockName) + ".")) file_calls::unlink(folder + "/" + name);
 }
 
 }  // namespace
@@ -62,7 +93,9 @@ LockAnswer answer_of(const LockQuestion& q) {
       if (q.held) return held ? LockAnswer::refuse_running : LockAnswer::take;
       [[fallthrough]];
     case Presence::elsewhere:
-      return q.take_over ? LockAnswer::take : LockAnswer::refuse_elsewhere;
+      if (q.take_over) return LockAnswer::take;
+      if (q.renewed) return *q.renewed ? LockAnswer::refuse_running : LockAnswer::take;
+      return LockAnswer::refuse_elsewhere;
   }
   return LockAnswer::refuse_running;
 }
@@ -71,12 +104,12 @@ LockOwner this_owner() { return {own_process_id(), utc_now()}; }
 
 std::string lock_text(const LockOwner& owner) {
   const ProcessId& p = owner.process;
-  return Json{{"format", kMagic},         {"version", kRunLockVersion},
-              {"host", p.host},           {"pid", p.pid},
-              {"since", owner.since},     {"boot", p.boot},
-              {"pid_space", p.pid_space}, {"start", p.start}}
-             .dump(-1, ' ', false, Json::error_handler_t::replace) +
-         "\n";
+  Json json{{"format", kMagic},         {"version", kRunLockVersion},
+            {"host", p.host},           {"pid", p.pid},
+            {"since", owner.since},     {"boot", p.boot},
+            {"pid_space", p.pid_space}, {"start", p.start}};
+  if (owner.renews) json["renewed"] = true;
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::optional<LockOwner> read_lock(std::string_view text, const std::string& path) {
@@ -101,6 +134,7 @@ std::optional<LockOwner> read_lock(std::string_view text, const std::string& pat
   owner.process = {text_of("host"), text_of("boot"), text_of("pid_space"), number_of("pid"),
                    number_of("start")};
   owner.since = text_of("since");
+  owner.renews = json.value("renewed", Json()) == true;
   check<Corrupt>(owner.process.pid > 0,
                  "{} does not say which job has the folder: if none runs in it, remove that file",
                  path);
@@ -117,21 +151,53 @@ RunLock::RunLock(RunLock&& other) noexcept
     : folder_(std::move(other.folder_)),
       path_(std::move(other.path_)),
       text_(std::move(other.text_)),
-      fd_(std::move(other.fd_)) {}
+      fd_(std::move(other.fd_)),
+      file_(std::move(other.file_)) {}
 
 bool RunLock::try_once(const RunLockOptions& options, Deadline deadline) {
-  UniqueFd fd(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+  UniqueFd fd(
+      file_calls::open(path_, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644));
   check<ResourceError>(static_cast<bool>(fd), "cannot write {}: {}", path_, errno_text());
   LockQuestion question;
   question.take_over = options.take_over;
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0)
+  if (file_calls::flock(fd.get(), LOCK_EX | LOCK_NB) != 0)
     question.held = errno == EWOULDBLOCK ? std::optional(true) : std::nullopt;
   // Its owner may have left, and removed it, since it was opened.
   if (!is_at(fd.get(), path_)) return false;
 
-  const auto owner = read_lock(contents(fd.get()), path_);
+  const std::string found = contents(fd.get(), path_);
+  const auto owner = read_lock(found, path_);
   question.named = owner.has_value();
   if (owner) question.owner = presence_of(owner->process);
+  const bool unseen = question.owner == Presence::elsewhere || question.owner == Presence::hidden;
+  if (!question.held && unseen && owner->renews && !options.take_over) {
+    const auto seen = LockFile::look(path_);
+    if (!seen || seen->text != found) return false;
+    log_info("waiting for up to {:.0f} s, to see whether {} still has {}",
+             std::chrono::duration<double>(options.silence).count(), described(*owner), folder_);
+    question.renewed = LockFile::changes(path_, *seen, options.silence);
+    // It may have left.
+    if (const auto now = LockFile::look(path_); !now || now->text != found) return false;
+  }
+  if (!may_take(question, owner, options, deadline)) return false;
+  if (!question.held) return take_by_name(found, options);
+
+  text_ = lock_text(this_owner());
+  if (file_calls::ftruncate(fd.get(), 0) != 0 ||
+      file_calls::pwrite(fd.get(), text_.data(), text_.size(), 0) !=
+          static_cast<ssize_t>(text_.size()) ||
+      file_calls::fsync(fd.get()) != 0) {
+    const int code = errno;
+    file_calls::unlink(path_);
+    fail<ResourceError>("cannot write {}: {}", path_, errno_text(code));
+  }
+  fd_ = std::move(fd);
+  return true;
+}
+
+/// False: not yet.
+bool RunLock::may_take(const LockQuestion& question, const std::optional<LockOwner>& owner,
+                       const RunLockOptions& options, Deadline deadline) const {
   switch (answer_of(question)) {
     case LockAnswer::take:
       break;
@@ -155,32 +221,51 @@ bool RunLock::try_once(const RunLockOptions& options, Deadline deadline) {
   }
   if (owner)
     log_info("{} was left locked by {}, which is gone{}", folder_, described(*owner),
-             question.owner == Presence::elsewhere ? ", as --take-over says" : "");
-
-  text_ = lock_text(this_owner());
-  if (::ftruncate(fd.get(), 0) != 0 ||
-      ::pwrite(fd.get(), text_.data(), text_.size(), 0) != static_cast<ssize_t>(text_.size()) ||
-      ::fsync(fd.get()) != 0) {
-    const int code = errno;
-    ::unlink(path_.c_str());
-    fail<ResourceError>("cannot write {}: {}", path_, errno_text(code));
-  }
-  fd_ = std::move(fd);
+             options.take_over && question.owner == Presence::elsewhere ? ", as --take-over says"
+             : question.renewed ? ", as it has long been silent"
+                                : "");
   return true;
 }
 
-RunLock RunLock::adopt(const std::string& folder, int fd) {
+/// False: another launcher was faster. `found` is of nobody, or of who is dead.
+bool RunLock::take_by_name(const std::string& found, const RunLockOptions& options) {
+  LockFile::take_away(path_, found, options.silence);
+  LockOwner self = this_owner();
+  self.renews = true;
+  text_ = lock_text(self);
+  file_ = LockFile::try_make(path_, text_, options.beat, owner_text);
+  if (!file_) return false;
+  remove_leftovers(folder_);
+  // For a program that this process may become.
+  fd_.reset(file_calls::open(path_, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  check<ResourceError>(static_cast<bool>(fd_), "cannot read {}: {}", path_, errno_text());
+  return true;
+}
+
+RunLock RunLock::adopt(const std::string& folder, int fd, const RunLockOptions& options) {
   RunLock lock;
   lock.folder_ = folder;
   lock.path_ = folder + "/" + kRunLockName;
-  lock.text_ = contents(fd);
   lock.fd_.reset(fd);
+  lock.text_ = contents(fd, lock.path_);
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  if (const auto owner = owner_in(lock.text_); owner && owner->renews)
+    lock.file_ = LockFile::adopt(lock.path_, lock.text_, options.beat, owner_text);
   return lock;
 }
 
 RunLock::~RunLock() {
-  if (fd_ && is_at(fd_.get(), path_) && contents(fd_.get()) == text_) ::unlink(path_.c_str());
+  if (file_) {
+    fd_.reset();  // an NFS client keeps a removed file under another name while it is open
+    file_.reset();
+    return;
+  }
+  try {
+    if (fd_ && is_at(fd_.get(), path_) && contents(fd_.get(), path_) == text_)
+      file_calls::unlink(path_);
+  } catch (const ResourceError& e) {
+    log_warn("{}", e.what());
+  }
 }
 
 void RunLock::pass_on() const { ::fcntl(fd_.get(), F_SETFD, 0); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,6 +9,7 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/export.h"
 #include "trireme/base/fd.h"
+#include "trireme/base/file/lock_file.h"
 #include "trireme/base/process/process_id.h"
 
 // A folder that one job owns. Two jobs in one folder overwrite each other's configuration, metrics
@@ -15,8 +17,14 @@
 //
 // The owner's name is a line of JSON in FOLDER/run.lock, which is removed when it leaves; beside
 // that it holds the kernel's lock (flock) on the file, and so do the workers that it starts. The
-// name says who it is and, on another host or where there is no such lock, whether it lives; the
-// kernel's lock says whether anything of a killed job still runs.
+// name says who it is and whether it lives; the kernel's lock says whether anything of a killed job
+// still runs.
+//
+// Where the file system has no such lock (NFS), the name is the lock: it appears by link(2), which
+// one launcher succeeds in. An owner of this host that is dead is taken over at once. One on
+// another host or in another container renews the file's time of change for as long as it lives,
+// and is dead after a minute of silence; who wants the folder waits for the one or the other. Hosts
+// that share a folder must all mount it alike.
 namespace trireme::launch {
 
 inline constexpr const char* kRunLockName = "run.lock";
@@ -28,6 +36,8 @@ struct LockQuestion {
   Presence owner = Presence::dead;   // where it does
   std::optional<bool> held = false;  // the kernel's lock is; nothing: it has none here (some NFS)
   bool take_over = false;            // the user says: the owner on another host is gone
+  // An owner that nobody here can see has renewed its file; nothing: it was not watched.
+  std::optional<bool> renewed = std::nullopt;
 };
 enum class LockAnswer {
   take,
@@ -39,7 +49,8 @@ TRIREME_API LockAnswer answer_of(const LockQuestion& question);
 
 struct LockOwner {
   ProcessId process;
-  std::string since;  // "2026-11-22T16:50:07Z"
+  std::string since;    // "2026-11-22T16:50:07Z"
+  bool renews = false;  // its file, whose silence means that it is dead
 };
 /// This process, now.
 TRIREME_API LockOwner this_owner();
@@ -51,6 +62,9 @@ TRIREME_API std::optional<LockOwner> read_lock(std::string_view text, const std:
 struct RunLockOptions {
   bool take_over = false;
   Duration patience = std::chrono::seconds(15);  // for workers of a killed job to end
+  // Without locks of the kernel:
+  Duration beat = std::chrono::seconds(10);     // the owner renews the file so often
+  Duration silence = std::chrono::seconds(60);  // … and is dead after that
 };
 
 class TRIREME_API RunLock {
@@ -59,7 +73,7 @@ class TRIREME_API RunLock {
   /// named, and what to do), or the file cannot be written.
   explicit RunLock(const std::string& folder, const RunLockOptions& options = {});
   /// Goes on with the lock that this process took before it executed another program.
-  static RunLock adopt(const std::string& folder, int fd);
+  static RunLock adopt(const std::string& folder, int fd, const RunLockOptions& options = {});
   /// Removes the file, unless somebody else has taken the folder over.
   ~RunLock();
   RunLock(RunLock&& other) noexcept;
@@ -74,9 +88,13 @@ class TRIREME_API RunLock {
  private:
   RunLock() = default;
   bool try_once(const RunLockOptions& options, Deadline deadline);
+  bool may_take(const LockQuestion& question, const std::optional<LockOwner>& owner,
+                const RunLockOptions& options, Deadline deadline) const;
+  bool take_by_name(const std::string& found, const RunLockOptions& options);
 
   std::string folder_, path_, text_;
   UniqueFd fd_;
+  std::unique_ptr<LockFile> file_;  // where the kernel has no locks
 };
 
 }  // namespace trireme::launch

@@ -110,12 +110,14 @@ class Supervisor {
     clean_up();
     output_.finish(inbox_);
     rescue();
-    if (const auto failure = to_tell()) tell(*failure);
+    if (const auto failure = to_tell()) {
+      if (!failure->is_consequence() || !spec_.nodes->why_peers_are_lost()) tell(*failure);
+    }
     if (first_signal_ && !told_ && !code_of_all()) tell_of_the_signal();
     const std::optional<StopCause> cause = spec_.nodes->stopped();
-    if (cause && cause->may_restart && spec_.restarts_left > 0 && !first_signal_)
+    if (cause && goes_on_after(*cause, spec_.restarts_left) && !first_signal_)
       return {0, cause->sentence, cause->reported};
-    return {verdict(cause), "", ""};
+    return {verdict(cause), "", "", first_signal_ != 0};
   }
 
  private:
@@ -195,6 +197,16 @@ class Supervisor {
           if (!worker.ended) wake(worker, n);
         kill_at_ = Deadline::after(options_.shutdown_timeout);
         stage_ = Stage::leaving;
+        spec_.nodes->leaves();
+        return;
+      }
+      // They save already, because nodes come or go.
+      if (const auto cause = spec_.nodes->stopped();
+          stage_ == Stage::stopping && cause && !cause->counts) {
+        log_info("{}: the workers are asked to stop already", signal_name(n));
+        kill_at_ = Deadline::after(options_.shutdown_timeout);
+        stage_ = Stage::leaving;
+        spec_.nodes->leaves();
         return;
       }
     }
@@ -238,9 +250,11 @@ class Supervisor {
                                  [](const Worker& w) { return w.failed(); });
       if (failed == workers_.end()) return stop_with_the_others();
       Duration grace = std::min(options_.shutdown_timeout, kFailureGrace);
-      Duration wait = failed->saved_and_left()               ? std::min(grace, kFollow)
-                      : as_failure(*failed).is_consequence() ? std::min(grace, kSettle)
-                                                             : Duration::zero();
+      Duration wait =
+          failed->saved_and_left() ? std::min(grace, kFollow)
+          : as_failure(*failed).is_consequence() || (spec_.nodes->come_and_go() && !failed->report)
+              ? std::min(grace, kSettle)
+              : Duration::zero();
       kill_at_ = Deadline::after(
           failed->saved_and_left() ? std::max(wait + grace, options_.shutdown_timeout) : grace);
       term_at_ = Deadline::after(wait);
@@ -249,7 +263,9 @@ class Supervisor {
     if (stage_ == Stage::stopping && !term_sent_ && (term_at_.expired() || has_first_cause())) {
       // The other nodes are not asked to wait until our workers are gone.
       if (spec_.nodes->workers_of_nodes().size() > 1)
-        if (const auto failure = to_tell()) tell(*failure);
+        if (const auto failure = to_tell();
+            failure && !(spec_.nodes->come_and_go() && failure->is_consequence()))
+          tell(*failure);
       ask_all_to_end();
     }
     if (stage_ == Stage::leaving) see_who_is_stopped();
@@ -273,8 +289,11 @@ class Supervisor {
 
   /// Another node ended the attempt.
   void stop_with_the_others() {
-    if (!spec_.nodes->stopped()) return;
-    kill_at_ = Deadline::after(std::min(options_.shutdown_timeout, kFailureGrace));
+    const std::optional<StopCause> cause = spec_.nodes->stopped();
+    if (!cause) return;
+    // Workers of Trireme save where nobody has failed.
+    kill_at_ = Deadline::after(cause->counts ? std::min(options_.shutdown_timeout, kFailureGrace)
+                                             : options_.shutdown_timeout);
     stage_ = Stage::stopping;
     ask_all_to_end();
   }
@@ -300,7 +319,9 @@ class Supervisor {
 
   bool has_first_cause() const {
     return std::any_of(workers_.begin(), workers_.end(), [this](const Worker& w) {
-      return w.failed() && !w.saved_and_left() && !as_failure(w).is_consequence();
+      // What a worker does not say itself may be that it lost a node.
+      return w.failed() && !w.saved_and_left() && !as_failure(w).is_consequence() &&
+             (w.report || !spec_.nodes->come_and_go());
     });
   }
 
@@ -429,7 +450,10 @@ class Supervisor {
   }
 
   int verdict(const std::optional<StopCause>& cause) const {
-    if (const auto code = code_of_all()) return *code;
+    if (const auto code = code_of_all()) {
+      if (cause && !first_signal_) log_warn("{}: the workers of this node left", cause->sentence);
+      return *code;
+    }
     if (cause && cause->node != spec_.nodes->node_rank() && !first_signal_) {
       log_error("{}: the workers of this node were ended, too", cause->sentence);
       return kExitFailed;

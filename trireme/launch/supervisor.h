@@ -39,7 +39,8 @@ struct JobEnd {
   /// What failed, in one line, where they are to be started again; nothing more is said then. "":
   /// the job has ended.
   std::string restart_after;
-  std::string cause;  // what it reported by itself; "": nothing
+  std::string cause;           // what it reported by itself; "": nothing
+  bool asked_to_stop = false;  // this launcher, by a signal
 };
 
 /// Starts the workers of this node, watches them and returns when no process of theirs is left.

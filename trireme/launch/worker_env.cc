@@ -37,6 +37,7 @@ EnvMap worker_env(const JobEnv& job, const Placement& at, const Getenv& user) {
   env["MASTER_PORT"] = std::to_string(job.master_port);
   env["TORCHELASTIC_RESTART_COUNT"] = std::to_string(job.restarts);
   env["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(job.max_restarts);
+  env["TRIREME_ATTEMPT"] = std::to_string(job.attempt);
   env["TORCHELASTIC_RUN_ID"] = job.run_id;
   // MASTER_PORT is free: rank 0 of a Python job opens its own store there.
   env["TORCHELASTIC_USE_AGENT_STORE"] = "False";

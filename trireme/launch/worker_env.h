@@ -27,6 +27,7 @@ struct JobEnv {
   int threads = 1;
   std::string coretype;                // OPENBLAS_CORETYPE; "": not set
   int restarts = 0, max_restarts = 0;  // so far, and at most
+  int attempt = 0;                     // TRIREME_ATTEMPT: starts before this one
 };
 
 using EnvMap = std::map<std::string, std::string>;

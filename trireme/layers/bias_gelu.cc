@@ -2,7 +2,6 @@
 #include "trireme/layers/bias_gelu.h"
 
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/gelu.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -10,7 +9,8 @@
 #include <vector>
 
 #include "trireme/base/check.h"
-#include "trireme/layers/kernels.h"
+#include "trireme/layers/bias_gelu_aten.h"
+#include "trireme/layers/bias_gelu_kernels.h"
 #include "trireme/tensor/half_cast.h"
 #include "trireme/tensor/host_data.h"
 
@@ -136,7 +136,7 @@ at::Tensor bias_gelu(const at::Tensor& x, const at::Tensor& bias) {
   const bool half = x.device().is_cpu() && x.scalar_type() == at::kBFloat16 &&
                     (bias.scalar_type() == at::kBFloat16 || bias.scalar_type() == at::kFloat);
   if (half) return HalfBiasGelu::apply(x, bias);
-  return ours ? BiasGelu::apply(x, bias) : at::gelu(x.add(bias), "tanh");
+  return ours ? BiasGelu::apply(x, bias) : detail::bias_gelu_aten(x, bias);
 }
 
 }  // namespace trireme

@@ -59,36 +59,50 @@ struct PlacedLinear : torch::autograd::Function<PlacedLinear> {
     variable_list result(bias == ctx->saved_data.end() ? 2 : 3);
     if (!grads[0].defined()) return result;
     const auto saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1], &dy = grads[0];
+    const at::Tensor &x = saved[0], &weight = saved[1], dy = rows_of(grads[0]);
     // The two halves of a pipeline's backward (pipeline/split_backward.h) want one product each.
-    if (ctx->saved_data["wants_x"].toBool() && ctx->needs_input_grad(0)) result[0] = dy.mm(weight);
+    if (ctx->saved_data["wants_x"].toBool() && ctx->needs_input_grad(0))
+      result[0] = x.dim() == 2 ? dy.mm(weight) : dy.mm(weight).view(x.sizes());
     if (ctx->needs_input_grad(1)) result[1] = of_weight(dy, x, weight);
     if (result.size() == 3 && bias->second.toBool() && ctx->needs_input_grad(2))
       result[2] = dy.sum(0);
     return result;
   }
 
-  static at::Tensor of_weight(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight) {
+  static at::Tensor of_weight(const at::Tensor& dy, const at::Tensor& input,
+                              const at::Tensor& weight) {
+    const at::Tensor x = rows_of(input);
     if (c10::GradMode::is_enabled()) return dy.t().mm(x);  // create_graph
     GradientPlace place = take_gradient_place(weight);
     if (!place.memory.defined()) return dy.t().mm(x);
-    const bool finite = weight_gradient(dy.contiguous(), x, place.memory);
-    if (place.finite) *place.finite = finite;
+    if (weight.scalar_type() == at::kFloat && input.dim() == 2) {
+      const bool finite = weight_gradient(dy.contiguous(), x, place.memory);
+      if (place.finite) *place.finite = finite;
+    } else {
+      at::mm_out(place.memory, dy.t(), x);
+    }
     return std::move(place.memory);
+  }
+
+  /// [rows, features]: all dims but the last are of samples.
+  static at::Tensor rows_of(const at::Tensor& t) {
+    return t.dim() == 2 ? t : t.reshape({-1, t.size(-1)});
   }
 };
 
-bool plain_rows(const at::Tensor& t) {
-  return t.scalar_type() == at::kFloat && t.device().is_cpu() && t.layout() == at::kStrided &&
-         t.dim() == 2 && t.is_contiguous() && t.numel() > 0;
+bool plain(const at::Tensor& t, at::ScalarType dtype) {
+  return t.scalar_type() == dtype && t.device().is_cpu() && t.layout() == at::kStrided &&
+         t.is_contiguous() && t.numel() > 0;
 }
 
 }  // namespace
 
 bool takes_place(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return c10::GradMode::is_enabled() && weight.requires_grad() && plain_rows(x) &&
-         plain_rows(weight) && x.size(1) == weight.size(1) &&
-         (!bias.defined() || (bias.scalar_type() == at::kFloat && bias.device().is_cpu())) &&
+  const at::ScalarType dtype = weight.scalar_type();
+  return c10::GradMode::is_enabled() && weight.requires_grad() && at::isFloatingType(dtype) &&
+         plain(weight, dtype) && weight.dim() == 2 && plain(x, dtype) && x.dim() >= 2 &&
+         x.size(-1) == weight.size(1) &&
+         (!bias.defined() || (bias.scalar_type() == dtype && bias.device().is_cpu())) &&
          !compat::autocast_of(at::kCPU).enabled && has_gradient_place(weight);
 }
 

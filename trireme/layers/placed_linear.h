@@ -10,7 +10,9 @@ namespace trireme::detail {
 /// may be undefined.
 at::Tensor placed_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
-/// Recorded, float32 rows in the CPU's memory, no autocast; and a place is offered now and then.
+/// Recorded, contiguous and of one dtype in the CPU's memory, x [.., in], no autocast; and a place
+/// is offered now and then. Only of [rows, in] in float32 the backward says whether all of the
+/// weight's gradient is finite.
 bool takes_place(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 }  // namespace trireme::detail

@@ -18,7 +18,11 @@ Linear::Linear(int64_t in, int64_t out, bool with_bias) {
   if (with_bias) bias = register_parameter("bias", uninitialised({out}));
 }
 at::Tensor Linear::forward(const at::Tensor& x) const {
-  if (detail::takes_place(x, weight, bias)) return detail::placed_linear(x, weight, bias);
+  // Half-precision products may have a faster way (half_products.h).
+  const bool half = x.scalar_type() != at::kFloat && x.scalar_type() != at::kDouble;
+  const bool widens = half && half_products() == HalfProducts::widened;
+  if (!widens && detail::takes_place(x, weight, bias))
+    return detail::placed_linear(x, weight, bias);
   return linear_rows(x, weight, bias);
 }
 

@@ -101,6 +101,10 @@ Gpt::Gpt(const GptOptions& options, uint64_t seed, const UnitMade& unit_made)
       head_ =
           register_module("head", std::make_shared<Linear>(options.width, options.vocab, false));
       init_gpt(*head_, seed, layers, "head.");
+    } else if (stages_.has_ends_apart()) {
+      head_ = register_module(kCopyOfEmbedding,
+                              std::make_shared<Linear>(options.width, options.vocab, false));
+      init_gpt(*head_, seed, layers, "wte.");
     }
   }
   recompute_ = every_kth(blocks(), options.recompute_every);
@@ -112,6 +116,11 @@ void Gpt::set_recompute(std::vector<bool> blocks) {
                     "gpt: recomputation is chosen for {} blocks, and there are {}", blocks.size(),
                     blocks_.size());
   recompute_ = std::move(blocks);
+}
+
+std::map<std::string, std::string> Gpt::copies() const {
+  if (!options_.tied_head || !stages_.has_ends_apart()) return {};
+  return {{std::string(kCopyOfEmbedding) + ".weight", "wte.weight"}};
 }
 
 void Gpt::select_stage(size_t stage) { stages_.select(stage); }
@@ -162,7 +171,8 @@ at::Tensor Gpt::next_logits(const at::Tensor& input) {
 }
 
 at::Tensor Gpt::loss_sum(const at::Tensor& output, const at::Tensor& target) {
-  return at::cross_entropy_loss(output.reshape({-1, output.size(-1)}).to(at::kFloat),
+  const auto sums = output.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return at::cross_entropy_loss(output.reshape({-1, output.size(-1)}).to(sums),
                                 target.reshape({-1}), {}, at::Reduction::Sum);
 }
 

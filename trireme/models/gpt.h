@@ -33,6 +33,7 @@ struct TRIREME_API Gpt : Model, MultipliesHalf {
   at::Tensor loss_sum(const at::Tensor& output, const at::Tensor& target) override;
   /// Scores of the token after the last one: [b, vocab].
   at::Tensor next_logits(const at::Tensor& input);
+  std::map<std::string, std::string> copies() const override;
   /// Those of this rank.
   int64_t blocks() const override { return static_cast<int64_t>(blocks_.size()); }
   void set_recompute(std::vector<bool> blocks) override;
@@ -51,7 +52,7 @@ struct TRIREME_API Gpt : Model, MultipliesHalf {
   std::vector<std::shared_ptr<GptBlock>> blocks_;
   std::vector<bool> recompute_;  // for each block
   std::shared_ptr<LayerNorm> ln_f_;
-  std::shared_ptr<Linear> head_;  // null when tied, and without the last stage
+  std::shared_ptr<Linear> head_;  // null without the last stage, and where wte_ is the head
 };
 
 }  // namespace trireme

@@ -12,6 +12,10 @@
 
 namespace trireme {
 
+/// The module with the head's copy of the embedding, where has_ends_apart(). No other layout has
+/// the name, and so no checkpoint.
+inline constexpr const char* kCopyOfEmbedding = "wte_of_head";
+
 /// Which blocks of a decoder this rank has, by stage, and which stage is computed next.
 class GptStages {
  public:
@@ -32,6 +36,9 @@ class GptStages {
   bool has_first() const { return stages_.front().first; }
   bool has_last() const { return stages_.back().last; }
   bool is_whole() const { return stages_.size() == 1 && has_first() && has_last(); }
+  /// Both ends are here, and they are different stages: what they share would get two gradients a
+  /// micro-batch, so the last stage has a copy of it.
+  bool has_ends_apart() const { return stages_.size() > 1 && has_first() && has_last(); }
 
   int count() const { return static_cast<int>(stages_.size()); }
   /// Which of this rank's stages a parameter belongs to.
@@ -43,7 +50,8 @@ class GptStages {
             block < stages_[static_cast<size_t>(s)].end)
           return s;
     }
-    // A tied head's weight has the embedding's name, also where only the head is here.
+    // A tied head's weight has the embedding's name, also where only the head is here, unless both
+    // ends are here (kCopyOfEmbedding).
     const bool embedding = parameter.starts_with("wte.") || parameter.starts_with("wpe.");
     return embedding && has_first() ? 0 : count() - 1;
   }

@@ -9,6 +9,8 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/philox.h"
+#include "trireme/layers/tensor_parallel/embedding.h"
+#include "trireme/layers/tensor_parallel/linear.h"
 #include "trireme/tensor/parameter_layout.h"
 #include "trireme/tensor/random/random.h"
 #include "trireme/tensor/random/random_boxes.h"
@@ -26,6 +28,39 @@ std::string_view module_of(std::string_view name) {
   if (dot == name.npos) return {};
   name = name.substr(0, dot);
   return name.substr(name.rfind('.') + 1);  // npos + 1 is 0
+}
+
+bool is_unset(const at::Tensor& p) { return p.numel() > 0 && p.isnan().all().item<bool>(); }
+
+// The layer's own parameters; `path` is the layer's with a dot.
+template <class Layer, class Fill>
+void fill_unset(Layer& layer, const std::string& path, uint64_t seed, Fill fill) {
+  for (const auto& item : layer.named_parameters(/*recurse=*/false))
+    if (is_unset(item.value()))
+      fill(item.value(), key_of(seed, path + item.key()),
+           layer.layout_of(item.key(), item.value()).value());
+}
+
+template <class Layer>
+void fill_linear(Layer& layer, int64_t inputs, const std::string& path, uint64_t seed) {
+  const double bound = 1 / std::sqrt(static_cast<double>(inputs));
+  fill_unset(layer, path, seed, [&](at::Tensor p, uint64_t key, const ParameterLayout& layout) {
+    uniform_(std::move(p), key, -bound, bound, layout);
+  });
+}
+
+void init_layer(torch::nn::Module& layer, uint64_t seed, const std::string& path) {
+  const auto normal = [](at::Tensor p, uint64_t key, const ParameterLayout& layout) {
+    normal_(std::move(p), key, 0, 1, layout);
+  };
+  if (auto* column = dynamic_cast<ColumnParallelLinear*>(&layer))
+    fill_linear(*column, column->weight.size(1), path, seed);
+  else if (auto* row = dynamic_cast<RowParallelLinear*>(&layer))
+    fill_linear(*row, row->layout_of("weight", row->weight)->shape.at(1), path, seed);
+  else if (auto* embedding = dynamic_cast<VocabParallelEmbedding*>(&layer))
+    fill_unset(*embedding, path, seed, normal);
+  else if (auto* positions = dynamic_cast<ParallelPositions*>(&layer))
+    fill_unset(*positions, path, seed, normal);
 }
 
 }  // namespace
@@ -75,6 +110,13 @@ void init_gpt(torch::nn::Module& part, uint64_t seed, int64_t layers, const std:
         normal_(p, key_of(seed, name), 0, 0.02 * scale, layout);
     }
   }
+}
+
+void init_unset(torch::nn::Module& module, uint64_t seed, const std::string& path) {
+  at::NoGradGuard no_grad;
+  init_layer(module, seed, path);
+  for (const auto& item : module.named_modules("", /*include_self=*/false))
+    init_layer(*item.value(), seed, path + item.key() + ".");
 }
 
 }  // namespace trireme

@@ -25,4 +25,10 @@ TRIREME_API void init_uniform_fan_in(torch::nn::Module& module, uint64_t seed,
 TRIREME_API void init_gpt(torch::nn::Module& module, uint64_t seed, int64_t layers,
                           const std::string& path = "");
 
+/// Gives the parameters of tensor-parallel layers (layers/tensor_parallel) that nobody has set yet
+/// (they are born as NaN) what PyTorch's own layers begin with: linear layers as
+/// init_uniform_fan_in(), embeddings and positions a normal distribution with deviation 1. A layer
+/// of one rank gets the same values as its parts on many. Everything else stays as it is.
+TRIREME_API void init_unset(torch::nn::Module& module, uint64_t seed, const std::string& path = "");
+
 }  // namespace trireme

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -41,6 +42,11 @@ struct TRIREME_API Model : torch::nn::Module {
   /// next forward_list() computes. Its inputs are then what the stage before gave (nothing for the
   /// first) and, last, the micro-batch's input. UsageError for a network that has no stages.
   virtual void select_stage(size_t stage);
+
+  /// For a network of which this rank has the first stage and, apart from it, the last one (a V):
+  /// parameters of the last that are copies of one of the first (a tied head), and of which. They
+  /// begin equal, and stay so if each is updated with the sum of the gradients of both.
+  virtual std::map<std::string, std::string> copies() const { return {}; }
 
   /// The number of right answers in the micro-batch, an integer scalar: the largest score is the
   /// target's.

@@ -58,6 +58,10 @@ ParallelGpt::ParallelGpt(TensorParallel tp, const ParallelGptOptions& options, u
           register_module("head", std::make_shared<ColumnParallelLinear>(
                                       tp_, o.width, o.vocab, ParallelLinearOptions{.bias = false}));
       init_gpt(*head_, seed, o.layers, "head.");
+    } else if (stages_.has_ends_apart()) {
+      copy_ = register_module(kCopyOfEmbedding,
+                              std::make_shared<VocabParallelEmbedding>(tp_, o.vocab, o.width));
+      init_gpt(*copy_, seed, o.layers, "wte.");
     }
   }
   recompute_ = every_kth(blocks(), o.recompute_every);
@@ -69,6 +73,11 @@ void ParallelGpt::set_recompute(std::vector<bool> blocks) {
                     "gpt: recomputation is chosen for {} blocks, and there are {}", blocks.size(),
                     blocks_.size());
   recompute_ = std::move(blocks);
+}
+
+std::map<std::string, std::string> ParallelGpt::copies() const {
+  if (!copy_) return {};
+  return {{std::string(kCopyOfEmbedding) + ".weight", "wte.weight"}};
 }
 
 void ParallelGpt::select_stage(size_t stage) { stages_.select(stage); }
@@ -104,7 +113,7 @@ std::vector<at::Tensor> ParallelGpt::forward_list(const std::vector<at::Tensor>&
   }
   if (!stage.last) return {x};
   x = ln_f_->forward(x);
-  return {head_ ? head_->forward(x, time) : wte_->logits(x, time)};
+  return {head_ ? head_->forward(x, time) : (copy_ ? copy_ : wte_)->logits(x, time)};
 }
 
 at::Tensor ParallelGpt::loss_sum(const at::Tensor& output, const at::Tensor& target) {

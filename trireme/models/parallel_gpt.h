@@ -36,6 +36,7 @@ struct TRIREME_API ParallelGpt : Model {
   void select_stage(size_t stage) override;
   at::Tensor loss_sum(const at::Tensor& output, const at::Tensor& target) override;
   at::Tensor count_right(const at::Tensor& output, const at::Tensor& target) override;
+  std::map<std::string, std::string> copies() const override;
   int64_t blocks() const override { return static_cast<int64_t>(blocks_.size()); }
   void set_recompute(std::vector<bool> blocks) override;
 
@@ -43,7 +44,7 @@ struct TRIREME_API ParallelGpt : Model {
   TensorParallel tp_;
   ParallelGptOptions options_;
   GptStages stages_;
-  std::shared_ptr<VocabParallelEmbedding> wte_;
+  std::shared_ptr<VocabParallelEmbedding> wte_, copy_;  // of wte_, for a tied head apart from it
   std::shared_ptr<ParallelPositions> wpe_;
   Dropout drop_{nullptr};
   std::vector<std::shared_ptr<ParallelBlock>> blocks_;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/check.h"
+#include "trireme/base/file/size_limit.h"
 #include "trireme/base/log.h"
 
 namespace trireme {
@@ -127,6 +128,10 @@ void MetricsFile::done(int64_t steps, const std::vector<std::pair<std::string, d
 
 void MetricsFile::write_line(const std::string& line) {
   if (!fd_) return;
+  check<ResourceError>(may_grow(fd_.get(), line.size()),
+                       "{}: cannot write the metrics: the file would become larger than this "
+                       "process may write (ulimit -f)",
+                       path_);
   // One write; the rest only where the system took less (a full pipe).
   for (size_t at = 0; at < line.size();) {
     const ssize_t n = ::write(fd_.get(), line.data() + at, line.size() - at);

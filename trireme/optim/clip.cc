@@ -90,7 +90,7 @@ double power_norm(const NamedTensors& tensors, const NormParts& parts, double p)
   std::vector<double> blocks(static_cast<size_t>(parts.blocks()), 0.0);
   for (const auto& [name, t] : tensors) {
     if (!t.grad().defined()) continue;
-    at::Tensor x = readable(name, t.grad());
+    at::Tensor x = parts.counted(name, readable(name, t.grad()));
     if (x.scalar_type() == at::kBFloat16) x = x.to(at::kFloat);
     double* out = blocks.data() + parts.first_block(name);
     x.scalar_type() == at::kFloat ? power_blocks<float>(x, p, out)
@@ -189,10 +189,10 @@ GradNorm grad_norm(const NamedTensors& tensors, const NormParts& parts, double m
                       g.numel(), p.numel());
     double* out = sums.data() + parts.first_block(name);
     if (!g.device().is_cpu()) {
-      late.add(plain(name, g), out);
+      late.add(parts.counted(name, plain(name, g)), out);
       continue;
     }
-    const at::Tensor x = readable(name, g);
+    const at::Tensor x = parts.counted(name, readable(name, g));
     if (x.scalar_type() == at::kBFloat16)
       sum_bfloat16_blocks(x, out);
     else

@@ -40,6 +40,31 @@ NormParts::NormParts(const NamedTensors& parameters) {
 NormParts::NormParts(std::vector<Whole> parameters, std::map<std::string, int64_t> begins,
                      AddOverRanks add_over_ranks)
     : add_over_ranks_(std::move(add_over_ranks)) {
+  number_blocks(parameters);
+  for (size_t i = 0; i < parameters.size(); ++i)
+    if (const auto it = begins.find(names_[i]); it != begins.end())
+      places_[names_[i]] = place(parameters[i], i, ranges_[i].first, it->second);
+}
+
+NormParts::NormParts(std::vector<Whole> parameters, const std::map<std::string, Part>& tensors,
+                     AddOverRanks add_over_ranks, bool one_number_each,
+                     std::map<std::string, Ranges> ranges_elsewhere)
+    : add_over_ranks_(std::move(add_over_ranks)),
+      ranges_elsewhere_(std::move(ranges_elsewhere)),
+      one_number_each_(one_number_each) {
+  number_blocks(parameters);
+  std::map<std::string, size_t> numbers;
+  for (size_t i = 0; i < names_.size(); ++i) numbers.emplace(names_[i], i);
+  for (const auto& [name, part] : tensors) {
+    const auto it = numbers.find(part.parameter);
+    check<UsageError>(it != numbers.end(), "'{}' is not a part of these parameters", name);
+    const size_t i = it->second;
+    places_[name] = place(parameters[i], i, part.counted ? ranges_[i].first : blocks_, part.begin);
+    if (!part.counted) blocks_ += ranges_[i].second;
+  }
+}
+
+void NormParts::number_blocks(const std::vector<Whole>& parameters) {
   std::vector<size_t> by_name(parameters.size());
   std::iota(by_name.begin(), by_name.end(), size_t{0});
   std::sort(by_name.begin(), by_name.end(),
@@ -50,17 +75,18 @@ NormParts::NormParts(std::vector<Whole> parameters, std::map<std::string, int64_
     ranges_[i] = {blocks_, count};
     blocks_ += count;
   }
-  for (const Whole& w : parameters) {
-    if (const auto it = begins.find(w.name); it != begins.end()) {
-      check<UsageError>(it->second % kNormBlock == 0 && it->second <= w.numel,
-                        "the part of '{}' begins at element {}: a multiple of {} in it is needed",
-                        w.name, it->second, kNormBlock);
-      places_[w.name] = {names_.size(), it->second};
-    }
-    names_.push_back(w.name);
-  }
+  counted_blocks_ = blocks_;
+  for (const Whole& w : parameters) names_.push_back(w.name);
   check<UsageError>(std::set<std::string>(names_.begin(), names_.end()).size() == names_.size(),
                     "two parameters have one name: give each a name of its own");
+}
+
+NormParts::Place NormParts::place(const Whole& whole, size_t parameter, int64_t first_block,
+                                  int64_t begin) {
+  check<UsageError>(begin % kNormBlock == 0 && begin <= whole.numel,
+                    "the part of '{}' begins at element {}: a multiple of {} in it is needed",
+                    whole.name, begin, kNormBlock);
+  return {parameter, first_block + begin / kNormBlock};
 }
 
 size_t NormParts::index_of(const std::string& tensor) const {
@@ -70,16 +96,16 @@ size_t NormParts::index_of(const std::string& tensor) const {
 }
 
 int64_t NormParts::first_block(const std::string& tensor) const {
-  const size_t parameter = index_of(tensor);
-  return ranges_[parameter].first + places_.at(tensor).begin / kNormBlock;
+  index_of(tensor);  // which it checks
+  return places_.at(tensor).first_block;
 }
 
-NormParts::NormParts(std::vector<Whole> parameters, std::map<std::string, int64_t> begins,
-                     AddOverRanks add_over_ranks, std::set<std::string> counted_elsewhere,
-                     bool one_number_each)
-    : NormParts(std::move(parameters), std::move(begins), std::move(add_over_ranks)) {
-  for (const std::string& name : counted_elsewhere) counted_elsewhere_.push_back(index_of(name));
-  one_number_each_ = one_number_each;
+at::Tensor NormParts::counted(const std::string& tensor, const at::Tensor& values) const {
+  const auto it = ranges_elsewhere_.find(tensor);
+  if (it == ranges_elsewhere_.end()) return values;
+  const at::Tensor copy = values.detach().clone(at::MemoryFormat::Contiguous);
+  for (const auto& [begin, end] : it->second) copy.view({-1}).narrow(0, begin, end - begin).zero_();
+  return copy;
 }
 
 void NormParts::add_over_ranks(std::vector<double>& of_parameters) const {
@@ -88,11 +114,11 @@ void NormParts::add_over_ranks(std::vector<double>& of_parameters) const {
 }
 
 void NormParts::add_blocks_over_ranks(std::vector<double>& of_blocks) const {
-  for (const size_t parameter : counted_elsewhere_) {
-    const auto [first, count] = ranges_[parameter];
-    std::fill_n(of_blocks.begin() + first, count, 0.0);
+  std::fill(of_blocks.begin() + counted_blocks_, of_blocks.end(), 0.0);
+  if (!one_number_each_) {
+    if (add_over_ranks_) add_over_ranks_(of_blocks.data(), counted_blocks_);
+    return;
   }
-  if (!one_number_each_) return add_over_ranks(of_blocks);
   std::vector<double> sums;
   for (const auto& [first, count] : ranges_) {
     sums.push_back(tree_sum(of_blocks.data() + first, count));

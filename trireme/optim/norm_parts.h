@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,14 +38,23 @@ class TRIREME_API NormParts {
   /// parameter; a multiple of the block size.
   NormParts(std::vector<Whole> parameters, std::map<std::string, int64_t> begins,
             AddOverRanks add_over_ranks);
-  /// The same for models whose layers are divided over ranks, which may hold copies of a tensor:
-  /// `counted_elsewhere` are those of which another rank's copy counts. With `one_number_each`,
-  /// ranks exchange 8 bytes per parameter, and the bits depend on how it is divided.
-  NormParts(std::vector<Whole> parameters, std::map<std::string, int64_t> begins,
-            AddOverRanks add_over_ranks, std::set<std::string> counted_elsewhere,
-            bool one_number_each);
+  /// A tensor of this rank.
+  struct Part {
+    std::string parameter;  // of which it is a part, or a copy of one
+    int64_t begin = 0;      // in it; a multiple of the block size
+    bool counted = true;    // false: its elements count where another tensor has them too
+  };
+  /// The same for models whose layers are divided over ranks, which may hold copies of a tensor, or
+  /// of ranges of its elements (`ranges_elsewhere`: begin, end in this rank's tensor) of which
+  /// another rank's copy counts. `tensors`: by name. With `one_number_each`, ranks exchange 8 bytes
+  /// per parameter, and the bits depend on how it is divided.
+  using Ranges = std::vector<std::pair<int64_t, int64_t>>;
+  NormParts(std::vector<Whole> parameters, const std::map<std::string, Part>& tensors,
+            AddOverRanks add_over_ranks, bool one_number_each,
+            std::map<std::string, Ranges> ranges_elsewhere = {});
 
-  int64_t blocks() const { return blocks_; }  // over all parameters
+  /// Over all parameters, and behind them the blocks of tensors that are not counted.
+  int64_t blocks() const { return blocks_; }
   size_t parameters() const { return names_.size(); }
   const std::string& name(size_t parameter) const { return names_[parameter]; }
   /// The index of the parameter to which a tensor belongs.
@@ -55,6 +63,9 @@ class TRIREME_API NormParts {
   int64_t first_block(const std::string& tensor) const;
   /// The whole parameter's blocks: first, count.
   std::pair<int64_t, int64_t> range(size_t parameter) const { return ranges_[parameter]; }
+  /// `values`, of the named tensor's size, with zeros where another rank's element counts: a copy,
+  /// if there are such elements.
+  at::Tensor counted(const std::string& tensor, const at::Tensor& values) const;
   /// Adds one number per parameter.
   void add_over_ranks(std::vector<double>& of_parameters) const;
   /// Adds one number per block.
@@ -64,15 +75,18 @@ class TRIREME_API NormParts {
  private:
   struct Place {
     size_t parameter = 0;
-    int64_t begin = 0;
+    int64_t first_block = 0;
   };
+  void number_blocks(const std::vector<Whole>& parameters);
+  static Place place(const Whole& whole, size_t parameter, int64_t first_block, int64_t begin);
+
   std::vector<std::string> names_;
   std::vector<std::pair<int64_t, int64_t>> ranges_;
   std::map<std::string, Place> places_;
   AddOverRanks add_over_ranks_;
-  std::vector<size_t> counted_elsewhere_;
+  std::map<std::string, Ranges> ranges_elsewhere_;
   bool one_number_each_ = false;
-  int64_t blocks_ = 0;
+  int64_t blocks_ = 0, counted_blocks_ = 0;
 };
 
 /// Adds over the ranks of a group; nothing is sent in a group of one.

@@ -16,6 +16,7 @@
 #include <unordered_set>
 
 #include "trireme/base/check.h"
+#include "trireme/tensor/layout_state.h"
 #include "trireme/tensor/module_state.h"
 #include "trireme/tensor/tied_tensors.h"
 #include "trireme/tensor/torch_compat.h"
@@ -169,7 +170,11 @@ void visit_torch_optimizer(torch::optim::Optimizer& o, const NamedTensors& param
 
 StateWalk state_of(torch::optim::Optimizer& optimizer, const torch::nn::Module& module) {
   return [&optimizer, &module](StateVisitor& v) {
-    visit_torch_optimizer(optimizer, named_parameters(module), v);
+    with_layouts(
+        [&](StateVisitor& parts) {
+          visit_torch_optimizer(optimizer, named_parameters(module), parts);
+        },
+        module)(v);
   };
 }
 

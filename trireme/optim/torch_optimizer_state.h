@@ -20,7 +20,8 @@ namespace trireme {
 /// "optim.exp_avg.<parameter>", "optim.steps.<parameter>", and the options of each group
 /// ("optim.groups.0.lr"), all of which a load restores. Before the first step, zeros (for Adagrad,
 /// the initial accumulator value) stand in for the state; loading creates missing state. Frozen
-/// parameters have none.
+/// parameters have none. State of a parameter of which this rank holds a part
+/// (tensor/parameter_layout.h) is visited as that part of the whole, as the parameter is.
 ///
 /// A resumed run is bit-identical to an uninterrupted one. A load rejects state with a different
 /// optimizer type, group layout, or amsgrad or centered setting, and names the difference.

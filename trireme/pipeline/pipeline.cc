@@ -16,6 +16,7 @@
 #include "trireme/pipeline/schedule/units.h"
 #include "trireme/pipeline/stage_work.h"
 #include "trireme/pipeline/tensor_messages.h"
+#include "trireme/tensor/missing_operator.h"
 
 namespace trireme {
 
@@ -103,7 +104,7 @@ struct Pipeline::Impl {
   template <class Body>
   void for_all(int stage, int micro_batch, const Body& body) {
     try {
-      body();
+      naming_missing_operator(options.device, body);
     } catch (const Error& e) {
       const std::string kind = e.kind();
       if (kind != "Mismatch" && kind != "PeerLost" && kind != "Timeout" && kind != "Aborted")
@@ -122,7 +123,8 @@ struct Pipeline::Impl {
       body();
   }
   void tell(int stage, int micro_batch, const std::string& what) {
-    group.abort(fmt::format("rank {} failed in stage {}, micro-batch {}: {}", group.rank(), stage,
+    const int rank = group.world_ranks()[static_cast<size_t>(group.rank())];
+    group.abort(fmt::format("rank {} failed in stage {}, micro-batch {}: {}", rank, stage,
                             micro_batch, what));
   }
 };

@@ -224,9 +224,14 @@ std::string describe_zero(const MemoryPlan& plan) {
 
 MemoryPlan plan_memory(const Config& c, int world, ModelShape model) {
   const Degrees degrees = c.resolve_degrees(world);
-  check<UsageError>(degrees.tp == 1, "parallelism.tp divides the built-in gpt alone: leave it out");
+  check<UsageError>(degrees.tp == 1 || !model.of_a_rank.empty(),
+                    "parallelism.tp {}: nothing says what a rank holds of this model "
+                    "(ModelShape::of_a_rank): leave the key out",
+                    degrees.tp);
+  const std::vector<ParameterShape> of_a_rank =
+      model.of_a_rank.empty() ? model.parameters : model.of_a_rank;
   if (degrees.pp == 1) {
-    std::vector<ParameterShape> all = model.parameters;
+    std::vector<ParameterShape> all = of_a_rank;
     return plan_states(c, world, std::move(model), std::move(all));
   }
   std::vector<double> costs;
@@ -245,7 +250,7 @@ MemoryPlan plan_memory(const Config& c, int world, ModelShape model) {
     for (size_t s = 0; s < stages.stages.size(); ++s) {
       if (stages.schedule.rank_of_stage[s] != rank) continue;
       const auto before = static_cast<int>(stages.stages[s].begin) - blocks;
-      for (ParameterShape p : model.parameters) {
+      for (ParameterShape p : of_a_rank) {
         if (p.unit <= stages.stages[s].begin || p.unit > stages.stages[s].end) continue;
         p.unit -= before;  // units of a rank are numbered from its first block
         parameters.push_back(std::move(p));

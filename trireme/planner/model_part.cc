@@ -4,6 +4,8 @@
 #include "trireme/base/check.h"
 #include "trireme/config/sections/model.h"
 #include "trireme/config/sections/parallelism.h"
+#include "trireme/config/sections/training.h"
+#include "trireme/pipeline/schedule/table_file.h"
 
 namespace trireme {
 namespace {
@@ -23,14 +25,19 @@ std::string fault_of_layers(const Config& c) {
              : fmt::format("parallelism.tp {} ({}): {}", tp, c.origin("parallelism.tp"), fault);
 }
 
-}  // namespace
-
-pipeline::PipelinePlan pipeline_of(const Config& c, int world) {
-  const auto layers = static_cast<size_t>(c.section<ModelSection>().layers);
-  return pipeline_of(c, world, std::vector<double>(layers, 1));
+std::optional<pipeline::Schedule> table_of(const Config& c) {
+  const auto file = c.section<ParallelismSection>().schedule_file;
+  if (!file) return std::nullopt;
+  return pipeline::proven_table(
+      *file, fmt::format("parallelism.schedule_file ({})", c.origin("parallelism.schedule_file")));
 }
 
-pipeline::PipelinePlan pipeline_of(const Config& c, int world, const std::vector<double>& costs) {
+std::vector<double> equal_costs(const Config& c) {
+  return std::vector<double>(static_cast<size_t>(c.section<ModelSection>().layers), 1);
+}
+
+pipeline::PipelinePlan plan_of(const Config& c, int world, const std::vector<double>& costs,
+                               std::optional<pipeline::Schedule> table) {
   const auto parallelism = c.section<ParallelismSection>();
   return pipeline::plan_pipeline(
       {.schedule = parallelism.schedule,
@@ -39,15 +46,33 @@ pipeline::PipelinePlan pipeline_of(const Config& c, int world, const std::vector
        .micro_batches = static_cast<int>(c.resolve_batches(world).accumulation),
        .blocks = static_cast<int64_t>(costs.size()),
        .counts = parallelism.stages.value_or(std::vector<int64_t>()),
-       .costs = costs});
+       .costs = costs,
+       .table = std::move(table),
+       .same_bits = c.section<TrainingSection>().reproducible});
+}
+
+}  // namespace
+
+pipeline::PipelinePlan pipeline_of(const Config& c, int world) {
+  return pipeline_of(c, world, equal_costs(c));
+}
+
+pipeline::PipelinePlan pipeline_of(const Config& c, int world, const std::vector<double>& costs) {
+  return plan_of(c, world, costs, table_of(c));
 }
 
 std::string fault_of_division(const Config& c, int world) {
   const std::string fault = fault_of_layers(c);
   const auto parallelism = c.section<ParallelismSection>();
   if (!fault.empty() || parallelism.pp == 1) return fault;
+  std::optional<pipeline::Schedule> table;
   try {
-    pipeline_of(c, world);
+    table = table_of(c);
+  } catch (const UsageError& e) {
+    return e.what();
+  }
+  try {
+    plan_of(c, world, equal_costs(c), std::move(table));
   } catch (const UsageError& e) {
     return fmt::format(
         "parallelism.pp {} ({}), and gradient_accumulation_steps are its micro-batches: {}",

@@ -85,6 +85,9 @@ ModelShape gpt(const ModelGeometry& g, const ModelPart& p) {
   if (!g.tied_head) {
     b.module("head", "Linear");
     b.linear("head", g.width, vocab, false);
+  } else if (first && stages.size() > 1) {  // a V: the last stage has a copy of the embedding
+    b.module("wte_of_head", "Embedding");
+    b.parameter("wte_of_head.weight", {vocab, g.width});
   }
   return b.take();
 }

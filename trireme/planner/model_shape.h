@@ -47,6 +47,9 @@ struct ModuleShape {
 struct ModelShape {
   std::vector<ModuleShape> modules;
   std::vector<ParameterShape> parameters;  // in the order of named_parameters()
+  /// Of a program's pieces: what the rank with the most holds of each of them (parallelism.tp), in
+  /// the same order.
+  std::vector<ParameterShape> of_a_rank = {};
   int64_t numel() const;
 };
 

@@ -220,7 +220,9 @@ RankEnv read_rank_env(const net::Getenv& getenv, const std::function<std::string
                     "the environment says MASTER_PORT={}: a port is 1 to 65535", port);
   out.master_port = port;
   out.job_id = run_id.value_or(claim ? claim->job_id : "");
-  out.attempt = env.number("TORCHELASTIC_RESTART_COUNT").value_or(0);
+  // Where nodes come and go there are more attempts than restarts.
+  const auto attempt = env.number("TRIREME_ATTEMPT");
+  out.attempt = attempt ? *attempt : env.number("TORCHELASTIC_RESTART_COUNT").value_or(0);
   if (!claim) return out;
 
   out.source = claim->names.source;

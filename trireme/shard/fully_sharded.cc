@@ -17,6 +17,7 @@
 #include "trireme/shard/save_guard.h"
 #include "trireme/shard/unit_function.h"
 #include "trireme/shard/unused_after.h"
+#include "trireme/tensor/missing_operator.h"
 #include "trireme/tensor/module_state.h"
 #include "trireme/tensor/recompute/recompute.h"
 #include "trireme/tensor/tensor_overlaps.h"
@@ -358,7 +359,9 @@ std::vector<at::Tensor> FullySharded::Impl::run(const std::shared_ptr<UnitState>
     bool bound = false;
     const std::vector<at::Tensor> entered = bound_inputs(inputs, ends, &bound);
     if (bound) ++unit->open_ends;
-    std::vector<at::Tensor> outputs = bound_outputs(fn(entered), ends);
+    const at::Device device = shards->empty() ? at::kCPU : shards->front().second.device();
+    std::vector<at::Tensor> outputs =
+        bound_outputs(naming_missing_operator(device, [&] { return fn(entered); }), ends);
     if (!bound && recorded && !recomputing() && any_trains(outputs)) unit->endless = true;
     if (unit->params->state() == ParamUnit::State::whole &&
         (unit->reshard_after_forward || !recorded || !any_trains(outputs)))
@@ -455,12 +458,14 @@ at::Tensor FullySharded::Unit::run(const std::function<at::Tensor(const at::Tens
 
 FullySharded::Unit& FullySharded::unit(const std::string& name, torch::nn::Module& module) {
   check<UsageError>(!name.empty(), "FullySharded: a unit needs its module's path as its name");
+  if (impl_->options.automatic) add_layouts(name, module);
   Unit& made = impl_->add(name, module, false);
   guard_saving(module);
   return made;
 }
 
 void FullySharded::root(torch::nn::Module& module) {
+  if (impl_->options.automatic) add_layouts("", module);
   impl_->add("", module, true);
   guard_saving(module);
   complete();

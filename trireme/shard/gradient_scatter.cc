@@ -150,7 +150,8 @@ void GradientScatter::take_gather_buffer(size_t l) {
 }
 
 void GradientScatter::refuse(const std::string& what) {
-  group_.abort(fmt::format("rank {}: {}", group_.rank(), what));
+  const int rank = group_.world_ranks()[static_cast<size_t>(group_.rank())];
+  group_.abort(fmt::format("rank {}: {}", rank, what));
   throw UsageError(what);
 }
 

@@ -36,6 +36,7 @@ class ReplicatedParameters final : public ShardedParameters {
   ~ReplicatedParameters() override;
 
   void publish() override;
+  using ShardedParameters::add_layouts;
   /// A round of gradients begins, or its record has not left yet: parameters that were replaced
   /// since the last one are noted. False: they are others than those that were sharded.
   bool look() { return replaced_->look(); }

@@ -26,7 +26,9 @@ struct ShardedDataParallel::Impl {
 
 ShardedDataParallel::ShardedDataParallel(torch::nn::Module& module, ShardGroups groups,
                                          ShardedDataParallelOptions options)
-    : impl_(std::make_unique<Impl>(ddp_tensors(module), groups, options)) {}
+    : impl_(std::make_unique<Impl>(ddp_tensors(module), groups, options)) {
+  impl_->parameters.add_layouts("", module);
+}
 
 ShardedDataParallel::ShardedDataParallel(torch::jit::Module& module, ShardGroups groups,
                                          ShardedDataParallelOptions options)

@@ -11,6 +11,7 @@
 #include "trireme/optim/clip.h"
 #include "trireme/optim/torch_optimizer_state.h"
 #include "trireme/shard/flat_parameters.h"
+#include "trireme/tensor/layout_state.h"
 
 namespace trireme {
 namespace {
@@ -140,8 +141,37 @@ std::vector<at::Tensor> ShardedParameters::parameters() {
   return list;
 }
 
+void ShardedParameters::add_layouts(const std::string& path, const torch::nn::Module& module) {
+  for (auto& [name, layout] : layouts_of(module)) {
+    const std::string full = path.empty() ? name : path + "." + name;
+    if (first_divided_.empty() && !layout.is_whole()) first_divided_ = full;
+    layouts_.insert_or_assign(full, layout);
+  }
+}
+
+int64_t ShardedParameters::begin_of(const std::string& shard) const {
+  const auto it = places_.find(shard);
+  return it == places_.end() ? 0 : it->second.begin;
+}
+
+std::shared_ptr<const NormParts> ShardedParameters::norm_parts() {
+  complete();
+  check<UsageError>(
+      first_divided_.empty(),
+      "norm_parts: this rank holds a part of '{}', whose norm its shards do not give: "
+      "use an optimizer without norms of parameters",
+      first_divided_);
+  return parts_;
+}
+
 double ShardedParameters::clip_grad_norm_(double max_norm, double norm_type,
                                           bool error_if_nonfinite) {
+  check<UsageError>(
+      first_divided_.empty(),
+      "clip_grad_norm_: this rank holds a part of '{}', and its shards do not give "
+      "the norm of the whole model: use clip_grad_norm(sharded, tp.group(), max_norm) "
+      "(shard/divided_shards.h)",
+      first_divided_);
   const NamedTensors& tensors = shards();
   return trireme::clip_grad_norm_(tensors, *parts_, max_norm, norm_type, error_if_nonfinite);
 }
@@ -154,8 +184,9 @@ void ShardedParameters::zero_grad() {
   for (auto& [name, t] : shards_) t.mutable_grad() = at::Tensor();
 }
 
-void ShardedParameters::state(StateVisitor& visitor) {
+void ShardedParameters::state(StateVisitor& of_whole) {
   complete();
+  LayoutVisitor visitor(of_whole, layouts_);
   const auto visit = [&](const ParameterShard& s) {
     const Place& place = places_.at(s.name);
     visitor.tensor(Slice::range("model." + s.name, place.shape, place.begin, s.tensor.numel()),
@@ -169,7 +200,8 @@ void ShardedParameters::state(StateVisitor& visitor) {
   }
 }
 
-void ShardedParameters::sharded_state(StateVisitor& visitor, const StateWalk& walk) const {
+void ShardedParameters::sharded_state(StateVisitor& of_whole, const StateWalk& walk) const {
+  LayoutVisitor visitor(of_whole, layouts_);
   const bool owns_nothing = shards_.size() == 1 && !places_.contains(shards_[0].first);
   ShardVisitor sliced(
       visitor,

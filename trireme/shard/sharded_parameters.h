@@ -12,10 +12,14 @@
 #include "trireme/comm/group.h"
 #include "trireme/optim/norm_parts.h"
 #include "trireme/shard/parameter_pager.h"
+#include "trireme/tensor/parameter_layout.h"
 #include "trireme/tensor/parameter_table.h"
 #include "trireme/tensor/state.h"
 #include "trireme/tensor/tied_tensors.h"
 
+namespace torch::nn {
+class Module;
+}
 namespace torch::optim {
 class Optimizer;
 }
@@ -71,13 +75,12 @@ class TRIREME_API ShardedParameters {
   /// Call it after the optimizer has stepped: from the next forward on, all ranks compute with the
   /// new values.
   virtual void publish() = 0;
-  /// For norms of whole parameters (LAMB, LARS, clipping).
-  std::shared_ptr<const NormParts> norm_parts() {
-    complete();
-    return parts_;
-  }
+  /// For norms of whole parameters (LAMB, LARS, clipping). UsageError if layers are divided over
+  /// ranks (layouts()).
+  std::shared_ptr<const NormParts> norm_parts();
   /// torch.nn.utils.clip_grad_norm_ over all ranks' shards (optim/clip.h): scales gradients in
-  /// place and returns the norm before clipping. Every rank calls it.
+  /// place and returns the norm before clipping. Every rank calls it. UsageError if layers are
+  /// divided over ranks: shard/divided_shards.h clips those.
   double clip_grad_norm_(double max_norm, double norm_type = 2, bool error_if_nonfinite = false);
   /// torch.nn.utils.clip_grad_value_.
   void clip_grad_value_(double clip_value);
@@ -96,6 +99,13 @@ class TRIREME_API ShardedParameters {
     complete();
     return tied_;
   }
+  /// What this rank holds of each parameter of the module, which ShardedDataParallel and
+  /// FullySharded (with `automatic`) find out: layers may be divided over the ranks of another axis
+  /// (tensor parallelism). state() and sharded_state() then visit parts of the whole parameters.
+  /// Empty if made from a list of tensors.
+  const ParameterLayouts& layouts() const { return layouts_; }
+  /// The offset of the shard of this name in the parameter that this rank's module has.
+  int64_t begin_of(const std::string& shard) const;
   /// Reports that LibTorch's optimizer could not step on the shards: ends the group and throws
   /// UsageError on this rank.
   [[noreturn]] void refuse_step(const std::string& why);
@@ -112,6 +122,8 @@ class TRIREME_API ShardedParameters {
   virtual void complete() {}
   /// To be called once, when all FlatParameters exist.
   void set_flats(const std::vector<FlatParameters*>& flats);
+  /// The layouts of a module whose path in the network is `path`.
+  void add_layouts(const std::string& path, const torch::nn::Module& module);
 
   ShardGroups groups_;
   std::vector<FlatParameters*> all_flats_;
@@ -126,6 +138,8 @@ class TRIREME_API ShardedParameters {
     int64_t begin = 0;
   };
   std::map<std::string, Place> places_;
+  ParameterLayouts layouts_;
+  std::string first_divided_;  // a parameter of which this rank holds a part; "": none
 };
 
 /// The parameters, as state() visits them; after a load all ranks have the new values.

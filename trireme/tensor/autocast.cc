@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/tensor/autocast.h"
 
-#include <ATen/Context.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/mm.h>
@@ -10,35 +8,31 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
+
 #include "trireme/base/check.h"
 #include "trireme/tensor/autocast_compat.h"
 
 namespace trireme {
 namespace {
 
-AutocastState::Device device_state(at::DeviceType device) {
-  if (device == at::kPrivateUse1 && !compat::kHasPrivateAutocast) return {};
-  const compat::DeviceAutocast now = compat::autocast_of(device);
-  return {now.enabled, now.dtype};
-}
-
 void set(const AutocastState& to) {
-  compat::set_autocast(at::kCPU, {to.cpu.enabled, to.cpu.dtype});
-  compat::set_autocast(at::kCUDA, {to.cuda.enabled, to.cuda.dtype});
-  if (compat::kHasPrivateAutocast)
-    compat::set_autocast(at::kPrivateUse1, {to.privateuseone.enabled, to.privateuseone.dtype});
+  for (size_t i = 0; i < kDeviceKinds.size(); ++i)
+    compat::set_autocast(kDeviceKinds[i], {to.by_kind[i].enabled, to.by_kind[i].dtype});
   at::autocast::set_autocast_cache_enabled(to.cache);
 }
 
+size_t number_of(at::DeviceType device) {
+  const auto found = std::find(kDeviceKinds.begin(), kDeviceKinds.end(), device);
+  check<UsageError>(found != kDeviceKinds.end(), "autocast: the device is {}: give CPU or CUDA",
+                    c10::DeviceTypeName(device));
+  return static_cast<size_t>(found - kDeviceKinds.begin());
+}
+
 void check_device(at::DeviceType device) {
-  if (device == at::kPrivateUse1)
-    check<UsageError>(has_autocast(device), "autocast: {}: give CPU or CUDA",
-                      compat::kHasPrivateAutocast
-                          ? "the library of the device privateuseone has registered no operators"
-                          : "LibTorch " TORCH_VERSION " has none of the device privateuseone");
-  else
-    check<UsageError>(device == at::kCPU || device == at::kCUDA,
-                      "autocast: the device is {}: give CPU or CUDA", c10::DeviceTypeName(device));
+  number_of(device);
+  const std::string why = device_kind(device)->why_no_autocast();
+  check<UsageError>(why.empty(), "autocast: {}: give CPU or CUDA", why);
 }
 
 // By trying: what a build lacks does not follow from its version alone.
@@ -72,10 +66,8 @@ std::string detail::half_lacks(at::Device device) { return try_half_on(device); 
 
 // Otherwise a guard would have no effect.
 bool has_autocast(at::DeviceType device) {
-  if (device != at::kPrivateUse1) return device == at::kCPU || device == at::kCUDA;
-  const auto mm = c10::Dispatcher::singleton().findSchema({"aten::mm", ""});
-  return compat::kHasPrivateAutocast && mm &&
-         mm->hasKernelForDispatchKey(compat::kPrivateAutocastKey);
+  return std::count(kDeviceKinds.begin(), kDeviceKinds.end(), device) &&
+         device_kind(device)->why_no_autocast().empty();
 }
 
 void check_autocast(at::DeviceType device, at::ScalarType dtype) {
@@ -84,21 +76,22 @@ void check_autocast(at::DeviceType device, at::ScalarType dtype) {
                     "autocast: the dtype is {}: give BFloat16 or Half, or none to turn autocast "
                     "off",
                     c10::toString(dtype));
-  if (device == at::kCUDA) {
-    check<UsageError>(at::globalContext().hasCUDA(),
-                      "autocast: this LibTorch sees no CUDA device: give CPU");
-  } else if (device == at::kCPU && dtype == at::kHalf) {
-    const std::string& lacks = detail::cpu_half_lacks();
-    check<UsageError>(lacks.empty(),
-                      "autocast: LibTorch {} has no float16 kernels on a CPU for {}: take "
-                      "BFloat16, or float16 on a CUDA device",
-                      TORCH_VERSION, lacks);
-  }
+  const std::string why = device_kind(device)->why_no_autocast_in(dtype);
+  check<UsageError>(why.empty(), "autocast: {}", why);
 }
 
 AutocastState AutocastState::current() {
-  return {device_state(at::kCPU), device_state(at::kCUDA), device_state(at::kPrivateUse1),
-          at::autocast::is_autocast_cache_enabled()};
+  AutocastState now;
+  for (size_t i = 0; i < kDeviceKinds.size(); ++i) {
+    const compat::DeviceAutocast of = compat::autocast_of(kDeviceKinds[i]);
+    now.by_kind[i] = {of.enabled, of.dtype};
+  }
+  now.cache = at::autocast::is_autocast_cache_enabled();
+  return now;
+}
+
+AutocastState::Device& AutocastState::of(at::DeviceType device) {
+  return by_kind[number_of(device)];
 }
 
 AutocastGuard::AutocastGuard(at::DeviceType device, std::optional<at::ScalarType> dtype, bool cache)
@@ -106,9 +99,7 @@ AutocastGuard::AutocastGuard(at::DeviceType device, std::optional<at::ScalarType
   check_device(device);
   if (dtype) check_autocast(device, *dtype);
   AutocastState inside = before_;
-  AutocastState::Device& mine = device == at::kCPU    ? inside.cpu
-                                : device == at::kCUDA ? inside.cuda
-                                                      : inside.privateuseone;
+  AutocastState::Device& mine = inside.of(device);
   mine.enabled = dtype.has_value();
   if (dtype) mine.dtype = *dtype;
   inside.cache = cache;

@@ -4,10 +4,12 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
+#include <array>
 #include <optional>
 #include <string>
 
 #include "trireme/base/export.h"
+#include "trireme/tensor/device/kind.h"
 
 // Mixed precision through LibTorch's autocast: inside a guard, matmul, linear, convolution and the
 // like compute in bfloat16 or float16 from float32 parameters, which get float32 gradients. All of
@@ -21,11 +23,13 @@ struct AutocastState {
     at::ScalarType dtype = at::kBFloat16;
     bool operator==(const Device&) const = default;
   };
-  Device cpu, cuda, privateuseone;
+  std::array<Device, kDeviceKinds.size()> by_kind{};  // in the order of kDeviceKinds
   bool cache = true;  // each weight is cast once per region, not once per use
   bool operator==(const AutocastState&) const = default;
 
   TRIREME_API static AutocastState current();
+  /// The settings of one of kDeviceKinds; UsageError for another kind.
+  TRIREME_API Device& of(at::DeviceType device);
 };
 
 /// Like Python's torch.autocast, it is in effect from construction to destruction, which must

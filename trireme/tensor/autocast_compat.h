@@ -6,7 +6,8 @@
 #include "trireme/tensor/torch_compat.h"
 
 // Autocast's part of torch_compat.h, apart because LibTorch's header brings all of ATen along. One
-// function per device up to 2.3; one for all devices from 2.4, where the old ones warn.
+// function per device up to 2.3, for the CPU and CUDA alone: for another it is off, and setting it
+// does nothing. One for all devices from 2.4, where the old ones warn.
 namespace trireme::compat {
 
 struct DeviceAutocast {
@@ -31,13 +32,14 @@ constexpr c10::DispatchKey kPrivateAutocastKey = c10::DispatchKey::Undefined;
 inline DeviceAutocast autocast_of(at::DeviceType device) {
   if (device == at::kCPU)
     return {at::autocast::is_cpu_enabled(), at::autocast::get_autocast_cpu_dtype()};
+  if (device != at::kCUDA) return {};
   return {at::autocast::is_enabled(), at::autocast::get_autocast_gpu_dtype()};
 }
 inline void set_autocast(at::DeviceType device, DeviceAutocast to) {
   if (device == at::kCPU) {
     at::autocast::set_cpu_enabled(to.enabled);
     at::autocast::set_autocast_cpu_dtype(to.dtype);
-  } else {
+  } else if (device == at::kCUDA) {
     at::autocast::set_enabled(to.enabled);
     at::autocast::set_autocast_gpu_dtype(to.dtype);
   }

@@ -2,12 +2,11 @@
 #include "trireme/tensor/finite.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/isfinite.h>
-#include <ATen/ops/stack.h>
 
 #include <algorithm>
 #include <atomic>
 
+#include "trireme/tensor/finite_aten.h"
 #include "trireme/tensor/finite_kernels.h"
 #include "trireme/tensor/host_data.h"
 
@@ -61,11 +60,11 @@ bool look(const at::Tensor& from, const at::Tensor* to) {
 
 bool all_finite(const at::Tensor& t) {
   if (plain(t) && has_kernel(t.scalar_type())) return look(t, nullptr);
-  return at::isfinite(t).all().item<bool>();
+  return all_finite_aten(t);
 }
 
 int64_t first_not_finite(const std::vector<at::Tensor>& tensors) {
-  std::vector<at::Tensor> flags;
+  std::vector<at::Tensor> elsewhere;
   std::vector<int64_t> numbers;
   auto first = static_cast<int64_t>(tensors.size());
   for (int64_t i = 0; i < first; ++i) {
@@ -75,17 +74,11 @@ int64_t first_not_finite(const std::vector<at::Tensor>& tensors) {
       if (!all_finite(t)) first = i;
       continue;
     }
-    const at::Tensor flag = at::isfinite(t.detach()).all();
-    flags.push_back(flags.empty() ? flag : flag.to(flags[0].device()));
+    elsewhere.push_back(t);
     numbers.push_back(i);
   }
-  if (!flags.empty()) {
-    const at::Tensor ok = at::stack(flags).to(at::kCPU);
-    const bool* each = host_data<bool>(ok);
-    const bool* bad = std::find(each, each + flags.size(), false);
-    if (bad != each + flags.size())
-      first = std::min(first, numbers[static_cast<size_t>(bad - each)]);
-  }
+  const int64_t bad = first_not_finite_aten(elsewhere);
+  if (bad >= 0) first = std::min(first, numbers[static_cast<size_t>(bad)]);
   return first == static_cast<int64_t>(tensors.size()) ? -1 : first;
 }
 

@@ -2,6 +2,7 @@
 #include "trireme/tensor/layout_state.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "trireme/base/check.h"
 
@@ -45,6 +46,14 @@ void LayoutVisitor::tensor(const Slice& slice, at::Tensor local) {
 void LayoutVisitor::copy_of_rank_0(const std::string& name, at::Tensor whole) {
   if (!first_replica_) return inner_.copy_of_rank_0(name, std::move(whole));
   if (!saving() || *first_replica_) StateVisitor::tensor(name, std::move(whole));
+}
+
+StateWalk with_layouts(StateWalk walk, const torch::nn::Module& module) {
+  return [walk = std::move(walk), &module](StateVisitor& v) {
+    const ParameterLayouts layouts = layouts_of(module);
+    LayoutVisitor parts(v, layouts);
+    walk(parts);
+  };
 }
 
 }  // namespace trireme

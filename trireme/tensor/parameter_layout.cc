@@ -105,6 +105,17 @@ at::Tensor part_of(const at::Tensor& whole, const ParameterLayout& layout) {
   return parts.size() == 1 ? parts[0].clone(at::MemoryFormat::Contiguous) : at::cat(parts, 0);
 }
 
+const std::string& whole_name(const ParameterLayouts& layouts, const std::string& name) {
+  const auto found = layouts.find(name);
+  return found != layouts.end() && !found->second.copy_of.empty() ? found->second.copy_of : name;
+}
+
+TiedNames with_copies(TiedNames tied, const ParameterLayouts& layouts) {
+  for (const auto& [name, layout] : layouts)
+    if (!layout.copy_of.empty()) tied.push_back({layout.copy_of, name});
+  return tied;
+}
+
 ParameterLayouts layouts_of(const torch::nn::Module& module) {
   const auto modules = modules_of(module);
   const auto parameters = module.named_parameters();

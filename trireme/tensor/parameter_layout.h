@@ -12,6 +12,7 @@
 
 #include "trireme/base/export.h"
 #include "trireme/base/slice.h"
+#include "trireme/tensor/tied_tensors.h"
 
 namespace torch::nn {
 class Module;
@@ -57,6 +58,10 @@ struct TRIREME_API ParameterLayout {
   /// By axis of the mesh. An axis that is not named is `same`: the module is replicated there, and
   /// its inputs are equal.
   std::map<std::string, OnAxis> axes;
+  /// The parameter of which this is a further copy on this rank, under a name of its own, for
+  /// another stage of a pipeline (a tied head beside the embedding); empty: it is one itself.
+  /// Gradients, norms and checkpoints are that parameter's.
+  std::string copy_of = {};
 
   static ParameterLayout whole(std::vector<int64_t> shape, std::map<std::string, OnAxis> axes = {});
   OnAxis on(const std::string& axis) const;
@@ -87,6 +92,13 @@ class TRIREME_API LaysOutParameters {
 };
 
 using ParameterLayouts = std::map<std::string, ParameterLayout>;
+
+/// The parameter that has this name in the whole model: the one of which it is a copy, or itself.
+TRIREME_API const std::string& whole_name(const ParameterLayouts& layouts, const std::string& name);
+
+/// With the copies as further names of what they are copies of, for a load: each is filled from
+/// what a checkpoint has of that parameter.
+TRIREME_API TiedNames with_copies(TiedNames tied, const ParameterLayouts& layouts);
 
 /// The layout of every parameter below `module`, by name; tied ones under each of their names. The
 /// innermost module that knows a layout decides. Throws UsageError if a layout is faulty or does

@@ -4,8 +4,10 @@
 #include <ATen/core/grad_mode.h>
 
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
@@ -14,13 +16,19 @@
 #include "trireme/config/engine_keys.h"
 #include "trireme/config/sections/checkpoint.h"
 #include "trireme/config/sections/comm.h"
+#include "trireme/config/sections/parallelism.h"
 #include "trireme/grad/module_sync.h"
+#include "trireme/layers/dropout.h"
 #include "trireme/shard/fully_sharded.h"
 #include "trireme/tensor/host_scalars.h"
+#include "trireme/tensor/missing_operator.h"
+#include "trireme/tensor/random/random.h"
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/run_parts.h"
 #include "trireme/train/forward_backward.h"
 #include "trireme/train/gradients/gradient_noise.h"
+#include "trireme/train/model_axes/begin_alike.h"
+#include "trireme/train/model_axes/model_group.h"
 #include "trireme/train/report/engine_report.h"
 #include "trireme/train/saving.h"
 #include "trireme/train/step.h"
@@ -79,6 +87,31 @@ void check_group(const Config& c, const Group& group) {
                     c.origin("comm.timeout_s"), comm.timeout_s, timeout);
 }
 
+bool has_dropout(torch::nn::Module& model) {
+  bool any = false;
+  for (const auto& item : model.named_modules("", /*include_self=*/false))
+    any = any || item.value()->as<DropoutImpl>();
+  if (any) name_dropouts(model);
+  return any;
+}
+
+// Another mesh would add gradients over the wrong ranks.
+void check_mesh(const Config& c, const DeviceMesh& mesh) {
+  check<UsageError>(static_cast<bool>(mesh),
+                    "initialize(): the mesh is empty: make it with "
+                    "mesh_of(config, world)");
+  const Degrees degrees = c.resolve_degrees(mesh.world().size());
+  const Sharding sharding = c.resolve_sharding(mesh.world().size());
+  const MeshShape due(mesh.world().size(), parallel_axes({.dp_replicate = sharding.dp_replicate,
+                                                          .dp_shard = sharding.dp_shard,
+                                                          .tp = degrees.tp,
+                                                          .pp = degrees.pp}));
+  check<UsageError>(mesh.shape().describe() == due.describe(),
+                    "initialize(): the mesh is {}, and the configuration says {}: make it with "
+                    "mesh_of(config, world)",
+                    mesh.shape().describe(), due.describe());
+}
+
 }  // namespace
 
 struct Engine::Impl {
@@ -92,6 +125,8 @@ struct Engine::Impl {
   std::string saver_folder;
   int64_t micro = 0;   // backwards done in this step
   bool begun = false;  // the next micro-batch has begun
+  bool drops = false;  // the module has dropout of ours, and ranks hold parts of its layers
+  bool inputs_compared = false;  // over those ranks
   StepReport last;
   LossSum loss;
   HostScalars losses;  // of the step's micro-batches
@@ -99,7 +134,29 @@ struct Engine::Impl {
   /// Saves the step while training goes on; returns the path that it will have.
   std::string save_behind(const std::string& where, int stays);
 
+  /// What a group of the mesh says of one of its ranks is told to the other groups.
+  void heard_by_all(const std::function<void()>& computation) try {
+    computation();
+  } catch (const Error& error) {
+    pass_on(run, error);
+    throw;
+  }
+  /// So is a failure of this rank's own computation.
+  void told(const std::function<void()>& computation) {
+    heard_by_all([&] { abort_group_on_error(run, computation); });
+  }
   bool whole() const { return micro == run.batches.accumulation; }
+  /// Dropout of ranks that hold parts of the same layers drops the same elements, by key. Null:
+  /// there is none, or the caller has set a scope.
+  std::unique_ptr<RandomScope> scope_for(const std::vector<at::Tensor>& inputs) const {
+    if (!drops || RandomScope::current()) return nullptr;
+    const int64_t rows = inputs.empty() || inputs[0].dim() == 0 ? 1 : inputs[0].size(0);
+    const Group dp = run.data_parallel();
+    std::vector<int64_t> samples(static_cast<size_t>(rows));
+    std::iota(samples.begin(), samples.end(), (micro * dp.size() + dp.rank()) * rows);
+    return std::make_unique<RandomScope>(
+        RandomContext{static_cast<uint64_t>(run.seed), run.step, std::move(samples)});
+  }
   /// Called once before each backward; at stage 3 before its forward, where the round begins.
   void begin() {
     if (begun) return;
@@ -117,11 +174,30 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> module, Forward forward, const
                Group group)
     : impl_(std::make_unique<Impl>()) {
   check_engine_keys(c);
+  const int64_t tp = c.section<ParallelismSection>().tp;
+  check<UsageError>(tp == 1,
+                    "{}: parallelism.tp is {}, and initialize() was given a group: give it the "
+                    "mesh with which the module's layers were made, mesh_of(config, group)",
+                    c.origin("parallelism.tp"), tp);
+  build(std::move(module), std::move(forward), c, std::move(group), {});
+}
+
+Engine::Engine(std::shared_ptr<torch::nn::Module> module, Forward forward, const Config& c,
+               const DeviceMesh& mesh)
+    : impl_(std::make_unique<Impl>()) {
+  check_engine_keys(c);
+  check_mesh(c, mesh);
+  build(std::move(module), std::move(forward), c, mesh.world(), mesh);
+}
+
+void Engine::build(std::shared_ptr<torch::nn::Module> module, Forward forward, const Config& c,
+                   Group group, const DeviceMesh& mesh) {
   check_group(c, group);
   const Batches batches = c.resolve_batches(group.size());
   auto model = std::make_shared<ModuleModel>(module, std::move(forward));
   impl_->tied = tied_names(*model);
   RunParts parts;
+  parts.mesh = mesh;
   parts.whole = std::move(module);
   parts.make_model = [&](const DeviceMesh&, const UnitMade&) { return model; };
   parts.names = without_prefix;
@@ -130,8 +206,12 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> module, Forward forward, const
   parts.weight_of_step = batches.accumulation * batches.dp;
   parts.default_steps = 1;
   parts.init = true;
-  impl_->run = build_run(c, group, parts);
+  if (mesh)
+    or_all_fail(mesh, [&] { impl_->run = build_run(c, group, parts); });
+  else
+    impl_->run = build_run(c, group, parts);
   Run& run = impl_->run;
+  if (is_divided(run.mesh)) impl_->drops = has_dropout(*model);
   impl_->last.lr = run.lr->lr_at(0);
   impl_->report.emplace(c, run);
   const auto checkpoint = c.section<CheckpointSection>();
@@ -156,7 +236,18 @@ std::vector<at::Tensor> Engine::forward_list(const std::vector<at::Tensor>& inpu
   const CurrentDevice current(device);
   if (impl_->run.collective_forward && at::GradMode::is_enabled() && !impl_->whole())
     impl_->begin();
-  return impl_->run.compute->forward_list(inputs);
+  if (!is_divided(impl_->run.mesh))
+    return naming_missing_operator(device,
+                                   [&] { return impl_->run.compute->forward_list(inputs); });
+  // Ranks that hold parts of the same layers meet in a forward: one that fails tells the others.
+  std::vector<at::Tensor> outputs;
+  impl_->told([&] {
+    if (!std::exchange(impl_->inputs_compared, true))
+      check_same_inputs(inputs, "Engine::forward", impl_->run.mesh.group("tp"));
+    const std::unique_ptr<RandomScope> random = impl_->scope_for(inputs);
+    outputs = impl_->run.compute->forward_list(inputs);
+  });
+  return outputs;
 }
 
 at::Tensor Engine::only_output(std::vector<at::Tensor> outputs) {
@@ -183,8 +274,7 @@ void Engine::backward(const at::Tensor& loss) {
     impl_->loss.sum = std::accumulate(all.begin(), all.end(), 0.0);
   }
   run.gradients->tell(impl_->loss, 0);
-  abort_group_on_error(run,
-                       [&] { run.scaling->scale(loss.reshape({}).to(at::kFloat)).backward(); });
+  impl_->told([&] { run.scaling->scale(loss.reshape({}).to(at::kFloat)).backward(); });
   for (const auto& feature : run.features)
     feature->micro_batch_done(run.gradients->parameters(), 1);
   impl_->begun = false;
@@ -196,7 +286,7 @@ void Engine::step() {
   if (!is_gradient_accumulation_boundary()) return;
   impl_->micro = 0;
   const CurrentDevice current(impl_->run.device);
-  impl_->last = finish_step(impl_->run);
+  impl_->heard_by_all([&] { impl_->last = finish_step(impl_->run); });
   abort_group_on_error(impl_->run, [&] { impl_->report->step(impl_->run, impl_->last); });
 }
 
@@ -219,6 +309,7 @@ int64_t Engine::gradient_accumulation_steps() const { return impl_->run.batches.
 int64_t Engine::train_batch_size() const { return impl_->run.batches.train; }
 at::Device Engine::device() const { return impl_->run.device; }
 Group Engine::group() const { return impl_->run.world(); }
+Group Engine::data_parallel() const { return impl_->run.data_parallel(); }
 
 std::string Engine::save_checkpoint(const std::string& folder, std::optional<int> keep) {
   const std::string& where = folder.empty() ? impl_->folder : folder;

@@ -18,7 +18,9 @@
 #include "trireme/base/export.h"
 #include "trireme/comm/group.h"
 #include "trireme/config/config.h"
+#include "trireme/mesh/mesh.h"
 #include "trireme/train/call_forward.h"
+#include "trireme/train/setup/model_mesh.h"
 
 namespace torch::nn {
 class Module;
@@ -46,6 +48,19 @@ namespace trireme {
 /// end of backward (shard/fully_sharded.h splits a module into several units). Outside forward(),
 /// read stage 3 parameters inside gathered().
 ///
+/// A module of tensor-parallel layers (parallelism.tp; layers/tensor_parallel) is made with the
+/// groups of the mesh, and initialize() is given the mesh:
+///
+///   const DeviceMesh mesh = mesh_of(config, world);
+///   Net net(tensor_parallel_of(config, mesh));
+///   init_unset(*net, seed);
+///   auto engine = trireme::initialize(net, config, mesh);
+///
+/// All ranks of axis tp then give forward() the same inputs and backward() the same loss, and the
+/// ranks of axis dp others (data_parallel()): train_batch_size counts the latter. The first inputs
+/// are compared. trireme::Dropout drops alike on ranks of tp; torch's is refused. What the layers
+/// divide is trained and saved as parts of whole parameters; the rest begins with rank 0's values.
+///
 /// Settings that an engine cannot honour are refused with their place in the file: the keys of
 /// config/engine_keys.h, and a comm.backend or comm.timeout_s that differs from the group's.
 /// steps_per_print logs a line at level info; rank 0 writes monitor.metrics.
@@ -63,6 +78,10 @@ class TRIREME_API Engine {
   /// 0's values. Every rank must construct it.
   Engine(std::shared_ptr<torch::nn::Module> module, Forward forward, const Config& config,
          Group group);
+  /// On the ranks of a mesh that mesh_of() made of the same configuration. An error on one of them
+  /// ends the mesh's groups, and the others throw what it was.
+  Engine(std::shared_ptr<torch::nn::Module> module, Forward forward, const Config& config,
+         const DeviceMesh& mesh);
   ~Engine();
   Engine(Engine&&) noexcept;
 
@@ -100,6 +119,9 @@ class TRIREME_API Engine {
   int64_t gradient_accumulation_steps() const;
   int64_t train_batch_size() const;
   Group group() const;
+  /// The ranks that take other samples than this one: those that hold parts of the same layers
+  /// (parallelism.tp) have the same rank in it. For a DistributedSampler.
+  Group data_parallel() const;
   at::Device device() const;
 
   /// Writes all state to <folder>/step-<global steps>/, at any stage, and returns that path. If
@@ -121,6 +143,8 @@ class TRIREME_API Engine {
   void gathered(const std::function<void()>& read);
 
  private:
+  void build(std::shared_ptr<torch::nn::Module> module, Forward forward, const Config& config,
+             Group group, const DeviceMesh& mesh);
   static at::Tensor only_output(std::vector<at::Tensor> outputs);
   struct Impl;
   std::unique_ptr<Impl> impl_;
@@ -129,21 +153,21 @@ class TRIREME_API Engine {
 /// Makes an engine; every rank must call it.
 /// `module`: a holder (`Net net;`) or a shared_ptr; its forward takes up to 8 tensors, or a vector
 /// of tensors, and returns a tensor, or a vector or tuple of them (forward_list). `config_file`:
-/// the path of a configuration file.
-template <class Holder>
-Engine initialize(Holder module, const Config& config, Group group) {
+/// the path of a configuration file. `ranks`: a Group, or the DeviceMesh of a module whose layers
+/// are divided over ranks (train/setup/model_mesh.h).
+template <class Holder, class Ranks>
+Engine initialize(Holder module, const Config& config, const Ranks& ranks) {
   auto forward = [module](const std::vector<at::Tensor>& inputs) mutable {
     return detail::call_forward(module, inputs);
   };
   if constexpr (requires { module.ptr(); })
-    return Engine(module.ptr(), std::move(forward), config, std::move(group));
+    return Engine(module.ptr(), std::move(forward), config, ranks);
   else
-    return Engine(module, std::move(forward), config, std::move(group));
+    return Engine(module, std::move(forward), config, ranks);
 }
-template <class Holder>
-Engine initialize(Holder module, const std::string& config_file, Group group) {
-  return initialize(std::move(module), Config::load(ConfigInputs::from({config_file})),
-                    std::move(group));
+template <class Holder, class Ranks>
+Engine initialize(Holder module, const std::string& config_file, const Ranks& ranks) {
+  return initialize(std::move(module), Config::load(ConfigInputs::from({config_file})), ranks);
 }
 
 }  // namespace trireme

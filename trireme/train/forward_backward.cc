@@ -4,6 +4,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/trace.h"
 #include "trireme/grad/rounds/gradient_checks.h"
+#include "trireme/tensor/missing_operator.h"
 #include "trireme/train/model_axes/model_group.h"
 
 namespace trireme {
@@ -36,7 +37,7 @@ void abort_group_on_error(Run& run, const std::function<void()>& own_computation
         fmt::format("rank {} failed in step {}: {}", run.world().rank(), run.step + 1, what));
   };
   try {
-    own_computation();
+    naming_missing_operator(run.device, own_computation);
   } catch (const Error& e) {
     if (!is_fact_of_the_group(e)) tell(e.what());
     throw;

@@ -18,7 +18,8 @@ int contributions(const Run& run, const Batch& batch);
 /// split into ranks and micro-batches does not affect it. The loss and stop_asked travel with the
 /// gradients.
 void forward_backward(Run& run, const Batch& batch, int stop_asked = 0);
-/// Runs `own_computation`; if it throws, the step ends on all ranks with the same message.
+/// Runs `own_computation`; if it throws, the step ends on all ranks with the same message. An
+/// operator that the run's device lacks is a UsageError (tensor/missing_operator.h).
 void abort_group_on_error(Run& run, const std::function<void()>& own_computation);
 /// After an error that one of the mesh's groups had: tells it in the other groups too, whose ranks
 /// do not wait for the one that failed. Nothing for other errors, which all ranks have.

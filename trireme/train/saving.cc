@@ -53,7 +53,7 @@ CheckpointInfo load_run(Run& run, const std::string& path, const TiedNames& tied
   const GradientSyncStrategy::AveragedWeightsGuard loading(*run.exchange, true);
   LoadOptions options;
   options.group = run.world();
-  options.tied = tied;
+  options.tied = with_copies(tied, run.layouts);
   const CheckpointInfo info = load_state(
       path, [&](StateVisitor& v) { run.state(v); }, options);
   run.loaded();

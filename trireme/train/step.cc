@@ -4,6 +4,7 @@
 #include "trireme/base/failpoint.h"
 #include "trireme/base/trace.h"
 #include "trireme/optim/clip.h"
+#include "trireme/tensor/missing_operator.h"
 #include "trireme/train/forward_backward.h"
 #include "trireme/train/verdict.h"
 
@@ -48,7 +49,10 @@ StepReport finish_step(Run& run) {
   if (verdict.finite()) {
     Span span("optimizer", "step");
     if (run.exchange->steps_on_this_rank())
-      run.optimizer->step(lr, grad_scale * verdict.norm.coefficient);  // clipping is in the factor
+      naming_missing_operator(run.device, [&] {
+        run.optimizer->step(lr,
+                            grad_scale * verdict.norm.coefficient);  // clipping is in the factor
+      });
     run.own_time->waiting();
     run.gradients->publish();              // ZeRO: what this rank owns
     run.exchange->after_optimizer_step();  // local steps: one model again, if due

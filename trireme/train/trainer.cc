@@ -248,6 +248,7 @@ Trainer::~Trainer() = default;
 
 const Config& Trainer::config() const { return impl_->config; }
 Group Trainer::group() const { return impl_->group; }
+Group Trainer::data_parallel() const { return impl_->first().data_parallel(); }
 int64_t Trainer::step() const { return impl_->step; }
 int64_t Trainer::steps() const { return impl_->first().steps; }
 at::Device Trainer::device() const { return impl_->first().device; }

@@ -56,6 +56,10 @@ class TRIREME_API Trainer {
 
   const Config& config() const;
   Group group() const;
+  /// The ranks that see other batches than this one. Those of one copy of the model
+  /// (parallelism.tp, pp) have the same rank here, and a program that makes its own batches makes
+  /// the same on them.
+  Group data_parallel() const;
   int64_t step() const;  // steps done
   int64_t steps() const;
   Network& net();

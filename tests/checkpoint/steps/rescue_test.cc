@@ -195,7 +195,7 @@ TEST_F(checkpoint_steps_rescue, another_job_that_saves_there_is_not_disturbed) {
   {
     const auto lock = SaverLock::try_take(run_);
     ASSERT_TRUE(lock.has_value());
-    EXPECT_NE(text().find("another process is saving"), std::string::npos);
+    EXPECT_NE(text().find("another saver of this process is saving"), std::string::npos);
     EXPECT_EQ(saved_, 0);
   }
   text();

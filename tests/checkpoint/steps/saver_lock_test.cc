@@ -123,19 +123,38 @@ TEST(checkpoint_steps_saver_lock, of_two_jobs_the_second_is_refused_and_harms_no
   const FileFaults here(without_locks(run.path()));
   StepDraft first(run.path(), 1);
   write_text(first.folder() + "/" + CheckpointIndex::kFileName, "of the first");
-  std::string text;
-  try {
-    StepDraft second(run.path(), 2);
-  } catch (const ResourceError& e) {
-    text = e.what();
-  }
-  EXPECT_NE(text.find("another process is saving a checkpoint in " + run.path() + " (process "),
-            std::string::npos)
-      << text;
-  EXPECT_NE(text.find("--run-dir"), std::string::npos);
+  EXPECT_EQ(trireme::testing::end_of_child(without_locks(run.path()),
+                                           [&] { StepDraft second(run.path(), 2); }),
+            fmt::format("ResourceError: another process is saving a checkpoint in {} (process {} "
+                        "on {}): give each run a folder of its own (--run-dir)",
+                        run.path(), ::getpid(), own_process_id().host));
   first.publish();
   first.settle(2);
   EXPECT_EQ(read_file(run / "step-00000001/trireme.index.json"), "of the first");
+}
+
+TEST(checkpoint_steps_saver_lock, of_two_savers_in_one_process_the_second_is_told_that_it_is_so) {
+  for (const bool has_locks : {true, false}) {
+    PrivateFolder run;
+    const std::string faults = has_locks ? "" : without_locks(run.path());
+    const FileFaults here(faults);
+    const StepDraft model(run.path(), 1);
+    std::string text;
+    try {
+      StepDraft averaged(run.path(), 2);
+    } catch (const ResourceError& e) {
+      text = e.what();
+    }
+    EXPECT_EQ(text, "another saver of this process is saving a checkpoint in " + run.path() +
+                        ": save all that belongs to the run with one saver, or give each saver a "
+                        "folder of its own")
+        << has_locks;
+    // A child has the descriptor, and is another process.
+    EXPECT_NE(trireme::testing::end_of_child(faults, [&] { StepDraft theirs(run.path(), 2); })
+                  .find("another process is saving"),
+              std::string::npos)
+        << has_locks;
+  }
 }
 
 /// A holder that this kernel knows nothing of.

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "tests/support/file_log.h"
+#include "tests/support/file_size_limit.h"
 #include "tests/support/ranks.h"
 
 namespace arena_test {
@@ -32,6 +34,18 @@ struct Counted {
 };
 
 }  // namespace
+
+TEST(comm_local_arena, memory_beyond_the_limit_on_file_sizes_is_refused_and_no_signal) {
+  EXPECT_EQ(end_of_child("",
+                         [] {
+                           const FileSizeLimit limit(8192);
+                           UniqueFd fd;
+                           Window::create(8192, fd);
+                           Window::create(8193, fd);
+                         }),
+            "ResourceError: cannot write shared memory of ranks: it would have 12288 bytes, and "
+            "the limit on file sizes is 8192 (ulimit -f)");
+}
 
 TEST(comm_local_arena, a_freed_block_serves_the_next_of_its_size) {
   Counted c;

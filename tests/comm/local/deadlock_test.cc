@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <csignal>
+#include <thread>
 
 #include "tests/comm/local/groups.h"
 
@@ -173,6 +175,38 @@ TEST(comm_local_deadlock, after_one_the_world_can_be_used_and_found_waiting_agai
     }
   });
   expect_clean(ended);
+}
+
+// Only rank 2 is late. Rank 0, which has no group with it, hears of it all the same.
+TEST(comm_local_deadlock, a_timeout_says_behind_whom_a_late_rank_waits_itself) {
+  std::atomic<int> given_up{0};
+  const auto ended = worlds_as_threads(3, [&](World& w) {
+    Engine* left = w.rank() < 2 ? &w.group("world/1", {0, 1}) : nullptr;
+    Engine* right = w.rank() > 0 ? &w.group("world/2", {1, 2}) : nullptr;
+    if (w.rank() == 2) {
+      while (given_up < 2) std::this_thread::yield();
+      return;
+    }
+    Engine& waits = w.rank() == 0 ? *left : *right;
+    std::vector<float> v(4);
+    const Ticket t =
+        w.rank() == 0 ? waits.post(message(Collective::recv, 1, v)) : waits.post(barrier());
+    const std::chrono::milliseconds patience(w.rank() == 0 ? 1500 : 2500);
+    const std::string said = outcome_of([&] { waits.wait(t, Deadline::after(patience)); });
+    ++given_up;
+    throw Error(said);
+  });
+  EXPECT_NE(ended[0].what.find("recv(float32[4], from rank 1)"), std::string::npos)
+      << ended[0].what;
+  EXPECT_NE(ended[0].what.find("within 1.5 s of rank 0 (rank 1: it has made no call yet, and waits "
+                               "for rank 2). Such a rank is stopped"),
+            std::string::npos)
+      << ended[0].what;
+  // By the ranks' numbers in the world: in that group they are 0 and 1.
+  EXPECT_NE(ended[1].what.find("rank 2 did not arrive within 2.5 s of rank 1 (rank 2: it has made "
+                               "no call yet). Such a rank is stopped"),
+            std::string::npos)
+      << ended[1].what;
 }
 
 }  // namespace deadlock_test

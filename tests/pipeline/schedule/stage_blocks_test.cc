@@ -7,7 +7,9 @@
 #include <numeric>
 #include <random>
 
+#include "tests/pipeline/schedule/schedules.h"
 #include "tests/support/refusals.h"
+#include "trireme/pipeline/schedule/csv.h"
 
 namespace trireme::pipeline::testing::stage_blocks_test {
 namespace {
@@ -101,6 +103,62 @@ TEST(pipeline_schedule_stage_blocks, a_plan_takes_counts_before_costs) {
   EXPECT_EQ(counts(), (Counts{3, 1}));
   shape.counts = {1, 3};
   EXPECT_EQ(counts(), (Counts{1, 3}));
+}
+
+TEST(pipeline_schedule_stage_blocks, a_table_takes_the_place_of_a_schedule) {
+  // Three stages: the first and the last are on rank 1.
+  const Schedule table = read_table("1F0,1F1,1B0,1B1\n0F0,0F1,2F0,2B0,2F1,2B1,0B0,0B1", "t.csv");
+  const PipelinePlan plan = plan_pipeline(
+      {.schedule = "zb_v", .ranks = 2, .micro_batches = 2, .blocks = 7, .table = table});
+  EXPECT_EQ(plan.schedule.actions, table.actions);
+  EXPECT_EQ(plan.schedule.rank_of_stage, (std::vector<int>{1, 0, 1}));
+  EXPECT_EQ(plan.stages, divide_blocks(7, 3));
+}
+
+TEST(pipeline_schedule_stage_blocks, a_table_for_other_ranks_or_micro_batches_is_refused) {
+  const auto refused = [](const std::string& table, int ranks, int micro_batches) {
+    return refusal([&] {
+      plan_pipeline({.ranks = ranks,
+                     .micro_batches = micro_batches,
+                     .blocks = 8,
+                     .table = read_table(table, "t.csv")});
+    });
+  };
+  const std::string table = "0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1";
+  EXPECT_EQ(refused(table, 2, 2), "");
+  EXPECT_EQ(refused(table, 4, 2), "t.csv is for 2 ranks, one a line, and the pipeline has 4");
+  EXPECT_EQ(refused(table, 2, 4), "t.csv is for 2 micro-batches, and a step has 4");
+  EXPECT_EQ(refused(table + "\n,,", 3, 2), "t.csv: rank 2 has no stage");
+  EXPECT_TRUE(
+      has(refusal([&] {
+            plan_pipeline(
+                {.ranks = 2, .micro_batches = 2, .blocks = 1, .table = read_table(table, "t.csv")});
+          }),
+          "2 stages, and the model has 1 blocks"));
+}
+
+TEST(pipeline_schedule_stage_blocks, the_bits_of_one_process_want_micro_batches_in_order) {
+  const auto refused = [](const Schedule& table, bool same_bits) {
+    return refusal([&] {
+      plan_pipeline({.ranks = table.ranks(),
+                     .micro_batches = table.micro_batches,
+                     .blocks = table.stages(),
+                     .table = table,
+                     .same_bits = same_bits});
+    });
+  };
+  for_all_schedules([&](const Schedule& s, const ScheduleSize& size) {
+    ASSERT_EQ(refused(s, true), "") << described(s, size);
+  });
+  const Schedule gradients = read_table("0F0,0F1,0F2,0I2,0I0,0I1,0W1,0W0,0W2", "t.csv");
+  EXPECT_EQ(refused(gradients, false), "");
+  EXPECT_EQ(refused(gradients, true),
+            "t.csv: the weight gradients of stage 0 come neither in the order of the micro-batches "
+            "nor in the reverse of it, and training.reproducible wants the bits of one process, "
+            "which depend on that order");
+  const Schedule losses = read_table("0F1,0F0,0B0,0B1", "t.csv");
+  EXPECT_EQ(refused(losses, false), "");
+  EXPECT_TRUE(has(refused(losses, true), "t.csv: the forwards of the last stage do not come in"));
 }
 
 TEST(pipeline_schedule_stage_blocks, what_cannot_be_divided_is_one_sentence) {

@@ -46,6 +46,11 @@ class Call {
                 ": no argument says which pretend device it is for");
     check_devices();
     Machine& machine = Machine::of_process();
+    // As LibTorch says it of a device that has no fallback.
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !machine.lacks(name_), "Could not run '", c10::toString(op_.operator_name()),
+        "' with arguments from the 'PrivateUse1' backend. This could be because the operator "
+        "doesn't exist for this backend.");
     machine.note_fallback(c10::toString(op_.operator_name()));
     Queue& queue = machine.current_queue(device_);
     if (answers_the_host(name_)) host_wait(queue.newest(), name_.c_str());

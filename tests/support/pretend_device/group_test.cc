@@ -12,6 +12,7 @@
 #include "tests/shard/sharded_nets.h"
 #include "tests/support/pretend_device/modules.h"
 #include "tests/support/pretend_device/pretend_device.h"
+#include "tests/support/pretend_device/seeds.h"
 #include "trireme/trireme.h"
 
 namespace trireme::pretend::group_test {
@@ -37,7 +38,7 @@ void same_as_on_the_cpu(int seeds, const Train& train) {
     train(net, g, at::kCPU);
     if (g.rank() == 0) expected = weights_of(net);
   });
-  for_seeds(seeds, [&] {
+  for_some_seeds(seeds, [&] {
     run_on_devices(2, [&](Group g, c10::Device where) {
       Small net = testing::wide();
       move_to(*net, where);
@@ -66,7 +67,7 @@ void train_ddp(Small& net, Group g, c10::Device where, DdpOptions options) {
 }  // namespace
 
 TEST(support_pretend_device_group, orders_the_stream_and_does_not_block_the_host) {
-  for_seeds(5, [] {
+  for_some_seeds(5, [] {
     run_on_devices(3, [](Group g, c10::Device where) {
       at::Tensor x = at::full({1000}, g.rank() + 1, at::TensorOptions(at::kFloat).device(where));
       const uint64_t before = host_waits_of_this_thread();

@@ -48,6 +48,19 @@ void Machine::note_fallback(const std::string& op) {
   fallbacks_.insert(op);
 }
 
+void Machine::lack(const std::string& op, bool lacks) {
+  std::lock_guard lock(mutex_);
+  if (lacks)
+    lacking_.insert(op);
+  else
+    lacking_.erase(op);
+}
+
+bool Machine::lacks(const std::string& op) const {
+  std::lock_guard lock(mutex_);
+  return lacking_.count(op) > 0;
+}
+
 std::set<std::string> Machine::fallbacks() const {
   std::lock_guard lock(mutex_);
   return fallbacks_;

@@ -41,6 +41,8 @@ class Machine {
   std::atomic<uint64_t> async_copies{0}, staged_copies{0}, host_waits{0}, operators{0};
   void note_fallback(const std::string& op);
   std::set<std::string> fallbacks() const;
+  void lack(const std::string& op, bool lacks);
+  bool lacks(const std::string& op) const;
 
  private:
   Machine();
@@ -51,7 +53,7 @@ class Machine {
   std::vector<std::unique_ptr<Queue>> queues_;
   std::atomic<int64_t> next_[kDevices]{};
   mutable std::mutex mutex_;
-  std::set<std::string> fallbacks_;
+  std::set<std::string> fallbacks_, lacking_;
 };
 
 }  // namespace trireme::pretend

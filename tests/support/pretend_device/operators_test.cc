@@ -303,6 +303,18 @@ TEST(support_pretend_device_operators, that_the_device_lacks_are_refused) {
   EXPECT_NE(refusal([&] { at::empty({2}, there.layout(at::kSparse)); }), "not refused");
 }
 
+TEST(support_pretend_device_operators, that_a_test_takes_away_are_missed_as_libtorch_does) {
+  const at::Tensor x = on_device(numbers({4}));
+  {
+    const Lacks gelu("aten::gelu");
+    EXPECT_THROW(at::gelu(x), c10::NotImplementedError);
+    EXPECT_EQ(refusal([&] { at::gelu(x); }).find("Could not run 'aten::gelu"), 0u);
+    EXPECT_TRUE(same_bits(at::gelu(numbers({4})), at::gelu(numbers({4}))));
+    at::relu(x);
+  }
+  EXPECT_TRUE(same_bits(at::gelu(x).cpu(), at::gelu(numbers({4}))));
+}
+
 TEST(support_pretend_device_operators, that_fell_back_are_named) {
   on_device(numbers({2})).add(1);
   EXPECT_EQ(fallbacks().count("aten::add.Tensor"), 1u);

@@ -60,6 +60,9 @@ Counters counters() {
 
 std::set<std::string> fallbacks() { return Machine::of_process().fallbacks(); }
 
+Lacks::Lacks(std::string op) : op_(std::move(op)) { Machine::of_process().lack(op_, true); }
+Lacks::~Lacks() { Machine::of_process().lack(op_, false); }
+
 MemoryCounts memory_counts(int index) { return Machine::of_process().memory(index).counts(); }
 
 void reset_memory_peaks(int index) { Machine::of_process().memory(index).reset_peaks(); }

@@ -65,6 +65,17 @@ Counters counters();
 /// Operators that ran by the CPU's kernel so far, "aten::add.Tensor".
 std::set<std::string> fallbacks();
 
+/// In this scope no device has a kernel of the operator ("aten::gelu", whichever overload).
+class Lacks {
+ public:
+  explicit Lacks(std::string op);
+  ~Lacks();
+  Lacks(const Lacks&) = delete;
+
+ private:
+  const std::string op_;
+};
+
 MemoryCounts memory_counts(int device = 0);
 void reset_memory_peaks(int device = 0);
 /// The device has so many bytes in this scope.

@@ -114,6 +114,58 @@ TEST_F(train_rank_own_model, recomputed_pieces_of_a_pipeline_give_the_same_loss)
             pipeline);
 }
 
+TEST_F(train_rank_own_model, layers_are_divided_over_ranks_and_go_on_as_one_rank_or_a_pipeline) {
+  const auto run = [&](int ranks, int steps, const Arguments& more) {
+    Command job = start(run_of(kDeep, ranks, steps, more), "deep");
+    EXPECT_EQ(job.finish(std::chrono::seconds(60)), 0) << job.err;
+    return job.err;
+  };
+  const auto loss = [&] { return last_step().at("loss").get<double>(); };
+  const Arguments two{"--set", "parallelism.tp=2"};
+  run(1, 20, {});
+  const double one = loss();
+  for (const Arguments& more :
+       {Arguments{}, Arguments{"--set", "training.recompute_every=1"},
+        Arguments{"--set", "training.check_replicas=5", "--set", "zero_optimization.stage=3"}}) {
+    std::filesystem::remove_all(run_);
+    Arguments words = two;
+    words.insert(words.end(), more.begin(), more.end());
+    const std::string said = run(2, 20, words);
+    EXPECT_NE(said.find("layers over 2 ranks"), std::string::npos) << said;
+    EXPECT_NEAR(loss() / one, 1, 1e-4);
+  }
+  for (const auto& [ranks, steps, axis] : std::vector<std::tuple<int, std::string, std::string>>{
+           {1, "30", "parallelism.tp=1"}, {4, "40", "parallelism.pp=2"}}) {
+    Command again = start({"--resume", run_, "--nproc-per-node", std::to_string(ranks), "--steps",
+                           steps, "--set", axis},
+                          "deep");
+    ASSERT_EQ(again.finish(std::chrono::seconds(60)), 0) << again.err;
+    EXPECT_EQ(last_step().at("step"), std::stoi(steps));
+    EXPECT_LT(loss(), one);
+  }
+}
+
+TEST_F(train_rank_own_model, summary_counts_the_part_of_a_rank_that_divided_layers_leave_it) {
+  const auto weights = [&](const Arguments& sets) {
+    Arguments words{"summary", kDeep, "--nproc-per-node", "4"};
+    words.insert(words.end(), sets.begin(), sets.end());
+    Command summary = start(words, "deep");
+    EXPECT_EQ(summary.finish(std::chrono::seconds(60)), 0) << summary.err;
+    // The whole model: 6 blocks of 2 × 64, 64 × 256 + 256 and 256 × 64 + 64, and both ends.
+    EXPECT_NE(summary.out.find("199 K     Total params"), std::string::npos) << summary.out;
+    return summary.out;
+  };
+  EXPECT_NE(weights({}).find("779.3 KiB"), std::string::npos) << weights({});
+  const std::string two = weights({"--set", "parallelism.tp=2"});
+  EXPECT_NE(two.find("2 ranks of data parallelism × 2 of tensor parallelism"), std::string::npos)
+      << two;
+  // Of each block 2 × 64, 64 × 128 + 128 and 128 × 64 + 64.
+  EXPECT_NE(two.find("392.3 KiB"), std::string::npos) << two;
+  EXPECT_NE(weights({"--set", "parallelism.tp=2", "--set", "parallelism.pp=2"})
+                .find("2 of tensor parallelism × 2 of pipeline parallelism"),
+            std::string::npos);
+}
+
 TEST_F(train_rank_own_model, summary_has_a_row_for_each_rank_of_a_pipeline) {
   Command summary =
       start({"summary", kDeep, "--nproc-per-node", "2", "--set", "parallelism.pp=2"}, "deep");
@@ -123,7 +175,7 @@ TEST_F(train_rank_own_model, summary_has_a_row_for_each_rank_of_a_pipeline) {
     EXPECT_NE(summary.out.find(part), std::string::npos) << part << "\n" << summary.out;
 }
 
-TEST_F(train_rank_own_model, a_pipeline_that_cannot_be_is_refused_before_ranks_start) {
+TEST_F(train_rank_own_model, a_division_that_cannot_be_is_refused_before_ranks_start) {
   struct Row {
     std::string program, config;
     Arguments sets;
@@ -142,11 +194,16 @@ TEST_F(train_rank_own_model, a_pipeline_that_cannot_be_is_refused_before_ranks_s
             {"--set", "parallelism.pp=2", "--set", "parallelism.stages=[4,5]"},
             2,
             "the stages have 9 blocks together, and the model has 8"},
-           {"deep",
-            kDeep,
+           {"gan",
+            kGan,
             {"--set", "parallelism.tp=2"},
             2,
-            "parallelism.tp 2 (--set) divides the layers"}}) {
+            "Override Program::make_divided() and make them of layers that are divided"},
+           {"deep",
+            kDeep,
+            {"--set", "parallelism.tp=2", "--set", "parallelism.pp=9"},
+            18,
+            "9 stages, and the model has 8 blocks"}}) {
     Command wrong = start(run_of(row.config, row.ranks, 3, row.sets), row.program);
     EXPECT_EQ(wrong.finish(std::chrono::seconds(60)), 2) << row.sentence << wrong.err;
     EXPECT_NE(wrong.err.find(row.sentence), std::string::npos) << wrong.err;

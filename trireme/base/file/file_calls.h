@@ -13,10 +13,10 @@
 #include "trireme/base/export.h"
 #include "trireme/base/file/file_faults.h"
 
-// The system calls on files that saving, pruning and resuming make, each like the system call of
-// its name: its result, and errno. Tests number them and make them fail (file_faults.h); otherwise
-// each costs one relaxed load more. A descriptor that is closed because its owner goes away
-// (UniqueFd) is not among them: nothing depends on that call.
+// The system calls on files that saving, pruning, resuming and taking a run folder make, each like
+// the system call of its name: its result, and errno. Tests number them and make them fail
+// (file_faults.h); otherwise each costs one relaxed load more. A descriptor that is closed because
+// its owner goes away (UniqueFd) is not among them: nothing depends on that call.
 namespace trireme::file_calls {
 
 TRIREME_API int open(const std::string& path, int flags, mode_t mode = 0);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "trireme/base/check.h"
 #include "trireme/checkpoint/safetensors.h"
@@ -46,34 +47,61 @@ std::string others(const std::vector<std::string>& names) {
 
 }  // namespace
 
+Comparer::Comparer(const OpenedStep& opened, const LoadOptions& options)
+    : opened_(opened),
+      folder_(opened.folder()),
+      index_(opened.index()),
+      options_(options),
+      tied_(options.tied) {
+  const size_t most = index_.tensors.size();  // a walk of one rank of many shows fewer
+  tensors_.reserve(most);
+  numbers_.reserve(most);
+  for (const Saved& saved : index_.tensors) {
+    numbers_.emplace(saved.first, tensors_.size());
+    tensors_.push_back({&saved});
+  }
+  shown_.reserve(most + index_.values.size());
+  plan.tensors.reserve(most);
+}
+
+const Comparer::Known* Comparer::known_tensor(std::string_view name) const {
+  const auto found = numbers_.find(name);
+  return found == numbers_.end() ? nullptr : &tensors_[found->second];
+}
+
+Comparer::Known* Comparer::known_tensor(std::string_view name) {
+  return const_cast<Known*>(std::as_const(*this).known_tensor(name));
+}
+
 // A run in another precision: which tensor has the most exact values of what the walk shows as
-// `name`; `from` is the one of that name, "" if it is not there.
-std::string Comparer::in_other_precision(const std::string& name, const std::string& from,
-                                         const at::Tensor& local) {
-  if (const size_t at = name.find(kMasters); from.empty() && at != std::string::npos)
-    return saved_name(index_.tensors, std::string(kWeights) + name.substr(at + kMasters.size()));
+// `name`; `saved` is the one of that name, null if it is not there.
+const Comparer::Saved* Comparer::in_other_precision(const std::string& name, const Saved* saved,
+                                                    const at::Tensor& local) {
+  if (const size_t at = name.find(kMasters); !saved && at != std::string::npos)
+    return saved_tensor(std::string(kWeights) + name.substr(at + kMasters.size()));
   const std::string here = safetensors_dtype_name(local.scalar_type());
-  if (!from.starts_with(kWeights) || index_.tensors.at(from).dtype == here) return from;
+  if (!saved || !saved->first.starts_with(kWeights) || saved->second.dtype == here) return saved;
   // Masters of a program with several updates have the update's name before them.
-  const std::string master = std::string(kMasters) + from.substr(kWeights.size());
+  const std::string master = std::string(kMasters) + saved->first.substr(kWeights.size());
   auto it = index_.tensors.find(master);
   if (it == index_.tensors.end())
     it = std::find_if(index_.tensors.lower_bound("updates."), index_.tensors.end(),
                       [&](const auto& t) { return t.first.ends_with("." + master); });
   if (converted_.empty())
-    converted_ = fmt::format("the weights ({} here, {} there{}) are converted", here,
-                             index_.tensors.at(from).dtype,
-                             it == index_.tensors.end() ? "" : " with float32 masters");
-  if (it == index_.tensors.end()) return from;
-  seen_.insert(from);
-  return it->first;
+    converted_ =
+        fmt::format("the weights ({} here, {} there{}) are converted", here, saved->second.dtype,
+                    it == index_.tensors.end() ? "" : " with float32 masters");
+  if (it == index_.tensors.end()) return saved;
+  known_tensor(saved->first)->seen = true;
+  return &*it;
 }
 
 // A master that is not asked for, because the weight is.
 bool Comparer::master_of_known(const std::string& name) const {
   const size_t at = name.find(kMasters);
-  return options_.other_precision && at != std::string::npos &&
-         seen_.count(std::string(kWeights) + name.substr(at + kMasters.size()));
+  if (!options_.other_precision || at == std::string::npos) return false;
+  const Known* weight = known_tensor(std::string(kWeights) + name.substr(at + kMasters.size()));
+  return weight && weight->seen;
 }
 
 // State that is no weight keeps its dtype, or is refused.
@@ -90,32 +118,33 @@ bool Comparer::begins_anew(const std::string& value) const {
           (value.starts_with("updates.") && value.find(".scaler.") != std::string::npos));
 }
 
-// The tensor that fills `name`; null where it is filled under the name that was shown first, or is
-// missing so far.
-const IndexTensor* Comparer::find(const std::string& name, const std::string& first,
-                                  at::Tensor& local) {
-  std::string from = saved_name(index_.tensors, name);
-  if (options_.other_precision) from = in_other_precision(name, from, local);
-  if (from.empty()) {  // it may be there under another of its names
+// The tensor that fills what is shown; null where it is filled under the name that was shown
+// first, or is missing so far.
+const Comparer::Saved* Comparer::find(ShownNames::value_type& shown, const std::string& first,
+                                      at::Tensor& local) {
+  const std::string& name = shown.first;
+  const Saved* found = saved_tensor(name);
+  if (options_.other_precision) found = in_other_precision(name, found, local);
+  if (!found) {  // it may be there under another of its names
     missing_.emplace_back(name, first);
     return nullptr;
   }
-  seen_.insert(from);
-  const IndexTensor& saved = index_.tensors.at(from);
+  known_tensor(found->first)->seen = true;
+  const auto& [from, saved] = *found;
   // Of tens of thousands of tensors: what an error would say is put together for an error alone.
   if (safetensors_scalar_type(saved.dtype) != local.scalar_type() &&
       !((options_.convert || is_weight_in_other_precision(name)) && local.is_floating_point() &&
         c10::isFloatingType(safetensors_scalar_type(saved.dtype))))
     fail<UsageError>("{} is {} there and {} here", opened_.described(from), saved.dtype,
                      c10::toString(local.scalar_type()));
-  from_[name] = std::move(from);
-  return &saved;
+  shown.second.from = found;
+  return found;
 }
 
 void Comparer::tensor(const Slice& slice, at::Tensor local) {
-  const auto [at, fresh] = shown_.emplace(slice.name, slice.is_whole());
-  check<UsageError>(fresh || (!at->second && !slice.is_whole()), "load: the state names '{}' twice",
-                    slice.name);
+  const auto [at, fresh] = shown_.try_emplace(slice.name, Shown{.whole = slice.is_whole()});
+  check<UsageError>(fresh || (!at->second.whole && !slice.is_whole()),
+                    "load: the state names '{}' twice", slice.name);
   const std::string fault = fault_of(slice);
   check<UsageError>(fault.empty() && local.defined() && local.numel() == slice.numel(),
                     "load: '{}' is not a slice of its tensor: {}", slice.name,
@@ -123,39 +152,43 @@ void Comparer::tensor(const Slice& slice, at::Tensor local) {
   const std::string first = same_.first_of(slice, local);
   TensorSource& source = plan.tensors.emplace_back();
   source.shown = slice.name, source.numel = local.numel();
-  const IndexTensor* saved = find(slice.name, first, local);
-  if (!saved) return;
-  const std::string& from = from_.at(slice.name);
-  if (!shapes_fit(slice.global_shape, saved->shape(), index_.block == 0))
+  const Saved* found = find(*at, first, local);
+  if (!found) return;
+  const auto& [from, saved] = *found;
+  if (!shapes_fit(slice.global_shape, saved.shape(), index_.block == 0))
     fail<UsageError>("{} has shape [{}] there and [{}] here: is it of another model?",
-                     opened_.described(from), fmt::join(saved->shape(), ", "),
+                     opened_.described(from), fmt::join(saved.shape(), ", "),
                      fmt::join(slice.global_shape, ", "));
-  const auto [filled, is_first] = filled_.emplace(first, from);
-  if (!is_first && first != slice.name) return refuse_other_values(filled->second, from);
-  source.saved = from;
-  source.copies = plan_load(*saved, slice);
+  const bool is_first = first == slice.name;
+  const Saved*& filled = is_first ? at->second.filled : shown_.at(first).filled;
+  if (filled && !is_first) return refuse_other_values(filled->first, from);
+  if (!filled) filled = found;
+  source.saved = &saved;
+  source.copies = plan_load(saved, slice);
 }
 
 void Comparer::rank_tensor(const std::string& name, int rank, int ranks, RankStateRule rule,
                            at::Tensor local) {
-  check<UsageError>(shown_.emplace(name, true).second, "load: the state names '{}' twice", name);
+  const auto [at, fresh] = shown_.try_emplace(name);
+  check<UsageError>(fresh, "load: the state names '{}' twice", name);
   const int64_t n = local.numel();
   TensorSource& source = plan.tensors.emplace_back();
   source.shown = name, source.numel = n;
-  const IndexTensor* saved = find(name, name, local);
-  if (!saved) return;
-  const std::vector<int64_t>& shape = saved->shape();
+  const Saved* found = find(*at, name, local);
+  if (!found) return;
+  const IndexTensor& saved = found->second;
+  const std::vector<int64_t>& shape = saved.shape();
   const int64_t all = numel_of(shape);
   check<UsageError>((n == 0) == (all == 0) && (n == 0 || all % n == 0) &&
                         (shape.size() == 1 || shape.back() == n),
                     "{}: what each rank has of '{}' has another size there than the {} elements "
                     "here: is it of another model?",
                     folder_, name, n);
-  filled_.emplace(name, from_.at(name));
-  source.saved = from_.at(name);
+  at->second.filled = found;
+  source.saved = &saved;
   if (n == 0) return;
   source.old_ranks = all / n;
-  auto row = [&](int64_t r) { return plan_load(*saved, Slice::range(name, shape, r * n, n)); };
+  auto row = [&](int64_t r) { return plan_load(saved, Slice::range(name, shape, r * n, n)); };
   if (source.old_ranks == ranks) {
     source.copies = row(rank);
     return;
@@ -167,8 +200,8 @@ void Comparer::rank_tensor(const std::string& name, int rank, int ranks, RankSta
 }
 
 void Comparer::compare(const std::string& name, size_t type) {
-  check<UsageError>(shown_.emplace(name, true).second, "load: the state names '{}' twice", name);
-  const std::string from = saved_name(index_.values, name);
+  check<UsageError>(shown_.try_emplace(name).second, "load: the state names '{}' twice", name);
+  const std::string from = saved_value(name);
   if (from.empty() && begins_anew(name)) {
     scale_begins_anew_ = true;
     return;
@@ -179,7 +212,7 @@ void Comparer::compare(const std::string& name, size_t type) {
   const IndexValue& saved = index_.values.at(from);
   check<UsageError>(saved.index() == type, "{}: the value '{}' is of type {} there and {} here",
                     folder_, name, kTypeNames[saved.index()], kTypeNames[type]);
-  seen_.insert(from);
+  seen_values_.insert(from);
   plan.values[name] = from;
 }
 
@@ -192,7 +225,8 @@ void Comparer::constant(const std::string& name, const std::string& v) {
 void Comparer::refuse_missing() const {
   std::vector<std::string> names;
   for (const auto& [name, first] : missing_)
-    if (!filled_.count(first) && !excepted(name)) names.push_back(name);
+    if (!shown_.at(first).filled && !excepted(name) && !excepted_otherwise(name))
+      names.push_back(name);
   check<UsageError>(names.empty(),
                     "{} has no tensor '{}', which this state asks for{}: is it of another model or "
                     "optimizer?",
@@ -208,13 +242,21 @@ bool Comparer::excepted(const std::string& name) const {
   });
 }
 
+// Under another of its names.
+bool Comparer::excepted_otherwise(const std::string& name) const {
+  return std::any_of(tied_.begin(), tied_.end(), [&](const TiedName& t) {
+    const std::string other = renamed(name, t.first, t.name);
+    return !other.empty() && excepted(other);
+  });
+}
+
 void Comparer::finish() {
   refuse_missing();
   if (!converted_.empty()) plan.notes.push_back(converted_);
   if (scale_begins_anew_)
     plan.notes.push_back("the loss scale begins anew: the run that saved had none");
   else if (std::any_of(index_.values.begin(), index_.values.end(), [&](const auto& value) {
-             return begins_anew(value.first) && !seen_.count(value.first);
+             return begins_anew(value.first) && !seen_values_.count(value.first);
            }))
     plan.notes.push_back("the loss scale that was saved is left out: this run has none");
   std::map<std::string, std::pair<int64_t, RankStateRule>> kinds;  // kind of state → what became
@@ -231,10 +273,11 @@ void Comparer::finish() {
 
 std::vector<bool> Comparer::known() const {
   std::vector<bool> known;
-  for (const auto& [name, t] : index_.tensors)
-    known.push_back(seen_.count(name) || is_other_name(name) || master_of_known(name));
+  known.reserve(tensors_.size() + index_.values.size());
+  for (const auto& [saved, seen] : tensors_)
+    known.push_back(seen || is_other_name(saved->first) || master_of_known(saved->first));
   for (const auto& [name, v] : index_.values)
-    known.push_back(seen_.count(name) || !shown_name(name).empty() || begins_anew(name));
+    known.push_back(seen_values_.count(name) || shown_as(name) || begins_anew(name));
   return known;
 }
 
@@ -253,29 +296,37 @@ void Comparer::refuse_unknown(const std::vector<bool>& known) const {
                     folder_, values.empty() ? "" : values[0], others(values));
 }
 
-// The checkpoint's name for what the walk shows as `name`: that, or one that is tied to it.
-template <class Saved>
-std::string Comparer::saved_name(const std::map<std::string, Saved>& saved,
-                                 const std::string& name) const {
-  if (saved.count(name)) return name;
+// What the checkpoint holds of what the walk shows as `name`: the tensor of that name, or of one
+// that is tied to it; null for none.
+const Comparer::Saved* Comparer::saved_tensor(const std::string& name) const {
+  if (const Known* known = known_tensor(name)) return known->saved;
   for (const TiedName& t : tied_)
-    if (const std::string other = renamed(name, t.first, t.name); saved.count(other)) return other;
+    if (const Known* known = known_tensor(renamed(name, t.first, t.name))) return known->saved;
+  return nullptr;
+}
+
+// Likewise the name of a value; "": none.
+std::string Comparer::saved_value(const std::string& name) const {
+  if (index_.values.count(name)) return name;
+  for (const TiedName& t : tied_)
+    if (const std::string other = renamed(name, t.first, t.name); index_.values.count(other))
+      return other;
   return "";
 }
 
-// What the walk shows for another name of it; "": nothing.
-std::string Comparer::shown_name(const std::string& name) const {
+// What the walk shows for another name of it; null: nothing.
+const Comparer::Shown* Comparer::shown_as(const std::string& name) const {
   for (const TiedName& t : tied_)
-    if (const std::string first = renamed(name, t.name, t.first); shown_.count(first)) return first;
-  return "";
+    if (const auto found = shown_.find(renamed(name, t.name, t.first)); found != shown_.end())
+      return &found->second;
+  return nullptr;
 }
 
 bool Comparer::is_other_name(const std::string& name) const {
-  const std::string first = shown_name(name);
-  if (first.empty()) return false;
+  const Shown* first = shown_as(name);
+  if (!first) return false;
   // State of an optimizer that stepped a tensor under each name may differ; the first one's stays.
-  if (const auto of = from_.find(first); name.starts_with(kWeights) && of != from_.end())
-    refuse_other_values(of->second, name);
+  if (name.starts_with(kWeights) && first->from) refuse_other_values(first->from->first, name);
   return true;
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -19,8 +20,8 @@ namespace trireme {
 
 /// How one tensor that a walk shows is filled.
 struct TensorSource {
-  std::string shown;  // its name in the walk
-  std::string saved;  // … and in the checkpoint; "": it is filled under another of its names
+  std::string shown;                   // its name in the walk
+  const IndexTensor* saved = nullptr;  // null: it is filled under another of its names
   int64_t numel = 0;
   std::vector<Copy> copies = {};
   /// Of rank_tensor() for another number of ranks: the copies of each old rank's that are combined.
@@ -42,18 +43,8 @@ struct LoadPlan {
 /// Writes nothing. UsageError, naming the first difference.
 class Comparer : public StateVisitor {
  public:
-  Comparer(const OpenedStep& opened, const LoadOptions& options)
-      : opened_(opened),
-        folder_(opened.folder()),
-        index_(opened.index()),
-        options_(options),
-        tied_(options.tied) {
-    const size_t most = index_.tensors.size();  // a walk of one rank of many shows fewer
-    for (auto* names : {&from_, &filled_}) names->reserve(most);
-    shown_.reserve(most + index_.values.size());
-    seen_.reserve(most + index_.values.size());
-    plan.tensors.reserve(most);
-  }
+  /// `opened` must outlive it and the plan, with the same names.
+  Comparer(const OpenedStep& opened, const LoadOptions& options);
 
   void tensor(const Slice& slice, at::Tensor local) override;
   void rank_tensor(const std::string& name, int rank, int ranks, RankStateRule rule,
@@ -75,18 +66,34 @@ class Comparer : public StateVisitor {
   LoadPlan plan;
 
  private:
-  const IndexTensor* find(const std::string& name, const std::string& first, at::Tensor& local);
-  std::string in_other_precision(const std::string& name, const std::string& from,
-                                 const at::Tensor& local);
+  using Saved = CheckpointIndex::Tensors::value_type;  // a name of the checkpoint, and its tensor
+  struct Known {
+    const Saved* saved;
+    bool seen = false;
+  };
+  /// A name of the walk.
+  struct Shown {
+    bool whole = true;              // or a value
+    const Saved* from = nullptr;    // what it is filled from, or is the same as
+    const Saved* filled = nullptr;  // … of all that are the same tensor as this, shown first
+  };
+  using ShownNames = std::unordered_map<std::string, Shown>;
+
+  Known* known_tensor(std::string_view name);
+  const Known* known_tensor(std::string_view name) const;
+  const Saved* saved_tensor(const std::string& name) const;
+  const Saved* find(ShownNames::value_type& shown, const std::string& first, at::Tensor& local);
+  const Saved* in_other_precision(const std::string& name, const Saved* from,
+                                  const at::Tensor& local);
   bool master_of_known(const std::string& name) const;
   bool begins_anew(const std::string& value) const;
   bool is_weight_in_other_precision(const std::string& name) const;
   void compare(const std::string& name, size_t type);
   void refuse_missing() const;
-  template <class Saved>
-  std::string saved_name(const std::map<std::string, Saved>& saved, const std::string& name) const;
-  std::string shown_name(const std::string& name) const;
+  std::string saved_value(const std::string& name) const;
+  const Shown* shown_as(const std::string& name) const;
   bool excepted(const std::string& name) const;
+  bool excepted_otherwise(const std::string& name) const;
   bool is_other_name(const std::string& name) const;
   void refuse_other_values(const std::string& a, const std::string& b) const;
 
@@ -95,14 +102,14 @@ class Comparer : public StateVisitor {
   const CheckpointIndex& index_;
   const LoadOptions& options_;
   const TiedNames& tied_;
-  std::unordered_map<std::string, bool> shown_;  // by the walk; true: a whole, or a value
-  std::unordered_set<std::string> seen_;         // of the checkpoint's names
+  // Of tens of thousands of names each is looked up once.
+  std::vector<Known> tensors_;                            // in the order of their names
+  std::unordered_map<std::string_view, size_t> numbers_;  // … by name
+  std::unordered_set<std::string> seen_values_;
+  ShownNames shown_;
   SameTensors same_;
   bool scale_begins_anew_ = false;
   std::string converted_;  // the first weight that is taken from another precision, and how
-  std::unordered_map<std::string, std::string> from_;  // name shown → name in the checkpoint
-  std::unordered_map<std::string, std::string>
-      filled_;  // … of those that were shown first under this name
   std::vector<std::pair<std::string, std::string>> missing_;  // name shown, name shown first
 };
 

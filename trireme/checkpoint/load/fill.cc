@@ -45,13 +45,6 @@ class Windows {
                 int64_t each, uint8_t* to, const Body& body) {
     for (const Copy& copy : copies) {
       const PartBytes part = opened.bytes(t, t.parts[copy.part]);
-      if (!part.file) {
-        for_each_run(copy, [&](int64_t at, int64_t dest, int64_t run) {
-          body(part.memory + at * each,
-               Run{static_cast<uint64_t>(at * each), dest * each, static_cast<size_t>(run * each)});
-        });
-        continue;
-      }
       for_each_run(copy, [&](int64_t at, int64_t dest, int64_t run) {
         const auto bytes = static_cast<uint64_t>(run * each);
         for (uint64_t done = 0; done < bytes; done += kWindow) {
@@ -119,42 +112,69 @@ const TensorSource& Filler::next(const std::string& name, const at::Tensor& loca
   return plan_.tensors[next_++];
 }
 
-void Filler::copy(const std::string& saved, const std::vector<Copy>& copies, at::Tensor& to) const {
+void Filler::copy(const IndexTensor& saved, const std::vector<Copy>& copies, at::Tensor& to) const {
   auto* bytes = static_cast<uint8_t*>(to.data_ptr());
   Windows().for_each(
-      opened_, opened_.index().tensors.at(saved), copies, to.element_size(), bytes,
+      opened_, saved, copies, to.element_size(), bytes,
       [&](const uint8_t* from, const Run& run) { std::memcpy(bytes + run.to, from, run.bytes); });
 }
 
-// Run by run, so that no second copy of a large tensor exists.
-void Filler::convert(const std::string& saved, const std::vector<Copy>& copies,
+// Some elements at a time, so that no second copy of a large tensor exists.
+void Filler::convert(const IndexTensor& saved, const std::vector<Copy>& copies,
                      at::Tensor& to) const {
-  const IndexTensor& t = opened_.index().tensors.at(saved);
-  const at::ScalarType dtype = safetensors_scalar_type(t.dtype);
+  const at::ScalarType dtype = safetensors_scalar_type(saved.dtype);
   const auto each = static_cast<int64_t>(c10::elementSize(dtype));
-  at::Tensor flat = to.view({-1});
-  Windows().for_each(opened_, t, copies, each, nullptr, [&](const uint8_t* from, const Run& run) {
-    at::Tensor staged = at::detail::empty_cpu({static_cast<int64_t>(run.bytes) / each}, dtype);
-    std::memcpy(staged.data_ptr(), from, run.bytes);
-    flat.narrow(0, run.to / each, staged.numel()).copy_(staged);
-  });
+  const int64_t most = static_cast<int64_t>(kWindow) / each;
+  at::Tensor flat = to.view({-1}), staged = at::detail::empty_cpu({most}, dtype), converted;
+  std::vector<std::pair<int64_t, int64_t>> runs;  // first element in `to`, elements
+  int64_t n = 0;
+  const auto flush = [&] {
+    if (runs.size() > 1 && to.is_cpu()) {  // perhaps of a few elements each
+      if (!converted.defined()) converted = at::detail::empty_cpu({most}, to.scalar_type());
+      converted.narrow(0, 0, n).copy_(staged.narrow(0, 0, n));
+      const auto* from = static_cast<const uint8_t*>(converted.data_ptr());
+      auto* bytes = static_cast<uint8_t*>(to.data_ptr());
+      const auto size = static_cast<int64_t>(to.element_size());
+      for (const auto& [at, count] : runs) {
+        std::memcpy(bytes + at * size, from, static_cast<size_t>(count * size));
+        from += count * size;
+      }
+      if (!to.is_inference()) to.unsafeGetTensorImpl()->bump_version();
+    } else {
+      int64_t done = 0;
+      for (const auto& [at, count] : runs) {
+        flat.narrow(0, at, count).copy_(staged.narrow(0, done, count));
+        done += count;
+      }
+    }
+    runs.clear(), n = 0;
+  };
+  Windows().for_each(
+      opened_, saved, copies, each, nullptr, [&](const uint8_t* from, const Run& run) {
+        const int64_t count = static_cast<int64_t>(run.bytes) / each;
+        if (n + count > most || runs.size() == kRuns) flush();
+        std::memcpy(static_cast<uint8_t*>(staged.data_ptr()) + n * each, from, run.bytes);
+        runs.emplace_back(run.to / each, count);
+        n += count;
+      });
+  flush();
 }
 
-void Filler::fill(const std::string& saved, const std::vector<Copy>& copies,
+void Filler::fill(const IndexTensor& saved, const std::vector<Copy>& copies,
                   at::Tensor local) const {
   if (local.numel() == 0) return;
-  const at::ScalarType dtype = safetensors_scalar_type(opened_.index().tensors.at(saved).dtype);
+  const at::ScalarType dtype = safetensors_scalar_type(saved.dtype);
   if (local.is_cpu() && local.is_contiguous() && local.scalar_type() == dtype) {
     copy(saved, copies, local);
     if (!local.is_inference()) local.unsafeGetTensorImpl()->bump_version();
     return;
   }
-  constexpr int64_t kSmall = 16 << 20;  // bytes; … and of a run that is worth a call of its own
+  constexpr int64_t kSmall = 16 << 20;  // bytes; … and of a run that is worth a copy to a device
   constexpr int64_t kLongRun = 64 << 10;
   const auto each = static_cast<int64_t>(c10::elementSize(dtype));
   const bool long_runs = std::all_of(copies.begin(), copies.end(),
                                      [&](const Copy& copy) { return copy.run * each >= kLongRun; });
-  if (local.is_contiguous() && long_runs && local.numel() * each > kSmall)
+  if (local.is_contiguous() && (local.is_cpu() || long_runs) && local.numel() * each > kSmall)
     return convert(saved, copies, local);
   if (is_asynchronous(local.device()) && local.scalar_type() == dtype) {
     at::Tensor staged = host_buffer(local.sizes(), dtype, local.device());
@@ -168,19 +188,19 @@ void Filler::fill(const std::string& saved, const std::vector<Copy>& copies,
 
 void Filler::tensor(const Slice& slice, at::Tensor local) {
   const TensorSource& source = next(slice.name, local);
-  if (!source.saved.empty()) fill(source.saved, source.copies, std::move(local));
+  if (source.saved) fill(*source.saved, source.copies, std::move(local));
 }
 
 void Filler::rank_tensor(const std::string& name, int, int, RankStateRule, at::Tensor local) {
   const TensorSource& source = next(name, local);
-  if (source.saved.empty() || source.rule == RankStateRule::begin_anew) return;
-  if (!source.rule) return fill(source.saved, source.copies, std::move(local));
+  if (!source.saved || source.rule == RankStateRule::begin_anew) return;
+  if (!source.rule) return fill(*source.saved, source.copies, std::move(local));
   at::Tensor sum = at::detail::empty_cpu(local.sizes(), local.scalar_type());
   sum.zero_();
-  at::Tensor row = at::detail::empty_cpu(
-      local.sizes(), safetensors_scalar_type(opened_.index().tensors.at(source.saved).dtype));
+  at::Tensor row =
+      at::detail::empty_cpu(local.sizes(), safetensors_scalar_type(source.saved->dtype));
   for (const auto& copies : source.rows) {
-    copy(source.saved, copies, row);
+    copy(*source.saved, copies, row);
     sum.add_(row);
   }
   if (source.rule == RankStateRule::average) sum.div_(static_cast<double>(source.old_ranks));

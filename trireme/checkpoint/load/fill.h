@@ -28,9 +28,9 @@ class Filler : public StateVisitor {
       v = std::get<T>(values_.at(it->second));
   }
   const TensorSource& next(const std::string& name, const at::Tensor& local);
-  void fill(const std::string& saved, const std::vector<Copy>& copies, at::Tensor local) const;
-  void copy(const std::string& saved, const std::vector<Copy>& copies, at::Tensor& to) const;
-  void convert(const std::string& saved, const std::vector<Copy>& copies, at::Tensor& to) const;
+  void fill(const IndexTensor& saved, const std::vector<Copy>& copies, at::Tensor local) const;
+  void copy(const IndexTensor& saved, const std::vector<Copy>& copies, at::Tensor& to) const;
+  void convert(const IndexTensor& saved, const std::vector<Copy>& copies, at::Tensor& to) const;
 
   const OpenedStep& opened_;
   const std::map<std::string, IndexValue>& values_;

@@ -1,12 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/checkpoint/load/foreign_weights.h"
 
+#include <span>
+
 #include "trireme/base/check.h"
 
 namespace trireme {
 namespace {
 
 constexpr std::string_view kModel = "model.";
+
+class ForeignPart : public PartSource {
+ public:
+  ForeignPart(const interop::NamedArray& box, std::span<const uint8_t> file)
+      : PartSource(box.file), box_(box), file_(file) {}
+  void read(uint64_t at, std::span<uint8_t> to) const override {
+    interop::copy_range(box_, file_, at, to);
+  }
+
+ private:
+  const interop::NamedArray& box_;
+  const std::span<const uint8_t> file_;
+};
 
 }  // namespace
 
@@ -42,9 +57,12 @@ const interop::SourceArray& ForeignWeights::array_of(const IndexTensor& tensor) 
   return *source_.find(tensor.parts.front().slice.name.substr(kModel.size()));
 }
 
-std::span<const uint8_t> ForeignWeights::bytes(const IndexPart& part) const {
+const PartSource* ForeignWeights::open(const IndexPart& part) const {
   const interop::NamedArray* box = box_of(part);
-  return box ? reader_.elements(*box) : std::span<const uint8_t>();
+  if (!box) return nullptr;
+  auto& opened = opened_[box];
+  if (!opened) opened = std::make_unique<ForeignPart>(*box, reader_.file_of(*box));
+  return opened.get();
 }
 
 void ForeignWeights::verify(const IndexPart& part) const {

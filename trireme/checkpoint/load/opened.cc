@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "trireme/base/check.h"
+#include "trireme/checkpoint/steps/element_size.h"
 #include "trireme/checkpoint/steps/step_file.h"
 
 namespace trireme {
@@ -79,10 +80,12 @@ void OpenedStep::rename(const std::string& from, const std::string& to) {
 
 void OpenedStep::open(const std::set<std::string>& files) {
   if (foreign_) return;  // it opens what is read
+  if (!open_files_) open_files_ = std::make_shared<OpenFiles>();
   for (const auto& name : files) {
     std::unique_ptr<PartSource>& opened = files_[name];
     if (!opened && held_) opened = held_->open(name);
-    if (!opened) opened = std::make_unique<StepFile>(folder_, name, index_.files.at(name));
+    if (!opened)
+      opened = std::make_unique<StepFile>(folder_, name, index_.files.at(name), open_files_);
     const PartSource& file = *opened;
     check<Corrupt>(file.count() == counts_[name], "{}: has {} tensors; the index says {}",
                    file.path(), file.count(), counts_[name]);
@@ -95,12 +98,12 @@ void OpenedStep::open(const std::set<std::string>& files) {
 
 PartBytes OpenedStep::bytes(const IndexTensor& tensor, const IndexPart& part) const {
   if (foreign_) {
-    const auto bytes = foreign_->bytes(part);
-    return {nullptr, bytes.data(), 0, bytes.size()};
+    const int64_t each = safetensors_item_size(tensor.dtype);
+    return {foreign_->open(part), 0, static_cast<uint64_t>(part.slice.numel() * each)};
   }
   const PartSource& file = *files_.at(part.file);
   const interop::NamedArray& array = file.find(part, tensor.dtype);
-  return {&file, nullptr, array.begin, array.end - array.begin};
+  return {&file, array.begin, array.end - array.begin};
 }
 
 }  // namespace trireme

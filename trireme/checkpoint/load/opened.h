@@ -8,6 +8,7 @@
 
 #include "trireme/checkpoint/load/foreign_weights.h"
 #include "trireme/checkpoint/steps/index.h"
+#include "trireme/checkpoint/steps/open_files.h"
 #include "trireme/checkpoint/steps/part_source.h"
 #include "trireme/checkpoint/steps/snapshot/held_step.h"
 
@@ -15,14 +16,14 @@ namespace trireme {
 
 /// Where a part's bytes are.
 struct PartBytes {
-  const PartSource* file;  // null: in memory
-  const uint8_t* memory;   // of Python's files, perhaps valid only until the next call
-  uint64_t begin, size;    // in the file
+  const PartSource* file;
+  uint64_t begin, size;  // in the file
 };
 
 /// A step folder, what ranks hold of a step in memory, or weights in Python's files: its index, of
-/// which only names with the prefix stay, and those files that were opened. What is opened agrees
-/// with the index. Errors are Corrupt, naming the file; ResourceError where it cannot be read.
+/// which only names with the prefix stay, and those files that were opened: their headers, and a
+/// bounded number of descriptors. What is opened agrees with the index. Errors are Corrupt, naming
+/// the file; ResourceError where it cannot be read.
 class OpenedStep {
  public:
   OpenedStep(std::string folder, std::string prefix);
@@ -56,6 +57,7 @@ class OpenedStep {
   std::string folder_, prefix_;
   CheckpointIndex index_;
   std::map<std::string, size_t> counts_;  // tensors in each file
+  std::shared_ptr<OpenFiles> open_files_;
   std::map<std::string, std::unique_ptr<PartSource>> files_;
   std::shared_ptr<const HeldStep> held_;     // null for a folder
   std::unique_ptr<ForeignWeights> foreign_;  // null for a step

@@ -43,13 +43,12 @@ std::vector<PartOfStep> parts_of(const CheckpointIndex& index) {
 }
 
 template <class Body>
-void for_each_copy(const LoadPlan& plan, const CheckpointIndex& index, const Body& body) {
+void for_each_copy(const LoadPlan& plan, const Body& body) {
   for (const TensorSource& source : plan.tensors) {
-    if (source.saved.empty()) continue;
-    const IndexTensor& t = index.tensors.at(source.saved);
-    for (const Copy& copy : source.copies) body(t, copy);
+    if (!source.saved) continue;
+    for (const Copy& copy : source.copies) body(*source.saved, copy);
     for (const auto& row : source.rows)
-      for (const Copy& copy : row) body(t, copy);
+      for (const Copy& copy : row) body(*source.saved, copy);
   }
 }
 
@@ -156,7 +155,7 @@ BlocksWanted blocks_wanted(const OpenedStep& opened, const LoadPlan& plan, bool 
   std::unordered_map<const IndexPart*, int64_t> first;
   for (const PartOfStep& p : parts_of(index)) first[p.part] = p.first;
   std::vector<BlockRange> ranges;
-  for_each_copy(plan, index, [&](const IndexTensor& t, const Copy& copy) {
+  for_each_copy(plan, [&](const IndexTensor& t, const Copy& copy) {
     const IndexPart& part = t.parts[copy.part];
     const int64_t at = first.at(&part), each = safetensors_item_size(t.dtype);
     const int64_t block =
@@ -200,7 +199,7 @@ void open_and_verify(OpenedStep& opened, const std::vector<BlocksWanted>& all, s
 
 void verify_foreign(const OpenedStep& opened, const LoadPlan& plan) {
   std::set<const IndexPart*> parts;
-  for_each_copy(plan, opened.index(), [&](const IndexTensor& t, const Copy& copy) {
+  for_each_copy(plan, [&](const IndexTensor& t, const Copy& copy) {
     const IndexPart& part = t.parts[copy.part];
     if (parts.insert(&part).second) opened.verify_foreign(part);
   });

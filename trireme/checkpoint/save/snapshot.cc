@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "trireme/base/check.h"
+#include "trireme/base/file/size_limit.h"
 #include "trireme/comm/local/copy.h"
 #include "trireme/comm/local/host/memory_room.h"
 #include "trireme/tensor/device.h"
@@ -117,6 +118,7 @@ uint8_t* SnapshotMemory::reserve(size_t bytes, const std::function<void()>& give
       "a snapshot of {} bytes does not fit into the {} bytes of memory that are "
       "left ({}): save without AsyncSaver (checkpoint.async=false), or on more ranks",
       size, room.bytes, room.limit);
+  check_file_size("a snapshot in memory", size);  // the kernel counts it as a file
   UniqueFd fd(::memfd_create("trireme-snapshot", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) refuse();
   // With pages behind all of it: a write into a hole that cannot be filled would be a SIGBUS.

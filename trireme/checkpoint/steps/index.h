@@ -62,7 +62,8 @@ struct CheckpointIndex {
   /// Bytes of a part that one checksum is of; versions 1 and 2: 0, all of it.
   int64_t block = kBlock;
   std::map<std::string, IndexFile> files;
-  std::map<std::string, IndexTensor> tensors;
+  using Tensors = std::map<std::string, IndexTensor>;
+  Tensors tensors;
   std::map<std::string, IndexValue> values;
   int64_t version = kVersion;  // of the text that was read
 };

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -31,6 +30,14 @@ std::string read_twice(const std::string& path) {
   }
 }
 
+std::string good_at_sight(const std::string& folder, const std::string& name,
+                          const IndexFile& expected) {
+  std::string path = folder + "/" + name;
+  const std::string fault = fault_at_sight(folder, name, expected);
+  check<Corrupt>(fault.empty(), "{} {}", path, fault);
+  return path;
+}
+
 }  // namespace
 
 CheckpointIndex read_step_index(const std::string& folder) {
@@ -46,18 +53,20 @@ CheckpointIndex read_step_index(const std::string& folder) {
 std::string fault_at_sight(const std::string& folder, const std::string& name,
                            const IndexFile& expected) {
   uint64_t size = 0;
-  if (path_kind(folder + "/" + name, &size) != PathKind::file) return "is missing";
+  const PathKind kind = path_kind(folder + "/" + name, &size);
+  if (kind == PathKind::nothing &&
+      path_kind(folder + "/" + CheckpointIndex::kFileName) == PathKind::nothing)
+    return "was deleted while it was read";  // as a run does it that keeps its newest steps
+  if (kind != PathKind::file) return "is missing";
   return size == expected.size
              ? ""
              : fmt::format("has {} bytes; the index says {}", size, expected.size);
 }
 
-StepFile::StepFile(const std::string& folder, const std::string& name, const IndexFile& expected)
-    : PartSource(folder + "/" + name) {
-  const std::string fault = fault_at_sight(folder, name, expected);
-  check<Corrupt>(fault.empty(), "{} {}", path(), fault);
-  fd_.reset(file_calls::open(path(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  check<ResourceError>(static_cast<bool>(fd_), "cannot open {}: {}", path(), errno_text());
+StepFile::StepFile(const std::string& folder, const std::string& name, const IndexFile& expected,
+                   std::shared_ptr<OpenFiles> files)
+    : PartSource(good_at_sight(folder, name, expected)),
+      file_(path(), expected.size, std::move(files)) {
   std::vector<uint8_t> head(std::min<uint64_t>(expected.size, 8));
   read(0, head);
   head.resize(interop::safetensors_head_size(head, expected.size, path()));
@@ -66,15 +75,16 @@ StepFile::StepFile(const std::string& folder, const std::string& name, const Ind
 }
 
 void StepFile::will_read(uint64_t at, uint64_t bytes) const {
-  ::posix_fadvise(fd_.get(), static_cast<off_t>(at), static_cast<off_t>(bytes),
+  ::posix_fadvise(file_.descriptor()->get(), static_cast<off_t>(at), static_cast<off_t>(bytes),
                   POSIX_FADV_WILLNEED);
 }
 
 void StepFile::read_again(uint64_t at, std::span<uint8_t> to) const {
   constexpr size_t kPiece = size_t{64} << 10;
+  const auto fd = file_.descriptor();
   while (!to.empty()) {
     const iovec into{to.data(), to.size()};
-    const ssize_t n = ::preadv2(fd_.get(), &into, 1, static_cast<off_t>(at), RWF_NOWAIT);
+    const ssize_t n = ::preadv2(fd->get(), &into, 1, static_cast<off_t>(at), RWF_NOWAIT);
     if (n == 0 || (n < 0 && errno != EAGAIN)) break;  // not here, or not on this file system
     auto moved = static_cast<size_t>(std::max<ssize_t>(n, 0));
     if (n < 0) {  // these pages have gone, or the kernel would read on behind them
@@ -88,9 +98,10 @@ void StepFile::read_again(uint64_t at, std::span<uint8_t> to) const {
 }
 
 void StepFile::read(uint64_t at, std::span<uint8_t> to) const {
+  const auto fd = file_.descriptor();
   bool failed = false;
   while (!to.empty()) {
-    const ssize_t n = file_calls::pread(fd_.get(), to.data(), to.size(), static_cast<off_t>(at));
+    const ssize_t n = file_calls::pread(fd->get(), to.data(), to.size(), static_cast<off_t>(at));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EIO && !std::exchange(failed, true)) continue;
     check<ResourceError>(n >= 0, "cannot read {}: {}", path(), errno_text());

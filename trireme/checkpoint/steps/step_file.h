@@ -2,12 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
 #include "trireme/base/export.h"
-#include "trireme/base/fd.h"
 #include "trireme/checkpoint/steps/index.h"
+#include "trireme/checkpoint/steps/open_files.h"
 #include "trireme/checkpoint/steps/part_source.h"
 
 namespace trireme {
@@ -17,7 +18,8 @@ namespace trireme {
 TRIREME_API CheckpointIndex read_step_index(const std::string& folder);
 
 /// What is wrong with a file of a step folder at first sight ("is missing", "has 3 bytes; the index
-/// says 4"), or "". ResourceError when it cannot be looked at.
+/// says 4"), or "". Of a step that is gone with its index: "was deleted while it was read".
+/// ResourceError when it cannot be looked at.
 TRIREME_API std::string fault_at_sight(const std::string& folder, const std::string& name,
                                        const IndexFile& expected);
 
@@ -25,11 +27,14 @@ TRIREME_API std::string fault_at_sight(const std::string& folder, const std::str
 /// the process along.
 class TRIREME_API StepFile : public PartSource {
  public:
-  /// Reads the header. Corrupt, naming the file, when that is not as the index says.
-  StepFile(const std::string& folder, const std::string& name, const IndexFile& expected);
+  /// Reads the header. Corrupt, naming the file, when that is not as the index says. The file is
+  /// open while it is among those of `files` that were read last.
+  StepFile(const std::string& folder, const std::string& name, const IndexFile& expected,
+           std::shared_ptr<OpenFiles> files = std::make_shared<OpenFiles>());
 
   /// ResourceError with the system's reason, also for a file that has become shorter. Where the
-  /// disk fails (EIO) it is asked a second time.
+  /// disk fails (EIO) it is asked a second time. Corrupt where the file was closed and is now
+  /// another one, or gone.
   void read(uint64_t at, std::span<uint8_t> to) const override;
   /// The disk may begin.
   void will_read(uint64_t at, uint64_t bytes) const override;
@@ -38,7 +43,7 @@ class TRIREME_API StepFile : public PartSource {
   void read_again(uint64_t at, std::span<uint8_t> to) const override;
 
  private:
-  UniqueFd fd_;
+  ReopenedFile file_;
 };
 
 }  // namespace trireme

@@ -2,7 +2,6 @@
 #include "trireme/checkpoint/steps/step_reader.h"
 
 #include <cstring>
-#include <utility>
 
 #include "trireme/base/check.h"
 #include "trireme/checkpoint/steps/element_size.h"
@@ -10,18 +9,13 @@
 
 namespace trireme {
 
-namespace {
-constexpr size_t kMostOpen = 256;  // ranks leave thousands of files, a process may open 1024
-}
-
 StepReader::StepReader(std::string folder)
     : folder_(std::move(folder)), index_(read_step_index(folder_)) {}
 
 const StepFile& StepReader::file(const std::string& name) {
   const auto found = files_.find(name);
   if (found != files_.end()) return found->second;
-  if (files_.size() >= kMostOpen) files_.erase(files_.begin());
-  return files_.try_emplace(name, folder_, name, index_.files.at(name)).first->second;
+  return files_.try_emplace(name, folder_, name, index_.files.at(name), open_).first->second;
 }
 
 std::span<const uint8_t> StepReader::read(const std::string& name, int64_t begin, int64_t count) {

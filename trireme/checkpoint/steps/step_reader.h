@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,6 +29,7 @@ class TRIREME_API StepReader {
 
   std::string folder_;
   CheckpointIndex index_;
+  std::shared_ptr<OpenFiles> open_ = std::make_shared<OpenFiles>();
   std::map<std::string, StepFile> files_;
   std::vector<uint8_t> window_, scratch_;
 };

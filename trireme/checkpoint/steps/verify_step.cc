@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/checkpoint/steps/verify_step.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <map>
 #include <utility>
 
 #include "trireme/base/check.h"
+#include "trireme/base/file/file_calls.h"
 #include "trireme/checkpoint/steps/checksum.h"
 #include "trireme/checkpoint/steps/step_file.h"
 
@@ -158,6 +162,14 @@ StepVerdict verify_step(const std::string& folder) {
     }
   }
   return verdict;
+}
+
+void check_not_deleted(const std::string& folder) {
+  struct stat found {};
+  check<ResourceError>(file_calls::stat(folder, &found) == 0 || errno != ENOENT,
+                       "{} was deleted while it was read (a running job keeps only its newest "
+                       "steps): name a newer one",
+                       folder);
 }
 
 }  // namespace trireme

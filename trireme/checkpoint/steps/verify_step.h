@@ -44,4 +44,8 @@ TRIREME_API StepVerdict glance_at_step(const std::string& folder);
 /// newer version of the format.
 TRIREME_API StepVerdict verify_step(const std::string& folder);
 
+/// For whoever has found a fault in a step: ResourceError where its folder is gone, since then it
+/// was deleted meanwhile, as a run does with its old ones, and says nothing about the disk.
+TRIREME_API void check_not_deleted(const std::string& folder);
+
 }  // namespace trireme

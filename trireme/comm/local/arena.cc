@@ -9,6 +9,7 @@
 #include <string>
 
 #include "trireme/base/check.h"
+#include "trireme/base/file/size_limit.h"
 #include "trireme/comm/local/control.h"
 #include "trireme/comm/local/host/memory_room.h"
 #include "trireme/comm/local/refused.h"
@@ -61,6 +62,7 @@ Window Window::create(size_t bytes, UniqueFd& fd_out) {
   bytes = round_up(bytes, kPage);
   UniqueFd fd(::memfd_create("trireme", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) refused("cannot create shared memory", "memfd_create");
+  check_file_size("shared memory of ranks", bytes);  // the kernel counts it as a file
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
     refused(fmt::format("cannot size {} bytes of shared memory", bytes), "ftruncate");
   // Reserved now, so that a lack of memory is an error here and not a SIGBUS in the middle of a

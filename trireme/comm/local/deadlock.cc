@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "trireme/base/check.h"
@@ -181,6 +182,25 @@ void Engine::say_free() {
   w.said = false;
   w.circle.clear();
   w.write(0, "");
+}
+
+/// ", and waits for rank 3": those behind which a rank of this group waits in the end, in whatever
+/// group; "" if it does not wait, or for this rank alone.
+std::string Engine::waits_behind(int q) const {
+  const DeadlockDetector& w = *watch_;
+  const uint64_t first = uint64_t{1} << root_rank(q);
+  uint64_t seen = uint64_t{1} << w.self, next = first, last = 0;
+  while (next & ~seen) {
+    const int r = std::countr_zero(next & ~seen);
+    seen |= uint64_t{1} << r;
+    const uint64_t further = read(*w.boards[static_cast<size_t>(r)]).waits_for;
+    next |= further;
+    if (!further) last |= uint64_t{1} << r;
+  }
+  std::string text;
+  for (last &= ~first; last; last &= last - 1)
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", std::countr_zero(last));
+  return text.empty() ? "" : ", and waits for rank " + text;
 }
 
 void Engine::look_for_deadlock(const Ticket& ticket, Duration waited) {

@@ -202,6 +202,10 @@ class TRIREME_API Engine {
   bool behind(int peer, const Ticket& ticket);
   bool arrived(int peer, uint64_t seq);
   uint32_t site_index(CallSite site) { return recorder_.site(site); }
+  /// The number in the root group of a rank of this one; what is none (no root, any source) stays.
+  int root_rank(int q) const {
+    return q >= 0 && q < size_ ? root_ranks_[static_cast<size_t>(q)] : q;
+  }
   void write_down(FailureKind kind);
 
   // deadlock.cc
@@ -211,6 +215,7 @@ class TRIREME_API Engine {
   uint64_t moved() const;
   void say_blocked(const Ticket& ticket);
   void say_free();
+  std::string waits_behind(int q) const;
   void look_for_deadlock(const Ticket& ticket, Duration waited);
   void report_late(const Ticket& ticket, Duration waited, Duration left);
   [[noreturn]] void raise_deadlock(const std::string& text, uint64_t seq);

@@ -11,7 +11,8 @@
 #include "trireme/comm/local/p2p.h"
 
 // The errors of an engine when a call cannot continue: which rank did what, and where in the
-// program.
+// program. Ranks have their numbers in the root group, since a program with groups for several axes
+// would not know a group's own.
 namespace trireme::local {
 namespace {
 
@@ -43,7 +44,7 @@ void validate_exchange(const Call& c, int size) {
 }  // namespace
 
 std::string Engine::describe(const Call& c) const {
-  std::string text = flight::call_text(c.named(), c.dtype, c.red, c.root, c.count);
+  std::string text = flight::call_text(c.named(), c.dtype, c.red, root_rank(c.root), c.count);
   if (c.site.file && *c.site.file) text += fmt::format(" at {}:{}", c.site.file, c.site.line);
   return text;
 }
@@ -68,7 +69,7 @@ std::string Engine::describe_record(int rank, uint64_t seq) {
   if (seq == 0 || r.seq.load(acquire) != seq) return "nothing";
   std::string text =
       flight::call_text(r.op.load(acquire), r.dtype.load(acquire), r.red.load(acquire),
-                        r.root.load(acquire), r.count.load(acquire));
+                        root_rank(r.root.load(acquire)), r.count.load(acquire));
   const uint32_t site = r.site.load(acquire);
   if (r.seq.load(std::memory_order_relaxed) != seq) return "nothing";  // rewritten meanwhile
   if (site < ring.site_count.load(acquire)) text += std::string(" at ") + ring.sites[site].text;
@@ -96,7 +97,8 @@ void Engine::raise_mismatch(const Pending& p, int peer) {
   raise<Mismatch>(fmt::format("call {}: rank {} called {}, but rank {} called {}. Every rank must "
                               "make the same calls in the "
                               "same order",
-                              p.seq, a, describe_record(a, p.seq), b, describe_record(b, p.seq)),
+                              p.seq, root_rank(a), describe_record(a, p.seq), root_rank(b),
+                              describe_record(b, p.seq)),
                   peer, p.seq, FailureKind::mismatch);
 }
 
@@ -138,7 +140,7 @@ void Engine::raise_wrong_message(int peer, const std::string& sent, const std::s
   raise<Mismatch>(
       fmt::format("rank {} sent {} to rank {}, which called {} with tag {}{}. Both ends must name "
                   "the same dtype and count",
-                  peer, sent, rank_, describe(call), call.tag,
+                  root_rank(peer), sent, root_rank(rank_), describe(call), call.tag,
                   site.empty() ? "" : fmt::format("; it was sent at {}", site)),
       peer, seq, FailureKind::mismatch);
 }
@@ -148,8 +150,8 @@ void Engine::raise_uneven(const Pending& p, int from, int to, uint64_t sent, uin
       fmt::format(
           "call {}: rank {} sends {} elements to rank {} in {}, but rank {} expects {} from "
           "it in {}. What a rank sends to another must be what that one expects",
-          p.seq, from, sent, to, describe_record(from, p.seq), to, expected,
-          describe_record(to, p.seq)),
+          p.seq, root_rank(from), sent, root_rank(to), describe_record(from, p.seq), root_rank(to),
+          expected, describe_record(to, p.seq)),
       from != rank_ ? from : to, p.seq, FailureKind::mismatch);
 }
 
@@ -198,7 +200,7 @@ void Engine::raise_lost(int q, const Ticket& ticket) {
   if (state == RankState::left)
     raise<Mismatch>(fmt::format("rank {} left after call {} while rank {} waits in {}. Every rank "
                                 "must make the same calls",
-                                q, last, rank_, mine),
+                                root_rank(q), last, root_rank(rank_), mine),
                     q, ticket.seq, FailureKind::mismatch);
   if (state == RankState::failed) {
     const std::string why(peer_[q]->failure,
@@ -211,12 +213,12 @@ void Engine::raise_lost(int q, const Ticket& ticket) {
       case FailureKind::timeout:
         raise<Timeout>(why, q, ticket.seq, kind);
       case FailureKind::other:
-        raise<PeerLost>(fmt::format("rank {} failed after call {}: {}", q, last, why), q,
+        raise<PeerLost>(fmt::format("rank {} failed after call {}: {}", root_rank(q), last, why), q,
                         ticket.seq, FailureKind::lost);
     }
   }
-  raise<PeerLost>(fmt::format("rank {} (pid {}) died while rank {} waited in {}; {}", q,
-                              peer_[q]->pid, rank_, mine, last_words(q)),
+  raise<PeerLost>(fmt::format("rank {} (pid {}) died while rank {} waited in {}; {}", root_rank(q),
+                              peer_[q]->pid, root_rank(rank_), mine, last_words(q)),
                   q, ticket.seq, FailureKind::lost);
 }
 
@@ -226,15 +228,17 @@ bool Engine::arrived(int peer, uint64_t seq) {
 }
 
 void Engine::raise_timeout(const Ticket& ticket, Duration waited) {
-  const std::string within = fmt::format("within {:.3g} s of rank {}",
-                                         std::chrono::duration<double>(waited).count(), rank_);
+  const std::string within =
+      fmt::format("within {:.3g} s of rank {}", std::chrono::duration<double>(waited).count(),
+                  root_rank(rank_));
   const char* advice =
       "Such a rank is stopped, slower than the timeout of the group, or has made other calls";
   if (ticket.kind != Ticket::collective) {
     std::string words;
     for (int q = 0; q < size_; ++q)
       if (behind(q, ticket))
-        words += fmt::format("{}rank {}: {}", words.empty() ? "" : "; ", q, last_words(q));
+        words += fmt::format("{}rank {}: {}{}", words.empty() ? "" : "; ", root_rank(q),
+                             last_words(q), waits_behind(q));
     raise<Timeout>(fmt::format("{} did not complete {} ({}). {}", describe_pair(ticket), within,
                                words, advice),
                    pairs_->peer_of(ticket), ticket.seq, FailureKind::timeout);
@@ -254,10 +258,11 @@ void Engine::raise_timeout(const Ticket& ticket, Duration waited) {
   std::string who, words;
   for (int q = 0; q < size_; ++q) {
     if (!behind(q, ticket) || (all_came ? progress(q) > least : arrived(q, ticket.seq))) continue;
-    words += fmt::format("{}rank {}: {}", who.empty() ? "" : "; ", q, last_words(q));
-    who += (who.empty() ? "" : ", ") + std::to_string(q);
+    words += fmt::format("{}rank {}: {}{}", who.empty() ? "" : "; ", root_rank(q), last_words(q),
+                         waits_behind(q));
+    who += (who.empty() ? "" : ", ") + std::to_string(root_rank(q));
   }
-  if (who.empty()) who = std::to_string(rank_);  // the others have completed by now
+  if (who.empty()) who = std::to_string(root_rank(rank_));  // the others have completed by now
   raise<Timeout>(fmt::format("call {}, {}: rank {} did not {} {} ({}). {}", ticket.seq,
                              describe_record(rank_, ticket.seq), who,
                              all_came ? "get through" : "arrive", within, words, advice),

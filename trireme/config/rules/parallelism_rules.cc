@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rules for models that are divided over ranks: what does not compose with that.
 #include "trireme/base/check.h"
-#include "trireme/config/key_table.h"
 #include "trireme/config/rules/rules.h"
 #include "trireme/config/sections/averaging.h"
 #include "trireme/config/sections/balance.h"
@@ -79,15 +78,17 @@ void pipeline_rules(const Config& c, Findings& f) {
   const Beside pp(c, f, kPp);
   divided_model_rules(c, pp);
   const auto parallelism = c.section<ParallelismSection>();
-  const std::string& schedule = parallelism.schedule;
-  const bool one_rank_has_both_ends = schedule == "zb_v" || schedule == "dualpipe_v";
-  // A program with keys of its own has pieces of its own, which share no parameter.
-  const bool built_in = &c.table() == KeyTable::built_in().get();
-  pp.refuse(
-      "model.tied_head", built_in && c.section<ModelSection>().tied_head && one_rank_has_both_ends,
-      fmt::format("with \"{}\" the first and the last stage are on one rank, where the shared "
-                  "weight would get two gradients a micro-batch; use false, or 1f1b",
-                  schedule));
+  const char* file = "parallelism.schedule_file";
+  const auto refuse_beside_file = [&](const char* other, bool given) {
+    if (given && f.fine({file, other}) && parallelism.schedule_file)
+      f.complain(file,
+                 fmt::format("is {}, and {} is {} ({}): a table says all of a schedule, so "
+                             "leave one of them out",
+                             *c.value_text(file), other, *c.value_text(other), c.origin(other)));
+  };
+  // A resolved configuration gives every key, with where its value came from.
+  refuse_beside_file("parallelism.schedule", c.origin("parallelism.schedule") != "default");
+  refuse_beside_file("parallelism.virtual_stages", parallelism.virtual_stages > 0);
   const char* method = "parallelism.partition_method";
   if (f.fine({method, "parallelism.stages"}) && parallelism.partition_method == "measured" &&
       parallelism.stages)
@@ -117,8 +118,9 @@ void parallelism_rules(const Config& c, Findings& f) {
   if (parallelism.pp > 1) pipeline_rules(c, f);
   if (parallelism.tp == 1) f.idle(kSequence, "has no effect without parallelism.tp");
   if (parallelism.pp > 1) return;
-  for (const char* path : {"parallelism.schedule", "parallelism.virtual_stages",
-                           "parallelism.stages", "parallelism.partition_method"})
+  for (const char* path :
+       {"parallelism.schedule", "parallelism.schedule_file", "parallelism.virtual_stages",
+        "parallelism.stages", "parallelism.partition_method"})
     f.idle(path, "has no effect without parallelism.pp");
 }
 

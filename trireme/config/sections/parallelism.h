@@ -13,6 +13,7 @@ struct ParallelismSection {
   int64_t tp = 1;
   int64_t pp = 1;
   std::string schedule = "1f1b";
+  std::optional<std::string> schedule_file;
   int64_t virtual_stages = 0;
   std::optional<std::vector<int64_t>> stages;
   bool sequence_parallel = false;
@@ -48,6 +49,11 @@ struct ParallelismSection {
            .type = KeyType::integer,
            .min = 1,
            .alias_of = "parallelism.tp"});
+    f.row({.path = "tensor_parallel.autotp_size",
+           .type = KeyType::integer,
+           .deepspeed = true,
+           .harmless = "0",
+           .alias_of = "parallelism.tp"});
     f.field({.path = "parallelism.pp",
              .min = 1,
              .max = f.kWide,
@@ -64,6 +70,10 @@ struct ParallelismSection {
              .help = "with pp: in which order a rank computes its micro-batches; `trireme plan "
                      "schedule` draws it"},
             schedule);
+    f.field({.path = "parallelism.schedule_file",
+             .help = "with pp: a table of actions in place of a schedule, as `trireme plan "
+                     "schedule --csv` writes it; every rank reads it"},
+            schedule_file);
     f.field({.path = "parallelism.virtual_stages",
              .min = 0,
              .max = f.kWide,
@@ -80,13 +90,19 @@ struct ParallelismSection {
              .help = "with pp: equally many blocks a stage (of a program: equal sums of "
                      "Piece::cost), or by the time that each takes, measured at start"},
             partition_method);
-    for (const char* axis : {"cp", "context", "ep", "expert"})
-      f.row({.path = std::string("parallelism.") + axis,
+    for (const auto& [axis, name] : {std::pair{"cp", "context"}, std::pair{"ep", "expert"}}) {
+      const std::string path = std::string("parallelism.") + axis;
+      f.row({.path = path,
              .type = KeyType::integer,
              .min = 1,
              .status = KeyStatus::refused,
              .why = "this version has data, tensor and pipeline parallelism",
              .harmless = "1"});
+      f.row({.path = std::string("parallelism.") + name,
+             .type = KeyType::integer,
+             .min = 1,
+             .alias_of = path});
+    }
   }
 };
 

@@ -38,18 +38,24 @@ std::span<const uint8_t> ArrayReader::file(const std::string& path) {
   return found->second.bytes();
 }
 
-std::span<const uint8_t> ArrayReader::elements(const NamedArray& box) {
+std::span<const uint8_t> ArrayReader::file_of(const NamedArray& box) {
   const auto bytes = file(box.file);
   check<Corrupt>(box.begin <= box.end && box.end <= bytes.size(),
                  "{}: has become shorter while it was read: tensor '{}' ends at byte {} of {}",
                  box.file, shown(box.name), box.end, bytes.size());
+  // A strided tensor may have each element of its storage often, and need not.
+  const uint64_t size = box.bytes();
+  check<UsageError>(size <= bytes.size() || box.contiguous(),
+                    "{}: tensor '{}' has {} bytes and its file {}: save its clone()", box.file,
+                    shown(box.name), size, bytes.size());
+  return bytes;
+}
+
+std::span<const uint8_t> ArrayReader::elements(const NamedArray& box) {
+  const auto bytes = file_of(box);
   const uint64_t size = box.bytes();
   if (size == 0) return {};
   if (box.contiguous()) return bytes.subspan(box.begin, size);
-  // A strided tensor may have each element of its storage often, and need not.
-  check<UsageError>(size <= bytes.size(),
-                    "{}: tensor '{}' has {} bytes and its file {}: save its clone()", box.file,
-                    shown(box.name), size, bytes.size());
   box_.resize(size);
   copy_elements(box, bytes, box_);
   return box_;
@@ -87,16 +93,65 @@ void ArrayReader::verify(const BoxedArray& array) {
   for (const Box& box : array.boxes) verify(box.at);
 }
 
+bool ArrayReader::same(const NamedArray& a, const NamedArray& b) {
+  if (a.file == b.file && a.begin == b.begin && a.strides == b.strides)
+    return true;  // one storage, as tied weights have
+  constexpr uint64_t kPiece = uint64_t{1} << 20;
+  const auto first = file_of(a), second = file_of(b);
+  std::vector<uint8_t> x, y;
+  for (uint64_t at = 0, size = a.bytes(); at < size; at += x.size()) {
+    x.resize(std::min(kPiece, size - at));
+    y.resize(x.size());
+    copy_range(a, first, at, x);
+    copy_range(b, second, at, y);
+    if (x != y) return false;
+  }
+  return true;
+}
+
 bool ArrayReader::same(const BoxedArray& a, const BoxedArray& b) {
   if (a.dtype != b.dtype || a.shape != b.shape) return false;
-  if (a.boxes.size() == 1 && b.boxes.size() == 1) {  // one storage, as tied weights have
-    const NamedArray &x = a.boxes[0].at, &y = b.boxes[0].at;
-    if (x.file == y.file && x.begin == y.begin && x.strides == y.strides) return true;
+  const auto& boxes = b.boxes;
+  if (std::equal(a.boxes.begin(), a.boxes.end(), boxes.begin(), boxes.end(),
+                 [](const Box& x, const Box& y) {
+                   return x.offsets == y.offsets && x.lengths == y.lengths;
+                 })) {
+    for (size_t i = 0; i < boxes.size(); ++i)
+      if (!same(a.boxes[i].at, boxes[i].at)) return false;
+    return true;
   }
   const auto first = elements(a);
   const std::vector<uint8_t> copy(first.begin(), first.end());
   const auto second = elements(b);
   return std::equal(copy.begin(), copy.end(), second.begin(), second.end());
+}
+
+void copy_range(const NamedArray& box, std::span<const uint8_t> file, uint64_t at,
+                std::span<uint8_t> out) {
+  if (out.empty()) return;
+  if (box.contiguous()) {
+    std::memcpy(out.data(), file.data() + box.begin + at, out.size());
+    return;
+  }
+  // The end of a row, then whole rows, then the beginning of one.
+  const uint64_t all = box.bytes(), size = all / static_cast<uint64_t>(box.elements());
+  const uint64_t row = all / static_cast<uint64_t>(box.shape[0]);
+  while (!out.empty()) {
+    const uint64_t rows = at % row == 0 ? out.size() / row : 0;
+    const uint64_t bytes = rows > 0 ? rows * row : std::min<uint64_t>(row - at % row, out.size());
+    NamedArray some = box;
+    if (at >= row) some.begin += at / row * static_cast<uint64_t>(box.strides[0]) * size;
+    if (rows > 0) {
+      some.shape[0] = static_cast<int64_t>(rows);
+      copy_elements(some, file, out.first(bytes));
+    } else {
+      some.shape.erase(some.shape.begin());
+      some.strides.erase(some.strides.begin());
+      copy_range(some, file, at % row, out.first(bytes));
+    }
+    at += bytes;
+    out = out.subspan(bytes);
+  }
 }
 
 }  // namespace trireme::interop

@@ -6,14 +6,17 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string_view>
 
 #include "trireme/base/check.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/base/mapped_file.h"
 #include "trireme/interop/flatten.h"
 #include "trireme/interop/safetensors_header.h"
 #include "trireme/interop/shown.h"
 #include "trireme/interop/torch_file.h"
+#include "trireme/interop/weight_map.h"
 
 namespace trireme::interop {
 namespace {
@@ -21,7 +24,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kContainers[] = {"model", "state_dict", "model_state_dict", "module"};
-constexpr const char* kPickledFolder = "pytorch_model.bin";  // of the Hugging Face of old
+// Of the Hugging Face of old.
+constexpr const char* kPickledFile = "pytorch_model.bin";
+constexpr const char* kPickledIndex = "pytorch_model.bin.index.json";
 // What stands beside a model in checkpoints: no weights.
 constexpr const char* kOthers[] = {"optim",  "lr_sched", "sched",  "data",  "train", "step",
                                    "global", "rng",      "scaler", "epoch", "ema"};
@@ -126,6 +131,29 @@ void read_folder(const std::string& path, WeightSource& source) {
     keep_container(source, prefix);
 }
 
+// A file may hold what the index has elsewhere, or not at all: that is left.
+void read_pickled_files(const std::string& folder, WeightSource& source) {
+  source.kind = "a folder of files of torch.save";
+  const std::string index = folder + "/" + kPickledIndex;
+  const auto file_of = read_weight_map(folder, kPickledIndex);
+  std::set<std::string> files, found;
+  for (const auto& [tensor, name] : file_of) files.insert(name);
+  for (const std::string& name : files) {
+    const std::string path = folder + "/" + name;
+    check<Corrupt>(path_kind(path) == PathKind::file,
+                   "{} names {}, which is not there: fetch that file too", index, shown(name));
+    for (NamedArray& array : TorchFile(path).arrays()) {
+      const auto expected = file_of.find(array.name);
+      if (expected == file_of.end() || expected->second != name) continue;
+      found.insert(array.name);
+      source.arrays.push_back(whole(std::move(array)));
+    }
+  }
+  for (const auto& [tensor, name] : file_of)
+    check<Corrupt>(found.contains(tensor), "{}: tensor '{}' is not in {}", index, shown(tensor),
+                   shown(name));
+}
+
 bool has_safetensors(const std::string& folder) {
   std::error_code failed;
   for (fs::directory_iterator entry(folder, failed), end; !failed && entry != end;
@@ -149,18 +177,23 @@ bool is_weight_source(const std::string& path) {
   if (!fs::is_directory(path, error)) return false;
   for (const char* ours : {"/trireme.index.json", "/latest"})
     if (fs::exists(path + ours, error)) return false;
-  return fs::exists(path + "/.metadata", error) || fs::exists(path + "/" + kPickledFolder, error) ||
-         has_safetensors(path);
+  for (const char* theirs : {".metadata", kPickledFile, kPickledIndex})
+    if (fs::exists(path + "/" + theirs, error)) return true;
+  return has_safetensors(path);
 }
 
 WeightSource open_weights(const std::string& path) {
   WeightSource source{path, "", {}};
   std::error_code error;
+  const auto has = [&](const char* name) { return fs::exists(path + "/" + name, error); };
   if (!fs::is_directory(path, error))
     read_file_of_weights(path, source);
-  else if (fs::exists(path + "/" + kPickledFolder, error) && !has_safetensors(path) &&
-           !fs::exists(path + "/.metadata", error))
-    read_file_of_weights(path + "/" + kPickledFolder, source);
+  else if (has(".metadata") || has_safetensors(path))
+    read_folder(path, source);
+  else if (has(kPickledFile))
+    read_file_of_weights(path + "/" + kPickledFile, source);
+  else if (has(kPickledIndex))
+    read_pickled_files(path, source);
   else
     read_folder(path, source);
   check<UsageError>(!source.arrays.empty(), "{} holds no tensors", path);

@@ -26,15 +26,17 @@ struct TRIREME_API WeightSource {
   const SourceArray* find(const std::string& name) const;  // nullptr: not there
 };
 
-/// Is `path` a file, or a folder that holds .metadata, *.safetensors or pytorch_model.bin and is
-/// neither a step nor a run folder of ours?
+/// Is `path` a file, or a folder that holds .metadata, *.safetensors, pytorch_model.bin or
+/// pytorch_model.bin.index.json and is neither a step nor a run folder of ours?
 TRIREME_API bool is_weight_source(const std::string& path);
 
-/// A file of torch.save, of C++'s torch::save or of torch.jit.save, a .safetensors file, or a
-/// folder as read_array_folder takes it. Of a dict that holds a state_dict under "model",
-/// "state_dict", "model_state_dict" or "module", that one is taken, and "module." (of
-/// DistributedDataParallel) and "_orig_mod." (of torch.compile) are taken off where all names begin
-/// so. Errors as of those readers; UsageError where there are no tensors. Reads descriptions alone.
+/// A file of torch.save, of C++'s torch::save or of torch.jit.save, a .safetensors file, a folder
+/// as read_array_folder takes it, or, without any of what that takes, one with pytorch_model.bin
+/// or with the files that pytorch_model.bin.index.json names. Of a dict that holds a state_dict
+/// under "model", "state_dict", "model_state_dict" or "module", that one is taken, and "module."
+/// (of DistributedDataParallel) and "_orig_mod." (of torch.compile) are taken off where all names
+/// begin so. Errors as of those readers; UsageError where there are no tensors. Reads descriptions
+/// alone.
 TRIREME_API WeightSource open_weights(const std::string& path);
 
 /// "FILE: tensor 'ours' (there 'theirs', transposed)": for messages.

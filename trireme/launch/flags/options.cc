@@ -2,11 +2,11 @@
 #include "trireme/launch/flags/options.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "trireme/base/check.h"
 #include "trireme/launch/flags/run_flags.h"
 #include "trireme/launch/flags/text.h"
+#include "trireme/launch/machine/gpu.h"
 
 namespace trireme::launch {
 namespace {
@@ -163,14 +163,7 @@ class Parser {
 LocalDevices local_devices(const Getenv& env) {
   LocalDevices devices;
   devices.cpus = static_cast<int>(inherited_affinity().size());
-  if (auto visible = env("CUDA_VISIBLE_DEVICES")) {
-    for (auto id : split(*visible, ','))
-      if (!trim(id).empty() && trim(id) != "-1") ++devices.gpus;
-    return devices;
-  }
-  std::error_code error;
-  while (std::filesystem::exists("/dev/nvidia" + std::to_string(devices.gpus), error))
-    ++devices.gpus;
+  devices.gpus = static_cast<int>(visible_gpus(env).size());
   return devices;
 }
 
@@ -181,12 +174,15 @@ RunOptions parse_run_options(const std::vector<std::string>& args, const Getenv&
 
 RunOptions extract_run_options(const std::vector<std::string>& args, std::vector<std::string>* rest,
                                const Getenv& env, const std::function<LocalDevices()>& devices) {
-  RunOptions options = Parser(args, env, devices).run(rest);
-  check<UsageError>(options.nodes == 1,
-                    "--nnodes={}: this verb starts the ranks of one node. 'trireme run --nnodes={} "
-                    "… PROGRAM' starts your own program on several; mpirun and srun start this one",
-                    options.nodes, options.nodes);
-  return options;
+  return Parser(args, env, devices).run(rest);
+}
+
+void refuse_several_nodes(const RunOptions& options) {
+  check<UsageError>(
+      options.nodes == 1,
+      "--nnodes={}: this verb starts the ranks of one node. 'trireme train' and "
+      "'trireme run … PROGRAM' start those of several; mpirun and srun start this one",
+      options.nodes);
 }
 
 std::vector<std::string> with_run_flags(std::vector<std::string> known) {

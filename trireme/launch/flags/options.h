@@ -40,6 +40,8 @@ struct RunOptions {
   Duration shutdown_timeout = std::chrono::seconds(30);
   int max_restarts = 0;  // of all workers, after one of them failed
   CpuBinding cpu_binding;
+  /// LOCAL_RANK is 0 for each worker, which sees one GPU of the host's.
+  bool virtual_local_rank = false;
   bool dry_run = false;
   bool help = false;
   /// The program and its arguments, from the first word that is not a flag.
@@ -49,6 +51,7 @@ struct RunOptions {
   std::vector<std::string> warnings;
   // Several nodes.
   int nodes = 1;
+  int least_nodes = 1;                  // fewer than `nodes`: they come and go
   int node_rank = 0;                    // static; c10d numbers nodes as they come
   std::string rdzv_backend = "static";  // or c10d
   std::string meeting_host;             // where the launchers' store is
@@ -56,6 +59,7 @@ struct RunOptions {
   std::optional<bool> rdzv_is_host;     // c10d: keep the store here, or do not; else by the address
   std::string local_addr;               // c10d: this node's, as others reach it; "": its name
   Duration join_timeout = std::chrono::seconds(600);
+  Duration last_call = std::chrono::seconds(30);  // for more than least_nodes, at the beginning
 };
 
 /// How many of each this machine offers, for --nproc-per-node auto, cpu and gpu.
@@ -78,6 +82,9 @@ TRIREME_API RunOptions extract_run_options(const std::vector<std::string>& args,
                                            std::vector<std::string>* rest,
                                            const Getenv& env = process_env,
                                            const std::function<LocalDevices()>& devices = {});
+
+/// For verbs whose ranks are on one node.
+TRIREME_API void refuse_several_nodes(const RunOptions& options);
 
 /// `known` and the flags that extract_run_options takes, as "--name": for "did you mean".
 TRIREME_API std::vector<std::string> with_run_flags(std::vector<std::string> known);

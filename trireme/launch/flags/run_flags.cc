@@ -43,13 +43,13 @@ void set_nproc(S& s, V v) {
 
 void set_nnodes(S& s, V v) {
   const auto colon = v.find(':');
-  const std::string low = v.substr(0, colon);
-  check<UsageError>(
-      colon == std::string::npos || v.substr(colon + 1) == low,
-      "{}={}: a number of nodes that changes while the job runs is not supported yet; "
-      "write one number, as in --nnodes={}",
-      s.origin, v, low);
-  s.options.nodes = static_cast<int>(whole(s, low, 1, kMostNodes));
+  auto& o = s.options;
+  o.least_nodes = static_cast<int>(whole(s, v.substr(0, colon), 1, kMostNodes));
+  o.nodes = colon == std::string::npos
+                ? o.least_nodes
+                : static_cast<int>(whole(s, v.substr(colon + 1), 1, kMostNodes));
+  check<UsageError>(o.least_nodes <= o.nodes, "{}={}: write MIN:MAX, the smaller number first",
+                    s.origin, v);
 }
 
 void set_node_rank(S& s, V v) {
@@ -127,7 +127,8 @@ const std::vector<RunFlag>& table() {
        "workers to start: a number, auto (GPUs, else CPUs), cpu, gpu [1]", set_nproc},
       {"standalone", 0, false, "", "a single node on its own, with a fresh job id",
        [](S& s, V) { s.options.standalone = true; }},
-      {"nnodes", 0, true, "N", "nodes; start the same line on each [1]", set_nnodes},
+      {"nnodes", 0, true, "N|MIN:MAX",
+       "nodes; start the same line on each; MIN:MAX: they may come and go [1]", set_nnodes},
       {"node-rank", 0, true, "K", "this node's number from 0; c10d numbers them as they come [0]",
        set_node_rank},
       {"rdzv-id", 0, true, "ID", "job id, TORCHELASTIC_RUN_ID of the workers [none]", set_rdzv_id},
@@ -168,6 +169,16 @@ const std::vector<RunFlag>& table() {
        }},
       {"cpu-binding", 0, true, "auto|none|LIST", "CPUs of each rank; LIST is like 0-3:4-7 [auto]",
        [](S& s, V v) { s.binding = v; }},
+      {"numa-binding", 0, true, "KIND",
+       "CPUs near each rank's memory: node, socket, exclusive, core-complex",
+       [](S& s, V v) {
+         s.numa = v;
+         check<UsageError>(!v.empty(), "{} is empty: write node, socket, exclusive or core-complex",
+                           s.origin);
+       }},
+      {"virtual-local-rank", 0, false, "",
+       "LOCAL_RANK is 0 for each, with one GPU in CUDA_VISIBLE_DEVICES",
+       [](S& s, V) { s.options.virtual_local_rank = true; }},
       {"dry-run", 0, false, "", "print each rank's command and environment as JSON; start nothing",
        [](S& s, V) { s.options.dry_run = true; }},
       {"help", 'h', false, "", "this text", [](S& s, V) { s.options.help = true; }, false},
@@ -193,16 +204,6 @@ const std::vector<RunFlag>& table() {
       {"logs-specs", 0, true, "NAME", "",
        [](S& s, V v) {
          refuse(s, v, "it names a Python plug-in; use --log-dir, --redirects and --tee");
-       }},
-      {"virtual-local-rank", 0, false, "", "",
-       [](S& s, V v) {
-         refuse(s, v,
-                "not supported. Workers find their device by LOCAL_RANK; start them through a "
-                "script that sets CUDA_VISIBLE_DEVICES from it if they cannot");
-       }},
-      {"numa-binding", 0, true, "KIND", "",
-       [](S& s, V v) {
-         refuse(s, v, "not supported; --cpu-binding auto keeps ranks on cores of their own");
        }},
       {"duplicate-stdout-filters", 0, true, "LIST", "",
        [](S& s, V v) {
@@ -264,6 +265,13 @@ HostPort parse_endpoint(const S& s) {
   return {std::string(host), static_cast<int>(*number)};
 }
 
+Duration seconds_of(std::string_view name, std::string_view value, double least) {
+  const auto seconds = parse_number(value);
+  check<UsageError>(seconds && *seconds >= least && *seconds <= 1e6,
+                    "--rdzv-conf: {}={} is not a number of seconds", name, value);
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*seconds));
+}
+
 void settle_conf(S& s) {
   if (s.rdzv_conf.empty()) return;
   auto& o = s.options;
@@ -277,16 +285,14 @@ void settle_conf(S& s) {
                       s.rdzv_conf, part);
     const auto name = trim(part.substr(0, equals)), value = trim(part.substr(equals + 1));
     if (name == "join_timeout" || name == "timeout") {
-      const auto seconds = parse_number(value);
-      check<UsageError>(seconds && *seconds > 0 && *seconds <= 1e6,
-                        "--rdzv-conf: {}={} is not a number of seconds", name, value);
-      o.join_timeout =
-          std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*seconds));
+      o.join_timeout = seconds_of(name, value, 1e-3);
     } else if (name == "is_host") {
       const bool yes = value == "1" || value == "true" || value == "True";
       check<UsageError>(yes || value == "0" || value == "false" || value == "False",
                         "--rdzv-conf: is_host={} is neither true nor false", value);
       o.rdzv_is_host = yes;
+    } else if (name == "last_call_timeout" && o.least_nodes < o.nodes) {
+      o.last_call = seconds_of(name, value, 0);
     } else {
       o.warnings.push_back(fmt::format("--rdzv-conf: {} has no effect here", name));
     }
@@ -299,6 +305,10 @@ void settle_meeting(S& s) {
   check<UsageError>(!o.standalone,
                     "--standalone is for one node, and --nnodes says {}: leave one of them out",
                     o.nodes);
+  check<UsageError>(o.least_nodes == o.nodes || o.rdzv_backend == "c10d",
+                    "--nnodes={}:{}: nodes that come and go meet at an endpoint: add "
+                    "--rdzv-backend=c10d --rdzv-endpoint=HOST:{}",
+                    o.least_nodes, o.nodes, kC10dPort);
   const HostPort endpoint = parse_endpoint(s);
   if (o.rdzv_backend == "c10d") {
     check<UsageError>(!endpoint.host.empty(),
@@ -383,7 +393,11 @@ void finish(ParseState& s) {
   settle_rendezvous(s);
   settle_timeout(s);
   o.signals_to_handle = parse_signals(s.signals);
-  o.cpu_binding = CpuBinding::parse(s.binding);
+  check<UsageError>(s.numa.empty() || s.binding.empty(),
+                    "--cpu-binding={} and --numa-binding={} are given: leave one of them out",
+                    s.binding, s.numa);
+  o.cpu_binding = s.numa.empty() ? CpuBinding::parse(s.binding.empty() ? "auto" : s.binding)
+                                 : CpuBinding::parse_numa(s.numa);
   int n = o.nproc_per_node;
   for (int rank : o.local_ranks_filter)
     check<UsageError>(rank < n, "--local-ranks-filter: there is no local rank {}, only 0 to {}",

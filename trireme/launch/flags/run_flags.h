@@ -21,7 +21,8 @@ struct ParseState {
   std::string rdzv_conf;
   bool node_rank_given = false;
   bool master_addr_given = false;
-  std::string binding = "auto";
+  std::string binding;                  // "": auto
+  std::string numa;                     // "": not given
   std::vector<std::string> rdzv_given;  // explicit rendezvous flags, which --standalone overrides
   std::string shutdown_timeout;
   std::string signals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1";

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <map>
 #include <tuple>
 
 #include "trireme/base/check.h"
@@ -71,6 +73,88 @@ CpuPlan plan_list(const std::vector<Cpu>& cpus, int ranks, const CpuBinding& bin
   return plan;
 }
 
+const char* word_of(CpuBinding::Kind kind) {
+  switch (kind) {
+    case CpuBinding::kSocket:
+      return "socket";
+    case CpuBinding::kExclusive:
+      return "exclusive";
+    case CpuBinding::kCoreComplex:
+      return "core-complex";
+    default:
+      return "node";
+  }
+}
+
+// What the `member`-th of `members` ranks of a node gets of it.
+std::vector<int> part_of_node(const std::vector<Cpu>& all, int node, int member, int members,
+                              CpuBinding::Kind kind) {
+  std::set<int> packages, caches;
+  std::set<CoreKey> cores;
+  for (const Cpu& cpu : all)
+    if (cpu.node == node) {
+      packages.insert(cpu.package);
+      caches.insert(cpu.cache);
+      cores.insert(core_of(cpu));
+    }
+  const auto chosen = [&](auto&& wanted) {
+    std::vector<int> ids;
+    for (const Cpu& cpu : all)
+      if (wanted(cpu)) ids.push_back(cpu.id);
+    std::sort(ids.begin(), ids.end());
+    return ids;
+  };
+  const auto nth = [](const auto& set, int n) { return *std::next(set.begin(), n); };
+  if (kind == CpuBinding::kSocket)
+    return chosen([&](const Cpu& cpu) { return packages.count(cpu.package) > 0; });
+  if (kind == CpuBinding::kCoreComplex) {
+    const int cache = nth(caches, member % static_cast<int>(caches.size()));
+    return chosen([&](const Cpu& cpu) { return cpu.node == node && cpu.cache == cache; });
+  }
+  if (kind == CpuBinding::kNode) return chosen([&](const Cpu& cpu) { return cpu.node == node; });
+  const int count = static_cast<int>(cores.size());
+  check<UsageError>(
+      count >= members,
+      "--numa-binding=exclusive: node {} has {} core(s) for {} ranks: start fewer, or "
+      "write --numa-binding=node",
+      node, count, members);
+  std::set<CoreKey> own;
+  for (int i = member * count / members; i < (member + 1) * count / members; ++i)
+    own.insert(nth(cores, i));
+  return chosen([&](const Cpu& cpu) { return cpu.node == node && own.count(core_of(cpu)) > 0; });
+}
+
+CpuPlan plan_numa(const std::vector<Cpu>& cpus, std::optional<double> quota, int ranks,
+                  CpuBinding::Kind kind, const std::vector<int>& near) {
+  std::set<int> nodes;
+  for (const Cpu& cpu : cpus) nodes.insert(cpu.node);
+  const int count = static_cast<int>(nodes.size());
+  std::map<int, std::vector<int>> members;  // ranks of each node
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto r = static_cast<size_t>(rank);
+    const bool known = r < near.size() && nodes.count(near[r]) > 0;
+    // Without a device that lies somewhere, neighbours share a node.
+    members[known ? near[r] : *std::next(nodes.begin(), rank * count / ranks)].push_back(rank);
+  }
+  CpuPlan plan;
+  plan.cpus.resize(static_cast<size_t>(ranks));
+  std::map<std::vector<int>, int> sharing;
+  for (const auto& [node, of_node] : members)
+    for (size_t i = 0; i < of_node.size(); ++i) {
+      auto& own = plan.cpus[static_cast<size_t>(of_node[i])];
+      own = part_of_node(cpus, node, static_cast<int>(i), static_cast<int>(of_node.size()), kind);
+      ++sharing[own];
+    }
+  int threads = kMostCpus;
+  for (const auto& [list, sharers] : sharing)
+    threads = std::min(threads, distinct_cores(cpus, list) / sharers);
+  if (quota) threads = std::min(threads, static_cast<int>(*quota / ranks + 1e-9));
+  plan.threads = std::max(1, threads);
+  plan.why = fmt::format("as --numa-binding={} says, on {} of {} node(s)", word_of(kind),
+                         members.size(), count);
+  return plan;
+}
+
 }  // namespace
 
 CpuBinding CpuBinding::parse(const std::string& text) {
@@ -85,9 +169,21 @@ CpuBinding CpuBinding::parse(const std::string& text) {
   return binding;
 }
 
+CpuBinding CpuBinding::parse_numa(const std::string& text) {
+  CpuBinding binding;
+  for (const Kind kind : {kNode, kSocket, kExclusive, kCoreComplex})
+    if (text == word_of(kind)) {
+      binding.kind = kind;
+      return binding;
+    }
+  fail<UsageError>("--numa-binding={}: write node, socket, exclusive or core-complex", text);
+}
+
 CpuPlan plan_cpus(const std::vector<Cpu>& cpus, std::optional<double> quota, int ranks,
-                  const CpuBinding& binding) {
+                  const CpuBinding& binding, const std::vector<int>& near) {
   if (binding.kind == CpuBinding::kList) return plan_list(cpus, ranks, binding);
+  if (binding.kind != CpuBinding::kAuto && binding.kind != CpuBinding::kNone)
+    return plan_numa(cpus, quota, ranks, binding.kind, near);
 
   CpuPlan plan;
   plan.cpus.resize(static_cast<size_t>(ranks));

@@ -14,11 +14,14 @@
 namespace trireme::launch {
 
 /// One logical CPU of the inherited mask. CPUs with the same (package, core) are hardware threads
-/// of one core.
+/// of one core; those with the same `node` are near the same memory, and those with the same
+/// `cache` (a number for it) share the last level of cache.
 struct Cpu {
   int id = 0;
   int package = 0;
   int core = 0;
+  int node = 0;
+  int cache = 0;
 };
 
 struct CpuModel {
@@ -32,7 +35,8 @@ struct CpuModel {
 
 /// The CPUs of sched_getaffinity, ascending.
 TRIREME_API std::vector<int> inherited_affinity();
-/// The same with their cores, from `sys` (/sys/devices/system/cpu); unknown: a core of its own.
+/// The same with where they lie, from `sys` (/sys/devices/system/cpu); unknown: a core of its own,
+/// on node 0, with the cache of its package.
 TRIREME_API std::vector<Cpu> read_cpus(const std::string& sys = "/sys/devices/system/cpu");
 /// The first processor of /proc/cpuinfo's text.
 TRIREME_API CpuModel parse_cpuinfo(std::string_view text);
@@ -40,12 +44,14 @@ TRIREME_API CpuModel parse_cpuinfo(std::string_view text);
 /// nullopt: no limit. `root` is put before /proc and /sys, for tests.
 TRIREME_API std::optional<double> cgroup_cpu_quota(const std::string& root = "");
 
-/// --cpu-binding: auto, none, or one list of CPUs a rank, as 0-3:4-7.
+/// --cpu-binding: auto, none, or one list of CPUs a rank, as 0-3:4-7. --numa-binding: torchrun's.
 struct TRIREME_API CpuBinding {
-  enum Kind { kAuto, kNone, kList };
+  enum Kind { kAuto, kNone, kList, kNode, kSocket, kExclusive, kCoreComplex };
   Kind kind = kAuto;
   std::vector<std::vector<int>> lists;  // kList: ascending, one a rank
   static CpuBinding parse(const std::string& text);
+  /// node, socket, exclusive or core-complex.
+  static CpuBinding parse_numa(const std::string& text);
 };
 
 struct CpuPlan {
@@ -57,8 +63,14 @@ struct CpuPlan {
 /// auto binds only when the ranks use the whole mask evenly: cores (else hardware threads) divide
 /// by ranks, and no quota is smaller than the mask. Each rank gets neighbours of the order
 /// (package, core).
+///
+/// The kinds of --numa-binding put each rank on the node that `near` has for it (of its GPU; -1, or
+/// no entry: unknown), and deal ranks without one to the nodes, neighbours together. A rank gets
+/// all CPUs of its node (node), all of that node's sockets (socket), cores of the node that no
+/// other rank gets (exclusive), or all that share one of the node's last-level caches
+/// (core-complex). UsageError where a node has fewer cores than ranks that want cores of their own.
 TRIREME_API CpuPlan plan_cpus(const std::vector<Cpu>& cpus, std::optional<double> quota, int ranks,
-                              const CpuBinding& binding);
+                              const CpuBinding& binding, const std::vector<int>& near = {});
 
 /// The OPENBLAS_CORETYPE that mends a detection of `detected` (openblas_get_corename) on this CPU,
 /// or "" where OpenBLAS did well or is not there (detected empty). Debian's 0.3.21 falls to SSE

@@ -2,6 +2,10 @@
 // The reading half of cpu.h: affinity, topology, /proc/cpuinfo, cgroups.
 #include <sched.h>
 
+#include <filesystem>
+#include <map>
+#include <string>
+
 #include "trireme/base/check.h"
 #include "trireme/launch/flags/text.h"
 #include "trireme/launch/machine/cpu.h"
@@ -35,6 +39,33 @@ std::optional<double> quota_v1(const std::string& folder) {
   return static_cast<double>(quota) / period;
 }
 
+// The kernel shows the node of a CPU as a link "node1" in its folder.
+int node_of(const std::string& folder) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("node")) continue;
+    if (const auto node = parse_int(std::string_view(name).substr(4)))
+      return static_cast<int>(*node);
+  }
+  return 0;
+}
+
+// "0-7,16-23"; "": the kernel shows no caches.
+std::string sharers_of_last_cache(const std::string& folder) {
+  std::string sharers;
+  int last = 0;
+  for (int i = 0; i < 16; ++i) {
+    const std::string cache = folder + "/cache/index" + std::to_string(i) + "/";
+    const int level = read_int(cache + "level", 0);
+    if (level == 0) break;
+    if (level <= last) continue;
+    last = level;
+    sharers = trim(read_if_there(cache + "shared_cpu_list").value_or(""));
+  }
+  return sharers;
+}
+
 }  // namespace
 
 std::vector<int> inherited_affinity() {
@@ -56,11 +87,19 @@ std::vector<int> inherited_affinity() {
 
 std::vector<Cpu> read_cpus(const std::string& sys) {
   std::vector<Cpu> cpus;
+  std::map<std::string, int> caches;  // by the CPUs that share one
   for (int id : inherited_affinity()) {
-    std::string topology = sys + "/cpu" + std::to_string(id) + "/topology/";
+    const std::string folder = sys + "/cpu" + std::to_string(id), topology = folder + "/topology/";
+    Cpu cpu;
+    cpu.id = id;
+    cpu.package = read_int(topology + "physical_package_id", 0);
     // Unknown: a core that no other CPU shares.
-    cpus.push_back({id, read_int(topology + "physical_package_id", 0),
-                    read_int(topology + "core_id", (1 << 24) + id)});
+    cpu.core = read_int(topology + "core_id", (1 << 24) + id);
+    cpu.node = node_of(folder);
+    std::string sharers = sharers_of_last_cache(folder);
+    if (sharers.empty()) sharers = "package " + std::to_string(cpu.package);
+    cpu.cache = caches.emplace(sharers, static_cast<int>(caches.size())).first->second;
+    cpus.push_back(cpu);
   }
   return cpus;
 }

@@ -19,13 +19,13 @@
 #include "trireme/base/version.h"
 #include "trireme/launch/free_port.h"
 #include "trireme/launch/job_store.h"
+#include "trireme/launch/nodes/elastic_nodes.h"
+#include "trireme/launch/nodes/meeting.h"
 #include "trireme/launch/nodes/nodes.h"
 #include "trireme/launch/nodes/over_watch.h"
+#include "trireme/launch/nodes/patience.h"
 #include "trireme/net/address.h"
-#include "trireme/rendezvous/job_ports.h"
 #include "trireme/rendezvous/join.h"
-#include "trireme/store/server/tcp_server.h"
-#include "trireme/store/tcp_store.h"
 
 namespace trireme::launch {
 namespace {
@@ -33,73 +33,11 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr const char* kProtocol = "trireme nodes 1";
+constexpr const char* kProtocol = "trireme nodes 2";
 constexpr const char* kAllDone = "all done";
-constexpr Duration kSlice = milliseconds(300);  // how long a signal may go unseen
-constexpr Duration kSayAfter = seconds(3);
-// All nodes stop their workers within this: a grace of 4 s and 5 s for what hangs in the kernel.
-constexpr Duration kAllStop = seconds(30);
-// Workers that save and leave do so on all nodes at one step.
-constexpr Duration kFollow = seconds(3);
-constexpr Duration kBegin = seconds(60);
-constexpr Duration kStoreAnswers = seconds(5);
-constexpr Duration kOthersLeave = seconds(10);
 
 std::string node_key(int node) { return fmt::format("nodes/node/{}", node); }
 std::string lost_key(int node) { return fmt::format("nodes/lost/{}", node); }
-
-/// The store, and its server where this launcher keeps it.
-struct Meeting {
-  std::unique_ptr<StoreServer> server;
-  std::shared_ptr<Store> store;
-  std::string address;  // of the store, for every node
-};
-
-/// MASTER_PORT itself is for rank 0 of a Python job; an endpoint is meant as it stands.
-detail::PortRange ports_of(const RunOptions& options) {
-  if (options.rdzv_backend == "static") return detail::ports_beside(options.master_port);
-  return {options.meeting_port, options.meeting_port};
-}
-
-/// nullopt: the address is not of this host, or another launcher of this host serves there.
-std::optional<net::Listener> listen_if_ours(const RunOptions& options) {
-  const bool static_nodes = options.rdzv_backend == "static";
-  if (static_nodes && options.node_rank > 0) return std::nullopt;
-  if (static_nodes || options.rdzv_is_host.value_or(false))
-    return detail::listen_at_first_free(options.meeting_host, ports_of(options));
-  if (options.rdzv_is_host) return std::nullopt;
-  return detail::listen_if_own_address(options.meeting_host, options.meeting_port);
-}
-
-/// nullopt: asked to stop.
-std::optional<Meeting> open_meeting(const RunOptions& options, const net::Credentials& credentials,
-                                    Deadline deadline, const std::function<bool()>& asked_to_stop) {
-  Meeting meeting;
-  if (auto listener = listen_if_ours(options)) {
-    StoreServer::Options served;
-    served.credentials = credentials;
-    served.max_pending = StoreServer::most_strangers(options.nodes * options.nproc_per_node);
-    std::vector<net::Listener> listeners;
-    listeners.push_back(std::move(*listener));
-    meeting.server = std::make_unique<StoreServer>(std::move(served), std::move(listeners));
-    meeting.store = meeting.server->local_store();
-    net::Address address = meeting.server->endpoints().at(0).address;
-    address.host = options.meeting_host;  // and not the interface, which may be all of them
-    meeting.address = address.text();
-    return meeting;
-  }
-  try {
-    auto found = detail::find_job_store(options.meeting_host, ports_of(options), credentials,
-                                        deadline, asked_to_stop);
-    meeting.address = found.at.address.text();
-    meeting.store = std::make_shared<TcpStore>(std::move(found.socket), std::move(found.session),
-                                               found.at, credentials);
-    return meeting;
-  } catch (const Timeout&) {
-    if (deadline.expired()) throw;
-    return std::nullopt;
-  }
-}
 
 struct NodeSeat {
   int workers = 0;
@@ -132,7 +70,10 @@ class ManyNodes final : public Nodes {
 
   /// False: asked to stop.
   bool join(Deadline deadline, const std::function<bool()>& asked_to_stop) {
-    agree_on_terms();
+    agree_on_terms(*store_, fmt::format("{}; version {}; --nnodes={}; --max-restarts={}; "
+                                        "--rdzv-backend={}",
+                                        kProtocol, version(), options_.nodes, options_.max_restarts,
+                                        options_.rdzv_backend));
     take_seat();
     const Clock::time_point start = Clock::now();
     bool said = false;
@@ -146,18 +87,19 @@ class ManyNodes final : public Nodes {
                      "{} did not come to {} within {:.0f} s: start 'trireme run' with the same "
                      "flags there{}, or see why it ended",
                      who, address_, seconds_since(start), turned_away());
-      if (!said && Clock::now() - start > kSayAfter) {
+      if (!said && Clock::now() - start > patience::kSayAfter) {
         said = true;
         log_warn("node {} waits for {} to come to {}", node_, who, address_);
       }
       try {
-        store_->get(node_key(missing.front()), Deadline::after(kSlice));
+        store_->get(node_key(missing.front()), Deadline::after(patience::kSlice));
       } catch (const Timeout&) {
       }
     }
     store_->compare_set("nodes/join", "", "ok");
     for (int k = 0; k < options_.nodes; ++k) {
-      const NodeSeat seat = parse_seat(store_->get(node_key(k), Deadline::after(kStoreAnswers)));
+      const NodeSeat seat =
+          parse_seat(store_->get(node_key(k), Deadline::after(patience::kStoreAnswers)));
       workers_.push_back(seat.workers);
       hosts_.push_back(seat.host);
     }
@@ -168,25 +110,27 @@ class ManyNodes final : public Nodes {
   const std::vector<int>& workers_of_nodes() const override { return workers_; }
   std::string store_address() const override { return address_; }
 
-  Master begin(int attempt) override {
+  Begun begin(int restarts, const std::function<bool()>&) override {
     watch_.reset();
-    attempt_ = attempt;
+    attempt_ = restarts;
     cause_.reset();
     ended_ = false;
     watch_ = std::make_unique<OverWatch>(
-        server_ ? server_->local_store() : store_->clone(Deadline::after(kBegin)), key("over"),
+        server_ ? server_->local_store() : store_->clone(Deadline::after(patience::kBegin)),
+        key("over"),
         server_ ? std::function<void(Store&)>([this](Store& store) { see_who_is_lost(store); })
                 : std::function<void(Store&)>(),
         [this](const std::string& why) { return to_text(store_is_lost(why)); });
     if (node_ == 0) {
-      const Master master{own_address(), free_port(options_.master_port)};
-      store_->set(key("master"), fmt::format("{} {}", master.port, master.address));
-      return master;
+      const Begun begun{own_address(options_, server_ != nullptr), free_port(options_.master_port),
+                        restarts, restarts};
+      store_->set(key("master"), fmt::format("{} {}", begun.master_port, begun.master_address));
+      return begun;
     }
-    Master master;
-    std::istringstream in(store_->get(key("master"), Deadline::after(kBegin)));
-    in >> master.port >> master.address;
-    return master;
+    Begun begun{"", 0, restarts, restarts};
+    std::istringstream in(store_->get(key("master"), Deadline::after(patience::kBegin)));
+    in >> begun.master_port >> begun.master_address;
+    return begun;
   }
 
   int fd() const override { return watch_->fd(); }
@@ -209,7 +153,7 @@ class ManyNodes final : public Nodes {
   std::optional<StopCause> finish(const End& here,
                                   const std::function<bool()>& asked_to_stop) override {
     ended_ = true;
-    const auto follow = here.well ? Deadline::never() : Deadline::after(kFollow);
+    const auto follow = here.well ? Deadline::never() : Deadline::after(patience::kFollow);
     try {
       if (store_->add(key("ended"), 1) == options_.nodes) {
         store_->compare_set(key("over"), "", kAllDone);
@@ -217,7 +161,7 @@ class ManyNodes final : public Nodes {
       }
       while (!stopped() && watch_->value().empty()) {
         pollfd fds[] = {{watch_->fd(), POLLIN, 0}};
-        ::poll(fds, 1, static_cast<int>(kSlice / milliseconds(1)));
+        ::poll(fds, 1, static_cast<int>(patience::kSlice / milliseconds(1)));
         if (follow.expired()) stop(here.otherwise);
         if (asked_to_stop()) return stop({node_, asked_sentence(), "", false});
       }
@@ -238,24 +182,6 @@ class ManyNodes final : public Nodes {
     const std::string who = server_ ? server_->turned_away() : "";
     return who.empty() ? "" : fmt::format(" ({})", who);
   }
-  std::string own_address() const {
-    if (options_.rdzv_backend == "static") return options_.master_addr;
-    if (!options_.local_addr.empty()) return options_.local_addr;
-    return server_ ? options_.meeting_host : net::host_name();
-  }
-
-  /// What would make ranks disagree later is said now.
-  void agree_on_terms() {
-    const std::string ours =
-        fmt::format("{}; version {}; --nnodes={}; --max-restarts={}; --rdzv-backend={}", kProtocol,
-                    version(), options_.nodes, options_.max_restarts, options_.rdzv_backend);
-    const std::string first = store_->compare_set("nodes/terms", "", ours);
-    check<UsageError>(first == ours,
-                      "the nodes of this job were started differently. Here: {}. At the node that "
-                      "came first: {}. Start 'trireme run' alike on all of them",
-                      ours, first);
-  }
-
   void take_seat() {
     token_ =
         fmt::format("{} {} {}", options_.nproc_per_node, net::host_name(), net::random_token());
@@ -333,18 +259,18 @@ class ManyNodes final : public Nodes {
 
   void wait_until_all_ended() {
     try {
-      if (store_->get(key("all_ended"), Deadline::after(kAllStop)) != "ok")
+      if (store_->get(key("all_ended"), Deadline::after(patience::kAllStop)) != "ok")
         cause_->may_restart = false;
     } catch (const Timeout&) {
       log_warn("the workers of some nodes did not end within {:.0f} s",
-               std::chrono::duration<double>(kAllStop).count());
+               std::chrono::duration<double>(patience::kAllStop).count());
       cause_->may_restart = false;
     }
   }
 
   void leave() {
     watch_.reset();
-    store_->set_answer_limit(kStoreAnswers);
+    store_->set_answer_limit(patience::kStoreAnswers);
     if (seated_ && workers_.empty() && !store_->try_get("nodes/join"))
       store_->delete_key(node_key(node_));
     else if (attempt_ >= 0 && !ended_)  // by an exception
@@ -352,7 +278,7 @@ class ManyNodes final : public Nodes {
             false});
     if (!server_ || workers_.empty()) return;
     server_->stop_listening();
-    server_->wait_until_clients_left(Deadline::after(kOthersLeave));
+    server_->wait_until_clients_left(Deadline::after(patience::kOthersLeave));
   }
 
   const RunOptions& options_;
@@ -385,6 +311,7 @@ std::unique_ptr<Nodes> meet_nodes(const RunOptions& options, const std::string& 
   const auto deadline = Deadline::after(options.join_timeout);
   auto meeting = open_meeting(options, {job_id, admission.secret}, deadline, asked_to_stop);
   if (!meeting) return nullptr;
+  if (options.least_nodes < options.nodes) return elastic_nodes(options, std::move(*meeting));
   auto nodes = std::make_unique<ManyNodes>(options, std::move(*meeting));
   if (!nodes->join(deadline, asked_to_stop)) return nullptr;
   log_info("node {} of {}: {}", nodes->node_rank(), options.nodes, nodes->store_address());

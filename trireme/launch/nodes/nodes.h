@@ -20,9 +20,15 @@ struct StopCause {
   std::string sentence;  // "rank 3 (pid 4711) was ended by SIGKILL"
   std::string reported;  // what the worker reported by itself; "": nothing
   bool may_restart = false;
+  /// Whether the restart is one of --max-restarts. It is not where nodes have come or gone.
+  bool counts = true;
 
   bool operator==(const StopCause&) const = default;
 };
+/// Whether the workers start again after it.
+inline bool goes_on_after(const StopCause& cause, int restarts_left) {
+  return cause.may_restart && (restarts_left > 0 || !cause.counts);
+}
 TRIREME_API std::string to_text(const StopCause& cause);
 /// Corrupt: not one of ours.
 TRIREME_API StopCause read_stop_cause(const std::string& text);
@@ -38,18 +44,30 @@ class TRIREME_API Nodes {
   /// For TRIREME_STORE.
   virtual std::string store_address() const = 0;
 
-  struct Master {
-    std::string address;
-    int port = 0;
+  struct Begun {
+    std::string
+        master_address;  // MASTER_ADDR and MASTER_PORT, where rank 0 of a Python job listens
+    int master_port = 0;
+    int attempt = 0;   // larger than any before: 0, 1, …
+    int restarts = 0;  // of --max-restarts, so far
+    /// Set: no workers start here any more, and the launcher returns it.
+    std::optional<int> exit_code = {};
   };
-  /// All nodes call it. MASTER_ADDR and MASTER_PORT of this attempt, where rank 0 of a Python job
-  /// listens. Timeout, PeerLost.
-  virtual Master begin(int attempt) = 0;
+  /// All nodes call it; what the two functions above say holds for this attempt. `restarts`: those
+  /// that this node has seen. Returns early when `asked_to_stop` does with true. Timeout, PeerLost.
+  virtual Begun begin(int restarts, const std::function<bool()>& asked_to_stop) = 0;
   /// Becomes readable when the attempt is over on all nodes, or was broken off; -1: never.
   virtual int fd() const = 0;
   virtual std::optional<StopCause> stopped() = 0;
   /// Breaks the attempt off on all nodes, unless that has happened. What counts.
   virtual StopCause stop(const StopCause& ours) = 0;
+  /// Whether the job can go on without some of them.
+  virtual bool come_and_go() const { return false; }
+  /// This node was asked to stop, and so were its workers.
+  virtual void leaves() {}
+  /// The workers of this node have ended because they lost others: what is known of those, which
+  /// may take seconds to be seen.
+  virtual std::optional<StopCause> why_peers_are_lost() { return stopped(); }
   struct End {
     bool well = true;
     StopCause otherwise;  // where not
@@ -69,6 +87,8 @@ TRIREME_API std::unique_ptr<Nodes> one_node(const RunOptions& options, const std
 /// is left in `secret_file`); nullptr: asked to stop. The node whose address the options name keeps
 /// the store. UsageError: no secret, a wrong one, a node that is there twice, other flags
 /// elsewhere; ResourceError: the port is taken; Timeout names the nodes that did not come.
+/// With --nnodes=MIN:MAX it returns as soon as there is a store, and begin() waits for the others:
+/// which nodes take part may differ from one attempt to the next (membership/membership.h).
 TRIREME_API std::unique_ptr<Nodes> meet_nodes(const RunOptions& options, const std::string& job_id,
                                               const std::string& secret_file,
                                               const std::function<bool()>& asked_to_stop,

@@ -74,15 +74,15 @@ ParallelAttention::ParallelAttention(TensorParallel tp, ParallelAttentionOptions
   proj = register_module(
       "proj", std::make_shared<RowParallelLinear>(
                   tp_, o.width, o.width, ParallelLinearOptions{.bias = o.bias, .granule = d}));
-  if (parts_.sharers > 1) sharers_ = tp_.sharers(static_cast<int>(parts_.sharers));
 }
 
 at::Tensor ParallelAttention::forward(const at::Tensor& x, int64_t sequence) const {
   const int64_t d = options_.width / options_.heads;
   const int64_t queries = parts_.queries.length, keys = parts_.keys.length;
   at::Tensor weight = qkv->weight, bias = qkv->bias;
-  if (sharers_) {
-    const Shared shared{sharers_, queries * d, CallSite::here()};
+  if (parts_.sharers > 1) {
+    const Shared shared{tp_.sharers(static_cast<int>(parts_.sharers)), queries * d,
+                        CallSite::here()};
     weight = SharedRows::apply(weight, shared);
     if (bias.defined()) bias = SharedRows::apply(bias, shared);
   }

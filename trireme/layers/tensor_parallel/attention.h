@@ -28,8 +28,8 @@ struct ParallelAttentionOptions {
 /// x and the result: as ColumnParallelLinear takes it and RowParallelLinear gives it, [batch,
 /// positions, width]. Parameters: qkv, proj.
 ///
-/// Making one is collective over the group (it may make groups of the ranks that share heads).
-/// UsageError, with the numbers, for heads that do not divide.
+/// The first forward() may make a group of the ranks that share heads. UsageError, with the
+/// numbers, for heads that do not divide.
 struct TRIREME_API ParallelAttention : torch::nn::Module {
   ParallelAttention(TensorParallel tp, ParallelAttentionOptions options);
   at::Tensor forward(const at::Tensor& x, int64_t sequence = 0) const;
@@ -40,7 +40,6 @@ struct TRIREME_API ParallelAttention : torch::nn::Module {
   TensorParallel tp_;
   ParallelAttentionOptions options_;
   HeadParts parts_;
-  Group sharers_;  // empty where heads are not shared
 };
 
 }  // namespace trireme

@@ -8,6 +8,13 @@
 
 namespace trireme {
 
+ParallelLayerNorm::ParallelLayerNorm(TensorParallel tp, int64_t width)
+    : LayerNorm(width), tp_(std::move(tp)) {
+  at::NoGradGuard no_grad;
+  weight.fill_(1);
+  bias.zero_();
+}
+
 std::optional<ParameterLayout> ParallelLayerNorm::layout_of(const std::string& name,
                                                             const at::Tensor& p) const {
   if (name != "weight" && name != "bias") return std::nullopt;

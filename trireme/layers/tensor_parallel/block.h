@@ -21,7 +21,7 @@ namespace trireme {
 /// A LayerNorm that every rank holds, over whole rows. With sequence_parallel each rank sees its
 /// positions, and the gradients of its parameters are parts of a sum.
 struct TRIREME_API ParallelLayerNorm : LayerNorm, LaysOutParameters {
-  ParallelLayerNorm(TensorParallel tp, int64_t width) : LayerNorm(width), tp_(std::move(tp)) {}
+  ParallelLayerNorm(TensorParallel tp, int64_t width);  // weight: 1, bias: 0
   std::optional<ParameterLayout> layout_of(const std::string& name,
                                            const at::Tensor& p) const override;
 

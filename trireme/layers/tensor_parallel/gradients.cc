@@ -42,6 +42,16 @@ at::Tensor counted_squares(const at::Tensor& grad, const ParameterLayout& layout
   return sum;
 }
 
+constexpr const char* kNoGradients =
+    "clip_grad_norm: no parameter of the module has a gradient. Call it after backward; under ZeRO "
+    "the shards have them: clip_grad_norm(sharded, tp.group(), max_norm) (shard/divided_shards.h)";
+
+bool any_gradient(const torch::nn::Module& module) {
+  for (const at::Tensor& p : module.parameters())
+    if (p.grad().defined()) return true;
+  return false;
+}
+
 }  // namespace
 
 void add_shared_gradients(const torch::nn::Module& module, const TensorParallel& tp) {
@@ -82,17 +92,21 @@ double clip_grad_norm(const torch::nn::Module& module, const TensorParallel& tp,
   if (parameters.empty()) return 0;
   // Added over the ranks: what is split. Equal on all of them: the rest.
   const auto options = at::TensorOptions(at::kDouble).device(parameters[0].second.device());
-  at::Tensor split = at::zeros({}, options), whole = at::zeros({}, options);
+  // Behind the squares, how many ranks have any gradient.
+  at::Tensor split = at::zeros({2}, options), whole = at::zeros({}, options);
+  if (any_gradient(module)) split[1].fill_(1);
   for (const auto& [name, p] : parameters) {
     if (!p.grad().defined()) continue;
     const auto& layout = layouts.at(name);
-    (layout.on(tp.axis()) == OnAxis::split ? split : whole).add_(counted_squares(p.grad(), layout));
+    const bool is_split = layout.on(tp.axis()) == OnAxis::split;
+    (is_split ? split[0] : whole).add_(counted_squares(p.grad(), layout));
   }
   if (tp.size() > 1) {
     Group group = tp.group();
     group.all_reduce(split).wait();
   }
-  const double norm = std::sqrt(split.add(whole).item<double>());
+  check<UsageError>(split[1].item<double>() > 0, kNoGradients);
+  const double norm = std::sqrt(split[0].add(whole).item<double>());
   const double scale = max_norm / (norm + 1e-6);
   if (!(scale >= 1))
     for (const auto& [name, p] : parameters)
@@ -110,6 +124,10 @@ void check_replicas(const torch::nn::Module& module, const TensorParallel& tp) {
   for (const auto& [name, p] : named_parameters(module)) {
     if (layouts.at(name).on(tp.axis()) == OnAxis::split) continue;
     device = p.device();
+    check<UsageError>(p.numel() == 0 || p.storage().data_ptr().get() != nullptr,
+                      "check_replicas: the storage of parameter '{}' has been freed because a "
+                      "FullySharded holds it: call it while a FullySharded::Gathered lives",
+                      name);
     what.push_back("parameter '" + name + "'");
     digests.push_back(detail::digest_of(p));
     what.push_back("the gradient of '" + name + "'");

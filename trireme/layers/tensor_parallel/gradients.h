@@ -20,7 +20,8 @@ TRIREME_API void add_shared_gradients(const torch::nn::Module& module, const Ten
 /// torch::nn::utils::clip_grad_norm_() of the whole model: each element counts once, wherever it
 /// lies. Scales the gradients in place by max_norm / (norm + 1e-6) if that is less than 1, and
 /// returns the norm before. The same on every rank, from float64 sums. After
-/// add_shared_gradients(). Every rank calls it.
+/// add_shared_gradients(). Every rank calls it. UsageError on all of them if no parameter has a
+/// gradient: under ZeRO the shards have them (shard/divided_shards.h).
 TRIREME_API double clip_grad_norm(const torch::nn::Module& module, const TensorParallel& tp,
                                   double max_norm);
 

@@ -4,10 +4,12 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
+#include <chrono>
 #include <string_view>
 
 #include "trireme/base/check.h"
 #include "trireme/base/philox.h"
+#include "trireme/comm/fake/backend.h"
 #include "trireme/tensor/host_data.h"
 
 namespace trireme {
@@ -29,6 +31,17 @@ TensorParallel::TensorParallel(Group group, Options options)
   check<UsageError>(static_cast<bool>(group_),
                     "TensorParallel: the group is empty: give it the group of the mesh's axis '{}'",
                     options_.axis);
+}
+
+TensorParallel TensorParallel::alone() { return imagined(0, 1, Options()); }
+
+TensorParallel TensorParallel::imagined(int rank, int size, Options options) {
+  detail::BackendSpec spec;
+  spec.rank = rank;
+  spec.size = size;
+  spec.timeout = std::chrono::minutes(10);
+  spec.name = "imagined";
+  return {Group(detail::fake_backend(spec)), std::move(options)};
 }
 
 Group TensorParallel::sharers(int count) const {

@@ -41,6 +41,12 @@ class TRIREME_API TensorParallel {
 
   explicit TensorParallel(Group group);
   TensorParallel(Group group, Options options);  // UsageError for an empty group
+  /// Of one rank, which needs no peers: layers that are given it are whole, and the same code runs
+  /// undivided.
+  static TensorParallel alone();
+  /// Of `rank` among `size` ranks that do not exist: layers that are given it have that rank's
+  /// parameters and layouts, for planning. What they would compute means nothing.
+  static TensorParallel imagined(int rank, int size, Options options);
 
   const Group& group() const { return group_; }
   int rank() const { return group_.rank(); }

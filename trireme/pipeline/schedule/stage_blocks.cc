@@ -112,14 +112,62 @@ std::vector<StageBlocks> divide_blocks(int64_t blocks, int stages,
   return all;
 }
 
-PipelinePlan plan_pipeline(const PipelineShape& shape) {
+namespace {
+
+// A stage's gradients are added as they come, along a tree that is the same from both ends, and the
+// losses are added as the last stage computes them.
+void check_micro_batches_in_order(const Schedule& table) {
+  std::vector<std::vector<int>> gradients(table.rank_of_stage.size());
+  std::vector<int> losses;
+  for (const auto& list : table.actions)
+    for (const Action& a : list) {
+      if (gives_weight_gradient(a.kind))
+        gradients[static_cast<size_t>(a.stage)].push_back(a.micro_batch);
+      if (a.kind == ActionKind::forward && a.stage + 1 == table.stages())
+        losses.push_back(a.micro_batch);
+    }
+  constexpr const char* kWhy =
+      "training.reproducible wants the bits of one process, which depend on that order";
+  for (size_t s = 0; s < gradients.size(); ++s)
+    check<UsageError>(std::is_sorted(gradients[s].begin(), gradients[s].end()) ||
+                          std::is_sorted(gradients[s].rbegin(), gradients[s].rend()),
+                      "{}: the weight gradients of stage {} come neither in the order of the "
+                      "micro-batches nor in the reverse of it, and {}",
+                      table.name, s, kWhy);
+  check<UsageError>(std::is_sorted(losses.begin(), losses.end()),
+                    "{}: the forwards of the last stage do not come in the order of the "
+                    "micro-batches, and {}",
+                    table.name, kWhy);
+}
+
+Schedule schedule_for(const PipelineShape& shape) {
+  if (shape.table) {
+    const Schedule& table = *shape.table;
+    check<UsageError>(table.ranks() == shape.ranks,
+                      "{} is for {} ranks, one a line, and the pipeline has {}", table.name,
+                      table.ranks(), shape.ranks);
+    check<UsageError>(table.micro_batches == shape.micro_batches,
+                      "{} is for {} micro-batches, and a step has {}", table.name,
+                      table.micro_batches, shape.micro_batches);
+    const auto& ranks = table.rank_of_stage;
+    for (int rank = 0; rank < table.ranks(); ++rank)
+      check<UsageError>(std::find(ranks.begin(), ranks.end(), rank) != ranks.end(),
+                        "{}: rank {} has no stage", table.name, rank);
+    if (shape.same_bits) check_micro_batches_in_order(table);
+    return table;
+  }
   int each = shape.stages_per_rank;
   for (const ScheduleKind& kind : schedule_kinds())
     if (each == 0 && shape.schedule == kind.name) each = kind.stages_per_rank;
-  PipelinePlan plan{generate_schedule(shape.schedule, {.ranks = shape.ranks,
-                                                       .micro_batches = shape.micro_batches,
-                                                       .stages_per_rank = std::max(each, 1)}),
-                    {}};
+  return generate_schedule(shape.schedule, {.ranks = shape.ranks,
+                                            .micro_batches = shape.micro_batches,
+                                            .stages_per_rank = std::max(each, 1)});
+}
+
+}  // namespace
+
+PipelinePlan plan_pipeline(const PipelineShape& shape) {
+  PipelinePlan plan{schedule_for(shape), {}};
   const int stages = plan.schedule.stages();
   const bool by_cost = shape.counts.empty() && !shape.costs.empty();
   check<UsageError>(!by_cost || static_cast<int64_t>(shape.costs.size()) == shape.blocks,

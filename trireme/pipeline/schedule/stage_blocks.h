@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,13 +41,18 @@ struct PipelineShape {
   int64_t blocks = 1;                // of the network
   std::vector<int64_t> counts = {};  // of blocks, by stage
   std::vector<double> costs = {};    // of each block, if `counts` is empty; empty: equal
+  /// A proven table (table_file.h) in place of `schedule` and `stages_per_rank`.
+  std::optional<Schedule> table = {};
+  /// Sums of gradients and losses are to have the bits of one process. The schedules that have a
+  /// name give them so; a table does if its micro-batches come in order.
+  bool same_bits = false;
 };
 struct PipelinePlan {
   Schedule schedule;                // what is computed
   std::vector<StageBlocks> stages;  // of all ranks
 };
-/// Throws UsageError in one sentence where the schedule's conditions do not hold, or the blocks do
-/// not suit the stages.
+/// Throws UsageError in one sentence where the schedule's conditions do not hold, a table is for
+/// other ranks or micro-batches, or the blocks do not suit the stages.
 TRIREME_API PipelinePlan plan_pipeline(const PipelineShape& shape);
 
 }  // namespace trireme::pipeline

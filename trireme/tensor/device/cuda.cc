@@ -36,6 +36,8 @@ struct Cuda final : DeviceKind {
     allocator::resetPeakStats(device.index());
   }
   void release_cached_memory(at::Device) const override { allocator::emptyCache(); }
+  std::string why_no_autocast() const override { return ""; }
+  std::string why_no_autocast_in(at::ScalarType) const override { return why_no_cuda_autocast(); }
 };
 
 }  // namespace

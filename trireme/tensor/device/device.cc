@@ -29,9 +29,7 @@ const Guard& present(at::Device device) {
 at::Device parsed(const std::string& wanted) {
   try {
     const at::Device device(wanted);
-    if (device.type() == at::kCPU || device.type() == at::kCUDA ||
-        device.type() == at::kPrivateUse1)
-      return device;
+    if (std::count(kDeviceKinds.begin(), kDeviceKinds.end(), device.type())) return device;
   } catch (const c10::Error&) {
   }
   fail<UsageError>("device '{}': use auto, cpu, cuda, cuda:N or privateuseone", wanted);

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/tensor/device/kind.h"
 
+#include <ATen/Context.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
 #include <map>
 #include <mutex>
+
+#include "trireme/tensor/autocast_compat.h"
 
 namespace trireme {
 namespace {
@@ -13,7 +18,10 @@ struct Kinds {
 };
 
 Kinds& kinds() {
-  static Kinds& all = *new Kinds{{}, {{at::kCUDA, detail::cuda_kind()}}};  // outlives every thread
+  static Kinds& all =
+      *new Kinds{// outlives every thread
+                 {},
+                 {{at::kCPU, detail::cpu_kind()}, {at::kCUDA, detail::cuda_kind()}}};
   return all;
 }
 
@@ -26,6 +34,18 @@ struct OtherKind final : DeviceKind {
 };
 
 }  // namespace
+
+std::string DeviceKind::why_no_autocast() const {
+  if (!compat::kHasPrivateAutocast)
+    return "LibTorch " TORCH_VERSION " has none of the device privateuseone";
+  const auto mm = c10::Dispatcher::singleton().findSchema({"aten::mm", ""});
+  if (mm && mm->hasKernelForDispatchKey(compat::kPrivateAutocastKey)) return "";
+  return "the library of the device privateuseone has registered no operators";
+}
+
+std::string detail::why_no_cuda_autocast() {
+  return at::globalContext().hasCUDA() ? "" : "this LibTorch sees no CUDA device: give CPU";
+}
 
 void set_device_kind(at::DeviceType type, std::shared_ptr<const DeviceKind> kind) {
   std::lock_guard lock(kinds().mutex);
@@ -41,8 +61,8 @@ std::shared_ptr<const DeviceKind> device_kind(at::DeviceType type) {
 
 std::vector<at::DeviceType> asynchronous_kinds() {
   std::vector<at::DeviceType> present;
-  for (const at::DeviceType type : {at::kCUDA, at::kPrivateUse1})
-    if (device_count(type) > 0) present.push_back(type);
+  for (const at::DeviceType type : kDeviceKinds)
+    if (type != at::kCPU && device_count(type) > 0) present.push_back(type);
   return present;
 }
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,7 +24,17 @@ struct DeviceKind {
   virtual std::optional<DeviceMemoryUse> memory_use(at::Device) const { return std::nullopt; }
   virtual void reset_peak_memory(at::Device) const {}
   virtual void release_cached_memory(at::Device) const {}
+  /// Why LibTorch's autocast (tensor/autocast.h) would have no effect on this kind; "" if it has.
+  /// By default as for a device that a library added to LibTorch.
+  virtual std::string why_no_autocast() const;
+  /// Why this build or machine cannot compute so in `dtype`, bfloat16 or float16, and what to do
+  /// about it; "" if it can.
+  virtual std::string why_no_autocast_in(at::ScalarType) const { return ""; }
 };
+
+/// The kinds on which ranks may compute, the CPU first.
+inline constexpr std::array<at::DeviceType, 3> kDeviceKinds = {at::kCPU, at::kCUDA,
+                                                               at::kPrivateUse1};
 
 /// For a library that teaches LibTorch a device: what Trireme then knows of its memory. The last
 /// one counts; devices are LibTorch's, one set for the process, and so are their kinds. Any thread.
@@ -32,7 +44,10 @@ TRIREME_API std::shared_ptr<const DeviceKind> device_kind(at::DeviceType type);
 TRIREME_API std::vector<at::DeviceType> asynchronous_kinds();
 
 namespace detail {
+std::shared_ptr<const DeviceKind> cpu_kind();
 std::shared_ptr<const DeviceKind> cuda_kind();  // cuda.cc or no_cuda.cc
-}
+/// why_no_autocast_in() of both.
+std::string why_no_cuda_autocast();
+}  // namespace detail
 
 }  // namespace trireme

@@ -9,6 +9,8 @@ struct NoCuda final : DeviceKind {
     return "this build's LibTorch has no CUDA: build against one that has "
            "(scripts/build --torch DIR)";
   }
+  std::string why_no_autocast() const override { return ""; }
+  std::string why_no_autocast_in(at::ScalarType) const override { return why_no_cuda_autocast(); }
 };
 
 }  // namespace

@@ -17,19 +17,32 @@
 namespace trireme {
 namespace {
 
-std::vector<OptionGroup> no_decay_groups(const OptimizerSection& s, const TiedNames& tied) {
-  std::vector<OptionGroup> groups;
-  for (const auto& pattern : with_first_names(s.no_decay, tied))
-    groups.push_back({pattern, 0.0, 1});
-  return groups;
+// Patterns of names as configured → patterns of the tensors here. A copy is updated as the
+// parameter is of which it is one: what matches that one's name alone counts.
+std::vector<std::string> patterns_here(const std::vector<std::string>& patterns,
+                                       const NamedTensors& parameters, const TiedNames& tied,
+                                       const ParameterLayouts& layouts) {
+  const auto all = with_first_names(patterns, tied);
+  if (std::none_of(layouts.begin(), layouts.end(),
+                   [](const auto& item) { return !item.second.copy_of.empty(); }))
+    return all;
+  std::vector<std::string> names;
+  for (const auto& [name, p] : parameters)
+    if (std::any_of(all.begin(), all.end(), [&, &name = name](const std::string& pattern) {
+          return glob_match(pattern, whole_name(layouts, name));
+        }))
+      names.push_back(name);
+  return names;
 }
 
 std::unique_ptr<Optimizer> build_optimizer(const OptimizerSection& s,
                                            const NamedTensors& parameters,
                                            const std::shared_ptr<const NormParts>& parts,
-                                           const TiedNames& tied) {
-  const auto groups = no_decay_groups(s, tied);
-  const auto no_adapt = with_first_names(s.no_adapt, tied);
+                                           const TiedNames& tied, const ParameterLayouts& layouts) {
+  std::vector<OptionGroup> groups;
+  for (const auto& pattern : patterns_here(s.no_decay, parameters, tied, layouts))
+    groups.push_back({pattern, 0.0, 1});
+  const auto no_adapt = patterns_here(s.no_adapt, parameters, tied, layouts);
   const double decay = s.weight_decay, beta1 = s.betas.at(0), beta2 = s.betas.at(1);
 
   if (s.type == "SGD")
@@ -161,17 +174,17 @@ void complete_run(Run& run, const Config& c, ZeroSetup& zero, const PrecisionPla
   run.exchange->attach(parameters, buffers);
   run.norm_parts = mesh_norm_parts(run.mesh, *run.gradients, run.layouts, run.reproducible);
   run.parameters = model_numel(run.mesh, *run.gradients, run.layouts);
-  run.tally = make_tally(run.mesh, run.norm_parts, run.computation->computes_loss());
+  run.tally = make_tally(run.mesh, run.norm_parts, run.layouts, run.computation->computes_loss());
   if (auto sums = shared_sums(run.mesh, *run.gradients, run.layouts))
     run.features.push_back(std::move(sums));
-  if (auto sums = tied_stage_sums(run.mesh, *run.gradients))
+  if (auto sums = tied_stage_sums(run.mesh, *run.gradients, run.layouts))
     run.features.push_back(std::move(sums));
   run.compute = compute_for(precision, run.model, run.weights, *run.gradients);
   if (units) run.compute = sharded_compute(std::move(run.compute), *units);
   run.scaling = scaling_for(precision, run.world(), step_weight);
   const auto parts = run.norm_parts;
   const MakeOptimizer make = [&](NamedTensors p) {
-    return build_optimizer(c.section<OptimizerSection>(), p, parts, tied);
+    return build_optimizer(c.section<OptimizerSection>(), p, parts, tied, run.layouts);
   };
   run.optimizer = offloaded(c, zero, precision, run.device, *run.gradients, make);
   if (auto check = check_replicas_feature(c, run)) run.features.push_back(std::move(check));

@@ -6,9 +6,11 @@
 #include <algorithm>
 
 #include "trireme/base/check.h"
+#include "trireme/comm/objects.h"
 #include "trireme/config/sections/balance.h"
 #include "trireme/config/sections/data.h"
 #include "trireme/config/sections/data_efficiency.h"
+#include "trireme/config/sections/optimizer.h"
 #include "trireme/config/sections/parallelism.h"
 #include "trireme/config/sections/training.h"
 #include "trireme/grad/module_sync.h"
@@ -22,9 +24,12 @@
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/recompute_setup.h"
 #include "trireme/train/build/zero_setup.h"
+#include "trireme/train/model_axes/begin_alike.h"
+#include "trireme/train/model_axes/mesh_norms.h"
 #include "trireme/train/model_axes/model_group.h"
 #include "trireme/train/model_axes/shared_sums.h"
 #include "trireme/train/setup/identity.h"
+#include "trireme/train/setup/model_mesh.h"
 #include "trireme/train/setup/reproducible.h"
 #include "trireme/train/setup/run_device.h"
 
@@ -119,7 +124,10 @@ std::string describe_model_axes(const DeviceMesh& mesh, const Config& c) {
   const int tp = mesh.size("tp"), pp = mesh.size("pp");
   const auto parallelism = c.section<ParallelismSection>();
   std::vector<std::string> axes;
-  if (pp > 1) axes.push_back(fmt::format("a pipeline of {} ranks by {}", pp, parallelism.schedule));
+  if (pp > 1)
+    axes.push_back(fmt::format("a pipeline of {} ranks by {}", pp,
+                               parallelism.schedule_file ? "the table " + *parallelism.schedule_file
+                                                         : parallelism.schedule));
   if (tp > 1)
     axes.push_back(fmt::format("layers over {} ranks{}", tp,
                                parallelism.sequence_parallel ? ", positions too" : ""));
@@ -136,9 +144,18 @@ std::string begin_with_weights(Run& run, const Config& c, const ZeroSetup& zero,
         if (zero.sharded) zero.sharded->state(whole);
         model_state(*run.model, zero.sharded ? NamedTensors() : run.weights, whole);
       },
-      run.world(), parts.tied, parts.elsewhere);
+      run.world(), with_copies(parts.tied, run.layouts), parts.elsewhere);
   if (!text.empty() && precision.emulated()) restore_model(*run.model, run.weights, precision);
   return text;
+}
+
+void check_optimizer_of_shared(const Run& run, const Config& c) {
+  const std::string type = c.section<OptimizerSection>().type;
+  check<UsageError>(
+      (type != "Lamb" && type != "Lars") || !parts_share_elements(run.mesh, run.layouts),
+      "{}: {} measures each parameter, and tensor-parallel ranks of this model share key/value "
+      "heads: use another optimizer, or as many key/value heads as ranks",
+      c.origin("optimizer.type"), type);
 }
 
 // Shards the module as one unit, the root, with rank 0's values. Call it before anything refers to
@@ -171,20 +188,15 @@ void start_data(Run& run, const Config& config) {
   run.loader = std::make_unique<PrefetchingLoader>(std::move(make), loader_options(run, config));
 }
 
-DeviceMesh mesh_of(const Config& c, const Group& group) {
-  const Degrees degrees = c.resolve_degrees(group.size());
-  const Sharding sharding = c.resolve_sharding(group.size());
-  DeviceMesh mesh(group, parallel_axes({.dp_replicate = sharding.dp_replicate,
-                                        .dp_shard = sharding.dp_shard,
-                                        .tp = degrees.tp,
-                                        .pp = degrees.pp}));
-  // All at once, in an order that does not depend on who needs which of them first. None of one
-  // rank: it would have memory of its own, and nobody calls it.
-  auto all = groups_of_several_axes();
-  for (const char* axis : {"pp", "dp_replicate", "dp_shard", "tp"}) all.push_back({axis});
-  for (const auto& axes : all)
-    if (mesh.ranks(axes).size() > 1) mesh.group(axes);
-  return mesh;
+void check_some_divided(const DeviceMesh& mesh, const ParameterLayouts& layouts, const Config& c) {
+  if (mesh.size("tp") == 1) return;
+  bool any = false;
+  for (const auto& [name, layout] : layouts) any = any || layout.on("tp") == OnAxis::split;
+  const auto all = all_gather_object(mesh.world(), any);
+  check<UsageError>(std::find(all.begin(), all.end(), true) != all.end(),
+                    "parallelism.tp {} ({}): no parameter of the model is divided over ranks. Make "
+                    "it of the layers of docs/tensor_parallel.md, or leave the key out",
+                    mesh.size("tp"), c.origin("parallelism.tp"));
 }
 
 Run build_run(const Config& c, Group group, const RunParts& parts) {
@@ -192,7 +204,7 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
   Run run;
   run.device = parts.whole ? engine_device(c, *parts.whole, group) : run_device(c, group);
   const CurrentDevice current(run.device);
-  run.mesh = mesh_of(c, group);
+  run.mesh = parts.mesh ? parts.mesh : mesh_of(c, group);
   run.seed = training.seed;
   run.batches = c.resolve_batches(group.size());
   run.reproducible = training.reproducible;
@@ -211,6 +223,11 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
              run.reproducible && zero.stage != ZeroStage::none ? Deal::strided : Deal::blocks);
   if (parts.whole) {
     move_module(*parts.whole, run.device);
+    const std::string what = "the module of initialize()";
+    if (run.mesh.size("tp") == 1)
+      check_undivided(*parts.whole, what);
+    else
+      begin_alike(*parts.whole, what, run.mesh.group("tp"));
     shard_whole(zero, precision, *parts.whole);
     run.model = parts.make_model(run.mesh, {});
   } else {
@@ -219,13 +236,17 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
     });
   }
   if (is_divided(run.mesh)) {
-    run.layouts = layouts_of(*run.model);
+    run.layouts = layouts_of(parts.whole ? *parts.whole : *run.model);
+    for (const auto& [copy, of] : run.model->copies()) run.layouts.at(copy).copy_of = of;
+    check_optimizer_of_shared(run, c);
+    if (parts.whole) check_some_divided(run.mesh, run.layouts, c);
     count_tied_stages_once(run.mesh, run.layouts);
   }
   if (run.reproducible) check_reproducible(run.data_parallel(), leaves, precision, *run.model);
   run.weights = stored_weights(*run.model, precision);
   if (parts.names) run.weights = parts.names(std::move(run.weights));
-  if (parts.whole) verify_same(group, run.weights, "parameter", parts.tied);
+  if (Group dp = run.data_parallel(); parts.whole)
+    verify_same(dp, run.weights, "parameter", parts.tied);
   const std::string about_weights =
       parts.init ? begin_with_weights(run, c, zero, precision, parts) : "";
   run.steps = count_steps(run, training, parts.default_steps);

@@ -23,6 +23,8 @@ namespace trireme {
 /// What differs between the kinds of runs: of a built-in model, of a program's pieces
 /// (train/program/program.h), and of a module whose loop the caller owns (train/engine.h).
 struct RunParts {
+  /// The ranks, where the caller has arranged them already (train/setup/model_mesh.h).
+  DeviceMesh mesh = {};
   /// Sets train_data, held_out and data_identity. If empty, the caller brings its batches.
   std::function<void(Run&)> open_data = {};
   /// Makes what this rank of the mesh has of the model, and calls the UnitMade function for each
@@ -54,6 +56,10 @@ struct RunParts {
   /// The number of steps if neither training.steps nor training.epochs is given.
   int64_t default_steps = 1000;
 };
+
+/// UsageError on all ranks where parallelism.tp divides nothing: each rank would compute all of the
+/// model. Every rank calls it, with the layouts of what it has.
+void check_some_divided(const DeviceMesh& mesh, const ParameterLayouts& layouts, const Config& c);
 
 /// Builds a run. Every rank must call it with the same configuration. Throws UsageError for
 /// settings that this build does not support.

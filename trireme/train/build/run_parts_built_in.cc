@@ -22,8 +22,10 @@
 #include "trireme/tensor/random/random.h"
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/run_parts.h"
+#include "trireme/train/model_axes/schedule_table.h"
 #include "trireme/train/model_axes/stage_costs.h"
 #include "trireme/train/model_axes/through_stages.h"
+#include "trireme/train/setup/model_mesh.h"
 #include "trireme/train/setup/run_device.h"
 
 // The models and the data that a configuration can name.
@@ -110,11 +112,9 @@ std::shared_ptr<Model> divided_gpt(const Config& c, const DeviceMesh& mesh,
                     c.origin("model.type"), options.type);
   options.gpt.stages = std::move(stages);
   if (mesh.size("tp") == 1) return make_model(options, seed);
-  const TensorParallel group(
-      mesh.group("tp"), {.sequence_parallel = c.section<ParallelismSection>().sequence_parallel});
   ParallelGptOptions gpt;
   static_cast<GptOptions&>(gpt) = options.gpt;
-  return std::make_shared<ParallelGpt>(group, gpt, seed, unit_made);
+  return std::make_shared<ParallelGpt>(tensor_parallel_of(c, mesh), gpt, seed, unit_made);
 }
 
 // The seconds that each block takes, the first with the embedding and the last with the head and
@@ -167,6 +167,7 @@ class BuiltInPipeline {
   const pipeline::PipelinePlan& on(const DeviceMesh& mesh) {
     if (plan_) return *plan_;
     const auto parallelism = config_.section<ParallelismSection>();
+    auto table = schedule_table(config_, mesh.world());
     if (parallelism.partition_method == "measured") costs_ = measured_gpt(config_, mesh);
     plan_ = pipeline::plan_pipeline(
         {.schedule = parallelism.schedule,
@@ -175,7 +176,9 @@ class BuiltInPipeline {
          .micro_batches = static_cast<int>(config_.resolve_batches(mesh.size()).accumulation),
          .blocks = config_.section<ModelSection>().layers,
          .counts = parallelism.stages.value_or(std::vector<int64_t>()),
-         .costs = costs_});
+         .costs = costs_,
+         .table = std::move(table),
+         .same_bits = config_.section<TrainingSection>().reproducible});
     return *plan_;
   }
   std::vector<pipeline::StageBlocks> here(const DeviceMesh& mesh) {

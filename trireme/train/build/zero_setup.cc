@@ -5,6 +5,7 @@
 #include "trireme/config/sections/comm.h"
 #include "trireme/config/sections/offload.h"
 #include "trireme/config/sections/optimizer.h"
+#include "trireme/config/sections/parallelism.h"
 #include "trireme/config/sections/training.h"
 #include "trireme/config/sections/zero.h"
 #include "trireme/optim/host_optimizer.h"
@@ -163,7 +164,9 @@ std::unique_ptr<Optimizer> on_this_cpu(const Config& c, const ZeroSetup& zero,
   if (!offload.optimizer.on_disk())
     return pager ? paged_optimizer(std::move(owned), make, pager) : make(std::move(owned));
   const std::string type = c.section<OptimizerSection>().type;
-  check<UsageError>(zero.groups.shards.size() == 1 || (type != "Lamb" && type != "Lars"),
+  const auto parallelism = c.section<ParallelismSection>();
+  const bool apart = zero.groups.shards.size() > 1 || parallelism.tp > 1 || parallelism.pp > 1;
+  check<UsageError>(!apart || (type != "Lamb" && type != "Lars"),
                     "{}: {} measures parameters that are spread over several ranks, but with its "
                     "state in a file each rank steps them at a different time: use another "
                     "optimizer, or remove offload_optimizer",

@@ -34,17 +34,24 @@ class CheckReplicas final : public StepFeature {
     for (const auto& [name, p] : sharded_ ? gradients_.owned() : weights_) {
       const auto layout = layouts_.find(name);
       const bool part = layout != layouts_.end() && layout->second.on("tp") == OnAxis::split;
-      mine.push_back({name, detail::digest_of(p), part, sharded_});
+      // Copies have other ranges of the parameter when they are sharded.
+      mine.push_back(
+          {sharded_ ? name : whole_name(layouts_, name), detail::digest_of(p), part, sharded_});
     }
     const ReplicaDifference found =
         first_replica_difference(mesh_.shape(), all_gather_object(mesh_.world(), mine));
     if (found.rank < 0) return;
     throw NumericError(
-        fmt::format("parameter '{}' should be equal on the ranks of axis {}, and differs between "
-                    "ranks {} and {} after step {} (training.check_replicas). Look for what these "
-                    "ranks do differently: data, random numbers, a library or a processor; the "
-                    "last checkpoint is from before",
-                    found.parameter, found.axis, found.rank, found.other, step_),
+        found.rank == found.other
+            ? fmt::format("parameter '{}' should be equal in two stages of rank {}, and differs "
+                          "after step {} (training.check_replicas): something but the optimizer "
+                          "wrote to one of them; the last checkpoint is from before",
+                          found.parameter, found.rank, step_)
+            : fmt::format("parameter '{}' should be equal on the ranks of axis {}, and differs "
+                          "between ranks {} and {} after step {} (training.check_replicas). Look "
+                          "for what these ranks do differently: data, random numbers, a library or "
+                          "a processor; the last checkpoint is from before",
+                          found.parameter, found.axis, found.rank, found.other, step_),
         {found.other, -1, found.parameter, step_});
   }
 

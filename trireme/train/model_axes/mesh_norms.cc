@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,16 +15,32 @@
 namespace trireme {
 namespace {
 
-// What a rank of the model says of a parameter: its name, its elements there, and whether other
-// ranks hold other parts of it (1) or the same ones (0).
-using Held = std::pair<std::string, std::pair<int64_t, int64_t>>;
+// What a rank of the model says of a parameter: its name, its elements there, whether other ranks
+// hold other parts of it (1) or the same ones (0), and how many of its elements count there.
+using Held = std::pair<std::string, std::vector<int64_t>>;
+
+// The elements of this rank's tensor that lower ranks of axis tp hold as well (key/value heads that
+// they share).
+NormParts::Ranges shared_ranges(const ParameterLayout& layout) {
+  NormParts::Ranges ranges;
+  int64_t at = 0;
+  for (const Box& box : layout.boxes) {
+    if (!box.counted) ranges.emplace_back(at, at + box.numel());
+    at += box.numel();
+  }
+  return ranges;
+}
 
 std::vector<Held> held_here(const Gradients& gradients, const ParameterLayouts& layouts) {
   std::vector<Held> held;
   for (const auto& [name, p] : gradients.parameters()) {
+    if (whole_name(layouts, name) != name) continue;  // a copy of one that this rank has as well
     const auto layout = layouts.find(name);
     const bool split = layout != layouts.end() && layout->second.on("tp") == OnAxis::split;
-    held.push_back({name, {p.numel(), split}});
+    int64_t counted = p.numel();
+    if (split)
+      for (const auto& [begin, end] : shared_ranges(layout->second)) counted -= end - begin;
+    held.push_back({name, {p.numel(), split, counted}});
   }
   return held;
 }
@@ -39,6 +54,15 @@ struct Whole {
 
 }  // namespace
 
+bool parts_share_elements(const DeviceMesh& mesh, const ParameterLayouts& layouts) {
+  if (mesh.size("tp") == 1) return false;
+  bool any = false;
+  for (const auto& [name, layout] : layouts)
+    any = any || (layout.on("tp") == OnAxis::split && !shared_ranges(layout).empty());
+  const auto all = all_gather_object(model_group(mesh), any);
+  return std::find(all.begin(), all.end(), true) != all.end();
+}
+
 int64_t model_numel(const DeviceMesh& mesh, const Gradients& gradients,
                     const ParameterLayouts& layouts) {
   std::map<std::string, int> first_stage;
@@ -51,10 +75,9 @@ int64_t model_numel(const DeviceMesh& mesh, const Gradients& gradients,
   const auto by_rank = all_gather_object(model, held_here(gradients, layouts));
   for (int r = 0; r < model.size(); ++r)
     for (const auto& [name, part] : by_rank[static_cast<size_t>(r)]) {
-      const auto& [numel, split] = part;
       const int stage = r / mesh.size("tp");
       const auto [first, is_new] = first_stage.emplace(name, stage);
-      if (is_new || (split && first->second == stage)) sum += numel;
+      if (is_new || (part.at(1) && first->second == stage)) sum += part.at(2);
     }
   return sum;
 }
@@ -71,7 +94,8 @@ std::shared_ptr<const NormParts> mesh_norm_parts(const DeviceMesh& mesh, Gradien
   const auto by_rank = all_gather_object(model, held_here(gradients, layouts));
   for (int r = 0; r < model.size(); ++r)
     for (const auto& [name, part] : by_rank[static_cast<size_t>(r)]) {
-      const auto& [numel, split] = part;
+      const int64_t numel = part.at(0);
+      const bool split = part.at(1) != 0;
       Whole& whole = wholes[name];
       if (whole.first_rank < 0) whole.first_rank = r;
       if (r / tp != whole.first_rank / tp) continue;
@@ -80,20 +104,30 @@ std::shared_ptr<const NormParts> mesh_norm_parts(const DeviceMesh& mesh, Gradien
     }
   std::vector<NormParts::Whole> list;
   for (const auto& [name, whole] : wholes) list.push_back({name, whole.numel});
-  std::map<std::string, int64_t> begins;
-  std::set<std::string> counted_elsewhere;
+  std::map<std::string, NormParts::Part> tensors;
+  std::map<std::string, int64_t> owned;
+  for (const auto& [name, p] : gradients.owned()) owned[name] = p.numel();
+  std::map<std::string, NormParts::Ranges> ranges_elsewhere;
   for (const auto& [name, begin] : owned_places(gradients)) {
-    const Whole& whole = wholes.at(name);
-    begins[name] = whole.begins.at(static_cast<size_t>(model.rank() % tp)) + begin;
+    const std::string& of = whole_name(layouts, name);
+    const Whole& whole = wholes.at(of);
+    NormParts::Part& part = tensors[name];
+    part = {of, whole.begins.at(static_cast<size_t>(model.rank() % tp)) + begin};
     const auto layout = layouts.find(name);
     const bool split = layout != layouts.end() && layout->second.on("tp") == OnAxis::split;
     const int counted_by = split ? whole.first_rank / tp : whole.first_rank;
-    if (counted_by != (split ? model.rank() / tp : model.rank())) counted_elsewhere.insert(name);
+    part.counted = of == name && counted_by == (split ? model.rank() / tp : model.rank());
+    if (!split || !part.counted) continue;
+    for (auto [first, end] : shared_ranges(layout->second)) {
+      first = std::max<int64_t>(first - begin, 0);
+      end = std::min(end - begin, owned.at(name));
+      if (first < end) ranges_elsewhere[name].emplace_back(first, end);
+    }
   }
   const Group over =
       gradients.sharded() ? mesh.group({"pp", "dp_shard", "tp"}) : mesh.group({"pp", "tp"});
-  return std::make_shared<const NormParts>(std::move(list), std::move(begins), add_over(over),
-                                           std::move(counted_elsewhere), !exact);
+  return std::make_shared<const NormParts>(std::move(list), tensors, add_over(over), !exact,
+                                           std::move(ranges_elsewhere));
 }
 
 }  // namespace trireme

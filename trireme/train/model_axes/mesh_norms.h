@@ -19,6 +19,10 @@ namespace trireme {
 std::shared_ptr<const NormParts> mesh_norm_parts(const DeviceMesh& mesh, Gradients& gradients,
                                                  const ParameterLayouts& layouts, bool exact);
 
+/// Whether ranks of axis tp hold elements of parts in common (key/value heads that they share).
+/// Every rank of the mesh must call it.
+bool parts_share_elements(const DeviceMesh& mesh, const ParameterLayouts& layouts);
+
 /// The number of trained parameters of the whole model. Every rank of the mesh must call it.
 int64_t model_numel(const DeviceMesh& mesh, const Gradients& gradients,
                     const ParameterLayouts& layouts);

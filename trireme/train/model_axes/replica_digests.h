@@ -26,12 +26,16 @@ struct ReplicaDifference {
 };
 
 /// The first parameter, in the order of rank 0's list and then of those after it, that should be
-/// equal on two ranks that differ on one axis alone, and is not. `by_rank`: one list for each rank
-/// of the mesh. The ranks of a stage list the same names.
+/// equal on two ranks that differ on one axis alone, and is not; or that a rank lists twice, for
+/// two of its stages, and that differs (`rank` and `other` are that rank). `by_rank`: one list for
+/// each rank of the mesh. The ranks of a stage list the same names.
 inline ReplicaDifference first_replica_difference(
     const MeshShape& mesh, const std::vector<std::vector<ReplicaDigest>>& by_rank) {
   for (int rank = 0; rank < mesh.world(); ++rank)
-    for (const ReplicaDigest& mine : by_rank[static_cast<size_t>(rank)])
+    for (const ReplicaDigest& mine : by_rank[static_cast<size_t>(rank)]) {
+      for (const ReplicaDigest& again : by_rank[static_cast<size_t>(rank)])
+        if (again.name == mine.name && again.digest != mine.digest)
+          return {mine.name, "pp", rank, rank};
       for (const char* axis : {"dp_replicate", "dp_shard", "tp", "pp"}) {
         const bool parts = (mine.tp_part && std::string(axis) == "tp") ||
                            (mine.dp_shard && std::string(axis) != "dp_replicate");
@@ -41,6 +45,7 @@ inline ReplicaDifference first_replica_difference(
             if (other > rank && theirs.name == mine.name && theirs.digest != mine.digest)
               return {mine.name, axis, rank, other};
       }
+    }
   return {};
 }
 

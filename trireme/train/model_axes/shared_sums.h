@@ -17,13 +17,14 @@ namespace trireme {
 std::shared_ptr<StepFeature> shared_sums(const DeviceMesh& mesh, Gradients& gradients,
                                          const ParameterLayouts& layouts);
 
-/// Marks what an earlier stage holds too (a head tied to the embedding) as counted there. Every
-/// rank of the mesh must call it.
+/// Marks what an earlier stage holds too (a head tied to the embedding), on another rank or on this
+/// one, as counted there. Every rank of the mesh must call it.
 void count_tied_stages_once(const DeviceMesh& mesh, ParameterLayouts& layouts);
 
 /// With stages, a weight that several of them use (a head tied to the embedding) is a parameter of
-/// each, and its gradients are added over the ranks that have it. Null on other ranks, and where
-/// there is none. `gradients` outlives it. Every rank of the mesh must call it.
-std::shared_ptr<StepFeature> tied_stage_sums(const DeviceMesh& mesh, Gradients& gradients);
+/// each, and its gradients are added over all of them, on the ranks that have it. Null on other
+/// ranks, and where there is none. `gradients` outlives it. Every rank of the mesh must call it.
+std::shared_ptr<StepFeature> tied_stage_sums(const DeviceMesh& mesh, Gradients& gradients,
+                                             const ParameterLayouts& layouts);
 
 }  // namespace trireme

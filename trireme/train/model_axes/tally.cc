@@ -23,8 +23,9 @@ class WholeModels final : public Tally {
 
 class DividedModels final : public Tally {
  public:
-  DividedModels(const DeviceMesh& mesh, std::shared_ptr<const NormParts> names, bool computes_loss)
-      : model_(model_group(mesh)), names_(std::move(names)) {
+  DividedModels(const DeviceMesh& mesh, std::shared_ptr<const NormParts> names,
+                ParameterLayouts layouts, bool computes_loss)
+      : model_(model_group(mesh)), names_(std::move(names)), layouts_(std::move(layouts)) {
     for (const int r : mesh.ranks({"dp_replicate", "dp_shard"})) dp_ranks_.push_back(r);
     std::vector<double> own{computes_loss ? 1.0 : 0.0};
     own.insert(own.end(), dp_ranks_.begin(), dp_ranks_.end());
@@ -63,8 +64,9 @@ class DividedModels final : public Tally {
 
  private:
   size_t number_of(const std::string& parameter) const {
+    const std::string& whole = whole_name(layouts_, parameter);
     for (size_t i = 0; i < names_->parameters(); ++i)
-      if (names_->name(i) == parameter) return i;
+      if (names_->name(i) == whole) return i;
     return 0;
   }
 
@@ -88,15 +90,16 @@ class DividedModels final : public Tally {
   Group model_;
   int speaker_ = 0;
   std::shared_ptr<const NormParts> names_;
+  const ParameterLayouts layouts_;
   std::vector<int> told_by_, dp_ranks_;  // as ranks of the world: of the speakers, and of our own
 };
 
 }  // namespace
 
 std::unique_ptr<Tally> make_tally(const DeviceMesh& mesh, std::shared_ptr<const NormParts> names,
-                                  bool computes_loss) {
+                                  const ParameterLayouts& layouts, bool computes_loss) {
   if (!is_divided(mesh)) return std::make_unique<WholeModels>();
-  return std::make_unique<DividedModels>(mesh, std::move(names), computes_loss);
+  return std::make_unique<DividedModels>(mesh, std::move(names), layouts, computes_loss);
 }
 
 }  // namespace trireme

@@ -5,6 +5,7 @@
 
 #include "trireme/mesh/mesh.h"
 #include "trireme/optim/norm_parts.h"
+#include "trireme/tensor/parameter_layout.h"
 #include "trireme/train/gradients/gradients.h"
 
 namespace trireme {
@@ -27,9 +28,9 @@ class Tally {
   virtual int world_rank(int dp_rank) const = 0;
 };
 
-/// `names`: lists the parameters of the whole model, in one order on all ranks. `computes_loss`:
-/// this rank does. Every rank must call it.
+/// `names`: lists the parameters of the whole model, in one order on all ranks. `layouts`: of this
+/// rank's. `computes_loss`: this rank does. Every rank must call it.
 std::unique_ptr<Tally> make_tally(const DeviceMesh& mesh, std::shared_ptr<const NormParts> names,
-                                  bool computes_loss);
+                                  const ParameterLayouts& layouts, bool computes_loss);
 
 }  // namespace trireme

@@ -29,7 +29,8 @@ namespace trireme {
 ///
 /// All ranks of one copy of the model see the same micro-batches, so positions and masks reach
 /// every piece in `batch`, and only what is differentiated needs to pass from piece to piece: up to
-/// 8 dense tensors between two stages. In a pipeline there is one update, of all pieces.
+/// 8 dense tensors between two stages. In a pipeline there is one update, of all pieces. The pieces
+/// may be divided besides (Program::make_divided()).
 class TRIREME_API ChainProgram : public Program {
  public:
   using Tensors = std::vector<at::Tensor>;

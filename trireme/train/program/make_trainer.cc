@@ -2,6 +2,7 @@
 #include "trireme/train/program/make_trainer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "trireme/base/check.h"
 #include "trireme/config/sections/parallelism.h"
@@ -11,10 +12,12 @@
 #include "trireme/train/build/initial_weights.h"
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/run_parts.h"
+#include "trireme/train/model_axes/begin_alike.h"
 #include "trireme/train/program/program_keys.h"
 #include "trireme/train/program/program_stages.h"
 #include "trireme/train/program/term_total.h"
 #include "trireme/train/program/updates.h"
+#include "trireme/train/setup/model_mesh.h"
 #include "trireme/train/setup/run_device.h"
 
 namespace trireme {
@@ -22,6 +25,11 @@ namespace {
 
 RunLoss loss_of(Trainer::Impl& trainer, Trainer::Impl::Part& part) {
   return [&trainer, &part](Run& run, const MicroBatch& micro) {
+    if (run.mesh.size("tp") > 1 && !std::exchange(part.inputs_compared, true)) {
+      std::vector<at::Tensor> inputs{micro.input, micro.target};
+      for (const auto& [name, t] : micro.more) inputs.push_back(t);
+      check_same_inputs(inputs, "update '" + part.name + "'", run.mesh.group("tp"));
+    }
     LossTerms terms;
     const std::vector<at::Tensor> values = part.model->within(*run.compute, [&] {
       terms = part.loss ? part.loss(trainer.net, micro) : trainer.program.loss(trainer.net, micro);
@@ -30,6 +38,20 @@ RunLoss loss_of(Trainer::Impl& trainer, Trainer::Impl::Part& part) {
       return list;
     });
     return total_of_terms(terms, values, part.factors, part.sums);
+  };
+}
+
+// Ranks that hold parts of a piece begin alike before ZeRO shards it.
+UnitMade begun_alike(const DeviceMesh& mesh, const UnitMade& made) {
+  if (mesh.size("tp") == 1)
+    return [made](int64_t unit, const std::string& path, torch::nn::Module& module) {
+      check_undivided(module, "piece '" + path + "'");
+      if (made) made(unit, path, module);
+    };
+  return [tp = mesh.group("tp"), made](int64_t unit, const std::string& path,
+                                       torch::nn::Module& module) {
+    begin_alike(module, "piece '" + path + "'", tp);
+    if (made) made(unit, path, module);
   };
 }
 
@@ -44,10 +66,11 @@ RunParts parts_of(Trainer::Impl& trainer, Trainer::Impl::Part& part,
     run.text = sources.weight_per_sample > 1;
   };
   parts.weight_per_sample = sources.weight_per_sample;
-  parts.make_model = [&trainer, &part, pieces, precision, device, seed](const DeviceMesh&,
+  parts.make_model = [&trainer, &part, pieces, precision, device, seed](const DeviceMesh& mesh,
                                                                         const UnitMade& made) {
-    part.model = std::make_shared<ProgramModel>(trainer.stages ? trainer.stages->here() : pieces,
-                                                precision, device.type(), made, seed);
+    part.model =
+        std::make_shared<ProgramModel>(trainer.stages ? trainer.stages->here() : pieces, precision,
+                                       device.type(), begun_alike(mesh, made), seed);
     if (trainer.stages) trainer.stages->check_trained(*part.model);
     return part.model;
   };
@@ -67,12 +90,25 @@ RunParts parts_of(Trainer::Impl& trainer, Trainer::Impl::Part& part,
 
 }  // namespace
 
-std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& config, Group group,
-                                            const TrainerStart& start) {
+namespace {
+
+// Of all pieces, on all ranks, something is divided.
+void check_divided(const Trainer::Impl& trainer, const Config& config) {
+  ParameterLayouts all = trainer.fixed_layouts;
+  for (const auto& part : trainer.parts)
+    for (const auto& [name, layout] : part->run.layouts)
+      all.emplace(part->name + "/" + name, layout);
+  check_some_divided(trainer.parts.front()->run.mesh, all, config);
+}
+
+std::unique_ptr<Trainer::Impl> make_on(const DeviceMesh& mesh, Program& program,
+                                       const Config& config, Group group,
+                                       const TrainerStart& start) {
   const Sources sources = program.data(config);
   check_no_built_in_keys(config);
   check_program_keys(config, sources);
-  const std::vector<Piece> pieces = program.make(config);
+  const std::vector<Piece> pieces =
+      mesh ? program.make_divided(config, tensor_parallel_of(config, mesh)) : program.make(config);
   check_pieces(pieces);
   const std::vector<Update> updates = updates_of(program, config, pieces);
   const PrecisionPlan precision = plan_precision(config);
@@ -111,6 +147,7 @@ std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& conf
     taken.insert(taken.end(), u.pieces.begin(), u.pieces.end());
     // All updates share one data source, which the first reads.
     RunParts parts = parts_of(*trainer, *part, own, sources, precision, device, seed);
+    parts.mesh = mesh;
     parts.init = start.fresh;
     if (trainer->parts.empty()) parts.data_origin = start.data_origin;
     parts.elsewhere = others(own);
@@ -120,6 +157,15 @@ std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& conf
                         "Program::updates(): '{}' sets {}, which all updates have in common: set "
                         "it in the configuration",
                         u.name, key);
+    const Sharding of_all = config.resolve_sharding(group.size()),
+                   own_sharding = of_update.resolve_sharding(group.size());
+    check<UsageError>(
+        !mesh || (own_sharding.dp_shard == of_all.dp_shard &&
+                  own_sharding.dp_replicate == of_all.dp_replicate),
+        "Program::updates(): '{}' shards over {} ranks and the configuration over {}: "
+        "with parallelism.tp all updates have their ranks in common. Set the ZeRO "
+        "stage and parallelism.dp_shard in the configuration",
+        u.name, own_sharding.dp_shard, of_all.dp_shard);
     part->run = build_run(of_update, group, parts);
     check<UsageError>(part->run.device == device,
                       "Program::updates(): '{}' sets device, which all updates have in common: set "
@@ -132,26 +178,39 @@ std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& conf
     return std::find(taken.begin(), taken.end(), path) == taken.end();
   });
   if (!rest.empty()) {
-    trainer->fixed =
-        std::make_shared<ProgramModel>(rest, precision, device.type(), UnitMade(), seed);
+    trainer->fixed = std::make_shared<ProgramModel>(
+        rest, precision, device.type(), begun_alike(trainer->first().mesh, UnitMade()), seed);
+    if (mesh) trainer->fixed_layouts = layouts_of(*trainer->fixed);
     move_module(*trainer->fixed, device);
     for (auto& p : trainer->fixed->parameters()) p.set_requires_grad(false);
     if (precision.stored != at::kFloat) cast_parameters(*trainer->fixed, precision.stored);
-    broadcast_tensors(group, named_parameters(*trainer->fixed));
-    broadcast_tensors(group, buffers_of(*trainer->fixed));
+    Group dp = trainer->first().data_parallel();
+    broadcast_tensors(dp, named_parameters(*trainer->fixed));
+    broadcast_tensors(dp, buffers_of(*trainer->fixed));
     if (start.fresh)
       load_initial_weights(
-          config,
-          [&](StateVisitor& v) {
-            model_state(*trainer->fixed, named_parameters(*trainer->fixed), v);
-          },
-          group, {}, others(rest));
+          config, [&](StateVisitor& v) { trainer->fixed_state(v); }, group, {}, others(rest));
     place(rest, trainer->fixed.get(), nullptr);
   }
+  if (mesh) check_divided(*trainer, config);
   Network::Impl& network = trainer->network;
   for (const Piece& p : pieces)
     if (network.places.contains(p.path)) network.paths.push_back(p.path);
   network.divided = trainer->stages != nullptr;
+  return trainer;
+}
+
+}  // namespace
+
+std::unique_ptr<Trainer::Impl> make_trainer(Program& program, const Config& config, Group group,
+                                            const TrainerStart& start) {
+  if (config.section<ParallelismSection>().tp == 1)
+    return make_on({}, program, config, std::move(group), start);
+  // Layers are made with the group of their axis. The updates of a program have it in common.
+  const CurrentDevice current(run_device(config, group));
+  const DeviceMesh mesh = mesh_of(config, group);
+  std::unique_ptr<Trainer::Impl> trainer;
+  or_all_fail(mesh, [&] { trainer = make_on(mesh, program, config, group, start); });
   return trainer;
 }
 

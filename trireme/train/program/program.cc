@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include "trireme/base/check.h"
 #include "trireme/train/trainer.h"
 
 namespace trireme {
@@ -11,6 +12,19 @@ Program::~Program() = default;
 
 std::string set_key(const std::string& path, double value) {
   return fmt::format("{}={}", path, value);
+}
+
+Program::Pieces Program::make(const Config& config) {
+  return make_divided(config, TensorParallel::alone());
+}
+
+Program::Pieces Program::make_divided(const Config& config, const TensorParallel& tp) {
+  check<UsageError>(tp.size() > 1, "Program::make(): override it, or make_divided()");
+  fail<UsageError>(
+      "parallelism.tp {} ({}): every rank would hold the pieces of this program whole. Override "
+      "Program::make_divided() and make them of layers that are divided over ranks "
+      "(docs/your_own_model.md), or leave the key out",
+      tp.size(), config.origin("parallelism.tp"));
 }
 
 void Program::step(Trainer& trainer) { trainer.update("all", trainer.next_batch()); }

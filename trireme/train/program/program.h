@@ -14,6 +14,7 @@
 #include "trireme/config/key_table.h"
 #include "trireme/data/batch.h"
 #include "trireme/data/source.h"
+#include "trireme/layers/tensor_parallel/tensor_parallel.h"
 #include "trireme/tensor/state.h"
 #include "trireme/train/program/network.h"
 #include "trireme/train/program/piece.h"
@@ -51,7 +52,7 @@ using TermWeights = std::vector<std::pair<std::string, double>>;
 
 /// Your own model, trained with everything that `trireme train` offers: the launcher's flags, the
 /// configuration with ZeRO, precision, recomputation, balance, reproducible mode and compression,
-/// checkpoints and resuming. Only make() and loss() are required:
+/// checkpoints and resuming. Only make() (or make_divided()) and loss() are required:
 ///
 ///   struct Digits : trireme::Program {
 ///     Pieces make(const Config&) override { return {piece("net", [] { return Net(); })}; }
@@ -72,8 +73,17 @@ class TRIREME_API Program {
   /// Adds the program's own sections to the configuration's keys. Called before any other function,
   /// on a separate object.
   virtual void keys(KeyTable& /*table*/) {}
-  /// Returns the pieces of the model, in the order in which a forward runs through them.
-  virtual Pieces make(const Config& config) = 0;
+  /// Returns the pieces of the model, in the order in which a forward runs through them. The
+  /// default is make_divided() with one rank.
+  virtual Pieces make(const Config& config);
+  /// The same for parallelism.tp: pieces with layers of which each rank of `tp` holds a part
+  /// (layers/tensor_parallel), and whatever else they are made of, which every rank then holds
+  /// alike. A program that overrides it alone trains undivided, too. Parameters of those layers
+  /// that a piece leaves unset begin as models/init.h's init_unset() says; with any number of ranks
+  /// they begin alike. All ranks of `tp` compute the same loss. Called before ranks start as well,
+  /// with ranks that are imagined, to see whether a program has it: only the pieces' own make is to
+  /// make modules. The default refuses.
+  virtual Pieces make_divided(const Config& config, const TensorParallel& tp);
   /// Returns the updates; {} means one update, "all", of all pieces. Pieces in no update are saved
   /// but not trained, and hold rank 0's values.
   virtual std::vector<Update> updates(const Config& /*config*/) { return {}; }

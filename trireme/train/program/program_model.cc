@@ -8,6 +8,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/philox.h"
 #include "trireme/layers/dropout.h"
+#include "trireme/models/init.h"
 #include "trireme/tensor/autocast.h"
 #include "trireme/tensor/random/random.h"
 #include "trireme/tensor/recompute/recompute.h"
@@ -83,6 +84,7 @@ ProgramModel::ProgramModel(const std::vector<const Piece*>& pieces, const Precis
     Held held{pieces[i]->path, made(*pieces[i], seed), false};
     check<UsageError>(held.made.module && held.made.forward, "piece '{}' was made without a module",
                       held.path);
+    init_unset(*held.made.module, seed, held.path + ".");
     for (const auto& p : held.made.module->parameters()) {
       const auto [at, is_new] = owner.emplace(p.unsafeGetTensorImpl(), held.path);
       check<UsageError>(is_new || at->second == held.path,

@@ -11,6 +11,7 @@
 #include "trireme/tensor/module_device.h"
 #include "trireme/tensor/random/random.h"
 #include "trireme/train/build/precision_parts.h"
+#include "trireme/train/model_axes/schedule_table.h"
 #include "trireme/train/model_axes/stage_costs.h"
 #include "trireme/train/program/chain_program.h"
 #include "trireme/train/program/term_total.h"
@@ -20,7 +21,7 @@ namespace trireme {
 namespace {
 
 pipeline::PipelinePlan plan_of(const Config& c, const std::vector<Piece>& pieces, int world,
-                               std::vector<double> costs) {
+                               std::vector<double> costs, std::optional<pipeline::Schedule> table) {
   const auto parallelism = c.section<ParallelismSection>();
   if (costs.empty())
     for (const Piece& p : pieces) costs.push_back(p.cost);
@@ -31,7 +32,9 @@ pipeline::PipelinePlan plan_of(const Config& c, const std::vector<Piece>& pieces
        .micro_batches = static_cast<int>(c.resolve_batches(world).accumulation),
        .blocks = static_cast<int64_t>(pieces.size()),
        .counts = parallelism.stages.value_or(std::vector<int64_t>()),
-       .costs = std::move(costs)});
+       .costs = std::move(costs),
+       .table = std::move(table),
+       .same_bits = c.section<TrainingSection>().reproducible});
 }
 
 LossTerms terms_of(ChainProgram& program, const std::vector<at::Tensor>& outputs,
@@ -46,12 +49,6 @@ LossTerms terms_of(ChainProgram& program, const std::vector<at::Tensor>& outputs
 std::string fault_of_axes(Program& program, const Config& c, const std::vector<Piece>& pieces,
                           int world) {
   const auto parallelism = c.section<ParallelismSection>();
-  if (parallelism.tp > 1)
-    return fmt::format(
-        "parallelism.tp {} ({}) divides the layers of the built-in gpt, and this program has "
-        "pieces of its own: leave it out, or divide them in a loop of your own "
-        "(docs/tensor_parallel.md)",
-        parallelism.tp, c.origin("parallelism.tp"));
   if (parallelism.pp == 1) return "";
   const std::string key =
       fmt::format("parallelism.pp {} ({})", parallelism.pp, c.origin("parallelism.pp"));
@@ -64,8 +61,14 @@ std::string fault_of_axes(Program& program, const Config& c, const std::vector<P
     return key +
            ": a pipeline is for a program with one update of all pieces, and Program::updates() "
            "returned others: leave the key out";
+  std::optional<pipeline::Schedule> table;
   try {
-    plan_of(c, pieces, world, {});
+    table = schedule_table(c);
+  } catch (const UsageError& e) {
+    return e.what();
+  }
+  try {
+    plan_of(c, pieces, world, {}, std::move(table));
   } catch (const UsageError& e) {
     return fmt::format(
         "{}, where the pieces of the program are the blocks and gradient_accumulation_steps are "
@@ -83,10 +86,11 @@ ProgramStages::ProgramStages(Trainer::Impl& trainer, std::vector<Piece> pieces)
 void ProgramStages::divide(const DeviceMesh& mesh, const PrecisionPlan& precision,
                            at::Device device, const DataSource* data) {
   const Config& c = trainer_.config;
+  auto table = schedule_table(c, mesh.world());
   if (c.section<ParallelismSection>().partition_method == "measured")
     seconds_ = measured(mesh, precision, device, data);
   rank_ = mesh.coordinate("pp");
-  plan_ = plan_of(c, pieces_, mesh.size(), seconds_);
+  plan_ = plan_of(c, pieces_, mesh.size(), seconds_, std::move(table));
 }
 
 std::vector<const Piece*> ProgramStages::here() const {

@@ -14,11 +14,13 @@
 #include "trireme/base/trace.h"
 #include "trireme/comm/objects.h"
 #include "trireme/shard/fully_sharded.h"
+#include "trireme/tensor/layout_state.h"
 #include "trireme/tensor/random/random.h"
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/run_parts.h"
 #include "trireme/train/data_place.h"
 #include "trireme/train/forward_backward.h"
+#include "trireme/train/model_axes/model_group.h"
 #include "trireme/train/program/chain_program.h"
 #include "trireme/train/saving.h"
 #include "trireme/train/step.h"
@@ -143,20 +145,25 @@ StepReport Trainer::Impl::update(const std::string& name, const Batch& batch, co
                     name);
   part.loss = loss;
   part.sums.clear();
-  Group dp = part.run.data_parallel();
-  abort_group_on_error(part.run, [&] { part.factors = factors_of(program, batch, dp); });
-  StepReport report;
-  {
-    const OthersAreConstants constants(parts, part);
-    struct Training {
-      bool& on;
-      explicit Training(bool& flag) : on(flag) { on = true; }
-      ~Training() { on = false; }
-    } training(network.training);
-    report = heard_in(train_on(part.run, batch, wish.code()));
+  try {
+    Group dp = part.run.data_parallel();
+    abort_group_on_error(part.run, [&] { part.factors = factors_of(program, batch, dp); });
+    StepReport report;
+    {
+      const OthersAreConstants constants(parts, part);
+      struct Training {
+        bool& on;
+        explicit Training(bool& flag) : on(flag) { on = true; }
+        ~Training() { on = false; }
+      } training(network.training);
+      report = heard_in(train_on(part.run, batch, wish.code()));
+    }
+    done.push_back({name, &part.run, report, means_of_terms(part, report.weight)});
+    return report;
+  } catch (const Error& e) {
+    pass_on(part.run, e);
+    throw;
   }
-  done.push_back({name, &part.run, report, means_of_terms(part, report.weight)});
-  return report;
 }
 
 std::vector<std::pair<std::string, double>> Trainer::Impl::means_of_terms(Part& part,
@@ -244,7 +251,9 @@ std::vector<HeldOutSums::Sum> Trainer::Impl::evaluate() {
   if (fixed) fixed->train();
   using Row = std::pair<std::string, std::pair<double, double>>;
   std::vector<Row> rows;
-  for (const auto& s : mine.all()) rows.push_back({s.name, {s.sum, s.weight}});
+  // Ranks that hold parts of the same layers have computed the same.
+  if (first().mesh.coordinate("tp") == 0)
+    for (const auto& s : mine.all()) rows.push_back({s.name, {s.sum, s.weight}});
   HeldOutSums total;
   Group all = group;
   for (const auto& of_rank : all_gather_object(all, rows))
@@ -258,6 +267,11 @@ std::optional<Evaluation> Trainer::Impl::built_in_evaluation() {
   return trireme::evaluate(first());
 }
 
+void Trainer::Impl::fixed_state(StateVisitor& visitor) {
+  LayoutVisitor whole(visitor, fixed_layouts, first_replica(first().mesh));
+  model_state(*fixed, named_parameters(*fixed), whole);
+}
+
 void Trainer::Impl::state(StateVisitor& visitor) {
   // A load takes it before the run is built (train/data_place.h).
   if (const Run& run = first(); visitor.saving() && run.loader)
@@ -268,7 +282,7 @@ void Trainer::Impl::state(StateVisitor& visitor) {
     Prefixed own(visitor, parts.size() > 1 ? "updates." + part->name + "." : "");
     part->run.state(own);
   }
-  if (fixed) model_state(*fixed, named_parameters(*fixed), visitor);
+  if (fixed) fixed_state(visitor);
   Prefixed of_program(visitor, "program.");
   program.state(of_program);
   visitor.value("trainer.step", step);
@@ -301,6 +315,7 @@ CheckpointInfo Trainer::Impl::load(const std::string& path) {
   for (auto& part : parts) loading.emplace_back(*part->run.exchange, true);
   LoadOptions options;
   options.group = group;
+  for (auto& part : parts) options.tied = with_copies(std::move(options.tied), part->run.layouts);
   const CheckpointInfo info = load_state(
       path, [&](StateVisitor& v) { state(v); }, options);
   for (auto& part : parts) part->run.loaded();

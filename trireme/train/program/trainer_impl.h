@@ -53,6 +53,7 @@ struct Trainer::Impl {
     Loss loss;                                // of the running update
     std::map<std::string, double> factors;    // of its terms
     std::map<std::string, HostScalars> sums;  // of its terms, by micro-batch
+    bool inputs_compared = false;             // over ranks that hold parts of the same layers
   };
 
   Impl(Program& p, const Config& c, Group g)
@@ -64,6 +65,7 @@ struct Trainer::Impl {
   bool built_in = false;
   std::vector<std::unique_ptr<Part>> parts;  // the first is the one that reads data
   std::shared_ptr<ProgramModel> fixed;       // pieces in no update; null: there are none
+  ParameterLayouts fixed_layouts;            // of their layers, if ranks hold parts of them
   std::shared_ptr<ProgramStages> stages;     // of a pipeline; null: each rank has all pieces
   Network::Impl network;
   Network net;
@@ -88,6 +90,7 @@ struct Trainer::Impl {
   void evaluate(const MicroBatch& micro, HeldOutSums& sums);
   /// Takes the ranks' wish out of an update's report.
   StepReport heard_in(StepReport report);
+  void fixed_state(StateVisitor& visitor);
   /// Visits everything that a checkpoint holds.
   void state(StateVisitor& visitor);
   /// The same with the loss of a step that was evaluated.

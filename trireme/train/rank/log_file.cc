@@ -10,14 +10,16 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/fd.h"
+#include "trireme/base/file/size_limit.h"
 #include "trireme/base/log.h"
 
 namespace trireme {
 namespace {
 
+// A log that cannot be written ends nothing.
 void write_whole(int fd, const std::string& line) {
-  [[maybe_unused]] auto written =
-      ::write(fd, line.data(), line.size());  // a log that cannot be written ends nothing
+  if (!may_grow(fd, line.size())) return;
+  [[maybe_unused]] auto written = ::write(fd, line.data(), line.size());
 }
 
 std::string utc_now() {

@@ -29,6 +29,7 @@ The model is built once, in this process. Activations are not in the figures: th
 int own_summary(const MainProgram& program, const std::string& typed, const Words& words) {
   std::vector<std::string> rest;
   const auto options = launch::extract_run_options(words, &rest);
+  launch::refuse_several_nodes(options);
   const ConfigWords read = read_config_words("summary", typed + " summary --help", {}, rest);
   if (read.help) {
     std::fputs(fmt::format(kHelp, fmt::arg("program", typed)).c_str(), stdout);

@@ -9,6 +9,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
 #include "trireme/base/process/standard_streams.h"
+#include "trireme/front/own_program.h"
 #include "trireme/front/train_front.h"
 #include "trireme/train/rank/ask_device.h"
 #include "trireme/train/rank/failure.h"
@@ -36,20 +37,6 @@ Examples:
   {program} --resume runs/config/20261121-101500      # that run, as it was configured
 {summary})";
 
-/// Returns this program's file, so that ranks run the same program whatever the current folder and
-/// PATH.
-std::string own_file() {
-  std::error_code error;
-  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
-  check<ResourceError>(!error, "cannot read /proc/self/exe, to start this program again: {}",
-                       error.message());
-  check<ResourceError>(std::filesystem::exists(path, error),
-                       "the file of this program, {}, was deleted or replaced while it started: "
-                       "start it again",
-                       path.string());
-  return path.string();
-}
-
 TrainFront front_of(const MainProgram& program, const std::string& typed) {
   TrainFront front;
   front.program = typed;
@@ -61,7 +48,8 @@ TrainFront front_of(const MainProgram& program, const std::string& typed) {
                                               " summary config.json --nproc-per-node 8   # "
                                               "parameters, and memory of each rank\n"
                                         : ""));
-  front.rank_command = [] { return Words{own_file(), kRankWord}; };
+  front.rank_command = [] { return Words{own_program(), kRankWord}; };
+  front.own_command = [] { return Words{own_program()}; };
   front.load = program.load;
   front.fault = program.fault;
   front.built_in_model = program.built_in_model;

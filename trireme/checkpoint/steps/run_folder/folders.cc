@@ -52,6 +52,12 @@ std::string step_put_aside(const std::string& run_dir, const std::string& name) 
   return is_step_folder(run_dir + "/" + name) ? step : "";
 }
 
+bool holds_checkpoint(const std::string& run_dir) {
+  for (const std::string& name : list_folder(run_dir))
+    if (name == "latest" || !step_put_aside(run_dir, name).empty()) return true;
+  return !list_steps(run_dir).empty();
+}
+
 std::string find_checkpoint(const std::string& path) {
   if (is_step_folder(path)) return path;
   check<UsageError>(path_kind(path) == PathKind::folder, "no checkpoint at {}: it is not a folder",
@@ -71,14 +77,19 @@ std::string find_checkpoint(const std::string& path) {
     check<Corrupt>(
         is_step_folder(folder), "{} names {}, which is not there or has no index; {}", latest, name,
         steps.empty()
-            ? "there is no other checkpoint"
+            ? "there is no other checkpoint: bring it back, or remove that file to begin anew"
             : fmt::format("the newest that exists: {}/{}", path, step_folder_name(steps.back())));
     return folder;
   }
-  check<UsageError>(!steps.empty(),
+  int64_t newest = steps.empty() ? -1 : steps.back();
+  std::string folder = path + "/" + step_folder_name(newest);
+  for (const std::string& aside : list_folder(path))
+    if (const int64_t step = step_of_folder(step_put_aside(path, aside)); step > newest)
+      newest = step, folder = path + "/" + aside;
+  check<UsageError>(newest >= 0,
                     "no checkpoint in {}: there is neither {} nor a step-… folder with one", path,
                     CheckpointIndex::kFileName);
-  return path + "/" + step_folder_name(steps.back());
+  return folder;
 }
 
 template <class T>

@@ -20,9 +20,13 @@ TRIREME_API int64_t step_of_folder(const std::string& folder);
 /// The steps published in a run folder, in ascending order; empty if the folder does not exist.
 /// ResourceError if it cannot be read.
 TRIREME_API std::vector<int64_t> list_steps(const std::string& run_dir);
+/// Whether find_checkpoint() has something to find in a run folder, or to complain about: a step,
+/// an old copy that had stepped aside, or `latest`. False if the folder does not exist;
+/// ResourceError if it cannot be read.
+TRIREME_API bool holds_checkpoint(const std::string& run_dir);
 /// Returns `path` itself if it is a step folder; for a run folder, the step named by `latest` or,
-/// without `latest`, the newest. If a saver was killed while replacing the step named by `latest`,
-/// returns the old copy, which had been renamed. UsageError if there is no checkpoint; Corrupt if
+/// without `latest`, the newest. If a saver was killed while replacing that step, returns the old
+/// copy, which had been renamed. UsageError if there is no checkpoint; Corrupt if
 /// `latest` names a step that does not exist; ResourceError if the folder cannot be read.
 TRIREME_API std::string find_checkpoint(const std::string& path);
 /// A number that was saved as a value in a step folder; nullopt if it has none of this name, or no

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/checkpoint/steps/run_folder/newest_good.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
-#include <filesystem>
+#include <cerrno>
 #include <span>
 #include <vector>
 
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
+#include "trireme/base/file/file_calls.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/base/log.h"
 #include "trireme/checkpoint/steps/index.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
@@ -16,19 +20,30 @@
 namespace trireme {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr const char* kDamaged = "damaged-";
 
+/// What has the name, a link not followed; 0: nothing.
+mode_t kind_of_name(const std::string& path) {
+  struct stat found {};
+  if (file_calls::lstat(path, &found) == 0) return found.st_mode & S_IFMT;
+  const int error = errno;
+  check<ResourceError>(error == ENOENT || error == ENOTDIR, "cannot look at {}: {}", path,
+                       errno_text(error));
+  return 0;
+}
+
 // A saver never shows a step without its index; somebody's empty folder is no lost work.
-bool was_a_step(const fs::path& folder) {
-  std::error_code error;
-  if (fs::is_symlink(folder, error) || !fs::is_directory(folder, error)) return false;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    if (name == CheckpointIndex::kFileName || it->path().extension() == ".safetensors") return true;
+// What cannot be looked at may be one: who tries to take it says why not.
+bool was_a_step(const std::string& folder) {
+  try {
+    if (kind_of_name(folder) != S_IFDIR) return false;
+    const std::vector<std::string> names = list_folder(folder);
+    return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+      return name == CheckpointIndex::kFileName || name.ends_with(".safetensors");
+    });
+  } catch (const ResourceError&) {
+    return true;
   }
-  return false;
 }
 
 struct Found {
@@ -36,42 +51,35 @@ struct Found {
   int damaged = 0;             // set aside before
 };
 
-/// -1: there is no such file, or it names no step.
+/// -1: there is no such file, or it names no step. A disk that does not say what it names is an
+/// error: another step might be taken for it.
 int64_t step_of_latest(const std::string& run_dir) {
-  try {
-    std::string name = read_file(run_dir + "/latest", 4096);
-    if (!name.empty() && name.back() == '\n') name.pop_back();
-    return name.starts_with("step-") ? step_of_folder(name) : -1;
-  } catch (const ResourceError&) {
-    return -1;
-  }
+  constexpr size_t kMost = 4096;
+  const std::string path = run_dir + "/latest";
+  uint64_t size = 0;
+  if (path_kind(path, &size) != PathKind::file || size > kMost) return -1;
+  std::string name = read_file(path, kMost);
+  if (!name.empty() && name.back() == '\n') name.pop_back();
+  return name.starts_with("step-") ? step_of_folder(name) : -1;
 }
 
 // Steps that had stepped aside for new ones when their saver was killed get their names back.
 void put_back(const std::string& run_dir) {
-  std::error_code error;
-  std::vector<std::pair<fs::path, std::string>> aside;
-  for (fs::directory_iterator it(run_dir, error), end; !error && it != end; it.increment(error))
-    if (auto step = step_put_aside(run_dir, it->path().filename().string()); !step.empty())
-      aside.emplace_back(it->path(), run_dir + "/" + step);
-  for (const auto& [from, to] : aside) {
-    fs::rename(from, to, error);
-    check<ResourceError>(!error, "cannot rename {} to {}: {}", from.string(), to, error.message());
-  }
+  for (const std::string& name : list_folder(run_dir))
+    if (const std::string step = step_put_aside(run_dir, name); !step.empty())
+      if (const std::string from = run_dir + "/" + name, to = run_dir + "/" + step;
+          file_calls::rename(from, to) != 0)
+        fail<ResourceError>("cannot rename {} to {}: {}", from, to, errno_text());
 }
 
 Found look_through(const std::string& run_dir) {
   put_back(run_dir);
   Found found;
-  std::error_code error;
-  for (fs::directory_iterator it(run_dir, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
+  for (const std::string& name : list_folder(run_dir)) {
     if (name.starts_with(std::string(kDamaged) + "step-")) ++found.damaged;
     const int64_t step = step_of_folder(name);
-    if (step >= 0 && was_a_step(it->path())) found.steps.push_back(step);
+    if (step >= 0 && was_a_step(run_dir + "/" + name)) found.steps.push_back(step);
   }
-  check<ResourceError>(!error || error == std::errc::no_such_file_or_directory,
-                       "cannot look into {}: {}", run_dir, error.message());
   // Steps behind `latest` are of a run that another one, from an earlier step, has replaced.
   const int64_t latest = step_of_latest(run_dir);
   const bool known = std::find(found.steps.begin(), found.steps.end(), latest) != found.steps.end();
@@ -86,21 +94,17 @@ Found look_through(const std::string& run_dir) {
 std::string place_aside(const std::string& run_dir, int64_t step) {
   const std::string base = run_dir + "/" + kDamaged + step_folder_name(step);
   std::string place = base;
-  std::error_code error;
-  for (int i = 2; fs::exists(fs::symlink_status(place, error)); ++i)
-    place = base + "-" + std::to_string(i);
+  for (int i = 2; kind_of_name(place) != 0; ++i) place = base + "-" + std::to_string(i);
   return place;
 }
 
 void set_aside(const std::string& run_dir, int64_t step, const std::string& why) {
   const std::string folder = run_dir + "/" + step_folder_name(step);
   const std::string place = place_aside(run_dir, step);
-  std::error_code error;
-  fs::rename(folder, place, error);
-  check<ResourceError>(!error, "{} is damaged ({}), and cannot be renamed to {}: {}", folder, why,
-                       place, error.message());
-  log_warn("{} is damaged and is now called {}: {}", folder, fs::path(place).filename().string(),
-           why);
+  if (file_calls::rename(folder, place) != 0)
+    fail<ResourceError>("{} is damaged ({}), and cannot be renamed to {}: {}", folder, why, place,
+                        errno_text());
+  log_warn("{} is damaged and is now called {}: {}", folder, place.substr(run_dir.size() + 1), why);
 }
 
 /// Of the steps that would be tried next: the first that is whole, as advice. A person decides to
@@ -137,16 +141,27 @@ std::string newest_good_step(const std::string& run_dir) {
     const std::string why = damage_of(run_dir, *it, {it + 1, found.steps.end()});
     if (why.empty()) {
       good = folder;
-      if (step_of_latest(run_dir) != *it)
+      if (step_of_latest(run_dir) != *it) {
+        // A step behind the one that `latest` names is not looked at: renames come to the disk
+        // first.
+        fsync_path(run_dir);
         write_file_atomic(run_dir + "/latest", step_folder_name(*it) + "\n");
+      }
     } else {
       set_aside(run_dir, *it, why);
       ++damaged;
     }
   }
-  if (!good.empty() || damaged == 0) return good;
-  std::error_code ignored;
-  fs::remove(run_dir + "/latest", ignored);  // what it names is not called so any more
+  if (!good.empty()) return good;
+  if (damaged == 0) {
+    const int64_t latest = step_of_latest(run_dir);
+    check<Corrupt>(latest < 0,
+                   "{}/latest names {}, and there is no step in that folder: bring it back, or "
+                   "remove that file to begin anew",
+                   run_dir, step_folder_name(latest));
+    return "";
+  }
+  file_calls::unlink(run_dir + "/latest");  // what it names is not called so any more
   fail<Corrupt>(
       "every checkpoint in {} is damaged ({} of them, called {}step-…): beginning anew would give "
       "up the run's work. Repair one and give it its name back, or move the run away, or begin "

@@ -16,10 +16,10 @@ namespace trireme {
 /// taken. Folders that only look like steps are left alone. For one process; nobody saves there
 /// meanwhile.
 ///
-/// Corrupt: all that the folder holds is damaged. Beginning anew would give up that work without a
-/// word. UsageError: a step of a newer format. ResourceError: the disk fails,
-/// also when it is asked a second time; what it did not give is not called damaged, and the error
-/// names the older step that can be resumed by its path.
+/// Corrupt: all that the folder holds is damaged, or `latest` names a step and there is none.
+/// Beginning anew would give up that work without a word. UsageError: a step of a newer format.
+/// ResourceError: the disk fails, also when it is asked a second time; what it did not give is not
+/// called damaged, and the error names the older step that can be resumed by its path.
 TRIREME_API std::string newest_good_step(const std::string& run_dir);
 
 }  // namespace trireme

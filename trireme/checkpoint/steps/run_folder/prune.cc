@@ -2,19 +2,17 @@
 #include "trireme/checkpoint/steps/run_folder/prune.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <iterator>
 #include <optional>
 
 #include "trireme/base/check.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/checkpoint/steps/run_folder/run_folder.h"
 #include "trireme/checkpoint/steps/verify_step.h"
 
 namespace trireme {
 namespace {
-
-namespace fs = std::filesystem;
 
 // A step of a newer version is not ours to judge.
 bool is_good_at_sight(const std::string& folder) {
@@ -57,14 +55,9 @@ PrunePlan prune_run(const std::string& run_dir, const RetentionRule& rule, bool 
   PrunePlan plan = plan_prune(good, latest, rule);
   plan.damaged = damaged;
   if (rehearsal) return plan;
-  std::vector<std::string> hidden;
-  for (int64_t step : plan.go) hidden.push_back(hide_step(run_dir, step));
+  const std::vector<std::string> hidden = hide_steps(run_dir, plan.go);
   lock.reset();  // a save need not wait for the disk
-  for (const std::string& folder : hidden) {
-    std::error_code error;
-    fs::remove_all(folder, error);
-    check<ResourceError>(!error, "cannot delete {}: {}", folder, error.message());
-  }
+  for (const std::string& folder : hidden) remove_tree(folder);
   return plan;
 }
 

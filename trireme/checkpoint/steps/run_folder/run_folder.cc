@@ -51,18 +51,8 @@ std::string temporary_name(int64_t step, const char* why) {
   return fmt::format(".tmp-{}-{}-{}-{:08x}", step_folder_name(step), why, ::getpid(), random());
 }
 
-// First out of sight, then away: a half-deleted checkpoint never bears a step's name, also where a
-// disk that lost its power kept what was deleted in it and not its new name.
 void retire(const std::string& run_dir, const std::vector<int64_t>& steps) {
-  std::vector<std::string> asides;
-  for (int64_t step : steps) {
-    const std::string path = run_dir + "/" + step_folder_name(step);
-    asides.push_back(run_dir + "/" + temporary_name(step, "gone"));
-    if (file_calls::rename(path, asides.back()) != 0)
-      fail<ResourceError>("cannot rename {} to {}: {}", path, asides.back(), errno_text());
-  }
-  if (!asides.empty()) fsync_path(run_dir);
-  for (const std::string& aside : asides) remove_tree(aside);
+  for (const std::string& hidden : hide_steps(run_dir, steps)) remove_tree(hidden);
 }
 
 }  // namespace
@@ -91,6 +81,10 @@ StepDraft::~StepDraft() {
 void StepDraft::lock() {
   std::string holder;
   lock_ = SaverLock::try_take(run_dir_, &holder);
+  check<ResourceError>(lock_.has_value() || holder != SaverLock::kThisProcess,
+                       "{} is saving a checkpoint in {}: save all that belongs to the run with one "
+                       "saver, or give each saver a folder of its own",
+                       holder, run_dir_);
   check<ResourceError>(lock_.has_value(),
                        "another process is saving a checkpoint in {}{}: give each run a folder of "
                        "its own (--run-dir)",
@@ -143,11 +137,17 @@ void prune_steps(const std::string& run_dir, const std::vector<SavedStep>& steps
   });
 }
 
-std::string hide_step(const std::string& run_dir, int64_t step) {
-  const std::string path = run_dir + "/" + step_folder_name(step);
-  const std::string hidden = run_dir + "/" + temporary_name(step, "gone");
-  if (file_calls::rename(path, hidden) != 0)
-    fail<ResourceError>("cannot delete {}: {}", path, errno_text());
+// First out of sight, then away: a half-deleted checkpoint never bears a step's name, also where a
+// disk that lost its power kept what was deleted in it and not its new name.
+std::vector<std::string> hide_steps(const std::string& run_dir, const std::vector<int64_t>& steps) {
+  std::vector<std::string> hidden;
+  for (int64_t step : steps) {
+    const std::string path = run_dir + "/" + step_folder_name(step);
+    hidden.push_back(run_dir + "/" + temporary_name(step, "gone"));
+    if (file_calls::rename(path, hidden.back()) != 0)
+      fail<ResourceError>("cannot rename {} to {}: {}", path, hidden.back(), errno_text());
+  }
+  if (!hidden.empty()) fsync_path(run_dir);
   return hidden;
 }
 

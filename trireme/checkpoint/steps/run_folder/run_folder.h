@@ -48,9 +48,10 @@ class TRIREME_API StepDraft {
 /// the folder. One that cannot be deleted is a warning.
 TRIREME_API void prune_steps(const std::string& run_dir, const std::vector<SavedStep>& steps,
                              int64_t current, const RetentionRule& rule);
-/// Under the lock: gives a step the name of a temporary, which is returned and may then be deleted
-/// without the lock. ResourceError.
-TRIREME_API std::string hide_step(const std::string& run_dir, int64_t step);
+/// Under the lock: gives steps the names of temporaries, durably. What is returned may then be
+/// deleted without the lock. ResourceError.
+TRIREME_API std::vector<std::string> hide_steps(const std::string& run_dir,
+                                                const std::vector<int64_t>& steps);
 
 /// " The checkpoint needs N bytes, the disk has M free.", or "".
 TRIREME_API std::string space_text(const std::string& run_dir, uint64_t needed);

@@ -21,14 +21,16 @@ namespace trireme {
 class TRIREME_API SaverLock {
  public:
   static constexpr const char* kFileName = "saving.lock";
+  /// Names a holder that is another saver of the process that asks.
+  static constexpr const char* kThisProcess = "another saver of this process";
   struct Times {
     Duration beat = std::chrono::seconds(10);     // a holder renews the file so often
     Duration silence = std::chrono::seconds(60);  // … and is dead after that
   };
 
   /// Nothing while another saver has it, which `holder` then names where it can be known ("process
-  /// 17 on node3"). May wait for a beat to learn that a holder elsewhere lives. ResourceError when
-  /// the folder or the file cannot be used.
+  /// 17 on node3", or kThisProcess). May wait for a beat to learn that a holder elsewhere lives.
+  /// ResourceError when the folder or the file cannot be used.
   static std::optional<SaverLock> try_take(const std::string& run_dir, std::string* holder,
                                            const Times& times);
   static std::optional<SaverLock> try_take(const std::string& run_dir,

@@ -8,9 +8,12 @@
 
 namespace trireme::pretend {
 
-/// body() under a few seeds; under 20 with TRIREME_SOAK=1.
+/// A few seeds; 20 with TRIREME_SOAK=1 (scripts/soak --devices).
+inline int some_seeds(int few) { return std::getenv("TRIREME_SOAK") ? 20 : few; }
+
+/// body() under so many.
 inline void for_some_seeds(int few, const std::function<void()>& body) {
-  for_seeds(std::getenv("TRIREME_SOAK") ? 20 : few, body);
+  for_seeds(some_seeds(few), body);
 }
 
 }  // namespace trireme::pretend

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "trireme/base/export.h"
+#include "trireme/launch/membership/membership.h"
+
+namespace trireme::launch {
+
+/// A generation as the job's store shows it.
+struct Announcement {
+  Generation generation;
+  int restarts = 0;  // of --max-restarts, so far
+
+  bool operator==(const Announcement&) const = default;
+};
+
+/// JSON with a version. Corrupt: not one of ours, no members, or more than 4,096.
+TRIREME_API std::string to_text(const Announcement& announcement);
+TRIREME_API Announcement read_announcement(const std::string& text);
+
+/// A launcher that has come, in the same way.
+TRIREME_API std::string to_text(const Member& member);
+TRIREME_API Member read_member(const std::string& text);
+
+}  // namespace trireme::launch

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <fmt/core.h>
+
+#include <cstdint>
+#include <string>
+
+// Keys of an elastic job's store, all under "members/".
+namespace trireme::launch::elastic {
+
+/// The i-th launcher that came, from 1 on: a Member.
+inline std::string came(int64_t i) { return fmt::format("members/came/{}", i); }
+/// A launcher has gone: without a word (its last will), or by an error.
+inline std::string lost(const std::string& token) { return "members/lost/" + token; }
+/// A launcher was asked to stop; later, it has no workers any more.
+inline std::string leaves(const std::string& token) { return "members/leaves/" + token; }
+inline std::string gone(const std::string& token) { return "members/gone/" + token; }
+/// The number of the newest generation.
+inline const std::string kNewest = "members/newest";
+/// Its Announcement.
+inline std::string announced(int64_t n) { return fmt::format("members/{}/announced", n); }
+/// MASTER_ADDR and MASTER_PORT, said by its first member.
+inline std::string master(int64_t n) { return fmt::format("members/{}/master", n); }
+/// A StopCause, or kAllDone.
+inline std::string over(int64_t n) { return fmt::format("members/{}/over", n); }
+/// A member has no worker of the generation any more: kEndedWell, or another word.
+inline std::string ended(int64_t n, const std::string& token) {
+  return fmt::format("members/{}/ended/{}", n, token);
+}
+/// No member has.
+inline std::string all_ended(int64_t n) { return fmt::format("members/{}/all_ended", n); }
+/// No generation follows: kAllDone, or why.
+inline const std::string kJobOver = "members/job_over";
+
+inline constexpr const char* kAllDone = "all done";
+inline constexpr const char* kEndedWell = "well";
+
+}  // namespace trireme::launch::elastic

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/launch/nodes/meeting.h"
+
+#include <utility>
+#include <vector>
+
+#include "trireme/base/check.h"
+#include "trireme/net/address.h"
+#include "trireme/rendezvous/job_ports.h"
+#include "trireme/rendezvous/join.h"
+#include "trireme/store/tcp_store.h"
+
+namespace trireme::launch {
+namespace {
+
+/// MASTER_PORT itself is for rank 0 of a Python job; an endpoint is meant as it stands.
+detail::PortRange ports_of(const RunOptions& options) {
+  if (options.rdzv_backend == "static") return detail::ports_beside(options.master_port);
+  return {options.meeting_port, options.meeting_port};
+}
+
+/// nullopt: the address is not of this host, or another launcher of this host serves there.
+std::optional<net::Listener> listen_if_ours(const RunOptions& options) {
+  const bool static_nodes = options.rdzv_backend == "static";
+  if (static_nodes && options.node_rank > 0) return std::nullopt;
+  if (static_nodes || options.rdzv_is_host.value_or(false))
+    return detail::listen_at_first_free(options.meeting_host, ports_of(options));
+  if (options.rdzv_is_host) return std::nullopt;
+  return detail::listen_if_own_address(options.meeting_host, options.meeting_port);
+}
+
+}  // namespace
+
+std::optional<Meeting> open_meeting(const RunOptions& options, const net::Credentials& credentials,
+                                    Deadline deadline, const std::function<bool()>& asked_to_stop) {
+  Meeting meeting;
+  if (auto listener = listen_if_ours(options)) {
+    StoreServer::Options served;
+    served.credentials = credentials;
+    served.max_pending = StoreServer::most_strangers(options.nodes * options.nproc_per_node);
+    std::vector<net::Listener> listeners;
+    listeners.push_back(std::move(*listener));
+    meeting.server = std::make_unique<StoreServer>(std::move(served), std::move(listeners));
+    meeting.store = meeting.server->local_store();
+    net::Address address = meeting.server->endpoints().at(0).address;
+    address.host = options.meeting_host;  // and not the interface, which may be all of them
+    meeting.address = address.text();
+    return meeting;
+  }
+  try {
+    auto found = detail::find_job_store(options.meeting_host, ports_of(options), credentials,
+                                        deadline, asked_to_stop);
+    meeting.address = found.at.address.text();
+    meeting.store = std::make_shared<TcpStore>(std::move(found.socket), std::move(found.session),
+                                               found.at, credentials);
+    return meeting;
+  } catch (const Timeout&) {
+    if (deadline.expired()) throw;
+    return std::nullopt;
+  }
+}
+
+void agree_on_terms(Store& store, const std::string& ours) {
+  const std::string first = store.compare_set("nodes/terms", "", ours);
+  check<UsageError>(first == ours,
+                    "the nodes of this job were started differently. Here: {}. At the node that "
+                    "came first: {}. Start 'trireme run' alike on all of them",
+                    ours, first);
+}
+
+std::string own_address(const RunOptions& options, bool keeps_store) {
+  if (options.rdzv_backend == "static") return options.master_addr;
+  if (!options.local_addr.empty()) return options.local_addr;
+  return keeps_store ? options.meeting_host : net::host_name();
+}
+
+}  // namespace trireme::launch
