@@ -7,6 +7,9 @@ target_compile_options(trireme_options INTERFACE -Wall -Wextra $<$<BOOL:${TRIREM
 target_compile_options(trireme_options INTERFACE -ffp-contract=off)
 # Call sites in error texts are paths of this tree, not of the machine that built it.
 target_compile_options(trireme_options INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+# Where ccache makes paths relative to the build folder (CCACHE_BASEDIR, scripts/build), the same names come out.
+file(RELATIVE_PATH TRIREME_SOURCE_FROM_BUILD ${CMAKE_BINARY_DIR} ${PROJECT_SOURCE_DIR})
+target_compile_options(trireme_options INTERFACE -fmacro-prefix-map=${TRIREME_SOURCE_FROM_BUILD}/=)
 if(TRIREME_GROUPED)
   # GCC takes what a grouped source keeps to itself for a header's.
   target_compile_options(trireme_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)

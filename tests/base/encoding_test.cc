@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/support/paths.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/base/philox.h"
@@ -130,7 +131,7 @@ TEST(base_encoding, bytes_that_nest_without_end_do_not_exhaust_the_stack) {
 }
 
 TEST(base_encoding, version_1_is_read_as_it_was_written) {
-  const std::string fixture = read_file(TRIREME_SOURCE_DIR "/tests/formats/codec-v1.bin");
+  const std::string fixture = read_file(testing::source_path("/tests/formats/codec-v1.bin"));
   EXPECT_EQ(decode<Tree>(fixture), example());
   EXPECT_EQ(encode(example()), fixture);
 }

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "tests/checkpoint/test_state.h"
+#include "tests/support/paths.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/checkpoint/steps/checksum.h"
@@ -71,7 +72,7 @@ CheckpointIndex split_example() {
 /// What older versions wrote.
 std::string text_of_version(int version) {
   return read_file(fmt::format("{}/tests/formats/checkpoint-v{}/trireme.index.json",
-                               TRIREME_SOURCE_DIR, version));
+                               testing::source_path(), version));
 }
 
 // The text with its checksum made right again, so that what lies behind the checksum is tested.

@@ -2,15 +2,16 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/command.h"
+#include "tests/support/paths.h"
 
 namespace trireme::testing::deepspeed_style_test {
 namespace {
 
-bool built() { return std::filesystem::exists(TRIREME_BUILD_DIR "/tests/deepspeed_style"); }
+bool built() { return std::filesystem::exists(testing::build_path("/tests/deepspeed_style")); }
 
 Arguments example(const Arguments& more, int ranks) {
   Arguments words = trireme({"run", "--nproc-per-node", std::to_string(ranks),
-                             TRIREME_BUILD_DIR "/tests/deepspeed_style"});
+                             testing::build_path("/tests/deepspeed_style")});
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }

@@ -7,13 +7,16 @@
 #include <vector>
 
 #include "tests/support/command.h"
+#include "tests/support/paths.h"
 #include "tests/support/ports.h"
 #include "trireme/base/file.h"
 
 namespace trireme::testing::own_loop_test {
 namespace {
 
-std::string program(const std::string& name) { return TRIREME_BUILD_DIR "/tests/own_loop_" + name; }
+std::string program(const std::string& name) {
+  return testing::build_path("/tests/own_loop_") + name;
+}
 
 class cli_own_loop : public ::testing::Test {
  protected:

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/command.h"
+#include "tests/support/paths.h"
 #include "tests/support/refusals.h"
 #include "trireme/base/file.h"
 
@@ -16,7 +17,7 @@ Arguments summary(const Arguments& more) {
   return words;
 }
 
-const std::string kExamples = TRIREME_SOURCE_DIR "/examples/";
+const std::string kExamples = testing::source_path("/examples/");
 
 TEST(cli_summary, prints_lightnings_table_and_the_plan) {
   Command command(summary({kExamples + "convnet.json"}));

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "tests/config/small_configs.h"
+#include "tests/support/paths.h"
 #include "trireme/config/report.h"
 
 namespace ds_config_test {
@@ -19,7 +20,7 @@ using namespace trireme::testing;
 namespace {
 
 namespace fs = std::filesystem;
-const std::string kFolder = TRIREME_SOURCE_DIR "/tests/config/ds/";
+const std::string kFolder = testing::source_path("/tests/config/ds/");
 
 std::vector<std::string> names() {
   std::vector<std::string> found;
@@ -85,7 +86,7 @@ TEST(config_ds_config, files_of_zero_load_beside_a_model) {
                                                {"cifar", 1}};
   for (auto [name, stage] : files) {
     const Config c = Config::load(
-        ConfigInputs::from({TRIREME_SOURCE_DIR "/examples/gpt.json", kFolder + name + ".json"}));
+        ConfigInputs::from({testing::source_path("/examples/gpt.json"), kFolder + name + ".json"}));
     EXPECT_EQ(c.get_int("zero_optimization.stage"), stage) << name;
     EXPECT_EQ(c.resolve_sharding(4).dp_shard, 4) << name;
   }

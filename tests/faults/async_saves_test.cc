@@ -6,6 +6,7 @@
 #include <random>
 
 #include "tests/faults/job.h"
+#include "tests/support/paths.h"
 #include "trireme/base/file.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
 
@@ -102,7 +103,7 @@ class faults_async_saves_killed : public faults_async_saves,
 class faults_async_saves_of_own_loop : public faults_async_saves,
                                        public ::testing::WithParamInterface<int> {
  protected:
-  static constexpr const char* kProgram = TRIREME_BUILD_DIR "/tests/own_loop_async";
+  const std::string kProgram = testing::build_path("/tests/own_loop_async");
   static constexpr int64_t kSteps = 20;
 
   void SetUp() override {

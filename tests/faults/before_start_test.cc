@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/faults/job.h"
+#include "tests/support/paths.h"
 
 // What is said, refused and heard before the first step.
 namespace trireme::testing::before_start_test {
@@ -21,7 +22,7 @@ class faults_before_start : public ::testing::Test {
 TEST_F(faults_before_start, a_model_of_terabytes_is_refused_at_once) {
   const auto begin = Clock::now();
   Arguments words{"train",
-                  TRIREME_SOURCE_DIR "/examples/gpt.json",
+                  testing::source_path("/examples/gpt.json"),
                   "--nproc-per-node",
                   "2",
                   "--set",

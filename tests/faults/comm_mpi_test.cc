@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/faults/comm_job.h"
+#include "tests/support/paths.h"
 
 // Under mpirun the launcher reports: a job that lost a rank in the middle of a call, or whose rank
 // is stopped, ends within 5 s (of the timeout) and says which rank it was.
@@ -25,7 +26,7 @@ void call_until_it_fails() {
 void expect_the_job_ends(const std::string& mpi, const std::string& body, double limit,
                          const std::vector<std::string>& said) {
   const std::string mpirun = "/usr/bin/mpirun." + mpi;
-  if (!std::filesystem::exists(TRIREME_BUILD_DIR "/libtrireme_mpi_" + mpi + ".so"))
+  if (!std::filesystem::exists(testing::build_path("/libtrireme_mpi_") + mpi + ".so"))
     GTEST_SKIP() << "this build has no module for " << mpi;
   if (!std::filesystem::exists(mpirun)) GTEST_SKIP() << mpirun << " is not installed";
   Arguments words{mpirun, "-n", "2"};

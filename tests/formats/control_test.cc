@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "tests/support/paths.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/net/auth.h"
@@ -21,7 +22,7 @@ using namespace std::chrono_literals;
 namespace {
 
 std::string fixture(int version) {
-  return read_file(TRIREME_SOURCE_DIR "/tests/formats/control-v" + std::to_string(version) +
+  return read_file(testing::source_path("/tests/formats/control-v") + std::to_string(version) +
                    ".bin");
 }
 

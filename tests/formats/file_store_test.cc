@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "tests/support/paths.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/store/file/file_log.h"
@@ -19,7 +20,7 @@ using Type = FileRecord::Type;
 // world of two; rank 0 came and left, a second connection was lost with a will.
 namespace {
 
-const std::string kFixture = read_file(TRIREME_SOURCE_DIR "/tests/formats/file-store-v1.bin");
+const std::string kFixture = read_file(testing::source_path("/tests/formats/file-store-v1.bin"));
 
 const FileRecord kRecords[] = {
     {Type::begin, "job", "0123456789abcdef0123456789abcdef", 2, 2, 0},

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string>
 
+#include "tests/support/paths.h"
 #include "trireme/data/distributed_sampler.h"
 
 namespace sampler_test {
@@ -17,7 +18,7 @@ using namespace trireme;
 // those versions saved them.
 namespace {
 
-const std::string kFolder = TRIREME_SOURCE_DIR "/tests/formats/";
+const std::string kFolder = testing::source_path("/tests/formats/");
 
 void is_there(const std::string& name) {
   DistributedSampler sampler(40, 2, 1, {.seed = 5});

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/checkpoint/steps/pretend_worker.h"
+#include "tests/support/paths.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/checkpoint/steps/snapshot/held_step.h"
@@ -16,7 +17,7 @@ using namespace trireme::test;
 namespace {
 
 std::string fixture(int rank) {
-  return TRIREME_SOURCE_DIR "/tests/formats/snapshot-v1-rank" + std::to_string(rank) + ".bin";
+  return testing::source_path("/tests/formats/snapshot-v1-rank") + std::to_string(rank) + ".bin";
 }
 
 PretendWorker writer(int rank) {

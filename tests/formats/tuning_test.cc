@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/paths.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 
@@ -13,7 +14,7 @@ using namespace trireme;
 // tuning-v1.json is a table as version 1 of the format was when it landed.
 namespace {
 
-const std::string kFixture = TRIREME_SOURCE_DIR "/tests/formats/tuning-v1.json";
+const std::string kFixture = testing::source_path("/tests/formats/tuning-v1.json");
 
 TuningTable the_same_table() {
   TuningTable t({"Intel(R) Xeon(R) Processor @ 2.60GHz", 2, 2, "local"});

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/paths.h"
 #include "trireme/base/file.h"
 
 // The corpus of a fuzz target, and random mutations of it, for programs without libFuzzer.
@@ -15,7 +16,7 @@ namespace trireme::fuzz {
 inline std::vector<std::string> corpus_of(const std::string& target) {
   std::vector<std::string> paths, out;
   for (const auto& entry :
-       std::filesystem::directory_iterator(TRIREME_SOURCE_DIR "/tests/fuzz/corpus/" + target))
+       std::filesystem::directory_iterator(testing::source_path("/tests/fuzz/corpus/") + target))
     paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
   for (const auto& path : paths) out.push_back(read_file(path));

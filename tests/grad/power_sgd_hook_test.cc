@@ -8,6 +8,7 @@
 #include "tests/grad/codec_rounds.h"
 #include "tests/grad/small_net.h"
 #include "tests/support/command.h"
+#include "tests/support/paths.h"
 
 namespace power_sgd_hook_test {
 
@@ -68,7 +69,7 @@ void equals_torch(int64_t rank) {
           {"shapes", shapes}, {"rounds", kRounds}, {"rank", rank}, {"start", kStart}, {"rate", 2}}
           .dump());
   Command peer(
-      {"/usr/bin/python3", TRIREME_SOURCE_DIR "/tests/grad/power_sgd_peer.py", folder.path()});
+      {"/usr/bin/python3", testing::source_path("/tests/grad/power_sgd_peer.py"), folder.path()});
   const int code = peer.finish(std::chrono::seconds(60));
   if (code == 77)
     GTEST_SKIP() << "no PyTorch for /usr/bin/python3 (Debian: python3-torch): " << peer.err;

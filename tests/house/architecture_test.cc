@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/paths.h"
 #include "trireme/base/file.h"
 
 namespace trireme::architecture_test {
@@ -19,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kRoot = TRIREME_SOURCE_DIR;
+const fs::path kRoot = testing::source_path();
 
 std::string page_text(const std::string& page) { return read_file((kRoot / page).string()); }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/house/source_lines.h"
+#include "tests/support/paths.h"
 
 namespace trireme::devices_test {
 namespace {
@@ -65,8 +66,7 @@ TEST(house_devices, each_kernel_has_a_twin_of_libtorchs_operators) {
     const std::string ending = "_kernels.cc";
     if (!path.ends_with(ending)) continue;
     const std::string twin = path.substr(0, path.size() - ending.size()) + "_aten.cc";
-    if (!std::filesystem::exists(std::string(TRIREME_SOURCE_DIR) + "/" + twin))
-      alone.push_back(path);
+    if (!std::filesystem::exists(testing::source_path() + "/" + twin)) alone.push_back(path);
   }
   std::vector<std::string> listed;
   for (const Exception& e : kWithoutTwin) listed.push_back(e.path);

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/paths.h"
 #include "trireme/base/file.h"
 
 namespace trireme::layout_test {
@@ -21,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kRoot = TRIREME_SOURCE_DIR;
+const fs::path kRoot = testing::source_path();
 
 std::vector<std::string> lines_of(const fs::path& path) {
   std::istringstream text(read_file(path.string()));

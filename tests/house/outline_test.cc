@@ -7,13 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/paths.h"
 #include "trireme/base/file.h"
 
 namespace trireme::outline_test {
 namespace {
 
 std::string text_of(const std::string& file) {
-  const std::string text = read_file(std::string(TRIREME_SOURCE_DIR "/") + file);
+  const std::string text = read_file(testing::source_path("/" + file));
   return std::regex_replace(text, std::regex("//[^\n]*"), "");
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/paths.h"
 #include "trireme/base/file.h"
 
 namespace trireme::pages_test {
@@ -17,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kRoot = TRIREME_SOURCE_DIR;
+const fs::path kRoot = testing::source_path();
 
 std::vector<fs::path> pages() {
   std::vector<fs::path> found{kRoot / "README.md", kRoot / "CONTRIBUTING.md"};

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <string>
 
+#include "tests/support/paths.h"
 #include "trireme/base/file.h"
 
 namespace trireme::threads_test {
@@ -16,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 TEST(house_threads, folders_without_threads_are_the_ones_that_ThreadSanitizer_does_not_see) {
-  const fs::path root = TRIREME_SOURCE_DIR;
+  const fs::path root = testing::source_path();
   const std::string list = read_file((root / "tests/CMakeLists.txt").string());
   std::smatch found;
   ASSERT_TRUE(std::regex_search(list, found, std::regex(R"(set\(single_threaded ([^)]+)\))")));

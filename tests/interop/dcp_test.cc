@@ -9,6 +9,7 @@
 
 #include "tests/interop/dcp_pickles.h"
 #include "tests/interop/told.h"
+#include "tests/support/paths.h"
 #include "trireme/interop/array_folder.h"
 #include "trireme/interop/dcp_metadata.h"
 #include "trireme/interop/zip/zip_writer.h"
@@ -89,7 +90,7 @@ TEST(interop_dcp, the_layout_of_2_x_is_read) {
 // By Python's own pickle, protocol 4, of classes with these names.
 TEST(interop_dcp, the_layout_of_2_x_is_read_from_newer_pickles) {
   const DcpMetadata found =
-      read(read_file(TRIREME_SOURCE_DIR "/tests/fuzz/corpus/dcp_metadata/layout_of_2_x.bin"));
+      read(read_file(testing::source_path("/tests/fuzz/corpus/dcp_metadata/layout_of_2_x.bin")));
   ASSERT_EQ(found.tensors.size(), 2u);
   EXPECT_EQ(found.tensors[0].name, "model.w");
   EXPECT_EQ(found.tensors[0].dtype, "F32");

@@ -8,6 +8,7 @@
 #include "tests/interop/pickles.h"
 #include "tests/interop/told.h"
 #include "tests/support/command.h"
+#include "tests/support/paths.h"
 #include "trireme/interop/array_folder.h"
 
 namespace trireme::interop::python_test {
@@ -21,7 +22,7 @@ constexpr int kWithout = 77;
 TEST(interop_python, what_the_installed_pytorch_saves_is_read_to_the_bit) {
   const PrivateFolder folder;
   Command python(
-      {"/usr/bin/python3", TRIREME_SOURCE_DIR "/tests/interop/make_fixtures.py", folder.path()});
+      {"/usr/bin/python3", testing::source_path("/tests/interop/make_fixtures.py"), folder.path()});
   const int status = python.finish(std::chrono::seconds(240));
   if (status == kWithout) GTEST_SKIP() << "python3-torch is not installed";
   ASSERT_EQ(status, 0) << python.err;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/paths.h"
 #include "trireme/base/file.h"
 #include "trireme/base/mapped_file.h"
 #include "trireme/interop/named_array.h"
@@ -15,7 +16,7 @@
 // Compares what we read with what make_fixtures.py tells of the same file.
 namespace trireme::interop::testing {
 
-inline const std::string kFixtures = TRIREME_SOURCE_DIR "/tests/interop/fixtures/";
+inline const std::string kFixtures = testing::source_path("/tests/interop/fixtures/");
 
 inline nlohmann::json told(const std::string& path) {
   return nlohmann::json::parse(read_file(path));

@@ -13,6 +13,7 @@
 #include <numbers>
 #include <sstream>
 
+#include "tests/support/paths.h"
 #include "trireme/base/error.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/optim/schedule/lr_schedule.h"
@@ -28,7 +29,7 @@ namespace {
 // What torch.optim.lr_scheduler gives; torch_schedulers.py writes it.
 const json& reference() {
   static const json table = [] {
-    std::ifstream in(TRIREME_SOURCE_DIR "/tests/optim/torch_schedulers.json");
+    std::ifstream in(testing::source_path("/tests/optim/torch_schedulers.json"));
     return json::parse(in);
   }();
   return table;

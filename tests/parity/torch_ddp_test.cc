@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/paths.h"
 #include "tests/train/small_runs.h"
 #include "trireme/base/check.h"
 #include "trireme/checkpoint/safetensors.h"
@@ -32,8 +33,9 @@ struct Finished {
 
 /// tests/parity/torch_ddp.py runs bench/ddp_peer.py as two ranks, and ends them at its deadline.
 Finished run_peer(const PrivateFolder& folder, const std::vector<std::string>& arguments) {
-  std::vector<std::string> command = {
-      "/usr/bin/python3", TRIREME_SOURCE_DIR "/tests/parity/torch_ddp.py", std::to_string(kWorld)};
+  std::vector<std::string> command = {"/usr/bin/python3",
+                                      testing::source_path("/tests/parity/torch_ddp.py"),
+                                      std::to_string(kWorld)};
   command.insert(command.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (const auto& word : command) argv.push_back(const_cast<char*>(word.c_str()));

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/paths.h"
 #include "tests/support/processes.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/fd.h"
@@ -200,8 +201,10 @@ class Command {
   UniqueFd out_, err_;
 };
 
-inline std::string trireme_program() { return TRIREME_BUILD_DIR "/bin/trireme"; }
-inline std::string worker_program() { return TRIREME_BUILD_DIR "/libexec/trireme/trireme-worker"; }
+inline std::string trireme_program() { return testing::build_path("/bin/trireme"); }
+inline std::string worker_program() {
+  return testing::build_path("/libexec/trireme/trireme-worker");
+}
 
 /// `trireme ARGUMENTS…`
 inline Arguments trireme(Arguments arguments) {

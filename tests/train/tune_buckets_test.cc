@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "tests/support/paths.h"
 #include "tests/support/processes.h"
 #include "tests/support/refusals.h"
 #include "tests/train/small_runs.h"
@@ -16,7 +17,7 @@ using namespace trireme::testing;
 
 namespace {
 
-const std::string kFixture = std::string(TRIREME_SOURCE_DIR) + "/tests/formats/buckets-v1.json";
+const std::string kFixture = testing::source_path() + "/tests/formats/buckets-v1.json";
 
 std::string fault(const std::string& text) {
   try {

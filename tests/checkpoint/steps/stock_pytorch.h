@@ -7,6 +7,7 @@
 
 #include "tests/interop/told.h"
 #include "tests/support/command.h"
+#include "tests/support/paths.h"
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
 
@@ -19,8 +20,8 @@ inline std::optional<nlohmann::json> read_by_stock_pytorch(const std::string& fo
                                                            std::string* why) {
   PrivateFolder out;
   trireme::testing::Command python({"/usr/bin/python3",
-                                    TRIREME_SOURCE_DIR "/tests/interop/dcp_2x.py", "read", folder,
-                                    out / "told.json"});
+                                    testing::source_path("/tests/interop/dcp_2x.py"), "read",
+                                    folder, out / "told.json"});
   const int status = python.finish(std::chrono::seconds(120));
   if (status == 77 || status == 127) {
     *why = python.out.empty() ? "/usr/bin/python3 is not installed" : python.out;

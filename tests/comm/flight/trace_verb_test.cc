@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/command.h"
+#include "tests/support/paths.h"
 #include "tests/support/refusals.h"
 
 namespace trace_verb_test {
@@ -17,8 +18,8 @@ namespace {
 
 using trireme::testing::has;
 
-const std::string kProgram = TRIREME_BUILD_DIR "/bin/trireme";
-const std::string kDumps = TRIREME_SOURCE_DIR "/tests/formats/flight-v1";
+const std::string kProgram = testing::build_path("/bin/trireme");
+const std::string kDumps = testing::source_path("/tests/formats/flight-v1");
 
 struct Ran {
   int code;

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/paths.h"
 #include "trireme/base/check.h"
 #include "trireme/comm/start/run.h"
 #include "trireme/layers/tensor_parallel/gradients.h"
@@ -26,7 +27,7 @@ namespace {
 constexpr double kRate = 0.2, kLimit = 0.4;
 
 nlohmann::json torch_runs() {
-  std::ifstream file(TRIREME_SOURCE_DIR "/tests/layers/tensor_parallel/torch_gpt.json");
+  std::ifstream file(testing::source_path("/tests/layers/tensor_parallel/torch_gpt.json"));
   return nlohmann::json::parse(file).at("runs");
 }
 

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "tests/pipeline/schedule/schedules.h"
+#include "tests/support/paths.h"
 #include "tests/support/refusals.h"
 #include "trireme/base/file.h"
 #include "trireme/pipeline/schedule/csv.h"
@@ -16,7 +17,7 @@ namespace {
 
 using trireme::testing::refusal;
 
-const std::string kFixtures = TRIREME_SOURCE_DIR "/tests/pipeline/schedule/fixtures/";
+const std::string kFixtures = testing::source_path("/tests/pipeline/schedule/fixtures/");
 
 TEST(pipeline_schedule_generators, give_the_order_of_pytorch_for_231_sizes) {
   std::istringstream lines(read_file(kFixtures + "torch_2.14.1.tables"));

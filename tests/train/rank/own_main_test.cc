@@ -3,6 +3,7 @@
 
 #include "tests/faults/job.h"
 #include "tests/faults/slurm.h"
+#include "tests/support/paths.h"
 
 // A program of somebody's own that calls train_main() is to its user what `trireme train` is.
 namespace trireme::testing::own_main_test {
@@ -10,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kOwnMain = TRIREME_BUILD_DIR "/tests/own_main";
+const std::string kOwnMain = testing::build_path("/tests/own_main");
 
 class train_rank_own_main : public ::testing::Test {
  protected:
