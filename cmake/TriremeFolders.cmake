@@ -9,6 +9,7 @@ target_compile_options(trireme_options INTERFACE -ffp-contract=off)
 target_compile_options(trireme_options INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 # Where ccache makes paths relative to the build folder (CCACHE_BASEDIR, scripts/build), the same names come out.
 file(RELATIVE_PATH TRIREME_SOURCE_FROM_BUILD ${CMAKE_BINARY_DIR} ${PROJECT_SOURCE_DIR})
+string(REGEX REPLACE "/$" "" TRIREME_SOURCE_FROM_BUILD "${TRIREME_SOURCE_FROM_BUILD}")
 target_compile_options(trireme_options INTERFACE -fmacro-prefix-map=${TRIREME_SOURCE_FROM_BUILD}/=)
 if(TRIREME_GROUPED)
   # GCC takes what a grouped source keeps to itself for a header's.

@@ -131,7 +131,8 @@ TEST(base_encoding, bytes_that_nest_without_end_do_not_exhaust_the_stack) {
 }
 
 TEST(base_encoding, version_1_is_read_as_it_was_written) {
-  const std::string fixture = read_file(testing::source_path("/tests/formats/codec-v1.bin"));
+  const std::string fixture =
+      read_file(trireme::testing::source_path("/tests/formats/codec-v1.bin"));
   EXPECT_EQ(decode<Tree>(fixture), example());
   EXPECT_EQ(encode(example()), fixture);
 }

@@ -72,7 +72,7 @@ CheckpointIndex split_example() {
 /// What older versions wrote.
 std::string text_of_version(int version) {
   return read_file(fmt::format("{}/tests/formats/checkpoint-v{}/trireme.index.json",
-                               testing::source_path(), version));
+                               trireme::testing::source_path(), version));
 }
 
 // The text with its checksum made right again, so that what lies behind the checksum is tested.

@@ -51,8 +51,8 @@ double distance_of_logits(const std::string& weights, bool tied, const std::stri
 
 TEST(checkpoint_python_weights, a_gpt2_of_python_gives_the_same_logits_here) {
   PrivateFolder folder;
-  Command python(
-      {"/usr/bin/python3", testing::source_path("/tests/interop/gpt2.py"), "make", folder.path()});
+  Command python({"/usr/bin/python3", trireme::testing::source_path("/tests/interop/gpt2.py"),
+                  "make", folder.path()});
   const int status = python.finish(std::chrono::seconds(120));
   if (status == kWithout) GTEST_SKIP() << "python3-torch is not installed";
   ASSERT_EQ(status, 0) << python.err;

@@ -92,7 +92,8 @@ TEST_F(cli_bench, processes_alternate_with_torchs_gloo) {
 }
 
 TEST_F(cli_bench, mpi_runs_with_more_ranks_than_cores) {
-  if (!std::filesystem::exists(testing::build_path("/libexec/trireme/trireme-mpi-peer.so")))
+  if (!std::filesystem::exists(
+          trireme::testing::build_path("/libexec/trireme/trireme-mpi-peer.so")))
     GTEST_SKIP() << "this build has no MPI";
   const auto found = rows({"all", "--nproc-per-node", "4", "--backend", "local,mpi", "-b", "1K",
                            "-e", "1K", "--memory", "plain"});

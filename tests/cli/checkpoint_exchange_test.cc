@@ -77,7 +77,8 @@ TEST(cli_checkpoint_exchange, an_exported_pt_fills_a_module_of_python) {
 
 TEST(cli_checkpoint_exchange, a_gpt2_of_python_comes_back_to_the_bit) {
   PrivateFolder folder;
-  const Arguments script{"/usr/bin/python3", testing::source_path("/tests/interop/gpt2.py")};
+  const Arguments script{"/usr/bin/python3",
+                         trireme::testing::source_path("/tests/interop/gpt2.py")};
   const auto python = [&](Arguments words) {
     words.insert(words.begin(), script.begin(), script.end());
     Command command(words);

@@ -147,7 +147,8 @@ TEST(cli_checkpoint, verify_names_file_and_tensor_of_a_flipped_byte) {
 
 TEST(cli_checkpoint, steps_of_older_versions_are_shown_verified_and_compared) {
   for (const char* version : {"1", "2"}) {
-    const std::string folder = testing::source_path() + "/tests/formats/checkpoint-v" + version;
+    const std::string folder =
+        trireme::testing::source_path() + "/tests/formats/checkpoint-v" + version;
     const auto show = checkpoint({"show", folder, "--json"});
     ASSERT_EQ(show.code, 0) << show.err;
     EXPECT_EQ(std::to_string(show.parsed()["version"].get<int>()), version);

@@ -7,11 +7,13 @@
 namespace trireme::testing::deepspeed_style_test {
 namespace {
 
-bool built() { return std::filesystem::exists(testing::build_path("/tests/deepspeed_style")); }
+bool built() {
+  return std::filesystem::exists(trireme::testing::build_path("/tests/deepspeed_style"));
+}
 
 Arguments example(const Arguments& more, int ranks) {
   Arguments words = trireme({"run", "--nproc-per-node", std::to_string(ranks),
-                             testing::build_path("/tests/deepspeed_style")});
+                             trireme::testing::build_path("/tests/deepspeed_style")});
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }

@@ -15,7 +15,7 @@ namespace trireme::testing::own_loop_test {
 namespace {
 
 std::string program(const std::string& name) {
-  return testing::build_path("/tests/own_loop_") + name;
+  return trireme::testing::build_path("/tests/own_loop_") + name;
 }
 
 class cli_own_loop : public ::testing::Test {

@@ -48,7 +48,7 @@ TEST(cli_plan, draws_a_schedule_with_its_bubble_and_memory) {
 
 // Each drawing of the page, printed anew.
 TEST(cli_plan, the_drawings_of_the_page_are_what_the_tool_prints) {
-  const std::string page = read_file(testing::source_path("/docs/model_parallel.md"));
+  const std::string page = read_file(trireme::testing::source_path("/docs/model_parallel.md"));
   const std::regex block("```console\n\\$ trireme plan schedule ([^\n]*)\n([^`]*)```");
   int drawings = 0;
   for (std::sregex_iterator it(page.begin(), page.end(), block), end; it != end; ++it) {

@@ -17,7 +17,7 @@ Arguments summary(const Arguments& more) {
   return words;
 }
 
-const std::string kExamples = testing::source_path("/examples/");
+const std::string kExamples = trireme::testing::source_path("/examples/");
 
 TEST(cli_summary, prints_lightnings_table_and_the_plan) {
   Command command(summary({kExamples + "convnet.json"}));

@@ -20,7 +20,7 @@ using namespace trireme::testing;
 namespace {
 
 namespace fs = std::filesystem;
-const std::string kFolder = testing::source_path("/tests/config/ds/");
+const std::string kFolder = trireme::testing::source_path("/tests/config/ds/");
 
 std::vector<std::string> names() {
   std::vector<std::string> found;
@@ -85,8 +85,8 @@ TEST(config_ds_config, files_of_zero_load_beside_a_model) {
                                                {"axolotl_zero3_bf16", 3},
                                                {"cifar", 1}};
   for (auto [name, stage] : files) {
-    const Config c = Config::load(
-        ConfigInputs::from({testing::source_path("/examples/gpt.json"), kFolder + name + ".json"}));
+    const Config c = Config::load(ConfigInputs::from(
+        {trireme::testing::source_path("/examples/gpt.json"), kFolder + name + ".json"}));
     EXPECT_EQ(c.get_int("zero_optimization.stage"), stage) << name;
     EXPECT_EQ(c.resolve_sharding(4).dp_shard, 4) << name;
   }

@@ -44,7 +44,7 @@ TEST(config_engine_keys, every_row_names_keys_of_the_table) {
 }
 
 TEST(config_engine_keys, the_page_lists_every_row) {
-  const std::string page = read_file(testing::source_path("/docs/configuration.md"));
+  const std::string page = read_file(trireme::testing::source_path("/docs/configuration.md"));
   for (const NotOfEngine& row : keys_not_of_engine())
     EXPECT_NE(page.find("`" + std::string(row.keys) + "`"), std::string::npos) << row.keys;
 }

@@ -12,7 +12,7 @@ namespace keys_page_test {
 using namespace trireme;
 
 TEST(config_keys_page, the_page_has_the_table_as_it_is_printed) {
-  const std::string page = read_file(testing::source_path("/docs/configuration.md"));
+  const std::string page = read_file(trireme::testing::source_path("/docs/configuration.md"));
   const std::string from = "<!-- keys -->\n", to = "<!-- end of keys -->\n";
   const size_t begin = page.find(from), end = page.find(to);
   ASSERT_NE(begin, std::string::npos);

@@ -22,7 +22,7 @@ class faults_before_start : public ::testing::Test {
 TEST_F(faults_before_start, a_model_of_terabytes_is_refused_at_once) {
   const auto begin = Clock::now();
   Arguments words{"train",
-                  testing::source_path("/examples/gpt.json"),
+                  trireme::testing::source_path("/examples/gpt.json"),
                   "--nproc-per-node",
                   "2",
                   "--set",

@@ -26,7 +26,7 @@ void call_until_it_fails() {
 void expect_the_job_ends(const std::string& mpi, const std::string& body, double limit,
                          const std::vector<std::string>& said) {
   const std::string mpirun = "/usr/bin/mpirun." + mpi;
-  if (!std::filesystem::exists(testing::build_path("/libtrireme_mpi_") + mpi + ".so"))
+  if (!std::filesystem::exists(trireme::testing::build_path("/libtrireme_mpi_") + mpi + ".so"))
     GTEST_SKIP() << "this build has no module for " << mpi;
   if (!std::filesystem::exists(mpirun)) GTEST_SKIP() << mpirun << " is not installed";
   Arguments words{mpirun, "-n", "2"};

@@ -88,7 +88,8 @@ TEST_F(faults_launchers, srun_starts_ranks) {
 
 TEST_F(faults_launchers, bench_measures_Open_MPI_in_the_same_run) {
   if (!on_path("mpirun")) GTEST_SKIP() << "mpirun is not installed";
-  if (!std::filesystem::exists(testing::build_path("/libexec/trireme/trireme-mpi-peer.so")))
+  if (!std::filesystem::exists(
+          trireme::testing::build_path("/libexec/trireme/trireme-mpi-peer.so")))
     GTEST_SKIP() << "this build has no MPI";
   Command bench(
       trireme({"bench", "all_reduce", "--nproc-per-node", "2", "--backend", "local,mpi", "-b", "4",

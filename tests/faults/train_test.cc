@@ -13,8 +13,9 @@ namespace fs = std::filesystem;
 TEST(faults_train, the_mlp_example_makes_a_run_folder) {
   PrivateFolder folder;
   const std::string run = folder / "run";
-  Command train(trireme({"train", testing::source_path("/examples/mlp.json"), "--nproc-per-node",
-                         "2", "--steps", "20", "--run-dir", run, "--metrics", folder / "m.jsonl"}));
+  Command train(
+      trireme({"train", trireme::testing::source_path("/examples/mlp.json"), "--nproc-per-node",
+               "2", "--steps", "20", "--run-dir", run, "--metrics", folder / "m.jsonl"}));
   ASSERT_EQ(train.finish(), 0) << train.err;
   EXPECT_EQ(train.out, "");
   EXPECT_TRUE(train.left_nothing());

@@ -24,7 +24,7 @@ using namespace trireme;
 // It must load for ever.
 namespace {
 
-const std::string kFixture = testing::source_path("/tests/formats/checkpoint-v1");
+const std::string kFixture = trireme::testing::source_path("/tests/formats/checkpoint-v1");
 
 struct FixtureState {
   at::Tensor weight = at::zeros({2, 3}), half = at::zeros({2}, at::kHalf),
@@ -61,7 +61,7 @@ struct FixtureState {
 
 // checkpoint-v2/ was written by save_sharded_step(…, 42, SplitFixture) on four ranks, of which 0, 2
 // and 1, 3 hold the same, when version 2 landed. It, too, must load for ever.
-const std::string kSplitFixture = testing::source_path("/tests/formats/checkpoint-v2");
+const std::string kSplitFixture = trireme::testing::source_path("/tests/formats/checkpoint-v2");
 const std::string kSplitLayout = "zero stage 3, dp_shard 2, dp_replicate 2";
 
 at::Tensor weight_of_fixture() { return at::arange(9, at::kFloat) / 8 - 0.5; }
@@ -106,7 +106,7 @@ struct SplitFixture {
 // checkpoint-v3/ was written by save_sharded_step(…, 42, BoxFixture) on three ranks when version 3
 // landed: flat ranges of a matrix, columns of another, what each rank has for itself, and what all
 // hold. It, too, must load for ever.
-const std::string kBoxFixture = testing::source_path("/tests/formats/checkpoint-v3");
+const std::string kBoxFixture = trireme::testing::source_path("/tests/formats/checkpoint-v3");
 
 struct BoxFixture {
   BoxFixture(int r, int n, bool filled) : rank(r), ranks(n) {

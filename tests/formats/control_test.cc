@@ -22,8 +22,8 @@ using namespace std::chrono_literals;
 namespace {
 
 std::string fixture(int version) {
-  return read_file(testing::source_path("/tests/formats/control-v") + std::to_string(version) +
-                   ".bin");
+  return read_file(trireme::testing::source_path("/tests/formats/control-v") +
+                   std::to_string(version) + ".bin");
 }
 
 bool names_both(const std::string& text, int version) {

@@ -20,7 +20,8 @@ using Type = FileRecord::Type;
 // world of two; rank 0 came and left, a second connection was lost with a will.
 namespace {
 
-const std::string kFixture = read_file(testing::source_path("/tests/formats/file-store-v1.bin"));
+const std::string kFixture =
+    read_file(trireme::testing::source_path("/tests/formats/file-store-v1.bin"));
 
 const FileRecord kRecords[] = {
     {Type::begin, "job", "0123456789abcdef0123456789abcdef", 2, 2, 0},

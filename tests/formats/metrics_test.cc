@@ -15,7 +15,7 @@ using namespace trireme;
 // must mean the same for ever.
 namespace {
 
-const std::string kFixture = testing::source_path("/tests/formats/metrics-v1.jsonl");
+const std::string kFixture = trireme::testing::source_path("/tests/formats/metrics-v1.jsonl");
 const RunStart kStart{2, 42, "0123456789abcdef"};
 
 void write_the_same_run(MetricsFile& file) {

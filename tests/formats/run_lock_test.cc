@@ -14,7 +14,7 @@ using namespace trireme::launch;
 // run-lock-v1.json is the owner's name in a run folder as version 1 was when it landed.
 namespace {
 
-const std::string kFixture = testing::source_path("/tests/formats/run-lock-v1.json");
+const std::string kFixture = trireme::testing::source_path("/tests/formats/run-lock-v1.json");
 const LockOwner kOwner{
     {"node7", "5cd7ca7c-1c4f-4ce6-b1f0-0a6a2b3c4d5e", "pid:[4026531836]", 4711, 123456},
     "2026-11-22T16:50:07Z"};

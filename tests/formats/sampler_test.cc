@@ -18,7 +18,7 @@ using namespace trireme;
 // those versions saved them.
 namespace {
 
-const std::string kFolder = testing::source_path("/tests/formats/");
+const std::string kFolder = trireme::testing::source_path("/tests/formats/");
 
 void is_there(const std::string& name) {
   DistributedSampler sampler(40, 2, 1, {.seed = 5});

@@ -17,7 +17,8 @@ using namespace trireme::test;
 namespace {
 
 std::string fixture(int rank) {
-  return testing::source_path("/tests/formats/snapshot-v1-rank") + std::to_string(rank) + ".bin";
+  return trireme::testing::source_path("/tests/formats/snapshot-v1-rank") + std::to_string(rank) +
+         ".bin";
 }
 
 PretendWorker writer(int rank) {

@@ -14,7 +14,7 @@ using namespace trireme;
 // tuning-v1.json is a table as version 1 of the format was when it landed.
 namespace {
 
-const std::string kFixture = testing::source_path("/tests/formats/tuning-v1.json");
+const std::string kFixture = trireme::testing::source_path("/tests/formats/tuning-v1.json");
 
 TuningTable the_same_table() {
   TuningTable t({"Intel(R) Xeon(R) Processor @ 2.60GHz", 2, 2, "local"});

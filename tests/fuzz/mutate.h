@@ -15,8 +15,8 @@ namespace trireme::fuzz {
 
 inline std::vector<std::string> corpus_of(const std::string& target) {
   std::vector<std::string> paths, out;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(testing::source_path("/tests/fuzz/corpus/") + target))
+  for (const auto& entry : std::filesystem::directory_iterator(
+           trireme::testing::source_path("/tests/fuzz/corpus/") + target))
     paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
   for (const auto& path : paths) out.push_back(read_file(path));

@@ -68,8 +68,8 @@ void equals_torch(int64_t rank) {
       nlohmann::json{
           {"shapes", shapes}, {"rounds", kRounds}, {"rank", rank}, {"start", kStart}, {"rate", 2}}
           .dump());
-  Command peer(
-      {"/usr/bin/python3", testing::source_path("/tests/grad/power_sgd_peer.py"), folder.path()});
+  Command peer({"/usr/bin/python3", trireme::testing::source_path("/tests/grad/power_sgd_peer.py"),
+                folder.path()});
   const int code = peer.finish(std::chrono::seconds(60));
   if (code == 77)
     GTEST_SKIP() << "no PyTorch for /usr/bin/python3 (Debian: python3-torch): " << peer.err;

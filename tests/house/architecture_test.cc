@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kRoot = testing::source_path();
+const fs::path kRoot = trireme::testing::source_path();
 
 std::string page_text(const std::string& page) { return read_file((kRoot / page).string()); }
 

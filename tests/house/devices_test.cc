@@ -66,7 +66,8 @@ TEST(house_devices, each_kernel_has_a_twin_of_libtorchs_operators) {
     const std::string ending = "_kernels.cc";
     if (!path.ends_with(ending)) continue;
     const std::string twin = path.substr(0, path.size() - ending.size()) + "_aten.cc";
-    if (!std::filesystem::exists(testing::source_path() + "/" + twin)) alone.push_back(path);
+    if (!std::filesystem::exists(trireme::testing::source_path() + "/" + twin))
+      alone.push_back(path);
   }
   std::vector<std::string> listed;
   for (const Exception& e : kWithoutTwin) listed.push_back(e.path);

@@ -71,7 +71,7 @@ TEST(house_errno, the_search_finds_such_a_line_and_no_other) {
 TEST(house_errno, is_read_after_the_call_that_set_it) {
   size_t read = 0;
   for (const char* top : {"trireme", "cli", "bench", "tests", "examples"}) {
-    const fs::path folder = fs::path(testing::source_path()) / top;
+    const fs::path folder = fs::path(trireme::testing::source_path()) / top;
     if (!fs::exists(folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(folder)) {
       const fs::path& path = entry.path();

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 std::vector<std::string> examples() {
   std::vector<std::string> files;
-  for (const auto& entry : fs::directory_iterator(testing::source_path("/examples")))
+  for (const auto& entry : fs::directory_iterator(trireme::testing::source_path("/examples")))
     if (entry.path().extension() == ".json") files.push_back(entry.path());
   return files;
 }
@@ -56,7 +56,7 @@ TEST(house_examples, the_whole_batch_follows_from_the_number_of_ranks) {
 
 TEST(house_examples, the_models_of_the_documents_have_their_sizes) {
   const auto load = [](const std::string& name) {
-    return Config::load(ConfigInputs::from({testing::source_path("/examples/") + name}));
+    return Config::load(ConfigInputs::from({trireme::testing::source_path("/examples/") + name}));
   };
   const Config gpt = load("gpt.json"), mlp = load("mlp.json");
   EXPECT_EQ(gpt.get_int("model.layers"), 6);

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kRoot = testing::source_path();
+const fs::path kRoot = trireme::testing::source_path();
 
 std::vector<std::string> lines_of(const fs::path& path) {
   std::istringstream text(read_file(path.string()));

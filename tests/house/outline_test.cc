@@ -14,7 +14,7 @@ namespace trireme::outline_test {
 namespace {
 
 std::string text_of(const std::string& file) {
-  const std::string text = read_file(testing::source_path("/" + file));
+  const std::string text = read_file(trireme::testing::source_path("/" + file));
   return std::regex_replace(text, std::regex("//[^\n]*"), "");
 }
 

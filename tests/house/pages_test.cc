@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kRoot = testing::source_path();
+const fs::path kRoot = trireme::testing::source_path();
 
 std::vector<fs::path> pages() {
   std::vector<fs::path> found{kRoot / "README.md", kRoot / "CONTRIBUTING.md"};

@@ -52,13 +52,14 @@ std::vector<Quote> quotes_of(const std::string& page) {
 
 TEST(house_quoted_code, of_every_page_stands_in_the_program_that_it_names) {
   size_t quotes = 0;
-  std::vector<std::string> pages{testing::source_path("/README.md")};
-  for (const auto& entry : std::filesystem::directory_iterator(testing::source_path("/docs")))
+  std::vector<std::string> pages{trireme::testing::source_path("/README.md")};
+  for (const auto& entry :
+       std::filesystem::directory_iterator(trireme::testing::source_path("/docs")))
     if (entry.path().extension() == ".md") pages.push_back(entry.path());
   for (const std::string& page : pages) {
     for (const Quote& quote : quotes_of(page)) {
       ++quotes;
-      const std::string file = testing::source_path("/") + quote.file;
+      const std::string file = trireme::testing::source_path("/") + quote.file;
       ASSERT_TRUE(std::filesystem::exists(file)) << quote.page << ": " << quote.file;
       EXPECT_TRUE(holds(lines_of(read_file(file)), quote.lines))
           << quote.page << " quotes " << quote.file << " otherwise than it is:\n"

@@ -18,13 +18,14 @@ namespace fs = std::filesystem;
 
 const std::regex kTestName(R"(`([a-z0-9_]+\.[a-z0-9_]+)`)");
 
-std::string page() { return read_file(testing::source_path("/docs/security.md")); }
+std::string page() { return read_file(trireme::testing::source_path("/docs/security.md")); }
 
 /// "suite.fact" of every test there is.
 std::set<std::string> all_tests() {
   static const std::regex definition(R"(TEST(_F|_P)?\(\s*([A-Za-z0-9_]+),\s*([A-Za-z0-9_]+)\))");
   std::set<std::string> found;
-  for (const auto& entry : fs::recursive_directory_iterator(testing::source_path("/tests"))) {
+  for (const auto& entry :
+       fs::recursive_directory_iterator(trireme::testing::source_path("/tests"))) {
     if (entry.path().extension() != ".cc") continue;
     const std::string text = read_file(entry.path().string());
     for (std::sregex_iterator it(text.begin(), text.end(), definition), end; it != end; ++it)

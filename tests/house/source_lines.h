@@ -24,7 +24,7 @@ struct Exception {
 
 /// The .h and .cc files of a folder, in order, from the repository's root.
 inline std::vector<std::string> sources_in(const std::string& folder) {
-  const std::filesystem::path root = testing::source_path();
+  const std::filesystem::path root = trireme::testing::source_path();
   std::vector<std::string> found;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder))
     if (entry.path().extension() == ".h" || entry.path().extension() == ".cc")
@@ -54,7 +54,7 @@ inline void expect_only_in(const std::vector<Exception>& exceptions,
                            const std::string& what_to_do) {
   std::set<std::string> used;
   for (const std::string& path : paths) {
-    const auto lines = lines_where(read_file(testing::source_path() + "/" + path), is_so);
+    const auto lines = lines_where(read_file(trireme::testing::source_path() + "/" + path), is_so);
     if (lines.empty()) continue;
     if (std::any_of(exceptions.begin(), exceptions.end(),
                     [&](const Exception& e) { return path == e.path; }))

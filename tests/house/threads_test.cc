@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 TEST(house_threads, folders_without_threads_are_the_ones_that_ThreadSanitizer_does_not_see) {
-  const fs::path root = testing::source_path();
+  const fs::path root = trireme::testing::source_path();
   const std::string list = read_file((root / "tests/CMakeLists.txt").string());
   std::smatch found;
   ASSERT_TRUE(std::regex_search(list, found, std::regex(R"(set\(single_threaded ([^)]+)\))")));

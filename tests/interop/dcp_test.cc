@@ -89,8 +89,8 @@ TEST(interop_dcp, the_layout_of_2_x_is_read) {
 
 // By Python's own pickle, protocol 4, of classes with these names.
 TEST(interop_dcp, the_layout_of_2_x_is_read_from_newer_pickles) {
-  const DcpMetadata found =
-      read(read_file(testing::source_path("/tests/fuzz/corpus/dcp_metadata/layout_of_2_x.bin")));
+  const DcpMetadata found = read(read_file(
+      trireme::testing::source_path("/tests/fuzz/corpus/dcp_metadata/layout_of_2_x.bin")));
   ASSERT_EQ(found.tensors.size(), 2u);
   EXPECT_EQ(found.tensors[0].name, "model.w");
   EXPECT_EQ(found.tensors[0].dtype, "F32");

@@ -21,8 +21,8 @@ constexpr int kWithout = 77;
 
 TEST(interop_python, what_the_installed_pytorch_saves_is_read_to_the_bit) {
   const PrivateFolder folder;
-  Command python(
-      {"/usr/bin/python3", testing::source_path("/tests/interop/make_fixtures.py"), folder.path()});
+  Command python({"/usr/bin/python3",
+                  trireme::testing::source_path("/tests/interop/make_fixtures.py"), folder.path()});
   const int status = python.finish(std::chrono::seconds(240));
   if (status == kWithout) GTEST_SKIP() << "python3-torch is not installed";
   ASSERT_EQ(status, 0) << python.err;

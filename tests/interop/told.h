@@ -16,7 +16,7 @@
 // Compares what we read with what make_fixtures.py tells of the same file.
 namespace trireme::interop::testing {
 
-inline const std::string kFixtures = testing::source_path("/tests/interop/fixtures/");
+inline const std::string kFixtures = trireme::testing::source_path("/tests/interop/fixtures/");
 
 inline nlohmann::json told(const std::string& path) {
   return nlohmann::json::parse(read_file(path));

@@ -29,7 +29,7 @@ namespace {
 // What torch.optim.lr_scheduler gives; torch_schedulers.py writes it.
 const json& reference() {
   static const json table = [] {
-    std::ifstream in(testing::source_path("/tests/optim/torch_schedulers.json"));
+    std::ifstream in(trireme::testing::source_path("/tests/optim/torch_schedulers.json"));
     return json::parse(in);
   }();
   return table;

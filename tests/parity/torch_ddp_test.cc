@@ -34,7 +34,7 @@ struct Finished {
 /// tests/parity/torch_ddp.py runs bench/ddp_peer.py as two ranks, and ends them at its deadline.
 Finished run_peer(const PrivateFolder& folder, const std::vector<std::string>& arguments) {
   std::vector<std::string> command = {"/usr/bin/python3",
-                                      testing::source_path("/tests/parity/torch_ddp.py"),
+                                      trireme::testing::source_path("/tests/parity/torch_ddp.py"),
                                       std::to_string(kWorld)};
   command.insert(command.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;

@@ -49,8 +49,8 @@ Result run(const std::vector<std::string>& command, const std::string& log) {
 /// Configures and builds the example against the package in `package_dir`; the program's path.
 void build(const std::string& package_dir, const std::string& dir, const std::string& log) {
   Result result =
-      run({"cmake", "-S", testing::source_path("/examples/your_project"), "-B", dir, "-G", "Ninja",
-           "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_COMPILER=" TRIREME_CXX_COMPILER,
+      run({"cmake", "-S", trireme::testing::source_path("/examples/your_project"), "-B", dir, "-G",
+           "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_COMPILER=" TRIREME_CXX_COMPILER,
            "-DCMAKE_CXX_COMPILER_LAUNCHER=" TRIREME_CXX_LAUNCHER, "-Dtrireme_DIR=" + package_dir},
           log);
   ASSERT_EQ(result.status, 0) << result.text;
@@ -59,11 +59,11 @@ void build(const std::string& package_dir, const std::string& dir, const std::st
 }
 
 // Folders that stay: a second run of the tests compiles nothing.
-const std::string kFolder = testing::build_path("/your_project");
+const std::string kFolder = trireme::testing::build_path("/your_project");
 
 TEST(parity_your_project, trains_alone_when_built_against_the_build_tree) {
   const std::string dir = kFolder + "/from_build_tree";
-  build(testing::build_path(), dir, kFolder + "/build_tree.log");
+  build(trireme::testing::build_path(), dir, kFolder + "/build_tree.log");
   if (HasFatalFailure()) return;
   const Result result = run({dir + "/your_program"}, kFolder + "/build_tree.log");
   EXPECT_EQ(result.status, 0) << result.text;
@@ -74,7 +74,7 @@ TEST(parity_your_project, trains_with_two_ranks_when_built_against_the_install_t
   const std::string dir = kFolder + "/from_install_tree", prefix = kFolder + "/prefix";
   const std::string log = kFolder + "/install_tree.log";
   const Result installed =
-      run({"cmake", "--install", testing::build_path(), "--prefix", prefix}, log);
+      run({"cmake", "--install", trireme::testing::build_path(), "--prefix", prefix}, log);
   ASSERT_EQ(installed.status, 0) << installed.text;
   build(prefix + "/" TRIREME_PACKAGE_DIR, dir, log);
   if (HasFatalFailure()) return;

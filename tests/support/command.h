@@ -201,9 +201,9 @@ class Command {
   UniqueFd out_, err_;
 };
 
-inline std::string trireme_program() { return testing::build_path("/bin/trireme"); }
+inline std::string trireme_program() { return trireme::testing::build_path("/bin/trireme"); }
 inline std::string worker_program() {
-  return testing::build_path("/libexec/trireme/trireme-worker");
+  return trireme::testing::build_path("/libexec/trireme/trireme-worker");
 }
 
 /// `trireme ARGUMENTS…`

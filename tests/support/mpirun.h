@@ -19,7 +19,8 @@ inline std::string name_of(Mpi mpi) { return mpi == Mpi::open ? "openmpi" : "mpi
 
 /// "": it is there.
 inline std::string why_not(Mpi mpi) {
-  if (!std::filesystem::exists(testing::build_path("/libtrireme_mpi_") + name_of(mpi) + ".so"))
+  if (!std::filesystem::exists(trireme::testing::build_path("/libtrireme_mpi_") + name_of(mpi) +
+                               ".so"))
     return "this build has no module for " + name_of(mpi);
   for (const char* folder : {"/usr/bin/", "/usr/local/bin/"})
     if (std::filesystem::exists(folder + ("mpirun." + name_of(mpi)))) return "";
@@ -33,7 +34,7 @@ inline Arguments mpi_ranks(Mpi mpi, int n, const std::string& program, const Arg
     words.push_back("--oversubscribe");
     if (::geteuid() == 0) words.push_back("--allow-run-as-root");
   }
-  words.push_back(testing::build_path("/tests/") + program);
+  words.push_back(trireme::testing::build_path("/tests/") + program);
   words.insert(words.end(), facts.begin(), facts.end());
   return words;
 }

@@ -68,7 +68,7 @@ std::map<std::string, std::string> members_of_keys() {
   std::map<std::string, std::string> members;
   const std::regex field(
       R"re(f\.field\(\s*\{\s*\.path = "([^"]+)"[^;]*?\},\s*([A-Za-z_0-9.]+)\);)re");
-  const std::string folder = testing::source_path("/trireme/config/sections");
+  const std::string folder = trireme::testing::source_path("/trireme/config/sections");
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (entry.path().extension() != ".h") continue;
     const std::string text = read_file(entry.path());
@@ -91,9 +91,9 @@ std::string sources_of_readers() {
   for (const char* top : {"trireme/train", "trireme/planner", "trireme/config/rules",
                           "trireme/grad/compression", "trireme/front", "cli"})
     for (const auto& entry :
-         std::filesystem::recursive_directory_iterator(testing::source_path("/") + top))
+         std::filesystem::recursive_directory_iterator(trireme::testing::source_path("/") + top))
       if (entry.path().extension() == ".cc") all += read_file(entry.path());
-  return all + read_file(testing::source_path("/trireme/config/config.cc"));
+  return all + read_file(trireme::testing::source_path("/trireme/config/config.cc"));
 }
 
 }  // namespace
@@ -149,7 +149,7 @@ TEST(train_entry_points, initialize_reads_or_refuses_every_key) {
 
 TEST(train_entry_points, what_the_command_reads_itself_is_read_there) {
   for (const auto& [keys, file] : kBeforeTraining) {
-    const std::string text = read_file(testing::source_path("/") + std::string(file));
+    const std::string text = read_file(trireme::testing::source_path("/") + std::string(file));
     EXPECT_NE(text.find("section<"), std::string::npos) << keys << ": " << file;
   }
 }

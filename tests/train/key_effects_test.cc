@@ -538,7 +538,7 @@ TEST(train_key_effects, every_key_that_runs_has_a_row) {
 TEST(train_key_effects, what_is_seen_elsewhere_has_a_test) {
   std::set<std::string> tests;
   for (const auto& entry :
-       std::filesystem::recursive_directory_iterator(testing::source_path("/tests"))) {
+       std::filesystem::recursive_directory_iterator(trireme::testing::source_path("/tests"))) {
     if (entry.path().extension() != ".cc") continue;
     const std::string text = read_file(entry.path());
     for (size_t at = 0; (at = text.find("\nTEST", at)) != std::string::npos; ++at) {

@@ -17,7 +17,7 @@ using namespace trireme::testing;
 
 namespace {
 
-const std::string kFixture = testing::source_path() + "/tests/formats/buckets-v1.json";
+const std::string kFixture = trireme::testing::source_path() + "/tests/formats/buckets-v1.json";
 
 std::string fault(const std::string& text) {
   try {

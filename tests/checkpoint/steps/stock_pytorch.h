@@ -20,8 +20,8 @@ inline std::optional<nlohmann::json> read_by_stock_pytorch(const std::string& fo
                                                            std::string* why) {
   PrivateFolder out;
   trireme::testing::Command python({"/usr/bin/python3",
-                                    testing::source_path("/tests/interop/dcp_2x.py"), "read",
-                                    folder, out / "told.json"});
+                                    trireme::testing::source_path("/tests/interop/dcp_2x.py"),
+                                    "read", folder, out / "told.json"});
   const int status = python.finish(std::chrono::seconds(120));
   if (status == 77 || status == 127) {
     *why = python.out.empty() ? "/usr/bin/python3 is not installed" : python.out;

@@ -14,7 +14,7 @@ namespace {
 using trireme::interop::testing::hex_of;
 
 TEST(checkpoint_steps_stock_pytorch, the_fixture_of_version_3_is_read_to_the_bit) {
-  const std::string folder = testing::source_path("/tests/formats/checkpoint-v3");
+  const std::string folder = trireme::testing::source_path("/tests/formats/checkpoint-v3");
   std::string why;
   const auto read = read_by_stock_pytorch(folder, &why);
   if (!read) GTEST_SKIP() << why;

@@ -12,7 +12,7 @@ using namespace trireme::flight;
 // tests/formats/flight-v1/ was written by two ranks when version 1 of the dumps landed. It must be
 // read for ever.
 TEST(comm_flight_format, version_1_is_read_with_all_its_values) {
-  const auto all = read_dumps(testing::source_path("/tests/formats/flight-v1"));
+  const auto all = read_dumps(trireme::testing::source_path("/tests/formats/flight-v1"));
   ASSERT_EQ(all.size(), 2u);
   for (int r : {0, 1}) {
     const History& h = all[size_t(r)];

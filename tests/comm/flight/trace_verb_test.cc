@@ -18,8 +18,8 @@ namespace {
 
 using trireme::testing::has;
 
-const std::string kProgram = testing::build_path("/bin/trireme");
-const std::string kDumps = testing::source_path("/tests/formats/flight-v1");
+const std::string kProgram = trireme::testing::build_path("/bin/trireme");
+const std::string kDumps = trireme::testing::source_path("/tests/formats/flight-v1");
 
 struct Ran {
   int code;

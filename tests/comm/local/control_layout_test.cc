@@ -97,7 +97,7 @@ std::string layout() {
 }  // namespace
 
 TEST(comm_local_control_layout, is_that_of_its_version) {
-  const std::string path = testing::source_path("/tests/formats/local-control-v") +
+  const std::string path = trireme::testing::source_path("/tests/formats/local-control-v") +
                            std::to_string(kControlVersion) + ".txt";
   EXPECT_EQ(layout(), read_file(path))
       << "The control memory has changed: raise kControlVersion and add a fixture beside " << path;

@@ -53,7 +53,7 @@ void expect_the_launcher_ends_it(Mpi mpi, const std::string& fact) {
 }
 
 void expect_refused(const std::string& program, const Environment& env, const std::string& part) {
-  Command job({testing::build_path("/tests/") + program}, {own_job(env), {}});
+  Command job({trireme::testing::build_path("/tests/") + program}, {own_job(env), {}});
   EXPECT_EQ(job.finish(), 1) << job.err;
   EXPECT_NE(job.err.find(part), std::string::npos) << job.err;
 }
@@ -229,7 +229,7 @@ TEST(comm_mpi_ranks, a_rank_that_exits_or_dies_ends_its_job_under_mpich) {
 }
 
 TEST(comm_mpi_ranks, a_process_that_mpirun_did_not_start_is_refused) {
-  if (!std::filesystem::exists(testing::build_path("/tests/mpi_ranks")))
+  if (!std::filesystem::exists(trireme::testing::build_path("/tests/mpi_ranks")))
     GTEST_SKIP() << "this build has no MPI";
   expect_refused("mpi_ranks", {}, "is for ranks that mpirun or srun started");
   expect_refused("mpi_ranks", {{"TRIREME_MPI", "mpi3"}},

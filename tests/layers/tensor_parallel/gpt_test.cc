@@ -27,7 +27,7 @@ namespace {
 constexpr double kRate = 0.2, kLimit = 0.4;
 
 nlohmann::json torch_runs() {
-  std::ifstream file(testing::source_path("/tests/layers/tensor_parallel/torch_gpt.json"));
+  std::ifstream file(trireme::testing::source_path("/tests/layers/tensor_parallel/torch_gpt.json"));
   return nlohmann::json::parse(file).at("runs");
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 using trireme::testing::refusal;
 
-const std::string kFixtures = testing::source_path("/tests/pipeline/schedule/fixtures/");
+const std::string kFixtures = trireme::testing::source_path("/tests/pipeline/schedule/fixtures/");
 
 TEST(pipeline_schedule_generators, give_the_order_of_pytorch_for_231_sizes) {
   std::istringstream lines(read_file(kFixtures + "torch_2.14.1.tables"));

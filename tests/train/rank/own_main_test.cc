@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kOwnMain = testing::build_path("/tests/own_main");
+const std::string kOwnMain = trireme::testing::build_path("/tests/own_main");
 
 class train_rank_own_main : public ::testing::Test {
  protected:

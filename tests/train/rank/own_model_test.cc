@@ -11,7 +11,7 @@ namespace {
 class train_rank_own_model : public ::testing::Test {
  protected:
   Command start(Arguments words, const std::string& program = "gan") const {
-    words.insert(words.begin(), testing::build_path("/tests/") + program);
+    words.insert(words.begin(), trireme::testing::build_path("/tests/") + program);
     return Command(words, {{}, folder_.path()});
   }
   Arguments run(int ranks, int steps, const Arguments& more = {}) const {
@@ -30,8 +30,8 @@ class train_rank_own_model : public ::testing::Test {
     return last;
   }
 
-  const std::string kGan = testing::source_path("/examples/own_model/gan.json");
-  const std::string kDeep = testing::source_path("/examples/own_model/deep.json");
+  const std::string kGan = trireme::testing::source_path("/examples/own_model/gan.json");
+  const std::string kDeep = trireme::testing::source_path("/examples/own_model/deep.json");
   PrivateFolder folder_;
   std::string run_ = folder_ / "run";
 };
