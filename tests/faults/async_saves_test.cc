@@ -103,7 +103,7 @@ class faults_async_saves_killed : public faults_async_saves,
 class faults_async_saves_of_own_loop : public faults_async_saves,
                                        public ::testing::WithParamInterface<int> {
  protected:
-  const std::string kProgram = trireme::testing::build_path("/tests/own_loop_async");
+  static inline const std::string kProgram = trireme::testing::build_path("/tests/own_loop_async");
   static constexpr int64_t kSteps = 20;
 
   void SetUp() override {
