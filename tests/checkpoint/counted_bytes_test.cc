@@ -189,13 +189,14 @@ TEST(checkpoint_counted_bytes, a_host_reads_each_byte_once_and_no_more_than_two_
     const std::string folder = run / "step-00000001";
     const int64_t whole = Weights(0, 1, 1).bytes, slack = 2 * kMiB * parts_of(folder);
     for (const Layout& to : kLayouts) {
-      const auto what =
-          fmt::format("{} of {} → {} of {}", from.world, from.shards, to.world, to.shards);
+      const bool new_state = (to.world + from.shards) % 2 == 0;
+      const auto what = fmt::format("{} of {} → {} of {}, new state {}", from.world, from.shards,
+                                    to.world, to.shards, new_state);
       const auto calls = calls_of(run.path(), [&] {
         run_threads(to.world, [&](Group g) {
           const ThreadRankScope label(g.rank());
           Weights state(g.rank(), to.shards, 0);
-          load_step(folder, std::ref(state), {.group = g});
+          load_step(folder, std::ref(state), {.group = g, .new_state = new_state});
           EXPECT_TRUE(state.same_as(Weights(g.rank(), to.shards, 1))) << what;
         });
       });
@@ -269,7 +270,7 @@ std::string load_in_child(const std::string& folder, int64_t most,
     load_within(most, [&] {
       load_step(folder, [&](StateVisitor& v) { v.tensor("model.w", state); }, {.convert = true});
     });
-    check<Error>(state.view({-1})[-1].item<double>() == 7, "it is not what was saved");
+    check<Error>(state[-1][-1].item<double>() == 7, "it is not what was saved");
   });
 }
 
@@ -295,6 +296,54 @@ TEST(checkpoint_counted_bytes, a_load_takes_64_MiB_beside_the_state_also_where_i
                             return at::zeros({48, kMiB}, at::kBFloat16);
                           }),
             "");
+}
+
+TEST(checkpoint_counted_bytes, a_load_takes_64_MiB_beside_memory_that_is_not_contiguous) {
+  PrivateFolder run;
+  {
+    at::Tensor w = at::full({3, 16 * kMiB}, 7, at::kFloat);  // 192 MiB
+    save_step(run.path(), 1, [&](StateVisitor& v) { v.tensor("model.w", w); });
+  }
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    // Every second element; and columns that are neighbours.
+    EXPECT_EQ(load_in_child(run.path(), 64 * kMiB,
+                            [&] {
+                              return at::zeros({3, 32 * kMiB}, dtype).slice(1, 0, 32 * kMiB, 2);
+                            }),
+              "");
+    EXPECT_EQ(load_in_child(run.path(), 64 * kMiB,
+                            [&] {
+                              return at::zeros({16 * kMiB, 3}, dtype).t();
+                            }),
+              "");
+  }
+}
+
+TEST(checkpoint_counted_bytes, a_load_adds_what_other_ranks_had_within_64_MiB) {
+  PrivateFolder run;
+  const int64_t n = 40 * kMiB;  // 160 MiB a rank
+  for (const RankStateRule rule : {RankStateRule::add, RankStateRule::average}) {
+    run_threads(2, [&](Group g) {
+      const at::Tensor own = at::full({n}, g.rank() + 1.0, at::kFloat);
+      save_sharded_step(
+          run.path(), 1,
+          [&](StateVisitor& v) { v.rank_tensor("hook.error.w", g.rank(), 2, rule, own); }, g,
+          {.layout = "ranks"});
+    });
+    EXPECT_EQ(end_of_child("",
+                           [&] {
+                             const at::Tensor own = at::zeros({n});
+                             load_within(64 * kMiB, [&] {
+                               load_step(run.path(), [&](StateVisitor& v) {
+                                 v.rank_tensor("hook.error.w", 0, 1, rule, own);
+                               });
+                             });
+                             check<Error>(
+                                 own.eq(rule == RankStateRule::add ? 3.0 : 1.5).all().item<bool>(),
+                                 "it is not what ranks had");
+                           }),
+              "");
+  }
 }
 
 // The runs that a rank wants are of 128 bytes.

@@ -46,6 +46,22 @@ TEST(checkpoint_read_deal, ranges_are_joined_where_they_touch) {
   EXPECT_EQ(joined({{5, 7}, {0, 2}, {2, 3}, {4, 4}, {6, 9}, {1, 2}}), (Ranges{{0, 3}, {5, 9}}));
 }
 
+TEST(checkpoint_read_deal, what_is_in_both_and_in_one_alone_is_that_of_the_blocks_one_by_one) {
+  constexpr int64_t kBlocks = 9;  // every pair of sets
+  const auto ranges_of = [](unsigned set) {
+    Ranges ranges;
+    for (int64_t b = 0; b < kBlocks; ++b)
+      if (set >> b & 1U) ranges.push_back({b, b + 1});
+    return joined(std::move(ranges));
+  };
+  for (unsigned a = 0; a < 1U << kBlocks; ++a)
+    for (unsigned b = 0; b < 1U << kBlocks; ++b) {
+      const Ranges x = ranges_of(a), y = ranges_of(b);
+      ASSERT_EQ(in_both(x, y), ranges_of(a & b)) << a << " " << b;
+      ASSERT_EQ(without(x, y), ranges_of(a & ~b)) << a << " " << b;
+    }
+}
+
 TEST(checkpoint_read_deal, each_block_that_is_wanted_is_read_once_by_a_rank_that_wants_it) {
   std::mt19937 random(3);
   for (int trial = 0; trial < 500; ++trial) {

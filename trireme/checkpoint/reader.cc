@@ -9,6 +9,7 @@
 #include "trireme/base/file/folder.h"
 #include "trireme/base/trace.h"
 #include "trireme/checkpoint/load/compare.h"
+#include "trireme/checkpoint/load/direct_blocks.h"
 #include "trireme/checkpoint/load/fill.h"
 #include "trireme/checkpoint/load/opened.h"
 #include "trireme/checkpoint/load/verify.h"
@@ -114,27 +115,44 @@ class Load {
     const std::vector<Compared> all = of_all(mine);
     raise_first(all, mine.failure);
     refuse_unknown(*comparer, all);
-    verify(*opened, comparer->plan);
-    agree(failure_of([&] {
-      c10::AutoGradMode no_grad(false);
-      Filler filler(*opened, comparer->plan);
-      walk(filler);
-    }));
+    fill(*opened, comparer->plan, walk);
     return info_of(*opened, std::move(comparer->plan.notes));
   }
 
  private:
   // The ranks of a host share the reading.
-  void verify(OpenedStep& opened, const LoadPlan& plan) {
-    if (opened.is_foreign()) return agree(with_advice([&] { verify_foreign(opened, plan); }));
-    std::vector<BlocksWanted> all{blocks_wanted(opened, plan, together())};
-    size_t rank = 0;
-    if (together()) {
-      Group group = *options_.group;
-      all = all_gather_object(group, all[0]);
-      rank = static_cast<size_t>(group.rank());
+  void fill(OpenedStep& opened, const LoadPlan& plan, const StateWalk& walk) {
+    DirectBlocks direct;
+    bool all_read_their_own = true;
+    if (opened.is_foreign()) {
+      agree(with_advice([&] { verify_foreign(opened, plan); }));
+    } else {
+      std::vector<BlocksWanted> all{blocks_wanted(opened, plan, together())};
+      size_t rank = 0;
+      if (together()) {
+        Group group = *options_.group;
+        all = all_gather_object(group, all[0]);
+        rank = static_cast<size_t>(group.rank());
+      }
+      agree(with_advice([&] {
+        open_files_of(opened, all[rank].ranges());
+        const BlockShare share = share_of(all, rank);
+        all_read_their_own = share.all_read_their_own;
+        if (options_.new_state) direct = DirectBlocks(opened, plan, share.own);
+        verify_blocks(opened, without(share.own, direct.blocks()));
+      }));
     }
-    agree(with_advice([&] { open_and_verify(opened, all, rank); }));
+    const auto walk_to_fill = [&](Filler::Fills fills) {
+      const auto body = [&] {
+        c10::AutoGradMode no_grad(false);
+        Filler filler(opened, plan, direct, fills);
+        walk(filler);
+      };
+      agree(options_.new_state ? with_advice(body) : failure_of(body));
+    };
+    if (!options_.new_state || all_read_their_own) return walk_to_fill(Filler::Fills::all);
+    walk_to_fill(Filler::Fills::direct_blocks);  // what others take from the page cache
+    walk_to_fill(Filler::Fills::the_rest);
   }
 
   bool together() const { return options_.group && options_.group->size() > 1; }

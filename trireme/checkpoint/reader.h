@@ -60,6 +60,11 @@ struct LoadOptions {
   /// "model."; those of Hugging Face's GPT-2 are mapped if the walk visits blocks of a `gpt`. The
   /// walk then runs three times.
   bool python_files = false;
+  /// The state is new, and nobody goes on with it if the load fails: blocks are read straight to
+  /// where they belong and compared there, once, in place of being compared before anything is
+  /// filled. After Corrupt or ResourceError the state is then part old and part new. Python's files
+  /// have no blocks: nothing changes for them.
+  bool new_state = false;
 };
 
 /// Loads the state visited by `walk` from a run folder (see find_checkpoint) or a step folder,

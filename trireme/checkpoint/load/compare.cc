@@ -35,6 +35,12 @@ std::string renamed(const std::string& name, const std::string& from, const std:
   return name.substr(0, name.size() - from.size()) + to;
 }
 
+// The walk shows memory that the bytes of the checkpoint can be read to.
+bool has_bytes_of(const IndexTensor& saved, const at::Tensor& local) {
+  return local.is_cpu() && local.is_contiguous() &&
+         local.scalar_type() == safetensors_scalar_type(saved.dtype);
+}
+
 // " (nor 'b', 'c', 'd', 'e' and 3 more)" of the names behind the first.
 std::string others(const std::vector<std::string>& names) {
   if (names.size() < 2) return "";
@@ -165,6 +171,7 @@ void Comparer::tensor(const Slice& slice, at::Tensor local) {
   if (!filled) filled = found;
   source.saved = &saved;
   source.copies = plan_load(saved, slice);
+  source.in_place = has_bytes_of(saved, local);
 }
 
 void Comparer::rank_tensor(const std::string& name, int rank, int ranks, RankStateRule rule,
@@ -191,12 +198,13 @@ void Comparer::rank_tensor(const std::string& name, int rank, int ranks, RankSta
   auto row = [&](int64_t r) { return plan_load(saved, Slice::range(name, shape, r * n, n)); };
   if (source.old_ranks == ranks) {
     source.copies = row(rank);
+    source.in_place = has_bytes_of(saved, local);
     return;
   }
   source.rule = rule;
   for (int64_t r = 0; r < source.old_ranks; ++r)
     if (rule == RankStateRule::average || (rule == RankStateRule::add && r % ranks == rank))
-      source.rows.push_back(row(r));
+      source.rows.push_back({r, row(r)});
 }
 
 void Comparer::compare(const std::string& name, size_t type) {

@@ -24,10 +24,16 @@ struct TensorSource {
   const IndexTensor* saved = nullptr;  // null: it is filled under another of its names
   int64_t numel = 0;
   std::vector<Copy> copies = {};
+  bool in_place =
+      false;  // its memory has the checkpoint's bytes: in host memory, one behind another
   /// Of rank_tensor() for another number of ranks: the copies of each old rank's that are combined.
   /// Without any it becomes zeros (add) or stays as it is (begin_anew).
   std::optional<RankStateRule> rule = {};
-  std::vector<std::vector<Copy>> rows = {};
+  struct OfRank {
+    int64_t rank;  // of the run that saved
+    std::vector<Copy> copies;
+  };
+  std::vector<OfRank> rows = {};
   int64_t old_ranks = 0;
 };
 

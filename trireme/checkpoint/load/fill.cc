@@ -38,14 +38,14 @@ struct Window {
 /// The runs of some copies, a few windows at a time: a part may be larger than memory that is left.
 class Windows {
  public:
-  /// body(bytes of the run, run), on LibTorch's threads if `to` is given: then a run that is a
-  /// window by itself is read to where it belongs behind `to`.
-  template <class Body>
+  /// body(bytes of the run, run), on LibTorch's threads; a run that is a window by itself is read
+  /// to where it belongs behind `to`. `runs` gives the runs of a copy as for_each_run() does.
+  template <class Runs, class Body>
   void for_each(const OpenedStep& opened, const IndexTensor& t, const std::vector<Copy>& copies,
-                int64_t each, uint8_t* to, const Body& body) {
+                int64_t each, uint8_t* to, const Runs& runs, const Body& body) {
     for (const Copy& copy : copies) {
       const PartBytes part = opened.bytes(t, t.parts[copy.part]);
-      for_each_run(copy, [&](int64_t at, int64_t dest, int64_t run) {
+      runs(copy, [&](int64_t at, int64_t dest, int64_t run) {
         const auto bytes = static_cast<uint64_t>(run * each);
         for (uint64_t done = 0; done < bytes; done += kWindow) {
           const Run piece{part.begin + static_cast<uint64_t>(at * each) + done,
@@ -81,7 +81,7 @@ class Windows {
       std::vector<uint8_t> bytes;
       for (int64_t i = first; i < last; ++i) {
         const Window& w = windows_[static_cast<size_t>(i)];
-        if (to && w.last - w.first == 1) {
+        if (w.last - w.first == 1) {
           w.file->read_again(w.begin, {to + runs_[w.first].to, runs_[w.first].bytes});
           continue;
         }
@@ -91,17 +91,50 @@ class Windows {
           body(bytes.data() + (runs_[r].from - w.begin), runs_[r]);
       }
     };
-    const auto n = static_cast<int64_t>(windows_.size());
-    if (to)
-      at::parallel_for(0, n, 1, some);
-    else
-      some(0, n);
+    at::parallel_for(0, static_cast<int64_t>(windows_.size()), 1, some);
     windows_.clear(), runs_.clear();
   }
 
   std::vector<Run> runs_;
   std::vector<Window> windows_;
 };
+
+// Larger tensors that are not filled in place are staged so many bytes at a time, …
+constexpr int64_t kSlab = int64_t{8} << 20;
+// … of which so many may be on their way to a device.
+constexpr int64_t kUnderWay = int64_t{24} << 20;
+
+/// Elements [begin, begin + count) of a slice, in the order of its memory.
+Slice part_of(Slice slice, int64_t begin, int64_t count) {
+  slice.flat = FlatRange{(slice.flat ? slice.flat->begin : 0) + begin, count};
+  return slice;
+}
+
+/// Elements of `to` from `begin` on, row-major, become those of `from`, which has one dim.
+void put(const at::Tensor& to, int64_t begin, const at::Tensor& from, bool in_stream_order) {
+  const auto copy = [&](const at::Tensor& some, const at::Tensor& bytes) {
+    if (in_stream_order)
+      copy_in_stream_order(some, bytes);
+    else
+      some.copy_(bytes);
+  };
+  if (to.is_contiguous()) return copy(to.view({-1}).narrow(0, begin, from.numel()), from);
+  const int64_t row = to.numel() / to.size(0);
+  for (int64_t done = 0; done < from.numel();) {
+    const int64_t at = begin + done, left = from.numel() - done;
+    if (at % row != 0 || left < row) {
+      const int64_t n = std::min(row - at % row, left);
+      put(to.select(0, at / row), at % row, from.narrow(0, done, n), in_stream_order);
+      done += n;
+    } else {
+      const at::Tensor rows = to.narrow(0, at / row, left / row);
+      copy(rows, from.narrow(0, done, rows.numel()).view(rows.sizes()));
+      done += rows.numel();
+    }
+  }
+}
+
+constexpr auto kAllRuns = [](const Copy& copy, const auto& body) { for_each_run(copy, body); };
 
 }  // namespace
 
@@ -115,96 +148,100 @@ const TensorSource& Filler::next(const std::string& name, const at::Tensor& loca
 void Filler::copy(const IndexTensor& saved, const std::vector<Copy>& copies, at::Tensor& to) const {
   auto* bytes = static_cast<uint8_t*>(to.data_ptr());
   Windows().for_each(
-      opened_, saved, copies, to.element_size(), bytes,
+      opened_, saved, copies, to.element_size(), bytes, kAllRuns,
       [&](const uint8_t* from, const Run& run) { std::memcpy(bytes + run.to, from, run.bytes); });
 }
 
-// Some elements at a time, so that no second copy of a large tensor exists.
-void Filler::convert(const IndexTensor& saved, const std::vector<Copy>& copies,
-                     at::Tensor& to) const {
-  const at::ScalarType dtype = safetensors_scalar_type(saved.dtype);
-  const auto each = static_cast<int64_t>(c10::elementSize(dtype));
-  const int64_t most = static_cast<int64_t>(kWindow) / each;
-  at::Tensor flat = to.view({-1}), staged = at::detail::empty_cpu({most}, dtype), converted;
-  std::vector<std::pair<int64_t, int64_t>> runs;  // first element in `to`, elements
-  int64_t n = 0;
-  const auto flush = [&] {
-    if (runs.size() > 1 && to.is_cpu()) {  // perhaps of a few elements each
-      if (!converted.defined()) converted = at::detail::empty_cpu({most}, to.scalar_type());
-      converted.narrow(0, 0, n).copy_(staged.narrow(0, 0, n));
-      const auto* from = static_cast<const uint8_t*>(converted.data_ptr());
-      auto* bytes = static_cast<uint8_t*>(to.data_ptr());
-      const auto size = static_cast<int64_t>(to.element_size());
-      for (const auto& [at, count] : runs) {
-        std::memcpy(bytes + at * size, from, static_cast<size_t>(count * size));
-        from += count * size;
-      }
-      if (!to.is_inference()) to.unsafeGetTensorImpl()->bump_version();
-    } else {
-      int64_t done = 0;
-      for (const auto& [at, count] : runs) {
-        flat.narrow(0, at, count).copy_(staged.narrow(0, done, count));
-        done += count;
-      }
-    }
-    runs.clear(), n = 0;
+// All of it but for the direct blocks, which are read by direct_.
+void Filler::fill_in_place(const TensorSource& source, at::Tensor& local) const {
+  auto* bytes = static_cast<uint8_t*>(local.data_ptr());
+  const auto each = static_cast<int64_t>(local.element_size());
+  if (fills_ != Fills::the_rest) direct_.read(number_of(source), bytes);
+  const auto rest = [&](const Copy& copy, const auto& body) {
+    const IndexPart& part = source.saved->parts[copy.part];
+    for_each_run(copy, [&](int64_t from, int64_t to, int64_t run) {
+      direct_.for_each_rest(part, from, run, each,
+                            [&](int64_t at, int64_t n) { body(at, to + (at - from), n); });
+    });
   };
-  Windows().for_each(
-      opened_, saved, copies, each, nullptr, [&](const uint8_t* from, const Run& run) {
-        const int64_t count = static_cast<int64_t>(run.bytes) / each;
-        if (n + count > most || runs.size() == kRuns) flush();
-        std::memcpy(static_cast<uint8_t*>(staged.data_ptr()) + n * each, from, run.bytes);
-        runs.emplace_back(run.to / each, count);
-        n += count;
-      });
-  flush();
+  if (fills_ != Fills::direct_blocks)
+    Windows().for_each(
+        opened_, *source.saved, source.copies, each, bytes, rest,
+        [&](const uint8_t* from, const Run& run) { std::memcpy(bytes + run.to, from, run.bytes); });
 }
 
-void Filler::fill(const IndexTensor& saved, const std::vector<Copy>& copies,
-                  at::Tensor local) const {
+size_t Filler::number_of(const TensorSource& source) const {
+  return static_cast<size_t>(&source - plan_.tensors.data());
+}
+
+void Filler::fill(const Slice& slice, const TensorSource& source, at::Tensor local) {
   if (local.numel() == 0) return;
+  const IndexTensor& saved = *source.saved;
+  const std::vector<Copy>& copies = source.copies;
   const at::ScalarType dtype = safetensors_scalar_type(saved.dtype);
-  if (local.is_cpu() && local.is_contiguous() && local.scalar_type() == dtype) {
-    copy(saved, copies, local);
+  const bool in_place = local.is_cpu() && local.is_contiguous() && local.scalar_type() == dtype;
+  const bool has_direct_blocks = direct_.has(number_of(source));
+  check<UsageError>(in_place || !has_direct_blocks,
+                    "load: the memory of '{}' changed between two walks", source.shown);
+  if (fills_ == Fills::direct_blocks && !has_direct_blocks) return;
+  if (in_place) {
+    if (source.in_place)
+      fill_in_place(source, local);
+    else
+      copy(saved, copies, local);
     if (!local.is_inference()) local.unsafeGetTensorImpl()->bump_version();
     return;
   }
-  constexpr int64_t kSmall = 16 << 20;  // bytes; … and of a run that is worth a copy to a device
-  constexpr int64_t kLongRun = 64 << 10;
-  const auto each = static_cast<int64_t>(c10::elementSize(dtype));
-  const bool long_runs = std::all_of(copies.begin(), copies.end(),
-                                     [&](const Copy& copy) { return copy.run * each >= kLongRun; });
-  if (local.is_contiguous() && (local.is_cpu() || long_runs) && local.numel() * each > kSmall)
-    return convert(saved, copies, local);
-  if (is_asynchronous(local.device()) && local.scalar_type() == dtype) {
-    at::Tensor staged = host_buffer(local.sizes(), dtype, local.device());
-    copy(saved, copies, staged);
-    return copy_in_stream_order(local, staged);
+  for_each_slab(local, dtype, [&](int64_t begin, at::Tensor& staged) {
+    copy(saved,
+         staged.numel() == slice.numel() ? copies
+                                         : plan_load(saved, part_of(slice, begin, staged.numel())),
+         staged);
+  });
+}
+
+template <class Body>
+void Filler::for_each_slab(const at::Tensor& local, at::ScalarType dtype, const Body& body) {
+  const bool in_stream_order = is_asynchronous(local.device()) && local.scalar_type() == dtype;
+  const int64_t most = kSlab / static_cast<int64_t>(c10::elementSize(dtype));
+  for (int64_t begin = 0; begin < local.numel(); begin += most) {
+    const int64_t n = std::min(most, local.numel() - begin);
+    at::Tensor staged = in_stream_order ? host_buffer({n}, dtype, local.device())
+                                        : at::detail::empty_cpu({n}, dtype);
+    body(begin, staged);
+    put(local, begin, staged, in_stream_order);
+    if (!in_stream_order) continue;
+    // What is under way has memory of its own.
+    if ((under_way_ += n * static_cast<int64_t>(staged.element_size())) < kUnderWay) continue;
+    DeviceStream::current(local.device()).synchronize();
+    under_way_ = 0;
   }
-  at::Tensor staged = at::detail::empty_cpu(local.sizes(), dtype);
-  copy(saved, copies, staged);
-  local.copy_(staged);
 }
 
 void Filler::tensor(const Slice& slice, at::Tensor local) {
   const TensorSource& source = next(slice.name, local);
-  if (source.saved) fill(*source.saved, source.copies, std::move(local));
+  if (source.saved) fill(slice, source, std::move(local));
 }
 
-void Filler::rank_tensor(const std::string& name, int, int, RankStateRule, at::Tensor local) {
+void Filler::rank_tensor(const std::string& name, int rank, int, RankStateRule, at::Tensor local) {
   const TensorSource& source = next(name, local);
   if (!source.saved || source.rule == RankStateRule::begin_anew) return;
-  if (!source.rule) return fill(*source.saved, source.copies, std::move(local));
-  at::Tensor sum = at::detail::empty_cpu(local.sizes(), local.scalar_type());
-  sum.zero_();
-  at::Tensor row =
-      at::detail::empty_cpu(local.sizes(), safetensors_scalar_type(source.saved->dtype));
-  for (const auto& copies : source.rows) {
-    copy(*source.saved, copies, row);
-    sum.add_(row);
-  }
-  if (source.rule == RankStateRule::average) sum.div_(static_cast<double>(source.old_ranks));
-  local.copy_(sum);
+  const auto row_of = [&](int64_t old_rank) {
+    return Slice::range(name, source.saved->shape(), old_rank * source.numel, source.numel);
+  };
+  if (!source.rule) return fill(row_of(rank), source, std::move(local));
+  if (fills_ == Fills::direct_blocks) return;
+  for_each_slab(local, local.scalar_type(), [&](int64_t begin, at::Tensor& sum) {
+    sum.zero_();
+    at::Tensor row =
+        at::detail::empty_cpu(sum.sizes(), safetensors_scalar_type(source.saved->dtype));
+    for (const TensorSource::OfRank& old : source.rows) {
+      copy(*source.saved, plan_load(*source.saved, part_of(row_of(old.rank), begin, row.numel())),
+           row);
+      sum.add_(row);
+    }
+    if (source.rule == RankStateRule::average) sum.div_(static_cast<double>(source.old_ranks));
+  });
 }
 
 }  // namespace trireme

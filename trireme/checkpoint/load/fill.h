@@ -2,15 +2,26 @@
 #pragma once
 
 #include "trireme/checkpoint/load/compare.h"
+#include "trireme/checkpoint/load/direct_blocks.h"
 
 namespace trireme {
 
 /// The second walk of a load: everything fits, now it is written. ResourceError when the disk
-/// fails.
+/// fails; Corrupt for the blocks that are read directly.
 class Filler : public StateVisitor {
  public:
-  Filler(const OpenedStep& opened, const LoadPlan& plan)
-      : opened_(opened), values_(opened.index().values), plan_(plan) {}
+  enum class Fills {
+    all,
+    direct_blocks,  // and values
+    the_rest,
+  };
+  /// All of them must outlive it.
+  Filler(const OpenedStep& opened, const LoadPlan& plan, const DirectBlocks& direct, Fills fills)
+      : opened_(opened),
+        values_(opened.index().values),
+        plan_(plan),
+        direct_(direct),
+        fills_(fills) {}
 
   void tensor(const Slice& slice, at::Tensor local) override;
   void rank_tensor(const std::string& name, int rank, int ranks, RankStateRule rule,
@@ -28,14 +39,22 @@ class Filler : public StateVisitor {
       v = std::get<T>(values_.at(it->second));
   }
   const TensorSource& next(const std::string& name, const at::Tensor& local);
-  void fill(const IndexTensor& saved, const std::vector<Copy>& copies, at::Tensor local) const;
+  void fill(const Slice& slice, const TensorSource& source, at::Tensor local);
+  size_t number_of(const TensorSource& source) const;  // in the plan
+  void fill_in_place(const TensorSource& source, at::Tensor& local) const;
   void copy(const IndexTensor& saved, const std::vector<Copy>& copies, at::Tensor& to) const;
-  void convert(const IndexTensor& saved, const std::vector<Copy>& copies, at::Tensor& to) const;
+  /// body(first element, host memory of some elements from there on), which then become those of
+  /// `local`, whatever its device, dtype and strides: no second copy of a large tensor exists.
+  template <class Body>
+  void for_each_slab(const at::Tensor& local, at::ScalarType dtype, const Body& body);
 
   const OpenedStep& opened_;
   const std::map<std::string, IndexValue>& values_;
   const LoadPlan& plan_;
+  const DirectBlocks& direct_;
+  const Fills fills_;
   size_t next_ = 0;
+  int64_t under_way_ = 0;  // bytes, to a device
 };
 
 }  // namespace trireme

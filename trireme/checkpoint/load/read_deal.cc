@@ -59,6 +59,32 @@ std::vector<BlockRange> joined(std::vector<BlockRange> ranges) {
   return out;
 }
 
+std::vector<BlockRange> in_both(const std::vector<BlockRange>& a,
+                                const std::vector<BlockRange>& b) {
+  std::vector<BlockRange> out;
+  for (auto x = a.begin(), y = b.begin(); x != a.end() && y != b.end();) {
+    const BlockRange both{std::max(x->begin, y->begin), std::min(x->end, y->end)};
+    if (both.begin < both.end) out.push_back(both);
+    ++(x->end < y->end ? x : y);
+  }
+  return out;
+}
+
+std::vector<BlockRange> without(const std::vector<BlockRange>& a,
+                                const std::vector<BlockRange>& b) {
+  std::vector<BlockRange> out;
+  auto y = b.begin();
+  for (BlockRange left : a) {
+    while (y != b.end() && y->end <= left.begin) ++y;
+    for (auto taken = y; taken != b.end() && taken->begin < left.end; ++taken) {
+      if (left.begin < taken->begin) out.push_back({left.begin, taken->begin});
+      left.begin = taken->end;
+    }
+    if (left.begin < left.end) out.push_back(left);
+  }
+  return out;
+}
+
 std::vector<std::vector<BlockRange>> deal_reads(
     const std::vector<std::vector<BlockRange>>& wanted) {
   const std::vector<Stretch> stretches = stretches_of(wanted);

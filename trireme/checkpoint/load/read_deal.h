@@ -16,6 +16,10 @@ struct BlockRange {
 /// Sorted, without overlaps, neighbours joined.
 std::vector<BlockRange> joined(std::vector<BlockRange> ranges);
 
+/// What is in both, and what is in `a` alone. All as joined() gives them.
+std::vector<BlockRange> in_both(const std::vector<BlockRange>& a, const std::vector<BlockRange>& b);
+std::vector<BlockRange> without(const std::vector<BlockRange>& a, const std::vector<BlockRange>& b);
+
 /// `wanted` by rank, each as joined() gives them → what each reads: of what it wants itself, and
 /// each block that somebody wants once.
 std::vector<std::vector<BlockRange>> deal_reads(const std::vector<std::vector<BlockRange>>& wanted);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <exception>
 #include <fstream>
+#include <map>
 #include <mutex>
 #include <set>
 #include <unordered_map>
@@ -14,6 +15,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/file/file_calls.h"
+#include "trireme/checkpoint/load/block_numbers.h"
 #include "trireme/checkpoint/steps/checksum.h"
 #include "trireme/checkpoint/steps/element_size.h"
 
@@ -23,32 +25,13 @@ namespace {
 constexpr uint64_t kReadAtOnce = uint64_t{256} << 10;  // stays in a core's cache
 constexpr uint64_t kReadAhead = uint64_t{16} << 20;
 
-struct PartOfStep {
-  const IndexTensor* tensor;
-  const IndexPart* part;
-  int64_t first;  // the number of its first block
-};
-
-// Every part with blocks, in the order of names, in which the blocks are numbered.
-std::vector<PartOfStep> parts_of(const CheckpointIndex& index) {
-  std::vector<PartOfStep> parts;
-  int64_t next = 0;
-  for (const auto& [name, t] : index.tensors)
-    for (const IndexPart& part : t.parts) {
-      if (part.slice.numel() == 0) continue;
-      parts.push_back({&t, &part, next});
-      next += static_cast<int64_t>(part.blocks.size());
-    }
-  return parts;
-}
-
 template <class Body>
 void for_each_copy(const LoadPlan& plan, const Body& body) {
   for (const TensorSource& source : plan.tensors) {
     if (!source.saved) continue;
     for (const Copy& copy : source.copies) body(*source.saved, copy);
-    for (const auto& row : source.rows)
-      for (const Copy& copy : row) body(*source.saved, copy);
+    for (const TensorSource::OfRank& row : source.rows)
+      for (const Copy& copy : row.copies) body(*source.saved, copy);
   }
 }
 
@@ -100,7 +83,7 @@ std::vector<Block> blocks_in(const OpenedStep& opened, const std::vector<PartOfS
   return blocks;
 }
 
-void verify(const OpenedStep& opened, const Block& block, std::vector<uint8_t>& buffer) {
+void verify_block(const OpenedStep& opened, const Block& block, std::vector<uint8_t>& buffer) {
   Checksum checksum;
   for (uint64_t done = 0; done < block.size;) {
     buffer.resize(static_cast<size_t>(std::min(kReadAtOnce, block.size - done)));
@@ -108,15 +91,12 @@ void verify(const OpenedStep& opened, const Block& block, std::vector<uint8_t>& 
     checksum.add(buffer.data(), buffer.size());
     done += buffer.size();
   }
-  const IndexPart& part = *block.of->part;
-  check<Corrupt>(checksum.number() == part.blocks.at(block.number),
-                 "{}/{}: the checksum of tensor '{}' does not fit (bytes {} to {} of it)",
-                 opened.folder(), part.file, place_of(part.slice.name).key, block.begin_in_part,
-                 block.begin_in_part + block.size - 1);
+  compare_checksum(opened, *block.of->part, block.number, block.begin_in_part, block.size,
+                   checksum);
 }
 
 // On LibTorch's threads; of several errors the first in the order of files and bytes.
-void verify_blocks(const OpenedStep& opened, const std::vector<Block>& blocks) {
+void verify_each(const OpenedStep& opened, const std::vector<Block>& blocks) {
   std::mutex mutex;
   auto failed_at = static_cast<int64_t>(blocks.size());
   std::exception_ptr failure;
@@ -131,7 +111,7 @@ void verify_blocks(const OpenedStep& opened, const std::vector<Block>& blocks) {
           block.at.file->will_read(block.begin(), block.size);
           ahead += block.size;
         }
-        verify(opened, blocks[static_cast<size_t>(i)], buffer);
+        verify_block(opened, blocks[static_cast<size_t>(i)], buffer);
         ahead -= blocks[static_cast<size_t>(i)].size;
       }
     } catch (...) {
@@ -176,25 +156,49 @@ BlocksWanted blocks_wanted(const OpenedStep& opened, const LoadPlan& plan, bool 
   return wanted;
 }
 
-void open_and_verify(OpenedStep& opened, const std::vector<BlocksWanted>& all, size_t rank) {
-  const std::vector<PartOfStep> parts = parts_of(opened.index());
-  const std::vector<BlockRange> own = all[rank].ranges();
+BlockShare share_of(const std::vector<BlocksWanted>& all, size_t rank) {
+  std::map<std::string, std::vector<size_t>> hosts;
+  BlockShare share;
+  for (size_t r = 0; r < all.size(); ++r) {
+    if (!all[r].where.empty())
+      hosts[all[r].where].push_back(r);
+    else if (r == rank)
+      share.own = all[r].ranges();
+  }
+  for (const auto& [where, ranks] : hosts) {
+    std::vector<std::vector<BlockRange>> wanted;
+    for (size_t r : ranks) wanted.push_back(all[r].ranges());
+    const std::vector<std::vector<BlockRange>> dealt = deal_reads(wanted);
+    share.all_read_their_own = share.all_read_their_own && dealt == wanted;
+    const auto mine = std::find(ranks.begin(), ranks.end(), rank);
+    if (mine != ranks.end()) share.own = dealt[static_cast<size_t>(mine - ranks.begin())];
+  }
+  return share;
+}
+
+void open_files_of(OpenedStep& opened, const std::vector<BlockRange>& blocks) {
   std::set<std::string> files;
-  for (const PartOfStep& p : parts) {
+  for (const PartOfStep& p : parts_of(opened.index())) {
     const int64_t end = p.first + static_cast<int64_t>(p.part->blocks.size());
     const auto range = std::partition_point(
-        own.begin(), own.end(), [&](const BlockRange& wanted) { return wanted.end <= p.first; });
-    if (range != own.end() && range->begin < end) files.insert(p.part->file);
+        blocks.begin(), blocks.end(), [&](const BlockRange& some) { return some.end <= p.first; });
+    if (range != blocks.end() && range->begin < end) files.insert(p.part->file);
   }
   opened.open(files);
-  std::vector<std::vector<BlockRange>> host;
-  size_t mine = 0;
-  for (size_t r = 0; r < all.size(); ++r) {
-    if (r == rank) mine = host.size();
-    if (r == rank || (!all[r].where.empty() && all[r].where == all[rank].where))
-      host.push_back(all[r].ranges());
-  }
-  verify_blocks(opened, blocks_in(opened, parts, deal_reads(host)[mine]));
+}
+
+void verify_blocks(const OpenedStep& opened, const std::vector<BlockRange>& blocks) {
+  if (blocks.empty()) return;
+  const std::vector<PartOfStep> parts = parts_of(opened.index());
+  verify_each(opened, blocks_in(opened, parts, blocks));
+}
+
+void compare_checksum(const OpenedStep& opened, const IndexPart& part, uint64_t number,
+                      uint64_t begin, uint64_t size, const Checksum& checksum) {
+  check<Corrupt>(checksum.number() == part.blocks.at(number),
+                 "{}/{}: the checksum of tensor '{}' does not fit (bytes {} to {} of it)",
+                 opened.folder(), part.file, place_of(part.slice.name).key, begin,
+                 begin + size - 1);
 }
 
 void verify_foreign(const OpenedStep& opened, const LoadPlan& plan) {
@@ -213,7 +217,7 @@ void verify_all_blocks(OpenedStep& opened) {
   if (parts.empty()) return;
   const PartOfStep& last = parts.back();
   const int64_t end = last.first + static_cast<int64_t>(last.part->blocks.size());
-  verify_blocks(opened, blocks_in(opened, parts, {{0, end}}));
+  verify_each(opened, blocks_in(opened, parts, {{0, end}}));
 }
 
 }  // namespace trireme

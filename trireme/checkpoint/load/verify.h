@@ -8,6 +8,7 @@
 #include "trireme/base/encoding.h"
 #include "trireme/checkpoint/load/compare.h"
 #include "trireme/checkpoint/load/read_deal.h"
+#include "trireme/checkpoint/steps/checksum.h"
 
 namespace trireme {
 
@@ -23,15 +24,24 @@ struct BlocksWanted {
 /// what is wrong with the files.
 BlocksWanted blocks_wanted(const OpenedStep& opened, const LoadPlan& plan, bool shared);
 
-/// Opens the files that the plan reads; of the blocks that the ranks of this host want together
-/// this rank reads its share, and compares their checksums. From then on they are in the host's
-/// page cache, from which every rank takes what it wants. Corrupt, naming the tensor;
+/// Of the blocks that the ranks of a host want together, those that one of them reads. What it has
+/// read and compared is in the host's page cache, from which the others take it.
+struct BlockShare {
+  std::vector<BlockRange> own;
+  bool all_read_their_own = true;  // no rank of any host wants a block that another one reads
+};
+BlockShare share_of(const std::vector<BlocksWanted>& all, size_t rank);
+
+/// Opens the files that have these blocks. Corrupt, ResourceError.
+void open_files_of(OpenedStep& opened, const std::vector<BlockRange>& blocks);
+
+/// Reads blocks of opened files and compares their checksums. Corrupt, naming the tensor;
 /// ResourceError.
-///
-/// Filling is a pass of its own, from that cache: in one pass the first blocks would be in the
-/// state before the last one is known to be good, on this rank and on all others, and a load that
-/// fails must leave the state as it was. A copy of it to fall back on is memory that nobody has.
-void open_and_verify(OpenedStep& opened, const std::vector<BlocksWanted>& all, size_t rank);
+void verify_blocks(const OpenedStep& opened, const std::vector<BlockRange>& blocks);
+
+/// Corrupt where the checksum of a part's block, at these bytes of it, is another one.
+void compare_checksum(const OpenedStep& opened, const IndexPart& part, uint64_t number,
+                      uint64_t begin, uint64_t size, const Checksum& checksum);
 
 /// Of Python's files: the parts that the plan reads. Corrupt.
 void verify_foreign(const OpenedStep& opened, const LoadPlan& plan);

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "trireme/checkpoint/load/compare.h"
+#include "trireme/checkpoint/load/opened.h"
+#include "trireme/checkpoint/load/read_deal.h"
+
+namespace trireme {
+
+/// Blocks that are read straight to where they belong and compared there, so that their bytes move
+/// once. Of a load whose state nobody needs if it fails.
+class DirectBlocks {
+ public:
+  /// None.
+  DirectBlocks() = default;
+  /// Of the blocks that this rank reads: those that lie as a whole in memory that is filled in
+  /// place (TensorSource::in_place). `opened` and `plan` must outlive it.
+  DirectBlocks(const OpenedStep& opened, const LoadPlan& plan, const std::vector<BlockRange>& own);
+
+  /// As joined() gives them.
+  const std::vector<BlockRange>& blocks() const { return blocks_; }
+  /// Whether the plan's tensor with this number has any.
+  bool has(size_t tensor) const { return !pieces_.empty() && first_[tensor] < first_[tensor + 1]; }
+  /// Those of the plan's tensor with this number, to its memory; on LibTorch's threads, and the
+  /// disk begins with the next ones. Corrupt, ResourceError: the memory is part old and part new.
+  void read(size_t tensor, uint8_t* to) const;
+  /// body(first element, elements) for what is left of a run of elements of a part that lies in
+  /// memory filled in place. `each`: bytes of an element.
+  template <class Body>
+  void for_each_rest(const IndexPart& part, int64_t from, int64_t run, int64_t each,
+                     const Body& body) const {
+    const BlockRange whole = whole_blocks(part, from, run, each);
+    int64_t at = from;
+    if (whole.begin < whole.end) {
+      const int64_t first = numbers_.at(&part), block = block_of(part, each);
+      auto range = std::partition_point(blocks_.begin(), blocks_.end(), [&](const BlockRange& r) {
+        return r.end <= first + whole.begin;
+      });
+      for (; range != blocks_.end() && range->begin < first + whole.end; ++range) {
+        const int64_t begin = std::max(range->begin - first, whole.begin) * block / each;
+        const int64_t end = std::min(range->end - first, whole.end) * block / each;
+        if (begin > at) body(at, begin - at);
+        at = std::min(end, part.slice.numel());  // the last block is shorter
+      }
+    }
+    if (at < from + run) body(at, from + run - at);
+  }
+
+ private:
+  struct Piece {
+    PartBytes at;  // of the part
+    const IndexPart* part;
+    uint64_t number;       // of the block in the part
+    uint64_t begin, size;  // of its bytes in the part
+    int64_t to;            // … and where they belong in the tensor's memory
+  };
+  void read(const Piece& piece, uint8_t* to) const;
+  int64_t block_of(const IndexPart& part, int64_t each) const;  // bytes
+  /// Numbers in the part of the blocks that the run has as a whole.
+  BlockRange whole_blocks(const IndexPart& part, int64_t from, int64_t run, int64_t each) const;
+
+  const OpenedStep* opened_ = nullptr;
+  std::unordered_map<const IndexPart*, int64_t> numbers_;  // of their first blocks in the step
+  std::vector<BlockRange> blocks_;
+  std::vector<Piece> pieces_;  // in the order of the walk
+  std::vector<size_t> first_;  // of each tensor of the plan, and one behind the last
+};
+
+}  // namespace trireme
