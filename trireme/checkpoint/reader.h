@@ -70,7 +70,8 @@ struct LoadOptions {
 /// Loads the state visited by `walk` from a run folder (see find_checkpoint) or a step folder,
 /// whatever the number of ranks, the ZeRO stage and the layout with which it was saved. Nothing is
 /// written before everything has been checked: names, shapes and dtypes must be the same on both
-/// sides, and the checksums of everything that is read must match. In steps of format versions 1
+/// sides, and the checksums of everything that is read must match (those last, while the state is
+/// filled, with LoadOptions::new_state). In steps of format versions 1
 /// and 2, a flat shape [n] matches every shape of n elements. A tensor that the walk visits under
 /// several names (tied weights) may be stored under one of them, or under several if they are equal
 /// there. The walk runs twice. State that differs between ranks follows its rule (RankStateRule) if
