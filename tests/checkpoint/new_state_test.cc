@@ -193,6 +193,26 @@ TEST(checkpoint_new_state, the_older_step_that_the_error_names_fills_all_of_it) 
   });
 }
 
+TEST(checkpoint_new_state, one_rank_with_something_to_lose_decides_for_all) {
+  PrivateFolder run;
+  save(run.path(), Split::none, 1);
+  const std::string path = run / "step-00000001/model.safetensors", good = slurp(path);
+  for (const bool damaged : {false, true}) {
+    std::string bytes = good;
+    if (damaged) bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    spill(path, bytes);
+    run_threads(2, [&](Group g) {
+      Held held(Split::none, g.rank(), 2);
+      held.forget();
+      const std::string text = message_of<Corrupt>(
+          [&] { load_step(run.path(), std::ref(held), {.group = g, .new_state = g.rank() == 0}); });
+      EXPECT_EQ(text.empty(), !damaged) << text;
+      EXPECT_EQ(held.has_all(), !damaged);
+      for (const at::Tensor& t : held.tensors) EXPECT_EQ(t.eq(-1).all().item<bool>(), damaged);
+    });
+  }
+}
+
 TEST(checkpoint_new_state, bytes_move_once_where_ranks_want_their_own_and_without_it_twice) {
   PrivateFolder run;
   save(run.path(), Split::ranges, 2);

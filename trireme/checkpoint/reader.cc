@@ -3,6 +3,7 @@
 
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "trireme/base/check.h"
@@ -123,22 +124,26 @@ class Load {
   // The ranks of a host share the reading.
   void fill(OpenedStep& opened, const LoadPlan& plan, const StateWalk& walk) {
     DirectBlocks direct;
-    bool all_read_their_own = true;
+    bool new_state = options_.new_state, all_read_their_own = true;
     if (opened.is_foreign()) {
       agree(with_advice([&] { verify_foreign(opened, plan); }));
     } else {
       std::vector<BlocksWanted> all{blocks_wanted(opened, plan, together())};
+      all[0].for_new_state = options_.new_state;
       size_t rank = 0;
       if (together()) {
         Group group = *options_.group;
         all = all_gather_object(group, all[0]);
         rank = static_cast<size_t>(group.rank());
       }
+      // Who has something to lose decides.
+      new_state = std::all_of(all.begin(), all.end(),
+                              [](const BlocksWanted& wanted) { return wanted.for_new_state; });
       agree(with_advice([&] {
         open_files_of(opened, all[rank].ranges());
         const BlockShare share = share_of(all, rank);
         all_read_their_own = share.all_read_their_own;
-        if (options_.new_state) direct = DirectBlocks(opened, plan, share.own);
+        if (new_state) direct = DirectBlocks(opened, plan, share.own);
         verify_blocks(opened, without(share.own, direct.blocks()));
       }));
     }
@@ -148,9 +153,9 @@ class Load {
         Filler filler(opened, plan, direct, fills);
         walk(filler);
       };
-      agree(options_.new_state ? with_advice(body) : failure_of(body));
+      agree(new_state ? with_advice(body) : failure_of(body));
     };
-    if (!options_.new_state || all_read_their_own) return walk_to_fill(Filler::Fills::all);
+    if (!new_state || all_read_their_own) return walk_to_fill(Filler::Fills::all);
     walk_to_fill(Filler::Fills::direct_blocks);  // what others take from the page cache
     walk_to_fill(Filler::Fills::the_rest);
   }

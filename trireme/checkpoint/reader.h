@@ -63,7 +63,7 @@ struct LoadOptions {
   /// The state is new, and nobody goes on with it if the load fails: blocks are read straight to
   /// where they belong and compared there, once, in place of being compared before anything is
   /// filled. After Corrupt or ResourceError the state is then part old and part new. Python's files
-  /// have no blocks: nothing changes for them.
+  /// have no blocks: nothing changes for them. With a group it holds if all ranks say so.
   bool new_state = false;
 };
 

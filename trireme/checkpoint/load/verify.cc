@@ -148,7 +148,7 @@ BlocksWanted blocks_wanted(const OpenedStep& opened, const LoadPlan& plan, bool 
         ranges.push_back(range);
     });
   });
-  BlocksWanted wanted{shared ? where(opened) : "", {}};
+  BlocksWanted wanted{.where = shared ? where(opened) : "", .ends = {}};
   for (const BlockRange& range : joined(std::move(ranges))) {
     wanted.ends.push_back(range.begin);
     wanted.ends.push_back(range.end);
