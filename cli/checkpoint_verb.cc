@@ -130,6 +130,9 @@ int checkpoint_main(int argc, char** argv) {
   prune->add_option("--keep", flags.keep, "so many of the newest stay")
       ->check(CLI::Range(int64_t{1}, kMany))
       ->type_name("K");
+  prune->add_option("--keep-best", flags.keep_best, "and so many with the lowest held-out loss")
+      ->check(CLI::Range(int64_t{1}, kMany))
+      ->type_name("K");
   prune->add_option("--keep-every", flags.keep_every, "and those whose number is a multiple of N")
       ->check(CLI::Range(int64_t{1}, kMany))
       ->type_name("N");

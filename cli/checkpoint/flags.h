@@ -15,7 +15,7 @@ struct CheckpointFlags {
   bool values = false;
   bool all = false;
   double tolerance = 0;
-  int64_t keep = 0, keep_every = 0;
+  int64_t keep = 0, keep_best = 0, keep_every = 0;
   bool dry_run = false;
   // export, import. `other` is where to.
   std::string format, names, max_shard;

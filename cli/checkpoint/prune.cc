@@ -20,28 +20,41 @@ nlohmann::ordered_json names_json(const std::vector<int64_t>& steps) {
   return list;
 }
 
+std::vector<int64_t> numbers_of(const std::vector<SavedStep>& steps) {
+  std::vector<int64_t> numbers;
+  for (const SavedStep& s : steps) numbers.push_back(s.step);
+  return numbers;
+}
+
+// Whoever deletes the best step should see it.
+std::string loss_text(const SavedStep& step) {
+  return step.loss ? fmt::format(", held-out loss {:.6g}", *step.loss) : "";
+}
+
 }  // namespace
 
 int checkpoint_prune(const CheckpointFlags& flags) {
   check_folder(flags.path);
-  const PrunePlan plan =
-      prune_run(flags.path, {.keep = flags.keep, .every = flags.keep_every}, flags.dry_run);
+  const PrunePlan plan = prune_run(
+      flags.path, {.keep = flags.keep, .best = flags.keep_best, .every = flags.keep_every},
+      flags.dry_run);
   check<UsageError>(plan.latest >= 0, "no checkpoint in {}", flags.path);
   std::string text;
-  for (int64_t step : plan.go)
-    text +=
-        fmt::format("{} {}\n", flags.dry_run ? "would delete" : "deleted", step_folder_name(step));
-  for (int64_t step : plan.keep)
-    text += fmt::format("kept {}{}\n", step_folder_name(step),
-                        step == plan.latest  ? ", the latest"
-                        : step > plan.latest ? ", later than the latest"
-                                             : "");
+  for (const SavedStep& s : plan.go)
+    text += fmt::format("{} {}{}\n", flags.dry_run ? "would delete" : "deleted",
+                        step_folder_name(s.step), loss_text(s));
+  for (const SavedStep& s : plan.keep)
+    text += fmt::format("kept {}{}{}\n", step_folder_name(s.step),
+                        s.step == plan.latest  ? ", the latest"
+                        : s.step > plan.latest ? ", later than the latest"
+                                               : "",
+                        loss_text(s));
   deliver(flags, text,
           {{"run", flags.path},
            {"dry_run", flags.dry_run},
            {"latest", step_folder_name(plan.latest)},
-           {"deleted", names_json(plan.go)},
-           {"kept", names_json(plan.keep)},
+           {"deleted", names_json(numbers_of(plan.go))},
+           {"kept", names_json(numbers_of(plan.keep))},
            {"damaged", names_json(plan.damaged)}});
   for (int64_t step : plan.damaged)
     log_warn("{} is damaged, or of a newer version: it was neither counted nor deleted",

@@ -211,6 +211,35 @@ TEST(checkpoint_own_state, a_loop_without_a_checkpoint_begins_anew) {
   });
 }
 
+// A loop that began loses nothing by a failed load(); one that begins is told not to train on.
+TEST(checkpoint_own_state, a_loop_that_begins_is_told_that_a_failed_load_filled_a_part) {
+  PrivateFolder folder;
+  at::Tensor w = at::arange(1 << 20, at::kFloat), v = w + 1;
+  const StateWalk state = all_of({trireme::state_of("v", v), trireme::state_of("w", w)});
+  const std::string step = save(folder.path(), 7, state);
+  std::string path;
+  for (const auto& file : std::filesystem::directory_iterator(step))
+    if (file.file_size() > size_t{8} << 20) path = file.path().string();
+  std::string bytes = read_file(path);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_file_atomic(path, bytes);
+  const char* part = "What was to be loaded is part old and part new now";
+  w.fill_(-1), v.fill_(-1);
+  const auto damage = [](const auto& body) {
+    try {
+      body();
+    } catch (const Corrupt& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  std::string text = damage([&] { load(folder.path(), state); });
+  EXPECT_TRUE(has(text, path) && !has(text, part)) << text;
+  EXPECT_TRUE(v.eq(-1).all().item<bool>() && w.eq(-1).all().item<bool>());
+  text = damage([&] { load_if_any(folder.path(), state); });
+  EXPECT_TRUE(has(text, path) && has(text, part)) << text;
+}
+
 TEST(checkpoint_own_state, a_loop_goes_on_from_a_step_that_was_being_replaced) {
   PrivateFolder folder;
   int64_t epoch = 3;

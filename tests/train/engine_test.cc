@@ -356,6 +356,47 @@ TEST(train_engine, a_checkpoint_goes_on_with_the_same_bits) {
   }
 }
 
+TEST(train_engine, a_damaged_checkpoint_changes_nothing_once_steps_were_taken) {
+  PrivateFolder folder;
+  const Config config = ds_config(R"(, "zero_optimization": {"stage": 2})");
+  std::string step;
+  run_threads(2, [&](Group g) {
+    Small net = wide(1, at::kFloat);
+    Engine engine = initialize(net, config, g);
+    steps_of(engine, g, 0, 1);
+    const std::string saved = engine.save_checkpoint(folder.path());
+    if (g.rank() == 0) step = saved;
+  });
+  for (const auto& file : std::filesystem::directory_iterator(step))
+    if (file.path().extension() == ".safetensors") {
+      std::string bytes = read_file(file.path().string());
+      bytes.back() = static_cast<char>(bytes.back() ^ 1);
+      write_file_atomic(file.path().string(), bytes);
+    }
+  run_threads(2, [&](Group g) {
+    Small net = wide(1, at::kFloat);
+    Engine engine = initialize(net, config, g);
+    const auto refused = [&] {
+      try {
+        engine.load_checkpoint(folder.path());
+      } catch (const Corrupt& e) {
+        return std::string(e.what());
+      }
+      return std::string();
+    };
+    const char* part = "part old and part new now";
+    expect(refused().find(part) != std::string::npos, "a new engine is filled as it is compared");
+    for (auto& p : net->parameters()) p.detach().fill_(0.25);
+    steps_of(engine, g, 0, 1);
+    std::vector<at::Tensor> before;
+    for (const auto& p : net->parameters()) before.push_back(p.detach().clone());
+    const std::string text = refused();
+    expect(!text.empty() && text.find(part) == std::string::npos, text);
+    for (size_t i = 0; i < before.size(); ++i)
+      expect(before[i].equal(net->parameters()[i]), "the state is what it was");
+  });
+}
+
 namespace {
 struct FailpointScope {
   explicit FailpointScope(const std::string& text) { set_failpoints(text); }

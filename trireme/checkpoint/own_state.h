@@ -69,7 +69,8 @@ TRIREME_API CheckpointInfo load(const std::string& path, const StateWalk& walk,
                                 const Group& group = {}, LoadOptions options = {});
 /// Likewise; if rank 0 finds no step in the run folder, nor a trace of one (`latest`, or a step
 /// that was being replaced), loads nothing and returns nullopt, so that the loop starts from
-/// scratch.
+/// scratch. It loads as with LoadOptions::new_state, since that is where a loop begins: do not
+/// train on with this state if it throws.
 TRIREME_API std::optional<CheckpointInfo> load_if_any(const std::string& run_dir,
                                                       const StateWalk& walk,
                                                       const Group& group = {},

@@ -153,7 +153,10 @@ class Load {
         Filler filler(opened, plan, direct, fills);
         walk(filler);
       };
-      agree(new_state ? with_advice(body) : failure_of(body));
+      RankFailure failure = new_state ? with_advice(body) : failure_of(body);
+      if (new_state && failure)
+        failure.text += ". What was to be loaded is part old and part new now";
+      agree(failure);
     };
     if (!new_state || all_read_their_own) return walk_to_fill(Filler::Fills::all);
     walk_to_fill(Filler::Fills::direct_blocks);  // what others take from the page cache

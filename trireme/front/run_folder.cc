@@ -13,6 +13,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
+#include "trireme/base/file/file_calls.h"
 #include "trireme/base/file/folder.h"
 #include "trireme/base/log.h"
 
@@ -84,14 +85,8 @@ std::string absolute_path(const std::string& path) {
 
 /// Removes `folder` and then its parents as far as `made`, as long as they are empty.
 void remove_empty(std::string folder, const std::string& made) {
-  while (!made.empty() && folder.size() >= made.size() && ::rmdir(folder.c_str()) == 0)
+  while (!made.empty() && folder.size() >= made.size() && file_calls::rmdir(folder) == 0)
     folder = fs::path(folder).parent_path().string();
-}
-
-void remove_or_fail(const fs::path& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  check<ResourceError>(!error, "cannot delete {}: {}", path.string(), error.message());
 }
 
 }  // namespace
@@ -229,10 +224,10 @@ void delete_run(const std::string& folder) {
         (is_step_name(name) && fs::exists(it->path() / "trireme.index.json", ignored)))
       ours.push_back(it->path());
   }
-  for (const auto& path : ours) remove_or_fail(path);
+  for (const auto& path : ours) remove_tree(path.string());
   // These say whose folder it is: last, so that a deletion that was cut short can be repeated.
-  if (look_at_metrics(folder + "/metrics.jsonl").ours) remove_or_fail(folder + "/metrics.jsonl");
-  if (is_resolved_config(folder)) remove_or_fail(folder + "/config.json");
+  if (look_at_metrics(folder + "/metrics.jsonl").ours) remove_tree(folder + "/metrics.jsonl");
+  if (is_resolved_config(folder)) remove_tree(folder + "/config.json");
 }
 
 void RunFolder::make(const std::string& folder) {
@@ -244,15 +239,14 @@ void RunFolder::make(const std::string& folder) {
     made_ = missing.string();
     missing = missing.parent_path();
   }
-  fs::create_directories(path_, error);
-  if (error) {
-    const std::string why = error.message();
+  try {
+    make_folders(path_);
+  } catch (const ResourceError&) {
     for (fs::path p = path_; !made_.empty() && p.string().size() >= made_.size();
          p = p.parent_path())
-      ::rmdir(p.c_str());
-    fail<ResourceError>("cannot make the folder {}: {}", path_, why);
+      file_calls::rmdir(p.string());
+    throw;
   }
-  check<UsageError>(fs::is_directory(path_, error), "{} is not a folder", path_);
 }
 
 void RunFolder::take(const ClaimOptions& options) {
@@ -294,7 +288,7 @@ RunFolder RunFolder::fresh_below(const std::string& runs) {
   folder.make(runs);
   const std::string base = folder.path_ + "/" + text;
   std::string path = base;
-  for (int i = 2; ::mkdir(path.c_str(), 0777) != 0; ++i) {
+  for (int i = 2; file_calls::mkdir(path, 0777) != 0; ++i) {
     if (errno != EEXIST) {
       const int code = errno;
       remove_empty(folder.path_, folder.made_);
@@ -325,8 +319,8 @@ RunFolder RunFolder::for_steps(const std::string& path, const ClaimOptions& opti
                       "which this one would delete: name another folder, or go on with that run "
                       "(--resume)",
                       path, steps.back());
-    for (const auto& step : steps) remove_or_fail(fs::path(folder.path_) / step);
-    remove_or_fail(fs::path(folder.path_) / "latest");
+    for (const auto& step : steps) remove_tree(folder.path_ + "/" + step);
+    remove_tree(folder.path_ + "/latest");
   } catch (...) {
     folder.lock_.reset();
     remove_empty(folder.path_, folder.made_);
@@ -344,12 +338,9 @@ void remove_unbegun_run(const std::string& folder, const std::string& made) {
   const FolderFound found = look_into(folder);
   const bool begun = !found.steps.empty() || !found.damaged.empty() || found.has_metrics;
   if (begun || !found.foreign.empty()) return;
-  std::error_code ignored;
-  if (found.is_run || !made.empty()) {
-    fs::remove(folder + "/metrics.jsonl", ignored);
-    fs::remove(folder + "/config.json", ignored);
-    fs::remove(folder + "/log.jsonl", ignored);
-  }
+  if (found.is_run || !made.empty())
+    for (const char* name : {"/metrics.jsonl", "/config.json", "/log.jsonl"})
+      file_calls::unlink(folder + name);
   remove_empty(folder, made);
 }
 

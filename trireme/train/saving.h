@@ -5,15 +5,13 @@
 
 #include "trireme/checkpoint/async_saver.h"
 #include "trireme/checkpoint/reader.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/tensor/tied_tensors.h"
 #include "trireme/train/run.h"
 
 // Saves and loads a run's step folder, whatever part of the state this rank holds. Every rank must
 // call these functions.
 namespace trireme {
-
-/// The value of a step that was evaluated before it was saved.
-inline constexpr const char* kHeldOutLoss = "train.held_out_loss";
 
 /// Saves the run and returns the folder of the step. An error of one rank is thrown by all.
 std::string save_run(Run& run, const std::string& folder, int keep);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/trainer.h"
 
-#include <filesystem>
-
 #include "trireme/base/check.h"
 #include "trireme/base/failpoint.h"
 #include "trireme/base/file.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/base/trace.h"
 #include "trireme/config/sections/checkpoint.h"
 #include "trireme/config/sections/training.h"
@@ -188,12 +187,7 @@ std::vector<std::string> going_on(const Trainer::Impl& t, const DataPlace& place
 
 TrainResult train_with(MakeTrainer* make, Program& program, const Config& config, Group group,
                        const TrainOptions& options) {
-  if (group.rank() == 0) {
-    std::error_code error;
-    std::filesystem::create_directories(options.run_dir, error);
-    check<ResourceError>(!error, "cannot make the run folder {}: {}", options.run_dir,
-                         error.message());
-  }
+  if (group.rank() == 0) make_folders(options.run_dir);
   failpoint("train.build");
   std::optional<DataPlace> place;
   if (options.resume) place = data_place_of(*options.resume, group);

@@ -61,6 +61,13 @@ std::string all_of(const std::string& folder) {
   return out;
 }
 
+/// A checksum or a size of the index, or what no file can have.
+bool says_what_was_expected(const std::string& said) {
+  return contains(said, "; the index says ") || contains(said, "; the most is ") ||
+         contains(said, ": ends inside its header (") ||
+         contains(said, "too few for a safetensors");
+}
+
 class Damaged {
  public:
   Damaged() : folder_(write_three_ranks(run_.path())), whole_(all_of(folder_)) {
@@ -80,6 +87,9 @@ class Damaged {
     const std::string refused = outcome_of([&] { read = all_of(folder_); });
     EXPECT_TRUE(refused.empty() || contains(refused, path)) << what << ": " << refused;
     EXPECT_TRUE(said.empty() ? read == whole_ : contains(said, path)) << what << ": " << said;
+    const bool of_a_tensor = !said.empty() && file != CheckpointIndex::kFileName;
+    EXPECT_TRUE(!of_a_tensor || (contains(said, "tensor") && says_what_was_expected(said)))
+        << what << ": " << said;
     return !said.empty();
   }
 

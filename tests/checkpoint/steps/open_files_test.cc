@@ -138,9 +138,11 @@ TEST(checkpoint_steps_open_files, a_step_that_goes_before_its_files_are_opened_i
             "Corrupt: " + file_of(folder, 0) + " was deleted while it was read");
   read_rank(same, 0);  // which is open
   std::filesystem::rename(run / "gone", folder);
+  const std::string size = std::to_string(std::filesystem::file_size(file_of(folder, 1)));
   std::filesystem::remove(file_of(folder, 1));
-  EXPECT_EQ(outcome_of([&] { read_rank(step, 1); }),
-            "Corrupt: " + file_of(folder, 1) + " is missing");
+  EXPECT_EQ(
+      outcome_of([&] { read_rank(step, 1); }),
+      "Corrupt: " + file_of(folder, 1) + " is missing; the index says it has " + size + " bytes");
 }
 
 TEST(checkpoint_steps_open_files, threads_that_read_together_get_the_files_they_ask_for) {

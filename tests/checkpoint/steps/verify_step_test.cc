@@ -6,6 +6,7 @@
 #include "tests/checkpoint/steps/written_step.h"
 #include "tests/support/file_log.h"
 #include "trireme/base/error.h"
+#include "trireme/checkpoint/steps/checksum.h"
 
 namespace trireme::test::verify_step_test {
 namespace {
@@ -37,6 +38,7 @@ TEST(checkpoint_steps_verify, every_fault_is_named_and_neighbouring_blocks_are_o
   flip_byte(folder + "/model-rank00001.safetensors", 1);                       // block 2 of 0 … 2
   flip_byte(folder + "/model-rank00001.safetensors", (size_t{1} << 20) + 10);  // block 1
   flip_byte(folder + "/state.safetensors", 5);
+  const auto missing_size = std::filesystem::file_size(folder + "/model-rank00000.safetensors");
   std::filesystem::remove(folder + "/model-rank00000.safetensors");
   const auto verdict = verify_step(folder);
   ASSERT_EQ(verdict.faults.size(), 3u);
@@ -45,7 +47,8 @@ TEST(checkpoint_steps_verify, every_fault_is_named_and_neighbouring_blocks_are_o
   EXPECT_EQ(missing.file, "model-rank00000.safetensors");
   EXPECT_EQ(missing.tensor, "");
   EXPECT_EQ(missing.what,
-            folder + "/model-rank00000.safetensors is missing; a tensor in it was not read");
+            folder + "/model-rank00000.safetensors is missing; the index says it has " +
+                std::to_string(missing_size) + " bytes; tensor 'w' in it was not read");
   EXPECT_EQ(blocks.file, "model-rank00001.safetensors");
   EXPECT_EQ(blocks.tensor, "model.w");
   EXPECT_EQ(blocks.first_block, 1);
@@ -56,6 +59,17 @@ TEST(checkpoint_steps_verify, every_fault_is_named_and_neighbouring_blocks_are_o
   EXPECT_EQ(small.tensor, "optim.m.w");
   EXPECT_EQ(small.first_block, 0);
   EXPECT_EQ(small.end, 12u);
+  // Of neighbours, the first one's.
+  const auto& parts = verdict.index->tensors.at("model.w").parts;
+  const std::string file = read_file(folder + "/model-rank00001.safetensors");
+  const std::string block = file.substr(file.size() - (size_t{2} << 20), size_t{1} << 20);
+  EXPECT_TRUE(blocks.what.ends_with("of block 1 it is " + Checksum::of(block.data(), block.size()) +
+                                    "; the index says " + Checksum::hex_of(parts[1].blocks.at(1))))
+      << blocks.what;
+  EXPECT_TRUE(small.what.ends_with(
+      "; the index says " +
+      Checksum::hex_of(verdict.index->tensors.at("optim.m.w").parts[0].blocks.at(0))))
+      << small.what;
 }
 
 TEST(checkpoint_steps_verify, what_the_disk_does_not_give_is_unread_and_not_wrong) {
@@ -77,9 +91,13 @@ TEST(checkpoint_steps_verify, a_damaged_header_or_index_is_a_fault_of_that_file)
   const std::string path = folder + "/state.safetensors";
   flip_byte(path, read_file(path).size() - 12);
   auto verdict = verify_step(folder);
+  const std::string head = read_file(path).substr(0, read_file(path).size() - 12);
+  const std::string said = verdict.index->files.at("state.safetensors").head;
   ASSERT_EQ(verdict.faults.size(), 1u);
-  EXPECT_EQ(verdict.faults[0].what,
-            path + ": the checksum of its header does not fit; a tensor in it was not read");
+  EXPECT_EQ(verdict.faults[0].what, path + ": the checksum of its header does not fit: it is " +
+                                        Checksum::of(head.data(), head.size()) +
+                                        "; the index says " + said +
+                                        "; tensor 'optim.m.w' in it was not read");
   flip_byte(folder + "/" + CheckpointIndex::kFileName, 10);
   verdict = verify_step(folder);
   ASSERT_EQ(verdict.faults.size(), 1u);

@@ -15,9 +15,10 @@ using detail::FaultPlan;
 using detail::FileFault;
 
 constexpr std::string_view kFileCallNames[] = {
-    "open",  "create",   "write",    "pwrite", "read",    "pread", "fsync",   "fdatasync",
-    "close", "rename",   "exchange", "mkdir",  "unlink",  "rmdir", "opendir", "readdir",
-    "stat",  "truncate", "allocate", "lock",   "statvfs", "map",   "link",    "touch"};
+    "open",    "create",    "write",   "pwrite", "read",     "pread",    "pread-cached",
+    "fsync",   "fdatasync", "close",   "rename", "exchange", "mkdir",    "unlink",
+    "rmdir",   "opendir",   "readdir", "stat",   "truncate", "allocate", "lock",
+    "statvfs", "map",       "link",    "touch"};
 
 constexpr struct {
   std::string_view name;
@@ -128,7 +129,8 @@ bool refused_by_such_a_disk(const detail::FileCall& call, int error) {
 
 bool moves_bytes(FileCallKind kind) {
   return kind == FileCallKind::write || kind == FileCallKind::pwrite ||
-         kind == FileCallKind::read || kind == FileCallKind::pread;
+         kind == FileCallKind::read || kind == FileCallKind::pread ||
+         kind == FileCallKind::pread_cached;
 }
 
 bool syncs(FileCallKind kind) {

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -69,6 +70,16 @@ ssize_t pread(int fd, void* into, size_t size, off_t offset) {
   if (!armed()) return ::pread(fd, into, size, offset);
   return visited<ssize_t>({.kind = Kind::pread, .fd = fd, .size = size, .offset = offset}, -1,
                           [&](size_t n) { return ::pread(fd, into, n, offset); });
+}
+
+ssize_t pread_cached(int fd, void* into, size_t size, off_t offset) {
+  const auto call = [&](size_t n) {
+    const iovec to{into, n};
+    return ::preadv2(fd, &to, 1, offset, RWF_NOWAIT);
+  };
+  if (!armed()) return call(size);
+  return visited<ssize_t>({.kind = Kind::pread_cached, .fd = fd, .size = size, .offset = offset},
+                          -1, call);
 }
 
 int fsync(int fd) {

@@ -24,6 +24,8 @@ TRIREME_API ssize_t write(int fd, const void* bytes, size_t size);
 TRIREME_API ssize_t pwrite(int fd, const void* bytes, size_t size, off_t offset);
 TRIREME_API ssize_t read(int fd, void* into, size_t size);
 TRIREME_API ssize_t pread(int fd, void* into, size_t size, off_t offset);
+/// Only what the page cache holds: preadv2 with RWF_NOWAIT. EAGAIN: the next byte is not there.
+TRIREME_API ssize_t pread_cached(int fd, void* into, size_t size, off_t offset);
 TRIREME_API int fsync(int fd);
 TRIREME_API int fdatasync(int fd);
 TRIREME_API int close(int fd);

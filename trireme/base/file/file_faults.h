@@ -40,6 +40,7 @@ enum class FileCallKind {
   pwrite,
   read,
   pread,
+  pread_cached,
   fsync,
   fdatasync,
   close,

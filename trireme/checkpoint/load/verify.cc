@@ -195,10 +195,12 @@ void verify_blocks(const OpenedStep& opened, const std::vector<BlockRange>& bloc
 
 void compare_checksum(const OpenedStep& opened, const IndexPart& part, uint64_t number,
                       uint64_t begin, uint64_t size, const Checksum& checksum) {
-  check<Corrupt>(checksum.number() == part.blocks.at(number),
-                 "{}/{}: the checksum of tensor '{}' does not fit (bytes {} to {} of it)",
-                 opened.folder(), part.file, place_of(part.slice.name).key, begin,
-                 begin + size - 1);
+  check<Corrupt>(
+      checksum.number() == part.blocks.at(number),
+      "{}/{}: the checksum of tensor '{}' does not fit (bytes {} to {} of it): it is {}; "
+      "the index says {}",
+      opened.folder(), part.file, place_of(part.slice.name).key, begin, begin + size - 1,
+      checksum.hex(), Checksum::hex_of(part.blocks.at(number)));
 }
 
 void verify_foreign(const OpenedStep& opened, const LoadPlan& plan) {

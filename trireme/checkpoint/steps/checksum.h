@@ -21,6 +21,7 @@ class TRIREME_API Checksum {
 
   static std::string of(const void* bytes, size_t size);
   static uint64_t number_of(const void* bytes, size_t size);
+  static std::string hex_of(uint64_t number);
 
  private:
   struct State;

@@ -300,8 +300,9 @@ CheckpointIndex parse_index(std::string_view text, const std::string& path) {
   const std::string digits = digits_at(text, at, path);
   std::string zeroed(text);
   zeroed.replace(at, kZeros.size(), kZeros);
-  check<Corrupt>(Checksum::of(zeroed.data(), zeroed.size()) == digits,
-                 "{}: its checksum does not fit its content", path);
+  const std::string sum = Checksum::of(zeroed.data(), zeroed.size());
+  check<Corrupt>(sum == digits, "{}: its checksum does not fit its content: it is {}; it says {}",
+                 path, sum, digits);
 
   CheckpointIndex index;
   index.version = version;

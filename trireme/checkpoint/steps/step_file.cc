@@ -2,7 +2,6 @@
 #include "trireme/checkpoint/steps/step_file.h"
 
 #include <fcntl.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -57,7 +56,8 @@ std::string fault_at_sight(const std::string& folder, const std::string& name,
   if (kind == PathKind::nothing &&
       path_kind(folder + "/" + CheckpointIndex::kFileName) == PathKind::nothing)
     return "was deleted while it was read";  // as a run does it that keeps its newest steps
-  if (kind != PathKind::file) return "is missing";
+  if (kind != PathKind::file)
+    return fmt::format("is missing; the index says it has {} bytes", expected.size);
   return size == expected.size
              ? ""
              : fmt::format("has {} bytes; the index says {}", size, expected.size);
@@ -83,8 +83,8 @@ void StepFile::read_again(uint64_t at, std::span<uint8_t> to) const {
   constexpr size_t kPiece = size_t{64} << 10;
   const auto fd = file_.descriptor();
   while (!to.empty()) {
-    const iovec into{to.data(), to.size()};
-    const ssize_t n = ::preadv2(fd->get(), &into, 1, static_cast<off_t>(at), RWF_NOWAIT);
+    const ssize_t n =
+        file_calls::pread_cached(fd->get(), to.data(), to.size(), static_cast<off_t>(at));
     if (n == 0 || (n < 0 && errno != EAGAIN)) break;  // not here, or not on this file system
     auto moved = static_cast<size_t>(std::max<ssize_t>(n, 0));
     if (n < 0) {  // these pages have gone, or the kernel would read on behind them

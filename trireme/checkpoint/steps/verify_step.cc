@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/checkpoint/steps/verify_step.h"
 
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -24,6 +25,22 @@ std::string blocks_text(int64_t first, int64_t last) {
   return first == last ? fmt::format("block {} does not fit its checksum", first)
                        : fmt::format("blocks {} to {} do not fit their checksums", first, last);
 }
+
+// "tensor 'a' in it was"; "3 tensors in it ('a', 'b', …) were".
+std::string names_text(const std::vector<PartOfTensor>& parts) {
+  constexpr size_t kNamed = 3;
+  std::vector<std::string> names;
+  for (const auto& [tensor, part] : parts)
+    if (names.size() < kNamed) names.push_back(fmt::format("'{}'", place_of(part->slice.name).key));
+  if (parts.size() == 1) return fmt::format("tensor {} in it was", names[0]);
+  if (parts.size() > kNamed) names.push_back("…");
+  return fmt::format("{} tensors in it ({}) were", parts.size(), fmt::join(names, ", "));
+}
+
+struct BlockFault {
+  std::string unread;  // why the bytes could not be read
+  std::string sums;    // else: of the block, and what the index says
+};
 
 class FileVerifier {
  public:
@@ -61,8 +78,7 @@ class FileVerifier {
     }
   }
 
-  // Why the bytes could not be read; "" if the checksum does not fit.
-  std::optional<std::string> fault_in(uint64_t at, uint64_t size, uint64_t expected) {
+  std::optional<BlockFault> fault_in(uint64_t at, uint64_t size, uint64_t expected) {
     Checksum checksum;
     try {
       while (size > 0) {
@@ -74,15 +90,17 @@ class FileVerifier {
         at += n, size -= n;
       }
     } catch (const ResourceError& e) {
-      return e.what();
+      return BlockFault{e.what(), ""};
     }
     if (checksum.number() == expected) return {};
-    return "";
+    return BlockFault{
+        "", fmt::format("it is {}; the index says {}", checksum.hex(), Checksum::hex_of(expected))};
   }
 
   // Neighbours are one fault: a file that was overwritten has as many bad blocks as it is long.
   void add(const IndexPart& part, int64_t block, uint64_t begin, uint64_t end, uint64_t size,
-           const std::string& unread) {
+           const BlockFault& found) {
+    const auto& [unread, sums] = found;
     auto& faults = verdict_->faults;
     const bool goes_on = !faults.empty() && unread == last_unread_ && faults.back().file == name_ &&
                          faults.back().tensor == part.slice.name &&
@@ -100,6 +118,11 @@ class FileVerifier {
                              place_of(part.slice.name).key,
                              unread.empty() ? blocks_text(fault.first_block, block) : unread,
                              fault.begin, end - 1, size);
+    if (!goes_on) first_sums_ = sums;
+    if (!first_sums_.empty())
+      fault.what += fault.first_block == block
+                        ? ": " + first_sums_
+                        : fmt::format(": of block {} {}", fault.first_block, first_sums_);
     last_unread_ = unread;
   }
 
@@ -108,7 +131,7 @@ class FileVerifier {
   StepFile file_;
   StepVerdict* verdict_;
   std::vector<uint8_t> buffer_;
-  std::string last_unread_;
+  std::string last_unread_, first_sums_;
 };
 
 bool is_of_the_disk(const Error& e) { return dynamic_cast<const ResourceError*>(&e) != nullptr; }
@@ -152,12 +175,11 @@ StepVerdict verify_step(const std::string& folder) {
     try {
       FileVerifier(folder, name, index, &verdict).verify(parts[name]);
     } catch (const Error& e) {
-      const size_t n = parts[name].size();
+      const std::vector<PartOfTensor>& lost = parts[name];
       verdict.faults.push_back(
           {.file = name,
-           .what = fmt::format("{}; {} in it {} not read", e.what(),
-                               n == 1 ? "a tensor" : fmt::format("{} tensors", n),
-                               n == 1 ? "was" : "were"),
+           .what =
+               lost.empty() ? e.what() : fmt::format("{}; {} not read", e.what(), names_text(lost)),
            .unread = is_of_the_disk(e)});
     }
   }

@@ -4,10 +4,10 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <optional>
 
 #include "trireme/base/check.h"
+#include "trireme/base/file/folder.h"
 #include "trireme/base/log.h"
 #include "trireme/base/rank_label.h"
 #include "trireme/checkpoint/steps/run_folder/newest_good.h"
@@ -49,9 +49,7 @@ class OwnFolder {
       steps_lock_.emplace(launch::RunLock::adopt(given.get("steps"), std::stoi(*fd)));
     // The rank was started by hand, without `trireme train`.
     if (!lock_ && !given.find("config-fd") && rank == 0) {
-      std::error_code error;
-      std::filesystem::create_directories(run_dir_, error);
-      check<ResourceError>(!error, "cannot make the run folder {}: {}", run_dir_, error.message());
+      make_folders(run_dir_);
       lock_.emplace(run_dir_);
     }
   }

@@ -31,9 +31,10 @@ void verify_part(const StepFile& file, const CheckpointIndex& index, const Index
       checksum.add(buffer.data(), buffer.size());
     }
     check<Corrupt>(checksum.number() == part.blocks.at(i),
-                   "{}: tensor '{}': block {} does not fit its checksum: 'trireme checkpoint "
-                   "verify' finds the steps that are good",
-                   file.path(), place_of(part.slice.name).key, i);
+                   "{}: tensor '{}': block {} does not fit its checksum (it is {}; the index says "
+                   "{}): 'trireme checkpoint verify' finds the steps that are good",
+                   file.path(), place_of(part.slice.name).key, i, checksum.hex(),
+                   Checksum::hex_of(part.blocks.at(i)));
   }
 }
 

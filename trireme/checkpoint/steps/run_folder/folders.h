@@ -36,6 +36,8 @@ TRIREME_API std::optional<double> number_in_step(const std::string& folder,
 /// The same for an integer.
 TRIREME_API std::optional<int64_t> integer_in_step(const std::string& folder,
                                                    const std::string& name);
+/// The value of a step that was evaluated before it was saved.
+inline constexpr const char* kHeldOutLoss = "train.held_out_loss";
 
 /// Marks the temporary name of a complete step that was renamed to make room for a new one.
 inline constexpr const char* kPutAside = "aside";

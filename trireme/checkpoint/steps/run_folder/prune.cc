@@ -25,19 +25,17 @@ bool is_good_at_sight(const std::string& folder) {
 
 }  // namespace
 
-PrunePlan plan_prune(const std::vector<int64_t>& good, int64_t latest, const RetentionRule& rule) {
+PrunePlan plan_prune(const std::vector<SavedStep>& good, int64_t latest,
+                     const RetentionRule& rule) {
   PrunePlan plan;
   plan.latest = latest;
-  std::vector<SavedStep> steps;
-  for (int64_t step : good) steps.push_back({step});
-  plan.go = steps_to_delete(steps, latest, rule);
-  std::set_difference(good.begin(), good.end(), plan.go.begin(), plan.go.end(),
-                      std::back_inserter(plan.keep));
+  const std::vector<int64_t> go = steps_to_delete(good, latest, rule);
+  for (const SavedStep& step : good)
+    (std::binary_search(go.begin(), go.end(), step.step) ? plan.go : plan.keep).push_back(step);
   return plan;
 }
 
 PrunePlan prune_run(const std::string& run_dir, const RetentionRule& rule, bool rehearsal) {
-  check<UsageError>(rule.best == 0, "prune_run: the best steps of {} are not known here", run_dir);
   std::optional<SaverLock> lock;
   if (!rehearsal) {
     lock = SaverLock::try_take(run_dir);
@@ -49,13 +47,27 @@ PrunePlan prune_run(const std::string& run_dir, const RetentionRule& rule, bool 
   const std::vector<int64_t> steps = list_steps(run_dir);
   if (steps.empty()) return {};
   const int64_t latest = step_of_folder(find_checkpoint(run_dir));
-  std::vector<int64_t> good, damaged;
-  for (int64_t step : steps)
-    (is_good_at_sight(run_dir + "/" + step_folder_name(step)) ? good : damaged).push_back(step);
+  std::vector<SavedStep> good;
+  std::vector<int64_t> damaged;
+  for (int64_t step : steps) {
+    const std::string folder = run_dir + "/" + step_folder_name(step);
+    if (is_good_at_sight(folder))
+      good.push_back({step, number_in_step(folder, kHeldOutLoss)});
+    else
+      damaged.push_back(step);
+  }
+  check<UsageError>(
+      rule.best == 0 || std::any_of(good.begin(), good.end(),
+                                    [](const SavedStep& s) { return s.loss.has_value(); }),
+      "no step of {} has a held-out loss, so none is among the best: the run was not "
+      "evaluated where it saved",
+      run_dir);
   PrunePlan plan = plan_prune(good, latest, rule);
   plan.damaged = damaged;
   if (rehearsal) return plan;
-  const std::vector<std::string> hidden = hide_steps(run_dir, plan.go);
+  std::vector<int64_t> go;
+  for (const SavedStep& step : plan.go) go.push_back(step.step);
+  const std::vector<std::string> hidden = hide_steps(run_dir, go);
   lock.reset();  // a save need not wait for the disk
   for (const std::string& folder : hidden) remove_tree(folder);
   return plan;

@@ -120,8 +120,10 @@ void HeldStep::place_writes() {
   std::map<std::string, std::vector<PlacedPart>> placed;
   for (const auto& [name, file] : files_) {
     const std::string where = name_ + ": " + name;
-    check<Corrupt>(Checksum::of(file.head.data(), file.head.size()) == index_.files[name].head,
-                   "{}: the checksum of its header does not fit", where);
+    const std::string sum = Checksum::of(file.head.data(), file.head.size());
+    check<Corrupt>(sum == index_.files[name].head,
+                   "{}: the checksum of its header does not fit: it is {}; the index says {}",
+                   where, sum, index_.files[name].head);
     placed[name] = placed_parts(
         interop::read_safetensors_header(bytes_of(file.head), index_.files[name].size, where),
         parts[name], where);
