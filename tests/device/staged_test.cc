@@ -307,6 +307,13 @@ TEST(device_staged, tensors_on_two_devices_are_refused_in_one_sentence_and_the_g
                         "them to the other's device"),
               std::string::npos)
         << said;
+    const at::Device other(device.type(), static_cast<c10::DeviceIndex>(1 - device.index()));
+    const std::string two = outcome_of([&] {
+      g.all_gather_into_tensor(at::empty({8}, on(other)), at::ones({4}, on(device))).wait();
+    });
+    EXPECT_NE(two.find("the input is on " + device.str() + " and the output on " + other.str()),
+              std::string::npos)
+        << two;
     at::Tensor t = at::ones({4}, on(device));
     g.all_reduce(t).wait();
     EXPECT_TRUE(t.cpu().equal(at::full({4}, 2.f)));

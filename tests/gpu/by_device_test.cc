@@ -29,6 +29,30 @@ TEST(gpu_by_device, tensors_of_both_go_their_ways) {
   });
 }
 
+TEST(gpu_by_device, a_call_with_tensors_of_both_is_refused_and_the_group_goes_on) {
+  TRIREME_NEEDS_GPU();
+  run_on_gpus_and_cpus(2, [](Group g, at::Device device) {
+    at::Tensor here = at::ones({4}), there = at::ones({2}, device);
+    const auto refused = [](const auto& body) {
+      try {
+        body();
+      } catch (const UsageError& e) {
+        return std::string(e.what());
+      }
+      return std::string("not refused");
+    };
+    const std::string both = refused([&] { g.all_gather_into_tensor(here, there).wait(); });
+    expect(both.find("the input is on cuda:") != std::string::npos &&
+               both.find("and the output on cpu; move one") != std::string::npos,
+           both.c_str());
+    at::Tensor small = at::ones({2}), large = at::ones({4}, device);
+    const std::string other = refused([&] { g.reduce_scatter_tensor(small, large).wait(); });
+    expect(other.find("move one of them") != std::string::npos, other.c_str());
+    g.all_reduce(here).wait();
+    expect(here.eq(2).all().item<bool>(), "the group does not go on");
+  });
+}
+
 TEST(gpu_by_device, ddp_and_zero_train_on_both) {
   TRIREME_NEEDS_GPU();
   const auto trained = [](Group g, at::Device device, bool zero) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trireme/base/check.h"
+#include "trireme/comm/wrappers/one_device.h"
 
 namespace trireme::detail {
 namespace {
@@ -43,6 +44,7 @@ class ByDevice final : public Backend {
   Token post(const Call& call) override {
     const at::Tensor* t = call.counted();
     const size_t index = t ? index_of(t->device().type()) : 0;
+    check_one_device(call);
     return marked(parts_[index].backend->post(call), index);
   }
 

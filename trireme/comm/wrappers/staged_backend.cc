@@ -12,6 +12,7 @@
 #include "trireme/base/check.h"
 #include "trireme/comm/wrappers/forwarding_backend.h"
 #include "trireme/comm/wrappers/moving_calls.h"
+#include "trireme/comm/wrappers/one_device.h"
 #include "trireme/comm/wrappers/staged_call.h"
 #include "trireme/tensor/device/kind.h"
 
@@ -137,16 +138,6 @@ class StagedBackend final : public ForwardingBackend {
   static const at::Tensor* off_cpu(const at::Tensor* t) {
     return t && t->defined() && !t->is_cpu() ? t : nullptr;
   }
-  void check_one_device(const Call& call) const {
-    if (!call.input || !call.output || !call.input->defined() || !call.output->defined()) return;
-    check<UsageError>(
-        call.input->device() == call.output->device(),
-        "{} at {}:{}: the input is on {} and the output on {}; move one of them to the "
-        "other's device",
-        name_of(call.named()), call.site.file, call.site.line, device_text(call.input->device()),
-        device_text(call.output->device()));
-  }
-
   CopyStreams& streams(at::Device device) {
     for (const auto& s : streams_)
       if (s->device == device) return *s;
