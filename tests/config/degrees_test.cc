@@ -108,7 +108,15 @@ TEST(config_degrees, sharding_divides_the_ranks_that_read_different_samples) {
                              {"tp": 2, "dp_shard": 2}, "zero_optimization": {"stage": 2}})");
   EXPECT_EQ(half.resolve_sharding(8).dp_shard, 2);
   EXPECT_EQ(half.resolve_sharding(8).dp_replicate, 2);
-  EXPECT_TRUE(has(refusal([&] { half.resolve_sharding(6); }), "does not divide 3 ranks"));
+  EXPECT_EQ(refusal([&] { half.resolve_sharding(6); }),
+            "parallelism.dp_shard 2 (c.json:2:52) does not divide dp 3 (6 ranks = dp 3 × tp 2 × pp "
+            "1): use a divisor of 3, or leave it out");
+  const Config staged = config(R"({"train_micro_batch_size_per_gpu": 2, "parallelism":
+                             {"pp": 2, "dp_replicate": 2, "dp_shard": 2},
+                             "zero_optimization": {"stage": 2}})");
+  EXPECT_TRUE(has(refusal([&] { staged.resolve_sharding(12); }), "does not divide dp 6") ||
+              has(refusal([&] { staged.resolve_sharding(12); }),
+                  "is not dp 6 (12 ranks = dp 6 × tp 1 × pp 2)"));
 }
 
 TEST(config_degrees, a_deepspeed_file_that_turns_tensor_parallelism_off_says_nothing_about_tp) {

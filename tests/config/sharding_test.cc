@@ -19,7 +19,7 @@ TEST(config_sharding, the_product_is_always_the_ranks_or_that_is_said) {
                                 : shard + replicate > 0      ? dp % (shard + replicate) == 0
                                                              : true;
           try {
-            const Sharding s = solve_sharding({stage, {shard, "a"}, {replicate, "b"}}, dp);
+            const Sharding s = solve_sharding({stage, {shard, "a"}, {replicate, "b"}}, {.dp = dp});
             ASSERT_TRUE(possible) << stage << " " << dp << " " << shard << " " << replicate;
             EXPECT_EQ(s.dp_shard * s.dp_replicate, dp);
             EXPECT_EQ(s.stage, stage);
@@ -44,7 +44,7 @@ TEST(config_sharding, the_product_is_always_the_ranks_or_that_is_said) {
 TEST(config_sharding, what_cannot_be_names_every_number_and_its_place) {
   auto refusal = [](const ShardingInputs& in, int dp) -> std::string {
     try {
-      solve_sharding(in, dp);
+      solve_sharding(in, {.dp = dp});
     } catch (const UsageError& e) {
       return e.what();
     }

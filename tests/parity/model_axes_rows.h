@@ -30,7 +30,7 @@ inline std::string text_of(const Row& r) {
   std::string text = fmt::format("dp{}_tp{}_pp{}", r.dp, r.tp, r.pp);
   for (const Sets* sets : {&r.sets, &r.of_both})
     for (std::string set : *sets) {
-      set = set.substr(set.rfind('.') + 1);
+      if (!set.ends_with(".enabled=true")) set = set.substr(set.rfind('.') + 1);
       for (char& c : set)
         if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
       text += "_" + set;

@@ -224,7 +224,6 @@ Batches Config::resolve_batches(int world) const {
 }
 
 Sharding Config::resolve_sharding(int world) const {
-  const int dp = resolve_degrees(world).dp;
   ShardingInputs inputs;
   inputs.stage = static_cast<int>(get_int("zero_optimization.stage"));
   // Report a value that came from one of DeepSpeed's keys at that key's place.
@@ -238,7 +237,7 @@ Sharding Config::resolve_sharding(int world) const {
   };
   inputs.shard = {get_int("parallelism.dp_shard"), origin_of("parallelism.dp_shard")};
   inputs.replicate = {get_int("parallelism.dp_replicate"), origin("parallelism.dp_replicate")};
-  return solve_sharding(inputs, dp);
+  return solve_sharding(inputs, resolve_degrees(world));
 }
 
 std::string Config::hash() const {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "trireme/base/export.h"
+#include "trireme/config/degrees.h"
 
 // Solves dp = dp_replicate × dp_shard (design §4, "Batches"): `stage` determines what is sharded,
 // over dp_shard neighbouring ranks. Pure functions.
@@ -26,7 +27,8 @@ struct ShardingInputs {
 };
 
 /// At stage 0 nothing is sharded: returns {0, 1, dp}. Throws UsageError with every factor and its
-/// origin if the product is not dp, or if sharding is requested at stage 0.
-TRIREME_API Sharding solve_sharding(const ShardingInputs& given, int dp);
+/// origin, those of the world too, if the product is not dp, or if sharding is requested at stage
+/// 0.
+TRIREME_API Sharding solve_sharding(const ShardingInputs& given, const Degrees& degrees);
 
 }  // namespace trireme
