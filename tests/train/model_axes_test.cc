@@ -127,6 +127,51 @@ TEST(train_model_axes, a_loss_that_is_no_number_is_of_the_rank_that_computed_it)
   for (const std::string& text : said) EXPECT_TRUE(has(text, "the loss of rank 6 is nan")) << text;
 }
 
+// fp16's way on numbers of float32: the factors are powers of two, so nothing is rounded by them.
+TEST(train_model_axes, a_step_that_overflows_on_one_rank_is_skipped_by_all_of_a_mesh) {
+  const Folders folders;
+  struct Trained {
+    std::vector<double> losses;
+    std::vector<double> scales;
+    int64_t skipped = 0;
+  };
+  const auto train = [&](const Sets& sets, int ranks, int at) {
+    std::vector<Trained> all(static_cast<size_t>(ranks));
+    run_threads(ranks, [&](Group g) {
+      Started s(divided(folders.corpus, sets), g);
+      s.run.scaling = grad_scaler_scaling({.initial = 1024, .hysteresis = 1}, s.run.world(), 256);
+      Trained& mine = all[static_cast<size_t>(g.rank())];
+      int64_t step = 0;
+      if (g.rank() == at)
+        s.find("blocks.3.mlp.up.weight").register_hook([&step](at::Tensor grad) {
+          return step == 1 ? grad.mul(std::numeric_limits<double>::infinity()) : grad;
+        });
+      for (; step < 4; ++step) {
+        const double before =
+            s.run.gradients->parameters().back().second.abs().sum().item<double>();
+        mine.losses.push_back(train_step(s.run).loss);
+        mine.scales.push_back(s.run.scaling->loss_scale());
+        const double after = s.run.gradients->parameters().back().second.abs().sum().item<double>();
+        EXPECT_EQ(before == after, step == 1) << "rank " << g.rank() << ", step " << step;
+      }
+      mine.skipped = s.run.scaling->skipped();
+    });
+    return all;
+  };
+  const Trained want = train({}, 1, 0)[0];
+  EXPECT_EQ(want.scales, (std::vector<double>{1024, 512, 512, 512}));
+  const Sets both = {"parallelism.tp=2", "parallelism.pp=2"},
+             all = {"parallelism.tp=2", "parallelism.pp=2", "parallelism.sequence_parallel=true"};
+  // Rank 5 of pp 2 × dp 2 × tp 2 is of the last stage, replica 0, part 1.
+  for (const auto& [sets, ranks, at] :
+       {std::tuple{kTensor, 2, 1}, {kPipeline, 2, 1}, {both, 4, 3}, {all, 8, 5}})
+    for (const Trained& rank : train(sets, ranks, at)) {
+      EXPECT_EQ(rank.skipped, 1);
+      EXPECT_EQ(rank.scales, want.scales);
+      for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(rank.losses[i], want.losses[i], 1e-4) << i;
+    }
+}
+
 TEST(train_model_axes, an_exception_on_one_rank_is_told_on_all) {
   const Folders folders;
   for (const auto& [sets, ranks] : {std::pair{kTensor, 2}, {kPipeline, 2}, {kAll, 8}})
