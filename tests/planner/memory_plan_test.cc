@@ -254,6 +254,18 @@ TEST(planner_memory_plan, ranks_of_a_divided_model_save_each_parameter_once) {
   }
 }
 
+TEST(planner_memory_plan, ranks_of_a_divided_program_save_each_parameter_once) {
+  ModelShape model;
+  model.modules = {{"up", "Linear", 64 * 32 + 64}};
+  model.parameters = {{"up.weight", {64, 32}, 1}, {"up.bias", {64}, 1}, {"up.scale", {32}, 1}};
+  model.of_a_rank = {{"up.weight", {32, 32}, 1}, {"up.bias", {32}, 1}, {"up.scale", {32}, 1}};
+  const Config config =
+      Config::from_text("c.json", R"({"train_micro_batch_size_per_gpu": 4})",
+                        {"parallelism.tp=2", "checkpoint.async=true", "checkpoint.every=9"});
+  EXPECT_EQ(plan_memory(config, 2, model).rank.snapshots, 2 * 12 * (64 * 32 + 64 + 32) / 2);
+  EXPECT_EQ(plan_memory(config, 4, model).rank.snapshots, 2 * 12 * (64 * 32 + 64 + 32) / 4);
+}
+
 TEST(planner_memory_plan, compression_and_averaging_are_counted) {
   const auto plain = plan({});
   const double n = static_cast<double>(plain.model.numel());
