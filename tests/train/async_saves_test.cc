@@ -396,7 +396,7 @@ TEST(train_async_saves, summary_counts_what_ranks_of_a_divided_model_save) {
     PrivateFolder run_dir;
     run_threads(
         ranks,
-        [&, &sets = sets](Group g) {
+        [&, &ranks = ranks, &sets = sets](Group g) {
           trireme::Run run = build_run(config, g);
           AsyncSaver saver(run_dir.path(), g);
           for (int64_t step : {1, 2}) {
@@ -411,7 +411,7 @@ TEST(train_async_saves, summary_counts_what_ranks_of_a_divided_model_save) {
           const int64_t held = saver.memory_bytes();
           EXPECT_NEAR(static_cast<double>(held), static_cast<double>(planned),
                       (2 << 20) + 0.01 * static_cast<double>(planned))
-              << fmt::format("{}, rank {}", fmt::join(sets, " "), g.rank());
+              << fmt::format("{} on {} ranks, rank {}", sets.back(), ranks, g.rank());
         },
         std::chrono::seconds(120));
   }

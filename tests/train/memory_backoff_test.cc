@@ -274,7 +274,7 @@ TEST(train_memory_backoff, on_other_ranks_limits_begin_anew_and_one_line_says_so
                            "balance: the checkpoint is of 2 ranks: what fitted their memory (rank "
                            "1: 1 sample) is left out, and is found out again"),
                 1)
-          << fmt::format("{}", fmt::join(news, "\n"));
+          << ::testing::PrintToString(news);
       EXPECT_EQ(news_of(s.run), std::vector<std::string>{}) << "said once";
       EXPECT_EQ(next_batch(s.run).size(), 1u);
     });
