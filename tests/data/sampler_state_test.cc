@@ -19,26 +19,29 @@ namespace {
 constexpr size_t kSamples = 96, kBatch = 4;
 
 struct Numbers : torch::data::datasets::Dataset<Numbers, int64_t> {
+  explicit Numbers(size_t n) : size_(n) {}
   int64_t get(size_t index) override { return static_cast<int64_t>(index); }
-  torch::optional<size_t> size() const override { return kSamples; }
+  torch::optional<size_t> size() const override { return size_; }
+  size_t size_;
 };
 
 using Seen = std::map<std::pair<size_t, int64_t>, int>;  // epoch, sample → how often
 
 /// Ranks take `batches` batches each, from where the run folder is if it is anywhere, and save.
-void train(int ranks, const std::string& run_dir, int batches, Seen& seen) {
+void train(int ranks, const std::string& run_dir, int batches, Seen& seen,
+           size_t samples = kSamples, DistributedSamplerOptions options = {}, size_t workers = 2) {
   std::mutex mutex;
   run_threads(
       ranks,
       [&](Group g) {
-        DistributedSampler sampler(kSamples, static_cast<size_t>(g.size()),
-                                   static_cast<size_t>(g.rank()));
+        DistributedSampler sampler(samples, static_cast<size_t>(g.size()),
+                                   static_cast<size_t>(g.rank()), options);
         int64_t step = 0;
         const StateWalk state =
             all_of({trireme::state_of(sampler), trireme::state_of("step", step)});
         load_if_any(run_dir, state, g);
         auto loader = torch::data::make_data_loader(
-            Numbers(), sampler, torch::data::DataLoaderOptions(kBatch).workers(2));
+            Numbers(samples), sampler, torch::data::DataLoaderOptions(kBatch).workers(workers));
         for (int taken = 0; taken < batches;)
           for (auto& batch : counted(*loader, sampler)) {
             {
@@ -77,6 +80,49 @@ TEST(data_sampler_state, an_interrupted_epoch_has_each_sample_once_on_any_number
     EXPECT_EQ(seen.size(), 2 * kSamples);
     EXPECT_EQ(seen.rbegin()->first.first, 1u) << "two epochs, 0 and 1";
   }
+}
+
+// 97 samples: with drop_last an epoch leaves out its last one on 2, 3 and 4 ranks; without, it has
+// 1, 2 or 3 of its first ones twice.
+TEST(data_sampler_state, an_epoch_that_ranks_do_not_divide_ends_as_one_of_the_last_ranks_alone) {
+  constexpr size_t kOdd = 97;
+  for (const bool drop_last : {false, true})
+    for (const int last : {1, 2, 3, 4}) {
+      const DistributedSamplerOptions options{.drop_last = drop_last};
+      const auto world = static_cast<size_t>(last);
+      const size_t each = drop_last ? kOdd / world : (kOdd + world - 1) / world;
+      const auto batches_in = [](size_t samples) {
+        return static_cast<int>((samples + kBatch - 1) / kBatch);
+      };
+      Seen calm;
+      train(last, PrivateFolder().path(), 2 * batches_in(each), calm, kOdd, options, 0);
+      for (size_t epoch : {0, 1}) {
+        size_t once = 0, twice = 0;
+        for (const auto& [sample, times] : calm)
+          if (sample.first == epoch) (times == 1 ? once : twice) += 1;
+        EXPECT_EQ(twice, drop_last ? 0 : each * world - kOdd);
+        EXPECT_EQ(once + 2 * twice, each * world);
+      }
+      for (const int first : {1, 2, 3, 4})
+        for (const size_t taken : {48, 96}) {  // of all ranks together
+          PrivateFolder folder;
+          Seen seen;
+          train(first, folder.path(), static_cast<int>(taken / kBatch) / first, seen, kOdd,
+                options);
+          EXPECT_EQ(seen.size(), taken);
+          // Ranks that had dropped the last sample were at the end of their epoch.
+          const bool over = drop_last && first > 1 && taken == 96;
+          const size_t rest = over ? 0 : each - taken / world;
+          train(last, folder.path(), batches_in(rest) + batches_in(each), seen, kOdd, options, 0);
+          Seen expected = calm;
+          if (over && last == 1) {
+            DistributedSampler order = one_rank(options, kOdd);
+            expected.erase({0, static_cast<int64_t>(order.next(kOdd)->back())});
+          }
+          EXPECT_EQ(seen, expected) << first << " ranks, then " << last << ", after " << taken
+                                    << " samples, drop_last " << drop_last;
+        }
+    }
 }
 
 TEST(data_sampler_state, a_sampler_of_another_order_is_refused_by_what_differs) {

@@ -46,7 +46,7 @@ void expect_shapes(const Model& model, const ModelShape& shape, const std::strin
   check<Error>(parameters.size() == shape.parameters.size(), "{}: {} parameters instead of {}",
                what, parameters.size(), shape.parameters.size());
   for (size_t i = 0; i < shape.parameters.size(); ++i) {
-    const auto& [name, sizes, unit] = shape.parameters[i];
+    const auto& [name, sizes, unit, savers] = shape.parameters[i];
     check<Error>(parameters[i].key() == name, "{}: {} instead of {}", what, parameters[i].key(),
                  name);
     check<Error>(parameters[i].value().sizes().vec() == sizes, "{}: the shape of {}", what, name);

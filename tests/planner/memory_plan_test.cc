@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/planner/memory_plan.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
@@ -220,6 +221,49 @@ TEST(planner_memory_plan, two_copies_of_what_a_rank_saves_are_counted) {
   EXPECT_EQ(bytes({"checkpoint.every=0"}), 0) << "nothing is saved while it trains";
   EXPECT_GT(bytes({"checkpoint.every_minutes=1"}), 0);
   EXPECT_GT(bytes({"checkpoint.auto=true"}), 0);
+}
+
+TEST(planner_memory_plan, ranks_of_a_divided_model_save_each_parameter_once) {
+  for (const char* tied : {"true", "false"}) {
+    const std::vector<std::string> base = {"checkpoint.async=true", "checkpoint.every=9",
+                                           std::string("model.tied_head=") + tied};
+    const auto with = [&](std::vector<std::string> sets, int ranks) {
+      sets.insert(sets.end(), base.begin(), base.end());
+      return plan(sets, ranks);
+    };
+    const auto all = static_cast<double>(2 * 12 * plan(base).model.numel());  // two copies
+    const auto of_a_rank = [](const MemoryPlan& p) {
+      return static_cast<double>(p.rank.snapshots);
+    };
+    EXPECT_NEAR(of_a_rank(with({"parallelism.tp=2"}, 2)), all / 2, 1000);
+    EXPECT_NEAR(of_a_rank(with({"parallelism.tp=2"}, 4)), all / 4, 1000);
+    EXPECT_NEAR(of_a_rank(with({"parallelism.tp=2", "zero_optimization.stage=1"}, 4)), all / 4,
+                1000);
+    for (const char* schedule : {"1f1b", "zb_v"})
+      for (const int tp : {1, 2}) {
+        const MemoryPlan p =
+            with({"parallelism.pp=2", fmt::format("parallelism.tp={}", tp),
+                  "gradient_accumulation_steps=4", std::string("parallelism.schedule=") + schedule},
+                 2 * tp);
+        ASSERT_EQ(p.pipeline.size(), 2u);
+        EXPECT_NEAR(
+            static_cast<double>(p.pipeline[0].memory.snapshots + p.pipeline[1].memory.snapshots),
+            all / tp, 1000)
+            << schedule << ", tied " << tied << ", tp " << tp;
+      }
+  }
+}
+
+TEST(planner_memory_plan, ranks_of_a_divided_program_save_each_parameter_once) {
+  ModelShape model;
+  model.modules = {{"up", "Linear", 64 * 32 + 64}};
+  model.parameters = {{"up.weight", {64, 32}, 1}, {"up.bias", {64}, 1}, {"up.scale", {32}, 1}};
+  model.of_a_rank = {{"up.weight", {32, 32}, 1}, {"up.bias", {32}, 1}, {"up.scale", {32}, 1}};
+  const Config config =
+      Config::from_text("c.json", R"({"train_micro_batch_size_per_gpu": 4})",
+                        {"parallelism.tp=2", "checkpoint.async=true", "checkpoint.every=9"});
+  EXPECT_EQ(plan_memory(config, 2, model).rank.snapshots, 2 * 12 * (64 * 32 + 64 + 32) / 2);
+  EXPECT_EQ(plan_memory(config, 4, model).rank.snapshots, 2 * 12 * (64 * 32 + 64 + 32) / 4);
 }
 
 TEST(planner_memory_plan, compression_and_averaging_are_counted) {

@@ -53,6 +53,30 @@ printf '#!/bin/sh\n[ "$TRIREME_SOAK_KILLS $*" = "200 --gtest_filter=*faults_asyn
 said=$(scripts/soak --kills --build "$(realpath --relative-to=. "$TMPDIR/broken")" 2>&1) || fail "--kills says: $said"
 [[ $said == *"200 kills"*passed* ]] || fail "--kills says: $said"
 
+# The tests of layouts run with all pairs.
+layouts() { printf '#!/bin/sh\n%s\n' "$1" >"$TMPDIR/broken/tests/test_train"; chmod +x "$TMPDIR/broken/tests/test_train"
+  scripts/soak --layouts --build "$(realpath --relative-to=. "$TMPDIR/broken")" 2>&1; }
+# shellcheck disable=SC2016
+said=$(layouts 'echo "$TRIREME_SOAK $*" >"$0.ran"') || fail "--layouts says: $said"
+[[ $said == *"all pairs of layouts"*passed* ]] || fail "--layouts says: $said"
+ran=$(cat "$TMPDIR/broken/tests/test_train.ran")
+[[ $ran == "1 --gtest_filter="* ]] || fail "--layouts ran: $ran"
+# Each of its filters names tests that are there.
+listed=$("$build/tests/test_train" --gtest_list_tests "${ran#1 }")
+for name in train_resume_layouts. each_loads_what_each_has_saved masters_come_over engines_load train_resume. \
+  a_reproducible_run_goes_on; do
+  [[ $listed == *"$name"* ]] || fail "--layouts leaves out $name: $listed"
+done
+code=0
+said=$(layouts 'echo a pair; exit 3') || code=$?
+((code == 1)) || fail "a sweep of layouts that fails ends with $code"
+[[ $said == *"a pair"* ]] || fail "a sweep of layouts that fails says: $said"
+rm "$TMPDIR/broken/tests/test_train"
+code=0
+said=$(scripts/soak --layouts --build "$(realpath --relative-to=. "$TMPDIR/broken")" 2>&1) || code=$?
+((code == 2)) || fail "--layouts without its program ends with $code"
+[[ $said == *"tests/test_train is not there: run scripts/build --tests all" ]] || fail "--layouts without its program says: $said"
+
 # The tests of devices run with 20 seeds, both programs.
 devices() { for program in test_support_pretend_device test_device; do
     printf '#!/bin/sh\necho %s >>"%s/ran"\n%s\n' "$program" "$TMPDIR" "$1" >"$TMPDIR/broken/tests/$program"
@@ -72,7 +96,7 @@ code=0
 said=$(scripts/soak --devices --build "$(realpath --relative-to=. "$TMPDIR/broken")" 2>&1) || code=$?
 ((code == 2)) || fail "--devices without its programs ends with $code"
 [[ $said == *"tests/test_device is not there: run scripts/build --tests all" ]] || fail "--devices without its programs says: $said"
-for pair in "--files --kills" "--kills --devices"; do
+for pair in "--files --kills" "--kills --layouts" "--layouts --devices"; do
   code=0
   # shellcheck disable=SC2086
   said=$(scripts/soak $pair 2>&1) || code=$?

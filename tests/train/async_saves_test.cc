@@ -376,4 +376,45 @@ TEST(train_async_saves, summary_counts_the_two_copies_that_a_rank_keeps) {
       0);
 }
 
+// A table of positions that ranks of tensor parallelism hold alike, and an embedding of which the
+// last stage has a copy: megabytes that are to be counted once.
+TEST(train_async_saves, summary_counts_what_ranks_of_a_divided_model_save) {
+  const Sets large = {"data.type=dummy",    "model.layers=4",     "model.width=256",
+                      "train_batch_size=4", "checkpoint.every=1", "checkpoint.async=true",
+                      "model.context=4096", "model.vocab=8192",   "model.tied_head=true"};
+  struct Row {
+    int ranks;
+    Sets sets;
+  };
+  for (const auto& [ranks, sets] :
+       {Row{2, {"parallelism.tp=2"}}, Row{2, {"parallelism.pp=2"}},
+        Row{4, {"parallelism.tp=2", "zero_optimization.stage=1"}},
+        Row{4, {"parallelism.pp=2", "parallelism.tp=2"}},
+        Row{4, {"parallelism.tp=2", "parallelism.sequence_parallel=true"}}}) {
+    const Config config = tiny_gpt("unused", large + sets);
+    const MemoryPlan plan = plan_memory(config, ranks);
+    PrivateFolder run_dir;
+    run_threads(
+        ranks,
+        [&, &ranks = ranks, &sets = sets](Group g) {
+          trireme::Run run = build_run(config, g);
+          AsyncSaver saver(run_dir.path(), g);
+          for (int64_t step : {1, 2}) {
+            run.step = step;
+            save_run(run, saver, 2);
+          }
+          saver.wait();
+          const auto stage =
+              static_cast<size_t>(plan.pipeline.empty() ? 0 : run.mesh.coordinate("pp"));
+          const int64_t planned =
+              plan.pipeline.empty() ? plan.rank.snapshots : plan.pipeline[stage].memory.snapshots;
+          const int64_t held = saver.memory_bytes();
+          EXPECT_NEAR(static_cast<double>(held), static_cast<double>(planned),
+                      (2 << 20) + 0.01 * static_cast<double>(planned))
+              << fmt::format("{} on {} ranks, rank {}", sets.back(), ranks, g.rank());
+        },
+        std::chrono::seconds(120));
+  }
+}
+
 }  // namespace async_saves_test

@@ -13,6 +13,7 @@
 #include "tests/train/small_runs.h"
 #include "trireme/base/error.h"
 #include "trireme/config/engine_keys.h"
+#include "trireme/train/report/step_metrics.h"
 #include "trireme/train/saving.h"
 #include "trireme/train/trainer.h"
 
@@ -165,7 +166,9 @@ TEST(train_balance, on_other_ranks_a_checkpoint_goes_on_with_equal_shares) {
     trireme::Run run = build_run(config, g);
     load_run(run, folder.path());
     EXPECT_EQ(run.find<Balance>()->shares(7), (Shares{4, 4, 4}));
-    EXPECT_TRUE(has(run.find<Balance>()->news(), "starting again with 4/4/4 samples each"));
+    EXPECT_EQ(news_of(run), std::vector<std::string>{"balance: the checkpoint is of other ranks: "
+                                                     "starting again with 4/4/4 samples each"})
+        << "no rank had found a limit of memory that could be lost";
   });
 }
 

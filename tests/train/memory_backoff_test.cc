@@ -5,11 +5,14 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
+
 #include "tests/support/refusals.h"
 #include "tests/train/small_runs.h"
 #include "trireme/base/error.h"
 #include "trireme/train/forward_backward.h"
 #include "trireme/train/gradients/gradient_noise.h"
+#include "trireme/train/report/step_metrics.h"
 #include "trireme/train/saving.h"
 
 namespace memory_backoff_test {
@@ -247,6 +250,34 @@ TEST(train_memory_backoff, a_checkpoint_keeps_what_ranks_found_out) {
     EXPECT_EQ(run.find<MemoryBackoff>()->limits(), (std::vector<int64_t>{0, 2}));
     EXPECT_EQ(next_batch(run).size(), g.rank() == 1 ? 4u : 1u);
   });
+}
+
+TEST(train_memory_backoff, on_other_ranks_limits_begin_anew_and_one_line_says_so) {
+  PrivateFolder folder;
+  const Config config = config_of({"train_batch_size=12"});
+  run_threads(2, [&](Group g) {
+    Started s(config, g);
+    if (g.rank() == 1) s.has_memory_for(2);
+    train_step(s.run);
+    EXPECT_EQ(s.run.find<MemoryBackoff>()->limits(), (std::vector<int64_t>{0, 1}));
+    save_run(s.run, folder.path(), 2);
+    g.barrier();
+  });
+  for (const int ranks : {1, 3})
+    run_threads(ranks, [&](Group g) {
+      Started s(config, g);
+      load_run(s.run, folder.path());
+      EXPECT_EQ(s.run.find<MemoryBackoff>()->limits(),
+                std::vector<int64_t>(static_cast<size_t>(ranks), 0));
+      const std::vector<std::string> news = news_of(s.run);
+      EXPECT_EQ(std::count(news.begin(), news.end(),
+                           "balance: the checkpoint is of 2 ranks: what fitted their memory (rank "
+                           "1: 1 sample) is left out, and is found out again"),
+                1)
+          << ::testing::PrintToString(news);
+      EXPECT_EQ(news_of(s.run), std::vector<std::string>{}) << "said once";
+      EXPECT_EQ(next_batch(s.run).size(), 1u);
+    });
 }
 
 }  // namespace memory_backoff_test

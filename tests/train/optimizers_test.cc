@@ -4,7 +4,8 @@
 
 #include <filesystem>
 
-#include "tests/train/small_runs.h"
+#include "tests/train/run_folders.h"
+#include "tests/train/same_steps.h"
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/train/trainer.h"
@@ -94,6 +95,57 @@ TEST(train_optimizers, every_type_resumes_from_its_checkpoint_with_the_same_bits
     const std::string parts = bytes(into("-parts", 0, true));
     EXPECT_NE(half, parts) << choice.type;
     EXPECT_TRUE(whole == parts) << choice.type;
+  }
+}
+
+// Three steps in one layout, three in another.
+TEST(train_optimizers, every_type_goes_on_with_the_same_bits_in_another_layout) {
+  struct Layout {
+    int ranks;
+    Sets sets;
+  };
+  const Sets stage_3{"zero_optimization.stage=3",
+                     "zero_optimization.stage3_param_persistence_threshold=0"};
+  const std::vector<Layout> sharded = {
+      {1, {}},
+      {2, {"zero_optimization.stage=1"}},
+      {4, stage_3},
+      {4, {"zero_optimization.stage=2", "parallelism.dp_shard=2", "parallelism.dp_replicate=2"}}};
+  // Its state is factored over whole matrices.
+  const std::vector<Layout> whole = {{1, {}}, {2, {}}, {4, {}}};
+  for (const auto& choice : optimizers()) {
+    const Folders f;
+    const std::string type = choice.type;
+    const auto& layouts = type == "Adafactor" ? whole : sharded;
+    // Train to the end, or to step 3.
+    const auto run = [&](const Layout& layout, const std::string& dir, const std::string& from,
+                         bool half) {
+      Sets sets = {"training.reproducible=true", "training.leaves=4",        "training.steps=6",
+                   "train_batch_size=8",         "data.train_samples=64",    "data.workers=0",
+                   "model.hidden=[5]",           "data.validation_samples=0"};
+      if (type == "Adam") sets.push_back("optimizer.params.amsgrad=true");
+      if (type == "RMSprop") sets.push_back("optimizer.params.momentum=0.9");
+      sets.insert(sets.end(), layout.sets.begin(), layout.sets.end());
+      const Config config = with(choice, sets);
+      run_threads(layout.ranks, [&](Group g) {
+        TrainOptions options;
+        options.run_dir = dir;
+        if (!from.empty()) options.resume = from;
+        int looks = 0;
+        if (half) options.stop_asked = [&] { return ++looks == 3; };
+        EXPECT_EQ(train(config, g, options).steps, half ? 3 : 6);
+      });
+      return find_checkpoint(dir);
+    };
+    StepReader calm(run(layouts[0], f.run("calm"), "", false));
+    for (size_t i = 0; i < layouts.size(); ++i) {
+      const std::string half = run(layouts[i], f.run(fmt::format("half{}", i)), "", true);
+      EXPECT_NE(differences(half, calm.folder()), "") << type << ": three steps change nothing";
+      for (size_t j = 0; j < layouts.size(); ++j) {
+        StepReader end(run(layouts[j], f.run(fmt::format("{}to{}", i, j)), half, false));
+        EXPECT_EQ(differences(calm, end), "") << type << ": layout " << i << ", then " << j;
+      }
+    }
   }
 }
 

@@ -28,28 +28,32 @@ struct Recorded final : DataSource {
     std::mutex mutex;
     std::vector<int64_t> ids;
   };
-  explicit Recorded(std::shared_ptr<Log> l) : log(std::move(l)) {}
-  int64_t size() const override { return kSamples; }
+  Recorded(std::shared_ptr<Log> l, int64_t samples)
+      : digits(make_digits({samples, 42, "train"})), log(std::move(l)) {}
+  int64_t size() const override { return digits->size(); }
   MicroBatch get(const std::vector<int64_t>& ids) const override {
     std::lock_guard lock(log->mutex);
     log->ids.insert(log->ids.end(), ids.begin(), ids.end());
     return digits->get(ids);
   }
   std::string describe() const override { return "recorded digits"; }
-  std::shared_ptr<const DataSource> digits = make_digits({kSamples, 42, "train"});
+  std::shared_ptr<const DataSource> digits;
   std::shared_ptr<Log> log;
 };
 
 struct Program : DigitsProgram {
-  explicit Program(std::shared_ptr<Recorded::Log> log = nullptr, int batches = 1)
-      : log_(std::move(log)), batches_(batches) {}
-  Sources data(const Config&) override { return {std::make_shared<Recorded>(log_), {}, "digits"}; }
+  Program(std::shared_ptr<Recorded::Log> log, int64_t samples, int batches)
+      : log_(std::move(log)), samples_(samples), batches_(batches) {}
+  Sources data(const Config&) override {
+    return {std::make_shared<Recorded>(log_, samples_), {}, "digits"};
+  }
   void step(Trainer& t) override {
     // A step that looks at several batches, and updates with the last.
     for (int i = 1; i < batches_; ++i) t.next_batch();
     t.update("all", t.next_batch());
   }
   std::shared_ptr<Recorded::Log> log_;
+  int64_t samples_;
   int batches_;
 };
 
@@ -61,7 +65,7 @@ struct Ran {
 
 /// Trains on n ranks into `folder`, and further from `from` if that is given.
 Ran ran(int n, const Sets& sets, const std::string& folder, const std::string& from = "",
-        int batches = 1) {
+        int batches = 1, int64_t samples = kSamples) {
   Sets all = {"data.workers=0", "checkpoint.every=1", "checkpoint.keep=99"};
   all.insert(all.end(), sets.begin(), sets.end());
   const Config config = Config::from_text("p.json", R"({
@@ -73,7 +77,7 @@ Ran ran(int n, const Sets& sets, const std::string& folder, const std::string& f
   run_threads(
       n,
       [&](Group g) {
-        Program program(log, batches);
+        Program program(log, samples, batches);
         TrainOptions options;
         options.run_dir = folder;
         if (!from.empty()) options.resume = from;
@@ -135,6 +139,43 @@ TEST(train_resume_place, another_number_of_samples_a_step_reads_the_rest_of_the_
         f.run("again"), f.run("a"));
     for (const auto& [id, n] : times({&a.ids, &again.ids, &c.ids})) EXPECT_EQ(n, 1) << id;
   }
+}
+
+// 15 steps of 16 samples an epoch, which leave 10; or 16 steps, of which the last has 10.
+TEST(train_resume_place,
+     on_other_ranks_the_rest_of_an_epoch_is_read_once_and_its_tail_is_the_same) {
+  constexpr int64_t kWithTail = 250;
+  for (const bool drop_last : {true, false})
+    for (const auto& [one, other] : {std::pair{2, 4}, {4, 2}}) {
+      const std::string stage = one == 2 ? "0" : "3";
+      Folders f;
+      const auto until = [&](int n, int64_t steps, const std::string& to,
+                             const std::string& from = "") {
+        return ran(n,
+                   {"train_batch_size=16", "checkpoint.every=99",
+                    "zero_optimization.stage=" + stage,
+                    fmt::format("training.drop_last={}", drop_last),
+                    fmt::format("training.steps={}", steps)},
+                   f.run(to), from.empty() ? "" : f.run(from), 1, kWithTail)
+            .ids;
+      };
+      const int64_t epoch = drop_last ? 15 : 16;
+      const auto calm = until(2, epoch, "calm");
+      const auto calm_next = until(2, 2 * epoch, "calm_next", "calm");
+      EXPECT_EQ(calm.size(), drop_last ? 240u : 250u);
+      const auto a = until(one, 7, "a");
+      const auto b = until(other, epoch, "b", "a");
+      const auto c = until(one, epoch + 9, "c", "b");
+      const auto d = until(other, 2 * epoch, "d", "c");
+      // The same ids are read, so the same are dropped, in this epoch and in the next.
+      EXPECT_EQ(times({&a, &b}), times({&calm}));
+      EXPECT_EQ(times({&c, &d}), times({&calm_next}));
+      for (const auto& [id, n] : times({&calm})) EXPECT_EQ(n, 1) << id;
+      for (const auto& [id, n] : times({&calm_next})) EXPECT_EQ(n, 1) << id;
+      EXPECT_EQ(calm == calm_next, !drop_last) << "each epoch drops others";
+      EXPECT_EQ(a.size(), 7 * 16u);
+      EXPECT_EQ(c.size(), 9 * 16u);
+    }
 }
 
 TEST(train_resume_place, a_program_that_takes_several_batches_a_step_goes_on_behind_all_of_them) {

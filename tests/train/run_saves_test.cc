@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -159,6 +160,48 @@ TEST(train_run_saves, rank_0s_clock_decides_for_all_ranks) {
     more[2] = "checkpoint.auto=true";
     train_on_two(tiny_gpt(f.corpus, more), f.run("auto"));
     EXPECT_EQ(saved_in(f.run("auto")), Steps{2}) << "the one that measures";
+  }
+}
+
+// On a clock on which a step takes 10 seconds and a save 4.
+TEST(train_run_saves, automatic_saves_stay_within_their_budget_from_the_second_on) {
+  constexpr double kStep = 10, kSave = 4, kBudget = 0.02;
+  constexpr int kSteps = 220;
+  for (const Sets& sets : {kLayouts[0], kLayouts[2]}) {
+    Folders f;
+    Sets more = {"checkpoint.auto=true",  fmt::format("checkpoint.budget={}", kBudget),
+                 "checkpoint.keep=999",   "checkpoint.at_end=false",
+                 "model.hidden=[4]",      "data.workers=0",
+                 "training.eval_every=0", fmt::format("training.steps={}", kSteps)};
+    more.insert(more.end(), sets.begin(), sets.end());
+    const Config config = digits("mlp", more);
+    std::vector<double> shares;  // of the time, when a save has ended
+    run_threads(
+        2,
+        [&](Group g) {
+          TrainOptions options;
+          options.run_dir = f.run("a");
+          int begun = 0;  // steps
+          const auto saving = [&] {
+            return kSave * static_cast<double>(list_steps(f.run("a")).size());
+          };
+          options.stop_asked = [&] { return ++begun, 0; };
+          // Rank 0's decides. A save takes its time by being there.
+          options.clock = [&] { return g.rank() == 0 ? kStep * begun + saving() : 0.0; };
+          options.say = [&](const std::string& line) {
+            if (line.starts_with("saved ")) shares.push_back(saving() / options.clock());
+          };
+          train(config, g, options);
+        },
+        std::chrono::seconds(120));
+    EXPECT_EQ(saved_in(f.run("a")).size(), shares.size());
+    ASSERT_GE(shares.size(), 2u);
+    EXPECT_GT(shares[0], kBudget) << "the first one measures what a save costs";
+    for (size_t i = 1; i < shares.size(); ++i)
+      EXPECT_LE(shares[i], kBudget + 1e-9) << "save " << i + 1;
+    // And no fewer than that allows.
+    const auto saves = static_cast<double>(shares.size());
+    EXPECT_EQ(saves, std::floor(kBudget * (kStep * kSteps + kSave * saves) / kSave));
   }
 }
 

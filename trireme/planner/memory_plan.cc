@@ -123,7 +123,6 @@ MemoryPlan plan_states(const Config& c, int world, ModelShape model,
   read_zero(c, &q);
   if (c.section<CommSection>().backend == "local")
     q.group_bytes = local_group_bytes(mesh_of(plan, world));
-  // Of a divided model, what each of its ranks has whole counts as if each of them saved it.
   const ExchangeShape exchange = exchange_of(c, q, plan.degrees.dp);
   q.exchange_bytes = exchange_bytes(exchange, q.parameters);
   const auto checkpoint = c.section<CheckpointSection>();
@@ -228,8 +227,11 @@ MemoryPlan plan_memory(const Config& c, int world, ModelShape model) {
                     "parallelism.tp {}: nothing says what a rank holds of this model "
                     "(ModelShape::of_a_rank): leave the key out",
                     degrees.tp);
-  const std::vector<ParameterShape> of_a_rank =
+  std::vector<ParameterShape> of_a_rank =
       model.of_a_rank.empty() ? model.parameters : model.of_a_rank;
+  for (size_t i = 0; i < of_a_rank.size(); ++i)  // what is as large as the whole is the whole
+    if (of_a_rank[i].numel() == model.parameters[i].numel())
+      of_a_rank[i].savers = static_cast<int>(degrees.tp);
   if (degrees.pp == 1) {
     std::vector<ParameterShape> all = of_a_rank;
     return plan_states(c, world, std::move(model), std::move(all));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/planner/model_shape.h"
 
+#include <map>
 #include <utility>
 
 #include "trireme/base/check.h"
@@ -92,6 +93,18 @@ ModelShape gpt(const ModelGeometry& g, const ModelPart& p) {
   return b.take();
 }
 
+/// Says who saves what of a rank's part. What is as large as the whole is the whole.
+ModelShape with_savers(ModelShape part, const ModelGeometry& g, const ModelPart& p) {
+  const bool first = p.stages.empty() || p.stages.front().first;
+  std::map<std::string, int64_t> whole;
+  for (const ParameterShape& of_all : gpt(g, {}).parameters) whole[of_all.name] = of_all.numel();
+  for (ParameterShape& own : part.parameters) {
+    const bool copy = own.name == "wte_of_head.weight" || (own.name == "wte.weight" && !first);
+    own.savers = copy ? 0 : own.numel() == whole.at(own.name) ? p.tp : 1;
+  }
+  return part;
+}
+
 ModelShape mlp(const ModelGeometry& g) {
   Builder b;
   b.module("layers", "ModuleList");
@@ -155,7 +168,7 @@ ModelGeometry geometry_of(const Config& c) { return ModelGeometry(c.section<Mode
 ModelShape model_shape(const ModelGeometry& g) { return model_shape(g, {}); }
 
 ModelShape model_shape(const ModelGeometry& g, const ModelPart& part) {
-  if (g.type == "gpt") return gpt(g, part);
+  if (g.type == "gpt") return with_savers(gpt(g, part), g, part);
   check<UsageError>(part.tp == 1 && part.stages.empty(),
                     "a model of type '{}' cannot be divided over ranks: only gpt can", g.type);
   if (g.type == "mlp") return mlp(g);

@@ -33,6 +33,9 @@ struct ParameterShape {
   std::string name;            // as named_parameters() has it
   std::vector<int64_t> shape;  // as LibTorch has it
   int unit = 0;  // what ZeRO-3 gathers together: 0 is what is outside of blocks (layers of an MLP)
+  /// Of a rank's part of a divided model: how many of its ranks hold the same of this, and share in
+  /// writing it; 0: a copy of what another stage saves.
+  int savers = 1;
   int64_t numel() const;
 };
 

@@ -11,7 +11,8 @@
 namespace trireme {
 
 /// Of a run of `exchange.ranks` ranks: they share in writing what they hold alike, to within a
-/// megabyte; what lies in files is not copied. Without a model's buffers.
+/// megabyte, and so do those of a divided model (ParameterShape::savers); what lies in files is not
+/// copied. Without a model's buffers.
 TRIREME_API int64_t snapshot_bytes(const MemoryQuestion& question, const ExchangeShape& exchange);
 
 }  // namespace trireme

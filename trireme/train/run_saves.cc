@@ -21,19 +21,18 @@ SaveRules save_rules(const CheckpointSection& s) {
 }  // namespace
 
 RunSaves::RunSaves(Trainer::Impl& trainer, const CheckpointSection& section,
-                   const std::string& run_dir, RunReport& report, RunFolderGuard& watch)
+                   const std::string& run_dir, RunReport& report, RunFolderGuard& watch,
+                   SecondsNow now)
     : trainer_(trainer),
       section_(section),
       folder_(section.folder.value_or(run_dir)),
       report_(report),
       watch_(watch),
       schedule_(save_rules(section)),
+      now_(std::move(now)),
+      begin_(now_()),
       kept_(folder_, section) {
   if (section.async) saver_.emplace(folder_, trainer.group);
-}
-
-double RunSaves::now() const {
-  return std::chrono::duration<double>(Clock::now() - begin_).count();
 }
 
 bool RunSaves::leads() const { return trainer_.group.rank() == 0; }

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
-#include "trireme/base/clock.h"
 #include "trireme/checkpoint/async_saver.h"
 #include "trireme/config/sections/checkpoint.h"
 #include "trireme/train/kept_steps.h"
@@ -21,8 +21,11 @@ namespace trireme {
 /// 0's view of the folder decide for all.
 class RunSaves {
  public:
+  /// Seconds that have gone by.
+  using SecondsNow = std::function<double()>;
+
   RunSaves(Trainer::Impl& trainer, const CheckpointSection& section, const std::string& run_dir,
-           RunReport& report, RunFolderGuard& watch);
+           RunReport& report, RunFolderGuard& watch, SecondsNow now);
 
   enum Failure {
     as_configured,  // checkpoint.on_error says whether an error of the disk ends the run
@@ -53,7 +56,7 @@ class RunSaves {
     int64_t step;
     std::optional<double> held_out_loss;
   };
-  double now() const;
+  double now() const { return now_() - begin_; }
   bool leads() const;
   /// Runs what ends or begins a save. Whether it succeeded: an error of the disk that does not end
   /// the run is a warning.
@@ -69,7 +72,8 @@ class RunSaves {
   RunReport& report_;
   RunFolderGuard& watch_;
   SaveSchedule schedule_;
-  const Clock::time_point begin_ = Clock::now();
+  const SecondsNow now_;
+  const double begin_;
   int64_t saved_at_ = -1;
   std::string last_;
   KeptSteps kept_;

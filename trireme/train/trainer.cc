@@ -2,6 +2,7 @@
 #include "trireme/train/trainer.h"
 
 #include "trireme/base/check.h"
+#include "trireme/base/clock.h"
 #include "trireme/base/failpoint.h"
 #include "trireme/base/file.h"
 #include "trireme/base/file/folder.h"
@@ -87,7 +88,7 @@ class Loop {
         report_(report),
         watch_(watch),
         checkpoint_(t_.config.section<CheckpointSection>()),
-        saves_(trainer, checkpoint_, options.run_dir, report, watch),
+        saves_(trainer, checkpoint_, options.run_dir, report, watch, [this] { return now(); }),
         eval_every_(t_.config.section<TrainingSection>().eval_every) {}
 
   TrainResult run(SpanSink& spans) {
@@ -102,12 +103,12 @@ class Loop {
  private:
   TrainResult take_steps(SpanSink& spans) {
     const int64_t steps = t_.first().steps;
-    auto begin = Clock::now();
+    double begin = now();
     while (t_.step < steps && !result_.stopped) {
       const int stop = options_.stop_asked ? options_.stop_asked() : 0;
       const StepWish asked = t_.take_step(saves_.wish(stop));
       if (!t_.done.empty()) result_.loss = t_.done.front().report.loss;
-      const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+      const double seconds = now() - begin;
       watch_.check();
       report_.step(seconds, spans.take());
       saves_.step_done(seconds, asked);
@@ -116,7 +117,7 @@ class Loop {
       result_.stopped = t_.step < steps ? asked.stop : 0;
       between_steps(asked);
       spans.take();
-      begin = Clock::now();
+      begin = now();
     }
     if (!result_.stopped) {
       held_out();
@@ -140,6 +141,11 @@ class Loop {
     }
     if (due) saves_.save(RunSaves::as_configured, loss_of_step());
     if (evaluates) held_out();
+  }
+
+  double now() const {
+    if (options_.clock) return options_.clock();
+    return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
   }
 
   std::optional<double> loss_of_step() const {

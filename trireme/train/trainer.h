@@ -33,6 +33,9 @@ struct TrainOptions {
   std::function<void()> memory_short = {};
   /// On rank 0: receives messages for users (start, held-out loss, saved, end).
   std::function<void(const std::string&)> say = {};
+  /// The seconds by which steps are timed and checkpoints scheduled, from any beginning; if empty,
+  /// those of the steady clock. For tests.
+  std::function<double()> clock = {};
   int progress_fd = -1;  // on rank 0: where the progress bar or step lines go; -1: nowhere
 };
 

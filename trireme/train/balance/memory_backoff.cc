@@ -24,6 +24,19 @@ std::string joined(const std::vector<int64_t>& list) {
   return text;
 }
 
+/// Those of the ranks that have one, for people: "rank 1: 2 samples, rank 3: 4 samples".
+std::string limits_text(const std::vector<int64_t>& limits) {
+  constexpr int kShown = 8;
+  std::string text;
+  int found = 0;
+  for (size_t r = 0; r < limits.size(); ++r) {
+    if (limits[r] == 0 || ++found > kShown) continue;
+    text += fmt::format("{}rank {}: {} {}", text.empty() ? "" : ", ", r, limits[r],
+                        limits[r] == 1 ? "sample" : "samples");
+  }
+  return found > kShown ? fmt::format("{} and {} more", text, found - kShown) : text;
+}
+
 }  // namespace
 
 MemoryBackoff::MemoryBackoff(int rank, int ranks, RoundRecord& record)
@@ -111,7 +124,15 @@ void MemoryBackoff::state(StateVisitor& v) {
     read.push_back(n);
     at = stop == end ? end : stop + 1;
   }
-  if (read.size() != limits_.size()) return;  // with other ranks, limits are found again
+  if (read.size() != limits_.size()) {
+    // Which of these ranks has which memory is unknown: limits begin anew, as shares do.
+    if (const std::string lost = limits_text(read); !lost.empty())
+      news_ = fmt::format(
+          "balance: the checkpoint is of {} ranks: what fitted their memory ({}) is left out, and "
+          "is found out again",
+          read.size(), lost);
+    return;
+  }
   limits_ = std::move(read);
   limit_ = limits_[static_cast<size_t>(rank_)];
 }

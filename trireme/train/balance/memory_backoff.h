@@ -22,8 +22,10 @@ namespace trireme {
 ///
 /// The run ends with a ResourceError if one sample is too much, or if memory runs out at a size
 /// that had fitted and some gradients have already been sent. Where Linux overcommits memory, a
-/// process is killed instead of getting an error; a limit (ulimit -v, -d) avoids that. State:
-/// "balance.limits".
+/// process is killed instead of getting an error; a limit (ulimit -v, -d) avoids that.
+///
+/// State: "balance.limits", one for each rank. On another number of ranks they begin anew, which is
+/// news.
 class TRIREME_API MemoryBackoff final : public StepFeature, public OutOfMemoryPolicy {
  public:
   MemoryBackoff(int rank, int ranks, RoundRecord& record);
