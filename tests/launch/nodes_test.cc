@@ -254,6 +254,11 @@ TEST(launch_nodes, started_differently_are_refused_with_both_lines) {
   EXPECT_EQ(one.wait(kPatience), 99);
   EXPECT_NE(one.err_text.find("--max-restarts=2"), std::string::npos) << one.err_text;
   EXPECT_NE(one.err_text.find("--max-restarts=0"), std::string::npos) << one.err_text;
+  const Words minute{"--max-restarts=2", "--restart-window=60"};
+  JobProcess two = cluster.start(Cluster::with(cluster.at_static(2, 1, 1), minute), "echo started");
+  EXPECT_EQ(two.wait(kPatience), 99);
+  EXPECT_NE(two.err_text.find("--max-restarts=2; --restart-window=60"), std::string::npos)
+      << two.err_text;
 }
 
 TEST(launch_nodes, a_wrong_secret_and_none_are_refused) {

@@ -194,6 +194,15 @@ TEST(launch_options, what_several_nodes_need_is_asked_for) {
   }
 }
 
+TEST(launch_options, restarts_may_be_counted_within_a_time) {
+  EXPECT_EQ(parse({"p"}).restart_window, Duration::zero());
+  EXPECT_EQ(parse({"--max-restarts=3", "--restart-window=3600", "p"}).restart_window,
+            std::chrono::seconds(3600));
+  for (const char* bad : {"0", "-1", "1h", "1.5", ""})
+    EXPECT_SAYS(refusal({std::string("--restart-window=") + bad, "p"}), "--restart-window=");
+  EXPECT_SAYS(refusal({"--restart-window=60", "p"}), "--max-restarts");
+}
+
 TEST(launch_options, restarts_are_counted_from_none) {
   EXPECT_EQ(parse({"p"}).max_restarts, 0);
   EXPECT_EQ(parse({"--max_restarts", "3", "p"}).max_restarts, 3);

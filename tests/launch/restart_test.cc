@@ -37,6 +37,23 @@ TEST(launch_restart, the_last_attempt_is_the_one_that_is_reported) {
   EXPECT_EQ(JobProcess::count(job.err_text, "start again"), 2) << job.err_text;
 }
 
+TEST(launch_restart, with_a_window_older_restarts_are_forgotten) {
+  // Each attempt lives for longer than the window.
+  JobProcess job({"--nproc-per-node=2", "--max-restarts=1", "--restart-window=1"},
+                 good_from(3, "sleep 1.2; exit 3"));
+  EXPECT_EQ(job.wait(), 0) << job.err_text;
+  EXPECT_EQ(JobProcess::count(job.out_text, "attempt "), 4) << job.out_text;
+  EXPECT_EQ(JobProcess::count(job.err_text, "start again (restart 3; 1 of 1 within 1 s)"), 1)
+      << job.err_text;
+}
+
+TEST(launch_restart, failures_within_the_window_end_the_job) {
+  JobProcess job({"--nproc-per-node=2", "--max-restarts=2", "--restart-window=600"}, good_from(9));
+  EXPECT_EQ(job.wait(), 1) << job.err_text;
+  EXPECT_EQ(JobProcess::count(job.out_text, "attempt "), 3) << job.out_text;
+  EXPECT_EQ(JobProcess::count(job.err_text, "/bin/sh FAILED"), 1) << job.err_text;
+}
+
 TEST(launch_restart, without_the_flag_nothing_starts_again) {
   JobProcess job({"--nproc-per-node=2"}, good_from(1));
   EXPECT_EQ(job.wait(), 1) << job.err_text;

@@ -19,6 +19,7 @@
 #include "trireme/launch/process/leftovers.h"
 #include "trireme/launch/process/process.h"
 #include "trireme/launch/process/signal_inbox.h"
+#include "trireme/launch/restart_budget.h"
 #include "trireme/launch/supervisor.h"
 #include "trireme/net/secret.h"
 
@@ -76,20 +77,26 @@ Nodes::End ended_as(const JobEnd& end, int node) {
 
 /// Workers that ended well here start again, too, where others did not. `cause`: of the attempt,
 /// when all nodes have ended it.
-JobEnd with_the_others(JobEnd here, const std::optional<StopCause>& cause, int restarts_left,
-                       int stop_signal) {
+JobEnd with_the_others(JobEnd here, const std::optional<StopCause>& cause, int stop_signal) {
   if (stop_signal != 0) return {kExitSignalBase + stop_signal, "", ""};
   if (!cause) return here;
-  const bool restart = goes_on_after(*cause, restarts_left);
   // Where nodes come or go, workers save and leave.
   const bool left =
       here.code == kExitSavedRestart && cause->may_restart && !cause->counts && !here.asked_to_stop;
   if (!here.restart_after.empty() || here.code == kExitDone || left) {
-    if (restart) return {0, cause->sentence, cause->reported};
+    if (cause->may_restart) return {0, cause->sentence, cause->reported};
     log_error("{}: the job ends", cause->sentence);
     return {kExitFailed, "", ""};
   }
   return here;
+}
+
+std::string restart_text(const RunOptions& options, const RestartBudget& restarts) {
+  if (options.restart_window == Duration::zero())
+    return fmt::format("restart {} of {}", restarts.spent(), options.max_restarts);
+  return fmt::format("restart {}; {} of {} within {:.0f} s", restarts.spent(),
+                     options.max_restarts - restarts.left(Clock::now()), options.max_restarts,
+                     std::chrono::duration<double>(options.restart_window).count());
 }
 
 }  // namespace
@@ -138,12 +145,15 @@ int launch_workers(const RunOptions& options, const std::vector<std::string>& co
   spec.snapshots = snapshots ? &*snapshots : nullptr;
   spec.nodes = nodes.get();
   spec.report = report;
+  RestartBudget restarts(options.max_restarts, options.restart_window);
+  spec.restarts = &restarts;
   while (true) {
     const Nodes::Begun begun = nodes->begin(job.restarts, asked_to_stop);
     if (stop_signal != 0) return kExitSignalBase + stop_signal;
     if (begun.exit_code) return *begun.exit_code;
     job.attempt = begun.attempt;
     job.restarts = begun.restarts;
+    restarts.spend_until(begun.restarts, Clock::now());
     job.master_addr = begun.master_address;
     job.master_port = begun.master_port;
     job.workers_of_nodes = nodes->workers_of_nodes();
@@ -155,19 +165,19 @@ int launch_workers(const RunOptions& options, const std::vector<std::string>& co
       job.flight_dir = std::filesystem::absolute(spec.folder + "/flight").string();
     JobPlan plan = plan_job(options, command, machine, job, process_env);
     log_debug("CPUs: {}", plan.why_cpus);
-    spec.restarts_left = options.max_restarts - job.restarts;
     JobEnd end = supervise(options, plan, spec);
     const auto cause = nodes->finish(ended_as(end, nodes->node_rank()), asked_to_stop);
-    end = with_the_others(std::move(end), cause, spec.restarts_left, stop_signal);
+    end = with_the_others(std::move(end), cause, stop_signal);
     if (end.restart_after.empty()) return end.code;
     spec.cause_before = end.cause;
     if (cause && !cause->counts) {
       log_warn("{}: all workers start again on the nodes that are there", end.restart_after);
       continue;
     }
-    ++job.restarts;
-    log_warn("{}: all workers start again (restart {} of {})", end.restart_after, job.restarts,
-             options.max_restarts);
+    restarts.spend(Clock::now());
+    job.restarts = restarts.spent();
+    log_warn("{}: all workers start again ({})", end.restart_after,
+             restart_text(options, restarts));
   }
 }
 

@@ -115,8 +115,7 @@ class Supervisor {
     }
     if (first_signal_ && !told_ && !code_of_all()) tell_of_the_signal();
     const std::optional<StopCause> cause = spec_.nodes->stopped();
-    if (cause && goes_on_after(*cause, spec_.restarts_left) && !first_signal_)
-      return {0, cause->sentence, cause->reported};
+    if (cause && cause->may_restart && !first_signal_) return {0, cause->sentence, cause->reported};
     return {verdict(cause), "", "", first_signal_ != 0};
   }
 
@@ -427,8 +426,7 @@ class Supervisor {
   void tell(const WorkerFailure& failure) {
     told_ = true;
     spec_.nodes->stop({spec_.nodes->node_rank(), failure_sentence(failure),
-                       failure.report ? failure.report->message : "",
-                       !first_signal_ && may_go_better(failure)});
+                       failure.report ? failure.report->message : "", may_restart(failure)});
   }
 
   void tell_of_the_signal() {
@@ -439,13 +437,16 @@ class Supervisor {
                        "", false});
   }
 
+  bool may_restart(const WorkerFailure& failure) const {
+    return !first_signal_ && spec_.restarts->left(Clock::now()) > 0 && may_go_better(failure);
+  }
+
   bool may_go_better(const WorkerFailure& failure) const {
     if (!failure.report) return true;
     if (failure.report->type == "UsageError") return false;
     if (!names_a_step(failure.report->message) || failure.report->message != spec_.cause_before)
       return true;
-    if (spec_.restarts_left > 0)
-      log_warn("the same failure at the same step for the second time: not started again");
+    log_warn("the same failure at the same step for the second time: not started again");
     return false;
   }
 

@@ -10,6 +10,7 @@
 #include "trireme/launch/nodes/nodes.h"
 #include "trireme/launch/process/keeper.h"
 #include "trireme/launch/process/signal_inbox.h"
+#include "trireme/launch/restart_budget.h"
 
 namespace trireme::launch {
 
@@ -29,7 +30,7 @@ struct SuperviseSpec {
   SnapshotHolder* snapshots = nullptr;  // null: none are held
   Nodes* nodes = nullptr;               // an attempt has begun
   FailureReport report = FailureReport::block;
-  int restarts_left = 0;
+  const RestartBudget* restarts = nullptr;
   std::string cause_before = "";  // JobEnd::cause of the attempt before this one
 };
 

@@ -38,7 +38,8 @@ struct RunOptions {
   bool no_python = false;
   std::vector<int> signals_to_handle;  // forwarded to workers
   Duration shutdown_timeout = std::chrono::seconds(30);
-  int max_restarts = 0;  // of all workers, after one of them failed
+  int max_restarts = 0;       // of all workers, after one of them failed
+  Duration restart_window{};  // only restarts within it count; zero: all of the job
   CpuBinding cpu_binding;
   /// LOCAL_RANK is 0 for each worker, which sees one GPU of the host's.
   bool virtual_local_rank = false;

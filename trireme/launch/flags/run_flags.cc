@@ -86,6 +86,10 @@ void set_max_restarts(S& s, V v) {
   s.options.max_restarts = static_cast<int>(whole(s, v, 0, 1 << 20));
 }
 
+void set_restart_window(S& s, V v) {
+  s.options.restart_window = std::chrono::seconds(whole(s, v, 1, int64_t{1} << 31));
+}
+
 void set_master_addr(S& s, V v) {
   check<UsageError>(!v.empty(), "{} is empty: name the address that workers meet at", s.origin);
   s.options.master_addr = v;
@@ -146,6 +150,8 @@ const std::vector<RunFlag>& table() {
        [](S& s, V v) { s.options.master_port = static_cast<int>(whole(s, v, 0, 65535)); }},
       {"max-restarts", 0, true, "N",
        "how often all workers start again after one of them failed [0]", set_max_restarts},
+      {"restart-window", 0, true, "SECONDS",
+       "so often within any time of this length, and not in the whole job", set_restart_window},
       {"role", 0, true, "NAME", "name in ROLE_NAME and in the prefix of console lines [default]",
        [](S& s, V v) { s.options.role = v; }},
       {"log-dir", 0, true, "DIR", "keep logs under DIR/<id>_<random>/attempt_0/<local rank>/",
@@ -392,6 +398,10 @@ void finish(ParseState& s) {
   settle_nproc(s);
   settle_rendezvous(s);
   settle_timeout(s);
+  check<UsageError>(
+      s.options.restart_window == Duration::zero() || s.options.max_restarts > 0,
+      "--restart-window says within which time --max-restarts counts, and there are none: give "
+      "--max-restarts=N as well");
   o.signals_to_handle = parse_signals(s.signals);
   check<UsageError>(s.numa.empty() || s.binding.empty(),
                     "--cpu-binding={} and --numa-binding={} are given: leave one of them out",

@@ -33,8 +33,8 @@ int workers_of(const Generation& generation) {
 
 Coordinator::Coordinator(std::unique_ptr<Store> store, const RunOptions& options)
     : store_(std::move(store)),
-      max_restarts_(options.max_restarts),
       membership_(rules_of(options)),
+      restarts_(options.max_restarts, options.restart_window),
       thread_([this] { run(); }) {}
 
 Coordinator::~Coordinator() {
@@ -168,7 +168,7 @@ void Coordinator::announce(const Generation& generation) {
   broken_off_ = false;
   well_ = true;
   for (const Member& member : generation.members) here_[member.token].ended = false;
-  store_->set(elastic::announced(n), to_text(Announcement{generation, restarts_}));
+  store_->set(elastic::announced(n), to_text(Announcement{generation, restarts_.spent()}));
   store_->set(elastic::kNewest, std::to_string(n));
   log_info("{} of {} node(s) begin with {} workers", generation.members.size(),
            membership_.present(), workers_of(generation));
@@ -178,8 +178,10 @@ void Coordinator::announce(const Generation& generation) {
 void Coordinator::ended() {
   const StopCause cause =
       read_stop_cause(store_->try_get(elastic::over(membership_.generation().number)).value_or(""));
-  if (cause.may_restart && cause.counts) ++restarts_;
-  if (!cause.may_restart || restarts_ > max_restarts_) end_job(cause.sentence);
+  const Clock::time_point now = Clock::now();
+  if (!cause.may_restart || (cause.counts && restarts_.left(now) <= 0))
+    return end_job(cause.sentence);
+  if (cause.counts) restarts_.spend(now);
 }
 
 void Coordinator::end_job(const std::string& how) {

@@ -11,6 +11,7 @@
 
 #include "trireme/launch/flags/options.h"
 #include "trireme/launch/membership/membership.h"
+#include "trireme/launch/restart_budget.h"
 #include "trireme/store/store.h"
 
 namespace trireme::launch {
@@ -37,7 +38,6 @@ class Coordinator {
   void end_job(const std::string& how);
 
   const std::unique_ptr<Store> store_;
-  const int max_restarts_;
   Membership membership_;
   struct Launcher {
     bool ended = true;  // its workers of the generation
@@ -45,7 +45,7 @@ class Coordinator {
   };
   std::map<std::string, Launcher> here_;  // by token
   int64_t arrivals_ = 0;
-  int restarts_ = 0;
+  RestartBudget restarts_;
   bool over_ = false;  // the job
   bool broken_off_ = false, well_ = true;
   std::atomic<bool> stop_{false};

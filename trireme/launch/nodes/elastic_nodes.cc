@@ -32,10 +32,9 @@ class ElasticNodes final : public Nodes {
         address_(std::move(meeting.address)),
         us_{net::host_name() + " " + net::random_token(), net::host_name(),
             options.nproc_per_node} {
-    agree_on_terms(
-        *store_,
-        fmt::format("trireme members 1; version {}; --nnodes={}:{}; --max-restarts={}", version(),
-                    options_.least_nodes, options_.nodes, options_.max_restarts));
+    agree_on_terms(*store_,
+                   fmt::format("trireme members 1; version {}; --nnodes={}:{}; {}", version(),
+                               options_.least_nodes, options_.nodes, restart_terms(options_)));
     if (server_) coordinator_ = std::make_unique<Coordinator>(server_->local_store(), options);
     store_->set_will(elastic::lost(us_.token), "1");
     const std::string text = to_text(us_);

@@ -70,10 +70,9 @@ class ManyNodes final : public Nodes {
 
   /// False: asked to stop.
   bool join(Deadline deadline, const std::function<bool()>& asked_to_stop) {
-    agree_on_terms(*store_, fmt::format("{}; version {}; --nnodes={}; --max-restarts={}; "
-                                        "--rdzv-backend={}",
-                                        kProtocol, version(), options_.nodes, options_.max_restarts,
-                                        options_.rdzv_backend));
+    agree_on_terms(*store_, fmt::format("{}; version {}; --nnodes={}; {}; --rdzv-backend={}",
+                                        kProtocol, version(), options_.nodes,
+                                        restart_terms(options_), options_.rdzv_backend));
     take_seat();
     const Clock::time_point start = Clock::now();
     bool said = false;

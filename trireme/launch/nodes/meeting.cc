@@ -68,6 +68,14 @@ void agree_on_terms(Store& store, const std::string& ours) {
                     ours, first);
 }
 
+std::string restart_terms(const RunOptions& options) {
+  std::string terms = fmt::format("--max-restarts={}", options.max_restarts);
+  if (options.restart_window != Duration::zero())
+    terms += fmt::format("; --restart-window={:.0f}",
+                         std::chrono::duration<double>(options.restart_window).count());
+  return terms;
+}
+
 std::string own_address(const RunOptions& options, bool keeps_store) {
   if (options.rdzv_backend == "static") return options.master_addr;
   if (!options.local_addr.empty()) return options.local_addr;

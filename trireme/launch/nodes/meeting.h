@@ -29,6 +29,8 @@ std::optional<Meeting> open_meeting(const RunOptions& options, const net::Creden
 /// What would make ranks disagree later is said now: UsageError unless `ours` is what the launcher
 /// said that came first.
 void agree_on_terms(Store& store, const std::string& ours);
+/// Of the terms, what says how often workers start again.
+std::string restart_terms(const RunOptions& options);
 
 /// This node's address, as other nodes reach it. `keeps_store`: it is where they meet.
 std::string own_address(const RunOptions& options, bool keeps_store);

@@ -19,16 +19,13 @@ struct StopCause {
   int node = 0;
   std::string sentence;  // "rank 3 (pid 4711) was ended by SIGKILL"
   std::string reported;  // what the worker reported by itself; "": nothing
+  /// The workers start again after it: the node that says so first decides for all.
   bool may_restart = false;
   /// Whether the restart is one of --max-restarts. It is not where nodes have come or gone.
   bool counts = true;
 
   bool operator==(const StopCause&) const = default;
 };
-/// Whether the workers start again after it.
-inline bool goes_on_after(const StopCause& cause, int restarts_left) {
-  return cause.may_restart && (restarts_left > 0 || !cause.counts);
-}
 TRIREME_API std::string to_text(const StopCause& cause);
 /// Corrupt: not one of ours.
 TRIREME_API StopCause read_stop_cause(const std::string& text);
