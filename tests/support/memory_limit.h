@@ -78,7 +78,8 @@ inline void limit_data(size_t room) {
   static std::vector<std::unique_ptr<char[]>> holes;
   for (const auto before = ::mallinfo2().hblks; ::mallinfo2().hblks == before;)
     holes.push_back(std::make_unique_for_overwrite<char[]>(kMapped));
-  const rlimit limit{data_bytes() + room, data_bytes() + room};
+  const rlim_t bytes = data_bytes() + room;
+  const rlimit limit{bytes, bytes};
   const bool fine = ::setrlimit(RLIMIT_DATA, &limit) == 0;
   check<Error>(fine, "setrlimit: {}", errno_text());
 }
