@@ -30,7 +30,10 @@ class MemoryLimit {
   const std::string& why() const { return why_; }  // "": it is there
   /// Who writes its pid there is in it, with all that it starts.
   std::string procs() const { return path_ + "/cgroup.procs"; }
+  /// What this process frees from here on goes back to the system: earlier tests may have taught
+  /// malloc to keep it.
   void enter() const {
+    ::mallopt(M_MMAP_THRESHOLD, 1 << 17);
     check<ResourceError>(write(procs(), std::to_string(::getpid())), "cannot enter {}", path_);
   }
 
