@@ -12,6 +12,7 @@
 
 #include "tests/checkpoint/file_faults.h"
 #include "tests/checkpoint/rank_processes.h"
+#include "tests/checkpoint/steps/written_step.h"
 #include "tests/support/ranks.h"
 #include "trireme/base/fd.h"
 #include "trireme/base/rank_label.h"
@@ -379,6 +380,63 @@ TEST(checkpoint_counted_bytes, ranks_that_load_columns_of_saved_rows_take_64_MiB
     });
     EXPECT_EQ(outcomes, (std::vector<std::string>{"", ""})) << dtype;
   }
+}
+
+// As many as a large model has in all, with the names of one: beside the state there are the index
+// and what is planned from it, in figures that checkpoint/reader.h gives.
+TEST(checkpoint_counted_bytes,
+     a_load_of_40000_small_parts_takes_64_MiB_and_of_as_many_tensors_128) {
+  constexpr int64_t kTensors = 40'000, kEach = 64;
+  const auto name_of = [](int64_t i) {
+    return fmt::format("model.blocks.{}.attention.projection.{}.weight", i / 100, i % 100);
+  };
+  const auto walk_of = [&](const at::Tensor& all) {
+    return [&](StateVisitor& v) {
+      for (int64_t i = 0; i < kTensors; ++i) v.tensor(name_of(i), all[i]);
+    };
+  };
+  // A part each, and 1000 ranks' parts of fewer. By children, whose heaps are their own: room in
+  // this one's would not be counted.
+  PrivateFolder whole, parts;
+  constexpr int64_t kRanks = 1000, kFew = kTensors / kRanks;
+  const auto numbers = [] { return small_numbers({kTensors, kEach}); };
+  EXPECT_EQ(end_of_child("", [&] { save_step(whole.path(), 1, walk_of(numbers())); }), "");
+  EXPECT_EQ(end_of_child("",
+                         [&] {
+                           std::vector<WrittenTensor> written;
+                           for (int64_t i = 0; i < kFew; ++i) {
+                             const at::Tensor own = numbers().view({kFew, kRanks * kEach})[i];
+                             WrittenTensor& t = written.emplace_back();
+                             t.name = name_of(i), t.dtype = "F32", t.shape = {kRanks * kEach};
+                             t.bytes = std::string(static_cast<const char*>(own.data_ptr()),
+                                                   own.nbytes());
+                             for (int64_t r = 0; r < kRanks; ++r)
+                               t.boxes.push_back({{r * kEach}, {kEach}});
+                           }
+                           write_test_step(parts.path(), 1, written, {}, kRanks);
+                         }),
+            "");
+  const auto walk_of_few = [&](const at::Tensor& all) {
+    return [&](StateVisitor& v) {
+      for (int64_t i = 0; i < kFew; ++i) v.tensor(name_of(i), all.view({kFew, kRanks * kEach})[i]);
+    };
+  };
+  for (const bool new_state : {false, true})
+    for (const bool few : {false, true})
+      EXPECT_EQ(end_of_child("",
+                             [&] {
+                               const at::Tensor state = at::full({kTensors, kEach}, -1.F);
+                               const std::string run = few ? parts.path() : whole.path();
+                               load_within((few ? 64 : 128) * kMiB, [&] {
+                                 if (few)
+                                   load_step(run, walk_of_few(state), {.new_state = new_state});
+                                 else
+                                   load_step(run, walk_of(state), {.new_state = new_state});
+                               });
+                               check<Error>(state.equal(numbers()), "other values were loaded");
+                             }),
+                "")
+          << few << new_state;
 }
 
 }  // namespace counted_bytes_test

@@ -154,6 +154,29 @@ TEST_P(checkpoint_file_faults_ranks_each,
   }
 }
 
+namespace {
+
+/// A save of which a call of one rank fails as `fault` says: both ranks tell it alike, with a path
+/// and the reason, or there was no harm. With "" for a reason it must be so. True: it was told.
+bool expect_told_alike(Way way, int rank, const LoggedCall& call, const std::string& fault,
+                       const std::string& reason) {
+  PrivateFolder run;
+  save_split(run.path(), 100, kSeat, 1);
+  const std::string where = label(rank, call, fault);
+  const Outcomes said = save_by_processes(
+      way, run.path(), fmt::format("rank={},only={},{}", rank, run.path(), fault));
+  EXPECT_EQ(said[0], said[1]) << where;
+  EXPECT_TRUE(said[0].empty() || (!reason.empty() && names_a_path_and(said[0], run.path(), reason)))
+      << where << ": " << said[0];
+  if (said[0].empty()) {
+    EXPECT_EQ(list_steps(run.path()).back(), 200) << where;
+  }
+  expect_sound_split(run.path(), where);
+  return !said[0].empty();
+}
+
+}  // namespace
+
 TEST_P(checkpoint_file_faults_ranks_each,
        what_fails_on_one_rank_is_told_alike_by_all_or_does_no_harm) {
   for (int rank = 0; rank < kSeat.world; ++rank) {
@@ -163,21 +186,33 @@ TEST_P(checkpoint_file_faults_ranks_each,
                                         {"ENOSPC", "No space left on device"},
                                         {"EROFS", "Read-only file system"}})
       for (const char* sign : {":", "+:"})
-        for (size_t n : sample(calls.size(), 4, salt++)) {
-          PrivateFolder run;
-          save_split(run.path(), 100, kSeat, 1);
-          const std::string where = label(rank, calls[n - 1], fault) + sign;
-          const Outcomes said = save_by_processes(
-              GetParam(), run.path(),
-              fmt::format("rank={},only={},{}{}{}", rank, run.path(), n, sign, fault));
-          EXPECT_EQ(said[0], said[1]) << where;
-          EXPECT_TRUE(said[0].empty() || names_a_path_and(said[0], run.path(), reason))
-              << where << ": " << said[0];
-          if (said[0].empty()) {
-            EXPECT_EQ(list_steps(run.path()).back(), 200) << where;
-          }
-          expect_sound_split(run.path(), where);
-        }
+        for (size_t n : sample(calls.size(), 4, salt++))
+          expect_told_alike(GetParam(), rank, calls[n - 1], std::to_string(n) + sign + fault,
+                            reason);
+  }
+}
+
+TEST_P(checkpoint_file_faults_ranks_each,
+       any_sync_of_one_rank_that_fails_is_told_alike_by_all_or_does_no_harm) {
+  for (int rank = 0; rank < kSeat.world; ++rank) {
+    size_t told = 0;
+    for (const LoggedCall& call : counted(GetParam(), rank))
+      if (call.syncs())
+        told += expect_told_alike(GetParam(), rank, call,
+                                  fmt::format("{}:fsync-fails", call.number), "Input/output error");
+    EXPECT_GT(told, 0u) << rank;
+  }
+}
+
+TEST_P(checkpoint_file_faults_ranks_each, short_writes_and_reads_of_one_rank_are_continued) {
+  for (int rank = 0; rank < kSeat.world; ++rank) {
+    size_t moves = 0;
+    for (const LoggedCall& call : counted(GetParam(), rank)) {
+      if (!call.moves_bytes()) continue;
+      ++moves;
+      expect_told_alike(GetParam(), rank, call, fmt::format("{}:short", call.number), "");
+    }
+    EXPECT_GT(moves, 1u) << rank;
   }
 }
 

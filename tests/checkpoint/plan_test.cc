@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
-#include <set>
 
+#include "tests/checkpoint/plain_copy.h"
 #include "tests/checkpoint/test_state.h"
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/save/save_plan.h"
@@ -19,12 +19,6 @@ using namespace trireme;
 using namespace trireme::test;
 
 namespace {
-
-using Sizes = std::vector<int64_t>;
-
-int64_t below(std::mt19937& random, int64_t n) {
-  return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
-}
 
 /// A tensor cut into boxes: along random dims, and the boxes into flat ranges, as tensor, expert
 /// and pipeline parallelism with ZeRO do.
@@ -54,48 +48,10 @@ std::vector<Slice> cut(const Sizes& shape, int cuts, bool flats, std::mt19937& r
   return parts;
 }
 
-/// The elements of a slice, out of the whole tensor: element by element.
-Sizes values_of(const Slice& s, const Sizes& whole) {
-  Sizes at{0};
-  for (size_t d = 0; d < s.global_shape.size(); ++d) {
-    Sizes next;
-    for (int64_t row : at)
-      for (int64_t i = 0; i < s.lengths[d]; ++i)
-        next.push_back(row * s.global_shape[d] + s.offsets[d] + i);
-    at = std::move(next);
-  }
-  if (s.flat) at = Sizes(at.begin() + s.flat->begin, at.begin() + s.flat->begin + s.flat->count);
-  Sizes values;
-  for (int64_t i : at) values.push_back(whole[static_cast<size_t>(i)]);
-  return values;
-}
-
 Sizes shape_from(std::mt19937& random) {
   Sizes shape(static_cast<size_t>(below(random, 5)));
   for (int64_t& n : shape) n = 1 + below(random, 5);
   return shape;
-}
-
-Sizes numbers(const Sizes& shape) {
-  Sizes whole(static_cast<size_t>(Slice::whole("", shape).numel()));
-  std::iota(whole.begin(), whole.end(), int64_t{1000});
-  return whole;
-}
-
-/// What a load does, on numbers.
-Sizes loaded(const IndexTensor& saved, const std::vector<Sizes>& parts, const Slice& wanted) {
-  Sizes got(static_cast<size_t>(wanted.numel()), -1);
-  for (const Copy& copy : plan_load(saved, wanted)) {
-    EXPECT_LE(copy.from_end(), static_cast<int64_t>(parts[copy.part].size()));
-    for_each_run(copy, [&](int64_t from, int64_t to, int64_t run) {
-      for (int64_t i = 0; i < run; ++i) {
-        auto& place = got.at(static_cast<size_t>(to + i));
-        EXPECT_EQ(place, -1) << "written twice";
-        place = parts[copy.part].at(static_cast<size_t>(from + i));
-      }
-    });
-  }
-  return got;
 }
 
 }  // namespace
@@ -162,40 +118,11 @@ TEST(checkpoint_plan, every_element_is_written_once_from_a_rank_that_holds_it) {
       }
     }
     const SavePlan plan = plan_save(ranks);
-    std::vector<std::vector<char>> files;
-    std::vector<std::vector<int>> times;
-    for (const PlannedFile& f : plan.files) {
-      files.emplace_back(static_cast<size_t>(f.size));
-      times.emplace_back(static_cast<size_t>(f.size));
-      std::fill_n(times.back().begin(), f.head.size(), 1);
-    }
-    for (size_t r = 0; r < ranks.size(); ++r)
-      for (const PlannedWrite& w : plan.writes[r]) {
-        const Sizes values = values_of(ranks[r].tensors[w.tensor].slice, whole);
-        const char* from = reinterpret_cast<const char*>(values.data()) + w.from;
-        ASSERT_LE(w.from + w.bytes, static_cast<int64_t>(values.size() * 8));
-        for (int64_t i = 0; i < w.bytes; ++i) {
-          files[w.file].at(static_cast<size_t>(w.at + i)) = from[i];
-          ++times[w.file].at(static_cast<size_t>(w.at + i));
-        }
-      }
-    for (const auto& t : times) EXPECT_EQ(t, std::vector<int>(t.size(), 1));
+    const WrittenFiles files(plan, ranks,
+                             [&](const std::string&) -> const Sizes& { return whole; });
     // What the files hold is the tensor.
     const IndexTensor& saved = plan.index.tensors.at("model.w");
-    std::vector<Sizes> parts;
-    std::set<std::string> names;
-    for (const IndexPart& part : saved.parts) {
-      EXPECT_TRUE(names.insert(part.file).second) << "a name twice in " << part.file;
-      EXPECT_FALSE(part.slice.flat);
-      const auto file = std::find_if(plan.files.begin(), plan.files.end(),
-                                     [&](const PlannedFile& f) { return f.name == part.file; });
-      const auto at = static_cast<size_t>(file - plan.files.begin());
-      Sizes values(static_cast<size_t>(part.slice.numel()));
-      ASSERT_EQ(file->head.size() + values.size() * 8, files[at].size());
-      std::copy_n(files[at].data() + file->head.size(), values.size() * 8,
-                  reinterpret_cast<char*>(values.data()));
-      parts.push_back(values);
-    }
+    const std::vector<Sizes> parts = files.parts_of("model.w");
     EXPECT_EQ(loaded(saved, parts, Slice::whole("model.w", shape)), whole);
     EXPECT_EQ(index_text(parse_index(index_text(plan.index), "INDEX")), index_text(plan.index));
   }

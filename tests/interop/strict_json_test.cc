@@ -22,7 +22,56 @@ std::string refusal(const std::string& text, int max_depth = 8) {
   }
 }
 
+/// What for_each_json_member() shows, and what is left.
+std::string members(const std::string& text, int depth) {
+  std::string shown;
+  const json root = for_each_json_member(
+      text, "here", 8, depth,
+      [&](const json& so_far, const std::string& section, const std::string& name, const json& v) {
+        EXPECT_TRUE(so_far.is_object());
+        shown += section + "/" + name + "=" + v.dump() + " ";
+      });
+  return shown + root.dump();
+}
+
 }  // namespace
+
+TEST(interop_strict_json, members_are_shown_one_by_one_and_forgotten) {
+  EXPECT_EQ(members(R"({"b":{"x":[1]},"a":2,"c":[{"d":3}]})", 1),
+            R"(/b={"x":[1]} /a=2 /c=[{"d":3}] {"a":null,"b":null,"c":null})");
+  EXPECT_EQ(
+      members(R"({"v":3,"t":{"q":{"x":[{"y":1}]},"p":7},"w":[{"z":{"k":1}}],"f":{}})", 2),
+      R"(t/q={"x":[{"y":1}]} t/p=7 {"f":{},"t":{"p":null,"q":null},"v":3,"w":[{"z":{"k":1}}]})");
+  EXPECT_EQ(members(R"([{"a":{"b":1}}])", 2), R"([{"a":{"b":1}}])");
+  EXPECT_EQ(members("7", 1), "7");
+}
+
+TEST(interop_strict_json, members_have_the_same_bounds) {
+  const auto refusal_of = [](const std::string& text) -> std::string {
+    try {
+      members(text, 1);
+      return "";
+    } catch (const Corrupt& e) {
+      return e.what();
+    }
+  };
+  EXPECT_EQ(refusal_of(R"({"a":1,"b":2,"a":3})"), "here: key 'a' occurs twice");
+  EXPECT_EQ(refusal_of(R"({"a":[[[[[[[[[1]]]]]]]]]})"), "here: nested more than 8 deep");
+  EXPECT_EQ(refusal_of(R"({"a":1,"b")").rfind("here: not JSON (", 0), 0u);
+}
+
+TEST(interop_strict_json, how_many_values_there_are_at_once_is_bounded) {
+  const auto list = [](size_t n) {
+    std::string text = "[0";
+    for (size_t i = 2; i < n; ++i) text += ",0";
+    return text + "]";  // and itself
+  };
+  EXPECT_EQ(refusal(list(kMostJsonValues)), "");
+  EXPECT_EQ(refusal(list(kMostJsonValues + 1)), "here: holds more than 2000000 values");
+  // In all a text may have more.
+  const std::string half = list(kMostJsonValues / 2 + 1);
+  EXPECT_NE(members("{\"a\":" + half + ",\"b\":" + half + ",\"c\":" + half + "}", 1), "");
+}
 
 TEST(interop_strict_json, what_is_sound_is_read_as_by_the_json_library) {
   for (const char* text :

@@ -3,11 +3,14 @@
 #include <torch/torch.h>
 
 #include <filesystem>
+#include <functional>
 
 #include "tests/shard/offload_child.h"
 #include "tests/support/memory_limit.h"
+#include "trireme/checkpoint/async_saver.h"
 #include "trireme/checkpoint/reader.h"
 #include "trireme/checkpoint/writer.h"
+#include "trireme/comm/start/run.h"
 #include "trireme/shard/offload/offload_optimizer.h"
 
 // State that is larger than the memory there is.
@@ -81,11 +84,14 @@ TEST(shard_offload_memory, under_a_limit_of_memory_state_on_disk_trains_and_in_m
             "");
 }
 
+/// How a checkpoint is written.
+using Save = std::function<void(const std::string& run, int64_t step, const StateWalk& walk)>;
+
 /// Two steps, a checkpoint, and one step of what was loaded from it, in a small cgroup.
-void train_save_and_resume(bool direct) {
+void train_save_and_resume(bool direct, const Save& save, size_t room = kRoom) {
   PrivateFolder folder;
   const double expected = sum_in_memory();
-  MemoryLimit limit(kRoom);
+  MemoryLimit limit(room);
   if (!limit.why().empty()) GTEST_SKIP() << limit.why();
   const auto walk = [](Training& t) {
     return [&t](StateVisitor& v) {
@@ -99,7 +105,7 @@ void train_save_and_resume(bool direct) {
                 Training away;
                 away.offload({.folder = folder.path(), .direct = direct});
                 away.train(2);
-                save_step(folder / "run", 2, walk(away));
+                save(folder / "run", 2, walk(away));
               }
               Training again;
               again.offload({.folder = folder.path(), .direct = direct});
@@ -120,12 +126,33 @@ TEST(shard_offload_memory, in_a_small_cgroup_state_in_memory_is_killed) {
             "signal 9");
 }
 
+void save_and_wait(const std::string& run, int64_t step, const StateWalk& walk) {
+  save_step(run, step, walk);
+}
+
+// Two of the weights alone, 12 MiB each: the state is read from its file, a block at a time.
+constexpr size_t kSnapshots = 26 * kMiB;
+
+void save_behind_training(const std::string& run, int64_t step, const StateWalk& walk) {
+  run_threads(1, [&](Group group) {
+    AsyncSaver saver(run, group);
+    saver.save(step, walk);
+    saver.wait();
+    check<Error>(saver.memory_bytes() < static_cast<int64_t>(kSnapshots), "{} bytes of snapshots",
+                 saver.memory_bytes());
+  });
+}
+
 TEST(shard_offload_memory, in_a_small_cgroup_state_on_disk_trains_saves_and_resumes) {
-  train_save_and_resume(true);
+  train_save_and_resume(true, save_and_wait);
+}
+
+TEST(shard_offload_memory, in_a_small_cgroup_state_on_disk_is_saved_asynchronously_and_resumes) {
+  train_save_and_resume(true, save_behind_training, kRoom + kSnapshots);
 }
 
 TEST(shard_offload_memory, in_a_small_cgroup_the_page_cache_of_the_file_is_in_nobodys_way) {
-  train_save_and_resume(false);
+  train_save_and_resume(false, save_and_wait);
 }
 
 }  // namespace

@@ -30,7 +30,10 @@ class MemoryLimit {
   const std::string& why() const { return why_; }  // "": it is there
   /// Who writes its pid there is in it, with all that it starts.
   std::string procs() const { return path_ + "/cgroup.procs"; }
+  /// What this process frees from here on goes back to the system: earlier tests may have taught
+  /// malloc to keep it.
   void enter() const {
+    ::mallopt(M_MMAP_THRESHOLD, 1 << 17);
     check<ResourceError>(write(procs(), std::to_string(::getpid())), "cannot enter {}", path_);
   }
 
@@ -78,7 +81,8 @@ inline void limit_data(size_t room) {
   static std::vector<std::unique_ptr<char[]>> holes;
   for (const auto before = ::mallinfo2().hblks; ::mallinfo2().hblks == before;)
     holes.push_back(std::make_unique_for_overwrite<char[]>(kMapped));
-  const rlimit limit{data_bytes() + room, data_bytes() + room};
+  const rlim_t bytes = data_bytes() + room;
+  const rlimit limit{bytes, bytes};
   const bool fine = ::setrlimit(RLIMIT_DATA, &limit) == 0;
   check<Error>(fine, "setrlimit: {}", errno_text());
 }

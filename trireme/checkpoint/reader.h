@@ -80,7 +80,8 @@ struct LoadOptions {
 /// With a group, every rank calls it; rank 0 chooses the step; the ranks of a host read only the
 /// blocks that they need, each block once; an error on one rank is thrown on all, naming that rank;
 /// and anything in the checkpoint that no rank's walk visits is an error. Apart from the state, it
-/// needs about 40 MiB of memory, plus the index.
+/// needs about 40 MiB of memory, plus the index and what is planned from it: where parts are so
+/// small that this is nearly all, 110 MiB for 40,000 tensors, 56 MiB for 40 tensors of 1,000 parts.
 ///
 /// ResourceError: the disk fails; if it failed while bytes were copied, the state is part old and
 /// part new. UsageError, naming the first difference: the state is not the one that was saved, or

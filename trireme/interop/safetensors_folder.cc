@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <string_view>
+#include <unordered_set>
 
 #include "trireme/base/check.h"
 #include "trireme/base/mapped_file.h"
@@ -38,11 +40,16 @@ std::map<std::string, std::vector<int64_t>> saved_offsets(const SafetensorsHeade
   const auto info = header.metadata.find(kShardingInfo);
   if (info == header.metadata.end()) return offsets;
   const std::string where = path + ": " + kShardingInfo;
-  const auto json = parse_strict_json(info->second, where, 4);
+  std::unordered_set<std::string_view> here;
+  for (const NamedArray& array : header.arrays) here.insert(array.name);
+  const auto add = [&](const auto&, const auto&, const std::string& name, const auto& of_array) {
+    if (here.count(name))
+      offsets[name] =
+          json_sizes(json_member(of_array, "saved_offsets", where), where, "saved_offsets");
+  };
+  for_each_json_member(info->second, where, 4, 1, add);
   for (const NamedArray& array : header.arrays)
-    offsets[array.name] = json_sizes(
-        json_member(json_member(json, array.name.c_str(), where), "saved_offsets", where), where,
-        "saved_offsets");
+    check<Corrupt>(offsets.count(array.name), "{}: no '{}'", where, array.name);
   return offsets;
 }
 

@@ -71,19 +71,19 @@ SafetensorsHeader read_safetensors_header(std::span<const uint8_t> head, uint64_
   const std::string_view text(reinterpret_cast<const char*>(head.data()) + 8, head.size() - 8);
   check<Corrupt>(!text.empty() && text.front() == '{', "{}: the header does not begin with '{{'",
                  path);
-  const auto json = parse_strict_json(text, path + ": header", 4);
 
   SafetensorsHeader header;
   header.data = head.size();
-  for (const auto& [name, info] : json.items()) {
-    if (name == "__metadata__") {
-      check<Corrupt>(info.is_object(), "{}: __metadata__ is not an object", path);
-      for (const auto& [key, value] : info.items())
-        header.metadata[key] = json_text(value, path, "a value of __metadata__");
-    } else {
+  const auto add = [&](const auto&, const auto&, const std::string& name, const auto& info) {
+    if (name != "__metadata__") {
       header.arrays.push_back(read_described(name, info, path));
+      return;
     }
-  }
+    check<Corrupt>(info.is_object(), "{}: __metadata__ is not an object", path);
+    for (const auto& [key, value] : info.items())
+      header.metadata[key] = json_text(value, path, "a value of __metadata__");
+  };
+  for_each_json_member(text, path + ": header", 4, 1, add);
   std::sort(header.arrays.begin(), header.arrays.end(), [](const auto& a, const auto& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/interop/strict_json.h"
 
+#include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -16,8 +18,12 @@ namespace {
 /// Builds the value as the parser goes, and refuses at once what must not be there.
 class StrictBuilder {
  public:
-  StrictBuilder(const std::string& where, int max_depth)
-      : where_(where), max_depth_(static_cast<size_t>(max_depth)) {}
+  StrictBuilder(const std::string& where, int max_depth, int depth = 0,
+                const JsonMember* body = nullptr)
+      : where_(where),
+        max_depth_(static_cast<size_t>(max_depth)),
+        depth_(static_cast<size_t>(depth)),
+        body_(body) {}
   json& root() { return root_; }
 
   bool null() { return add(nullptr); }
@@ -39,6 +45,8 @@ class StrictBuilder {
     const auto at = object.emplace_hint(object.end(), name, nullptr);
     check<Corrupt>(object.size() > before, "{}: key '{}' occurs twice", where_, name);
     slot_ = &at->second;
+    if (open_.size() <= depth_) names_[open_.size() - 1] = name;
+    if (open_.size() == depth_ && all_objects()) member_ = slot_;
     return true;
   }
   bool parse_error(size_t, const std::string&, const json::exception& e) {
@@ -51,6 +59,8 @@ class StrictBuilder {
   }
   json* place(json value) {
     check_depth();
+    check<Corrupt>(++values_ <= kMostJsonValues, "{}: holds more than {} values", where_,
+                   kMostJsonValues);
     if (open_.empty()) return &(root_ = std::move(value));
     if (open_.back()->is_object()) return &(*slot_ = std::move(value));
     auto& array = open_.back()->get_ref<json::array_t&>();
@@ -59,6 +69,7 @@ class StrictBuilder {
   }
   bool add(json value) {
     place(std::move(value));
+    show_member();
     return true;
   }
   bool open(json::value_t kind) {
@@ -67,26 +78,50 @@ class StrictBuilder {
   }
   bool close() {
     open_.pop_back();
+    show_member();
     return true;
+  }
+  bool all_objects() const {
+    return std::all_of(open_.begin(), open_.end(), [](const json* j) { return j->is_object(); });
+  }
+  /// If it is complete.
+  void show_member() {
+    if (member_ == nullptr || open_.size() != depth_) return;
+    const json value = std::move(*std::exchange(member_, nullptr));
+    values_ = 0;
+    (*body_)(root_, depth_ == 1 ? std::string() : names_[0], names_[depth_ - 1], value);
   }
 
   const std::string& where_;
-  const size_t max_depth_;
+  const size_t max_depth_, depth_;  // depth_ 0: all is kept
+  const JsonMember* body_;
+  std::array<std::string, 2> names_;  // of the keys that were read last, down to depth_
+  json* member_ = nullptr;            // the one that body_ is to be shown
+  size_t values_ = 0;                 // that are kept, or were since then
   json root_;
   std::vector<json*> open_;  // what is open; nothing is added to what contains it meanwhile
   json* slot_ = nullptr;     // of the key that was read last
 };
 
-}  // namespace
-
-json parse_strict_json(std::string_view text, const std::string& where, int max_depth) {
-  StrictBuilder builder(where, max_depth);
+json built(StrictBuilder builder, std::string_view text, const std::string& where) {
   try {
     json::sax_parse(text.begin(), text.end(), &builder);
   } catch (const json::exception& e) {
     fail<Corrupt>("{}: not JSON ({})", where, e.what());
   }
   return std::move(builder.root());
+}
+
+}  // namespace
+
+json parse_strict_json(std::string_view text, const std::string& where, int max_depth) {
+  return built(StrictBuilder(where, max_depth), text, where);
+}
+
+json for_each_json_member(std::string_view text, const std::string& where, int max_depth, int depth,
+                          const JsonMember& body) {
+  check<UsageError>(depth == 1 || depth == 2, "members of depth {}", depth);
+  return built(StrictBuilder(where, max_depth, depth, &body), text, where);
 }
 
 const json& json_member(const json& object, const char* key, const std::string& where) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -11,8 +12,21 @@
 // does not parse. `where` begins the message ("/run/step-00000100/model.safetensors: header").
 namespace trireme {
 
+/// More values than this at once are Corrupt: "[],[],…" takes 20 times as much memory as its text.
+inline constexpr size_t kMostJsonValues = 2'000'000;
+
 TRIREME_API nlohmann::json parse_strict_json(std::string_view text, const std::string& where,
                                              int max_depth);
+
+/// For texts of any length: the members of the root, an object (`depth` 1), or of the objects in it
+/// (`depth` 2), one by one as they are read. What `body` was shown is forgotten, so kMostJsonValues
+/// is of one member. body(root, section, name, value): `root` is what has been read so far,
+/// `section` the name of the object in it ("" for depth 1). Returns the root, in which such members
+/// are null.
+using JsonMember = std::function<void(const nlohmann::json& root, const std::string& section,
+                                      const std::string& name, const nlohmann::json& value)>;
+TRIREME_API nlohmann::json for_each_json_member(std::string_view text, const std::string& where,
+                                                int max_depth, int depth, const JsonMember& body);
 
 /// object[key], or Corrupt.
 TRIREME_API const nlohmann::json& json_member(const nlohmann::json& object, const char* key,

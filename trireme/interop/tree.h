@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -94,7 +95,7 @@ class TRIREME_API Tree {
   std::string described(NodeId id) const;
 
  private:
-  std::vector<Node> nodes_;
+  std::deque<Node> nodes_;  // millions do not move as it grows
 };
 
 }  // namespace trireme::interop

@@ -6,6 +6,7 @@
 #include <exception>
 #include <mutex>
 #include <span>
+#include <utility>
 
 #include "trireme/checkpoint/load/block_numbers.h"
 #include "trireme/checkpoint/load/verify.h"
@@ -56,6 +57,8 @@ DirectBlocks::DirectBlocks(const OpenedStep& opened, const LoadPlan& plan,
     }
   }
   first_.push_back(pieces_.size());
+  for (uint64_t bytes = 0; Piece & piece : pieces_)
+    piece.before = std::exchange(bytes, bytes + piece.size);
   blocks_ = joined(std::move(found));
 }
 
@@ -77,28 +80,29 @@ void DirectBlocks::read(size_t tensor, uint8_t* to) const {
   const auto begin = static_cast<int64_t>(first_[tensor]),
              end = static_cast<int64_t>(first_[tensor + 1]);
   std::mutex mutex;
-  int64_t failed_at = end;
+  int64_t failed_at = end, announced = announced_;
   std::exception_ptr failure;
   at::parallel_for(begin, end, 4, [&](int64_t first, int64_t last) {
-    // Who has the tensor's last blocks has the disk begin with the next tensor's.
+    // Who has the tensor's last blocks has the disk begin with the next tensors'.
     const auto known = last == end ? static_cast<int64_t>(pieces_.size()) : last;
-    uint64_t ahead = 0;  // bytes from piece i to piece `next`
-    int64_t next = first, i = first;
+    int64_t next = std::max(first, announced_), i = first;
     try {
       for (; i < last; ++i) {
-        for (; next < known && ahead < kReadAhead; ++next) {
-          const Piece& piece = pieces_[static_cast<size_t>(next)];
-          piece.at.file->will_read(piece.at.begin + piece.begin, piece.size);
-          ahead += piece.size;
+        const Piece& piece = pieces_[static_cast<size_t>(i)];
+        for (; next < known; ++next) {
+          const Piece& ahead = pieces_[static_cast<size_t>(next)];
+          if (ahead.before - piece.before >= kReadAhead) break;
+          ahead.at.file->will_read(ahead.at.begin + ahead.begin, ahead.size);
         }
-        read(pieces_[static_cast<size_t>(i)], to);
-        ahead -= pieces_[static_cast<size_t>(i)].size;
+        read(piece, to);
       }
+      if (last == end) announced = next;
     } catch (...) {
       std::lock_guard lock(mutex);
       if (i < failed_at) failed_at = i, failure = std::current_exception();
     }
   });
+  announced_ = announced;
   if (failure) std::rethrow_exception(failure);
 }
 

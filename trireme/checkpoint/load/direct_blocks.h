@@ -28,7 +28,8 @@ class DirectBlocks {
   /// Whether the plan's tensor with this number has any.
   bool has(size_t tensor) const { return !pieces_.empty() && first_[tensor] < first_[tensor + 1]; }
   /// Those of the plan's tensor with this number, to its memory; on LibTorch's threads, and the
-  /// disk begins with the next ones. Corrupt, ResourceError: the memory is part old and part new.
+  /// disk begins with the next ones. By one thread, tensor by tensor as they are walked. Corrupt,
+  /// ResourceError: the memory is part old and part new.
   void read(size_t tensor, uint8_t* to) const;
   /// body(first element, elements) for what is left of a run of elements of a part that lies in
   /// memory filled in place. `each`: bytes of an element.
@@ -59,6 +60,7 @@ class DirectBlocks {
     uint64_t number;       // of the block in the part
     uint64_t begin, size;  // of its bytes in the part
     int64_t to;            // … and where they belong in the tensor's memory
+    uint64_t before = 0;   // bytes of all pieces before it
   };
   void read(const Piece& piece, uint8_t* to) const;
   int64_t block_of(const IndexPart& part, int64_t each) const;  // bytes
@@ -70,6 +72,9 @@ class DirectBlocks {
   std::vector<BlockRange> blocks_;
   std::vector<Piece> pieces_;  // in the order of the walk
   std::vector<size_t> first_;  // of each tensor of the plan, and one behind the last
+  // Pieces that the disk was told of, from the first on: small tensors would tell it of all that
+  // follow them, each anew.
+  mutable int64_t announced_ = 0;
 };
 
 }  // namespace trireme

@@ -24,6 +24,7 @@ using nlohmann::ordered_json;
 constexpr const char* kMagic = "trireme.checkpoint";
 constexpr std::string_view kBeforeDigits = "\"checksum\": \"xxh3:";
 constexpr std::string_view kZeros = "0000000000000000";
+constexpr size_t kMostNames = 1'000'000;  // of files, and of values
 
 std::string utf8_or_fail(const ordered_json& value) {
   try {
@@ -285,66 +286,116 @@ std::string index_text(const CheckpointIndex& index) {
   return text;
 }
 
-CheckpointIndex parse_index(std::string_view text, const std::string& path) {
-  const json root = parse_strict_json(text, path, 16);
-  check<Corrupt>(json_text(json_member(root, "magic", path), path, "magic") == kMagic,
-                 "{}: not the index of a checkpoint of ours", path);
-  const int64_t version = json_size(json_member(root, "version", path), path, "version");
-  check<UsageError>(version <= CheckpointIndex::kVersion,
-                    "{}: written in version {} of the format; this program reads up to version {}: "
-                    "use a newer trireme",
-                    path, version, CheckpointIndex::kVersion);
-  check<Corrupt>(version >= 1, "{}: version {} does not exist", path, version);
+namespace {
 
-  size_t at = 0;
-  const std::string digits = digits_at(text, at, path);
-  std::string zeroed(text);
-  zeroed.replace(at, kZeros.size(), kZeros);
-  const std::string sum = Checksum::of(zeroed.data(), zeroed.size());
-  check<Corrupt>(sum == digits, "{}: its checksum does not fit its content: it is {}; it says {}",
-                 path, sum, digits);
+/// Reads an index member by member: of the text of a large one there is no tree.
+class IndexParser {
+ public:
+  IndexParser(std::string_view text, const std::string& path) : text_(text), path_(path) {}
 
-  CheckpointIndex index;
-  index.version = version;
-  index.step = json_size(json_member(root, "step", path), path, "step");
-  index.world = json_size(json_member(root, "world", path), path, "world");
-  index.layout = json_text(json_member(root, "layout", path), path, "layout");
-  check<Corrupt>(
-      version == 1 ? index.layout == "replicated"
-                   : is_layout_text(index.layout) && (version > 2 || index.layout != "replicated"),
-      "{}: layout '{}' is not known in version {}", path, index.layout, version);
-  check<Corrupt>(version == 1 || index.world >= 1, "{}: saved by {} ranks", path, index.world);
-  index.block = version < 3 ? 0 : json_size(json_member(root, "block", path), path, "block");
-  check<Corrupt>(version < 3 || index.block > 0, "{}: blocks of no bytes", path);
-  for (const auto& [file, info] : json_member(root, "files", path).items()) {
-    check_plain_name(file, path);
-    index.files[file] = {
-        static_cast<uint64_t>(json_size(json_member(info, "size", path), path, "size")),
-        json_text(json_member(info, "head", path), path, "head")};
+  CheckpointIndex parse() {
+    const json root =
+        for_each_json_member(text_, path_, 16, 2,
+                             [this](const json& so_far, const std::string& section,
+                                    const std::string& name, const json& info) {
+                               if (!begun_)
+                                 begin(so_far);  // its words come first, as they are written
+                               if (section == "files") file(name, info);
+                               if (section == "tensors") tensor(name, info);
+                               if (section == "values") value(name, info);
+                             });
+    if (!begun_) begin(root);
+    for (const char* section : {"files", "tensors", "values"})
+      check<Corrupt>(json_member(root, section, path_).is_object(), "{}: '{}' is not an object",
+                     path_, section);
+    return std::move(index_);
   }
-  for (const auto& [name, info] : json_member(root, "tensors", path).items()) {
-    const std::string where = fmt::format("{}: tensor '{}'", path, name);
-    const auto& t = index.tensors[name] =
-        version == 1   ? tensor_from_version_1(name, info, where)
-        : version == 2 ? tensor_from_version_2(name, info, index.world, where)
-                       : tensor_from_version_3(name, info, index.block, where);
+
+ private:
+  /// All but the sections.
+  void begin(const json& root) {
+    begun_ = true;
+    check<Corrupt>(json_text(json_member(root, "magic", path_), path_, "magic") == kMagic,
+                   "{}: not the index of a checkpoint of ours", path_);
+    const int64_t version = json_size(json_member(root, "version", path_), path_, "version");
+    check<UsageError>(version <= CheckpointIndex::kVersion,
+                      "{}: written in version {} of the format; this program reads up to version "
+                      "{}: use a newer trireme",
+                      path_, version, CheckpointIndex::kVersion);
+    check<Corrupt>(version >= 1, "{}: version {} does not exist", path_, version);
+    verify_checksum();
+
+    index_.version = version;
+    index_.step = json_size(json_member(root, "step", path_), path_, "step");
+    index_.world = json_size(json_member(root, "world", path_), path_, "world");
+    index_.layout = json_text(json_member(root, "layout", path_), path_, "layout");
+    check<Corrupt>(version == 1 ? index_.layout == "replicated"
+                                : is_layout_text(index_.layout) &&
+                                      (version > 2 || index_.layout != "replicated"),
+                   "{}: layout '{}' is not known in version {}", path_, index_.layout, version);
+    check<Corrupt>(version == 1 || index_.world >= 1, "{}: saved by {} ranks", path_, index_.world);
+    index_.block = version < 3 ? 0 : json_size(json_member(root, "block", path_), path_, "block");
+    check<Corrupt>(version < 3 || index_.block > 0, "{}: blocks of no bytes", path_);
+  }
+
+  void verify_checksum() const {
+    size_t at = 0;
+    const std::string digits = digits_at(text_, at, path_);
+    const std::string_view rest = text_.substr(at + kZeros.size());
+    Checksum checksum;
+    checksum.add(text_.data(), at);
+    checksum.add(kZeros.data(), kZeros.size());
+    checksum.add(rest.data(), rest.size());
+    check<Corrupt>(checksum.hex() == digits,
+                   "{}: its checksum does not fit its content: it is {}; it says {}", path_,
+                   checksum.hex(), digits);
+  }
+
+  void file(const std::string& name, const json& info) {
+    check_plain_name(name, path_);
+    index_.files[name] = {
+        static_cast<uint64_t>(json_size(json_member(info, "size", path_), path_, "size")),
+        json_text(json_member(info, "head", path_), path_, "head")};
+    check<Corrupt>(index_.files.size() <= kMostNames, "{}: more than {} files", path_, kMostNames);
+  }
+
+  void tensor(const std::string& name, const json& info) {
+    const std::string where = fmt::format("{}: tensor '{}'", path_, name);
+    const auto& t = index_.tensors[name] =
+        index_.version == 1   ? tensor_from_version_1(name, info, where)
+        : index_.version == 2 ? tensor_from_version_2(name, info, index_.world, where)
+                              : tensor_from_version_3(name, info, index_.block, where);
     for (const auto& part : t.parts)
-      check<Corrupt>(index.files.count(part.file), "{}: file '{}' is not listed", where, part.file);
+      check<Corrupt>(index_.files.count(part.file), "{}: file '{}' is not listed", where,
+                     part.file);
     std::vector<const Slice*> slices;
     for (const auto& part : t.parts) slices.push_back(&part.slice);
     const std::string fault = fault_in_tiling(t.shape(), slices);
     check<Corrupt>(fault.empty(), "{}: {}", where, fault);
   }
-  for (const auto& [name, info] : json_member(root, "values", path).items()) {
-    const std::string where = fmt::format("{}: value '{}'", path, name);
+
+  void value(const std::string& name, const json& info) {
+    const std::string where = fmt::format("{}: value '{}'", path_, name);
     json value = info;
-    if (version == 2 && value.is_object() && value.contains("ranks")) {
-      ranks_from(value["ranks"], index.world, where);
+    if (index_.version == 2 && value.is_object() && value.contains("ranks")) {
+      ranks_from(value["ranks"], index_.world, where);
       value.erase("ranks");
     }
-    index.values[name] = value_from(value, where);
+    index_.values[name] = value_from(value, where);
+    check<Corrupt>(index_.values.size() <= kMostNames, "{}: more than {} values", path_,
+                   kMostNames);
   }
-  return index;
+
+  const std::string_view text_;
+  const std::string& path_;
+  bool begun_ = false;
+  CheckpointIndex index_;
+};
+
+}  // namespace
+
+CheckpointIndex parse_index(std::string_view text, const std::string& path) {
+  return IndexParser(text, path).parse();
 }
 
 }  // namespace trireme

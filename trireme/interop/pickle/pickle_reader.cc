@@ -16,11 +16,11 @@
 namespace trireme::interop {
 namespace {
 
-constexpr size_t kMostValues = size_t{1} << 24, kMostPushes = size_t{1} << 26,
+constexpr size_t kMostValues = 4'000'000, kMostPushes = size_t{1} << 24,
                  kMostBytes = size_t{1} << 28, kMostMarks = 1000;
 
-/// The stack machine of pickle. Every push refers to a node of the tree; a node costs at least a
-/// byte of the input, so memory is bounded by what is there.
+/// The stack machine of pickle. Every push refers to a node of the tree. A node takes 80 bytes, for
+/// a single one of the input: so their number bounds the memory, and so does that of pushes.
 class Unpickler {
  public:
   Unpickler(std::span<const uint8_t> bytes, const std::string& where)
@@ -111,7 +111,8 @@ class Unpickler {
   }
   void remember(uint64_t index) {
     // Writers number what they remember in order, so an index is smaller than the bytes before it.
-    check<Corrupt>(index < at_, "{}: remembers a value under {} at byte {}", where_, index, at_);
+    check<Corrupt>(index < at_ && index <= kMostPushes, "{}: remembers a value under {} at byte {}",
+                   where_, index, at_);
     if (memo_.size() <= index) memo_.resize(index + 1, kNothing);
     if (memo_[index] == kNothing) ++remembered_;
     memo_[index] = top();

@@ -39,18 +39,25 @@ bool is_published(const SnapshotNote& note) {
 RescueReport save(RankSnapshots ranks) {
   const SnapshotNote note = ranks[0]->note();
   const std::string step = fmt::format("step {} of {}", note.step, note.run_dir);
+  const std::string folder = note.run_dir + "/" + step_folder_name(note.step);
   uint64_t bytes = 0;
+  bool published = false;
   try {
     HeldStep held(std::move(ranks));
     bytes = held.bytes();
     StepDraft draft(note.run_dir, note.step);
     held.write(draft.folder());
     draft.publish();
+    published = true;
     draft.settle(static_cast<int>(std::min<int64_t>(note.keep, INT32_MAX)));
     return {true, fmt::format("{} was only in the memory of the workers that ended; it is saved in "
-                              "{}/{}",
-                              step, note.run_dir, step_folder_name(note.step))};
+                              "{}",
+                              step, folder)};
   } catch (const ResourceError& e) {
+    if (published)
+      return {false, fmt::format("{} was only in the memory of the workers that ended; it is in {} "
+                                 "now, but `latest` may name the one before: {}",
+                                 step, folder, e.what())};
     return {false, fmt::format("{} was in the memory of the workers that ended, and could not be "
                                "saved: {}.{} Earlier checkpoints are as they were",
                                step, e.what(), space_text(note.run_dir, bytes))};
