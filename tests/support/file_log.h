@@ -35,7 +35,9 @@ struct LoggedCall {
   int64_t offset = -1, data_at = -1;
   std::string path, to;
 
-  bool moves_bytes() const { return kind.ends_with("read") || kind.ends_with("write"); }
+  bool moves_bytes() const {
+    return kind.ends_with("read") || kind.ends_with("write") || kind == "pread-cached";
+  }
   bool syncs() const { return kind == "fsync" || kind == "fdatasync"; }
 };
 
