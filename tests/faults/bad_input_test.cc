@@ -205,7 +205,7 @@ TEST_F(faults_bad_input, an_exploding_step_is_never_saved) {
 TEST_F(faults_bad_input, a_run_folder_that_cannot_be_made) {
   write(path("file"), "");
   Command train = start({"train", "tiny.json", "--run-dir", "file/run"});
-  expect_refusal(train, 1, {"file/run", "Not a directory"});
+  expect_refusal(train, 1, {"file/run", "file: it is there and not a folder"});
 }
 
 // ── checkpoints ─────────────────────────────────────────────────────────────────────────────────

@@ -241,11 +241,11 @@ void RunFolder::make(const std::string& folder) {
   }
   try {
     make_folders(path_);
-  } catch (const ResourceError&) {
+  } catch (const ResourceError& e) {
     for (fs::path p = path_; !made_.empty() && p.string().size() >= made_.size();
          p = p.parent_path())
       file_calls::rmdir(p.string());
-    throw;
+    fail<ResourceError>("cannot make the folder {}: {}", path_, e.what());
   }
 }
 
