@@ -2,12 +2,13 @@
 #include "trireme/base/file/folder.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <cerrno>
 
 #include "trireme/base/check.h"
-#include "trireme/base/file.h"
+#include "trireme/base/fd.h"
 #include "trireme/base/file/file_calls.h"
 
 namespace trireme {
@@ -23,6 +24,16 @@ struct OpenFolder {
   OpenFolder(const OpenFolder&) = delete;
   DIR* folder;
 };
+
+/// Who may enter a folder and write to it, and not read it, cannot sync it: a /scratch of mode
+/// 1733.
+void sync_if_readable(const std::string& folder) {
+  const UniqueFd fd(file_calls::open(folder, O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!fd && errno == EACCES) return;
+  check<ResourceError>(static_cast<bool>(fd), "cannot open {}: {}", folder, errno_text());
+  check<ResourceError>(file_calls::fsync(fd.get()) == 0, "cannot sync {}: {}", folder,
+                       errno_text());
+}
 
 }  // namespace
 
@@ -75,7 +86,7 @@ void make_folders(const std::string& path) {
     check<ResourceError>(error == EEXIST, "cannot make {}: {}", path, errno_text(error));
     return;
   }
-  fsync_path(parent);
+  sync_if_readable(parent);
 }
 
 void remove_tree(const std::string& path) {

@@ -16,7 +16,7 @@ enum class PathKind { nothing, file, folder, other };
 TRIREME_API PathKind path_kind(const std::string& path, uint64_t* size = nullptr);
 /// Names in a folder, in no order, without . and ..; none where there is no such folder.
 TRIREME_API std::vector<std::string> list_folder(const std::string& path);
-/// Makes it and its parents as needed, each entered durably in its parent.
+/// Makes it and its parents as needed, each entered durably in its parent if that may be read.
 TRIREME_API void make_folders(const std::string& path);
 /// Removes a file, or a folder with all it holds; nothing there is fine. Links are not followed.
 TRIREME_API void remove_tree(const std::string& path);
