@@ -29,10 +29,13 @@ struct OpenFolder {
 /// 1733.
 void sync_if_readable(const std::string& folder) {
   const UniqueFd fd(file_calls::open(folder, O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  if (!fd && errno == EACCES) return;
-  check<ResourceError>(static_cast<bool>(fd), "cannot open {}: {}", folder, errno_text());
-  check<ResourceError>(file_calls::fsync(fd.get()) == 0, "cannot sync {}: {}", folder,
-                       errno_text());
+  if (!fd) {
+    const int error = errno;
+    check<ResourceError>(error == EACCES, "cannot open {}: {}", folder, errno_text(error));
+    return;
+  }
+  if (file_calls::fsync(fd.get()) != 0)
+    fail<ResourceError>("cannot sync {}: {}", folder, errno_text());
 }
 
 }  // namespace
