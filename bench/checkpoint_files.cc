@@ -7,7 +7,7 @@
 // never in the cache. Rounds alternate; figures are medians, and void while others use the machine.
 //   cmake --build build/release --target checkpoint_files
 //   build/release/bench/checkpoint_files FOLDER [ROUNDS] [MIB] [RANKS...]
-// Loads are of a new state (LoadOptions::new_state), as torch.load and DCP fill theirs, too.
+// Loads are load()'s; those with LoadOptions::check_first, which read twice, stand beside.
 // checkpoint_files FOLDER once MIB RANKS replicated|sharded: one save and one cold load, as JSON
 // (bench/checkpoint_vs_torch.py calls it).
 #include <fcntl.h>
@@ -89,25 +89,25 @@ void measure(const std::string& folder, int ranks, int rounds, int64_t mib) {
       if (first) make_cold(folder);
       group.barrier();
     };
-    auto load = [&](bool new_state) {
+    auto load = [&](bool check_first) {
       cold();
       state.zero();
       const Taken taken = together(group, [&] {
-        load_step(run, std::ref(state), {.group = group, .new_state = new_state});
+        load_step(run, std::ref(state), {.group = group, .check_first = check_first});
       });
       check<Error>(state.has(1), "what was loaded is not what was saved");
       return taken;
     };
-    Pairs saves, loads, new_loads, direct_saves;
+    Pairs saves, loads, checked_loads, direct_saves;
     for (int r = 0; r < rounds; ++r) {
-      Taken ours, theirs, direct, our_load, our_new_load, their_load;
+      Taken ours, theirs, direct, our_load, our_checked_load, their_load;
       auto save_ours = [&] {
         fresh();
         ours = together(group, [&] {
           save_sharded_step(run, 1, std::ref(state), group, {.layout = "replicated"});
         });
         our_load = load(false);
-        our_new_load = load(true);
+        our_checked_load = load(true);
       };
       auto write_theirs = [&] {
         fresh();
@@ -123,7 +123,7 @@ void measure(const std::string& folder, int ranks, int rounds, int64_t mib) {
       saves.add(ours, theirs);
       direct_saves.add(ours, direct);
       loads.add(our_load, their_load);
-      new_loads.add(our_new_load, their_load);
+      checked_loads.add(our_checked_load, their_load);
     }
     if (!first) return;
     auto part = [](const Pairs& pairs) { return 100 / median(pairs.ratios()); };
@@ -132,12 +132,12 @@ void measure(const std::string& folder, int ranks, int rounds, int64_t mib) {
         "save  %s: %.0f %% of its speed (bound 85 %%)\n"
         "      %s: %.0f %%\n"
         "load  %s: %.0f %% of its speed (bound 85 %%)\n"
-        "      %s: %.0f %%, if nothing is filled before all is compared\n",
+        "      %s: %.0f %%, with LoadOptions::check_first\n",
         ranks, ranks == 1 ? "" : "s", static_cast<long long>(mib), rounds,
         saves.text("own writes").c_str(), part(saves),
         direct_saves.text("own direct writes").c_str(), part(direct_saves),
-        new_loads.text("own cold reads").c_str(), part(new_loads),
-        loads.text("own cold reads").c_str(), part(loads));
+        loads.text("own cold reads").c_str(), part(loads),
+        checked_loads.text("own cold reads").c_str(), part(checked_loads));
   });
   std::printf("%s\n", verdict(load.part()).c_str());
   std::fflush(stdout);
@@ -154,8 +154,8 @@ void once(const std::string& folder, int64_t mib, int ranks, bool replicated) {
     });
     if (group.rank() == 0) make_cold(folder);
     state.zero();
-    const Taken loaded = together(
-        group, [&] { load_step(folder, std::ref(state), {.group = group, .new_state = true}); });
+    const Taken loaded =
+        together(group, [&] { load_step(folder, std::ref(state), {.group = group}); });
     check<Error>(state.has(1), "what was loaded is not what was saved");
     if (group.rank() == 0)
       std::printf("{\"save_s\": %.6f, \"load_s\": %.6f}\n", saved.wall, loaded.wall);

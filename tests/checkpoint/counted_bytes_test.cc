@@ -190,14 +190,14 @@ TEST(checkpoint_counted_bytes, a_host_reads_each_byte_once_and_no_more_than_two_
     const std::string folder = run / "step-00000001";
     const int64_t whole = Weights(0, 1, 1).bytes, slack = 2 * kMiB * parts_of(folder);
     for (const Layout& to : kLayouts) {
-      const bool new_state = (to.world + from.shards) % 2 == 0;
-      const auto what = fmt::format("{} of {} → {} of {}, new state {}", from.world, from.shards,
-                                    to.world, to.shards, new_state);
+      const bool check_first = (to.world + from.shards) % 2 != 0;
+      const auto what = fmt::format("{} of {} → {} of {}, checked first {}", from.world,
+                                    from.shards, to.world, to.shards, check_first);
       const auto calls = calls_of(run.path(), [&] {
         run_threads(to.world, [&](Group g) {
           const ThreadRankScope label(g.rank());
           Weights state(g.rank(), to.shards, 0);
-          load_step(folder, std::ref(state), {.group = g, .new_state = new_state});
+          load_step(folder, std::ref(state), {.group = g, .check_first = check_first});
           EXPECT_TRUE(state.same_as(Weights(g.rank(), to.shards, 1))) << what;
         });
       });
@@ -213,9 +213,9 @@ TEST(checkpoint_counted_bytes, a_host_reads_each_byte_once_and_no_more_than_two_
       // From memory: where ranks fill what they read, the blocks at their borders alone, which are
       // of two of them; else all that they want, but for what the kernel does not give.
       const int64_t cached = Moved(calls, "pread-cached").all;
-      if (new_state && to.shards == to.world) {
+      if (!check_first && to.shards == to.world) {
         EXPECT_LE(cached, 2 * kMiB * (to.world - 1)) << what;
-      } else if (!new_state) {
+      } else if (check_first) {
         EXPECT_GE(cached, whole * (to.world / to.shards) - whole / 8) << what;
       }
       // One rank by itself reads what it wants, to whole blocks.
@@ -421,7 +421,7 @@ TEST(checkpoint_counted_bytes,
       for (int64_t i = 0; i < kFew; ++i) v.tensor(name_of(i), all.view({kFew, kRanks * kEach})[i]);
     };
   };
-  for (const bool new_state : {false, true})
+  for (const bool check_first : {false, true})
     for (const bool few : {false, true})
       EXPECT_EQ(end_of_child("",
                              [&] {
@@ -429,14 +429,14 @@ TEST(checkpoint_counted_bytes,
                                const std::string run = few ? parts.path() : whole.path();
                                load_within((few ? 64 : 128) * kMiB, [&] {
                                  if (few)
-                                   load_step(run, walk_of_few(state), {.new_state = new_state});
+                                   load_step(run, walk_of_few(state), {.check_first = check_first});
                                  else
-                                   load_step(run, walk_of(state), {.new_state = new_state});
+                                   load_step(run, walk_of(state), {.check_first = check_first});
                                });
                                check<Error>(state.equal(numbers()), "other values were loaded");
                              }),
                 "")
-          << few << new_state;
+          << few << check_first;
 }
 
 }  // namespace counted_bytes_test

@@ -212,7 +212,8 @@ TEST(checkpoint_own_state, a_loop_without_a_checkpoint_begins_anew) {
 }
 
 // A loop that began loses nothing by a failed load(); one that begins is told not to train on.
-TEST(checkpoint_own_state, a_loop_that_begins_is_told_that_a_failed_load_filled_a_part) {
+TEST(checkpoint_own_state,
+     a_loop_is_told_that_a_failed_load_filled_a_part_unless_it_was_checked_first) {
   PrivateFolder folder;
   at::Tensor w = at::arange(1 << 20, at::kFloat), v = w + 1;
   const StateWalk state = all_of({trireme::state_of("v", v), trireme::state_of("w", w)});
@@ -233,11 +234,21 @@ TEST(checkpoint_own_state, a_loop_that_begins_is_told_that_a_failed_load_filled_
     }
     return std::string();
   };
-  std::string text = damage([&] { load(folder.path(), state); });
+  std::string text = damage([&] { load(folder.path(), state, {}, {.check_first = true}); });
   EXPECT_TRUE(has(text, path) && !has(text, part)) << text;
   EXPECT_TRUE(v.eq(-1).all().item<bool>() && w.eq(-1).all().item<bool>());
-  text = damage([&] { load_if_any(folder.path(), state); });
-  EXPECT_TRUE(has(text, path) && has(text, part)) << text;
+  text = damage([&] { load_if_any(folder.path(), state, {}, {.check_first = true}); });
+  EXPECT_TRUE(has(text, path) && !has(text, part)) << text;
+  EXPECT_TRUE(v.eq(-1).all().item<bool>() && w.eq(-1).all().item<bool>());
+  for (const bool if_any : {false, true}) {
+    text = damage([&] {
+      if (if_any)
+        load_if_any(folder.path(), state);
+      else
+        load(folder.path(), state);
+    });
+    EXPECT_TRUE(has(text, path) && has(text, part)) << text;
+  }
 }
 
 TEST(checkpoint_own_state, a_loop_goes_on_from_a_step_that_was_being_replaced) {

@@ -166,12 +166,12 @@ TEST(checkpoint_sharded, every_layout_loads_into_every_other_bit_for_bit) {
     save_split(run.path(), 100, saved);
     for (const Seat& wanted : seats) {
       EXPECT_TRUE(all_load(run.path(), wanted)) << saved.layout() << " → " << wanted.layout();
-      for (const bool new_state : {false, true})
+      for (const bool check_first : {false, true})
         run_threads(wanted.world, [&](Group g) {
           const Seat seat{g.rank(), wanted.world, wanted.shards, wanted.stage};
           SplitState state(seat, -1);
           const auto info =
-              load_step(run.path(), std::ref(state), {.group = g, .new_state = new_state});
+              load_step(run.path(), std::ref(state), {.group = g, .check_first = check_first});
           EXPECT_TRUE(state.same_as(SplitState(seat, 100)));
           EXPECT_EQ(info.layout, saved.layout());
           EXPECT_TRUE(info.notes.empty());
@@ -200,7 +200,7 @@ TEST(checkpoint_sharded, what_each_rank_has_for_itself_follows_its_rule_in_anoth
         const auto fresh = [] { return at::full({3}, -7, at::kFloat); };
         const at::Tensor sum = fresh(), mean = fresh(), anew = fresh();
         const auto info = load_step(run.path(), walk(g.rank(), now, sum, mean, anew),
-                                    {.group = g, .new_state = now % 2 == 0});
+                                    {.group = g, .check_first = now % 2 != 0});
         sums[static_cast<size_t>(g.rank())] = sum[2].item<double>();
         const double all = (1 << saved) - 1;
         if (saved == now) {

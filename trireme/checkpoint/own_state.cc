@@ -110,7 +110,6 @@ std::optional<CheckpointInfo> load_if_any(const std::string& run_dir, const Stat
   }
   raise(answer.failure);
   if (!answer.found) return {};
-  options.new_state = true;
   return load(run_dir, walk, group, std::move(options));
 }
 

@@ -64,13 +64,13 @@ TRIREME_API std::string save(const std::string& run_dir, int64_t step, const Sta
                              CallSite site = CallSite::here());
 
 /// Loads the newest step of a run folder, or a step folder, as load_step() does, into any number of
-/// ranks, every one of which calls it. `group`, if given, replaces options.group.
+/// ranks, every one of which calls it. `group`, if given, replaces options.group. If it throws and
+/// you mean to train on with the state that you had, load with LoadOptions::check_first.
 TRIREME_API CheckpointInfo load(const std::string& path, const StateWalk& walk,
                                 const Group& group = {}, LoadOptions options = {});
 /// Likewise; if rank 0 finds no step in the run folder, nor a trace of one (`latest`, or a step
 /// that was being replaced), loads nothing and returns nullopt, so that the loop starts from
-/// scratch. It loads as with LoadOptions::new_state, since that is where a loop begins: do not
-/// train on with this state if it throws.
+/// scratch.
 TRIREME_API std::optional<CheckpointInfo> load_if_any(const std::string& run_dir,
                                                       const StateWalk& walk,
                                                       const Group& group = {},

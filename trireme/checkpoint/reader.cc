@@ -124,12 +124,12 @@ class Load {
   // The ranks of a host share the reading.
   void fill(OpenedStep& opened, const LoadPlan& plan, const StateWalk& walk) {
     DirectBlocks direct;
-    bool new_state = options_.new_state, all_read_their_own = true;
+    bool check_first = true, all_read_their_own = true;
     if (opened.is_foreign()) {
       agree(with_advice([&] { verify_foreign(opened, plan); }));
     } else {
       std::vector<BlocksWanted> all{blocks_wanted(opened, plan, together())};
-      all[0].for_new_state = options_.new_state;
+      all[0].check_first = options_.check_first;
       size_t rank = 0;
       if (together()) {
         Group group = *options_.group;
@@ -137,13 +137,13 @@ class Load {
         rank = static_cast<size_t>(group.rank());
       }
       // Who has something to lose decides.
-      new_state = std::all_of(all.begin(), all.end(),
-                              [](const BlocksWanted& wanted) { return wanted.for_new_state; });
+      check_first = std::any_of(all.begin(), all.end(),
+                                [](const BlocksWanted& wanted) { return wanted.check_first; });
       agree(with_advice([&] {
         open_files_of(opened, all[rank].ranges());
         const BlockShare share = share_of(all, rank);
         all_read_their_own = share.all_read_their_own;
-        if (new_state) direct = DirectBlocks(opened, plan, share.own);
+        if (!check_first) direct = DirectBlocks(opened, plan, share.own);
         verify_blocks(opened, without(share.own, direct.blocks()));
       }));
     }
@@ -153,12 +153,11 @@ class Load {
         Filler filler(opened, plan, direct, fills);
         walk(filler);
       };
-      RankFailure failure = new_state ? with_advice(body) : failure_of(body);
-      if (new_state && failure)
-        failure.text += ". What was to be loaded is part old and part new now";
+      RankFailure failure = check_first ? failure_of(body) : with_advice(body);
+      if (failure) failure.text += ". What was to be loaded is part old and part new now";
       agree(failure);
     };
-    if (!new_state || all_read_their_own) return walk_to_fill(Filler::Fills::all);
+    if (check_first || all_read_their_own) return walk_to_fill(Filler::Fills::all);
     walk_to_fill(Filler::Fills::direct_blocks);  // what others take from the page cache
     walk_to_fill(Filler::Fills::the_rest);
   }

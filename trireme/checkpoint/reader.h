@@ -60,22 +60,23 @@ struct LoadOptions {
   /// "model."; those of Hugging Face's GPT-2 are mapped if the walk visits blocks of a `gpt`. The
   /// walk then runs three times.
   bool python_files = false;
-  /// The state is new, and nobody goes on with it if the load fails: blocks are read straight to
-  /// where they belong and compared there, once, in place of being compared before anything is
-  /// filled. After Corrupt or ResourceError the state is then part old and part new. Python's files
-  /// have no blocks: nothing changes for them. With a group it holds if all ranks say so.
-  bool new_state = false;
+  /// Everything is read and compared with its checksums before anything is filled, so that a step
+  /// that is found damaged leaves the state as it was: for who trains on with it though the load
+  /// failed. Most bytes are then read twice, the second time from memory. Without it, blocks are
+  /// read straight to where they belong and compared there. Python's files, which have no blocks,
+  /// are always checked first. With a group it holds if any rank says so.
+  bool check_first = false;
 };
 
 /// Loads the state visited by `walk` from a run folder (see find_checkpoint) or a step folder,
-/// whatever the number of ranks, the ZeRO stage and the layout with which it was saved. Nothing is
-/// written before everything has been checked: names, shapes and dtypes must be the same on both
-/// sides, and the checksums of everything that is read must match (those last, while the state is
-/// filled, with LoadOptions::new_state). In steps of format versions 1
-/// and 2, a flat shape [n] matches every shape of n elements. A tensor that the walk visits under
-/// several names (tied weights) may be stored under one of them, or under several if they are equal
-/// there. The walk runs twice. State that differs between ranks follows its rule (RankStateRule) if
-/// the number of ranks has changed.
+/// whatever the number of ranks, the ZeRO stage and the layout with which it was saved. Names,
+/// shapes and dtypes must be the same on both sides, which is checked before anything is filled,
+/// and the checksums of everything that is read must match, which is checked as it is read (or
+/// before, with LoadOptions::check_first). In steps of format versions 1 and 2, a flat shape [n]
+/// matches every shape of n elements. A tensor that the walk visits under several names (tied
+/// weights) may be stored under one of them, or under several if they are equal there. The walk
+/// runs twice. State that differs between ranks follows its rule (RankStateRule) if the number of
+/// ranks has changed.
 ///
 /// With a group, every rank calls it; rank 0 chooses the step; the ranks of a host read only the
 /// blocks that they need, each block once; an error on one rank is thrown on all, naming that rank;
@@ -83,10 +84,10 @@ struct LoadOptions {
 /// needs about 40 MiB of memory, plus the index and what is planned from it: where parts are so
 /// small that this is nearly all, 110 MiB for 40,000 tensors, 56 MiB for 40 tensors of 1,000 parts.
 ///
-/// ResourceError: the disk fails; if it failed while bytes were copied, the state is part old and
-/// part new. UsageError, naming the first difference: the state is not the one that was saved, or
-/// the format is newer. Corrupt, naming the file: load the older checkpoint that the message names;
-/// it is never loaded silently.
+/// UsageError, naming the first difference: the state is not the one that was saved, or the format
+/// is newer. Corrupt, naming the file: load the older checkpoint that the message names; it is
+/// never loaded silently. ResourceError: the disk fails. After these two the state may be part old
+/// and part new; the message says so where it is.
 TRIREME_API CheckpointInfo load_step(const std::string& path, const StateWalk& walk,
                                      const LoadOptions& options = {});
 

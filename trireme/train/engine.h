@@ -137,7 +137,7 @@ class TRIREME_API Engine {
   void wait_for_checkpoint();
   /// Loads a checkpoint from its folder, or the newest one below `path`, and returns its step.
   /// Every rank must call it, between steps. If it throws after steps have been taken, the state is
-  /// what it was; before the first step it may be part old and part new (LoadOptions::new_state).
+  /// what it was; before the first step it may be part old and part new (LoadOptions::check_first).
   int64_t load_checkpoint(const std::string& path);
   /// Runs `read` while all parameters are whole on every rank, so that it can read them (below
   /// stage 3 they always are). Every rank must call it, between steps.

@@ -54,7 +54,7 @@ CheckpointInfo load_run(Run& run, const std::string& path, const TiedNames& tied
   LoadOptions options;
   options.group = run.world();
   options.tied = with_copies(tied, run.layouts);
-  options.new_state = run.step == 0;  // nothing has been trained that a failed load could lose
+  options.check_first = run.step > 0;  // what has been trained is not lost by a failed load
   const CheckpointInfo info = load_state(
       path, [&](StateVisitor& v) { run.state(v); }, options);
   run.loaded();

@@ -14,10 +14,10 @@ namespace trireme {
 
 /// The blocks of a step that a rank needs, which each rank tells the others.
 struct BlocksWanted {
-  std::string where;           // equal on ranks that read the same file through the same page cache
-  std::vector<int64_t> ends;   // begin, end, begin, end, …
-  bool for_new_state = false;  // LoadOptions::new_state
-  TRIREME_FIELDS(where, ends, for_new_state)
+  std::string where;          // equal on ranks that read the same file through the same page cache
+  std::vector<int64_t> ends;  // begin, end, begin, end, …
+  bool check_first = false;   // LoadOptions::check_first
+  TRIREME_FIELDS(where, ends, check_first)
   std::vector<BlockRange> ranges() const;
 };
 

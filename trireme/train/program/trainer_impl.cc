@@ -315,7 +315,6 @@ CheckpointInfo Trainer::Impl::load(const std::string& path) {
   for (auto& part : parts) loading.emplace_back(*part->run.exchange, true);
   LoadOptions options;
   options.group = group;
-  options.new_state = true;  // a run that begins: if this fails, so does it
   for (auto& part : parts) options.tied = with_copies(std::move(options.tied), part->run.layouts);
   const CheckpointInfo info = load_state(
       path, [&](StateVisitor& v) { state(v); }, options);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LoadOptions::new_state: blocks are read straight to where they belong, and compared there.
+// Blocks are read straight to where they belong, and compared there: all loads, but for those with
+// LoadOptions::check_first.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +18,7 @@
 #include "trireme/checkpoint/steps/step_file.h"
 #include "trireme/comm/start/run.h"
 
-namespace new_state_test {
+namespace direct_load_test {
 
 using namespace trireme;
 using namespace trireme::test;
@@ -104,7 +105,7 @@ constexpr Split kSplits[] = {Split::none, Split::rows, Split::columns, Split::ra
 
 }  // namespace
 
-TEST(checkpoint_new_state, every_split_loads_into_every_other) {
+TEST(checkpoint_direct_load, every_split_loads_into_every_other) {
   for (const Split from : kSplits)
     for (const int saved : {1, 3}) {
       PrivateFolder run;
@@ -114,7 +115,7 @@ TEST(checkpoint_new_state, every_split_loads_into_every_other) {
           run_threads(world, [&](Group g) {
             Held held(to, g.rank(), world);
             held.forget();
-            load_step(run.path(), std::ref(held), {.group = g, .new_state = true});
+            load_step(run.path(), std::ref(held), {.group = g});
             EXPECT_TRUE(held.has_all()) << static_cast<int>(from) << " of " << saved << " → "
                                         << static_cast<int>(to) << " of " << world;
           });
@@ -122,7 +123,7 @@ TEST(checkpoint_new_state, every_split_loads_into_every_other) {
     }
 }
 
-TEST(checkpoint_new_state, memory_of_every_kind_is_filled_beside_each_other) {
+TEST(checkpoint_direct_load, memory_of_every_kind_is_filled_beside_each_other) {
   PrivateFolder run;
   save(run.path(), Split::none, 1);
   run_threads(2, [&](Group g) {
@@ -130,13 +131,13 @@ TEST(checkpoint_new_state, memory_of_every_kind_is_filled_beside_each_other) {
     held.tensors[0] = held.tensors[0].to(at::kDouble);  // converted
     held.tensors[2] = at::empty({2 * kBlock, 4}).t();   // strided
     held.forget();
-    load(run.path(), std::ref(held), g, {.convert = true, .new_state = true});
+    load(run.path(), std::ref(held), g, {.convert = true});
     EXPECT_TRUE(held.has_all()) << g.rank();
   });
 }
 
 // Two of the state from one of the checkpoint: one has its bytes, the other converts them.
-TEST(checkpoint_new_state, a_block_that_fills_a_weight_and_its_master_is_whole_in_both) {
+TEST(checkpoint_direct_load, a_block_that_fills_a_weight_and_its_master_is_whole_in_both) {
   PrivateFolder run;
   const at::Tensor exact = numbers({3, kBlock}).div_(3);
   save_step(run.path(), 1, [&](StateVisitor& v) { v.tensor("model.w", exact); });
@@ -146,12 +147,12 @@ TEST(checkpoint_new_state, a_block_that_fills_a_weight_and_its_master_is_whole_i
               v.tensor("model.w", weight);
               v.tensor("optim.master.w", master);
             },
-            {.other_precision = true, .new_state = true});
+            {.other_precision = true});
   EXPECT_TRUE(master.equal(exact));
   EXPECT_TRUE(weight.equal(exact.to(at::kBFloat16)));
 }
 
-TEST(checkpoint_new_state, a_flipped_bit_of_any_block_is_found_by_all_ranks_and_named) {
+TEST(checkpoint_direct_load, a_flipped_bit_of_any_block_is_found_by_all_ranks_and_named) {
   PrivateFolder run;
   save(run.path(), Split::none, 1);
   const std::string path = run / "step-00000001/model.safetensors", good = slurp(path);
@@ -164,8 +165,8 @@ TEST(checkpoint_new_state, a_flipped_bit_of_any_block_is_found_by_all_ranks_and_
     for (const Split to : {Split::none, Split::columns, Split::ranges})
       run_threads(2, [&](Group g) {
         Held held(to, g.rank(), 2);
-        const std::string text = message_of<Corrupt>(
-            [&] { load_step(run.path(), std::ref(held), {.group = g, .new_state = true}); });
+        const std::string text =
+            message_of<Corrupt>([&] { load_step(run.path(), std::ref(held), {.group = g}); });
         EXPECT_TRUE(contains(text, path)) << at << ": " << text;
         EXPECT_TRUE(contains(text, "There is no good checkpoint before it")) << text;
         told_of_a_part += contains(text, "What was to be loaded is part old and part new now");
@@ -176,7 +177,7 @@ TEST(checkpoint_new_state, a_flipped_bit_of_any_block_is_found_by_all_ranks_and_
   EXPECT_LT(told_of_a_part, 13 * 3 * 2);
 }
 
-TEST(checkpoint_new_state, the_older_step_that_the_error_names_fills_all_of_it) {
+TEST(checkpoint_direct_load, the_older_step_that_the_error_names_fills_all_of_it) {
   PrivateFolder run;
   run_threads(2, [&](Group g) {
     Held held(Split::ranges, g.rank(), 2);
@@ -190,7 +191,7 @@ TEST(checkpoint_new_state, the_older_step_that_the_error_names_fills_all_of_it) 
   run_threads(2, [&](Group g) {
     Held held(Split::ranges, g.rank(), 2);
     held.forget();
-    const LoadOptions options{.group = g, .new_state = true};
+    const LoadOptions options{.group = g};
     const std::string text =
         message_of<Corrupt>([&] { load_step(run.path(), std::ref(held), options); });
     EXPECT_TRUE(contains(text, run / "step-00000001")) << text;
@@ -199,7 +200,7 @@ TEST(checkpoint_new_state, the_older_step_that_the_error_names_fills_all_of_it) 
   });
 }
 
-TEST(checkpoint_new_state, one_rank_with_something_to_lose_decides_for_all) {
+TEST(checkpoint_direct_load, one_rank_with_something_to_lose_decides_for_all) {
   PrivateFolder run;
   save(run.path(), Split::none, 1);
   const std::string path = run / "step-00000001/model.safetensors", good = slurp(path);
@@ -210,8 +211,9 @@ TEST(checkpoint_new_state, one_rank_with_something_to_lose_decides_for_all) {
     run_threads(2, [&](Group g) {
       Held held(Split::none, g.rank(), 2);
       held.forget();
-      const std::string text = message_of<Corrupt>(
-          [&] { load_step(run.path(), std::ref(held), {.group = g, .new_state = g.rank() == 0}); });
+      const std::string text = message_of<Corrupt>([&] {
+        load_step(run.path(), std::ref(held), {.group = g, .check_first = g.rank() > 0});
+      });
       EXPECT_EQ(text.empty(), !damaged) << text;
       EXPECT_EQ(held.has_all(), !damaged);
       for (const at::Tensor& t : held.tensors) EXPECT_EQ(t.eq(-1).all().item<bool>(), damaged);
@@ -219,13 +221,14 @@ TEST(checkpoint_new_state, one_rank_with_something_to_lose_decides_for_all) {
   }
 }
 
-TEST(checkpoint_new_state, bytes_move_once_where_ranks_want_their_own_and_without_it_twice) {
+TEST(checkpoint_direct_load,
+     bytes_move_once_where_ranks_want_their_own_and_twice_if_checked_first) {
   PrivateFolder run;
   save(run.path(), Split::ranges, 2);
   int64_t size = 0;
   for (const auto& [name, file] : read_step_index(run / "step-00000001").files)
     size += static_cast<int64_t>(file.size);
-  const auto moved = [&](bool new_state) {
+  const auto moved = [&](bool check_first) {
     const auto read = [] {  // by any call
       std::ifstream io("/proc/self/io");
       std::string word;
@@ -237,13 +240,13 @@ TEST(checkpoint_new_state, bytes_move_once_where_ranks_want_their_own_and_withou
     run_threads(2, [&](Group g) {
       Held held(Split::ranges, g.rank(), 2);
       held.forget();
-      load_step(run.path(), std::ref(held), {.group = g, .new_state = new_state});
+      load_step(run.path(), std::ref(held), {.group = g, .check_first = check_first});
       EXPECT_TRUE(held.has_all());
     });
     return static_cast<double>(read() - before) / static_cast<double>(size);
   };
-  EXPECT_LT(moved(true), 1.2);
-  EXPECT_GT(moved(false), 1.8);
+  EXPECT_LT(moved(false), 1.2);
+  EXPECT_GT(moved(true), 1.8);
 }
 
-}  // namespace new_state_test
+}  // namespace direct_load_test
