@@ -8,8 +8,10 @@
 
 #include <memory>
 #include <random>
+#include <vector>
 
 #include "tests/support/file_log.h"
+#include "trireme/base/error.h"
 #include "trireme/base/fd.h"
 #include "trireme/base/file.h"
 
@@ -108,6 +110,59 @@ TEST(base_output_file,
     return;
   }
   FAIL() << "nothing went direct";
+}
+
+// As ranks do it that write one file: whoever comes second destroys nothing, and makes nothing
+// shorter.
+TEST(base_output_file, room_that_is_reserved_changes_no_byte_that_is_there) {
+  PrivateFolder folder;
+  const Pages pages(kBytes);
+  const std::string bytes(pages.begin(), kBytes);
+  for (const bool last_comes_first : {false, true}) {
+    const std::string path = folder / (last_comes_first ? "a" : "b");
+    const size_t half = kBytes / 2;
+    for (const size_t at :
+         last_comes_first ? std::vector{half, size_t{0}} : std::vector{size_t{0}, half}) {
+      OutputFile file(path, OutputFile::Others::write_too);
+      file.reserve(at, at == 0 ? half : kBytes - half);
+      EXPECT_EQ(file.written(), 0u);
+      file.write_at(at, bytes.data() + at, at == 0 ? half : kBytes - half);
+      file.finish();
+    }
+    EXPECT_EQ(read_file(path), bytes);
+    OutputFile file(path, OutputFile::Others::write_too);
+    file.reserve(0, kBytes);
+    file.finish();
+    EXPECT_EQ(read_file(path), bytes);
+  }
+}
+
+TEST(base_output_file,
+     a_disk_without_room_says_so_and_one_that_reserves_none_is_written_all_the_same) {
+  PrivateFolder folder;
+  const Pages pages(kBytes);
+  const auto reserved_and_written = [&](const char* fault) {
+    const FileFaults faults(fmt::format("only={},allocate:{}", folder.path(), fault));
+    ::unlink((folder / "file").c_str());
+    try {
+      OutputFile file(folder / "file");
+      file.reserve(0, kBytes);
+      file.write(pages.begin(), kBytes);
+      file.finish();
+    } catch (const ResourceError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  for (const char* fault : {"EOPNOTSUPP", "EINVAL"}) {
+    EXPECT_EQ(reserved_and_written(fault), "") << fault;
+    EXPECT_EQ(read_file(folder / "file"), std::string(pages.begin(), kBytes));
+  }
+  EXPECT_EQ(reserved_and_written("ENOSPC"),
+            fmt::format("cannot write {} (there is no room for {} bytes): No space "
+                        "left on device",
+                        folder / "file", kBytes));
+  EXPECT_EQ(read_file(folder / "file"), "");
 }
 
 }  // namespace output_file_test

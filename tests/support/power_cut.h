@@ -48,6 +48,9 @@ class DiskModel {
       rename(call);
     } else if (call.kind == "write" || call.kind == "pwrite") {
       if (Node* file = find(call.path)) write(*file, call, data);
+    } else if (call.kind == "allocate") {
+      if (Node* file = find(call.path))
+        file->bytes.resize(std::max(file->bytes.size(), static_cast<size_t>(call.offset)));
     } else if (call.kind == "truncate") {
       if (Node* file = find(call.path)) file->bytes.resize(static_cast<size_t>(call.offset));
     } else if (call.syncs()) {

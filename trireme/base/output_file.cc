@@ -20,6 +20,17 @@ OutputFile::OutputFile(const std::string& path, Others others)
   check<ResourceError>(static_cast<bool>(fd_), "cannot create {}: {}", path_, errno_text());
 }
 
+void OutputFile::reserve(uint64_t at, uint64_t size) {
+  check_file_size(path_, at + size);
+  int result = 0;
+  do {
+    result = file_calls::fallocate(fd_.get(), static_cast<off_t>(at), static_cast<off_t>(size));
+  } while (result != 0 && errno == EINTR);
+  if (result == 0 || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL) return;
+  fail<ResourceError>("cannot write {} (there is no room for {} bytes): {}", path_, size,
+                      errno_text());
+}
+
 void OutputFile::write_at(uint64_t at, const void* bytes, size_t size) {
   check_file_size(path_, at + size);
   if (at != end_) waits_from_ = at;

@@ -21,6 +21,10 @@ class TRIREME_API OutputFile {
   /// that: they cost the CPU next to nothing.
   void go_direct() { direct_ = true; }
   static constexpr size_t kPage = 4096;
+  /// Room on the disk for bytes that are written later: a disk that has too little says so at once,
+  /// and a file that has its size is written faster, most of all by several ranks, which the file
+  /// system would let in one by one while it grows. Nothing where the file system cannot do it.
+  void reserve(uint64_t at, uint64_t size);
 
   /// Behind what was written last.
   void write(const void* bytes, size_t size) { write_at(end_, bytes, size); }

@@ -18,6 +18,7 @@ namespace {
 
 constexpr size_t kPage = OutputFile::kPage;
 constexpr size_t kWindow = size_t{8} << 20;
+constexpr size_t kLarge = size_t{1} << 20;  // worth a call of its own
 
 struct FreeMemory {
   void operator()(char* p) const { std::free(p); }
@@ -96,6 +97,18 @@ class PieceWriter {
   WriteBehind behind_;
 };
 
+/// From the first byte that these orders write to a file to the last; `first` is the file's first
+/// write.
+void reserve(OutputFile& file, const std::vector<PlannedWrite>& writes, size_t first) {
+  const PlannedWrite* last = &writes[first];
+  int64_t bytes = 0;
+  for (size_t i = first; i < writes.size() && writes[i].file == last->file; ++i)
+    last = &writes[i], bytes += last->bytes;
+  const int64_t begin = writes[first].at, end = last->at + last->bytes;
+  if (bytes >= static_cast<int64_t>(kLarge))
+    file.reserve(static_cast<uint64_t>(begin), static_cast<uint64_t>(end - begin));
+}
+
 }  // namespace
 
 std::vector<size_t> memory_layout(const WriteOrders& orders) {
@@ -112,7 +125,6 @@ std::vector<size_t> memory_layout(const WriteOrders& orders) {
 
 std::vector<uint64_t> write_step_files(const std::string& folder, const WriteOrders& orders,
                                        const BytesOfWrite& bytes_of, BytesLast last) {
-  constexpr size_t kLarge = size_t{1} << 20;  // worth a call of its own
   std::vector<uint64_t> checksums;
   std::array<Window, 2> windows;
   size_t next = 0;
@@ -122,6 +134,7 @@ std::vector<uint64_t> write_step_files(const std::string& folder, const WriteOrd
     if (planned.head.empty() && !writes) continue;
     OutputFile file(folder + "/" + planned.name, OutputFile::Others::write_too);
     file.go_direct();
+    if (writes) reserve(file, orders.writes, next);
     for (Window& window : windows) window.begin(0);
     PieceWriter out(file, windows);
     out.copy(0, planned.head.data(), planned.head.size());
