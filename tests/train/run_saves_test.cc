@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "tests/support/refusals.h"
 #include "tests/train/run_folders.h"
@@ -203,6 +205,50 @@ TEST(train_run_saves, automatic_saves_stay_within_their_budget_from_the_second_o
     const auto saves = static_cast<double>(shares.size());
     EXPECT_EQ(saves, std::floor(kBudget * (kStep * kSteps + kSave * saves) / kSave));
   }
+}
+
+// On a clock on which a step takes 10 seconds, and 15 while a save is being written: counting the
+// wait alone, a save would begin every ten seconds, and saving take a third of the time.
+TEST(train_run_saves, what_steps_take_longer_beside_asynchronous_saves_is_in_the_budget) {
+  constexpr double kBudget = 0.05;
+  const Failpoints slow("checkpoint.write=sleep(20)");
+  Folders f;
+  const Config config =
+      digits("mlp", {"checkpoint.auto=true", fmt::format("checkpoint.budget={}", kBudget),
+                     "checkpoint.async=true", "checkpoint.keep=999", "checkpoint.at_end=false",
+                     "model.hidden=[4]", "data.workers=0", "training.eval_every=0",
+                     "training.steps=1500"});
+  double seconds = 0, lost = 0, costliest = 0, cost = 0;
+  std::vector<double> too_much;  // beyond the budget and one save, at each save
+  run_threads(
+      2,
+      [&](Group g) {
+        TrainOptions options;
+        options.run_dir = f.run("a");
+        if (g.rank() == 0) {
+          // Once a step, before it.
+          options.stop_asked = [&] {
+            bool writing = false;
+            for (const auto& entry : std::filesystem::directory_iterator(f.run("a")))
+              writing = writing || entry.path().filename().string().starts_with(".tmp-step");
+            const double longer = writing ? 5 : 0;
+            seconds += 10 + longer, lost += longer, cost += longer;
+            return 0;
+          };
+          options.clock = [&] { return seconds; };
+          options.say = [&](const std::string& line) {
+            if (!line.starts_with("saved ")) return;
+            costliest = std::max(costliest, std::exchange(cost, 0));
+            too_much.push_back(lost - kBudget * seconds - costliest);
+          };
+        }
+        train(config, g, options);
+      },
+      std::chrono::seconds(120));
+  ASSERT_GE(too_much.size(), 3u) << "lost " << lost << " of " << seconds;
+  EXPECT_GT(costliest, 0);
+  for (size_t i = 1; i < too_much.size(); ++i)
+    EXPECT_LE(too_much[i], 0) << "save " << i + 1 << " of " << too_much.size();
 }
 
 TEST(train_run_saves, a_save_that_fails_is_a_warning_or_the_end_of_all_ranks_as_configured) {

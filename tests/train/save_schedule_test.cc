@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <random>
 #include <vector>
@@ -131,6 +132,47 @@ TEST(train_save_schedule, saves_that_become_slow_are_made_fewer) {
   ASSERT_GT(saves.size(), 150u);
   EXPECT_LE(spent(saves), 0.05 * saves.back().end + 60);
   for (size_t i = 110; i < saves.size(); ++i) EXPECT_GE(saves[i].begin - saves[i - 1].end, 1000);
+}
+
+// A save is waited for a little and then written for `writing` seconds, beside steps that take
+// `slower` times as long.
+TEST(train_save_schedule, what_steps_take_longer_beside_a_save_is_within_the_budget_too) {
+  constexpr double kBudget = 0.02, kWait = 0.1;
+  for (const double writing : {2.0, 30.0, 200.0})
+    for (const double slower : {1.0, 1.05, 1.5, 3.0})
+      for (const double noise : {0.0, 0.02}) {
+        std::mt19937 random(5);
+        std::uniform_real_distribution<double> step(1 - noise, 1 + noise);
+        SaveSchedule schedule({.automatic = true, .budget = kBudget});
+        double now = 0, lost = 0, written_at = 0, beside = 0;
+        bool under_way = false;
+        int saves = 0;
+        const double run = 30 * (kWait + writing * (slower - 1)) / kBudget + 1000;
+        while (now < run) {
+          const bool due = schedule.by_clock(now);
+          const double alone = step(random), took = alone * (under_way ? slower : 1);
+          now += took, lost += took - alone;
+          schedule.step_done(took);
+          if (under_way) beside += took;
+          if (under_way && now >= written_at) under_way = false, schedule.written(now);
+          if (!due) continue;
+          ASSERT_FALSE(under_way) << "it would have been waited for";
+          // The first one measures; what a step takes is known to within the noise.
+          if (++saves > 2)
+            EXPECT_LE(lost, kBudget * now + noise * beside + 1e-9)
+                << writing << " s written beside steps " << slower << " times as long, save "
+                << saves << " at " << now;
+          now += kWait, lost += kWait;
+          schedule.saved(now, kWait, true);
+          under_way = true, written_at = now + writing;
+        }
+        // And no fewer than it allows, in whole steps.
+        const double written = (std::floor(writing / slower) + 1) * slower;
+        const double each = std::max((kWait + written * (1 - 1 / slower)) / kBudget,
+                                     kWait + written + SaveSchedule::kLeastSeconds + 2);
+        EXPECT_GE(saves, std::floor(run / (each * (1 + 2 * noise)) * (1 - 10 * noise)) - 1)
+            << writing << " " << slower << " " << noise;
+      }
 }
 
 TEST(train_save_schedule, cheap_saves_are_not_made_more_often_than_every_ten_seconds) {

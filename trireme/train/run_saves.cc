@@ -87,7 +87,7 @@ void RunSaves::save(Failure failure, std::optional<double> held_out_loss) {
     begin(held_out_loss);
   else
     write(failure, held_out_loss);
-  schedule_.saved(now(), now() - begun);
+  schedule_.saved(now(), now() - begun, under_way_.has_value());
 }
 
 void RunSaves::write(Failure failure, std::optional<double> held_out_loss) {
@@ -106,6 +106,7 @@ void RunSaves::begin(std::optional<double> held_out_loss) {
 void RunSaves::finish(Failure failure) {
   if (!under_way_) return;
   const int64_t step = std::exchange(under_way_, std::nullopt)->step;
+  schedule_.written(now());
   if (attempt(failure, [&] { last_ = saver_->wait(); })) published(step);
 }
 

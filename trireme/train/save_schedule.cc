@@ -1,7 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/save_schedule.h"
 
+#include <algorithm>
+
 namespace trireme {
+namespace {
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<long>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
 
 bool SaveSchedule::by_number(int64_t step) const {
   const auto divides = [step](int64_t every) { return every > 0 && step % every == 0; };
@@ -9,22 +20,37 @@ bool SaveSchedule::by_number(int64_t step) const {
 }
 
 bool SaveSchedule::by_clock(double now) const {
-  if (rules_.every_seconds > 0 && now + step_seconds_ - last_end_ >= rules_.every_seconds)
-    return true;
-  if (!rules_.automatic) return false;
+  if (rules_.every_seconds > 0 && now + step_seconds_ - last_ >= rules_.every_seconds) return true;
+  if (!rules_.automatic || under_way_) return false;
   if (!cost_) return steps_ + 1 >= kFirstStep;
-  return now - last_end_ >= kLeastSeconds && spent_ + *cost_ <= rules_.budget * (now + *cost_);
+  return now - calm_since_ >= kLeastSeconds && spent_ + *cost_ <= rules_.budget * (now + *cost_);
 }
 
 void SaveSchedule::step_done(double seconds) {
   ++steps_;
   step_seconds_ = seconds;
+  if (under_way_) {
+    if (!calm_.empty()) slowed_ += seconds - median(calm_);
+    return;
+  }
+  if (calm_.size() < kSteps) calm_.resize(calm_.size() + 1);
+  calm_[turn_++ % kSteps] = seconds;
 }
 
-void SaveSchedule::saved(double now, double seconds) {
-  last_end_ = now;
+void SaveSchedule::saved(double now, double seconds, bool under_way) {
+  last_ = calm_since_ = now;
   spent_ += seconds;
   cost_ = seconds;
+  under_way_ = under_way;
+}
+
+void SaveSchedule::written(double now) {
+  const double longer = std::max(slowed_, 0.0);
+  spent_ += longer;
+  cost_ = cost_.value_or(0) + longer;
+  slowed_ = 0;
+  calm_since_ = now;
+  under_way_ = false;
 }
 
 }  // namespace trireme

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "trireme/base/export.h"
 
@@ -14,14 +15,14 @@ struct SaveRules {
   int64_t every_too = 0;     // the same, of another key
   double every_seconds = 0;  // 0: not by the clock
   bool automatic = false;    // as often as `budget` allows
-  double budget = 0.02;      // share of the time that goes into saving
+  double budget = 0.02;      // share of the time that saving takes from training
 };
 
 /// Seconds are of one clock that began with the run. One rank asks by_clock(), because clocks
 /// differ, and tells the others with its next step; by_number() every rank asks for itself.
 class TRIREME_API SaveSchedule {
  public:
-  /// Automatic saves are no closer than this, however cheap they are.
+  /// Automatic saves begin no sooner after the end of the one before, however cheap they are.
   static constexpr double kLeastSeconds = 10;
   /// The first automatic save is after this step of the process: it measures what a save costs,
   /// and finds out early that the folder takes one.
@@ -35,16 +36,29 @@ class TRIREME_API SaveSchedule {
   /// `every_seconds` ago; or a save that costs what the last one did leaves the time spent on
   /// saving, since the run began, at `budget` of all time or less.
   bool by_clock(double now) const;
-  /// A step took so long.
+  /// A step took so long. Beside a save under way, whose threads take CPUs and memory bandwidth
+  /// from it: what it took longer than the median of the last other steps is part of what that save
+  /// costs.
   void step_done(double seconds);
-  /// A save that ended at `now`, well or not, held the run up for so long.
-  void saved(double now, double seconds);
+  /// A save held the run up for so long, until `now`, well or not. That is all it costs, unless it
+  /// is under way from now on.
+  void saved(double now, double seconds, bool under_way = false);
+  /// The save under way has ended.
+  void written(double now);
 
  private:
+  /// Steps by which others are measured.
+  static constexpr size_t kSteps = 15;
+
   SaveRules rules_;
   int64_t steps_ = 0;
-  double step_seconds_ = 0, last_end_ = 0, spent_ = 0;
+  double step_seconds_ = 0, last_ = 0, spent_ = 0;
+  double calm_since_ = 0;  // the end of the last save
+  bool under_way_ = false;
   std::optional<double> cost_;  // of the last save
+  std::vector<double> calm_;    // seconds of the last steps beside no save, in turn
+  size_t turn_ = 0;
+  double slowed_ = 0;  // what the steps beside the save under way took longer than others
 };
 
 /// What ranks ask for with a step, as one number that rides with it. Of several ranks' the largest

@@ -47,7 +47,8 @@ struct CheckpointSection {
              .min = 1e-4,
              .max = 0.5,
              .when = "checkpoint.auto=true",
-             .help = "the share of the run's time that may go into waiting for checkpoints"},
+             .help = "the share of the run's time that checkpoints may take: waiting for them, and "
+                     "what steps take longer beside an asynchronous one"},
             budget);
     f.field({.path = "checkpoint.keep",
              .min = 1,
