@@ -2,10 +2,13 @@
 #include "trireme/checkpoint/step_files.h"
 
 #include <cstdint>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "trireme/base/check.h"
 #include "trireme/checkpoint/safetensors.h"
+#include "trireme/tensor/device.h"
 
 namespace trireme {
 
@@ -25,7 +28,7 @@ void Collector::tensor(const Slice& slice, at::Tensor local) {
   check<UsageError>(!safetensors_dtype_name(local.scalar_type()).empty(),
                     "checkpoint: '{}' is {}, a dtype that safetensors files do not hold",
                     slice.name, c10::toString(local.scalar_type()));
-  if (same_.first_of(slice, local) != slice.name) return;
+  if (same_.first_of(slice, local, tensors.size()) != tensors.size()) return;
   held.tensors.push_back({slice, safetensors_dtype_name(local.scalar_type())});
   tensors.push_back(local.detach());
 }
@@ -37,14 +40,43 @@ WriteOrders orders_for(const SavePlan& plan, size_t rank) {
   return orders;
 }
 
+namespace {
+
+/// One tensor's bytes in host memory; those of a device are on their way.
+struct Brought {
+  size_t tensor;
+  at::Tensor bytes;
+  DeviceEvent there;
+
+  static Brought of(const Collector& state, size_t tensor) {
+    const at::Tensor& t = state.tensors[tensor];
+    if (!is_asynchronous(t.device())) return {tensor, t.contiguous(), {}};
+    const at::Tensor whole = t.contiguous();
+    const at::Tensor pinned = host_buffer(whole.sizes(), whole.scalar_type(), whole.device());
+    copy_in_stream_order(pinned, whole);
+    return {tensor, pinned, DeviceStream::current(whole.device()).record()};
+  }
+};
+
+}  // namespace
+
 BytesOfWrite bytes_in(const Collector& state, const WriteOrders& orders) {
-  return [&state, &orders, at_hand = state.tensors.size(), bytes = at::Tensor()](size_t i) mutable {
+  // While a tensor of a device is written, the next one comes.
+  return [&state, &orders, here = std::optional<Brought>(),
+          next = std::optional<Brought>()](size_t i) mutable {
     const PlannedWrite& w = orders.writes[i];
-    if (at_hand != w.tensor) {
-      bytes = state.tensors[w.tensor].cpu().contiguous();
-      at_hand = w.tensor;
+    if (!here || here->tensor != w.tensor) {
+      here.reset();
+      here = next && next->tensor == w.tensor ? std::move(*next) : Brought::of(state, w.tensor);
+      next.reset();
+      size_t n = i + 1;
+      while (n < orders.writes.size() && orders.writes[n].tensor == w.tensor) ++n;
+      if (n < orders.writes.size() &&
+          is_asynchronous(state.tensors[orders.writes[n].tensor].device()))
+        next = Brought::of(state, orders.writes[n].tensor);
+      here->there.wait_on_host();
     }
-    return static_cast<const void*>(static_cast<const char*>(bytes.data_ptr()) + w.from);
+    return static_cast<const void*>(static_cast<const char*>(here->bytes.data_ptr()) + w.from);
   };
 }
 

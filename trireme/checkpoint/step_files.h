@@ -39,8 +39,8 @@ class Collector : public StateVisitor {
 
 WriteOrders orders_for(const SavePlan& plan, size_t rank);
 
-/// From the tensors of a walk, which are brought to CPU memory one by one: valid until the next
-/// call.
+/// From the tensors of a walk, which are brought to CPU memory one by one, from a device through
+/// pinned memory, one ahead: valid until the next call.
 BytesOfWrite bytes_in(const Collector& state, const WriteOrders& orders);
 
 /// Takes a rank's checksums into the index.
