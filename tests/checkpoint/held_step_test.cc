@@ -104,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(each, checkpoint_held_step_layouts,
                                   std::to_string(info.param.stage);
                          });
 
-TEST_F(checkpoint_held_step, damaged_bytes_change_nothing_of_the_state) {
+TEST_F(checkpoint_held_step, damaged_bytes_are_found_and_if_checked_first_change_nothing) {
   save_in_memory({0, 2, 2, 3});
   ASSERT_EQ(handed_.size(), 4u) << "two buffers a rank";
   const auto snapshot = HeldSnapshot::open(handed_[0].fd.get());
@@ -120,8 +120,9 @@ TEST_F(checkpoint_held_step, damaged_bytes_change_nothing_of_the_state) {
   byte ^= 1;
   ASSERT_EQ(::pwrite(handed_[0].fd.get(), &byte, 1, at), 1);
   SplitState state({0, 1, 1, 0}, -1);
-  EXPECT_THROW(load_snapshot(held(), std::ref(state), {}), Corrupt);
+  EXPECT_THROW(load_snapshot(held(), std::ref(state), {.check_first = true}), Corrupt);
   EXPECT_TRUE(state.same_as(SplitState({0, 1, 1, 0}, -1)));
+  EXPECT_THROW(load_snapshot(held(), std::ref(state), {}), Corrupt);
 }
 
 TEST_F(checkpoint_held_step, an_unfinished_copy_is_no_snapshot) {

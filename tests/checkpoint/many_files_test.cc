@@ -70,7 +70,7 @@ TEST(checkpoint_many_files, files_that_are_replaced_after_they_were_verified_are
                  mine + "/" + place_of("model.w", r).file);
   });
   EXPECT_TRUE(text.starts_with("Corrupt: " + mine + "/model-rank") &&
-              text.ends_with(".safetensors was replaced while it was read"))
+              contains(text, ".safetensors was replaced while it was read"))
       << text;
 }
 
@@ -84,9 +84,8 @@ TEST(checkpoint_many_files, a_step_that_is_pruned_while_it_is_loaded_is_said_to_
     EXPECT_TRUE(text.starts_with("Corrupt: " + folder + "/model-rank") &&
                 contains(text, ".safetensors was deleted while it was read"))
         << text;
-    EXPECT_EQ(contains(text, ". The newest good checkpoint before it is " + old),
-              when == StateVisitor::Purpose::compare)
-        << text;
+    EXPECT_TRUE(contains(text, ". The newest good checkpoint before it is " + old)) << text;
+    EXPECT_EQ(contains(text, "part old and part new"), when == StateVisitor::Purpose::load) << text;
     fs::rename(hidden, folder);
   }
 }

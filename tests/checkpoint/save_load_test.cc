@@ -224,7 +224,8 @@ TEST(checkpoint_save_load, what_cannot_be_saved_is_refused_before_the_disk_is_to
   EXPECT_THROW(save(run.path(), 1, {.keep = 0}), UsageError);
 }
 
-TEST(checkpoint_save_load, every_flipped_byte_of_every_file_is_detected_and_nothing_is_loaded) {
+TEST(checkpoint_save_load,
+     every_flipped_byte_of_every_file_is_detected_and_if_checked_first_nothing_is_loaded) {
   PrivateFolder run;
   save(run.path(), 100);
   int files = 0;
@@ -239,8 +240,10 @@ TEST(checkpoint_save_load, every_flipped_byte_of_every_file_is_detected_and_noth
       EXPECT_THROW(verify_checkpoint(run / "step-00000100"), Error) << name << " byte " << i;
       if (i % 16 == 0) {
         TestState state(-1);
-        EXPECT_THROW(load_step(run.path(), std::ref(state)), Error) << name << " byte " << i;
+        EXPECT_THROW(load_step(run.path(), std::ref(state), {.check_first = true}), Error)
+            << name << " byte " << i;
         EXPECT_TRUE(state.same_as(TestState(-1)));
+        EXPECT_THROW(load_step(run.path(), std::ref(state)), Error) << name << " byte " << i;
       }
     }
     for (size_t n : {size_t{0}, size_t{1}, good.size() / 2, good.size() - 1}) {
