@@ -311,8 +311,7 @@ TEST(device_groups_train, hooks_of_ddp_do_not_wait_for_a_peer) {
   });
 }
 
-// Beyond two buckets under way, ZeRO-2 waits for the oldest: it has no memory for a third. ZeRO-3
-// waits where it gathers a unit to compute with it, except over a group of devices.
+// ZeRO-3 waits where it gathers a unit to compute with it, except over a group of devices.
 TEST(device_groups_train, hooks_of_zero_1_and_2_do_not_wait_for_a_peer) {
   struct Case {
     ZeroStage stage;
@@ -320,7 +319,8 @@ TEST(device_groups_train, hooks_of_zero_1_and_2_do_not_wait_for_a_peer) {
     int buckets;
   };
   for (const Case& c :
-       {Case{ZeroStage::optimizer, 512, 5}, Case{ZeroStage::gradients, 32 << 10, 2}})
+       {Case{ZeroStage::optimizer, 512, 5}, Case{ZeroStage::gradients, 32 << 10, 2},
+        Case{ZeroStage::gradients, 512, 5}})
     expect_no_wait_for_a_peer([&](Small& net, Group g, const auto& backward) {
       ShardedDataParallel zero(net, g, {.stage = c.stage, .bucket_bytes = c.bucket_bytes});
       backward([&](const at::Tensor& x) { return mean_square(net->forward(x)); });

@@ -46,6 +46,9 @@ class TRIREME_API Backend {
   virtual bool supports(Collective op, at::ScalarType dtype, at::DeviceType device) const = 0;
   /// For the ops that reduce.
   virtual bool supports(ReduceOp op, at::ScalarType dtype) const = 0;
+  /// wait() for calls on such a device's tensors puts the current stream behind their results and
+  /// returns; elsewhere it also waits until the peers have done their part.
+  virtual bool wait_orders_streams(at::DeviceType /*device*/) const { return false; }
   virtual at::Tensor empty(at::IntArrayRef sizes, at::TensorOptions options) = 0;
   /// Memory of `owner` that all ranks share. Every rank must call it.
   virtual at::Tensor shared(at::IntArrayRef sizes, at::TensorOptions options, int owner);

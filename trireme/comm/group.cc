@@ -150,6 +150,9 @@ Duration Group::timeout() const { return facts().timeout(); }
 bool Group::supports(Collective op, at::ScalarType dtype, at::DeviceType device) const {
   return facts().supports(op, dtype, device);
 }
+bool Group::wait_orders_streams(at::DeviceType device) const {
+  return facts().wait_orders_streams(device);
+}
 bool Group::supports(ReduceOp op, at::ScalarType dtype) const {
   return facts().supports(op, dtype);
 }

@@ -116,6 +116,9 @@ class TRIREME_API Group {
   Duration timeout() const;
   bool supports(Collective op, at::ScalarType dtype, at::DeviceType device) const;
   bool supports(ReduceOp op, at::ScalarType dtype) const;
+  /// Work::wait() for calls on such a device's tensors puts the current stream behind their results
+  /// and returns; elsewhere it also waits until the peers have done their part.
+  bool wait_orders_streams(at::DeviceType device) const;
 
   /// Uninitialised memory that peers can access directly. It lives as long as the tensor's storage.
   at::Tensor empty(at::IntArrayRef sizes, at::TensorOptions options = {}) const;

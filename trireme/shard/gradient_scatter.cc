@@ -131,12 +131,25 @@ void GradientScatter::prepare(size_t l) {
   if (options_.keep_gather_buffers) buffer.before = buffer.home.clone();
 }
 
+void GradientScatter::keep_few_in_flight() {
+  const auto wait_blocks = [&](const Group& group) {
+    return group.size() > 1 && !group.wait_orders_streams(device_of(flats_).type());
+  };
+  const bool takes_more =
+      is_asynchronous(device_of(flats_)) &&
+      (wait_blocks(group_) || (options_.replicas && wait_blocks(options_.replicas)));
+  while (under_way_.size() >= options_.gather_buffers_in_flight) {
+    if (takes_more && (options_.replicas || !buffers_[under_way_.front()].work.is_completed()))
+      return;
+    settle_oldest();
+  }
+}
+
 void GradientScatter::take_gather_buffer(size_t l) {
   FlatBuffer& buffer = buffers_[l];
   const FlatParameters& flat = *flats_[l];
   if (!buffer.gather_buffer.defined()) {
-    while (!options_.keep_gather_buffers && under_way_.size() >= options_.gather_buffers_in_flight)
-      settle_oldest();
+    if (!options_.keep_gather_buffers) keep_few_in_flight();
     const ShardPlan& plan = flat.plan();
     buffer.gather_buffer = pool_.take(plan.flat_elements(), flat.options().dtype(wire_of(l)));
     if (options_.keep_gather_buffers)

@@ -27,7 +27,9 @@ struct ScatterOptions {
   /// and which contains this rank's part. false: gather buffers are pooled, and this rank's part
   /// has memory of its own.
   bool keep_gather_buffers = false;
-  size_t gather_buffers_in_flight = 2;  // flat buffers in flight before the oldest is waited for
+  /// Flat buffers in flight before the oldest is waited for. On a device a hook waits for no peer:
+  /// where the group's wait() would, it takes a gather buffer more.
+  size_t gather_buffers_in_flight = 2;
   /// Reproducible mode: rounds of a step are leaves, added along the tree of design §3.
   bool tree = false;
   /// The stage of each flat buffer, where a rank has several (model_stages.h); none: all are of
@@ -121,6 +123,7 @@ class GradientScatter final : public GradientRound {
     return options_.stages.empty() ? 0 : options_.stages[buffer];
   }
   void take_gather_buffer(size_t buffer);
+  void keep_few_in_flight();
   void prepare(size_t buffer);
   void fill(size_t i);
   void leave(size_t buffer);

@@ -22,9 +22,12 @@ void host_wait(const Ticket& ticket, const char* what);
 /// Throws where host waits are forbidden. To be called before anything is enqueued.
 void refuse_host_wait(const char* what);
 uint64_t host_waits_of_this_thread();
+/// Whether a stream has come so far, without blocking. Where host waits are forbidden, who asks a
+/// thousand times and more for what has not come is waiting, too, and it throws.
+bool has_come(const Ticket& ticket);
 
-/// In its scope, this thread may not block on a stream: what would throws, naming the call. For
-/// gradient hooks.
+/// In its scope, this thread may not block on a stream, nor ask again and again whether it has come
+/// so far: what would throws, naming the call. For gradient hooks.
 class NoHostWaits {
  public:
   NoHostWaits();

@@ -34,6 +34,9 @@ class LateBackend final : public detail::ForwardingBackend {
     return inner_->supports(op, dtype, device == c10::kPrivateUse1 ? c10::kCPU : device);
   }
   using ForwardingBackend::supports;
+  bool wait_orders_streams(at::DeviceType device) const override {
+    return device == c10::kPrivateUse1;
+  }
   at::Tensor empty(at::IntArrayRef sizes, at::TensorOptions options) override {
     return at::empty(sizes, options);
   }

@@ -57,7 +57,7 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
   c10::Stream exchangeStream(c10::Stream s) const noexcept override {
     return exchange_current_stream(s);
   }
-  bool queryStream(const c10::Stream& s) const override { return queue_of(s).newest().done(); }
+  bool queryStream(const c10::Stream& s) const override { return has_come(queue_of(s).newest()); }
   void synchronizeStream(const c10::Stream& s) const override {
     host_wait(queue_of(s).newest(), "Stream::synchronize()");
   }
@@ -71,7 +71,7 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
     queue_of(s).wait_for(static_cast<RecordedEvent*>(event)->recorded());
   }
   bool queryEvent(void* event) const override {
-    return !event || static_cast<RecordedEvent*>(event)->recorded().done();
+    return !event || has_come(static_cast<RecordedEvent*>(event)->recorded());
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
     delete static_cast<RecordedEvent*>(event);

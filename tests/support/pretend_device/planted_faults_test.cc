@@ -5,6 +5,7 @@
 #include <c10/core/StreamGuard.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -260,6 +261,21 @@ TEST(support_pretend_device_planted_faults, a_hook_that_blocks_is_found) {
   names("Stream::synchronize()", [](const at::Tensor&) { default_stream().synchronize(); });
   names("a copy to the host", [](const at::Tensor& g) { g.cpu(); });
   names("a copy to the device", [](const at::Tensor& g) { numbers().to(g.device()); });
+  names("asking again and again", [&](const at::Tensor&) {
+    Hold late(side);
+    launch(side, [] {});
+    c10::Event event(c10::kPrivateUse1);
+    event.record(side);
+    while (!event.query()) std::this_thread::sleep_for(std::chrono::microseconds(1));
+  });
+  EXPECT_EQ(backward([&](const at::Tensor&) {  // once for each gradient, say
+              Hold late(side);
+              launch(side, [] {});
+              c10::Event event(c10::kPrivateUse1);
+              event.record(side);
+              for (int i = 0; i < 100; ++i) EXPECT_FALSE(event.query());
+            }),
+            "");
 }
 
 TEST(support_pretend_device_planted_faults, a_hook_that_blocks_is_counted) {

@@ -50,7 +50,9 @@ class TRIREME_API Snapshot {
   void put_checksums(const std::vector<uint64_t>& checksums) const;
 
   /// Copies what the orders write of the state, on LibTorch's threads. Tensors may change as soon
-  /// as it returns. `label` is of these orders. ResourceError.
+  /// as it returns. `state` is what the walk showed from which ranks agreed on these orders
+  /// (StepSave): a walk of its own here could show something else. `label` is of the orders.
+  /// ResourceError.
   static Snapshot take(const Collector& state, const WriteOrders& orders,
                        const SnapshotLabel& label, SnapshotMemory& memory);
 

@@ -109,6 +109,7 @@ class NcclBackend final : public Backend {
   bool supports(Collective op, at::ScalarType dtype, at::DeviceType device) const override {
     return device == at::kCUDA && (!facts_of(op).reduces || reduces_type(dtype));
   }
+  bool wait_orders_streams(at::DeviceType device) const override { return device == at::kCUDA; }
   bool supports(ReduceOp op, at::ScalarType dtype) const override {
     if (!reduces_type(dtype)) return false;
     switch (op) {

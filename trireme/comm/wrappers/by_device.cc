@@ -37,6 +37,11 @@ class ByDevice final : public Backend {
     return std::all_of(parts_.begin(), parts_.end(),
                        [&](const Part& p) { return p.backend->supports(op, dtype); });
   }
+  bool wait_orders_streams(at::DeviceType device) const override {
+    return std::any_of(parts_.begin(), parts_.end(), [&](const Part& p) {
+      return p.device == device && p.backend->wait_orders_streams(device);
+    });
+  }
   at::Tensor empty(at::IntArrayRef sizes, at::TensorOptions options) override {
     return parts_[index_of(options.device().type())].backend->empty(sizes, options);
   }

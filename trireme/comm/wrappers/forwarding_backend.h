@@ -27,6 +27,9 @@ class ForwardingBackend : public Backend {
   bool supports(ReduceOp op, at::ScalarType dtype) const override {
     return inner_->supports(op, dtype);
   }
+  bool wait_orders_streams(at::DeviceType device) const override {
+    return inner_->wait_orders_streams(device);
+  }
   at::Tensor empty(at::IntArrayRef sizes, at::TensorOptions options) override {
     return inner_->empty(sizes, options);
   }
