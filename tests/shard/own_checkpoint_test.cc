@@ -67,6 +67,9 @@ class Loop {
     return all_of({state_of(*module_), state_of(*optimizer_)});
   }
 
+  /// With weights as the ranks of ZeRO hold them, which are published when they are loaded.
+  StateWalk sharded_state() { return all_of({state_of(*sharded_), state_of(*optimizer_)}); }
+
   /// By name; every rank calls it.
   std::map<std::string, at::Tensor> weights() {
     std::optional<FullySharded::Gathered> whole;
@@ -243,6 +246,43 @@ TEST(shard_own_checkpoint, an_optimizer_made_from_the_shards_by_hand_is_saved_al
     for (const auto& p : by_hand.tower->named_parameters())
       expect(torch::equal(p.value(), weights.at(p.key())), p.key());
   });
+}
+
+// One rank's files are damaged. What it loads it publishes to the others in the same walk: they
+// would wait for a rank that reports its error.
+TEST(shard_own_checkpoint, a_damaged_file_of_one_rank_is_corrupt_on_all_and_the_older_step_loads) {
+  for (int stage = 1; stage <= 3; ++stage)
+    for (const bool check_first : {false, true}) {
+      PrivateFolder folder;
+      run_threads(2, [&](Group g) {
+        Loop<Adam> loop(stage, 1, g, AdamOptions(1e-2)), other(stage, 2, g, AdamOptions(1e-2));
+        loop.step(0);
+        save(folder.path(), 1, loop.sharded_state(), g, {.keep = 2});
+        const auto weights = loop.weights();
+        loop.step(1);
+        save(folder.path(), 2, loop.sharded_state(), g, {.keep = 2});
+        const std::string damaged = folder / "step-00000002/model-rank00001.safetensors";
+        if (g.rank() == 0) {
+          std::string bytes = read_file(damaged);
+          bytes.back() = static_cast<char>(bytes.back() ^ 1);
+          write_file_atomic(damaged, bytes);
+        }
+        g.barrier();
+        const auto load_newest = [&] {
+          load(folder.path(), other.sharded_state(), g, {.check_first = check_first});
+        };
+        std::string text;
+        try {
+          load_newest();
+        } catch (const Corrupt& e) {
+          text = e.what();
+        }
+        expect(has(text, damaged) && has(text, folder / "step-00000001"),
+               fmt::format("stage {}, rank {}: {}", stage, g.rank(), text));
+        load(folder / "step-00000001", other.sharded_state(), g);
+        expect_near(other.weights(), weights, 0, fmt::format("stage {}", stage));
+      });
+    }
 }
 
 }  // namespace own_checkpoint_test

@@ -175,6 +175,34 @@ TEST(train_save_schedule, what_steps_take_longer_beside_a_save_is_within_the_bud
       }
 }
 
+// A machine that stands still for a minute, once, does not end the saving; nor do steps of which a
+// few are far longer than most.
+TEST(train_save_schedule, one_step_that_stalls_beside_a_save_is_not_what_saves_cost) {
+  for (const bool skewed : {false, true}) {
+    std::mt19937 random(6);
+    std::exponential_distribution<double> late(1 / 0.3);
+    SaveSchedule schedule({.automatic = true, .budget = 0.02});
+    double now = 0, written_at = 0, longest = 0, last = 0;
+    bool under_way = false;
+    int saves = 0;
+    while (now < 10'000) {
+      const bool due = schedule.by_clock(now);
+      double took = skewed ? 1 + late(random) : 1;
+      if (saves == 20 && under_way && written_at - now > 1 && written_at - now < 3) took = 60;
+      now += took;
+      schedule.step_done(took);
+      if (under_way && now >= written_at) under_way = false, schedule.written(now);
+      if (!due) continue;
+      if (saves++ > 3) longest = std::max(longest, now - last);
+      last = now += 0.01;
+      schedule.saved(now, 0.01, true);
+      under_way = true, written_at = now + 5;
+    }
+    EXPECT_GT(saves, skewed ? 200 : 400);
+    EXPECT_LT(longest, 200);
+  }
+}
+
 TEST(train_save_schedule, cheap_saves_are_not_made_more_often_than_every_ten_seconds) {
   for (const auto saves = saves_of({.automatic = true}, 1000, always(0.01), always(1e-4));
        const Save& s : saves)

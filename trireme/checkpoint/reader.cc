@@ -13,6 +13,7 @@
 #include "trireme/checkpoint/load/direct_blocks.h"
 #include "trireme/checkpoint/load/fill.h"
 #include "trireme/checkpoint/load/opened.h"
+#include "trireme/checkpoint/load/until_failure.h"
 #include "trireme/checkpoint/load/verify.h"
 #include "trireme/checkpoint/rank_failure.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
@@ -151,7 +152,7 @@ class Load {
       const auto body = [&] {
         c10::AutoGradMode no_grad(false);
         Filler filler(opened, plan, direct, fills);
-        walk(filler);
+        UntilFailure(filler).run(walk);
       };
       RankFailure failure = check_first ? failure_of(body) : with_advice(body);
       if (failure) failure.text += ". What was to be loaded is part old and part new now";

@@ -75,8 +75,8 @@ struct LoadOptions {
 /// before, with LoadOptions::check_first). In steps of format versions 1 and 2, a flat shape [n]
 /// matches every shape of n elements. A tensor that the walk visits under several names (tied
 /// weights) may be stored under one of them, or under several if they are equal there. The walk
-/// runs twice. State that differs between ranks follows its rule (RankStateRule) if the number of
-/// ranks has changed.
+/// runs twice, or three times where a rank needs what another one reads. State that differs between
+/// ranks follows its rule (RankStateRule) if the number of ranks has changed.
 ///
 /// With a group, every rank calls it; rank 0 chooses the step; the ranks of a host read only the
 /// blocks that they need, each block once; an error on one rank is thrown on all, naming that rank;

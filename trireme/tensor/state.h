@@ -55,8 +55,10 @@ class StateVisitor {
     value(name, copy);
     if (copy != v) throw UsageError("'" + name + "' is '" + copy + "' there and '" + v + "' here");
   }
-  /// The purpose of this walk. A load walks twice: it first compares everything that is visited and
-  /// then writes it. Only in the second walk may a component update what it derives from its state.
+  /// The purpose of this walk. A load first compares everything that is visited and then writes it,
+  /// in one walk, or in two of which the second ends what the first has begun (some of what this
+  /// rank needs is read by others first). Only then, and in each of the two, may a component update
+  /// what it derives from its state. If a load fails, the rest of the walk is passed over.
   enum class Purpose { save, compare, load };
   virtual Purpose purpose() const { return Purpose::save; }
   bool saving() const { return purpose() == Purpose::save; }

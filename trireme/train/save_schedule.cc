@@ -23,14 +23,17 @@ bool SaveSchedule::by_clock(double now) const {
   if (rules_.every_seconds > 0 && now + step_seconds_ - last_ >= rules_.every_seconds) return true;
   if (!rules_.automatic || under_way_) return false;
   if (!cost_) return steps_ + 1 >= kFirstStep;
-  return now - calm_since_ >= kLeastSeconds && spent_ + *cost_ <= rules_.budget * (now + *cost_);
+  const double cost = *cost_ + std::max(slows_.value_or(0), 0.0);
+  return now - calm_since_ >= kLeastSeconds &&
+         spent_ + std::max(slowed_, 0.0) + cost <= rules_.budget * (now + cost);
 }
 
 void SaveSchedule::step_done(double seconds) {
   ++steps_;
   step_seconds_ = seconds;
   if (under_way_) {
-    if (!calm_.empty()) slowed_ += seconds - median(calm_);
+    ++steps_beside_;
+    if (beside_.size() < kMost) beside_.push_back(seconds);
     return;
   }
   if (calm_.size() < kSteps) calm_.resize(calm_.size() + 1);
@@ -45,10 +48,15 @@ void SaveSchedule::saved(double now, double seconds, bool under_way) {
 }
 
 void SaveSchedule::written(double now) {
-  const double longer = std::max(slowed_, 0.0);
-  spent_ += longer;
-  cost_ = cost_.value_or(0) + longer;
-  slowed_ = 0;
+  // Steps differ by themselves, so a save may seem to have made them faster: only the sum of many
+  // saves tells, and what the next one takes is a mean of the last ones.
+  if (!beside_.empty() && !calm_.empty()) {
+    const double longer = (median(beside_) - median(calm_)) * static_cast<double>(steps_beside_);
+    slowed_ += longer;
+    slows_ = slows_ ? (*slows_ + longer) / 2 : longer;
+  }
+  beside_.clear();
+  steps_beside_ = 0;
   calm_since_ = now;
   under_way_ = false;
 }

@@ -37,8 +37,8 @@ class TRIREME_API SaveSchedule {
   /// saving, since the run began, at `budget` of all time or less.
   bool by_clock(double now) const;
   /// A step took so long. Beside a save under way, whose threads take CPUs and memory bandwidth
-  /// from it: what it took longer than the median of the last other steps is part of what that save
-  /// costs.
+  /// from it: by how much the median of such steps is above that of the last others is, for each of
+  /// them, part of what that save costs. One step that stalls is not.
   void step_done(double seconds);
   /// A save held the run up for so long, until `now`, well or not. That is all it costs, unless it
   /// is under way from now on.
@@ -48,17 +48,20 @@ class TRIREME_API SaveSchedule {
 
  private:
   /// Steps by which others are measured.
-  static constexpr size_t kSteps = 15;
+  static constexpr size_t kSteps = 15, kMost = 1000;
 
   SaveRules rules_;
   int64_t steps_ = 0;
   double step_seconds_ = 0, last_ = 0, spent_ = 0;
   double calm_since_ = 0;  // the end of the last save
   bool under_way_ = false;
-  std::optional<double> cost_;  // of the last save
-  std::vector<double> calm_;    // seconds of the last steps beside no save, in turn
+  std::optional<double> cost_;   // of the last save: what it was waited for
+  std::optional<double> slows_;  // … and by how much, about, it slows the steps beside it
+  double slowed_ = 0;            // … all saves together
+  std::vector<double> calm_;     // seconds of the last steps beside no save, in turn
   size_t turn_ = 0;
-  double slowed_ = 0;  // what the steps beside the save under way took longer than others
+  std::vector<double> beside_;  // … of the steps beside the save under way, the first kMost
+  int64_t steps_beside_ = 0;
 };
 
 /// What ranks ask for with a step, as one number that rides with it. Of several ranks' the largest
