@@ -82,7 +82,7 @@ struct LoadOptions {
 /// blocks that they need, each block once; an error on one rank is thrown on all, naming that rank;
 /// and anything in the checkpoint that no rank's walk visits is an error. Apart from the state, it
 /// needs about 40 MiB of memory, plus the index and what is planned from it: where parts are so
-/// small that this is nearly all, 110 MiB for 40,000 tensors, 56 MiB for 40 tensors of 1,000 parts.
+/// small that this is nearly all, 60 MiB for 40,000 tensors, 36 MiB for 40 tensors of 1,000 parts.
 ///
 /// UsageError, naming the first difference: the state is not the one that was saved, or the format
 /// is newer. Corrupt, naming the file: load the older checkpoint that the message names; it is

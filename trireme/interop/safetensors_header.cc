@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <tuple>
+#include <utility>
 
 #include "trireme/base/check.h"
 #include "trireme/interop/dtype.h"
@@ -13,17 +14,17 @@ namespace trireme::interop {
 namespace {
 
 /// Its begin and end count from the start of the data, as the header has them.
-NamedArray read_described(const std::string& name, const nlohmann::json& info,
-                          const std::string& path) {
+SafetensorsEntry read_described(const std::string& name, const nlohmann::json& info,
+                                const std::string& path) {
   const std::string where = fmt::format("{}: tensor '{}'", path, name);
   check<Corrupt>(info.is_object() && info.size() == 3,
                  "{}: not a description of dtype, shape and data_offsets", where);
-  NamedArray array;
+  SafetensorsEntry array;
   array.name = name;
-  array.file = path;
-  array.dtype = json_text(json_member(info, "dtype", where), where, "dtype");
-  const Dtype* known = find_dtype(array.dtype);
-  check<Corrupt>(known != nullptr, "{}: dtype '{}' is not one we read", where, array.dtype);
+  const std::string dtype = json_text(json_member(info, "dtype", where), where, "dtype");
+  const Dtype* known = find_dtype(dtype);
+  check<Corrupt>(known != nullptr, "{}: dtype '{}' is not one we read", where, dtype);
+  array.dtype = known->name;
   array.shape = json_sizes(json_member(info, "shape", where), where, "shape");
   const auto offsets = json_sizes(json_member(info, "data_offsets", where), where, "data_offsets");
   check<Corrupt>(offsets.size() == 2 && offsets[0] <= offsets[1],
@@ -41,7 +42,6 @@ NamedArray read_described(const std::string& name, const nlohmann::json& info,
                  array.end - array.begin, size);
   // What readers of an array may rely on; an empty one could still have lengths beyond it.
   check<Corrupt>(element_count(array.shape) >= 0, "{}: a shape of more than 2^63 elements", where);
-  array.strides = row_major(array.shape);
   return array;
 }
 
@@ -68,15 +68,29 @@ SafetensorsHeader read_safetensors_header(std::span<const uint8_t> bytes, const 
 
 SafetensorsHeader read_safetensors_header(std::span<const uint8_t> head, uint64_t file_size,
                                           const std::string& path) {
+  SafetensorsEntries found = read_safetensors_entries(head, file_size, path);
+  SafetensorsHeader header{found.data, {}, std::move(found.metadata)};
+  header.arrays.reserve(found.entries.size());
+  for (SafetensorsEntry& e : found.entries) {
+    NamedArray& array = header.arrays.emplace_back();
+    array.name = std::move(e.name), array.dtype = e.dtype, array.file = path;
+    array.strides = row_major(e.shape), array.shape = std::move(e.shape);
+    array.begin = e.begin, array.end = e.end;
+  }
+  return header;
+}
+
+SafetensorsEntries read_safetensors_entries(std::span<const uint8_t> head, uint64_t file_size,
+                                            const std::string& path) {
   const std::string_view text(reinterpret_cast<const char*>(head.data()) + 8, head.size() - 8);
   check<Corrupt>(!text.empty() && text.front() == '{', "{}: the header does not begin with '{{'",
                  path);
 
-  SafetensorsHeader header;
+  SafetensorsEntries header;
   header.data = head.size();
   const auto add = [&](const auto&, const auto&, const std::string& name, const auto& info) {
     if (name != "__metadata__") {
-      header.arrays.push_back(read_described(name, info, path));
+      header.entries.push_back(read_described(name, info, path));
       return;
     }
     check<Corrupt>(info.is_object(), "{}: __metadata__ is not an object", path);
@@ -84,12 +98,12 @@ SafetensorsHeader read_safetensors_header(std::span<const uint8_t> head, uint64_
       header.metadata[key] = json_text(value, path, "a value of __metadata__");
   };
   for_each_json_member(text, path + ": header", 4, 1, add);
-  std::sort(header.arrays.begin(), header.arrays.end(), [](const auto& a, const auto& b) {
+  std::sort(header.entries.begin(), header.entries.end(), [](const auto& a, const auto& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });
   uint64_t at = 0;
   const uint64_t present = file_size - header.data;
-  for (NamedArray& array : header.arrays) {
+  for (SafetensorsEntry& array : header.entries) {
     check<Corrupt>(
         array.begin == at,
         "{}: tensor '{}' begins at byte {} of the data, but the one before it ends at {}", path,

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "trireme/checkpoint/steps/index.h"
 
 namespace trireme {
 
+/// Numbers the blocks of a step through, in the order of names and parts (IndexPart::first_block).
+void number_blocks(CheckpointIndex& index);
+
 struct PartOfStep {
   const IndexTensor* tensor;
   const IndexPart* part;
-  int64_t first;  // the number of its first block
 };
 
-/// Every part with blocks, in the order of names, in which the blocks of a step are numbered.
+/// Every part with blocks, in the order of their numbers.
 std::vector<PartOfStep> parts_of(const CheckpointIndex& index);
 
 }  // namespace trireme

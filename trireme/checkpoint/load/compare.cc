@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "trireme/base/check.h"
@@ -29,10 +30,15 @@ bool shapes_fit(const std::vector<int64_t>& a, const std::vector<int64_t>& b, bo
 }
 
 // `name` with `to` in the place of `from` at its end, behind a dot; "" if it does not end so.
-std::string renamed(const std::string& name, const std::string& from, const std::string& to) {
+std::string renamed(std::string_view name, const std::string& from, const std::string& to) {
   if (name == from) return to;
   if (!name.ends_with("." + from)) return "";
-  return name.substr(0, name.size() - from.size()) + to;
+  return std::string(name.substr(0, name.size() - from.size())) + to;
+}
+
+// Of the master weight whose kMasters is at `at` of its name.
+std::string weight_of(std::string_view master, size_t at) {
+  return std::string(kWeights).append(master.substr(at + kMasters.size()));
 }
 
 // The walk shows memory that the bytes of the checkpoint can be read to.
@@ -42,7 +48,7 @@ bool has_bytes_of(const IndexTensor& saved, const at::Tensor& local) {
 }
 
 // " (nor 'b', 'c', 'd', 'e' and 3 more)" of the names behind the first.
-std::string others(const std::vector<std::string>& names) {
+std::string others(const std::vector<std::string_view>& names) {
   if (names.size() < 2) return "";
   const size_t shown = std::min<size_t>(names.size(), 5);
   std::string text = fmt::format(
@@ -60,58 +66,62 @@ Comparer::Comparer(const OpenedStep& opened, const LoadOptions& options)
       options_(options),
       tied_(options.tied) {
   const size_t most = index_.tensors.size();  // a walk of one rank of many shows fewer
-  tensors_.reserve(most);
-  numbers_.reserve(most);
+  names_.reserve(most + index_.values.size());
+  saved_.reserve(most);
+  size_t parts = 0;
   for (const Saved& saved : index_.tensors) {
-    numbers_.emplace(saved.first, tensors_.size());
-    tensors_.push_back({&saved});
+    saved_.push_back(&names_.try_emplace(saved.first, Name{.saved = &saved}).first->second);
+    parts += saved.second.parts.size();
   }
-  shown_.reserve(most + index_.values.size());
   plan.tensors.reserve(most);
+  plan.copies.reserve(parts);
 }
 
-const Comparer::Known* Comparer::known_tensor(std::string_view name) const {
-  const auto found = numbers_.find(name);
-  return found == numbers_.end() ? nullptr : &tensors_[found->second];
+Comparer::Names::value_type& Comparer::name_of(const std::string& shown) {
+  auto at = names_.find(shown);
+  if (at == names_.end()) at = names_.try_emplace(plan.names.emplace_back(shown)).first;
+  return *at;
 }
 
-Comparer::Known* Comparer::known_tensor(std::string_view name) {
-  return const_cast<Known*>(std::as_const(*this).known_tensor(name));
+Comparer::Name* Comparer::saved_name(std::string_view name) {
+  const auto found = names_.find(name);
+  return found == names_.end() || !found->second.saved ? nullptr : &found->second;
 }
 
 // A run in another precision: which tensor has the most exact values of what the walk shows as
-// `name`; `saved` is the one of that name, null if it is not there.
-const Comparer::Saved* Comparer::in_other_precision(const std::string& name, const Saved* saved,
-                                                    const at::Tensor& local) {
-  if (const size_t at = name.find(kMasters); !saved && at != std::string::npos)
-    return saved_tensor(std::string(kWeights) + name.substr(at + kMasters.size()));
+// `name`; `found` is the one of that name, null if it is not there.
+Comparer::Name* Comparer::in_other_precision(std::string_view name, Name* found,
+                                             const at::Tensor& local) {
+  if (const size_t at = name.find(kMasters); !found && at != std::string::npos)
+    return saved_tensor(weight_of(name, at));
   const std::string here = safetensors_dtype_name(local.scalar_type());
-  if (!saved || !saved->first.starts_with(kWeights) || saved->second.dtype == here) return saved;
+  if (!found) return nullptr;
+  const auto& [weight, saved] = *found->saved;
+  if (!weight.starts_with(kWeights) || saved.dtype == here) return found;
   // Masters of a program with several updates have the update's name before them.
-  const std::string master = std::string(kMasters) + saved->first.substr(kWeights.size());
+  const std::string master = std::string(kMasters) + weight.substr(kWeights.size());
   auto it = index_.tensors.find(master);
   if (it == index_.tensors.end())
     it = std::find_if(index_.tensors.lower_bound("updates."), index_.tensors.end(),
                       [&](const auto& t) { return t.first.ends_with("." + master); });
   if (converted_.empty())
-    converted_ =
-        fmt::format("the weights ({} here, {} there{}) are converted", here, saved->second.dtype,
-                    it == index_.tensors.end() ? "" : " with float32 masters");
-  if (it == index_.tensors.end()) return saved;
-  known_tensor(saved->first)->seen = true;
-  return &*it;
+    converted_ = fmt::format("the weights ({} here, {} there{}) are converted", here, saved.dtype,
+                             it == index_.tensors.end() ? "" : " with float32 masters");
+  if (it == index_.tensors.end()) return found;
+  found->seen = true;
+  return saved_name(it->first);
 }
 
 // A master that is not asked for, because the weight is.
-bool Comparer::master_of_known(const std::string& name) const {
+bool Comparer::master_of_known(std::string_view name) const {
   const size_t at = name.find(kMasters);
   if (!options_.other_precision || at == std::string::npos) return false;
-  const Known* weight = known_tensor(std::string(kWeights) + name.substr(at + kMasters.size()));
-  return weight && weight->seen;
+  const auto weight = names_.find(weight_of(name, at));
+  return weight != names_.end() && weight->second.seen;
 }
 
 // State that is no weight keeps its dtype, or is refused.
-bool Comparer::is_weight_in_other_precision(const std::string& name) const {
+bool Comparer::is_weight_in_other_precision(std::string_view name) const {
   return options_.other_precision &&
          (name.starts_with(kWeights) || name.find(kMasters) != std::string::npos);
 }
@@ -126,62 +136,74 @@ bool Comparer::begins_anew(const std::string& value) const {
 
 // The tensor that fills what is shown; null where it is filled under the name that was shown
 // first, or is missing so far.
-const Comparer::Saved* Comparer::find(ShownNames::value_type& shown, const std::string& first,
-                                      at::Tensor& local) {
-  const std::string& name = shown.first;
-  const Saved* found = saved_tensor(name);
+const Comparer::Saved* Comparer::find(Names::value_type& shown, const Name& first,
+                                      const at::Tensor& local) {
+  const std::string_view name = shown.first;
+  Name* found = shown.second.saved ? &shown.second : saved_otherwise(name);
   if (options_.other_precision) found = in_other_precision(name, found, local);
   if (!found) {  // it may be there under another of its names
-    missing_.emplace_back(name, first);
+    missing_.emplace_back(name, &first);
     return nullptr;
   }
-  known_tensor(found->first)->seen = true;
-  const auto& [from, saved] = *found;
+  found->seen = true;
+  const auto& [from, saved] = *found->saved;
   // Of tens of thousands of tensors: what an error would say is put together for an error alone.
   if (safetensors_scalar_type(saved.dtype) != local.scalar_type() &&
       !((options_.convert || is_weight_in_other_precision(name)) && local.is_floating_point() &&
         c10::isFloatingType(safetensors_scalar_type(saved.dtype))))
     fail<UsageError>("{} is {} there and {} here", opened_.described(from), saved.dtype,
                      c10::toString(local.scalar_type()));
-  shown.second.from = found;
-  return found;
+  shown.second.from = found->saved;
+  return found->saved;
 }
 
 void Comparer::tensor(const Slice& slice, at::Tensor local) {
-  const auto [at, fresh] = shown_.try_emplace(slice.name, Shown{.whole = slice.is_whole()});
-  check<UsageError>(fresh || (!at->second.whole && !slice.is_whole()),
-                    "load: the state names '{}' twice", slice.name);
+  auto& shown = name_of(slice.name);
+  auto& [name, mine] = shown;
+  const bool whole = slice.is_whole();
+  check<UsageError>(!mine.shown || (!mine.whole && !whole), "load: the state names '{}' twice",
+                    name);
+  mine.shown = true, mine.whole = whole;
   const std::string fault = fault_of(slice);
   check<UsageError>(fault.empty() && local.defined() && local.numel() == slice.numel(),
-                    "load: '{}' is not a slice of its tensor: {}", slice.name,
+                    "load: '{}' is not a slice of its tensor: {}", name,
                     fault.empty() ? "its memory has another size" : fault);
-  const std::string first = same_.first_of(slice, local);
+  const size_t number = plan.tensors.size(), same = same_.first_of(slice, local, number);
   TensorSource& source = plan.tensors.emplace_back();
-  source.shown = slice.name, source.numel = local.numel();
-  const Saved* found = find(*at, first, local);
+  source.shown = name, source.numel = local.numel();
+  Name& first = same == number ? mine : names_.at(plan.tensors[same].shown);
+  const Saved* found = find(shown, first, local);
   if (!found) return;
   const auto& [from, saved] = *found;
   if (!shapes_fit(slice.global_shape, saved.shape(), index_.block == 0))
     fail<UsageError>("{} has shape [{}] there and [{}] here: is it of another model?",
                      opened_.described(from), fmt::join(saved.shape(), ", "),
                      fmt::join(slice.global_shape, ", "));
-  const bool is_first = first == slice.name;
-  const Saved*& filled = is_first ? at->second.filled : shown_.at(first).filled;
-  if (filled && !is_first) return refuse_other_values(filled->first, from);
-  if (!filled) filled = found;
+  if (&first != &mine) {
+    if (first.from) return refuse_other_values(first.from->first, from);
+    first.from = found;
+  }
   source.saved = &saved;
-  source.copies = plan_load(saved, slice);
+  plan_copies(source, slice);
   source.in_place = has_bytes_of(saved, local);
 }
 
-void Comparer::rank_tensor(const std::string& name, int rank, int ranks, RankStateRule rule,
+void Comparer::plan_copies(TensorSource& source, const Slice& slice) {
+  std::vector<Copy> copies = plan_load(*source.saved, slice);
+  if (source.copies == 0) source.first_copy = plan.copies.size();
+  source.copies += copies.size();
+  std::move(copies.begin(), copies.end(), std::back_inserter(plan.copies));
+}
+
+void Comparer::rank_tensor(const std::string& shown_name, int rank, int ranks, RankStateRule rule,
                            at::Tensor local) {
-  const auto [at, fresh] = shown_.try_emplace(name);
-  check<UsageError>(fresh, "load: the state names '{}' twice", name);
+  auto& shown = name_of(shown_name);
+  auto& [name, mine] = shown;
+  check<UsageError>(!std::exchange(mine.shown, true), "load: the state names '{}' twice", name);
   const int64_t n = local.numel();
   TensorSource& source = plan.tensors.emplace_back();
   source.shown = name, source.numel = n;
-  const Saved* found = find(*at, name, local);
+  const Saved* found = find(shown, mine, local);
   if (!found) return;
   const IndexTensor& saved = found->second;
   const std::vector<int64_t>& shape = saved.shape();
@@ -191,24 +213,22 @@ void Comparer::rank_tensor(const std::string& name, int rank, int ranks, RankSta
                     "{}: what each rank has of '{}' has another size there than the {} elements "
                     "here: is it of another model?",
                     folder_, name, n);
-  at->second.filled = found;
   source.saved = &saved;
   if (n == 0) return;
   source.old_ranks = all / n;
-  auto row = [&](int64_t r) { return plan_load(saved, Slice::range(name, shape, r * n, n)); };
-  if (source.old_ranks == ranks) {
-    source.copies = row(rank);
+  const bool as_saved = source.old_ranks == ranks;
+  if (as_saved)
     source.in_place = has_bytes_of(saved, local);
-    return;
-  }
-  source.rule = rule;
+  else
+    source.rule = rule;
   for (int64_t r = 0; r < source.old_ranks; ++r)
-    if (rule == RankStateRule::average || (rule == RankStateRule::add && r % ranks == rank))
-      source.rows.push_back({r, row(r)});
+    if (as_saved ? r == rank : source.combines(r, rank, ranks))
+      plan_copies(source, Slice::range(shown_name, shape, r * n, n));
 }
 
 void Comparer::compare(const std::string& name, size_t type) {
-  check<UsageError>(shown_.try_emplace(name).second, "load: the state names '{}' twice", name);
+  check<UsageError>(!std::exchange(name_of(name).second.shown, true),
+                    "load: the state names '{}' twice", name);
   const std::string from = saved_value(name);
   if (from.empty() && begins_anew(name)) {
     scale_begins_anew_ = true;
@@ -231,10 +251,9 @@ void Comparer::constant(const std::string& name, const std::string& v) {
 }
 
 void Comparer::refuse_missing() const {
-  std::vector<std::string> names;
+  std::vector<std::string_view> names;
   for (const auto& [name, first] : missing_)
-    if (!shown_.at(first).filled && !excepted(name) && !excepted_otherwise(name))
-      names.push_back(name);
+    if (!first->from && !excepted(name) && !excepted_otherwise(name)) names.push_back(name);
   check<UsageError>(names.empty(),
                     "{} has no tensor '{}', which this state asks for{}: is it of another model or "
                     "optimizer?",
@@ -242,16 +261,15 @@ void Comparer::refuse_missing() const {
 }
 
 // Named by LoadOptions::except.
-bool Comparer::excepted(const std::string& name) const {
-  const std::string_view whole = name;
+bool Comparer::excepted(std::string_view name) const {
   return std::any_of(options_.except.begin(), options_.except.end(), [&](const std::string& p) {
-    return glob_match(p, whole) ||
-           (whole.starts_with(kWeights) && glob_match(p, whole.substr(kWeights.size())));
+    return glob_match(p, name) ||
+           (name.starts_with(kWeights) && glob_match(p, name.substr(kWeights.size())));
   });
 }
 
 // Under another of its names.
-bool Comparer::excepted_otherwise(const std::string& name) const {
+bool Comparer::excepted_otherwise(std::string_view name) const {
   return std::any_of(tied_.begin(), tied_.end(), [&](const TiedName& t) {
     const std::string other = renamed(name, t.first, t.name);
     return !other.empty() && excepted(other);
@@ -260,6 +278,12 @@ bool Comparer::excepted_otherwise(const std::string& name) const {
 
 void Comparer::finish() {
   refuse_missing();
+  note_what_changes();
+  find_known();
+  names_ = {}, saved_ = {}, same_ = {}, missing_ = {};
+}
+
+void Comparer::note_what_changes() {
   if (!converted_.empty()) plan.notes.push_back(converted_);
   if (scale_begins_anew_)
     plan.notes.push_back("the loss scale begins anew: the run that saved had none");
@@ -270,7 +294,8 @@ void Comparer::finish() {
   std::map<std::string, std::pair<int64_t, RankStateRule>> kinds;  // kind of state → what became
   for (const TensorSource& t : plan.tensors)
     if (t.rule)
-      kinds[t.shown.substr(0, t.shown.find('.', t.shown.find('.') + 1))] = {t.old_ranks, *t.rule};
+      kinds[std::string(t.shown.substr(0, t.shown.find('.', t.shown.find('.') + 1)))] = {
+          t.old_ranks, *t.rule};
   for (const auto& [kind, what] : kinds)
     plan.notes.push_back(fmt::format(
         "{} of {} ranks {}", kind, what.first,
@@ -279,19 +304,18 @@ void Comparer::finish() {
                                                 : "cannot be divided anew and begins afresh"));
 }
 
-std::vector<bool> Comparer::known() const {
-  std::vector<bool> known;
-  known.reserve(tensors_.size() + index_.values.size());
-  for (const auto& [saved, seen] : tensors_)
-    known.push_back(seen || is_other_name(saved->first) || master_of_known(saved->first));
+void Comparer::find_known() {
+  known_.reserve(saved_.size() + index_.values.size());
+  for (const Name* name : saved_)
+    known_.push_back(name->seen || is_other_name(name->saved->first) ||
+                     master_of_known(name->saved->first));
   for (const auto& [name, v] : index_.values)
-    known.push_back(seen_values_.count(name) || shown_as(name) || begins_anew(name));
-  return known;
+    known_.push_back(seen_values_.count(name) || shown_as(name) || begins_anew(name));
 }
 
 void Comparer::refuse_unknown(const std::vector<bool>& known) const {
   size_t i = 0;
-  std::vector<std::string> tensors, values;
+  std::vector<std::string_view> tensors, values;
   for (const auto& [name, t] : index_.tensors)
     if (!known[i++] && !excepted(name)) tensors.push_back(name);
   for (const auto& [name, v] : index_.values)
@@ -306,10 +330,14 @@ void Comparer::refuse_unknown(const std::vector<bool>& known) const {
 
 // What the checkpoint holds of what the walk shows as `name`: the tensor of that name, or of one
 // that is tied to it; null for none.
-const Comparer::Saved* Comparer::saved_tensor(const std::string& name) const {
-  if (const Known* known = known_tensor(name)) return known->saved;
+Comparer::Name* Comparer::saved_tensor(std::string_view name) {
+  Name* const found = saved_name(name);
+  return found ? found : saved_otherwise(name);
+}
+
+Comparer::Name* Comparer::saved_otherwise(std::string_view name) {
   for (const TiedName& t : tied_)
-    if (const Known* known = known_tensor(renamed(name, t.first, t.name))) return known->saved;
+    if (Name* found = saved_name(renamed(name, t.first, t.name))) return found;
   return nullptr;
 }
 
@@ -323,15 +351,16 @@ std::string Comparer::saved_value(const std::string& name) const {
 }
 
 // What the walk shows for another name of it; null: nothing.
-const Comparer::Shown* Comparer::shown_as(const std::string& name) const {
+const Comparer::Name* Comparer::shown_as(const std::string& name) const {
   for (const TiedName& t : tied_)
-    if (const auto found = shown_.find(renamed(name, t.name, t.first)); found != shown_.end())
+    if (const auto found = names_.find(renamed(name, t.name, t.first));
+        found != names_.end() && found->second.shown)
       return &found->second;
   return nullptr;
 }
 
 bool Comparer::is_other_name(const std::string& name) const {
-  const Shown* first = shown_as(name);
+  const Name* first = shown_as(name);
   if (!first) return false;
   // State of an optimizer that stepped a tensor under each name may differ; the first one's stays.
   if (name.starts_with(kWeights) && first->from) refuse_other_values(first->from->first, name);

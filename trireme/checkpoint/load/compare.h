@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <deque>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -20,29 +22,36 @@ namespace trireme {
 
 /// How one tensor that a walk shows is filled.
 struct TensorSource {
-  std::string shown;                   // its name in the walk
+  std::string_view shown;              // its name in the walk
   const IndexTensor* saved = nullptr;  // null: it is filled under another of its names
   int64_t numel = 0;
-  std::vector<Copy> copies = {};
-  bool in_place =
-      false;  // its memory has the checkpoint's bytes: in host memory, one behind another
-  /// Of rank_tensor() for another number of ranks: the copies of each old rank's that are combined.
-  /// Without any it becomes zeros (add) or stays as it is (begin_anew).
-  std::optional<RankStateRule> rule = {};
-  struct OfRank {
-    int64_t rank;  // of the run that saved
-    std::vector<Copy> copies;
-  };
-  std::vector<OfRank> rows = {};
+  size_t first_copy = 0, copies = 0;  // LoadPlan::copies_of()
+  /// Of rank_tensor() for another number of ranks, so many: the copies are of all those that are
+  /// combined. Without any it becomes zeros (add) or stays as it is (begin_anew).
   int64_t old_ranks = 0;
+  std::optional<RankStateRule> rule = {};
+  /// Its memory has the checkpoint's bytes: in host memory, one behind another.
+  bool in_place = false;
+
+  bool combines(int64_t old_rank, int64_t rank, int64_t ranks) const {
+    return rule == RankStateRule::average ||
+           (rule == RankStateRule::add && old_rank % ranks == rank);
+  }
 };
 
-/// From where everything that a walk shows is filled.
+/// From where everything that a walk shows is filled. Of tens of thousands of tensors each has
+/// little memory of its own: names are the checkpoint's where it has them.
 struct LoadPlan {
-  std::vector<TensorSource> tensors;          // in the walk's order
+  std::vector<TensorSource> tensors;  // in the walk's order
+  std::vector<Copy> copies;
+  std::deque<std::string> names;              // that the checkpoint has no tensor of
   std::map<std::string, std::string> values;  // name shown → name in the checkpoint; not there: it
                                               // stays as it is
   std::vector<std::string> notes;  // for people: what could not be kept, and why
+
+  std::span<const Copy> copies_of(const TensorSource& t) const {
+    return std::span(copies).subspan(t.first_copy, t.copies);
+  }
 };
 
 /// The first walk of a load: does the state ask for what the checkpoint holds, and where is it?
@@ -61,11 +70,11 @@ class Comparer : public StateVisitor {
   void constant(const std::string& name, const std::string& v) override;
   Purpose purpose() const override { return Purpose::compare; }
 
-  /// After the walk: everything that it asks for is there.
+  /// After the walk: everything that it asks for is there. What it was looked up in is given back.
   void finish();
-  /// Of the checkpoint's tensors and values, in the order of their names: those that this walk
+  /// … of the checkpoint's tensors and values, in the order of their names: those that this walk
   /// reads, or knows under another name.
-  std::vector<bool> known() const;
+  const std::vector<bool>& known() const { return known_; }
   /// UsageError for those that are not known, naming up to five of them.
   void refuse_unknown(const std::vector<bool>& known) const;
 
@@ -73,33 +82,34 @@ class Comparer : public StateVisitor {
 
  private:
   using Saved = CheckpointIndex::Tensors::value_type;  // a name of the checkpoint, and its tensor
-  struct Known {
-    const Saved* saved;
-    bool seen = false;
+  /// A name of the checkpoint's tensors, or of the walk.
+  struct Name {
+    const Saved* saved = nullptr;  // the checkpoint's tensor of this name
+    const Saved* from = nullptr;  // … that fills what is shown, or another name of the same tensor
+    bool seen = false;            // `saved` fills something
+    bool shown = false;
+    bool whole = true;  // what was shown, or a value
   };
-  /// A name of the walk.
-  struct Shown {
-    bool whole = true;              // or a value
-    const Saved* from = nullptr;    // what it is filled from, or is the same as
-    const Saved* filled = nullptr;  // … of all that are the same tensor as this, shown first
-  };
-  using ShownNames = std::unordered_map<std::string, Shown>;
+  using Names = std::unordered_map<std::string_view, Name>;
 
-  Known* known_tensor(std::string_view name);
-  const Known* known_tensor(std::string_view name) const;
-  const Saved* saved_tensor(const std::string& name) const;
-  const Saved* find(ShownNames::value_type& shown, const std::string& first, at::Tensor& local);
-  const Saved* in_other_precision(const std::string& name, const Saved* from,
-                                  const at::Tensor& local);
-  bool master_of_known(const std::string& name) const;
+  Names::value_type& name_of(const std::string& shown);
+  Name* saved_name(std::string_view name);
+  Name* saved_tensor(std::string_view name);
+  Name* saved_otherwise(std::string_view name);
+  const Saved* find(Names::value_type& shown, const Name& first, const at::Tensor& local);
+  Name* in_other_precision(std::string_view name, Name* found, const at::Tensor& local);
+  void plan_copies(TensorSource& source, const Slice& slice);
+  bool master_of_known(std::string_view name) const;
   bool begins_anew(const std::string& value) const;
-  bool is_weight_in_other_precision(const std::string& name) const;
+  bool is_weight_in_other_precision(std::string_view name) const;
   void compare(const std::string& name, size_t type);
   void refuse_missing() const;
+  void note_what_changes();
+  void find_known();
   std::string saved_value(const std::string& name) const;
-  const Shown* shown_as(const std::string& name) const;
-  bool excepted(const std::string& name) const;
-  bool excepted_otherwise(const std::string& name) const;
+  const Name* shown_as(const std::string& name) const;
+  bool excepted(std::string_view name) const;
+  bool excepted_otherwise(std::string_view name) const;
   bool is_other_name(const std::string& name) const;
   void refuse_other_values(const std::string& a, const std::string& b) const;
 
@@ -108,15 +118,14 @@ class Comparer : public StateVisitor {
   const CheckpointIndex& index_;
   const LoadOptions& options_;
   const TiedNames& tied_;
-  // Of tens of thousands of names each is looked up once.
-  std::vector<Known> tensors_;                            // in the order of their names
-  std::unordered_map<std::string_view, size_t> numbers_;  // … by name
+  Names names_;               // of tens of thousands, each is looked up once
+  std::vector<Name*> saved_;  // those of the checkpoint, in their order
   std::unordered_set<std::string> seen_values_;
-  ShownNames shown_;
+  std::vector<bool> known_;
   SameTensors same_;
   bool scale_begins_anew_ = false;
   std::string converted_;  // the first weight that is taken from another precision, and how
-  std::vector<std::pair<std::string, std::string>> missing_;  // name shown, name shown first
+  std::vector<std::pair<std::string_view, const Name*>> missing_;  // shown, the name shown first
 };
 
 }  // namespace trireme

@@ -8,7 +8,6 @@
 #include <span>
 #include <utility>
 
-#include "trireme/checkpoint/load/block_numbers.h"
 #include "trireme/checkpoint/load/verify.h"
 #include "trireme/checkpoint/steps/checksum.h"
 #include "trireme/checkpoint/steps/element_size.h"
@@ -22,7 +21,7 @@ int64_t DirectBlocks::block_of(const IndexPart& part, int64_t each) const {
 
 BlockRange DirectBlocks::whole_blocks(const IndexPart& part, int64_t from, int64_t run,
                                       int64_t each) const {
-  if (blocks_.empty() && numbers_.empty()) return {};
+  if (opened_ == nullptr) return {};
   const int64_t block = block_of(part, each), end = (from + run) * each;
   if (block % each != 0) return {};  // an element lies in two blocks
   return {(from * each + block - 1) / block,
@@ -32,26 +31,25 @@ BlockRange DirectBlocks::whole_blocks(const IndexPart& part, int64_t from, int64
 DirectBlocks::DirectBlocks(const OpenedStep& opened, const LoadPlan& plan,
                            const std::vector<BlockRange>& own)
     : opened_(&opened) {
-  for (const PartOfStep& p : parts_of(opened.index())) numbers_[p.part] = p.first;
   std::vector<BlockRange> found;
   for (const TensorSource& source : plan.tensors) {
     first_.push_back(pieces_.size());
     if (!source.saved || !source.in_place) continue;
     const int64_t each = safetensors_item_size(source.saved->dtype);
-    for (const Copy& copy : source.copies) {
+    for (const Copy& copy : plan.copies_of(source)) {
       const IndexPart& part = source.saved->parts[copy.part];
       const int64_t block = block_of(part, each), bytes = part.slice.numel() * each;
       for_each_run(copy, [&](int64_t from, int64_t to, int64_t run) {
         const BlockRange whole = whole_blocks(part, from, run, each);
         if (whole.begin >= whole.end) return;
-        const int64_t first = numbers_.at(&part);
+        const int64_t first = part.first_block;
         for (const BlockRange& range : in_both({{first + whole.begin, first + whole.end}}, own)) {
-          found.push_back(range);
+          append(found, range);
+          const PartBytes at = opened.bytes(*source.saved, part);
           for (int64_t i = range.begin - first; i < range.end - first; ++i)
-            pieces_.push_back({opened.bytes(*source.saved, part), &part, static_cast<uint64_t>(i),
-                               static_cast<uint64_t>(i * block),
-                               static_cast<uint64_t>(std::min(block, bytes - i * block)),
-                               (to - from) * each + i * block});
+            pieces_.push_back({at.file, at.begin + static_cast<uint64_t>(i * block),
+                               static_cast<uint64_t>(std::min(block, bytes - i * block)), &part,
+                               static_cast<uint64_t>(i), (to - from) * each + i * block});
         }
       });
     }
@@ -67,11 +65,12 @@ void DirectBlocks::read(const Piece& piece, uint8_t* to) const {
   Checksum checksum;
   for (uint64_t done = 0; done < piece.size;) {
     const std::span<uint8_t> bytes(to + piece.to + done, std::min(kAtOnce, piece.size - done));
-    piece.at.file->read(piece.at.begin + piece.begin + done, bytes);
+    piece.file->read(piece.begin + done, bytes);
     checksum.add(bytes.data(), bytes.size());
     done += bytes.size();
   }
-  compare_checksum(*opened_, *piece.part, piece.number, piece.begin, piece.size, checksum);
+  const auto block = static_cast<uint64_t>(opened_->index().block);  // 0: the only one
+  compare_checksum(*opened_, *piece.part, piece.number, piece.number * block, piece.size, checksum);
 }
 
 void DirectBlocks::read(size_t tensor, uint8_t* to) const {
@@ -92,7 +91,7 @@ void DirectBlocks::read(size_t tensor, uint8_t* to) const {
         for (; next < known; ++next) {
           const Piece& ahead = pieces_[static_cast<size_t>(next)];
           if (ahead.before - piece.before >= kReadAhead) break;
-          ahead.at.file->will_read(ahead.at.begin + ahead.begin, ahead.size);
+          ahead.file->will_read(ahead.begin, ahead.size);
         }
         read(piece, to);
       }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <unordered_map>
 #include <vector>
 
 #include "trireme/checkpoint/load/compare.h"
@@ -39,7 +38,7 @@ class DirectBlocks {
     const BlockRange whole = whole_blocks(part, from, run, each);
     int64_t at = from;
     if (whole.begin < whole.end) {
-      const int64_t first = numbers_.at(&part), block = block_of(part, each);
+      const int64_t first = part.first_block, block = block_of(part, each);
       auto range = std::partition_point(blocks_.begin(), blocks_.end(), [&](const BlockRange& r) {
         return r.end <= first + whole.begin;
       });
@@ -55,12 +54,12 @@ class DirectBlocks {
 
  private:
   struct Piece {
-    PartBytes at;  // of the part
+    const PartSource* file;
+    uint64_t begin, size;  // in the file
     const IndexPart* part;
-    uint64_t number;       // of the block in the part
-    uint64_t begin, size;  // of its bytes in the part
-    int64_t to;            // … and where they belong in the tensor's memory
-    uint64_t before = 0;   // bytes of all pieces before it
+    uint64_t number;      // of the block in the part
+    int64_t to;           // where it belongs in the tensor's memory
+    uint64_t before = 0;  // bytes of all pieces before it
   };
   void read(const Piece& piece, uint8_t* to) const;
   int64_t block_of(const IndexPart& part, int64_t each) const;  // bytes
@@ -68,7 +67,6 @@ class DirectBlocks {
   BlockRange whole_blocks(const IndexPart& part, int64_t from, int64_t run, int64_t each) const;
 
   const OpenedStep* opened_ = nullptr;
-  std::unordered_map<const IndexPart*, int64_t> numbers_;  // of their first blocks in the step
   std::vector<BlockRange> blocks_;
   std::vector<Piece> pieces_;  // in the order of the walk
   std::vector<size_t> first_;  // of each tensor of the plan, and one behind the last

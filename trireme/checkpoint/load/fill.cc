@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -41,7 +42,7 @@ class Windows {
   /// body(bytes of the run, run), on LibTorch's threads; a run that is a window by itself is read
   /// to where it belongs behind `to`. `runs` gives the runs of a copy as for_each_run() does.
   template <class Runs, class Body>
-  void for_each(const OpenedStep& opened, const IndexTensor& t, const std::vector<Copy>& copies,
+  void for_each(const OpenedStep& opened, const IndexTensor& t, std::span<const Copy> copies,
                 int64_t each, uint8_t* to, const Runs& runs, const Body& body) {
     for (const Copy& copy : copies) {
       const PartBytes part = opened.bytes(t, t.parts[copy.part]);
@@ -145,7 +146,7 @@ const TensorSource& Filler::next(const std::string& name, const at::Tensor& loca
   return plan_.tensors[next_++];
 }
 
-void Filler::copy(const IndexTensor& saved, const std::vector<Copy>& copies, at::Tensor& to) const {
+void Filler::copy(const IndexTensor& saved, std::span<const Copy> copies, at::Tensor& to) const {
   auto* bytes = static_cast<uint8_t*>(to.data_ptr());
   Windows().for_each(
       opened_, saved, copies, to.element_size(), bytes, kAllRuns,
@@ -166,7 +167,7 @@ void Filler::fill_in_place(const TensorSource& source, at::Tensor& local) const 
   };
   if (fills_ != Fills::direct_blocks)
     Windows().for_each(
-        opened_, *source.saved, source.copies, each, bytes, rest,
+        opened_, *source.saved, plan_.copies_of(source), each, bytes, rest,
         [&](const uint8_t* from, const Run& run) { std::memcpy(bytes + run.to, from, run.bytes); });
 }
 
@@ -177,7 +178,7 @@ size_t Filler::number_of(const TensorSource& source) const {
 void Filler::fill(const Slice& slice, const TensorSource& source, at::Tensor local) {
   if (local.numel() == 0) return;
   const IndexTensor& saved = *source.saved;
-  const std::vector<Copy>& copies = source.copies;
+  const std::span<const Copy> copies = plan_.copies_of(source);
   const at::ScalarType dtype = safetensors_scalar_type(saved.dtype);
   const bool in_place = local.is_cpu() && local.is_contiguous() && local.scalar_type() == dtype;
   const bool has_direct_blocks = direct_.has(number_of(source));
@@ -193,10 +194,8 @@ void Filler::fill(const Slice& slice, const TensorSource& source, at::Tensor loc
     return;
   }
   for_each_slab(local, dtype, [&](int64_t begin, at::Tensor& staged) {
-    copy(saved,
-         staged.numel() == slice.numel() ? copies
-                                         : plan_load(saved, part_of(slice, begin, staged.numel())),
-         staged);
+    if (staged.numel() == slice.numel()) return copy(saved, copies, staged);
+    copy(saved, plan_load(saved, part_of(slice, begin, staged.numel())), staged);
   });
 }
 
@@ -223,7 +222,8 @@ void Filler::tensor(const Slice& slice, at::Tensor local) {
   if (source.saved) fill(slice, source, std::move(local));
 }
 
-void Filler::rank_tensor(const std::string& name, int rank, int, RankStateRule, at::Tensor local) {
+void Filler::rank_tensor(const std::string& name, int rank, int ranks, RankStateRule,
+                         at::Tensor local) {
   const TensorSource& source = next(name, local);
   if (!source.saved || source.rule == RankStateRule::begin_anew) return;
   const auto row_of = [&](int64_t old_rank) {
@@ -235,9 +235,9 @@ void Filler::rank_tensor(const std::string& name, int rank, int, RankStateRule, 
     sum.zero_();
     at::Tensor row =
         at::detail::empty_cpu(sum.sizes(), safetensors_scalar_type(source.saved->dtype));
-    for (const TensorSource::OfRank& old : source.rows) {
-      copy(*source.saved, plan_load(*source.saved, part_of(row_of(old.rank), begin, row.numel())),
-           row);
+    for (int64_t old = 0; old < source.old_ranks; ++old) {
+      if (!source.combines(old, rank, ranks)) continue;
+      copy(*source.saved, plan_load(*source.saved, part_of(row_of(old), begin, row.numel())), row);
       sum.add_(row);
     }
     if (source.rule == RankStateRule::average) sum.div_(static_cast<double>(source.old_ranks));

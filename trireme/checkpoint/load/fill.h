@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
+
 #include "trireme/checkpoint/load/compare.h"
 #include "trireme/checkpoint/load/direct_blocks.h"
 
@@ -42,7 +44,7 @@ class Filler : public StateVisitor {
   void fill(const Slice& slice, const TensorSource& source, at::Tensor local);
   size_t number_of(const TensorSource& source) const;  // in the plan
   void fill_in_place(const TensorSource& source, at::Tensor& local) const;
-  void copy(const IndexTensor& saved, const std::vector<Copy>& copies, at::Tensor& to) const;
+  void copy(const IndexTensor& saved, std::span<const Copy> copies, at::Tensor& to) const;
   /// body(first element, host memory of some elements from there on), which then become those of
   /// `local`, whatever its device, dtype and strides: no second copy of a large tensor exists.
   template <class Body>

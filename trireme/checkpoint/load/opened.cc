@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "trireme/base/check.h"
+#include "trireme/checkpoint/load/block_numbers.h"
 #include "trireme/checkpoint/steps/element_size.h"
 #include "trireme/checkpoint/steps/step_file.h"
 
@@ -33,6 +34,7 @@ void OpenedStep::take(CheckpointIndex index) {
     for (const auto& part : t.parts) ++counts_[part.file];
   keep_prefix(index_.tensors, prefix_);
   keep_prefix(index_.values, prefix_);
+  number_blocks(index_);
 }
 
 OpenedStep::OpenedStep(interop::WeightSource source, std::string prefix)
@@ -76,6 +78,7 @@ void OpenedStep::rename(const std::string& from, const std::string& to) {
   }
   check<UsageError>(renamed > 0, "{} has no tensor whose name begins with '{}'", folder_, from);
   index_.tensors = std::move(all);
+  number_blocks(index_);
 }
 
 void OpenedStep::open(const std::set<std::string>& files) {
@@ -102,7 +105,7 @@ PartBytes OpenedStep::bytes(const IndexTensor& tensor, const IndexPart& part) co
     return {foreign_->open(part), 0, static_cast<uint64_t>(part.slice.numel() * each)};
   }
   const PartSource& file = *files_.at(part.file);
-  const interop::NamedArray& array = file.find(part, tensor.dtype);
+  const interop::SafetensorsEntry& array = file.find(part, tensor.dtype);
   return {&file, array.begin, array.end - array.begin};
 }
 

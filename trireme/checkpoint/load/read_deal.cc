@@ -49,14 +49,16 @@ std::vector<BlockRange> joined(std::vector<BlockRange> ranges) {
   std::sort(ranges.begin(), ranges.end(),
             [](const BlockRange& a, const BlockRange& b) { return a.begin < b.begin; });
   std::vector<BlockRange> out;
-  for (const BlockRange& range : ranges) {
-    if (range.begin >= range.end) continue;
-    if (!out.empty() && range.begin <= out.back().end)
-      out.back().end = std::max(out.back().end, range.end);
-    else
-      out.push_back(range);
-  }
+  for (const BlockRange& range : ranges)
+    if (range.begin < range.end) append(out, range);
   return out;
+}
+
+void append(std::vector<BlockRange>& ranges, const BlockRange& range) {
+  if (!ranges.empty() && ranges.back().begin <= range.begin && range.begin <= ranges.back().end)
+    ranges.back().end = std::max(ranges.back().end, range.end);
+  else
+    ranges.push_back(range);
 }
 
 std::vector<BlockRange> in_both(const std::vector<BlockRange>& a,

@@ -16,6 +16,9 @@ struct BlockRange {
 /// Sorted, without overlaps, neighbours joined.
 std::vector<BlockRange> joined(std::vector<BlockRange> ranges);
 
+/// Adds a range, to the last one where it touches that.
+void append(std::vector<BlockRange>& ranges, const BlockRange& range);
+
 /// What is in both, and what is in `a` alone. All as joined() gives them.
 std::vector<BlockRange> in_both(const std::vector<BlockRange>& a, const std::vector<BlockRange>& b);
 std::vector<BlockRange> without(const std::vector<BlockRange>& a, const std::vector<BlockRange>& b);

@@ -10,7 +10,6 @@
 #include <map>
 #include <mutex>
 #include <set>
-#include <unordered_map>
 #include <utility>
 
 #include "trireme/base/check.h"
@@ -29,9 +28,7 @@ template <class Body>
 void for_each_copy(const LoadPlan& plan, const Body& body) {
   for (const TensorSource& source : plan.tensors) {
     if (!source.saved) continue;
-    for (const Copy& copy : source.copies) body(*source.saved, copy);
-    for (const TensorSource::OfRank& row : source.rows)
-      for (const Copy& copy : row.copies) body(*source.saved, copy);
+    for (const Copy& copy : plan.copies_of(source)) body(*source.saved, copy);
   }
 }
 
@@ -52,7 +49,7 @@ std::string where(const OpenedStep& opened) {
 }
 
 struct Block {
-  const PartOfStep* of;
+  const IndexPart* part;
   PartBytes at;     // of the part
   uint64_t number;  // in the part
   uint64_t size;
@@ -67,14 +64,15 @@ std::vector<Block> blocks_in(const OpenedStep& opened, const std::vector<PartOfS
   auto part = parts.begin();
   for (const BlockRange& range : ranges)
     for (int64_t i = range.begin; i < range.end;) {
-      while (part + 1 != parts.end() && (part + 1)->first <= i) ++part;
+      while (part + 1 != parts.end() && (part + 1)->part->first_block <= i) ++part;
       const PartBytes at = opened.bytes(*part->tensor, *part->part);
       const uint64_t each = of_block == 0 ? at.size : of_block;
-      const int64_t end = part->first + static_cast<int64_t>(part->part->blocks.size());
+      const int64_t first = part->part->first_block;
+      const int64_t end = first + static_cast<int64_t>(part->part->blocks.size());
       for (; i < std::min(end, range.end); ++i) {
-        const auto number = static_cast<uint64_t>(i - part->first);
+        const auto number = static_cast<uint64_t>(i - first);
         blocks.push_back(
-            {&*part, at, number, std::min(each, at.size - number * each), number * each});
+            {part->part, at, number, std::min(each, at.size - number * each), number * each});
       }
     }
   std::sort(blocks.begin(), blocks.end(), [](const Block& a, const Block& b) {
@@ -91,8 +89,7 @@ void verify_block(const OpenedStep& opened, const Block& block, std::vector<uint
     checksum.add(buffer.data(), buffer.size());
     done += buffer.size();
   }
-  compare_checksum(opened, *block.of->part, block.number, block.begin_in_part, block.size,
-                   checksum);
+  compare_checksum(opened, *block.part, block.number, block.begin_in_part, block.size, checksum);
 }
 
 // On LibTorch's threads; of several errors the first in the order of files and bytes.
@@ -132,20 +129,14 @@ std::vector<BlockRange> BlocksWanted::ranges() const {
 
 BlocksWanted blocks_wanted(const OpenedStep& opened, const LoadPlan& plan, bool shared) {
   const CheckpointIndex& index = opened.index();
-  std::unordered_map<const IndexPart*, int64_t> first;
-  for (const PartOfStep& p : parts_of(index)) first[p.part] = p.first;
   std::vector<BlockRange> ranges;
   for_each_copy(plan, [&](const IndexTensor& t, const Copy& copy) {
     const IndexPart& part = t.parts[copy.part];
-    const int64_t at = first.at(&part), each = safetensors_item_size(t.dtype);
+    const int64_t at = part.first_block, each = safetensors_item_size(t.dtype);
     const int64_t block =
         index.block == 0 ? std::max<int64_t>(part.slice.numel() * each, 1) : index.block;
     for_each_run(copy, [&](int64_t from, int64_t, int64_t run) {
-      const BlockRange range{at + from * each / block, at + ((from + run) * each - 1) / block + 1};
-      if (!ranges.empty() && ranges.back().begin <= range.begin && range.begin <= ranges.back().end)
-        ranges.back().end = std::max(ranges.back().end, range.end);
-      else
-        ranges.push_back(range);
+      append(ranges, {at + from * each / block, at + ((from + run) * each - 1) / block + 1});
     });
   });
   BlocksWanted wanted{.where = shared ? where(opened) : "", .ends = {}};
@@ -179,9 +170,10 @@ BlockShare share_of(const std::vector<BlocksWanted>& all, size_t rank) {
 void open_files_of(OpenedStep& opened, const std::vector<BlockRange>& blocks) {
   std::set<std::string> files;
   for (const PartOfStep& p : parts_of(opened.index())) {
-    const int64_t end = p.first + static_cast<int64_t>(p.part->blocks.size());
+    const int64_t first = p.part->first_block;
+    const int64_t end = first + static_cast<int64_t>(p.part->blocks.size());
     const auto range = std::partition_point(
-        blocks.begin(), blocks.end(), [&](const BlockRange& some) { return some.end <= p.first; });
+        blocks.begin(), blocks.end(), [&](const BlockRange& some) { return some.end <= first; });
     if (range != blocks.end() && range->begin < end) files.insert(p.part->file);
   }
   opened.open(files);
@@ -217,8 +209,8 @@ void verify_all_blocks(OpenedStep& opened) {
   opened.open(files);
   const std::vector<PartOfStep> parts = parts_of(opened.index());
   if (parts.empty()) return;
-  const PartOfStep& last = parts.back();
-  const int64_t end = last.first + static_cast<int64_t>(last.part->blocks.size());
+  const IndexPart& last = *parts.back().part;
+  const int64_t end = last.first_block + static_cast<int64_t>(last.blocks.size());
   verify_each(opened, blocks_in(opened, parts, {{0, end}}));
 }
 

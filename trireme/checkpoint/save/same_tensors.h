@@ -1,34 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <string>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
+#include <c10/util/hash.h>
+
+#include <map>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "trireme/base/slice.h"
-#include "trireme/tensor/tensor_overlaps.h"
 
 namespace trireme {
 
 /// Finds what a walk shows under several names: the same elements in the same memory, as the same
-/// slice.
+/// slice. Keeps no memory alive, and of tens of thousands of tensors neither names nor shapes.
 class SameTensors {
  public:
-  /// The name under which it was shown first; its own if it was not.
-  std::string first_of(const Slice& slice, const at::Tensor& local) {
-    if (const auto met = memory_.find(local); met && met->same) {
-      const Slice& first = slices_.at(met->name);
-      if (first.global_shape == slice.global_shape && first.offsets == slice.offsets &&
-          first.lengths == slice.lengths && first.flat == slice.flat)
-        return met->name;
-    }
-    memory_.add(slice.name, local);
-    slices_.emplace(slice.name, slice);
-    return slice.name;
+  /// The number under which it was shown first; `number`, its own from now on, if it was not.
+  size_t first_of(const Slice& slice, const at::Tensor& t, size_t number) {
+    if (t.layout() != at::kStrided || !t.has_storage() || t.numel() == 0) return number;
+    const Place place{t.storage().unsafeGetStorageImpl(), t.storage_offset(), form_of(slice, t)};
+    const auto at =
+        shown_.try_emplace(place, Shown{number, t.storage().getWeakStorageImpl()}).first;
+    return at->second.number;
   }
 
  private:
-  TensorOverlaps memory_;
-  std::unordered_map<std::string, Slice> slices_;
+  struct Place {
+    const c10::StorageImpl* storage;
+    int64_t offset;  // elements
+    size_t form;
+    bool operator==(const Place&) const = default;
+  };
+  struct Hash {
+    size_t operator()(const Place& p) const noexcept {
+      return c10::get_hash(p.storage, p.offset, p.form);
+    }
+  };
+  struct Shown {
+    size_t number;
+    c10::weak_intrusive_ptr<c10::StorageImpl> alive;  // and its address is no other's meanwhile
+  };
+
+  /// Numbers what is the same about all tensors of one dtype, shape and slice: there are few such.
+  size_t form_of(const Slice& slice, const at::Tensor& t) {
+    form_ = {static_cast<int64_t>(t.scalar_type())};
+    const auto add = [this](const auto& list) {
+      form_.push_back(static_cast<int64_t>(list.size()));
+      form_.insert(form_.end(), list.begin(), list.end());
+    };
+    add(t.sizes());
+    add(t.strides());
+    add(slice.global_shape);
+    add(slice.offsets);
+    add(slice.lengths);
+    if (slice.flat) form_.insert(form_.end(), {slice.flat->begin, slice.flat->count});
+    return forms_.try_emplace(form_, forms_.size()).first->second;
+  }
+
+  std::map<std::vector<int64_t>, size_t> forms_;
+  std::unordered_map<Place, Shown, Hash> shown_;
+  std::vector<int64_t> form_;  // keeps its memory
 };
 
 }  // namespace trireme

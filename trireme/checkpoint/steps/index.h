@@ -41,6 +41,7 @@ struct IndexPart {
   Slice slice;  // a box; in version 2 a range of a tensor of one dim
   std::string file;
   std::vector<uint64_t> blocks = {};  // checksums
+  int64_t first_block = 0;  // of a load: its first block's number in the step (number_blocks())
 };
 
 struct IndexTensor {

@@ -7,48 +7,42 @@
 namespace trireme {
 namespace {
 
-// Strides of a contiguous box.
-std::vector<int64_t> strides_of(const std::vector<int64_t>& lengths) {
-  std::vector<int64_t> strides(lengths.size(), 1);
-  for (size_t d = lengths.size(); d-- > 1;) strides[d - 1] = strides[d] * lengths[d];
-  return strides;
-}
+/// A PlacedBox of somebody else's.
+struct BoxView {
+  const std::vector<int64_t>&offsets, &lengths;
+  int64_t at = 0;
+};
 
-std::optional<Copy> overlap(const PlacedBox& saved, const PlacedBox& wanted) {
-  const size_t dims = saved.lengths.size();
-  std::vector<int64_t> lengths(dims);
-  const auto from_strides = strides_of(saved.lengths), to_strides = strides_of(wanted.lengths);
-  Copy copy;
-  copy.from = saved.at, copy.to = wanted.at;
-  for (size_t d = 0; d < dims; ++d) {
+std::optional<Copy> overlap(const BoxView& saved, const BoxView& wanted) {
+  Copy copy{.from = saved.at, .to = wanted.at, .run = 1};
+  int64_t from_stride = 1, to_stride = 1;
+  bool neighbours = true;  // what lies behind this dim is whole on both sides
+  for (size_t d = saved.lengths.size(); d-- > 0;) {
     const int64_t begin = std::max(saved.offsets[d], wanted.offsets[d]);
     const int64_t end =
         std::min(saved.offsets[d] + saved.lengths[d], wanted.offsets[d] + wanted.lengths[d]);
     if (begin >= end) return std::nullopt;
-    lengths[d] = end - begin;
-    copy.from += (begin - saved.offsets[d]) * from_strides[d];
-    copy.to += (begin - wanted.offsets[d]) * to_strides[d];
+    const int64_t length = end - begin;
+    copy.from += (begin - saved.offsets[d]) * from_stride;
+    copy.to += (begin - wanted.offsets[d]) * to_stride;
+    if (neighbours)
+      copy.run *= length;
+    else if (length > 1)
+      copy.loops.push_back({length, from_stride, to_stride});
+    neighbours = neighbours && length == saved.lengths[d] && length == wanted.lengths[d];
+    from_stride *= saved.lengths[d], to_stride *= wanted.lengths[d];
   }
-  // Dims that are whole on both sides are neighbours of the one before them.
-  copy.run = 1;
-  size_t d = dims;
-  while (d > 0) {
-    --d;
-    copy.run *= lengths[d];
-    if (lengths[d] != saved.lengths[d] || lengths[d] != wanted.lengths[d]) break;
-  }
-  for (size_t outer = 0; outer < d; ++outer)
-    if (lengths[outer] > 1)
-      copy.loops.push_back({lengths[outer], from_strides[outer], to_strides[outer]});
+  std::reverse(copy.loops.begin(), copy.loops.end());
   return copy;
 }
 
-bool touch(const Slice& box, const PlacedBox& wanted) {
-  for (size_t d = 0; d < wanted.lengths.size(); ++d)
-    if (box.offsets[d] >= wanted.offsets[d] + wanted.lengths[d] ||
-        wanted.offsets[d] >= box.offsets[d] + box.lengths[d])
-      return false;
-  return true;
+/// body(box) for each box of the slice, seen in this shape.
+template <class Body>
+void for_each_box(const Slice& slice, const std::vector<int64_t>& shape, const Body& body) {
+  if (!slice.flat && slice.global_shape == shape)  // as nearly all are
+    return body({slice.offsets, slice.lengths});
+  for (const PlacedBox& box : boxes_of(reshaped(slice, shape)))
+    body({box.offsets, box.lengths, box.at});
 }
 
 }  // namespace
@@ -68,22 +62,19 @@ std::vector<Copy> plan_load(const IndexTensor& saved, const Slice& wanted) {
   // Of [n] and a shape of n elements the flat one is seen in the other's shape.
   const bool wanted_is_flat = wanted.global_shape.size() == 1;
   const std::vector<int64_t>& shape = wanted_is_flat ? saved.shape() : wanted.global_shape;
-  const std::vector<PlacedBox> targets = boxes_of(reshaped(wanted, shape));
   std::vector<Copy> copies;
-  for (size_t i = 0; i < saved.parts.size(); ++i) {
-    const Slice& part = saved.parts[i].slice;
-    // Of thousands of parts a rank wants a few: those that it does not are passed over at once.
-    if (part.global_shape == shape && !part.flat &&
-        std::none_of(targets.begin(), targets.end(),
-                     [&](const PlacedBox& target) { return touch(part, target); }))
-      continue;
-    for (const PlacedBox& box : boxes_of(reshaped(part, shape)))
+  std::vector<PlacedBox> targets;
+  for_each_box(wanted, shape, [&](const BoxView& box) {
+    targets.push_back({box.offsets, box.lengths, box.at});
+  });
+  for (size_t i = 0; i < saved.parts.size(); ++i)
+    for_each_box(saved.parts[i].slice, shape, [&](const BoxView& box) {
       for (const PlacedBox& target : targets)
-        if (auto copy = overlap(box, target)) {
+        if (auto copy = overlap(box, {target.offsets, target.lengths, target.at})) {
           copy->part = i;
           copies.push_back(std::move(*copy));
         }
-  }
+    });
   return copies;
 }
 

@@ -3,13 +3,15 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "trireme/base/check.h"
 #include "trireme/checkpoint/steps/checksum.h"
 
 namespace trireme {
 namespace {
 
-std::string shape_text(const std::string& dtype, const std::vector<int64_t>& shape) {
+std::string shape_text(std::string_view dtype, const std::vector<int64_t>& shape) {
   return fmt::format("{} [{}]", dtype, fmt::join(shape, ", "));
 }
 
@@ -20,21 +22,25 @@ void PartSource::take_head(std::span<const uint8_t> head, const IndexFile& expec
   check<Corrupt>(sum == expected.head,
                  "{}: the checksum of its header does not fit: it is {}; the index says {}", path_,
                  sum, expected.head);
-  header_ = interop::read_safetensors_header(head, expected.size, path_);
-  for (size_t i = 0; i < header_.arrays.size(); ++i) by_name_[header_.arrays[i].name] = i;
+  head_size_ = head.size();
+  entries_ = interop::read_safetensors_entries(head, expected.size, path_).entries;
+  std::sort(entries_.begin(), entries_.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
 }
 
-const interop::NamedArray& PartSource::find(const IndexPart& part, const std::string& dtype) const {
+const interop::SafetensorsEntry& PartSource::find(const IndexPart& part,
+                                                  const std::string& dtype) const {
   const std::string key = place_of(part.slice.name).key;
-  const auto found = by_name_.find(key);
-  const std::string expected = shape_text(dtype, part.slice.lengths);
-  check<Corrupt>(found != by_name_.end(), "{}: tensor '{}' is missing; the index says {}", path_,
-                 key, expected);
-  const interop::NamedArray& array = header_.arrays[found->second];
-  check<Corrupt>(array.shape == part.slice.lengths && array.dtype == dtype,
-                 "{}: tensor '{}' is {}; the index says {}", path_, key,
-                 shape_text(array.dtype, array.shape), expected);
-  return array;
+  const auto found =
+      std::lower_bound(entries_.begin(), entries_.end(), key,
+                       [](const auto& e, const auto& name) { return e.name < name; });
+  if (found == entries_.end() || found->name != key)
+    fail<Corrupt>("{}: tensor '{}' is missing; the index says {}", path_, key,
+                  shape_text(dtype, part.slice.lengths));
+  if (found->shape != part.slice.lengths || found->dtype != dtype)
+    fail<Corrupt>("{}: tensor '{}' is {}; the index says {}", path_, key,
+                  shape_text(found->dtype, found->shape), shape_text(dtype, part.slice.lengths));
+  return *found;
 }
 
 }  // namespace trireme

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <deque>
 #include <span>
 #include <string>
 
@@ -19,10 +19,10 @@ class TRIREME_API PartSource {
   virtual ~PartSource() = default;
 
   const std::string& path() const { return path_; }  // for messages
-  uint64_t head_size() const { return header_.data; }
-  size_t count() const { return header_.arrays.size(); }
+  uint64_t head_size() const { return head_size_; }
+  size_t count() const { return entries_.size(); }
   /// The bytes of a part. Corrupt when they are not in the file as the index says.
-  const interop::NamedArray& find(const IndexPart& part, const std::string& dtype) const;
+  const interop::SafetensorsEntry& find(const IndexPart& part, const std::string& dtype) const;
 
   /// ResourceError with the system's reason.
   virtual void read(uint64_t at, std::span<uint8_t> to) const = 0;
@@ -38,8 +38,8 @@ class TRIREME_API PartSource {
 
  private:
   std::string path_;
-  interop::SafetensorsHeader header_;
-  std::map<std::string, size_t> by_name_;
+  uint64_t head_size_ = 0;
+  std::deque<interop::SafetensorsEntry> entries_;  // by name
 };
 
 }  // namespace trireme

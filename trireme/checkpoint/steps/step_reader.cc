@@ -27,7 +27,7 @@ std::span<const uint8_t> StepReader::read(const std::string& name, int64_t begin
   for (const Copy& copy : plan_load(tensor, Slice::range(name, tensor.shape(), begin, count))) {
     const IndexPart& part = tensor.parts[copy.part];
     const StepFile& from = file(part.file);
-    const interop::NamedArray& array = from.find(part, tensor.dtype);
+    const interop::SafetensorsEntry& array = from.find(part, tensor.dtype);
     // What lies between the copy's runs in the part lies between them in the tensor as well, so it
     // is no more than the window.
     scratch_.resize(static_cast<size_t>((copy.from_end() - copy.from) * each));

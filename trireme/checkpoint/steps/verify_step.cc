@@ -66,7 +66,7 @@ class FileVerifier {
   }
 
  private:
-  void verify(const IndexPart& part, const interop::NamedArray& array) {
+  void verify(const IndexPart& part, const interop::SafetensorsEntry& array) {
     const uint64_t size = array.end - array.begin;
     if (size == 0) return;
     const uint64_t block = block_ == 0 ? size : block_;

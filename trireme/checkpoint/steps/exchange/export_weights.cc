@@ -17,7 +17,7 @@ namespace {
 
 void verify_part(const StepFile& file, const CheckpointIndex& index, const IndexPart& part,
                  const std::string& dtype) {
-  const interop::NamedArray& array = file.find(part, dtype);
+  const interop::SafetensorsEntry& array = file.find(part, dtype);
   const uint64_t size = array.end - array.begin;
   const uint64_t block = index.block == 0 ? size : static_cast<uint64_t>(index.block);
   constexpr uint64_t kPiece = uint64_t{1} << 20;
