@@ -209,6 +209,27 @@ TEST(checkpoint_tied_weights, of_a_state_that_is_split_over_ranks) {
   });
 }
 
+// A rank holds two boxes of it; which of its names was saved is another program's choice.
+TEST(checkpoint_tied_weights, in_several_boxes_are_filled_in_all_of_them_from_either_name) {
+  const at::Tensor whole = at::arange(8, at::kFloat);
+  for (const char* saved : {"model.emb", "model.head"}) {
+    PrivateFolder run;
+    save_step(run.path(), 1, [&](StateVisitor& v) { v.tensor(saved, whole); });
+    at::Tensor boxes = at::full({2, 2}, -1, at::kFloat);
+    LoadOptions options;
+    options.partial = true;
+    load_step(
+        run.path(),
+        [&](StateVisitor& v) {
+          for (const char* name : {"model.emb", "model.head"})
+            for (int64_t b = 0; b < 2; ++b) v.tensor(Slice{name, {8}, {4 * b + 1}, {2}}, boxes[b]);
+        },
+        options);
+    EXPECT_TRUE(boxes.equal(at::tensor({1.F, 2.F, 5.F, 6.F}).view({2, 2})))
+        << saved << " " << boxes;
+  }
+}
+
 // Equal values are not one tensor, nor are two views of one memory.
 TEST(checkpoint_tied_weights, what_is_not_one_tensor_is_written_apart) {
   PrivateFolder run;

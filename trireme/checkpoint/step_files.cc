@@ -28,7 +28,7 @@ void Collector::tensor(const Slice& slice, at::Tensor local) {
   check<UsageError>(!safetensors_dtype_name(local.scalar_type()).empty(),
                     "checkpoint: '{}' is {}, a dtype that safetensors files do not hold",
                     slice.name, c10::toString(local.scalar_type()));
-  if (same_.first_of(slice, local) != slice.name) return;
+  if (same_.first_of(slice, local, tensors.size()) != tensors.size()) return;
   held.tensors.push_back({slice, safetensors_dtype_name(local.scalar_type())});
   tensors.push_back(local.detach());
 }

@@ -180,8 +180,11 @@ void Comparer::tensor(const Slice& slice, at::Tensor local) {
                      opened_.described(from), fmt::join(saved.shape(), ", "),
                      fmt::join(slice.global_shape, ", "));
   if (&first != &mine) {
-    if (first.from) return refuse_other_values(first.from->first, from);
-    first.from = found;
+    // Of several boxes of a name each is filled by itself.
+    const Saved*& otherwise = filled_otherwise_[same];
+    const Saved* filled = plan.tensors[same].saved ? first.from : otherwise;
+    if (filled) return refuse_other_values(filled->first, from);
+    first.from = otherwise = found;
   }
   source.saved = &saved;
   plan_copies(source, slice);
@@ -280,7 +283,7 @@ void Comparer::finish() {
   refuse_missing();
   note_what_changes();
   find_known();
-  names_ = {}, saved_ = {}, same_ = {}, missing_ = {};
+  names_ = {}, saved_ = {}, same_ = {}, filled_otherwise_ = {}, missing_ = {};
 }
 
 void Comparer::note_what_changes() {

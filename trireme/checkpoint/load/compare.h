@@ -123,6 +123,9 @@ class Comparer : public StateVisitor {
   std::unordered_set<std::string> seen_values_;
   std::vector<bool> known_;
   SameTensors same_;
+  // By the number of what was shown first and is not in the checkpoint: the other name that fills
+  // it.
+  std::unordered_map<size_t, const Saved*> filled_otherwise_;
   bool scale_begins_anew_ = false;
   std::string converted_;  // the first weight that is taken from another precision, and how
   std::vector<std::pair<std::string_view, const Name*>> missing_;  // shown, the name shown first
