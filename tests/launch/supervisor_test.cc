@@ -276,6 +276,38 @@ TEST(launch_supervisor, SIGHUP_again_is_the_same_request) {
   EXPECT_EQ(job.wait(), 75) << job.err_text;
 }
 
+TEST(launch_supervisor, different_signals_are_one_request) {
+  const std::vector<std::vector<int>> sequences{{SIGTERM, SIGHUP}, {SIGTERM, SIGUSR1},
+                                                {SIGINT, SIGHUP},  {SIGHUP, SIGUSR1, SIGHUP},
+                                                {SIGHUP, SIGTERM}, {SIGUSR1, SIGTERM}};
+  for (const std::vector<int>& signals : sequences) {
+    JobProcess job({"--nproc-per-node=1", "--shutdown-timeout=300"},
+                   "trap 'echo heard; sleep 1; exit 75' TERM INT HUP USR1; echo ready; "
+                   "while :; do sleep 0.02; done");
+    ASSERT_TRUE(job.wait_for("ready\n"));
+    job.send(signals[0]);
+    ASSERT_TRUE(job.wait_for("heard\n"));
+    for (size_t i = 1; i < signals.size(); ++i) {
+      ::usleep(150'000);  // longer than what counts as one request sent twice
+      job.send(signals[i]);
+    }
+    EXPECT_EQ(job.wait(), 75) << signals[0] << " and " << signals[1] << "\n" << job.err_text;
+    EXPECT_EQ(job.err_text.find("at once\n"), std::string::npos) << job.err_text;
+  }
+}
+
+TEST(launch_supervisor, the_second_SIGTERM_after_a_warning_kills_at_once) {
+  JobProcess job({"--nproc-per-node=1", "--shutdown-timeout=300"},
+                 "trap 'echo heard' USR1; echo ready; while :; do sleep 0.02; done");
+  ASSERT_TRUE(job.wait_for("ready\n"));
+  job.send(SIGUSR1);
+  ASSERT_TRUE(job.wait_for("heard\n"));
+  job.send(SIGTERM);
+  EXPECT_FALSE(job.wait_for_silence(std::chrono::milliseconds(300))) << job.err_text;
+  job.send(SIGTERM);
+  EXPECT_EQ(job.wait(), 128 + SIGUSR1) << job.err_text;
+}
+
 TEST(launch_supervisor, a_program_under_a_script_that_the_signal_ended_may_still_save) {
   JobProcess job({"--nproc-per-node=1"},
                  R"(/bin/sh -c 'trap "sleep 0.3; echo saved; exit 0" TERM; echo ready
