@@ -205,6 +205,18 @@ TEST(launch_supervisor, what_a_launcher_and_its_keeper_left_goes_with_the_next_s
   EXPECT_FALSE(start_of_process(left).has_value());
 }
 
+TEST(launch_supervisor, a_keeper_that_is_killed_is_one_warning_and_not_the_end_of_the_job) {
+  JobProcess job({"--nproc-per-node=2"}, "echo ready; sleep 0.5");
+  ASSERT_TRUE(job.wait_for("ready\n", 2)) << job.err_text;
+  int keepers = 0;
+  for (pid_t pid : children_of(job.pid()))
+    if (name_of(pid) == "trireme-keeper") keepers += ::kill(pid, SIGKILL) == 0;
+  ASSERT_EQ(keepers, 1);
+  EXPECT_EQ(job.wait(), 0) << job.err_text;
+  EXPECT_EQ(JobProcess::count(job.err_text, "keeper process"), 1) << job.err_text;
+  EXPECT_EQ(JobProcess::count(job.err_text, "error"), 0) << job.err_text;
+}
+
 TEST(launch_supervisor, folders_of_living_launchers_and_of_nobody_stay) {
   PrivateFolder base;
   for (const char* name : {"trireme.living", "trireme.nobodys", "trireme.others"}) {
