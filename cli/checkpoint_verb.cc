@@ -151,6 +151,8 @@ int checkpoint_main(int argc, char** argv) {
     app.parse(argc, argv);
     for (auto* verb : {ls, show, verify, diff, prune, exporting, importing})
       if (*verb && verb->get_option("--json")->count() > 0 && flags.json.empty()) flags.json = "-";
+    // Before a step is deleted, written, or read to its end.
+    check_json_file(flags.json);
     if (*ls) return checkpoint_ls(flags);
     if (*show) return checkpoint_show(flags);
     if (*verify) return checkpoint_verify(flags);

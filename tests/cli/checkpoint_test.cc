@@ -217,6 +217,28 @@ TEST(cli_checkpoint, prune_deletes_old_steps_but_not_while_a_run_saves) {
   EXPECT_EQ(list_steps(run.path()), (std::vector<int64_t>{3, 4}));
 }
 
+TEST(cli_checkpoint, a_json_file_that_cannot_be_written_is_found_before_anything_is_deleted) {
+  PrivateFolder run, folder;
+  for (int64_t step : {1, 2}) write_replicated(run.path(), step);
+  const auto prune = checkpoint({"prune", run.path(), "--keep", "1", "--json", folder / "none/x"});
+  EXPECT_EQ(prune.code, 1);
+  EXPECT_TRUE(has(prune.err, "cannot write " + folder / "none/x")) << prune.err;
+  EXPECT_EQ(list_steps(run.path()), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(checkpoint({"ls", run.path(), "--json", folder.path()}).code, 2) << "a folder";
+}
+
+TEST(cli_checkpoint, a_json_file_may_be_a_link_or_standard_output) {
+  PrivateFolder run, folder;
+  write_replicated(run.path(), 1);
+  std::filesystem::create_symlink("target", folder / "link");
+  EXPECT_EQ(checkpoint({"ls", run.path(), "--json", folder / "link"}).code, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_EQ(json::parse(read_file(folder / "target"))["steps"].size(), 1u);
+  const auto both = checkpoint({"ls", run.path(), "--json", "/dev/stdout"});
+  EXPECT_EQ(both.code, 0) << both.err;
+  EXPECT_TRUE(has(both.out, "STEP") && has(both.out, "\"latest\": \"step-00000001\"")) << both.out;
+}
+
 TEST(cli_checkpoint, an_index_that_lies_is_refused_with_a_sentence) {
   const std::pair<const char*, std::pair<const char*, const char*>> rows[] = {
       {"not a file name that we write", {"\"model.safetensors\":", "\"../model.safetensors\":"}},
