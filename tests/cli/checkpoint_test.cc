@@ -95,6 +95,44 @@ TEST(cli_checkpoint, ls_calls_a_short_file_or_a_latest_that_is_gone_damage) {
   EXPECT_TRUE(has(ls.parsed()["latest_fault"], "names step-00000009, which is not there"));
 }
 
+// As of another user's run: what may not be read is not known to be damaged.
+TEST(cli_checkpoint, ls_calls_a_step_that_cannot_be_read_unreadable) {
+  for (const char* file : {"trireme.index.json", ""}) {
+    PrivateFolder run;
+    for (int64_t step : {1, 2}) write_replicated(run.path(), step);
+    const std::string fault = file[0] ? "open:EIO" : "stat:EIO";
+    Command ls(
+        trireme({"checkpoint", "ls", run.path(), "--json"}),
+        {{{"TRIREME_FILE_FAULTS", "only=/step-00000001/" + std::string(file) + "," + fault}}, {}});
+    EXPECT_EQ(ls.finish(), 1);
+    EXPECT_TRUE(has(ls.err, "1 of 2 checkpoints in " + run.path() +
+                                " cannot be read, which does not show that it is damaged"))
+        << ls.err;
+    const json all = json::parse(ls.out);
+    EXPECT_EQ(all["steps"][0]["state"], "unreadable");
+    EXPECT_TRUE(has(all["steps"][0]["faults"][0], "Input/output error")) << all;
+    EXPECT_EQ(all["steps"][1]["state"], "good");
+    Command text(
+        trireme({"checkpoint", "ls", run.path()}),
+        {{{"TRIREME_FILE_FAULTS", "only=/step-00000001/" + std::string(file) + "," + fault}}, {}});
+    EXPECT_EQ(text.finish(), 1);
+    EXPECT_TRUE(has(text.out, "step-00000001: unreadable: ")) << text.out;
+    EXPECT_FALSE(has(text.out, "damaged")) << text.out;
+  }
+}
+
+TEST(cli_checkpoint, diff_refuses_a_tolerance_that_is_no_finite_number) {
+  PrivateFolder run;
+  const std::string a = write_replicated(run.path(), 1), b = write_replicated(run.path(), 2);
+  for (const char* x : {"nan", "inf", "-inf", "1e999", "-1", "x"}) {
+    const auto diff = checkpoint({"diff", a, b, "--atol=" + std::string(x)});
+    EXPECT_EQ(diff.code, 2) << x;
+    EXPECT_TRUE(has(diff.err, "'" + std::string(x) + "' is no tolerance: give a finite number"))
+        << diff.err;
+    EXPECT_EQ(diff.out, "");
+  }
+}
+
 TEST(cli_checkpoint, show_says_kinds_tensors_boxes_and_values) {
   PrivateFolder run;
   write_split(run.path(), 100, 2);
