@@ -3,7 +3,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -28,6 +30,14 @@ void add_json(CLI::App* verb, CheckpointFlags* flags) {
                    "the same as JSON; without FILE, or with '-', on standard output and alone")
       ->expected(0, 1)
       ->type_name("[FILE]");
+}
+
+/// Why a text is no tolerance; "": it is one.
+std::string no_tolerance(const std::string& text) {
+  char* end = nullptr;
+  const double x = std::strtod(text.c_str(), &end);
+  if (!text.empty() && *end == '\0' && std::isfinite(x) && x >= 0) return "";
+  return fmt::format("'{}' is no tolerance: give a finite number that is not negative", text);
 }
 
 void add_exchange(CLI::App* exporting, CLI::App* importing, CheckpointFlags* flags) {
@@ -87,7 +97,8 @@ int checkpoint_main(int argc, char** argv) {
       "Exit code: 0 fine, 1 something is wrong or differs, 2 usage; of diff: 0 equal, 1 different, "
       "2 any error.");
   CheckpointFlags flags;
-  auto* ls = app.add_subcommand("ls", "list the steps: size, ranks, layout, time, good or damaged");
+  auto* ls = app.add_subcommand(
+      "ls", "list the steps: size, ranks, layout, time, good, damaged or unreadable");
   ls->footer("Looks at indexes and at the sizes of files; 'verify' reads every byte.");
   auto* show = app.add_subcommand("show", "say what a step holds: kinds, tensors, files");
   auto* verify = app.add_subcommand("verify", "read every byte against its checksum");
@@ -125,7 +136,7 @@ int checkpoint_main(int argc, char** argv) {
   verify->add_flag("--all", flags.all, "every step of the run folder");
   diff->add_option("--atol", flags.tolerance,
                    "numbers are equal that differ by no more than X [0: their bytes are equal]")
-      ->check(CLI::NonNegativeNumber)
+      ->check(no_tolerance)
       ->type_name("X");
   prune->add_option("--keep", flags.keep, "so many of the newest stay")
       ->check(CLI::Range(int64_t{1}, kMany))
@@ -151,6 +162,8 @@ int checkpoint_main(int argc, char** argv) {
     app.parse(argc, argv);
     for (auto* verb : {ls, show, verify, diff, prune, exporting, importing})
       if (*verb && verb->get_option("--json")->count() > 0 && flags.json.empty()) flags.json = "-";
+    // Before a step is deleted, written, or read to its end.
+    check_json_file(flags.json);
     if (*ls) return checkpoint_ls(flags);
     if (*show) return checkpoint_show(flags);
     if (*verify) return checkpoint_verify(flags);

@@ -11,7 +11,7 @@
 #include "cli/ask_worker.h"
 #include "cli/verbs.h"
 #include "trireme/base/error.h"
-#include "trireme/base/file.h"
+#include "trireme/base/file/result_file.h"
 #include "trireme/config/key_table.h"
 #include "trireme/config/report.h"
 #include "trireme/front/refusals.h"
@@ -48,7 +48,7 @@ void print(std::string_view text) { std::fwrite(text.data(), 1, text.size(), std
 void deliver(const Options& options, std::string_view text, std::string_view json) {
   if (options.json == "-") return print(json);
   print(text);
-  if (!options.json.empty()) write_file_atomic(options.json, json);
+  if (!options.json.empty()) write_result_file(options.json, json);
 }
 
 int complain(std::string_view text, int code) {

@@ -160,6 +160,7 @@ int doctor_main(int argc, char** argv) {
     return run_as_rank(flags, peers);
   }
 
+  check_json_file(flags.json);
   const int ranks = launch_options.nproc_per_node;
   if (ranks > 1) flags.options.ranks = ranks;
   if (launch_options.dry_run || ranks > 1) {

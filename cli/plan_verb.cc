@@ -12,7 +12,7 @@
 #include "cli/plan_report.h"
 #include "cli/verbs.h"
 #include "trireme/base/check.h"
-#include "trireme/base/file.h"
+#include "trireme/base/file/result_file.h"
 #include "trireme/base/log.h"
 #include "trireme/pipeline/schedule/check.h"
 #include "trireme/pipeline/schedule/csv.h"
@@ -240,7 +240,7 @@ pipeline::TextStyle terminal_style() {
 }
 
 void write_text(const std::string& file, const std::string& text) {
-  if (file != "-") return write_file_atomic(file, text);
+  if (file != "-") return write_result_file(file, text);
   const bool ok =
       std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   check<ResourceError>(ok, "cannot write to stdout: {}", errno_text());

@@ -230,6 +230,7 @@ int summary_main(int argc, char** argv) {
   }
   check<UsageError>(!flags.files.empty(),
                     "summary: name a configuration, as in 'trireme summary examples/gpt.json'");
+  check_json_file(flags.json);
   const Config config = Config::load(ConfigInputs::from(flags.files, flags.sets));
   const MemoryPlan plan = plan_memory(config, launch_options.nproc_per_node);
   Where where = where_of(config, plan);

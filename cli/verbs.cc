@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/check.h"
-#include "trireme/base/file.h"
+#include "trireme/base/file/result_file.h"
 
 namespace trireme {
 
@@ -31,10 +31,14 @@ std::string parse_problem(const CLI::App& app, const CLI::ParseError& error,
 void write_json(const std::string& file, const nlohmann::ordered_json& value) {
   std::string text =
       value.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-  if (file != "-") return write_file_atomic(file, text);
+  if (file != "-") return write_result_file(file, text);
   bool ok =
       std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   check<ResourceError>(ok, "cannot write to stdout: {}", errno_text());
+}
+
+void check_json_file(const std::string& file) {
+  if (!file.empty() && file != "-") check_result_file(file);
 }
 
 JsonAndHelp parse_json_and_help(int argc, char** argv, const char* help) {

@@ -35,6 +35,9 @@ std::string parse_problem(const CLI::App& app, const CLI::ParseError& error,
 
 /// What --json FILE means everywhere: "-" is stdout.
 void write_json(const std::string& file, const nlohmann::ordered_json& value);
+/// Before work whose result would be lost: throws if write_json() could not write there. "": no
+/// file is asked for.
+void check_json_file(const std::string& file);
 
 /// For verbs whose only flags are --json FILE and --help. Prints `help` and sets `done` for the
 /// latter.

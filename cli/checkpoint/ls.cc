@@ -24,7 +24,7 @@ struct Entry {
 
 struct StepEntry : Entry {
   int64_t step = 0;
-  std::string state;  // "good", "damaged", "newer"
+  std::string state;  // "good", "damaged", "unreadable", "newer"
   std::vector<std::string> faults;
   int64_t written = 0;  // seconds since 1970
   std::optional<CheckpointIndex> index;
@@ -58,7 +58,10 @@ StepEntry step_entry(const fs::path& folder) {
   try {
     StepVerdict verdict = glance_at_step(folder.string());
     entry.index = std::move(verdict.index);
-    entry.state = verdict.good() ? "good" : "damaged";
+    // What the disk or its permissions do not give is not known to be damaged.
+    const bool is_damaged = std::any_of(verdict.faults.begin(), verdict.faults.end(),
+                                        [](const StepFault& fault) { return !fault.unread; });
+    entry.state = verdict.good() ? "good" : is_damaged ? "damaged" : "unreadable";
     for (const StepFault& fault : verdict.faults) entry.faults.push_back(fault.what);
   } catch (const UsageError& e) {
     entry.state = "newer";
@@ -108,7 +111,9 @@ std::string listing_text(const std::string& run_dir, const Listing& listing) {
                     s.index ? s.index->layout : "?"});
   std::string text = listing.steps.empty() ? "" : table(rows);
   for (const StepEntry& s : listing.steps)
-    for (const std::string& fault : s.faults) text += s.name + ": " + shown(fault) + "\n";
+    for (const std::string& fault : s.faults)
+      text += fmt::format("{}: {}{}\n", s.name, s.state == "unreadable" ? "unreadable: " : "",
+                          shown(fault));
   for (const Entry& e : listing.leftovers)
     text +=
         fmt::format("{} ({}): of a save that is under way or has died; the next save removes it\n",
@@ -160,13 +165,20 @@ int checkpoint_ls(const CheckpointFlags& flags) {
                     flags.path);
   const Listing listing = list_run(flags.path);
   deliver(flags, listing_text(flags.path, listing), listing_json(flags.path, listing));
-  size_t damaged = 0;
-  for (const StepEntry& s : listing.steps) damaged += s.state == "damaged";
+  size_t damaged = 0, unreadable = 0;
+  for (const StepEntry& s : listing.steps) {
+    damaged += s.state == "damaged";
+    unreadable += s.state == "unreadable";
+  }
   if (damaged > 0)
     log_error("{} of {} checkpoints in {} {} damaged", damaged, listing.steps.size(),
               shown(flags.path), damaged == 1 ? "is" : "are");
+  if (unreadable > 0)
+    log_error("{} of {} checkpoints in {} cannot be read, which does not show that {} damaged",
+              unreadable, listing.steps.size(), shown(flags.path),
+              unreadable == 1 ? "it is" : "they are");
   if (!listing.latest_fault.empty()) log_error("{}", shown(listing.latest_fault));
-  return damaged > 0 || !listing.latest_fault.empty() ? kExitFailed : kExitDone;
+  return damaged + unreadable > 0 || !listing.latest_fault.empty() ? kExitFailed : kExitDone;
 }
 
 }  // namespace trireme

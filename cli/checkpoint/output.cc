@@ -16,7 +16,7 @@
 #include <optional>
 
 #include "trireme/base/check.h"
-#include "trireme/base/file.h"
+#include "trireme/base/file/result_file.h"
 #include "trireme/checkpoint/steps/element_size.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/planner/memory_plan.h"
@@ -84,7 +84,7 @@ void deliver(const CheckpointFlags& flags, const std::string& text,
   const std::string dumped =
       json.dump(2, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   if (flags.json == "-") return write_stdout(dumped);
-  write_file_atomic(flags.json, dumped);
+  write_result_file(flags.json, dumped);
 }
 
 std::string table(const std::vector<std::vector<std::string>>& rows) {

@@ -57,7 +57,7 @@ int checkpoint_prune(const CheckpointFlags& flags) {
            {"kept", names_json(numbers_of(plan.keep))},
            {"damaged", names_json(plan.damaged)}});
   for (int64_t step : plan.damaged)
-    log_warn("{} is damaged, or of a newer version: it was neither counted nor deleted",
+    log_warn("{} is damaged, unreadable, or of a newer version: it was neither counted nor deleted",
              step_folder_name(step));
   return kExitDone;
 }

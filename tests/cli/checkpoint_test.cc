@@ -95,6 +95,44 @@ TEST(cli_checkpoint, ls_calls_a_short_file_or_a_latest_that_is_gone_damage) {
   EXPECT_TRUE(has(ls.parsed()["latest_fault"], "names step-00000009, which is not there"));
 }
 
+// As of another user's run: what may not be read is not known to be damaged.
+TEST(cli_checkpoint, ls_calls_a_step_that_cannot_be_read_unreadable) {
+  for (const char* file : {"trireme.index.json", ""}) {
+    PrivateFolder run;
+    for (int64_t step : {1, 2}) write_replicated(run.path(), step);
+    const std::string fault = file[0] ? "open:EIO" : "stat:EIO";
+    Command ls(
+        trireme({"checkpoint", "ls", run.path(), "--json"}),
+        {{{"TRIREME_FILE_FAULTS", "only=/step-00000001/" + std::string(file) + "," + fault}}, {}});
+    EXPECT_EQ(ls.finish(), 1);
+    EXPECT_TRUE(has(ls.err, "1 of 2 checkpoints in " + run.path() +
+                                " cannot be read, which does not show that it is damaged"))
+        << ls.err;
+    const json all = json::parse(ls.out);
+    EXPECT_EQ(all["steps"][0]["state"], "unreadable");
+    EXPECT_TRUE(has(all["steps"][0]["faults"][0], "Input/output error")) << all;
+    EXPECT_EQ(all["steps"][1]["state"], "good");
+    Command text(
+        trireme({"checkpoint", "ls", run.path()}),
+        {{{"TRIREME_FILE_FAULTS", "only=/step-00000001/" + std::string(file) + "," + fault}}, {}});
+    EXPECT_EQ(text.finish(), 1);
+    EXPECT_TRUE(has(text.out, "step-00000001: unreadable: ")) << text.out;
+    EXPECT_FALSE(has(text.out, "damaged")) << text.out;
+  }
+}
+
+TEST(cli_checkpoint, diff_refuses_a_tolerance_that_is_no_finite_number) {
+  PrivateFolder run;
+  const std::string a = write_replicated(run.path(), 1), b = write_replicated(run.path(), 2);
+  for (const char* x : {"nan", "inf", "-inf", "1e999", "-1", "x"}) {
+    const auto diff = checkpoint({"diff", a, b, "--atol=" + std::string(x)});
+    EXPECT_EQ(diff.code, 2) << x;
+    EXPECT_TRUE(has(diff.err, "'" + std::string(x) + "' is no tolerance: give a finite number"))
+        << diff.err;
+    EXPECT_EQ(diff.out, "");
+  }
+}
+
 TEST(cli_checkpoint, show_says_kinds_tensors_boxes_and_values) {
   PrivateFolder run;
   write_split(run.path(), 100, 2);
@@ -215,6 +253,28 @@ TEST(cli_checkpoint, prune_deletes_old_steps_but_not_while_a_run_saves) {
   prune = checkpoint({"prune", run.path(), "--keep", "2", "--json"});
   EXPECT_EQ(prune.parsed()["deleted"], (json{"step-00000001", "step-00000002"}));
   EXPECT_EQ(list_steps(run.path()), (std::vector<int64_t>{3, 4}));
+}
+
+TEST(cli_checkpoint, a_json_file_that_cannot_be_written_is_found_before_anything_is_deleted) {
+  PrivateFolder run, folder;
+  for (int64_t step : {1, 2}) write_replicated(run.path(), step);
+  const auto prune = checkpoint({"prune", run.path(), "--keep", "1", "--json", folder / "none/x"});
+  EXPECT_EQ(prune.code, 1);
+  EXPECT_TRUE(has(prune.err, "cannot write " + folder / "none/x")) << prune.err;
+  EXPECT_EQ(list_steps(run.path()), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(checkpoint({"ls", run.path(), "--json", folder.path()}).code, 2) << "a folder";
+}
+
+TEST(cli_checkpoint, a_json_file_may_be_a_link_or_standard_output) {
+  PrivateFolder run, folder;
+  write_replicated(run.path(), 1);
+  std::filesystem::create_symlink("target", folder / "link");
+  EXPECT_EQ(checkpoint({"ls", run.path(), "--json", folder / "link"}).code, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_EQ(json::parse(read_file(folder / "target"))["steps"].size(), 1u);
+  const auto both = checkpoint({"ls", run.path(), "--json", "/dev/stdout"});
+  EXPECT_EQ(both.code, 0) << both.err;
+  EXPECT_TRUE(has(both.out, "STEP") && has(both.out, "\"latest\": \"step-00000001\"")) << both.out;
 }
 
 TEST(cli_checkpoint, an_index_that_lies_is_refused_with_a_sentence) {

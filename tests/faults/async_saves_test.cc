@@ -306,6 +306,27 @@ TEST_F(faults_async_saves, workers_that_are_killed_leave_their_snapshot_as_a_ste
   }
 }
 
+// As where memory runs out: the kernel kills one process after another.
+TEST_F(faults_async_saves, a_snapshot_is_saved_by_a_launcher_whose_keeper_is_gone) {
+  Command job(
+      words({"", 2, 2, {}}, run_, 100000),
+      {{{"TRIREME_FAILPOINTS", "checkpoint.before_publish@2#0=sleep(60000),train.step=sleep(20)"}},
+       {}});
+  ASSERT_TRUE(job.wait_for("step:  5/")) << job.err;  // step 4 is in memory
+  const std::array<pid_t, 2> ranks{job.rank(0), job.rank(1)};
+  int keepers = 0;
+  for (pid_t pid : job.living())
+    if (read_file("/proc/" + std::to_string(pid) + "/comm") == "trireme-keeper\n")
+      keepers += send_signal(pid, SIGKILL);
+  ASSERT_EQ(keepers, 1);
+  for (pid_t rank : ranks) ASSERT_TRUE(rank > 0 && send_signal(rank, SIGKILL));
+  EXPECT_EQ(job.finish(), 1) << job.err;
+  EXPECT_TRUE(job.left_nothing());
+  EXPECT_TRUE(holds_all(job.err, {"keeper process", "it is saved in " + run_ + "/step-00000004"}));
+  EXPECT_EQ(latest_step(run_), 4);
+  expect_resumable(run_);
+}
+
 TEST_F(faults_async_saves, with_their_launcher_the_snapshot_is_gone_and_the_step_before_is_good) {
   Command job(
       words({"", 2, 2, {}}, run_, 100000),

@@ -67,6 +67,64 @@ INSTANTIATE_TEST_SUITE_P(
              (c.to == kLauncher ? "_to_the_launcher" : "_to_rank_" + std::to_string(c.to));
     });
 
+// The save takes longer than what counts as one request sent twice.
+const Environment kSlowSave{
+    {"TRIREME_FAILPOINTS", "train.step=sleep(5),checkpoint.before_publish=sleep(3000)"}};
+
+struct Sequence {
+  std::vector<int> signals;
+  int to, code;
+};
+
+class faults_signals_different : public faults_signals,
+                                 public ::testing::WithParamInterface<Sequence> {};
+
+TEST_P(faults_signals_different, are_one_request_and_the_save_goes_on) {
+  const Sequence& c = GetParam();
+  Command job(words(), {kSlowSave, {}});
+  ASSERT_TRUE(job.wait_for("step:  5")) << job.err;
+  const pid_t target_pid = target(job, c.to);
+  for (int signal : c.signals) {
+    ASSERT_TRUE(send_signal(target_pid, signal)) << "the save is over: the test shows nothing";
+    job.read_for(milliseconds(700));
+  }
+  expect_saved_and(job, c.code);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    all, faults_signals_different,
+    ::testing::Values(
+        Sequence{{SIGTERM, SIGHUP}, kLauncher, 75}, Sequence{{SIGTERM, SIGUSR1}, kLauncher, 75},
+        Sequence{{SIGINT, SIGHUP}, kLauncher, 130},
+        Sequence{{SIGHUP, SIGUSR1, SIGHUP}, kLauncher, 75},
+        Sequence{{SIGHUP, SIGTERM}, kLauncher, 75}, Sequence{{SIGUSR1, SIGTERM}, kLauncher, 75},
+        Sequence{{SIGUSR1, SIGINT, SIGHUP}, kLauncher, 75}, Sequence{{SIGTERM, SIGHUP}, 1, 75},
+        Sequence{{SIGTERM, SIGUSR1}, 0, 75}, Sequence{{SIGINT, SIGHUP}, 1, 130},
+        Sequence{{SIGHUP, SIGTERM}, 1, 75}, Sequence{{SIGUSR1, SIGTERM}, 0, 75}),
+    [](const auto& info) {
+      const Sequence& c = info.param;
+      std::string name;
+      for (int signal : c.signals) name += std::string(::sigabbrev_np(signal)) + "_";
+      return name + (c.to == kLauncher ? "to_the_launcher" : "to_rank_" + std::to_string(c.to));
+    });
+
+TEST_F(faults_signals, the_second_SIGTERM_after_a_warning_stops_at_once) {
+  Command job(words(), {{{"TRIREME_FAILPOINTS", "train.step=sleep(5000)"}}, {}});
+  ASSERT_TRUE(job.wait_for("step:  1")) << job.err;
+  for (int signal : {SIGUSR1, SIGTERM}) {
+    job.send(signal);
+    job.read_for(milliseconds(300));
+  }
+  EXPECT_FALSE(job.living().empty()) << job.err;
+  EXPECT_EQ(job.err.find("at once\n"), std::string::npos) << job.err;
+  const auto start = Clock::now();
+  job.send(SIGTERM);
+  EXPECT_EQ(job.finish(), 128 + SIGUSR1) << job.err;
+  EXPECT_LT(seconds_since(start), 5 * kSlack);
+  EXPECT_NE(job.err.find("SIGTERM: stopping the workers at once"), std::string::npos) << job.err;
+  EXPECT_TRUE(job.left_nothing());
+}
+
 // ZeRO's ranks write their parts together.
 TEST_F(faults_signals, one_rank_of_a_sharded_run_has_all_of_them_save) {
   Command job(words({"--set", "zero_optimization.stage=2", "--set", "optimizer.type=AdamW", "--set",

@@ -205,6 +205,18 @@ TEST(launch_supervisor, what_a_launcher_and_its_keeper_left_goes_with_the_next_s
   EXPECT_FALSE(start_of_process(left).has_value());
 }
 
+TEST(launch_supervisor, a_keeper_that_is_killed_is_one_warning_and_not_the_end_of_the_job) {
+  JobProcess job({"--nproc-per-node=2"}, "echo ready; sleep 0.5");
+  ASSERT_TRUE(job.wait_for("ready\n", 2)) << job.err_text;
+  int keepers = 0;
+  for (pid_t pid : children_of(job.pid()))
+    if (name_of(pid) == "trireme-keeper") keepers += ::kill(pid, SIGKILL) == 0;
+  ASSERT_EQ(keepers, 1);
+  EXPECT_EQ(job.wait(), 0) << job.err_text;
+  EXPECT_EQ(JobProcess::count(job.err_text, "keeper process"), 1) << job.err_text;
+  EXPECT_EQ(JobProcess::count(job.err_text, "error"), 0) << job.err_text;
+}
+
 TEST(launch_supervisor, folders_of_living_launchers_and_of_nobody_stay) {
   PrivateFolder base;
   for (const char* name : {"trireme.living", "trireme.nobodys", "trireme.others"}) {
@@ -274,6 +286,38 @@ TEST(launch_supervisor, SIGHUP_again_is_the_same_request) {
   ::usleep(150'000);  // longer than what counts as one request of any signal
   job.send(SIGHUP);
   EXPECT_EQ(job.wait(), 75) << job.err_text;
+}
+
+TEST(launch_supervisor, different_signals_are_one_request) {
+  const std::vector<std::vector<int>> sequences{{SIGTERM, SIGHUP}, {SIGTERM, SIGUSR1},
+                                                {SIGINT, SIGHUP},  {SIGHUP, SIGUSR1, SIGHUP},
+                                                {SIGHUP, SIGTERM}, {SIGUSR1, SIGTERM}};
+  for (const std::vector<int>& signals : sequences) {
+    JobProcess job({"--nproc-per-node=1", "--shutdown-timeout=300"},
+                   "trap 'echo heard; sleep 1; exit 75' TERM INT HUP USR1; echo ready; "
+                   "while :; do sleep 0.02; done");
+    ASSERT_TRUE(job.wait_for("ready\n"));
+    job.send(signals[0]);
+    ASSERT_TRUE(job.wait_for("heard\n"));
+    for (size_t i = 1; i < signals.size(); ++i) {
+      ::usleep(150'000);  // longer than what counts as one request sent twice
+      job.send(signals[i]);
+    }
+    EXPECT_EQ(job.wait(), 75) << signals[0] << " and " << signals[1] << "\n" << job.err_text;
+    EXPECT_EQ(job.err_text.find("at once\n"), std::string::npos) << job.err_text;
+  }
+}
+
+TEST(launch_supervisor, the_second_SIGTERM_after_a_warning_kills_at_once) {
+  JobProcess job({"--nproc-per-node=1", "--shutdown-timeout=300"},
+                 "trap 'echo heard' USR1; echo ready; while :; do sleep 0.02; done");
+  ASSERT_TRUE(job.wait_for("ready\n"));
+  job.send(SIGUSR1);
+  ASSERT_TRUE(job.wait_for("heard\n"));
+  job.send(SIGTERM);
+  EXPECT_FALSE(job.wait_for_silence(std::chrono::milliseconds(300))) << job.err_text;
+  job.send(SIGTERM);
+  EXPECT_EQ(job.wait(), 128 + SIGUSR1) << job.err_text;
 }
 
 TEST(launch_supervisor, a_program_under_a_script_that_the_signal_ended_may_still_save) {

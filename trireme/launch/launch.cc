@@ -57,6 +57,9 @@ LogFolder make_log_folder(const RunOptions& options, const std::string& id,
   return folder;
 }
 
+// timeout(1) and some schedulers send one request twice, to the process and to its group.
+constexpr int64_t kSameRequestMs = 100;
+
 void say_notes(const RunOptions& options) {
   for (const auto& note : options.notes) log_info("{}", note);
   for (const auto& warning : options.warnings) log_warn("{}", warning);
@@ -117,10 +120,14 @@ int launch_workers(const RunOptions& options, const std::vector<std::string>& co
   mark_owner(own.path());
   sweep_leftovers(std::filesystem::path(own.path()).parent_path().string());
   LogFolder logs = make_log_folder(options, job.run_id, own);
+  StopRequests requests(kSameRequestMs);
   int stop_signal = 0;
+  bool stops = false;  // by a signal that the workers have served
   const auto asked_to_stop = [&] {
     for (const int n : inbox.take())
-      if (n != SIGCHLD && stop_signal == 0) stop_signal = n;
+      if (n != SIGCHLD && stop_signal == 0 &&
+          (requests.is_impatient(n, now_ns() / 1'000'000) || !stops))
+        stop_signal = n;
     return stop_signal != 0;
   };
   const std::unique_ptr<Nodes> nodes =
@@ -141,6 +148,7 @@ int launch_workers(const RunOptions& options, const std::vector<std::string>& co
   spec.name = command.front();
   spec.folder_stays = logs.stays;
   spec.inbox = &inbox;
+  spec.requests = &requests;
   spec.keeper = &keeper;
   spec.snapshots = snapshots ? &*snapshots : nullptr;
   spec.nodes = nodes.get();
@@ -166,7 +174,9 @@ int launch_workers(const RunOptions& options, const std::vector<std::string>& co
     JobPlan plan = plan_job(options, command, machine, job, process_env);
     log_debug("CPUs: {}", plan.why_cpus);
     JobEnd end = supervise(options, plan, spec);
+    stops = end.asked_to_stop;
     const auto cause = nodes->finish(ended_as(end, nodes->node_rank()), asked_to_stop);
+    stops = false;
     end = with_the_others(std::move(end), cause, stop_signal);
     if (end.restart_after.empty()) return end.code;
     spec.cause_before = end.cause;

@@ -39,8 +39,6 @@ constexpr Duration kFollow = seconds(3);
 // A worker that stays stopped keeps all of them from saving: it is not waited for as long.
 constexpr Duration kStoppedPatience = seconds(4);
 constexpr Duration kStoppedLook = milliseconds(500);
-// timeout(1) and some schedulers send one request twice, to the process and to its group.
-constexpr Duration kSameRequest = milliseconds(100);
 
 struct Worker {
   int rank = 0;
@@ -153,9 +151,6 @@ class Supervisor {
     log_debug("worker {} is process {}", worker.rank, worker.pid);
   }
 
-  /// Nobody sends these in impatience: a terminal that goes away and a batch system repeat them.
-  static bool says_the_same_again(int n) { return n == SIGHUP || n == SIGUSR1; }
-
   bool all_ended() const {
     return std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.ended; });
   }
@@ -181,16 +176,16 @@ class Supervisor {
   }
 
   void on_signal(int n) {
-    if (first_signal_ && n == first_signal_ &&
-        (Clock::now() - signal_at_ < kSameRequest || says_the_same_again(n)))
-      return;
-    if (!first_signal_) {
+    const bool is_impatient = spec_.requests->is_impatient(n, now_ns() / 1'000'000);
+    if (first_signal_) {
+      if (!is_impatient) return;
+    } else {
       first_signal_ = n;
       signal_at_ = Clock::now();
       if (stage_ == Stage::running) {
         log_info(
-            "{}: asked the workers to stop; they have {:.0f} s (a second signal stops them at "
-            "once)",
+            "{}: asked the workers to stop; they have {:.0f} s (a second SIGINT or SIGTERM stops "
+            "them at once)",
             signal_name(n), std::chrono::duration<double>(options_.shutdown_timeout).count());
         for (Worker& worker : workers_)
           if (!worker.ended) wake(worker, n);
@@ -208,9 +203,23 @@ class Supervisor {
         spec_.nodes->leaves();
         return;
       }
+      // They leave: one that failed is followed, or one that was signalled itself.
+      if (!StopRequests::insists(n) || follow_one_that_saved()) {
+        log_info("{}: the workers are leaving already", signal_name(n));
+        return;
+      }
     }
     log_info("{}: stopping the workers at once", signal_name(n));
     kill_all();
+  }
+
+  /// A worker saved because a signal came to it alone, and nobody has failed.
+  bool follow_one_that_saved() const {
+    return stage_ == Stage::stopping &&
+           std::any_of(workers_.begin(), workers_.end(),
+                       [](const Worker& w) { return w.saved_and_left(); }) &&
+           std::none_of(workers_.begin(), workers_.end(),
+                        [](const Worker& w) { return w.failed() && !w.saved_and_left(); });
   }
 
   // Ended workers stay unreaped until the end of the job, so that their process group's number

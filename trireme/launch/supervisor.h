@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "trireme/base/export.h"
+#include "trireme/base/process/stop_requests.h"
 #include "trireme/checkpoint/steps/snapshot/handover.h"
 #include "trireme/launch/job_plan.h"
 #include "trireme/launch/nodes/nodes.h"
@@ -22,10 +23,11 @@ enum class FailureReport {
 };
 
 struct SuperviseSpec {
-  std::string name;              // of the program, for the error block
-  std::string folder;            // holds <local rank>/error.json and the logs
-  bool folder_stays = false;     // else the error block names no file in it
-  SignalInbox* inbox = nullptr;  // made before any thread of the launcher
+  std::string name;                  // of the program, for the error block
+  std::string folder;                // holds <local rank>/error.json and the logs
+  bool folder_stays = false;         // else the error block names no file in it
+  SignalInbox* inbox = nullptr;      // made before any thread of the launcher
+  StopRequests* requests = nullptr;  // what has come from it, before this attempt too
   Keeper* keeper = nullptr;
   SnapshotHolder* snapshots = nullptr;  // null: none are held
   Nodes* nodes = nullptr;               // an attempt has begun
@@ -49,7 +51,7 @@ struct JobEnd {
 /// - A worker that fails (non-zero, or a signal): the others get SIGTERM at once and SIGKILL after
 ///   min(--shutdown-timeout, 4 s); torch's error block names the first cause on stderr; returns 1.
 /// - A handled signal is forwarded once; workers have --shutdown-timeout to save and leave. A
-/// second one kills, unless it is SIGHUP or SIGUSR1 again. Returns 128+n, or what all workers said
+/// second one kills if it is impatient (StopRequests). Returns 128+n, or what all workers said
 /// themselves.
 /// - Workers that all end with 130 (interrupted) or all with 75 (saved, restart), asked by this
 /// launcher or not: returns that. After the first of them the others have seconds to follow it.

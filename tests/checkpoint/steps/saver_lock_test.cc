@@ -124,9 +124,11 @@ TEST(checkpoint_steps_saver_lock, of_two_jobs_the_second_is_refused_and_harms_no
   StepDraft first(run.path(), 1);
   write_text(first.folder() + "/" + CheckpointIndex::kFileName, "of the first");
   EXPECT_EQ(trireme::testing::end_of_child(without_locks(run.path()),
-                                           [&] { StepDraft second(run.path(), 2); }),
+                                           [&] { StepDraft second(run.path(), 2, 20ms); }),
             fmt::format("ResourceError: another process is saving a checkpoint in {} (process {} "
-                        "on {}): give each run a folder of its own (--run-dir)",
+                        "on {}), or prunes it or imports into it, and has not finished within "
+                        "0.02 s: give each run a folder of its own (--run-dir), and import into a "
+                        "folder in which no run saves",
                         run.path(), ::getpid(), own_process_id().host));
   first.publish();
   first.settle(2);
@@ -150,11 +152,55 @@ TEST(checkpoint_steps_saver_lock, of_two_savers_in_one_process_the_second_is_tol
                         "folder of its own")
         << has_locks;
     // A child has the descriptor, and is another process.
-    EXPECT_NE(trireme::testing::end_of_child(faults, [&] { StepDraft theirs(run.path(), 2); })
+    EXPECT_NE(trireme::testing::end_of_child(faults, [&] { StepDraft theirs(run.path(), 2, 20ms); })
                   .find("another process is saving"),
               std::string::npos)
         << has_locks;
   }
+}
+
+// `trireme checkpoint prune` has the lock for a moment.
+TEST(checkpoint_steps_saver_lock, a_save_waits_for_a_holder_that_lets_go) {
+  for (const bool has_locks : {true, false}) {
+    PrivateFolder run;
+    const std::string faults = has_locks ? "" : without_locks(run.path());
+    const FileFaults here(faults);
+    HolderProcess other(run.path(), faults);
+    ASSERT_TRUE(other.took());
+    CapturedLog log;
+    std::thread ends([&] {
+      std::this_thread::sleep_for(300ms);
+      other.end();
+    });
+    const auto begin = Clock::now();
+    {
+      StepDraft draft(run.path(), 1, 30s);
+      EXPECT_GE(Clock::now() - begin, 300ms);
+      draft.publish();
+    }
+    ends.join();
+    EXPECT_TRUE(fs::exists(run / "step-00000001")) << has_locks;
+  }
+}
+
+TEST(checkpoint_steps_saver_lock, a_save_waits_only_so_long_for_a_holder_that_never_lets_go) {
+  PrivateFolder run;
+  HolderProcess other(run.path(), "");
+  ASSERT_TRUE(other.took());
+  const auto begin = Clock::now();
+  std::string text;
+  try {
+    StepDraft draft(run.path(), 1, 200ms);
+  } catch (const ResourceError& e) {
+    text = e.what();
+  }
+  EXPECT_GE(Clock::now() - begin, 200ms);
+  EXPECT_LT(Clock::now() - begin, 10s);
+  EXPECT_NE(text.find("another process is saving a checkpoint in " + run.path() +
+                      ", or prunes it or imports into it, and has not finished within 0.2 s"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(names_in(run.path()), 0u);
 }
 
 /// A holder that this kernel knows nothing of.

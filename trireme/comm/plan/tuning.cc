@@ -14,6 +14,7 @@
 #include <set>
 
 #include "trireme/base/file.h"
+#include "trireme/base/file/result_file.h"
 
 namespace trireme {
 namespace {
@@ -237,7 +238,7 @@ bool TuningTable::any_in_cache() {
 void TuningTable::save(const std::string& path) const {
   const size_t slash = path.rfind('/');
   if (slash != std::string::npos && slash > 0) make_folders(path.substr(0, slash));
-  write_file_atomic(path, text());
+  write_result_file(path, text());
 }
 
 std::optional<TuningTable> TuningTable::load(const HostShape& shape, const std::string& path) {

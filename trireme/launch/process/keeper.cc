@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "trireme/base/check.h"
+#include "trireme/base/log.h"
 #include "trireme/launch/process/children.h"
 #include "trireme/launch/process/proc_text.h"
 
@@ -105,9 +106,14 @@ void Keeper::watch(pid_t process_group) { send(process_group); }
 void Keeper::forget(pid_t process_group) { send(-process_group); }
 
 void Keeper::send(pid_t order) {
-  if (::send(orders_.get(), &order, sizeof order, MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(sizeof order))
-    fail<ResourceError>("the launcher's keeper process (pid {}) is gone: {}", pid_, errno_text());
+  if (is_gone_ || ::send(orders_.get(), &order, sizeof order, MSG_NOSIGNAL) ==
+                      static_cast<ssize_t>(sizeof order))
+    return;
+  is_gone_ = true;
+  log_warn(
+      "the launcher's keeper process (pid {}) is gone ({}): the job goes on, but if the launcher "
+      "is killed, too, nobody cleans up after it",
+      pid_, errno_text());
 }
 
 Keeper::~Keeper() {

@@ -29,14 +29,17 @@ class TRIREME_API Keeper {
   /// Says that all is well; waits for it to end.
   ~Keeper();
   Keeper(const Keeper&) = delete;
+  /// That it is gone (it was killed, or memory ran out) is one warning, here and in forget(): the
+  /// job does not need it.
   void watch(pid_t process_group);
-  /// It is gone, and its number may come to mean somebody else's.
+  /// The group is gone, and its number may come to mean somebody else's.
   void forget(pid_t process_group);
   pid_t pid() const { return pid_; }
 
  private:
   void send(pid_t order);
   pid_t pid_ = -1;
+  bool is_gone_ = false;
   UniqueFd orders_;
 };
 

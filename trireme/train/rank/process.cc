@@ -7,21 +7,18 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdint>
+
+#include "trireme/base/process/stop_requests.h"
 
 namespace trireme {
 namespace {
-
-volatile std::sig_atomic_t asked_by = 0;
-volatile int64_t asked_at_ms = 0;
 
 // A launcher forwards signals that its workers may have received themselves (Ctrl-C on a terminal,
 // scancel): this is one request, not two.
 constexpr int64_t kSameRequestMs = 500;
 
-// Nobody sends these in impatience: a terminal that goes away and a batch system repeat them.
-bool says_the_same_again(int signal) { return signal == SIGHUP || signal == SIGUSR1; }
+constinit StopRequests requests(kSameRequestMs);
 
 int64_t now_ms() {
   timespec t{};
@@ -30,14 +27,9 @@ int64_t now_ms() {
 }
 
 void on_stop_signal(int signal) {
-  if (asked_by != 0) {
-    if (says_the_same_again(signal) || now_ms() - asked_at_ms < kSameRequestMs) return;
-    ::signal(signal, SIG_DFL);
-    ::raise(signal);  // delivered when this handler returns
-    return;
-  }
-  asked_at_ms = now_ms();
-  asked_by = signal;
+  if (!requests.is_impatient(signal, now_ms())) return;
+  ::signal(signal, SIG_DFL);
+  ::raise(signal);  // delivered when this handler returns
 }
 
 }  // namespace
@@ -72,7 +64,7 @@ void stop_after_the_step() {
   }
 }
 
-int stop_signal() { return asked_by; }
+int stop_signal() { return requests.first(); }
 
 void ignore_stop_signals() {
   for (int signal : {SIGTERM, SIGHUP, SIGUSR1}) ::signal(signal, SIG_IGN);

@@ -15,8 +15,8 @@ TRIREME_API void give_memory_back();
 
 /// Until this is called, SIGINT, SIGTERM, SIGHUP and SIGUSR1 end the process, because there is
 /// nothing to save while a run is built. Afterwards the first of them asks the task to stop after
-/// its step, and a second SIGINT or SIGTERM ends the process at once. SIGHUP and SIGUSR1 keep the
-/// disposition that somebody has set: nohup ignores SIGHUP.
+/// its step, and a second SIGINT or SIGTERM ends the process at once (StopRequests). SIGHUP and
+/// SIGUSR1 keep the disposition that somebody has set: nohup ignores SIGHUP.
 TRIREME_API void stop_after_the_step();
 /// Returns the signal that asked to stop, or 0.
 TRIREME_API int stop_signal();

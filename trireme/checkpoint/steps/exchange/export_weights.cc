@@ -7,6 +7,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/file/folder.h"
+#include "trireme/base/file/result_file.h"
 #include "trireme/checkpoint/steps/checksum.h"
 #include "trireme/checkpoint/steps/element_size.h"
 #include "trireme/checkpoint/steps/exchange/export_bytes.h"
@@ -106,14 +107,15 @@ Exported export_torch(StepReader& step, const ExportPlan& plan, const std::strin
   const TorchTree torch(step.index(), plan);
   Exported out{{path}};
   std::vector<uint8_t> whole;
-  interop::write_torch_file(path, torch.tree, [&](size_t storage) -> std::span<const uint8_t> {
-    whole.clear();
-    for_each_window(step, *torch.storages[storage], [&](std::span<const uint8_t> bytes) {
-      whole.insert(whole.end(), bytes.begin(), bytes.end());
-    });
-    out.bytes += whole.size();
-    return whole;
-  });
+  interop::write_torch_file(
+      follow_links(path), torch.tree, [&](size_t storage) -> std::span<const uint8_t> {
+        whole.clear();
+        for_each_window(step, *torch.storages[storage], [&](std::span<const uint8_t> bytes) {
+          whole.insert(whole.end(), bytes.begin(), bytes.end());
+        });
+        out.bytes += whole.size();
+        return whole;
+      });
   return out;
 }
 

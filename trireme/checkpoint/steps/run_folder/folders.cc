@@ -2,6 +2,7 @@
 #include "trireme/checkpoint/steps/run_folder/folders.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
@@ -16,21 +17,34 @@ bool is_step_folder(const std::string& folder) {
   return path_kind(folder + "/" + CheckpointIndex::kFileName) == PathKind::file;
 }
 
+/// What somebody else wrote, for a message.
+std::string printable(std::string_view text) {
+  constexpr size_t kMost = 200;
+  std::string shown(text.substr(0, kMost));
+  for (char& c : shown)
+    if (c < ' ' || c > '~') c = '?';
+  return text.size() > kMost ? shown + "…" : shown;
+}
+
 }  // namespace
 
 std::string step_folder_name(int64_t step) { return fmt::format("step-{:08}", step); }
 
+int64_t step_of_name(std::string_view name) {
+  constexpr std::string_view kBegin = "step-";
+  if (!name.starts_with(kBegin)) return -1;
+  const char *first = name.data() + kBegin.size(), *last = name.data() + name.size();
+  int64_t step = -1;
+  const auto [end, error] = std::from_chars(first, last, step);
+  return error == std::errc() && end == last && step >= 0 && step_folder_name(step) == name ? step
+                                                                                            : -1;
+}
+
 int64_t step_of_folder(const std::string& folder) {
-  std::string name = folder;
-  while (name.size() > 1 && name.back() == '/') name.pop_back();
-  if (auto slash = name.rfind('/'); slash != std::string::npos) name.erase(0, slash + 1);
-  if (name.size() < 13 || name.size() > 23 || name.compare(0, 5, "step-") != 0) return -1;
-  int64_t step = 0;
-  for (size_t i = 5; i < name.size(); ++i) {
-    if (name[i] < '0' || name[i] > '9') return -1;
-    step = step * 10 + (name[i] - '0');
-  }
-  return step_folder_name(step) == name ? step : -1;
+  std::string_view name = folder;
+  while (name.size() > 1 && name.back() == '/') name.remove_suffix(1);
+  if (auto slash = name.rfind('/'); slash != name.npos) name.remove_prefix(slash + 1);
+  return step_of_name(name);
 }
 
 std::vector<int64_t> list_steps(const std::string& run_dir) {
@@ -66,10 +80,11 @@ std::string find_checkpoint(const std::string& path) {
   const std::string latest = path + "/latest";
   if (path_kind(latest) != PathKind::nothing) {
     std::string name = read_file(latest, 4096);
-    check<Corrupt>(!name.empty() && name.back() == '\n' &&
-                       step_of_folder(name.substr(0, name.size() - 1)) >= 0,
-                   "{} does not hold the name of a step folder", latest);
-    name.pop_back();
+    const bool is_whole = !name.empty() && name.back() == '\n';
+    if (is_whole) name.pop_back();
+    check<Corrupt>(is_whole && step_of_name(name) >= 0,
+                   "{} does not hold the name of a step folder of this run: it says '{}'", latest,
+                   printable(name));
     const std::string folder = path + "/" + name;
     if (path_kind(folder) == PathKind::nothing)
       for (const std::string& aside : list_folder(path))

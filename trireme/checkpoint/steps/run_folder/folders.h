@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/base/export.h"
@@ -15,7 +16,9 @@ namespace trireme {
 
 /// "step-00000100"
 TRIREME_API std::string step_folder_name(int64_t step);
-/// The step of such a name (the last component of a path); -1 for any other name.
+/// The step of such a name, which is not a path; -1 for any other text.
+TRIREME_API int64_t step_of_name(std::string_view name);
+/// The step of the folder at a path, whose last component is such a name; -1 for any other.
 TRIREME_API int64_t step_of_folder(const std::string& folder);
 /// The steps published in a run folder, in ascending order; empty if the folder does not exist.
 /// ResourceError if it cannot be read.
@@ -27,7 +30,8 @@ TRIREME_API bool holds_checkpoint(const std::string& run_dir);
 /// Returns `path` itself if it is a step folder; for a run folder, the step named by `latest` or,
 /// without `latest`, the newest. If a saver was killed while replacing that step, returns the old
 /// copy, which had been renamed. UsageError if there is no checkpoint; Corrupt if
-/// `latest` names a step that does not exist; ResourceError if the folder cannot be read.
+/// `latest` names a step that does not exist, or anything but a step of this folder;
+/// ResourceError if the folder cannot be read.
 TRIREME_API std::string find_checkpoint(const std::string& path);
 /// A number that was saved as a value in a step folder; nullopt if it has none of this name, or no
 /// index that can be read.

@@ -60,7 +60,7 @@ int64_t step_of_latest(const std::string& run_dir) {
   if (path_kind(path, &size) != PathKind::file || size > kMost) return -1;
   std::string name = read_file(path, kMost);
   if (!name.empty() && name.back() == '\n') name.pop_back();
-  return name.starts_with("step-") ? step_of_folder(name) : -1;
+  return step_of_name(name);
 }
 
 // Steps that had stepped aside for new ones when their saver was killed get their names back.

@@ -68,7 +68,7 @@ PrunePlan prune_run(const std::string& run_dir, const RetentionRule& rule, bool 
   std::vector<int64_t> go;
   for (const SavedStep& step : plan.go) go.push_back(step.step);
   const std::vector<std::string> hidden = hide_steps(run_dir, go);
-  lock.reset();  // a save need not wait for the disk
+  lock.reset();  // a save that waits for it need not wait for the disk, too
   for (const std::string& folder : hidden) remove_tree(folder);
   return plan;
 }

@@ -4,8 +4,10 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "trireme/base/check.h"
@@ -57,7 +59,7 @@ void retire(const std::string& run_dir, const std::vector<int64_t>& steps) {
 
 }  // namespace
 
-StepDraft::StepDraft(const std::string& run_dir, int64_t step)
+StepDraft::StepDraft(const std::string& run_dir, int64_t step, Duration patience)
     : run_dir_(run_dir),
       step_(step),
       name_(temporary_name(step, "new")),
@@ -67,7 +69,7 @@ StepDraft::StepDraft(const std::string& run_dir, int64_t step)
   } catch (const ResourceError& e) {
     fail<ResourceError>("cannot make the run folder {}: {}", run_dir, e.what());
   }
-  lock();
+  lock(patience);
   tidy("what dead runs left could not be removed", [&] { remove_temporaries(run_dir); });
   if (file_calls::mkdir(folder(), 0777) != 0)
     fail<ResourceError>("cannot make {}: {}", folder(), errno_text());
@@ -78,17 +80,28 @@ StepDraft::~StepDraft() {
   tidy("a temporary folder could not be removed", [&] { remove_tree(folder()); });
 }
 
-void StepDraft::lock() {
+void StepDraft::lock(Duration patience) {
+  using std::chrono::milliseconds;
+  const Deadline deadline = Deadline::after(patience);
   std::string holder;
-  lock_ = SaverLock::try_take(run_dir_, &holder);
+  for (Duration pause = milliseconds(1);; pause = std::min<Duration>(2 * pause, milliseconds(50))) {
+    holder.clear();
+    lock_ = SaverLock::try_take(run_dir_, &holder);
+    if (lock_ || holder == SaverLock::kThisProcess || deadline.expired()) break;
+    std::this_thread::sleep_for(std::min(pause, deadline.remaining()));
+  }
   check<ResourceError>(lock_.has_value() || holder != SaverLock::kThisProcess,
                        "{} is saving a checkpoint in {}: save all that belongs to the run with one "
                        "saver, or give each saver a folder of its own",
                        holder, run_dir_);
-  check<ResourceError>(lock_.has_value(),
-                       "another process is saving a checkpoint in {}{}: give each run a folder of "
-                       "its own (--run-dir)",
-                       run_dir_, holder.empty() ? "" : " (" + holder + ")");
+  check<ResourceError>(
+      lock_.has_value(),
+      "another process is saving a checkpoint in {}{}, or prunes it or imports into it, and has "
+      "not "
+      "finished within {:g} s: give each run a folder of its own (--run-dir), and import into a "
+      "folder in which no run saves",
+      run_dir_, holder.empty() ? "" : " (" + holder + ")",
+      std::chrono::duration<double>(patience).count());
 }
 
 // A step that stands there already (a run resumed from an earlier one) changes places with the new

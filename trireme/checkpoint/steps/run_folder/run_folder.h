@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/export.h"
 #include "trireme/checkpoint/steps/run_folder/retention.h"
 #include "trireme/checkpoint/steps/run_folder/saver_lock.h"
@@ -16,9 +17,14 @@ namespace trireme {
 /// out, seen by one rename. What was not published goes with the object. Used by one rank.
 class TRIREME_API StepDraft {
  public:
+  /// `trireme checkpoint prune` has the lock for a moment, and `import` while it writes: a save
+  /// waits for so long.
+  static constexpr Duration kPatience = std::chrono::seconds(10);
+
   /// Makes the run folder if need be, locks it, removes temporaries of dead runs and makes a new
-  /// one. ResourceError.
-  StepDraft(const std::string& run_dir, int64_t step);
+  /// one. ResourceError; of the lock, when another process has not let go within `patience`, or at
+  /// once when another saver of this process has it.
+  StepDraft(const std::string& run_dir, int64_t step, Duration patience = kPatience);
   ~StepDraft();
   StepDraft(const StepDraft&) = delete;
 
@@ -36,7 +42,7 @@ class TRIREME_API StepDraft {
  private:
   // One saver at a time in a run folder, so that every temporary found under the lock is a dead
   // run's.
-  void lock();
+  void lock(Duration patience);
 
   std::string run_dir_;
   int64_t step_;
