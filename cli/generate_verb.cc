@@ -6,12 +6,30 @@
 #include "cli/verbs.h"
 #include "cli/worker_program.h"
 #include "trireme/base/check.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/config/config.h"
 #include "trireme/config/sections/generate.h"
 #include "trireme/front/run_folder.h"
 #include "trireme/front/start_ranks.h"
 
 namespace trireme {
+
+namespace {
+
+/// Of a whole run, where its steps are: its config.json may name another folder.
+std::string steps_of(const std::string& path, const std::string& run) {
+  std::error_code error;
+  if (!std::filesystem::equivalent(path, run, error)) return path;
+  const std::string steps = steps_folder_of(run);
+  if (holds_checkpoint(steps)) return steps;
+  check<UsageError>(steps == run || holds_checkpoint(run),
+                    "{} has no checkpoint, and none is in {}, where its config.json says that it "
+                    "saves",
+                    path, steps);
+  return path;
+}
+
+}  // namespace
 
 int generate_main(int argc, char** argv) {
   CLI::App app("Write text with a trained GPT: the prompt, then what the model adds, to stdout.",
@@ -52,8 +70,8 @@ int generate_main(int argc, char** argv) {
   if (temperature_flag->count()) section.temperature = temperature;
   if (top_k_flag->count()) section.top_k = top_k;
   become({worker_program(), "generate", "--config", run + "/config.json", "--checkpoint",
-          std::filesystem::absolute(path).lexically_normal().string(), "--prompt", section.prompt,
-          "--tokens", std::to_string(section.tokens), "--temperature",
+          std::filesystem::absolute(steps_of(path, run)).lexically_normal().string(), "--prompt",
+          section.prompt, "--tokens", std::to_string(section.tokens), "--temperature",
           std::to_string(section.temperature), "--top-k", std::to_string(section.top_k), "--seed",
           std::to_string(seed)});
 }

@@ -100,6 +100,16 @@ TEST(checkpoint_own_state, a_name_twice_is_refused_unless_it_is_put_under_anothe
   expect_same(*d, *b);
 }
 
+TEST(checkpoint_own_state, an_empty_name_is_called_empty_and_not_twice) {
+  PrivateFolder folder;
+  int64_t n = 1;
+  at::Tensor t = torch::ones({2});
+  for (const StateWalk& walk : {trireme::state_of("", n), trireme::state_of("", t)}) {
+    const std::string said = refusal([&] { save(folder.path(), 0, walk); });
+    EXPECT_TRUE(has(said, "an empty name") && !has(said, "twice")) << said;
+  }
+}
+
 TEST(checkpoint_own_state, another_model_is_refused_by_name_before_anything_is_written) {
   PrivateFolder folder;
   Net net(1);

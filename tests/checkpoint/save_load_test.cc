@@ -224,6 +224,19 @@ TEST(checkpoint_save_load, what_cannot_be_saved_is_refused_before_the_disk_is_to
   EXPECT_THROW(save(run.path(), 1, {.keep = 0}), UsageError);
 }
 
+TEST(checkpoint_save_load, a_tensor_whose_name_its_file_reserves_is_refused_by_name) {
+  PrivateFolder run;
+  auto one = at::ones({4});
+  for (const std::string name : {"model.__metadata__", "__metadata__"}) {
+    const auto walk = [&](StateVisitor& v) { v.tensor(name, one); };
+    EXPECT_TRUE(contains(message_of<UsageError>([&] { save_step(run / "r", 1, walk); }),
+                         "'" + name + "' would be called '__metadata__'"));
+  }
+  EXPECT_TRUE(names_in(run.path()).empty());
+  save_step(run / "r", 1, [&](StateVisitor& v) { v.tensor("model.__metadata__.w", one); });
+  load_step(run / "r", [&](StateVisitor& v) { v.tensor("model.__metadata__.w", one); });
+}
+
 TEST(checkpoint_save_load,
      every_flipped_byte_of_every_file_is_detected_and_if_checked_first_nothing_is_loaded) {
   PrivateFolder run;
@@ -258,6 +271,18 @@ TEST(checkpoint_save_load,
   }
   EXPECT_EQ(files, 3);
   EXPECT_EQ(load_mark(run.path()), 100);
+}
+
+TEST(checkpoint_save_load, advice_after_a_question_is_a_sentence_of_its_own) {
+  PrivateFolder run;
+  save(run.path(), 100);
+  save(run.path(), 200);
+  fs::rename(run / "step-00000200", run / "step-00000300");
+  TestState loaded(-1);
+  const std::string said =
+      message_of<Corrupt>([&] { load_step(run / "step-00000300", std::ref(loaded)); });
+  EXPECT_TRUE(contains(said, "holds step 200: was the folder renamed? The newest good checkpoint"))
+      << said;
 }
 
 TEST(checkpoint_save_load, a_damaged_newest_names_its_file_and_the_good_one_before) {

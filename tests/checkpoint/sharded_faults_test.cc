@@ -13,6 +13,7 @@
 #include "trireme/base/failpoint.h"
 #include "trireme/base/fd.h"
 #include "trireme/base/file.h"
+#include "trireme/base/file/file_faults.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
 
 namespace sharded_faults_test {
@@ -105,6 +106,23 @@ TEST(checkpoint_sharded_faults, a_publish_or_latest_that_fails_is_told_by_all) {
     EXPECT_EQ(slurp(run / "latest"), "step-00000100\n");
     EXPECT_TRUE(all_load(run.path(), seat));
   }
+}
+
+TEST(checkpoint_sharded_faults,
+     a_disk_that_is_full_at_the_index_is_told_with_the_room_that_is_missing) {
+  PrivateFolder run;
+  const Seat seat{0, 2, 2, 3};
+  save_split(run.path(), 100, seat);
+  set_file_faults("only=trireme.index.json,create:ENOSPC");
+  const Names texts =
+      outcomes_by_threads(seat, [&](Group g) { save_split(run.path(), 200, g, seat_of(g, 2)); });
+  set_file_faults("");
+  for (const std::string& text : texts)
+    EXPECT_TRUE(contains(text, "No space left on device. The checkpoint needs ") &&
+                contains(text, " free. Earlier checkpoints are as they were"))
+        << text;
+  EXPECT_EQ(list_steps(run.path()), (Steps{100}));
+  EXPECT_TRUE(all_load(run.path(), seat));
 }
 
 TEST(checkpoint_sharded_faults, a_host_that_does_not_share_the_folder_is_named) {

@@ -141,6 +141,27 @@ TEST(cli_checkpoint_exchange, import_takes_folders_of_dcp_archives_and_maps_name
   EXPECT_TRUE(has(checkpoint({"show", folder / "a"}).out, "model.fc.weight"));
 }
 
+TEST(cli_checkpoint_exchange, a_step_and_a_run_of_our_own_are_not_imported) {
+  PrivateFolder folder;
+  const std::string step = write_step(folder / "run");
+  auto answer = checkpoint({"import", step, folder / "copy"});
+  EXPECT_EQ(answer.code, 2);
+  EXPECT_TRUE(has(answer.err, step + " is a step of Trireme already")) << answer.err;
+  answer = checkpoint({"import", folder / "run", folder / "copy"});
+  EXPECT_EQ(answer.code, 2);
+  EXPECT_TRUE(has(answer.err, "is a run of Trireme already")) << answer.err;
+  EXPECT_TRUE(has(answer.err, "checkpoint.init=" + (folder / "run"))) << answer.err;
+  EXPECT_FALSE(fs::exists(folder / "copy"));
+}
+
+TEST(cli_checkpoint_exchange, a_wrapper_that_is_taken_off_all_names_is_told) {
+  PrivateFolder folder;
+  write_pt(folder / "x.pt", {{"module.a", {1}}, {"module.b", {1}}});
+  const auto answer = checkpoint({"import", folder / "x.pt", folder / "run"});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  EXPECT_TRUE(has(answer.out, "'module.' is taken off all names")) << answer.out;
+}
+
 TEST(cli_checkpoint_exchange, names_of_gpt2_are_kept_where_that_is_asked) {
   PrivateFolder folder;
   write_bytes(folder / "x.safetensors", safetensors_text(small_gpt2()));

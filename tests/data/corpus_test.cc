@@ -11,6 +11,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/failpoint.h"
 #include "trireme/base/file.h"
+#include "trireme/data/sources/documents.h"
 
 namespace corpus_test {
 
@@ -102,6 +103,38 @@ TEST_F(data_corpus, the_split_depends_on_names_not_on_where_the_folder_is) {
   EXPECT_EQ(a.identity, b.identity);
   write("f0", "changed in size");
   EXPECT_NE(open_corpus(options(50, 0.1)).identity, a.identity);
+}
+
+TEST_F(data_corpus, bytes_that_change_under_the_same_lengths_change_the_contents_alone) {
+  write_many();
+  PrivateFolder elsewhere;
+  std::filesystem::copy(folder.path(), elsewhere.path());
+  auto there = options(50, 0.1);
+  there.paths = {elsewhere.path()};
+  const auto a = open_corpus(options(50, 0.1)), docs = open_documents(options(50, 0.1));
+  EXPECT_EQ(open_corpus(there).contents, a.contents) << "wherever the folder is";
+  EXPECT_EQ(docs.contents, a.contents);
+  write("f7", std::string(250, '7') + 'x' + std::string(249, '7'));
+  const auto b = open_corpus(options(50, 0.1));
+  EXPECT_EQ(b.identity, a.identity);
+  EXPECT_NE(b.contents, a.contents);
+  EXPECT_NE(open_documents(options(50, 0.1)).contents, docs.contents);
+}
+
+TEST_F(data_corpus, of_a_large_file_its_ends_and_fourteen_places_between_count) {
+  constexpr size_t kBytes = size_t{3} << 20, kSample = size_t{64} << 10;
+  const std::string text(kBytes, 'x');
+  const auto contents_with = [&](size_t changed) {
+    std::string other = text;
+    other[changed] = 'y';
+    write("a", other);
+    return open_corpus(options(50)).contents;
+  };
+  write("a", text);
+  const uint64_t before = open_corpus(options(50)).contents;
+  for (const size_t seen : {size_t{0}, kSample - 1, (kBytes - kSample) / 15 * 7, kBytes - 1})
+    EXPECT_NE(contents_with(seen), before) << seen;
+  EXPECT_EQ(contents_with(kSample), before) << "this costs as much for 100 GB";
 }
 
 TEST_F(data_corpus, one_file_is_split_at_its_end) {

@@ -79,6 +79,57 @@ TEST_F(faults_resume_auto, a_run_that_was_killed_before_its_first_checkpoint_beg
   EXPECT_EQ(first.finish(), 128 + SIGKILL);
   train();
   EXPECT_EQ(steps_in(run_ + "/metrics.jsonl"), (std::vector<int64_t>{1, 2, 3, 4, 5, 6}));
+  EXPECT_GE(steps_in(run_ + "/metrics-old-1.jsonl").size(), 10u) << "of the run that was killed";
+}
+
+TEST_F(faults_resume_auto, a_run_whose_steps_were_deleted_begins_again_and_keeps_the_old_metrics) {
+  train();
+  for (const char* step : {"2", "4", "6"}) fs::remove_all(at(step));
+  fs::remove(run_ + "/latest");
+  Command job = start({"--steps", "3"});
+  ASSERT_EQ(job.finish(), 0) << job.err;
+  EXPECT_TRUE(holds_all(job.err, {"there is no checkpoint in " + run_ + ": the run begins",
+                                  "its metrics are in " + run_ + "/metrics-old-1.jsonl now"}))
+      << job.err;
+  EXPECT_EQ(steps_in(run_ + "/metrics-old-1.jsonl").size(), 6u);
+  EXPECT_EQ(steps_in(run_ + "/metrics.jsonl").size(), 3u);
+  Command anew(trireme({"train", "tiny.json", "--run-dir", run_, "--overwrite"}),
+               {{}, folder_.path()});
+  ASSERT_EQ(anew.finish(), 0) << anew.err;
+  EXPECT_FALSE(fs::exists(run_ + "/metrics-old-1.jsonl"));
+}
+
+TEST_F(faults_resume_auto, a_relative_folder_of_checkpoints_is_found_from_anywhere) {
+  const std::string there = fs::canonical(folder_.path()).string() + "/rel";
+  fs::create_directory(there);
+  const auto trained = [&](const Arguments& more, const std::string& from) {
+    Arguments words{"train", "--set", "checkpoint.folder=ck"};
+    words.insert(words.end(), more.begin(), more.end());
+    Command job(trireme(words), {{}, from});
+    EXPECT_EQ(job.finish(), 0) << job.err;
+    return job.err;
+  };
+  trained({"../tiny.json", "--run-dir", "rd", "--steps", "4"}, there);
+  const auto config = nlohmann::json::parse(read_file(there + "/rd/config.json"));
+  EXPECT_EQ(config["checkpoint"]["folder"], there + "/ck");
+  const std::string said = trained(
+      {"tiny.json", "--resume", "auto", "--run-dir", "rel/rd", "--steps", "6"}, folder_.path());
+  EXPECT_NE(said.find("going on after step 4"), std::string::npos) << said;
+  EXPECT_EQ(latest_step(there + "/ck"), 6);
+  EXPECT_FALSE(fs::exists(folder_ / "ck"));
+  EXPECT_EQ(steps_in(there + "/rd/metrics.jsonl").size(), 6u);
+  Command plain(trireme({"train", "--resume", "rel/rd", "--steps", "8"}), {{}, folder_.path()});
+  EXPECT_EQ(plain.finish(), 0) << plain.err;
+  EXPECT_EQ(latest_step(there + "/ck"), 8);
+}
+
+TEST_F(faults_resume_auto, a_run_that_is_to_save_elsewhere_goes_on_from_where_it_saved) {
+  train();
+  Command job = start({"--steps", "9", "--set", "checkpoint.folder=" + (folder_ / "elsewhere")});
+  EXPECT_EQ(job.finish(), 0) << job.err;
+  EXPECT_NE(job.err.find("going on after step 6"), std::string::npos) << job.err;
+  EXPECT_EQ(latest_step(folder_ / "elsewhere"), 9);
+  EXPECT_EQ(latest_step(run_), 6);
 }
 
 TEST_F(faults_resume_auto,

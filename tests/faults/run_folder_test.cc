@@ -228,6 +228,25 @@ TEST_F(faults_run_folder, a_folder_of_checkpoints_has_one_run_too) {
   EXPECT_EQ(step_folders(folder_ / "steps"), std::vector<std::string>{"step-00000003"});
 }
 
+TEST_F(faults_run_folder, generate_and_init_find_the_steps_of_a_run_that_keeps_them_elsewhere) {
+  write(folder_ / "gpt.json", kTinyGpt);
+  write(folder_ / "corpus.txt", std::string(4000, 'x'));
+  Command gpt = start({"train", "gpt.json", "--run-dir", run_, "--set", "checkpoint.folder=steps"});
+  ASSERT_EQ(gpt.finish(), 0) << gpt.err;
+  Command text = start({"generate", "run", "--prompt", "x", "--tokens", "3"});
+  EXPECT_EQ(text.finish(), 0) << text.err;
+  Command init = start({"train", "gpt.json", "--run-dir", "new", "--set", "checkpoint.init=run"});
+  EXPECT_EQ(init.finish(), 0) << init.err;
+  EXPECT_NE(init.err.find("steps/step-00000004"), std::string::npos) << init.err;
+
+  fs::remove_all(folder_ / "steps");
+  Command no_text = start({"generate", "run"});
+  expect_refusal(no_text, 2, {"run has no checkpoint", folder_ / "steps"});
+  Command no_init =
+      start({"train", "gpt.json", "--run-dir", "newer", "--set", "checkpoint.init=run"});
+  expect_refusal(no_init, 2, {"no checkpoint in run", folder_ / "steps"});
+}
+
 TEST_F(faults_run_folder, two_runs_into_one_metrics_file_are_refused) {
   const std::string metrics = folder_ / "m.jsonl";
   Command first(endless_job(folder_ / "tiny.json", run_, {"--metrics", metrics}), {kSlowSteps, {}});

@@ -94,6 +94,18 @@ TEST(front_run_folder, metrics_without_a_step_are_no_run_yet) {
   EXPECT_EQ(look_into(folder.path()).foreign, "metrics.jsonl");
 }
 
+TEST(front_run_folder, metrics_that_were_set_aside_are_a_runs_and_go_with_it) {
+  PrivateFolder folder;
+  const std::string run = folder / "run";
+  fs::create_directory(run);
+  write(run + "/config.json", "{\"_origins\": {}}");
+  write(run + "/metrics-old-1.jsonl", std::string(kStart) + "{\"step\":1}\n");
+  EXPECT_TRUE(look_into(run).has_metrics);
+  EXPECT_FALSE(look_into(run).has_other);
+  delete_run(run);
+  EXPECT_TRUE(fs::is_empty(run));
+}
+
 TEST(front_run_folder, a_named_pipe_is_refused_and_nobody_waits_for_it) {
   for (const char* name : {"metrics.jsonl", "config.json"}) {
     PrivateFolder folder;

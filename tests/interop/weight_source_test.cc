@@ -56,7 +56,9 @@ TEST(interop_weight_source, wrappers_of_ddp_and_compile_are_taken_off_where_all_
   for (const std::string wrapper :
        {"module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."}) {
     write_pt(path, {{wrapper + "a", {1}}, {wrapper + "b", {1}}}, {"model"});
-    EXPECT_EQ(names_of(open_weights(path)), (Names{"a", "b"})) << wrapper;
+    const WeightSource source = open_weights(path);
+    EXPECT_EQ(names_of(source), (Names{"a", "b"})) << wrapper;
+    EXPECT_SAYS(source.notes.at(1), "is taken off all names");
   }
   write_pt(path, {{"module.a", {1}}, {"b", {1}}});
   EXPECT_EQ(names_of(open_weights(path)), (Names{"b", "module.a"}));
@@ -80,6 +82,35 @@ TEST(interop_weight_source, safetensors_files_and_folders_and_old_names_of_files
   EXPECT_EQ(open_weights(folder / "hf").arrays.size(), 1u);
   write_bytes(folder / "hf/latest", "step-00000001\n");
   EXPECT_FALSE(is_weight_source(folder / "hf"));  // a run folder of ours
+}
+
+TEST(interop_weight_source,
+     half_of_the_files_of_a_model_are_refused_by_the_name_of_the_first_missing) {
+  const PrivateFolder folder;
+  const auto said = [&](const std::string& of) {
+    try {
+      open_weights(folder / of);
+    } catch (const Corrupt& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  std::filesystem::create_directory(folder / "st");
+  const auto shard = [&](int i) {
+    return folder / fmt::format("st/model-{:05}-of-00003.safetensors", i);
+  };
+  write_bytes(shard(1), safetensors_text({kTwo[0]}));
+  write_bytes(shard(3), safetensors_text({kTwo[1]}));
+  EXPECT_SAYS(said("st"), "model-00002-of-00003.safetensors is not there");
+  write_bytes(shard(2), safetensors_text({{"more", {2}}}));
+  EXPECT_EQ(open_weights(folder / "st").arrays.size(), 3u) << "without an index, too";
+
+  std::filesystem::create_directory(folder / "bin");
+  write_pt(folder / "bin/pytorch_model-00002-of-00002.bin", kTwo);
+  EXPECT_TRUE(is_weight_source(folder / "bin"));
+  EXPECT_SAYS(said("bin"), "pytorch_model-00001-of-00002.bin is not there");
+  write_pt(folder / "bin/pytorch_model-00001-of-00002.bin", kTwo);
+  EXPECT_SAYS(said("bin"), "pytorch_model.bin.index.json is not there");
 }
 
 TEST(interop_weight_source, the_index_of_pytorch_model_bin_tells_which_file_has_a_tensor) {

@@ -41,6 +41,27 @@ const RunStart kStart{2, 42, "abc"};
 constexpr const char* kStartLine =
     R"({"event":"start","schema":1,"world":2,"seed":42,"config_hash":"abc"})";
 
+TEST(monitor_metrics, what_is_set_aside_has_a_step_and_no_writer) {
+  PrivateFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  EXPECT_EQ(set_metrics_aside(path), "") << "there is none";
+  for (const char* name : {"metrics-old-1.jsonl", "metrics-old-2.jsonl"}) {
+    {
+      MetricsFile file(path, kStart);
+      StepMetrics first;
+      first.step = 1;
+      file.step(first);
+      EXPECT_EQ(set_metrics_aside(path), "") << "it is being written";
+    }
+    EXPECT_EQ(set_metrics_aside(path), folder / name);
+    EXPECT_EQ(lines_of(folder / name).size(), 2u);
+  }
+  { MetricsFile begun(path, kStart); }
+  EXPECT_EQ(set_metrics_aside(path), "") << "it has no step";
+  write_file_atomic(path, "time,loss\n");
+  EXPECT_EQ(set_metrics_aside(path), "") << "it is not ours";
+}
+
 TEST(monitor_metrics, a_line_beyond_the_limit_on_file_sizes_is_an_error_and_not_the_end) {
   PrivateFolder folder;
   const std::string path = folder / "metrics.jsonl";

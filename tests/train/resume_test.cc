@@ -10,6 +10,7 @@
 #include "tests/train/run_folders.h"
 #include "tests/train/same_steps.h"
 #include "trireme/base/error.h"
+#include "trireme/checkpoint/steps/index.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/train/trainer.h"
 
@@ -210,6 +211,36 @@ TEST(train_resume, what_would_silently_train_something_else_is_refused_by_name) 
 
   const std::string other = write_corpus(f.folder, "other.txt");
   EXPECT_TRUE(has(refusal(ten_steps(other), run_dir), "other data"));
+}
+
+TEST(train_resume, files_of_the_same_lengths_with_other_contents_are_refused) {
+  Folders f;
+  run_on(2, ten_steps(f.corpus), into(f.run("a")), 2);
+  std::string text = read_file(f.corpus);
+  std::swap(text.front(), text.back());
+  write_file_atomic(f.corpus, text);
+  const std::string said = refusal(ten_steps(f.corpus), f.run("a"));
+  EXPECT_TRUE(has(said, "was trained on other data") && has(said, "their contents differ")) << said;
+  EXPECT_EQ(list_steps(f.run("a")), std::vector<int64_t>{2});
+}
+
+TEST(train_resume, a_corpus_that_moved_to_another_folder_is_the_same_data) {
+  Folders f;
+  PrivateFolder elsewhere;
+  run_on(2, ten_steps(f.corpus), into(f.run("a")), 2);
+  const std::string moved = write_corpus(elsewhere);
+  EXPECT_EQ(run_on(2, ten_steps(moved), into(f.run("a"), f.run("a"))).steps, 10);
+}
+
+TEST(train_resume, a_step_of_a_version_that_did_not_look_at_contents_goes_on) {
+  Folders f;
+  run_on(2, ten_steps(f.corpus), into(f.run("a")), 2);
+  const std::string file = find_checkpoint(f.run("a")) + "/" + CheckpointIndex::kFileName;
+  CheckpointIndex index = parse_index(read_file(file), file);
+  ASSERT_EQ(index.values.erase("data.contents"), 1u);
+  write_file_atomic(file, index_text(index));
+  EXPECT_EQ(run_on(2, ten_steps(f.corpus), into(f.run("a"), f.run("a"))).steps, 10);
+  EXPECT_TRUE(text_in_step(find_checkpoint(f.run("a")), "data.contents"));
 }
 
 TEST(train_resume, more_steps_done_than_asked_for_is_refused) {

@@ -219,7 +219,9 @@ class Load {
   template <class Body>
   RankFailure with_advice(const Body& body) const {
     RankFailure failure = failure_of(body);
-    if (failure.kind == RankFailure::corrupt) failure.text += advice(folder_);
+    if (failure.kind != RankFailure::corrupt) return failure;
+    const std::string more = advice(folder_);
+    failure.text += failure.text.ends_with('?') && !more.empty() ? more.substr(1) : more;
     return failure;
   }
 

@@ -12,15 +12,27 @@
 
 namespace trireme {
 
+namespace {
+
+void refuse_empty(const std::string& name) {
+  check<UsageError>(!name.empty(),
+                    "checkpoint: the state has an empty name: give every tensor and every "
+                    "value a name");
+}
+
+}  // namespace
+
 void Collector::take(const std::string& name, IndexValue v) {
-  check<UsageError>(!name.empty() && names_.emplace(name, true).second,
-                    "checkpoint: the state names '{}' twice", name);
+  refuse_empty(name);
+  check<UsageError>(names_.emplace(name, true).second, "checkpoint: the state names '{}' twice",
+                    name);
   held.values[name] = std::move(v);
 }
 
 void Collector::tensor(const Slice& slice, at::Tensor local) {
+  refuse_empty(slice.name);
   const auto [at, fresh] = names_.emplace(slice.name, slice.is_whole());
-  check<UsageError>(!slice.name.empty() && (fresh || (!at->second && !slice.is_whole())),
+  check<UsageError>(fresh || (!at->second && !slice.is_whole()),
                     "checkpoint: the state names '{}' twice", slice.name);
   check<UsageError>(local.defined() && local.numel() == slice.numel(),
                     "checkpoint: '{}' has {} elements, its slice says {}", slice.name,

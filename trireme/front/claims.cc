@@ -2,8 +2,10 @@
 #include "trireme/front/claims.h"
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "trireme/base/check.h"
+#include "trireme/base/log.h"
 #include "trireme/config/sections/checkpoint.h"
 
 namespace trireme {
@@ -11,6 +13,15 @@ namespace trireme {
 namespace fs = std::filesystem;
 
 namespace {
+
+std::string saved_in(const std::string& run) {
+  return fs::absolute(steps_folder_of(run)).lexically_normal().string();
+}
+
+bool holds_steps(const std::string& folder) {
+  const FolderFound found = look_into(folder);
+  return !found.steps.empty() || !found.damaged.empty();
+}
 
 /// The run may be there, or not yet.
 Resume resume_unattended(const TrainFront& front, TrainFlags& flags) {
@@ -28,7 +39,7 @@ Resume resume_unattended(const TrainFront& front, TrainFlags& flags) {
                       front.name, run, front.example);
     flags.files = {config};
   }
-  return {Resume::kAuto, run};
+  return {Resume::kAuto, run, run.empty() ? "" : saved_in(run)};
 }
 
 }  // namespace
@@ -45,13 +56,37 @@ Resume what_to_resume(const TrainFront& front, TrainFlags& flags) {
     flags.resume_path = newest_run(runs_of(flags.files[0]));
   }
   Resume resume{"", run_folder_of(flags.resume_path)};
+  resume.saved_in = saved_in(resume.run);
   if (flags.files.empty()) flags.files = {resume.run + "/config.json"};
   std::error_code error;
   const bool whole = fs::equivalent(resume.run, flags.resume_path, error);
-  resume.from = fs::absolute(whole ? steps_folder_of(resume.run) : flags.resume_path)
-                    .lexically_normal()
-                    .string();
+  resume.from =
+      whole ? resume.saved_in : fs::absolute(flags.resume_path).lexically_normal().string();
   return resume;
+}
+
+bool goes_on(const TrainFlags& flags, const Resume& resume) {
+  std::error_code error;
+  return flags.resume && (flags.run_dir.empty() || flags.resume_auto ||
+                          fs::equivalent(flags.run_dir, resume.run, error));
+}
+
+Config with_absolute_steps(const TrainFront& front, const TrainFlags& flags, const Resume& resume) {
+  ConfigInputs inputs = ConfigInputs::from(flags.files, flags.sets);
+  Config config = front.load(inputs);
+  const auto given = config.section<CheckpointSection>().folder;
+  if (!given || given->empty() || fs::path(*given).is_absolute()) return config;
+  std::string folder = fs::absolute(*given).lexically_normal().string();
+  std::error_code error;
+  if (goes_on(flags, resume) && !resume.saved_in.empty() && !fs::exists(folder, error) &&
+      holds_steps(resume.saved_in)) {
+    log_info("there is no {}: checkpoint.folder is {}, where the run saved", folder,
+             resume.saved_in);
+    folder = resume.saved_in;
+  }
+  inputs.overrides.push_back(
+      {"checkpoint.folder", nlohmann::json(folder).dump(), config.origin("checkpoint.folder")});
+  return front.load(inputs);
 }
 
 void Claims::hand_over(std::vector<std::string>* command) const {
@@ -66,18 +101,17 @@ void Claims::hand_over(std::vector<std::string>* command) const {
 Claims claim(const TrainFront& front, const TrainFlags& flags, const Resume& resume,
              const Config& config) {
   std::error_code error;
-  const bool goes_on = flags.resume && (flags.run_dir.empty() || flags.resume_auto ||
-                                        fs::equivalent(flags.run_dir, resume.run, error));
+  const bool going_on = goes_on(flags, resume);
   check<UsageError>(
-      !goes_on || !flags.overwrite,
+      !going_on || !flags.overwrite,
       "{}: --resume goes on with the run in {} and --overwrite deletes it: give one of "
       "them",
       front.name, resume.run.empty() ? "its folder" : resume.run);
   ClaimOptions options;
-  options.use = flags.resume_auto && goes_on ? FolderUse::resume_or_begin
-                : goes_on                    ? FolderUse::resume
-                : flags.overwrite            ? FolderUse::overwrite
-                                             : FolderUse::fresh;
+  options.use = flags.resume_auto && going_on ? FolderUse::resume_or_begin
+                : going_on                    ? FolderUse::resume
+                : flags.overwrite             ? FolderUse::overwrite
+                                              : FolderUse::fresh;
   options.take_over = flags.take_over;
   const std::string folder = flags.run_dir.empty() ? resume.run : flags.run_dir;
   // Asked before the old run is deleted.

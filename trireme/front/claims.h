@@ -18,10 +18,18 @@ struct Resume {
   static constexpr const char* kAuto = "auto";
   std::string from;  // a step folder, a folder of steps, or kAuto
   std::string run;   // the folder of the run that it is of; "": of a run that begins
+  /// Where the config.json of `run` says that it saved, absolute; "": there is no run.
+  std::string saved_in = {};
 };
 
 /// Fills in what --resume leaves out: the run, and the configuration it had. UsageError.
 Resume what_to_resume(const TrainFront& front, TrainFlags& flags);
+
+/// Whether the job goes on with the run that it resumes, in its folder.
+bool goes_on(const TrainFlags& flags, const Resume& resume);
+/// The configuration, with an absolute checkpoint.folder: whoever goes on with the run may stand in
+/// another folder. A relative one that is not there gives way to where the run that goes on saved.
+Config with_absolute_steps(const TrainFront& front, const TrainFlags& flags, const Resume& resume);
 
 /// What this job has taken: its run folder, and where its steps go if that is another one.
 struct Claims {

@@ -16,6 +16,7 @@
 #include "trireme/base/file/file_calls.h"
 #include "trireme/base/file/folder.h"
 #include "trireme/base/log.h"
+#include "trireme/config/recorded.h"
 
 namespace trireme {
 
@@ -33,11 +34,16 @@ bool is_step_name(const std::string& name) {
 /// What a start with --resume auto set aside (checkpoint/steps/run_folder/newest_good.h).
 bool is_damaged_step(const std::string& name) { return name.rfind("damaged-step-", 0) == 0; }
 
+/// Metrics that a run which began anew has set aside (monitor/metrics.h).
+bool is_old_metrics(const std::string& name) {
+  return name.starts_with("metrics-old-") && name.ends_with(".jsonl");
+}
+
 /// What trireme writes in a run folder beside config.json, metrics.jsonl and steps.
 bool is_run_file(const std::string& name) {
   return name == "log.jsonl" || name == "latest" || name == "flight" ||
          name.rfind(".tmp-step-", 0) == 0 || name.rfind("latest.tmp.", 0) == 0 ||
-         name.rfind("config.json.tmp.", 0) == 0 || is_damaged_step(name);
+         name.rfind("config.json.tmp.", 0) == 0 || is_damaged_step(name) || is_old_metrics(name);
 }
 
 nlohmann::json read_config(const std::string& folder) {
@@ -137,12 +143,8 @@ std::string run_folder_of(const std::string& path) {
 }
 
 std::string steps_folder_of(const std::string& run_folder) {
-  const auto json = read_config(run_folder);
-  if (!json.is_object() || !json.contains("checkpoint")) return run_folder;
-  const auto& section = json["checkpoint"];
-  if (!section.is_object() || !section.contains("folder") || !section["folder"].is_string())
-    return run_folder;
-  return section["folder"].get<std::string>();
+  const std::string recorded = recorded_steps_folder(run_folder);
+  return recorded.empty() ? run_folder : recorded;
 }
 
 std::optional<std::string> latest_beside(const std::string& path) {
@@ -166,6 +168,8 @@ FolderFound look_into(const std::string& folder) {
       found.steps.push_back(name);
     else if (is_damaged_step(name))
       found.damaged.push_back(name);
+    else if (is_old_metrics(name))
+      found.has_metrics = true;
     else if (!name.starts_with(launch::kRunLockName) && name != "config.json" &&
              name != "metrics.jsonl")
       found.has_other = true;
@@ -181,7 +185,7 @@ FolderFound look_into(const std::string& folder) {
     const MetricsFound metrics = look_at_metrics(folder + "/metrics.jsonl");
     const bool empty = fs::file_size(folder + "/metrics.jsonl", error) == 0;
     found.is_run |= metrics.ours;
-    found.has_metrics = metrics.steps;
+    found.has_metrics |= metrics.steps;
     if (!metrics.ours && !empty) found.foreign = "metrics.jsonl";
   }
   return found;

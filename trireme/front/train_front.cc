@@ -96,7 +96,7 @@ int train_front(const TrainFront& front, int argc, char** argv) {
     flags.sets.push_back("monitor.metrics=" + nlohmann::json(metrics_place(flags.metrics)).dump());
 
   // What is wrong with the configuration is said here, once, and not by every rank.
-  const Config config = front.load(ConfigInputs::from(flags.files, flags.sets));
+  const Config config = with_absolute_steps(front, flags, resume);
   // Under mpirun or srun this process is a rank already: it becomes its worker and starts nobody.
   const bool is_rank = self.world_size > 1;
   if (launch_options.nodes > 1 && !is_rank)
@@ -140,6 +140,8 @@ int train_front(const TrainFront& front, int argc, char** argv) {
                  {"--config-fd", sealed ? std::to_string(sealed.get()) : "<descriptor>",
                   "--run-dir", run_dir});
   if (flags.resume) command.insert(command.end(), {"--resume", resume.from});
+  if (goes_on(flags, resume) && !resume.saved_in.empty())
+    command.insert(command.end(), {"--saved-in", resume.saved_in});
   // Ranks that start again tell by it whether the job has saved a step of its own.
   if (const auto latest = flags.resume ? latest_beside(resume.from) : std::nullopt)
     command.insert(command.end(), {"--latest-before", *latest});

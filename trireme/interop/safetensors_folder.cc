@@ -10,6 +10,7 @@
 #include "trireme/interop/array_folder.h"
 #include "trireme/interop/boxes.h"
 #include "trireme/interop/safetensors_header.h"
+#include "trireme/interop/shards.h"
 #include "trireme/interop/shown.h"
 #include "trireme/interop/strict_json.h"
 #include "trireme/interop/weight_map.h"
@@ -79,11 +80,14 @@ ArrayFolder read_safetensors_folder(const std::string& folder) {
   std::map<std::string, std::string> in_index;
   if (std::filesystem::exists(folder + "/" + kIndex)) in_index = read_weight_map(folder, kIndex);
   std::map<std::string, BoxedArray> arrays;
-  for (const std::string& name : safetensors_of(folder)) {
+  const std::vector<std::string> files = safetensors_of(folder);
+  bool any_sharded = false;  // where the boxes say what is missing
+  for (const std::string& name : files) {
     const MappedFile file(folder + "/" + name);
     const SafetensorsHeader header = read_safetensors_header(file.bytes(), file.path());
     auto offsets = saved_offsets(header, file.path());
     const bool sharded = !offsets.empty();
+    any_sharded = any_sharded || sharded;
     for (const NamedArray& piece : header.arrays) {
       const auto expected = in_index.find(piece.name);
       if (!sharded && !in_index.empty()) {
@@ -98,6 +102,13 @@ ArrayFolder read_safetensors_folder(const std::string& folder) {
   check<UsageError>(!arrays.empty(),
                     "'{}' has no .metadata and no tensors in *.safetensors: check the path",
                     folder);
+  if (in_index.empty() && !any_sharded) {
+    const std::string missing = first_missing_shard(files);
+    check<Corrupt>(
+        missing.empty(),
+        "'{}' has some of the files of a model, and {} is not there: fetch that file too", folder,
+        shown(missing));
+  }
   for (const auto& [name, file] : in_index)
     check<Corrupt>(arrays.count(name) == 1, "{}/{}: tensor '{}' is not in {}", folder, kIndex,
                    shown(name), shown(file));

@@ -6,9 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/check.h"
+#include "trireme/base/file/file_calls.h"
 #include "trireme/base/file/size_limit.h"
 #include "trireme/base/log.h"
 
@@ -142,6 +144,31 @@ void MetricsFile::write_line(const std::string& line) {
     }
     check<ResourceError>(n > 0, "{}: cannot write the metrics: {}", path_, errno_text());
     at += n;
+  }
+}
+
+std::string set_metrics_aside(const std::string& path) {
+  struct stat info {};
+  // A named pipe would keep who opens it waiting.
+  if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return "";
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd || (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)) return "";
+  std::ifstream file(path, std::ios::binary);
+  std::string line;
+  bool ours = false, steps = false;
+  for (bool first = true; !steps && std::getline(file, line); first = false) {
+    if (first) ours = line.starts_with("{\"event\":\"start\"");
+    if (!ours) return "";
+    steps = line.starts_with("{\"step\":");
+  }
+  if (!steps) return "";
+  const std::string folder = path.substr(0, path.rfind('/') + 1);
+  for (int i = 1;; ++i) {
+    const std::string aside = folder + "metrics-old-" + std::to_string(i) + ".jsonl";
+    if (::lstat(aside.c_str(), &info) == 0) continue;
+    if (file_calls::rename(path, aside) != 0)
+      fail<ResourceError>("cannot rename {} to {}: {}", path, aside, errno_text());
+    return aside;
   }
 }
 

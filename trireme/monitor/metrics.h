@@ -68,4 +68,9 @@ class TRIREME_API MetricsFile {
   bool is_file_ = false;
 };
 
+/// A metrics file in which a step stands is renamed to metrics-old-1.jsonl (or -2, …) beside it,
+/// which is returned; "": there is none, or another run has it. For a run that begins where one
+/// was. ResourceError.
+TRIREME_API std::string set_metrics_aside(const std::string& path);
+
 }  // namespace trireme

@@ -29,7 +29,8 @@ struct Wire {
   bool known = false;
   std::array<int64_t, 4> origin = {};
   int64_t samples = 0;
-  TRIREME_FIELDS(folder, known, origin, samples)
+  std::string contents;
+  TRIREME_FIELDS(folder, known, origin, samples, contents)
 };
 
 Wire read_place(const std::string& path) {
@@ -64,6 +65,11 @@ Wire read_place(const std::string& path) {
     if (const auto* number = std::get_if<int64_t>(&value);
         number && name.ends_with("train.samples_per_step"))
       wire.samples = *number;
+  if (const auto it = index.values.find(kDataContents); it != index.values.end()) {
+    const auto* text = std::get_if<std::string>(&it->second);
+    check<Corrupt>(text != nullptr, "{}: '{}' is no text", file, kDataContents);
+    wire.contents = *text;
+  }
   return wire;
 }
 
@@ -71,7 +77,7 @@ Wire read_place(const std::string& path) {
 
 DataPlace data_place_of(const std::string& path, const Group& world) {
   const auto wire = decode<Wire>(from_rank_0(world, [&] { return encode(read_place(path)); }));
-  DataPlace place{wire.folder, {}, wire.samples};
+  DataPlace place{wire.folder, {}, wire.samples, wire.contents};
   if (!wire.known) return place;
   size_t i = 0;
   visit_origin(place.origin.emplace(),

@@ -17,10 +17,15 @@ struct DataPlace {
   std::string folder;                // of the step
   std::optional<DataOrigin> origin;  // nothing: the run read no data, or an older version saved it
   int64_t samples_per_step = 0;      // 0: it does not say
+  std::string contents;              // Run::data_contents; "": it does not say
 };
 
 /// Of a run or step folder. Every rank calls it; rank 0 reads.
 DataPlace data_place_of(const std::string& path, const Group& world);
+
+/// The value under which Run::data_contents is saved, once for all of a run's updates. A run that
+/// goes on compares it, and does not load it.
+inline constexpr const char* kDataContents = "data.contents";
 
 /// Saves a place; loads nothing.
 void show_data_origin(StateVisitor& visitor, DataOrigin origin);

@@ -78,6 +78,7 @@ struct TRIREME_API Run {
   int64_t eval_batches = 0;
   std::string identity;  // what must be equal for the same bits (reproducible mode)
   std::string data_identity;
+  std::string data_contents;        // a hash of what the data's files hold; "": not known
   std::vector<std::string> setup;   // for the start line: precision, recomputation, sharding
   bool collective_forward = false;  // ZeRO-3: every rank runs equally many forwards
 

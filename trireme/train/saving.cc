@@ -19,7 +19,9 @@ CheckpointInfo load_state(const std::string& path, const StateWalk& walk,
   const std::string folder = find_checkpoint(path);
   const bool evaluated = number_in_step(folder, kHeldOutLoss).has_value();
   const bool placed = integer_in_step(folder, data_origin_names()[0]).has_value();
+  const bool has_contents = text_in_step(folder, kDataContents).has_value();
   double loss = 0;
+  std::string contents;
   LoadOptions any = options;
   any.other_precision = true;
   return load_step(
@@ -28,6 +30,7 @@ CheckpointInfo load_state(const std::string& path, const StateWalk& walk,
         walk(v);
         if (evaluated) v.value(kHeldOutLoss, loss);
         if (placed) show_data_origin(v, {});
+        if (has_contents) v.value(kDataContents, contents);
       },
       any);
 }

@@ -41,6 +41,12 @@ CheckpointInfo resume_from(Trainer::Impl& trainer, const std::string& path,
                     info.folder, place.samples_per_step, run.batches.train);
   check<UsageError>(run.data_identity == data, "{} was trained on other data ({}; now {})",
                     info.folder, run.data_identity, data);
+  check<UsageError>(
+      place.contents.empty() || run.data_contents.empty() || place.contents == run.data_contents,
+      "{} was trained on other data: the files have the names and lengths that they "
+      "had, and their contents differ. Bring the old files back, or start a new run "
+      "with these weights (checkpoint.init)",
+      info.folder);
   check<UsageError>(!run.reproducible || run.identity == identity,
                     "{} was trained as [{}], this process is [{}]: the bits would differ. Use the "
                     "same machine settings, or turn "

@@ -61,6 +61,10 @@ class Planner {
   const HeldTensor& held(const Holder& h) const { return ranks_[h.rank].tensors[h.tensor]; }
 
   void tensor(const std::string& name, const std::vector<Holder>& shown) {
+    check<UsageError>(place_of(name).key != kSafetensorsMetadata,
+                      "checkpoint: the tensor '{}' would be called '{}' in its file, which "
+                      "safetensors files reserve: give it another name",
+                      name, kSafetensorsMetadata);
     const HeldTensor& first = held(shown.front());
     const std::vector<int64_t>& shape = first.slice.global_shape;
     std::map<BoxKey, std::vector<Holder>> boxes;

@@ -231,8 +231,14 @@ RankFailure StepSave::publish(const std::vector<WrittenFiles>& all) {
   if (!failure)
     failure = failure_of([&] {
       for (size_t r = 0; r < all.size(); ++r) add_checksums(memo_->plan, r, all[r].checksums);
-      write_index(draft_->folder(), memo_->plan.index);
-      draft_->publish();
+      try {
+        write_index(draft_->folder(), memo_->plan.index);
+        draft_->publish();
+      } catch (const ResourceError& e) {
+        uint64_t bytes = index_text(memo_->plan.index).size();
+        for (const auto& [name, file] : memo_->plan.index.files) bytes += file.size;
+        fail<ResourceError>("{}.{}", e.what(), space_text(run_dir_, bytes));
+      }
     });
   if (failure) {
     draft_.reset();  // before the others hear of it

@@ -35,7 +35,7 @@ std::string safetensors_head(const std::vector<SafetensorsTensor>& tensors,
     if (text.size() > 1) text += ',';
   };
   if (!metadata.empty()) {
-    text += "\"__metadata__\":{";
+    text += fmt::format("\"{}\":{{", kSafetensorsMetadata);
     for (const auto& [key, value] : metadata) {
       if (text.back() != '{') text += ',';
       text += json_quoted(key, where) + ":" + json_quoted(value, where);
@@ -44,6 +44,9 @@ std::string safetensors_head(const std::vector<SafetensorsTensor>& tensors,
   }
   int64_t at = 0;
   for (const SafetensorsTensor& t : tensors) {
+    check<UsageError>(t.name != kSafetensorsMetadata,
+                      "{}: a tensor is called '{}', which safetensors files reserve", where,
+                      t.name);
     int64_t end = safetensors_item_size(t.dtype);
     for (int64_t n : t.shape) end *= n;
     end += at;

@@ -76,6 +76,7 @@ Corpus open_corpus(const CorpusOptions& options) {
     corpus.identity = stable_hash(
         {corpus.identity, stable_hash(text->names[i]), static_cast<uint64_t>(text->length(i))});
   }
+  corpus.contents = hash_of_contents(*text);
   check<UsageError>(
       total >= window * (validate ? 2 : 1),
       "the corpus {} holds {} bytes, fewer than {} of context + 1 = {} bytes{}: give more "

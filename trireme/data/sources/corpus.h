@@ -23,6 +23,8 @@ struct Corpus {
   /// Of names and sizes of the files, and the options: equal on ranks and machines that read the
   /// same corpus.
   uint64_t identity = 0;
+  /// Of what the files hold, read in samples where they are large (data/sources/corpus_text.h).
+  uint64_t contents = 0;
 };
 
 /// Text as bytes: files in the order of their names, each followed by a newline, read where they

@@ -10,6 +10,9 @@
 #include "trireme/base/philox.h"
 #include "trireme/data/sources/file_list.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 namespace trireme {
 
 std::shared_ptr<CorpusText> open_corpus_text(const std::vector<std::string>& paths,
@@ -35,6 +38,31 @@ std::shared_ptr<CorpusText> open_corpus_text(const std::vector<std::string>& pat
       "the corpus {} is empty ({} files left out as binary or empty): give files with text",
       text->where, text->left_out);
   return text;
+}
+
+uint64_t hash_of_contents(const CorpusText& text) {
+  constexpr size_t kSmall = size_t{1} << 20, kAllSmall = size_t{1} << 30;
+  constexpr size_t kEnd = size_t{4} << 10, kSample = size_t{64} << 10, kSamples = 16;
+  size_t small = 0;
+  for (const MappedFile& file : text.files)
+    if (const size_t size = file.bytes().size(); size <= kSmall) small += size;
+  XXH3_state_t state;
+  XXH3_64bits_reset(&state);
+  for (const MappedFile& file : text.files) {
+    const auto bytes = file.bytes();
+    const auto add = [&](size_t at, size_t n) { XXH3_64bits_update(&state, bytes.data() + at, n); };
+    if (bytes.size() > kSmall) {
+      for (size_t i = 0; i + 1 < kSamples; ++i)
+        add((bytes.size() - kSample) / (kSamples - 1) * i, kSample);
+      add(bytes.size() - kSample, kSample);
+    } else if (small <= kAllSmall || bytes.size() <= 2 * kEnd) {
+      add(0, bytes.size());
+    } else {
+      add(0, kEnd);
+      add(bytes.size() - kEnd, kEnd);
+    }
+  }
+  return XXH3_64bits_digest(&state);
 }
 
 // Files to hold out, by the hash of their names, about `wanted` bytes; none where that cannot be

@@ -26,6 +26,11 @@ struct CorpusText {
 std::shared_ptr<CorpusText> open_corpus_text(const std::vector<std::string>& paths,
                                              const std::vector<std::string>& extensions);
 
+/// A hash of what the files hold. Of files up to 1 MiB it reads every byte, as long as these have
+/// no more than 1 GiB together; else the first and the last 4 KiB of each. Of larger ones it reads
+/// 64 KiB at 16 places: the first, the last and 14 evenly between them.
+uint64_t hash_of_contents(const CorpusText& text);
+
 /// Files to hold out, by the hash of their names, about `wanted` bytes; none where that cannot be
 /// done well.
 std::vector<bool> pick_held_out(const CorpusText& text, int64_t wanted, int64_t total,

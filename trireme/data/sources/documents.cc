@@ -106,6 +106,7 @@ Corpus open_documents(const CorpusOptions& options) {
     corpus.identity = stable_hash(
         {corpus.identity, stable_hash(text->names[i]), static_cast<uint64_t>(text->length(i))});
   }
+  corpus.contents = hash_of_contents(*text);
   const bool validate = options.validation_fraction > 0;
   const auto wanted =
       static_cast<int64_t>(options.validation_fraction * static_cast<double>(total));

@@ -14,6 +14,7 @@
 #include "trireme/base/mapped_file.h"
 #include "trireme/interop/flatten.h"
 #include "trireme/interop/safetensors_header.h"
+#include "trireme/interop/shards.h"
 #include "trireme/interop/shown.h"
 #include "trireme/interop/torch_file.h"
 #include "trireme/interop/weight_map.h"
@@ -46,6 +47,11 @@ bool begins_in_all(const WeightSource& source, std::string_view prefix) {
 
 void take_off(WeightSource& source, std::string_view prefix) {
   for (SourceArray& a : source.arrays) a.array.name.erase(0, prefix.size());
+}
+
+void take_off_wrapper(WeightSource& source, std::string_view wrapper) {
+  take_off(source, wrapper);
+  source.notes.push_back(fmt::format("'{}' is taken off all names", wrapper));
 }
 
 // Of a folder's flat names: "model", where what is beside it is an optimizer and the like.
@@ -162,6 +168,25 @@ bool has_safetensors(const std::string& folder) {
   return false;
 }
 
+// pytorch_model-00001-of-00002.bin, …, whose tensors an index tells.
+std::vector<std::string> pickled_shards(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code failed;
+  for (fs::directory_iterator entry(folder, failed), end; !failed && entry != end;
+       entry.increment(failed))
+    if (const std::string name = entry->path().filename().string();
+        name.starts_with("pytorch_model-") && name.ends_with(".bin") && is_shard_name(name))
+      names.push_back(name);
+  return names;
+}
+
+[[noreturn]] void refuse_without_index(const std::string& folder,
+                                       const std::vector<std::string>& shards) {
+  const std::string missing = first_missing_shard(shards);
+  fail<Corrupt>("'{}' has some of the files of a model, and {} is not there: fetch that file too",
+                folder, missing.empty() ? kPickledIndex : missing);
+}
+
 }  // namespace
 
 const SourceArray* WeightSource::find(const std::string& name) const {
@@ -179,7 +204,7 @@ bool is_weight_source(const std::string& path) {
     if (fs::exists(path + ours, error)) return false;
   for (const char* theirs : {".metadata", kPickledFile, kPickledIndex})
     if (fs::exists(path + "/" + theirs, error)) return true;
-  return has_safetensors(path);
+  return has_safetensors(path) || !pickled_shards(path).empty();
 }
 
 WeightSource open_weights(const std::string& path) {
@@ -194,11 +219,13 @@ WeightSource open_weights(const std::string& path) {
     read_file_of_weights(path + "/" + kPickledFile, source);
   else if (has(kPickledIndex))
     read_pickled_files(path, source);
+  else if (const auto shards = pickled_shards(path); !shards.empty())
+    refuse_without_index(path, shards);
   else
     read_folder(path, source);
   check<UsageError>(!source.arrays.empty(), "{} holds no tensors", path);
   for (const char* wrapper : {"module.", "_orig_mod.", "module."})
-    if (begins_in_all(source, wrapper)) take_off(source, wrapper);
+    if (begins_in_all(source, wrapper)) take_off_wrapper(source, wrapper);
   sort_by_name(source);
   return source;
 }

@@ -26,8 +26,9 @@ struct TRIREME_API WeightSource {
   const SourceArray* find(const std::string& name) const;  // nullptr: not there
 };
 
-/// Is `path` a file, or a folder that holds .metadata, *.safetensors, pytorch_model.bin or
-/// pytorch_model.bin.index.json and is neither a step nor a run folder of ours?
+/// Is `path` a file, or a folder that holds .metadata, *.safetensors, pytorch_model.bin,
+/// pytorch_model.bin.index.json or files that such an index would name, and is neither a step nor a
+/// run folder of ours?
 TRIREME_API bool is_weight_source(const std::string& path);
 
 /// A file of torch.save, of C++'s torch::save or of torch.jit.save, a .safetensors file, a folder
@@ -35,8 +36,9 @@ TRIREME_API bool is_weight_source(const std::string& path);
 /// or with the files that pytorch_model.bin.index.json names. Of a dict that holds a state_dict
 /// under "model", "state_dict", "model_state_dict" or "module", that one is taken, and "module."
 /// (of DistributedDataParallel) and "_orig_mod." (of torch.compile) are taken off where all names
-/// begin so. Errors as of those readers; UsageError where there are no tensors. Reads descriptions
-/// alone.
+/// begin so. Corrupt for a folder without an index in which one of the files is not there that
+/// names such as model-00001-of-00002.safetensors say there are; other errors as of those readers;
+/// UsageError where there are no tensors. Reads descriptions alone.
 TRIREME_API WeightSource open_weights(const std::string& path);
 
 /// "FILE: tensor 'ours' (there 'theirs', transposed)": for messages.

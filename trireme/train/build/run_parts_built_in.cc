@@ -79,6 +79,7 @@ void open_data(Run& run, const Config& c) {
     run.train_data = corpus.train;
     run.held_out = corpus.validation;
     run.data_identity = fmt::format("{} {:016x}", d.type, corpus.identity);
+    run.data_contents = fmt::format("{:016x}", corpus.contents);
     check<UsageError>(m.vocab >= 256, "{}: model.vocab is {}; text is bytes, so at least 256",
                       c.origin("model.vocab"), m.vocab);
   } else if (d.type == "mnist") {

@@ -274,9 +274,12 @@ void Trainer::Impl::fixed_state(StateVisitor& visitor) {
 
 void Trainer::Impl::state(StateVisitor& visitor) {
   // A load takes it before the run is built (train/data_place.h).
-  if (const Run& run = first(); visitor.saving() && run.loader)
-    if (const auto origin = run.plan->origin_at(run.loader->step()))
-      show_data_origin(visitor, *origin);
+  if (Run& run = first(); visitor.saving()) {
+    if (run.loader)
+      if (const auto origin = run.plan->origin_at(run.loader->step()))
+        show_data_origin(visitor, *origin);
+    if (!run.data_contents.empty()) visitor.value(kDataContents, run.data_contents);
+  }
   if (built_in) return first().state(visitor);
   for (auto& part : parts) {
     Prefixed own(visitor, parts.size() > 1 ? "updates." + part->name + "." : "");

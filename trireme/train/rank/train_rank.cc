@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <optional>
 
 #include "trireme/base/check.h"
@@ -64,11 +65,21 @@ class OwnFolder {
   std::optional<launch::RunLock> lock_, steps_lock_;
 };
 
-/// What rank 0 finds to go on from; nothing: the run begins.
-std::optional<std::string> step_to_resume(const std::string& steps, Group world) {
-  const std::string found = from_rank_0(world, [&] { return newest_good_step(steps); });
+/// What rank 0 finds to go on from; nothing: the run begins. `before`: where the run saved until
+/// now, or "".
+std::optional<std::string> step_to_resume(const std::string& steps, const std::string& before,
+                                          Group world) {
+  std::error_code error;
+  const bool moved =
+      !before.empty() && before != steps && !std::filesystem::equivalent(before, steps, error);
+  const std::string found = from_rank_0(world, [&] {
+    const std::string here = newest_good_step(steps);
+    return here.empty() && moved ? newest_good_step(before) : here;
+  });
   if (!found.empty()) return found;
-  if (world.rank() == 0) log_info("there is no checkpoint in {}: the run begins", steps);
+  if (world.rank() == 0)
+    log_info("there is no checkpoint in {}{}: the run begins", steps,
+             moved ? ", nor where the run saved, in " + before : "");
   return std::nullopt;
 }
 
@@ -118,8 +129,8 @@ int train_rank(const Words& words, const MainProgram& program) {
   try {
     check_same_configuration(config, world);
     if (options.resume == Resume::kAuto)
-      options.resume =
-          step_to_resume(config.section<CheckpointSection>().folder.value_or(run_dir), world);
+      options.resume = step_to_resume(config.section<CheckpointSection>().folder.value_or(run_dir),
+                                      given.get("saved-in", ""), world);
     result = program.train(config, world, options);
   } catch (const std::exception& error) {
     world.abort(failure_text(error, program.built_in_model));

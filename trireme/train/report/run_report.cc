@@ -2,6 +2,7 @@
 #include "trireme/train/report/run_report.h"
 
 #include "trireme/base/check.h"
+#include "trireme/base/log.h"
 #include "trireme/config/sections/monitor.h"
 #include "trireme/config/sections/step.h"
 #include "trireme/monitor/memory.h"
@@ -42,6 +43,9 @@ RunReport::RunReport(const Trainer::Impl& trainer, const TrainOptions& options)
   const RunStart start{trainer.group.size(), static_cast<uint64_t>(run.seed), trainer.config.hash(),
                        run.device.is_cpu() ? "" : device_text(run.device)};
   const auto mode = options.resume ? MetricsMode::resume : MetricsMode::fresh;
+  if (!options.resume)
+    if (const std::string old = set_metrics_aside(options.run_dir + "/metrics.jsonl"); !old.empty())
+      log_info("a run was in {}: its metrics are in {} now", options.run_dir, old);
   metrics_.emplace_back(
       std::make_unique<MetricsFile>(options.run_dir + "/metrics.jsonl", start, mode));
   if (monitor.metrics)

@@ -128,4 +128,8 @@ std::optional<int64_t> integer_in_step(const std::string& folder, const std::str
   return value_in_step<int64_t>(folder, name);
 }
 
+std::optional<std::string> text_in_step(const std::string& folder, const std::string& name) {
+  return value_in_step<std::string>(folder, name);
+}
+
 }  // namespace trireme

@@ -40,6 +40,9 @@ TRIREME_API std::optional<double> number_in_step(const std::string& folder,
 /// The same for an integer.
 TRIREME_API std::optional<int64_t> integer_in_step(const std::string& folder,
                                                    const std::string& name);
+/// The same for a text.
+TRIREME_API std::optional<std::string> text_in_step(const std::string& folder,
+                                                    const std::string& name);
 /// The value of a step that was evaluated before it was saved.
 inline constexpr const char* kHeldOutLoss = "train.held_out_loss";
 
