@@ -158,10 +158,11 @@ TEST(train_save_schedule, what_steps_take_longer_beside_a_save_is_within_the_bud
           if (!due) continue;
           ASSERT_FALSE(under_way) << "it would have been waited for";
           // The first one measures; what a step takes is known to within the noise.
-          if (++saves > 2)
+          if (++saves > 2) {
             EXPECT_LE(lost, kBudget * now + noise * beside + 1e-9)
                 << writing << " s written beside steps " << slower << " times as long, save "
                 << saves << " at " << now;
+          }
           now += kWait, lost += kWait;
           schedule.saved(now, kWait, true);
           under_way = true, written_at = now + writing;

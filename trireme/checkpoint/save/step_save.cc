@@ -220,7 +220,10 @@ WrittenFiles StepSave::write(const BytesOfWrite& bytes_of, BytesLast last,
     } catch (const ResourceError& e) {
       uint64_t bytes = 0;
       for (const PlannedWrite& w : memo_->orders.writes) bytes += static_cast<uint64_t>(w.bytes);
-      fail<ResourceError>("{}.{}", e.what(), space_text(run_dir_, bytes));
+      fail<ResourceError>(
+          "{}.{}", e.what(),
+          space_text(run_dir_, bytes,
+                     group_.size() > 1 ? "This rank's part of the checkpoint" : "The checkpoint"));
     }
   });
   return written;

@@ -164,10 +164,10 @@ std::vector<std::string> hide_steps(const std::string& run_dir, const std::vecto
   return hidden;
 }
 
-std::string space_text(const std::string& run_dir, uint64_t needed) {
+std::string space_text(const std::string& run_dir, uint64_t needed, std::string_view what) {
   struct statvfs v {};
   if (file_calls::statvfs(run_dir, &v) != 0) return "";
-  return fmt::format(" The checkpoint needs {} bytes, the disk has {} free.", needed,
+  return fmt::format(" {} needs {} bytes, the disk has {} free.", what, needed,
                      static_cast<uint64_t>(v.f_bavail) * v.f_frsize);
 }
 

@@ -60,6 +60,7 @@ TRIREME_API std::vector<std::string> hide_steps(const std::string& run_dir,
                                                 const std::vector<int64_t>& steps);
 
 /// " The checkpoint needs N bytes, the disk has M free.", or "".
-TRIREME_API std::string space_text(const std::string& run_dir, uint64_t needed);
+TRIREME_API std::string space_text(const std::string& run_dir, uint64_t needed,
+                                   std::string_view what = "The checkpoint");
 
 }  // namespace trireme
