@@ -120,11 +120,12 @@ TEST(interop_weight_source, the_index_of_pytorch_model_bin_tells_which_file_has_
                     index = folder / "pytorch_model.bin.index.json";
   write_pt(folder / one, {kTwo[0], {"old", {3}}});
   write_pt(folder / two, {kTwo[1], {"fc.weight", {2}, 70}});
-  EXPECT_FALSE(is_weight_source(folder.path()));
   const auto write_index = [&](const std::string& map) {
     write_bytes(index, R"({"metadata":{"total_size":32},"weight_map":{)" + map + "}}");
   };
   const auto refused = [&] { return said([&] { open_weights(folder.path()); }); };
+  EXPECT_TRUE(is_weight_source(folder.path())) << "so that it is told what is missing";
+  EXPECT_SAYS(refused(), "pytorch_model.bin.index.json is not there: fetch that file too");
   write_index(R"("fc.weight":")" + one + R"(","fc.bias":")" + two + "\"");
   EXPECT_TRUE(is_weight_source(folder.path()));
   const WeightSource source = open_weights(folder.path());
