@@ -11,6 +11,7 @@
 #include "trireme/layers/bias_gelu.h"
 #include "trireme/layers/causal_attention.h"
 #include "trireme/layers/dropout.h"
+#include "trireme/layers/half_products.h"
 #include "trireme/layers/plain.h"
 #include "trireme/tensor/autocast.h"
 #include "trireme/tensor/random/random.h"
@@ -112,6 +113,12 @@ Results run(const Case& c, at::ScalarType type, bool autocast) {
   return r;
 }
 
+/// LibTorch's own products (convolutions, and all under autocast) may round each partial sum.
+double rounding() {
+  static const bool float32_sums = measure_product_rates(384, 0).float32_sums;
+  return float32_sums ? 0.01 : 0.03;
+}
+
 double distance(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor x = a.to(at::kDouble), y = b.to(at::kDouble);
   return (x - y).norm().item<double>() / y.norm().item<double>();
@@ -123,18 +130,20 @@ TEST(layers_half, bfloat16_is_float32_within_its_rounding_forward_and_backward) 
   for (const Case& c : cases()) {
     const Results wide = run(c, at::kFloat, false), half = run(c, at::kBFloat16, false);
     EXPECT_EQ(half.output.scalar_type(), at::kBFloat16) << c.name;
-    EXPECT_LT(distance(half.output, wide.output), 0.01) << c.name;
+    EXPECT_LT(distance(half.output, wide.output), rounding()) << c.name;
     for (size_t i = 0; i < wide.gradients.size(); ++i)
-      EXPECT_LT(distance(half.gradients[i], wide.gradients[i]), 0.03) << c.name << " " << i;
+      EXPECT_LT(distance(half.gradients[i], wide.gradients[i]), 3 * rounding())
+          << c.name << " " << i;
   }
 }
 
 TEST(layers_half, autocast_keeps_float32_gradients_within_the_rounding) {
   for (const Case& c : cases()) {
     const Results wide = run(c, at::kFloat, false), half = run(c, at::kFloat, true);
-    EXPECT_LT(distance(half.output, wide.output), 0.01) << c.name;
+    EXPECT_LT(distance(half.output, wide.output), rounding()) << c.name;
     for (size_t i = 0; i < wide.gradients.size(); ++i)
-      EXPECT_LT(distance(half.gradients[i], wide.gradients[i]), 0.03) << c.name << " " << i;
+      EXPECT_LT(distance(half.gradients[i], wide.gradients[i]), 3 * rounding())
+          << c.name << " " << i;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/core.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -19,10 +20,13 @@ namespace {
 
 using torch::autograd::variable_list;
 
-double gflops_of(at::ScalarType type, int64_t size, double seconds) {
+double gflops_of(at::ScalarType type, int64_t size, double seconds, bool& float32_sums) {
   const at::Tensor a = at::ones({size, size}, at::dtype(type)),
                    b = at::ones({size, size}, at::dtype(type));
-  at::mm(a, b);
+  // Ones that are added up in bfloat16 come to 256 and stay there.
+  float32_sums = at::mm(a, b).eq(static_cast<double>(size)).all().item<bool>() ||
+                 at::zeros({}, a.options()).fill_(static_cast<double>(size)).item<double>() !=
+                     static_cast<double>(size);
   const auto begin = Clock::now();
   double best = std::numeric_limits<double>::max();
   do {
@@ -71,16 +75,20 @@ bool half_on_cpu(const at::Tensor& t) {
 
 ProductRates measure_product_rates(int64_t size, double seconds) {
   at::NoGradGuard no_grad;
-  return {gflops_of(at::kFloat, size, seconds), gflops_of(at::kBFloat16, size, seconds)};
+  ProductRates rates;
+  rates.float32 = gflops_of(at::kFloat, size, seconds, rates.float32_sums);
+  rates.bfloat16 = gflops_of(at::kBFloat16, size, seconds, rates.float32_sums);
+  return rates;
 }
 
 HalfProducts faster_products(const ProductRates& rates) {
-  return rates.ratio() >= 1 ? HalfProducts::native : HalfProducts::widened;
+  return rates.ratio() >= 1 && rates.float32_sums ? HalfProducts::native : HalfProducts::widened;
 }
 
 std::string describe(const ProductRates& rates) {
-  return fmt::format("bfloat16 products run at {:.{}f} × float32's rate on this CPU", rates.ratio(),
-                     rates.ratio() < 0.1 ? 3 : 1);
+  return fmt::format("bfloat16 products run at {:.{}f} × float32's rate on this CPU{}",
+                     rates.ratio(), rates.ratio() < 0.1 ? 3 : 1,
+                     rates.float32_sums ? "" : " and round each partial sum");
 }
 
 MultipliesHalf::~MultipliesHalf() = default;

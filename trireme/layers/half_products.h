@@ -11,7 +11,9 @@
 
 // Products of bfloat16 matrices on the CPU. Where the processor multiplies bfloat16 (AVX512-BF16,
 // AMX), LibTorch's are two to three times as fast as float32's; elsewhere they may take a hundred
-// times as long, and it is faster to widen both factors. Sums are float32 either way.
+// times as long, and it is faster to widen both factors. Sums are float32 either way: where
+// LibTorch rounds each partial sum to bfloat16 (its own loops, which it uses on CPUs without
+// AVX-512), factors are widened whatever is faster.
 namespace trireme {
 
 enum class HalfProducts : uint8_t {
@@ -22,11 +24,13 @@ enum class HalfProducts : uint8_t {
 /// In GFLOP/s.
 struct ProductRates {
   double float32 = 0, bfloat16 = 0;
+  bool float32_sums = true;  // of LibTorch's bfloat16 products; matrices up to 256 do not tell
   double ratio() const { return float32 > 0 ? bfloat16 / float32 : 0; }
 };
 /// Multiplies square matrices of this size for `seconds` per type, on as many threads as LibTorch
 /// now has, after a first call in which it may compile its kernel.
 TRIREME_API ProductRates measure_product_rates(int64_t size, double seconds);
+/// The faster way whose sums are float32.
 TRIREME_API HalfProducts faster_products(const ProductRates& rates);
 /// "bfloat16 products run at 2.2 × float32's rate on this CPU".
 TRIREME_API std::string describe(const ProductRates& rates);

@@ -17,9 +17,10 @@ std::string set_up_half_products(Run& run, const PrecisionPlan& plan, Group grou
   if (!run.device.is_cpu() || (!stored && !cast)) return "";
   ProductRates rates;
   if (group.rank() == 0) rates = measure_product_rates(kProductSize, kProductSeconds);
-  const at::Tensor wire = at::tensor({rates.float32, rates.bfloat16}, at::kDouble);
+  const at::Tensor wire =
+      at::tensor({rates.float32, rates.bfloat16, rates.float32_sums ? 1.0 : 0.0}, at::kDouble);
   group.broadcast(wire, 0).wait();
-  rates = {wire[0].item<double>(), wire[1].item<double>()};
+  rates = {wire[0].item<double>(), wire[1].item<double>(), wire[2].item<double>() != 0};
   const HalfProducts faster = faster_products(rates);
   const std::string rate = describe(rates);
   if (faster == HalfProducts::native) return rate;
