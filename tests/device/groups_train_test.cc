@@ -279,8 +279,9 @@ using Loss = std::function<at::Tensor(const at::Tensor&)>;
 using StepOf = std::function<void(Small&, Group, const std::function<void(const Loss&)>& backward)>;
 
 /// Rank 0's backward comes to the beginning of its graph while rank 1 waits to begin its own.
-void expect_no_wait_for_a_peer(const StepOf& step) {
-  for (const std::string& backend : kAll) {
+void expect_no_wait_for_a_peer(const StepOf& step,
+                               const std::vector<std::string>& backends = kAll) {
+  for (const std::string& backend : backends) {
     SCOPED_TRACE(backend);
     std::promise<void> came;
     bool alone = false;
@@ -311,22 +312,29 @@ TEST(device_groups_train, hooks_of_ddp_do_not_wait_for_a_peer) {
   });
 }
 
-// ZeRO-3 waits where it gathers a unit to compute with it, except over a group of devices.
+// ZeRO-3 waits where it gathers a unit to compute with it, except over a group of devices. Beyond
+// two buckets under way ZeRO-2 puts the stream behind the oldest over a group of devices, and an
+// operator of the pretend device, unlike a GPU's, waits for its stream; over the others it takes
+// memory for a third.
 TEST(device_groups_train, hooks_of_zero_1_and_2_do_not_wait_for_a_peer) {
   struct Case {
     ZeroStage stage;
     size_t bucket_bytes;
     int buckets;
   };
-  for (const Case& c :
-       {Case{ZeroStage::optimizer, 512, 5}, Case{ZeroStage::gradients, 32 << 10, 2},
-        Case{ZeroStage::gradients, 512, 5}})
-    expect_no_wait_for_a_peer([&](Small& net, Group g, const auto& backward) {
-      ShardedDataParallel zero(net, g, {.stage = c.stage, .bucket_bytes = c.bucket_bytes});
-      backward([&](const at::Tensor& x) { return mean_square(net->forward(x)); });
-      expect(zero.gradients().stats().launches == c.buckets,
-             std::to_string(zero.gradients().stats().launches) + " buckets");
-    });
+  for (const Case& c : {Case{ZeroStage::optimizer, 512, 5}, Case{ZeroStage::gradients, 32 << 10, 2},
+                        Case{ZeroStage::gradients, 512, 5}}) {
+    std::vector<std::string> backends = kAll;
+    if (c.stage == ZeroStage::gradients && c.buckets > 2) std::erase(backends, kDevices);
+    expect_no_wait_for_a_peer(
+        [&](Small& net, Group g, const auto& backward) {
+          ShardedDataParallel zero(net, g, {.stage = c.stage, .bucket_bytes = c.bucket_bytes});
+          backward([&](const at::Tensor& x) { return mean_square(net->forward(x)); });
+          expect(zero.gradients().stats().launches == c.buckets,
+                 std::to_string(zero.gradients().stats().launches) + " buckets");
+        },
+        backends);
+  }
 }
 
 namespace {
