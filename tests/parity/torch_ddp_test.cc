@@ -169,11 +169,13 @@ TEST(parity_torch_ddp, an_mlp_with_sgd_has_torchs_weights_after_50_steps) {
       {"--optimizer", "sgd", "--lr", "0.05", "--momentum", "0.9", "--weight-decay", "0.01"}, 1e-6);
 }
 
+// On some processors (seen without AVX-512) the two programs' convolutions round in different
+// places, and a maximum that falls otherwise grows: 3e-5 after 50 steps.
 TEST(parity_torch_ddp, the_net_with_sgd_and_clipping_has_torchs_weights_after_50_steps) {
   equals_torch("net",
                digits("net", with_batch({"optimizer.params.lr=0.02", "gradient_clipping=0.3",
                                          "optimizer.params.weight_decay=0"})),
-               {"--optimizer", "sgd", "--lr", "0.02", "--momentum", "0.9", "--clip", "0.3"}, 1e-6);
+               {"--optimizer", "sgd", "--lr", "0.02", "--momentum", "0.9", "--clip", "0.3"}, 1e-4);
 }
 
 TEST(parity_torch_ddp, a_gpt_with_adamw_and_clipping_has_torchs_weights_after_50_steps) {
