@@ -276,7 +276,8 @@ class ManyNodes final : public Nodes {
       stop({node_, fmt::format("the launcher of node {} ({}) gave up", node_, net::host_name()), "",
             false});
     if (!server_ || workers_.empty()) return;
-    server_->stop_listening();
+    // Who has come and not begun yet connects once more, to hear what the others say by themselves.
+    if (ended_) server_->stop_listening();
     server_->wait_until_clients_left(Deadline::after(patience::kOthersLeave));
   }
 
