@@ -54,6 +54,37 @@ TEST(base_result_file, a_device_stays_one_and_is_written) {
   }
 }
 
+TEST(base_result_file, what_another_user_put_where_everybody_may_write_is_refused) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
+  constexpr uid_t kOther = 65534;
+  PrivateFolder folder;
+  const std::string shared = folder / "tmp", victim = folder / "victim",
+                    link = shared + "/out.json", pipe = shared + "/pipe";
+  fs::create_directory(shared);
+  write_file_atomic(victim, "mine");
+  fs::create_symlink(victim, link);
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0666), 0);
+  for (const std::string& planted : {link, pipe})
+    ASSERT_EQ(::lchown(planted.c_str(), kOther, kOther), 0);
+  ASSERT_EQ(::chmod(shared.c_str(), 01777), 0);
+  for (const std::string& planted : {link, pipe})
+    for (const bool only_checked : {true, false}) {
+      const std::string said = refusal(
+          [&] { only_checked ? check_result_file(planted) : write_result_file(planted, "bytes"); });
+      EXPECT_TRUE(said.starts_with("ResourceError: cannot write " + planted + ": another user has"))
+          << said;
+    }
+  EXPECT_EQ(read_file(victim), "mine");
+  // In a folder of one's own, and one's own link there, are nobody else's.
+  ASSERT_EQ(::lchown(link.c_str(), ::geteuid(), ::getegid()), 0);
+  write_result_file(link, "bytes");
+  EXPECT_EQ(read_file(victim), "bytes");
+  ASSERT_EQ(::lchown(link.c_str(), kOther, kOther), 0);
+  ASSERT_EQ(::chmod(shared.c_str(), 0755), 0);
+  write_result_file(link, "more");
+  EXPECT_EQ(read_file(victim), "more");
+}
+
 TEST(base_result_file, a_pipe_stays_one_and_its_reader_has_the_bytes) {
   PrivateFolder folder;
   const std::string pipe = folder / "pipe";

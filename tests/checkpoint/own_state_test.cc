@@ -234,7 +234,7 @@ TEST(checkpoint_own_state,
   std::string bytes = read_file(path);
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
   write_file_atomic(path, bytes);
-  const char* part = "The state in memory is part old and part new now";
+  const char* part = "The state in memory may be part old and part new now";
   w.fill_(-1), v.fill_(-1);
   const auto damage = [](const auto& body) {
     try {

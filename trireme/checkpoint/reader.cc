@@ -155,7 +155,7 @@ class Load {
         UntilFailure(filler).run(walk);
       };
       RankFailure failure = check_first ? failure_of(body) : with_advice(body);
-      if (failure) failure.text += ". The state in memory is part old and part new now";
+      if (failure) failure.text += ". The state in memory may be part old and part new now";
       agree(failure);
     };
     if (check_first || all_read_their_own) return walk_to_fill(Filler::Fills::all);

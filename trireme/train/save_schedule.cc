@@ -33,11 +33,11 @@ void SaveSchedule::step_done(double seconds) {
   step_seconds_ = seconds;
   if (under_way_) {
     ++steps_beside_;
-    if (beside_.size() < kMost) beside_.push_back(seconds);
+    if (beside_.size() < kMostBeside) beside_.push_back(seconds);
     return;
   }
-  if (calm_.size() < kSteps) calm_.resize(calm_.size() + 1);
-  calm_[turn_++ % kSteps] = seconds;
+  if (calm_.size() < kCalmSteps) calm_.resize(calm_.size() + 1);
+  calm_[turn_++ % kCalmSteps] = seconds;
 }
 
 void SaveSchedule::saved(double now, double seconds, bool under_way) {

@@ -47,8 +47,8 @@ class TRIREME_API SaveSchedule {
   void written(double now);
 
  private:
-  /// Steps by which others are measured.
-  static constexpr size_t kSteps = 15, kMost = 1000;
+  static constexpr size_t kCalmSteps = 15;     // that others are measured by
+  static constexpr size_t kMostBeside = 1000;  // that are measured of one save
 
   SaveRules rules_;
   int64_t steps_ = 0;
@@ -60,7 +60,7 @@ class TRIREME_API SaveSchedule {
   double slowed_ = 0;            // … all saves together
   std::vector<double> calm_;     // seconds of the last steps beside no save, in turn
   size_t turn_ = 0;
-  std::vector<double> beside_;  // … of the steps beside the save under way, the first kMost
+  std::vector<double> beside_;  // … of the steps beside the save under way, the first kMostBeside
   int64_t steps_beside_ = 0;
 };
 

@@ -34,6 +34,19 @@ std::optional<int> own_descriptor(std::string_view path) {
   return {};
 }
 
+/// A link or pipe that somebody else put into a folder where everybody may write (/tmp) would send
+/// what this user writes to where that one wants it.
+void refuse_planted(const std::string& path, const struct stat& found) {
+  struct stat folder {};
+  if (found.st_uid == ::geteuid() || file_calls::stat(parent_folder(path), &folder) != 0) return;
+  const bool shared = (folder.st_mode & S_ISVTX) && (folder.st_mode & S_IWOTH);
+  check<ResourceError>(
+      !shared || found.st_uid == folder.st_uid,
+      "cannot write {}: another user has put {} there, in a folder where everybody "
+      "may write. Name a file in a folder of your own",
+      path, S_ISLNK(found.st_mode) ? "a link" : "what is no regular file");
+}
+
 /// A link in /proc leads to what is open, and not to what it says.
 bool can_be_followed(const std::string& path) {
   return !own_descriptor(path) && !path.starts_with("/proc/");
@@ -65,6 +78,9 @@ Target target_of(const std::string& path) {
   if (target.fd) return target;
   const PathKind kind = path_kind(target.path);
   check<UsageError>(kind != PathKind::folder, "{} is a folder: name a file to write", path);
+  struct stat found {};
+  if (kind == PathKind::other && file_calls::stat(target.path, &found) == 0)
+    refuse_planted(target.path, found);
   target.is_replaced = kind != PathKind::other && can_be_followed(target.path);
   return target;
 }
@@ -78,6 +94,7 @@ std::string follow_links(const std::string& path) {
     struct stat found {};
     if (!can_be_followed(at) || file_calls::lstat(at, &found) != 0 || !S_ISLNK(found.st_mode))
       return at;
+    refuse_planted(at, found);
     std::error_code error;
     const std::string to = std::filesystem::read_symlink(at, error).string();
     check<ResourceError>(!error, "cannot read the link {}: {}", at, error.message());

@@ -9,7 +9,8 @@
 // Files that a user names for a result, as in --json FILE. The user may name anything: a link is
 // followed; what is there and no regular file (a pipe, /dev/null) is opened and written; a name of
 // a descriptor (/dev/stdout, /dev/fd/7) is that descriptor; and a regular file, or one that is not
-// there yet, appears complete (write_file_atomic).
+// there yet, appears complete (write_file_atomic). Links and pipes that another user has put into a
+// folder where everybody may write are refused.
 namespace trireme {
 
 /// UsageError for a folder, ResourceError with the system's reason.

@@ -13,7 +13,7 @@
 namespace trireme {
 
 /// Blocks that are read straight to where they belong and compared there, so that their bytes move
-/// once. Of a load whose state nobody needs if it fails.
+/// once. Of a load without LoadOptions::check_first.
 class DirectBlocks {
  public:
   /// None.
