@@ -86,8 +86,8 @@ struct LoadOptions {
 ///
 /// UsageError, naming the first difference: the state is not the one that was saved, or the format
 /// is newer. Corrupt, naming the file: load the older checkpoint that the message names; it is
-/// never loaded silently. ResourceError: the disk fails. If filling has begun, the state may be part
-/// old and part new, and the message says so.
+/// never loaded silently. ResourceError: the disk fails. If filling has begun, the state may be
+/// part old and part new, and the message says so.
 TRIREME_API CheckpointInfo load_step(const std::string& path, const StateWalk& walk,
                                      const LoadOptions& options = {});
 
