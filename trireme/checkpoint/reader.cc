@@ -125,7 +125,7 @@ class Load {
   // The ranks of a host share the reading.
   void fill(OpenedStep& opened, const LoadPlan& plan, const StateWalk& walk) {
     DirectBlocks direct;
-    bool check_first = true, all_read_their_own = true;
+    bool check_first = true;
     if (opened.is_foreign()) {
       agree(with_advice([&] { verify_foreign(opened, plan); }));
     } else {
@@ -143,24 +143,22 @@ class Load {
       agree(with_advice([&] {
         open_files_of(opened, all[rank].ranges());
         const BlockShare share = share_of(all, rank);
-        all_read_their_own = share.all_read_their_own;
-        if (!check_first) direct = DirectBlocks(opened, plan, share.own);
+        using Through = DirectBlocks::Through;
+        if (!check_first)
+          direct =
+              DirectBlocks(opened, plan, share.own,
+                           share.all_read_their_own ? Through::windows : Through::the_page_cache);
         verify_blocks(opened, without(share.own, direct.blocks()));
       }));
     }
-    const auto walk_to_fill = [&](Filler::Fills fills) {
-      const auto body = [&] {
-        c10::AutoGradMode no_grad(false);
-        Filler filler(opened, plan, direct, fills);
-        UntilFailure(filler).run(walk);
-      };
-      RankFailure failure = check_first ? failure_of(body) : with_advice(body);
-      if (failure) failure.text += ". The state in memory may be part old and part new now";
-      agree(failure);
+    const auto body = [&] {
+      c10::AutoGradMode no_grad(false);
+      Filler filler(opened, plan, direct);
+      UntilFailure(filler).run(walk);
     };
-    if (check_first || all_read_their_own) return walk_to_fill(Filler::Fills::all);
-    walk_to_fill(Filler::Fills::direct_blocks);  // what others take from the page cache
-    walk_to_fill(Filler::Fills::the_rest);
+    RankFailure failure = check_first ? failure_of(body) : with_advice(body);
+    if (failure) failure.text += ". The state in memory may be part old and part new now";
+    agree(failure);
   }
 
   bool together() const { return options_.group && options_.group->size() > 1; }

@@ -3,6 +3,9 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cstring>
 #include <exception>
 #include <mutex>
 #include <span>
@@ -29,7 +32,7 @@ BlockRange DirectBlocks::whole_blocks(const IndexPart& part, int64_t from, int64
 }
 
 DirectBlocks::DirectBlocks(const OpenedStep& opened, const LoadPlan& plan,
-                           const std::vector<BlockRange>& own)
+                           const std::vector<BlockRange>& own, Through through)
     : opened_(&opened) {
   std::vector<BlockRange> found;
   for (const TensorSource& source : plan.tensors) {
@@ -43,14 +46,23 @@ DirectBlocks::DirectBlocks(const OpenedStep& opened, const LoadPlan& plan,
         const BlockRange whole = whole_blocks(part, from, run, each);
         if (whole.begin >= whole.end) return;
         const int64_t first = part.first_block;
-        for (const BlockRange& range : in_both({{first + whole.begin, first + whole.end}}, own)) {
-          append(found, range);
-          const PartBytes at = opened.bytes(*source.saved, part);
+        const PartBytes at = opened.bytes(*source.saved, part);
+        const BlockRange all{first + whole.begin, first + whole.end};
+        append(found, all);
+        const auto add = [&](const BlockRange& range, bool compares) {
           for (int64_t i = range.begin - first; i < range.end - first; ++i)
             pieces_.push_back({at.file, at.begin + static_cast<uint64_t>(i * block),
                                static_cast<uint64_t>(std::min(block, bytes - i * block)), &part,
-                               static_cast<uint64_t>(i), (to - from) * each + i * block});
+                               static_cast<uint64_t>(i), (to - from) * each + i * block, 0,
+                               compares});
+        };
+        int64_t done = all.begin;
+        for (const BlockRange& range : in_both({all}, own)) {
+          add({done, range.begin}, false);
+          add(range, true);
+          done = range.end;
         }
+        add({done, all.end}, false);
       });
     }
   }
@@ -58,50 +70,112 @@ DirectBlocks::DirectBlocks(const OpenedStep& opened, const LoadPlan& plan,
   for (uint64_t bytes = 0; Piece & piece : pieces_)
     piece.before = std::exchange(bytes, bytes + piece.size);
   blocks_ = joined(std::move(found));
+  find_windows();
+  if (through == Through::windows && !windows_.empty())
+    reader_ = std::make_unique<WindowReader>(windows_);
 }
 
-void DirectBlocks::read(const Piece& piece, uint8_t* to) const {
-  constexpr uint64_t kAtOnce = uint64_t{256} << 10;  // still in a core's cache when it is summed
-  Checksum checksum;
-  for (uint64_t done = 0; done < piece.size;) {
-    const std::span<uint8_t> bytes(to + piece.to + done, std::min(kAtOnce, piece.size - done));
-    piece.file->read(piece.begin + done, bytes);
-    checksum.add(bytes.data(), bytes.size());
-    done += bytes.size();
+// Neighbours in a file that are filled one after the other. Small ones, of which there may be
+// thousands, are not worth a window.
+void DirectBlocks::find_windows() {
+  constexpr uint64_t kLeast = uint64_t{512} << 10, kPage = PartSource::kPage;
+  for (size_t i = 0; i < pieces_.size();) {
+    const uint64_t begin = pieces_[i].begin, page = begin / kPage * kPage;
+    uint64_t end = begin;
+    size_t next = i;
+    for (; next < pieces_.size(); ++next) {
+      const Piece& piece = pieces_[next];
+      if (piece.file != pieces_[i].file || piece.begin != end ||
+          end + piece.size - page > WindowReader::kWindow)
+        break;
+      end += piece.size;
+    }
+    if (next > i && end - begin >= kLeast && pieces_[i].file->is_on_disk()) {
+      for (size_t n = i; n < next; ++n) pieces_[n].window = windows_.size();
+      windows_.push_back({pieces_[i].file, begin, end - begin});
+    }
+    i = std::max(next, i + 1);
   }
+}
+
+constexpr uint64_t kAtOnce = uint64_t{256} << 10;  // still in a core's cache when it is summed
+
+void DirectBlocks::compare(const Piece& piece, const Checksum& checksum) const {
   const auto block = static_cast<uint64_t>(opened_->index().block);  // 0: the only one
   compare_checksum(*opened_, *piece.part, piece.number, piece.number * block, piece.size, checksum);
 }
 
-void DirectBlocks::read(size_t tensor, uint8_t* to) const {
-  constexpr uint64_t kReadAhead = uint64_t{16} << 20;
+void DirectBlocks::read(const Piece& piece, uint8_t* to) const {
+  Checksum checksum;
+  for (uint64_t done = 0; done < piece.size;) {
+    const std::span<uint8_t> bytes(to + piece.to + done, std::min(kAtOnce, piece.size - done));
+    piece.file->read(piece.begin + done, bytes);
+    if (piece.compares) checksum.add(bytes.data(), bytes.size());
+    done += bytes.size();
+  }
+  if (piece.compares) compare(piece, checksum);
+}
+
+void DirectBlocks::take(const Piece& piece, uint8_t* to) {
+  if (window_number_ != piece.window) window_ = reader_->next(), window_number_ = piece.window;
+  const uint8_t* const from = window_.data() + (piece.begin - windows_[piece.window].begin);
+  Checksum checksum;
+  for (uint64_t done = 0; done < piece.size; done += kAtOnce) {
+    const auto n = static_cast<size_t>(std::min(kAtOnce, piece.size - done));
+    if (piece.compares) checksum.add(from + done, n);
+    std::memcpy(to + piece.to + done, from + done, n);
+  }
+  if (piece.compares) compare(piece, checksum);
+}
+
+void DirectBlocks::read(size_t tensor, uint8_t* to) {
   if (pieces_.empty()) return;
-  const auto begin = static_cast<int64_t>(first_[tensor]),
-             end = static_cast<int64_t>(first_[tensor + 1]);
+  const size_t end = first_[tensor + 1];
+  for (size_t i = first_[tensor]; i < end;) {
+    if (reader_ && pieces_[i].window != kNoWindow) {
+      take(pieces_[i++], to);
+      continue;
+    }
+    size_t last = i;
+    while (last < end && !(reader_ && pieces_[last].window != kNoWindow)) ++last;
+    read_each(static_cast<int64_t>(i), static_cast<int64_t>(last), to);
+    i = last;
+  }
+}
+
+// The disk begins with what follows. Large windows are left to the kernel, which sees that a file
+// is read from front to back and does that better (measured: half the CPU time).
+void DirectBlocks::announce(int64_t at) {
+  constexpr uint64_t kReadAhead = uint64_t{16} << 20;
+  const uint64_t before = pieces_[static_cast<size_t>(at)].before;
+  announced_ = std::max(announced_, at);
+  for (; announced_ < static_cast<int64_t>(pieces_.size()); ++announced_) {
+    const Piece& ahead = pieces_[static_cast<size_t>(announced_)];
+    if (ahead.before - before >= kReadAhead) return;
+    if (ahead.window == kNoWindow) ahead.file->will_read(ahead.begin, ahead.size);
+  }
+}
+
+// On LibTorch's threads, each of which takes the next piece; of several errors the first.
+void DirectBlocks::read_each(int64_t begin, int64_t end, uint8_t* to) {
+  constexpr int64_t kFew = 4;  // are not worth a thread
   std::mutex mutex;
-  int64_t failed_at = end, announced = announced_;
+  std::atomic<int64_t> next{begin};
+  int64_t failed_at = end;
   std::exception_ptr failure;
-  at::parallel_for(begin, end, 4, [&](int64_t first, int64_t last) {
-    // Who has the tensor's last blocks has the disk begin with the next tensors'.
-    const auto known = last == end ? static_cast<int64_t>(pieces_.size()) : last;
-    int64_t next = std::max(first, announced_), i = first;
-    try {
-      for (; i < last; ++i) {
-        const Piece& piece = pieces_[static_cast<size_t>(i)];
-        for (; next < known; ++next) {
-          const Piece& ahead = pieces_[static_cast<size_t>(next)];
-          if (ahead.before - piece.before >= kReadAhead) break;
-          ahead.file->will_read(ahead.begin, ahead.size);
-        }
-        read(piece, to);
+  const int64_t threads = std::min<int64_t>(at::get_num_threads(), (end - begin + kFew - 1) / kFew);
+  at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
+    for (int64_t i = next++; i < end; i = next++) {
+      try {
+        if (std::unique_lock lock(mutex, std::try_to_lock); lock) announce(i);
+        read(pieces_[static_cast<size_t>(i)], to);
+      } catch (...) {
+        std::lock_guard lock(mutex);
+        if (i < failed_at) failed_at = i, failure = std::current_exception();
+        return;
       }
-      if (last == end) announced = next;
-    } catch (...) {
-      std::lock_guard lock(mutex);
-      if (i < failed_at) failed_at = i, failure = std::current_exception();
     }
   });
-  announced_ = announced;
   if (failure) std::rethrow_exception(failure);
 }
 

@@ -154,10 +154,10 @@ void Filler::copy(const IndexTensor& saved, std::span<const Copy> copies, at::Te
 }
 
 // All of it but for the direct blocks, which are read by direct_.
-void Filler::fill_in_place(const TensorSource& source, at::Tensor& local) const {
+void Filler::fill_in_place(const TensorSource& source, at::Tensor& local) {
   auto* bytes = static_cast<uint8_t*>(local.data_ptr());
   const auto each = static_cast<int64_t>(local.element_size());
-  if (fills_ != Fills::the_rest) direct_.read(number_of(source), bytes);
+  direct_.read(number_of(source), bytes);
   const auto rest = [&](const Copy& copy, const auto& body) {
     const IndexPart& part = source.saved->parts[copy.part];
     for_each_run(copy, [&](int64_t from, int64_t to, int64_t run) {
@@ -165,10 +165,9 @@ void Filler::fill_in_place(const TensorSource& source, at::Tensor& local) const 
                             [&](int64_t at, int64_t n) { body(at, to + (at - from), n); });
     });
   };
-  if (fills_ != Fills::direct_blocks)
-    Windows().for_each(
-        opened_, *source.saved, plan_.copies_of(source), each, bytes, rest,
-        [&](const uint8_t* from, const Run& run) { std::memcpy(bytes + run.to, from, run.bytes); });
+  Windows().for_each(
+      opened_, *source.saved, plan_.copies_of(source), each, bytes, rest,
+      [&](const uint8_t* from, const Run& run) { std::memcpy(bytes + run.to, from, run.bytes); });
 }
 
 size_t Filler::number_of(const TensorSource& source) const {
@@ -184,7 +183,6 @@ void Filler::fill(const Slice& slice, const TensorSource& source, at::Tensor loc
   const bool has_direct_blocks = direct_.has(number_of(source));
   check<UsageError>(in_place || !has_direct_blocks,
                     "load: the memory of '{}' changed between two walks", source.shown);
-  if (fills_ == Fills::direct_blocks && !has_direct_blocks) return;
   if (in_place) {
     if (source.in_place)
       fill_in_place(source, local);
@@ -230,7 +228,6 @@ void Filler::rank_tensor(const std::string& name, int rank, int ranks, RankState
     return Slice::range(name, source.saved->shape(), old_rank * source.numel, source.numel);
   };
   if (!source.rule) return fill(row_of(rank), source, std::move(local));
-  if (fills_ == Fills::direct_blocks) return;
   for_each_slab(local, local.scalar_type(), [&](int64_t begin, at::Tensor& sum) {
     sum.zero_();
     at::Tensor row =

@@ -12,18 +12,9 @@ namespace trireme {
 /// fails; Corrupt for the blocks that are read directly.
 class Filler : public StateVisitor {
  public:
-  enum class Fills {
-    all,
-    direct_blocks,  // and values
-    the_rest,
-  };
   /// All of them must outlive it.
-  Filler(const OpenedStep& opened, const LoadPlan& plan, const DirectBlocks& direct, Fills fills)
-      : opened_(opened),
-        values_(opened.index().values),
-        plan_(plan),
-        direct_(direct),
-        fills_(fills) {}
+  Filler(const OpenedStep& opened, const LoadPlan& plan, DirectBlocks& direct)
+      : opened_(opened), values_(opened.index().values), plan_(plan), direct_(direct) {}
 
   void tensor(const Slice& slice, at::Tensor local) override;
   void rank_tensor(const std::string& name, int rank, int ranks, RankStateRule rule,
@@ -43,7 +34,7 @@ class Filler : public StateVisitor {
   const TensorSource& next(const std::string& name, const at::Tensor& local);
   void fill(const Slice& slice, const TensorSource& source, at::Tensor local);
   size_t number_of(const TensorSource& source) const;  // in the plan
-  void fill_in_place(const TensorSource& source, at::Tensor& local) const;
+  void fill_in_place(const TensorSource& source, at::Tensor& local);
   void copy(const IndexTensor& saved, std::span<const Copy> copies, at::Tensor& to) const;
   /// body(first element, host memory of some elements from there on), which then become those of
   /// `local`, whatever its device, dtype and strides: no second copy of a large tensor exists.
@@ -53,8 +44,7 @@ class Filler : public StateVisitor {
   const OpenedStep& opened_;
   const std::map<std::string, IndexValue>& values_;
   const LoadPlan& plan_;
-  const DirectBlocks& direct_;
-  const Fills fills_;
+  DirectBlocks& direct_;
   size_t next_ = 0;
   int64_t under_way_ = 0;  // bytes, to a device
 };

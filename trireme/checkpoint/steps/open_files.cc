@@ -70,8 +70,9 @@ void OpenFiles::forget(const ReopenedFile* file) {
   by_file_.erase(found);
 }
 
-ReopenedFile::ReopenedFile(std::string path, uint64_t size, std::shared_ptr<OpenFiles> files)
-    : path_(std::move(path)), size_(size), files_(std::move(files)) {
+ReopenedFile::ReopenedFile(std::string path, uint64_t size, std::shared_ptr<OpenFiles> files,
+                           int more_flags)
+    : path_(std::move(path)), size_(size), more_flags_(more_flags), files_(std::move(files)) {
   struct stat info {};
   UniqueFd fd = open(&info);
   device_ = info.st_dev, number_ = info.st_ino;
@@ -84,7 +85,7 @@ UniqueFd ReopenedFile::open(struct stat* info) const {
   UniqueFd fd;
   int reason = 0;
   do {  // what the process has open beside ours may leave room for fewer
-    fd.reset(file_calls::open(path_, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    fd.reset(file_calls::open(path_, O_RDONLY | O_CLOEXEC | O_NONBLOCK | more_flags_));
     reason = fd ? 0 : errno;
   } while ((reason == EMFILE || reason == ENFILE) && files_->close_one());
   check<Corrupt>(reason != ENOENT, "{} was deleted while it was read", path_);

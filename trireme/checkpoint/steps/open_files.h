@@ -52,7 +52,8 @@ class TRIREME_API ReopenedFile {
  public:
   /// Corrupt, naming the file, where it is not there or has another size; ResourceError where it
   /// cannot be opened.
-  ReopenedFile(std::string path, uint64_t size, std::shared_ptr<OpenFiles> files);
+  ReopenedFile(std::string path, uint64_t size, std::shared_ptr<OpenFiles> files,
+               int more_flags = 0);  // of open(2)
   ReopenedFile(const ReopenedFile&) = delete;
   ~ReopenedFile();
 
@@ -64,6 +65,7 @@ class TRIREME_API ReopenedFile {
 
   std::string path_;
   uint64_t size_;
+  int more_flags_;
   dev_t device_ = 0;
   ino_t number_ = 0;
   std::shared_ptr<OpenFiles> files_;

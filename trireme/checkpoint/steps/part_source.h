@@ -28,6 +28,15 @@ class TRIREME_API PartSource {
   virtual void read(uint64_t at, std::span<uint8_t> to) const = 0;
   /// These bytes are read soon.
   virtual void will_read(uint64_t, uint64_t) const {}
+  static constexpr uint64_t kPage = 4096;
+  /// The first `size` bytes from `at` on, for memory of whole pages behind each other, all of which
+  /// may be written to; `at` is a multiple of kPage. Past the page cache where that does not have
+  /// them.
+  virtual void read_pages(uint64_t at, std::span<uint8_t> to, uint64_t size) const {
+    read(at, to.first(size));
+  }
+  /// Whether read_pages() is worth memory and threads of its own.
+  virtual bool is_on_disk() const { return false; }
   /// As read(), for what was read before.
   virtual void read_again(uint64_t at, std::span<uint8_t> to) const { read(at, to); }
 

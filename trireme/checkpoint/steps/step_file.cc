@@ -2,6 +2,8 @@
 #include "trireme/checkpoint/steps/step_file.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -66,7 +68,9 @@ std::string fault_at_sight(const std::string& folder, const std::string& name,
 StepFile::StepFile(const std::string& folder, const std::string& name, const IndexFile& expected,
                    std::shared_ptr<OpenFiles> files)
     : PartSource(good_at_sight(folder, name, expected)),
-      file_(path(), expected.size, std::move(files)) {
+      file_(path(), expected.size, files),
+      files_(std::move(files)),
+      size_(expected.size) {
   std::vector<uint8_t> head(std::min<uint64_t>(expected.size, 8));
   read(0, head);
   head.resize(interop::safetensors_head_size(head, expected.size, path()));
@@ -77,6 +81,41 @@ StepFile::StepFile(const std::string& folder, const std::string& name, const Ind
 void StepFile::will_read(uint64_t at, uint64_t bytes) const {
   ::posix_fadvise(file_.descriptor()->get(), static_cast<off_t>(at), static_cast<off_t>(bytes),
                   POSIX_FADV_WILLNEED);
+}
+
+// Asks of memory that is never looked at: what is not there stays where it is. To those who may not
+// write the file the kernel says that all of it is there, and it is read through the page cache.
+bool StepFile::is_cached(uint64_t at, uint64_t size) const {
+  const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  const uint64_t begin = at / page * page, bytes = at + size - begin;
+  void* const mapped = file_calls::map(file_.descriptor()->get(), static_cast<size_t>(bytes),
+                                       static_cast<off_t>(begin));
+  if (mapped == MAP_FAILED) return false;
+  std::vector<unsigned char> pages(static_cast<size_t>((bytes + page - 1) / page));
+  const bool told = ::mincore(mapped, static_cast<size_t>(bytes), pages.data()) == 0;
+  ::munmap(mapped, static_cast<size_t>(bytes));
+  return told && std::all_of(pages.begin(), pages.end(), [](unsigned char p) { return p & 1; });
+}
+
+void StepFile::read_pages(uint64_t at, std::span<uint8_t> to, uint64_t size) const {
+  std::call_once(opened_direct_, [&] {
+    try {
+      direct_.emplace(path(), size_, files_, O_DIRECT);
+    } catch (const ResourceError&) {  // not on this file system
+    }
+  });
+  uint64_t done = 0;
+  if (direct_ && !is_cached(at, size)) {
+    const auto fd = direct_->descriptor();
+    while (done < size) {
+      const ssize_t n = file_calls::pread(fd->get(), to.data() + done, to.size() - done,
+                                          static_cast<off_t>(at + done));
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) break;  // what is left, and why, is read()'s
+      done += static_cast<uint64_t>(n);
+    }
+  }
+  if (done < size) read(at + done, to.subspan(done, size - done));
 }
 
 void StepFile::read_again(uint64_t at, std::span<uint8_t> to) const {

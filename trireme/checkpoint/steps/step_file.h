@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -38,12 +40,21 @@ class TRIREME_API StepFile : public PartSource {
   void read(uint64_t at, std::span<uint8_t> to) const override;
   /// The disk may begin.
   void will_read(uint64_t at, uint64_t bytes) const override;
+  /// Where the file system can do it; else through the page cache.
+  void read_pages(uint64_t at, std::span<uint8_t> to, uint64_t size) const override;
+  bool is_on_disk() const override { return true; }
   /// What was read before comes from the page cache and, but for what has gone from there
   /// meanwhile, without the disk.
   void read_again(uint64_t at, std::span<uint8_t> to) const override;
 
  private:
+  bool is_cached(uint64_t at, uint64_t size) const;
+
   ReopenedFile file_;
+  std::shared_ptr<OpenFiles> files_;
+  const uint64_t size_;
+  mutable std::once_flag opened_direct_;
+  mutable std::optional<ReopenedFile> direct_;  // past the page cache; none where it cannot be
 };
 
 }  // namespace trireme

@@ -3,14 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <new>
 
 #include "trireme/base/file.h"
 #include "trireme/base/output_file.h"
 #include "trireme/checkpoint/steps/checksum.h"
+#include "trireme/checkpoint/steps/large_pages.h"
 #include "trireme/checkpoint/steps/write_behind.h"
 
 namespace trireme {
@@ -20,42 +18,37 @@ constexpr size_t kPage = OutputFile::kPage;
 constexpr size_t kWindow = size_t{8} << 20;
 constexpr size_t kLarge = size_t{1} << 20;  // worth a call of its own
 
-struct FreeMemory {
-  void operator()(char* p) const { std::free(p); }
-};
-
 /// Memory that lies as a file's pages do.
 class Window {
  public:
   /// Empties it; what comes next belongs there.
   void begin(uint64_t at) {
-    if (!memory_) {
-      memory_.reset(static_cast<char*>(std::aligned_alloc(kPage, kWindow + kPage)));
-      if (!memory_) throw std::bad_alloc();
-    }
+    if (!memory_) memory_ = LargePages(kWindow);
     at_ = at, size_ = 0;
   }
   uint64_t at() const { return at_; }
   uint64_t end() const { return at_ + size_; }
   size_t size() const { return size_; }
-  const char* bytes() const { return memory_.get() + at_ % kPage; }
+  const char* bytes() const { return memory_.data() + at_ % kPage; }
   /// It is full at the end of a page of the file.
-  size_t room() const { return (at_ + kWindow) / kPage * kPage - end(); }
+  size_t room() const { return kWindow - at_ % kPage - size_; }
   void add(const char* from, size_t n) {
-    std::memcpy(memory_.get() + at_ % kPage + size_, from, n);
+    std::memcpy(memory_.data() + at_ % kPage + size_, from, n);
     size_ += n;
   }
 
  private:
-  std::unique_ptr<char, FreeMemory> memory_;
+  LargePages memory_;
   uint64_t at_ = 0;
   size_t size_ = 0;
 };
 
+using Windows = std::array<Window, WriteBehind::kPieces + 1>;  // one more is filled
+
 /// One file's writes: neighbours leave together.
 class PieceWriter {
  public:
-  PieceWriter(OutputFile& file, std::array<Window, 2>& windows) : file_(file), windows_(windows) {}
+  PieceWriter(OutputFile& file, Windows& windows) : file_(file), windows_(windows) {}
 
   void copy(uint64_t at, const char* from, size_t n) {
     if (window().size() > 0 && window().end() != at) flush();
@@ -81,7 +74,7 @@ class PieceWriter {
   Window& window() { return windows_[turn_]; }
   void hand_over() {
     behind_.write(file_, window().at(), window().bytes(), window().size());
-    turn_ = 1 - turn_;
+    turn_ = (turn_ + 1) % windows_.size();
     window().begin(0);
   }
   void flush() {
@@ -92,7 +85,7 @@ class PieceWriter {
   }
 
   OutputFile& file_;
-  std::array<Window, 2>& windows_;
+  Windows& windows_;
   size_t turn_ = 0;
   WriteBehind behind_;
 };
@@ -126,7 +119,7 @@ std::vector<size_t> memory_layout(const WriteOrders& orders) {
 std::vector<uint64_t> write_step_files(const std::string& folder, const WriteOrders& orders,
                                        const BytesOfWrite& bytes_of, BytesLast last) {
   std::vector<uint64_t> checksums;
-  std::array<Window, 2> windows;
+  Windows windows;
   size_t next = 0;
   for (size_t f = 0; f < orders.files.size(); ++f) {
     const PlannedFile& planned = orders.files[f];

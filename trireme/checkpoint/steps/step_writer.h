@@ -52,7 +52,7 @@ enum class BytesLast {
 /// Writes and syncs files in `folder`, together with the other ranks that write them. The checksums
 /// of the blocks that this rank wrote, in the order of its writes. Large pieces go to the disk past
 /// the page cache, if it can, by a thread of their own, while the next ones are copied and summed;
-/// that takes 16 MiB of memory. ResourceError.
+/// that takes 24 MiB of memory. ResourceError.
 TRIREME_API std::vector<uint64_t> write_step_files(const std::string& folder,
                                                    const WriteOrders& orders,
                                                    const BytesOfWrite& bytes_of,

@@ -21,7 +21,11 @@ WriteBehind::~WriteBehind() {
 }
 
 void WriteBehind::write(OutputFile& file, uint64_t at, const void* bytes, size_t size) {
-  wait();
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return pieces_.size() < kPieces; });
+    raise();
+  }
   if (!thread_.joinable()) {
     sigset_t all, before;  // no signal of the program's comes to this thread
     sigfillset(&all);
@@ -33,22 +37,26 @@ void WriteBehind::write(OutputFile& file, uint64_t at, const void* bytes, size_t
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   std::lock_guard lock(mutex_);
-  piece_ = Piece{&file, at, bytes, size};
+  pieces_.push_back({&file, at, bytes, size});
   changed_.notify_all();
 }
 
 void WriteBehind::wait() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !piece_; });
+  changed_.wait(lock, [&] { return pieces_.empty(); });
+  raise();
+}
+
+void WriteBehind::raise() {
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
 void WriteBehind::run() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return piece_ || ends_; });
-    if (!piece_) return;
-    const Piece piece = *piece_;
+    changed_.wait(lock, [&] { return !pieces_.empty() || ends_; });
+    if (pieces_.empty()) return;
+    const Piece piece = pieces_.front();
     lock.unlock();
     std::exception_ptr error;
     try {
@@ -57,8 +65,12 @@ void WriteBehind::run() {
       error = std::current_exception();
     }
     lock.lock();
-    error_ = error;
-    piece_.reset();
+    if (error) {
+      error_ = error;
+      pieces_.clear();
+    } else {
+      pieces_.pop_front();
+    }
     changed_.notify_all();
   }
 }
