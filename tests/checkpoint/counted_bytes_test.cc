@@ -476,4 +476,48 @@ TEST(checkpoint_counted_bytes, a_load_of_40000_small_parts_takes_64_MiB_also_of_
           << few << check_first;
 }
 
+// What large tensors pass through comes on top of the index.
+TEST(checkpoint_counted_bytes, a_load_of_large_tensors_among_40000_small_ones_takes_80_MiB) {
+  constexpr int64_t kTensors = 40'000, kEach = 16, kLarge = 12 * kMiB + 3;
+  PrivateFolder run;
+  const auto walk_of = [&](const at::Tensor& small, const std::vector<at::Tensor>& large) {
+    return [&](StateVisitor& v) {
+      for (size_t i = 0; i < large.size(); ++i) v.tensor(fmt::format("model.a.{}", i), large[i]);
+      for (int64_t i = 0; i < kTensors; ++i)
+        v.tensor(fmt::format("model.blocks.{}.attention.projection.{}.weight", i / 100, i % 100),
+                 small[i]);
+      for (size_t i = 0; i < large.size(); ++i) v.tensor(fmt::format("model.z.{}", i), large[i]);
+    };
+  };
+  const auto numbers = [] { return small_numbers({kTensors, kEach}); };
+  const auto large = [](double value, at::ScalarType dtype) {
+    // In place, in another dtype, and every second element.
+    return std::vector<at::Tensor>{at::full({kLarge}, value, at::kFloat),
+                                   at::full({kLarge}, value, dtype),
+                                   at::full({2 * kLarge}, value, at::kFloat).slice(0, 0, {}, 2)};
+  };
+  EXPECT_EQ(end_of_child("",
+                         [&] {
+                           const std::vector<at::Tensor> seven = large(7, at::kFloat);
+                           save_step(run.path(), 1,
+                                     [&](StateVisitor& v) { walk_of(numbers(), seven)(v); });
+                         }),
+            "");
+  for (const bool check_first : {false, true})
+    EXPECT_EQ(end_of_child("",
+                           [&] {
+                             const at::Tensor small = at::full({kTensors, kEach}, -1.F);
+                             const std::vector<at::Tensor> to = large(0, at::kDouble);
+                             load_within(80 * kMiB, [&] {
+                               load_step(run.path(), walk_of(small, to),
+                                         {.convert = true, .check_first = check_first});
+                             });
+                             check<Error>(small.equal(numbers()), "other values were loaded");
+                             for (const at::Tensor& t : to)
+                               check<Error>(t.eq(7).all().item<bool>(), "other large values");
+                           }),
+              "")
+        << check_first;
+}
+
 }  // namespace counted_bytes_test

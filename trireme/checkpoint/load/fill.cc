@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/checkpoint/load/fill.h"
 
-#include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
+#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <cstring>
@@ -101,7 +101,7 @@ class Windows {
 };
 
 // Larger tensors that are not filled in place are staged so many bytes at a time, …
-constexpr int64_t kSlab = int64_t{8} << 20;
+constexpr int64_t kSlab = int64_t{4} << 20;
 // … of which so many may be on their way to a device.
 constexpr int64_t kUnderWay = int64_t{24} << 20;
 
@@ -191,20 +191,27 @@ void Filler::fill(const Slice& slice, const TensorSource& source, at::Tensor loc
     if (!local.is_inference()) local.unsafeGetTensorImpl()->bump_version();
     return;
   }
-  for_each_slab(local, dtype, [&](int64_t begin, at::Tensor& staged) {
+  for_each_slab(local, dtype, c10::elementSize(dtype), [&](int64_t begin, at::Tensor& staged) {
     if (staged.numel() == slice.numel()) return copy(saved, copies, staged);
     copy(saved, plan_load(saved, part_of(slice, begin, staged.numel())), staged);
   });
 }
 
+at::Tensor Filler::host_slab(size_t which, int64_t count, at::ScalarType dtype) {
+  LargePages& slab = slabs_.at(which);
+  if (!slab) slab = LargePages(static_cast<size_t>(kSlab));
+  return at::from_blob(slab.data(), {count}, dtype);
+}
+
 template <class Body>
-void Filler::for_each_slab(const at::Tensor& local, at::ScalarType dtype, const Body& body) {
+void Filler::for_each_slab(const at::Tensor& local, at::ScalarType dtype, size_t each,
+                           const Body& body) {
   const bool in_stream_order = is_asynchronous(local.device()) && local.scalar_type() == dtype;
-  const int64_t most = kSlab / static_cast<int64_t>(c10::elementSize(dtype));
+  const int64_t most = kSlab / static_cast<int64_t>(each);
   for (int64_t begin = 0; begin < local.numel(); begin += most) {
     const int64_t n = std::min(most, local.numel() - begin);
-    at::Tensor staged = in_stream_order ? host_buffer({n}, dtype, local.device())
-                                        : at::detail::empty_cpu({n}, dtype);
+    at::Tensor staged =
+        in_stream_order ? host_buffer({n}, dtype, local.device()) : host_slab(0, n, dtype);
     body(begin, staged);
     put(local, begin, staged, in_stream_order);
     if (!in_stream_order) continue;
@@ -228,10 +235,11 @@ void Filler::rank_tensor(const std::string& name, int rank, int ranks, RankState
     return Slice::range(name, source.saved->shape(), old_rank * source.numel, source.numel);
   };
   if (!source.rule) return fill(row_of(rank), source, std::move(local));
-  for_each_slab(local, local.scalar_type(), [&](int64_t begin, at::Tensor& sum) {
+  const at::ScalarType saved = safetensors_scalar_type(source.saved->dtype);
+  const size_t each = std::max(c10::elementSize(saved), c10::elementSize(local.scalar_type()));
+  for_each_slab(local, local.scalar_type(), each, [&](int64_t begin, at::Tensor& sum) {
     sum.zero_();
-    at::Tensor row =
-        at::detail::empty_cpu(sum.sizes(), safetensors_scalar_type(source.saved->dtype));
+    at::Tensor row = host_slab(1, sum.numel(), saved);
     for (int64_t old = 0; old < source.old_ranks; ++old) {
       if (!source.combines(old, rank, ranks)) continue;
       copy(*source.saved, plan_load(*source.saved, part_of(row_of(old), begin, row.numel())), row);

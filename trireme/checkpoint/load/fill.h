@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <span>
 
 #include "trireme/checkpoint/load/compare.h"
 #include "trireme/checkpoint/load/direct_blocks.h"
+#include "trireme/checkpoint/steps/large_pages.h"
 
 namespace trireme {
 
@@ -36,10 +38,13 @@ class Filler : public StateVisitor {
   size_t number_of(const TensorSource& source) const;  // in the plan
   void fill_in_place(const TensorSource& source, at::Tensor& local);
   void copy(const IndexTensor& saved, std::span<const Copy> copies, at::Tensor& to) const;
-  /// body(first element, host memory of some elements from there on), which then become those of
-  /// `local`, whatever its device, dtype and strides: no second copy of a large tensor exists.
+  /// body(first element, host memory of some elements from there on, of at most `each` bytes),
+  /// which then become those of `local`, whatever its device, dtype and strides: no second copy of
+  /// a large tensor exists.
   template <class Body>
-  void for_each_slab(const at::Tensor& local, at::ScalarType dtype, const Body& body);
+  void for_each_slab(const at::Tensor& local, at::ScalarType dtype, size_t each, const Body& body);
+  /// Of so many elements, at most a slab: one of two, which stay.
+  at::Tensor host_slab(size_t which, int64_t count, at::ScalarType dtype);
 
   const OpenedStep& opened_;
   const std::map<std::string, IndexValue>& values_;
@@ -47,6 +52,7 @@ class Filler : public StateVisitor {
   DirectBlocks& direct_;
   size_t next_ = 0;
   int64_t under_way_ = 0;  // bytes, to a device
+  std::array<LargePages, 2> slabs_;
 };
 
 }  // namespace trireme

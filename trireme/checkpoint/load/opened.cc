@@ -84,29 +84,29 @@ void OpenedStep::rename(const std::string& from, const std::string& to) {
 void OpenedStep::open(const std::set<std::string>& files) {
   if (foreign_) return;  // it opens what is read
   if (!open_files_) open_files_ = std::make_shared<OpenFiles>();
+  std::set<std::string> fresh;
   for (const auto& name : files) {
     std::unique_ptr<PartSource>& opened = files_[name];
-    if (!opened && held_) opened = held_->open(name);
-    if (!opened)
+    if (opened) continue;
+    if (held_)
+      opened = held_->open(name);
+    else
       opened = std::make_unique<StepFile>(folder_, name, index_.files.at(name), open_files_);
     const PartSource& file = *opened;
     check<Corrupt>(file.count() == counts_[name], "{}: has {} tensors; the index says {}",
                    file.path(), file.count(), counts_[name]);
+    fresh.insert(name);
   }
-  for (const auto& [name, t] : index_.tensors)
-    for (const auto& part : t.parts)
-      if (const auto file = files_.find(part.file); file != files_.end())
-        file->second->find(part, t.dtype);
+  for (auto& [name, t] : index_.tensors)
+    for (IndexPart& part : t.parts)
+      if (fresh.count(part.file)) part.begin = files_.at(part.file)->find(part, t.dtype).begin;
+  for (const auto& name : fresh) files_.at(name)->forget_entries();
 }
 
 PartBytes OpenedStep::bytes(const IndexTensor& tensor, const IndexPart& part) const {
-  if (foreign_) {
-    const int64_t each = safetensors_item_size(tensor.dtype);
-    return {foreign_->open(part), 0, static_cast<uint64_t>(part.slice.numel() * each)};
-  }
-  const PartSource& file = *files_.at(part.file);
-  const interop::SafetensorsEntry& array = file.find(part, tensor.dtype);
-  return {&file, array.begin, array.end - array.begin};
+  const auto size = static_cast<uint64_t>(part.slice.numel() * safetensors_item_size(tensor.dtype));
+  if (foreign_) return {foreign_->open(part), 0, size};
+  return {files_.at(part.file).get(), part.begin, size};
 }
 
 }  // namespace trireme

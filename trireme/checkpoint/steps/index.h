@@ -41,7 +41,9 @@ struct IndexPart {
   Slice slice;  // a box; in version 2 a range of a tensor of one dim
   std::string file;
   std::vector<uint64_t> blocks = {};  // checksums
-  int64_t first_block = 0;  // of a load: its first block's number in the step (number_blocks())
+  // Of a load:
+  int64_t first_block = 0;  // its first block's number in the step (number_blocks())
+  uint64_t begin = 0;       // byte in the file, once that is open
 };
 
 struct IndexTensor {

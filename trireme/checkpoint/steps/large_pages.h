@@ -9,7 +9,8 @@
 namespace trireme {
 
 /// Memory for a file's bytes on their way past the page cache, in large pages where the system has
-/// them: a disk is then asked in fewer and larger requests (measured: twice as fast).
+/// them: a disk is then asked in fewer and larger requests (measured: twice as fast). It goes back
+/// to the system, and leaves no hole in the heap.
 class TRIREME_API LargePages {
  public:
   LargePages() = default;
@@ -19,10 +20,11 @@ class TRIREME_API LargePages {
   explicit operator bool() const { return memory_ != nullptr; }
 
  private:
-  struct Free {
+  struct Unmap {
+    size_t size;
     void operator()(char* p) const;
   };
-  std::unique_ptr<char, Free> memory_;
+  std::unique_ptr<char, Unmap> memory_{nullptr, Unmap{0}};
 };
 
 }  // namespace trireme

@@ -24,6 +24,7 @@ void PartSource::take_head(std::span<const uint8_t> head, const IndexFile& expec
                  sum, expected.head);
   head_size_ = head.size();
   entries_ = interop::read_safetensors_entries(head, expected.size, path_).entries;
+  count_ = entries_.size();
   std::sort(entries_.begin(), entries_.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
 }

@@ -5,6 +5,7 @@
 #include <deque>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "trireme/base/export.h"
 #include "trireme/checkpoint/steps/index.h"
@@ -20,9 +21,11 @@ class TRIREME_API PartSource {
 
   const std::string& path() const { return path_; }  // for messages
   uint64_t head_size() const { return head_size_; }
-  size_t count() const { return entries_.size(); }
+  size_t count() const { return count_; }  // of tensors
   /// The bytes of a part. Corrupt when they are not in the file as the index says.
   const interop::SafetensorsEntry& find(const IndexPart& part, const std::string& dtype) const;
+  /// Gives back the memory of what find() looks up; it finds nothing any more.
+  void forget_entries() { std::exchange(entries_, {}); }
 
   /// ResourceError with the system's reason.
   virtual void read(uint64_t at, std::span<uint8_t> to) const = 0;
@@ -48,6 +51,7 @@ class TRIREME_API PartSource {
  private:
   std::string path_;
   uint64_t head_size_ = 0;
+  size_t count_ = 0;
   std::deque<interop::SafetensorsEntry> entries_;  // by name
 };
 

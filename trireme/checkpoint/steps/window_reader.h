@@ -25,7 +25,7 @@ struct FileWindow {
 
 /// Reads large windows of files, past the page cache where that does not have them, some ahead of
 /// who takes them: the disk has always something to do, and the memory through which they pass
-/// stays the same. Takes 16 MiB and two threads, from the first next() on.
+/// stays the same. Takes 12 MiB and two threads, from the first next() on.
 class TRIREME_API WindowReader {
  public:
   static constexpr uint64_t kWindow = uint64_t{4} << 20;  // to whole pages; none is longer
@@ -53,7 +53,7 @@ class TRIREME_API WindowReader {
   const std::vector<FileWindow> windows_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::array<Slot, 4> slots_;
+  std::array<Slot, 3> slots_;
   size_t taken_ = 0, begun_ = 0;  // windows
   bool ends_ = false;
   std::array<std::thread, 2> threads_;
