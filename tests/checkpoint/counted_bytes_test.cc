@@ -393,6 +393,26 @@ TEST(checkpoint_counted_bytes, a_load_adds_what_other_ranks_had_within_64_MiB) {
   }
 }
 
+// Of slabs that the saved elements fill, not the smaller ones of the state.
+TEST(checkpoint_counted_bytes, what_other_ranks_had_is_added_in_a_smaller_dtype) {
+  PrivateFolder run;
+  const int64_t n = 5 * kMiB / 2 + 1;
+  run_threads(2, [&](Group g) {
+    const at::Tensor own = small_numbers({n}).add_(g.rank());
+    save_sharded_step(run.path(), 1,
+                      [&](StateVisitor& v) {
+                        v.rank_tensor("hook.error.w", g.rank(), 2, RankStateRule::average, own);
+                      },
+                      g, {.layout = "ranks"});
+  });
+  at::Tensor own = at::zeros({n}, at::kHalf);
+  load_step(
+      run.path(),
+      [&](StateVisitor& v) { v.rank_tensor("hook.error.w", 0, 1, RankStateRule::average, own); },
+      {.convert = true});
+  EXPECT_TRUE(own.equal(small_numbers({n}).add_(0.5).to(at::kHalf)));
+}
+
 // The runs that a rank wants are of 128 bytes.
 TEST(checkpoint_counted_bytes, ranks_that_load_columns_of_saved_rows_take_64_MiB_each) {
   const std::vector<int64_t> shape{40 * kMiB / 64, 64};  // 160 MiB
