@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saving and loading 1 GiB with checksums (ranks are threads that hold it alike), against this
-// program's own writes of as many bytes (each rank its share: 8 MiB at a time, then fsync) and its
-// own reads of them (each rank all of them, 8 MiB at a time), both from a cold page cache; the
-// bound is 85 %. Writes past the page cache (O_DIRECT) of as many bytes stand beside; what is read
-// was written so on both sides, because a virtual machine has to find memory for pages that were
-// never in the cache. Rounds alternate; figures are medians, and void while others use the machine.
+// Saving and loading 1 GiB with checksums (ranks are threads that hold it alike, and then each its
+// share, as with ZeRO-3), against this program's own writes of as many bytes (each rank its share:
+// 8 MiB at a time, then fsync) and its own reads of them (each rank what it holds, 8 MiB at a
+// time), both from a cold page cache; the bound is 85 %. Writes past the page cache (O_DIRECT) of
+// as many bytes stand beside; what is read was written so on both sides, because a virtual machine
+// has to find memory for pages that were never in the cache. Rounds alternate; figures are medians,
+// and void while others use the machine.
 //   cmake --build build/release --target checkpoint_files
 //   build/release/bench/checkpoint_files FOLDER [ROUNDS] [MIB] [RANKS...]
 // Loads are load()'s; those with LoadOptions::check_first, which read twice, stand beside.
@@ -53,11 +54,11 @@ void write_plainly(const std::string& path, const char* bytes, int64_t size, int
   if (::fsync(fd.get()) != 0) fail<Error>("{}: {}", path, errno_text());
 }
 
-void read_plainly(const std::string& path, char* into, int64_t size) {
+void read_plainly(const std::string& path, char* into, int64_t size, int64_t at) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   for (int64_t done = 0; done < size; done += kPiece) {
     const auto n = std::min<size_t>(kPiece, static_cast<size_t>(size - done));
-    if (::pread(fd.get(), into + done, n, done) != static_cast<ssize_t>(n))
+    if (::pread(fd.get(), into + done, n, at + done) != static_cast<ssize_t>(n))
       fail<Error>("{}: {}", path, errno_text());
   }
 }
@@ -66,12 +67,12 @@ struct Free {
   void operator()(char* p) const { std::free(p); }
 };
 
-void measure(const std::string& folder, int ranks, int rounds, int64_t mib) {
+void measure(const std::string& folder, int ranks, int rounds, int64_t mib, bool replicated) {
   ForeignLoad load;
   run_threads(ranks, [&](Group group) {
     at::set_num_threads(threads_of_rank(ranks));
     const bool first = group.rank() == 0;
-    BenchState state(mib, group.rank(), ranks, true, 1);
+    BenchState state(mib, group.rank(), ranks, replicated, 1);
     const int64_t all = mib * kMiB, share = all / ranks, begin = share * group.rank();
     const std::unique_ptr<char, Free> own(
         static_cast<char*>(std::aligned_alloc(4096, static_cast<size_t>(all))));
@@ -104,7 +105,8 @@ void measure(const std::string& folder, int ranks, int rounds, int64_t mib) {
       auto save_ours = [&] {
         fresh();
         ours = together(group, [&] {
-          save_sharded_step(run, 1, std::ref(state), group, {.layout = "replicated"});
+          save_sharded_step(run, 1, std::ref(state), group,
+                            {.layout = replicated ? "replicated" : "zero stage 3"});
         });
         our_load = load(false);
         our_checked_load = load(true);
@@ -116,7 +118,9 @@ void measure(const std::string& folder, int ranks, int rounds, int64_t mib) {
         direct = together(group,
                           [&] { write_plainly(plain, own.get() + begin, share, begin, O_DIRECT); });
         cold();
-        their_load = together(group, [&] { read_plainly(plain, own.get(), all); });
+        their_load = together(group, [&] {
+          read_plainly(plain, own.get(), replicated ? all : share, replicated ? 0 : begin);
+        });
       };
       r % 2 ? save_ours() : write_theirs();
       r % 2 ? write_theirs() : save_ours();
@@ -128,13 +132,16 @@ void measure(const std::string& folder, int ranks, int rounds, int64_t mib) {
     if (!first) return;
     auto part = [](const Pairs& pairs) { return 100 / median(pairs.ratios()); };
     std::printf(
-        "%d rank%s, %lld MiB, %d rounds, medians\n"
+        "%d rank%s, %lld MiB%s, %d rounds, medians\n"
         "save  %s: %.0f %% of its speed (bound 85 %%)\n"
         "      %s: %.0f %%\n"
         "load  %s: %.0f %% of its speed (bound 85 %%)\n"
         "      %s: %.0f %%, with LoadOptions::check_first\n",
-        ranks, ranks == 1 ? "" : "s", static_cast<long long>(mib), rounds,
-        saves.text("own writes").c_str(), part(saves),
+        ranks, ranks == 1 ? "" : "s", static_cast<long long>(mib),
+        ranks == 1   ? ""
+        : replicated ? " that all hold alike"
+                     : " of which each holds its share",
+        rounds, saves.text("own writes").c_str(), part(saves),
         direct_saves.text("own direct writes").c_str(), part(direct_saves),
         loads.text("own cold reads").c_str(), part(loads),
         checked_loads.text("own cold reads").c_str(), part(checked_loads));
@@ -178,7 +185,9 @@ int main(int argc, char** argv) {
     std::vector<int> ranks{1, 2};
     if (argc > 4) ranks.clear();
     for (int i = 4; i < argc; ++i) ranks.push_back(std::atoi(argv[i]));
-    for (int n : ranks) measure(folder, n, rounds, mib);
+    for (int n : ranks)
+      for (const bool replicated : {true, false})
+        if (replicated || n > 1) measure(folder, n, rounds, mib, replicated);
   }
   fs::remove_all(folder);
 }
