@@ -75,14 +75,16 @@ struct LoadOptions {
 /// before, with LoadOptions::check_first). In steps of format versions 1 and 2, a flat shape [n]
 /// matches every shape of n elements. A tensor that the walk visits under several names (tied
 /// weights) may be stored under one of them, or under several if they are equal there. The walk
-/// runs twice, or three times where a rank needs what another one reads. State that differs between
-/// ranks follows its rule (RankStateRule) if the number of ranks has changed.
+/// runs twice. State that differs between ranks follows its rule (RankStateRule) if the number of
+/// ranks has changed.
 ///
-/// With a group, every rank calls it; rank 0 chooses the step; the ranks of a host read only the
-/// blocks that they need, each block once; an error on one rank is thrown on all, naming that rank;
-/// and anything in the checkpoint that no rank's walk visits is an error. Apart from the state, it
-/// needs about 40 MiB of memory, plus the index and what is planned from it: where parts are so
-/// small that this is nearly all, 60 MiB for 40,000 tensors, 36 MiB for 40 tensors of 1,000 parts.
+/// With a group, every rank calls it; rank 0 chooses the step; the ranks of a host have the disk
+/// read only the blocks that they need, each block once, past the page cache where no rank wants
+/// what another one reads; an error on one rank is thrown on all, naming that rank; and anything in
+/// the checkpoint that no rank's walk visits is an error. Apart from the state, it needs about 40
+/// MiB of memory, plus the index and what is planned from it: where parts are so small that this is
+/// nearly all, 60 MiB for 40,000 tensors, 36 MiB for 40 tensors of 1,000 parts; 80 MiB where large
+/// tensors are among 40,000 small ones.
 ///
 /// UsageError, naming the first difference: the state is not the one that was saved, or the format
 /// is newer. Corrupt, naming the file: load the older checkpoint that the message names; it is

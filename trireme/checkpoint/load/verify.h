@@ -25,8 +25,10 @@ struct BlocksWanted {
 /// what is wrong with the files.
 BlocksWanted blocks_wanted(const OpenedStep& opened, const LoadPlan& plan, bool shared);
 
-/// Of the blocks that the ranks of a host want together, those that one of them reads. What it has
-/// read and compared is in the host's page cache, from which the others take it.
+/// Of the blocks that the ranks of a host want together, those that one of them reads and compares.
+/// The others take them from the host's page cache: with LoadOptions::check_first once all have
+/// been compared, else at the same time (who comes first has the disk read them), and hear at the
+/// load's end whether they were good.
 struct BlockShare {
   std::vector<BlockRange> own;
   bool all_read_their_own = true;  // no rank of any host wants a block that another one reads
