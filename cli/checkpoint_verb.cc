@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/checkpoint/flags.h"
@@ -14,6 +15,7 @@
 #include "cli/verbs.h"
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
+#include "trireme/front/run_folder.h"
 
 namespace trireme {
 namespace {
@@ -23,6 +25,14 @@ constexpr int64_t kMany = 1'000'000'000'000;
 int fail_with(const std::string& text, int code) {
   log_error("{}", shown(text));
   return code;
+}
+
+/// A run's config.json may say that its steps are elsewhere.
+void look_where_steps_are(std::string& path) {
+  std::string steps = steps_named_by(path);
+  if (steps == path) return;
+  log_info("{} has its steps in {}", shown(path), shown(steps));
+  path = std::move(steps);
 }
 
 void add_json(CLI::App* verb, CheckpointFlags* flags) {
@@ -83,8 +93,7 @@ int checkpoint_main(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(
       "RUN is a run folder; STEP a step folder in it, or a run folder for the step that its "
-      "`latest` "
-      "names.\n"
+      "`latest` names. A run whose checkpoint.folder is elsewhere has its steps there.\n"
       "Examples:\n"
       "  trireme checkpoint ls runs/gpt\n"
       "  trireme checkpoint show runs/gpt --tensors 'model.*' --values\n"
@@ -162,6 +171,8 @@ int checkpoint_main(int argc, char** argv) {
     app.parse(argc, argv);
     for (auto* verb : {ls, show, verify, diff, prune, exporting, importing})
       if (*verb && verb->get_option("--json")->count() > 0 && flags.json.empty()) flags.json = "-";
+    if (!*importing) look_where_steps_are(flags.path);
+    if (*diff) look_where_steps_are(flags.other);
     // Before a step is deleted, written, or read to its end.
     check_json_file(flags.json);
     if (*ls) return checkpoint_ls(flags);

@@ -277,6 +277,35 @@ TEST(cli_checkpoint, a_json_file_may_be_a_link_or_standard_output) {
   EXPECT_TRUE(has(both.out, "STEP") && has(both.out, "\"latest\": \"step-00000001\"")) << both.out;
 }
 
+TEST(cli_checkpoint, steps_are_looked_for_where_the_run_says_that_it_saves) {
+  PrivateFolder run, steps;
+  for (const int64_t step : {1, 2, 3}) write_replicated(steps.path(), step);
+  write_text(run / "config.json", json{{"checkpoint", {{"folder", steps.path()}}}}.dump());
+  const std::string said = run.path() + " has its steps in " + steps.path();
+  for (const Arguments& words : {Arguments{"ls", run.path()},
+                                 {"show", run.path()},
+                                 {"verify", run.path(), "--all"},
+                                 {"diff", run.path(), run.path()},
+                                 {"export", run.path(), run / "out.pt"}}) {
+    const Answer answer = checkpoint(words);
+    EXPECT_EQ(answer.code, 0) << answer.err;
+    EXPECT_TRUE(has(answer.err, said)) << answer.err;
+    EXPECT_TRUE(words[0] != "ls" || has(answer.out, "step-00000003")) << answer.out;
+  }
+  EXPECT_EQ(checkpoint({"ls", run.path(), "--json"}).parsed()["steps"].size(), 3u);
+  EXPECT_EQ(checkpoint({"prune", run.path(), "--keep", "1"}).code, 0);
+  EXPECT_FALSE(std::filesystem::exists(steps / "step-00000002"));
+  EXPECT_TRUE(std::filesystem::exists(steps / "step-00000003"));
+  // Its own come first; and what is not there is said of the folder that was named.
+  write_replicated(run.path(), 7);
+  EXPECT_EQ(checkpoint({"ls", run.path(), "--json"}).parsed()["steps"][0]["name"], "step-00000007");
+  PrivateFolder other;
+  write_text(other / "config.json", R"({"checkpoint": {"folder": "/nothing/is/here"}})");
+  const Answer none = checkpoint({"show", other.path()});
+  EXPECT_NE(none.code, 0);
+  EXPECT_TRUE(has(none.err, other.path())) << none.err;
+}
+
 TEST(cli_checkpoint, an_index_that_lies_is_refused_with_a_sentence) {
   const std::pair<const char*, std::pair<const char*, const char*>> rows[] = {
       {"not a file name that we write", {"\"model.safetensors\":", "\"../model.safetensors\":"}},

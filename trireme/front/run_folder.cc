@@ -147,6 +147,14 @@ std::string steps_folder_of(const std::string& run_folder) {
   return recorded.empty() ? run_folder : recorded;
 }
 
+std::string steps_named_by(const std::string& path) {
+  const std::string steps = steps_folder_of(path);
+  std::error_code error;
+  if (steps == path || !fs::is_directory(steps, error)) return path;
+  return fs::exists(fs::path(path) / "latest", error) || !look_into(path).steps.empty() ? path
+                                                                                        : steps;
+}
+
 std::optional<std::string> latest_beside(const std::string& path) {
   fs::path step(path);
   if (!step.has_filename()) step = step.parent_path();
