@@ -32,6 +32,7 @@
 #include "trireme/train/setup/model_mesh.h"
 #include "trireme/train/setup/reproducible.h"
 #include "trireme/train/setup/run_device.h"
+#include "trireme/train/setup/same_data.h"
 
 // Makes the parts of a run from its configuration.
 namespace trireme {
@@ -214,7 +215,7 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
   const PrecisionPlan precision = plan_precision(c);
   check_precision(precision, run.device);
   check_device(c, run.device);
-  if (parts.open_data) parts.open_data(run);
+  if (parts.open_data) open_same_data(run, parts.open_data);
   ZeroSetup zero =
       set_up_zero(c, run.mesh, precision, parts.stages ? parts.stages(run.mesh) : ModelStages{});
   run.collective_forward = zero.stage == ZeroStage::parameters;
