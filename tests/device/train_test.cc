@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
 
+#include <cstdlib>
+#include <map>
+
 #include "tests/device/train_runs.h"
+#include "tests/support/forked.h"
 #include "tests/support/ranks.h"
 #include "tests/train/programs.h"
 #include "trireme/base/error.h"
@@ -14,6 +18,7 @@
 #include "trireme/tensor/autocast.h"
 #include "trireme/tensor/module_device.h"
 #include "trireme/train/setup/measure_memory.h"
+#include "trireme/train/setup/run_device.h"
 
 // train() on a device whose copies, events and collectives are late, and whose memory the CPU
 // cannot touch.
@@ -111,6 +116,16 @@ TEST(device_train, half_precision_is_near_the_cpus) {
                         with({"training.steps=3", "training.eval_batches=2"}, half), 1e-2);
 }
 
+TEST(device_train, half_precision_on_two_ranks_is_near_the_cpus) {
+  const Folders folders;
+  for (const Sets& half :
+       {Sets{"bf16.enabled=true"}, Sets{"bf16.enabled=true", "zero_optimization.stage=1"},
+        Sets{"bf16.enabled=true", "zero_optimization.stage=3"},
+        Sets{"fp16.enabled=true", "fp16.emulate=true", "zero_optimization.stage=2"}})
+    expect_near_the_cpu([&](const Sets& sets) { return tiny_gpt(folders.corpus, sets); }, 2,
+                        with({"training.steps=3", "training.eval_batches=2"}, half), 1e-2);
+}
+
 Config program_config(Program& program, const Sets& sets) {
   auto table = std::make_shared<KeyTable>(*KeyTable::built_in());
   program.keys(*table);
@@ -164,6 +179,33 @@ TEST(device_train, a_run_goes_on_from_the_other_kind_of_device_with_the_same_bit
             << all;
       });
     }
+}
+
+TEST(device_train, two_ranks_of_zero_2_and_3_go_on_from_the_other_kind_of_device) {
+  const Folders folders;
+  for (const char* stage : {"2", "3"}) {
+    const auto config = [&](const Sets& more) {
+      return digits("mlp", with({std::string("zero_optimization.stage=") + stage,
+                                 "training.steps=4", "checkpoint.every=2"},
+                                more));
+    };
+    const std::string name = std::string("two") + stage, cpu = folders.run("cpu" + name);
+    const RunOf whole = run_of(config({}), 2, cpu);
+    int seed = 0;
+    pretend::for_some_seeds(1, [&] {
+      const std::string all = name + "_" + std::to_string(++seed);
+      const std::string there = folders.run("there" + all);
+      run_of(config({kOnDevice}), 2, there);
+      EXPECT_TRUE(
+          run_of(config({}), 2, folders.run("to_cpu" + all), there + "/step-00000002").bytes ==
+          whole.bytes)
+          << all;
+      EXPECT_TRUE(
+          run_of(config({kOnDevice}), 2, folders.run("to_device" + all), cpu + "/step-00000002")
+              .bytes == whole.bytes)
+          << all;
+    });
+  }
 }
 
 struct ScriptProgram final : DigitsProgram {
@@ -261,6 +303,53 @@ TEST(device_train, says_where_it_computes_and_shows_that_memory) {
   const std::string metrics = read_file(folder + "/metrics.jsonl");
   EXPECT_NE(metrics.find(R"("device":"privateuseone:0"})"), std::string::npos) << metrics;
   EXPECT_NE(metrics.find(R"("device_allocated_bytes":)"), std::string::npos) << metrics;
+}
+
+// What the last line of metrics says is what measure_memory() finds, and at its peak more.
+TEST(device_train, metrics_have_the_bytes_that_lie_on_the_device) {
+  Folders folders;
+  const Config config =
+      digits("mlp", {"training.steps=4", "model.hidden=[512, 512]", "optimizer.type=AdamW",
+                     "optimizer.params={\"lr\": 0.01}", kOnDevice});
+  MeasuredMemory m;
+  on_ranks(1, config, [&](Group g) { m = measure_memory(config, g); });
+  const int64_t states = m.weights + m.gradients + m.optimizer;
+  ASSERT_GT(states, int64_t{1} << 20);
+  const std::string folder = folders.run("there");
+  pretend::reset_memory_peaks();
+  run_of(config, 1, folder);
+  const std::string metrics = read_file(folder + "/metrics.jsonl");
+  const auto last = [&](const std::string& key) {
+    const size_t at = metrics.rfind("\"" + key + "\":");
+    return at == std::string::npos ? -1. : std::atof(metrics.c_str() + at + key.size() + 3);
+  };
+  const auto bytes = static_cast<double>(states);
+  EXPECT_GE(last("device_allocated_bytes"), bytes);
+  EXPECT_LE(last("device_allocated_bytes"), 1.2 * bytes);
+  EXPECT_GT(last("device_peak_bytes"), last("device_allocated_bytes"));
+  EXPECT_LE(last("device_peak_bytes"), 1.5 * static_cast<double>(m.total()));
+}
+
+// As a launcher says it that numbers each host's ranks.
+TEST(device_train, the_number_of_the_device_is_the_ranks_on_its_host_not_in_the_job) {
+  ForkedChild child(ChildEnd::exit_at_once, [&] {
+    const std::map<std::string, std::string> variables{
+        {"RANK", "4"},        {"WORLD_SIZE", "6"},          {"LOCAL_RANK", "2"},
+        {"MASTER_PORT", "1"}, {"MASTER_ADDR", "127.0.0.1"}, {"LOCAL_WORLD_SIZE", "3"}};
+    for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
+    const Config config = digits("mlp", {kOnDevice});
+    std::string device, refused;
+    run_threads(1, [&](Group g) {
+      device = device_text(run_device(config, g));
+      ::setenv("LOCAL_RANK", "5", 1);
+      ::setenv("LOCAL_WORLD_SIZE", "6", 1);
+      refused = outcome_of([&] { run_device(config, g); });
+    });
+    const bool right =
+        device == "privateuseone:2" && refused.find("this process sees 4") != std::string::npos;
+    return right ? "" : device + "; " + refused;
+  });
+  EXPECT_EQ(child.ended(std::chrono::seconds(60)), "");
 }
 
 // A process with LibTorch in it takes more than what a line shows as 0.00 GiB.
