@@ -17,6 +17,9 @@ set(fuzzed_folders base base/* net store store/* interop interop/* checkpoint/st
 list(TRANSFORM fuzzed_folders PREPEND ${PROJECT_SOURCE_DIR}/trireme/)
 list(TRANSFORM fuzzed_folders APPEND /*.cc)
 file(GLOB fuzzed CONFIGURE_DEPENDS ${fuzzed_folders})
+# A source's properties are those of the folder that sets them.
+set_source_files_properties(${PROJECT_SOURCE_DIR}/trireme/base/version.cc PROPERTIES COMPILE_DEFINITIONS
+                            TRIREME_VERSION="${PROJECT_VERSION}")
 add_library(fuzz_objects OBJECT EXCLUDE_FROM_ALL ${fuzzed})
 target_link_libraries(fuzz_objects PUBLIC trireme_store_use trireme_interop_use)
 target_compile_options(fuzz_objects PUBLIC -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -g1)
