@@ -22,6 +22,7 @@ const std::vector<Exception> kExceptions = {
     {"trireme/checkpoint/load/verify.cc", "the boot's number, of /proc"},
     {"trireme/checkpoint/steps/run_folder/saver_lock.cc", "which locks this process has, of /proc"},
     {"trireme/checkpoint/save/snapshot.cc", "memory, not a file"},
+    {"trireme/checkpoint/steps/large_pages.cc", "memory, not a file"},
     {"trireme/checkpoint/steps/snapshot/held_snapshot.cc", "memory, not a file"},
     {"trireme/checkpoint/steps/snapshot/handover.cc", "a socket of the launcher's"},
     {"trireme/front/run_folder.cc", "whether a metrics file is ours: its first lines"},

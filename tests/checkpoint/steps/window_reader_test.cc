@@ -66,7 +66,7 @@ class NoFaults {
 
 }  // namespace
 
-TEST(checkpoint_window_reader, windows_come_in_their_order_wherever_they_begin_and_end) {
+TEST(checkpoint_steps_window_reader, windows_come_in_their_order_wherever_they_begin_and_end) {
   const Written step(5 * 1000 * 1000 + 3);
   const uint64_t end = step.bytes.size();
   std::mt19937 random(1);
@@ -88,7 +88,7 @@ TEST(checkpoint_window_reader, windows_come_in_their_order_wherever_they_begin_a
   }
 }
 
-TEST(checkpoint_window_reader, bytes_stay_while_others_are_read_ahead) {
+TEST(checkpoint_steps_window_reader, bytes_stay_while_others_are_read_ahead) {
   const Written step(8 * 1000 * 1000);
   std::vector<FileWindow> windows;
   for (uint64_t at = 0; at + kMiB <= step.bytes.size(); at += kMiB)
@@ -103,7 +103,8 @@ TEST(checkpoint_window_reader, bytes_stay_while_others_are_read_ahead) {
   }
 }
 
-TEST(checkpoint_window_reader, who_takes_the_window_that_failed_is_told_and_not_who_is_before) {
+TEST(checkpoint_steps_window_reader,
+     who_takes_the_window_that_failed_is_told_and_not_who_is_before) {
   const NoFaults off;
   const Written step(8 * 1000 * 1000);
   const std::vector<FileWindow> windows(6, {step.file.get(), 0, kMiB});
@@ -126,7 +127,7 @@ TEST(checkpoint_window_reader, who_takes_the_window_that_failed_is_told_and_not_
   EXPECT_TRUE(contains(text, "Input/output error")) << text;
 }
 
-TEST(checkpoint_window_reader, it_may_go_away_at_any_time) {
+TEST(checkpoint_steps_window_reader, it_may_go_away_at_any_time) {
   const Written step(8 * 1000 * 1000);
   const std::vector<FileWindow> windows(9, {step.file.get(), 0, WindowReader::kWindow});
   for (size_t taken = 0; taken <= windows.size(); ++taken) {
@@ -135,7 +136,8 @@ TEST(checkpoint_window_reader, it_may_go_away_at_any_time) {
   }
 }
 
-TEST(checkpoint_step_file, pages_are_the_same_past_the_page_cache_from_it_and_where_neither_works) {
+TEST(checkpoint_steps_step_file,
+     pages_are_the_same_past_the_page_cache_from_it_and_where_neither_works) {
   const NoFaults off;
   const Written step(2 * 1000 * 1000 + 1);
   const uint64_t size = step.bytes.size();

@@ -31,7 +31,7 @@ class NoFaults {
 
 }  // namespace
 
-TEST(checkpoint_write_behind, memory_is_free_again_when_two_more_pieces_were_taken) {
+TEST(checkpoint_steps_write_behind, memory_is_free_again_when_two_more_pieces_were_taken) {
   PrivateFolder folder;
   const std::string path = folder / "file";
   std::string expected;
@@ -51,7 +51,8 @@ TEST(checkpoint_write_behind, memory_is_free_again_when_two_more_pieces_were_tak
   EXPECT_TRUE(read_file(path, size_t{1} << 28) == expected);
 }
 
-TEST(checkpoint_write_behind, behind_a_piece_that_failed_none_is_written_and_the_error_comes_once) {
+TEST(checkpoint_steps_write_behind,
+     behind_a_piece_that_failed_none_is_written_and_the_error_comes_once) {
   const NoFaults off;
   PrivateFolder folder;
   const std::string path = folder / "file", bytes(kEach, 'x');
@@ -84,7 +85,7 @@ TEST(checkpoint_write_behind, behind_a_piece_that_failed_none_is_written_and_the
   }
 }
 
-TEST(checkpoint_write_behind, who_goes_away_waits_for_what_is_under_way) {
+TEST(checkpoint_steps_write_behind, who_goes_away_waits_for_what_is_under_way) {
   PrivateFolder folder;
   const std::string bytes(kEach, 'x');
   OutputFile file(folder / "file");
