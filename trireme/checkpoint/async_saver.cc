@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/checkpoint/async_saver.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +17,7 @@
 #include "trireme/base/file/file_calls.h"
 #include "trireme/base/file/folder.h"
 #include "trireme/base/log.h"
+#include "trireme/base/process/quiet_thread.h"
 #include "trireme/base/rank_label.h"
 #include "trireme/base/trace.h"
 #include "trireme/checkpoint/save/snapshot.h"
@@ -36,17 +35,6 @@ using namespace std::chrono_literals;
 std::string fragment_name(int rank) { return fmt::format("written-rank{:05}", rank); }
 
 constexpr size_t kMaxFragment = size_t{1} << 30;
-
-/// A thread that no signal of its host's is delivered to.
-template <class Body>
-std::thread quiet_thread(Body body) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(body));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
-}
 
 /// Whether an error has ended the group; only calls into it tell.
 bool is_over(Group& group) {

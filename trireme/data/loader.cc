@@ -2,7 +2,6 @@
 #include "trireme/data/loader.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <condition_variable>
 #include <exception>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "trireme/base/check.h"
+#include "trireme/base/process/quiet_thread.h"
 #include "trireme/base/trace.h"
 
 namespace trireme {
@@ -67,20 +67,14 @@ struct PrefetchingLoader::State {
   }
 
   void start() {
-    // The program's signal handlers run on its own threads, not on this one.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
       while (threads.size() < static_cast<size_t>(options.threads)) {
-        threads.emplace_back([this] { run(); });
+        threads.push_back(quiet_thread([this] { run(); }));
         pthread_setname_np(threads.back().native_handle(), "trireme-data");
       }
     } catch (const std::system_error& e) {
-      pthread_sigmask(SIG_SETMASK, &before, nullptr);
       fail<ResourceError>("the data loader cannot start a thread: {}", e.what());
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
   Prepared take() {

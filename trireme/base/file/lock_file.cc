@@ -2,7 +2,6 @@
 #include "trireme/base/file/lock_file.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,6 +20,7 @@
 #include "trireme/base/file/folder.h"
 #include "trireme/base/log.h"
 #include "trireme/base/output_file.h"
+#include "trireme/base/process/quiet_thread.h"
 
 namespace trireme {
 namespace {
@@ -119,16 +119,11 @@ void LockFile::take_away(const std::string& path, const std::string& dead, Durat
 class LockFile::Renewal {
  public:
   Renewal(const LockFile& file, Duration beat) : file_(file), beat_(beat) {
-    sigset_t all, before;  // no signal of the program's comes to this thread
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
-      thread_ = std::thread([this] { run(); });
+      thread_ = quiet_thread([this] { run(); });
     } catch (const std::system_error& e) {
-      ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
       fail<ResourceError>("cannot start a thread that renews {}: {}", file.path_, e.what());
     }
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   ~Renewal() {
     {

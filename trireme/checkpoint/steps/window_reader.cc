@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/checkpoint/steps/window_reader.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <utility>
 
+#include "trireme/base/process/quiet_thread.h"
 #include "trireme/base/rank_label.h"
 
 namespace trireme {
@@ -23,15 +21,11 @@ WindowReader::~WindowReader() {
 std::span<const uint8_t> WindowReader::next() {
   if (!threads_[0].joinable()) {
     for (Slot& slot : slots_) slot.memory = LargePages(kWindow);
-    sigset_t all, before;  // no signal of the program's comes to these threads
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     for (std::thread& t : threads_)
-      t = std::thread([this, label = thread_rank()] {
+      t = quiet_thread([this, label = thread_rank()] {
         set_thread_rank(label);
         run();
       });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   std::unique_lock lock(mutex_);
   if (taken_ > 0) {

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/checkpoint/steps/write_behind.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <utility>
 
+#include "trireme/base/process/quiet_thread.h"
 #include "trireme/base/rank_label.h"
 
 namespace trireme {
@@ -27,14 +25,10 @@ void WriteBehind::write(OutputFile& file, uint64_t at, const void* bytes, size_t
     raise();
   }
   if (!thread_.joinable()) {
-    sigset_t all, before;  // no signal of the program's comes to this thread
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this, label = thread_rank()] {
+    thread_ = quiet_thread([this, label = thread_rank()] {
       set_thread_rank(label);
       run();
     });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   std::lock_guard lock(mutex_);
   pieces_.push_back({&file, at, bytes, size});

@@ -2,12 +2,12 @@
 #include "trireme/shard/offload/offload_queue.h"
 
 #include <fcntl.h>
-#include <signal.h>
 
 #include <algorithm>
 
 #include "trireme/base/check.h"
 #include "trireme/base/failpoint.h"
+#include "trireme/base/process/quiet_thread.h"
 #include "trireme/base/rank_label.h"
 
 #define XXH_INLINE_ALL
@@ -39,16 +39,7 @@ OffloadQueue::OffloadQueue(UniqueFd fd, std::unique_ptr<OffloadIo> io, Options o
       options_(std::move(options)),
       blocks_(static_cast<size_t>(io_->depth())) {
   for (auto& b : blocks_) idle_.push_back(&b);
-  sigset_t all, before;  // signals are for the program's own threads
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    thread_ = std::thread([this] { run(); });
-  } catch (...) {
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = quiet_thread([this] { run(); });
 }
 
 OffloadQueue::~OffloadQueue() {

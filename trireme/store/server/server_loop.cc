@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/store/server/server_loop.h"
 
-#include <signal.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
+#include "trireme/base/process/quiet_thread.h"
 #include "trireme/net/link.h"
 
 namespace trireme {
@@ -20,21 +20,6 @@ constexpr uint64_t kWakeId = 1000;
 constexpr uint64_t kFirstConnection = 1001;
 constexpr int kAcceptsAtOnce = 16;  // then those who are here already get their turn
 constexpr size_t kMostRefusals = 16;
-
-/// A thread inherits the mask: the program's signals go to the program's own threads.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t most;
-    ::sigfillset(&most);
-    for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) ::sigdelset(&most, fault);
-    ::pthread_sigmask(SIG_SETMASK, &most, &before_);
-  }
-  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
-};
 
 }  // namespace
 
