@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cli/checkpoint/flags.h"
@@ -27,12 +27,31 @@ int fail_with(const std::string& text, int code) {
   return code;
 }
 
-/// A run's config.json may say that its steps are elsewhere.
-void look_where_steps_are(std::string& path) {
-  std::string steps = steps_named_by(path);
-  if (steps == path) return;
+/// Of a run folder without steps whose config.json says where they are: that folder.
+std::string where_steps_are(const std::string& path) {
+  const std::string steps = steps_folder_of(path);
+  if (steps == path || !std::filesystem::path(steps).is_absolute()) return path;
+  if (has_steps(path)) {
+    if (has_steps(steps))
+      log_info("{} says that it saves in {}, where there are steps, too: these are its own",
+               shown(path), shown(steps));
+    return path;
+  }
+  if (!has_steps(steps)) {
+    log_info("{} says that it saves in {}, where there is no step", shown(path), shown(steps));
+    return path;
+  }
   log_info("{} has its steps in {}", shown(path), shown(steps));
-  path = std::move(steps);
+  return steps;
+}
+
+/// What is deleted somebody has named.
+void refuse_steps_elsewhere(const std::string& path) {
+  const std::string steps = where_steps_are(path);
+  check<UsageError>(steps == path,
+                    "the steps of {} are in {}, where another run may save by now: to delete some "
+                    "there, name that folder",
+                    shown(path), shown(steps));
 }
 
 void add_json(CLI::App* verb, CheckpointFlags* flags) {
@@ -171,8 +190,12 @@ int checkpoint_main(int argc, char** argv) {
     app.parse(argc, argv);
     for (auto* verb : {ls, show, verify, diff, prune, exporting, importing})
       if (*verb && verb->get_option("--json")->count() > 0 && flags.json.empty()) flags.json = "-";
-    if (!*importing) look_where_steps_are(flags.path);
-    if (*diff) look_where_steps_are(flags.other);
+    flags.named = flags.path;
+    if (*prune)
+      refuse_steps_elsewhere(flags.path);
+    else if (!*importing)
+      flags.path = where_steps_are(flags.path);
+    if (*diff) flags.other = where_steps_are(flags.other);
     // Before a step is deleted, written, or read to its end.
     check_json_file(flags.json);
     if (*ls) return checkpoint_ls(flags);

@@ -40,12 +40,10 @@ void check_flags(const CheckpointFlags& flags, bool torch) {
 }
 
 // Of the run's config.json; 0: not told.
-int64_t heads_of_run(const std::string& step_folder) {
-  namespace fs = std::filesystem;
-  const fs::path parent = fs::path(step_folder).parent_path();
-  const std::string path = (parent.empty() ? fs::path(".") : parent) / "config.json";
+int64_t heads_in(const std::filesystem::path& run) {
+  const std::string path = (run.empty() ? std::filesystem::path(".") : run) / "config.json";
   std::error_code error;
-  if (!fs::is_regular_file(path, error)) return 0;
+  if (!std::filesystem::is_regular_file(path, error)) return 0;
   const auto json = nlohmann::json::parse(read_file(path), nullptr, false);
   const auto pointer = nlohmann::json::json_pointer("/model/heads");
   if (json.is_discarded() || !json.contains(pointer)) return 0;
@@ -70,7 +68,10 @@ void add_gpt2_config(const StepReader& step, const CheckpointFlags& flags, bool 
   while (tensors.count(fmt::format("model.blocks.{}.attn.qkv.weight", config.layers)))
     ++config.layers;
   config.tied_head = tied;
-  config.heads = flags.heads > 0 ? flags.heads : heads_of_run(step.folder());
+  config.heads = flags.heads;
+  if (config.heads == 0)
+    config.heads = heads_in(std::filesystem::path(step.folder()).parent_path());
+  if (config.heads == 0) config.heads = heads_in(flags.named);
   check<UsageError>(config.heads > 0,
                     "how many heads the model has is not told by its weights, and there is no "
                     "config.json with model.heads beside {}: give --heads N",

@@ -10,6 +10,7 @@ namespace trireme {
 
 struct CheckpointFlags {
   std::string path, other;  // a run folder or a step folder; `other`: of diff
+  std::string named;        // `path` as it was given: the steps may be elsewhere
   std::string json;         // "": text alone; "-": JSON on stdout in place of it; else a file
   std::string tensors;      // a glob; "": all
   bool values = false;

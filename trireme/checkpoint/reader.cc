@@ -155,6 +155,7 @@ class Load {
       c10::AutoGradMode no_grad(false);
       Filler filler(opened, plan, direct);
       UntilFailure(filler).run(walk);
+      filler.finish();
     };
     RankFailure failure = check_first ? failure_of(body) : with_advice(body);
     if (failure) failure.text += ". The state in memory may be part old and part new now";

@@ -147,12 +147,9 @@ std::string steps_folder_of(const std::string& run_folder) {
   return recorded.empty() ? run_folder : recorded;
 }
 
-std::string steps_named_by(const std::string& path) {
-  const std::string steps = steps_folder_of(path);
+bool has_steps(const std::string& folder) {
   std::error_code error;
-  if (steps == path || !fs::is_directory(steps, error)) return path;
-  return fs::exists(fs::path(path) / "latest", error) || !look_into(path).steps.empty() ? path
-                                                                                        : steps;
+  return fs::exists(fs::path(folder) / "latest", error) || !look_into(folder).steps.empty();
 }
 
 std::optional<std::string> latest_beside(const std::string& path) {

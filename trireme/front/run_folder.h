@@ -23,9 +23,8 @@ std::string newest_run_with_steps(const std::string& runs);
 std::string run_folder_of(const std::string& path);
 /// Where a run's steps are: what its config.json calls checkpoint.folder, else the folder itself.
 std::string steps_folder_of(const std::string& run_folder);
-/// The same of what somebody names in order to look at its steps: a folder that has any itself, and
-/// whatever is no run folder, stays as it is.
-TRIREME_API std::string steps_named_by(const std::string& path);
+/// Whether a step, or `latest`, is in the folder.
+TRIREME_API bool has_steps(const std::string& folder);
 
 /// What the file `latest` beside a step folder says ("-" where there is none); nullopt for a path
 /// that is no step folder.

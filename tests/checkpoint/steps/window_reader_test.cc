@@ -168,4 +168,27 @@ TEST(checkpoint_steps_step_file,
     }
 }
 
+// As a run hides steps before it deletes them, and exchanges one that is saved again.
+TEST(checkpoint_steps_step_file, pages_are_of_the_file_that_was_opened_whatever_its_name_is_now) {
+  namespace fs = std::filesystem;
+  for (const bool replaced : {false, true}) {
+    const Written step(1000 * 1000);
+    const fs::path folder = fs::path(step.path).parent_path(), hidden = step.run / "hidden";
+    fs::rename(folder, hidden);
+    if (replaced) {
+      fs::create_directory(folder);
+      std::string other = step.bytes;
+      other.back() = static_cast<char>(other.back() ^ 1);
+      write_text(step.path, other);
+    }
+    const FileWindow all{step.file.get(), 0, std::min(WindowReader::kWindow, step.bytes.size())};
+    for (const bool cold : {true, false}) {
+      const UniqueFd fd(::open((hidden / step.name).c_str(), O_RDONLY | O_CLOEXEC));
+      if (cold) ::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
+      WindowReader reader({all});
+      EXPECT_TRUE(step.has(all, reader.next())) << replaced << cold;
+    }
+  }
+}
+
 }  // namespace trireme::test::window_reader_test

@@ -143,8 +143,8 @@ void DirectBlocks::read(size_t tensor, uint8_t* to) {
   }
 }
 
-// The disk begins with what follows. Large windows are left to the kernel, which sees that a file
-// is read from front to back and does that better (measured: half the CPU time).
+// The disk begins with what follows. Large windows are reader_'s, or left to the kernel, which sees
+// that a file is read from front to back and does that better (measured: half the CPU time).
 void DirectBlocks::announce(int64_t at) {
   constexpr uint64_t kReadAhead = uint64_t{16} << 20;
   const uint64_t before = pieces_[static_cast<size_t>(at)].before;
@@ -172,6 +172,7 @@ void DirectBlocks::read_each(int64_t begin, int64_t end, uint8_t* to) {
       } catch (...) {
         std::lock_guard lock(mutex);
         if (i < failed_at) failed_at = i, failure = std::current_exception();
+        next = end;  // those before it are with other threads
         return;
       }
     }

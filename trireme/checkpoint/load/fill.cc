@@ -146,6 +146,11 @@ const TensorSource& Filler::next(const std::string& name, const at::Tensor& loca
   return plan_.tensors[next_++];
 }
 
+void Filler::finish() const {
+  check<UsageError>(next_ == plan_.tensors.size(), "load: '{}' changed between two walks",
+                    next_ < plan_.tensors.size() ? plan_.tensors[next_].shown : "");
+}
+
 void Filler::copy(const IndexTensor& saved, std::span<const Copy> copies, at::Tensor& to) const {
   auto* bytes = static_cast<uint8_t*>(to.data_ptr());
   Windows().for_each(

@@ -26,6 +26,9 @@ class Filler : public StateVisitor {
   void value(const std::string& name, std::string& v) override { fill(name, v); }
   void constant(const std::string&, const std::string&) override {}  // it was compared
   Purpose purpose() const override { return Purpose::load; }
+  /// After the walk. UsageError if it has left out what the first one showed: others may rely on
+  /// what this rank was to compare.
+  void finish() const;
 
  private:
   template <class T>
@@ -38,9 +41,9 @@ class Filler : public StateVisitor {
   size_t number_of(const TensorSource& source) const;  // in the plan
   void fill_in_place(const TensorSource& source, at::Tensor& local);
   void copy(const IndexTensor& saved, std::span<const Copy> copies, at::Tensor& to) const;
-  /// body(first element, host memory of some elements from there on, of at most `each` bytes),
-  /// which then become those of `local`, whatever its device, dtype and strides: no second copy of
-  /// a large tensor exists.
+  /// body(first element, host memory of some elements from there on, each of which takes at most
+  /// `each` bytes), which then become those of `local`, whatever its device, dtype and strides: no
+  /// second copy of a large tensor exists.
   template <class Body>
   void for_each_slab(const at::Tensor& local, at::ScalarType dtype, size_t each, const Body& body);
   /// Of so many elements, at most a slab: one of two, which stay.

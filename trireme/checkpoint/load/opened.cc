@@ -84,10 +84,10 @@ void OpenedStep::rename(const std::string& from, const std::string& to) {
 void OpenedStep::open(const std::set<std::string>& files) {
   if (foreign_) return;  // it opens what is read
   if (!open_files_) open_files_ = std::make_shared<OpenFiles>();
-  std::set<std::string> fresh;
+  std::map<std::string, std::unique_ptr<PartSource>> fresh;
   for (const auto& name : files) {
-    std::unique_ptr<PartSource>& opened = files_[name];
-    if (opened) continue;
+    if (files_.count(name)) continue;
+    std::unique_ptr<PartSource>& opened = fresh[name];
     if (held_)
       opened = held_->open(name);
     else
@@ -95,12 +95,13 @@ void OpenedStep::open(const std::set<std::string>& files) {
     const PartSource& file = *opened;
     check<Corrupt>(file.count() == counts_[name], "{}: has {} tensors; the index says {}",
                    file.path(), file.count(), counts_[name]);
-    fresh.insert(name);
   }
   for (auto& [name, t] : index_.tensors)
     for (IndexPart& part : t.parts)
-      if (fresh.count(part.file)) part.begin = files_.at(part.file)->find(part, t.dtype).begin;
-  for (const auto& name : fresh) files_.at(name)->forget_entries();
+      if (const auto file = fresh.find(part.file); file != fresh.end())
+        part.begin = file->second->find(part, t.dtype).begin;
+  for (const auto& [name, file] : fresh) file->forget_entries();
+  files_.merge(fresh);
 }
 
 PartBytes OpenedStep::bytes(const IndexTensor& tensor, const IndexPart& part) const {

@@ -59,6 +59,9 @@ class TRIREME_API ReopenedFile {
 
   /// Corrupt where it was deleted, or another file is in its place; ResourceError.
   std::shared_ptr<const UniqueFd> descriptor() const;
+  bool is_same_file_as(const ReopenedFile& other) const {
+    return device_ == other.device_ && number_ == other.number_;
+  }
 
  private:
   UniqueFd open(struct ::stat* info) const;

@@ -83,8 +83,9 @@ void StepFile::will_read(uint64_t at, uint64_t bytes) const {
                   POSIX_FADV_WILLNEED);
 }
 
-// Asks of memory that is never looked at: what is not there stays where it is. To those who may not
-// write the file the kernel says that all of it is there, and it is read through the page cache.
+// Asks of memory that is never looked at: what is not there stays where it is. To those who neither
+// own the file nor may write it the kernel says that all of it is there, and it is read through the
+// page cache.
 bool StepFile::is_cached(uint64_t at, uint64_t size) const {
   const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   const uint64_t begin = at / page * page, bytes = at + size - begin;
@@ -97,16 +98,26 @@ bool StepFile::is_cached(uint64_t at, uint64_t size) const {
   return told && std::all_of(pages.begin(), pages.end(), [](unsigned char p) { return p & 1; });
 }
 
-void StepFile::read_pages(uint64_t at, std::span<uint8_t> to, uint64_t size) const {
+// Null where there is none. The file may have got another name since it was opened, or another file
+// has its name now: then the descriptor that was open first goes on.
+std::shared_ptr<const UniqueFd> StepFile::direct_descriptor() const {
   std::call_once(opened_direct_, [&] {
     try {
       direct_.emplace(path(), size_, files_, O_DIRECT);
-    } catch (const ResourceError&) {  // not on this file system
+      if (!direct_->is_same_file_as(file_)) direct_.reset();
+    } catch (const Error&) {  // or not on this file system
     }
   });
+  try {
+    if (direct_) return direct_->descriptor();
+  } catch (const Error&) {
+  }
+  return nullptr;
+}
+
+void StepFile::read_pages(uint64_t at, std::span<uint8_t> to, uint64_t size) const {
   uint64_t done = 0;
-  if (direct_ && !is_cached(at, size)) {
-    const auto fd = direct_->descriptor();
+  if (const auto fd = is_cached(at, size) ? nullptr : direct_descriptor()) {
     while (done < size) {
       const ssize_t n = file_calls::pread(fd->get(), to.data() + done, to.size() - done,
                                           static_cast<off_t>(at + done));

@@ -49,6 +49,7 @@ class TRIREME_API StepFile : public PartSource {
 
  private:
   bool is_cached(uint64_t at, uint64_t size) const;
+  std::shared_ptr<const UniqueFd> direct_descriptor() const;
 
   ReopenedFile file_;
   std::shared_ptr<OpenFiles> files_;

@@ -28,12 +28,10 @@ std::span<const uint8_t> WindowReader::next() {
       });
   }
   std::unique_lock lock(mutex_);
-  if (taken_ > 0) {
-    slot_of(taken_ - 1).full = false;
-    changed_.notify_all();
-  }
+  if (taken_ > 0) slot_of(taken_ - 1).full = false;
   const FileWindow& window = windows_.at(taken_);
   Slot& slot = slot_of(taken_++);
+  changed_.notify_all();
   changed_.wait(lock, [&] { return slot.full; });
   if (slot.error) std::rethrow_exception(std::exchange(slot.error, nullptr));
   return {reinterpret_cast<const uint8_t*>(slot.memory.data()) + window.begin % PartSource::kPage,

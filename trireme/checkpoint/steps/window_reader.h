@@ -37,7 +37,8 @@ class TRIREME_API WindowReader {
   WindowReader(const WindowReader&) = delete;
 
   /// The bytes of the next window, valid until the next call. As often as there are windows, by one
-  /// thread. Throws what went wrong when it was read.
+  /// thread. Throws what went wrong when it was read; the first call std::bad_alloc, and
+  /// std::system_error where no thread starts.
   std::span<const uint8_t> next();
 
  private:

@@ -19,18 +19,15 @@ WriteBehind::~WriteBehind() {
 }
 
 void WriteBehind::write(OutputFile& file, uint64_t at, const void* bytes, size_t size) {
-  {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return pieces_.size() < kPieces; });
-    raise();
-  }
   if (!thread_.joinable()) {
     thread_ = quiet_thread([this, label = thread_rank()] {
       set_thread_rank(label);
       run();
     });
   }
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return pieces_.size() < kPieces; });
+  raise();
   pieces_.push_back({&file, at, bytes, size});
   changed_.notify_all();
 }

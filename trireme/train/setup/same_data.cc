@@ -35,7 +35,7 @@ void open_same_data(Run& run, const std::function<void(Run&)>& open) {
   for (size_t r = 1; r < all.size(); ++r) {
     check<UsageError>(all[r].identity == all[0].identity,
                       "rank {} opens other data than rank 0 ({}; rank 0: {}): give all ranks the "
-                      "same files",
+                      "same data",
                       r, all[r].identity, all[0].identity);
     check<UsageError>(all[r].contents == all[0].contents,
                       "rank {} opens other data than rank 0: the files have the same names and "
