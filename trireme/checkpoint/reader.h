@@ -63,8 +63,9 @@ struct LoadOptions {
   /// Everything is read and compared with its checksums before anything is filled, so that a step
   /// that is found damaged leaves the state as it was: for who trains on with it though the load
   /// failed. Most bytes are then read twice, the second time from memory. Without it, blocks are
-  /// read straight to where they belong and compared on the way, by one rank of each host. Python's files, which have no blocks,
-  /// are always checked first. With a group it holds if any rank says so.
+  /// read straight to where they belong and compared on the way, by one rank of each host. Python's
+  /// files, which have no blocks, are always checked first. With a group it holds if any rank says
+  /// so.
   bool check_first = false;
 };
 
@@ -80,11 +81,11 @@ struct LoadOptions {
 ///
 /// With a group, every rank calls it; rank 0 chooses the step; the ranks of a host have the disk
 /// read only the blocks that they need, each block once (large ones past the page cache, where
-/// no rank wants what another one reads); an error on one rank is thrown on all, naming that rank; and anything in
-/// the checkpoint that no rank's walk visits is an error. Apart from the state, it needs about 40
-/// MiB of memory, plus the index and what is planned from it: where parts are so small that this is
-/// nearly all, 60 MiB for 40,000 tensors, 36 MiB for 40 tensors of 1,000 parts; 80 MiB where large
-/// tensors are among 40,000 small ones.
+/// no rank wants what another one reads); an error on one rank is thrown on all, naming that rank;
+/// and anything in the checkpoint that no rank's walk visits is an error. Apart from the state, it
+/// needs about 40 MiB of memory, plus the index and what is planned from it: where parts are so
+/// small that this is nearly all, 60 MiB for 40,000 tensors, 36 MiB for 40 tensors of 1,000 parts;
+/// 80 MiB where large tensors are among 40,000 small ones.
 ///
 /// UsageError, naming the first difference: the state is not the one that was saved, or the format
 /// is newer. Corrupt, naming the file: load the older checkpoint that the message names; it is

@@ -36,8 +36,8 @@ class DirectBlocks {
   const std::vector<BlockRange>& blocks() const { return blocks_; }
   /// Whether the plan's tensor with this number has any.
   bool has(size_t tensor) const { return !pieces_.empty() && first_[tensor] < first_[tensor + 1]; }
-  /// Those of the plan's tensor with this number, to its memory, while the disk is at the next ones.
-  /// By one thread, each tensor once, in the plan's order. Corrupt, ResourceError, and what
+  /// Those of the plan's tensor with this number, to its memory, while the disk is at the next
+  /// ones. By one thread, each tensor once, in the plan's order. Corrupt, ResourceError, and what
   /// WindowReader::next() throws: the memory is part old and part new.
   void read(size_t tensor, uint8_t* to);
   /// body(first element, elements) for what is left of a run of elements of a part that lies in
