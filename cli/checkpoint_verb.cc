@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "cli/verbs.h"
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/front/run_folder.h"
 
 namespace trireme {
@@ -27,28 +27,21 @@ int fail_with(const std::string& text, int code) {
   return code;
 }
 
-/// Of a run folder without steps whose config.json says where they are: that folder.
-std::string where_steps_are(const std::string& path) {
-  const std::string steps = steps_folder_of(path);
-  if (steps == path || !std::filesystem::path(steps).is_absolute()) return path;
-  if (has_steps(path)) {
-    if (has_steps(steps))
-      log_info("{} says that it saves in {}, where there are steps, too: these are its own",
-               shown(path), shown(steps));
-    return path;
-  }
-  if (!has_steps(steps)) {
-    log_info("{} says that it saves in {}, where there is no step", shown(path), shown(steps));
-    return path;
-  }
-  log_info("{} has its steps in {}", shown(path), shown(steps));
+/// The folder to look into: a run's config.json may name another one.
+std::string look_where_steps_are(const std::string& path) {
+  const std::string steps = steps_named_by(path), recorded = steps_folder_of(path);
+  if (steps != path)
+    log_info("{} has its steps in {}{}", shown(path), shown(steps),
+             holds_checkpoint(path) ? ", and older ones of its own" : "");
+  else if (recorded != path && !holds_checkpoint(path))
+    log_info("{} says that it saves in {}, where there is no step", shown(path), shown(recorded));
   return steps;
 }
 
 /// What is deleted somebody has named.
 void refuse_steps_elsewhere(const std::string& path) {
-  const std::string steps = where_steps_are(path);
-  check<UsageError>(steps == path,
+  const std::string steps = steps_named_by(path);
+  check<UsageError>(steps == path || holds_checkpoint(path),
                     "the steps of {} are in {}, where another run may save by now: to delete some "
                     "there, name that folder",
                     shown(path), shown(steps));
@@ -194,8 +187,8 @@ int checkpoint_main(int argc, char** argv) {
     if (*prune)
       refuse_steps_elsewhere(flags.path);
     else if (!*importing)
-      flags.path = where_steps_are(flags.path);
-    if (*diff) flags.other = where_steps_are(flags.other);
+      flags.path = look_where_steps_are(flags.path);
+    if (*diff) flags.other = look_where_steps_are(flags.other);
     // Before a step is deleted, written, or read to its end.
     check_json_file(flags.json);
     if (*ls) return checkpoint_ls(flags);

@@ -20,13 +20,12 @@ namespace {
 std::string steps_of(const std::string& path, const std::string& run) {
   std::error_code error;
   if (!std::filesystem::equivalent(path, run, error)) return path;
-  const std::string steps = steps_folder_of(run);
-  if (holds_checkpoint(steps)) return steps;
-  check<UsageError>(steps == run || holds_checkpoint(run),
+  const std::string steps = steps_named_by(run), recorded = steps_folder_of(run);
+  check<UsageError>(steps != run || recorded == run || holds_checkpoint(run),
                     "{} has no checkpoint, and none is in {}, where its config.json says that it "
                     "saves",
-                    path, steps);
-  return path;
+                    path, recorded);
+  return steps == run ? path : steps;
 }
 
 }  // namespace

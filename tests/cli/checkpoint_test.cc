@@ -299,12 +299,15 @@ TEST(cli_checkpoint, steps_are_looked_for_where_the_run_says_that_it_saves) {
   EXPECT_TRUE(has(pruned.err, "are in " + steps.path() + ", where another run may save by now"))
       << pruned.err;
   EXPECT_EQ(checkpoint({"ls", steps.path(), "--json"}).parsed()["steps"].size(), 3u);
-  // Its own come first.
-  write_replicated(run.path(), 7);
-  const Answer own = checkpoint({"ls", run.path()});
-  EXPECT_TRUE(has(own.out, "step-00000007") && !has(own.out, "step-00000003")) << own.out;
-  EXPECT_TRUE(has(own.err, "where there are steps, too")) << own.err;
+  // Older ones of its own are told of, and are what prune deletes: they were named.
+  for (const int64_t step : {7, 8}) write_replicated(run.path(), step);
+  const Answer both = checkpoint({"ls", run.path()});
+  EXPECT_TRUE(has(both.out, "step-00000003") && !has(both.out, "step-00000007")) << both.out;
+  EXPECT_TRUE(has(both.err, said + ", and older ones of its own")) << both.err;
+  EXPECT_EQ(checkpoint({"show", run / "step-00000007"}).code, 0);
   EXPECT_EQ(checkpoint({"prune", run.path(), "--keep", "1"}).code, 0);
+  EXPECT_FALSE(std::filesystem::exists(run / "step-00000007"));
+  EXPECT_TRUE(std::filesystem::exists(steps / "step-00000001"));
   // What is not there is said of both folders.
   PrivateFolder other;
   write_text(other / "config.json", R"({"checkpoint": {"folder": "/nothing/is/here"}})");

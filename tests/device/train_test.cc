@@ -152,60 +152,38 @@ TEST(device_train, programs_of_pieces_and_of_two_updates_end_with_the_cpus_bits)
   }
 }
 
-TEST(device_train, a_run_goes_on_from_the_other_kind_of_device_with_the_same_bits) {
+/// Runs of four steps that go on, on either kind of device, from what the other kind saved at the
+/// second.
+void expect_to_go_on_from_the_other_kind(int ranks, const Sets& sets) {
   const Folders folders;
+  const auto config = [&](const Sets& more) {
+    return digits("mlp", with(with(sets, {"training.steps=4", "checkpoint.every=2"}), more));
+  };
+  const std::string cpu = folders.run("cpu");
+  const RunOf whole = run_of(config({}), ranks, cpu);
+  int seed = 0;
+  pretend::for_some_seeds(1, [&] {
+    const std::string n = std::to_string(++seed), there = folders.run("there" + n);
+    run_of(config({kOnDevice}), ranks, there);
+    const RunOf to_cpu =
+        run_of(config({}), ranks, folders.run("to_cpu" + n), there + "/step-00000002");
+    const RunOf to_device =
+        run_of(config({kOnDevice}), ranks, folders.run("to_device" + n), cpu + "/step-00000002");
+    EXPECT_TRUE(to_cpu.bytes == whole.bytes) << ::testing::PrintToString(sets);
+    EXPECT_TRUE(to_device.bytes == whole.bytes) << ::testing::PrintToString(sets);
+  });
+}
+
+TEST(device_train, a_run_goes_on_from_the_other_kind_of_device_with_the_same_bits) {
   for (const char* async : {"true", "false"})
-    for (const char* stage : {"1", "3"}) {
-      const auto config = [&](const Sets& more) {
-        return digits("mlp", with(with(host_optimizer(stage), more),
-                                  {std::string("checkpoint.async=") + async, "training.steps=4",
-                                   "checkpoint.every=2"}));
-      };
-      const std::string name = std::string(async) + stage;
-      const std::string cpu = folders.run("cpu" + name);
-      const RunOf whole = run_of(config({}), 1, cpu);
-      int seed = 0;
-      pretend::for_some_seeds(1, [&] {
-        const std::string all = name + "_" + std::to_string(++seed);
-        const std::string there = folders.run("there" + all);
-        run_of(config({kOnDevice}), 1, there);
-        EXPECT_TRUE(
-            run_of(config({}), 1, folders.run("to_cpu" + all), there + "/step-00000002").bytes ==
-            whole.bytes)
-            << all;
-        EXPECT_TRUE(
-            run_of(config({kOnDevice}), 1, folders.run("to_device" + all), cpu + "/step-00000002")
-                .bytes == whole.bytes)
-            << all;
-      });
-    }
+    for (const char* stage : {"1", "3"})
+      expect_to_go_on_from_the_other_kind(
+          1, with(host_optimizer(stage), {std::string("checkpoint.async=") + async}));
 }
 
 TEST(device_train, two_ranks_of_zero_2_and_3_go_on_from_the_other_kind_of_device) {
-  const Folders folders;
-  for (const char* stage : {"2", "3"}) {
-    const auto config = [&](const Sets& more) {
-      return digits("mlp", with({std::string("zero_optimization.stage=") + stage,
-                                 "training.steps=4", "checkpoint.every=2"},
-                                more));
-    };
-    const std::string name = std::string("two") + stage, cpu = folders.run("cpu" + name);
-    const RunOf whole = run_of(config({}), 2, cpu);
-    int seed = 0;
-    pretend::for_some_seeds(1, [&] {
-      const std::string all = name + "_" + std::to_string(++seed);
-      const std::string there = folders.run("there" + all);
-      run_of(config({kOnDevice}), 2, there);
-      EXPECT_TRUE(
-          run_of(config({}), 2, folders.run("to_cpu" + all), there + "/step-00000002").bytes ==
-          whole.bytes)
-          << all;
-      EXPECT_TRUE(
-          run_of(config({kOnDevice}), 2, folders.run("to_device" + all), cpu + "/step-00000002")
-              .bytes == whole.bytes)
-          << all;
-    });
-  }
+  for (const char* stage : {"2", "3"})
+    expect_to_go_on_from_the_other_kind(2, {std::string("zero_optimization.stage=") + stage});
 }
 
 struct ScriptProgram final : DigitsProgram {

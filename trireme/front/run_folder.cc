@@ -147,9 +147,13 @@ std::string steps_folder_of(const std::string& run_folder) {
   return recorded.empty() ? run_folder : recorded;
 }
 
-bool has_steps(const std::string& folder) {
-  std::error_code error;
-  return fs::exists(fs::path(folder) / "latest", error) || !look_into(folder).steps.empty();
+std::string steps_named_by(const std::string& path) {
+  const std::string recorded = steps_folder_of(path);
+  try {
+    if (recorded != path && holds_checkpoint(recorded)) return recorded;
+  } catch (const ResourceError&) {  // it may not be looked into
+  }
+  return path;
 }
 
 std::optional<std::string> latest_beside(const std::string& path) {

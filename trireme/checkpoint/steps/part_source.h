@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "trireme/base/export.h"
+#include "trireme/base/output_file.h"
 #include "trireme/checkpoint/steps/index.h"
 #include "trireme/interop/safetensors_header.h"
 
@@ -31,7 +32,7 @@ class TRIREME_API PartSource {
   virtual void read(uint64_t at, std::span<uint8_t> to) const = 0;
   /// These bytes are read soon.
   virtual void will_read(uint64_t, uint64_t) const {}
-  static constexpr uint64_t kPage = 4096;
+  static constexpr uint64_t kPage = OutputFile::kPage;
   /// The first `size` bytes from `at` on, for memory of whole pages behind each other, all of which
   /// may be written to; `at` is a multiple of kPage. Past the page cache where that does not have
   /// them.

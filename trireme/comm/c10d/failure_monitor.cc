@@ -12,6 +12,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
+#include "trireme/base/process/quiet_thread.h"
 #include "trireme/base/rank_label.h"
 #include "trireme/net/address.h"
 
@@ -136,7 +137,7 @@ FailureMonitor::FailureMonitor(std::unique_ptr<Store> connection, int rank, int 
       fmt::format("rank {} (pid {} on {}) is gone: it was killed, or its host or its "
                   "link to the others is down",
                   rank, ::getpid(), net::host_name()));
-  thread_ = std::thread([core = core_, rank] {
+  thread_ = quiet_thread([core = core_, rank] {
     ThreadRankScope label(rank);
     core->run();
   });

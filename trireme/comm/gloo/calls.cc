@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "trireme/base/check.h"
+#include "trireme/base/process/quiet_thread.h"
 #include "trireme/comm/call_words.h"
 #include "trireme/comm/gloo/gloo_backend.h"
 #include "trireme/comm/gloo/tags.h"
@@ -83,7 +84,7 @@ Token GlooBackend::post(const Call& call) {
   {
     std::lock_guard lock(mutex_);
     queue_.push_back(posted);
-    if (!carrier_.joinable()) carrier_ = std::thread([this] { carry(); });
+    if (!carrier_.joinable()) carrier_ = quiet_thread([this] { carry(); });
   }
   wake_.notify_all();
   return token;

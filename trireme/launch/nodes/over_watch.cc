@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 
 #include "trireme/base/check.h"
+#include "trireme/base/process/quiet_thread.h"
 
 namespace trireme::launch {
 
@@ -20,7 +21,7 @@ OverWatch::OverWatch(std::unique_ptr<Store> store, std::string key,
       lost_(std::move(lost)),
       event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   check<ResourceError>(static_cast<bool>(event_), "cannot make an event: {}", errno_text());
-  thread_ = std::thread([this] { watch(); });
+  thread_ = quiet_thread([this] { watch(); });
 }
 
 OverWatch::~OverWatch() {
