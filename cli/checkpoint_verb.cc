@@ -14,7 +14,6 @@
 #include "cli/verbs.h"
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
-#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/front/run_folder.h"
 
 namespace trireme {
@@ -32,8 +31,8 @@ std::string look_where_steps_are(const std::string& path) {
   const std::string steps = steps_named_by(path), recorded = steps_folder_of(path);
   if (steps != path)
     log_info("{} has its steps in {}{}", shown(path), shown(steps),
-             holds_checkpoint(path) ? ", and older ones of its own" : "");
-  else if (recorded != path && !holds_checkpoint(path))
+             has_steps(path) ? ", and older ones of its own" : "");
+  else if (recorded != path && !has_steps(path))
     log_info("{} says that it saves in {}, where there is no step", shown(path), shown(recorded));
   return steps;
 }
@@ -41,7 +40,7 @@ std::string look_where_steps_are(const std::string& path) {
 /// What is deleted somebody has named.
 void refuse_steps_elsewhere(const std::string& path) {
   const std::string steps = steps_named_by(path);
-  check<UsageError>(steps == path || holds_checkpoint(path),
+  check<UsageError>(steps == path || has_steps(path),
                     "the steps of {} are in {}, where another run may save by now: to delete some "
                     "there, name that folder",
                     shown(path), shown(steps));

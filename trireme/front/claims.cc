@@ -18,11 +18,6 @@ std::string saved_in(const std::string& run) {
   return fs::absolute(steps_folder_of(run)).lexically_normal().string();
 }
 
-bool holds_steps(const std::string& folder) {
-  const FolderFound found = look_into(folder);
-  return !found.steps.empty() || !found.damaged.empty();
-}
-
 /// The run may be there, or not yet.
 Resume resume_unattended(const TrainFront& front, TrainFlags& flags) {
   check<UsageError>(!flags.files.empty() || !flags.run_dir.empty(),
@@ -79,7 +74,7 @@ Config with_absolute_steps(const TrainFront& front, const TrainFlags& flags, con
   std::string folder = fs::absolute(*given).lexically_normal().string();
   std::error_code error;
   if (goes_on(flags, resume) && !resume.saved_in.empty() && !fs::exists(folder, error) &&
-      holds_steps(resume.saved_in)) {
+      has_steps(resume.saved_in)) {
     log_info("there is no {}: checkpoint.folder is {}, where the run saved", folder,
              resume.saved_in);
     folder = resume.saved_in;

@@ -147,13 +147,16 @@ std::string steps_folder_of(const std::string& run_folder) {
   return recorded.empty() ? run_folder : recorded;
 }
 
+bool has_steps(const std::string& folder) {
+  std::error_code error;
+  const FolderFound found = look_into(folder);
+  return !found.steps.empty() || !found.damaged.empty() ||
+         fs::exists(fs::path(folder) / "latest", error);
+}
+
 std::string steps_named_by(const std::string& path) {
   const std::string recorded = steps_folder_of(path);
-  try {
-    if (recorded != path && holds_checkpoint(recorded)) return recorded;
-  } catch (const ResourceError&) {  // it may not be looked into
-  }
-  return path;
+  return recorded != path && has_steps(recorded) ? recorded : path;
 }
 
 std::optional<std::string> latest_beside(const std::string& path) {

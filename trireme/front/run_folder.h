@@ -23,6 +23,8 @@ std::string newest_run_with_steps(const std::string& runs);
 std::string run_folder_of(const std::string& path);
 /// Where a run's steps are: what its config.json calls checkpoint.folder, else the folder itself.
 std::string steps_folder_of(const std::string& run_folder);
+/// Whether a step, also one that was set aside, or `latest` is in the folder.
+TRIREME_API bool has_steps(const std::string& folder);
 /// Where to look for the steps of what somebody names: that folder if it has any, else what was
 /// named.
 TRIREME_API std::string steps_named_by(const std::string& path);
