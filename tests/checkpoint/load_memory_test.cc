@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/checkpoint/file_faults.h"
 #include "tests/checkpoint/rank_processes.h"
 #include "tests/checkpoint/steps/written_step.h"
 #include "trireme/base/check.h"
