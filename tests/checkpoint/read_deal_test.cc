@@ -5,6 +5,8 @@
 
 #include <random>
 
+#include "trireme/checkpoint/load/verify.h"
+
 namespace read_deal_test {
 
 using namespace trireme;
@@ -91,6 +93,46 @@ TEST(checkpoint_read_deal, each_block_that_is_wanted_is_read_once_by_a_rank_that
     }
     for (size_t b = 0; b < read.size(); ++b) EXPECT_EQ(read[b], wanters[b] > 0) << b;
   }
+}
+
+// All pairs of sets on one host and on two; a third rank wants what is in one of them.
+TEST(checkpoint_read_deal, who_shares_a_block_is_what_the_blocks_one_by_one_say) {
+  constexpr int64_t kBlocks = 5;
+  const auto wanted = [](const std::string& host, unsigned set) {
+    Ranges ranges;
+    for (int64_t b = 0; b < kBlocks; ++b)
+      if (set >> b & 1U) ranges.push_back({b, b + 1});
+    BlocksWanted w{.where = host, .ends = {}};
+    for (const BlockRange& range : joined(std::move(ranges)))
+      w.ends.insert(w.ends.end(), {range.begin, range.end});
+    return w;
+  };
+  const auto has = [](unsigned set, int64_t b) { return (set >> b & 1U) != 0; };
+  for (const std::string other : {"a", "b", ""})
+    for (unsigned x = 0; x < 1U << kBlocks; ++x)
+      for (unsigned y = 0; y < 1U << kBlocks; ++y) {
+        const unsigned z = x | y;
+        const std::vector<BlocksWanted> all{wanted("a", x), wanted(other, y), wanted("a", z)};
+        const std::vector<unsigned> sets{x, y, z};
+        const bool one_host = other == "a";
+        std::vector<BlockShare> shares;
+        for (size_t r = 0; r < 3; ++r) shares.push_back(share_of(all, r));
+        for (size_t r = 0; r < 3; ++r)
+          for (int64_t b = 0; b < kBlocks; ++b) {
+            bool with_others = false;
+            int owners = 0;
+            for (size_t q = 0; q < 3; ++q) {
+              const bool same_host =
+                  q == r || (!all[r].where.empty() && all[q].where == all[r].where);
+              if (q != r && same_host && has(sets[q], b)) with_others = true;
+              if (same_host) owners += has_block(shares[q].own, b);
+            }
+            ASSERT_EQ(has_block(shares[r].alone, b), has(sets[r], b) && !with_others);
+            ASSERT_EQ(has_block(shares[r].of_all, b), one_host && has(x & y & z, b));
+            ASSERT_EQ(owners, has(sets[r], b) || with_others ? 1 : 0);
+            ASSERT_TRUE(has(sets[r], b) || !has_block(shares[r].own, b));
+          }
+      }
 }
 
 }  // namespace read_deal_test

@@ -143,18 +143,17 @@ class Load {
       agree(with_advice([&] {
         open_files_of(opened, all[rank].ranges());
         const BlockShare share = share_of(all, rank);
-        using Through = DirectBlocks::Through;
-        if (!check_first)
-          direct =
-              DirectBlocks(opened, plan, share.own,
-                           share.all_read_their_own ? Through::windows : Through::the_page_cache);
+        if (!check_first) direct = DirectBlocks(opened, plan, share);
         verify_blocks(opened, without(share.own, direct.blocks()));
       }));
+      const std::optional<Group> readers = check_first ? std::nullopt : reading_together(direct);
+      agree(failure_of([&] { direct.begin(readers); }));
     }
     const auto body = [&] {
       c10::AutoGradMode no_grad(false);
       Filler filler(opened, plan, direct);
-      UntilFailure(filler).run(walk);
+      UntilFailure until(filler, [&](size_t tensors) { direct.pass_over(tensors); });
+      until.run(walk);
       filler.finish();
     };
     RankFailure failure = check_first ? failure_of(body) : with_advice(body);
@@ -163,6 +162,18 @@ class Load {
   }
 
   bool together() const { return options_.group && options_.group->size() > 1; }
+
+  // The ranks, if each takes the same windows, and what one reads comes to the others at the speed
+  // of memory.
+  std::optional<Group> reading_together(const DirectBlocks& direct) const {
+    if (!together() || options_.group->backend() != "local") return std::nullopt;
+    Group group = *options_.group;
+    const std::string mine = direct.windows_of_all();
+    const std::vector<std::string> all = all_gather_object(group, mine);
+    const bool alike =
+        std::all_of(all.begin(), all.end(), [&](const auto& w) { return w == mine; });
+    return alike ? std::optional(group) : std::nullopt;
+  }
 
   // Rank 0 chooses: `latest` may change while others look.
   void find() {

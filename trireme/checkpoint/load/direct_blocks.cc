@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <exception>
@@ -11,7 +12,6 @@
 #include <span>
 #include <utility>
 
-#include "trireme/checkpoint/load/verify.h"
 #include "trireme/checkpoint/steps/checksum.h"
 #include "trireme/checkpoint/steps/element_size.h"
 
@@ -31,8 +31,7 @@ BlockRange DirectBlocks::whole_blocks(const IndexPart& part, int64_t from, int64
           from + run == part.slice.numel() ? (end + block - 1) / block : end / block};
 }
 
-DirectBlocks::DirectBlocks(const OpenedStep& opened, const LoadPlan& plan,
-                           const std::vector<BlockRange>& own, Through through)
+DirectBlocks::DirectBlocks(const OpenedStep& opened, const LoadPlan& plan, const BlockShare& share)
     : opened_(&opened) {
   std::vector<BlockRange> found;
   for (const TensorSource& source : plan.tensors) {
@@ -57,7 +56,7 @@ DirectBlocks::DirectBlocks(const OpenedStep& opened, const LoadPlan& plan,
                                compares});
         };
         int64_t done = all.begin;
-        for (const BlockRange& range : in_both({all}, own)) {
+        for (const BlockRange& range : in_both({all}, share.own)) {
           add({done, range.begin}, false);
           add(range, true);
           done = range.end;
@@ -70,32 +69,58 @@ DirectBlocks::DirectBlocks(const OpenedStep& opened, const LoadPlan& plan,
   for (uint64_t bytes = 0; Piece & piece : pieces_)
     piece.before = std::exchange(bytes, bytes + piece.size);
   blocks_ = joined(std::move(found));
-  find_windows();
-  if (through == Through::windows && !windows_.empty())
-    reader_ = std::make_unique<WindowReader>(windows_);
+  find_windows(share);
 }
 
-// Neighbours in a file that are filled one after the other. Small ones, of which there may be
-// thousands, are not worth a window.
-void DirectBlocks::find_windows() {
+// Small ones, of which there may be thousands, are not worth a window.
+void DirectBlocks::find_windows(const BlockShare& share) {
   constexpr uint64_t kLeast = uint64_t{512} << 10, kPage = PartSource::kPage;
+  const auto wanted = [&](const Piece& piece) {
+    const int64_t block = piece.part->first_block + static_cast<int64_t>(piece.number);
+    return has_block(share.alone, block)    ? Wanted::alone
+           : has_block(share.of_all, block) ? Wanted::by_all
+                                            : Wanted::by_some;
+  };
   for (size_t i = 0; i < pieces_.size();) {
     const uint64_t begin = pieces_[i].begin, page = begin / kPage * kPage;
+    const Wanted by = wanted(pieces_[i]);
     uint64_t end = begin;
     size_t next = i;
     for (; next < pieces_.size(); ++next) {
       const Piece& piece = pieces_[next];
       if (piece.file != pieces_[i].file || piece.begin != end ||
-          end + piece.size - page > WindowReader::kWindow)
+          end + piece.size - page > WindowReader::kWindow || wanted(piece) != by)
         break;
       end += piece.size;
     }
     if (next > i && end - begin >= kLeast && pieces_[i].file->is_on_disk()) {
       for (size_t n = i; n < next; ++n) pieces_[n].window = windows_.size();
-      windows_.push_back({pieces_[i].file, begin, end - begin});
+      windows_.push_back({{pieces_[i].file, begin, end - begin}, i, next, by});
     }
     i = std::max(next, i + 1);
   }
+}
+
+std::string DirectBlocks::windows_of_all() const {
+  Checksum all;
+  for (const Window& window : windows_) {
+    if (window.wanted != Wanted::by_all) continue;
+    const std::string& path = window.bytes.file->path();
+    const std::array<uint64_t, 3> where{path.size(), window.bytes.begin, window.bytes.size};
+    all.add(where.data(), sizeof where);
+    all.add(path.data(), path.size());
+  }
+  return all.hex();
+}
+
+void DirectBlocks::begin(std::optional<Group> group) {
+  std::vector<SharedWindows::Window> ahead;
+  for (Window& window : windows_) {
+    const bool together = window.wanted == Wanted::by_all && group;
+    window.read_ahead = together || window.wanted == Wanted::alone;
+    if (window.read_ahead) ahead.push_back({window.bytes, together});
+  }
+  if (!ahead.empty()) reader_ = std::make_unique<SharedWindows>(ahead, std::move(group));
 }
 
 constexpr uint64_t kAtOnce = uint64_t{256} << 10;  // still in a core's cache when it is summed
@@ -116,31 +141,60 @@ void DirectBlocks::read(const Piece& piece, uint8_t* to) const {
   if (piece.compares) compare(piece, checksum);
 }
 
-void DirectBlocks::take(const Piece& piece, uint8_t* to) {
-  if (window_number_ != piece.window) window_ = reader_->next(), window_number_ = piece.window;
-  const uint8_t* const from = window_.data() + (piece.begin - windows_[piece.window].begin);
+void DirectBlocks::take(const Piece& piece, uint8_t* to) const {
+  const uint8_t* const from = window_.data() + (piece.begin - windows_[piece.window].bytes.begin);
   Checksum checksum;
   for (uint64_t done = 0; done < piece.size; done += kAtOnce) {
     const auto n = static_cast<size_t>(std::min(kAtOnce, piece.size - done));
-    if (piece.compares) checksum.add(from + done, n);
+    if (window_compares_) checksum.add(from + done, n);
     std::memcpy(to + piece.to + done, from + done, n);
   }
-  if (piece.compares) compare(piece, checksum);
+  if (window_compares_) compare(piece, checksum);
+}
+
+// Of a window that is read ahead, the pieces from this one on that are before `end`. Returns the
+// first that is not taken.
+size_t DirectBlocks::take(size_t piece, size_t end, uint8_t* to) {
+  const size_t number = pieces_[piece].window;
+  const Window& window = windows_[number];
+  if (window_number_ != number) {
+    window_number_ = number;
+    window_compares_ = reader_->reads_next();
+    const Piece &first = pieces_[window.first], &last = pieces_[window.last - 1];
+    const bool as_a_whole =
+        window.last <= end && static_cast<uint64_t>(last.to - first.to) == last.begin - first.begin;
+    if (!window_compares_ && as_a_whole) {
+      reader_->take_to(to + first.to);
+      return window.last;
+    }
+    window_ = reader_->take();
+  }
+  for (end = std::min(end, window.last); piece < end; ++piece) take(pieces_[piece], to);
+  return end;
 }
 
 void DirectBlocks::read(size_t tensor, uint8_t* to) {
   if (pieces_.empty()) return;
   const size_t end = first_[tensor + 1];
   for (size_t i = first_[tensor]; i < end;) {
-    if (reader_ && pieces_[i].window != kNoWindow) {
-      take(pieces_[i++], to);
+    if (is_read_ahead(pieces_[i])) {
+      i = take(i, end, to);
       continue;
     }
     size_t last = i;
-    while (last < end && !(reader_ && pieces_[last].window != kNoWindow)) ++last;
+    while (last < end && !is_read_ahead(pieces_[last])) ++last;
     read_each(static_cast<int64_t>(i), static_cast<int64_t>(last), to);
     i = last;
   }
+}
+
+void DirectBlocks::pass_over(size_t tensors) noexcept {
+  if (!reader_) return;
+  const size_t end = first_[std::min(tensors, first_.size() - 1)];
+  reader_->pass_over(
+      static_cast<size_t>(std::count_if(windows_.begin(), windows_.end(), [&](const Window& w) {
+        return w.read_ahead && w.first < end;
+      })));
 }
 
 // The disk begins with what follows. Large windows are reader_'s, or left to the kernel, which sees

@@ -5,14 +5,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "trireme/checkpoint/load/compare.h"
 #include "trireme/checkpoint/load/opened.h"
 #include "trireme/checkpoint/load/read_deal.h"
+#include "trireme/checkpoint/load/shared_windows.h"
+#include "trireme/checkpoint/load/verify.h"
 #include "trireme/checkpoint/steps/checksum.h"
-#include "trireme/checkpoint/steps/window_reader.h"
+#include "trireme/comm/group.h"
 
 namespace trireme {
 
@@ -22,15 +26,19 @@ class DirectBlocks {
  public:
   /// None.
   DirectBlocks() = default;
-  enum class Through {
-    windows,         // of our own, past the page cache: for blocks that this rank alone wants
-    the_page_cache,  // which then has them for the other ranks of the host, too
-  };
   /// Of the plan's blocks: those that lie as a whole in memory that is filled in place
-  /// (TensorSource::in_place). Compares those of `own`; the others are compared by who reads the
-  /// same bytes. `opened` and `plan` must outlive it.
-  DirectBlocks(const OpenedStep& opened, const LoadPlan& plan, const std::vector<BlockRange>& own,
-               Through through);
+  /// (TensorSource::in_place). Compares those of `share.own`, and what it reads for all; the others
+  /// are compared by who reads the same bytes. `opened` and `plan` must outlive it.
+  DirectBlocks(const OpenedStep& opened, const LoadPlan& plan, const BlockShare& share);
+
+  /// The windows of blocks that all ranks want: equal on ranks that take the same ones in one
+  /// order.
+  std::string windows_of_all() const;
+  /// Before the first read(). What one rank alone wants passes through windows of its own, past the
+  /// page cache; what all ranks of `group` want is read so by one of them. Without a group, or with
+  /// ranks whose windows differ (windows_of_all()), that comes through the page cache, as does what
+  /// some ranks want: a rank reads it, and the others find it there. std::bad_alloc.
+  void begin(std::optional<Group> group);
 
   /// As joined() gives them.
   const std::vector<BlockRange>& blocks() const { return blocks_; }
@@ -40,6 +48,9 @@ class DirectBlocks {
   /// ones. By one thread, each tensor once, in the plan's order. Corrupt, ResourceError, and what
   /// WindowReader::next() throws: the memory is part old and part new.
   void read(size_t tensor, uint8_t* to);
+  /// This rank has failed, and its walk is behind so many tensors of the plan: takes part in what
+  /// the others wait for. Throws nothing.
+  void pass_over(size_t tensors) noexcept;
   /// body(first element, elements) for what is left of a run of elements of a part that lies in
   /// memory filled in place. `each`: bytes of an element.
   template <class Body>
@@ -74,8 +85,20 @@ class DirectBlocks {
     size_t window = kNoWindow;  // of windows_
   };
   static constexpr size_t kNoWindow = static_cast<size_t>(-1);
-  void find_windows();
-  void take(const Piece& piece, uint8_t* to);
+  enum class Wanted : uint8_t { alone, by_some, by_all };
+  /// Neighbours in a file that are filled one after the other.
+  struct Window {
+    FileWindow bytes;
+    size_t first, last;  // pieces
+    Wanted wanted;
+    bool read_ahead = false;  // by reader_, else through the page cache
+  };
+  void find_windows(const BlockShare& share);
+  bool is_read_ahead(const Piece& piece) const {
+    return piece.window != kNoWindow && windows_[piece.window].read_ahead;
+  }
+  size_t take(size_t piece, size_t end, uint8_t* to);
+  void take(const Piece& piece, uint8_t* to) const;
   void announce(int64_t at);
   void read_each(int64_t begin, int64_t end, uint8_t* to);
   void read(const Piece& piece, uint8_t* to) const;
@@ -91,10 +114,11 @@ class DirectBlocks {
   // Pieces that the disk was told of, from the first on: small tensors would tell it of all that
   // follow them, each anew.
   int64_t announced_ = 0;
-  std::vector<FileWindow> windows_;       // large ones
-  std::unique_ptr<WindowReader> reader_;  // of them, if it is not through the page cache
-  std::span<const uint8_t> window_;       // the bytes of …
+  std::vector<Window> windows_;            // large ones
+  std::unique_ptr<SharedWindows> reader_;  // of those that are read ahead
+  std::span<const uint8_t> window_;        // the bytes of …
   size_t window_number_ = kNoWindow;
+  bool window_compares_ = false;
 };
 
 }  // namespace trireme

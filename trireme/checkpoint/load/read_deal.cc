@@ -87,6 +87,12 @@ std::vector<BlockRange> without(const std::vector<BlockRange>& a,
   return out;
 }
 
+bool has_block(const std::vector<BlockRange>& ranges, int64_t block) {
+  const auto range = std::partition_point(ranges.begin(), ranges.end(),
+                                          [&](const BlockRange& r) { return r.end <= block; });
+  return range != ranges.end() && range->begin <= block;
+}
+
 std::vector<std::vector<BlockRange>> deal_reads(
     const std::vector<std::vector<BlockRange>>& wanted) {
   const std::vector<Stretch> stretches = stretches_of(wanted);

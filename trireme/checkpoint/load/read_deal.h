@@ -23,6 +23,9 @@ void append(std::vector<BlockRange>& ranges, const BlockRange& range);
 std::vector<BlockRange> in_both(const std::vector<BlockRange>& a, const std::vector<BlockRange>& b);
 std::vector<BlockRange> without(const std::vector<BlockRange>& a, const std::vector<BlockRange>& b);
 
+/// Whether a block is in one of the ranges, as joined() gives them.
+bool has_block(const std::vector<BlockRange>& ranges, int64_t block);
+
 /// `wanted` by rank, each as joined() gives them → what each reads: of what it wants itself, and
 /// each block that somebody wants once.
 std::vector<std::vector<BlockRange>> deal_reads(const std::vector<std::vector<BlockRange>>& wanted);

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <exception>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -14,7 +17,10 @@ namespace trireme {
 /// end also on a rank whose files are damaged.
 class UntilFailure final : public ForwardingVisitor {
  public:
-  using ForwardingVisitor::ForwardingVisitor;
+  /// passed_over(tensors that the walk has shown so far): at the failure, at each tensor after it,
+  /// and at the walk's end (then SIZE_MAX). Throws nothing.
+  UntilFailure(StateVisitor& inner, std::function<void(size_t tensors)> passed_over)
+      : ForwardingVisitor(inner), passed_over_(std::move(passed_over)) {}
   using StateVisitor::tensor;
 
   /// The whole walk. Throws what the visitor threw first, else what the walk throws by itself.
@@ -24,18 +30,20 @@ class UntilFailure final : public ForwardingVisitor {
     } catch (...) {
       if (!failure_) failure_ = std::current_exception();
     }
-    if (failure_) std::rethrow_exception(failure_);
+    if (!failure_) return;
+    passed_over_(SIZE_MAX);
+    std::rethrow_exception(failure_);
   }
 
   void tensor(const Slice& slice, at::Tensor local) override {
-    attempt([&] { inner_.tensor(slice, std::move(local)); });
+    attempt_tensor([&] { inner_.tensor(slice, std::move(local)); });
   }
   void copy_of_rank_0(const std::string& name, at::Tensor whole) override {
-    attempt([&] { inner_.copy_of_rank_0(name, std::move(whole)); });
+    attempt_tensor([&] { inner_.copy_of_rank_0(name, std::move(whole)); });
   }
   void rank_tensor(const std::string& name, int rank, int ranks, RankStateRule rule,
                    at::Tensor local) override {
-    attempt([&] { inner_.rank_tensor(name, rank, ranks, rule, std::move(local)); });
+    attempt_tensor([&] { inner_.rank_tensor(name, rank, ranks, rule, std::move(local)); });
   }
   void value(const std::string& name, int64_t& v) override {
     attempt([&] { inner_.value(name, v); });
@@ -60,6 +68,15 @@ class UntilFailure final : public ForwardingVisitor {
       failure_ = std::current_exception();
     }
   }
+  template <class Body>
+  void attempt_tensor(const Body& body) {
+    ++tensors_;
+    attempt(body);
+    if (failure_) passed_over_(tensors_);
+  }
+
+  const std::function<void(size_t)> passed_over_;
+  size_t tensors_ = 0;
   std::exception_ptr failure_;
 };
 

@@ -148,22 +148,23 @@ BlocksWanted blocks_wanted(const OpenedStep& opened, const LoadPlan& plan, bool 
 }
 
 BlockShare share_of(const std::vector<BlocksWanted>& all, size_t rank) {
-  std::map<std::string, std::vector<size_t>> hosts;
   BlockShare share;
+  const std::string& host = all[rank].where;
+  if (host.empty()) return {.own = all[rank].ranges(), .alone = all[rank].ranges(), .of_all = {}};
+  std::vector<std::vector<BlockRange>> wanted;  // by the ranks of this host
+  std::vector<BlockRange> others, of_all = all[rank].ranges();
+  size_t mine = 0;
   for (size_t r = 0; r < all.size(); ++r) {
-    if (!all[r].where.empty())
-      hosts[all[r].where].push_back(r);
-    else if (r == rank)
-      share.own = all[r].ranges();
+    if (all[r].where != host) continue;
+    if (r == rank) mine = wanted.size();
+    wanted.push_back(all[r].ranges());
+    if (r == rank) continue;
+    others.insert(others.end(), wanted.back().begin(), wanted.back().end());
+    of_all = in_both(of_all, wanted.back());
   }
-  for (const auto& [where, ranks] : hosts) {
-    std::vector<std::vector<BlockRange>> wanted;
-    for (size_t r : ranks) wanted.push_back(all[r].ranges());
-    const std::vector<std::vector<BlockRange>> dealt = deal_reads(wanted);
-    share.all_read_their_own = share.all_read_their_own && dealt == wanted;
-    const auto mine = std::find(ranks.begin(), ranks.end(), rank);
-    if (mine != ranks.end()) share.own = dealt[static_cast<size_t>(mine - ranks.begin())];
-  }
+  share.own = std::move(deal_reads(wanted)[mine]);
+  share.alone = without(wanted[mine], joined(std::move(others)));
+  if (wanted.size() == all.size() && wanted.size() > 1) share.of_all = std::move(of_all);
   return share;
 }
 

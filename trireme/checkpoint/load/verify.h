@@ -25,13 +25,15 @@ struct BlocksWanted {
 /// what is wrong with the files.
 BlocksWanted blocks_wanted(const OpenedStep& opened, const LoadPlan& plan, bool shared);
 
-/// Of the blocks that the ranks of a host want together, those that one of them reads and compares.
-/// The others take them from the host's page cache: with LoadOptions::check_first once all have
-/// been compared, else at the same time (who comes first has the disk read them), and hear at the
-/// load's end whether they were good.
+/// Which of a step's blocks a rank reads, and how.
 struct BlockShare {
+  /// Of the blocks that the ranks of a host want, those that this one reads and compares. The
+  /// others take them from the host's page cache: with LoadOptions::check_first once all have been
+  /// compared, else at the same time (who comes first has the disk read them), and hear at the
+  /// load's end whether they were good.
   std::vector<BlockRange> own;
-  bool all_read_their_own = true;  // no rank of any host wants a block that another one reads
+  std::vector<BlockRange> alone;   // of those, what no other rank of the host wants
+  std::vector<BlockRange> of_all;  // what each rank wants, if they are several, all on one host
 };
 BlockShare share_of(const std::vector<BlocksWanted>& all, size_t rank);
 
