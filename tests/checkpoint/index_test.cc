@@ -184,6 +184,21 @@ TEST(checkpoint_index, what_does_not_hold_together_is_named) {
   EXPECT_TRUE(contains(corruption(with(text, "\"world\": 2", "\"step\": 2")), "occurs twice"));
 }
 
+TEST(checkpoint_index, a_name_twice_in_a_section_is_refused_and_named) {
+  const std::string text = index_text(example());
+  for (const std::string section : {"files", "tensors", "values"}) {
+    const size_t begin = text.find("\"" + section + "\": {\n ") + section.size() + 6;
+    const size_t end = text.find('\n', begin);
+    std::string line = text.substr(begin, end - begin);
+    if (line.back() == ',') line.pop_back();
+    const std::string name = line.substr(2, line.find('"', 2) - 2);
+    EXPECT_EQ(corruption(with(text, line, line + ",\n" + line)),
+              "INDEX: key '" + name + "' occurs twice");
+  }
+  EXPECT_EQ(corruption(with(text, "\"values\": {", "\"files\": {},\n\"values\": {")),
+            "INDEX: key 'files' occurs twice");
+}
+
 TEST(checkpoint_index, parts_that_do_not_hold_together_are_named) {
   const std::string text = index_text(split_example());
   const std::string second = "\"offsets\":[4],\"lengths\":[3]";

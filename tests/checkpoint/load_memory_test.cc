@@ -232,8 +232,8 @@ TEST(checkpoint_load_memory, a_load_of_40000_small_parts_takes_64_MiB_also_of_as
           << few << check_first;
 }
 
-// What large tensors pass through comes on top of the index.
-TEST(checkpoint_load_memory, a_load_of_large_tensors_among_40000_small_ones_takes_80_MiB) {
+// What large tensors pass through comes on top of the index and the plan.
+TEST(checkpoint_load_memory, a_load_of_large_tensors_among_40000_small_ones_takes_64_MiB) {
   constexpr int64_t kTensors = 40'000, kEach = 16, kLarge = 12 * kMiB + 3;
   PrivateFolder run;
   const auto walk_of = [&](const at::Tensor& small, const std::vector<at::Tensor>& large) {
@@ -264,7 +264,7 @@ TEST(checkpoint_load_memory, a_load_of_large_tensors_among_40000_small_ones_take
                            [&] {
                              const at::Tensor small = at::full({kTensors, kEach}, -1.F);
                              const std::vector<at::Tensor> to = large(0, at::kDouble);
-                             load_within(80 * kMiB, [&] {
+                             load_within(64 * kMiB, [&] {
                                load_step(run.path(), walk_of(small, to),
                                          {.convert = true, .check_first = check_first});
                              });

@@ -138,7 +138,11 @@ TEST(checkpoint_safetensors, every_kind_of_damage_is_named) {
   EXPECT_TRUE(contains(refusal(file_of(R"({"w":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)"
                                        R"("w":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
                                        "")),
-                       "occurs twice"));
+                       "key 'w' occurs twice"));
+  EXPECT_TRUE(contains(refusal(file_of(R"({"__metadata__":{},"w":{"dtype":"U8","shape":[8],)"
+                                       R"("data_offsets":[0,8]},"__metadata__":{}})",
+                                       eight)),
+                       "key '__metadata__' occurs twice"));
   EXPECT_TRUE(contains(refusal(file_of(R"({"a":{"dtype":"U8","shape":[5],"data_offsets":[0,5]},)"
                                        R"("b":{"dtype":"U8","shape":[5],"data_offsets":[3,8]}})",
                                        eight)),

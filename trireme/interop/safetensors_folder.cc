@@ -44,9 +44,9 @@ std::map<std::string, std::vector<int64_t>> saved_offsets(const SafetensorsHeade
   std::unordered_set<std::string_view> here;
   for (const NamedArray& array : header.arrays) here.insert(array.name);
   const auto add = [&](const auto&, const auto&, const std::string& name, const auto& of_array) {
-    if (here.count(name))
-      offsets[name] =
-          json_sizes(json_member(of_array, "saved_offsets", where), where, "saved_offsets");
+    if (!here.count(name)) return;
+    auto begin = json_sizes(json_member(of_array, "saved_offsets", where), where, "saved_offsets");
+    check_first_of_name(offsets.emplace(name, std::move(begin)).second, name, where);
   };
   for_each_json_member(info->second, where, 4, 1, add);
   for (const NamedArray& array : header.arrays)

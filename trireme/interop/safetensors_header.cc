@@ -45,6 +45,16 @@ SafetensorsEntry read_described(const std::string& name, const nlohmann::json& i
   return array;
 }
 
+void refuse_names_twice(const std::deque<SafetensorsEntry>& entries, const std::string& where) {
+  std::vector<const std::string*> names;
+  names.reserve(entries.size());
+  for (const SafetensorsEntry& e : entries) names.push_back(&e.name);
+  const auto less = [](const auto* a, const auto* b) { return *a < *b; };
+  std::sort(names.begin(), names.end(), less);
+  for (size_t i = 1; i < names.size(); ++i)
+    check_first_of_name(*names[i] != *names[i - 1], *names[i], where);
+}
+
 }  // namespace
 
 uint64_t safetensors_head_size(std::span<const uint8_t> first, uint64_t file_size,
@@ -88,16 +98,20 @@ SafetensorsEntries read_safetensors_entries(std::span<const uint8_t> head, uint6
 
   SafetensorsEntries header;
   header.data = head.size();
+  const std::string where = path + ": header";
+  bool has_metadata = false;
   const auto add = [&](const auto&, const auto&, const std::string& name, const auto& info) {
     if (name != "__metadata__") {
       header.entries.push_back(read_described(name, info, path));
       return;
     }
+    check_first_of_name(!std::exchange(has_metadata, true), name, where);
     check<Corrupt>(info.is_object(), "{}: __metadata__ is not an object", path);
     for (const auto& [key, value] : info.items())
       header.metadata[key] = json_text(value, path, "a value of __metadata__");
   };
-  for_each_json_member(text, path + ": header", 4, 1, add);
+  for_each_json_member(text, where, 4, 1, add);
+  refuse_names_twice(header.entries, where);
   std::sort(header.entries.begin(), header.entries.end(), [](const auto& a, const auto& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });

@@ -43,7 +43,7 @@ class StrictBuilder {
     // Our own files name most keys in order.
     const size_t before = object.size();
     const auto at = object.emplace_hint(object.end(), name, nullptr);
-    check<Corrupt>(object.size() > before, "{}: key '{}' occurs twice", where_, name);
+    check_first_of_name(object.size() > before, name, where_);
     slot_ = &at->second;
     if (open_.size() <= depth_) names_[open_.size() - 1] = name;
     if (open_.size() == depth_ && all_objects()) member_ = slot_;
@@ -88,8 +88,10 @@ class StrictBuilder {
   void show_member() {
     if (member_ == nullptr || open_.size() != depth_) return;
     const json value = std::move(*std::exchange(member_, nullptr));
+    const std::string& name = names_[depth_ - 1];
+    open_.back()->get_ref<json::object_t&>().erase(name);
     values_ = 0;
-    (*body_)(root_, depth_ == 1 ? std::string() : names_[0], names_[depth_ - 1], value);
+    (*body_)(root_, depth_ == 1 ? std::string() : names_[0], name, value);
   }
 
   const std::string& where_;
@@ -122,6 +124,10 @@ json for_each_json_member(std::string_view text, const std::string& where, int m
                           const JsonMember& body) {
   check<UsageError>(depth == 1 || depth == 2, "members of depth {}", depth);
   return built(StrictBuilder(where, max_depth, depth, &body), text, where);
+}
+
+void check_first_of_name(bool is_first, const std::string& name, const std::string& where) {
+  check<Corrupt>(is_first, "{}: key '{}' occurs twice", where, name);
 }
 
 const json& json_member(const json& object, const char* key, const std::string& where) {

@@ -19,14 +19,18 @@ TRIREME_API nlohmann::json parse_strict_json(std::string_view text, const std::s
                                              int max_depth);
 
 /// For texts of any length: the members of the root, an object (`depth` 1), or of the objects in it
-/// (`depth` 2), one by one as they are read. What `body` was shown is forgotten, so kMostJsonValues
-/// is of one member. body(root, section, name, value): `root` is what has been read so far,
-/// `section` the name of the object in it ("" for depth 1). Returns the root, in which such members
-/// are null.
+/// (`depth` 2), one by one as they are read. What `body` was shown is forgotten, with its name: a
+/// name that comes again is for `body` to refuse (check_first_of_name()), and kMostJsonValues is of
+/// one member. body(root, section, name, value): `root` is what else has been read so far,
+/// `section` the name of the object in it ("" for depth 1). Returns the root without such members.
 using JsonMember = std::function<void(const nlohmann::json& root, const std::string& section,
                                       const std::string& name, const nlohmann::json& value)>;
 TRIREME_API nlohmann::json for_each_json_member(std::string_view text, const std::string& where,
                                                 int max_depth, int depth, const JsonMember& body);
+
+/// Corrupt unless it `is_first`, as for names that occur twice in any other object.
+TRIREME_API void check_first_of_name(bool is_first, const std::string& name,
+                                     const std::string& where);
 
 /// object[key], or Corrupt.
 TRIREME_API const nlohmann::json& json_member(const nlohmann::json& object, const char* key,

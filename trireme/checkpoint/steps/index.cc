@@ -353,14 +353,16 @@ class IndexParser {
 
   void file(const std::string& name, const json& info) {
     check_plain_name(name, path_);
-    index_.files[name] = {
+    IndexFile file{
         static_cast<uint64_t>(json_size(json_member(info, "size", path_), path_, "size")),
         json_text(json_member(info, "head", path_), path_, "head")};
+    check_first_of_name(index_.files.emplace(name, std::move(file)).second, name, path_);
     check<Corrupt>(index_.files.size() <= kMostNames, "{}: more than {} files", path_, kMostNames);
   }
 
   void tensor(const std::string& name, const json& info) {
     const std::string where = fmt::format("{}: tensor '{}'", path_, name);
+    check_first_of_name(!index_.tensors.contains(name), name, path_);
     const auto& t = index_.tensors[name] =
         index_.version == 1   ? tensor_from_version_1(name, info, where)
         : index_.version == 2 ? tensor_from_version_2(name, info, index_.world, where)
@@ -381,7 +383,7 @@ class IndexParser {
       ranks_from(value["ranks"], index_.world, where);
       value.erase("ranks");
     }
-    index_.values[name] = value_from(value, where);
+    check_first_of_name(index_.values.emplace(name, value_from(value, where)).second, name, path_);
     check<Corrupt>(index_.values.size() <= kMostNames, "{}: more than {} values", path_,
                    kMostNames);
   }

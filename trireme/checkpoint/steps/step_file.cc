@@ -14,6 +14,7 @@
 #include "trireme/base/file.h"
 #include "trireme/base/file/file_calls.h"
 #include "trireme/base/file/folder.h"
+#include "trireme/checkpoint/steps/large_pages.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/interop/safetensors_header.h"
 
@@ -71,9 +72,20 @@ StepFile::StepFile(const std::string& folder, const std::string& name, const Ind
       file_(path(), expected.size, files),
       files_(std::move(files)),
       size_(expected.size) {
-  std::vector<uint8_t> head(std::min<uint64_t>(expected.size, 8));
-  read(0, head);
-  head.resize(interop::safetensors_head_size(head, expected.size, path()));
+  std::vector<uint8_t> small(std::min<uint64_t>(expected.size, 8));
+  read(0, small);
+  const auto size =
+      static_cast<size_t>(interop::safetensors_head_size(small, expected.size, path()));
+  constexpr size_t kSmall = size_t{1} << 20, kLarge = size_t{2} << 20;
+  LargePages large;
+  std::span<uint8_t> head;
+  if (size <= kSmall) {
+    small.resize(size);
+    head = small;
+  } else {
+    large = LargePages((size + kLarge - 1) / kLarge * kLarge);
+    head = {reinterpret_cast<uint8_t*>(large.data()), size};
+  }
   read(0, head);
   take_head(head, expected);
 }
