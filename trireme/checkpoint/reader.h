@@ -84,9 +84,9 @@ struct LoadOptions {
 /// rank wants them or all do, which then broadcast them to each other during the walk: calls that
 /// the walk itself makes must stand between the same tensors on all ranks); an error on one rank is
 /// thrown on all, naming that rank; and anything in the checkpoint that no rank's walk visits is an
-/// error. Apart from the state, it needs about 40 MiB of memory, plus the index and what is planned
-/// from it: where parts are so small that this is nearly all, 60 MiB for 40,000 tensors, 36 MiB for
-/// 40 tensors of 1,000 parts; 80 MiB where large tensors are among 40,000 small ones.
+/// error. Apart from the state, it needs about 40 MiB of memory,
+/// of which the index and what is planned from it take most where there are very many tensors: 52
+/// MiB in all for 40,000 of them.
 ///
 /// UsageError, naming the first difference: the state is not the one that was saved, or the format
 /// is newer. Corrupt, naming the file: load the older checkpoint that the message names; it is
