@@ -176,6 +176,39 @@ TEST(checkpoint_load_memory, ranks_that_load_columns_of_saved_rows_take_64_MiB_e
   }
 }
 
+// What one rank reads and the others are given passes through memory of both.
+TEST(checkpoint_load_memory, ranks_that_hold_rows_alike_and_load_columns_take_64_MiB_each) {
+  constexpr int kWorld = 4;
+  const std::vector<int64_t> shape{24 * kMiB / 64, 64};  // 96 MiB
+  const int64_t columns = shape[1] / kWorld;
+  PrivateFolder run;
+  EXPECT_EQ(end_of_child("",
+                         [&] {
+                           const at::Tensor alike = small_numbers(shape), other = alike.clone();
+                           save_step(run.path(), 1, [&](StateVisitor& v) {
+                             v.tensor("model.alike", alike);
+                             v.tensor("model.columns", other);
+                           });
+                         }),
+            "");
+  const auto outcomes = outcomes_by_processes(kWorld, [&](Group g) {
+    const Slice slice{"model.columns", shape, {0, g.rank() * columns}, {shape[0], columns}};
+    at::Tensor alike = at::full(shape, -1.F), mine = at::full(slice.lengths, -1.F);
+    load_within(64 * kMiB, [&] {
+      load_step(run.path(),
+                [&](StateVisitor& v) {
+                  v.tensor("model.alike", alike);
+                  v.tensor(slice, mine);
+                },
+                {.group = g});
+    });
+    check<Error>(alike.equal(small_numbers(shape)) &&
+                     mine.equal(small_numbers(shape).narrow(1, g.rank() * columns, columns)),
+                 "other values were loaded");
+  });
+  EXPECT_EQ(outcomes, std::vector<std::string>(kWorld));
+}
+
 // As many as a large model has in all, with the names of one: beside the state there are the index
 // and what is planned from it, in figures that checkpoint/reader.h gives.
 TEST(checkpoint_load_memory, a_load_of_40000_small_parts_takes_64_MiB_also_of_as_many_tensors) {

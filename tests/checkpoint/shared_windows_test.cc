@@ -60,6 +60,12 @@ struct Held {
       for (at::Tensor& t : *some) t.fill_(-1);
     if (share.defined()) share.fill_(-1);
   }
+  /// Each number is that of forget() or the one in `other`.
+  bool is_old_or(const Held& other) const {
+    for (size_t i = 0; i < alike.size(); ++i)
+      if (!(alike[i].eq(-1) | alike[i].eq(other.alike[i])).all().item<bool>()) return false;
+    return true;
+  }
   bool equals(const Held& other) const {
     for (size_t i = 0; i < alike.size(); ++i)
       if (!alike[i].equal(other.alike[i]) || !small[i].equal(other.small[i])) return false;
@@ -152,6 +158,7 @@ TEST(checkpoint_shared_windows, a_read_that_fails_on_one_rank_is_told_by_all_who
   save(run.path(), 3, true);
   const auto body = [&](Group& g) {
     Held held(g.rank(), 3, true);
+    held.forget();
     int64_t calls = 0;
     const std::string said = outcome_of([&] {
       load_step(run.path(),
@@ -168,6 +175,7 @@ TEST(checkpoint_shared_windows, a_read_that_fails_on_one_rank_is_told_by_all_who
                 {.group = g});
     });
     check<Error>(calls == kAlike || calls == 0, "{} calls in the walk", calls);
+    check<Error>(held.is_old_or(Held(g.rank(), 3, true)), "bytes from nowhere");
     at::Tensor after = at::ones({1});
     g.all_reduce(after).wait();  // the group is whole
     check<Error>(after.item<double>() == 3, "the group adds {}", after.item<double>());
@@ -244,6 +252,46 @@ TEST(checkpoint_shared_windows, a_walk_that_throws_on_one_rank_is_an_error_of_al
     EXPECT_TRUE(contains(said, "a walk's own")) << said;
     EXPECT_EQ(contains(said, "rank 1:"), g.rank() != 1) << said;
     g.barrier();
+  });
+}
+
+TEST(checkpoint_shared_windows, a_walk_that_ends_early_on_one_rank_is_named_and_the_group_stays) {
+  PrivateFolder run;
+  save(run.path(), 3, false);
+  run_threads(3, [&](Group g) {
+    Held held(g.rank(), 3, false);
+    const std::string said = message_of<UsageError>([&] {
+      load_step(run.path(),
+                [&](StateVisitor& v) {
+                  const bool ends = g.rank() == 1 && v.loading();
+                  for (int64_t i = 0; i < (ends ? 2 : kAlike); ++i) held.show(v, i);
+                },
+                {.group = g});
+    });
+    EXPECT_TRUE(contains(said, "'model.large.2' changed between two walks")) << said;
+    g.barrier();
+  });
+}
+
+// As with a tied weight that is the first of one stage and the last of another.
+TEST(checkpoint_shared_windows, a_rank_with_much_of_its_own_before_does_not_keep_others_waiting) {
+  PrivateFolder run;
+  const int64_t n = 17 * kBlock * 4;  // 68 MiB
+  const auto walk = [&](const at::Tensor& tied, const at::Tensor& own, Group& g, StateVisitor& v) {
+    if (g.rank() == 0) v.tensor("model.tied", tied);
+    if (v.loading()) g.barrier();  // a Mismatch with a rank that broadcasts
+    v.tensor(Slice::range("model.own", {2 * n}, g.rank() * n, n), own);
+    if (g.rank() == 1) v.tensor("model.tied", tied);
+  };
+  run_threads(2, [&](Group g) {
+    const at::Tensor tied = numbers(n, 3), own = numbers(n, g.rank());
+    save_sharded_step(run.path(), 1, [&](StateVisitor& v) { walk(tied, own, g, v); }, g,
+                      {.layout = "stages"});
+  });
+  run_threads(2, [&](Group g) {
+    const at::Tensor tied = at::zeros({n}), own = at::zeros({n});
+    load_step(run.path(), [&](StateVisitor& v) { walk(tied, own, g, v); }, {.group = g});
+    EXPECT_TRUE(tied.equal(numbers(n, 3)) && own.equal(numbers(n, g.rank()))) << g.rank();
   });
 }
 

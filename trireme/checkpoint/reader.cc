@@ -149,16 +149,21 @@ class Load {
       const std::optional<Group> readers = check_first ? std::nullopt : reading_together(direct);
       agree(failure_of([&] { direct.begin(readers); }));
     }
+    bool passed_over = false;
     const auto body = [&] {
       c10::AutoGradMode no_grad(false);
       Filler filler(opened, plan, direct);
       UntilFailure until(filler, [&](size_t tensors) { direct.pass_over(tensors); });
-      until.run(walk);
-      filler.finish();
+      try {
+        until.run(walk, [&] { filler.finish(); });
+      } catch (const WindowNotRead&) {  // who was to read it says why
+        passed_over = true;
+      }
     };
     RankFailure failure = check_first ? failure_of(body) : with_advice(body);
     if (failure) failure.text += ". The state in memory may be part old and part new now";
     agree(failure);
+    check<Error>(!passed_over, "{}: another rank could not read it, and has not said why", folder_);
   }
 
   bool together() const { return options_.group && options_.group->size() > 1; }

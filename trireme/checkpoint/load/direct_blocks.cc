@@ -101,12 +101,19 @@ void DirectBlocks::find_windows(const BlockShare& share) {
   }
 }
 
+// A rank that has much of its own to read before the next window of all would keep the others
+// waiting.
 std::string DirectBlocks::windows_of_all() const {
+  constexpr uint64_t kUneven = uint64_t{64} << 20;
   Checksum all;
+  uint64_t bytes = 0;  // of those before
   for (const Window& window : windows_) {
     if (window.wanted != Wanted::by_all) continue;
+    const uint64_t others = pieces_[window.first].before - bytes;
+    bytes += window.bytes.size;
     const std::string& path = window.bytes.file->path();
-    const std::array<uint64_t, 3> where{path.size(), window.bytes.begin, window.bytes.size};
+    const std::array<uint64_t, 4> where{others / kUneven, path.size(), window.bytes.begin,
+                                        window.bytes.size};
     all.add(where.data(), sizeof where);
     all.add(path.data(), path.size());
   }
@@ -160,6 +167,7 @@ size_t DirectBlocks::take(size_t piece, size_t end, uint8_t* to) {
   if (window_number_ != number) {
     window_number_ = number;
     window_compares_ = reader_->reads_next();
+    // A file has one part of a tensor, so memory behind each other is as far as the file's bytes.
     const Piece &first = pieces_[window.first], &last = pieces_[window.last - 1];
     const bool as_a_whole =
         window.last <= end && static_cast<uint64_t>(last.to - first.to) == last.begin - first.begin;

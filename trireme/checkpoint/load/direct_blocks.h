@@ -32,7 +32,7 @@ class DirectBlocks {
   DirectBlocks(const OpenedStep& opened, const LoadPlan& plan, const BlockShare& share);
 
   /// The windows of blocks that all ranks want: equal on ranks that take the same ones in one
-  /// order.
+  /// order, with about as much of their own between them.
   std::string windows_of_all() const;
   /// Before the first read(). What one rank alone wants passes through windows of its own, past the
   /// page cache; what all ranks of `group` want is read so by one of them. Without a group, or with

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/checkpoint/load/shared_windows.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <exception>
 #include <utility>
+
+#include "trireme/base/error.h"
 
 namespace trireme {
 namespace {
@@ -34,21 +37,28 @@ SharedWindows::SharedWindows(const std::vector<Window>& windows, std::optional<G
     : rank_(group ? group->rank() : 0),
       group_(std::move(group)),
       turns_(turns_of(windows, rank_, group_ ? group_->size() : 1)),
-      reader_(read_by(rank_, windows, turns_)) {
-  size_t largest = 0;
-  for (const Turn& turn : turns_)
-    if (turn.together) largest = std::max(largest, turn.size);
-  received_.resize(largest);
-}
+      reader_(read_by(rank_, windows, turns_)),
+      is_there_(at::empty({1}, at::kByte)) {}
 
-void SharedWindows::pass_on(const uint8_t* bytes) {
+// Whether the bytes that `bytes` points to are those of the next window now. Of errors that are not
+// the group's own, the others learn the text.
+bool SharedWindows::pass_on(const uint8_t* bytes, bool is_there) {
   const Turn& turn = turns_[taken_++];
-  const at::Tensor window =
-      at::from_blob(const_cast<uint8_t*>(bytes), {static_cast<int64_t>(turn.size)}, at::kByte);
+  auto* const said = static_cast<uint8_t*>(is_there_.data_ptr());
+  *said = is_there;
   try {
+    group_->broadcast(is_there_, turn.reader).wait();
+    if (*said == 0) return false;
+    const at::Tensor window =
+        at::from_blob(const_cast<uint8_t*>(bytes), {static_cast<int64_t>(turn.size)}, at::kByte);
     group_->broadcast(window, turn.reader).wait();
-  } catch (...) {
+    return true;
+  } catch (const Error&) {
     group_failed_ = true;
+    throw;
+  } catch (const std::exception& e) {
+    group_failed_ = true;
+    group_->abort(e.what());
     throw;
   }
 }
@@ -58,27 +68,42 @@ std::span<const uint8_t> SharedWindows::take() {
     ++taken_;
     return reader_.next();
   }
-  std::span<const uint8_t> bytes = std::span(received_).first(turns_[taken_].size);
+  const size_t size = turns_[taken_].size;
+  if (!reads_next()) {
+    if (!received_) received_ = LargePages(WindowReader::kWindow);
+    auto* const to = reinterpret_cast<uint8_t*>(received_.data());
+    take_to(to);
+    return {to, size};
+  }
+  std::span<const uint8_t> bytes;
   std::exception_ptr failure;
-  if (reads_next()) try {
-      bytes = reader_.next();
-    } catch (...) {
-      failure = std::current_exception();
-    }
-  pass_on(bytes.data());
+  try {
+    bytes = reader_.next();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  pass_on(bytes.data(), !failure);
   if (failure) std::rethrow_exception(failure);
   return bytes;
 }
 
+void SharedWindows::take_to(uint8_t* to) {
+  if (!pass_on(to, false)) throw WindowNotRead();
+}
+
 void SharedWindows::pass_over(size_t windows) noexcept {
   while (taken_ < windows && !group_failed_) {
-    if (!turns_[taken_].together)
+    if (!turns_[taken_].together) {
       ++taken_;
-    else
-      try {
-        pass_on(received_.data());
-      } catch (...) {  // the group says it again in the next call
-      }
+      continue;
+    }
+    try {
+      // What comes from a rank that reads on goes nowhere, but it comes.
+      if (!reads_next() && !received_) received_ = LargePages(WindowReader::kWindow);
+      pass_on(reinterpret_cast<uint8_t*>(received_.data()), false);
+    } catch (...) {  // the group says it again in the next call
+      group_failed_ = true;
+    }
   }
 }
 

@@ -23,10 +23,12 @@ class UntilFailure final : public ForwardingVisitor {
       : ForwardingVisitor(inner), passed_over_(std::move(passed_over)) {}
   using StateVisitor::tensor;
 
-  /// The whole walk. Throws what the visitor threw first, else what the walk throws by itself.
-  void run(const StateWalk& walk) {
+  /// The whole walk, and what follows it where nothing has failed. Throws what the visitor threw
+  /// first, else what the walk throws by itself, or `behind`.
+  void run(const StateWalk& walk, const std::function<void()>& behind) {
     try {
       walk(*this);
+      if (!failure_) behind();
     } catch (...) {
       if (!failure_) failure_ = std::current_exception();
     }
