@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "trireme/pipeline/schedule/drawing.h"
 #include "trireme/pipeline/schedule/generators.h"
 
 namespace trireme {
@@ -35,17 +36,14 @@ std::string stages_of(const Schedule& schedule, int rank) {
 
 std::string schedule_figures(const Schedule& schedule, const Timing& timing) {
   double busiest = 0, longest = 0;
-  int kept = 0;
-  for (const RankTiming& r : timing.ranks) {
+  for (const RankTiming& r : timing.ranks)
     busiest = std::max(busiest, r.busy), longest = std::max(longest, r.span());
-    kept = std::max(kept, r.kept);
-  }
   std::string out = fmt::format(
       "step    {:.6g}, of which the busiest rank computes {:.6g}: bubble {}\n"
       "rank    at most {:.6g} from its first action to its last: bubble {}\n"
-      "memory  at most {} of a stage kept on one rank\n\n",
+      "memory  {}\n\n",
       timing.makespan, busiest, percent(timing.bubble()), longest, percent(timing.span_bubble()),
-      kept == 1 ? "1 micro-batch" : fmt::format("{} micro-batches", kept));
+      pipeline::memory_text(timing));
   size_t width = 6;
   for (int r = 0; r < schedule.ranks(); ++r) width = std::max(width, stages_of(schedule, r).size());
   out += fmt::format("{:>4}  {:<{}}{:>10}{:>10}{:>10}{:>9}{:>9}{:>9}{:>6}\n", "rank", "stages",
@@ -58,12 +56,14 @@ std::string schedule_figures(const Schedule& schedule, const Timing& timing) {
                        rank.weight_gradients, rank.kept);
   }
   if (schedule.stages() == schedule.ranks()) return out;
-  out +=
-      fmt::format("\n{:>5}{:>7}{:>10}{:>9}{:>6}\n", "stage", "rank", "computes", "of step", "kept");
+  out += fmt::format("\n{:>5}{:>7}{:>10}{:>9}{:>9}{:>9}{:>9}{:>6}\n", "stage", "rank", "computes",
+                     "of step", "bubble", "inputs", "W wait", "kept");
   for (size_t s = 0; s < timing.stages.size(); ++s) {
     const pipeline::StageTiming& stage = timing.stages[s];
-    out += fmt::format("{:>5}{:>7}{:>10.6g}{:>9}{:>6}\n", s, stage.rank, stage.busy,
-                       percent(timing.makespan > 0 ? stage.busy / timing.makespan : 0), stage.kept);
+    const double step = timing.makespan > 0 ? timing.makespan : 1;
+    out += fmt::format("{:>5}{:>7}{:>10.6g}{:>9}{:>9}{:>9}{:>9}{:>6}\n", s, stage.rank, stage.busy,
+                       percent(stage.busy / step), percent(stage.waited / step), stage.activations,
+                       stage.weight_gradients, stage.kept);
   }
   return out;
 }
@@ -94,11 +94,16 @@ nlohmann::ordered_json schedule_json(const Schedule& schedule, const Timing& tim
                               {"actions", actions}});
   }
   out["of_stage"] = ordered_json::array();
-  for (size_t s = 0; s < timing.stages.size(); ++s)
+  for (size_t s = 0; s < timing.stages.size(); ++s) {
+    const pipeline::StageTiming& stage = timing.stages[s];
     out["of_stage"].push_back({{"stage", s},
-                               {"rank", timing.stages[s].rank},
-                               {"computes", timing.stages[s].busy},
-                               {"kept", timing.stages[s].kept}});
+                               {"rank", stage.rank},
+                               {"computes", stage.busy},
+                               {"bubble", timing.makespan > 0 ? stage.waited / timing.makespan : 0},
+                               {"inputs", stage.activations},
+                               {"weight_gradients_waiting", stage.weight_gradients},
+                               {"kept", stage.kept}});
+  }
   return out;
 }
 

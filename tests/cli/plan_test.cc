@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,10 +41,31 @@ TEST(cli_plan, draws_a_schedule_with_its_bubble_and_memory) {
             0u)
       << s.out;
   EXPECT_TRUE(has(s.out, "step    33, of which the busiest rank computes 24: bubble 27.3 %\n"));
-  EXPECT_TRUE(has(s.out, "memory  at most 4 micro-batches of a stage kept on one rank\n"));
+  EXPECT_TRUE(has(s.out,
+                  "memory  at most 4 micro-batches of a stage kept on one rank: 4 inputs, "
+                  "0 W wait\n"));
   EXPECT_TRUE(has(s.out, "\n   3  3               3        27        24   27.3 %        1"))
       << s.out;
   EXPECT_EQ(s.err, "");
+}
+
+TEST(cli_plan, virtual_stages_have_bubble_and_memory_of_their_own) {
+  const PrivateFolder folder;
+  const Arguments zb_v = {"--name", "zb_v", "-p", "2", "-m", "4"};
+  Arguments to_file = zb_v;
+  to_file.insert(to_file.end(), {"--json", folder / "a.json"});
+  const Said s = said(to_file);
+  ASSERT_EQ(s.code, 0) << s.err;
+  EXPECT_TRUE(has(
+      s.out, "\nstage   rank  computes  of step   bubble   inputs   W wait  kept\n    0      0 "))
+      << s.out;
+  const auto json = nlohmann::json::parse(read_file(folder / "a.json"));
+  ASSERT_EQ(json.at("of_stage").size(), 4u);
+  for (const auto& stage : json.at("of_stage")) {
+    EXPECT_GE(stage.at("kept"), stage.at("inputs"));
+    EXPECT_GE(stage.at("weight_gradients_waiting"), 1) << "W is apart from I";
+    EXPECT_GE(stage.at("bubble"), 0.0);
+  }
 }
 
 // Each drawing of the page, printed anew.
@@ -134,7 +156,15 @@ TEST(cli_plan, json_and_svg_hold_the_same_schedule) {
   EXPECT_EQ(json.at("of_rank")[1].at("actions")[0],
             (nlohmann::json{{"action", "1F0"}, {"start", 2.0}, {"end", 4.0}}));
   EXPECT_EQ(json.at("of_stage").size(), 4u);
-  EXPECT_TRUE(has(read_file(folder / "a.svg"), ">zb_v: 2 ranks, 4 stages, 4 micro-batches</text>"));
+  const std::string svg = read_file(folder / "a.svg");
+  EXPECT_TRUE(has(svg, ">zb_v: 2 ranks, 4 stages, 4 micro-batches</text>"));
+  // The same figures.
+  const auto& rank = json.at("of_rank")[0];
+  EXPECT_TRUE(has(
+      svg, fmt::format(">bubble {:.1f} %, inputs {}, W wait {}, kept {}</text>",
+                       100 * rank.at("bubble").get<double>(), rank.at("inputs").get<int>(),
+                       rank.at("weight_gradients_waiting").get<int>(), rank.at("kept").get<int>())))
+      << svg;
 }
 
 TEST(cli_plan, each_stage_may_have_costs_of_its_own) {

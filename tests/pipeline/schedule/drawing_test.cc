@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/pipeline/schedule/drawing.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -125,6 +126,51 @@ TEST(pipeline_schedule_drawing, svg_is_well_formed_and_has_a_rectangle_for_each_
       ++rectangles;
     EXPECT_EQ(rectangles, actions + 4 + 4 + 1) << kind.name;  // rows, legend, ground
   }
+}
+
+TEST(pipeline_schedule_drawing, svg_says_memory_and_bubble_of_the_step_each_rank_and_each_stage) {
+  const Schedule plain = generate_schedule("1f1b", {4, 8, 1});
+  const std::string svg = draw_svg(plain, simulate(plain, {}));
+  EXPECT_TRUE(has(svg,
+                  ">step 33: bubble 27.3 %; memory at most 4 micro-batches of a stage kept on "
+                  "one rank: 4 inputs, 0 W wait</text>"));
+  for (int kept : {4, 3, 2, 1})
+    EXPECT_TRUE(has(svg, fmt::format(">bubble 27.3 %, inputs {0}, W wait 0, kept {0}<", kept)));
+  EXPECT_FALSE(has(svg, ">stage 0 (rank 0)")) << "it is the rank's line";
+  const Schedule v = generate_schedule("zb_v", {4, 8, 2});
+  const Timing timing = simulate(v, {{{3, 2, 1}}, 0.4});
+  const std::string of_v = draw_svg(v, timing);
+  for (size_t s = 0; s < 8; ++s)
+    EXPECT_TRUE(has(
+        of_v,
+        fmt::format(">stage {} (rank {}): computes {:.1f} % of the step, bubble "
+                    "before it {:.1f} %, inputs {}, W wait {}, kept {}</text>",
+                    s, timing.stages[s].rank, 100 * timing.stages[s].busy / timing.makespan,
+                    100 * timing.stages[s].waited / timing.makespan, timing.stages[s].activations,
+                    timing.stages[s].weight_gradients, timing.stages[s].kept)))
+        << s;
+}
+
+TEST(pipeline_schedule_drawing, the_stages_waits_and_work_are_those_of_their_ranks) {
+  for_all_schedules([](const Schedule& s, const ScheduleSize& size) {
+    if (size.micro_batches % 5 != 1) return;
+    const Timing timing = simulate(s, {{{3, 2, 1}}, 0.4});
+    for (size_t r = 0; r < timing.ranks.size(); ++r) {
+      double busy = 0, waited = 0;
+      int inputs = 0, waiting = 0;
+      for (const StageTiming& stage : timing.stages) {
+        if (stage.rank != static_cast<int>(r)) continue;
+        busy += stage.busy, waited += stage.waited;
+        inputs += stage.activations, waiting += stage.weight_gradients;
+        ASSERT_LE(stage.activations, timing.ranks[r].activations) << described(s, size);
+        ASSERT_LE(stage.kept, timing.ranks[r].kept) << described(s, size);
+      }
+      ASSERT_NEAR(busy, timing.ranks[r].busy, 1e-9) << described(s, size);
+      ASSERT_NEAR(busy + waited, timing.ranks[r].end, 1e-9) << described(s, size);
+      ASSERT_GE(inputs, timing.ranks[r].activations) << described(s, size);
+      ASSERT_GE(waiting, timing.ranks[r].weight_gradients) << described(s, size);
+    }
+  });
 }
 
 TEST(pipeline_schedule_drawing, svg_escapes_what_a_file_may_be_called) {

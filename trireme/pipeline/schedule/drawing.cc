@@ -66,6 +66,17 @@ std::string cell_text(const Cell& cell, size_t width, const TextStyle& style) {
 
 }  // namespace
 
+std::string memory_text(const Timing& timing) {
+  int kept = 0, inputs = 0, waiting = 0;
+  for (const RankTiming& r : timing.ranks) {
+    kept = std::max(kept, r.kept);
+    inputs = std::max(inputs, r.activations);
+    waiting = std::max(waiting, r.weight_gradients);
+  }
+  return fmt::format("at most {} micro-batch{} of a stage kept on one rank: {} input{}, {} W wait",
+                     kept, kept == 1 ? "" : "es", inputs, inputs == 1 ? "" : "s", waiting);
+}
+
 std::string draw_text(const Schedule& schedule, const Timing& timing, const TextStyle& style) {
   const double unit = column_time(timing);
   const bool with_stage = schedule.stages() > schedule.ranks();

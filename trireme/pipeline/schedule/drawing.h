@@ -23,7 +23,13 @@ struct TextStyle {
 TRIREME_API std::string draw_text(const Schedule& schedule, const Timing& timing,
                                   const TextStyle& style = {});
 
-/// A complete SVG document with a legend, to scale. What the schedule's name has of markup is
+/// What one rank keeps at most, in words: "at most 4 micro-batches of a stage kept on one rank: 4
+/// inputs, 0 W wait". The last two need not be so many at one time.
+TRIREME_API std::string memory_text(const Timing& timing);
+
+/// A complete SVG document with a legend, to scale. Beside each rank stand its bubble and how many
+/// micro-batches it keeps, below the drawing those of the step, and of each stage where ranks have
+/// several. What the schedule's name has of markup is
 /// escaped, and what is not ASCII or is a control character becomes '?'.
 TRIREME_API std::string draw_svg(const Schedule& schedule, const Timing& timing);
 

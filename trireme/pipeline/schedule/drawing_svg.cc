@@ -8,7 +8,8 @@
 namespace trireme::pipeline {
 namespace {
 
-constexpr int kRow = 30, kGap = 4, kLabel = 70, kTop = 60, kBottom = 34;
+constexpr int kRow = 30, kGap = 4, kLabel = 70, kTop = 60, kBottom = 52, kLine = 16;
+constexpr int kFigures = 300;  // width of the text beside a row
 
 std::string escaped(const std::string& text) {
   std::string out;
@@ -60,6 +61,13 @@ std::string label(double x, double y, double size, const char* anchor, const std
                      x, y, size, anchor, escaped(text));
 }
 
+double share(double part, double of) { return of > 0 ? 100 * part / of : 0; }
+
+template <class Kept>
+std::string memory_of(const Kept& k) {
+  return fmt::format("inputs {}, W wait {}, kept {}", k.activations, k.weight_gradients, k.kept);
+}
+
 }  // namespace
 
 std::string draw_svg(const Schedule& schedule, const Timing& timing) {
@@ -72,8 +80,10 @@ std::string draw_svg(const Schedule& schedule, const Timing& timing) {
       std::clamp(timing.makespan / std::max(shortest, 1e-300) * 26, 500.0, 30000.0);
   const double scale = timing.makespan > 0 ? whole / timing.makespan : 0;
   const bool with_stage = schedule.stages() > schedule.ranks();
-  const double width = kLabel + whole + 20;
-  const double height = kTop + static_cast<double>(schedule.ranks()) * (kRow + kGap) + kBottom;
+  const double width = kLabel + whole + kFigures;
+  const size_t stage_lines = with_stage ? timing.stages.size() : 0;
+  const double drawn = kTop + static_cast<double>(schedule.ranks()) * (kRow + kGap);
+  const double height = drawn + kBottom + static_cast<double>(stage_lines) * kLine;
   std::string out = fmt::format(
       R"(<?xml version="1.0" encoding="UTF-8"?>
 <svg xmlns="http://www.w3.org/2000/svg" width="{0:.0f}" height="{1:.0f}" viewBox="0 0 {0:.0f} {1:.0f}" font-family="sans-serif" fill="#222222">
@@ -96,7 +106,12 @@ std::string draw_svg(const Schedule& schedule, const Timing& timing) {
     const double y = kTop + static_cast<double>(r) * (kRow + kGap);
     out += label(10, y + 19, 12, "start", fmt::format("rank {}", r));
     out += rectangle(kLabel, y, timing.makespan * scale, kRow, "#eeeeee") + "\n";
-    for (const Span& s : timing.ranks[static_cast<size_t>(r)].spans) {
+    const RankTiming& rank = timing.ranks[static_cast<size_t>(r)];
+    const double idle = share(timing.makespan - rank.busy, timing.makespan);
+    out += label(kLabel + whole + 10, y + 19, 11, "start",
+                 fmt::format("bubble {:.1f} %, {}", idle, memory_of(rank))) +
+           "\n";
+    for (const Span& s : rank.spans) {
       const double x = kLabel + s.start * scale, w = (s.end - s.start) * scale;
       if (w <= 0) continue;
       out += rectangle(x, y, w, kRow, paint_of(s.action.kind).fill);
@@ -107,10 +122,23 @@ std::string draw_svg(const Schedule& schedule, const Timing& timing) {
       out += "\n";
     }
   }
-  const double below = height - kBottom + 18;
-  out += label(kLabel, below, 11, "start", "0");
-  out += label(kLabel + whole, below, 11, "end",
-               fmt::format("{:.6g} (bubble {:.1f} %)", timing.makespan, 100 * timing.bubble()));
+  double below = drawn + 14;
+  out += label(kLabel, below, 11, "start", "0") + "\n";
+  out += label(kLabel + whole, below, 11, "end", fmt::format("{:.6g}", timing.makespan)) + "\n";
+  out += label(kLabel, below + kLine + 4, 11, "start",
+               fmt::format("step {:.6g}: bubble {:.1f} %; memory {}", timing.makespan,
+                           100 * timing.bubble(), memory_text(timing)));
+  below += kLine + 4;
+  for (size_t i = 0; i < stage_lines; ++i) {
+    const StageTiming& stage = timing.stages[i];
+    below += kLine;
+    out += "\n" +
+           label(kLabel, below, 11, "start",
+                 fmt::format("stage {} (rank {}): computes {:.1f} % of the step, bubble before it "
+                             "{:.1f} %, {}",
+                             i, stage.rank, share(stage.busy, timing.makespan),
+                             share(stage.waited, timing.makespan), memory_of(stage)));
+  }
   return out + "\n</svg>\n";
 }
 

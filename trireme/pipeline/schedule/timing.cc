@@ -93,25 +93,34 @@ class Simulation {
     for (size_t s = 0; s < timing_.stages.size(); ++s)
       timing_.stages[s].rank = schedule_.rank_of_stage[s];
     for (RankTiming& r : timing_.ranks) {
-      std::map<int, int> of_stage;
-      int activations = 0, weights = 0;
+      std::map<int, Waiting> of_stage;
+      Waiting of_rank;
+      double clock = 0;
       for (const Span& s : r.spans) {
         StageTiming& stage = timing_.stages[static_cast<size_t>(s.action.stage)];
         stage.busy += s.end - s.start;
-        int& kept = of_stage[s.action.stage];
-        const K kind = s.action.kind;
-        if (kind == K::forward) ++activations, ++kept;
-        if (gives_input_gradient(kind)) --activations;
-        if (kind == K::input_gradient) ++weights;
-        if (kind == K::weight_gradient) --weights;
-        if (gives_weight_gradient(kind)) --kept;
-        stage.kept = std::max(stage.kept, kept);
-        r.activations = std::max(r.activations, activations);
-        r.weight_gradients = std::max(r.weight_gradients, weights);
-        r.kept = std::max(r.kept, activations + weights);
+        stage.waited += s.start - clock;
+        clock = s.end;
+        of_stage[s.action.stage].count(s.action.kind, stage);
+        of_rank.count(s.action.kind, r);
       }
     }
   }
+
+  // Micro-batches that wait for a gradient.
+  struct Waiting {
+    int activations = 0, weights = 0;
+    template <class Most>
+    void count(K kind, Most& most) {
+      if (kind == K::forward) ++activations;
+      if (gives_input_gradient(kind)) --activations;
+      if (kind == K::input_gradient) ++weights;
+      if (kind == K::weight_gradient) --weights;
+      most.activations = std::max(most.activations, activations);
+      most.weight_gradients = std::max(most.weight_gradients, weights);
+      most.kept = std::max(most.kept, activations + weights);
+    }
+  };
 
   const Schedule& schedule_;
   const Costs& costs_;

@@ -28,7 +28,9 @@ struct RankTiming {
 struct StageTiming {
   int rank = 0;
   double busy = 0;
-  int kept = 0;  // micro-batches that this stage keeps at most
+  double waited = 0;  // its rank's idle time right before this stage's actions: over the stages of
+                      // a rank they add up to what it is idle until its last action
+  int activations = 0, weight_gradients = 0, kept = 0;  // as of a rank, of this stage alone
 };
 
 struct Timing {
