@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transformer that torch::nn alone makes and trains, for from_transformer.cc to divide.
+// A transformer of torch::nn, which transformer.cc trains as it is and from_transformer.cc divides.
 #pragma once
 
 #include <torch/torch.h>
@@ -44,23 +44,3 @@ struct Whole : torch::nn::Module {
 };
 
 inline void print(int step, double loss) { std::printf("step %d, loss %.5f\n", step, loss); }
-
-inline void train_whole() {
-  Whole net;
-  torch::optim::SGD optimizer(net.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
-  for (int step = 0; step < kSteps; ++step) {
-    double total = 0;
-    optimizer.zero_grad();
-    for (int i = 0; i < kMicroBatches; ++i) {
-      const auto tokens = tokens_of(int64_t{step} * kMicroBatches + i);
-      const auto logits = net.forward(tokens.narrow(1, 0, kTime)).reshape({-1, kVocab});
-      const auto loss =
-          torch::nn::functional::cross_entropy(logits, tokens.narrow(1, 1, kTime).reshape({-1})) /
-          kMicroBatches;
-      loss.backward();
-      total += loss.item<double>();
-    }
-    optimizer.step();
-    print(step + 1, total);
-  }
-}

@@ -2,7 +2,9 @@
 // The programs of docs/your_own_loop.md, as their reader would start them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -89,7 +91,7 @@ TEST_F(cli_own_loop, a_divided_transformer_has_the_losses_of_torch_nns) {
       losses.push_back(std::atof(out.c_str() + at + 5));
     return losses;
   };
-  const std::string whole = said("from_transformer", 1, {"whole"});
+  const std::string whole = said("transformer", 1, {});
   const auto want = losses_of(whole);
   ASSERT_EQ(want.size(), 15u) << whole;
   EXPECT_LT(want.back(), want.front() - 0.5) << whole;
@@ -105,6 +107,22 @@ TEST_F(cli_own_loop, a_divided_transformer_has_the_losses_of_torch_nns) {
     for (size_t i = 0; i < want.size(); ++i)
       EXPECT_NEAR(got[i], want[i], 5e-5) << "step " << i + 1 << " on " << ranks << " ranks";
   }
+}
+
+// Of code: its reader is to see all of it at once.
+TEST_F(cli_own_loop, a_transformer_is_taken_to_three_axes_in_a_hundred_lines) {
+  std::istringstream text(
+      read_file(trireme::testing::source_path("/examples/own_loop/from_transformer.cc")));
+  int lines = 0;
+  for (std::string line; std::getline(text, line);) {
+    const size_t first = line.find_first_not_of(' ');
+    if (first != std::string::npos && line.compare(first, 2, "//") != 0) ++lines;
+    const bool several = line.find("for (") != line.npos || line.find("if (") != line.npos;
+    EXPECT_LE(std::count(line.begin(), line.end(), ';'), several ? 3 : 1)
+        << "one statement a line: " << line;
+  }
+  EXPECT_LE(lines, 100);
+  EXPECT_GE(lines, 50);
 }
 
 /// What `own_loop_checkpoint` says: the line of its loss, and the digits of its weights.
