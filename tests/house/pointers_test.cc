@@ -101,6 +101,7 @@ const std::vector<Exception> kAskFirst = {
     {"trireme/pipeline/tensor_messages.cc", "sizes, in a tensor that it made on the CPU"},
     {"trireme/tensor/finite_aten.cc", "answers, copied to the host in the line before"},
     {"trireme/tensor/random/random_aten.cc", "keys of rows, into pinned memory"},
+    {"trireme/train/model_axes/element_digest.cc", "bits, copied to the host in the lines before"},
     {"trireme/train/model_axes/tally.cc", "numbers, in tensors of the CPU"},
 };
 
