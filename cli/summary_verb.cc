@@ -13,6 +13,7 @@
 #include "trireme/config/sections/training.h"
 #include "trireme/front/config_words.h"
 #include "trireme/front/host_memory.h"
+#include "trireme/front/refusals.h"
 #include "trireme/front/start_ranks.h"
 #include "trireme/launch/flags/options.h"
 #include "trireme/planner/device_memory.h"
@@ -232,6 +233,7 @@ int summary_main(int argc, char** argv) {
                     "summary: name a configuration, as in 'trireme summary examples/gpt.json'");
   check_json_file(flags.json);
   const Config config = Config::load(ConfigInputs::from(flags.files, flags.sets));
+  check_layout(config, launch_options.nproc_per_node);
   const MemoryPlan plan = plan_memory(config, launch_options.nproc_per_node);
   Where where = where_of(config, plan);
   const bool on_cpu = where.kind.empty();

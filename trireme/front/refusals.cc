@@ -5,7 +5,8 @@
 
 #include <filesystem>
 
-#include "trireme/base/error.h"
+#include "trireme/base/check.h"
+#include "trireme/config/file_states.h"
 #include "trireme/config/sections/data.h"
 #include "trireme/config/sections/model.h"
 #include "trireme/config/sections/training.h"
@@ -49,12 +50,25 @@ std::string wrong_leaves(const Config& c, int ranks) {
 
 }  // namespace
 
-std::vector<std::string> refusals_of(const Config& config, int ranks, bool built_in_model) {
+std::vector<std::string> refused_layout(const Config& config, int ranks, bool built_in_model) {
+  config.resolve_batches(ranks);
   std::vector<std::string> all;
   for (const std::string& sentence :
-       {built_in_model ? wrong_data(config) : "", wrong_leaves(config, ranks),
-        built_in_model ? fault_of_division(config, ranks) : ""})
+       {wrong_leaves(config, ranks), built_in_model ? fault_of_division(config, ranks) : "",
+        fault_of_file_states(config, ranks)})
     if (!sentence.empty()) all.push_back(sentence);
+  return all;
+}
+
+void check_layout(const Config& config, int ranks, bool built_in_model) {
+  for (const std::string& sentence : refused_layout(config, ranks, built_in_model))
+    fail<UsageError>("{}", sentence);
+}
+
+std::vector<std::string> refusals_of(const Config& config, int ranks, bool built_in_model) {
+  std::vector<std::string> all = refused_layout(config, ranks, built_in_model);
+  const std::string data = built_in_model ? wrong_data(config) : "";
+  if (!data.empty()) all.insert(all.begin(), data);
   return all;
 }
 

@@ -210,6 +210,12 @@ TEST_F(train_rank_own_model, a_division_that_cannot_be_is_refused_before_ranks_s
     EXPECT_NE(wrong.err.find(row.sentence), std::string::npos) << wrong.err;
     EXPECT_EQ(wrong.err.find("rank 1"), std::string::npos) << wrong.err;
     EXPECT_FALSE(std::filesystem::exists(run_)) << row.sentence;
+    Arguments words{"summary", row.config, "--nproc-per-node", std::to_string(row.ranks)};
+    words.insert(words.end(), row.sets.begin(), row.sets.end());
+    Command summary = start(words, row.program);
+    EXPECT_EQ(summary.finish(std::chrono::seconds(60)), 2) << row.sentence;
+    EXPECT_EQ(summary.err, wrong.err);
+    EXPECT_EQ(summary.out, "");
   }
 }
 

@@ -2,9 +2,9 @@
 #include "trireme/train/build/zero_setup.h"
 
 #include "trireme/base/check.h"
+#include "trireme/config/file_states.h"
 #include "trireme/config/sections/comm.h"
 #include "trireme/config/sections/offload.h"
-#include "trireme/config/sections/optimizer.h"
 #include "trireme/config/sections/parallelism.h"
 #include "trireme/config/sections/training.h"
 #include "trireme/config/sections/zero.h"
@@ -163,14 +163,10 @@ std::unique_ptr<Optimizer> on_this_cpu(const Config& c, const ZeroSetup& zero,
   const auto offload = c.section<OffloadSection>();
   if (!offload.optimizer.on_disk())
     return pager ? paged_optimizer(std::move(owned), make, pager) : make(std::move(owned));
-  const std::string type = c.section<OptimizerSection>().type;
   const auto parallelism = c.section<ParallelismSection>();
-  const bool apart = zero.groups.shards.size() > 1 || parallelism.tp > 1 || parallelism.pp > 1;
-  check<UsageError>(!apart || (type != "Lamb" && type != "Lars"),
-                    "{}: {} measures parameters that are spread over several ranks, but with its "
-                    "state in a file each rank steps them at a different time: use another "
-                    "optimizer, or remove offload_optimizer",
-                    c.origin("optimizer.type"), type);
+  const std::string fault = fault_of_file_states(
+      c, zero.groups.world.size() * static_cast<int>(parallelism.tp * parallelism.pp));
+  check<UsageError>(fault.empty(), "{}", fault);
   OffloadOptions o;
   o.file = file_options(offload.aio, offload.optimizer.nvme_path);
   o.parameters = std::move(pager);

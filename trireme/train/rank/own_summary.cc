@@ -8,6 +8,7 @@
 #include "trireme/base/check.h"
 #include "trireme/config/sections/training.h"
 #include "trireme/front/config_words.h"
+#include "trireme/front/refusals.h"
 #include "trireme/launch/flags/options.h"
 #include "trireme/planner/device_memory.h"
 #include "trireme/planner/model_table.h"
@@ -38,6 +39,10 @@ int own_summary(const MainProgram& program, const std::string& typed, const Word
   check<UsageError>(!read.files.empty(),
                     "summary: name a configuration, as in '{} summary config.json'", typed);
   const Config config = program.load(ConfigInputs::from(read.files, read.sets));
+  check_layout(config, options.nproc_per_node, false);
+  const std::string fault =
+      program.fault ? program.fault(config, options.nproc_per_node) : std::string();
+  check<UsageError>(fault.empty(), "{}", fault);
   const MemoryPlan plan = plan_memory(config, options.nproc_per_node, program.shape(config));
   std::string text = model_table(plan.model) + "\nMemory of " +
                      (plan.pipeline.empty() ? "each" : "the fullest") +
