@@ -57,12 +57,13 @@ struct TrainingSection {
              .help = "allow parameters that get no gradient in a step; otherwise the run ends with "
                      "their names"},
             find_unused_parameters);
-    f.field({.path = "training.check_replicas",
-             .min = 0,
-             .max = f.kMany,
-             .help = "steps between two comparisons of the parameters that ranks should hold "
-                     "alike; a difference ends the run and names parameter and ranks; 0: never"},
-            check_replicas);
+    f.field(
+        {.path = "training.check_replicas",
+         .min = 0,
+         .max = f.kMany,
+         .help = "steps between two comparisons of the parameters and buffers that ranks should "
+                 "hold alike; a difference ends the run and names it and the ranks; 0: never"},
+        check_replicas);
     f.field({.path = "training.reproducible",
              .help = "give the same bits on any number of ranks (powers of two)"},
             reproducible);
