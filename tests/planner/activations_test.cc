@@ -103,6 +103,13 @@ TEST(planner_activations, a_pipeline_keeps_the_micro_batches_under_way) {
   EXPECT_EQ(kept("1f1b", 0, 6), 200);
   EXPECT_EQ(kept("1f1b", 1, 6), 10);
   EXPECT_EQ(kept("zb_h2", 0, 6), 300) << "2 p - 1, until their weight gradients";
+  const auto schedule = pipeline::generate_schedule("zb_h2", {2, 6, 1});
+  const auto noted = [&](int64_t of_a_stage) {
+    return pipeline_activations(schedule, 0, {{100, 100, of_a_stage}, {10, 15}}).peak;
+  };
+  EXPECT_EQ(noted(0), 300);
+  EXPECT_GT(noted(7), 300) << "what the first half notes for the second";
+  EXPECT_LE(noted(7), 300 + 3 * 7);
 }
 
 TEST(planner_activations, stages_keep_together_what_the_network_keeps) {

@@ -100,6 +100,9 @@ TEST(train_measure_memory, each_rank_of_a_pipeline_holds_what_was_predicted) {
                          {"zero_optimization.stage=3"},
                          {"parallelism.schedule=gpipe"},
                          {"parallelism.schedule=interleaved_1f1b", "zero_optimization.stage=3"},
+                         {"parallelism.schedule=interleaved_1f1b"},
+                         {"parallelism.schedule=zb_v"},
+                         {"parallelism.schedule=dualpipe_v", "zero_optimization.stage=1"},
                          {"parallelism.stages=[1,3]"}}) {
     Sets all = {"parallelism.pp=2", "gradient_accumulation_steps=4",
                 "train_micro_batch_size_per_gpu=4", "model.tied_head=false"};

@@ -77,7 +77,13 @@ ActivationMemory gpt_activations(const ActivationQuestion& q) {
                         inner + wide + 3 * n.attended + n.stream - (2 * n.units + n.stream) - gone);
   }
   const int64_t moving = std::max(stage.last ? at_loss(q, n, gathered) : 0, in_block);
-  return {kept, kept + moving};
+  // The first stage has no input gradient: its first half does nothing. What is recomputed is one
+  // function, of whose gradients one is noted.
+  const int64_t noted = 4 * n.stream + 3 * n.attended + n.units;
+  int64_t halves = n.stream;
+  if (!stage.first)
+    halves = (blocks - q.recomputed) * noted + q.recomputed * n.stream + (stage.last ? end : 0);
+  return {kept, kept + moving, halves};
 }
 
 ActivationMemory mlp_activations(const ActivationQuestion& q) {
@@ -153,6 +159,11 @@ ActivationMemory pipeline_activations(const pipeline::Schedule& schedule, int ra
     if (action.kind == pipeline::ActionKind::forward) held += stage.kept;
     most.kept = std::max(most.kept, held);
     most.peak = std::max(most.peak, held - stage.kept + stage.peak);
+    if (action.kind == pipeline::ActionKind::input_gradient) {
+      held += stage.noted;
+      most.peak = std::max(most.peak, held);
+    }
+    if (action.kind == pipeline::ActionKind::weight_gradient) held -= stage.noted;
     if (pipeline::gives_weight_gradient(action.kind)) held -= stage.kept;
   }
   return most;

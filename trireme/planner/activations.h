@@ -22,7 +22,10 @@
 // each rank has its part of the vocabulary, in the model's own type, until their gradient is there.
 //
 // A stage of a pipeline has its blocks, the first one the embedding and the last one the scores; a
-// rank keeps what the micro-batches that are under way at once need, as the schedule has it.
+// rank keeps what the micro-batches that are under way at once need, as the schedule has it. Where
+// a backward comes in two halves (pipeline/split_backward.h), all of that is kept to the end of the
+// second, and beside it the gradients that the first one notes for it: of a block those of both
+// norms (2 w) and of the outputs of its four products (9 w, of which t ranks share 7 w).
 namespace trireme {
 
 struct ActivationQuestion {
@@ -34,8 +37,9 @@ struct ActivationQuestion {
 };
 
 struct ActivationMemory {
-  int64_t kept = 0;  // from forward to backward, the loss computed
-  int64_t peak = 0;  // the most at once
+  int64_t kept = 0;   // from forward to backward, the loss computed
+  int64_t peak = 0;   // the most at once
+  int64_t noted = 0;  // of a stage: beside what is kept, from input gradients to weight gradients
 };
 
 TRIREME_API ActivationMemory activation_memory(const ActivationQuestion& question);
