@@ -128,9 +128,10 @@ std::string heading(const MemoryPlan& plan) {
 }
 
 std::string of_each_stage(const MemoryPlan& plan) {
-  return plan.pipeline.empty()
-             ? ""
-             : "\nEach rank of the pipeline, predicted:\n\n" + pipeline_table(plan);
+  if (plan.pipeline.empty()) return "";
+  const std::string stages = stage_table(plan);
+  return "\nEach rank of the pipeline, predicted:\n\n" + pipeline_table(plan) +
+         (stages.empty() ? "" : "\nEach stage, of its rank's memory:\n\n" + stages);
 }
 
 std::string placed_text(const MemoryPlan& plan, const Where& where,
@@ -194,6 +195,13 @@ nlohmann::ordered_json plan_json(const MemoryPlan& plan, const MemoryVerdict& ve
     for (const PipelineRank& rank : plan.pipeline) {
       nlohmann::ordered_json row{{"blocks", rank.blocks}};
       row.update(figures(rank.memory));
+      for (const StageMemory& s : rank.stages)
+        row["stages"].push_back({{"stage", s.stage},
+                                 {"blocks", s.blocks},
+                                 {"weights", s.memory.weights},
+                                 {"gradients", s.memory.gradients},
+                                 {"optimizer", s.memory.optimizer},
+                                 {"activations", s.memory.activations}});
       out["pipeline"].push_back(std::move(row));
     }
   }

@@ -120,6 +120,37 @@ TEST(cli_summary, each_rank_of_a_pipeline_has_a_row) {
   EXPECT_GT(rows[0].at("total"), 0);
 }
 
+TEST(cli_summary, each_virtual_stage_has_a_row) {
+  const Arguments words{kExamples + "gpt.json",
+                        "--nproc-per-node",
+                        "2",
+                        "--set",
+                        "parallelism.pp=2",
+                        "--set",
+                        "gradient_accumulation_steps=4",
+                        "--set",
+                        "parallelism.schedule=zb_v",
+                        "--set",
+                        "model.tied_head=false"};
+  Command text(summary(words));
+  ASSERT_EQ(text.finish(), 0) << text.err;
+  const size_t table = text.out.find("\nEach stage, of its rank's memory:\n\nstage pp rank blocks");
+  ASSERT_NE(table, std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("\n0     0       embedding, 0", table), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("\n2     1 ", table), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("\n3     0       ", table), std::string::npos) << text.out;
+  Arguments as_json = words;
+  as_json.insert(as_json.end(), {"--json", "-"});
+  Command json(summary(as_json));
+  ASSERT_EQ(json.finish(), 0) << json.err;
+  const auto ranks = nlohmann::json::parse(json.out).at("pipeline");
+  ASSERT_EQ(ranks.at(0).at("stages").size(), 2u);
+  EXPECT_EQ(ranks[0].at("stages")[1].at("stage"), 3);
+  EXPECT_EQ(ranks[0].at("stages")[0].at("weights").get<int64_t>() +
+                ranks[0].at("stages")[1].at("weights").get<int64_t>(),
+            ranks[0].at("weights").get<int64_t>());
+}
+
 TEST(cli_summary, what_is_wrong_is_one_sentence_and_code_2) {
   const std::pair<Arguments, const char*> rows[] = {
       {{}, "name a configuration"},

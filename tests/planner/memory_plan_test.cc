@@ -130,6 +130,51 @@ TEST(planner_memory_plan, each_rank_of_a_pipeline_has_a_row) {
   EXPECT_EQ(pipeline_table(plan({}, 2)), "");
 }
 
+TEST(planner_memory_plan, virtual_stages_have_a_row_each_that_add_up_to_their_ranks) {
+  for (const char* schedule : {"interleaved_1f1b", "zb_v", "dualpipe_v", "breadth_first"})
+    for (const int zero : {0, 1, 3})
+      for (const bool tied : {false, true}) {
+        const std::string what = fmt::format("{}, ZeRO-{}, tied {}", schedule, zero, tied);
+        const auto p =
+            plan({"parallelism.pp=2", "gradient_accumulation_steps=4",
+                  std::string("parallelism.schedule=") + schedule, "parallelism.stages=[1,2,1,2]",
+                  fmt::format("zero_optimization.stage={}", zero),
+                  fmt::format("model.tied_head={}", tied)},
+                 4);
+        std::vector<std::string> blocks(4);
+        for (size_t r = 0; r < 2; ++r) {
+          const PipelineRank& rank = p.pipeline[r];
+          ASSERT_EQ(rank.stages.size(), 2u) << what;
+          RankMemory sum;
+          for (const StageMemory& s : rank.stages) {
+            blocks.at(static_cast<size_t>(s.stage)) = s.blocks;
+            sum.weights += s.memory.weights;
+            sum.gradients += s.memory.gradients;
+            sum.optimizer += s.memory.optimizer;
+            sum.activations += s.memory.activations;
+            EXPECT_GT(s.memory.activations, 0) << what;
+          }
+          // Shards are padded, those of a rank together.
+          const double padding = zero ? 0.01 : 0;
+          const auto near = [&](int64_t stages, int64_t all) {
+            EXPECT_NEAR(static_cast<double>(stages) / static_cast<double>(all), 1, padding) << what;
+          };
+          near(sum.weights, rank.memory.weights);
+          near(sum.gradients, rank.memory.gradients);
+          near(sum.optimizer, rank.memory.optimizer);
+          EXPECT_GE(sum.activations, rank.memory.activations) << what;
+          EXPECT_LE(sum.activations, 2 * rank.memory.activations) << what;
+        }
+        EXPECT_EQ(blocks, (std::vector<std::string>{"embedding, 0", "1-2", "3", "4-5, head"}));
+        const std::string table = stage_table(p);
+        EXPECT_EQ(table.substr(0, 20), "stage pp rank blocks") << table;
+        EXPECT_NE(table.find("\n0     0       embedding, 0 "), std::string::npos) << table;
+        EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 5);
+      }
+  EXPECT_EQ(stage_table(plan({"parallelism.pp=2", "gradient_accumulation_steps=4"}, 2)), "")
+      << "the ranks' rows say it";
+}
+
 TEST(planner_memory_plan, the_pieces_of_a_program_are_the_blocks_of_its_pipeline) {
   ModelShape shape;
   for (int i = 0; i < 4; ++i) {
@@ -156,6 +201,11 @@ TEST(planner_memory_plan, the_pieces_of_a_program_are_the_blocks_of_its_pipeline
          4);
   EXPECT_EQ(v.pipeline[0].blocks, "p0; p3");
   EXPECT_EQ(v.pipeline[1].blocks, "p1; p2");
+  ASSERT_EQ(v.pipeline[0].stages.size(), 2u);
+  EXPECT_EQ(v.pipeline[0].stages[1].stage, 3);
+  EXPECT_EQ(v.pipeline[0].stages[1].blocks, "p3");
+  EXPECT_NEAR(static_cast<double>(v.pipeline[0].stages[1].memory.weights), 4 * 4000 / 2.0, 200);
+  EXPECT_EQ(v.pipeline[0].stages[1].memory.activations, 0) << "not known";
   EXPECT_TRUE(on({}, 2).pipeline.empty());
   EXPECT_THROW(on({"parallelism.tp=2"}, 2), UsageError);
   EXPECT_THROW(on({"parallelism.pp=5", "gradient_accumulation_steps=5"}, 5), UsageError);

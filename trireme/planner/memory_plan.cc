@@ -138,9 +138,10 @@ void add_activations(const Config& c, ActivationQuestion a, MemoryPlan* plan) {
   plan->activations = activation_memory(a);
 }
 
-/// Those under way at once on a rank of a pipeline.
-void add_activations(const Config& c, ActivationQuestion a, const pipeline::PipelinePlan& stages,
-                     int rank, MemoryPlan* plan) {
+/// Those under way at once on a rank of a pipeline; returns a micro-batch's, by stage.
+std::vector<ActivationMemory> add_activations(const Config& c, ActivationQuestion a,
+                                              const pipeline::PipelinePlan& stages, int rank,
+                                              MemoryPlan* plan) {
   const int64_t every = c.section<RecomputeSection>().recompute_every;
   std::vector<ActivationMemory> of_a_stage(stages.stages.size());
   int64_t blocks = 0;  // of this rank, every so many of which are recomputed
@@ -155,6 +156,25 @@ void add_activations(const Config& c, ActivationQuestion a, const pipeline::Pipe
     of_a_stage[s] = activation_memory(a);
   }
   plan->activations = pipeline_activations(stages.schedule, rank, of_a_stage);
+  return of_a_stage;
+}
+
+/// What a stage has of its rank's memory: its parameters, their gradients and states, and, of
+/// `micro_batch` (by stage), what its own micro-batches under way keep.
+StageMemory stage_memory(MemoryQuestion q, std::vector<ParameterShape> parameters,
+                         const pipeline::PipelinePlan& plan, size_t stage,
+                         const std::vector<ActivationMemory>& micro_batch) {
+  q.parameters = std::move(parameters);
+  const RankMemory all = rank_memory(q);
+  std::vector<ActivationMemory> alone(plan.stages.size());
+  if (!micro_batch.empty()) alone[stage] = micro_batch[stage];
+  const int rank = plan.schedule.rank_of_stage[stage];
+  RankMemory own;
+  own.weights = all.weights;
+  own.gradients = all.gradients;
+  own.optimizer = all.optimizer;
+  own.activations = pipeline_activations(plan.schedule, rank, alone).peak;
+  return {static_cast<int>(stage), "", own};
 }
 
 /// What people call the blocks of a rank.
@@ -186,7 +206,10 @@ MemoryPlan fullest_of(std::vector<MemoryPlan> ranks) {
   }
   std::vector<PipelineRank> pipeline;
   for (MemoryPlan& p : ranks)
-    for (PipelineRank& own : p.pipeline) pipeline.push_back({std::move(own.blocks), p.rank});
+    for (PipelineRank& own : p.pipeline) {
+      if (own.stages.size() < 2) own.stages.clear();  // it is the rank's row
+      pipeline.push_back({std::move(own.blocks), p.rank, std::move(own.stages)});
+    }
   MemoryPlan fullest = *std::max_element(
       ranks.begin(), ranks.end(),
       [&](const MemoryPlan& x, const MemoryPlan& y) { return total(x) < total(y); });
@@ -249,19 +272,29 @@ MemoryPlan plan_memory(const Config& c, int world, ModelShape model) {
     int blocks = 0;
     std::vector<pipeline::StageBlocks> own;
     std::vector<ParameterShape> parameters;
+    std::vector<std::pair<size_t, std::vector<ParameterShape>>> by_stage;
     for (size_t s = 0; s < stages.stages.size(); ++s) {
       if (stages.schedule.rank_of_stage[s] != rank) continue;
-      const auto before = static_cast<int>(stages.stages[s].begin) - blocks;
+      by_stage.push_back({s, {}});
+      const auto begin = static_cast<int>(stages.stages[s].begin);
       for (ParameterShape p : of_a_rank) {
         if (p.unit <= stages.stages[s].begin || p.unit > stages.stages[s].end) continue;
-        p.unit -= before;  // units of a rank are numbered from its first block
+        p.unit -= begin;  // units of a stage, or of a rank, are numbered from its first block
+        by_stage.back().second.push_back(p);
+        p.unit += blocks;
         parameters.push_back(std::move(p));
       }
       own.push_back(stages.stages[s]);
       blocks += static_cast<int>(own.back().end - own.back().begin);
     }
-    ranks.push_back(plan_states(c, world, model, std::move(parameters)));
-    ranks.back().pipeline = {{blocks_text(own, text_of), {}}};
+    MemoryPlan plan = plan_states(c, world, model, std::move(parameters));
+    plan.pipeline = {{blocks_text(own, text_of), {}, {}}};
+    for (auto& [s, of_stage] : by_stage) {
+      auto& rows = plan.pipeline[0].stages;
+      rows.push_back(stage_memory(plan.question, std::move(of_stage), stages, s, {}));
+      rows.back().blocks = text_of(stages.stages[s]);
+    }
+    ranks.push_back(std::move(plan));
   }
   return fullest_of(std::move(ranks));
 }
@@ -277,14 +310,26 @@ MemoryPlan plan_memory(const Config& c, int world) {
     MemoryQuestion& q = plan.question;
     const ActivationQuestion a{geometry, plan.batches.micro, q.compute_bytes ? 4 : q.weight_bytes,
                                0, part};
-    if (parts.size() == 1)
+    if (parts.size() == 1) {
       add_activations(c, a, &plan);
-    else
-      add_activations(c, a, pipeline_of(c, world), static_cast<int>(ranks.size()), &plan);
+    } else {
+      const pipeline::PipelinePlan stages = pipeline_of(c, world);
+      const int rank = static_cast<int>(ranks.size());
+      const auto of_a_stage = add_activations(c, a, stages, rank, &plan);
+      plan.pipeline = {{blocks_text(part.stages, text_of_gpt), {}, {}}};
+      for (size_t s = 0; s < stages.stages.size(); ++s) {
+        if (stages.schedule.rank_of_stage[s] != rank) continue;
+        ModelPart alone = part;
+        alone.stages = {stages.stages[s]};
+        auto& rows = plan.pipeline[0].stages;
+        rows.push_back(
+            stage_memory(q, model_shape(geometry, alone).parameters, stages, s, of_a_stage));
+        rows.back().blocks = text_of_gpt(stages.stages[s]);
+      }
+    }
     q.activation_kept = plan.activations.kept;
     q.activation_bytes = plan.activations.peak;
     plan.rank = rank_memory(q);
-    if (parts.size() > 1) plan.pipeline = {{blocks_text(part.stages, text_of_gpt), {}}};
     ranks.push_back(std::move(plan));
   }
   return fullest_of(std::move(ranks));
@@ -304,23 +349,6 @@ std::string MemoryPlan::describe() const {
     text += fmt::format("; {} for compression or averaging", mebibytes(q.exchange_bytes));
   if (q.snapshot_bytes > 0) text += "; checkpoints while training goes on";
   if (recomputed > 0) text += fmt::format(", {} blocks recomputed", recomputed);
-  return text;
-}
-
-std::string pipeline_table(const MemoryPlan& plan) {
-  if (plan.pipeline.empty()) return "";
-  size_t widest = 6;
-  for (const PipelineRank& rank : plan.pipeline) widest = std::max(widest, rank.blocks.size());
-  std::string text =
-      fmt::format("{:<8}{:<{}}{:>12}{:>12}{:>12}{:>13}{:>12}{:>12}\n", "pp rank", "blocks", widest,
-                  "weights", "gradients", "optimizer", "activations", "buffers", "total");
-  for (size_t r = 0; r < plan.pipeline.size(); ++r) {
-    const RankMemory& m = plan.pipeline[r].memory;
-    text += fmt::format("{:<8}{:<{}}{:>12}{:>12}{:>12}{:>13}{:>12}{:>12}\n", r,
-                        plan.pipeline[r].blocks, widest, mebibytes(m.weights),
-                        mebibytes(m.gradients), mebibytes(m.optimizer), mebibytes(m.activations),
-                        mebibytes(m.buffers + m.snapshots), mebibytes(m.total()));
-  }
   return text;
 }
 

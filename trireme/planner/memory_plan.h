@@ -12,10 +12,19 @@
 // A configuration on so many ranks → what each of them will hold.
 namespace trireme {
 
+/// One of several stages of a rank of a pipeline. Its activations are the most that it keeps, which
+/// need not be when another stage does; buffers and snapshots are the rank's.
+struct StageMemory {
+  int stage = 0;  // of all ranks, in the order of the network
+  std::string blocks;
+  RankMemory memory;
+};
+
 /// A rank of a pipeline.
 struct PipelineRank {
   std::string blocks;  // "embedding, 0-2", "3-5, head"; of a program "stem to blocks.2"
   RankMemory memory;
+  std::vector<StageMemory> stages = {};  // where it has several
 };
 
 /// Of a model that is divided over ranks, what is said of a rank is said of the one with the most.
@@ -44,6 +53,8 @@ TRIREME_API MemoryPlan plan_memory(const Config& config, int ranks, ModelShape m
 
 /// A row for each rank of the pipeline; "" without one.
 TRIREME_API std::string pipeline_table(const MemoryPlan& plan);
+/// A row for each stage of the pipeline where ranks have several; else "".
+TRIREME_API std::string stage_table(const MemoryPlan& plan);
 
 /// "4.58 MiB", "512 B".
 TRIREME_API std::string mebibytes(int64_t bytes);

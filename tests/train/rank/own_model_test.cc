@@ -174,6 +174,14 @@ TEST_F(train_rank_own_model, summary_has_a_row_for_each_rank_of_a_pipeline) {
   for (const char* part : {"Memory of the fullest rank: 1 rank of data parallelism × 2 of pipeline",
                            "in to blocks.2", "blocks.3 to out"})
     EXPECT_NE(summary.out.find(part), std::string::npos) << part << "\n" << summary.out;
+  EXPECT_EQ(summary.out.find("Each stage"), std::string::npos) << summary.out;
+  Command v = start({"summary", kDeep, "--nproc-per-node", "2", "--set", "parallelism.pp=2",
+                     "--set", "parallelism.schedule=zb_v"},
+                    "deep");
+  ASSERT_EQ(v.finish(std::chrono::seconds(60)), 0) << v.err;
+  for (const char* part : {"Each stage, of its rank's memory:", "\n0     0       in", "\n2     1 ",
+                           "\n3     0       "})
+    EXPECT_NE(v.out.find(part), std::string::npos) << part << "\n" << v.out;
 }
 
 TEST_F(train_rank_own_model, a_division_that_cannot_be_is_refused_before_ranks_start) {

@@ -66,6 +66,8 @@ int own_summary(const MainProgram& program, const std::string& typed, const Word
   for (const auto& [name, bytes] : rows)
     text += fmt::format("{:<12}{:>12}\n", name, mebibytes(bytes));
   if (!plan.pipeline.empty()) text += "\nEach rank of the pipeline:\n\n" + pipeline_table(plan);
+  if (const std::string stages = stage_table(plan); !stages.empty())
+    text += "\nEach stage, of its rank's memory:\n\n" + stages;
   std::fputs(text.c_str(), stdout);
   return kExitDone;
 }
