@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights from files that others saved, without an import before.
 #include <ATen/ATen.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <map>
@@ -9,6 +12,7 @@
 #include "tests/interop/told.h"
 #include "tests/interop/weight_files.h"
 #include "tests/support/refusals.h"
+#include "trireme/base/fd.h"
 #include "trireme/base/file.h"
 #include "trireme/checkpoint/load_weights.h"
 #include "trireme/comm/start/run.h"
@@ -61,7 +65,46 @@ StateWalk weights_of(Gpt& gpt) {
   };
 }
 
+/// Bytes of the file that are in the page cache; -1 where that cannot be known.
+int64_t in_page_cache(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const auto size = static_cast<size_t>(std::filesystem::file_size(path));
+  void* at = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
+  if (at == MAP_FAILED) return -1;
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> pages((size + page - 1) / page);
+  const bool told = ::mincore(at, size, pages.data()) == 0;
+  ::munmap(at, size);
+  if (!told) return -1;
+  int64_t bytes = 0;
+  for (const unsigned char p : pages) bytes += (p & 1) != 0 ? static_cast<int64_t>(page) : 0;
+  return bytes;
+}
+
 }  // namespace
+
+TEST(checkpoint_load_foreign, a_rank_reads_the_rows_that_it_has_and_no_others) {
+  const PrivateFolder folder;
+  const std::string path = folder / "model.safetensors";
+  const std::vector<int64_t> shape{16384, 1024};
+  const int64_t mib = int64_t{1} << 20, own = 8 * mib, whole = 64 * mib;
+  write_bytes(path, safetensors_text({{"w", shape}}));
+  {
+    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    ::fsync(fd.get());
+    ::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
+  }
+  const int64_t before = in_page_cache(path);
+  if (before < 0 || before > mib) GTEST_SKIP() << "the file system keeps files in memory";
+  at::Tensor rows = at::zeros({2048, 1024});
+  load_weights(path, [&](StateVisitor& v) {
+    v.tensor(Slice{"model.w", shape, {8192, 0}, {2048, 1024}}, rows);
+  });
+  EXPECT_TRUE(rows.equal(numbers(8192 * 1024, {2048, 1024})));
+  const int64_t read = in_page_cache(path) - before;
+  EXPECT_GE(read, own);
+  EXPECT_LE(read, whole * 3 / 4) << "the kernel reads on, from some disks 8 MiB at a time";
+}
 
 TEST(checkpoint_load_foreign, a_pt_a_safetensors_file_and_folders_are_taken_as_they_are) {
   PrivateFolder folder;
