@@ -14,6 +14,7 @@
 #include "trireme/base/file.h"
 #include "trireme/launch/job_store.h"
 #include "trireme/launch/placement.h"
+#include "trireme/net/address.h"
 #include "trireme/net/secret.h"
 
 namespace trireme::launch::nodes_test {
@@ -202,6 +203,37 @@ TEST(launch_nodes, that_do_not_come_are_named_when_the_time_is_over) {
       << zero.err_text;
   EXPECT_NE(zero.err_text.find("waits for node 1 of 3"), std::string::npos) << zero.err_text;
   EXPECT_EQ(zero.out_text + two.out_text, "");
+}
+
+// Debian gives a host's own name a loopback address.
+TEST(launch_nodes, meet_under_c10d_at_this_hosts_name_whatever_its_address) {
+  try {
+    net::resolve({net::host_name(), 0});
+  } catch (const ResourceError& error) {
+    GTEST_SKIP() << error.what();
+  }
+  const Cluster cluster;
+  Words flags = cluster.at_c10d(2, 1);
+  for (std::string& flag : flags)
+    if (const size_t at = flag.find("=127.0.0.1:"); at != std::string::npos)
+      flag.replace(at + 1, 9, net::host_name());
+  JobProcess one = cluster.start(flags, "echo rank $RANK"), two = cluster.start(flags, "true");
+  EXPECT_EQ(one.wait(kPatience), 0) << one.err_text;
+  EXPECT_EQ(two.wait(kPatience), 0) << two.err_text;
+}
+
+// A pod's name comes into the name service after the pod.
+TEST(launch_nodes, a_meeting_place_whose_name_is_not_known_yet_is_waited_for) {
+  const Cluster cluster;
+  const Words flags{"--nnodes=2", "--node-rank=0", "--master-addr=no-such-host.invalid"};
+  JobProcess late = cluster.start(Cluster::with(flags, {"--rdzv-conf=join_timeout=1"}), "true");
+  JobProcess waits = cluster.start(flags, "true");
+  EXPECT_EQ(late.wait(kPatience), 99);
+  EXPECT_NE(late.err_text.find("cannot resolve host 'no-such-host.invalid'"), std::string::npos)
+      << late.err_text;
+  ASSERT_TRUE(waits.wait_for_error("trying on", kPatience)) << waits.err_text;
+  waits.send(SIGTERM);
+  EXPECT_EQ(waits.wait(kPatience), 128 + SIGTERM) << waits.err_text;
 }
 
 TEST(launch_nodes, one_that_waits_can_be_stopped_and_comes_again) {

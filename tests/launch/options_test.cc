@@ -172,6 +172,36 @@ TEST(launch_options, several_nodes_meet_at_node_0_or_at_an_endpoint) {
   EXPECT_EQ(c10d.local_addr, "10.0.0.2");
 }
 
+TEST(launch_options, a_nodes_number_comes_from_the_scheduler_where_nothing_else_says_it) {
+  const Words static_nodes{"--nnodes=4", "--master-addr=h0", "p"};
+  const Variables pod{{"JOB_COMPLETION_INDEX", "3"}};
+  const Variables step{{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "2"}};
+  const auto indexed = parse(static_nodes, pod);
+  EXPECT_EQ(indexed.node_rank, 3);
+  EXPECT_EQ(indexed.notes.at(0), "--node-rank=3 from JOB_COMPLETION_INDEX");
+  EXPECT_EQ(parse(static_nodes, step).node_rank, 2);
+  // A flag and PET_NODE_RANK come first.
+  EXPECT_EQ(parse({"--nnodes=4", "--master-addr=h0", "--node-rank=1", "p"}, pod).node_rank, 1);
+  EXPECT_EQ(parse(static_nodes, {{"JOB_COMPLETION_INDEX", "3"}, {"PET_NODE_RANK", "2"}}).node_rank,
+            2);
+  // A batch script and an salloc shell are no step, and c10d numbers nodes itself.
+  EXPECT_EQ(parse(static_nodes, {{"SLURM_PROCID", "2"}}).node_rank, 0);
+  EXPECT_EQ(parse(static_nodes, {{"SLURM_STEP_ID", "4294967291"}, {"SLURM_PROCID", "2"}}).node_rank,
+            0);
+  const auto c10d = parse({"--nnodes=4", "--rdzv-backend=c10d", "--rdzv-endpoint=h0", "p"}, pod);
+  EXPECT_TRUE(c10d.warnings.empty());
+  EXPECT_EQ(parse({"p"}, pod).node_rank, 0);  // one node
+  EXPECT_SAYS(refusal(static_nodes, {{"JOB_COMPLETION_INDEX", "x"}}),
+              "JOB_COMPLETION_INDEX=x: not the number of a node; give --node-rank");
+  EXPECT_SAYS(refusal(static_nodes, {{"JOB_COMPLETION_INDEX", "4"}}), "0 to 3");
+}
+
+TEST(launch_options, asking_for_one_node_by_name_is_remembered) {
+  EXPECT_FALSE(parse({"p"}).nodes_given);
+  EXPECT_TRUE(parse({"--nnodes=1", "p"}).nodes_given);
+  EXPECT_TRUE(parse({"p"}, {{"PET_NNODES", "1"}}).nodes_given);
+}
+
 TEST(launch_options, what_several_nodes_need_is_asked_for) {
   EXPECT_SAYS(refusal({"--nnodes=2", "p"}), "--master-addr");
   EXPECT_SAYS(refusal({"--nnodes=2", "--rdzv-backend=c10d", "p"}), "--rdzv-endpoint=HOST:29400");

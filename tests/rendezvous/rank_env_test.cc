@@ -74,6 +74,13 @@ const Env kSrun = {{"SLURM_PROCID", "4"},
 
 }  // namespace
 
+TEST(rendezvous_rank_env, only_an_agent_of_ours_or_torchs_counts_ranks_for_sure) {
+  EXPECT_TRUE(read(kTorchrun).has_agent);
+  EXPECT_TRUE(read({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"TRIREME_STORE", "h:1"}}).has_agent);
+  EXPECT_FALSE(read({{"RANK", "1"}, {"WORLD_SIZE", "2"}}).has_agent);  // pods, or ranks
+  EXPECT_FALSE(read(kSrun).has_agent);
+}
+
 TEST(rendezvous_rank_env, nothing_set_is_a_world_of_one) {
   EXPECT_EQ(short_form({}), "0/1 0/1 0 none");
   EXPECT_EQ(short_form({{"RANK", ""}, {"WORLD_SIZE", ""}}), "0/1 0/1 0 none");

@@ -55,6 +55,14 @@ Batches check_on_ranks(const TrainFront& front, const Config& config, int ranks)
   return batches;
 }
 
+/// Where a launcher is asked for by --nnodes, also 1, what srun, mpirun or an operator of
+/// Kubernetes says counts launchers (tasks, pods), unless another launcher started this process as
+/// a rank.
+RankEnv who_am_i(const launch::RunOptions& options) {
+  RankEnv self = read_rank_env();
+  return options.nodes_given && !self.has_agent ? RankEnv{} : self;
+}
+
 /// One node of several. Each of its ranks is this command again, as under torchrun, srun or mpirun:
 /// it reads the configuration by itself, and rank 0 takes the run folder.
 int start_node(const TrainFront& front, const launch::RunOptions& options, const TrainFlags& flags,
@@ -85,7 +93,7 @@ int train_front(const TrainFront& front, int argc, char** argv) {
     return kExitDone;
   }
 
-  const RankEnv self = read_rank_env();
+  const RankEnv self = who_am_i(launch_options);
   // A launcher (torchrun, `trireme run`) starts its ranks again: they go on with what they began.
   if (self.attempt > 0 && !flags.resume && !flags.run_dir.empty())
     flags.resume = flags.resume_auto = true, flags.overwrite = false;
@@ -98,7 +106,7 @@ int train_front(const TrainFront& front, int argc, char** argv) {
   // What is wrong with the configuration is said here, once, and not by every rank.
   const Config config = with_absolute_steps(front, flags, resume);
   // Under mpirun or srun this process is a rank already: it becomes its worker and starts nobody.
-  const bool is_rank = self.world_size > 1;
+  const bool is_rank = self.world_size > 1 || (self.has_agent && launch_options.nodes > 1);
   if (launch_options.nodes > 1 && !is_rank)
     return start_node(front, launch_options, flags, config, rest);
   check<UsageError>(!is_rank || !flags.run_dir.empty() || (flags.resume && !flags.resume_auto),

@@ -37,9 +37,8 @@ std::string interface_for(const std::string& host) {
   bool any_ipv6 = std::all_of(found.begin(), found.end(), [](const net::SocketAddress& a) {
     return a.storage.ss_family == AF_INET6;
   });
-  log_warn(
-      "MASTER_ADDR={} is the address of no interface of {}: the job's store listens at all of them",
-      host, net::host_name());
+  log_warn("{} is the address of no interface of {}: the job's store listens at all of them", host,
+           net::host_name());
   return any_ipv6 ? "::" : "0.0.0.0";
 }
 
@@ -68,12 +67,17 @@ net::Listener listen_at_first_free(const std::string& host, PortRange ports) {
 }
 
 std::optional<net::Listener> listen_if_own_address(const std::string& host, int port) {
-  for (const auto& found : net::resolve({host, 0})) {
+  const auto addresses = net::resolve({host, 0});
+  for (const auto& found : addresses) {
     const auto numeric = net::parse_address(found.text()).host;
     if (found.is_loopback() == net::is_loopback(host) && is_own_address(numeric))
       return net::Listener::if_free(endpoint(numeric, port));
   }
-  return std::nullopt;
+  // A name with a loopback address is one's own (Debian's 127.0.1.1): others know it by another.
+  if (!std::all_of(addresses.begin(), addresses.end(),
+                   [](const net::SocketAddress& a) { return a.is_loopback(); }))
+    return std::nullopt;
+  return net::Listener::if_free(endpoint(interface_for(host), port));
 }
 
 namespace {

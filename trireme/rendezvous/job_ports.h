@@ -28,8 +28,8 @@ TRIREME_API PortRange ports_beside(int master_port);
 /// ResourceError when every port is taken.
 TRIREME_API net::Listener listen_at_first_free(const std::string& host, PortRange ports);
 
-/// At this port of the interface that `host` names; nullopt where it is of another host, or
-/// somebody listens there already.
+/// At this port of the interface that `host` names, or of all where the name has a loopback address
+/// alone; nullopt where it is of another host, or somebody listens there already.
 TRIREME_API std::optional<net::Listener> listen_if_own_address(const std::string& host, int port);
 
 /// The job's store, found and entered.

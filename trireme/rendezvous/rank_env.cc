@@ -213,6 +213,7 @@ RankEnv read_rank_env(const net::Getenv& getenv, const std::function<std::string
   }
 
   RankEnv out;
+  out.has_agent = has_agent;
   out.store_endpoint = store.value_or("");
   out.master_addr = env.text("MASTER_ADDR").value_or(claim ? claim->master_addr : "");
   auto port = env.number("MASTER_PORT").value_or(out.master_port);

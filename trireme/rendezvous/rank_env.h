@@ -19,8 +19,11 @@ struct TRIREME_API RankEnv {
   int node_rank = 0;         // -1: not known
   std::string master_addr;   // the host of rank 0; "": not known
   int master_port = 29500;
-  std::string job_id;          // the same on every rank of a job; may be ""
-  int attempt = 0;             // how often the job was started again
+  std::string job_id;  // the same on every rank of a job; may be ""
+  int attempt = 0;     // how often the job was started again
+  /// torchrun or `trireme run` started this process and watches it: RANK and WORLD_SIZE count
+  /// ranks, and not pods or tasks in which a launcher is to start them.
+  bool has_agent = false;
   std::string store_endpoint;  // TRIREME_STORE: our launcher serves a store there; "": it does not
   /// "torchrun variables", "Open MPI", "MVAPICH", "PMI", "Slurm" or "none".
   std::string source = "none";

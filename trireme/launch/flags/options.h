@@ -52,6 +52,7 @@ struct RunOptions {
   std::vector<std::string> warnings;
   // Several nodes.
   int nodes = 1;
+  bool nodes_given = false;             // --nnodes, also 1: a launcher is asked for
   int least_nodes = 1;                  // fewer than `nodes`: they come and go
   int node_rank = 0;                    // static; c10d numbers nodes as they come
   std::string rdzv_backend = "static";  // or c10d

@@ -44,6 +44,7 @@ void set_nproc(S& s, V v) {
 void set_nnodes(S& s, V v) {
   const auto colon = v.find(':');
   auto& o = s.options;
+  o.nodes_given = true;
   o.least_nodes = static_cast<int>(whole(s, v.substr(0, colon), 1, kMostNodes));
   o.nodes = colon == std::string::npos
                 ? o.least_nodes
@@ -305,6 +306,25 @@ void settle_conf(S& s) {
   }
 }
 
+/// From whoever started a launcher on each node without a number of ours: an Indexed Job of
+/// Kubernetes, or srun, whose tasks are the launchers.
+void number_from_scheduler(S& s) {
+  if (s.node_rank_given) return;
+  const Getenv& env = *s.env;
+  const auto said = [&](const char* name) { return env(name).value_or(""); };
+  std::string name = "JOB_COMPLETION_INDEX";
+  // In a batch script and an salloc shell SLURM_PROCID is 0, whatever is started from there.
+  const std::string step = said("SLURM_STEP_ID"), batch = "4294967291";
+  if (said(name.c_str()).empty() && !step.empty() && step != batch) name = "SLURM_PROCID";
+  const std::string value = said(name.c_str());
+  if (value.empty()) return;
+  const auto number = parse_int(value);
+  check<UsageError>(number && *number >= 0 && *number < kMostNodes,
+                    "{}={}: not the number of a node; give --node-rank", name, value);
+  s.options.node_rank = static_cast<int>(*number);
+  s.options.notes.push_back(fmt::format("--node-rank={} from {}", value, name));
+}
+
 /// Where the launchers of several nodes meet.
 void settle_meeting(S& s) {
   auto& o = s.options;
@@ -336,6 +356,7 @@ void settle_meeting(S& s) {
   check<UsageError>(!endpoint.host.empty() || s.master_addr_given,
                     "--nnodes={}: name node 0's host with --master-addr, the same on every node",
                     o.nodes);
+  number_from_scheduler(s);
   check<UsageError>(o.node_rank < o.nodes, "--node-rank={}: {} nodes have the numbers 0 to {}",
                     o.node_rank, o.nodes, o.nodes - 1);
   if (o.master_port == 0) o.master_port = kStaticPort;

@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "trireme/base/check.h"
+#include "trireme/base/log.h"
 #include "trireme/net/address.h"
+#include "trireme/net/connect.h"
 #include "trireme/rendezvous/job_ports.h"
 #include "trireme/rendezvous/join.h"
 #include "trireme/store/tcp_store.h"
@@ -17,6 +19,28 @@ namespace {
 detail::PortRange ports_of(const RunOptions& options) {
   if (options.rdzv_backend == "static") return detail::ports_beside(options.master_port);
   return {options.meeting_port, options.meeting_port};
+}
+
+/// A pod's name appears in the name service a while after the pod: whose address it is cannot be
+/// known before. False: asked to stop.
+bool wait_for_name(const std::string& host, Deadline deadline,
+                   const std::function<bool()>& asked_to_stop) {
+  net::BackOff back_off;
+  const auto start = Clock::now();
+  bool said = false;
+  while (true) {
+    try {
+      net::resolve({host, 0});
+      return true;
+    } catch (const ResourceError& error) {
+      if (!said && seconds_since(start) > 3) {
+        said = true;
+        log_warn("{}; trying on", error.what());
+      }
+      if (asked_to_stop()) return false;
+      if (!back_off.pause(deadline)) throw;
+    }
+  }
 }
 
 /// nullopt: the address is not of this host, or another launcher of this host serves there.
@@ -34,6 +58,10 @@ std::optional<net::Listener> listen_if_ours(const RunOptions& options) {
 std::optional<Meeting> open_meeting(const RunOptions& options, const net::Credentials& credentials,
                                     Deadline deadline, const std::function<bool()>& asked_to_stop) {
   Meeting meeting;
+  const bool may_be_ours = options.rdzv_backend == "static" ? options.node_rank == 0
+                                                            : options.rdzv_is_host.value_or(true);
+  if (may_be_ours && !wait_for_name(options.meeting_host, deadline, asked_to_stop))
+    return std::nullopt;
   if (auto listener = listen_if_ours(options)) {
     StoreServer::Options served;
     served.credentials = credentials;
