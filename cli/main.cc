@@ -29,6 +29,7 @@ const Verb kVerbs[] = {
     {"train", train_main, "train a model from a configuration, on N ranks"},
     {"generate", generate_main, "write text with a trained GPT"},
     {"run", run_main, "start any program as N ranks, with torchrun's flags"},
+    {"job", job_main, "what starts a training job on a cluster: Slurm or Kubernetes"},
     {"bench", bench_main, "time collectives and messages against Gloo and MPI"},
     {"config", config_main, "check and show configuration files"},
     {"summary", summary_main, "a model's parameters, and what each rank will hold in memory"},

@@ -21,6 +21,7 @@ int train_main(int argc, char** argv);
 int generate_main(int argc, char** argv);
 int bench_main(int argc, char** argv);
 int run_main(int argc, char** argv);
+int job_main(int argc, char** argv);
 int doctor_main(int argc, char** argv);
 int summary_main(int argc, char** argv);
 int plan_main(int argc, char** argv);

@@ -24,6 +24,7 @@ TEST(cli_flags, a_mistyped_flag_of_any_verb_names_the_nearest) {
       {{"trace", "flight", "--allow-incomplet", "x"}, "did you mean --allow-incomplete?"},
       {{"checkpoint", "prune", "x", "--kep", "2"}, "did you mean --keep?"},
       {{"version", "--jso", "-"}, "did you mean --json?"},
+      {{"job", "slurm", "a.json", "--run-di", "x"}, "did you mean --run-dir?"},
       {{"run", "--nproc-per-nod", "2", "true"}, "did you mean --nproc-per-node?"},
   };
   for (const auto& [words, part] : rows) {

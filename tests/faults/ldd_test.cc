@@ -23,7 +23,8 @@ TEST(faults_ldd, the_worker_links_torch) {
 }
 
 TEST(faults_ldd, help_answers_for_every_verb) {
-  for (const char* verb : {"train", "generate", "run", "bench", "config", "doctor", "version"}) {
+  for (const char* verb :
+       {"train", "generate", "run", "bench", "config", "job", "doctor", "version"}) {
     Command help(trireme({verb, "--help"}));
     EXPECT_EQ(help.finish(), 0) << verb << ": " << help.err;
     EXPECT_TRUE(holds_all(help.out, {"Examples", std::string("trireme ") + verb})) << verb;
