@@ -7,6 +7,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tests/faults/job.h"
 #include "tests/support/ports.h"
@@ -21,11 +22,12 @@ inline bool on_path(const std::string& program) {
   return false;
 }
 
-/// A real Slurm of one node in a private folder: munged, slurmctld and slurmd, with ports that the
-/// kernel chose. `why()` says why there is none.
-class OneNodeSlurm {
+/// A real Slurm in a private folder: munged, slurmctld and a slurmd for each node, with ports that
+/// the kernel chose. All nodes are this host, under its loopback addresses. `why()` says why there
+/// is none.
+class Slurm {
  public:
-  OneNodeSlurm() {
+  explicit Slurm(int nodes) : nodes_(nodes) {
     for (const char* program : {"munged", "slurmctld", "slurmd", "srun", "sinfo"})
       if (!on_path(program)) {
         why_ = std::string(program) + " is not installed (slurmctld slurmd munge slurm-client)";
@@ -40,12 +42,21 @@ class OneNodeSlurm {
 
   /// "": it runs.
   const std::string& why() const { return why_; }
+  /// What its daemons have said.
+  std::string log() {
+    controller_->read_for(milliseconds(1));
+    std::string text = controller_->err;
+    for (auto& slurmd : slurmds_) {
+      slurmd->read_for(milliseconds(1));
+      text += slurmd->err;
+    }
+    return text;
+  }
   Environment environment() const { return {{"SLURM_CONF", folder_ / "slurm.conf"}}; }
 
  private:
   void start() {
-    for (const char* name : {"state", "spool", "munge"})
-      std::filesystem::create_directory(folder_ / name);
+    for (const char* name : {"state", "munge"}) std::filesystem::create_directory(folder_ / name);
     std::filesystem::permissions(folder_.path(), std::filesystem::perms(0711));
     std::string key(1024, '\0');
     std::ifstream("/dev/urandom", std::ios::binary).read(key.data(), 1024);
@@ -69,23 +80,24 @@ class OneNodeSlurm {
     }
     controller_ = std::make_unique<Command>(
         Arguments{"slurmctld", "-D", "-f", folder_ / "slurm.conf"}, CommandOptions{env, {}});
-    node_ = std::make_unique<Command>(Arguments{"slurmd", "-D", "-f", folder_ / "slurm.conf"},
-                                      CommandOptions{env, {}});
+    for (int node = 1; node <= nodes_; ++node)
+      slurmds_.push_back(std::make_unique<Command>(
+          Arguments{"slurmd", "-D", "-N", node_name(node), "-f", folder_ / "slurm.conf"},
+          CommandOptions{env, {}}));
     std::string said;
     const bool up = eventually(
         [&] {
           Command info({"sinfo", "-h", "-o", "%T"}, {env, {}});
           info.finish(seconds(3));
           said = info.out + info.err;
-          return info.out.rfind("idle", 0) == 0;
+          return info.out == "idle\n";
         },
         seconds(20));
     if (up) return;
-    controller_->read_for(milliseconds(1));
-    node_->read_for(milliseconds(1));
-    why_ = "Slurm does not come up: " + said + controller_->err + node_->err;
+    why_ = "Slurm does not come up: " + said + log();
   }
 
+  static std::string node_name(int node) { return "127.0.0." + std::to_string(node); }
   std::string socket() const { return folder_ / "munge.socket"; }
 
   std::string configuration() const {
@@ -94,26 +106,39 @@ class OneNodeSlurm {
     std::string host(name);
     host = host.substr(0, host.find('.'));
     const std::string cpus = std::to_string(::sysconf(_SC_NPROCESSORS_ONLN));
+    std::string nodes, names;
+    for (int node = 1; node <= nodes_; ++node) {
+      nodes += "\nNodeName=" + node_name(node) + " NodeHostname=" + host +
+               " NodeAddr=127.0.0.1 Port=" + std::to_string(free_tcp_port()) + " CPUs=" + cpus +
+               " State=UNKNOWN";
+      names += (node > 1 ? "," : "") + node_name(node);
+    }
     return "ClusterName=trireme\nSlurmctldHost=" + host +
            "(127.0.0.1)\nSlurmUser=root\nSlurmdUser=root\nSlurmctldPort=" +
-           std::to_string(free_tcp_port()) + "\nSlurmdPort=" + std::to_string(free_tcp_port()) +
-           "\nAuthType=auth/munge\nAuthInfo=socket=" + socket() +
+           std::to_string(free_tcp_port()) + "\nAuthType=auth/munge\nAuthInfo=socket=" + socket() +
            "\nCredType=cred/munge\nStateSaveLocation=" + folder_ / "state" +
-           "\nSlurmdSpoolDir=" + folder_ / "spool" + "\nSlurmctldPidFile=" + folder_ / "ctld.pid" +
-           "\nSlurmdPidFile=" + folder_ / "d.pid" +
+           "\nSlurmdSpoolDir=" + folder_ / "spool-%n" +
+           "\nSlurmctldPidFile=" + folder_ / "ctld.pid" +
+           "\nSlurmdPidFile=" + folder_ / "d-%n.pid" +
            "\nProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSelectType=select/linear"
-           "\nSchedulerType=sched/builtin\nJobAcctGatherType=jobacct_gather/none"
+           "\nSchedulerType=sched/"
+           "builtin\nSchedulerParameters=sched_interval=1\nJobAcctGatherType=jobacct_gather/none"
            "\nAccountingStorageType=accounting_storage/none\nMpiDefault=none\nSwitchType=switch/"
            "none"
-           "\nMailProg=/bin/true\nReturnToService=2\nSlurmdParameters=config_overrides\nNodeName=" +
-           host + " NodeAddr=127.0.0.1 CPUs=" + cpus +
-           " State=UNKNOWN\nPartitionName=p Nodes=" + host +
-           " Default=YES MaxTime=INFINITE State=UP\n";
+           "\nMailProg=/bin/true\nReturnToService=2\nSlurmdParameters=config_overrides" +
+           nodes + "\nPartitionName=p Nodes=" + names + " Default=YES MaxTime=INFINITE State=UP\n";
   }
 
+  const int nodes_;
   PrivateFolder folder_{"slurm"};
   std::string why_;
-  std::unique_ptr<Command> munged_, controller_, node_;  // the node goes first
+  std::unique_ptr<Command> munged_, controller_;
+  std::vector<std::unique_ptr<Command>> slurmds_;  // go first
+};
+
+class OneNodeSlurm : public Slurm {
+ public:
+  OneNodeSlurm() : Slurm(1) {}
 };
 
 }  // namespace trireme::testing
