@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/checkpoint/steps/snapshot/held_snapshot.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,23 +8,9 @@
 #include <cstring>
 
 #include "trireme/base/check.h"
+#include "trireme/base/process/descriptor_socket.h"
 
 namespace trireme {
-
-std::string fault_in_memory(int fd) {
-  // Only memory can be sealed, so that this alone tells pipes, devices and files on a disk.
-  const int seals = ::fcntl(fd, F_GET_SEALS);
-  constexpr int kNeeded = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-  struct stat info {};
-  if (seals < 0 || ::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
-    return "is no shared memory without a name";
-  if ((seals & kNeeded) != kNeeded) return "is not of a sealed size";
-  // Reading where no page is would ask the machine for one, and end the reader if it has none.
-  if (info.st_blocks < info.st_size / 512)
-    return "has " + std::to_string(info.st_size) + " bytes, of which " +
-           std::to_string(info.st_blocks * 512) + " are there";
-  return "";
-}
 
 std::unique_ptr<const HeldSnapshot> HeldSnapshot::open(int fd) {
   const std::string fault = fault_in_memory(fd);

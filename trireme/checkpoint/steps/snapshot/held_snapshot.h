@@ -12,10 +12,6 @@
 
 namespace trireme {
 
-/// What is wrong with a descriptor that should be a snapshot's memory ("is no shared memory without
-/// a name", …), or "". Whatever it is, asking does not wait.
-TRIREME_API std::string fault_in_memory(int fd);
-
 /// The memory of one rank's snapshot, complete, mapped for reading. Threads may read together.
 class TRIREME_API HeldSnapshot {
  public:
