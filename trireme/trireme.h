@@ -6,6 +6,7 @@
 // all of it.
 // clang-format off
 #include "trireme/base/error.h"                           // errors, by what you can do next
+#include "trireme/base/events/progress_marks.h"           // tells the launcher how far this rank is
 
 #include "trireme/comm/start/run.h"                       // init_process_group, run_threads, spawn
 #include "trireme/comm/group.h"                           // groups of ranks and their collectives

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/fuzz/checkpoint_targets.h"
+#include "tests/fuzz/event_targets.h"
 #include "tests/fuzz/python_targets.h"
 #include "tests/fuzz/schedule_targets.h"
 #include "trireme/base/error.h"
@@ -251,6 +252,7 @@ inline constexpr Target kTargets[] = {{"frames", frames},
                                       {"checkpoint_index", checkpoint_index},
                                       {"safetensors", safetensors},
                                       {"snapshot", snapshot},
-                                      {"schedule_table", schedule_table}};
+                                      {"schedule_table", schedule_table},
+                                      {"event_ring", event_ring}};
 
 }  // namespace trireme::fuzz

@@ -12,6 +12,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "trireme/base/events/progress_marks.h"
+
 namespace trireme::file_calls {
 namespace {
 
@@ -48,12 +50,14 @@ int open(const std::string& path, int flags, mode_t mode) {
 }
 
 ssize_t write(int fd, const void* bytes, size_t size) {
+  mark_alive();
   if (!armed()) return ::write(fd, bytes, size);
   return visited<ssize_t>({.kind = Kind::write, .fd = fd, .bytes = bytes, .size = size}, -1,
                           [&](size_t n) { return ::write(fd, bytes, n); });
 }
 
 ssize_t pwrite(int fd, const void* bytes, size_t size, off_t offset) {
+  mark_alive();
   if (!armed()) return ::pwrite(fd, bytes, size, offset);
   return visited<ssize_t>(
       {.kind = Kind::pwrite, .fd = fd, .bytes = bytes, .size = size, .offset = offset}, -1,
@@ -61,18 +65,21 @@ ssize_t pwrite(int fd, const void* bytes, size_t size, off_t offset) {
 }
 
 ssize_t read(int fd, void* into, size_t size) {
+  mark_alive();
   if (!armed()) return ::read(fd, into, size);
   return visited<ssize_t>({.kind = Kind::read, .fd = fd, .size = size}, -1,
                           [&](size_t n) { return ::read(fd, into, n); });
 }
 
 ssize_t pread(int fd, void* into, size_t size, off_t offset) {
+  mark_alive();
   if (!armed()) return ::pread(fd, into, size, offset);
   return visited<ssize_t>({.kind = Kind::pread, .fd = fd, .size = size, .offset = offset}, -1,
                           [&](size_t n) { return ::pread(fd, into, n, offset); });
 }
 
 ssize_t pread_cached(int fd, void* into, size_t size, off_t offset) {
+  mark_alive();
   const auto call = [&](size_t n) {
     const iovec to{into, n};
     return ::preadv2(fd, &to, 1, offset, RWF_NOWAIT);
@@ -83,11 +90,13 @@ ssize_t pread_cached(int fd, void* into, size_t size, off_t offset) {
 }
 
 int fsync(int fd) {
+  mark_alive();
   if (!armed()) return ::fsync(fd);
   return visited<int>({.kind = Kind::fsync, .fd = fd}, -1, [&](size_t) { return ::fsync(fd); });
 }
 
 int fdatasync(int fd) {
+  mark_alive();
   if (!armed()) return ::fdatasync(fd);
   return visited<int>({.kind = Kind::fdatasync, .fd = fd}, -1,
                       [&](size_t) { return ::fdatasync(fd); });
