@@ -233,6 +233,15 @@ TEST(launch_options, restarts_may_be_counted_within_a_time) {
   EXPECT_SAYS(refusal({"--restart-window=60", "p"}), "--max-restarts");
 }
 
+TEST(launch_options, a_rank_may_be_silent_for_a_minute_or_as_told) {
+  using std::chrono::milliseconds;
+  EXPECT_EQ(parse({"p"}).hang_timeout, std::chrono::seconds(60));
+  EXPECT_EQ(parse({"--hang-timeout=2.5", "p"}).hang_timeout, milliseconds(2500));
+  EXPECT_EQ(parse({"--hang_timeout", "off", "p"}).hang_timeout, Duration::zero());
+  for (const char* bad : {"0", "-1", "0.05", "1m", "nan", "inf", "1e7", "OFF", ""})
+    EXPECT_SAYS(refusal({std::string("--hang-timeout=") + bad, "p"}), "--hang-timeout=");
+}
+
 TEST(launch_options, restarts_are_counted_from_none) {
   EXPECT_EQ(parse({"p"}).max_restarts, 0);
   EXPECT_EQ(parse({"--max_restarts", "3", "p"}).max_restarts, 3);

@@ -13,6 +13,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
 #include "trireme/base/log.h"
+#include "trireme/launch/hang/hang_guard.h"
 #include "trireme/launch/job_plan.h"
 #include "trireme/launch/nodes/nodes.h"
 #include "trireme/launch/process/keeper.h"
@@ -143,6 +144,13 @@ int launch_workers(const RunOptions& options, const std::vector<std::string>& co
   } catch (const ResourceError& e) {
     log_warn("steps in the memory of workers that die will be lost: {}", e.what());
   }
+  std::optional<HangGuard> hangs;
+  if (options.hang_timeout > Duration::zero()) try {
+      hangs.emplace(own / "events", options.hang_timeout);
+      job.events = own / "events";
+    } catch (const ResourceError& e) {
+      log_warn("ranks that hang will not be seen: {}", e.what());
+    }
 
   SuperviseSpec spec;
   spec.name = command.front();
@@ -151,6 +159,7 @@ int launch_workers(const RunOptions& options, const std::vector<std::string>& co
   spec.requests = &requests;
   spec.keeper = &keeper;
   spec.snapshots = snapshots ? &*snapshots : nullptr;
+  spec.hangs = hangs ? &*hangs : nullptr;
   spec.nodes = nodes.get();
   spec.report = report;
   RestartBudget restarts(options.max_restarts, options.restart_window);
@@ -198,6 +207,7 @@ std::string dry_run(const RunOptions& options, const std::vector<std::string>& c
   job.store = "127.0.0.1:<port>";
   job.secret_file = "<private folder>/secret";
   job.snapshots = "<private folder>/snapshots";
+  if (options.hang_timeout > Duration::zero()) job.events = "<private folder>/events";
   job.error_file = "<log folder>/error.json";
   job.master_port = options.master_port;
   job.workers_of_nodes.assign(static_cast<size_t>(options.nodes), options.nproc_per_node);

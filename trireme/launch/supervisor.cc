@@ -9,11 +9,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <numeric>
 
 #include "trireme/base/check.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/log.h"
 #include "trireme/launch/failure.h"
+#include "trireme/launch/hang/hang_report.h"
 #include "trireme/launch/machine/oom.h"
 #include "trireme/launch/output.h"
 #include "trireme/launch/process/children.h"
@@ -52,6 +54,7 @@ struct Worker {
   bool stop_requested = false;   // SIGTERM or SIGKILL of ours, before it ended
   bool killed = false;           // SIGKILL of ours
   bool ended_by_itself = false;  // before anybody asked the job to end
+  bool hung = false;             // and was killed for it
 
   /// By a signal that came to a worker and not to the launcher: it asks to be started again, or was
   /// interrupted.
@@ -61,7 +64,7 @@ struct Worker {
   }
   bool failed() const {
     if (!ended || code == 0) return false;
-    if (!stop_requested) return true;
+    if (!stop_requested || hung) return true;
     // It was leaving because we said so; only its own report, or a crash, is worth telling.
     return report.has_value() || (code < 0 && code != -SIGTERM && !(killed && code == -SIGKILL));
   }
@@ -102,6 +105,7 @@ class Supervisor {
     while (!all_ended()) {
       wait(next_deadline());
       see_who_ended();
+      look_for_hangs();
       act();
     }
     if (first_signal_) wait_for_their_children();
@@ -156,6 +160,7 @@ class Supervisor {
   }
 
   Deadline next_deadline() const {
+    if (stage_ == Stage::running && spec_.hangs) return spec_.hangs->next_look();
     if (stage_ == Stage::running || stage_ == Stage::killed) return Deadline::never();
     if (stage_ == Stage::leaving)
       return Deadline::after(std::min<Duration>(kStoppedLook, kill_at_.remaining()));
@@ -168,9 +173,12 @@ class Supervisor {
     if (spec_.nodes->fd() >= 0 && stage_ == Stage::running)
       fds.push_back({spec_.nodes->fd(), POLLIN, 0});
     if (spec_.snapshots) spec_.snapshots->add_to(fds);
+    if (spec_.hangs) spec_.hangs->add_to(fds);
     ::poll(fds.data(), fds.size(), deadline.poll_ms(60'000));
     output_.serve(fds);
     if (spec_.snapshots) spec_.snapshots->serve();
+    if (spec_.hangs)
+      spec_.hangs->serve([this](pid_t pid, int said) { return rank_of_process(pid, said); });
     for (int n : inbox_.take())
       if (n != SIGCHLD) on_signal(n);
   }
@@ -286,6 +294,55 @@ class Supervisor {
     }
   }
 
+  int rank_of(const Worker& worker) const {
+    return place(spec_.nodes->workers_of_nodes(), spec_.nodes->node_rank(), worker.rank).rank;
+  }
+
+  /// A worker may be a script that started what marks its progress.
+  int rank_of_process(pid_t pid, int said) const {
+    const pid_t group = ::getpgid(pid);
+    for (const Worker& worker : workers_)
+      if (worker.pid == group) return rank_of(worker);
+    for (const Worker& worker : workers_)
+      if (rank_of(worker) == said) return said;
+    return -1;
+  }
+
+  void look_for_hangs() {
+    if (!spec_.hangs || stage_ != Stage::running) return;
+    const auto& nodes = spec_.nodes->workers_of_nodes();
+    const auto hang = spec_.hangs->look(std::accumulate(nodes.begin(), nodes.end(), 0));
+    if (!hang) return;
+    log_warn("{}", hang->verdict.sentence);
+    told_ = true;
+    spec_.nodes->stop({spec_.nodes->node_rank(),
+                       nodes.size() > 1 ? hang->verdict.sentence : hang->verdict.cause,
+                       hang->verdict.cause, may_restart_after(*hang)});
+    for (size_t i : hang->verdict.blamed)
+      for (Worker& worker : workers_)
+        if (rank_of(worker) == hang->ranks[i].rank) {
+          worker.hung = true;
+          worker.note = hang->verdict.sentence;
+        }
+    report_hang(*hang, {spec_.folder_stays ? spec_.folder : "", flight_folder()});
+    kill_all();
+  }
+
+  bool may_restart_after(const HangGuard::Hang& hang) const {
+    if (spec_.restarts->left(Clock::now()) <= 0) return false;
+    if (hang.verdict.cause != spec_.cause_before) return true;
+    log_warn("{}, for the second time: not started again", hang.verdict.cause);
+    return false;
+  }
+
+  /// Where ranks write what they were doing; "": nowhere.
+  std::string flight_folder() const {
+    const char* const name = "TRIREME_FLIGHT_DIR";
+    const EnvMap& env = plan_.workers.front().env;
+    const auto found = env.find(name);
+    return found != env.end() ? found->second : process_env(name).value_or("");
+  }
+
   void ask_all_to_end() {
     term_sent_ = true;
     for (Worker& worker : workers_) {
@@ -355,6 +412,7 @@ class Supervisor {
   void clean_up() {
     if (cleaned_) return;
     cleaned_ = true;
+    if (spec_.hangs) spec_.hangs->forget_all();
     for (const Worker& worker : workers_) ::kill(-worker.pid, SIGKILL);
     auto deadline = Deadline::after(kReapPatience);
     std::vector<pid_t> left;

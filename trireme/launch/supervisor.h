@@ -7,6 +7,7 @@
 #include "trireme/base/export.h"
 #include "trireme/base/process/stop_requests.h"
 #include "trireme/checkpoint/steps/snapshot/handover.h"
+#include "trireme/launch/hang/hang_guard.h"
 #include "trireme/launch/job_plan.h"
 #include "trireme/launch/nodes/nodes.h"
 #include "trireme/launch/process/keeper.h"
@@ -30,6 +31,7 @@ struct SuperviseSpec {
   StopRequests* requests = nullptr;  // what has come from it, before this attempt too
   Keeper* keeper = nullptr;
   SnapshotHolder* snapshots = nullptr;  // null: none are held
+  HangGuard* hangs = nullptr;           // null: nobody looks for ranks that hang
   Nodes* nodes = nullptr;               // an attempt has begun
   FailureReport report = FailureReport::block;
   const RestartBudget* restarts = nullptr;
@@ -55,6 +57,8 @@ struct JobEnd {
 /// themselves.
 /// - Workers that all end with 130 (interrupted) or all with 75 (saved, restart), asked by this
 /// launcher or not: returns that. After the first of them the others have seconds to follow it.
+/// - A rank that marks its progress and then makes none (launch/hang): what all of them are at is
+/// written down, and they are killed; the rank has failed.
 /// - With restarts left, a worker that failed by itself ends the attempt and not the job, unless
 /// the next attempt would meet the same: it reported a UsageError, or for the second time the same
 /// failure of the same step.

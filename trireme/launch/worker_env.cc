@@ -5,6 +5,7 @@
 
 #include <initializer_list>
 
+#include "trireme/base/events/handover.h"
 #include "trireme/checkpoint/steps/snapshot/handover.h"
 
 namespace trireme::launch {
@@ -47,6 +48,7 @@ EnvMap worker_env(const JobEnv& job, const Placement& at, const Getenv& user) {
     env["TRIREME_FLIGHT_DIR"] = job.flight_dir;
   if (!job.store.empty()) env["TRIREME_STORE"] = job.store;
   if (!job.snapshots.empty()) env[kSnapshotsVariable] = job.snapshots;
+  if (!job.events.empty()) env[kEventsVariable] = job.events;
   if (!job.secret_file.empty()) env["TRIREME_SECRET_FILE"] = job.secret_file;
   return env;
 }

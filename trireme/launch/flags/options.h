@@ -40,6 +40,9 @@ struct RunOptions {
   Duration shutdown_timeout = std::chrono::seconds(30);
   int max_restarts = 0;       // of all workers, after one of them failed
   Duration restart_window{};  // only restarts within it count; zero: all of the job
+  /// A rank that marks its progress may be silent for so long, or for ten of its steps, before all
+  /// are ended; zero: for ever.
+  Duration hang_timeout = std::chrono::seconds(60);
   CpuBinding cpu_binding;
   /// LOCAL_RANK is 0 for each worker, which sees one GPU of the host's.
   bool virtual_local_rank = false;

@@ -91,6 +91,14 @@ void set_restart_window(S& s, V v) {
   s.options.restart_window = std::chrono::seconds(whole(s, v, 1, int64_t{1} << 31));
 }
 
+void set_hang_timeout(S& s, V v) {
+  const auto seconds = v == "off" ? 0 : parse_number(v);
+  check<UsageError>(seconds && (v == "off" || (*seconds >= 0.1 && *seconds <= 1e6)),
+                    "{}={}: not a number of seconds (0.1 to a million), nor off", s.origin, v);
+  s.options.hang_timeout =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*seconds));
+}
+
 void set_master_addr(S& s, V v) {
   check<UsageError>(!v.empty(), "{} is empty: name the address that workers meet at", s.origin);
   s.options.master_addr = v;
@@ -174,6 +182,9 @@ const std::vector<RunFlag>& table() {
          s.shutdown_timeout = v;
          check<UsageError>(!v.empty(), "{} is empty: give seconds", s.origin);
        }},
+      {"hang-timeout", 0, true, "SECONDS|off",
+       "no progress of a rank for this long, or for 10 of its steps: all are ended [60]",
+       set_hang_timeout},
       {"cpu-binding", 0, true, "auto|none|LIST", "CPUs of each rank; LIST is like 0-3:4-7 [auto]",
        [](S& s, V v) { s.binding = v; }},
       {"numa-binding", 0, true, "KIND",

@@ -57,6 +57,11 @@ bool is_stopped(pid_t pid) {
   return stat && (stat->state == 'T' || stat->state == 't');
 }
 
+bool lives(pid_t pid) {
+  const auto stat = read_stat(pid);
+  return stat && stat->state != 'Z' && stat->state != 'X';
+}
+
 int living_in_groups(const std::vector<pid_t>& groups) {
   int count = 0;
   for (pid_t pid : all_processes()) {
