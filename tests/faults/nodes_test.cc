@@ -93,6 +93,18 @@ TEST_F(faults_nodes, a_program_on_two_hosts_of_unequal_size_learns_as_on_one) {
   EXPECT_NEAR(last_loss(zero->out), last_loss(alone.out), 0.02) << zero->out << alone.out;
 }
 
+TEST_F(faults_nodes, a_rank_that_hangs_is_named_on_both_hosts_by_the_launcher_that_sees_it) {
+  const std::string run = folder_ / "run";
+  const auto one = trainer(1, run, {"--hang-timeout=1"}, "train.step@5#1=sleep(600000)");
+  const auto zero = trainer(0, run, {"--hang-timeout=1"});
+  EXPECT_EQ(zero->finish(kPatience), 1) << zero->err;
+  EXPECT_EQ(one->finish(kPatience), 1) << one->err;
+  EXPECT_TRUE(holds_all(one->err, {") hangs in step 5: ", "and it waits in no call"})) << one->err;
+  // Its own rank waits, for one that it does not see.
+  EXPECT_TRUE(holds_all(zero->err, {"rank 1 (pid ", ") hangs in step 5: "})) << zero->err;
+  EXPECT_EQ(zero->err.find("rank 0 (pid"), std::string::npos) << zero->err;
+}
+
 TEST_F(faults_nodes, trireme_train_on_two_hosts_has_the_bits_of_one_and_goes_on) {
   const std::string run = folder_ / "run";
   {

@@ -13,6 +13,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/clock.h"
+#include "trireme/base/events/progress_marks.h"
 #include "trireme/base/file.h"
 #include "trireme/base/file/file_calls.h"
 #include "trireme/base/file/folder.h"
@@ -60,6 +61,7 @@ class UnderWay {
         ranks_(group.size()) {
     thread_ = quiet_thread([this, label = thread_rank()] {
       set_thread_rank(label);
+      work_in_background();
       run();
     });
   }

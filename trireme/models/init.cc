@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "trireme/base/check.h"
+#include "trireme/base/events/progress_marks.h"
 #include "trireme/base/philox.h"
 #include "trireme/layers/tensor_parallel/embedding.h"
 #include "trireme/layers/tensor_parallel/linear.h"
@@ -50,6 +51,7 @@ void fill_linear(Layer& layer, int64_t inputs, const std::string& path, uint64_t
 }
 
 void init_layer(torch::nn::Module& layer, uint64_t seed, const std::string& path) {
+  mark_alive();  // all of them may take minutes
   const auto normal = [](at::Tensor p, uint64_t key, const ParameterLayout& layout) {
     normal_(std::move(p), key, 0, 1, layout);
   };

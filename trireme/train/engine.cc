@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "trireme/base/check.h"
+#include "trireme/base/events/progress_marks.h"
 #include "trireme/base/log.h"
 #include "trireme/checkpoint/async_saver.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
@@ -288,6 +289,7 @@ void Engine::step() {
   const CurrentDevice current(impl_->run.device);
   impl_->heard_by_all([&] { impl_->last = finish_step(impl_->run); });
   abort_group_on_error(impl_->run, [&] { impl_->report->step(impl_->run, impl_->last); });
+  if (marks_progress()) mark_progress(Activity::step, impl_->run.step + 1);
 }
 
 bool Engine::is_gradient_accumulation_boundary() const { return impl_->whole(); }
@@ -320,6 +322,7 @@ std::string Engine::save_checkpoint(const std::string& folder, std::optional<int
                     "steps",
                     impl_->micro);
   const CurrentDevice current(impl_->run.device);
+  const ActivityScope activity(Activity::save, impl_->run.step);
   if (impl_->async) return impl_->save_behind(where, keep.value_or(impl_->keep));
   const std::string path = save_run(impl_->run, where, keep.value_or(impl_->keep));
   impl_->run.world().barrier();
@@ -344,6 +347,7 @@ void Engine::wait_for_checkpoint() {
 int64_t Engine::load_checkpoint(const std::string& path) {
   wait_for_checkpoint();
   const CurrentDevice current(impl_->run.device);
+  const ActivityScope activity(Activity::load, impl_->run.step);
   const CheckpointInfo info = load_run(impl_->run, path, impl_->tied);
   if (group().rank() == 0)
     for (const std::string& note : info.notes) log_info("{}: {}", info.folder, note);

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "trireme/base/check.h"
+#include "trireme/base/events/progress_marks.h"
 #include "trireme/base/trace.h"
 #include "trireme/tensor/host_scalars.h"
 
@@ -27,6 +28,7 @@ void for_held_out(Run& run, const std::function<void(const MicroBatch& micro, bo
   const Group dp = run.data_parallel();
   const int64_t ranks = dp.size(), rounds = (batches + ranks - 1) / ranks;
   for (int64_t round = 0; round < rounds; ++round) {
+    mark_alive();
     const bool counts = round * ranks + dp.rank() < batches;
     if (!counts && !run.collective_forward) break;
     const int64_t i = counts ? round * ranks + dp.rank() : 0;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "trireme/base/check.h"
+#include "trireme/base/events/progress_marks.h"
 #include "trireme/base/log.h"
 #include "trireme/train/rank_zero.h"
 
@@ -76,6 +77,7 @@ void RunSaves::save(Failure failure, std::optional<double> held_out_loss) {
   if (saved_at_ == step) return;
   if (under_way_ && under_way_->step == step && failure == as_configured) return;
   const double begun = now();
+  mark_progress(Activity::save, step);
   finish(as_configured);
   if (saved_at_ == step) return;  // it was being saved
   from_rank_0(trainer_.group, [&] {
@@ -106,6 +108,7 @@ void RunSaves::begin(std::optional<double> held_out_loss) {
 void RunSaves::finish(Failure failure) {
   if (!under_way_) return;
   const int64_t step = std::exchange(under_way_, std::nullopt)->step;
+  mark_progress(Activity::save, step);
   schedule_.written(now());
   if (attempt(failure, [&] { last_ = saver_->wait(); })) published(step);
 }

@@ -3,6 +3,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/clock.h"
+#include "trireme/base/events/progress_marks.h"
 #include "trireme/base/failpoint.h"
 #include "trireme/base/file.h"
 #include "trireme/base/file/folder.h"
@@ -84,6 +85,13 @@ bool ends_group(const Error& e) {
          dynamic_cast<const Aborted*>(&e) || dynamic_cast<const Mismatch*>(&e);
 }
 
+/// The launcher watches this rank as long as it trains.
+struct ProgressScope {
+  ProgressScope() { mark_progress(Activity::build); }
+  ~ProgressScope() { mark_progress(Activity::done); }
+  ProgressScope(const ProgressScope&) = delete;
+};
+
 /// Runs steps, and saves and evaluates between them.
 class Loop {
  public:
@@ -112,6 +120,7 @@ class Loop {
     double begin = now();
     while (t_.step < steps && !result_.stopped) {
       const int stop = options_.stop_asked ? options_.stop_asked() : 0;
+      mark_progress(Activity::step, t_.step + 1);
       const StepWish asked = t_.take_step(saves_.wish(stop));
       if (!t_.done.empty()) result_.loss = t_.done.front().report.loss;
       const double seconds = now() - begin;
@@ -161,6 +170,7 @@ class Loop {
   void held_out() {
     if (!t_.first().held_out || evaluated_at_ == t_.step) return;
     evaluated_at_ = t_.step;
+    mark_progress(Activity::evaluate, t_.step);
     if (const auto e = t_.built_in_evaluation()) {
       result_.held_out_loss = e->loss;
       return report_.held_out(*e);
@@ -199,6 +209,7 @@ std::vector<std::string> going_on(const Trainer::Impl& t, const DataPlace& place
 
 TrainResult train_with(MakeTrainer* make, Program& program, const Config& config, Group group,
                        const TrainOptions& options) {
+  const ProgressScope progress;
   if (group.rank() == 0) make_folders(options.run_dir);
   failpoint("train.build");
   std::optional<DataPlace> place;
@@ -213,6 +224,7 @@ TrainResult train_with(MakeTrainer* make, Program& program, const Config& config
                     "loss to compare",
                     keep_best);
   CheckpointInfo resumed;
+  if (place) mark_progress(Activity::load);
   if (place) resumed = resume_from(t, *options.resume, *place);
   const int64_t steps = t.first().steps;
   check<UsageError>(t.step <= steps,
@@ -228,6 +240,7 @@ TrainResult train_with(MakeTrainer* make, Program& program, const Config& config
     finished.steps = t.step;
     return finished;
   }
+  mark_progress(Activity::load);
   start_data(t.first(), config);
 
   SpanSink spans;

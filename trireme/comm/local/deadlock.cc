@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "trireme/base/check.h"
+#include "trireme/base/events/progress_marks.h"
 #include "trireme/base/log.h"
 #include "trireme/base/philox.h"
 #include "trireme/comm/flight/cycle.h"
@@ -66,6 +67,7 @@ struct Engine::DeadlockDetector {
   int self = 0;
   bool said = false;  // that it waits
   uint64_t what = 0;  // a hash of what it said
+  WaitMark mark;      // for the launcher
   struct Seen {
     int rank;
     uint64_t version, beat;
@@ -130,10 +132,12 @@ void Engine::say_blocked(const Ticket& t) {
   if (!w.said || what != w.what) {
     w.said = true;
     w.what = what;
-    w.write(mask, t.kind == Ticket::collective
-                      ? fmt::format("call {} of group {}, {}", t.seq, name_,
-                                    describe_record(rank_, t.seq))
-                      : fmt::format("{} of group {}", describe_pair(t), name_));
+    const std::string text =
+        t.kind == Ticket::collective
+            ? fmt::format("call {} of group {}, {}", t.seq, name_, describe_record(rank_, t.seq))
+            : fmt::format("{} of group {}", describe_pair(t), name_);
+    w.write(mask, text);
+    w.mark.begin(text);
   }
   w.mine->beat.fetch_add(1, std::memory_order_release);
 }
@@ -180,6 +184,7 @@ void Engine::say_free() {
   DeadlockDetector& w = *watch_;
   if (!w.said) return;
   w.said = false;
+  w.mark.end();
   w.circle.clear();
   w.write(0, "");
 }

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/comm/wrappers/recorded_backend.h"
 
+#include <fmt/core.h>
+
 #include <exception>
 
 #include "trireme/base/error.h"
+#include "trireme/base/events/progress_marks.h"
 #include "trireme/comm/call_words.h"
+#include "trireme/comm/flight/call_text.h"
 #include "trireme/comm/flight/dump.h"
 #include "trireme/comm/local/ring_queue.h"
 #include "trireme/comm/wrappers/forwarding_backend.h"
@@ -17,6 +21,7 @@ class RecordedBackend final : public ForwardingBackend {
  public:
   RecordedBackend(std::shared_ptr<Backend> inner, const std::string& group, int world_rank)
       : ForwardingBackend(std::move(inner)),
+        group_(group),
         ring_(new flight::Ring{}),
         recorder_(ring_.get()),
         dumper_(ring_.get(), {.backend = name(),
@@ -40,6 +45,8 @@ class RecordedBackend final : public ForwardingBackend {
   }
 
   void wait(Token token, Duration timeout) override {
+    WaitMark waits;
+    if (marks_progress()) waits.begin(text_of(token));
     guarded([&] { inner_->wait(token, timeout); });
     finish(token);
   }
@@ -94,18 +101,35 @@ class RecordedBackend final : public ForwardingBackend {
     // These were never waited for, and the ring has dropped them.
     if (open_.size() > 2 * flight::kRecords) open_.erase(0);
   }
+  /// open_.size(): it is finished, or was never waited for.
+  size_t find(Token token) {
+    for (size_t i = 0; i < open_.size(); ++i)
+      if (open_[i].token.number == token.number && open_[i].token.peer == token.peer &&
+          open_[i].token.kind == token.kind)
+        return i;
+    return open_.size();
+  }
   void finish(Token token) {
-    for (size_t i = 0; i < open_.size(); ++i) {
-      const Open open = open_[i];
-      if (open.token.number != token.number || open.token.peer != token.peer ||
-          open.token.kind != token.kind)
-        continue;
-      close(open);
-      open_.erase(i);
-      return;
-    }
+    const size_t at = find(token);
+    if (at == open_.size()) return;
+    close(open_[at]);
+    open_.erase(at);
   }
 
+  /// "call 7 of group world, all_reduce(float32[10], sum) at train.cc:40".
+  std::string text_of(Token token) {
+    const size_t at = find(token);
+    if (at == open_.size()) return "a call of group " + group_;
+    const auto& [_, number, pair] = open_[at];
+    const flight::Record& r = (pair ? ring_->pairs : ring_->calls)[number % flight::kRecords];
+    std::string text = pair ? "" : fmt::format("call {} of group {}, ", number, group_);
+    text += flight::call_text(r.op, r.dtype, r.red, r.root, r.count);
+    if (const uint32_t site = r.site; site < flight::kSites)
+      text += std::string(" at ") + ring_->sites[site].text;
+    return pair ? text + " of group " + group_ : text;
+  }
+
+  const std::string group_;
   std::unique_ptr<flight::Ring> ring_;
   flight::Recorder recorder_;
   flight::Dumper dumper_;
