@@ -7,6 +7,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/net/hmac.h"
+#include "trireme/net/printable.h"
 
 namespace trireme::net {
 namespace {
@@ -15,14 +16,6 @@ enum Type : uint16_t { kHello = 1, kChallenge = 2, kProof = 3, kWelcome = 4, kRe
 constexpr uint8_t kHasSecret = 1;
 constexpr size_t kNonceBytes = 32;
 constexpr std::string_view kPublicKey = "trireme: no secret, everybody knows this key";
-
-/// Text that a stranger sent, fit to be printed.
-std::string printable(std::string_view text) {
-  std::string out(text.substr(0, 400));
-  for (char& c : out)
-    if (static_cast<unsigned char>(c) < 32 || static_cast<unsigned char>(c) > 126) c = '?';
-  return out;
-}
 
 void check_job_id(const std::string& job_id) {
   check<UsageError>(job_id.size() <= kMaxJobId, "a job id of {} bytes; at most {}", job_id.size(),
