@@ -34,6 +34,17 @@ class Cluster {
             "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:" + std::to_string(port_),
             "--rdzv-id=cluster",   "--local-addr=127.0.0.1"};
   }
+  /// Through the etcd there; a launcher that died is missed after two seconds.
+  static Words at_etcd(const std::string& endpoint, const std::string& nodes, int workers,
+                       const std::string& conf = "") {
+    return {"--nnodes=" + nodes,
+            "--nproc-per-node=" + std::to_string(workers),
+            "--rdzv-backend=etcd-v3",
+            "--rdzv-endpoint=" + endpoint,
+            "--rdzv-id=cluster",
+            "--rdzv-conf=keep_alive_interval=0.5,keep_alive_max_attempt=4" +
+                (conf.empty() ? "" : "," + conf)};
+  }
   static Words with(Words words, const Words& more) {
     words.insert(words.end(), more.begin(), more.end());
     return words;

@@ -103,7 +103,8 @@ TEST(launch_options, nproc_takes_a_number_or_what_the_machine_has) {
 }
 
 TEST(launch_options, what_is_not_supported_is_refused_in_a_sentence) {
-  EXPECT_SAYS(refusal({"--rdzv-backend=etcd", "p"}), "c10d needs no server");
+  EXPECT_SAYS(refusal({"--rdzv-backend=zookeeper", "p"}), "c10d needs no server");
+  EXPECT_SAYS(refusal({"--rdzv-backend=etcd-v2", "p"}), "only version 3");
   EXPECT_SAYS(refusal({"--rdzv-endpoint=far.example:29400", "p"}), "is not this host");
   EXPECT_SAYS(refusal({"-m", "module"}), "python3 -m");
   EXPECT_SAYS(refusal({"--logs-specs=x", "p"}), "plug-in");
@@ -200,6 +201,67 @@ TEST(launch_options, asking_for_one_node_by_name_is_remembered) {
   EXPECT_FALSE(parse({"p"}).nodes_given);
   EXPECT_TRUE(parse({"--nnodes=1", "p"}).nodes_given);
   EXPECT_TRUE(parse({"p"}, {{"PET_NNODES", "1"}}).nodes_given);
+}
+
+TEST(launch_options, nodes_meet_through_the_servers_of_etcd) {
+  const auto o = parse({"--nnodes=2:4", "--rdzv-backend=etcd", "--rdzv-id=job7",
+                        "--rdzv-endpoint=h0, h1:99,[::1]:7,https://h2",
+                        "--rdzv-conf=cacert=ca.pem,"
+                        "cert=c.pem,key=k.pem,keep_alive_interval=1,keep_alive_max_attempt=5",
+                        "p"});
+  EXPECT_EQ(o.rdzv_backend, "etcd");
+  EXPECT_EQ(o.least_nodes, 2);
+  EXPECT_EQ(o.etcd.urls,
+            (Words{"http://h0:2379", "http://h1:99", "http://[::1]:7", "https://h2:2379"}));
+  EXPECT_EQ(o.etcd.tls.authorities, "ca.pem");
+  EXPECT_EQ(o.etcd.tls.certificate, "c.pem");
+  EXPECT_EQ(o.etcd.tls.key, "k.pem");
+  EXPECT_EQ(o.keep_alive_interval, std::chrono::seconds(1));
+  EXPECT_EQ(o.keep_alive_attempts, 5);
+  EXPECT_EQ(o.warnings, Words{});
+  const auto pet = parse({"p"}, {{"PET_NNODES", "3"},
+                                 {"PET_RDZV_BACKEND", "etcd-v3"},
+                                 {"PET_RDZV_ENDPOINT", "etcd.svc"},
+                                 {"PET_RDZV_ID", "job8"},
+                                 {"PET_RDZV_CONF", "protocol=https,join_timeout=9"}});
+  EXPECT_EQ(pet.rdzv_backend, "etcd");
+  EXPECT_EQ(pet.etcd.urls, Words{"https://etcd.svc:2379"});
+  EXPECT_EQ(pet.join_timeout, std::chrono::seconds(9));
+  // One node needs none, wherever it is.
+  const auto one = parse({"--rdzv-backend=etcd", "--rdzv-endpoint=far.example:2379", "p"});
+  EXPECT_EQ(one.notes.size(), 1u);
+  const auto idle = parse({"--nnodes=2", "--rdzv-backend=etcd", "--rdzv-id=a", "--node-rank=1",
+                           "--rdzv-endpoint=h0", "--rdzv-conf=is_host=true", "p"});
+  EXPECT_EQ(idle.warnings.size(), 2u);
+}
+
+TEST(launch_options, what_etcd_needs_is_asked_for) {
+  const auto said = [](const Words& more) {
+    Words words{"--nnodes=2", "--rdzv-backend=etcd"};
+    words.insert(words.end(), more.begin(), more.end());
+    words.push_back("p");
+    return refusal(words);
+  };
+  EXPECT_SAYS(said({"--rdzv-id=a"}), "--rdzv-endpoint=HOST:2379");
+  EXPECT_SAYS(said({"--rdzv-endpoint=h"}), "--rdzv-id=ID");
+  const auto at = [&](const std::string& endpoint, const std::string& conf = "timeout=1") {
+    return said({"--rdzv-id=a", "--rdzv-endpoint=" + endpoint, "--rdzv-conf=" + conf});
+  };
+  EXPECT_EQ(at("h"), "accepted");
+  EXPECT_SAYS(at("h:port"), "'port' is not a port");
+  EXPECT_SAYS(at("h:70000"), "'70000' is not a port");
+  EXPECT_SAYS(at("ftp://h"), "by http or https, not by ftp");
+  EXPECT_SAYS(at("http://h", "protocol=https"), "leave one of them out");
+  EXPECT_SAYS(at("user:password@h"), "user and password are not taken");
+  EXPECT_EQ(at("user:password@h").find("user:password"), std::string::npos) << "it is a secret";
+  for (const char* bad : {"h,", ",h", "h/path:1", "h?x", "h\nX-Header", "http://"})
+    EXPECT_SAYS(at(bad), "not a server of etcd's");
+  EXPECT_SAYS(at("a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q"), "names 17 servers; at most 16");
+  EXPECT_SAYS(at("h", "protocol=udp"), "neither http nor https");
+  EXPECT_SAYS(at("https://h", "cert=c"), "give both or neither");
+  EXPECT_SAYS(at("h", "cacert=c"), "add protocol=https");
+  EXPECT_SAYS(at("h", "keep_alive_max_attempt=1"), "not a whole number from 2 to 1000");
+  EXPECT_SAYS(at("h", "keep_alive_interval=0"), "not a number of seconds");
 }
 
 TEST(launch_options, what_several_nodes_need_is_asked_for) {

@@ -11,6 +11,7 @@
 #include "trireme/launch/flags/stream_selection.h"
 #include "trireme/launch/machine/cpu.h"
 #include "trireme/net/secret.h"
+#include "trireme/rendezvous/etcd/servers.h"
 
 // The flags of `trireme run`, which are torchrun's. Each has a dashed and an underscored spelling,
 // takes its value after '=' or as the next word, and falls back to PET_<NAME>. Names are never
@@ -57,12 +58,17 @@ struct RunOptions {
   int nodes = 1;
   bool nodes_given = false;             // --nnodes, also 1: a launcher is asked for
   int least_nodes = 1;                  // fewer than `nodes`: they come and go
-  int node_rank = 0;                    // static; c10d numbers nodes as they come
-  std::string rdzv_backend = "static";  // or c10d
+  int node_rank = 0;                    // static; c10d and etcd number nodes as they come
+  std::string rdzv_backend = "static";  // or c10d, etcd
   std::string meeting_host;             // where the launchers' store is
   int meeting_port = 0;                 // c10d; static: one of those after master_port
   std::optional<bool> rdzv_is_host;     // c10d: keep the store here, or do not; else by the address
-  std::string local_addr;               // c10d: this node's, as others reach it; "": its name
+  EtcdServers etcd;
+  /// After so many intervals without a sign of its launcher, the store's place in etcd is free.
+  Duration keep_alive_interval = std::chrono::seconds(5);
+  int keep_alive_attempts = 3;
+  /// This node's, as others reach it. "": its name; etcd: its address on the way there.
+  std::string local_addr;
   Duration join_timeout = std::chrono::seconds(600);
   Duration last_call = std::chrono::seconds(30);  // for more than least_nodes, at the beginning
 };

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "trireme/base/check.h"
+#include "trireme/launch/flags/rendezvous_flags.h"
 #include "trireme/launch/flags/text.h"
 #include "trireme/launch/process/signals.h"
 
@@ -17,9 +18,6 @@ using S = ParseState;
 using V = const std::string&;
 
 constexpr int kMostWorkers = 4096;
-constexpr int kMostNodes = 1024;
-constexpr int kStaticPort = 29500;  // torchrun's
-constexpr int kC10dPort = 29400;
 
 int64_t whole(const S& s, V value, int64_t low, int64_t high) {
   auto n = parse_int(value);
@@ -59,11 +57,7 @@ void set_node_rank(S& s, V v) {
 }
 
 void set_rdzv_backend(S& s, V v) {
-  check<UsageError>(v == "static" || v == "c10d" || v.empty(),
-                    "{}={}: not supported; c10d needs no server beside the launchers, and static "
-                    "(the default) no more than --master-addr and --node-rank",
-                    s.origin, v);
-  s.options.rdzv_backend = v.empty() ? "static" : v;
+  s.options.rdzv_backend = rdzv_backend_of(s.origin, v);
   s.rdzv_given.push_back(s.origin);
 }
 
@@ -146,11 +140,14 @@ const std::vector<RunFlag>& table() {
        set_node_rank},
       {"rdzv-id", 0, true, "ID", "job id, TORCHELASTIC_RUN_ID of the workers [none]", set_rdzv_id},
       {"rdzv-backend", 0, true, "NAME",
-       "static: node 0 is at --master-addr; c10d: nodes meet at --rdzv-endpoint [static]",
+       "static: node 0 is at --master-addr; c10d: nodes meet at --rdzv-endpoint; etcd: in the "
+       "one there [static]",
        set_rdzv_backend},
       {"rdzv-endpoint", 0, true, "HOST[:PORT]",
-       "where the nodes meet; one of them has this address", set_rdzv_endpoint},
-      {"rdzv-conf", 0, true, "K=V,…", "join_timeout=SECONDS [600], is_host=true|false",
+       "where the nodes meet: one of them has this address; of etcd's servers, HOST[:PORT],…",
+       set_rdzv_endpoint},
+      {"rdzv-conf", 0, true, "K=V,…",
+       "join_timeout=SECONDS [600], is_host=true|false; etcd: protocol, cert, key, cacert",
        [](S& s, V v) { s.rdzv_conf = v; }},
       {"local-addr", 0, true, "ADDR", "this node's address, as other nodes reach it [its name]",
        [](S& s, V v) { s.options.local_addr = v; }},
@@ -235,16 +232,6 @@ const std::vector<RunFlag>& table() {
   return flags;
 }
 
-bool is_this_host(std::string_view host) {
-  if (host.empty() || host == "localhost" || host == "::1" || host == "[::1]" ||
-      host.substr(0, 4) == "127.")
-    return true;
-  char name[256] = "";
-  if (::gethostname(name, sizeof name - 1) != 0) return false;
-  std::string_view ours(name);
-  return host == ours || host.substr(0, host.find('.')) == ours.substr(0, ours.find('.'));
-}
-
 void settle_nproc(S& s) {
   auto& n = s.options.nproc_per_node;
   if (s.nproc == "auto") {
@@ -261,146 +248,6 @@ void settle_nproc(S& s) {
                       "{}={}: write how many workers to start (1 to {}), or auto, cpu, gpu",
                       s.nproc_origin, s.nproc, kMostWorkers);
     n = static_cast<int>(*number);
-  }
-}
-
-struct HostPort {
-  std::string host;
-  int port = 0;  // 0: not said
-};
-
-HostPort parse_endpoint(const S& s) {
-  std::string_view host = s.rdzv_endpoint, port;
-  const auto colon = host.rfind(':');
-  const bool bracketed = colon != std::string_view::npos && colon > 0 && host[colon - 1] == ']';
-  if (colon != std::string_view::npos && (host.find(':') == colon || bracketed)) {
-    port = host.substr(colon + 1);
-    host = host.substr(0, colon);
-  }
-  const auto number = parse_int(port.empty() ? "0" : port);
-  check<UsageError>(number && *number >= 0 && *number <= 65535,
-                    "--rdzv-endpoint={}: '{}' is not a port", s.rdzv_endpoint, port);
-  return {std::string(host), static_cast<int>(*number)};
-}
-
-Duration seconds_of(std::string_view name, std::string_view value, double least) {
-  const auto seconds = parse_number(value);
-  check<UsageError>(seconds && *seconds >= least && *seconds <= 1e6,
-                    "--rdzv-conf: {}={} is not a number of seconds", name, value);
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*seconds));
-}
-
-void settle_conf(S& s) {
-  if (s.rdzv_conf.empty()) return;
-  auto& o = s.options;
-  if (o.nodes == 1) {
-    o.warnings.push_back("--rdzv-conf has no effect here: one node needs no rendezvous");
-    return;
-  }
-  for (const auto part : split(s.rdzv_conf, ',')) {
-    const auto equals = part.find('=');
-    check<UsageError>(equals != std::string_view::npos, "--rdzv-conf={}: '{}' is not KEY=VALUE",
-                      s.rdzv_conf, part);
-    const auto name = trim(part.substr(0, equals)), value = trim(part.substr(equals + 1));
-    if (name == "join_timeout" || name == "timeout") {
-      o.join_timeout = seconds_of(name, value, 1e-3);
-    } else if (name == "is_host") {
-      const bool yes = value == "1" || value == "true" || value == "True";
-      check<UsageError>(yes || value == "0" || value == "false" || value == "False",
-                        "--rdzv-conf: is_host={} is neither true nor false", value);
-      o.rdzv_is_host = yes;
-    } else if (name == "last_call_timeout" && o.least_nodes < o.nodes) {
-      o.last_call = seconds_of(name, value, 0);
-    } else {
-      o.warnings.push_back(fmt::format("--rdzv-conf: {} has no effect here", name));
-    }
-  }
-}
-
-/// From whoever started a launcher on each node without a number of ours: an Indexed Job of
-/// Kubernetes, or srun, whose tasks are the launchers.
-void number_from_scheduler(S& s) {
-  if (s.node_rank_given) return;
-  const Getenv& env = *s.env;
-  const auto said = [&](const char* name) { return env(name).value_or(""); };
-  std::string name = "JOB_COMPLETION_INDEX";
-  // In a batch script and an salloc shell SLURM_PROCID is 0, whatever is started from there.
-  const std::string step = said("SLURM_STEP_ID"), batch = "4294967291";
-  if (said(name.c_str()).empty() && !step.empty() && step != batch) name = "SLURM_PROCID";
-  const std::string value = said(name.c_str());
-  if (value.empty()) return;
-  const auto number = parse_int(value);
-  check<UsageError>(number && *number >= 0 && *number < kMostNodes,
-                    "{}={}: not the number of a node; give --node-rank", name, value);
-  s.options.node_rank = static_cast<int>(*number);
-  s.options.notes.push_back(fmt::format("--node-rank={} from {}", value, name));
-}
-
-/// Where the launchers of several nodes meet.
-void settle_meeting(S& s) {
-  auto& o = s.options;
-  check<UsageError>(!o.standalone,
-                    "--standalone is for one node, and --nnodes says {}: leave one of them out",
-                    o.nodes);
-  check<UsageError>(o.least_nodes == o.nodes || o.rdzv_backend == "c10d",
-                    "--nnodes={}:{}: nodes that come and go meet at an endpoint: add "
-                    "--rdzv-backend=c10d --rdzv-endpoint=HOST:{}",
-                    o.least_nodes, o.nodes, kC10dPort);
-  const HostPort endpoint = parse_endpoint(s);
-  if (o.rdzv_backend == "c10d") {
-    check<UsageError>(!endpoint.host.empty(),
-                      "--nnodes={} with c10d: name the host where the nodes meet, as in "
-                      "--rdzv-endpoint=HOST:{}",
-                      o.nodes, kC10dPort);
-    if (s.node_rank_given)
-      o.warnings.push_back("--node-rank has no effect here: c10d numbers nodes as they come");
-    if (s.master_addr_given)
-      o.warnings.push_back("--master-addr has no effect here: c10d takes the first node's address");
-    o.meeting_host = endpoint.host;
-    o.meeting_port = endpoint.port ? endpoint.port : kC10dPort;
-    return;
-  }
-  if (!endpoint.host.empty()) {
-    o.master_addr = endpoint.host;
-    if (endpoint.port) o.master_port = endpoint.port;
-  }
-  check<UsageError>(!endpoint.host.empty() || s.master_addr_given,
-                    "--nnodes={}: name node 0's host with --master-addr, the same on every node",
-                    o.nodes);
-  number_from_scheduler(s);
-  check<UsageError>(o.node_rank < o.nodes, "--node-rank={}: {} nodes have the numbers 0 to {}",
-                    o.node_rank, o.nodes, o.nodes - 1);
-  if (o.master_port == 0) o.master_port = kStaticPort;
-  check<UsageError>(
-      o.master_port < 65535,
-      "--master-port={}: the launchers meet at one of the ports after it; choose 1 to 65534",
-      o.master_port);
-  o.meeting_host = o.master_addr;
-}
-
-void settle_rendezvous(S& s) {
-  auto& o = s.options;
-  settle_conf(s);
-  if (o.nodes > 1) return settle_meeting(s);
-  check<UsageError>(o.node_rank == 0, "--node-rank={}: --nnodes is 1, so the only node is 0",
-                    o.node_rank);
-  if (o.standalone) {
-    if (!s.rdzv_given.empty())
-      o.notes.push_back(s.rdzv_given.front() +
-                        " is not needed: --standalone settles the rendezvous");
-    o.rdzv_id = "none";
-    return;
-  }
-  if (s.rdzv_endpoint.empty()) return;
-  const HostPort endpoint = parse_endpoint(s);
-  check<UsageError>(is_this_host(endpoint.host),
-                    "--rdzv-endpoint={}: {} is not this host, and --nnodes is 1", s.rdzv_endpoint,
-                    endpoint.host);
-  if (o.rdzv_backend == "static") {
-    o.master_addr = endpoint.host.empty() ? "127.0.0.1" : endpoint.host;
-    o.master_port = endpoint.port;
-  } else {
-    o.notes.push_back("--rdzv-endpoint is not needed: one node meets inside this launcher");
   }
 }
 

@@ -11,6 +11,8 @@
 // it.
 namespace trireme::launch {
 
+inline constexpr int kMostNodes = 1024;
+
 /// What is known while words are read; values that depend on each other are settled in finish().
 struct ParseState {
   RunOptions options;
@@ -19,6 +21,7 @@ struct ParseState {
   std::string nproc_origin = "--nproc-per-node";
   std::string rdzv_endpoint;
   std::string rdzv_conf;
+  std::string etcd_protocol;  // "": not said
   bool node_rank_given = false;
   bool master_addr_given = false;
   std::string binding;                  // "": auto

@@ -30,6 +30,8 @@ class ElasticNodes final : public Nodes {
         server_(std::move(meeting.server)),
         store_(std::move(meeting.store)),
         address_(std::move(meeting.address)),
+        own_address_(std::move(meeting.own_address)),
+        publication_(std::move(meeting.publication)),
         us_{net::host_name() + " " + net::random_token(), net::host_name(),
             options.nproc_per_node} {
     agree_on_terms(*store_,
@@ -59,6 +61,7 @@ class ElasticNodes final : public Nodes {
     while (true) {
       watch_.reset();
       cause_.reset();
+      see_whose_job_it_is(*store_);
       if (const auto how = store_->try_get(elastic::kJobOver)) return job_is_over(*how);
       if (asked_to_stop()) {
         leaves();
@@ -164,13 +167,16 @@ class ElasticNodes final : public Nodes {
     if (node_ < 0) return std::nullopt;
     watch_ = std::make_unique<OverWatch>(
         server_ ? server_->local_store() : store_->clone(Deadline::after(patience::kBegin)),
-        elastic::over(generation_), std::function<void(Store&)>(),
+        elastic::over(generation_),
+        publication_
+            ? std::function<void(Store&)>([this](Store& store) { see_whose_job_it_is(store); })
+            : std::function<void(Store&)>(),
         [this](const std::string& why) { return to_text(store_is_lost(why)); });
     ended_ = false;
     Begun begun{"", 0, static_cast<int>(generation_), announcement.restarts};
     const std::string key = elastic::master(generation_);
     if (node_ == 0) {
-      begun.master_address = own_address(options_, server_ != nullptr);
+      begun.master_address = own_address_;
       begun.master_port = free_port(options_.master_port);
       store_->set(key, fmt::format("{} {}", begun.master_port, begun.master_address));
       return begun;
@@ -189,6 +195,19 @@ class ElasticNodes final : public Nodes {
     ended_ = true;
     store_->set(elastic::ended(generation_, us_.token), "not begun");
     return std::nullopt;
+  }
+
+  /// Also by the watch's thread. Two launchers that each keep a store of one name would be two
+  /// jobs.
+  void see_whose_job_it_is(Store& store) const {
+    if (!publication_ || !publication_->replaced()) return;
+    const StopCause cause{node_,
+                          fmt::format("etcd had lost the address of the job's store ({}), and "
+                                      "another launcher has begun job '{}' anew",
+                                      us_.host, options_.rdzv_id),
+                          "", false, /*counts=*/false};
+    store.compare_set(elastic::kJobOver, "", cause.sentence);
+    if (generation_ >= 0) store.compare_set(elastic::over(generation_), "", to_text(cause));
   }
 
   Begun job_is_over(const std::string& how) const {
@@ -233,6 +252,7 @@ class ElasticNodes final : public Nodes {
 
   void leave() {
     watch_.reset();
+    publication_.reset();
     coordinator_.reset();
     store_->set_answer_limit(patience::kStoreAnswers);
     if (!server_) {
@@ -252,7 +272,8 @@ class ElasticNodes final : public Nodes {
   const RunOptions& options_;
   std::unique_ptr<StoreServer> server_;
   std::shared_ptr<Store> store_;
-  const std::string address_;
+  const std::string address_, own_address_;
+  std::unique_ptr<EtcdPublication> publication_;
   const Member us_;
   std::unique_ptr<Coordinator> coordinator_;
   int64_t generation_ = -1;  // the newest that this node has seen

@@ -58,7 +58,9 @@ class ManyNodes final : public Nodes {
       : options_(options),
         server_(std::move(meeting.server)),
         store_(std::move(meeting.store)),
-        address_(std::move(meeting.address)) {}
+        address_(std::move(meeting.address)),
+        own_address_(std::move(meeting.own_address)),
+        publication_(std::move(meeting.publication)) {}
 
   ~ManyNodes() override {
     try {
@@ -79,6 +81,7 @@ class ManyNodes final : public Nodes {
     while (true) {
       const auto missing = missing_nodes();
       if (missing.empty()) break;
+      see_whether_nodes_still_come_here();
       if (asked_to_stop()) return false;
       const std::string who = fmt::format("{} {} of {}", missing.size() == 1 ? "node" : "nodes",
                                           detail::name_ranks(missing), options_.nodes);
@@ -121,8 +124,7 @@ class ManyNodes final : public Nodes {
                 : std::function<void(Store&)>(),
         [this](const std::string& why) { return to_text(store_is_lost(why)); });
     if (node_ == 0) {
-      const Begun begun{own_address(options_, server_ != nullptr), free_port(options_.master_port),
-                        restarts, restarts};
+      const Begun begun{own_address_, free_port(options_.master_port), restarts, restarts};
       store_->set(key("master"), fmt::format("{} {}", begun.master_port, begun.master_address));
       return begun;
     }
@@ -181,6 +183,11 @@ class ManyNodes final : public Nodes {
     const std::string who = server_ ? server_->turned_away() : "";
     return who.empty() ? "" : fmt::format(" ({})", who);
   }
+  /// Those that come later go where etcd says.
+  void see_whether_nodes_still_come_here() const {
+    check<PeerLost>(!publication_ || !publication_->replaced(),
+                    "etcd had lost this launcher's address, and names another one");
+  }
   void take_seat() {
     token_ =
         fmt::format("{} {} {}", options_.nproc_per_node, net::host_name(), net::random_token());
@@ -195,8 +202,9 @@ class ManyNodes final : public Nodes {
       while (node_ < options_.nodes && !try_seat(node_)) ++node_;
       check<UsageError>(node_ < options_.nodes,
                         "all {} nodes of this job have come already: start {} launchers, and give "
-                        "two jobs at the same time different values of --rdzv-endpoint",
-                        options_.nodes, options_.nodes);
+                        "two jobs at the same time different values of {}",
+                        options_.nodes, options_.nodes,
+                        options_.rdzv_backend == "etcd" ? "--rdzv-id" : "--rdzv-endpoint");
     }
     store_->set_will(lost_key(node_), "1");
     seated_ = true;
@@ -269,6 +277,7 @@ class ManyNodes final : public Nodes {
 
   void leave() {
     watch_.reset();
+    publication_.reset();
     store_->set_answer_limit(patience::kStoreAnswers);
     if (seated_ && workers_.empty() && !store_->try_get("nodes/join"))
       store_->delete_key(node_key(node_));
@@ -284,7 +293,8 @@ class ManyNodes final : public Nodes {
   const RunOptions& options_;
   std::unique_ptr<StoreServer> server_;
   std::shared_ptr<Store> store_;
-  const std::string address_;
+  const std::string address_, own_address_;
+  std::unique_ptr<EtcdPublication> publication_;
   std::string token_;
   int node_ = 0;
   bool seated_ = false;
@@ -309,13 +319,21 @@ std::unique_ptr<Nodes> meet_nodes(const RunOptions& options, const std::string& 
                     admission.insecure ? ", also with TRIREME_INSECURE=1" : "");
   write_secret(secret_file, admission.secret->bytes());
   const auto deadline = Deadline::after(options.join_timeout);
-  auto meeting = open_meeting(options, {job_id, admission.secret}, deadline, asked_to_stop);
-  if (!meeting) return nullptr;
-  if (options.least_nodes < options.nodes) return elastic_nodes(options, std::move(*meeting));
-  auto nodes = std::make_unique<ManyNodes>(options, std::move(*meeting));
-  if (!nodes->join(deadline, asked_to_stop)) return nullptr;
-  log_info("node {} of {}: {}", nodes->node_rank(), options.nodes, nodes->store_address());
-  return nodes;
+  const net::Credentials credentials{job_id, admission.secret};
+  while (true) {
+    auto meeting = open_meeting(options, credentials, deadline, asked_to_stop);
+    if (!meeting) return nullptr;
+    try {
+      if (options.least_nodes < options.nodes) return elastic_nodes(options, std::move(*meeting));
+      auto nodes = std::make_unique<ManyNodes>(options, std::move(*meeting));
+      if (!nodes->join(deadline, asked_to_stop)) return nullptr;
+      log_info("node {} of {}: {}", nodes->node_rank(), options.nodes, nodes->store_address());
+      return nodes;
+    } catch (const PeerLost& error) {
+      if (options.rdzv_backend != "etcd") throw;
+      log_warn("{}: the nodes meet again", error.what());
+    }
+  }
 }
 
 }  // namespace trireme::launch

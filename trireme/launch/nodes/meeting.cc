@@ -6,6 +6,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
+#include "trireme/launch/nodes/etcd_meeting.h"
 #include "trireme/net/address.h"
 #include "trireme/net/connect.h"
 #include "trireme/rendezvous/job_ports.h"
@@ -53,32 +54,48 @@ std::optional<net::Listener> listen_if_ours(const RunOptions& options) {
   return detail::listen_if_own_address(options.meeting_host, options.meeting_port);
 }
 
+std::string own_address(const RunOptions& options, bool keeps_store) {
+  if (options.rdzv_backend == "static") return options.master_addr;
+  if (!options.local_addr.empty()) return options.local_addr;
+  return keeps_store ? options.meeting_host : net::host_name();
+}
+
 }  // namespace
+
+std::unique_ptr<StoreServer> serve_job(const RunOptions& options,
+                                       const net::Credentials& credentials,
+                                       net::Listener listener) {
+  StoreServer::Options served;
+  served.credentials = credentials;
+  served.max_pending = StoreServer::most_strangers(options.nodes * options.nproc_per_node);
+  std::vector<net::Listener> listeners;
+  listeners.push_back(std::move(listener));
+  return std::make_unique<StoreServer>(std::move(served), std::move(listeners));
+}
 
 std::optional<Meeting> open_meeting(const RunOptions& options, const net::Credentials& credentials,
                                     Deadline deadline, const std::function<bool()>& asked_to_stop) {
+  if (options.rdzv_backend == "etcd")
+    return open_etcd_meeting(options, credentials, deadline, asked_to_stop);
   Meeting meeting;
   const bool may_be_ours = options.rdzv_backend == "static" ? options.node_rank == 0
                                                             : options.rdzv_is_host.value_or(true);
   if (may_be_ours && !wait_for_name(options.meeting_host, deadline, asked_to_stop))
     return std::nullopt;
   if (auto listener = listen_if_ours(options)) {
-    StoreServer::Options served;
-    served.credentials = credentials;
-    served.max_pending = StoreServer::most_strangers(options.nodes * options.nproc_per_node);
-    std::vector<net::Listener> listeners;
-    listeners.push_back(std::move(*listener));
-    meeting.server = std::make_unique<StoreServer>(std::move(served), std::move(listeners));
+    meeting.server = serve_job(options, credentials, std::move(*listener));
     meeting.store = meeting.server->local_store();
     net::Address address = meeting.server->endpoints().at(0).address;
     address.host = options.meeting_host;  // and not the interface, which may be all of them
     meeting.address = address.text();
+    meeting.own_address = own_address(options, true);
     return meeting;
   }
   try {
     auto found = detail::find_job_store(options.meeting_host, ports_of(options), credentials,
                                         deadline, asked_to_stop);
     meeting.address = found.at.address.text();
+    meeting.own_address = own_address(options, false);
     meeting.store = std::make_shared<TcpStore>(std::move(found.socket), std::move(found.session),
                                                found.at, credentials);
     return meeting;
@@ -102,12 +119,6 @@ std::string restart_terms(const RunOptions& options) {
     terms += fmt::format("; --restart-window={:.0f}",
                          std::chrono::duration<double>(options.restart_window).count());
   return terms;
-}
-
-std::string own_address(const RunOptions& options, bool keeps_store) {
-  if (options.rdzv_backend == "static") return options.master_addr;
-  if (!options.local_addr.empty()) return options.local_addr;
-  return keeps_store ? options.meeting_host : net::host_name();
 }
 
 }  // namespace trireme::launch

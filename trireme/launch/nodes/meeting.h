@@ -8,7 +8,8 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/launch/flags/options.h"
-#include "trireme/net/secret.h"
+#include "trireme/net/auth.h"
+#include "trireme/rendezvous/etcd/publication.h"
 #include "trireme/store/server/tcp_server.h"
 #include "trireme/store/store.h"
 
@@ -18,21 +19,25 @@ namespace trireme::launch {
 struct Meeting {
   std::unique_ptr<StoreServer> server;
   std::shared_ptr<Store> store;
-  std::string address;  // of the store, for every node
+  std::string address;      // of the store, for every node
+  std::string own_address;  // this node's, as other nodes reach it
+  /// Where the address is in etcd and this launcher keeps the store.
+  std::unique_ptr<EtcdPublication> publication;
 };
 
-/// Keeps the store if the options' address is this host's and nobody does yet, else looks for it;
-/// nullopt: asked to stop. ResourceError: the port is taken; Timeout.
+/// Keeps the store if the options' address is this host's and nobody does yet, else looks for it
+/// (etcd: nodes/etcd_meeting.h); nullopt: asked to stop. ResourceError: the port is taken; Timeout.
 std::optional<Meeting> open_meeting(const RunOptions& options, const net::Credentials& credentials,
                                     Deadline deadline, const std::function<bool()>& asked_to_stop);
+
+/// Behind `listener`, for all ranks of the job.
+std::unique_ptr<StoreServer> serve_job(const RunOptions& options,
+                                       const net::Credentials& credentials, net::Listener listener);
 
 /// What would make ranks disagree later is said now: UsageError unless `ours` is what the launcher
 /// said that came first.
 void agree_on_terms(Store& store, const std::string& ours);
 /// Of the terms, what says how often workers start again.
 std::string restart_terms(const RunOptions& options);
-
-/// This node's address, as other nodes reach it. `keeps_store`: it is where they meet.
-std::string own_address(const RunOptions& options, bool keeps_store);
 
 }  // namespace trireme::launch
