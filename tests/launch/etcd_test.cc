@@ -22,7 +22,6 @@ constexpr Duration kPatience = seconds(60);
 constexpr const char* kSay =
     "echo rank $RANK of $WORLD_SIZE, node $GROUP_RANK of $GROUP_WORLD_SIZE";
 constexpr const char* kStore = "/trireme/cluster/store";
-constexpr const char* kStoreInBase64 = "L3RyaXJlbWUvY2x1c3Rlci9zdG9yZQ==";
 
 #define ASSERT_SAYS(job, text) \
   ASSERT_TRUE((job).wait_for(text, 1, kPatience)) << (job).out_text << (job).err_text
@@ -50,6 +49,10 @@ class launch_etcd : public ::testing::Test {
            " ]; do sleep 0.05; done";
   }
   void let_end() const { write_file_atomic(cluster_.path("end"), "now"); }
+  /// What a launcher on "far" would publish.
+  static std::string place(const std::string& address) {
+    return "{\"trireme\":1,\"address\":\"" + address + "\",\"host\":\"far\",\"token\":\"x\"}";
+  }
   void wait_for_store() const {
     ASSERT_TRUE(eventually([&] { return etcd_->get(kStore).has_value(); }));
   }
@@ -140,13 +143,34 @@ TEST_F(launch_etcd, another_secret_is_refused_and_the_job_goes_on) {
   EXPECT_ENDS(b, 0);
 }
 
+TEST_F(launch_etcd, who_is_no_store_at_the_published_address_is_not_believed) {
+  const AnsweringServer stranger("SSH-2.0-OpenSSH_9.2\r\n");
+  EtcdClient etcd = etcd_->client();
+  const int64_t lease = etcd.grant(seconds(600));
+  etcd.put_if_absent(kStore, place(stranger.endpoint()), lease);
+  JobProcess a = start("2", 1, kSay), b = start("2", 1, kSay);
+  ASSERT_SAYS_ERROR(a,
+                    "the store that far keeps at " + stranger.endpoint() + " does not let us in");
+  etcd.revoke(lease);
+  EXPECT_ENDS(a, 0);
+  EXPECT_ENDS(b, 0);
+}
+
 TEST_F(launch_etcd, what_is_no_address_of_ours_is_refused_with_what_to_do) {
-  for (const char* value : {"aGVsbG8=", "e30=", "eyJ0cmlyZW1lIjoyfQ=="}) {  // hello, {}, version 2
-    etcd_->ask("/v3/kv/put", {{"key", kStoreInBase64}, {"value", value}});
+  EtcdClient etcd = etcd_->client();
+  std::string other_release = place("h:1");
+  other_release.replace(other_release.find(":1"), 2, ":2");
+  for (const std::string& value :
+       {std::string("hello"), std::string("{}"), std::string("[1]"), other_release, place("h"),
+        place("h:99999"), place(std::string(5000, 'h') + ":1"),
+        std::string("{\"trireme\":1,\"address\":\"h:1\",\"host\":7,\"token\":\"x\"}")}) {
+    const int64_t lease = etcd.grant(seconds(600));
+    etcd.put_if_absent(kStore, value, lease);
     JobProcess a = start("2", 1, kSay);
     EXPECT_ENDS(a, 99);
     EXPECT_ONCE(a.err_text, "delete it with 'etcdctl del /trireme/cluster/store'");
-    EXPECT_EQ(JobProcess::count(a.err_text, "\n"), 1) << a.err_text;
+    EXPECT_EQ(JobProcess::count(a.err_text, "\n"), 1) << value << ": " << a.err_text;
+    etcd.revoke(lease);
   }
 }
 
@@ -246,6 +270,18 @@ TEST_F(launch_etcd, nodes_come_and_go) {
   EXPECT_EQ(etcd_->count(), 0u);
 }
 
+TEST_F(launch_etcd, nodes_that_come_and_go_meet_again_if_the_first_dies_before_they_begin) {
+  JobProcess keeper = start("2:3", 1, kSay);
+  wait_for_store();
+  JobProcess a = start("2:3", 1, kSay, "last_call_timeout=600");
+  ASSERT_SAYS_ERROR(a, "waits for its turn");
+  keeper.send(SIGKILL);
+  ASSERT_SAYS_ERROR(a, "the nodes meet again");
+  JobProcess b = start("2:3", 1, kSay), c = start("2:3", 1, kSay);
+  for (JobProcess* job : {&a, &b, &c}) EXPECT_ENDS(*job, 0);
+  EXPECT_ONCE(a.out_text + b.out_text + c.out_text, "rank 2 of 3, ");
+}
+
 TEST_F(launch_etcd, a_launcher_that_was_taken_for_dead_does_not_go_on_beside_its_successor) {
   const std::string soon = "last_call_timeout=0";
   JobProcess a = start("1:2", 1, worker(), soon);
@@ -277,13 +313,32 @@ TEST_F(launch_etcd, an_address_that_cannot_be_reached_is_named_with_what_to_do) 
   // As a host behind which a launcher gave a wrong --local-addr; nobody ends this key.
   const std::string address = "127.0.0.1:" + std::to_string(testing::free_tcp_port());
   EtcdClient etcd = etcd_->client();
-  etcd.put_if_absent(
-      kStore, "{\"trireme\":1,\"address\":\"" + address + "\",\"host\":\"far\",\"token\":\"x\"}",
-      etcd.grant(seconds(600)));
+  etcd.put_if_absent(kStore, place(address), etcd.grant(seconds(600)));
   JobProcess a = start("2", 1, kSay, "join_timeout=1");
   EXPECT_ENDS(a, 99);
   EXPECT_ONCE(a.err_text, "the store that far keeps at " + address + " does not let us in (");
   EXPECT_ONCE(a.err_text, "--local-addr");
+}
+
+TEST_F(launch_etcd, over_https_is_asked_if_its_certificate_is_trusted) {
+  const EtcdServer https("https");
+  ASSERT_TRUE(https.answers()) << https.log();
+  const std::string ours = "protocol=https,cacert=" + https.authorities();
+  JobProcess a = cluster_.start(Cluster::at_etcd(https.endpoint(), "2", 1, ours), kSay);
+  JobProcess b = cluster_.start(Cluster::at_etcd(https.endpoint(), "2", 1, ours), kSay);
+  EXPECT_ENDS(a, 0);
+  EXPECT_ENDS(b, 0);
+  JobProcess system =
+      cluster_.start(Cluster::at_etcd(https.endpoint(), "2", 1, "protocol=https"), kSay);
+  EXPECT_ENDS(system, 99);
+  EXPECT_ONCE(system.err_text, "etcd cannot be used. " + https.endpoint() + ": SSL certificate");
+  JobProcess no_file = cluster_.start(
+      Cluster::at_etcd(https.endpoint(), "2", 1, "protocol=https,cacert=/no/such/file"), kSay);
+  EXPECT_ENDS(no_file, 99);
+  EXPECT_ONCE(no_file.err_text, "/no/such/file");
+  JobProcess plain = start("2", 1, kSay, "protocol=https,join_timeout=1");
+  EXPECT_ENDS(plain, 99);
+  EXPECT_ONCE(plain.err_text, "no connection by TLS");
 }
 
 }  // namespace

@@ -51,13 +51,29 @@ class ElasticNodes final : public Nodes {
     }
   }
 
+  /// Until the first generation is there, or none will be. PeerLost: the store is gone before, or
+  /// no longer the one where nodes come.
+  void gather(const std::function<bool()>& asked_to_stop) {
+    const Clock::time_point start = Clock::now();
+    while (!asked_to_stop() && store_->missing({elastic::kNewest, elastic::kJobOver}).size() == 2) {
+      if (publication_ && publication_->replaced()) {
+        abandoned_ = true;
+        fail<PeerLost>("etcd had lost this launcher's address, and names another one");
+      }
+      say_that_it_waits(start);
+      try {
+        store_->get(elastic::announced(0), Deadline::after(patience::kSlice));
+      } catch (const Timeout&) {
+      }
+    }
+  }
+
   int node_rank() const override { return node_; }
   const std::vector<int>& workers_of_nodes() const override { return workers_; }
   std::string store_address() const override { return address_; }
 
   Begun begin(int, const std::function<bool()>& asked_to_stop) override {
     const Clock::time_point start = Clock::now();
-    bool said = false;
     while (true) {
       watch_.reset();
       cause_.reset();
@@ -68,11 +84,11 @@ class ElasticNodes final : public Nodes {
         return {"", 0, 0, 0, kExitFailed};
       }
       if (const auto announcement = next_generation())
-        if (const auto begun = take_part(*announcement, asked_to_stop)) return *begun;
-      if (!said && Clock::now() - start > patience::kSayAfter) {
-        said = true;
-        log_info("this node waits for its turn, or for others to come, at {}", address_);
-      }
+        if (const auto begun = take_part(*announcement, asked_to_stop)) {
+          said_ = false;
+          return *begun;
+        }
+      say_that_it_waits(start);
     }
   }
 
@@ -138,6 +154,12 @@ class ElasticNodes final : public Nodes {
   }
 
  private:
+  void say_that_it_waits(Clock::time_point since) {
+    if (said_ || Clock::now() - since <= patience::kSayAfter) return;
+    said_ = true;
+    log_info("this node waits for its turn, or for others to come, at {}", address_);
+  }
+
   /// Within a moment, if there is one that this node has not seen.
   std::optional<Announcement> next_generation() {
     const auto newest = store_->try_get(elastic::kNewest);
@@ -254,6 +276,7 @@ class ElasticNodes final : public Nodes {
     watch_.reset();
     publication_.reset();
     coordinator_.reset();
+    if (abandoned_) return;
     store_->set_answer_limit(patience::kStoreAnswers);
     if (!server_) {
       store_->set(leaving_ ? elastic::gone(us_.token) : elastic::lost(us_.token), "1");
@@ -279,6 +302,8 @@ class ElasticNodes final : public Nodes {
   int64_t generation_ = -1;  // the newest that this node has seen
   int node_ = 0;
   std::vector<int> workers_;
+  bool said_ = false;       // that it waits
+  bool abandoned_ = false;  // those that had come here meet elsewhere
   bool leaving_ = false;
   bool ended_ = true;  // this node's workers of the generation
   std::optional<StopCause> cause_;
@@ -287,8 +312,11 @@ class ElasticNodes final : public Nodes {
 
 }  // namespace
 
-std::unique_ptr<Nodes> elastic_nodes(const RunOptions& options, Meeting meeting) {
-  return std::make_unique<ElasticNodes>(options, std::move(meeting));
+std::unique_ptr<Nodes> elastic_nodes(const RunOptions& options, Meeting meeting,
+                                     const std::function<bool()>& asked_to_stop) {
+  auto nodes = std::make_unique<ElasticNodes>(options, std::move(meeting));
+  if (options.rdzv_backend == "etcd") nodes->gather(asked_to_stop);
+  return nodes;
 }
 
 }  // namespace trireme::launch

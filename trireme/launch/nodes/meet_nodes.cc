@@ -324,7 +324,8 @@ std::unique_ptr<Nodes> meet_nodes(const RunOptions& options, const std::string& 
     auto meeting = open_meeting(options, credentials, deadline, asked_to_stop);
     if (!meeting) return nullptr;
     try {
-      if (options.least_nodes < options.nodes) return elastic_nodes(options, std::move(*meeting));
+      if (options.least_nodes < options.nodes)
+        return elastic_nodes(options, std::move(*meeting), asked_to_stop);
       auto nodes = std::make_unique<ManyNodes>(options, std::move(*meeting));
       if (!nodes->join(deadline, asked_to_stop)) return nullptr;
       log_info("node {} of {}: {}", nodes->node_rank(), options.nodes, nodes->store_address());

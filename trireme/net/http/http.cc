@@ -139,7 +139,7 @@ struct HttpClient::Handle {
 
 HttpClient::HttpClient(TlsFiles tls) : handle_(std::make_unique<Handle>()) {
   check<ResourceError>(curl().missing.empty(),
-                       "libcurl.so.4 cannot be used ({}): install Debian's libcurl4, say",
+                       "libcurl.so.4 cannot be used ({}): install it (Debian: libcurl4)",
                        curl().missing);
   Handle& h = *handle_;
   h.easy = curl().easy_init();
