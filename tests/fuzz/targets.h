@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/fuzz/checkpoint_targets.h"
+#include "tests/fuzz/etcd_targets.h"
 #include "tests/fuzz/event_targets.h"
 #include "tests/fuzz/python_targets.h"
 #include "tests/fuzz/schedule_targets.h"
@@ -253,6 +254,7 @@ inline constexpr Target kTargets[] = {{"frames", frames},
                                       {"safetensors", safetensors},
                                       {"snapshot", snapshot},
                                       {"schedule_table", schedule_table},
+                                      {"etcd_answer", etcd_answer},
                                       {"event_ring", event_ring}};
 
 }  // namespace trireme::fuzz

@@ -29,13 +29,8 @@ class EtcdServer {
     return "no etcd (Debian: etcd-server)";
   }
 
-  /// `prefix`: words before the program's, to run it elsewhere; `host`: its address there.
-  explicit EtcdServer(std::string host = "127.0.0.1", Arguments prefix = {},
-                      std::string scheme = "http", Arguments more = {})
-      : host_(std::move(host)),
-        prefix_(std::move(prefix)),
-        scheme_(std::move(scheme)),
-        more_(std::move(more)) {
+  /// `scheme` https: with a certificate that it makes for its own address.
+  explicit EtcdServer(std::string scheme = "http") : scheme_(std::move(scheme)) {
     // Another program may have taken the port in the meantime: etcd's gateway wants a number.
     for (int round = 0; round < 5 && !answers_; ++round) {
       port_ = free_tcp_port();
@@ -46,17 +41,20 @@ class EtcdServer {
   /// With what it had. False: it does not answer.
   bool start() {
     const std::string url = scheme_ + "://" + endpoint();
-    Arguments words = prefix_;
-    // Its log is a file, since nobody reads a pipe here. Elections within 0.1 s.
-    for (const std::string& word :
-         {std::string("sh"), std::string("-c"), "exec etcd \"$@\" >" + folder_ / "log" + " 2>&1",
-          std::string("etcd"), "--data-dir=" + folder_ / "data", "--listen-client-urls=" + url,
-          "--advertise-client-urls=" + url, "--listen-peer-urls=http://" + host_ + ":0",
-          "--initial-advertise-peer-urls=http://" + host_ + ":0",
-          "--initial-cluster=default=http://" + host_ + ":0",
-          std::string("--heartbeat-interval=20"), std::string("--election-timeout=200")})
-      words.push_back(word);
-    words.insert(words.end(), more_.begin(), more_.end());
+    // Its log is a file, since nobody reads a pipe here. Elections within 0.2 s.
+    Arguments words{"sh",
+                    "-c",
+                    "exec etcd \"$@\" >" + folder_ / "log" + " 2>&1",
+                    "etcd",
+                    "--data-dir=" + folder_ / "data",
+                    "--listen-client-urls=" + url,
+                    "--advertise-client-urls=" + url,
+                    "--listen-peer-urls=http://127.0.0.1:0",
+                    "--initial-advertise-peer-urls=http://127.0.0.1:0",
+                    "--initial-cluster=default=http://127.0.0.1:0",
+                    "--heartbeat-interval=20",
+                    "--election-timeout=200"};
+    if (scheme_ == "https") words.push_back("--auto-tls");
     process_ = std::make_unique<Command>(words);
     return answers_ = eventually(
                [&] {
@@ -73,14 +71,14 @@ class EtcdServer {
   void send(int signal) const { process_->send(signal); }
 
   bool answers() const { return answers_; }
-  std::string endpoint() const { return host_ + ":" + std::to_string(port_); }
-  std::string folder() const { return folder_.path(); }
+  std::string endpoint() const { return "127.0.0.1:" + std::to_string(port_); }
+  /// Of its certificate.
+  std::string authorities() const { return folder_ / "data/fixtures/client/cert.pem"; }
   std::string log() const { return read_file(folder_ / "log"); }
-  /// Asked from this process, which reaches it only where there is no prefix.
   EtcdClient client() const {
     EtcdServers servers;
     servers.urls = {scheme_ + "://" + endpoint()};
-    servers.tls.authorities = authorities_;
+    if (scheme_ == "https") servers.tls.authorities = authorities();
     return EtcdClient(servers);
   }
   std::optional<std::string> get(const std::string& key) const { return client().get(key); }
@@ -98,15 +96,10 @@ class EtcdServer {
     return (keys.contains("count") ? std::stoul(keys["count"].get<std::string>()) : 0) +
            (leases.contains("leases") ? leases["leases"].size() : 0);
   }
-  void trust(const std::string& authorities) { authorities_ = authorities; }
 
  private:
   PrivateFolder folder_{"trireme-test"};
-  const std::string host_;
-  const Arguments prefix_;
   const std::string scheme_;
-  const Arguments more_;
-  std::string authorities_;
   int port_ = 0;
   bool answers_ = false;
   std::unique_ptr<Command> process_;

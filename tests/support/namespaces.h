@@ -66,6 +66,10 @@ class Hosts {
     return in(bridge(), {"ip", "link", "set", "p" + std::to_string(host), "down"});
   }
 
+  bool mend(int host) {
+    return in(bridge(), {"ip", "link", "set", "p" + std::to_string(host), "up"});
+  }
+
  private:
   std::string bridge() const { return id_ + "br"; }
   bool run(const Arguments& words) {
