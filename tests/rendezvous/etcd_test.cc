@@ -213,7 +213,9 @@ TEST_F(rendezvous_real_etcd, a_publication_outlives_its_lease_and_a_deletion) {
   ASSERT_TRUE(ours);
   etcd_->ask("/v3/kv/deleterange", {{"key", "L3RyaXJlbWUvam9iL3N0b3Jl"}});
   EXPECT_TRUE(eventually([&] { return etcd.get("/trireme/job/store") == "ours"; }));
-  for (const auto& lease : etcd_->ask("/v3/lease/leases", nlohmann::json::object())["leases"])
+  const auto leases = etcd_->ask("/v3/lease/leases", nlohmann::json::object());
+  ASSERT_EQ(leases.at("leases").size(), 1u);
+  for (const auto& lease : leases.at("leases"))
     etcd.revoke(std::stoll(lease["ID"].get<std::string>()));
   EXPECT_TRUE(eventually([&] { return etcd.get("/trireme/job/store") == "ours"; }));
   EXPECT_EQ(ours->replaced(), std::nullopt);
