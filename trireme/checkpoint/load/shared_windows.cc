@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/checkpoint/load/shared_windows.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
@@ -37,18 +36,16 @@ SharedWindows::SharedWindows(const std::vector<Window>& windows, std::optional<G
     : rank_(group ? group->rank() : 0),
       group_(std::move(group)),
       turns_(turns_of(windows, rank_, group_ ? group_->size() : 1)),
-      reader_(read_by(rank_, windows, turns_)),
-      is_there_(at::empty({1}, at::kByte)) {}
+      reader_(read_by(rank_, windows, turns_)) {}
 
 // Whether the bytes that `bytes` points to are those of the next window now. Of errors that are not
 // the group's own, the others learn the text.
 bool SharedWindows::pass_on(const uint8_t* bytes, bool is_there) {
   const Turn& turn = turns_[taken_++];
-  auto* const said = static_cast<uint8_t*>(is_there_.data_ptr());
-  *said = is_there;
+  is_there_ = is_there;
   try {
-    group_->broadcast(is_there_, turn.reader).wait();
-    if (*said == 0) return false;
+    group_->broadcast(at::from_blob(&is_there_, {1}, at::kByte), turn.reader).wait();
+    if (is_there_ == 0) return false;
     const at::Tensor window =
         at::from_blob(const_cast<uint8_t*>(bytes), {static_cast<int64_t>(turn.size)}, at::kByte);
     group_->broadcast(window, turn.reader).wait();

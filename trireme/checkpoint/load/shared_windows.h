@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -58,7 +56,7 @@ class SharedWindows {
   const std::vector<Turn> turns_;  // of each window
   WindowReader reader_;            // of those that this rank reads
   LargePages received_;            // for a window that goes to several places
-  at::Tensor is_there_;            // a byte
+  uint8_t is_there_ = 0;           // what the reader of a window says of it
   size_t taken_ = 0;
   bool group_failed_ = false;
 };
