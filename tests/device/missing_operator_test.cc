@@ -4,14 +4,18 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/api/include/torch/version.h>
 
+#include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tests/device/train_runs.h"
 #include "tests/shard/sharded_nets.h"
 #include "tests/support/ranks.h"
 #include "tests/support/refusals.h"
+#include "tests/train/programs.h"
 #include "trireme/shard/fully_shard.h"
 #include "trireme/tensor/module_device.h"
 #include "trireme/train/engine.h"
@@ -25,10 +29,11 @@ using trireme::testing::has;
 
 using Body = std::function<void(Group, at::Device)>;
 
-/// What each rank's error says, as "Kind: text".
+/// What each rank's error says, as "Kind: text". `op`: what no device has; empty: nothing yet.
 Outcomes said_by(int ranks, const std::string& op, const Body& body) {
   Outcomes said(static_cast<size_t>(ranks));
-  const pretend::Lacks lacks(op);
+  std::optional<pretend::Lacks> lacks;
+  if (!op.empty()) lacks.emplace(op);
   try {
     pretend::run_on_devices(ranks, [&](Group g, c10::Device device) {
       std::string& mine = said[static_cast<size_t>(g.rank())];
@@ -41,9 +46,11 @@ Outcomes said_by(int ranks, const std::string& op, const Body& body) {
 }
 
 /// Each rank's own, or another's that it was told.
-void expect_named_on_all(const Outcomes& said, const std::string& op) {
+void expect_named_on_all(const Outcomes& said, const std::string& op,
+                         const std::string& needed_by = "") {
   bool own = false;
   for (const std::string& text : said) {
+    EXPECT_TRUE(has(text, needed_by)) << text;
     EXPECT_TRUE(has(text, "LibTorch " TORCH_VERSION " has no kernel of '" + op)) << text;
     EXPECT_TRUE(has(text, "for the device privateuseone:")) << text;
     EXPECT_TRUE(has(text, "set device to cpu")) << text;
@@ -67,58 +74,120 @@ bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
 
 }  // namespace
 
-TEST(device_missing_operator, is_named_on_all_ranks_before_a_run_changes_a_weight) {
+TEST(device_missing_operator, is_named_with_its_layer_before_a_run_is_built) {
   const Folders folders;
-  for (const char* op : {"aten::gelu", "aten::gelu_backward"})
-    for (const Sets& layout : {Sets{}, Sets{"zero_optimization.stage=3"}, Sets{"parallelism.pp=2"},
-                               Sets{"parallelism.tp=2"}}) {
-      SCOPED_TRACE(op + (layout.empty() ? std::string() : " " + layout[0]));
-      const Config config =
-          tiny_gpt(folders.corpus, with(layout, {kOnDevice, "train_micro_batch_size_per_gpu=4"}));
-      const Outcomes said = said_by(2, op, [&](Group g, at::Device) {
-        trireme::Run run = build_run(config, g);
-        start_data(run, config);
-        std::vector<at::Tensor> parameters;
-        // With ZeRO-3 the whole ones are nowhere now.
-        ShardedParameters* sharded = run.gradients->sharded();
-        for (const auto& [name, p] : sharded ? sharded->shards() : run.gradients->parameters())
-          parameters.push_back(p);
-        const auto before = copies_of(parameters);
-        try {
-          train_step(run);
-        } catch (const Error&) {
-          EXPECT_EQ(run.step, 0);
-          EXPECT_TRUE(equal(copies_of(parameters), before));
-          throw;
-        }
-      });
-      expect_named_on_all(said, op);
-    }
+  const std::string there = ", which layer 'blocks.0.mlp.up' needs: ",
+                    back = ", which the backward of layer 'blocks.0.mlp.up' needs: ";
+  for (const auto& [layout, op, needed_by] :
+       {std::tuple{Sets{}, "aten::gelu", there}, std::tuple{Sets{}, "aten::gelu_backward", back},
+        std::tuple{Sets{"zero_optimization.stage=3"}, "aten::gelu_backward", back},
+        std::tuple{Sets{"parallelism.pp=2"}, "aten::gelu_backward", back},
+        std::tuple{Sets{"parallelism.tp=2"}, "aten::gelu", there},
+        std::tuple{Sets{"bf16.enabled=true"}, "aten::gelu_backward", back}}) {
+    SCOPED_TRACE(op + (layout.empty() ? std::string() : " " + layout[0]));
+    const Config config =
+        tiny_gpt(folders.corpus, with(layout, {kOnDevice, "train_micro_batch_size_per_gpu=4"}));
+    expect_named_on_all(said_by(2, op, [&](Group g, at::Device) { build_run(config, g); }), op,
+                        needed_by);
+  }
 }
 
-TEST(device_missing_operator, ends_train_with_that_sentence) {
+TEST(device_missing_operator, is_said_before_step_1_and_before_the_runs_folder_holds_anything) {
   const Folders folders;
-  const Config config = tiny_gpt(folders.corpus, {kOnDevice});
-  expect_named_on_all(said_by(2, "aten::gelu",
-                              [&](Group g, at::Device) {
-                                TrainOptions options;
-                                options.run_dir = folders.run("run");
-                                train(config, g, options);
-                              }),
-                      "aten::gelu'");
+  const std::string run = folders.run("run");
+  const auto text = said_by(2, "aten::gelu", [&](Group g, at::Device) {
+    TrainOptions options;
+    options.run_dir = run;
+    options.config_json = "{}";
+    options.built = [] { ADD_FAILURE() << "the run was built"; };
+    options.say = [](const std::string& line) { ADD_FAILURE() << line; };
+    train(tiny_gpt(folders.corpus, {kOnDevice}), g, options);
+  });
+  expect_named_on_all(text, "aten::gelu'", "layer 'blocks.0.mlp.up'");
+  EXPECT_TRUE(!std::filesystem::exists(run) || std::filesystem::is_empty(run));
 }
 
-TEST(device_missing_operator, of_an_optimizer_is_named_too) {
+TEST(device_missing_operator, of_every_built_in_network_is_named) {
+  for (const auto& [model, op, needed_by] :
+       {std::tuple{"mlp", "aten::addmm", ", which layer 'layers.0' needs"},
+        std::tuple{"net", "aten::max_pool2d_with_indices", ", which layer 'conv2' needs"},
+        std::tuple{"convnet", "aten::max_pool2d_with_indices_backward",
+                   ", which the backward of layer '"}}) {
+    const Config config = digits(model, {kOnDevice});
+    expect_named_on_all(said_by(1, op, [&](Group g, at::Device) { build_run(config, g); }), op,
+                        needed_by);
+  }
+}
+
+// What is not rehearsed (the loop of a program, say) meets it in the step.
+TEST(device_missing_operator, in_a_step_is_named_on_all_ranks_before_a_weight_changes) {
   const Folders folders;
-  const Config config =
-      digits("mlp", {kOnDevice, "optimizer.type=AdamW", "optimizer.params={\"lr\":0.01}"});
-  expect_named_on_all(said_by(1, "aten::_foreach_sqrt",
-                              [&](Group g, at::Device) {
-                                trireme::Run run = build_run(config, g);
-                                start_data(run, config);
-                                train_step(run);
-                              }),
-                      "aten::_foreach_sqrt'");
+  for (const Sets& layout : {Sets{}, Sets{"zero_optimization.stage=3"}, Sets{"parallelism.pp=2"}}) {
+    SCOPED_TRACE(layout.empty() ? std::string() : layout[0]);
+    const Config config =
+        tiny_gpt(folders.corpus, with(layout, {kOnDevice, "train_micro_batch_size_per_gpu=4"}));
+    std::optional<pretend::Lacks> lacks;
+    const Outcomes said = said_by(2, "", [&](Group g, at::Device) {
+      trireme::Run run = build_run(config, g);
+      start_data(run, config);
+      g.barrier();
+      if (g.rank() == 0) lacks.emplace("aten::gelu_backward");
+      g.barrier();
+      std::vector<at::Tensor> parameters;
+      // With ZeRO-3 the whole ones are nowhere now.
+      ShardedParameters* sharded = run.gradients->sharded();
+      for (const auto& [name, p] : sharded ? sharded->shards() : run.gradients->parameters())
+        parameters.push_back(p);
+      const auto before = copies_of(parameters);
+      try {
+        train_step(run);
+      } catch (const Error&) {
+        EXPECT_EQ(run.step, 0);
+        EXPECT_TRUE(equal(copies_of(parameters), before));
+        throw;
+      }
+    });
+    expect_named_on_all(said, "aten::gelu_backward'");
+  }
+}
+
+TEST(device_missing_operator, of_an_optimizer_is_named_before_step_1) {
+  for (const char* type : {"AdamW", "Lamb"}) {
+    const Config config = digits("mlp", {kOnDevice, std::string("optimizer.type=") + type,
+                                         "optimizer.params={\"lr\":0.01}"});
+    expect_named_on_all(
+        said_by(1, "aten::_foreach_sqrt", [&](Group g, at::Device) { build_run(config, g); }),
+        "aten::_foreach_sqrt'", std::string(", which the optimizer ") + type + " needs: ");
+  }
+  // The CPU steps there.
+  const Config host = digits("mlp", with(host_optimizer("1"), {kOnDevice}));
+  EXPECT_EQ(said_by(1, "aten::_foreach_sqrt", [&](Group g, at::Device) { build_run(host, g); }),
+            Outcomes{""});
+}
+
+// Its loss is computed on two samples of its data.
+TEST(device_missing_operator, of_a_programs_loss_is_named_before_step_1) {
+  const auto config = [](Program& program) {
+    auto table = std::make_shared<KeyTable>(*KeyTable::built_in());
+    program.keys(*table);
+    return Config::from_text("program.json",
+                             R"({"train_batch_size": 16, "device": "privateuseone",
+                                 "optimizer": {"type": "Adam"}, "training": {"steps": 3}})",
+                             {}, table);
+  };
+  const Folders folders;
+  for (const auto& [op, needed_by] :
+       {std::tuple{"aten::relu", ", which layer 'body.up' needs"},
+        std::tuple{"aten::threshold_backward", ", which the backward of layer 'head.up' needs"}})
+    expect_named_on_all(said_by(2, op,
+                                [&](Group g, at::Device) {
+                                  DigitsProgram program;
+                                  TrainOptions options;
+                                  options.run_dir = folders.run("run");
+                                  options.built = [] { ADD_FAILURE() << "the run was built"; };
+                                  train(program, config(program), g, options);
+                                }),
+                        op, needed_by);
 }
 
 TEST(device_missing_operator, is_named_by_an_engine_in_forward_and_in_backward) {
@@ -139,7 +208,9 @@ TEST(device_missing_operator, is_named_by_an_engine_in_forward_and_in_backward) 
         throw;
       }
     });
-    expect_named_on_all(said, op);
+    expect_named_on_all(said, op,
+                        has(op, "_backward") ? ", which the backward of layer 'b' needs"
+                                             : ", which layer 'a' needs");
   }
 }
 

@@ -20,12 +20,20 @@ std::string operator_in(const std::string& text) {
 
 }  // namespace
 
-void refuse_missing_operator(at::Device device, const c10::NotImplementedError& error) {
-  if (device.is_cpu()) return;
-  fail<UsageError>(
-      "LibTorch {} has no kernel of {} for the device {}: take a LibTorch that has it, compute it "
+std::string missing_operator_text(at::Device device, const c10::NotImplementedError& error,
+                                  const std::string& needed_by) {
+  return fmt::format(
+      "LibTorch {} has no kernel of {} for the device {}{}: take a LibTorch that has it, compute "
+      "it "
       "in another way, or set device to cpu",
-      TORCH_VERSION, operator_in(brief(error)), device_text(device));
+      TORCH_VERSION, operator_in(brief(error)), device_text(device),
+      needed_by.empty() ? "" : ", which " + needed_by + " needs");
+}
+
+void refuse_missing_operator(at::Device device, const c10::NotImplementedError& error,
+                             const std::string& needed_by) {
+  if (device.is_cpu()) return;
+  fail<UsageError>("{}", missing_operator_text(device, error, needed_by));
 }
 
 }  // namespace trireme

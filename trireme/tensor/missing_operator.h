@@ -4,14 +4,21 @@
 #include <c10/core/Device.h>
 #include <c10/util/Exception.h>
 
+#include <string>
+
 #include "trireme/base/export.h"
 
 namespace trireme {
 
-/// Throws UsageError with one sentence (the operator, the device, which LibTorch, what to do) for
-/// LibTorch's error that `device` has no kernel for an operator. Returns where the device is the
-/// CPU: what LibTorch says then is not about a device.
-TRIREME_API void refuse_missing_operator(at::Device device, const c10::NotImplementedError& error);
+/// One sentence (the operator, the device, which LibTorch, who needs it, what to do) for LibTorch's
+/// error that `device` has no kernel for an operator. `needed_by`: "layer 'up'"; "": not known.
+TRIREME_API std::string missing_operator_text(at::Device device,
+                                              const c10::NotImplementedError& error,
+                                              const std::string& needed_by = {});
+/// Throws UsageError with that sentence. Returns where the device is the CPU: what LibTorch says
+/// then is not about a device.
+TRIREME_API void refuse_missing_operator(at::Device device, const c10::NotImplementedError& error,
+                                         const std::string& needed_by = {});
 
 /// f(), which computes on `device`, with that sentence in place of LibTorch's error.
 template <class F>

@@ -22,6 +22,7 @@
 #include "trireme/layers/dropout.h"
 #include "trireme/shard/fully_sharded.h"
 #include "trireme/tensor/host_scalars.h"
+#include "trireme/tensor/layer_watch.h"
 #include "trireme/tensor/missing_operator.h"
 #include "trireme/tensor/random/random.h"
 #include "trireme/train/build/precision_parts.h"
@@ -130,7 +131,8 @@ struct Engine::Impl {
   bool inputs_compared = false;  // over those ranks
   StepReport last;
   LossSum loss;
-  HostScalars losses;  // of the step's micro-batches
+  HostScalars losses;                 // of the step's micro-batches
+  std::unique_ptr<LayerWatch> first;  // of the first micro-batch on a device; then null
 
   /// Saves the step while training goes on; returns the path that it will have.
   std::string save_behind(const std::string& where, int stays);
@@ -145,6 +147,18 @@ struct Engine::Impl {
   /// So is a failure of this rank's own computation.
   void told(const std::function<void()>& computation) {
     heard_by_all([&] { abort_group_on_error(run, computation); });
+  }
+  /// f(); in the first micro-batch, an operator that the device lacks is named with its layer.
+  template <class F>
+  auto naming_layer(F&& f) -> decltype(f()) {
+    if (!first) return naming_missing_operator(run.device, f);
+    const LayerWatch::Scope scope(*first);
+    try {
+      return f();
+    } catch (const c10::NotImplementedError& error) {
+      refuse_missing_operator(run.device, error, first->where());
+      throw;
+    }
   }
   bool whole() const { return micro == run.batches.accumulation; }
   /// Dropout of ranks that hold parts of the same layers drops the same elements, by key. Null:
@@ -213,6 +227,8 @@ void Engine::build(std::shared_ptr<torch::nn::Module> module, Forward forward, c
     impl_->run = build_run(c, group, parts);
   Run& run = impl_->run;
   if (is_divided(run.mesh)) impl_->drops = has_dropout(*model);
+  if (!run.device.is_cpu())
+    impl_->first = std::make_unique<LayerWatch>(without_prefix(named_parameters(*model)));
   impl_->last.lr = run.lr->lr_at(0);
   impl_->report.emplace(c, run);
   const auto checkpoint = c.section<CheckpointSection>();
@@ -238,15 +254,14 @@ std::vector<at::Tensor> Engine::forward_list(const std::vector<at::Tensor>& inpu
   if (impl_->run.collective_forward && at::GradMode::is_enabled() && !impl_->whole())
     impl_->begin();
   if (!is_divided(impl_->run.mesh))
-    return naming_missing_operator(device,
-                                   [&] { return impl_->run.compute->forward_list(inputs); });
+    return impl_->naming_layer([&] { return impl_->run.compute->forward_list(inputs); });
   // Ranks that hold parts of the same layers meet in a forward: one that fails tells the others.
   std::vector<at::Tensor> outputs;
   impl_->told([&] {
     if (!std::exchange(impl_->inputs_compared, true))
       check_same_inputs(inputs, "Engine::forward", impl_->run.mesh.group("tp"));
     const std::unique_ptr<RandomScope> random = impl_->scope_for(inputs);
-    outputs = impl_->run.compute->forward_list(inputs);
+    outputs = impl_->naming_layer([&] { return impl_->run.compute->forward_list(inputs); });
   });
   return outputs;
 }
@@ -275,7 +290,10 @@ void Engine::backward(const at::Tensor& loss) {
     impl_->loss.sum = std::accumulate(all.begin(), all.end(), 0.0);
   }
   run.gradients->tell(impl_->loss, 0);
-  impl_->told([&] { run.scaling->scale(loss.reshape({}).to(at::kFloat)).backward(); });
+  impl_->told([&] {
+    impl_->naming_layer([&] { run.scaling->scale(loss.reshape({}).to(at::kFloat)).backward(); });
+  });
+  impl_->first.reset();
   for (const auto& feature : run.features)
     feature->micro_batch_done(run.gradients->parameters(), 1);
   impl_->begun = false;

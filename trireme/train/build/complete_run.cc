@@ -146,6 +146,13 @@ std::string layout_of(const DeviceMesh& mesh) {
 
 }  // namespace
 
+std::unique_ptr<Optimizer> plain_optimizer(const Config& config, const NamedTensors& parameters) {
+  auto section = config.section<OptimizerSection>();
+  section.no_decay.clear();
+  section.no_adapt.clear();
+  return build_optimizer(section, parameters, nullptr, {}, {});
+}
+
 void complete_run(Run& run, const Config& c, ZeroSetup& zero, const PrecisionPlan& precision,
                   int64_t step_weight, const TiedNames& tied) {
   run.clip_norm = c.section<StepSection>().gradient_clipping;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "trireme/config/config.h"
 #include "trireme/tensor/tied_tensors.h"
@@ -16,5 +17,8 @@ namespace trireme {
 /// which losses are sums.
 void complete_run(Run& run, const Config& config, ZeroSetup& zero, const PrecisionPlan& precision,
                   int64_t step_weight, const TiedNames& tied = {});
+
+/// The configured optimizer, of whole parameters that all have its options.
+std::unique_ptr<Optimizer> plain_optimizer(const Config& config, const NamedTensors& parameters);
 
 }  // namespace trireme

@@ -215,6 +215,7 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
   const PrecisionPlan precision = plan_precision(c);
   check_precision(precision, run.device);
   check_device(c, run.device);
+  rehearse_step(c, precision, run.device, run.world(), parts.least);
   if (parts.open_data) open_same_data(run, parts.open_data);
   ZeroSetup zero =
       set_up_zero(c, run.mesh, precision, parts.stages ? parts.stages(run.mesh) : ModelStages{});

@@ -16,6 +16,7 @@
 #include "trireme/models/model.h"
 #include "trireme/shard/model_stages.h"
 #include "trireme/tensor/tied_tensors.h"
+#include "trireme/train/build/device_rehearsal.h"
 #include "trireme/train/run.h"
 
 namespace trireme {
@@ -32,6 +33,9 @@ struct RunParts {
   std::function<std::shared_ptr<Model>(const DeviceMesh&, const UnitMade&)> make_model;
   /// A module that already exists, instead of make_model; at stage 3 it is one unit, the root.
   std::shared_ptr<torch::nn::Module> whole = nullptr;
+  /// What is rehearsed on a device before the run is built (train/build/device_rehearsal.h); empty:
+  /// the optimizer alone.
+  std::function<LeastModel()> least = {};
   /// The names under which the model's tensors are saved.
   std::function<NamedTensors(NamedTensors)> names = {};
   TiedNames tied = {};

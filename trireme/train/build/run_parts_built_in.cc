@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <numeric>
 #include <optional>
 
@@ -99,6 +102,29 @@ void open_data(Run& run, const Config& c) {
     run.data_identity = d.train_samples > 0 ? fmt::format("dummy {}", d.train_samples) : "dummy";
   }
   run.text = gpt;
+}
+
+// A network of the same layers: operators are asked for by what is computed, not by how much.
+LeastModel least_model(const Config& config) {
+  ModelOptions o = model_options(config);
+  const at::TensorOptions numbers(at::kLong);
+  LeastModel least;
+  if (o.type == "gpt") {
+    o.gpt.layers = 1;
+    o.gpt.heads = std::min<int64_t>(o.gpt.heads, 2);
+    o.gpt.width = 8 * o.gpt.heads;
+    o.gpt.context = std::min<int64_t>(o.gpt.context, 8);
+    o.gpt.vocab = std::min<int64_t>(o.gpt.vocab, 32);
+    least.input =
+        at::arange(2 * o.gpt.context, numbers).remainder(o.gpt.vocab).view({2, o.gpt.context});
+    least.target = least.input;
+  } else {
+    for (int64_t& size : o.mlp_sizes) size = std::min<int64_t>(size, 8);
+    least.input = o.type == "mlp" ? at::ones({2, o.mlp_sizes.front()}) : at::ones({2, 1, 28, 28});
+    least.target = at::zeros({2}, numbers);
+  }
+  least.model = make_model(o, 0);
+  return least;
 }
 
 // What this rank of the mesh has of the model: the blocks of `stages`, parts of them.
@@ -201,6 +227,7 @@ RunParts built_in_parts(const Config& config) {
   const auto model = config.section<ModelSection>();
   RunParts parts;
   parts.open_data = [&config](Run& run) { open_data(run, config); };
+  parts.least = [&config] { return least_model(config); };
   const auto divided = std::make_shared<BuiltInPipeline>(config);
   parts.make_model = [&config, divided](const DeviceMesh& mesh, const UnitMade& made) {
     const int tp = mesh.size("tp"), pp = mesh.size("pp");

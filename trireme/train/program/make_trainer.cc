@@ -13,6 +13,7 @@
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/run_parts.h"
 #include "trireme/train/model_axes/begin_alike.h"
+#include "trireme/train/program/loss_rehearsal.h"
 #include "trireme/train/program/program_keys.h"
 #include "trireme/train/program/program_stages.h"
 #include "trireme/train/program/term_total.h"
@@ -197,6 +198,7 @@ std::unique_ptr<Trainer::Impl> make_on(const DeviceMesh& mesh, Program& program,
   for (const Piece& p : pieces)
     if (network.places.contains(p.path)) network.paths.push_back(p.path);
   network.divided = trainer->stages != nullptr;
+  rehearse_loss(*trainer);
   return trainer;
 }
 
