@@ -5,6 +5,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "tests/device/train_runs.h"
+#include "tests/train/programs.h"
 #include "trireme/data/device_batches.h"
 #include "trireme/tensor/host_scalars.h"
 #include "trireme/tensor/module_device.h"
@@ -14,6 +15,8 @@ namespace trireme::device_batches_test {
 namespace {
 
 using pretend::device;
+using testing::DigitsProgram;
+using testing::Folders;
 
 Batch numbered(int64_t step) {
   Batch batch(2);
@@ -67,6 +70,48 @@ TEST(device_batches, are_copied_from_pinned_memory_and_nobody_waits_for_them) {
   EXPECT_EQ(pretend::counters().async_copies - before.async_copies, 6u);
   EXPECT_EQ(pretend::counters().staged_copies, before.staged_copies);
   expect_same(batch, numbered(4));
+}
+
+/// Takes steps of train(), and looks before the first of them is computed.
+struct LooksAhead : DigitsProgram {
+  explicit LooksAhead(std::function<void()> look) : look_(std::move(look)) {}
+  void step(Trainer& trainer) override {
+    const Batch batch = trainer.next_batch();
+    if (trainer.step() == 0) look_();
+    trainer.update("all", batch);
+  }
+  std::function<void()> look_;
+};
+
+/// Tensors of batches that were copied in a run of train() before its first step was computed,
+/// while the stream of that step stood still: as many as `wanted`, if they come.
+uint64_t copied_before_the_first_step(const std::string& workers, uint64_t wanted) {
+  uint64_t begin = 0, copied = 0;
+  pretend::run_on_devices(1, [&](Group g, c10::Device) {
+    LooksAhead program([&] {
+      const pretend::Hold stands_still(pretend::default_stream());
+      const Deadline deadline = Deadline::after(std::chrono::seconds(30));
+      do copied = pretend::counters().async_copies - begin;
+      while (copied < wanted && !deadline.expired());
+    });
+    const Config config = Config::from_text(
+        "program.json",
+        R"({"train_batch_size": 16, "device": "privateuseone", "optimizer": {"type": "Adam"},
+            "training": {"steps": 2}})",
+        {"data.workers=" + workers});
+    const Folders folders;
+    TrainOptions options;
+    options.run_dir = folders.run("run");
+    options.built = [&] { begin = pretend::counters().async_copies; };
+    train(program, config, g, options);
+  });
+  return copied;
+}
+
+// The step's own batch is two tensors, and so is the next one, whose step is far.
+TEST(device_batches, of_the_next_step_are_copied_in_a_run_before_this_one_is_computed) {
+  EXPECT_GE(copied_before_the_first_step("1", 4), 4u);
+  EXPECT_EQ(copied_before_the_first_step("0", 0), 2u);
 }
 
 TEST(device_batches, without_memory_on_the_device_wait_on_the_cpu_until_there_is) {
