@@ -2,8 +2,14 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/pretend_device/seeds.h"
+#include <set>
+#include <string>
+
+#include "tests/device/train_runs.h"
+#include "tests/support/pretend_device/called.h"
 #include "trireme/layers/causal_attention.h"
+#include "trireme/tensor/attention_compat.h"
+#include "trireme/train/step.h"
 
 // Attention on a device: LibTorch's fused one where it has that (from 2.0 on), else its operators.
 namespace trireme::device_attention_test {
@@ -54,6 +60,35 @@ TEST(device_attention, is_of_plain_operators_where_deterministic_algorithms_are_
              want = run(plain_causal_attention, pretend::device());
   EXPECT_TRUE(got.out.equal(want.out));
   EXPECT_TRUE(got.gradient.equal(want.gradient));
+}
+
+// What a device is given is LibTorch's own fused attention where there is one, and nothing of the
+// CPU's kernels; the CPU is given those.
+TEST(device_attention, is_libtorchs_fused_call_where_libtorch_has_it) {
+  const auto fused = [](const std::set<std::string>& called) {
+    return called.count("aten::scaled_dot_product_attention") > 0;
+  };
+  const auto there = pretend::called_in([] { run(causal_attention, pretend::device()); }),
+             here = pretend::called_in([] { run(causal_attention, at::kCPU); });
+  EXPECT_EQ(fused(there), compat::kHasFusedAttention);
+  EXPECT_EQ(there.count("aten::softmax") > 0, !compat::kHasFusedAttention);
+  EXPECT_FALSE(fused(here));
+  EXPECT_EQ(here.count("aten::softmax"), 0u) << "on the CPU the tiles are ours";
+  const Deterministic scope;
+  EXPECT_FALSE(fused(pretend::called_in([] { run(causal_attention, pretend::device()); })));
+}
+
+TEST(device_attention, of_a_gpt_in_a_run_is_libtorchs_too) {
+  const testing::Folders folders;
+  const Config config = testing::tiny_gpt(folders.corpus, {testing::kOnDevice, "training.steps=1"});
+  std::set<std::string> called;
+  pretend::run_on_devices(1, [&](Group g, c10::Device) {
+    trireme::Run run = build_run(config, g);
+    start_data(run, config);
+    called = pretend::called_in([&] { train_step(run); });
+  });
+  EXPECT_EQ(called.count("aten::scaled_dot_product_attention") > 0, compat::kHasFusedAttention);
+  EXPECT_EQ(called.count("aten::softmax") > 0, !compat::kHasFusedAttention);
 }
 
 TEST(device_attention, of_nothing_is_nothing) {

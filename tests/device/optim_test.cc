@@ -7,10 +7,13 @@
 #include <torch/optim/sgd.h>
 
 #include <cmath>
+#include <set>
+#include <string>
 
 #include "tests/optim/state_visitors.h"
 #include "tests/optim/twins.h"
 #include "tests/support/parameters.h"
+#include "tests/support/pretend_device/called.h"
 #include "tests/support/pretend_device/seeds.h"
 #include "tests/support/ranks.h"
 #include "trireme/optim/clip.h"
@@ -129,6 +132,24 @@ TEST(device_optim, a_step_of_forty_parameters_launches_what_a_step_of_one_does) 
       EXPECT_EQ(forty, one) << m.name;
       EXPECT_LE(forty, 24u) << m.name;
     }
+  }
+}
+
+// LibTorch's calls for many tensors, and not those for a whole step, which round elsewhere
+// (docs/devices.md). Adafactor's rows and columns are of one parameter.
+TEST(device_optim, a_step_is_of_libtorchs_foreach_calls) {
+  for (const Maker& m : kMakers) {
+    const NamedTensors all =
+        some_parameters(at::kFloat, pretend::device(), testing::Shapes(3, {7, 30}));
+    auto optimizer = m.make(all);
+    give_gradients(all, 1);
+    const std::set<std::string> called = pretend::called_in([&] { optimizer->step(0.01, 0.5); });
+    const auto any = [&](const std::string& begin) {
+      const auto at = called.lower_bound(begin);
+      return at != called.end() && at->starts_with(begin);
+    };
+    EXPECT_EQ(any("aten::_foreach_"), m.near == 0) << m.name;
+    EXPECT_FALSE(any("aten::_fused_")) << m.name;
   }
 }
 

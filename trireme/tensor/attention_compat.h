@@ -15,6 +15,9 @@
 // Attention's part of torch_compat.h.
 namespace trireme::compat {
 
+/// LibTorch has kernels for attention as a whole.
+constexpr bool kHasFusedAttention = TRIREME_TORCH_AT_LEAST(2, 0);
+
 /// softmax(q kᵀ / √d) v by LibTorch's own fused kernels where the device has them; [batch, heads,
 /// time, d], and position t sees 0 … t. nullopt before LibTorch 2.0, whose only kernel puts it
 /// together from the same operators as we do, and where the program asked LibTorch for
