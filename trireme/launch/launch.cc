@@ -15,6 +15,7 @@
 #include "trireme/base/log.h"
 #include "trireme/launch/hang/hang_guard.h"
 #include "trireme/launch/job_plan.h"
+#include "trireme/launch/nodes/compare_nodes.h"
 #include "trireme/launch/nodes/nodes.h"
 #include "trireme/launch/process/keeper.h"
 #include "trireme/launch/process/leftovers.h"
@@ -105,14 +106,19 @@ std::string restart_text(const RunOptions& options, const RestartBudget& restart
 
 }  // namespace
 
-int launch_workers(const RunOptions& options, const std::vector<std::string>& command,
+int launch_workers(const RunOptions& given, const std::vector<std::string>& command,
                    FailureReport report, const std::function<void(const std::vector<int>&)>& met) {
+  RunOptions options = given;
   say_notes(options);
   Machine machine = read_machine();
   JobEnv job;
   job.run_id = run_id(options);
   // What is wrong with it is wrong now.
   plan_job(options, command, machine, planned_alone(options, job), process_env);
+
+  // Workers of our own compare more themselves.
+  if (options.nodes > 1 && report == FailureReport::block && options.facts.empty())
+    options.facts = node_facts(machine, command);
 
   PrivateFolder own("trireme");
   std::string secret_file = own / "secret";

@@ -12,6 +12,7 @@
 #include "trireme/launch/machine/cpu.h"
 #include "trireme/net/secret.h"
 #include "trireme/rendezvous/etcd/servers.h"
+#include "trireme/rendezvous/facts/facts.h"
 
 // The flags of `trireme run`, which are torchrun's. Each has a dashed and an underscored spelling,
 // takes its value after '=' or as the next word, and falls back to PET_<NAME>. Names are never
@@ -71,6 +72,8 @@ struct RunOptions {
   std::string local_addr;
   Duration join_timeout = std::chrono::seconds(600);
   Duration last_call = std::chrono::seconds(30);  // for more than least_nodes, at the beginning
+  /// What the nodes compare before workers start; empty: nothing.
+  std::vector<Fact> facts;
 };
 
 /// How many of each this machine offers, for --nproc-per-node auto, cpu and gpu.

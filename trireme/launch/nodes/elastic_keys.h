@@ -11,6 +11,8 @@ namespace trireme::launch::elastic {
 
 /// The i-th launcher that came, from 1 on: a Member.
 inline std::string came(int64_t i) { return fmt::format("members/came/{}", i); }
+/// What it says of itself: an encoded RankFacts.
+inline std::string facts(const std::string& token) { return "members/facts/" + token; }
 /// A launcher has gone: without a word (its last will), or by an error.
 inline std::string lost(const std::string& token) { return "members/lost/" + token; }
 /// A launcher was asked to stop; later, it has no workers any more.

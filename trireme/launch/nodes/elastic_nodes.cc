@@ -12,6 +12,7 @@
 #include "trireme/launch/flags/text.h"
 #include "trireme/launch/free_port.h"
 #include "trireme/launch/membership/announcement.h"
+#include "trireme/launch/nodes/compare_nodes.h"
 #include "trireme/launch/nodes/coordinator.h"
 #include "trireme/launch/nodes/elastic_keys.h"
 #include "trireme/launch/nodes/over_watch.h"
@@ -39,6 +40,9 @@ class ElasticNodes final : public Nodes {
                                options_.least_nodes, options_.nodes, restart_terms(options_)));
     if (server_) coordinator_ = std::make_unique<Coordinator>(server_->local_store(), options);
     store_->set_will(elastic::lost(us_.token), "1");
+    if (!options_.facts.empty())
+      store_->set(elastic::facts(us_.token),
+                  encode(RankFacts{us_.host, 0, us_.workers, options_.facts, {}, {}}));
     const std::string text = to_text(us_);
     for (int64_t i = 1; store_->compare_set(elastic::came(i), "", text) != text;) ++i;
   }
@@ -197,6 +201,11 @@ class ElasticNodes final : public Nodes {
     ended_ = false;
     Begun begun{"", 0, static_cast<int>(generation_), announcement.restarts};
     const std::string key = elastic::master(generation_);
+    if (node_ == 0 && !are_alike(members)) {
+      ended_ = true;
+      store_->set(elastic::ended(generation_, us_.token), "not begun");
+      return std::nullopt;
+    }
     if (node_ == 0) {
       begun.master_address = own_address_;
       begun.master_port = free_port(options_.master_port);
@@ -217,6 +226,24 @@ class ElasticNodes final : public Nodes {
     ended_ = true;
     store_->set(elastic::ended(generation_, us_.token), "not begun");
     return std::nullopt;
+  }
+
+  /// By the first of the members. Their clocks are not compared: nobody waits for one that may be
+  /// gone.
+  bool are_alike(const std::vector<Member>& members) {
+    std::vector<RankFacts> all;
+    int first_rank = 0;
+    for (const Member& member : members) {
+      const auto facts = store_->try_get(elastic::facts(member.token));
+      if (facts) all.push_back(decode<RankFacts>(*facts));
+      if (facts) all.back().first_rank = first_rank;
+      first_rank += member.workers;
+    }
+    if (all.size() < 2) return true;
+    const FactTable table = compare_facts(all);
+    if (std::exchange(differences_, table.lines) != table.lines) say_differences(table);
+    if (!table.refusal.empty()) stop({node_, table.refusal, "", false});
+    return table.refusal.empty();
   }
 
   /// Also by the watch's thread. Two launchers that each keep a store of one name would be two
@@ -302,8 +329,9 @@ class ElasticNodes final : public Nodes {
   int64_t generation_ = -1;  // the newest that this node has seen
   int node_ = 0;
   std::vector<int> workers_;
-  bool said_ = false;       // that it waits
-  bool abandoned_ = false;  // those that had come here meet elsewhere
+  std::vector<std::string> differences_;  // of the members, as they were said
+  bool said_ = false;                     // that it waits
+  bool abandoned_ = false;                // those that had come here meet elsewhere
   bool leaving_ = false;
   bool ended_ = true;  // this node's workers of the generation
   std::optional<StopCause> cause_;

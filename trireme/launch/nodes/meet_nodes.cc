@@ -19,11 +19,13 @@
 #include "trireme/base/version.h"
 #include "trireme/launch/free_port.h"
 #include "trireme/launch/job_store.h"
+#include "trireme/launch/nodes/compare_nodes.h"
 #include "trireme/launch/nodes/elastic_nodes.h"
 #include "trireme/launch/nodes/meeting.h"
 #include "trireme/launch/nodes/nodes.h"
 #include "trireme/launch/nodes/over_watch.h"
 #include "trireme/launch/nodes/patience.h"
+#include "trireme/launch/placement.h"
 #include "trireme/net/address.h"
 #include "trireme/rendezvous/join.h"
 
@@ -105,6 +107,7 @@ class ManyNodes final : public Nodes {
       workers_.push_back(seat.workers);
       hosts_.push_back(seat.host);
     }
+    compare(asked_to_stop);
     return true;
   }
 
@@ -175,6 +178,12 @@ class ManyNodes final : public Nodes {
   }
 
  private:
+  void compare(const std::function<bool()>& asked_to_stop) {
+    if (options_.facts.empty()) return;
+    const Placement at = place(workers_, node_, 0);
+    compare_nodes(*store_, {net::host_name(), at.rank, at.local_world, options_.facts, {}, {}},
+                  node_, options_.nodes, Deadline::after(patience::kAreCompared), asked_to_stop);
+  }
   std::string key(const char* name) const { return fmt::format("nodes/{}/{}", attempt_, name); }
   std::string asked_sentence() const {
     return fmt::format("node {} ({}) was asked to stop", node_, net::host_name());

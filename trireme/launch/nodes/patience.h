@@ -14,6 +14,8 @@ inline constexpr Duration kAllStop = std::chrono::seconds(30);
 inline constexpr Duration kFollow = std::chrono::seconds(3);
 /// A connection that breaks is seen at once, silence after about four seconds.
 inline constexpr Duration kLossIsSeen = std::chrono::seconds(6);
+/// All have come, and have next to nothing to say.
+inline constexpr Duration kAreCompared = std::chrono::seconds(10);
 inline constexpr Duration kBegin = std::chrono::seconds(60);
 inline constexpr Duration kStoreAnswers = std::chrono::seconds(5);
 inline constexpr Duration kOthersLeave = std::chrono::seconds(10);

@@ -12,13 +12,13 @@
 #include "trireme/base/log.h"
 #include "trireme/base/rank_label.h"
 #include "trireme/checkpoint/steps/run_folder/newest_good.h"
-#include "trireme/comm/objects.h"
 #include "trireme/comm/start/run.h"
 #include "trireme/config/sections/checkpoint.h"
 #include "trireme/front/claims.h"
 #include "trireme/front/run_folder.h"
 #include "trireme/launch/sealed_text.h"
 #include "trireme/rendezvous/rank_env.h"
+#include "trireme/train/rank/compare_ranks.h"
 #include "trireme/train/rank/group_options.h"
 #include "trireme/train/rank/log_file.h"
 #include "trireme/train/rank/out_of_memory.h"
@@ -28,16 +28,6 @@
 
 namespace trireme {
 namespace {
-
-/// Ranks started by mpirun or srun have each read their own files, on their own hosts.
-void check_same_configuration(const Config& config, Group world) {
-  const auto hashes = all_gather_object(world, config.hash());
-  for (size_t rank = 1; rank < hashes.size(); ++rank)
-    check<UsageError>(hashes[rank] == hashes[0],
-                      "rank {} has another configuration than rank 0 ({} and {}): give every rank "
-                      "the same files and flags",
-                      rank, hashes[rank], hashes[0]);
-}
 
 /// The run folder, if no launcher of ours that outlives this process holds it.
 class OwnFolder {
@@ -127,7 +117,7 @@ int train_rank(const Words& words, const MainProgram& program) {
   };
   TrainResult result;
   try {
-    check_same_configuration(config, world);
+    compare_ranks(config, world, run_dir);
     if (options.resume == Resume::kAuto)
       options.resume = step_to_resume(config.section<CheckpointSection>().folder.value_or(run_dir),
                                       given.get("saved-in", ""), world);

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "trireme/comm/group.h"
+#include "trireme/config/config.h"
+
+namespace trireme {
+
+/// Compares what all ranks have before anything is built: versions, configuration, BLAS, limits,
+/// memory, disk, clocks. Rank 0 prints a table of what is not alike. UsageError on all ranks: what
+/// must agree does not. Every rank must call it.
+void compare_ranks(const Config& config, Group world, const std::string& run_dir);
+
+}  // namespace trireme
