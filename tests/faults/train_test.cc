@@ -29,6 +29,9 @@ TEST(faults_train, the_mlp_example_makes_a_run_folder) {
   EXPECT_TRUE(lines.front().at("config_hash").is_string());
   EXPECT_EQ(lines.back().at("event"), "done");
   EXPECT_EQ(lines.back().at("steps"), 20);
+  EXPECT_NE(train.err.find("CPU: rank "), std::string::npos) << train.err;
+  EXPECT_LE(lines.back().at("cpu_idlest"), lines.back().at("cpu_busiest"));
+  EXPECT_GT(lines.back().at("cpu_idlest"), 0);
   int steps = 0;
   for (const auto& line : lines) {
     if (line.contains("event")) continue;

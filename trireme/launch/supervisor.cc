@@ -17,6 +17,7 @@
 #include "trireme/launch/failure.h"
 #include "trireme/launch/hang/hang_report.h"
 #include "trireme/launch/machine/oom.h"
+#include "trireme/launch/machine/use_watch.h"
 #include "trireme/launch/output.h"
 #include "trireme/launch/process/children.h"
 #include "trireme/launch/process/process.h"
@@ -106,8 +107,13 @@ class Supervisor {
       wait(next_deadline());
       see_who_ended();
       look_for_hangs();
+      use_.look();
       act();
     }
+    // Rank 0 of a run of ours speaks for all hosts.
+    if (const std::string use = use_.sentence();
+        !use.empty() && spec_.report == FailureReport::block)
+      log_info("{}", use);
     if (first_signal_) wait_for_their_children();
     clean_up();
     output_.finish(inbox_);
@@ -151,6 +157,7 @@ class Supervisor {
     process.default_signals = inbox_.handled();
     worker.pid = start_process(process);
     workers_.push_back(worker);
+    use_.watch(rank_of(worker), worker.pid, cpus_of(plan));
     if (spec_.keeper) spec_.keeper->watch(worker.pid);
     log_debug("worker {} is process {}", worker.rank, worker.pid);
   }
@@ -159,9 +166,19 @@ class Supervisor {
     return std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.ended; });
   }
 
+  /// Those that it is bound to, or its part of what this launcher may use.
+  double cpus_of(const WorkerPlan& plan) const {
+    if (!plan.cpus.empty()) return static_cast<double>(plan.cpus.size());
+    return static_cast<double>(inherited_affinity().size()) /
+           static_cast<double>(plan_.workers.size());
+  }
+
   Deadline next_deadline() const {
-    if (stage_ == Stage::running && spec_.hangs) return spec_.hangs->next_look();
-    if (stage_ == Stage::running || stage_ == Stage::killed) return Deadline::never();
+    if (stage_ == Stage::running && spec_.hangs)
+      return Deadline::after(
+          std::min(spec_.hangs->next_look().remaining(), use_.next_look().remaining()));
+    if (stage_ == Stage::running) return use_.next_look();
+    if (stage_ == Stage::killed) return Deadline::never();
     if (stage_ == Stage::leaving)
       return Deadline::after(std::min<Duration>(kStoppedLook, kill_at_.remaining()));
     return stage_ == Stage::stopping && !term_sent_ ? term_at_ : kill_at_;
@@ -240,6 +257,7 @@ class Supervisor {
           info.si_pid != worker.pid)
         continue;
       worker.ended = true;
+      use_.ended(worker.pid);
       worker.code = info.si_code == CLD_EXITED ? info.si_status : -info.si_status;
       worker.ended_ns = wall_ns();
       worker.ended_by_itself = first_signal_ == 0;
@@ -553,6 +571,7 @@ class Supervisor {
   SignalInbox& inbox_;
   Output output_;
   OomCount oom_before_;
+  UseWatch use_;
   std::vector<pid_t> not_ours_;
   std::vector<Worker> workers_;
   Stage stage_ = Stage::running;

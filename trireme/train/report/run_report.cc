@@ -11,6 +11,8 @@
 namespace trireme {
 namespace {
 
+constexpr int64_t kStepsOfUse = 100;  // from one comparison of the ranks to the next
+
 constexpr const char* kCategories[] = {"compute", "exposed_comm", "optimizer", "data"};
 
 // A device's own memory, and that of the host, which the CPU computes with.
@@ -36,7 +38,10 @@ void add_updates(StepMetrics& m, const std::vector<UpdateDone>& done) {
 }  // namespace
 
 RunReport::RunReport(const Trainer::Impl& trainer, const TrainOptions& options)
-    : trainer_(trainer), options_(options), speaks_(trainer.group.rank() == 0) {
+    : trainer_(trainer),
+      options_(options),
+      speaks_(trainer.group.rank() == 0),
+      use_(trainer.group, trainer.first().device) {
   if (!speaks_) return;
   const auto monitor = trainer.config.section<MonitorSection>();
   const Run& run = trainer.first();
@@ -60,6 +65,7 @@ RunReport::RunReport(const Trainer::Impl& trainer, const TrainOptions& options)
 }
 
 void RunReport::step(double seconds, const StepTimes& times) {
+  const auto use = trainer_.step % kStepsOfUse == 0 ? use_.lately() : UseOfRanks::Extremes();
   if (!speaks_) return;
   std::vector<std::pair<std::string, double>> parts;
   for (const char* category : kCategories) {
@@ -71,7 +77,10 @@ void RunReport::step(double seconds, const StepTimes& times) {
   StepMetrics m = step_metrics(trainer_.first(), last, seconds, std::move(parts));
   m.step = trainer_.step;
   add_updates(m, trainer_.done);
-  for (auto& file : metrics_) file->step(m);
+  for (auto& file : metrics_) {
+    file->step(m);
+    if (!use.fields.empty()) file->event("use", trainer_.step, use.fields);
+  }
   if (progress_)
     progress_->step({trainer_.step, last.loss, last.grad_norm, memory_of(trainer_), m.samples_per_s,
                      m.tokens_per_s});
@@ -109,13 +118,15 @@ void RunReport::held_out(const std::vector<HeldOutSums::Sum>& sums) {
 }
 
 void RunReport::done() {
-  for (auto& file : metrics_) file->done(trainer_.step);
+  const auto use = use_.in_all();
+  for (auto& file : metrics_) file->done(trainer_.step, use.fields);
   if (progress_) progress_->finish();
   if (speaks_ && seconds_ > 0)
     note(fmt::format(
         "time: compute {:.1f} %, exposed communication {:.1f} %, optimizer {:.1f} %, data {:.1f} %",
         100 * totals_["compute"] / seconds_, 100 * totals_["exposed_comm"] / seconds_,
         100 * totals_["optimizer"] / seconds_, 100 * totals_["data"] / seconds_));
+  if (!use.sentence.empty()) note(use.sentence);
   const Run& run = trainer_.first();
   for (const auto& feature : run.features)
     if (const std::string line = feature->summary(run.batches.train); !line.empty()) note(line);

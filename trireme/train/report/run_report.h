@@ -10,10 +10,12 @@
 #include "trireme/monitor/progress.h"
 #include "trireme/monitor/span_sink.h"
 #include "trireme/train/program/trainer_impl.h"
+#include "trireme/train/report/use_of_ranks.h"
 
 namespace trireme {
 
-/// What rank 0 shows and writes about a run; it does nothing on other ranks.
+/// What rank 0 shows and writes about a run. Other ranks only tell it what they use of their
+/// machines: every rank must call step() and done().
 class RunReport {
  public:
   RunReport(const Trainer::Impl& trainer, const TrainOptions& options);
@@ -29,6 +31,7 @@ class RunReport {
   const Trainer::Impl& trainer_;
   const TrainOptions& options_;
   const bool speaks_;
+  UseOfRanks use_;
   std::vector<std::unique_ptr<MetricsFile>> metrics_;
   std::unique_ptr<Progress> progress_;
   std::map<std::string, double> totals_;  // seconds by category
