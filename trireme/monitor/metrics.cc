@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -126,6 +128,7 @@ void MetricsFile::done(int64_t steps, const std::vector<std::pair<std::string, d
   Json line{{"event", "done"}, {"steps", steps}};
   for (const auto& [key, value] : fields) line[key] = value;
   write_line(line_of(line));
+  if (lost_ > 0) log_warn("{}: {} lines of the metrics are lost", path_, lost_);
 }
 
 void MetricsFile::write_line(const std::string& line) {
@@ -134,7 +137,7 @@ void MetricsFile::write_line(const std::string& line) {
                        "{}: cannot write the metrics: the file would become larger than this "
                        "process may write (ulimit -f)",
                        path_);
-  // One write; the rest only where the system took less (a full pipe).
+  // One write; the rest only where the system took less (a full pipe, or the last of a disk).
   for (size_t at = 0; at < line.size();) {
     const ssize_t n = ::write(fd_.get(), line.data() + at, line.size() - at);
     if (n < 0 && errno == EINTR) continue;
@@ -142,9 +145,26 @@ void MetricsFile::write_line(const std::string& line) {
       log_warn("{}: the reader of the metrics is gone; the run continues without it", path_);
       return fd_.reset();
     }
+    if (n < 0 && is_file_ && began_ && (errno == ENOSPC || errno == EDQUOT))
+      return lose_line(at, errno);
     check<ResourceError>(n > 0, "{}: cannot write the metrics: {}", path_, errno_text());
     at += n;
   }
+  began_ = true;
+  if (lost_ == 0) return;
+  log_warn("{}: there is room again; {} lines of the metrics are lost", path_, lost_);
+  lost_ = 0;
+}
+
+// A reader sees whole lines only.
+void MetricsFile::lose_line(size_t written, int error) {
+  const off_t end = ::lseek(fd_.get(), 0, SEEK_END);
+  if (written > 0 && end >= static_cast<off_t>(written))
+    check<ResourceError>(::ftruncate(fd_.get(), end - static_cast<off_t>(written)) == 0,
+                         "{}: cannot write the metrics: {}", path_, errno_text());
+  if (lost_++ == 0)
+    log_warn("{}: {}: the run continues, and its metrics are lost until there is room", path_,
+             std::strerror(error));
 }
 
 std::string set_metrics_aside(const std::string& path) {

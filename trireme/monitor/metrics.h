@@ -17,6 +17,7 @@
 //   {"event":"start","schema":1,"world":2,"seed":42,"config_hash":"…"}
 //   {"step":1,"loss":5.54,"grad_norm":1.9,"lr":1e-05,"step_ms":31.2,"samples_per_s":512.0,"tokens_per_s":131072.0}
 //   {"event":"validation","step":100,"loss":2.1}
+//   {"event":"use","step":100,"cpu_busiest_rank":3,"cpu_busiest":0.98,"cpu_idlest_rank":0,…}
 //   {"event":"done","steps":600,"seconds":130.1}
 //
 // A number that is not finite is null. Rates are over all ranks; tokens_per_s is 0 where samples
@@ -50,7 +51,7 @@ class TRIREME_API MetricsFile {
   /// cannot be resumed: UsageError naming both. What a killed writer left of a last line is cut off
   /// before the first new one. Of two runs that write to one file the second is refused:
   /// UsageError. A pipe or a terminal that nobody reads any more gets no more lines, and that is a
-  /// warning.
+  /// warning; so are lines that a full disk does not take.
   MetricsFile(const std::string& path, const RunStart& start,
               MetricsMode mode = MetricsMode::fresh);
 
@@ -62,10 +63,13 @@ class TRIREME_API MetricsFile {
 
  private:
   void write_line(const std::string& line);
+  void lose_line(size_t written, int error);
 
   std::string path_;
   UniqueFd fd_;
   bool is_file_ = false;
+  bool began_ = false;  // the first line is there
+  int64_t lost_ = 0;    // lines since the disk was full
 };
 
 /// A metrics file in which a step stands is renamed to metrics-old-1.jsonl (or -2, …) beside it,
