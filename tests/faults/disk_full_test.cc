@@ -2,10 +2,8 @@
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 
-#include <cerrno>
-#include <cstring>
-
 #include "tests/faults/job.h"
+#include "tests/support/small_disk.h"
 
 // The disk is full when a checkpoint is written.
 namespace trireme::testing::disk_full_test {
@@ -54,26 +52,6 @@ TEST(faults_disk_full,
   expect_resumable(run);
 }
 
-/// A file system of its own, gone with the object.
-class SmallDisk {
- public:
-  SmallDisk(const std::string& path, const std::string& options) : path_(path) {
-    std::filesystem::create_directory(path_);
-    mounted_ = ::mount("tmpfs", path_.c_str(), "tmpfs", 0, options.c_str()) == 0;
-    if (!mounted_) why_ = std::strerror(errno);
-  }
-  ~SmallDisk() {
-    if (mounted_) ::umount2(path_.c_str(), MNT_DETACH);
-  }
-  SmallDisk(const SmallDisk&) = delete;
-  bool mounted() const { return mounted_; }
-  const std::string& why() const { return why_; }
-
- private:
-  std::string path_, why_;
-  bool mounted_ = false;
-};
-
 TEST(faults_disk_full, a_small_file_system_fills) {
   PrivateFolder folder;
   const std::string config = write(folder / "tiny.json", kTinyMlp), disk = folder / "disk",
@@ -91,6 +69,42 @@ TEST(faults_disk_full, a_small_file_system_fills) {
   Command again(trireme({"train", "--resume", run, "--nproc-per-node", "2"}));
   EXPECT_EQ(again.finish(), 0) << again.err;
   expect_only_whole_steps(run, {"step-00000003", "step-00000006"});
+}
+
+TEST(faults_disk_full, metrics_that_it_does_not_take_are_lost_and_the_run_goes_on) {
+  PrivateFolder folder;
+  const std::string config = write(folder / "tiny.json", kTinyMlp), disk = folder / "disk";
+  SmallDisk small(disk, "size=128k");
+  if (!small.mounted()) GTEST_SKIP() << "cannot mount a tmpfs (" << small.why() << "): needs root";
+  Command train(
+      trireme({"train", config, "--nproc-per-node", "2", "--run-dir", disk + "/run", "--steps",
+               "1000", "--set", "checkpoint.at_end=false", "--set", "steps_per_print=1000000"}));
+  EXPECT_EQ(train.finish(), 0) << train.err;
+  EXPECT_TRUE(holds_all(train.err, {"the run continues, and its metrics are lost until there is "
+                                    "room",
+                                    " lines of the metrics are lost"}))
+      << train.err;
+  const auto steps = steps_in(disk + "/run/metrics.jsonl");  // whole lines alone
+  EXPECT_GT(steps.size(), 100u);
+  EXPECT_LT(steps.size(), 1000u);
+}
+
+TEST(faults_disk_full, logs_that_it_does_not_take_are_lost_and_the_program_goes_on) {
+  PrivateFolder folder;
+  SmallDisk small(folder / "disk", "size=64k");
+  if (!small.mounted()) GTEST_SKIP() << "cannot mount a tmpfs (" << small.why() << "): needs root";
+  const std::string script =
+      "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo line $i of a log "
+      "that no such disk can hold; done";
+  Command job(trireme({"run", "--nproc-per-node", "2", "--tee", "3", "--log-dir", folder / "disk",
+                       "sh", "-c", script}));
+  EXPECT_EQ(job.finish(), 0) << job.err;
+  EXPECT_TRUE(holds_all(job.err, {"cannot write the log ",
+                                  "No space left on device; output to "
+                                  "the console continues"}))
+      << job.err;
+  for (const char* rank : {"0", "1"})  // the console has it whole
+    EXPECT_NE(job.out.find(std::string(rank) + "]:line 3000 of a log"), std::string::npos);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tests/faults/job.h"
+#include "tests/support/fault_times.h"
 #include "tests/support/namespaces.h"
 #include "trireme/base/file.h"
 #include "trireme/launch/job_store.h"
@@ -81,6 +82,9 @@ TEST_F(faults_elastic, the_other_goes_on_from_the_last_checkpoint_where_a_host_i
   ASSERT_TRUE(zero->wait_for("on 2 ranks", kPatience)) << zero->err << zero->out;
   ASSERT_TRUE(zero->wait_for("step: 50/200", kPatience)) << zero->err << zero->out;
   ASSERT_TRUE(hosts_.cut(1));
+  const auto cut = Clock::now();
+  ASSERT_TRUE(zero->wait_for("is gone", kPatience)) << zero->err;
+  fault_took("cut host that may leave", cut);
   EXPECT_EQ(zero->finish(kPatience), 0) << zero->err;
   EXPECT_EQ(one->finish(kPatience), 1) << one->err;
   EXPECT_NE(zero->err.find("is gone: its launcher ended without a word, or its host or the network "

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/faults/job.h"
+#include "tests/support/fault_times.h"
 #include "trireme/base/file.h"
 
 namespace trireme::testing::hang_test {
@@ -41,6 +42,7 @@ TEST_F(faults_hang, a_run_of_which_a_rank_stops_goes_on_from_its_last_step) {
   ASSERT_TRUE(job.wait_for("saved ")) << job.err;
   const auto begin = Clock::now();
   ASSERT_TRUE(job.wait_for("hangs in step 3")) << job.err;
+  fault_took("stopped rank", seconds_since(begin) - 1);  // of its limit
   EXPECT_LT(seconds_since(begin), 1 + 2 * kSlack);
   ASSERT_EQ(job.finish(seconds(60)), 0) << job.err;
   EXPECT_TRUE(holds_all(

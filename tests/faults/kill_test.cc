@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/faults/job.h"
+#include "tests/support/fault_times.h"
 
 // Processes of a training job are killed or stopped from outside.
 namespace trireme::testing::kill_test {
@@ -17,6 +18,7 @@ void expect_the_job_ends_when_killed(int rank) {
   const auto start = Clock::now();
   ASSERT_TRUE(send_signal(victim, SIGKILL));
   EXPECT_EQ(train.finish(), 1) << train.err;
+  fault_took("killed rank " + std::to_string(rank), start);
   EXPECT_LT(seconds_since(start), 5 * kSlack);
 
   const auto root = train.err.find("Root Cause (first observed failure):");
@@ -74,8 +76,10 @@ TEST(faults_kill, killing_the_launcher_takes_the_workers_along) {
   Command train(endless_job(config, run), {kSlowSteps, {}});
   ASSERT_TRUE(train.wait_for("step-00000010")) << train.err;
   EXPECT_GE(train.living().size(), 4u);  // launcher, its keeper, two ranks
+  const auto start = Clock::now();
   train.send(SIGKILL);
   EXPECT_EQ(train.finish(seconds(15)), 128 + SIGKILL);
+  fault_took("killed launcher", start);
   EXPECT_TRUE(train.left_nothing()) << train.living().size() << " processes are left";
   expect_resumable(run);
 }

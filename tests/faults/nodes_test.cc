@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/faults/job.h"
+#include "tests/support/fault_times.h"
 #include "tests/support/namespaces.h"
 #include "tests/support/paths.h"
 #include "trireme/base/error.h"
@@ -163,6 +164,8 @@ TEST_F(faults_nodes, a_host_that_is_cut_off_is_named_and_both_sides_end) {
   ASSERT_TRUE(one->wait_for("ready\n", kPatience)) << one->err;
   ASSERT_TRUE(hosts_.cut(1));
   const auto cut = Clock::now();
+  ASSERT_TRUE(zero->wait_for("is gone", kPatience)) << zero->err;
+  fault_took("cut host", cut);
   EXPECT_EQ(zero->finish(kPatience), 1) << zero->err;
   EXPECT_EQ(one->finish(kPatience), 1) << one->err;
   // 5 s until a silent host is known, and the store's last wait for it when it closes.

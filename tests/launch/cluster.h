@@ -23,6 +23,7 @@ class Cluster {
   Cluster() { write_secret(folder_ / "secret", net::generate_secret()); }
 
   std::string secret() const { return folder_ / "secret"; }
+  int port() const { return port_; }
   Words at_static(int nodes, int node, int workers) const {
     return {"--nnodes=" + std::to_string(nodes),           "--node-rank=" + std::to_string(node),
             "--nproc-per-node=" + std::to_string(workers), "--master-addr=127.0.0.1",

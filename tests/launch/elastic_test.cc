@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "tests/launch/cluster.h"
+#include "tests/support/fault_times.h"
 #include "trireme/base/check.h"
 
 namespace trireme::launch::elastic_test {
@@ -67,6 +68,7 @@ TEST_F(launch_elastic, the_others_go_on_without_a_launcher_that_is_killed) {
   b.send(SIGKILL);
   const auto killed = Clock::now();
   ASSERT_SAYS(a, "attempt 2 rank 0 of 1, node 0 of 1, restarts 0\n");
+  trireme::testing::fault_took("killed launcher that may leave", killed);
   EXPECT_LT(Clock::now() - killed, seconds(15)) << "5 are promised";
   EXPECT_TRUE(b.wait_for_silence(kPatience));
   let_end(cluster_);

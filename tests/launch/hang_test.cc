@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tests/launch/job_process.h"
+#include "tests/support/fault_times.h"
 #include "trireme/base/events/event_ring.h"
 #include "trireme/base/events/handover.h"
 #include "trireme/base/events/progress_marks.h"
@@ -163,6 +164,7 @@ TEST(launch_hang, an_endless_loop_is_named_with_rank_and_step_and_the_calls_of_t
   JobProcess run = job("loop", {"--hang-timeout=1"});
   const auto start = Clock::now();
   ASSERT_TRUE(run.wait_for_error("hangs in step 3: no progress for 1")) << run.err_text;
+  trireme::testing::fault_took("endless loop", seconds_since(start) - 1);  // beyond its limit
   EXPECT_LT(seconds_since(start), 1 + 2 * kSlack);
   EXPECT_EQ(run.wait(), 1) << run.err_text;
   EXPECT_EQ(count(run.err_text, "rank 1 (pid "), 3)

@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "tests/launch/cluster.h"
+#include "tests/support/fault_times.h"
 #include "trireme/base/file.h"
 #include "trireme/launch/job_store.h"
 #include "trireme/launch/placement.h"
@@ -148,6 +149,7 @@ TEST(launch_nodes, a_launcher_that_is_killed_is_named_and_its_workers_are_gone) 
   one.send(SIGKILL);
   const auto start = Clock::now();
   EXPECT_EQ(zero.wait(kPatience), 1) << zero.err_text;
+  trireme::testing::fault_took("killed launcher of several", start);
   EXPECT_LT(Clock::now() - start, seconds(15));  // 5 are promised
   EXPECT_EQ(JobProcess::count(zero.err_text, "node 1 ("), 1) << zero.err_text;
   EXPECT_TRUE(one.wait_for_silence(kPatience));
@@ -163,6 +165,7 @@ TEST(launch_nodes, the_end_of_the_launcher_with_the_store_ends_the_others) {
   zero.send(SIGKILL);
   const auto start = Clock::now();
   EXPECT_EQ(one.wait(kPatience), 1) << one.err_text;
+  trireme::testing::fault_took("killed launcher with the store", start);
   EXPECT_LT(Clock::now() - start, seconds(15));
   EXPECT_EQ(JobProcess::count(one.err_text, "the launcher that keeps the job's store"), 1)
       << one.err_text;
@@ -264,7 +267,9 @@ TEST(launch_nodes, a_number_that_is_taken_is_refused_and_the_job_goes_on) {
         if (job->wait_for_silence(std::chrono::milliseconds(100))) return job;
     return nullptr;
   };
+  const auto begin = Clock::now();
   JobProcess* second = second_of();
+  trireme::testing::fault_took("two launchers as one", begin);
   ASSERT_NE(second, nullptr);
   EXPECT_EQ(second->wait(kPatience), 99);
   EXPECT_NE(second->err_text.find("node 1 of this job is taken already"), std::string::npos)
@@ -299,8 +304,10 @@ TEST(launch_nodes, a_wrong_secret_and_none_are_refused) {
   write_secret(wrong, net::generate_secret());
   JobProcess zero = cluster.start(
       Cluster::with(cluster.at_static(2, 0, 1), {"--rdzv-conf=join_timeout=20"}), "echo started");
+  const auto begin = Clock::now();
   JobProcess one = cluster.start(cluster.at_static(2, 1, 1), "echo started", wrong);
   EXPECT_EQ(one.wait(kPatience), 99);
+  trireme::testing::fault_took("wrong secret", begin);
   EXPECT_NE(one.err_text.find("secret"), std::string::npos) << one.err_text;
   JobProcess insecure([words = cluster.at_static(2, 1, 1)] {
     ::unsetenv("TRIREME_SECRET_FILE");

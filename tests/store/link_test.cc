@@ -8,6 +8,7 @@
 #include <future>
 
 #include "tests/store/child.h"
+#include "tests/support/fault_times.h"
 #include "trireme/base/check.h"
 #include "trireme/net/connect.h"
 #include "trireme/store/protocol.h"
@@ -153,6 +154,8 @@ TEST(store_link, a_cut_is_known_in_seconds_and_a_stopped_client_is_not_a_cut) {
   RecordProperty("server known lost after s", other_end);
   std::printf("known after: idle %s s, with a reply on its way %s s, at the other end %s s\n",
               idle.c_str(), waiter.c_str(), other_end.c_str());
+  for (const std::string& known : {idle, waiter, other_end})
+    trireme::testing::fault_took("silent host", std::stod(known));
   EXPECT_LT(std::stod(idle), kCutKnown);
   EXPECT_LT(std::stod(waiter), kCutKnown);
   EXPECT_LT(std::stod(other_end), kCutKnown);

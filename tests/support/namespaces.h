@@ -65,7 +65,11 @@ class Hosts {
   bool cut(int host) {
     return in(bridge(), {"ip", "link", "set", "p" + std::to_string(host), "down"});
   }
-
+  /// What `host` sends to `other` is lost from now on, and what comes from there arrives.
+  bool cut_one_way(int host, int other) {
+    return in(name(host), {"ip", "neigh", "replace", address(other), "lladdr", "02:00:00:00:00:01",
+                           "dev", "eth0", "nud", "permanent"});
+  }
   bool mend(int host) {
     return in(bridge(), {"ip", "link", "set", "p" + std::to_string(host), "up"});
   }
