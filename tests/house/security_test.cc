@@ -2,44 +2,20 @@
 // docs/security.md promises; the tests that it names keep the promises.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <regex>
-#include <set>
 #include <sstream>
 #include <string>
 
+#include "tests/house/test_names.h"
 #include "tests/support/paths.h"
 #include "trireme/base/file.h"
 
 namespace trireme::security_test {
 namespace {
 
-namespace fs = std::filesystem;
-
-const std::regex kTestName(R"(`([a-z0-9_]+\.[a-z0-9_]+)`)");
+using house::all_tests;
+using house::names_in;
 
 std::string page() { return read_file(trireme::testing::source_path("/docs/security.md")); }
-
-/// "suite.fact" of every test there is.
-std::set<std::string> all_tests() {
-  static const std::regex definition(R"(TEST(_F|_P)?\(\s*([A-Za-z0-9_]+),\s*([A-Za-z0-9_]+)\))");
-  std::set<std::string> found;
-  for (const auto& entry :
-       fs::recursive_directory_iterator(trireme::testing::source_path("/tests"))) {
-    if (entry.path().extension() != ".cc") continue;
-    const std::string text = read_file(entry.path().string());
-    for (std::sregex_iterator it(text.begin(), text.end(), definition), end; it != end; ++it)
-      found.insert((*it)[2].str() + "." + (*it)[3].str());
-  }
-  return found;
-}
-
-std::set<std::string> names_in(const std::string& text) {
-  std::set<std::string> found;
-  for (std::sregex_iterator it(text.begin(), text.end(), kTestName), end; it != end; ++it)
-    found.insert((*it)[1]);
-  return found;
-}
 
 TEST(house_security, each_test_that_the_page_names_exists) {
   const auto there = all_tests();
