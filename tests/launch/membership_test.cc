@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 
@@ -417,27 +418,37 @@ TEST(launch_membership, in_any_history_one_generation_acts_and_enough_nodes_go_o
 }
 
 TEST(launch_membership, an_announcement_comes_back_as_it_was_sent_and_other_words_are_refused) {
-  const Announcement a{{7, {{"t1", "host \"a\"", 8}, {"t2", "b", 1}}}, 2};
+  const Generation before{5, {{"t0", "c", 4, "c:1"}}, "t0"};
+  const Announcement a{
+      {7, {{"t1", "host \"a\"", 8, "a:1"}, {"t2", "b", 1, "b:2"}}, "t1"}, 2, "job", 40, {before}};
   EXPECT_EQ(read_announcement(to_text(a)), a);
-  // As it has been since its first version.
-  EXPECT_EQ(read_announcement(R"({"generation":7,"members":[{"host":"host \"a\"","token":"t1",)"
-                              R"("workers":8},{"host":"b","token":"t2","workers":1}],)"
-                              R"("restarts":2,"version":"trireme members 1"})"),
-            a);
+  // As it has been since this version of it.
+  EXPECT_EQ(
+      read_announcement(
+          R"({"before":[{"generation":5,"keeper":"t0","members":[{"address":"c:1","host":"c",)"
+          R"("token":"t0","workers":4}]}],"claims_from":40,"generation":7,"job":"job","keeper":"t1",)"
+          R"("members":[{"address":"a:1","host":"host \"a\"","token":"t1","workers":8},)"
+          R"({"address":"b:2","host":"b","token":"t2","workers":1}],"restarts":2,)"
+          R"("version":"trireme members 2"})"),
+      a);
   EXPECT_EQ(read_member(to_text(a.generation.members[0])), a.generation.members[0]);
-  std::string many = R"({"version":"trireme members 1","generation":0,"restarts":0,"members":[)";
-  for (int i = 0; i < 4097; ++i)
-    many += std::string(i ? "," : "") + R"({"token":"t","host":"h","workers":1})";
+  const auto with = [&](const char* name, const nlohmann::json& value) {
+    nlohmann::json json = nlohmann::json::parse(to_text(a));
+    json[name] = value;
+    return json.dump();
+  };
+  const auto member = [](const nlohmann::json& token, int workers) {
+    return nlohmann::json{{{"token", token}, {"host", "h"}, {"workers", workers}, {"address", ""}}};
+  };
+  EXPECT_NO_THROW(read_announcement(with("members", member("t", 1))));
+  const nlohmann::json same{{{"generation", 7}, {"keeper", "t"}, {"members", member("t", 1)}}};
   for (const std::string& bad :
-       {std::string(), std::string("{}"), std::string("[]"), many + "]}",
-        std::string(R"({"version":"trireme members 2","generation":0,"restarts":0,"members":[]})"),
-        std::string(R"({"version":"trireme members 1","generation":0,"restarts":0,"members":[]})"),
-        std::string(R"({"version":"trireme members 1","generation":-1,"restarts":0,"members":)"
-                    R"([{"token":"t","host":"h","workers":1}]})"),
-        std::string(R"({"version":"trireme members 1","generation":0,"restarts":0,"members":)"
-                    R"([{"token":"t","host":"h","workers":0}]})"),
-        std::string(R"({"version":"trireme members 1","generation":0,"restarts":0,"members":)"
-                    R"([{"token":7,"host":"h","workers":1}]})")})
+       {std::string(), std::string("{}"), std::string("[]"), with("version", "trireme members 1"),
+        with("members", nlohmann::json::array()), with("generation", -1), with("restarts", -1),
+        with("claims_from", -1), with("claims_from", int64_t{1} << 50), with("job", 7),
+        with("members", member("t", 0)), with("members", member(7, 1)),
+        with("members", member("", 1)), with("members", std::vector(4097, member("t", 1)[0])),
+        with("before", same), with("before", std::vector(17, a.before.size()))})
     EXPECT_THROW(read_announcement(bad), Corrupt) << bad.substr(0, 100);
 }
 

@@ -8,20 +8,41 @@
 namespace trireme::launch {
 namespace {
 
-constexpr const char* kVersion = "trireme members 1";
-constexpr size_t kMostMembers = 4096, kLongestText = 1024;
+constexpr const char* kVersion = "trireme members 2";
+constexpr size_t kMostMembers = 4096, kLongestText = 1024, kMostBefore = 16;
+constexpr int64_t kMostClaims = int64_t{1} << 40;
 
 nlohmann::json json_of(const Member& member) {
-  return {{"token", member.token}, {"host", member.host}, {"workers", member.workers}};
+  return {{"token", member.token},
+          {"host", member.host},
+          {"workers", member.workers},
+          {"address", member.address}};
 }
 
 Member member_of(const nlohmann::json& json) {
-  const Member member{json.at("token"), json.at("host"), json.at("workers")};
+  const Member member{json.at("token"), json.at("host"), json.at("workers"), json.at("address")};
   check<Corrupt>(!member.token.empty() && member.token.size() <= kLongestText &&
-                     member.host.size() <= kLongestText && member.workers >= 1 &&
-                     member.workers <= 4096,
+                     member.host.size() <= kLongestText && member.address.size() <= kLongestText &&
+                     member.workers >= 1 && member.workers <= 4096,
                  "the job's store says of a launcher: {}", json.dump());
   return member;
+}
+
+nlohmann::json json_of(const Generation& generation) {
+  nlohmann::json members = nlohmann::json::array();
+  for (const Member& member : generation.members) members.push_back(json_of(member));
+  return {{"generation", generation.number}, {"keeper", generation.keeper}, {"members", members}};
+}
+
+Generation generation_of(const nlohmann::json& json) {
+  Generation g{json.at("generation"), {}, json.at("keeper")};
+  const auto& members = json.at("members");
+  check<Corrupt>(g.number >= 0 && g.number < kMostClaims && g.keeper.size() <= kLongestText &&
+                     members.is_array() && !members.empty() && members.size() <= kMostMembers,
+                 "the job's store speaks of generation {} with {} members", g.number,
+                 members.size());
+  for (const auto& member : members) g.members.push_back(member_of(member));
+  return g;
 }
 
 template <class Read>
@@ -42,23 +63,33 @@ std::string dump(const nlohmann::json& json) {
 }  // namespace
 
 std::string to_text(const Announcement& a) {
-  nlohmann::json members = nlohmann::json::array();
-  for (const Member& member : a.generation.members) members.push_back(json_of(member));
-  return dump({{"version", kVersion},
-               {"generation", a.generation.number},
-               {"restarts", a.restarts},
-               {"members", members}});
+  nlohmann::json json = json_of(a.generation), before = nlohmann::json::array();
+  for (const Generation& g : a.before) before.push_back(json_of(g));
+  json["version"] = kVersion;
+  json["restarts"] = a.restarts;
+  json["job"] = a.job;
+  json["claims_from"] = a.claims_from;
+  json["before"] = before;
+  return dump(json);
 }
 
 Announcement read_announcement(const std::string& text) {
   return read(text, [](const nlohmann::json& json) {
-    Announcement a{{json.at("generation"), {}}, json.at("restarts")};
-    const auto& members = json.at("members");
-    check<Corrupt>(a.generation.number >= 0 && a.restarts >= 0 && members.is_array() &&
-                       !members.empty() && members.size() <= kMostMembers,
-                   "the job's store announces generation {} after {} restarts with {} members",
-                   a.generation.number, a.restarts, members.size());
-    for (const auto& member : members) a.generation.members.push_back(member_of(member));
+    Announcement a{generation_of(json), json.at("restarts"), json.at("job"),
+                   json.at("claims_from")};
+    const auto& before = json.at("before");
+    check<Corrupt>(
+        a.restarts >= 0 && a.claims_from >= 0 && a.claims_from < kMostClaims &&
+            a.job.size() <= kLongestText && before.is_array() && before.size() <= kMostBefore,
+        "the job's store announces generation {} after {} restarts, of claims from {} on, "
+        "behind {} others",
+        a.generation.number, a.restarts, a.claims_from, before.size());
+    for (const auto& g : before) {
+      a.before.push_back(generation_of(g));
+      check<Corrupt>(a.before.back().number < a.generation.number,
+                     "the job's store announces generation {} behind generation {}",
+                     a.generation.number, a.before.back().number);
+    }
     return a;
   });
 }

@@ -20,6 +20,9 @@ Membership::Membership(MembershipRules rules) : rules_(rules) {
                     rules_.least, rules_.most);
 }
 
+Membership::Membership(MembershipRules rules, Generation last, int expected)
+    : rules_(rules), expected_(expected), generation_(std::move(last)) {}
+
 std::vector<MembershipAction> Membership::on(const MembershipEvent& event, Clock::time_point now) {
   switch (event.kind) {
     case MembershipEvent::came:
@@ -66,7 +69,13 @@ void Membership::come(const Member& member, Clock::time_point now) {
     for (int i = 1; i < found->second.count && out < rules_.longest_sit_out; ++i) out *= 2;
     p.from = now + std::min(out, rules_.longest_sit_out);
   }
-  present_.push_back(std::move(p));
+  const int place = begun_ ? -1 : number_of(member.token);
+  if (place < 0) return present_.push_back(std::move(p));
+  const auto behind = std::find_if(present_.begin(), present_.end(), [&](const Present& other) {
+    const int theirs = number_of(other.member.token);
+    return theirs < 0 || theirs > place;
+  });
+  present_.insert(behind, std::move(p));
 }
 
 void Membership::go(const MembershipEvent& event, Clock::time_point now) {
@@ -114,8 +123,8 @@ std::vector<MembershipAction> Membership::while_gathering(Clock::time_point now)
                          std::chrono::duration<double>(now - *gathering_since_).count())}};
   }
   if (!enough_since_) enough_since_ = now;
-  const bool first = generation_.number < 0;
-  if (first && count < rules_.most && now - *enough_since_ < rules_.last_call) return {};
+  const int hoped_for = expected_ > 0 ? std::min(expected_, rules_.most) : rules_.most;
+  if (!begun_ && count < hoped_for && now - *enough_since_ < rules_.last_call) return {};
   return {begin(std::move(ready))};
 }
 
@@ -131,6 +140,7 @@ MembershipAction Membership::begin(std::vector<Present> members) {
     if (number_of(p.member.token) < 0) members.push_back(std::move(p));
   present_ = std::move(members);
   stage_ = Stage::running;
+  begun_ = true;
   gathering_since_.reset();
   enough_since_.reset();
   return {MembershipAction::begin, generation_, ""};

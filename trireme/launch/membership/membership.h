@@ -19,6 +19,7 @@ struct Member {
   std::string token;  // unlike any other's, and unlike its own if it comes again
   std::string host;
   int workers = 1;
+  std::string address = {};  // of the store that it keeps, or stands by with; "": it has none
 
   bool operator==(const Member&) const = default;
 };
@@ -38,6 +39,7 @@ struct MembershipRules {
 struct Generation {
   int64_t number = -1;
   std::vector<Member> members;  // in the order of their ranks
+  std::string keeper = {};      // the token of the launcher that keeps the store
 
   bool operator==(const Generation&) const = default;
 };
@@ -73,12 +75,17 @@ struct MembershipAction {
 /// all members that are left:
 ///   the first one   with `most`, or with `least` after the last call
 ///   later ones      at once with those that are there, if they are `least`
+/// After a store that was lost members of its last generation come in any order, and have it again.
 /// A member that is lost or leaves breaks a generation off, and so does one that comes while there
 /// is room, unless workers have ended well already. Fewer than `least` are waited with for
 /// `join_timeout`.
 class TRIREME_API Membership {
  public:
   explicit Membership(MembershipRules rules);
+  /// Goes on after `last`, whose store is lost: the next generation begins with those of its
+  /// members that have come, once `expected` have or `last_call` has passed, and has a larger
+  /// number.
+  Membership(MembershipRules rules, Generation last, int expected);
 
   std::vector<MembershipAction> on(const MembershipEvent& event, Clock::time_point now);
   /// Time has passed. Call it several times a second.
@@ -111,6 +118,8 @@ class TRIREME_API Membership {
   int number_of(const std::string& token) const;
 
   const MembershipRules rules_;
+  const int expected_ = 0;  // of the first generation, where it goes on after another's
+  bool begun_ = false;      // a generation, here
   Stage stage_ = Stage::gathering;
   Generation generation_;
   std::vector<Present> present_;          // members first, in their order

@@ -1,0 +1,538 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "trireme/launch/membership/succession.h"
+
+namespace trireme::launch {
+
+/// A job of up to 16 launchers whose hosts are cut off, stopped and lost, one random event after
+/// the other. Each does what nodes/ does with what next_step() and verdict_of() say: what it sees
+/// of the others is up to a second old, and what it asks of them arrives later, or never.
+class SuccessionHistory {
+ public:
+  explicit SuccessionHistory(uint64_t seed) : random_(seed) {
+    const int count = pick(1, 12);
+    place_ = pick(0, 1) == 1;
+    for (int i = 0; i < count; ++i) add();
+    begin_first(count);
+    const int moments = pick(3, 25);
+    for (int i = 0; i < moments && fault.empty(); ++i) {
+      happen();
+      run(pick(0, 3) == 0 ? pick(0, 40'000) : pick(0, 6'000));
+    }
+    settle();
+  }
+  std::string fault;
+  int begun = 0, gave_up = 0, claims_lost = 0, proceeded = 0, ended = 0;
+
+ private:
+  enum class Role { member, keeper, orphan, out };
+  struct Agent {
+    std::string token;
+    bool alive = true;
+    int64_t frozen_until = 0;
+    int group = 0;  // hosts reach those of their group
+    Role role = Role::member;
+    Standing standing;
+    Generation last;  // accepted
+    std::vector<Generation> bases;
+    bool last_began = false;
+    int store = -1;            // who keeps it
+    int64_t lost_since = -1;   // its connection
+    int64_t acts = -1;         // the generation whose workers run
+    int64_t workers_end = -1;  // when
+    // Of an orphan:
+    int64_t orphan_since = 0, busy_until = 0;
+    bool yielded = false;
+    std::map<std::string, SuccessionView::Seen> seen;
+    std::map<std::string, int64_t> heard;
+    bool looking = false;
+    // Of a keeper:
+    std::set<int> clients, lost;
+    std::map<int, int64_t> unheard;  // since when
+    Generation proposal;
+    bool proposed = false, breaking = false, follows_loss = false;
+    int64_t proposed_at = 0, waits_until = 0, restart_at = 0;
+    std::set<std::string> accepted;
+    int64_t began = -1;
+  };
+  struct Later {
+    int64_t at;
+    std::function<void()> what;
+  };
+
+  int pick(int from, int to) { return std::uniform_int_distribution<int>(from, to)(random_); }
+  void later(int most_ms, std::function<void()> what) {
+    later_.push_back({now_ + pick(0, most_ms), std::move(what)});
+  }
+  int add() {
+    const int i = static_cast<int>(agents_.size());
+    Agent a;
+    a.token = "t" + std::to_string(1000 + i);
+    agents_.push_back(a);
+    index_[a.token] = i;
+    return i;
+  }
+  bool reaches(int a, int b) const {
+    return a == b || agents_[static_cast<size_t>(a)].group == agents_[static_cast<size_t>(b)].group;
+  }
+  Agent& at(int i) { return agents_[static_cast<size_t>(i)]; }
+  bool works(int i) { return at(i).alive && at(i).role != Role::out; }
+  Member member(int i) { return {at(i).token, "h" + std::to_string(i), 1, at(i).token}; }
+
+  void begin_first(int count) {
+    Generation first{0, {}, at(0).token};
+    for (int i = 0; i < count; ++i) first.members.push_back(member(i));
+    for (int i = 0; i < count; ++i) {
+      at(i).last = first;
+      at(i).bases = {first};
+      at(i).last_began = true;
+      at(i).store = 0;
+      at(i).standing = {Standing::in, 0, at(0).token, "", at(0).token};
+      at(i).acts = 0;
+      at(0).clients.insert(i);
+    }
+    at(0).role = Role::keeper;
+    at(0).began = 0;
+    at(0).proposal = first;
+    history_ = {first};
+    history_loss_ = {false};
+  }
+
+  void happen() {
+    const int i = pick(0, static_cast<int>(agents_.size()) - 1);
+    switch (pick(0, 9)) {
+      case 0:
+      case 1:
+        at(i).alive = false;
+        at(i).acts = -1;
+        break;
+      case 2:  // the host with the store
+        for (Agent& a : agents_)
+          if (a.alive && a.role == Role::keeper && pick(0, 1)) a.alive = false, a.acts = -1;
+        break;
+      case 3:
+        at(i).frozen_until = now_ + pick(0, 30'000);
+        break;
+      case 4:
+      case 5:
+        at(i).group = pick(0, 2);
+        break;
+      case 6: {  // the network falls apart
+        const int parts = pick(2, 3);
+        for (Agent& a : agents_) a.group = pick(0, parts - 1);
+        break;
+      }
+      case 7:
+        for (Agent& a : agents_) a.group = 0;
+        break;
+      default: {  // one comes to whoever keeps a store
+        if (agents_.size() >= 16) break;
+        std::vector<int> keepers;
+        for (size_t k = 0; k < agents_.size(); ++k)
+          if (works(static_cast<int>(k)) && agents_[k].role == Role::keeper)
+            keepers.push_back(static_cast<int>(k));
+        if (keepers.empty()) break;
+        const int k = keepers[static_cast<size_t>(pick(0, static_cast<int>(keepers.size()) - 1))];
+        join(add(), k);
+      }
+    }
+  }
+  void join(int i, int keeper) {
+    at(i).group = at(keeper).group;
+    at(i).store = keeper;
+    at(i).role = Role::member;
+    at(keeper).clients.insert(i);
+  }
+
+  void run(int64_t ms) {
+    for (const int64_t end = now_ + ms; now_ < end && fault.empty(); now_ += 100) {
+      for (size_t k = 0; k < later_.size();) {
+        if (later_[k].at > now_) {
+          ++k;
+          continue;
+        }
+        const auto what = std::move(later_[k].what);
+        later_.erase(later_.begin() + static_cast<std::ptrdiff_t>(k));
+        what();
+      }
+      for (int i = 0; i < static_cast<int>(agents_.size()); ++i) {
+        if (!works(i) || at(i).frozen_until > now_) continue;
+        if (at(i).workers_end >= 0 && now_ >= at(i).workers_end)
+          at(i).acts = at(i).workers_end = -1;
+        if (at(i).role == Role::keeper) keep(i);
+        if (at(i).role == Role::orphan) succeed(i);
+        if (at(i).role == Role::keeper || at(i).role == Role::member) take_part(i);
+        if (at(i).acts >= 0 && pick(0, 20) == 0) publish(i);
+      }
+    }
+  }
+
+  void end_workers(Agent& a) {
+    if (a.acts >= 0 && a.workers_end < 0) a.workers_end = now_ + pick(0, 4000);
+  }
+
+  // What ElasticNodes does with a store.
+  void take_part(int i) {
+    Agent& a = at(i);
+    Agent& k = at(a.store);
+    const bool heard = k.alive && k.role == Role::keeper && reaches(i, a.store) &&
+                       !(k.lost.count(i) && i != a.store);
+    if (!heard) {
+      if (a.lost_since < 0) a.lost_since = now_;
+      const bool at_once = reaches(i, a.store) && !(k.alive && k.role == Role::keeper);
+      if (now_ - a.lost_since < (at_once ? 0 : 4500)) return;
+      end_workers(a);
+      if (a.acts >= 0) return;
+      if (a.last.number < 0) {
+        a.role = Role::out;  // it knows nobody: it comes again, as another
+        return;
+      }
+      a.role = Role::orphan;
+      a.orphan_since = now_;
+      a.looking = false;
+      a.seen.clear();
+      a.heard.clear();
+      if (a.standing.is == Standing::in) a.standing.is = Standing::free;
+      return;
+    }
+    a.lost_since = -1;
+    if (k.frozen_until > now_ && i != a.store) return;
+    if (k.breaking) end_workers(a);
+    if (k.began >= 0 && k.began == a.last.number && a.standing.is != Standing::in)
+      a.standing = {Standing::in, a.last.number, k.token, "", k.token};  // it came back in time
+    if (!k.proposed && k.began < 0) return;
+    const Generation& g = k.proposal;
+    const bool is_member = std::any_of(g.members.begin(), g.members.end(),
+                                       [&](const Member& m) { return m.token == a.token; });
+    if (k.proposed && is_member && g.number > a.last.number && a.acts < 0) {
+      const bool free_to = a.standing.is != Standing::promised || a.standing.to == k.token;
+      if (!free_to) {
+        a.lost_since = now_ - 10'000;  // another has its word
+        k.lost.insert(i);
+        return;
+      }
+      a.last = g;
+      a.bases = k.bases;
+      a.last_began = false;
+      a.yielded = false;
+      a.standing = {Standing::in, g.number, k.token, "", k.token};
+      later(1000, [this, i, keeper = a.store, n = g.number, token = a.token] {
+        if (reaches(i, keeper) && at(keeper).proposal.number == n)
+          at(keeper).accepted.insert(token);
+      });
+    }
+    if (k.began == a.last.number && !a.last_began && is_member) {
+      a.last_began = true;
+      a.bases = {a.last};
+      if (!k.breaking) a.acts = a.last.number;
+    }
+  }
+
+  // What the coordinator does.
+  void keep(int i) {
+    Agent& k = at(i);
+    for (const int c : k.clients) {
+      if (k.lost.count(c)) continue;
+      if (at(c).alive && reaches(i, c) && at(c).role != Role::out && at(c).store == i) {
+        k.unheard.erase(c);
+        continue;
+      }
+      const int64_t since = k.unheard.emplace(c, now_).first->second;
+      if (now_ - since >= (reaches(i, c) ? 0 : 4000)) k.lost.insert(c);
+    }
+    const auto member_of = [&](int c, const Generation& g) {
+      return std::any_of(g.members.begin(), g.members.end(),
+                         [&](const Member& m) { return m.token == at(c).token; });
+    };
+    bool loss = false, news = false;
+    for (const int c : k.clients) {
+      if (k.lost.count(c) && member_of(c, k.proposal)) loss = true;
+      if (!k.lost.count(c) && !member_of(c, k.proposal)) news = true;
+    }
+    if (k.began == k.proposal.number && !k.breaking && (loss || news)) k.breaking = true;
+    if (k.proposed && loss) k.breaking = true, k.proposed = false;
+    if (loss) k.follows_loss = true;
+    if (k.breaking) {
+      for (const int c : k.clients)
+        if (!k.lost.count(c) && at(c).acts >= 0) return;
+      k.breaking = false;
+      propose(i);
+    } else if (!k.proposed && k.began != k.proposal.number) {
+      // After another's store: who has promised comes within seconds.
+      if (now_ >= k.waits_until) propose(i);
+    }
+    if (k.proposed) try_to_begin(i);
+  }
+
+  void propose(int i) {
+    Agent& k = at(i);
+    Generation next{k.proposal.number + 1, {}, k.token};
+    for (const Member& m : k.proposal.members)
+      if (const int c = index_[m.token]; k.clients.count(c) && !k.lost.count(c))
+        next.members.push_back(m);
+    for (const int c : k.clients)
+      if (!k.lost.count(c) && std::none_of(next.members.begin(), next.members.end(),
+                                           [&](auto& m) { return m.token == at(c).token; }))
+        next.members.push_back(member(c));
+    k.proposal = next;
+    k.proposed = true;
+    k.proposed_at = now_;
+    k.accepted.clear();
+  }
+
+  void try_to_begin(int i) {
+    Agent& k = at(i);
+    std::map<std::string, Sight> sights;
+    std::vector<std::string> accepted(k.accepted.begin(), k.accepted.end());
+    bool waits = false;
+    for (const Generation& base : k.bases)
+      for (const Member& m : base.members) {
+        const int c = index_[m.token];
+        if (k.accepted.count(m.token)) continue;
+        if (k.clients.count(c) && !k.lost.count(c)) {
+          waits = true;
+          continue;
+        }
+        if (!reaches(i, c)) {
+          sights[m.token] = Sight::silent;
+          waits |= now_ - k.proposed_at < 6000;
+        } else if (!at(c).alive || at(c).role == Role::out) {
+          sights[m.token] = Sight::refused;
+        } else {
+          sights[m.token] = Sight::answers;
+          if (at(c).standing.is == Standing::promised && at(c).standing.to == k.token &&
+              at(c).standing.generation < k.proposal.number)
+            accepted.push_back(m.token);
+          else
+            waits |= now_ - k.proposed_at < 15'000;
+          if (at(c).standing.is == Standing::free &&
+              at(c).standing.generation <= k.bases.front().number)
+            later(1000, [this, i, c, before = at(c).standing, token = k.token] {
+              if (reaches(i, c) && at(c).standing == before)
+                at(c).standing.is = Standing::promised, at(c).standing.to = token;
+            });
+        }
+      }
+    if (waits) return;
+    Verdict verdict = Verdict::go_on;
+    for (const Generation& base : k.bases)
+      verdict = std::max(verdict, verdict_of(count_quorum(base, accepted, sights)));
+    if (!claim_if_needed(i, verdict)) return leave(i);
+    const Generation& g = k.proposal;
+    const bool knows_newest = std::any_of(k.bases.begin(), k.bases.end(), [&](const Generation& b) {
+      return b.number == history_.back().number;
+    });
+    if (!knows_newest)
+      fault = "two parts of the job go on: generation " + std::to_string(g.number) +
+              " follows another than " + std::to_string(history_.back().number);
+    if (g.number <= history_.back().number) fault = "a number that was there before";
+    std::set<std::string> tokens;
+    for (const Member& m : g.members) tokens.insert(m.token);
+    if (tokens.size() != g.members.size()) fault = "a launcher that has two ranks";
+    history_.push_back(g);
+    history_loss_.push_back(k.follows_loss);
+    ++begun;
+    k.began = g.number;
+    k.bases = {g};
+    k.proposed = false;
+    k.follows_loss = false;
+  }
+
+  /// False: another has the number, or nobody could say so.
+  bool claim_if_needed(int i, Verdict verdict) {
+    Agent& k = at(i);
+    if (verdict == Verdict::give_up || (verdict == Verdict::claim && !place_)) return false;
+    if (!place_ || (verdict == Verdict::go_on && !k.follows_loss)) return true;
+    // The oldest first.
+    for (size_t b = k.bases.size(); b-- > 0;) {
+      const auto claim = claims_.emplace(k.bases[b].number, Generation(k.proposal)).first->second;
+      if (claim.keeper == k.token) continue;
+      if (b > 0 && claim.number == k.bases[b - 1].number && claim.keeper == k.bases[b - 1].keeper)
+        continue;
+      ++claims_lost;
+      return false;
+    }
+    return true;
+  }
+  void leave(int i) {
+    ++gave_up;
+    at(i).role = Role::out;
+    at(i).standing.is = Standing::left;
+    at(i).acts = -1;
+  }
+
+  void publish(int i) {
+    const int64_t n = at(i).acts;
+    if (!place_ || (!claims_.empty() && claims_.rbegin()->first >= n)) return;
+    if (history_.back().number > n && history_loss_.back()) fault = "an older generation publishes";
+  }
+
+  // What SuccessionRound does.
+  void succeed(int i) {
+    Agent& a = at(i);
+    if (now_ < a.busy_until) return;
+    std::vector<Generation> both = a.bases;
+    if (std::none_of(both.begin(), both.end(),
+                     [&](const Generation& g) { return g.number == a.last.number; }))
+      both.insert(both.begin(), a.last);
+    if (!a.looking) {
+      a.looking = true;
+      a.seen.clear();
+      for (const Generation& g : both)
+        for (const Member& m : g.members) {
+          const int c = index_[m.token];
+          if (c == i) continue;
+          later(900, [this, i, c] { look(i, c); });
+        }
+      a.busy_until = now_ + pick(900, 1200);
+      return;
+    }
+    a.looking = false;
+    SuccessionView view{a.token,  a.standing, both.front(),
+                        {},       a.seen,     std::chrono::milliseconds(now_ - a.orphan_since),
+                        a.yielded};
+    view.before.assign(both.begin() + 1, both.end());
+    const SuccessionStep step = next_step(view);
+    switch (step.kind) {
+      case SuccessionStep::wait:
+        break;
+      case SuccessionStep::ask:
+        ask(i, step.asked);
+        break;
+      case SuccessionStep::yield:
+        a.yielded = true;
+        a.standing.to = step.who;
+        break;
+      case SuccessionStep::follow:
+      case SuccessionStep::rejoin:
+        follow(i, index_[step.who], step.kind == SuccessionStep::rejoin);
+        break;
+      case SuccessionStep::decided:
+        become_keeper(i, both);
+        break;
+      case SuccessionStep::give_up:
+        leave(i);
+        break;
+    }
+  }
+  void look(int i, int c) {
+    SuccessionView::Seen seen;
+    int64_t& heard = at(i).heard.emplace(at(c).token, at(i).orphan_since).first->second;
+    if (!reaches(i, c) || pick(0, 30) == 0)
+      seen.sight = Sight::silent;
+    else if (!at(c).alive)
+      seen.sight = Sight::refused;
+    else
+      seen = {at(c).role == Role::out ? Sight::refused : Sight::answers, at(c).standing};
+    if (seen.sight != Sight::silent) heard = now_;
+    seen.unheard = std::chrono::milliseconds(now_ - heard);
+    at(i).seen[at(c).token] = seen;
+  }
+  void ask(int i, const std::vector<std::string>& asked) {
+    Agent& a = at(i);
+    const auto promise = [](Standing& s, const std::string& to) {
+      s.is = Standing::promised;
+      s.to = to;
+    };
+    if (std::count(asked.begin(), asked.end(), a.token)) promise(a.standing, a.token);
+    if (a.standing.is != Standing::promised || a.standing.to != a.token) return;
+    for (const std::string& token : asked) {
+      const int c = index_[token];
+      if (c == i) continue;
+      later(3000, [this, i, c, before = a.seen[token].standing, promise] {
+        if (reaches(i, c) && at(c).alive && at(c).standing == before && pick(0, 20))
+          promise(at(c).standing, at(i).token);
+      });
+    }
+    a.busy_until = now_ + pick(0, 2000);
+  }
+  void follow(int i, int k, bool as_newcomer) {
+    Agent& a = at(i);
+    Agent& keeper = at(k);
+    if (!works(k) || keeper.role != Role::keeper || !reaches(i, k) || keeper.frozen_until > now_)
+      return;
+    if (as_newcomer || keeper.lost.count(i)) {
+      // Its place is taken by one that nobody has lost.
+      if (agents_.size() >= 40) return;
+      a.role = Role::out;
+      const int again = add();
+      at(again).group = at(i).group;
+      join(again, k);
+      return;
+    }
+    a.store = k;
+    a.role = Role::member;
+    a.lost_since = -1;
+    keeper.clients.insert(i);
+  }
+  void become_keeper(int i, const std::vector<Generation>& both) {
+    Agent& a = at(i);
+    a.role = Role::keeper;
+    a.store = i;
+    a.lost_since = -1;
+    a.clients = {i};
+    a.lost.clear();
+    a.unheard.clear();
+    a.bases = both;
+    a.proposal = both.front();
+    a.proposed = a.breaking = false;
+    a.follows_loss = true;
+    a.began = -1;
+    a.waits_until = now_ + 5000;
+  }
+
+  /// The last part: time to rest, and then one more fault.
+  void settle() {
+    for (Agent& a : agents_) a.group = 0, a.frozen_until = 0;
+    run(150'000);
+    if (!fault.empty()) return;
+    const auto newest = history_.back();
+    if (std::none_of(agents_.begin(), agents_.end(),
+                     [&](const Agent& a) { return a.alive && a.acts == newest.number; })) {
+      ++ended;
+      return;
+    }
+    const int parts = pick(1, 2);
+    for (Agent& a : agents_) {
+      a.group = pick(0, parts - 1);
+      if (pick(0, 5) == 0) a.alive = false, a.acts = -1;
+    }
+    std::map<int, int> together;
+    for (const Member& m : newest.members)
+      if (works(index_[m.token]) && at(index_[m.token]).standing.generation == newest.number)
+        ++together[at(index_[m.token]).group];
+    run(250'000);
+    if (!fault.empty()) return;
+    for (const auto& [group, count] : together) {
+      if (2 * count <= static_cast<int>(newest.members.size())) continue;
+      bool acts = false;
+      for (const Agent& a : agents_) acts |= a.alive && a.group == group && a.acts >= newest.number;
+      if (acts)
+        ++proceeded;
+      else
+        fault = "a connected majority does not go on";
+    }
+  }
+
+  std::mt19937_64 random_;
+  int64_t now_ = 0;
+  bool place_ = false;  // where generations are claimed
+  std::deque<Agent> agents_;
+  std::map<std::string, int> index_;
+  std::vector<Later> later_;
+  std::vector<Generation> history_;  // that began
+  std::vector<bool> history_loss_;
+  std::map<int64_t, Generation> claims_;  // what follows each
+};
+
+}  // namespace trireme::launch
