@@ -59,9 +59,11 @@ void retire(const std::string& run_dir, const std::vector<int64_t>& steps) {
 
 }  // namespace
 
-StepDraft::StepDraft(const std::string& run_dir, int64_t step, Duration patience)
+StepDraft::StepDraft(const std::string& run_dir, int64_t step, Duration patience,
+                     GenerationFence fence)
     : run_dir_(run_dir),
       step_(step),
+      fence_(std::move(fence)),
       name_(temporary_name(step, "new")),
       aside_(run_dir + "/" + temporary_name(step, kPutAside)) {
   try {
@@ -108,6 +110,7 @@ void StepDraft::lock(Duration patience) {
 // one; where the file system cannot exchange, it steps aside first.
 void StepDraft::publish() {
   lock_->check_ours();
+  fence_.check();
   const std::string temporary = folder(), final_path = run_dir_ + "/" + step_folder_name(step_);
   int error = failpoint("checkpoint.before_publish");
   if (!error) {
@@ -130,6 +133,7 @@ void StepDraft::publish() {
 void StepDraft::settle(int keep) {
   fsync_path(run_dir_);
   failpoint("checkpoint.after_publish");
+  fence_.check();  // this process may have stood still since
   write_file_atomic(run_dir_ + "/latest", step_folder_name(step_) + "\n");
 
   tidy("old checkpoints could not be deleted", [&] {

@@ -8,6 +8,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/base/export.h"
+#include "trireme/checkpoint/steps/run_folder/generation_claims.h"
 #include "trireme/checkpoint/steps/run_folder/retention.h"
 #include "trireme/checkpoint/steps/run_folder/saver_lock.h"
 
@@ -24,7 +25,8 @@ class TRIREME_API StepDraft {
   /// Makes the run folder if need be, locks it, removes temporaries of dead runs and makes a new
   /// one. ResourceError; of the lock, when another process has not let go within `patience`, or at
   /// once when another saver of this process has it.
-  StepDraft(const std::string& run_dir, int64_t step, Duration patience = kPatience);
+  StepDraft(const std::string& run_dir, int64_t step, Duration patience = kPatience,
+            GenerationFence fence = GenerationFence::of_environment());
   ~StepDraft();
   StepDraft(const StepDraft&) = delete;
 
@@ -32,7 +34,7 @@ class TRIREME_API StepDraft {
   const std::string& name() const { return name_; }
   std::string folder() const { return run_dir_ + "/" + name_; }
   /// Shows the folder as the step; ResourceError: it is not shown (or another saver, which took
-  /// this one for dead, has the folder).
+  /// this one for dead, has the folder; or the job goes on without this part of it).
   void publish();
   /// Then: makes that durable, replaces `latest`, deletes all but the `keep` newest up to this
   /// step (later ones belong to a run that this one has branched off). ResourceError: the step is
@@ -46,6 +48,7 @@ class TRIREME_API StepDraft {
 
   std::string run_dir_;
   int64_t step_;
+  const GenerationFence fence_;
   std::optional<SaverLock> lock_;
   std::string name_, aside_;
 };

@@ -36,7 +36,7 @@ bool is_published(const SnapshotNote& note) {
   }
 }
 
-RescueReport save(RankSnapshots ranks) {
+RescueReport save(RankSnapshots ranks, const GenerationFence& fence) {
   const SnapshotNote note = ranks[0]->note();
   const std::string step = fmt::format("step {} of {}", note.step, note.run_dir);
   const std::string folder = note.run_dir + "/" + step_folder_name(note.step);
@@ -45,7 +45,7 @@ RescueReport save(RankSnapshots ranks) {
   try {
     HeldStep held(std::move(ranks));
     bytes = held.bytes();
-    StepDraft draft(note.run_dir, note.step);
+    StepDraft draft(note.run_dir, note.step, StepDraft::kPatience, fence);
     held.write(draft.folder());
     draft.publish();
     published = true;
@@ -84,7 +84,8 @@ std::optional<RescueReport> why_not(const SnapshotsByRank& ranks, const std::set
 
 }  // namespace
 
-std::vector<RescueReport> rescue_snapshots(const std::vector<HandedSnapshot>& handed) {
+std::vector<RescueReport> rescue_snapshots(const std::vector<HandedSnapshot>& handed,
+                                           const GenerationFence& fence) {
   std::vector<RescueReport> reports;
   std::map<SaveKey, SnapshotsByRank> saves;
   std::set<int> here;
@@ -123,7 +124,7 @@ std::vector<RescueReport> rescue_snapshots(const std::vector<HandedSnapshot>& ha
     }
     RankSnapshots all;
     for (auto& [rank, snapshot] : ranks) all.push_back(std::move(snapshot));
-    reports.push_back(save(std::move(all)));
+    reports.push_back(save(std::move(all), fence));
     done.insert(note.run_dir);
   }
   return reports;

@@ -6,6 +6,7 @@
 
 #include "trireme/base/export.h"
 #include "trireme/base/fd.h"
+#include "trireme/checkpoint/steps/run_folder/generation_claims.h"
 
 namespace trireme {
 
@@ -24,7 +25,8 @@ struct RescueReport {
 /// and not published, as its saver would have, and says what it did or why it could not. Nothing is
 /// said where there is nothing to do: of a step that is published (or older than `latest`), of one
 /// that some rank had not copied. Ranks of other hosts are not here: such a step is not written.
-/// Does not throw for what is in the memories or on the disk.
-TRIREME_API std::vector<RescueReport> rescue_snapshots(const std::vector<HandedSnapshot>& handed);
+/// `fence`: of the workers. Does not throw for what is in the memories or on the disk.
+TRIREME_API std::vector<RescueReport> rescue_snapshots(const std::vector<HandedSnapshot>& handed,
+                                                       const GenerationFence& fence = {});
 
 }  // namespace trireme
