@@ -230,15 +230,91 @@ TEST_F(launch_elastic, one_that_waits_can_be_stopped) {
   EXPECT_EQ(a.wait(kPatience), 130) << a.err_text;
 }
 
-TEST_F(launch_elastic, the_end_of_the_launcher_with_the_store_ends_the_others_by_name) {
+// "Either agent of --nnodes 1:2": the one that keeps the store, and then the one that has kept it
+// since. Who comes to the endpoint is told where it is.
+TEST_F(launch_elastic, the_launcher_with_the_store_may_be_killed_and_come_back) {
+  JobProcess a = start("1:2", 1, soon());
+  ASSERT_SAYS(a, "attempt 0 rank 0 of 1,");
+  JobProcess b = start("1:2", 2, soon());
+  ASSERT_SAYS(b, "attempt 1 rank 2 of 3,");
+  a.send(SIGKILL);
+  const auto killed = Clock::now();
+  ASSERT_SAYS(b, "attempt 2 rank 1 of 2, node 0 of 1, restarts 0\n");
+  EXPECT_LT(Clock::now() - killed, seconds(15));
+  EXPECT_TRUE(a.wait_for_silence(kPatience));
+  EXPECT_EQ(JobProcess::count(b.err_text, "this node keeps the job's store from now on, at"), 1)
+      << b.err_text;
+  JobProcess again = start("1:2", 1, {"--rdzv-conf=last_call_timeout=20"});
+  ASSERT_SAYS(again, "attempt 3 rank 2 of 3, node 1 of 2, restarts 0\n");
+  ASSERT_SAYS(b, "attempt 3 rank 0 of 3, node 0 of 2, restarts 0\n");
+  b.send(SIGKILL);
+  ASSERT_SAYS(again, "attempt 4 rank 0 of 1, node 0 of 1, restarts 0\n");
+  let_end(cluster_);
+  EXPECT_EQ(again.wait(kPatience), 0) << again.err_text;
+  EXPECT_EQ(JobProcess::count(again.err_text, "FAILED"), 0) << again.err_text;
+}
+
+TEST_F(launch_elastic, the_others_meet_where_the_first_of_them_is_and_a_spare_comes_along) {
+  JobProcess a = start("1:3", 1, soon());
+  ASSERT_SAYS(a, "attempt 0 rank 0 of 1,");
+  JobProcess b = start("1:3", 1, soon());
+  ASSERT_SAYS(b, "attempt 1 rank 1 of 2,");
+  JobProcess c = start("1:3", 1, soon());
+  ASSERT_SAYS(c, "attempt 2 rank 2 of 3,");
+  ASSERT_SAYS(b, "attempt 2 rank 1 of 3,");
+  JobProcess spare = start("1:3", 1, soon());
+  ASSERT_TRUE(spare.wait_for_error("waits for its turn", kPatience)) << spare.err_text;
+  a.send(SIGKILL);
+  ASSERT_SAYS(b, "attempt 3 rank 0 of 2,");
+  ASSERT_SAYS(c, "attempt 3 rank 1 of 2,");
+  ASSERT_SAYS(spare, " rank 2 of 3,");
+  ASSERT_SAYS(b, "attempt 4 rank 0 of 3,");
+  let_end(cluster_);
+  for (JobProcess* job : {&b, &c, &spare}) EXPECT_EQ(job->wait(kPatience), 0) << job->err_text;
+}
+
+TEST_F(launch_elastic,
+       the_launcher_with_the_store_leaves_it_to_the_others_when_it_is_asked_to_stop) {
   JobProcess a = start("1:2", 1, soon());
   ASSERT_SAYS(a, "attempt 0 rank 0 of 1,");
   JobProcess b = start("1:2", 1, soon());
   ASSERT_SAYS(b, "attempt 1 rank 1 of 2,");
+  ASSERT_SAYS(a, "attempt 1 rank 0 of 2,");
+  a.send(SIGTERM);
+  EXPECT_EQ(a.wait(kPatience), 75) << "its workers saved: " << a.err_text;
+  ASSERT_SAYS(b, "attempt 2 rank 0 of 1, node 0 of 1, restarts 0\n");
+  let_end(cluster_);
+  EXPECT_EQ(b.wait(kPatience), 0) << b.err_text;
+  EXPECT_EQ(JobProcess::count(b.out_text, "asked\n"), 1) << b.out_text;
+}
+
+TEST_F(launch_elastic, one_of_three_goes_on_where_the_others_are_dead_and_it_can_claim_that) {
+  const Words with_file{"--rdzv-conf=last_call_timeout=0,shared_file=" + cluster_.path("claims")};
+  JobProcess a = start("1:3", 1, with_file);
+  ASSERT_SAYS(a, "attempt 0 rank 0 of 1,");
+  JobProcess b = start("1:3", 1, with_file);
+  ASSERT_SAYS(b, "attempt 1 rank 1 of 2,");
+  JobProcess c = start("1:3", 1, with_file);
+  ASSERT_SAYS(c, "attempt 2 rank 2 of 3,");
   a.send(SIGKILL);
-  EXPECT_EQ(b.wait(kPatience), 75) << "its workers saved and left: " << b.err_text;
-  EXPECT_EQ(JobProcess::count(b.err_text, "the launcher that keeps the job's store"), 1)
-      << b.err_text;
+  b.send(SIGKILL);
+  ASSERT_SAYS(c, "attempt 3 rank 0 of 1,");
+  EXPECT_NE(read_file(cluster_.path("claims.2")).find("\"next\":3"), std::string::npos);
+  let_end(cluster_);
+  EXPECT_EQ(c.wait(kPatience), 0) << c.err_text;
+}
+
+TEST_F(launch_elastic, without_a_place_to_claim_one_of_three_gives_up_by_name) {
+  JobProcess a = start("1:3", 1, soon());
+  ASSERT_SAYS(a, "attempt 0 rank 0 of 1,");
+  JobProcess b = start("1:3", 1, soon());
+  ASSERT_SAYS(b, "attempt 1 rank 1 of 2,");
+  JobProcess c = start("1:3", 1, soon());
+  ASSERT_SAYS(c, "attempt 2 rank 2 of 3,");
+  a.send(SIGKILL);
+  b.send(SIGKILL);
+  EXPECT_EQ(c.wait(kPatience), 1) << c.err_text;
+  EXPECT_EQ(JobProcess::count(c.err_text, "--rdzv-conf shared_file=PATH"), 1) << c.err_text;
 }
 
 TEST_F(launch_elastic, started_differently_are_refused) {

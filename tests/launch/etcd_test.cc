@@ -79,6 +79,26 @@ TEST_F(launch_etcd, nodes_are_numbered_as_they_come_and_leave_nothing_behind) {
   EXPECT_EQ(etcd_->count(), 0u) << "keys and leases";
 }
 
+TEST_F(launch_etcd, the_launcher_with_the_store_may_be_killed_and_who_comes_finds_the_next) {
+  JobProcess a = start("1:2", 1, worker(), "last_call_timeout=0");
+  ASSERT_SAYS(a, "rank 0 of 1,");
+  JobProcess b = start("1:2", 1, worker(), "last_call_timeout=0");
+  ASSERT_SAYS(b, "rank 1 of 2,");
+  const std::string first = etcd_->get(kStore).value_or("");
+  a.send(SIGKILL);
+  ASSERT_SAYS(b, "rank 0 of 1,");
+  ASSERT_TRUE(eventually([&] {
+    const auto now = etcd_->get(kStore);
+    return now && *now != first;
+  })) << "two seconds after the first launcher's death its place is free";
+  JobProcess c = start("1:2", 1, worker());
+  ASSERT_SAYS(c, "rank 1 of 2,");
+  let_end();
+  EXPECT_ENDS(b, 0);
+  EXPECT_ENDS(c, 0);
+  EXPECT_EQ(etcd_->get(kStore), std::nullopt);
+}
+
 TEST_F(launch_etcd, a_list_of_servers_may_begin_with_a_dead_one) {
   const std::string list =
       "127.0.0.1:" + std::to_string(testing::free_tcp_port()) + "," + etcd_->endpoint();

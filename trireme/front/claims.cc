@@ -108,6 +108,7 @@ Claims claim(const TrainFront& front, const TrainFlags& flags, const Resume& res
                 : flags.overwrite             ? FolderUse::overwrite
                                               : FolderUse::fresh;
   options.take_over = flags.take_over;
+  options.after_predecessor = flags.started_again;
   const std::string folder = flags.run_dir.empty() ? resume.run : flags.run_dir;
   // Asked before the old run is deleted.
   const std::string old_steps = folder.empty() ? "" : steps_folder_of(folder);

@@ -40,6 +40,9 @@ bool is_old_metrics(const std::string& name) {
 }
 
 /// What trireme writes in a run folder beside config.json, metrics.jsonl and steps.
+// Workers of a node that was cut off have half a minute to save, and need seconds to know it.
+constexpr Duration kPredecessorEnds = std::chrono::seconds(60);
+
 bool is_run_file(const std::string& name) {
   return name == "log.jsonl" || name == "latest" || name == "flight" ||
          name.rfind(".tmp-step-", 0) == 0 || name.rfind("latest.tmp.", 0) == 0 ||
@@ -182,7 +185,8 @@ FolderFound look_into(const std::string& folder) {
       found.damaged.push_back(name);
     else if (is_old_metrics(name))
       found.has_metrics = true;
-    else if (!name.starts_with(launch::kRunLockName) && name != "config.json" &&
+    else if (!name.starts_with(launch::kRunLockName) &&
+             !name.starts_with(launch::kRunGenerationName) && name != "config.json" &&
              name != "metrics.jsonl")
       found.has_other = true;
   }
@@ -267,7 +271,10 @@ void RunFolder::make(const std::string& folder) {
 
 void RunFolder::take(const ClaimOptions& options) {
   try {
-    lock_.emplace(path_, launch::RunLockOptions{.take_over = options.take_over});
+    launch::RunLockOptions lock{.take_over = options.take_over};
+    lock.after_predecessor = options.after_predecessor;
+    if (lock.after_predecessor) lock.patience = kPredecessorEnds;
+    lock_.emplace(path_, lock);
   } catch (...) {
     remove_empty(path_, made_);
     throw;

@@ -54,6 +54,8 @@ void delete_run(const std::string& folder);
 struct ClaimOptions {
   FolderUse use = FolderUse::fresh;
   bool take_over = false;  // the folder of a job on another host
+  /// The job had it before, and may have lost the node that did.
+  bool after_predecessor = false;
 };
 
 /// A folder that this job has made where it was missing, locked, and found to be free for its use.

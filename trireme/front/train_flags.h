@@ -12,7 +12,8 @@ namespace trireme {
 struct TrainFlags {
   std::vector<std::string> files, sets;
   std::string run_dir, metrics;
-  bool resume = false, overwrite = false, take_over = false, force = false, help = false;
+  bool resume = false, overwrite = false, take_over = false, started_again = false, force = false,
+       help = false;
   std::string resume_path;
   /// --resume auto: from the newest good step of the run folder, or anew where it has none.
   bool resume_auto = false;

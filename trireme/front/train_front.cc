@@ -22,6 +22,7 @@
 #include "trireme/front/train_flags.h"
 #include "trireme/front/words.h"
 #include "trireme/launch/flags/options.h"
+#include "trireme/launch/run_lock.h"
 #include "trireme/launch/sealed_text.h"
 #include "trireme/planner/model_table.h"
 #include "trireme/rendezvous/rank_env.h"
@@ -65,12 +66,17 @@ RankEnv who_am_i(const launch::RunOptions& options) {
 
 /// One node of several. Each of its ranks is this command again, as under torchrun, srun or mpirun:
 /// it reads the configuration by itself, and rank 0 takes the run folder.
-int start_node(const TrainFront& front, const launch::RunOptions& options, const TrainFlags& flags,
-               const Config& config, const std::vector<std::string>& words) {
+int start_node(const TrainFront& front, launch::RunOptions options, const TrainFlags& flags,
+               const Config& config, const std::vector<std::string>& words,
+               const std::string& run) {
   check<UsageError>(!flags.run_dir.empty() || (flags.resume && !flags.resume_auto),
                     "{}: --nnodes={}: name the run folder with --run-dir, in a file system that "
                     "all nodes see, so that all ranks use one",
                     front.name, options.nodes);
+  // Hosts that are cut off from each other learn there which of them go on.
+  if (options.least_nodes < options.nodes && options.claims.empty())
+    options.claims =
+        fs::absolute(run).lexically_normal().string() + "/" + launch::kRunGenerationName;
   std::vector<std::string> command = front.own_command();
   command.insert(command.end(), words.begin(), words.end());
   return start_ranks(options, command, launch::FailureReport::one_line,
@@ -97,6 +103,7 @@ int train_front(const TrainFront& front, int argc, char** argv) {
   // A launcher (torchrun, `trireme run`) starts its ranks again: they go on with what they began.
   if (self.attempt > 0 && !flags.resume && !flags.run_dir.empty())
     flags.resume = flags.resume_auto = true, flags.overwrite = false;
+  flags.started_again = self.attempt > 0 && ::getenv("TRIREME_CLAIMS");
   const Resume resume = what_to_resume(front, flags);
   check<UsageError>(!flags.files.empty(), "{}: name a configuration, as in '{}'", front.name,
                     front.example);
@@ -108,7 +115,8 @@ int train_front(const TrainFront& front, int argc, char** argv) {
   // Under mpirun or srun this process is a rank already: it becomes its worker and starts nobody.
   const bool is_rank = self.world_size > 1 || (self.has_agent && launch_options.nodes > 1);
   if (launch_options.nodes > 1 && !is_rank)
-    return start_node(front, launch_options, flags, config, rest);
+    return start_node(front, launch_options, flags, config, rest,
+                      flags.run_dir.empty() ? resume.run : flags.run_dir);
   check<UsageError>(!is_rank || !flags.run_dir.empty() || (flags.resume && !flags.resume_auto),
                     "{}: this process is rank {} of {} ({}): name the run folder with "
                     "--run-dir, so that all ranks use one",

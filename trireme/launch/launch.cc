@@ -142,7 +142,6 @@ int launch_workers(const RunOptions& given, const std::vector<std::string>& comm
                          : meet_nodes(options, job.run_id, secret_file, asked_to_stop);
   if (!nodes) return kExitSignalBase + stop_signal;
   job.secret_file = secret_file;
-  job.store = nodes->store_address();
   std::optional<SnapshotHolder> snapshots;
   try {
     snapshots.emplace(own / "snapshots");
@@ -177,6 +176,10 @@ int launch_workers(const RunOptions& given, const std::vector<std::string>& comm
     job.attempt = begun.attempt;
     job.restarts = begun.restarts;
     restarts.spend_until(begun.restarts, Clock::now());
+    job.store = nodes->store_address();
+    job.claims = begun.claims;
+    job.generation = begun.claim;
+    spec.fence = {begun.claims, begun.claim};
     job.master_addr = begun.master_address;
     job.master_port = begun.master_port;
     job.workers_of_nodes = nodes->workers_of_nodes();

@@ -198,7 +198,12 @@ bool RunLock::try_once(const RunLockOptions& options, Deadline deadline) {
 /// False: not yet.
 bool RunLock::may_take(const LockQuestion& question, const std::optional<LockOwner>& owner,
                        const RunLockOptions& options, Deadline deadline) const {
-  switch (answer_of(question)) {
+  const LockAnswer answer = answer_of(question);
+  if (options.after_predecessor && !deadline.expired() &&
+      (answer == LockAnswer::refuse_running || answer == LockAnswer::refuse_elsewhere))
+    return false;
+  const bool overdue = options.after_predecessor && answer == LockAnswer::refuse_elsewhere;
+  switch (overdue ? LockAnswer::take : answer) {
     case LockAnswer::take:
       break;
     case LockAnswer::refuse_running:

@@ -29,6 +29,8 @@ namespace trireme::launch {
 
 inline constexpr const char* kRunLockName = "run.lock";
 inline constexpr int kRunLockVersion = 1;
+/// Beside it, where nodes come and go: FOLDER/run.generation.<n> says what follows generation n.
+inline constexpr const char* kRunGenerationName = "run.generation";
 
 /// What is found, and what to do about it. Pure.
 struct LockQuestion {
@@ -62,6 +64,9 @@ TRIREME_API std::optional<LockOwner> read_lock(std::string_view text, const std:
 struct RunLockOptions {
   bool take_over = false;
   Duration patience = std::chrono::seconds(15);  // for workers of a killed job to end
+  /// An owner that runs is of this job, on a node that it goes on without: it is waited for as
+  /// well, and who cannot be seen and stays for longer may publish nothing any more.
+  bool after_predecessor = false;
   // Without locks of the kernel:
   Duration beat = std::chrono::seconds(10);     // the owner renews the file so often
   Duration silence = std::chrono::seconds(60);  // … and is dead after that

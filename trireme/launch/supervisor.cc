@@ -462,7 +462,7 @@ class Supervisor {
     if (!spec_.snapshots ||
         std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.code == 0; }))
       return;
-    for (const RescueReport& report : rescue_snapshots(spec_.snapshots->take_all()))
+    for (const RescueReport& report : rescue_snapshots(spec_.snapshots->take_all(), spec_.fence))
       report.saved ? log_info("{}", report.text) : log_warn("{}", report.text);
   }
 

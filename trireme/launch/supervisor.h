@@ -6,6 +6,7 @@
 
 #include "trireme/base/export.h"
 #include "trireme/base/process/stop_requests.h"
+#include "trireme/checkpoint/steps/run_folder/generation_claims.h"
 #include "trireme/checkpoint/steps/snapshot/handover.h"
 #include "trireme/launch/hang/hang_guard.h"
 #include "trireme/launch/job_plan.h"
@@ -31,6 +32,7 @@ struct SuperviseSpec {
   StopRequests* requests = nullptr;  // what has come from it, before this attempt too
   Keeper* keeper = nullptr;
   SnapshotHolder* snapshots = nullptr;  // null: none are held
+  GenerationFence fence = {};           // of steps that are written from them
   HangGuard* hangs = nullptr;           // null: nobody looks for ranks that hang
   Nodes* nodes = nullptr;               // an attempt has begun
   FailureReport report = FailureReport::block;

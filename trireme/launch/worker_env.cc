@@ -6,6 +6,7 @@
 #include <initializer_list>
 
 #include "trireme/base/events/handover.h"
+#include "trireme/checkpoint/steps/run_folder/generation_claims.h"
 #include "trireme/checkpoint/steps/snapshot/handover.h"
 
 namespace trireme::launch {
@@ -39,6 +40,10 @@ EnvMap worker_env(const JobEnv& job, const Placement& at, const Getenv& user) {
   env["TORCHELASTIC_RESTART_COUNT"] = std::to_string(job.restarts);
   env["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(job.max_restarts);
   env["TRIREME_ATTEMPT"] = std::to_string(job.attempt);
+  if (!job.claims.empty()) {
+    env[GenerationFence::kPathVariable] = job.claims;
+    env[GenerationFence::kNumberVariable] = std::to_string(job.generation);
+  }
   env["TORCHELASTIC_RUN_ID"] = job.run_id;
   // MASTER_PORT is free: rank 0 of a Python job opens its own store there.
   env["TORCHELASTIC_USE_AGENT_STORE"] = "False";

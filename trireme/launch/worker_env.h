@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -29,6 +30,8 @@ struct JobEnv {
   std::string coretype;                // OPENBLAS_CORETYPE; "": not set
   int restarts = 0, max_restarts = 0;  // so far, and at most
   int attempt = 0;                     // TRIREME_ATTEMPT: starts before this one
+  std::string claims;                  // TRIREME_CLAIMS and
+  int64_t generation = 0;              // … TRIREME_GENERATION; "": neither is set
 };
 
 using EnvMap = std::map<std::string, std::string>;

@@ -63,7 +63,9 @@ bool BackOff::pause(Deadline deadline) {
   return true;
 }
 
-std::optional<Socket> try_connect(const Endpoint& to, Deadline deadline, std::string* why) {
+std::optional<Socket> try_connect(const Endpoint& to, Deadline deadline, std::string* why,
+                                  bool* refused) {
+  if (refused) *refused = false;
   std::vector<SocketAddress> addresses;
   if (to.is_unix()) {
     addresses = {abstract_address(to.name)};
@@ -79,6 +81,7 @@ std::optional<Socket> try_connect(const Endpoint& to, Deadline deadline, std::st
       return std::nullopt;
     }
   }
+  size_t refusals = 0;
   for (const auto& address : addresses) {
     UniqueFd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd && errno == EAFNOSUPPORT) {
@@ -95,7 +98,9 @@ std::optional<Socket> try_connect(const Endpoint& to, Deadline deadline, std::st
       return Socket(std::move(fd), to.text());
     }
     *why = errno_text(code);
+    refusals += code == ECONNREFUSED;
   }
+  if (refused) *refused = !addresses.empty() && refusals == addresses.size();
   return std::nullopt;
 }
 

@@ -27,9 +27,10 @@ class TRIREME_API BackOff {
 };
 
 /// One attempt at every address of the endpoint; nullopt and `*why` when nobody answers. Throws
-/// only where a later attempt cannot help (out of descriptors).
+/// only where a later attempt cannot help (out of descriptors). `refused`: every address is of a
+/// host that answers, and nobody listens there.
 TRIREME_API std::optional<Socket> try_connect(const Endpoint& to, Deadline deadline,
-                                              std::string* why);
+                                              std::string* why, bool* refused = nullptr);
 
 /// Called after each failed attempt with its reason; for logs and tests.
 using OnRetry = std::function<void(const std::string& why)>;

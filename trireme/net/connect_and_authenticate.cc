@@ -12,7 +12,7 @@ ConnectAttempt connect_and_authenticate(const net::Endpoint& at,
                                         Duration limit) {
   ConnectAttempt out;
   auto until = net::sooner(deadline, limit);
-  auto socket = net::try_connect(at, until, &out.why);
+  auto socket = net::try_connect(at, until, &out.why, &out.nobody_listens);
   if (!socket) return out;
   out.answered = true;
   if (at.is_unix()) net::check_same_user(*socket);

@@ -17,6 +17,7 @@ struct ConnectAttempt {
   net::Session session;                 // then: for all that follows
   uint16_t port = 0;                    // then: where the store says it listens
   bool answered = false;                // somebody took the connection
+  bool nobody_listens = false;          // the host says so
   std::optional<net::Refused> refused;  // somebody who speaks our protocol said no
   bool stranger = false;                // something listens there that is no store of ours
   bool other_release = false;           // a store of a Trireme that speaks another protocol

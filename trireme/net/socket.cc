@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "trireme/base/check.h"
+#include "trireme/net/address.h"
 #include "trireme/net/link.h"
 
 namespace trireme::net {
@@ -66,6 +67,14 @@ std::optional<size_t> Socket::recv_now(char* to, size_t bytes) {
     if (would_wait(errno)) return std::nullopt;
     fail_io("receive from", peer_, errno);
   }
+}
+
+std::string Socket::local_host() const {
+  SocketAddress here;
+  here.length = sizeof here.storage;
+  if (::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&here.storage), &here.length) != 0)
+    fail<ResourceError>("cannot ask for a connection's own address: {}", errno_text());
+  return parse_address(here.text()).host;
 }
 
 void Socket::send_all(std::string_view bytes, Deadline deadline) {

@@ -27,6 +27,8 @@ class TRIREME_API Socket {
   explicit operator bool() const { return static_cast<bool>(fd_); }
   int fd() const { return fd_.get(); }
   const std::string& peer() const { return peer_; }
+  /// This end's numeric address, without the port.
+  std::string local_host() const;
 
   void send_all(std::string_view bytes, Deadline deadline);
   void recv_all(char* to, size_t bytes, Deadline deadline);

@@ -70,6 +70,8 @@ struct RunOptions {
   int keep_alive_attempts = 3;
   /// This node's, as others reach it. "": its name; etcd: its address on the way there.
   std::string local_addr;
+  /// A file that all nodes of an elastic job see: beside it generations are claimed. "": nowhere.
+  std::string claims;
   Duration join_timeout = std::chrono::seconds(600);
   Duration last_call = std::chrono::seconds(30);  // for more than least_nodes, at the beginning
   /// What the nodes compare before workers start; empty: nothing.

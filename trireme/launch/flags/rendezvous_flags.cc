@@ -130,6 +130,13 @@ void settle_conf(S& s) {
       o.rdzv_is_host = yes;
     } else if (name == "last_call_timeout" && o.least_nodes < o.nodes) {
       o.last_call = seconds_of(name, value, 0);
+    } else if (name == "shared_file" && o.least_nodes < o.nodes) {
+      check<UsageError>(
+          value.starts_with('/') && !value.ends_with('/'),
+          "--rdzv-conf: shared_file={} is not the path of a file from the root on, in "
+          "a folder that all nodes see",
+          value);
+      o.claims = value;
     } else {
       o.warnings.push_back(fmt::format("--rdzv-conf: {} has no effect here", name));
     }

@@ -147,7 +147,9 @@ const std::vector<RunFlag>& table() {
        "where the nodes meet: one of them has this address; of etcd's servers, HOST[:PORT],…",
        set_rdzv_endpoint},
       {"rdzv-conf", 0, true, "K=V,…",
-       "join_timeout=SECONDS [600], is_host=true|false; etcd: protocol, cert, key, cacert",
+       "join_timeout=SECONDS [600], is_host=true|false, shared_file=PATH; etcd: protocol, cert, "
+       "key, "
+       "cacert",
        [](S& s, V v) { s.rdzv_conf = v; }},
       {"local-addr", 0, true, "ADDR", "this node's address, as other nodes reach it [its name]",
        [](S& s, V v) { s.options.local_addr = v; }},

@@ -1,24 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/launch/nodes/coordinator.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
-#include "trireme/launch/membership/announcement.h"
 #include "trireme/launch/nodes/elastic_keys.h"
 #include "trireme/launch/nodes/nodes.h"
+#include "trireme/net/secret.h"
 
 namespace trireme::launch {
 namespace {
 
-constexpr Duration kLookEvery = std::chrono::milliseconds(50);
+constexpr Duration kCoordinateEvery = std::chrono::milliseconds(50);
 
-MembershipRules rules_of(const RunOptions& options) {
+// Those that have lost their store have ended their workers before they come.
+constexpr Duration kFollowersCome = std::chrono::seconds(5);
+constexpr Duration kSilence = std::chrono::seconds(6);  // of a member that is lost
+constexpr Duration kAccept = std::chrono::seconds(15);  // by one that is connected
+constexpr Duration kClaim = std::chrono::seconds(6);    // in a place that does not answer
+
+MembershipRules rules_of(const RunOptions& options, bool goes_on) {
   MembershipRules rules;
   rules.least = options.least_nodes;
   rules.most = options.nodes;
-  rules.last_call = options.last_call;
+  rules.last_call = goes_on ? kFollowersCome : options.last_call;
   rules.join_timeout = options.join_timeout;
   return rules;
 }
@@ -31,11 +38,20 @@ int workers_of(const Generation& generation) {
 
 }  // namespace
 
-Coordinator::Coordinator(std::unique_ptr<Store> store, const RunOptions& options)
+Coordinator::Coordinator(std::unique_ptr<Store> store, const RunOptions& options,
+                         const net::Credentials& credentials, CoordinatorStart start)
     : store_(std::move(store)),
-      membership_(rules_of(options)),
+      membership_(rules_of(options, start.followers > 0), start.last.generation, start.followers),
       restarts_(options.max_restarts, options.restart_window),
-      thread_([this] { run(); }) {}
+      announced_(std::move(start.last)),
+      before_(std::move(start.before)),
+      follows_loss_(start.followers > 0),
+      neighbours_(credentials),
+      place_(claim_place(options)),
+      us_(std::move(start.us)) {
+  restarts_.spend_until(announced_.restarts, Clock::now());
+  thread_ = std::thread([this] { run(); });
+}
 
 Coordinator::~Coordinator() {
   stop_ = true;
@@ -46,7 +62,7 @@ void Coordinator::run() {
   try {
     while (!stop_ && !over_) {
       look();
-      std::this_thread::sleep_for(kLookEvery);
+      std::this_thread::sleep_for(kCoordinateEvery);
     }
   } catch (const std::exception& error) {
     log_error("nobody decides any more which nodes are in the job: {}", error.what());
@@ -69,6 +85,7 @@ void Coordinator::look() {
   if (membership_.generation().number >= 0) see_workers_end();
   if (!over_) see_departures();
   if (!over_) act(membership_.tick(Clock::now()));
+  if (!over_ && waits_since_) try_to_begin();
 }
 
 void Coordinator::see_arrivals() {
@@ -100,6 +117,10 @@ void Coordinator::see_departures() {
       continue;
     }
     it = here_.erase(it);
+    if (gone)
+      left_.insert(member.token);
+    else
+      follows_loss_ = true;
     act(membership_.on({gone ? MembershipEvent::ended : MembershipEvent::lost, member},
                        Clock::now()));
   }
@@ -140,7 +161,7 @@ void Coordinator::act(const std::vector<MembershipAction>& actions) {
     const int64_t n = action.generation.number;
     switch (action.kind) {
       case MembershipAction::begin:
-        announce(action.generation);
+        if (!retires_) announce(action.generation);
         break;
       case MembershipAction::break_off: {
         StopCause cause;
@@ -150,6 +171,7 @@ void Coordinator::act(const std::vector<MembershipAction>& actions) {
         cause.counts = false;
         store_->compare_set(elastic::over(n), "", to_text(cause));
         broken_off_ = true;
+        waits_since_.reset();
         break;
       }
       case MembershipAction::all_ended:
@@ -168,10 +190,161 @@ void Coordinator::announce(const Generation& generation) {
   broken_off_ = false;
   well_ = true;
   for (const Member& member : generation.members) here_[member.token].ended = false;
-  store_->set(elastic::announced(n), to_text(Announcement{generation, restarts_.spent()}));
+  if (announced_.job.empty()) {
+    announced_.job = net::random_token();
+    if (place_) announced_.claims_from = place_->first_free();
+  }
+  announced_.generation = generation;
+  announced_.generation.keeper = us_;
+  announced_.restarts = restarts_.spent();
+  announced_.before = before_;
+  store_->set(elastic::announced(n), to_text(announced_));
   store_->set(elastic::kNewest, std::to_string(n));
-  log_info("{} of {} node(s) begin with {} workers", generation.members.size(),
-           membership_.present(), workers_of(generation));
+  waits_since_ = Clock::now();
+  said_ = false;
+}
+
+/// What members of the generations before say to the one that is announced.
+Coordinator::Support Coordinator::support() {
+  Support support;
+  const int64_t n = announced_.generation.number;
+  const Duration waited = Clock::now() - *waits_since_;
+  std::set<std::string> asked;
+  for (const Generation& before : before_)
+    for (const Member& m : before.members) {
+      if (!asked.insert(m.token).second) continue;
+      const auto here = here_.find(m.token);
+      if (store_->try_get(elastic::accepted(n, m.token)))
+        support.accepted.push_back(m.token);
+      else if (left_.count(m.token) || (here != here_.end() && here->second.leaves))
+        support.sights[m.token] = Sight::left;
+      else if (here != here_.end()) {
+        support.sights[m.token] = Sight::answers;
+        support.complete = support.complete && waited >= kAccept;
+      } else {
+        support.sights[m.token] = Sight::silent;
+      }
+    }
+  return support;
+}
+
+/// Members that are not connected: some have died, and some have lost this store for a moment.
+void Coordinator::ask_those_that_came_back(Support& support) {
+  std::vector<Member> lost;
+  for (const Generation& before : before_)
+    for (const Member& m : before.members)
+      if (const auto s = support.sights.find(m.token);
+          s != support.sights.end() && s->second == Sight::silent && m.token != us_ &&
+          std::none_of(lost.begin(), lost.end(),
+                       [&](const Member& other) { return other.token == m.token; }))
+        lost.push_back(m);
+  const auto seen = neighbours_.look(lost);
+  const Duration waited = Clock::now() - *waits_since_;
+  for (const Member& m : lost) {
+    const SuccessionView::Seen& one = seen.at(m.token);
+    support.sights[m.token] = one.sight;
+    if (one.sight == Sight::silent) support.complete = support.complete && one.unheard >= kSilence;
+    if (one.sight != Sight::answers) continue;
+    const Standing& s = one.standing;
+    if (s.is == Standing::left) {
+      support.sights[m.token] = Sight::left;
+    } else if (s.is == Standing::promised && s.to == us_ &&
+               s.generation < announced_.generation.number) {
+      support.accepted.push_back(m.token);
+    } else {
+      support.complete = support.complete && waited >= kAccept;
+      const Generation& last = before_.front();
+      if (s.is != Standing::free || s.generation != last.number || s.of != last.keeper) continue;
+      Standing promised = s;
+      promised.is = Standing::promised;
+      promised.to = us_;
+      neighbours_.set_standing(m, s, promised);
+    }
+  }
+}
+
+void Coordinator::try_to_begin() {
+  const auto verdict_on = [this](const Support& support) {
+    Verdict verdict = Verdict::go_on;
+    for (const Generation& before : before_)
+      verdict =
+          std::max(verdict, verdict_of(count_quorum(before, support.accepted, support.sights)));
+    return verdict;
+  };
+  Support of = support();
+  if (!of.complete) return;
+  Verdict verdict = verdict_on(of);
+  if (verdict != Verdict::go_on) {
+    ask_those_that_came_back(of);
+    if (!of.complete) return;
+    verdict = verdict_on(of);
+  }
+  if (verdict == Verdict::give_up)
+    return give_up(fmt::format(
+        "{} of the {} nodes of the job are together here: the others may go on, and not these",
+        of.accepted.size(), before_.front().members.size()));
+  claim(verdict);
+}
+
+void Coordinator::claim(Verdict verdict) {
+  if (verdict == Verdict::claim && !place_)
+    return give_up(
+        "half of the job's nodes do not answer, and may go on without these: to let one half go "
+        "on, name a file that all nodes see with --rdzv-conf shared_file=PATH (trireme train uses "
+        "the run folder, and --rdzv-backend=etcd uses etcd)");
+  if (!place_ || !follows_loss_) return begun();
+  const int64_t n = announced_.generation.number;
+  const ClaimPlace::Claim ours{announced_.claims_from + n, us_};
+  try {
+    // The oldest first: what has followed it may be what we follow.
+    for (size_t b = before_.size(); b-- > 0;) {
+      const auto claim =
+          place_->claim(announced_.job, announced_.claims_from + before_[b].number, ours);
+      const bool is_known =
+          b > 0 && claim == ClaimPlace::Claim{announced_.claims_from + before_[b - 1].number,
+                                              before_[b - 1].keeper};
+      if (claim != ours && !is_known)
+        return give_up(fmt::format(
+            "other nodes of the job go on without these: they claimed generation {} first, in {}",
+            claim.next, place_->text()));
+    }
+  } catch (const Error& error) {
+    if (verdict == Verdict::go_on && Clock::now() - *waits_since_ > kClaim) {
+      log_warn(
+          "no claim of generation {} in {} ({}): nodes that are cut off are not kept from "
+          "publishing what they compute",
+          n, place_->text(), error.what());
+      return begun();
+    }
+    if (Clock::now() - *waits_since_ > 2 * kClaim)
+      return give_up(
+          fmt::format("half of the job's nodes do not answer, and {} does not say "
+                      "whether they go on: {}",
+                      place_->text(), error.what()));
+    if (!std::exchange(said_, true))
+      log_warn("{} does not answer yet: {}", place_->text(), error.what());
+    return;
+  }
+  begun();
+}
+
+void Coordinator::begun() {
+  waits_since_.reset();
+  follows_loss_ = false;
+  before_ = {announced_.generation};
+  store_->set(elastic::begun(announced_.generation.number), "ok");
+  log_info("{} of {} node(s) begin with {} workers", announced_.generation.members.size(),
+           membership_.present(), workers_of(announced_.generation));
+}
+
+void Coordinator::give_up(const std::string& sentence) {
+  waits_since_.reset();
+  end_job(sentence);
+  StopCause cause;
+  cause.node = -1;
+  cause.sentence = sentence;
+  cause.counts = false;
+  store_->compare_set(elastic::over(announced_.generation.number), "", to_text(cause));
 }
 
 /// All workers of a generation that was broken off.

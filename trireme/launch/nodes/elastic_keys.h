@@ -18,10 +18,22 @@ inline std::string lost(const std::string& token) { return "members/lost/" + tok
 /// A launcher was asked to stop; later, it has no workers any more.
 inline std::string leaves(const std::string& token) { return "members/leaves/" + token; }
 inline std::string gone(const std::string& token) { return "members/gone/" + token; }
+/// In each launcher's own table: its Standing.
+inline const std::string kStanding = "members/standing";
+/// At the endpoint, where the job's store is no longer: the address at which it is.
+inline const std::string kMoved = "members/moved";
+/// The launcher that keeps the store leaves it, in order: another one is to keep it.
+inline const std::string kKeeperLeaves = "members/keeper_leaves";
 /// The number of the newest generation.
 inline const std::string kNewest = "members/newest";
 /// Its Announcement.
 inline std::string announced(int64_t n) { return fmt::format("members/{}/announced", n); }
+/// Somebody has seen it, and will take part in none before it.
+inline std::string accepted(int64_t n, const std::string& token) {
+  return fmt::format("members/{}/accepted/{}", n, token);
+}
+/// Its workers may start: enough have accepted it.
+inline std::string begun(int64_t n) { return fmt::format("members/{}/begun", n); }
 /// MASTER_ADDR and MASTER_PORT, said by its first member.
 inline std::string master(int64_t n) { return fmt::format("members/{}/master", n); }
 /// A StopCause, or kAllDone.

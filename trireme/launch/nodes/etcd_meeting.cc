@@ -54,6 +54,16 @@ Place read_place(const std::string& text) try {
   fail<Corrupt>("{}", net::printable(error.what()));
 }
 
+std::string key_name(const RunOptions& options) { return "/trireme/" + options.rdzv_id + "/store"; }
+
+EtcdPublication::Key key_of(const RunOptions& options, const net::Address& address) {
+  EtcdPublication::Key key{key_name(options),
+                           to_text({address, net::host_name(), net::random_token()})};
+  key.keep_alive_every = options.keep_alive_interval;
+  key.ttl = std::chrono::ceil<seconds>(options.keep_alive_interval * options.keep_alive_attempts);
+  return key;
+}
+
 class EtcdMeeting {
  public:
   EtcdMeeting(const RunOptions& options, const net::Credentials& credentials, Deadline deadline,
@@ -62,7 +72,7 @@ class EtcdMeeting {
         credentials_(credentials),
         deadline_(deadline),
         asked_to_stop_(asked_to_stop),
-        key_("/trireme/" + options.rdzv_id + "/store"),
+        key_(key_name(options)),
         etcd_(options.etcd, [&] { return asked_to_stop() || deadline.expired(); }) {}
 
   std::optional<Meeting> open() {
@@ -102,16 +112,13 @@ class EtcdMeeting {
   /// nullopt: another was faster, and is at `there`.
   std::optional<Meeting> keep_store(std::string* there) {
     Meeting meeting;
+    meeting.credentials = credentials_;
     meeting.own_address = local_address();
     meeting.server = serve_job(options_, credentials_,
                                detail::listen_at_first_free(meeting.own_address, {0, 0}));
     const net::Address address{meeting.own_address, meeting.server->endpoints().at(0).address.port};
     meeting.address = address.text();
-    EtcdPublication::Key key{key_, to_text({address, net::host_name(), net::random_token()})};
-    key.keep_alive_every = options_.keep_alive_interval;
-    key.ttl =
-        std::chrono::ceil<seconds>(options_.keep_alive_interval * options_.keep_alive_attempts);
-    meeting.publication = EtcdPublication::publish(etcd_, key, there);
+    meeting.publication = EtcdPublication::publish(etcd_, key_of(options_, address), there);
     if (!meeting.publication) return std::nullopt;
     meeting.store = meeting.server->local_store();
     return meeting;
@@ -161,6 +168,8 @@ class EtcdMeeting {
     }
     meeting.address = place.address.text();
     meeting.own_address = local_address();
+    meeting.local_host = meeting.own_address;
+    meeting.credentials = credentials_;
     return meeting;
   }
 
@@ -188,6 +197,14 @@ std::optional<Meeting> open_etcd_meeting(const RunOptions& options,
                                          const net::Credentials& credentials, Deadline deadline,
                                          const std::function<bool()>& asked_to_stop) {
   return EtcdMeeting(options, credentials, deadline, asked_to_stop).open();
+}
+
+std::unique_ptr<EtcdPublication> publish_store(const RunOptions& options,
+                                               const std::string& address,
+                                               const std::function<bool()>& give_up) {
+  EtcdClient etcd(options.etcd, give_up);
+  std::string there;
+  return EtcdPublication::publish(etcd, key_of(options, net::parse_address(address)), &there);
 }
 
 }  // namespace trireme::launch

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
+#include <string>
 
 #include "trireme/launch/nodes/meeting.h"
 
@@ -17,5 +19,11 @@ namespace trireme::launch {
 std::optional<Meeting> open_etcd_meeting(const RunOptions& options,
                                          const net::Credentials& credentials, Deadline deadline,
                                          const std::function<bool()>& asked_to_stop);
+
+/// Says there that the store is at `address`; nullptr: another address stands there. PeerLost: etcd
+/// cannot say so now.
+std::unique_ptr<EtcdPublication> publish_store(const RunOptions& options,
+                                               const std::string& address,
+                                               const std::function<bool()>& give_up);
 
 }  // namespace trireme::launch

@@ -78,6 +78,7 @@ std::optional<Meeting> open_meeting(const RunOptions& options, const net::Creden
   if (options.rdzv_backend == "etcd")
     return open_etcd_meeting(options, credentials, deadline, asked_to_stop);
   Meeting meeting;
+  meeting.credentials = credentials;
   const bool may_be_ours = options.rdzv_backend == "static" ? options.node_rank == 0
                                                             : options.rdzv_is_host.value_or(true);
   if (may_be_ours && !wait_for_name(options.meeting_host, deadline, asked_to_stop))
@@ -96,6 +97,8 @@ std::optional<Meeting> open_meeting(const RunOptions& options, const net::Creden
                                         deadline, asked_to_stop);
     meeting.address = found.at.address.text();
     meeting.own_address = own_address(options, false);
+    meeting.local_host =
+        options.local_addr.empty() ? found.socket.local_host() : options.local_addr;
     meeting.store = std::make_shared<TcpStore>(std::move(found.socket), std::move(found.session),
                                                found.at, credentials);
     return meeting;

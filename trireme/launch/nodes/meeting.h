@@ -21,6 +21,8 @@ struct Meeting {
   std::shared_ptr<Store> store;
   std::string address;      // of the store, for every node
   std::string own_address;  // this node's, as other nodes reach it
+  std::string local_host;   // where it listens for them, if it does not keep the store
+  net::Credentials credentials;
   /// Where the address is in etcd and this launcher keeps the store.
   std::unique_ptr<EtcdPublication> publication;
 };

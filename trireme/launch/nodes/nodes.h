@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -47,6 +48,9 @@ class TRIREME_API Nodes {
     int master_port = 0;
     int attempt = 0;   // larger than any before: 0, 1, …
     int restarts = 0;  // of --max-restarts, so far
+    /// Where generations are claimed, and the number of this one there; "": nowhere.
+    std::string claims = {};
+    int64_t claim = 0;
     /// Set: no workers start here any more, and the launcher returns it.
     std::optional<int> exit_code = {};
   };
