@@ -305,6 +305,13 @@ DistributedDataParallel::NoSync::NoSync(DistributedDataParallel& ddp)
 }
 DistributedDataParallel::NoSync::~NoSync() { ddp_.impl_->hooks->set_paused(before_); }
 
+void DistributedDataParallel::reduce_accumulated() {
+  check<UsageError>(!impl_->leaves,
+                    "reduce_accumulated(): with DdpOptions::leaves nothing accumulates without a "
+                    "round; leave it out");
+  impl_->hooks->reduce_accumulated(true);
+}
+
 void DistributedDataParallel::set_weight(double weight) {
   check<UsageError>(
       impl_->options.mean == GradientMean::of_weights,

@@ -131,6 +131,12 @@ class TRIREME_API DistributedDataParallel {
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
+  /// Reduces what backwards inside of no_sync() have accumulated, without another backward: for a
+  /// stage of a pipeline, whose backwards are many and may be halves of one (PipelineOptions::
+  /// reduce_gradients). Between backwards, inside of no_sync() or not; every rank calls it as
+  /// often. UsageError with DdpOptions::leaves.
+  void reduce_accumulated();
+
   /// For GradientMean::of_weights: the number of samples or tokens over which the next backward's
   /// loss is a sum. Call it before each backward, including those inside no_sync(), and zero or
   /// drop the gradients between rounds. The weights of a round add up, so accumulation and ranks

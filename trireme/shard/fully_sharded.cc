@@ -29,6 +29,8 @@ struct FullySharded::Unit::State {
   std::unique_ptr<ParamUnit> params;
   std::weak_ptr<FullySharded::Impl> owner;
   size_t index = 0;
+  int stage = 0;
+  bool held = false;  // between unshard() and reshard()
   bool reshard_after_forward = true;
   std::vector<size_t> buffers;  // of the scatter: those that require gradients
   int open_ends = 0;            // graphs whose backward has still to come to the inputs
@@ -69,6 +71,7 @@ struct FullySharded::Impl : std::enable_shared_from_this<FullySharded::Impl> {
   // Units in the order of their forwards: of the last step, and of this one so far.
   std::vector<size_t> order, order_now;
   bool backward_began = false;
+  bool told = false;  // the caller says what is gathered, and when
 
   int backwards = 1, backwards_done = 0;
   struct Seen {
@@ -98,6 +101,7 @@ struct FullySharded::Impl : std::enable_shared_from_this<FullySharded::Impl> {
   void backward_at_outputs(UnitState& unit);
   void backward_at_inputs(UnitState& unit, bool second_run);
   void drop(UnitState& unit);
+  void hold(int stage, bool held);
   void end_round();
   const NamedTensors* shards = nullptr;
 };
@@ -166,6 +170,7 @@ FullySharded::Unit& FullySharded::Impl::add(const std::string& name, torch::nn::
                                              groups.shards, gather_buffers);
   unit->owner = weak_from_this();
   unit->index = units.size();
+  if (!all.empty()) unit->stage = options.stages(all.front().first);
   unit->reshard_after_forward =
       options.reshard_after_forward && !options.whole_for_step && !is_root;
   units.push_back(std::unique_ptr<Unit>(new Unit(std::move(unit))));
@@ -295,6 +300,7 @@ void FullySharded::Impl::make_whole(UnitState& unit) {
 // Asks for units from `next` on.
 template <class Iterator>
 void FullySharded::Impl::prefetch(Iterator next, Iterator end) {
+  if (told) return;
   int64_t live = 0, ahead = 0;
   for (const auto& u : units)
     if (u.get() != root && u->state_->params->state() != ParamUnit::State::sharded)
@@ -314,7 +320,31 @@ void FullySharded::Impl::prefetch(Iterator next, Iterator end) {
   }
 }
 
-void FullySharded::Impl::drop(UnitState& unit) { unit.params->reshard(); }
+void FullySharded::Impl::drop(UnitState& unit) {
+  if (!unit.held) unit.params->reshard();
+}
+
+void FullySharded::Impl::hold(int stage, bool held) {
+  check<UsageError>(root != nullptr && stage >= 0 && stage < options.stages.count,
+                    "FullySharded: {}({}) comes after root(network), and there are {} stages",
+                    held ? "unshard" : "reshard", stage, options.stages.count);
+  told = true;
+  std::vector<UnitState*> own;
+  for (const auto& u : units)
+    if (u.get() == root ? options.stages.count == 1 : u->state_->stage == stage)
+      own.push_back(u->state_.get());
+  for (UnitState* unit : own) {
+    unit->held = held;
+    if (!held) {
+      drop(*unit);
+    } else if (unit->params->state() == ParamUnit::State::sharded) {
+      ++stats.gathers;
+      unit->params->gather();
+    }
+  }
+  if (held)
+    for (UnitState* unit : own) unit->params->make_whole();
+}
 
 namespace {
 
@@ -508,6 +538,20 @@ FullySharded::NoSync::NoSync(FullySharded& sharded)
 }
 FullySharded::NoSync::~NoSync() { sharded_.impl_->hooks->set_paused(before_); }
 
+void FullySharded::reduce_accumulated() {
+  complete();
+  check<UsageError>(impl_->options.automatic,
+                    "FullySharded: where the caller opens and closes rounds, nothing accumulates "
+                    "outside of them");
+  impl_->hooks->reduce_accumulated(false);
+}
+
+void FullySharded::unshard(int stage) {
+  complete();
+  impl_->hold(stage, true);
+}
+void FullySharded::reshard(int stage) { impl_->hold(stage, false); }
+
 FullySharded::Gathered::Gathered(FullySharded& sharded) : sharded_(sharded) {
   sharded_.complete();
   for (const auto& u : sharded_.impl_->units) u->state_->params->gather();
@@ -520,6 +564,7 @@ FullySharded::Gathered::~Gathered() {
 void FullySharded::reset() {
   if (impl_->hooks) impl_->hooks->reset();
   for (const auto& u : impl_->units) {
+    u->state_->held = false;
     u->state_->params->reshard();
     u->state_->endless = false;
   }

@@ -43,7 +43,8 @@ struct FullyShardedOptions {
   /// closes gradients() and calls end_round().
   bool automatic = true;
   /// For stages of a pipeline, of which several micro-batches are under way: units stay whole from
-  /// their first forward to the end of the step's last round. Not with `automatic`.
+  /// their first forward to the end of the step's last round, or to reshard(). Not with
+  /// `automatic`.
   bool whole_for_step = false;
   ModelStages stages = {};  // of the pipeline that this rank has
 };
@@ -130,6 +131,18 @@ class TRIREME_API FullySharded final : public ShardedParameters {
     bool before_;
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
+  /// Reduces what backwards inside of no_sync() have accumulated, without another backward: for a
+  /// stage of a pipeline (PipelineOptions::reduce_gradients). Between backwards, inside of
+  /// no_sync() or not; every rank calls it as often.
+  void reduce_accumulated();
+  /// Makes the units of a stage (FullyShardedOptions::stages) whole until reshard(), whatever runs
+  /// in between. For schedules of a pipeline, which say when (PipelineOptions::unshard, reshard):
+  /// under those that compute a backward in two halves a unit must be whole in both, and only they
+  /// know where the second one is. The root belongs to the stage where there is one, and is
+  /// otherwise whole from its first use to the end of the step. From the first call on no unit is
+  /// gathered ahead. Every rank calls them in the same order.
+  void unshard(int stage = 0);
+  void reshard(int stage = 0);
   /// Makes all parameters whole and readable while it lives (DeepSpeed's GatheredParameters, FSDP's
   /// summon_full_params). All ranks must construct it; run() must not be called meanwhile.
   class TRIREME_API Gathered {

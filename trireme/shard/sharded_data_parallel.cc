@@ -48,6 +48,8 @@ ShardedDataParallel::NoSync::NoSync(ShardedDataParallel& zero)
 }
 ShardedDataParallel::NoSync::~NoSync() { zero_.impl_->hooks.set_paused(before_); }
 
+void ShardedDataParallel::reduce_accumulated() { impl_->hooks.reduce_accumulated(true); }
+
 void ShardedDataParallel::reset() { impl_->hooks.reset(); }
 
 const GradientScatter& ShardedDataParallel::gradients() const {

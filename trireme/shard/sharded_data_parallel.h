@@ -80,6 +80,10 @@ class TRIREME_API ShardedDataParallel {
     bool before_;
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
+  /// Reduces what backwards inside of no_sync() have accumulated, without another backward: for a
+  /// stage of a pipeline (PipelineOptions::reduce_gradients). Between backwards, inside of
+  /// no_sync() or not; every rank calls it as often.
+  void reduce_accumulated();
   /// Call it on every rank after an exception from backward.
   void reset();
   const GradientScatter& gradients() const;

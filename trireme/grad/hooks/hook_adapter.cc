@@ -5,7 +5,8 @@
 
 namespace trireme {
 
-HookAdapter::HookAdapter(GradientRound& round, Rounds rounds) : round_(round), rounds_(rounds) {
+HookAdapter::HookAdapter(GradientRound& round, Rounds rounds)
+    : round_(round), rounds_(rounds), outside_(round.size()) {
   for (size_t i = 0; i < round_.size(); ++i) {
     attached_.push_back(attach(i));
     arriving_.emplace_back(round_.parameter(i), [this, i] { on_gradient_arriving(i); });
@@ -45,12 +46,31 @@ void HookAdapter::end() {
   else if (before_close_)
     before_close_();
   round_.close();
+  outside_.assign(outside_.size(), false);
   if (!contributing_) drop_gradients();
   if (after_close_) after_close_();
 }
 
 void HookAdapter::drop_gradients() {
   for (size_t i = 0; i < round_.size(); ++i) round_.parameter(i).mutable_grad() = at::Tensor();
+}
+
+void HookAdapter::reduce_accumulated(bool told_one_by_one) {
+  check<UsageError>(!round_.is_open(),
+                    "gradients that have accumulated are reduced between backwards, and one was "
+                    "interrupted or is under way: call reset() on every rank after an exception");
+  round_.open();
+  contributing_ = !contributes_ || contributes_();
+  if (!contributing_) drop_gradients();
+  if (told_one_by_one && contributing_)
+    for (size_t i = 0; i < outside_.size(); ++i)
+      if (outside_[i] && round_.parameter(i).grad().defined()) round_.ready(i);
+  end();
+}
+
+void HookAdapter::note_outside(size_t i) {
+  outside_[i] = true;
+  round_.accumulated_outside(i);
 }
 
 std::function<void()> HookAdapter::beginning() {
@@ -60,7 +80,7 @@ std::function<void()> HookAdapter::beginning() {
 }
 
 void HookAdapter::accumulated(size_t i) {
-  if (paused_) return round_.accumulated_outside(i);
+  if (paused_) return note_outside(i);
   if (rounds_ == Rounds::automatic) {
     begin();
   } else if (!round_.is_open()) {
@@ -73,7 +93,7 @@ void HookAdapter::accumulated(size_t i) {
 // is added now may or may not run in this pass, so it is added after the backward.
 void HookAdapter::on_gradient_arriving(size_t i) {
   if (attached_[i]->hook.is_on(round_.parameter(i))) return;
-  if (paused_) return round_.accumulated_outside(i);
+  if (paused_) return note_outside(i);
   if (rounds_ == Rounds::automatic) {
     begin();
   } else if (!round_.is_open()) {
@@ -104,6 +124,7 @@ void HookAdapter::rehook_replaced_accumulators() {
 
 void HookAdapter::reset() {
   round_.reset();
+  outside_.assign(outside_.size(), false);
   unseen_.clear();
   backward_.reset();
 }

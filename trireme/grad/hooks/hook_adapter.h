@@ -44,6 +44,10 @@ class TRIREME_API HookAdapter {
   /// Automatic rounds: returns a function to be called inside a backward. It opens a round that
   /// ends with that backward, unless one is open, and does nothing once this object is destroyed.
   std::function<void()> beginning();
+  /// Between backwards, with automatic rounds: a round of what backwards have accumulated while
+  /// paused, without another backward. `told_one_by_one`: the round hears of each gradient, as from
+  /// a backward; else it finds what it was told of by accumulated_outside() when it closes.
+  void reduce_accumulated(bool told_one_by_one);
   /// Between backwards: hooks the accumulators that autograd has replaced, so that the next
   /// backward finds hooks on all of them.
   void rehook_replaced_accumulators();
@@ -60,6 +64,7 @@ class TRIREME_API HookAdapter {
   void end();
   void on_gradient_arriving(size_t i);
   void accumulated(size_t i);
+  void note_outside(size_t i);
   void deliver_unseen();
   void drop_gradients();
 
@@ -74,6 +79,7 @@ class TRIREME_API HookAdapter {
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
   std::vector<std::unique_ptr<Attached>> attached_;
   std::vector<compat::TensorHook> arriving_;
+  std::vector<bool> outside_;   // has accumulated while paused, since the last round
   std::vector<size_t> unseen_;  // contributions of this backward to accumulators without our hook
 };
 
