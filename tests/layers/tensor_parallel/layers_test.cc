@@ -329,6 +329,54 @@ TEST(layers_tensor_parallel_layers, a_plain_norm_between_divided_positions_is_fo
   EXPECT_EQ(told, 6);
 }
 
+TEST(layers_tensor_parallel_layers, shared_heads_and_buffers_that_differ_are_found) {
+  struct WithTable : torch::nn::Module {
+    explicit WithTable(const TensorParallel& tp)
+        : attention(register_module(
+              "attention",
+              std::make_shared<ParallelAttention>(
+                  tp, ParallelAttentionOptions{.width = 8, .heads = 4, .kv_heads = 2}))),
+          table(register_buffer("table", at::ones({3}))) {
+      load_formula(*this);
+    }
+    std::shared_ptr<ParallelAttention> attention;
+    at::Tensor table;
+  };
+  // Of 4 ranks 0 and 1 share a key/value head, and 2 and 3 the other one.
+  std::atomic<int> told = 0, alike = 0;
+  const auto expect = [&](const torch::nn::Module& net, const TensorParallel& tp,
+                          const std::string& what) {
+    try {
+      check_replicas(net, tp);
+      ++alike;
+    } catch (const UsageError& e) {
+      EXPECT_NE(std::string(e.what()).find(what), std::string::npos) << e.what();
+      ++told;
+    }
+  };
+  run_threads(4, [&](Group g) {
+    const TensorParallel tp(g);
+    at::NoGradGuard no_grad;
+    WithTable good(tp), keys(tp), gradients(tp), table(tp);
+    for (const auto& p : good.parameters()) at::Tensor(p).mutable_grad() = at::ones_like(p);
+    expect(good, tp, "nothing");
+    // Rows of a rank: 2 of queries, 2 of the keys and 2 of the values of its head.
+    if (g.rank() == 3) keys.attention->qkv->weight[3][0] += 1e-6;
+    expect(keys, tp,
+           "the part of parameter 'attention.qkv.weight' of [2, 8] from [10, 0] on differs between "
+           "ranks 3 and 2 of axis 'tp'");
+    for (const auto& p : gradients.parameters()) at::Tensor(p).mutable_grad() = at::ones_like(p);
+    if (g.rank() == 1) gradients.attention->qkv->bias.mutable_grad()[4] += 1;
+    expect(
+        gradients, tp,
+        "the gradient of 'attention.qkv.bias' of [2] from [12] on differs between ranks 1 and 0");
+    if (g.rank() == 2) table.table[1] = 7;
+    expect(table, tp, "buffer 'table' differs between ranks 2 and 0");
+  });
+  EXPECT_EQ(alike, 4);
+  EXPECT_EQ(told, 12);
+}
+
 TEST(layers_tensor_parallel_layers, the_norm_counts_shared_heads_once) {
   // Gradients of ones: the norm is √(elements of the whole model).
   for (const int64_t kv : {1, 2, 4})

@@ -2,10 +2,9 @@
 #include "trireme/layers/tensor_parallel/gradients.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <map>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "trireme/base/check.h"
+#include "trireme/comm/objects.h"
 #include "trireme/tensor/parameter_layout.h"
 #include "trireme/tensor/tied_tensors.h"
 
@@ -50,6 +50,52 @@ bool any_gradient(const torch::nn::Module& module) {
   for (const at::Tensor& p : module.parameters())
     if (p.grad().defined()) return true;
   return false;
+}
+
+// What a rank holds that others should hold alike, by what it is.
+struct Alike {
+  int64_t digest = 0;
+  bool whole = true;  // every rank has it; else those that have the same part of a whole
+  bool buffer = false;
+  TRIREME_FIELDS(digest, whole, buffer)
+};
+using Held = std::pair<std::string, Alike>;
+
+std::vector<Held> held_alike(const torch::nn::Module& module, const TensorParallel& tp) {
+  const auto layouts = layouts_of(module);
+  std::vector<Held> held;
+  const auto add = [&](const std::string& where, const at::Tensor& p, const at::Tensor& grad,
+                       bool whole) {
+    held.push_back({fmt::format("{}parameter {}", whole ? "" : "the part of ", where),
+                    {detail::digest_of(p), whole, false}});
+    held.push_back({fmt::format("the gradient of {}", where),
+                    {grad.defined() ? detail::digest_of(grad) : 0, whole, false}});
+  };
+  for (const auto& [name, p] : named_parameters(module)) {
+    check<UsageError>(p.numel() == 0 || p.storage().data_ptr().get() != nullptr,
+                      "check_replicas: the storage of parameter '{}' has been freed because a "
+                      "FullySharded holds it: call it while a FullySharded::Gathered lives",
+                      name);
+    const ParameterLayout& layout = layouts.at(name);
+    if (layout.on(tp.axis()) != OnAxis::split) {
+      add("'" + name + "'", p, p.grad(), true);
+      continue;
+    }
+    int64_t row = 0;
+    for (const Box& box : layout.boxes) {
+      const auto part = [&, row](const at::Tensor& t) {
+        if (!t.defined() || layout.boxes.size() == 1) return t;
+        return t.narrow(0, row, box.lengths[0]);
+      };
+      add(fmt::format("'{}' of [{}] from [{}] on", name, fmt::join(box.lengths, ", "),
+                      fmt::join(box.offsets, ", ")),
+          part(p), part(p.grad()), false);
+      if (!box.lengths.empty()) row += box.lengths[0];
+    }
+  }
+  for (const auto& [name, b] : named_buffers(module))
+    held.push_back({"buffer '" + name + "'", {detail::digest_of(b), true, true}});
+  return held;
 }
 
 }  // namespace
@@ -117,36 +163,31 @@ double clip_grad_norm(const torch::nn::Module& module, const TensorParallel& tp,
 void check_replicas(const torch::nn::Module& module, const TensorParallel& tp) {
   if (tp.size() == 1) return;
   at::NoGradGuard no_grad;
-  const auto layouts = layouts_of(module);
-  std::vector<std::string> what;
-  std::vector<int64_t> digests;
-  at::Device device = at::kCPU;
-  for (const auto& [name, p] : named_parameters(module)) {
-    if (layouts.at(name).on(tp.axis()) == OnAxis::split) continue;
-    device = p.device();
-    check<UsageError>(p.numel() == 0 || p.storage().data_ptr().get() != nullptr,
-                      "check_replicas: the storage of parameter '{}' has been freed because a "
-                      "FullySharded holds it: call it while a FullySharded::Gathered lives",
-                      name);
-    what.push_back("parameter '" + name + "'");
-    digests.push_back(detail::digest_of(p));
-    what.push_back("the gradient of '" + name + "'");
-    digests.push_back(p.grad().defined() ? detail::digest_of(p.grad()) : 0);
-  }
-  if (digests.empty()) return;
-  const auto count = static_cast<int64_t>(digests.size());
-  const at::Tensor mine = at::tensor(digests, at::kLong).to(device);
-  const at::Tensor gathered = at::empty({tp.size(), count}, mine.options());
-  Group group = tp.group();
-  group.all_gather_into_tensor(gathered, mine).wait();
-  const at::Tensor all = gathered.cpu();
-  for (int64_t i = 0; i < count; ++i)
-    for (int r = 1; r < tp.size(); ++r)
-      check<UsageError>(all[r][i].equal(all[0][i]),
-                        "{} differs between ranks {} and 0 of axis '{}', and its layout says that "
-                        "it is equal: let a LaysOutParameters say what it is, and initialise it "
-                        "alike on all ranks",
-                        what[static_cast<size_t>(i)], r, tp.axis());
+  const auto by_rank = all_gather_object(tp.group(), held_alike(module, tp));
+  std::vector<std::map<std::string, Alike>> of_rank;
+  for (const auto& list : by_rank) of_rank.emplace_back(list.begin(), list.end());
+  for (size_t r = 1; r < by_rank.size(); ++r)
+    for (const Held& theirs : by_rank[r])
+      for (size_t s = 0; s < r; ++s) {
+        const auto mine = of_rank[s].find(theirs.first);
+        if (mine == of_rank[s].end()) {
+          check<UsageError>(!theirs.second.whole,
+                            "{} is on rank {} of axis '{}' and not on rank {}: make the same "
+                            "modules on all ranks",
+                            theirs.first, r, tp.axis(), s);
+          continue;
+        }
+        check<UsageError>(
+            mine->second.digest == theirs.second.digest,
+            "{} differs between ranks {} and {} of axis '{}', and {}", theirs.first, r, s,
+            tp.axis(),
+            theirs.second.buffer
+                ? "all of them should have computed it from the same: what follows a part of the "
+                  "positions, as a BatchNorm's inside of sequence_parallel, is no buffer of theirs"
+                : "its layout says that it is equal: let a LaysOutParameters say what it is, and "
+                  "initialise it alike on all ranks");
+        break;
+      }
 }
 
 }  // namespace trireme

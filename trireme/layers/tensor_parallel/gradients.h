@@ -25,12 +25,12 @@ TRIREME_API void add_shared_gradients(const torch::nn::Module& module, const Ten
 TRIREME_API double clip_grad_norm(const torch::nn::Module& module, const TensorParallel& tp,
                                   double max_norm);
 
-/// Compares what the layouts say is equal on all ranks: parameters that every rank holds, and the
-/// gradients that they have. Throws UsageError on every rank, which names the first that differs
-/// and the ranks: one whose layout is wrong (a torch::nn::LayerNorm inside of sequence_parallel,
-/// whose gradients nobody adds), or whose ranks were initialised or stepped in different ways. For
-/// some steps, not for each: it reads all of them. After add_shared_gradients(). Every rank calls
-/// it.
+/// Compares what should be equal on several ranks: parameters that every rank holds and parts that
+/// some hold alike (key/value heads that they share), the gradients that they have, and buffers.
+/// Throws UsageError on every rank, which names one that differs and the ranks: one whose layout is
+/// wrong (a torch::nn::LayerNorm inside of sequence_parallel, whose gradients nobody adds), or
+/// whose ranks were initialised or stepped in different ways. For some steps, not for each: it
+/// reads all of them, and sends their names. After add_shared_gradients(). Every rank calls it.
 TRIREME_API void check_replicas(const torch::nn::Module& module, const TensorParallel& tp);
 
 }  // namespace trireme
