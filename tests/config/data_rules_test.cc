@@ -90,6 +90,17 @@ TEST(config_data_rules, asynchronous_saving_is_without_effect_where_nothing_is_s
     EXPECT_EQ(seen({when}).verdict, KeyReport::Verdict::supported) << when;
 }
 
+TEST(config_data_rules, snapshots_in_memory_of_state_that_lies_in_files_are_refused) {
+  const std::vector<std::string> nvme = {"zero_optimization.stage=2",
+                                         "zero_optimization.offload_optimizer.device=nvme",
+                                         "zero_optimization.offload_optimizer.nvme_path=/tmp"};
+  auto both = nvme;
+  both.push_back("checkpoint.snapshot_every=2");
+  EXPECT_EQ(said(nvme), "");
+  EXPECT_TRUE(has(said(both), "zero_optimization.offload_optimizer.device is nvme")) << said(both);
+  EXPECT_EQ(said({"checkpoint.snapshot_every=2"}), "");
+}
+
 TEST(config_data_rules, images_are_evaluated_on_all_that_is_held_out) {
   const Inspection seen =
       Config::inspect(ConfigInputs::from({}, {"model.type=mlp", "training.eval_batches=5"}));

@@ -55,7 +55,7 @@ Whole train_whole(int ranks, const Config& config, const std::string& load = "",
         P program;
         Trainer trainer(make_trainer(program, config, g, {load.empty(), std::nullopt}));
         Trainer::Impl& t = trainer.impl();
-        if (!load.empty()) t.load(load);
+        if (!load.empty()) t.load(load, nullptr);
         start_data(t.first(), config);
         std::map<std::string, std::vector<double>> reports;
         while (t.step < trainer.steps()) {
@@ -261,7 +261,7 @@ TEST(train_chain_program, buffers_of_every_stage_are_saved_and_loaded) {
       NormedProgram program;
       Trainer trainer(make_trainer(program, config, g, {load.empty(), std::nullopt}));
       Trainer::Impl& t = trainer.impl();
-      if (!load.empty()) t.load(load);
+      if (!load.empty()) t.load(load, nullptr);
       start_data(t.first(), config);
       for (int i = 0; load.empty() && i < 3; ++i) t.take_step({});
       if (!save.empty()) t.save(save, {});

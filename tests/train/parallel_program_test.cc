@@ -76,7 +76,7 @@ Ran train_on(int ranks, const Config& config, const std::string& load = "",
         Trainer trainer(make_trainer(program, config, g, {load.empty(), std::nullopt}));
         Trainer::Impl& t = trainer.impl();
         before.add(weights_in(t), layouts_in(t));
-        if (!load.empty()) t.load(load);
+        if (!load.empty()) t.load(load, nullptr);
         start_data(t.first(), config);
         std::map<std::string, std::vector<double>> reports;
         while (t.step < trainer.steps()) {

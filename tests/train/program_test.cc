@@ -249,7 +249,7 @@ TEST(train_program, a_run_that_is_resumed_ends_with_the_same_bits) {
             RingGan program;
             Trainer trainer(make_trainer(program, config, g));
             Trainer::Impl& t = trainer.impl();
-            if (mode == "rest") t.load(folder.path());
+            if (mode == "rest") t.load(folder.path(), nullptr);
             start_data(t.first(), config);
             while (t.step < trainer.steps()) t.take_step({});
             if (mode == "half") t.save(folder.path(), {});

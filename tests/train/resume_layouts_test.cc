@@ -122,7 +122,7 @@ class InTrainer final : public Started {
     if (!from.empty()) place = data_place_of(from, group);
     trainer_ = std::make_unique<Trainer>(make_built_in_trainer(
         program_, config, group, {!place, place ? place->origin : std::nullopt}));
-    if (place) impl().load(from);
+    if (place) impl().load(from, nullptr);
     start_data(impl().first(), config);
   }
   void step() override { impl().take_step({}); }

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <thread>
 
@@ -23,6 +24,7 @@
 #include "trireme/base/trace.h"
 #include "trireme/checkpoint/save/snapshot.h"
 #include "trireme/checkpoint/save/step_save.h"
+#include "trireme/checkpoint/save/sums_behind.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/checkpoint/steps/snapshot/handover.h"
 #include "trireme/comm/objects.h"
@@ -198,9 +200,12 @@ struct AsyncSaver::Impl {
   size_t turn = 0;
   std::shared_ptr<SaveMemo> memo = std::make_shared<SaveMemo>();
   std::unique_ptr<UnderWay> under_way;
-  int64_t step = 0;                   // of the save under way
-  bool lost = false, failed = false;  // the last save
+  int64_t step = 0;                                   // of the save under way
+  bool lost = false, failed = false;                  // the last save
+  const int exceptions = std::uncaught_exceptions();  // that were on their way already
+  size_t writing = 0;                                 // its memory
   SnapshotHandover launcher;
+  SumsBehind sums;  // of the last copy that is not written
 
   Impl(std::string folder, Group ranks)
       : run_dir(std::move(folder)), group(std::move(ranks)), launcher(group.rank()) {}
@@ -212,8 +217,40 @@ struct AsyncSaver::Impl {
     of_slot.reserve(bytes, [&] { launcher.hold(static_cast<int>(slot), -1); });
     if (of_slot.bytes() != before) launcher.hold(static_cast<int>(slot), of_slot.fd());
   }
+  /// So that the next snapshot finds its memory there. What the launcher has of a rank before this
+  /// one makes room first.
+  void warm(size_t slot, size_t bytes) {
+    if (memory[slot].bytes() == 0) launcher.hold(static_cast<int>(slot), -1);
+    reserve(slot, bytes);
+  }
+  /// A rank that cannot make its copy ends the save for all.
+  Snapshot copy(StepSave& save, int64_t step, size_t slot) {
+    Snapshot snapshot;
+    const RankFailure failure = failure_of([&] {
+      save.write_file_views();
+      const SnapshotLabel& label = save.label();
+      sums.end();
+      reserve(slot, label.layout().size);
+      snapshot = Snapshot::take(save.state(), save.orders(), label, memory[slot]);
+      warm(1 - slot, label.layout().size);
+    });
+    const auto all = all_gather_object(group, failure);
+    for (size_t r = 0; r < all.size(); ++r)
+      if (all[r]) {
+        save.give_up();
+        raise({all[r].kind, fmt::format("checkpoint of step {} was not saved: rank {}: {}", step, r,
+                                        all[r].text)});
+      }
+    turn = 1 - slot;
+    return snapshot;
+  }
+  /// Else ranks may start again from what the launcher holds.
+  bool ends_well() {
+    return !failed && !lost && std::uncaught_exceptions() <= exceptions && !is_over(group);
+  }
   /// No step is in memory alone.
   void take_back() {
+    sums.end();
     for (size_t slot = 0; slot < memory.size(); ++slot)
       if (memory[slot].bytes() > 0) launcher.hold(static_cast<int>(slot), -1);
   }
@@ -223,8 +260,9 @@ AsyncSaver::AsyncSaver(std::string run_dir, Group group)
     : impl_(std::make_unique<Impl>(std::move(run_dir), std::move(group))) {}
 
 AsyncSaver::~AsyncSaver() {
+  const bool well = impl_->ends_well();
   if (!impl_->under_way) {
-    if (!impl_->failed) impl_->take_back();
+    if (well) impl_->take_back();
     return;
   }
   try {
@@ -242,7 +280,7 @@ AsyncSaver::~AsyncSaver() {
     save.join();
     if (const RankFailure failure = leads ? save.outcome() : save.written())
       log_warn("the checkpoint of step {}: {}", impl_->step, failure.text);
-    else if (leads)
+    else if (leads && well)
       impl_->take_back();  // what other ranks have left in memory is nothing without it
   } catch (const std::exception& e) {
     log_warn("the checkpoint of step {}: {}", impl_->step, e.what());
@@ -253,30 +291,29 @@ void AsyncSaver::save(int64_t step, const StateWalk& walk, const ShardedSaveOpti
                       Published published) {
   wait();
   Span span("checkpoint", "snapshot");
-  Group& group = impl_->group;
-  auto save = std::make_unique<StepSave>(impl_->run_dir, step, group, options, impl_->memo);
+  auto save = std::make_unique<StepSave>(impl_->run_dir, step, impl_->group, options, impl_->memo);
   save->agree(walk);
-  Snapshot snapshot;
-  const RankFailure failure = failure_of([&] {
-    save->write_file_views();
-    const SnapshotLabel& label = save->label();
-    impl_->reserve(impl_->turn, label.layout().size);
-    snapshot = Snapshot::take(save->state(), save->orders(), label, impl_->memory[impl_->turn]);
-    impl_->reserve(1 - impl_->turn, label.layout().size);  // so that the next one finds it warm
-  });
-  // A rank that cannot make its copy ends the save for all.
-  const auto all = all_gather_object(group, failure);
-  for (size_t r = 0; r < all.size(); ++r)
-    if (all[r]) {
-      save->give_up();
-      raise({all[r].kind, fmt::format("checkpoint of step {} was not saved: rank {}: {}", step, r,
-                                      all[r].text)});
-    }
+  const size_t slot = impl_->turn;
+  Snapshot snapshot = impl_->copy(*save, step, slot);
   save->forget_state();
-  impl_->turn = 1 - impl_->turn;
+  impl_->writing = slot;
   impl_->step = step;
-  impl_->under_way =
-      std::make_unique<UnderWay>(std::move(save), std::move(snapshot), group, std::move(published));
+  impl_->under_way = std::make_unique<UnderWay>(std::move(save), std::move(snapshot), impl_->group,
+                                                std::move(published));
+}
+
+void AsyncSaver::hold(int64_t step, const StateWalk& walk, const ShardedSaveOptions& options) {
+  Span span("checkpoint", "snapshot");
+  check<UsageError>(impl_->launcher.is_held(),
+                    "AsyncSaver::hold: no launcher holds snapshots of this process: start it with "
+                    "'trireme run' or 'trireme train'");
+  StepSave save(impl_->run_dir, step, impl_->group, options, impl_->memo);
+  save.stay_in_memory();
+  save.agree(walk);
+  // The copy that is being written stays.
+  const size_t slot = impl_->under_way ? 1 - impl_->writing : impl_->turn;
+  const Snapshot snapshot = impl_->copy(save, step, slot);
+  impl_->sums.begin(snapshot, save.orders());
 }
 
 std::string AsyncSaver::wait() {
@@ -303,6 +340,8 @@ std::string AsyncSaver::wait() {
   impl_->failed = false;
   return impl_->run_dir + "/" + step_folder_name(impl_->step);
 }
+
+bool AsyncSaver::is_held() const { return impl_->launcher.is_held(); }
 
 bool AsyncSaver::busy() const { return impl_->under_way && impl_->under_way->busy(); }
 

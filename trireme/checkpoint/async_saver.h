@@ -44,6 +44,13 @@ class TRIREME_API AsyncSaver {
   /// complete are thrown on all ranks, too.
   void save(int64_t step, const StateWalk& walk, const ShardedSaveOptions& options = {},
             Published published = {});
+  /// Every rank calls it. Copies the state into memory and writes nothing: a step for a launcher
+  /// that starts ranks again, or writes it when they have died (checkpoint/steps/snapshot/). It
+  /// does not wait for the save in progress, whose copy stays as it is, and takes the place of the
+  /// last one that was made so. Errors are thrown on all ranks; UsageError also if no launcher
+  /// holds snapshots of this process, or if state lies in files.
+  void hold(int64_t step, const StateWalk& walk, const ShardedSaveOptions& options = {});
+  bool is_held() const;  // a launcher holds snapshots of this process
   /// Every rank calls it. Waits until the step is published and returns its folder, or "" if no
   /// save is in progress. If the save failed, throws its error, naming the rank, on all ranks; no
   /// save is in progress afterwards.

@@ -16,6 +16,10 @@ struct ShardedSaveOptions {
   /// most 200 characters of printable ASCII.
   std::string layout = "own loop";
   int keep = 2;  // as in SaveOptions
+  /// For AsyncSaver: this program, when its launcher starts it again, loads the step that the
+  /// launcher hands on in memory (checkpoint/steps/snapshot/handed_on.h), so that it need not be on
+  /// the disk by then.
+  bool resumes_from_memory = false;
 };
 
 /// Writes the state visited by the ranks' walks to <run_dir>/step-<step>/, and returns that path on

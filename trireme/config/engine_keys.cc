@@ -59,6 +59,10 @@ const std::vector<NotOfEngine>& keys_not_of_engine() {
        "saves only when you call save_checkpoint(): give the steps that are to stay a folder of "
        "their own",
        nullptr},
+      {"checkpoint.snapshot_every",
+       "loads what your program loads, from the disk: a launcher writes what ranks had in memory "
+       "(checkpoint.async) before it starts them again",
+       "0"},
       {"checkpoint.on_error",
        "throws the error of a save_checkpoint() that fails: catch ResourceError to continue",
        "\"stop\""},

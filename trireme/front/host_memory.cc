@@ -53,7 +53,8 @@ std::string memory_advice(const MemoryPlan& plan) {
   if (plan.sharding.stage < 3 && plan.degrees.pp == 1)
     text += ", zero_optimization.stage=3 over more hosts";
   if (!plan.question.states_on_disk) text += ", offload_optimizer to a disk";
-  if (plan.question.snapshot_bytes > 0) text += ", checkpoint.async=false";
+  if (plan.question.snapshot_bytes > 0)
+    text += ", checkpoint.async=false and checkpoint.snapshot_every=0";
   return text;
 }
 

@@ -149,6 +149,7 @@ int launch_workers(const RunOptions& given, const std::vector<std::string>& comm
   } catch (const ResourceError& e) {
     log_warn("steps in the memory of workers that die will be lost: {}", e.what());
   }
+  RestartMemory memory;
   std::optional<HangGuard> hangs;
   if (options.hang_timeout > Duration::zero()) try {
       hangs.emplace(own / "events", options.hang_timeout);
@@ -164,6 +165,7 @@ int launch_workers(const RunOptions& given, const std::vector<std::string>& comm
   spec.requests = &requests;
   spec.keeper = &keeper;
   spec.snapshots = snapshots ? &*snapshots : nullptr;
+  spec.memory = &memory;
   spec.hangs = hangs ? &*hangs : nullptr;
   spec.nodes = nodes.get();
   spec.report = report;
@@ -197,6 +199,7 @@ int launch_workers(const RunOptions& given, const std::vector<std::string>& comm
     stops = false;
     end = with_the_others(std::move(end), cause, stop_signal);
     if (end.restart_after.empty()) return end.code;
+    job.held = memory.hand_on();
     spec.cause_before = end.cause;
     if (cause && !cause->counts) {
       log_warn("{}: all workers start again on the nodes that are there", end.restart_after);

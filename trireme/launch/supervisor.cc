@@ -117,7 +117,7 @@ class Supervisor {
     if (first_signal_) wait_for_their_children();
     clean_up();
     output_.finish(inbox_);
-    rescue();
+    keep_what_is_in_memory();
     if (const auto failure = to_tell()) {
       if (!failure->is_consequence() || !spec_.nodes->why_peers_are_lost()) tell(*failure);
     }
@@ -193,7 +193,10 @@ class Supervisor {
     if (spec_.hangs) spec_.hangs->add_to(fds);
     ::poll(fds.data(), fds.size(), deadline.poll_ms(60'000));
     output_.serve(fds);
-    if (spec_.snapshots) spec_.snapshots->serve();
+    if (spec_.snapshots) {
+      spec_.snapshots->serve();
+      spec_.memory->ranks_have_snapshots(spec_.snapshots->ranks_that_let_go());
+    }
     if (spec_.hangs)
       spec_.hangs->serve([this](pid_t pid, int said) { return rank_of_process(pid, said); });
     for (int n : inbox_.take())
@@ -457,13 +460,12 @@ class Supervisor {
     for (const Worker& worker : workers_) spec_.keeper->forget(worker.pid);
   }
 
-  /// What workers had in memory of a step, and could not bring to the disk any more.
-  void rescue() {
+  /// What workers had in memory of steps: the next attempt goes on from it, or it is written.
+  void keep_what_is_in_memory() {
     if (!spec_.snapshots ||
         std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.code == 0; }))
       return;
-    for (const RescueReport& report : rescue_snapshots(spec_.snapshots->take_all(), spec_.fence))
-      report.saved ? log_info("{}", report.text) : log_warn("{}", report.text);
+    spec_.memory->take(spec_.snapshots->take_all(), spec_.fence);
   }
 
   WorkerFailure as_failure(const Worker& worker) const {

@@ -8,6 +8,7 @@
 #include "trireme/base/process/stop_requests.h"
 #include "trireme/checkpoint/steps/run_folder/generation_claims.h"
 #include "trireme/checkpoint/steps/snapshot/handover.h"
+#include "trireme/checkpoint/steps/snapshot/restart_memory.h"
 #include "trireme/launch/hang/hang_guard.h"
 #include "trireme/launch/job_plan.h"
 #include "trireme/launch/nodes/nodes.h"
@@ -33,6 +34,7 @@ struct SuperviseSpec {
   Keeper* keeper = nullptr;
   SnapshotHolder* snapshots = nullptr;  // null: none are held
   GenerationFence fence = {};           // of steps that are written from them
+  RestartMemory* memory = nullptr;      // with snapshots: takes them when a worker failed
   HangGuard* hangs = nullptr;           // null: nobody looks for ranks that hang
   Nodes* nodes = nullptr;               // an attempt has begun
   FailureReport report = FailureReport::block;
@@ -65,8 +67,7 @@ struct JobEnd {
 /// the next attempt would meet the same: it reported a UsageError, or for the second time the same
 /// failure of the same step.
 /// - What the workers started and left behind is killed.
-/// - Where a worker failed, the step that they left in memory alone is written to its run folder,
-/// with a line that says so.
+/// - Where a worker failed, what they left in memory is SuperviseSpec::memory's.
 /// The calling thread must be the one that lives longest: the kernel kills workers when it ends.
 /// UsageError: a program that cannot be started.
 TRIREME_API JobEnd supervise(const RunOptions& options, const JobPlan& plan,

@@ -24,6 +24,7 @@ struct JobEnv {
   std::string secret_file;  // TRIREME_SECRET_FILE; "": not set
   std::string flight_dir;   // TRIREME_FLIGHT_DIR where the user has not set it; "": not set
   std::string snapshots;    // TRIREME_SNAPSHOTS; "": not set
+  std::string held;         // TRIREME_HELD_SNAPSHOTS; "": not set
   std::string events;       // TRIREME_EVENTS; "": not set
   std::string error_file;   // TORCHELASTIC_ERROR_FILE of this rank; "": not set
   int threads = 1;

@@ -50,7 +50,7 @@ struct MemoryQuestion {
   bool whole_for_step = false;  // stage 3 of a pipeline: all units are whole until the step ends
   int64_t group_bytes = 0;      // that the group of ranks keeps for itself
   int64_t exchange_bytes = 0;   // of compression and averaging: planner/exchange_memory.h
-  int64_t snapshot_bytes = 0;   // of checkpoint.async: planner/snapshot_memory.h
+  int64_t snapshot_bytes = 0;   // of checkpoint.async and snapshot_every: planner/snapshot_memory.h
   int64_t activation_kept = 0, activation_bytes = 0;  // planner/activations.h: kept, peak
 };
 

@@ -126,8 +126,7 @@ MemoryPlan plan_states(const Config& c, int world, ModelShape model,
   const ExchangeShape exchange = exchange_of(c, q, plan.degrees.dp);
   q.exchange_bytes = exchange_bytes(exchange, q.parameters);
   const auto checkpoint = c.section<CheckpointSection>();
-  if (checkpoint.async && checkpoint.saves_during_run())
-    q.snapshot_bytes = snapshot_bytes(q, exchange);
+  if (checkpoint.makes_snapshots()) q.snapshot_bytes = snapshot_bytes(q, exchange);
   plan.rank = plan.mean = rank_memory(q);
   return plan;
 }

@@ -7,7 +7,8 @@
 #include "trireme/planner/exchange_memory.h"
 #include "trireme/planner/memory.h"
 
-// What checkpoint.async keeps on a rank: two copies of what it writes of a step. Pure.
+// What checkpoint.async and checkpoint.snapshot_every keep on a rank: two copies of what it writes
+// of a step. Pure.
 namespace trireme {
 
 /// Of a run of `exchange.ranks` ranks: they share in writing what they hold alike, to within a

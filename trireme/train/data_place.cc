@@ -10,6 +10,7 @@
 #include "trireme/base/file.h"
 #include "trireme/checkpoint/steps/index.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
+#include "trireme/checkpoint/steps/snapshot/held_step.h"
 #include "trireme/train/rank_zero.h"
 
 namespace trireme {
@@ -33,18 +34,10 @@ struct Wire {
   TRIREME_FIELDS(folder, known, origin, samples, contents)
 };
 
-Wire read_place(const std::string& path) {
+/// `file`: of the index, for messages.
+Wire place_in(const CheckpointIndex& index, std::string folder, const std::string& file) {
   Wire wire;
-  std::string_view plain = path;
-  while (plain.size() > 1 && plain.back() == '/') plain.remove_suffix(1);
-  wire.folder = find_checkpoint(std::string(plain));
-  const std::string file = wire.folder + "/" + CheckpointIndex::kFileName;
-  CheckpointIndex index;
-  try {
-    index = parse_index(read_file(file, size_t{1} << 28), file);
-  } catch (const Error&) {
-    return wire;  // the load says what is wrong, and which checkpoint to take instead
-  }
+  wire.folder = std::move(folder);
   DataOrigin origin;
   size_t found = 0;
   visit_origin(origin, [&](const char* name, int64_t& value) {
@@ -73,16 +66,39 @@ Wire read_place(const std::string& path) {
   return wire;
 }
 
-}  // namespace
+Wire read_place(const std::string& path) {
+  std::string_view plain = path;
+  while (plain.size() > 1 && plain.back() == '/') plain.remove_suffix(1);
+  const std::string folder = find_checkpoint(std::string(plain));
+  const std::string file = folder + "/" + CheckpointIndex::kFileName;
+  CheckpointIndex index;
+  try {
+    index = parse_index(read_file(file, size_t{1} << 28), file);
+  } catch (const Error&) {
+    Wire unread;  // the load says what is wrong, and which checkpoint to take instead
+    unread.folder = folder;
+    return unread;
+  }
+  return place_in(index, folder, file);
+}
 
-DataPlace data_place_of(const std::string& path, const Group& world) {
-  const auto wire = decode<Wire>(from_rank_0(world, [&] { return encode(read_place(path)); }));
+DataPlace as_place(const Wire& wire) {
   DataPlace place{wire.folder, {}, wire.samples, wire.contents};
   if (!wire.known) return place;
   size_t i = 0;
   visit_origin(place.origin.emplace(),
                [&](const char*, int64_t& value) { value = wire.origin[i++]; });
   return place;
+}
+
+}  // namespace
+
+DataPlace data_place_of(const std::string& path, const Group& world) {
+  return as_place(decode<Wire>(from_rank_0(world, [&] { return encode(read_place(path)); })));
+}
+
+DataPlace data_place_of(const HeldStep& step) {
+  return as_place(place_in(step.index(), step.name(), step.name()));
 }
 
 void show_data_origin(StateVisitor& visitor, DataOrigin origin) {

@@ -11,6 +11,8 @@
 
 namespace trireme {
 
+class HeldStep;
+
 /// What a checkpoint says of its run's place in the data. It is read before the run is built,
 /// because steps, epochs and schedules are counted from it.
 struct DataPlace {
@@ -22,6 +24,8 @@ struct DataPlace {
 
 /// Of a run or step folder. Every rank calls it; rank 0 reads.
 DataPlace data_place_of(const std::string& path, const Group& world);
+/// Of a step in memory, whose name is the folder's. Every rank has it.
+DataPlace data_place_of(const HeldStep& step);
 
 /// The value under which Run::data_contents is saved, once for all of a run's updates. A run that
 /// goes on compares it, and does not load it.

@@ -6,6 +6,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/events/progress_marks.h"
 #include "trireme/base/log.h"
+#include "trireme/train/await_saver.h"
 #include "trireme/train/rank_zero.h"
 
 namespace trireme {
@@ -23,7 +24,7 @@ SaveRules save_rules(const CheckpointSection& s) {
 
 RunSaves::RunSaves(Trainer::Impl& trainer, const CheckpointSection& section,
                    const std::string& run_dir, RunReport& report, RunFolderGuard& watch,
-                   SecondsNow now)
+                   SecondsNow now, bool from_memory)
     : trainer_(trainer),
       section_(section),
       folder_(section.folder.value_or(run_dir)),
@@ -32,8 +33,14 @@ RunSaves::RunSaves(Trainer::Impl& trainer, const CheckpointSection& section,
       schedule_(save_rules(section)),
       now_(std::move(now)),
       begin_(now_()),
-      kept_(folder_, section) {
-  if (section.async) saver_.emplace(folder_, trainer.group);
+      kept_(folder_, section),
+      others_save_(from_memory) {
+  if (section.async || section.snapshot_every > 0) saver_.emplace(folder_, trainer.group);
+  check<UsageError>(section.snapshot_every == 0 || saver_->is_held(),
+                    "checkpoint.snapshot_every is {}, and no launcher of ours holds snapshots of "
+                    "this rank: start "
+                    "it by 'trireme train' or 'trireme run', or set the key to 0",
+                    section.snapshot_every);
 }
 
 bool RunSaves::leads() const { return trainer_.group.rank() == 0; }
@@ -82,10 +89,11 @@ void RunSaves::save(Failure failure, std::optional<double> held_out_loss) {
   if (saved_at_ == step) return;  // it was being saved
   from_rank_0(trainer_.group, [&] {
     watch_.check_now();
+    if (std::exchange(others_save_, false)) await_saver(folder_);
     return "";
   });
   // One that must succeed would be waited for: it needs no copy, nor memory for one.
-  if (saver_ && failure == as_configured)
+  if (section_.async && failure == as_configured)
     begin(held_out_loss);
   else
     write(failure, held_out_loss);
@@ -102,7 +110,19 @@ void RunSaves::begin(std::optional<double> held_out_loss) {
   const int64_t step = trainer_.step;
   const auto in_folder = [this, step, held_out_loss] { kept_.published(step, held_out_loss); };
   if (attempt(as_configured, [&] { trainer_.save(*saver_, held_out_loss, in_folder); }))
-    under_way_ = Begun{step, held_out_loss};
+    under_way_ = Begun{step, held_out_loss}, held_at_ = step;
+}
+
+bool RunSaves::snapshot_due() const {
+  const int64_t step = trainer_.step;
+  return section_.snapshot_every > 0 && step % section_.snapshot_every == 0 && saved_at_ != step &&
+         held_at_ != step;
+}
+
+void RunSaves::snapshot() {
+  held_at_ = trainer_.step;
+  mark_progress(Activity::save, held_at_);
+  attempt(as_configured, [&] { trainer_.hold(*saver_); });
 }
 
 void RunSaves::finish(Failure failure) {

@@ -24,8 +24,9 @@ class RunSaves {
   /// Seconds that have gone by.
   using SecondsNow = std::function<double()>;
 
+  /// `from_memory`: the launcher may be writing the step that the run goes on from.
   RunSaves(Trainer::Impl& trainer, const CheckpointSection& section, const std::string& run_dir,
-           RunReport& report, RunFolderGuard& watch, SecondsNow now);
+           RunReport& report, RunFolderGuard& watch, SecondsNow now, bool from_memory);
 
   enum Failure {
     as_configured,  // checkpoint.on_error says whether an error of the disk ends the run
@@ -44,6 +45,10 @@ class RunSaves {
   /// Saves the step, unless it is saved already or being saved, and deletes what no rule keeps any
   /// more. One that must succeed is published when it returns.
   void save(Failure failure, std::optional<double> held_out_loss);
+  /// The step is to be in memory (checkpoint.snapshot_every), and is not saved.
+  bool snapshot_due() const;
+  /// Copies it. Where memory does not have the room, that is a warning.
+  void snapshot();
   /// Waits until no save is under way.
   void finish(Failure failure);
   /// The group has ended with an error.
@@ -75,10 +80,13 @@ class RunSaves {
   const SecondsNow now_;
   const double begin_;
   int64_t saved_at_ = -1;
+  int64_t held_at_ = -1;  // the last step that was copied into memory
   std::string last_;
   KeptSteps kept_;
+  bool others_save_;  // until the first save
   std::optional<Begun> under_way_;
-  std::optional<AsyncSaver> saver_;  // checkpoint.async; ends first, as its thread calls kept_
+  // checkpoint.async or snapshot_every; ends first, as its thread calls kept_
+  std::optional<AsyncSaver> saver_;
 };
 
 }  // namespace trireme

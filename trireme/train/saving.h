@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "trireme/checkpoint/async_saver.h"
@@ -27,6 +28,9 @@ CheckpointInfo load_run(Run& run, const std::string& path, const TiedNames& tied
 std::string save_state(Group world, const std::string& folder, int64_t step,
                        const std::string& layout, const StateWalk& walk, int keep);
 CheckpointInfo load_state(const std::string& path, const StateWalk& walk,
+                          const LoadOptions& options);
+/// … that is in memory, of all ranks on every rank.
+CheckpointInfo load_state(std::shared_ptr<HeldStep> step, const StateWalk& walk,
                           const LoadOptions& options);
 
 }  // namespace trireme

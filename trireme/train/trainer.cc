@@ -8,6 +8,7 @@
 #include "trireme/base/file.h"
 #include "trireme/base/file/folder.h"
 #include "trireme/base/trace.h"
+#include "trireme/checkpoint/steps/snapshot/held_step.h"
 #include "trireme/config/sections/checkpoint.h"
 #include "trireme/config/sections/training.h"
 #include "trireme/train/data_place.h"
@@ -21,13 +22,13 @@
 namespace trireme {
 namespace {
 
-// Restores what `path` holds and refuses what would silently train something else.
-CheckpointInfo resume_from(Trainer::Impl& trainer, const std::string& path,
+// Restores what the step holds and refuses what would silently train something else.
+CheckpointInfo resume_from(Trainer::Impl& trainer, const TrainOptions& options,
                            const DataPlace& place) {
   Run& run = trainer.first();
   const auto seed = run.seed;
   const std::string identity = run.identity, data = run.data_identity;
-  const CheckpointInfo info = trainer.load(path);
+  const CheckpointInfo info = trainer.load(*options.resume, options.held);
   check<UsageError>(info.folder == place.folder,
                     "{} was replaced by {} while it was being read: another run saves there",
                     place.folder, info.folder);
@@ -102,7 +103,9 @@ class Loop {
         report_(report),
         watch_(watch),
         checkpoint_(t_.config.section<CheckpointSection>()),
-        saves_(trainer, checkpoint_, options.run_dir, report, watch, [this] { return now(); }),
+        saves_(
+            trainer, checkpoint_, options.run_dir, report, watch, [this] { return now(); },
+            options.held != nullptr),
         eval_every_(t_.config.section<TrainingSection>().eval_every) {}
 
   TrainResult run(SpanSink& spans) {
@@ -155,6 +158,7 @@ class Loop {
       if (saves_.is_among_best(result_.held_out_loss)) due = true;
     }
     if (due) saves_.save(RunSaves::as_configured, loss_of_step());
+    if (t_.step < t_.first().steps && saves_.snapshot_due()) saves_.snapshot();
     if (evaluates) held_out();
   }
 
@@ -195,9 +199,10 @@ using MakeTrainer = std::unique_ptr<Trainer::Impl>(Program&, const Config&, Grou
                                                    const TrainerStart&);
 
 std::vector<std::string> going_on(const Trainer::Impl& t, const DataPlace& place,
-                                  const CheckpointInfo& resumed) {
+                                  const CheckpointInfo& resumed, bool from_memory) {
   const Run& run = t.first();
   std::string text = fmt::format("going on after step {}", t.step);
+  if (from_memory) text += ", from the memory of the workers before";
   if (place.origin && place.samples_per_step != run.batches.train)
     text += fmt::format(" with {} samples a step (until now {}), {} of epoch {} being done",
                         run.batches.train, place.samples_per_step, place.origin->at.sample,
@@ -213,7 +218,8 @@ TrainResult train_with(MakeTrainer* make, Program& program, const Config& config
   if (group.rank() == 0) make_folders(options.run_dir);
   failpoint("train.build");
   std::optional<DataPlace> place;
-  if (options.resume) place = data_place_of(*options.resume, group);
+  if (options.resume)
+    place = options.held ? data_place_of(*options.held) : data_place_of(*options.resume, group);
   Trainer trainer(make(program, config, group, {!place, place ? place->origin : std::nullopt}));
   Trainer::Impl& t = trainer.impl();
   const CurrentDevice current(t.first().device);
@@ -225,7 +231,8 @@ TrainResult train_with(MakeTrainer* make, Program& program, const Config& config
                     keep_best);
   CheckpointInfo resumed;
   if (place) mark_progress(Activity::load);
-  if (place) resumed = resume_from(t, *options.resume, *place);
+  if (place) resumed = resume_from(t, options, *place);
+  if (options.held) options.held->let_go();
   const int64_t steps = t.first().steps;
   check<UsageError>(t.step <= steps,
                     "the checkpoint has taken {} steps; training.steps is {}: raise it", t.step,
@@ -252,7 +259,8 @@ TrainResult train_with(MakeTrainer* make, Program& program, const Config& config
   RunFolderGuard watch(group.rank() == 0 ? options.run_dir : "");
   if (options.say && group.rank() == 0) options.say(start_line(t));
   if (options.resume && options.say && group.rank() == 0)
-    for (const std::string& line : going_on(t, *place, resumed)) options.say(line);
+    for (const std::string& line : going_on(t, *place, resumed, options.held != nullptr))
+      options.say(line);
   spans.take();
   const TrainResult result = Loop(t, options, report, watch).run(spans);
   report.done();

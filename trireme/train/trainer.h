@@ -18,9 +18,14 @@
 
 namespace trireme {
 
+class HeldStep;
+
 struct TrainOptions {
   std::string run_dir;                // created if missing; holds config.json
   std::optional<std::string> resume;  // a run folder or a step folder
+  /// The step of `resume`, if ranks before these left it in memory: it is loaded from there, which
+  /// is let go then.
+  std::shared_ptr<HeldStep> held = {};
   /// Written to run_dir/config.json once every check has passed; if empty, nothing is written.
   std::string config_json = {};
   /// Called when the run has been built (and resumed), before its first step.

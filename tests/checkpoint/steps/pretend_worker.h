@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -21,8 +22,7 @@
 namespace trireme::test {
 
 /// Memory without a name; `seals` 0: none.
-inline UniqueFd memory_of(const std::string& bytes,
-                          int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) {
+inline UniqueFd memory_of(const std::string& bytes, int seals = F_SEAL_SHRINK | F_SEAL_GROW) {
   UniqueFd fd(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd || ::write(fd.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
     throw std::runtime_error("memfd");
@@ -37,6 +37,8 @@ struct PretendWorker {
   std::string save = ".tmp-step-00000007-new-1-0badcafe";
   bool complete = true, partial = false, sums = false;
   float value = 1;
+  std::optional<std::string> latest;
+  bool resumes = false;
 
   std::string file(int of) const { return "model-rank0000" + std::to_string(of) + ".safetensors"; }
   std::string head(int of) const {
@@ -72,6 +74,7 @@ struct PretendWorker {
     SnapshotNote note;
     note.save = save, note.run_dir = run_dir, note.step = step, note.rank = rank;
     note.world = ranks, note.keep = keep, note.partial = partial, note.layout = "test";
+    note.latest = latest, note.resumes = resumes;
     if (rank == 0) {
       note.values["train.step"] = SnapshotValue::from(IndexValue(step));
       note.values["train.note"] = SnapshotValue::from(IndexValue(std::string("a")));

@@ -116,7 +116,7 @@ ReceivedDescriptor receive_descriptor(int socket, void* bytes, size_t size) {
 std::string fault_in_memory(int fd) {
   // Only memory can be sealed, so that this alone tells pipes, devices and files on a disk.
   const int seals = ::fcntl(fd, F_GET_SEALS);
-  constexpr int kNeeded = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  constexpr int kNeeded = F_SEAL_SHRINK | F_SEAL_GROW;
   struct stat info {};
   if (seals < 0 || ::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
     return "is no shared memory without a name";

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "trireme/base/check.h"
+#include "trireme/base/failpoint.h"
 #include "trireme/base/file/size_limit.h"
 #include "trireme/comm/local/copy.h"
 #include "trireme/comm/local/host/memory_room.h"
@@ -133,7 +134,8 @@ uint8_t* SnapshotMemory::reserve(size_t bytes, const std::function<void()>& give
   ::madvise(mapped, size, MADV_HUGEPAGE);
   ::madvise(mapped, size, MADV_POPULATE_WRITE);
   if (::fallocate(fd_.get(), 0, 0, static_cast<off_t>(size)) != 0 ||
-      ::fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+      // The launcher seals it against writing, too, when this process is dead.
+      ::fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     const int error = errno;
     release();
     errno = error;
@@ -179,6 +181,8 @@ Snapshot Snapshot::take(const Collector& state, const WriteOrders& orders,
   }
   copy(pieces, streamed);
   from_devices.arrive();
+  if (const int error = failpoint("checkpoint.snapshot"))
+    fail<ResourceError>("a snapshot was not finished: {}", errno_text(error));
   mark_snapshot(snapshot.begin_, true);
   return snapshot;
 }

@@ -4,13 +4,16 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <random>
 #include <utility>
 
 #include "trireme/base/check.h"
 #include "trireme/base/file/folder.h"
 #include "trireme/checkpoint/save/step_save_wire.h"
 #include "trireme/checkpoint/steps/checksum.h"
+#include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/comm/objects.h"
+#include "trireme/tensor/file_view.h"
 
 namespace trireme {
 namespace {
@@ -25,6 +28,12 @@ std::string host_name() {
   char name[256] = "";
   ::gethostname(name, sizeof name - 1);
   return name;
+}
+
+/// A name as of a save that is under way (StepDraft), for one that has no folder.
+std::string name_in_memory(int64_t step) {
+  std::random_device random;
+  return fmt::format(".tmp-{}-held-{}-{:08x}", step_folder_name(step), ::getpid(), random());
 }
 
 // The first rank's, with its name.
@@ -96,6 +105,11 @@ void StepSave::agree(const StateWalk& walk) {
   holding.failure = failure_of([&] {
     check_call(step_, options_);
     walk(*state_);
+    if (in_memory_)
+      for (const at::Tensor& t : state_->tensors)
+        check<UsageError>(!t.is_contiguous() || !is_file_view(t),
+                          "a snapshot in memory of state that lies in a file, where it is so that "
+                          "memory does not have to hold it");
     for (const HeldTensor& t : state_->held.tensors) holding.tensors.push_back(WireTensor::from(t));
     digest = digest_of(holding.tensors);
     holding.as_before = known && digest == memo_->digest;
@@ -126,8 +140,12 @@ void StepSave::agree(const StateWalk& walk) {
           agreed_values(memo_->held);
         else
           plan_save(memo_->held);
-        draft_.emplace(run_dir_, step_);
-        begun.temporary = draft_->name();
+        if (in_memory_) {
+          begun.temporary = name_in_memory(step_);
+        } else {
+          draft_.emplace(run_dir_, step_);
+          begun.temporary = draft_->name();
+        }
       });
     if (begun.failure) begun.failure.text = not_saved(begun.failure.text);
   }
@@ -138,7 +156,7 @@ void StepSave::agree(const StateWalk& walk) {
   Seen mine;
   mine.path = folder_;
   const RankFailure unseen =
-      failure_of([&] { mine.sees = path_kind(folder_) == PathKind::folder; });
+      failure_of([&] { mine.sees = in_memory_ || path_kind(folder_) == PathKind::folder; });
   if (unseen) mine.path += " (" + unseen.text + ")";
   const std::vector<Seen> seen = gather_object(group_, mine, 0);
   std::vector<Orders> all(first ? seen.size() : 0);
@@ -146,6 +164,8 @@ void StepSave::agree(const StateWalk& walk) {
     RankFailure failure = failure_of([&] {
       std::vector<bool> sees;
       for (const Seen& s : seen) sees.push_back(s.sees);
+      // Who writes what is as it was, and will be.
+      if (in_memory_ && memo_->sees.size() == sees.size()) sees = memo_->sees;
       check<ResourceError>(sees[0], "{} has gone", folder_);
       as_before = as_before && sees == memo_->sees;
       SavePlan& plan = memo_->plan;
@@ -200,9 +220,12 @@ const SnapshotLabel& StepSave::label() {
   note.keep = options_.keep;
   note.partial = partial;
   note.layout = options_.layout;
-  if (group_.rank() == 0)
+  note.resumes = options_.resumes_from_memory;
+  if (group_.rank() == 0) {
+    note.latest = name_in_latest(run_dir_);
     for (const auto& [name, value] : memo.plan.index.values)
       note.values[name] = SnapshotValue::from(value);
+  }
   memo.label.set_note(note);
   return memo.label;
 }

@@ -49,6 +49,9 @@ class StepSave {
   /// `memo`: of the saves before it, of the same ranks, on all ranks or on none.
   StepSave(std::string run_dir, int64_t step, Group group, ShardedSaveOptions options,
            std::shared_ptr<SaveMemo> memo = std::make_shared<SaveMemo>());
+  /// Nothing is written: agree() looks at no disk, and makes no folder. What comes before a
+  /// snapshot alone may be called. Before agree(), on all ranks.
+  void stay_in_memory() { in_memory_ = true; }
 
   /// Every rank calls it. Rank 0 asks what each rank holds and whether it sees the folder, and
   /// answers for all at once, so that whatever fails on one of them is thrown by all. Ranks that
@@ -85,6 +88,7 @@ class StepSave {
   const int64_t step_;
   Group group_;
   const ShardedSaveOptions options_;
+  bool in_memory_ = false;
   std::optional<Collector> state_;
   std::string folder_;
   const std::shared_ptr<SaveMemo> memo_;

@@ -20,10 +20,22 @@ void async_rule(const Config& c, Findings& f) {
            "keep_every, keep_best), and the checkpoint after the last step is waited for");
 }
 
+void snapshot_rule(const Config& c, Findings& f) {
+  const char* every = "checkpoint.snapshot_every";
+  if (!f.fine({every}) || c.section<CheckpointSection>().snapshot_every == 0) return;
+  for (const char* device :
+       {"zero_optimization.offload_optimizer.device", "zero_optimization.offload_param.device"})
+    if (f.fine({device}) && c.applies(device) && *c.value_text(device) == "\"nvme\"")
+      f.complain(every, fmt::format("keeps copies of the state in memory, and {} is nvme, so that "
+                                    "memory does not have to hold it. Set it to 0",
+                                    device));
+}
+
 }  // namespace
 
 void checkpoint_rules(const Config& c, Findings& f) {
   async_rule(c, f);
+  snapshot_rule(c, f);
   const char* best = "checkpoint.keep_best";
   if (!f.fine({best, "training.eval_every"})) return;
   const auto keep_best = c.section<CheckpointSection>().keep_best;

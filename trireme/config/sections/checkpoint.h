@@ -16,6 +16,7 @@ struct CheckpointSection {
   int64_t keep_every = 0;
   bool at_end = true;
   bool async = false;
+  int64_t snapshot_every = 0;
   std::string on_error = "warn";
   std::optional<std::string> folder;
   std::optional<std::string> init;
@@ -26,6 +27,9 @@ struct CheckpointSection {
   bool saves_during_run() const {
     return every > 0 || every_minutes > 0 || automatic || keep_every > 0 || keep_best > 0;
   }
+
+  /// Whether a rank keeps copies of its state in memory.
+  bool makes_snapshots() const { return snapshot_every > 0 || (async && saves_during_run()); }
 
   void fields(Fields& f) {
     f.field({.path = "checkpoint.every",
@@ -72,6 +76,13 @@ struct CheckpointSection {
              .help = "write checkpoints while training goes on: it waits for a copy in memory, of "
                      "which each rank keeps two; the last one is waited for"},
             async);
+    f.field({.path = "checkpoint.snapshot_every",
+             .min = 0,
+             .max = f.kMany,
+             .help = "steps between two snapshots in memory, which the launcher holds and "
+                     "--max-restarts goes on from; they are written only when a rank has died. "
+                     "Each rank keeps two copies of its state; 0: none beside checkpoint.async"},
+            snapshot_every);
     f.field(
         {.path = "checkpoint.on_error",
          .choices = "warn stop",

@@ -310,17 +310,25 @@ void Trainer::Impl::save(AsyncSaver& saver, std::optional<double> held_out_loss,
   for (auto& part : parts) one.emplace_back(*part->run.exchange);
   saver.save(
       step, [&](StateVisitor& v) { state(v, held_out_loss); },
-      {first().exchange->layout(), kAllStay}, std::move(published));
+      {first().exchange->layout(), kAllStay, true}, std::move(published));
 }
 
-CheckpointInfo Trainer::Impl::load(const std::string& path) {
+void Trainer::Impl::hold(AsyncSaver& saver) {
+  Averaged one;
+  for (auto& part : parts) one.emplace_back(*part->run.exchange);
+  saver.hold(step, [&](StateVisitor& v) { state(v); },
+             {first().exchange->layout(), kAllStay, true});
+}
+
+CheckpointInfo Trainer::Impl::load(const std::string& path, const std::shared_ptr<HeldStep>& held) {
   Averaged loading;
   for (auto& part : parts) loading.emplace_back(*part->run.exchange, true);
   LoadOptions options;
   options.group = group;
   for (auto& part : parts) options.tied = with_copies(std::move(options.tied), part->run.layouts);
-  const CheckpointInfo info = load_state(
-      path, [&](StateVisitor& v) { state(v); }, options);
+  const StateWalk walk = [&](StateVisitor& v) { state(v); };
+  const CheckpointInfo info =
+      held ? load_state(held, walk, options) : load_state(path, walk, options);
   for (auto& part : parts) part->run.loaded();
   if (built_in) step = first().step;
   return info;

@@ -100,7 +100,10 @@ struct Trainer::Impl {
   /// The same by `saver`, which has its folder: returns when the copy is made.
   void save(AsyncSaver& saver, std::optional<double> held_out_loss,
             AsyncSaver::Published published);
-  CheckpointInfo load(const std::string& path);
+  /// In memory alone.
+  void hold(AsyncSaver& saver);
+  /// `held`: the step, if it is in memory; else it is at `path`.
+  CheckpointInfo load(const std::string& path, const std::shared_ptr<HeldStep>& held);
 };
 
 }  // namespace trireme

@@ -20,6 +20,7 @@
 #include "trireme/rendezvous/rank_env.h"
 #include "trireme/train/rank/compare_ranks.h"
 #include "trireme/train/rank/group_options.h"
+#include "trireme/train/rank/held_step.h"
 #include "trireme/train/rank/log_file.h"
 #include "trireme/train/rank/out_of_memory.h"
 #include "trireme/train/rank/process.h"
@@ -118,9 +119,12 @@ int train_rank(const Words& words, const MainProgram& program) {
   TrainResult result;
   try {
     compare_ranks(config, world, run_dir);
-    if (options.resume == Resume::kAuto)
-      options.resume = step_to_resume(config.section<CheckpointSection>().folder.value_or(run_dir),
-                                      given.get("saved-in", ""), world);
+    const std::string steps = config.section<CheckpointSection>().folder.value_or(run_dir);
+    options.held = held_step_to_resume(steps, world);
+    if (options.held)
+      options.resume = steps;
+    else if (options.resume == Resume::kAuto)
+      options.resume = step_to_resume(steps, given.get("saved-in", ""), world);
     result = program.train(config, world, options);
   } catch (const std::exception& error) {
     world.abort(failure_text(error, program.built_in_model));

@@ -112,7 +112,7 @@ MeasuredMemory measure_memory(const Config& config, Group group) {
   if (before >= 0 && after >= 0) m.resident = after - before;
   group.barrier();
   const auto checkpoint = config.section<CheckpointSection>();
-  if (checkpoint.async && checkpoint.saves_during_run()) m.snapshots = measure_run_snapshots(run);
+  if (checkpoint.makes_snapshots()) m.snapshots = measure_run_snapshots(run);
   return m;
 }
 

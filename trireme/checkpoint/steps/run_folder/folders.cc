@@ -107,6 +107,16 @@ std::string find_checkpoint(const std::string& path) {
   return folder;
 }
 
+std::string name_in_latest(const std::string& run_dir) {
+  constexpr size_t kMost = 4096;
+  const std::string path = run_dir + "/latest";
+  uint64_t size = 0;
+  if (path_kind(path, &size) != PathKind::file || size > kMost) return "";
+  std::string name = read_file(path, kMost);
+  if (!name.empty() && name.back() == '\n') name.pop_back();
+  return name;
+}
+
 template <class T>
 static std::optional<T> value_in_step(const std::string& folder, const std::string& name) {
   const std::string path = folder + "/" + CheckpointIndex::kFileName;

@@ -33,6 +33,9 @@ TRIREME_API bool holds_checkpoint(const std::string& run_dir);
 /// `latest` names a step that does not exist, or anything but a step of this folder;
 /// ResourceError if the folder cannot be read.
 TRIREME_API std::string find_checkpoint(const std::string& path);
+/// The name in a run folder's `latest`; "" where there is none, or no text of such a length.
+/// Nothing says that it is there. ResourceError.
+TRIREME_API std::string name_in_latest(const std::string& run_dir);
 /// A number that was saved as a value in a step folder; nullopt if it has none of this name, or no
 /// index that can be read.
 TRIREME_API std::optional<double> number_in_step(const std::string& folder,

@@ -53,15 +53,7 @@ struct Found {
 
 /// -1: there is no such file, or it names no step. A disk that does not say what it names is an
 /// error: another step might be taken for it.
-int64_t step_of_latest(const std::string& run_dir) {
-  constexpr size_t kMost = 4096;
-  const std::string path = run_dir + "/latest";
-  uint64_t size = 0;
-  if (path_kind(path, &size) != PathKind::file || size > kMost) return -1;
-  std::string name = read_file(path, kMost);
-  if (!name.empty() && name.back() == '\n') name.pop_back();
-  return step_of_name(name);
-}
+int64_t step_of_latest(const std::string& run_dir) { return step_of_name(name_in_latest(run_dir)); }
 
 // Steps that had stepped aside for new ones when their saver was killed get their names back.
 void put_back(const std::string& run_dir) {

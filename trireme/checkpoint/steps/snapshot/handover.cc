@@ -74,6 +74,11 @@ void SnapshotHolder::serve() {
   });
 }
 
+size_t SnapshotHolder::ranks_that_let_go() const {
+  return static_cast<size_t>(
+      std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.let_go; }));
+}
+
 std::vector<HandedSnapshot> SnapshotHolder::take_all() {
   serve();
   std::vector<HandedSnapshot> all;
@@ -88,7 +93,7 @@ bool SnapshotHolder::accept_one() {
   auto peer = accept_for_descriptors(listener_.get());
   if (!peer) return false;
   if (peer->socket && ranks_.size() < most_ranks())
-    ranks_.push_back({std::move(peer->socket), 0, {}});
+    ranks_.push_back({std::move(peer->socket), 0, false, {}});
   return true;
 }
 
@@ -119,6 +124,7 @@ bool SnapshotHolder::receive_one(Rank& rank) {
     return false;
   }
   rank.rank = message.rank;
+  if (!got.fd) rank.let_go = true;
   rank.slots[static_cast<size_t>(message.slot)] = std::move(got.fd);
   return true;
 }

@@ -11,7 +11,7 @@
 
 #include "trireme/base/export.h"
 #include "trireme/base/fd.h"
-#include "trireme/checkpoint/steps/snapshot/rescue.h"
+#include "trireme/checkpoint/steps/snapshot/held_saves.h"
 
 // How the memory of a rank's snapshots comes to its launcher, which holds it when the rank dies: on
 // a socket in the launcher's private folder, whose path is in TRIREME_SNAPSHOTS.
@@ -26,11 +26,14 @@ class TRIREME_API SnapshotHandover {
   static constexpr int kSlots = 2;
   /// Looks for a launcher. `rank`: in the group that saves.
   explicit SnapshotHandover(int rank);
+  /// A launcher was there, and has not gone since, as far as is known.
+  bool is_held() const { return bool(socket_); }
   ~SnapshotHandover() = default;
   SnapshotHandover(const SnapshotHandover&) = delete;
 
   /// It holds the memory in place of what this slot had before; -1: nothing. What a rank does not
-  /// take back, the launcher holds when the rank is gone.
+  /// take back, the launcher holds when the rank is gone. A rank that lets go of a slot has a whole
+  /// snapshot in another one, or needs none: what a rank before it has left there may go, too.
   void hold(int slot, int fd);
 
  private:
@@ -51,6 +54,8 @@ class TRIREME_API SnapshotHolder {
   /// memories each.
   void add_to(std::vector<pollfd>& fds) const;
   void serve();
+  /// Ranks that have let go of a slot.
+  size_t ranks_that_let_go() const;
   /// When the workers are gone: what is still on its way, and then all that is held.
   std::vector<HandedSnapshot> take_all();
 
@@ -58,6 +63,7 @@ class TRIREME_API SnapshotHolder {
   struct Rank {
     UniqueFd socket;  // empty: it has gone
     int rank = 0;
+    bool let_go = false;
     std::array<UniqueFd, SnapshotHandover::kSlots> slots;
   };
   bool accept_one();

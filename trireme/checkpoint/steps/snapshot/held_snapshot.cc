@@ -19,7 +19,9 @@ std::unique_ptr<const HeldSnapshot> HeldSnapshot::open(int fd) {
   ::fstat(fd, &info);
   if (info.st_size == 0) return nullptr;
   const auto size = static_cast<size_t>(info.st_size);
-  void* mapped = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
+  // Private, as nothing is written: a shared mapping is one that might be, which keeps memory from
+  // being sealed, and which older kernels refuse of memory that is.
+  void* mapped = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
   check<ResourceError>(mapped != MAP_FAILED, "cannot map a snapshot of {} bytes: {}", size,
                        errno_text());
   std::unique_ptr<HeldSnapshot> held(new HeldSnapshot(static_cast<const uint8_t*>(mapped), size));

@@ -169,6 +169,28 @@ void HeldStep::sum_blocks() {
           sum = Checksum::number_of(s.bytes + done, std::min(kBlockBytes, s.size - done));
 }
 
+void HeldStep::verify(size_t share, size_t shares) const {
+  check<Error>(share < shares, "share {} of {}", share, shares);
+  const auto blocks_in = [](const Stretch& s) { return (s.size + kBlockBytes - 1) / kBlockBytes; };
+  uint64_t all = 0, before = 0;
+  for (const auto& [name, file] : files_)
+    for (const Stretch& s : file.stretches) all += blocks_in(s);
+  const uint64_t begin = all * share / shares, end = all * (share + 1) / shares;
+  for (const auto& [name, file] : files_)
+    for (const Stretch& s : file.stretches) {
+      const uint64_t blocks = blocks_in(s);
+      for (uint64_t i = std::clamp(begin, before, before + blocks) - before;
+           i < std::clamp(end, before, before + blocks) - before; ++i) {
+        const uint64_t at = i * kBlockBytes, bytes = std::min(kBlockBytes, s.size - at);
+        check<Corrupt>(
+            s.checksums[i] == 0 || s.checksums[i] == Checksum::number_of(s.bytes + at, bytes),
+            "{}: {}: bytes {} to {} have changed since their checksum was made", name_, name,
+            s.at + at, s.at + at + bytes - 1);
+      }
+      before += blocks;
+    }
+}
+
 std::unique_ptr<PartSource> HeldStep::open(const std::string& file) const {
   return std::make_unique<Reader>(name_ + ": " + file, files_.at(file), index_.files.at(file));
 }
@@ -177,6 +199,11 @@ uint64_t HeldStep::bytes() const {
   uint64_t bytes = 0;
   for (const auto& [name, file] : index_.files) bytes += file.size;
   return bytes;
+}
+
+void HeldStep::let_go() {
+  files_.clear();
+  ranks_.clear();
 }
 
 // By the writer of every rank, as if this process were all of them, one after the other.

@@ -28,6 +28,9 @@ class TRIREME_API HeldStep {
   const CheckpointIndex& index() const { return index_; }
   /// Computes the checksums that are missing: reads those bytes.
   void sum_blocks();
+  /// Compares blocks with the checksums that their ranks have left, where they are known: of about
+  /// as many bytes each, the `share`-th of so many shares. Corrupt, naming the file and the bytes.
+  void verify(size_t share, size_t shares) const;
 
   /// One of the index's files. It reads from the memory as long as this object lives.
   std::unique_ptr<PartSource> open(const std::string& file) const;
@@ -36,6 +39,8 @@ class TRIREME_API HeldStep {
   /// Corrupt where bytes do not have the checksum that their rank has left; ResourceError.
   void write(const std::string& folder);
   uint64_t bytes() const;  // of the files
+  /// Gives the memory back: nothing may be asked any more.
+  void let_go();
 
  private:
   /// Neighbouring bytes of a file, in a rank's memory.

@@ -2,15 +2,12 @@
 #include "trireme/checkpoint/steps/snapshot/rescue.h"
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "trireme/base/check.h"
-#include "trireme/base/file/folder.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/checkpoint/steps/run_folder/run_folder.h"
 #include "trireme/checkpoint/steps/snapshot/held_step.h"
@@ -19,22 +16,6 @@ namespace trireme {
 namespace {
 
 using RankSnapshots = std::vector<std::unique_ptr<const HeldSnapshot>>;
-using SnapshotsByRank = std::map<int64_t, std::unique_ptr<const HeldSnapshot>>;
-using SaveKey = std::tuple<std::string, int64_t, std::string>;  // run folder, step, save
-
-/// Of what is left of a save on disk: its temporary folder is renamed to the step, or removed.
-bool is_published(const SnapshotNote& note) {
-  check<ResourceError>(path_kind(note.run_dir) == PathKind::folder, "the run folder has gone");
-  if (path_kind(note.run_dir + "/" + note.save) == PathKind::folder) return false;
-  const std::vector<int64_t> steps = list_steps(note.run_dir);
-  if (std::find(steps.begin(), steps.end(), note.step) != steps.end()) return true;
-  if (steps.empty()) return false;
-  try {
-    return step_of_folder(find_checkpoint(note.run_dir)) > note.step;
-  } catch (const Corrupt&) {  // `latest` names what is not there
-    return steps.back() > note.step;
-  }
-}
 
 RescueReport save(RankSnapshots ranks, const GenerationFence& fence) {
   const SnapshotNote note = ranks[0]->note();
@@ -71,10 +52,9 @@ RescueReport save(RankSnapshots ranks, const GenerationFence& fence) {
 
 /// Why a save of which some ranks have left nothing complete is not written; nothing where such a
 /// rank is one of ours, which had not copied its part.
-std::optional<RescueReport> why_not(const SnapshotsByRank& ranks, const std::set<int>& here) {
-  const SnapshotNote& note = ranks.begin()->second->note();
-  int64_t missing = 0;
-  while (ranks.contains(missing)) ++missing;
+std::optional<RescueReport> why_not(const HeldSave& save, const std::set<int>& here) {
+  const SnapshotNote& note = save.note();
+  const int64_t missing = save.missing();
   if (here.contains(static_cast<int>(missing))) return {};
   return RescueReport{
       false, fmt::format("step {} of {} is in the memory of this host's workers, and not saved: "
@@ -86,28 +66,13 @@ std::optional<RescueReport> why_not(const SnapshotsByRank& ranks, const std::set
 
 std::vector<RescueReport> rescue_snapshots(const std::vector<HandedSnapshot>& handed,
                                            const GenerationFence& fence) {
+  HeldSaves held = held_saves(handed);
   std::vector<RescueReport> reports;
-  std::map<SaveKey, SnapshotsByRank> saves;
-  std::set<int> here;
-  for (const HandedSnapshot& memory : handed) {
-    here.insert(memory.rank);
-    try {
-      std::unique_ptr<const HeldSnapshot> held = HeldSnapshot::open(memory.fd.get());
-      if (!held) continue;
-      const SnapshotNote& note = held->note();
-      check<Corrupt>(note.rank == memory.rank, "it says that it is rank {}'s", note.rank);
-      auto& ranks = saves[{note.run_dir, note.step, note.save}];
-      ranks[note.rank] = std::move(held);
-    } catch (const std::exception& e) {
-      reports.push_back(
-          {false, fmt::format("a snapshot of rank {} is ignored: {}", memory.rank, e.what())});
-    }
-  }
+  for (std::string& fault : held.faults) reports.push_back({false, std::move(fault)});
   // Of each folder the newest that is complete.
   std::set<std::string> done;
-  for (auto save_of = saves.rbegin(); save_of != saves.rend(); ++save_of) {
-    auto& ranks = save_of->second;
-    const SnapshotNote note = ranks.begin()->second->note();
+  for (HeldSave& of_step : held.saves) {
+    const SnapshotNote note = of_step.note();
     try {
       if (done.contains(note.run_dir) || is_published(note)) continue;
     } catch (const std::exception& e) {
@@ -115,16 +80,14 @@ std::vector<RescueReport> rescue_snapshots(const std::vector<HandedSnapshot>& ha
                                             note.step, note.run_dir, e.what())});
       continue;
     }
-    if (static_cast<int64_t>(ranks.size()) < note.world) {
-      const auto report = why_not(ranks, here);
+    if (!of_step.is_whole()) {
+      const auto report = why_not(of_step, held.ranks);
       if (!report) continue;
       reports.push_back(*report);
       done.insert(note.run_dir);
       continue;
     }
-    RankSnapshots all;
-    for (auto& [rank, snapshot] : ranks) all.push_back(std::move(snapshot));
-    reports.push_back(save(std::move(all), fence));
+    reports.push_back(save(of_step.take_snapshots(), fence));
     done.insert(note.run_dir);
   }
   return reports;

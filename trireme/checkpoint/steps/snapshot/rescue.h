@@ -5,16 +5,10 @@
 #include <vector>
 
 #include "trireme/base/export.h"
-#include "trireme/base/fd.h"
 #include "trireme/checkpoint/steps/run_folder/generation_claims.h"
+#include "trireme/checkpoint/steps/snapshot/held_saves.h"
 
 namespace trireme {
-
-/// A snapshot's memory as a worker handed it over. Nothing of it is trusted.
-struct HandedSnapshot {
-  UniqueFd fd;
-  int rank = 0;
-};
 
 struct RescueReport {
   bool saved = false;

@@ -21,6 +21,24 @@ constexpr uint64_t kHeadSumAt = kNumbersAt + 8 * kNumbers;
 constexpr uint64_t kMostText = uint64_t{128} << 20;
 constexpr uint64_t kNoteRoom = uint64_t{16} << 10;  // a longer note seldom moves the end
 
+/// As version 1 has it.
+struct NoteOfVersion1 {
+  std::string save, run_dir;
+  int64_t step = 0, rank = 0, world = 1, keep = 1;
+  bool partial = false;
+  std::string layout;
+  std::map<std::string, SnapshotValue> values;
+  TRIREME_FIELDS(save, run_dir, step, rank, world, keep, partial, layout, values)
+
+  SnapshotNote note() && {
+    SnapshotNote n;
+    n.save = std::move(save), n.run_dir = std::move(run_dir), n.layout = std::move(layout);
+    n.step = step, n.rank = rank, n.world = world, n.keep = keep, n.partial = partial;
+    n.values = std::move(values);
+    return n;
+  }
+};
+
 uint64_t whole(uint64_t bytes, uint64_t of) { return (bytes + of - 1) / of * of; }
 uint64_t sum_of(std::string_view bytes) { return Checksum::number_of(bytes.data(), bytes.size()); }
 
@@ -177,7 +195,7 @@ std::optional<ParsedSnapshot> parse_snapshot(std::span<const uint8_t> memory) {
   check<UsageError>(version <= kSnapshotVersion,
                     "a snapshot of version {}; this launcher reads up to {}: use one build",
                     version, kSnapshotVersion);
-  check<Corrupt>(version == kSnapshotVersion, "there is no version {} of snapshots", version);
+  check<Corrupt>(version >= 1, "there is no version {} of snapshots", version);
   const auto mark = load<uint32_t>(head.data() + kMarkAt);
   check<Corrupt>(mark <= 1, "its mark is {}", mark);
   if (mark == 0) return {};
@@ -193,7 +211,10 @@ std::optional<ParsedSnapshot> parse_snapshot(std::span<const uint8_t> memory) {
                      l.data_at % kSnapshotPage == 0 && l.sums_at % 8 == 0,
                  "its parts are not within its {} bytes", memory.size());
   parsed.plan = text_at<SnapshotPlan>(memory, l.plan_at, l.plan_bytes, l.plan_sum, "plan");
-  parsed.note = text_at<SnapshotNote>(memory, l.note_at, l.note_bytes, l.note_sum, "note");
+  parsed.note =
+      version == 1
+          ? text_at<NoteOfVersion1>(memory, l.note_at, l.note_bytes, l.note_sum, "note").note()
+          : text_at<SnapshotNote>(memory, l.note_at, l.note_bytes, l.note_sum, "note");
   check_plan(parsed.plan, l);
   check_note(parsed.note);
   return parsed;

@@ -29,7 +29,7 @@
 // The mark is set last. Whoever reads it trusts nothing.
 namespace trireme {
 
-inline constexpr uint32_t kSnapshotVersion = 1;
+inline constexpr uint32_t kSnapshotVersion = 2;
 
 struct SnapshotPlan {
   std::vector<std::tuple<std::string, std::string>> files;  // name; head, if this rank writes it
@@ -55,7 +55,12 @@ struct SnapshotNote {
   bool partial = false;  // some of what this rank writes is not here but in files
   std::string layout;
   std::map<std::string, SnapshotValue> values;  // rank 0's
-  TRIREME_FIELDS(save, run_dir, step, rank, world, keep, partial, layout, values)
+  /// rank 0's: what `latest` named when the snapshot was made; "": there was none. Version 1 does
+  /// not say.
+  std::optional<std::string> latest;
+  /// The program, started again, takes the step from the launcher's memory. Version 1: false.
+  bool resumes = false;
+  TRIREME_FIELDS(save, run_dir, step, rank, world, keep, partial, layout, values, latest, resumes)
 };
 
 /// Where what lies in the memory. Data and plan begin with a page.
