@@ -30,6 +30,16 @@
 namespace trireme {
 namespace {
 
+/// Of several hosts no launcher has the whole of a step.
+void check_snapshots(const Config& config, const Group& world) {
+  const int64_t every = config.section<CheckpointSection>().snapshot_every;
+  const int here = read_rank_env().local_world_size;
+  check<UsageError>(every == 0 || here <= 0 || here == world.size(),
+                    "checkpoint.snapshot_every is {}, and {} of {} ranks are on this host: "
+                    "snapshots in memory are for jobs on one host. Set it to 0",
+                    every, here, world.size());
+}
+
 /// The run folder, if no launcher of ours that outlives this process holds it.
 class OwnFolder {
  public:
@@ -119,6 +129,7 @@ int train_rank(const Words& words, const MainProgram& program) {
   TrainResult result;
   try {
     compare_ranks(config, world, run_dir);
+    check_snapshots(config, world);
     const std::string steps = config.section<CheckpointSection>().folder.value_or(run_dir);
     options.held = held_step_to_resume(steps, world);
     if (options.held)
