@@ -9,9 +9,11 @@
 #include <map>
 #include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "tests/house/named_tests.h"
 #include "tests/house/source_lines.h"
 #include "tests/support/paths.h"
 #include "trireme/base/file.h"
@@ -227,6 +229,29 @@ TEST(house_devices, each_function_of_a_kernel_has_its_twin_or_a_reason) {
   }
   for (const auto& [family, apart] : kOtherwise)
     EXPECT_TRUE(used.count(family)) << family << " is no family of kernels any more";
+}
+
+// docs/devices.md says for each feature where it was seen, and by which tests.
+TEST(house_devices, each_feature_of_the_page_names_tests_that_exist) {
+  const auto there = trireme::testing::all_tests();
+  std::istringstream page(read_file(trireme::testing::source_path("/docs/devices.md")));
+  bool in_table = false;
+  int rows = 0;
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with("| feature |")) {
+      in_table = true;
+      EXPECT_TRUE(line.ends_with("| shown by |")) << line;
+      continue;
+    }
+    in_table = in_table && line.starts_with("|");
+    if (!in_table || line.starts_with("|---")) continue;
+    ++rows;
+    const auto named = trireme::testing::tests_named_in(line.substr(
+        line.rfind('|', line.size() - 2)));  // keys look like tests: the last cell alone
+    EXPECT_FALSE(named.empty()) << line;
+    for (const std::string& test : named) EXPECT_TRUE(there.count(test)) << test << "\n" << line;
+  }
+  EXPECT_GE(rows, 40);
 }
 
 // Under another name its twin would not be missed.

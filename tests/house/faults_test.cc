@@ -6,7 +6,7 @@
 #include <sstream>
 #include <string>
 
-#include "tests/house/test_names.h"
+#include "tests/house/named_tests.h"
 #include "tests/support/paths.h"
 #include "trireme/base/file.h"
 
@@ -27,13 +27,13 @@ std::set<std::string> tests_of_the_script() {
 }
 
 TEST(house_faults, each_fault_of_the_page_names_a_test_that_exists) {
-  const auto there = house::all_tests();
+  const auto there = testing::all_tests();
   std::istringstream lines(page());
   int rows = 0;
   for (std::string line; std::getline(lines, line);) {
     if (line.rfind("| ", 0) != 0 || line.rfind("| fault |", 0) == 0) continue;
     ++rows;
-    const auto named = house::names_in(line);
+    const auto named = testing::tests_named_in(line);
     EXPECT_FALSE(named.empty()) << line;
     for (const auto& name : named) EXPECT_TRUE(there.count(name)) << name;
   }
@@ -41,7 +41,7 @@ TEST(house_faults, each_fault_of_the_page_names_a_test_that_exists) {
 }
 
 TEST(house_faults, the_page_is_the_one_that_the_script_makes) {
-  EXPECT_EQ(house::names_in(page()), tests_of_the_script()) << "run scripts/faults";
+  EXPECT_EQ(testing::tests_named_in(page()), tests_of_the_script()) << "run scripts/faults";
 }
 
 TEST(house_faults, no_fault_of_the_page_failed) {

@@ -5,21 +5,20 @@
 #include <sstream>
 #include <string>
 
-#include "tests/house/test_names.h"
+#include "tests/house/named_tests.h"
 #include "tests/support/paths.h"
 #include "trireme/base/file.h"
 
 namespace trireme::security_test {
 namespace {
 
-using house::all_tests;
-using house::names_in;
+using trireme::testing::tests_named_in;
 
 std::string page() { return read_file(trireme::testing::source_path("/docs/security.md")); }
 
 TEST(house_security, each_test_that_the_page_names_exists) {
-  const auto there = all_tests();
-  const auto named = names_in(page());
+  const auto there = trireme::testing::all_tests();
+  const auto named = tests_named_in(page());
   EXPECT_GE(named.size(), 30u);
   for (const auto& name : named) EXPECT_TRUE(there.count(name)) << name;
 }
@@ -38,7 +37,7 @@ TEST(house_security, whoever_is_kept_out_is_kept_out_by_a_test) {
     if (!in_table || line.rfind("|---", 0) == 0) continue;
     ++rows;
     const bool kept_out = line.find("| **no** |") == std::string::npos;
-    EXPECT_TRUE(!kept_out || !names_in(line).empty()) << line;
+    EXPECT_TRUE(!kept_out || !tests_named_in(line).empty()) << line;
   }
   EXPECT_GE(rows, 20);
 }

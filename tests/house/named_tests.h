@@ -9,15 +9,14 @@
 #include "tests/support/paths.h"
 #include "trireme/base/file.h"
 
-// The names of tests, as pages give them.
-namespace trireme::house {
+// For pages that say by which test a promise is kept.
+namespace trireme::testing {
 
 /// "suite.fact" of every test there is.
 inline std::set<std::string> all_tests() {
   static const std::regex definition(R"(TEST(_F|_P)?\(\s*([A-Za-z0-9_]+),\s*([A-Za-z0-9_]+)\))");
   std::set<std::string> found;
-  for (const auto& entry :
-       std::filesystem::recursive_directory_iterator(trireme::testing::source_path("/tests"))) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(source_path("/tests"))) {
     if (entry.path().extension() != ".cc") continue;
     const std::string text = read_file(entry.path().string());
     for (std::sregex_iterator it(text.begin(), text.end(), definition), end; it != end; ++it)
@@ -26,13 +25,13 @@ inline std::set<std::string> all_tests() {
   return found;
 }
 
-/// "suite.fact" of each test that a text names in backquotes.
-inline std::set<std::string> names_in(const std::string& text) {
-  static const std::regex kTestName(R"(`([A-Za-z0-9_]+\.[A-Za-z0-9_]+)`)");
+/// The tests that a text names in backticks.
+inline std::set<std::string> tests_named_in(const std::string& text) {
+  static const std::regex name(R"(`([A-Za-z0-9_]+\.[A-Za-z0-9_]+)`)");
   std::set<std::string> found;
-  for (std::sregex_iterator it(text.begin(), text.end(), kTestName), end; it != end; ++it)
+  for (std::sregex_iterator it(text.begin(), text.end(), name), end; it != end; ++it)
     found.insert((*it)[1]);
   return found;
 }
 
-}  // namespace trireme::house
+}  // namespace trireme::testing
