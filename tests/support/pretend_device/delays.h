@@ -23,7 +23,7 @@ constexpr Delay delay_of(uint64_t seed, int device, int64_t stream, uint64_t n) 
   if (seed == 0) return {};
   const uint64_t who = (static_cast<uint64_t>(device) << 32) + static_cast<uint64_t>(stream);
   const PhiloxBlock drawn = philox_block(seed, who, n);
-  if (drawn[0] % 4 < 2) return {std::chrono::milliseconds(30), true};
+  if (drawn[0] % 4 < 2) return {std::chrono::milliseconds(10), true};
   if (drawn[0] % 4 == 2) return {std::chrono::microseconds(drawn[1] % 200), false};
   return {};
 }
