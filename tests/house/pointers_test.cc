@@ -85,24 +85,16 @@ const std::vector<Exception> kAskFirst = {
 
     {"trireme/grad/compression/auto_hook.cc", "times, in a tensor that it made on the CPU"},
     {"trireme/grad/compression/codec_aten.cc", "pinned memory, once the copy has come"},
-    {"trireme/grad/hooks/noise_scale_hook.cc", "three numbers, copied to the host before"},
-    {"trireme/grad/module_sync.cc", "hashes, copied to the host in the line before"},
-    {"trireme/grad/reducer.cc", "an order of parameters, copied to the host in the line before"},
-    {"trireme/grad/rounds/non_finite.cc", "answers, copied to the host in the line before"},
     {"trireme/grad/rounds/replaced_parameters.cc", "bytes, copied to the host in the line before"},
     {"trireme/grad/rounds/round_record.cc", "numbers, copied to the host in the line before"},
-    {"trireme/grad/rounds/sparse_gradients.cc", "numbers, copied to the host in the line before"},
     {"trireme/layers/tensor_parallel/tensor_parallel.cc",
      "digests, of what was copied to the host in the line before"},
     {"trireme/models/sampling.cc", "a prompt and its probabilities, in host memory"},
-    {"trireme/optim/averaging/averaging_checks.cc", "numbers, copied to the host before"},
     {"trireme/optim/grad_scaler.cc", "a parameter's name, in a tensor that it made on the CPU"},
-    {"trireme/optim/norm_aten.cc", "sums of blocks, copied to the host in the line before"},
     {"trireme/pipeline/tensor_messages.cc", "sizes, in a tensor that it made on the CPU"},
-    {"trireme/tensor/finite_aten.cc", "answers, copied to the host in the line before"},
+    {"trireme/tensor/numbers_of.h", "a few numbers of any device, copied to the host before"},
     {"trireme/tensor/random/random_aten.cc", "keys of rows, into pinned memory"},
     {"trireme/train/model_axes/element_digest.cc", "bits, copied to the host in the lines before"},
-    {"trireme/train/model_axes/tally.cc", "numbers, in tensors of the CPU"},
 };
 
 bool is_kernel(const std::string& path) {

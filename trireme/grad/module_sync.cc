@@ -12,7 +12,7 @@
 #include "trireme/base/philox.h"
 #include "trireme/comm/objects.h"
 #include "trireme/comm/reachable.h"
-#include "trireme/tensor/host_data.h"
+#include "trireme/tensor/numbers_of.h"
 
 namespace trireme {
 namespace {
@@ -60,11 +60,10 @@ void verify_same(Group& group, const NamedTensors& tensors, const std::string& w
   at::Tensor own = at::tensor({static_cast<int64_t>(stable_hash(mine)), kind}).to(options),
              all = at::empty({group.size() * 2}, options);
   group.all_gather_into_tensor(all, own).wait();
-  all = all.cpu();
-  const auto* of = host_bits<const int64_t>(all);
+  const std::vector<int64_t> of = numbers_of<int64_t>(all);
   bool same = true;
-  for (int r = 0; r < group.size(); ++r) same = same && of[2 * r] == of[0];
-  if (same) return check_one_kind(group, of, what);
+  for (size_t i = 0; i < of.size(); i += 2) same = same && of[i] == of[0];
+  if (same) return check_one_kind(group, of.data(), what);
   const auto texts = detail::all_gather_bytes(group, mine, CallSite::here());
   const auto ours = lines_of(texts[0]);
   for (int r = 1; r < group.size(); ++r) {

@@ -12,7 +12,7 @@
 #include "trireme/grad/bucket_memory.h"
 #include "trireme/grad/rounds/gradient_checks.h"
 #include "trireme/tensor/device.h"
-#include "trireme/tensor/host_data.h"
+#include "trireme/tensor/numbers_of.h"
 
 namespace trireme {
 
@@ -194,11 +194,9 @@ void Reducer::lay_out_in_rank0_order() {
   };
   for (int i : arrival_) take(i);
   for (int i = static_cast<int>(size()) - 1; i >= 0; --i) take(i);
-  at::Tensor wire = at::tensor(order, at::TensorOptions(at::kInt).device(record_.device()));
+  const at::Tensor wire = at::tensor(order, at::TensorOptions(at::kInt).device(record_.device()));
   group_.broadcast(wire, 0).wait();
-  wire = wire.cpu();
-  std::copy_n(host_bits<const int>(wire), order.size(), order.begin());
-  order_ = std::move(order);
+  order_ = numbers_of<int>(wire);
   memory_->lay_out(order_, options_.sizes, options_.delayed);
 }
 
@@ -221,7 +219,7 @@ void Reducer::state(StateVisitor& visitor) {
   }
   at::Tensor wire = at::tensor(shown, at::kInt);
   visitor.tensor("reducer.order", wire);
-  std::vector<int> now(host_bits<const int>(wire), host_bits<const int>(wire) + size());
+  std::vector<int> now = numbers_of<int>(wire);
   if (now == shown) return;
   std::vector<int> sorted = now;
   std::sort(sorted.begin(), sorted.end());

@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "trireme/optim/norm_kernels.h"
-#include "trireme/tensor/host_data.h"
+#include "trireme/tensor/numbers_of.h"
 
 namespace trireme {
 namespace {
@@ -68,8 +68,8 @@ void DeviceSquareSums::fetch() {
   reduce();
   if (places_.empty()) return;
   for (at::Tensor& t : sums_) t = t.to(sums_[0].device());
-  const at::Tensor here = at::cat(sums_).to(at::kCPU);
-  const double* from = host_data<double>(here);
+  const std::vector<double> all = numbers_of<double>(at::cat(sums_));
+  const double* from = all.data();
   for (const Place& p : places_) {
     std::copy_n(from, p.blocks, p.out);
     from += p.blocks;

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "trireme/tensor/host_data.h"
+#include "trireme/tensor/numbers_of.h"
 
 namespace trireme {
 
@@ -19,10 +19,9 @@ int64_t first_not_finite_aten(const std::vector<at::Tensor>& tensors) {
     const at::Tensor flag = at::isfinite(t.detach()).all();
     flags.push_back(flags.empty() ? flag : flag.to(flags[0].device()));
   }
-  const at::Tensor ok = at::stack(flags).to(at::kCPU);
-  const bool* each = host_data<bool>(ok);
-  const bool* bad = std::find(each, each + flags.size(), false);
-  return bad == each + flags.size() ? -1 : bad - each;
+  const std::vector<bool> each = numbers_of<bool>(at::stack(flags));
+  const auto bad = std::find(each.begin(), each.end(), false);
+  return bad == each.end() ? -1 : bad - each.begin();
 }
 
 }  // namespace trireme

@@ -3,14 +3,14 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/dot.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/view_as_real.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
 #include "trireme/comm/reachable.h"
-#include "trireme/tensor/host_data.h"
+#include "trireme/tensor/numbers_of.h"
 
 namespace trireme {
 
@@ -54,16 +54,13 @@ CommHook NoiseScaleHook::hook() const {
 GradientParts NoiseScaleHook::take(Group& group, double weight, double scale, double norm,
                                    double samples) {
   const double mine = state_->squares.defined() ? state_->squares.item<double>() : 0;
-  at::Tensor sums = at::empty({3}, at::kDouble);
-  auto* s = host_data<double>(sums);
-  s[0] = weight > 0 ? mine / weight : 0;
-  s[1] = weight;
-  s[2] = weight > 0;
+  const std::vector<double> own{weight > 0 ? mine / weight : 0, weight, weight > 0 ? 1.0 : 0.0};
   if (state_->squares.defined()) state_->squares.zero_();
-  sums = sums.to(detail::reachable_device(group, Collective::all_reduce, at::kDouble));
+  const at::Tensor sums = at::tensor(
+      own, at::TensorOptions(at::kDouble)
+               .device(detail::reachable_device(group, Collective::all_reduce, at::kDouble)));
   group.all_reduce(sums).wait();
-  sums = sums.to(at::kCPU);
-  s = host_data<double>(sums);
+  const std::vector<double> s = numbers_of<double>(sums);
   // Part r's mean gradient is what it gave × scale × total ÷ its weight, its share weight ÷ total.
   return {scale * scale * s[1] * s[0], norm * norm, static_cast<int64_t>(s[2]), samples};
 }

@@ -5,7 +5,7 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/stack.h>
 
-#include "trireme/tensor/host_data.h"
+#include "trireme/tensor/numbers_of.h"
 
 namespace trireme {
 
@@ -25,8 +25,7 @@ void FirstNonFinite::look(size_t parameter, std::optional<bool> finite,
 double FirstNonFinite::first() {
   if (asked_.empty()) return first_;
   const at::NoGradGuard no_grad;
-  const at::Tensor here = at::stack(answers_).cpu();
-  const auto* finite = host_bits<const bool>(here);
+  const std::vector<bool> finite = numbers_of<bool>(at::stack(answers_));
   for (size_t i = 0; i < asked_.size(); ++i)
     if (!finite[i]) found(asked_[i]);
   asked_.clear();

@@ -6,7 +6,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/comm/reachable.h"
-#include "trireme/tensor/host_data.h"
+#include "trireme/tensor/numbers_of.h"
 
 namespace trireme {
 namespace {
@@ -88,8 +88,7 @@ void SparseGradients::close() {
   at::Tensor all = at::empty({static_cast<int64_t>(n), width}, options);
   group_.all_gather_into_tensor(all, at::from_blob(mine.data(), {width}, at::kDouble).to(options))
       .wait();
-  all = all.cpu();
-  const auto* table = host_bits<const double>(all);
+  const std::vector<double> table = numbers_of<double>(all);
   for (size_t k = 0; k < count; ++k) {
     std::vector<double> rows;
     used_by_[k] = 0;

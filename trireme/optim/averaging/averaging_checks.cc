@@ -6,7 +6,7 @@
 #include "trireme/base/check.h"
 #include "trireme/comm/reachable.h"
 #include "trireme/tensor/finite.h"
-#include "trireme/tensor/host_data.h"
+#include "trireme/tensor/numbers_of.h"
 #include "trireme/tensor/tensor_overlaps.h"
 
 namespace trireme {
@@ -37,16 +37,15 @@ void refuse_not_finite(Group& group, const NamedTensors& tensors) {
           .device(detail::reachable_device(group, Collective::all_gather, at::kDouble));
   at::Tensor mine = at::empty({1}, options).fill_(first), all = at::empty({group.size()}, options);
   group.all_gather_into_tensor(all, mine).wait();
-  all = all.cpu();
-  const auto* of = host_bits<const double>(all);
-  for (int r = 0; r < group.size(); ++r) {
+  const std::vector<double> of = numbers_of<double>(all);
+  for (size_t r = 0; r < of.size(); ++r) {
     if (of[r] == 0) continue;
     const std::string& name = tensors[static_cast<size_t>(of[r]) - 1].first;
     throw NumericError(
         fmt::format("'{}' of rank {} is not finite as weights are to be averaged: lower the "
                     "learning rate, clip gradients, or average more often",
-                    name, group.world_ranks()[static_cast<size_t>(r)]),
-        {group.world_ranks()[static_cast<size_t>(r)], -1, "averaging", -1});
+                    name, group.world_ranks()[r]),
+        {group.world_ranks()[r], -1, "averaging", -1});
   }
 }
 

@@ -2,6 +2,7 @@
 #include "trireme/train/model_axes/tally.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <string>
@@ -9,7 +10,7 @@
 #include <vector>
 
 #include "trireme/comm/reachable.h"
-#include "trireme/tensor/host_data.h"
+#include "trireme/tensor/numbers_of.h"
 #include "trireme/train/model_axes/model_group.h"
 
 namespace trireme {
@@ -76,12 +77,11 @@ class DividedModels final : public Tally {
     const auto options =
         at::TensorOptions(at::kDouble)
             .device(detail::reachable_device(model_, Collective::all_gather, at::kDouble));
-    at::Tensor in = at::empty({n}, options.device(at::kCPU));
-    std::copy(own.begin(), own.end(), host_data<double>(in));
+    const at::Tensor in = at::tensor(own, options);
     at::Tensor out = at::empty({n * model_.size()}, options);
-    model_.all_gather_into_tensor(out, in.to(options.device())).wait();
-    out = out.cpu();
-    const double* p = host_data<double>(out);
+    model_.all_gather_into_tensor(out, in).wait();
+    const std::vector<double> all = numbers_of<double>(out);
+    const double* p = all.data();
     std::vector<std::vector<double>> rows;
     for (int r = 0; r < model_.size(); ++r) rows.emplace_back(p + r * n, p + (r + 1) * n);
     return rows;
