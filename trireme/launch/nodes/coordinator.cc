@@ -17,9 +17,10 @@ constexpr Duration kCoordinateEvery = std::chrono::milliseconds(50);
 
 // Those that have lost their store have ended their workers before they come.
 constexpr Duration kFollowersCome = std::chrono::seconds(5);
-constexpr Duration kSilence = std::chrono::seconds(6);  // of a member that is lost
-constexpr Duration kAccept = std::chrono::seconds(15);  // by one that is connected
-constexpr Duration kClaim = std::chrono::seconds(6);    // in a place that does not answer
+constexpr Duration kSilence = std::chrono::seconds(6);       // of a member that is lost
+constexpr Duration kSilenceAgain = std::chrono::seconds(1);  // where it was silent before, too
+constexpr Duration kAccept = std::chrono::seconds(15);       // by one that is connected
+constexpr Duration kClaim = std::chrono::seconds(6);         // in a place that does not answer
 
 MembershipRules rules_of(const RunOptions& options, bool goes_on) {
   MembershipRules rules;
@@ -46,6 +47,7 @@ Coordinator::Coordinator(std::unique_ptr<Store> store, const RunOptions& options
       announced_(std::move(start.last)),
       before_(std::move(start.before)),
       follows_loss_(start.followers > 0),
+      silence_(start.followers > 0 ? kSilenceAgain : kSilence),
       neighbours_(credentials),
       place_(claim_place(options)),
       us_(std::move(start.us)) {
@@ -243,7 +245,7 @@ void Coordinator::ask_those_that_came_back(Support& support) {
   for (const Member& m : lost) {
     const SuccessionView::Seen& one = seen.at(m.token);
     support.sights[m.token] = one.sight;
-    if (one.sight == Sight::silent) support.complete = support.complete && one.unheard >= kSilence;
+    if (one.sight == Sight::silent) support.complete = support.complete && one.unheard >= silence_;
     if (one.sight != Sight::answers) continue;
     const Standing& s = one.standing;
     if (s.is == Standing::left) {
@@ -331,6 +333,7 @@ void Coordinator::claim(Verdict verdict) {
 void Coordinator::begun() {
   waits_since_.reset();
   follows_loss_ = false;
+  silence_ = kSilence;
   before_ = {announced_.generation};
   store_->set(elastic::begun(announced_.generation.number), "ok");
   log_info("{} of {} node(s) begin with {} workers", announced_.generation.members.size(),

@@ -82,6 +82,7 @@ class Coordinator {
   std::vector<Generation> before_;
   std::optional<Clock::time_point> waits_since_;  // for enough to accept it
   bool follows_loss_ = false;
+  Duration silence_;  // of a member that is lost
   std::set<std::string> left_;
   Neighbours neighbours_;
   const std::unique_ptr<ClaimPlace> place_;
