@@ -12,6 +12,7 @@
 #include "tests/fuzz/checkpoint_targets.h"
 #include "tests/fuzz/etcd_targets.h"
 #include "tests/fuzz/event_targets.h"
+#include "tests/fuzz/members_targets.h"
 #include "tests/fuzz/python_targets.h"
 #include "tests/fuzz/schedule_targets.h"
 #include "trireme/base/error.h"
@@ -255,6 +256,7 @@ inline constexpr Target kTargets[] = {{"frames", frames},
                                       {"snapshot", snapshot},
                                       {"schedule_table", schedule_table},
                                       {"etcd_answer", etcd_answer},
-                                      {"event_ring", event_ring}};
+                                      {"event_ring", event_ring},
+                                      {"members", members}};
 
 }  // namespace trireme::fuzz

@@ -12,6 +12,15 @@ constexpr const char* kVersion = "trireme members 2";
 constexpr size_t kMostMembers = 4096, kLongestText = 1024, kMostBefore = 16;
 constexpr int64_t kMostClaims = int64_t{1} << 40;
 
+/// From 0 to `most`.
+int64_t whole(const nlohmann::json& json, const char* name, int64_t most) {
+  const auto& value = json.at(name);
+  check<Corrupt>(
+      value.is_number_integer() && value.get<int64_t>() >= 0 && value.get<int64_t>() <= most,
+      "the job's store says {} of {}", value.dump(), name);
+  return value;
+}
+
 nlohmann::json json_of(const Member& member) {
   return {{"token", member.token},
           {"host", member.host},
@@ -20,7 +29,8 @@ nlohmann::json json_of(const Member& member) {
 }
 
 Member member_of(const nlohmann::json& json) {
-  const Member member{json.at("token"), json.at("host"), json.at("workers"), json.at("address")};
+  const Member member{json.at("token"), json.at("host"),
+                      static_cast<int>(whole(json, "workers", 4096)), json.at("address")};
   check<Corrupt>(!member.token.empty() && member.token.size() <= kLongestText &&
                      member.host.size() <= kLongestText && member.address.size() <= kLongestText &&
                      member.workers >= 1 && member.workers <= 4096,
@@ -35,7 +45,7 @@ nlohmann::json json_of(const Generation& generation) {
 }
 
 Generation generation_of(const nlohmann::json& json) {
-  Generation g{json.at("generation"), {}, json.at("keeper")};
+  Generation g{whole(json, "generation", kMostClaims), {}, json.at("keeper")};
   const auto& members = json.at("members");
   check<Corrupt>(g.number >= 0 && g.number < kMostClaims && g.keeper.size() <= kLongestText &&
                      members.is_array() && !members.empty() && members.size() <= kMostMembers,
@@ -75,8 +85,8 @@ std::string to_text(const Announcement& a) {
 
 Announcement read_announcement(const std::string& text) {
   return read(text, [](const nlohmann::json& json) {
-    Announcement a{generation_of(json), json.at("restarts"), json.at("job"),
-                   json.at("claims_from")};
+    Announcement a{generation_of(json), static_cast<int>(whole(json, "restarts", INT32_MAX)),
+                   json.at("job"), whole(json, "claims_from", kMostClaims)};
     const auto& before = json.at("before");
     check<Corrupt>(
         a.restarts >= 0 && a.claims_from >= 0 && a.claims_from < kMostClaims &&

@@ -33,6 +33,7 @@ Standing read_standing(const std::string& text) try {
   const std::string is = json.at("is");
   int kind = 0;
   while (kind < 4 && is != kStandingNames[kind]) ++kind;
+  check<Corrupt>(json.at("generation").is_number_integer(), "a launcher's generation is no number");
   s.generation = json.at("generation");
   s.of = json.at("of");
   s.to = json.at("to");
