@@ -73,6 +73,14 @@ class Graph {
     });
     return all;
   }
+  /// Lets go of what forward saved for nodes through which the first half went and the second does
+  /// not: activations between the layers.
+  void release_all_but(const std::vector<Root>& roots) const {
+    std::unordered_set<Node*> kept;
+    for (const Root& root : roots) kept.insert(root.node.get());
+    for (Node* node : on_path_)
+      if (!kept.count(node)) node->release_variables();
+  }
   bool leads_to_inputs(Node* node) const { return on_path_.count(node) > 0; }
   /// The accumulators behind a node that leads to no input.
   edge_list leaves_behind(const Edge& edge) const {
@@ -186,6 +194,7 @@ std::vector<at::Tensor> SplitBackward::input_gradients(const std::vector<at::Ten
       root.node->add_pre_hook(std::make_unique<NoteGradients>(root.gradients));
   variable_list found = torch::autograd::grad(trained, wanted, arriving, /*retain_graph=*/true,
                                               /*create_graph=*/false, /*allow_unused=*/true);
+  graph.release_all_but(*roots);
   rest_ = [trained, roots] {
     for (const Root& root : *roots) {
       edge_list at;

@@ -20,10 +20,12 @@ namespace trireme {
 /// `outputs`: at least one requires a gradient; `inputs`: leaves; those that require
 /// none are left out.
 /// Leaves that are reached other than the inputs count as parameters, whichever they are. Between
-/// the halves this object keeps the graph, with what forward saved, and the noted gradients. A
-/// parameter that takes part in two places, of which one lies behind the other, is not split: the
-/// first half is then the whole backward. (The second half of torch.distributed.pipelining's
-/// stage_backward_weight; Qi et al., Zero Bubble Pipeline Parallelism, 2023.)
+/// the halves this object keeps the graph and the noted gradients, and of what forward saved that
+/// of the nodes where the second half begins: the inputs of a layer, not what was computed between
+/// layers. A parameter that takes part in two places, of which one lies behind the other, is not
+/// split: the first half is then the whole backward. (The second half of
+/// torch.distributed.pipelining's stage_backward_weight; Qi et al., Zero Bubble Pipeline
+/// Parallelism, 2023.)
 class TRIREME_API SplitBackward {
  public:
   SplitBackward(std::vector<at::Tensor> outputs, std::vector<at::Tensor> inputs);

@@ -46,9 +46,15 @@ bool has_gradient_place(const at::Tensor& p) { return offer_of(p) != nullptr; }
 
 GradientPlace take_gradient_place(const at::Tensor& p) {
   if (c10::GradMode::is_enabled() || p.grad().defined()) return {};
-  // Only where backward() runs through all there is does a gradient end in p.grad().
+  // A gradient ends in p.grad() where backward() runs through all there is, or to p's accumulator
+  // among others (the second half of a pipeline's backward); not where it is captured.
   const auto* only = torch::autograd::get_current_graph_task_exec_info();
-  if (!only || !only->empty()) return {};
+  if (!only) return {};
+  if (!only->empty()) {
+    const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(p);
+    const auto at = accumulator ? only->find(accumulator.get()) : only->end();
+    if (at == only->end() || !at->second.needed_ || at->second.captures_) return {};
+  }
   const OfferHook* hook = offer_of(p);
   return hook ? hook->offer() : GradientPlace{};
 }
