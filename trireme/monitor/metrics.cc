@@ -159,9 +159,10 @@ void MetricsFile::write_line(const std::string& line) {
 // A reader sees whole lines only.
 void MetricsFile::lose_line(size_t written, int error) {
   const off_t end = ::lseek(fd_.get(), 0, SEEK_END);
-  if (written > 0 && end >= static_cast<off_t>(written))
-    check<ResourceError>(::ftruncate(fd_.get(), end - static_cast<off_t>(written)) == 0,
-                         "{}: cannot write the metrics: {}", path_, errno_text());
+  if (written > 0 && end >= static_cast<off_t>(written)) {
+    const bool cut = ::ftruncate(fd_.get(), end - static_cast<off_t>(written)) == 0;
+    check<ResourceError>(cut, "{}: cannot write the metrics: {}", path_, errno_text());
+  }
   if (lost_++ == 0)
     log_warn("{}: {}: the run continues, and its metrics are lost until there is room", path_,
              std::strerror(error));

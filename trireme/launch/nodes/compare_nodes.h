@@ -23,6 +23,6 @@ TRIREME_API void compare_nodes(Store& store, RankFacts mine, int node, int nodes
                                const std::function<bool()>& asked_to_stop);
 
 /// As warnings; nothing if there are no lines.
-void say_differences(const FactTable& table);
+TRIREME_API void say_differences(const FactTable& table);
 
 }  // namespace trireme::launch
