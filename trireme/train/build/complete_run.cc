@@ -9,6 +9,7 @@
 #include "trireme/config/sections/step.h"
 #include "trireme/train/build/precision_parts.h"
 #include "trireme/train/build/tune_buckets.h"
+#include "trireme/train/gradients/gradient_families.h"
 #include "trireme/train/gradients/gradient_noise.h"
 #include "trireme/train/model_axes/check_replicas.h"
 #include "trireme/train/model_axes/mesh_norms.h"
@@ -144,6 +145,12 @@ std::string layout_of(const DeviceMesh& mesh) {
   return text;
 }
 
+std::vector<std::string> names_of(const NamedTensors& tensors) {
+  std::vector<std::string> names;
+  for (const auto& [name, t] : tensors) names.push_back(name);
+  return names;
+}
+
 }  // namespace
 
 std::unique_ptr<Optimizer> plain_optimizer(const Config& config, const NamedTensors& parameters) {
@@ -175,6 +182,7 @@ void complete_run(Run& run, const Config& c, ZeroSetup& zero, const PrecisionPla
     run.features.push_back(std::move(noise));
   }
   FullySharded* units = zero.sharded.get();
+  check_one_round(run.mesh.shape(), names_of(parameters), run.layouts);
   const bool clips_own = run.clip_norm > 0 && run.exchange->may_clip_own();
   run.gradients = gradients_for(zero, c, precision, parameters, buffers, std::move(hook),
                                 std::move(tuned), clips_own);
@@ -182,7 +190,7 @@ void complete_run(Run& run, const Config& c, ZeroSetup& zero, const PrecisionPla
   run.norm_parts = mesh_norm_parts(run.mesh, *run.gradients, run.layouts, run.reproducible);
   run.parameters = model_numel(run.mesh, *run.gradients, run.layouts);
   run.tally = make_tally(run.mesh, run.norm_parts, run.layouts, run.computation->computes_loss());
-  if (auto sums = shared_sums(run.mesh, *run.gradients, run.layouts))
+  for (auto& sums : shared_sums(run.mesh, *run.gradients, run.layouts))
     run.features.push_back(std::move(sums));
   if (auto sums = tied_stage_sums(run.mesh, *run.gradients, run.layouts))
     run.features.push_back(std::move(sums));

@@ -13,6 +13,7 @@
 #include "trireme/tensor/device.h"
 #include "trireme/tensor/module_device.h"
 #include "trireme/train/build/precision_parts.h"
+#include "trireme/train/gradients/gradient_families.h"
 
 namespace trireme {
 namespace {
@@ -79,17 +80,15 @@ class ShardedCompute final : public Compute {
 
 ZeroSetup set_up_zero(const Config& c, const DeviceMesh& mesh, const PrecisionPlan& precision,
                       const ModelStages& stages) {
-  const Group dp = mesh.group("dp");
-  ZeroSetup zero{static_cast<ZeroStage>(c.section<ZeroSection>().stage), dp, stages, nullptr};
+  ZeroSetup zero{static_cast<ZeroStage>(c.section<ZeroSection>().stage),
+                 shard_groups_of(mesh, dense_family(mesh.shape())), stages, nullptr};
   if (zero.stage == ZeroStage::none) return zero;
   check<UsageError>(
       zero.stage == ZeroStage::parameters || !c.section<ZeroSection>().share_weights ||
-          dp.backend() == "local",
+          zero.groups.world.backend() == "local",
       "{}: zero_optimization.share_weights is for ranks of one host, and the {} backend is not: "
       "turn it off",
-      c.origin("zero_optimization.share_weights"), dp.backend());
-  if (mesh.size("dp_replicate") > 1)
-    zero.groups = ShardGroups(mesh.group("dp_shard"), mesh.group("dp_replicate"), dp);
+      c.origin("zero_optimization.share_weights"), zero.groups.world.backend());
   if (zero.stage == ZeroStage::parameters)
     zero.sharded = std::make_unique<FullySharded>(
         zero.groups, fully_sharded_options(c, precision, stages, mesh.size("pp") > 1));

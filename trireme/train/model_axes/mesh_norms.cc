@@ -9,6 +9,7 @@
 
 #include "trireme/comm/objects.h"
 #include "trireme/optim/norm_kernels.h"
+#include "trireme/train/gradients/gradient_families.h"
 #include "trireme/train/model_axes/model_group.h"
 #include "trireme/train/model_axes/owned_places.h"
 
@@ -124,8 +125,12 @@ std::shared_ptr<const NormParts> mesh_norm_parts(const DeviceMesh& mesh, Gradien
       if (first < end) ranges_elsewhere[name].emplace_back(first, end);
     }
   }
-  const Group over =
-      gradients.sharded() ? mesh.group({"pp", "dp_shard", "tp"}) : mesh.group({"pp", "tp"});
+  std::vector<std::string> axes = {"pp", "tp"};
+  if (gradients.sharded()) {
+    const auto shards = dense_family(mesh.shape()).shards;
+    axes.insert(axes.end(), shards.begin(), shards.end());
+  }
+  const Group over = mesh.group(axes);
   return std::make_shared<const NormParts>(std::move(list), tensors, add_over(over), !exact,
                                            std::move(ranges_elsewhere));
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "trireme/comm/objects.h"
+#include "trireme/train/gradients/gradient_families.h"
 #include "trireme/train/model_axes/owned_places.h"
 
 namespace trireme {
@@ -77,16 +78,26 @@ std::vector<std::string> held_by(const std::vector<std::string>& names,
 
 }  // namespace
 
-std::shared_ptr<StepFeature> shared_sums(const DeviceMesh& mesh, Gradients& gradients,
-                                         const ParameterLayouts& layouts) {
-  std::map<std::string, int64_t> sizes;
-  for (const auto& [name, p] : gradients.parameters())
-    if (const auto it = layouts.find(name);
-        it != layouts.end() && it->second.on("tp") == OnAxis::sum)
-      sizes[name] = p.numel();
-  if (sizes.empty() || mesh.size("tp") == 1) return nullptr;
-  const Group over = gradients.sharded() ? mesh.group({"dp_shard", "tp"}) : mesh.group("tp");
-  return std::make_shared<SharedSums>(over, gradients, layouts, sizes);
+std::vector<std::shared_ptr<StepFeature>> shared_sums(const DeviceMesh& mesh, Gradients& gradients,
+                                                      const ParameterLayouts& layouts) {
+  std::vector<std::string> names;
+  std::map<std::string, int64_t> numels;
+  for (const auto& [name, p] : gradients.parameters()) {
+    names.push_back(name);
+    numels[name] = p.numel();
+  }
+  std::vector<std::shared_ptr<StepFeature>> features;
+  for (const GradientFamily& family : gradient_families(mesh.shape(), names, layouts)) {
+    if (family.model.empty()) continue;
+    std::map<std::string, int64_t> sizes;
+    for (const std::string& name : family.parameters) sizes[name] = numels.at(name);
+    std::vector<std::string> axes;
+    if (gradients.sharded()) axes = family.shards;
+    axes.insert(axes.end(), family.model.begin(), family.model.end());
+    features.push_back(
+        std::make_shared<SharedSums>(group_over(mesh, axes), gradients, layouts, sizes));
+  }
+  return features;
 }
 
 void count_tied_stages_once(const DeviceMesh& mesh, ParameterLayouts& layouts) {
@@ -124,7 +135,12 @@ std::shared_ptr<StepFeature> tied_stage_sums(const DeviceMesh& mesh, Gradients& 
   if (sharing.empty()) return nullptr;
   std::optional<Group> over;
   if (gradients.sharded() || sharing.size() > 1) {
-    Group together = gradients.sharded() ? mesh.group({"pp", "dp_shard"}) : stages;
+    std::vector<std::string> axes = {"pp"};
+    if (gradients.sharded()) {
+      const auto shards = dense_family(mesh.shape()).shards;
+      axes.insert(axes.end(), shards.begin(), shards.end());
+    }
+    Group together = group_over(mesh, axes);
     over = together.split(sharing.count(stages.rank()) > 0 ? 0 : -1);
   }
   if (sizes.empty()) return nullptr;

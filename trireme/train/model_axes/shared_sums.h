@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "trireme/mesh/mesh.h"
 #include "trireme/tensor/parameter_layout.h"
@@ -12,10 +13,11 @@ namespace trireme {
 
 /// With sequence_parallel, norms, positions and the biases of row-parallel layers see a part of the
 /// positions on each tensor-parallel rank: once a step's round is closed, their gradients are added
-/// over that axis, in one message. Null where there is nothing to add. `gradients` outlives it.
-/// Every rank of the mesh must call it.
-std::shared_ptr<StepFeature> shared_sums(const DeviceMesh& mesh, Gradients& gradients,
-                                         const ParameterLayouts& layouts);
+/// over that axis, in one message. One feature for each family of gradients with such an axis
+/// (train/gradients/gradient_families.h); `gradients` outlives them. Every rank of the mesh must
+/// call it.
+std::vector<std::shared_ptr<StepFeature>> shared_sums(const DeviceMesh& mesh, Gradients& gradients,
+                                                      const ParameterLayouts& layouts);
 
 /// Marks what an earlier stage holds too (a head tied to the embedding), on another rank or on this
 /// one, as counted there. Every rank of the mesh must call it.
