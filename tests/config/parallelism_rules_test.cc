@@ -181,6 +181,8 @@ TEST(config_parallelism_rules, keys_of_an_axis_without_it_have_no_effect_and_tha
     EXPECT_EQ(idle(key, {}), "has no effect without parallelism.pp");
     EXPECT_EQ(idle(key, {"parallelism.pp=2"}), "");
   }
+  EXPECT_EQ(idle("parallelism.whole_stages", {"parallelism.whole_stages=1"}),
+            "has no effect without parallelism.pp");
   EXPECT_EQ(idle("parallelism.schedule_file", {"parallelism.schedule_file=t.csv"}),
             "has no effect without parallelism.pp");
   EXPECT_EQ(idle("parallelism.sequence_parallel", {}), "has no effect without parallelism.tp");

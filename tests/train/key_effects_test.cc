@@ -356,6 +356,9 @@ std::vector<Row> rows() {
             "train_schedule_file.a_table_trains_to_the_bits_of_its_schedule"),
       on(2, gpt({"parallelism.virtual_stages", weights, "1", "2",
                  stages + Sets{"parallelism.schedule=breadth_first"}})),
+      named(
+          "parallelism.whole_stages",
+          "train_whole_stages.with_one_of_four_stages_whole_a_quarter_of_the_blocks_is_in_memory"),
       on(2, gpt({"parallelism.stages", weights, "[1,3]", "[3,1]", stages})),
       on(2, gpt({"parallelism.partition_method", words, "uniform", "measured", stages})),
       {"checkpoint.every", files, "0", "2", {"checkpoint.keep=9"}},

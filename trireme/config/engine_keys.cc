@@ -74,6 +74,7 @@ const std::vector<NotOfEngine>& keys_not_of_engine() {
       {"parallelism.schedule", kStages, nullptr},
       {"parallelism.schedule_file", kStages, nullptr},
       {"parallelism.virtual_stages", kStages, "0"},
+      {"parallelism.whole_stages", kStages, "0"},
       {"parallelism.stages", kStages, nullptr},
       {"parallelism.partition_method", kStages, "\"uniform\""},
       {"comm.across", kGroup, nullptr},

@@ -92,7 +92,10 @@ RankMemory shared_out(const MemoryQuestion& q, const Sums& s) {
   if (q.whole_for_step) {
     // The outside's gradients are complete last, while two blocks' are on their way.
     const auto blocks = std::min<int64_t>(2, static_cast<int64_t>(units.size()) - 1);
-    m.buffers += flat * q.weight_bytes + (units[0] + blocks * widest) * gradient_bytes;
+    const auto all = static_cast<int64_t>(units.size()) - 1;
+    const int64_t whole =
+        q.whole_blocks > 0 && q.whole_blocks < all ? units[0] + widest * q.whole_blocks : flat;
+    m.buffers += whole * q.weight_bytes + (units[0] + blocks * widest) * gradient_bytes;
     return m;
   }
   m.buffers += (units[0] + widest * units_in_flight(units, q.prefetch_elements, q.live_elements)) *

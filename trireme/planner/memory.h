@@ -48,6 +48,7 @@ struct MemoryQuestion {
   int64_t bucket_elements = 0;            // of gradients that travel together; stages 0 to 2
   int64_t prefetch_elements = 0, persistence_threshold = 0, live_elements = 0;  // of stage 3
   bool whole_for_step = false;  // stage 3 of a pipeline: all units are whole until the step ends
+  int64_t whole_blocks = 0;     // of them, so many blocks at once by the schedule; 0: all
   int64_t group_bytes = 0;      // that the group of ranks keeps for itself
   int64_t exchange_bytes = 0;   // of compression and averaging: planner/exchange_memory.h
   int64_t snapshot_bytes = 0;   // of checkpoint.async and snapshot_every: planner/snapshot_memory.h

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -176,6 +177,23 @@ StageMemory stage_memory(MemoryQuestion q, std::vector<ParameterShape> parameter
   return {static_cast<int>(stage), "", own};
 }
 
+/// The most blocks that a rank's schedule gathers at once; 0: it leaves that to the step.
+int64_t whole_blocks(const pipeline::PipelinePlan& plan, int rank) {
+  std::set<int> whole;
+  int64_t most = 0;
+  for (const pipeline::Action& a : plan.schedule.actions[static_cast<size_t>(rank)]) {
+    if (a.kind == pipeline::ActionKind::unshard) whole.insert(a.stage);
+    if (a.kind == pipeline::ActionKind::reshard) whole.erase(a.stage);
+    int64_t blocks = 0;
+    for (const int stage : whole) {
+      const auto& of = plan.stages[static_cast<size_t>(stage)];
+      blocks += of.end - of.begin;
+    }
+    most = std::max(most, blocks);
+  }
+  return most;
+}
+
 /// What people call the blocks of a rank.
 std::string blocks_text(const std::vector<pipeline::StageBlocks>& stages,
                         const std::function<std::string(const pipeline::StageBlocks&)>& name) {
@@ -287,6 +305,8 @@ MemoryPlan plan_memory(const Config& c, int world, ModelShape model) {
       blocks += static_cast<int>(own.back().end - own.back().begin);
     }
     MemoryPlan plan = plan_states(c, world, model, std::move(parameters));
+    plan.question.whole_blocks = whole_blocks(stages, rank);
+    plan.rank = plan.mean = rank_memory(plan.question);
     plan.pipeline = {{blocks_text(own, text_of), {}, {}}};
     for (auto& [s, of_stage] : by_stage) {
       auto& rows = plan.pipeline[0].stages;
@@ -314,6 +334,7 @@ MemoryPlan plan_memory(const Config& c, int world) {
     } else {
       const pipeline::PipelinePlan stages = pipeline_of(c, world);
       const int rank = static_cast<int>(ranks.size());
+      q.whole_blocks = whole_blocks(stages, rank);
       const auto of_a_stage = add_activations(c, a, stages, rank, &plan);
       plan.pipeline = {{blocks_text(part.stages, text_of_gpt), {}, {}}};
       for (size_t s = 0; s < stages.stages.size(); ++s) {

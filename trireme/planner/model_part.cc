@@ -6,6 +6,7 @@
 #include "trireme/config/sections/parallelism.h"
 #include "trireme/config/sections/training.h"
 #include "trireme/pipeline/schedule/table_file.h"
+#include "trireme/pipeline/schedule/units.h"
 
 namespace trireme {
 namespace {
@@ -39,7 +40,7 @@ std::vector<double> equal_costs(const Config& c) {
 pipeline::PipelinePlan plan_of(const Config& c, int world, const std::vector<double>& costs,
                                std::optional<pipeline::Schedule> table) {
   const auto parallelism = c.section<ParallelismSection>();
-  return pipeline::plan_pipeline(
+  pipeline::PipelinePlan plan = pipeline::plan_pipeline(
       {.schedule = parallelism.schedule,
        .ranks = static_cast<int>(parallelism.pp),
        .stages_per_rank = static_cast<int>(parallelism.virtual_stages),
@@ -49,6 +50,10 @@ pipeline::PipelinePlan plan_of(const Config& c, int world, const std::vector<dou
        .costs = costs,
        .table = std::move(table),
        .same_bits = c.section<TrainingSection>().reproducible});
+  if (parallelism.whole_stages > 0)
+    plan.schedule =
+        pipeline::place_units(plan.schedule, static_cast<int>(parallelism.whole_stages));
+  return plan;
 }
 
 }  // namespace

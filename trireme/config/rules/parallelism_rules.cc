@@ -14,6 +14,7 @@
 #include "trireme/config/sections/precision.h"
 #include "trireme/config/sections/recompute.h"
 #include "trireme/config/sections/training.h"
+#include "trireme/config/sections/zero.h"
 
 namespace trireme {
 namespace {
@@ -95,6 +96,12 @@ void pipeline_rules(const Config& c, Findings& f) {
     f.complain(method, fmt::format("is measured, and parallelism.stages ({}) says which blocks "
                                    "each stage has: leave one of them out",
                                    c.origin("parallelism.stages")));
+  const char *whole = "parallelism.whole_stages", *stage = "zero_optimization.stage";
+  if (f.fine({whole, stage}) && parallelism.whole_stages > 0 && c.section<ZeroSection>().stage != 3)
+    f.complain(whole,
+               fmt::format("is {}, and {} is {} ({}): only stage 3 gathers parameters; "
+                           "leave it out, or use stage 3",
+                           parallelism.whole_stages, stage, *c.value_text(stage), c.origin(stage)));
   pp.refuse("training.activation_memory_mb", c.section<RecomputeSection>().activation_memory_mb > 0,
             "how many micro-batches a rank keeps depends on its stage; use recompute_every");
   const char* batching = "data_efficiency.data_sampling.dynamic_batching.enabled";
@@ -120,7 +127,7 @@ void parallelism_rules(const Config& c, Findings& f) {
   if (parallelism.pp > 1) return;
   for (const char* path :
        {"parallelism.schedule", "parallelism.schedule_file", "parallelism.virtual_stages",
-        "parallelism.stages", "parallelism.partition_method"})
+        "parallelism.stages", "parallelism.partition_method", "parallelism.whole_stages"})
     f.idle(path, "has no effect without parallelism.pp");
 }
 

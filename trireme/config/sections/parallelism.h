@@ -15,6 +15,7 @@ struct ParallelismSection {
   std::string schedule = "1f1b";
   std::optional<std::string> schedule_file;
   int64_t virtual_stages = 0;
+  int64_t whole_stages = 0;
   std::optional<std::vector<int64_t>> stages;
   bool sequence_parallel = false;
   std::string partition_method = "uniform";
@@ -79,6 +80,13 @@ struct ParallelismSection {
              .max = f.kWide,
              .help = "with pp: stages of the model on each rank; 0: as many as the schedule needs"},
             virtual_stages);
+    f.field({.path = "parallelism.whole_stages",
+             .min = 0,
+             .max = f.kWide,
+             .help = "with pp and ZeRO stage 3: how many stages of a rank are gathered at a time; "
+                     "others are dropped, and gathered anew for their next use. 0: each stays "
+                     "whole for the step"},
+            whole_stages);
     f.field({.path = "parallelism.stages",
              .min = 1,
              .max = f.kWide,

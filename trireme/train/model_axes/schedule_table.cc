@@ -10,6 +10,7 @@
 #include "trireme/config/sections/parallelism.h"
 #include "trireme/pipeline/schedule/csv.h"
 #include "trireme/pipeline/schedule/table_file.h"
+#include "trireme/pipeline/schedule/units.h"
 
 namespace trireme {
 namespace {
@@ -49,6 +50,11 @@ std::optional<pipeline::Schedule> schedule_table(const Config& config, const Gro
                       config.origin("parallelism.schedule_file"), table ? table->name : "", r);
   }
   return table;
+}
+
+void place_gathers(const Config& config, pipeline::Schedule& schedule) {
+  const auto whole = static_cast<int>(config.section<ParallelismSection>().whole_stages);
+  if (whole > 0) schedule = pipeline::place_units(schedule, whole);
 }
 
 }  // namespace trireme

@@ -7,6 +7,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/pipeline/pipeline.h"
+#include "trireme/shard/fully_sharded.h"
 #include "trireme/tensor/host_scalars.h"
 #include "trireme/tensor/random/random.h"
 #include "trireme/train/run.h"
@@ -34,12 +35,14 @@ class ThroughStages final : public BatchComputation {
                         }});
     }
     backwards_ = stages.size() * micro_batches_;
-    pipeline_ = std::make_unique<Pipeline>(
-        group, plan.schedule, std::move(stages),
-        PipelineOptions{.device = device,
-                        .around = [this](const Action& a, const std::function<void()>& body) {
-                          around(a, body);
-                        }});
+    PipelineOptions options{
+        .device = device,
+        .around = [this](const Action& a, const std::function<void()>& body) { around(a, body); }};
+    if (plan.schedule.has_units()) {
+      options.unshard = [this](int stage) { told(stage, &FullySharded::unshard); };
+      options.reshard = [this](int stage) { told(stage, &FullySharded::reshard); };
+    }
+    pipeline_ = std::make_unique<Pipeline>(group, plan.schedule, std::move(stages), options);
   }
 
   void train(Run& run, const Batch& batch, int stop_asked, size_t& at) override {
@@ -89,6 +92,13 @@ class ThroughStages final : public BatchComputation {
     if (micro.weight == 0) sum = sum * 0;  // a rank without samples takes part with zeros
     losses_->add(sum);
     return run_->scaling->scale(sum);
+  }
+
+  // Gathers or drops a stage, where the schedule says so. Below stage 3 of ZeRO there is nothing to
+  // do: a table of the user's own may say it all the same.
+  void told(int stage, void (FullySharded::*what)(int)) {
+    auto* sharded = dynamic_cast<FullySharded*>(run_->gradients->sharded());
+    if (sharded) (sharded->*what)(own_.at(stage));
   }
 
   void around(const Action& a, const std::function<void()>& body) {

@@ -25,7 +25,7 @@ pipeline::PipelinePlan plan_of(const Config& c, const std::vector<Piece>& pieces
   const auto parallelism = c.section<ParallelismSection>();
   if (costs.empty())
     for (const Piece& p : pieces) costs.push_back(p.cost);
-  return pipeline::plan_pipeline(
+  pipeline::PipelinePlan plan = pipeline::plan_pipeline(
       {.schedule = parallelism.schedule,
        .ranks = static_cast<int>(parallelism.pp),
        .stages_per_rank = static_cast<int>(parallelism.virtual_stages),
@@ -35,6 +35,8 @@ pipeline::PipelinePlan plan_of(const Config& c, const std::vector<Piece>& pieces
        .costs = std::move(costs),
        .table = std::move(table),
        .same_bits = c.section<TrainingSection>().reproducible});
+  place_gathers(c, plan.schedule);
+  return plan;
 }
 
 LossTerms terms_of(ChainProgram& program, const std::vector<at::Tensor>& outputs,
