@@ -113,6 +113,21 @@ TEST(train_whole_stages, with_one_of_four_stages_whole_a_quarter_of_the_blocks_i
   }
 }
 
+TEST(train_whole_stages, the_actions_of_a_table_are_followed) {
+  const Folders folders;
+  pipeline::Schedule table = pipeline::generate_schedule(
+      "interleaved_1f1b", {.ranks = 2, .micro_batches = 4, .stages_per_rank = 2});
+  const auto written = [&](const std::string& name, const pipeline::Schedule& s) {
+    const std::string path = folders.folder / name;
+    write_file_atomic(path, write_table(s));
+    return divided(folders, {"parallelism.schedule_file=" + path}, 4);
+  };
+  const Result step = train(written("plain.csv", table));
+  const Result dropped = train(written("units.csv", place_messages(place_units(table, 1))));
+  expect_same(dropped, step);
+  for (int rank = 0; rank < 4; ++rank) EXPECT_LT(dropped.bytes.at(rank), step.bytes.at(rank));
+}
+
 TEST(train_whole_stages, what_cannot_be_is_refused_before_ranks_start) {
   const Folders folders;
   const auto planned = [&](const Sets& sets) {
