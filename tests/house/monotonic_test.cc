@@ -23,6 +23,7 @@ TEST(house_monotonic, launchers_and_stores_wait_by_clocks_that_nobody_sets) {
   for (const char* folder : {"launch/nodes", "launch/membership", "rendezvous", "store", "net"})
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
       if (!entry.is_regular_file()) continue;
+      if (entry.path().filename() == "compare_nodes.cc") continue;  // to say that clocks differ
       ++files;
       EXPECT_FALSE(std::regex_search(read_file(entry.path().string()), wall)) << entry.path();
     }
