@@ -80,9 +80,11 @@ class ShardedCompute final : public Compute {
 
 ZeroSetup set_up_zero(const Config& c, const DeviceMesh& mesh, const PrecisionPlan& precision,
                       const ModelStages& stages) {
+  const GradientFamily dense = dense_family(mesh.shape());
   ZeroSetup zero{static_cast<ZeroStage>(c.section<ZeroSection>().stage),
-                 shard_groups_of(mesh, dense_family(mesh.shape())), stages, nullptr};
+                 group_over(mesh, dense.data), stages, nullptr};
   if (zero.stage == ZeroStage::none) return zero;
+  zero.groups = shard_groups_of(mesh, dense);
   check<UsageError>(
       zero.stage == ZeroStage::parameters || !c.section<ZeroSection>().share_weights ||
           zero.groups.world.backend() == "local",
