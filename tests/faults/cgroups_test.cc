@@ -38,7 +38,7 @@ TEST(faults_freezer, a_host_that_stands_still_for_seconds_delays_the_job_and_is_
   environment["TRIREME_SECRET_FILE"] = folder / "secret";
   Command one(inside(freezer.procs(), words(1)), {environment, {}});
   Command zero(words(0), {environment, {}});
-  ASSERT_TRUE(zero.wait_for("step:  20/100", seconds(60))) << zero.err << one.err;
+  ASSERT_TRUE(zero.wait_for("step: 20/100", seconds(60))) << zero.err << one.err;
   ASSERT_TRUE(freezer.freeze());
   ::usleep(4'000'000);  // twice the hang limit
   ASSERT_TRUE(freezer.thaw());

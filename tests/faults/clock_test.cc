@@ -45,9 +45,9 @@ TEST_F(faults_clock, that_jumps_by_a_day_forth_and_back_disturbs_no_run) {
                          "200", "--hang-timeout", "5", "--set", "checkpoint.every=50", "--set",
                          "checkpoint.every_minutes=1", "--set", "steps_per_print=1"}),
                 {with_clock(kSlowSteps), {}});
-  ASSERT_TRUE(train.wait_for("step:  20/200")) << train.err;
+  ASSERT_TRUE(train.wait_for("step: 20/200")) << train.err;
   set(86400);
-  ASSERT_TRUE(train.wait_for("step:  90/200")) << train.err;
+  ASSERT_TRUE(train.wait_for("step: 90/200")) << train.err;
   set(-86400);
   const auto begin = Clock::now();
   ASSERT_EQ(train.finish(), 0) << train.err;
