@@ -315,8 +315,8 @@ std::string row_name(const ::testing::TestParamInfo<Row>& info) {
                      info.param.tp);
 }
 
-// pp = 2 × dp = 2, and with tp = 2 eight ranks. A unit that is to be there in both halves of a
-// backward must be held (zero3_held).
+// pp = 2 × dp = 2, and with tp = 2 eight ranks. zero3_held: the schedule says when stages are
+// whole.
 std::vector<Row> rows() {
   return {{How::all_reduce, "1f1b"},
           {How::ddp, "1f1b"},
@@ -327,6 +327,8 @@ std::vector<Row> rows() {
           {How::zero2, "interleaved_1f1b", 1, 2},
           {How::zero3, "1f1b"},
           {How::zero3, "breadth_first", 1, 2},
+          {How::zero3, "zb_h1"},
+          {How::zero3, "zb_v", 1, 2},
           {How::zero3_held, "1f1b"},
           {How::zero3_held, "zb_v", 1, 2},
           {How::ddp, "1f1b", 2},

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/pipeline/split_backward.h"
 
-#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "tests/pipeline/count_products.h"
 #include "trireme/base/error.h"
 
 namespace trireme::testing::split_backward_test {
@@ -140,28 +140,6 @@ TEST(pipeline_split_backward, two_inputs_and_two_outputs) {
       },
       {leaf({4, 8}), leaf({4, 6})}, {leaf({8, 8}), leaf({8, 6}), leaf({8})});
 }
-
-// Matrix products while it lives, on this thread.
-class CountProducts {
- public:
-  CountProducts() {
-    now() = 0;
-    handle_ = at::addThreadLocalCallback(
-        at::RecordFunctionCallback([](const at::RecordFunction& f) {
-          const std::string name = f.name();
-          if (name == "aten::mm" || name == "aten::addmm" || name == "aten::bmm") ++now();
-          return std::unique_ptr<at::ObserverContext>();
-        }).scopes({at::RecordScope::FUNCTION}));
-  }
-  ~CountProducts() { at::removeCallback(handle_); }
-  static int& now() {
-    thread_local int count = 0;
-    return count;
-  }
-
- private:
-  at::CallbackHandle handle_;
-};
 
 TEST(pipeline_split_backward, no_product_is_computed_twice) {
   const Tensors w{leaf({16, 8}), leaf({16, 16}), leaf({8, 16})};

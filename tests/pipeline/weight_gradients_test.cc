@@ -2,10 +2,10 @@
 // Weight gradients that come later (the second half of a backward): of our linear layer in every
 // shape and dtype they are those of one backward, to the bit; they are written where somebody
 // offers a place for them (a bucket), and reported once; and what is kept until then.
-#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "tests/pipeline/count_products.h"
 #include "trireme/layers/plain.h"
 #include "trireme/pipeline/split_backward.h"
 #include "trireme/tensor/gradient_place.h"
@@ -98,28 +98,6 @@ INSTANTIATE_TEST_SUITE_P(
                        ::testing::Values(std::vector<int64_t>{1}, std::vector<int64_t>{33},
                                          std::vector<int64_t>{3, 7}, std::vector<int64_t>{2, 3, 5}),
                        ::testing::Bool()));
-
-// Matrix products while it lives, on this thread.
-class CountProducts {
- public:
-  CountProducts() {
-    now() = 0;
-    handle_ = at::addThreadLocalCallback(
-        at::RecordFunctionCallback([](const at::RecordFunction& f) {
-          const std::string name = f.name();
-          if (name == "aten::mm" || name == "aten::addmm" || name == "aten::bmm") ++now();
-          return std::unique_ptr<at::ObserverContext>();
-        }).scopes({at::RecordScope::FUNCTION}));
-  }
-  ~CountProducts() { at::removeCallback(handle_); }
-  static int& now() {
-    thread_local int count = 0;
-    return count;
-  }
-
- private:
-  at::CallbackHandle handle_;
-};
 
 TEST(pipeline_weight_gradients_cost, each_half_computes_one_product_of_a_layer_that_has_a_place) {
   Layer layer(at::kDouble, true);

@@ -22,6 +22,7 @@
 #include "trireme/tensor/recompute/recompute.h"
 #include "trireme/tensor/tensor_overlaps.h"
 #include "trireme/tensor/tied_tensors.h"
+#include "trireme/tensor/torch_compat.h"
 
 namespace trireme {
 
@@ -31,6 +32,8 @@ struct FullySharded::Unit::State {
   size_t index = 0;
   int stage = 0;
   bool held = false;  // between unshard() and reshard()
+  bool halved =
+      false;  // a backward came here that may have a second half, which must find it whole
   bool reshard_after_forward = true;
   std::vector<size_t> buffers;  // of the scatter: those that require gradients
   int open_ends = 0;            // graphs whose backward has still to come to the inputs
@@ -321,7 +324,7 @@ void FullySharded::Impl::prefetch(Iterator next, Iterator end) {
 }
 
 void FullySharded::Impl::drop(UnitState& unit) {
-  if (!unit.held) unit.params->reshard();
+  if (!unit.held && !unit.halved) unit.params->reshard();
 }
 
 void FullySharded::Impl::hold(int stage, bool held) {
@@ -408,6 +411,8 @@ std::vector<at::Tensor> FullySharded::Impl::run(const std::shared_ptr<UnitState>
 void FullySharded::Impl::backward_at_outputs(UnitState& unit) {
   if (options.whole_for_step) return make_whole(unit);  // it is already, but after an exception
   backward_began = true;
+  // Nothing tells of the second half: it begins behind the unit's outputs.
+  if (hooks->paused() && compat::backward_is_of_a_part()) unit.halved = true;
   if (options.automatic) hooks->beginning()();
   // Inside no_sync() for the next round, which may not come to this unit.
   if (scatter->is_open() || hooks->paused())
@@ -441,6 +446,7 @@ void FullySharded::Impl::end_round() {
     backward_began = true;
   }
   for (const auto& u : units) {
+    u->state_->halved = false;
     drop(*u->state_);
     u->state_->endless = false;
   }
@@ -558,13 +564,13 @@ FullySharded::Gathered::Gathered(FullySharded& sharded) : sharded_(sharded) {
   for (const auto& u : sharded_.impl_->units) u->state_->params->make_whole();
 }
 FullySharded::Gathered::~Gathered() {
-  for (const auto& u : sharded_.impl_->units) u->state_->params->reshard();
+  for (const auto& u : sharded_.impl_->units) sharded_.impl_->drop(*u->state_);
 }
 
 void FullySharded::reset() {
   if (impl_->hooks) impl_->hooks->reset();
   for (const auto& u : impl_->units) {
-    u->state_->held = false;
+    u->state_->held = u->state_->halved = false;
     u->state_->params->reshard();
     u->state_->endless = false;
   }

@@ -136,11 +136,12 @@ class TRIREME_API FullySharded final : public ShardedParameters {
   /// no_sync() or not; every rank calls it as often.
   void reduce_accumulated();
   /// Makes the units of a stage (FullyShardedOptions::stages) whole until reshard(), whatever runs
-  /// in between. For schedules of a pipeline, which say when (PipelineOptions::unshard, reshard):
-  /// under those that compute a backward in two halves a unit must be whole in both, and only they
-  /// know where the second one is. The root belongs to the stage where there is one, and is
-  /// otherwise whole from its first use to the end of the step. From the first call on no unit is
-  /// gathered ahead. Every rank calls them in the same order.
+  /// in between. For schedules of a pipeline, which say when (PipelineOptions::unshard, reshard).
+  /// Without it, under those that compute a backward in two halves, a unit stays whole from its
+  /// first half to reduce_accumulated(): nothing else tells where the last second half is. The root
+  /// belongs to the stage where there is one, and is otherwise whole from its first use to the end
+  /// of the step. From the first call on no unit is gathered ahead. Every rank calls them in the
+  /// same order.
   void unshard(int stage = 0);
   void reshard(int stage = 0);
   /// Makes all parameters whole and readable while it lives (DeepSpeed's GatheredParameters, FSDP's

@@ -60,6 +60,13 @@ class GradHook {
   uintptr_t key_ = 0;
 };
 
+/// Inside a backward: it is one of a part of the graph (autograd::grad(), backward() with inputs, a
+/// half of a SplitBackward), not of all that there is.
+inline bool backward_is_of_a_part() {
+  const auto* only = torch::autograd::get_current_graph_task_exec_info();
+  return only && !only->empty();
+}
+
 /// Calls f before each accumulation into p.grad(). It lies on the tensor, and stays there when
 /// set_data() (torch::load(), Module::to()) takes the accumulator with its hooks away. Destroying
 /// it removes the hook. p requires a gradient as it is made.
@@ -81,11 +88,7 @@ class TensorHook {
 
  private:
   // From 2.0 autograd::grad(), which accumulates nothing, calls the hooks of a leaf too.
-  static bool grad_asks() {
-    if (!kGradCallsLeafHooks) return false;
-    const auto* only = torch::autograd::get_current_graph_task_exec_info();
-    return only && !only->empty();
-  }
+  static bool grad_asks() { return kGradCallsLeafHooks && backward_is_of_a_part(); }
   at::Tensor p_;
   unsigned key_ = 0;
 };
