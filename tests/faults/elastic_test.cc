@@ -7,24 +7,18 @@
 #include <memory>
 #include <string>
 
-#include "tests/faults/job.h"
+#include "tests/faults/job_on_hosts.h"
 #include "tests/support/fault_times.h"
-#include "tests/support/namespaces.h"
 #include "trireme/base/file.h"
-#include "trireme/launch/job_store.h"
-#include "trireme/net/secret.h"
 
 namespace trireme::testing::elastic_test {
 namespace {
 
 constexpr Duration kPatience = seconds(120);
 
-class faults_elastic : public ::testing::Test {
+class faults_elastic : public JobOnHosts {
  protected:
-  void SetUp() override {
-    if (!hosts_.why().empty()) GTEST_SKIP() << hosts_.why();
-    launch::write_secret(folder_ / "secret", net::generate_secret());
-  }
+  faults_elastic() : JobOnHosts(3) {}
 
   /// One rank on one host; as many samples a step on any number of them.
   std::unique_ptr<Command> trainer(int host, const char* nodes = "1:2", const char* batch = "8") {
@@ -49,9 +43,6 @@ class faults_elastic : public ::testing::Test {
         {"checkpoint", "diff", calm, folder_ / "run", "--tensors", "model.*", "--atol", "1e-5"}));
     EXPECT_EQ(diff.finish(), 0) << diff.out << diff.err;
   }
-
-  Hosts hosts_{3};
-  PrivateFolder folder_{"trireme-test"};
 };
 
 TEST_F(faults_elastic, a_host_comes_and_leaves_and_no_step_is_lost) {

@@ -6,24 +6,18 @@
 #include <memory>
 #include <string>
 
-#include "tests/faults/job.h"
+#include "tests/faults/job_on_hosts.h"
 #include "tests/support/fault_times.h"
-#include "tests/support/namespaces.h"
 #include "trireme/base/file.h"
-#include "trireme/launch/job_store.h"
-#include "trireme/net/secret.h"
 
 namespace trireme::testing::links_test {
 namespace {
 
 constexpr Duration kPatience = seconds(90);
 
-class faults_links : public ::testing::Test {
+class faults_links : public JobOnHosts {
  protected:
-  void SetUp() override {
-    if (!hosts_.why().empty()) GTEST_SKIP() << hosts_.why();
-    launch::write_secret(folder_ / "secret", net::generate_secret());
-  }
+  faults_links() : JobOnHosts(2) {}
 
   /// Its worker waits until the file "go" is there.
   std::unique_ptr<Command> launcher(int node) {
@@ -34,9 +28,6 @@ class faults_links : public ::testing::Test {
                                  "--master-addr=" + Hosts::address(0), "sh", "-c", script})),
         CommandOptions{{{"TRIREME_SECRET_FILE", folder_ / "secret"}}, ""});
   }
-
-  Hosts hosts_{2};
-  PrivateFolder folder_{"trireme-test"};
 };
 
 TEST_F(faults_links, of_which_one_direction_is_cut_end_the_job_on_both_sides) {

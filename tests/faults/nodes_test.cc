@@ -10,26 +10,20 @@
 #include <string>
 #include <vector>
 
-#include "tests/faults/job.h"
+#include "tests/faults/job_on_hosts.h"
 #include "tests/support/fault_times.h"
-#include "tests/support/namespaces.h"
 #include "tests/support/paths.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
-#include "trireme/launch/job_store.h"
-#include "trireme/net/secret.h"
 
 namespace trireme::testing::nodes_test {
 namespace {
 
 constexpr Duration kPatience = seconds(90);
 
-class faults_nodes : public ::testing::Test {
+class faults_nodes : public JobOnHosts {
  protected:
-  void SetUp() override {
-    if (!hosts_.why().empty()) GTEST_SKIP() << hosts_.why();
-    launch::write_secret(folder_ / "secret", net::generate_secret());
-  }
+  faults_nodes() : JobOnHosts(2) {}
 
   /// The launcher of one host, in the words of a cluster's wiki page.
   std::unique_ptr<Command> launcher(int node, int workers, const Arguments& program,
@@ -70,9 +64,6 @@ class faults_nodes : public ::testing::Test {
     EXPECT_EQ(job.finish(kPatience), 0) << job.err;
     return weights_of(run);
   }
-
-  Hosts hosts_{2};
-  PrivateFolder folder_{"trireme-test"};
 };
 
 /// The number behind the last "loss ".
