@@ -26,6 +26,9 @@ MLP = {"model": {"type": "mlp", "inputs": 784, "hidden": [256], "outputs": 10}, 
        "checkpoint": {"at_end": False}, "steps_per_print": 1000000}
 
 
+START = 4  # seconds that a launcher may take to start its ranks; they do not count
+
+
 def train(args, folder, more):
     """The median step in milliseconds, and the launcher's part of a CPU."""
     config = os.path.join(folder, "mlp.json")
@@ -34,18 +37,23 @@ def train(args, folder, more):
     run = tempfile.mkdtemp(dir=folder) + "/run"
     words = [job.trireme(args.build), "train", config, "--nproc-per-node", "2", "--run-dir", run, "--steps", str(args.steps), *more]
     with job.Job(words) as one:
-        begin, used = time.monotonic(), 0.0
+        launched = time.monotonic()
+        first = last = None
         while one.process.poll() is None:
             try:
-                used, at = one.cpu_seconds(), time.monotonic()
+                last = (one.cpu_seconds(), time.monotonic())
             except (OSError, IndexError):
                 break
+            if first is None and last[1] - launched > START:
+                first = last
             time.sleep(0.1)
         if one.process.wait() != 0:
             sys.exit("".join(line for _, line in one.lines))
     steps = [json.loads(line) for line in open(run + "/metrics.jsonl")]
     ms = [s["step_ms"] for s in steps if "step_ms" in s]
-    return statistics.median(ms[len(ms) // 10:]), used / (at - begin)
+    if first is None or last[1] - first[1] < START:
+        sys.exit(f"a run of {last[1] - launched:.1f} s says nothing of the launcher: --steps is too small")
+    return statistics.median(ms[len(ms) // 10:]), (last[0] - first[0]) / (last[1] - first[1])
 
 
 def launcher_part(args):
@@ -80,7 +88,7 @@ def main():
           f"{load_of.verdict(foreign, thrown)}")
     # Its start, some 30 ms of reading the machine, is in it.
     part = 100 * statistics.median(on[1] for on, _ in kept)
-    print(f"the launcher of these ranks, with its start: {part:.2f} % of a CPU")
+    print(f"the launcher of these ranks: {part:.2f} % of a CPU")
     idle = 100 * launcher_part(args)
     print(f"the launcher of {args.workers} workers that sleep: {idle:.3f} % of a CPU (bound 0.5 %{': MISSED' if idle > 0.5 else ''})")
 
