@@ -26,3 +26,19 @@ function(trireme_test_headers target)
   target_precompile_headers(${target} REUSE_FROM test_headers)
   trireme_test_launcher(${target})
 endfunction()
+
+# Examples are programs that include <torch/torch.h>, as their reader's would: each takes 17 s to compile, 6 s with the header precompiled.
+add_library(example_headers OBJECT ${CMAKE_CURRENT_LIST_DIR}/headers.cc)
+target_link_libraries(example_headers PRIVATE trireme)
+target_precompile_headers(example_headers PRIVATE <torch/torch.h>)
+set_target_properties(example_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+target_compile_options(example_headers PRIVATE -fPIE)
+trireme_test_launcher(example_headers)
+
+# trireme_example(ddp_mlp ddp_mlp/ddp_mlp.cc): a program of examples/, against the library that users link.
+function(trireme_example name source)
+  add_executable(${name} ${PROJECT_SOURCE_DIR}/examples/${source})
+  target_link_libraries(${name} PRIVATE trireme)
+  target_precompile_headers(${name} REUSE_FROM example_headers)
+  trireme_test_launcher(${name})
+endfunction()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/faults/comm_job.h"
+#include "tests/faults/comm/job.h"
 
 // The link between two hosts is cut while those of one wait in each call for those of the other.
 // Nobody is told; within 5 s both sides raise PeerLost, leave, and go on on their own: the host

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/faults/comm_job.h"
+#include "tests/faults/comm/job.h"
 #include "tests/support/paths.h"
 
 // Under mpirun the launcher reports: a job that lost a rank in the middle of a call, or whose rank

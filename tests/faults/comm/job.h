@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/faults/comm_calls.h"
-#include "tests/faults/forks.h"
+#include "tests/faults/comm/calls.h"
+#include "tests/faults/comm/forks.h"
 #include "tests/support/backends.h"
 #include "tests/support/namespaces.h"
 #include "tests/support/ports.h"

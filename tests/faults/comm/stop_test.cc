@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/faults/comm_job.h"
+#include "tests/faults/comm/job.h"
 
 // A process is stopped in the middle of each call: it holds its memory and its sockets, so only the
 // deadline tells. Every survivor raises a Timeout that names it, then; the group can be left and

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/faults/comm_job.h"
+#include "tests/faults/comm/job.h"
 
 // A process is killed in the middle of each call: every survivor raises PeerLost within 5 s, naming
 // it, can leave the group and is in another one afterwards, over the same store.

@@ -178,7 +178,7 @@ const std::vector<Denied>& not_required() {
 
 }  // namespace
 
-TEST(faults_engine_limits, denied_calls_that_are_not_required_change_nothing) {
+TEST(faults_comm_engine_limits, denied_calls_that_are_not_required_change_nothing) {
   if (no_seccomp()) GTEST_SKIP() << "this kernel has no seccomp";
   for (const Denied& d : not_required())
     for (int error : {EPERM, ENOSYS})
@@ -192,7 +192,7 @@ TEST(faults_engine_limits, denied_calls_that_are_not_required_change_nothing) {
                    d.name);
 }
 
-TEST(faults_engine_limits, a_rank_of_several_that_is_denied_calls_fits_in) {
+TEST(faults_comm_engine_limits, a_rank_of_several_that_is_denied_calls_fits_in) {
   if (no_seccomp()) GTEST_SKIP() << "this kernel has no seccomp";
   expect_clean(limited(
                    3,
@@ -204,7 +204,7 @@ TEST(faults_engine_limits, a_rank_of_several_that_is_denied_calls_fits_in) {
                "rank 1 alone");
 }
 
-TEST(faults_engine_limits, without_pidfds_a_killed_rank_is_still_peer_lost) {
+TEST(faults_comm_engine_limits, without_pidfds_a_killed_rank_is_still_peer_lost) {
   if (no_seccomp()) GTEST_SKIP() << "this kernel has no seccomp";
   const auto outcomes = limited(
       3, [](int) { deny({SYS_pidfd_open}, EPERM); },
@@ -221,7 +221,7 @@ TEST(faults_engine_limits, without_pidfds_a_killed_rank_is_still_peer_lost) {
         << outcomes[size_t(r)];
 }
 
-TEST(faults_engine_limits, without_memfd_create_it_says_what_is_needed) {
+TEST(faults_comm_engine_limits, without_memfd_create_it_says_what_is_needed) {
   if (no_seccomp()) GTEST_SKIP() << "this kernel has no seccomp";
   for (int error : {EPERM, ENOSYS}) {
     const auto outcomes = limited(
@@ -236,7 +236,7 @@ TEST(faults_engine_limits, without_memfd_create_it_says_what_is_needed) {
   }
 }
 
-TEST(faults_engine_limits, a_rank_that_cannot_share_memory_is_named_by_the_others_at_once) {
+TEST(faults_comm_engine_limits, a_rank_that_cannot_share_memory_is_named_by_the_others_at_once) {
   if (no_seccomp()) GTEST_SKIP() << "this kernel has no seccomp";
   for (int bad : {0, 1, 2}) {
     const auto outcomes = limited(
@@ -258,7 +258,7 @@ TEST(faults_engine_limits, a_rank_that_cannot_share_memory_is_named_by_the_other
   }
 }
 
-TEST(faults_engine_limits, a_rank_that_dies_while_they_meet_is_named_by_the_others_at_once) {
+TEST(faults_comm_engine_limits, a_rank_that_dies_while_they_meet_is_named_by_the_others_at_once) {
   if (no_seccomp()) GTEST_SKIP() << "this kernel has no seccomp";
   for (int bad : {1, 2}) {  // rank 0 takes the store with it
     const auto outcomes = limited(
@@ -290,7 +290,7 @@ void few_files(int) {
 
 }  // namespace
 
-TEST(faults_engine_limits, eight_ranks_do_with_64_files) {
+TEST(faults_comm_engine_limits, eight_ranks_do_with_64_files) {
   expect_clean(limited(8, few_files,
                        [](Group g) {
                          everything(g);
@@ -310,7 +310,7 @@ TEST(faults_engine_limits, eight_ranks_do_with_64_files) {
                "64 files");
 }
 
-TEST(faults_engine_limits, more_groups_than_files_are_refused_and_the_others_go_on) {
+TEST(faults_comm_engine_limits, more_groups_than_files_are_refused_and_the_others_go_on) {
   expect_clean(limited(8, few_files,
                        [](Group g) {
                          std::vector<Group> groups;
@@ -356,7 +356,7 @@ constexpr size_t kMiB = size_t{1} << 20;
 
 }  // namespace
 
-TEST(faults_engine_limits, an_arena_larger_than_the_cgroup_is_refused_and_the_group_lives) {
+TEST(faults_comm_engine_limits, an_arena_larger_than_the_cgroup_is_refused_and_the_group_lives) {
   MemoryLimit limit(64 * kMiB);
   if (!limit.why().empty()) GTEST_SKIP() << limit.why();
   expect_clean(limited(
@@ -373,7 +373,8 @@ TEST(faults_engine_limits, an_arena_larger_than_the_cgroup_is_refused_and_the_gr
                "64 MiB");
 }
 
-TEST(faults_engine_limits, ranks_that_fill_a_cgroup_together_are_refused_before_the_kernel_kills) {
+TEST(faults_comm_engine_limits,
+     ranks_that_fill_a_cgroup_together_are_refused_before_the_kernel_kills) {
   MemoryLimit limit(96 * kMiB);
   if (!limit.why().empty()) GTEST_SKIP() << limit.why();
   for (int64_t mib : {3, 8, 20, 60})
@@ -397,7 +398,7 @@ TEST(faults_engine_limits, ranks_that_fill_a_cgroup_together_are_refused_before_
         std::to_string(mib) + " MiB each");
 }
 
-TEST(faults_engine_limits, a_cgroup_without_room_to_meet_in_is_named_on_all_ranks) {
+TEST(faults_comm_engine_limits, a_cgroup_without_room_to_meet_in_is_named_on_all_ranks) {
   MemoryLimit limit(64 * kMiB);
   if (!limit.why().empty()) GTEST_SKIP() << limit.why();
   const auto outcomes = limited(
