@@ -21,8 +21,14 @@
 
 #include "trireme/data/distributed_sampler.h"             // the samples of this rank in an epoch
 #include "trireme/data/counted.h"                         // a data loop that can be resumed
+#include "trireme/data/weighted_sampler.h"                // rare samples drawn more often
+#include "trireme/data/subset.h"                          // parts of data sets, random splits
+#include "trireme/data/augment.h"                         // images cropped, flipped and rotated
 #include "trireme/data/source.h"                          // the interface of data sets
 #include "trireme/data/batch.h"                           // the samples of one rank in one step
+#include "trireme/data/source_dataset.h"                  // a data source for LibTorch's loader
+#include "trireme/data/sources/digits.h"                  // drawn digits that stand for MNIST
+#include "trireme/data/sources/idx.h"                     // the files of MNIST
 #include "trireme/data/global_batch.h"                    // a step's samples on any number of ranks
 #include "trireme/data/loader.h"                          // batches prepared ahead of time
 
