@@ -46,6 +46,7 @@
 #include "trireme/models/init.h"                          // how the reference networks begin
 #include "trireme/pipeline/pipeline.h"                    // stages of a network on different ranks
 #include "trireme/tensor/tied_tensors.h"                  // a module's parameters, each listed once
+#include "trireme/tensor/module_summary.h"                // a module's parts and parameters
 #include "trireme/tensor/module_state.h"                  // a module's state for a checkpoint
 #include "trireme/tensor/layout_state.h"                  // state of divided layers
 #include "trireme/tensor/autocast.h"                      // mixed precision within a scope
