@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -68,6 +70,40 @@ TEST(house_examples, the_models_of_the_documents_have_their_sizes) {
   EXPECT_EQ(mlp.get_int_list("model.hidden"), std::vector<int64_t>{256});
   EXPECT_EQ(mlp.get_int("model.outputs"), 10);
   EXPECT_EQ(load("net.json").get_string("model.type"), "net");
+}
+
+/// Lines that are neither empty nor comments.
+int lines_of_code(const std::string& text) {
+  std::istringstream in(text);
+  int lines = 0;
+  for (std::string line; std::getline(in, line);) {
+    const size_t first = line.find_first_not_of(' ');
+    if (first != std::string::npos && line.compare(first, 2, "//") != 0) ++lines;
+  }
+  return lines;
+}
+
+// examples/NAME/NAME.cc: what other systems' first pages have. A reader sees all of one at once.
+TEST(house_examples, each_program_is_a_page_of_public_code_with_a_line_of_the_readme_and_a_test) {
+  const auto text_of = [](const std::string& path) {
+    return read_file(trireme::testing::source_path("/" + path));
+  };
+  const std::string readme = text_of("README.md"), tests = text_of("tests/cli/examples_test.cc");
+  const std::regex include("#include \"trireme|#include <trireme/(?!trireme\\.h>)");
+  size_t programs = 0;
+  for (const auto& entry : fs::directory_iterator(trireme::testing::source_path("/examples"))) {
+    const std::string name = entry.path().filename();
+    if (!fs::exists(entry.path() / (name + ".cc"))) continue;
+    ++programs;
+    const std::string code = text_of("examples/" + name + "/" + name + ".cc");
+    EXPECT_LE(lines_of_code(code), 96) << name;
+    EXPECT_FALSE(std::regex_search(code, include)) << name << " includes more than trireme.h";
+    EXPECT_NE(code.find("\n//   trireme run --nproc-per-node "), std::string::npos) << name;
+    EXPECT_TRUE(std::regex_search(readme, std::regex("\ntrireme run [^\n#]*\\b" + name + "\\b")))
+        << "README has no line that starts " << name;
+    EXPECT_NE(tests.find('"' + name + '"'), std::string::npos) << "no test runs " << name;
+  }
+  EXPECT_GE(programs, 9u);
 }
 
 }  // namespace
