@@ -10,6 +10,7 @@
 #include "tests/train/run_folders.h"
 #include "trireme/base/check.h"
 #include "trireme/models/gpt_stages.h"
+#include "trireme/train/evaluate.h"
 #include "trireme/train/saving.h"
 #include "trireme/train/trainer.h"
 
@@ -41,6 +42,7 @@ Sets layout(const std::string& schedule, int stage, int pp = 2) {
 struct Ended {
   std::map<std::string, at::Tensor> weights;  // of all ranks together
   std::vector<double> losses, norms;
+  double held_out = 0;
   int64_t parameters = 0;
 };
 
@@ -59,6 +61,7 @@ Ended train_to(int64_t steps, int ranks, const Config& config, const std::string
           const StepReport r = train_step(run);
           losses.push_back(r.loss), norms.push_back(r.grad_norm);
         }
+        const double held_out = from.empty() && to.empty() ? evaluate(run).loss : 0;
         if (!to.empty()) save_run(run, to, 1);
         // Ranks of tensor parallelism have other parts under one name.
         const NamedTensors mine = run.mesh.size("tp") == 1 ? weights_of(run) : NamedTensors();
@@ -67,7 +70,7 @@ Ended train_to(int64_t steps, int ranks, const Config& config, const std::string
           const auto [at, is_new] = ended.weights.emplace(name, w);
           EXPECT_TRUE(is_new || at->second.equal(w)) << name << " differs between ranks";
         }
-        if (g.rank() == 0) ended.losses = losses, ended.norms = norms;
+        if (g.rank() == 0) ended.losses = losses, ended.norms = norms, ended.held_out = held_out;
         ended.parameters = run.parameters;
       },
       std::chrono::seconds(60));
@@ -116,6 +119,7 @@ TEST(train_tied_stages, the_bits_are_those_of_ends_on_different_ranks) {
             << what;
         EXPECT_EQ(got.losses, want.losses) << what;
         EXPECT_EQ(got.norms, want.norms) << what;
+        EXPECT_EQ(got.held_out, want.held_out) << what;
         EXPECT_EQ(got.parameters, want.parameters) << what;
       }
   }
