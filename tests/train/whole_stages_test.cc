@@ -15,6 +15,7 @@
 #include "trireme/pipeline/schedule/units.h"
 #include "trireme/planner/memory_plan.h"
 #include "trireme/train/evaluate.h"
+#include "trireme/train/model_axes/schedule_table.h"
 
 namespace whole_stages_test {
 
@@ -64,8 +65,10 @@ Result train(const Config& config, int steps = 3) {
     std::lock_guard lock(mutex);
     for (const auto& [name, t] : run.gradients->owned())
       result.shards[fmt::format("{} {}", g.rank(), name)] = t.detach().clone();
-    result.bytes[g.rank()] = sharded->stats().gather_buffer_bytes;
-    result.gathers[g.rank()] = sharded->stats().gathers;
+    if (sharded) {
+      result.bytes[g.rank()] = sharded->stats().gather_buffer_bytes;
+      result.gathers[g.rank()] = sharded->stats().gathers;
+    }
     if (g.rank() == 0) result.losses = losses, result.held_out = held_out;
   });
   return result;
@@ -126,6 +129,52 @@ TEST(train_whole_stages, the_actions_of_a_table_are_followed) {
   const Result dropped = train(written("units.csv", place_messages(place_units(table, 1))));
   expect_same(dropped, step);
   for (int rank = 0; rank < 4; ++rank) EXPECT_LT(dropped.bytes.at(rank), step.bytes.at(rank));
+}
+
+// By name a backward's gradients are waited for as late as can be. A table may wait at once.
+TEST(train_whole_stages, the_reductions_of_a_table_are_followed) {
+  const Folders folders;
+  pipeline::Schedule table = pipeline::generate_schedule(
+      "interleaved_1f1b", {.ranks = 2, .micro_batches = 4, .stages_per_rank = 2});
+  for (auto& list : table.actions) {
+    std::vector<pipeline::Action> at_once;
+    for (const pipeline::Action& a : list) {
+      at_once.push_back(a);
+      if (gives_weight_gradient(a.kind))
+        at_once.push_back({pipeline::ActionKind::reduce_gradients, a.stage, a.micro_batch});
+    }
+    list = at_once;
+  }
+  const std::string path = folders.folder / "reductions.csv";
+  write_file_atomic(path, write_table(table));
+  const Sets by_name = {"parallelism.schedule=interleaved_1f1b"};
+  const Sets by_table = {"parallelism.schedule_file=" + path};
+  for (const Sets& zero :
+       {Sets{"zero_optimization.stage=1"}, Sets{"zero_optimization.stage=2"},
+        Sets{"zero_optimization.stage=3"},
+        Sets{"zero_optimization.stage=1", "training.reproducible=true", "training.leaves=8"}}) {
+    SCOPED_TRACE(zero.back());
+    expect_same(train(divided(folders, zero + by_table, 4)),
+                train(divided(folders, zero + by_name, 4)));
+  }
+}
+
+TEST(train_whole_stages, a_schedule_has_the_reductions_that_the_stage_of_zero_makes) {
+  const Folders folders;
+  const auto has = [&](const Sets& sets) {
+    pipeline::Schedule s =
+        pipeline::generate_schedule("zb_v", {.ranks = 2, .micro_batches = 4, .stages_per_rank = 2});
+    place_zero(divided(folders, sets), s);
+    return s.has_reductions();
+  };
+  const Sets tree = {"training.reproducible=true", "training.leaves=8"};
+  EXPECT_FALSE(has({"zero_optimization.stage=0"}));
+  EXPECT_FALSE(has(tree + Sets{"zero_optimization.stage=0"}));
+  EXPECT_FALSE(has({"zero_optimization.stage=1"}));
+  EXPECT_TRUE(has(tree + Sets{"zero_optimization.stage=1"}));
+  EXPECT_TRUE(has({"zero_optimization.stage=2"}));
+  EXPECT_TRUE(has({"zero_optimization.stage=3"}));
+  EXPECT_TRUE(has({"zero_optimization.stage=3", "parallelism.whole_stages=1"}));
 }
 
 TEST(train_whole_stages, what_cannot_be_is_refused_before_ranks_start) {

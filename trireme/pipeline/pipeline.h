@@ -25,7 +25,8 @@ struct PipelineStage {
 struct PipelineOptions {
   at::Device device = at::kCPU;  // where this rank's stages compute
   /// Called where the schedule says so, with the stage: ZeRO's gathers and drops, and the reduction
-  /// of a stage's gradients over its replicas once they are complete. Empty: nothing to do.
+  /// of a stage's gradients over its replicas once they are complete, or after each micro-batch
+  /// where a table says so (0REDUCE_GRAD3). Empty: nothing to do.
   std::function<void(int stage)> unshard = {}, reshard = {}, reduce_gradients = {};
   /// Runs each computation (F, B, I, W; in evaluate() F): must call `body` once. Empty: it is
   /// called as it is.

@@ -127,6 +127,23 @@ TEST(pipeline_schedule_check, each_broken_table_is_refused_by_its_own_reason) {
       {Fault::reduced_not_once, "0UNSHARD,0F0,0B0,0RESHARD\n",
        "after rank 0, action 3 (0B0) the gradients of stage 0 are complete, and no REDUCE_GRAD "
        "follows"},
+      {Fault::reduced_not_once, "0F0,0F1,0B0,0B1,0REDUCE_GRAD1\n",
+       "rank 0, action 4 (0B1) comes before the gradients of rank 0, action 3 (0B0) are added, and "
+       "those of two backwards do not meet"},
+      {Fault::reduced_too_early, "0F0,0I0,0REDUCE_GRAD0,0W0\n",
+       "rank 0, action 3 (0REDUCE_GRAD0) adds gradients that are not there, or were added before: "
+       "it follows the B or W of its stage and micro-batch"},
+      {Fault::reduced_too_early, "0F0,0F1,0B0,0REDUCE_GRAD1,0B1\n",
+       "rank 0, action 4 (0REDUCE_GRAD1) adds gradients that are not there, or were added before: "
+       "it follows the B or W of its stage and micro-batch"},
+      {Fault::reduced_too_early, "0F0,0B0,0REDUCE_GRAD0,0REDUCE_GRAD0\n",
+       "rank 0, action 4 (0REDUCE_GRAD0) adds gradients that are not there, or were added before: "
+       "it follows the B or W of its stage and micro-batch"},
+      {Fault::reduced_not_once, "0F0,0F1,0B0,0REDUCE_GRAD0,0B1,0REDUCE_GRAD\n",
+       "rank 0, action 6 (0REDUCE_GRAD) adds the gradients of the step, and those of each "
+       "micro-batch are added by themselves"},
+      {Fault::reduced_not_once, "0F0,0F1,0B0,0REDUCE_GRAD0,0B1\n",
+       "no REDUCE_GRAD adds the gradients of rank 0, action 5 (0B1)"},
       {Fault::reduced_not_once, "0UNSHARD,0F0,0B0,0REDUCE_GRAD,0REDUCE_GRAD,0RESHARD\n",
        "rank 0, action 5 (0REDUCE_GRAD) adds the gradients of its stage a second time"},
   };

@@ -70,6 +70,7 @@ TEST(pipeline_schedule_csv, a_cell_that_is_no_action_is_named_by_row_column_and_
       {"9000F0", "stages are numbered from 0 to 8191"},
       {"0F70000", "micro-batches are numbered from 0 to 65535"},
       {"0UNSHARD1", "what concerns a whole stage has no micro-batch"},
+      {"0REDUCE_GRAD1x", "nothing may follow the number of the micro-batch"},
       {"(0F1;1B0)", pair},
       {"(0F1)OVERLAP_F_B", pair},
       {"(0F1;1B0", pair},

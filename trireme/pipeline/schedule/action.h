@@ -21,7 +21,7 @@ enum class ActionKind : uint8_t {
   recv_backward,    // of an output gradient, from the rank of the next stage
   unshard,          // ZeRO: gather the parameters of a stage
   reshard,          // ZeRO: drop what was gathered
-  reduce_gradients  // add a stage's gradients over its replicas
+  reduce_gradients  // add a stage's gradients over its replicas: of a micro-batch, or of the step
 };
 
 /// One action. `stage` counts over all ranks, from 0; the stage of a message is the stage of the
@@ -29,7 +29,7 @@ enum class ActionKind : uint8_t {
 struct Action {
   ActionKind kind = ActionKind::forward;
   int stage = 0;
-  int micro_batch = kNone;     // kNone for what concerns a whole stage: unshard and what follows
+  int micro_batch = kNone;     // kNone for what concerns a whole stage: unshard, reshard
   bool overlaps_next = false;  // may run at the same time as the next action of the list, which is
                                // of another direction; who runs both in turn gets the same result
   static constexpr int kNone = -1;
@@ -45,6 +45,9 @@ constexpr bool is_receive(ActionKind k) {
 }
 constexpr bool is_message(ActionKind k) { return is_send(k) || is_receive(k); }
 constexpr bool is_of_unit(ActionKind k) { return k >= ActionKind::unshard; }
+constexpr bool is_gather_or_drop(ActionKind k) {
+  return k == ActionKind::unshard || k == ActionKind::reshard;
+}
 /// I and B: what the stage before waits for.
 constexpr bool gives_input_gradient(ActionKind k) {
   return k == ActionKind::input_gradient || k == ActionKind::backward;

@@ -63,7 +63,9 @@ struct Finding {
 /// are used, and matched; no rank waits for ever, whatever the ranks' speeds; no two messages that
 /// may be under way at the same time have the same sender, receiver, direction and tag; memory is
 /// within the bounds; and where units are gathered and dropped, they are whole whenever they
-/// compute. Nothing where all of this holds, else the first fault, in the order of the list above.
+/// compute; gradients are added once over replicas, by stage when they are complete or by
+/// micro-batch before the rank's next ones. Nothing where all of this holds, else the first fault,
+/// in the order of the list above.
 TRIREME_API std::optional<Finding> check_schedule(const Schedule& schedule,
                                                   const CheckOptions& options = {});
 

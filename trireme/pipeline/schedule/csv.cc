@@ -103,9 +103,9 @@ class Reader {
              "RESHARD, REDUCE_GRAD");
     action.kind = *kind;
     rest.remove_prefix(end);
-    if (is_of_unit(action.kind)) {
+    if (is_gather_or_drop(action.kind)) {
       if (!rest.empty()) refuse(cell, "what concerns a whole stage has no micro-batch");
-    } else {
+    } else if (!is_of_unit(action.kind) || !rest.empty()) {  // REDUCE_GRAD is of either
       action.micro_batch = number(rest, cell, "ends with the number of a micro-batch, as in 0F1");
     }
     if (!rest.empty()) refuse(cell, "nothing may follow the number of the micro-batch");

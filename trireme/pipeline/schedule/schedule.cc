@@ -31,6 +31,13 @@ int Schedule::source_of(const Action& a) const {
 
 bool Schedule::has_messages() const { return any_action(*this, is_message); }
 bool Schedule::has_units() const { return any_action(*this, is_of_unit); }
+bool Schedule::has_gathers() const { return any_action(*this, is_gather_or_drop); }
+bool Schedule::has_reductions() const {
+  for (const auto& list : actions)
+    for (const Action& a : list)
+      if (a.kind == ActionKind::reduce_gradients && a.micro_batch != Action::kNone) return true;
+  return false;
+}
 
 std::vector<int> looped_placement(int ranks, int stages_per_rank) {
   std::vector<int> rank_of_stage;

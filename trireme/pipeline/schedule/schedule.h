@@ -27,6 +27,8 @@ struct Schedule {
   TRIREME_API int source_of(const Action& a) const;
   TRIREME_API bool has_messages() const;  // complete, or only what is computed
   TRIREME_API bool has_units() const;
+  TRIREME_API bool has_gathers() const;     // of units
+  TRIREME_API bool has_reductions() const;  // of single micro-batches
 };
 
 /// What may be asked for, so that no table takes gigabytes: a bound on stages × micro-batches, and

@@ -206,7 +206,7 @@ class BuiltInPipeline {
          .costs = costs_,
          .table = std::move(table),
          .same_bits = config_.section<TrainingSection>().reproducible});
-    place_gathers(config_, plan_->schedule);
+    place_zero(config_, plan_->schedule);
     return *plan_;
   }
   std::vector<pipeline::StageBlocks> here(const DeviceMesh& mesh) {

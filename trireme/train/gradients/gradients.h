@@ -62,6 +62,10 @@ class TRIREME_API Gradients {
   /// backwards of that stage in this step, from 0. Micro-batches may come in reverse order: the
   /// tree of reproducible mode has the same bits then.
   virtual void begin_backward(int stage, int leaf) = 0;
+  /// Waits until the gradients of the last backward are added over ranks, where each backward's are
+  /// added by themselves (ZeRO stages 2 and 3; stage 1 in reproducible mode). Without a call of it
+  /// the next begin_backward() and close() wait; a pipeline's schedule says where.
+  virtual void finish_backward() {}
   /// For callers that accumulate into p.grad() without autograd (fp16.emulate): reports that the
   /// gradient of the i-th parameter has received a contribution.
   virtual void ready(size_t i) = 0;

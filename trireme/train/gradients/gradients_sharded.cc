@@ -22,9 +22,11 @@ class RoundsOfAStep {
       : scatter_(scatter), one_(one), stages_(stages) {}
 
   void open(int micro_batches) {
-    check<UsageError>(!scatter_.is_open(),
+    check<UsageError>(!stepping_ || !began_,
                       "the last step was interrupted by an exception while its gradients were "
                       "being reduced, so ranks may be out of sync: build the run again");
+    stepping_ = true;
+    began_ = one_;
     scatter_.expect(one_ ? micro_batches : 1);
     scatter_.begin_step(one_ ? 1 : micro_batches, one_ ? 1 : stages_);
     if (one_) scatter_.open();
@@ -33,18 +35,31 @@ class RoundsOfAStep {
   template <class Between>
   void begin_backward(int stage, int leaf, const Between& between) {
     if (one_) return;
+    finish_backward(between);
+    scatter_.open(stage, leaf);
+    began_ = true;
+  }
+  template <class Between>
+  void finish_backward(const Between& between) {
+    if (one_ || !scatter_.is_open()) return;
+    scatter_.close();
+    between();
+  }
+  template <class Between>
+  void close(const Between& between) {
+    check<UsageError>(stepping_ && began_, "close() without open() and a backward");
     if (scatter_.is_open()) {
       scatter_.close();
       between();
     }
-    scatter_.open(stage, leaf);
+    stepping_ = false;
   }
-  void close() { scatter_.close(); }
 
  private:
   GradientScatter& scatter_;
   const bool one_;
   const int stages_;
+  bool stepping_ = false, began_ = false;  // between open() and close(); a round of it
 };
 
 Gradients::NotFinite name_of(const GradientScatter& scatter) {
@@ -87,11 +102,14 @@ class ShardedGradients final : public Gradients {
   void begin_backward(int stage, int leaf) override {
     rounds_.begin_backward(stage, leaf, [] {});
   }
+  void finish_backward() override {
+    rounds_.finish_backward([] {});
+  }
   void ready(size_t i) override {
     if (scatter().is_open()) scatter().ready(index_[i]);
   }
   void close() override {
-    rounds_.close();
+    rounds_.close([] {});
     replicated_.follow();
     unused_();
   }
@@ -132,12 +150,14 @@ class FullyShardedGradients final : public Gradients {
   void begin_backward(int stage, int leaf) override {
     rounds_.begin_backward(stage, leaf, [&] { sharded_->end_round(); });
   }
+  void finish_backward() override {
+    rounds_.finish_backward([&] { sharded_->end_round(); });
+  }
   void ready(size_t) override {
     fail<UsageError>("ZeRO stage 3 takes gradients only from autograd");
   }
   void close() override {
-    rounds_.close();
-    sharded_->end_round();
+    rounds_.close([&] { sharded_->end_round(); });
   }
   NotFinite not_finite() const override { return name_of(sharded_->gradients()); }
   ShardedParameters* sharded() override { return sharded_.get(); }

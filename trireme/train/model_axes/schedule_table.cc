@@ -8,7 +8,10 @@
 #include "trireme/base/philox.h"
 #include "trireme/comm/objects.h"
 #include "trireme/config/sections/parallelism.h"
+#include "trireme/config/sections/training.h"
+#include "trireme/config/sections/zero.h"
 #include "trireme/pipeline/schedule/csv.h"
+#include "trireme/pipeline/schedule/reductions.h"
 #include "trireme/pipeline/schedule/table_file.h"
 #include "trireme/pipeline/schedule/units.h"
 
@@ -52,9 +55,12 @@ std::optional<pipeline::Schedule> schedule_table(const Config& config, const Gro
   return table;
 }
 
-void place_gathers(const Config& config, pipeline::Schedule& schedule) {
+void place_zero(const Config& config, pipeline::Schedule& schedule) {
   const auto whole = static_cast<int>(config.section<ParallelismSection>().whole_stages);
   if (whole > 0) schedule = pipeline::place_units(schedule, whole);
+  const int64_t stage = config.section<ZeroSection>().stage;
+  const bool tree = config.section<TrainingSection>().reproducible;
+  if (stage >= 2 || (stage == 1 && tree)) schedule = pipeline::place_reductions(schedule);
 }
 
 }  // namespace trireme

@@ -17,8 +17,9 @@ std::optional<pipeline::Schedule> schedule_table(const Config& config);
 /// of them cannot use is a UsageError on all of them, and so are files of different contents.
 std::optional<pipeline::Schedule> schedule_table(const Config& config, const Group& world);
 
-/// Adds the gathers and drops of ZeRO stage 3 to the schedule as parallelism.whole_stages says; a
-/// table that has them keeps its own. UsageError where it cannot be done.
-void place_gathers(const Config& config, pipeline::Schedule& schedule);
+/// Adds what ZeRO does to the schedule: the gathers and drops of stage 3, as
+/// parallelism.whole_stages says, and where gradients are added over replicas after each backward,
+/// these reductions. A table that has them keeps its own. UsageError where it cannot be done.
+void place_zero(const Config& config, pipeline::Schedule& schedule);
 
 }  // namespace trireme

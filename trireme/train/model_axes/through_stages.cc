@@ -38,7 +38,9 @@ class ThroughStages final : public BatchComputation {
     PipelineOptions options{
         .device = device,
         .around = [this](const Action& a, const std::function<void()>& body) { around(a, body); }};
-    if (plan.schedule.has_units()) {
+    if (plan.schedule.has_units())
+      options.reduce_gradients = [this](int) { run_->gradients->finish_backward(); };
+    if (plan.schedule.has_gathers()) {
       options.unshard = [this](int stage) { told(stage, &FullySharded::unshard); };
       options.reshard = [this](int stage) { told(stage, &FullySharded::reshard); };
     }

@@ -35,7 +35,7 @@ pipeline::PipelinePlan plan_of(const Config& c, const std::vector<Piece>& pieces
        .costs = std::move(costs),
        .table = std::move(table),
        .same_bits = c.section<TrainingSection>().reproducible});
-  place_gathers(c, plan.schedule);
+  place_zero(c, plan.schedule);
   return plan;
 }
 
