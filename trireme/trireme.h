@@ -33,6 +33,7 @@
 #include "trireme/data/loader.h"                          // batches prepared ahead of time
 
 #include "trireme/tensor/random/random.h"                 // random tensors as functions of a key
+#include "trireme/layers/documents.h"                     // rows that hold several documents
 #include "trireme/layers/dropout.h"                       // the same dropout on any number of ranks
 #include "trireme/tensor/random/stock_random.h"           // finds uses of LibTorch's own generator
 #include "trireme/layers/sync_batch_norm.h"               // BatchNorm over the samples of all ranks

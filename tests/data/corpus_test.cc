@@ -195,4 +195,20 @@ TEST_F(data_corpus, an_unreadable_file_is_named_with_the_reason) {
   EXPECT_NE(text.find("denied"), std::string::npos);
 }
 
+TEST_F(data_corpus, an_end_of_document_follows_each_file_and_tells_of_nothing) {
+  write("b", "gh.j");
+  write("a", "abcdef");
+  auto o = options(4);
+  o.end_of_document = '.';
+  const auto corpus = open_corpus(o);  // "abcdef.gh.j."
+  const MicroBatch m = corpus.train->get({0, 1});
+  EXPECT_EQ(text_of(m.input[0]), "abcd");
+  EXPECT_EQ(text_of(m.input[1]), "ef.g");
+  EXPECT_TRUE(m.target[1].equal(at::tensor({int64_t{'f'}, int64_t{'.'}, kNoTarget, int64_t{'h'}})));
+  EXPECT_EQ(m.weight, 7);
+  EXPECT_EQ(m.row_weights, (std::vector<int64_t>{4, 3}));
+  EXPECT_NE(corpus.identity, open_corpus(options(4)).identity);
+  EXPECT_NE(corpus.train->describe().find("documents ended by byte 46"), std::string::npos);
+}
+
 }  // namespace corpus_test

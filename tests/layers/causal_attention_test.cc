@@ -38,6 +38,52 @@ TEST(layers_causal_attention, equals_the_plain_formula_for_every_kind_of_size) {
   same_as_plain(4, 256, 6, 64, at::kFloat, 1e-5);
 }
 
+// Documents in one row against each of them by itself, forward and backward; and the plain formula.
+TEST(layers_causal_attention, a_document_sees_itself_alone_wherever_it_lies) {
+  for (const auto dtype : {at::kFloat, at::kDouble})
+    for (const int64_t time : {7, 64, 65, 130, 200})
+      for (const int64_t longest : {1, 3, 20, 70, 300}) {
+        at::manual_seed(time + longest);
+        const int64_t heads = 2, width = 5;
+        const double near = dtype == at::kFloat ? 1e-5 : 1e-12;
+        const at::Tensor x = at::randn({2, time, 3 * heads * width}, at::dtype(dtype));
+        const at::Tensor g = at::randn({2, time, heads * width}, at::dtype(dtype));
+        at::Tensor starts = at::zeros({2, time}, at::kLong), want = at::zeros_like(g),
+                   want_grad = at::zeros_like(x);
+        for (int64_t b = 0; b < 2; ++b)
+          for (int64_t begin = 0, n = 0; begin < time; begin += n) {
+            n = std::min(time - begin, 1 + (begin * 7 + b * 5) % longest);
+            starts[b].narrow(0, begin, n).fill_(begin);
+            const auto cut = [&](const at::Tensor& t) {
+              return t.narrow(0, b, 1).narrow(1, begin, n);
+            };
+            at::Tensor own = cut(x).clone().set_requires_grad(true);
+            const at::Tensor y = causal_attention(own, heads);
+            y.backward(cut(g));
+            cut(want).copy_(y.detach());
+            cut(want_grad).copy_(own.grad());
+          }
+        for (const bool plain : {false, true}) {
+          at::Tensor all = x.clone().set_requires_grad(true);
+          const at::Tensor y = plain ? plain_causal_attention(all, heads, starts)
+                                     : causal_attention(all, heads, starts);
+          y.backward(g);
+          EXPECT_LT(difference(y.detach(), want), near) << time << " " << longest << " " << plain;
+          EXPECT_LT(difference(all.grad(), want_grad), near) << time << " " << longest;
+        }
+      }
+}
+
+TEST(layers_causal_attention, starts_that_cannot_be_are_refused) {
+  const at::Tensor x = at::randn({2, 4, 3 * 8});
+  const auto with = [&](const at::Tensor& starts) { causal_attention(x, 2, starts); };
+  EXPECT_NO_THROW(with(at::tensor({0, 1, 1, 3, 0, 0, 0, 0}, at::kLong).view({2, 4})));
+  EXPECT_THROW(with(at::zeros({2, 5}, at::kLong)), UsageError);
+  EXPECT_THROW(with(at::zeros({2, 4}, at::kInt)), UsageError);
+  EXPECT_THROW(with(at::tensor({0, 2, 0, 0, 0, 0, 0, 0}, at::kLong).view({2, 4})), UsageError);
+  EXPECT_THROW(with(at::zeros({2, 4}, at::kLong).sub(1)), UsageError);
+}
+
 TEST(layers_causal_attention, passes_a_gradient_check) {
   at::manual_seed(1);
   gradcheck([](auto& in) { return causal_attention(in[0], 2); },

@@ -200,4 +200,53 @@ TEST(models_gpt, bad_options_and_inputs_are_refused) {
   EXPECT_THROW(gpt.forward(tokens({5})), UsageError);
 }
 
+// Losses and gradients of a packed row are those of its documents, one by one.
+TEST(models_gpt, documents_in_one_row_are_trained_as_one_by_one) {
+  constexpr int64_t kEnd = 19;
+  for (const int64_t again : {0, 1}) {
+    auto o = tiny();
+    o.recompute_every = again;
+    o.end_of_document = kEnd;
+    Gpt gpt(o, 3);
+    gpt.to(at::kDouble);
+    gpt.eval();
+    at::manual_seed(5);
+    const std::vector<int64_t> lengths = {3, 1, 5, 2};  // the last one has no end yet
+    std::vector<at::Tensor> documents;
+    for (const int64_t n : lengths) {
+      documents.push_back(at::randint(0, kEnd, {1, n}, at::kLong));
+      if (documents.size() < lengths.size()) documents.back()[0][n - 1] = kEnd;
+    }
+    const at::Tensor row = at::cat(documents, 1);
+    const auto mean_of = [&](const at::Tensor& out) {  // of what is not symmetric
+      const at::Tensor w = at::arange(out.size(-1), at::kDouble).sin();
+      return out.mul(w).sum();
+    };
+    const auto gradients = [&] {
+      std::vector<at::Tensor> all;
+      for (auto& p : gpt.parameters()) {
+        all.push_back(p.grad().clone());
+        p.mutable_grad() = at::Tensor();
+      }
+      return all;
+    };
+    std::vector<at::Tensor> alone;
+    for (const at::Tensor& d : documents) {
+      alone.push_back(gpt.forward(d));
+      mean_of(alone.back()).backward();
+    }
+    const auto want = gradients();
+    const at::Tensor packed = gpt.forward(row);
+    mean_of(packed).backward();
+    const auto got = gradients();
+    EXPECT_LT((packed - at::cat(alone, 1)).abs().max().item<double>(), 1e-12);
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_LE((got[i] - want[i]).norm().item<double>(),
+                1e-12 + 1e-10 * want[i].norm().item<double>())
+          << i;
+    // The next token comes from the open document alone.
+    EXPECT_LT((gpt.next_logits(row) - alone.back().select(1, 1)).abs().max().item<double>(), 1e-12);
+  }
+}
+
 }  // namespace gpt_test

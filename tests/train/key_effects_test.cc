@@ -225,6 +225,7 @@ std::vector<Row> rows() {
       named("data.paths", "data_corpus.windows_are_the_files_in_order_with_newlines_between"),
       named("data.extensions", "data_file_list.extensions_filter_folders_and_globs_but_not_files"),
       gpt({"data.validation_fraction", weights, "0.05", "0.4"}),
+      gpt({"data.end_of_document", weights, "", "10"}),
       named("data.path", "data_idx.the_test_part_and_dotted_names_are_found"),
       {"data.train_samples", weights, "256", "100"},
       {"data.validation_samples", held_out, "50", "30"},

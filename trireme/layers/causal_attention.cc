@@ -6,6 +6,7 @@
 
 #include <type_traits>
 
+#include "trireme/base/check.h"
 #include "trireme/layers/causal_attention_aten.h"
 #include "trireme/layers/causal_attention_kernels.h"
 #include "trireme/tensor/host_data.h"
@@ -14,16 +15,30 @@ namespace trireme {
 namespace {
 
 using detail::attention_shape;
+using detail::AttentionShape;
 
 // bfloat16 is stored and computed in float32: what is kept for backward stays small.
 at::Tensor computed(const at::Tensor& t) {
   return t.scalar_type() == at::kBFloat16 ? t.to(at::kFloat) : t;
 }
 
+// `s` with where documents start, of which `starts` keeps the memory; undefined: rows are one each.
+AttentionShape with_starts(AttentionShape s, const at::Tensor& starts) {
+  if (!starts.defined()) return s;
+  s.starts = host_data<int64_t>(starts);
+  for (int64_t i = 0; i < starts.numel(); ++i)
+    check<UsageError>(s.starts[i] >= 0 && s.starts[i] <= i % s.time,
+                      "causal_attention: the document of place {} of row {} starts at {}, which is "
+                      "not in 0 … {}",
+                      i % s.time, i / s.time, s.starts[i], i % s.time);
+  return s;
+}
+
 struct CausalAttention : torch::autograd::Function<CausalAttention> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& input,
-                            int64_t heads) {
-    const auto s = attention_shape(input, heads);
+                            int64_t heads, const c10::optional<at::Tensor>& given) {
+    const at::Tensor starts = given ? given->contiguous() : at::Tensor();
+    const auto s = with_starts(attention_shape(input, heads), starts);
     const at::Tensor kept = input.contiguous();
     auto qkv = computed(kept);
     auto out = at::empty({s.batch, s.time, s.out_row()}, qkv.options());
@@ -37,16 +52,17 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
     else
       run(host_data<double>(qkv));
     out = out.to(kept.scalar_type());
-    ctx->save_for_backward({kept, out, logs});
+    ctx->save_for_backward({kept, out, logs, starts});
     ctx->saved_data["heads"] = heads;
     return out;
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  torch::autograd::variable_list grads) {
-    if (!grads[0].defined()) return {at::Tensor(), at::Tensor()};
+    if (!grads[0].defined()) return {at::Tensor(), at::Tensor(), at::Tensor()};
     const auto saved = ctx->get_saved_variables();
-    const auto s = attention_shape(saved[0], ctx->saved_data["heads"].toInt());
+    const auto s =
+        with_starts(attention_shape(saved[0], ctx->saved_data["heads"].toInt()), saved[3]);
     const auto type = saved[0].scalar_type();
     const at::Tensor qkv = computed(saved[0]), out = computed(saved[1]), &logs = saved[2];
     auto dout = computed(grads[0].contiguous());
@@ -60,18 +76,23 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
       run(host_data<float>(dqkv));
     else
       run(host_data<double>(dqkv));
-    return {dqkv.to(type), at::Tensor()};
+    return {dqkv.to(type), at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
-at::Tensor causal_attention(const at::Tensor& qkv, int64_t heads) {
+at::Tensor causal_attention(const at::Tensor& qkv, int64_t heads, const at::Tensor& starts) {
   const bool ours = qkv.device().is_cpu() &&
                     (qkv.scalar_type() == at::kFloat || qkv.scalar_type() == at::kDouble ||
                      qkv.scalar_type() == at::kBFloat16);
-  if (!ours || qkv.numel() == 0) return detail::causal_attention_aten(qkv, heads);
-  return CausalAttention::apply(qkv, heads);
+  if (!ours || qkv.numel() == 0) return detail::causal_attention_aten(qkv, heads, starts);
+  c10::optional<at::Tensor> given;
+  if (starts.defined()) {
+    detail::check_starts(starts, attention_shape(qkv, heads), qkv);
+    given = starts;
+  }
+  return CausalAttention::apply(qkv, heads, given);
 }
 
 }  // namespace trireme

@@ -19,9 +19,15 @@ namespace trireme {
 /// and unless deterministic algorithms are asked for (tensor/attention_compat.h). Else LibTorch's
 /// operators. Can be differentiated once. Runs on the calling thread. (Rabe & Staats 2021; Dao et
 /// al., FlashAttention, 2022.)
-TRIREME_API at::Tensor causal_attention(const at::Tensor& qkv, int64_t heads);
+///
+/// `starts`, if it is defined: rows hold documents, and t sees starts[t] … t alone
+/// (layers/documents.h; [batch, time], int64, 0 ≤ starts[t] ≤ t). On the CPU, places outside of
+/// that are a UsageError, and what no row of a tile sees is not computed.
+TRIREME_API at::Tensor causal_attention(const at::Tensor& qkv, int64_t heads,
+                                        const at::Tensor& starts = {});
 
 /// The same from LibTorch's operators, on every dtype and device.
-TRIREME_API at::Tensor plain_causal_attention(const at::Tensor& qkv, int64_t heads);
+TRIREME_API at::Tensor plain_causal_attention(const at::Tensor& qkv, int64_t heads,
+                                              const at::Tensor& starts = {});
 
 }  // namespace trireme

@@ -148,18 +148,64 @@ namespace {
 // Rows of one tile: small enough to leave out most of the invisible half, large enough for BLAS.
 constexpr int64_t kTile = 64;
 
+// The columns of a tile of scores: keys low … low + columns, of which row r sees those from
+// hidden(r) on.
+struct Tile {
+  Tile(const AttentionShape& s, const int64_t* starts, int64_t from)
+      : begin(from), rows(std::min(kTile, s.time - from)), starts_(starts) {
+    if (starts) low = *std::min_element(starts + begin, starts + begin + rows);
+    columns = begin + rows - low;
+  }
+  int64_t hidden(int64_t r) const { return starts_[begin + r] - low; }
+
+  int64_t begin, rows, low = 0, columns;
+
+ private:
+  const int64_t* starts_;
+};
+
 template <class T>
-void forward_head(const AttentionShape& s, const T* q, T* out, T* scores, T* sums, T* logs) {
+void tile_exp(const AttentionShape& s, const Tile& t, T* scores, T* sums, T* logs) {
+  const int64_t ld = s.ld(), visible = t.begin + 1 - t.low;
+  if (!s.starts) return causal_exp<T>(scores, t.rows, t.columns, ld, visible, sums, logs);
+  for (int64_t r = 0; r < t.rows; ++r) {
+    const int64_t h = t.hidden(r);
+    T* row = scores + r * ld;
+    causal_exp<T>(row + h, 1, t.columns - h, ld, visible + r - h, sums + r, logs + r);
+    std::fill(row, row + h, T(0));
+  }
+}
+
+template <class T>
+void tile_exp_backward(const AttentionShape& s, const Tile& t, T* scores, T* dp, const T* logs,
+                       const T* delta) {
+  const int64_t ld = s.ld(), visible = t.begin + 1 - t.low;
+  if (!s.starts)
+    return causal_exp_backward<T>(scores, dp, t.rows, t.columns, ld, visible, logs, delta);
+  for (int64_t r = 0; r < t.rows; ++r) {
+    const int64_t h = t.hidden(r);
+    T *row = scores + r * ld, *drow = dp + r * ld;
+    causal_exp_backward<T>(row + h, drow + h, 1, t.columns - h, ld, visible + r - h, logs + r,
+                           delta + r);
+    std::fill(row, row + h, T(0));
+    std::fill(drow, drow + h, T(0));
+  }
+}
+
+template <class T>
+void forward_head(const AttentionShape& s, const int64_t* starts, const T* q, T* out, T* scores,
+                  T* sums, T* logs) {
   const T *k = q + s.out_row(), *v = k + s.out_row();
   const T scale = static_cast<T>(1 / std::sqrt(static_cast<double>(s.width)));
   for (int64_t begin = 0; begin < s.time; begin += kTile) {
-    const int64_t rows = std::min(kTile, s.time - begin), seen = begin + rows;
+    const Tile t(s, starts, begin);
+    const int64_t rows = t.rows, from = t.low * s.row();
     T* o = out + begin * s.out_row();
-    gemm<T>(false, true, rows, seen, s.width, scale, q + begin * s.row(), s.row(), k, s.row(), T(0),
-            scores, s.ld());
-    causal_exp<T>(scores, rows, seen, s.ld(), begin + 1, sums, logs + begin);
-    gemm<T>(false, false, rows, s.width, seen, T(1), scores, s.ld(), v, s.row(), T(0), o,
-            s.out_row());
+    gemm<T>(false, true, rows, t.columns, s.width, scale, q + begin * s.row(), s.row(), k + from,
+            s.row(), T(0), scores, s.ld());
+    tile_exp<T>(s, t, scores, sums, logs + begin);
+    gemm<T>(false, false, rows, s.width, t.columns, T(1), scores, s.ld(), v + from, s.row(), T(0),
+            o, s.out_row());
     for (int64_t r = 0; r < rows; ++r) {
       const T inverse = 1 / sums[r];
       for (int64_t i = 0; i < s.width; ++i) o[r * s.out_row() + i] *= inverse;
@@ -168,15 +214,22 @@ void forward_head(const AttentionShape& s, const T* q, T* out, T* scores, T* sum
 }
 
 template <class T>
-void backward_head(const AttentionShape& s, const T* q, const T* out, const T* dout, const T* logs,
-                   T* dq, T* scores, T* dp, T* delta) {
+void backward_head(const AttentionShape& s, const int64_t* starts, const T* q, const T* out,
+                   const T* dout, const T* logs, T* dq, T* scores, T* dp, T* delta) {
   const T *k = q + s.out_row(), *v = k + s.out_row();
   T *dk = dq + s.out_row(), *dv = dk + s.out_row();
   const T scale = static_cast<T>(1 / std::sqrt(static_cast<double>(s.width)));
-  // From the last tile: it sees every key, so it can write dk and dv where the others add.
+  // From the last tile: it sees every key, so it can write dk and dv where the others add. Of
+  // documents it sees those of its own.
+  if (starts)
+    for (int64_t i = 0; i < s.time; ++i) {
+      std::fill_n(dk + i * s.row(), s.width, T(0));
+      std::fill_n(dv + i * s.row(), s.width, T(0));
+    }
   for (int64_t begin = (s.time - 1) / kTile * kTile; begin >= 0; begin -= kTile) {
-    const int64_t rows = std::min(kTile, s.time - begin), seen = begin + rows;
-    const T beta = seen == s.time ? T(0) : T(1);
+    const Tile t(s, starts, begin);
+    const int64_t rows = t.rows, seen = t.columns, from = t.low * s.row();
+    const T beta = !starts && begin + rows == s.time ? T(0) : T(1);
     const T *qt = q + begin * s.row(), *go = dout + begin * s.out_row(),
             *o = out + begin * s.out_row();
     for (int64_t r = 0; r < rows; ++r) {
@@ -184,14 +237,17 @@ void backward_head(const AttentionShape& s, const T* q, const T* out, const T* d
       for (int64_t i = 0; i < s.width; ++i) sum += go[r * s.out_row() + i] * o[r * s.out_row() + i];
       delta[r] = sum;
     }
-    gemm<T>(false, true, rows, seen, s.width, scale, qt, s.row(), k, s.row(), T(0), scores, s.ld());
-    gemm<T>(false, true, rows, seen, s.width, T(1), go, s.out_row(), v, s.row(), T(0), dp, s.ld());
-    causal_exp_backward<T>(scores, dp, rows, seen, s.ld(), begin + 1, logs + begin, delta);
-    gemm<T>(true, false, seen, s.width, rows, T(1), scores, s.ld(), go, s.out_row(), beta, dv,
-            s.row());
-    gemm<T>(false, false, rows, s.width, seen, scale, dp, s.ld(), k, s.row(), T(0),
+    gemm<T>(false, true, rows, seen, s.width, scale, qt, s.row(), k + from, s.row(), T(0), scores,
+            s.ld());
+    gemm<T>(false, true, rows, seen, s.width, T(1), go, s.out_row(), v + from, s.row(), T(0), dp,
+            s.ld());
+    tile_exp_backward<T>(s, t, scores, dp, logs + begin, delta);
+    gemm<T>(true, false, seen, s.width, rows, T(1), scores, s.ld(), go, s.out_row(), beta,
+            dv + from, s.row());
+    gemm<T>(false, false, rows, s.width, seen, scale, dp, s.ld(), k + from, s.row(), T(0),
             dq + begin * s.row(), s.row());
-    gemm<T>(true, false, seen, s.width, rows, scale, dp, s.ld(), qt, s.row(), beta, dk, s.row());
+    gemm<T>(true, false, seen, s.width, rows, scale, dp, s.ld(), qt, s.row(), beta, dk + from,
+            s.row());
   }
 }
 
@@ -199,8 +255,8 @@ template <class F>
 void each_head(const AttentionShape& s, F f) {
   for (int64_t b = 0; b < s.batch; ++b)
     for (int64_t h = 0; h < s.heads; ++h)
-      f(b * s.time * s.row() + h * s.width, b * s.time * s.out_row() + h * s.width,
-        (b * s.heads + h) * s.time);
+      f(s.starts ? s.starts + b * s.time : nullptr, b * s.time * s.row() + h * s.width,
+        b * s.time * s.out_row() + h * s.width, (b * s.heads + h) * s.time);
 }
 
 }  // namespace
@@ -208,8 +264,8 @@ void each_head(const AttentionShape& s, F f) {
 template <class T>
 void causal_attention_forward(const AttentionShape& s, const T* qkv, T* out, T* logs) {
   std::vector<T> scores(static_cast<size_t>(kTile * s.ld())), sums(kTile);
-  each_head(s, [&](int64_t in, int64_t to, int64_t row) {
-    forward_head<T>(s, qkv + in, out + to, scores.data(), sums.data(), logs + row);
+  each_head(s, [&](const int64_t* starts, int64_t in, int64_t to, int64_t row) {
+    forward_head<T>(s, starts, qkv + in, out + to, scores.data(), sums.data(), logs + row);
   });
 }
 
@@ -217,8 +273,8 @@ template <class T>
 void causal_attention_backward(const AttentionShape& s, const T* qkv, const T* out, const T* dout,
                                const T* logs, T* dqkv) {
   std::vector<T> scores(static_cast<size_t>(kTile * s.ld())), dp(scores.size()), delta(kTile);
-  each_head(s, [&](int64_t in, int64_t to, int64_t row) {
-    backward_head<T>(s, qkv + in, out + to, dout + to, logs + row, dqkv + in, scores.data(),
+  each_head(s, [&](const int64_t* starts, int64_t in, int64_t to, int64_t row) {
+    backward_head<T>(s, starts, qkv + in, out + to, dout + to, logs + row, dqkv + in, scores.data(),
                      dp.data(), delta.data());
   });
 }

@@ -10,11 +10,13 @@ namespace trireme::detail {
 /// The queries of all heads, then keys, then values: a row of qkv.
 struct AttentionShape {
   int64_t batch, time, heads, width;
+  /// For each place the first one that it sees, [batch, time]; null: 0.
+  const int64_t* starts = nullptr;
   /// Elements from one position to the next in qkv, in the output, and in a tile of scores, whose
-  /// rows end on whole vectors.
+  /// rows end on whole vectors, wherever they begin.
   int64_t row() const { return 3 * heads * width; }
   int64_t out_row() const { return heads * width; }
-  int64_t ld() const { return (time + kPad - 1) / kPad * kPad; }
+  int64_t ld() const { return (time + kPad - 1) / kPad * kPad + (starts ? kPad : 0); }
 
  private:
   static constexpr int64_t kPad = 64;

@@ -9,6 +9,7 @@
 #include "trireme/base/check.h"
 #include "trireme/layers/bias_gelu.h"
 #include "trireme/layers/causal_attention.h"
+#include "trireme/layers/documents.h"
 #include "trireme/models/init.h"
 #include "trireme/tensor/recompute/recompute.h"
 #include "trireme/tensor/recompute/recompute_plan.h"
@@ -21,8 +22,8 @@ struct Attention : torch::nn::Module {
       : heads(o.heads),
         qkv(register_module("qkv", std::make_shared<Linear>(o.width, 3 * o.width))),
         proj(register_module("proj", std::make_shared<Linear>(o.width, o.width))) {}
-  at::Tensor forward(const at::Tensor& x) {
-    return proj->forward(causal_attention(qkv->forward(x), heads));
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& starts) {
+    return proj->forward(causal_attention(qkv->forward(x), heads, starts));
   }
   int64_t heads;
   std::shared_ptr<Linear> qkv, proj;
@@ -64,8 +65,8 @@ struct GptBlock : torch::nn::Module {
         mlp(register_module("mlp", std::make_shared<FeedForward>(o))),
         drop1(register_module("drop1", Dropout(o.dropout))),
         drop2(register_module("drop2", Dropout(o.dropout))) {}
-  at::Tensor forward(const at::Tensor& x) {
-    auto y = x.add(drop1->forward(attn->forward(ln1->forward(x))));
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& starts) {
+    auto y = x.add(drop1->forward(attn->forward(ln1->forward(x), starts)));
     return y.add(drop2->forward(mlp->forward(ln2->forward(y))));
   }
   std::shared_ptr<LayerNorm> ln1, ln2;
@@ -125,20 +126,26 @@ std::map<std::string, std::string> Gpt::copies() const {
 
 void Gpt::select_stage(size_t stage) { stages_.select(stage); }
 
-at::Tensor Gpt::embed(const at::Tensor& input) {
+at::Tensor Gpt::starts_of(const at::Tensor& ids) const {
+  return options_.end_of_document ? document_starts(ids, *options_.end_of_document) : at::Tensor();
+}
+
+at::Tensor Gpt::embed(const at::Tensor& input, const at::Tensor& starts) {
   check<UsageError>(input.dim() == 2 && input.size(1) >= 1 && input.size(1) <= options_.context,
                     "gpt: the input must be [b, t] with 1 <= t <= {}, the model's context",
                     options_.context);
+  if (starts.defined())
+    return drop_->forward(wte_->forward(input).add(wpe_->forward(positions_in_documents(starts))));
   return drop_->forward(wte_->forward(input).add(wpe_->weight.narrow(0, 0, input.size(1))));
 }
 
-at::Tensor Gpt::run_blocks(at::Tensor x) {
+at::Tensor Gpt::run_blocks(at::Tensor x, const at::Tensor& starts) {
   for (size_t i = stages_.begin(); i < stages_.end(); ++i) {
     const auto& block = blocks_[i];
-    auto compute = [&block, again = recompute_[i]](const at::Tensor& in) {
-      if (!again) return block->forward(in);
-      return recompute([block](const at::Tensor& t) { return block->forward(t); }, in,
-                       block->parameters());
+    auto compute = [&block, &starts, again = recompute_[i]](const at::Tensor& in) {
+      if (!again) return block->forward(in, starts);
+      return recompute([block, starts](const at::Tensor& t) { return block->forward(t, starts); },
+                       in, block->parameters());
     };
     x = run_unit(static_cast<int64_t>(i), compute, x);
   }
@@ -148,7 +155,8 @@ at::Tensor Gpt::run_blocks(at::Tensor x) {
 at::Tensor Gpt::hidden(const at::Tensor& input) {
   check<UsageError>(stages_.is_whole(),
                     "gpt: this rank has stages of the network, which forward_list() computes");
-  return run_blocks(embed(input));
+  const at::Tensor starts = starts_of(input);
+  return run_blocks(embed(input, starts), starts);
 }
 
 std::vector<at::Tensor> Gpt::forward_list(const std::vector<at::Tensor>& inputs) {
@@ -156,7 +164,8 @@ std::vector<at::Tensor> Gpt::forward_list(const std::vector<at::Tensor>& inputs)
   const size_t wanted = stage.first ? 1 : 2;
   check<UsageError>(inputs.size() == wanted, "gpt: a stage that takes {} inputs was given {}",
                     wanted, inputs.size());
-  const at::Tensor x = run_blocks(stage.first ? embed(inputs[0]) : inputs[0]);
+  const at::Tensor starts = starts_of(inputs.back());
+  const at::Tensor x = run_blocks(stage.first ? embed(inputs[0], starts) : inputs[0], starts);
   return {stage.last ? logits(x) : x};
 }
 

@@ -40,8 +40,10 @@ struct TRIREME_API Gpt : Model, MultipliesHalf {
   const GptOptions& options() const { return options_; }
 
  private:
-  at::Tensor embed(const at::Tensor& input);
-  at::Tensor run_blocks(at::Tensor x);
+  at::Tensor embed(const at::Tensor& input, const at::Tensor& starts);
+  at::Tensor run_blocks(at::Tensor x, const at::Tensor& starts);
+  /// Where the documents of a micro-batch start; undefined: rows are one document each.
+  at::Tensor starts_of(const at::Tensor& ids) const;
   at::Tensor hidden(const at::Tensor& input);
   at::Tensor logits(const at::Tensor& x) const;
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -93,6 +94,9 @@ struct GptOptions {
   /// What this rank has of the network, by stage, first to last; empty: all of it. Parameters keep
   /// the names and values that they have in the whole.
   std::vector<pipeline::StageBlocks> stages{};
+  /// The last token of a document. Rows then hold several: positions begin anew in each, and
+  /// attention does not see others. Every stage reads them from the micro-batch's tokens.
+  std::optional<int64_t> end_of_document{};
 };
 
 struct ModelOptions {

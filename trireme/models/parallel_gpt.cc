@@ -4,6 +4,7 @@
 #include <string>
 
 #include "trireme/base/check.h"
+#include "trireme/layers/documents.h"
 #include "trireme/models/init.h"
 #include "trireme/tensor/recompute/recompute.h"
 #include "trireme/tensor/recompute/recompute_plan.h"
@@ -88,8 +89,8 @@ at::Tensor ParallelGpt::forward(const at::Tensor& input) {
   return forward_list({input})[0];
 }
 
-// The micro-batch's ids are the last input of every stage: how many positions there are is not to
-// be seen from a part of them.
+// The micro-batch's ids are the last input of every stage: how many positions there are, and where
+// documents start, is not to be seen from a part of them.
 std::vector<at::Tensor> ParallelGpt::forward_list(const std::vector<at::Tensor>& inputs) {
   const pipeline::StageBlocks& stage = stages_.selected();
   const size_t wanted = stage.first ? 1 : 2;
@@ -100,14 +101,20 @@ std::vector<at::Tensor> ParallelGpt::forward_list(const std::vector<at::Tensor>&
                     "gpt: the input must be [b, t] with 1 <= t <= {}, the model's context",
                     options_.context);
   const int64_t time = ids.size(1);
-  at::Tensor x = inputs[0];
-  if (stage.first) x = parallel_dropout(*drop_, wpe_->forward(wte_->forward(ids), time), tp_, time);
+  at::Tensor x = inputs[0], starts, places;
+  if (options_.end_of_document) {
+    starts = document_starts(ids, *options_.end_of_document);
+    places = positions_in_documents(starts);
+  }
+  if (stage.first)
+    x = parallel_dropout(*drop_, wpe_->forward(wte_->forward(ids), time, places), tp_, time);
   for (size_t i = stages_.begin(); i < stages_.end(); ++i) {
     const auto& block = blocks_[i];
-    auto compute = [&block, time, again = recompute_[i]](const at::Tensor& in) {
-      if (!again) return block->forward(in, time);
-      return recompute([block, time](const at::Tensor& t) { return block->forward(t, time); }, in,
-                       block->parameters());
+    auto compute = [&block, &starts, time, again = recompute_[i]](const at::Tensor& in) {
+      if (!again) return block->forward(in, time, starts);
+      return recompute(
+          [block, starts, time](const at::Tensor& t) { return block->forward(t, time, starts); },
+          in, block->parameters());
     };
     x = run_unit(static_cast<int64_t>(i), compute, x);
   }

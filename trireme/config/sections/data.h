@@ -11,6 +11,7 @@ struct DataSection {
   std::vector<std::string> paths = {"/usr/include/c++", "/usr/include/torch"};
   std::vector<std::string> extensions = {".h", ".hh", ".hpp", ".tcc", ""};
   double validation_fraction = 0.05;
+  std::optional<int64_t> end_of_document;
   std::optional<std::string> path;
   int64_t train_samples = 60000;
   int64_t validation_samples = 10000;
@@ -38,6 +39,14 @@ struct DataSection {
              .when = text,
              .help = "fraction of the corpus held out for the validation loss"},
             validation_fraction);
+    f.field({.path = "data.end_of_document",
+             .min = 0,
+             .max = 255,
+             .when = "data.type=corpus",
+             .help = "byte that ends a document, and each file: rows of the corpus hold several, "
+                     "positions begin anew in each, attention does not see others, and nothing is "
+                     "predicted across; default: rows are one document each"},
+            end_of_document);
     f.field({.path = "data.path",
              .when = "data.type=mnist",
              .help = "folder with the four MNIST IDX files"},

@@ -28,8 +28,8 @@ void ByteView::read(int64_t offset, std::span<uint8_t> out) const {
       std::memcpy(out.data(), piece->bytes.data() + skip, n);
       out = out.subspan(n);
     }
-    if (piece->newline && !out.empty()) {
-      out[0] = '\n';
+    if (piece->ends_file && !out.empty()) {
+      out[0] = file_end_;
       out = out.subspan(1);
     }
     offset = piece->begin + piece->length();
@@ -37,13 +37,13 @@ void ByteView::read(int64_t offset, std::span<uint8_t> out) const {
 }
 
 std::pair<ByteView, ByteView> ByteView::split(int64_t at) const {
-  ByteView first, rest;
+  ByteView first(file_end_), rest(file_end_);
   for (const auto& piece : pieces_) {
     const auto cut = static_cast<size_t>(
         std::clamp<int64_t>(at - piece.begin, 0, static_cast<int64_t>(piece.bytes.size())));
-    const bool newline_first = piece.newline && at - piece.begin >= piece.length();
-    if (cut > 0 || newline_first) first.append(piece.bytes.first(cut), newline_first);
-    if (piece.begin + piece.length() > at) rest.append(piece.bytes.subspan(cut), piece.newline);
+    const bool end_first = piece.ends_file && at - piece.begin >= piece.length();
+    if (cut > 0 || end_first) first.append(piece.bytes.first(cut), end_first);
+    if (piece.begin + piece.length() > at) rest.append(piece.bytes.subspan(cut), piece.ends_file);
   }
   return {std::move(first), std::move(rest)};
 }

@@ -10,11 +10,12 @@
 
 namespace trireme {
 
-/// Pieces of memory read as one line of bytes, each file followed by a newline that is in no
-/// memory. Copies nothing; the memory must outlive the view.
+/// Pieces of memory read as one line of bytes, each file followed by a byte that is in no memory, a
+/// newline unless another is given. Copies nothing; the memory must outlive the view.
 class TRIREME_API ByteView {
  public:
-  /// `ends_file`: a newline follows.
+  explicit ByteView(uint8_t file_end = '\n') : file_end_(file_end) {}
+  /// `ends_file`: that byte follows.
   void append(std::span<const uint8_t> bytes, bool ends_file = true);
   int64_t size() const { return size_; }
   int64_t pieces() const { return static_cast<int64_t>(pieces_.size()); }
@@ -26,10 +27,11 @@ class TRIREME_API ByteView {
  private:
   struct Piece {
     std::span<const uint8_t> bytes;
-    bool newline;
+    bool ends_file;
     int64_t begin;  // in the line
-    int64_t length() const { return static_cast<int64_t>(bytes.size()) + newline; }
+    int64_t length() const { return static_cast<int64_t>(bytes.size()) + ends_file; }
   };
+  uint8_t file_end_;
   std::vector<Piece> pieces_;
   int64_t size_ = 0;
 };

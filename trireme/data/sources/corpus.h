@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,11 +12,18 @@
 
 namespace trireme {
 
+/// The target of a place that has none: LibTorch's losses leave it out.
+inline constexpr int64_t kNoTarget = -100;
+
 struct CorpusOptions {
   std::vector<std::string> paths;  // files, folders (recursive), globs: data/sources/file_list.h
   std::vector<std::string> extensions;  // of what folders and globs yield; empty: all
   int64_t context = 256;                // bytes that the model sees
   double validation_fraction = 0.05;    // of the bytes, held out; 0: none
+  /// Of open_corpus(): the byte that ends a document. Windows then hold several, and each file is
+  /// followed by that byte. What comes behind one is another document's, so it is no target
+  /// (kNoTarget) and has no weight; layers/documents.h says where documents start.
+  std::optional<uint8_t> end_of_document{};
 };
 
 struct Corpus {

@@ -6,9 +6,6 @@
 
 namespace trireme {
 
-/// The target of a place that is padding: LibTorch's losses leave it out.
-inline constexpr int64_t kNoTarget = -100;
-
 /// The same files as open_corpus(), as sequences of different lengths: a document ends at an empty
 /// line, at `context` tokens, or with its file. Sample i is a document of n + 1 bytes: input its
 /// first n, target the same shifted by one; rows of a micro-batch are as long as the longest of

@@ -76,7 +76,8 @@ ParallelAttention::ParallelAttention(TensorParallel tp, ParallelAttentionOptions
                   tp_, o.width, o.width, ParallelLinearOptions{.bias = o.bias, .granule = d}));
 }
 
-at::Tensor ParallelAttention::forward(const at::Tensor& x, int64_t sequence) const {
+at::Tensor ParallelAttention::forward(const at::Tensor& x, int64_t sequence,
+                                      const at::Tensor& starts) const {
   const int64_t d = options_.width / options_.heads;
   const int64_t queries = parts_.queries.length, keys = parts_.keys.length;
   at::Tensor weight = qkv->weight, bias = qkv->bias;
@@ -95,7 +96,7 @@ at::Tensor ParallelAttention::forward(const at::Tensor& x, int64_t sequence) con
                  repeated(part(queries + keys), keys, queries / keys)},
                 2);
   }
-  return proj->forward(causal_attention(projected, queries));
+  return proj->forward(causal_attention(projected, queries, starts));
 }
 
 }  // namespace trireme

@@ -32,7 +32,9 @@ struct ParallelAttentionOptions {
 /// numbers, for heads that do not divide.
 struct TRIREME_API ParallelAttention : torch::nn::Module {
   ParallelAttention(TensorParallel tp, ParallelAttentionOptions options);
-  at::Tensor forward(const at::Tensor& x, int64_t sequence = 0) const;
+  /// `starts`: where the documents of all positions start, if rows hold several.
+  at::Tensor forward(const at::Tensor& x, int64_t sequence = 0,
+                     const at::Tensor& starts = {}) const;
   std::shared_ptr<ColumnParallelLinear> qkv;
   std::shared_ptr<RowParallelLinear> proj;
 

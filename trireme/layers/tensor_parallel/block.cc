@@ -56,9 +56,9 @@ ParallelBlock::ParallelBlock(TensorParallel tp, const ParallelBlockOptions& o)
     gelu = register_module("mlp", std::make_shared<ParallelGeluMlp>(tp, o.width, hidden));
 }
 
-at::Tensor ParallelBlock::forward(const at::Tensor& x, int64_t sequence) {
-  const at::Tensor y =
-      x.add(parallel_dropout(*drop1, attn->forward(ln1->forward(x), sequence), tp_, sequence));
+at::Tensor ParallelBlock::forward(const at::Tensor& x, int64_t sequence, const at::Tensor& starts) {
+  const at::Tensor y = x.add(
+      parallel_dropout(*drop1, attn->forward(ln1->forward(x), sequence, starts), tp_, sequence));
   const at::Tensor normed = ln2->forward(y);
   const at::Tensor branch =
       swiglu ? swiglu->forward(normed, sequence) : gelu->forward(normed, sequence);

@@ -51,8 +51,9 @@ struct ParallelBlockOptions {
 struct TRIREME_API ParallelBlock : torch::nn::Module {
   ParallelBlock(TensorParallel tp, const ParallelBlockOptions& options);
   /// x: [batch, positions, width]. `sequence`: with sequence_parallel, the positions of all ranks;
-  /// 0: as many on each.
-  at::Tensor forward(const at::Tensor& x, int64_t sequence = 0);
+  /// 0: as many on each. `starts`: where the documents of all positions start, if rows hold several
+  /// (layers/documents.h).
+  at::Tensor forward(const at::Tensor& x, int64_t sequence = 0, const at::Tensor& starts = {});
 
   std::shared_ptr<ParallelLayerNorm> ln1, ln2;
   std::shared_ptr<ParallelAttention> attn;

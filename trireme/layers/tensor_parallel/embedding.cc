@@ -61,7 +61,8 @@ ParallelPositions::ParallelPositions(TensorParallel tp, int64_t context, int64_t
   weight = register_parameter("weight", at::full({context, width}, kNaN, at::kFloat));
 }
 
-at::Tensor ParallelPositions::forward(const at::Tensor& x, int64_t sequence) const {
+at::Tensor ParallelPositions::forward(const at::Tensor& x, int64_t sequence,
+                                      const at::Tensor& places) const {
   Part part{0, x.size(-2)};
   if (tp_.sequence_parallel() && tp_.size() > 1) {
     const int64_t whole = sequence ? sequence : part.length * tp_.size();
@@ -77,6 +78,8 @@ at::Tensor ParallelPositions::forward(const at::Tensor& x, int64_t sequence) con
   check<UsageError>(part.end() <= weight.size(0),
                     "ParallelPositions: position {} is outside of the context of {}",
                     part.end() - 1, weight.size(0));
+  if (places.defined())
+    return x.add(at::embedding(weight, places.narrow(1, part.begin, part.length)));
   return x.add(weight.narrow(0, part.begin, part.length));
 }
 

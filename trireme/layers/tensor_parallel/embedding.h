@@ -40,10 +40,12 @@ struct TRIREME_API VocabParallelEmbedding : torch::nn::Module, LaysOutParameters
 
 /// Learned positions, which every rank holds: x + weight[position]. x: [batch, positions, width];
 /// with sequence_parallel this rank's positions, `sequence` being the positions of all ranks (0: as
-/// many on each).
+/// many on each). `places`: what the positions of all ranks count as, [batch, sequence], if rows
+/// hold several documents; undefined: 0, 1, ….
 struct TRIREME_API ParallelPositions : torch::nn::Module, LaysOutParameters {
   ParallelPositions(TensorParallel tp, int64_t context, int64_t width);
-  at::Tensor forward(const at::Tensor& x, int64_t sequence = 0) const;
+  at::Tensor forward(const at::Tensor& x, int64_t sequence = 0,
+                     const at::Tensor& places = {}) const;
   std::optional<ParameterLayout> layout_of(const std::string& name,
                                            const at::Tensor& p) const override;
 

@@ -41,6 +41,7 @@ ModelOptions model_options(const Config& config) {
   o.type = m.type;
   if (o.type == "gpt") {
     o.gpt = {m.layers, m.width, m.heads, m.context, m.vocab, m.dropout, m.tied_head};
+    o.gpt.end_of_document = config.section<DataSection>().end_of_document;
   } else if (o.type == "mlp") {
     o.mlp_sizes = {m.inputs};
     o.mlp_sizes.insert(o.mlp_sizes.end(), m.hidden.begin(), m.hidden.end());
@@ -77,7 +78,8 @@ void open_data(Run& run, const Config& c) {
                     "documents or dummy, the others read mnist, digits or dummy",
                     c.origin("data.type"), d.type, m.type);
   if (from_files) {
-    const CorpusOptions options{d.paths, d.extensions, m.context, d.validation_fraction};
+    CorpusOptions options{d.paths, d.extensions, m.context, d.validation_fraction};
+    if (d.end_of_document) options.end_of_document = static_cast<uint8_t>(*d.end_of_document);
     Corpus corpus = d.type == "corpus" ? open_corpus(options) : open_documents(options);
     run.train_data = corpus.train;
     run.held_out = corpus.validation;
