@@ -84,13 +84,14 @@ TEST_F(cli_own_loop, three_axes_learn_alike_in_every_layout) {
   }
 }
 
+std::vector<double> losses_of(const std::string& out) {
+  std::vector<double> losses;
+  for (size_t at = out.find("loss "); at != std::string::npos; at = out.find("loss ", at + 1))
+    losses.push_back(std::atof(out.c_str() + at + 5));
+  return losses;
+}
+
 TEST_F(cli_own_loop, a_divided_transformer_has_the_losses_of_torch_nns) {
-  const auto losses_of = [](const std::string& out) {
-    std::vector<double> losses;
-    for (size_t at = out.find("loss "); at != std::string::npos; at = out.find("loss ", at + 1))
-      losses.push_back(std::atof(out.c_str() + at + 5));
-    return losses;
-  };
   const std::string whole = said("transformer", 1, {});
   const auto want = losses_of(whole);
   ASSERT_EQ(want.size(), 15u) << whole;
@@ -106,6 +107,19 @@ TEST_F(cli_own_loop, a_divided_transformer_has_the_losses_of_torch_nns) {
     ASSERT_EQ(got.size(), want.size()) << out;
     for (size_t i = 0; i < want.size(); ++i)
       EXPECT_NEAR(got[i], want[i], 5e-5) << "step " << i + 1 << " on " << ranks << " ranks";
+  }
+}
+
+TEST_F(cli_own_loop, wrapped_stages_have_the_losses_of_the_whole_network) {
+  const auto want = losses_of(said("transformer", 1, {}));
+  ASSERT_EQ(want.size(), 15u);
+  for (const Arguments& words :
+       {Arguments{"ddp", "1f1b"}, Arguments{"zero2", "zb_h1"}, Arguments{"zero3", "gpipe"}}) {
+    const std::string out = said("stage_replicas", 4, words);
+    const auto got = losses_of(out);
+    ASSERT_EQ(got.size(), want.size()) << out;
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(got[i], want[i], 5e-5) << words[0] << ", step " << i + 1;
   }
 }
 
