@@ -8,8 +8,8 @@
 
 #include "trireme/base/check.h"
 #include "trireme/layers/bias_gelu.h"
-#include "trireme/layers/causal_attention.h"
 #include "trireme/layers/documents.h"
+#include "trireme/layers/half_attention.h"
 #include "trireme/models/init.h"
 #include "trireme/tensor/recompute/recompute.h"
 #include "trireme/tensor/recompute/recompute_plan.h"
@@ -17,13 +17,13 @@
 namespace trireme {
 namespace {
 
-struct Attention : torch::nn::Module {
+struct Attention : torch::nn::Module, AttendsHalf {
   Attention(const GptOptions& o)
       : heads(o.heads),
         qkv(register_module("qkv", std::make_shared<Linear>(o.width, 3 * o.width))),
         proj(register_module("proj", std::make_shared<Linear>(o.width, o.width))) {}
   at::Tensor forward(const at::Tensor& x, const at::Tensor& starts) {
-    return proj->forward(causal_attention(qkv->forward(x), heads, starts));
+    return proj->forward(attend(qkv->forward(x), heads, starts));
   }
   int64_t heads;
   std::shared_ptr<Linear> qkv, proj;

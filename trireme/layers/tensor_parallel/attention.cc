@@ -5,7 +5,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/check.h"
-#include "trireme/layers/causal_attention.h"
 #include "trireme/layers/tensor_parallel/kept.h"
 
 namespace trireme {
@@ -96,7 +95,7 @@ at::Tensor ParallelAttention::forward(const at::Tensor& x, int64_t sequence,
                  repeated(part(queries + keys), keys, queries / keys)},
                 2);
   }
-  return proj->forward(causal_attention(projected, queries, starts));
+  return proj->forward(attend(projected, queries, starts));
 }
 
 }  // namespace trireme

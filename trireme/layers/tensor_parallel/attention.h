@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "trireme/base/export.h"
+#include "trireme/layers/half_attention.h"
 #include "trireme/layers/tensor_parallel/linear.h"
 #include "trireme/layers/tensor_parallel/split_plan.h"
 #include "trireme/layers/tensor_parallel/tensor_parallel.h"
@@ -30,7 +31,7 @@ struct ParallelAttentionOptions {
 ///
 /// The first forward() may make a group of the ranks that share heads. UsageError, with the
 /// numbers, for heads that do not divide.
-struct TRIREME_API ParallelAttention : torch::nn::Module {
+struct TRIREME_API ParallelAttention : torch::nn::Module, AttendsHalf {
   ParallelAttention(TensorParallel tp, ParallelAttentionOptions options);
   /// `starts`: where the documents of all positions start, if rows hold several.
   at::Tensor forward(const at::Tensor& x, int64_t sequence = 0,

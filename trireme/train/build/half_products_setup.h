@@ -12,8 +12,9 @@ namespace trireme {
 /// For a run that computes in bfloat16 on the CPU: rank 0 measures how fast this processor
 /// multiplies (a tenth of a second; some more where it has no instructions for it), and all ranks
 /// compute the built-in layers' products in the faster way, which is then part of the run's
-/// identity. Returns what the run says of it before step 1; "" for other runs. Every rank must call
-/// it, after run.identity is set.
+/// identity. Where that is the processor's own, attention is measured as a whole and chosen too
+/// (layers/half_attention.h); elsewhere it is in float32. Returns what the run says of it before
+/// step 1; "" for other runs. Every rank must call it, after run.identity is set.
 std::string set_up_half_products(Run& run, const PrecisionPlan& plan, Group group);
 
 }  // namespace trireme
