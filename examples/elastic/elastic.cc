@@ -73,6 +73,7 @@ struct Trainer {
 
 int main(int argc, char** argv) try {
   if (argc < 3) throw trireme::UsageError("usage: elastic SNAPSHOTS EPOCHS [FAIL_AT]");
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // what a rank printed is not lost when it is killed
   torch::manual_seed(1);
   Trainer(trireme::init_process_group(), argv[1])
       .train(std::atoll(argv[2]), argc > 3 ? std::atoll(argv[3]) : -1);

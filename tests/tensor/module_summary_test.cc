@@ -76,8 +76,8 @@ TEST(tensor_module_summary, counts_tied_weights_once_and_frozen_ones_apart) {
 
 TEST(tensor_module_summary, of_a_module_without_parts_has_no_rows) {
   EXPECT_EQ(module_summary(torch::nn::LinearImpl(30, 100)), R"(  | Name | Type | Params
------------------------------
------------------------------
+------------------------------
+------------------------------
 3.1 K     Trainable params
 0         Non-trainable params
 3.1 K     Total params
