@@ -49,6 +49,24 @@ TEST(data_global_batch, every_world_reads_the_same_leaves_in_the_same_order) {
       }
 }
 
+TEST(data_global_batch, leaves_dealt_unevenly_are_those_of_the_step_and_differ_by_one) {
+  for (int64_t m = 1; m <= 9; ++m)
+    for (int world = 1; world <= m; ++world) {
+      const auto p = plan(4 * m, 2, m);
+      int64_t next = 0;
+      for (int rank = 0; rank < world; ++rank) {
+        const auto leaves = p.leaves_of(rank, world, 0, Deal::uneven);
+        const auto count = static_cast<int64_t>(leaves.size());
+        ASSERT_TRUE(count == m / world || count == m / world + 1) << m << " " << world;
+        for (const auto& leaf : leaves) {
+          ASSERT_EQ(leaf.index, next);
+          ASSERT_EQ(leaf.ids, p.leaf(0, next++).ids);
+        }
+      }
+      ASSERT_EQ(next, m);
+    }
+}
+
 TEST(data_global_batch, an_epoch_reads_no_sample_twice_and_drops_less_than_a_step) {
   for (int64_t b = 1; b <= 4; ++b)
     for (int64_t m : {1, 2, 4})

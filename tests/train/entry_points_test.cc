@@ -35,6 +35,7 @@ bool runs(const KeyInfo& key) { return key.status == KeyStatus::supported && key
 const std::map<std::string, const char*> kBeforeTraining = {
     {"generate.*", "cli/generate_verb.cc"},
     {"comm.across", "trireme/train/rank/group_options.cc"},
+    {"elastic.batch", "trireme/train/rank/generations.cc"},
     {"comm.check", "trireme/train/rank/group_options.cc"},
 };
 

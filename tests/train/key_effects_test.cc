@@ -456,6 +456,10 @@ std::vector<Row> rows() {
       {"data_types.grad_accum_dtype", refused, "fp32", "bf16"},
 
       named("balance.mode", "train_balance.shares_follow_the_speed_of_ranks"),
+      named("elastic.mode",
+            "faults_in_place.a_rank_that_is_killed_again_and_again_leaves_the_bits_of_a_calm_run"),
+      named("elastic.batch",
+            "train_in_place.fewer_ranks_take_as_many_samples_or_fewer_at_a_lower_rate"),
       named("balance.every", "train_balance.shares_follow_the_speed_of_ranks"),
       named("balance.hysteresis", "data_balance_plan.noise_below_the_hysteresis_changes_nothing"),
       named("balance.min_samples", "train_balance.limits_of_a_rank_are_kept"),

@@ -101,4 +101,14 @@ Batches solve_batches(const BatchInputs& given, int dp) {
   }
 }
 
+Batches on_fewer_ranks(const Batches& of_all, int dp, bool scaled) {
+  Batches out = of_all;
+  out.dp = dp;
+  if (scaled)
+    out.train = product(product(out.micro, out.accumulation), dp);
+  else
+    out.accumulation = (of_all.micro_batches() + dp - 1) / dp;
+  return out;
+}
+
 }  // namespace trireme

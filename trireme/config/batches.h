@@ -15,9 +15,16 @@ struct Batches {
   int64_t micro = 0;         // samples per forward and backward on one rank
   int64_t accumulation = 0;  // micro-batches per optimizer step on one rank
   int dp = 0;
+  /// Of a step, over all ranks.
+  int64_t micro_batches() const { return train / micro; }
   /// Set if a number of an earlier file was overruled by a later one; else empty.
   std::string note;
 };
+
+/// The same where fewer ranks are there than it was made for: as many samples a step, of which some
+/// ranks may have a micro-batch more (`accumulation` is the most of a rank); or, with `scaled`, as
+/// many for each rank.
+TRIREME_API Batches on_fewer_ranks(const Batches& of_all, int dp, bool scaled);
 
 /// One of the three numbers, as given.
 struct BatchNumber {

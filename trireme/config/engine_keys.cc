@@ -23,6 +23,8 @@ constexpr const char* kReproducible =
 constexpr const char* kStages =
     "runs the whole of the module that you give it: write a ChainProgram (docs/your_own_model.md), "
     "or take the stages of docs/model_parallel.md in a loop of your own";
+constexpr const char* kElastic =
+    "does not make the groups of your loop, and cannot make another: use `trireme train`";
 constexpr const char* kGroup =
     "gets an existing group: pass it to init_process_group (InitOptions)";
 
@@ -70,6 +72,8 @@ const std::vector<NotOfEngine>& keys_not_of_engine() {
        "false"},
       {"monitor.progress", "draws no progress bar: steps_per_print logs a line", "false"},
       {"generate.*", kGenerate, nullptr},
+      {"elastic.mode", kElastic, "\"restart\""},
+      {"elastic.batch", kElastic, nullptr},
       {"parallelism.pp", kStages, "1"},
       {"parallelism.schedule", kStages, nullptr},
       {"parallelism.schedule_file", kStages, nullptr},

@@ -75,10 +75,17 @@ std::vector<Leaf> GlobalBatch::leaves_of(int rank, int world, int64_t step, Deal
   check<UsageError>(world >= 1 && rank >= 0 && rank < world,
                     "global batch: no rank {} in a world of {}", rank, world);
   check<UsageError>(
-      options_.leaves % world == 0,
+      options_.leaves % world == 0 || deal == Deal::uneven,
       "{} micro-batches a step cannot be dealt to {} ranks evenly: choose a number of "
       "micro-batches that the ranks divide",
       options_.leaves, world);
+  if (deal == Deal::uneven) {
+    const auto order = order_of(epoch_of(step));
+    std::vector<Leaf> leaves;
+    for (int64_t g = options_.leaves * rank / world; g < options_.leaves * (rank + 1) / world; ++g)
+      leaves.push_back(leaf_in(order, step, g));
+    return leaves;
+  }
   const int64_t each = options_.leaves / world;
   const auto order = order_of(epoch_of(step));
   std::vector<Leaf> leaves;

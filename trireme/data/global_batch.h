@@ -22,6 +22,7 @@ struct Leaf {
 enum class Deal {
   blocks,   // rank r has leaves [r M/world, (r+1) M/world)
   strided,  // rank r has leaves r, r + world, …: ranks reduce neighbouring leaves together
+  uneven,   // as blocks, where the world does not divide M: some ranks have one leaf more
 };
 
 struct GlobalBatchOptions {
@@ -61,7 +62,8 @@ class TRIREME_API GlobalBatch {
   /// Samples [begin, begin + count) of a whole step, whichever leaves they belong to
   /// (data/share_deal.h).
   Leaf part(int64_t step, int64_t begin, int64_t count) const;
-  /// This rank's M / world leaves. Throws UsageError if the world size does not divide M.
+  /// This rank's M / world leaves. Throws UsageError if the world size does not divide M, unless
+  /// they are dealt unevenly.
   std::vector<Leaf> leaves_of(int rank, int world, int64_t step, Deal deal = Deal::blocks) const;
 
  private:

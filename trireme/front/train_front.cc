@@ -14,6 +14,7 @@
 #include "trireme/base/fd.h"
 #include "trireme/base/log.h"
 #include "trireme/config/sections/checkpoint.h"
+#include "trireme/config/sections/elastic.h"
 #include "trireme/config/sections/model.h"
 #include "trireme/front/claims.h"
 #include "trireme/front/host_memory.h"
@@ -26,6 +27,7 @@
 #include "trireme/launch/run_lock.h"
 #include "trireme/launch/sealed_text.h"
 #include "trireme/planner/model_table.h"
+#include "trireme/rendezvous/generations.h"
 #include "trireme/rendezvous/rank_env.h"
 
 namespace trireme {
@@ -55,6 +57,26 @@ Batches check_on_ranks(const TrainFront& front, const Config& config, int ranks)
   const std::string fault = front.fault ? front.fault(config, ranks) : "";
   check<UsageError>(fault.empty(), "{}", fault);
   return batches;
+}
+
+/// Somebody must start another rank in the place of one that is lost.
+void check_elastic(const Config& config, const launch::RunOptions& options, bool is_rank) {
+  if (!config.section<ElasticSection>().in_process()) return;
+  const std::string at =
+      fmt::format("elastic.mode is in_process ({})", config.origin("elastic.mode"));
+  check<UsageError>(options.nodes == 1,
+                    "{}: that is for the ranks of one host, and there are {} nodes. With "
+                    "elastic.mode restart all start again from a checkpoint",
+                    at, options.nodes);
+  if (is_rank)
+    check<UsageError>(launch::process_env(kMemberVariable).has_value(),
+                      "{}: nobody would start another rank in the place of one that is lost. Start "
+                      "the ranks with `trireme train`, or with `trireme run`, on one host with "
+                      "--max-restarts",
+                      at);
+  else
+    check<UsageError>(options.max_restarts > 0,
+                      "{}, and --max-restarts is 0: say how many ranks may be lost", at);
 }
 
 /// Where a launcher is asked for by --nnodes, also 1, what srun, mpirun or an operator of
@@ -121,6 +143,7 @@ int train_front(const TrainFront& front, int argc, char** argv) {
   const Config config = with_absolute_steps(front, flags, resume);
   // Under mpirun or srun this process is a rank already: it becomes its worker and starts nobody.
   const bool is_rank = self.world_size > 1 || (self.has_agent && launch_options.nodes > 1);
+  check_elastic(config, launch_options, is_rank);
   if (launch_options.nodes > 1 && !is_rank)
     return start_node(front, launch_options, flags, config, rest,
                       flags.run_dir.empty() ? resume.run : flags.run_dir);

@@ -33,6 +33,8 @@ JobStore::JobStore(const std::string& job_id, const std::string& secret_file, in
 
 JobStore::~JobStore() = default;
 
+std::unique_ptr<Store> JobStore::own() { return server_->store.local_store(); }
+
 std::string JobStore::address() const { return server_->store.endpoints().at(0).address.text(); }
 
 }  // namespace trireme::launch

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "trireme/base/export.h"
+#include "trireme/store/store.h"
 
 namespace trireme::launch {
 
@@ -22,6 +23,8 @@ class TRIREME_API JobStore {
   ~JobStore();
   JobStore(const JobStore&) = delete;
   std::string address() const;  // "127.0.0.1:PORT", for TRIREME_STORE
+  /// The same table for a thread of this process.
+  std::unique_ptr<Store> own();
 
  private:
   struct Server;

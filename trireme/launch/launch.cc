@@ -96,14 +96,6 @@ JobEnd with_the_others(JobEnd here, const std::optional<StopCause>& cause, int s
   return here;
 }
 
-std::string restart_text(const RunOptions& options, const RestartBudget& restarts) {
-  if (options.restart_window == Duration::zero())
-    return fmt::format("restart {} of {}", restarts.spent(), options.max_restarts);
-  return fmt::format("restart {}; {} of {} within {:.0f} s", restarts.spent(),
-                     options.max_restarts - restarts.left(Clock::now()), options.max_restarts,
-                     std::chrono::duration<double>(options.restart_window).count());
-}
-
 }  // namespace
 
 int launch_workers(const RunOptions& given, const std::vector<std::string>& command,
@@ -193,7 +185,12 @@ int launch_workers(const RunOptions& given, const std::vector<std::string>& comm
       job.flight_dir = std::filesystem::absolute(spec.folder + "/flight").string();
     JobPlan plan = plan_job(options, command, machine, job, process_env);
     log_debug("CPUs: {}", plan.why_cpus);
+    std::optional<InPlace> in_place;
+    if (auto store = options.max_restarts > 0 ? nodes->own_store() : nullptr)
+      in_place.emplace(std::move(store), job.attempt, options.nproc_per_node);
+    spec.in_place = in_place ? &*in_place : nullptr;
     JobEnd end = supervise(options, plan, spec);
+    job.restarts = restarts.spent();
     stops = end.asked_to_stop;
     const auto cause = nodes->finish(ended_as(end, nodes->node_rank()), asked_to_stop);
     stops = false;
@@ -207,8 +204,7 @@ int launch_workers(const RunOptions& given, const std::vector<std::string>& comm
     }
     restarts.spend(Clock::now());
     job.restarts = restarts.spent();
-    log_warn("{}: all workers start again ({})", end.restart_after,
-             restart_text(options, restarts));
+    log_warn("{}: all workers start again ({})", end.restart_after, restarts.text(Clock::now()));
   }
 }
 

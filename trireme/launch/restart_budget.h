@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <string>
 
 #include "trireme/base/clock.h"
 #include "trireme/base/export.h"
@@ -23,6 +24,8 @@ class TRIREME_API RestartBudget {
   void spend_until(int all, Clock::time_point now);
   /// In all.
   int spent() const { return spent_; }
+  /// "restart 2 of 3", "restart 9; 2 of 3 within 600 s".
+  std::string text(Clock::time_point now) const;
 
  private:
   int most_;

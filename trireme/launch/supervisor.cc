@@ -2,7 +2,6 @@
 #include "trireme/launch/supervisor.h"
 
 #include <fcntl.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,7 +22,10 @@
 #include "trireme/launch/process/process.h"
 #include "trireme/launch/process/signal_inbox.h"
 #include "trireme/launch/process/signals.h"
+#include "trireme/launch/process/subreaper.h"
+#include "trireme/launch/worker.h"
 #include "trireme/net/address.h"
+#include "trireme/net/socket.h"
 
 namespace trireme::launch {
 namespace {
@@ -42,48 +44,7 @@ constexpr Duration kFollow = seconds(3);
 // A worker that stays stopped keeps all of them from saving: it is not waited for as long.
 constexpr Duration kStoppedPatience = seconds(4);
 constexpr Duration kStoppedLook = milliseconds(500);
-
-struct Worker {
-  int rank = 0;
-  pid_t pid = -1;
-  bool ended = false;
-  int code = 0;  // -n: by signal n
-  int64_t ended_ns = 0;
-  std::string error_file;
-  std::optional<ErrorReport> report;
-  std::string note;
-  bool stop_requested = false;   // SIGTERM or SIGKILL of ours, before it ended
-  bool killed = false;           // SIGKILL of ours
-  bool ended_by_itself = false;  // before anybody asked the job to end
-  bool hung = false;             // and was killed for it
-
-  /// By a signal that came to a worker and not to the launcher: it asks to be started again, or was
-  /// interrupted.
-  bool saved_and_left() const {
-    return ended && !stop_requested && !report &&
-           (code == kExitSavedRestart || code == kExitSignalBase + SIGINT);
-  }
-  bool failed() const {
-    if (!ended || code == 0) return false;
-    if (!stop_requested || hung) return true;
-    // It was leaving because we said so; only its own report, or a crash, is worth telling.
-    return report.has_value() || (code < 0 && code != -SIGTERM && !(killed && code == -SIGKILL));
-  }
-};
-
-/// Makes this process the one that orphans of the job come to, for as long as it lives.
-class SubreaperScope {
- public:
-  SubreaperScope() {
-    ::prctl(PR_GET_CHILD_SUBREAPER, &before_);
-    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  }
-  ~SubreaperScope() { ::prctl(PR_SET_CHILD_SUBREAPER, before_); }
-  SubreaperScope(const SubreaperScope&) = delete;
-
- private:
-  int before_ = 0;
-};
+constexpr Duration kNewcomerLook = milliseconds(20);  // for one that is to be taken in
 
 class Supervisor {
  public:
@@ -108,6 +69,7 @@ class Supervisor {
       see_who_ended();
       look_for_hangs();
       use_.look();
+      take_in_newcomers();
       act();
     }
     // Rank 0 of a run of ours speaks for all hosts.
@@ -140,6 +102,7 @@ class Supervisor {
     worker.error_file = folder + "/error.json";
     EnvMap env = plan.env;
     env["TORCHELASTIC_ERROR_FILE"] = worker.error_file;
+    if (spec_.in_place) env[kMemberVariable] = spec_.in_place->member_at(plan.local_rank);
     Output::Ends ends = output_.open(plan.local_rank);
     // Background process groups are stopped when they read a terminal: they get an empty stdin
     // instead.
@@ -174,10 +137,12 @@ class Supervisor {
   }
 
   Deadline next_deadline() const {
-    if (stage_ == Stage::running && spec_.hangs)
-      return Deadline::after(
-          std::min(spec_.hangs->next_look().remaining(), use_.next_look().remaining()));
-    if (stage_ == Stage::running) return use_.next_look();
+    if (stage_ == Stage::running) {
+      Duration look = use_.next_look().remaining();
+      if (spec_.hangs) look = std::min(look, spec_.hangs->next_look().remaining());
+      if (spec_.in_place && spec_.in_place->awaits_any()) look = std::min(look, kNewcomerLook);
+      return Deadline::after(look);
+    }
     if (stage_ == Stage::killed) return Deadline::never();
     if (stage_ == Stage::leaving)
       return Deadline::after(std::min<Duration>(kStoppedLook, kill_at_.remaining()));
@@ -276,6 +241,7 @@ class Supervisor {
     for (pid_t child : children_of_this_process()) {
       bool known = std::find(not_ours_.begin(), not_ours_.end(), child) != not_ours_.end();
       for (const Worker& worker : workers_) known |= worker.pid == child;
+      known |= std::find(replaced_.begin(), replaced_.end(), child) != replaced_.end();
       if (!known) found.push_back(child);
     }
     return found;
@@ -285,6 +251,11 @@ class Supervisor {
     if (stage_ == Stage::running) {
       auto failed = std::find_if(workers_.begin(), workers_.end(),
                                  [](const Worker& w) { return w.failed(); });
+      while (failed != workers_.end() && may_be_replaced(*failed)) {
+        replace(*failed);
+        failed = std::find_if(workers_.begin(), workers_.end(),
+                              [](const Worker& w) { return w.failed(); });
+      }
       if (failed == workers_.end()) return stop_with_the_others();
       Duration grace = std::min(options_.shutdown_timeout, kFailureGrace);
       Duration wait =
@@ -313,6 +284,40 @@ class Supervisor {
                    worker.pid);
       kill_all();
     }
+  }
+
+  /// It ended without a word, and the others can go on.
+  bool may_be_replaced(const Worker& gone) const {
+    if (!spec_.in_place || gone.report || gone.hung || gone.saved_and_left() || first_signal_ ||
+        spec_.restarts->left(Clock::now()) <= 0)
+      return false;
+    std::vector<int> living;
+    for (const Worker& worker : workers_) {
+      if (worker.failed() && !worker.report && !worker.saved_and_left()) continue;  // they go, too
+      if (worker.ended) return false;
+      living.push_back(worker.rank);
+    }
+    return spec_.in_place->can_go_on(living);
+  }
+
+  void replace(Worker& gone) {
+    spec_.restarts->spend(Clock::now());
+    log_warn("{}: the others go on, and a new worker takes its place ({})",
+             failure_sentence(as_failure(gone)), spec_.restarts->text(Clock::now()));
+    ::kill(-gone.pid, SIGKILL);  // what it started
+    replaced_.push_back(gone.pid);
+    const int place = gone.rank;
+    std::erase_if(workers_, [place](const Worker& w) { return w.rank == place; });
+    spec_.in_place->lost(place);
+    // Of saves that are over for good.
+    if (spec_.snapshots) spec_.snapshots->forget_gone();
+    start(plan_.workers.at(static_cast<size_t>(place)));
+  }
+
+  void take_in_newcomers() {
+    if (stage_ != Stage::running || !spec_.in_place || !spec_.in_place->awaits_any()) return;
+    if (const int workers = spec_.in_place->take_in())
+      log_info("a new worker is there: {} train from the next step on", workers);
   }
 
   int rank_of(const Worker& worker) const {
@@ -440,9 +445,11 @@ class Supervisor {
     do {
       left = orphans();
       for (const Worker& worker : workers_) left.push_back(worker.pid);
+      left.insert(left.end(), replaced_.begin(), replaced_.end());
       std::erase_if(left, [this](pid_t pid) {
         bool worker = std::any_of(workers_.begin(), workers_.end(),
                                   [pid](const Worker& w) { return w.pid == pid; });
+        worker |= std::find(replaced_.begin(), replaced_.end(), pid) != replaced_.end();
         if (!worker) ::kill(pid, SIGKILL);
         pid_t result = ::waitpid(pid, nullptr, WNOHANG);
         return result == pid || (result < 0 && errno == ECHILD);
@@ -458,6 +465,7 @@ class Supervisor {
   void forget_all() {
     if (!spec_.keeper) return;
     for (const Worker& worker : workers_) spec_.keeper->forget(worker.pid);
+    for (const pid_t pid : replaced_) spec_.keeper->forget(pid);
   }
 
   /// What workers had in memory of steps: the next attempt goes on from it, or it is written.
@@ -576,6 +584,7 @@ class Supervisor {
   UseWatch use_;
   std::vector<pid_t> not_ours_;
   std::vector<Worker> workers_;
+  std::vector<pid_t> replaced_;  // ended, unreaped as the others that end
   Stage stage_ = Stage::running;
   int first_signal_ = 0;
   Clock::time_point signal_at_;

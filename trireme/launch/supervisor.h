@@ -10,6 +10,7 @@
 #include "trireme/checkpoint/steps/snapshot/handover.h"
 #include "trireme/checkpoint/steps/snapshot/restart_memory.h"
 #include "trireme/launch/hang/hang_guard.h"
+#include "trireme/launch/in_place.h"
 #include "trireme/launch/job_plan.h"
 #include "trireme/launch/nodes/nodes.h"
 #include "trireme/launch/process/keeper.h"
@@ -38,7 +39,8 @@ struct SuperviseSpec {
   HangGuard* hangs = nullptr;           // null: nobody looks for ranks that hang
   Nodes* nodes = nullptr;               // an attempt has begun
   FailureReport report = FailureReport::block;
-  const RestartBudget* restarts = nullptr;
+  RestartBudget* restarts = nullptr;
+  InPlace* in_place = nullptr;    // null: the others never go on without a worker that has ended
   std::string cause_before = "";  // JobEnd::cause of the attempt before this one
 };
 
@@ -66,6 +68,8 @@ struct JobEnd {
 /// - With restarts left, a worker that failed by itself ends the attempt and not the job, unless
 /// the next attempt would meet the same: it reported a UsageError, or for the second time the same
 /// failure of the same step.
+/// - Where those that are left can go on without a worker that ended without a word of its own
+/// (in_place), they do, another is started in its place, and that counts as a restart.
 /// - What the workers started and left behind is killed.
 /// - Where a worker failed, what they left in memory is SuperviseSpec::memory's.
 /// The calling thread must be the one that lives longest: the kernel kills workers when it ends.

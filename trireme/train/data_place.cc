@@ -101,6 +101,11 @@ DataPlace data_place_of(const HeldStep& step) {
   return as_place(place_in(step.index(), step.name(), step.name()));
 }
 
+void set_data_origin(DataOrigin& origin, const std::function<int64_t(const char*)>& value_of) {
+  visit_origin(origin, [&](const char* name, int64_t& value) { value = value_of(name); });
+  origin.check_possible();
+}
+
 void show_data_origin(StateVisitor& visitor, DataOrigin origin) {
   visit_origin(origin, [&](const char* name, int64_t& value) { visitor.value(name, value); });
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,6 +32,9 @@ DataPlace data_place_of(const HeldStep& step);
 /// goes on compares it, and does not load it.
 inline constexpr const char* kDataContents = "data.contents";
 
+/// Asks for the values of a place by the names under which it is saved. Corrupt: there is no such
+/// place.
+void set_data_origin(DataOrigin& origin, const std::function<int64_t(const char* name)>& value_of);
 /// Saves a place; loads nothing.
 void show_data_origin(StateVisitor& visitor, DataOrigin origin);
 /// The names of the values that show_data_origin() saves.

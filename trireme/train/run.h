@@ -68,6 +68,7 @@ struct TRIREME_API Run {
 
   Batches batches;
   std::string lr_by_batch = "none";  // how the rate follows a step's samples (batch_lr_factor)
+  double lr_by_ranks = 1;            // where ranks are missing, and steps have fewer samples
   int64_t parameters = 0;            // trained ones, of the whole model
   int64_t steps = 0;                 // of the whole run
   int64_t step = 0;                  // done
@@ -75,6 +76,8 @@ struct TRIREME_API Run {
   double clip_norm = 0;
   bool reproducible = false;
   bool text = false;  // weights are tokens
+  /// A step has begun to change what a checkpoint holds, and has not ended.
+  bool in_update = false;
   int64_t eval_batches = 0;
   std::string identity;  // what must be equal for the same bits (reproducible mode)
   std::string data_identity;

@@ -66,13 +66,17 @@ class TRIREME_API SaveSchedule {
 
 /// What ranks ask for with a step, as one number that rides with it. Of several ranks' the largest
 /// holds: a request to stop, which implies a save, before a save, before the news that the save
-/// under way has ended (which may be lost: the next save waits for that one).
+/// under way has ended (which may be lost: the next save waits for that one), before the wish for
+/// another group (which is said again with the next step).
 struct StepWish {
   int stop = 0;  // the signal, say; 0: go on
   bool save = false;
   bool ended = false;
-  int code() const { return 4 * stop + 2 * save + ended; }
-  static StepWish of(int code) { return {code / 4, code / 2 != 0, code % 2 != 0}; }
+  bool regroup = false;
+  int code() const { return 8 * stop + 4 * save + 2 * ended + regroup; }
+  static StepWish of(int code) {
+    return {code / 8, code / 4 != 0, code / 2 % 2 != 0, code % 2 != 0};
+  }
 };
 
 }  // namespace trireme

@@ -40,6 +40,7 @@ StepReport finish_step(Run& run) {
   // Sent along with the gradients; all ranks throw if one is not finite.
   const StepFacts facts = facts_of_step(run);
   GlobalLoss loss = global_loss(run, facts);
+  run.in_update = true;  // until the caller has ended the step
   for (const auto& feature : run.features) feature->closed(run.step);
   const double grad_scale = run.scaling->inverse() / loss.gradient_weight;  // scaled sums → mean
   // The verdict is the same on all ranks; its norm is that of the mean.

@@ -13,6 +13,7 @@
 #include "trireme/config/sections/training.h"
 #include "trireme/train/data_place.h"
 #include "trireme/train/forward_backward.h"
+#include "trireme/train/in_place/in_place.h"
 #include "trireme/train/program/make_trainer.h"
 #include "trireme/train/report/run_report.h"
 #include "trireme/train/report/step_metrics.h"
@@ -81,11 +82,6 @@ class BuiltIn final : public Program {
   LossTerms loss(Network&, const MicroBatch&) override { return {}; }
 };
 
-bool ends_group(const Error& e) {
-  return dynamic_cast<const PeerLost*>(&e) || dynamic_cast<const Timeout*>(&e) ||
-         dynamic_cast<const Aborted*>(&e) || dynamic_cast<const Mismatch*>(&e);
-}
-
 /// The launcher watches this rank as long as it trains.
 struct ProgressScope {
   ProgressScope() { mark_progress(Activity::build); }
@@ -105,14 +101,16 @@ class Loop {
         checkpoint_(t_.config.section<CheckpointSection>()),
         saves_(
             trainer, checkpoint_, options.run_dir, report, watch, [this] { return now(); },
-            options.held != nullptr),
-        eval_every_(t_.config.section<TrainingSection>().eval_every) {}
+            options.held != nullptr || options.in_place),
+        eval_every_(t_.config.section<TrainingSection>().eval_every),
+        in_place_(options.in_place) {}
 
   TrainResult run(SpanSink& spans) {
     try {
       return take_steps(spans);
     } catch (const Error& e) {
       if (ends_group(e)) saves_.ranks_are_lost();
+      if (in_place_ && ends_group(e)) in_place_->keep(t_);
       throw;
     }
   }
@@ -120,11 +118,14 @@ class Loop {
  private:
   TrainResult take_steps(SpanSink& spans) {
     const int64_t steps = t_.first().steps;
+    if (in_place_ && in_place_->saves_are_due()) between_steps({});
     double begin = now();
     while (t_.step < steps && !result_.stopped) {
+      if (in_place_) in_place_->begin_step(t_);
       const int stop = options_.stop_asked ? options_.stop_asked() : 0;
       mark_progress(Activity::step, t_.step + 1);
-      const StepWish asked = t_.take_step(saves_.wish(stop));
+      const StepWish asked = t_.take_step(wish(stop));
+      if (in_place_) in_place_->step_taken();
       if (!t_.done.empty()) result_.loss = t_.done.front().report.loss;
       const double seconds = now() - begin;
       watch_.check();
@@ -134,6 +135,7 @@ class Loop {
         for (const std::string& line : news_of(part->run)) report_.note(line);
       result_.stopped = t_.step < steps ? asked.stop : 0;
       between_steps(asked);
+      if (in_place_) leave_if(asked.regroup);
       spans.take();
       begin = now();
     }
@@ -145,6 +147,21 @@ class Loop {
     result_.steps = t_.step;
     result_.checkpoint = saves_.last();
     return result_;
+  }
+
+  StepWish wish(int stop) const {
+    StepWish mine = saves_.wish(stop);
+    mine.regroup = in_place_ && in_place_->is_over();
+    return mine;
+  }
+
+  /// Between two steps, on all ranks.
+  void leave_if(bool regroup) {
+    in_place_->settled();
+    if (!regroup || result_.stopped || t_.step == t_.first().steps) return;
+    saves_.finish(RunSaves::as_configured);
+    in_place_->keep(t_);
+    throw GroupIsOver(fmt::format("the ranks leave their group after step {}", t_.step));
   }
 
   void between_steps(StepWish asked) {
@@ -191,6 +208,7 @@ class Loop {
   const CheckpointSection checkpoint_;
   RunSaves saves_;
   const int64_t eval_every_;
+  InPlace* const in_place_;
   int64_t evaluated_at_ = -1;
   TrainResult result_;
 };
@@ -213,14 +231,22 @@ std::vector<std::string> going_on(const Trainer::Impl& t, const DataPlace& place
 }
 
 TrainResult train_with(MakeTrainer* make, Program& program, const Config& config, Group group,
-                       const TrainOptions& options) {
+                       const TrainOptions& given) {
   const ProgressScope progress;
+  InPlace* const in_place = given.in_place;
+  const bool goes_on = in_place && in_place->is_going_on();
+  TrainOptions options = given;
+  if (goes_on) options.resume = "the ranks that are left";
   if (group.rank() == 0) make_folders(options.run_dir);
   failpoint("train.build");
+  TrainerStart start;
+  if (in_place) start = in_place->start(config, group);
   std::optional<DataPlace> place;
-  if (options.resume)
+  if (options.resume && !goes_on) {
     place = options.held ? data_place_of(*options.held) : data_place_of(*options.resume, group);
-  Trainer trainer(make(program, config, group, {!place, place ? place->origin : std::nullopt}));
+    start.fresh = false, start.data_origin = place->origin;
+  }
+  Trainer trainer(make(program, config, group, start));
   Trainer::Impl& t = trainer.impl();
   const CurrentDevice current(t.first().device);
   for (auto& part : t.parts) part->run.out_of_memory->when_short(options.memory_short);
@@ -237,7 +263,7 @@ TrainResult train_with(MakeTrainer* make, Program& program, const Config& config
   check<UsageError>(t.step <= steps,
                     "the checkpoint has taken {} steps; training.steps is {}: raise it", t.step,
                     steps);
-  if (options.resume && t.step == steps) {
+  if (place && t.step == steps) {
     if (options.say && group.rank() == 0)
       options.say(fmt::format(
           "the run is finished: all {} steps are done. Use --steps N with a larger N to continue",
@@ -248,19 +274,22 @@ TrainResult train_with(MakeTrainer* make, Program& program, const Config& config
     return finished;
   }
   mark_progress(Activity::load);
+  if (in_place) in_place->fill(t);
   start_data(t.first(), config);
 
   SpanSink spans;
   TraceScope tracing(spans);
   RunReport report(t, options);
-  if (group.rank() == 0 && !options.config_json.empty())
+  if (group.rank() == 0 && !options.config_json.empty() && !goes_on)
     write_file_atomic(options.run_dir + "/config.json", options.config_json);
   if (options.built) options.built();
   RunFolderGuard watch(group.rank() == 0 ? options.run_dir : "");
   if (options.say && group.rank() == 0) options.say(start_line(t));
-  if (options.resume && options.say && group.rank() == 0)
+  if (place && options.say && group.rank() == 0)
     for (const std::string& line : going_on(t, *place, resumed, options.held != nullptr))
       options.say(line);
+  if (goes_on && options.say && group.rank() == 0)
+    options.say(fmt::format("going on in place after step {}", t.step));
   spans.take();
   const TrainResult result = Loop(t, options, report, watch).run(spans);
   report.done();

@@ -19,6 +19,7 @@
 namespace trireme {
 
 class HeldStep;
+class InPlace;  // train/in_place/in_place.h
 
 struct TrainOptions {
   std::string run_dir;                // created if missing; holds config.json
@@ -41,6 +42,8 @@ struct TrainOptions {
   /// The seconds by which steps are timed and checkpoints scheduled, from any beginning; if empty,
   /// those of the steady clock. For tests.
   std::function<double()> clock = {};
+  /// Where a run goes on in this process when its ranks are others. Null: it ends.
+  InPlace* in_place = nullptr;
   int progress_fd = -1;  // on rank 0: where the progress bar or step lines go; -1: nowhere
 };
 

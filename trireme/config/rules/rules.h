@@ -34,6 +34,7 @@ void zero_rules(const Config&, Findings&);
 void offload_rules(const Config&, Findings&);
 void slow_link_rules(const Config&, Findings&);
 void parallelism_rules(const Config&, Findings&);
+void elastic_rules(const Config&, Findings&);
 
 /// Returns notes on where DeepSpeed's semantics may surprise users of other frameworks.
 std::vector<std::string> deepspeed_surprises(const Config& config);

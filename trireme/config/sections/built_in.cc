@@ -8,6 +8,7 @@
 #include "trireme/config/sections/compression.h"
 #include "trireme/config/sections/data.h"
 #include "trireme/config/sections/data_efficiency.h"
+#include "trireme/config/sections/elastic.h"
 #include "trireme/config/sections/generate.h"
 #include "trireme/config/sections/model.h"
 #include "trireme/config/sections/monitor.h"
@@ -40,7 +41,7 @@ std::vector<KeyInfo> built_in_keys() {
                        SchedulerSection, ParallelismSection, CheckpointSection, MonitorSection,
                        GenerateSection, CommSection, CompressionSection, AveragingSection,
                        PrecisionSection, RecomputeSection, BalanceSection, DataEfficiencySection,
-                       ZeroSection, OffloadSection>();
+                       ElasticSection, ZeroSection, OffloadSection>();
   for (KeyInfo& key : deepspeed_keys()) keys.push_back(std::move(key));
   return keys;
 }

@@ -10,6 +10,7 @@
 
 #include "trireme/base/export.h"
 #include "trireme/launch/flags/options.h"
+#include "trireme/store/store.h"
 
 // The launchers of a job, one on each node, and what they agree on. Node 0 has rank 0.
 namespace trireme::launch {
@@ -62,6 +63,8 @@ class TRIREME_API Nodes {
   virtual std::optional<StopCause> stopped() = 0;
   /// Breaks the attempt off on all nodes, unless that has happened. What counts.
   virtual StopCause stop(const StopCause& ours) = 0;
+  /// The job's store, where all workers of the job are on this host; nullptr: they are not.
+  virtual std::unique_ptr<Store> own_store() { return nullptr; }
   /// Whether the job can go on without some of them.
   virtual bool come_and_go() const { return false; }
   /// This node was asked to stop, and so were its workers.

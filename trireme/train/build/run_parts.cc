@@ -42,7 +42,7 @@ GlobalBatchOptions batch_options(const Run& run, const TrainingSection& training
   GlobalBatchOptions o;
   o.dataset_size = run.train_data->size();
   o.leaf_size = run.batches.micro;
-  o.leaves = run.batches.accumulation * run.batches.dp;
+  o.leaves = run.batches.micro_batches();
   o.seed = static_cast<uint64_t>(run.seed);
   o.drop_last = training.drop_last;
   o.origin = run.data_origin.value_or(DataOrigin());
@@ -71,13 +71,14 @@ void plan_steps(Run& run, const Config& c, const TrainingSection& training, Deal
     run.data_identity += ", the last of an epoch too";  // the position in the data differs
   const auto d = c.section<DataEfficiencySection>();
   if (!d.batching_enabled) {
-    run.plan = leaf_plan(batch_options(run, training), deal);
+    const bool even = run.batches.micro_batches() % run.batches.dp == 0;
+    run.plan = leaf_plan(batch_options(run, training), even ? deal : Deal::uneven);
     return;
   }
   const TokenBatchOptions o = token_options(run, d);
-  run.plan = std::make_unique<TokenPlan>(std::make_shared<TokenSteps>(
-      run.train_data->lengths(), o, run.batches.accumulation * run.batches.dp,
-      run.data_origin.value_or(DataOrigin())));
+  run.plan = std::make_unique<TokenPlan>(
+      std::make_shared<TokenSteps>(run.train_data->lengths(), o, run.batches.micro_batches(),
+                                   run.data_origin.value_or(DataOrigin())));
   run.lr_by_batch = d.lr_scaling_method;
   run.data_identity += fmt::format(" in {} tokens, {} to {} sequences, {}", o.max_tokens,
                                    o.min_rows, o.max_rows, d.sequence_picking_order);
@@ -207,11 +208,12 @@ Run build_run(const Config& c, Group group, const RunParts& parts) {
   const CurrentDevice current(run.device);
   run.mesh = parts.mesh ? parts.mesh : mesh_of(c, group);
   run.seed = training.seed;
-  run.batches = c.resolve_batches(group.size());
+  run.batches = parts.batches ? *parts.batches : c.resolve_batches(group.size());
+  run.lr_by_ranks = parts.lr_factor;
   run.reproducible = training.reproducible;
   run.loss = parts.loss;
   run.data_origin = parts.data_origin;
-  const int64_t leaves = run.batches.accumulation * run.batches.dp;
+  const int64_t leaves = run.batches.micro_batches();
   const PrecisionPlan precision = plan_precision(c);
   check_precision(precision, run.device);
   check_device(c, run.device);
@@ -276,8 +278,8 @@ int64_t Run::samples_of_step() const {
 }
 
 double Run::lr_factor() const {
-  return batch_lr_factor(lr_by_batch, static_cast<double>(samples_of_step()),
-                         static_cast<double>(batches.train));
+  return lr_by_ranks * batch_lr_factor(lr_by_batch, static_cast<double>(samples_of_step()),
+                                       static_cast<double>(batches.train));
 }
 
 void Run::loaded() {

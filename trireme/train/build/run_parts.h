@@ -53,6 +53,10 @@ struct RunParts {
   int64_t weight_per_sample = 1, weight_of_step = 0;
   /// Where the data goes on, for a run that is resumed.
   std::optional<DataOrigin> data_origin = {};
+  /// Where ranks are missing: what they take of a step (config/batches.h), and by what the learning
+  /// rate is multiplied. Else as the configuration has it.
+  std::optional<Batches> batches = {};
+  double lr_factor = 1;
   /// The run is a new one and starts with the weights of checkpoint.init, if that is given.
   bool init = false;
   /// Patterns of names that those weights may hold besides.

@@ -150,6 +150,7 @@ std::unique_ptr<Trainer::Impl> make_on(const DeviceMesh& mesh, Program& program,
     RunParts parts = parts_of(*trainer, *part, own, sources, precision, device, seed);
     parts.mesh = mesh;
     parts.init = start.fresh;
+    parts.batches = start.batches, parts.lr_factor = start.lr_factor;
     if (trainer->parts.empty()) parts.data_origin = start.data_origin;
     parts.elsewhere = others(own);
     const Config of_update = config_of_update(config, u.sets);
@@ -224,6 +225,7 @@ std::unique_ptr<Trainer::Impl> make_built_in_trainer(Program& program, const Con
   part->name = "all";
   RunParts parts = built_in_parts(config);
   parts.init = start.fresh;
+  parts.batches = start.batches, parts.lr_factor = start.lr_factor;
   parts.data_origin = start.data_origin;
   part->run = build_run(config, std::move(group), parts);
   trainer->parts.push_back(std::move(part));

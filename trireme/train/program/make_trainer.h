@@ -11,6 +11,8 @@ namespace trireme {
 struct TrainerStart {
   bool fresh = true;                           // it is a new one, so checkpoint.init applies
   std::optional<DataOrigin> data_origin = {};  // of the one that it resumes
+  std::optional<Batches> batches = {};         // as RunParts has it
+  double lr_factor = 1;
 };
 
 /// Makes a trainer for a program's pieces. Throws UsageError, naming the key, for unsupported

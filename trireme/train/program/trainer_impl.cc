@@ -209,6 +209,7 @@ StepWish Trainer::Impl::take_step(StepWish wish_here) {
   Trainer* self = owner;
   program.step(*self);
   ++step;
+  for (auto& part : parts) part->run.in_update = false;
   if (!done.empty()) return StepWish::of(heard);
   at::Tensor asked = at::empty({1}, at::kLong);
   *static_cast<int64_t*>(asked.data_ptr()) = wish_here.code();

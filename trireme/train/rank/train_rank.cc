@@ -12,14 +12,13 @@
 #include "trireme/base/log.h"
 #include "trireme/base/rank_label.h"
 #include "trireme/checkpoint/steps/run_folder/newest_good.h"
-#include "trireme/comm/start/run.h"
 #include "trireme/config/sections/checkpoint.h"
 #include "trireme/front/claims.h"
 #include "trireme/front/run_folder.h"
 #include "trireme/launch/sealed_text.h"
 #include "trireme/rendezvous/rank_env.h"
 #include "trireme/train/rank/compare_ranks.h"
-#include "trireme/train/rank/group_options.h"
+#include "trireme/train/rank/generations.h"
 #include "trireme/train/rank/held_step.h"
 #include "trireme/train/rank/log_file.h"
 #include "trireme/train/rank/out_of_memory.h"
@@ -109,14 +108,12 @@ int train_rank(const Words& words, const MainProgram& program) {
   const std::string run_dir = given.get("run-dir");
   const OwnFolder folder(given, read_rank_env().rank);
   run_device(config);  // refuses one that is not there before ranks wait for each other
-  Group world = init_process_group(init_options(config));
-  set_thread_rank(world.rank());  // under mpirun and srun RANK does not give it
+  RankGenerations generations(config, [] { return stop_signal(); });
+  if (generations.came_later()) stop_after_the_step();
 
   std::optional<LogFile> log_file;
-  if (world.rank() == 0) log_file.emplace(run_dir + "/log.jsonl");
   TrainOptions options;
   options.run_dir = run_dir;
-  options.resume = resume_of(given, read_rank_env().attempt);
   options.stop_asked = [] { return stop_signal(); };
   options.say = [](const std::string& line) { log_line(LogLevel::info, line); };
   options.memory_short = give_memory_back;
@@ -126,8 +123,13 @@ int train_rank(const Words& words, const MainProgram& program) {
     stop_after_the_step();
     if (log_file) log_file->open();
   };
-  TrainResult result;
-  try {
+  const auto train = [&](Group world, InPlace* in_place) {
+    if (world.rank() == 0 && !log_file) log_file.emplace(run_dir + "/log.jsonl");
+    if (world.rank() != 0) log_file.reset();
+    options.in_place = in_place;
+    options.held.reset();
+    if (in_place && in_place->is_going_on()) return program.train(config, world, options);
+    options.resume = resume_of(given, read_rank_env().attempt);
     compare_ranks(config, world, run_dir);
     check_snapshots(config, world);
     const std::string steps = config.section<CheckpointSection>().folder.value_or(run_dir);
@@ -136,15 +138,21 @@ int train_rank(const Words& words, const MainProgram& program) {
       options.resume = steps;
     else if (options.resume == Resume::kAuto)
       options.resume = step_to_resume(steps, given.get("saved-in", ""), world);
-    result = program.train(config, world, options);
-  } catch (const std::exception& error) {
-    world.abort(failure_text(error, program.built_in_model));
-    throw;
-  }
-  if (!result.stopped) return kExitDone;
-  ignore_stop_signals();
-  // Asked to stop by a user (130), or by a system that will start us again.
-  return result.stopped == SIGINT ? kExitSignalBase + SIGINT : kExitSavedRestart;
+    return program.train(config, world, options);
+  };
+  const RankGenerations::End end =
+      generations.run(train, [&](Group& world, const std::exception& error) {
+        world.abort(failure_text(error, program.built_in_model));
+      });
+  const TrainResult& result = end.result;
+  if (end.exit_code) return *end.exit_code;
+  const int code = !result.stopped ? kExitDone
+                   // Asked to stop by a user (130), or by a system that will start us again.
+                   : result.stopped == SIGINT ? kExitSignalBase + SIGINT
+                                              : kExitSavedRestart;
+  if (result.stopped) ignore_stop_signals();
+  generations.say_over(code);
+  return code;
 }
 
 }  // namespace trireme

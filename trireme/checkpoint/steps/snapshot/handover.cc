@@ -79,6 +79,11 @@ size_t SnapshotHolder::ranks_that_let_go() const {
       std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.let_go; }));
 }
 
+void SnapshotHolder::forget_gone() {
+  serve();
+  std::erase_if(ranks_, [](const Rank& rank) { return !rank.socket; });
+}
+
 std::vector<HandedSnapshot> SnapshotHolder::take_all() {
   serve();
   std::vector<HandedSnapshot> all;

@@ -56,6 +56,8 @@ class TRIREME_API SnapshotHolder {
   void serve();
   /// Ranks that have let go of a slot.
   size_t ranks_that_let_go() const;
+  /// Lets go of what processes that have gone left here: the others have gone on without it.
+  void forget_gone();
   /// When the workers are gone: what is still on its way, and then all that is held.
   std::vector<HandedSnapshot> take_all();
 

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// `elastic.mode: in_process`: ranks that are left keep their processes when one is lost.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/faults/job.h"
+#include "trireme/base/file.h"
+
+namespace trireme::testing::in_place_test {
+namespace {
+
+/// Four leaves of four samples, on any number of ranks.
+const char kReproducible[] = R"({
+  "model": {"type": "mlp", "inputs": 16, "hidden": [8], "outputs": 4},
+  "data": {"type": "dummy"},
+  "train_batch_size": 16,
+  "train_micro_batch_size_per_gpu": 4,
+  "optimizer": {"type": "AdamW", "params": {"lr": 0.01}},
+  "training": {"reproducible": true}
+})";
+
+class faults_in_place : public ::testing::Test {
+ protected:
+  Command start(const std::string& run, const std::string& config, int ranks, int steps,
+                const Arguments& more = {}, const std::string& failpoints = "") const {
+    Arguments words{"train",
+                    write(folder_ / "config.json", config),
+                    "--run-dir",
+                    run,
+                    "--nproc-per-node",
+                    std::to_string(ranks),
+                    "--steps",
+                    std::to_string(steps),
+                    "--set",
+                    "steps_per_print=1000000"};
+    words.insert(words.end(), more.begin(), more.end());
+    Environment environment;
+    if (!failpoints.empty()) environment = {{"TRIREME_FAILPOINTS", failpoints}};
+    return Command(trireme(words), {environment, folder_.path()});
+  }
+  static Arguments in_place(int losses, const Arguments& more = {}) {
+    Arguments words{"--set", "elastic.mode=in_process", "--max-restarts", std::to_string(losses)};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  static std::string weights_of(const std::string& run, const std::string& step) {
+    return read_file(run + "/step-" + step + "/model.safetensors") +
+           read_file(run + "/step-" + step + "/state.safetensors");
+  }
+  static int count(const std::string& text, const std::string& part) {
+    int n = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+    return n;
+  }
+  static std::set<int64_t> once_each(const std::string& run) {
+    const auto steps = steps_in(run + "/metrics.jsonl");
+    return {steps.begin(), steps.end()};
+  }
+
+  PrivateFolder folder_;
+};
+
+TEST_F(faults_in_place, a_rank_that_is_killed_again_and_again_leaves_the_bits_of_a_calm_run) {
+  const std::string calm = folder_ / "calm", run = folder_ / "run";
+  Command quiet = start(calm, kReproducible, 4, 120);
+  ASSERT_EQ(quiet.finish(seconds(60)), 0) << quiet.err;
+  // Rank 3 dies in its 15th step, and so does each that takes its place.
+  Command job =
+      start(run, kReproducible, 4, 120, in_place(20), "train.step=sleep(20),train.step@15#3=kill");
+  ASSERT_EQ(job.finish(seconds(90)), 0) << job.err;
+  EXPECT_TRUE(job.left_nothing());
+  const int losses = count(job.err, "was ended by SIGKILL: the others go on, and a new worker");
+  EXPECT_GE(losses, 2) << job.err;
+  EXPECT_GE(count(job.err, "going on in place after step"), losses + 1) << job.err;
+  EXPECT_GE(count(job.err, "waits as a spare: 2 train"), 1) << job.err;
+  EXPECT_EQ(count(job.err, "start again"), 0) << job.err;
+  EXPECT_EQ(weights_of(run, "00000120"), weights_of(calm, "00000120"));
+  EXPECT_EQ(once_each(run).size(), 120u);
+}
+
+TEST_F(faults_in_place, rank_0_and_the_whole_budget_may_be_lost) {
+  const std::string run = folder_ / "run";
+  Command job = start(run, kTinyMlp, 3, 100000, in_place(1, {"--set", "checkpoint.every=10"}),
+                      "train.step=sleep(5)");
+  ASSERT_TRUE(job.wait_for("step-00000010")) << job.err;
+  const pid_t other = job.rank(1);
+  ASSERT_TRUE(send_signal(job.rank(0), SIGKILL));
+  ASSERT_TRUE(job.wait_for("going on in place after step")) << job.err;
+  ASSERT_TRUE(job.wait_for("3 train from the next step on", seconds(60))) << job.err;
+  EXPECT_EQ(job.rank(1), other) << "it is the same process";
+  ASSERT_TRUE(send_signal(other, SIGKILL));
+  EXPECT_EQ(job.finish(seconds(60)), 1) << job.err;
+  EXPECT_TRUE(holds_all(job.err, {"(restart 1 of 1)", "Signal 9 (SIGKILL)"})) << job.err;
+  EXPECT_TRUE(job.left_nothing());
+  expect_resumable(run);
+}
+
+TEST_F(faults_in_place, fewer_ranks_take_a_step_s_samples_unevenly_and_learn_the_same) {
+  const std::string calm = folder_ / "calm", run = folder_ / "run";
+  Command quiet = start(calm, kTinyMlp, 3, 60);
+  ASSERT_EQ(quiet.finish(seconds(60)), 0) << quiet.err;
+  Command job =
+      start(run, kTinyMlp, 3, 60, in_place(1), "train.step=sleep(20),train.step@10#2=kill");
+  ASSERT_EQ(job.finish(seconds(90)), 0) << job.err;
+  EXPECT_EQ(count(job.err, "(restart 1 of 1)"), 1) << job.err;
+  EXPECT_EQ(once_each(run).size(), 60u);
+  Command same(trireme({"checkpoint", "diff", calm, run, "--tensors", "*", "--atol", "1e-5"}));
+  EXPECT_EQ(same.finish(), 0) << same.out << same.err;
+}
+
+TEST_F(faults_in_place, two_ranks_that_die_one_after_the_other_are_both_replaced) {
+  const std::string calm = folder_ / "calm", run = folder_ / "run";
+  Command quiet = start(calm, kReproducible, 4, 120);
+  ASSERT_EQ(quiet.finish(seconds(60)), 0) << quiet.err;
+  Command job = start(run, kReproducible, 4, 120, in_place(4, {"--set", "checkpoint.every=10"}),
+                      "train.step=sleep(20)");
+  ASSERT_TRUE(job.wait_for("step-00000010")) << job.err;
+  const pid_t first = job.rank(3), second = job.rank(0);
+  ASSERT_TRUE(send_signal(first, SIGKILL));
+  ASSERT_TRUE(send_signal(second, SIGKILL));
+  ASSERT_EQ(job.finish(seconds(90)), 0) << job.err;
+  EXPECT_EQ(count(job.err, "the others go on, and a new worker"), 2) << job.err;
+  EXPECT_EQ(weights_of(run, "00000120"), weights_of(calm, "00000120"));
+  EXPECT_TRUE(job.left_nothing());
+}
+
+TEST_F(faults_in_place, Ctrl_C_while_a_rank_is_missing_saves_and_ends_all) {
+  const std::string run = folder_ / "run";
+  Command job = start(run, kTinyMlp, 3, 100000, in_place(9, {"--set", "checkpoint.every=10"}),
+                      "train.step=sleep(5)");
+  ASSERT_TRUE(job.wait_for("step-00000010")) << job.err;
+  ASSERT_TRUE(send_signal(job.rank(2), SIGKILL));
+  ASSERT_TRUE(job.wait_for("going on in place after step")) << job.err;
+  job.send(SIGINT);
+  EXPECT_EQ(job.finish(seconds(60)), 130) << job.err;
+  EXPECT_TRUE(job.left_nothing());
+  expect_resumable(run);
+}
+
+TEST_F(faults_in_place, a_rank_that_reports_an_error_or_dies_before_its_first_step_restarts_all) {
+  for (const char* failpoint : {"train.step@5#1=throw", "train.build@1#1=kill"}) {
+    const std::string run = folder_ / (failpoint[6] == 's' ? "report" : "early");
+    Command job = start(run, kTinyMlp, 2, 20, in_place(1), failpoint);
+    EXPECT_EQ(job.finish(seconds(60)), 1) << job.err;
+    EXPECT_EQ(count(job.err, "all workers start again (restart 1 of 1)"), 1) << job.err;
+    EXPECT_EQ(count(job.err, "the others go on"), 0) << job.err;
+    EXPECT_TRUE(job.left_nothing());
+  }
+}
+
+TEST_F(faults_in_place, what_cannot_go_on_is_refused_by_name_before_ranks_start) {
+  const auto refused = [&](const Arguments& more, const std::vector<std::string>& words) {
+    Command job = start(folder_ / "run", kTinyMlp, 2, 5, more);
+    expect_refusal(job, 2, words);
+  };
+  refused({"--set", "elastic.mode=in_process"}, {"elastic.mode", "--max-restarts is 0"});
+  refused(in_place(1, {"--nnodes", "2", "--node-rank", "0", "--master-addr", "127.0.0.1"}),
+          {"elastic.mode", "one host"});
+  refused(in_place(1, {"--set", "zero_optimization.stage=1"}),
+          {"elastic.mode", "zero_optimization.stage 1", "lost with it"});
+  refused(in_place(1, {"--set", "parallelism.tp=2"}), {"elastic.mode", "parallelism.tp 2"});
+  refused(in_place(1, {"--set", "comm.backend=gloo"}), {"elastic.mode", "comm.backend"});
+  refused({"--set", "elastic.batch=scale"}, {"elastic.batch"});
+}
+
+}  // namespace
+}  // namespace trireme::testing::in_place_test

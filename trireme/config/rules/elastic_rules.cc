@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rules for runs whose ranks go on in their processes when one is lost: what no rank that is left
+// holds, or what it may have changed in a step that was broken off, cannot go on.
+#include <fmt/core.h>
+
+#include "trireme/config/rules/rules.h"
+
+namespace trireme {
+namespace {
+
+struct Refused {
+  const char* path;
+  const char* fine;  // the value, as JSON, with which it is fine
+  const char* why;
+};
+
+constexpr Refused kRefused[] = {
+    {"parallelism.tp", "1", "each rank holds a part of the layers, which is lost with it"},
+    {"parallelism.pp", "1", "each rank holds a part of the layers, which is lost with it"},
+    {"zero_optimization.stage", "0",
+     "each rank holds a part of the optimizer's state, which is lost with it"},
+    {"parallelism.dp_shard", "0", "the number of ranks changes"},
+    {"parallelism.dp_replicate", "0", "the number of ranks changes"},
+    {"comm.backend", "\"local\"", "groups are made anew by the local backend alone"},
+    {"comm.strategy", "\"all_reduce\"", "ranks hold states that differ"},
+    {"compression.type", "\"none\"", "ranks hold states that differ"},
+    {"averaging.type", "\"none\"", "ranks hold states that differ"},
+    {"balance.mode", "\"none\"", "shares are those of a fixed number of ranks"},
+    {"comm.tune_buckets", "false", "trials are those of a fixed number of ranks"},
+    {"monitor.gradient_noise_scale", "false", "the estimate is that of a fixed number of ranks"},
+    {"data_efficiency.data_sampling.dynamic_batching.enabled", "false",
+     "a step's tokens are dealt to a fixed number of ranks"},
+};
+
+}  // namespace
+
+void elastic_rules(const Config& c, Findings& f) {
+  const char *mode = "elastic.mode", *batch = "elastic.batch";
+  if (f.broken(mode) || c.get_string(mode) != "in_process") return;
+  for (const Refused& refused : kRefused) {
+    const std::string path = refused.path;
+    if (f.broken(path) || !c.has(path) || !c.applies(path)) continue;
+    const std::string value = *c.value_text(path);
+    if (value == refused.fine) continue;
+    f.complain(mode,
+               fmt::format("is \"in_process\", and with {} {} ({}) {}: remove one of them. "
+                           "With elastic.mode restart all ranks start again from a checkpoint",
+                           path, value, c.origin(path), refused.why));
+    return;
+  }
+  const char* reproducible = "training.reproducible";
+  if (!f.broken(reproducible) && c.get_bool(reproducible) && !f.broken(batch) &&
+      c.get_string(batch) != "keep")
+    f.complain(batch,
+               fmt::format("changes a step's samples with the ranks, and {} {} ({}) needs "
+                           "the same steps on any number of ranks: leave it at keep",
+                           reproducible, *c.value_text(reproducible), c.origin(reproducible)));
+}
+
+}  // namespace trireme

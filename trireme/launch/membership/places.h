@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "trireme/base/export.h"
+#include "trireme/rendezvous/generations.h"
+
+namespace trireme::launch {
+
+/// Which workers of a host train together, where those that are left keep their processes when one
+/// ends (elastic.mode in_process). A place is a local rank; whoever stands in it has a number
+/// unlike any other worker's. A generation holds those that train, in the order of their places.
+/// Pure: events in, generations out.
+class TRIREME_API Places {
+ public:
+  /// `places` workers, 0 to places - 1, begin as generation 0.
+  explicit Places(int places);
+
+  const trireme::Generation& generation() const { return generation_; }
+  /// Who stands in a place now.
+  int64_t member_at(int place) const { return at(place).id; }
+  /// The worker of this place has ended; returns the number of the one that is to be started there.
+  int64_t lost(int place);
+  /// The worker of this place waits to be taken in.
+  void ready(int place);
+  /// Who is not in the generation and has not said that it is ready.
+  std::vector<int> awaited() const;
+  /// The next generation, if the members are others now. Nothing: they are the same, or nobody is
+  /// left.
+  std::optional<trireme::Generation> next();
+
+ private:
+  struct Place {
+    int64_t id = 0;
+    bool in = true;     // the generation
+    bool ready = true;  // or waits for the next one
+  };
+  const Place& at(int place) const { return places_.at(static_cast<size_t>(place)); }
+  std::vector<Place> places_;
+  int64_t next_id_;
+  bool lost_one_ = false;
+  trireme::Generation generation_;
+};
+
+}  // namespace trireme::launch
