@@ -41,7 +41,21 @@ TEST(launch_places, a_new_one_that_ends_before_it_is_ready_breaks_no_generation)
   EXPECT_EQ(places.lost(0), 3);
   EXPECT_FALSE(places.next());
   places.ready(0);
-  EXPECT_EQ(places.next()->members, (Ids{3, 1}));
+  EXPECT_EQ(places.next()->members, (Ids{3, 1})) << "all are there";
+}
+
+TEST(launch_places, where_not_all_are_there_those_that_have_trained_come_first) {
+  Places places(4);
+  for (const int place : {0, 1, 3}) places.lost(place);
+  EXPECT_EQ(places.next()->members, Ids{2});
+  places.ready(1);
+  EXPECT_EQ(places.next()->members, (Ids{2, 5}));
+  places.ready(0);
+  EXPECT_EQ(places.next()->members, (Ids{2, 5, 4})) << "who came first is before who came later";
+  places.ready(3);
+  EXPECT_EQ(places.next()->members, (Ids{4, 5, 2, 6})) << "all are there";
+  places.lost(1);
+  EXPECT_EQ(places.next()->members, (Ids{4, 2, 6}));
 }
 
 TEST(launch_places, several_losses_are_one_generation) {

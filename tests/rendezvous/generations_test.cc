@@ -65,13 +65,10 @@ TEST_F(rendezvous_generations, one_that_came_later_waits_for_its_turn_or_the_end
   EXPECT_EQ(end.exit_code, 75);
 }
 
-TEST_F(rendezvous_generations, who_waits_for_a_lost_one_is_woken_and_one_that_comes_wakes_nobody) {
+TEST_F(rendezvous_generations, who_waits_for_a_lost_one_is_woken) {
   const auto worker = member(0);
   const auto meeting = worker->meeting();
-  announce(1, {0, 1, 3}, -1);
-  EXPECT_TRUE(eventually([&] { return worker->is_over(); }));
-  EXPECT_THROW(meeting->get("never", Deadline::after(milliseconds(120))), Timeout)
-      << "the generation has lost nobody";
+  worker->has_formed();
   std::thread loses([&] { announce(2, {0, 3}, 1); });
   EXPECT_THROW(meeting->get("never", Deadline::never()), PeerLost);
   loses.join();
@@ -80,6 +77,18 @@ TEST_F(rendezvous_generations, who_waits_for_a_lost_one_is_woken_and_one_that_co
   EXPECT_TRUE(worker->next(Deadline::after(seconds(20))).came);
   worker->meeting()->set("met", "yes");
   EXPECT_EQ(store_->try_get("attempt/2/generation/2/met"), "yes");
+}
+
+TEST_F(rendezvous_generations, one_that_comes_wakes_who_meets_and_not_who_has_met) {
+  const auto worker = member(0), other = member(1);
+  const auto meeting = worker->meeting(), met = other->meeting();
+  other->has_formed();
+  announce(1, {0, 1, 3}, -1);
+  EXPECT_THROW(meeting->get("never", Deadline::never()), PeerLost)
+      << "the others may be in the newer one, and never come";
+  EXPECT_TRUE(eventually([&] { return other->is_over(); }));
+  EXPECT_THROW(met->get("never", Deadline::after(milliseconds(120))), Timeout)
+      << "the generation has lost nobody";
 }
 
 TEST_F(rendezvous_generations, waiting_ends_when_its_owner_says_so) {

@@ -76,6 +76,9 @@ class StoreOfGeneration final : public Store {
   void look() const {
     trireme::check<PeerLost>(told_->broken.load(std::memory_order_relaxed) < number_,
                              "generation {} of the ranks has lost one of them", number_);
+    trireme::check<PeerLost>(told_->formed.load(std::memory_order_relaxed) >= number_ ||
+                                 told_->newest.load(std::memory_order_relaxed) <= number_,
+                             "there is a newer generation of the ranks than {}", number_);
   }
   template <class Wait>
   void in_slices(Deadline deadline, const Wait& wait) const {

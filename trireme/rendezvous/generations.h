@@ -50,6 +50,7 @@ namespace detail {
 /// What a process has heard.
 struct ToldGenerations {
   std::atomic<int64_t> newest{0}, broken{-1};
+  std::atomic<int64_t> formed{0};  // this process is in the group of that generation
 };
 }  // namespace detail
 
@@ -90,8 +91,10 @@ class TRIREME_API GenerationMember {
   Next next(Deadline deadline, const std::function<bool()>& give_up = {});
 
   /// Where the group of generation() meets. Whoever waits in it is woken if the generation loses a
-  /// member: PeerLost.
+  /// member, and before has_formed() if there is a newer one, in which the others may be already:
+  /// PeerLost.
   std::shared_ptr<Store> meeting();
+  void has_formed() { told_->formed.store(now_.number, std::memory_order_relaxed); }
 
  private:
   void watch();

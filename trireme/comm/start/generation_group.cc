@@ -22,7 +22,9 @@ Group group_of_generation(const InitOptions& options, GenerationMember& member, 
   std::shared_ptr<Store> store =
       size > 1 ? member.meeting() : std::shared_ptr<Store>(std::make_shared<MemoryStore>());
   spec.store = std::make_shared<PrefixStore>(std::move(store), spec.name);
-  return Group(detail::make_backend(options.backend, spec));
+  Group group(detail::make_backend(options.backend, spec));
+  member.has_formed();
+  return group;
 }
 
 }  // namespace trireme

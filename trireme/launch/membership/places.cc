@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/launch/membership/places.h"
 
+#include <algorithm>
+
 namespace trireme::launch {
 
 Places::Places(int places) : places_(static_cast<size_t>(places)), next_id_(places) {
@@ -31,6 +33,14 @@ std::optional<trireme::Generation> Places::next() {
       generation_.number + 1, {}, lost_one_ ? generation_.number : generation_.broken};
   for (Place& here : places_)
     if (here.ready) next.members.push_back(here.id);
+  if (next.members.size() < places_.size()) {
+    const auto place_before = [this](int64_t id) {
+      const auto& before = generation_.members;
+      return std::find(before.begin(), before.end(), id) - before.begin();
+    };
+    std::stable_sort(next.members.begin(), next.members.end(),
+                     [&](int64_t a, int64_t b) { return place_before(a) < place_before(b); });
+  }
   if (next.members.empty() || next.members == generation_.members) return std::nullopt;
   for (Place& here : places_) here.in = here.ready;
   lost_one_ = false;

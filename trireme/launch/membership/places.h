@@ -12,8 +12,10 @@ namespace trireme::launch {
 
 /// Which workers of a host train together, where those that are left keep their processes when one
 /// ends (elastic.mode in_process). A place is a local rank; whoever stands in it has a number
-/// unlike any other worker's. A generation holds those that train, in the order of their places.
-/// Pure: events in, generations out.
+/// unlike any other worker's. A generation holds those that train: if there is one for each place,
+/// in the order of places; else those of the generation before, in their order there, and then the
+/// new ones, because the first ones train where not all can, and a new one has no state. Pure:
+/// events in, generations out.
 class TRIREME_API Places {
  public:
   /// `places` workers, 0 to places - 1, begin as generation 0.
