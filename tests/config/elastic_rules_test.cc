@@ -31,8 +31,7 @@ TEST(config_elastic_rules, plain_data_parallelism_goes_on) {
 
 TEST(config_elastic_rules, what_is_lost_with_a_rank_is_refused_by_name) {
   for (const char* other :
-       {"parallelism.tp=2", "parallelism.pp=2", "zero_optimization.stage=1",
-        "zero_optimization.stage=3", "comm.backend=gloo", "comm.strategy=adasum",
+       {"parallelism.tp=2", "parallelism.pp=2", "comm.backend=gloo", "comm.strategy=adasum",
         "compression.type=int8", "averaging.type=local_sgd", "balance.mode=throughput",
         "comm.tune_buckets=true", "monitor.gradient_noise_scale=true"}) {
     const std::string text = said({other}),
@@ -40,6 +39,21 @@ TEST(config_elastic_rules, what_is_lost_with_a_rank_is_refused_by_name) {
     EXPECT_TRUE(has(text, "elastic.mode is \"in_process\", and with " + key))
         << other << ": " << text;
   }
+}
+
+TEST(config_elastic_rules, shards_go_on_where_they_are_in_the_memory_of_their_ranks) {
+  for (const char* stage : {"1", "2", "3"}) {
+    const std::string zero = std::string("zero_optimization.stage=") + stage;
+    EXPECT_EQ(said({zero}), "");
+    EXPECT_EQ(said({zero, "parallelism.dp_shard=2"}), "");
+    EXPECT_EQ(said({zero, "parallelism.dp_replicate=2"}), "");
+    EXPECT_TRUE(has(said({zero, "parallelism.dp_replicate=2", "parallelism.dp_shard=2"}),
+                    "dp_replicate 2 × parallelism.dp_shard 2 fix the number of ranks"));
+    EXPECT_TRUE(has(said({zero, "zero_optimization.offload_optimizer.device=cpu"}),
+                    "offload_optimizer.device"));
+  }
+  EXPECT_TRUE(has(said({"zero_optimization.stage=1", "zero_optimization.share_weights=true"}),
+                  "may have been writing"));
 }
 
 TEST(config_elastic_rules, the_same_bits_need_the_same_samples) {

@@ -121,11 +121,13 @@ inline void expect_refusal(Command& command, int code, const std::vector<std::st
 }
 
 /// `run_dir` trains on, from its last checkpoint, for a few steps more.
-inline void expect_resumable(const std::string& run_dir) {
+inline void expect_resumable(const std::string& run_dir, const Arguments& more = {}) {
   const int64_t before = latest_step(run_dir);
   ASSERT_GT(before, 0);
-  Command again(trireme({"train", "--resume", run_dir, "--nproc-per-node", "2", "--steps",
-                         std::to_string(before + 3)}));
+  Arguments words{
+      "train", "--resume", run_dir, "--nproc-per-node", "2", "--steps", std::to_string(before + 3)};
+  words.insert(words.end(), more.begin(), more.end());
+  Command again(trireme(words));
   EXPECT_EQ(again.finish(), 0) << again.err;
   EXPECT_NE(again.err.find("going on after step " + std::to_string(before)), std::string::npos)
       << again.err;

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <numeric>
+#include <utility>
 
 #include "trireme/base/check.h"
 #include "trireme/base/clock.h"
@@ -158,14 +159,24 @@ class Supervisor {
     if (spec_.hangs) spec_.hangs->add_to(fds);
     ::poll(fds.data(), fds.size(), deadline.poll_ms(60'000));
     output_.serve(fds);
-    if (spec_.snapshots) {
-      spec_.snapshots->serve();
-      spec_.memory->ranks_have_snapshots(spec_.snapshots->ranks_that_let_go());
-    }
+    serve_snapshots();
     if (spec_.hangs)
       spec_.hangs->serve([this](pid_t pid, int said) { return rank_of_process(pid, said); });
     for (int n : inbox_.take())
       if (n != SIGCHLD) on_signal(n);
+  }
+
+  void serve_snapshots() {
+    if (!spec_.snapshots) return;
+    SnapshotHolder& held = *spec_.snapshots;
+    held.serve();
+    if (spec_.in_place && held.all_have_let_go()) spec_.memory->nothing_older_is_needed();
+    spec_.memory->ranks_have_snapshots(held.ranks_that_let_go());
+    if (!held.is_asked()) return;
+    if (!spec_.in_place) return held.answer({});
+    if (std::vector<HandedSnapshot> left = held.take_left(); !left.empty())
+      spec_.memory->take(std::move(left), spec_.fence);
+    held.answer(spec_.memory->offer());
   }
 
   void on_signal(int n) {
@@ -286,14 +297,19 @@ class Supervisor {
     }
   }
 
-  /// It ended without a word, and the others can go on.
+  /// It ended without a word, or for hanging, and the others can go on.
   bool may_be_replaced(const Worker& gone) const {
-    if (!spec_.in_place || gone.report || gone.hung || gone.saved_and_left() || first_signal_ ||
-        spec_.restarts->left(Clock::now()) <= 0)
-      return false;
+    return !gone.report && !gone.saved_and_left() && can_go_on_without([](const Worker& w) {
+      return w.failed() && !w.report && !w.saved_and_left();
+    });
+  }
+
+  template <class Goes>
+  bool can_go_on_without(const Goes& goes) const {
+    if (!spec_.in_place || first_signal_ || spec_.restarts->left(Clock::now()) <= 0) return false;
     std::vector<int> living;
     for (const Worker& worker : workers_) {
-      if (worker.failed() && !worker.report && !worker.saved_and_left()) continue;  // they go, too
+      if (goes(worker)) continue;
       if (worker.ended) return false;
       living.push_back(worker.rank);
     }
@@ -303,14 +319,13 @@ class Supervisor {
   void replace(Worker& gone) {
     spec_.restarts->spend(Clock::now());
     log_warn("{}: the others go on, and a new worker takes its place ({})",
-             failure_sentence(as_failure(gone)), spec_.restarts->text(Clock::now()));
+             gone.hung ? hung_before_ : failure_sentence(as_failure(gone)),
+             spec_.restarts->text(Clock::now()));
     ::kill(-gone.pid, SIGKILL);  // what it started
     replaced_.push_back(gone.pid);
     const int place = gone.rank;
     std::erase_if(workers_, [place](const Worker& w) { return w.rank == place; });
     spec_.in_place->lost(place);
-    // Of saves that are over for good.
-    if (spec_.snapshots) spec_.snapshots->forget_gone();
     start(plan_.workers.at(static_cast<size_t>(place)));
   }
 
@@ -340,10 +355,6 @@ class Supervisor {
     const auto hang = spec_.hangs->look(std::accumulate(nodes.begin(), nodes.end(), 0));
     if (!hang) return;
     log_warn("{}", hang->verdict.sentence);
-    told_ = true;
-    spec_.nodes->stop({spec_.nodes->node_rank(),
-                       nodes.size() > 1 ? hang->verdict.sentence : hang->verdict.cause,
-                       hang->verdict.cause, may_restart_after(*hang)});
     for (size_t i : hang->verdict.blamed)
       for (Worker& worker : workers_)
         if (rank_of(worker) == hang->ranks[i].rank) {
@@ -351,7 +362,22 @@ class Supervisor {
           worker.note = hang->verdict.sentence;
         }
     report_hang(*hang, {spec_.folder_stays ? spec_.folder : "", flight_folder()});
+    if (others_go_on_without(hang->verdict.cause)) return;
+    told_ = true;
+    spec_.nodes->stop({spec_.nodes->node_rank(),
+                       nodes.size() > 1 ? hang->verdict.sentence : hang->verdict.cause,
+                       hang->verdict.cause, may_restart_after(*hang)});
     kill_all();
+  }
+
+  /// Those that hang are killed, and nobody else; not for the same cause a second time.
+  bool others_go_on_without(const std::string& cause) {
+    if (cause == spec_.cause_before || std::exchange(hung_before_, cause) == cause) return false;
+    if (!can_go_on_without([](const Worker& w) { return w.hung; })) return false;
+    for (Worker& worker : workers_)
+      if (worker.hung && !worker.ended) ::kill(-worker.pid, SIGKILL);
+    spec_.hangs->begin_anew();
+    return true;
   }
 
   bool may_restart_after(const HangGuard::Hang& hang) const {
@@ -586,6 +612,7 @@ class Supervisor {
   std::vector<Worker> workers_;
   std::vector<pid_t> replaced_;  // ended, unreaped as the others that end
   Stage stage_ = Stage::running;
+  std::string hung_before_;  // the cause, where the others went on
   int first_signal_ = 0;
   Clock::time_point signal_at_;
   Deadline term_at_ = Deadline::never();

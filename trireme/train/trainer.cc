@@ -110,7 +110,6 @@ class Loop {
       return take_steps(spans);
     } catch (const Error& e) {
       if (ends_group(e)) saves_.ranks_are_lost();
-      if (in_place_ && ends_group(e)) in_place_->keep(t_);
       throw;
     }
   }
@@ -230,6 +229,30 @@ std::vector<std::string> going_on(const Trainer::Impl& t, const DataPlace& place
   return lines;
 }
 
+/// The run is built. `lines`: what is said of its beginning.
+TrainResult take_all_steps(Trainer::Impl& t, const Config& config, const TrainOptions& options,
+                           const std::vector<std::string>& lines) {
+  const bool leads = t.group.rank() == 0;
+  const bool goes_on = options.in_place && options.in_place->is_going_on();
+  start_data(t.first(), config);
+  SpanSink spans;
+  TraceScope tracing(spans);
+  RunReport report(t, options);
+  if (leads && !options.config_json.empty() && !goes_on)
+    write_file_atomic(options.run_dir + "/config.json", options.config_json);
+  if (options.built) options.built();
+  RunFolderGuard watch(leads ? options.run_dir : "");
+  if (options.say && leads) {
+    options.say(start_line(t));
+    for (const std::string& line : lines) options.say(line);
+  }
+  spans.take();
+  const TrainResult result = Loop(t, options, report, watch).run(spans);
+  report.done();
+  Group(t.group).barrier();  // the last checkpoint exists when any rank returns
+  return result;
+}
+
 TrainResult train_with(MakeTrainer* make, Program& program, const Config& config, Group group,
                        const TrainOptions& given) {
   const ProgressScope progress;
@@ -274,27 +297,17 @@ TrainResult train_with(MakeTrainer* make, Program& program, const Config& config
     return finished;
   }
   mark_progress(Activity::load);
-  if (in_place) in_place->fill(t);
-  start_data(t.first(), config);
-
-  SpanSink spans;
-  TraceScope tracing(spans);
-  RunReport report(t, options);
-  if (group.rank() == 0 && !options.config_json.empty() && !goes_on)
-    write_file_atomic(options.run_dir + "/config.json", options.config_json);
-  if (options.built) options.built();
-  RunFolderGuard watch(group.rank() == 0 ? options.run_dir : "");
-  if (options.say && group.rank() == 0) options.say(start_line(t));
-  if (place && options.say && group.rank() == 0)
-    for (const std::string& line : going_on(t, *place, resumed, options.held != nullptr))
-      options.say(line);
-  if (goes_on && options.say && group.rank() == 0)
-    options.say(fmt::format("going on in place after step {}", t.step));
-  spans.take();
-  const TrainResult result = Loop(t, options, report, watch).run(spans);
-  report.done();
-  group.barrier();  // the last checkpoint exists when any rank returns
-  return result;
+  std::vector<std::string> lines;
+  if (place) lines = going_on(t, *place, resumed, options.held != nullptr);
+  if (!in_place) return take_all_steps(t, config, options, lines);
+  in_place->fill(t);
+  if (goes_on) lines = {fmt::format("going on in place after step {}", t.step)};
+  try {
+    return take_all_steps(t, config, options, lines);
+  } catch (const Error& e) {
+    if (ends_group(e)) in_place->keep(t);
+    throw;
+  }
 }
 
 }  // namespace

@@ -9,9 +9,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 
 #include "tests/checkpoint/steps/pretend_worker.h"
+#include "trireme/base/error.h"
 #include "trireme/base/file.h"
+#include "trireme/checkpoint/steps/snapshot/handed_on.h"
 
 namespace handover_test {
 
@@ -187,6 +190,75 @@ TEST_F(checkpoint_steps_handover, what_is_no_message_of_ours_cuts_its_sender_off
   holder.serve();
   EXPECT_EQ(open_descriptors(), before);
   EXPECT_TRUE(holder.take_all().empty());
+}
+
+TEST_F(checkpoint_steps_handover,
+       who_asks_gets_what_is_sealed_and_what_others_left_is_taken_for_it) {
+  SnapshotHolder holder(path_);
+  const UniqueFd a = memory_of("a"), b = memory_of("b");
+  SnapshotHandover stays(1);
+  stays.hold(0, b.get());
+  { SnapshotHandover(0).hold(0, a.get()); }
+  const auto answered = [&](const std::vector<const HandedSnapshot*>& with) {
+    std::vector<HandedSnapshot> got;
+    std::string error;
+    std::thread asks([&] {
+      try {
+        got = ask_for_snapshots();
+      } catch (const Corrupt& e) {
+        error = e.what();
+      }
+    });
+    while (!holder.is_asked()) holder.serve();
+    holder.answer(with);
+    asks.join();
+    holder.serve();
+    EXPECT_FALSE(holder.is_asked());
+    return std::pair(std::move(got), error);
+  };
+  std::vector<HandedSnapshot> left;
+  holder.serve();
+  left = holder.take_left();
+  ASSERT_EQ(left.size(), 1u) << "rank 1 is there, and hands its own over itself";
+  EXPECT_EQ(inode(left[0].fd.get()), inode(a.get()));
+  EXPECT_NE(answered({&left[0]}).second, "") << "it is not sealed against writing";
+  ASSERT_TRUE(seal_snapshot(left[0].fd.get()));
+  left.push_back({UniqueFd(::dup(left[0].fd.get())), 3});
+  const auto got = answered({&left[0], &left[1]}).first;
+  ASSERT_EQ(got.size(), 2u);
+  EXPECT_EQ(got[1].rank, 3);
+  EXPECT_EQ(inode(got[1].fd.get()), inode(a.get()));
+  EXPECT_TRUE(answered({}).first.empty());
+  EXPECT_EQ(holder.take_all().size(), 1u);
+  ::unsetenv(kSnapshotsVariable);
+  EXPECT_TRUE(ask_for_snapshots().empty()) << "there is no launcher";
+}
+
+TEST_F(checkpoint_steps_handover,
+       what_ranks_left_goes_when_all_that_came_after_them_have_their_own) {
+  SnapshotHolder holder(path_);
+  const UniqueFd a = memory_of("a");
+  auto first = std::make_unique<SnapshotHandover>(0),
+       second = std::make_unique<SnapshotHandover>(1);
+  for (SnapshotHandover* rank : {first.get(), second.get()}) {
+    rank->hold(0, a.get());
+    rank->hold(1, -1);
+  }
+  holder.serve();
+  EXPECT_TRUE(holder.all_have_let_go());
+  second.reset();  // it is lost: its part of the step is needed
+  holder.serve();
+  EXPECT_EQ(holder.ranks_that_let_go(), 1u);
+  first.reset();
+  SnapshotHandover third(0), fourth(1);
+  third.hold(0, a.get());
+  third.hold(1, -1);
+  fourth.hold(0, a.get());
+  holder.serve();
+  EXPECT_FALSE(holder.all_have_let_go());
+  fourth.hold(1, -1);
+  holder.serve();
+  EXPECT_EQ(holder.take_all().size(), 2u) << "those of the two that have come after";
 }
 
 TEST_F(checkpoint_steps_handover, connections_and_what_one_of_them_holds_are_bounded) {

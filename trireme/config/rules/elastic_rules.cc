@@ -17,10 +17,12 @@ struct Refused {
 constexpr Refused kRefused[] = {
     {"parallelism.tp", "1", "each rank holds a part of the layers, which is lost with it"},
     {"parallelism.pp", "1", "each rank holds a part of the layers, which is lost with it"},
-    {"zero_optimization.stage", "0",
-     "each rank holds a part of the optimizer's state, which is lost with it"},
-    {"parallelism.dp_shard", "0", "the number of ranks changes"},
-    {"parallelism.dp_replicate", "0", "the number of ranks changes"},
+    {"zero_optimization.share_weights", "false",
+     "a rank that is lost may have been writing to the weights of all"},
+    {"zero_optimization.offload_optimizer.device", "\"none\"",
+     "what a rank keeps elsewhere is lost with it"},
+    {"zero_optimization.offload_param.device", "\"none\"",
+     "what a rank keeps elsewhere is lost with it"},
     {"comm.backend", "\"local\"", "groups are made anew by the local backend alone"},
     {"comm.strategy", "\"all_reduce\"", "ranks hold states that differ"},
     {"compression.type", "\"none\"", "ranks hold states that differ"},
@@ -48,6 +50,11 @@ void elastic_rules(const Config& c, Findings& f) {
                            path, value, c.origin(path), refused.why));
     return;
   }
+  const char *shard = "parallelism.dp_shard", *replicate = "parallelism.dp_replicate";
+  if (!f.broken(shard) && !f.broken(replicate) && c.get_int(shard) > 0 && c.get_int(replicate) > 0)
+    f.complain(mode, fmt::format("is \"in_process\", and {} {} × {} {} fix the number of ranks, "
+                                 "which changes: remove one of the two",
+                                 replicate, c.get_int(replicate), shard, c.get_int(shard)));
   const char* reproducible = "training.reproducible";
   if (!f.broken(reproducible) && c.get_bool(reproducible) && !f.broken(batch) &&
       c.get_string(batch) != "keep")

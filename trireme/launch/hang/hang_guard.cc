@@ -150,6 +150,10 @@ std::optional<HangGuard::Hang> HangGuard::look(int ranks_of_job) {
   return hang;
 }
 
+void HangGuard::begin_anew() {
+  for (const auto& [id, worker] : workers_) watch_.alive(id);
+}
+
 void HangGuard::forget_all() {
   for (const auto& [id, worker] : workers_) watch_.gone(id);
   workers_.clear();

@@ -43,6 +43,8 @@ class TRIREME_API HangGuard {
     HangVerdict verdict;
   };
   std::optional<Hang> look(int ranks_of_job);
+  /// One that hangs is being killed, and the others go on: they have been silent because of it.
+  void begin_anew();
   /// An attempt is over.
   void forget_all();
 

@@ -11,9 +11,30 @@
 
 namespace trireme {
 
-bool ends_group(const std::exception& error) {
-  return dynamic_cast<const PeerLost*>(&error) || dynamic_cast<const Timeout*>(&error) ||
-         dynamic_cast<const Aborted*>(&error) || dynamic_cast<const Mismatch*>(&error);
+void InPlace::forget() {
+  kept_.clear();
+  standing_ = {};
+}
+
+bool InPlace::find_step(Group group) {
+  goes_on_ = saves_due_ = false;
+  const std::vector<Standing> all = all_gather_object(group, standing_);
+  const auto newest = std::max_element(
+      all.begin(), all.end(), [](const auto& a, const auto& b) { return a.when() < b.when(); });
+  std::vector<std::vector<KeptBox>> boxes(all.size());
+  for (size_t r = 0; r < all.size(); ++r)
+    if (newest->step >= 0 && all[r].when() == newest->when()) boxes[r] = all[r].boxes;
+  goes_on_ = are_whole(boxes, newest->whole);
+  if (!goes_on_) {
+    if (group.rank() == 0)
+      log_info("the ranks that are left do not hold the whole state of a step: they go back");
+    forget();
+    return false;
+  }
+  sent_ = boxes_to_send(boxes);
+  for (const Standing& s : all) saves_due_ |= s.when() == newest->when() && s.saves_due;
+  if (standing_.when() != newest->when()) forget();
+  return true;
 }
 
 TrainerStart InPlace::start(const Config& config, Group group) {
@@ -24,23 +45,7 @@ TrainerStart InPlace::start(const Config& config, Group group) {
     start.lr_factor = static_cast<double>(start.batches->train) / static_cast<double>(all.train);
   }
   if (!goes_on_) return start;
-  const auto all = all_gather_object(group, standing_);
-  const auto newest = std::max_element(
-      all.begin(), all.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
-  check<ResourceError>(newest->step >= 0,
-                       "no rank that is left holds the state of a whole step: the ranks cannot go "
-                       "on in place");
-  source_ = static_cast<int>(newest - all.begin());
-  all_hold_ = std::all_of(all.begin(), all.end(),
-                          [&](const Standing& s) { return s.step == newest->step; });
-  saves_due_ = std::any_of(all.begin(), all.end(), [&](const Standing& s) {
-    return s.step == newest->step && s.saves_due;
-  });
-  if (standing_.step != newest->step) {
-    kept_.clear();
-    standing_ = {};
-  }
-  kept_.share_values(group, source_);
+  kept_.share_values(group);
   start.fresh = false;
   const std::vector<std::string> names = data_origin_names();
   if (kept_.integer(names[0], -1) >= 0) {
@@ -55,14 +60,19 @@ void InPlace::fill(Trainer::Impl& t) {
   in_step_ = false;
   origin_.reset();
   buffers_.clear();
+  const StateWalk walk = [&](StateVisitor& v) { t.state(v); };
   if (goes_on_) {
-    kept_.fill([&](StateVisitor& v) { t.state(v); }, t.group, source_, all_hold_);
+    kept_.fill(walk, t.group, sent_);
     for (auto& part : t.parts) part->run.loaded();
     if (t.built_in) t.step = t.first().step;
-    Group(t.group).barrier();  // until then what is kept may be needed again
   }
-  kept_.clear();
-  standing_ = {};
+  // No rank passes before all have what they need of what is kept.
+  whole_.clear();
+  for (const WholeState& of_rank : all_gather_object(t.group, whole_state_of(walk)))
+    whole_.insert(of_rank.begin(), of_rank.end());
+  forget();
+  sent_.clear();
+  on_the_way_ = false;
   options_.is_able();
 }
 
@@ -84,8 +94,8 @@ void InPlace::begin_step(Trainer::Impl& t) {
 
 void InPlace::keep(Trainer::Impl& t) {
   at::NoGradGuard no_grad;
-  kept_.clear();
-  standing_ = {};
+  if (on_the_way_) return;  // what was kept before is not in the parts yet
+  forget();
   for (const auto& part : t.parts)
     if (part->run.in_update) {
       log_info(
@@ -99,7 +109,7 @@ void InPlace::keep(Trainer::Impl& t) {
     t.state(v);
     if (origin_) show_data_origin(v, *origin_);
   });
-  standing_ = {t.step, saves_due_};
+  standing_ = {generation_, t.step, saves_due_, kept_.boxes(), whole_};
   buffers_.clear();
 }
 

@@ -2,7 +2,6 @@
 #include "trireme/train/rank/generations.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "trireme/base/check.h"
 #include "trireme/base/events/progress_marks.h"
@@ -11,18 +10,10 @@
 #include "trireme/comm/start/generation_group.h"
 #include "trireme/comm/start/run.h"
 #include "trireme/config/sections/elastic.h"
-#include "trireme/config/sections/training.h"
+#include "trireme/train/in_place/ranks_that_train.h"
 #include "trireme/train/rank/group_options.h"
 
 namespace trireme {
-namespace {
-
-/// The launcher sees at once that a worker has ended; a group that failed for another reason is
-/// given up after this time.
-constexpr Duration kPatience = std::chrono::seconds(10);
-
-}  // namespace
-
 RankGenerations::RankGenerations(const Config& config, std::function<int()> stop_asked)
     : config_(config), stop_asked_(std::move(stop_asked)) {
   const auto elastic = config.section<ElasticSection>();
@@ -40,9 +31,8 @@ RankGenerations::RankGenerations(const Config& config, std::function<int()> stop
 }
 
 int RankGenerations::active() const {
-  const auto there = static_cast<unsigned>(member_->generation().members.size());
-  const bool halves = config_.section<TrainingSection>().reproducible;
-  return static_cast<int>(halves ? std::bit_floor(there) : there);
+  return ranks_that_train(config_, member_->first_ones(),
+                          static_cast<int>(member_->generation().members.size()));
 }
 
 bool RankGenerations::wait_for_turn(End& end) {
@@ -56,6 +46,7 @@ bool RankGenerations::wait_for_turn(End& end) {
       return false;
     }
   }
+  in_place_->goes_on(member_->generation().number);
   return true;
 }
 
@@ -67,7 +58,6 @@ RankGenerations::End RankGenerations::run(
   if (member_ && member_->came_later()) {
     member_->say_ready();
     first = false;
-    in_place_->goes_on();
     if (!wait_for_turn(end)) return end;
   }
   while (true) {
@@ -88,18 +78,20 @@ RankGenerations::End RankGenerations::run(
       log_debug("rank {}: {}", last_rank_, error.what());
       world_ = {};
       const auto next =
-          member_->next(Deadline::after(kPatience), [&] { return stop_asked_() != 0; });
+          member_->next(Deadline::after(kRegroupPatience), [&] { return stop_asked_() != 0; });
+      end.exit_code = next.exit_code;
+      if (end.exit_code) return end;
       if (!next.came) throw;
       first = false;
-      in_place_->goes_on();
       if (!wait_for_turn(end)) return end;
       continue;
     }
     world_ = {};
     first = false;
-    in_place_->goes_on();
-    if (!member_->next(Deadline::after(kPatience)).came)
-      fail<Timeout>("no group came in place of the one that was left");
+    const auto next = member_->next(Deadline::after(kRegroupPatience));
+    end.exit_code = next.exit_code;
+    if (end.exit_code) return end;
+    check<Timeout>(next.came, "no group came in place of the one that was left");
     if (!wait_for_turn(end)) return end;
   }
 }

@@ -23,6 +23,9 @@ class RankGenerations {
   /// This process was started in the place of one that had ended.
   bool came_later() const { return member_ && member_->came_later(); }
 
+  /// The group that trains now is not the first one of its attempt.
+  bool is_later() const { return member_ && member_->generation().number > 0; }
+
   /// Trains on a group, with what a run takes from one to the next; null: there is but one.
   using Body = std::function<TrainResult(Group, InPlace*)>;
   struct End {

@@ -22,12 +22,14 @@ struct Found {
 
 }  // namespace
 
-std::shared_ptr<HeldStep> held_step_to_resume(const std::string& steps, Group world) {
+std::shared_ptr<HeldStep> held_step_to_resume(
+    const std::function<std::vector<HandedSnapshot>()>& take, const std::string& steps,
+    Group world) {
   const auto rank = static_cast<size_t>(world.rank()), ranks = static_cast<size_t>(world.size());
   std::shared_ptr<HeldStep> step;
   Found mine;
   mine.failure = failure_of([&] {
-    step = held_step_of(take_handed_on(), steps);
+    step = held_step_of(take(), steps);
     if (!step) return;
     mine.save = step->note().save;
     step->verify(rank, ranks);

@@ -12,6 +12,8 @@
 #include "trireme/base/log.h"
 #include "trireme/base/rank_label.h"
 #include "trireme/checkpoint/steps/run_folder/newest_good.h"
+#include "trireme/checkpoint/steps/snapshot/handed_on.h"
+#include "trireme/checkpoint/steps/snapshot/handover.h"
 #include "trireme/config/sections/checkpoint.h"
 #include "trireme/front/claims.h"
 #include "trireme/front/run_folder.h"
@@ -83,6 +85,8 @@ std::optional<std::string> step_to_resume(const std::string& steps, const std::s
   return std::nullopt;
 }
 
+constexpr int kLaterAttempt = 1;
+
 /// From where to go on. Ranks that were started again go on from the newest step, and where the job
 /// was told to go back to an earlier one, from there until it has saved a step of its own.
 std::optional<std::string> resume_of(const TaskOptions& given, int attempt) {
@@ -91,6 +95,15 @@ std::optional<std::string> resume_of(const TaskOptions& given, int attempt) {
   const auto before = given.find("latest-before");
   if (from && before && before == latest_beside(*from)) return from;
   return Resume::kAuto;
+}
+
+/// What the launcher handed on to the ranks that this one comes after.
+void forget_handed_on() {
+  try {
+    take_handed_on();
+  } catch (const Corrupt& gone) {
+    log_debug("{}", gone.what());
+  }
 }
 
 }  // namespace
@@ -109,7 +122,10 @@ int train_rank(const Words& words, const MainProgram& program) {
   const OwnFolder folder(given, read_rank_env().rank);
   run_device(config);  // refuses one that is not there before ranks wait for each other
   RankGenerations generations(config, [] { return stop_signal(); });
-  if (generations.came_later()) stop_after_the_step();
+  if (generations.came_later()) {
+    stop_after_the_step();
+    forget_handed_on();
+  }
 
   std::optional<LogFile> log_file;
   TrainOptions options;
@@ -128,12 +144,15 @@ int train_rank(const Words& words, const MainProgram& program) {
     if (world.rank() != 0) log_file.reset();
     options.in_place = in_place;
     options.held.reset();
-    if (in_place && in_place->is_going_on()) return program.train(config, world, options);
-    options.resume = resume_of(given, read_rank_env().attempt);
-    compare_ranks(config, world, run_dir);
-    check_snapshots(config, world);
+    const bool first = !generations.is_later();
+    if (!first && in_place->find_step(world)) return program.train(config, world, options);
+    options.resume = resume_of(given, first ? read_rank_env().attempt : kLaterAttempt);
+    if (first) {
+      compare_ranks(config, world, run_dir);
+      check_snapshots(config, world);
+    }
     const std::string steps = config.section<CheckpointSection>().folder.value_or(run_dir);
-    options.held = held_step_to_resume(steps, world);
+    options.held = held_step_to_resume(first ? take_handed_on : ask_for_snapshots, steps, world);
     if (options.held)
       options.resume = steps;
     else if (options.resume == Resume::kAuto)

@@ -31,6 +31,11 @@ int number_at(const char*& at, const char* end, char stop) {
 
 bool seal_snapshot(int fd) { return ::fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) == 0; }
 
+bool is_sealed_snapshot(int fd) {
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  return seals >= 0 && (seals & F_SEAL_WRITE);
+}
+
 std::string hand_on(const std::vector<const HandedSnapshot*>& snapshots) {
   std::string text;
   for (const HandedSnapshot* snapshot : snapshots) {
@@ -53,8 +58,7 @@ std::vector<HandedSnapshot> take_handed_on() {
     check<Corrupt>(fd > 2 && seen.insert(fd).second, "{} names descriptor {}",
                    kHeldSnapshotsVariable, fd);
     // Anything else is not ours to close.
-    const int seals = ::fcntl(fd, F_GET_SEALS);
-    check<Corrupt>(seals >= 0 && (seals & F_SEAL_WRITE),
+    check<Corrupt>(is_sealed_snapshot(fd),
                    "descriptor {} of {} is no memory that is sealed against writing", fd,
                    kHeldSnapshotsVariable);
     ::fcntl(fd, F_SETFD, FD_CLOEXEC);

@@ -18,6 +18,7 @@ inline constexpr const char* kHeldSnapshotsVariable = "TRIREME_HELD_SNAPSHOTS";
 
 /// Seals memory of processes that are dead against writing. False: somebody can write to it still.
 TRIREME_API bool seal_snapshot(int fd);
+TRIREME_API bool is_sealed_snapshot(int fd);
 
 /// For the environment; these descriptors are inherited from now on.
 TRIREME_API std::string hand_on(const std::vector<const HandedSnapshot*>& snapshots);

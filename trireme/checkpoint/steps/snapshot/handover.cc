@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/checkpoint/steps/snapshot/handover.h"
 
+#include <poll.h>
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <utility>
 
 #include "trireme/base/check.h"
+#include "trireme/base/clock.h"
 #include "trireme/base/log.h"
 #include "trireme/base/process/descriptor_socket.h"
+#include "trireme/checkpoint/steps/snapshot/handed_on.h"
 
 namespace trireme {
 namespace {
@@ -22,6 +26,11 @@ struct HandoverMessage {
   int32_t rank = 0;
   int32_t slot = 0;  // it comes with a descriptor, or with none
 };
+
+// In place of a slot: a process asks for what is held. In the answer `slot` counts down what is to
+// come, and the last message has no descriptor.
+constexpr int32_t kAsks = -1;
+constexpr std::chrono::seconds kAnswerLimit{30};
 
 constexpr size_t kMostRanks = 1024;
 
@@ -51,6 +60,35 @@ void SnapshotHandover::hold(int slot, int fd) {
   socket_.reset();
 }
 
+std::vector<HandedSnapshot> ask_for_snapshots() {
+  const char* path = std::getenv(kSnapshotsVariable);
+  if (!path || !*path) return {};
+  const UniqueFd socket = connect_for_descriptors(path);
+  HandoverMessage message;
+  message.slot = kAsks;
+  if (!socket || !send_descriptor(socket.get(), &message, sizeof message, -1)) {
+    log_debug("no launcher holds snapshots at {}: {}", path, errno_text());
+    return {};
+  }
+  const Deadline deadline = Deadline::after(kAnswerLimit);
+  std::vector<HandedSnapshot> snapshots;
+  while (!deadline.expired()) {
+    pollfd answer{socket.get(), POLLIN, 0};
+    ::poll(&answer, 1, deadline.poll_ms(1000));
+    ReceivedDescriptor got = receive_descriptor(socket.get(), &message, sizeof message);
+    if (got.end == ReceivedDescriptor::nothing_there) continue;
+    if (got.end == ReceivedDescriptor::closed && snapshots.empty()) return {};
+    check<Corrupt>(got.end == ReceivedDescriptor::message && got.whole && !got.too_many &&
+                       message.magic == kHandoverMagic && message.version == 1,
+                   "the launcher broke off its answer, or sent something else");
+    if (!got.fd) return snapshots;
+    check<Corrupt>(is_sealed_snapshot(got.fd.get()),
+                   "the launcher sent no memory that is sealed against writing");
+    snapshots.push_back({std::move(got.fd), message.rank});
+  }
+  fail<Corrupt>("the launcher did not answer within {} s", kAnswerLimit.count());
+}
+
 SnapshotHolder::SnapshotHolder(const std::string& path)
     : path_(path), listener_(listen_for_descriptors(path, static_cast<int>(kMostRanks))) {}
 
@@ -72,16 +110,58 @@ void SnapshotHolder::serve() {
     return !rank.socket && std::none_of(rank.slots.begin(), rank.slots.end(),
                                         [](const UniqueFd& fd) { return bool(fd); });
   });
+  forget_what_is_older();
 }
 
 size_t SnapshotHolder::ranks_that_let_go() const {
-  return static_cast<size_t>(
-      std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.let_go; }));
+  return static_cast<size_t>(std::count_if(
+      ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.let_go && rank.socket; }));
 }
 
-void SnapshotHolder::forget_gone() {
-  serve();
-  std::erase_if(ranks_, [](const Rank& rank) { return !rank.socket; });
+bool SnapshotHolder::all_have_let_go() const {
+  return ranks_that_let_go() > 0 && std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
+           return rank.let_go || !rank.socket;
+         });
+}
+
+bool SnapshotHolder::is_asked() const {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [](const Rank& rank) { return rank.asks && rank.socket; });
+}
+
+std::vector<HandedSnapshot> SnapshotHolder::take_left() {
+  std::vector<HandedSnapshot> left;
+  for (Rank& rank : ranks_)
+    for (UniqueFd& fd : rank.slots)
+      if (fd && !rank.socket) left.push_back({std::move(fd), rank.rank});
+  return left;
+}
+
+void SnapshotHolder::answer(const std::vector<const HandedSnapshot*>& snapshots) {
+  for (Rank& rank : ranks_) {
+    if (!std::exchange(rank.asks, false) || !rank.socket) continue;
+    HandoverMessage message;
+    bool sent = true;
+    auto to_come = static_cast<int32_t>(snapshots.size());
+    for (const HandedSnapshot* snapshot : snapshots) {
+      message.rank = snapshot->rank, message.slot = to_come--;
+      sent =
+          sent && send_descriptor(rank.socket.get(), &message, sizeof message, snapshot->fd.get());
+    }
+    message.rank = message.slot = 0;
+    if (sent && send_descriptor(rank.socket.get(), &message, sizeof message, -1)) continue;
+    log_warn("a process that asked for snapshots cannot be answered: {}", errno_text());
+    rank.socket.reset();
+  }
+}
+
+// Those that hand over now have come after these went, and have whole snapshots of their own.
+void SnapshotHolder::forget_what_is_older() {
+  if (!all_have_let_go()) return;
+  int64_t first = events_;
+  for (const Rank& rank : ranks_)
+    if (rank.socket) first = std::min(first, rank.came);
+  std::erase_if(ranks_, [&](const Rank& rank) { return !rank.socket && rank.went < first; });
 }
 
 std::vector<HandedSnapshot> SnapshotHolder::take_all() {
@@ -98,7 +178,7 @@ bool SnapshotHolder::accept_one() {
   auto peer = accept_for_descriptors(listener_.get());
   if (!peer) return false;
   if (peer->socket && ranks_.size() < most_ranks())
-    ranks_.push_back({std::move(peer->socket), 0, false, {}});
+    ranks_.push_back({std::move(peer->socket), 0, false, false, 0, 0, {}});
   return true;
 }
 
@@ -109,6 +189,7 @@ bool SnapshotHolder::receive_one(Rank& rank) {
   if (got.end == ReceivedDescriptor::nothing_there) return false;
   if (got.end == ReceivedDescriptor::closed) {  // what it has handed over stays
     rank.socket.reset();
+    rank.went = ++events_;
     return false;
   }
   std::string fault;
@@ -118,7 +199,10 @@ bool SnapshotHolder::receive_one(Rank& rank) {
     fault = "is of another build";
   else if (got.too_many)
     fault = "sent more descriptors than there is room for";
-  else if (message.slot < 0 || message.slot >= SnapshotHandover::kSlots || message.rank < 0)
+  else if (message.slot == kAsks && !got.fd) {
+    rank.asks = true;
+    return true;
+  } else if (message.slot < 0 || message.slot >= SnapshotHandover::kSlots || message.rank < 0)
     fault = "names a slot or a rank that there is not";
   else if (const std::string what = got.fd ? fault_in_memory(got.fd.get()) : ""; !what.empty())
     fault = "handed over a descriptor that " + what;
@@ -126,9 +210,11 @@ bool SnapshotHolder::receive_one(Rank& rank) {
     log_warn("a process of this job that would hand over a snapshot {}: it is not listened to",
              fault);
     rank.socket.reset();
+    rank.went = ++events_;
     return false;
   }
   rank.rank = message.rank;
+  if (rank.came == 0) rank.came = ++events_;
   if (!got.fd) rank.let_go = true;
   rank.slots[static_cast<size_t>(message.slot)] = std::move(got.fd);
   return true;

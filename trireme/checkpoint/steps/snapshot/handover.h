@@ -41,6 +41,12 @@ class TRIREME_API SnapshotHandover {
   const int rank_;
 };
 
+/// Asks the launcher for the newest step that it holds, as ranks do that go on with fewer or more
+/// of them (elastic.mode in_process): all snapshots of its ranks, sealed. Nobody may have the
+/// memory of one mapped any more. Empty: there is no launcher, it holds none, or it does not
+/// answer in time. Corrupt: it sent something else.
+TRIREME_API std::vector<HandedSnapshot> ask_for_snapshots();
+
 /// The launcher's end, which costs a socket where no worker uses it. One thread at a time.
 class TRIREME_API SnapshotHolder {
  public:
@@ -54,10 +60,15 @@ class TRIREME_API SnapshotHolder {
   /// memories each.
   void add_to(std::vector<pollfd>& fds) const;
   void serve();
-  /// Ranks that have let go of a slot.
+  /// Ranks that have let go of a slot, and live.
   size_t ranks_that_let_go() const;
-  /// Lets go of what processes that have gone left here: the others have gone on without it.
-  void forget_gone();
+  /// They are all that hand over snapshots now: each has a whole one.
+  bool all_have_let_go() const;
+  /// Somebody asks for what is held (ask_for_snapshots), and waits for the answer.
+  bool is_asked() const;
+  /// What processes have left here that do not hand it over again; they may go on to live.
+  std::vector<HandedSnapshot> take_left();
+  void answer(const std::vector<const HandedSnapshot*>& snapshots);
   /// When the workers are gone: what is still on its way, and then all that is held.
   std::vector<HandedSnapshot> take_all();
 
@@ -66,6 +77,8 @@ class TRIREME_API SnapshotHolder {
     UniqueFd socket;  // empty: it has gone
     int rank = 0;
     bool let_go = false;
+    bool asks = false;
+    int64_t came = 0, went = 0;  // first handed over, and left: by a count of such events
     std::array<UniqueFd, SnapshotHandover::kSlots> slots;
   };
   bool accept_one();
@@ -73,7 +86,9 @@ class TRIREME_API SnapshotHolder {
 
   std::string path_;
   UniqueFd listener_;
+  void forget_what_is_older();
   std::vector<Rank> ranks_;
+  int64_t events_ = 0;
 };
 
 }  // namespace trireme

@@ -84,12 +84,15 @@ void RestartMemory::write() {
   if (!std::exchange(written_, true)) say(rescue_snapshots(handed_, fence_));
 }
 
-std::string RestartMemory::hand_on() {
+std::string RestartMemory::hand_on() { return trireme::hand_on(offer()); }
+
+std::vector<const HandedSnapshot*> RestartMemory::offer() {
   if (newest_.empty()) {
     write();
     handed_.clear();
-    return "";
+    return {};
   }
+  if (writing_) return the_newest();
   finish();
   if (!std::exchange(written_, true)) {
     writing_ = true;
@@ -99,15 +102,23 @@ std::string RestartMemory::hand_on() {
       writing_ = false;
     });
   }
+  return the_newest();
+}
+
+std::vector<const HandedSnapshot*> RestartMemory::the_newest() const {
   std::vector<const HandedSnapshot*> handed;
   for (const HandedSnapshot& memory : handed_)
     if (std::find(newest_.begin(), newest_.end(), memory.fd.get()) != newest_.end())
       handed.push_back(&memory);
-  return trireme::hand_on(handed);
+  return handed;
 }
 
 void RestartMemory::ranks_have_snapshots(size_t ranks) {
-  if (handed_.empty() || ranks < world_ || writing_) return;
+  if (ranks >= world_) nothing_older_is_needed();
+}
+
+void RestartMemory::nothing_older_is_needed() {
+  if (handed_.empty() || writing_) return;
   finish();
   newest_.clear();
   handed_.clear();

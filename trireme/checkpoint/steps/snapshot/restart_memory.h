@@ -34,12 +34,17 @@ class TRIREME_API RestartMemory {
   /// them. "": they take it from the disk, where it is then.
   std::string hand_on();
 
+  /// The same for workers that live and ask for it; empty: they take it from the disk.
+  std::vector<const HandedSnapshot*> offer();
+
   /// So many ranks have a whole snapshot of this attempt: of all of them nothing older is needed.
   void ranks_have_snapshots(size_t ranks);
+  void nothing_older_is_needed();
   size_t held() const { return handed_.size(); }  // memories
 
  private:
   void finish();
+  std::vector<const HandedSnapshot*> the_newest() const;
 
   std::vector<HandedSnapshot> handed_;
   GenerationFence fence_;    // of the workers that left them
