@@ -92,6 +92,7 @@
 #include "trireme/checkpoint/load_weights.h"              // weights alone, renamed or incomplete
 #include "trireme/checkpoint/steps/run_folder/folders.h"  // the steps of a run folder
 
+#include "trireme/train/in_place/elastic.h"               // your own loop while ranks come and go
 #include "trireme/train/setup/model_mesh.h"               // the ranks as a configuration says
 #include "trireme/train/engine.h"                         // DeepSpeed's engine for a ds_config.json
 #include "trireme/train/train_main.h"                     // a program with all of `trireme train`
