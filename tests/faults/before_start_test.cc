@@ -50,20 +50,6 @@ TEST_F(faults_before_start, a_model_of_terabytes_is_refused_at_once) {
   expect_refusal(check, 2, {"2 ranks need ", "TiB"});
 }
 
-TEST_F(faults_before_start, snapshots_in_memory_on_several_hosts_are_refused_by_each_launcher) {
-  for (const Arguments& nodes :
-       {Arguments{"--nnodes=2", "--master-addr=localhost"},
-        Arguments{"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost"}}) {
-    Arguments words{"train", "tiny.json", "--run-dir",
-                    "run",   "--set",     "checkpoint.snapshot_every=2"};
-    words.insert(words.end(), nodes.begin(), nodes.end());
-    Command train = start(words);
-    expect_refusal(train, 2,
-                   {"checkpoint.snapshot_every is 2", "2 nodes", "one host", "Set it to 0"});
-  }
-  EXPECT_FALSE(fs::exists(folder_ / "run")) << "a refused run left a folder";
-}
-
 TEST_F(faults_before_start, config_check_says_what_train_would_refuse) {
   write(folder_ / "gpt.json", kTinyGpt);  // its corpus is not there
   const std::pair<Arguments, std::vector<std::string>> rows[] = {

@@ -25,6 +25,7 @@ const std::vector<Exception> kExceptions = {
     {"trireme/checkpoint/steps/large_pages.cc", "memory, not a file"},
     {"trireme/checkpoint/steps/snapshot/held_snapshot.cc", "memory, not a file"},
     {"trireme/checkpoint/steps/snapshot/handover.cc", "a socket of the launcher's"},
+    {"trireme/checkpoint/steps/snapshot/part_memory.cc", "memory, not a file"},
     {"trireme/front/run_folder.cc", "whether a metrics file is ours: its first lines"},
 };
 

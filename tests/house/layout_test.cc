@@ -171,8 +171,8 @@ TEST(house_layout, the_page_has_the_house_that_these_tests_read) {
   EXPECT_EQ(house.may.at("comm/plan"), std::vector<std::string>{"base"});
   EXPECT_EQ(house.may.at("pipeline/schedule"), std::vector<std::string>{"base"});
   EXPECT_EQ(house.may.at("launch"),
-            (std::vector<std::string>{"checkpoint/steps", "config", "rendezvous", "store", "net",
-                                      "base"}));
+            (std::vector<std::string>{"checkpoint/steps", "comm/local", "config", "rendezvous",
+                                      "store", "net", "base"}));
   EXPECT_EQ(house.may.at("planner").front(), "trireme/shard/*_plan*");
   EXPECT_TRUE(allowed(house, "trireme/train/step.cc", "trireme/grad/reducer.h"));
   EXPECT_FALSE(allowed(house, "trireme/train/step.cc", "trireme/front/train_front.h"));

@@ -13,7 +13,6 @@
 #include "trireme/base/check.h"
 #include "trireme/base/fd.h"
 #include "trireme/base/log.h"
-#include "trireme/config/sections/checkpoint.h"
 #include "trireme/config/sections/elastic.h"
 #include "trireme/config/sections/model.h"
 #include "trireme/front/claims.h"
@@ -96,12 +95,6 @@ int start_node(const TrainFront& front, launch::RunOptions options, const TrainF
                     "{}: --nnodes={}: name the run folder with --run-dir, in a file system that "
                     "all nodes see, so that all ranks use one",
                     front.name, options.nodes);
-  const int64_t every = config.section<CheckpointSection>().snapshot_every;
-  check<UsageError>(every == 0,
-                    "{}: checkpoint.snapshot_every is {}, and --nnodes asks for {} nodes: "
-                    "snapshots in memory are "
-                    "for jobs on one host. Set it to 0",
-                    front.name, every, options.nodes);
   // Hosts that are cut off from each other learn there which of them go on.
   if (options.least_nodes < options.nodes && options.claims.empty())
     options.claims =

@@ -13,10 +13,12 @@
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
 #include "trireme/base/log.h"
+#include "trireme/checkpoint/steps/snapshot/restart_memory.h"
 #include "trireme/launch/hang/hang_guard.h"
 #include "trireme/launch/job_plan.h"
 #include "trireme/launch/nodes/compare_nodes.h"
 #include "trireme/launch/nodes/nodes.h"
+#include "trireme/launch/nodes/shared_steps.h"
 #include "trireme/launch/process/keeper.h"
 #include "trireme/launch/process/leftovers.h"
 #include "trireme/launch/process/process.h"
@@ -142,6 +144,8 @@ int launch_workers(const RunOptions& given, const std::vector<std::string>& comm
     log_warn("steps in the memory of workers that die will be lost: {}", e.what());
   }
   RestartMemory memory;
+  std::optional<SharedSteps> shared;
+  if (options.nodes > 1) shared.emplace(*nodes);
   std::optional<HangGuard> hangs;
   if (options.hang_timeout > Duration::zero()) try {
       hangs.emplace(own / "events", options.hang_timeout);
@@ -157,7 +161,7 @@ int launch_workers(const RunOptions& given, const std::vector<std::string>& comm
   spec.requests = &requests;
   spec.keeper = &keeper;
   spec.snapshots = snapshots ? &*snapshots : nullptr;
-  spec.memory = &memory;
+  spec.memory = shared ? static_cast<KeptSnapshots*>(&*shared) : &memory;
   spec.hangs = hangs ? &*hangs : nullptr;
   spec.nodes = nodes.get();
   spec.report = report;
@@ -167,6 +171,11 @@ int launch_workers(const RunOptions& given, const std::vector<std::string>& comm
     const Nodes::Begun begun = nodes->begin(job.restarts, asked_to_stop);
     if (stop_signal != 0) return kExitSignalBase + stop_signal;
     if (begun.exit_code) return *begun.exit_code;
+    job.held = shared ? shared->agree(begun, asked_to_stop) : memory.hand_on();
+    if (stop_signal != 0) {
+      nodes->leaves();
+      return kExitSignalBase + stop_signal;
+    }
     job.attempt = begun.attempt;
     job.restarts = begun.restarts;
     restarts.spend_until(begun.restarts, Clock::now());
@@ -196,7 +205,6 @@ int launch_workers(const RunOptions& given, const std::vector<std::string>& comm
     stops = false;
     end = with_the_others(std::move(end), cause, stop_signal);
     if (end.restart_after.empty()) return end.code;
-    job.held = memory.hand_on();
     spec.cause_before = end.cause;
     if (cause && !cause->counts) {
       log_warn("{}: all workers start again on the nodes that are there", end.restart_after);

@@ -171,7 +171,7 @@ class Supervisor {
     SnapshotHolder& held = *spec_.snapshots;
     held.serve();
     if (spec_.in_place && held.all_have_let_go()) spec_.memory->nothing_older_is_needed();
-    spec_.memory->ranks_have_snapshots(held.ranks_that_let_go());
+    spec_.memory->see(held);
     if (!held.is_asked()) return;
     if (!spec_.in_place) return held.answer({});
     if (std::vector<HandedSnapshot> left = held.take_left(); !left.empty())

@@ -8,7 +8,7 @@
 #include "trireme/base/process/stop_requests.h"
 #include "trireme/checkpoint/steps/run_folder/generation_claims.h"
 #include "trireme/checkpoint/steps/snapshot/handover.h"
-#include "trireme/checkpoint/steps/snapshot/restart_memory.h"
+#include "trireme/checkpoint/steps/snapshot/kept_snapshots.h"
 #include "trireme/launch/hang/hang_guard.h"
 #include "trireme/launch/in_place.h"
 #include "trireme/launch/job_plan.h"
@@ -35,7 +35,7 @@ struct SuperviseSpec {
   Keeper* keeper = nullptr;
   SnapshotHolder* snapshots = nullptr;  // null: none are held
   GenerationFence fence = {};           // of steps that are written from them
-  RestartMemory* memory = nullptr;      // with snapshots: takes them when a worker failed
+  KeptSnapshots* memory = nullptr;      // with snapshots: takes them when a worker failed
   HangGuard* hangs = nullptr;           // null: nobody looks for ranks that hang
   Nodes* nodes = nullptr;               // an attempt has begun
   FailureReport report = FailureReport::block;

@@ -36,6 +36,8 @@ inline std::string accepted(int64_t n, const std::string& token) {
 inline std::string begun(int64_t n) { return fmt::format("members/{}/begun", n); }
 /// MASTER_ADDR and MASTER_PORT, said by its first member.
 inline std::string master(int64_t n) { return fmt::format("members/{}/master", n); }
+/// Which steps its members have in memory: all keys below it (nodes/shared_steps.h).
+inline std::string memory(int64_t n) { return fmt::format("members/{}/memory", n); }
 /// A StopCause, or kAllDone.
 inline std::string over(int64_t n) { return fmt::format("members/{}/over", n); }
 /// A member has no worker of the generation any more: kEndedWell, or another word.

@@ -36,6 +36,7 @@ class ElasticNodes final : public Nodes {
   ElasticNodes(const RunOptions& options, Meeting meeting)
       : options_(options),
         credentials_(meeting.credentials),
+        door_(door_of(meeting)),
         keeps_(meeting.server != nullptr),
         server_(std::move(meeting.server)),
         store_(std::move(meeting.store)),
@@ -116,6 +117,11 @@ class ElasticNodes final : public Nodes {
     }
   }
 
+  std::optional<Door> door() const override { return door_; }
+  std::unique_ptr<Store> own_table() override {
+    return table_on(*store_, elastic::memory(generation_));
+  }
+
   int fd() const override { return watch_->fd(); }
 
   std::optional<StopCause> stopped() override {
@@ -188,7 +194,7 @@ class ElasticNodes final : public Nodes {
 
   void agree() {
     agree_on_terms(*store_,
-                   fmt::format("trireme members 2; version {}; --nnodes={}:{}; {}; {}", version(),
+                   fmt::format("trireme members 3; version {}; --nnodes={}:{}; {}; {}", version(),
                                options_.least_nodes, options_.nodes, restart_terms(options_),
                                options_.claims.empty() ? "no shared file" : "a shared file"));
   }
@@ -504,6 +510,7 @@ class ElasticNodes final : public Nodes {
 
   const RunOptions& options_;
   const net::Credentials credentials_;
+  const Door door_;
   bool keeps_;  // the job's store
   std::unique_ptr<StoreServer> server_;
   std::shared_ptr<Store> store_;  // the job's

@@ -9,6 +9,7 @@
 //   <n>/over           a StopCause, or kAllDone
 //   <n>/ended          how many nodes have no worker of attempt n any more
 //   <n>/all_ended      all of them
+//   <n>/memory/…       which steps they have in memory (nodes/shared_steps.h)
 #include <poll.h>
 
 #include <algorithm>
@@ -35,7 +36,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr const char* kProtocol = "trireme nodes 2";
+constexpr const char* kProtocol = "trireme nodes 3";
 constexpr const char* kAllDone = "all done";
 
 std::string node_key(int node) { return fmt::format("nodes/node/{}", node); }
@@ -58,6 +59,7 @@ class ManyNodes final : public Nodes {
  public:
   ManyNodes(const RunOptions& options, Meeting meeting)
       : options_(options),
+        door_(door_of(meeting)),
         server_(std::move(meeting.server)),
         store_(std::move(meeting.store)),
         address_(std::move(meeting.address)),
@@ -136,6 +138,9 @@ class ManyNodes final : public Nodes {
     in >> begun.master_port >> begun.master_address;
     return begun;
   }
+
+  std::optional<Door> door() const override { return door_; }
+  std::unique_ptr<Store> own_table() override { return table_on(*store_, key("memory")); }
 
   int fd() const override { return watch_->fd(); }
 
@@ -300,6 +305,7 @@ class ManyNodes final : public Nodes {
   }
 
   const RunOptions& options_;
+  const Door door_;
   std::unique_ptr<StoreServer> server_;
   std::shared_ptr<Store> store_;
   const std::string address_, own_address_;

@@ -7,6 +7,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
 #include "trireme/launch/nodes/etcd_meeting.h"
+#include "trireme/launch/nodes/patience.h"
 #include "trireme/net/address.h"
 #include "trireme/net/connect.h"
 #include "trireme/rendezvous/job_ports.h"
@@ -105,6 +106,21 @@ std::optional<Meeting> open_meeting(const RunOptions& options, const net::Creden
   } catch (const Timeout&) {
     if (deadline.expired()) throw;
     return std::nullopt;
+  }
+}
+
+Nodes::Door door_of(const Meeting& meeting) {
+  return {meeting.server ? net::parse_address(meeting.address).host : meeting.local_host,
+          meeting.credentials};
+}
+
+std::unique_ptr<Store> table_on(Store& store, const std::string& prefix) {
+  try {
+    return std::make_unique<PrefixStore>(store.clone(Deadline::after(patience::kStoreAnswers)),
+                                         prefix);
+  } catch (const Error& error) {
+    log_debug("no second connection to the job's store: {}", error.what());
+    return nullptr;
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/launch/flags/options.h"
+#include "trireme/launch/nodes/nodes.h"
 #include "trireme/net/auth.h"
 #include "trireme/rendezvous/etcd/publication.h"
 #include "trireme/store/server/tcp_server.h"
@@ -31,6 +32,11 @@ struct Meeting {
 /// (etcd: nodes/etcd_meeting.h); nullopt: asked to stop. ResourceError: the port is taken; Timeout.
 std::optional<Meeting> open_meeting(const RunOptions& options, const net::Credentials& credentials,
                                     Deadline deadline, const std::function<bool()>& asked_to_stop);
+
+/// Where other nodes reach this launcher.
+Nodes::Door door_of(const Meeting& meeting);
+/// The keys of `store` under this prefix, on a connection of its own; nullptr: it does not answer.
+std::unique_ptr<Store> table_on(Store& store, const std::string& prefix);
 
 /// Behind `listener`, for all ranks of the job.
 std::unique_ptr<StoreServer> serve_job(const RunOptions& options,

@@ -10,6 +10,7 @@
 
 #include "trireme/base/export.h"
 #include "trireme/launch/flags/options.h"
+#include "trireme/net/auth.h"
 #include "trireme/store/store.h"
 
 // The launchers of a job, one on each node, and what they agree on. Node 0 has rank 0.
@@ -72,6 +73,15 @@ class TRIREME_API Nodes {
   /// The workers of this node have ended because they lost others: what is known of those, which
   /// may take seconds to be seen.
   virtual std::optional<StopCause> why_peers_are_lost() { return stopped(); }
+  /// Where other nodes reach what this launcher serves beside the store; nullopt: nobody is there.
+  struct Door {
+    std::string host;
+    net::Credentials credentials;
+  };
+  virtual std::optional<Door> door() const { return std::nullopt; }
+  /// Of the attempt that has begun: a table that all of its nodes see, on a connection of its own.
+  /// nullptr: the store is gone.
+  virtual std::unique_ptr<Store> own_table() { return nullptr; }
   struct End {
     bool well = true;
     StopCause otherwise;  // where not

@@ -16,6 +16,8 @@ inline constexpr Duration kFollow = std::chrono::seconds(3);
 inline constexpr Duration kLossIsSeen = std::chrono::seconds(6);
 /// All have come, and have next to nothing to say.
 inline constexpr Duration kAreCompared = std::chrono::seconds(10);
+/// A disk may still be writing what an attempt before left.
+inline constexpr Duration kStepsAreTold = std::chrono::seconds(30);
 inline constexpr Duration kBegin = std::chrono::seconds(60);
 inline constexpr Duration kStoreAnswers = std::chrono::seconds(5);
 inline constexpr Duration kOthersLeave = std::chrono::seconds(10);

@@ -31,16 +31,6 @@
 namespace trireme {
 namespace {
 
-/// Of several hosts no launcher has the whole of a step.
-void check_snapshots(const Config& config, const Group& world) {
-  const int64_t every = config.section<CheckpointSection>().snapshot_every;
-  const int here = read_rank_env().local_world_size;
-  check<UsageError>(every == 0 || here <= 0 || here == world.size(),
-                    "checkpoint.snapshot_every is {}, and {} of {} ranks are on this host: "
-                    "snapshots in memory are for jobs on one host. Set it to 0",
-                    every, here, world.size());
-}
-
 /// The run folder, if no launcher of ours that outlives this process holds it.
 class OwnFolder {
  public:
@@ -147,10 +137,7 @@ int train_rank(const Words& words, const MainProgram& program) {
     const bool first = !generations.is_later();
     if (!first && in_place->find_step(world)) return program.train(config, world, options);
     options.resume = resume_of(given, first ? read_rank_env().attempt : kLaterAttempt);
-    if (first) {
-      compare_ranks(config, world, run_dir);
-      check_snapshots(config, world);
-    }
+    if (first) compare_ranks(config, world, run_dir);
     const std::string steps = config.section<CheckpointSection>().folder.value_or(run_dir);
     options.held = held_step_to_resume(first ? take_handed_on : ask_for_snapshots, steps, world);
     if (options.held)

@@ -3,6 +3,7 @@
 
 #include <poll.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -33,6 +34,12 @@ constexpr int32_t kAsks = -1;
 constexpr std::chrono::seconds kAnswerLimit{30};
 
 constexpr size_t kMostRanks = 1024;
+
+/// Memory that a snapshot was begun in has a head. Reserved memory has zeros there.
+bool is_begun(int fd) {
+  char first = 0;
+  return ::pread(fd, &first, 1, 0) == 1 && first != 0;
+}
 
 /// Descriptors for memories beside what a launcher needs for its workers.
 size_t most_ranks() {
@@ -162,6 +169,13 @@ void SnapshotHolder::forget_what_is_older() {
   for (const Rank& rank : ranks_)
     if (rank.socket) first = std::min(first, rank.came);
   std::erase_if(ranks_, [&](const Rank& rank) { return !rank.socket && rank.went < first; });
+}
+
+bool SnapshotHolder::has_a_second() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
+    return std::all_of(rank.slots.begin(), rank.slots.end(),
+                       [](const UniqueFd& fd) { return fd && is_begun(fd.get()); });
+  });
 }
 
 std::vector<HandedSnapshot> SnapshotHolder::take_all() {

@@ -69,6 +69,9 @@ class TRIREME_API SnapshotHolder {
   /// What processes have left here that do not hand it over again; they may go on to live.
   std::vector<HandedSnapshot> take_left();
   void answer(const std::vector<const HandedSnapshot*>& snapshots);
+  /// Whether a rank has begun its second snapshot. Its first is whole then, and so are those of all
+  /// ranks, which begin together.
+  bool has_a_second() const;
   /// When the workers are gone: what is still on its way, and then all that is held.
   std::vector<HandedSnapshot> take_all();
 

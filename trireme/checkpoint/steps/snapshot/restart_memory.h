@@ -8,24 +8,27 @@
 #include <vector>
 
 #include "trireme/base/export.h"
-#include "trireme/checkpoint/steps/run_folder/generation_claims.h"
-#include "trireme/checkpoint/steps/snapshot/held_saves.h"
+#include "trireme/checkpoint/steps/snapshot/kept_snapshots.h"
 
 namespace trireme {
 
-/// What a launcher holds of steps from the end of one attempt until the workers of the next have
-/// whole snapshots of their own, and their way to the disk. One thread at a time.
-class TRIREME_API RestartMemory {
+/// What the launcher of a job on one host holds of steps from the end of one attempt until the
+/// workers of the next have whole snapshots of their own, and their way to the disk. One thread at
+/// a time.
+class TRIREME_API RestartMemory final : public KeptSnapshots {
  public:
   RestartMemory() = default;
   /// As write().
-  ~RestartMemory();
+  ~RestartMemory() override;
   RestartMemory(const RestartMemory&) = delete;
 
   /// Workers are dead, of which one did not end well. What they left is held in place of what was
   /// before, where all of a step is there; it is sealed. Where others may follow their generation
   /// (`fence`) it is written at once: once these have begun it is too late.
-  void take(std::vector<HandedSnapshot> handed, const GenerationFence& fence = {});
+  void take(std::vector<HandedSnapshot> handed, const GenerationFence& fence = {}) override;
+  void see(const SnapshotHolder& holder) override {
+    ranks_have_snapshots(holder.ranks_that_let_go());
+  }
 
   /// Brings what is held to the disk, if it is not there; says what became of it, in the log.
   void write();
@@ -35,11 +38,11 @@ class TRIREME_API RestartMemory {
   std::string hand_on();
 
   /// The same for workers that live and ask for it; empty: they take it from the disk.
-  std::vector<const HandedSnapshot*> offer();
+  std::vector<const HandedSnapshot*> offer() override;
 
   /// So many ranks have a whole snapshot of this attempt: of all of them nothing older is needed.
   void ranks_have_snapshots(size_t ranks);
-  void nothing_older_is_needed();
+  void nothing_older_is_needed() override;
   size_t held() const { return handed_.size(); }  // memories
 
  private:

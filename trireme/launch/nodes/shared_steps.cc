@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/launch/nodes/shared_steps.h"
+
+#include <utility>
+#include <vector>
+
+#include "trireme/base/check.h"
+#include "trireme/base/encoding.h"
+#include "trireme/base/log.h"
+#include "trireme/comm/local/host/memory_room.h"
+#include "trireme/launch/nodes/hear_all.h"
+#include "trireme/launch/nodes/patience.h"
+#include "trireme/net/address.h"
+#include "trireme/rendezvous/job_ports.h"
+
+namespace trireme::launch {
+
+PartServer* SharedSteps::server() {
+  if (server_) return &*server_;
+  const auto door = nodes_.door();
+  if (!door || no_server_) return nullptr;
+  try {
+    server_.emplace(detail::listen_at_first_free(door->host, {0, 0}), door->credentials);
+    return &*server_;
+  } catch (const Error& error) {
+    no_server_ = true;
+    log_warn("the other nodes cannot get steps from this node's memory: {}", error.what());
+    return nullptr;
+  }
+}
+
+void SharedSteps::take(std::vector<HandedSnapshot> handed, const GenerationFence& fence) {
+  memory_.take(std::move(handed), fence);
+}
+
+void SharedSteps::see(const SnapshotHolder& holder) {
+  memory_.see(holder);
+  if (server_ && memory_.held() == 0) server_->offer("steps", {});
+}
+
+HostParts SharedSteps::offer() {
+  HostParts ours = memory_.report();
+  ours.room = local::memory_room().bytes;
+  if (ours.parts.empty()) return ours;
+  PartServer* const server = this->server();
+  if (!server) return ours;
+  std::vector<PartServer::Offer> offers;
+  for (const SpreadPart& part : ours.parts)
+    offers.push_back({part.save, part.rank, memory_.part(part.save, part.rank)});
+  server->offer("steps", offers);
+  ours.address = net::Address{nodes_.door()->host, server->port()}.text();
+  return ours;
+}
+
+std::string SharedSteps::agree(const Nodes::Begun& begun,
+                               const std::function<bool()>& asked_to_stop) {
+  std::string text;
+  try {
+    text = hand_on(begun, asked_to_stop);
+  } catch (const std::exception& error) {
+    if (memory_.held() > 0)
+      log_warn("the step in the memory of the workers before is not taken: {}", error.what());
+    memory_.hand_on_nothing(begun.attempt);
+  }
+  return text;
+}
+
+std::string SharedSteps::hand_on(const Nodes::Begun& begun,
+                                 const std::function<bool()>& asked_to_stop) {
+  const auto ends = [&] { return nodes_.stopped().has_value() || asked_to_stop(); };
+  const std::unique_ptr<Store> table = nodes_.own_table();
+  check<PeerLost>(table != nullptr, "the job's store does not answer");
+  const int count = static_cast<int>(nodes_.workers_of_nodes().size());
+  HearAll all(*table, "held", nodes_.node_rank(), count);
+  const auto said = all.round(encode(offer()), Deadline::after(patience::kStepsAreTold), ends);
+  if (!said && ends()) return "";  // what is held stays for the next attempt
+  check<Timeout>(said.has_value(), "not all nodes said what they hold");
+  std::vector<HostParts> hosts;
+  for (const std::string& text : *said) hosts.push_back(decode<HostParts>(text));
+  const SpreadChoice choice = choose_spread_step(hosts);
+  if (!choice.step) {
+    if (!choice.why_not.empty() && nodes_.node_rank() == 0)
+      log_warn("the step in the memory of the workers before is not taken: {}", choice.why_not);
+    memory_.hand_on_nothing(begun.attempt);
+    return "";
+  }
+  auto fetched = fetch(*choice.step, hosts, ends);
+  const std::string text = memory_.hand_on(*choice.step, std::move(fetched), begun.attempt);
+  if (nodes_.node_rank() == 0) memory_.write_behind({begun.claims, begun.claim});
+  return text;
+}
+
+std::vector<HandedSnapshot> SharedSteps::fetch(const SpreadStep& step,
+                                               const std::vector<HostParts>& hosts,
+                                               const std::function<bool()>& ends) {
+  const auto here = static_cast<size_t>(nodes_.node_rank());
+  std::vector<HandedSnapshot> fetched;
+  for (size_t r = 0; r < step.ranks.size(); ++r) {
+    const auto rank = static_cast<int64_t>(r);
+    const size_t from = source_of(step.ranks[r], here);
+    if (from == here) continue;
+    try {
+      fetched.push_back({fetch_part(hosts[from].address, nodes_.door()->credentials, step.save,
+                                    rank, step.ranks[r].bytes, ends),
+                         static_cast<int>(rank)});
+    } catch (const std::exception& error) {
+      fail<ResourceError>("of step {}, what rank {} had did not come from node {}: {}", step.step,
+                          rank, from, error.what());
+    }
+  }
+  return fetched;
+}
+
+}  // namespace trireme::launch
