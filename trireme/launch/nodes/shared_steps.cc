@@ -38,7 +38,7 @@ void SharedSteps::see(const SnapshotHolder& holder) {
   if (server_ && memory_.held() == 0) server_->offer("steps", {});
 }
 
-HostParts SharedSteps::offer() {
+HostParts SharedSteps::own_parts() {
   HostParts ours = memory_.report();
   ours.room = local::memory_room().bytes;
   if (ours.parts.empty()) return ours;
@@ -72,7 +72,7 @@ std::string SharedSteps::hand_on(const Nodes::Begun& begun,
   check<PeerLost>(table != nullptr, "the job's store does not answer");
   const int count = static_cast<int>(nodes_.workers_of_nodes().size());
   HearAll all(*table, "held", nodes_.node_rank(), count);
-  const auto said = all.round(encode(offer()), Deadline::after(patience::kStepsAreTold), ends);
+  const auto said = all.round(encode(own_parts()), Deadline::after(patience::kStepsAreTold), ends);
   if (!said && ends()) return "";  // what is held stays for the next attempt
   check<Timeout>(said.has_value(), "not all nodes said what they hold");
   std::vector<HostParts> hosts;

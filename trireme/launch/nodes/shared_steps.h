@@ -28,7 +28,7 @@ class SharedSteps final : public KeptSnapshots {
  private:
   /// Where others get parts from this launcher; nullptr, which is said once: nowhere.
   PartServer* server();
-  HostParts offer();
+  HostParts own_parts();
   std::string hand_on(const Nodes::Begun& begun, const std::function<bool()>& asked_to_stop);
   std::vector<HandedSnapshot> fetch(const SpreadStep& step, const std::vector<HostParts>& hosts,
                                     const std::function<bool()>& ends);
