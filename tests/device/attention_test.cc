@@ -15,7 +15,7 @@
 namespace trireme::device_attention_test {
 namespace {
 
-using Attention = at::Tensor (*)(const at::Tensor& qkv, int64_t heads);
+using Attention = at::Tensor (*)(const at::Tensor& qkv, int64_t heads, const at::Tensor& starts);
 
 struct Seen {
   at::Tensor out, gradient;
@@ -25,7 +25,7 @@ Seen run(Attention attention, at::Device device) {
   const at::Tensor qkv =
       at::arange(2 * 70 * 48, at::kFloat).mul(0.61).sin().view({2, 70, 48}).to(device);
   const at::Tensor leaf = qkv.detach().requires_grad_();
-  const at::Tensor out = attention(leaf, 2);
+  const at::Tensor out = attention(leaf, 2, {});
   const at::Tensor weights = at::arange(out.numel(), at::kFloat).cos().view(out.sizes());
   (out * weights.to(device)).sum().backward();
   return {out.detach().cpu(), leaf.grad().cpu()};
