@@ -70,9 +70,10 @@ TEST_F(rendezvous_generations, who_waits_for_a_lost_one_is_woken) {
   const auto meeting = worker->meeting();
   worker->has_formed();
   std::thread loses([&] { announce(2, {0, 3}, 1); });
-  EXPECT_THROW(meeting->get("never", Deadline::never()), PeerLost);
+  EXPECT_THROW(meeting->get("never", Deadline::after(seconds(20))), PeerLost);
   loses.join();
-  EXPECT_THROW(meeting->clone(Deadline::never())->wait({"a"}, Deadline::never()), PeerLost);
+  EXPECT_THROW(meeting->clone(Deadline::never())->wait({"a"}, Deadline::after(seconds(20))),
+               PeerLost);
   EXPECT_THROW(meeting->try_get("a"), PeerLost);
   EXPECT_TRUE(worker->next(Deadline::after(seconds(20))).came);
   worker->meeting()->set("met", "yes");
@@ -81,10 +82,13 @@ TEST_F(rendezvous_generations, who_waits_for_a_lost_one_is_woken) {
 
 TEST_F(rendezvous_generations, one_that_comes_wakes_who_meets_and_not_who_has_met) {
   const auto worker = member(0), other = member(1);
+  announce(1, {0, 1}, 0);
+  for (const auto& one : {worker.get(), other.get()})
+    ASSERT_TRUE(one->next(Deadline::after(seconds(20))).came);
   const auto meeting = worker->meeting(), met = other->meeting();
   other->has_formed();
-  announce(1, {0, 1, 3}, -1);
-  EXPECT_THROW(meeting->get("never", Deadline::never()), PeerLost)
+  announce(2, {0, 1, 3}, 0);
+  EXPECT_THROW(meeting->get("never", Deadline::after(seconds(20))), PeerLost)
       << "the others may be in the newer one, and never come";
   EXPECT_TRUE(eventually([&] { return other->is_over(); }));
   EXPECT_THROW(met->get("never", Deadline::after(milliseconds(120))), Timeout)
