@@ -13,9 +13,9 @@
 using namespace trireme;
 
 struct TheModelImpl : torch::nn::Module {
-  explicit TheModelImpl(int classes = 10) {
+  explicit TheModelImpl(int classes = 10, const std::string& head = "fc2") {
     fc1 = register_module("fc1", torch::nn::Linear(8, 16));
-    fc2 = register_module("fc2", torch::nn::Linear(16, classes));
+    fc2 = register_module(head, torch::nn::Linear(16, classes));
   }
   torch::Tensor forward(const torch::Tensor& x) { return fc2(torch::relu(fc1(x))); }
   torch::nn::Linear fc1{nullptr}, fc2{nullptr};
@@ -70,8 +70,8 @@ void two_models(Group world, const std::string& folder, TheModel a, const torch:
 
 // Warm start: strict=False, and a key renamed. What is not named must fit.
 void warm_start(Group world, const std::string& folder, TheModel model) {
-  TheModel other(3);  // with another head
-  load_weights(folder + "/weights", state_of(other), world, {.except = {"fc2.*"}});
+  TheModel other(3, "head");  // another one, which keeps its values
+  load_weights(folder + "/weights", state_of(other), world, {.except = {"fc2.*", "head.*"}});
   report(world, "a part of the weights", other->fc1->weight.equal(model->fc1->weight));
   torch::nn::Sequential renamed(torch::nn::Linear(8, 16));
   load_weights(folder + "/weights", state_of(renamed), world,

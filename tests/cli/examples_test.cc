@@ -228,6 +228,7 @@ TEST_F(cli_examples, lightning_look_prints_what_the_document_prints) {
                                                               {"CUDA_VISIBLE_DEVICES", "0"},
                                                               {"MASTER_ADDR", "127.0.0.1"},
                                                               {"MASTER_PORT", port},
+                                                              {"TRIREME_INSECURE", "1"},
                                                               {"OMP_NUM_THREADS", "1"}},
                                                              {}}));
   for (auto& rank : ranks)
