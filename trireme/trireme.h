@@ -31,6 +31,7 @@
 #include "trireme/data/sources/idx.h"                     // the files of MNIST
 #include "trireme/data/global_batch.h"                    // a step's samples on any number of ranks
 #include "trireme/data/loader.h"                          // batches prepared ahead of time
+#include "trireme/data/text/word_piece.h"                 // BERT's tokenizer
 
 #include "trireme/tensor/random/random.h"                 // random tensors as functions of a key
 #include "trireme/layers/documents.h"                     // rows that hold several documents
