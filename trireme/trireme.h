@@ -32,6 +32,8 @@
 #include "trireme/data/global_batch.h"                    // a step's samples on any number of ranks
 #include "trireme/data/loader.h"                          // batches prepared ahead of time
 #include "trireme/data/text/word_piece.h"                 // BERT's tokenizer
+#include "trireme/data/text/natural_questions.h"          // questions of Natural Questions
+#include "trireme/data/text/question_chunks.h"            // questions as padded samples
 
 #include "trireme/tensor/random/random.h"                 // random tensors as functions of a key
 #include "trireme/layers/documents.h"                     // rows that hold several documents

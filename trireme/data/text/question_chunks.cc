@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/data/text/question_chunks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "trireme/base/check.h"
+#include "trireme/base/philox.h"
+#include "trireme/data/text/sentences.h"
+
+namespace trireme {
+namespace {
+
+constexpr int kSpecials = 3;  // [CLS], [SEP], [SEP]
+
+/// Behind the tag at byte `at` of the text, if there is one: a word like the
+/// regular expression
+/// <.+>, which need not end it.
+size_t behind_tag(std::string_view text, size_t at) {
+  if (text[at] != '<') return at;
+  const size_t end = std::min(text.find(' ', at), text.size());
+  const size_t close = text.substr(0, end).find('>', at + 2);
+  return close == std::string_view::npos ? at : end;
+}
+
+/// The first piece that does not begin before byte `at`.
+uint32_t piece_at(std::span<const TextPiece> pieces, uint32_t at) {
+  const auto found =
+      std::lower_bound(pieces.begin(), pieces.end(), at,
+                       [](const TextPiece &piece, uint32_t byte) { return piece.begin < byte; });
+  return static_cast<uint32_t>(found - pieces.begin());
+}
+
+/// The first piece that reaches beyond byte `at`.
+uint32_t piece_beyond(std::span<const TextPiece> pieces, uint32_t at) {
+  const auto found =
+      std::upper_bound(pieces.begin(), pieces.end(), at,
+                       [](uint32_t byte, const TextPiece &piece) { return byte < piece.end; });
+  return static_cast<uint32_t>(found - pieces.begin());
+}
+
+}  // namespace
+
+QuestionChunker::QuestionChunker(WordPieceTokenizer tokenizer, const ChunkOptions &options)
+    : tokenizer_(std::move(tokenizer)), options_(options) {
+  check<UsageError>(options.max_question >= 1, "max_question is {}: it must be at least 1",
+                    options.max_question);
+  check<UsageError>(options.max_length > options.max_question + kSpecials,
+                    "max_length {} leaves no room for a document beside "
+                    "max_question {} and {} "
+                    "special pieces",
+                    options.max_length, options.max_question, kSpecials);
+  check<UsageError>(options.stride >= 1, "stride is {}: it must be at least 1", options.stride);
+  const int room = options.max_length - options.max_question - kSpecials;
+  check<UsageError>(options.by_sentence || options.stride <= room,
+                    "a stride of {} leaves out text between chunks, which may have {} pieces",
+                    options.stride, room);
+  double sum = 0;
+  for (const double weight : options.weights) {
+    check<UsageError>(weight >= 0 && std::isfinite(weight), "a chunk's weight is {}", weight);
+    sum += weight;
+  }
+  check<UsageError>(sum > 0, "the weights of chunks are all 0");
+}
+
+void QuestionChunker::encode_document(const std::string &text) {
+  document_.clear();
+  if (!options_.drop_tags) return tokenizer_.encode(text, &document_);
+  const std::string_view all = text;
+  const auto encode = [&](size_t begin, size_t end) {
+    const size_t before = document_.size();
+    tokenizer_.encode(all.substr(begin, end - begin), &document_);
+    for (size_t i = before; i < document_.size(); ++i) {
+      document_[i].begin += static_cast<uint32_t>(begin);
+      document_[i].end += static_cast<uint32_t>(begin);
+    }
+  };
+  size_t begin = 0;  // of what is not encoded yet
+  for (size_t at = all.find('<'); at != std::string_view::npos; at = all.find('<', at)) {
+    const size_t behind = at == 0 || all[at - 1] == ' ' ? behind_tag(all, at) : at;
+    if (behind == at) {
+      ++at;
+      continue;
+    }
+    encode(begin, at);
+    begin = at = behind;
+  }
+  encode(begin, all.size());
+}
+
+void QuestionChunker::cut(const Question &question) {
+  chunks_.clear();
+  question_.clear();
+  id_ = question.id;
+  try {
+    tokenizer_.encode(question.question, &question_);
+    encode_document(question.document);
+  } catch (const Corrupt &error) {
+    fail<Corrupt>("{}: {}", question.where, error.what());
+  }
+  check<Corrupt>(!question_.empty(), "{}: the question has no piece", question.where);
+  check<Corrupt>(!document_.empty(), "{}: the document has no piece", question.where);
+  if (question_.size() > static_cast<size_t>(options_.max_question))
+    question_.resize(static_cast<size_t>(options_.max_question));
+
+  answer_class_ = question.answer_class;
+  if (answer_class_ != AnswerClass::unknown) {
+    check<Corrupt>(question.answer_begin < question.answer_end &&
+                       question.answer_end <= question.document.size(),
+                   "{}: the answer is bytes {} to {}, and the document has {}", question.where,
+                   question.answer_begin, question.answer_end, question.document.size());
+    answer_begin_ = piece_beyond(document_, question.answer_begin);
+    answer_end_ = piece_at(document_, question.answer_end);
+    check<Corrupt>(answer_begin_ < answer_end_, "{}: no piece of the document is in the answer",
+                   question.where);
+  }
+  const auto room = static_cast<uint32_t>(options_.max_length - kSpecials) -
+                    static_cast<uint32_t>(question_.size());
+  if (options_.by_sentence)
+    cut_by_sentence(question.document, room);
+  else
+    cut_by_stride(room);
+}
+
+void QuestionChunker::add(uint32_t begin, uint32_t end) {
+  DocumentChunk chunk{begin, end};
+  if (answer_class_ != AnswerClass::unknown && begin <= answer_begin_ && answer_end_ <= end) {
+    const auto before = static_cast<int32_t>(question_.size()) + 2 - static_cast<int32_t>(begin);
+    chunk.answer_class = answer_class_;
+    chunk.start_id = static_cast<int32_t>(answer_begin_) + before;
+    chunk.end_id = static_cast<int32_t>(answer_end_) + before;
+  }
+  chunks_.push_back(chunk);
+}
+
+void QuestionChunker::cut_by_stride(uint32_t room) {
+  const auto size = static_cast<uint32_t>(document_.size());
+  for (uint64_t begin = 0; begin < size; begin += static_cast<uint32_t>(options_.stride))
+    add(static_cast<uint32_t>(begin),
+        static_cast<uint32_t>(std::min<uint64_t>(size, begin + room)));
+}
+
+void QuestionChunker::cut_by_sentence(const std::string &text, uint32_t room) {
+  // Parts that stay together: sentences, and those that are too long in as many
+  // as they need.
+  std::vector<uint32_t> begins;
+  const auto add_part = [&](uint32_t begin, uint32_t end) {
+    for (; begin < end; begin += std::min(room, end - begin)) begins.push_back(begin);
+  };
+  uint32_t last = 0;
+  for (const uint32_t byte : sentence_begins(text)) {
+    const uint32_t begin = piece_at(document_, byte);
+    add_part(last, begin);
+    last = begin;
+  }
+  const auto size = static_cast<uint32_t>(document_.size());
+  add_part(last, size);
+  begins.push_back(size);
+  // A chunk is emitted when the next part does not fit, and then loses parts in
+  // front until it does.
+  size_t first = 0;
+  for (size_t part = 0; part + 1 < begins.size(); ++part)
+    while (begins[part + 1] - begins[first] > room) {
+      add(begins[first], begins[part]);
+      ++first;
+    }
+  add(begins[first], size);
+}
+
+size_t QuestionChunker::choose(uint64_t seed, int64_t epoch, int64_t sample) const {
+  check<UsageError>(!chunks_.empty(), "there is no chunk to choose: cut() comes first");
+  const auto weight = [&](const DocumentChunk &chunk) {
+    return options_.weights[static_cast<size_t>(chunk.answer_class)];
+  };
+  double sum = 0;
+  for (const DocumentChunk &chunk : chunks_) sum += weight(chunk);
+  const PhiloxBlock random =
+      philox_block(stable_hash({stable_hash("chunk"), seed}), static_cast<uint64_t>(epoch),
+                   static_cast<uint64_t>(sample));
+  const double drawn = uniform01_double(random[0], random[1]);
+  // Where all of these have no weight, none is better than another.
+  if (sum == 0) return static_cast<size_t>(drawn * static_cast<double>(chunks_.size()));
+  double left = drawn * sum;
+  size_t last = 0;
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    if (weight(chunks_[i]) == 0) continue;
+    last = i;
+    if ((left -= weight(chunks_[i])) < 0) return i;
+  }
+  return last;
+}
+
+void QuestionChunker::sample(size_t index, QuestionSample *out) const {
+  check<UsageError>(index < chunks_.size(), "there is no chunk {}: there are {}", index,
+                    chunks_.size());
+  const DocumentChunk &chunk = chunks_[index];
+  const Vocabulary &vocabulary = tokenizer_.vocabulary();
+  out->id = id_;
+  out->question_pieces = static_cast<int32_t>(question_.size());
+  out->input_ids.clear();
+  out->input_ids.reserve(question_.size() + kSpecials + chunk.end - chunk.begin);
+  out->input_ids.push_back(vocabulary.first());
+  for (const TextPiece &piece : question_) out->input_ids.push_back(piece.id);
+  out->input_ids.push_back(vocabulary.separator());
+  for (uint32_t i = chunk.begin; i < chunk.end; ++i) out->input_ids.push_back(document_[i].id);
+  out->input_ids.push_back(vocabulary.separator());
+  out->start_id = chunk.start_id;
+  out->end_id = chunk.end_id;
+  const auto position = [&](int32_t id) {
+    return id < 0 ? -1.0f : static_cast<float>(id) / static_cast<float>(options_.max_length);
+  };
+  out->start_position = position(chunk.start_id);
+  out->end_position = position(chunk.end_id);
+  out->answer_class = chunk.answer_class;
+}
+
+QuestionBatch collate(std::span<const QuestionSample> samples, int32_t padding) {
+  check<UsageError>(!samples.empty(), "a batch of no samples");
+  QuestionBatch batch;
+  batch.rows = static_cast<int64_t>(samples.size());
+  for (const QuestionSample &sample : samples)
+    batch.length = std::max(batch.length, static_cast<int64_t>(sample.input_ids.size()));
+  const auto length = static_cast<size_t>(batch.length);
+  batch.input_ids.assign(samples.size() * length, padding);
+  batch.token_types.assign(samples.size() * length, 0);
+  batch.attention_mask.assign(samples.size() * length, 0);
+  for (size_t row = 0; row < samples.size(); ++row) {
+    const QuestionSample &sample = samples[row];
+    const auto first = static_cast<std::ptrdiff_t>(row * length);
+    const auto size = static_cast<std::ptrdiff_t>(sample.input_ids.size());
+    std::copy(sample.input_ids.begin(), sample.input_ids.end(), batch.input_ids.begin() + first);
+    std::fill_n(batch.attention_mask.begin() + first, size, 1);
+    const auto chunk = std::min<std::ptrdiff_t>(size, sample.question_pieces + 2);
+    std::fill_n(batch.token_types.begin() + first + chunk, size - chunk, 1);
+    batch.start_ids.push_back(sample.start_id);
+    batch.end_ids.push_back(sample.end_id);
+    batch.classes.push_back(static_cast<int64_t>(sample.answer_class));
+    batch.start_positions.push_back(sample.start_position);
+    batch.end_positions.push_back(sample.end_position);
+    batch.ids.push_back(sample.id);
+  }
+  return batch;
+}
+
+StratifiedSplit stratified_split(std::span<const AnswerClass> classes, double fraction,
+                                 uint64_t seed) {
+  check<UsageError>(fraction >= 0 && fraction < 1,
+                    "the fraction that validates is {}: it must be from 0 to less than 1",
+                    fraction);
+  std::vector<bool> validates(classes.size());
+  for (int c = 0; c < kAnswerClasses; ++c) {
+    std::vector<std::pair<uint64_t, size_t>> of_class;
+    for (size_t i = 0; i < classes.size(); ++i)
+      if (static_cast<int>(classes[i]) == c)
+        of_class.emplace_back(stable_hash({stable_hash("split"), seed, uint64_t{i}}), i);
+    if (of_class.empty()) continue;
+    std::sort(of_class.begin(), of_class.end());
+    const auto wanted =
+        static_cast<size_t>(std::ceil(fraction * static_cast<double>(of_class.size())));
+    of_class.resize(std::min(wanted, of_class.size() - 1));
+    for (const auto &[hash, i] : of_class) validates[i] = true;
+  }
+  StratifiedSplit split;
+  for (size_t i = 0; i < classes.size(); ++i)
+    (validates[i] ? split.validation : split.train).push_back(static_cast<int64_t>(i));
+  return split;
+}
+
+}  // namespace trireme
