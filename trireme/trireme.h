@@ -33,6 +33,7 @@
 #include "trireme/data/loader.h"                          // batches prepared ahead of time
 #include "trireme/data/text/word_piece.h"                 // BERT's tokenizer
 #include "trireme/data/text/natural_questions.h"          // questions of Natural Questions
+#include "trireme/data/text/squad.h"                      // questions and scores of SQuAD
 #include "trireme/data/text/question_chunks.h"            // questions as padded samples
 
 #include "trireme/tensor/random/random.h"                 // random tensors as functions of a key
