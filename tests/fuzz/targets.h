@@ -15,6 +15,7 @@
 #include "tests/fuzz/members_targets.h"
 #include "tests/fuzz/python_targets.h"
 #include "tests/fuzz/schedule_targets.h"
+#include "tests/fuzz/text_targets.h"
 #include "trireme/base/error.h"
 #include "trireme/base/philox.h"
 #include "trireme/net/auth.h"
@@ -257,6 +258,8 @@ inline constexpr Target kTargets[] = {{"frames", frames},
                                       {"schedule_table", schedule_table},
                                       {"etcd_answer", etcd_answer},
                                       {"event_ring", event_ring},
-                                      {"members", members}};
+                                      {"members", members},
+                                      {"vocabulary", vocabulary},
+                                      {"natural_question", natural_question}};
 
 }  // namespace trireme::fuzz
