@@ -15,18 +15,21 @@ namespace {
 
 constexpr size_t kLongestPiece = 1000;             // bytes
 constexpr size_t kLargestVocabulary = 256u << 20;  // bytes
-constexpr size_t kMostPieces = 16'000'000;  // nobody trains more, and ids stay far below 2^31
 constexpr std::string_view kContinues = "##";
 
-uint64_t edge_key(uint32_t node, unsigned char byte) { return (uint64_t{node} << 8 | byte) + 1; }
+// Below 2^24, so that an edge takes 8 bytes: words are looked up as fast as edges come from memory.
+constexpr size_t kMostNodes = (1u << 24) - 1;
+
+uint32_t edge_key(uint32_t node, unsigned char byte) { return (node << 8 | byte) + 1; }
 
 /// Where an edge is looked for first: one multiplication, as it is done for each byte.
-uint64_t slot_of(uint64_t key, uint64_t mask) { return (key * 0x9E3779B97F4A7C15u >> 32) & mask; }
+uint64_t slot_of(uint32_t key, uint64_t mask) { return (key * 0x9E3779B97F4A7C15u >> 32) & mask; }
 
 }  // namespace
 
 uint32_t Vocabulary::child(uint32_t node, unsigned char byte) const {
-  const uint64_t key = edge_key(node, byte), mask = edges_.size() - 1;
+  const uint32_t key = edge_key(node, byte);
+  const uint64_t mask = edges_.size() - 1;
   for (uint64_t at = slot_of(key, mask);; at = (at + 1) & mask) {
     if (edges_[at].from == key) return edges_[at].to;
     if (edges_[at].from == 0) return 0;  // the root is nobody's child
@@ -51,10 +54,12 @@ void Vocabulary::add(std::string_view piece, const std::string& line) {
     const auto byte = static_cast<unsigned char>(c);
     uint32_t next = child(node, byte);
     if (next == 0) {
+      check<Corrupt>(id_at_.size() < kMostNodes, "{}: more text than a vocabulary has", line);
       if (id_at_.size() * 2 > edges_.size()) grow();
       next = static_cast<uint32_t>(id_at_.size());
       id_at_.push_back(-1);
-      const uint64_t key = edge_key(node, byte), mask = edges_.size() - 1;
+      const uint32_t key = edge_key(node, byte);
+      const uint64_t mask = edges_.size() - 1;
       uint64_t at = slot_of(key, mask);
       while (edges_[at].from != 0) at = (at + 1) & mask;
       edges_[at] = {key, next};
@@ -87,7 +92,6 @@ Vocabulary Vocabulary::from_text(std::string_view text, const std::string& where
     const auto bad = first_not_utf8(piece);
     check<Corrupt>(!bad, "{}: byte {} of the line is not UTF-8: save the file as UTF-8", line,
                    bad.value_or(0) + 1);
-    check<Corrupt>(made.pieces_.size() < kMostPieces, "{}: more than {} pieces", line, kMostPieces);
     made.add(piece, line);
   }
   const auto id = [&](const std::string& piece) {

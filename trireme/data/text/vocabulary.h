@@ -57,7 +57,7 @@ class TRIREME_API Vocabulary {
   int32_t padding_ = 0, unknown_ = 0, first_ = 0, separator_ = 0;
   // A trie of bytes. Node 0 is its root; edges are in one table of open addressing.
   struct Edge {
-    uint64_t from = 0;  // node << 8 | byte, plus 1; 0: empty
+    uint32_t from = 0;  // node << 8 | byte, plus 1; 0: empty
     uint32_t to = 0;
   };
   std::vector<Edge> edges_;
