@@ -49,5 +49,13 @@ TEST(faults_elastic_loop, without_restarts_the_loop_runs_once_and_ends_with_the_
   EXPECT_TRUE(job.left_nothing());
 }
 
+TEST(faults_elastic_loop, a_job_within_a_worker_of_another_has_none_of_its_number) {
+  Arguments all = trireme({"run", "--nproc-per-node", "2",
+                           trireme::testing::build_path(std::string("/tests/") + kProgram), "20"});
+  Command inner(all, {{{"TRIREME_MEMBER", "7"}}, {}});
+  EXPECT_EQ(inner.finish(seconds(60)), 0) << inner.out << inner.err;
+  EXPECT_TRUE(holds_all(inner.out, {"2 ranks from step 1", "step 20, 3840 samples, loss "}));
+}
+
 }  // namespace
 }  // namespace trireme::testing::elastic_loop_test

@@ -68,7 +68,7 @@ void check_elastic(const Config& config, const launch::RunOptions& options, bool
                     "elastic.mode restart all start again from a checkpoint",
                     at, options.nodes);
   if (is_rank)
-    check<UsageError>(launch::process_env(kMemberVariable).has_value(),
+    check<UsageError>(!launch::process_env(kMemberVariable).value_or("").empty(),
                       "{}: nobody would start another rank in the place of one that is lost. Start "
                       "the ranks with `trireme train`, or with `trireme run`, on one host with "
                       "--max-restarts",
