@@ -152,6 +152,7 @@ TEST(train_whole_stages, the_reductions_of_a_table_are_followed) {
   for (const Sets& zero :
        {Sets{"zero_optimization.stage=1"}, Sets{"zero_optimization.stage=2"},
         Sets{"zero_optimization.stage=3"},
+        Sets{"zero_optimization.stage=3", "parallelism.whole_stages=1"},
         Sets{"zero_optimization.stage=1", "training.reproducible=true", "training.leaves=8"}}) {
     SCOPED_TRACE(zero.back());
     expect_same(train(divided(folders, zero + by_table, 4)),

@@ -5,7 +5,10 @@
 
 #include "tests/pipeline/schedule/schedules.h"
 #include "tests/support/refusals.h"
+#include "trireme/pipeline/schedule/check.h"
 #include "trireme/pipeline/schedule/csv.h"
+#include "trireme/pipeline/schedule/messages.h"
+#include "trireme/pipeline/schedule/reductions.h"
 
 namespace trireme::pipeline::testing::units_test {
 namespace {
@@ -43,6 +46,22 @@ TEST(pipeline_schedule_units, no_more_stages_are_whole_than_were_allowed) {
         }
         ASSERT_EQ(now, 0) << described(s, size);
       }
+  });
+}
+
+TEST(pipeline_schedule_units, reductions_that_a_table_has_stay_the_only_ones) {
+  for_all_schedules([](const Schedule& s, const ScheduleSize& size) {
+    if (size.micro_batches > 9 || size.ranks > 4) return;
+    const Schedule reduced = place_reductions(s);
+    for (int whole = 0; whole <= 3; whole += 2) {
+      const Schedule both = place_units(reduced, whole);
+      Schedule without = both;
+      for (auto& list : without.actions)
+        std::erase_if(list, [](const Action& a) { return is_gather_or_drop(a.kind); });
+      ASSERT_EQ(write_table(without), write_table(reduced)) << described(s, size);
+      const auto found = check_schedule(place_messages(both));
+      ASSERT_FALSE(found) << described(s, size) << ": " << found->sentence;
+    }
   });
 }
 

@@ -33,7 +33,12 @@ std::map<int, size_t> last_of_each(const List& list, Wanted wanted) {
 
 List with_units(const List& list, size_t most) {
   const auto last_use = last_of_each(list, is_compute);
-  const auto last_gradient = last_of_each(list, gives_weight_gradient);
+  // Where the table says itself when gradients are added, nothing is added to that.
+  const bool reduces = std::any_of(list.begin(), list.end(), [](const Action& a) {
+    return a.kind == ActionKind::reduce_gradients;
+  });
+  const auto last_gradient =
+      reduces ? std::map<int, size_t>{} : last_of_each(list, gives_weight_gradient);
   std::set<int> whole;
   List out;
   const auto reshard = [&](int stage) {
@@ -73,7 +78,7 @@ List with_units(const List& list, size_t most) {
 
 Schedule place_units(const Schedule& schedule, int whole) {
   check<UsageError>(whole >= 0, "{} stages whole at a time: choose 0 (all) or more", whole);
-  check<UsageError>(!schedule.has_units(), "the table gathers and drops units already");
+  check<UsageError>(!schedule.has_gathers(), "the table gathers and drops units already");
   Schedule out = schedule;
   for (List& list : out.actions) {
     const bool pairs =
