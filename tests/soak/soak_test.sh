@@ -53,6 +53,12 @@ printf '#!/bin/sh\n[ "$TRIREME_SOAK_KILLS $*" = "200 --gtest_filter=*faults_asyn
 said=$(scripts/soak --kills --build "$(realpath --relative-to=. "$TMPDIR/broken")" 2>&1) || fail "--kills says: $said"
 [[ $said == *"200 kills"*passed* ]] || fail "--kills says: $said"
 
+# The test of losses runs for longer.
+# shellcheck disable=SC2016
+printf '#!/bin/sh\n[ "$TRIREME_SOAK_LOSSES $*" = "100 --gtest_filter=*faults_losses*" ]\n' >"$TMPDIR/broken/tests/test_faults"
+said=$(scripts/soak --losses --build "$(realpath --relative-to=. "$TMPDIR/broken")" 2>&1) || fail "--losses says: $said"
+[[ $said == *"every five steps of 100"*passed* ]] || fail "--losses says: $said"
+
 # The tests of layouts run with all pairs.
 layouts() { printf '#!/bin/sh\n%s\n' "$1" >"$TMPDIR/broken/tests/test_train"; chmod +x "$TMPDIR/broken/tests/test_train"
   scripts/soak --layouts --build "$(realpath --relative-to=. "$TMPDIR/broken")" 2>&1; }
@@ -96,7 +102,7 @@ code=0
 said=$(scripts/soak --devices --build "$(realpath --relative-to=. "$TMPDIR/broken")" 2>&1) || code=$?
 ((code == 2)) || fail "--devices without its programs ends with $code"
 [[ $said == *"tests/test_device is not there: run scripts/build --tests all" ]] || fail "--devices without its programs says: $said"
-for pair in "--files --kills" "--kills --layouts" "--layouts --devices"; do
+for pair in "--files --kills" "--kills --losses" "--losses --layouts" "--layouts --devices"; do
   code=0
   # shellcheck disable=SC2086
   said=$(scripts/soak $pair 2>&1) || code=$?
