@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job that a bench starts, whose lines are read with the time at which they came."""
+import ctypes
 import os
 import signal
 import subprocess
@@ -8,6 +9,8 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build", "release")
+
+PR_SET_CHILD_SUBREAPER = 36
 
 TINY = """{"model": {"type": "mlp", "inputs": 16, "hidden": [8], "outputs": 4}, "data": {"type": "dummy"},
 "train_micro_batch_size_per_gpu": 4, "optimizer": {"type": "SGD", "params": {"lr": 0.01, "momentum": 0.9}}}
@@ -29,6 +32,7 @@ class Job:
     """`words`, with both streams read; what it started ends with it."""
 
     def __init__(self, words, env=None, cwd=None):
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self.lines, self.changed = [], threading.Condition()
         self.process = subprocess.Popen(words, env=dict(os.environ, **(env or {})), cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                         start_new_session=True)
@@ -88,6 +92,7 @@ class Job:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def end(self, how=signal.SIGTERM, patience=60):
+        ranks = self.descendants()
         if self.process.poll() is None:
             self.process.send_signal(how)
         try:
@@ -95,6 +100,12 @@ class Job:
         except subprocess.TimeoutExpired:
             self.process.kill()
             return self.process.wait()
+        finally:
+            for rank in ranks:  # whom a killed launcher leaves to us: their CPU time is ours, and not foreign
+                try:
+                    os.waitpid(rank, 0)
+                except ChildProcessError:  # the launcher has reaped it
+                    pass
 
     def __enter__(self):
         return self
