@@ -329,13 +329,19 @@ class SuccessionHistory {
       verdict = std::max(verdict, verdict_of(count_quorum(base, accepted, sights)));
     if (!claim_if_needed(i, verdict)) return leave(i);
     const Generation& g = k.proposal;
+    const Generation& newest = history_.back();
     const bool knows_newest = std::any_of(k.bases.begin(), k.bases.end(), [&](const Generation& b) {
-      return b.number == history_.back().number;
+      return b.number == newest.number;
     });
-    if (!knows_newest)
+    // Who promised may go on from before a generation of which everybody has died: it lost what
+    // nobody has, and where there is no place nothing that it published, or would have.
+    const bool it_died =
+        !place_ && std::none_of(newest.members.begin(), newest.members.end(),
+                                [&](const Member& m) { return at(index_[m.token]).alive; });
+    if (!knows_newest && !it_died)
       fault = "two parts of the job go on: generation " + std::to_string(g.number) +
-              " follows another than " + std::to_string(history_.back().number);
-    if (g.number <= history_.back().number) fault = "a number that was there before";
+              " follows another than " + std::to_string(newest.number);
+    if (g.number <= newest.number && !it_died) fault = "a number that was there before";
     std::set<std::string> tokens;
     for (const Member& m : g.members) tokens.insert(m.token);
     if (tokens.size() != g.members.size()) fault = "a launcher that has two ranks";
