@@ -101,6 +101,14 @@ TEST(config_data_rules, snapshots_in_memory_of_state_that_lies_in_files_are_refu
   EXPECT_EQ(said({"checkpoint.snapshot_every=2"}), "");
 }
 
+TEST(config_data_rules, copies_on_the_next_host_want_something_in_memory) {
+  const char* neighbour = "checkpoint.neighbour=true";
+  EXPECT_TRUE(has(said({neighbour}), "Set checkpoint.snapshot_every")) << said({neighbour});
+  EXPECT_TRUE(has(said({neighbour, "checkpoint.every=5"}), "they have nothing there"));
+  EXPECT_EQ(said({neighbour, "checkpoint.snapshot_every=2"}), "");
+  EXPECT_EQ(said({neighbour, "checkpoint.async=true", "checkpoint.every=5"}), "");
+}
+
 TEST(config_data_rules, images_are_evaluated_on_all_that_is_held_out) {
   const Inspection seen =
       Config::inspect(ConfigInputs::from({}, {"model.type=mlp", "training.eval_batches=5"}));

@@ -29,6 +29,7 @@ const std::map<std::string, std::vector<std::string>> kBeside = {
     {"model.inputs", {"data.type=dummy"}},
     {"model.outputs", {"data.type=dummy"}},
     {"checkpoint.keep_best", {"training.eval_every=1"}},
+    {"checkpoint.neighbour", {"checkpoint.snapshot_every=2"}},
 };
 
 }  // namespace

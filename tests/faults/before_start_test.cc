@@ -50,6 +50,24 @@ TEST_F(faults_before_start, a_model_of_terabytes_is_refused_at_once) {
   expect_refusal(check, 2, {"2 ranks need ", "TiB"});
 }
 
+TEST_F(faults_before_start, copies_on_the_next_host_are_refused_where_there_is_none_to_go_on) {
+  const auto refused = [&](Arguments nodes, const Environment& env, const char* why) {
+    Arguments words{"train",     "tiny.json",
+                    "--run-dir", "run",
+                    "--set",     "checkpoint.snapshot_every=2",
+                    "--set",     "checkpoint.neighbour=true"};
+    words.insert(words.end(), nodes.begin(), nodes.end());
+    Command train = start(words, env);
+    expect_refusal(train, 2, {"checkpoint.neighbour is true", why});
+  };
+  refused({"--nproc-per-node=2"}, {}, "one host has no other to copy to");
+  refused({"--nnodes=2", "--master-addr=localhost"}, {}, "--nnodes=2 ends with the first host");
+  refused({},
+          {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "1"}},
+          "makes no copies on other hosts");
+  EXPECT_FALSE(fs::exists(folder_ / "run")) << "a refused run left a folder";
+}
+
 TEST_F(faults_before_start, config_check_says_what_train_would_refuse) {
   write(folder_ / "gpt.json", kTinyGpt);  // its corpus is not there
   const std::pair<Arguments, std::vector<std::string>> rows[] = {

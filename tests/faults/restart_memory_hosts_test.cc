@@ -3,6 +3,7 @@
 // that start again get the rest from the other hosts.
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <memory>
 
 #include "tests/faults/job_on_hosts.h"
@@ -18,7 +19,7 @@ constexpr Duration kPatience = seconds(120);
 
 class faults_restart_memory_hosts : public JobOnHosts {
  protected:
-  faults_restart_memory_hosts() : JobOnHosts(2) {}
+  faults_restart_memory_hosts() : JobOnHosts(3) {}
 
   Arguments words(const std::string& run, const Arguments& more) const {
     Arguments all{"train",     write(folder_ / "config.json", kTinyMlp),
@@ -45,10 +46,32 @@ class faults_restart_memory_hosts : public JobOnHosts {
                              "--master-addr=" + Hosts::address(0)});
     return more;
   }
+  /// Two of at most three hosts, and at least two. A third takes the place of one that is lost: its
+  /// launcher is killed, and with it all of its ranks.
+  void lose_a_host(const Arguments& sets) {
+    steps_ = 40;
+    Arguments words{"--nnodes=2:3", "--rdzv-backend=c10d",
+                    "--rdzv-endpoint=" + Hosts::address(0) + ":29400",
+                    "--rdzv-conf=last_call_timeout=0"};
+    for (const char* set : {"zero_optimization.stage=2", "train_batch_size=8", "steps_per_print=1"})
+      words.insert(words.end(), {"--set", set});
+    words.insert(words.end(), sets.begin(), sets.end());
+    const Environment slow{{"TRIREME_FAILPOINTS", "train.step=sleep(50)"}};
+    zero_ = launcher(0, words, slow);
+    const auto one = launcher(1, words, slow);
+    ASSERT_TRUE(zero_->wait_for("step: 23/40", kPatience)) << zero_->err << zero_->out << one->err;
+    one->send(SIGKILL);
+    ASSERT_TRUE(zero_->wait_for("start again on the nodes that are there", kPatience))
+        << zero_->err;
+    const auto two = launcher(2, words, slow);
+    ASSERT_EQ(zero_->finish(kPatience), 0) << zero_->err << two->err;
+    ASSERT_EQ(two->finish(kPatience), 0) << two->err;
+    expect_end_of_a_calm_run({"--set", "train_batch_size=8", "--set", "zero_optimization.stage=2"});
+  }
   std::string calls(int host) const { return folder_ / ("calls" + std::to_string(host)); }
   int reads() const {
     int n = 0;
-    for (int host : {0, 1}) {
+    for (int host : {0, 1, 2}) {
       std::ifstream in(calls(host));
       for (std::string line; std::getline(in, line);)
         for (const char* kind : {"\tread\t", "\tpread\t", "\tpread_cached\t", "\tmap\t"})
@@ -82,6 +105,7 @@ class faults_restart_memory_hosts : public JobOnHosts {
 
   const std::string run_ = folder_ / "run";
   int steps_ = 20;
+  std::unique_ptr<Command> zero_;
 };
 
 }  // namespace
@@ -100,6 +124,22 @@ TEST_F(faults_restart_memory_hosts, no_byte_of_a_checkpoint_is_read_and_the_bits
   EXPECT_TRUE(zero->left_nothing());
   EXPECT_TRUE(one->left_nothing());
   expect_end_of_a_calm_run(zero_2);
+}
+
+TEST_F(faults_restart_memory_hosts, a_host_that_dies_costs_no_read_and_another_takes_its_place) {
+  ASSERT_NO_FATAL_FAILURE(lose_a_host({"--set", "checkpoint.neighbour=true"}));
+  // Snapshots are 0.25 s apart: which was the last one that was copied is a matter of milliseconds.
+  int times = 0;
+  for (int step : {15, 20, 25}) times += count(zero_->err, from_memory(step));
+  EXPECT_EQ(times, 1) << zero_->err;
+  EXPECT_EQ(reads(), 0);
+}
+
+TEST_F(faults_restart_memory_hosts, without_copies_a_host_that_dies_costs_a_read_of_the_disk) {
+  ASSERT_NO_FATAL_FAILURE(lose_a_host({"--set", "checkpoint.every=10"}));
+  EXPECT_EQ(count(zero_->err, "from the memory of the workers before"), 0) << zero_->err;
+  EXPECT_EQ(count(zero_->err, "going on after step 20"), 1) << zero_->err;
+  EXPECT_GT(reads(), 0);
 }
 
 }  // namespace trireme::testing::restart_memory_hosts_test

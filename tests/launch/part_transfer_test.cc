@@ -13,6 +13,7 @@
 #include "trireme/base/encoding.h"
 #include "trireme/base/error.h"
 #include "trireme/launch/nodes/hear_all.h"
+#include "trireme/launch/nodes/part_messages.h"
 #include "trireme/net/connect.h"
 #include "trireme/net/frame.h"
 #include "trireme/store/memory_store.h"
@@ -24,17 +25,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 const std::function<bool()> kNever = [] { return false; };
-
-// As the protocol has them.
-struct Head {
-  uint64_t bytes = 6;
-  std::string refusal;
-  TRIREME_FIELDS(bytes, refusal)
-};
-struct End {
-  uint64_t sum = 4711;
-  TRIREME_FIELDS(sum)
-};
 
 class launch_part_transfer : public ::testing::Test {
  protected:
@@ -119,15 +109,15 @@ TEST_F(launch_part_transfer, a_part_that_is_torn_or_altered_is_not_taken) {
       net::Session session =
           net::authenticate_as_server(socket, credentials, Deadline::after(seconds(10)));
       net::recv_frame(socket, net::kMaxPayloadAfter, Deadline::after(seconds(10)), &*session.in);
-      const auto send = [&](uint16_t type, const std::string& payload) {
-        socket.send_all(session.seal(net::encode_frame(type, payload)),
+      const auto send = [&](PartFrame type, const std::string& payload) {
+        socket.send_all(session.seal(net::encode_frame(static_cast<uint16_t>(type), payload)),
                         Deadline::after(seconds(10)));
       };
-      send(97, encode(Head{}));
-      send(98, "abc");
+      send(PartFrame::head, encode(PartHead{6, ""}));
+      send(PartFrame::bytes, "abc");
       if (std::string(how) == "torn") return;
-      send(98, "def");
-      send(99, encode(End{}));
+      send(PartFrame::bytes, "def");
+      send(PartFrame::end, encode(PartEnd{4711}));
     });
     const std::string at = listener.endpoint().address.text();
     if (std::string(how) == "torn")

@@ -382,6 +382,9 @@ std::vector<Row> rows() {
           "train_async_saves.training_goes_on_while_a_step_is_written_and_tells_when_it_is_there"),
       named("checkpoint.snapshot_every",
             "train_snapshots.steps_between_checkpoints_are_in_the_launchers_memory"),
+      named(
+          "checkpoint.neighbour",
+          "faults_restart_memory_hosts.a_host_that_dies_costs_no_read_and_another_takes_its_place"),
       named("checkpoint.folder", "train_resume.checkpoints_go_where_the_configuration_says"),
       named("checkpoint.init", "train_initial_weights.a_new_run_begins_with_them_in_every_layout"),
       named("checkpoint.init_map", "train_initial_weights.names_are_mapped_and_some_excepted"),

@@ -65,6 +65,10 @@ const std::vector<NotOfEngine>& keys_not_of_engine() {
        "loads what your program loads, from the disk: a launcher writes what ranks had in memory "
        "(checkpoint.async) before it starts them again",
        "0"},
+      {"checkpoint.neighbour",
+       "loads what your program loads, from the disk: launchers of several hosts hold no copies "
+       "for each other then",
+       "false"},
       {"checkpoint.on_error",
        "throws the error of a save_checkpoint() that fails: catch ResourceError to continue",
        "\"stop\""},

@@ -13,6 +13,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/fd.h"
 #include "trireme/base/log.h"
+#include "trireme/config/sections/checkpoint.h"
 #include "trireme/config/sections/elastic.h"
 #include "trireme/config/sections/model.h"
 #include "trireme/front/claims.h"
@@ -25,6 +26,7 @@
 #include "trireme/launch/flags/options.h"
 #include "trireme/launch/run_lock.h"
 #include "trireme/launch/sealed_text.h"
+#include "trireme/launch/worker_env.h"
 #include "trireme/planner/model_table.h"
 #include "trireme/rendezvous/generations.h"
 #include "trireme/rendezvous/rank_env.h"
@@ -95,6 +97,13 @@ int start_node(const TrainFront& front, launch::RunOptions options, const TrainF
                     "{}: --nnodes={}: name the run folder with --run-dir, in a file system that "
                     "all nodes see, so that all ranks use one",
                     front.name, options.nodes);
+  options.neighbour_copies = config.section<CheckpointSection>().neighbour;
+  check<UsageError>(
+      !options.neighbour_copies || options.least_nodes < options.nodes,
+      "{}: checkpoint.neighbour is true, and a job of --nnodes={} ends with the first "
+      "host that dies: say --nnodes=MIN:MAX, so that it goes on without it, or set "
+      "checkpoint.neighbour to false",
+      front.name, options.nodes);
   // Hosts that are cut off from each other learn there which of them go on.
   if (options.least_nodes < options.nodes && options.claims.empty())
     options.claims =
@@ -140,6 +149,13 @@ int train_front(const TrainFront& front, int argc, char** argv) {
   if (launch_options.nodes > 1 && !is_rank)
     return start_node(front, launch_options, flags, config, rest,
                       flags.run_dir.empty() ? resume.run : flags.run_dir);
+  check<UsageError>(
+      !config.section<CheckpointSection>().neighbour ||
+          (is_rank && !launch::process_env(launch::kNeighbourVariable).value_or("").empty()),
+      "{}: checkpoint.neighbour is true, and {}: set it to false", front.name,
+      is_rank ? "the launcher of these ranks makes no copies on other hosts; 'trireme train "
+                "--nnodes=MIN:MAX' does"
+              : "one host has no other to copy to");
   check<UsageError>(!is_rank || !flags.run_dir.empty() || (flags.resume && !flags.resume_auto),
                     "{}: this process is rank {} of {} ({}): name the run folder with "
                     "--run-dir, so that all ranks use one",

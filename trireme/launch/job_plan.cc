@@ -48,6 +48,7 @@ JobPlan plan_job(const RunOptions& options, const std::vector<std::string>& comm
   if (options.nodes == 1) job.workers_of_nodes = {options.nproc_per_node};
   job.role = options.role;
   job.max_restarts = options.max_restarts;
+  job.neighbour = options.neighbour_copies;
   if (job.master_addr.empty()) job.master_addr = options.master_addr;
   job.threads = cpu.threads;
   job.coretype = choose_coretype(machine.model, machine.blas_corename);

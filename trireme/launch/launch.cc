@@ -145,7 +145,7 @@ int launch_workers(const RunOptions& given, const std::vector<std::string>& comm
   }
   RestartMemory memory;
   std::optional<SharedSteps> shared;
-  if (options.nodes > 1) shared.emplace(*nodes);
+  if (options.nodes > 1) shared.emplace(*nodes, options.neighbour_copies);
   std::optional<HangGuard> hangs;
   if (options.hang_timeout > Duration::zero()) try {
       hangs.emplace(own / "events", options.hang_timeout);

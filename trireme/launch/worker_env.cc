@@ -54,6 +54,7 @@ EnvMap worker_env(const JobEnv& job, const Placement& at, const Getenv& user) {
     env["TRIREME_FLIGHT_DIR"] = job.flight_dir;
   if (!job.store.empty()) env["TRIREME_STORE"] = job.store;
   if (!job.snapshots.empty()) env[kSnapshotsVariable] = job.snapshots;
+  if (job.neighbour) env[kNeighbourVariable] = "1";
   if (!job.held.empty()) env[kHeldSnapshotsVariable] = job.held;
   if (!job.events.empty()) env[kEventsVariable] = job.events;
   if (!job.secret_file.empty()) env["TRIREME_SECRET_FILE"] = job.secret_file;

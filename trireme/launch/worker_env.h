@@ -33,7 +33,11 @@ struct JobEnv {
   int attempt = 0;                     // TRIREME_ATTEMPT: starts before this one
   std::string claims;                  // TRIREME_CLAIMS and
   int64_t generation = 0;              // … TRIREME_GENERATION; "": neither is set
+  bool neighbour = false;              // TRIREME_NEIGHBOUR
 };
+
+/// Says to ranks that their launchers hold copies of what ranks of other hosts have in memory.
+inline constexpr const char* kNeighbourVariable = "TRIREME_NEIGHBOUR";
 
 using EnvMap = std::map<std::string, std::string>;
 

@@ -38,6 +38,13 @@ class checkpoint_steps_part_memory : public ::testing::Test {
       handed.push_back({memory_of(worker(rank, step).bytes()), rank});
     return handed;
   }
+  /// What two hosts agree on, of which one has nothing of its own.
+  SpreadStep step_of(const PartMemory& memory) const {
+    HostParts other = memory.report();
+    other.address = "h:1", other.room = 1u << 30;
+    return choose_spread_step({other}).step.value();
+  }
+
   PrivateFolder folder_;
   const std::string run_ = folder_ / "run";
   bool resumes_ = true;
@@ -84,6 +91,16 @@ TEST_F(checkpoint_steps_part_memory,
   memory.hand_on_nothing(4);
   EXPECT_EQ(memory.report().attempt, 4);
   EXPECT_EQ(memory.held(), 0u);
+}
+
+TEST_F(checkpoint_steps_part_memory, copies_of_other_hosts_parts_make_a_step_whole_here) {
+  {
+    PartMemory memory;
+    memory.take(parts({{0, 7}}), {});
+    memory.take_copies(parts({{1, 7}}));
+    EXPECT_EQ(step_of(memory).step, 7);
+  }
+  EXPECT_EQ(list_steps(run_), Steps{7}) << "nobody else can write it when the launcher ends";
 }
 
 TEST_F(checkpoint_steps_part_memory, memory_that_somebody_can_write_to_is_not_told) {

@@ -31,11 +31,21 @@ void snapshot_rule(const Config& c, Findings& f) {
                                     device));
 }
 
+void neighbour_rule(const Config& c, Findings& f) {
+  const char* neighbour = "checkpoint.neighbour";
+  const auto s = c.section<CheckpointSection>();
+  if (f.fine({neighbour}) && s.neighbour && !s.makes_snapshots())
+    f.complain(neighbour,
+               "copies what ranks have in memory, and they have nothing there. Set "
+               "checkpoint.snapshot_every, or checkpoint.async and when to save");
+}
+
 }  // namespace
 
 void checkpoint_rules(const Config& c, Findings& f) {
   async_rule(c, f);
   snapshot_rule(c, f);
+  neighbour_rule(c, f);
   const char* best = "checkpoint.keep_best";
   if (!f.fine({best, "training.eval_every"})) return;
   const auto keep_best = c.section<CheckpointSection>().keep_best;

@@ -17,6 +17,7 @@ struct CheckpointSection {
   bool at_end = true;
   bool async = false;
   int64_t snapshot_every = 0;
+  bool neighbour = false;
   std::string on_error = "warn";
   std::optional<std::string> folder;
   std::optional<std::string> init;
@@ -83,6 +84,12 @@ struct CheckpointSection {
                      "--max-restarts goes on from; they are written only when a rank has died. "
                      "Each rank keeps two copies of its state; 0: none beside checkpoint.async"},
             snapshot_every);
+    f.field(
+        {.path = "checkpoint.neighbour",
+         .help = "where hosts may leave (--nnodes=MIN:MAX): the launcher of the next host holds "
+                 "a copy, too, of what the ranks of a host have in memory, so that a host that "
+                 "dies costs no read of a checkpoint"},
+        neighbour);
     f.field(
         {.path = "checkpoint.on_error",
          .choices = "warn stop",

@@ -72,6 +72,7 @@ struct RunOptions {
   std::string local_addr;
   /// A file that all nodes of an elastic job see: beside it generations are claimed. "": nowhere.
   std::string claims;
+  bool neighbour_copies = false;  // of what ranks have in memory, on the next node
   Duration join_timeout = std::chrono::seconds(600);
   Duration last_call = std::chrono::seconds(30);  // for more than least_nodes, at the beginning
   /// What the nodes compare before workers start; empty: nothing.

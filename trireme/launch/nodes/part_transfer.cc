@@ -16,6 +16,7 @@
 #include "trireme/base/process/quiet_thread.h"
 #include "trireme/checkpoint/steps/checksum.h"
 #include "trireme/checkpoint/steps/snapshot/handed_on.h"
+#include "trireme/launch/nodes/part_messages.h"
 #include "trireme/net/address.h"
 #include "trireme/net/connect_and_authenticate.h"
 #include "trireme/net/frame.h"
@@ -23,44 +24,45 @@
 namespace trireme::launch {
 namespace {
 
-enum PartFrame : uint16_t { kWanted = 96, kHead = 97, kBytes = 98, kEnd = 99 };
-
-struct PartWanted {
-  std::string save;
-  int64_t rank = 0;
-  TRIREME_FIELDS(save, rank)
-};
-struct PartHead {
-  uint64_t bytes = 0;
-  std::string refusal;  // "": it follows
-  TRIREME_FIELDS(bytes, refusal)
-};
-struct PartEnd {
-  uint64_t sum = 0;
-  TRIREME_FIELDS(sum)
-};
-
 constexpr Duration kPieceComes = std::chrono::seconds(10);
 constexpr Duration kGuestLook = std::chrono::milliseconds(200);
 constexpr size_t kMostGuests = 64;
 
-void send(net::Socket& socket, net::Session& session, PartFrame type, std::string_view payload) {
-  socket.send_all(session.seal(net::encode_frame(type, payload)), Deadline::after(kPieceComes));
-}
-
-net::Frame receive(net::Socket& socket, net::Session& session, PartFrame type,
-                   const std::function<bool()>& ends) {
-  for (const auto deadline = Deadline::after(kPieceComes);
-       !socket.wait_readable(net::sooner(deadline, kGuestLook));) {
-    check<Timeout>(!ends(), "it is not waited for any more");
-    check<Timeout>(!deadline.expired(), "{} sends nothing", socket.peer());
+/// Frames over a connection whose other end may fall silent at any byte.
+class PartStream {
+ public:
+  PartStream(net::Socket& socket, net::Session& session) : socket_(socket), session_(session) {
+    if (session.in) in_.expect_seals(std::move(*session.in));
   }
-  net::Frame frame = net::recv_frame(socket, net::kMaxPayloadAfter, Deadline::after(kPieceComes),
-                                     session.in ? &*session.in : nullptr);
-  check<Corrupt>(frame.type == type, "{} sent a frame of type {} where {} should come",
-                 socket.peer(), frame.type, static_cast<int>(type));
-  return frame;
-}
+  void send(PartFrame type, std::string_view payload) {
+    socket_.send_all(session_.seal(net::encode_frame(static_cast<uint16_t>(type), payload)),
+                     Deadline::after(kPieceComes));
+  }
+  std::string receive(PartFrame type, const std::function<bool()>& ends) {
+    for (auto deadline = Deadline::after(kPieceComes);;) {
+      if (auto frame = in_.next(net::kMaxPayloadAfter)) {
+        check<Corrupt>(frame->type == static_cast<uint16_t>(type),
+                       "{} sent a frame of type {} where {} should come", socket_.peer(),
+                       frame->type, static_cast<int>(type));
+        return std::move(frame->payload);
+      }
+      check<Timeout>(!ends(), "it is not waited for any more");
+      check<Timeout>(!deadline.expired(), "{} sends nothing", socket_.peer());
+      if (!socket_.wait_readable(net::sooner(deadline, kGuestLook))) continue;
+      const auto size = socket_.recv_now(bytes_.data(), bytes_.size());
+      if (!size) continue;
+      check<PeerLost>(*size > 0, "{} has closed the connection", socket_.peer());
+      in_.feed({bytes_.data(), *size});
+      deadline = Deadline::after(kPieceComes);
+    }
+  }
+
+ private:
+  net::Socket& socket_;
+  net::Session& session_;
+  net::FrameParser in_;
+  std::string bytes_ = std::string(size_t{256} << 10, '\0');
+};
 
 uint64_t size_of(int fd) {
   struct stat info {};
@@ -134,13 +136,14 @@ void PartServer::serve(Guest& guest) {
 void PartServer::give(net::Socket& socket, const std::string& peer) {
   net::Session session =
       net::authenticate_as_server(socket, credentials_, Deadline::after(net::kHandshakeLimit));
-  const auto wanted = decode<PartWanted>(
-      trireme::launch::receive(socket, session, kWanted, [this] { return bool(stop_); }).payload);
+  PartStream stream(socket, session);
+  const auto wanted =
+      decode<PartWanted>(stream.receive(PartFrame::wanted, [this] { return bool(stop_); }));
   const std::shared_ptr<UniqueFd> memory = find(wanted.save, wanted.rank);
   if (!memory || !*memory)
-    return send(socket, session, kHead, encode(PartHead{0, "it holds none of that save"}));
+    return stream.send(PartFrame::head, encode(PartHead{0, "it holds none of that save"}));
   const uint64_t bytes = size_of(memory->get());
-  send(socket, session, kHead, encode(PartHead{bytes, ""}));
+  stream.send(PartFrame::head, encode(PartHead{bytes, ""}));
   Checksum sum;
   std::string piece;
   for (uint64_t at = 0; at < bytes; at += piece.size()) {
@@ -150,9 +153,9 @@ void PartServer::give(net::Socket& socket, const std::string& peer) {
     if (::pread(memory->get(), piece.data(), piece.size(), static_cast<off_t>(at)) != size)
       fail<ResourceError>("cannot read a snapshot: {}", errno_text());
     sum.add(piece.data(), piece.size());
-    send(socket, session, kBytes, piece);
+    stream.send(PartFrame::bytes, piece);
   }
-  send(socket, session, kEnd, encode(PartEnd{sum.number()}));
+  stream.send(PartFrame::end, encode(PartEnd{sum.number()}));
   log_debug("{} got what rank {} had of {}", peer, wanted.rank, wanted.save);
 }
 
@@ -172,9 +175,9 @@ UniqueFd fetch_part(const std::string& address, const net::Credentials& credenti
                                                 credentials, Deadline::after(net::kHandshakeLimit));
   check<UsageError>(!entry.refused, "{}", entry.why);
   check<PeerLost>(entry.socket.has_value(), "{}: {}", address, entry.why);
-  net::Socket& socket = *entry.socket;
-  send(socket, entry.session, kWanted, encode(PartWanted{save, rank}));
-  const auto head = decode<PartHead>(receive(socket, entry.session, kHead, ends).payload);
+  PartStream stream(*entry.socket, entry.session);
+  stream.send(PartFrame::wanted, encode(PartWanted{save, rank}));
+  const auto head = decode<PartHead>(stream.receive(PartFrame::head, ends));
   check<ResourceError>(head.refusal.empty(), "{}: {}", address, head.refusal);
   check<Corrupt>(head.bytes == bytes, "{} has {} bytes of it, and said {}", address, head.bytes,
                  bytes);
@@ -182,7 +185,7 @@ UniqueFd fetch_part(const std::string& address, const net::Credentials& credenti
   Checksum sum;
   for (uint64_t at = 0; at < bytes;) {
     check<Timeout>(!ends(), "it is not waited for any more");
-    const std::string piece = receive(socket, entry.session, kBytes, ends).payload;
+    const std::string piece = stream.receive(PartFrame::bytes, ends);
     check<Corrupt>(!piece.empty() && piece.size() <= bytes - at, "{} sent {} bytes at {} of {}",
                    address, piece.size(), at, bytes);
     const auto size = static_cast<ssize_t>(piece.size());
@@ -191,7 +194,7 @@ UniqueFd fetch_part(const std::string& address, const net::Credentials& credenti
     sum.add(piece.data(), piece.size());
     at += piece.size();
   }
-  const auto end = decode<PartEnd>(receive(socket, entry.session, kEnd, ends).payload);
+  const auto end = decode<PartEnd>(stream.receive(PartFrame::end, ends));
   check<Corrupt>(end.sum == sum.number(), "what {} sent does not fit its checksum", address);
   if (!seal_snapshot(memory.get())) fail<ResourceError>("cannot seal memory: {}", errno_text());
   return memory;

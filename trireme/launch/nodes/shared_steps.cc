@@ -31,11 +31,28 @@ PartServer* SharedSteps::server() {
 
 void SharedSteps::take(std::vector<HandedSnapshot> handed, const GenerationFence& fence) {
   memory_.take(std::move(handed), fence);
+  if (copies_) memory_.take_copies(copies_->take());
+  copies_.reset();
 }
 
 void SharedSteps::see(const SnapshotHolder& holder) {
   memory_.see(holder);
+  if (copies_) copies_->see(holder);
   if (server_ && memory_.held() == 0) server_->offer("steps", {});
+}
+
+void SharedSteps::copy_to_neighbours() {
+  const std::vector<int>& workers = nodes_.workers_of_nodes();
+  if (workers.size() < 2) {
+    log_warn(
+        "checkpoint.neighbour: no other node is there to have copies of what ranks have in memory");
+    return;
+  }
+  PartServer* const server = this->server();
+  std::unique_ptr<Store> table = nodes_.own_table();
+  if (server && table)
+    copies_.emplace(*server, nodes_.door()->host, nodes_.door()->credentials, std::move(table),
+                    NeighbourCopies::Place{nodes_.node_rank(), workers});
 }
 
 HostParts SharedSteps::own_parts() {
@@ -54,6 +71,7 @@ HostParts SharedSteps::own_parts() {
 
 std::string SharedSteps::agree(const Nodes::Begun& begun,
                                const std::function<bool()>& asked_to_stop) {
+  copies_.reset();
   std::string text;
   try {
     text = hand_on(begun, asked_to_stop);
@@ -62,6 +80,7 @@ std::string SharedSteps::agree(const Nodes::Begun& begun,
       log_warn("the step in the memory of the workers before is not taken: {}", error.what());
     memory_.hand_on_nothing(begun.attempt);
   }
+  if (neighbour_) copy_to_neighbours();
   return text;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trireme/checkpoint/steps/snapshot/part_memory.h"
+#include "trireme/launch/nodes/neighbour_copies.h"
 #include "trireme/launch/nodes/nodes.h"
 #include "trireme/launch/nodes/part_transfer.h"
 
@@ -16,7 +17,8 @@ namespace trireme::launch {
 /// ranks had, to the workers that they start again.
 class SharedSteps final : public KeptSnapshots {
  public:
-  explicit SharedSteps(Nodes& nodes) : nodes_(nodes) {}
+  /// `neighbour`: each node has a copy of what the node before it holds, too.
+  SharedSteps(Nodes& nodes, bool neighbour) : nodes_(nodes), neighbour_(neighbour) {}
 
   void take(std::vector<HandedSnapshot> handed, const GenerationFence& fence) override;
   void see(const SnapshotHolder& holder) override;
@@ -33,10 +35,14 @@ class SharedSteps final : public KeptSnapshots {
   std::vector<HandedSnapshot> fetch(const SpreadStep& step, const std::vector<HostParts>& hosts,
                                     const std::function<bool()>& ends);
 
+  void copy_to_neighbours();
+
   Nodes& nodes_;
+  const bool neighbour_;
   PartMemory memory_;
   std::optional<PartServer> server_;
   bool no_server_ = false;
+  std::optional<NeighbourCopies> copies_;
 };
 
 }  // namespace trireme::launch

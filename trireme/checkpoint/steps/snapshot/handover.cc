@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/checkpoint/steps/snapshot/handover.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -141,6 +142,7 @@ std::vector<HandedSnapshot> SnapshotHolder::take_left() {
   for (Rank& rank : ranks_)
     for (UniqueFd& fd : rank.slots)
       if (fd && !rank.socket) left.push_back({std::move(fd), rank.rank});
+  if (!left.empty()) ++changes_;
   return left;
 }
 
@@ -168,7 +170,8 @@ void SnapshotHolder::forget_what_is_older() {
   int64_t first = events_;
   for (const Rank& rank : ranks_)
     if (rank.socket) first = std::min(first, rank.came);
-  std::erase_if(ranks_, [&](const Rank& rank) { return !rank.socket && rank.went < first; });
+  if (std::erase_if(ranks_, [&](const Rank& rank) { return !rank.socket && rank.went < first; }))
+    ++changes_;
 }
 
 bool SnapshotHolder::has_a_second() const {
@@ -178,8 +181,17 @@ bool SnapshotHolder::has_a_second() const {
   });
 }
 
+std::vector<HandedSnapshot> SnapshotHolder::copies() const {
+  std::vector<HandedSnapshot> all;
+  for (const Rank& rank : ranks_)
+    for (const UniqueFd& fd : rank.slots)
+      if (fd) all.push_back({UniqueFd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 3)), rank.rank});
+  return all;
+}
+
 std::vector<HandedSnapshot> SnapshotHolder::take_all() {
   serve();
+  ++changes_;
   std::vector<HandedSnapshot> all;
   for (Rank& rank : ranks_)
     for (UniqueFd& fd : rank.slots)
@@ -229,6 +241,7 @@ bool SnapshotHolder::receive_one(Rank& rank) {
   }
   rank.rank = message.rank;
   if (rank.came == 0) rank.came = ++events_;
+  ++changes_;
   if (!got.fd) rank.let_go = true;
   rank.slots[static_cast<size_t>(message.slot)] = std::move(got.fd);
   return true;

@@ -72,6 +72,10 @@ class TRIREME_API SnapshotHolder {
   /// Whether a rank has begun its second snapshot. Its first is whole then, and so are those of all
   /// ranks, which begin together.
   bool has_a_second() const;
+  /// Has grown since it was asked before, if ranks have handed over or taken back memory.
+  uint64_t changes() const { return changes_; }
+  /// Descriptors of all that is held.
+  std::vector<HandedSnapshot> copies() const;
   /// When the workers are gone: what is still on its way, and then all that is held.
   std::vector<HandedSnapshot> take_all();
 
@@ -92,6 +96,7 @@ class TRIREME_API SnapshotHolder {
   void forget_what_is_older();
   std::vector<Rank> ranks_;
   int64_t events_ = 0;
+  uint64_t changes_ = 0;
 };
 
 }  // namespace trireme

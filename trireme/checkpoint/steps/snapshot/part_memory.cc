@@ -89,6 +89,10 @@ void PartMemory::take(std::vector<HandedSnapshot> handed, const GenerationFence&
   if (!rest.empty()) say_rescued(rest, fence);
 }
 
+void PartMemory::take_copies(std::vector<HandedSnapshot> copies) {
+  add(std::move(copies), nullptr);
+}
+
 void PartMemory::see(const SnapshotHolder& holder) {
   fetched_.clear();  // the workers have inherited them
   if (!parts_.empty() && holder.has_a_second()) parts_.clear();

@@ -11,8 +11,8 @@
 namespace trireme {
 
 /// What a launcher of several holds of steps from the end of one attempt until the workers of the
-/// next have snapshots of their own: the parts of the ranks that were on its host. One thread at a
-/// time.
+/// next have snapshots of their own: the parts of the ranks that were on its host, and copies of
+/// others'. One thread at a time.
 class TRIREME_API PartMemory final : public KeptSnapshots {
  public:
   PartMemory() = default;
@@ -23,6 +23,8 @@ class TRIREME_API PartMemory final : public KeptSnapshots {
   /// What ranks left that take a step from memory is kept, sealed; the rest goes to the disk, if it
   /// is all of a step.
   void take(std::vector<HandedSnapshot> handed, const GenerationFence& fence) override;
+  /// Copies of what ranks of other hosts had; sealed, of the attempt whose workers' were taken.
+  void take_copies(std::vector<HandedSnapshot> copies);
   /// A rank that begins its second snapshot shows that all ranks have their first.
   void see(const SnapshotHolder& holder) override;
 
