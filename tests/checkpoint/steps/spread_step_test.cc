@@ -61,14 +61,21 @@ TEST(checkpoint_steps_spread_step, the_newest_whole_step_is_found_however_parts_
           ASSERT_EQ(static_cast<int64_t>(choice.step->ranks.size()), world);
           for (int64_t rank = 0; rank < world; ++rank)
             for (size_t h = 0; h < hosts.size(); ++h) {
-              const size_t from = source_of(choice.step->ranks[static_cast<size_t>(rank)], h);
+              const SpreadStep::Rank& part_of = choice.step->ranks[static_cast<size_t>(rank)];
+              const std::vector<size_t> sources = sources_of(part_of, h);
+              const size_t from = sources.at(0);
               const auto has = [&](size_t of) {
                 return hosts[of].attempt == (count == 1 && old == 0 ? 1 : 2) &&
                        std::count(hosts[of].parts.begin(), hosts[of].parts.end(),
                                   part(choice.step->step, rank, world)) > 0;
               };
-              ASSERT_TRUE(has(from));
-              ASSERT_TRUE(!has(h) || from == h) << "it asks others for what it has";
+              ASSERT_TRUE(std::all_of(sources.begin(), sources.end(), has));
+              ASSERT_EQ(std::set<size_t>(sources.begin(), sources.end()).size(), sources.size());
+              if (has(h))
+                ASSERT_EQ(sources, std::vector<size_t>{h}) << "it asks others for what it has";
+              else
+                ASSERT_EQ(sources.size(), part_of.hosts.size()) << "one that has it is not asked";
+              ASSERT_TRUE(from == h || hosts[from].address == "h:1");
             }
         }
     }
@@ -135,7 +142,7 @@ TEST(checkpoint_steps_spread_step, a_host_without_room_is_named) {
 TEST(checkpoint_steps_spread_step, those_who_have_a_part_are_asked_by_about_as_many) {
   const SpreadStep::Rank rank{kBytes, {1, 4}};
   std::vector<int> asked(8);
-  for (size_t h = 0; h < 8; ++h) ++asked[source_of(rank, h)];
+  for (size_t h = 0; h < 8; ++h) ++asked[sources_of(rank, h)[0]];
   EXPECT_EQ(asked[1], 4);
   EXPECT_EQ(asked[4], 4);
 }

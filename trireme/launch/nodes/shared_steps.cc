@@ -8,6 +8,7 @@
 #include "trireme/base/encoding.h"
 #include "trireme/base/log.h"
 #include "trireme/comm/local/host/memory_room.h"
+#include "trireme/launch/nodes/fetch_step.h"
 #include "trireme/launch/nodes/hear_all.h"
 #include "trireme/launch/nodes/patience.h"
 #include "trireme/net/address.h"
@@ -50,9 +51,12 @@ void SharedSteps::copy_to_neighbours() {
   }
   PartServer* const server = this->server();
   std::unique_ptr<Store> table = nodes_.own_table();
-  if (server && table)
-    copies_.emplace(*server, nodes_.door()->host, nodes_.door()->credentials, std::move(table),
-                    NeighbourCopies::Place{nodes_.node_rank(), workers});
+  if (server && table) try {
+      copies_.emplace(*server, nodes_.door()->host, nodes_.door()->credentials, std::move(table),
+                      NeighbourCopies::Place{nodes_.node_rank(), workers});
+    } catch (const std::exception& error) {
+      log_warn("no copies on the next nodes of what ranks have in memory: {}", error.what());
+    }
 }
 
 HostParts SharedSteps::own_parts() {
@@ -103,31 +107,11 @@ std::string SharedSteps::hand_on(const Nodes::Begun& begun,
     memory_.hand_on_nothing(begun.attempt);
     return "";
   }
-  auto fetched = fetch(*choice.step, hosts, ends);
+  auto fetched = fetch_step(*choice.step, hosts, static_cast<size_t>(nodes_.node_rank()),
+                            nodes_.door()->credentials, ends);
   const std::string text = memory_.hand_on(*choice.step, std::move(fetched), begun.attempt);
   if (nodes_.node_rank() == 0) memory_.write_behind({begun.claims, begun.claim});
   return text;
-}
-
-std::vector<HandedSnapshot> SharedSteps::fetch(const SpreadStep& step,
-                                               const std::vector<HostParts>& hosts,
-                                               const std::function<bool()>& ends) {
-  const auto here = static_cast<size_t>(nodes_.node_rank());
-  std::vector<HandedSnapshot> fetched;
-  for (size_t r = 0; r < step.ranks.size(); ++r) {
-    const auto rank = static_cast<int64_t>(r);
-    const size_t from = source_of(step.ranks[r], here);
-    if (from == here) continue;
-    try {
-      fetched.push_back({fetch_part(hosts[from].address, nodes_.door()->credentials, step.save,
-                                    rank, step.ranks[r].bytes, ends),
-                         static_cast<int>(rank)});
-    } catch (const std::exception& error) {
-      fail<ResourceError>("of step {}, what rank {} had did not come from node {}: {}", step.step,
-                          rank, from, error.what());
-    }
-  }
-  return fetched;
 }
 
 }  // namespace trireme::launch

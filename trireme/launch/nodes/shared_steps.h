@@ -32,9 +32,6 @@ class SharedSteps final : public KeptSnapshots {
   PartServer* server();
   HostParts own_parts();
   std::string hand_on(const Nodes::Begun& begun, const std::function<bool()>& asked_to_stop);
-  std::vector<HandedSnapshot> fetch(const SpreadStep& step, const std::vector<HostParts>& hosts,
-                                    const std::function<bool()>& ends);
-
   void copy_to_neighbours();
 
   Nodes& nodes_;

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -38,29 +39,41 @@ std::string fault_in(const SpreadSave& save) {
   return fmt::format("nobody has what rank {} of {} had", missing, save.world);
 }
 
+bool has(const SpreadStep::Rank& rank, size_t host) {
+  return std::binary_search(rank.hosts.begin(), rank.hosts.end(), host);
+}
+
 std::string fault_in_room(const SpreadStep& step, const std::vector<HostParts>& hosts) {
   for (size_t h = 0; h < hosts.size(); ++h) {
     uint64_t bytes = 0;
     for (const SpreadStep::Rank& rank : step.ranks)
-      if (source_of(rank, h) != h) bytes += rank.bytes;
+      if (!has(rank, h)) bytes += std::min(rank.bytes, UINT64_MAX - bytes);
     // The ranks that load it need some, too.
     if (bytes > hosts[h].room / 2)
       return fmt::format(
           "node {} would have to take {} bytes of other nodes' ranks, and has {} bytes of memory "
           "left",
           h, bytes, hosts[h].room);
-    for (size_t r = 0; r < step.ranks.size(); ++r)
-      if (const size_t from = source_of(step.ranks[r], h); from != h && hosts[from].address.empty())
-        return fmt::format("node {} cannot give away what rank {} had", from, r);
+    for (size_t r = 0; r < step.ranks.size(); ++r) {
+      const std::vector<size_t>& from = step.ranks[r].hosts;
+      if (!has(step.ranks[r], h) && std::all_of(from.begin(), from.end(), [&](size_t other) {
+            return hosts[other].address.empty();
+          }))
+        return fmt::format("node {} cannot give away what rank {} had", from.front(), r);
+    }
   }
   return "";
 }
 
 }  // namespace
 
-size_t source_of(const SpreadStep::Rank& rank, size_t host) {
-  if (std::binary_search(rank.hosts.begin(), rank.hosts.end(), host)) return host;
-  return rank.hosts[host % rank.hosts.size()];
+std::vector<size_t> sources_of(const SpreadStep::Rank& rank, size_t host) {
+  if (has(rank, host)) return {host};
+  std::vector<size_t> sources = rank.hosts;
+  if (!sources.empty())
+    std::rotate(sources.begin(), sources.begin() + static_cast<ptrdiff_t>(host % sources.size()),
+                sources.end());
+  return sources;
 }
 
 SpreadChoice choose_spread_step(const std::vector<HostParts>& hosts) {

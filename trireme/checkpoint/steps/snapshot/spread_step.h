@@ -56,8 +56,9 @@ struct SpreadChoice {
 /// that were away while others went on have nothing to say: what they hold is of an older attempt.
 TRIREME_API SpreadChoice choose_spread_step(const std::vector<HostParts>& hosts);
 
-/// From whom `host` gets this rank's part: itself, if it can; else so that those who have it are
-/// asked by about as many.
-TRIREME_API size_t source_of(const SpreadStep::Rank& rank, size_t host);
+/// From whom `host` gets this rank's part: itself, if it has it, and nobody else. Otherwise all
+/// that have it, in the order in which they are asked until one gives it; each is first for about
+/// as many.
+TRIREME_API std::vector<size_t> sources_of(const SpreadStep::Rank& rank, size_t host);
 
 }  // namespace trireme
