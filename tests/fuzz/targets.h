@@ -13,6 +13,7 @@
 #include "tests/fuzz/etcd_targets.h"
 #include "tests/fuzz/event_targets.h"
 #include "tests/fuzz/members_targets.h"
+#include "tests/fuzz/part_targets.h"
 #include "tests/fuzz/python_targets.h"
 #include "tests/fuzz/schedule_targets.h"
 #include "tests/fuzz/text_targets.h"
@@ -259,6 +260,7 @@ inline constexpr Target kTargets[] = {{"frames", frames},
                                       {"etcd_answer", etcd_answer},
                                       {"event_ring", event_ring},
                                       {"members", members},
+                                      {"parts", parts},
                                       {"vocabulary", vocabulary},
                                       {"natural_question", natural_question}};
 
