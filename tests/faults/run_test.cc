@@ -30,6 +30,32 @@ TEST(faults_run, workers_get_the_environment_of_torchrun) {
   EXPECT_TRUE(run.left_nothing());
 }
 
+// Its ranks would show their progress to the outer launcher, as if they were its own.
+TEST(faults_run, a_job_within_a_worker_of_another_says_nothing_to_the_outer_launcher) {
+  const Arguments inner =
+      trireme({"run", "--nproc-per-node", "1", "--hang-timeout", "off", "sh", "-c",
+               "echo \"inner $TRIREME_SNAPSHOTS held [$TRIREME_HELD_SNAPSHOTS] "
+               "events [$TRIREME_EVENTS]\""});
+  Arguments words{"run",
+                  "--nproc-per-node",
+                  "1",
+                  "sh",
+                  "-c",
+                  "echo \"outer $TRIREME_SNAPSHOTS held [$TRIREME_HELD_SNAPSHOTS]\"; "
+                  "test -n \"$TRIREME_EVENTS\" && TRIREME_HELD_SNAPSHOTS=9:0 \"$@\"",
+                  "-"};
+  words.insert(words.end(), inner.begin(), inner.end());
+  Command run(trireme(words), {{{"TRIREME_HELD_SNAPSHOTS", "12:0"}}, {}});
+  ASSERT_EQ(run.finish(), 0) << run.out << run.err;
+  EXPECT_EQ(count(run.out, "/snapshots held []\n"), 1) << run.out;
+  EXPECT_EQ(count(run.out, "/snapshots held [] events []\n"), 1) << run.out;
+  const auto path = [&](const std::string& who) {
+    const auto at = run.out.find(who + " ");
+    return at == std::string::npos ? "" : run.out.substr(at + 6, run.out.find(" held", at) - at);
+  };
+  EXPECT_NE(path("outer"), path("inner"));
+}
+
 TEST(faults_run, flags_are_understood_as_torchrun_writes_them) {
   Command run(trireme({"run", "--standalone", "--nproc_per_node=2", "--tee=3", "--log-dir", "logs",
                        "sh", "-c", "echo hello; echo $1", "-", "--steps"}));

@@ -62,6 +62,25 @@ TEST(launch_job_plan, a_worker_gets_torchruns_environment_and_ours) {
   EXPECT_EQ(worker_env(job_of(4), place({4}, 0, 2), from({})), expected);
 }
 
+TEST(launch_job_plan, what_another_launcher_said_to_this_one_as_its_worker_is_not_handed_on) {
+  const char* const names[] = {"TRIREME_SNAPSHOTS", "TRIREME_HELD_SNAPSHOTS", "TRIREME_EVENTS",
+                               "TRIREME_NEIGHBOUR"};
+  const auto outer = from({{"TRIREME_SNAPSHOTS", "/outer/snapshots"},
+                           {"TRIREME_HELD_SNAPSHOTS", "12:0"},
+                           {"TRIREME_EVENTS", "/outer/events"},
+                           {"TRIREME_NEIGHBOUR", "1"}});
+  JobEnv job = job_of(4);
+  const EnvMap nothing = worker_env(job, place({4}, 0, 2), outer);
+  for (const char* name : names) EXPECT_EQ(nothing.at(name), "") << name;
+  job.snapshots = "/own/snapshots", job.held = "7:1", job.events = "/own/events";
+  job.neighbour = true;
+  const EnvMap own = worker_env(job, place({4}, 0, 2), outer);
+  EXPECT_EQ(own.at("TRIREME_SNAPSHOTS"), "/own/snapshots");
+  EXPECT_EQ(own.at("TRIREME_HELD_SNAPSHOTS"), "7:1");
+  EXPECT_EQ(own.at("TRIREME_EVENTS"), "/own/events");
+  EXPECT_EQ(own.at("TRIREME_NEIGHBOUR"), "1");
+}
+
 TEST(launch_job_plan, what_the_user_set_of_threads_and_core_type_stays) {
   auto by_omp = math_env(3, "SkylakeX", from({{"OMP_NUM_THREADS", "8"}}));
   EXPECT_EQ(by_omp, (EnvMap{{"OPENBLAS_CORETYPE", "SkylakeX"}}));

@@ -13,6 +13,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/file.h"
 #include "trireme/base/log.h"
+#include "trireme/checkpoint/steps/snapshot/handed_on.h"
 #include "trireme/checkpoint/steps/snapshot/restart_memory.h"
 #include "trireme/launch/hang/hang_guard.h"
 #include "trireme/launch/job_plan.h"
@@ -104,6 +105,7 @@ int launch_workers(const RunOptions& given, const std::vector<std::string>& comm
                    FailureReport report, const std::function<void(const std::vector<int>&)>& met) {
   RunOptions options = given;
   say_notes(options);
+  forget_handed_on();  // to this process, as a worker of another launcher: its workers are others
   Machine machine = read_machine();
   JobEnv job;
   job.run_id = run_id(options);

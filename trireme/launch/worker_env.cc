@@ -53,10 +53,15 @@ EnvMap worker_env(const JobEnv& job, const Placement& at, const Getenv& user) {
   if (!job.flight_dir.empty() && !user("TRIREME_FLIGHT_DIR"))
     env["TRIREME_FLIGHT_DIR"] = job.flight_dir;
   if (!job.store.empty()) env["TRIREME_STORE"] = job.store;
-  if (!job.snapshots.empty()) env[kSnapshotsVariable] = job.snapshots;
-  if (job.neighbour) env[kNeighbourVariable] = "1";
-  if (!job.held.empty()) env[kHeldSnapshotsVariable] = job.held;
-  if (!job.events.empty()) env[kEventsVariable] = job.events;
+  // Empty where this launcher has nothing to say: of a launcher that is itself a worker of another,
+  // what that one has said is not for its workers.
+  const auto ours = [&](const char* name, const std::string& value) {
+    if (!value.empty() || user(name)) env[name] = value;
+  };
+  ours(kSnapshotsVariable, job.snapshots);
+  ours(kNeighbourVariable, job.neighbour ? "1" : "");
+  ours(kHeldSnapshotsVariable, job.held);
+  ours(kEventsVariable, job.events);
   if (!job.secret_file.empty()) env["TRIREME_SECRET_FILE"] = job.secret_file;
   return env;
 }

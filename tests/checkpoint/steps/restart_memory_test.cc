@@ -234,6 +234,19 @@ TEST_F(checkpoint_steps_restart_memory, a_step_of_another_folder_is_not_taken) {
   EXPECT_NE(held_step_of(handed, run_ + "/../run"), nullptr);
 }
 
+TEST_F(checkpoint_steps_restart_memory, who_takes_no_step_closes_what_was_handed_on) {
+  RestartMemory memory;
+  memory.take(of_step(7));
+  const UniqueFd copy(::fcntl(memory.offer().at(0)->fd.get(), F_DUPFD_CLOEXEC, 3));
+  for (const char* other : {"", ",x", ",99999:0"}) {
+    const int given = ::fcntl(copy.get(), F_DUPFD, 3);
+    ::setenv(kHeldSnapshotsVariable, (std::to_string(given) + ":0" + other).c_str(), 1);
+    forget_handed_on();
+    EXPECT_EQ(std::getenv(kHeldSnapshotsVariable), nullptr);
+    EXPECT_EQ(::fcntl(given, F_GETFD), -1) << other;
+  }
+}
+
 TEST_F(checkpoint_steps_restart_memory, an_environment_that_is_not_the_launchers_is_refused) {
   const UniqueFd open = memory_of(worker(0, 7).bytes(), kOfRanks);
   const UniqueFd file(::open("/dev/null", O_RDONLY | O_CLOEXEC));

@@ -87,15 +87,6 @@ std::optional<std::string> resume_of(const TaskOptions& given, int attempt) {
   return Resume::kAuto;
 }
 
-/// What the launcher handed on to the ranks that this one comes after.
-void forget_handed_on() {
-  try {
-    take_handed_on();
-  } catch (const Corrupt& gone) {
-    log_debug("{}", gone.what());
-  }
-}
-
 }  // namespace
 
 int train_rank(const Words& words, const MainProgram& program) {
@@ -114,7 +105,7 @@ int train_rank(const Words& words, const MainProgram& program) {
   RankGenerations generations(config, [] { return stop_signal(); });
   if (generations.came_later()) {
     stop_after_the_step();
-    forget_handed_on();
+    forget_handed_on();  // it was for the ranks that this one comes after
   }
 
   std::optional<LogFile> log_file;

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "trireme/base/check.h"
+#include "trireme/base/log.h"
 
 namespace trireme {
 namespace {
@@ -65,6 +66,14 @@ std::vector<HandedSnapshot> take_handed_on() {
     snapshots.push_back({UniqueFd(fd), rank});
   }
   return snapshots;
+}
+
+void forget_handed_on() {
+  try {
+    take_handed_on();
+  } catch (const Corrupt& gone) {
+    log_debug("{}", gone.what());
+  }
 }
 
 std::shared_ptr<HeldStep> held_step_of(const std::vector<HandedSnapshot>& snapshots,

@@ -28,6 +28,10 @@ TRIREME_API std::string hand_on(const std::vector<const HandedSnapshot*>& snapsh
 /// saying what is wrong: a text that is not hand_on()'s, memory that is not sealed.
 TRIREME_API std::vector<HandedSnapshot> take_handed_on();
 
+/// In a process that takes no step from there, as a launcher among the workers of another: the
+/// memory goes, and what it starts finds none.
+TRIREME_API void forget_handed_on();
+
 /// The newest step of that run folder that is whole in these memories; null: there is none.
 /// Corrupt: one of them is damaged, or they do not fit together.
 TRIREME_API std::shared_ptr<HeldStep> held_step_of(const std::vector<HandedSnapshot>& snapshots,
