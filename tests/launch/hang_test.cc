@@ -84,6 +84,11 @@ int play(const std::string& name, int rank, int attempt) {
     steps_until(3, milliseconds(20));
     if (hangs) ::raise(SIGSTOP);
     if (attempt == 0) wait_for_ever("barrier() at train.cc:41");
+  } else if (name == "unbegun") {  // stopped before it has marked anything
+    if (hangs) ::raise(SIGSTOP);
+    mark_progress(Activity::build);
+    if (attempt == 0) wait_for_ever("the meeting of the ranks on this host, for rank 1");
+    mark_progress(Activity::done);
   } else if (name == "always") {  // in every attempt, at the same step
     steps_until(3, milliseconds(20));
     if (rank == 1) loop_for_ever();
@@ -186,6 +191,21 @@ TEST(launch_hang, a_stopped_rank_is_named_and_all_start_again) {
             1)
       << run.err_text;
   EXPECT_EQ(count(run.err_text, "rank 1 hangs in step 3: all workers start again (restart 1 of 1)"),
+            1)
+      << run.err_text;
+  EXPECT_EQ(count(run.out_text, " ends attempt 1\n"), 2) << run.out_text;
+}
+
+TEST(launch_hang, who_waits_for_a_rank_that_stopped_before_it_began_is_not_blamed) {
+  JobProcess run = job("unbegun", {"--max-restarts=1", "--hang-timeout=0.1"});
+  EXPECT_EQ(run.wait(), 0) << run.err_text;
+  EXPECT_EQ(count(run.err_text,
+                  " is stopped by a signal; rank 0 waits in the meeting of the ranks on this "
+                  "host, for rank 1, for "),
+            1)
+      << run.err_text;
+  EXPECT_EQ(count(run.err_text,
+                  "rank 1 is stopped by a signal: all workers start again (restart 1 of 1)"),
             1)
       << run.err_text;
   EXPECT_EQ(count(run.out_text, " ends attempt 1\n"), 2) << run.out_text;

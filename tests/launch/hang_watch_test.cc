@@ -226,6 +226,30 @@ TEST(launch_hang_watch, all_that_wait_wait_for_each_other_if_there_is_nobody_els
             "s): rank 0 waits in barrier(); rank 1 waits in recv(int64[1])");
 }
 
+/// Not watched: it has made no mark, or none any more.
+RankInSight unwatched(int rank, bool stopped) { return {rank, 100 + rank, {}, "", stopped}; }
+
+TEST(launch_hang_watch, a_stopped_rank_that_is_not_watched_is_the_one_where_all_others_wait) {
+  const char* meeting = "the meeting of the ranks on this host, for rank 1";
+  const auto verdict = judge_hang({silent(0, meeting), unwatched(1, true), silent(2, meeting)}, 3);
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->blamed, std::vector<size_t>{1});
+  EXPECT_EQ(verdict->sentence,
+            "rank 1 (pid 101) is stopped by a signal; rank 0 waits in the meeting of the ranks on "
+            "this host, for rank 1; rank 2 waits in the meeting of the ranks on this host, for "
+            "rank 1, for 2 s (the limit: 2 s; its steps take 0.01 s)");
+  EXPECT_EQ(verdict->cause, "rank 1 is stopped by a signal");
+}
+
+TEST(launch_hang_watch, ranks_that_are_not_watched_are_left_alone_otherwise) {
+  EXPECT_FALSE(judge_hang({silent(0, "barrier()"), unwatched(1, false)}, 2)) << "it may be busy";
+  EXPECT_FALSE(judge_hang({silent(0, "barrier()"), busy(2), unwatched(1, true)}, 3));
+  EXPECT_FALSE(judge_hang({unwatched(0, true), unwatched(1, true)}, 2)) << "nobody waits";
+  const auto verdict = judge_hang({silent(0), unwatched(1, true)}, 2);
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->blamed, std::vector<size_t>{0});
+}
+
 TEST(launch_hang_watch, a_sentence_of_a_thousand_ranks_can_be_read) {
   std::vector<RankInSight> all;
   for (int r = 0; r < 1000; ++r) all.push_back(silent(r));

@@ -353,7 +353,11 @@ class Supervisor {
   void look_for_hangs() {
     if (!spec_.hangs || stage_ != Stage::running) return;
     const auto& nodes = spec_.nodes->workers_of_nodes();
-    const auto hang = spec_.hangs->look(std::accumulate(nodes.begin(), nodes.end(), 0));
+    std::vector<std::pair<int, pid_t>> living;
+    if (spec_.hangs->next_look().expired())
+      for (const Worker& worker : workers_)
+        if (!worker.ended) living.emplace_back(rank_of(worker), worker.pid);
+    const auto hang = spec_.hangs->look(std::accumulate(nodes.begin(), nodes.end(), 0), living);
     if (!hang) return;
     log_warn("{}", hang->verdict.sentence);
     for (size_t i : hang->verdict.blamed)

@@ -119,7 +119,8 @@ std::string HangGuard::waits_in(const Worker& worker) const {
   return "";
 }
 
-std::optional<HangGuard::Hang> HangGuard::look(int ranks_of_job) {
+std::optional<HangGuard::Hang> HangGuard::look(int ranks_of_job,
+                                               const std::vector<std::pair<int, pid_t>>& workers) {
   if (!next_look_.expired()) return std::nullopt;
   const auto now = Clock::now();
   const Duration since = now - std::exchange(last_look_, now);
@@ -144,6 +145,10 @@ std::optional<HangGuard::Hang> HangGuard::look(int ranks_of_job) {
     hang.ranks.push_back(
         {worker.rank, worker.pid, *rank, waits_in(worker), is_stopped(worker.pid)});
   }
+  for (const auto& [rank, pid] : workers)
+    if (std::none_of(hang.ranks.begin(), hang.ranks.end(),
+                     [rank = rank](const RankInSight& r) { return r.rank == rank; }))
+      hang.ranks.push_back({rank, pid, {}, "", is_stopped(pid)});
   auto verdict = judge_hang(hang.ranks, ranks_of_job);
   if (!verdict) return std::nullopt;
   hang.verdict = std::move(*verdict);

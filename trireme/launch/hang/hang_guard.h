@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/clock.h"
@@ -42,7 +43,9 @@ class TRIREME_API HangGuard {
     std::vector<RankInSight> ranks;
     HangVerdict verdict;
   };
-  std::optional<Hang> look(int ranks_of_job);
+  /// `workers`: (rank, process) of those that have not ended here, whether they mark or not.
+  std::optional<Hang> look(int ranks_of_job,
+                           const std::vector<std::pair<int, pid_t>>& workers = {});
   /// One that hangs is being killed, and the others go on: they have been silent because of it.
   void begin_anew();
   /// An attempt is over.

@@ -119,9 +119,17 @@ std::optional<HangWatch::Rank> HangWatch::rank(int id) const {
 
 std::optional<HangVerdict> judge_hang(const std::vector<RankInSight>& in_sight, int ranks_of_job) {
   HangVerdict verdict;
-  std::vector<size_t> waiting;
+  std::vector<size_t> waiting, stopped;
+  size_t watched = 0;
+  bool all_silent = true;
   for (size_t i = 0; i < in_sight.size(); ++i) {
     const RankInSight& r = in_sight[i];
+    if (!r.is_watched()) {
+      if (r.stopped) stopped.push_back(i);
+      continue;
+    }
+    ++watched;
+    all_silent = all_silent && r.marks.is_silent();
     const bool waits = !r.waits_in.empty() && !r.stopped;
     if (waits) waiting.push_back(i);
     if (r.marks.is_silent() && !waits) verdict.blamed.push_back(i);
@@ -146,12 +154,19 @@ std::optional<HangVerdict> judge_hang(const std::vector<RankInSight>& in_sight, 
         fmt::format("rank {} hangs in {}", joined(verdict.blamed, ", ", number), where(first));
     return verdict;
   }
-  const bool all = static_cast<int>(in_sight.size()) >= ranks_of_job && !in_sight.empty() &&
-                   std::all_of(in_sight.begin(), in_sight.end(),
-                               [](const RankInSight& r) { return r.marks.is_silent(); });
-  if (!all) return std::nullopt;
+  if (watched == 0 || !all_silent) return std::nullopt;
+  const HangWatch::Rank& first = in_sight[waiting[0]].marks;
+  if (!stopped.empty()) {
+    verdict.blamed = stopped;
+    const auto is_stopped = [&](size_t i) { return name(i) + " is stopped by a signal"; };
+    verdict.sentence =
+        fmt::format("{}; {}, for {:.3g} s (the limit: {})", joined(stopped, "; ", is_stopped),
+                    joined(waiting, "; ", call), in_seconds(first.silence), why_limit(first));
+    verdict.cause = fmt::format("rank {} is stopped by a signal", joined(stopped, ", ", number));
+    return verdict;
+  }
+  if (static_cast<int>(watched) < ranks_of_job) return std::nullopt;
   verdict.blamed = waiting;
-  const HangWatch::Rank& first = in_sight[0].marks;
   verdict.sentence = fmt::format(
       "all ranks wait for each other in {}, for {:.3g} s (the limit: {}): {}", where(first),
       in_seconds(first.silence), why_limit(first), joined(waiting, "; ", call));

@@ -77,6 +77,7 @@ struct RankInSight {
   HangWatch::Rank marks;
   std::string waits_in;  // the call that it waits in; "": none
   bool stopped = false;  // by a signal or a debugger
+  bool is_watched() const { return marks.at != Activity::none; }
 };
 
 struct HangVerdict {
@@ -89,7 +90,9 @@ struct HangVerdict {
 
 /// A rank hangs that is silent for longer than it may be, and does not wait for others, or is
 /// stopped. Where all that are in sight are silent and wait, they wait for each other, if they are
-/// the whole job; else for a rank on another node, and its launcher says so. Nothing: nobody hangs.
+/// the whole job; else for a rank on another node, and its launcher says so. A rank that has made
+/// no mark, or none any more (Activity::none), is not watched: it is the one that hangs where it is
+/// stopped and all others wait for too long. Nothing: nobody hangs.
 TRIREME_API std::optional<HangVerdict> judge_hang(const std::vector<RankInSight>& in_sight,
                                                   int ranks_of_job);
 

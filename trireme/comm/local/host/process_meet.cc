@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "trireme/base/check.h"
+#include "trireme/base/events/progress_marks.h"
 #include "trireme/base/log.h"
 #include "trireme/comm/local/host/process_host.h"
 #include "trireme/comm/local/refused.h"
@@ -108,7 +109,13 @@ void ProcessHost::join(const Exchange& exchange, Deadline deadline) {
     log_warn("rank {} waits for rank {} of {} to share memory on this host (3 s so far)", rank(),
              who, size());
   };
+  // Shown to the launcher: this rank is not the one that hangs.
+  WaitMark waits;
+  const auto waits_for = [&](const std::string& who) {
+    waits.begin(fmt::format("the meeting of the ranks on this host, for rank {}", who));
+  };
   const auto get = [&](int q) {
+    waits_for(std::to_string(q));
     if (deadline.remaining() > kSayAfter) try {
         return checked(exchange.get(key_of(q), Deadline::after(kSayAfter)));
       } catch (const Timeout&) {
@@ -161,6 +168,7 @@ void ProcessHost::join(const Exchange& exchange, Deadline deadline) {
   bool said = false;
   for (int missing = size() - 1 - rank(); missing > 0;) {
     // The deadline holds, however many foreign processes connect.
+    waits_for(still_missing());
     if (deadline.expired() ||
         !wait_for(listener.get(), POLLIN,
                   Deadline::after(std::min(look_each, deadline.remaining())))) {
