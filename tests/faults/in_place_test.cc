@@ -53,6 +53,13 @@ class faults_in_place : public ::testing::Test {
     for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
     return n;
   }
+  static bool wait_for_count(Command& job, const std::string& part, int n) {
+    for (const Deadline end = Deadline::after(seconds(60)); count(job.err, part) < n;) {
+      if (end.expired()) return false;
+      job.wait_for("nothing says this", milliseconds(50));
+    }
+    return true;
+  }
   static std::set<int64_t> once_each(const std::string& run) {
     const auto steps = steps_in(run + "/metrics.jsonl");
     return {steps.begin(), steps.end()};
@@ -184,6 +191,38 @@ TEST_F(faults_in_place, a_rank_lost_while_the_others_build_and_one_that_hangs_ar
   EXPECT_TRUE(stopped.left_nothing());
 }
 
+/// The same over sockets: one is killed, with its shards of the state, and one hangs.
+TEST_F(faults_in_place, ranks_that_talk_by_gloo_lose_one_and_stop_another) {
+  const std::string calm = folder_ / "calm", run = folder_ / "run";
+  const Arguments zero{"--set", "zero_optimization.stage=2"};
+  Arguments more{"--hang-timeout", "1",
+                 "--set",          "comm.backend=gloo",
+                 "--set",          "checkpoint.snapshot_every=4",
+                 "--set",          "checkpoint.every=10"};
+  more.insert(more.end(), zero.begin(), zero.end());
+  Command job = start(run, kTinyMlp, 4, 100000, in_place(9, more), "train.step=sleep(5)");
+  ASSERT_TRUE(job.wait_for("step-00000010")) << job.err;
+  const pid_t other = job.rank(1);
+  ASSERT_TRUE(send_signal(job.rank(3), SIGKILL));
+  ASSERT_TRUE(job.wait_for("from the memory of the workers before", seconds(30))) << job.err;
+  ASSERT_TRUE(job.wait_for("4 train from the next step on", seconds(60))) << job.err;
+  ASSERT_TRUE(job.wait_for("going on in place after step", seconds(60))) << job.err;
+  EXPECT_EQ(job.rank(1), other) << "it is the same process";
+  ASSERT_TRUE(send_signal(job.rank(0), SIGSTOP));
+  ASSERT_TRUE(job.wait_for("(restart 2 of 9)", seconds(30))) << job.err;
+  EXPECT_GE(count(job.err, "rank 0 hangs in"), 1) << job.err;
+  ASSERT_TRUE(wait_for_count(job, "4 train from the next step on", 2)) << job.err;
+  job.send(SIGINT);
+  ASSERT_EQ(job.finish(seconds(60)), 130) << job.err;
+  EXPECT_EQ(count(job.err, "start again"), 0) << job.err;
+  EXPECT_TRUE(job.left_nothing());
+  const int64_t last = latest_step(run);
+  Command quiet = start(calm, kTinyMlp, 4, static_cast<int>(last), zero);
+  ASSERT_EQ(quiet.finish(seconds(60)), 0) << quiet.err;
+  Command same(trireme({"checkpoint", "diff", calm, run, "--tensors", "*", "--atol", "1e-4"}));
+  EXPECT_EQ(same.finish(), 0) << same.out << same.err;
+}
+
 TEST_F(faults_in_place, a_launcher_that_is_killed_while_a_rank_is_missing_leaves_nobody) {
   Command job = start(folder_ / "run", kTinyMlp, 3, 100000,
                       in_place(9, {"--set", "checkpoint.every=10"}), "train.step=sleep(5)");
@@ -225,12 +264,10 @@ TEST_F(faults_in_place, what_cannot_go_on_is_refused_by_name_before_ranks_start)
     expect_refusal(job, 2, words);
   };
   refused({"--set", "elastic.mode=in_process"}, {"elastic.mode", "--max-restarts is 0"});
-  refused(in_place(1, {"--nnodes", "2", "--node-rank", "0", "--master-addr", "127.0.0.1"}),
-          {"elastic.mode", "one host"});
   refused(in_place(1, {"--set", "zero_optimization.stage=1", "--set",
                        "zero_optimization.share_weights=true"}),
           {"elastic.mode", "share_weights", "may have been writing"});
-  refused(in_place(1, {"--set", "comm.backend=gloo"}), {"elastic.mode", "comm.backend"});
+  refused(in_place(1, {"--set", "comm.backend=mpi"}), {"elastic.mode", "comm.backend"});
   refused({"--set", "elastic.batch=scale"}, {"elastic.batch"});
 }
 

@@ -67,6 +67,9 @@ void GlooBackend::connect(const std::string& host, const std::string& interface,
     connecting_.reset();
     messenger_ = std::move(made);
     if (failure_) messenger_->revoke();
+  } catch (const PeerLost& error) {
+    give_up_connecting(error.what());
+    throw;
   } catch (const Error&) {
     throw;
   } catch (const std::exception& e) {
@@ -167,8 +170,14 @@ std::shared_ptr<Backend> gloo_backend(const BackendSpec& spec) {
   auto made = std::make_shared<GlooBackend>(world, spec.name, spec.rank, ranks, spec.timeout);
   if (spec.size == 1) return made;
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
-  const std::string host = data_address(*world->store, spec.rank, spec.size, spec.store->describe(),
-                                        deadline, [&] { made->check_usable(); });
+  std::string host;
+  try {
+    host = data_address(*world->store, spec.rank, spec.size, spec.store->describe(), deadline,
+                        [&] { made->check_usable(); });
+  } catch (const PeerLost& error) {
+    made->give_up_connecting(error.what());
+    throw;
+  }
   made->connect(host, interface ? interface : "", deadline, nullptr);
   return made;
 }

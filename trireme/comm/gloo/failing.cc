@@ -11,6 +11,16 @@ void GlooBackend::check_usable() {
   if (failure_) std::rethrow_exception(failure_);
 }
 
+void GlooBackend::give_up_connecting(const std::string& why) {
+  {
+    std::lock_guard lock(mutex_);
+    if (failure_) return;  // all know
+  }
+  world_->watch->fail(group_,
+                      {Failure::Kind::lost, world_rank(rank()),
+                       fmt::format("rank {} gave up connecting to the others: {}", rank(), why)});
+}
+
 void GlooBackend::abort(const std::string& why, AbortKind kind) {
   const auto [reason, own] = give_up(why, kind, rank(), world_rank(rank()), calls_);
   {

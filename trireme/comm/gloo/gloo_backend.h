@@ -65,6 +65,8 @@ class GlooBackend final : public Backend {
   }
 
   // failing.cc
+  /// This rank does not connect: the others need not wait for it.
+  void give_up_connecting(const std::string& why);
   /// Throws the error that ended the group.
   void check_usable();
   void abort(const std::string& why, AbortKind kind) override;
