@@ -16,6 +16,7 @@
 #include "trireme/config/sections/checkpoint.h"
 #include "trireme/config/sections/elastic.h"
 #include "trireme/config/sections/model.h"
+#include "trireme/config/sections/zero.h"
 #include "trireme/front/claims.h"
 #include "trireme/front/host_memory.h"
 #include "trireme/front/refusals.h"
@@ -65,19 +66,28 @@ void check_elastic(const Config& config, const launch::RunOptions& options, bool
   if (!config.section<ElasticSection>().in_process()) return;
   const std::string at =
       fmt::format("elastic.mode is in_process ({})", config.origin("elastic.mode"));
-  check<UsageError>(options.nodes == 1,
-                    "{}: that is for the ranks of one host, and there are {} nodes. With "
-                    "elastic.mode restart all start again from a checkpoint",
-                    at, options.nodes);
   if (is_rank)
     check<UsageError>(!launch::process_env(kMemberVariable).value_or("").empty(),
                       "{}: nobody would start another rank in the place of one that is lost. Start "
-                      "the ranks with `trireme train`, or with `trireme run`, on one host with "
+                      "the ranks with `trireme train`, or with `trireme run`, and "
                       "--max-restarts",
                       at);
   else
     check<UsageError>(options.max_restarts > 0,
                       "{}, and --max-restarts is 0: say how many ranks may be lost", at);
+}
+
+/// What a rank has alone is lost with it, and its launcher keeps no whole snapshot where there are
+/// several of them.
+void check_shards_on_nodes(const Config& config, int ranks) {
+  if (!config.section<ElasticSection>().in_process()) return;
+  const int64_t stage = config.section<ZeroSection>().stage;
+  check<UsageError>(stage == 0 || config.resolve_sharding(ranks).dp_shard < ranks,
+                    "elastic.mode is in_process ({}), and with zero_optimization.stage {} on "
+                    "several nodes no rank has what another one loses: set parallelism.dp_shard "
+                    "below {}, so that ranks have the same shards, or elastic.mode restart, with "
+                    "which all start again from the memory of the nodes",
+                    config.origin("elastic.mode"), stage, ranks);
 }
 
 /// Where a launcher is asked for by --nnodes, also 1, what srun, mpirun or an operator of
@@ -115,6 +125,7 @@ int start_node(const TrainFront& front, launch::RunOptions options, const TrainF
                        int ranks = 0;
                        for (int workers : workers_of_nodes) ranks += workers;
                        check_on_ranks(front, config, ranks);
+                       if (workers_of_nodes.size() > 1) check_shards_on_nodes(config, ranks);
                      });
 }
 
@@ -132,7 +143,9 @@ int train_front(const TrainFront& front, int argc, char** argv) {
 
   const RankEnv self = who_am_i(launch_options);
   // A launcher (torchrun, `trireme run`) starts its ranks again: they go on with what they began.
-  if (self.attempt > 0 && !flags.resume && !flags.run_dir.empty())
+  const bool is_rank = self.world_size > 1 || (self.has_agent && launch_options.nodes > 1);
+  const bool joins = is_rank && comes_later();
+  if ((self.attempt > 0 || joins) && !flags.resume && !flags.run_dir.empty())
     flags.resume = flags.resume_auto = true, flags.overwrite = false;
   flags.started_again = self.attempt > 0 && ::getenv("TRIREME_CLAIMS");
   const Resume resume = what_to_resume(front, flags);
@@ -144,7 +157,6 @@ int train_front(const TrainFront& front, int argc, char** argv) {
   // What is wrong with the configuration is said here, once, and not by every rank.
   const Config config = with_absolute_steps(front, flags, resume);
   // Under mpirun or srun this process is a rank already: it becomes its worker and starts nobody.
-  const bool is_rank = self.world_size > 1 || (self.has_agent && launch_options.nodes > 1);
   check_elastic(config, launch_options, is_rank);
   if (launch_options.nodes > 1 && !is_rank)
     return start_node(front, launch_options, flags, config, rest,
@@ -180,7 +192,7 @@ int train_front(const TrainFront& front, int argc, char** argv) {
   std::string run_dir = flags.run_dir.empty() ? resume.run : flags.run_dir;
   if (launch_options.dry_run) {
     if (run_dir.empty()) run_dir = runs_of(flags.files[0]) + "/<UTC time>";
-  } else if (self.rank == 0) {
+  } else if (self.rank == 0 && !joins) {
     claims.emplace(claim(front, flags, resume, config));
     run_dir = claims->run.path();
     log_info("run folder {}", run_dir);

@@ -19,6 +19,7 @@
 #include "trireme/launch/job_plan.h"
 #include "trireme/launch/nodes/compare_nodes.h"
 #include "trireme/launch/nodes/nodes.h"
+#include "trireme/launch/nodes/patience.h"
 #include "trireme/launch/nodes/shared_steps.h"
 #include "trireme/launch/process/keeper.h"
 #include "trireme/launch/process/leftovers.h"
@@ -81,6 +82,16 @@ Nodes::End ended_as(const JobEnd& end, int node) {
   return {end.code == kExitDone,
           {node, fmt::format("the workers of node {} ended with exit code {}", node, end.code), "",
            false}};
+}
+
+/// nullptr: it is gone, which the attempt will say.
+std::unique_ptr<Store> job_store_of(Nodes& nodes) try {
+  auto store = nodes.job_store();
+  store->set_answer_limit(patience::kStoreAnswers);
+  return store;
+} catch (const Error& error) {
+  log_debug("the workers of this attempt will not go on without one of them: {}", error.what());
+  return nullptr;
 }
 
 /// Workers that ended well here start again, too, where others did not. `cause`: of the attempt,
@@ -197,14 +208,18 @@ int launch_workers(const RunOptions& given, const std::vector<std::string>& comm
     JobPlan plan = plan_job(options, command, machine, job, process_env);
     log_debug("CPUs: {}", plan.why_cpus);
     std::optional<InPlace> in_place;
-    if (auto store = options.max_restarts > 0 ? nodes->own_store() : nullptr)
-      in_place.emplace(std::move(store), job.attempt, options.nproc_per_node);
+    if (options.max_restarts > 0)
+      if (auto store = job_store_of(*nodes))
+        in_place.emplace(std::move(store), job.attempt, job.workers_of_nodes, job.node_rank);
     spec.in_place = in_place ? &*in_place : nullptr;
+    const int spent = restarts.spent();
     JobEnd end = supervise(options, plan, spec);
-    job.restarts = restarts.spent();
     stops = end.asked_to_stop;
     const auto cause = nodes->finish(ended_as(end, nodes->node_rank()), asked_to_stop);
     stops = false;
+    // All workers have ended, so that all launchers see one number.
+    if (in_place) restarts.spend_until(spent + in_place->losses(), Clock::now());
+    job.restarts = restarts.spent();
     end = with_the_others(std::move(end), cause, stop_signal);
     if (end.restart_after.empty()) return end.code;
     spec.cause_before = end.cause;

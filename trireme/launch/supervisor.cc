@@ -155,7 +155,7 @@ void Supervisor::serve_snapshots() {
   if (spec_.in_place && held.all_have_let_go()) spec_.memory->nothing_older_is_needed();
   spec_.memory->see(held);
   if (!held.is_asked()) return;
-  if (!spec_.in_place) return held.answer({});
+  if (!spec_.in_place || !spec_.memory->has_whole_steps()) return held.answer({});
   if (std::vector<HandedSnapshot> left = held.take_left(); !left.empty())
     spec_.memory->take(std::move(left), spec_.fence);
   held.answer(spec_.memory->offer());
@@ -232,8 +232,7 @@ void Supervisor::act() {
   if (stage_ == Stage::running) {
     auto failed =
         std::find_if(workers_.begin(), workers_.end(), [](const Worker& w) { return w.failed(); });
-    while (failed != workers_.end() && may_be_replaced(*failed)) {
-      replace(*failed);
+    while (failed != workers_.end() && may_be_replaced(*failed) && replace(*failed)) {
       failed = std::find_if(workers_.begin(), workers_.end(),
                             [](const Worker& w) { return w.failed(); });
     }
@@ -251,7 +250,7 @@ void Supervisor::act() {
   }
   if (stage_ == Stage::stopping && !term_sent_ && (term_at_.expired() || has_first_cause())) {
     // The other nodes are not asked to wait until our workers are gone.
-    if (spec_.nodes->workers_of_nodes().size() > 1)
+    if (several_nodes())
       if (const auto failure = to_tell();
           failure && !(spec_.nodes->come_and_go() && failure->is_consequence()))
         tell(*failure);

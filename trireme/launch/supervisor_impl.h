@@ -42,6 +42,7 @@ class Supervisor {
   bool follow_one_that_saved() const;
   void see_who_ended();
   void act();
+  bool several_nodes() const { return spec_.nodes->workers_of_nodes().size() > 1; }
   int rank_of(const Worker& worker) const;
   void ask_all_to_end();
   /// Another node ended the attempt.
@@ -55,7 +56,10 @@ class Supervisor {
   // supervisor_replace.cc: ranks that hang, and those that go on without one
   /// It ended without a word, or for hanging, and the others can go on.
   bool may_be_replaced(const Worker& gone) const;
-  void replace(Worker& gone);
+  /// Other launchers replace workers, too.
+  void see_what_others_spent() const;
+  /// False: nobody is to be replaced any more.
+  bool replace(Worker& gone);
   void take_in_newcomers();
   /// A worker may be a script that started what marks its progress.
   int rank_of_process(pid_t pid, int said) const;
@@ -67,7 +71,9 @@ class Supervisor {
   std::string flight_folder() const;
   template <class Goes>
   bool can_go_on_without(const Goes& goes) const {
-    if (!spec_.in_place || first_signal_ || spec_.restarts->left(Clock::now()) <= 0) return false;
+    if (!spec_.in_place || first_signal_) return false;
+    see_what_others_spent();
+    if (spec_.restarts->left(Clock::now()) <= 0) return false;
     std::vector<int> living;
     for (const Worker& worker : workers_) {
       if (goes(worker)) continue;
@@ -108,6 +114,7 @@ class Supervisor {
   std::vector<Worker> workers_;
   std::vector<pid_t> replaced_;  // ended, unreaped as the others that end
   Stage stage_ = Stage::running;
+  const int spent_before_ = spec_.restarts ? spec_.restarts->spent() : 0;  // until this attempt
   std::string hung_before_;  // the cause, where the others went on
   int first_signal_ = 0;
   Clock::time_point signal_at_;

@@ -20,17 +20,22 @@ bool Supervisor::may_be_replaced(const Worker& gone) const {
   });
 }
 
-void Supervisor::replace(Worker& gone) {
-  spec_.restarts->spend(Clock::now());
+void Supervisor::see_what_others_spent() const {
+  spec_.restarts->spend_until(spent_before_ + spec_.in_place->losses(), Clock::now());
+}
+
+bool Supervisor::replace(Worker& gone) {
+  const int place = gone.rank;
+  if (!spec_.in_place->lost(place, spec_.restarts->left(Clock::now()))) return false;
+  see_what_others_spent();
   log_warn("{}: the others go on, and a new worker takes its place ({})",
            gone.hung ? hung_before_ : failure_sentence(as_failure(gone)),
            spec_.restarts->text(Clock::now()));
   ::kill(-gone.pid, SIGKILL);  // what it started
   replaced_.push_back(gone.pid);
-  const int place = gone.rank;
   std::erase_if(workers_, [place](const Worker& w) { return w.rank == place; });
-  spec_.in_place->lost(place);
   start(plan_.workers.at(static_cast<size_t>(place)));
+  return true;
 }
 
 void Supervisor::take_in_newcomers() {
@@ -68,7 +73,7 @@ void Supervisor::look_for_hangs() {
   if (others_go_on_without(hang->verdict.cause)) return;
   told_ = true;
   spec_.nodes->stop({spec_.nodes->node_rank(),
-                     nodes.size() > 1 ? hang->verdict.sentence : hang->verdict.cause,
+                     several_nodes() ? hang->verdict.sentence : hang->verdict.cause,
                      hang->verdict.cause, may_restart_after(*hang)});
   kill_all();
 }

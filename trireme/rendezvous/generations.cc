@@ -106,6 +106,12 @@ std::optional<int64_t> number_in(const std::string& text) {
 
 }  // namespace
 
+bool comes_later(const net::Getenv& env) {
+  const auto id = env(kMemberVariable);
+  if (!id || id->empty()) return false;
+  return number_in(*id).value_or(0) >= read_rank_env(env).world_size;
+}
+
 std::unique_ptr<GenerationMember> GenerationMember::of_process(Duration timeout,
                                                                const net::Getenv& env) {
   const auto id = env(kMemberVariable);

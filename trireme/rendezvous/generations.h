@@ -20,15 +20,15 @@
 
 // How workers that keep their processes when others come or go hear of it from their launcher. Keys
 // of the job's store, under "attempt/<attempt>/members/":
-//   newest      the newest Generation; only the launcher writes it
+//   newest      the newest Generation; only launchers write it, and each changes what it has read
 //   able/<id>   this worker holds the state of a step, and goes on with others than it has now
 //   ready/<id>  a worker that was started later waits to be taken in
 //   over        the exit code of the run, from a rank that has ended it
 // The group of generation g > 0 meets under "attempt/<attempt>/generation/<g>/".
 namespace trireme {
 
-/// A worker's number among all that its launcher has ever started in this attempt; set where the
-/// launcher would go on without some of them.
+/// A worker's number among all that launchers have ever started in this attempt; set where they
+/// would go on without some of them.
 inline constexpr const char* kMemberVariable = "TRIREME_MEMBER";
 
 /// The workers that train together from one change to the next. Number 0 is that of the first ones.
@@ -36,7 +36,8 @@ struct Generation {
   int64_t number = 0;
   std::vector<int64_t> members;  // in the order of their ranks
   int64_t broken = -1;           // the last generation that has lost a member
-  TRIREME_FIELDS(number, members, broken)
+  std::string launchers = {};    // what these tell each other
+  TRIREME_FIELDS(number, members, broken, launchers)
 };
 
 namespace generations {
@@ -53,6 +54,9 @@ struct ToldGenerations {
   std::atomic<int64_t> formed{0};  // this process is in the group of that generation
 };
 }  // namespace detail
+
+/// This process is a worker that was started in the place of one that had ended.
+TRIREME_API bool comes_later(const net::Getenv& env = net::process_env);
 
 /// A worker's view of who is there. A thread looks ten times a second for a newer generation; the
 /// other calls are one thread's.

@@ -3,6 +3,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/comm/registry.h"
+#include "trireme/comm/start/backend_for.h"
 #include "trireme/store/memory_store.h"
 
 namespace trireme {
@@ -22,7 +23,7 @@ Group group_of_generation(const InitOptions& options, GenerationMember& member, 
   std::shared_ptr<Store> store =
       size > 1 ? member.meeting() : std::shared_ptr<Store>(std::make_shared<MemoryStore>());
   spec.store = std::make_shared<PrefixStore>(std::move(store), spec.name);
-  Group group(detail::make_backend(options.backend, spec));
+  Group group(detail::make_backend(detail::backend_for(options, read_rank_env()), spec));
   member.has_formed();
   return group;
 }

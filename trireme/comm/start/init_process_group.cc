@@ -5,6 +5,7 @@
 #include "trireme/base/rank_label.h"
 #include "trireme/comm/flight/dump.h"
 #include "trireme/comm/registry.h"
+#include "trireme/comm/start/backend_for.h"
 #include "trireme/comm/start/blas.h"
 #include "trireme/comm/start/run.h"
 #include "trireme/rendezvous/rank_env.h"
@@ -41,17 +42,15 @@ RankEnv who_am_i(const InitOptions& options) {
   return env;
 }
 
-/// Shared memory reaches no other host, so what the launcher says of hosts decides.
+}  // namespace
+
+namespace detail {
 std::string backend_for(const InitOptions& options, const RankEnv& env) {
   const bool several_hosts = options.init_method == "env://" && env.local_world_size > 0 &&
                              env.local_world_size < env.world_size;
-  if (options.backend != "local" || !several_hosts) return options.backend;
-  if (env.rank == 0)
-    log_info("ranks are on several hosts: backend hybrid, {} between hosts", options.across);
-  return "hybrid";
+  return options.backend == "local" && several_hosts ? "hybrid" : options.backend;
 }
-
-}  // namespace
+}  // namespace detail
 
 Group init_process_group(const InitOptions& options) {
   // Only if there is a folder for dumps; otherwise SIGUSR2 and the other signals keep their
@@ -78,7 +77,10 @@ Group init_process_group(const InitOptions& options) {
     spec.store = std::make_shared<PrefixStore>(
         std::shared_ptr<Store>(meeting, meeting->store.get()), spec.name);
   }
-  return Group(detail::make_backend(backend_for(options, env), spec));
+  const std::string backend = detail::backend_for(options, env);
+  if (backend != options.backend && env.rank == 0)
+    log_info("ranks are on several hosts: backend hybrid, {} between hosts", options.across);
+  return Group(detail::make_backend(backend, spec));
 }
 
 }  // namespace trireme

@@ -6,6 +6,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
+#include "trireme/launch/membership/places.h"
 #include "trireme/launch/nodes/elastic_keys.h"
 #include "trireme/launch/nodes/nodes.h"
 #include "trireme/net/secret.h"
@@ -355,9 +356,18 @@ void Coordinator::ended() {
   const StopCause cause =
       read_stop_cause(store_->try_get(elastic::over(membership_.generation().number)).value_or(""));
   const Clock::time_point now = Clock::now();
+  restarts_.spend_until(announced_.restarts + workers_replaced(), now);
   if (!cause.may_restart || (cause.counts && restarts_.left(now) <= 0))
     return end_job(cause.sentence);
   if (cause.counts) restarts_.spend(now);
+}
+
+/// In the generation that has ended, by launchers whose workers went on without those.
+int Coordinator::workers_replaced() const {
+  const Generation& last = announced_.generation;
+  const auto text =
+      store_->try_get(generations::newest(static_cast<int>(membership_.generation().number)));
+  return text ? Places::read(*text, workers_of(last)).losses() : 0;
 }
 
 void Coordinator::end_job(const std::string& how) {

@@ -64,6 +64,7 @@ class Coordinator {
   void begun();
   void give_up(const std::string& sentence);
   void ended();
+  int workers_replaced() const;
   void end_job(const std::string& how);
 
   const std::unique_ptr<Store> store_;

@@ -97,6 +97,10 @@ Nodes::Begun ElasticNodes::begin(int, const std::function<bool()>& asked_to_stop
   }
 }
 
+std::unique_ptr<Store> ElasticNodes::job_store() {
+  return keeps_ ? server_->local_store() : store_->clone(Deadline::after(patience::kOthersLeave));
+}
+
 std::unique_ptr<Store> ElasticNodes::own_table() {
   return table_on(*store_, elastic::memory(generation_));
 }
@@ -220,8 +224,7 @@ std::optional<Nodes::Begun> ElasticNodes::take_part(const Announcement& announce
     return std::nullopt;
   }
   watch_ = std::make_unique<OverWatch>(
-      keeps_ ? server_->local_store() : store_->clone(Deadline::after(patience::kOthersLeave)),
-      elastic::over(generation_),
+      job_store(), elastic::over(generation_),
       publication_
           ? std::function<void(Store&)>([this](Store& store) { see_whose_job_it_is(store); })
           : std::function<void(Store&)>(),

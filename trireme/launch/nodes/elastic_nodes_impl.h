@@ -33,6 +33,7 @@ class ElasticNodes final : public Nodes {
   const std::vector<int>& workers_of_nodes() const override { return workers_; }
   std::string store_address() const override { return address_; }
   Begun begin(int, const std::function<bool()>& asked_to_stop) override;
+  std::unique_ptr<Store> job_store() override;
   std::optional<Door> door() const override { return door_; }
   std::unique_ptr<Store> own_table() override;
   int fd() const override { return watch_->fd(); }

@@ -123,8 +123,7 @@ class ManyNodes final : public Nodes {
     cause_.reset();
     ended_ = false;
     watch_ = std::make_unique<OverWatch>(
-        server_ ? server_->local_store() : store_->clone(Deadline::after(patience::kBegin)),
-        key("over"),
+        job_store(), key("over"),
         server_ ? std::function<void(Store&)>([this](Store& store) { see_who_is_lost(store); })
                 : std::function<void(Store&)>(),
         [this](const std::string& why) { return to_text(store_is_lost(why)); });
@@ -139,6 +138,9 @@ class ManyNodes final : public Nodes {
     return begun;
   }
 
+  std::unique_ptr<Store> job_store() override {
+    return server_ ? server_->local_store() : store_->clone(Deadline::after(patience::kBegin));
+  }
   std::optional<Door> door() const override { return door_; }
   std::unique_ptr<Store> own_table() override { return table_on(*store_, key("memory")); }
 

@@ -64,8 +64,8 @@ class TRIREME_API Nodes {
   virtual std::optional<StopCause> stopped() = 0;
   /// Breaks the attempt off on all nodes, unless that has happened. What counts.
   virtual StopCause stop(const StopCause& ours) = 0;
-  /// The job's store, where all workers of the job are on this host; nullptr: they are not.
-  virtual std::unique_ptr<Store> own_store() { return nullptr; }
+  /// The job's store as workers have it, on a connection of its own. When an attempt has begun.
+  virtual std::unique_ptr<Store> job_store() = 0;
   /// Whether the job can go on without some of them.
   virtual bool come_and_go() const { return false; }
   /// This node was asked to stop, and so were its workers.

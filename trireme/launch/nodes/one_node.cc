@@ -16,7 +16,7 @@ class OneNode final : public Nodes {
   int node_rank() const override { return 0; }
   const std::vector<int>& workers_of_nodes() const override { return workers_; }
   std::string store_address() const override { return store_.address(); }
-  std::unique_ptr<Store> own_store() override { return store_.own(); }
+  std::unique_ptr<Store> job_store() override { return store_.own(); }
   Begun begin(int restarts, const std::function<bool()>&) override {
     cause_.reset();
     return {options_.master_addr, free_port(options_.master_port), restarts, restarts};

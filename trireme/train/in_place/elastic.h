@@ -41,7 +41,7 @@ class TRIREME_API ElasticState {
 /// sampler), and goes on from where the state is.
 ///
 /// It takes the place of init_process_group(), with its options, and needs `trireme run
-/// --max-restarts N` with N > 0 on one host; started otherwise it calls the body once. Whatever
+/// --max-restarts N` with N > 0; started otherwise it calls the body once. Whatever
 /// else the body throws ends this rank, and passes through. False: the others have ended the loop
 /// while this rank was waiting to be taken in, and its state is not theirs.
 TRIREME_API bool elastic(ElasticState& state, const std::function<void(Group)>& body,

@@ -132,4 +132,15 @@ void compare_ranks(const Config& config, Group world, const std::string& run_dir
   check<UsageError>(table.refusal.empty(), "{}", table.refusal);
 }
 
+void compare_configurations(const Config& config, Group world) {
+  const std::vector<std::string> all = all_gather_object(world, config.hash());
+  for (size_t r = 0; r < all.size(); ++r)
+    check<UsageError>(
+        all[r] == all[0],
+        "ranks 0 and {} have different configurations: one of them was started in the "
+        "place of one that was lost, and the files or the command have changed since "
+        "the others were. Start the job again with --resume",
+        r);
+}
+
 }  // namespace trireme

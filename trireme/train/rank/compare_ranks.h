@@ -13,4 +13,7 @@ namespace trireme {
 /// must agree does not. Every rank must call it.
 void compare_ranks(const Config& config, Group world, const std::string& run_dir);
 
+/// Only the configuration, where ranks have come later than others, which read it by themselves.
+void compare_configurations(const Config& config, Group world);
+
 }  // namespace trireme

@@ -22,7 +22,7 @@ RankGenerations::RankGenerations(const Config& config, std::function<int()> stop
   check<UsageError>(member_ != nullptr,
                     "elastic.mode is in_process ({}), and nobody would start another rank in the "
                     "place of one that is lost: that takes the launcher of `trireme train` or "
-                    "`trireme run` with --max-restarts, all ranks being on one host",
+                    "`trireme run` with --max-restarts",
                     config.origin("elastic.mode"));
   in_place_.emplace(InPlace::Options{.first_ranks = member_->first_ones(),
                                      .scaled = elastic.batch == "scale",

@@ -8,15 +8,14 @@
 #include <optional>
 
 #include "trireme/base/check.h"
-#include "trireme/base/file/folder.h"
 #include "trireme/base/log.h"
 #include "trireme/base/rank_label.h"
 #include "trireme/checkpoint/steps/run_folder/newest_good.h"
 #include "trireme/checkpoint/steps/snapshot/handed_on.h"
 #include "trireme/checkpoint/steps/snapshot/handover.h"
+#include "trireme/comm/objects.h"
 #include "trireme/config/sections/checkpoint.h"
 #include "trireme/front/claims.h"
-#include "trireme/front/run_folder.h"
 #include "trireme/launch/sealed_text.h"
 #include "trireme/rendezvous/rank_env.h"
 #include "trireme/train/rank/compare_ranks.h"
@@ -24,38 +23,13 @@
 #include "trireme/train/rank/held_step.h"
 #include "trireme/train/rank/log_file.h"
 #include "trireme/train/rank/out_of_memory.h"
+#include "trireme/train/rank/own_folder.h"
 #include "trireme/train/rank/process.h"
 #include "trireme/train/rank_zero.h"
 #include "trireme/train/setup/run_device.h"
 
 namespace trireme {
 namespace {
-
-/// The run folder, if no launcher of ours that outlives this process holds it.
-class OwnFolder {
- public:
-  OwnFolder(const TaskOptions& given, int rank) : run_dir_(given.get("run-dir")) {
-    made_ = given.get("made", "");
-    if (const auto fd = given.find("lock-fd"))
-      lock_.emplace(launch::RunLock::adopt(run_dir_, std::stoi(*fd)));
-    if (const auto fd = given.find("steps-lock-fd"))
-      steps_lock_.emplace(launch::RunLock::adopt(given.get("steps"), std::stoi(*fd)));
-    // The rank was started by hand, without `trireme train`.
-    if (!lock_ && !given.find("config-fd") && rank == 0) {
-      make_folders(run_dir_);
-      lock_.emplace(run_dir_);
-    }
-  }
-  ~OwnFolder() {
-    lock_.reset();
-    if (!made_.empty()) remove_unbegun_run(run_dir_, made_);
-  }
-  OwnFolder(const OwnFolder&) = delete;
-
- private:
-  std::string run_dir_, made_;
-  std::optional<launch::RunLock> lock_, steps_lock_;
-};
 
 /// What rank 0 finds to go on from; nothing: the run begins. `before`: where the run saved until
 /// now, or "".
@@ -87,6 +61,22 @@ std::optional<std::string> resume_of(const TaskOptions& given, int attempt) {
   return Resume::kAuto;
 }
 
+struct Choice {
+  bool came_later = false;
+  std::string from;
+  TRIREME_FIELDS(came_later, from)
+};
+
+/// One on all ranks: that of the first one which has been there from the beginning, since the words
+/// of those that came later were made of what there was when they came.
+std::optional<std::string> resume_of_all(Group world, bool came_later,
+                                         const std::optional<std::string>& own) {
+  for (const Choice& choice : all_gather_object(world, Choice{came_later, own.value_or("")}))
+    if (!choice.came_later)
+      return choice.from.empty() ? std::nullopt : std::optional<std::string>(choice.from);
+  return Resume::kAuto;
+}
+
 }  // namespace
 
 int train_rank(const Words& words, const MainProgram& program) {
@@ -100,7 +90,8 @@ int train_rank(const Words& words, const MainProgram& program) {
   const Config config = resolved.empty() ? program.load(ConfigInputs::from({given.get("config")}))
                                          : program.load_resolved(resolved);
   const std::string run_dir = given.get("run-dir");
-  const OwnFolder folder(given, read_rank_env().rank);
+  const RankEnv self = read_rank_env();
+  OwnFolder folder(given, self.rank);
   run_device(config);  // refuses one that is not there before ranks wait for each other
   RankGenerations generations(config, [] { return stop_signal(); });
   if (generations.came_later()) {
@@ -126,10 +117,20 @@ int train_rank(const Words& words, const MainProgram& program) {
     options.in_place = in_place;
     options.held.reset();
     const bool first = !generations.is_later();
-    if (!first && in_place->find_step(world)) return program.train(config, world, options);
-    options.resume = resume_of(given, first ? read_rank_env().attempt : kLaterAttempt);
-    if (first) compare_ranks(config, world, run_dir);
     const std::string steps = config.section<CheckpointSection>().folder.value_or(run_dir);
+    if (in_place) folder.keep(world, steps);
+    if (!first) {
+      compare_configurations(config, world);
+      if (in_place->find_step(world)) return program.train(config, world, options);
+      check<ResourceError>(self.local_world_size == self.world_size,
+                           "no rank that is left has what others have lost of the state, and no "
+                           "launcher of several has all of it: the ranks start again");
+    }
+    options.resume = resume_of(given, first ? self.attempt : kLaterAttempt);
+    if (first)
+      compare_ranks(config, world, run_dir);
+    else
+      options.resume = resume_of_all(world, generations.came_later(), options.resume);
     options.held = held_step_to_resume(first ? take_handed_on : ask_for_snapshots, steps, world);
     if (options.held)
       options.resume = steps;

@@ -17,6 +17,8 @@ class TRIREME_API KeptSnapshots {
   virtual void take(std::vector<HandedSnapshot> handed, const GenerationFence& fence) = 0;
   /// While workers run: what of theirs `holder` holds makes older snapshots superfluous.
   virtual void see(const SnapshotHolder& holder) = 0;
+  /// What all ranks of the job had comes here, and not to several launchers.
+  virtual bool has_whole_steps() const { return false; }
   /// Workers that live ask for the newest step; empty: they take it from the disk.
   virtual std::vector<const HandedSnapshot*> offer() { return {}; }
   /// Whoever trains now, where ranks come and go, has a whole snapshot.

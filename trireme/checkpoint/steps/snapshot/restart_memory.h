@@ -37,6 +37,7 @@ class TRIREME_API RestartMemory final : public KeptSnapshots {
   /// them. "": they take it from the disk, where it is then.
   std::string hand_on();
 
+  bool has_whole_steps() const override { return true; }
   /// The same for workers that live and ask for it; empty: they take it from the disk.
   std::vector<const HandedSnapshot*> offer() override;
 
