@@ -204,7 +204,9 @@ TEST_F(faults_in_place, ranks_that_talk_by_gloo_lose_one_and_stop_another) {
   ASSERT_TRUE(job.wait_for("step-00000010")) << job.err;
   const pid_t other = job.rank(1);
   ASSERT_TRUE(send_signal(job.rank(3), SIGKILL));
-  ASSERT_TRUE(job.wait_for("from the memory of the workers before", seconds(30))) << job.err;
+  ASSERT_TRUE(job.wait_for("whole state of a step: they go back", seconds(30))) << job.err;
+  // The newest step is in memory or on the disk.
+  ASSERT_TRUE(job.wait_for("going on after step", seconds(30))) << job.err;
   ASSERT_TRUE(job.wait_for("4 train from the next step on", seconds(60))) << job.err;
   ASSERT_TRUE(job.wait_for("going on in place after step", seconds(60))) << job.err;
   EXPECT_EQ(job.rank(1), other) << "it is the same process";

@@ -124,7 +124,7 @@ int train_rank(const Words& words, const MainProgram& program) {
       if (in_place->find_step(world)) return program.train(config, world, options);
       check<ResourceError>(self.local_world_size == self.world_size,
                            "no rank that is left has what others have lost of the state, and no "
-                           "launcher of several has all of it: the ranks start again");
+                           "launcher of several has all of it");
     }
     options.resume = resume_of(given, first ? self.attempt : kLaterAttempt);
     if (first)
