@@ -10,7 +10,7 @@
 namespace trireme::natural_questions_test {
 namespace {
 
-constexpr const char *kDocument = "<P> The Titanic sank in 1912 . </P> It was new .";
+constexpr const char* kDocument = "<P> The Titanic sank in 1912 . </P> It was new .";
 
 struct Annotation {
   std::string yes_no = "NONE";
@@ -18,7 +18,7 @@ struct Annotation {
   std::string shorts;
 };
 
-std::string line_of(const Annotation &a, const std::string &document = kDocument) {
+std::string line_of(const Annotation& a, const std::string& document = kDocument) {
   return R"({"document_text":")" + document +
          R"(","long_answer_candidates":[{"start_token":0,"top_level":true,"end_token":9}],)" +
          R"("question_text":"when did it sink","annotations":[{"yes_no_answer":")" + a.yes_no +
@@ -28,13 +28,13 @@ std::string line_of(const Annotation &a, const std::string &document = kDocument
          R"(],"annotation_id":593165450220027640}],"document_url":"https://x","example_id":5655493461695504401})";
 }
 
-Question read(const std::string &line) {
+Question read(const std::string& line) {
   Question out;
   read_natural_question(line, "nq.jsonl:3", &out);
   return out;
 }
 
-std::string answer(const Question &q) {
+std::string answer(const Question& q) {
   return q.document.substr(q.answer_begin, q.answer_end - q.answer_begin);
 }
 
@@ -87,7 +87,7 @@ TEST(data_text_natural_questions, an_answer_outside_the_document_is_refused) {
 
 TEST(data_text_natural_questions, a_line_that_is_no_question_is_refused_with_the_reason) {
   const std::string good = line_of({});
-  const auto with = [&](const std::string &from, const std::string &to) {
+  const auto with = [&](const std::string& from, const std::string& to) {
     std::string line = good;
     const size_t at = line.find(from);
     EXPECT_NE(at, std::string::npos) << from;
@@ -175,7 +175,7 @@ TEST(data_text_natural_questions, what_follows_a_line_that_is_too_long_is_read) 
     for (int i = 0; i < 6; ++i) {
       try {
         if (reader.next(&q)) seen.push_back(q.where);
-      } catch (const Corrupt &error) {
+      } catch (const Corrupt& error) {
         EXPECT_NE(std::string(error.what()).find("a line of more than"), std::string::npos);
       }
     }

@@ -15,8 +15,7 @@ namespace {
 
 constexpr int32_t kPadding = 0, kUnknown = 1, kFirst = 2, kSeparator = 3;
 
-/// A vocabulary of w0 … w99 (4 to 103), which a text says as "w5"; and of a few
-/// signs.
+/// A vocabulary of w0 … w99 (4 to 103), which a text says as "w5"; and of a few signs.
 WordPieceTokenizer tokenizer() {
   std::string text = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n";
   for (int i = 0; i < 100; ++i) text += "w" + std::to_string(i) + "\n";
@@ -30,7 +29,7 @@ std::string words(int from, int to) {
   return text;
 }
 
-Question question_of(const std::string &document, const std::string &answer = "") {
+Question question_of(const std::string& document, const std::string& answer = "") {
   Question q;
   q.where = "nq.jsonl:1";
   q.id = "7";
@@ -48,11 +47,11 @@ constexpr ChunkOptions kSmall{.max_length = 15, .max_question = 2, .stride = 6};
 struct Cut {
   uint32_t begin, end;
   int32_t start_id;
-  bool operator==(const Cut &) const = default;
+  bool operator==(const Cut&) const = default;
 };
-std::vector<Cut> cuts(const QuestionChunker &chunker) {
+std::vector<Cut> cuts(const QuestionChunker& chunker) {
   std::vector<Cut> all;
-  for (const DocumentChunk &chunk : chunker.chunks())
+  for (const DocumentChunk& chunk : chunker.chunks())
     all.push_back({chunk.begin, chunk.end, chunk.start_id});
   return all;
 }
@@ -60,8 +59,8 @@ std::vector<Cut> cuts(const QuestionChunker &chunker) {
 TEST(data_text_question_chunks, by_stride_each_chunk_is_full_and_knows_whether_it_answers) {
   QuestionChunker chunker(tokenizer(), kSmall);
   chunker.cut(question_of(words(0, 20), "w8 w9"));
-  // [CLS] w90 w91 [SEP] and then the chunk: piece 8 is the ninth of the first,
-  // the third of the second.
+  // [CLS] w90 w91 [SEP] and then the chunk: piece 8 is the ninth of the first, the third of the
+  // second.
   EXPECT_EQ(cuts(chunker), (std::vector<Cut>{{0, 10, 12}, {6, 16, 6}, {12, 20, -1}, {18, 20, -1}}));
   EXPECT_EQ(chunker.chunks()[0].end_id, 14);  // behind the last piece: [SEP]
   QuestionSample sample;
@@ -85,7 +84,7 @@ TEST(data_text_question_chunks, by_stride_each_chunk_is_full_and_knows_whether_i
 TEST(data_text_question_chunks, a_document_without_an_answer_has_no_position_in_any_chunk) {
   QuestionChunker chunker(tokenizer(), kSmall);
   chunker.cut(question_of(words(0, 20)));
-  for (const DocumentChunk &chunk : chunker.chunks()) {
+  for (const DocumentChunk& chunk : chunker.chunks()) {
     EXPECT_EQ(chunk.answer_class, AnswerClass::unknown);
     EXPECT_EQ(chunk.start_id, -1);
     EXPECT_EQ(chunk.end_id, -1);
@@ -108,7 +107,7 @@ TEST(data_text_question_chunks, every_answer_is_found_in_its_chunk_whatever_the_
           chunker.cut(q);
           std::vector<bool> seen(chunker.pieces().size());
           for (size_t i = 0; i < chunker.chunks().size(); ++i) {
-            const DocumentChunk &chunk = chunker.chunks()[i];
+            const DocumentChunk& chunk = chunker.chunks()[i];
             QuestionSample sample;
             chunker.sample(i, &sample);
             ASSERT_LE(sample.input_ids.size(), static_cast<size_t>(length));
@@ -134,7 +133,7 @@ TEST(data_text_question_chunks, by_sentence_a_chunk_begins_and_ends_with_sentenc
 }
 
 TEST(data_text_question_chunks, sentences_end_where_a_reader_would_say) {
-  const auto parts = [](const std::string &text) {
+  const auto parts = [](const std::string& text) {
     std::vector<std::string> out;
     const auto begins = sentence_begins(text);
     for (size_t i = 0; i < begins.size(); ++i)
@@ -162,7 +161,7 @@ TEST(data_text_question_chunks, tags_are_left_out_and_answers_keep_their_place) 
   EXPECT_EQ(sample.start_id, 4);
   EXPECT_EQ(sample.end_id, 6);
   std::vector<std::string> seen;
-  for (const TextPiece &piece : chunker.pieces())
+  for (const TextPiece& piece : chunker.pieces())
     seen.push_back(document.substr(piece.begin, piece.end - piece.begin));
   EXPECT_EQ(seen, (std::vector<std::string>{"w1", "w2", "w3", "w", "<", "4", ">", "<", ">", "<",
                                             "b", "w5"}));
@@ -229,7 +228,7 @@ TEST(data_text_question_chunks, a_batch_is_padded_to_its_longest_row) {
   const QuestionBatch batch = collate(samples, kPadding);
   EXPECT_EQ(batch.rows, 2);
   EXPECT_EQ(batch.length, 15);
-  const auto row = [&](const std::vector<int64_t> &all, int r) {
+  const auto row = [&](const std::vector<int64_t>& all, int r) {
     return std::vector<int64_t>(all.begin() + 15 * r, all.begin() + 15 * (r + 1));
   };
   EXPECT_EQ(row(batch.input_ids, 0),
@@ -265,15 +264,14 @@ TEST(data_text_question_chunks, a_split_takes_its_fraction_of_each_class) {
 }
 
 TEST(data_text_question_chunks, bad_options_and_bad_questions_are_refused) {
-  const auto with = [](const ChunkOptions &options) {
+  const auto with = [](const ChunkOptions& options) {
     QuestionChunker chunker(tokenizer(), options);
   };
   EXPECT_ERROR(with({.max_length = 67}), UsageError, "max_length 67 leaves no room for a document");
   EXPECT_ERROR(with({.max_question = 0}), UsageError, "max_question is 0");
   EXPECT_ERROR(with({.stride = 0}), UsageError, "stride is 0");
   EXPECT_ERROR(with({.stride = 318}), UsageError,
-               "a stride of 318 leaves out text between chunks, which may have "
-               "317 pieces");
+               "a stride of 318 leaves out text between chunks, which may have 317 pieces");
   EXPECT_ERROR(with({.weights = {1, 1, 1, 1, -1}}), UsageError, "a chunk's weight is -1");
   EXPECT_ERROR(with({.weights = {1, 1, 1, 1, std::nan("")}}), UsageError,
                "a chunk's weight is nan");

@@ -23,7 +23,7 @@ TEST(data_text_squad, scores_are_those_of_the_evaluation_scripts) {
   if (status == 127) GTEST_SKIP() << "no python3";
   ASSERT_EQ(status, 0) << python.err;
   int right = 0, partly = 0, empty = 0;
-  for (const std::string &line : lines_of(python.out)) {
+  for (const std::string& line : lines_of(python.out)) {
     const auto told = nlohmann::json::parse(line);
     const auto prediction = told["prediction"].get<std::string>();
     const auto answers = told["answers"].get<std::vector<std::string>>();
@@ -65,27 +65,27 @@ TEST(data_text_squad, what_the_script_leaves_out_does_not_count) {
 }
 
 struct File {
-  explicit File(const std::string &text) { write_file_atomic(path(), text); }
+  explicit File(const std::string& text) { write_file_atomic(path(), text); }
   std::string path() const { return folder / "squad.json"; }
   PrivateFolder folder;
 };
 
-std::string squad_of(const std::string &context, const std::string &qas) {
+std::string squad_of(const std::string& context, const std::string& qas) {
   return R"({"version": "v2.0", "data": [{"title": "t", "paragraphs": [{"context": ")" + context +
          R"(", "qas": [)" + qas + "]}]}]}";
 }
 
-std::vector<Question> read(const std::string &text) {
+std::vector<Question> read(const std::string& text) {
   const File file(text);
   BadSamples bad(OnBadSample::stop);
   return read_squad(file.path(), &bad);
 }
 
-constexpr const char *kAnswered =
+constexpr const char* kAnswered =
     R"({"id": "q1", "question": "Who?", "answers": [{"text": "Zoë", "answer_start": 5}, {"text": "oë", "answer_start": 6}], "is_impossible": false})";
-constexpr const char *kImpossible =
+constexpr const char* kImpossible =
     R"({"id": "q2", "question": "Why?", "answers": [], "plausible_answers": [{"text": "Zoë", "answer_start": 5}], "is_impossible": true})";
-constexpr const char *kOfVersion1 =
+constexpr const char* kOfVersion1 =
     R"({"id": "q3", "question": "Who?", "answers": [{"text": "é", "answer_start": 0}]})";
 
 TEST(data_text_squad, both_versions_are_read_and_characters_become_bytes) {
@@ -104,7 +104,7 @@ TEST(data_text_squad, both_versions_are_read_and_characters_become_bytes) {
 }
 
 TEST(data_text_squad, bad_questions_are_refused_by_id_or_left_out) {
-  const auto one = [](const std::string &id, const std::string &answers) {
+  const auto one = [](const std::string& id, const std::string& answers) {
     return R"({"id": ")" + id + R"(", "question": "q", "answers": [)" + answers + "]}";
   };
   const std::vector<std::pair<std::string, std::string>> bad{
@@ -123,7 +123,7 @@ TEST(data_text_squad, bad_questions_are_refused_by_id_or_left_out) {
       {kOfVersion1, "an earlier question has this id"},
   };
   std::string all = kOfVersion1;
-  for (const auto &[json, says] : bad) {
+  for (const auto& [json, says] : bad) {
     EXPECT_ERROR(read(squad_of("é is Zoë.", std::string(kOfVersion1) + "," + json)), Corrupt, says);
     all += "," + json;
   }

@@ -15,8 +15,7 @@ namespace {
 
 constexpr int kSpecials = 3;  // [CLS], [SEP], [SEP]
 
-/// Behind the tag at byte `at` of the text, if there is one: a word like the
-/// regular expression
+/// Behind the tag at byte `at` of the text, if there is one: a word like the regular expression
 /// <.+>, which need not end it.
 size_t behind_tag(std::string_view text, size_t at) {
   if (text[at] != '<') return at;
@@ -29,7 +28,7 @@ size_t behind_tag(std::string_view text, size_t at) {
 uint32_t piece_at(std::span<const TextPiece> pieces, uint32_t at) {
   const auto found =
       std::lower_bound(pieces.begin(), pieces.end(), at,
-                       [](const TextPiece &piece, uint32_t byte) { return piece.begin < byte; });
+                       [](const TextPiece& piece, uint32_t byte) { return piece.begin < byte; });
   return static_cast<uint32_t>(found - pieces.begin());
 }
 
@@ -37,21 +36,21 @@ uint32_t piece_at(std::span<const TextPiece> pieces, uint32_t at) {
 uint32_t piece_beyond(std::span<const TextPiece> pieces, uint32_t at) {
   const auto found =
       std::upper_bound(pieces.begin(), pieces.end(), at,
-                       [](uint32_t byte, const TextPiece &piece) { return byte < piece.end; });
+                       [](uint32_t byte, const TextPiece& piece) { return byte < piece.end; });
   return static_cast<uint32_t>(found - pieces.begin());
 }
 
 }  // namespace
 
-QuestionChunker::QuestionChunker(WordPieceTokenizer tokenizer, const ChunkOptions &options)
+QuestionChunker::QuestionChunker(WordPieceTokenizer tokenizer, const ChunkOptions& options)
     : tokenizer_(std::move(tokenizer)), options_(options) {
   check<UsageError>(options.max_question >= 1, "max_question is {}: it must be at least 1",
                     options.max_question);
-  check<UsageError>(options.max_length > options.max_question + kSpecials,
-                    "max_length {} leaves no room for a document beside "
-                    "max_question {} and {} "
-                    "special pieces",
-                    options.max_length, options.max_question, kSpecials);
+  check<UsageError>(
+      options.max_length > options.max_question + kSpecials,
+      "max_length {} leaves no room for a document beside max_question {} and {} special "
+      "pieces",
+      options.max_length, options.max_question, kSpecials);
   check<UsageError>(options.stride >= 1, "stride is {}: it must be at least 1", options.stride);
   const int room = options.max_length - options.max_question - kSpecials;
   check<UsageError>(options.by_sentence || options.stride <= room,
@@ -65,7 +64,7 @@ QuestionChunker::QuestionChunker(WordPieceTokenizer tokenizer, const ChunkOption
   check<UsageError>(sum > 0, "the weights of chunks are all 0");
 }
 
-void QuestionChunker::encode_document(const std::string &text) {
+void QuestionChunker::encode_document(const std::string& text) {
   document_.clear();
   if (!options_.drop_tags) return tokenizer_.encode(text, &document_);
   const std::string_view all = text;
@@ -90,14 +89,14 @@ void QuestionChunker::encode_document(const std::string &text) {
   encode(begin, all.size());
 }
 
-void QuestionChunker::cut(const Question &question) {
+void QuestionChunker::cut(const Question& question) {
   chunks_.clear();
   question_.clear();
   id_ = question.id;
   try {
     tokenizer_.encode(question.question, &question_);
     encode_document(question.document);
-  } catch (const Corrupt &error) {
+  } catch (const Corrupt& error) {
     fail<Corrupt>("{}: {}", question.where, error.what());
   }
   check<Corrupt>(!question_.empty(), "{}: the question has no piece", question.where);
@@ -142,9 +141,8 @@ void QuestionChunker::cut_by_stride(uint32_t room) {
         static_cast<uint32_t>(std::min<uint64_t>(size, begin + room)));
 }
 
-void QuestionChunker::cut_by_sentence(const std::string &text, uint32_t room) {
-  // Parts that stay together: sentences, and those that are too long in as many
-  // as they need.
+void QuestionChunker::cut_by_sentence(const std::string& text, uint32_t room) {
+  // Parts that stay together: sentences, and those that are too long in as many as they need.
   std::vector<uint32_t> begins;
   const auto add_part = [&](uint32_t begin, uint32_t end) {
     for (; begin < end; begin += std::min(room, end - begin)) begins.push_back(begin);
@@ -158,8 +156,8 @@ void QuestionChunker::cut_by_sentence(const std::string &text, uint32_t room) {
   const auto size = static_cast<uint32_t>(document_.size());
   add_part(last, size);
   begins.push_back(size);
-  // A chunk is emitted when the next part does not fit, and then loses parts in
-  // front until it does.
+  // A chunk is emitted when the next part does not fit, and then loses parts in front until it
+  // does.
   size_t first = 0;
   for (size_t part = 0; part + 1 < begins.size(); ++part)
     while (begins[part + 1] - begins[first] > room) {
@@ -171,11 +169,11 @@ void QuestionChunker::cut_by_sentence(const std::string &text, uint32_t room) {
 
 size_t QuestionChunker::choose(uint64_t seed, int64_t epoch, int64_t sample) const {
   check<UsageError>(!chunks_.empty(), "there is no chunk to choose: cut() comes first");
-  const auto weight = [&](const DocumentChunk &chunk) {
+  const auto weight = [&](const DocumentChunk& chunk) {
     return options_.weights[static_cast<size_t>(chunk.answer_class)];
   };
   double sum = 0;
-  for (const DocumentChunk &chunk : chunks_) sum += weight(chunk);
+  for (const DocumentChunk& chunk : chunks_) sum += weight(chunk);
   const PhiloxBlock random =
       philox_block(stable_hash({stable_hash("chunk"), seed}), static_cast<uint64_t>(epoch),
                    static_cast<uint64_t>(sample));
@@ -192,17 +190,17 @@ size_t QuestionChunker::choose(uint64_t seed, int64_t epoch, int64_t sample) con
   return last;
 }
 
-void QuestionChunker::sample(size_t index, QuestionSample *out) const {
+void QuestionChunker::sample(size_t index, QuestionSample* out) const {
   check<UsageError>(index < chunks_.size(), "there is no chunk {}: there are {}", index,
                     chunks_.size());
-  const DocumentChunk &chunk = chunks_[index];
-  const Vocabulary &vocabulary = tokenizer_.vocabulary();
+  const DocumentChunk& chunk = chunks_[index];
+  const Vocabulary& vocabulary = tokenizer_.vocabulary();
   out->id = id_;
   out->question_pieces = static_cast<int32_t>(question_.size());
   out->input_ids.clear();
   out->input_ids.reserve(question_.size() + kSpecials + chunk.end - chunk.begin);
   out->input_ids.push_back(vocabulary.first());
-  for (const TextPiece &piece : question_) out->input_ids.push_back(piece.id);
+  for (const TextPiece& piece : question_) out->input_ids.push_back(piece.id);
   out->input_ids.push_back(vocabulary.separator());
   for (uint32_t i = chunk.begin; i < chunk.end; ++i) out->input_ids.push_back(document_[i].id);
   out->input_ids.push_back(vocabulary.separator());
@@ -220,14 +218,14 @@ QuestionBatch collate(std::span<const QuestionSample> samples, int32_t padding) 
   check<UsageError>(!samples.empty(), "a batch of no samples");
   QuestionBatch batch;
   batch.rows = static_cast<int64_t>(samples.size());
-  for (const QuestionSample &sample : samples)
+  for (const QuestionSample& sample : samples)
     batch.length = std::max(batch.length, static_cast<int64_t>(sample.input_ids.size()));
   const auto length = static_cast<size_t>(batch.length);
   batch.input_ids.assign(samples.size() * length, padding);
   batch.token_types.assign(samples.size() * length, 0);
   batch.attention_mask.assign(samples.size() * length, 0);
   for (size_t row = 0; row < samples.size(); ++row) {
-    const QuestionSample &sample = samples[row];
+    const QuestionSample& sample = samples[row];
     const auto first = static_cast<std::ptrdiff_t>(row * length);
     const auto size = static_cast<std::ptrdiff_t>(sample.input_ids.size());
     std::copy(sample.input_ids.begin(), sample.input_ids.end(), batch.input_ids.begin() + first);
@@ -260,7 +258,7 @@ StratifiedSplit stratified_split(std::span<const AnswerClass> classes, double fr
     const auto wanted =
         static_cast<size_t>(std::ceil(fraction * static_cast<double>(of_class.size())));
     of_class.resize(std::min(wanted, of_class.size() - 1));
-    for (const auto &[hash, i] : of_class) validates[i] = true;
+    for (const auto& [hash, i] : of_class) validates[i] = true;
   }
   StratifiedSplit split;
   for (size_t i = 0; i < classes.size(); ++i)

@@ -23,8 +23,8 @@ struct ChunkOptions {
   std::array<double, kAnswerClasses> weights{1, 1, 1, 1, 1e-3};
 };
 
-/// A part of a document that fits in a sequence. One that does not hold the
-/// whole answer has the class unknown and no positions.
+/// A part of a document that fits in a sequence. One that does not hold the whole answer has the
+/// class unknown and no positions.
 struct DocumentChunk {
   uint32_t begin, end;  // of the document's pieces
   AnswerClass answer_class = AnswerClass::unknown;
@@ -43,32 +43,31 @@ struct QuestionSample {
   AnswerClass answer_class = AnswerClass::unknown;
 };
 
-/// A question cut into chunks. Keeps its memory for the next one; one thread at
-/// a time.
+/// A question cut into chunks. Keeps its memory for the next one; one thread at a time.
 class TRIREME_API QuestionChunker {
  public:
-  /// UsageError for options that leave no room for a document or text between
-  /// chunks, or weights that are negative, not finite, or all zero.
-  QuestionChunker(WordPieceTokenizer tokenizer, const ChunkOptions &options);
+  /// UsageError for options that leave no room for a document or text between chunks, or weights
+  /// that are negative, not finite, or all zero.
+  QuestionChunker(WordPieceTokenizer tokenizer, const ChunkOptions& options);
 
-  /// Corrupt, beginning with question.where, for a question or a document
-  /// without a piece, an answer that has none, and what is not UTF-8.
-  void cut(const Question &question);
+  /// Corrupt, beginning with question.where, for a question or a document without a piece, an
+  /// answer that has none, and what is not UTF-8.
+  void cut(const Question& question);
 
   std::span<const DocumentChunk> chunks() const { return chunks_; }
-  /// One of them, by weight: the same for the same seed, epoch and number of
-  /// the sample, on any rank.
+  /// One of them, by weight: the same for the same seed, epoch and number of the sample, on any
+  /// rank.
   size_t choose(uint64_t seed, int64_t epoch, int64_t sample) const;
   /// Of the question that was cut last.
-  void sample(size_t chunk, QuestionSample *out) const;
+  void sample(size_t chunk, QuestionSample* out) const;
   /// Where the pieces are in the document.
   std::span<const TextPiece> pieces() const { return document_; }
-  const WordPieceTokenizer &tokenizer() const { return tokenizer_; }
+  const WordPieceTokenizer& tokenizer() const { return tokenizer_; }
 
  private:
-  void encode_document(const std::string &text);
+  void encode_document(const std::string& text);
   void cut_by_stride(uint32_t room);
-  void cut_by_sentence(const std::string &text, uint32_t room);
+  void cut_by_sentence(const std::string& text, uint32_t room);
   void add(uint32_t begin, uint32_t end);
 
   WordPieceTokenizer tokenizer_;
@@ -80,8 +79,7 @@ class TRIREME_API QuestionChunker {
   std::vector<DocumentChunk> chunks_;
 };
 
-/// Samples as rows of one length. Padding is not seen (mask 0) and has the type
-/// 0.
+/// Samples as rows of one length. Padding is not seen (mask 0) and has the type 0.
 struct QuestionBatch {
   int64_t rows = 0, length = 0;
   std::vector<int64_t> input_ids, token_types,
@@ -92,8 +90,8 @@ struct QuestionBatch {
 };
 TRIREME_API QuestionBatch collate(std::span<const QuestionSample> samples, int32_t padding);
 
-/// Which samples train and which validate: of each class `fraction`, rounded up
-/// (but at least one trains), chosen by `seed`. In order.
+/// Which samples train and which validate: of each class `fraction`, rounded up (but at least one
+/// trains), chosen by `seed`. In order.
 struct StratifiedSplit {
   std::vector<int64_t> train, validation;
 };

@@ -21,13 +21,13 @@ using nlohmann::json;
 constexpr int kDeepestSquad = 16;
 constexpr size_t kLargestSquad = size_t{1} << 30;
 
-const json &array_of(const json &object, const char *key, const std::string &where) {
-  const json &value = json_member(object, key, where);
+const json& array_of(const json& object, const char* key, const std::string& where) {
+  const json& value = json_member(object, key, where);
   check<Corrupt>(value.is_array(), "{}: '{}' is not an array", where, key);
   return value;
 }
 
-std::string text_of(const json &object, const char *key, const std::string &where) {
+std::string text_of(const json& object, const char* key, const std::string& where) {
   return json_text(json_member(object, key, where), where, key);
 }
 
@@ -46,7 +46,7 @@ struct Paragraph {
 };
 
 /// Throws Corrupt for a bad sample.
-Question question_of(const json &qa, const Paragraph &paragraph, const std::string &path) {
+Question question_of(const json& qa, const Paragraph& paragraph, const std::string& path) {
   Question out;
   out.id = text_of(qa, "id", path + ": a question");
   out.where = fmt::format("{}: question {}", path, out.id);
@@ -60,7 +60,7 @@ Question question_of(const json &qa, const Paragraph &paragraph, const std::stri
                    out.where);
     if (impossible->get<bool>()) return out;
   }
-  for (const json &answer : array_of(qa, "answers", out.where)) {
+  for (const json& answer : array_of(qa, "answers", out.where)) {
     const std::string text = text_of(answer, "text", out.where);
     const int64_t start =
         json_size(json_member(answer, "answer_start", out.where), out.where, "answer_start");
@@ -83,9 +83,9 @@ Question question_of(const json &qa, const Paragraph &paragraph, const std::stri
 
 }  // namespace
 
-std::vector<Question> read_squad(const std::string &path, BadSamples *bad) {
+std::vector<Question> read_squad(const std::string& path, BadSamples* bad) {
   const MappedFile file(path);
-  const std::string_view text(reinterpret_cast<const char *>(file.bytes().data()),
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
                               file.bytes().size());
   check<Corrupt>(text.size() <= kLargestSquad, "{}: {} bytes; more than {} is no file of SQuAD",
                  path, text.size(), kLargestSquad);
@@ -94,17 +94,17 @@ std::vector<Question> read_squad(const std::string &path, BadSamples *bad) {
   const json root = parse_strict_json(text, path, kDeepestSquad);
   std::vector<Question> out;
   std::unordered_set<std::string> ids;
-  for (const json &article : array_of(root, "data", path))
-    for (const json &each : array_of(article, "paragraphs", path + ": an article")) {
+  for (const json& article : array_of(root, "data", path))
+    for (const json& each : array_of(article, "paragraphs", path + ": an article")) {
       Paragraph paragraph{text_of(each, "context", path + ": a paragraph"), {}};
       paragraph.bytes = bytes_of(paragraph.text);
-      for (const json &qa : array_of(each, "qas", path + ": a paragraph")) {
+      for (const json& qa : array_of(each, "qas", path + ": a paragraph")) {
         try {
           Question made = question_of(qa, paragraph, path);
           check<Corrupt>(ids.insert(made.id).second, "{}: an earlier question has this id",
                          made.where);
           out.push_back(std::move(made));
-        } catch (const Corrupt &error) {
+        } catch (const Corrupt& error) {
           bad->found(error.what());
         }
       }
@@ -112,7 +112,7 @@ std::vector<Question> read_squad(const std::string &path, BadSamples *bad) {
   return out;
 }
 
-void SquadScores::add(const AnswerScore &score, bool has_answer) {
+void SquadScores::add(const AnswerScore& score, bool has_answer) {
   ++total;
   exact += score.exact;
   f1 += score.f1;

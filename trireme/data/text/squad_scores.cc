@@ -45,7 +45,7 @@ bool is_space(char32_t c) {
          (c >= 0x1C && c <= 0x1F) || c == 0x85;
 }
 
-bool in_word(const Code &c) { return (unicode::classes_of(c.code) & unicode::kWord) != 0; }
+bool in_word(const Code& c) { return (unicode::classes_of(c.code) & unicode::kWord) != 0; }
 
 bool is_article(Codes::const_iterator begin, Codes::const_iterator end) {
   std::string word;
@@ -68,7 +68,7 @@ std::vector<std::string> answer_words(std::string_view text) {
   }
   std::vector<std::string> words;
   bool inside = false;
-  for (const Code &c : codes) {
+  for (const Code& c : codes) {
     const bool was = std::exchange(inside, !is_space(c.code));
     if (!inside) continue;
     if (!was) words.emplace_back();
@@ -77,8 +77,8 @@ std::vector<std::string> answer_words(std::string_view text) {
   return words;
 }
 
-AnswerScore score_of(const std::vector<std::string> &predicted,
-                     const std::vector<std::string> &right, bool empty_texts_agree) {
+AnswerScore score_of(const std::vector<std::string>& predicted,
+                     const std::vector<std::string>& right, bool empty_texts_agree) {
   AnswerScore score;
   score.exact = predicted == right ? 1 : 0;
   if (empty_texts_agree && (predicted.empty() || right.empty())) {
@@ -86,9 +86,9 @@ AnswerScore score_of(const std::vector<std::string> &predicted,
     return score;
   }
   std::map<std::string_view, int64_t> left;
-  for (const std::string &word : right) ++left[word];
+  for (const std::string& word : right) ++left[word];
   int64_t common = 0;
-  for (const std::string &word : predicted) {
+  for (const std::string& word : predicted) {
     const auto found = left.find(word);
     if (found == left.end() || found->second == 0) continue;
     --found->second;
@@ -101,11 +101,11 @@ AnswerScore score_of(const std::vector<std::string> &predicted,
   return score;
 }
 
-AnswerScore best_of(std::string_view prediction, const std::vector<std::vector<std::string>> &right,
+AnswerScore best_of(std::string_view prediction, const std::vector<std::vector<std::string>>& right,
                     bool empty_texts_agree) {
   const auto predicted = answer_words(prediction);
   AnswerScore best;
-  for (const auto &words : right) {
+  for (const auto& words : right) {
     const AnswerScore score = score_of(predicted, words, empty_texts_agree);
     best.exact = std::max(best.exact, score.exact);
     best.f1 = std::max(best.f1, score.f1);
@@ -117,13 +117,13 @@ AnswerScore best_of(std::string_view prediction, const std::vector<std::vector<s
 
 std::string normalized_answer(std::string_view text) {
   std::string out;
-  for (const std::string &word : answer_words(text)) out += (out.empty() ? "" : " ") + word;
+  for (const std::string& word : answer_words(text)) out += (out.empty() ? "" : " ") + word;
   return out;
 }
 
-AnswerScore squad_score(std::string_view prediction, const std::vector<std::string> &answers) {
+AnswerScore squad_score(std::string_view prediction, const std::vector<std::string>& answers) {
   std::vector<std::vector<std::string>> right;
-  for (const std::string &answer : answers) {
+  for (const std::string& answer : answers) {
     auto words = answer_words(answer);
     if (!words.empty()) right.push_back(std::move(words));
   }
@@ -131,10 +131,10 @@ AnswerScore squad_score(std::string_view prediction, const std::vector<std::stri
   return best_of(prediction, right, true);
 }
 
-AnswerScore squad_score_v1(std::string_view prediction, const std::vector<std::string> &answers) {
+AnswerScore squad_score_v1(std::string_view prediction, const std::vector<std::string>& answers) {
   check<UsageError>(!answers.empty(), "SQuAD 1.1 has no questions without an answer");
   std::vector<std::vector<std::string>> right;
-  for (const std::string &answer : answers) right.push_back(answer_words(answer));
+  for (const std::string& answer : answers) right.push_back(answer_words(answer));
   return best_of(prediction, right, false);
 }
 
