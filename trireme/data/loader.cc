@@ -144,7 +144,7 @@ PrefetchingLoader::MakeBatch leaf_batches(std::shared_ptr<const DataSource> sour
       // nothing.
       const bool empty = leaf.ids.empty();
       if (empty) leaf.ids.push_back(0);
-      auto micro = source->get(leaf.ids);
+      auto micro = source->get_in_epoch(leaf.ids, plan.epoch_of(step));
       if (empty) micro.weight = 0;
       micro.samples.resize(leaf.ids.size());
       std::iota(micro.samples.begin(), micro.samples.end(), leaf.first);

@@ -133,7 +133,7 @@ PrefetchingLoader::MakeBatch share_batches(std::shared_ptr<const DataSource> sou
     int64_t at = mine.begin;
     for (const int64_t count : cut_share(mine.count, most)) {
       const Leaf part = plan.part(step, at, count);
-      auto micro = source->get(part.ids);
+      auto micro = source->get_in_epoch(part.ids, plan.epoch_of(step));
       micro.samples.resize(part.ids.size());
       std::iota(micro.samples.begin(), micro.samples.end(), part.first);
       batch.push_back(std::move(micro));

@@ -17,6 +17,12 @@ class DataSource {
   virtual int64_t size() const = 0;  // samples in an epoch
   /// The input, target and weight of these samples, in this order. All `ids` are below size().
   virtual MicroBatch get(const std::vector<int64_t>& ids) const = 0;
+  /// The same in an epoch, which loaders call: for sources that show a sample differently each time
+  /// (a part of a document, say), as a function of its id and the epoch alone, so that the number
+  /// of ranks changes nothing. get() alone is epoch 0, which held-out data is always read in.
+  virtual MicroBatch get_in_epoch(const std::vector<int64_t>& ids, int64_t /*epoch*/) const {
+    return get(ids);
+  }
   /// A description for the start line of a run: "corpus: 812 files, 94.1 MB, 367k windows of 256
   /// bytes".
   virtual std::string describe() const = 0;

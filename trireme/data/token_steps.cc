@@ -43,7 +43,7 @@ PrefetchingLoader::MakeBatch token_step_batches(std::shared_ptr<const DataSource
     Batch batch;
     for (int64_t i = 0; i < each; ++i) {
       const auto ids = steps->ids(step, rank * each + i);
-      MicroBatch micro = source->get(ids);
+      MicroBatch micro = source->get_in_epoch(ids, steps->epoch_of(step));
       micro.samples = ids;
       for (int64_t& sample : micro.samples)  // unique in the run
         sample += steps->epoch_of(step) * source->size();
