@@ -35,6 +35,7 @@
 #include "trireme/data/text/natural_questions.h"          // questions of Natural Questions
 #include "trireme/data/text/squad.h"                      // questions and scores of SQuAD
 #include "trireme/data/text/question_chunks.h"            // questions as padded samples
+#include "trireme/data/sources/question_source.h"         // questions as micro-batches; answers
 
 #include "trireme/tensor/random/random.h"                 // random tensors as functions of a key
 #include "trireme/layers/documents.h"                     // rows that hold several documents

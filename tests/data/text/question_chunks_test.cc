@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
+#include <random>
+#include <set>
 
 #include "tests/data/text/errors.h"
 #include "trireme/data/text/sentences.h"
@@ -261,6 +264,54 @@ TEST(data_text_question_chunks, a_split_takes_its_fraction_of_each_class) {
   EXPECT_TRUE(stratified_split(classes, 0, 1).validation.empty());
   EXPECT_TRUE(stratified_split({}, 0.5, 1).train.empty());
   EXPECT_ERROR(stratified_split(classes, 1, 1), UsageError, "the fraction that validates is 1");
+}
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+    return "";
+  } catch (const Corrupt& error) {
+    return error.what();
+  }
+}
+
+TEST(data_text_question_chunks, the_quick_check_refuses_what_cutting_would_and_nothing_else) {
+  std::mt19937 random(1);
+  const std::vector<std::string> parts{"w1",     "w2 ",   " ",      "<P>",    " <P> ",
+                                       "\u200b", "<b>w3", "\u0301", "\u00a0", "\t",
+                                       "w4w5 ",  ">",     "\u4e2d", "w6 w7"};
+  std::set<std::string> reasons;
+  int good = 0;
+  for (int i = 0; i < 6000; ++i) {
+    const bool long_one = i % 50 == 0;  // longer than what is looked at
+    Question q = question_of("");
+    for (size_t n = 1 + random() % 7; n > 0; --n) q.document += parts[random() % parts.size()];
+    if (long_one) q.document = std::string(random() % 300, ' ') + q.document + words(0, 60);
+    if (random() % 8 == 0) q.question = parts[random() % parts.size()];
+    if (random() % 4 != 0) {
+      q.answer_class = AnswerClass::short_answer;
+      const auto place = [&] {
+        size_t at = random() % (q.document.size() + 1);
+        while (at < q.document.size() && (q.document[at] & 0xC0) == 0x80) ++at;
+        return static_cast<uint32_t>(at);
+      };
+      q.answer_begin = place();
+      q.answer_end = std::max(q.answer_begin, place());
+    }
+    ChunkOptions options{.max_length = 100, .max_question = 2, .stride = 90};
+    options.drop_tags = i % 2 == 0;
+    QuestionChunker one(tokenizer(), options), other(tokenizer(), options);
+    const std::string cut = error_of([&] { one.cut(q); });
+    ASSERT_EQ(error_of([&] { other.check_cuttable(q); }), cut)
+        << '"' << q.document << "\" " << q.answer_begin << " " << q.answer_end;
+    if (cut.empty())
+      ++good;
+    else
+      reasons.insert(cut.substr(0, cut.find(" bytes")));
+  }
+  EXPECT_GT(good, 3000);
+  EXPECT_EQ(reasons.size(),
+            4u);  // no piece in the question, the document, the answer; an empty answer
 }
 
 TEST(data_text_question_chunks, bad_options_and_bad_questions_are_refused) {

@@ -319,23 +319,28 @@ bool NaturalQuestionsReader::next(Question* out) {
       at_ = std::min(line_end(bytes.size()) + 1, bytes.size());
       continue;
     }
-    const char* begin = text + at_;
-    const size_t end = line_end(std::max(longest_line_ + 1, longest_line_)), length = end - at_;
+    const size_t begin = at_;
+    const size_t end = line_end(std::max(longest_line_ + 1, longest_line_)), length = end - begin;
     within_line_ = length > longest_line_;
     at_ = std::min(end + (within_line_ ? 0 : 1), bytes.size());
-    ++line_;
-    const std::string where = fmt::format("{}:{}", file_.path(), line_);
+    line_ = {begin, length, ++lines_};
     try {
       check<Corrupt>(length <= longest_line_,
-                     "{}: a line of more than {} bytes, which is no question", where,
-                     longest_line_);
-      read_natural_question({begin, length}, where, out);
+                     "{}:{}: a line of more than {} bytes, which is no question", file_.path(),
+                     lines_, longest_line_);
+      read(line_, out);
       return true;
     } catch (const Corrupt& error) {
       bad_.found(error.what());
     }
   }
   return false;
+}
+
+void NaturalQuestionsReader::read(const Line& line, Question* out) const {
+  const auto bytes = file_.bytes().subspan(line.begin, line.length);
+  read_natural_question({reinterpret_cast<const char*>(bytes.data()), bytes.size()},
+                        fmt::format("{}:{}", file_.path(), line.number), out);
 }
 
 }  // namespace trireme

@@ -35,7 +35,18 @@ class TRIREME_API NaturalQuestionsReader {
   /// and line, unless they are skipped; the one after it can be read then.
   bool next(Question* out);
   const BadSamples& bad() const { return bad_; }
-  int64_t lines() const { return line_; }  // that were read
+  int64_t lines() const { return lines_; }  // that were read
+
+  /// Where the question of the last next() is: bytes of the file, and its line's number from 1.
+  struct Line {
+    size_t begin = 0, length = 0;
+    int64_t number = 0;
+  };
+  const Line& line() const { return line_; }
+  /// The same question again. Threads: any, also while another one calls next().
+  void read(const Line& line, Question* out) const;
+  /// The last question is a bad sample for its user: stops or counts it, as next() does others.
+  void leave_out(const std::string& why) { bad_.found(why); }
 
  private:
   MappedFile file_;
@@ -43,7 +54,8 @@ class TRIREME_API NaturalQuestionsReader {
   BadSamples bad_;
   size_t at_ = 0;
   bool within_line_ = false;  // one that is too long
-  int64_t line_ = 0;
+  int64_t lines_ = 0;
+  Line line_;
 };
 
 /// One line. Corrupt, beginning with `where`, for a bad sample.

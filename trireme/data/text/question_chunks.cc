@@ -64,10 +64,9 @@ QuestionChunker::QuestionChunker(WordPieceTokenizer tokenizer, const ChunkOption
   check<UsageError>(sum > 0, "the weights of chunks are all 0");
 }
 
-void QuestionChunker::encode_document(const std::string& text) {
+void QuestionChunker::encode_document(std::string_view all) {
   document_.clear();
-  if (!options_.drop_tags) return tokenizer_.encode(text, &document_);
-  const std::string_view all = text;
+  if (!options_.drop_tags) return tokenizer_.encode(all, &document_);
   const auto encode = [&](size_t begin, size_t end) {
     const size_t before = document_.size();
     tokenizer_.encode(all.substr(begin, end - begin), &document_);
@@ -90,9 +89,9 @@ void QuestionChunker::encode_document(const std::string& text) {
 }
 
 void QuestionChunker::cut(const Question& question) {
-  chunks_.clear();
+  cut_.chunks.clear();
   question_.clear();
-  id_ = question.id;
+  cut_.id = question.id;
   try {
     tokenizer_.encode(question.question, &question_);
     encode_document(question.document);
@@ -117,10 +116,49 @@ void QuestionChunker::cut(const Question& question) {
   }
   const auto room = static_cast<uint32_t>(options_.max_length - kSpecials) -
                     static_cast<uint32_t>(question_.size());
+  const auto ids_of = [](const std::vector<TextPiece>& pieces, std::vector<int32_t>* ids) {
+    ids->resize(pieces.size());
+    std::transform(pieces.begin(), pieces.end(), ids->begin(),
+                   [](const TextPiece& piece) { return piece.id; });
+  };
+  ids_of(question_, &cut_.question);
+  ids_of(document_, &cut_.document);
   if (options_.by_sentence)
     cut_by_sentence(question.document, room);
   else
     cut_by_stride(room);
+}
+
+bool QuestionChunker::surely_cuttable(const Question& question) {
+  const std::string_view text = question.document;
+  const auto ends_word = [&](size_t at) { return at == text.size() || text[at] == ' '; };
+  size_t begin = 0, end = text.size();
+  if (question.answer_class != AnswerClass::unknown) {
+    begin = question.answer_begin;
+    end = question.answer_end;
+    if (begin >= end || end > text.size()) return false;
+    // A tag is a whole word, and part of a word does not tell whether it is one.
+    if (options_.drop_tags && ((begin > 0 && text[begin - 1] != ' ') || !ends_word(end)))
+      return false;
+  } else {
+    constexpr size_t kLook = 256;
+    const auto inside = [&](size_t at) {  // a word with tags, else a character
+      return options_.drop_tags ? !ends_word(at) : at < text.size() && (text[at] & 0xC0) == 0x80;
+    };
+    for (end = std::min(end, kLook); end > 0 && inside(end);) --end;
+  }
+  question_.clear();
+  tokenizer_.encode(question.question, &question_);
+  encode_document(text.substr(begin, end - begin));
+  return !question_.empty() && !document_.empty();
+}
+
+void QuestionChunker::check_cuttable(const Question& question) {
+  try {
+    if (surely_cuttable(question)) return;
+  } catch (const Corrupt&) {  // cut() says where
+  }
+  cut(question);
 }
 
 void QuestionChunker::add(uint32_t begin, uint32_t end) {
@@ -131,7 +169,7 @@ void QuestionChunker::add(uint32_t begin, uint32_t end) {
     chunk.start_id = static_cast<int32_t>(answer_begin_) + before;
     chunk.end_id = static_cast<int32_t>(answer_end_) + before;
   }
-  chunks_.push_back(chunk);
+  cut_.chunks.push_back(chunk);
 }
 
 void QuestionChunker::cut_by_stride(uint32_t room) {
@@ -167,47 +205,55 @@ void QuestionChunker::cut_by_sentence(const std::string& text, uint32_t room) {
   add(begins[first], size);
 }
 
-size_t QuestionChunker::choose(uint64_t seed, int64_t epoch, int64_t sample) const {
-  check<UsageError>(!chunks_.empty(), "there is no chunk to choose: cut() comes first");
+size_t CutQuestion::bytes() const {
+  return sizeof(CutQuestion) + id.capacity() +
+         sizeof(int32_t) * (question.capacity() + document.capacity()) +
+         sizeof(DocumentChunk) * chunks.capacity();
+}
+
+size_t CutQuestion::choose(const ChunkOptions& options, uint64_t seed, int64_t epoch,
+                           int64_t sample) const {
+  check<UsageError>(!chunks.empty(), "there is no chunk to choose: cut() comes first");
   const auto weight = [&](const DocumentChunk& chunk) {
-    return options_.weights[static_cast<size_t>(chunk.answer_class)];
+    return options.weights[static_cast<size_t>(chunk.answer_class)];
   };
   double sum = 0;
-  for (const DocumentChunk& chunk : chunks_) sum += weight(chunk);
+  for (const DocumentChunk& chunk : chunks) sum += weight(chunk);
   const PhiloxBlock random =
       philox_block(stable_hash({stable_hash("chunk"), seed}), static_cast<uint64_t>(epoch),
                    static_cast<uint64_t>(sample));
   const double drawn = uniform01_double(random[0], random[1]);
   // Where all of these have no weight, none is better than another.
-  if (sum == 0) return static_cast<size_t>(drawn * static_cast<double>(chunks_.size()));
+  if (sum == 0) return static_cast<size_t>(drawn * static_cast<double>(chunks.size()));
   double left = drawn * sum;
   size_t last = 0;
-  for (size_t i = 0; i < chunks_.size(); ++i) {
-    if (weight(chunks_[i]) == 0) continue;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    if (weight(chunks[i]) == 0) continue;
     last = i;
-    if ((left -= weight(chunks_[i])) < 0) return i;
+    if ((left -= weight(chunks[i])) < 0) return i;
   }
   return last;
 }
 
-void QuestionChunker::sample(size_t index, QuestionSample* out) const {
-  check<UsageError>(index < chunks_.size(), "there is no chunk {}: there are {}", index,
-                    chunks_.size());
-  const DocumentChunk& chunk = chunks_[index];
-  const Vocabulary& vocabulary = tokenizer_.vocabulary();
-  out->id = id_;
-  out->question_pieces = static_cast<int32_t>(question_.size());
-  out->input_ids.clear();
-  out->input_ids.reserve(question_.size() + kSpecials + chunk.end - chunk.begin);
-  out->input_ids.push_back(vocabulary.first());
-  for (const TextPiece& piece : question_) out->input_ids.push_back(piece.id);
-  out->input_ids.push_back(vocabulary.separator());
-  for (uint32_t i = chunk.begin; i < chunk.end; ++i) out->input_ids.push_back(document_[i].id);
-  out->input_ids.push_back(vocabulary.separator());
+void CutQuestion::sample(size_t index, const ChunkOptions& options, const Vocabulary& vocabulary,
+                         QuestionSample* out) const {
+  check<UsageError>(index < chunks.size(), "there is no chunk {}: there are {}", index,
+                    chunks.size());
+  const DocumentChunk& chunk = chunks[index];
+  out->id = id;
+  out->question_pieces = static_cast<int32_t>(question.size());
+  std::vector<int32_t>& ids = out->input_ids;
+  ids.resize(question.size() + chunk.end - chunk.begin + kSpecials);
+  auto to = ids.begin();
+  *to++ = vocabulary.first();
+  to = std::copy(question.begin(), question.end(), to);
+  *to++ = vocabulary.separator();
+  to = std::copy(document.begin() + chunk.begin, document.begin() + chunk.end, to);
+  *to++ = vocabulary.separator();
   out->start_id = chunk.start_id;
   out->end_id = chunk.end_id;
-  const auto position = [&](int32_t id) {
-    return id < 0 ? -1.0f : static_cast<float>(id) / static_cast<float>(options_.max_length);
+  const auto position = [&](int32_t at) {
+    return at < 0 ? -1.0f : static_cast<float>(at) / static_cast<float>(options.max_length);
   };
   out->start_position = position(chunk.start_id);
   out->end_position = position(chunk.end_id);

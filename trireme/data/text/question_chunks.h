@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/base/export.h"
@@ -28,8 +29,7 @@ struct ChunkOptions {
 struct DocumentChunk {
   uint32_t begin, end;  // of the document's pieces
   AnswerClass answer_class = AnswerClass::unknown;
-  int32_t start_id = -1,
-          end_id = -1;  // of the answer in the sequence, end behind its last piece
+  int32_t start_id = -1, end_id = -1;  // of the answer in the sequence, end behind its last piece
 };
 
 /// What a model is shown and asked.
@@ -37,13 +37,25 @@ struct QuestionSample {
   std::string id;
   std::vector<int32_t> input_ids;
   int32_t question_pieces = 0;
-  int32_t start_id = -1, end_id = -1;  // -1: none, ignored by the loss
-  float start_position = -1,
-        end_position = -1;  // the same over max_length; -1: none
+  int32_t start_id = -1, end_id = -1;            // -1: none, ignored by the loss
+  float start_position = -1, end_position = -1;  // the same over max_length; -1: none
   AnswerClass answer_class = AnswerClass::unknown;
 };
 
-/// A question cut into chunks. Keeps its memory for the next one; one thread at a time.
+/// A question cut into chunks, without its text: all that its samples are made of.
+struct TRIREME_API CutQuestion {
+  std::string id;
+  std::vector<int32_t> question, document;  // pieces
+  std::vector<DocumentChunk> chunks;
+  size_t bytes() const;  // of memory
+
+  /// A chunk by weight: the same for the same seed, epoch and number of the sample, on any rank.
+  size_t choose(const ChunkOptions& options, uint64_t seed, int64_t epoch, int64_t sample) const;
+  void sample(size_t chunk, const ChunkOptions& options, const Vocabulary& vocabulary,
+              QuestionSample* out) const;
+};
+
+/// Cuts questions. Keeps its memory for the next one; one thread at a time.
 class TRIREME_API QuestionChunker {
  public:
   /// UsageError for options that leave no room for a document or text between chunks, or weights
@@ -53,30 +65,36 @@ class TRIREME_API QuestionChunker {
   /// Corrupt, beginning with question.where, for a question or a document without a piece, an
   /// answer that has none, and what is not UTF-8.
   void cut(const Question& question);
+  /// Throws what cut() would, and costs next to nothing for a good question: it looks at the
+  /// answer's pieces, or at the document's first ones. For UTF-8, as readers of files give it.
+  void check_cuttable(const Question& question);
 
-  std::span<const DocumentChunk> chunks() const { return chunks_; }
-  /// One of them, by weight: the same for the same seed, epoch and number of the sample, on any
-  /// rank.
-  size_t choose(uint64_t seed, int64_t epoch, int64_t sample) const;
-  /// Of the question that was cut last.
-  void sample(size_t chunk, QuestionSample* out) const;
+  // Of the question that was cut last.
+  const CutQuestion& result() const { return cut_; }
+  std::span<const DocumentChunk> chunks() const { return cut_.chunks; }
+  size_t choose(uint64_t seed, int64_t epoch, int64_t sample) const {
+    return cut_.choose(options_, seed, epoch, sample);
+  }
+  void sample(size_t chunk, QuestionSample* out) const {
+    cut_.sample(chunk, options_, tokenizer_.vocabulary(), out);
+  }
   /// Where the pieces are in the document.
   std::span<const TextPiece> pieces() const { return document_; }
   const WordPieceTokenizer& tokenizer() const { return tokenizer_; }
 
  private:
-  void encode_document(const std::string& text);
+  void encode_document(std::string_view text);
+  bool surely_cuttable(const Question& question);
   void cut_by_stride(uint32_t room);
   void cut_by_sentence(const std::string& text, uint32_t room);
   void add(uint32_t begin, uint32_t end);
 
   WordPieceTokenizer tokenizer_;
   const ChunkOptions options_;
-  std::string id_;
   std::vector<TextPiece> question_, document_;
   AnswerClass answer_class_ = AnswerClass::unknown;
   uint32_t answer_begin_ = 0, answer_end_ = 0;  // pieces
-  std::vector<DocumentChunk> chunks_;
+  CutQuestion cut_;
 };
 
 /// Samples as rows of one length. Padding is not seen (mask 0) and has the type 0.
