@@ -46,6 +46,8 @@ const std::vector<Exception> kExceptions = {
 
     {"trireme/data/sources/idx.cc", "samples are read from files into host memory"},
     {"trireme/data/sources/dummy.cc", "samples are drawn in host memory"},
+    {"trireme/data/sources/dummy_questions.cc", "samples are drawn in host memory"},
+    {"trireme/data/sources/question_source.cc", "samples are made in host memory"},
     {"trireme/data/sources/digits.cc", "samples are drawn in host memory"},
     {"trireme/data/sources/documents.cc", "samples are read from files into host memory"},
     {"trireme/data/sources/corpus.cc", "samples are read from files into host memory"},
@@ -83,6 +85,7 @@ const std::vector<Exception> kAskFirst = {
     {"trireme/grad/compression/top_k_hook.cc", "encodes in host memory, for every device"},
     {"trireme/grad/compression/power_sgd_hook.cc", "encodes in host memory, for every device"},
 
+    {"trireme/data/sources/question_evaluation.cc", "logits, copied to the host before"},
     {"trireme/grad/compression/auto_hook.cc", "times, in a tensor that it made on the CPU"},
     {"trireme/grad/compression/codec_aten.cc", "pinned memory, once the copy has come"},
     {"trireme/grad/rounds/replaced_parameters.cc", "bytes, copied to the host in the line before"},

@@ -5,6 +5,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/data/sources/question_source.h"
+#include "trireme/tensor/host_data.h"
 
 namespace trireme {
 namespace {
@@ -16,7 +17,7 @@ at::Tensor on_host(const at::Tensor& tensor, at::ScalarType type) {
 template <class T>
 std::span<const T> row_of(const at::Tensor& matrix, int64_t row) {
   const auto width = static_cast<size_t>(matrix.size(1));
-  return {matrix.data_ptr<T>() + row * matrix.size(1), width};
+  return {host_data<T>(matrix) + row * matrix.size(1), width};
 }
 
 }  // namespace
@@ -53,9 +54,9 @@ std::vector<ChunkPrediction> predict_chunks(const MicroBatch& batch, const at::T
                                           .sequence_end = static_cast<int32_t>(sequence)},
                                          options);
     made.sample = batch.samples[static_cast<size_t>(row)];
-    made.truth = AnswerClass(truth.data_ptr<int64_t>()[row]);
-    made.true_start_id = static_cast<int32_t>(true_starts.data_ptr<int64_t>()[row]);
-    made.true_end_id = static_cast<int32_t>(true_ends.data_ptr<int64_t>()[row]);
+    made.truth = AnswerClass(host_data<int64_t>(truth)[row]);
+    made.true_start_id = static_cast<int32_t>(host_data<int64_t>(true_starts)[row]);
+    made.true_end_id = static_cast<int32_t>(host_data<int64_t>(true_ends)[row]);
     out.push_back(made);
   }
   return out;
