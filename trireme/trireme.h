@@ -50,6 +50,8 @@
 #include "trireme/layers/tensor_parallel/gradients.h"     // their gradients in your own loop
 #include "trireme/layers/tensor_parallel/regions.h"       // layers of your own divided over ranks
 #include "trireme/models/init.h"                          // how the reference networks begin
+#include "trireme/models/bert.h"                          // BERT's encoder, and heads for answers
+#include "trireme/models/question_losses.h"               // losses as sums, and what they count
 #include "trireme/pipeline/pipeline.h"                    // stages of a network on different ranks
 #include "trireme/tensor/tied_tensors.h"                  // a module's parameters, each listed once
 #include "trireme/tensor/module_summary.h"                // a module's parts and parameters
@@ -76,7 +78,7 @@
 
 #include "trireme/optim/grad_scaler.h"                    // loss scaling, decided for all ranks
 #include "trireme/optim/clip.h"                           // gradient clipping by norm or by value
-#include "trireme/optim/optimizer.h"                      // SGD, AdamW, LAMB and five others
+#include "trireme/optim/optimizer.h"                      // SGD, AdamW, LAMB and six others
 #include "trireme/optim/schedule/lr_schedule.h"           // the learning rate of each step
 #include "trireme/optim/schedule/torch_schedulers.h"      // torch.optim.lr_scheduler's schedules
 #include "trireme/optim/torch_optimizer_state.h"          // a torch::optim optimizer's state

@@ -26,12 +26,12 @@ at::Tensor Linear::forward(const at::Tensor& x) const {
   return linear_rows(x, weight, bias);
 }
 
-LayerNorm::LayerNorm(int64_t width) {
+LayerNorm::LayerNorm(int64_t width, double epsilon_) : epsilon(epsilon_) {
   weight = register_parameter("weight", uninitialised({width}));
   bias = register_parameter("bias", uninitialised({width}));
 }
 at::Tensor LayerNorm::forward(const at::Tensor& x) const {
-  return layer_norm(x, weight, bias, 1e-5);
+  return layer_norm(x, weight, bias, epsilon);
 }
 
 Embedding::Embedding(int64_t count, int64_t width) {

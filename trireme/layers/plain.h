@@ -22,9 +22,10 @@ struct TRIREME_API Linear : torch::nn::Module, MultipliesHalf {
 };
 
 struct TRIREME_API LayerNorm : torch::nn::Module {
-  explicit LayerNorm(int64_t width);
+  explicit LayerNorm(int64_t width, double epsilon = 1e-5);
   at::Tensor forward(const at::Tensor& x) const;
   at::Tensor weight, bias;
+  double epsilon;
 };
 
 struct TRIREME_API Embedding : torch::nn::Module {
