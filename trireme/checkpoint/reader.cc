@@ -18,6 +18,7 @@
 #include "trireme/checkpoint/rank_failure.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/comm/objects.h"
+#include "trireme/interop/weights/bert_names.h"
 #include "trireme/interop/weights/gpt2_names.h"
 
 namespace trireme {
@@ -70,12 +71,13 @@ struct Compared {
 };
 
 // Of the names that a walk shows, what decides how a GPT-2's names are taken.
-class GptShown : public StateVisitor {
+class ModelShown : public StateVisitor {
  public:
   using StateVisitor::tensor;
   void tensor(const Slice& slice, at::Tensor) override {
     blocks = blocks || slice.name.starts_with("model.blocks.");
     head = head || slice.name == "model.head.weight";
+    bert = bert || slice.name.starts_with("model.bert.");
   }
   void value(const std::string&, int64_t&) override {}
   void value(const std::string&, double&) override {}
@@ -83,14 +85,14 @@ class GptShown : public StateVisitor {
   void constant(const std::string&, const std::string&) override {}
   Purpose purpose() const override { return Purpose::compare; }
 
-  bool blocks = false, head = false;
+  bool blocks = false, head = false, bert = false;
 };
 
 // Rank → all: a rank of ZeRO shows a part of the names.
 struct ShownByRank {
   RankFailure failure;
-  bool blocks = false, head = false;
-  TRIREME_FIELDS(failure, blocks, head)
+  bool blocks = false, head = false, bert = false;
+  TRIREME_FIELDS(failure, blocks, head, bert)
 };
 
 // One load, by one process or by all ranks of a group.
@@ -199,15 +201,16 @@ class Load {
   ShownByRank shown_by_all(const StateWalk& walk) const {
     ShownByRank mine;
     mine.failure = failure_of([&] {
-      GptShown names;
+      ModelShown names;
       walk(names);
-      mine.blocks = names.blocks, mine.head = names.head;
+      mine.blocks = names.blocks, mine.head = names.head, mine.bert = names.bert;
     });
     const std::vector<ShownByRank> all = of_all(mine);
     raise_first(all, mine.failure);
     for (const ShownByRank& rank : all) {
       mine.blocks = mine.blocks || rank.blocks;
       mine.head = mine.head || rank.head;
+      mine.bert = mine.bert || rank.bert;
     }
     return mine;
   }
@@ -228,6 +231,7 @@ class Load {
                                shown.head ? interop::TiedHead::copied : interop::TiedHead::dropped,
                                [&](const auto& a, const auto& b) { return reader.same(a, b); });
     }
+    if (shown.bert && interop::has_bert_names(source)) interop::take_bert_names(source);
     opened.emplace(std::move(source), options_.prefix);
   }
 
