@@ -30,6 +30,7 @@ TEST(config_config_rules, optimizers_and_schedules_take_their_own_keys) {
       {R"({"optimizer": {"type": "Lamb", "params": {"min_coeff": 11}}})", "is above"},
       {R"({"optimizer": {"type": "Lars", "params": {"trust_coefficient": 0}}})", "above 0"},
       {R"({"optimizer": {"type": "RMSprop", "params": {"alpha": 1}}})", "below 1"},
+      {R"({"optimizer": {"type": "AdaMod", "params": {"beta3": 1}}})", "below 1"},
       {R"({"optimizer": {"type": "Adafactor", "params": {"eps": 1e-8}}})", "applies when"},
       {R"({"optimizer": {"type": "Adafactor", "params": {"beta2_decay": 0}}})", "must not be 0"},
       {R"({"optimizer": {"type": "SGD", "params": {"alpha": 0.9}}})", "applies when"},

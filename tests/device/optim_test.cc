@@ -55,6 +55,7 @@ const std::vector<Maker> kMakers = {
        return make_adamw(std::move(p), {.weight_decay = 0.1, .decoupled = false});
      }},
     {"AMSGrad", [](NamedTensors p) { return make_adamw(std::move(p), {.amsgrad = true}); }},
+    {"AdaMod", [](NamedTensors p) { return make_adamod(std::move(p), {.weight_decay = 0.1}); }},
     {"Lion", [](NamedTensors p) { return make_lion(std::move(p), {.weight_decay = 0.1}); }},
     {"RMSprop",
      [](NamedTensors p) {

@@ -26,6 +26,7 @@ const std::vector<std::pair<const char*, MakeOptimizer>> kMakers = {
        return make_sgd(std::move(p), {0.9, 0.01, true});
      }},
     {"AdamW", [](NamedTensors p) { return make_adamw(std::move(p)); }},
+    {"AdaMod", [](NamedTensors p) { return make_adamod(std::move(p)); }},
     {"Lion", [](NamedTensors p) { return make_lion(std::move(p)); }},
     {"RMSprop", [](NamedTensors p) { return make_rmsprop(std::move(p)); }},
     {"Adagrad", [](NamedTensors p) { return make_adagrad(std::move(p)); }},

@@ -68,6 +68,27 @@ TEST(optim_elementwise, rmsprop_and_adagrad_take_groups_and_float64) {
   });
 }
 
+// The loop of the authors' own code (github.com/lancopku/AdaMod), in float64.
+TEST(optim_elementwise, adamod_is_the_papers) {
+  int bounded = 0, free = 0;
+  expect_paper(adamod(), [&](Reference& r) {
+    auto &m = r.of("m"), &v = r.of("v"), &s = r.of("s");
+    for (size_t i = 0; i < r.w.size(); ++i) {
+      m[i] = 0.9 * m[i] + 0.1 * r.g[i];
+      v[i] = 0.999 * v[i] + 0.001 * r.g[i] * r.g[i];
+      const double corrected =
+          r.lr * std::sqrt(1 - std::pow(0.999, r.t)) / (1 - std::pow(0.9, r.t));
+      r.w[i] -= r.decay * r.lr * r.w[i];
+      const double rate = corrected / (std::sqrt(v[i]) + 1e-8);
+      s[i] = 0.9 * s[i] + 0.1 * rate;
+      (s[i] < rate ? bounded : free) += 1;
+      r.w[i] -= std::min(rate, s[i]) * m[i];
+    }
+  });
+  EXPECT_GT(bounded, 100) << "the bound holds at first";
+  EXPECT_GT(free, 100) << "and later does not everywhere";
+}
+
 TEST(optim_elementwise, lion_is_the_papers) {
   expect_paper(lion(), [](Reference& r) {
     auto& m = r.of("m");

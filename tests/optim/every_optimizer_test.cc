@@ -88,6 +88,8 @@ TEST(optim_every_optimizer, bad_options_get_one_sentence) {
   auto says = [](const std::string& text, const std::string& part) {
     return text.find(part) != std::string::npos;
   };
+  EXPECT_TRUE(says(refusal([&] { make_adamod(p, {.beta3 = 1}); }), "AdaMod: beta3 is 1"));
+  EXPECT_TRUE(says(refusal([&] { make_adamod(p, {.eps = -1}); }), "AdaMod: eps is -1"));
   EXPECT_TRUE(says(refusal([&] { make_lion(p, {.beta1 = 1}); }), "Lion: beta1 is 1"));
   EXPECT_TRUE(says(refusal([&] { make_lion(p, {.weight_decay = NAN}); }), "weight_decay is nan"));
   EXPECT_TRUE(says(refusal([&] { make_rmsprop(p, {.alpha = -1}); }), "alpha is -1"));

@@ -25,6 +25,7 @@ const std::vector<std::pair<const char*, MakeOptimizer>> kMakers = {
        return make_sgd(std::move(p), {0.9, 0.01, false});
      }},
     {"AdamW", kAdamW},
+    {"AdaMod", [](NamedTensors p) { return make_adamod(std::move(p)); }},
     {"Lion", [](NamedTensors p) { return make_lion(std::move(p)); }},
     {"Lamb", [](NamedTensors p) { return make_lamb(std::move(p)); }},
     {"Adafactor", [](NamedTensors p) { return make_adafactor(std::move(p)); }},

@@ -52,6 +52,7 @@ std::vector<Choice> choices() {
          return make_sgd(std::move(p), {0.9, 0.01, false});
        }},
       {"AdamW", [](NamedTensors p) { return make_adamw(std::move(p)); }},
+      {"AdaMod", [](NamedTensors p) { return make_adamod(std::move(p)); }},
       {"Lion", [](NamedTensors p) { return make_lion(std::move(p)); }},
       {"RMSprop", [](NamedTensors p) { return make_rmsprop(std::move(p)); }},
       {"Adagrad", [](NamedTensors p) { return make_adagrad(std::move(p)); }},

@@ -101,6 +101,11 @@ inline void expect_paper(const Make& make, const Rule& rule) {
 inline Make lion() {
   return [](const NamedTensors& p) { return make_lion(p, {.weight_decay = kDecay}, kGroups); };
 }
+inline Make adamod() {
+  return [](const NamedTensors& p) {
+    return make_adamod(p, {.beta3 = 0.9, .weight_decay = kDecay}, kGroups);
+  };
+}
 inline Make rmsprop() {
   return [](const NamedTensors& p) {
     return make_rmsprop(p, {.weight_decay = kDecay, .momentum = 0.9, .centered = true}, kGroups);
@@ -135,10 +140,9 @@ inline Make adafactor() {
 }
 
 inline std::map<std::string, Make> every() {
-  return {{"Lion", lion()},       {"RMSprop", rmsprop()},
-          {"Adagrad", adagrad()}, {"LARS", lars()},
-          {"LAMB", lamb()},       {"Adafactor", adafactor()},
-          {"AMSGrad", amsgrad()}, {"SGD, dampened", dampened()}};
+  return {{"AdaMod", adamod()},       {"Lion", lion()},       {"RMSprop", rmsprop()},
+          {"Adagrad", adagrad()},     {"LARS", lars()},       {"LAMB", lamb()},
+          {"Adafactor", adafactor()}, {"AMSGrad", amsgrad()}, {"SGD, dampened", dampened()}};
 }
 
 }  // namespace trireme

@@ -61,6 +61,13 @@ TEST(optim_rule_aten, those_of_the_others_compute_what_the_fused_ones_do) {
     lion_pass(at(y.p), g.data_ptr<float>(), at(y.m), n, s);
     EXPECT_TRUE(same(x, y));
   }
+  {
+    Set x = fresh(), y = fresh();
+    AdaModScalars s{0.5, 0.99, 0.9, 0.99, 0.9, 1e-8, 0.01};
+    adamod_pass(x.p, g, x.m, x.v, x.b, s);
+    adamod_pass(at(y.p), g.data_ptr<float>(), at(y.m), at(y.v), at(y.b), n, s);
+    EXPECT_TRUE(same(x, y));
+  }
   for (bool centered : {false, true})
     for (double momentum : {0.0, 0.9}) {
       Set x = fresh(), y = fresh();

@@ -198,6 +198,10 @@ TEST(optim_rule_kernels, neither_cuts_nor_simd_targets_change_a_bit) {
   using Pass = std::function<void(float*, const float*, float*, float*, float*, int64_t)>;
   const LambScalars lamb{0.5, 0.9, 0.99, 1e-8, 0.1, 1.5, 1.25};
   const std::map<std::string, Pass> passes = {
+      {"adamod",
+       [](auto* p, auto* g, auto* v, auto* m, auto* b, int64_t n) {
+         adamod_pass<float>(p, g, m, v, b, n, {0.5, 0.99, 0.9, 0.99, 0.9, 1e-8, 0.01});
+       }},
       {"lion",
        [](auto* p, auto* g, auto*, auto* m, auto*, int64_t n) {
          lion_pass<float>(p, g, m, n, {0.5, 0.99, 0.9, 0.99, 0.01});

@@ -272,6 +272,7 @@ TEST(parity_data_parallel, every_optimizer_equals_one_rank) {
       {"AdamW", {"optimizer.params.lr=1e-3", "optimizer.params.amsgrad=true"}, 2e-2, true},
       {"Lamb", {"optimizer.params.lr=1e-2"}, 2e-2, true},
       {"Lamb", {"optimizer.params.lr=1e-2", "optimizer.params.bias_correction=false"}, 2e-2, true},
+      {"AdaMod", {"optimizer.params.lr=1e-2"}, 2e-2, true},
       {"Lion", {"optimizer.params.lr=1e-4"}, 2e-2, true},
       {"Adafactor", {"optimizer.params.lr=1e-2"}, 2e-2, true},
       {"RMSprop", {"optimizer.params.lr=1e-3"}, 2e-2, true},

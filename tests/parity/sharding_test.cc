@@ -170,7 +170,8 @@ TEST(parity_sharding_models, mlp_and_net_are_sharded_alike) {
 }
 
 TEST(parity_sharding_optimizers, each_one_steps_on_shards_as_on_wholes) {
-  for (const char* type : {"SGD", "Adam", "AdamW", "Lion", "RMSprop", "Adagrad", "Lars", "Lamb"}) {
+  for (const char* type :
+       {"SGD", "Adam", "AdamW", "AdaMod", "Lion", "RMSprop", "Adagrad", "Lars", "Lamb"}) {
     const Sets sets = {"optimizer.type=" + std::string(type), "optimizer.params={\"lr\": 0.01}"};
     const Trained want = train_on_threads(2, digits("mlp", sets), 6)[0];
     for (int stage : {1, 3})

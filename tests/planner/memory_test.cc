@@ -38,7 +38,7 @@ MemoryQuestion mixed(MemoryQuestion q) {
   return q;
 }
 
-const char* kOptimizers[] = {"AdamW", "Adam", "Lamb", "Lion", "SGD", "Lars", "RMSprop", "Adagrad"};
+const char* kOptimizers[] = {"AdamW", "Adam", "AdaMod", "Lamb", "Lion", "SGD", "Lars", "RMSprop", "Adagrad"};
 
 }  // namespace
 
@@ -179,6 +179,7 @@ TEST(planner_memory, every_optimizer_says_its_state) {
     return state_numbers({type, momentum, centered}, matrix);
   };
   EXPECT_EQ(numbers("AdamW"), 1200);
+  EXPECT_EQ(numbers("AdaMod"), 1800);
   EXPECT_EQ(numbers("Lion"), 600);
   EXPECT_EQ(numbers("SGD"), 0);
   EXPECT_EQ(numbers("SGD", true), 600);

@@ -264,6 +264,7 @@ std::vector<Row> rows() {
       {"optimizer.params.lr", weights, "0.05", "0.01"},
       {"optimizer.params.weight_decay", weights, "0", "0.1"},
       {"optimizer.params.betas", weights, "[0.9, 0.999]", "[0.5, 0.9]", optimizer("Adam")},
+      {"optimizer.params.beta3", weights, "0.999", "0.5", optimizer("AdaMod")},
       {"optimizer.params.eps", weights, "1e-8", "0.01", optimizer("Adam")},
       {"optimizer.params.adam_w_mode", weights, "true", "false",
        optimizer("Adam", {"optimizer.params.weight_decay=0.1"})},

@@ -26,6 +26,7 @@ const std::vector<Choice>& optimizers() {
   static const std::vector<Choice> all = {
       {"Adam", {"optimizer.params.lr=3e-3", "optimizer.params.adam_w_mode=false"}},
       {"AdamW", {"optimizer.params.lr=3e-3"}},
+      {"AdaMod", {"optimizer.params.lr=0.05", "optimizer.params.beta3=0.9"}},
       {"SGD", {"optimizer.params.lr=0.05"}},
       {"Lamb", {"optimizer.params.lr=0.05", "optimizer.params.max_coeff=5"}},
       {"Lars", {"optimizer.params.lr=1", "optimizer.params.trust_coefficient=0.02"}},

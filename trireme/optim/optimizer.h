@@ -21,10 +21,11 @@
 // Parameters: all float32 or all float64, contiguous, on one device (half-precision ones: see
 // optim/master_weights.h). A parameter that is listed under two names is stepped once; patterns
 // match either name. The optimizer keeps handles to the parameters and owns its state, whose size
-// as a multiple of the parameters' is: AdamW 2x (with amsgrad 3x), LAMB 2x; Lion and Adagrad 1x;
-// SGD and LARS 1x with momentum, else none; RMSprop 1x, plus 1x each for momentum and `centered`;
-// Adafactor the rows + columns of each matrix. Gradients are read from p.grad(). One thread at a
-// time. Every rank steps by itself; the only communication is NormParts::add_over_ranks.
+// as a multiple of the parameters' is: AdamW 2x (with amsgrad 3x), LAMB 2x; AdaMod 3x; Lion and
+// Adagrad 1x; SGD and LARS 1x with momentum, else none; RMSprop 1x, plus 1x each for momentum and
+// `centered`; Adafactor the rows + columns of each matrix. Gradients are read from p.grad(). One
+// thread at a time. Every rank steps by itself; the only communication is
+// NormParts::add_over_ranks.
 namespace trireme {
 
 /// Options for the parameters whose name matches `pattern` (a glob with * and ?); the last match
@@ -55,6 +56,18 @@ struct AdamWOptions {
   bool bias_correction = true;
   bool amsgrad = false;     // divides by the largest v so far (state max_exp_avg_sq)
   int64_t freeze_step = 0;  // steps of a parameter after which v is frozen; 0: never
+};
+
+/// Ding et al. 2019 (arXiv 1910.12249): Adam whose rates are bounded by their own mean. a = lr
+/// sqrt(1 - beta2^t) / ((1 - beta1^t) (sqrt(v) + eps)); s = beta3 s + (1 - beta3) a; p = p (1 - lr
+/// weight_decay) - min(a, s) m. s begins at 0, which warms the rates up over some 1 / (1 - beta3)
+/// steps.
+struct AdaModOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double beta3 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
 };
 
 /// Chen et al. 2023: p -= lr (sign(beta1 m + (1-beta1) g) + weight_decay p), then m = beta2 m +
@@ -169,6 +182,9 @@ TRIREME_API std::unique_ptr<Optimizer> make_sgd(NamedTensors parameters,
 TRIREME_API std::unique_ptr<Optimizer> make_adamw(NamedTensors parameters,
                                                   const AdamWOptions& options = {},
                                                   const std::vector<OptionGroup>& groups = {});
+TRIREME_API std::unique_ptr<Optimizer> make_adamod(NamedTensors parameters,
+                                                   const AdaModOptions& options = {},
+                                                   const std::vector<OptionGroup>& groups = {});
 TRIREME_API std::unique_ptr<Optimizer> make_lion(NamedTensors parameters,
                                                  const LionOptions& options = {},
                                                  const std::vector<OptionGroup>& groups = {});

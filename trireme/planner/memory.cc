@@ -110,6 +110,7 @@ int64_t state_numbers(const OptimizerShape& optimizer, const ParameterShape& p) 
   const std::string& type = optimizer.type;
   const int64_t n = p.numel();
   if (type == "Adam" || type == "AdamW" || type == "Lamb") return n * (2 + optimizer.amsgrad);
+  if (type == "AdaMod") return n * 3;
   if (type == "Lion" || type == "Adagrad") return n;
   if (type == "SGD" || type == "Lars") return optimizer.momentum ? n : 0;
   if (type == "RMSprop") return n * (1 + optimizer.momentum + optimizer.centered);

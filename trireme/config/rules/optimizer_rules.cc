@@ -42,6 +42,8 @@ void optimizer_rules(const Config& c, Findings& f) {
   for (const char* path :
        {"optimizer.params.beta2_decay", "optimizer.params.eps1", "optimizer.params.d"})
     if (f.fine({path}) && c.get_double(path) == 0) f.complain(path, "must not be 0");
+  if (f.fine({"optimizer.params.beta3"}) && o.beta3 >= 1)
+    f.complain("optimizer.params.beta3", "must be below 1");
   if (f.fine({"optimizer.params.alpha"}) && o.alpha >= 1)
     f.complain("optimizer.params.alpha", "must be below 1");
 }

@@ -11,6 +11,7 @@ struct OptimizerSection {
   double lr = 0.001;
   double weight_decay = 0;
   std::vector<double> betas = {0.9, 0.999};
+  double beta3 = 0.999;
   double eps = 1e-8;
   bool adam_w_mode = true;
   int64_t freeze_step = 0;
@@ -37,7 +38,7 @@ struct OptimizerSection {
   void fields(Fields& f) {
     const char* adam = "optimizer.type=Adam,AdamW";
     const char* sgd = "optimizer.type=SGD";
-    const char* with_betas = "optimizer.type=Adam,AdamW,Lamb,Lion";
+    const char* with_betas = "optimizer.type=Adam,AdamW,AdaMod,Lamb,Lion";
     const char* with_momentum = "optimizer.type=SGD,Lars,RMSprop";
     const char* adafactor = "optimizer.type=Adafactor";
     const char* adagrad = "optimizer.type=Adagrad";
@@ -45,11 +46,11 @@ struct OptimizerSection {
     const char* rmsprop = "optimizer.type=RMSprop";
     f.field(
         {.path = "optimizer.type",
-         .choices = "Adam AdamW SGD Lamb Lars Lion Adafactor RMSprop Adagrad",
+         .choices = "Adam AdamW AdaMod SGD Lamb Lars Lion Adafactor RMSprop Adagrad",
          .help = "optimizer; Adam is AdamW unless optimizer.params.adam_w_mode is false",
          .deepspeed = true,
-         .why = "this version does not have this optimizer; choose Adam, AdamW, SGD, Lamb, Lars, "
-                "Lion, Adafactor, RMSprop or Adagrad (AdamW with freeze_step and "
+         .why = "this version does not have this optimizer; choose Adam, AdamW, AdaMod, SGD, Lamb, "
+                "Lars, Lion, Adafactor, RMSprop or Adagrad (AdamW with freeze_step and "
                 "compression.type=sign resembles 1-bit Adam)",
          .refused_choices = "Muon OneBitAdam OneBitLamb ZeroOneAdam MuAdam MuAdamW MuSGD LBFGS"},
         type);
@@ -70,10 +71,16 @@ struct OptimizerSection {
              .help = "decay rates of the two moments, each below 1 (Lion: [0.9, 0.99])",
              .deepspeed = true},
             betas);
+    f.field({.path = "optimizer.params.beta3",
+             .min = 0,
+             .max = 1,
+             .when = "optimizer.type=AdaMod",
+             .help = "decay rate of the mean by which rates are bounded, below 1"},
+            beta3);
     f.field(
         {.path = "optimizer.params.eps",
          .min = 0,
-         .when = "optimizer.type=Adam,AdamW,Lamb,Lars,RMSprop,Adagrad",
+         .when = "optimizer.type=Adam,AdamW,AdaMod,Lamb,Lars,RMSprop,Adagrad",
          .help = "added to the root of the second moment (Adagrad: 1e-10); for Lars added to norms",
          .deepspeed = true},
         eps);

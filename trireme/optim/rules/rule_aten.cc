@@ -4,7 +4,9 @@
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_div.h>
 #include <ATen/ops/_foreach_maximum.h>
+#include <ATen/ops/_foreach_minimum.h>
 #include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_reciprocal.h>
 #include <ATen/ops/_foreach_sqrt.h>
 #include <ATen/ops/_foreach_sub.h>
 #include <ATen/ops/cat.h>
@@ -101,6 +103,24 @@ void adamw_pass(at::TensorList p, at::TensorList g, at::TensorList m, at::Tensor
       m, roots(most.empty() ? v : most, each(s, &S::root_scale), each(s, &S::eps)));
   at::_foreach_mul_(p, each(s, &S::keep));
   move(p, step, each(s, &S::step_size));
+}
+
+void adamod_pass(at::TensorList p, at::TensorList g, at::TensorList m, at::TensorList v,
+                 at::TensorList mean, c10::ArrayRef<AdaModScalars> s) {
+  using S = AdaModScalars;
+  c10::AutoGradMode no_grad(false);
+  {
+    const Tensors grad = at::_foreach_mul(g, each(s, &S::grad_scale));
+    decay(m, each(s, &S::beta1), rest(s, &S::beta1), grad);
+    decay_square(v, each(s, &S::beta2), rest(s, &S::beta2), grad);
+  }
+  Tensors rate = at::_foreach_reciprocal(roots(v, {}, each(s, &S::eps)));
+  at::_foreach_mul_(rate, each(s, &S::step_size));
+  decay(mean, each(s, &S::beta3), rest(s, &S::beta3), rate);
+  at::_foreach_minimum_(rate, mean);
+  at::_foreach_mul_(rate, m);
+  at::_foreach_mul_(p, each(s, &S::keep));
+  at::_foreach_sub_(p, rate);
 }
 
 void sgd_pass(at::TensorList p, at::TensorList g, at::TensorList m, c10::ArrayRef<SgdScalars> s) {

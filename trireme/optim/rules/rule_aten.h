@@ -22,6 +22,8 @@ namespace trireme {
 /// `most` is empty without amsgrad.
 void adamw_pass(at::TensorList p, at::TensorList g, at::TensorList m, at::TensorList v,
                 at::TensorList most, c10::ArrayRef<AdamWScalars> s);
+void adamod_pass(at::TensorList p, at::TensorList g, at::TensorList m, at::TensorList v,
+                 at::TensorList mean, c10::ArrayRef<AdaModScalars> s);
 void sgd_pass(at::TensorList p, at::TensorList g, at::TensorList m, c10::ArrayRef<SgdScalars> s);
 void lion_pass(at::TensorList p, at::TensorList g, at::TensorList m, c10::ArrayRef<LionScalars> s);
 void rmsprop_pass(at::TensorList p, at::TensorList g, at::TensorList v, at::TensorList mean,

@@ -19,10 +19,10 @@
 
 #ifndef TRIREME_RULES
 // Rules, their numbers of arrays, their scalars.
-#define TRIREME_RULES(of)                                                                    \
-  of(adamw, 4, AdamWScalars) of(amsgrad, 5, AdamWScalars) of(sgd, 3, SgdScalars)             \
-      of(lion, 3, LionScalars) of(rmsprop, 5, RmspropScalars) of(adagrad, 3, AdagradScalars) \
-          of(lars, 3, LarsScalars) of(lamb_moments, 3, LambScalars)                          \
+#define TRIREME_RULES(of)                                                                          \
+  of(adamw, 4, AdamWScalars) of(amsgrad, 5, AdamWScalars) of(adamod, 5, AdaModScalars)             \
+      of(sgd, 3, SgdScalars) of(lion, 3, LionScalars) of(rmsprop, 5, RmspropScalars)               \
+          of(adagrad, 3, AdagradScalars) of(lars, 3, LarsScalars) of(lamb_moments, 3, LambScalars) \
               of(lamb_direction, 4, LambScalars) of(subtract, 2, double)
 #endif
 
@@ -98,6 +98,38 @@ struct AdamW : Lane<T> {  // rows: p, g, m, v, amsgrad's largest v
     L::store(hn::Sub(hn::Mul(p, keep), hn::Mul(step_size, hn::Div(m, root))), r[0] + i);
   }
   V grad_scale, l2, keep, beta1, beta2, rest1, rest2, eps, step_size, root_scale;
+};
+
+template <class T>
+struct AdaMod : Lane<T> {  // rows: p, g, m, v, mean
+  using typename Lane<T>::V;
+  using L = Lane<T>;
+  explicit HWY_INLINE AdaMod(const AdaModScalars& s)
+      : grad_scale(L::set(s.grad_scale)),
+        keep(L::set(s.keep)),
+        beta1(L::set(s.beta1)),
+        beta2(L::set(s.beta2)),
+        beta3(L::set(s.beta3)),
+        rest1(L::set(1 - s.beta1)),
+        rest2(L::set(1 - s.beta2)),
+        rest3(L::set(1 - s.beta3)),
+        eps(L::set(s.eps)),
+        step_size(L::set(s.step_size)) {}
+  HWY_INLINE void operator()(const Rows<T, 5>& r, size_t i) const {
+    const V grad = hn::Mul(L::load(r[1] + i), grad_scale);
+    const V m = hn::Add(hn::Mul(L::load(r[2] + i), beta1), hn::Mul(rest1, grad));
+    const V v = hn::Add(hn::Mul(L::load(r[3] + i), beta2), hn::Mul(hn::Mul(rest2, grad), grad));
+    // A reciprocal and a product, as there is no list of quotients of one number.
+    const V root = hn::Add(hn::Sqrt(v), eps);
+    const V rate = hn::Mul(hn::Div(L::set(1), root), step_size);
+    const V mean = hn::Add(hn::Mul(L::load(r[4] + i), beta3), hn::Mul(rest3, rate));
+    L::store(m, r[2] + i);
+    L::store(v, r[3] + i);
+    L::store(mean, r[4] + i);
+    const V step = hn::Mul(hn::Min(rate, mean), m);
+    L::store(hn::Sub(hn::Mul(L::load(r[0] + i), keep), step), r[0] + i);
+  }
+  V grad_scale, keep, beta1, beta2, beta3, rest1, rest2, rest3, eps, step_size;
 };
 
 template <class T, bool kDecay, bool kMomentum, bool kNesterov>
@@ -284,6 +316,11 @@ HWY_INLINE void amsgrad(const Rows<T, 5>& rows, size_t n, const AdamWScalars& s)
             : run<0b11101>(rows, n, AdamW<T, false, true>(s));
 }
 
+template <class T>
+HWY_INLINE void adamod(const Rows<T, 5>& rows, size_t n, const AdaModScalars& s) {
+  run<0b11101>(rows, n, AdaMod<T>(s));
+}
+
 template <class T, bool kDecay>
 HWY_INLINE void sgd(const Rows<T, 3>& rows, size_t n, const SgdScalars& s) {
   if (s.momentum == 0)
@@ -406,6 +443,11 @@ void amsgrad_pass(T* p, const T* g, T* m, T* v, T* most, int64_t n, const AdamWS
 }
 
 template <class T>
+void adamod_pass(T* p, const T* g, T* m, T* v, T* mean, int64_t n, const AdaModScalars& s) {
+  rule_kernels::adamod({p, row(g), m, v, mean}, n, s);
+}
+
+template <class T>
 void sgd_pass(T* p, const T* g, T* m, int64_t n, const SgdScalars& s) {
   rule_kernels::sgd({p, row(g), m}, n, s);
 }
@@ -458,6 +500,7 @@ void lamb_update(T* p, const T* m, const T* v, int64_t n, const LambScalars& s, 
 #define TRIREME_INSTANTIATE(T)                                                              \
   template void adamw_pass(T*, const T*, T*, T*, int64_t, const AdamWScalars&);             \
   template void amsgrad_pass(T*, const T*, T*, T*, T*, int64_t, const AdamWScalars&);       \
+  template void adamod_pass(T*, const T*, T*, T*, T*, int64_t, const AdaModScalars&);       \
   template void sgd_pass(T*, const T*, T*, int64_t, const SgdScalars&);                     \
   template void lion_pass(T*, const T*, T*, int64_t, const LionScalars&);                   \
   template void rmsprop_pass(T*, const T*, T*, T*, T*, int64_t, const RmspropScalars&);     \

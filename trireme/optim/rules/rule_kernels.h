@@ -21,6 +21,16 @@ struct AdamWScalars {
   double root_scale = 1;    // 1 / sqrt(1 - beta2^t)
 };
 
+struct AdaModScalars {
+  double grad_scale = 1;
+  double keep = 1;  // 1 - lr * weight_decay
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double beta3 = 0.999;
+  double eps = 1e-8;
+  double step_size = 1e-3;  // lr sqrt(1 - beta2^t) / (1 - beta1^t)
+};
+
 struct SgdScalars {
   double grad_scale = 1;
   double lr = 1e-3;
@@ -77,6 +87,9 @@ void adamw_pass(T* p, const T* g, T* m, T* v, int64_t n, const AdamWScalars& s);
 /// `most`: the largest v so far, which divides in its place.
 template <class T>
 void amsgrad_pass(T* p, const T* g, T* m, T* v, T* most, int64_t n, const AdamWScalars& s);
+/// `mean`: of the rates so far, by which they are bounded.
+template <class T>
+void adamod_pass(T* p, const T* g, T* m, T* v, T* mean, int64_t n, const AdaModScalars& s);
 /// A zero buffer before the first step gives torch's first step.
 template <class T>
 void sgd_pass(T* p, const T* g, T* m, int64_t n, const SgdScalars& s);

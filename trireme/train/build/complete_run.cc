@@ -48,6 +48,8 @@ std::unique_ptr<Optimizer> build_optimizer(const OptimizerSection& s,
 
   if (s.type == "SGD")
     return make_sgd(parameters, {s.momentum, decay, s.nesterov, s.dampening}, groups);
+  if (s.type == "AdaMod")
+    return make_adamod(parameters, {beta1, beta2, s.beta3, s.eps, decay}, groups);
   if (s.type == "Lion") return make_lion(parameters, {beta1, beta2, decay}, groups);
   if (s.type == "RMSprop")
     return make_rmsprop(parameters, {s.alpha, s.eps, decay, s.momentum, s.centered}, groups);
