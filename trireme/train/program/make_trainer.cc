@@ -35,7 +35,7 @@ RunLoss loss_of(Trainer::Impl& trainer, Trainer::Impl::Part& part) {
     const std::vector<at::Tensor> values = part.model->within(*run.compute, [&] {
       terms = part.loss ? part.loss(trainer.net, micro) : trainer.program.loss(trainer.net, micro);
       std::vector<at::Tensor> list;
-      for (const auto& [name, value] : terms) list.push_back(value);
+      for (const auto& [name, value] : terms) list.push_back(micro.weight > 0 ? value : value * 0);
       return list;
     });
     return total_of_terms(terms, values, part.factors, part.sums);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trireme/base/export.h"
+#include "trireme/comm/group.h"
 #include "trireme/config/config.h"
 #include "trireme/config/key_table.h"
 #include "trireme/data/batch.h"
@@ -98,6 +99,11 @@ class TRIREME_API Program {
   /// Evaluates one micro-batch of held-out data, under NoGradGuard, and adds to the reported sums.
   /// The default adds each term of loss().
   virtual void evaluate(Network& net, const MicroBatch& batch, HeldOutSums& sums);
+  /// Called on every rank after all held-out data, with the sums over all ranks, of which the first
+  /// is what checkpoint.keep_best compares. Adds figures that are no means over samples, from what
+  /// evaluate() collected (HeldOutSums::counts()) and `group`, all ranks of the run, gathers. Every
+  /// rank must end with the same sums.
+  virtual void evaluated(HeldOutSums& /*sums*/, Group /*group*/) {}
   /// Visits what a checkpoint holds besides pieces, optimizers and the step (a replay buffer,
   /// running statistics). It must be the same on every rank.
   virtual void state(StateVisitor& /*visitor*/) {}
@@ -111,16 +117,21 @@ class TRIREME_API Program {
 class TRIREME_API HeldOutSums {
  public:
   /// Adds to the mean reported as `name`. Every rank must add the same names. `weight` is the
-  /// number of items in `sum`.
+  /// number of items in `sum`; a mean of no items is not reported.
   void add(const std::string& name, double sum, double weight);
   struct Sum {
     std::string name;
     double sum = 0, weight = 0;
   };
   std::vector<Sum>& all() { return sums_; }
+  /// False for a micro-batch that another rank counts, and this one runs only because forwards are
+  /// collective: what is added is dropped, and what a program collects by itself it must leave out.
+  bool counts() const { return counts_; }
+  void set_counts(bool counts) { counts_ = counts; }
 
  private:
   std::vector<Sum> sums_;
+  bool counts_ = true;
 };
 
 }  // namespace trireme

@@ -74,7 +74,7 @@ std::map<std::string, double> factors_of(Program& program, const Batch& batch, G
       check<UsageError>(weights[i].first == names[i],
                         "Program::weights() returned the terms in another order: '{}' for '{}'",
                         weights[i].first, names[i]);
-      sums[i + 1] += weights[i].second;
+      if (micro.weight > 0) sums[i + 1] += weights[i].second;  // else its rows are another's
     }
   }
   if (names.empty()) return {};
@@ -244,6 +244,7 @@ std::vector<HeldOutSums::Sum> Trainer::Impl::evaluate() {
   HeldOutSums mine;
   for_held_out(first(), [&](const MicroBatch& micro, bool counts) {
     HeldOutSums sums;
+    sums.set_counts(counts);
     evaluate(micro, sums);
     if (!counts) return;
     for (const auto& s : sums.all()) mine.add(s.name, s.sum, s.weight);
@@ -259,6 +260,8 @@ std::vector<HeldOutSums::Sum> Trainer::Impl::evaluate() {
   Group all = group;
   for (const auto& of_rank : all_gather_object(all, rows))
     for (const Row& row : of_rank) total.add(row.first, row.second.first, row.second.second);
+  program.evaluated(total, all);
+  std::erase_if(total.all(), [](const HeldOutSums::Sum& s) { return s.weight == 0; });
   return total.all();
 }
 
