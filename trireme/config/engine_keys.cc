@@ -37,6 +37,7 @@ const std::vector<NotOfEngine>& keys_not_of_engine() {
        nullptr},
       {"training.epochs", kSteps, nullptr},
       {"training.eval_every", kSteps, nullptr},
+      {"training.eval_epochs", kSteps, nullptr},
       {"training.eval_batches", kSteps, nullptr},
       {"training.drop_last",
        "reads no data: set drop_last of your torch::data::DataLoaderOptions and of "
@@ -57,6 +58,7 @@ const std::vector<NotOfEngine>& keys_not_of_engine() {
       {"checkpoint.auto", kSaves, nullptr},
       {"checkpoint.budget", kSaves, nullptr},
       {"checkpoint.keep_best", kSteps, nullptr},
+      {"checkpoint.names", kSteps, nullptr},
       {"checkpoint.keep_every",
        "saves only when you call save_checkpoint(): give the steps that are to stay a folder of "
        "their own",

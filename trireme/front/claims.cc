@@ -50,6 +50,7 @@ Resume what_to_resume(const TrainFront& front, TrainFlags& flags) {
                       front.name);
     flags.resume_path = newest_run(runs_of(flags.files[0]));
   }
+  flags.resume_path = behind_link(flags.resume_path);
   Resume resume{"", run_folder_of(flags.resume_path)};
   resume.saved_in = saved_in(resume.run);
   if (flags.files.empty()) flags.files = {resume.run + "/config.json"};

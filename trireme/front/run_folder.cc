@@ -136,6 +136,15 @@ std::string newest_run_with_steps(const std::string& runs) {
   return newest;
 }
 
+std::string behind_link(const std::string& path) {
+  fs::path link = fs::path(path).lexically_normal();
+  if (!link.has_filename()) link = link.parent_path();
+  std::error_code error;
+  const fs::path target = fs::read_symlink(link, error);
+  if (error || !is_step_name(target.string())) return path;
+  return (link.parent_path() / target).string();
+}
+
 std::string run_folder_of(const std::string& path) {
   fs::path p = fs::absolute(path).lexically_normal();
   if (!p.has_filename()) p = p.parent_path();

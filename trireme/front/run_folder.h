@@ -18,6 +18,8 @@ std::string runs_of(const std::string& config_file);
 std::string newest_run(const std::string& runs);
 /// The newest run below `runs` that holds a step, damaged ones included; "": there is none.
 std::string newest_run_with_steps(const std::string& runs);
+/// What a link to a step in its own folder names (checkpoint.names); any other path as it is.
+std::string behind_link(const std::string& path);
 /// The run folder that a run folder or one of its step folders belongs to. UsageError for anything
 /// else.
 std::string run_folder_of(const std::string& path);

@@ -6,6 +6,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/events/progress_marks.h"
 #include "trireme/base/log.h"
+#include "trireme/checkpoint/steps/run_folder/step_links.h"
 #include "trireme/train/await_saver.h"
 #include "trireme/train/rank_zero.h"
 
@@ -55,7 +56,16 @@ void RunSaves::step_done(double seconds, StepWish asked) {
 }
 
 bool RunSaves::due(StepWish asked) const {
-  return asked.save || schedule_.by_number(trainer_.step);
+  return asked.save || schedule_.by_number(trainer_.step) ||
+         (section_.names && trainer_.epoch_ended() > 0);
+}
+
+std::vector<std::string> RunSaves::names_of_step(bool interrupted) const {
+  if (!section_.names) return {};
+  std::vector<std::string> names;
+  if (interrupted) names.emplace_back(kInterruptLink);
+  if (const int64_t epoch = trainer_.epoch_ended(); epoch > 0) names.push_back(epoch_link(epoch));
+  return names;
 }
 
 bool RunSaves::is_among_best(double loss) {
@@ -79,14 +89,19 @@ bool RunSaves::attempt(Failure failure, const Body& body) {
   }
 }
 
-void RunSaves::save(Failure failure, std::optional<double> held_out_loss) {
+void RunSaves::save(Failure failure, std::optional<double> held_out_loss, bool interrupted) {
   const int64_t step = trainer_.step;
-  if (saved_at_ == step) return;
+  const std::vector<std::string> names = names_of_step(interrupted);
+  const auto is_saved = [&] {
+    if (saved_at_ == step && leads()) kept_.name(step, names);
+    return saved_at_ == step;
+  };
+  if (is_saved()) return;
   if (under_way_ && under_way_->step == step && failure == as_configured) return;
   const double begun = now();
   mark_progress(Activity::save, step);
   finish(as_configured);
-  if (saved_at_ == step) return;  // it was being saved
+  if (is_saved()) return;  // it was being saved
   from_rank_0(trainer_.group, [&] {
     watch_.check_now();
     if (std::exchange(others_save_, false)) await_saver(folder_);
@@ -94,21 +109,24 @@ void RunSaves::save(Failure failure, std::optional<double> held_out_loss) {
   });
   // One that must succeed would be waited for: it needs no copy, nor memory for one.
   if (section_.async && failure == as_configured)
-    begin(held_out_loss);
+    begin(held_out_loss, names);
   else
-    write(failure, held_out_loss);
+    write(failure, held_out_loss, names);
   schedule_.saved(now(), now() - begun, under_way_.has_value());
 }
 
-void RunSaves::write(Failure failure, std::optional<double> held_out_loss) {
+void RunSaves::write(Failure failure, std::optional<double> held_out_loss,
+                     const std::vector<std::string>& names) {
   if (!attempt(failure, [&] { last_ = trainer_.save(folder_, held_out_loss); })) return;
-  if (leads()) kept_.published(trainer_.step, held_out_loss);
+  if (leads()) kept_.published(trainer_.step, held_out_loss, names);
   published(trainer_.step);
 }
 
-void RunSaves::begin(std::optional<double> held_out_loss) {
+void RunSaves::begin(std::optional<double> held_out_loss, const std::vector<std::string>& names) {
   const int64_t step = trainer_.step;
-  const auto in_folder = [this, step, held_out_loss] { kept_.published(step, held_out_loss); };
+  const auto in_folder = [this, step, held_out_loss, names] {
+    kept_.published(step, held_out_loss, names);
+  };
   if (attempt(as_configured, [&] { trainer_.save(*saver_, held_out_loss, in_folder); }))
     under_way_ = Begun{step, held_out_loss}, held_at_ = step;
 }

@@ -43,8 +43,8 @@ class RunSaves {
   bool is_among_best(double loss);
 
   /// Saves the step, unless it is saved already or being saved, and deletes what no rule keeps any
-  /// more. One that must succeed is published when it returns.
-  void save(Failure failure, std::optional<double> held_out_loss);
+  /// more. One that must succeed is published when it returns. `interrupted`: that is why.
+  void save(Failure failure, std::optional<double> held_out_loss, bool interrupted = false);
   /// The step is to be in memory (checkpoint.snapshot_every), and is not saved.
   bool snapshot_due() const;
   /// Copies it. Where memory does not have the room, that is a warning.
@@ -61,14 +61,17 @@ class RunSaves {
     int64_t step;
     std::optional<double> held_out_loss;
   };
+  /// Under checkpoint.names, those of the step beside "last" and "best".
+  std::vector<std::string> names_of_step(bool interrupted) const;
   double now() const { return now_() - begin_; }
   bool leads() const;
   /// Runs what ends or begins a save. Whether it succeeded: an error of the disk that does not end
   /// the run is a warning.
   template <class Body>
   bool attempt(Failure failure, const Body& body);
-  void write(Failure failure, std::optional<double> held_out_loss);
-  void begin(std::optional<double> held_out_loss);
+  void write(Failure failure, std::optional<double> held_out_loss,
+             const std::vector<std::string>& names);
+  void begin(std::optional<double> held_out_loss, const std::vector<std::string>& names);
   void published(int64_t step);
 
   Trainer::Impl& trainer_;

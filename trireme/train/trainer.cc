@@ -103,6 +103,7 @@ class Loop {
             trainer, checkpoint_, options.run_dir, report, watch, [this] { return now(); },
             options.held != nullptr || options.in_place),
         eval_every_(t_.config.section<TrainingSection>().eval_every),
+        eval_epochs_(t_.config.section<TrainingSection>().eval_epochs),
         in_place_(options.in_place) {}
 
   TrainResult run(SpanSink& spans) {
@@ -164,8 +165,10 @@ class Loop {
   }
 
   void between_steps(StepWish asked) {
-    if (result_.stopped) return saves_.save(RunSaves::must_succeed, loss_of_step());
-    const bool evaluates = eval_every_ > 0 && t_.step % eval_every_ == 0;
+    if (result_.stopped)
+      return saves_.save(RunSaves::must_succeed, loss_of_step(), /*interrupted=*/true);
+    const bool evaluates =
+        (eval_every_ > 0 && t_.step % eval_every_ == 0) || (eval_epochs_ && t_.epoch_ended() > 0);
     bool due = saves_.due(asked);
     // The loss decides whether the step stays, and lies in it: evaluated first. Else what is safe
     // comes first.
@@ -207,6 +210,7 @@ class Loop {
   const CheckpointSection checkpoint_;
   RunSaves saves_;
   const int64_t eval_every_;
+  const bool eval_epochs_;
   InPlace* const in_place_;
   int64_t evaluated_at_ = -1;
   TrainResult result_;

@@ -132,6 +132,12 @@ int link(const std::string& from, const std::string& to) {
                       [&](size_t) { return ::link(from.c_str(), to.c_str()); });
 }
 
+int symlink(const std::string& target, const std::string& path) {
+  if (!armed()) return ::symlink(target.c_str(), path.c_str());
+  return visited<int>({.kind = Kind::link, .path = target, .to = path}, -1,
+                      [&](size_t) { return ::symlink(target.c_str(), path.c_str()); });
+}
+
 int touch(const std::string& path) {
   const auto call = [&](size_t) { return ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0); };
   if (!armed()) return call(0);

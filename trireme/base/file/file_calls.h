@@ -32,6 +32,8 @@ TRIREME_API int close(int fd);
 TRIREME_API int rename(const std::string& from, const std::string& to);
 TRIREME_API int exchange(const std::string& a, const std::string& b);  // RENAME_EXCHANGE
 TRIREME_API int link(const std::string& from, const std::string& to);
+/// Numbered as a link of `path`.
+TRIREME_API int symlink(const std::string& target, const std::string& path);
 /// The time of change becomes the file server's now.
 TRIREME_API int touch(const std::string& path);
 TRIREME_API int mkdir(const std::string& path, mode_t mode);

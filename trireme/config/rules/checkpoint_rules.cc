@@ -47,12 +47,13 @@ void checkpoint_rules(const Config& c, Findings& f) {
   snapshot_rule(c, f);
   neighbour_rule(c, f);
   const char* best = "checkpoint.keep_best";
-  if (!f.fine({best, "training.eval_every"})) return;
+  if (!f.fine({best, "training.eval_every", "training.eval_epochs"})) return;
   const auto keep_best = c.section<CheckpointSection>().keep_best;
   if (keep_best == 0) return;
-  if (c.section<TrainingSection>().eval_every == 0)
+  const auto training = c.section<TrainingSection>();
+  if (training.eval_every == 0 && !training.eval_epochs)
     f.complain(best, fmt::format("is {}, and training.eval_every is 0: no step has a held-out loss "
-                                 "to compare. Set training.eval_every",
+                                 "to compare. Set it, or training.eval_epochs",
                                  keep_best));
   else if (c.applies("data.type") && *c.value_text("data.type") == "\"dummy\"")
     f.complain(best, fmt::format("is {}, and data.type is dummy, which has no held-out part: no "

@@ -18,7 +18,8 @@ void held_out_rules(const Config& c, Findings& f) {
   const bool nothing_held_out =
       value("data.type") == "\"dummy\"" || value("data.validation_samples") == "0";
   if (nothing_held_out)
-    for (const char* path : {"training.eval_every", "training.eval_batches"})
+    for (const char* path :
+         {"training.eval_every", "training.eval_epochs", "training.eval_batches"})
       if (!c.is_default(path)) f.idle(path, "this data has no held-out part to evaluate on");
 
   const std::string data = value("data.type");

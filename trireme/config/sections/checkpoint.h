@@ -14,6 +14,7 @@ struct CheckpointSection {
   int64_t keep = 2;
   int64_t keep_best = 0;
   int64_t keep_every = 0;
+  bool names = false;
   bool at_end = true;
   bool async = false;
   int64_t snapshot_every = 0;
@@ -26,7 +27,7 @@ struct CheckpointSection {
 
   /// Whether steps are saved beside the last one and those on a signal.
   bool saves_during_run() const {
-    return every > 0 || every_minutes > 0 || automatic || keep_every > 0 || keep_best > 0;
+    return every > 0 || every_minutes > 0 || automatic || keep_every > 0 || keep_best > 0 || names;
   }
 
   /// Whether a rank keeps copies of its state in memory.
@@ -64,13 +65,20 @@ struct CheckpointSection {
              .min = 0,
              .max = f.kMany,
              .help = "number of checkpoints with the lowest held-out loss to keep as well; an "
-                     "evaluation that is among them saves its step; needs training.eval_every"},
+                     "evaluation that is among them saves its step; needs training.eval_every or "
+                     "training.eval_epochs"},
             keep_best);
     f.field({.path = "checkpoint.keep_every",
              .min = 0,
              .max = f.kMany,
              .help = "steps between two checkpoints that are kept for ever; 0: none"},
             keep_every);
+    f.field(
+        {.path = "checkpoint.names",
+         .help = "links beside the steps: last; best, with keep_best; interrupt, where a signal "
+                 "ended the run; and epoch_N, for which the last step of each epoch is saved. "
+                 "The steps of the last two stay"},
+        names);
     f.field({.path = "checkpoint.at_end", .help = "write a checkpoint after the last step"},
             at_end);
     f.field({.path = "checkpoint.async",

@@ -11,6 +11,7 @@ struct TrainingSection {
   int64_t epochs = 0;
   int64_t seed = 42;
   int64_t eval_every = 0;
+  bool eval_epochs = false;
   int64_t eval_batches = 20;
   bool drop_last = true;
   bool find_unused_parameters = false;
@@ -41,6 +42,8 @@ struct TrainingSection {
              .max = f.kMany,
              .help = "steps between two validations; 0: only at the end"},
             eval_every);
+    f.field({.path = "training.eval_epochs", .help = "validate after each epoch, too"},
+            eval_epochs);
     f.field({.path = "training.eval_batches",
              .min = 1,
              .max = f.kMany,

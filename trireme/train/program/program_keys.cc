@@ -46,6 +46,8 @@ void check_program_keys(const Config& c, const Sources& sources) {
            {"data_efficiency.data_sampling.dynamic_batching.enabled",
             none && c.section<DataEfficiencySection>().batching_enabled, wants_data},
            {"training.eval_every", !sources.held_out && training.eval_every > 0,
+            "needs held-out data: return it from Program::data()"},
+           {"training.eval_epochs", !sources.held_out && training.eval_epochs,
             "needs held-out data: return it from Program::data()"}})
     check<UsageError>(!r.asked, "{}: {} {}", c.origin(r.key), r.key, r.why);
 }

@@ -218,6 +218,11 @@ StepWish Trainer::Impl::take_step(StepWish wish_here) {
   return StepWish::of(static_cast<int>(*static_cast<const int64_t*>(asked.data_ptr())));
 }
 
+int64_t Trainer::Impl::epoch_ended() const {
+  const auto next = first().plan->origin_at(step);
+  return next && next->at.sample == 0 ? next->at.epoch : 0;
+}
+
 void Trainer::Impl::evaluate(const MicroBatch& micro, HeldOutSums& sums) {
   if (stages) {
     if (const auto outputs = first().computation->outputs(first(), micro))

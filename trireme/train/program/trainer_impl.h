@@ -76,6 +76,9 @@ struct Trainer::Impl {
   int heard = 0;                 // from all ranks with the updates of this step: a wish's code
   std::vector<UpdateDone> done;  // in this step
 
+  /// The number of the epoch that the last step ended, from 1; 0: it ended none.
+  int64_t epoch_ended() const;
+
   Run& first() { return parts.front()->run; }
   const Run& first() const { return parts.front()->run; }
 

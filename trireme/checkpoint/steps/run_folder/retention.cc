@@ -34,7 +34,7 @@ std::vector<int64_t> steps_to_delete(const std::vector<SavedStep>& steps, int64_
     if (s.step > current) continue;
     own.push_back(s);
     if (has_loss(s)) evaluated.push_back(s);
-    if (rule.every > 0 && s.step % rule.every == 0) kept.insert(s.step);
+    if (s.named || (rule.every > 0 && s.step % rule.every == 0)) kept.insert(s.step);
   }
   keep_first(own, rule.keep, newer, &kept);
   keep_first(evaluated, rule.best, better, &kept);
@@ -43,6 +43,14 @@ std::vector<int64_t> steps_to_delete(const std::vector<SavedStep>& steps, int64_
     if (!kept.contains(s.step)) gone.push_back(s.step);
   std::sort(gone.begin(), gone.end());
   return gone;
+}
+
+std::optional<int64_t> best_step(const std::vector<SavedStep>& steps, int64_t current) {
+  std::vector<SavedStep> evaluated;
+  for (const SavedStep& s : steps)
+    if (s.step <= current && has_loss(s)) evaluated.push_back(s);
+  if (evaluated.empty()) return std::nullopt;
+  return std::min_element(evaluated.begin(), evaluated.end(), better)->step;
 }
 
 bool is_among_best(const std::vector<SavedStep>& steps, double loss, int64_t best) {

@@ -20,6 +20,7 @@ struct RetentionRule {
 struct SavedStep {
   int64_t step = 0;
   std::optional<double> loss{};  // held out; nothing: it was not evaluated
+  bool named = false;            // by a link for whose sake it stays (step_links.h)
 };
 
 /// What goes now that `current` is saved, rising. Never `current` itself, and no later step: those
@@ -27,6 +28,10 @@ struct SavedStep {
 /// loss that is not a number counts as none.
 TRIREME_API std::vector<int64_t> steps_to_delete(const std::vector<SavedStep>& steps,
                                                  int64_t current, const RetentionRule& rule);
+
+/// Of the steps up to `current`, the one with the lowest held-out loss, the newest of equal ones;
+/// nothing if none has one.
+TRIREME_API std::optional<int64_t> best_step(const std::vector<SavedStep>& steps, int64_t current);
 
 /// Whether a step with this loss, newer than all of `steps`, would be one of the `best` ones.
 TRIREME_API bool is_among_best(const std::vector<SavedStep>& steps, double loss, int64_t best);
