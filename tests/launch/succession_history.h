@@ -294,6 +294,7 @@ class SuccessionHistory {
     Agent& k = at(i);
     std::map<std::string, Sight> sights;
     std::vector<std::string> accepted(k.accepted.begin(), k.accepted.end());
+    std::vector<int> promised;
     bool waits = false;
     for (const Generation& base : k.bases)
       for (const Member& m : base.members) {
@@ -310,14 +311,18 @@ class SuccessionHistory {
           sights[m.token] = Sight::refused;
         } else {
           sights[m.token] = Sight::answers;
-          if (at(c).standing.is == Standing::promised && at(c).standing.to == k.token &&
-              at(c).standing.generation < k.proposal.number)
-            accepted.push_back(m.token);
-          else
-            waits |= now_ - k.proposed_at < 15'000;
-          if (at(c).standing.is == Standing::free &&
-              at(c).standing.generation <= k.bases.front().number)
-            later(1000, [this, i, c, before = at(c).standing, token = k.token] {
+          const Standing& s = at(c).standing;
+          const bool told =
+              s.is != Standing::promised && s.of == k.token && s.generation == k.proposal.number;
+          const bool promises = s.generation < k.proposal.number &&
+                                ((s.is == Standing::promised && s.to == k.token) ||
+                                 (s.is == Standing::free && s.of == k.token &&
+                                  s.generation > k.bases.front().number));
+          if (told || promises) accepted.push_back(m.token);
+          if (promises) promised.push_back(c);
+          if (!told && !promises) waits |= now_ - k.proposed_at < 15'000;
+          if (!promises && s.is == Standing::free && s.generation <= k.bases.front().number)
+            later(1000, [this, i, c, before = s, token = k.token] {
               if (reaches(i, c) && at(c).standing == before)
                 at(c).standing.is = Standing::promised, at(c).standing.to = token;
             });
@@ -327,21 +332,24 @@ class SuccessionHistory {
     Verdict verdict = Verdict::go_on;
     for (const Generation& base : k.bases)
       verdict = std::max(verdict, verdict_of(count_quorum(base, accepted, sights)));
+    if (verdict != Verdict::give_up && !promised.empty()) {
+      for (const int c : promised)
+        later(500, [this, i, c, before = at(c).standing, n = k.proposal.number, token = k.token] {
+          if (reaches(i, c) && at(c).alive && at(c).standing == before)
+            at(c).standing = {Standing::free, n, token};
+        });
+      return;
+    }
     if (!claim_if_needed(i, verdict)) return leave(i);
     const Generation& g = k.proposal;
     const Generation& newest = history_.back();
     const bool knows_newest = std::any_of(k.bases.begin(), k.bases.end(), [&](const Generation& b) {
       return b.number == newest.number;
     });
-    // Who promised may go on from before a generation of which everybody has died: it lost what
-    // nobody has, and where there is no place nothing that it published, or would have.
-    const bool it_died =
-        !place_ && std::none_of(newest.members.begin(), newest.members.end(),
-                                [&](const Member& m) { return at(index_[m.token]).alive; });
-    if (!knows_newest && !it_died)
+    if (!knows_newest)
       fault = "two parts of the job go on: generation " + std::to_string(g.number) +
               " follows another than " + std::to_string(newest.number);
-    if (g.number <= newest.number && !it_died) fault = "a number that was there before";
+    if (g.number <= newest.number) fault = "a number that was there before";
     std::set<std::string> tokens;
     for (const Member& m : g.members) tokens.insert(m.token);
     if (tokens.size() != g.members.size()) fault = "a launcher that has two ranks";

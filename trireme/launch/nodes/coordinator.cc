@@ -249,11 +249,14 @@ void Coordinator::ask_those_that_came_back(Support& support) {
     if (one.sight == Sight::silent) support.complete = support.complete && one.unheard >= silence_;
     if (one.sight != Sight::answers) continue;
     const Standing& s = one.standing;
+    const int64_t n = announced_.generation.number;
     if (s.is == Standing::left) {
       support.sights[m.token] = Sight::left;
-    } else if (s.is == Standing::promised && s.to == us_ &&
-               s.generation < announced_.generation.number) {
+    } else if (s.is != Standing::promised && s.of == us_ && s.generation == n) {
       support.accepted.push_back(m.token);
+    } else if (s.generation < n && is_promise(s)) {
+      support.accepted.push_back(m.token);
+      support.promised.emplace_back(m, s);
     } else {
       support.complete = support.complete && waited >= kAccept;
       const Generation& last = before_.front();
@@ -264,6 +267,21 @@ void Coordinator::ask_those_that_came_back(Support& support) {
       neighbours_.set_standing(m, s, promised);
     }
   }
+}
+
+/// To follow this launcher; or it was told of a generation of ours that did not begin.
+bool Coordinator::is_promise(const Standing& s) const {
+  return (s.is == Standing::promised && s.to == us_) ||
+         (s.is == Standing::free && s.of == us_ && s.generation > before_.front().number);
+}
+
+/// A promise is void when we die, and others that begin with us may be unknown to who gave it: it
+/// may not count for a generation that it has not accepted. False: some have not been told yet.
+bool Coordinator::promises_are_kept(const Support& support) {
+  for (const auto& [member, standing] : support.promised)
+    neighbours_.set_standing(member, standing,
+                             Standing{Standing::free, announced_.generation.number, us_});
+  return support.promised.empty();
 }
 
 void Coordinator::try_to_begin() {
@@ -286,7 +304,7 @@ void Coordinator::try_to_begin() {
     return give_up(fmt::format(
         "{} of the {} nodes of the job are together here: the others may go on, and not these",
         of.accepted.size(), before_.front().members.size()));
-  claim(verdict);
+  if (promises_are_kept(of)) claim(verdict);
 }
 
 void Coordinator::claim(Verdict verdict) {

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "trireme/launch/flags/options.h"
@@ -55,11 +56,14 @@ class Coordinator {
   void try_to_begin();
   struct Support {
     std::vector<std::string> accepted;
-    std::map<std::string, Sight> sights;  // of the others
-    bool complete = true;                 // else others may accept yet
+    std::map<std::string, Sight> sights;                // of the others
+    std::vector<std::pair<Member, Standing>> promised;  // of those, by a promise alone
+    bool complete = true;                               // else others may accept yet
   };
   Support support();
   void ask_those_that_came_back(Support& support);
+  bool is_promise(const Standing& standing) const;
+  bool promises_are_kept(const Support& support);
   void claim(Verdict verdict);
   void begun();
   void give_up(const std::string& sentence);
