@@ -65,10 +65,12 @@ Sources Qa::data(const Config& config) {
 std::vector<Update> Qa::updates(const Config& config) {
   Update all{"all", {}, {}};
   for (const Piece& p : make(config)) all.pieces.push_back(p.path);
-  if (!is_given(config, "optimizer.params.no_decay"))
+  // By value: the file of a run that goes on has all keys.
+  if (config.get_string_list("optimizer.params.no_decay") ==
+      std::vector<std::string>{"*.bias", "*norm*", "*ln*"})
     all.sets.push_back(R"(optimizer.params.no_decay=["*.bias", "*LayerNorm*"])");
   if (qa_.warmup_coef == 0) return {all};
-  if (is_given(config, "scheduler.type"))
+  if (config.get_string("scheduler.type") != "constant")
     throw UsageError("qa.warmup_coef (" + config.origin("qa.warmup_coef") +
                      ") is the recipe's schedule, and scheduler.type (" +
                      config.origin("scheduler.type") + ") another: leave one of them out");

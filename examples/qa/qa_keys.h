@@ -183,7 +183,7 @@ struct QaSection {
   }
 };
 
-/// Whether a file or a flag says so, also before a run that goes on, whose file has all keys.
+/// Whether a file or a flag says so; the file of a run that goes on has all keys.
 inline bool is_given(const trireme::Config& config, const char* key) {
   return config.has(key) && config.origin(key) != "default";
 }

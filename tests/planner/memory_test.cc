@@ -38,7 +38,8 @@ MemoryQuestion mixed(MemoryQuestion q) {
   return q;
 }
 
-const char* kOptimizers[] = {"AdamW", "Adam", "AdaMod", "Lamb", "Lion", "SGD", "Lars", "RMSprop", "Adagrad"};
+const char* kOptimizers[] = {"AdamW", "Adam", "AdaMod",  "Lamb",   "Lion",
+                             "SGD",   "Lars", "RMSprop", "Adagrad"};
 
 }  // namespace
 

@@ -12,6 +12,7 @@ namespace trireme {
 namespace {
 
 constexpr int64_t kIgnored = -1;
+constexpr double kLeastDoubt = 1e-12;  // 0 to a power below 1 has no gradient
 
 at::Tensor summed_type(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
@@ -40,7 +41,7 @@ at::Tensor cross_entropy_of_rows(const at::Tensor& logits, const at::Tensor& tar
 at::Tensor focal_loss_of_rows(const at::Tensor& logits, const at::Tensor& targets, double gamma) {
   const Rows rows(logits, targets);
   const at::Tensor log_p = rows.of_target();
-  return rows.sum(log_p.exp().neg().add(1).clamp_min(0).pow(gamma).mul(log_p).neg());
+  return rows.sum(log_p.exp().neg().add(1).clamp_min(kLeastDoubt).pow(gamma).mul(log_p).neg());
 }
 
 at::Tensor smoothed_cross_entropy_of_rows(const at::Tensor& logits, const at::Tensor& targets,
