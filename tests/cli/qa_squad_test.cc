@@ -73,8 +73,10 @@ TEST_F(cli_qa_squad, a_vocabulary_that_does_not_fit_and_a_missing_file_are_told_
            {"qa.vocab_size=20", "the encoder (qa.vocab_size)"},
            {"qa.data_path=nowhere.json", "nowhere.json"},
            {"qa.chunk_weights=[1, 2]", "qa.chunk_weights has 2 numbers"}}) {
-    Command job(words(2, folder_ / "refused", {"qa.max_seq_len=32", set}, "squad"),
-                {{}, folder_.path()});
+    Command job(
+        words(2, folder_ / "refused",
+              {"qa.max_seq_len=32", "qa.max_question_len=12", "qa.doc_stride=16", set}, "squad"),
+        {{}, folder_.path()});
     EXPECT_NE(job.finish(kPatience), 0) << set;
     EXPECT_NE(job.err.find(sentence), std::string::npos) << sentence << "\n" << job.err;
     std::filesystem::remove_all(folder_ / "refused");
