@@ -252,7 +252,7 @@ TEST(config_config, keys_without_effect_are_accepted_and_listed) {
 TEST(config_config, a_key_of_another_choice_is_an_error_beside_it_and_gives_way_to_a_later_one) {
   EXPECT_EQ(error_of(R"({"optimizer": {"type": "SGD", "params": {"betas": [0.9, 0.99]}}})"),
             "c.json:1:51: optimizer.params.betas applies when optimizer.type is Adam or AdamW or "
-            "Lamb or Lion, and optimizer.type is \"SGD\" (c.json:1:24); remove it");
+            "AdaMod or Lamb or Lion, and optimizer.type is \"SGD\" (c.json:1:24); remove it");
   EXPECT_NE(error_of(R"({"model": {"hidden": 3}})").find("applies when model.type is mlp"),
             std::string::npos);
   EXPECT_NE(error_of(R"({"training": {"leaves": 4}})").find("training.reproducible is true"),

@@ -81,12 +81,10 @@ TEST(planner_memory, a_higher_stage_or_more_ranks_never_hold_more_states) {
               flat += u;
               EXPECT_EQ(u % (n * kShardAlign), 0);
             }
-            const int64_t s = (q.optimizer.type == "AdamW" || q.optimizer.type == "Adam" ||
-                                       q.optimizer.type == "Lamb" || q.optimizer.type == "RMSprop"
-                                   ? 2
-                                   : 1) *
-                                  4 +
-                              q.master_bytes;
+            const std::string& type = q.optimizer.type;
+            const bool two =
+                type == "AdamW" || type == "Adam" || type == "Lamb" || type == "RMSprop";
+            const int64_t s = (type == "AdaMod" ? 3 : two ? 2 : 1) * 4 + q.master_bytes;
             EXPECT_EQ(m.optimizer * n, flat * s) << optimizer;
             if (stage == 3) {
               EXPECT_EQ(m.weights * n, flat * q.weight_bytes);
