@@ -160,7 +160,7 @@ TEST(models_bert, dropout_follows_the_sample_and_not_its_row) {
   };
   const at::Tensor whole = run({5, 6, 7}, x);
   EXPECT_LT(difference(run({7}, x.narrow(0, 2, 1))[0], whole[2]), 1e-5);
-  EXPECT_GT(difference(run({8}, x.narrow(0, 2, 1))[0], whole[2]), 1e-2);
+  EXPECT_GT(difference(run({8}, x.narrow(0, 2, 1))[0], whole[2]), 1e-3);
 }
 
 TEST(models_bert, sizes_and_shapes_that_cannot_be_are_refused) {
