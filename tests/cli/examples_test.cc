@@ -24,7 +24,7 @@ std::string program(const std::string& name) {
 class cli_examples : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists(program("ddp_mlp"))) GTEST_SKIP() << "this build has no LibTorch";
+    if (!std::filesystem::exists(worker_program())) GTEST_SKIP() << "this build has no LibTorch";
   }
 
   static Arguments command(const std::string& name, int ranks, const Arguments& more = {}) {

@@ -23,7 +23,7 @@ std::string program(const std::string& name) {
 class cli_own_loop : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists(program("ddp"))) GTEST_SKIP() << "this build has no LibTorch";
+    if (!std::filesystem::exists(worker_program())) GTEST_SKIP() << "this build has no LibTorch";
   }
 
   /// What a program says on so many ranks.

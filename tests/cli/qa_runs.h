@@ -58,7 +58,7 @@ class QaRuns : public ::testing::Test {
   static constexpr Duration kPatience = std::chrono::seconds(60);
 
   void SetUp() override {
-    if (!std::filesystem::exists(qa_program())) GTEST_SKIP() << "this build has no LibTorch";
+    if (!std::filesystem::exists(worker_program())) GTEST_SKIP() << "this build has no LibTorch";
   }
 
   static Arguments words(int ranks, const std::string& run, const Sets& sets,

@@ -107,7 +107,7 @@ class faults_async_saves_of_own_loop : public faults_async_saves,
   static constexpr int64_t kSteps = 20;
 
   void SetUp() override {
-    if (!fs::exists(kProgram)) GTEST_SKIP() << "this build has no LibTorch";
+    if (!fs::exists(worker_program())) GTEST_SKIP() << "this build has no LibTorch";
   }
   static Arguments loop(const std::string& run, const Arguments& more = {}) {
     Arguments words = trireme({"run", "--nproc-per-node", "2"});

@@ -10,16 +10,6 @@
 namespace trireme::testing::in_place_test {
 namespace {
 
-/// Four leaves of four samples, on any number of ranks.
-const char kReproducible[] = R"({
-  "model": {"type": "mlp", "inputs": 16, "hidden": [8], "outputs": 4},
-  "data": {"type": "dummy"},
-  "train_batch_size": 16,
-  "train_micro_batch_size_per_gpu": 4,
-  "optimizer": {"type": "AdamW", "params": {"lr": 0.01}},
-  "training": {"reproducible": true}
-})";
-
 class faults_in_place : public ::testing::Test {
  protected:
   Command start(const std::string& run, const std::string& config, int ranks, int steps,
@@ -70,11 +60,11 @@ class faults_in_place : public ::testing::Test {
 
 TEST_F(faults_in_place, a_rank_that_is_killed_again_and_again_leaves_the_bits_of_a_calm_run) {
   const std::string calm = folder_ / "calm", run = folder_ / "run";
-  Command quiet = start(calm, kReproducible, 4, 200);
+  Command quiet = start(calm, kReproducibleMlp, 4, 200);
   ASSERT_EQ(quiet.finish(seconds(60)), 0) << quiet.err;
   // Rank 3 dies in its 15th step, and so does each that takes its place.
-  Command job =
-      start(run, kReproducible, 4, 200, in_place(20), "train.step=sleep(60),train.step@15#3=kill");
+  Command job = start(run, kReproducibleMlp, 4, 200, in_place(20),
+                      "train.step=sleep(60),train.step@15#3=kill");
   ASSERT_EQ(job.finish(seconds(90)), 0) << job.err;
   EXPECT_TRUE(job.left_nothing());
   const int losses = count(job.err, "was ended by SIGKILL: the others go on, and a new worker");
@@ -120,9 +110,9 @@ TEST_F(faults_in_place, fewer_ranks_take_a_step_s_samples_unevenly_and_learn_the
 
 TEST_F(faults_in_place, two_of_four_and_then_three_are_lost_and_all_come_back) {
   const std::string calm = folder_ / "calm", run = folder_ / "run";
-  Command quiet = start(calm, kReproducible, 4, 300);
+  Command quiet = start(calm, kReproducibleMlp, 4, 300);
   ASSERT_EQ(quiet.finish(seconds(60)), 0) << quiet.err;
-  Command job = start(run, kReproducible, 4, 300, in_place(9, {"--set", "checkpoint.every=10"}),
+  Command job = start(run, kReproducibleMlp, 4, 300, in_place(9, {"--set", "checkpoint.every=10"}),
                       "train.step=sleep(20)");
   ASSERT_TRUE(job.wait_for("step-00000010")) << job.err;
   const pid_t first = job.rank(3), second = job.rank(0), third = job.rank(2), last = job.rank(1);
@@ -143,10 +133,10 @@ TEST_F(faults_in_place, two_of_four_and_then_three_are_lost_and_all_come_back) {
 TEST_F(faults_in_place, where_shards_are_lost_all_go_back_to_the_last_snapshot_in_memory) {
   const std::string calm = folder_ / "calm", run = folder_ / "run";
   const Arguments zero{"--set", "zero_optimization.stage=2"};
-  Command quiet = start(calm, kReproducible, 4, 80, zero);
+  Command quiet = start(calm, kReproducibleMlp, 4, 80, zero);
   ASSERT_EQ(quiet.finish(seconds(60)), 0) << quiet.err;
   Command job = start(
-      run, kReproducible, 4, 80,
+      run, kReproducibleMlp, 4, 80,
       in_place(9, {"--set", "zero_optimization.stage=2", "--set", "checkpoint.snapshot_every=4"}),
       "train.step=sleep(20),train.step@18#3=kill");
   ASSERT_EQ(job.finish(seconds(90)), 0) << job.err;
@@ -161,10 +151,10 @@ TEST_F(faults_in_place, where_shards_are_lost_all_go_back_to_the_last_snapshot_i
 
 TEST_F(faults_in_place, a_rank_lost_while_the_others_build_and_one_that_hangs_are_replaced) {
   const std::string calm = folder_ / "calm", run = folder_ / "run";
-  Command quiet = start(calm, kReproducible, 4, 200);
+  Command quiet = start(calm, kReproducibleMlp, 4, 200);
   ASSERT_EQ(quiet.finish(seconds(60)), 0) << quiet.err;
   // Who is rank 3 when all are there again builds for the second time, and dies of it.
-  Command job = start(run, kReproducible, 4, 200, in_place(20, {"--set", "checkpoint.every=10"}),
+  Command job = start(run, kReproducibleMlp, 4, 200, in_place(20, {"--set", "checkpoint.every=10"}),
                       "train.step=sleep(20),train.build@2#3=kill");
   ASSERT_TRUE(job.wait_for("step-00000010")) << job.err;
   ASSERT_TRUE(send_signal(job.rank(2), SIGKILL));
@@ -176,7 +166,7 @@ TEST_F(faults_in_place, a_rank_lost_while_the_others_build_and_one_that_hangs_ar
   EXPECT_TRUE(job.left_nothing());
 
   const std::string hung = folder_ / "hung";
-  Command stopped = start(hung, kReproducible, 4, 200,
+  Command stopped = start(hung, kReproducibleMlp, 4, 200,
                           in_place(20, {"--hang-timeout", "1", "--set", "checkpoint.every=10"}),
                           "train.step=sleep(20)");
   ASSERT_TRUE(stopped.wait_for("step-00000010")) << stopped.err;

@@ -31,6 +31,16 @@ inline const char kTinyMlp[] = R"({
   "training": {"steps": 6}
 })";
 
+/// Four leaves of four samples, on any number of ranks.
+inline const char kReproducibleMlp[] = R"({
+  "model": {"type": "mlp", "inputs": 16, "hidden": [8], "outputs": 4},
+  "data": {"type": "dummy"},
+  "train_batch_size": 16,
+  "train_micro_batch_size_per_gpu": 4,
+  "optimizer": {"type": "AdamW", "params": {"lr": 0.01}},
+  "training": {"reproducible": true}
+})";
+
 inline const char kTinyGpt[] = R"({
   "model": {"type": "gpt", "layers": 1, "width": 16, "heads": 2, "context": 8},
   "data": {"type": "corpus", "paths": ["corpus.txt"], "validation_fraction": 0.2},

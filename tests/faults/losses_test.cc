@@ -14,17 +14,6 @@ namespace {
 constexpr int kRanks = 4;
 constexpr int kEvery = 5;  // steps from loss to loss; every third takes half of the ranks
 
-const char kConfig[] = R"({
-  "model": {"type": "mlp", "inputs": 16, "hidden": [8], "outputs": 4},
-  "data": {"type": "dummy"},
-  "train_batch_size": 16,
-  "train_micro_batch_size_per_gpu": 4,
-  "optimizer": {"type": "AdamW", "params": {"lr": 0.01}},
-  "zero_optimization": {"stage": 2},
-  "checkpoint": {"snapshot_every": 1},
-  "training": {"reproducible": true}
-})";
-
 /// A few; scripts/soak --losses asks for more.
 int steps_of_a_run() {
   const char* soak = std::getenv("TRIREME_SOAK_LOSSES");
@@ -34,9 +23,11 @@ int steps_of_a_run() {
 class faults_losses : public ::testing::TestWithParam<const char*> {
  protected:
   Command start(const std::string& run, const Arguments& more, const char* failpoints) const {
-    Arguments words = trireme({"train", write(folder_ / "config.json", kConfig), "--run-dir", run,
-                               "--nproc-per-node", std::to_string(kRanks), "--steps",
-                               std::to_string(steps_), "--set", "steps_per_print=1"});
+    Arguments words =
+        trireme({"train", write(folder_ / "config.json", kReproducibleMlp), "--run-dir", run,
+                 "--nproc-per-node", std::to_string(kRanks), "--steps", std::to_string(steps_),
+                 "--set", "steps_per_print=1", "--set", "zero_optimization.stage=2", "--set",
+                 "checkpoint.snapshot_every=1"});
     words.insert(words.end(), more.begin(), more.end());
     return Command(words, {{{"TRIREME_FAILPOINTS", failpoints}}, folder_.path()});
   }

@@ -74,7 +74,7 @@ double last_loss(const std::string& out) {
 
 TEST_F(faults_nodes, a_program_on_two_hosts_of_unequal_size_learns_as_on_one) {
   const std::string program = trireme::testing::build_path("/tests/own_loop_ddp");
-  if (!std::filesystem::exists(program)) GTEST_SKIP() << "this build has no LibTorch";
+  if (!std::filesystem::exists(worker_program())) GTEST_SKIP() << "this build has no LibTorch";
   Command alone(trireme({"run", "--nproc-per-node=3", program, "8"}));
   ASSERT_EQ(alone.finish(kPatience), 0) << alone.err;
   ASSERT_LT(last_loss(alone.out), 0.2) << alone.out;

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -43,6 +46,17 @@ inline std::string all_bytes_of(const std::string& run_dir) {
   std::string bytes;
   for (const auto& file : files) bytes += read_file(file);
   return bytes;
+}
+
+/// The held-out loss of each step, as a run's metrics tell it.
+inline std::map<int64_t, double> held_out_losses(const std::string& run_dir) {
+  std::map<int64_t, double> losses;
+  std::ifstream in(run_dir + "/metrics.jsonl");
+  for (std::string line; std::getline(in, line);) {
+    const auto json = nlohmann::json::parse(line);
+    if (json.value("event", "") == "eval") losses[json.at("step")] = json.at("held_out_loss");
+  }
+  return losses;
 }
 
 }  // namespace trireme::testing

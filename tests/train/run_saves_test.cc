@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -56,17 +54,6 @@ Steps saved_in(const std::string& run_dir) {
   return {steps.begin(), steps.end()};
 }
 
-/// The held-out loss of each step, as the metrics tell it.
-std::map<int64_t, double> losses_in(const std::string& run_dir) {
-  std::map<int64_t, double> losses;
-  std::ifstream in(run_dir + "/metrics.jsonl");
-  for (std::string line; std::getline(in, line);) {
-    const auto json = nlohmann::json::parse(line);
-    if (json.value("event", "") == "eval") losses[json.at("step")] = json.at("held_out_loss");
-  }
-  return losses;
-}
-
 Steps best_of(const std::map<int64_t, double>& losses, size_t count) {
   std::vector<std::pair<double, int64_t>> order;
   for (const auto& [step, loss] : losses) order.emplace_back(loss, -step);
@@ -97,7 +84,7 @@ TEST(train_run_saves, the_best_by_held_out_loss_stay_and_an_evaluation_saves_the
   for (const Sets& sets : kLayouts) {
     Folders f;
     train_on_two(jumping(f.corpus, sets), f.run("a"));
-    const auto losses = losses_in(f.run("a"));
+    const auto losses = held_out_losses(f.run("a"));
     ASSERT_EQ(losses.size(), 8u);
     Steps wanted = best_of(losses, 2);
     wanted.insert(8);
@@ -120,7 +107,7 @@ TEST(train_run_saves, the_losses_of_steps_survive_a_restart) {
       EXPECT_TRUE(saved_in(run).contains(stop)) << "asked to stop, it is saved";
       train_on_two(config, run, true);
       // The step at which it stopped was not evaluated, and is the only one that may be missing.
-      auto losses = losses_in(f.run("whole"));
+      auto losses = held_out_losses(f.run("whole"));
       losses.erase(stop);
       Steps wanted = best_of(losses, 2);
       wanted.insert(8);

@@ -3,9 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "tests/train/run_folders.h"
 #include "trireme/checkpoint/steps/run_folder/step_links.h"
@@ -44,16 +42,6 @@ void train_on_two(const Config& config, const std::string& run_dir, const std::s
         train(config, g, options);
       },
       std::chrono::seconds(60));
-}
-
-std::map<int64_t, double> held_out_losses(const std::string& run_dir) {
-  std::map<int64_t, double> losses;
-  std::ifstream in(run_dir + "/metrics.jsonl");
-  for (std::string line; std::getline(in, line);) {
-    const auto json = nlohmann::json::parse(line);
-    if (json.value("event", "") == "eval") losses[json.at("step")] = json.at("held_out_loss");
-  }
-  return losses;
 }
 
 }  // namespace
