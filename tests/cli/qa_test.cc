@@ -143,6 +143,10 @@ TEST_F(cli_qa, the_encoder_begins_with_published_weights) {
 class cli_qa_hosts : public JobOnHosts {
  protected:
   cli_qa_hosts() : JobOnHosts(2) {}
+  void SetUp() override {
+    if (!std::filesystem::exists(worker_program())) GTEST_SKIP() << "this build has no LibTorch";
+    JobOnHosts::SetUp();
+  }
 };
 
 // Defect 8: the recipe wanted NCCL, and as many ranks on each host.

@@ -94,11 +94,11 @@ int play(const std::string& name, int rank, int attempt) {
     if (rank == 1) loop_for_ever();
     wait_for_ever("barrier()");
   } else if (name == "slower") {
-    for (int64_t n = 1, ms = 30; ms < 900; ++n, ms += ms / 3) {
+    for (int64_t n = 1, ms = 100; ms < 1500; ++n, ms += ms / 3) {
       mark_progress(Activity::step, n);
       sleep_for(milliseconds(ms));
     }
-  } else if (name == "between") {  // eight times the limit without a word, then with some
+  } else if (name == "between") {  // more than twice the limit without a word, then with some
     steps_until(3, milliseconds(20));
     mark_progress(rank == 0 ? Activity::evaluate : Activity::save, 3);
     sleep_for(milliseconds(2400));
@@ -231,7 +231,8 @@ TEST(launch_hang, ranks_that_wait_for_each_other_are_told_together) {
 
 TEST(launch_hang, slow_is_not_hung) {
   for (const char* name : {"slower", "between", "busy"}) {
-    JobProcess run = job(name);
+    // A limit that a rank starved of its CPU by other tests does not reach.
+    JobProcess run = job(name, {"--hang-timeout=1"});
     EXPECT_EQ(run.wait(seconds(40)), 0) << name << "\n" << run.err_text;
     EXPECT_EQ(run.err_text, "") << name;
     EXPECT_EQ(count(run.out_text, " ends attempt 0\n"), 2) << name;

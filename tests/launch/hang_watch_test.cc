@@ -116,7 +116,7 @@ TEST(launch_hang_watch, a_launcher_that_was_stopped_accuses_nobody) {
   s.mark(0, Activity::step, 1);
   s.pass(seconds(1));
   s.mark(0, Activity::step, 2);
-  s.watch.look(std::chrono::hours(5));  // counts a second
+  s.watch.look(std::chrono::hours(5));  // counts half a second
   EXPECT_FALSE(s.watch.rank(0)->is_silent());
   EXPECT_FALSE(s.pass(seconds(58)));
   EXPECT_TRUE(s.pass(seconds(2)));

@@ -16,12 +16,18 @@ namespace trireme::testing {
 class AnsweringServer {
  public:
   /// `answer` writes to the socket; it is closed afterwards.
-  explicit AnsweringServer(std::function<void(net::Socket&)> answer)
-      : answer_(std::move(answer)), thread_(quiet_thread([this] { serve(); })) {}
-  explicit AnsweringServer(const std::string& bytes)
-      : AnsweringServer([bytes](net::Socket& socket) {
-          socket.send_all(bytes, Deadline::after(std::chrono::seconds(20)));
-        }) {}
+  explicit AnsweringServer(std::function<void(net::Socket&)> answer,
+                           net::Listener listener = net::Listener::loopback())
+      : listener_(std::move(listener)),
+        answer_(std::move(answer)),
+        thread_(quiet_thread([this] { serve(); })) {}
+  explicit AnsweringServer(const std::string& bytes,
+                           net::Listener listener = net::Listener::loopback())
+      : AnsweringServer(
+            [bytes](net::Socket& socket) {
+              socket.send_all(bytes, Deadline::after(std::chrono::seconds(20)));
+            },
+            std::move(listener)) {}
   ~AnsweringServer() {
     stop_ = true;
     thread_.join();
@@ -51,7 +57,7 @@ class AnsweringServer {
       }
   }
 
-  net::Listener listener_ = net::Listener::loopback();
+  net::Listener listener_;
   const std::function<void(net::Socket&)> answer_;
   std::atomic<bool> stop_{false};
   std::atomic<int> served_{0};

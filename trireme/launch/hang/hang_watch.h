@@ -17,15 +17,15 @@
 // time come in, a verdict comes out.
 //
 // A rank is silent since its last mark was seen. Only time that the launcher itself has looked at
-// counts, and at most a second of it for each look: a launcher that was stopped, or a machine that
-// was asleep, accuses nobody. How long a rank may be silent:
+// counts, and at most half a second of it for each look: a launcher that was stopped, or a machine
+// that was asleep, accuses nobody. How long a rank may be silent:
 //
 //   in a step          max(limit, 10 × the median of its last 31 steps)
 //   in anything else,  max(10 × limit, 10 × the longest time between two marks that it has made in
 //   and its first step the same phase)
 namespace trireme::launch {
 
-constexpr Duration kMostOfALook = std::chrono::seconds(1);
+constexpr Duration kMostOfALook = std::chrono::milliseconds(500);
 
 class TRIREME_API HangWatch {
  public:
