@@ -33,8 +33,10 @@ struct Case {
   at::ScalarType type = at::kFloat;
   int rounds = 4;
   Rounds::Change change = {};
-  /// Of signs: the CPU adds magnitudes in float32.
-  double near() const { return options.type == "sign" ? 1e-5 : 0; }
+  /// Of signs the CPU adds magnitudes in float32; PowerSGD's products have the device's order.
+  double near() const {
+    return options.type == "sign" ? 1e-5 : options.type == "powersgd" ? 1e-4 : 0;
+  }
   std::string name() const {
     return options.type + " of " + c10::toString(type) + (op == ReduceOp::sum ? " sums" : " means");
   }
@@ -151,9 +153,9 @@ Crossed what_crosses(const CompressionOptions& options) {
 
 }  // namespace
 
-TEST(device_compression, int8_and_signs_stay_on_the_device_and_the_others_cross) {
+TEST(device_compression, all_codecs_but_the_automatic_choice_stay_on_the_device) {
   for (const CompressionOptions& options : every_codec(0)) {
-    const bool stays = options.type == "int8" || options.type == "sign";
+    const bool stays = options.type != "auto";
     const Crossed seen = what_crosses(options);
     EXPECT_EQ(seen.error_feedback_is_there, stays) << options.type;
     if (stays)
@@ -164,7 +166,7 @@ TEST(device_compression, int8_and_signs_stay_on_the_device_and_the_others_cross)
 }
 
 TEST(device_compression, error_feedback_on_the_device_changes_its_unit_and_is_refused_if_broken) {
-  for (const char* type : {"int8", "sign"}) {
+  for (const char* type : {"int8", "topk", "sign", "powersgd"}) {
     CompressionOptions options = every_codec(0)[0];
     options.type = type;
     const auto said = what_ranks_throw(2, [&](Group group) {
@@ -179,7 +181,7 @@ TEST(device_compression, error_feedback_on_the_device_changes_its_unit_and_is_re
       if (group.rank() == 1)
         r.hook->errors()->of(4).narrow(0, 17, 1).fill_(std::numeric_limits<float>::quiet_NaN());
       r.round(1);
-      r.round(2);  // sign has one call a round: the others hear of it in their next
+      r.round(2);  // those with one call a round: the others hear of it in their next
     });
     EXPECT_EQ(said[1].rfind("NumericError: what rank 1 kept of the gradients of 'p4'", 0), 0u)
         << type << ": " << said[1];

@@ -11,6 +11,9 @@
 #include "trireme/base/philox.h"
 #include "trireme/grad/compression/codec_kernels.h"
 #include "trireme/grad/compression/codec_wire.h"
+#include "trireme/grad/compression/gram_schmidt.h"
+#include "trireme/grad/compression/top_k_hook.h"
+#include "trireme/grad/compression/top_k_wire.h"
 
 namespace codec_aten_test {
 
@@ -74,6 +77,97 @@ TEST(grad_codec_aten, signs_have_the_bits_of_the_cpus_loops) {
     k::add_signs(want.data_ptr<uint8_t>(), n, 1, unpacked.data_ptr<float>());
     ASSERT_TRUE(same_bits(codec_aten::signs(bits, n), unpacked)) << n;
   }
+}
+
+TEST(grad_codec_aten, the_largest_elements_and_their_places_are_the_cpus_bytes) {
+  // Below one block of places and beyond it; sparse enough for blocks, and not.
+  for (const int64_t n : {1, 2, 7, 64, 65, 1000, 65536, 65537, 150000})
+    for (const double density : {1e-4, 0.01, 0.0626, 0.3, 1.0}) {
+      at::Tensor x = values(1, n, 9).view({n});
+      if (n == 1000) x.fill_(-2);  // all of one magnitude
+      const int64_t k = top_k::chosen(n, density);
+      const at::Tensor mask = codec_aten::largest_elements(x, k);
+      const std::vector<int32_t> want = largest_elements(x.data_ptr<float>(), n, k);
+      const at::Tensor places = mask.nonzero().view({-1});
+      ASSERT_EQ(places.numel(), k) << n << ", " << density;
+      const top_k::Layout layout(n, k);
+      std::vector<char> bytes(static_cast<size_t>(layout.bytes));
+      top_k::Writer writer(layout, bytes.data());
+      for (size_t i = 0; i < want.size(); ++i) {
+        ASSERT_EQ(places[static_cast<int64_t>(i)].item<int64_t>(), want[i]) << n << ", " << density;
+        if (i > 100) break;  // the bytes say the rest
+      }
+      for (const int32_t i : want) writer.add(i);
+      const at::Tensor to = at::full({layout.places}, 0x55, at::kByte);
+      codec_aten::write_places(layout, mask, places, to);
+      ASSERT_EQ(std::memcmp(to.data_ptr(), bytes.data(), static_cast<size_t>(layout.places)), 0)
+          << n << ", " << density;
+      const codec_aten::ReadPlaces read = codec_aten::read_places(layout, to);
+      EXPECT_TRUE(read.valid.item<bool>()) << n << ", " << density;
+      EXPECT_TRUE(read.places.equal(places)) << n << ", " << density;
+    }
+}
+
+// Memory of a peer may hold anything: what the CPU's reader refuses this refuses, and it reads
+// nothing outside.
+TEST(grad_codec_aten, places_that_are_not_of_the_bucket_are_refused_as_the_cpu_refuses_them) {
+  int refused = 0, taken = 0;
+  for (const int64_t n : {70, 4096, 70000, 200000})
+    for (const int64_t k : {int64_t{1}, int64_t{3}, n / 2})
+      for (uint64_t round = 0; round < 40; ++round) {
+        const top_k::Layout layout(n, k);
+        at::Tensor bytes = at::zeros({layout.bytes}, at::kByte);
+        char* raw = reinterpret_cast<char*>(bytes.data_ptr<uint8_t>());
+        top_k::Writer writer(layout, raw);
+        for (int64_t i = 0; i < k; ++i) writer.add(i * (n / k));
+        // One byte of the places is another, or all of the first ones are.
+        const auto draw = philox_block(17, round, static_cast<uint64_t>(n * k));
+        const auto at = static_cast<int64_t>(draw[0] % static_cast<uint64_t>(layout.places));
+        if (round % 4 == 3)
+          std::memset(raw, static_cast<int>(draw[1] & 0xFF),
+                      static_cast<size_t>(std::min<int64_t>(layout.places, 64)));
+        else if (round % 4)
+          raw[at] = static_cast<char>(draw[1]);
+        const bool valid = top_k::Reader(layout, raw).valid();
+        const codec_aten::ReadPlaces read =
+            codec_aten::read_places(layout, bytes.narrow(0, 0, layout.places));
+        ASSERT_EQ(read.valid.item<bool>(), valid) << n << ", " << k << ", round " << round;
+        ++(valid ? taken : refused);
+      }
+  EXPECT_GT(refused, 100);
+  EXPECT_GT(taken, 100);
+}
+
+TEST(grad_codec_aten, rows_become_orthonormal_as_on_the_cpu_and_lost_ones_are_replaced) {
+  for (const int64_t count : {1, 2, 4})
+    for (const int64_t n : {4, 9, 300})
+      for (const double epsilon : {0.0, 0.1})
+        for (const bool replaced : {false, true}) {
+          at::Tensor rows = at::empty({count, n}), instead = at::empty({count, n});
+          for (int64_t i = 0; i < count * n; ++i) {
+            const auto u = philox_block(3, static_cast<uint64_t>(n), static_cast<uint64_t>(i));
+            rows.view({-1})[i] = uniform01(u[0]) - 0.5f;
+            instead.view({-1})[i] = uniform01(u[1]) - 0.5f;
+          }
+          // The last is made up of the others, or is zero.
+          rows[count - 1] =
+              count > 1 ? rows[0] * -3 + rows[count - 2] * (count > 2 ? 2 : 0) : at::zeros({n});
+          at::Tensor want = rows.clone();
+          gram_schmidt(want.data_ptr<float>(), count, n, epsilon, [&](int64_t i, float* v) {
+            if (replaced) std::memcpy(v, instead[i].data_ptr(), static_cast<size_t>(n) * 4);
+            return replaced;
+          });
+          at::Tensor got = rows.clone();
+          codec_aten::orthonormalize(got, epsilon, replaced ? instead : at::Tensor());
+          ASSERT_TRUE(got.allclose(want, 1e-5, 1e-6))
+              << count << " of " << n << ", epsilon " << epsilon << "\n"
+              << got << want;
+          if (!replaced) {
+            EXPECT_EQ(got[count - 1].abs().sum().item<float>(), 0) << "zeros, not noise";
+          } else if (epsilon == 0) {
+            EXPECT_TRUE(got.matmul(got.t()).allclose(at::eye(count), 0, 1e-5));
+          }
+        }
 }
 
 TEST(grad_codec_aten, shares_cover_a_bucket_once_and_their_parts_do_not_overlap) {

@@ -17,8 +17,7 @@
 // A codec: a way to sum a bucket of float32 over ranks in fewer bytes. Error feedback, dtypes,
 // means and non-finite gradients are not its concern; the hook around it handles them
 // (grad/compression/compression_hook.h). Every codec encodes in host memory, for gradients on any
-// device; one that also has start_on_device() encodes where the gradients are, and only its bytes
-// cross.
+// device; with start_on_device() it encodes where the gradients are, and only its bytes cross.
 namespace trireme {
 
 /// Buffers for what is sent and received, and for intermediate results: allocated once and kept for
@@ -87,12 +86,13 @@ struct DeviceCodecInput {
   const std::vector<CodecPart>& parts;
   at::Tensor unusable;  // one bool of the device: x was not finite and is zeros now
   float factor;
+  int64_t round;
   WireMemory& memory;
 };
 
 /// Such a bucket in transit; every operation is in the order of the current stream. Call, in this
-/// order: arrive(), finish(), decode(). What is kept between them is in WireMemory, so that they
-/// may be called on several streams, each ordered behind the other.
+/// order: arrive(), finish(), decode(), commit(). What is kept between them is in WireMemory, so
+/// that they may be called on several streams, each ordered behind the other.
 class TRIREME_API DeviceEncoded {
  public:
   virtual ~DeviceEncoded();
@@ -104,6 +104,8 @@ class TRIREME_API DeviceEncoded {
   /// Overwrites x with the result. Returns the part of x that did not enter the sum, if that is
   /// wanted; else an undefined tensor.
   virtual at::Tensor decode(bool error_wanted) = 0;
+  /// Makes the codec's own new state permanent, if the round succeeded.
+  virtual void commit() {}
 
   int64_t bytes = 0;  // that this rank sends
 };

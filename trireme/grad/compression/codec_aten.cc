@@ -48,17 +48,25 @@ at::Tensor dequantize(const at::Tensor& q, const at::Tensor& scales, int64_t blo
   return q.to(at::kFloat).mul_(each);
 }
 
-at::Tensor pack_signs(const at::Tensor& x) {
-  return padded(x.lt(0).to(at::kByte), 8)
+at::Tensor pack_bits(const at::Tensor& mask) {
+  return padded(mask.to(at::kByte), 8)
       .view({-1, 8})
-      .bitwise_left_shift(places_of_bits(x))
+      .bitwise_left_shift(places_of_bits(mask))
       .sum({1}, /*keepdim=*/false, at::kByte);
 }
 
+at::Tensor unpack_bits(const at::Tensor& bits, int64_t n) {
+  return bits.unsqueeze(1)
+      .bitwise_right_shift(places_of_bits(bits))
+      .bitwise_and_(1)
+      .view({-1})
+      .narrow(0, 0, n);
+}
+
+at::Tensor pack_signs(const at::Tensor& x) { return pack_bits(x.lt(0)); }
+
 at::Tensor signs(const at::Tensor& bits, int64_t n) {
-  const at::Tensor set =
-      bits.unsqueeze(1).bitwise_right_shift(places_of_bits(bits)).bitwise_and_(1);
-  return set.view({-1}).narrow(0, 0, n).to(at::kFloat).mul_(-2).add_(1);
+  return unpack_bits(bits, n).to(at::kFloat).mul_(-2).add_(1);
 }
 
 Fetched::Fetched(const at::Tensor& floats)

@@ -27,13 +27,12 @@ struct CompressionCommon {
 /// Buckets are float32, float16 or bfloat16; half-precision buckets are processed in float32. The
 /// result has the same bits on every rank. With one rank nothing is lost and nothing is kept.
 ///
-/// On any device, and the gradient hook never blocks. int8 and sign encode and decode on the
-/// device, in the order of the stream that is current in the gradient hook; their calls begin while
-/// backward still runs, and error feedback is on the device. The others compute in host memory, so
-/// that their bytes are the CPU's: a bucket is copied to pinned memory in the order of that stream,
-/// encoded when the round closes, all buckets in order, and the result is copied back in the order
-/// of the stream that is current then; error feedback is in host memory. Of several codecs (auto)
-/// all compute in host memory.
+/// On any device, and the gradient hook never blocks. Codecs encode and decode on the device, in
+/// the order of the stream that is current in the gradient hook; their calls begin while backward
+/// still runs, and error feedback is on the device. Of several codecs (auto) all compute in host
+/// memory: a bucket is copied to pinned memory in the order of that stream, encoded when the round
+/// closes, all buckets in order, and the result is copied back in the order of the stream that is
+/// current then; error feedback is in host memory.
 ///
 /// A gradient that is not finite (or so large that a sum over ranks might not be) makes its bucket
 /// NaN on all ranks, and no rank's error feedback changes in that round, so a step that loss

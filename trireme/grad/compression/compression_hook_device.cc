@@ -36,9 +36,9 @@ class CompressionHook::CompressedOnDevice final : public BucketReduction {
                                                : at::zeros({}, x_.options().dtype(at::kBool));
     x_.masked_fill_(unusable, 0);
     const float factor = op == ReduceOp::avg ? 1.0f / static_cast<float>(group.size()) : 1.0f;
-    encoded_ =
-        hook_.codec_for(bucket.index)
-            .start_on_device({group, bucket.index, x_, parts_, unusable, factor, hook_.memory_});
+    encoded_ = hook_.codec_for(bucket.index)
+                   .start_on_device({group, bucket.index, x_, parts_, unusable, factor,
+                                     hook_.rounds_, hook_.memory_});
   }
 
   bool advance() override {
@@ -61,6 +61,7 @@ class CompressionHook::CompressedOnDevice final : public BucketReduction {
       const bool keep = hook_.good_ && hook_.errors_;
       const at::Tensor error = encoded_->decode(keep);
       if (keep) hook_.errors_->keep(parts_, error);
+      if (hook_.good_) encoded_->commit();
     } else {
       for (const CodecPart& part : parts_)
         x_.narrow(0, part.offset, part.numel).fill_(std::numeric_limits<float>::quiet_NaN());

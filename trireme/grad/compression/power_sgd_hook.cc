@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/grad/compression/power_sgd_hook.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
@@ -9,9 +10,11 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/base/philox.h"
+#include "trireme/grad/compression/codec_aten.h"
 #include "trireme/grad/compression/codec_kernels.h"
 #include "trireme/grad/compression/gram_schmidt.h"
 #include "trireme/grad/compression/host_calls.h"
+#include "trireme/tensor/device.h"
 #include "trireme/tensor/finite.h"
 #include "trireme/tensor/host_data.h"
 #include "trireme/tensor/random/random.h"
@@ -30,8 +33,9 @@ constexpr int64_t kFlag = 16;  // floats, of which the first counts parts that a
 
 class PowerSgdCodec final : public Codec {
  public:
-  PowerSgdCodec(const NamedTensors& parameters, const PowerSgdOptions& options)
+  PowerSgdCodec(const NamedTensors& parameters, const PowerSgdOptions& options, at::Device where)
       : options_(options),
+        where_(where),
         shapes_(plan_power_sgd(parameters, options.matrix_approximation_rank,
                                options.min_compression_rate)) {
     int64_t all = 0;
@@ -46,17 +50,30 @@ class PowerSgdCodec final : public Codec {
       if (shapes_[p].compressed)
         for (int64_t j = 0; j < rank(); ++j)
           draw(p, j, 0, host_data<float>(q_) + begins_[p] + j * shapes_[p].cols);
+    if (!works_on_device()) return;
+    q_ = q_.to(where_);
+    instead_ = all_drawn(1, rank());
   }
 
   std::unique_ptr<Encoded> start(const CodecInput& in) override;
+  bool works_on_device() const override { return is_asynchronous(where_); }
+  std::unique_ptr<DeviceEncoded> start_on_device(const DeviceCodecInput& in) override {
+    const at::Tensor q = options_.warm_start ? q_ : all_drawn(in.round, 0);
+    std::vector<codec_aten::PowerSgdPart> parts;
+    for (const CodecPart& part : in.parts) {
+      const PowerSgdShape& s = shapes_[part.parameter];
+      parts.push_back({s.rows, s.cols, {}, {}});
+      if (!s.compressed) continue;
+      parts.back().q = vectors(q, part.parameter);
+      parts.back().instead = vectors(instead_, part.parameter);
+    }
+    return codec_aten::power_sgd(in, std::move(parts), rank(), epsilon());
+  }
 
   void state(StateVisitor& visitor) override {
     if (!options_.warm_start) return;
     for (size_t p = 0; p < shapes_.size(); ++p)
-      if (shapes_[p].compressed)
-        visitor.tensor(
-            "hook.q." + names_[p],
-            q_.narrow(0, begins_[p], rank() * shapes_[p].cols).view({rank(), shapes_[p].cols}));
+      if (shapes_[p].compressed) visitor.tensor("hook.q." + names_[p], vectors(q_, p));
   }
   int calls() const override { return 2; }
   std::string describe() const override { return fmt::format("PowerSGD of rank {}", rank()); }
@@ -82,6 +99,19 @@ class PowerSgdCodec final : public Codec {
   float* kept(size_t p) { return host_data<float>(q_) + begins_[p]; }
 
  private:
+  at::Tensor vectors(const at::Tensor& of_all, size_t p) const {
+    return of_all.narrow(0, begins_[p], rank() * shapes_[p].cols).view({rank(), shapes_[p].cols});
+  }
+  // Of all parameters, on the device. Nothing waits.
+  at::Tensor all_drawn(int64_t round, int64_t first_vector) const {
+    const at::Tensor here = host_buffer({q_.numel()}, at::kFloat, where_);
+    for (size_t p = 0; p < shapes_.size(); ++p)
+      for (int64_t j = 0; shapes_[p].compressed && j < rank(); ++j)
+        draw(p, first_vector + j, round, host_data<float>(here) + begins_[p] + j * shapes_[p].cols);
+    const at::Tensor there = at::empty({q_.numel()}, q_.options().device(where_));
+    copy_in_stream_order(there, here);
+    return there;
+  }
   void draw(size_t p, int64_t vector, int64_t round, float* to) const {
     const uint64_t key = stable_hash({stable_hash("PowerSGD"), static_cast<uint64_t>(options_.seed),
                                       stable_hash(names_[p]), static_cast<uint64_t>(vector),
@@ -92,10 +122,12 @@ class PowerSgdCodec final : public Codec {
   }
 
   const PowerSgdOptions options_;
+  const at::Device where_;
   const std::vector<PowerSgdShape> shapes_;
   std::vector<std::string> names_;
   std::vector<int64_t> begins_;  // in q_
   at::Tensor q_;                 // factors of all parameters, `rank` rows of `cols` each
+  at::Tensor instead_;           // on a device: others, for those that are lost
 };
 
 class PowerSgdEncoded final : public Encoded {
@@ -223,13 +255,15 @@ std::unique_ptr<Encoded> PowerSgdCodec::start(const CodecInput& in) {
 }  // namespace
 
 std::unique_ptr<Codec> power_sgd_codec(const NamedTensors& parameters,
-                                       const PowerSgdOptions& options) {
-  return std::make_unique<PowerSgdCodec>(parameters, options);
+                                       const PowerSgdOptions& options, at::Device where) {
+  return std::make_unique<PowerSgdCodec>(parameters, options, where);
 }
 
 std::shared_ptr<CompressionHook> power_sgd_hook(const NamedTensors& parameters, const Group& group,
                                                 const PowerSgdOptions& options) {
-  return one_codec_hook(power_sgd_codec(parameters, options), parameters, group, options.common);
+  const at::Device where = parameters.empty() ? at::kCPU : parameters.front().second.device();
+  return one_codec_hook(power_sgd_codec(parameters, options, where), parameters, group,
+                        options.common);
 }
 
 }  // namespace trireme

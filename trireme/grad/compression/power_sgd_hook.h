@@ -44,12 +44,18 @@ struct PowerSgdOptions {
 /// A direction that vanishes (a gradient of zeros) is drawn again at random; torch divides by zero
 /// in that case.
 ///
+/// On a device everything is computed there, and nothing but the factors crosses. Products are
+/// added in the device's order, so results are near the CPU's; they are equal on ranks whose
+/// devices compute alike.
+///
 /// Source: Vogels et al., "PowerSGD", NeurIPS 2019; torch's powerSGD_hook.
 TRIREME_API std::shared_ptr<CompressionHook> power_sgd_hook(const NamedTensors& parameters,
                                                             const Group& group,
                                                             const PowerSgdOptions& options = {});
+/// `where` it computes: in host memory, or on the device of the gradients.
 TRIREME_API std::unique_ptr<Codec> power_sgd_codec(const NamedTensors& parameters,
-                                                   const PowerSgdOptions& options);
+                                                   const PowerSgdOptions& options,
+                                                   at::Device where = at::kCPU);
 
 /// How a parameter is sent.
 struct PowerSgdShape {

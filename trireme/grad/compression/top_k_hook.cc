@@ -11,6 +11,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/philox.h"
+#include "trireme/grad/compression/codec_aten.h"
 #include "trireme/grad/compression/codec_kernels.h"
 #include "trireme/grad/compression/host_calls.h"
 #include "trireme/grad/compression/top_k_wire.h"
@@ -61,13 +62,6 @@ std::vector<int32_t> candidates(const float* x, int64_t n, int64_t k) {
   return every;
 }
 
-// Of a bucket.
-int64_t chosen(const CodecInput& in, double density) {
-  int64_t all = 0;
-  for (const CodecPart& part : in.parts) all += top_k::chosen(part.numel, density);
-  return all;
-}
-
 constexpr int64_t kTopKHeader = 16;  // a float: 1 where the sender's part is not usable
 
 class TopKEncoded final : public Encoded {
@@ -77,7 +71,7 @@ class TopKEncoded final : public Encoded {
         x_(in.x),
         factor_(in.factor),
         ranks_(group_.size()),
-        layout_(x_.numel(), chosen(in, density)),
+        layout_(x_.numel(), top_k::chosen(in.parts, density)),
         each_(kTopKHeader + layout_.bytes),
         own_(in.memory.bytes(group_, in.bucket, TopKSlot::kOwn, each_)),
         all_(in.memory.bytes(group_, in.bucket, TopKSlot::kAll, ranks_ * each_)) {
@@ -148,9 +142,13 @@ class TopKCodec final : public Codec {
  public:
   explicit TopKCodec(double density) : density_(density) {}
   std::unique_ptr<Encoded> start(const CodecInput& in) override {
-    check<UsageError>(in.x.numel() < int64_t{1} << 31,
-                      "compression: top-k knows buckets below 2^31 elements, not {}", in.x.numel());
+    check_size(in.x);
     return std::make_unique<TopKEncoded>(in, density_);
+  }
+  bool works_on_device() const override { return true; }
+  std::unique_ptr<DeviceEncoded> start_on_device(const DeviceCodecInput& in) override {
+    check_size(in.x);
+    return codec_aten::top_k(in, density_);
   }
   int calls() const override { return 1; }
   std::string describe() const override {
@@ -159,6 +157,11 @@ class TopKCodec final : public Codec {
   std::string name() const override { return "topk"; }
 
  private:
+  static void check_size(const at::Tensor& x) {
+    check<UsageError>(x.numel() < int64_t{1} << 31,
+                      "compression: top-k knows buckets below 2^31 elements, not {}", x.numel());
+  }
+
   const double density_;
 };
 

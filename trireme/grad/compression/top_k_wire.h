@@ -24,6 +24,14 @@ inline int64_t chosen(int64_t elements, double density) {
   return wanted < elements ? wanted : elements;
 }
 
+/// Of a bucket's parts, each with `numel`.
+template <class Parts>
+int64_t chosen(const Parts& parts, double density) {
+  int64_t all = 0;
+  for (const auto& part : parts) all += chosen(part.numel, density);
+  return all;
+}
+
 struct Layout {
   Layout(int64_t all, int64_t travelling)
       : n(all),
