@@ -225,6 +225,9 @@ void Supervisor::see_who_ended() {
     if (worker.code == -SIGKILL && !worker.killed)
       worker.note = oom_note(oom_before_, read_oom_count());
   }
+  // All of /proc is read to tell whose a dead child was; so only where there is one.
+  siginfo_t dead{};
+  if (::waitid(P_ALL, 0, &dead, WEXITED | WNOHANG | WNOWAIT) != 0 || dead.si_pid == 0) return;
   for (pid_t orphan : orphans()) ::waitpid(orphan, nullptr, WNOHANG);
 }
 
