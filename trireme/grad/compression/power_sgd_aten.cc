@@ -26,10 +26,13 @@ struct Remainder {
 Remainder remainder(const at::Tensor& earlier, int64_t i, const at::Tensor& v, double epsilon) {
   const at::Tensor before = v.square().sum().sqrt();
   at::Tensor rest = v;
-  for (int pass = 0; i > 0 && pass < 2; ++pass) {
-    const at::Tensor u = earlier.narrow(0, 0, i);
-    rest = rest.sub(u.t().mv(u.mv(rest)));
-  }
+  // Of orthonormal rows all at once, with what two passes leave of the difference.
+  const int64_t together = epsilon == 0 ? i : 1;
+  for (int pass = 0; pass < 2; ++pass)
+    for (int64_t j = 0; j < i; j += together) {
+      const at::Tensor u = earlier.narrow(0, j, together);
+      rest = rest.sub(u.t().mv(u.mv(rest)));
+    }
   const at::Tensor left = rest.square().sum().sqrt();
   const at::Tensor by = left.add(epsilon).reciprocal();
   // So small that its inverse overflows float32, too.
