@@ -79,6 +79,7 @@
 #include "trireme/optim/grad_scaler.h"                    // loss scaling, decided for all ranks
 #include "trireme/optim/clip.h"                           // gradient clipping by norm or by value
 #include "trireme/optim/optimizer.h"                      // SGD, AdamW, LAMB and six others
+#include "trireme/optim/rows/row_optimizer.h"              // steps over touched rows of a table
 #include "trireme/optim/schedule/lr_schedule.h"           // the learning rate of each step
 #include "trireme/optim/schedule/torch_schedulers.h"      // torch.optim.lr_scheduler's schedules
 #include "trireme/optim/torch_optimizer_state.h"          // a torch::optim optimizer's state

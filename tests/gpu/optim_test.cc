@@ -6,6 +6,7 @@
 
 #include "tests/gpu/stand_in.h"
 #include "tests/grad/small_net.h"
+#include "tests/optim/row_makers.h"
 #include "tests/optim/state_visitors.h"
 #include "tests/support/parameters.h"
 #include "trireme/optim/clip.h"
@@ -57,6 +58,23 @@ TEST(gpu_optim, every_optimizer_steps_on_the_device_as_on_the_cpu) {
     Collect state;
     far->state(state);
     for (const auto& [key, t] : state.tensors) EXPECT_TRUE(t.is_cuda()) << name << " " << key;
+  }
+}
+
+TEST(gpu_optim, touched_rows_step_on_the_device_as_on_the_cpu) {
+  TRIREME_NEEDS_GPU();
+  const at::Device device(at::kCUDA, 0);
+  for (const RowMaker& m : row_makers()) {
+    const at::Tensor here = at::arange(120, at::kFloat).mul(0.37).sin().view({30, 4});
+    const at::Tensor there = here.to(device);
+    auto near = m.make({"w", here}), far = m.make({"w", there});
+    for (int step = 0; step < 4; ++step) {
+      const at::Tensor rows = at::arange(step, 30, 1 + step % 3, at::kLong);
+      const at::Tensor g = at::arange(rows.size(0) * 4, at::kFloat).cos().view({-1, 4});
+      near->step(rows, g, 0.01, 0.5);
+      far->step(rows.to(device), g.to(device), 0.01, 0.5);
+    }
+    EXPECT_LE((there.cpu() - here).abs().max().item<float>(), 1e-5) << m.name;
   }
 }
 

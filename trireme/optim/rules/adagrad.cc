@@ -54,10 +54,7 @@ class Adagrad final : public Optimizer {
 
 std::unique_ptr<Optimizer> make_adagrad(NamedTensors parameters, const AdagradOptions& options,
                                         const std::vector<OptionGroup>& groups) {
-  check_not_negative("Adagrad", "lr_decay", options.lr_decay);
-  check_not_negative("Adagrad", "eps", options.eps);
-  check_not_negative("Adagrad", "weight_decay", options.weight_decay);
-  check_not_negative("Adagrad", "initial_accumulator_value", options.initial_accumulator_value);
+  check_options(options);
   return std::make_unique<Adagrad>(std::move(parameters), options, groups);
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cmath>
 #include <vector>
 
-#include "trireme/base/check.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/optim/optimizer_segments.h"
+#include "trireme/optim/rules/adamw_scalars.h"
 #include "trireme/optim/rules/moments.h"
+#include "trireme/optim/rules/option_checks.h"
 #include "trireme/optim/rules/rule_aten.h"
 #include "trireme/optim/rules/rule_kernels.h"
 #include "trireme/optim/rules/segment_lists.h"
@@ -32,7 +32,8 @@ class AdamW final : public MomentOptimizer {
     std::vector<AdamWScalars> scalars;
     for (size_t i = 0; i < all.size(); ++i) {
       const size_t parameter = all.given(i).index;
-      scalars.push_back(scalars_of(parameter, ++taken_[parameter], lr, grad_scale));
+      scalars.push_back(adamw_scalars(options_, ++taken_[parameter], lr * multiplier_of(parameter),
+                                      decay_of(parameter, options_.weight_decay), grad_scale));
     }
     if (all.on_device())
       for_lists(all, [&](const auto& l) {
@@ -56,27 +57,6 @@ class AdamW final : public MomentOptimizer {
                    scalars);
     });
   }
-  bool frozen(int64_t t) const { return options_.freeze_step > 0 && t > options_.freeze_step; }
-  AdamWScalars scalars_of(size_t parameter, int64_t t, double lr, double grad_scale) const {
-    AdamWScalars s;
-    lr *= multiplier_of(parameter);
-    const double decay = decay_of(parameter, options_.weight_decay);
-    s.grad_scale = grad_scale;
-    s.l2 = options_.decoupled ? 0 : decay;
-    s.keep = options_.decoupled ? 1 - lr * decay : 1;
-    s.beta1 = options_.beta1;
-    s.beta2 = options_.beta2;
-    s.eps = options_.eps;
-    s.step_size = lr;
-    if (options_.bias_correction) {
-      s.step_size = lr / (1 - std::pow(options_.beta1, static_cast<double>(t)));
-      const int64_t moved = frozen(t) ? options_.freeze_step : t;
-      s.root_scale = 1 / std::sqrt(1 - std::pow(options_.beta2, static_cast<double>(moved)));
-    }
-    if (frozen(t)) s.beta2 = 1;
-    return s;
-  }
-
   AdamWOptions options_;
   at::Tensor max_exp_avg_sq_;  // amsgrad's
 };
@@ -85,14 +65,7 @@ class AdamW final : public MomentOptimizer {
 
 std::unique_ptr<Optimizer> make_adamw(NamedTensors parameters, const AdamWOptions& options,
                                       const std::vector<OptionGroup>& groups) {
-  check<UsageError>(
-      options.beta1 >= 0 && options.beta1 < 1 && options.beta2 >= 0 && options.beta2 < 1,
-      "AdamW: betas are ({}, {}): both must be in [0, 1)", options.beta1, options.beta2);
-  check<UsageError>(options.freeze_step >= 0, "AdamW: freeze_step is {}: choose 0 (never) or more",
-                    options.freeze_step);
-  check<UsageError>(options.eps >= 0 && options.weight_decay >= 0,
-                    "AdamW: eps ({}) and weight_decay ({}) must not be negative", options.eps,
-                    options.weight_decay);
+  check_options(options);
   return std::make_unique<AdamW>(std::move(parameters), options, groups);
 }
 

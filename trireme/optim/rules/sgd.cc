@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cmath>
 #include <vector>
 
-#include "trireme/base/check.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/optim/optimizer_segments.h"
+#include "trireme/optim/rules/option_checks.h"
 #include "trireme/optim/rules/rule_aten.h"
 #include "trireme/optim/rules/rule_kernels.h"
 #include "trireme/optim/rules/segment_lists.h"
@@ -60,13 +59,7 @@ class Sgd final : public Optimizer {
 
 std::unique_ptr<Optimizer> make_sgd(NamedTensors parameters, const SgdOptions& options,
                                     const std::vector<OptionGroup>& groups) {
-  check<UsageError>(options.momentum >= 0 && options.weight_decay >= 0,
-                    "SGD: momentum ({}) and weight_decay ({}) must not be negative",
-                    options.momentum, options.weight_decay);
-  check<UsageError>(std::isfinite(options.dampening), "SGD: dampening is {}: it must be a number",
-                    options.dampening);
-  check<UsageError>(!options.nesterov || (options.momentum > 0 && options.dampening == 0),
-                    "SGD: nesterov needs a momentum above 0 and no dampening, as torch's");
+  check_options(options);
   return std::make_unique<Sgd>(std::move(parameters), options, groups);
 }
 
