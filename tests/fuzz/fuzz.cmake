@@ -13,7 +13,7 @@ if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   message(FATAL_ERROR "TRIREME_FUZZ needs clang: -DCMAKE_CXX_COMPILER=clang++")
 endif()
 
-set(fuzzed_folders base base/* net store store/* interop interop/* checkpoint/steps checkpoint/steps/* pipeline/schedule pipeline/schedule/* data/text)
+set(fuzzed_folders base base/* net net/server store store/* interop interop/* checkpoint/steps checkpoint/steps/* pipeline/schedule pipeline/schedule/* data/text)
 list(TRANSFORM fuzzed_folders PREPEND ${PROJECT_SOURCE_DIR}/trireme/)
 list(TRANSFORM fuzzed_folders APPEND /*.cc)
 file(GLOB fuzzed CONFIGURE_DEPENDS ${fuzzed_folders} ${PROJECT_SOURCE_DIR}/trireme/rendezvous/etcd/messages.cc

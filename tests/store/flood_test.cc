@@ -14,8 +14,8 @@
 #include "trireme/base/log.h"
 #include "trireme/net/address.h"
 #include "trireme/net/connect.h"
+#include "trireme/net/server/strangers.h"
 #include "trireme/rendezvous/join.h"
-#include "trireme/store/server/strangers.h"
 
 namespace flood_test {
 
@@ -95,8 +95,8 @@ double cpu_seconds() {
 }  // namespace
 
 TEST(store_flood, the_refused_give_way_first_then_the_silent_then_the_oldest) {
-  using Standing = detail::Strangers::Standing;
-  detail::Strangers strangers;
+  using Standing = net::Strangers::Standing;
+  net::Strangers strangers;
   EXPECT_FALSE(strangers.first_to_go());
   for (uint64_t id : {1, 2, 3, 4}) strangers.put(id, Standing::silent);
   strangers.put(1, Standing::greeted);

@@ -3,8 +3,6 @@
 
 #include <openssl/crypto.h>
 
-#include <variant>
-
 #include "trireme/base/check.h"
 #include "trireme/net/hmac.h"
 #include "trireme/net/printable.h"
@@ -107,47 +105,60 @@ ServerHandshake::Step ServerHandshake::on_proof(const Frame& frame) {
   return {encode_frame(kWelcome, keys.server_proof), true, {}};
 }
 
-Entry try_authenticate(Socket& socket, const Credentials& own, Deadline deadline) {
+ClientHandshake::ClientHandshake(const Credentials& own, std::string server)
+    : own_(own), server_(std::move(server)) {
   check_job_id(own.job_id);
-  auto expect = [&](uint16_t type) -> std::variant<Frame, Refused> {
-    Frame frame = recv_frame(socket, kMaxPayloadBefore, deadline);
-    if (auto refused = read_refusal(frame)) return *refused;
-    check<Corrupt>(frame.type == type,
-                   "{} answered with a frame of type {} in the middle of the handshake",
-                   socket.peer(), frame.type);
-    return frame;
-  };
-  Entry out;
-  auto say_no = [&](Refusal code, std::string text) {
-    out.refused = Refused{code, std::move(text)};
-    return std::move(out);
-  };
-
-  auto hello = encode_frame(
+  hello_ = encode_frame(
       kHello, Writer().u8(flags_of(own)).string(own.job_id).raw(random_bytes(kNonceBytes)).bytes());
-  socket.send_all(hello, deadline);
+}
 
-  auto challenge = expect(kChallenge);
-  if (auto* refused = std::get_if<Refused>(&challenge)) return say_no(refused->code, refused->text);
-  auto& said = std::get<Frame>(challenge);
-  Reader in(said.payload, "challenge");
+void ClientHandshake::say_no(Refusal code, std::string text) {
+  done_ = true;
+  entry_.refused = Refused{code, std::move(text)};
+}
+
+std::string ClientHandshake::on_frame(const Frame& frame) {
+  if (auto refused = read_refusal(frame)) {
+    say_no(refused->code, std::move(refused->text));
+    return "";
+  }
+  check<Corrupt>(frame.type == (keys_ ? kWelcome : kChallenge),
+                 "{} answered with a frame of type {} in the middle of the handshake", server_,
+                 frame.type);
+  if (!keys_) return on_challenge(frame);
+  on_welcome(frame);
+  return "";
+}
+
+std::string ClientHandshake::on_challenge(const Frame& frame) {
+  Reader in(frame.payload, "challenge");
   uint8_t flags = in.u8();
   in.raw(kNonceBytes);
-  out.port = in.u16();
+  entry_.port = in.u16();
   in.finish();
   // An honest server has refused already; this one would have us prove our secret to somebody who
   // has none.
-  if (own.secret && !(flags & kHasSecret))
-    return say_no(Refusal::no_secret_here, "it claims to run without a secret");
-  HandshakeKeys keys(own, hello, encode_frame(said.type, said.payload));
-  send_frame(socket, kProof, keys.client_proof, deadline);
+  if (own_.secret && !(flags & kHasSecret)) {
+    say_no(Refusal::no_secret_here, "it claims to run without a secret");
+    return "";
+  }
+  keys_.emplace(own_, hello_, encode_frame(frame.type, frame.payload));
+  return encode_frame(kProof, keys_->client_proof);
+}
 
-  auto welcome = expect(kWelcome);
-  if (auto* refused = std::get_if<Refused>(&welcome)) return say_no(refused->code, refused->text);
-  if (!same_bytes(std::get<Frame>(welcome).payload, keys.server_proof))
+void ClientHandshake::on_welcome(const Frame& frame) {
+  if (!same_bytes(frame.payload, keys_->server_proof))
     return say_no(Refusal::wrong_secret, "it did not prove that it knows the secret");
-  if (own.secret) out.session = sealed(keys, false);
-  return out;
+  if (own_.secret) entry_.session = sealed(*keys_, false);
+  done_ = true;
+}
+
+Entry try_authenticate(Socket& socket, const Credentials& own, Deadline deadline) {
+  ClientHandshake handshake(own, socket.peer());
+  socket.send_all(handshake.hello(), deadline);
+  while (!handshake.done())
+    socket.send_all(handshake.on_frame(recv_frame(socket, kMaxPayloadBefore, deadline)), deadline);
+  return handshake.take_entry();
 }
 
 Session authenticate_as_client(Socket& socket, const Credentials& own, Deadline deadline) {

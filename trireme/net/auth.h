@@ -96,6 +96,32 @@ struct Entry {
   uint16_t port = 0;  // where the server says it listens: not where we knocked, if somebody relays
 };
 
+/// The client's side without the socket.
+class TRIREME_API ClientHandshake {
+ public:
+  /// `server`: for texts.
+  ClientHandshake(const Credentials& own, std::string server);
+  /// The frame that begins it.
+  const std::string& hello() const { return hello_; }
+  /// The frame to send next, "" for none. Corrupt for a stranger's frame.
+  std::string on_frame(const Frame& frame);
+  bool done() const { return done_; }
+  /// Once done.
+  Entry take_entry() { return std::move(entry_); }
+
+ private:
+  std::string on_challenge(const Frame& frame);
+  void on_welcome(const Frame& frame);
+  void say_no(Refusal code, std::string text);
+
+  const Credentials& own_;
+  const std::string server_;
+  std::string hello_;
+  std::optional<HandshakeKeys> keys_;  // once challenged
+  bool done_ = false;
+  Entry entry_;
+};
+
 /// Throws what the connection throws (PeerLost, Timeout), Corrupt or Mismatch for a stranger's
 /// bytes.
 TRIREME_API Entry try_authenticate(Socket& socket, const Credentials& own, Deadline deadline);

@@ -8,12 +8,9 @@ namespace {
 
 constexpr std::string_view kMagic = "TRIR";
 
-struct Header {
-  uint16_t type;
-  uint32_t length;
-};
+}  // namespace
 
-Header parse_header(std::string_view bytes, size_t limit) {
+FrameHeader decode_frame_header(std::string_view bytes, size_t limit) {
   Reader in(bytes.substr(0, kFrameHeaderBytes), "frame header");
   check<Corrupt>(in.raw(kMagic.size()) == kMagic, "these bytes do not begin a frame of Trireme's");
   uint16_t version = in.u16();
@@ -23,27 +20,21 @@ Header parse_header(std::string_view bytes, size_t limit) {
                   "version {}: run the same "
                   "release of Trireme on every rank",
                   version, kFrameVersion);
-  Header header{in.u16(), in.u32()};
+  FrameHeader header{in.u16(), in.u32()};
   check<Corrupt>(header.length <= limit, "a frame of {} bytes where at most {} are allowed",
                  header.length, limit);
   return header;
 }
 
-std::string encode_header(uint16_t type, size_t length) {
-  check<UsageError>(length <= kMaxPayloadAfter, "a message of {} bytes; at most {} fit into one",
-                    length, kMaxPayloadAfter);
-  return Writer()
-      .raw(kMagic)
-      .u16(kFrameVersion)
-      .u16(type)
-      .u32(static_cast<uint32_t>(length))
-      .take();
+std::string encode_frame_header(FrameHeader header) {
+  return Writer().raw(kMagic).u16(kFrameVersion).u16(header.type).u32(header.length).take();
 }
 
-}  // namespace
-
 std::string encode_frame(uint16_t type, std::string_view payload) {
-  return encode_header(type, payload.size()).append(payload);
+  check<UsageError>(payload.size() <= kMaxPayloadAfter,
+                    "a message of {} bytes; at most {} fit into one", payload.size(),
+                    kMaxPayloadAfter);
+  return encode_frame_header({type, static_cast<uint32_t>(payload.size())}).append(payload);
 }
 
 std::optional<Frame> FrameParser::next(size_t limit) {
@@ -59,7 +50,7 @@ std::optional<Frame> FrameParser::next(size_t limit) {
   auto head = bytes.substr(0, kFrameHeaderBytes);
   if (seal_ && !header_checked_) seal_->check_header(head, bytes.substr(head.size(), tag_bytes));
   header_checked_ = true;
-  Header header = parse_header(head, limit);
+  const FrameHeader header = decode_frame_header(head, limit);
   if (bytes.size() - head_bytes < header.length + tag_bytes) return std::nullopt;
   auto payload = bytes.substr(head_bytes, header.length);
   if (seal_) seal_->check_frame(head, payload, bytes.substr(head_bytes + header.length, tag_bytes));
@@ -67,6 +58,13 @@ std::optional<Frame> FrameParser::next(size_t limit) {
   header_checked_ = false;
   use_up(head_bytes + header.length + tag_bytes);
   return frame;
+}
+
+FrameParser::Rest FrameParser::release() {
+  Rest out{std::move(seal_), buffer_.substr(start_)};
+  seal_.reset();
+  use_up(buffered());
+  return out;
 }
 
 void FrameParser::use_up(size_t bytes) {
@@ -86,16 +84,22 @@ void send_frame(Socket& socket, uint16_t type, std::string_view payload, Deadlin
 }
 
 Frame recv_frame(Socket& socket, size_t limit, Deadline deadline, Seal* seal) {
+  return recv_frame([&](char* to, size_t bytes) { socket.recv_all(to, bytes, deadline); }, limit,
+                    seal);
+}
+
+Frame recv_frame(const std::function<void(char* to, size_t bytes)>& receive, size_t limit,
+                 Seal* seal) {
   char bytes[kFrameHeaderBytes + Seal::kTagBytes];
-  socket.recv_all(bytes, kFrameHeaderBytes + (seal ? Seal::kTagBytes : 0), deadline);
+  receive(bytes, kFrameHeaderBytes + (seal ? Seal::kTagBytes : 0));
   std::string_view head(bytes, kFrameHeaderBytes);
   if (seal) seal->check_header(head, {bytes + kFrameHeaderBytes, Seal::kTagBytes});
-  Header header = parse_header(head, limit);
+  const FrameHeader header = decode_frame_header(head, limit);
   Frame frame{header.type, std::string(header.length, '\0')};
-  socket.recv_all(frame.payload.data(), frame.payload.size(), deadline);
+  receive(frame.payload.data(), frame.payload.size());
   if (seal) {
     char tag[Seal::kTagBytes];
-    socket.recv_all(tag, sizeof tag, deadline);
+    receive(tag, sizeof tag);
     seal->check_frame(head, frame.payload, {tag, sizeof tag});
   }
   return frame;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -37,6 +38,14 @@ struct Frame {
 
 TRIREME_API std::string encode_frame(uint16_t type, std::string_view payload);
 
+/// The kFrameHeaderBytes of a frame, for who lays it out himself; decode: Corrupt, Mismatch.
+struct FrameHeader {
+  uint16_t type = 0;
+  uint32_t length = 0;
+};
+TRIREME_API std::string encode_frame_header(FrameHeader header);
+TRIREME_API FrameHeader decode_frame_header(std::string_view bytes, size_t limit);
+
 /// Takes bytes as they come and gives whole frames. Holds at most one unfinished frame of `limit`
 /// bytes beside what was fed.
 class TRIREME_API FrameParser {
@@ -47,6 +56,13 @@ class TRIREME_API FrameParser {
   /// From the next frame on they come sealed.
   void expect_seals(Seal seal) { seal_ = std::move(seal); }
   size_t buffered() const { return buffer_.size() - start_; }
+  /// For somebody who goes on with the stream himself, between two frames: how they come, and what
+  /// has come of the next.
+  struct Rest {
+    std::optional<Seal> seal;
+    std::string bytes;
+  };
+  Rest release();
 
  private:
   void use_up(size_t bytes);
@@ -61,5 +77,8 @@ TRIREME_API void send_frame(Socket& socket, uint16_t type, std::string_view payl
                             Deadline deadline);
 /// `seal`: of the other end's frames, where they are sealed.
 TRIREME_API Frame recv_frame(Socket& socket, size_t limit, Deadline deadline, Seal* seal = nullptr);
+/// The same from somebody who waits in a way of his own: `receive` fills so many bytes.
+TRIREME_API Frame recv_frame(const std::function<void(char* to, size_t bytes)>& receive,
+                             size_t limit, Seal* seal);
 
 }  // namespace trireme::net

@@ -5,10 +5,10 @@
 #include <openssl/evp.h>
 #include <openssl/params.h>
 
+#include <cstring>
 #include <utility>
 
 #include "trireme/base/check.h"
-#include "trireme/net/bytes.h"
 #include "trireme/net/frame.h"
 #include "trireme/net/hmac.h"
 
@@ -39,37 +39,54 @@ Seal::Seal(Seal&&) noexcept = default;
 Seal& Seal::operator=(Seal&&) noexcept = default;
 Seal::~Seal() = default;
 
-std::string Seal::tag(Part part, std::string_view header, std::string_view payload) {
-  auto* context = context_.get();
-  auto start = Writer().u64(number_).u8(static_cast<uint8_t>(part)).take();
+void Seal::start(Part part, std::string_view header) {
+  unsigned char start[9];
+  for (int i = 0; i < 8; ++i) start[i] = static_cast<unsigned char>(number_ >> (8 * i));
+  start[8] = static_cast<unsigned char>(part);
+  // No key: the one that it has, from the start.
+  bool done = EVP_MAC_init(context_.get(), nullptr, 0, nullptr) == 1 &&
+              EVP_MAC_update(context_.get(), start, sizeof start) == 1;
+  check<ResourceError>(done, "HMAC-SHA256 failed in OpenSSL");
+  add(header);
+}
+
+void Seal::add(std::string_view piece) {
+  bool done =
+      piece.empty() || EVP_MAC_update(context_.get(), unsigned_of(piece), piece.size()) == 1;
+  check<ResourceError>(done, "HMAC-SHA256 failed in OpenSSL");
+}
+
+Seal::Tag Seal::finish() {
   unsigned char out[kHashBytes];
   size_t size = 0;
-  // No key: the one that it has, from the start.
-  bool done =
-      EVP_MAC_init(context, nullptr, 0, nullptr) == 1 &&
-      EVP_MAC_update(context, unsigned_of(start), start.size()) == 1 &&
-      EVP_MAC_update(context, unsigned_of(header), header.size()) == 1 &&
-      (payload.empty() || EVP_MAC_update(context, unsigned_of(payload), payload.size()) == 1) &&
-      EVP_MAC_final(context, out, &size, sizeof out) == 1;
+  bool done = EVP_MAC_final(context_.get(), out, &size, sizeof out) == 1;
   check<ResourceError>(done && size == sizeof out, "HMAC-SHA256 failed in OpenSSL");
-  return std::string(reinterpret_cast<char*>(out), kTagBytes);
+  Tag tag;
+  std::memcpy(tag.data(), out, tag.size());
+  return tag;
+}
+
+Seal::Tag Seal::begin(std::string_view header) {
+  start(Part::header, header);
+  Tag first = finish();
+  start(Part::whole, header);
+  return first;
+}
+
+Seal::Tag Seal::end() {
+  Tag last = finish();
+  ++number_;
+  return last;
 }
 
 std::string Seal::sign(std::string frame) {
-  auto header = std::string_view(frame).substr(0, kFrameHeaderBytes);
-  auto payload = std::string_view(frame).substr(kFrameHeaderBytes);
-  auto first = tag(Part::header, header, {});
-  auto last = tag(Part::whole, header, payload);
-  ++number_;
+  Tag first = begin(std::string_view(frame).substr(0, kFrameHeaderBytes));
+  add(std::string_view(frame).substr(kFrameHeaderBytes));
+  Tag last = end();
   frame.reserve(frame.size() + 2 * kTagBytes);
-  frame.insert(kFrameHeaderBytes, first);
-  frame += last;
+  frame.insert(kFrameHeaderBytes, first.data(), first.size());
+  frame.append(last.data(), last.size());
   return frame;
-}
-
-void Seal::check_tag(Part part, std::string_view header, std::string_view payload,
-                     std::string_view tag) {
-  if (!same_bytes(tag, this->tag(part, header, payload))) refuse();
 }
 
 void Seal::refuse() const {
@@ -80,11 +97,22 @@ void Seal::refuse() const {
 }
 
 void Seal::check_header(std::string_view header, std::string_view tag) {
-  check_tag(Part::header, header, {}, tag);
+  start(Part::header, header);
+  Tag right = finish();
+  if (!same_bytes(tag, {right.data(), right.size()})) refuse();
 }
 
 void Seal::check_frame(std::string_view header, std::string_view payload, std::string_view tag) {
-  check_tag(Part::whole, header, payload, tag);
+  expect(header);
+  add(payload);
+  check_end(tag);
+}
+
+void Seal::expect(std::string_view header) { start(Part::whole, header); }
+
+void Seal::check_end(std::string_view tag) {
+  Tag right = finish();
+  if (!same_bytes(tag, {right.data(), right.size()})) refuse();
   ++number_;
 }
 

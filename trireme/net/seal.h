@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -34,19 +35,27 @@ class TRIREME_API Seal {
 
   /// The sealed form of a frame as encode_frame() gives it, which is the next of this direction.
   std::string sign(std::string frame);
+  /// The same where the payload lies in pieces: begin() gives the tag of the header, add() takes
+  /// the pieces in their order, end() gives the tag of all.
+  using Tag = std::array<char, kTagBytes>;
+  Tag begin(std::string_view header);
+  void add(std::string_view piece);
+  Tag end();
 
   /// Of the next frame that came: first its header, then all of it. Corrupt for a wrong tag; then
   /// the connection is of no use.
   void check_header(std::string_view header, std::string_view tag);
   void check_frame(std::string_view header, std::string_view payload, std::string_view tag);
+  /// The second in pieces: expect() with the checked header, add() as they come, check_end().
+  void expect(std::string_view header);
+  void check_end(std::string_view tag);
   /// Throws that Corrupt: for bytes that need no tag to be wrong.
   [[noreturn]] void refuse() const;
 
  private:
   enum class Part : uint8_t { header = 0, whole = 1 };
-  std::string tag(Part part, std::string_view header, std::string_view payload);
-  void check_tag(Part part, std::string_view header, std::string_view payload,
-                 std::string_view tag);
+  void start(Part part, std::string_view header);
+  Tag finish();
 
   struct Free {
     void operator()(evp_mac_ctx_st* context) const;

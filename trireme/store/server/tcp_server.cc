@@ -28,13 +28,13 @@ StoreServer::~StoreServer() {
     Loop* const of_the_parent = loop_.release();
 }
 
-std::vector<net::Endpoint> StoreServer::endpoints() const { return loop_->endpoints(); }
-size_t StoreServer::clients() const { return loop_->clients(); }
+std::vector<net::Endpoint> StoreServer::endpoints() const { return loop_->server().endpoints(); }
+size_t StoreServer::clients() const { return loop_->server().clients(); }
 bool StoreServer::wait_until_clients_left(Deadline deadline) {
-  return loop_->wait_until_clients_left(deadline);
+  return loop_->server().wait_until_clients_left(deadline);
 }
-std::vector<std::string> StoreServer::refusals() const { return loop_->refusals(); }
-size_t StoreServer::strangers() const { return loop_->strangers(); }
+std::vector<std::string> StoreServer::refusals() const { return loop_->server().refusals(); }
+size_t StoreServer::strangers() const { return loop_->server().strangers(); }
 std::string StoreServer::turned_away() const {
   std::string out;
   if (size_t n = strangers())
@@ -44,7 +44,7 @@ std::string StoreServer::turned_away() const {
     out += fmt::format("{}it refused {}", out.empty() ? "the store: " : "; ", line);
   return out;
 }
-void StoreServer::stop_listening() { loop_->stop_listening(); }
+void StoreServer::stop_listening() { loop_->server().stop_listening(); }
 void StoreServer::end_with_the_last_client() { loop_->end_with_the_last_client(); }
 void StoreServer::stop() { loop_->stop(); }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/store/server/strangers.h"
+#include "trireme/net/server/strangers.h"
 
-namespace trireme::detail {
+namespace trireme::net {
 
 void Strangers::put(uint64_t id, Standing standing) {
   remove(id);
@@ -21,4 +21,4 @@ std::optional<uint64_t> Strangers::first_to_go() const {
   return order_.begin()->second;
 }
 
-}  // namespace trireme::detail
+}  // namespace trireme::net

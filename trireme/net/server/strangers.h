@@ -10,7 +10,7 @@
 
 #include "trireme/base/export.h"
 
-namespace trireme::detail {
+namespace trireme::net {
 
 /// The connections of a server that have not proved who they are, in the order in which they give
 /// way to newcomers: first those that have their refusal, then those that have said nothing, then
@@ -32,4 +32,4 @@ class TRIREME_API Strangers {
   std::set<std::pair<Standing, uint64_t>> order_;
 };
 
-}  // namespace trireme::detail
+}  // namespace trireme::net
