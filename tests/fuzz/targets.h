@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/fuzz/channel_targets.h"
 #include "tests/fuzz/checkpoint_targets.h"
 #include "tests/fuzz/etcd_targets.h"
 #include "tests/fuzz/event_targets.h"
@@ -259,6 +260,7 @@ inline constexpr Target kTargets[] = {{"frames", frames},
                                       {"schedule_table", schedule_table},
                                       {"etcd_answer", etcd_answer},
                                       {"event_ring", event_ring},
+                                      {"channel_ring", channel_ring},
                                       {"members", members},
                                       {"parts", parts},
                                       {"vocabulary", vocabulary},

@@ -93,7 +93,8 @@ class TRIREME_API Hub {
   /// deadline has passed, or it was interrupted. One thread at a time: a second one waits inside
   /// for its turn.
   virtual int serve(Deadline deadline) = 0;
-  /// Makes the thread in serve() return. Any thread, not a signal handler.
+  /// Makes the thread in serve() return or, if none is there, the next one that comes. Any thread,
+  /// not a signal handler.
   virtual void interrupt() = 0;
 };
 

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "trireme/base/check.h"
+#include "trireme/base/process/abstract_address.h"
 
 namespace trireme {
 namespace {
@@ -58,16 +59,40 @@ UniqueFd connect_for_descriptors(const std::string& path) {
   return {};
 }
 
+UniqueFd listen_for_descriptors_at_name(const std::string& name, int backlog) {
+  UniqueFd listener = new_socket();
+  socklen_t length = 0;
+  const sockaddr_un address = abstract_address(name, length);
+  if (!listener ||
+      ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+      ::listen(listener.get(), backlog) != 0)
+    fail<ResourceError>("cannot listen on a Unix socket: {}", errno_text());
+  return listener;
+}
+
+UniqueFd connect_for_descriptors_at_name(const std::string& name) {
+  UniqueFd socket = new_socket();
+  socklen_t length = 0;
+  const sockaddr_un address = abstract_address(name, length);
+  if (socket && ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0)
+    return socket;
+  return {};
+}
+
+pid_t descriptor_peer_of(int socket) {
+  ucred who{};
+  socklen_t size = sizeof who;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0 || who.uid != ::geteuid())
+    return -1;
+  return who.pid;
+}
+
 std::optional<DescriptorPeer> accept_for_descriptors(int listener) {
   DescriptorPeer peer{UniqueFd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)),
                       0};
   if (!peer.socket) return std::nullopt;
-  ucred who{};
-  socklen_t size = sizeof who;
-  if (::getsockopt(peer.socket.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0 ||
-      who.uid != ::geteuid())
-    peer.socket.reset();
-  peer.pid = who.pid;
+  peer.pid = descriptor_peer_of(peer.socket.get());
+  if (peer.pid < 0) peer.socket.reset();
   return peer;
 }
 

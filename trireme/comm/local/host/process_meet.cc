@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -13,6 +12,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/events/progress_marks.h"
 #include "trireme/base/log.h"
+#include "trireme/base/process/abstract_address.h"
 #include "trireme/comm/local/host/process_host.h"
 #include "trireme/comm/local/refused.h"
 
@@ -27,15 +27,6 @@ std::string random_hex(size_t bytes) {
   std::string hex;
   for (size_t i = 0; i < bytes; ++i) hex += fmt::format("{:02x}", raw[i]);
   return hex;
-}
-
-sockaddr_un abstract_address(const std::string& name, socklen_t& length) {
-  sockaddr_un a{};
-  a.sun_family = AF_UNIX;
-  check<Corrupt>(name.size() < sizeof a.sun_path - 1, "socket name of {} bytes", name.size());
-  std::memcpy(a.sun_path + 1, name.data(), name.size());
-  length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  return a;
 }
 
 // Under a rank's key once it gives up: this mark, the kind of its error, and its text.

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages between two processes of one host (channel/local), beside what nobody can do without:
+// a ping-pong over bare futexes, or over two words while both spin; an echo over a bare ring;
+// memcpy. The two alternate in each round; the figures are medians over the rounds. Each process is
+// bound to a CPU of its own. Bounds:
+//   an empty call ≤ the bare ping-pong + 3 µs, asleep and spinning
+//   64 calls outstanding ≥ 0.4 × the echo over the bare ring
+//   64 MiB ≥ 0.75 × memcpy; 64 MiB that are given away ≤ 2 × an empty call
+//   behind 256 MiB the p99 of an empty call grows by at most two chunks' copy
+// Void above 5 % of foreign load.
+//   cmake --build build/release --target channel && build/release/bench/channel [ROUNDS]
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/foreign_load.h"
+#include "trireme/base/check.h"
+#include "trireme/base/clock.h"
+#include "trireme/channel/local/hub.h"
+#include "trireme/channel/local/ring.h"
+#include "trireme/comm/local/waiter.h"
+
+using namespace trireme;
+using namespace trireme::channel;
+using namespace trireme::channel::local;
+using ::trireme::local::cpu_relax;
+using ::trireme::local::futex_wait;
+using ::trireme::local::futex_wake;
+
+namespace {
+
+constexpr uint64_t kSmall = uint64_t{64} << 20, kLarge = uint64_t{256} << 20;
+constexpr int kAsleepCalls = 2000, kSpinCalls = 20000, kEchoes = 200000, kOutstanding = 64;
+
+enum class Phase : uint32_t { bare_asleep, bare_spin, bare_echo, asleep, spinning };
+
+/// What the bare peers use, and which of them has its turn.
+struct Shared {
+  alignas(64) std::atomic<uint32_t> phase;  // a futex; odd: `what` is under way
+  std::atomic<Phase> what;
+  std::atomic<uint32_t> begun;                // the phase that the other process has begun
+  alignas(64) std::atomic<uint32_t> turn[2];  // whose it is, for sleepers: counts
+  alignas(64) std::atomic<uint32_t> word[2];
+  Lane there, back;
+  std::atomic<bool> ready;
+  char address[2][200];  // of the other process's hubs: asleep, spinning
+};
+
+void bind_to(int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  ::sched_setaffinity(0, sizeof set, &set);
+}
+
+double median(std::vector<double> values, double part = 0.5) {
+  const auto at = values.begin() + static_cast<long>(part * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+// ── the bare ones ──
+
+void wait_for_turn(std::atomic<uint32_t>& word, uint32_t at_least) {
+  for (uint32_t seen; (seen = word.load(std::memory_order_acquire)) < at_least;)
+    futex_wait(&word, seen, 100);
+}
+void bare_asleep_answers(Shared& s, uint32_t base, int calls) {
+  for (int i = 1; i <= calls; ++i) {
+    wait_for_turn(s.turn[1], base + static_cast<uint32_t>(i));
+    s.turn[0].fetch_add(1, std::memory_order_release);
+    futex_wake(&s.turn[0]);
+  }
+}
+double bare_asleep(Shared& s, uint32_t base, int calls) {
+  std::vector<double> us;
+  for (int i = 1; i <= calls; ++i) {
+    const auto begin = Clock::now();
+    s.turn[1].fetch_add(1, std::memory_order_release);
+    futex_wake(&s.turn[1]);
+    wait_for_turn(s.turn[0], base + static_cast<uint32_t>(i));
+    us.push_back(seconds_since(begin) * 1e6);
+  }
+  return median(us);
+}
+void spin_until(std::atomic<uint32_t>& word, uint32_t value) {
+  while (word.load(std::memory_order_acquire) != value) cpu_relax();
+}
+void bare_spin_answers(Shared& s, uint32_t base, int calls) {
+  for (int i = 1; i <= calls; ++i) {
+    spin_until(s.word[1], base + static_cast<uint32_t>(i));
+    s.word[0].store(base + static_cast<uint32_t>(i), std::memory_order_release);
+  }
+}
+double bare_spin(Shared& s, uint32_t base, int calls) {
+  std::vector<double> us;
+  for (int i = 1; i <= calls; ++i) {
+    const auto begin = Clock::now();
+    s.word[1].store(base + static_cast<uint32_t>(i), std::memory_order_release);
+    spin_until(s.word[0], base + static_cast<uint32_t>(i));
+    us.push_back(seconds_since(begin) * 1e6);
+  }
+  return median(us);
+}
+/// An echo of records of 8 bytes, over the rings that channels have.
+struct BareEnd {
+  RingWriter out;
+  RingReader in;
+  void put(uint64_t number) {
+    unsigned char* to;
+    while (!(to = out.room(sizeof number))) cpu_relax();
+    std::memcpy(to, &number, sizeof number);
+    out.publish(kShort, sizeof number);
+  }
+  bool take(uint64_t& number) {
+    const auto record = in.next();
+    if (!record) return false;
+    std::memcpy(&number, record->data, sizeof number);
+    in.taken();
+    return true;
+  }
+};
+void bare_echo_answers(BareEnd& end, int calls) {
+  uint64_t number;
+  for (int i = 0; i < calls;)
+    if (end.take(number))
+      end.put(number), ++i;
+    else
+      cpu_relax();
+}
+double bare_echo(BareEnd& end, int calls) {
+  const auto begin = Clock::now();
+  int sent = 0;
+  for (int got = 0; got < calls;) {
+    for (; sent < calls && sent - got < kOutstanding; ++sent) end.put(static_cast<uint64_t>(sent));
+    uint64_t number;
+    if (end.take(number))
+      ++got;
+    else
+      cpu_relax();
+  }
+  return calls / seconds_since(begin);
+}
+
+// ── channels ──
+
+/// Counts what comes; in the other process, it answers each message with an empty one once it has
+/// let go of its bodies.
+class End final : public Receiver {
+ public:
+  explicit End(bool answers) : answers_(answers) {}
+  void received(Message message) override {
+    const std::string answer = message.bytes;
+    message.bodies.clear();
+    ++got;
+    if (answer == "large") ++large;
+    if (answers_) channel->send({answer, {}});
+  }
+  void closed(const std::string&) override { over = true; }
+
+  std::shared_ptr<Channel> channel;
+  uint64_t got = 0, large = 0;
+  bool over = false;
+
+ private:
+  bool answers_;
+};
+
+struct Caller {
+  Hub& hub;
+  End& end;
+  void await(uint64_t got) {
+    while (end.got < got) hub.serve(Deadline::never());
+  }
+  double call(Message message) {
+    const auto begin = Clock::now();
+    const uint64_t due = end.got + 1;
+    end.channel->send(std::move(message));
+    await(due);
+    return seconds_since(begin) * 1e6;
+  }
+  double empty_calls(int calls, double part = 0.5) {
+    std::vector<double> us;
+    for (int i = 0; i < calls; ++i) us.push_back(call({}));
+    return median(us, part);
+  }
+  double outstanding(int calls) {
+    const auto begin = Clock::now();
+    const uint64_t first = end.got;
+    for (uint64_t sent = 0; end.got - first < static_cast<uint64_t>(calls);) {
+      for (; sent < static_cast<uint64_t>(calls) && sent - (end.got - first) < kOutstanding; ++sent)
+        end.channel->send({});
+      hub.serve(Deadline::never());
+    }
+    return calls / seconds_since(begin);
+  }
+};
+
+LocalOptions options_of(const char* name, bool spins, Accept accept) {
+  return {.self = {name, 1},
+          .accept = std::move(accept),
+          .spin = spins ? Duration(std::chrono::seconds(10)) : Duration::zero()};
+}
+
+/// The other process. It has two hubs, of which one sleeps and one spins.
+[[noreturn]] void answer(Shared& s) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  bind_to(1);
+  std::unique_ptr<Hub> hubs[2];
+  std::vector<std::shared_ptr<End>> ends;
+  for (const bool spins : {false, true}) {
+    hubs[spins] = local_hub(options_of("answers", spins, [&](const auto& channel) {
+      ends.push_back(std::make_shared<End>(true));
+      ends.back()->channel = channel;
+      return ends.back();
+    }));
+    std::strcpy(s.address[spins], hubs[spins]->address().c_str());
+  }
+  s.ready.store(true, std::memory_order_release);
+  while (ends.size() < 2)
+    for (auto& hub : hubs) hub->serve(Deadline::after(std::chrono::milliseconds(1)));
+  uint32_t bare_calls = 0, bare_spins = 0;
+  BareEnd bare{RingWriter(&s.back), RingReader(&s.there)};
+  for (uint32_t done = 0;;) {
+    const uint32_t phase = s.phase.load(std::memory_order_acquire);
+    if (phase == done || phase % 2 == 0) {
+      futex_wait(&s.phase, phase, 100);
+      continue;
+    }
+    done = phase;
+    s.begun.store(phase, std::memory_order_release);
+    switch (s.what.load()) {
+      case Phase::bare_asleep:
+        bare_asleep_answers(s, bare_calls, kAsleepCalls);
+        bare_calls += kAsleepCalls;
+        break;
+      case Phase::bare_spin:
+        bare_spin_answers(s, bare_spins, kSpinCalls);
+        bare_spins += kSpinCalls;
+        break;
+      case Phase::bare_echo:
+        bare_echo_answers(bare, kEchoes);
+        break;
+      case Phase::asleep:
+      case Phase::spinning:
+        while (s.phase.load(std::memory_order_acquire) == phase)
+          hubs[s.what.load() == Phase::spinning]->serve(
+              Deadline::after(std::chrono::milliseconds(20)));
+    }
+  }
+}
+
+class InPhase {
+ public:
+  InPhase(Shared& s, Phase what) : s_(s) {
+    s.what = what;
+    next();
+    while (s.begun.load(std::memory_order_acquire) != s.phase.load()) cpu_relax();
+  }
+  ~InPhase() { next(); }
+
+ private:
+  void next() {
+    s_.phase.fetch_add(1, std::memory_order_acq_rel);
+    futex_wake(&s_.phase);
+  }
+  Shared& s_;
+};
+
+std::shared_ptr<void> warm(uint64_t bytes) {
+  std::shared_ptr<void> memory(std::aligned_alloc(4096, bytes), std::free);
+  std::memset(memory.get(), 1, bytes);
+  return memory;
+}
+
+/// Microseconds that a copy takes of memory that is in no cache.
+double copy_us(void* to, const void* from, uint64_t bytes) {
+  const auto begin = Clock::now();
+  std::memcpy(to, from, bytes);
+  asm volatile("" : : "r"(to) : "memory");
+  return seconds_since(begin) * 1e6;
+}
+
+/// Empty calls while bodies of 256 MiB go the same way; at this part of them.
+double behind_large(Caller& caller, const std::shared_ptr<void>& body, int bodies, double part) {
+  std::vector<double> us;
+  for (int i = 0; i < bodies; ++i) {
+    const uint64_t due = caller.end.large + 1;
+    caller.end.channel->send({"large", {{body, kLarge}}});
+    while (caller.end.large < due) us.push_back(caller.call({}));
+  }
+  return median(us, part);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int rounds = argc > 1 ? std::atoi(argv[1]) : 7;
+  auto* s = new (::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                        -1, 0)) Shared{};
+  const pid_t other = ::fork();
+  if (other == 0) answer(*s);
+  bind_to(0);
+  while (!s->ready.load(std::memory_order_acquire)) ::usleep(1000);
+  std::unique_ptr<Hub> hubs[2];
+  std::shared_ptr<End> ends[2];
+  for (const bool spins : {false, true}) {
+    hubs[spins] = local_hub(options_of("calls", spins, {}));
+    ends[spins] = std::make_shared<End>(false);
+    ends[spins]->channel = hubs[spins]->open(s->address[spins], {"answers", 1}, ends[spins],
+                                             Deadline::after(std::chrono::seconds(10)));
+  }
+  Caller asleep{*hubs[0], *ends[0]}, spinning{*hubs[1], *ends[1]};
+  const std::shared_ptr<void> from = warm(kLarge), to = warm(kLarge);
+  const auto others_seconds = [other] {
+    clockid_t clock;
+    timespec time{};
+    if (::clock_getcpuclockid(other, &clock) == 0) ::clock_gettime(clock, &time);
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+  };
+  const auto begin = Clock::now();
+  const double others_before = others_seconds();
+  const ForeignLoad load;
+  enum {
+    bare_a,
+    call_a,
+    bare_s,
+    call_s,
+    bare_e,
+    call_e,
+    copy,
+    body,
+    given,
+    p99,
+    p99_behind,
+    chunk
+  };
+  std::vector<double> all[12];
+  uint32_t bare_calls = 0, bare_spins = 0;
+  BareEnd bare{RingWriter(&s->there), RingReader(&s->back)};
+  for (int r = 0; r < rounds; ++r) {
+    {
+      const InPhase phase(*s, Phase::bare_asleep);
+      all[bare_a].push_back(bare_asleep(*s, bare_calls, kAsleepCalls));
+      bare_calls += kAsleepCalls;
+    }
+    {
+      const InPhase phase(*s, Phase::asleep);
+      all[call_a].push_back(asleep.empty_calls(kAsleepCalls));
+    }
+    {
+      const InPhase phase(*s, Phase::bare_spin);
+      all[bare_s].push_back(bare_spin(*s, bare_spins, kSpinCalls));
+      bare_spins += kSpinCalls;
+    }
+    {
+      const InPhase phase(*s, Phase::spinning);
+      all[call_s].push_back(spinning.empty_calls(kSpinCalls));
+    }
+    {
+      const InPhase phase(*s, Phase::bare_echo);
+      all[bare_e].push_back(bare_echo(bare, kEchoes));
+    }
+    const InPhase phase(*s, Phase::spinning);
+    all[call_e].push_back(spinning.outstanding(kEchoes));
+    std::vector<double> copies, bodies, gifts, chunks;
+    for (int i = 0; i < 9; ++i) {
+      copies.push_back(copy_us(to.get(), from.get(), kSmall));
+      bodies.push_back(spinning.call({"", {{from, kSmall}}}));
+      const auto gift_begin = Clock::now();
+      std::shared_ptr<void> gift = ends[1]->channel->empty(kSmall);
+      spinning.call({"", {{std::move(gift), kSmall}}});
+      gifts.push_back(seconds_since(gift_begin) * 1e6);
+    }
+    for (uint64_t at = 0; at + kChunk <= kLarge; at += kChunk * 8)
+      chunks.push_back(
+          copy_us(static_cast<char*>(to.get()) + at, static_cast<char*>(from.get()) + at, kChunk));
+    all[copy].push_back(median(copies)), all[body].push_back(median(bodies));
+    all[given].push_back(median(gifts)), all[chunk].push_back(median(chunks));
+    all[p99].push_back(spinning.empty_calls(kSpinCalls, 0.99));
+    all[p99_behind].push_back(behind_large(spinning, from, 4, 0.99));
+  }
+  const auto m = [&](int which) { return median(all[which]); };
+  std::printf("asleep: an empty call %.1f µs, bare futexes %.1f µs: + %.2f µs (bound 3)\n",
+              m(call_a), m(bare_a), m(call_a) - m(bare_a));
+  std::printf("spinning: an empty call %.2f µs, bare words %.2f µs: + %.2f µs (bound 3)\n",
+              m(call_s), m(bare_s), m(call_s) - m(bare_s));
+  std::printf(
+      "64 outstanding: %.2f M/s, an echo over the bare ring %.2f M/s: %.2f of it (bound 0.4)\n",
+      m(call_e) / 1e6, m(bare_e) / 1e6, m(call_e) / m(bare_e));
+  std::printf("64 MiB: %.1f GB/s, memcpy %.1f GB/s: %.2f of it (bound 0.75)\n",
+              static_cast<double>(kSmall) / m(body) / 1e3,
+              static_cast<double>(kSmall) / m(copy) / 1e3, m(copy) / m(body));
+  std::printf("64 MiB given away: %.2f µs, %.2f × an empty call (bound 2)\n", m(given),
+              m(given) / m(call_s));
+  std::printf(
+      "p99 of an empty call: %.1f µs, behind 256 MiB %.1f µs: + %.1f × a chunk's copy of %.1f µs "
+      "(bound 2)\n",
+      m(p99), m(p99_behind), (m(p99_behind) - m(p99)) / m(chunk), m(chunk));
+  // The other process is no foreign load.
+  const double foreign = load.part() - (others_seconds() - others_before) / seconds_since(begin) /
+                                           static_cast<double>(::sysconf(_SC_NPROCESSORS_ONLN));
+  std::printf("foreign load %.1f %%%s\n", 100 * foreign, foreign > 0.05 ? ": VOID" : "");
+  ::kill(other, SIGKILL);
+  ::waitpid(other, nullptr, 0);
+  return 0;
+}
