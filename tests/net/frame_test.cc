@@ -170,4 +170,27 @@ TEST(net_frame, random_and_damaged_bytes_give_frames_or_an_error_and_bounded_mem
   EXPECT_GT(whole, 10'000);
 }
 
+TEST(net_frame, sealed_in_pieces_is_sealed_and_checked_as_a_whole) {
+  const std::string key(32, 'k'), payload = "some words in three pieces";
+  Seal whole(key), pieces(key), checks(key);
+  for (int number = 0; number < 3; ++number) {
+    const std::string sealed = whole.sign(encode_frame(7, payload));
+    const std::string header = encode_frame_header({7, static_cast<uint32_t>(payload.size())});
+    const auto first = pieces.begin(header);
+    for (size_t at = 0; at < payload.size(); at += 9)
+      pieces.add(std::string_view(payload).substr(at, 9));
+    const auto last = pieces.end();
+    EXPECT_EQ(header + std::string(first.data(), first.size()) + payload +
+                  std::string(last.data(), last.size()),
+              sealed);
+    checks.check_header(header, {first.data(), first.size()});
+    checks.expect(header);
+    checks.add(payload.substr(0, 5));
+    checks.add(payload.substr(5));
+    checks.check_end({last.data(), last.size()});
+  }
+  checks.expect("another");
+  EXPECT_THROW(checks.check_end(std::string(Seal::kTagBytes, 'x')), Corrupt);
+}
+
 }  // namespace frame_test
