@@ -9,7 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tests/fuzz/channel_targets.h"
+#include "tests/fuzz/channel_local_targets.h"
+#include "tests/fuzz/channel_tcp_targets.h"
 #include "tests/fuzz/checkpoint_targets.h"
 #include "tests/fuzz/etcd_targets.h"
 #include "tests/fuzz/event_targets.h"
@@ -250,6 +251,7 @@ inline constexpr Target kTargets[] = {{"frames", frames},
                                       {"requests", requests},
                                       {"handshake", handshake},
                                       {"sealed", sealed},
+                                      {"channel_frames", channel_frames},
                                       {"file_log", file_log},
                                       {"pickle", pickle},
                                       {"torch_file", torch_file},
