@@ -43,6 +43,10 @@ Sources Qa::data(const Config& config) {
   o.held_out_path = qa_.test_data_path.value_or("");
   o.held_out_fraction = qa_.held_out_fraction;
   o.bad = qa_.bad_sample == "skip" ? OnBadSample::skip : OnBadSample::stop;
+  if (qa_.prepared_dir.empty())
+    throw UsageError("qa.prepared_dir (" + config.origin("qa.prepared_dir") +
+                     ") is empty: name a folder, or say off");
+  if (qa_.prepared_dir != "off") o.prepared_folder = qa_.prepared_dir;
   o.word_piece.lower_case = qa_.lowercase;
   o.chunks.max_length = static_cast<int>(qa_.max_seq_len);
   o.chunks.max_question = static_cast<int>(qa_.max_question_len);

@@ -15,7 +15,7 @@ struct QaSection {
   int64_t dummy_dataset_len = 10'000;
   std::optional<std::string> data_path, test_data_path, vocab_file;
   std::optional<double> held_out_fraction;
-  std::string bad_sample = "stop";
+  std::string bad_sample = "stop", prepared_dir = "off";
   bool lowercase = true;
   int64_t max_seq_len = 384, max_question_len = 64, doc_stride = 128;
   bool split_by_sentence = false, drop_tags = false;
@@ -76,6 +76,13 @@ struct QaSection {
              .when = real,
              .help = "a question that cannot be read ends the run, or is left out and counted"},
             bad_sample);
+    f.field(
+        {.path = "qa.prepared_dir",
+         .when = real,
+         .help = "a folder in which documents stay in pieces, for later epochs and runs: they "
+                 "are all cut before the first step, a third of the file's size on disk; off: each "
+                 "is cut when it is shown"},
+        prepared_dir);
     f.field({.path = "qa.lowercase", .when = real, .help = "as \"uncased\" models were trained"},
             lowercase);
     f.field({.path = "qa.max_seq_len",

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
 
 #include "tests/cli/qa_questions.h"
@@ -52,6 +53,24 @@ TEST_F(cli_qa_squad, figures_over_two_ranks_are_those_of_one) {
   ASSERT_EQ(two.evaluations.size(), 1u) << two.said;
   for (const auto& [name, value] : one.evaluations[0])
     EXPECT_NEAR(two.evaluations[0].at(name), value, 1e-3) << name;
+}
+
+TEST_F(cli_qa_squad, prepared_pieces_are_made_by_two_ranks_and_train_alike) {
+  const Sets few{"training.steps=8", "optimizer.params.lr=1e-2"};
+  Sets prepared = few;
+  prepared.push_back("qa.prepared_dir=" + (folder_ / "pieces"));
+  const QaRun text = squad("text", 2, few), made = squad("made", 2, prepared),
+              read = squad("read", 1, prepared);
+  EXPECT_EQ(made.losses, text.losses);
+  ASSERT_EQ(read.losses.size(), 8u);
+  EXPECT_NEAR(read.losses.back(), text.losses.back(), 1e-3);
+  EXPECT_NE(made.said.find("parts of train-v1.1.json are prepared"), std::string::npos)
+      << made.said;
+  EXPECT_EQ(read.said.find("are prepared"), std::string::npos) << read.said;
+  size_t parts = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_ / "pieces"))
+    parts += entry.path().extension() == ".pieces";
+  EXPECT_EQ(parts, 2u) << "one of each file";
 }
 
 // Defect 2: the recipe shuffled each epoch alike.

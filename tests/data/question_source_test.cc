@@ -11,9 +11,11 @@
 
 #include "tests/data/text/errors.h"
 #include "tests/data/text/made_questions.h"
+#include "tests/support/captured_log.h"
 #include "trireme/base/file.h"
 #include "trireme/data/loader.h"
 #include "trireme/data/text/natural_questions.h"
+#include "trireme/data/text/prepared/prepared_questions.h"
 
 namespace trireme::question_source_test {
 namespace {
@@ -355,6 +357,105 @@ TEST(data_question_source, what_changes_samples_changes_the_identity_and_nothing
   EXPECT_NE(with([](auto& o) { o.word_piece.lower_case = false; }), identity);
   EXPECT_NE(Made(lines(21)).open().identity, identity);
   EXPECT_NE(Made(lines(20), vocabulary_text() + "zebra\n").open().identity, identity);
+}
+
+TEST(data_question_source, prepared_pieces_change_no_sample_and_no_identity) {
+  for (const bool by_sentence : {false, true})
+    for (const bool drop_tags : {false, true}) {
+      Made made(lines(60) + natural_question(7, "w1 <P> w2. W3 w4. w5", {.begin = 2, .end = 4}) +
+                "\n");
+      made.options.held_out_fraction = 0.2;
+      made.options.chunks.by_sentence = by_sentence;
+      made.options.chunks.drop_tags = drop_tags;
+      const QuestionData text = made.open();
+      made.options.prepared_folder = made.folder / "prepared";
+      made.options.keep_bytes = 0;
+      for (const char* when : {"made", "read"}) {
+        const QuestionData prepared = made.open();
+        EXPECT_EQ(prepared.identity, text.identity) << when;
+        for (int64_t epoch = 0; epoch < 3; ++epoch)
+          EXPECT_TRUE(same(prepared.train->get_in_epoch(all_of(*prepared.train), epoch),
+                           text.train->get_in_epoch(all_of(*text.train), epoch)))
+              << when;
+        ASSERT_EQ(prepared.held_out->size(), text.held_out->size());
+        EXPECT_TRUE(same(prepared.held_out->get(all_of(*prepared.held_out)),
+                         text.held_out->get(all_of(*text.held_out))))
+            << when;
+        EXPECT_EQ(prepared.held_out->text_of(3, 4, 6), text.held_out->text_of(3, 4, 6)) << when;
+        const int64_t question = text.held_out->question_of(3);
+        EXPECT_EQ(prepared.held_out->read(question).where, text.held_out->read(question).where);
+      }
+      // Chunks of other sizes are of the same pieces.
+      made.options.chunks.stride = 5;
+      made.options.chunks.max_length = 14;
+      const QuestionData other = made.open();
+      made.options.prepared_folder.clear();
+      const QuestionData other_text = made.open();
+      EXPECT_EQ(other.identity, other_text.identity);
+      EXPECT_TRUE(same(other.train->get(all_of(*other.train)),
+                       other_text.train->get(all_of(*other_text.train))));
+    }
+}
+
+TEST(data_question_source, bad_samples_are_told_alike_with_prepared_pieces) {
+  Made made(lines(3) + natural_question(8, "\u200b") + "\n" + lines(2) +
+            "{\"document_text\":\"w\n");
+  made.options.bad = OnBadSample::skip;
+  const QuestionData text = made.open();
+  made.options.prepared_folder = made.folder / "prepared";
+  for (int i = 0; i < 2; ++i) {
+    const QuestionData prepared = made.open();
+    EXPECT_EQ(prepared.left_out, 2);
+    EXPECT_EQ(prepared.first_left_out, text.first_left_out);
+    EXPECT_EQ(prepared.identity, text.identity);
+  }
+  made.options.bad = OnBadSample::stop;
+  EXPECT_ERROR(made.open(), Corrupt, made.options.path + ":4: the document has no piece; mend");
+}
+
+TEST(data_question_source, a_prepared_question_that_is_damaged_is_cut_again_after_one_warning) {
+  Made made(lines(30));
+  const QuestionData text = made.open();
+  made.options.prepared_folder = made.folder / "prepared";
+  made.options.keep_bytes = 0;
+  made.open();
+  const std::string part =
+      prepared_folder_of(made.options.path, made.options.prepared_folder) + "/part-00000.pieces";
+  std::string bytes = read_file(part);
+  for (size_t at = 150; at < 2000; at += 50) bytes[at] = static_cast<char>(bytes[at] ^ 4);
+  write_file_atomic(part, bytes);
+  const testing::CapturedLog log;
+  const QuestionData damaged = made.open();
+  for (int64_t epoch = 0; epoch < 3; ++epoch)
+    EXPECT_TRUE(same(damaged.train->get_in_epoch(all_of(*damaged.train), epoch),
+                     text.train->get_in_epoch(all_of(*text.train), epoch)));
+  EXPECT_EQ(log.with("question 0 of it is damaged").size(), 1u);
+  EXPECT_EQ(log.lines().size(), 1u);
+}
+
+TEST(data_question_source, ranks_that_are_threads_prepare_a_file_together) {
+  Made made(lines(300));
+  const QuestionData text = made.open();
+  made.options.prepared_folder = made.folder / "prepared";
+  made.options.held_out_fraction = 0;
+  std::vector<uint64_t> identities(4);
+  std::vector<std::thread> ranks;
+  for (size_t rank = 0; rank < identities.size(); ++rank)
+    ranks.emplace_back([&, rank] { identities[rank] = made.open().identity; });
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_EQ(identities, std::vector<uint64_t>(4, text.identity));
+}
+
+TEST(data_question_source, a_folder_that_cannot_be_made_is_one_warning_and_no_other_samples) {
+  Made made(lines(20));
+  const QuestionData text = made.open();
+  made.options.prepared_folder = made.options.path + "/below-a-file";
+  const testing::CapturedLog log;
+  const QuestionData without = made.open();
+  EXPECT_EQ(log.with("pieces are not kept in " + made.options.prepared_folder).size(), 1u);
+  EXPECT_EQ(without.identity, text.identity);
+  EXPECT_TRUE(
+      same(without.train->get(all_of(*without.train)), text.train->get(all_of(*text.train))));
 }
 
 TEST(data_question_source, logits_of_another_shape_are_refused) {

@@ -266,6 +266,7 @@ inline constexpr Target kTargets[] = {{"frames", frames},
                                       {"members", members},
                                       {"parts", parts},
                                       {"vocabulary", vocabulary},
-                                      {"natural_question", natural_question}};
+                                      {"natural_question", natural_question},
+                                      {"prepared_part", prepared_part}};
 
 }  // namespace trireme::fuzz

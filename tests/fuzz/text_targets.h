@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/data/text/natural_questions.h"
+#include "trireme/data/text/prepared/prepared_part.h"
 #include "trireme/data/text/question_chunks.h"
 #include "trireme/data/text/utf8.h"
 #include "trireme/data/text/vocabulary.h"
@@ -72,6 +73,56 @@ inline void natural_question(std::string_view bytes) {
     must(chunker.choose(1, 0, 0) < chunker.chunks().size(), "no such chunk");
     for (const TextPiece& piece : chunker.pieces())
       must(piece.begin < piece.end && piece.end <= text.size(), "a piece outside of the text");
+  }
+}
+
+/// A part of prepared questions. Sums keep damage from what is behind them, so the index and the
+/// records are also read as they would be if the sums were right.
+inline void prepared_part(std::string_view bytes) {
+  constexpr int64_t kVocabulary = 1000;
+  const auto look_at = [](const QuestionPieces& q) {
+    for (const int32_t id : q.document) must(id >= 0 && id < kVocabulary, "no such piece");
+    must(q.answer_end <= q.document.size(), "an answer outside of the document");
+    for (const bool by_sentence : {false, true}) {
+      CutQuestion cut;
+      const ChunkOptions options{
+          .max_length = 16, .max_question = 4, .stride = 5, .by_sentence = by_sentence};
+      cut_into_chunks(q, options, &cut);
+      must(!cut.chunks.empty(), "a document without a chunk");
+      for (const DocumentChunk& chunk : cut.chunks)
+        must(chunk.begin < chunk.end && chunk.end <= cut.document.size() &&
+                 chunk.end - chunk.begin + cut.question.size() + kSpecialPieces <= 16,
+             "a chunk that cannot be");
+    }
+  };
+  QuestionPieces pieces;
+  try {
+    const PreparedPart part(bytes, "part");
+    for (int64_t i = 0; i < part.size(); ++i) {
+      try {
+        part.read(i, kVocabulary, &pieces);
+        look_at(pieces);
+      } catch (const Corrupt&) {
+      }
+    }
+  } catch (const Corrupt& error) {
+    must(std::string_view(error.what()).starts_with("part: "), "a refusal without its place");
+  } catch (const Mismatch&) {  // another version
+  }
+  for (const bool wide : {false, true}) {
+    try {
+      detail::decode_record(bytes, wide, kVocabulary, &pieces);
+      look_at(pieces);
+    } catch (const Error&) {
+    }
+  }
+  try {
+    const auto index = decode<PartIndex>(bytes);
+    const uint64_t first = 96, end = index.ends.empty() ? first : index.ends.back();
+    detail::check_index(index, first, end);
+    for (size_t i = 0; i < index.ends.size(); ++i)
+      must(index.ends[i] > (i == 0 ? first : index.ends[i - 1]), "an empty record");
+  } catch (const Error&) {
   }
 }
 

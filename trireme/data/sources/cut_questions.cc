@@ -1,27 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/data/sources/cut_questions.h"
 
+#include <utility>
+
 #include "trireme/base/check.h"
+#include "trireme/base/log.h"
 
 namespace trireme {
 
 CutQuestions::CutQuestions(QuestionFile file, std::shared_ptr<const Vocabulary> vocabulary,
                            const WordPieceOptions& word_piece, const ChunkOptions& chunks,
-                           int64_t keep_bytes)
+                           int64_t keep_bytes, std::shared_ptr<const PreparedQuestions> prepared)
     : file_(std::move(file)),
       vocabulary_(std::move(vocabulary)),
       word_piece_(word_piece),
       options_(chunks),
-      keep_bytes_(static_cast<size_t>(keep_bytes)) {}
+      keep_bytes_(static_cast<size_t>(keep_bytes)),
+      prepared_(std::move(prepared)) {}
 
 std::shared_ptr<const CutQuestion> CutQuestions::cut(int64_t number) const {
   if (auto found = find(number)) return found;
+  auto made = prepared_ ? cut_prepared(number) : nullptr;
+  if (!made) made = cut_text(number);
+  keep(number, made);
+  return made;
+}
+
+std::shared_ptr<const CutQuestion> CutQuestions::cut_text(int64_t number) const {
   auto worker = take();
   file_.read(number, &worker->question);
   worker->chunker.cut(worker->question);
-  const auto made = std::make_shared<const CutQuestion>(worker->chunker.result());
+  auto made = std::make_shared<const CutQuestion>(worker->chunker.result());
   give_back(std::move(worker));
-  keep(number, made);
+  return made;
+}
+
+std::shared_ptr<const CutQuestion> CutQuestions::cut_prepared(int64_t number) const {
+  QuestionPieces pieces;
+  try {
+    prepared_->read(number, &pieces);
+  } catch (const Corrupt& error) {
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(warned_, true))
+      log_warn(
+          "questions: {}; it is cut from {} again, as others that are damaged will be: remove "
+          "the folder, and it is made anew",
+          error.what(), file_.path());
+    return nullptr;
+  }
+  auto made = std::make_shared<CutQuestion>();
+  cut_into_chunks(std::move(pieces), options_, made.get());
   return made;
 }
 

@@ -194,8 +194,20 @@ QuestionData open_questions(const QuestionOptions& options) {
   data.identity = hash_of(options, *data.vocabulary);
   QuestionChunker checker(WordPieceTokenizer(data.vocabulary, options.word_piece), options.chunks);
   const auto open = [&](const std::string& path) {
-    QuestionFile file(path, {.format = options.format, .bad = options.bad},
-                      [&](const Question& question) { checker.check_cuttable(question); });
+    const QuestionFileOptions of_file{.format = options.format, .bad = options.bad};
+    std::shared_ptr<const PreparedQuestions> prepared;
+    if (!options.prepared_folder.empty())
+      prepared = prepare_questions(path, data.vocabulary,
+                                   {.folder = options.prepared_folder,
+                                    .file = of_file,
+                                    .word_piece = options.word_piece,
+                                    .drop_tags = options.chunks.drop_tags});
+    QuestionFile file = prepared && prepared->of_lines()
+                            ? QuestionFile::of_lines(path, prepared->lines())
+                            : QuestionFile(path, of_file, [&](const Question& question) {
+                                checker.check_cuttable(question);
+                              });
+    if (prepared && prepared->size() != file.size()) prepared = nullptr;  // SQuAD's has changed
     check<UsageError>(file.size() > 0, "{}: no questions{}", path,
                       file.bad().count() == 0
                           ? std::string()
@@ -204,8 +216,9 @@ QuestionData open_questions(const QuestionOptions& options) {
     data.left_out += file.bad().count();
     for (const std::string& what : file.bad().first()) data.first_left_out.push_back(what);
     data.identity = stable_hash({data.identity, file.identity()});
-    return std::make_shared<const CutQuestions>(
-        std::move(file), data.vocabulary, options.word_piece, options.chunks, options.keep_bytes);
+    return std::make_shared<const CutQuestions>(std::move(file), data.vocabulary,
+                                                options.word_piece, options.chunks,
+                                                options.keep_bytes, std::move(prepared));
   };
 
   const Shared all = open(options.path);

@@ -35,6 +35,10 @@ struct QuestionOptions {
   /// Memory for documents that have been cut into pieces, so that they need not be read and cut
   /// again. Those that were used last are kept.
   int64_t keep_bytes = int64_t{256} << 20;
+  /// A folder in which the documents of all files stay in pieces, for later epochs, for other ranks
+  /// and for later runs: open_questions() makes what is missing there, and reads no file from end
+  /// to end else. "": none.
+  std::string prepared_folder = {};
 };
 
 /// Questions as samples for an encoder. A micro-batch has, for each row:
@@ -80,9 +84,13 @@ struct QuestionData {
 };
 
 /// Reads the file from end to end once, and the held-out documents a second time, to count their
-/// chunks. All ranks that read the same file have the same samples, bad ones included.
-/// Throws UsageError for a missing file or options that cannot be, Corrupt for a bad sample (with
-/// OnBadSample::stop) and a bad vocabulary, each with file, line and reason.
+/// chunks. With a prepared_folder all documents are cut into pieces now, unless their pieces are
+/// there: the ranks of a host, and of all hosts that share the folder, each make some of its parts,
+/// and read what others make. A folder that cannot be written is a warning, and the file is read
+/// (data/text/prepared/prepared_questions.h). Samples are the same with it and without. All ranks
+/// that read the same file have the same samples, bad ones included. Throws UsageError for a
+/// missing file or options that cannot be, Corrupt for a bad sample (with OnBadSample::stop) and a
+/// bad vocabulary, each with file, line and reason.
 TRIREME_API QuestionData open_questions(const QuestionOptions& options);
 
 struct DummyQuestionOptions {

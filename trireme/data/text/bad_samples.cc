@@ -6,11 +6,16 @@
 namespace trireme {
 
 void BadSamples::found(const std::string& what) {
-  constexpr size_t kShown = 8;
   if (then_ == OnBadSample::stop)
     fail<Corrupt>("{}; mend the file, or leave such samples out (OnBadSample::skip)", what);
   ++count_;
   if (first_.size() < kShown) first_.push_back(what);
+}
+
+void BadSamples::add(int64_t count, const std::vector<std::string>& first) {
+  count_ += count;
+  for (const std::string& what : first)
+    if (first_.size() < kShown) first_.push_back(what);
 }
 
 }  // namespace trireme

@@ -18,6 +18,9 @@ class TRIREME_API BadSamples {
   explicit BadSamples(OnBadSample then) : then_(then) {}
   /// Throws it as Corrupt, or counts it.
   void found(const std::string& what);
+  static constexpr size_t kShown = 8;  // of first()
+  /// Those that an earlier reading left out, behind what there is.
+  void add(int64_t count, const std::vector<std::string>& first);
   int64_t count() const { return count_; }
   /// Of the first few: "train.jsonl:7: …".
   const std::vector<std::string>& first() const { return first_; }

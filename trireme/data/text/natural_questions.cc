@@ -302,7 +302,12 @@ void read_natural_question(std::string_view text, const std::string& where, Ques
 
 NaturalQuestionsReader::NaturalQuestionsReader(const std::string& path,
                                                const NaturalQuestionsOptions& options)
-    : file_(path), longest_line_(options.longest_line), bad_(options.bad) {}
+    : file_(path),
+      longest_line_(options.longest_line),
+      bad_(options.bad),
+      at_(std::min(options.begin, file_.bytes().size())),
+      end_(std::min(options.end, file_.bytes().size())),
+      within_line_(at_ > 0 && file_.bytes()[at_ - 1] != '\n') {}
 
 bool NaturalQuestionsReader::next(Question* out) {
   const auto bytes = file_.bytes();
@@ -314,7 +319,7 @@ bool NaturalQuestionsReader::next(Question* out) {
     return newline != nullptr ? static_cast<size_t>(static_cast<const char*>(newline) - text)
                               : at_ + most;
   };
-  while (at_ < bytes.size()) {
+  while (at_ < end_) {
     if (std::exchange(within_line_, false)) {
       at_ = std::min(line_end(bytes.size()) + 1, bytes.size());
       continue;
@@ -338,6 +343,10 @@ bool NaturalQuestionsReader::next(Question* out) {
 }
 
 void NaturalQuestionsReader::read(const Line& line, Question* out) const {
+  const size_t size = file_.bytes().size();
+  check<Corrupt>(line.begin <= size && line.length <= size - line.begin,
+                 "{}:{}: the line was bytes {} to {}, and the file has {} now: it has changed",
+                 file_.path(), line.number, line.begin, line.begin + line.length, size);
   const auto bytes = file_.bytes().subspan(line.begin, line.length);
   read_natural_question({reinterpret_cast<const char*>(bytes.data()), bytes.size()},
                         fmt::format("{}:{}", file_.path(), line.number), out);

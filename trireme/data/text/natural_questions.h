@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -15,6 +17,8 @@ namespace trireme {
 struct NaturalQuestionsOptions {
   OnBadSample bad = OnBadSample::stop;
   size_t longest_line = size_t{64} << 20;  // bytes; the longest document has 2 MiB
+  /// A part of the file: the lines that begin in bytes [begin, end). They are numbered from 1.
+  size_t begin = 0, end = std::numeric_limits<size_t>::max();
 };
 
 /// Google's Natural Questions in the simplified training format: an object a line, whose
@@ -52,8 +56,8 @@ class TRIREME_API NaturalQuestionsReader {
   MappedFile file_;
   size_t longest_line_;
   BadSamples bad_;
-  size_t at_ = 0;
-  bool within_line_ = false;  // one that is too long
+  size_t at_, end_;
+  bool within_line_;  // one that is too long, or begins before the part
   int64_t lines_ = 0;
   Line line_;
 };

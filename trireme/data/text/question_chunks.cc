@@ -13,8 +13,6 @@
 namespace trireme {
 namespace {
 
-constexpr int kSpecials = 3;  // [CLS], [SEP], [SEP]
-
 /// Behind the tag at byte `at` of the text, if there is one: a word like the regular expression
 /// <.+>, which need not end it.
 size_t behind_tag(std::string_view text, size_t at) {
@@ -47,12 +45,12 @@ QuestionChunker::QuestionChunker(WordPieceTokenizer tokenizer, const ChunkOption
   check<UsageError>(options.max_question >= 1, "max_question is {}: it must be at least 1",
                     options.max_question);
   check<UsageError>(
-      options.max_length > options.max_question + kSpecials,
+      options.max_length > options.max_question + kSpecialPieces,
       "max_length {} leaves no room for a document beside max_question {} and {} special "
       "pieces",
-      options.max_length, options.max_question, kSpecials);
+      options.max_length, options.max_question, kSpecialPieces);
   check<UsageError>(options.stride >= 1, "stride is {}: it must be at least 1", options.stride);
-  const int room = options.max_length - options.max_question - kSpecials;
+  const int room = options.max_length - options.max_question - kSpecialPieces;
   check<UsageError>(options.by_sentence || options.stride <= room,
                     "a stride of {} leaves out text between chunks, which may have {} pieces",
                     options.stride, room);
@@ -89,9 +87,19 @@ void QuestionChunker::encode_document(std::string_view all) {
 }
 
 void QuestionChunker::cut(const Question& question) {
+  QuestionPieces pieces;
+  encode(question, options_.by_sentence, &pieces);
+  cut_into_chunks(std::move(pieces), options_, &cut_);
+}
+
+void QuestionChunker::encode(const Question& question, QuestionPieces* out) {
+  encode(question, true, out);
+}
+
+void QuestionChunker::encode(const Question& question, bool with_sentences, QuestionPieces* out) {
   cut_.chunks.clear();
   question_.clear();
-  cut_.id = question.id;
+  out->id = question.id;
   try {
     tokenizer_.encode(question.question, &question_);
     encode_document(question.document);
@@ -100,33 +108,33 @@ void QuestionChunker::cut(const Question& question) {
   }
   check<Corrupt>(!question_.empty(), "{}: the question has no piece", question.where);
   check<Corrupt>(!document_.empty(), "{}: the document has no piece", question.where);
-  if (question_.size() > static_cast<size_t>(options_.max_question))
-    question_.resize(static_cast<size_t>(options_.max_question));
 
-  answer_class_ = question.answer_class;
-  if (answer_class_ != AnswerClass::unknown) {
+  out->answer_class = question.answer_class;
+  out->answer_begin = out->answer_end = 0;
+  if (question.answer_class != AnswerClass::unknown) {
     check<Corrupt>(question.answer_begin < question.answer_end &&
                        question.answer_end <= question.document.size(),
                    "{}: the answer is bytes {} to {}, and the document has {}", question.where,
                    question.answer_begin, question.answer_end, question.document.size());
-    answer_begin_ = piece_beyond(document_, question.answer_begin);
-    answer_end_ = piece_at(document_, question.answer_end);
-    check<Corrupt>(answer_begin_ < answer_end_, "{}: no piece of the document is in the answer",
-                   question.where);
+    out->answer_begin = piece_beyond(document_, question.answer_begin);
+    out->answer_end = piece_at(document_, question.answer_end);
+    check<Corrupt>(out->answer_begin < out->answer_end,
+                   "{}: no piece of the document is in the answer", question.where);
   }
-  const auto room = static_cast<uint32_t>(options_.max_length - kSpecials) -
-                    static_cast<uint32_t>(question_.size());
   const auto ids_of = [](const std::vector<TextPiece>& pieces, std::vector<int32_t>* ids) {
     ids->resize(pieces.size());
     std::transform(pieces.begin(), pieces.end(), ids->begin(),
                    [](const TextPiece& piece) { return piece.id; });
   };
-  ids_of(question_, &cut_.question);
-  ids_of(document_, &cut_.document);
-  if (options_.by_sentence)
-    cut_by_sentence(question.document, room);
-  else
-    cut_by_stride(room);
+  ids_of(question_, &out->question);
+  ids_of(document_, &out->document);
+  out->sentences.clear();
+  if (!with_sentences) return;
+  for (const uint32_t byte : sentence_begins(question.document)) {
+    const uint32_t piece = piece_at(document_, byte);
+    if (piece < document_.size() && (out->sentences.empty() || out->sentences.back() < piece))
+      out->sentences.push_back(piece);
+  }
 }
 
 bool QuestionChunker::surely_cuttable(const Question& question) {
@@ -159,50 +167,6 @@ void QuestionChunker::check_cuttable(const Question& question) {
   } catch (const Corrupt&) {  // cut() says where
   }
   cut(question);
-}
-
-void QuestionChunker::add(uint32_t begin, uint32_t end) {
-  DocumentChunk chunk{begin, end};
-  if (answer_class_ != AnswerClass::unknown && begin <= answer_begin_ && answer_end_ <= end) {
-    const auto before = static_cast<int32_t>(question_.size()) + 2 - static_cast<int32_t>(begin);
-    chunk.answer_class = answer_class_;
-    chunk.start_id = static_cast<int32_t>(answer_begin_) + before;
-    chunk.end_id = static_cast<int32_t>(answer_end_) + before;
-  }
-  cut_.chunks.push_back(chunk);
-}
-
-void QuestionChunker::cut_by_stride(uint32_t room) {
-  const auto size = static_cast<uint32_t>(document_.size());
-  for (uint64_t begin = 0; begin < size; begin += static_cast<uint32_t>(options_.stride))
-    add(static_cast<uint32_t>(begin),
-        static_cast<uint32_t>(std::min<uint64_t>(size, begin + room)));
-}
-
-void QuestionChunker::cut_by_sentence(const std::string& text, uint32_t room) {
-  // Parts that stay together: sentences, and those that are too long in as many as they need.
-  std::vector<uint32_t> begins;
-  const auto add_part = [&](uint32_t begin, uint32_t end) {
-    for (; begin < end; begin += std::min(room, end - begin)) begins.push_back(begin);
-  };
-  uint32_t last = 0;
-  for (const uint32_t byte : sentence_begins(text)) {
-    const uint32_t begin = piece_at(document_, byte);
-    add_part(last, begin);
-    last = begin;
-  }
-  const auto size = static_cast<uint32_t>(document_.size());
-  add_part(last, size);
-  begins.push_back(size);
-  // A chunk is emitted when the next part does not fit, and then loses parts in front until it
-  // does.
-  size_t first = 0;
-  for (size_t part = 0; part + 1 < begins.size(); ++part)
-    while (begins[part + 1] - begins[first] > room) {
-      add(begins[first], begins[part]);
-      ++first;
-    }
-  add(begins[first], size);
 }
 
 size_t CutQuestion::bytes() const {
@@ -243,7 +207,7 @@ void CutQuestion::sample(size_t index, const ChunkOptions& options, const Vocabu
   out->id = id;
   out->question_pieces = static_cast<int32_t>(question.size());
   std::vector<int32_t>& ids = out->input_ids;
-  ids.resize(question.size() + chunk.end - chunk.begin + kSpecials);
+  ids.resize(question.size() + chunk.end - chunk.begin + kSpecialPieces);
   auto to = ids.begin();
   *to++ = vocabulary.first();
   to = std::copy(question.begin(), question.end(), to);

@@ -14,6 +14,9 @@
 
 namespace trireme {
 
+/// Of a sequence beside its question and its chunk: [CLS], [SEP], [SEP].
+inline constexpr int kSpecialPieces = 3;
+
 struct ChunkOptions {
   int max_length = 384;      // pieces of a sequence: [CLS] question [SEP] chunk [SEP]
   int max_question = 64;     // pieces; the rest of a longer question is left out
@@ -22,6 +25,15 @@ struct ChunkOptions {
   bool drop_tags = false;    // words that begin like <P>: of Natural Questions' documents
   /// How much more often a chunk of this class is chosen.
   std::array<double, kAnswerClasses> weights{1, 1, 1, 1, 1e-3};
+};
+
+/// A question as pieces: what chunks of any size are made of, without the text.
+struct QuestionPieces {
+  std::string id;
+  std::vector<int32_t> question, document;  // all of both
+  AnswerClass answer_class = AnswerClass::unknown;
+  uint32_t answer_begin = 0, answer_end = 0;  // of the document's pieces; equal: unknown
+  std::vector<uint32_t> sentences;            // the pieces with which sentences begin, ascending
 };
 
 /// A part of a document that fits in a sequence. One that does not hold the whole answer has the
@@ -55,6 +67,10 @@ struct TRIREME_API CutQuestion {
               QuestionSample* out) const;
 };
 
+/// The chunks of a question. `question.sentences` is read where chunks are by sentence alone.
+TRIREME_API void cut_into_chunks(QuestionPieces question, const ChunkOptions& options,
+                                 CutQuestion* out);
+
 /// Cuts questions. Keeps its memory for the next one; one thread at a time.
 class TRIREME_API QuestionChunker {
  public:
@@ -65,6 +81,9 @@ class TRIREME_API QuestionChunker {
   /// Corrupt, beginning with question.where, for a question or a document without a piece, an
   /// answer that has none, and what is not UTF-8.
   void cut(const Question& question);
+  /// The pieces alone, sentences included: they do not depend on the sizes of chunks. Throws as
+  /// cut().
+  void encode(const Question& question, QuestionPieces* out);
   /// Throws what cut() would, and costs next to nothing for a good question: it looks at the
   /// answer's pieces, or at the document's first ones. For UTF-8, as readers of files give it.
   void check_cuttable(const Question& question);
@@ -85,15 +104,11 @@ class TRIREME_API QuestionChunker {
  private:
   void encode_document(std::string_view text);
   bool surely_cuttable(const Question& question);
-  void cut_by_stride(uint32_t room);
-  void cut_by_sentence(const std::string& text, uint32_t room);
-  void add(uint32_t begin, uint32_t end);
+  void encode(const Question& question, bool with_sentences, QuestionPieces* out);
 
   WordPieceTokenizer tokenizer_;
   const ChunkOptions options_;
   std::vector<TextPiece> question_, document_;
-  AnswerClass answer_class_ = AnswerClass::unknown;
-  uint32_t answer_begin_ = 0, answer_end_ = 0;  // pieces
   CutQuestion cut_;
 };
 

@@ -53,8 +53,10 @@ class FormatParser {
   QuestionFormat found_ = QuestionFormat::by_content;
 };
 
-/// The format of the first of a few lines that tells. A line may be damaged, or much too long.
-QuestionFormat format_of(const std::string& path) {
+}  // namespace
+
+// The format of the first of a few lines that tells. A line may be damaged, or much too long.
+QuestionFormat format_of_questions(const std::string& path) {
   constexpr int kLines = 16;
   constexpr size_t kLook = size_t{1} << 20;  // bytes of a line
   const MappedFile file(path);
@@ -73,8 +75,6 @@ QuestionFormat format_of(const std::string& path) {
       path);
 }
 
-}  // namespace
-
 struct QuestionFile::Impl {
   Impl(const std::string& of, const QuestionFileOptions& options)
       : path(of), format(options.format), bad(options.bad) {}
@@ -90,12 +90,25 @@ struct QuestionFile::Impl {
         reader->leave_out(error.what());
         continue;
       }
-      const NaturalQuestionsReader::Line& line = reader->line();
-      lines.push_back(line);
+      lines.push_back(reader->line());
       classes.push_back(question.answer_class);
-      identity = stable_hash({identity, uint64_t{line.begin}, uint64_t{line.length},
-                              static_cast<uint64_t>(question.answer_class)});
     }
+    bad.add(reader->bad().count(), reader->bad().first());
+    identify_lines();
+  }
+
+  void take_lines(QuestionLines found) {
+    reader.emplace(path, NaturalQuestionsOptions{});
+    lines = std::move(found.lines);
+    classes = std::move(found.classes);
+    bad.add(found.left_out, found.first_left_out);
+    identify_lines();
+  }
+
+  void identify_lines() {
+    for (size_t i = 0; i < lines.size(); ++i)
+      identity = stable_hash({identity, uint64_t{lines[i].begin}, uint64_t{lines[i].length},
+                              static_cast<uint64_t>(classes[i])});
   }
 
   void hold_questions(const Check& check) {
@@ -120,7 +133,7 @@ struct QuestionFile::Impl {
 
   const std::string path;
   QuestionFormat format;
-  BadSamples bad;  // of SQuAD
+  BadSamples bad;
   uint64_t identity = stable_hash("questions");
   std::vector<AnswerClass> classes;
   std::optional<NaturalQuestionsReader> reader;
@@ -133,11 +146,21 @@ struct QuestionFile::Impl {
 QuestionFile::QuestionFile(const std::string& path, const QuestionFileOptions& options,
                            const Check& check)
     : impl_(std::make_unique<Impl>(path, options)) {
-  if (impl_->format == QuestionFormat::by_content) impl_->format = format_of(path);
+  if (impl_->format == QuestionFormat::by_content) impl_->format = format_of_questions(path);
   if (impl_->format == QuestionFormat::squad)
     impl_->hold_questions(check);
   else
     impl_->index_lines(options, check);
+}
+QuestionFile::QuestionFile(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+QuestionFile QuestionFile::of_lines(const std::string& path, QuestionLines found) {
+  check<UsageError>(found.lines.size() == found.classes.size(),
+                    "{}: {} lines, and classes of {} questions", path, found.lines.size(),
+                    found.classes.size());
+  auto impl = std::make_unique<Impl>(
+      path, QuestionFileOptions{.format = QuestionFormat::natural_questions});
+  impl->take_lines(std::move(found));
+  return QuestionFile(std::move(impl));
 }
 QuestionFile::~QuestionFile() = default;
 QuestionFile::QuestionFile(QuestionFile&&) noexcept = default;
@@ -146,9 +169,7 @@ int64_t QuestionFile::size() const { return static_cast<int64_t>(impl_->classes.
 const std::vector<AnswerClass>& QuestionFile::classes() const { return impl_->classes; }
 QuestionFormat QuestionFile::format() const { return impl_->format; }
 const std::string& QuestionFile::path() const { return impl_->path; }
-const BadSamples& QuestionFile::bad() const {
-  return impl_->reader ? impl_->reader->bad() : impl_->bad;
-}
+const BadSamples& QuestionFile::bad() const { return impl_->bad; }
 uint64_t QuestionFile::identity() const { return impl_->identity; }
 
 void QuestionFile::read(int64_t number, Question* out) const {

@@ -22,6 +22,17 @@ struct QuestionFileOptions {
   size_t longest_line = size_t{64} << 20;  // of Natural Questions
 };
 
+/// What reading a file of Natural Questions from end to end has found.
+struct QuestionLines {
+  std::vector<NaturalQuestionsReader::Line> lines;
+  std::vector<AnswerClass> classes;  // one for each line
+  int64_t left_out = 0;              // bad samples
+  std::vector<std::string> first_left_out;
+};
+
+/// The format of a file, by its first lines. UsageError where none of them tells.
+TRIREME_API QuestionFormat format_of_questions(const std::string& path);
+
 /// The questions of a file by number, in the file's order, bad ones left out.
 ///
 /// Natural Questions is read once from end to end, which finds the bad lines; from then on a
@@ -34,6 +45,9 @@ class TRIREME_API QuestionFile {
   /// Throws as the readers of both formats, and UsageError for a file whose format cannot be told.
   explicit QuestionFile(const std::string& path, const QuestionFileOptions& options = {},
                         const Check& check = {});
+  /// A file of Natural Questions of which another reading has found these lines: it is not read
+  /// now.
+  static QuestionFile of_lines(const std::string& path, QuestionLines found);
   ~QuestionFile();
   QuestionFile(QuestionFile&&) noexcept;
 
@@ -50,6 +64,7 @@ class TRIREME_API QuestionFile {
 
  private:
   struct Impl;
+  explicit QuestionFile(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 
