@@ -29,9 +29,10 @@ struct RowOptimizer::Touched {
 
 namespace detail {
 
-// Rows of a large table are not in a cache, and no CPU foresees which comes next.
+// Rows of a large table are not in a cache, and no CPU foresees which comes next. Inlined: GCC
+// takes a function that only fetches for one without an effect, and drops calls of it.
 template <class T>
-void fetch_ahead(const T* row, int64_t width) {
+[[gnu::always_inline]] inline void fetch_ahead(const T* row, int64_t width) {
   constexpr int64_t kLine = 64 / sizeof(T), kLines = 4;  // longer rows are foreseen from there on
   for (int64_t i = 0; i < std::min(width, kLine * kLines); i += kLine)
     __builtin_prefetch(row + i, 1);
@@ -50,7 +51,7 @@ void for_touched(const at::Tensor& table, const at::Tensor& rows, const at::Tens
     first[k] = states[k].defined() ? host_data<T>(states[k]) : nullptr;
   const int64_t grain = std::max<int64_t>(1, (int64_t{1} << 15) / width);
   at::parallel_for(0, rows.size(0), grain, [&](int64_t begin, int64_t end) {
-    constexpr int64_t kAhead = 8;
+    constexpr int64_t kAhead = 16;
     for (int64_t i = begin; i < end;) {
       if (i + kAhead < end) {
         const int64_t next = number[i + kAhead] * width;
