@@ -55,7 +55,9 @@ class TRIREME_API PreparedQuestions {
 /// or for another: each part is made by one of them, which holds a lock meanwhile, and appears
 /// whole, by renaming; what a process that was killed had begun is made by the next. A part that is
 /// of another file, vocabulary, option or version, or damaged, is made anew, and the log says so.
-/// All of it is in the memory of whoever makes it, 64 MiB of text at most.
+/// All of it is in the memory of whoever makes it, 64 MiB of text at most. A process goes on with
+/// parts that it has mapped when another one replaces them; over NFS not if that is on another
+/// host, so jobs that differ take a folder each there.
 ///
 /// Null, after one warning, where the folder cannot be written (and not all of it is there) or the
 /// file changes meanwhile: go on without. Null, without a word, where bad samples are to stop the
