@@ -17,6 +17,7 @@
 #include "tests/fuzz/members_targets.h"
 #include "tests/fuzz/part_targets.h"
 #include "tests/fuzz/python_targets.h"
+#include "tests/fuzz/rpc_targets.h"
 #include "tests/fuzz/schedule_targets.h"
 #include "tests/fuzz/text_targets.h"
 #include "trireme/base/error.h"
@@ -267,6 +268,8 @@ inline constexpr Target kTargets[] = {{"frames", frames},
                                       {"parts", parts},
                                       {"vocabulary", vocabulary},
                                       {"natural_question", natural_question},
-                                      {"prepared_part", prepared_part}};
+                                      {"prepared_part", prepared_part},
+
+                                      {"rpc_messages", rpc_messages}};
 
 }  // namespace trireme::fuzz

@@ -71,6 +71,8 @@ const std::vector<Exception> kAskFirst = {
     {"trireme/layers/bias_gelu.cc", "hands the CPU's tensors to bias_gelu_kernels.cc, by pieces"},
     {"trireme/layers/causal_attention.cc",
      "hands the CPU's tensors to causal_attention_kernels.cc"},
+    {"trireme/rpc/codec/tensor.cc",
+     "the memory of a remote call's tensors, which it has refused elsewhere"},
     {"trireme/layers/placed_linear.cc", "products of the CPU's tensors, panel by panel"},
     {"trireme/optim/clip.cc", "hands the CPU's gradients to norm_kernels.cc, by blocks"},
     {"trireme/optim/optimizer_segments.h", "hands the CPU's parameters to rule_kernels.cc"},

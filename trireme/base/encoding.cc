@@ -34,6 +34,11 @@ void Reader::take(void* to, size_t n) {
   left_.remove_prefix(n);
 }
 
+Attachment Reader::attachment() {
+  if (next_attachment_ == attachments_.size()) corrupt("memory beside its bytes is missing");
+  return std::move(attachments_[next_attachment_++]);
+}
+
 void Reader::corrupt(const char* what) { fail<Corrupt>("an encoded value is damaged: {}", what); }
 
 std::string with_header(const std::string& type, std::string value) {
@@ -73,5 +78,12 @@ std::string_view without_header(const std::string& type, std::string_view bytes)
 }
 
 void left_over() { fail<Corrupt>("an encoded value is damaged: bytes are left over"); }
+
+void not_bytes_alone(const std::string& type) {
+  fail<UsageError>(
+      "a value of type {} has memory that travels beside its bytes, and here there is no place for "
+      "it: send its tensors by calls for tensors",
+      type);
+}
 
 }  // namespace trireme::encoding

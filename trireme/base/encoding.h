@@ -3,9 +3,11 @@
 
 #include <array>
 #include <bit>
+#include <concepts>
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -29,6 +31,9 @@
 //     TRIREME_FIELDS(id, name)
 //   };
 //
+// Types of other libraries are encoded by a specialisation of encoding::Custom, which may put large
+// memory beside the bytes (encoding::Attachment).
+//
 // The bytes record their type; decoding them as another type is an error that names both. Decoding
 // checks every bound and never executes anything from the bytes. Floating-point values keep their
 // bits.
@@ -48,7 +53,7 @@ namespace trireme {
     visitor(__VA_ARGS__);                        \
   }
 
-/// The bytes of `value`.
+/// The bytes of `value`. UsageError where some of its memory would have to travel beside them.
 template <class T>
 std::string encode(const T& value);
 /// Throws Corrupt if the bytes are damaged, Mismatch if they are of another type or a newer
@@ -80,10 +85,48 @@ struct IsArray : std::false_type {};
 template <class T, size_t N>
 struct IsArray<std::array<T, N>> : std::true_type {};
 
+/// Memory that travels beside the bytes of a value.
+struct Attachment {
+  std::shared_ptr<const void> data;
+  uint64_t bytes = 0;
+};
+
+/// How a type of another library is encoded:
+///   static std::string type();                // its text, "tensor"
+///   static void put(Writer&, const T&);
+///   static void get(Reader&, T&);             // bounded, from bytes that anybody may have sent
+template <class T>
+struct Custom;
+template <class T>
+concept HasCustom = requires {
+  { Custom<T>::type() } -> std::convertible_to<std::string>;
+};
+
 template <class T>
 concept MapLike = IsA<T, std::map>::value || IsA<T, std::unordered_map>::value;
 template <class T>
 concept TupleLike = IsA<T, std::tuple>::value || IsA<T, std::pair>::value;
+
+/// Whether values of T can be encoded and decoded, looking through containers but not into the
+/// members of structs, which are checked where they are used.
+template <class T>
+consteval bool can_encode() {
+  if constexpr (std::is_floating_point_v<T>)
+    return sizeof(T) <= 8;
+  else if constexpr (Plain<T> || std::is_same_v<T, std::string> || HasCustom<T> || Struct<T>)
+    return true;
+  else if constexpr (MapLike<T>)
+    return can_encode<typename T::key_type>() && can_encode<typename T::mapped_type>();
+  else if constexpr (IsA<T, std::vector>::value || IsA<T, std::set>::value || IsArray<T>::value ||
+                     IsA<T, std::optional>::value)
+    return can_encode<typename T::value_type>();
+  else if constexpr (TupleLike<T>)
+    return []<size_t... I>(std::index_sequence<I...>) {
+      return (can_encode<std::remove_cv_t<std::tuple_element_t<I, T>>>() && ...);
+    }
+  (std::make_index_sequence<std::tuple_size_v<T>>());
+  else return false;
+}
 
 /// "i32", "[str]", "{str:f64}", "<i32,str>" (a struct, by its members), "^" (a struct nested in
 /// itself).
@@ -100,6 +143,8 @@ std::string type_text(std::vector<std::type_index> outer = {}) {
     return (std::is_signed_v<T> ? "i" : "u") + std::to_string(8 * sizeof(T));
   } else if constexpr (std::is_same_v<T, std::string>) {
     return "str";
+  } else if constexpr (HasCustom<T>) {
+    return Custom<T>::type();
   } else if constexpr (IsA<T, std::vector>::value || IsA<T, std::set>::value) {
     return "[" + type_text<typename T::value_type>(outer) + "]";
   } else if constexpr (IsArray<T>::value) {
@@ -136,9 +181,15 @@ std::string type_text(std::vector<std::type_index> outer = {}) {
 
 class Writer {
  public:
+  Writer() = default;
+  /// Goes on behind `begun`.
+  explicit Writer(std::string begun) : bytes_(std::move(begun)) {}
+
   template <class T>
   void put(const T& v) {
-    if constexpr (Plain<T>) {
+    if constexpr (HasCustom<T>) {
+      Custom<T>::put(*this, v);
+    } else if constexpr (Plain<T>) {
       bytes_.append(reinterpret_cast<const char*>(&v), sizeof v);
     } else if constexpr (std::is_same_v<T, std::string>) {
       length(v.size());
@@ -160,7 +211,19 @@ class Writer {
       v.trireme_fields([this](const auto&... members) { (this->put(members), ...); });
     }
   }
+  /// For a Custom: these bytes as they are.
+  void put_bytes(const void* from, size_t n) {
+    if (n > 0) bytes_.append(static_cast<const char*>(from), n);
+  }
+  /// For a Custom: the reader's attachment() returns them in this order.
+  void attach(Attachment attachment) { attachments_.push_back(std::move(attachment)); }
+  /// For a Custom: memory that somebody else holds too is attached as a copy, because the value is
+  /// read after others may have changed it.
+  bool copies_shared() const { return copies_shared_; }
+  void copy_shared() { copies_shared_ = true; }
+
   std::string take() { return std::move(bytes_); }
+  std::vector<Attachment> take_attachments() { return std::move(attachments_); }
 
  private:
   void length(size_t n) { put(static_cast<uint64_t>(n)); }
@@ -174,14 +237,19 @@ class Writer {
   }
 
   std::string bytes_;
+  std::vector<Attachment> attachments_;
+  bool copies_shared_ = false;
 };
 
 class Reader {
  public:
-  explicit Reader(std::string_view bytes) : left_(bytes) {}
+  explicit Reader(std::string_view bytes, std::vector<Attachment> attachments = {})
+      : left_(bytes), attachments_(std::move(attachments)) {}
   template <class T>
   void get(T& v) {
-    if constexpr (std::is_same_v<T, bool>) {
+    if constexpr (HasCustom<T>) {
+      Custom<T>::get(*this, v);
+    } else if constexpr (std::is_same_v<T, bool>) {
       uint8_t byte;
       take(&byte, 1);
       if (byte > 1) corrupt("a bool is neither 0 nor 1");
@@ -221,7 +289,13 @@ class Reader {
       v.trireme_fields([this](auto&... members) { (this->get(members), ...); });
     }
   }
-  bool done() const { return left_.empty(); }
+  bool done() const { return left_.empty() && next_attachment_ == attachments_.size(); }
+
+  /// For a Custom: the next one. Corrupt: there is none left.
+  TRIREME_API Attachment attachment();
+  /// For a Custom: copies `n` bytes. Corrupt: there are fewer.
+  TRIREME_API void take(void* to, size_t n);
+  [[noreturn]] TRIREME_API static void corrupt(const char* what);
 
  private:
   static constexpr int kDeepest = 200;  // nested structs: hostile bytes must not exhaust the stack
@@ -240,10 +314,10 @@ class Reader {
   }
   /// Reads a length; Corrupt if the remaining bytes cannot hold that many elements of `each` bytes.
   TRIREME_API size_t length(size_t each);
-  TRIREME_API void take(void* to, size_t n);
-  [[noreturn]] TRIREME_API static void corrupt(const char* what);
 
   std::string_view left_;
+  std::vector<Attachment> attachments_;
+  size_t next_attachment_ = 0;
   int depth_ = 0;
 };
 
@@ -251,6 +325,7 @@ TRIREME_API std::string with_header(const std::string& type, std::string value);
 /// The bytes of the value, once the header has been checked.
 TRIREME_API std::string_view without_header(const std::string& type, std::string_view bytes);
 [[noreturn]] TRIREME_API void left_over();
+[[noreturn]] TRIREME_API void not_bytes_alone(const std::string& type);
 
 }  // namespace encoding
 
@@ -258,6 +333,7 @@ template <class T>
 std::string encode(const T& value) {
   encoding::Writer writer;
   writer.put(value);
+  if (!writer.take_attachments().empty()) encoding::not_bytes_alone(encoding::type_text<T>());
   return encoding::with_header(encoding::type_text<T>(), writer.take());
 }
 
