@@ -269,7 +269,6 @@ inline constexpr Target kTargets[] = {{"frames", frames},
                                       {"vocabulary", vocabulary},
                                       {"natural_question", natural_question},
                                       {"prepared_part", prepared_part},
-
                                       {"rpc_messages", rpc_messages}};
 
 }  // namespace trireme::fuzz

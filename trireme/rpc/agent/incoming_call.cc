@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/rpc/agent/incoming_call.h"
+
+#include <utility>
+
+#include "trireme/base/check.h"
+#include "trireme/rpc/agent/failures.h"
+#include "trireme/rpc/agent/session.h"
+
+namespace trireme::rpc::detail {
+namespace {
+
+// A handler that is done sooner is not announced.
+constexpr Duration kTellAfter = std::chrono::milliseconds(1);
+
+std::vector<encoding::Attachment> attachments_of(std::vector<channel::Body> bodies) {
+  std::vector<encoding::Attachment> attachments;
+  attachments.reserve(bodies.size());
+  for (auto& body : bodies) attachments.push_back({std::move(body.data), body.bytes});
+  return attachments;
+}
+
+}  // namespace
+
+IncomingCall::IncomingCall(std::shared_ptr<Session> session, const Method& method, uint64_t id,
+                           std::vector<wire::Link> chain, Deadline deadline,
+                           channel::Message message, size_t arguments_at)
+    : Answering(session->peer(), std::move(chain), deadline),
+      session_(std::move(session)),
+      method_(method),
+      id_(id),
+      arguments_at_(arguments_at),
+      message_(std::move(message)) {
+  ++session_->core()->answering;
+}
+
+IncomingCall::~IncomingCall() { --session_->core()->answering; }
+
+void IncomingCall::run() {
+  if (answered_) return;
+  if (deadline().expired()) {  // the caller has given it up, or will in a moment
+    answer_failure(std::make_exception_ptr(
+                       Timeout("the deadline of the call passed before a thread was free for it")),
+                   false);
+    return;
+  }
+  auto& deadlines = *session_->core()->deadlines;
+  tells_ = deadlines.add(Clock::now() + kTellAfter, [weak = weak_from_this()] {
+    const auto call = weak.lock();
+    if (call && !call->answered_) call->session_->send(wire::encode(wire::Began{call->id_}));
+  });
+  began_ = true;  // after tells_, which whoever answers first reads
+  CallScope scope(shared_from_this());
+  const auto self = std::static_pointer_cast<Answering>(shared_from_this());
+  method_.run(self);
+}
+
+void IncomingCall::refuse(const std::string& why) {
+  answer_failure(
+      std::make_exception_ptr(ResourceError(fmt::format("{}: {}", wire::shown(chain()), why))),
+      false);
+}
+
+encoding::Reader IncomingCall::arguments() {
+  return encoding::Reader(std::string_view(message_.bytes).substr(arguments_at_),
+                          attachments_of(std::move(message_.bodies)));
+}
+
+bool IncomingCall::first_answer() {
+  if (answered_.exchange(true)) return false;
+  auto& deadlines = *session_->core()->deadlines;
+  if (began_) deadlines.remove(tells_);
+  if (has_end_) deadlines.remove(ends_);
+  return true;
+}
+
+encoding::Writer IncomingCall::result() { return encoding::Writer(wire::encode(wire::Reply{id_})); }
+
+void IncomingCall::reply(encoding::Writer result) {
+  std::string bytes = result.take();
+  auto bodies = result.take_attachments();
+  if (bytes.size() > channel::kMostBytes || bodies.size() > channel::kMostBodies) {
+    fail(std::make_exception_ptr(UsageError(fmt::format(
+        "the result of '{}' takes {} bytes and {} tensors, and at most {} and {} can travel: "
+        "return "
+        "large data as tensors, few of them",
+        method(), bytes.size(), bodies.size(), channel::kMostBytes, channel::kMostBodies))));
+    return;
+  }
+  if (!first_answer()) return;
+  session_->send(std::move(bytes), std::move(bodies));
+  session_->answered(id_);
+}
+
+void IncomingCall::fail(std::exception_ptr error) { answer_failure(std::move(error), true); }
+
+void IncomingCall::answer_failure(std::exception_ptr error, bool began) {
+  if (!first_answer()) return;
+  wire::Failure failure = described(error, session_->core()->name);
+  failure.id = id_;
+  failure.began = began;
+  session_->send(wire::encode(failure));
+  session_->answered(id_);
+}
+
+void IncomingCall::stop() {
+  if (!first_answer()) return;
+  session_->answered(id_);
+  stop_.request_stop();
+}
+
+}  // namespace trireme::rpc::detail

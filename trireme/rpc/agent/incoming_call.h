@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/channel/channel.h"
+#include "trireme/rpc/agent/deadlines.h"
+#include "trireme/rpc/method.h"
+
+namespace trireme::rpc::detail {
+
+class Session;
+
+/// A call of another worker, from its arrival to its answer.
+class IncomingCall final : public Answering, public std::enable_shared_from_this<IncomingCall> {
+ public:
+  IncomingCall(std::shared_ptr<Session> session, const Method& method, uint64_t id,
+               std::vector<wire::Link> chain, Deadline deadline, channel::Message message,
+               size_t arguments_at);
+  ~IncomingCall() override;
+
+  /// Calls the handler, unless nobody waits any more.
+  void run();
+  /// It has no thread: answered with ResourceError.
+  void refuse(const std::string& why);
+  /// Nobody waits for its answer any more.
+  void stop();
+  bool began() const { return began_; }
+
+  encoding::Reader arguments() override;
+  encoding::Writer result() override;
+  void reply(encoding::Writer result) override;
+  void fail(std::exception_ptr error) override;
+
+ private:
+  friend class Session;
+  bool first_answer();
+  void answer_failure(std::exception_ptr error, bool began);
+
+  const std::shared_ptr<Session> session_;
+  const Method& method_;  // of the core, which the session keeps
+  const uint64_t id_;
+  const size_t arguments_at_;
+  channel::Message message_;
+  std::atomic<bool> answered_{false}, began_{false};
+  Deadlines::Place ends_{}, tells_{};
+  bool has_end_ = false;
+};
+
+}  // namespace trireme::rpc::detail

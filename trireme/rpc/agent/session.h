@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "trireme/channel/channel.h"
+#include "trireme/rpc/agent/core.h"
+#include "trireme/rpc/agent/id_window.h"
+#include "trireme/rpc/method.h"
+#include "trireme/rpc/wire/messages.h"
+
+// One channel to another worker: our calls that are not answered, and its. Either end calls.
+namespace trireme::rpc::detail {
+
+class IncomingCall;
+
+class Session final : public channel::Receiver,
+                      public Line,
+                      public std::enable_shared_from_this<Session> {
+ public:
+  /// More calls that wait for their handlers are refused. A worker of ours stops far below it.
+  static constexpr size_t kMostIncoming = 65536;
+
+  /// `greeted`: called with this once the peer has said hello, on a thread that serves.
+  Session(std::shared_ptr<Core> core, std::string peer, int road,
+          std::function<void(const std::shared_ptr<Session>&)> greeted = {});
+  ~Session() override;
+
+  /// Says hello. Once, soon after it was made.
+  void attach(std::shared_ptr<channel::Channel> channel);
+  /// Waits for the peer's hello. CallLost, Timeout, Mismatch (another version).
+  void wait_for_hello(Deadline deadline);
+  /// After that.
+  int64_t member() const { return theirs_.member; }
+  /// Calls can be made.
+  bool open() const;
+  /// The channel is closed.
+  bool ended() const;
+  /// Says goodbye and closes.
+  void leave(const std::string& why);
+  /// Closes, and what waits fails.
+  void break_off(const std::string& why);
+  /// Tells the handlers of its calls to stop.
+  void stop_handlers();
+  /// Methods of its calls whose handlers run.
+  std::vector<std::string> handlers() const;
+
+  const std::string& peer() const override { return peer_; }
+  const std::shared_ptr<Executor>& executor() const override { return executor_; }
+  int road() const override { return road_; }
+  void call(Outgoing outgoing, Deadline deadline) override;
+
+  void received(channel::Message message) override;
+  void closed(const std::string& why) override;
+
+  /// For IncomingCall. False: the channel is closed.
+  bool send(std::string bytes, std::vector<encoding::Attachment> bodies = {});
+  void answered(uint64_t id);
+  const std::shared_ptr<Core>& core() const { return core_; }
+
+ private:
+  struct Waiting {
+    std::string method;
+    std::shared_ptr<FutureCore> future;
+    std::function<void(encoding::Reader&)> fill;
+    Deadlines::Place place;
+    Duration patience{};
+    bool began = false;
+  };
+
+  void on_hello(wire::Hello hello);
+  void on_call(wire::Call call, channel::Message message, size_t arguments_at);
+  void on_reply(const wire::Reply& reply, channel::Message message, size_t result_at);
+  void on_failure(const wire::Failure& failure);
+  void on_cancel(uint64_t id);
+  std::optional<Waiting> take(uint64_t id);
+  std::shared_ptr<IncomingCall> find(uint64_t id);
+  void give_up(uint64_t id, bool late);
+  uint32_t number_of(const Outgoing& outgoing);
+  void refuse(uint64_t id, const std::string& kind, const std::string& why);
+  void end(const std::string& why);
+
+  const std::shared_ptr<Core> core_;
+  const std::string peer_;
+  const int road_;
+  const std::shared_ptr<Executor> executor_;
+  std::function<void(const std::shared_ptr<Session>&)> on_greeted_;
+  const std::shared_ptr<FutureState<void>> greeted_;
+
+  mutable std::mutex mutex_;
+  std::shared_ptr<channel::Channel> channel_;
+  wire::Hello theirs_;  // const once greeted_ is done
+  std::unordered_map<std::string, uint32_t> numbers_;
+  bool closed_ = false, leaves_ = false, heard_ = false, ours_ = false;
+  std::string why_;  // it is closed
+  uint64_t next_id_ = 0;
+  std::unordered_map<uint64_t, Waiting> waiting_;
+  std::unordered_map<uint64_t, std::shared_ptr<IncomingCall>> incoming_;
+  IdWindow seen_;
+};
+
+}  // namespace trireme::rpc::detail

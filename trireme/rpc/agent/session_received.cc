@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a session does with what comes.
+#include <exception>
+#include <utility>
+#include <variant>
+
+#include "trireme/base/check.h"
+#include "trireme/base/log.h"
+#include "trireme/rpc/agent/failures.h"
+#include "trireme/rpc/agent/incoming_call.h"
+#include "trireme/rpc/agent/session.h"
+#include "trireme/rpc/errors.h"
+
+namespace trireme::rpc::detail {
+namespace {
+
+Deadline deadline_of(uint64_t budget_us) {
+  constexpr uint64_t kYears = uint64_t{100} * 365 * 86400 * 1'000'000;
+  if (budget_us > kYears) return Deadline::never();
+  return Deadline::after(std::chrono::microseconds(static_cast<int64_t>(budget_us)));
+}
+
+}  // namespace
+
+std::shared_ptr<IncomingCall> Session::find(uint64_t id) {
+  std::lock_guard lock(mutex_);
+  const auto found = incoming_.find(id);
+  return found == incoming_.end() ? nullptr : found->second;
+}
+
+void Session::received(channel::Message message) {
+  try {
+    auto decoded = wire::decode(message.bytes);
+    const bool is_hello = std::holds_alternative<wire::Hello>(decoded.message);
+    check<Corrupt>(is_hello != heard_, "{}",
+                   is_hello ? "it says hello twice" : "it does not say hello first");
+    check<Corrupt>(message.bodies.empty() || std::holds_alternative<wire::Call>(decoded.message) ||
+                       std::holds_alternative<wire::Reply>(decoded.message),
+                   "a message that has no tensors brings some");
+    std::visit(
+        [&](auto& said) {
+          using T = std::remove_reference_t<decltype(said)>;
+          if constexpr (std::is_same_v<T, wire::Hello>) {
+            on_hello(std::move(said));
+          } else if constexpr (std::is_same_v<T, wire::Call>) {
+            on_call(std::move(said), std::move(message), decoded.value_at);
+          } else if constexpr (std::is_same_v<T, wire::Reply>) {
+            on_reply(said, std::move(message), decoded.value_at);
+          } else if constexpr (std::is_same_v<T, wire::Failure>) {
+            on_failure(said);
+          } else if constexpr (std::is_same_v<T, wire::Cancel>) {
+            on_cancel(said.id);
+          } else if constexpr (std::is_same_v<T, wire::Began>) {
+            std::lock_guard lock(mutex_);
+            const auto found = waiting_.find(said.id);
+            if (found != waiting_.end()) found->second.began = true;
+          } else {
+            std::lock_guard lock(mutex_);
+            leaves_ = true;
+          }
+        },
+        decoded.message);
+  } catch (const std::exception& error) {
+    const std::string why =
+        fmt::format("worker '{}' cannot be understood: {}", peer_, brief(error));
+    if (!heard_) greeted_->fail(std::current_exception());
+    log_warn("{}. Its channel is closed", why);
+    break_off(why);
+  }
+}
+
+void Session::on_hello(wire::Hello hello) {
+  check<Corrupt>(hello.worker == peer_, "it says that it is worker '{}'", hello.worker);
+  std::function<void(const std::shared_ptr<Session>&)> tell;
+  {
+    std::lock_guard lock(mutex_);
+    heard_ = true;
+    tell = std::exchange(on_greeted_, nullptr);
+    theirs_ = std::move(hello);
+    for (uint32_t i = 0; i < theirs_.methods.size(); ++i)
+      check<Corrupt>(numbers_.emplace(theirs_.methods[i].name, i).second, "it offers '{}' twice",
+                     theirs_.methods[i].name);
+  }
+  greeted_->set({});
+  if (tell) tell(shared_from_this());
+}
+
+void Session::refuse(uint64_t id, const std::string& kind, const std::string& why) {
+  wire::Failure failure;
+  failure.id = id;
+  failure.kind = kind;
+  failure.text = why;
+  failure.worker = core_->name;
+  send(wire::encode(failure));
+}
+
+void Session::on_call(wire::Call call, channel::Message message, size_t arguments_at) {
+  size_t incoming = 0;
+  {
+    std::lock_guard lock(mutex_);
+    check<Corrupt>(seen_.take(call.id), "its call {} comes again, or far too early", call.id);
+    incoming = incoming_.size();
+  }
+  if (core_->leaving)
+    return refuse(call.id, "PeerLost", fmt::format("worker '{}' leaves", core_->name));
+  if (call.method >= core_->methods.size())
+    return refuse(
+        call.id, "UsageError",
+        fmt::format("worker '{}' has no method with number {}", core_->name, call.method));
+  if (incoming >= kMostIncoming)
+    return refuse(call.id, "ResourceError",
+                  fmt::format("{} calls of worker '{}' wait for an answer: wait for some of them "
+                              "before you make more",
+                              incoming, peer_));
+  const Method& method = core_->methods[call.method];
+  const bool nested = !call.chain.empty();
+  call.chain.push_back({core_->name, method.name});
+  const Deadline deadline = deadline_of(call.budget_us);
+  auto incoming_call =
+      std::make_shared<IncomingCall>(shared_from_this(), method, call.id, std::move(call.chain),
+                                     deadline, std::move(message), arguments_at);
+  if (!deadline.is_never()) {
+    incoming_call->ends_ =
+        core_->deadlines->add(when(deadline), [weak = std::weak_ptr(incoming_call)] {
+          if (const auto late = weak.lock()) late->stop();
+        });
+    incoming_call->has_end_ = true;
+  }
+  bool gone = false;
+  {
+    std::lock_guard lock(mutex_);
+    if (!closed_) incoming_.emplace(call.id, incoming_call);
+    gone = closed_;
+  }
+  if (gone) return incoming_call->stop();
+  core_->crew->post(Job{nested, [incoming_call] { incoming_call->run(); },
+                        [incoming_call](const std::string& why) { incoming_call->refuse(why); }});
+}
+
+void Session::on_reply(const wire::Reply& reply, channel::Message message, size_t result_at) {
+  auto waiting = take(reply.id);
+  if (!waiting) {
+    std::lock_guard lock(mutex_);
+    check<Corrupt>(reply.id < next_id_, "it answers call {}, which was never made", reply.id);
+    return;
+  }
+  std::vector<encoding::Attachment> attachments;
+  for (auto& body : message.bodies) attachments.push_back({std::move(body.data), body.bytes});
+  encoding::Reader reader(std::string_view(message.bytes).substr(result_at),
+                          std::move(attachments));
+  try {
+    waiting->fill(reader);
+  } catch (...) {  // the bytes are no such value: the call has failed, the session has not
+    waiting->future->fail(std::current_exception());
+  }
+}
+
+void Session::on_failure(const wire::Failure& failure) {
+  auto waiting = take(failure.id);
+  if (!waiting) {
+    std::lock_guard lock(mutex_);
+    check<Corrupt>(failure.id < next_id_, "it answers call {}, which was never made", failure.id);
+    return;
+  }
+  waiting->future->fail(rebuilt(failure, waiting->method));
+}
+
+void Session::on_cancel(uint64_t id) {
+  if (const auto call = find(id)) call->stop();
+}
+
+}  // namespace trireme::rpc::detail

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/rpc/method.h"
+
+namespace trireme::rpc::detail {
+
+Answering::~Answering() = default;
+Line::~Line() = default;
+
+}  // namespace trireme::rpc::detail

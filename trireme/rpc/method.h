@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/base/clock.h"
+#include "trireme/base/encoding.h"
+#include "trireme/rpc/call.h"
+#include "trireme/rpc/future_core.h"
+
+// Between remote.h, which knows the types of arguments and results, and the agent, which knows
+// bytes.
+namespace trireme::rpc::detail {
+
+/// A call that came, for its handler. Answered once; later answers, and those that nobody waits for
+/// any more, are dropped.
+class TRIREME_API Answering : public Call {
+ public:
+  ~Answering() override;
+  /// For one reader, which must not outlive the call.
+  virtual encoding::Reader arguments() = 0;
+  /// Into which the result is put.
+  virtual encoding::Writer result() = 0;
+  virtual void reply(encoding::Writer result) = 0;
+  virtual void fail(std::exception_ptr error) = 0;
+
+ protected:
+  using Call::Call;
+};
+
+/// A method that a worker offers.
+struct Method {
+  std::string name;
+  std::string signature;
+  /// Calls the handler on this thread; whatever it throws is answered.
+  std::function<void(const std::shared_ptr<Answering>&)> run;
+};
+
+/// A call that is to be made.
+struct Outgoing {
+  const char* method = "";
+  const std::string* signature = nullptr;  // of static storage
+  encoding::Writer arguments;
+  std::shared_ptr<FutureCore> future;
+  /// Fills the future from its reply.
+  std::function<void(encoding::Reader&)> fill;
+};
+
+/// To one worker.
+class TRIREME_API Line {
+ public:
+  virtual ~Line();
+  virtual const std::string& peer() const = 0;
+  /// What futures of its calls are made with.
+  virtual const std::shared_ptr<Executor>& executor() const = 0;
+  virtual int road() const = 0;
+  /// Whatever becomes of it is in the future; where that is an error before it has left, at once.
+  virtual void call(Outgoing outgoing, Deadline deadline) = 0;
+};
+
+}  // namespace trireme::rpc::detail

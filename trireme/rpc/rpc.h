@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/base/clock.h"
+#include "trireme/base/export.h"
+#include "trireme/rpc/call.h"
+#include "trireme/rpc/errors.h"
+#include "trireme/rpc/future.h"
+#include "trireme/rpc/method.h"
+#include "trireme/rpc/options.h"
+#include "trireme/rpc/remote.h"
+
+// Calls of functions on other workers, by name or rank:
+//
+//   TRIREME_REMOTE(evaluate, &Table::pull);
+//   auto me = rpc::init({.name = "server0", .offers = {rpc::offer<evaluate>(table)}, …});  // there
+//   auto me = rpc::init({.name = "trainer0", …});                                          // here
+//   auto server = me.peer("server0", {.deadline = 2s});
+//   rpc::Future<double> f = server.async<evaluate>(batch);
+//
+// A call runs at most once. It ends by its deadline in any case: with a value, with what its
+// handler threw (rpc/errors.h), with CallLost when the other worker is gone, or with Timeout.
+namespace trireme::rpc {
+
+namespace detail {
+class Agent;
+}
+
+/// One worker as another calls it. Copies are the same. Where it is gone, every call fails; peer()
+/// finds the one that has its name then. Threads: any.
+class TRIREME_API Peer {
+ public:
+  const std::string& name() const { return line_->peer(); }
+
+  /// Calls M there and waits for nobody, unless more is under way than Options allows. What goes
+  /// wrong is in the Future. Tensors among the arguments must not change until it is ready.
+  template <class M, class... A>
+  requires CanCall<M, A...> Future<detail::ResultOf<M>> async(A&&... arguments)
+  const {
+    using Result = detail::ResultOf<M>;
+    auto state = std::make_shared<detail::FutureState<Result>>(line_->executor());
+    state->comes_by(line_->road());
+    detail::Outgoing outgoing;
+    outgoing.method = M::kName;
+    outgoing.signature = &detail::signature_of<M>();
+    outgoing.future = state;
+    try {
+      detail::put_all(static_cast<detail::ValuesOf<M>*>(nullptr), outgoing.arguments,
+                      std::forward<A>(arguments)...);
+    } catch (...) {
+      state->fail(std::current_exception());
+      return Future<Result>(std::move(state));
+    }
+    outgoing.fill = [state](encoding::Reader& reader) {
+      detail::Stored<Result> value{};
+      if constexpr (!std::is_void_v<Result>) reader.get(value);
+      if (!reader.done()) encoding::left_over();
+      state->set(std::move(value));
+    };
+    line_->call(std::move(outgoing), deadline_of_call());
+    return Future<Result>(std::move(state));
+  }
+  /// async() and get().
+  template <class M, class... A>
+  requires CanCall<M, A...> detail::ResultOf<M> sync(A&&... arguments)
+  const { return async<M>(std::forward<A>(arguments)...).get(); }
+  /// The same worker with another deadline for each call.
+  Peer with(Duration deadline) const { return Peer(line_, deadline); }
+
+ private:
+  friend class Worker;
+  Peer(std::shared_ptr<detail::Line> line, Duration deadline)
+      : line_(std::move(line)), deadline_(deadline) {}
+  Deadline deadline_of_call() const {
+    return deadline_ == Duration::max() ? Deadline::never() : Deadline::after(deadline_);
+  }
+
+  std::shared_ptr<detail::Line> line_;
+  Duration deadline_;
+};
+
+struct PeerOptions {
+  /// Of each call, and of finding the worker; Duration::min(): Options::deadline.
+  Duration deadline = Duration::min();
+};
+
+/// This worker; copies are the same one. When the last one is destroyed it leaves at once: calls
+/// that it made fail, and its handlers are told to stop. Destroy it where the program still has
+/// what handlers use. Threads: any, those of its own handlers too.
+class TRIREME_API Worker {
+ public:
+  const std::string& name() const;
+  /// Waits until a worker of this name or rank is there and can be called. Timeout, CallLost, and
+  /// Mismatch for a worker of another build. This worker may call itself.
+  Peer peer(const std::string& name, PeerOptions options = {}) const;
+  Peer peer(int rank, PeerOptions options = {}) const;
+  /// Those that are there now, this one among them.
+  std::vector<std::string> workers() const;
+  /// Threads that are ours, for those who count.
+  int threads() const;
+  /// Leaves the job; see ShutdownOptions. Later calls of this worker fail with Aborted. Any further
+  /// shutdown() does nothing.
+  void shutdown(const ShutdownOptions& options = {}) const;
+
+ private:
+  friend TRIREME_API Worker init(Options options);
+  explicit Worker(std::shared_ptr<detail::Agent> agent) : agent_(std::move(agent)) {}
+  std::shared_ptr<detail::Agent> agent_;
+};
+
+/// Joins the job as a worker. Every thread rank may have its own. UsageError: a name or a rank that
+/// another worker has, offers of one name; ResourceError; what the store throws.
+TRIREME_API Worker init(Options options);
+
+}  // namespace trireme::rpc
