@@ -264,6 +264,31 @@ TEST(channel_tcp_hub, a_receiver_may_answer_and_close_and_not_open_or_serve) {
   serves.join();
 }
 
+TEST(channel_tcp_hub, who_accepts_a_channel_may_close_it_at_once) {
+  auto heard = std::make_shared<Listening>();
+  auto options = Worker::options("b");
+  options.accept = [&](const std::shared_ptr<Channel>& channel) {
+    channel->close("not today");
+    return heard;
+  };
+  Worker a("a"), b(std::move(options));
+  auto ours = std::make_shared<Listening>();
+  auto to = a.open(b, ours);
+  EXPECT_TRUE(has(ours->end(), "not today"));
+  EXPECT_EQ(heard->end(), "not today");
+}
+
+TEST(channel_tcp_hub, an_address_that_no_peer_finds_is_refused) {
+  for (const char* at : {"tcp://0.0.0.0:0", "unix:@a name"}) {
+    auto options = Worker::options("a");
+    options.at = net::Endpoint::parse(at);
+    EXPECT_TRUE(
+        has(trireme::testing::refusal([&] { tcp_hub(std::move(options)); }), "name the interface"));
+  }
+  auto options = Worker::options(std::string(300, 'n'));
+  EXPECT_TRUE(has(trireme::testing::refusal([&] { tcp_hub(std::move(options)); }), "at most 256"));
+}
+
 TEST(channel_tcp_hub, a_forked_child_may_not_use_it_and_leaves_it_alone) {
   Pair pair;
   using trireme::testing::refused_in_child;

@@ -15,7 +15,7 @@ struct TcpOptions {
   Peer self;  // our name, of at most 256 bytes, and the job's generation: peers of another are
               // refused
   net::Credentials credentials;
-  /// The interface that peers reach; port 0: one that the kernel chooses.
+  /// The interface that peers reach, not all (0.0.0.0); port 0: one that the kernel chooses.
   net::Endpoint at = net::Endpoint::tcp({"127.0.0.1", 0});
   /// Of channels that peers open. None: all are refused.
   Accept accept;
@@ -34,10 +34,11 @@ struct TcpOptions {
 /// seconds (net/link.h), by a thread that serves; a stopped process is not a lost one. A channel
 /// that nobody uses stays open.
 ///
-/// Messages of more than kChunk bytes leave in the thread in serve(), others in send() while the
-/// socket has room. While open() waits and no other thread serves, peers who open channels to this
-/// hub are let in on its thread, and `accept` is called there. Receivers and `accept` may send and
-/// close, and may not open or serve (UsageError).
+/// Small messages and the first chunks of long ones leave in send() while the socket has room, the
+/// rest in the thread in serve(). A receiver may be called before open() has returned. While open()
+/// waits and no other thread serves, peers who open channels to this hub are let in on its thread,
+/// and `accept` is called there. Receivers and `accept` may send and close, and may not open or
+/// serve (UsageError).
 ///
 /// Destroyed while no thread is in a call of it: its channels close, peers learn so, receivers hear
 /// nothing more. Channels and bodies may live on. A forked child may use none of it (UsageError).

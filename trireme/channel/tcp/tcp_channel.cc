@@ -47,34 +47,38 @@ uint64_t TcpChannel::unsent() const {
 
 void TcpChannel::close(const std::string& why) {
   road_->made_in.check("this channel");
-  begin_end(why, true);
-  // The receiver is told by the thread that serves.
-  const auto self = shared_from_this();
+  if (begin_end(why, true)) let_tell();
+}
+
+/// The receiver is told by the thread that serves.
+void TcpChannel::let_tell() {
   {
     std::lock_guard lock(road_->mutex);
-    road_->to_end.push_back(self);
+    road_->to_end.push_back(shared_from_this());
     road_->any_to_end = true;
   }
   road_->loop.wake();
 }
 
-/// `tell`: the other end hears why.
-void TcpChannel::begin_end(const std::string& why, bool tell) {
+/// `tell`: the other end hears why. True: it has ended now, and had begun.
+bool TcpChannel::begin_end(const std::string& why, bool tell) {
   {
     std::lock_guard lock(mutex_);
-    if (ended_) return;
+    if (ended_) return false;
     why_ = why;
     ended_ = true;
     outbox_.close(why);
     if (!tell) said_all_ = true;
-    if (writing_ || full_ || said_all_) return;
+    if (writing_ || full_ || said_all_) return watched_;
     writing_ = true;
   }
   write();
+  return true;
 }
 
 void TcpChannel::start(std::shared_ptr<Receiver> receiver, std::string greeting) {
   receiver_ = std::move(receiver);
+  bool ended = false;
   {
     std::lock_guard road_lock(road_->mutex);
     std::lock_guard lock(mutex_);
@@ -89,8 +93,10 @@ void TcpChannel::start(std::shared_ptr<Receiver> receiver, std::string greeting)
     road_->channels.insert(shared_from_this());
     full_ = false;
     writing_ = true;
+    ended = ended_;
   }
   write();
+  if (ended) let_tell();  // by who accepted it
 }
 
 /// Nobody else writes meanwhile: writing_ is ours.

@@ -84,7 +84,8 @@ class TcpChannel final : public Channel,
   void lost(const std::string& why);
   /// What came is not what a peer may send: he is told.
   void broke(const std::string& why);
-  void begin_end(const std::string& why, bool tell);
+  bool begin_end(const std::string& why, bool tell);
+  void let_tell();
   void call_closed();
   void forget();
   std::string whose() const;  // "worker 'server0' at 10.0.0.1:4711"

@@ -25,7 +25,11 @@ std::string TcpChannel::whose() const {
 
 void TcpChannel::ready(uint32_t events) {
   const auto self = shared_from_this();
-  if (events & EPOLLOUT) writable();
+  try {
+    if (events & EPOLLOUT) writable();
+  } catch (const std::exception& error) {  // no memory to watch it
+    broke(error.what());
+  }
   if (events & ~uint32_t{EPOLLOUT}) readable();
 }
 

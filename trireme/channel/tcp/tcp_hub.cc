@@ -26,6 +26,11 @@ TcpHub::TcpHub(TcpOptions options)
   check<UsageError>(options_.self.name.size() <= kMostName,
                     "a worker's name of {} bytes; at most {}", options_.self.name.size(),
                     kMostName);
+  const auto& host = options_.at.address.host;
+  check<UsageError>(!options_.at.is_unix() && host != "0.0.0.0" && host != "::",
+                    "a worker's hub at {}: its peers look for it there, so name the interface of "
+                    "this host that they reach",
+                    options_.at.text());
   net::Server::Options door{options_.credentials, "worker", options_.max_channels,
                             options_.max_pending, options_.handshake_limit};
   server_ = std::make_unique<net::Server>(door_, std::move(door), one(net::Listener(options_.at)),
@@ -38,6 +43,9 @@ TcpHub::~TcpHub() {
   for (const auto& channel : all_channels())
     channel->drop(fmt::format("worker '{}' has left", options_.self.name));
   server_->end();
+  std::vector<std::shared_ptr<TcpChannel>> untold;  // they hold the road, and it would hold them
+  std::lock_guard lock(road_->mutex);
+  untold.swap(road_->to_end);
 }
 
 size_t TcpHub::channels() const {
