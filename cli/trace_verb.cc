@@ -19,9 +19,9 @@ const char kTraceHelp[] =
 
 Usage: trireme trace flight DIR [FLAGS]
 
-DIR holds the dumps of the flight recorder (*.flight, one for each rank and group). Ranks write them where
-TRIREME_FLIGHT_DIR says: when a group fails, on SIGUSR2, on fatal signals. trireme train sets it to RUN-DIR/flight,
-trireme run to the folder flight beside its logs, where it keeps logs.
+DIR holds the dumps of the flight recorder (*.flight, one for each rank and group). Ranks write them when a group
+fails, on SIGUSR2, on fatal signals: where TRIREME_FLIGHT_DIR says; else, under trireme train, in RUN-DIR/flight, and
+under trireme run in the folder flight beside its logs, where it keeps logs.
 The first line says in one sentence which rank diverged first, and how; then come the last calls of each rank.
 
 Flags:

@@ -117,6 +117,18 @@ TEST(comm_spawn, a_killed_rank_is_named) {
   }
 }
 
+// A worker that spawns ranks is one of its launcher's; they are not.
+TEST(comm_spawn, the_ranks_of_a_worker_are_no_members_of_its_job) {
+  if (!std::getenv("TRIREME_SPAWN")) ::setenv("TRIREME_MEMBER", "7", 1);
+  spawn(
+      2,
+      [](Group) {
+        check<Error>(!std::getenv("TRIREME_MEMBER"), "the launcher's number was handed on");
+      },
+      this_test());
+  ::unsetenv("TRIREME_MEMBER");
+}
+
 TEST(comm_init, without_a_launcher_it_is_a_world_of_one) {
   Group g = init_process_group();
   EXPECT_EQ(g.rank(), 0);

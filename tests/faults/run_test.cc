@@ -35,20 +35,24 @@ TEST(faults_run, a_job_within_a_worker_of_another_says_nothing_to_the_outer_laun
   const Arguments inner =
       trireme({"run", "--nproc-per-node", "1", "--hang-timeout", "off", "sh", "-c",
                "echo \"inner $TRIREME_SNAPSHOTS held [$TRIREME_HELD_SNAPSHOTS] "
-               "events [$TRIREME_EVENTS]\""});
+               "events [$TRIREME_EVENTS] flight [$TRIREME_JOB_FLIGHT_DIR]\""});
+  PrivateFolder logs;
   Arguments words{"run",
                   "--nproc-per-node",
                   "1",
+                  "--log-dir",
+                  logs.path(),
                   "sh",
                   "-c",
                   "echo \"outer $TRIREME_SNAPSHOTS held [$TRIREME_HELD_SNAPSHOTS]\"; "
-                  "test -n \"$TRIREME_EVENTS\" && TRIREME_HELD_SNAPSHOTS=9:0 \"$@\"",
+                  "test -n \"$TRIREME_EVENTS\" && test -n \"$TRIREME_JOB_FLIGHT_DIR\" && "
+                  "TRIREME_HELD_SNAPSHOTS=9:0 \"$@\"",
                   "-"};
   words.insert(words.end(), inner.begin(), inner.end());
   Command run(trireme(words), {{{"TRIREME_HELD_SNAPSHOTS", "12:0"}}, {}});
   ASSERT_EQ(run.finish(), 0) << run.out << run.err;
   EXPECT_EQ(count(run.out, "/snapshots held []\n"), 1) << run.out;
-  EXPECT_EQ(count(run.out, "/snapshots held [] events []\n"), 1) << run.out;
+  EXPECT_EQ(count(run.out, "/snapshots held [] events [] flight []\n"), 1) << run.out;
   const auto path = [&](const std::string& who) {
     const auto at = run.out.find(who + " ");
     return at == std::string::npos ? "" : run.out.substr(at + 6, run.out.find(" held", at) - at);

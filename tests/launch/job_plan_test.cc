@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/process/flight_variables.h"
 
 namespace trireme::launch::job_plan_test {
 namespace {
@@ -62,23 +63,51 @@ TEST(launch_job_plan, a_worker_gets_torchruns_environment_and_ours) {
   EXPECT_EQ(worker_env(job_of(4), place({4}, 0, 2), from({})), expected);
 }
 
-TEST(launch_job_plan, what_another_launcher_said_to_this_one_as_its_worker_is_not_handed_on) {
-  const char* const names[] = {"TRIREME_SNAPSHOTS", "TRIREME_HELD_SNAPSHOTS", "TRIREME_EVENTS",
-                               "TRIREME_NEIGHBOUR"};
-  const auto outer = from({{"TRIREME_SNAPSHOTS", "/outer/snapshots"},
-                           {"TRIREME_HELD_SNAPSHOTS", "12:0"},
-                           {"TRIREME_EVENTS", "/outer/events"},
-                           {"TRIREME_NEIGHBOUR", "1"}});
+/// A launcher that says all that one can say.
+JobEnv talkative_job(const std::string& who) {
   JobEnv job = job_of(4);
-  const EnvMap nothing = worker_env(job, place({4}, 0, 2), outer);
-  for (const char* name : names) EXPECT_EQ(nothing.at(name), "") << name;
-  job.snapshots = "/own/snapshots", job.held = "7:1", job.events = "/own/events";
-  job.neighbour = true;
-  const EnvMap own = worker_env(job, place({4}, 0, 2), outer);
-  EXPECT_EQ(own.at("TRIREME_SNAPSHOTS"), "/own/snapshots");
-  EXPECT_EQ(own.at("TRIREME_HELD_SNAPSHOTS"), "7:1");
-  EXPECT_EQ(own.at("TRIREME_EVENTS"), "/own/events");
-  EXPECT_EQ(own.at("TRIREME_NEIGHBOUR"), "1");
+  job.store = who + ":5", job.attempt = 3, job.member = "6";
+  job.snapshots = who + "/snapshots", job.held = "7:1", job.events = who + "/events";
+  job.neighbour = true, job.flight_dir = who + "/flight";
+  job.claims = who + "/claims", job.generation = 9;
+  return job;
+}
+
+TEST(launch_job_plan, what_another_launcher_said_to_this_one_as_its_worker_is_not_handed_on) {
+  EnvMap outer = worker_env(talkative_job("/outer"), place({4}, 0, 2), from({}));
+  outer["TRIREME_SPAWN"] = "/outer/rank2:main.cc:7";
+  JobEnv silent = job_of(4);
+  silent.store.clear();
+  const EnvMap inner = worker_env(silent, place({4}, 0, 1), from(outer));
+  for (const auto& [name, value] : outer) {
+    // The secret is the user's, too; the claims are those of the job that the inner one is part of.
+    if (name == "TRIREME_SECRET_FILE" || name == "TRIREME_CLAIMS" || name == "TRIREME_GENERATION")
+      continue;
+    if (!name.starts_with("TRIREME_")) continue;
+    ASSERT_EQ(inner.count(name), 1u) << name << " is inherited";
+    EXPECT_EQ(inner.at(name), name == "TRIREME_ATTEMPT" ? "0" : "") << name;
+  }
+  EXPECT_EQ(inner.count("TRIREME_CLAIMS"), 0u) << "inherited";
+  const EnvMap own = worker_env(talkative_job("/own"), place({4}, 0, 2), from(outer));
+  for (const auto& [name, value] : worker_env(talkative_job("/own"), place({4}, 0, 2), from({})))
+    if (name.starts_with("TRIREME_")) {
+      EXPECT_EQ(own.at(name), value) << name;
+    }
+}
+
+TEST(launch_job_plan, a_folder_for_flight_records_that_the_user_names_counts_in_inner_jobs_too) {
+  EnvMap outer = worker_env(talkative_job("/outer"), place({4}, 0, 2), from({}));
+  const auto seen_in = [](EnvMap env, const EnvMap& changes) {
+    for (const auto& [name, value] : changes) env[name] = value;
+    return flight_folder_in(from(env));
+  };
+  EXPECT_EQ(flight_folder_in(from(outer)), "/outer/flight");
+  const EnvMap inner = worker_env(job_of(4), place({4}, 0, 1), from(outer));
+  EXPECT_EQ(seen_in(outer, inner), "");
+  outer["TRIREME_FLIGHT_DIR"] = "/user";
+  EXPECT_EQ(seen_in(outer, inner), "/user");
+  outer["TRIREME_FLIGHT_DIR"] = "";
+  EXPECT_EQ(seen_in(outer, worker_env(talkative_job("/own"), place({4}, 0, 1), from(outer))), "");
 }
 
 TEST(launch_job_plan, what_the_user_set_of_threads_and_core_type_stays) {

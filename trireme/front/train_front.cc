@@ -13,6 +13,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/fd.h"
 #include "trireme/base/log.h"
+#include "trireme/base/process/flight_variables.h"
 #include "trireme/config/sections/checkpoint.h"
 #include "trireme/config/sections/elastic.h"
 #include "trireme/config/sections/model.h"
@@ -214,7 +215,8 @@ int train_front(const TrainFront& front, int argc, char** argv) {
     command.insert(command.end(), {"--latest-before", *latest});
   launch_options.flight_dir = run_dir + "/flight";
   if (is_rank && !launch_options.dry_run) {
-    ::setenv("TRIREME_FLIGHT_DIR", launch_options.flight_dir.c_str(), 0);
+    if (launch::process_env(kJobFlightVariable).value_or("").empty())
+      ::setenv(kJobFlightVariable, launch_options.flight_dir.c_str(), 1);
     if (claims) claims->hand_over(&command);
     become(command);
   }

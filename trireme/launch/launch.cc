@@ -196,6 +196,8 @@ int launch_workers(const RunOptions& given, const std::vector<std::string>& comm
     job.claims = begun.claims;
     job.generation = begun.claim;
     spec.fence = {begun.claims, begun.claim};
+    // A part of a job of several nodes that this launcher is a worker of.
+    if (begun.claims.empty()) spec.fence = GenerationFence::of_environment();
     job.master_addr = begun.master_address;
     job.master_port = begun.master_port;
     job.workers_of_nodes = nodes->workers_of_nodes();

@@ -85,8 +85,7 @@ void Supervisor::start(const WorkerPlan& plan) {
   worker.error_file = folder + "/error.json";
   EnvMap env = plan.env;
   env["TORCHELASTIC_ERROR_FILE"] = worker.error_file;
-  // Empty: of a launcher that is itself a worker of another, the number is not ours.
-  env[kMemberVariable] = spec_.in_place ? spec_.in_place->member_at(plan.local_rank) : "";
+  if (spec_.in_place) env[kMemberVariable] = spec_.in_place->member_at(plan.local_rank);
   Output::Ends ends = output_.open(plan.local_rank);
   // Background process groups are stopped when they read a terminal: they get an empty stdin
   // instead.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "trireme/base/log.h"
+#include "trireme/base/process/flight_variables.h"
 #include "trireme/launch/hang/hang_report.h"
 #include "trireme/launch/supervisor_impl.h"
 
@@ -95,10 +96,11 @@ bool Supervisor::may_restart_after(const HangGuard::Hang& hang) const {
 }
 
 std::string Supervisor::flight_folder() const {
-  const char* const name = "TRIREME_FLIGHT_DIR";
   const EnvMap& env = plan_.workers.front().env;
-  const auto found = env.find(name);
-  return found != env.end() ? found->second : process_env(name).value_or("");
+  return flight_folder_in([&env](const char* name) {
+    const auto found = env.find(name);
+    return found != env.end() ? found->second : process_env(name);
+  });
 }
 
 }  // namespace trireme::launch

@@ -6,11 +6,31 @@
 #include <initializer_list>
 
 #include "trireme/base/events/handover.h"
+#include "trireme/base/process/flight_variables.h"
 #include "trireme/checkpoint/steps/run_folder/generation_claims.h"
 #include "trireme/checkpoint/steps/snapshot/handed_on.h"
 #include "trireme/checkpoint/steps/snapshot/handover.h"
+#include "trireme/rendezvous/generations.h"
 
 namespace trireme::launch {
+namespace {
+
+/// What a launcher says to its own workers, and to nobody whom these start through another
+/// launcher. "": nothing. The list of all such variables; TRIREME_SPAWN is no launcher's: who has
+/// it is a rank of trireme::spawn() in some program, and the workers are none.
+EnvMap said_to_workers(const JobEnv& job) {
+  return {{"TRIREME_ATTEMPT", std::to_string(job.attempt)},
+          {"TRIREME_STORE", job.store},
+          {"TRIREME_SPAWN", ""},
+          {kMemberVariable, job.member},
+          {kSnapshotsVariable, job.snapshots},
+          {kHeldSnapshotsVariable, job.held},
+          {kNeighbourVariable, job.neighbour ? "1" : ""},
+          {kEventsVariable, job.events},
+          {kJobFlightVariable, job.flight_dir}};
+}
+
+}  // namespace
 
 EnvMap math_env(int threads, const std::string& coretype, const Getenv& user) {
   EnvMap env;
@@ -40,7 +60,11 @@ EnvMap worker_env(const JobEnv& job, const Placement& at, const Getenv& user) {
   env["MASTER_PORT"] = std::to_string(job.master_port);
   env["TORCHELASTIC_RESTART_COUNT"] = std::to_string(job.restarts);
   env["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(job.max_restarts);
-  env["TRIREME_ATTEMPT"] = std::to_string(job.attempt);
+  // Empty where this launcher has nothing to say and is itself a worker of another that has.
+  for (const auto& [name, value] : said_to_workers(job))
+    if (!value.empty() || user(name)) env[name] = value;
+  // Where it claims nothing itself, its workers are in the generation of the job that it is a part
+  // of: when others go on without that one, they publish nothing either.
   if (!job.claims.empty()) {
     env[GenerationFence::kPathVariable] = job.claims;
     env[GenerationFence::kNumberVariable] = std::to_string(job.generation);
@@ -50,18 +74,6 @@ EnvMap worker_env(const JobEnv& job, const Placement& at, const Getenv& user) {
   env["TORCHELASTIC_USE_AGENT_STORE"] = "False";
   if (!job.error_file.empty()) env["TORCHELASTIC_ERROR_FILE"] = job.error_file;
   if (!user("TORCH_NCCL_ASYNC_ERROR_HANDLING")) env["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";
-  if (!job.flight_dir.empty() && !user("TRIREME_FLIGHT_DIR"))
-    env["TRIREME_FLIGHT_DIR"] = job.flight_dir;
-  if (!job.store.empty()) env["TRIREME_STORE"] = job.store;
-  // Empty where this launcher has nothing to say: of a launcher that is itself a worker of another,
-  // what that one has said is not for its workers.
-  const auto ours = [&](const char* name, const std::string& value) {
-    if (!value.empty() || user(name)) env[name] = value;
-  };
-  ours(kSnapshotsVariable, job.snapshots);
-  ours(kNeighbourVariable, job.neighbour ? "1" : "");
-  ours(kHeldSnapshotsVariable, job.held);
-  ours(kEventsVariable, job.events);
   if (!job.secret_file.empty()) env["TRIREME_SECRET_FILE"] = job.secret_file;
   return env;
 }

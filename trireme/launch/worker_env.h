@@ -22,10 +22,11 @@ struct JobEnv {
   int master_port = 0;
   std::string store;        // TRIREME_STORE; "": not set
   std::string secret_file;  // TRIREME_SECRET_FILE; "": not set
-  std::string flight_dir;   // TRIREME_FLIGHT_DIR where the user has not set it; "": not set
+  std::string flight_dir;   // TRIREME_JOB_FLIGHT_DIR; "": not set
   std::string snapshots;    // TRIREME_SNAPSHOTS; "": not set
   std::string held;         // TRIREME_HELD_SNAPSHOTS; "": not set
   std::string events;       // TRIREME_EVENTS; "": not set
+  std::string member;       // TRIREME_MEMBER of this rank; "": not set
   std::string error_file;   // TORCHELASTIC_ERROR_FILE of this rank; "": not set
   int threads = 1;
   std::string coretype;                // OPENBLAS_CORETYPE; "": not set
@@ -43,7 +44,8 @@ using EnvMap = std::map<std::string, std::string>;
 
 /// What a worker's environment gets beside what it inherits. torchrun's names and values,
 /// LOCAL_SIZE and CROSS_* (Horovod's and DeepSpeed's), ours, and threads and core type where `user`
-/// has not chosen them. Pure.
+/// has not chosen them. Of a launcher that is itself a worker of another, what that one has said to
+/// it alone is emptied. Pure.
 TRIREME_API EnvMap worker_env(const JobEnv& job, const Placement& at, const Getenv& user);
 
 /// The part that concerns math libraries alone: for a single process as well.

@@ -11,8 +11,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 
 #include "trireme/base/philox.h"
+#include "trireme/base/process/flight_variables.h"
 #include "trireme/comm/flight/recorder.h"
 
 namespace trireme {
@@ -163,8 +165,11 @@ bool make_folder(const char* folder) noexcept {
 }
 
 std::string flight_folder() {
-  const char* folder = std::getenv("TRIREME_FLIGHT_DIR");
-  return folder && *folder ? std::filesystem::absolute(folder).string() : "";
+  const std::string folder = flight_folder_in([](const char* name) -> std::optional<std::string> {
+    if (const char* value = std::getenv(name)) return value;
+    return std::nullopt;
+  });
+  return folder.empty() ? "" : std::filesystem::absolute(folder).string();
 }
 
 Dumper::Dumper(const Ring* ring, const Owner& owner, const std::string& folder)

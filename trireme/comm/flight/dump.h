@@ -74,7 +74,7 @@ struct Owner {
   uint64_t generation = 0;
 };
 
-/// Returns TRIREME_FLIGHT_DIR, or "" if it is not set: dumps are then written only on request.
+/// The folder of base/process/flight_variables.h; "": dumps are written only on request.
 TRIREME_API std::string flight_folder();
 
 /// Creates a folder and its parents, using only mkdir(2). Returns whether this call created it.

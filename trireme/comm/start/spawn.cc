@@ -19,6 +19,7 @@
 #include "trireme/base/fd.h"
 #include "trireme/base/file.h"
 #include "trireme/comm/start/run.h"
+#include "trireme/rendezvous/generations.h"
 
 extern char** environ;
 
@@ -138,9 +139,9 @@ void spawn(int n, const std::function<void(Group)>& fn, const SpawnOptions& opti
         const std::string_view entry(*e);
         const auto name = entry.substr(0, entry.find('='));
         bool ours = false;
-        for (const char* taken :
-             {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID",
-              "TRIREME_SPAWN", "TRIREME_STORE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK"})
+        for (const char* taken : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+                                  "TORCHELASTIC_RUN_ID", "TRIREME_SPAWN", "TRIREME_STORE",
+                                  kMemberVariable, "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK"})
           ours = ours || name == taken;
         if (!ours) env.emplace_back(entry);
       }
