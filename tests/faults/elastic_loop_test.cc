@@ -9,12 +9,13 @@ namespace {
 
 constexpr const char* kProgram = "own_loop_elastic";
 
-Command start(int ranks, const Arguments& launcher, const Arguments& words) {
+Command start(int ranks, const Arguments& launcher, const Arguments& words,
+              const Environment& environment = {}) {
   Arguments all = trireme({"run", "--nproc-per-node", std::to_string(ranks)});
   all.insert(all.end(), launcher.begin(), launcher.end());
   all.push_back(trireme::testing::build_path(std::string("/tests/") + kProgram));
   all.insert(all.end(), words.begin(), words.end());
-  return Command(all);
+  return Command(all, {environment, {}});
 }
 
 int count(const std::string& text, const std::string& part) {
@@ -35,6 +36,17 @@ TEST(faults_elastic_loop, a_loop_of_one_s_own_goes_on_without_a_rank_and_with_an
   EXPECT_EQ(count(job.out, "3 ranks from step "), 2) << job.out << job.err;
   EXPECT_EQ(count(job.err, "start again"), 0) << job.err;
   EXPECT_TRUE(holds_all(job.out, {"step 300, 57600 samples, loss "})) << "each sample once";
+  EXPECT_TRUE(job.left_nothing());
+}
+
+TEST(faults_elastic_loop, a_rank_0_that_dies_at_the_end_leaves_nobody_waiting) {
+  Command job =
+      start(2, {"--max-restarts", "1"}, {"20"},
+            {{"TRIREME_FAILPOINTS", "rendezvous.over#0=kill,rendezvous.over#1=sleep(3000)"}});
+  EXPECT_EQ(job.finish(seconds(60)), 0) << job.out << job.err;
+  EXPECT_EQ(count(job.err, "the others go on, and a new worker"), 1) << job.err;
+  EXPECT_EQ(count(job.err, "the others have ended without this rank"), 1) << job.err;
+  EXPECT_EQ(count(job.err, "start again"), 0) << job.err;
   EXPECT_TRUE(job.left_nothing());
 }
 

@@ -215,6 +215,21 @@ TEST_F(faults_in_place, ranks_that_talk_by_gloo_lose_one_and_stop_another) {
   EXPECT_EQ(same.finish(), 0) << same.out << same.err;
 }
 
+/// Between the last collective call and the word that the run is over. Who has been started in its
+/// place is in a generation with ranks that have ended.
+TEST_F(faults_in_place, a_rank_0_that_dies_before_it_says_that_all_is_over_leaves_nobody_waiting) {
+  const std::string run = folder_ / "run";
+  Command job = start(run, kTinyMlp, 3, 10, in_place(2),
+                      "rendezvous.over#0=kill,rendezvous.over#1=sleep(3000),"
+                      "rendezvous.over#2=sleep(3000)");
+  ASSERT_EQ(job.finish(seconds(60)), 0) << job.err;
+  EXPECT_EQ(count(job.err, "was ended by SIGKILL: the others go on, and a new worker"), 1)
+      << job.err;
+  EXPECT_EQ(count(job.err, "start again"), 0) << job.err;
+  EXPECT_EQ(latest_step(run), 10);
+  EXPECT_TRUE(job.left_nothing());
+}
+
 TEST_F(faults_in_place, a_launcher_that_is_killed_while_a_rank_is_missing_leaves_nobody) {
   Command job = start(folder_ / "run", kTinyMlp, 3, 100000,
                       in_place(9, {"--set", "checkpoint.every=10"}), "train.step=sleep(5)");

@@ -65,6 +65,20 @@ TEST_F(rendezvous_generations, one_that_came_later_waits_for_its_turn_or_the_end
   EXPECT_EQ(end.exit_code, 75);
 }
 
+TEST_F(rendezvous_generations, the_first_word_that_the_run_is_over_counts_before_any_generation) {
+  const auto later = member(3), last = member(1);
+  announce(1, {3, 1}, 0);
+  ASSERT_TRUE(later->next(Deadline::after(seconds(20))).came);
+  const auto meeting = later->meeting();  // to which the other does not come: it has ended
+  last->say_over(0);
+  member(2)->say_over(75);
+  EXPECT_THROW(meeting->get("never", Deadline::after(seconds(20))), PeerLost);
+  announce(2, {3, 1, 5}, 0);
+  const auto end = later->next(Deadline::never());
+  EXPECT_FALSE(end.came);
+  EXPECT_EQ(end.exit_code, 0);
+}
+
 TEST_F(rendezvous_generations, who_waits_for_a_lost_one_is_woken) {
   const auto worker = member(0);
   const auto meeting = worker->meeting();

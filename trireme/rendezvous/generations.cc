@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "trireme/base/check.h"
+#include "trireme/base/failpoint.h"
 #include "trireme/base/log.h"
 #include "trireme/net/secret.h"
 #include "trireme/store/tcp_store.h"
@@ -185,7 +186,8 @@ void GenerationMember::watch() {
 void GenerationMember::say_able() { store_->set(generations::able(attempt_, id_), "1"); }
 void GenerationMember::say_ready() { store_->set(generations::ready(attempt_, id_), "1"); }
 void GenerationMember::say_over(int exit_code) {
-  store_->set(generations::over(attempt_), std::to_string(exit_code));
+  failpoint("rendezvous.over");
+  store_->compare_set(generations::over(attempt_), "", std::to_string(exit_code));
 }
 
 GenerationMember::Next GenerationMember::next(Deadline deadline,
@@ -193,6 +195,8 @@ GenerationMember::Next GenerationMember::next(Deadline deadline,
   const auto begin = Clock::now();
   std::unique_lock lock(mutex_);
   while (true) {
+    if (const auto text = store_->try_get(generations::over(attempt_)))
+      return {false, static_cast<int>(number_in(*text).value_or(kExitFailed))};
     if (const auto text = store_->try_get(generations::newest(attempt_))) {
       Generation newest = decode<Generation>(*text);
       hear(newest);
@@ -203,8 +207,6 @@ GenerationMember::Next GenerationMember::next(Deadline deadline,
         return {true, {}};
       }
     }
-    if (const auto text = store_->try_get(generations::over(attempt_)))
-      return {false, static_cast<int>(number_in(*text).value_or(kExitFailed))};
     if (deadline.expired() || (give_up && give_up())) return {};
     const Duration pause = Clock::now() - begin < kPatient ? kSoon : kLookEvery;
     ends_.wait_for(lock, std::min(pause, deadline.remaining()));

@@ -23,7 +23,7 @@
 //   newest      the newest Generation; only launchers write it, and each changes what it has read
 //   able/<id>   this worker holds the state of a step, and goes on with others than it has now
 //   ready/<id>  a worker that was started later waits to be taken in
-//   over        the exit code of the run, from a rank that has ended it
+//   over        the exit code of the run, from the first of the ranks that have ended it
 // The group of generation g > 0 meets under "attempt/<attempt>/generation/<g>/".
 namespace trireme {
 
@@ -82,6 +82,8 @@ class TRIREME_API GenerationMember {
 
   void say_able();
   void say_ready();
+  /// The run is over, and so it is for all others, whether they have been told or wait for a turn.
+  /// Every rank of the last group says it, because any of them may die before it has.
   void say_over(int exit_code);
 
   /// A newer generation is there: the one that this worker is in is over.
@@ -91,7 +93,8 @@ class TRIREME_API GenerationMember {
     bool came = false;             // a newer generation, which holds this worker
     std::optional<int> exit_code;  // else the run is over
   };
-  /// Waits for either. Neither: the time is over, or `give_up` said so.
+  /// Waits for either; the end of the run counts before a generation. Neither: the time is over,
+  /// or `give_up` said so.
   Next next(Deadline deadline, const std::function<bool()>& give_up = {});
 
   /// Where the group of generation() meets. Whoever waits in it is woken if the generation loses a

@@ -99,6 +99,7 @@ bool elastic(ElasticState& state, const std::function<void(Group)>& body,
     s.keep();  // all begin with rank 0's
   }
   while (true) {
+    bool ended = false;  // the body, and so the loop: what this rank holds then is the end of it
     try {
       s.world = later ? group_of_generation(options, *member,
                                             static_cast<int>(member->generation().members.size()))
@@ -108,8 +109,9 @@ bool elastic(ElasticState& state, const std::function<void(Group)>& body,
       s.meet(s.world);
       member->say_able();
       body(s.world);
+      ended = true;
       s.world.barrier();  // who returns is not waited for by others any more
-      if (s.world.rank() == 0) member->say_over(0);
+      member->say_over(0);
       return true;
     } catch (const GroupIsOver& over) {
       log_debug("{}", over.what());
@@ -123,7 +125,7 @@ bool elastic(ElasticState& state, const std::function<void(Group)>& body,
       log_debug("{}", error.what());
       s.world = {};
       const auto next = member->next(Deadline::after(kRegroupPatience));
-      if (next.exit_code) return false;
+      if (next.exit_code) return ended;
       if (!next.came) throw;
     }
     if (member->rank() == 0)

@@ -97,7 +97,7 @@ RankGenerations::End RankGenerations::run(
 }
 
 void RankGenerations::say_over(int exit_code) {
-  if (member_ && last_rank_ == 0) member_->say_over(exit_code);
+  if (member_) member_->say_over(exit_code);
 }
 
 }  // namespace trireme

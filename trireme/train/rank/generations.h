@@ -35,7 +35,7 @@ class RankGenerations {
   /// Runs `body` on one group after the other until the run has ended. Throws what `body` throws
   /// unless the run can go on; `failed` hears of it first, with the group.
   End run(const Body& body, const std::function<void(Group&, const std::exception&)>& failed);
-  /// Rank 0 of the run's last group has ended it so: who waits ends, too.
+  /// The run's last group, which this rank was in, has ended it so: who waits ends, too.
   void say_over(int exit_code);
 
  private:
