@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/base/encoding.h"
 #include "trireme/base/error.h"
 
 namespace trireme::launch::places_test {
@@ -89,6 +90,7 @@ TEST(launch_places, in_any_history_numbers_grow_and_workers_are_unique) {
       const bool loses = random() % 2 == 0;
       loses ? static_cast<void>(places.lost(place)) : places.ready(place);
       const auto next = places.next();
+      ASSERT_EQ(Places::read(places.text(), count).text(), places.text());
       if (!next) continue;
       ASSERT_EQ(next->number, ++number);
       ASSERT_GE(next->broken, broken);
@@ -240,6 +242,41 @@ TEST(launch_places, a_text_that_is_not_of_these_places_is_refused) {
   EXPECT_THROW(Places::read(places.text(), 2), Corrupt);
   EXPECT_THROW(Places::read("", 3), Corrupt);
   EXPECT_THROW(Places::read(places.text().substr(0, 40), 3), Corrupt);
+}
+
+struct WrittenPlace {
+  int64_t id = 0;
+  bool in = true, ready = true;
+  TRIREME_FIELDS(id, in, ready)
+};
+struct WrittenPlaces {
+  std::vector<WrittenPlace> places;
+  bool lost_one = false;
+  int losses = 0;
+  TRIREME_FIELDS(places, lost_one, losses)
+};
+
+TEST(launch_places, numbers_that_no_launcher_has_given_are_refused) {
+  const WrittenPlaces known{{{0, true, true}, {4, false, false}, {2, true, true}}, false, 1};
+  const auto text = [](int64_t number, const Ids& members, int64_t broken,
+                       const WrittenPlaces& of) {
+    return encode(trireme::Generation{number, members, broken, encode(of)});
+  };
+  ASSERT_NO_THROW(Places::read(text(1, {0, 2}, 0, known), 3));
+  const auto with = [&](const WrittenPlace& second, int losses) {
+    WrittenPlaces changed = known;
+    changed.places[1] = second;
+    changed.losses = losses;
+    return text(1, {0, 2}, 0, changed);
+  };
+  for (const std::string& bad :
+       {text(-1, {0, 2}, 0, known), text(3, {0, 2}, 0, known), text(1, {}, 0, known),
+        text(1, {0, 0}, 0, known), text(1, {0, 7}, 0, known), text(1, {-3, 2}, 0, known),
+        text(1, {0, 1, 2, 4}, 0, known), text(1, {0, 2}, 2, known), text(1, {0, 2}, -2, known),
+        with({5, false, false}, 1), with({-2, false, false}, 1), with({4, true, false}, 1),
+        with({4, false, false}, 2), with({INT64_MAX - 1 - INT64_MAX % 3, false, false}, 1),
+        with({4, false, false}, -1)})
+    EXPECT_THROW(Places::read(bad, 3), Corrupt);
 }
 
 }  // namespace

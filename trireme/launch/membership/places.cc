@@ -2,10 +2,16 @@
 #include "trireme/launch/membership/places.h"
 
 #include <algorithm>
+#include <set>
 
 #include "trireme/base/check.h"
 
 namespace trireme::launch {
+namespace {
+
+constexpr int kMostLosses = 1 << 30;
+
+}  // namespace
 
 Places::Places(int places) : places_(static_cast<size_t>(places)) {
   for (int place = 0; place < places; ++place) {
@@ -25,7 +31,31 @@ Places Places::read(std::string_view text, int places) {
   all.places_ = std::move(known.places);
   all.lost_one_ = known.lost_one;
   all.losses_ = known.losses;
+  check<Corrupt>(all.is_possible(),
+                 "the job's store says of {} workers who trains together, and no "
+                 "launcher can have written it",
+                 all.places_.size());
   return all;
+}
+
+bool Places::is_possible() const {
+  const auto count = static_cast<int64_t>(places_.size());
+  if (losses_ < 0 || losses_ > kMostLosses) return false;
+  int64_t losses = 0;  // each gives its place the next of the numbers that are that place's
+  for (int64_t place = 0; place < count; ++place) {
+    const Place& here = at(static_cast<int>(place));
+    if (here.id < 0 || here.id % count != place || here.id / count > losses_) return false;
+    if (here.in && !here.ready) return false;
+    losses += here.id / count;
+  }
+  const auto& [number, members, broken, launchers] = generation_;
+  const std::set<int64_t> unique(members.begin(), members.end());
+  return losses == losses_ && number >= 0 && number <= 2 * losses && broken >= -1 &&
+         broken <= number && !members.empty() && members.size() <= places_.size() &&
+         unique.size() == members.size() &&
+         std::all_of(members.begin(), members.end(), [&](int64_t id) {
+           return id >= 0 && id <= at(static_cast<int>(id % count)).id;
+         });
 }
 
 std::string Places::text() const {

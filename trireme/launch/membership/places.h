@@ -26,7 +26,8 @@ class TRIREME_API Places {
  public:
   /// `places` workers, 0 to places - 1, begin as generation 0.
   explicit Places(int places);
-  /// The text() of so many places. Corrupt: it is not one.
+  /// The text() of so many places (docs/control_protocol.md). Corrupt: it is not one. Mismatch: it
+  /// is one of another version.
   static Places read(std::string_view text, int places);
   /// The generation, encoded, with all else that there is to know.
   std::string text() const;
@@ -61,6 +62,8 @@ class TRIREME_API Places {
     int losses = 0;
     TRIREME_FIELDS(places, lost_one, losses)
   };
+  /// What was read: some launchers may have written it.
+  bool is_possible() const;
   const Place& at(int place) const { return places_.at(static_cast<size_t>(place)); }
   std::vector<Place> places_;
   bool lost_one_ = false;
