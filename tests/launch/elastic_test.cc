@@ -254,6 +254,31 @@ TEST_F(launch_elastic, the_launcher_with_the_store_may_be_killed_and_come_back) 
   EXPECT_EQ(JobProcess::count(again.err_text, "FAILED"), 0) << again.err_text;
 }
 
+// A fixed number of nodes, of which the one with the store is lost: the job begins again when
+// another is in its place.
+TEST_F(launch_elastic, of_exactly_two_one_that_is_killed_is_waited_for) {
+  const Words keeps{"--rdzv-conf=is_host=true"};
+  JobProcess keeper = start("2:2", 1, keeps);
+  JobProcess other = start("2:2", 1, {"--rdzv-conf=is_host=false"});
+  ASSERT_SAYS(keeper, "attempt 0 rank ");
+  ASSERT_SAYS(other, "attempt 0 rank ");
+  keeper.send(SIGKILL);
+  ASSERT_TRUE(
+      other.wait_for_error(": all workers start again when there are 2 nodes: start a "
+                           "launcher in the place of one that is lost, within 600 s",
+                           kPatience))
+      << other.err_text;
+  ASSERT_TRUE(other.wait_for_error("this node keeps the job's store from now on", kPatience))
+      << other.err_text;
+  EXPECT_EQ(JobProcess::count(other.out_text, "attempt"), 1) << "not alone: " << other.out_text;
+  JobProcess again = start("2:2", 1, keeps);
+  ASSERT_SAYS(other, "attempt 1 rank 0 of 2, node 0 of 2, restarts 0\n");
+  ASSERT_SAYS(again, "attempt 1 rank 1 of 2, node 1 of 2, restarts 0\n");
+  let_end(cluster_);
+  EXPECT_EQ(other.wait(kPatience), 0) << other.err_text;
+  EXPECT_EQ(again.wait(kPatience), 0) << again.err_text;
+}
+
 TEST_F(launch_elastic, the_others_meet_where_the_first_of_them_is_and_a_spare_comes_along) {
   JobProcess a = start("1:3", 1, soon());
   ASSERT_SAYS(a, "attempt 0 rank 0 of 1,");

@@ -93,6 +93,7 @@ TEST(launch_nodes, a_failure_on_one_ends_all_and_each_says_which_rank) {
   EXPECT_EQ(JobProcess::count(zero.err_text, ") failed with exit code 3: the workers of this node"),
             1)
       << zero.err_text;
+  EXPECT_EQ(JobProcess::count(zero.err_text + one.err_text, "--nnodes=MIN"), 0) << "nobody is lost";
 }
 
 TEST(launch_nodes, start_all_their_workers_again_after_a_failure_on_one) {
@@ -139,6 +140,11 @@ TEST(launch_nodes, workers_that_ended_well_start_again_with_the_others) {
   EXPECT_EQ(one.out_text, "attempt 0\nattempt 1\n");
 }
 
+const char* const kWhatWouldGoOn =
+    "a job of --nnodes=2 ends with the first node that is lost. With --nnodes=2:2 it waits for "
+    "another launcher in its place, and with --nnodes=MIN:2 it goes on without; such nodes meet by "
+    "--rdzv-backend=c10d or etcd\n";
+
 TEST(launch_nodes, a_launcher_that_is_killed_is_named_and_its_workers_are_gone) {
   const Cluster cluster;
   const char* script = "echo ready; sleep 1000";
@@ -152,6 +158,7 @@ TEST(launch_nodes, a_launcher_that_is_killed_is_named_and_its_workers_are_gone) 
   trireme::testing::fault_took("killed launcher of several", start);
   EXPECT_LT(Clock::now() - start, seconds(15));  // 5 are promised
   EXPECT_EQ(JobProcess::count(zero.err_text, "node 1 ("), 1) << zero.err_text;
+  EXPECT_EQ(JobProcess::count(zero.err_text, kWhatWouldGoOn), 1) << zero.err_text;
   EXPECT_TRUE(one.wait_for_silence(kPatience));
 }
 
@@ -169,6 +176,7 @@ TEST(launch_nodes, the_end_of_the_launcher_with_the_store_ends_the_others) {
   EXPECT_LT(Clock::now() - start, seconds(15));
   EXPECT_EQ(JobProcess::count(one.err_text, "the launcher that keeps the job's store"), 1)
       << one.err_text;
+  EXPECT_EQ(JobProcess::count(one.err_text, kWhatWouldGoOn), 1) << one.err_text;
 }
 
 TEST(launch_nodes, a_signal_to_one_launcher_stops_all) {

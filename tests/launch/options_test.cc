@@ -135,7 +135,18 @@ TEST(launch_options, nodes_that_come_and_go_meet_at_an_endpoint) {
   EXPECT_EQ(o.warnings, std::vector<std::string>{});
   EXPECT_EQ(parse({"--nnodes=1:4", "--rdzv-backend=c10d", "--rdzv-endpoint=h0", "p"}).last_call,
             std::chrono::seconds(30));
-  EXPECT_EQ(parse({"--nnodes=3", "--rdzv-backend=c10d", "--rdzv-endpoint=h0", "p"}).least_nodes, 3);
+  EXPECT_TRUE(o.come_and_go);
+  const auto fixed = parse({"--nnodes=3", "--rdzv-backend=c10d", "--rdzv-endpoint=h0", "p"});
+  EXPECT_EQ(fixed.least_nodes, 3);
+  EXPECT_FALSE(fixed.come_and_go);
+  const auto waits = parse({"--nnodes=3:3", "--rdzv-backend=c10d", "--rdzv-endpoint=h0", "p"});
+  EXPECT_EQ(waits.least_nodes, 3);
+  EXPECT_TRUE(waits.come_and_go) << "one that is lost is waited for";
+  EXPECT_FALSE(parse({"--nnodes=1:1", "p"}).come_and_go);
+  const auto numbered = parse({"--nnodes=3:3", "--master-addr=h0", "p"});
+  EXPECT_FALSE(numbered.come_and_go);
+  ASSERT_EQ(numbered.warnings.size(), 1u);
+  EXPECT_SAYS(numbered.warnings[0], "--nnodes=3:3 is --nnodes=3 here: a node that is lost is");
   EXPECT_SAYS(refusal({"--nnodes=1:4", "--master-addr=h0", "p"}), "--rdzv-backend=c10d");
   EXPECT_SAYS(refusal({"--nnodes=4:2", "p"}), "the smaller number first");
   EXPECT_SAYS(refusal({"--nnodes=1:4", "--standalone", "p"}), "--standalone");

@@ -110,13 +110,13 @@ int start_node(const TrainFront& front, launch::RunOptions options, const TrainF
                     front.name, options.nodes);
   options.neighbour_copies = config.section<CheckpointSection>().neighbour;
   check<UsageError>(
-      !options.neighbour_copies || options.least_nodes < options.nodes,
+      !options.neighbour_copies || options.come_and_go,
       "{}: checkpoint.neighbour is true, and a job of --nnodes={} ends with the first "
-      "host that dies: say --nnodes=MIN:MAX, so that it goes on without it, or set "
+      "host that dies: say --nnodes=MIN:MAX, so that it goes on, or set "
       "checkpoint.neighbour to false",
       front.name, options.nodes);
   // Hosts that are cut off from each other learn there which of them go on.
-  if (options.least_nodes < options.nodes && options.claims.empty())
+  if (options.come_and_go && options.claims.empty())
     options.claims =
         fs::absolute(run).lexically_normal().string() + "/" + launch::kRunGenerationName;
   std::vector<std::string> command = front.own_command();

@@ -110,6 +110,15 @@ JobEnd with_the_others(JobEnd here, const std::optional<StopCause>& cause, int s
   return here;
 }
 
+/// Where nodes have come or gone.
+std::string where_again(const RunOptions& options) {
+  if (options.least_nodes < options.nodes) return "on the nodes that are there";
+  return fmt::format(
+      "when there are {} nodes: start a launcher in the place of one that is lost, "
+      "within {:.0f} s",
+      options.nodes, std::chrono::duration<double>(options.join_timeout).count());
+}
+
 }  // namespace
 
 int launch_workers(const RunOptions& given, const std::vector<std::string>& command,
@@ -226,7 +235,7 @@ int launch_workers(const RunOptions& given, const std::vector<std::string>& comm
     if (end.restart_after.empty()) return end.code;
     spec.cause_before = end.cause;
     if (cause && !cause->counts) {
-      log_warn("{}: all workers start again on the nodes that are there", end.restart_after);
+      log_warn("{}: all workers start again {}", end.restart_after, where_again(options));
       continue;
     }
     restarts.spend(Clock::now());

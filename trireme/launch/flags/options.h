@@ -58,7 +58,8 @@ struct RunOptions {
   // Several nodes.
   int nodes = 1;
   bool nodes_given = false;             // --nnodes, also 1: a launcher is asked for
-  int least_nodes = 1;                  // fewer than `nodes`: they come and go
+  bool come_and_go = false;             // --nnodes=MIN:MAX, of which both may be the same
+  int least_nodes = 1;                  // MIN; `nodes` is MAX
   int node_rank = 0;                    // static; c10d and etcd number nodes as they come
   std::string rdzv_backend = "static";  // or c10d, etcd
   std::string meeting_host;             // where the launchers' store is

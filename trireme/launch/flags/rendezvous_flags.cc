@@ -128,9 +128,9 @@ void settle_conf(S& s) {
       check<UsageError>(yes || value == "0" || value == "false" || value == "False",
                         "--rdzv-conf: is_host={} is neither true nor false", value);
       o.rdzv_is_host = yes;
-    } else if (name == "last_call_timeout" && o.least_nodes < o.nodes) {
+    } else if (name == "last_call_timeout" && o.come_and_go) {
       o.last_call = seconds_of(name, value, 0);
-    } else if (name == "shared_file" && o.least_nodes < o.nodes) {
+    } else if (name == "shared_file" && o.come_and_go) {
       check<UsageError>(
           value.starts_with('/') && !value.ends_with('/'),
           "--rdzv-conf: shared_file={} is not the path of a file from the root on, in "
@@ -192,7 +192,7 @@ void settle_meeting(S& s) {
   check<UsageError>(!o.standalone,
                     "--standalone is for one node, and --nnodes says {}: leave one of them out",
                     o.nodes);
-  check<UsageError>(o.least_nodes == o.nodes || o.rdzv_backend != "static",
+  check<UsageError>(!o.come_and_go || o.rdzv_backend != "static",
                     "--nnodes={}:{}: nodes that come and go meet at an endpoint: add "
                     "--rdzv-backend=c10d --rdzv-endpoint=HOST:{}",
                     o.least_nodes, o.nodes, kC10dPort);
@@ -252,6 +252,13 @@ std::string rdzv_backend_of(const std::string& origin, const std::string& value)
 
 void settle_rendezvous(S& s) {
   auto& o = s.options;
+  if (o.come_and_go && o.least_nodes == o.nodes && o.rdzv_backend == "static") {
+    o.come_and_go = false;
+    o.warnings.push_back(fmt::format(
+        "--nnodes={0}:{0} is --nnodes={0} here: a node that is lost is waited for where "
+        "nodes meet by --rdzv-backend=c10d or etcd",
+        o.nodes));
+  }
   settle_conf(s);
   if (o.nodes > 1) return settle_meeting(s);
   check<UsageError>(o.node_rank == 0, "--node-rank={}: --nnodes is 1, so the only node is 0",

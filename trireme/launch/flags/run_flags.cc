@@ -47,6 +47,7 @@ void set_nnodes(S& s, V v) {
   o.nodes = colon == std::string::npos
                 ? o.least_nodes
                 : static_cast<int>(whole(s, v.substr(colon + 1), 1, kMostNodes));
+  o.come_and_go = colon != std::string::npos && o.nodes > 1;
   check<UsageError>(o.least_nodes <= o.nodes, "{}={}: write MIN:MAX, the smaller number first",
                     s.origin, v);
 }
@@ -135,7 +136,8 @@ const std::vector<RunFlag>& table() {
       {"standalone", 0, false, "", "a single node on its own, with a fresh job id",
        [](S& s, V) { s.options.standalone = true; }},
       {"nnodes", 0, true, "N|MIN:MAX",
-       "nodes; start the same line on each; MIN:MAX: they may come and go [1]", set_nnodes},
+       "nodes; the same line on each; MIN:MAX: they come and go; N:N: a lost one is waited for [1]",
+       set_nnodes},
       {"node-rank", 0, true, "K", "this node's number from 0; c10d numbers them as they come [0]",
        set_node_rank},
       {"rdzv-id", 0, true, "ID", "job id, TORCHELASTIC_RUN_ID of the workers [none]", set_rdzv_id},

@@ -175,8 +175,7 @@ class EtcdMeeting {
 
   /// An earlier job of this name, or this one without a place.
   bool takes_nobody(Store& store) const {
-    return store.try_get(options_.least_nodes < options_.nodes ? elastic::kJobOver : "nodes/join")
-        .has_value();
+    return store.try_get(options_.come_and_go ? elastic::kJobOver : "nodes/join").has_value();
   }
 
   const RunOptions& options_;

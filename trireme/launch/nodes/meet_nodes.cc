@@ -13,6 +13,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <atomic>
 #include <sstream>
 
 #include "trireme/base/check.h"
@@ -177,10 +178,12 @@ class ManyNodes final : public Nodes {
         if (asked_to_stop()) return stop({node_, asked_sentence(), "", false});
       }
       if (cause_) wait_until_all_ended();
+      if (cause_ && store_->try_get(lost_key(cause_->node))) lost_one_ = true;
     } catch (const Error& error) {
       if (!cause_) cause_ = store_is_lost(error.what());
       cause_->may_restart = false;
     }
+    if (lost_one_) say_what_would_go_on();
     return cause_;
   }
 
@@ -269,10 +272,22 @@ class ManyNodes final : public Nodes {
     }
   }
 
-  StopCause store_is_lost(const std::string& why) const {
+  /// By the watch's thread, too.
+  StopCause store_is_lost(const std::string& why) {
+    lost_one_ = true;
     return {node_,
             fmt::format("the launcher that keeps the job's store at {} is gone: {}", address_, why),
             "", false};
+  }
+
+  void say_what_would_go_on() const {
+    log_info(
+        "a job of --nnodes={0} ends with the first node that is lost. With --nnodes={0}:{0} it "
+        "waits "
+        "for another launcher in its place, and with --nnodes=MIN:{0} it goes on without{1}",
+        options_.nodes,
+        options_.rdzv_backend == "static" ? "; such nodes meet by --rdzv-backend=c10d or etcd"
+                                          : "");
   }
 
   void note(const std::string& over) {
@@ -319,6 +334,7 @@ class ManyNodes final : public Nodes {
   std::vector<std::string> hosts_;
   int attempt_ = -1;
   bool ended_ = false;
+  std::atomic<bool> lost_one_{false};  // a launcher
   std::optional<StopCause> cause_;
   std::unique_ptr<OverWatch> watch_;
 };
@@ -341,8 +357,7 @@ std::unique_ptr<Nodes> meet_nodes(const RunOptions& options, const std::string& 
     auto meeting = open_meeting(options, credentials, deadline, asked_to_stop);
     if (!meeting) return nullptr;
     try {
-      if (options.least_nodes < options.nodes)
-        return elastic_nodes(options, std::move(*meeting), asked_to_stop);
+      if (options.come_and_go) return elastic_nodes(options, std::move(*meeting), asked_to_stop);
       auto nodes = std::make_unique<ManyNodes>(options, std::move(*meeting));
       if (!nodes->join(deadline, asked_to_stop)) return nullptr;
       log_info("node {} of {}: {}", nodes->node_rank(), options.nodes, nodes->store_address());
