@@ -313,11 +313,18 @@ TEST(channel_tcp_hub, what_is_no_message_is_refused_and_the_channel_goes_on) {
   Pair pair;
   EXPECT_THROW(pair.to->send({std::string(kMostBytes + 1, 'x'), {}}), UsageError);
   EXPECT_THROW(pair.to->send({"", {{nullptr, 5}}}), UsageError);
-  EXPECT_TRUE(pair.to->send({std::string(kMostBytes, 'x'), std::vector<Body>(1000)}));
-  auto came = pair.b.heard()->next();
-  ASSERT_TRUE(came);
-  EXPECT_EQ(came->bytes.size(), kMostBytes);
-  EXPECT_EQ(came->bodies.size(), 1000u);
+  // The most of everything, small and long.
+  for (const size_t bytes : {size_t{3}, static_cast<size_t>(kMostBytes)}) {
+    EXPECT_TRUE(
+        pair.to->send({std::string(bytes, 'x'), std::vector<Body>(kMostBodies, pattern(1, 0))}));
+    auto came = pair.b.heard()->next();
+    ASSERT_TRUE(came);
+    EXPECT_TRUE(came->bytes == std::string(bytes, 'x'));
+    ASSERT_EQ(came->bodies.size(), kMostBodies);
+    EXPECT_TRUE(same(came->bodies.back(), pattern(1, 0)));
+  }
+  pair.to->close(std::string(5 << 20, 'w'));
+  EXPECT_TRUE(has(pair.b.heard()->end(), "closed the channel: www"));
 }
 
 }  // namespace trireme::channel::tcp_hub_test

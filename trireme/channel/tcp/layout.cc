@@ -27,7 +27,7 @@ void Layout::lay_out(const Parcel& parcel, std::optional<net::Seal>& seal) {
   at_ = 0;
   const auto whole = [&](ChannelFrame type, std::string_view payload) {
     begin(type, payload.size(), seal);
-    put(payload, seal);
+    copy(payload, seal);
     end(seal);
   };
   if (!parcel.greeting.empty()) whole(ChannelFrame::greeting, parcel.greeting);
@@ -38,7 +38,7 @@ void Layout::lay_out(const Parcel& parcel, std::optional<net::Seal>& seal) {
     if (parcel.begins)
       whole(ChannelFrame::head, place + encode_sizes(sizes_of(parcel.of->message)));
     begin(ChannelFrame::chunk, 1 + parcel.chunk, seal);
-    put(place, seal);
+    copy(place, seal);
     put_chunk(*parcel.of, parcel.chunk, seal);
     end(seal);
   }
@@ -68,9 +68,14 @@ void Layout::begin(ChannelFrame type, uint64_t payload, std::optional<net::Seal>
   append({tag.data(), tag.size()});
 }
 
-void Layout::put(std::string_view bytes, std::optional<net::Seal>& seal) {
+void Layout::copy(std::string_view bytes, std::optional<net::Seal>& seal) {
   if (seal) seal->add(bytes);
-  if (bytes.size() <= kCopied) return append(bytes);
+  append(bytes);
+}
+
+void Layout::put(std::string_view bytes, std::optional<net::Seal>& seal) {
+  if (bytes.size() <= kCopied) return copy(bytes, seal);
+  if (seal) seal->add(bytes);
   pieces_.push_back({const_cast<char*>(bytes.data()), bytes.size()});
 }
 
@@ -83,7 +88,7 @@ void Layout::end(std::optional<net::Seal>& seal) {
 void Layout::put_message(const Message& message, std::optional<net::Seal>& seal) {
   const MessageSizes sizes = sizes_of(message);
   begin(ChannelFrame::message, encoded_bytes(sizes) + sizes.total(), seal);
-  put(encode_sizes(sizes), seal);
+  copy(encode_sizes(sizes), seal);
   for (size_t part = 0; part <= message.bodies.size(); ++part) put(part_of(message, part), seal);
   end(seal);
 }

@@ -31,6 +31,8 @@ class TRIREME_API Layout {
 
  private:
   void begin(ChannelFrame type, uint64_t payload, std::optional<net::Seal>& seal);
+  void copy(std::string_view bytes, std::optional<net::Seal>& seal);
+  /// Of memory that stays: copied only where it is small.
   void put(std::string_view bytes, std::optional<net::Seal>& seal);
   void end(std::optional<net::Seal>& seal);
   void put_message(const Message& message, std::optional<net::Seal>& seal);

@@ -11,6 +11,7 @@ namespace {
 // Small messages that are written together: the system call is most of what one of them costs.
 constexpr uint64_t kMostTogether = uint64_t{64} << 10;
 constexpr size_t kMostMessages = 64;
+constexpr size_t kMostWhy = 1024;
 
 uint64_t bytes_of(const Message& message) {
   uint64_t sum = message.bytes.size();
@@ -36,6 +37,7 @@ void Outbox::peer_took(uint64_t bytes) {
 void Outbox::close(std::string why) {
   if (closed_) return;
   closed_ = true;
+  why.resize(std::min(why.size(), kMostWhy));
   closing_ = std::move(why);
   unsent_ = 0;
 }

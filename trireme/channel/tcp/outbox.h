@@ -56,7 +56,7 @@ class TRIREME_API Outbox {
 
   /// False: there is nothing to send now.
   bool next(Parcel* parcel);
-  /// It has been written.
+  /// It is not counted as unsent any more.
   void left(const Parcel& parcel) { unsent_ -= std::min(unsent_, parcel.bytes); }
   uint64_t unsent() const { return unsent_; }
 

@@ -42,7 +42,7 @@ bool TcpChannel::send(Message message) {
 
 uint64_t TcpChannel::unsent() const {
   std::lock_guard lock(mutex_);
-  return outbox_.unsent();
+  return outbox_.unsent() + stuck_;
 }
 
 void TcpChannel::close(const std::string& why) {
@@ -67,6 +67,7 @@ bool TcpChannel::begin_end(const std::string& why, bool tell) {
     if (ended_) return false;
     why_ = why;
     ended_ = true;
+    stuck_ = 0;
     outbox_.close(why);
     if (!tell) said_all_ = true;
     if (writing_ || full_ || said_all_) return watched_;
@@ -109,11 +110,11 @@ void TcpChannel::write() {
         const Parcel gone = std::exchange(parcel_, {});
         Remains remains;  // the memory of both is freed without the lock
         std::lock_guard lock(mutex_);
-        outbox_.left(gone);
         if (gone.closing) said_all_ = true;
         if (gone.closing && watched_) socket_.shutdown_write();
         if (!said_all_ && written >= kMostAtOnce) return rest(&remains);
         if (said_all_ || !outbox_.next(&parcel_)) return stop(&remains);
+        outbox_.left(parcel_);  // it leaves now; what the socket does not take is in stuck_
       }
       if (layout_.written()) layout_.lay_out(parcel_, out_);
       msghdr what{};
@@ -157,6 +158,7 @@ void TcpChannel::stop(Remains* remains) {
 
 void TcpChannel::rest(Remains* remains) {
   full_ = true;
+  stuck_ = ended_ ? 0 : parcel_.bytes;
   stop(remains);
   if (armed_ || !watched_) return;
   armed_ = true;
@@ -168,6 +170,7 @@ void TcpChannel::writable() {
     std::lock_guard lock(mutex_);
     if (writing_ || !full_) return;
     full_ = false;
+    stuck_ = 0;
     writing_ = true;
   }
   write();

@@ -99,6 +99,7 @@ class TcpChannel final : public Channel,
   bool writing_ = false;   // a thread is in write()
   bool full_ = true;       // nobody writes: the socket is full, or the channel has not started
   bool armed_ = false;     // epoll tells when it has room
+  uint64_t stuck_ = 0;     // bytes posted that are laid out and wait for room in the socket
   bool watched_ = false;   // cleared by the thread that serves alone
   bool said_all_ = false;  // nothing is written any more
   std::string why_;        // it ended
