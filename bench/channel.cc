@@ -9,7 +9,6 @@
 //   behind 256 MiB the p99 of an empty call grows by at most two chunks' copy
 // Void above 5 % of foreign load.
 //   cmake --build build/release --target channel && build/release/bench/channel [ROUNDS]
-#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -26,134 +25,18 @@
 #include <string>
 #include <vector>
 
+#include "bench/channel_bare.h"
 #include "bench/foreign_load.h"
-#include "trireme/base/check.h"
 #include "trireme/base/clock.h"
 #include "trireme/channel/local/hub.h"
-#include "trireme/channel/local/ring.h"
-#include "trireme/comm/local/waiter.h"
 
 using namespace trireme;
 using namespace trireme::channel;
-using namespace trireme::channel::local;
-using ::trireme::local::cpu_relax;
-using ::trireme::local::futex_wait;
-using ::trireme::local::futex_wake;
+using namespace trireme::bare;
 
 namespace {
 
 constexpr uint64_t kSmall = uint64_t{64} << 20, kLarge = uint64_t{256} << 20;
-constexpr int kAsleepCalls = 2000, kSpinCalls = 20000, kEchoes = 200000, kOutstanding = 64;
-
-enum class Phase : uint32_t { bare_asleep, bare_spin, bare_echo, asleep, spinning };
-
-/// What the bare peers use, and which of them has its turn.
-struct Shared {
-  alignas(64) std::atomic<uint32_t> phase;  // a futex; odd: `what` is under way
-  std::atomic<Phase> what;
-  std::atomic<uint32_t> begun;                // the phase that the other process has begun
-  alignas(64) std::atomic<uint32_t> turn[2];  // whose it is, for sleepers: counts
-  alignas(64) std::atomic<uint32_t> word[2];
-  Lane there, back;
-  std::atomic<bool> ready;
-  char address[2][200];  // of the other process's hubs: asleep, spinning
-};
-
-void bind_to(int cpu) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(cpu, &set);
-  ::sched_setaffinity(0, sizeof set, &set);
-}
-
-double median(std::vector<double> values, double part = 0.5) {
-  const auto at = values.begin() + static_cast<long>(part * static_cast<double>(values.size() - 1));
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
-}
-
-// ── the bare ones ──
-
-void wait_for_turn(std::atomic<uint32_t>& word, uint32_t at_least) {
-  for (uint32_t seen; (seen = word.load(std::memory_order_acquire)) < at_least;)
-    futex_wait(&word, seen, 100);
-}
-void bare_asleep_answers(Shared& s, uint32_t base, int calls) {
-  for (int i = 1; i <= calls; ++i) {
-    wait_for_turn(s.turn[1], base + static_cast<uint32_t>(i));
-    s.turn[0].fetch_add(1, std::memory_order_release);
-    futex_wake(&s.turn[0]);
-  }
-}
-double bare_asleep(Shared& s, uint32_t base, int calls) {
-  std::vector<double> us;
-  for (int i = 1; i <= calls; ++i) {
-    const auto begin = Clock::now();
-    s.turn[1].fetch_add(1, std::memory_order_release);
-    futex_wake(&s.turn[1]);
-    wait_for_turn(s.turn[0], base + static_cast<uint32_t>(i));
-    us.push_back(seconds_since(begin) * 1e6);
-  }
-  return median(us);
-}
-void spin_until(std::atomic<uint32_t>& word, uint32_t value) {
-  while (word.load(std::memory_order_acquire) != value) cpu_relax();
-}
-void bare_spin_answers(Shared& s, uint32_t base, int calls) {
-  for (int i = 1; i <= calls; ++i) {
-    spin_until(s.word[1], base + static_cast<uint32_t>(i));
-    s.word[0].store(base + static_cast<uint32_t>(i), std::memory_order_release);
-  }
-}
-double bare_spin(Shared& s, uint32_t base, int calls) {
-  std::vector<double> us;
-  for (int i = 1; i <= calls; ++i) {
-    const auto begin = Clock::now();
-    s.word[1].store(base + static_cast<uint32_t>(i), std::memory_order_release);
-    spin_until(s.word[0], base + static_cast<uint32_t>(i));
-    us.push_back(seconds_since(begin) * 1e6);
-  }
-  return median(us);
-}
-/// An echo of records of 8 bytes, over the rings that channels have.
-struct BareEnd {
-  RingWriter out;
-  RingReader in;
-  void put(uint64_t number) {
-    unsigned char* to;
-    while (!(to = out.room(sizeof number))) cpu_relax();
-    std::memcpy(to, &number, sizeof number);
-    out.publish(kShort, sizeof number);
-  }
-  bool take(uint64_t& number) {
-    const auto record = in.next();
-    if (!record) return false;
-    std::memcpy(&number, record->data, sizeof number);
-    in.taken();
-    return true;
-  }
-};
-void bare_echo_answers(BareEnd& end, int calls) {
-  uint64_t number;
-  for (int i = 0; i < calls;)
-    if (end.take(number))
-      end.put(number), ++i;
-    else
-      cpu_relax();
-}
-double bare_echo(BareEnd& end, int calls) {
-  const auto begin = Clock::now();
-  int sent = 0;
-  for (int got = 0; got < calls;) {
-    for (; sent < calls && sent - got < kOutstanding; ++sent) end.put(static_cast<uint64_t>(sent));
-    uint64_t number;
-    if (end.take(number))
-      ++got;
-    else
-      cpu_relax();
-  }
-  return calls / seconds_since(begin);
-}
 
 // ── channels ──
 
@@ -380,14 +263,16 @@ int main(int argc, char** argv) {
     for (int i = 0; i < 9; ++i) {
       copies.push_back(copy_us(to.get(), from.get(), kSmall));
       bodies.push_back(spinning.call({"", {{from, kSmall}}}));
+    }
+    for (uint64_t at = 0; at + kChunk <= kLarge; at += kChunk * 8)
+      chunks.push_back(
+          copy_us(static_cast<char*>(to.get()) + at, static_cast<char*>(from.get()) + at, kChunk));
+    for (int i = 0; i < kAsleepCalls; ++i) {
       const auto gift_begin = Clock::now();
       std::shared_ptr<void> gift = ends[1]->channel->empty(kSmall);
       spinning.call({"", {{std::move(gift), kSmall}}});
       gifts.push_back(seconds_since(gift_begin) * 1e6);
     }
-    for (uint64_t at = 0; at + kChunk <= kLarge; at += kChunk * 8)
-      chunks.push_back(
-          copy_us(static_cast<char*>(to.get()) + at, static_cast<char*>(from.get()) + at, kChunk));
     all[copy].push_back(median(copies)), all[body].push_back(median(bodies));
     all[given].push_back(median(gifts)), all[chunk].push_back(median(chunks));
     all[p99].push_back(spinning.empty_calls(kSpinCalls, 0.99));

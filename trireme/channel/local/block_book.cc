@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace trireme::channel::local {
 namespace {
@@ -20,11 +21,16 @@ uint64_t BlockBook::rounded(uint64_t bytes) {
   return up(bytes, std::max(kPageBytes, std::bit_floor(bytes) / 4));
 }
 
+bool BlockBook::serves(const Block& block, uint64_t size) {
+  return block.bytes >= size && block.bytes <= size + size / 4 &&
+         (block.bytes >= kOwnWindow) == (size >= kOwnWindow);
+}
+
 std::optional<Block> BlockBook::take(uint64_t bytes) {
   const uint64_t size = rounded(bytes);
+  if (last_ && serves(*last_, size)) return std::exchange(last_, std::nullopt);
   const auto found = free_.lower_bound(size);
-  if (found != free_.end() && found->first <= size + size / 4 &&
-      (found->first >= kOwnWindow) == (size >= kOwnWindow)) {
+  if (found != free_.end() && serves(found->second, size)) {
     const Block block = found->second;
     free_.erase(found);
     return block;
@@ -35,9 +41,14 @@ std::optional<Block> BlockBook::take(uint64_t bytes) {
   return block;
 }
 
-void BlockBook::give(const Block& block) { free_.emplace(block.bytes, block); }
+void BlockBook::give(const Block& block) {
+  if (last_) free_.emplace(last_->bytes, *last_);
+  last_ = block;
+}
 
-std::optional<BlockBook::Growth> BlockBook::growth_for(uint64_t bytes) const {
+std::optional<BlockBook::Growth> BlockBook::growth_for(uint64_t bytes) {
+  if (last_) free_.emplace(last_->bytes, *last_);
+  last_.reset();
   if (bytes > most_) return std::nullopt;  // and rounding it overflows nothing
   const uint64_t size = rounded(bytes);
   Growth growth;
@@ -54,7 +65,7 @@ std::optional<BlockBook::Growth> BlockBook::growth_for(uint64_t bytes) const {
   return growth;
 }
 
-void BlockBook::drop(uint32_t window) {
+void BlockBook::drop(uint32_t window) {  // growth_for() has just named it: it is not last_
   for (auto it = free_.lower_bound(kOwnWindow); it != free_.end(); ++it)
     if (it->second.window == window) {
       total_ -= it->first;
@@ -65,8 +76,11 @@ void BlockBook::drop(uint32_t window) {
 
 void BlockBook::add(uint32_t window, const Growth& growth) {
   const Block whole{window, 0, growth.bytes};
-  if (!growth.shared) return give(whole);
-  if (rest_.bytes > 0) give(rest_);
+  if (!growth.shared) {
+    free_.emplace(whole.bytes, whole);
+    return;
+  }
+  if (rest_.bytes > 0) free_.emplace(rest_.bytes, rest_);
   rest_ = whole;
 }
 

@@ -37,7 +37,7 @@ class BlockBook {
     uint64_t bytes = 0;   // of the new window
     bool shared = false;  // by small blocks
   };
-  std::optional<Growth> growth_for(uint64_t bytes) const;
+  std::optional<Growth> growth_for(uint64_t bytes);
   void drop(uint32_t window);
   /// Its bytes count from now on, until it is given up or, once it was added, dropped.
   void begin(const Growth& growth) { total_ += growth.bytes; }
@@ -47,9 +47,11 @@ class BlockBook {
 
  private:
   static uint64_t rounded(uint64_t bytes);
+  static bool serves(const Block& block, uint64_t size);
 
   uint64_t most_, total_ = 0;
-  std::multimap<uint64_t, Block> free_;  // by size
+  std::optional<Block> last_;            // that was given back: what comes and goes costs no search
+  std::multimap<uint64_t, Block> free_;  // the others, by size
   Block rest_;                           // of the shared window that is carved now
 };
 

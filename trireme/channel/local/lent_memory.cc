@@ -86,20 +86,44 @@ std::optional<LentPlace> LentMemory::lend(std::shared_ptr<const void> data, uint
   return place;
 }
 
+bool LentMemory::lend_all(const std::vector<Body>& bodies, uint64_t from,
+                          std::vector<std::optional<LentPlace>>& places) {
+  std::lock_guard lock(mutex_);
+  places.assign(bodies.size(), std::nullopt);
+  size_t large = 0;
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    if (bodies[i].bytes < from) continue;
+    places[i] = place_of(bodies[i].data.get(), bodies[i].bytes);
+    if (!places[i]) return false;
+    ++large;
+  }
+  if (large > free_numbers_.size() || !announce_) return false;
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    if (!places[i]) continue;
+    places[i]->number = free_numbers_.back();
+    free_numbers_.pop_back();
+    lent_[places[i]->number] = bodies[i].data;
+  }
+  return true;
+}
+
 void LentMemory::collect(Lane& lane) {
+  if (lane.returned.load(std::memory_order_relaxed) == collected_.load(std::memory_order_relaxed))
+    return;
   // What goes last is let go without the lock: the end of a block gives it back.
   std::vector<std::shared_ptr<const void>> let_go;
   std::lock_guard lock(mutex_);
   const uint64_t returned = lane.returned.load(std::memory_order_acquire);
   check<Corrupt>(returned >= collected_ && returned - collected_ <= kMostLent,
                  "it returned {} blocks at once", returned - collected_);
-  for (; collected_ < returned; ++collected_) {
-    const uint32_t number = lane.returns[collected_ % kMostLent].load(std::memory_order_relaxed);
+  for (uint64_t next = collected_; next < returned; ++next) {
+    const uint32_t number = lane.returns[next % kMostLent].load(std::memory_order_relaxed);
     check<Corrupt>(number < kMostLent && lent_[number] != nullptr,
                    "it returned block {}, which it does not hold", number);
     let_go.push_back(std::move(lent_[number]));
     lent_[number] = nullptr;
     free_numbers_.push_back(number);
+    collected_ = next + 1;
   }
 }
 

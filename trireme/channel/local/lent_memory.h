@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -36,6 +37,10 @@ class LentMemory : public std::enable_shared_from_this<LentMemory> {
   /// Keeps `data`, which is in a window, until the receiver returns it. Nothing: it holds kMostLent
   /// already.
   std::optional<LentPlace> lend(std::shared_ptr<const void> data, uint64_t bytes);
+  /// Lends all bodies of at least `from` bytes, if each of them is in a window and there are
+  /// numbers for all; else none, and false. `places`: a place or nothing for each body.
+  bool lend_all(const std::vector<Body>& bodies, uint64_t from,
+                std::vector<std::optional<LentPlace>>& places);
   /// Lets go of what the receiver has returned. Corrupt: it returns what it does not hold.
   void collect(Lane& lane);
   /// There is no receiver any more: everything that was lent is let go, and make() gives null.
@@ -60,7 +65,7 @@ class LentMemory : public std::enable_shared_from_this<LentMemory> {
   Clock::time_point refused_until_{};              // asking the system again and again is slow
   std::vector<std::shared_ptr<const void>> lent_;  // by number of the loan
   std::vector<uint32_t> free_numbers_;
-  uint64_t collected_ = 0;
+  std::atomic<uint64_t> collected_{0};  // of Lane::returned; by mutex_
 };
 
 }  // namespace trireme::channel::local

@@ -67,7 +67,6 @@ class LocalChannel final : public Channel, public std::enable_shared_from_this<L
   int pidfd() const { return pidfd_.get(); }
   /// The socket has something, or the peer has gone.
   void look(bool socket_readable, bool gone);
-  void let_go_of_returned();
   bool finished() const { return finished_; }
   /// The hub ends: the peer learns so, and the receiver hears nothing more.
   void abandon();
@@ -87,13 +86,14 @@ class LocalChannel final : public Channel, public std::enable_shared_from_this<L
 
   // send.cc
   uint64_t copied_bytes(const Message& message) const;
-  bool put_plain(const std::string& bytes);
+  bool put_at_once(const Message& message);
   bool place(Outgoing& out, uint64_t most);
   bool write(Outgoing& out, RecordKind kind, uint64_t most);
   bool flush_short(std::vector<Outgoing>& done);
   Step step_long();
   bool too_far_ahead();
   void sent(const Outgoing& out);
+  void went_ahead(uint64_t lent_bytes);
 
   // receive.cc
   std::shared_ptr<const void> lent_by_peer(const LentPlace& place, uint64_t bytes);
@@ -118,7 +118,8 @@ class LocalChannel final : public Channel, public std::enable_shared_from_this<L
   const std::shared_ptr<Returns> returns_;
 
   std::mutex out_mutex_;
-  RingWriter out_;                                   // by out_mutex_, as the next four
+  std::vector<std::optional<LentPlace>> places_;  // by out_mutex_, as the next five
+  RingWriter out_;
   std::deque<Outgoing> short_;                       // found no room; in order
   std::deque<Outgoing> long_;                        // the first of them is the serving thread's
   std::deque<std::pair<uint64_t, uint64_t>> ahead_;  // head behind a message, bytes lent with it
@@ -137,7 +138,6 @@ class LocalChannel final : public Channel, public std::enable_shared_from_this<L
   MessageReader::Resolve resolve_;
   TheirWindows windows_;
   uint64_t taken_ = 0;       // bytes since the sender was last looked after
-  uint64_t collected_ = 0;   // of Lane::returned
   bool gone_ = false;        // the peer
   bool blocked_ = false;     // pump() waits for room, which begins at
   uint64_t blocked_at_ = 0;  // this count of Lane::taken

@@ -14,9 +14,13 @@ namespace {
 
 constexpr int kSliceMs = 100;  // of sleep; then the peers are looked after
 constexpr int kSliceWithStrangerMs = 2;
+// Who lets one in soon lets others in: channels are opened as a job begins.
+constexpr int kSliceWhileOpeningMs = 5;
+constexpr Duration kOpeningLasts = std::chrono::seconds(1);
 constexpr Duration kLookEach = std::chrono::milliseconds(20);  // while there is always something
 constexpr int kCallsAtOnce = 64;  // of one channel, before the next has its turn
 constexpr int kBacklog = 256;
+constexpr uint32_t kServesALook = 16;
 constexpr Clock::time_point kNotYet{};
 
 }  // namespace
@@ -33,6 +37,7 @@ LocalHub::LocalHub(LocalOptions options) : options_(std::move(options)) {
   address_ = {net::random_token(), net::random_token(), net::random_token()};
   bell_ = std::make_shared<Bell>(make_bell(bell_fd_));
   listener_ = listen_for_descriptors_at_name(address_.socket, kBacklog);
+  opening_until_ = Clock::now() + kOpeningLasts;
 }
 
 LocalHub::~LocalHub() {
@@ -42,28 +47,29 @@ LocalHub::~LocalHub() {
 }
 
 LocalHub::Turn::Turn(LocalHub& hub, const Deadline& deadline) : hub_(hub) {
-  std::unique_lock lock(hub.turn_mutex_);
-  while (hub.taken_) {
-    if (deadline.expired()) return;
-    hub.turn_over_.wait_for(lock, std::min<Duration>(deadline.remaining(), std::chrono::hours(1)));
+  has_ = !hub.taken_.exchange(true);
+  if (!has_) {
+    std::unique_lock lock(hub.turn_mutex_);
+    ++hub.waiting_;
+    while (!(has_ = !hub.taken_.exchange(true)) && !deadline.expired())
+      hub.turn_over_.wait_for(lock,
+                              std::min<Duration>(deadline.remaining(), std::chrono::hours(1)));
+    --hub.waiting_;
   }
-  hub.taken_ = has_ = true;
-  hub.who_serves_ = std::this_thread::get_id();
+  if (has_) hub.who_serves_.store(std::this_thread::get_id(), std::memory_order_relaxed);
 }
 
 LocalHub::Turn::~Turn() {
   if (!has_) return;
-  {
-    std::lock_guard lock(hub_.turn_mutex_);
-    hub_.taken_ = false;
-    hub_.who_serves_ = {};
-  }
+  hub_.who_serves_.store({}, std::memory_order_relaxed);
+  hub_.taken_ = false;
+  if (hub_.waiting_ == 0) return;  // who waits counted itself before it last looked
+  const std::lock_guard lock(hub_.turn_mutex_);
   hub_.turn_over_.notify_one();
 }
 
 void LocalHub::check_may_wait(const char* what) const {
-  std::lock_guard lock(turn_mutex_);
-  check<UsageError>(who_serves_ != std::this_thread::get_id(),
+  check<UsageError>(who_serves_.load(std::memory_order_relaxed) != std::this_thread::get_id(),
                     "{} waits for a peer, and a Receiver or Accept may not: it would wait for the "
                     "thread that it is on",
                     what);
@@ -139,13 +145,20 @@ void LocalHub::look() {
       channels_[i]->look(socket.revents & POLLIN,
                          (socket.revents & (POLLHUP | POLLERR)) || (process.revents & POLLIN));
     }
-    if (polled_[0].revents & POLLIN) accept_strangers();
+    if (polled_[0].revents & POLLIN) {
+      accept_strangers();
+      opening_until_ = Clock::now() + kOpeningLasts;
+    }
   }
   for (auto it = strangers_.begin(); it != strangers_.end();)
     it = hear(*it) && !it->patience.expired() ? std::next(it) : strangers_.erase(it);
-  next_look_ =
-      Clock::now() +
-      (strangers_.empty() ? kLookEach : Duration(std::chrono::milliseconds(kSliceWithStrangerMs)));
+  next_look_ = Clock::now() + std::min<Duration>(kLookEach, std::chrono::milliseconds(slice_ms()));
+}
+
+/// How long to sleep before the next look.
+int LocalHub::slice_ms() const {
+  if (!strangers_.empty()) return kSliceWithStrangerMs;
+  return Clock::now() < opening_until_ ? kSliceWhileOpeningMs : kSliceMs;
 }
 
 int LocalHub::serve(Deadline deadline) {
@@ -153,12 +166,17 @@ int LocalHub::serve(Deadline deadline) {
   check_may_wait("serve()");
   const Turn turn(*this, deadline);
   if (!turn) return 0;
+  // The clock is not read for each message.
+  if (++serves_ % kServesALook == 0 && Clock::now() >= next_look_) look();
   for (Clock::time_point spin_until = kNotYet;;) {
-    if (Clock::now() >= next_look_) look();
     bool more = false;
     if (const int calls = pass(more)) return calls;
     if (interrupted_.exchange(false, std::memory_order_acq_rel)) return 0;
     if (deadline.expired()) return 0;
+    if (Clock::now() >= next_look_) {
+      look();
+      continue;  // it may have found something
+    }
     if (more) {
       spin_until = kNotYet;
       continue;
@@ -169,8 +187,7 @@ int LocalHub::serve(Deadline deadline) {
     while (!found && Clock::now() < spin_until && !deadline.expired() && Clock::now() < next_look_)
       for (int i = 0; i < 64 && !found; ++i, ::trireme::local::cpu_relax()) found = ready();
     if (found || Clock::now() < spin_until) continue;
-    const int slice = strangers_.empty() ? kSliceMs : kSliceWithStrangerMs;
-    bell_->sleep_unless([this] { return ready(); }, std::max(1, deadline.poll_ms(slice)));
+    bell_->sleep_unless([this] { return ready(); }, std::max(1, deadline.poll_ms(slice_ms())));
   }
 }
 

@@ -58,6 +58,7 @@ class LocalHub final : public Hub {
   int pass(bool& more);
   bool ready() const;
   void look();
+  int slice_ms() const;
   void take_list();
 
   // meet.cc
@@ -86,17 +87,19 @@ class LocalHub final : public Hub {
       added_;  // by list_mutex_; the serving thread takes them
   std::atomic<bool> any_added_{false};
 
-  mutable std::mutex turn_mutex_;
+  std::atomic<bool> taken_{false};
+  std::atomic<std::thread::id> who_serves_{};
+  std::atomic<int> waiting_{0};  // for their turn
+  std::mutex turn_mutex_;        // only where somebody waits
   std::condition_variable turn_over_;
-  bool taken_ = false;  // by turn_mutex_, as the next
-  std::thread::id who_serves_{};
 
   // The serving thread's.
   std::vector<std::shared_ptr<LocalChannel>> channels_;
   size_t first_to_copy_ = 0;  // whose turn it is to copy a chunk
   std::list<Stranger> strangers_;
   std::vector<pollfd> polled_;
-  Clock::time_point next_look_{};
+  uint32_t serves_ = 0;
+  Clock::time_point next_look_{}, opening_until_{};
 };
 
 /// A lane or a doorbell of our own, with the descriptor to pass on. ResourceError.

@@ -21,11 +21,12 @@
 // number. Pure but for the memory that a message is made of.
 namespace trireme::channel::local {
 
-struct LentPlace {
+struct LentPlace {  // as it is written
   uint32_t window = 0;
   uint32_t number = 0;  // of the loan, below kMostLent
   uint64_t offset = 0;
 };
+static_assert(sizeof(LentPlace) == 16);
 
 /// Plain memory for a body, aligned to 64 bytes. ResourceError.
 std::shared_ptr<void> plain_memory(uint64_t bytes);
@@ -52,6 +53,11 @@ class MessageWriter {
   size_t next_ = 0;  // 0: the message's bytes; i + 1: body i
   uint64_t left_ = 0;
 };
+
+/// What such a message has at all, and all of it at once.
+uint64_t written_bytes(const Message& message, const std::vector<std::optional<LentPlace>>& lent);
+void write_message(unsigned char* to, const Message& message,
+                   const std::vector<std::optional<LentPlace>>& lent);
 
 /// Takes messages from bytes that another process may change while they are read: each is read
 /// once. A body's memory is touched as its bytes come: announcing a large one costs nothing.

@@ -45,18 +45,17 @@ uint64_t LocalChannel::copied_bytes(const Message& message) const {
 bool LocalChannel::send(Message message) {
   mark_.check("this channel");
   const uint64_t bytes = checked_bytes(message);
-  const bool is_plain = message.bodies.empty();
-  const bool is_long = (is_plain ? bytes : copied_bytes(message)) > kChunk;
   std::vector<Outgoing> done;  // let go without the lock: bodies may end in code of the program's
   bool queued = false, moved = false;
   try {
-    if (!is_plain) memory_->collect(*lane_out());
+    if (!message.bodies.empty()) memory_->collect(*lane_out());
     std::lock_guard lock(out_mutex_);
     if (over_.load(std::memory_order_acquire)) return false;
     const uint64_t before = out_.head();
-    if (is_plain && short_.empty() && put_plain(message.bytes)) {
+    if (short_.empty() && put_at_once(message)) {
       moved = true;
     } else {
+      const bool is_long = copied_bytes(message) > kChunk;
       (is_long ? long_ : short_).push_back({std::move(message), bytes});
       unsent_ += bytes, ++queued_;
       if (!is_long) flush_short(done);
@@ -72,16 +71,29 @@ bool LocalChannel::send(Message message) {
   return true;
 }
 
-/// Writes a message without bodies, if there is room for it.
-bool LocalChannel::put_plain(const std::string& bytes) {
-  const uint64_t whole = front_bytes(0) + bytes.size();
-  if (whole > kRecordMost) return false;
+/// Writes a message that is one record, and of which all large bodies are in a window: if there is
+/// room for it.
+bool LocalChannel::put_at_once(const Message& message) {
+  constexpr size_t kFewBodies = 256;
+  const std::vector<Body>& bodies = message.bodies;
+  uint64_t whole = front_bytes(bodies.size()) + message.bytes.size(), large = 0;
+  for (const Body& body : bodies) {
+    if (body.bytes < kLendFrom)
+      whole += body.bytes;
+    else
+      whole += sizeof(LentPlace), large += body.bytes;
+  }
+  if (whole > kRecordMost || bodies.size() > kFewBodies) return false;
+  if (large > 0 && too_far_ahead()) return false;
   unsigned char* to = out_.room(whole);
   if (!to) return false;
-  const uint32_t front[2] = {static_cast<uint32_t>(bytes.size()), 0};
-  std::memcpy(to, front, sizeof front);
-  std::memcpy(to + sizeof front, bytes.data(), bytes.size());
+  if (bodies.empty())
+    places_.clear();
+  else if (!memory_->lend_all(bodies, kLendFrom, places_))
+    return false;
+  write_message(to, message, places_);
   out_.publish(kShort, whole);
+  went_ahead(large);
   return true;
 }
 
@@ -133,9 +145,13 @@ bool LocalChannel::write(Outgoing& out, RecordKind kind, uint64_t most) {
 
 void LocalChannel::sent(const Outgoing& out) {
   unsent_ -= out.bytes, --queued_;
-  if (out.lent_bytes == 0) return;
-  ahead_.emplace_back(out_.head(), out.lent_bytes);
-  ahead_bytes_ += out.lent_bytes;
+  went_ahead(out.lent_bytes);
+}
+
+void LocalChannel::went_ahead(uint64_t lent_bytes) {
+  if (lent_bytes == 0) return;
+  ahead_.emplace_back(out_.head(), lent_bytes);
+  ahead_bytes_ += lent_bytes;
 }
 
 bool LocalChannel::too_far_ahead() {
@@ -192,7 +208,7 @@ LocalChannel::Step LocalChannel::step_long() {
 LocalChannel::Pumped LocalChannel::pump(bool may_copy) {
   if (over_.load(std::memory_order_acquire)) return Pumped::nothing;
   try {
-    let_go_of_returned();
+    memory_->collect(*lane_out());
     if (queued_.load(std::memory_order_acquire) == 0) return Pumped::nothing;
     const uint64_t taken = lane_out()->taken.load(std::memory_order_acquire);
     if (blocked_ && taken == blocked_at_) return Pumped::nothing;
@@ -219,13 +235,6 @@ LocalChannel::Pumped LocalChannel::pump(bool may_copy) {
     end(fmt::format("{} broke the channel: {}", who(), e.what()), e.what());
     return Pumped::more;
   }
-}
-
-void LocalChannel::let_go_of_returned() {
-  const uint64_t returned = lane_out()->returned.load(std::memory_order_relaxed);
-  if (returned == collected_) return;
-  collected_ = returned;
-  memory_->collect(*lane_out());
 }
 
 std::shared_ptr<void> LocalChannel::empty(uint64_t bytes) {
