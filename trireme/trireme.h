@@ -16,6 +16,8 @@
 #include "trireme/comm/algorithms.h"                      // all_reduce by a named algorithm
 #include "trireme/comm/plan/tuning.h"                     // algorithms chosen by measurement
 #include "trireme/comm/fake/traffic.h"                    // the traffic of a simulated world
+#include "trireme/rpc/codec/tensor.h"                     // tensors in remote calls
+#include "trireme/rpc/rpc.h"                              // calls of functions on other workers
 #include "trireme/mesh/mesh.h"                            // ranks on named axes, with their groups
 #include "trireme/mesh/placement.h"                       // which axes stay within hosts
 

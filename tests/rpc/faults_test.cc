@@ -75,7 +75,7 @@ class rpc_faults : public ::testing::Test {
   std::shared_ptr<Service> service = std::make_shared<Service>();
   rpc::Worker server =
       job.start("server0", {rpc::offer<echo, slow, until_stopped, fails, swallow>(service)});
-  rpc::Worker me = job.start("trainer0");
+  rpc::Worker me = job.start("trainer0", {rpc::offer<echo>(std::make_shared<Service>())});
   rpc::Peer peer = me.peer("server0");
 
   Began began_of(Future<int> future) {
@@ -188,6 +188,8 @@ TEST_F(rpc_faults, a_call_that_was_cancelled_before_it_began_does_not_run) {
   EXPECT_THROW(future.get(), Aborted);
   auto late = peer.with(20ms).async<echo>(2);
   EXPECT_THROW(late.get(), Timeout);
+  // The answer to a call of the server's comes behind the word that nobody waits.
+  EXPECT_EQ(server.peer("trainer0").sync<echo>(4), 4);
   service->gate.open();
   for (auto& other : busy) other.get();
   EXPECT_EQ(peer.sync<echo>(3), 3);

@@ -166,10 +166,9 @@ TEST_F(rpc_threads, nested_calls_inherit_the_deadline) {
   EXPECT_GT(a->budget_us, 3'600'000'000) << "no deadline";
 }
 
-TEST_F(rpc_threads, an_idle_worker_has_few_threads) {
-  EXPECT_LE(a->me->threads(), 2);
+TEST_F(rpc_threads, a_worker_that_does_little_has_fewer_threads_than_it_may) {
   EXPECT_EQ(a->me->peer("b").sync<plain>(1), 1);
-  EXPECT_LE(a->me->threads(), 2);
+  EXPECT_LE(a->me->threads(), 4);
 }
 
 }  // namespace trireme::rpc_threads_test

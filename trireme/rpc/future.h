@@ -95,6 +95,7 @@ class [[nodiscard]] Future {
         next->fail(mine->take_error());
         return;
       }
+      std::exception_ptr error;
       try {
         const auto call = [&]() -> Result {
           if constexpr (std::is_void_v<T>)
@@ -111,8 +112,9 @@ class [[nodiscard]] Future {
           next->set(call());
         }
       } catch (...) {
-        next->fail(std::current_exception());
+        error = std::current_exception();
       }
+      if (error) next->fail(std::move(error));
     });
     return Future<Value>(std::move(next));
   }

@@ -23,8 +23,9 @@
 // the first one may be rpc::Call&, which is not sent. It may return a Future.
 //
 // The name is what workers compare, with the types of parameters and result, so it is one name in
-// all programs of a job. Naming a function lets nobody call it: a worker offers those that it wants
-// to answer (offer() below), and on which object.
+// all programs of a job; inside of a class with a member of that name it is `struct evaluate`.
+// Naming a function lets nobody call it: a worker offers those that it wants to answer (offer()
+// below), and on which object.
 #define TRIREME_REMOTE(name, ...)                                                               \
   struct name {                                                                                 \
     static constexpr const char* kName = #name;                                                 \

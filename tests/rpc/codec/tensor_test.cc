@@ -99,7 +99,7 @@ TEST(rpc_codec_tensor, memory_lives_as_long_as_a_tensor_that_came) {
   message = {};
   EXPECT_FALSE(watched.expired());
   EXPECT_EQ(tensor.sum().item<float>(), 2500);
-  tensor = {};
+  tensor.reset();
   EXPECT_TRUE(watched.expired());
 }
 

@@ -72,6 +72,7 @@ int Crew::threads() const {
 void Crew::work() {
   own_executor() = this;
   Lock lock(mutex_);
+  --starting_;
   for (;;) {
     if (run_one(lock)) continue;
     if (stopping_) break;
@@ -149,12 +150,14 @@ void Crew::call_hands() {
   const bool unserved = !watching_ && std::any_of(roads_.begin(), roads_.end(),
                                                   [](const Road& road) { return !road.served; });
   if (!work_to_do() && !unserved) return;
+  if (starting_ > 0) return;  // he will call for more
   if (resting_ > 0) {
     idle_.notify_one();
   } else if (alive_ < options_.most_threads) {
     try {
       threads_.push_back(quiet_thread([crew = shared_from_this()] { crew->work(); }));
       ++alive_;
+      ++starting_;
     } catch (const std::system_error& error) {  // those that there are must do
       check<ResourceError>(alive_ > 0, "worker '{}' can start no thread: {}", options_.worker,
                            error.what());

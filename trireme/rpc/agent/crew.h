@@ -108,7 +108,7 @@ class Crew final : public Executor, public std::enable_shared_from_this<Crew> {
   std::condition_variable idle_;   // for threads of ours
   std::condition_variable ended_;  // for stop()
   std::list<std::thread> threads_;
-  int alive_ = 0, resting_ = 0, running_ = 0, blocked_ = 0;
+  int alive_ = 0, starting_ = 0, resting_ = 0, running_ = 0, blocked_ = 0;
   bool watching_ = false, stopping_ = false;
   Clock::time_point soonest_ = Clock::time_point::max();  // told by rouse() since last looked
 };

@@ -102,6 +102,7 @@ uint32_t Session::number_of(const Outgoing& outgoing) {
 
 void Session::call(Outgoing outgoing, Deadline deadline) {
   const auto future = outgoing.future;
+  std::exception_ptr error;
   try {
     const auto& within = current_call();
     if (within && within->deadline().remaining() < deadline.remaining())
@@ -170,8 +171,10 @@ void Session::call(Outgoing outgoing, Deadline deadline) {
     }
     if (!deadline.is_never()) core_->crew->rouse(when(deadline));
   } catch (...) {
-    future->fail(std::current_exception());
+    error = std::current_exception();
   }
+  // Outside: who waits for it is then its only owner.
+  if (error) future->fail(std::move(error));
 }
 
 std::optional<Session::Waiting> Session::take(uint64_t id) {

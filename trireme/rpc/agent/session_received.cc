@@ -29,6 +29,8 @@ std::shared_ptr<IncomingCall> Session::find(uint64_t id) {
 }
 
 void Session::received(channel::Message message) {
+  std::string why;
+  bool other_version = false;
   try {
     auto decoded = wire::decode(message.bytes);
     const bool is_hello = std::holds_alternative<wire::Hello>(decoded.message);
@@ -60,13 +62,18 @@ void Session::received(channel::Message message) {
           }
         },
         decoded.message);
+    return;
+  } catch (const Mismatch& error) {
+    other_version = true;
+    why = brief(error);
   } catch (const std::exception& error) {
-    const std::string why =
-        fmt::format("worker '{}' cannot be understood: {}", peer_, brief(error));
-    if (!heard_) greeted_->fail(std::current_exception());
-    log_warn("{}. Its channel is closed", why);
-    break_off(why);
+    why = brief(error);
   }
+  why = fmt::format("worker '{}' cannot be understood: {}", peer_, why);
+  log_warn("{}. Its channel is closed", why);
+  // Its only owner is the one who waits.
+  if (other_version) greeted_->fail(std::make_exception_ptr(Mismatch(why)));
+  break_off(why);
 }
 
 void Session::on_hello(wire::Hello hello) {
@@ -148,11 +155,13 @@ void Session::on_reply(const wire::Reply& reply, channel::Message message, size_
   for (auto& body : message.bodies) attachments.push_back({std::move(body.data), body.bytes});
   encoding::Reader reader(std::string_view(message.bytes).substr(result_at),
                           std::move(attachments));
+  std::exception_ptr error;
   try {
     waiting->fill(reader);
   } catch (...) {  // the bytes are no such value: the call has failed, the session has not
-    waiting->future->fail(std::current_exception());
+    error = std::current_exception();
   }
+  if (error) waiting->future->fail(std::move(error));
 }
 
 void Session::on_failure(const wire::Failure& failure) {

@@ -45,7 +45,7 @@ bool travels(at::ScalarType dtype) {
 /// The memory, for as long as the tensor.
 Attachment lent(at::Tensor tensor, uint64_t bytes) {
   auto owner = std::make_shared<at::Tensor>(std::move(tensor));
-  const void* data = host_bits(*owner);
+  const void* data = host_bits<const void>(*owner);
   return {std::shared_ptr<const void>(std::move(owner), data), bytes};
 }
 
@@ -73,7 +73,7 @@ void Custom<at::Tensor>::put(Writer& writer, const at::Tensor& tensor) {
   for (const int64_t size : tensor.sizes()) writer.put(size);
   if (how == inside) {
     const at::Tensor whole = plain.contiguous();
-    writer.put_bytes(host_bits(whole), bytes);
+    writer.put_bytes(host_bits<const char>(whole), bytes);
   } else if (!same_memory) {
     writer.attach(lent(plain.contiguous(), bytes));
   } else {
@@ -113,7 +113,7 @@ void Custom<at::Tensor>::get(Reader& reader, at::Tensor& tensor) {
   if (how == inside) {
     if (bytes > kInlineBytes) Reader::corrupt("a tensor is larger than one inside may be");
     tensor = at::empty(sizes, options);
-    reader.take(host_bits(tensor), bytes);
+    reader.take(host_bits<char>(tensor), bytes);
     return;
   }
   Attachment memory = reader.attachment();
@@ -122,7 +122,7 @@ void Custom<at::Tensor>::get(Reader& reader, at::Tensor& tensor) {
   void* data = const_cast<void*>(memory.data.get());
   if (reinterpret_cast<uintptr_t>(data) % 16 != 0) {
     tensor = at::empty(sizes, options);
-    std::memcpy(host_bits(tensor), data, bytes);
+    std::memcpy(host_bits<char>(tensor), data, bytes);
     return;
   }
   tensor = at::from_blob(
