@@ -75,7 +75,8 @@ TEST(formats_rpc, values_of_version_1_are_written_as_another_program_does) {
   EXPECT_EQ(value_of(std::string("hi 5")), value(3));
   EXPECT_EQ(value_of(at::tensor({0.5f, -2.0f}).reshape({2, 1})), value(4));
   EXPECT_EQ(value_of(at::zeros({300, 2}, at::kLong)), value(5));
-  encoding::Reader reader(value(4));
+  const std::string bytes = value(4);
+  encoding::Reader reader(bytes);
   at::Tensor tensor;
   reader.get(tensor);
   EXPECT_TRUE(at::equal(tensor, at::tensor({0.5f, -2.0f}).reshape({2, 1})));

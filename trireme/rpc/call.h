@@ -27,7 +27,8 @@ class TRIREME_API Call {
   /// earlier one of their own.
   Deadline deadline() const { return deadline_; }
   /// Stop is requested when the caller cancels, when the deadline has passed, when the caller is
-  /// gone, and when this worker shuts down.
+  /// gone, and when this worker shuts down. A std::stop_callback runs on the thread that receives
+  /// messages, and must not wait.
   std::stop_token stop_token() const { return stop_.get_token(); }
   /// The calls within which this one was made, from the outermost to this one.
   const std::vector<wire::Link>& chain() const { return chain_; }

@@ -294,6 +294,8 @@ void Agent::shutdown(const ShutdownOptions& options) {
     for (const auto& method : handlers) running += (running.empty() ? "" : ", ") + method;
     left_over.push_back(
         fmt::format("handlers still run ({}): they should look at their stop token", running));
+  } else if (core_->answering == 0) {
+    core_->methods.clear();  // the objects of its offers, which may have a handle of this worker
   }
   std::string text;
   for (const auto& what : left_over) text += (text.empty() ? "" : "; ") + what;

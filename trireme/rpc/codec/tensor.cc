@@ -63,6 +63,7 @@ void Custom<at::Tensor>::put(Writer& writer, const at::Tensor& tensor) {
                     tensor.dim());
   const uint64_t bytes = static_cast<uint64_t>(tensor.numel()) * tensor.element_size();
   const How how = bytes <= kInlineBytes ? inside : beside;
+  const bool others = tensor.use_count() > 1 || tensor.storage().use_count() > 1;
   // detach(): what the bytes are does not depend on who records a graph. A conjugate view is
   // another reading of the same bytes, and contiguous() does not write it out.
   const at::Tensor plain = tensor.detach().resolve_conj().resolve_neg();
@@ -77,8 +78,6 @@ void Custom<at::Tensor>::put(Writer& writer, const at::Tensor& tensor) {
   } else if (!same_memory) {
     writer.attach(lent(plain.contiguous(), bytes));
   } else {
-    // Asked of `tensor`: `plain` is one more holder of the storage.
-    const bool others = tensor.use_count() > 1 || tensor.storage().use_count() > 2;
     writer.attach(lent(writer.copies_shared() && others ? plain.clone() : plain, bytes));
   }
 }
