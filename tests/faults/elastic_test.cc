@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <memory>
 #include <string>
 
@@ -21,27 +22,61 @@ class faults_elastic : public JobOnHosts {
   faults_elastic() : JobOnHosts(3) {}
 
   /// One rank on one host; as many samples a step on any number of them.
-  std::unique_ptr<Command> trainer(int host, const char* nodes = "1:2", const char* batch = "8") {
-    const Arguments words = trireme(
-        {"train", write(folder_ / "tiny.json", kTinyMlp), std::string("--nnodes=") + nodes,
-         "--rdzv-backend=c10d", "--rdzv-endpoint=" + Hosts::address(0) + ":29400",
-         "--local-addr=" + Hosts::address(host), "--rdzv-conf=last_call_timeout=0", "--steps=200",
-         "--run-dir", folder_ / "run", "--set", std::string("train_batch_size=") + batch, "--set",
-         "checkpoint.every=20", "--set", "steps_per_print=1"});
+  std::unique_ptr<Command> trainer(int host, const char* nodes = "1:2", const char* batch = "8",
+                                   int steps = 200, const char* last_call = "0", int grace = 30) {
+    const Arguments words =
+        trireme({"train", write(folder_ / "tiny.json", kTinyMlp), std::string("--nnodes=") + nodes,
+                 "--rdzv-backend=c10d", "--rdzv-endpoint=" + Hosts::address(0) + ":29400",
+                 "--local-addr=" + Hosts::address(host),
+                 std::string("--rdzv-conf=last_call_timeout=") + last_call,
+                 "--steps=" + std::to_string(steps), "--run-dir", folder_ / "run", "--set",
+                 std::string("train_batch_size=") + batch, "--set", "checkpoint.every=20", "--set",
+                 "steps_per_print=1", "--shutdown-timeout=" + std::to_string(grace)});
     return std::make_unique<Command>(
         hosts_.on(host, words), CommandOptions{{{"TRIREME_SECRET_FILE", folder_ / "secret"},
                                                 {"TRIREME_FAILPOINTS", "train.step=sleep(50)"}},
                                                folder_.path()});
   }
   /// Sums are added in another order on another number of ranks, and nothing else differs.
-  void expect_weights_of_a_calm_run() {
+  void expect_weights_of_a_calm_run(const char* batch = "8", int steps = 200) {
     const std::string calm = folder_ / "calm";
     Command job(trireme({"train", write(folder_ / "tiny.json", kTinyMlp), "--nproc-per-node=2",
-                         "--steps=200", "--run-dir", calm, "--set", "train_batch_size=8"}));
+                         "--steps=" + std::to_string(steps), "--run-dir", calm, "--set",
+                         std::string("train_batch_size=") + batch}));
     ASSERT_EQ(job.finish(kPatience), 0) << job.err;
     Command diff(trireme(
         {"checkpoint", "diff", calm, folder_ / "run", "--tensors", "model.*", "--atol", "1e-5"}));
     EXPECT_EQ(diff.finish(), 0) << diff.out << diff.err;
+  }
+  void expect_one_job_after_a_cut_that_heals(Duration later) {
+    const auto zero = trainer(0, "1:3", "24", 40, "60", 3),
+               one = trainer(1, "1:3", "24", 40, "60", 3),
+               two = trainer(2, "1:3", "24", 40, "60", 3);
+    ASSERT_TRUE(zero->wait_for("step: 25/40", kPatience)) << zero->err << zero->out;
+    ASSERT_TRUE(hosts_.cut(0));
+    ASSERT_TRUE(one->wait_for("the launcher that keeps the job's store at", kPatience)) << one->err;
+    one->wait_for("nothing says this", later);
+    const size_t out = zero->out.size(), err = zero->err.size();
+    ASSERT_TRUE(hosts_.mend(0));
+    int ended_well = 0;
+    for (const auto* launcher : {&zero, &one, &two}) {
+      const int code = (*launcher)->finish(kPatience);
+      const std::string& said = (*launcher)->err;
+      ended_well += code == 0;
+      EXPECT_TRUE(
+          code == 0 ||
+          (code == 1 && (said.find("the others may go on, and not these") != std::string::npos ||
+                         said.find("go on without these") != std::string::npos)))
+          << code << said;
+      EXPECT_TRUE((*launcher)->left_nothing());
+    }
+    EXPECT_GE(ended_well, 2) << zero->err << one->err << two->err;
+    const std::string then = zero->out.substr(out) + zero->err.substr(err);
+    if (then.find("the job ends") != std::string::npos) {
+      EXPECT_EQ(then.find("saved "), std::string::npos) << "it is left behind: " << then;
+    }
+    EXPECT_EQ(latest_step(folder_ / "run"), 40);
+    expect_weights_of_a_calm_run("24", 40);
   }
 };
 
@@ -113,6 +148,18 @@ TEST_F(faults_elastic, two_of_three_go_on_where_the_host_with_the_store_is_cut_o
   const bool of_two = two->err.find("this node keeps the job's store from now on, at 10.77.0.3:") !=
                       std::string::npos;
   EXPECT_NE(of_one, of_two) << one->err << two->err;
+}
+
+// Both sides have ended their workers by then, and ask the others whom they follow. Whoever wins,
+// one job goes on, and who is left behind ends by name and publishes nothing more.
+TEST_F(faults_elastic, a_cut_that_heals_while_a_new_store_is_elected_leaves_one_job) {
+  expect_one_job_after_a_cut_that_heals(seconds(0));
+}
+
+// When the others have as good as decided, and the one with the old store has begun to ask.
+TEST_F(faults_elastic, a_cut_that_heals_as_a_new_store_is_elected_leaves_the_new_one) {
+  if (!std::getenv("TRIREME_SOAK")) GTEST_SKIP() << "half a minute; launch_succession has it, too";
+  expect_one_job_after_a_cut_that_heals(seconds(4));
 }
 
 TEST_F(faults_elastic, halves_of_a_job_without_a_place_to_claim_end_by_name) {

@@ -112,6 +112,7 @@ std::optional<SuccessionStep> follow_newer(const SuccessionView& view, const Vie
   for (const std::string& token : all.tokens()) {
     if (!all.answers(token) || all.standing(token).generation <= view.last.number) continue;
     const Standing& s = all.standing(token);
+    if (s.is == Standing::in && view.not_begun.contains({s.generation, s.of})) continue;
     if (!newest || s.generation > newest->generation ||
         (s.generation == newest->generation && s.is == Standing::in))
       newest = &s;
@@ -120,6 +121,8 @@ std::optional<SuccessionStep> follow_newer(const SuccessionView& view, const Vie
   if (newest->is == Standing::in) {
     SuccessionStep step{Kind::rejoin};
     step.who = newest->store;
+    step.generation = newest->generation;
+    step.keeper = newest->of;
     return step;
   }
   // It has lost its store, too, and asks us.

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/clock.h"
@@ -58,6 +61,9 @@ struct SuccessionView {
   std::map<std::string, Seen> seen = {};  // the other members of all these, by token
   Duration waited{};                      // since our store was lost
   bool yielded = false;                   // to another, after we had asked for ourselves
+  /// Newer ones that wait for others to agree, as their store says, by number and keeper: nobody
+  /// goes there to whom it has not been promised, because what he could agree to he has left then.
+  std::set<std::pair<int64_t, std::string>> not_begun = {};
 };
 
 struct SuccessionPatience {
@@ -73,7 +79,7 @@ struct SuccessionStep {
               // first, and the others if that is done
     yield,    // our own standing becomes promised to `who`, for good
     follow,   // `who`, at its own table: we have promised it
-    rejoin,   // a newer generation, whose store is at `who`, as a newcomer
+    rejoin,   // a newer `generation` of `keeper`, whose store is at `who`, as a newcomer
     decided,  // by `verdict`: to keep the store of the next generation, perhaps with a claim
     give_up   // because of `sentence`
   };
@@ -81,6 +87,8 @@ struct SuccessionStep {
   std::vector<std::string> asked = {};
   std::string who = {};
   Verdict verdict = Verdict::give_up;
+  int64_t generation = -1;  // rejoin
+  std::string keeper = {};
   int followers = 0;  // decided: that have promised, we too
   std::string sentence = {};
 };

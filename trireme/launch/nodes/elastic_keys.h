@@ -22,7 +22,7 @@ inline std::string gone(const std::string& token) { return "members/gone/" + tok
 inline const std::string kStanding = "members/standing";
 /// At the endpoint, where the job's store is no longer: the address at which it is.
 inline const std::string kMoved = "members/moved";
-/// The launcher that keeps the store leaves it, in order: another one is to keep it.
+/// The launcher that keeps the store, or was to keep it, leaves it in order: another one is to.
 inline const std::string kKeeperLeaves = "members/keeper_leaves";
 /// The number of the newest generation.
 inline const std::string kNewest = "members/newest";

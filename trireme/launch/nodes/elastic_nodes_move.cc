@@ -83,6 +83,7 @@ std::optional<Nodes::Begun> ElasticNodes::go_on_elsewhere(
       break;
     case SuccessionEnd::rejoins:
       us_.token = new_token();
+      table_->set(elastic::kKeeperLeaves, "1");  // for who has come here to follow this launcher
       table_->set(elastic::kStanding, to_text(Standing{Standing::in, last_.generation.number,
                                                        last_.generation.keeper, "", end.address}));
       break;
@@ -101,6 +102,7 @@ void ElasticNodes::keep_store(int followers) {
   move_to(server_->local_store(), us_.address);
   keeps_ = true;
   keeper_ = us_.token;
+  store_->delete_key(elastic::kKeeperLeaves);
   agree();
   coordinate({us_.token, last_, std::move(before), followers});
   come();

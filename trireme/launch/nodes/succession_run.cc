@@ -13,6 +13,7 @@ namespace trireme::launch {
 namespace {
 
 constexpr Duration kAskEvery = std::chrono::milliseconds(100);
+constexpr int64_t kNewestAsked = 63;  // of the generations of a store, whether they have begun
 
 class SuccessionRun {
  public:
@@ -39,7 +40,12 @@ class SuccessionRun {
       view_.own = standing_in(table_);
       view_.waited = Clock::now() - since;
       view_.yielded = yielded_;
-      const SuccessionStep step = next_step(view_, start_.patience);
+      view_.not_begun.clear();
+      SuccessionStep step = next_step(view_, start_.patience);
+      while (step.kind == SuccessionStep::rejoin && waits_for_others(step)) {
+        view_.not_begun.emplace(step.generation, step.keeper);
+        step = next_step(view_, start_.patience);
+      }
       if (step.kind == SuccessionStep::decided) {
         SuccessionEnd end{SuccessionEnd::keeps};
         end.followers = step.followers;
@@ -70,6 +76,20 @@ class SuccessionRun {
   bool change_own(const Standing& before, const Standing& after) {
     const std::string text = to_text(after);
     return table_.compare_set(elastic::kStanding, to_text(before), text) == text;
+  }
+
+  /// No generation newer than ours has begun in the store of that one. A store that does not answer
+  /// says nothing: its launchers will have lost it, too.
+  bool waits_for_others(const SuccessionStep& step) const try {
+    const auto store = neighbours_.enter(step.who);
+    if (!store) return false;
+    std::vector<std::string> begun;
+    const int64_t first = std::max(view_.last.number + 1, step.generation - kNewestAsked);
+    for (int64_t n = first; n <= step.generation; ++n) begun.push_back(elastic::begun(n));
+    return store->missing(begun).size() == begun.size();
+  } catch (const Error& error) {
+    log_debug("the store at {} does not say what has begun there: {}", step.who, error.what());
+    return false;
   }
 
   std::optional<SuccessionEnd> act(const SuccessionStep& step) {
