@@ -10,6 +10,7 @@
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
+#include "trireme/checkpoint/steps/run_folder/step_links.h"
 
 namespace trireme {
 namespace {
@@ -24,6 +25,15 @@ std::vector<int64_t> numbers_of(const std::vector<SavedStep>& steps) {
   std::vector<int64_t> numbers;
   for (const SavedStep& s : steps) numbers.push_back(s.step);
   return numbers;
+}
+
+/// Of the links for whose sake it stays.
+std::string names_text(const std::string& run, const SavedStep& step) {
+  std::string text;
+  if (!step.named) return text;
+  for (const auto& [name, target] : step_links(run))
+    if (target == step.step && link_keeps_step(name)) text += ", " + name;
+  return text;
 }
 
 // Whoever deletes the best step should see it.
@@ -44,11 +54,11 @@ int checkpoint_prune(const CheckpointFlags& flags) {
     text += fmt::format("{} {}{}\n", flags.dry_run ? "would delete" : "deleted",
                         step_folder_name(s.step), loss_text(s));
   for (const SavedStep& s : plan.keep)
-    text += fmt::format("kept {}{}{}\n", step_folder_name(s.step),
+    text += fmt::format("kept {}{}{}{}\n", step_folder_name(s.step),
                         s.step == plan.latest  ? ", the latest"
                         : s.step > plan.latest ? ", later than the latest"
                                                : "",
-                        loss_text(s));
+                        names_text(flags.path, s), loss_text(s));
   deliver(flags, text,
           {{"run", flags.path},
            {"dry_run", flags.dry_run},

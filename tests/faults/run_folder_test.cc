@@ -98,10 +98,14 @@ TEST_F(faults_run_folder, overwrite_keeps_nothing_of_the_old_run_and_all_that_is
   write(run_ + "/notes.txt", "mine");
   fs::create_directory(run_ + "/step-by-step");
   fs::create_directory(run_ + "/step-00000099");  // a name, and no checkpoint in it
+  fs::create_symlink("step-00000003", run_ + "/epoch_1");
+  fs::create_symlink("notes.txt", run_ + "/mine");
   Command again = start(train({"--overwrite", "--steps", "4", "--set", "training.seed=7"}));
   ASSERT_EQ(again.finish(), 0) << again.err;
   EXPECT_EQ(step_folders(run_),
             (std::vector<std::string>{"step-00000004", "step-00000099", "step-by-step"}));
+  EXPECT_FALSE(fs::is_symlink(run_ + "/epoch_1")) << "it would keep the new run's step 3";
+  EXPECT_TRUE(fs::is_symlink(run_ + "/mine"));
   EXPECT_EQ(steps_in(run_ + "/metrics.jsonl"), (std::vector<int64_t>{1, 2, 3, 4}));
   EXPECT_EQ(json_lines(run_ + "/metrics.jsonl").front().at("seed"), 7);
   EXPECT_EQ(read_file(run_ + "/notes.txt"), "mine");

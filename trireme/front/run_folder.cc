@@ -39,14 +39,23 @@ bool is_old_metrics(const std::string& name) {
   return name.starts_with("metrics-old-") && name.ends_with(".jsonl");
 }
 
-/// What trireme writes in a run folder beside config.json, metrics.jsonl and steps.
 // Workers of a node that was cut off have half a minute to save, and need seconds to know it.
 constexpr Duration kPredecessorEnds = std::chrono::seconds(60);
 
+/// What trireme writes in a run folder beside config.json, metrics.jsonl, steps and their names.
 bool is_run_file(const std::string& name) {
   return name == "log.jsonl" || name == "latest" || name == "flight" ||
-         name.rfind(".tmp-step-", 0) == 0 || name.rfind("latest.tmp.", 0) == 0 ||
-         name.rfind("config.json.tmp.", 0) == 0 || is_damaged_step(name) || is_old_metrics(name);
+         name.rfind(".tmp-step-", 0) == 0 || name.rfind(".tmp-link-", 0) == 0 ||
+         name.rfind("latest.tmp.", 0) == 0 || name.rfind("config.json.tmp.", 0) == 0 ||
+         is_damaged_step(name) || is_old_metrics(name);
+}
+
+/// A name of one of the run's steps (checkpoint.names). Of another run it would keep a step that
+/// has the same number by chance.
+bool names_a_step(const fs::path& path) {
+  std::error_code error;
+  const fs::path target = fs::read_symlink(path, error);
+  return !error && is_step_name(target.string());
 }
 
 nlohmann::json read_config(const std::string& folder) {
@@ -249,7 +258,7 @@ void delete_run(const std::string& folder) {
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename().string();
     std::error_code ignored;
-    if (is_run_file(name) ||
+    if (is_run_file(name) || names_a_step(it->path()) ||
         (is_step_name(name) && fs::exists(it->path() / "trireme.index.json", ignored)))
       ours.push_back(it->path());
   }

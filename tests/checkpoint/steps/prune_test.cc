@@ -6,6 +6,7 @@
 #include "tests/checkpoint/steps/written_step.h"
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/steps/run_folder/run_folder.h"
+#include "trireme/checkpoint/steps/run_folder/step_links.h"
 
 namespace trireme::test::prune_test {
 namespace {
@@ -50,6 +51,16 @@ TEST(checkpoint_steps_prune, a_run_loses_its_old_steps_and_a_rehearsal_nothing) 
   for (const auto& item : std::filesystem::directory_iterator(run.path()))
     names += !item.path().empty();
   EXPECT_EQ(names, 3u);
+}
+
+TEST(checkpoint_steps_prune, a_step_that_ended_an_epoch_or_was_interrupted_stays_with_its_name) {
+  PrivateFolder run;
+  write_steps(run.path(), {1, 2, 3, 4, 5});
+  link_step(run.path(), epoch_link(1), 1);
+  link_step(run.path(), kInterruptLink, 3);
+  link_step(run.path(), kBestLink, 2);
+  EXPECT_EQ(numbers(prune_run(run.path(), {.keep = 1}, false).go), (Steps{2, 4}));
+  EXPECT_EQ(list_steps(run.path()), (Steps{1, 3, 5}));
 }
 
 TEST(checkpoint_steps_prune, while_a_run_saves_nothing_is_deleted) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/checkpoint/steps/run_folder/step_links.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -10,6 +12,7 @@
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/checkpoint/steps/run_folder/retention.h"
+#include "trireme/checkpoint/steps/run_folder/run_folder.h"
 
 namespace trireme::test::step_links_test {
 namespace {
@@ -31,6 +34,17 @@ TEST(checkpoint_steps_step_links, a_link_moves_and_what_it_names_is_found_throug
   EXPECT_EQ(find_checkpoint(run.path()), run / step_folder_name(6));
   for (const auto& entry : fs::directory_iterator(run.path()))
     EXPECT_NE(entry.path().filename().string().substr(0, 4), ".tmp") << entry.path();
+}
+
+// A saver that died between the making of a link and its move to its name.
+TEST(checkpoint_steps_step_links, what_the_dead_left_on_the_way_to_a_name_is_cleared_away) {
+  PrivateFolder run;
+  fs::create_symlink("step-00000003", run / ".tmp-link-last-999999999");
+  const std::string own = run / fmt::format(".tmp-link-last-{}", ::getpid());
+  fs::create_symlink("step-00000003", own);
+  { StepDraft draft(run.path(), 3); }
+  EXPECT_FALSE(fs::is_symlink(run / ".tmp-link-last-999999999"));
+  EXPECT_TRUE(fs::is_symlink(own));
 }
 
 TEST(checkpoint_steps_step_links, other_links_and_files_are_left_alone) {

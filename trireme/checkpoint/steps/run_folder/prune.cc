@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <set>
 
 #include "trireme/base/check.h"
 #include "trireme/base/file/folder.h"
 #include "trireme/checkpoint/steps/run_folder/folders.h"
 #include "trireme/checkpoint/steps/run_folder/run_folder.h"
+#include "trireme/checkpoint/steps/run_folder/step_links.h"
 #include "trireme/checkpoint/steps/verify_step.h"
 
 namespace trireme {
@@ -49,10 +51,13 @@ PrunePlan prune_run(const std::string& run_dir, const RetentionRule& rule, bool 
   const int64_t latest = step_of_folder(find_checkpoint(run_dir));
   std::vector<SavedStep> good;
   std::vector<int64_t> damaged;
+  std::set<int64_t> named;
+  for (const auto& [name, step] : step_links(run_dir))
+    if (link_keeps_step(name)) named.insert(step);
   for (int64_t step : steps) {
     const std::string folder = run_dir + "/" + step_folder_name(step);
     if (is_good_at_sight(folder))
-      good.push_back({step, number_in_step(folder, kHeldOutLoss)});
+      good.push_back({step, number_in_step(folder, kHeldOutLoss), named.contains(step)});
     else
       damaged.push_back(step);
   }

@@ -32,9 +32,15 @@ void tidy(const char* what, const Body& body) {
   }
 }
 
+/// On its way to a name (step_links.cc), and not by this process.
+bool is_link_of_the_dead(const std::string& name) {
+  return name.starts_with(".tmp-link-") && !name.ends_with(fmt::format("-{}", ::getpid()));
+}
+
 void remove_temporaries(const std::string& run_dir) {
   for (const std::string& name : list_folder(run_dir)) {
-    if (!name.starts_with(".tmp-step-") && !name.starts_with("latest.tmp.") &&
+    if (!name.starts_with(".tmp-step-") && !is_link_of_the_dead(name) &&
+        !name.starts_with("latest.tmp.") &&
         !name.starts_with(std::string(SaverLock::kFileName) + "."))
       continue;
     const std::string path = run_dir + "/" + name;
