@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -42,7 +43,7 @@ class Listening final : public channel::Receiver {
     if (!wait(lock, [&] { return !messages_.empty() || closed_; })) return std::nullopt;
     if (messages_.empty()) return std::nullopt;
     auto out = std::move(messages_.front());
-    messages_.erase(messages_.begin());
+    messages_.pop_front();
     return out;
   }
   /// Why it closed; "" when it has not for long.
@@ -71,7 +72,7 @@ class Listening final : public channel::Receiver {
 
   mutable std::mutex mutex_;
   std::condition_variable news_;
-  std::vector<channel::Message> messages_;
+  std::deque<channel::Message> messages_;
   int closed_ = 0;
   std::string why_;
 };
