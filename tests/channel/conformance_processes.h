@@ -74,8 +74,8 @@ inline Worker::Accepted only_channel(const Worker& worker) {
 inline void a_peer_killed_in_the_middle_of_a_body_is_lost_and_what_came_stays(const MakeHub& make) {
   OtherProcess child(make, [](Hub& hub, const std::shared_ptr<Channel>& channel, Inbox&) {
     for (uint64_t i = 0;; ++i) {
-      channel->send({std::to_string(i), {body_of(24 << 20, i)}});
-      while (channel->unsent() > (24 << 20))
+      channel->send({std::to_string(i), {body_of(8 << 20, i)}});
+      while (channel->unsent() > (8 << 20))
         hub.serve(Deadline::after(std::chrono::milliseconds(1)));
     }
   });
@@ -90,7 +90,7 @@ inline void a_peer_killed_in_the_middle_of_a_body_is_lost_and_what_came_stays(co
   uint64_t next = 0;
   for (const Message& message : inbox->take_all()) {
     EXPECT_EQ(message.bytes, std::to_string(next));
-    EXPECT_TRUE(is_body(message.bodies.at(0), 24 << 20, next++));
+    EXPECT_TRUE(is_body(message.bodies.at(0), 8 << 20, next++));
   }
 }
 

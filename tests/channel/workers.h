@@ -32,7 +32,8 @@ using MakeHub = std::function<std::unique_ptr<Hub>(HubSettings)>;
 
 inline Deadline soon() { return Deadline::after(std::chrono::seconds(30)); }
 
-inline void fill(void* to, uint64_t bytes, uint64_t seed) {
+/// Not looked at by ThreadSanitizer, for which it would be most of what tests do.
+__attribute__((no_sanitize("thread"))) inline void fill(void* to, uint64_t bytes, uint64_t seed) {
   auto* p = static_cast<unsigned char*>(to);
   uint64_t i = 0;
   for (uint64_t word = seed * 0x9E3779B97F4A7C15u + 1; i + 8 <= bytes; i += 8, word += 0x10001)
