@@ -22,9 +22,10 @@ TRIREME_API PrunePlan plan_prune(const std::vector<SavedStep>& good, int64_t lat
                                  const RetentionRule& rule);
 
 /// Looks at the steps of a run folder and plans; deletes what is to go unless it is a rehearsal,
-/// under the lock that savers take. Steps that a link keeps (step_links.h) stay. With `rule.best` the losses are read from the steps; UsageError
-/// where none has one. Corrupt when `latest` names no step that is there; ResourceError when
-/// another process is saving, or a step could not be deleted.
+/// under the lock that savers take. Steps that a link keeps (step_links.h) stay. With `rule.best`
+/// the losses are read from the steps; UsageError where none has one. Corrupt when `latest` names
+/// no step that is there; ResourceError when another process is saving, or a step could not be
+/// deleted.
 TRIREME_API PrunePlan prune_run(const std::string& run_dir, const RetentionRule& rule,
                                 bool rehearsal);
 
