@@ -336,6 +336,37 @@ inline void nobody_there_is_a_lost_peer_and_nobody_serving_a_timeout(const MakeH
   EXPECT_GE(seconds_since(begin), 0.19);
 }
 
+inline void what_is_sent_while_a_peer_is_let_in_comes(const MakeHub& make) {
+  Worker a(make, "a");
+  std::shared_ptr<Channel> back;
+  const auto hub = make({{"b", 7}, [&](const std::shared_ptr<Channel>& channel) {
+                           back = channel;
+                           for (uint64_t i = 0; i < 3; ++i) {
+                             std::shared_ptr<void> memory = channel->empty(1 << 20);
+                             fill(memory.get(), 1 << 20, i);
+                             EXPECT_TRUE(channel->send({"", {{std::move(memory), 1 << 20}}}));
+                           }
+                           EXPECT_TRUE(channel->send({"", {body_of(100'000, 3)}}));
+                           return std::make_shared<Inbox>();
+                         }});
+  std::atomic<bool> over{false};
+  std::thread serving([&] {
+    while (!over) hub->serve(Deadline::never());
+  });
+  const auto inbox = std::make_shared<Inbox>();
+  const auto channel = a.hub().open(hub->address(), {"b", 7}, inbox, soon());
+  EXPECT_TRUE(inbox->has(4)) << inbox->why();
+  std::vector<bool> came(4);
+  for (const Message& message : inbox->messages())
+    for (uint64_t i = 0; i < 4; ++i)
+      if (is_body(message.bodies.at(0), i < 3 ? 1 << 20 : 100'000, i)) came[i] = true;
+  EXPECT_EQ(came, std::vector<bool>(4, true));
+  over = true;
+  hub->interrupt();
+  serving.join();
+  back.reset();
+}
+
 inline void answers_come_one_by_one_while_both_spin(const MakeHub& make) {
   Worker a(make, "a", 7, std::chrono::microseconds(200)),
       b(make, "b", 7, std::chrono::microseconds(200));
@@ -372,4 +403,5 @@ inline void answers_come_one_by_one_while_both_spin(const MakeHub& make) {
   TRIREME_CHANNEL_FACT(suite, make, who_is_not_accepted_is_told)                                  \
   TRIREME_CHANNEL_FACT(suite, make, another_generation_and_another_name_are_a_mismatch)           \
   TRIREME_CHANNEL_FACT(suite, make, nobody_there_is_a_lost_peer_and_nobody_serving_a_timeout)     \
+  TRIREME_CHANNEL_FACT(suite, make, what_is_sent_while_a_peer_is_let_in_comes)                    \
   TRIREME_CHANNEL_FACT(suite, make, answers_come_one_by_one_while_both_spin)

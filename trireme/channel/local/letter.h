@@ -18,7 +18,7 @@
 //   bell + its doorbell              →
 //                                    ← welcome (token, name) + its lane,  or refusal
 //                                    ← bell + its doorbell
-//   window + memory, dropped         ↔ window + memory, dropped
+//   window + memory, dropped         ↔ window + memory, dropped (also before the welcome)
 namespace trireme::channel::local {
 
 constexpr uint32_t kLetterMagic = 0x6c635254;  // "TRcl"
@@ -65,6 +65,11 @@ struct ReceivedLetter {
   Letter content;
   UniqueFd fd;
   bool lost_fd = false;  // it came with one for which this process had no room
+
+  bool is_of_windows() const {
+    return state == letter &&
+           (content.kind == LetterKind::window || content.kind == LetterKind::dropped);
+  }
 };
 ReceivedLetter receive_letter(int socket);
 /// False: the socket is full, or nobody reads at the other end.

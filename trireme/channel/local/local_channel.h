@@ -17,6 +17,7 @@
 #include "trireme/channel/channel.h"
 #include "trireme/channel/local/bell.h"
 #include "trireme/channel/local/lent_memory.h"
+#include "trireme/channel/local/letter.h"
 #include "trireme/channel/local/message_format.h"
 #include "trireme/channel/local/ring.h"
 #include "trireme/channel/local/their_windows.h"
@@ -67,6 +68,8 @@ class LocalChannel final : public Channel, public std::enable_shared_from_this<L
   int pidfd() const { return pidfd_.get(); }
   /// The socket has something, or the peer has gone.
   void look(bool socket_readable, bool gone);
+  /// A letter of the peer's about its windows. Corrupt: about something else; ResourceError.
+  void heard(const ReceivedLetter& letter);
   bool finished() const { return finished_; }
   /// The hub ends: the peer learns so, and the receiver hears nothing more.
   void abandon();

@@ -72,7 +72,8 @@ class LocalHub final : public Hub {
   Letter letter(LetterKind kind, const std::string& token) const;
   bool send_both(int socket, const Letter& first, const UniqueFd& lane, const Deadline& deadline);
   UniqueFd reach(const LocalAddress& to, const Peer& expected, const Deadline& deadline);
-  ReceivedLetter await_letter(int socket, const Peer& expected, const Deadline& deadline);
+  ReceivedLetter await_letter(int socket, const Peer& expected, const Deadline& deadline,
+                              std::vector<ReceivedLetter>& early);
   void add(std::shared_ptr<LocalChannel> channel);
 
   const ProcessMark mark_;

@@ -17,6 +17,7 @@ namespace trireme::channel::local {
 namespace {
 
 constexpr size_t kMostStrangers = 64;
+constexpr size_t kMostEarly = 512;                       // letters
 constexpr Duration kPatience = std::chrono::seconds(2);  // with one who says nothing
 constexpr int kStrangersAtOnce = 64;
 constexpr char kNobodyServes[] = "worker '{}' did not answer in time: does a thread serve its hub?";
@@ -126,8 +127,10 @@ UniqueFd LocalHub::reach(const LocalAddress& to, const Peer& expected, const Dea
   }
 }
 
-/// The next letter of the hub that we knock at. Meanwhile others may knock here.
-ReceivedLetter LocalHub::await_letter(int socket, const Peer& expected, const Deadline& deadline) {
+/// The next letter of the hub that we knock at, but for those of windows, which become `early`: who
+/// was given the channel there may use it before we are let in. Meanwhile others may knock here.
+ReceivedLetter LocalHub::await_letter(int socket, const Peer& expected, const Deadline& deadline,
+                                      std::vector<ReceivedLetter>& early) {
   while (true) {
     ReceivedLetter got = receive_letter(socket);
     check<PeerLost>(got.state != ReceivedLetter::closed && got.state != ReceivedLetter::damaged,
@@ -137,7 +140,13 @@ ReceivedLetter LocalHub::await_letter(int socket, const Peer& expected, const De
                     "version {}: use one build",
                     expected.name, got.content.version, kSharedVersion);
     check<ResourceError>(!got.lost_fd, "this process may open no more files: raise 'ulimit -n'");
-    if (got.state == ReceivedLetter::letter) return got;
+    if (got.state == ReceivedLetter::letter) {
+      if (!got.is_of_windows()) return got;
+      check<PeerLost>(early.size() < kMostEarly, "worker '{}' shares windows and does not answer",
+                      expected.name);
+      early.push_back(std::move(got));
+      continue;
+    }
     check<Timeout>(!deadline.expired(), kNobodyServes, expected.name);
     bool served = false;
     if (const Turn turn(*this, Deadline::after(Duration::zero())); turn) {
@@ -165,7 +174,8 @@ std::shared_ptr<Channel> LocalHub::open(const std::string& address, const Peer& 
   // One who sends us away may have said so, and be gone, before he has read all of this.
   const bool sent = send_both(socket.get(), hello, lane_fd, deadline);
   check<Timeout>(sent || !deadline.expired(), kNobodyServes, expected.name);
-  const ReceivedLetter first = await_letter(socket.get(), expected, deadline);
+  std::vector<ReceivedLetter> early;
+  const ReceivedLetter first = await_letter(socket.get(), expected, deadline, early);
   if (first.content.kind == LetterKind::refusal) {
     const auto why = static_cast<Refusal>(first.content.number);
     check<UsageError>(why != Refusal::token,
@@ -189,11 +199,12 @@ std::shared_ptr<Channel> LocalHub::open(const std::string& address, const Peer& 
       "expected",
       net::printable(first.content.name()), first.content.generation, expected.name,
       expected.generation);
-  const ReceivedLetter second = await_letter(socket.get(), expected, deadline);
+  const ReceivedLetter second = await_letter(socket.get(), expected, deadline, early);
   check<PeerLost>(second.content.kind == LetterKind::bell, "worker '{}' shares no doorbell",
                   expected.name);
   const auto channel = join(std::move(socket), pid, first.content, std::move(lane), first.fd,
                             second.content, second.fd);
+  for (const ReceivedLetter& letter : early) channel->heard(letter);
   channel->set_receiver(std::move(receiver));
   add(channel);
   return channel;

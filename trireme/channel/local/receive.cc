@@ -85,18 +85,20 @@ void LocalChannel::read_letters() {
       gone_ = true;
       return;
     }
-    check<ResourceError>(!got.lost_fd,
-                         "this process may open no more files: raise 'ulimit -n' for memory that "
-                         "workers share");
-    const Letter& letter = got.content;
-    const bool known = got.state == ReceivedLetter::letter &&
-                       (letter.kind == LetterKind::window || letter.kind == LetterKind::dropped);
-    check<Corrupt>(known, "it said what nobody says on an open channel");
-    if (letter.kind == LetterKind::dropped)
-      windows_.drop(letter.number);
-    else
-      windows_.add(letter.number, map_shared(got.fd, letter.bytes, "it"));
+    heard(got);
   }
+}
+
+void LocalChannel::heard(const ReceivedLetter& got) {
+  check<ResourceError>(!got.lost_fd,
+                       "this process may open no more files: raise 'ulimit -n' for memory that "
+                       "workers share");
+  check<Corrupt>(got.is_of_windows(), "it said what nobody says on an open channel");
+  const Letter& letter = got.content;
+  if (letter.kind == LetterKind::dropped)
+    windows_.drop(letter.number);
+  else
+    windows_.add(letter.number, map_shared(got.fd, letter.bytes, "it"));
 }
 
 void LocalChannel::look(bool socket_readable, bool gone) {
