@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 
 #include "tests/train/small_runs.h"
+#include "trireme/train/build/half_products_setup.h"
 #include "trireme/train/build/run_parts.h"
 
 namespace train_half_products_test {
@@ -72,6 +73,48 @@ TEST(train_half_products,
   const Seen cast = three_steps({"torch_autocast.enabled=true"});
   EXPECT_NE(cast.words.find("bfloat16 saves memory here and costs time"), std::string::npos)
       << cast.words;
+}
+
+// A measurement beside other work may choose otherwise than the one before the checkpoint.
+TEST(train_half_products, a_run_that_is_resumed_computes_as_it_did_whatever_is_measured_then) {
+  PrivateFolder folder;
+  const Config config =
+      tiny_gpt(write_corpus(folder), {"bf16.enabled=true", "training.reproducible=true",
+                                      "training.steps=4", "checkpoint.every=2"});
+  TrainOptions first;
+  first.run_dir = folder / "run";
+  double loss = 0;
+  {
+    const WithoutOneDnn slow_processor;
+    run_threads(2, [&](Group g) {
+      const TrainResult r = train(config, g, first);
+      if (g.rank() == 0) loss = r.loss;
+    });
+  }
+  run_threads(2, [&](Group g) {
+    TrainOptions again;
+    again.run_dir = folder / "again";
+    again.resume = first.run_dir + "/step-00000002";
+    EXPECT_EQ(train(config, g, again).loss, loss);
+  });
+}
+
+TEST(train_half_products, ways_that_this_processor_has_not_are_not_followed) {
+  PrivateFolder folder;
+  const std::string corpus = write_corpus(folder);
+  const WithoutOneDnn slow_processor;
+  run_threads(2, [&](Group g) {
+    trireme::Run run = build_run(tiny_gpt(corpus, {"bf16.enabled=true"}), g);
+    const std::string mine = run.identity;
+    const size_t at = mine.find(" bfloat16_products=widened");
+    ASSERT_NE(at, std::string::npos) << mine;
+    follow_half_products(run, mine.substr(0, at) + " bfloat16_attention=native");
+    EXPECT_EQ(run.identity, mine);
+    trireme::Run plain = build_run(tiny_gpt(corpus, {}), g);
+    const std::string none = plain.identity;
+    follow_half_products(plain, mine);
+    EXPECT_EQ(plain.identity, none);
+  });
 }
 
 }  // namespace train_half_products_test

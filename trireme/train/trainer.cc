@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/trainer.h"
 
+#include <utility>
+
 #include "trireme/base/check.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/events/progress_marks.h"
@@ -11,6 +13,7 @@
 #include "trireme/checkpoint/steps/snapshot/held_step.h"
 #include "trireme/config/sections/checkpoint.h"
 #include "trireme/config/sections/training.h"
+#include "trireme/train/build/half_products_setup.h"
 #include "trireme/train/data_place.h"
 #include "trireme/train/forward_backward.h"
 #include "trireme/train/in_place/in_place.h"
@@ -28,7 +31,7 @@ CheckpointInfo resume_from(Trainer::Impl& trainer, const TrainOptions& options,
                            const DataPlace& place) {
   Run& run = trainer.first();
   const auto seed = run.seed;
-  const std::string identity = run.identity, data = run.data_identity;
+  const std::string built = run.identity, data = run.data_identity;
   const CheckpointInfo info = trainer.load(*options.resume, options.held);
   check<UsageError>(info.folder == place.folder,
                     "{} was replaced by {} while it was being read: another run saves there",
@@ -50,12 +53,13 @@ CheckpointInfo resume_from(Trainer::Impl& trainer, const TrainOptions& options,
       "had, and their contents differ. Bring the old files back, or start a new run "
       "with these weights (checkpoint.init)",
       info.folder);
-  check<UsageError>(!run.reproducible || run.identity == identity,
+  const std::string saved = std::exchange(run.identity, built);
+  follow_half_products(run, saved);
+  check<UsageError>(!run.reproducible || run.identity == saved,
                     "{} was trained as [{}], this process is [{}]: the bits would differ. Use the "
                     "same machine settings, or turn "
                     "training.reproducible off",
-                    info.folder, run.identity, identity);
-  run.identity = identity;
+                    info.folder, saved, run.identity);
   return info;
 }
 

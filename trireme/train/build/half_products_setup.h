@@ -17,4 +17,10 @@ namespace trireme {
 /// step 1; "" for other runs. Every rank must call it, after run.identity is set.
 std::string set_up_half_products(Run& run, const PrecisionPlan& plan, Group group);
 
+/// For a run that continues one of this identity: computes products and attention in the ways that
+/// the identity names, which a measurement beside other work might have chosen otherwise. Its own
+/// ways stay where this processor would take more than twice as long or where its sums are rounded:
+/// run.identity then differs from `saved`. Every rank must call it, with the same `saved`.
+void follow_half_products(Run& run, const std::string& saved);
+
 }  // namespace trireme
