@@ -13,7 +13,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,6 +25,7 @@
 #include <vector>
 
 #include "bench/channel_bare.h"
+#include "bench/channel_end.h"
 #include "bench/foreign_load.h"
 #include "trireme/base/clock.h"
 #include "trireme/channel/local/hub.h"
@@ -37,60 +37,6 @@ using namespace trireme::bare;
 namespace {
 
 constexpr uint64_t kSmall = uint64_t{64} << 20, kLarge = uint64_t{256} << 20;
-
-// ── channels ──
-
-/// Counts what comes; in the other process, it answers each message with an empty one once it has
-/// let go of its bodies.
-class End final : public Receiver {
- public:
-  explicit End(bool answers) : answers_(answers) {}
-  void received(Message message) override {
-    const std::string answer = message.bytes;
-    message.bodies.clear();
-    ++got;
-    if (answer == "large") ++large;
-    if (answers_) channel->send({answer, {}});
-  }
-  void closed(const std::string&) override { over = true; }
-
-  std::shared_ptr<Channel> channel;
-  uint64_t got = 0, large = 0;
-  bool over = false;
-
- private:
-  bool answers_;
-};
-
-struct Caller {
-  Hub& hub;
-  End& end;
-  void await(uint64_t got) {
-    while (end.got < got) hub.serve(Deadline::never());
-  }
-  double call(Message message) {
-    const auto begin = Clock::now();
-    const uint64_t due = end.got + 1;
-    end.channel->send(std::move(message));
-    await(due);
-    return seconds_since(begin) * 1e6;
-  }
-  double empty_calls(int calls, double part = 0.5) {
-    std::vector<double> us;
-    for (int i = 0; i < calls; ++i) us.push_back(call({}));
-    return median(us, part);
-  }
-  double outstanding(int calls) {
-    const auto begin = Clock::now();
-    const uint64_t first = end.got;
-    for (uint64_t sent = 0; end.got - first < static_cast<uint64_t>(calls);) {
-      for (; sent < static_cast<uint64_t>(calls) && sent - (end.got - first) < kOutstanding; ++sent)
-        end.channel->send({});
-      hub.serve(Deadline::never());
-    }
-    return calls / seconds_since(begin);
-  }
-};
 
 LocalOptions options_of(const char* name, bool spins, Accept accept) {
   return {.self = {name, 1},
@@ -146,37 +92,6 @@ LocalOptions options_of(const char* name, bool spins, Accept accept) {
   }
 }
 
-class InPhase {
- public:
-  InPhase(Shared& s, Phase what) : s_(s) {
-    s.what = what;
-    next();
-    while (s.begun.load(std::memory_order_acquire) != s.phase.load()) cpu_relax();
-  }
-  ~InPhase() { next(); }
-
- private:
-  void next() {
-    s_.phase.fetch_add(1, std::memory_order_acq_rel);
-    futex_wake(&s_.phase);
-  }
-  Shared& s_;
-};
-
-std::shared_ptr<void> warm(uint64_t bytes) {
-  std::shared_ptr<void> memory(std::aligned_alloc(4096, bytes), std::free);
-  std::memset(memory.get(), 1, bytes);
-  return memory;
-}
-
-/// Microseconds that a copy takes of memory that is in no cache.
-double copy_us(void* to, const void* from, uint64_t bytes) {
-  const auto begin = Clock::now();
-  std::memcpy(to, from, bytes);
-  asm volatile("" : : "r"(to) : "memory");
-  return seconds_since(begin) * 1e6;
-}
-
 /// Empty calls while bodies of 256 MiB go the same way; at this part of them.
 double behind_large(Caller& caller, const std::shared_ptr<void>& body, int bodies, double part) {
   std::vector<double> us;
@@ -208,14 +123,6 @@ int main(int argc, char** argv) {
   }
   Caller asleep{*hubs[0], *ends[0]}, spinning{*hubs[1], *ends[1]};
   const std::shared_ptr<void> from = warm(kLarge), to = warm(kLarge);
-  const auto others_seconds = [other] {
-    clockid_t clock;
-    timespec time{};
-    if (::clock_getcpuclockid(other, &clock) == 0) ::clock_gettime(clock, &time);
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-  };
-  const auto begin = Clock::now();
-  const double others_before = others_seconds();
   const ForeignLoad load;
   enum {
     bare_a,
@@ -295,9 +202,7 @@ int main(int argc, char** argv) {
       "p99 of an empty call: %.1f µs, behind 256 MiB %.1f µs: + %.1f × a chunk's copy of %.1f µs "
       "(bound 2)\n",
       m(p99), m(p99_behind), (m(p99_behind) - m(p99)) / m(chunk), m(chunk));
-  // The other process is no foreign load.
-  const double foreign = load.part() - (others_seconds() - others_before) / seconds_since(begin) /
-                                           static_cast<double>(::sysconf(_SC_NPROCESSORS_ONLN));
+  const double foreign = load.part();
   std::printf("foreign load %.1f %%%s\n", 100 * foreign, foreign > 0.05 ? ": VOID" : "");
   ::kill(other, SIGKILL);
   ::waitpid(other, nullptr, 0);

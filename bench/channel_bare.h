@@ -134,4 +134,22 @@ inline double bare_echo(BareEnd& end, int calls) {
   return calls / seconds_since(begin);
 }
 
+/// While it lives, the other process does `what`.
+class InPhase {
+ public:
+  InPhase(Shared& s, Phase what) : s_(s) {
+    s.what = what;
+    next();
+    while (s.begun.load(std::memory_order_acquire) != s.phase.load()) cpu_relax();
+  }
+  ~InPhase() { next(); }
+
+ private:
+  void next() {
+    s_.phase.fetch_add(1, std::memory_order_acq_rel);
+    futex_wake(&s_.phase);
+  }
+  Shared& s_;
+};
+
 }  // namespace trireme::bare

@@ -2,11 +2,12 @@
 // Channels over TCP, two processes on one host, with a secret: an empty message there and back
 // beside an epoll loop that echoes as many bytes with the same seals; the same while bodies of
 // 256 MiB come the same way; and how fast those come. Bounds: 1.5 × the echo; behind a body, the
-// time that two chunks take more. Void above 5 % of foreign load.
+// time that two chunks take more. Void above 5 % of foreign load. Both ends of either are on one
+// CPU, then on two: where the kernel puts them else decides more than what they do, since waking
+// another CPU may take longer than a whole echo.
 //   cmake --build build/release --target channel_tcp && build/release/bench/channel_tcp [ROUNDS]
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,9 +19,11 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/foreign_load.h"
+#include "bench/tcp_echo.h"
 #include "trireme/base/clock.h"
 #include "trireme/channel/tcp/hub.h"
 #include "trireme/channel/tcp/memory.h"
@@ -29,11 +32,11 @@
 #include "trireme/net/listener.h"
 
 using namespace trireme;
+using namespace trireme::bare;
 
 namespace {
 
 const net::Credentials kJob{"bench", net::Secret(std::string(32, 's'))};
-constexpr size_t kEmpty = 8;  // the payload of an empty message's frame
 constexpr uint64_t kLarge = uint64_t{256} << 20;
 
 double median(std::vector<double> v, double at = 0.5) {
@@ -41,42 +44,10 @@ double median(std::vector<double> v, double at = 0.5) {
   return v[std::min(v.size() - 1, static_cast<size_t>(at * static_cast<double>(v.size())))];
 }
 
-/// One end of the echo: epoll, recv, check, sign, send.
-class Echo {
- public:
-  explicit Echo(net::Socket socket, char in, char out)
-      : socket_(std::move(socket)), in_(std::string(32, in)), out_(std::string(32, out)) {
-    epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
-    epoll_event event{};
-    event.events = EPOLLIN;
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket_.fd(), &event);
-  }
-  void say() {
-    const auto frame = out_.sign(net::encode_frame(113, std::string(kEmpty, '\0')));
-    socket_.send_all(frame, Deadline::never());
-  }
-  bool hear() {
-    char bytes[4096];
-    size_t have = 0;
-    const size_t head = net::kFrameHeaderBytes, tag = net::Seal::kTagBytes;
-    while (have < head + 2 * tag + kEmpty) {
-      epoll_event event;
-      ::epoll_wait(epoll_.get(), &event, 1, -1);
-      if (const auto n = socket_.recv_now(bytes + have, sizeof bytes - have)) {
-        if (*n == 0) return false;
-        have += *n;
-      }
-    }
-    in_.check_header({bytes, head}, {bytes + head, tag});
-    in_.check_frame({bytes, head}, {bytes + head + tag, kEmpty},
-                    {bytes + head + tag + kEmpty, tag});
-    return true;
-  }
-
- private:
-  net::Socket socket_;
-  UniqueFd epoll_;
-  net::Seal in_, out_;
+struct Row {
+  const char* name;
+  bool one_cpu;
+  Duration spin;
 };
 
 /// Sends back what is empty, and an empty one for each body.
@@ -98,8 +69,9 @@ class Counts final : public channel::Receiver {
   int empty = 0, bodies = 0;
 };
 
-[[noreturn]] void be_the_other(int said, Duration spin) {
+[[noreturn]] void be_the_other(int said, int cpu, Duration spin) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  pin(cpu);
   channel::TcpOptions options;
   options.self = {"b", 1};
   options.credentials = kJob;
@@ -125,11 +97,16 @@ class Counts final : public channel::Receiver {
 
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 20;
-  for (const Duration spin : {Duration::zero(), Duration(std::chrono::milliseconds(1))}) {
+  const auto [mine, other] = two_cpus();
+  pin(mine);
+  for (const auto& [name, one_cpu, spin] :
+       {Row{"asleep, one CPU", true, Duration::zero()},
+        Row{"asleep, two CPUs", false, Duration::zero()},
+        Row{"spinning, two CPUs", false, std::chrono::milliseconds(1)}}) {
     int said[2];
     if (::pipe2(said, O_CLOEXEC) != 0) return 1;
     const pid_t pid = ::fork();
-    if (pid == 0) be_the_other(said[1], spin);
+    if (pid == 0) be_the_other(said[1], one_cpu ? mine : other, spin);
     char text[256];
     const ssize_t n = ::read(said[0], text, sizeof text);
     if (n <= 0) return 1;
@@ -162,7 +139,7 @@ int main(int argc, char** argv) {
         echoes.push_back(1e6 * seconds_since(start));
       }
     }
-    std::printf("%s\n", spin > Duration::zero() ? "spinning" : "asleep");
+    std::printf("%s\n", name);
     std::printf("  empty: %.1f µs, echo %.1f µs: %.2f × (bound 1.5); p99 %.1f and %.1f µs\n",
                 median(calls), median(echoes), median(calls) / median(echoes), median(calls, 0.99),
                 median(echoes, 0.99));

@@ -5,7 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <map>
+#include <sstream>
 #include <string>
 
 #include "trireme/base/clock.h"
@@ -30,13 +34,45 @@ class ForeignLoad {
     stat >> word >> user >> nice >> system;  // interrupts serve whoever measures
     return (user + nice + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
   }
+  // This process, those that it started and has reaped, and those that it started and runs.
   static double own() {
-    rusage u{};
-    ::getrusage(RUSAGE_SELF, &u);
-    auto seconds = [](const timeval& t) {
-      return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+    double sum = 0;
+    for (const int who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+      rusage u{};
+      ::getrusage(who, &u);
+      for (const timeval& t : {u.ru_utime, u.ru_stime})
+        sum += static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+    }
+    struct Process {
+      int parent = 0;
+      double seconds = 0;
     };
-    return seconds(u.ru_utime) + seconds(u.ru_stime);
+    std::map<int, Process> all;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+      const int pid = std::atoi(entry.path().filename().c_str());
+      if (pid <= 0) continue;
+      std::string text;
+      std::getline(std::ifstream(entry.path() / "stat"), text);
+      const size_t name = text.rfind(')');
+      if (name == std::string::npos) continue;  // it has ended
+      std::istringstream words(text.substr(name + 1));
+      std::string word;
+      Process p;
+      words >> word >> p.parent;
+      for (int field = 5; field < 14; ++field) words >> word;
+      for (int field = 14; field < 18; ++field) {  // its own, and its reaped children's
+        double ticks = 0;
+        words >> ticks;
+        p.seconds += ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
+      }
+      all[pid] = p;
+    }
+    for (const auto& [pid, process] : all) {
+      int above = process.parent;
+      while (above != ::getpid() && all.count(above)) above = all[above].parent;
+      if (above == ::getpid()) sum += process.seconds;
+    }
+    return sum;
   }
 
   Clock::time_point begin_;

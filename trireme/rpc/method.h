@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -59,6 +60,8 @@ class TRIREME_API Line {
   /// What futures of its calls are made with.
   virtual const std::shared_ptr<Executor>& executor() const = 0;
   virtual int road() const = 0;
+  /// Memory for an attachment that travels to it without a copy, where the road has such.
+  virtual std::shared_ptr<void> empty(uint64_t bytes) = 0;
   /// Whatever becomes of it is in the future; where that is an error before it has left, at once.
   virtual void call(Outgoing outgoing, Deadline deadline) = 0;
 };

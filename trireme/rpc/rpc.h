@@ -69,6 +69,9 @@ class TRIREME_API Peer {
   template <class M, class... A>
   requires CanCall<M, A...> detail::ResultOf<M> sync(A&&... arguments)
   const { return async<M>(std::forward<A>(arguments)...).get(); }
+  /// Memory for an argument of this worker's that travels without a copy, where the road has such
+  /// (rpc/codec/tensor.h makes a tensor of it). Aligned to 64 bytes at least.
+  std::shared_ptr<void> empty(uint64_t bytes) const { return line_->empty(bytes); }
   /// The same worker with another deadline for each call.
   Peer with(Duration deadline) const { return Peer(line_, deadline); }
 

@@ -100,6 +100,16 @@ uint32_t Session::number_of(const Outgoing& outgoing) {
   return found->second;
 }
 
+std::shared_ptr<void> Session::empty(uint64_t bytes) {
+  std::shared_ptr<channel::Channel> channel;
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) std::rethrow_exception(lost(peer_, "empty", why_, Began::no));
+    channel = channel_;
+  }
+  return channel->empty(bytes);
+}
+
 void Session::call(Outgoing outgoing, Deadline deadline) {
   const auto future = outgoing.future;
   std::exception_ptr error;

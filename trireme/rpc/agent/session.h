@@ -54,6 +54,7 @@ class Session final : public channel::Receiver,
   const std::string& peer() const override { return peer_; }
   const std::shared_ptr<Executor>& executor() const override { return executor_; }
   int road() const override { return road_; }
+  std::shared_ptr<void> empty(uint64_t bytes) override;
   void call(Outgoing outgoing, Deadline deadline) override;
 
   void received(channel::Message message) override;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "trireme/base/check.h"
+#include "trireme/rpc/rpc.h"
 #include "trireme/tensor/host_data.h"
 
 namespace trireme::encoding {
@@ -129,3 +130,20 @@ void Custom<at::Tensor>::get(Reader& reader, at::Tensor& tensor) {
 }
 
 }  // namespace trireme::encoding
+
+namespace trireme::rpc {
+
+at::Tensor empty(const Peer& to, at::IntArrayRef sizes, at::ScalarType dtype) {
+  uint64_t bytes = c10::elementSize(dtype);
+  for (const int64_t size : sizes) {
+    check<UsageError>(size >= 0, "a tensor has a size of {}", size);
+    check<UsageError>(!__builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes),
+                      "a tensor is larger than any memory");
+  }
+  auto memory = to.empty(bytes);
+  void* data = memory.get();
+  return at::from_blob(
+      data, sizes, [memory = std::move(memory)](void*) {}, at::TensorOptions().dtype(dtype));
+}
+
+}  // namespace trireme::rpc

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
 
 #include <string>
 
@@ -28,3 +29,15 @@ struct Custom<at::Tensor> {
 };
 
 }  // namespace trireme::encoding
+
+namespace trireme::rpc {
+
+class Peer;
+
+/// A tensor of the CPU whose elements are not set, for an argument of a call to `to`: its memory is
+/// shared with that worker where both are on one host, so that it is given and not copied. Fill it,
+/// pass it, and write to it no more: the handler's tensor is the same memory. Sent to another
+/// worker, or as a view of a part, it is copied like any tensor.
+TRIREME_API at::Tensor empty(const Peer& to, at::IntArrayRef sizes, at::ScalarType dtype);
+
+}  // namespace trireme::rpc
