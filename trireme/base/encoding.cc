@@ -21,6 +21,8 @@ T read(std::string_view& bytes) {
 
 }  // namespace
 
+Transit::~Transit() = default;
+
 size_t Reader::length(size_t each) {
   uint64_t n;
   take(&n, sizeof n);

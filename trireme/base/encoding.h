@@ -91,6 +91,13 @@ struct Attachment {
   uint64_t bytes = 0;
 };
 
+/// Where a value goes or comes from, for a Custom that needs to know: of values in remote calls,
+/// the other worker (rpc/transit.h).
+class TRIREME_API Transit {
+ public:
+  virtual ~Transit();
+};
+
 /// How a type of another library is encoded:
 ///   static std::string type();                // its text, "tensor"
 ///   static void put(Writer&, const T&);
@@ -221,6 +228,9 @@ class Writer {
   /// read after others may have changed it.
   bool copies_shared() const { return copies_shared_; }
   void copy_shared() { copies_shared_ = true; }
+  /// For a Custom: where the value goes; null: nowhere that is known. Kept by whoever set it.
+  Transit* transit() const { return transit_; }
+  void set_transit(Transit* transit) { transit_ = transit; }
 
   std::string take() { return std::move(bytes_); }
   std::vector<Attachment> take_attachments() { return std::move(attachments_); }
@@ -239,6 +249,7 @@ class Writer {
   std::string bytes_;
   std::vector<Attachment> attachments_;
   bool copies_shared_ = false;
+  Transit* transit_ = nullptr;
 };
 
 class Reader {
@@ -290,6 +301,9 @@ class Reader {
     }
   }
   bool done() const { return left_.empty() && next_attachment_ == attachments_.size(); }
+  /// For a Custom: where the value comes from; null: from nowhere that is known.
+  Transit* transit() const { return transit_; }
+  void set_transit(Transit* transit) { transit_ = transit; }
 
   /// For a Custom: the next one. Corrupt: there is none left.
   TRIREME_API Attachment attachment();
@@ -319,6 +333,7 @@ class Reader {
   std::vector<Attachment> attachments_;
   size_t next_attachment_ = 0;
   int depth_ = 0;
+  Transit* transit_ = nullptr;
 };
 
 TRIREME_API std::string with_header(const std::string& type, std::string value);

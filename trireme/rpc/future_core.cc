@@ -5,6 +5,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/rpc/call.h"
+#include "trireme/rpc/transit.h"
 
 namespace trireme::rpc::detail {
 namespace {
@@ -88,8 +89,9 @@ void FutureCore::wait() {
 }
 
 void FutureCore::when_done(std::function<void()> task) {
-  auto with_call = [call = current_call(), task = std::move(task)] {
+  auto with_call = [call = current_call(), context = current_context(), task = std::move(task)] {
     CallScope scope(call);
+    ContextScope within(context);
     task();
   };
   {

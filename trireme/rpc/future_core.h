@@ -54,7 +54,7 @@ class TRIREME_API FutureCore {
   std::exception_ptr take_error() { return std::exchange(error_, nullptr); }
 
   void wait();
-  /// Runs once it is done, with the current call of this thread. At most one.
+  /// Runs once it is done, with the current call and context of this thread. At most one.
   void when_done(std::function<void()> task);
   /// What cancel() does first, while it is not done.
   void on_cancel(std::function<void()> task);

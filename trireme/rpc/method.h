@@ -13,6 +13,7 @@
 #include "trireme/base/encoding.h"
 #include "trireme/rpc/call.h"
 #include "trireme/rpc/future_core.h"
+#include "trireme/rpc/transit.h"
 
 // Between remote.h, which knows the types of arguments and results, and the agent, which knows
 // bytes.
@@ -50,6 +51,8 @@ struct Outgoing {
   std::shared_ptr<FutureCore> future;
   /// Fills the future from its reply.
   std::function<void(encoding::Reader&)> fill;
+  /// Null: it is in no context.
+  std::shared_ptr<Crossing> crossing = {};
 };
 
 /// To one worker.
@@ -57,6 +60,12 @@ class TRIREME_API Line {
  public:
   virtual ~Line();
   virtual const std::string& peer() const = 0;
+  /// The peer's number, which no other worker of the job ever has.
+  virtual int64_t member() const = 0;
+  /// Whether the peer has a method of this name.
+  virtual bool offers(const std::string& method) const = 0;
+  /// Of the worker that calls; null: it has none.
+  virtual const std::shared_ptr<Carrier>& carrier() const = 0;
   /// What futures of its calls are made with.
   virtual const std::shared_ptr<Executor>& executor() const = 0;
   virtual int road() const = 0;

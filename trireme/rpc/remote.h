@@ -245,6 +245,8 @@ void run_handler(Object* object, const std::shared_ptr<Answering>& call) {
 /// What a worker answers: a part of rpc::Options.
 struct Offer {
   std::vector<detail::Method> methods;
+  /// Sees what comes and leaves within contexts; at most one of a worker's offers has one.
+  std::shared_ptr<detail::Carrier> carrier = {};
 };
 
 /// Free functions and lambdas: offer<ping, sum>().

@@ -32,6 +32,14 @@ Peer Worker::peer(int rank, PeerOptions options) const {
 
 std::vector<std::string> Worker::workers() const { return agent_->workers(); }
 
+const std::shared_ptr<detail::Carrier>& detail::AgentOf::carrier(const Worker& worker) {
+  return worker.agent_->carrier();
+}
+
+Duration detail::AgentOf::deadline(const Worker& worker) {
+  return worker.agent_->options().deadline;
+}
+
 int Worker::threads() const { return agent_->threads(); }
 
 void Worker::shutdown(const ShutdownOptions& options) const { agent_->shutdown(options); }

@@ -29,7 +29,9 @@ namespace trireme::rpc {
 
 namespace detail {
 class Agent;
-}
+struct AgentOf;
+struct PeerAt;
+}  // namespace detail
 
 /// One worker as another calls it. Copies are the same. Where it is gone, every call fails; peer()
 /// finds the one that has its name then. Threads: any.
@@ -50,8 +52,13 @@ class TRIREME_API Peer {
     outgoing.signature = &detail::signature_of<M>();
     outgoing.future = state;
     try {
+      if (const auto& context = detail::current_context())
+        outgoing.crossing = context->leaving(line_);
+      detail::CallTransit transit(line_, outgoing.crossing);
+      outgoing.arguments.set_transit(&transit);
       detail::put_all(static_cast<detail::ValuesOf<M>*>(nullptr), outgoing.arguments,
                       std::forward<A>(arguments)...);
+      outgoing.arguments.set_transit(nullptr);
     } catch (...) {
       state->fail(std::current_exception());
       return Future<Result>(std::move(state));
@@ -77,6 +84,7 @@ class TRIREME_API Peer {
 
  private:
   friend class Worker;
+  friend struct detail::PeerAt;
   Peer(std::shared_ptr<detail::Line> line, Duration deadline)
       : line_(std::move(line)), deadline_(deadline) {}
   Deadline deadline_of_call() const {
@@ -112,9 +120,28 @@ class TRIREME_API Worker {
 
  private:
   friend TRIREME_API Worker init(Options options);
+  friend struct detail::AgentOf;
   explicit Worker(std::shared_ptr<detail::Agent> agent) : agent_(std::move(agent)) {}
   std::shared_ptr<detail::Agent> agent_;
 };
+
+namespace detail {
+
+/// For parts of this library that have a Line and call by it.
+struct PeerAt {
+  static Peer make(std::shared_ptr<Line> line, Duration deadline) {
+    return Peer(std::move(line), deadline);
+  }
+  static const std::shared_ptr<Line>& line(const Peer& peer) { return peer.line_; }
+};
+
+/// And of a worker: what was offered with it; null: nothing was.
+struct TRIREME_API AgentOf {
+  static const std::shared_ptr<Carrier>& carrier(const Worker& worker);
+  static Duration deadline(const Worker& worker);
+};
+
+}  // namespace detail
 
 /// Joins the job as a worker. Every thread rank may have its own. UsageError: a name or a rank that
 /// another worker has, offers of one name; ResourceError; what the store throws.

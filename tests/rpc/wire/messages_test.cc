@@ -20,6 +20,7 @@ std::vector<Message> examples() {
           Hello{"t", -1, {}},
           Call{3, 1, kNoBudget, {}},
           Call{0, UINT64_MAX, 0, {{"a", "f"}, {"b", "g"}}},
+          Call{1, 2, 3, {{"a", "f"}}, Context{-1, UINT64_MAX, 5}},
           Reply{5},
           Failure{9, true, "", "std::out_of_range", "3 is too far", "server0", -1, -1, "", -1},
           Failure{0, false, "Timeout", "", "late", "b", 3, 4, "all_reduce", 1LL << 40},

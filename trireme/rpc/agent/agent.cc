@@ -53,6 +53,17 @@ std::vector<Method> methods_of(const Options& options) {
   return methods;
 }
 
+std::shared_ptr<Carrier> carrier_of(const Options& options) {
+  std::shared_ptr<Carrier> carrier;
+  for (const Offer& offer : options.offers) {
+    if (!offer.carrier) continue;
+    check<UsageError>(!carrier, "rpc::init: worker '{}' makes two offers that carry contexts",
+                      options.name);
+    carrier = offer.carrier;
+  }
+  return carrier;
+}
+
 Options checked(Options options) {
   check_name(options.name);
   check<UsageError>(options.store != nullptr, "rpc::init: worker '{}' needs the job's store",
@@ -81,6 +92,7 @@ Agent::Agent(Options options)
       registry_(std::make_unique<Registry>(options_.store, options_.generation)) {
   core_->name = options_.name;
   core_->methods = methods_of(options_);
+  core_->carrier = carrier_of(options_);
   core_->most_unsent = options_.most_unsent;
   core_->most_waiting = std::max<uint64_t>(1, options_.most_waiting);
   core_->deadlines = std::make_shared<Deadlines>();
@@ -91,6 +103,7 @@ Agent::Agent(Options options)
   for (const Method& method : core_->methods)
     hello.methods.push_back({method.name, method.signature});
   wire::encode(hello);  // refuses what is too long, here and not in the first call
+  if (core_->carrier) core_->carrier->joined(core_->name, core_->member, core_->crew);
 
   Member member{core_->member, options_.name, options_.rank, host_name(), ::getpid(), {}};
   for (size_t i = 0; i < options_.roads.size(); ++i) {

@@ -26,6 +26,7 @@ class Agent {
 
   const std::string& name() const { return core_->name; }
   const Options& options() const { return options_; }
+  const std::shared_ptr<Carrier>& carrier() const { return core_->carrier; }
   std::shared_ptr<Line> line(const std::string& peer, Deadline deadline);
   std::shared_ptr<Line> line(int rank, Deadline deadline);
   std::vector<std::string> workers();

@@ -22,14 +22,15 @@ std::vector<encoding::Attachment> attachments_of(std::vector<channel::Body> bodi
 
 }  // namespace
 
-IncomingCall::IncomingCall(std::shared_ptr<Session> session, const Method& method, uint64_t id,
-                           std::vector<wire::Link> chain, Deadline deadline,
-                           channel::Message message, size_t arguments_at)
-    : Answering(session->peer(), std::move(chain), deadline),
+IncomingCall::IncomingCall(std::shared_ptr<Session> session, const Method& method,
+                           wire::Call&& call, Deadline deadline, channel::Message message,
+                           size_t arguments_at)
+    : Answering(session->peer(), std::move(call.chain), deadline),
       session_(std::move(session)),
       method_(method),
-      id_(id),
+      id_(call.id),
       arguments_at_(arguments_at),
+      context_(call.context),
       message_(std::move(message)) {
   ++session_->core()->answering;
 }
@@ -51,6 +52,20 @@ void IncomingCall::run() {
   });
   began_ = true;  // after tells_, which whoever answers first reads
   CallScope scope(shared_from_this());
+  Carrier::Arrived arrived;
+  try {
+    if (context_) {
+      const auto& carrier = session_->core()->carrier;
+      check<UsageError>(carrier != nullptr,
+                        "worker '{}' takes no part in contexts, which '{}' was called within",
+                        session_->core()->name, method());
+      arrived = carrier->arrived(*context_, session_);
+    }
+  } catch (...) {
+    return fail(std::current_exception());
+  }
+  transit_.emplace(session_, std::move(arrived.crossing));
+  ContextScope within(std::move(arrived.context));
   const auto self = std::static_pointer_cast<Answering>(shared_from_this());
   method_.run(self);
 }
@@ -62,8 +77,10 @@ void IncomingCall::refuse(const std::string& why) {
 }
 
 encoding::Reader IncomingCall::arguments() {
-  return encoding::Reader(std::string_view(message_.bytes).substr(arguments_at_),
+  encoding::Reader reader(std::string_view(message_.bytes).substr(arguments_at_),
                           attachments_of(std::move(message_.bodies)));
+  reader.set_transit(&*transit_);
+  return reader;
 }
 
 bool IncomingCall::first_answer() {
@@ -74,7 +91,11 @@ bool IncomingCall::first_answer() {
   return true;
 }
 
-encoding::Writer IncomingCall::result() { return encoding::Writer(wire::encode(wire::Reply{id_})); }
+encoding::Writer IncomingCall::result() {
+  encoding::Writer writer(wire::encode(wire::Reply{id_}));
+  writer.set_transit(&*transit_);
+  return writer;
+}
 
 void IncomingCall::reply(encoding::Writer result) {
   std::string bytes = result.take();

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,8 @@ class Session;
 /// A call of another worker, from its arrival to its answer.
 class IncomingCall final : public Answering, public std::enable_shared_from_this<IncomingCall> {
  public:
-  IncomingCall(std::shared_ptr<Session> session, const Method& method, uint64_t id,
-               std::vector<wire::Link> chain, Deadline deadline, channel::Message message,
-               size_t arguments_at);
+  IncomingCall(std::shared_ptr<Session> session, const Method& method, wire::Call&& call,
+               Deadline deadline, channel::Message message, size_t arguments_at);
   ~IncomingCall() override;
 
   /// Calls the handler, unless nobody waits any more.
@@ -44,6 +44,8 @@ class IncomingCall final : public Answering, public std::enable_shared_from_this
   const Method& method_;  // of the core, which the session keeps
   const uint64_t id_;
   const size_t arguments_at_;
+  const std::optional<wire::Context> context_;
+  std::optional<CallTransit> transit_;  // from run() on
   channel::Message message_;
   std::atomic<bool> answered_{false}, began_{false};
   Deadlines::Place ends_{}, tells_{};

@@ -121,6 +121,7 @@ void Session::call(Outgoing outgoing, Deadline deadline) {
     wire::Call call;
     call.method = number_of(outgoing);
     if (within) call.chain = within->chain();
+    if (outgoing.crossing) call.context = outgoing.crossing->said();
     std::string bytes = wire::encode(call);
     bytes += outgoing.arguments.take();
     auto attachments = outgoing.arguments.take_attachments();
@@ -157,7 +158,12 @@ void Session::call(Outgoing outgoing, Deadline deadline) {
             lost(peer_, outgoing.method, closed_ ? why_ : "it leaves", Began::no));
       id = next_id_++;
       channel = channel_;
-      Waiting waiting{outgoing.method, future, std::move(outgoing.fill), {}, patience, false};
+      Waiting waiting{.method = outgoing.method,
+                      .future = future,
+                      .fill = std::move(outgoing.fill),
+                      .crossing = std::move(outgoing.crossing),
+                      .place = {},
+                      .patience = patience};
       if (!deadline.is_never())
         waiting.place = core_->deadlines->add(when(deadline), [weak = weak_from_this(), id] {
           if (const auto session = weak.lock()) session->give_up(id, true);
@@ -185,6 +191,11 @@ void Session::call(Outgoing outgoing, Deadline deadline) {
   }
   // Outside: who waits for it is then its only owner.
   if (error) future->fail(std::move(error));
+}
+
+bool Session::offers(const std::string& method) const {
+  std::lock_guard lock(mutex_);
+  return numbers_.contains(method);
 }
 
 std::optional<Session::Waiting> Session::take(uint64_t id) {
@@ -290,6 +301,7 @@ void Session::end(const std::string& why) {
                            : lost(peer_, call.method, why, began));
   }
   stop_handlers();
+  if (core_->carrier) core_->carrier->lost(*this);
 }
 
 void Session::stop_handlers() {

@@ -37,7 +37,9 @@ class Session final : public channel::Receiver,
   /// Waits for the peer's hello. CallLost, Timeout, Mismatch (another version).
   void wait_for_hello(Deadline deadline);
   /// After that.
-  int64_t member() const { return theirs_.member; }
+  int64_t member() const override { return theirs_.member; }
+  bool offers(const std::string& method) const override;
+  const std::shared_ptr<Carrier>& carrier() const override { return core_->carrier; }
   /// Calls can be made.
   bool open() const;
   /// The channel is closed.
@@ -70,6 +72,7 @@ class Session final : public channel::Receiver,
     std::string method;
     std::shared_ptr<FutureCore> future;
     std::function<void(encoding::Reader&)> fill;
+    std::shared_ptr<Crossing> crossing;
     Deadlines::Place place;
     Duration patience{};
     bool began = false;

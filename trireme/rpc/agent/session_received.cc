@@ -121,11 +121,11 @@ void Session::on_call(wire::Call call, channel::Message message, size_t argument
                               incoming, peer_));
   const Method& method = core_->methods[call.method];
   const bool nested = !call.chain.empty();
+  const uint64_t id = call.id;
   call.chain.push_back({core_->name, method.name});
   const Deadline deadline = deadline_of(call.budget_us);
-  auto incoming_call =
-      std::make_shared<IncomingCall>(shared_from_this(), method, call.id, std::move(call.chain),
-                                     deadline, std::move(message), arguments_at);
+  auto incoming_call = std::make_shared<IncomingCall>(shared_from_this(), method, std::move(call),
+                                                      deadline, std::move(message), arguments_at);
   if (!deadline.is_never()) {
     incoming_call->ends_ =
         core_->deadlines->add(when(deadline), [weak = std::weak_ptr(incoming_call)] {
@@ -136,7 +136,7 @@ void Session::on_call(wire::Call call, channel::Message message, size_t argument
   bool gone = false;
   {
     std::lock_guard lock(mutex_);
-    if (!closed_) incoming_.emplace(call.id, incoming_call);
+    if (!closed_) incoming_.emplace(id, incoming_call);
     gone = closed_;
   }
   if (gone) return incoming_call->stop();
@@ -155,6 +155,8 @@ void Session::on_reply(const wire::Reply& reply, channel::Message message, size_
   for (auto& body : message.bodies) attachments.push_back({std::move(body.data), body.bytes});
   encoding::Reader reader(std::string_view(message.bytes).substr(result_at),
                           std::move(attachments));
+  CallTransit transit(shared_from_this(), std::move(waiting->crossing));
+  reader.set_transit(&transit);
   std::exception_ptr error;
   try {
     waiting->fill(reader);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/rpc/codec/tensor.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
@@ -11,6 +12,8 @@
 #include <vector>
 
 #include "trireme/base/check.h"
+#include "trireme/rpc/codec/tensor_crossing.h"
+#include "trireme/rpc/method.h"
 #include "trireme/rpc/rpc.h"
 #include "trireme/tensor/host_data.h"
 
@@ -20,6 +23,7 @@ namespace {
 // Layout: how:u8, and unless it is undefined dtype:u8 dims:u8 size:i64*, then the elements where
 // they are inline. The dtypes' numbers are LibTorch's, which are in its files and do not change.
 enum How : uint8_t { undefined = 0, inside = 1, beside = 2 };
+constexpr uint8_t kWithGradient = 4;  // beside one of the last two
 
 constexpr uint8_t kMostDims = 64;
 
@@ -43,6 +47,26 @@ bool travels(at::ScalarType dtype) {
   }
 }
 
+rpc::detail::TensorCrossing* crossing_of(Transit* transit) {
+  const auto* of_call = dynamic_cast<rpc::detail::CallTransit*>(transit);
+  if (!of_call || !of_call->crossing()) return nullptr;
+  return dynamic_cast<rpc::detail::TensorCrossing*>(of_call->crossing().get());
+}
+
+/// Who gets the gradient of a tensor that leaves; null: nobody.
+rpc::detail::TensorCrossing* gradient_wanted(Transit* transit, const at::Tensor& tensor) {
+  if (!transit || !tensor.requires_grad() || !at::GradMode::is_enabled()) return nullptr;
+  auto* crossing = crossing_of(transit);
+  const auto* of_call = dynamic_cast<rpc::detail::CallTransit*>(transit);
+  check<UsageError>(
+      crossing != nullptr || !of_call || rpc::detail::current_context() == nullptr,
+      "a tensor that requires a gradient is sent to worker '{}', which takes no part in the "
+      "context "
+      "of this thread: let it offer rpc::autograd::offer() too, or send tensor.detach()",
+      of_call ? of_call->line()->peer() : "");
+  return crossing;
+}
+
 /// The memory, for as long as the tensor.
 Attachment lent(at::Tensor tensor, uint64_t bytes) {
   auto owner = std::make_shared<at::Tensor>(std::move(tensor));
@@ -50,42 +74,8 @@ Attachment lent(at::Tensor tensor, uint64_t bytes) {
   return {std::shared_ptr<const void>(std::move(owner), data), bytes};
 }
 
-}  // namespace
-
-void Custom<at::Tensor>::put(Writer& writer, const at::Tensor& tensor) {
-  if (!tensor.defined()) return writer.put(uint8_t{undefined});
-  check<UsageError>(
-      tensor.device().is_cpu() && tensor.layout() == at::kStrided && travels(tensor.scalar_type()),
-      "a {} tensor of {} on {} cannot travel in a remote call: only dense ones of the "
-      "CPU, of numbers and bool, can",
-      tensor.layout() == at::kStrided ? "dense" : "sparse", c10::toString(tensor.scalar_type()),
-      tensor.device().str());
-  check<UsageError>(tensor.dim() <= kMostDims, "a tensor of {} dims cannot travel in a remote call",
-                    tensor.dim());
-  const uint64_t bytes = static_cast<uint64_t>(tensor.numel()) * tensor.element_size();
-  const How how = bytes <= kInlineBytes ? inside : beside;
-  const bool others = tensor.use_count() > 1 || tensor.storage().use_count() > 1;
-  // detach(): what the bytes are does not depend on who records a graph. A conjugate view is
-  // another reading of the same bytes, and contiguous() does not write it out.
-  const at::Tensor plain = tensor.detach().resolve_conj().resolve_neg();
-  const bool same_memory = plain.is_contiguous() && trireme::same_memory(plain, tensor);
-  writer.put(uint8_t{how});
-  writer.put(static_cast<uint8_t>(tensor.scalar_type()));
-  writer.put(static_cast<uint8_t>(tensor.dim()));
-  for (const int64_t size : tensor.sizes()) writer.put(size);
-  if (how == inside) {
-    const at::Tensor whole = plain.contiguous();
-    writer.put_bytes(host_bits<const char>(whole), bytes);
-  } else if (!same_memory) {
-    writer.attach(lent(plain.contiguous(), bytes));
-  } else {
-    writer.attach(lent(writer.copies_shared() && others ? plain.clone() : plain, bytes));
-  }
-}
-
-void Custom<at::Tensor>::get(Reader& reader, at::Tensor& tensor) {
-  uint8_t how = 0, dtype = 0, dims = 0;
-  reader.get(how);
+void get_plain(Reader& reader, uint8_t how, at::Tensor& tensor) {
+  uint8_t dtype = 0, dims = 0;
   if (how == undefined) {
     tensor = at::Tensor();
     return;
@@ -111,7 +101,8 @@ void Custom<at::Tensor>::get(Reader& reader, at::Tensor& tensor) {
         most > uint64_t{1} << 40)
       Reader::corrupt("a tensor has sizes that no memory has");
   if (how == inside) {
-    if (bytes > kInlineBytes) Reader::corrupt("a tensor is larger than one inside may be");
+    if (bytes > Custom<at::Tensor>::kInlineBytes)
+      Reader::corrupt("a tensor is larger than one inside may be");
     tensor = at::empty(sizes, options);
     reader.take(host_bits<char>(tensor), bytes);
     return;
@@ -127,6 +118,53 @@ void Custom<at::Tensor>::get(Reader& reader, at::Tensor& tensor) {
   }
   tensor = at::from_blob(
       data, sizes, [owner = std::move(memory.data)](void*) mutable { owner.reset(); }, options);
+}
+
+}  // namespace
+
+void Custom<at::Tensor>::put(Writer& writer, const at::Tensor& tensor) {
+  if (!tensor.defined()) return writer.put(uint8_t{undefined});
+  check<UsageError>(
+      tensor.device().is_cpu() && tensor.layout() == at::kStrided && travels(tensor.scalar_type()),
+      "a {} tensor of {} on {} cannot travel in a remote call: only dense ones of the "
+      "CPU, of numbers and bool, can",
+      tensor.layout() == at::kStrided ? "dense" : "sparse", c10::toString(tensor.scalar_type()),
+      tensor.device().str());
+  check<UsageError>(tensor.dim() <= kMostDims, "a tensor of {} dims cannot travel in a remote call",
+                    tensor.dim());
+  const uint64_t bytes = static_cast<uint64_t>(tensor.numel()) * tensor.element_size();
+  const How how = bytes <= kInlineBytes ? inside : beside;
+  const bool others = tensor.use_count() > 1 || tensor.storage().use_count() > 1;
+  // detach(): what the bytes are does not depend on who records a graph. A conjugate view is
+  // another reading of the same bytes, and contiguous() does not write it out.
+  const at::Tensor plain = tensor.detach().resolve_conj().resolve_neg();
+  const bool same_memory = plain.is_contiguous() && trireme::same_memory(plain, tensor);
+  auto* const crossing = gradient_wanted(writer.transit(), tensor);
+  writer.put(static_cast<uint8_t>(crossing ? how | kWithGradient : how));
+  writer.put(static_cast<uint8_t>(tensor.scalar_type()));
+  writer.put(static_cast<uint8_t>(tensor.dim()));
+  for (const int64_t size : tensor.sizes()) writer.put(size);
+  if (crossing) crossing->leaves(tensor);
+  if (how == inside) {
+    const at::Tensor whole = plain.contiguous();
+    writer.put_bytes(host_bits<const char>(whole), bytes);
+  } else if (!same_memory) {
+    writer.attach(lent(plain.contiguous(), bytes));
+  } else {
+    writer.attach(lent(writer.copies_shared() && others ? plain.clone() : plain, bytes));
+  }
+}
+
+void Custom<at::Tensor>::get(Reader& reader, at::Tensor& tensor) {
+  uint8_t how = 0;
+  reader.get(how);
+  if (how <= kWithGradient) return get_plain(reader, how, tensor);
+  auto* const crossing = crossing_of(reader.transit());
+  if (!crossing) Reader::corrupt("a tensor requires a gradient in a call without a context");
+  get_plain(reader, how & ~kWithGradient, tensor);
+  if (!tensor.is_floating_point() && !tensor.is_complex())
+    Reader::corrupt("a tensor of integers requires a gradient");
+  crossing->comes(tensor);
 }
 
 }  // namespace trireme::encoding
@@ -147,3 +185,7 @@ at::Tensor empty(const Peer& to, at::IntArrayRef sizes, at::ScalarType dtype) {
 }
 
 }  // namespace trireme::rpc
+
+namespace trireme::rpc::detail {
+TensorCrossing::~TensorCrossing() = default;
+}  // namespace trireme::rpc::detail

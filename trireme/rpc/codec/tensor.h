@@ -16,7 +16,8 @@
 // tensor stays undefined. One that is larger than kInlineBytes travels beside the message without a
 // copy where it is contiguous. As an argument it must therefore not change until the call's Future
 // is ready. As a result it may: where its handler still holds the memory, a copy travels. What
-// arrives is contiguous, belongs to the receiver, and requires no gradient. UsageError: a tensor of
+// arrives is contiguous, belongs to the receiver, and requires no gradient, unless the call is made
+// within a context (rpc/autograd/context.h). UsageError: a tensor of
 // another device, sparse, quantised, or of another dtype.
 namespace trireme::encoding {
 

@@ -20,6 +20,8 @@ enum class Kind : uint8_t {
   goodbye = 7,
 };
 
+constexpr uint8_t kHasContext = 1;  // a flag of a call
+
 // Where a call has what is known when it leaves: behind kind:u8 flags:u8 method:u32.
 constexpr size_t kCallId = 6;
 constexpr size_t kCallBudget = 14;
@@ -116,7 +118,8 @@ Hello decode_hello(In& in) {
 }
 
 Call decode_call(In& in) {
-  check<Corrupt>(in.number<uint8_t>() == 0, "a call has flags that nobody knows");
+  const auto flags = in.number<uint8_t>();
+  check<Corrupt>((flags & ~kHasContext) == 0, "a call has flags that nobody knows");
   Call call;
   call.method = in.number<uint32_t>();
   call.id = in.number<uint64_t>();
@@ -128,6 +131,12 @@ Call decode_call(In& in) {
     auto& link = call.chain.emplace_back();
     link.worker = in.text(kMaxName);
     link.method = in.text(kMaxName);
+  }
+  if (flags & kHasContext) {
+    auto& context = call.context.emplace();
+    context.member = in.number<int64_t>();
+    context.number = in.number<uint64_t>();
+    context.message = in.number<uint64_t>();
   }
   return call;
 }
@@ -197,9 +206,14 @@ std::string encode(const Call& call) {
                     "through others must come to an end",
                     kMaxChain, shown(call.chain));
   Out out(Kind::call);
-  out.number(uint8_t{0}).number(call.method).number(call.id).number(call.budget_us);
+  out.number(call.context ? kHasContext : uint8_t{0})
+      .number(call.method)
+      .number(call.id)
+      .number(call.budget_us);
   out.number(static_cast<uint8_t>(call.chain.size()));
   for (const auto& link : call.chain) out.text(link.worker, kMaxName).text(link.method, kMaxName);
+  if (const auto& context = call.context)
+    out.number(context->member).number(context->number).number(context->message);
   return out.take();
 }
 

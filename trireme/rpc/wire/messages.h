@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -15,7 +16,7 @@
 // with what is there, and every number that has a limit with its limit.
 namespace trireme::rpc::wire {
 
-inline constexpr uint16_t kVersion = 1;
+inline constexpr uint16_t kVersion = 2;
 inline constexpr size_t kMaxName = 256;            // of a worker or a method
 inline constexpr size_t kMaxSignature = 16 << 10;  // of a method
 inline constexpr size_t kMaxMethods = 16384;       // of a worker
@@ -46,12 +47,21 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
+/// The context of a distributed backward (rpc/autograd) that a call takes part in.
+struct Context {
+  int64_t member = 0;    // who began it
+  uint64_t number = 0;   // its contexts, counted
+  uint64_t message = 0;  // the caller's calls within contexts, counted
+  bool operator==(const Context&) const = default;
+};
+
 /// The arguments follow the message's head.
 struct Call {
   uint32_t method = 0;
   uint64_t id = 0;         // counts the calls of one end of a channel from 0
   uint64_t budget_us = 0;  // microseconds to the deadline as it was sent; kNoBudget: none
   std::vector<Link> chain;
+  std::optional<Context> context = {};
   bool operator==(const Call&) const = default;
 };
 
