@@ -303,7 +303,6 @@ int main(int argc, char** argv) {
       auto taken = to[spinning].async<bench_takes>(large);
       while (!taken.ready()) behind.push_back(us_of([&] { to[spinning].sync<bench_nothing>(); }));
     }
-    if (std::getenv("DIST")) std::printf("behind: n %zu p50 %.1f p90 %.1f p99 %.1f max %.1f\n", behind.size(), median(behind), median(behind, 0.9), median(behind, 0.99), median(behind, 1.0));
     all[p99_behind].push_back(median(behind, 0.99));
     for (int i = 0; i < 100; ++i) {
       const size_t at = static_cast<size_t>(i) * channel::kChunk;

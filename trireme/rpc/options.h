@@ -41,7 +41,8 @@ struct Options {
   /// Threads in all, those whose handlers wait for other calls among them; 0: four more.
   int most_threads = 0;
   /// A call waits, until its deadline, while more bytes than this wait to leave for its peer, or
-  /// more calls are unanswered by it.
+  /// more calls are unanswered by it. One that fits into a chunk (channel/channel.h) overtakes
+  /// larger ones: it waits where so many bytes of its like are unanswered too.
   uint64_t most_unsent = uint64_t{64} << 20;
   uint64_t most_waiting = 16384;
 };

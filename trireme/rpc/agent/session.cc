@@ -137,12 +137,17 @@ void Session::call(Outgoing outgoing, Deadline deadline) {
                     trireme::rpc::detail::shown(patience), why);
     };
     if (deadline.expired()) too_late("the deadline had passed before it was sent");
+    // Short ones overtake what travels in chunks, and do not wait for it to leave.
+    uint64_t short_bytes = bytes.size();
+    for (const auto& attachment : attachments) short_bytes += attachment.bytes;
+    if (short_bytes > channel::kChunk) short_bytes = 0;
     const auto room = [&] {
       std::shared_ptr<channel::Channel> channel;
       {
         std::lock_guard lock(mutex_);
         if (closed_) return true;
         if (waiting_.size() >= core_->most_waiting) return false;
+        if (short_bytes > 0 && short_bytes_ + short_bytes <= core_->most_unsent) return true;
         channel = channel_;
       }
       return channel->unsent() <= core_->most_unsent;  // outside: the road has locks of its own
@@ -163,12 +168,14 @@ void Session::call(Outgoing outgoing, Deadline deadline) {
                       .fill = std::move(outgoing.fill),
                       .crossing = std::move(outgoing.crossing),
                       .place = {},
+                      .short_bytes = short_bytes,
                       .patience = patience};
       if (!deadline.is_never())
         waiting.place = core_->deadlines->add(when(deadline), [weak = weak_from_this(), id] {
           if (const auto session = weak.lock()) session->give_up(id, true);
         });
       waiting_.emplace(id, std::move(waiting));
+      short_bytes_ += short_bytes;
       ++core_->made;
     }
     future->on_cancel([weak = weak_from_this(), id] {
@@ -206,6 +213,7 @@ std::optional<Session::Waiting> Session::take(uint64_t id) {
     if (found == waiting_.end()) return {};
     waiting = std::move(found->second);
     waiting_.erase(found);
+    short_bytes_ -= waiting->short_bytes;
   }
   core_->deadlines->remove(waiting->place);
   --core_->made;

@@ -74,6 +74,7 @@ class Session final : public channel::Receiver,
     std::function<void(encoding::Reader&)> fill;
     std::shared_ptr<Crossing> crossing;
     Deadlines::Place place;
+    uint64_t short_bytes = 0;  // 0: it may travel in chunks
     Duration patience{};
     bool began = false;
   };
@@ -105,6 +106,7 @@ class Session final : public channel::Receiver,
   std::string why_;  // it is closed
   uint64_t next_id_ = 0;
   std::unordered_map<uint64_t, Waiting> waiting_;
+  uint64_t short_bytes_ = 0;  // of those that wait
   std::unordered_map<uint64_t, std::shared_ptr<IncomingCall>> incoming_;
   IdWindow seen_;
 };
