@@ -26,6 +26,9 @@ class Deadline {
     auto now = Clock::now();
     return Deadline(d >= Clock::time_point::max() - now ? Clock::time_point::max() : now + d);
   }
+  static Deadline at(Clock::time_point at) { return Deadline(at); }
+  /// time_point::max(): never.
+  Clock::time_point when() const { return at_; }
   bool is_never() const { return at_ == Clock::time_point::max(); }
   bool expired() const { return !is_never() && Clock::now() >= at_; }
   /// The time that is left, never negative.

@@ -112,13 +112,23 @@ void FutureCore::on_cancel(std::function<void()> task) {
   if (!done()) cancel_ = std::move(task);
 }
 
+void FutureCore::cancels(std::weak_ptr<Canceller> canceller, uint64_t id) {
+  std::lock_guard lock(mutex_);
+  canceller_ = std::move(canceller);
+  id_ = id;
+}
+
 void FutureCore::cancel() {
   std::function<void()> task;
+  std::shared_ptr<Canceller> canceller;
   {
     std::lock_guard lock(mutex_);
+    if (done()) return;
     task = std::exchange(cancel_, nullptr);
+    canceller = canceller_.lock();
   }
   if (task) task();
+  if (canceller) canceller->cancel(id_);
   fail(std::make_exception_ptr(Aborted("the call was cancelled by its caller")));
 }
 

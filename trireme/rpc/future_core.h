@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -38,6 +39,15 @@ class TRIREME_API Executor {
 /// Of the worker whose handlers this thread runs; null: none.
 TRIREME_API Executor*& own_executor();
 
+/// Whose calls can be given up.
+class Canceller {
+ public:
+  virtual void cancel(uint64_t id) = 0;
+
+ protected:
+  ~Canceller() = default;
+};
+
 class TRIREME_API FutureCore {
  public:
   /// Without an executor, what continues runs on the thread that makes it ready.
@@ -58,6 +68,8 @@ class TRIREME_API FutureCore {
   void when_done(std::function<void()> task);
   /// What cancel() does first, while it is not done.
   void on_cancel(std::function<void()> task);
+  /// The same without an allocation: call `id` of `canceller` is given up.
+  void cancels(std::weak_ptr<Canceller> canceller, uint64_t id);
   /// Makes it fail with Aborted, unless it is done.
   void cancel();
 
@@ -85,6 +97,8 @@ class TRIREME_API FutureCore {
   std::mutex mutex_;
   Waiter* waiter_ = nullptr;
   std::function<void()> then_, cancel_;
+  std::weak_ptr<Canceller> canceller_;
+  uint64_t id_ = 0;  // for canceller_
 };
 
 /// What stands for a value of void.

@@ -49,7 +49,7 @@ struct Outgoing {
   const std::string* signature = nullptr;  // of static storage
   encoding::Writer arguments;
   std::shared_ptr<FutureCore> future;
-  /// Fills the future from its reply.
+  /// Fills the future, which lives as long, from its reply.
   std::function<void(encoding::Reader&)> fill;
   /// Null: it is in no context.
   std::shared_ptr<Crossing> crossing = {};

@@ -210,30 +210,39 @@ class CancelWithCall {
   std::stop_callback<Cancel> callback_;
 };
 
+template <class Values>
+void read_arguments(Answering& call, Values& values) {
+  auto reader = call.arguments();
+  std::apply([&](auto&... value) { (reader.get(value), ...); }, values);
+  if (!reader.done()) encoding::left_over();
+}
+
 template <class M, class Object>
 void run_handler(Object* object, const std::shared_ptr<Answering>& call) {
   using Returned = typename ShapeOfRemote<M>::Returned;
   using Result = ResultOf<M>;
   try {
-    auto values = std::make_shared<ValuesOf<M>>();
-    auto reader = call->arguments();
-    std::apply([&](auto&... value) { (reader.get(value), ...); }, *values);
-    if (!reader.done()) encoding::left_over();
     if constexpr (!std::is_same_v<std::remove_cvref_t<Returned>, Result>) {
       // Its arguments live until the answer: a coroutine refers to them.
+      auto values = std::make_shared<ValuesOf<M>>();
+      read_arguments(*call, *values);
       auto canceller = std::make_shared<std::unique_ptr<CancelWithCall<Result>>>();
       Future<Result> future = invoke<M>(object, *call, *values);
       auto state = future.consume(
           [call, values, canceller](FutureState<Result>& state) { answer_from(*call, state); });
       if (!state->done()) *canceller = std::make_unique<CancelWithCall<Result>>(*call, state);
-    } else if constexpr (std::is_void_v<Result>) {
-      invoke<M>(object, *call, *values);
-      call->reply(call->result());
     } else {
-      // A value of its own, whatever the handler returns a reference to: what it holds is shared
-      // then.
-      const Result result = invoke<M>(object, *call, *values);
-      answer(*call, result);
+      ValuesOf<M> values;
+      read_arguments(*call, values);
+      if constexpr (std::is_void_v<Result>) {
+        invoke<M>(object, *call, values);
+        call->reply(call->result());
+      } else {
+        // A value of its own, whatever the handler returns a reference to: what it holds is shared
+        // then.
+        const Result result = invoke<M>(object, *call, values);
+        answer(*call, result);
+      }
     }
   } catch (...) {
     call->fail(std::current_exception());

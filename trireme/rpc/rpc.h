@@ -63,7 +63,7 @@ class TRIREME_API Peer {
       state->fail(std::current_exception());
       return Future<Result>(std::move(state));
     }
-    outgoing.fill = [state](encoding::Reader& reader) {
+    outgoing.fill = [state = state.get()](encoding::Reader& reader) {
       detail::Stored<Result> value{};
       if constexpr (!std::is_void_v<Result>) reader.get(value);
       if (!reader.done()) encoding::left_over();

@@ -39,14 +39,15 @@ IncomingCall::~IncomingCall() { --session_->core()->answering; }
 
 void IncomingCall::run() {
   if (answered_) return;
-  if (deadline().expired()) {  // the caller has given it up, or will in a moment
+  const auto now = Clock::now();
+  if (deadline().when() <= now) {  // the caller has given it up, or will in a moment
     answer_failure(std::make_exception_ptr(
                        Timeout("the deadline of the call passed before a thread was free for it")),
                    false);
     return;
   }
   auto& deadlines = *session_->core()->deadlines;
-  tells_ = deadlines.add(Clock::now() + kTellAfter, [weak = weak_from_this()] {
+  tells_ = deadlines.add(now + kTellAfter, [weak = weak_from_this()] {
     const auto call = weak.lock();
     if (call && !call->answered_) call->session_->send(wire::encode(wire::Began{call->id_}));
   });

@@ -28,10 +28,10 @@ std::string shown(Duration time) {
 }
 
 // The most that has a place in microseconds; what is longer is no deadline.
-uint64_t budget_of(Deadline deadline) {
-  if (deadline.is_never()) return wire::kNoBudget;
+uint64_t budget_of(Duration patience) {
+  if (patience == Duration::max()) return wire::kNoBudget;
   return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(deadline.remaining()).count());
+      std::chrono::duration_cast<std::chrono::microseconds>(patience).count());
 }
 }  // namespace
 
@@ -67,11 +67,11 @@ void Session::attach(std::shared_ptr<channel::Channel> channel) {
 }
 
 void Session::wait_for_hello(Deadline deadline) {
-  const auto place = core_->deadlines->add(when(deadline), [greeted = greeted_, peer = peer_] {
+  const auto place = core_->deadlines->add(deadline.when(), [greeted = greeted_, peer = peer_] {
     greeted->fail(std::make_exception_ptr(Timeout(
         fmt::format("worker '{}' has not said hello by the deadline: does it run?", peer))));
   });
-  if (!deadline.is_never()) core_->crew->rouse(place.first);
+  if (!deadline.is_never()) core_->crew->rouse(place.at);
   greeted_->wait();
   core_->deadlines->remove(place);
   if (greeted_->failed()) greeted_->take();
@@ -88,7 +88,7 @@ bool Session::ended() const {
 }
 
 uint32_t Session::number_of(const Outgoing& outgoing) {
-  const auto found = numbers_.find(outgoing.method);
+  const auto found = numbers_.find(std::string_view(outgoing.method));
   check<UsageError>(found != numbers_.end(),
                     "worker '{}' offers no method '{}': it must be among the offers of its "
                     "rpc::Options",
@@ -115,9 +115,8 @@ void Session::call(Outgoing outgoing, Deadline deadline) {
   std::exception_ptr error;
   try {
     const auto& within = current_call();
-    if (within && within->deadline().remaining() < deadline.remaining())
-      deadline = within->deadline();
-    const Duration patience = deadline.remaining();
+    if (within && within->deadline().when() < deadline.when()) deadline = within->deadline();
+    Duration patience = deadline.remaining();
     wire::Call call;
     call.method = number_of(outgoing);
     if (within) call.chain = within->chain();
@@ -136,7 +135,7 @@ void Session::call(Outgoing outgoing, Deadline deadline) {
       fail<Timeout>("'{}' on worker '{}' had not begun after {}: {}", outgoing.method, peer_,
                     trireme::rpc::detail::shown(patience), why);
     };
-    if (deadline.expired()) too_late("the deadline had passed before it was sent");
+    if (patience <= Duration::zero()) too_late("the deadline had passed before it was sent");
     // Short ones overtake what travels in chunks, and do not wait for it to leave.
     uint64_t short_bytes = bytes.size();
     for (const auto& attachment : attachments) short_bytes += attachment.bytes;
@@ -152,8 +151,11 @@ void Session::call(Outgoing outgoing, Deadline deadline) {
       }
       return channel->unsent() <= core_->most_unsent;  // outside: the road has locks of its own
     };
-    if (!room() && !core_->crew->wait_until(room, deadline))
-      too_late("the peer takes calls more slowly than they are made");
+    if (!room()) {
+      if (!core_->crew->wait_until(room, deadline))
+        too_late("the peer takes calls more slowly than they are made");
+      patience = deadline.remaining();
+    }
     uint64_t id = 0;
     std::shared_ptr<channel::Channel> channel;
     {
@@ -163,6 +165,7 @@ void Session::call(Outgoing outgoing, Deadline deadline) {
             lost(peer_, outgoing.method, closed_ ? why_ : "it leaves", Began::no));
       id = next_id_++;
       channel = channel_;
+      future->cancels(weak_from_this(), id);
       Waiting waiting{.method = outgoing.method,
                       .future = future,
                       .fill = std::move(outgoing.fill),
@@ -171,17 +174,14 @@ void Session::call(Outgoing outgoing, Deadline deadline) {
                       .short_bytes = short_bytes,
                       .patience = patience};
       if (!deadline.is_never())
-        waiting.place = core_->deadlines->add(when(deadline), [weak = weak_from_this(), id] {
+        waiting.place = core_->deadlines->add(deadline.when(), [weak = weak_from_this(), id] {
           if (const auto session = weak.lock()) session->give_up(id, true);
         });
-      waiting_.emplace(id, std::move(waiting));
+      waiting_.put(id, std::move(waiting));
       short_bytes_ += short_bytes;
       ++core_->made;
     }
-    future->on_cancel([weak = weak_from_this(), id] {
-      if (const auto session = weak.lock()) session->give_up(id, false);
-    });
-    wire::complete(bytes, id, budget_of(deadline));
+    wire::complete(bytes, id, budget_of(patience));
     std::vector<channel::Body> bodies;
     for (auto& attachment : attachments)
       bodies.push_back({std::move(attachment.data), attachment.bytes});
@@ -192,7 +192,7 @@ void Session::call(Outgoing outgoing, Deadline deadline) {
       end("the channel to it is closed");
       return;
     }
-    if (!deadline.is_never()) core_->crew->rouse(when(deadline));
+    if (!deadline.is_never()) core_->crew->rouse(deadline.when());
   } catch (...) {
     error = std::current_exception();
   }
@@ -209,10 +209,8 @@ std::optional<Session::Waiting> Session::take(uint64_t id) {
   std::optional<Waiting> waiting;
   {
     std::lock_guard lock(mutex_);
-    const auto found = waiting_.find(id);
-    if (found == waiting_.end()) return {};
-    waiting = std::move(found->second);
-    waiting_.erase(found);
+    waiting = waiting_.take(id);
+    if (!waiting) return {};
     short_bytes_ -= waiting->short_bytes;
   }
   core_->deadlines->remove(waiting->place);
@@ -252,12 +250,9 @@ bool Session::send(std::string bytes, std::vector<encoding::Attachment> attachme
 }
 
 void Session::answered(uint64_t id) {
-  std::shared_ptr<IncomingCall> call;  // destroyed outside of the lock
+  std::optional<std::shared_ptr<IncomingCall>> call;  // destroyed outside of the lock
   std::lock_guard lock(mutex_);
-  const auto found = incoming_.find(id);
-  if (found == incoming_.end()) return;
-  call = std::move(found->second);
-  incoming_.erase(found);
+  call = incoming_.take(id);
 }
 
 void Session::leave(const std::string& why) {
@@ -293,7 +288,7 @@ void Session::end(const std::string& why) {
     why_ = why;
     they_left = leaves_;
     ours = ours_;
-    waiting.swap(waiting_);
+    waiting = waiting_.take_all();
     nobody_to_tell = std::exchange(on_greeted_, nullptr);
     channel = std::exchange(channel_, nullptr);  // which holds us
   }

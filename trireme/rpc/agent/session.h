@@ -6,12 +6,14 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "trireme/channel/channel.h"
 #include "trireme/rpc/agent/core.h"
 #include "trireme/rpc/agent/id_window.h"
+#include "trireme/rpc/agent/pooled_map.h"
 #include "trireme/rpc/method.h"
 #include "trireme/rpc/wire/messages.h"
 
@@ -22,6 +24,7 @@ class IncomingCall;
 
 class Session final : public channel::Receiver,
                       public Line,
+                      public Canceller,
                       public std::enable_shared_from_this<Session> {
  public:
   /// More calls that wait for their handlers are refused. A worker of ours stops far below it.
@@ -59,6 +62,8 @@ class Session final : public channel::Receiver,
   std::shared_ptr<void> empty(uint64_t bytes) override;
   void call(Outgoing outgoing, Deadline deadline) override;
 
+  void cancel(uint64_t id) override { give_up(id, false); }
+
   void received(channel::Message message) override;
   void closed(const std::string& why) override;
 
@@ -68,6 +73,10 @@ class Session final : public channel::Receiver,
   const std::shared_ptr<Core>& core() const { return core_; }
 
  private:
+  struct TextHash {  // finds a std::string without making one
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
   struct Waiting {
     std::string method;
     std::shared_ptr<FutureCore> future;
@@ -101,13 +110,13 @@ class Session final : public channel::Receiver,
   mutable std::mutex mutex_;
   std::shared_ptr<channel::Channel> channel_;
   wire::Hello theirs_;  // const once greeted_ is done
-  std::unordered_map<std::string, uint32_t> numbers_;
+  std::unordered_map<std::string, uint32_t, TextHash, std::equal_to<>> numbers_;
   bool closed_ = false, leaves_ = false, heard_ = false, ours_ = false;
   std::string why_;  // it is closed
   uint64_t next_id_ = 0;
-  std::unordered_map<uint64_t, Waiting> waiting_;
+  PooledMap<Waiting> waiting_;
   uint64_t short_bytes_ = 0;  // of those that wait
-  std::unordered_map<uint64_t, std::shared_ptr<IncomingCall>> incoming_;
+  PooledMap<std::shared_ptr<IncomingCall>> incoming_;
   IdWindow seen_;
 };
 

@@ -24,8 +24,8 @@ Deadline deadline_of(uint64_t budget_us) {
 
 std::shared_ptr<IncomingCall> Session::find(uint64_t id) {
   std::lock_guard lock(mutex_);
-  const auto found = incoming_.find(id);
-  return found == incoming_.end() ? nullptr : found->second;
+  const auto* found = incoming_.find(id);
+  return found ? *found : nullptr;
 }
 
 void Session::received(channel::Message message) {
@@ -54,8 +54,7 @@ void Session::received(channel::Message message) {
             on_cancel(said.id);
           } else if constexpr (std::is_same_v<T, wire::Began>) {
             std::lock_guard lock(mutex_);
-            const auto found = waiting_.find(said.id);
-            if (found != waiting_.end()) found->second.began = true;
+            if (Waiting* const found = waiting_.find(said.id)) found->began = true;
           } else {
             std::lock_guard lock(mutex_);
             leaves_ = true;
@@ -128,7 +127,7 @@ void Session::on_call(wire::Call call, channel::Message message, size_t argument
                                                       deadline, std::move(message), arguments_at);
   if (!deadline.is_never()) {
     incoming_call->ends_ =
-        core_->deadlines->add(when(deadline), [weak = std::weak_ptr(incoming_call)] {
+        core_->deadlines->add(deadline.when(), [weak = std::weak_ptr(incoming_call)] {
           if (const auto late = weak.lock()) late->stop();
         });
     incoming_call->has_end_ = true;
@@ -136,12 +135,13 @@ void Session::on_call(wire::Call call, channel::Message message, size_t argument
   bool gone = false;
   {
     std::lock_guard lock(mutex_);
-    if (!closed_) incoming_.emplace(id, incoming_call);
+    if (!closed_) incoming_.put(id, incoming_call);
     gone = closed_;
   }
   if (gone) return incoming_call->stop();
-  core_->crew->post(Job{nested, [incoming_call] { incoming_call->run(); },
-                        [incoming_call](const std::string& why) { incoming_call->refuse(why); }});
+  core_->crew->post(
+      Job{nested, [incoming_call] { incoming_call->run(); },
+          [call = incoming_call.get()](const std::string& why) { call->refuse(why); }});
 }
 
 void Session::on_reply(const wire::Reply& reply, channel::Message message, size_t result_at) {
