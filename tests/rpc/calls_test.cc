@@ -247,9 +247,6 @@ TEST(rpc_init, refuses_names_that_are_taken_or_none) {
   options = job.options("few");
   options.most_threads = 1;
   EXPECT_THROW(rpc::init(options), UsageError);
-  options = job.options("no_store");
-  options.store = nullptr;
-  EXPECT_THROW(rpc::init(options), UsageError);
 }
 
 TEST(rpc_init, workers_of_another_generation_are_not_seen) {

@@ -6,8 +6,8 @@
 
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
-#include "trireme/base/philox.h"
 #include "trireme/net/connect.h"
+#include "trireme/rendezvous/admission.h"
 #include "trireme/rendezvous/job_ports.h"
 #include "trireme/rendezvous/join.h"
 #include "trireme/store/file/file_store.h"
@@ -17,35 +17,6 @@
 
 namespace trireme {
 namespace {
-
-/// What all ranks of one attempt of one job know and nobody else of this user has: names the Unix
-/// socket, and is said in the handshake.
-std::string meeting_of(const RankEnv& env) {
-  std::string out = fmt::format("{}/{}@{}", env.job_id, env.attempt, env.master_port);
-  if (out.size() <= net::kMaxJobId) return out;
-  return fmt::format("{}…#{:016x}", out.substr(0, 128), stable_hash(out));
-}
-
-net::Credentials tcp_credentials(const RankEnv& env, std::string job_id, const net::Getenv& getenv,
-                                 bool launched) {
-  auto admission = net::load_admission(getenv);
-  if (!admission.given() && launched)
-    fail<UsageError>(
-        "TRIREME_STORE={} names a TCP port, and that takes the job's secret: {}. The launcher that "
-        "sets "
-        "TRIREME_STORE sets TRIREME_SECRET_FILE too: pass both on to every rank",
-        env.store_endpoint, admission.origin);
-  if (!admission.given())
-    fail<UsageError>(
-        "ranks on several hosts meet over TCP, and that takes a secret: {}. Put the same one on "
-        "every host (umask 077; openssl "
-        "rand -hex 32 > ~/.config/trireme/secret), or set TRIREME_INSECURE=1 on all ranks where "
-        "only trusted machines reach "
-        "the port. If all {} ranks run on one host, set LOCAL_WORLD_SIZE={} on each and no secret "
-        "is needed",
-        admission.origin, env.world_size, env.world_size);
-  return {std::move(job_id), std::move(admission.secret)};
-}
 
 constexpr std::string_view kFile = "file://";
 
@@ -150,7 +121,7 @@ std::unique_ptr<Store> join_at_rank0(const RankEnv& env, Deadline deadline, cons
 
 std::unique_ptr<Store> join_on_one_host(const RankEnv& env, Deadline deadline,
                                         ServerHandle& server) {
-  net::Credentials credentials{meeting_of(env), std::nullopt};
+  net::Credentials credentials{detail::meeting_of(env), std::nullopt};
   auto at = unix_store_endpoint(credentials.job_id);
   if (env.rank != 0)
     return join_at_rank0(env, deadline,
@@ -171,7 +142,7 @@ std::unique_ptr<Store> join_over_tcp(const RankEnv& env, bool exact_port, Deadli
                     "set MASTER_ADDR to rank 0's "
                     "host on every rank (127.0.0.1 if all run here; mpirun: -x MASTER_ADDR=HOST)",
                     env.world_size);
-  auto credentials = tcp_credentials(env, meeting_of(env), getenv, false);
+  auto credentials = detail::tcp_credentials(env, detail::meeting_of(env), getenv, false);
   auto ports = exact_port ? detail::PortRange{env.master_port, env.master_port}
                           : detail::ports_beside(env.master_port);
   if (env.rank == 0) {
@@ -239,7 +210,7 @@ std::unique_ptr<Store> open_store(const RankEnv& rank_env, const std::string& in
   if (!env.store_endpoint.empty()) {
     auto at = net::Endpoint::parse(env.store_endpoint);
     auto credentials = at.is_unix() ? net::Credentials{env.job_id, std::nullopt}
-                                    : tcp_credentials(env, env.job_id, getenv, true);
+                                    : detail::tcp_credentials(env, env.job_id, getenv, true);
     return join_launched(env, credentials, at, deadline);
   }
   if (env.world_size == 1) return std::make_unique<MemoryStore>();

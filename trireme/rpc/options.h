@@ -24,17 +24,23 @@ struct Road {
 
 struct Options {
   /// Of this worker: no other of the job has it at the same time. 1 to 256 printable characters.
+  /// "": "trainer1", where `trireme run --role` or torchrun has given this process a role.
   std::string name = {};
   /// What others may call here; none: this worker only calls.
   std::vector<Offer> offers = {};
   /// Of calls that are given none, and of finding a worker. Duration::max(): none.
   Duration deadline = std::chrono::seconds(60);
-  /// The job's store: a connection of this worker's own.
+  /// The job's store: a connection of this worker's own. None: the one of the job that this process
+  /// belongs to, as its launcher says (rendezvous/job_table.h); without a launcher, workers of this
+  /// process find each other.
   std::shared_ptr<Store> store = {};
+  /// None: shared memory to workers of this host, TCP under the job's secret to those of others.
   std::vector<Road> roads = {};
-  /// Its rank in the job, by which it is also found; -1: it has none.
+  /// Its rank in the job, by which it is also found. -1: the process's (RANK) where the store is
+  /// its job's and none of its other workers has it; else none.
   int rank = -1;
-  /// Workers of different generations do not see each other.
+  /// Workers of different generations do not see each other. 0: that of the job where the store is
+  /// its job's, which counts how often it was started again.
   uint64_t generation = 0;
   /// Handlers that compute at a time; 0: as many as there are CPUs, at least two.
   int threads = 0;

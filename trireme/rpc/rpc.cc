@@ -16,8 +16,6 @@ Deadline from_now(Duration deadline) {
 
 }  // namespace
 
-Worker init(Options options) { return Worker(std::make_shared<detail::Agent>(std::move(options))); }
-
 const std::string& Worker::name() const { return agent_->name(); }
 
 Peer Worker::peer(const std::string& name, PeerOptions options) const {

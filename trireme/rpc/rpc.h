@@ -18,8 +18,8 @@
 // Calls of functions on other workers, by name or rank:
 //
 //   TRIREME_REMOTE(evaluate, &Table::pull);
-//   auto me = rpc::init({.name = "server0", .offers = {rpc::offer<evaluate>(table)}, …});  // there
-//   auto me = rpc::init({.name = "trainer0", …});                                          // here
+//   auto me = rpc::init({.name = "server0", .offers = {rpc::offer<evaluate>(table)}});  // there
+//   auto me = rpc::init({.name = "trainer0"});                                          // here
 //   auto server = me.peer("server0", {.deadline = 2s});
 //   rpc::Future<double> f = server.async<evaluate>(batch);
 //
@@ -143,8 +143,12 @@ struct TRIREME_API AgentOf {
 
 }  // namespace detail
 
-/// Joins the job as a worker. Every thread rank may have its own. UsageError: a name or a rank that
-/// another worker has, offers of one name; ResourceError; what the store throws.
+/// Joins the job as a worker, and waits for no other one. The job is that of `trireme run`,
+/// torchrun, srun or mpirun, which started this process; where none did, it is the process itself.
+/// A process and each of its threads may have several workers. UsageError: a name or a rank that
+/// another worker has, offers of one name, variables that contradict each other, no secret where
+/// workers are on several hosts; ResourceError; Timeout: the store is not there by
+/// Options::deadline; what else the store throws.
 TRIREME_API Worker init(Options options);
 
 }  // namespace trireme::rpc

@@ -1,58 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/comm/gloo/interface.h"
 
-#include <netdb.h>
-#include <sys/socket.h>
-
 #include <vector>
 
 #include "trireme/base/check.h"
-#include "trireme/base/fd.h"
 #include "trireme/net/endpoint.h"
+#include "trireme/net/route.h"
 #include "trireme/rendezvous/join.h"
 
 namespace trireme::detail {
-namespace {
-
-std::string host_of(const net::SocketAddress& address) {
-  char host[NI_MAXHOST];
-  const int rc =
-      ::getnameinfo(address.get(), address.length, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
-  check<ResourceError>(rc == 0, "cannot format an address: {}", ::gai_strerror(rc));
-  return host;
-}
-
-struct Route {
-  std::string to, from;  // numeric
-};
-
-/// Returns the route that the kernel would use; empty for loopback.
-Route route_to(const net::Address& store) {
-  for (const net::SocketAddress& to : net::resolve(store)) {
-    if (to.is_loopback()) return {};
-    // No packet is sent: the kernel looks up the route.
-    UniqueFd fd(::socket(to.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    net::SocketAddress from;
-    from.length = sizeof from.storage;
-    if (!fd || ::connect(fd.get(), to.get(), to.length) != 0 ||
-        ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&from.storage), &from.length) != 0)
-      continue;
-    if (from.is_loopback()) return {};  // one of this host's own
-    return {host_of(to), host_of(from)};
-  }
-  fail<ResourceError>("this host has no route to the store at {}", store.text());
-}
-
-}  // namespace
 
 std::string data_address(Store& store, int rank, int size, const std::string& where,
                          Deadline deadline, const std::function<void()>& look) {
-  Route mine;
+  net::Route mine;
   // "tcp://10.0.0.1:29501 under world/"
   const std::string endpoint = where.substr(0, where.find(' '));
   if (endpoint.starts_with("tcp://")) {
     const auto at = net::Endpoint::parse(endpoint);
-    if (!net::is_loopback(at.address.host)) mine = route_to(at.address);
+    if (!net::is_loopback(at.address.host)) mine = net::route_to(at.address);
   }
   store.set(fmt::format("address/{}", rank), mine.to);
   std::string host = mine.from;

@@ -84,7 +84,7 @@ Options checked(Options options) {
 
 }  // namespace
 
-Agent::Agent(Options options)
+Agent::Agent(Options options, bool process_rank)
     : options_(checked(std::move(options))),
       core_(std::make_shared<Core>()),
       table_(std::make_shared<Table>()),
@@ -124,7 +124,7 @@ Agent::Agent(Options options)
     return deadlines->look(now);
   });
   try {
-    registry_->join(member);
+    registry_->join(member, process_rank);
   } catch (...) {
     core_->crew->stop(Deadline::after(kLastMoments));
     throw;

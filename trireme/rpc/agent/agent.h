@@ -20,7 +20,8 @@ namespace trireme::rpc::detail {
 /// A worker: its hubs, its sessions with others, its crew.
 class Agent {
  public:
-  explicit Agent(Options options);
+  /// `process_rank`: Options::rank is the process's, and may be another worker's of it.
+  explicit Agent(Options options, bool process_rank = false);
   /// shutdown() at once, where that was not called.
   ~Agent();
 

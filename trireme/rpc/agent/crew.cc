@@ -202,6 +202,7 @@ void Crew::serve(Lock& lock, size_t index, Sleeper* sleeper) {
   road.woke_waiter = false;
   road.until = Clock::time_point::min();  // about to look: nobody need interrupt
   soonest_ = Clock::time_point::max();
+  if (roads_.size() > 1) call_hands();  // another road may have nobody yet
   lock.unlock();
   const auto now = Clock::now();
   const auto next = look_after_(now);

@@ -56,7 +56,7 @@ std::optional<Member> Registry::now(const std::string& key) {
   return decode<Member>(*member);
 }
 
-void Registry::take(const std::string& key, const std::string& called) {
+bool Registry::take(const std::string& key, const std::string& called, const Member* may_be_of) {
   for (;;) {
     const auto holder = get(key);
     if (holder) {
@@ -66,6 +66,8 @@ void Registry::take(const std::string& key, const std::string& called) {
         std::string who = "another worker";
         if (member) {
           const auto other = decode<Member>(*member);
+          if (may_be_of && other.pid == may_be_of->pid && other.host == may_be_of->host)
+            return false;
           who = fmt::format("process {} on host {}", other.pid, other.host);
         }
         fail<UsageError>("rpc::init: {} is taken by {}: each worker of a job has its own", called,
@@ -74,11 +76,11 @@ void Registry::take(const std::string& key, const std::string& called) {
     }
     std::lock_guard lock(mutex_);
     const std::string mine = std::to_string(number_);
-    if (store_->compare_set(key, holder.value_or(""), mine) == mine) return;
+    if (store_->compare_set(key, holder.value_or(""), mine) == mine) return true;
   }
 }
 
-void Registry::join(const Member& self) {
+void Registry::join(const Member& self, bool process_rank) {
   number_ = self.number;
   const std::string number = std::to_string(self.number);
   {
@@ -89,7 +91,8 @@ void Registry::join(const Member& self) {
   try {
     take("name/" + self.name, fmt::format("the name '{}'", self.name));
     if (self.rank >= 0)
-      take("rank/" + std::to_string(self.rank), fmt::format("rank {}", self.rank));
+      take("rank/" + std::to_string(self.rank), fmt::format("rank {}", self.rank),
+           process_rank ? &self : nullptr);
   } catch (...) {
     leave();
     throw;

@@ -40,8 +40,9 @@ class Registry {
 
   /// A number for a worker that is about to come.
   int64_t new_number();
-  /// UsageError: another worker has the name or the rank.
-  void join(const Member& self);
+  /// UsageError: another worker has the name or the rank. `process_rank`: where another worker of
+  /// this process has the rank, this one goes without.
+  void join(const Member& self, bool process_rank = false);
   /// Waits for a worker that is there. Timeout; names those that are there.
   Member find(const std::string& name, Deadline deadline);
   Member find(int rank, Deadline deadline);
@@ -56,7 +57,8 @@ class Registry {
  private:
   std::optional<Member> now(const std::string& key);
   Member find_at(const std::string& key, const std::string& called, Deadline deadline);
-  void take(const std::string& key, const std::string& called);
+  /// False: `self` goes without it, since another worker of its process has it.
+  bool take(const std::string& key, const std::string& called, const Member* may_be_of = nullptr);
   std::vector<std::pair<Member, std::string>> all();
   std::optional<std::string> get(const std::string& key);
 
