@@ -94,7 +94,7 @@ TEST(launch_output, a_failing_workers_error_file_stays_in_the_log_folder) {
 }
 
 TEST(launch_output, the_prefix_template_is_torchs) {
-  EXPECT_EQ(line_prefix("${role_name}/${rank}.${local_rank}> ", "w", 3, 11), "w/11.3> ");
+  EXPECT_EQ(line_prefix("${role_name}/${rank}.${local_rank}> ", {"w"}, 3, 11), "w/11.3> ");
 }
 
 }  // namespace

@@ -47,6 +47,7 @@ JobPlan plan_job(const RunOptions& options, const std::vector<std::string>& comm
       gpus, options.nproc_per_node);
   if (options.nodes == 1) job.workers_of_nodes = {options.nproc_per_node};
   job.role = options.role;
+  job.roles = options.roles;
   job.max_restarts = options.max_restarts;
   job.neighbour = options.neighbour_copies;
   if (job.master_addr.empty()) job.master_addr = options.master_addr;

@@ -211,6 +211,7 @@ int launch_workers(const RunOptions& given, const std::vector<std::string>& comm
     job.master_port = begun.master_port;
     job.workers_of_nodes = nodes->workers_of_nodes();
     job.node_rank = nodes->node_rank();
+    check_roles(options.roles, job.workers_of_nodes);
     if (met) met(job.workers_of_nodes);
     spec.folder = logs.of_attempt(job.attempt);
     job.flight_dir = options.flight_dir;

@@ -50,11 +50,16 @@ void Console::write_some() {
   }
 }
 
-std::string line_prefix(std::string text, const std::string& role, int local_rank, int rank) {
-  replace_all(text, "${role_name}", role);
+std::string line_prefix(std::string text, const Role& role, int local_rank, int rank) {
+  replace_all(text, "${role_name}", role.name);
+  replace_all(text, "${role_rank}", std::to_string(role.rank));
   replace_all(text, "${local_rank}", std::to_string(local_rank));
   replace_all(text, "${rank}", std::to_string(rank));
   return text;
+}
+
+std::string default_prefix(const RunOptions& options) {
+  return options.roles.empty() ? "[${role_name}${local_rank}]:" : "[${role_name}${role_rank}]:";
 }
 
 Output::Output(const RunOptions& options, std::string folder, const std::string& prefix_template,
@@ -93,8 +98,10 @@ UniqueFd Output::open_stream(int local_rank, int which) {
   stream->pipe = std::move(in);
   stream->file = std::move(file);
   stream->path = path;
-  stream->prefix =
-      line_prefix(prefix_template_, options_.role, local_rank, first_rank_ + local_rank);
+  const int rank = first_rank_ + local_rank;
+  const Role role =
+      options_.roles.empty() ? Role{options_.role, rank} : role_of(options_.roles, rank);
+  stream->prefix = line_prefix(prefix_template_, role, local_rank, rank);
   stream->console = &consoles_[which == StreamSelection::kStdout ? 0 : 1];
   streams_.push_back(std::move(stream));
   return out;

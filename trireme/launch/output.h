@@ -77,8 +77,11 @@ class TRIREME_API Output {
   std::vector<std::unique_ptr<Stream>> streams_;
 };
 
-/// "${role_name} ${local_rank} ${rank}" filled in.
-TRIREME_API std::string line_prefix(std::string text, const std::string& role, int local_rank,
-                                    int rank);
+/// "${role_name} ${role_rank} ${local_rank} ${rank}" filled in.
+TRIREME_API std::string line_prefix(std::string text, const Role& role, int local_rank, int rank);
+
+/// Where nothing else is asked for: "[default0]:" by local rank, "[server0]:" where roles are
+/// counted.
+TRIREME_API std::string default_prefix(const RunOptions& options);
 
 }  // namespace trireme::launch

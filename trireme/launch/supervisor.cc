@@ -40,10 +40,10 @@ Supervisor::Supervisor(const RunOptions& options, const JobPlan& plan, const Sup
       plan_(plan),
       spec_(spec),
       inbox_(*spec.inbox),
-      output_(options, spec.folder,
-              process_env("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")
-                  .value_or("[${role_name}${local_rank}]:"),
-              place(spec.nodes->workers_of_nodes(), spec.nodes->node_rank(), 0).rank),
+      output_(
+          options, spec.folder,
+          process_env("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or(default_prefix(options)),
+          place(spec.nodes->workers_of_nodes(), spec.nodes->node_rank(), 0).rank),
       oom_before_(read_oom_count()),
       not_ours_(children_of_this_process()) {}
 

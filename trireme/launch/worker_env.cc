@@ -18,8 +18,12 @@ namespace {
 /// What a launcher says to its own workers, and to nobody whom these start through another
 /// launcher. "": nothing. The list of all such variables; TRIREME_SPAWN is no launcher's: who has
 /// it is a rank of trireme::spawn() in some program, and the workers are none.
-EnvMap said_to_workers(const JobEnv& job) {
-  return {{"TRIREME_ATTEMPT", std::to_string(job.attempt)},
+EnvMap said_to_workers(const JobEnv& job, const Role& role) {
+  const bool counted = !job.roles.empty();
+  return {{"TRIREME_ROLE", counted ? role.name : ""},
+          {"TRIREME_ROLE_RANK", counted ? std::to_string(role.rank) : ""},
+          {"TRIREME_ROLE_SIZE", counted ? std::to_string(role.size) : ""},
+          {"TRIREME_ATTEMPT", std::to_string(job.attempt)},
           {"TRIREME_STORE", job.store},
           {"TRIREME_SPAWN", ""},
           {kMemberVariable, job.member},
@@ -49,19 +53,23 @@ EnvMap worker_env(const JobEnv& job, const Placement& at, const Getenv& user) {
   const auto put = [&env](std::initializer_list<const char*> names, int value) {
     for (const char* name : names) env[name] = std::to_string(value);
   };
-  put({"RANK", "ROLE_RANK"}, at.rank);
-  put({"WORLD_SIZE", "ROLE_WORLD_SIZE"}, at.world);
+  const Role role =
+      job.roles.empty() ? Role{job.role, at.rank, at.world} : role_of(job.roles, at.rank);
+  put({"RANK"}, at.rank);
+  put({"ROLE_RANK"}, role.rank);
+  put({"WORLD_SIZE"}, at.world);
+  put({"ROLE_WORLD_SIZE"}, role.size);
   put({"LOCAL_RANK"}, at.local_rank);
   put({"LOCAL_WORLD_SIZE", "LOCAL_SIZE"}, at.local_world);
   put({"GROUP_RANK", "CROSS_RANK"}, at.node_rank);
   put({"GROUP_WORLD_SIZE", "CROSS_SIZE"}, at.nodes);
-  env["ROLE_NAME"] = job.role;
+  env["ROLE_NAME"] = role.name;
   env["MASTER_ADDR"] = job.master_addr;
   env["MASTER_PORT"] = std::to_string(job.master_port);
   env["TORCHELASTIC_RESTART_COUNT"] = std::to_string(job.restarts);
   env["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(job.max_restarts);
   // Empty where this launcher has nothing to say and is itself a worker of another that has.
-  for (const auto& [name, value] : said_to_workers(job))
+  for (const auto& [name, value] : said_to_workers(job, role))
     if (!value.empty() || user(name)) env[name] = value;
   // Where it claims nothing itself, its workers are in the generation of the job that it is a part
   // of: when others go on without that one, they publish nothing either.

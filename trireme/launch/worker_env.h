@@ -9,6 +9,7 @@
 #include "trireme/base/export.h"
 #include "trireme/launch/flags/options.h"
 #include "trireme/launch/placement.h"
+#include "trireme/launch/roles.h"
 
 namespace trireme::launch {
 
@@ -17,6 +18,7 @@ struct JobEnv {
   std::vector<int> workers_of_nodes = {1};
   int node_rank = 0;
   std::string role = "default";
+  std::vector<RoleCount> roles;  // of the whole job; empty: all are `role`
   std::string run_id = "none";
   std::string master_addr;  // "": as the options have it
   int master_port = 0;

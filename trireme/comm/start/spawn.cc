@@ -139,9 +139,11 @@ void spawn(int n, const std::function<void(Group)>& fn, const SpawnOptions& opti
         const std::string_view entry(*e);
         const auto name = entry.substr(0, entry.find('='));
         bool ours = false;
-        for (const char* taken : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
-                                  "TORCHELASTIC_RUN_ID", "TRIREME_SPAWN", "TRIREME_STORE",
-                                  kMemberVariable, "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK"})
+        for (const char* taken :
+             {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID",
+              "TRIREME_SPAWN", "TRIREME_STORE", kMemberVariable, "MASTER_ADDR", "MASTER_PORT",
+              "GROUP_RANK", "ROLE_NAME", "ROLE_RANK", "TRIREME_ROLE", "TRIREME_ROLE_RANK",
+              "TRIREME_ROLE_SIZE"})
           ours = ours || name == taken;
         if (!ours) env.emplace_back(entry);
       }

@@ -68,6 +68,10 @@ class Parser {
     fall_back_to_environment(rest != nullptr);
     state_.env = &env_;
     state_.devices = devices_ ? devices_() : local_devices(env_);
+    check<UsageError>(!rest || state_.options.roles.empty(),
+                      "--role={}: the ranks of this verb are all alike; 'trireme run' starts "
+                      "workers of several roles",
+                      roles_text(state_.options.roles));
     finish(state_);
     return std::move(state_.options);
   }

@@ -10,6 +10,7 @@
 #include "trireme/base/export.h"
 #include "trireme/launch/flags/stream_selection.h"
 #include "trireme/launch/machine/cpu.h"
+#include "trireme/launch/roles.h"
 #include "trireme/net/secret.h"
 #include "trireme/rendezvous/etcd/servers.h"
 #include "trireme/rendezvous/facts/facts.h"
@@ -30,7 +31,8 @@ struct RunOptions {
   std::string master_addr = "127.0.0.1";  // for workers that bring their own store (Python)
   int master_port = 0;                    // 0: a free one, chosen by the kernel
   std::string role = "default";
-  std::string log_dir;  // "": no files, unless redirects or tee ask for them
+  std::vector<RoleCount> roles;  // of the whole job; empty: all are `role`
+  std::string log_dir;           // "": no files, unless redirects or tee ask for them
   /// Where ranks write down their last calls when a group fails; made when that happens. "": in the
   /// log folder, where there is one.
   std::string flight_dir;

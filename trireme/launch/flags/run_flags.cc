@@ -37,6 +37,7 @@ void no_effect(S& s, std::string_view why) {
 void set_nproc(S& s, V v) {
   s.nproc = v;
   s.nproc_origin = s.origin;
+  s.nproc_given = true;
 }
 
 void set_nnodes(S& s, V v) {
@@ -111,6 +112,24 @@ void set_filter(S& s, V v) {
   }
 }
 
+void set_role(S& s, V v) {
+  auto& o = s.options;
+  if (v.find('=') == std::string::npos) {
+    o.role = v;
+    s.role_given = true;
+  } else {
+    for (RoleCount& role : parse_roles(v, s.origin)) {
+      for (const RoleCount& other : o.roles)
+        check<UsageError>(other.name != role.name, "{}={}: role {} is given twice", s.origin, v,
+                          role.name);
+      o.roles.push_back(std::move(role));
+    }
+  }
+  check<UsageError>(!s.role_given || o.roles.empty(),
+                    "--role is given with a count and without: write NAME=COUNT for each role, or "
+                    "one name for all workers");
+}
+
 std::vector<int> parse_signals(V v) {
   std::vector<int> signals;
   for (auto part : split(v, ',')) {
@@ -162,8 +181,10 @@ const std::vector<RunFlag>& table() {
        "how often all workers start again after one of them failed [0]", set_max_restarts},
       {"restart-window", 0, true, "SECONDS",
        "so often within any time of this length, and not in the whole job", set_restart_window},
-      {"role", 0, true, "NAME", "name in ROLE_NAME and in the prefix of console lines [default]",
-       [](S& s, V v) { s.options.role = v; }},
+      {"role", 0, true, "NAME[=COUNT]",
+       "ROLE_NAME, and prefix of console lines [default]; with counts, one --role each: server=1 "
+       "trainer=2 are the workers server0, trainer0, trainer1",
+       set_role},
       {"log-dir", 0, true, "DIR", "keep logs under DIR/<id>_<random>/attempt_0/<local rank>/",
        [](S& s, V v) { s.options.log_dir = v; }},
       {"redirects", 'r', true, "0-3|R:V,…",
@@ -236,6 +257,25 @@ const std::vector<RunFlag>& table() {
   return flags;
 }
 
+/// Before settle_nproc(): where it is not said how many workers to start, the roles say it.
+void settle_roles(S& s) {
+  const auto& o = s.options;
+  if (o.roles.empty()) return;
+  const int all = workers_of(o.roles);
+  const std::string text = roles_text(o.roles);
+  check<UsageError>(o.least_nodes == o.nodes,
+                    "--role {} are the {} workers of a job whose number of nodes is fixed, and "
+                    "--nnodes={}:{} lets them come and go: give --nnodes=N or N:N",
+                    text, all, o.least_nodes, o.nodes);
+  if (s.nproc_given) return;
+  check<UsageError>(all % o.nodes == 0,
+                    "--role {} are {} workers, which {} nodes do not share evenly: say with "
+                    "--nproc-per-node how many each node starts",
+                    text, all, o.nodes);
+  s.nproc = std::to_string(all / o.nodes);
+  s.nproc_origin = "--role " + text + " on each node";
+}
+
 void settle_nproc(S& s) {
   auto& n = s.options.nproc_per_node;
   if (s.nproc == "auto") {
@@ -278,7 +318,10 @@ const std::vector<RunFlag>& run_flags() { return table(); }
 void finish(ParseState& s) {
   auto& o = s.options;
   if (o.help) return;
+  settle_roles(s);
   settle_nproc(s);
+  // Nodes that start different numbers of workers are compared when they have met.
+  if (o.nodes == 1) check_roles(o.roles, {o.nproc_per_node});
   settle_rendezvous(s);
   settle_timeout(s);
   check<UsageError>(

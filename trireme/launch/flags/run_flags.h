@@ -19,6 +19,8 @@ struct ParseState {
   std::string origin;  // "--nnodes" or "PET_NNODES": names the flag in errors
   std::string nproc = "1";
   std::string nproc_origin = "--nproc-per-node";
+  bool nproc_given = false;
+  bool role_given = false;  // without a count
   std::string rdzv_endpoint;
   std::string rdzv_conf;
   std::string etcd_protocol;  // "": not said

@@ -137,6 +137,7 @@ std::string restart_terms(const RunOptions& options) {
   if (options.restart_window != Duration::zero())
     terms += fmt::format("; --restart-window={:.0f}",
                          std::chrono::duration<double>(options.restart_window).count());
+  if (!options.roles.empty()) terms += "; --role=" + roles_text(options.roles);
   return terms;
 }
 
