@@ -101,6 +101,34 @@ TEST(rpc_shutdown, ends_by_its_deadline_and_names_who_is_missing) {
   EXPECT_NO_THROW(server.shutdown()) << "a second one does nothing";
 }
 
+TEST(rpc_shutdown, waits_for_ranks_of_the_job_that_have_not_joined_yet) {
+  Job job;
+  auto service = std::make_shared<Service>();
+  auto options = job.options("server0", all(service));
+  options.rank = 0;
+  options.world = 2;
+  auto server = rpc::init(options);
+  std::thread serving([&] { server.shutdown({.deadline = kPlenty}); });
+  EXPECT_TRUE(comes_about([&] { return job.store->try_get("rpc/0/done/1").has_value(); }));
+  options = job.options("trainer0");
+  options.rank = 1;
+  options.world = 2;
+  auto me = rpc::init(options);
+  EXPECT_EQ(me.peer("server0").sync<echo>(1), 1);
+  me.shutdown({.deadline = kPlenty});
+  serving.join();
+}
+
+TEST(rpc_shutdown, names_ranks_that_never_join) {
+  Job job;
+  auto options = job.options("server0");
+  options.rank = 0;
+  options.world = 3;
+  auto server = rpc::init(options);
+  const auto text = text_of<Timeout>([&] { server.shutdown({.deadline = 50ms}); });
+  EXPECT_NE(text.find("'rank 1', 'rank 2'"), text.npos) << text;
+}
+
 TEST(rpc_shutdown, does_not_wait_for_the_dead) {
   Job job;
   auto server = job.start("server0");

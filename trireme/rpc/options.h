@@ -39,6 +39,9 @@ struct Options {
   /// Its rank in the job, by which it is also found. -1: the process's (RANK) where the store is
   /// its job's and none of its other workers has it; else none.
   int rank = -1;
+  /// Ranks that shutdown() waits for although they have not joined yet: 0 to world - 1. -1: those of
+  /// the job (WORLD_SIZE) where the store is its job's, else none. 0: none.
+  int world = -1;
   /// Workers of different generations do not see each other. 0: that of the job where the store is
   /// its job's, which counts how often it was started again.
   uint64_t generation = 0;
@@ -54,7 +57,8 @@ struct Options {
 };
 
 struct ShutdownOptions {
-  /// Waits until every worker has called shutdown() or is gone, and answers their calls meanwhile.
+  /// Waits until every worker, and each rank of Options::world, has called shutdown() or is gone,
+  /// and answers their calls meanwhile.
   /// False: leaves as soon as the calls that are under way, in both directions, are done.
   bool graceful = true;
   /// What is not done by then is cut off: Timeout says what that was, and the worker has left all

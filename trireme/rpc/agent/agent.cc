@@ -287,7 +287,7 @@ void Agent::shutdown(const ShutdownOptions& options) {
   if (options.graceful) {
     until_none(core_->made, "calls that it made were not answered");
     attempt([&] { registry_->done(); });
-    attempt([&] { registry_->wait_for_all(deadline); });
+    attempt([&] { registry_->wait_for_all(options_.world, deadline); });
   }
   core_->leaving = true;
   if (!options.graceful) until_none(core_->made, "calls that it made were not answered");

@@ -150,9 +150,26 @@ void Registry::done() {
   store_->set("done/" + std::to_string(number_), "done");
 }
 
-void Registry::wait_for_all(Deadline deadline) {
+std::vector<int> Registry::absent_ranks(int world) {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < world; ++rank) keys.push_back("rank/" + std::to_string(rank));
+  std::vector<int> absent;
+  if (keys.empty()) return absent;
+  std::lock_guard lock(mutex_);
+  const auto missing = store_->missing(keys);  // in the order of `keys`
+  for (int rank = 0; rank < world && absent.size() < missing.size(); ++rank)
+    if (missing[absent.size()] == keys[static_cast<size_t>(rank)]) absent.push_back(rank);
+  return absent;
+}
+
+void Registry::wait_for_all(int world, Deadline deadline) {
   for (;;) {
     std::vector<std::string> names, keys;
+    // First: whoever has a rank is a member before.
+    for (const int rank : absent_ranks(world)) {
+      names.push_back(fmt::format("rank {}", rank));
+      keys.push_back("rank/" + std::to_string(rank));
+    }
     for (const auto& [member, state] : all())
       if (state.empty()) {
         names.push_back(member.name);

@@ -50,8 +50,9 @@ class Registry {
 
   /// This worker makes no more calls.
   void done();
-  /// Waits until all have said so, or are no more. Timeout; names the others.
-  void wait_for_all(Deadline deadline);
+  /// Waits until the ranks below `world` have come, and all workers have said so or are no more.
+  /// Timeout; names the others.
+  void wait_for_all(int world, Deadline deadline);
   void leave();
 
  private:
@@ -60,6 +61,7 @@ class Registry {
   /// False: `self` goes without it, since another worker of its process has it.
   bool take(const std::string& key, const std::string& called, const Member* may_be_of = nullptr);
   std::vector<std::pair<Member, std::string>> all();
+  std::vector<int> absent_ranks(int world);
   std::optional<std::string> get(const std::string& key);
 
   std::mutex mutex_;  // the store is one thread's at a time

@@ -88,6 +88,7 @@ Met meet(Options options, const net::Getenv& env) {
                                                              : Deadline::after(options.deadline),
                          env);
       if (options.generation == 0) options.generation = static_cast<uint64_t>(job.attempt);
+      if (options.world < 0) options.world = job.source == "none" ? 0 : job.world_size;
       met.process_rank = options.rank < 0 && job.source != "none";
       if (met.process_rank) options.rank = job.rank;
     }
