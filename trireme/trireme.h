@@ -18,6 +18,7 @@
 #include "trireme/comm/fake/traffic.h"                    // the traffic of a simulated world
 #include "trireme/rpc/codec/tensor.h"                     // tensors in remote calls
 #include "trireme/rpc/rpc.h"                              // calls of functions on other workers
+#include "trireme/rpc/autograd/context.h"                 // backward through remote calls
 #include "trireme/mesh/mesh.h"                            // ranks on named axes, with their groups
 #include "trireme/mesh/placement.h"                       // which axes stay within hosts
 

@@ -9,6 +9,7 @@
 
 #include "tests/support/paths.h"
 #include "trireme/base/encoding.h"
+#include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/rpc/codec/tensor.h"
 #include "trireme/rpc/codec/tensor_crossing.h"

@@ -41,6 +41,8 @@ struct Method {
   std::string signature;
   /// Calls the handler on this thread; whatever it throws is answered.
   std::function<void(const std::shared_ptr<Answering>&)> run;
+  /// It is short and waits for nothing: the thread that receives calls it, so that it needs none.
+  bool at_once = false;
 };
 
 /// A call that is to be made.

@@ -139,6 +139,7 @@ void Session::on_call(wire::Call call, channel::Message message, size_t argument
     gone = closed_;
   }
   if (gone) return incoming_call->stop();
+  if (method.at_once) return incoming_call->run();
   core_->crew->post(
       Job{nested, [incoming_call] { incoming_call->run(); },
           [call = incoming_call.get()](const std::string& why) { call->refuse(why); }});
