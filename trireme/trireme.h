@@ -19,6 +19,8 @@
 #include "trireme/rpc/codec/tensor.h"                     // tensors in remote calls
 #include "trireme/rpc/rpc.h"                              // calls of functions on other workers
 #include "trireme/rpc/autograd/context.h"                 // backward through remote calls
+#include "trireme/rpc/training/distributed_optimizer.h"   // steps on all workers that own parameters
+#include "trireme/rpc/training/remote_module.h"           // modules that live at another worker
 #include "trireme/mesh/mesh.h"                            // ranks on named axes, with their groups
 #include "trireme/mesh/placement.h"                       // which axes stay within hosts
 

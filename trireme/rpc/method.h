@@ -19,6 +19,8 @@
 // bytes.
 namespace trireme::rpc::detail {
 
+class Line;
+
 /// A call that came, for its handler. Answered once; later answers, and those that nobody waits for
 /// any more, are dropped.
 class TRIREME_API Answering : public Call {
@@ -26,6 +28,8 @@ class TRIREME_API Answering : public Call {
   ~Answering() override;
   /// For one reader, which must not outlive the call.
   virtual encoding::Reader arguments() = 0;
+  /// To the caller.
+  virtual std::shared_ptr<Line> line() const = 0;
   /// Into which the result is put.
   virtual encoding::Writer result() = 0;
   virtual void reply(encoding::Writer result) = 0;
@@ -64,6 +68,8 @@ class TRIREME_API Line {
   virtual const std::string& peer() const = 0;
   /// The peer's number, which no other worker of the job ever has.
   virtual int64_t member() const = 0;
+  /// Its channel is there.
+  virtual bool open() const = 0;
   /// Whether the peer has a method of this name.
   virtual bool offers(const std::string& method) const = 0;
   /// Of the worker that calls; null: it has none.

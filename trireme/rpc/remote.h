@@ -256,6 +256,8 @@ struct Offer {
   std::vector<detail::Method> methods;
   /// Sees what comes and leaves within contexts; at most one of a worker's offers has one.
   std::shared_ptr<detail::Carrier> carrier = {};
+  /// These hear of workers that are gone.
+  std::vector<std::shared_ptr<detail::LineWatcher>> watchers = {};
 };
 
 /// Free functions and lambdas: offer<ping, sum>().

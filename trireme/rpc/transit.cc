@@ -17,6 +17,7 @@ std::shared_ptr<CallContext>& context_slot() {
 Crossing::~Crossing() = default;
 CallTransit::~CallTransit() = default;
 CallContext::~CallContext() = default;
+LineWatcher::~LineWatcher() = default;
 Carrier::~Carrier() = default;
 
 const std::shared_ptr<CallContext>& current_context() { return context_slot(); }

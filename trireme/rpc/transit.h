@@ -48,10 +48,18 @@ class TRIREME_API CallContext {
   virtual std::shared_ptr<Crossing> leaving(const std::shared_ptr<Line>& to) = 0;
 };
 
-/// What a worker has of contexts. Threads: any.
-class TRIREME_API Carrier {
+/// Hears of workers that are gone.
+class TRIREME_API LineWatcher {
  public:
-  virtual ~Carrier();
+  virtual ~LineWatcher();
+  /// The channel to a worker is closed: on any thread, which must not wait.
+  virtual void lost(const Line& line) = 0;
+};
+
+/// What a worker has of contexts. Threads: any.
+class TRIREME_API Carrier : public LineWatcher {
+ public:
+  ~Carrier() override;
   /// Of which worker it is: once, before anything else.
   virtual void joined(const std::string& name, int64_t member,
                       const std::shared_ptr<Executor>& executor) = 0;
@@ -62,8 +70,6 @@ class TRIREME_API Carrier {
   };
   /// A call has come; whatever it throws is the answer.
   virtual Arrived arrived(const wire::Context& context, const std::shared_ptr<Line>& from) = 0;
-  /// The channel to a worker is closed: on any thread, which must not wait.
-  virtual void lost(const Line& line) = 0;
 };
 
 /// The context that this thread is in; null: none.

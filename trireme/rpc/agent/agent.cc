@@ -93,6 +93,9 @@ Agent::Agent(Options options, bool process_rank)
   core_->name = options_.name;
   core_->methods = methods_of(options_);
   core_->carrier = carrier_of(options_);
+  if (core_->carrier) core_->watchers.push_back(core_->carrier);
+  for (const Offer& offer : options_.offers)
+    core_->watchers.insert(core_->watchers.end(), offer.watchers.begin(), offer.watchers.end());
   core_->most_unsent = options_.most_unsent;
   core_->most_waiting = std::max<uint64_t>(1, options_.most_waiting);
   core_->deadlines = std::make_shared<Deadlines>();
@@ -308,7 +311,9 @@ void Agent::shutdown(const ShutdownOptions& options) {
     left_over.push_back(
         fmt::format("handlers still run ({}): they should look at their stop token", running));
   } else if (core_->answering == 0) {
-    core_->methods.clear();  // the objects of its offers, which may have a handle of this worker
+    // The objects of its offers, which may have a handle of this worker.
+    core_->methods.clear();
+    core_->watchers.clear();
   }
   std::string text;
   for (const auto& what : left_over) text += (text.empty() ? "" : "; ") + what;

@@ -19,9 +19,10 @@ struct Core {
   std::string name;
   int64_t member = 0;
   std::vector<Method> methods;
-  std::shared_ptr<Carrier> carrier;  // null: no offer has one
-  uint64_t most_unsent = 0;          // bytes that wait to leave for one peer
-  uint64_t most_waiting = 0;         // calls to one peer that are not answered
+  std::shared_ptr<Carrier> carrier;                    // null: no offer has one
+  std::vector<std::shared_ptr<LineWatcher>> watchers;  // it among them
+  uint64_t most_unsent = 0;                            // bytes that wait to leave for one peer
+  uint64_t most_waiting = 0;                           // calls to one peer that are not answered
   std::shared_ptr<Crew> crew;
   std::shared_ptr<Deadlines> deadlines;
 

@@ -77,6 +77,8 @@ void IncomingCall::refuse(const std::string& why) {
       false);
 }
 
+std::shared_ptr<Line> IncomingCall::line() const { return session_; }
+
 encoding::Reader IncomingCall::arguments() {
   encoding::Reader reader(std::string_view(message_.bytes).substr(arguments_at_),
                           attachments_of(std::move(message_.bodies)));

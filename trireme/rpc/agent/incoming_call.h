@@ -31,6 +31,7 @@ class IncomingCall final : public Answering, public std::enable_shared_from_this
   bool began() const { return began_; }
 
   encoding::Reader arguments() override;
+  std::shared_ptr<Line> line() const override;
   encoding::Writer result() override;
   void reply(encoding::Writer result) override;
   void fail(std::exception_ptr error) override;

@@ -304,7 +304,7 @@ void Session::end(const std::string& why) {
                            : lost(peer_, call.method, why, began));
   }
   stop_handlers();
-  if (core_->carrier) core_->carrier->lost(*this);
+  for (const auto& watcher : core_->watchers) watcher->lost(*this);
 }
 
 void Session::stop_handlers() {

@@ -44,7 +44,7 @@ class Session final : public channel::Receiver,
   bool offers(const std::string& method) const override;
   const std::shared_ptr<Carrier>& carrier() const override { return core_->carrier; }
   /// Calls can be made.
-  bool open() const;
+  bool open() const override;
   /// The channel is closed.
   bool ended() const;
   /// Says goodbye and closes.

@@ -55,6 +55,7 @@ Contexts::Arrived Contexts::arrived(const rpc::wire::Context& said,
     context = place->second;
   }
   auto crossing = context->arrived(said, from);
+  if (!from->open()) lost(*from);  // it may have been told before this was noted
   return {std::move(context), std::move(crossing)};
 }
 
