@@ -43,7 +43,7 @@ struct Batch {
 inline Batch batch_of(int64_t number, int64_t samples = 16) {
   at::Tensor x = torch::empty({samples, 12}), noise = torch::empty({samples});
   normal_(x, 77 + static_cast<uint64_t>(number), 0, 1);
-  normal_(noise, 1'000'077 + static_cast<uint64_t>(number), 0, 0.3);
+  normal_(noise, 1'000'077 + static_cast<uint64_t>(number), 0, 1);
   return {x, torch::sin(x.select(1, 0) * 2) + x.select(1, 1) * x.select(1, 2) + noise};
 }
 inline at::Tensor loss_of(Net& net, const Batch& batch) {

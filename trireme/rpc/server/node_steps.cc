@@ -24,7 +24,10 @@ void Node::check_push(const Push& push) const {
           (push.tables.empty() || push.total >= 0) && push.attempt >= 0 && push.total >= -1 &&
           push.total <= static_cast<int64_t>(holdings_->keys()) && std::isfinite(push.lr),
       "gradients of worker {} are no message of a step", push.rank);
+  std::set<uint32_t> keys;
   for (size_t i = 0; i < push.keys.size(); ++i) {
+    check<UsageError>(keys.insert(push.keys[i]).second,
+                      "worker {} gives the gradient of key {} twice", push.rank, push.keys[i]);
     check<UsageError>(push.gradients[i].defined(), "gradient {} of a message is undefined", i);
     holdings_->check_gradient(push.keys[i], push.gradients[i]);
   }
@@ -72,8 +75,6 @@ void Node::file(const Push& push) {
     check<UsageError>(!gradients.of_keys[key].defined(), "{} gives the gradient of key {} twice",
                       called(push.rank), key);
   for (size_t i = 0; i < push.keys.size(); ++i) {
-    check<UsageError>(!gradients.of_keys[push.keys[i]].defined(),
-                      "{} gives the gradient of key {} twice", called(push.rank), push.keys[i]);
     gradients.of_keys[push.keys[i]] = push.gradients[i];
     ++gradients.got;
   }
@@ -93,6 +94,9 @@ void Node::file(const Push& push) {
 void Node::wait_for_turn(const Call& call, const Wanted& wanted, std::function<void(Answer)> go) {
   std::unique_lock lock(mutex_);
   check_caller(call, wanted.rank);
+  check<UsageError>(!clocks_.synchronous() || clocks_.presence(wanted.rank) != plan::Presence::lost,
+                    "{} was lost and is left out: start the job again, from its checkpoints",
+                    called(wanted.rank));
   Answer answer = Answer::done;
   if (wanted.epoch != epoch_) {
     answer = Answer::over;
