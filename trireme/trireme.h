@@ -105,6 +105,10 @@
 #include "trireme/checkpoint/load_weights.h"              // weights alone, renamed or incomplete
 #include "trireme/checkpoint/steps/run_folder/folders.h"  // the steps of a run folder
 
+#include "trireme/rpc/server/parameter_server.h"          // parameters that live at servers
+#include "trireme/rpc/server/parameter_client.h"          // workers that train them
+#include "trireme/rpc/server/sharded_embedding.h"         // embeddings divided over servers
+
 #include "trireme/train/in_place/elastic.h"               // your own loop while ranks come and go
 #include "trireme/train/setup/model_mesh.h"               // the ranks as a configuration says
 #include "trireme/train/engine.h"                         // DeepSpeed's engine for a ds_config.json

@@ -215,6 +215,17 @@ TEST_F(cli_examples, a_rare_class_is_drawn_as_often_as_the_others_on_4_ranks) {
   EXPECT_GT(found[1], found[0] + 10) << out;
 }
 
+TEST_F(cli_examples, a_recommender_learns_at_two_servers_from_two_trainers) {
+  const std::string start = "exec " + program("parameter_server/") + "$TRIREME_ROLE 2 2";
+  Command running(trireme({"run", "--role", "server=2", "--role", "trainer=2", "sh", "-c", start}));
+  ASSERT_EQ(running.finish(std::chrono::seconds(120)), 0) << running.out << running.err;
+  const auto before = numbers_after("held-out loss ", running.out),
+             after = numbers_after(" -> ", running.out);
+  ASSERT_EQ(before.size() + after.size(), 2u) << running.out;
+  EXPECT_LT(after[0], 0.8 * before[0]) << running.out;
+  EXPECT_NE(running.out.find("server1 made 400 steps"), std::string::npos) << running.out;
+}
+
 // Three hosts with a rank each, as in the document: each has its own output.
 TEST_F(cli_examples, lightning_look_prints_what_the_document_prints) {
   const std::string port = std::to_string(free_tcp_port());

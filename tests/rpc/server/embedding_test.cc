@@ -4,9 +4,8 @@
 #include <cmath>
 #include <mutex>
 
+#include "tests/rpc/server/recommender.h"
 #include "tests/rpc/server/servers.h"
-#include "tests/rpc/server/task.h"
-#include "trireme/base/philox.h"
 #include "trireme/comm/start/run.h"
 #include "trireme/grad/ddp.h"
 
@@ -15,49 +14,7 @@ namespace {
 
 using namespace rpc_server_test;
 
-constexpr double kStd = 0.3;
-constexpr uint64_t kSeed = 11;
-
-rpc::TableOptions likes() { return {"likes", kUsers + kItems, kWidth, at::kFloat, kStd, kSeed}; }
-at::Tensor rows_at_first() {
-  at::Tensor rows = torch::empty({kUsers + kItems, kWidth});
-  normal_(rows, stable_hash({kSeed, stable_hash("likes")}), 0, kStd);
-  return rows;
-}
 at::Tensor all_ids() { return torch::arange(kUsers + kItems, at::kLong); }
-
-template <class Rows>
-at::Tensor loss_of_ratings(Net& net, const Ratings& r, const Rows& rows) {
-  return (stars_of(net, rows(r.users), rows(r.items)) - r.stars).pow(2).mean();
-}
-template <class Rows>
-double held_out_ratings(Net& net, const Rows& rows) {
-  torch::NoGradGuard no_grad;
-  return loss_of_ratings(net, ratings_of(-3, 4096), rows).template item<double>();
-}
-Net dense_part() { return net_of(3, 2 * kWidth); }
-
-constexpr double kLr = 0.02, kRowLr = 0.4;
-
-/// What one process learns from these batches, and before.
-std::pair<double, double> alone(int64_t steps, int64_t batches_a_step) {
-  Net net = dense_part();
-  at::Tensor table = rows_at_first().set_requires_grad(true);
-  const auto rows = [&](const at::Tensor& ids) { return at::embedding(table, ids); };
-  const double before = held_out_ratings(net, rows);
-  auto optimizer = make_sgd(named_parameters(*net)), of_rows = make_sgd({{"likes", table}});
-  for (int64_t step = 0; step < steps; ++step) {
-    optimizer->zero_grad();
-    of_rows->zero_grad();
-    for (int64_t b = 0; b < batches_a_step; ++b)
-      (loss_of_ratings(net, ratings_of(step * batches_a_step + b), rows) /
-       static_cast<double>(batches_a_step))
-          .backward();
-    optimizer->step(kLr);
-    of_rows->step(kRowLr);
-  }
-  return {before, held_out_ratings(net, rows)};
-}
 
 }  // namespace
 
@@ -141,7 +98,7 @@ TEST(rpc_server_embedding, ids_and_tables_that_there_are_not_are_refused) {
 
 TEST(rpc_server_embedding, a_recommender_learns_what_one_process_learns) {
   constexpr int64_t kSteps = 250;
-  const auto [before, wanted] = alone(kSteps, 2);
+  const auto [before, wanted] = ratings_learnt_alone(kSteps, 2);
   ASSERT_LT(wanted, 0.75 * before) << "it has learnt something";
   for (std::optional<int64_t> staleness : {std::optional<int64_t>(), std::optional<int64_t>(4)}) {
     Servers all(2, {.workers = 2, .staleness = staleness});

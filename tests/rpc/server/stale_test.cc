@@ -15,10 +15,10 @@ using namespace rpc_server_test;
 
 constexpr int64_t kBatches = 1200;
 /// By the number of batches that all have seen.
-double lr_of(int64_t batch) { return 0.04 / (1 + static_cast<double>(batch) / 100); }
+double lr_of(int64_t batch) { return 0.1 / (1 + static_cast<double>(batch) / 100); }
 
 MakeOptimizer sgd() {
-  return [](NamedTensors p) { return make_sgd(std::move(p), {.momentum = 0.5}); };
+  return [](NamedTensors p) { return make_sgd(std::move(p)); };
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ TEST(rpc_server_stale, two_workers_with_staleness_4_learn_what_one_process_learn
     return held_out(untrained);
   }();
   const double wanted = held_out(alone);
-  ASSERT_LT(wanted, 0.8 * before) << "it has learnt something";
+  ASSERT_LT(wanted, 0.6 * before) << "it has learnt something";
 
   Servers all(2, {.workers = 2, .staleness = 4, .optimizer = sgd()});
   double got = 0;

@@ -43,8 +43,8 @@ struct Batch {
 inline Batch batch_of(int64_t number, int64_t samples = 16) {
   at::Tensor x = torch::empty({samples, 12}), noise = torch::empty({samples});
   normal_(x, 77 + static_cast<uint64_t>(number), 0, 1);
-  normal_(noise, 1'000'077 + static_cast<uint64_t>(number), 0, 1);
-  return {x, torch::sin(x.select(1, 0) * 2) + x.select(1, 1) * x.select(1, 2) + noise};
+  normal_(noise, 1'000'077 + static_cast<uint64_t>(number), 0, 0.7);
+  return {x, torch::sin(x.select(1, 0)) + 0.5 * x.select(1, 1) - 0.5 * x.select(1, 2) + noise};
 }
 inline at::Tensor loss_of(Net& net, const Batch& batch) {
   return (net->forward(batch.x) - batch.y).pow(2).mean();
@@ -69,34 +69,6 @@ inline void drop_gradients(const torch::nn::Module& module) {
     at::Tensor parameter = p;
     parameter.mutable_grad() = at::Tensor();
   }
-}
-
-// ── a recommender: who likes what ──
-
-inline constexpr int64_t kUsers = 60, kItems = 90, kWidth = 6;
-
-struct Ratings {
-  at::Tensor users, items, stars;  // ids of one table: items behind users
-};
-inline Ratings ratings_of(int64_t number, int64_t samples = 32) {
-  at::Tensor u = torch::empty({samples}), i = torch::empty({samples}),
-             noise = torch::empty({samples});
-  uniform_(u, 5'000'000 + static_cast<uint64_t>(number), 0, 1);
-  uniform_(i, 6'000'000 + static_cast<uint64_t>(number), 0, 1);
-  normal_(noise, 7'000'000 + static_cast<uint64_t>(number), 0, 0.5);
-  at::Tensor liking = torch::empty({kUsers, 3}), kind = torch::empty({kItems, 3});
-  normal_(liking, 1, 0, 0.7);
-  normal_(kind, 2, 0, 0.7);
-  // Some are popular.
-  const at::Tensor users = (u * kUsers).to(at::kLong).clamp(0, kUsers - 1);
-  const at::Tensor items = (i * i * kItems).to(at::kLong).clamp(0, kItems - 1);
-  const at::Tensor stars =
-      (liking.index_select(0, users) * kind.index_select(0, items)).sum(1) + noise;
-  return {users, items + kUsers, stars};
-}
-/// `rows`: of users and of items, [n, kWidth] each.
-inline at::Tensor stars_of(Net& net, const at::Tensor& users, const at::Tensor& items) {
-  return net->forward(at::cat({users * items, users + items}, 1)) + (users * items).sum(1);
 }
 
 }  // namespace trireme::rpc_server_test

@@ -2,6 +2,7 @@
 #include "trireme/rpc/server/holdings.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
@@ -213,11 +214,17 @@ void Holdings::step(std::vector<Contribution> contributions) {
   }
 }
 
-std::vector<at::Tensor> Holdings::buffers() const {
+std::vector<at::Tensor> Holdings::buffers(bool lends) const {
   c10::AutoGradMode no_grad(false);
-  std::vector<at::Tensor> copies;
-  for (const Buffer& buffer : buffers_) copies.push_back(buffer.whole.clone());
-  return copies;
+  std::vector<at::Tensor> all;
+  for (const Buffer& buffer : buffers_) {
+    // A tensor of its own, or the codec would copy what somebody else holds too.
+    const auto lent = [whole = buffer.whole](void*) mutable { whole = at::Tensor(); };
+    all.push_back(lends ? at::from_blob(host_bits<void>(buffer.whole), buffer.whole.sizes(), lent,
+                                        buffer.whole.options())
+                        : buffer.whole.clone());
+  }
+  return all;
 }
 
 at::Tensor Holdings::rows(uint32_t table, const at::Tensor& rows) const {

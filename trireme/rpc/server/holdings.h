@@ -47,8 +47,8 @@ class Holdings {
   void set(const std::vector<at::Tensor>& values);
   /// A step of the mean of these, by ascending rank.
   void step(std::vector<Contribution> contributions);
-  /// Copies, one for each dtype.
-  std::vector<at::Tensor> buffers() const;
+  /// One for each dtype: copies or, with `lends`, what must not change before it has left.
+  std::vector<at::Tensor> buffers(bool lends) const;
   /// Rows at this server, in new memory.
   at::Tensor rows(uint32_t table, const at::Tensor& rows) const;
   void state(StateVisitor& visitor);

@@ -131,8 +131,9 @@ void Membership::leave() {
     if (!s.peer) continue;
     try {
       s.peer->with(std::chrono::seconds(10)).sync<LeaveCall>(options_.rank);
-    } catch (const PeerLost&) {  // then it waits for nobody
-    } catch (const Aborted&) {   // this worker has shut down, which says so too
+    } catch (const Error& error) {
+      // Who is gone, or shuts down itself, waits for nobody; the others are told all the same.
+      log_debug("parameter client: {}", brief(error));
     }
   }
 }

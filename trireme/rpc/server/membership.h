@@ -95,7 +95,7 @@ class Membership {
   auto answer(size_t server, const Request& request, Future<detail::ResultOf<M>> future,
               int64_t step, Deadline deadline);
   template <class M, class Request>
-  auto ask(size_t server, const Request& request, Deadline deadline);
+  auto ask(size_t server, const Request& request, Duration most);
   void complain(size_t server, int64_t step, Deadline deadline, bool& said) const;
 
   const Worker me_;

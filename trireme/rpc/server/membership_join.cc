@@ -51,7 +51,7 @@ void Membership::meet(Deadline deadline) {
   for (Server& s : servers_) {
     s.current = false;
     s.pushes.clear();
-    s.peer = me_.peer(s.name, {.deadline = deadline.remaining()});
+    s.peer = me_.peer(s.name, {.deadline = deadline.remaining()}).with(options_.deadline);
   }
   for (size_t i = 0; i < servers_.size(); ++i)
     joining.push_back(servers_[i].peer->async<JoinCall>(join_of(i)));

@@ -16,7 +16,8 @@
 namespace trireme::rpc::server {
 namespace {
 
-// So often a worker that waits asks for whom.
+// A worker that waits asks for whom, first after so long. An answer that takes longer on its way is
+// given twice as long, and again.
 constexpr Duration kSlice = std::chrono::seconds(3);
 
 }  // namespace
@@ -45,13 +46,14 @@ void Membership::complain(size_t server, int64_t step, Deadline deadline, bool& 
 }
 
 template <class M, class Request>
-auto Membership::ask(size_t server, const Request& request, Deadline deadline) {
-  return servers_[server].peer->with(std::min(deadline.remaining(), kSlice)).async<M>(request);
+auto Membership::ask(size_t server, const Request& request, Duration most) {
+  return servers_[server].peer->with(most).async<M>(request);
 }
 
 template <class M, class Request>
 auto Membership::answer(size_t server, const Request& request, Future<detail::ResultOf<M>> future,
                         int64_t step, Deadline deadline) {
+  Duration slice = kSlice;
   for (bool said = false;;) {
     try {
       auto value = future.get();
@@ -60,7 +62,8 @@ auto Membership::answer(size_t server, const Request& request, Future<detail::Re
     } catch (const Timeout&) {
       complain(server, step, deadline, said);
     }
-    future = ask<M>(server, request, deadline);
+    slice *= 2;
+    future = ask<M>(server, request, std::min(deadline.remaining(), slice));
   }
 }
 
@@ -73,7 +76,7 @@ void Membership::get_weights(int64_t step, bool from_all) {
   std::vector<std::pair<size_t, Future<Weights>>> asked;
   for (size_t i = 0; i < servers_.size(); ++i)
     if (!servers_[i].current && (from_all || own || !servers_[i].keys.empty()))
-      asked.emplace_back(i, ask<PullCall>(i, wanted, deadline));
+      asked.emplace_back(i, ask<PullCall>(i, wanted, std::min(deadline.remaining(), kSlice)));
   // None of them is written before all are there: a step is whole.
   std::vector<Weights> weights;
   for (auto& [server, future] : asked)
@@ -113,7 +116,7 @@ at::Tensor Membership::rows(size_t table, const plan::DistinctRows& found, bool 
         if (n == 0) continue;
         Lookup lookup{{options_.rank, epoch_, step_}, static_cast<uint32_t>(table), {}};
         lookup.rows = rows_of(found, begin, begin + n);
-        auto future = ask<LookUpCall>(s, lookup, deadline);
+        auto future = ask<LookUpCall>(s, lookup, std::min(deadline.remaining(), kSlice));
         asked.emplace_back(std::move(lookup), std::move(future));
         of.push_back(s);
       }

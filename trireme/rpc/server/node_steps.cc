@@ -118,7 +118,8 @@ Future<Weights> Node::pull(Call& call, const Wanted& wanted) {
       Weights weights{answer, {}};
       if (answer == Answer::done) {
         std::shared_lock lock(weights_);
-        weights.buffers = holdings_->buffers();
+        // A synchronous step closes when this worker has pushed again, which is after it has them.
+        weights.buffers = holdings_->buffers(clocks_.synchronous());
       }
       promise->set(std::move(weights));
     } catch (...) {
