@@ -11,7 +11,8 @@
 #include <string>
 
 int main(int argc, char** argv) try {
-  const std::string folder = argc > 3 ? argv[3] : "", number = std::getenv("TRIREME_ROLE_RANK");
+  const std::string folder = argc > 3 ? argv[3] : "";
+  const char* number = std::getenv("TRIREME_ROLE_RANK");  // among servers
   trireme::rpc::ServerOptions options;
   options.workers = argc > 2 ? std::atoi(argv[2]) : 1;
   options.optimizer = [](trireme::NamedTensors parameters) {
@@ -20,7 +21,7 @@ int main(int argc, char** argv) try {
   options.row_optimizer = [](trireme::RowTable table) {
     return trireme::make_row_adagrad(std::move(table));
   };
-  if (!folder.empty()) options.folder = folder + "/server" + number;
+  if (!folder.empty()) options.folder = folder + "/server" + (number ? number : "0");
   if (argc > 4) options.staleness = std::atoi(argv[4]);
 
   trireme::rpc::ParameterServer server(options);

@@ -49,7 +49,7 @@ int main(int argc, char** argv) try {
   for (int s = 0; s < (argc > 1 ? std::atoi(argv[1]) : 1); ++s)
     options.servers.push_back("server" + std::to_string(s));
   const int trainers = argc > 2 ? std::atoi(argv[2]) : 1;
-  options.rank = std::atoi(std::getenv("TRIREME_ROLE_RANK"));
+  if (const char* number = std::getenv("TRIREME_ROLE_RANK")) options.rank = std::atoi(number);
   options.tables = {{"likes", kUsers + kItems, kWidth, torch::kFloat, 0.2}};
 
   auto me = trireme::rpc::init({});
