@@ -73,6 +73,8 @@ const std::vector<Exception> kAskFirst = {
      "hands the CPU's tensors to causal_attention_kernels.cc"},
     {"trireme/rpc/codec/tensor.cc",
      "the memory of a remote call's tensors, which it has refused elsewhere"},
+    {"trireme/rpc/server/holdings.cc", "what a server holds and gets is in host memory"},
+    {"trireme/rpc/server/sharded_embedding.cc", "numbers of rows, copied to the host before"},
     {"trireme/layers/placed_linear.cc", "products of the CPU's tensors, panel by panel"},
     {"trireme/optim/clip.cc", "hands the CPU's gradients to norm_kernels.cc, by blocks"},
     {"trireme/optim/optimizer_segments.h", "hands the CPU's parameters to rule_kernels.cc"},

@@ -147,6 +147,7 @@ void Node::lost(int rank, const Attendance* attendance) {
     member.attendance = nullptr;
     if (!member.gradients.complete()) member.gradients = {};
     clocks_.go(rank, plan::Presence::lost);
+    last_gone_ = Clock::now();
     log_warn("parameter server: {} is lost, at its step {}, and is left out", called(rank),
              clocks_.clock(rank));
   }
@@ -160,6 +161,7 @@ void Node::leave(Call& call, int32_t rank) {
     check_caller(call, rank);
     ended = std::exchange(members_[static_cast<size_t>(rank)].attendance, nullptr);
     clocks_.go(rank, plan::Presence::left);
+    last_gone_ = Clock::now();
   }
   if (ended) ended->answer.set();
   settle();

@@ -107,7 +107,8 @@ class Node : public std::enable_shared_from_this<Node> {
   std::deque<Contribution> given_;          // with staleness: not taken yet
   std::vector<Waiter> waiters_;
   bool settling_ = false, again_ = false;
-  int64_t saved_ = -1;  // the step of the newest checkpoint
+  Clock::time_point last_gone_ = Clock::now();  // when a worker left, or was lost
+  int64_t saved_ = -1;                          // the step of the newest checkpoint
   std::string broken_;  // a step could not be made, and the server goes no further
   Tail tail_;           // the last member: its thread ends before the others go
 };

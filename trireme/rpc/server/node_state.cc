@@ -15,6 +15,10 @@ namespace {
 
 constexpr const char* kLost = "server.lost";
 
+// Seconds. A worker may have ended while this server was lost: once all others have left, it is
+// waited for so long.
+constexpr double kMostAway = 60;
+
 template <class Number>
 std::string joined(const std::vector<Number>& numbers) {
   std::string text;
@@ -110,7 +114,10 @@ void Node::load(int64_t step) {
 bool Node::wait(Deadline deadline) {
   {
     std::unique_lock lock(mutex_);
-    const auto over = [this] { return clocks_.all_gone() && !settling_ && given_.empty(); };
+    const auto over = [this] {
+      if (settling_ || !given_.empty() || !clocks_.nobody_is_here()) return false;
+      return !clocks_.any(plan::Presence::away) || seconds_since(last_gone_) > kMostAway;
+    };
     while (!over()) {
       if (deadline.expired()) return false;
       settled_.wait_for(lock, std::min<Duration>(deadline.remaining(), std::chrono::seconds(1)));

@@ -65,8 +65,9 @@ class TRIREME_API ParameterServer {
   /// Steps made: everybody's, or with staleness all workers' together. Not those of workers that
   /// are under way.
   int64_t steps() const;
-  /// Returns once every worker has left or is lost, and what is due is saved. False: the deadline
-  /// has passed.
+  /// Returns once every worker has left or is lost, and all is saved. A server that has come back
+  /// with staleness cannot know of workers that have ended meanwhile: it waits for them another
+  /// minute. False: the deadline has passed.
   bool wait(Deadline deadline = Deadline::never()) const;
 
  private:

@@ -90,9 +90,15 @@ TEST(rpc_server_plan_clocks, a_server_that_comes_back_waits_for_nobody_who_has_n
   clocks.resume(20, {12, 8});
   EXPECT_EQ(clocks.step(), 20);
   EXPECT_TRUE(clocks.may_begin(0, 12));
+  EXPECT_FALSE(clocks.nobody_is_here()) << "they will come";
   clocks.come(1, 9);
   EXPECT_FALSE(clocks.may_begin(0, 12));
   EXPECT_EQ(clocks.waited_for(12), Ranks{1});
+  clocks.go(1, Presence::left);
+  EXPECT_TRUE(clocks.nobody_is_here());
+  EXPECT_TRUE(clocks.any(Presence::away)) << "worker 0 may have ended while the server was lost";
+  clocks.come(0, 12);
+  EXPECT_FALSE(clocks.nobody_is_here());
 }
 
 TEST(rpc_server_plan_clocks, numbers_that_are_none_are_refused) {

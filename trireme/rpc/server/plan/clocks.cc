@@ -24,8 +24,15 @@ std::vector<int> Clocks::lost() const {
   return ranks;
 }
 
-bool Clocks::all_gone() const {
-  return std::none_of(of_.begin(), of_.end(), [](const Worker& w) { return w.waited_for(); });
+bool Clocks::any(Presence presence) const {
+  return std::any_of(of_.begin(), of_.end(),
+                     [&](const Worker& w) { return w.presence == presence; });
+}
+
+bool Clocks::nobody_is_here() const {
+  const bool waits =
+      std::any_of(of_.begin(), of_.end(), [](const Worker& w) { return w.waited_for(); });
+  return !waits && (any(Presence::left) || any(Presence::lost));
 }
 
 void Clocks::come(int rank, int64_t clock) {
@@ -77,7 +84,7 @@ void Clocks::resume(int64_t step, const std::vector<int64_t>& clocks) {
   step_ = step;
   for (size_t r = 0; r < of_.size(); ++r) {
     of_[r].clock = r < clocks.size() ? clocks[r] : 0;
-    of_[r].presence = Presence::left;
+    of_[r].presence = Presence::away;
   }
 }
 

@@ -9,8 +9,9 @@
 
 namespace trireme::rpc::plan {
 
-/// How a server sees a worker. It waits for those that are expected or here.
-enum class Presence : uint8_t { expected, here, left, lost };
+/// How a server sees a worker. Others wait for those that are expected or here; `away` was here
+/// before the server itself was lost, and is expected to come again.
+enum class Presence : uint8_t { expected, here, away, left, lost };
 
 /// Who may step when, as one server of parameters sees it. Pure: whoever holds it has the lock.
 ///
@@ -31,8 +32,9 @@ class TRIREME_API Clocks {
   int64_t clock(int rank) const { return at(rank).clock; }
   Presence presence(int rank) const { return at(rank).presence; }
   std::vector<int> lost() const;
-  /// Everybody has left or is lost.
-  bool all_gone() const;
+  bool any(Presence presence) const;
+  /// Nobody is here or expected, and somebody has been here; some may be away.
+  bool nobody_is_here() const;
 
   /// The worker is here. Its clock is set where steps are taken as they come.
   void come(int rank, int64_t clock);
@@ -52,8 +54,7 @@ class TRIREME_API Clocks {
 
   /// Everything begins again at this step, with everybody but those that are lost.
   void go_back(int64_t step, const std::vector<int>& lost);
-  /// What a checkpoint says of a server whose gradients are taken as they come. Workers are not
-  /// waited for until they come.
+  /// What a checkpoint says of a server whose gradients are taken as they come. Workers are away.
   void resume(int64_t step, const std::vector<int64_t>& clocks);
   std::vector<int64_t> clocks() const;
 
