@@ -94,9 +94,12 @@ void Membership::step(double lr) {
   if (!pushed_) check_gradients();
   try {
     if (!pushed_) {
+      wait_for_pushes();  // of the last step
       get_weights(step_, false);
       push_all(lr);
-      wait_for_pushes();
+      // The user's gradients may change when this returns. Rows' are ours: who looks some up next
+      // waits for them.
+      if (!parameters_.empty()) wait_for_pushes();
       pushed_ = true;
       for (Server& s : servers_) s.current = false;
     }
@@ -114,6 +117,7 @@ void Membership::step(double lr) {
 void Membership::pull() {
   check_here();
   try {
+    wait_for_pushes();
     for (Server& s : servers_) s.current = false;
     get_weights(step_, true);
   } catch (const PeerLost& error) {
@@ -127,6 +131,7 @@ void Membership::pull() {
 void Membership::leave() {
   if (left_) return;
   left_ = true;
+  wait_quietly();
   for (Server& s : servers_) {
     if (!s.peer) continue;
     try {

@@ -83,6 +83,7 @@ class Membership {
   void send(Server& server, Push push, const std::vector<size_t>& parameters);
   void add_tables(size_t server, Push& push) const;
   void wait_for_pushes();
+  void wait_quietly();
   void check_gradients();
   void check_rows();
   void begin_attempt();

@@ -88,11 +88,7 @@ void Membership::meet(Deadline deadline) {
 // A server is gone, or servers have gone back. `made`: within a step, whose gradients do not count
 // at a server that has lost them. Else within a forward, which has the parameters in use.
 void Membership::come_back(bool made) {
-  try {
-    wait_for_pushes();
-  } catch (const Error&) {  // it is known
-  } catch (const Over&) {
-  }
+  wait_quietly();
   const int64_t before = step_;
   if (made && !synchronous_) ++step_;
   if (made) forget_gradients();

@@ -109,6 +109,7 @@ at::Tensor Membership::rows(size_t table, const plan::DistinctRows& found, bool 
   for (;;) {
     const auto deadline = Deadline::after(options_.deadline);
     try {
+      wait_for_pushes();
       std::vector<std::pair<Lookup, Future<Rows>>> asked;
       std::vector<size_t> of;
       for (size_t s = 0; s < servers_.size(); ++s) {

@@ -108,14 +108,25 @@ void Membership::wait_for_pushes() {
   if (over) throw Over();
 }
 
-// What was sent of this step does not count any more.
-void Membership::begin_attempt() {
+void Membership::wait_quietly() {
   try {
     wait_for_pushes();
   } catch (const Error&) {  // the next call to that server says so
   } catch (const Over&) {
   }
-  ++attempt_;
+}
+
+// What was sent of this step does not count any more.
+void Membership::begin_attempt() {
+  wait_quietly();
+  const int64_t attempt = attempt_ + 1;
+  forget_gradients();
+  attempt_ = attempt;
+}
+
+void Membership::forget_gradients() {
+  attempt_ = 0;
+  pushed_ = dropped_ = false;
   twice_.clear();
   not_finite_.clear();
   for (Parameter& p : parameters_) p.left = false;
@@ -124,12 +135,6 @@ void Membership::begin_attempt() {
     s.ready_bytes = s.pushed = 0;
   }
   for (auto& lookups : touched_) lookups.clear();
-}
-
-void Membership::forget_gradients() {
-  begin_attempt();
-  attempt_ = 0;
-  pushed_ = dropped_ = false;
 }
 
 void Membership::check_gradients() {
