@@ -6,6 +6,8 @@
 namespace trireme::rpc {
 
 Call::~Call() = default;
+void Call::waits(uint64_t) const {}
+void Call::goes_on() const {}
 
 namespace detail {
 namespace {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/clock.h"
@@ -11,6 +13,10 @@
 #include "trireme/rpc/wire/messages.h"
 
 namespace trireme::rpc {
+
+namespace detail {
+class WaitScope;
+}
 
 /// The call that a handler answers: its first parameter, `rpc::Call&`, where it wants to know. It
 /// lives until the handler has returned or, where that returns a Future, until this one is ready.
@@ -34,6 +40,11 @@ class TRIREME_API Call {
   const std::vector<wire::Link>& chain() const { return chain_; }
 
  protected:
+  friend class detail::WaitScope;
+  /// Its handler begins to wait for a future with this ticket, and has ended waiting.
+  virtual void waits(uint64_t ticket) const;
+  virtual void goes_on() const;
+
   Call(std::string caller, std::vector<wire::Link> chain, Deadline deadline)
       : caller_(std::move(caller)), chain_(std::move(chain)), deadline_(deadline) {}
 
@@ -50,6 +61,21 @@ namespace detail {
 /// The call that this thread works for: within its handler, and in what continues after a Future
 /// that was made there. Null: none.
 TRIREME_API const std::shared_ptr<const Call>& current_call();
+
+/// While a handler waits in get().
+class WaitScope {
+ public:
+  WaitScope(std::shared_ptr<const Call> call, uint64_t ticket) : call_(std::move(call)) {
+    if (call_) call_->waits(ticket);
+  }
+  ~WaitScope() {
+    if (call_) call_->goes_on();
+  }
+  WaitScope(const WaitScope&) = delete;
+
+ private:
+  const std::shared_ptr<const Call> call_;
+};
 
 class TRIREME_API CallScope {
  public:

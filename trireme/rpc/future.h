@@ -85,6 +85,7 @@ class [[nodiscard]] Future {
     auto next = std::make_shared<detail::FutureState<Value>>(state().executor());
     auto mine = std::move(state_);
     next->comes_by(mine->road());
+    next->stems_from(mine->ticket());
     next->on_cancel([before = std::weak_ptr(mine)] {
       if (auto state = before.lock()) state->cancel();
     });

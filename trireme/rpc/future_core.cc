@@ -82,6 +82,7 @@ bool FutureCore::enlist(Waiter* waiter) {
 
 void FutureCore::wait() {
   if (done()) return;
+  const WaitScope waits(current_call(), ticket_);
   if (Executor* executor = executor_ ? executor_.get() : own_executor())
     return executor->wait(*this);
   SleepingWaiter waiter;

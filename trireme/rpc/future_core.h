@@ -81,6 +81,10 @@ class TRIREME_API FutureCore {
   int road() const { return road_; }
   /// Before others see it.
   void comes_by(int road) { road_ = road; }
+  /// Of the call whose answer it waits for, where that has one (rpc/actor); 0: none, or unknown.
+  uint64_t ticket() const { return ticket_; }
+  /// Before others see it.
+  void stems_from(uint64_t ticket) { ticket_ = ticket; }
 
  protected:
   /// True for the first: it alone fills the future, then calls publish().
@@ -92,6 +96,7 @@ class TRIREME_API FutureCore {
 
   const std::shared_ptr<Executor> executor_;
   int road_ = -1;
+  uint64_t ticket_ = 0;
   std::atomic<State> state_{State::open};
   std::exception_ptr error_;
   std::mutex mutex_;

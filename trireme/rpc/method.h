@@ -20,6 +20,7 @@
 namespace trireme::rpc::detail {
 
 class Line;
+class Agent;
 
 /// A call that came, for its handler. Answered once; later answers, and those that nobody waits for
 /// any more, are dropped.
@@ -35,6 +36,19 @@ class TRIREME_API Answering : public Call {
   virtual void reply(encoding::Writer result) = 0;
   virtual void fail(std::exception_ptr error) = 0;
 
+  /// The rest is for methods in order (Method::in_order), which say themselves what happens when.
+  /// The handler is about to be called. False: it must not be, since nobody waits for it any more.
+  virtual bool begin() = 0;
+  /// Answers that its handler was not called, and why.
+  virtual void never_began(std::exception_ptr error) = 0;
+  /// Has `turn` called on a thread for handlers. Where this worker has none left for a call within
+  /// a call (`nested`), or shuts down, `refused(why)` is called on this thread instead.
+  virtual void on_a_thread(bool nested, std::function<void()> turn,
+                           std::function<void(const std::string& why)> refused) = 0;
+  virtual Executor& executor() = 0;
+  /// The worker that was called. Null: it is being destroyed.
+  virtual std::shared_ptr<Agent> agent() = 0;
+
  protected:
   using Call::Call;
 };
@@ -44,9 +58,14 @@ struct Method {
   std::string name;
   std::string signature;
   /// Calls the handler on this thread; whatever it throws is answered.
-  std::function<void(const std::shared_ptr<Answering>&)> run;
+  std::function<void(const std::shared_ptr<Answering>&)> run = {};
   /// It is short and waits for nothing: the thread that receives calls it, so that it needs none.
   bool at_once = false;
+  /// run() is called on the thread that receives, with each worker's calls in the order in which it
+  /// made them; it must not wait, and calls no handler itself.
+  bool in_order = false;
+  /// Its calls last as long as something does: no shutdown() waits for them.
+  bool standing = false;
 };
 
 /// A call that is to be made.
@@ -55,6 +74,7 @@ struct Outgoing {
   const std::string* signature = nullptr;  // of static storage
   encoding::Writer arguments;
   std::shared_ptr<FutureCore> future;
+  bool standing = false;  // as Method's
   /// Fills the future, which lives as long, from its reply.
   std::function<void(encoding::Reader&)> fill;
   /// Null: it is in no context.

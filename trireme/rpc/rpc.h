@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <concepts>
 #include <memory>
 #include <string>
 #include <utility>
@@ -27,10 +28,15 @@
 // handler threw (rpc/errors.h), with CallLost when the other worker is gone, or with Timeout.
 namespace trireme::rpc {
 
+struct SpawnOptions;
+template <class A>
+class ActorGroup;
+
 namespace detail {
 class Agent;
 struct AgentOf;
 struct PeerAt;
+struct Access;
 }  // namespace detail
 
 /// One worker as another calls it. Copies are the same. Where it is gone, every call fails; peer()
@@ -85,6 +91,7 @@ class TRIREME_API Peer {
  private:
   friend class Worker;
   friend struct detail::PeerAt;
+  friend struct detail::Access;
   Peer(std::shared_ptr<detail::Line> line, Duration deadline)
       : line_(std::move(line)), deadline_(deadline) {}
   Deadline deadline_of_call() const {
@@ -114,6 +121,11 @@ class TRIREME_API Worker {
   std::vector<std::string> workers() const;
   /// Threads that are ours, for those who count.
   int threads() const;
+  /// Actors, one on each of these workers (rpc/actor/actor.h).
+  template <class A, std::same_as<std::vector<std::string>> Names, class... P>
+  ActorGroup<A> spawn(const Names& workers, P&&... arguments) const;
+  template <class A, class... P>
+  ActorGroup<A> spawn(const SpawnOptions& options, P&&... arguments) const;
   /// Leaves the job; see ShutdownOptions. Later calls of this worker fail with Aborted. Any further
   /// shutdown() does nothing.
   void shutdown(const ShutdownOptions& options = {}) const;
@@ -121,6 +133,7 @@ class TRIREME_API Worker {
  private:
   friend TRIREME_API Worker init(Options options);
   friend struct detail::AgentOf;
+  friend struct detail::Access;
   explicit Worker(std::shared_ptr<detail::Agent> agent) : agent_(std::move(agent)) {}
   std::shared_ptr<detail::Agent> agent_;
 };
@@ -150,5 +163,15 @@ struct TRIREME_API AgentOf {
 /// workers are on several hosts; ResourceError; Timeout: the store is not there by
 /// Options::deadline; what else the store throws.
 TRIREME_API Worker init(Options options);
+
+namespace detail {
+/// For the folders of rpc/.
+struct Access {
+  static const std::shared_ptr<Agent>& agent(const Worker& worker) { return worker.agent_; }
+  static Worker worker(std::shared_ptr<Agent> agent) { return Worker(std::move(agent)); }
+  static const std::shared_ptr<Line>& line(const Peer& peer) { return peer.line_; }
+  static Duration deadline(const Peer& peer) { return peer.deadline_; }
+};
+}  // namespace detail
 
 }  // namespace trireme::rpc

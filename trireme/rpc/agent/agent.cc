@@ -86,6 +86,7 @@ Options checked(Options options) {
 
 Agent::Agent(Options options, bool process_rank)
     : options_(checked(std::move(options))),
+      process_rank_(process_rank),
       core_(std::make_shared<Core>()),
       table_(std::make_shared<Table>()),
       identity_{options_.name, options_.generation},
@@ -108,7 +109,7 @@ Agent::Agent(Options options, bool process_rank)
   wire::encode(hello);  // refuses what is too long, here and not in the first call
   if (core_->carrier) core_->carrier->joined(core_->name, core_->member, core_->crew);
 
-  Member member{core_->member, options_.name, options_.rank, host_name(), ::getpid(), {}};
+  member_ = {core_->member, options_.name, options_.rank, host_name(), ::getpid(), {}};
   for (size_t i = 0; i < options_.roads.size(); ++i) {
     const auto accept = [core = core_, table = table_, road = static_cast<int>(i)](
                             const std::shared_ptr<channel::Channel>& channel)
@@ -121,14 +122,19 @@ Agent::Agent(Options options, bool process_rank)
       return session;
     };
     hubs_.push_back(options_.roads[i].make(identity_, accept));
-    member.addresses.emplace_back(options_.roads[i].kind, hubs_.back()->address());
+    member_.addresses.emplace_back(options_.roads[i].kind, hubs_.back()->address());
   }
+}
+
+void Agent::start() {
+  core_->agent = weak_from_this();
   core_->crew->start(hubs_, [deadlines = core_->deadlines](Clock::time_point now) {
     return deadlines->look(now);
   });
   try {
-    registry_->join(member, process_rank);
+    registry_->join(member_, process_rank_);
   } catch (...) {
+    shut_down_ = true;
     core_->crew->stop(Deadline::after(kLastMoments));
     throw;
   }
@@ -273,6 +279,7 @@ void Agent::shutdown(const ShutdownOptions& options) {
   made_in_.check("this worker");
   std::lock_guard lock(shutdown_mutex_);
   if (std::exchange(shut_down_, true)) return;
+  core_->shuts_down = true;
   const Deadline deadline = Deadline::after(options.deadline);
   std::vector<std::string> left_over;
   const auto attempt = [&](const std::function<void()>& step) {

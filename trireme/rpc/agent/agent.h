@@ -18,10 +18,12 @@
 namespace trireme::rpc::detail {
 
 /// A worker: its hubs, its sessions with others, its crew.
-class Agent {
+class Agent : public std::enable_shared_from_this<Agent> {
  public:
   /// `process_rank`: Options::rank is the process's, and may be another worker's of it.
   explicit Agent(Options options, bool process_rank = false);
+  /// Joins the job. Once.
+  void start();
   /// shutdown() at once, where that was not called.
   ~Agent();
 
@@ -31,6 +33,7 @@ class Agent {
   std::shared_ptr<Line> line(const std::string& peer, Deadline deadline);
   std::shared_ptr<Line> line(int rank, Deadline deadline);
   std::vector<std::string> workers();
+  const Core& core() const { return *core_; }
   int threads() const { return core_->crew->threads(); }
   void shutdown(const ShutdownOptions& options);
 
@@ -56,10 +59,12 @@ class Agent {
   void leave_all(const std::string& why);
 
   const Options options_;
+  const bool process_rank_;
   const ProcessMark made_in_;
   const std::shared_ptr<Core> core_;
   const std::shared_ptr<Table> table_;
   channel::Peer identity_;
+  Member member_;
   std::unique_ptr<Registry> registry_;
   std::vector<std::shared_ptr<channel::Hub>> hubs_;
   std::mutex shutdown_mutex_;

@@ -359,10 +359,11 @@ void Crew::rouse(Clock::time_point due) {
 }
 
 bool Crew::stop(Deadline deadline) {
+  std::deque<Job> dropped, dropped_nested;  // destroyed outside of the lock: objects are in them
   Lock lock(mutex_);
   stopping_ = true;
-  jobs_.clear();
-  nested_.clear();
+  dropped.swap(jobs_);
+  dropped_nested.swap(nested_);
   idle_.notify_all();
   for (Sleeper* sleeper : sleepers_) sleeper->condition.notify_one();
   for (Road& road : roads_)

@@ -37,6 +37,10 @@ class IdWindow {
     }
     return true;
   }
+  /// Every number below this one was seen, and this one was not.
+  uint64_t next() const {
+    return ranges_.empty() || ranges_.begin()->first > 0 ? 0 : ranges_.begin()->second + 1;
+  }
 
  private:
   std::map<uint64_t, uint64_t> ranges_;  // first → last

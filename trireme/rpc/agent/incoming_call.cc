@@ -28,23 +28,26 @@ IncomingCall::IncomingCall(std::shared_ptr<Session> session, const Method& metho
     : Answering(session->peer(), std::move(call.chain), deadline),
       session_(std::move(session)),
       method_(method),
+      standing_(method.standing),
       id_(call.id),
       arguments_at_(arguments_at),
       context_(call.context),
       message_(std::move(message)) {
-  ++session_->core()->answering;
+  if (!standing_) ++session_->core()->answering;
 }
 
-IncomingCall::~IncomingCall() { --session_->core()->answering; }
+IncomingCall::~IncomingCall() {
+  if (!standing_) --session_->core()->answering;
+}
 
-void IncomingCall::run() {
-  if (answered_) return;
+bool IncomingCall::begin() {
+  if (answered_) return false;
   const auto now = Clock::now();
   if (deadline().when() <= now) {  // the caller has given it up, or will in a moment
     answer_failure(std::make_exception_ptr(
                        Timeout("the deadline of the call passed before a thread was free for it")),
                    false);
-    return;
+    return false;
   }
   auto& deadlines = *session_->core()->deadlines;
   tells_ = deadlines.add(now + kTellAfter, [weak = weak_from_this()] {
@@ -52,6 +55,11 @@ void IncomingCall::run() {
     if (call && !call->answered_) call->session_->send(wire::encode(wire::Began{call->id_}));
   });
   began_ = true;  // after tells_, which whoever answers first reads
+  return true;
+}
+
+void IncomingCall::run() {
+  if (method_.in_order ? answered_.load() : !begin()) return;
   CallScope scope(shared_from_this());
   Carrier::Arrived arrived;
   try {
@@ -72,9 +80,17 @@ void IncomingCall::run() {
 }
 
 void IncomingCall::refuse(const std::string& why) {
-  answer_failure(
-      std::make_exception_ptr(ResourceError(fmt::format("{}: {}", wire::shown(chain()), why))),
-      false);
+  never_began(
+      std::make_exception_ptr(ResourceError(fmt::format("{}: {}", wire::shown(chain()), why))));
+}
+
+void IncomingCall::never_began(std::exception_ptr error) {
+  answer_failure(std::move(error), false);
+}
+
+void IncomingCall::on_a_thread(bool nested, std::function<void()> turn,
+                               std::function<void(const std::string& why)> refused) {
+  session_->core()->crew->post(Job{nested, std::move(turn), std::move(refused)});
 }
 
 std::shared_ptr<Line> IncomingCall::line() const { return session_; }
@@ -85,6 +101,10 @@ encoding::Reader IncomingCall::arguments() {
   reader.set_transit(&*transit_);
   return reader;
 }
+
+Executor& IncomingCall::executor() { return *session_->core()->crew; }
+
+std::shared_ptr<Agent> IncomingCall::agent() { return session_->core()->agent.lock(); }
 
 bool IncomingCall::first_answer() {
   if (answered_.exchange(true)) return false;

@@ -22,7 +22,7 @@ class IncomingCall final : public Answering, public std::enable_shared_from_this
                Deadline deadline, channel::Message message, size_t arguments_at);
   ~IncomingCall() override;
 
-  /// Calls the handler, unless nobody waits any more.
+  /// Calls the handler, unless nobody waits any more. A method in order begins when it says so.
   void run();
   /// It has no thread: answered with ResourceError.
   void refuse(const std::string& why);
@@ -35,6 +35,12 @@ class IncomingCall final : public Answering, public std::enable_shared_from_this
   encoding::Writer result() override;
   void reply(encoding::Writer result) override;
   void fail(std::exception_ptr error) override;
+  bool begin() override;
+  void never_began(std::exception_ptr error) override;
+  void on_a_thread(bool nested, std::function<void()> turn,
+                   std::function<void(const std::string& why)> refused) override;
+  Executor& executor() override;
+  std::shared_ptr<Agent> agent() override;
 
  private:
   friend class Session;
@@ -42,7 +48,8 @@ class IncomingCall final : public Answering, public std::enable_shared_from_this
   void answer_failure(std::exception_ptr error, bool began);
 
   const std::shared_ptr<Session> session_;
-  const Method& method_;  // of the core, which the session keeps
+  const Method& method_;  // of the core, which the session keeps; not of one that was answered
+  const bool standing_;
   const uint64_t id_;
   const size_t arguments_at_;
   const std::optional<wire::Context> context_;

@@ -172,14 +172,15 @@ void Session::call(Outgoing outgoing, Deadline deadline) {
                       .crossing = std::move(outgoing.crossing),
                       .place = {},
                       .short_bytes = short_bytes,
-                      .patience = patience};
+                      .patience = patience,
+                      .standing = outgoing.standing};
       if (!deadline.is_never())
         waiting.place = core_->deadlines->add(deadline.when(), [weak = weak_from_this(), id] {
           if (const auto session = weak.lock()) session->give_up(id, true);
         });
       waiting_.put(id, std::move(waiting));
       short_bytes_ += short_bytes;
-      ++core_->made;
+      if (!outgoing.standing) ++core_->made;
     }
     wire::complete(bytes, id, budget_of(patience));
     std::vector<channel::Body> bodies;
@@ -214,7 +215,7 @@ std::optional<Session::Waiting> Session::take(uint64_t id) {
     short_bytes_ -= waiting->short_bytes;
   }
   core_->deadlines->remove(waiting->place);
-  --core_->made;
+  if (!waiting->standing) --core_->made;
   return waiting;
 }
 
@@ -278,6 +279,7 @@ void Session::closed(const std::string& why) { end(why); }
 
 void Session::end(const std::string& why) {
   std::unordered_map<uint64_t, Waiting> waiting;
+  std::map<uint64_t, std::shared_ptr<IncomingCall>> held;
   std::function<void(const std::shared_ptr<Session>&)> nobody_to_tell;
   std::shared_ptr<channel::Channel> channel;
   bool they_left = false, ours = false;
@@ -289,6 +291,7 @@ void Session::end(const std::string& why) {
     they_left = leaves_;
     ours = ours_;
     waiting = waiting_.take_all();
+    held.swap(held_);
     nobody_to_tell = std::exchange(on_greeted_, nullptr);
     channel = std::exchange(channel_, nullptr);  // which holds us
   }
@@ -296,7 +299,7 @@ void Session::end(const std::string& why) {
       fmt::format("worker '{}' was lost before it said hello: {}", peer_, why), Began::no)));
   for (auto& [id, call] : waiting) {
     core_->deadlines->remove(call.place);
-    --core_->made;
+    if (!call.standing) --core_->made;
     // Who says goodbye has answered all calls that came.
     const Began began = call.began ? Began::yes : they_left ? Began::no : Began::unknown;
     call.future->fail(ours ? std::make_exception_ptr(Aborted(fmt::format(

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -86,6 +87,7 @@ class Session final : public channel::Receiver,
     uint64_t short_bytes = 0;  // 0: it may travel in chunks
     Duration patience{};
     bool began = false;
+    bool standing = false;
   };
 
   void on_hello(wire::Hello hello);
@@ -93,6 +95,7 @@ class Session final : public channel::Receiver,
   void on_reply(const wire::Reply& reply, channel::Message message, size_t result_at);
   void on_failure(const wire::Failure& failure);
   void on_cancel(uint64_t id);
+  void run_in_order();
   std::optional<Waiting> take(uint64_t id);
   std::shared_ptr<IncomingCall> find(uint64_t id);
   void give_up(uint64_t id, bool late);
@@ -117,6 +120,7 @@ class Session final : public channel::Receiver,
   PooledMap<Waiting> waiting_;
   uint64_t short_bytes_ = 0;  // of those that wait
   PooledMap<std::shared_ptr<IncomingCall>> incoming_;
+  std::map<uint64_t, std::shared_ptr<IncomingCall>> held_;  // of methods in order
   IdWindow seen_;
 };
 

@@ -46,6 +46,7 @@ void Session::received(channel::Message message) {
             on_hello(std::move(said));
           } else if constexpr (std::is_same_v<T, wire::Call>) {
             on_call(std::move(said), std::move(message), decoded.value_at);
+            run_in_order();
           } else if constexpr (std::is_same_v<T, wire::Reply>) {
             on_reply(said, std::move(message), decoded.value_at);
           } else if constexpr (std::is_same_v<T, wire::Failure>) {
@@ -140,9 +141,29 @@ void Session::on_call(wire::Call call, channel::Message message, size_t argument
   }
   if (gone) return incoming_call->stop();
   if (method.at_once) return incoming_call->run();
+  if (method.in_order) {
+    std::lock_guard lock(mutex_);
+    held_.emplace(id, std::move(incoming_call));
+    return;
+  }
   core_->crew->post(
       Job{nested, [incoming_call] { incoming_call->run(); },
           [call = incoming_call.get()](const std::string& why) { call->refuse(why); }});
+}
+
+// Of methods in order, those before which nothing is under way any more: short messages overtake
+// long ones.
+void Session::run_in_order() {
+  for (;;) {
+    std::shared_ptr<IncomingCall> call;
+    {
+      std::lock_guard lock(mutex_);
+      if (held_.empty() || held_.begin()->first >= seen_.next()) return;
+      call = std::move(held_.begin()->second);
+      held_.erase(held_.begin());
+    }
+    call->run();
+  }
 }
 
 void Session::on_reply(const wire::Reply& reply, channel::Message message, size_t result_at) {

@@ -10,7 +10,9 @@ namespace trireme::rpc {
 
 Worker init(Options options) {
   detail::Met met = detail::meet(std::move(options));
-  return Worker(std::make_shared<detail::Agent>(std::move(met.options), met.process_rank));
+  auto agent = std::make_shared<detail::Agent>(std::move(met.options), met.process_rank);
+  agent->start();
+  return Worker(std::move(agent));
 }
 
 }  // namespace trireme::rpc

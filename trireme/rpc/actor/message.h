@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <utility>
+
+#include "trireme/rpc/method.h"
+
+namespace trireme::rpc::detail {
+
+class Mailbox;
+
+/// What stands before the arguments of a message to an actor.
+struct MessageHead {
+  uint64_t actor = 0;
+  uint64_t ticket = 0;  // that its sender drew
+  bool answer = true;   // false: it is a broadcast, and nobody waits for its answer
+  TRIREME_FIELDS(actor, ticket, answer)
+};
+
+/// A message to an actor: the call that brought it, as its handler sees it. It is over when the
+/// handler has returned and its answer is there.
+class TRIREME_API Message final : public Answering, public std::enable_shared_from_this<Message> {
+ public:
+  Message(std::shared_ptr<Answering> call, encoding::Reader arguments, const MessageHead& head,
+          std::shared_ptr<Mailbox> mailbox);
+  ~Message() override;
+
+  const MessageHead& head() const { return head_; }
+  encoding::Reader arguments() override { return std::move(arguments_); }
+  encoding::Writer result() override { return call_->result(); }
+  void reply(encoding::Writer result) override;
+  /// What the handler threw: its actor has failed.
+  void fail(std::exception_ptr error) override;
+  /// The arguments are none: the sender's fault, not the actor's.
+  void bad_arguments(std::exception_ptr error);
+  /// The handler has returned, or its Future waits for what has this ticket.
+  void returned();
+  void parks(uint64_t ticket);
+  const std::shared_ptr<Mailbox>& mailbox() const { return mailbox_; }
+  /// Its method, without the numbers of the turn.
+  std::string method_name() const;
+  /// Tells the handler.
+  void stop() { stop_.request_stop(); }
+
+  bool begin() override { return call_->begin(); }
+  void never_began(std::exception_ptr error) override { call_->never_began(std::move(error)); }
+  void on_a_thread(bool nested, std::function<void()> turn,
+                   std::function<void(const std::string& why)> refused) override {
+    call_->on_a_thread(nested, std::move(turn), std::move(refused));
+  }
+  Executor& executor() override { return call_->executor(); }
+  std::shared_ptr<Agent> agent() override { return call_->agent(); }
+
+ private:
+  struct Stop {
+    std::stop_source source;
+    void operator()() const { std::stop_source(source).request_stop(); }
+  };
+  void waits(uint64_t ticket) const override;
+  void goes_on() const override;
+  void one_part_is_over();
+
+  const std::shared_ptr<Answering> call_;
+  const MessageHead head_;
+  const std::shared_ptr<Mailbox> mailbox_;
+  encoding::Reader arguments_;
+  std::atomic<int> parts_{2};
+  std::atomic<bool> answered_{false};
+  std::stop_callback<Stop> when_stopped_;
+};
+
+}  // namespace trireme::rpc::detail
