@@ -57,7 +57,8 @@ void Learner::take_rewards(const Seen& seen) {
     Path& path = paths_[{seen.simulator, cart}];
     if (path.life != seen.life) {  // what the last one was about to do nobody will ever know
       if (cart == 0 && path.life >= 0) ++lives_;
-      path = {.life = seen.life};
+      path = Path();
+      path.life = seen.life;
     }
     if (!path.open) continue;
     Step step = *std::exchange(path.open, {});
@@ -90,7 +91,10 @@ void Learner::answer(std::vector<Question>& batch) {
   for (Question& question : batch) {
     Actions answer;
     for (size_t cart = 0; cart < question.seen.ends.size(); ++cart, ++at) {
-      Step step{.action = actions[at], .log_probability = logs[at], .value = worth[at]};
+      Step step;
+      step.action = actions[at];
+      step.log_probability = logs[at];
+      step.value = worth[at];
       std::copy_n(states.begin() + static_cast<int64_t>(4 * at), 4, step.state.begin());
       paths_[{question.seen.simulator, cart}].open = step;
       answer.push_back(static_cast<uint8_t>(actions[at]));

@@ -13,14 +13,16 @@
 class Simulator {
  public:
   explicit Simulator(const trireme::rpc::ActorPlace& place, int64_t carts)
-      : me_(place), learner_(place.worker.peer("learner0")) {
+      : me_(place), learner_(place.worker().peer("learner0")) {
     for (int64_t i = 0; i < carts; ++i)
       carts_.emplace_back(static_cast<unsigned>(1000 * (place.rank + 100 * place.restarts) + i));
   }
 
   /// Until the learner has learned enough. It holds no thread while it waits for the learner.
   trireme::rpc::Future<void> play() {
-    Seen seen{.simulator = me_.rank, .life = me_.restarts};
+    Seen seen;
+    seen.simulator = me_.rank;
+    seen.life = me_.restarts;
     seen.rewards.resize(carts_.size());
     seen.ends.resize(carts_.size());
     for (;;) {

@@ -130,7 +130,9 @@ void FutureCore::cancel() {
   }
   if (task) task();
   if (canceller) canceller->cancel(id_);
-  fail(std::make_exception_ptr(Aborted("the call was cancelled by its caller")));
+  std::exception_ptr error =
+      std::make_exception_ptr(Aborted("the call was cancelled by its caller"));
+  fail(std::move(error));
 }
 
 }  // namespace trireme::rpc::detail

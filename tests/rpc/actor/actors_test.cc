@@ -56,7 +56,7 @@ struct Recorder {
   bool orderly(int expected) { return in_order && count == expected; }
   std::string who() {
     return text + " " + std::to_string(me.rank) + "/" + std::to_string(me.size) + " in " +
-           me.group + " on " + me.worker.name();
+           me.group + " on " + me.worker().name();
   }
   int hold(int x) {
     shared->gate.wait();
@@ -99,7 +99,7 @@ TRIREME_REMOTE(odd, &Recorder::odd);
 TRIREME_REMOTE(through, &Recorder::through);
 
 int Recorder::through(const rpc::ActorId<Recorder>& other, int x) {
-  return rpc::Actor<Recorder>(me.worker, other).call<struct add>(x).get();
+  return rpc::Actor<Recorder>(me.worker(), other).call<struct add>(x).get();
 }
 
 rpc::Offer all() {

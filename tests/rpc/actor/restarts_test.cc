@@ -52,7 +52,7 @@ struct Fragile {
     return x;
   }
   std::string where() {
-    return me.worker.name() + " after " + std::to_string(me.restarts) + " restarts";
+    return me.worker().name() + " after " + std::to_string(me.restarts) + " restarts";
   }
   ActorPlace me;
   int sum;
@@ -68,7 +68,7 @@ TRIREME_REMOTE(where, &Fragile::where);
 struct Parent {
   Parent(const ActorPlace& place, const std::string& worker)
       : me(place),
-        children(place.worker.spawn<Fragile>(
+        children(place.worker().spawn<Fragile>(
             {.workers = {worker}, .supervision = {.on_error = OnError::escalate}}, 1)) {}
   void break_child() {
     try {

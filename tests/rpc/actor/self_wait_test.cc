@@ -74,34 +74,35 @@ std::vector<ActorId<Node>> rest(const std::vector<ActorId<Node>>& path) {
 
 int Node::ask(const std::vector<ActorId<Node>>& path, int x) {
   if (path.empty()) return x;
-  return 1 + rpc::Actor<Node>(me.worker, path[0]).call<struct ask>(rest(path), x).get();
+  return 1 + rpc::Actor<Node>(me.worker(), path[0]).call<struct ask>(rest(path), x).get();
 }
 Future<int> Node::ask_later(const std::vector<ActorId<Node>>& path, int x) {
   if (path.empty()) return rpc::ready(int(x));
-  return rpc::Actor<Node>(me.worker, path[0]).call<struct ask_later>(rest(path), x).then([](int y) {
-    return y + 1;
-  });
+  return rpc::Actor<Node>(me.worker(), path[0])
+      .call<struct ask_later>(rest(path), x)
+      .then([](int y) { return y + 1; });
 }
 void Node::send_on(const std::vector<ActorId<Node>>& path, int x) {
   if (path.empty()) return note(x);
-  auto sent = rpc::Actor<Node>(me.worker, path[0]).call<struct send_on>(rest(path), x).then([] {});
+  auto sent =
+      rpc::Actor<Node>(me.worker(), path[0]).call<struct send_on>(rest(path), x).then([] {});
 }
 Future<int> Node::coroutine(const ActorId<Node>& other, int x) {
-  const rpc::Actor<Node> actor(me.worker, other);
+  const rpc::Actor<Node> actor(me.worker(), other);
   co_return 1 + co_await actor.call<struct value>(x);
 }
 int Node::call_me_while_i_wait(const ActorId<Node>& self, const ActorId<Node>& caller,
                                const ActorId<Node>& third) {
-  auto others = rpc::Actor<Node>(me.worker, caller).call<struct ask>(std::vector{self}, 5);
-  const int waited = rpc::Actor<Node>(me.worker, third).call<struct hold>(3).get();
+  auto others = rpc::Actor<Node>(me.worker(), caller).call<struct ask>(std::vector{self}, 5);
+  const int waited = rpc::Actor<Node>(me.worker(), third).call<struct hold>(3).get();
   (void)others.then([](int y) { *noted += y; });
   return waited;
 }
 void Node::broadcast_to(const ActorId<Node>& other, int x) {
-  rpc::Actor<Node>(me.worker, other).tell<struct note>(x);
+  rpc::Actor<Node>(me.worker(), other).tell<struct note>(x);
 }
 int Node::by_a_plain_handler(const ActorId<Node>& self, int x) {
-  return me.worker.peer("plain").sync<relay>(self, x);
+  return me.worker().peer("plain").sync<relay>(self, x);
 }
 
 rpc::Offer all() {

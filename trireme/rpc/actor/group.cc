@@ -26,6 +26,13 @@ std::string text_in(const std::exception_ptr& error) {
   }
 }
 
+// Made before it is passed on: who waits for it is then its only owner.
+template <class E, class... More>
+void fail_one(FutureCore& future, const std::string& text, More... more) {
+  std::exception_ptr error = std::make_exception_ptr(E(text, more...));
+  future.fail(std::move(error));
+}
+
 uint64_t random_number() {
   std::random_device device;
   return (uint64_t{device()} << 32) ^ device();
@@ -69,12 +76,9 @@ Group::Group(Worker worker, const ActorType& type, SpawnOptions options, encodin
   if (const auto within = std::dynamic_pointer_cast<const Message>(current_call()))
     parent_ = within->mailbox();
   Access::agent(worker_)->core().groups->take(options_.name, type_.name);
-  named_ = true;
 }
 
-Group::~Group() {
-  if (named_) Access::agent(worker_)->core().groups->release(options_.name);
-}
+Group::~Group() = default;
 
 std::shared_ptr<Executor> Group::executor() const { return Access::agent(worker_)->core().crew; }
 
@@ -95,7 +99,30 @@ void Group::start() {
     const size_t worker = slots_[static_cast<size_t>(rank)].worker;
     ready.push_back(begin_life(rank, worker, lines[worker]));
   }
-  for (auto& state : ready) Future<void>(std::move(state)).get();
+  for (int rank = 0; rank < size(); ++rank)
+    wait_until_made(rank, std::move(ready[static_cast<size_t>(rank)]));
+}
+
+void Group::wait_until_made(int rank, std::shared_ptr<FutureState<void>> ready) {
+  std::shared_ptr<FutureState<void>> life;
+  uint64_t actor = 0;
+  {
+    std::lock_guard lock(mutex_);
+    life = slot(rank).life;
+    actor = slot(rank).actor;
+  }
+  try {
+    Future<void>(std::move(ready)).get();
+  } catch (...) {
+    // Why it was not made is answered first.
+    if (life && life->done() && life->failed()) Future<void>(std::move(life)).get();
+    throw;
+  }
+  check<Aborted>(life != nullptr, "the group '{}' of actors was ended", options_.name);
+  life->when_done([weak = weak_from_this(), rank, actor, life] {
+    const auto error = life->take_error();
+    if (const auto self = weak.lock()) self->life_ended(rank, actor, error);
+  });
 }
 
 // The call that lasts as long as the actor, and one behind it that is answered once the actor is
@@ -120,7 +147,7 @@ std::shared_ptr<FutureState<void>> Group::begin_life(int rank, size_t worker,
     mine.life = life;
     head.restarts = mine.history.restarts();
     if (ended_) {
-      ready->fail(std::make_exception_ptr(Aborted("the group was ended")));
+      fail_one<Aborted>(*ready, "the group was ended");
       return ready;
     }
   }
@@ -144,10 +171,6 @@ std::shared_ptr<FutureState<void>> Group::begin_life(int rank, size_t worker,
   {
     CallScope of_nobody(nullptr);  // it outlives the call within which it is made
     line->call(std::move(lives), Deadline::never());
-    life->when_done([weak = weak_from_this(), rank, actor, life] {
-      const auto error = life->take_error();
-      if (const auto self = weak.lock()) self->life_ended(rank, actor, error);
-    });
   }
   Outgoing asks = outgoing(type_.ready, type_.signature, ready);
   asks.arguments.put(MessageHead{actor, ticket, true});
@@ -248,8 +271,7 @@ void Group::fail_for_good(Lock& lock, int rank, const std::string& story) {
   lock.unlock();
   const std::string text =
       fmt::format("actor '{}' {} of {} has ended: {}", options_.name, rank, size(), story);
-  for (const Pending& pending : lost)
-    pending.message.future->fail(std::make_exception_ptr(CallLost(text, Began::no)));
+  for (const Pending& pending : lost) fail_one<CallLost>(*pending.message.future, text, Began::no);
   const auto parent = parent_.lock();
   if (parent) parent->child_failed(std::make_exception_ptr(Error(text)));
   try {
@@ -276,11 +298,12 @@ void Group::end() {
     mending = mending_;
     changed_.notify_all();
   }
+  Access::agent(worker_)->core().groups->release(options_.name);
   for (const auto& life : lives) life->cancel();
   for (const auto& queue : lost)
     for (const Pending& pending : queue)
-      pending.message.future->fail(std::make_exception_ptr(
-          Aborted(fmt::format("the group '{}' of actors was ended", options_.name))));
+      fail_one<Aborted>(*pending.message.future,
+                        fmt::format("the group '{}' of actors was ended", options_.name));
   if (mending) mending->cancel();
   if (!mender_.joinable()) return;
   if (mender_.get_id() == std::this_thread::get_id())

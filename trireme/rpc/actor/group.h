@@ -104,6 +104,8 @@ class TRIREME_API Group : public std::enable_shared_from_this<Group> {
   Slot& slot(int rank);
   std::shared_ptr<FutureState<void>> begin_life(int rank, size_t worker,
                                                 const std::shared_ptr<Line>& line);
+  /// Throws what was wrong with its constructor, or with the worker.
+  void wait_until_made(int rank, std::shared_ptr<FutureState<void>> ready);
   void life_ended(int rank, uint64_t actor, const std::exception_ptr& error);
   void fail_for_good(Lock& lock, int rank, const std::string& story);
   bool shuts_down() const;
@@ -126,7 +128,7 @@ class TRIREME_API Group : public std::enable_shared_from_this<Group> {
 
   std::mutex mutex_;
   std::vector<Slot> slots_;
-  bool named_ = false, ended_ = false;
+  bool ended_ = false;
   std::condition_variable changed_;
   std::shared_ptr<FutureState<void>> mending_;  // what mend() waits for
   std::thread mender_;                          // since one was away for the first time

@@ -8,7 +8,15 @@
 #include "trireme/base/check.h"
 #include "trireme/rpc/errors.h"
 
-namespace trireme::rpc::detail {
+namespace trireme::rpc {
+
+Worker ActorPlace::worker() const {
+  auto agent = at.lock();
+  check<Aborted>(agent != nullptr, "the worker of actor '{}' {} of {} is gone", group, rank, size);
+  return detail::Access::worker(std::move(agent));
+}
+
+namespace detail {
 
 void ActorHost::spawn(const std::shared_ptr<Answering>& call, MakeFrom make_from) {
   try {
@@ -27,15 +35,9 @@ void ActorHost::spawn(const std::shared_ptr<Answering>& call, MakeFrom make_from
     actor.policy.most_restarts = head.most_restarts;
     actor.policy.within = std::chrono::nanoseconds(head.within_ns);
     // The reader's bytes are the call's, which the mailbox has as long as it makes objects.
-    auto agent = [call = std::weak_ptr(call)] {
-      const auto life = call.lock();
-      auto agent = life ? life->agent() : nullptr;
-      check<Aborted>(agent != nullptr, "this worker is being destroyed");
-      return agent;
-    };
-    actor.make = [make = make_from(std::move(reader)), agent, head](int restarts) {
-      return make(ActorPlace{Access::worker(agent()), head.group, head.rank, head.size,
-                             head.restarts + restarts});
+    actor.make = [make = make_from(std::move(reader)), head,
+                  at = std::weak_ptr(call->agent())](int restarts) {
+      return make(ActorPlace{head.group, head.rank, head.size, head.restarts + restarts, at});
     };
     actor.ended = [weak = weak_from_this(), number = head.actor] {
       const auto host = weak.lock();
@@ -80,4 +82,5 @@ void ActorHost::put(const std::shared_ptr<Answering>& call, Mailbox::Run run) {
   }
 }
 
-}  // namespace trireme::rpc::detail
+}  // namespace detail
+}  // namespace trireme::rpc

@@ -13,7 +13,7 @@ namespace trireme::rpc::detail {
 namespace {
 
 // How often it looks whether a worker is back, and how long it tries to reach one.
-constexpr Duration kLook = std::chrono::milliseconds(50);
+constexpr Duration kLookAgain = std::chrono::milliseconds(50);
 constexpr Duration kReach = std::chrono::seconds(2);
 
 }  // namespace
@@ -35,7 +35,7 @@ void Group::mend() {
     Lock lock(mutex_);
     if (std::any_of(slots_.begin(), slots_.end(),
                     [](const Slot& slot) { return slot.state == State::away; }))
-      changed_.wait_for(lock, kLook, [&] { return ended_; });
+      changed_.wait_for(lock, kLookAgain, [&] { return ended_; });
   }
 }
 
@@ -82,7 +82,7 @@ void Group::mend_one(int rank, std::vector<Candidate>& workers) {
         mending_ = ready;
         if (ended_) return;
       }
-      Future<void>(ready).get();
+      wait_until_made(rank, std::move(ready));
       ++workers[*chosen].actors;
       if (is_back(rank))
         log_warn("actor '{}' {} of {} is back, on worker '{}'", options_.name, rank, size(),

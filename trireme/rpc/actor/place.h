@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "trireme/rpc/rpc.h"
@@ -9,11 +10,15 @@ namespace trireme::rpc {
 
 /// What an actor may ask for as its constructor's first parameter, `const rpc::ActorPlace&`.
 struct ActorPlace {
-  Worker worker;      // where it lives: to call others. Kept in the actor, it ends with it
   std::string group;  // its name
   int rank = 0;       // in the group
   int size = 1;       // of the group
   int restarts = 0;   // of this actor, until now
+  std::weak_ptr<detail::Agent> at = {};
+
+  /// The worker that it lives at, to call others. An actor keeps the place rather than the worker,
+  /// which would not end before it. Aborted: the worker is gone.
+  TRIREME_API Worker worker() const;
 };
 
 }  // namespace trireme::rpc

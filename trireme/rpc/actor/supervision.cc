@@ -6,7 +6,7 @@
 namespace trireme::rpc::detail {
 namespace {
 
-double seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
+double in_seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
 
 }  // namespace
 
@@ -29,7 +29,7 @@ std::string FailureHistory::story() const {
   const auto left_out = static_cast<size_t>(failures_) - told_.size();
   if (left_out > 0) text += fmt::format("; {} earlier failures", left_out);
   for (const Failure& failure : told_)
-    text += fmt::format("; after {:.3g} s: {}", seconds(failure.at), failure.what);
+    text += fmt::format("; after {:.3g} s: {}", in_seconds(failure.at), failure.what);
   return text;
 }
 

@@ -225,15 +225,16 @@ void Session::give_up(uint64_t id, bool late) {
   if (!waiting) return;
   send(wire::encode(wire::Cancel{id}));
   const char* const known = waiting->began ? "had begun" : "may have begun";
-  if (late)
-    waiting->future->fail(std::make_exception_ptr(Timeout(fmt::format(
-        "'{}' on worker '{}', which {}, has not answered in {}. Give it a longer deadline, or find "
-        "out what it waits for",
-        waiting->method, peer_, known, trireme::rpc::detail::shown(waiting->patience)))));
-  else
-    waiting->future->fail(std::make_exception_ptr(
-        Aborted(fmt::format("'{}' on worker '{}', which {}, was cancelled by its caller",
-                            waiting->method, peer_, known))));
+  // Made before: who waits for it is then its only owner.
+  std::exception_ptr error =
+      late ? std::make_exception_ptr(Timeout(fmt::format(
+                 "'{}' on worker '{}', which {}, has not answered in {}. Give it a longer "
+                 "deadline, or find out what it waits for",
+                 waiting->method, peer_, known, trireme::rpc::detail::shown(waiting->patience))))
+           : std::make_exception_ptr(
+                 Aborted(fmt::format("'{}' on worker '{}', which {}, was cancelled by its caller",
+                                     waiting->method, peer_, known)));
+  waiting->future->fail(std::move(error));
 }
 
 bool Session::send(std::string bytes, std::vector<encoding::Attachment> attachments) {
