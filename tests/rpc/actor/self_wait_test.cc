@@ -41,6 +41,9 @@ struct Node {
     gate->wait();
     return x;
   }
+  /// Calls the other one and answers without waiting for it.
+  int ask_and_answer(const ActorId<Node>& other, int x);
+  int ask_for_answer(const ActorId<Node>& self, const ActorId<Node>& other, int x);
   void broadcast_to(const ActorId<Node>& other, int x);
   int by_a_plain_handler(const ActorId<Node>& self, int x);
 
@@ -56,6 +59,8 @@ TRIREME_REMOTE(send_on, &Node::send_on);
 TRIREME_REMOTE(coroutine, &Node::coroutine);
 TRIREME_REMOTE(call_me_while_i_wait, &Node::call_me_while_i_wait);
 TRIREME_REMOTE(hold, &Node::hold);
+TRIREME_REMOTE(ask_and_answer, &Node::ask_and_answer);
+TRIREME_REMOTE(ask_for_answer, &Node::ask_for_answer);
 TRIREME_REMOTE(broadcast_to, &Node::broadcast_to);
 TRIREME_REMOTE(by_a_plain_handler, &Node::by_a_plain_handler);
 
@@ -98,6 +103,15 @@ int Node::call_me_while_i_wait(const ActorId<Node>& self, const ActorId<Node>& c
   (void)others.then([](int y) { *noted += y; });
   return waited;
 }
+int Node::ask_and_answer(const ActorId<Node>& other, int x) {
+  auto sent =
+      rpc::Actor<Node>(me.worker(), other).call<struct value>(x).then([](int y) { *noted += y; });
+  gate->wait();  // long enough for the other to be asked
+  return 1;
+}
+int Node::ask_for_answer(const ActorId<Node>& self, const ActorId<Node>& other, int x) {
+  return rpc::Actor<Node>(me.worker(), other).call<struct ask_and_answer>(self, x).get();
+}
 void Node::broadcast_to(const ActorId<Node>& other, int x) {
   rpc::Actor<Node>(me.worker(), other).tell<struct note>(x);
 }
@@ -107,7 +121,8 @@ int Node::by_a_plain_handler(const ActorId<Node>& self, int x) {
 
 rpc::Offer all() {
   return rpc::offer_actor<Node, value, note, ask, ask_later, send_on, coroutine,
-                          call_me_while_i_wait, hold, broadcast_to, by_a_plain_handler>();
+                          call_me_while_i_wait, hold, ask_and_answer, ask_for_answer, broadcast_to,
+                          by_a_plain_handler>();
 }
 
 class rpc_actor_self_wait : public ::testing::Test {
@@ -187,6 +202,17 @@ TEST_F(rpc_actor_self_wait, continuing_with_then_is_fine) {
 TEST_F(rpc_actor_self_wait, a_message_for_whose_answer_nobody_waits_is_fine) {
   nodes.call<broadcast_to>(0, a, 3).get();
   EXPECT_TRUE(comes_about([&] { return noted_ == 3; }));
+}
+
+TEST_F(rpc_actor_self_wait, being_asked_by_one_that_answers_without_waiting_is_fine) {
+  auto answer = nodes.call<ask_for_answer>(0, a, b, 7);
+  ASSERT_TRUE(gate_.has_waiting(1));
+  const auto begin = Clock::now();
+  EXPECT_TRUE(comes_about([&] { return Clock::now() - begin > 20ms; })) << "the question is there";
+  EXPECT_EQ(noted_, 0);
+  gate_.open();
+  EXPECT_EQ(answer.get(), 1);
+  EXPECT_TRUE(comes_about([&] { return noted_ == 7; })) << "it was answered after the turn";
 }
 
 TEST_F(rpc_actor_self_wait, waiting_for_another_actor_meanwhile_is_fine) {

@@ -95,6 +95,9 @@ requires(std::derived_from<A, detail::ObjectOf<M>>&&...) Offer offer_actor() {
         message->reply(message->result());
       }),
       false);
+  add(
+      type.waited_for, "void()",
+      [host](const std::shared_ptr<detail::Answering>& call) { host->waited_for(call); }, false);
   (add(detail::actor_method<A, M>(), detail::signature_of<M>(),
        to_actor(&detail::run_message<A, M>), false),
    ...);
@@ -143,9 +146,8 @@ class Actor {
         number_(number),
         deadline_(detail::Access::deadline(peer)) {}
   void send(detail::Outgoing message, uint64_t ticket) const {
-    detail::address(message, number_, ticket);
-    line_->call(std::move(message),
-                deadline_ == Duration::max() ? Deadline::never() : Deadline::after(deadline_));
+    detail::send_to(line_, detail::actor_type<A>(), std::move(message), number_, ticket,
+                    deadline_ == Duration::max() ? Deadline::never() : Deadline::after(deadline_));
   }
 
   std::shared_ptr<detail::Line> line_;

@@ -51,6 +51,25 @@ void address(Outgoing& message, uint64_t actor, uint64_t ticket) {
   for (auto& attachment : attachments) message.arguments.attach(std::move(attachment));
 }
 
+void send_to(const std::shared_ptr<Line>& line, const ActorType& type, Outgoing message,
+             uint64_t actor, uint64_t ticket, Deadline deadline) {
+  address(message, actor, ticket);
+  line->call(std::move(message), deadline);
+  const auto within = std::dynamic_pointer_cast<const Message>(current_call());
+  if (!within) return;
+  within->sent(actor, ticket, [line, &type, actor, ticket, deadline] {
+    static const std::string signature = "void()";
+    auto state = std::make_shared<FutureState<void>>(line->executor());
+    Outgoing says;
+    says.method = type.waited_for.c_str();
+    says.signature = &signature;
+    says.future = state;
+    says.fill = [state](encoding::Reader&) { state->set({}); };
+    says.arguments.put(MessageHead{actor, ticket, false});
+    line->call(std::move(says), deadline);
+  });
+}
+
 Group::Group(Worker worker, const ActorType& type, SpawnOptions options, encoding::Writer arguments)
     : worker_(std::move(worker)),
       type_(type),
@@ -209,10 +228,9 @@ void Group::send(int rank, Outgoing message, uint64_t ticket, Deadline deadline)
           Began::no);
     if (mine.state == State::there) {
       const auto line = mine.line;
-      address(message, mine.actor, ticket);
+      const uint64_t actor = mine.actor;
       lock.unlock();
-      line->call(std::move(message), deadline);
-      return;
+      return send_to(line, type_, std::move(message), actor, ticket, deadline);
     }
     const auto& within = current_call();
     if (within && within->deadline().remaining() < deadline.remaining())

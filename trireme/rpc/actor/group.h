@@ -40,6 +40,7 @@ struct ActorType {
   std::string name;   // "Sim"
   std::string spawn;  // methods of its workers
   std::string ready;
+  std::string waited_for;
   std::string signature;  // of the constructor
 };
 
@@ -56,6 +57,9 @@ class TRIREME_API Tickets {
 
 /// Says to whom a message goes whose arguments begin with a MessageHead.
 TRIREME_API void address(Outgoing& message, uint64_t actor, uint64_t ticket);
+/// Sends such a message, and sees to it that its actor hears if the handler that sent it waits.
+TRIREME_API void send_to(const std::shared_ptr<Line>& line, const ActorType& type, Outgoing message,
+                         uint64_t actor, uint64_t ticket, Deadline deadline);
 
 /// The actors that one spawn() has made, as who spawned them sees them. Threads: any.
 class TRIREME_API Group : public std::enable_shared_from_this<Group> {

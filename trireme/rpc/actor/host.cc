@@ -61,17 +61,30 @@ void ActorHost::spawn(const std::shared_ptr<Answering>& call, MakeFrom make_from
   }
 }
 
+std::shared_ptr<Mailbox> ActorHost::find(uint64_t actor) {
+  std::lock_guard lock(mutex_);
+  const auto found = actors_.find(actor);
+  return found == actors_.end() ? nullptr : found->second;
+}
+
+void ActorHost::waited_for(const std::shared_ptr<Answering>& call) {
+  try {
+    auto reader = call->arguments();
+    MessageHead head;
+    reader.get(head);
+    if (const auto mailbox = find(head.actor)) mailbox->waited_for(head.ticket);
+    call->reply(call->result());
+  } catch (...) {
+    call->never_began(std::current_exception());
+  }
+}
+
 void ActorHost::put(const std::shared_ptr<Answering>& call, Mailbox::Run run) {
   try {
     auto reader = call->arguments();
     MessageHead head;
     reader.get(head);
-    std::shared_ptr<Mailbox> mailbox;
-    {
-      std::lock_guard lock(mutex_);
-      const auto found = actors_.find(head.actor);
-      if (found != actors_.end()) mailbox = found->second;
-    }
+    const auto mailbox = find(head.actor);
     if (!mailbox)
       throw CallLost(fmt::format("no actor '{}' of this number is on worker '{}': it has ended",
                                  type_, call->chain().back().worker),

@@ -36,8 +36,11 @@ class TRIREME_API ActorHost : public std::enable_shared_from_this<ActorHost> {
   /// The handlers of methods in order: they answer what is wrong with a call, and throw nothing.
   void spawn(const std::shared_ptr<Answering>& call, MakeFrom make_from);
   void put(const std::shared_ptr<Answering>& call, Mailbox::Run run);
+  void waited_for(const std::shared_ptr<Answering>& call);
 
  private:
+  std::shared_ptr<Mailbox> find(uint64_t actor);
+
   const std::string type_;
   std::mutex mutex_;
   std::unordered_map<uint64_t, std::shared_ptr<Mailbox>> actors_;

@@ -115,11 +115,11 @@ void Mailbox::put(const std::shared_ptr<Message>& message, Run run) {
     const std::string why = fmt::format("{} has ended: {}", actor_.name, why_);
     lock.unlock();
     message->never_began(not_begun(why));
-  } else if (waits_for_itself(*message)) {
+  } else if (const Item item{message, run}; waits_for_itself(item)) {
     lock.unlock();
     refuse_as_waiting(*message);
   } else {
-    queue_.push_back({message, run});
+    queue_.push_back(item);
     next(std::move(lock));
   }
 }
@@ -284,19 +284,29 @@ void Mailbox::turn_goes_on(const Message& message) {
   if (turn_.get() == &message) waits_.reset();
 }
 
-// Whether its sender waits for it, within something that the turn waits for.
-bool Mailbox::waits_for_itself(const Message& message) const {
+// Whether the turn waits for something within which somebody waits for this message.
+bool Mailbox::waits_for_itself(const Item& item) const {
   const auto& waits = waits_ ? waits_ : parked_;
-  if (!turn_ || !waits || !message.head().answer) return false;
-  const auto origin =
-      origin_in(message.chain(), actor_.worker, {actor_.number, turn_->head().ticket});
-  return origin && (*waits == 0 || origin->first_ticket == 0 || *waits == origin->first_ticket);
+  if (!turn_ || !waits || !item.message->head().answer) return false;
+  const auto& chain = item.message->chain();
+  const auto origin = origin_in(chain, actor_.worker, {actor_.number, turn_->head().ticket});
+  if (!origin || (*waits != 0 && origin->first_ticket != 0 && *waits != origin->first_ticket))
+    return false;
+  // Another actor's turn says so when it waits; of any other handler it is taken for granted.
+  return origin->direct || item.waited_for || !turn_of(chain[chain.size() - 2]);
+}
+
+void Mailbox::waited_for(uint64_t ticket) {
+  Lock lock(mutex_);
+  for (Item& item : queue_)
+    if (item.message->head().ticket == ticket) item.waited_for = true;
+  refuse_waiting(std::move(lock));
 }
 
 void Mailbox::refuse_waiting(Lock lock) {
   std::vector<std::shared_ptr<Message>> refused;
   std::erase_if(queue_, [&](const Item& item) {
-    if (!waits_for_itself(*item.message)) return false;
+    if (!waits_for_itself(item)) return false;
     refused.push_back(item.message);
     return true;
   });

@@ -43,6 +43,8 @@ class TRIREME_API Mailbox : public std::enable_shared_from_this<Mailbox> {
   void start();
   /// In the order of its sender's calls; waits for nobody.
   void put(const std::shared_ptr<Message>& message, Run run);
+  /// The turn of another actor that sent the message with this ticket waits for it.
+  void waited_for(uint64_t ticket);
   /// Who spawned it wants it no more, or is gone.
   void end(const std::string& why);
   /// Something that it spawned itself has failed for good: so has the actor, by its own policy.
@@ -60,6 +62,7 @@ class TRIREME_API Mailbox : public std::enable_shared_from_this<Mailbox> {
   struct Item {
     std::shared_ptr<Message> message;
     Run run;
+    bool waited_for = false;  // by an actor's turn that sent it
   };
   using Lock = std::unique_lock<std::mutex>;
   using Told = std::function<void()>;
@@ -71,7 +74,7 @@ class TRIREME_API Mailbox : public std::enable_shared_from_this<Mailbox> {
   Told failed(Lock& lock, const std::string& what);
   Told finish(Lock& lock, const std::string& why, std::exception_ptr for_spawner,
               std::exception_ptr for_senders);
-  bool waits_for_itself(const Message& message) const;
+  bool waits_for_itself(const Item& item) const;
   void refuse_waiting(Lock lock);
   void refuse_as_waiting(Message& message) const;
   void discard(std::shared_ptr<void> object);

@@ -138,8 +138,7 @@ bool Group::is_back(int rank) {
     for (Pending& next : pending) {
       if (next.message.future->done()) continue;  // too late, or cancelled
       CallScope within(next.within);
-      address(next.message, actor, next.ticket);
-      line->call(std::move(next.message), next.deadline);
+      send_to(line, type_, std::move(next.message), actor, next.ticket, next.deadline);
     }
   }
 }

@@ -56,8 +56,41 @@ void Message::one_part_is_over() {
 
 std::string Message::method_name() const { return method_without_turn(chain().back()); }
 
-void Message::parks(uint64_t ticket) { mailbox_->turn_parks(*this, ticket); }
-void Message::waits(uint64_t ticket) const { mailbox_->turn_waits(*this, ticket); }
+void Message::parks(uint64_t ticket) {
+  mailbox_->turn_parks(*this, ticket);
+  say_so(ticket);
+}
+
+void Message::waits(uint64_t ticket) const {
+  mailbox_->turn_waits(*this, ticket);
+  say_so(ticket);
+}
+
+void Message::sent(uint64_t actor, uint64_t ticket, std::function<void()> say) const {
+  // The last link is this message: what its own actor is sent the mailbox sees by itself.
+  for (size_t i = 0; i + 1 < chain().size(); ++i) {
+    const auto turn = turn_of(chain()[i]);
+    if (!turn || turn->actor != actor) continue;
+    std::lock_guard lock(mutex_);
+    sent_.emplace_back(ticket, std::move(say));
+    return;
+  }
+}
+
+// Where nobody knows what it waits for, it may be for each.
+void Message::say_so(uint64_t ticket) const {
+  std::vector<std::function<void()>> said;
+  {
+    std::lock_guard lock(mutex_);
+    std::erase_if(sent_, [&](auto& one) {
+      if (ticket != 0 && one.first != ticket) return false;
+      said.push_back(std::move(one.second));
+      return true;
+    });
+  }
+  for (const auto& say : said) say();
+}
+
 void Message::goes_on() const { mailbox_->turn_goes_on(*this); }
 
 }  // namespace trireme::rpc::detail

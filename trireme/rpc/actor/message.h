@@ -6,9 +6,11 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <stop_token>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "trireme/rpc/method.h"
 
@@ -44,6 +46,9 @@ class TRIREME_API Message final : public Answering, public std::enable_shared_fr
   void returned();
   void parks(uint64_t ticket);
   const std::shared_ptr<Mailbox>& mailbox() const { return mailbox_; }
+  /// The handler has sent a message to an actor: `say` tells that one that this turn waits for it,
+  /// once it does. Kept only where the message may come back to a turn that waits for this one.
+  void sent(uint64_t actor, uint64_t ticket, std::function<void()> say) const;
   /// Its method, without the numbers of the turn.
   std::string method_name() const;
   /// Tells the handler.
@@ -66,6 +71,7 @@ class TRIREME_API Message final : public Answering, public std::enable_shared_fr
   void waits(uint64_t ticket) const override;
   void goes_on() const override;
   void one_part_is_over();
+  void say_so(uint64_t ticket) const;
 
   const std::shared_ptr<Answering> call_;
   const MessageHead head_;
@@ -73,6 +79,8 @@ class TRIREME_API Message final : public Answering, public std::enable_shared_fr
   encoding::Reader arguments_;
   std::atomic<int> parts_{2};
   std::atomic<bool> answered_{false};
+  mutable std::mutex mutex_;
+  mutable std::vector<std::pair<uint64_t, std::function<void()>>> sent_;  // tickets
   std::stop_callback<Stop> when_stopped_;
 };
 

@@ -43,6 +43,7 @@ const ActorType& actor_type() {
   static const ActorType type = [] {
     const std::string name = ActorSpec<A>::kName;
     return ActorType{name, "actor " + name + ": lives", "actor " + name,
+                     "actor " + name + ": is waited for",
                      "void" + encoding::type_text<ConstructorValues<A>>()};
   }();
   return type;
