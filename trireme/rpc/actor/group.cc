@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
+#include <system_error>
 #include <utility>
 
 #include "trireme/base/check.h"
@@ -199,6 +200,7 @@ std::shared_ptr<FutureState<void>> Group::begin_life(int rank, size_t worker,
 }
 
 int Group::road(int rank) {
+  if (rank < 0 || rank >= size()) return -1;  // send() says so
   std::lock_guard lock(mutex_);
   const Slot& mine = slot(rank);
   return mine.line ? mine.line->road() : -1;
@@ -276,7 +278,13 @@ void Group::life_ended(int rank, uint64_t actor, const std::exception_ptr& error
   log_warn("actor '{}' {} of {} is to be restarted: {}", options_.name, rank, size(), what);
   mine.state = State::away;
   mine.away_since = Clock::now();
-  if (!mender_.joinable()) mender_ = quiet_thread([self = shared_from_this()] { self->mend(); });
+  try {
+    if (!mender_.joinable()) mender_ = quiet_thread([self = shared_from_this()] { self->mend(); });
+  } catch (const std::system_error& error) {
+    return fail_for_good(lock, rank,
+                         fmt::format("{}; no thread could be started to restart it: {}",
+                                     mine.history.story(), error.what()));
+  }
   changed_.notify_all();
 }
 

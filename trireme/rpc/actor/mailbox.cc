@@ -151,7 +151,7 @@ void Mailbox::next(Lock lock) {
       [self = shared_from_this(), item](const std::string& why) {
         item.message->never_began(std::make_exception_ptr(
             ResourceError(fmt::format("{}: {}", shown_turns(item.message->chain()), why))));
-        self->turn_over();
+        self->life_->executor().post([self] { self->turn_over(); });  // not one in the other
       });
 }
 
