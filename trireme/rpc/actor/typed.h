@@ -42,7 +42,7 @@ template <class A>
 const ActorType& actor_type() {
   static const ActorType type = [] {
     const std::string name = ActorSpec<A>::kName;
-    return ActorType{name, "actor " + name + ": lives", "actor " + name,
+    return ActorType{name, "actor " + name, "actor " + name + ": is ready",
                      "actor " + name + ": is waited for",
                      "void" + encoding::type_text<ConstructorValues<A>>()};
   }();
