@@ -30,9 +30,9 @@ std::vector<RoleCount> parse_roles(std::string_view text, const std::string& ori
   for (const std::string_view part : split(text, ',')) {
     const size_t at = part.find('=');
     const auto name = trim(part.substr(0, at));
-    const auto count =
-        at == std::string_view::npos ? std::nullopt : parse_int(trim(part.substr(at + 1)));
-    check<UsageError>(count && *count >= 1 && *count <= kMostOfRole,
+    const int64_t count =
+        at == std::string_view::npos ? 0 : parse_int(trim(part.substr(at + 1))).value_or(0);
+    check<UsageError>(count >= 1 && count <= kMostOfRole,
                       "{}={}: write NAME=COUNT for each role, as in --role server=1 --role "
                       "trainer=2",
                       origin, text);
@@ -40,7 +40,7 @@ std::vector<RoleCount> parse_roles(std::string_view text, const std::string& ori
                       "{}={}: a role's name is up to 64 letters, digits, '_', '-' and '.', and "
                       "does not end in a digit, because its workers are numbered: server0, server1",
                       origin, text);
-    roles.push_back({std::string(name), static_cast<int>(*count)});
+    roles.push_back({std::string(name), static_cast<int>(count)});
   }
   return roles;
 }
