@@ -68,6 +68,7 @@ TRIREME_REMOTE(sees_context, &Service::sees);
 TRIREME_REMOTE(sees_further, &Service::sees_further);
 TRIREME_REMOTE(sees_later, &Service::sees_later);
 TRIREME_REMOTE(sees_nothing, [] { return number_here(); });
+TRIREME_REMOTE(waits_at_gate, &Gate::wait);
 
 // Its own number, that of a call within it, and that of what continues after one.
 std::vector<uint64_t> Service::sees_further() {
@@ -180,6 +181,38 @@ TEST_F(rpc_contexts, carriers_hear_of_workers_that_are_gone) {
   const int before = carriers[1]->ended;
   job.net->kill("me");
   EXPECT_TRUE(comes_about([&] { return carriers[1]->ended > before; }));
+}
+
+TEST_F(rpc_contexts, a_method_that_is_answered_at_once_needs_no_thread) {
+  // What a handler waits for may have to come while all threads wait.
+  auto gate = std::make_shared<Gate>();
+  rpc::Offer quick = rpc::offer<sees_nothing>();
+  quick.methods[0].at_once = true;
+  auto busy = job.start("busy", {quick, rpc::offer<waits_at_gate>(gate)});
+  const rpc::Peer to = me.peer("busy");
+  std::vector<Future<void>> waiting;
+  for (int i = 0; i < 8; ++i) waiting.push_back(to.async<waits_at_gate>());
+  ASSERT_TRUE(gate->has_waiting(2));  // all that compute at a time
+  EXPECT_EQ(to.sync<sees_nothing>(), 0u);
+  gate->open();
+  for (auto& one : waiting) one.get();
+}
+
+TEST_F(rpc_contexts, watchers_of_offers_hear_of_workers_that_are_gone) {
+  struct Watcher final : rpc::detail::LineWatcher {
+    void lost(const rpc::detail::Line& line) override {
+      if (line.peer() == "me") ++gone;
+    }
+    std::atomic<int> gone{0};
+  };
+  auto watcher = std::make_shared<Watcher>();
+  rpc::Offer offer = rpc::offer<sees_nothing>();
+  offer.watchers.push_back(watcher);
+  auto watching = job.start("watching", {offer});
+  me.peer("watching").sync<sees_nothing>();
+  EXPECT_EQ(watcher->gone, 0);
+  job.net->kill("me");
+  EXPECT_TRUE(comes_about([&] { return watcher->gone == 1; }));
 }
 
 TEST(rpc_contexts_init, one_offer_at_most_carries_them) {

@@ -376,6 +376,15 @@ TEST_F(rpc_autograd_context, other_threads_may_be_within_it_too) {
   EXPECT_TRUE(near(context.gradient(x), models[1]->weight.detach()));
 }
 
+TEST_F(rpc_autograd_context, a_deep_graph_is_looked_through_without_recursion) {
+  const Tensor x = leaf({1, 2, 3});
+  Context context(me());
+  Tensor y = server().sync<times>(x);
+  for (int i = 0; i < 50'000; ++i) y = -y;
+  context.backward({y.sum()});
+  EXPECT_TRUE(near(context.gradient(x), leaf({1, 2, 3})));
+}
+
 TEST_F(rpc_autograd_context, what_comes_of_another_context_is_refused) {
   const Tensor x = leaf({1, 2, 3});
   Context outer(me());

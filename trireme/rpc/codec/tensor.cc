@@ -56,15 +56,14 @@ rpc::detail::TensorCrossing* crossing_of(Transit* transit) {
 /// Who gets the gradient of a tensor that leaves; null: nobody.
 rpc::detail::TensorCrossing* gradient_wanted(Transit* transit, const at::Tensor& tensor) {
   if (!transit || !tensor.requires_grad() || !at::GradMode::is_enabled()) return nullptr;
-  auto* crossing = crossing_of(transit);
+  if (auto* crossing = crossing_of(transit)) return crossing;
   const auto* of_call = dynamic_cast<rpc::detail::CallTransit*>(transit);
-  check<UsageError>(
-      crossing != nullptr || !of_call || rpc::detail::current_context() == nullptr,
-      "a tensor that requires a gradient is sent to worker '{}', which takes no part in the "
-      "context "
-      "of this thread: let it offer rpc::autograd::offer() too, or send tensor.detach()",
-      of_call ? of_call->line()->peer() : "");
-  return crossing;
+  if (of_call && rpc::detail::current_context())
+    fail<UsageError>(
+        "a tensor that requires a gradient is sent to worker '{}', which takes no part in the "
+        "context of this thread: let it offer rpc::autograd::offer() too, or send tensor.detach()",
+        of_call->line()->peer());
+  return nullptr;
 }
 
 /// The memory, for as long as the tensor.
