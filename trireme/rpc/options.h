@@ -39,8 +39,8 @@ struct Options {
   /// Its rank in the job, by which it is also found. -1: the process's (RANK) where the store is
   /// its job's and none of its other workers has it; else none.
   int rank = -1;
-  /// Ranks that shutdown() waits for although they have not joined yet: 0 to world - 1. -1: those of
-  /// the job (WORLD_SIZE) where the store is its job's, else none. 0: none.
+  /// Ranks that shutdown() waits for although they have not joined yet: 0 to world - 1. -1: those
+  /// of the job (WORLD_SIZE) where the store is its job's, else none. 0: none.
   int world = -1;
   /// Workers of different generations do not see each other. 0: that of the job where the store is
   /// its job's, which counts how often it was started again.

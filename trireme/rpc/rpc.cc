@@ -38,6 +38,8 @@ Duration detail::AgentOf::deadline(const Worker& worker) {
   return worker.agent_->options().deadline;
 }
 
+std::vector<MethodMetrics> Worker::metrics() const { return agent_->metrics(); }
+
 int Worker::threads() const { return agent_->threads(); }
 
 void Worker::shutdown(const ShutdownOptions& options) const { agent_->shutdown(options); }

@@ -13,6 +13,7 @@
 #include "trireme/rpc/errors.h"
 #include "trireme/rpc/future.h"
 #include "trireme/rpc/method.h"
+#include "trireme/rpc/metrics.h"
 #include "trireme/rpc/options.h"
 #include "trireme/rpc/remote.h"
 
@@ -119,6 +120,8 @@ class TRIREME_API Worker {
   Peer peer(int rank, PeerOptions options = {}) const;
   /// Those that are there now, this one among them.
   std::vector<std::string> workers() const;
+  /// What the calls of each method came to so far, those made and those answered, by name.
+  std::vector<MethodMetrics> metrics() const;
   /// Threads that are ours, for those who count.
   int threads() const;
   /// Actors, one on each of these workers (rpc/actor/actor.h).

@@ -33,8 +33,9 @@ struct LocalOptions {
 /// Long messages (more than kChunk to copy), and those for which a peer has left no room, are sent
 /// by the thread in serve(); others leave in send(). While open() waits and no other thread serves,
 /// peers who open channels to this hub are let in on its thread, and `accept` is called there.
-/// Receivers and `accept` may send and close, and may not open or serve (UsageError). Opening takes
-/// up to 0.1 s where the peer sleeps, and so does learning that a process died.
+/// Receivers and `accept` may send and close, and may not open or serve (UsageError). Learning
+/// that a process died takes up to 0.1 s, and so does opening a channel to a peer who sleeps where
+/// this process may not look at the descriptors of another of its user (a sandbox, hidepid).
 ///
 /// Destroyed while no thread is in a call of it: its channels close, peers learn so, receivers hear
 /// nothing more. Channels and bodies may live on. A forked child may use none of it (UsageError).

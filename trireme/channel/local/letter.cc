@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 
 #include "trireme/base/check.h"
@@ -45,17 +46,24 @@ bool send_letter(int socket, const Letter& letter, int fd) {
 }
 
 std::string LocalAddress::text() const {
-  return fmt::format("local:{}:{}:{}", socket, knock, answer);
+  return fmt::format("local:{}:{}:{}:{}", socket, knock, answer, bell);
 }
 
 LocalAddress LocalAddress::parse(const std::string& text) {
   constexpr size_t kHex = 32;
   const std::string start = "local:";
-  const bool whole = text.size() == start.size() + 3 * kHex + 2 && text.starts_with(start) &&
-                     text[start.size() + kHex] == ':' && text[start.size() + 2 * kHex + 1] == ':';
+  const size_t bell_at = start.size() + 3 * (kHex + 1);
+  int bell = -1;
+  bool whole = text.size() > bell_at && text.starts_with(start);
+  for (size_t i = 1; whole && i <= 3; ++i) whole = text[start.size() + i * (kHex + 1) - 1] == ':';
+  if (whole) {
+    const char* const end = text.data() + text.size();
+    const auto read = std::from_chars(text.data() + bell_at, end, bell);
+    whole = read.ec == std::errc() && read.ptr == end && bell >= 0;
+  }
   check<UsageError>(whole, "'{}' is not the address of a hub on this host", text);
   const auto part = [&](size_t i) { return text.substr(start.size() + i * (kHex + 1), kHex); };
-  return {part(0), part(1), part(2)};
+  return {part(0), part(1), part(2), bell};
 }
 
 ::trireme::local::Window map_shared(const UniqueFd& fd, uint64_t bytes, const std::string& whose) {

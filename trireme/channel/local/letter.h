@@ -75,11 +75,12 @@ ReceivedLetter receive_letter(int socket);
 /// False: the socket is full, or nobody reads at the other end.
 bool send_letter(int socket, const Letter& letter, int fd);
 
-/// Where a hub is found: "local:NAME:KNOCK:ANSWER". Whoever knows it may knock, and knows the
+/// Where a hub is found: "local:NAME:KNOCK:ANSWER:BELL". Whoever knows it may knock, and knows the
 /// answer of the hub that published it.
 struct LocalAddress {
   std::string socket;  // of the abstract address
   std::string knock, answer;
+  int bell = 0;  // the descriptor of its doorbell in its process
   std::string text() const;
   /// UsageError.
   static LocalAddress parse(const std::string& text);

@@ -34,8 +34,8 @@ LocalHub::LocalHub(LocalOptions options) : options_(std::move(options)) {
       "most_window_bytes is {}: 0, or at least {}, is possible", options_.most_window_bytes,
       BlockBook::kSharedWindow);
   check<UsageError>(options_.spin >= Duration::zero(), "spin is less than nothing");
-  address_ = {net::random_token(), net::random_token(), net::random_token()};
   bell_ = std::make_shared<Bell>(make_bell(bell_fd_));
+  address_ = {net::random_token(), net::random_token(), net::random_token(), bell_fd_.get()};
   listener_ = listen_for_descriptors_at_name(address_.socket, kBacklog);
   opening_until_ = Clock::now() + kOpeningLasts;
 }
@@ -188,6 +188,7 @@ int LocalHub::serve(Deadline deadline) {
       for (int i = 0; i < 64 && !found; ++i, ::trireme::local::cpu_relax()) found = ready();
     if (found || Clock::now() < spin_until) continue;
     bell_->sleep_unless([this] { return ready(); }, std::max(1, deadline.poll_ms(slice_ms())));
+    if (!ready()) next_look_ = kNotYet;  // somebody may have knocked
   }
 }
 

@@ -71,6 +71,7 @@ class LocalHub final : public Hub {
                                      const Letter& bell, const UniqueFd& bell_fd);
   Letter letter(LetterKind kind, const std::string& token) const;
   bool send_both(int socket, const Letter& first, const UniqueFd& lane, const Deadline& deadline);
+  void wake(const LocalAddress& to, pid_t pid) const;
   UniqueFd reach(const LocalAddress& to, const Peer& expected, const Deadline& deadline);
   ReceivedLetter await_letter(int socket, const Peer& expected, const Deadline& deadline,
                               std::vector<ReceivedLetter>& early);

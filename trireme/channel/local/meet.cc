@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -127,6 +128,21 @@ UniqueFd LocalHub::reach(const LocalAddress& to, const Peer& expected, const Dea
   }
 }
 
+/// Rings at the hub that we have knocked at, which may sleep and does not hear its socket then. Its
+/// doorbell is among the descriptors of its process, where processes of one user may look; who may
+/// not, as in a sandbox, is heard when the other one next looks by itself.
+void LocalHub::wake(const LocalAddress& to, pid_t pid) const try {
+  if (pid <= 0) return;
+  const UniqueFd fd(::open(fmt::format("/proc/{}/fd/{}", pid, to.bell).c_str(),
+                           O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+  if (!fd || !fault_in_memory(fd.get()).empty()) return;
+  ::trireme::local::Window memory = map_shared(fd, sizeof(BellMemory), "the hub");
+  check_head<BellMemory>(memory, kBellMagic, "the hub");
+  Bell(std::move(memory)).ring();
+} catch (const Error& error) {
+  log_debug("a hub was not woken: {}", error.what());
+}
+
 /// The next letter of the hub that we knock at, but for those of windows, which become `early`: who
 /// was given the channel there may use it before we are let in. Meanwhile others may knock here.
 ReceivedLetter LocalHub::await_letter(int socket, const Peer& expected, const Deadline& deadline,
@@ -174,6 +190,7 @@ std::shared_ptr<Channel> LocalHub::open(const std::string& address, const Peer& 
   // One who sends us away may have said so, and be gone, before he has read all of this.
   const bool sent = send_both(socket.get(), hello, lane_fd, deadline);
   check<Timeout>(sent || !deadline.expired(), kNobodyServes, expected.name);
+  wake(to, pid);
   std::vector<ReceivedLetter> early;
   const ReceivedLetter first = await_letter(socket.get(), expected, deadline, early);
   if (first.content.kind == LetterKind::refusal) {

@@ -157,11 +157,26 @@ bool add_stacks(const RankInSight& r, const Report& report, Deadline deadline) {
   return true;
 }
 
-void write_report(const HangGuard::Hang& hang, const std::string& folder) {
+/// What workers wrote down of their remote calls since then.
+std::string calls_under_way(const std::string& folder, fs::file_time_type since) {
+  constexpr size_t kMostBytes = 256 << 10;
+  std::string text;
+  std::error_code error;
+  if (folder.empty()) return text;
+  for (const auto& entry : fs::directory_iterator(folder, error))
+    if (entry.path().extension() == ".calls" && entry.last_write_time(error) >= since &&
+        text.size() < kMostBytes)
+      text += "\n" + read_if_there(entry.path().string()).value_or("").substr(0, kMostBytes);
+  return text;
+}
+
+void write_report(const HangGuard::Hang& hang, const std::string& folder,
+                  const std::string& calls) {
   const Report report = open_report(folder);
   if (!report.fd) return log_warn("cannot write {}: {}", report.path, errno_text());
   report.write(hang.verdict.sentence + "\n\n");
   for (const RankInSight& r : hang.ranks) report.write(of_rank(r));
+  report.write(calls);
   log_info("what the ranks were doing: {}", report.path);
   // Those that hang first: a program as large as ours takes seconds.
   const Deadline deadline = Deadline::after(kForStacks);
@@ -177,10 +192,11 @@ void write_report(const HangGuard::Hang& hang, const std::string& folder) {
 }  // namespace
 
 void report_hang(const HangGuard::Hang& hang, const HangFolders& folders) noexcept try {
+  const auto since = fs::file_time_type::clock::now() - milliseconds(20);  // a file system's clock
   if (!folders.flight.empty() && ask_for_flight_records(hang, folders.flight) > 0)
     log_info("the last calls of the ranks that answer: trireme trace flight {}", folders.flight);
   const std::string& folder = folders.log.empty() ? folders.flight : folders.log;
-  if (!folder.empty()) return write_report(hang, folder);
+  if (!folder.empty()) return write_report(hang, folder, calls_under_way(folders.flight, since));
   for (const RankInSight& r : hang.ranks)
     log_info("rank {} (pid {}): {}", r.rank, r.pid, of_thread(r, "task/" + std::to_string(r.pid)));
 } catch (const std::exception& error) {

@@ -6,11 +6,14 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstdlib>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "trireme/base/check.h"
 #include "trireme/base/log.h"
+#include "trireme/base/process/flight_variables.h"
 #include "trireme/rpc/agent/loopback.h"
 #include "trireme/rpc/errors.h"
 
@@ -97,6 +100,16 @@ Agent::Agent(Options options, bool process_rank)
   if (core_->carrier) core_->watchers.push_back(core_->carrier);
   for (const Offer& offer : options_.offers)
     core_->watchers.insert(core_->watchers.end(), offer.watchers.begin(), offer.watchers.end());
+  for (const Method& method : core_->methods)
+    core_->answered.push_back(&core_->counts.answered(method.name));
+  // Only where there is a folder: otherwise SIGUSR2 and the other signals keep their meaning.
+  const std::string flights = flight_folder_in([](const char* name) -> std::optional<std::string> {
+    const char* const value = std::getenv(name);
+    return value ? std::optional<std::string>(value) : std::nullopt;
+  });
+  if (!flights.empty()) install_signal_handlers();
+  core_->board = std::make_unique<CallBoard>(core_->name, flights);
+  core_->written_down.emplace(core_->board.get());
   core_->most_unsent = options_.most_unsent;
   core_->most_waiting = std::max<uint64_t>(1, options_.most_waiting);
   core_->deadlines = std::make_shared<Deadlines>();

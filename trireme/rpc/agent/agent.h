@@ -35,6 +35,7 @@ class Agent : public std::enable_shared_from_this<Agent> {
   std::vector<std::string> workers();
   const Core& core() const { return *core_; }
   int threads() const { return core_->crew->threads(); }
+  std::vector<MethodMetrics> metrics() const { return core_->counts.now(); }
   void shutdown(const ShutdownOptions& options);
 
  private:

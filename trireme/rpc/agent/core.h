@@ -6,11 +6,15 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "trireme/base/check.h"
 #include "trireme/base/clock.h"
+#include "trireme/base/process/signals.h"
+#include "trireme/rpc/agent/call_board.h"
+#include "trireme/rpc/agent/call_counts.h"
 #include "trireme/rpc/agent/crew.h"
 #include "trireme/rpc/agent/deadlines.h"
 #include "trireme/rpc/method.h"
@@ -54,6 +58,10 @@ struct Core {
   std::vector<std::shared_ptr<LineWatcher>> watchers;  // it among them
   uint64_t most_unsent = 0;                            // bytes that wait to leave for one peer
   uint64_t most_waiting = 0;                           // calls to one peer that are not answered
+  MethodCounts counts;
+  std::vector<CallCounts*> answered;  // of `methods`
+  std::unique_ptr<CallBoard> board;
+  std::optional<SignalEnrolment> written_down;  // the board; after it
   std::shared_ptr<Crew> crew;
   std::shared_ptr<Deadlines> deadlines;
   std::weak_ptr<Agent> agent;  // before its first call comes

@@ -37,7 +37,15 @@ IncomingCall::IncomingCall(std::shared_ptr<Session> session, const Method& metho
 }
 
 IncomingCall::~IncomingCall() {
-  if (!standing_) --session_->core()->answering;
+  const auto& core = session_->core();
+  tally_.hide(*core->board);  // not before: a handler may run on though nobody waits for it
+  if (!standing_) --core->answering;
+}
+
+void IncomingCall::count(CallCounts& counts) {
+  uint64_t bytes = message_.bytes.size() - arguments_at_;
+  for (const auto& body : message_.bodies) bytes += body.bytes;
+  tally_.begin(counts, bytes);
 }
 
 bool IncomingCall::begin() {
@@ -49,6 +57,7 @@ bool IncomingCall::begin() {
                    false);
     return false;
   }
+  tally_.show(*session_->core()->board, CallDirection::answered, method_.name, caller());
   auto& deadlines = *session_->core()->deadlines;
   tells_ = deadlines.add(now + kTellAfter, [weak = weak_from_this()] {
     const auto call = weak.lock();
@@ -132,6 +141,9 @@ void IncomingCall::reply(encoding::Writer result) {
     return;
   }
   if (!first_answer()) return;
+  uint64_t result_bytes = bytes.size() - wire::encode(wire::Reply{}).size();
+  for (const auto& body : bodies) result_bytes += body.bytes;
+  tally_.ended(true, result_bytes);
   session_->send(std::move(bytes), std::move(bodies));
   session_->answered(id_);
 }
@@ -140,6 +152,7 @@ void IncomingCall::fail(std::exception_ptr error) { answer_failure(std::move(err
 
 void IncomingCall::answer_failure(std::exception_ptr error, bool began) {
   if (!first_answer()) return;
+  tally_.ended(false);
   wire::Failure failure = described(error, session_->core()->name);
   failure.id = id_;
   failure.began = began;
@@ -149,6 +162,7 @@ void IncomingCall::answer_failure(std::exception_ptr error, bool began) {
 
 void IncomingCall::stop() {
   if (!first_answer()) return;
+  tally_.ended(false);
   session_->answered(id_);
   stop_.request_stop();
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trireme/channel/channel.h"
+#include "trireme/rpc/agent/call_tally.h"
 #include "trireme/rpc/agent/deadlines.h"
 #include "trireme/rpc/method.h"
 
@@ -22,6 +23,8 @@ class IncomingCall final : public Answering, public std::enable_shared_from_this
                Deadline deadline, channel::Message message, size_t arguments_at);
   ~IncomingCall() override;
 
+  /// Soon after it was made: among the calls of its method.
+  void count(CallCounts& counts);
   /// Calls the handler, unless nobody waits any more. A method in order begins when it says so.
   void run();
   /// It has no thread: answered with ResourceError.
@@ -58,6 +61,7 @@ class IncomingCall final : public Answering, public std::enable_shared_from_this
   std::atomic<bool> answered_{false}, began_{false};
   Deadlines::Place ends_{}, tells_{};
   bool has_end_ = false;
+  CallTally tally_;
 };
 
 }  // namespace trireme::rpc::detail

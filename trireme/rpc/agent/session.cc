@@ -122,8 +122,11 @@ void Session::call(Outgoing outgoing, Deadline deadline) {
     if (within) call.chain = within->chain();
     if (outgoing.crossing) call.context = outgoing.crossing->said();
     std::string bytes = wire::encode(call);
+    uint64_t argument_bytes = bytes.size();
     bytes += outgoing.arguments.take();
+    argument_bytes = bytes.size() - argument_bytes;
     auto attachments = outgoing.arguments.take_attachments();
+    for (const auto& attachment : attachments) argument_bytes += attachment.bytes;
     check<UsageError>(
         bytes.size() <= channel::kMostBytes && attachments.size() <= channel::kMostBodies,
         "the arguments of '{}' take {} bytes and {} tensors, and at most {} and {} can travel: "
@@ -174,6 +177,8 @@ void Session::call(Outgoing outgoing, Deadline deadline) {
                       .short_bytes = short_bytes,
                       .patience = patience,
                       .standing = outgoing.standing};
+      waiting.tally.begin(counts_of(call.method, outgoing.method), argument_bytes);
+      waiting.tally.show(*core_->board, CallDirection::made, outgoing.method, peer_);
       if (!deadline.is_never())
         waiting.place = core_->deadlines->add(deadline.when(), [weak = weak_from_this(), id] {
           if (const auto session = weak.lock()) session->give_up(id, true);
@@ -187,9 +192,11 @@ void Session::call(Outgoing outgoing, Deadline deadline) {
     for (auto& attachment : attachments)
       bodies.push_back({std::move(attachment.data), attachment.bytes});
     if (!channel->send({std::move(bytes), std::move(bodies)})) {
-      if (auto waiting = take(id))
+      if (auto waiting = take(id)) {
+        ended(*waiting, false);
         waiting->future->fail(
             lost(peer_, waiting->method, "the channel to it is closed", Began::no));
+      }
       end("the channel to it is closed");
       return;
     }
@@ -204,6 +211,18 @@ void Session::call(Outgoing outgoing, Deadline deadline) {
 bool Session::offers(const std::string& method) const {
   std::lock_guard lock(mutex_);
   return numbers_.contains(method);
+}
+
+// Under the lock.
+CallCounts& Session::counts_of(uint32_t number, const char* method) {
+  if (number >= counts_.size()) counts_.resize(number + 1);
+  if (!counts_[number]) counts_[number] = &core_->counts.made(method);
+  return *counts_[number];
+}
+
+void Session::ended(Waiting& waiting, bool well, uint64_t result_bytes) {
+  waiting.tally.hide(*core_->board);
+  waiting.tally.ended(well, result_bytes);
 }
 
 std::optional<Session::Waiting> Session::take(uint64_t id) {
@@ -223,6 +242,7 @@ std::optional<Session::Waiting> Session::take(uint64_t id) {
 void Session::give_up(uint64_t id, bool late) {
   auto waiting = take(id);
   if (!waiting) return;
+  ended(*waiting, false);
   send(wire::encode(wire::Cancel{id}));
   const char* const known = waiting->began ? "had begun" : "may have begun";
   // Made before: who waits for it is then its only owner.
@@ -301,6 +321,7 @@ void Session::end(const std::string& why) {
   for (auto& [id, call] : waiting) {
     core_->deadlines->remove(call.place);
     if (!call.standing) --core_->made;
+    ended(call, false);
     // Who says goodbye has answered all calls that came.
     const Began began = call.began ? Began::yes : they_left ? Began::no : Began::unknown;
     call.future->fail(ours ? std::make_exception_ptr(Aborted(fmt::format(

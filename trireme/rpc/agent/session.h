@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "trireme/channel/channel.h"
+#include "trireme/rpc/agent/call_tally.h"
 #include "trireme/rpc/agent/core.h"
 #include "trireme/rpc/agent/id_window.h"
 #include "trireme/rpc/agent/pooled_map.h"
@@ -88,6 +89,7 @@ class Session final : public channel::Receiver,
     Duration patience{};
     bool began = false;
     bool standing = false;
+    CallTally tally{};
   };
 
   void on_hello(wire::Hello hello);
@@ -97,6 +99,8 @@ class Session final : public channel::Receiver,
   void on_cancel(uint64_t id);
   void run_in_order();
   std::optional<Waiting> take(uint64_t id);
+  CallCounts& counts_of(uint32_t number, const char* method);
+  void ended(Waiting& waiting, bool well, uint64_t result_bytes = 0);
   std::shared_ptr<IncomingCall> find(uint64_t id);
   void give_up(uint64_t id, bool late);
   uint32_t number_of(const Outgoing& outgoing);
@@ -118,6 +122,7 @@ class Session final : public channel::Receiver,
   std::string why_;  // it is closed
   uint64_t next_id_ = 0;
   PooledMap<Waiting> waiting_;
+  std::vector<CallCounts*> counts_;  // by the peer's numbers; null: of no call yet
   uint64_t short_bytes_ = 0;  // of those that wait
   PooledMap<std::shared_ptr<IncomingCall>> incoming_;
   std::map<uint64_t, std::shared_ptr<IncomingCall>> held_;  // of methods in order

@@ -119,13 +119,15 @@ void Session::on_call(wire::Call call, channel::Message message, size_t argument
                   fmt::format("{} calls of worker '{}' wait for an answer: wait for some of them "
                               "before you make more",
                               incoming, peer_));
-  const Method& method = core_->methods[call.method];
+  const uint32_t number = call.method;
+  const Method& method = core_->methods[number];
   const bool nested = !call.chain.empty();
   const uint64_t id = call.id;
   call.chain.push_back({core_->name, method.name});
   const Deadline deadline = deadline_of(call.budget_us);
   auto incoming_call = std::make_shared<IncomingCall>(shared_from_this(), method, std::move(call),
                                                       deadline, std::move(message), arguments_at);
+  incoming_call->count(*core_->answered[number]);
   if (!deadline.is_never()) {
     incoming_call->ends_ =
         core_->deadlines->add(deadline.when(), [weak = std::weak_ptr(incoming_call)] {
@@ -173,6 +175,8 @@ void Session::on_reply(const wire::Reply& reply, channel::Message message, size_
     check<Corrupt>(reply.id < next_id_, "it answers call {}, which was never made", reply.id);
     return;
   }
+  uint64_t result_bytes = message.bytes.size() - result_at;
+  for (const auto& body : message.bodies) result_bytes += body.bytes;
   std::vector<encoding::Attachment> attachments;
   for (auto& body : message.bodies) attachments.push_back({std::move(body.data), body.bytes});
   encoding::Reader reader(std::string_view(message.bytes).substr(result_at),
@@ -180,6 +184,8 @@ void Session::on_reply(const wire::Reply& reply, channel::Message message, size_
   CallTransit transit(shared_from_this(), std::move(waiting->crossing));
   reader.set_transit(&transit);
   std::exception_ptr error;
+  // Before the future is ready: who reads the counts then finds this call in them.
+  ended(*waiting, true, result_bytes);
   try {
     waiting->fill(reader);
   } catch (...) {  // the bytes are no such value: the call has failed, the session has not
@@ -195,6 +201,7 @@ void Session::on_failure(const wire::Failure& failure) {
     check<Corrupt>(failure.id < next_id_, "it answers call {}, which was never made", failure.id);
     return;
   }
+  ended(*waiting, false);
   waiting->future->fail(rebuilt(failure, waiting->method));
 }
 
