@@ -80,8 +80,8 @@ class TRIREME_API ParameterClient {
   /// The step that comes next. Choose its batch by it.
   int64_t steps() const;
   /// Sends the gradients, and returns when this worker may begin the next step and has the weights
-  /// for it. Synchronous: all workers give the same learning rate. With tables alone it returns when
-  /// the gradients are on their way: the next lookup waits, and throws what went wrong.
+  /// for it. Synchronous: all workers give the same learning rate. With tables alone it returns
+  /// when the gradients are on their way: the next lookup waits, and throws what went wrong.
   ///
   /// NumericError, naming the parameter: a gradient is not finite; nothing counts as sent, and
   /// step() may be called again with other gradients. Timeout, naming who is waited for: the
