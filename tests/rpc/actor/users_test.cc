@@ -13,6 +13,7 @@
 #include "tests/support/captured_log.h"
 #include "tests/support/sanitized.h"
 #include "trireme/rpc/actor/actor.h"
+#include "trireme/rpc/transit.h"
 
 namespace trireme::rpc_actor_users_test {
 namespace {
@@ -132,6 +133,21 @@ TEST_F(rpc_actor_users, a_method_that_throws_is_a_RemoteError_of_that_call) {
             1u);
 }
 
+TEST_F(rpc_actor_users, a_message_within_a_context_of_autograd_is_refused) {
+  struct Context final : rpc::detail::CallContext {
+    std::shared_ptr<rpc::detail::Crossing> leaving(
+        const std::shared_ptr<rpc::detail::Line>&) override {
+      return nullptr;
+    }
+  };
+  const auto sims = me.spawn<Sim>({.workers = {"sim0"}}, 1);
+  {
+    const rpc::detail::ContextScope scope(std::make_shared<Context>());
+    const auto text = text_of<UsageError>([&] { sims.call<run>(0, 2).get(); });
+    EXPECT_NE(text.find("gradients do not go back through actors"), text.npos) << text;
+  }
+  EXPECT_EQ(sims.call<run>(0, 2).get(), 1.0);
+}
 TEST_F(rpc_actor_users, spawn_over_no_worker_and_over_one_that_never_comes) {
   EXPECT_NE(text_of<UsageError>([&] {
               me.spawn<Sim>(std::vector<std::string>{}, 1);

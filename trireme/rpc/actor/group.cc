@@ -13,6 +13,7 @@
 #include "trireme/rpc/actor/host.h"
 #include "trireme/rpc/agent/agent.h"
 #include "trireme/rpc/errors.h"
+#include "trireme/rpc/transit.h"
 
 namespace trireme::rpc::detail {
 namespace {
@@ -221,6 +222,11 @@ void Group::send(int rank, Outgoing message, uint64_t ticket, Deadline deadline)
   const auto future = message.future;
   std::exception_ptr error;
   try {
+    check<UsageError>(!current_context(),
+                      "'{}' of actor '{}' {} was sent within a context of distributed autograd, "
+                      "and gradients do not go back through actors: send it outside of the "
+                      "context, or call a function",
+                      message.method, options_.name, rank);
     Lock lock(mutex_);
     Slot& mine = slot(rank);
     check<Aborted>(!ended_, "the group '{}' of actors was ended", options_.name);
@@ -235,15 +241,16 @@ void Group::send(int rank, Outgoing message, uint64_t ticket, Deadline deadline)
       return send_to(line, type_, std::move(message), actor, ticket, deadline);
     }
     const auto& within = current_call();
-    if (within && within->deadline().remaining() < deadline.remaining())
-      deadline = within->deadline();
+    if (within && within->deadline().when() < deadline.when()) deadline = within->deadline();
     if (!deadline.is_never()) {
       const auto& core = Access::agent(worker_)->core();
-      const auto text = fmt::format("actor '{}' {} of {} was not back by the deadline of '{}'",
-                                    options_.name, rank, size(), message.method);
-      const auto place = core.deadlines->add(
-          when(deadline), [future, text] { future->fail(std::make_exception_ptr(Timeout(text))); });
-      core.crew->rouse(place.first);
+      auto text = fmt::format("actor '{}' {} of {} was not back by the deadline of '{}'",
+                              options_.name, rank, size(), message.method);
+      const auto place =
+          core.deadlines->add(deadline.when(), [future = message.future, text = std::move(text)] {
+            future->fail(std::make_exception_ptr(Timeout(text)));
+          });
+      core.crew->rouse(place.at);
     }
     mine.pending.push_back({std::move(message), ticket, deadline, within});
   } catch (...) {

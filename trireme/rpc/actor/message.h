@@ -35,6 +35,7 @@ class TRIREME_API Message final : public Answering, public std::enable_shared_fr
   ~Message() override;
 
   const MessageHead& head() const { return head_; }
+  std::shared_ptr<Line> line() const override { return call_->line(); }
   encoding::Reader arguments() override { return std::move(arguments_); }
   encoding::Writer result() override { return call_->result(); }
   void reply(encoding::Writer result) override;
