@@ -16,6 +16,9 @@
 #include "trireme/base/events/progress_marks.h"
 #include "trireme/base/file.h"
 #include "trireme/base/process/descriptor_socket.h"
+#include "trireme/base/process/flight_variables.h"
+#include "trireme/base/process/signals.h"
+#include "trireme/rpc/agent/call_board.h"
 
 namespace trireme::launch::hang_test {
 namespace {
@@ -122,6 +125,17 @@ int play(const std::string& name, int rank, int attempt) {
     } else {
       steps_until(15, milliseconds(100));
     }
+  } else if (name == "calls") {  // rank 0 waits for an answer, which rank 1 owes it
+    rpc::detail::CallBoard board("trainer0", flight_folder_in([](const char* variable) {
+                                   const char* const value = std::getenv(variable);
+                                   return value ? std::optional<std::string>(value) : std::nullopt;
+                                 }));
+    const SignalEnrolment enrolment(&board);
+    install_signal_handlers();
+    steps_until(3, milliseconds(20));
+    if (rank == 1) loop_for_ever();
+    board.put(rpc::detail::CallDirection::made, "pull", "server0", now_ns());
+    wait_for_ever("an answer of worker 'server0'");
   } else if (name == "garbage") {
     if (rank == 0) write_garbage();
     sleep_for(seconds(60));
@@ -273,6 +287,18 @@ TEST(launch_hang, a_worker_that_writes_garbage_harms_nobody_but_itself) {
   run.send(SIGINT);  // it still listens
   EXPECT_EQ(run.wait(), 130) << run.err_text;
   EXPECT_EQ(count(run.err_text, "hangs"), 0) << run.err_text;
+}
+
+TEST(launch_hang, remote_calls_that_are_under_way_are_named) {
+  PrivateFolder folder("hang");
+  JobProcess run = job("calls", {"--log-dir=" + folder.path()});
+  EXPECT_EQ(run.wait(seconds(30)), 1) << run.err_text;
+  std::string report;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path()))
+    if (entry.path().filename() == "hang.txt") report = read_file(entry.path().string());
+  for (const char* part : {"calls under way of worker 'trainer0' (pid ",
+                           "  waits for 'pull' on worker 'server0', since "})
+    EXPECT_EQ(count(report, part), 1) << part << "\n" << report;
 }
 
 TEST(launch_hang, with_a_log_folder_what_the_ranks_did_is_kept) {

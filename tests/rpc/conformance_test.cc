@@ -156,7 +156,7 @@ void a_deadline_ends_a_call_and_tells_its_handler(const std::string& road) {
 
 void a_large_answer_holds_no_small_one_up(const std::string& road) {
   Two two(road);
-  const std::string large(12 << 20, 'x');
+  const std::string large(4 << 20, 'x');
   std::vector<Future<std::string>> slow;
   for (int i = 0; i < 3; ++i) slow.push_back(two.peer.async<text>(large));
   for (int i = 0; i < 50; ++i) EXPECT_EQ(two.peer.sync<echo>(i), i);
