@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // How workers find each other where nobody gives them a store and roads.
-#include "trireme/rpc/meet/meet.h"
-
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -18,9 +16,10 @@
 #include "trireme/net/connect.h"
 #include "trireme/net/listener.h"
 #include "trireme/rpc/agent/agent.h"
+#include "trireme/rpc/meet/meet.h"
 #include "trireme/store/server/tcp_server.h"
 
-namespace trireme::rpc_meet_test {
+namespace trireme::rpc_meet_find_test {
 namespace {
 
 using namespace rpc_test;
@@ -114,7 +113,7 @@ class Launcher {
 
 }  // namespace
 
-TEST(rpc_meet, workers_of_a_process_that_no_launcher_started_find_each_other) {
+TEST(rpc_meet_find, workers_of_a_process_that_no_launcher_started_find_each_other) {
   auto a = start("a", {}), b = start("b", {});
   EXPECT_EQ(a.peer("b").sync<squared>(3), 9);
   EXPECT_EQ(b.workers(), (std::vector<std::string>{"a", "b"}));
@@ -122,7 +121,7 @@ TEST(rpc_meet, workers_of_a_process_that_no_launcher_started_find_each_other) {
   leave({a, b});
 }
 
-TEST(rpc_meet, what_one_test_left_in_this_process_is_not_found_by_the_next) {
+TEST(rpc_meet_find, what_one_test_left_in_this_process_is_not_found_by_the_next) {
   {
     auto a = start("a", {});
     leave({a});
@@ -132,7 +131,7 @@ TEST(rpc_meet, what_one_test_left_in_this_process_is_not_found_by_the_next) {
   leave({again});
 }
 
-TEST(rpc_meet, a_worker_without_a_name_takes_that_of_its_role) {
+TEST(rpc_meet_find, a_worker_without_a_name_takes_that_of_its_role) {
   EXPECT_EQ(rpc::detail::name_of_process(from({{"TRIREME_ROLE", "server"},
                                                {"TRIREME_ROLE_RANK", "1"},
                                                {"ROLE_NAME", "other"},
@@ -148,7 +147,7 @@ TEST(rpc_meet, a_worker_without_a_name_takes_that_of_its_role) {
   EXPECT_NE(text.find("--role NAME=COUNT"), text.npos) << text;
 }
 
-TEST(rpc_meet, ranks_of_one_host_find_each_other_whoever_comes_first) {
+TEST(rpc_meet_find, ranks_of_one_host_find_each_other_whoever_comes_first) {
   const std::string job = net::random_token();
   std::vector<std::unique_ptr<rpc::Worker>> workers(3);
   std::vector<std::thread> threads;
@@ -170,7 +169,7 @@ TEST(rpc_meet, ranks_of_one_host_find_each_other_whoever_comes_first) {
   workers[2].reset();
 }
 
-TEST(rpc_meet, a_second_worker_of_a_process_goes_without_the_rank_that_the_first_one_has) {
+TEST(rpc_meet_find, a_second_worker_of_a_process_goes_without_the_rank_that_the_first_one_has) {
   const Launcher launcher;
   const auto init = [&](const std::string& name, int rank) {
     auto found = met(name, launcher.worker(rank));
@@ -184,7 +183,8 @@ TEST(rpc_meet, a_second_worker_of_a_process_goes_without_the_rank_that_the_first
             std::string::npos);
 }
 
-TEST(rpc_meet, workers_of_a_launcher_meet_in_its_store_and_those_of_another_attempt_are_not_seen) {
+TEST(rpc_meet_find,
+     workers_of_a_launcher_meet_in_its_store_and_those_of_another_attempt_are_not_seen) {
   const Launcher launcher;
   auto server = start("server0", launcher.worker(0)),
        trainer = start("trainer0", launcher.worker(1));
@@ -197,7 +197,7 @@ TEST(rpc_meet, workers_of_a_launcher_meet_in_its_store_and_those_of_another_atte
   leave({server, trainer, again});
 }
 
-TEST(rpc_meet, ranks_of_several_hosts_have_shared_memory_and_TCP_and_either_carries_calls) {
+TEST(rpc_meet_find, ranks_of_several_hosts_have_shared_memory_and_TCP_and_either_carries_calls) {
   testing::CapturedLog log;
   const std::string job = net::random_token();
   const SecretFile secret(net::generate_secret());
@@ -224,14 +224,15 @@ TEST(rpc_meet, ranks_of_several_hosts_have_shared_memory_and_TCP_and_either_carr
   workers[1].reset();
 }
 
-TEST(rpc_meet, without_a_secret_workers_of_several_hosts_are_refused_before_anything_is_opened) {
+TEST(rpc_meet_find,
+     without_a_secret_workers_of_several_hosts_are_refused_before_anything_is_opened) {
   auto variables = rank_of_hosts(0, net::random_token(), free_ports());
   variables["HOME"] = "/nowhere";
   const auto text = text_of<UsageError>([&] { met("worker0", variables); });
   EXPECT_NE(text.find("takes a secret"), text.npos) << text;
 }
 
-TEST(rpc_meet, a_wrong_secret_is_refused_and_harms_no_worker) {
+TEST(rpc_meet_find, a_wrong_secret_is_refused_and_harms_no_worker) {
   testing::CapturedLog log;
   const Launcher launcher;
   auto server = start("server0", launcher.worker(0)),
@@ -245,19 +246,19 @@ TEST(rpc_meet, a_wrong_secret_is_refused_and_harms_no_worker) {
   leave({server, trainer});
 }
 
-TEST(rpc_meet, a_store_that_is_not_there_is_a_Timeout_at_the_deadline) {
+TEST(rpc_meet_find, a_store_that_is_not_there_is_a_Timeout_at_the_deadline) {
   const auto begin = Clock::now();
   EXPECT_THROW(met("worker1", rank_of_host(1, net::random_token()), 100ms), Timeout);
   EXPECT_LT(Clock::now() - begin, 10s);
 }
 
-TEST(rpc_meet, variables_that_contradict_each_other_are_refused) {
+TEST(rpc_meet_find, variables_that_contradict_each_other_are_refused) {
   const auto text = text_of<UsageError>([] { met("a", {{"RANK", "4"}, {"WORLD_SIZE", "2"}}); });
   EXPECT_NE(text.find("RANK=4"), text.npos) << text;
   EXPECT_THROW(met("a", {{"RANK", "1"}}), UsageError);
 }
 
-TEST(rpc_meet, what_a_worker_is_given_is_used_and_the_rest_is_found) {
+TEST(rpc_meet_find, what_a_worker_is_given_is_used_and_the_rest_is_found) {
   Job job;
   auto options = job.options("given");
   options.roads.clear();
@@ -273,4 +274,4 @@ TEST(rpc_meet, what_a_worker_is_given_is_used_and_the_rest_is_found) {
   EXPECT_EQ(found.options.roads[0].kind, "memory");
 }
 
-}  // namespace trireme::rpc_meet_test
+}  // namespace trireme::rpc_meet_find_test
