@@ -12,7 +12,7 @@
 #include "tests/rpc/workers.h"
 #include "trireme/rpc/actor/actor.h"
 
-namespace trireme::rpc_actors_test {
+namespace trireme::rpc_actor_actors_test {
 namespace {
 
 using namespace rpc_test;
@@ -107,10 +107,10 @@ rpc::Offer all() {
                           through>();
 }
 
-class rpc_actors : public ::testing::Test {
+class rpc_actor_actors : public ::testing::Test {
  protected:
-  rpc_actors() { shared = &state; }
-  ~rpc_actors() override { state.gate.open(); }
+  rpc_actor_actors() { shared = &state; }
+  ~rpc_actor_actors() override { state.gate.open(); }
 
   Shared state;
   Job job{200us, 7};
@@ -120,7 +120,7 @@ class rpc_actors : public ::testing::Test {
 
 }  // namespace
 
-TEST_F(rpc_actors, are_constructed_where_they_were_asked_to_be_and_know_their_place) {
+TEST_F(rpc_actor_actors, are_constructed_where_they_were_asked_to_be_and_know_their_place) {
   const auto group = me.spawn<Recorder>({.workers = {"one", "two"}}, 5, "I am");
   EXPECT_EQ(group.size(), 2);
   EXPECT_EQ(group.name(), "Recorder");
@@ -136,7 +136,7 @@ TEST_F(rpc_actors, are_constructed_where_they_were_asked_to_be_and_know_their_pl
   EXPECT_EQ(more.worker(3), "one");
 }
 
-TEST_F(rpc_actors, gather_has_the_answers_in_order_and_says_which_one_failed) {
+TEST_F(rpc_actor_actors, gather_has_the_answers_in_order_and_says_which_one_failed) {
   const auto group = me.spawn<Recorder>({.workers = {"one", "two"}, .per_worker = 2}, 0, "x");
   auto replies = group.gather<odd>(10);
   ASSERT_EQ(replies.size(), 4u);
@@ -155,7 +155,7 @@ TEST_F(rpc_actors, gather_has_the_answers_in_order_and_says_which_one_failed) {
   EXPECT_TRUE(group.gather<add>(1)[3].ok()) << "by default an actor that threw is kept";
 }
 
-TEST_F(rpc_actors, a_broadcast_comes_to_all_before_what_is_sent_after_it) {
+TEST_F(rpc_actor_actors, a_broadcast_comes_to_all_before_what_is_sent_after_it) {
   const auto group = me.spawn<Recorder>({.workers = {"one", "two"}}, 0, "x");
   for (int i = 1; i <= 20; ++i) group.broadcast<add>(i);
   for (auto& reply : group.gather<add>(0)) EXPECT_EQ(reply.get(), 210);
@@ -164,7 +164,7 @@ TEST_F(rpc_actors, a_broadcast_comes_to_all_before_what_is_sent_after_it) {
   EXPECT_EQ(group.call<add>(1, 0).get(), 210);
 }
 
-TEST_F(rpc_actors, take_ten_thousand_messages_of_four_callers_in_the_order_of_each) {
+TEST_F(rpc_actor_actors, take_ten_thousand_messages_of_four_callers_in_the_order_of_each) {
   const auto group = me.spawn<Recorder>({.workers = {"one"}}, 0, "x");
   const auto id = group.id(0);
   const rpc::Worker others[3] = {job.start("a"), job.start("b"), two};
@@ -184,7 +184,7 @@ TEST_F(rpc_actors, take_ten_thousand_messages_of_four_callers_in_the_order_of_ea
   EXPECT_TRUE(comes_about([&] { return group.call<orderly>(0, 10000).get(); }));
 }
 
-TEST_F(rpc_actors, long_messages_are_not_overtaken_by_short_ones) {
+TEST_F(rpc_actor_actors, long_messages_are_not_overtaken_by_short_ones) {
   Job slow{3ms, 11};
   auto host = slow.start("host", {all()});
   auto sender = slow.start("sender");
@@ -197,7 +197,7 @@ TEST_F(rpc_actors, long_messages_are_not_overtaken_by_short_ones) {
   EXPECT_TRUE(group.call<orderly>(0, 60).get());
 }
 
-TEST_F(rpc_actors, threads_of_one_worker_that_take_turns_are_taken_in_that_order) {
+TEST_F(rpc_actor_actors, threads_of_one_worker_that_take_turns_are_taken_in_that_order) {
   const auto group = me.spawn<Recorder>({.workers = {"one"}}, 0, "x");
   std::mutex mutex;
   int next = 0;
@@ -214,7 +214,7 @@ TEST_F(rpc_actors, threads_of_one_worker_that_take_turns_are_taken_in_that_order
   EXPECT_TRUE(group.call<orderly>(0, 400).get());
 }
 
-TEST_F(rpc_actors, one_that_computes_leaves_the_others_of_its_worker_alone) {
+TEST_F(rpc_actor_actors, one_that_computes_leaves_the_others_of_its_worker_alone) {
   const auto group = me.spawn<Recorder>({.workers = {"one"}, .per_worker = 2}, 0, "x");
   auto held = group.call<hold>(0, 7);
   auto behind = group.call<add>(0, 1);
@@ -226,7 +226,7 @@ TEST_F(rpc_actors, one_that_computes_leaves_the_others_of_its_worker_alone) {
   EXPECT_EQ(behind.get(), 1);
 }
 
-TEST_F(rpc_actors, a_handler_that_returns_a_future_keeps_the_turn_and_no_thread) {
+TEST_F(rpc_actor_actors, a_handler_that_returns_a_future_keeps_the_turn_and_no_thread) {
   // Twenty actors of a worker with six threads.
   const auto group = me.spawn<Recorder>({.workers = {"one"}, .per_worker = 20}, 0, "x");
   std::vector<Future<int>> parked;
@@ -248,14 +248,14 @@ TEST_F(rpc_actors, a_handler_that_returns_a_future_keeps_the_turn_and_no_thread)
   EXPECT_LE(one.threads(), 6);
 }
 
-TEST_F(rpc_actors, may_be_called_by_whoever_knows_them) {
+TEST_F(rpc_actor_actors, may_be_called_by_whoever_knows_them) {
   const auto group = me.spawn<Recorder>({.workers = {"one", "two"}}, 1, "x");
   EXPECT_EQ(group.call<through>(0, group.id(1), 4).get(), 5);
   EXPECT_EQ(group.call<through>(1, group.id(0), 6).get(), 7);
   EXPECT_EQ(rpc::Actor<Recorder>(two, group.id(0)).call<add>(1).get(), 8);
 }
 
-TEST_F(rpc_actors, live_at_the_worker_that_spawns_them_too) {
+TEST_F(rpc_actor_actors, live_at_the_worker_that_spawns_them_too) {
   auto both = job.start("both", {all()});
   const auto group = both.spawn<Recorder>({.workers = {"both", "one"}}, 1, "x");
   EXPECT_EQ(group.call<who>(0).get(), "x 0/2 in Recorder on both");
@@ -263,7 +263,7 @@ TEST_F(rpc_actors, live_at_the_worker_that_spawns_them_too) {
   EXPECT_TRUE(group.call<orderly>(0, 100).get());
 }
 
-TEST_F(rpc_actors, end_with_the_last_handle_of_their_group_and_with_their_spawner) {
+TEST_F(rpc_actor_actors, end_with_the_last_handle_of_their_group_and_with_their_spawner) {
   {
     const auto group = me.spawn<Recorder>({.workers = {"one", "two"}}, 1, "x");
     const auto copy = group;
@@ -277,7 +277,7 @@ TEST_F(rpc_actors, end_with_the_last_handle_of_their_group_and_with_their_spawne
   EXPECT_TRUE(comes_about([&] { return state.alive == 0; }));
 }
 
-TEST_F(rpc_actors, a_job_that_shuts_down_with_groups_in_scope_ends_at_once) {
+TEST_F(rpc_actor_actors, a_job_that_shuts_down_with_groups_in_scope_ends_at_once) {
   const auto group = me.spawn<Recorder>({.workers = {"one", "two"}}, 1, "x");
   EXPECT_EQ(group.call<add>(0, 1).get(), 2);
   std::thread first([&] { one.shutdown({.deadline = kPlenty}); });
@@ -291,4 +291,4 @@ TEST_F(rpc_actors, a_job_that_shuts_down_with_groups_in_scope_ends_at_once) {
   EXPECT_THROW(group.call<add>(0, 1).get(), PeerLost);
 }
 
-}  // namespace trireme::rpc_actors_test
+}  // namespace trireme::rpc_actor_actors_test
