@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What stands before the arguments of calls of actors, byte for byte as docs/rpc.md says it.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <string>
