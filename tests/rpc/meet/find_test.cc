@@ -173,7 +173,9 @@ TEST(rpc_meet_find, a_second_worker_of_a_process_goes_without_the_rank_that_the_
   const Launcher launcher;
   const auto init = [&](const std::string& name, int rank) {
     auto found = met(name, launcher.worker(rank));
-    return std::make_shared<rpc::detail::Agent>(std::move(found.options), found.process_rank);
+    auto agent = std::make_shared<rpc::detail::Agent>(std::move(found.options), found.process_rank);
+    agent->start();
+    return agent;
   };
   const auto first = init("first", 1), second = init("second", 1);
   EXPECT_EQ(first->line(1, Deadline::after(kPlenty))->peer(), "first");

@@ -324,9 +324,11 @@ void Session::end(const std::string& why) {
     ended(call, false);
     // Who says goodbye has answered all calls that came.
     const Began began = call.began ? Began::yes : they_left ? Began::no : Began::unknown;
-    call.future->fail(ours ? std::make_exception_ptr(Aborted(fmt::format(
-                                 "'{}' on worker '{}' was given up: {}", call.method, peer_, why)))
-                           : lost(peer_, call.method, why, began));
+    std::exception_ptr error =
+        ours ? std::make_exception_ptr(Aborted(
+                   fmt::format("'{}' on worker '{}' was given up: {}", call.method, peer_, why)))
+             : lost(peer_, call.method, why, began);
+    call.future->fail(std::move(error));
   }
   stop_handlers();
   for (const auto& watcher : core_->watchers) watcher->lost(*this);
