@@ -4,6 +4,7 @@
 namespace trireme::rpc::detail {
 
 Answering::~Answering() = default;
+Keeper::~Keeper() = default;
 Line::~Line() = default;
 
 }  // namespace trireme::rpc::detail

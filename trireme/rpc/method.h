@@ -53,6 +53,16 @@ class TRIREME_API Answering : public Call {
   using Call::Call;
 };
 
+/// Takes a handler's result where it does not travel (rpc/object).
+class TRIREME_API Keeper {
+ public:
+  virtual ~Keeper();
+  /// `type`: as base/encoding.h says it.
+  virtual void keep(std::shared_ptr<void> value, std::string type,
+                    std::function<void(encoding::Writer&)> put) = 0;
+  virtual void fail(std::exception_ptr error) = 0;
+};
+
 /// A method that a worker offers.
 struct Method {
   std::string name;
@@ -66,7 +76,16 @@ struct Method {
   bool in_order = false;
   /// Its calls last as long as something does: no shutdown() waits for them.
   bool standing = false;
+  /// run() with these arguments, and keeps the result. Null: it has none.
+  std::function<void(const std::shared_ptr<Answering>&, encoding::Reader,
+                     const std::shared_ptr<Keeper>&)>
+      run_and_keep = {};
 };
+
+/// What makes an object from arguments, and what calls a member function of one (rpc/object).
+using MakeObject = std::function<std::shared_ptr<void>(encoding::Reader)>;
+using RunOnObject = std::function<void(const std::shared_ptr<void>& object,
+                                       const std::shared_ptr<Answering>&, encoding::Reader)>;
 
 /// A call that is to be made.
 struct Outgoing {
@@ -79,7 +98,11 @@ struct Outgoing {
   std::function<void(encoding::Reader&)> fill;
   /// Null: it is in no context.
   std::shared_ptr<Crossing> crossing = {};
+  /// Null: no reference is among its arguments.
+  std::shared_ptr<Passage> passage = {};
 };
+
+class Objects;
 
 /// To one worker.
 class TRIREME_API Line {
@@ -97,6 +120,10 @@ class TRIREME_API Line {
   /// What futures of its calls are made with.
   virtual const std::shared_ptr<Executor>& executor() const = 0;
   virtual int road() const = 0;
+  /// What the worker that calls has and knows of objects; null: it has shut down.
+  virtual std::shared_ptr<Objects> objects() const = 0;
+  /// A number that no other session of that worker has.
+  virtual uint64_t link() const = 0;
   /// Memory for an attachment that travels to it without a copy, where the road has such.
   virtual std::shared_ptr<void> empty(uint64_t bytes) = 0;
   /// Whatever becomes of it is in the future; where that is an error before it has left, at once.

@@ -3,6 +3,7 @@
 
 #include <exception>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <tuple>
@@ -211,29 +212,31 @@ class CancelWithCall {
 };
 
 template <class Values>
-void read_arguments(Answering& call, Values& values) {
-  auto reader = call.arguments();
+void read_arguments(encoding::Reader& reader, Values& values) {
   std::apply([&](auto&... value) { (reader.get(value), ...); }, values);
   if (!reader.done()) encoding::left_over();
 }
 
+/// `kept` lives until the handler has answered.
 template <class M, class Object>
-void run_handler(Object* object, const std::shared_ptr<Answering>& call) {
+void run_with(Object* object, const std::shared_ptr<Answering>& call, encoding::Reader reader,
+              const std::shared_ptr<void>& kept) {
   using Returned = typename ShapeOfRemote<M>::Returned;
   using Result = ResultOf<M>;
   try {
     if constexpr (!std::is_same_v<std::remove_cvref_t<Returned>, Result>) {
       // Its arguments live until the answer: a coroutine refers to them.
       auto values = std::make_shared<ValuesOf<M>>();
-      read_arguments(*call, *values);
+      read_arguments(reader, *values);
       auto canceller = std::make_shared<std::unique_ptr<CancelWithCall<Result>>>();
       Future<Result> future = invoke<M>(object, *call, *values);
-      auto state = future.consume(
-          [call, values, canceller](FutureState<Result>& state) { answer_from(*call, state); });
+      auto state = future.consume([call, values, canceller, kept](FutureState<Result>& state) {
+        answer_from(*call, state);
+      });
       if (!state->done()) *canceller = std::make_unique<CancelWithCall<Result>>(*call, state);
     } else {
       ValuesOf<M> values;
-      read_arguments(*call, values);
+      read_arguments(reader, values);
       if constexpr (std::is_void_v<Result>) {
         invoke<M>(object, *call, values);
         call->reply(call->result());
@@ -247,6 +250,68 @@ void run_handler(Object* object, const std::shared_ptr<Answering>& call) {
   } catch (...) {
     call->fail(std::current_exception());
   }
+}
+
+template <class M, class Object>
+void run_handler(Object* object, const std::shared_ptr<Answering>& call) {
+  std::optional<encoding::Reader> reader;
+  try {
+    reader = call->arguments();
+  } catch (...) {
+    return call->fail(std::current_exception());
+  }
+  run_with<M>(object, call, std::move(*reader), nullptr);
+}
+
+template <class T>
+void keep_in(Keeper& keeper, T value) {
+  auto kept = std::make_shared<const T>(std::move(value));
+  keeper.keep(std::const_pointer_cast<T>(kept), encoding::type_text<T>(),
+              [kept](encoding::Writer& writer) { writer.put(*kept); });
+}
+
+template <class M, class Object>
+void run_and_keep(Object* object, const std::shared_ptr<Answering>& call, encoding::Reader reader,
+                  const std::shared_ptr<Keeper>& keeper) {
+  using Returned = typename ShapeOfRemote<M>::Returned;
+  using Result = ResultOf<M>;
+  try {
+    auto values = std::make_shared<ValuesOf<M>>();
+    read_arguments(reader, *values);
+    if constexpr (!std::is_same_v<std::remove_cvref_t<Returned>, Result>) {
+      Future<Result> future = invoke<M>(object, *call, *values);
+      future.consume([call, values, keeper](FutureState<Result>& state) {
+        try {
+          keep_in<Result>(*keeper, state.take());
+        } catch (...) {
+          keeper->fail(std::current_exception());
+        }
+      });
+    } else {
+      keep_in<Result>(*keeper, invoke<M>(object, *call, *values));
+    }
+  } catch (...) {
+    keeper->fail(std::current_exception());
+  }
+}
+
+/// M as a method of its worker, called on what `object` points to.
+template <class M, class Object>
+Method method_of(Object object) {
+  const auto at = [object] {
+    if constexpr (std::is_void_v<ObjectOf<M>>)
+      return static_cast<void*>(nullptr);
+    else
+      return static_cast<ObjectOf<M>*>(object.get());
+  };
+  Method method{M::kName, signature_of<M>(),
+                [at](const std::shared_ptr<Answering>& call) { run_handler<M>(at(), call); }};
+  if constexpr (!std::is_void_v<ResultOf<M>>)
+    method.run_and_keep = [at](const std::shared_ptr<Answering>& call, encoding::Reader reader,
+                               const std::shared_ptr<Keeper>& keeper) {
+      run_and_keep<M>(at(), call, std::move(reader), keeper);
+    };
+  return method;
 }
 
 }  // namespace detail
@@ -263,10 +328,7 @@ struct Offer {
 /// Free functions and lambdas: offer<ping, sum>().
 template <class... M>
 requires(std::is_void_v<detail::ObjectOf<M>>&&...) Offer offer() {
-  return {{detail::Method{M::kName, detail::signature_of<M>(),
-                          [](const std::shared_ptr<detail::Answering>& call) {
-                            detail::run_handler<M>(static_cast<void*>(nullptr), call);
-                          }}...}};
+  return {{detail::method_of<M>(std::shared_ptr<void>())...}};
 }
 
 /// Member functions, on this object: offer<pull, push>(table). Several may run at once, on
@@ -274,11 +336,7 @@ requires(std::is_void_v<detail::ObjectOf<M>>&&...) Offer offer() {
 template <class... M, class Object>
 requires(std::is_convertible_v<Object*, detail::ObjectOf<M>*>&&...) Offer
     offer(std::shared_ptr<Object> object) {
-  return {{detail::Method{M::kName, detail::signature_of<M>(),
-                          [object](const std::shared_ptr<detail::Answering>& call) {
-                            detail::run_handler<M>(static_cast<detail::ObjectOf<M>*>(object.get()),
-                                                   call);
-                          }}...}};
+  return {{detail::method_of<M>(object)...}};
 }
 
 /// Whether M may be called with arguments of these types: as many, and each converts.

@@ -2,6 +2,7 @@
 #include "trireme/rpc/rpc.h"
 
 #include "trireme/rpc/agent/agent.h"
+#include "trireme/rpc/object/objects.h"
 
 namespace trireme::rpc {
 namespace {
@@ -29,6 +30,10 @@ Peer Worker::peer(int rank, PeerOptions options) const {
 }
 
 std::vector<std::string> Worker::workers() const { return agent_->workers(); }
+
+const std::shared_ptr<detail::Objects>& detail::AgentOf::objects(const Worker& worker) {
+  return worker.agent_->objects();
+}
 
 const std::shared_ptr<detail::Carrier>& detail::AgentOf::carrier(const Worker& worker) {
   return worker.agent_->carrier();

@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "trireme/rpc/future.h"
 #include "trireme/rpc/method.h"
 #include "trireme/rpc/metrics.h"
+#include "trireme/rpc/object/remote_class.h"
 #include "trireme/rpc/options.h"
 #include "trireme/rpc/remote.h"
 
@@ -66,6 +68,7 @@ class TRIREME_API Peer {
       detail::put_all(static_cast<detail::ValuesOf<M>*>(nullptr), outgoing.arguments,
                       std::forward<A>(arguments)...);
       outgoing.arguments.set_transit(nullptr);
+      outgoing.passage = std::move(transit.passage);
     } catch (...) {
       state->fail(std::current_exception());
       return Future<Result>(std::move(state));
@@ -79,6 +82,16 @@ class TRIREME_API Peer {
     line_->call(std::move(outgoing), deadline_of_call());
     return Future<Result>(std::move(state));
   }
+  /// Makes an object of class X at this worker, or has it keep what a call of X returns: an RRef
+  /// that can be used at once (rpc/object/rref.h).
+  template <class X, class... A>
+  requires detail::CanMake<X, A...> RRef<detail::Made<X>> remote(
+      detail::Located<detail::FirstOf<X>> first, A&&... arguments)
+  const;
+  template <class X>
+  requires detail::CanMakeOfNothing<X> RRef<detail::Made<X>> remote(
+      std::source_location where = std::source_location::current())
+  const;
   /// async() and get().
   template <class M, class... A>
   requires CanCall<M, A...> detail::ResultOf<M> sync(A&&... arguments)
@@ -149,12 +162,14 @@ struct PeerAt {
     return Peer(std::move(line), deadline);
   }
   static const std::shared_ptr<Line>& line(const Peer& peer) { return peer.line_; }
+  static Duration deadline(const Peer& peer) { return peer.deadline_; }
 };
 
 /// And of a worker: what was offered with it; null: nothing was.
 struct TRIREME_API AgentOf {
   static const std::shared_ptr<Carrier>& carrier(const Worker& worker);
   static Duration deadline(const Worker& worker);
+  static const std::shared_ptr<Objects>& objects(const Worker& worker);
 };
 
 }  // namespace detail

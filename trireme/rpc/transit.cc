@@ -15,6 +15,7 @@ std::shared_ptr<CallContext>& context_slot() {
 }  // namespace
 
 Crossing::~Crossing() = default;
+Passage::~Passage() = default;
 CallTransit::~CallTransit() = default;
 CallContext::~CallContext() = default;
 LineWatcher::~LineWatcher() = default;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "trireme/base/encoding.h"
@@ -24,19 +25,39 @@ class TRIREME_API Crossing {
   virtual wire::Context said() const = 0;
 };
 
+/// What the arguments of a call have that their sender keeps until it has arrived (rpc/object). Its
+/// last owner destroys it once the call has ended.
+class TRIREME_API Passage {
+ public:
+  enum class Fate {
+    unread,     // it has not left, or its handler was not called
+    under_way,  // and nobody waits for it any more
+    answered,   // by its handler's result
+    failed      // by its handler's error: not all of it need have been read
+  };
+  virtual ~Passage();
+  Fate fate = Fate::unread;
+};
+
 /// The other worker, while values of a call are written for it or read from it.
 class TRIREME_API CallTransit final : public encoding::Transit {
  public:
-  CallTransit(std::shared_ptr<Line> line, std::shared_ptr<Crossing> crossing)
-      : line_(std::move(line)), crossing_(std::move(crossing)) {}
+  /// `answers`: the number of the call whose handler's end this is.
+  CallTransit(std::shared_ptr<Line> line, std::shared_ptr<Crossing> crossing,
+              std::optional<uint64_t> answers = {})
+      : line_(std::move(line)), crossing_(std::move(crossing)), answers_(answers) {}
   ~CallTransit() override;
   const std::shared_ptr<Line>& line() const { return line_; }
   /// Null: the call is in no context.
   const std::shared_ptr<Crossing>& crossing() const { return crossing_; }
+  const std::optional<uint64_t>& answers() const { return answers_; }
+  /// Of the arguments; null: they have nothing that is kept.
+  std::shared_ptr<Passage> passage = {};
 
  private:
   const std::shared_ptr<Line> line_;
   const std::shared_ptr<Crossing> crossing_;
+  const std::optional<uint64_t> answers_;
 };
 
 /// A context that a thread is in: what is called by it, or by what continues after a Future that

@@ -16,6 +16,7 @@
 #include "trireme/base/process/flight_variables.h"
 #include "trireme/rpc/agent/loopback.h"
 #include "trireme/rpc/errors.h"
+#include "trireme/rpc/object/objects.h"
 
 namespace trireme::rpc::detail {
 namespace {
@@ -116,6 +117,9 @@ Agent::Agent(Options options, bool process_rank)
   core_->crew =
       std::make_shared<Crew>(Crew::Options{options_.name, options_.threads, options_.most_threads});
   core_->member = registry_->new_number();
+  core_->objects = std::make_shared<Objects>(core_->name, core_->member, core_->crew,
+                                             core_->deadlines, options_.deadline, &core_->methods);
+  for (Method& method : core_->objects->methods()) core_->methods.push_back(std::move(method));
   wire::Hello hello{core_->name, core_->member, {}};
   for (const Method& method : core_->methods)
     hello.methods.push_back({method.name, method.signature});
@@ -265,6 +269,14 @@ std::shared_ptr<Line> Agent::line(int rank, Deadline deadline) {
   return session_to(registry_->find(rank, deadline), deadline);
 }
 
+std::shared_ptr<Line> Agent::line_to(int64_t member, const std::string& name, Deadline deadline) {
+  if (member == core_->member) return session_to({.number = member, .name = name}, deadline);
+  if (auto session = known(member)) return session;
+  const auto found = registry_->find_number(member);
+  if (!found) throw CallLost(fmt::format("worker '{}' is gone", name), Began::no);
+  return session_to(*found, deadline);
+}
+
 std::vector<std::string> Agent::workers() {
   made_in_.check("this worker");
   std::vector<std::string> names;
@@ -303,17 +315,18 @@ void Agent::shutdown(const ShutdownOptions& options) {
     }
   };
   const auto& crew = *core_->crew;
-  const auto until_none = [&](const std::atomic<int64_t>& count, const char* what) {
-    if (!core_->crew->wait_until([&] { return count == 0; }, deadline))
-      left_over.push_back(fmt::format("{} {}", count.load(), what));
+  const auto until_mine_are_done = [&] {
+    if (!core_->crew->wait_until([&] { return core_->objects->idle() && core_->made == 0; },
+                                 deadline))
+      left_over.push_back(fmt::format("{} calls that it made were not answered", +core_->made));
   };
   if (options.graceful) {
-    until_none(core_->made, "calls that it made were not answered");
+    until_mine_are_done();
     attempt([&] { registry_->done(); });
     attempt([&] { registry_->wait_for_all(options_.world, deadline); });
   }
   core_->leaving = true;
-  if (!options.graceful) until_none(core_->made, "calls that it made were not answered");
+  if (!options.graceful) until_mine_are_done();
   // A handler that shuts its own worker down is not waited for.
   const int64_t own = own_executor() == &crew && current_call() ? 1 : 0;
   std::vector<std::string> handlers;
@@ -323,6 +336,7 @@ void Agent::shutdown(const ShutdownOptions& options) {
     left_over.push_back(
         fmt::format("{} calls of others were not answered", core_->answering - own));
   }
+  core_->objects->leave();
   attempt([&] { registry_->leave(); });
   leave_all(fmt::format("worker '{}' has left", core_->name));
   std::string running;

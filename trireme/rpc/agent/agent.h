@@ -24,6 +24,7 @@ class Agent : public std::enable_shared_from_this<Agent> {
   explicit Agent(Options options, bool process_rank = false);
   /// Joins the job. Once.
   void start();
+  const std::shared_ptr<Objects>& objects() const { return core_->objects; }
   /// shutdown() at once, where that was not called.
   ~Agent();
 
@@ -32,6 +33,8 @@ class Agent : public std::enable_shared_from_this<Agent> {
   const std::shared_ptr<Carrier>& carrier() const { return core_->carrier; }
   std::shared_ptr<Line> line(const std::string& peer, Deadline deadline);
   std::shared_ptr<Line> line(int rank, Deadline deadline);
+  /// CallLost: the worker with this number is no more.
+  std::shared_ptr<Line> line_to(int64_t member, const std::string& name, Deadline deadline);
   std::vector<std::string> workers();
   const Core& core() const { return *core_; }
   int threads() const { return core_->crew->threads(); }

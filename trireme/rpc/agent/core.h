@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -62,12 +62,14 @@ struct Core {
   std::vector<CallCounts*> answered;  // of `methods`
   std::unique_ptr<CallBoard> board;
   std::optional<SignalEnrolment> written_down;  // the board; after it
+  std::shared_ptr<Objects> objects;
   std::shared_ptr<Crew> crew;
   std::shared_ptr<Deadlines> deadlines;
   std::weak_ptr<Agent> agent;  // before its first call comes
   const std::shared_ptr<GroupNames> groups = std::make_shared<GroupNames>();
 
   std::atomic<bool> shuts_down{false};
+  std::atomic<uint64_t> links{0};     // sessions until now
   std::atomic<bool> leaving{false};   // calls that come are refused
   std::atomic<int64_t> made{0};       // calls of ours that are not answered
   std::atomic<int64_t> answering{0};  // calls of others that are not

@@ -6,6 +6,7 @@
 #include "trireme/base/check.h"
 #include "trireme/rpc/agent/failures.h"
 #include "trireme/rpc/agent/session.h"
+#include "trireme/rpc/object/objects.h"
 
 namespace trireme::rpc::detail {
 namespace {
@@ -82,7 +83,7 @@ void IncomingCall::run() {
   } catch (...) {
     return fail(std::current_exception());
   }
-  transit_.emplace(session_, std::move(arrived.crossing));
+  transit_.emplace(session_, std::move(arrived.crossing), id_);
   ContextScope within(std::move(arrived.context));
   const auto self = std::static_pointer_cast<Answering>(shared_from_this());
   method_.run(self);
@@ -140,7 +141,10 @@ void IncomingCall::reply(encoding::Writer result) {
         method(), bytes.size(), bodies.size(), channel::kMostBytes, channel::kMostBodies))));
     return;
   }
-  if (!first_answer()) return;
+  if (!first_answer()) {
+    session_->core()->objects->given_up(session_->link(), id_);
+    return;
+  }
   uint64_t result_bytes = bytes.size() - wire::encode(wire::Reply{}).size();
   for (const auto& body : bodies) result_bytes += body.bytes;
   tally_.ended(true, result_bytes);
@@ -151,6 +155,8 @@ void IncomingCall::reply(encoding::Writer result) {
 void IncomingCall::fail(std::exception_ptr error) { answer_failure(std::move(error), true); }
 
 void IncomingCall::answer_failure(std::exception_ptr error, bool began) {
+  // A result that was begun may have had references.
+  if (began) session_->core()->objects->given_up(session_->link(), id_);
   if (!first_answer()) return;
   tally_.ended(false);
   wire::Failure failure = described(error, session_->core()->name);

@@ -120,6 +120,14 @@ Member Registry::find_at(const std::string& key, const std::string& called, Dead
   }
 }
 
+std::optional<Member> Registry::find_number(int64_t number) {
+  const std::string text = std::to_string(number);
+  if (const auto state = get("done/" + text); state && is_no_more(*state)) return {};
+  const auto member = get("member/" + text);
+  if (!member) return {};
+  return decode<Member>(*member);
+}
+
 Member Registry::find(const std::string& name, Deadline deadline) {
   return find_at("name/" + name, "'" + name + "'", deadline);
 }

@@ -46,6 +46,8 @@ class Registry {
   /// Waits for a worker that is there. Timeout; names those that are there.
   Member find(const std::string& name, Deadline deadline);
   Member find(int rank, Deadline deadline);
+  /// None: it is no more.
+  std::optional<Member> find_number(int64_t number);
   std::vector<Member> present();
 
   /// This worker makes no more calls.

@@ -8,6 +8,7 @@
 #include "trireme/base/check.h"
 #include "trireme/rpc/agent/incoming_call.h"
 #include "trireme/rpc/errors.h"
+#include "trireme/rpc/object/objects.h"
 
 namespace trireme::rpc::detail {
 namespace {
@@ -40,6 +41,7 @@ Session::Session(std::shared_ptr<Core> core, std::string peer, int road,
     : core_(std::move(core)),
       peer_(std::move(peer)),
       road_(road),
+      link_(++core_->links),
       executor_(core_->crew),
       on_greeted_(std::move(greeted)),
       greeted_(std::make_shared<FutureState<void>>(core_->crew)) {
@@ -173,6 +175,7 @@ void Session::call(Outgoing outgoing, Deadline deadline) {
                       .future = future,
                       .fill = std::move(outgoing.fill),
                       .crossing = std::move(outgoing.crossing),
+                      .passage = std::move(outgoing.passage),
                       .place = {},
                       .short_bytes = short_bytes,
                       .patience = patience,
@@ -183,6 +186,7 @@ void Session::call(Outgoing outgoing, Deadline deadline) {
         waiting.place = core_->deadlines->add(deadline.when(), [weak = weak_from_this(), id] {
           if (const auto session = weak.lock()) session->give_up(id, true);
         });
+      if (waiting.passage) waiting.passage->fate = Passage::Fate::under_way;
       waiting_.put(id, std::move(waiting));
       short_bytes_ += short_bytes;
       if (!outgoing.standing) ++core_->made;
@@ -332,6 +336,7 @@ void Session::end(const std::string& why) {
   }
   stop_handlers();
   for (const auto& watcher : core_->watchers) watcher->lost(*this);
+  core_->objects->lost(link_, peer_, why);
 }
 
 void Session::stop_handlers() {

@@ -61,6 +61,8 @@ class Session final : public channel::Receiver,
   const std::string& peer() const override { return peer_; }
   const std::shared_ptr<Executor>& executor() const override { return executor_; }
   int road() const override { return road_; }
+  std::shared_ptr<Objects> objects() const override { return core_->objects; }
+  uint64_t link() const override { return link_; }
   std::shared_ptr<void> empty(uint64_t bytes) override;
   void call(Outgoing outgoing, Deadline deadline) override;
 
@@ -84,6 +86,7 @@ class Session final : public channel::Receiver,
     std::shared_ptr<FutureCore> future;
     std::function<void(encoding::Reader&)> fill;
     std::shared_ptr<Crossing> crossing;
+    std::shared_ptr<Passage> passage;
     Deadlines::Place place;
     uint64_t short_bytes = 0;  // 0: it may travel in chunks
     Duration patience{};
@@ -110,6 +113,7 @@ class Session final : public channel::Receiver,
   const std::shared_ptr<Core> core_;
   const std::string peer_;
   const int road_;
+  const uint64_t link_;
   const std::shared_ptr<Executor> executor_;
   std::function<void(const std::shared_ptr<Session>&)> on_greeted_;
   const std::shared_ptr<FutureState<void>> greeted_;
@@ -123,7 +127,7 @@ class Session final : public channel::Receiver,
   uint64_t next_id_ = 0;
   PooledMap<Waiting> waiting_;
   std::vector<CallCounts*> counts_;  // by the peer's numbers; null: of no call yet
-  uint64_t short_bytes_ = 0;  // of those that wait
+  uint64_t short_bytes_ = 0;         // of those that wait
   PooledMap<std::shared_ptr<IncomingCall>> incoming_;
   std::map<uint64_t, std::shared_ptr<IncomingCall>> held_;  // of methods in order
   IdWindow seen_;

@@ -10,6 +10,7 @@
 #include "trireme/rpc/agent/incoming_call.h"
 #include "trireme/rpc/agent/session.h"
 #include "trireme/rpc/errors.h"
+#include "trireme/rpc/object/objects.h"
 
 namespace trireme::rpc::detail {
 namespace {
@@ -87,6 +88,7 @@ void Session::on_hello(wire::Hello hello) {
     for (uint32_t i = 0; i < theirs_.methods.size(); ++i)
       check<Corrupt>(numbers_.emplace(theirs_.methods[i].name, i).second, "it offers '{}' twice",
                      theirs_.methods[i].name);
+    if (!closed_) core_->objects->opened(shared_from_this());
   }
   greeted_->set({});
   if (tell) tell(shared_from_this());
@@ -181,6 +183,7 @@ void Session::on_reply(const wire::Reply& reply, channel::Message message, size_
   for (auto& body : message.bodies) attachments.push_back({std::move(body.data), body.bytes});
   encoding::Reader reader(std::string_view(message.bytes).substr(result_at),
                           std::move(attachments));
+  if (waiting->passage) waiting->passage->fate = Passage::Fate::answered;
   CallTransit transit(shared_from_this(), std::move(waiting->crossing));
   reader.set_transit(&transit);
   std::exception_ptr error;
@@ -202,11 +205,14 @@ void Session::on_failure(const wire::Failure& failure) {
     return;
   }
   ended(*waiting, false);
+  if (waiting->passage)
+    waiting->passage->fate = failure.began ? Passage::Fate::failed : Passage::Fate::unread;
   waiting->future->fail(rebuilt(failure, waiting->method));
 }
 
 void Session::on_cancel(uint64_t id) {
   if (const auto call = find(id)) call->stop();
+  core_->objects->given_up(link_, id);
 }
 
 }  // namespace trireme::rpc::detail
