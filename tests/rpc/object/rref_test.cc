@@ -13,7 +13,7 @@
 #include "tests/rpc/workers.h"
 #include "tests/support/captured_log.h"
 
-namespace trireme::rpc_rref_test {
+namespace trireme::rpc_object_rref_test {
 namespace {
 
 using namespace rpc_test;
@@ -93,10 +93,10 @@ static_assert(!Makes<Counter, int>);
 static_assert(!Makes<Counter>);
 static_assert(rpc::detail::CanMakeOfNothing<Nothing>);
 
-class rpc_rref : public ::testing::Test {
+class rpc_object_rref : public ::testing::Test {
  protected:
-  rpc_rref() { slow_construction = &gate; }
-  ~rpc_rref() override { gate.open(); }
+  rpc_object_rref() { slow_construction = &gate; }
+  ~rpc_object_rref() override { gate.open(); }
 
   std::vector<rpc::Offer> offers() const {
     return {rpc::offer_objects<Counter, add, get_count, later>(),
@@ -126,7 +126,8 @@ class rpc_rref : public ::testing::Test {
 
 }  // namespace
 
-TEST_F(rpc_rref, an_object_is_made_and_called_at_its_owner_and_freed_with_its_last_reference) {
+TEST_F(rpc_object_rref,
+       an_object_is_made_and_called_at_its_owner_and_freed_with_its_last_reference) {
   {
     RRef<Counter> counter = one.peer("server0").remote<Counter>(40, "fast");
     EXPECT_EQ(counter.async<add>(2).get(), 42);
@@ -142,7 +143,7 @@ TEST_F(rpc_rref, an_object_is_made_and_called_at_its_owner_and_freed_with_its_la
   EXPECT_TRUE(all_are_free());
 }
 
-TEST_F(rpc_rref, calls_before_the_object_is_there_wait_for_it_in_order) {
+TEST_F(rpc_object_rref, calls_before_the_object_is_there_wait_for_it_in_order) {
   auto counter = one.peer("server0").remote<Counter>(0, "slow");
   std::vector<Future<int>> sums;
   for (int i = 1; i <= 5; ++i) sums.push_back(counter.async<add>(i));
@@ -156,7 +157,7 @@ TEST_F(rpc_rref, calls_before_the_object_is_there_wait_for_it_in_order) {
   EXPECT_EQ(counter.sync<get_count>(), 15);
 }
 
-TEST_F(rpc_rref, the_error_of_a_constructor_is_that_of_every_use) {
+TEST_F(rpc_object_rref, the_error_of_a_constructor_is_that_of_every_use) {
   {
     auto counter = one.peer("server0").remote<Counter>(1, "throws");
     two.peer("trainer1");
@@ -171,7 +172,8 @@ TEST_F(rpc_rref, the_error_of_a_constructor_is_that_of_every_use) {
   EXPECT_TRUE(all_are_free());
 }
 
-TEST_F(rpc_rref, a_reference_goes_to_third_workers_and_outlives_the_one_that_made_the_object) {
+TEST_F(rpc_object_rref,
+       a_reference_goes_to_third_workers_and_outlives_the_one_that_made_the_object) {
   {
     auto counter = one.peer("server0").remote<Counter>(7, "fast");
     one.peer("trainer2").sync<put>("mine", counter);
@@ -187,7 +189,8 @@ TEST_F(rpc_rref, a_reference_goes_to_third_workers_and_outlives_the_one_that_mad
   EXPECT_TRUE(all_are_free());
 }
 
-TEST_F(rpc_rref, references_are_members_of_structs_and_vectors_and_reach_the_owner_as_its_own) {
+TEST_F(rpc_object_rref,
+       references_are_members_of_structs_and_vectors_and_reach_the_owner_as_its_own) {
   {
     auto peer = one.peer("server0");
     Pair pair{peer.remote<Counter>(1, "fast"), {}};
@@ -200,7 +203,7 @@ TEST_F(rpc_rref, references_are_members_of_structs_and_vectors_and_reach_the_own
   EXPECT_TRUE(all_are_free());
 }
 
-TEST_F(rpc_rref, an_object_that_is_still_made_may_be_passed_on) {
+TEST_F(rpc_object_rref, an_object_that_is_still_made_may_be_passed_on) {
   {
     auto counter = one.peer("server0").remote<Counter>(3, "slow");
     ASSERT_TRUE(gate.has_waiting(1));
@@ -212,7 +215,7 @@ TEST_F(rpc_rref, an_object_that_is_still_made_may_be_passed_on) {
   EXPECT_TRUE(all_are_free());
 }
 
-TEST_F(rpc_rref, the_result_of_a_function_stays_where_it_is) {
+TEST_F(rpc_object_rref, the_result_of_a_function_stays_where_it_is) {
   {
     RRef<double> value = one.peer("server0").remote<half_of>(5.0);
     EXPECT_EQ(value.to_here(), 2.5);
@@ -229,7 +232,7 @@ TEST_F(rpc_rref, the_result_of_a_function_stays_where_it_is) {
   EXPECT_TRUE(all_are_free());
 }
 
-TEST_F(rpc_rref, a_call_that_fails_keeps_nothing) {
+TEST_F(rpc_object_rref, a_call_that_fails_keeps_nothing) {
   {
     auto counter = one.peer("server0").remote<Counter>(1, "fast");
     EXPECT_THROW(one.peer("trainer2").sync<refuses>(counter), UsageError);
@@ -238,7 +241,7 @@ TEST_F(rpc_rref, a_call_that_fails_keeps_nothing) {
   EXPECT_TRUE(all_are_free());
 }
 
-TEST_F(rpc_rref, what_a_dead_worker_held_is_freed_and_a_stopped_one_keeps) {
+TEST_F(rpc_object_rref, what_a_dead_worker_held_is_freed_and_a_stopped_one_keeps) {
   {
     auto counter = one.peer("server0").remote<Counter>(1, "fast");
     one.peer("trainer2").sync<put>("kept", counter);
@@ -251,7 +254,7 @@ TEST_F(rpc_rref, what_a_dead_worker_held_is_freed_and_a_stopped_one_keeps) {
   EXPECT_TRUE(comes_about([&] { return alive == 0; }));
 }
 
-TEST_F(rpc_rref, the_death_of_an_owner_is_told_by_its_name) {
+TEST_F(rpc_object_rref, the_death_of_an_owner_is_told_by_its_name) {
   auto counter = one.peer("server0").remote<Counter>(1, "fast");
   EXPECT_EQ(counter.sync<get_count>(), 1);
   job.net->kill("server0");
@@ -261,7 +264,7 @@ TEST_F(rpc_rref, the_death_of_an_owner_is_told_by_its_name) {
   }));
 }
 
-TEST_F(rpc_rref, shutdown_tells_of_leaks_by_where_they_were_made) {
+TEST_F(rpc_object_rref, shutdown_tells_of_leaks_by_where_they_were_made) {
   testing::CapturedLog log;
   auto counter = one.peer("server0").remote<Counter>(1, "fast");
   EXPECT_EQ(counter.sync<get_count>(), 1);
@@ -274,7 +277,7 @@ TEST_F(rpc_rref, shutdown_tells_of_leaks_by_where_they_were_made) {
   EXPECT_TRUE(comes_about([&] { return alive == 0; }));
 }
 
-TEST_F(rpc_rref, what_was_not_offered_cannot_be_made_or_called) {
+TEST_F(rpc_object_rref, what_was_not_offered_cannot_be_made_or_called) {
   auto bare = job.start("bare");
   auto counter = one.peer("bare").remote<Counter>(1, "fast");
   EXPECT_NE(text_of<UsageError>([&] { counter.sync<get_count>(); }).find("offers no"),
@@ -284,4 +287,4 @@ TEST_F(rpc_rref, what_was_not_offered_cannot_be_made_or_called) {
             std::string::npos);
 }
 
-}  // namespace trireme::rpc_rref_test
+}  // namespace trireme::rpc_object_rref_test
