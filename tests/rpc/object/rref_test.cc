@@ -7,6 +7,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -65,7 +66,10 @@ struct Shelf {
     for (const auto& ref : pair.more) total += ref.sync<get_count>();
     return total;
   }
-  int local(const RRef<Counter>& ref) { return ref.is_owner() ? ref.local_value()->get() : -1; }
+  int local(const RRef<Counter>& ref) {
+    if (!ref.valid()) return -2;
+    return ref.is_owner() ? ref.local_value()->get() : -1;
+  }
   void refuses(const RRef<Counter>&) { throw UsageError("not this one"); }
 };
 TRIREME_REMOTE(put, &Shelf::put);
@@ -275,6 +279,45 @@ TEST_F(rpc_object_rref, shutdown_tells_of_leaks_by_where_they_were_made) {
   EXPECT_NE(lines[0].find(said), std::string::npos) << lines[0];
   EXPECT_THROW(counter.sync<get_count>(), Aborted);
   EXPECT_TRUE(comes_about([&] { return alive == 0; }));
+}
+
+TEST_F(rpc_object_rref, references_of_damaged_bytes_are_errors_and_free_all_with_their_sender) {
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 60; ++i) {
+    auto counter = one.peer("server0").remote<Counter>(i, "fast");
+    counter.sync<get_count>();
+    job.net->intercept("trainer1", [&](channel::Message& message) {
+      // A call with a reference has its owner's name; what stands before the arguments is left.
+      const auto name = message.bytes.find("server0");
+      if (message.bytes[0] == 2 && name != std::string::npos && name > 40)
+        message.bytes[name - 40 + random() % 56] ^= static_cast<char>(1 + random() % 255);
+      return true;
+    });
+    try {
+      one.peer("trainer2", {.deadline = 2s}).sync<put>("damaged", counter);
+    } catch (const Error&) {
+    }
+    job.net->intercept("trainer1", [](channel::Message&) { return true; });
+  }
+  EXPECT_EQ(two.peer("server0").remote<half_of>(1.0).to_here(), 0.5);
+  job.net->kill("trainer1");
+  two.peer("trainer2").sync<take>("damaged");
+  EXPECT_TRUE(comes_about([&] {
+    const auto now = counts(server);
+    return alive == 0 && now.owned == 0 && counts(two).held == 0;
+  })) << alive
+      << " alive, " << counts(server).owned << " owned, " << counts(two).held << " held";
+}
+
+TEST_F(rpc_object_rref, a_worker_that_returns_under_its_name_does_not_have_the_object) {
+  auto counter = one.peer("server0").remote<Counter>(1, "fast");
+  EXPECT_EQ(counter.sync<get_count>(), 1);
+  server.shutdown({.graceful = false, .deadline = kPlenty});
+  server = job.start("server0", offers());
+  EXPECT_EQ(one.peer("server0").remote<half_of>(1.0).to_here(), 0.5);
+  EXPECT_THROW(counter.sync<get_count>(), PeerLost);
+  EXPECT_EQ(one.peer("server0").sync<local>(RRef<Counter>()), -2);
+  EXPECT_EQ(one.peer("server0").sync<local>(counter), -1);  // not its own
 }
 
 TEST_F(rpc_object_rref, what_was_not_offered_cannot_be_made_or_called) {
