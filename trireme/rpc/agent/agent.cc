@@ -101,8 +101,6 @@ Agent::Agent(Options options, bool process_rank)
   if (core_->carrier) core_->watchers.push_back(core_->carrier);
   for (const Offer& offer : options_.offers)
     core_->watchers.insert(core_->watchers.end(), offer.watchers.begin(), offer.watchers.end());
-  for (const Method& method : core_->methods)
-    core_->answered.push_back(&core_->counts.answered(method.name));
   // Only where there is a folder: otherwise SIGUSR2 and the other signals keep their meaning.
   const std::string flights = flight_folder_in([](const char* name) -> std::optional<std::string> {
     const char* const value = std::getenv(name);
@@ -120,6 +118,8 @@ Agent::Agent(Options options, bool process_rank)
   core_->objects = std::make_shared<Objects>(core_->name, core_->member, core_->crew,
                                              core_->deadlines, options_.deadline, &core_->methods);
   for (Method& method : core_->objects->methods()) core_->methods.push_back(std::move(method));
+  for (const Method& method : core_->methods)
+    core_->answered.push_back(&core_->counts.answered(method.name));
   wire::Hello hello{core_->name, core_->member, {}};
   for (const Method& method : core_->methods)
     hello.methods.push_back({method.name, method.signature});
