@@ -248,7 +248,8 @@ void Group::send(int rank, Outgoing message, uint64_t ticket, Deadline deadline)
                               options_.name, rank, size(), message.method);
       const auto place =
           core.deadlines->add(deadline.when(), [future = message.future, text = std::move(text)] {
-            future->fail(std::make_exception_ptr(Timeout(text)));
+            std::exception_ptr error = std::make_exception_ptr(Timeout(text));
+            future->fail(std::move(error));
           });
       core.crew->rouse(place.at);
     }

@@ -70,8 +70,9 @@ void Session::attach(std::shared_ptr<channel::Channel> channel) {
 
 void Session::wait_for_hello(Deadline deadline) {
   const auto place = core_->deadlines->add(deadline.when(), [greeted = greeted_, peer = peer_] {
-    greeted->fail(std::make_exception_ptr(Timeout(
-        fmt::format("worker '{}' has not said hello by the deadline: does it run?", peer))));
+    std::exception_ptr error = std::make_exception_ptr(
+        Timeout(fmt::format("worker '{}' has not said hello by the deadline: does it run?", peer)));
+    greeted->fail(std::move(error));
   });
   if (!deadline.is_never()) core_->crew->rouse(place.at);
   greeted_->wait();
@@ -320,8 +321,9 @@ void Session::end(const std::string& why) {
     nobody_to_tell = std::exchange(on_greeted_, nullptr);
     channel = std::exchange(channel_, nullptr);  // which holds us
   }
-  greeted_->fail(std::make_exception_ptr(CallLost(
-      fmt::format("worker '{}' was lost before it said hello: {}", peer_, why), Began::no)));
+  std::exception_ptr unheard = std::make_exception_ptr(CallLost(
+      fmt::format("worker '{}' was lost before it said hello: {}", peer_, why), Began::no));
+  greeted_->fail(std::move(unheard));
   for (auto& [id, call] : waiting) {
     core_->deadlines->remove(call.place);
     if (!call.standing) --core_->made;

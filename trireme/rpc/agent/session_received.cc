@@ -73,7 +73,10 @@ void Session::received(channel::Message message) {
   why = fmt::format("worker '{}' cannot be understood: {}", peer_, why);
   log_warn("{}. Its channel is closed", why);
   // Its only owner is the one who waits.
-  if (other_version) greeted_->fail(std::make_exception_ptr(Mismatch(why)));
+  if (other_version) {
+    std::exception_ptr error = std::make_exception_ptr(Mismatch(why));
+    greeted_->fail(std::move(error));
+  }
   break_off(why);
 }
 

@@ -179,7 +179,9 @@ void Objects::fail_late(const std::shared_ptr<FutureCore>& future, Deadline dead
                         const std::string& what) {
   if (deadline.is_never()) return;
   deadlines_->add(deadline.when(), [weak = std::weak_ptr(future), what = std::string(what)] {
-    if (const auto late = weak.lock()) late->fail(std::make_exception_ptr(Timeout(what)));
+    // In a statement of its own: who waits for the future is then the error's only owner.
+    std::exception_ptr error = std::make_exception_ptr(Timeout(what));
+    if (const auto late = weak.lock()) late->fail(std::move(error));
   });
   crew_->rouse(deadline.when());
 }
