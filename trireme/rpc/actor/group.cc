@@ -246,10 +246,11 @@ void Group::send(int rank, Outgoing message, uint64_t ticket, Deadline deadline)
       const auto& core = Access::agent(worker_)->core();
       auto text = fmt::format("actor '{}' {} of {} was not back by the deadline of '{}'",
                               options_.name, rank, size(), message.method);
-      const auto place =
-          core.deadlines->add(deadline.when(), [future = message.future, text = std::move(text)] {
+      // Weak: a future holds its executor, which looks at these deadlines.
+      const auto place = core.deadlines->add(
+          deadline.when(), [waiting = std::weak_ptr(message.future), text = std::move(text)] {
             std::exception_ptr error = std::make_exception_ptr(Timeout(text));
-            future->fail(std::move(error));
+            if (const auto late = waiting.lock()) late->fail(std::move(error));
           });
       core.crew->rouse(place.at);
     }
