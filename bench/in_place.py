@@ -42,11 +42,13 @@ def one_round(args, folder):
         others = {rank: rank_of(job.process.pid, rank) for rank in range(args.ranks) if rank != 1}
         killed = time.monotonic()
         os.kill(rank_of(job.process.pid, 1), signal.SIGKILL)
-        said, at = job.wait_for(lambda line: "the others go on" in line, at)
-        _, at = job.wait_for(lambda line: "going on" in line and "after step" in line, at)
-        done, at = job.wait_for(STEP.search, at)
-        back, at = job.wait_for(lambda line: "train from the next step on" in line, at)
-        whole, _ = job.wait_for(STEP.search, job.wait_for(lambda line: "going on in place" in line, at)[1])
+        # What the launcher says and what ranks say comes on two roads, in no order of its own.
+        said, _ = job.wait_for(lambda line: "the others go on" in line, at)
+        _, on = job.wait_for(lambda line: "going on in place" in line, at)
+        done, _ = job.wait_for(STEP.search, on)
+        back, _ = job.wait_for(lambda line: "train from the next step on" in line, at)
+        _, on = job.wait_for(lambda line: "going on in place" in line, on + 1)
+        whole, _ = job.wait_for(STEP.search, on)
         stayed = all(rank_of(job.process.pid, rank) == pid for rank, pid in others.items())
     finally:
         job.end()

@@ -401,19 +401,21 @@ bool Engine::poll(const Ticket& ticket) {
 }
 
 // Spin if every rank of the host has its own CPU, then yield for a bounded time, then sleep in
-// slices; ten times a second check whether the peers are alive. Any progress starts this again: if
+// slices, after each of which the peers are looked at: a slice is short where they are few, because
+// those that go on in place after a death begin with this look. Any progress starts this again: if
 // ranks share CPUs, a yield lets the next one run, and a sleep costs two switches and a wake-up by
 // every peer.
 void Engine::wait(const Ticket& ticket, Deadline deadline) {
   if (complete(ticket)) return;
   if (!spin_decided_) decide_spin();
   using std::chrono::microseconds;
-  constexpr microseconds look_each(100000);
+  constexpr microseconds search_each(100000);
+  const auto look_each = std::min(search_each, microseconds(5000) * size_);
   const auto begin = Clock::now();
   constexpr microseconds yield_for(200);
   auto spin_until = begin + microseconds(spin_us_), yield_until = spin_until + yield_for;
   uint64_t rings = rings_;
-  auto look_again = begin + look_each;
+  auto look_again = begin + look_each, search_again = begin + search_each;
   bool reported = false;
   struct Free {
     Engine& engine;
@@ -422,8 +424,12 @@ void Engine::wait(const Ticket& ticket, Deadline deadline) {
   while (!poll(ticket)) {
     const auto now = Clock::now();
     if (now >= look_again) {
-      look_for_deadlock(ticket, now - begin);
+      look_again = now + look_each;
       look_at_peers(ticket);
+    }
+    if (now >= search_again) {
+      search_again = now + search_each;
+      look_for_deadlock(ticket, now - begin);
       constexpr std::chrono::seconds stall(1), report_after(3);
       if (look_ && now - begin >= stall) {
         look_();
@@ -431,7 +437,6 @@ void Engine::wait(const Ticket& ticket, Deadline deadline) {
         reported = true;
         report_late(ticket, now - begin, deadline.remaining());
       }
-      look_again = now + look_each;
     }
     if (deadline.expired()) {
       if (complete(ticket)) return;
@@ -455,8 +460,9 @@ void Engine::wait(const Ticket& ticket, Deadline deadline) {
       full_fence();
     const bool ready = complete(ticket);
     const bool look_soon = !ready && has_others() && progress_others();
+    const auto slice = static_cast<int>(look_each.count() / 1000);
     if (!ready)
-      futex_wait(&bell_[rank_]->bell, seen, std::max(1, deadline.poll_ms(look_soon ? 1 : 100)));
+      futex_wait(&bell_[rank_]->bell, seen, std::max(1, deadline.poll_ms(look_soon ? 1 : slice)));
     bell_[rank_]->sleeping.store(0, std::memory_order_relaxed);
     if (ready) return;
   }
