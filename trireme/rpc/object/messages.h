@@ -2,8 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "trireme/base/encoding.h"
+#include "trireme/base/export.h"
 #include "trireme/rpc/object/ledger.h"
 #include "trireme/rpc/remote.h"
 
@@ -47,5 +51,18 @@ struct MakerHead {
   std::string where;
   TRIREME_FIELDS(object, life, where)
 };
+
+/// A reference as a value of a call (docs/rpc.md has its bytes).
+struct PassedReference {
+  ObjectId object;
+  uint64_t token = 0;
+  std::string owner;  // the worker's name
+  std::string where;  // the line on which it was made
+};
+inline constexpr size_t kMostWhere = 256;  // bytes of such a line
+
+TRIREME_API void put_reference(encoding::Writer& writer, const PassedReference& passed);
+/// None: it refers to nothing. Corrupt: an owner or a number that there cannot be.
+TRIREME_API std::optional<PassedReference> get_reference(encoding::Reader& reader);
 
 }  // namespace trireme::rpc::detail

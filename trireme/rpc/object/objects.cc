@@ -256,7 +256,7 @@ std::string call_site(const char* file, unsigned line) {
   std::string path = file;
   const auto slash = path.rfind('/');
   if (slash != std::string::npos) path.erase(0, slash + 1);
-  path.resize(std::min(path.size(), Objects::kMostWhere - 16));
+  path.resize(std::min(path.size(), kMostWhere - 16));
   return fmt::format("{}:{}", path, line);
 }
 

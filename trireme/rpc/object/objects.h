@@ -56,8 +56,6 @@ class TRIREME_API Reference {
 /// what its Ledger says. Threads: any.
 class TRIREME_API Objects : public std::enable_shared_from_this<Objects> {
  public:
-  static constexpr size_t kMostWhere = 256;  // bytes of a call site
-
   /// `methods`: of the worker; used while it answers calls.
   Objects(std::string worker, int64_t member, std::shared_ptr<Crew> crew,
           std::shared_ptr<Deadlines> deadlines, Duration deadline,

@@ -9,6 +9,7 @@
 #include "trireme/rpc/agent/crew.h"
 #include "trireme/rpc/agent/deadlines.h"
 #include "trireme/rpc/object/books.h"
+#include "trireme/rpc/object/messages.h"
 #include "trireme/rpc/object/objects.h"
 
 namespace trireme::rpc::detail {
@@ -128,27 +129,16 @@ void Objects::put(encoding::Writer& writer, const std::shared_ptr<const Referenc
     if (!transit->passage) transit->passage = std::make_shared<PassedOn>(at, line->link());
     static_cast<PassedOn&>(*transit->passage).tokens.push_back(token);
   }
-  writer.put(reference->object());
-  writer.put(token);
-  writer.put(reference->owner());
-  writer.put(reference->where());
+  put_reference(writer, {reference->object(), token, reference->owner(), reference->where()});
 }
 
 std::shared_ptr<Reference> Objects::get(encoding::Reader& reader, const std::string& kind) {
   auto* const transit = dynamic_cast<CallTransit*>(reader.transit());
   check<UsageError>(transit != nullptr,
                     "an RRef travels in remote calls alone: it cannot be decoded here");
-  ObjectId object;
-  reader.get(object);
-  if (object == ObjectId()) return nullptr;
-  uint64_t token = 0;
-  std::string owner, where;
-  reader.get(token);
-  reader.get(owner);
-  reader.get(where);
-  if (object.owner <= 0 || object.maker <= 0 || object.number == 0 || owner.empty() ||
-      owner.size() > wire::kMaxName || where.size() > kMostWhere)
-    encoding::Reader::corrupt("a reference has an owner or a number that there cannot be");
+  auto passed = get_reference(reader);
+  if (!passed) return nullptr;
+  auto& [object, token, owner, where] = *passed;
   const auto at = transit->line()->objects();
   std::unique_lock lock(at->mutex_);
   check<Aborted>(!at->left_, "worker '{}' has shut down", at->worker_);
