@@ -24,7 +24,8 @@ void ActorHost::spawn(const std::shared_ptr<Answering>& call, MakeFrom make_from
     SpawnHead head;
     reader.get(head);
     check<Corrupt>(head.size > 0 && head.rank >= 0 && head.rank < head.size && head.restarts >= 0 &&
-                       head.on_error >= OnError::keep && head.on_error <= OnError::escalate,
+                       head.on_error >= OnError::keep && head.on_error <= OnError::escalate &&
+                       head.group.size() <= wire::kMaxName,
                    "the description of an actor '{}' is damaged", type_);
     const std::string& worker = call->chain().back().worker;
     Mailbox::Actor actor{.name = fmt::format("actor '{}' {} of {} on worker '{}'", head.group,

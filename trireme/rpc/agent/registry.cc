@@ -13,6 +13,8 @@ namespace {
 // How long a wait keeps the store to itself, and how long it then stays away.
 constexpr Duration kTurn = std::chrono::milliseconds(100);
 constexpr Duration kPause = std::chrono::milliseconds(50);
+// Each is asked for by itself: a number beyond that is none that workers have counted to.
+constexpr int64_t kMostWorkers = int64_t{1} << 24;
 
 int64_t number_in(const std::string& text) {
   int64_t number = 0;
@@ -137,8 +139,11 @@ Member Registry::find(int rank, Deadline deadline) {
 
 std::vector<std::pair<Member, std::string>> Registry::all() {
   std::vector<std::pair<Member, std::string>> found;
-  const auto count = get("members");
-  for (int64_t i = 1; count && i <= number_in(*count); ++i) {
+  const auto text = get("members");
+  const int64_t count = text ? number_in(*text) : 0;
+  check<Corrupt>(count >= 0 && count <= kMostWorkers,
+                 "the store's table of workers says that there have been {}", count);
+  for (int64_t i = 1; i <= count; ++i) {
     const std::string number = std::to_string(i);
     if (const auto member = get("member/" + number))
       found.emplace_back(decode<Member>(*member), get("done/" + number).value_or(""));

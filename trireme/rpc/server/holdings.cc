@@ -14,6 +14,7 @@
 #include "trireme/base/philox.h"
 #include "trireme/checkpoint/own_state.h"
 #include "trireme/comm/dtypes.h"
+#include "trireme/comm/local/host/memory_room.h"
 #include "trireme/comm/local/reduce_kernels.h"
 #include "trireme/rpc/server/plan/placement.h"
 #include "trireme/tensor/host_data.h"
@@ -23,6 +24,16 @@ namespace trireme::rpc::server {
 namespace {
 
 constexpr int64_t kMostElements = int64_t{1} << 40;
+constexpr size_t kMostDims = 64;
+
+// What a worker describes is allocated before its values have come.
+void check_room(double bytes) {
+  const local::Room room = local::memory_room();
+  check<ResourceError>(bytes <= static_cast<double>(room.bytes),
+                       "a worker brings parameters and tables of {:.3g} GB, and there are {:.3g} "
+                       "GB of memory ({}): use more servers",
+                       bytes / 1e9, static_cast<double>(room.bytes) / 1e9, room.limit);
+}
 
 std::string shown(at::IntArrayRef sizes) {
   std::string text = "[";
@@ -44,9 +55,23 @@ at::ScalarType checked_dtype(const std::string& name, int32_t number) {
   return dtype;
 }
 
+at::ScalarType dtype_of(const TableKey& key) { return static_cast<at::ScalarType>(key.dtype); }
+
+void check_table(const TableKey& key) {
+  const at::ScalarType dtype = checked_dtype(key.name, key.dtype);
+  check<UsageError>(dtype == at::kFloat || dtype == at::kDouble,
+                    "the table '{}' is {}: it must be float32 or float64", key.name,
+                    c10::toString(dtype));
+  check<UsageError>(key.rows >= 1 && key.width >= 1 && key.rows <= kMostElements / key.width,
+                    "the table '{}' has {} rows of {} elements", key.name, key.rows, key.width);
+  check<UsageError>(key.init_std >= 0 && key.init_std < 1e30,
+                    "the table '{}' begins with a standard deviation of {}", key.name,
+                    key.init_std);
+}
+
 at::Tensor made(const TableKey& key, int server, int servers) {
   const int64_t rows = plan::rows_at(key.rows, servers, server);
-  const auto dtype = static_cast<at::ScalarType>(key.dtype);
+  const auto dtype = dtype_of(key);
   if (key.init_std == 0) return at::zeros({rows, key.width}, dtype);
   // Each row's numbers are keyed by where it lies in the whole table, which is drawn in pieces.
   at::Tensor all = at::empty({rows, key.width}, dtype);
@@ -68,11 +93,16 @@ at::Tensor made(const TableKey& key, int server, int servers) {
 }  // namespace
 
 int64_t numel_of(const std::vector<int64_t>& sizes) {
-  int64_t numel = 1;
-  for (const int64_t size : sizes)
-    check<UsageError>(
-        size >= 0 && !__builtin_mul_overflow(numel, size, &numel) && numel <= kMostElements,
-        "{} are no sizes of a parameter", shown(sizes));
+  check<UsageError>(sizes.size() <= kMostDims, "a parameter has {} dims, and at most {}",
+                    sizes.size(), kMostDims);
+  int64_t numel = 1, most = 1;  // strides are products of sizes, one of which may be 0
+  for (const int64_t size : sizes) {
+    check<UsageError>(size >= 0 &&
+                          !__builtin_mul_overflow(most, std::max<int64_t>(size, 1), &most) &&
+                          most <= kMostElements,
+                      "{} are no sizes of a parameter", shown(sizes));
+    numel *= size;
+  }
   return numel;
 }
 
@@ -91,6 +121,10 @@ BufferPlan plan_buffers(const std::vector<Key>& keys) {
       numels.push_back(numel_of(keys[k].sizes));
       of.push_back(k);
     }
+    double elements = 0;
+    for (const int64_t numel : numels) elements += static_cast<double>(numel);
+    check<UsageError>(elements <= static_cast<double>(kMostElements),
+                      "parameters of {:.3g} elements are more than a server holds", elements);
     const plan::Places places = plan::places(numels);
     for (size_t i = 0; i < of.size(); ++i) {
       plan.buffer[of[i]] = b;
@@ -113,6 +147,16 @@ Holdings::Holdings(const Join& join, const ServerOptions& options)
                       "'{}' names two parameters or tables, or none", name);
   };
   const BufferPlan plan = plan_buffers(keys_);
+  double bytes = 0;
+  for (const TableKey& key : join.tables) {
+    check_table(key);
+    bytes += static_cast<double>(plan::rows_at(key.rows, join.servers, join.server)) *
+             static_cast<double>(key.width) * static_cast<double>(c10::elementSize(dtype_of(key)));
+  }
+  for (size_t b = 0; b < plan.dtypes.size(); ++b)
+    bytes +=
+        static_cast<double>(plan.sizes[b]) * static_cast<double>(c10::elementSize(plan.dtypes[b]));
+  check_room(bytes);
   for (size_t b = 0; b < plan.dtypes.size(); ++b)
     buffers_.push_back({plan.dtypes[b], at::zeros({plan.sizes[b]}, plan.dtypes[b]), {}, nullptr});
   for (size_t k = 0; k < keys_.size(); ++k) {
@@ -127,15 +171,6 @@ Holdings::Holdings(const Join& join, const ServerOptions& options)
   }
   for (const TableKey& key : join.tables) {
     once(key.name);
-    const at::ScalarType dtype = checked_dtype(key.name, key.dtype);
-    check<UsageError>(dtype == at::kFloat || dtype == at::kDouble,
-                      "the table '{}' is {}: it must be float32 or float64", key.name,
-                      c10::toString(dtype));
-    check<UsageError>(key.rows >= 1 && key.width >= 1 && key.rows <= kMostElements / key.width,
-                      "the table '{}' has {} rows of {} elements", key.name, key.rows, key.width);
-    check<UsageError>(key.init_std >= 0 && key.init_std < 1e30,
-                      "the table '{}' begins with a standard deviation of {}", key.name,
-                      key.init_std);
     Table table{key, made(key, join.server, join.servers), nullptr};
     RowTable rows{key.name, table.rows};
     if (table.rows.size(0) > 0)

@@ -33,6 +33,12 @@ void Node::check_rank(int32_t rank) const {
                     rank, clocks_.workers());
 }
 
+void Node::check_step(int64_t step) {
+  check<UsageError>(step >= 0 && step <= kMostSteps,
+                    "a worker speaks of step {} to a parameter server: steps are counted from 0",
+                    step);
+}
+
 void Node::check_caller(const Call& call, int32_t rank) const {
   check_rank(rank);
   const std::string& name = members_[static_cast<size_t>(rank)].name;
@@ -111,6 +117,7 @@ Joined Node::join(Call& call, const Join& join) {
 }
 
 Future<void> Node::attend(Call& call, const Attend& attend) {
+  if (attend.clock != -1) check_step(attend.clock);
   auto attendance = std::make_shared<Attendance>();
   std::shared_ptr<Attendance> before;
   Future<void> future = attendance->answer.future();
@@ -178,6 +185,9 @@ plan::Decision Node::decide(Call& call, const Ask& ask) {
 
 Answer Node::begin(Call& call, const Begin& begin) {
   const plan::Decision& decision = begin.decision;
+  check_step(decision.step);
+  check<UsageError>(!decision.fresh || decision.step == 0,
+                    "a worker asks a server to begin afresh at step {}", decision.step);
   std::lock_guard joining(joining_);
   std::vector<Waiter> over;
   {
@@ -213,6 +223,7 @@ Answer Node::begin(Call& call, const Begin& begin) {
 }
 
 std::vector<std::string> Node::waited_for(Call& /*call*/, int64_t step) {
+  check_step(step);
   std::lock_guard lock(mutex_);
   std::vector<std::string> names;
   if (!begun_ && holdings_)

@@ -30,6 +30,9 @@ namespace trireme::rpc::server {
 /// handler for a worker: what may not begin yet is a Waiter.
 class Node : public std::enable_shared_from_this<Node> {
  public:
+  /// No training comes to a later one.
+  static constexpr int64_t kMostSteps = int64_t{1} << 60;
+
   explicit Node(ServerOptions options);
   ~Node();
 
@@ -69,6 +72,8 @@ class Node : public std::enable_shared_from_this<Node> {
   class Alone;
 
   void check_rank(int32_t rank) const;
+  /// UsageError: no step that training comes to.
+  static void check_step(int64_t step);
   void check_caller(const Call& call, int32_t rank) const;
   void check_alike(const std::string& worker, const Join& join) const;
   void check_sound() const;

@@ -33,7 +33,8 @@ std::vector<int64_t> numbers_of(const std::string& text) {
   for (std::string part; std::getline(parts, part, ',');) {
     int64_t number = 0;
     const auto read = std::from_chars(part.data(), part.data() + part.size(), number);
-    check<Corrupt>(read.ec == std::errc() && read.ptr == part.data() + part.size(),
+    check<Corrupt>(read.ec == std::errc() && read.ptr == part.data() + part.size() && number >= 0 &&
+                       number <= Node::kMostSteps,
                    "a server's checkpoint has '{}' where numbers of workers belong", text);
     numbers.push_back(number);
   }
@@ -87,6 +88,7 @@ void Node::visit(StateVisitor& visitor) {
   visitor.value("server.step", step);
   visitor.value(kLost, lost);
   visitor.value("server.clocks", clocks);
+  check<Corrupt>(step >= 0 && step <= kMostSteps, "a server's checkpoint is of step {}", step);
   if (!visitor.loading() || clocks_.synchronous()) return;
   std::lock_guard lock(mutex_);
   clocks_.resume(step, numbers_of(clocks));

@@ -92,6 +92,7 @@ void Node::file(const Push& push) {
 }
 
 void Node::wait_for_turn(const Call& call, const Wanted& wanted, std::function<void(Answer)> go) {
+  check_step(wanted.step);
   std::unique_lock lock(mutex_);
   check_caller(call, wanted.rank);
   check<UsageError>(!clocks_.synchronous() || clocks_.presence(wanted.rank) != plan::Presence::lost,
