@@ -101,6 +101,7 @@ Future<void> BackwardPart::begin(const std::vector<PassOrder>& orders, bool reta
       return place->second;
     };
     std::vector<Pass> passes;
+    std::map<size_t, size_t> pass_of;  // of entries, once all orders have been looked at
     std::vector<std::vector<std::pair<Received*, std::vector<NodeOf<Sent>>>>> later(orders.size());
     for (size_t i = 0; i < orders.size(); ++i) {
       const PassOrder& order = orders[i];
@@ -115,9 +116,8 @@ Future<void> BackwardPart::begin(const std::vector<PassOrder>& orders, bool reta
       std::map<Pair, std::vector<NodeOf<Sent>>> after;
       for (size_t k = 0; k < order.entries.size(); ++k) {
         const size_t place = place_of(order.entries[k]);
-        check<UsageError>(!entries_[place].pass, "an entry of worker '{}' is in two passes",
-                          context_->worker());
-        entries_[place].pass = i;
+        check<UsageError>(pass_of.emplace(place, i).second,
+                          "an entry of worker '{}' is in two passes", context_->worker());
         pass.entries.push_back(place);
         if (!entries_[place].here) ++pass.missing;
         if (order.waits)
@@ -137,6 +137,7 @@ Future<void> BackwardPart::begin(const std::vector<PassOrder>& orders, bool reta
         ready.push_back(i);
     }
     // Nothing is refused from here on.
+    for (const auto& [place, pass] : pass_of) entries_[place].pass = pass;
     begun_ = true;
     retain_graph_ = retain_graph;
     deadline_ = deadline;
