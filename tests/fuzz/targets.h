@@ -17,6 +17,10 @@
 #include "tests/fuzz/members_targets.h"
 #include "tests/fuzz/part_targets.h"
 #include "tests/fuzz/python_targets.h"
+#include "tests/fuzz/rpc_actor_targets.h"
+#include "tests/fuzz/rpc_backward_targets.h"
+#include "tests/fuzz/rpc_meet_targets.h"
+#include "tests/fuzz/rpc_object_targets.h"
 #include "tests/fuzz/rpc_targets.h"
 #include "tests/fuzz/schedule_targets.h"
 #include "tests/fuzz/text_targets.h"
@@ -269,6 +273,11 @@ inline constexpr Target kTargets[] = {{"frames", frames},
                                       {"vocabulary", vocabulary},
                                       {"natural_question", natural_question},
                                       {"prepared_part", prepared_part},
-                                      {"rpc_messages", rpc_messages}};
+                                      {"rpc_messages", rpc_messages},
+                                      {"rpc_references", rpc_references},
+                                      {"rpc_actor_messages", rpc_actor_messages},
+                                      {"rpc_members", rpc_members},
+                                      {"rpc_backward_calls", rpc_backward_calls},
+                                      {"rpc_backward_plan", rpc_backward_plan}};
 
 }  // namespace trireme::fuzz
