@@ -155,7 +155,7 @@ TEST_F(rpc_training_module, its_state_is_saved_and_loaded_by_name) {
 
 TEST_F(rpc_training_module, tells_its_parameters_and_trains_or_evaluates) {
   const RemoteModule<encoder> part(me.peer("server0"), 2, 3, 1.0);
-  const auto parameters = part.parameters();
+  const auto parameters = part.parameter_info();
   ASSERT_EQ(parameters.size(), 2u);
   EXPECT_EQ(parameters[0].name, "weight");
   EXPECT_EQ(parameters[0].sizes, (std::vector<int64_t>{2, 3}));

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <map>
 #include <set>
 
 #include "trireme/base/check.h"
+#include "trireme/rpc/training/optimizer_host.h"
 #include "trireme/rpc/training/owned_optimizer.h"
 
 namespace trireme::rpc {
@@ -47,6 +49,23 @@ DistributedOptimizer::DistributedOptimizer(const Worker& me, const std::vector<s
                         return owner.async<detail::OptimizerStep>(lr, grad_scale);
                       }});
   }
+}
+
+DistributedOptimizer::DistributedOptimizer(const Worker& me, const std::string& optimizer,
+                                           const std::vector<RRef<at::Tensor>>& parameters,
+                                           double lr, PeerOptions options)
+    : lr_(lr) {
+  check<UsageError>(!parameters.empty(), "a DistributedOptimizer needs parameters");
+  std::map<std::string, std::vector<RRef<at::Tensor>>> of_owners;
+  for (const auto& parameter : parameters) of_owners[parameter.owner()].push_back(parameter);
+  for (const auto& [owner, own] : of_owners)
+    parts_.push_back(detail::make_optimizer_at(me.peer(owner, options), optimizer, own));
+}
+
+StepDone DistributedOptimizer::step(const autograd::Context& context) const {
+  check<UsageError>(lr_.has_value(),
+                    "this DistributedOptimizer was given no lr: pass StepOptions to step()");
+  return step(context, {.lr = *lr_});
 }
 
 StepDone DistributedOptimizer::step(const autograd::Context& context,

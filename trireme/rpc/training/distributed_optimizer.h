@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "trireme/base/export.h"
 #include "trireme/rpc/autograd/context.h"
+#include "trireme/rpc/codec/tensor.h"
+#include "trireme/rpc/object/rref.h"
 #include "trireme/rpc/rpc.h"
 #include "trireme/rpc/training/optimized_part.h"
 
@@ -43,6 +48,16 @@ class TRIREME_API DistributedOptimizer {
   /// Finds them. UsageError: a name twice, or one that offers no OwnedOptimizer.
   DistributedOptimizer(const Worker& me, const std::vector<std::string>& owners,
                        PeerOptions options = {});
+  /// As torch's: an optimizer is made at each worker that has some of these parameters, by the name
+  /// under which that worker offers it (rpc::offer_optimizers); `lr` is what step(context) takes.
+  ///
+  ///   rpc::DistributedOptimizer optimizer(me, "sgd", part.parameters(), 0.05);
+  ///
+  /// It keeps the optimizers, and these the parameters, until its last copy is destroyed.
+  /// UsageError: no parameters, one twice, an empty RRef, a worker that offers no such optimizer.
+  DistributedOptimizer(const Worker& me, const std::string& optimizer,
+                       const std::vector<RRef<at::Tensor>>& parameters, double lr,
+                       PeerOptions options = {});
   /// Of modules, say: {encoder.optimizer(), decoder.optimizer()} (rpc/training/remote_module.h).
   explicit DistributedOptimizer(std::vector<OptimizedPart> parts) : parts_(std::move(parts)) {}
   void add(OptimizedPart part) { parts_.push_back(std::move(part)); }
@@ -54,9 +69,12 @@ class TRIREME_API DistributedOptimizer {
   /// throws is thrown when all have answered: others have stepped then, and the text says who has
   /// not.
   StepDone step(const autograd::Context& context, const StepOptions& options) const;
+  /// The same with the constructor's lr. UsageError: it was given none.
+  StepDone step(const autograd::Context& context) const;
 
  private:
   std::vector<OptimizedPart> parts_;
+  std::optional<double> lr_;
 };
 
 }  // namespace trireme::rpc

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "trireme/base/check.h"
+#include "trireme/rpc/object/rref.h"
 #include "trireme/rpc/remote.h"
 #include "trireme/rpc/training/module_state.h"
 #include "trireme/rpc/training/owned_optimizer.h"
@@ -67,7 +68,17 @@ class ModuleHost final : public LineWatcher {
   void load_state_dict(uint64_t number, const StateDict& state) {
     load_state_dict_into(*find(number).module, state);
   }
-  std::vector<ParameterInfo> parameters(uint64_t number) {
+  /// The caller's RRefs keep them, and not the module.
+  std::vector<RRef<at::Tensor>> parameters(Call& call, uint64_t number) {
+    auto agent = dynamic_cast<Answering&>(call).agent();
+    check<Aborted>(agent != nullptr, "the worker of module '{}' has shut down", N::kName);
+    const Worker me = Access::worker(std::move(agent));
+    std::vector<RRef<at::Tensor>> all;
+    for (const at::Tensor& parameter : find(number).module->parameters())
+      all.push_back(own(me, std::make_shared<at::Tensor>(parameter)));
+    return all;
+  }
+  std::vector<ParameterInfo> parameter_info(uint64_t number) {
     return parameters_of(*find(number).module);
   }
   double norm(uint64_t number) { return optimizer(number)->norm(); }
@@ -135,6 +146,7 @@ TRIREME_MODULE_METHOD(TrainModule, kTrain, train);
 TRIREME_MODULE_METHOD(ModuleState, kState, state_dict);
 TRIREME_MODULE_METHOD(LoadModule, kLoad, load_state_dict);
 TRIREME_MODULE_METHOD(ModuleParameters, kParameters, parameters);
+TRIREME_MODULE_METHOD(ModuleParameterInfo, kInfo, parameter_info);
 TRIREME_MODULE_METHOD(ModuleNorm, kNorm, norm);
 TRIREME_MODULE_METHOD(ModuleStep, kStep, step);
 #undef TRIREME_MODULE_METHOD

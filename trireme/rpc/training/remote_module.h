@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trireme/base/check.h"
+#include "trireme/rpc/object/rref.h"
 #include "trireme/rpc/rpc.h"
 #include "trireme/rpc/training/module_host.h"
 #include "trireme/rpc/training/optimized_part.h"
@@ -37,20 +38,21 @@
 // `name` is one name in all programs of a job; behind the class stand the types of the
 // constructor's parameters. They, and those of forward() and its result, are what remote calls can
 // take.
-#define TRIREME_REMOTE_MODULE(name, class_, ...)                                      \
-  struct name {                                                                       \
-    using Module = class_;                                                            \
-    using Constructor = std::tuple<__VA_ARGS__>;                                      \
-    static constexpr const char* kName = #name;                                       \
-    static constexpr const char* kMake = "trireme.module." #name ".make";             \
-    static constexpr const char* kLetGo = "trireme.module." #name ".let_go";          \
-    static constexpr const char* kForward = "trireme.module." #name ".forward";       \
-    static constexpr const char* kTrain = "trireme.module." #name ".train";           \
-    static constexpr const char* kState = "trireme.module." #name ".state";           \
-    static constexpr const char* kLoad = "trireme.module." #name ".load";             \
-    static constexpr const char* kParameters = "trireme.module." #name ".parameters"; \
-    static constexpr const char* kNorm = "trireme.module." #name ".norm";             \
-    static constexpr const char* kStep = "trireme.module." #name ".step";             \
+#define TRIREME_REMOTE_MODULE(name, class_, ...)                                \
+  struct name {                                                                 \
+    using Module = class_;                                                      \
+    using Constructor = std::tuple<__VA_ARGS__>;                                \
+    static constexpr const char* kName = #name;                                 \
+    static constexpr const char* kMake = "trireme.module." #name ".make";       \
+    static constexpr const char* kLetGo = "trireme.module." #name ".let_go";    \
+    static constexpr const char* kForward = "trireme.module." #name ".forward"; \
+    static constexpr const char* kTrain = "trireme.module." #name ".train";     \
+    static constexpr const char* kState = "trireme.module." #name ".state";     \
+    static constexpr const char* kLoad = "trireme.module." #name ".load";       \
+    static constexpr const char* kParameters = "trireme.module." #name ".own";  \
+    static constexpr const char* kInfo = "trireme.module." #name ".parameters"; \
+    static constexpr const char* kNorm = "trireme.module." #name ".norm";       \
+    static constexpr const char* kStep = "trireme.module." #name ".step";       \
   }
 
 namespace trireme::rpc {
@@ -67,9 +69,9 @@ template <class N>
 Offer offer_modules(ModuleOffer options = {}) {
   using namespace detail;
   auto host = std::make_shared<ModuleHost<N>>(std::move(options.optimizer));
-  Offer offer =
-      rpc::offer<MakeModule<N>, LetGoOfModule<N>, ForwardModule<N>, TrainModule<N>, ModuleState<N>,
-                 LoadModule<N>, ModuleParameters<N>, ModuleNorm<N>, ModuleStep<N>>(host);
+  Offer offer = rpc::offer<MakeModule<N>, LetGoOfModule<N>, ForwardModule<N>, TrainModule<N>,
+                           ModuleState<N>, LoadModule<N>, ModuleParameters<N>,
+                           ModuleParameterInfo<N>, ModuleNorm<N>, ModuleStep<N>>(host);
   offer.watchers.push_back(std::move(host));
   return offer;
 }
@@ -114,9 +116,16 @@ class RemoteModule {
 
   void train(bool on = true) const { at_.template sync<detail::TrainModule<N>>(*number_, on); }
   void eval() const { train(false); }
-  /// Names and sizes; values come by state_dict(), gradients stay where the module is.
-  std::vector<ParameterInfo> parameters() const {
+  /// Its parameters, in the module's order, where they are: for a DistributedOptimizer, or
+  /// to_here() for a copy (within a Context: with its graph). They outlive this handle. Destroy
+  /// them before this worker's shutdown(). (torch's remote_parameters())
+  std::vector<RRef<at::Tensor>> parameters() const {
+    const detail::ContextScope none(nullptr);
     return at_.template sync<detail::ModuleParameters<N>>(*number_);
+  }
+  /// Their names and sizes, in the same order.
+  std::vector<ParameterInfo> parameter_info() const {
+    return at_.template sync<detail::ModuleParameterInfo<N>>(*number_);
   }
   /// A copy of its parameters and buffers, by name.
   StateDict state_dict() const { return at_.template sync<detail::ModuleState<N>>(*number_); }
