@@ -12,21 +12,12 @@
 #include "trireme/base/process/quiet_thread.h"
 #include "trireme/rpc/actor/host.h"
 #include "trireme/rpc/agent/agent.h"
+#include "trireme/rpc/agent/failures.h"
 #include "trireme/rpc/errors.h"
 #include "trireme/rpc/transit.h"
 
 namespace trireme::rpc::detail {
 namespace {
-
-std::string text_in(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& thrown) {
-    return brief(thrown);
-  } catch (...) {
-    return "something that is no std::exception";
-  }
-}
 
 // Made before it is passed on: who waits for it is then its only owner.
 template <class E, class... More>
@@ -262,7 +253,7 @@ void Group::send(int rank, Outgoing message, uint64_t ticket, Deadline deadline)
 }
 
 void Group::life_ended(int rank, uint64_t actor, const std::exception_ptr& error) {
-  const std::string what = error ? text_in(error) : "it ended";
+  const std::string what = error ? text_of(error) : "it ended";
   bool died = false;
   try {
     if (error) std::rethrow_exception(error);

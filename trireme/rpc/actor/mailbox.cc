@@ -7,20 +7,11 @@
 
 #include "trireme/base/log.h"
 #include "trireme/rpc/actor/turns.h"
+#include "trireme/rpc/agent/failures.h"
 #include "trireme/rpc/errors.h"
 
 namespace trireme::rpc::detail {
 namespace {
-
-std::string text_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& thrown) {
-    return brief(thrown);
-  } catch (...) {
-    return "something that is no std::exception";
-  }
-}
 
 std::exception_ptr not_begun(const std::string& why) {
   return std::make_exception_ptr(CallLost(why, Began::no));

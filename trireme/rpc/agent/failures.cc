@@ -41,6 +41,16 @@ std::exception_ptr made(const std::string& text, const ErrorContext& context) {
 
 }  // namespace
 
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& thrown) {
+    return brief(thrown);
+  } catch (...) {
+    return "something that is no std::exception";
+  }
+}
+
 wire::Failure described(const std::exception_ptr& error, const std::string& worker) {
   wire::Failure failure;
   failure.began = true;
