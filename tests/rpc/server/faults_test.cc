@@ -212,6 +212,13 @@ TEST(rpc_server_faults, calls_that_nobody_should_make_are_refused_and_harm_nothi
   refused(rows_of(numbers({1}), at::ones({1, 2}), 4), "there is no table 4");
   refused([&] { own.sync<LookUpCall>(Lookup{{0, 1, 0}, 0, numbers({3, 2})}); }, "follows row 3");
   refused([&] { own.sync<BeginCall>(Begin{0, {9, false, 4, {}}}); }, "");
+  for (const int64_t step : {int64_t{-1}, std::numeric_limits<int64_t>::max()}) {
+    refused([&] { own.sync<AttendCall>(Attend{0, step - (step < 0)}); }, "steps are counted from");
+    refused([&] { own.sync<PullCall>(Wanted{0, 1, step}); }, "steps are counted from 0");
+    refused([&] { own.sync<WaitedForCall>(step); }, "steps are counted from 0");
+    refused([&] { own.sync<BeginCall>(Begin{0, {9, false, step, {}}}); }, "counted from 0");
+  }
+  refused([&] { own.sync<BeginCall>(Begin{0, {9, true, 3, {}}}); }, "to begin afresh at step 3");
   EXPECT_EQ(own.sync<PullCall>(Wanted{0, 99, 0}).answer, Answer::over);
 
   // It works on.
@@ -227,6 +234,43 @@ TEST(rpc_server_faults, calls_that_nobody_should_make_are_refused_and_harm_nothi
   peer_client.step(1);
   late.get();
   EXPECT_TRUE(at::equal(p.detach(), at::full({3}, 0.5)));
+}
+
+TEST(rpc_server_faults, what_no_memory_holds_is_refused_before_anything_is_allocated) {
+  using namespace rpc::server;
+  Servers all(1, {.workers = 1});
+  auto me = all.job.start("trainer0");
+  const rpc::Peer peer = me.peer("server0");
+  constexpr int kFloat = static_cast<int>(at::kFloat);
+  const auto text = [&](std::vector<Key> keys, std::vector<TableKey> tables) {
+    try {
+      peer.sync<JoinCall>(Join{0, 0, 1, std::move(keys), std::move(tables), {}});
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("it was taken");
+  };
+  const int64_t huge = int64_t{1} << 39;  // elements: 2 TiB
+  EXPECT_NE(text({{"p", kFloat, {huge}}}, {}).find("2.2e+03 GB"), std::string::npos)
+      << text({{"p", kFloat, {huge}}}, {});
+  EXPECT_NE(text({}, {{"t", huge / 4, 4, kFloat}}).find("GB of memory"), std::string::npos);
+  for (const std::vector<int64_t>& sizes :
+       std::vector<std::vector<int64_t>>{{-1},
+                                         {int64_t{1} << 62, 4},
+                                         {0, int64_t{1} << 62},
+                                         {std::numeric_limits<int64_t>::min()}})
+    EXPECT_NE(text({{"p", kFloat, sizes}}, {}).find("are no sizes"), std::string::npos);
+  EXPECT_NE(text({{"p", kFloat, std::vector<int64_t>(1000, 1)}}, {}).find("1000 dims"),
+            std::string::npos);
+  EXPECT_NE(text({{"p", 99, {1}}}, {}).find("a dtype (number 99)"), std::string::npos);
+  EXPECT_NE(text({}, {{"t", 1, 1, kFloat, std::nan("")}}).find("standard deviation"),
+            std::string::npos);
+  std::vector<Key> many;  // each of which there is room for
+  for (int i = 0; i < 100; ++i)
+    many.push_back({"p" + std::to_string(100 + i), kFloat, {int64_t{1} << 31}});
+  EXPECT_NE(text(many, {}).find("GB of memory"), std::string::npos);
+  EXPECT_NO_THROW(
+      peer.sync<JoinCall>(Join{0, 0, 1, {{"p", kFloat, {3}, true}}, {}, {at::ones({3})}}));
 }
 
 }  // namespace trireme::rpc_server_faults_test
