@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/rpc/lost_calls.h"
 #include "tests/rpc/roads.h"
 #include "tests/support/captured_log.h"
 
@@ -49,11 +50,7 @@ struct Service {
   }
   int until_stopped(rpc::Call& call) {
     ++runs;
-    std::mutex mutex;
-    std::condition_variable_any told;
-    std::unique_lock lock(mutex);
-    told.wait_for(lock, call.stop_token(), kPlenty, [] { return false; });
-    stopped += call.stop_token().stop_requested();
+    stopped += waits_for_stop(call);
     return 0;
   }
   int bounce(rpc::Call& call, int left);

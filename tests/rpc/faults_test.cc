@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/rpc/lost_calls.h"
 #include "tests/rpc/workers.h"
 #include "tests/support/captured_log.h"
 
@@ -39,11 +40,7 @@ struct Service {
   }
   int until_stopped(rpc::Call& call) {
     ++runs;
-    std::mutex mutex;
-    std::condition_variable_any told;
-    std::unique_lock lock(mutex);
-    told.wait_for(lock, call.stop_token(), kPlenty, [] { return false; });
-    stopped += call.stop_token().stop_requested();
+    stopped += waits_for_stop(call);
     return 0;
   }
   void fails(const std::string& how) {
@@ -79,17 +76,7 @@ class rpc_faults : public ::testing::Test {
   rpc::Worker me = job.start("trainer0", {rpc::offer<echo>(std::make_shared<Service>())});
   rpc::Peer peer = me.peer("server0");
 
-  Began began_of(Future<int> future) {
-    try {
-      future.get();
-    } catch (const CallLost& error) {
-      text = error.what();
-      return error.began();
-    } catch (const std::exception& error) {
-      ADD_FAILURE() << error.what();
-    }
-    return Began::unknown;
-  }
+  Began began_of(Future<int> future) { return rpc_test::began_of(std::move(future), &text); }
   /// Calls over a session that works, once the end of the last one has been noticed.
   bool echoes(const rpc::Worker& worker) {
     return comes_about([&] {

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/rpc/lost_calls.h"
 #include "tests/rpc/processes.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/processes.h"
@@ -39,11 +40,7 @@ struct Service {
   int how_often() { return runs; }
   int hold(rpc::Call& call) {
     parent.tell("holding");
-    std::mutex mutex;
-    std::condition_variable_any told;
-    std::unique_lock lock(mutex);
-    told.wait_for(lock, call.stop_token(), kPlenty, [] { return false; });
-    parent.tell(call.stop_token().stop_requested() ? "told to stop" : "never told");
+    parent.tell(waits_for_stop(call) ? "told to stop" : "never told");
     return 0;
   }
   int die() {
@@ -134,18 +131,6 @@ bool stop(const testing::Child& child) {
       if (testing::state_of(thread) != 'T') return false;
     return true;
   });
-}
-
-Began began_of(Future<int> future, std::string* text = nullptr) {
-  try {
-    future.get();
-  } catch (const CallLost& error) {
-    if (text) *text = error.what();
-    return error.began();
-  } catch (const std::exception& error) {
-    ADD_FAILURE() << error.what();
-  }
-  return Began::unknown;
 }
 
 void a_method_that_is_not_offered_or_is_another_is_refused_by_name(const std::string& road) {

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/rpc/lost_calls.h"
 #include "tests/rpc/workers.h"
 #include "tests/support/captured_log.h"
 
@@ -35,10 +36,7 @@ struct Service {
   }
   void never(rpc::Call& call) {
     ++runs;
-    std::mutex mutex;
-    std::condition_variable_any told;
-    std::unique_lock lock(mutex);
-    told.wait_for(lock, call.stop_token(), kPlenty, [] { return false; });
+    waits_for_stop(call);
   }
   void leave() { worker->shutdown({.graceful = false, .deadline = 10s}); }
 };

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/rpc/lost_calls.h"
 #include "tests/rpc/workers.h"
 #include "tests/support/captured_log.h"
 #include "trireme/rpc/actor/actor.h"
@@ -99,17 +100,7 @@ class rpc_actor_restarts : public ::testing::Test {
   }
   ~rpc_actor_restarts() override { gate_.open(); }
 
-  Began began_of(Future<int> future) {
-    try {
-      future.get();
-    } catch (const CallLost& error) {
-      text = error.what();
-      return error.began();
-    } catch (const std::exception& error) {
-      ADD_FAILURE() << error.what();
-    }
-    return Began::unknown;
-  }
+  Began began_of(Future<int> future) { return rpc_test::began_of(std::move(future), &text); }
   /// Its process is dead, and the store has heard so.
   void kill(const std::string& name, int member) {
     job.net->kill(name);
