@@ -61,35 +61,9 @@ LocalOptions options_of(const char* name, bool spins, Accept accept) {
   s.ready.store(true, std::memory_order_release);
   while (ends.size() < 2)
     for (auto& hub : hubs) hub->serve(Deadline::after(std::chrono::milliseconds(1)));
-  uint32_t bare_calls = 0, bare_spins = 0;
-  BareEnd bare{RingWriter(&s.back), RingReader(&s.there)};
-  for (uint32_t done = 0;;) {
-    const uint32_t phase = s.phase.load(std::memory_order_acquire);
-    if (phase == done || phase % 2 == 0) {
-      futex_wait(&s.phase, phase, 100);
-      continue;
-    }
-    done = phase;
-    s.begun.store(phase, std::memory_order_release);
-    switch (s.what.load()) {
-      case Phase::bare_asleep:
-        bare_asleep_answers(s, bare_calls, kAsleepCalls);
-        bare_calls += kAsleepCalls;
-        break;
-      case Phase::bare_spin:
-        bare_spin_answers(s, bare_spins, kSpinCalls);
-        bare_spins += kSpinCalls;
-        break;
-      case Phase::bare_echo:
-        bare_echo_answers(bare, kEchoes);
-        break;
-      case Phase::asleep:
-      case Phase::spinning:
-        while (s.phase.load(std::memory_order_acquire) == phase)
-          hubs[s.what.load() == Phase::spinning]->serve(
-              Deadline::after(std::chrono::milliseconds(20)));
-    }
-  }
+  answer_phases(s, [&](Phase phase) {
+    hubs[phase == Phase::spinning]->serve(Deadline::after(std::chrono::milliseconds(20)));
+  });
 }
 
 /// Empty calls while bodies of 256 MiB go the same way; at this part of them.

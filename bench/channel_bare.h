@@ -12,8 +12,8 @@
 #include "trireme/channel/local/ring.h"
 #include "trireme/comm/local/waiter.h"
 
-// What bench/channel.cc compares with: a ping-pong over two futexes, one over two words while both
-// spin, and an echo over the rings of channels with nothing around them.
+// What bench/channel.cc and bench/rpc.cc compare with: a ping-pong over two futexes, one over two
+// words while both spin, and an echo over the rings of channels with nothing around them.
 namespace trireme::bare {
 
 using channel::local::kShort;
@@ -132,6 +132,39 @@ inline double bare_echo(BareEnd& end, int calls) {
       cpu_relax();
   }
   return calls / seconds_since(begin);
+}
+
+/// The other process, for ever: answers what the bare peers ask in the phase that has its turn;
+/// `serve(phase)` serves channels for a moment in those of channels.
+template <class Serve>
+[[noreturn]] void answer_phases(Shared& s, const Serve& serve) {
+  uint32_t calls = 0, spins = 0;
+  BareEnd rings{RingWriter(&s.back), RingReader(&s.there)};
+  for (uint32_t done = 0;;) {
+    const uint32_t phase = s.phase.load(std::memory_order_acquire);
+    if (phase == done || phase % 2 == 0) {
+      futex_wait(&s.phase, phase, 100);
+      continue;
+    }
+    done = phase;
+    s.begun.store(phase, std::memory_order_release);
+    switch (s.what.load()) {
+      case Phase::bare_asleep:
+        bare_asleep_answers(s, calls, kAsleepCalls);
+        calls += kAsleepCalls;
+        break;
+      case Phase::bare_spin:
+        bare_spin_answers(s, spins, kSpinCalls);
+        spins += kSpinCalls;
+        break;
+      case Phase::bare_echo:
+        bare_echo_answers(rings, kEchoes);
+        break;
+      case Phase::asleep:
+      case Phase::spinning:
+        while (s.phase.load(std::memory_order_acquire) == phase) serve(s.what.load());
+    }
+  }
 }
 
 /// While it lives, the other process does `what`.

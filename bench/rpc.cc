@@ -124,34 +124,7 @@ struct Others {
   std::strcpy(s.address[1], hub->address().c_str());
   s.ready = true;
   while (!end) hub->serve(Deadline::after(std::chrono::milliseconds(1)));
-  uint32_t calls = 0, spins = 0;
-  BareEnd rings{RingWriter(&s.back), RingReader(&s.there)};
-  for (uint32_t done = 0;;) {
-    const uint32_t phase = s.phase.load(std::memory_order_acquire);
-    if (phase == done || phase % 2 == 0) {
-      futex_wait(&s.phase, phase, 100);
-      continue;
-    }
-    done = phase;
-    s.begun.store(phase, std::memory_order_release);
-    switch (s.what.load()) {
-      case Phase::bare_asleep:
-        bare_asleep_answers(s, calls, kAsleepCalls);
-        calls += kAsleepCalls;
-        break;
-      case Phase::bare_spin:
-        bare_spin_answers(s, spins, kSpinCalls);
-        spins += kSpinCalls;
-        break;
-      case Phase::bare_echo:
-        bare_echo_answers(rings, kEchoes);
-        break;
-      case Phase::asleep:
-      case Phase::spinning:
-        while (s.phase.load(std::memory_order_acquire) == phase)
-          hub->serve(Deadline::after(std::chrono::milliseconds(20)));
-    }
-  }
+  answer_phases(s, [&](Phase) { hub->serve(Deadline::after(std::chrono::milliseconds(20))); });
 }
 
 /// A process of this one's, on the second CPU, that ends with it.
