@@ -150,8 +150,8 @@ TEST(rpc_outsiders, ten_thousand_references_dropped_at_once_are_all_freed_while_
   EXPECT_LT(Clock::now() - begin, 10s);
   EXPECT_TRUE(comes_about([] { return alive == 0; })) << alive;
   EXPECT_TRUE(comes_about([&] {
-    const auto there = rpc::detail::AgentOf::objects(server)->counts();
-    return there.owned + there.marks + rpc::detail::AgentOf::objects(me)->counts().held == 0;
+    const auto there = rpc::detail::Access::objects(server)->counts();
+    return there.owned + there.marks + rpc::detail::Access::objects(me)->counts().held == 0;
   }));
 }
 

@@ -31,15 +31,15 @@ Peer Worker::peer(int rank, PeerOptions options) const {
 
 std::vector<std::string> Worker::workers() const { return agent_->workers(); }
 
-const std::shared_ptr<detail::Objects>& detail::AgentOf::objects(const Worker& worker) {
+const std::shared_ptr<detail::Objects>& detail::Access::objects(const Worker& worker) {
   return worker.agent_->objects();
 }
 
-const std::shared_ptr<detail::Carrier>& detail::AgentOf::carrier(const Worker& worker) {
+const std::shared_ptr<detail::Carrier>& detail::Access::carrier(const Worker& worker) {
   return worker.agent_->carrier();
 }
 
-Duration detail::AgentOf::deadline(const Worker& worker) {
+Duration detail::Access::deadline(const Worker& worker) {
   return worker.agent_->options().deadline;
 }
 

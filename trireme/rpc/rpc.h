@@ -37,8 +37,6 @@ class ActorGroup;
 
 namespace detail {
 class Agent;
-struct AgentOf;
-struct PeerAt;
 struct Access;
 }  // namespace detail
 
@@ -104,7 +102,6 @@ class TRIREME_API Peer {
 
  private:
   friend class Worker;
-  friend struct detail::PeerAt;
   friend struct detail::Access;
   Peer(std::shared_ptr<detail::Line> line, Duration deadline)
       : line_(std::move(line)), deadline_(deadline) {}
@@ -148,7 +145,6 @@ class TRIREME_API Worker {
 
  private:
   friend TRIREME_API Worker init(Options options);
-  friend struct detail::AgentOf;
   friend struct detail::Access;
   explicit Worker(std::shared_ptr<detail::Agent> agent) : agent_(std::move(agent)) {}
   std::shared_ptr<detail::Agent> agent_;
@@ -156,17 +152,17 @@ class TRIREME_API Worker {
 
 namespace detail {
 
-/// For parts of this library that have a Line and call by it.
-struct PeerAt {
+/// For the folders of rpc/: what stands behind a Peer and a Worker.
+struct TRIREME_API Access {
   static Peer make(std::shared_ptr<Line> line, Duration deadline) {
     return Peer(std::move(line), deadline);
   }
   static const std::shared_ptr<Line>& line(const Peer& peer) { return peer.line_; }
   static Duration deadline(const Peer& peer) { return peer.deadline_; }
-};
 
-/// And of a worker: what was offered with it; null: nothing was.
-struct TRIREME_API AgentOf {
+  static Worker worker(std::shared_ptr<Agent> agent) { return Worker(std::move(agent)); }
+  static const std::shared_ptr<Agent>& agent(const Worker& worker) { return worker.agent_; }
+  /// What was offered with it; null: nothing was.
   static const std::shared_ptr<Carrier>& carrier(const Worker& worker);
   static Duration deadline(const Worker& worker);
   static const std::shared_ptr<Objects>& objects(const Worker& worker);
@@ -181,15 +177,5 @@ struct TRIREME_API AgentOf {
 /// workers are on several hosts; ResourceError; Timeout: the store is not there by
 /// Options::deadline; what else the store throws.
 TRIREME_API Worker init(Options options);
-
-namespace detail {
-/// For the folders of rpc/.
-struct Access {
-  static const std::shared_ptr<Agent>& agent(const Worker& worker) { return worker.agent_; }
-  static Worker worker(std::shared_ptr<Agent> agent) { return Worker(std::move(agent)); }
-  static const std::shared_ptr<Line>& line(const Peer& peer) { return peer.line_; }
-  static Duration deadline(const Peer& peer) { return peer.deadline_; }
-};
-}  // namespace detail
 
 }  // namespace trireme::rpc

@@ -137,7 +137,7 @@ TEST(fuzz_torch_worker, answers_others_whatever_one_of_them_sends) {
   EXPECT_EQ(safe.sync<echo>(-1), -1);
   EXPECT_GT(answered, sent / 4);
   EXPECT_TRUE(comes_about([&] {
-    const auto now = rpc::detail::AgentOf::objects(server)->counts();
+    const auto now = rpc::detail::Access::objects(server)->counts();
     return now.owned + now.held + now.passed + now.marks == 0 &&
            rpc::autograd::contexts(server) == 0;
   }));

@@ -48,7 +48,7 @@ class rpc_autograd_rref : public ::testing::Test {
   void TearDown() override {
     for (const auto* worker : {&me, &one, &two})
       EXPECT_TRUE(comes_about([&] {
-        const auto now = rpc::detail::AgentOf::objects(*worker)->counts();
+        const auto now = rpc::detail::Access::objects(*worker)->counts();
         return rpc::autograd::contexts(*worker) == 0 && now.owned + now.held + now.passed == 0;
       })) << worker->name();
   }

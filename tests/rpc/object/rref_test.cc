@@ -108,7 +108,7 @@ class rpc_object_rref : public ::testing::Test {
             rpc::offer<half_of>()};
   }
   static rpc::detail::Objects::Counts counts(const rpc::Worker& worker) {
-    return rpc::detail::AgentOf::objects(worker)->counts();
+    return rpc::detail::Access::objects(worker)->counts();
   }
   /// Nothing is referred to any more.
   bool all_are_free() {

@@ -135,7 +135,7 @@ int64_t traffic(const rpc::Worker& me, uint64_t seed, const std::function<bool()
 std::string left_at(const rpc::Worker& me) {
   std::string text;
   comes_about([&] {
-    const auto now = rpc::detail::AgentOf::objects(me)->counts();
+    const auto now = rpc::detail::Access::objects(me)->counts();
     text = now.owned + now.held + now.passed == 0 && alive == 0
                ? ""
                : fmt::format("{} owned, {} held, {} passed, {} alive", now.owned, now.held,

@@ -46,7 +46,7 @@ class rpc_training_parameters : public ::testing::Test {
         job, name, {rpc::offer_modules<scale>(), rpc::offer_optimizers({{"momentum", momentum}})});
   }
   static rpc::detail::Objects::Counts counts(const rpc::Worker& worker) {
-    return rpc::detail::AgentOf::objects(worker)->counts();
+    return rpc::detail::Access::objects(worker)->counts();
   }
 
   Job job{50us, 23};

@@ -14,8 +14,8 @@ namespace trireme::rpc::autograd {
 namespace {
 
 using Line = std::shared_ptr<rpc::detail::Line>;
+using rpc::detail::Access;
 using rpc::detail::FutureState;
-using rpc::detail::PeerAt;
 
 class Backward {
  public:
@@ -55,7 +55,7 @@ class Backward {
     if (worker.line || member == context_->member()) return worker;
     worker.line = context_->line_to(member);
     if (!worker.line)
-      worker.line = PeerAt::line(me_.peer(name, {.deadline = deadline_.remaining()}));
+      worker.line = Access::line(me_.peer(name, {.deadline = deadline_.remaining()}));
     check<PeerLost>(worker.line->member() == member,
                     "worker '{}' is another one than took part in context {}, which is gone", name,
                     shown(context_->id()));
@@ -75,7 +75,7 @@ class Backward {
         asked = true;
         auto pairs = std::exchange(taking.to_look, {});
         Future<std::vector<Found>> answer =
-            taking.line ? PeerAt::make(taking.line, deadline_.remaining())
+            taking.line ? Access::make(taking.line, deadline_.remaining())
                               .async<LookBehind>(context_->id(), number_, kind_.accumulate, pairs)
                         : ready(part_->look_behind(pairs));
         answers.emplace_back(member, std::move(pairs), std::move(answer));
@@ -145,7 +145,7 @@ class Backward {
     };
     for (const auto& [member, taking] : workers_)
       if (taking.line)
-        PeerAt::make(taking.line, deadline_.remaining())
+        Access::make(taking.line, deadline_.remaining())
             .async<RunPasses>(context_->id(), number_, kind_, taking.passes)
             .consume(one_is_over);
     part_
@@ -160,7 +160,7 @@ class Backward {
   void give_up(const std::string& why) {
     for (const auto& [member, taking] : workers_)
       if (taking.line)
-        PeerAt::make(taking.line, std::chrono::seconds(60))
+        Access::make(taking.line, std::chrono::seconds(60))
             .async<GiveUp>(context_->id(), number_, why)
             .consume([](FutureState<void>&) {});
   }

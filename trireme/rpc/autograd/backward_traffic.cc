@@ -80,7 +80,7 @@ void BackwardPart::leave(const Received& node, std::vector<at::Tensor> gradients
   check<PeerLost>(line != nullptr,
                   "worker '{}', which has a gradient of context {} to come, is gone", node.worker(),
                   shown(context_->id()));
-  rpc::detail::PeerAt::make(line, deadline_.remaining())
+  rpc::detail::Access::make(line, deadline_.remaining())
       .async<GradientsCame>(context_->id(), number_, node.pair(), std::move(gradients))
       .consume([self = shared_from_this()](rpc::detail::FutureState<void>& state) {
         if (state.failed()) self->fail(state.take_error());

@@ -9,7 +9,7 @@ namespace trireme::rpc::autograd {
 namespace {
 
 std::shared_ptr<Contexts> contexts_of(const Worker& me) {
-  auto contexts = std::dynamic_pointer_cast<Contexts>(rpc::detail::AgentOf::carrier(me));
+  auto contexts = std::dynamic_pointer_cast<Contexts>(rpc::detail::Access::carrier(me));
   check<UsageError>(
       contexts != nullptr,
       "worker '{}' takes no part in contexts: add rpc::autograd::offer() to the offers "
@@ -48,7 +48,7 @@ const ContextId& Context::id() const { return state_->context->id(); }
 
 void Context::backward(const std::vector<at::Tensor>& losses, const BackwardOptions& options) {
   const Duration deadline = options.deadline == Duration::min()
-                                ? rpc::detail::AgentOf::deadline(state_->me)
+                                ? rpc::detail::Access::deadline(state_->me)
                                 : options.deadline;
   run_backward(state_->me, *state_->contexts, state_->context, losses,
                {options.retain_graph, options.accumulate}, Deadline::after(deadline));

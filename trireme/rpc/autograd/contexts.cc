@@ -99,7 +99,7 @@ void Contexts::end(const ContextId& id) {
   const rpc::detail::ContextScope none(nullptr);
   for (const auto& line : context->called())
     if (line->member() != context->member())
-      rpc::detail::PeerAt::make(line, kSoon).async<ContextEnded>(id).consume([](auto&) {});
+      rpc::detail::Access::make(line, kSoon).async<ContextEnded>(id).consume([](auto&) {});
   context->end();
 }
 

@@ -121,7 +121,7 @@ void Objects::tell(const Ledger::Act& act) {
     const auto found = lines_.find(link);
     const auto line = found == lines_.end() ? nullptr : found->second.lock();
     if (!line) return {};
-    return PeerAt::make(line, Duration::max());
+    return Access::make(line, Duration::max());
   };
   if (const auto* claimed = std::get_if<Ledger::Claim>(&act)) {
     std::shared_ptr<Hold> hold;
@@ -163,7 +163,7 @@ void Objects::claim(const std::shared_ptr<Hold>& hold) {
       hold->line = line;
       check<PeerLost>(ledger_.claims(hold->life, line->link()), "worker '{}' is gone", hold->owner);
     }
-    PeerAt::make(line, Duration::max())
+    Access::make(line, Duration::max())
         .async<ClaimObject>(hold->object, hold->life)
         .consume([self = shared_from_this(), hold](FutureState<void>& state) {
           self->answered(hold, state.failed() ? state.take_error() : nullptr);

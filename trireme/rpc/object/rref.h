@@ -146,9 +146,9 @@ RRef<T> own(const Worker& me, std::shared_ptr<T> value,
   if constexpr (!detail::RemoteClass<T>)
     put = [value](encoding::Writer& writer) { writer.put(*value); };
   return RRef<T>(
-      detail::AgentOf::objects(me)->own(value, detail::kind_of<T>(), std::move(put),
-                                        detail::call_site(where.file_name(), where.line())),
-      detail::AgentOf::deadline(me));
+      detail::Access::objects(me)->own(value, detail::kind_of<T>(), std::move(put),
+                                       detail::call_site(where.file_name(), where.line())),
+      detail::Access::deadline(me));
 }
 
 namespace detail {

@@ -41,7 +41,7 @@ DistributedOptimizer::DistributedOptimizer(const Worker& me, const std::vector<s
                       "a DistributedOptimizer is given worker '{}' twice", name);
     const Peer owner = me.peer(name, options);
     check<UsageError>(
-        detail::PeerAt::line(owner)->offers(detail::OptimizerStep::kName),
+        detail::Access::line(owner)->offers(detail::OptimizerStep::kName),
         "worker '{}' has no optimizer: let it offer an rpc::OwnedOptimizer of its parameters",
         name);
     parts_.push_back({[owner] { return owner.async<detail::OptimizerNorm>(); },

@@ -33,7 +33,7 @@ struct LetGo {
   Peer at;
   void operator()(const uint64_t* number) const {
     const ContextScope none(nullptr);
-    PeerAt::make(PeerAt::line(at), std::chrono::seconds(60))
+    Access::make(Access::line(at), std::chrono::seconds(60))
         .async<LetGoOfOptimizer>(*number)
         .consume([](auto&) {});
     delete number;
@@ -112,7 +112,7 @@ std::shared_ptr<OwnedOptimizer> OptimizerHost::find(uint64_t number) const {
 
 OptimizedPart make_optimizer_at(const Peer& owner, const std::string& optimizer,
                                 const std::vector<RRef<at::Tensor>>& parameters) {
-  check<UsageError>(PeerAt::line(owner)->offers(MakeOptimizerOf::kName),
+  check<UsageError>(Access::line(owner)->offers(MakeOptimizerOf::kName),
                     "worker '{}' makes no optimizers: add rpc::offer_optimizers() to its offers",
                     owner.name());
   const ContextScope none(nullptr);

@@ -90,7 +90,7 @@ class RemoteModule {
       Peer at, A&&... arguments)
       : at_(std::move(at)) {
     check<UsageError>(
-        detail::PeerAt::line(at_)->offers(N::kMake),
+        detail::Access::line(at_)->offers(N::kMake),
         "worker '{}' makes no modules '{}': add rpc::offer_modules<{}>() to its offers", at_.name(),
         N::kName, N::kName);
     const detail::ContextScope none(nullptr);
@@ -149,7 +149,7 @@ class RemoteModule {
     Peer at;
     void operator()(const uint64_t* number) const {
       const detail::ContextScope none(nullptr);
-      detail::PeerAt::make(detail::PeerAt::line(at), std::chrono::seconds(60))
+      detail::Access::make(detail::Access::line(at), std::chrono::seconds(60))
           .template async<detail::LetGoOfModule<N>>(*number)
           .consume([](auto&) {});
       delete number;
