@@ -10,7 +10,6 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/encoding.h"
 #include "trireme/base/error.h"
-#include "trireme/channel/local/letter.h"
 #include "trireme/net/endpoint.h"
 #include "trireme/rpc/agent/registry.h"
 #include "trireme/store/memory_store.h"
@@ -41,10 +40,7 @@ inline void rpc_members(std::string_view bytes) {
   const Deadline now = Deadline::after(Duration::zero());
   const auto reach = [](const rpc::detail::Member& member) {
     for (const auto& [kind, address] : member.addresses)
-      if (kind == "tcp")
-        net::Endpoint::parse(address);
-      else
-        channel::local::LocalAddress::parse(address);
+      if (kind == "tcp") net::Endpoint::parse(address);
   };
   refused([&] { reach(registry.find("a", now)); });
   refused([&] { reach(registry.find(0, now)); });

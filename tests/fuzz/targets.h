@@ -17,7 +17,6 @@
 #include "tests/fuzz/members_targets.h"
 #include "tests/fuzz/part_targets.h"
 #include "tests/fuzz/python_targets.h"
-#include "tests/fuzz/rpc_actor_targets.h"
 #include "tests/fuzz/rpc_backward_targets.h"
 #include "tests/fuzz/rpc_meet_targets.h"
 #include "tests/fuzz/rpc_object_targets.h"
@@ -275,7 +274,6 @@ inline constexpr Target kTargets[] = {{"frames", frames},
                                       {"prepared_part", prepared_part},
                                       {"rpc_messages", rpc_messages},
                                       {"rpc_references", rpc_references},
-                                      {"rpc_actor_messages", rpc_actor_messages},
                                       {"rpc_members", rpc_members},
                                       {"rpc_backward_calls", rpc_backward_calls},
                                       {"rpc_backward_plan", rpc_backward_plan}};

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/fuzz/rpc_actor_targets.h"
 #include "tests/support/pretend_call.h"
 #include "trireme/rpc/autograd/context.h"
 #include "trireme/rpc/autograd/contexts.h"
@@ -22,7 +23,8 @@
 #include "trireme/rpc/server/protocol.h"
 
 // What other workers say that has tensors in it: targets as those of ../targets.h, for the half of
-// the library that has LibTorch.
+// the library that has LibTorch. Those of actors are here, too: their headers need
+// std::source_location, which the clang of libFuzzer may lack.
 namespace trireme::fuzz {
 
 /// Bytes that are taken one behind the other; beyond the end there are zeros.
@@ -191,6 +193,7 @@ struct TorchTarget {
 };
 inline constexpr TorchTarget kTorchTargets[] = {{"rpc_tensors", rpc_tensors},
                                                 {"rpc_server_calls", rpc_server_calls},
-                                                {"rpc_autograd_calls", rpc_autograd_calls}};
+                                                {"rpc_autograd_calls", rpc_autograd_calls},
+                                                {"rpc_actor_messages", rpc_actor_messages}};
 
 }  // namespace trireme::fuzz
