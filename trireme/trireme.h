@@ -20,6 +20,7 @@
 #include "trireme/rpc/rpc.h"                              // calls of functions on other workers
 #include "trireme/rpc/autograd/context.h"                 // backward through remote calls
 #include "trireme/rpc/training/distributed_optimizer.h"   // steps on all workers that own parameters
+#include "trireme/rpc/training/optimizer_host.h"          // optimizers that others have made for parameters there
 #include "trireme/rpc/training/remote_module.h"           // modules that live at another worker
 #include "trireme/rpc/actor/actor.h"                      // objects there that take one message at a time
 #include "trireme/mesh/mesh.h"                            // ranks on named axes, with their groups
