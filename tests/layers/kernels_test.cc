@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "trireme/layers/bias_gelu_kernels.h"
-#include "trireme/layers/causal_attention_kernels.h"
+#include "trireme/layers/attention_exp_kernels.h"
 
 namespace kernels_test {
 

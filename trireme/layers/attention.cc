@@ -54,7 +54,7 @@ struct BlockAttention : torch::autograd::Function<BlockAttention> {
 Attended attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                    const AttentionMask& mask) {
   detail::check_heads(q, k, v, "attention");
-  detail::check_places(q, mask, "attention");
+  detail::check_places(q.size(0), q.size(1), q.device(), mask, "attention");
   c10::optional<at::Tensor> starts;
   if (mask.starts.defined()) starts = mask.starts;
   const auto both = BlockAttention::apply(q, k, v, mask.queries_at, mask.keys_at, starts);

@@ -19,9 +19,10 @@ at::Tensor computed(const at::Tensor& t);
 /// Throws UsageError, which begins with `what`, unless q is [batch, queries, heads, d], k and v
 /// [batch, keys, kv_heads, d] of one dtype and device, and kv_heads divides heads.
 void check_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const char* what);
-/// … and unless `starts`, if it is defined, is [batch, queries] in int64 on that device, and, in
-/// the host's memory, within 0 … the query's place.
-void check_places(const at::Tensor& q, const AttentionMask& mask, const char* what);
+/// Throws UsageError unless places count from 0 and mask.starts, if it is defined, is [batch,
+/// queries] in int64 on that device and, in the host's memory, within 0 … the query's place.
+void check_places(int64_t batch, int64_t queries, at::Device device, const AttentionMask& mask,
+                  const char* what);
 
 /// Puts what the queries see of these keys together with what they saw of others. All tensors are
 /// of the computed type. out: [batch, queries, heads, d], log_sums: [batch, heads, queries]; both

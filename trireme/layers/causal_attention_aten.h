@@ -5,9 +5,15 @@
 
 #include <cstdint>
 
-#include "trireme/layers/causal_attention_kernels.h"
-
 namespace trireme::detail {
+
+/// The queries of all heads, then keys, then values: a row of qkv.
+struct AttentionShape {
+  int64_t batch, time, heads, width;
+  /// Elements from one position to the next in qkv, and in the output.
+  int64_t row() const { return 3 * heads * width; }
+  int64_t out_row() const { return heads * width; }
+};
 
 /// Throws UsageError unless qkv is [batch, time, 3 · heads · width].
 AttentionShape attention_shape(const at::Tensor& qkv, int64_t heads);

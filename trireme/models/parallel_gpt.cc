@@ -27,9 +27,10 @@ ParallelGptOptions checked_parallel(const ParallelGptOptions& o) {
 }  // namespace
 
 ParallelGpt::ParallelGpt(TensorParallel tp, const ParallelGptOptions& options, uint64_t seed,
-                         const UnitMade& unit_made)
+                         const UnitMade& unit_made, ContextParallel cp)
     : Model("ParallelGpt"),
       tp_(std::move(tp)),
+      cp_(std::move(cp)),
       options_(checked_parallel(options)),
       stages_(options_) {
   const auto& o = options_;
@@ -47,7 +48,7 @@ ParallelGpt::ParallelGpt(TensorParallel tp, const ParallelGptOptions& options, u
   for (const int64_t i : stages_.blocks()) {
     const std::string path = "blocks." + std::to_string(i);
     blocks_.push_back(
-        list->register_module(std::to_string(i), std::make_shared<ParallelBlock>(tp_, block)));
+        list->register_module(std::to_string(i), std::make_shared<ParallelBlock>(tp_, block, cp_)));
     init_gpt(*blocks_.back(), seed, o.layers, path + ".");
     if (unit_made) unit_made(blocks() - 1, path, *blocks_.back());
   }
@@ -104,10 +105,14 @@ std::vector<at::Tensor> ParallelGpt::forward_list(const std::vector<at::Tensor>&
   at::Tensor x = inputs[0], starts, places;
   if (options_.end_of_document) {
     starts = document_starts(ids, *options_.end_of_document);
-    places = positions_in_documents(starts);
+    places = cp_.own(positions_in_documents(starts));
+  } else if (cp_.size() > 1) {
+    places = cp_.places(time, ids.device()).unsqueeze(0);
   }
+  const int64_t own = cp_.size() == 1 ? time : cp_.length(time);
   if (stage.first)
-    x = parallel_dropout(*drop_, wpe_->forward(wte_->forward(ids), time, places), tp_, time);
+    x = parallel_dropout(*drop_, wpe_->forward(wte_->forward(cp_.own(ids)), own, places), tp_, time,
+                         cp_);
   for (size_t i = stages_.begin(); i < stages_.end(); ++i) {
     const auto& block = blocks_[i];
     auto compute = [&block, &starts, time, again = recompute_[i]](const at::Tensor& in) {
@@ -120,16 +125,16 @@ std::vector<at::Tensor> ParallelGpt::forward_list(const std::vector<at::Tensor>&
   }
   if (!stage.last) return {x};
   x = ln_f_->forward(x);
-  return {head_ ? head_->forward(x, time) : (copy_ ? copy_ : wte_)->logits(x, time)};
+  return {head_ ? head_->forward(x, own) : (copy_ ? copy_ : wte_)->logits(x, own)};
 }
 
 at::Tensor ParallelGpt::loss_sum(const at::Tensor& output, const at::Tensor& target) {
-  return vocab_parallel_cross_entropy(output, target, options_.vocab, tp_,
+  return vocab_parallel_cross_entropy(output, cp_.own(target), options_.vocab, tp_,
                                       {.reduction = LossReduction::sum});
 }
 
 at::Tensor ParallelGpt::count_right(const at::Tensor& output, const at::Tensor& target) {
-  return vocab_parallel_argmax(output, options_.vocab, tp_).eq(target).sum();
+  return vocab_parallel_argmax(output, options_.vocab, tp_).eq(cp_.own(target)).sum();
 }
 
 }  // namespace trireme

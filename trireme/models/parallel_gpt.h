@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "trireme/base/export.h"
+#include "trireme/layers/context_parallel/context_parallel.h"
 #include "trireme/layers/tensor_parallel/block.h"
 #include "trireme/layers/tensor_parallel/cross_entropy.h"
 #include "trireme/layers/tensor_parallel/embedding.h"
@@ -27,10 +28,14 @@ struct ParallelGptOptions : GptOptions {
 /// of vocab], which never exist whole; loss: the sum over tokens, equal on all ranks. Every rank
 /// makes it and calls it, and its ranks have the same stages of a pipeline. In training with
 /// dropout it needs a RandomScope.
+///
+/// With a ContextParallel, each of its ranks is given whole rows of tokens and targets, computes on
+/// its own positions of them, and returns their logits; the loss and what is counted right are of
+/// its own positions too, and the ranks' are to be added, as the gradients of the parameters are.
 struct TRIREME_API ParallelGpt : Model {
   /// Throws UsageError for sizes that cannot be divided, with the numbers.
   ParallelGpt(TensorParallel tp, const ParallelGptOptions& options, uint64_t seed,
-              const UnitMade& unit_made = {});
+              const UnitMade& unit_made = {}, ContextParallel cp = ContextParallel::alone());
   at::Tensor forward(const at::Tensor& input) override;
   std::vector<at::Tensor> forward_list(const std::vector<at::Tensor>& inputs) override;
   void select_stage(size_t stage) override;
@@ -42,6 +47,7 @@ struct TRIREME_API ParallelGpt : Model {
 
  private:
   TensorParallel tp_;
+  ContextParallel cp_;
   ParallelGptOptions options_;
   GptStages stages_;
   std::shared_ptr<VocabParallelEmbedding> wte_, copy_;  // of wte_, for a tied head apart from it

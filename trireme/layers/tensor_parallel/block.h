@@ -10,6 +10,7 @@
 #include <string>
 
 #include "trireme/base/export.h"
+#include "trireme/layers/context_parallel/context_parallel.h"
 #include "trireme/layers/dropout.h"
 #include "trireme/layers/plain.h"
 #include "trireme/layers/tensor_parallel/attention.h"
@@ -32,9 +33,11 @@ struct TRIREME_API ParallelLayerNorm : LayerNorm, LaysOutParameters {
 /// Dropout of an activation [batch, positions, width] that is equal on all ranks or, with
 /// sequence_parallel, divided over positions: drops what trireme::Dropout drops on one process. It
 /// is drawn by key, so in training it needs a RandomScope (UsageError without): what each rank
-/// draws for itself would make the ranks' activations differ.
+/// draws for itself would make the ranks' activations differ. `sequence`: the positions of all
+/// ranks; 0: as many on each.
 TRIREME_API at::Tensor parallel_dropout(DropoutImpl& dropout, const at::Tensor& x,
-                                        const TensorParallel& tp, int64_t sequence = 0);
+                                        const TensorParallel& tp, int64_t sequence = 0,
+                                        const ContextParallel& cp = ContextParallel::alone());
 
 struct ParallelBlockOptions {
   int64_t width = 0, heads = 0;
@@ -49,10 +52,11 @@ struct ParallelBlockOptions {
 /// mlp.up, mlp.down. With sequence_parallel norms, dropout and residuals see this rank's positions.
 /// Every rank makes it and calls it; it may be recomputed (tensor/recompute/recompute.h).
 struct TRIREME_API ParallelBlock : torch::nn::Module {
-  ParallelBlock(TensorParallel tp, const ParallelBlockOptions& options);
-  /// x: [batch, positions, width]. `sequence`: with sequence_parallel, the positions of all ranks;
-  /// 0: as many on each. `starts`: where the documents of all positions start, if rows hold several
-  /// (layers/documents.h).
+  ParallelBlock(TensorParallel tp, const ParallelBlockOptions& options,
+                ContextParallel cp = ContextParallel::alone());
+  /// x: [batch, positions, width]. `sequence`: the positions of all ranks where they have parts of
+  /// a row; 0: as many on each. `starts`: where the documents of all positions start, if rows hold
+  /// several (layers/documents.h).
   at::Tensor forward(const at::Tensor& x, int64_t sequence = 0, const at::Tensor& starts = {});
 
   std::shared_ptr<ParallelLayerNorm> ln1, ln2;
@@ -63,6 +67,7 @@ struct TRIREME_API ParallelBlock : torch::nn::Module {
 
  private:
   TensorParallel tp_;
+  ContextParallel cp_;
 };
 
 }  // namespace trireme

@@ -3,6 +3,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/lt.h>
@@ -313,13 +314,10 @@ struct KeyedDropout : torch::autograd::Function<KeyedDropout> {
   }
 };
 
-// `whole` and `box` are of one sample's elements, or empty.
-at::Tensor dropped_by_key(const at::Tensor& x, double p, std::string_view module_name,
-                          std::vector<int64_t> whole, std::vector<int64_t> offsets,
-                          std::vector<int64_t> lengths) {
-  check<UsageError>(p >= 0 && p <= 1, "dropout '{}': the probability is {}, outside [0, 1]",
+// The mask of the module's next call, of whole rows. 0 < p.
+Mask next_mask(const at::Tensor& x, double p, std::string_view module_name) {
+  check<UsageError>(p > 0 && p <= 1, "dropout '{}': the probability is {}, outside [0, 1]",
                     module_name, p);
-  if (p == 0) return x;
   const auto* context = RandomScope::current();
   check<UsageError>(
       context, "dropout '{}': no RandomScope is set on this thread: set one around the forward",
@@ -334,7 +332,7 @@ at::Tensor dropped_by_key(const at::Tensor& x, double p, std::string_view module
                     c10::toString(x.scalar_type()));
   const uint64_t module_key = stable_hash(module_name);
   const auto call = static_cast<uint64_t>(RandomScope::next_call(module_key));
-  Mask mask{{}, 0, std::move(whole), std::move(offsets), std::move(lengths)};
+  Mask mask{{}, 0, {}, {}, {}};
   mask.row_keys.reserve(context->samples.size());
   for (auto sample : context->samples)
     mask.row_keys.push_back(static_cast<int64_t>(
@@ -342,27 +340,55 @@ at::Tensor dropped_by_key(const at::Tensor& x, double p, std::string_view module
                      static_cast<uint64_t>(sample)})));
   // A certainty stays one, and nothing else becomes one.
   mask.threshold = p == 1 ? kCertain : std::min<int64_t>(std::llround(p * kCertain), kCertain - 1);
-  return KeyedDropout::apply(x, std::move(mask));
+  return mask;
+}
+
+// Of one sample's elements: without the first dim.
+std::vector<int64_t> inner(at::IntArrayRef sizes) {
+  return std::vector<int64_t>(sizes.begin() + 1, sizes.end());
 }
 
 }  // namespace
 
 at::Tensor keyed_dropout(const at::Tensor& x, double p, std::string_view module_name) {
-  return dropped_by_key(x, p, module_name, {}, {}, {});
+  if (p == 0) return x;
+  return KeyedDropout::apply(x, next_mask(x, p, module_name));
 }
 
 at::Tensor keyed_dropout(const at::Tensor& x, double p, std::string_view module_name,
                          at::IntArrayRef whole, const Box& box) {
-  const auto fault = fault_of(Slice{"", whole.vec(), box.offsets, box.lengths});
-  check<UsageError>(fault.empty(), "dropout '{}': the part of the activation is wrong: {}",
-                    module_name, fault);
-  check<UsageError>(whole.size() > 1 && x.sizes() == box.lengths && box.lengths[0] == whole[0],
-                    "dropout '{}': the tensor is {} and its box {} of {}: the box must have the "
-                    "tensor's sizes and all samples",
-                    module_name, fmt::join(x.sizes().vec(), " × "), fmt::join(box.lengths, " × "),
-                    fmt::join(whole.vec(), " × "));
-  auto inner = [](const auto& v) { return std::vector<int64_t>(v.begin() + 1, v.end()); };
-  return dropped_by_key(x, p, module_name, inner(whole), inner(box.offsets), inner(box.lengths));
+  return keyed_dropout(x, p, module_name, whole, std::vector<Box>{box}, 1);
+}
+
+at::Tensor keyed_dropout(const at::Tensor& x, double p, std::string_view module_name,
+                         at::IntArrayRef whole, const std::vector<Box>& boxes, int64_t dim) {
+  const auto at = static_cast<size_t>(dim);
+  for (const Box& box : boxes) {
+    const auto fault = fault_of(Slice{"", whole.vec(), box.offsets, box.lengths});
+    check<UsageError>(fault.empty(), "dropout '{}': the part of the activation is wrong: {}",
+                      module_name, fault);
+    std::vector<int64_t> due = x.sizes().vec();
+    if (boxes.size() > 1) due.at(at) = box.lengths.at(at);
+    check<UsageError>(whole.size() > 1 && due == box.lengths && box.lengths[0] == whole[0],
+                      "dropout '{}': the tensor is {} and its box {} of {}: the box must have the "
+                      "tensor's sizes and all samples",
+                      module_name, fmt::join(x.sizes().vec(), " × "), fmt::join(box.lengths, " × "),
+                      fmt::join(whole.vec(), " × "));
+  }
+  if (p == 0) return x;
+  Mask mask = next_mask(x, p, module_name);
+  mask.whole = inner(whole);
+  std::vector<at::Tensor> parts;
+  int64_t begin = 0;
+  for (const Box& box : boxes) {
+    mask.offsets = inner(box.offsets);
+    mask.lengths = inner(box.lengths);
+    if (boxes.size() == 1) return KeyedDropout::apply(x, std::move(mask));
+    const int64_t length = box.lengths[at];
+    parts.push_back(KeyedDropout::apply(x.narrow(dim, begin, length), mask));
+    begin += length;
+  }
+  return at::cat(parts, dim);
 }
 
 void seed_default_generator(uint64_t seed) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "trireme/base/export.h"
 #include "trireme/tensor/parameter_layout.h"
@@ -26,5 +27,9 @@ TRIREME_API void uniform_(at::Tensor t, uint64_t key, double low, double high,
 /// them. x: the box's lengths. Each call counts as one of the module's, as it does there.
 TRIREME_API at::Tensor keyed_dropout(const at::Tensor& x, double p, std::string_view module_name,
                                      at::IntArrayRef whole, const Box& box);
+/// The same of several boxes, which lie side by side in dim `dim` of x: one of the module's calls.
+TRIREME_API at::Tensor keyed_dropout(const at::Tensor& x, double p, std::string_view module_name,
+                                     at::IntArrayRef whole, const std::vector<Box>& boxes,
+                                     int64_t dim);
 
 }  // namespace trireme
