@@ -132,13 +132,32 @@ TEST(config_degrees, a_deepspeed_file_that_turns_tensor_parallelism_off_says_not
 }
 
 TEST(config_degrees, axes_of_no_version_may_be_one) {
-  for (auto [axis, name] : {std::pair{"cp", "context"}, std::pair{"ep", "expert"}})
+  for (auto [axis, name] : {std::pair{"ep", "expert"}})
     for (const std::string key : {axis, name}) {
       EXPECT_EQ(error_of("{}", {"parallelism." + key + "=1"}), "") << key;
-      EXPECT_EQ(error_of("{}", {"parallelism." + key + "=2"}),
-                std::string("--set: parallelism.") + axis +
-                    " = 2 is refused: this version has data, tensor and pipeline parallelism");
+      EXPECT_EQ(
+          error_of("{}", {"parallelism." + key + "=2"}),
+          std::string("--set: parallelism.") + axis +
+              " = 2 is refused: this version has data, context, tensor and pipeline parallelism");
     }
+}
+
+TEST(config_degrees, ranks_that_divide_a_row_read_the_same_samples) {
+  for (const char* key : {"cp", "context"}) {
+    const Config c =
+        config(std::string(R"({"train_micro_batch_size_per_gpu": 2, "parallelism": {")") + key +
+               R"(": 2, "tp": 2}, "zero_optimization": {"stage": 2}})");
+    EXPECT_EQ(c.get_int("parallelism.cp"), 2);
+    const Degrees d = c.resolve_degrees(8);
+    EXPECT_EQ(d.cp, 2);
+    EXPECT_EQ(d.dp, 2);
+    EXPECT_EQ(d.together(), 4);
+    EXPECT_EQ(c.resolve_batches(8).train, 4);
+    EXPECT_EQ(c.resolve_sharding(8).dp_shard, 2);
+    EXPECT_TRUE(has(refusal([&] { c.resolve_degrees(6); }), "do not divide 6 ranks"));
+  }
+  EXPECT_TRUE(has(error_of("{}", {"parallelism.cp=0"}), "must be between 1 and 1000000"));
+  EXPECT_TRUE(has(error_of("{}", {"parallelism.cp_method=ulysses"}), "all_to_all"));
   EXPECT_EQ(error_of(R"({"parallelism": {"cp": 1, "context": 1}})"),
             "c.json:1:38: parallelism.context is given twice (first at c.json:1:24, as "
             "parallelism.cp); remove one");
@@ -147,7 +166,7 @@ TEST(config_degrees, axes_of_no_version_may_be_one) {
 TEST(config_degrees, deepspeeds_keys_of_divided_models_say_which_key_to_use) {
   const std::pair<const char*, const char*> rows[] = {
       {"pipeline.stages=2", "parallelism.pp is it"},
-      {"sequence_parallel_size=2", "parallelism.tp with parallelism.sequence_parallel"},
+      {"sequence_parallel_size=2", "parallelism.cp is the number of ranks"},
       {"tensor_parallel.tp.tp_size=2", "parallelism.tp, or tensor_parallel.autotp_size"},
       {"tensor_parallel.tensor_parallel.tp_size=2",
        "parallelism.tp, or tensor_parallel.autotp_size"},

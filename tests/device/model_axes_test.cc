@@ -37,6 +37,15 @@ TEST(device_model_axes, layers_over_two_devices) {
   expect_near(4, {"parallelism.tp=2", "zero_optimization.stage=3", "model.tied_head=true"});
 }
 
+TEST(device_model_axes, positions_over_two_devices) {
+  expect_near(2, {"parallelism.cp=2"});
+  expect_near(2, {"parallelism.cp=2", "parallelism.cp_method=all_gather", "bf16.enabled=true"},
+              1e-2);
+  expect_near(4, {"parallelism.cp=2", "parallelism.cp_method=all_to_all", "parallelism.tp=2",
+                  "model.heads=4", "zero_optimization.stage=3", "training.check_replicas=2"});
+  expect_near(4, {"parallelism.cp=2", "parallelism.pp=2", kDocuments});
+}
+
 TEST(device_model_axes, stages_on_two_devices) {
   expect_near(2, {"parallelism.pp=2"});
   expect_near(2, {"parallelism.pp=2", "parallelism.schedule=zb_h1", "model.tied_head=true"});

@@ -4,6 +4,7 @@
 // would call rounding shows here.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <map>
 #include <mutex>
 
@@ -152,6 +153,63 @@ std::vector<Row> rows() {
   return rows;
 }
 
+/// Ranks that have parts of the positions: tokens that count lie on some of them more than on
+/// others, and on some not at all.
+std::vector<Row> context_rows() {
+  const std::string zero = "zero_optimization.stage=", schedule = "parallelism.schedule=";
+  const std::string whole_units = "zero_optimization.stage3_param_persistence_threshold=0";
+  const std::string sequence = "parallelism.sequence_parallel=true";
+  const std::string again = "training.recompute_every=1", tied = "model.tied_head=true";
+  const std::string gather = "parallelism.cp_method=all_gather",
+                    heads = "parallelism.cp_method=all_to_all",
+                    in_order = "parallelism.cp_balance=none", alike = "training.check_replicas=1";
+  const auto row = [](int dp, int tp, int pp, int cp, Sets sets, Sets of_both = {}) {
+    Row r{dp, tp, pp, std::move(sets), std::move(of_both)};
+    r.of_both.push_back("data.type=documents");
+    r.cp = cp;
+    return r;
+  };
+  const std::string packed = "data.end_of_document=10";
+  std::vector<Row> rows = {
+      row(1, 1, 1, 2, {}),
+      row(1, 1, 1, 2, {gather, in_order, again}, {tied}),
+      row(1, 1, 1, 3, {in_order}),
+      row(1, 1, 1, 4, {heads, alike}),
+      row(2, 1, 1, 2, {heads, zero + "1"}, {tied}),
+      row(2, 1, 1, 2, {zero + "2", alike, again}),
+      row(1, 1, 1, 2, {zero + "3", whole_units, gather}),
+      row(2, 1, 1, 2, {zero + "3", whole_units, "parallelism.dp_shard=1", alike}),
+      row(1, 2, 1, 2, {sequence, again}, {tied}),
+      row(1, 2, 1, 2, {gather}),
+      row(1, 2, 1, 2, {heads, sequence, zero + "1"}),
+      row(2, 2, 1, 2, {zero + "3", whole_units, sequence}, {tied}),
+      row(1, 1, 2, 2, {alike}, {tied}),
+      row(1, 1, 2, 2, {schedule + "zb_h1", heads, again}),
+      row(2, 1, 2, 2, {zero + "2", gather, schedule + "interleaved_1f1b"}, {tied}),
+      row(1, 2, 2, 2, {zero + "3", whole_units, sequence, schedule + "zb_v"}, {tied}),
+      row(1, 2, 2, 2, {in_order, alike}),
+  };
+  for (const std::string& method : {std::string("parallelism.cp_method=ring"), gather, heads}) {
+    Row r = row(1, 1, 1, 2, {method});
+    r.of_both = {packed};  // several documents in a row of the corpus
+    rows.push_back(r);
+  }
+  if (!std::getenv("TRIREME_SOAK")) return rows;
+  int number = 0;
+  for (int dp = 1; dp <= 8; ++dp)
+    for (int tp = 1; dp * tp <= 8; ++tp)
+      for (int pp = 1; dp * tp * pp <= 8; ++pp)
+        for (int cp = 2; dp * tp * pp * cp <= 8; ++cp)
+          for (const std::string& method :
+               {std::string("parallelism.cp_method=ring"), gather, heads}) {
+            Sets sets = {method, ++number % 2 == 0 ? in_order : "parallelism.cp_balance=head_tail",
+                         zero + std::to_string(number % 4)};
+            if (tp > 1 && number % 3 > 0) sets.push_back(sequence);
+            rows.push_back(row(dp, tp, pp, cp, std::move(sets)));
+          }
+  return rows;
+}
+
 class parity_model_axes_float64 : public ::testing::TestWithParam<Row> {};
 
 TEST_P(parity_model_axes_float64, gradients_and_20_steps_are_those_of_one_process) {
@@ -165,6 +223,8 @@ TEST_P(parity_model_axes_float64, gradients_and_20_steps_are_those_of_one_proces
 }
 
 INSTANTIATE_TEST_SUITE_P(rows, parity_model_axes_float64, ::testing::ValuesIn(rows()), row_name);
+INSTANTIATE_TEST_SUITE_P(context, parity_model_axes_float64, ::testing::ValuesIn(context_rows()),
+                         row_name);
 
 }  // namespace
 }  // namespace model_axes_float64_test

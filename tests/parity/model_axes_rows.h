@@ -23,11 +23,13 @@ struct Row {
   Sets sets = {};           // of the divided run alone
   Sets of_both = {};        // of the plain run too
   double tolerance = 1e-5;  // ‖a - b‖ / ‖b‖ of a parameter
-  int ranks() const { return dp * tp * pp; }
+  int cp = 1;
+  int ranks() const { return dp * tp * pp * cp; }
 };
 
 inline std::string text_of(const Row& r) {
   std::string text = fmt::format("dp{}_tp{}_pp{}", r.dp, r.tp, r.pp);
+  if (r.cp > 1) text += fmt::format("_cp{}", r.cp);
   for (const Sets* sets : {&r.sets, &r.of_both})
     for (std::string set : *sets) {
       if (!set.ends_with(".enabled=true")) set = set.substr(set.rfind('.') + 1);
@@ -46,11 +48,12 @@ inline void PrintTo(const Row& row, std::ostream* out) { *out << text_of(row); }
 /// Two leaves for each stage of the pipeline on each data-parallel rank; SGD, because Adam hides a
 /// wrong factor of the gradient.
 inline Config config_of(const Row& row, const Folders& folders, const Sets& more) {
+  const int heads = (row.tp == 1 ? (row.cp == 1 ? 2 : 1) : row.tp) * row.cp;
   Sets sets = {"optimizer.type=SGD",
                "optimizer.params.lr=0.5",
                "model.tied_head=false",
-               "model.heads=" + std::to_string(row.tp == 1 ? 2 : row.tp),
-               "model.width=" + std::to_string(8 * (row.tp == 1 ? 2 : row.tp)),
+               "model.heads=" + std::to_string(heads),
+               "model.width=" + std::to_string(8 * heads),
                "model.layers=" + std::to_string(std::max(2, 2 * row.pp)),
                "model.vocab=259",
                "train_batch_size=" + std::to_string(4 * row.pp * row.dp)};
@@ -58,8 +61,10 @@ inline Config config_of(const Row& row, const Folders& folders, const Sets& more
   sets.insert(sets.end(), more.begin(), more.end());
   const bool documents =
       std::find(row.of_both.begin(), row.of_both.end(), "data.type=documents") != row.of_both.end();
-  // With sequence_parallel each rank has a position of the shortest.
-  return tiny_gpt(documents ? write_short_documents(folders.folder, 4) : folders.corpus, sets);
+  // Each rank has a position of the shortest, with sequence_parallel too.
+  const int shortest = std::max(4, row.cp > 1 ? row.cp * (row.tp + 1) : 1);
+  return tiny_gpt(documents ? write_short_documents(folders.folder, shortest) : folders.corpus,
+                  sets);
 }
 
 inline Config plain_config(const Row& row, const Folders& folders) {
@@ -70,6 +75,7 @@ inline Config divided_config(const Row& row, const Folders& folders) {
   Sets sets = row.sets;
   sets.push_back("parallelism.tp=" + std::to_string(row.tp));
   sets.push_back("parallelism.pp=" + std::to_string(row.pp));
+  if (row.cp > 1) sets.push_back("parallelism.cp=" + std::to_string(row.cp));
   if (row.pp > 1) sets.push_back("train_micro_batch_size_per_gpu=2");
   return config_of(row, folders, sets);
 }

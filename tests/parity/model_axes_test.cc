@@ -80,6 +80,8 @@ std::vector<Row> pairs() {
   const std::string breadth_first = schedule + "breadth_first",
                     two_stages = "parallelism.virtual_stages=2";
   const std::string alike = "training.check_replicas=1";
+  const std::string gather = "parallelism.cp_method=all_gather",
+                    by_heads = "parallelism.cp_method=all_to_all";
   const std::string undecayed = R"(optimizer.params.no_decay=["wte.weight"])",
                     unadapted = R"(optimizer.params.no_adapt=["wte.weight"])";
   return {
@@ -184,6 +186,19 @@ std::vector<Row> pairs() {
       {2, 1, 2, {zero + "3", whole_units}, {documents}},
       {1, 2, 2, {schedule + "zb_h1", sequence}, {documents, tied}},
       {2, 2, 2, {}, {documents}},
+      // Positions.
+      {1, 1, 1, {alike}, {documents}, 1e-5, 2},
+      {1, 1, 1, {gather, again}, {documents, tied}, 1e-5, 2},
+      {2, 1, 1, {zero + "1", by_heads}, {}, 1e-5, 2},
+      {1, 1, 1, {zero + "3", whole_units}, {documents}, 1e-5, 3},
+      {1, 2, 1, {zero + "2", sequence}, {documents, tied}, 1e-5, 2},
+      {1, 1, 2, {schedule + "zb_h1"}, {documents}, 1e-5, 2},
+      {1, 2, 2, {zero + "1", sequence, by_heads}, {}, 1e-5, 2},
+      {1, 1, 1, {zero + "2"}, {bf16}, 0.1, 2},
+      {1, 2, 1, {gather}, {autocast}, 0.1, 2},
+      {2, 1, 1, {zero + "2"}, {lamb, slow}, 1e-3, 2},
+      {1, 1, 1, {}, {"model.dropout=0.2", documents}, 1e-5, 2},
+      {1, 2, 1, {sequence, gather}, {"model.dropout=0.2", documents}, 1e-5, 2},
   };
 }
 

@@ -140,7 +140,8 @@ TEST(train_check_replicas, digests_of_parts_add_up_to_that_of_the_whole) {
 TEST(train_check_replicas, shards_are_compared_by_what_they_are_together) {
   // Ranks 0 and 1 are tp 0 and 1 of shard 0, ranks 2 and 3 of shard 1. Shards of tp 1 end
   // elsewhere.
-  const MeshShape mesh(4, {{{"pp", 1}, {"dp_replicate", 1}, {"dp_shard", 2}, {"tp", 2}}, {}, {}});
+  const MeshShape mesh(
+      4, {{{"pp", 1}, {"dp_replicate", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 2}}, {}, {}});
   const auto part = [](int64_t digest) {
     return std::vector<ReplicaDigest>{{"w", "w", {}, digest, true}};
   };

@@ -59,11 +59,14 @@ std::vector<std::string> said_by(int ranks, const std::function<void(Group)>& bo
 
 const Sets kTensor = {"parallelism.tp=2"}, kPipeline = {"parallelism.pp=2"},
            kAll = {"parallelism.tp=2", "parallelism.pp=2", "parallelism.sequence_parallel=true",
-                   "zero_optimization.stage=2"};
+                   "zero_optimization.stage=2"},
+           kContext = {"parallelism.cp=2"},
+           kDividedRows = {"parallelism.cp=2", "parallelism.tp=2", "zero_optimization.stage=3"};
 
 TEST(train_model_axes, all_ranks_report_the_same_loss_norm_and_weight) {
   const Folders folders;
-  for (const auto& [sets, ranks] : {std::pair{kTensor, 2}, {kPipeline, 2}, {kAll, 8}}) {
+  for (const auto& [sets, ranks] :
+       {std::pair{kTensor, 2}, {kPipeline, 2}, {kAll, 8}, {kContext, 2}, {kDividedRows, 8}}) {
     std::vector<StepReport> reports(static_cast<size_t>(ranks));
     run_threads(ranks, [&, sets = sets](Group g) {
       Started s(divided(folders.corpus, sets), g);
@@ -83,7 +86,7 @@ TEST(train_model_axes, a_rank_that_is_asked_to_stop_stops_all_of_them) {
   const Folders folders;
   for (int asked = 0; asked < 8; ++asked)
     run_threads(8, [&](Group g) {
-      Started s(divided(folders.corpus, kAll), g);
+      Started s(divided(folders.corpus, asked % 2 == 0 ? kAll : kDividedRows), g);
       EXPECT_EQ(train_step(s.run, g.rank() == asked ? 2 : 0).stop, 2) << "rank " << g.rank();
       EXPECT_EQ(train_step(s.run).stop, 0);
     });
@@ -100,7 +103,8 @@ TEST(train_model_axes, a_gradient_that_is_no_number_names_its_parameter_and_rank
   for (const Case& c :
        {Case{kTensor, 2, 1, "blocks.2.mlp.up.weight"}, Case{kTensor, 2, 1, "ln_f.weight"},
         Case{kPipeline, 2, 1, "head.weight"}, Case{kPipeline, 2, 0, "wte.weight"},
-        Case{kAll, 8, 5, "blocks.3.attn.proj.weight"}}) {
+        Case{kAll, 8, 5, "blocks.3.attn.proj.weight"},
+        Case{kContext, 2, 1, "blocks.1.attn.qkv.weight"}}) {
     const auto said = said_by(c.ranks, [&](Group g) {
       Started s(divided(folders.corpus, c.sets), g);
       if (g.rank() == c.at)
@@ -174,7 +178,8 @@ TEST(train_model_axes, a_step_that_overflows_on_one_rank_is_skipped_by_all_of_a_
 
 TEST(train_model_axes, an_exception_on_one_rank_is_told_on_all) {
   const Folders folders;
-  for (const auto& [sets, ranks] : {std::pair{kTensor, 2}, {kPipeline, 2}, {kAll, 8}})
+  for (const auto& [sets, ranks] :
+       {std::pair{kTensor, 2}, {kPipeline, 2}, {kAll, 8}, {kContext, 4}})
     for (int at : {0, ranks - 1}) {
       const auto said = said_by(ranks, [&, sets = sets, at = at](Group g) {
         Started s(divided(folders.corpus, sets), g);
@@ -206,6 +211,7 @@ TEST(train_model_axes, what_replicas_should_hold_alike_is_compared_every_so_many
              "axis dp_replicate, and differs between ranks 0 and 1"},
         Case{kTensor, 2, {1}, "wpe.weight", "axis tp, and differs between ranks 0 and 1"},
         Case{{"parallelism.pp=2", "model.tied_head=true"}, 2, {1}, "wte.weight", "axis pp"},
+        Case{kContext, 2, {1}, "ln_f.weight", "axis cp, and differs between ranks 0 and 1"},
         Case{kAll, 8, {1, 3}, "wpe.weight", "axis tp, and differs between ranks 0 and 1"}}) {
     Sets sets = c.sets;
     sets.push_back("training.check_replicas=2");
@@ -234,7 +240,7 @@ TEST(train_model_axes, what_replicas_should_hold_alike_is_compared_every_so_many
 TEST(train_model_axes, replicas_that_are_alike_train_on) {
   const Folders folders;
   for (const Sets& more : {Sets{"zero_optimization.stage=3", "parallelism.tp=2"},
-                           Sets{"zero_optimization.stage=3"}, kAll}) {
+                           Sets{"zero_optimization.stage=3"}, kAll, kDividedRows}) {
     Sets sets = more;
     sets.push_back("training.check_replicas=1");
     run_threads(8, [&](Group g) {
@@ -260,6 +266,8 @@ TEST(train_model_axes, evaluation_is_that_of_one_process) {
   for (const auto& [sets, ranks] : {std::pair{kTensor, 2},
                                     {kPipeline, 2},
                                     {kAll, 8},
+                                    {kContext, 4},
+                                    {kDividedRows, 4},
                                     {Sets{"parallelism.pp=2", "parallelism.schedule=zb_v"}, 4}}) {
     const Evaluation got = evaluation(ranks, sets);
     EXPECT_NEAR(got.loss, want.loss, 1e-5 * want.loss);

@@ -189,7 +189,8 @@ Degrees Config::resolve_degrees(int world) const {
   };
   return solve_degrees({.dp = number("parallelism.dp"),
                         .tp = number("parallelism.tp"),
-                        .pp = number("parallelism.pp")},
+                        .pp = number("parallelism.pp"),
+                        .cp = number("parallelism.cp")},
                        world);
 }
 

@@ -23,6 +23,9 @@ constexpr const char* kReproducible =
 constexpr const char* kStages =
     "runs the whole of the module that you give it: write a ChainProgram (docs/your_own_model.md), "
     "or take the stages of docs/model_parallel.md in a loop of your own";
+constexpr const char* kContext =
+    "cannot know which positions of a batch your loss is of: use `trireme train`, or the layers of "
+    "docs/long_context.md in a loop of your own";
 constexpr const char* kElastic =
     "does not make the groups of your loop, and cannot make another: use `trireme train`";
 constexpr const char* kGroup =
@@ -87,6 +90,9 @@ const std::vector<NotOfEngine>& keys_not_of_engine() {
       {"parallelism.whole_stages", kStages, "0"},
       {"parallelism.stages", kStages, nullptr},
       {"parallelism.partition_method", kStages, "\"uniform\""},
+      {"parallelism.cp", kContext, "1"},
+      {"parallelism.cp_method", kContext, "\"ring\""},
+      {"parallelism.cp_balance", kContext, "\"head_tail\""},
       {"comm.across", kGroup, nullptr},
       {"comm.check", kGroup, nullptr},
   };

@@ -13,8 +13,8 @@ std::string fault_of_file_states(const Config& c, int world) {
   if (!c.section<OffloadSection>().optimizer.on_disk()) return "";
   const std::string type = c.section<OptimizerSection>().type;
   const auto parallelism = c.section<ParallelismSection>();
-  const bool apart =
-      c.resolve_sharding(world).dp_shard > 1 || parallelism.tp > 1 || parallelism.pp > 1;
+  const bool apart = c.resolve_sharding(world).dp_shard > 1 || parallelism.tp > 1 ||
+                     parallelism.pp > 1 || parallelism.cp > 1;
   if (!apart || (type != "Lamb" && type != "Lars")) return "";
   return fmt::format(
       "{}: {} measures parameters that are spread over several ranks, but with its state in a file "

@@ -60,7 +60,8 @@ std::string columns(const std::vector<std::array<std::string, N>>& rows) {
 
 std::string batch_line(const Batches& b, const Config& config) {
   const auto parallelism = config.section<ParallelismSection>();
-  const bool divided = parallelism.tp * parallelism.pp > 1;  // ranks of a model read one batch
+  // Ranks of a model, and those of a row, read one batch.
+  const bool divided = parallelism.tp * parallelism.pp * parallelism.cp > 1;
   std::string text =
       fmt::format("{} = {} per rank × {} accumulated × {} {}{}", b.train, b.micro, b.accumulation,
                   b.dp, divided ? "data-parallel " : "", b.dp == 1 ? "rank" : "ranks");
@@ -84,7 +85,8 @@ int implied_dp(const Config& config, const ParallelismSection& parallelism) {
 int implied_world(const Config& config) {
   const auto parallelism = config.section<ParallelismSection>();
   constexpr int64_t kMost = std::numeric_limits<int>::max();
-  const int64_t model = std::min(kMost, parallelism.tp * parallelism.pp);
+  const int64_t model =
+      std::min(kMost, std::min(kMost, parallelism.tp * parallelism.pp) * parallelism.cp);
   return static_cast<int>(std::min(kMost, model * implied_dp(config, parallelism)));
 }
 

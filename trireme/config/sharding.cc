@@ -10,9 +10,10 @@ std::string count_of_ranks(int64_t n) { return fmt::format("{} {}", n, n == 1 ? 
 
 /// The ranks among which data is divided, and where they come from if that is not all.
 std::string data_parallel_ranks(const Degrees& d) {
-  if (d.model() == 1) return count_of_ranks(d.dp);
-  return fmt::format("dp {} ({} = dp {} × tp {} × pp {})", d.dp, count_of_ranks(d.dp * d.model()),
-                     d.dp, d.tp, d.pp);
+  if (d.together() == 1) return count_of_ranks(d.dp);
+  return fmt::format("dp {} ({} = dp {}{} × tp {} × pp {})", d.dp,
+                     count_of_ranks(d.dp * d.together()), d.dp,
+                     d.cp > 1 ? fmt::format(" × cp {}", d.cp) : "", d.tp, d.pp);
 }
 
 /// Returns dp / number, or throws UsageError if it does not divide.

@@ -68,10 +68,13 @@ struct ParallelSizes {
 /// The sets of several axes of which a training run makes groups, beside a group for each axis.
 inline std::vector<std::vector<std::string>> groups_of_several_axes() {
   return {{"dp_replicate", "dp_shard"},
+          {"dp_replicate", "dp_shard", "cp"},
+          {"dp_shard", "cp"},
           {"pp", "tp"},
-          {"dp_shard", "tp"},
-          {"pp", "dp_shard", "tp"},
-          {"pp", "dp_replicate", "dp_shard"}};
+          {"dp_shard", "cp", "tp"},
+          {"pp", "dp_shard", "cp"},
+          {"pp", "dp_shard", "cp", "tp"},
+          {"pp", "dp_replicate", "dp_shard", "cp"}};
 }
 
 /// pp, dp_replicate, dp_shard, (ep,) cp, tp: tensor-parallel ranks are neighbours and therefore on

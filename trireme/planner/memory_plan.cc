@@ -61,6 +61,7 @@ void read_precision(const Config& c, MemoryQuestion* q) {
 MeshShape mesh_of(const MemoryPlan& plan, int world) {
   return MeshShape(world, parallel_axes({.dp_replicate = plan.sharding.dp_replicate,
                                          .dp_shard = plan.sharding.dp_shard,
+                                         .cp = plan.degrees.cp,
                                          .tp = plan.degrees.tp,
                                          .pp = plan.degrees.pp}));
 }
@@ -118,7 +119,7 @@ MemoryPlan plan_states(const Config& c, int world, ModelShape model,
   q.parameters = std::move(of_a_rank);
   q.optimizer = optimizer_of(c.section<OptimizerSection>());
   q.stage = plan.sharding.stage;
-  q.dp_shard = plan.sharding.dp_shard;
+  q.dp_shard = plan.sharding.dp_shard * plan.degrees.cp;  // what ZeRO divides over
   q.whole_for_step = q.stage == 3 && plan.degrees.pp > 1;
   read_precision(c, &q);
   read_zero(c, &q);
@@ -240,8 +241,9 @@ std::string count_of_ranks(int64_t n) { return fmt::format("{} {}", n, n == 1 ? 
 /// "2 ranks of data parallelism × 2 of tensor parallelism; "; "" for a model that is not divided.
 std::string describe_degrees(const MemoryPlan& plan) {
   const Degrees& d = plan.degrees;
-  if (d.model() == 1) return "";
+  if (d.together() == 1) return "";
   std::string text = fmt::format("{} of data parallelism", count_of_ranks(d.dp));
+  if (d.cp > 1) text += fmt::format(" × {} of context parallelism", d.cp);
   if (d.tp > 1)
     text += fmt::format(" × {} of tensor {}parallelism", d.tp,
                         plan.sequence_parallel ? "and sequence " : "");
@@ -252,8 +254,9 @@ std::string describe_degrees(const MemoryPlan& plan) {
 std::string describe_zero(const MemoryPlan& plan) {
   const MemoryQuestion& q = plan.question;
   if (q.stage == 0)
-    return plan.degrees.model() > 1 ? "no ZeRO"
-                                    : fmt::format("{}, no ZeRO", count_of_ranks(plan.batches.dp));
+    return plan.degrees.together() > 1
+               ? "no ZeRO"
+               : fmt::format("{}, no ZeRO", count_of_ranks(plan.batches.dp));
   std::string text = fmt::format("ZeRO-{} over {}", q.stage, count_of_ranks(q.dp_shard));
   if (plan.sharding.dp_replicate > 1) text += fmt::format(", {} times", plan.sharding.dp_replicate);
   return text;

@@ -5,24 +5,42 @@
 #include "trireme/config/sections/model.h"
 #include "trireme/config/sections/parallelism.h"
 #include "trireme/config/sections/training.h"
+#include "trireme/layers/context_parallel/context_plan.h"
 #include "trireme/pipeline/schedule/table_file.h"
 #include "trireme/pipeline/schedule/units.h"
 
 namespace trireme {
 namespace {
 
+std::string fault_of_positions(const Config& c) {
+  const auto parallelism = c.section<ParallelismSection>();
+  const auto model = c.section<ModelSection>();
+  const int64_t cp = parallelism.cp;
+  if (cp == 1) return "";
+  std::string fault = fault_of_context(model.context, cp);
+  if (fault.empty() && parallelism.cp_method == "all_to_all") {
+    const int64_t heads = model.heads / parallelism.tp;  // of a tensor-parallel rank
+    fault = fault_of_context_heads(heads, heads, cp);
+  }
+  if (fault.empty() && parallelism.tp > 1 && parallelism.sequence_parallel)
+    fault = fault_of_split("a rank's part of the context", model.context / cp, parallelism.tp);
+  return fault.empty()
+             ? ""
+             : fmt::format("parallelism.cp {} ({}): {}", cp, c.origin("parallelism.cp"), fault);
+}
+
 std::string fault_of_layers(const Config& c) {
   const auto parallelism = c.section<ParallelismSection>();
   const auto model = c.section<ModelSection>();
   const int64_t tp = parallelism.tp;
-  if (tp == 1) return "";
+  if (tp == 1) return fault_of_positions(c);
   std::string fault = fault_of_heads(model.heads, model.heads, tp);
   if (fault.empty()) fault = fault_of_split("a vocabulary", model.vocab, tp);
   if (fault.empty()) fault = fault_of_split("a width", model.width, tp);
   if (fault.empty() && parallelism.sequence_parallel)
     fault = fault_of_split("a context", model.context, tp);
   return fault.empty()
-             ? ""
+             ? fault_of_positions(c)
              : fmt::format("parallelism.tp {} ({}): {}", tp, c.origin("parallelism.tp"), fault);
 }
 

@@ -25,7 +25,7 @@ class InTurn final : public BatchComputation {
       check<UsageError>(loss.requires_grad(),
                         "the loss does not depend on any parameter: nothing can be trained");
       losses.add(loss);
-      total.weight += micro.weight;
+      if (run.tells_weight()) total.weight += micro.weight;
       // With the last bucket, which may be sent in this backward. A device is waited for once a
       // step.
       if (i + 1 == batch.size()) {

@@ -106,6 +106,7 @@ void check_mesh(const Config& c, const DeviceMesh& mesh) {
   const Sharding sharding = c.resolve_sharding(mesh.world().size());
   const MeshShape due(mesh.world().size(), parallel_axes({.dp_replicate = sharding.dp_replicate,
                                                           .dp_shard = sharding.dp_shard,
+                                                          .cp = degrees.cp,
                                                           .tp = degrees.tp,
                                                           .pp = degrees.pp}));
   check<UsageError>(mesh.shape().describe() == due.describe(),

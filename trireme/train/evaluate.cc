@@ -51,14 +51,14 @@ Evaluation evaluate(Run& run) {
     const at::Tensor& output = outputs->at(0);
     losses.add(run.model->loss_sum(output, micro.target));
     right.add(run.model->count_right(output, micro.target));
-    s[2] += static_cast<double>(micro.weight);
+    if (run.tells_weight()) s[2] += static_cast<double>(micro.weight);
   });
   const auto total = [](HostScalars& all) {
     return std::accumulate(all.read().begin(), all.read().end(), 0.0);
   };
   s[0] = total(losses);
   s[1] = total(right);
-  run.mesh.group({"pp", "dp_replicate", "dp_shard"}).all_reduce(sums).wait();
+  run.mesh.group({"pp", "dp_replicate", "dp_shard", "cp"}).all_reduce(sums).wait();
   run.model->train();
   return {s[0] / s[2], s[1] / s[2], static_cast<int64_t>(s[2])};
 }

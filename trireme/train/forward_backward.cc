@@ -48,7 +48,8 @@ void abort_group_on_error(Run& run, const std::function<void()>& own_computation
 }
 
 void pass_on(Run& run, const Error& error) {
-  if (is_fact_of_the_group(error) && is_divided(run.mesh)) run.mesh.abort(error.what());
+  const bool several = is_divided(run.mesh) || run.mesh.size("cp") > 1;
+  if (is_fact_of_the_group(error) && several) run.mesh.abort(error.what());
 }
 
 }  // namespace trireme

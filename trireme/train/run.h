@@ -87,8 +87,12 @@ struct TRIREME_API Run {
 
   /// All ranks of the run.
   Group world() const { return mesh.world(); }
-  /// The ranks over which this rank's gradients are summed: those that read other samples.
+  /// The ranks that read other samples. Gradients are summed over these, and over those that have
+  /// other positions of the same samples (train/gradients/gradient_families.h).
   Group data_parallel() const { return mesh.group("dp"); }
+  /// Whether this rank tells a micro-batch's weight. Ranks that have other positions of the same
+  /// samples tell the losses of theirs, and one of them the weight of all.
+  bool tells_weight() const { return mesh.coordinate("cp") == 0; }
   /// Returns the first feature of this type, or null.
   template <class Feature>
   Feature* find() const {

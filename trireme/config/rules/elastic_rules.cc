@@ -20,6 +20,7 @@ constexpr const char* kOnDisk = "what is kept on disk for want of memory has no 
 constexpr Refused kRefused[] = {
     {"parallelism.tp", "1", "each rank holds a part of the layers, which is lost with it"},
     {"parallelism.pp", "1", "each rank holds a part of the layers, which is lost with it"},
+    {"parallelism.cp", "1", "the positions of a lost rank are missing from every sample"},
     {"zero_optimization.share_weights", "false",
      "a rank that is lost may have been writing to the weights of all"},
     {"zero_optimization.offload_optimizer.device", R"("none" "cpu")", kOnDisk},

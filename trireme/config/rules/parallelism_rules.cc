@@ -21,6 +21,7 @@ namespace {
 
 constexpr const char* kTp = "parallelism.tp";
 constexpr const char* kPp = "parallelism.pp";
+constexpr const char* kCp = "parallelism.cp";
 constexpr const char* kSequence = "parallelism.sequence_parallel";
 
 /// Complains about what is given beside an axis on which it is not to be used.
@@ -75,6 +76,14 @@ void tensor_parallel_rules(const Config& c, Findings& f) {
             "optimizer");
 }
 
+void context_parallel_rules(const Config& c, Findings& f) {
+  const Beside cp(c, f, kCp);
+  divided_model_rules(c, cp);
+  cp.refuse("training.reproducible", c.section<TrainingSection>().reproducible,
+            "the gradients of a leaf are sums over its ranks, in another order than one rank's; "
+            "use false");
+}
+
 void pipeline_rules(const Config& c, Findings& f) {
   const Beside pp(c, f, kPp);
   divided_model_rules(c, pp);
@@ -112,7 +121,7 @@ void pipeline_rules(const Config& c, Findings& f) {
 }  // namespace
 
 void parallelism_rules(const Config& c, Findings& f) {
-  if (!f.fine({kTp, kPp, kSequence})) return;
+  if (!f.fine({kTp, kPp, kCp, kSequence})) return;
   const char* replicas = "training.check_replicas";
   if (f.fine({replicas, "averaging.type"}) && c.get_int(replicas) > 0 &&
       c.section<AveragingSection>().type != "none")
@@ -123,6 +132,10 @@ void parallelism_rules(const Config& c, Findings& f) {
   const auto parallelism = c.section<ParallelismSection>();
   if (parallelism.tp > 1) tensor_parallel_rules(c, f);
   if (parallelism.pp > 1) pipeline_rules(c, f);
+  if (parallelism.cp > 1) context_parallel_rules(c, f);
+  if (parallelism.cp == 1)
+    for (const char* path : {"parallelism.cp_method", "parallelism.cp_balance"})
+      f.idle(path, "has no effect without parallelism.cp");
   if (parallelism.tp == 1) f.idle(kSequence, "has no effect without parallelism.tp");
   if (parallelism.pp > 1) return;
   for (const char* path :

@@ -230,8 +230,8 @@ constexpr Refusal kRefused[] = {
     {"zero_optimization.zenflow.*", KeyType::any, "",
      "delaying the update of some weights changes what is learned"},
     {"sequence_parallel_size", KeyType::integer, "1",
-     "attention over a divided sequence is context parallelism, which is not in this version; "
-     "parallelism.tp with parallelism.sequence_parallel divides positions between layers"},
+     "parallelism.cp is the number of ranks that divide a sequence, with parallelism.cp_method "
+     "all_to_all in DeepSpeed's way"},
     {"tensor_parallel.tensor_parallel.tp_size", KeyType::integer, "1",
      "parallelism.tp, or tensor_parallel.autotp_size, is the number of ranks"},
     {"tensor_parallel.tensor_parallel.*", KeyType::any, "",

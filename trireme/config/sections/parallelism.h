@@ -12,6 +12,9 @@ struct ParallelismSection {
   int64_t dp_replicate = 0;
   int64_t tp = 1;
   int64_t pp = 1;
+  int64_t cp = 1;
+  std::string cp_method = "ring";
+  std::string cp_balance = "head_tail";
   std::string schedule = "1f1b";
   std::optional<std::string> schedule_file;
   int64_t virtual_stages = 0;
@@ -98,13 +101,35 @@ struct ParallelismSection {
              .help = "with pp: equally many blocks a stage (of a program: equal sums of "
                      "Piece::cost), or by the time that each takes, measured at start"},
             partition_method);
-    for (const auto& [axis, name] : {std::pair{"cp", "context"}, std::pair{"ep", "expert"}}) {
+    f.field(
+        {.path = "parallelism.cp",
+         .min = 1,
+         .max = f.kWide,
+         .help = "ranks that hold a part of the positions of each sample (context parallelism)"},
+        cp);
+    f.row({.path = "parallelism.context",
+           .type = KeyType::integer,
+           .min = 1,
+           .alias_of = "parallelism.cp"});
+    f.field(
+        {.path = "parallelism.cp_method",
+         .choices = "ring all_gather all_to_all",
+         .help = "with cp: how attention sees all positions: keys and values go round from rank "
+                 "to rank, are gathered, or each rank gets all positions of some heads "
+                 "(Ulysses)"},
+        cp_method);
+    f.field({.path = "parallelism.cp_balance",
+             .choices = "head_tail none",
+             .help = "with cp: which positions a rank has: a chunk from the head of a row and one "
+                     "from its tail, so that all compute as much, or one range in order"},
+            cp_balance);
+    for (const auto& [axis, name] : {std::pair{"ep", "expert"}}) {
       const std::string path = std::string("parallelism.") + axis;
       f.row({.path = path,
              .type = KeyType::integer,
              .min = 1,
              .status = KeyStatus::refused,
-             .why = "this version has data, tensor and pipeline parallelism",
+             .why = "this version has data, context, tensor and pipeline parallelism",
              .harmless = "1"});
       f.row({.path = std::string("parallelism.") + name,
              .type = KeyType::integer,

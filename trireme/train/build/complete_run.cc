@@ -142,7 +142,7 @@ LRScheduler build_schedule(const Config& c, int64_t steps, int64_t batch) {
 // In checkpoints, behind how replicas lay out their state.
 std::string layout_of(const DeviceMesh& mesh) {
   std::string text;
-  for (const char* axis : {"pp", "tp"})
+  for (const char* axis : {"pp", "cp", "tp"})
     if (mesh.size(axis) > 1) text += fmt::format(", {} {}", axis, mesh.size(axis));
   return text;
 }

@@ -58,6 +58,7 @@ AttentionRates attention_rates(Group& group) {
 // How attention computes where products of bfloat16 are the faster ones; "" where no rank has any.
 // One choice for all ranks.
 std::string set_up_attention(Run& run, Group& group) {
+  if (run.mesh.size("cp") > 1) return "";  // blocks are put together in float32
   const int here = set_half_attention(*run.model, HalfAttention::widened);
   const at::Tensor attends = at::tensor({here}, at::kLong);
   group.all_reduce(attends, ReduceOp::max).wait();

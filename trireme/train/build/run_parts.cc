@@ -130,6 +130,9 @@ std::string describe_model_axes(const DeviceMesh& mesh, const Config& c) {
     axes.push_back(fmt::format("a pipeline of {} ranks by {}", pp,
                                parallelism.schedule_file ? "the table " + *parallelism.schedule_file
                                                          : parallelism.schedule));
+  if (const int cp = mesh.size("cp"); cp > 1)
+    axes.push_back(fmt::format("positions over {} ranks by {}{}", cp, parallelism.cp_method,
+                               parallelism.cp_balance == "none" ? ", in order" : ""));
   if (tp > 1)
     axes.push_back(fmt::format("layers over {} ranks{}", tp,
                                parallelism.sequence_parallel ? ", positions too" : ""));

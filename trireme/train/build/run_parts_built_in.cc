@@ -140,10 +140,11 @@ std::shared_ptr<Model> divided_gpt(const Config& c, const DeviceMesh& mesh,
                     "{}: a model of type '{}' cannot be divided over ranks: only gpt can",
                     c.origin("model.type"), options.type);
   options.gpt.stages = std::move(stages);
-  if (mesh.size("tp") == 1) return make_model(options, seed);
+  if (mesh.size("tp") * mesh.size("cp") == 1) return make_model(options, seed);
   ParallelGptOptions gpt;
   static_cast<GptOptions&>(gpt) = options.gpt;
-  return std::make_shared<ParallelGpt>(tensor_parallel_of(c, mesh), gpt, seed, unit_made);
+  return std::make_shared<ParallelGpt>(tensor_parallel_of(c, mesh), gpt, seed, unit_made,
+                                       context_parallel_of(c, mesh));
 }
 
 // The seconds that each block takes, the first with the embedding and the last with the head and
@@ -233,8 +234,8 @@ RunParts built_in_parts(const Config& config) {
   parts.least = [&config] { return least_model(config); };
   const auto divided = std::make_shared<BuiltInPipeline>(config);
   parts.make_model = [&config, divided](const DeviceMesh& mesh, const UnitMade& made) {
-    const int tp = mesh.size("tp"), pp = mesh.size("pp");
-    if (tp * pp == 1) return build_model(config, made);
+    const int pp = mesh.size("pp");
+    if (mesh.size("tp") * mesh.size("cp") * pp == 1) return build_model(config, made);
     return divided_gpt(config, mesh,
                        pp > 1 ? divided->here(mesh) : std::vector<pipeline::StageBlocks>(), made);
   };

@@ -14,7 +14,7 @@ inline bool is_divided(const DeviceMesh& mesh) { return mesh.size("pp") * mesh.s
 /// (LayoutVisitor).
 inline std::optional<bool> first_replica(const DeviceMesh& mesh) {
   if (!is_divided(mesh)) return std::nullopt;
-  for (const char* axis : {"dp_replicate", "dp_shard", "tp"})
+  for (const char* axis : {"dp_replicate", "dp_shard", "cp", "tp"})
     if (mesh.coordinate(axis) > 0) return false;
   return true;
 }

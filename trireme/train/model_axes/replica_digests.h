@@ -20,7 +20,7 @@ struct ReplicaDigest {
   std::string here;          // its name on this rank, which is another one for a further copy of it
   std::vector<int64_t> box;  // offsets and lengths; empty: the whole
   int64_t digest = 0;        // of the elements here; digests of parts add up to that of the whole
-  bool dp_shard = false;     // ranks of axis "dp_shard" have other elements of it (ZeRO stage 3)
+  bool dp_shard = false;     // ranks of axes "dp_shard" and "cp" have other elements (ZeRO stage 3)
   bool buffer = false;
   // Of a buffer: whether this rank has computed since the first comparison, and whether the buffer
   // has changed meanwhile.
@@ -45,7 +45,7 @@ using Wholes =
 
 inline Wholes wholes_of(const MeshShape& mesh, const DigestLists& by_rank, int rank) {
   Wholes wholes;
-  for (const int member : mesh.members(rank, mesh.set_of("dp_shard")))
+  for (const int member : mesh.members(rank, mesh.set_of("dp_shard_cp")))
     for (const ReplicaDigest& part : by_rank[static_cast<size_t>(member)])
       if (part.dp_shard || member == rank)
         wholes[{part.name, part.box}][part.here] += static_cast<uint64_t>(part.digest);
@@ -82,9 +82,9 @@ inline bool is_constant(const DigestLists& by_rank, const ReplicaDigest& buffer,
 /// should be equal on two ranks that differ on one axis alone, and is not; or that a rank lists
 /// twice, for two of its stages, and that differs (`rank` and `other` are that rank). Boxes are
 /// compared with the same boxes, wherever they are: key/value heads that ranks of axis tp share are
-/// equal there. Buffers are equal on axis tp; on the data-parallel axes those are that training
-/// does not change. `by_rank`: one list for each rank of the mesh. The ranks of a stage list the
-/// same names, but for shards.
+/// equal there. Buffers are equal on axis tp; on the data axes, cp included, those are that
+/// training does not change. `by_rank`: one list for each rank of the mesh. The ranks of a stage
+/// list the same names, but for shards.
 inline ReplicaDifference first_replica_difference(const MeshShape& mesh,
                                                   const detail::DigestLists& by_rank) {
   std::vector<detail::Wholes> wholes;
@@ -100,9 +100,10 @@ inline ReplicaDifference first_replica_difference(const MeshShape& mesh,
       const uint64_t whole = copies.at(mine.here);
       for (const auto& [here, digest] : copies)
         if (digest != whole) return found("pp", rank);
-      for (const std::string axis : {"dp_replicate", "dp_shard", "tp", "pp"}) {
-        const bool data = axis == "dp_replicate" || axis == "dp_shard";
-        if (mine.dp_shard && axis == "dp_shard") continue;
+      for (const std::string axis : {"dp_replicate", "dp_shard", "cp", "tp", "pp"}) {
+        const bool shards = axis == "dp_shard" || axis == "cp";
+        const bool data = axis == "dp_replicate" || shards;
+        if (mine.dp_shard && shards) continue;
         const auto ranks = mesh.members(rank, mesh.set_of(axis));
         if (mine.buffer &&
             (axis == "pp" || (data && !detail::is_constant(by_rank, mine, i, ranks))))

@@ -27,7 +27,7 @@ class DividedModels final : public Tally {
   DividedModels(const DeviceMesh& mesh, std::shared_ptr<const NormParts> names,
                 ParameterLayouts layouts, bool computes_loss)
       : model_(model_group(mesh)), names_(std::move(names)), layouts_(std::move(layouts)) {
-    for (const int r : mesh.ranks({"dp_replicate", "dp_shard"})) dp_ranks_.push_back(r);
+    for (const int r : mesh.ranks({"dp_replicate", "dp_shard", "cp"})) dp_ranks_.push_back(r);
     std::vector<double> own{computes_loss ? 1.0 : 0.0};
     own.insert(own.end(), dp_ranks_.begin(), dp_ranks_.end());
     const auto rows = gather(own);

@@ -12,7 +12,7 @@ namespace trireme {
 
 /// What a step's round of gradients told, on which all ranks must act alike.
 struct StepFacts {
-  Gradients::Reports reports;       // one entry for each data-parallel rank
+  Gradients::Reports reports;       // one entry for each rank of the data axes, cp included
   Gradients::NotFinite not_finite;  // its rank is one of the world
 };
 

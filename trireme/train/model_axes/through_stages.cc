@@ -57,7 +57,8 @@ class ThroughStages final : public BatchComputation {
     backwards_of_.assign(own_.size(), 0);
     losses_.emplace();
     total_ = {};
-    for (const MicroBatch& micro : batch) total_.weight += micro.weight;
+    if (run.tells_weight())
+      for (const MicroBatch& micro : batch) total_.weight += micro.weight;
     pipeline_->step([](int) { return Tensors(); },
                     [&](const Tensors& outputs, int i) { return loss(outputs, i); });
   }

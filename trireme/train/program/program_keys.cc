@@ -21,7 +21,8 @@ void check_no_built_in_keys(const Config& c) {
     if (key.status != KeyStatus::supported || !key.alias_of.empty()) continue;
     const bool theirs = key.path.starts_with("model.") || key.path.starts_with("generate.") ||
                         (key.path.starts_with("data.") && key.path != "data.workers") ||
-                        key.path == "training.activation_memory_mb";
+                        key.path == "training.activation_memory_mb" ||
+                        key.path.starts_with("parallelism.cp");
     check<UsageError>(
         !theirs || c.value_text(key.path) == defaults.value_text(key.path),
         "{}: {} applies to the built-in models, and this program has its own: remove the key",

@@ -23,12 +23,13 @@ DeviceMesh mesh_of(const Config& c, const Group& group) {
   const Sharding sharding = c.resolve_sharding(group.size());
   DeviceMesh mesh(group, parallel_axes({.dp_replicate = sharding.dp_replicate,
                                         .dp_shard = sharding.dp_shard,
+                                        .cp = degrees.cp,
                                         .tp = degrees.tp,
                                         .pp = degrees.pp}));
   // All at once, in an order that does not depend on who needs which of them first. None of one
   // rank: it would have memory of its own, and nobody calls it.
   auto all = groups_of_several_axes();
-  for (const char* axis : {"pp", "dp_replicate", "dp_shard", "tp"}) all.push_back({axis});
+  for (const char* axis : {"pp", "dp_replicate", "dp_shard", "cp", "tp"}) all.push_back({axis});
   for (const auto& axes : all)
     if (mesh.ranks(axes).size() > 1) mesh.group(axes);
   return mesh;
@@ -52,6 +53,16 @@ void or_all_fail(const DeviceMesh& mesh, const std::function<void()>& make) {
 TensorParallel tensor_parallel_of(const Config& c, const DeviceMesh& mesh) {
   if (mesh.size("tp") == 1) return TensorParallel::alone();
   return {mesh.group("tp"), layer_options(c.section<ParallelismSection>())};
+}
+
+ContextParallel context_parallel_of(const Config& c, const DeviceMesh& mesh) {
+  if (mesh.size("cp") == 1) return ContextParallel::alone();
+  const auto parallelism = c.section<ParallelismSection>();
+  ContextParallel::Options options;
+  if (parallelism.cp_method == "all_gather") options.method = ContextMethod::gather;
+  if (parallelism.cp_method == "all_to_all") options.method = ContextMethod::all_to_all;
+  if (parallelism.cp_balance == "none") options.balance = ContextBalance::none;
+  return {mesh.group("cp"), options};
 }
 
 TensorParallel imagined_tensor_parallel(const Config& c) {
