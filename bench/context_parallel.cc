@@ -44,7 +44,7 @@ struct Kind {
   bool both;                   // processes compute; else rank 0 alone
   std::function<void()> step;  // sets `kept`, if it is counted
   std::shared_ptr<int64_t> kept = std::make_shared<int64_t>(0);
-  std::vector<double> seconds;
+  std::vector<double> seconds = {};
 };
 
 // A CPU and a thread for each rank; the BLAS has threads of its own.

@@ -45,6 +45,7 @@
 #include "trireme/data/sources/question_source.h"         // questions as micro-batches; answers
 
 #include "trireme/tensor/random/random.h"                 // random tensors as functions of a key
+#include "trireme/layers/attention.h"                     // attention over ranges of places
 #include "trireme/layers/documents.h"                     // rows that hold several documents
 #include "trireme/layers/dropout.h"                       // the same dropout on any number of ranks
 #include "trireme/tensor/random/stock_random.h"           // finds uses of LibTorch's own generator
@@ -56,6 +57,7 @@
 #include "trireme/layers/tensor_parallel/cross_entropy.h" // the loss of divided logits
 #include "trireme/layers/tensor_parallel/gradients.h"     // their gradients in your own loop
 #include "trireme/layers/tensor_parallel/regions.h"       // layers of your own divided over ranks
+#include "trireme/layers/context_parallel/context_parallel.h" // positions divided over ranks
 #include "trireme/models/init.h"                          // how the reference networks begin
 #include "trireme/models/bert.h"                          // BERT's encoder, and heads for answers
 #include "trireme/models/question_losses.h"               // losses as sums, and what they count

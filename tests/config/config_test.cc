@@ -175,9 +175,8 @@ TEST(config_config, what_is_not_built_is_refused_and_its_absence_is_fine) {
        {R"({"zero_optimization": {"zero_quantized_gradients": true}})",
         R"({"fp16": {"fp16_master_weights_and_grads": true}})",
         R"({"bf16": {"bf16_optimizer_states": true}})", R"({"amp": {"loss_scale": "128"}})",
-        R"({"parallelism": {"context": 2}})", R"({"parallelism": {"expert": 2}})",
-        R"({"sparse_attention": {"mode": "fixed"}})", R"({"data_types": {"param_dtype": "bf16"}})",
-        R"({"optimizer": {"type": "Muon"}})",
+        R"({"parallelism": {"expert": 2}})", R"({"sparse_attention": {"mode": "fixed"}})",
+        R"({"data_types": {"param_dtype": "bf16"}})", R"({"optimizer": {"type": "Muon"}})",
         R"({"optimizer": {"type": "OneBitLamb", "params": {"freeze_step": 1}}})",
         R"({"scheduler": {"params": {"cycle_first_stair_count": 3}}})"})
     EXPECT_NE(error_of(text).find("is refused: "), std::string::npos) << text << error_of(text);

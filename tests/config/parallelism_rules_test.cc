@@ -88,6 +88,38 @@ TEST(config_parallelism_rules, what_is_for_whole_models_is_refused_beside_each_a
     for (const Refused& row : of_both_axes()) expect_refused(axis, row);
 }
 
+TEST(config_parallelism_rules, what_counts_ranks_by_their_samples_is_refused_beside_cp) {
+  const std::string reasons[] = {"only gpt has positions to divide; use it, or 1",
+                                 "a codec clips by each rank's own weight, and ranks of one row "
+                                 "have one together; use none",
+                                 "ranks that have parts of the same samples cannot step "
+                                 "separately; use none",
+                                 "ranks that have parts of the same samples cannot take different "
+                                 "shares; use none",
+                                 "it times what ranks with different samples send; use false",
+                                 "gradients of parts of a sample are to be added; use all_reduce",
+                                 "it compares gradients of different samples, of which these ranks "
+                                 "have parts; use false",
+                                 "the built-in gpt uses all of them; use false",
+                                 "it copies the weights beside the model; use bf16, or fp16 "
+                                 "without emulate"};
+  size_t row = 0;
+  for (Refused refused : of_both_axes()) {
+    refused.why = reasons[row++];
+    expect_refused("parallelism.cp", refused);
+  }
+  expect_refused("parallelism.cp",
+                 {kParametersInFiles, R"(zero_optimization.offload_param.device is "nvme")",
+                  "files are for ranks that read different samples; use none"});
+  EXPECT_TRUE(has(error_of(kBase, {"training.reproducible=true", "parallelism.cp=2"}),
+                  "training.reproducible is true, and parallelism.cp 2 (--set): the gradients of a "
+                  "leaf are sums over its ranks"));
+  for (const char* fine : {"optimizer.type=Adafactor", "zero_optimization.stage=3",
+                           "training.activation_memory_mb=64", "parallelism.pp=2"})
+    EXPECT_EQ(error_of(kBase, {fine, "parallelism.cp=2"}), "") << fine;
+  EXPECT_EQ(error_of(kBase, kDocuments + Sets{"parallelism.cp=2"}), "");
+}
+
 TEST(config_parallelism_rules, what_is_for_whole_matrices_is_refused_beside_tp_alone) {
   expect_refused("parallelism.tp",
                  {{"optimizer.type=Adafactor"},

@@ -5,6 +5,7 @@
 // loaded by one process; so each row shows the layouts of state too.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <set>
 
 #include "tests/parity/model_axes_rows.h"
@@ -322,17 +323,10 @@ TEST(parity_model_axes_bits, adafactor_beside_stages_is_one_process_to_the_bit) 
     }
 }
 
-// Every layout writes, and every other goes on from there, to where it would have come alone.
-TEST(parity_model_axes_resume, every_layout_goes_on_from_every_other) {
-  const std::vector<Row> rows = {{1, 1, 1},
-                                 {2, 1, 1, {"zero_optimization.stage=3"}},
-                                 {1, 2, 1, {"parallelism.sequence_parallel=true"}},
-                                 {1, 1, 2},
-                                 {2, 2, 1, {"zero_optimization.stage=2"}},
-                                 {1, 2, 2, {"parallelism.schedule=zb_h1"}},
-                                 {2, 1, 2, {"zero_optimization.stage=3"}},
-                                 {1, 1, 2, {"parallelism.schedule=zb_v"}},
-                                 {2, 2, 2, {"zero_optimization.stage=1"}}};
+// A layout writes, and another goes on from there, to where it would have come alone: of these
+// rows, the first of which is one process, those pairs that are to be taken.
+void expect_to_go_on(const std::vector<Row>& rows,
+                     const std::function<bool(const Row& from, const Row& to)>& is_taken) {
   const Folders folders;
   const auto config = [&](const Row& row) {
     Sets sets = {"train_batch_size=16",
@@ -340,6 +334,7 @@ TEST(parity_model_axes_resume, every_layout_goes_on_from_every_other) {
                  "train_micro_batch_size_per_gpu=" + std::to_string(row.pp > 1 ? 2 : 4),
                  "optimizer.params.lr=0.001",
                  "parallelism.tp=" + std::to_string(row.tp),
+                 "parallelism.cp=" + std::to_string(row.cp),
                  "parallelism.pp=" + std::to_string(row.pp)};
     sets.insert(sets.end(), row.sets.begin(), row.sets.end());
     return tiny_gpt(folders.corpus, sets);
@@ -371,12 +366,35 @@ TEST(parity_model_axes_resume, every_layout_goes_on_from_every_other) {
     const std::string half = folders.run(fmt::format("half_{}", i));
     train(rows[i], "", half, 3);
     for (size_t j = 0; j < rows.size(); ++j) {
+      if (!is_taken(rows[i], rows[j])) continue;
       const std::string end = folders.run(fmt::format("end_{}_{}", i, j));
       train(rows[j], half, end, 6);
       EXPECT_LT(relative_distance(weights_in(end), want), 2e-3)
           << text_of(rows[i]) << " -> " << text_of(rows[j]);
     }
   }
+}
+
+TEST(parity_model_axes_resume, every_layout_goes_on_from_every_other) {
+  expect_to_go_on({{1, 1, 1},
+                   {2, 1, 1, {"zero_optimization.stage=3"}},
+                   {1, 2, 1, {"parallelism.sequence_parallel=true"}},
+                   {1, 1, 2},
+                   {2, 2, 1, {"zero_optimization.stage=2"}},
+                   {1, 2, 2, {"parallelism.schedule=zb_h1"}},
+                   {2, 1, 2, {"zero_optimization.stage=3"}},
+                   {1, 1, 2, {"parallelism.schedule=zb_v"}},
+                   {2, 2, 2, {"zero_optimization.stage=1"}}},
+                  [](const Row&, const Row&) { return true; });
+}
+
+TEST(parity_model_axes_resume, ranks_that_divide_rows_go_on_from_those_that_do_not_and_back) {
+  expect_to_go_on({{1, 1, 1},
+                   {1, 2, 1, {"zero_optimization.stage=1"}},
+                   {2, 1, 2, {"zero_optimization.stage=3"}},
+                   {1, 1, 1, {"zero_optimization.stage=3"}, {}, 1e-5, 2},
+                   {1, 2, 2, {"parallelism.cp_method=all_gather"}, {}, 1e-5, 2}},
+                  [](const Row& from, const Row& to) { return (from.cp > 1) != (to.cp > 1); });
 }
 
 }  // namespace

@@ -152,6 +152,21 @@ TEST(planner_model_part, what_cannot_be_divided_is_one_sentence_with_its_place) 
   EXPECT_TRUE(has(
       fault({"parallelism.pp=2", "parallelism.stages=[1,2]", "gradient_accumulation_steps=2"}, 2),
       "the stages have 3 blocks together, and the model has 6"));
+  EXPECT_EQ(fault({"parallelism.cp=4", "model.context=4"}, 4), "");
+  EXPECT_EQ(fault({"parallelism.cp=4", "model.context=3"}, 4),
+            "parallelism.cp 4 (--set): 3 positions do not divide among 4 context-parallel ranks: "
+            "use at most 3 of them");
+  EXPECT_EQ(fault({"parallelism.cp=4"}, 4), "");  // a ring takes any number of heads
+  EXPECT_EQ(fault({"parallelism.cp=4", "parallelism.cp_method=all_to_all"}, 4),
+            "parallelism.cp 4 (--set): 6 query heads do not divide among 4 context-parallel ranks, "
+            "as all_to_all needs: choose a number of ranks that divides 6, or ring or all_gather");
+  EXPECT_TRUE(
+      has(fault({"parallelism.cp=2", "parallelism.tp=2", "parallelism.cp_method=all_to_all"}, 4),
+          "3 query heads do not divide among 2"));
+  EXPECT_TRUE(has(fault({"parallelism.cp=2", "parallelism.tp=3", "model.context=5",
+                         "parallelism.sequence_parallel=true"},
+                        6),
+                  "a rank's part of the context of 2"));
   EXPECT_EQ(refusal([&] { fullest_parts(config({"parallelism.tp=4"}), 4); }),
             fault({"parallelism.tp=4"}, 4));
   ModelGeometry mlp;

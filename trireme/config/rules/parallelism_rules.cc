@@ -78,7 +78,31 @@ void tensor_parallel_rules(const Config& c, Findings& f) {
 
 void context_parallel_rules(const Config& c, Findings& f) {
   const Beside cp(c, f, kCp);
-  divided_model_rules(c, cp);
+  cp.refuse("model.type", c.section<ModelSection>().type != "gpt",
+            "only gpt has positions to divide; use it, or 1");
+  cp.refuse("compression.type", c.section<CompressionSection>().codec.type != "none",
+            "a codec clips by each rank's own weight, and ranks of one row have one together; use "
+            "none");
+  cp.refuse("averaging.type", c.section<AveragingSection>().type != "none",
+            "ranks that have parts of the same samples cannot step separately; use none");
+  cp.refuse("balance.mode", c.section<BalanceSection>().mode != "none",
+            "ranks that have parts of the same samples cannot take different shares; use none");
+  const auto comm = c.section<CommSection>();
+  cp.refuse("comm.tune_buckets", comm.tune_buckets,
+            "it times what ranks with different samples send; use false");
+  cp.refuse("comm.strategy", comm.strategy != "all_reduce",
+            "gradients of parts of a sample are to be added; use all_reduce");
+  cp.refuse("monitor.gradient_noise_scale", c.get_bool("monitor.gradient_noise_scale"),
+            "it compares gradients of different samples, of which these ranks have parts; use "
+            "false");
+  cp.refuse("training.find_unused_parameters", c.section<TrainingSection>().find_unused_parameters,
+            "the built-in gpt uses all of them; use false");
+  const auto precision = c.section<PrecisionSection>();
+  cp.refuse("fp16.emulate", precision.fp16.enabled && precision.fp16.emulate,
+            "it copies the weights beside the model; use bf16, or fp16 without emulate");
+  cp.refuse("zero_optimization.offload_param.device",
+            c.section<OffloadSection>().parameters.on_disk(),
+            "files are for ranks that read different samples; use none");
   cp.refuse("training.reproducible", c.section<TrainingSection>().reproducible,
             "the gradients of a leaf are sums over its ranks, in another order than one rank's; "
             "use false");

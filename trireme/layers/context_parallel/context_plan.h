@@ -102,12 +102,12 @@ inline std::string fault_of_context_heads(int64_t heads, int64_t kv_heads, int64
   if (heads % ranks != 0)
     return fmt::format(
         "{} query heads do not divide among {} context-parallel ranks, as all_to_all needs: choose "
-        "a number of ranks that divides {}, or ring or gather",
+        "a number of ranks that divides {}, or ring or all_gather",
         heads, ranks, heads);
   if (kv_heads >= ranks ? kv_heads % ranks != 0 : ranks % kv_heads != 0)
     return fmt::format(
         "{} key/value heads and {} context-parallel ranks: for all_to_all one of the two numbers "
-        "must be a multiple of the other; ring and gather take any",
+        "must be a multiple of the other; ring and all_gather take any",
         kv_heads, ranks);
   return "";
 }
