@@ -17,7 +17,7 @@ using trireme::testing::has;
 namespace {
 
 DegreeInputs given(int64_t dp, int64_t tp, int64_t pp) {
-  return {.dp = {dp, "a.json:1:2"}, .tp = {tp, "b.json:3:4"}, .pp = {pp, "--set"}};
+  return {.dp = {dp, "a.json:1:2"}, .tp = {tp, "b.json:3:4"}, .pp = {pp, "--set"}, .cp = {1, ""}};
 }
 
 std::string refused(int64_t dp, int64_t tp, int64_t pp, int world) {

@@ -33,6 +33,8 @@ const std::vector<Exception> kMayAsk = {
 const std::vector<Exception> kWithoutTwin = {
     {"trireme/comm/local/reduce_kernels.cc",
      "adds in the engine's shared memory, which is the host's; a device's tensors are staged"},
+    {"trireme/layers/attention_exp_kernels.cc",
+     "passes between the products of attention_kernels.cc, whose twin has none"},
 };
 
 struct Apart {
@@ -61,10 +63,6 @@ const std::map<std::string, Apartness> kOtherwise = {
       {"scale", "an operator of LibTorch's"},
       {"error_of", "an operator of LibTorch's"}}},
     {"trireme/layers/bias_gelu", {{"bias_gelu_backward", "LibTorch derives its own operators"}}},
-    {"trireme/layers/causal_attention",
-     {{"causal_attention_backward", "LibTorch derives its own operators"},
-      {"causal_exp", "a part of causal_attention_forward()"},
-      {"causal_exp_backward", "a part of causal_attention_backward()"}}},
     {"trireme/optim/norm",
      {{"norm_blocks", "how many sums, for both"},
       {"block_square_sums", "DeviceSquareSums, for many tensors with one transfer"},

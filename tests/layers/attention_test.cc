@@ -8,6 +8,7 @@
 
 #include "tests/layers/gradcheck.h"
 #include "trireme/base/error.h"
+#include "trireme/layers/attention_aten.h"
 #include "trireme/layers/attention_blocks.h"
 #include "trireme/layers/causal_attention.h"
 
@@ -148,8 +149,8 @@ TEST(layers_attention, ranges_of_keys_put_together_are_all_keys) {
         const Attended want = attention(in.q, in.k, in.v, mask);
         const auto grads = in.gradients(want.out);
         const auto forward =
-            by_operators ? trireme::detail::attend_block_aten : trireme::detail::attend_block;
-        const auto backward = by_operators ? trireme::detail::attend_block_backward_aten
+            by_operators ? trireme::detail::attention_aten : trireme::detail::attend_block;
+        const auto backward = by_operators ? trireme::detail::attention_backward_aten
                                            : trireme::detail::attend_block_backward;
         const at::NoGradGuard no_grad;
         const at::Tensor out = at::full_like(want.out, 7), logs = at::full_like(want.log_sums, 7);
@@ -185,12 +186,12 @@ TEST(layers_attention, by_operators_it_is_the_same_for_every_range) {
     const auto grads = in.gradients(want.out);
     const at::NoGradGuard no_grad;
     const at::Tensor out = at::empty_like(want.out), logs = at::empty_like(want.log_sums);
-    trireme::detail::attend_block_aten(in.q, in.k, in.v, mask, out, logs, true);
+    trireme::detail::attention_aten(in.q, in.k, in.v, mask, out, logs, true);
     EXPECT_LT(difference(out, want.out), 1e-12);
     EXPECT_TRUE(at::allclose(logs, want.log_sums, 1e-12, 1e-12));
     const trireme::detail::BlockGradients d{at::empty_like(in.q), at::empty_like(in.k),
                                             at::empty_like(in.v)};
-    trireme::detail::attend_block_backward_aten(in.q, in.k, in.v, mask, out, in.g, logs, d);
+    trireme::detail::attention_backward_aten(in.q, in.k, in.v, mask, out, in.g, logs, d);
     EXPECT_LT(difference(d.dq, grads[0]), 1e-12);
     EXPECT_LT(difference(d.dk, grads[1]), 1e-12);
     EXPECT_LT(difference(d.dv, grads[2]), 1e-12);

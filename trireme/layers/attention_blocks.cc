@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "trireme/base/check.h"
+#include "trireme/layers/attention_aten.h"
 #include "trireme/layers/attention_kernels.h"
 #include "trireme/tensor/host_data.h"
 
@@ -111,7 +112,7 @@ void check_places(int64_t batch, int64_t queries, at::Device device, const Atten
 void attend_block(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                   const AttentionMask& mask, const at::Tensor& out, const at::Tensor& log_sums,
                   bool first) {
-  if (!ours(q)) return attend_block_aten(q, k, v, mask, out, log_sums, first);
+  if (!ours(q)) return attention_aten(q, k, v, mask, out, log_sums, first);
   check_dense(out);
   const auto run = q.scalar_type() == at::kFloat ? forward<float> : forward<double>;
   run(dense_heads(q), dense_heads(k), dense_heads(v), mask, out, log_sums, first);
@@ -120,7 +121,7 @@ void attend_block(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
 void attend_block_backward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const AttentionMask& mask, const at::Tensor& out, const at::Tensor& dout,
                            const at::Tensor& log_sums, const BlockGradients& gradients) {
-  if (!ours(q)) return attend_block_backward_aten(q, k, v, mask, out, dout, log_sums, gradients);
+  if (!ours(q)) return attention_backward_aten(q, k, v, mask, out, dout, log_sums, gradients);
   for (const at::Tensor& t : {gradients.dq, gradients.dk, gradients.dv}) check_dense(t);
   const auto run = q.scalar_type() == at::kFloat ? backward<float> : backward<double>;
   run(dense_heads(q), dense_heads(k), dense_heads(v), mask, dense_heads(out), dense_heads(dout),

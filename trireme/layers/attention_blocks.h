@@ -41,13 +41,4 @@ void attend_block_backward(const at::Tensor& q, const at::Tensor& k, const at::T
                            const AttentionMask& mask, const at::Tensor& out, const at::Tensor& dout,
                            const at::Tensor& log_sums, const BlockGradients& gradients);
 
-/// The two by LibTorch's operators, on every dtype and device.
-void attend_block_aten(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                       const AttentionMask& mask, const at::Tensor& out, const at::Tensor& log_sums,
-                       bool first);
-void attend_block_backward_aten(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                const AttentionMask& mask, const at::Tensor& out,
-                                const at::Tensor& dout, const at::Tensor& log_sums,
-                                const BlockGradients& gradients);
-
 }  // namespace trireme::detail

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "trireme/layers/attention_aten.h"
+
 #include <ATen/ops/arange.h>
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/logsumexp.h>
@@ -6,8 +8,6 @@
 
 #include <cmath>
 #include <limits>
-
-#include "trireme/layers/attention_blocks.h"
 
 namespace trireme::detail {
 namespace {
@@ -64,9 +64,9 @@ void put(const at::Tensor& to, const at::Tensor& value, bool adds) {
 
 }  // namespace
 
-void attend_block_aten(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                       const AttentionMask& mask, const at::Tensor& out, const at::Tensor& log_sums,
-                       bool first) {
+void attention_aten(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    const AttentionMask& mask, const at::Tensor& out, const at::Tensor& log_sums,
+                    bool first) {
   const Grouped g(q, k);
   at::Tensor p = g.scores(q, k, mask);
   const at::Tensor log = at::logsumexp(p, {-1}, /*keepdim=*/true);
@@ -86,10 +86,10 @@ void attend_block_aten(const at::Tensor& q, const at::Tensor& k, const at::Tenso
   log_sums.copy_(both);
 }
 
-void attend_block_backward_aten(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                const AttentionMask& mask, const at::Tensor& out,
-                                const at::Tensor& dout, const at::Tensor& log_sums,
-                                const BlockGradients& gradients) {
+void attention_backward_aten(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                             const AttentionMask& mask, const at::Tensor& out,
+                             const at::Tensor& dout, const at::Tensor& log_sums,
+                             const BlockGradients& gradients) {
   const Grouped g(q, k);
   const double scale = 1 / std::sqrt(static_cast<double>(g.d));
   const at::Tensor p = g.scores(q, k, mask).sub_(finite(g.a_row(log_sums))).exp_();
