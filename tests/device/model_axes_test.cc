@@ -38,7 +38,6 @@ TEST(device_model_axes, layers_over_two_devices) {
 }
 
 TEST(device_model_axes, positions_over_two_devices) {
-  expect_near(2, {"parallelism.cp=2"});
   expect_near(2, {"parallelism.cp=2", "parallelism.cp_method=all_gather", "bf16.enabled=true"},
               1e-2);
   expect_near(4, {"parallelism.cp=2", "parallelism.cp_method=all_to_all", "parallelism.tp=2",
