@@ -61,8 +61,9 @@ inline Config config_of(const Row& row, const Folders& folders, const Sets& more
   sets.insert(sets.end(), more.begin(), more.end());
   const bool documents =
       std::find(row.of_both.begin(), row.of_both.end(), "data.type=documents") != row.of_both.end();
-  // Each rank has a position of the shortest, with sequence_parallel too.
-  const int shortest = std::max(4, row.cp > 1 ? row.cp * (row.tp + 1) : 1);
+  // With sequence_parallel each rank has a position of the shortest. Ranks of cp need none: some
+  // rows are shorter than there are of them.
+  const int shortest = row.cp > 1 ? 1 : 4;
   return tiny_gpt(documents ? write_short_documents(folders.folder, shortest) : folders.corpus,
                   sets);
 }

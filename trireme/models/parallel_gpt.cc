@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/models/parallel_gpt.h"
 
+#include <ATen/ops/constant_pad_nd.h>
+
+#include <algorithm>
 #include <string>
 
 #include "trireme/base/check.h"
@@ -13,6 +16,8 @@ namespace trireme {
 namespace {
 
 struct Blocks : torch::nn::Module {};
+
+constexpr int64_t kIgnored = -100;  // a target that does not count
 
 ParallelGptOptions checked_parallel(const ParallelGptOptions& o) {
   check<UsageError>(
@@ -82,6 +87,15 @@ std::map<std::string, std::string> ParallelGpt::copies() const {
   return {{std::string(kCopyOfEmbedding) + ".weight", "wte.weight"}};
 }
 
+// Rows that are shorter than there are ranks: places are added behind them, which nothing before
+// them sees and which do not count, so that each rank has some.
+at::Tensor ParallelGpt::long_enough(const at::Tensor& rows, int64_t value) const {
+  if (cp_.size() == 1) return rows;
+  const int64_t parts = tp_.sequence_parallel() ? tp_.size() : 1;
+  const int64_t missing = std::min(cp_.size() * parts, options_.context) - rows.size(1);
+  return missing > 0 ? at::constant_pad_nd(rows, {0, missing}, value) : rows;
+}
+
 void ParallelGpt::select_stage(size_t stage) { stages_.select(stage); }
 
 at::Tensor ParallelGpt::forward(const at::Tensor& input) {
@@ -97,10 +111,11 @@ std::vector<at::Tensor> ParallelGpt::forward_list(const std::vector<at::Tensor>&
   const size_t wanted = stage.first ? 1 : 2;
   check<UsageError>(inputs.size() == wanted, "gpt: a stage that takes {} inputs was given {}",
                     wanted, inputs.size());
-  const at::Tensor& ids = inputs.back();
+  at::Tensor ids = inputs.back();
   check<UsageError>(ids.dim() == 2 && ids.size(1) >= 1 && ids.size(1) <= options_.context,
                     "gpt: the input must be [b, t] with 1 <= t <= {}, the model's context",
                     options_.context);
+  ids = long_enough(ids, 0);
   const int64_t time = ids.size(1);
   at::Tensor x = inputs[0], starts, places;
   if (options_.end_of_document) {
@@ -129,12 +144,14 @@ std::vector<at::Tensor> ParallelGpt::forward_list(const std::vector<at::Tensor>&
 }
 
 at::Tensor ParallelGpt::loss_sum(const at::Tensor& output, const at::Tensor& target) {
-  return vocab_parallel_cross_entropy(output, cp_.own(target), options_.vocab, tp_,
-                                      {.reduction = LossReduction::sum});
+  return vocab_parallel_cross_entropy(output, cp_.own(long_enough(target, kIgnored)),
+                                      options_.vocab, tp_, {.reduction = LossReduction::sum});
 }
 
 at::Tensor ParallelGpt::count_right(const at::Tensor& output, const at::Tensor& target) {
-  return vocab_parallel_argmax(output, options_.vocab, tp_).eq(cp_.own(target)).sum();
+  return vocab_parallel_argmax(output, options_.vocab, tp_)
+      .eq(cp_.own(long_enough(target, kIgnored)))
+      .sum();
 }
 
 }  // namespace trireme

@@ -46,6 +46,8 @@ struct TRIREME_API ParallelGpt : Model {
   void set_recompute(std::vector<bool> blocks) override;
 
  private:
+  at::Tensor long_enough(const at::Tensor& rows, int64_t value) const;
+
   TensorParallel tp_;
   ContextParallel cp_;
   ParallelGptOptions options_;

@@ -48,7 +48,7 @@ TEST(layers_context_parallel_context_plan, every_place_is_on_one_rank_and_every_
     }
     ASSERT_EQ(static_cast<int64_t>(places.size()), time);
     ASSERT_GE(least, 1);
-    ASSERT_LE(most - least, balance == ContextBalance::none ? 1 : 2);
+    ASSERT_LE(most - least, 1);
     ASSERT_EQ(most_context_places(time, ranks, balance), most);
     ASSERT_EQ(fault_of_context(time, ranks), "");
   });
