@@ -17,7 +17,7 @@ namespace {
 
 struct Blocks : torch::nn::Module {};
 
-constexpr int64_t kIgnored = -100;  // a target that does not count
+constexpr int64_t kUncounted = -100;  // a target that does not count
 
 ParallelGptOptions checked_parallel(const ParallelGptOptions& o) {
   check<UsageError>(
@@ -144,13 +144,13 @@ std::vector<at::Tensor> ParallelGpt::forward_list(const std::vector<at::Tensor>&
 }
 
 at::Tensor ParallelGpt::loss_sum(const at::Tensor& output, const at::Tensor& target) {
-  return vocab_parallel_cross_entropy(output, cp_.own(long_enough(target, kIgnored)),
+  return vocab_parallel_cross_entropy(output, cp_.own(long_enough(target, kUncounted)),
                                       options_.vocab, tp_, {.reduction = LossReduction::sum});
 }
 
 at::Tensor ParallelGpt::count_right(const at::Tensor& output, const at::Tensor& target) {
   return vocab_parallel_argmax(output, options_.vocab, tp_)
-      .eq(cp_.own(long_enough(target, kIgnored)))
+      .eq(cp_.own(long_enough(target, kUncounted)))
       .sum();
 }
 
