@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/layers/tensor_parallel/attention.h"
 
+#include <ATen/ops/cat.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/check.h"
@@ -50,6 +51,14 @@ struct SharedRows : Function<SharedRows> {
   }
 };
 
+// Each key/value head for the queries that it serves: [b, t, heads · d] from [b, t, kv_heads · d].
+at::Tensor repeated(const at::Tensor& t, int64_t kv_heads, int64_t times) {
+  const int64_t d = t.size(2) / kv_heads;
+  return t.reshape({t.size(0), t.size(1), kv_heads, 1, d})
+      .expand({-1, -1, -1, times, -1})
+      .reshape({t.size(0), t.size(1), kv_heads * times * d});
+}
+
 }  // namespace
 
 ParallelAttention::ParallelAttention(TensorParallel tp, ParallelAttentionOptions options,
@@ -86,10 +95,18 @@ at::Tensor ParallelAttention::forward(const at::Tensor& x, int64_t sequence,
     if (bias.defined()) bias = SharedRows::apply(bias, shared);
   }
   const RowExtent row = row_extent(x, sequence, tp_, cp_);
-  const at::Tensor projected =
+  at::Tensor projected =
       column_parallel_linear(x, weight, bias, tp_, row.own, qkv->half_products());
-  if (cp_.size() > 1 || keys != queries)
-    return proj->forward(attend_grouped(projected, row.time, starts));
+  if (cp_.size() > 1) return proj->forward(attend_grouped(projected, row.time, starts));
+  // Over whole rows the same attention serves heads of their own and shared ones, with its bits and
+  // its bfloat16 products.
+  if (keys != queries) {
+    const auto part = [&](int64_t begin) { return projected.narrow(2, begin * d, keys * d); };
+    projected =
+        at::cat({projected.narrow(2, 0, queries * d), repeated(part(queries), keys, queries / keys),
+                 repeated(part(queries + keys), keys, queries / keys)},
+                2);
+  }
   return proj->forward(attend(projected, queries, starts));
 }
 
