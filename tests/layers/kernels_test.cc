@@ -6,8 +6,8 @@
 #include <functional>
 #include <vector>
 
-#include "trireme/layers/bias_gelu_kernels.h"
 #include "trireme/layers/attention_exp_kernels.h"
+#include "trireme/layers/bias_gelu_kernels.h"
 
 namespace kernels_test {
 
