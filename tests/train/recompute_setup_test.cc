@@ -124,6 +124,36 @@ TEST(train_recompute_setup, a_budget_takes_the_fewest_blocks_and_says_how_many) 
   });
 }
 
+TEST(train_recompute_setup, ranks_with_unequal_parts_recompute_the_same_blocks) {
+  PrivateFolder folder;
+  const std::string corpus = write_corpus(folder);
+  // 33 places divide unevenly over 2 ranks; budgets that would tell them apart.
+  const Sets cp = {"model.context=33", "parallelism.cp=2"};
+  const auto plain = train_on_threads(2, six_blocks(corpus, cp), 2);
+  std::vector<std::vector<double>> edges(2);
+  run_threads(2, [&](Group g) {
+    trireme::Run run = build_run(six_blocks(corpus, cp), g);
+    const ActivationBytes bytes = measure_activations(run);
+    for (size_t kept = 0; kept <= 6; ++kept) {
+      std::vector<bool> recompute(6, true);
+      for (size_t i = 0; i < kept; ++i) recompute[i] = false;
+      edges[static_cast<size_t>(g.rank())].push_back(
+          static_cast<double>(peak_bytes(bytes, recompute)) / 1048576);
+    }
+  });
+  int apart = 0;
+  for (size_t kept = 1; kept <= 6; ++kept) {
+    const double less = std::min(edges[0][kept], edges[1][kept]),
+                 more = std::max(edges[0][kept], edges[1][kept]);
+    if (more - less < 1e-4) continue;
+    ++apart;
+    const auto run =
+        train_on_threads(2, six_blocks(corpus, with(cp, budget((less + more) / 2))), 2);
+    for (size_t r = 0; r < run.size(); ++r) EXPECT_EQ(run[r].losses, plain[r].losses) << kept;
+  }
+  EXPECT_GT(apart, 0);
+}
+
 TEST(train_recompute_setup, a_budget_that_no_choice_meets_is_refused_with_the_numbers) {
   PrivateFolder folder;
   const std::string corpus = write_corpus(folder);

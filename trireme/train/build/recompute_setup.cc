@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "trireme/base/check.h"
+#include "trireme/comm/objects.h"
 #include "trireme/config/sections/recompute.h"
 #include "trireme/tensor/live_bytes.h"
 #include "trireme/tensor/random/random.h"
@@ -23,6 +24,19 @@ int64_t bytes_of_forward(Run& run, const std::vector<bool>& recompute) {
   LiveBytes live(run.device.type());
   const at::Tensor loss = run.loss(run, micro);
   return live.now();
+}
+
+// Ranks of one model compute blocks together, those that are computed again too: so all choose by
+// what the fullest of them keeps, although their parts of heads or of positions may differ.
+ActivationBytes most_of_ranks(ActivationBytes bytes, const Group& group) {
+  std::vector<int64_t> own = {bytes.before};
+  for (const BlockBytes& block : bytes.blocks) own.push_back(block.kept);
+  for (const auto& of_rank : all_gather_object(group, own)) {
+    bytes.before = std::max(bytes.before, of_rank.at(0));
+    for (size_t i = 0; i < bytes.blocks.size(); ++i)
+      bytes.blocks[i].kept = std::max(bytes.blocks[i].kept, of_rank.at(i + 1));
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -46,7 +60,7 @@ std::string set_up_recompute(Run& run, const Config& config) {
   std::vector<bool> recompute = every_kth(run.model->blocks(), section.recompute_every);
   std::string memory;
   if (budget_mb > 0) {
-    const ActivationBytes bytes = measure_activations(run);
+    const ActivationBytes bytes = most_of_ranks(measure_activations(run), run.mesh.world());
     const RecomputePlan plan = plan_recompute(bytes, static_cast<int64_t>(budget_mb * kMiB));
     check<UsageError>(
         plan.fits,

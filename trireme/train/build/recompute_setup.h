@@ -17,9 +17,10 @@ namespace trireme {
 /// and changes no statistics or gradients.
 TRIREME_API ActivationBytes measure_activations(Run& run);
 
-/// Sets up the model's blocks and returns the sentence for the run's start line, or "" if no block
-/// is recomputed. Throws UsageError, with the numbers, if the budget is too small even with all
-/// blocks recomputed.
+/// Sets up the model's blocks, the same ones on every rank: a budget counts what the fullest rank
+/// keeps, so every rank of the run calls this. Returns the sentence for the run's start line,
+/// or "" if no block is recomputed. Throws UsageError, with the numbers, if the budget is too small
+/// even with all blocks recomputed.
 TRIREME_API std::string set_up_recompute(Run& run, const Config& config);
 
 }  // namespace trireme
