@@ -92,6 +92,12 @@ TEST(train_measure_memory, parts_of_layers_hold_what_was_predicted) {
   agree("bf16", gpt({"parallelism.tp=2", "bf16.enabled=true"}), 2, 0.2);
 }
 
+TEST(train_measure_memory, parts_of_rows_hold_what_was_predicted) {
+  for (const char* method : {"ring", "all_gather", "all_to_all"})
+    agree(method, gpt({"parallelism.cp=2", std::string("parallelism.cp_method=") + method}), 2);
+  agree("beside tp", gpt({"parallelism.cp=2", "parallelism.tp=2"}), 4);
+}
+
 TEST(train_measure_memory, each_rank_of_a_pipeline_holds_what_was_predicted) {
   for (const Sets& sets :
        std::vector<Sets>{{},

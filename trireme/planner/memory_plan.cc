@@ -21,6 +21,7 @@
 #include "trireme/config/sections/precision.h"
 #include "trireme/config/sections/recompute.h"
 #include "trireme/config/sections/zero.h"
+#include "trireme/layers/context_parallel/context_plan.h"
 #include "trireme/planner/exchange_memory.h"
 #include "trireme/planner/group_memory.h"
 #include "trireme/planner/snapshot_memory.h"
@@ -262,6 +263,15 @@ std::string describe_zero(const MemoryPlan& plan) {
   return text;
 }
 
+// What a rank's activations are of, where ranks divide the positions of a row: of the fullest.
+int64_t positions_of_a_rank(const Config& c, const ModelGeometry& model) {
+  const auto parallelism = c.section<ParallelismSection>();
+  if (parallelism.cp == 1) return model.context;
+  return most_context_places(
+      model.context, parallelism.cp,
+      parallelism.cp_balance == "none" ? ContextBalance::none : ContextBalance::head_tail);
+}
+
 }  // namespace
 
 MemoryPlan plan_memory(const Config& c, int world, ModelShape model) {
@@ -330,8 +340,9 @@ MemoryPlan plan_memory(const Config& c, int world) {
     MemoryPlan plan =
         plan_states(c, world, model_shape(geometry), model_shape(geometry, part).parameters);
     MemoryQuestion& q = plan.question;
-    const ActivationQuestion a{geometry, plan.batches.micro, q.compute_bytes ? 4 : q.weight_bytes,
-                               0, part};
+    ActivationQuestion a{geometry, plan.batches.micro, q.compute_bytes ? 4 : q.weight_bytes, 0,
+                         part};
+    a.model.context = positions_of_a_rank(c, geometry);
     if (parts.size() == 1) {
       add_activations(c, a, &plan);
     } else {
